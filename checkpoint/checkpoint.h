@@ -1,0 +1,212 @@
+/*
+ * Checkpoints: what a state is, and the calls that write, commit, list, verify and read one.
+ *
+ * A checkpoint is a folder `<store>/<job id>/step-%012d.g%d/` with one shard file per rank and a
+ * manifest. It exists if and only if its manifest does (design 8; bytes in docs/format.md).
+ *
+ * This library takes host buffers and knows neither wire nor device. It does all file work through
+ * `struct io`.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/buf.h"
+#include "common/io.h"
+#include "common/limits.h"
+#include "common/status.h"
+
+struct ckpt_hash {
+    uint8_t byte[16]; /* XXH3-128, canonical (big-endian) */
+};
+/* 32 lower-case hex digits and a NUL. */
+void ckpt_hash_text(const struct ckpt_hash *hash, char out[33]);
+MUST_CHECK enum status ckpt_hash_parse(const char *text, struct ckpt_hash *out);
+
+enum ckpt_dtype { CKPT_F32 = 1, CKPT_BF16 = 2, CKPT_F16 = 3, CKPT_I32 = 4, CKPT_I64 = 5, CKPT_U8 = 6 };
+
+#define CKPT_BUFFERS_MAX 16
+
+/* A flat buffer, replicated on all ranks: the same bytes everywhere. */
+struct ckpt_buffer {
+    char name[LIMIT_NAME]; /* "parameters", "momentum", "adam.m", "adam.v", "statistics" */
+    enum ckpt_dtype dtype;
+    uint64_t count;        /* elements */
+    const void *data;      /* borrowed; NULL when only described */
+};
+
+/* A named part of a buffer. */
+struct ckpt_tensor {
+    char name[LIMIT_NAME]; /* "layer1.0.conv1.weight", for moments "momentum/layer1…" */
+    uint32_t buffer;
+    uint64_t offset;       /* elements */
+    int32_t ndim;
+    uint64_t dims[4];
+};
+
+/* Beside the state, not in the digest: pins, settings history, metric cursor, job file. */
+struct ckpt_blob {
+    char name[LIMIT_NAME];
+    const void *data; /* borrowed */
+    uint64_t size;
+};
+
+/* The last record of the digest; fixed widths in docs/format.md. */
+struct ckpt_scalars {
+    uint64_t seed;
+    uint64_t step;       /* finished steps */
+    uint64_t epoch;      /* data position: the epoch and step in it that come next */
+    uint64_t epoch_step;
+    double loss_scale;   /* 1 without a scaler */
+    uint64_t loss_scale_good_steps;
+    const uint64_t *skip; /* steps not trained on; borrowed */
+    uint64_t skip_count;
+};
+
+struct ckpt_state {
+    char job[LIMIT_NAME];
+    uint64_t generation;
+    const struct ckpt_buffer *buffers; /* in digest order; borrowed, as all below */
+    uint32_t buffer_count;
+    const struct ckpt_tensor *tensors;
+    uint32_t tensor_count;
+    const struct ckpt_blob *blobs; /* rank 0 writes them */
+    uint32_t blob_count;
+    struct ckpt_scalars scalars;
+};
+
+/* Consecutive piece hashes of one buffer. */
+struct ckpt_piece_run {
+    uint32_t buffer;
+    uint64_t first, count;
+    struct ckpt_hash *hashes; /* owned by the report */
+};
+
+/* What a rank says of its shard file. ckpt_report_release frees it. */
+struct ckpt_report {
+    uint64_t step, generation;
+    uint32_t rank;
+    char file[64];
+    uint64_t size, raw_bytes;
+    struct ckpt_hash hash;    /* of every byte of the file */
+    struct ckpt_hash scalars; /* of the scalar record */
+    struct ckpt_piece_run *runs;
+    uint32_t run_count;
+};
+void ckpt_report_release(struct ckpt_report *report);
+
+/* ---- a rank's side ---- */
+
+struct ckpt_write_options {
+    int level;                                  /* 0 default, -1 fast, 1 max */
+    void (*progress)(void *arg, uint64_t done); /* per chunk stored; may be NULL */
+    void *progress_arg;
+};
+
+/*
+ * Writes this rank's shard file into dir: creates exclusively, writes, one fsync.
+ * Durable: the bytes on ST_OK; the name with the commit.
+ * Errors:  ST_FULL, ST_IO, ST_EXISTS; its own file is unlinked then (ST_EXISTS: not).
+ */
+MUST_CHECK enum status ckpt_shard_write(const struct io *io, const char *dir,
+                                        const struct ckpt_state *state, uint32_t rank,
+                                        uint32_t size, const struct ckpt_write_options *options,
+                                        struct ckpt_report *out);
+
+/* ---- the coordinator's side: commit.c opens with the protocol's states ---- */
+
+MUST_CHECK enum status ckpt_folder_path(const char *store, const char *job, uint64_t step,
+                                        uint64_t generation, char *out, size_t capacity);
+/* Makes the folder and its parents, each durable in its parent. A leftover folder of the same name
+ * without a manifest is emptied first. ST_EXISTS: it holds a manifest. */
+MUST_CHECK enum status ckpt_folder_create(const struct io *io, const char *dir);
+/* Before the decision: fsync of the folder, every file there with its reported size. */
+MUST_CHECK enum status ckpt_commit_check(const struct io *io, const char *dir,
+                                         const struct ckpt_report *reports, uint32_t count);
+/* The manifest's bytes; checks that the reports' pieces cover every buffer exactly. state describes
+ * buffers (without data) and job. out_digest is the digest of the state. */
+MUST_CHECK enum status ckpt_manifest_make(const struct ckpt_report *reports, uint32_t count,
+                                          const char *job, const char *wall_time, struct buf *out,
+                                          struct ckpt_hash *out_digest);
+/* Idempotent: a manifest with the same bytes that is there already is success. */
+MUST_CHECK enum status ckpt_manifest_publish(const struct io *io, const char *dir,
+                                             const void *bytes, size_t size);
+/* Un-publishes (manifest first, fsync), then removes files and folder. A missing one is success. */
+MUST_CHECK enum status ckpt_remove(const struct io *io, const char *dir);
+/* Renames the folder to bad-…; out is its new path. */
+MUST_CHECK enum status ckpt_quarantine(const struct io *io, const char *dir, char *out,
+                                       size_t capacity);
+
+/* ---- reading ---- */
+
+struct ckpt_file {
+    char name[64];
+    uint64_t size;
+    struct ckpt_hash hash;
+};
+
+struct ckpt_manifest {
+    char job[LIMIT_NAME];
+    uint64_t step, generation;
+    struct ckpt_hash digest;
+    char created_at[32];
+    uint64_t raw_bytes;
+    struct ckpt_file *files; /* owned */
+    uint32_t file_count;
+};
+void ckpt_manifest_release(struct ckpt_manifest *manifest);
+/* ST_NOT_FOUND: none; ST_CORRUPT, ST_VERSION. */
+MUST_CHECK enum status ckpt_manifest_read(const struct io *io, const char *dir,
+                                          struct ckpt_manifest *out);
+
+struct ckpt_entry {
+    char dir[LIMIT_PATH];
+    uint64_t step, generation;
+    bool committed;   /* has a readable manifest */
+    bool quarantined; /* bad-… */
+    uint64_t bytes;
+    struct ckpt_hash digest;
+    char created_at[32];
+    uint64_t raw_bytes;
+    uint32_t files;
+};
+/* All of a job, newest step first, of one step the highest generation first. *out: free(). */
+MUST_CHECK enum status ckpt_list(const struct io *io, const char *store, const char *job,
+                                 struct ckpt_entry **out, size_t *out_count);
+
+/* One line per finding, with file and place. */
+typedef void (*ckpt_finding_fn)(void *arg, const char *line);
+/*
+ * Reads every byte: hashes of files, frames, chunks, zero gaps, entry table, digest. Changes nothing.
+ * Errors: ST_CORRUPT, ST_INCOMPLETE, ST_VERSION after all findings were reported; ST_NOT_FOUND.
+ */
+MUST_CHECK enum status ckpt_verify(const struct io *io, const char *dir, ckpt_finding_fn fn,
+                                   void *arg);
+/* The digest, computed from the stored bytes (not copied from the manifest). */
+MUST_CHECK enum status ckpt_digest(const struct io *io, const char *dir, struct ckpt_hash *out);
+/* The digest of a state in memory. */
+MUST_CHECK enum status ckpt_state_digest(const struct ckpt_state *state, struct ckpt_hash *out);
+
+struct ckpt_reader;
+/* Opens all shard files, checks headers, footers, sizes against the manifest. */
+MUST_CHECK enum status ckpt_open(const struct io *io, const char *dir, struct ckpt_reader **out);
+void ckpt_close(struct ckpt_reader *reader);
+const struct ckpt_manifest *ckpt_reader_manifest(const struct ckpt_reader *reader);
+const struct ckpt_scalars *ckpt_reader_scalars(const struct ckpt_reader *reader);
+uint32_t ckpt_reader_buffers(const struct ckpt_reader *reader, const struct ckpt_buffer **out);
+uint32_t ckpt_reader_tensors(const struct ckpt_reader *reader, const struct ckpt_tensor **out);
+/* Elements [first, first + count) of a buffer, every chunk checked by its hashes. ST_NOT_FOUND: no such
+ * buffer; ST_CORRUPT, ST_IO, ST_TIMED_OUT. progress as in ckpt_write_options. */
+MUST_CHECK enum status ckpt_read_buffer(struct ckpt_reader *reader, const char *buffer,
+                                        uint64_t first, uint64_t count, void *out,
+                                        const struct ckpt_write_options *progress);
+/* Owned by the caller, NUL-terminated. */
+MUST_CHECK enum status ckpt_read_blob(struct ckpt_reader *reader, const char *name, char **out,
+                                      size_t *out_size);
+
+/* Parameters of chunks and shares, for whoever plans: chunk size in elements of a dtype; the chunks of a
+ * buffer that rank writes: [*first, *first + *count). */
+uint64_t ckpt_chunk_elements(enum ckpt_dtype dtype);
+void ckpt_share(uint64_t chunks, uint32_t rank, uint32_t size, uint64_t *first, uint64_t *count);

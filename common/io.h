@@ -1,0 +1,82 @@
+/*
+ * File operations as a table, so that tests can fail, record and replay them.
+ *
+ * All paths are absolute or relative to the working directory; files are opened O_CLOEXEC. Each call
+ * returns a status made by status_from_errno; io_errno_text of the table's self isn't needed: the
+ * implementation logs nothing, the caller that decides does.
+ *
+ * Thread: any.
+ * Durable: after fsync of a file its bytes survive a crash; its name only after fsync_dir of the
+ *          folder.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "common/status.h"
+
+enum io_open_flags {
+    IO_READ = 0,
+    IO_CREATE_NEW = 1 << 0, /* O_WRONLY | O_CREAT | O_EXCL, mode 0644 */
+    IO_DIRECT = 1 << 1,
+};
+
+struct io_stat {
+    uint64_t size;
+    int64_t mtime_ms;
+    bool is_dir;
+};
+
+/* Called once per name in a folder, without "." and ".."; false stops. */
+typedef bool (*io_name_fn)(void *arg, const char *name);
+
+struct io {
+    void *self;
+    enum status (*open)(void *self, const char *path, int flags, int *out_fd);
+    enum status (*close)(void *self, int fd);
+    /* One attempt each: may transfer less; out_size tells. End of file is ST_OK with 0. */
+    enum status (*pread)(void *self, int fd, void *data, size_t size, uint64_t at, size_t *out_size);
+    enum status (*pwrite)(void *self, int fd, const void *data, size_t size, uint64_t at,
+                          size_t *out_size);
+    enum status (*fsync)(void *self, int fd);
+    enum status (*fsync_dir)(void *self, const char *path);
+    enum status (*mkdir)(void *self, const char *path); /* mode 0755 */
+    enum status (*link)(void *self, const char *from, const char *to); /* never over a name */
+    enum status (*rename)(void *self, const char *from, const char *to);
+    enum status (*unlink)(void *self, const char *path);
+    enum status (*rmdir)(void *self, const char *path);
+    enum status (*stat)(void *self, const char *path, struct io_stat *out);
+    enum status (*list)(void *self, const char *path, io_name_fn fn, void *arg);
+};
+
+/* The machine's files. Borrowed for ever. */
+const struct io *io_system(void);
+
+/* Write or read exactly size bytes; a short read is ST_INCOMPLETE. */
+MUST_CHECK enum status io_write_all(const struct io *io, int fd, const void *data, size_t size,
+                                    uint64_t at);
+MUST_CHECK enum status io_read_all(const struct io *io, int fd, void *data, size_t size,
+                                   uint64_t at);
+
+/* Reads a whole file of at most size_max bytes; *out is owned by the caller and NUL-terminated. */
+MUST_CHECK enum status io_read_file(const struct io *io, const char *path, size_t size_max,
+                                    char **out, size_t *out_size);
+
+/*
+ * Publishes a file so that it is either absent or whole: temporary name beside it, write, fsync,
+ * link() to path (never over an existing name), unlink of the temporary name, fsync of the folder.
+ * Durable: on ST_OK. On an error the temporary name may be left; a repetition replaces it.
+ * Errors: ST_EXISTS  path is there already
+ */
+MUST_CHECK enum status io_publish(const struct io *io, const char *path, const void *data,
+                                  size_t size);
+
+/* As io_publish, but takes the place of what is there (rename): for state of our own only. */
+MUST_CHECK enum status io_replace(const struct io *io, const char *path, const void *data,
+                                  size_t size);
+
+/* Makes path and every missing parent, each fsynced into its parent. */
+MUST_CHECK enum status io_mkdir_all(const struct io *io, const char *path);

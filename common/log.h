@@ -1,0 +1,40 @@
+/*
+ * The log of a process: one JSON object per line, with the ids that are known.
+ *
+ * {"ts":"2026-01-02T03:04:05.678Z","level":"info","program":"cairnd","job":"j-…","rank":1,
+ *  "generation":3,"msg":"…"}
+ *
+ * Where an error is first decided it is logged, once; callers add nothing.
+ *
+ * Levels: error = something was given up; warn = "…, ignoring"; info = a state changed; debug = per
+ *         object, never per step.
+ * Thread: any. A line is written by one write(2), at most LIMIT_LOG_LINE bytes (longer: cut, with
+ *         "cut":true). A failing write is counted, never waited for.
+ */
+#pragma once
+
+#include <stdint.h>
+
+enum log_level { LOG_LEVEL_DEBUG, LOG_LEVEL_INFO, LOG_LEVEL_WARN, LOG_LEVEL_ERROR };
+
+/* Sits in a program's context; contexts of parts copy it and fill in their ids. */
+struct log {
+    int fd;               /* borrowed; -1: nothing is written */
+    enum log_level level; /* lower levels are dropped */
+    const char *program;  /* borrowed for the log's life, as are node and job */
+    const char *node;     /* or NULL */
+    const char *job;      /* or NULL */
+    int64_t rank;         /* or -1 */
+    int64_t generation;   /* or -1 */
+};
+
+/* fd 2, level from CAIRN_LOG (debug, info, warn, error; default info). */
+struct log log_open(const char *program);
+
+void log_write(const struct log *log, enum log_level level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#define log_debug(log, ...) log_write((log), LOG_LEVEL_DEBUG, __VA_ARGS__)
+#define log_info(log, ...)  log_write((log), LOG_LEVEL_INFO, __VA_ARGS__)
+#define log_warn(log, ...)  log_write((log), LOG_LEVEL_WARN, __VA_ARGS__)
+#define log_error(log, ...) log_write((log), LOG_LEVEL_ERROR, __VA_ARGS__)

@@ -1,0 +1,101 @@
+/*
+ * The job file: YAML in, a checked `struct job` out, and back to text (design 12).
+ *
+ * One schema table says of every key: path, type, unit, default, range, whether this version builds
+ * what it asks for. Parsing reports all mistakes of a file in one go, each as
+ *     FILE:LINE:COLUMN: cause
+ *       the line
+ *       ^ caret
+ *       way out
+ * Memory: job is a value without pointers of its own but the ones listed; job_release frees them.
+ * Errors: ST_CONFIG  the errors are in out_errors
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/buf.h"
+#include "common/limits.h"
+#include "common/status.h"
+
+#define JOB_TEXT 64 /* short words: architectures, formats */
+
+struct job_duration {
+    enum job_unit { JOB_STEPS, JOB_EPOCHS, JOB_MS } unit;
+    double value; /* steps, epochs, milliseconds */
+};
+
+struct job_model {
+    char arch[JOB_TEXT];
+    char size[JOB_TEXT];
+    int64_t classes;
+    int64_t hidden; /* mlp */
+    int64_t layers, heads, width, context, vocab;
+};
+
+struct job_dataset {
+    char format[JOB_TEXT]; /* "" : absent */
+    char images[LIMIT_PATH], labels[LIMIT_PATH], path[LIMIT_PATH];
+    char tokenizer[JOB_TEXT];
+    int64_t samples; /* synthetic */
+};
+
+struct job {
+    char name[LIMIT_NAME];
+    struct job_model model;
+    struct {
+        struct job_dataset train, eval;
+        bool crop, flip; /* augment */
+    } data;
+    struct {
+        struct job_duration duration;
+        int64_t global_batch, lanes, accumulate, micro_batch; /* all resolved: > 0 */
+        struct {
+            char name[JOB_TEXT]; /* sgd, adamw */
+            double lr, momentum, weight_decay, beta1, beta2, eps;
+            bool nesterov;
+        } optimizer;
+        struct {
+            char name[JOB_TEXT]; /* constant, cosine, step */
+            struct job_duration warmup;
+            double min_lr;       /* cosine: the end; fraction of lr */
+            double gamma;        /* step: factor */
+            struct job_duration every; /* step: interval */
+        } schedule;
+        char precision[JOB_TEXT];
+        double clip_norm; /* 0: off */
+        double label_smoothing;
+        int64_t seed;
+    } train;
+    struct job_duration eval_every; /* value 0: at the end only */
+    struct {
+        int64_t count, min, spares, threads;
+        uint32_t shares[LIMIT_RANKS]; /* lanes per rank, count of them; resolved */
+        char device[JOB_TEXT];
+    } workers;
+    struct {
+        struct job_duration every;
+        int64_t keep_last;
+        char store[LIMIT_PATH];
+        char level[JOB_TEXT];
+    } checkpoint;
+    struct {
+        char exactness[JOB_TEXT]; /* strict, relaxed */
+        char on_nan[JOB_TEXT];    /* skip, fail */
+    } recovery;
+};
+
+/*
+ * Reads a job file and the `key=value` settings over it.
+ * text is what file_name holds; base_dir (absolute) is where relative paths start.
+ * out_errors gets every mistake, as above, in the order of the file; it is empty on ST_OK.
+ */
+MUST_CHECK enum status job_parse(const char *text, size_t size, const char *file_name,
+                                 const char *base_dir, const char *const *sets, size_t set_count,
+                                 struct job *out, struct buf *out_errors);
+
+/* The job as YAML with every key, resolved values and absolute paths; parses to the same job. */
+MUST_CHECK enum status job_print(const struct job *job, struct buf *out);
+

@@ -1,0 +1,35 @@
+/*
+ * What a tensor looks like, without its data.
+ *
+ * dims are always logical, outermost first, in PyTorch's index order (N, C, H, W); `format` says how
+ * they lie in memory. Only FORMAT_PLAIN is the same on every backend; whatever leaves a worker is plain.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define TENSOR_DIMS_MAX 4
+
+enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_I32, DTYPE_I64, DTYPE_U8 };
+
+enum format {
+    FORMAT_PLAIN,   /* row-major over dims */
+    FORMAT_NHWC,    /* channels innermost */
+    FORMAT_BLOCKED, /* the backend's own (CPU: nChw16c or nChw8c), channels padded */
+};
+
+struct tensor {
+    enum dtype dtype;
+    enum format format;
+    int ndim;
+    int64_t dims[TENSOR_DIMS_MAX];
+    size_t bytes; /* in this format, padding included */
+};
+
+size_t dtype_size(enum dtype dtype);
+const char *dtype_name(enum dtype dtype); /* "f32", … */
+
+/* A plain tensor with its bytes filled in. */
+struct tensor tensor_plain(enum dtype dtype, int ndim, const int64_t *dims);
+int64_t tensor_elements(const struct tensor *tensor); /* without padding */

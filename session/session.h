@@ -1,0 +1,125 @@
+/*
+ * A worker's side of the Training protocol: join a generation, rendezvous, progress, metrics, saves,
+ * faults, last words. No kernels, no comm, no rpc below it: what carries the messages is a link.
+ *
+ * The step thread calls; two threads of the session do the talking (link) and the writing of shards
+ * (saver). No call below waits for the network but those that say so.
+ *
+ * Losing the link doesn't end anything: the session reconnects every 0.1-1 s, says hello again with
+ * attached = true and repeats what wasn't acknowledged. An Over order, or a refusal as stale, calls
+ * `over` from the link thread: the generation is dead, abort communication and leave.
+ *
+ * Last words: a file (training.proto, LastWords) rewritten whenever step-independent facts change: a
+ * fault, a save that isn't acknowledged, finished.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cairn/v1/training.pb-c.h"
+#include "checkpoint/checkpoint.h"
+#include "common/clock.h"
+#include "common/io.h"
+#include "common/kv.h"
+#include "common/log.h"
+#include "common/status.h"
+
+struct session;
+
+/* What carries messages. open and recv are called by the link thread only; send by it, too. */
+struct session_link {
+    void *self;
+    enum status (*open)(void *self, int64_t timeout_ms); /* a new stream; ends the old one */
+    enum status (*send)(void *self, const Cairn__V1__TrainerMessage *message);
+    /* ST_TIMED_OUT: nothing came; ST_CLOSED: lost, open again; ST_STALE: refused for good. */
+    enum status (*recv)(void *self, int64_t timeout_ms, Cairn__V1__TrainerOrder **out);
+    void (*interrupt)(void *self); /* any thread: recv returns soon */
+    void (*close)(void *self);
+};
+
+struct session_options {
+    const char *job; /* borrowed for life, as all below */
+    uint32_t generation, rank;
+    const struct session_link *link;
+    const struct io *io;
+    const struct clock *clock;
+    const struct log *log;
+    const char *words_path;
+    int64_t orphan_ms; /* without a link for so long: over; 0: 10 minutes */
+    void (*over)(void *arg, const char *reason); /* link thread; must not call the session */
+    void *over_arg;
+};
+
+struct session_plan {
+    char job[LIMIT_NAME];
+    uint32_t generation, size, rank;
+    const uint32_t *shares; /* size of them; borrowed until close, as all text below */
+    const char *job_file;   /* normalised YAML */
+    const char *restore;    /* folder, or "" */
+    uint64_t restore_step;
+    const uint64_t *skip;
+    size_t skip_count;
+    const char *host;
+};
+
+MUST_CHECK enum status session_open(const struct session_options *options, struct session **out);
+void session_close(struct session *session);
+
+/* Says hello and waits for the plan. ST_STALE, ST_TIMED_OUT, ST_UNREACHABLE. */
+MUST_CHECK enum status session_join(struct session *session, const char *pins, int64_t timeout_ms,
+                                    struct session_plan *out);
+
+/* The generation's map, for comm. Its calls wait for the network. Borrowed until close. */
+const struct kv *session_kv(struct session *session);
+
+struct session_ready {
+    uint64_t total_steps, steps_per_epoch, parameters, state_bytes;
+    uint64_t step;       /* restored */
+    uint64_t save_every; /* regular saves: step % save_every == 0, and total_steps; 0: only the end */
+    const char *pins;    /* complete; copied */
+    size_t snapshot_bytes_max; /* what a save of this rank copies, at most: allocated here */
+};
+MUST_CHECK enum status session_ready(struct session *session, const struct session_ready *ready);
+
+/* Where the step thread is: stores into atomics, a few nanoseconds. phase is static text. */
+void session_mark(struct session *session, uint64_t step, const char *phase);
+/* One more unit of work (tape node, chunk, MiB) is done. */
+void session_tick(struct session *session);
+/* Rank 0: a row of metrics; the last LIMIT_METRIC_ROWS are kept until acknowledged. */
+struct session_row {
+    uint64_t step;
+    double epoch;
+    float loss, lr, grad_norm;
+    double samples_per_s, step_ms;
+    struct {
+        const char *name; /* static */
+        double ms;
+    } phase[8];
+    int phase_count;
+    bool has_eval;
+    double eval_loss, eval_accuracy;
+    uint64_t eval_correct, eval_count;
+};
+void session_row(struct session *session, const struct session_row *row);
+
+enum session_due { SESSION_NO_SAVE, SESSION_SAVE, SESSION_SAVE_AND_EXIT };
+/* After finished step `step`: is a save due? Also tells the coordinator when an announced step passed. */
+enum session_due session_due(struct session *session, uint64_t step);
+
+/*
+ * Takes the snapshot of state (this rank's share is copied, all hashes of it are made by the saver) and
+ * hands it to the saver thread. Waits only while the previous save is still being written.
+ */
+MUST_CHECK enum status session_save(struct session *session, const struct ckpt_state *state);
+/* Waits until no save is pending (committed or dropped); out_committed: the newest committed step. */
+MUST_CHECK enum status session_settle(struct session *session, int64_t timeout_ms,
+                                      uint64_t *out_committed);
+
+/* Tells the coordinator, and the last words, what went wrong. Waits 200 ms at most for it to leave. */
+void session_fault(struct session *session, Cairn__V1__FaultKind kind, const char *message,
+                   const uint32_t *ranks, size_t rank_count);
+/* The job is done here, or the plan said to leave. Waits until it was sent, 1 s at most. */
+void session_finished(struct session *session, uint64_t step);
+bool session_is_over(const struct session *session);
