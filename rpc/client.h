@@ -1,0 +1,130 @@
+/*
+ * A client: channel, unary calls, streams.
+ *
+ * A channel connects when it is first used and again by itself, waiting backoff_min_ms doubling to
+ * backoff_max_ms between tries. Proxies of the environment are ignored.
+ *
+ * Thread: everything here may be called from any thread; one thread at a time receives on a stream.
+ */
+#pragma once
+
+#include <protobuf-c/protobuf-c.h>
+
+#include "rpc/rpc.h"
+
+struct rpc_channel;
+struct rpc_stream;
+
+/* Zero members mean the defaults. Strings are copied. */
+struct rpc_channel_options {
+    const char *target; /* required: "unix:/run/x.sock", "ipv4:127.0.0.1:7000", "host:7000" */
+    const struct rpc_tls *tls;
+    const char *tls_name;         /* expected in the certificate; NULL: the target's */
+    const char *token;            /* sent as "authorization: Bearer TOKEN"; not with tls == NULL to
+                                     other machines, that is the caller's business */
+    uint32_t message_size_max;    /* of a reply; LIMIT_MESSAGE_BYTES */
+    int32_t keepalive_ms;         /* 10000 */
+    int32_t keepalive_timeout_ms; /* 5000 */
+    int32_t backoff_min_ms;       /* 100 */
+    int32_t backoff_max_ms;       /* 1000 */
+};
+
+/* Errors: ST_CONFIG  credentials unusable */
+MUST_CHECK enum status rpc_channel_new(const struct rpc_channel_options *options,
+                                       struct rpc_channel **out);
+/* After its last call and stream. */
+void rpc_channel_free(struct rpc_channel *channel);
+
+/* How a call ended. */
+struct rpc_result {
+    enum rpc_code code;
+    char detail[512];
+};
+
+struct rpc_call_options {
+    int32_t timeout_ms;  /* unary: of the whole call. stream: until the server accepted. 0: 10000 */
+    bool wait_for_ready; /* a server that can't be reached is waited for (within timeout_ms), else
+                            the call fails at once with UNAVAILABLE */
+};
+
+/*
+ * Calls and waits. out_reply is the caller's (protobuf_c_message_free_unpacked(reply, NULL)).
+ * result may be NULL. options may be NULL.
+ * Errors: rpc_code_status(result->code)
+ */
+MUST_CHECK enum status rpc_unary(struct rpc_channel *channel,
+                                 const ProtobufCServiceDescriptor *service, const char *method,
+                                 const ProtobufCMessage *request,
+                                 const struct rpc_call_options *options,
+                                 ProtobufCMessage **out_reply, struct rpc_result *result);
+
+/*
+ * A protobuf-c service whose invoke() is rpc_unary, so that the client functions that protoc-c
+ * generates are typed stubs; the closure gets NULL on failure, result tells why.
+ */
+struct rpc_stub {
+    ProtobufCService base;
+    struct rpc_channel *channel;
+    struct rpc_call_options options;
+    struct rpc_result result;
+};
+void rpc_stub_init(struct rpc_stub *stub, struct rpc_channel *channel,
+                   const ProtobufCServiceDescriptor *service);
+
+struct rpc_stream_options {
+    int32_t open_timeout_ms; /* until the server accepted; 0: 10000 */
+    int32_t deadline_ms;     /* of the whole call; 0: none */
+    bool wait_for_ready;
+    uint32_t send_queue_max; /* messages waiting; 0: 64 */
+    /* Called on gRPC's thread, or in open, whenever rpc_stream_recv would no longer say
+     * ST_TIMED_OUT; must not block or call this stream. NULL: nobody is told. */
+    void (*notify)(void *arg);
+    void *notify_arg;
+};
+
+/*
+ * Opens a streaming call (server-stream and bidirectional methods alike) and waits until the server
+ * accepted it. request is the first message (or NULL); with half_close also the last one. A stream
+ * refused by the server may show only in the first recv.
+ * Errors: rpc_code_status(result->code); ST_UNREACHABLE: no server answered in time
+ */
+MUST_CHECK enum status rpc_stream_open(struct rpc_channel *channel,
+                                       const ProtobufCServiceDescriptor *service,
+                                       const char *method, const struct rpc_stream_options *options,
+                                       struct rpc_stream **out, struct rpc_result *result);
+
+/* rpc_stream_open, one request, half-close: for server-stream methods. */
+MUST_CHECK enum status rpc_stream_request(struct rpc_channel *channel,
+                                          const ProtobufCServiceDescriptor *service,
+                                          const char *method, const ProtobufCMessage *request,
+                                          const struct rpc_stream_options *options,
+                                          struct rpc_stream **out, struct rpc_result *result);
+
+/*
+ * Queues a message; never blocks.
+ * Errors: ST_CLOSED  the stream is over
+ *         ST_FULL    send_queue_max messages wait; the stream lives, the message was not taken
+ */
+MUST_CHECK enum status rpc_stream_send(struct rpc_stream *stream, const ProtobufCMessage *message);
+
+/* Half-close: no more messages from here, after those that wait. */
+void rpc_stream_send_done(struct rpc_stream *stream);
+
+/*
+ * The next message, waiting timeout_ms at most (0: not at all; < 0: for ever); the caller's.
+ * Errors: ST_TIMED_OUT  none came
+ *         ST_AGAIN      rpc_stream_interrupt was called
+ *         ST_CLOSED     the call is over and all its messages were taken: close() tells how it
+ * ended
+ */
+MUST_CHECK enum status rpc_stream_recv(struct rpc_stream *stream, int32_t timeout_ms,
+                                       ProtobufCMessage **out);
+
+/* Makes the current (or else the next) rpc_stream_recv return ST_AGAIN. The stream lives on. */
+void rpc_stream_interrupt(struct rpc_stream *stream);
+
+/* Ends the call from this side at once; recv returns ST_CLOSED. */
+void rpc_stream_cancel(struct rpc_stream *stream);
+
+/* Cancels what isn't over and frees. result (may be NULL) is how the call ended. */
+void rpc_stream_close(struct rpc_stream *stream, struct rpc_result *result);

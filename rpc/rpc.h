@@ -1,0 +1,74 @@
+/*
+ * Remote calls: a thin layer over gRPC's C core and protobuf-c.
+ *
+ *   rpc.h         codes, start-up, credentials (this file)
+ *   executor.h    where handlers run; the mailbox into a single-threaded state machine
+ *   descdb.h      index of the embedded descriptor sets (streaming flags, reflection)
+ *   server.h      server and its calls
+ *   client.h      channel, unary calls, streams
+ *   services.h    ready-made services: health, reflection
+ *
+ * No header here includes one of gRPC's: its C interface is not stable, so only the .c files of
+ * rpc/ know it.
+ *
+ * Memory: gRPC's core aborts when memory is exhausted, and so does this layer: no ST_NO_MEMORY.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/status.h"
+
+/* The numbers of gRPC's status codes. */
+enum rpc_code {
+    RPC_OK = 0,
+    RPC_CANCELLED = 1,
+    RPC_UNKNOWN = 2,
+    RPC_INVALID_ARGUMENT = 3,
+    RPC_DEADLINE_EXCEEDED = 4,
+    RPC_NOT_FOUND = 5,
+    RPC_ALREADY_EXISTS = 6,
+    RPC_PERMISSION_DENIED = 7,
+    RPC_RESOURCE_EXHAUSTED = 8,
+    RPC_FAILED_PRECONDITION = 9,
+    RPC_ABORTED = 10,
+    RPC_OUT_OF_RANGE = 11,
+    RPC_UNIMPLEMENTED = 12,
+    RPC_INTERNAL = 13,
+    RPC_UNAVAILABLE = 14,
+    RPC_DATA_LOSS = 15,
+    RPC_UNAUTHENTICATED = 16,
+};
+
+/* "OK", "NOT_FOUND"; static, never NULL. */
+const char *rpc_code_name(enum rpc_code code);
+
+/* The code that carries a status to the caller, and the status that a received code means here. */
+enum rpc_code rpc_code_from_status(enum status st);
+enum status rpc_code_status(enum rpc_code code);
+
+/*
+ * Starts gRPC, once per process: after every fork (daemonise first, children only exec), with the
+ * signals blocked that the program wants to read itself, because gRPC's threads inherit the mask.
+ */
+void rpc_init(void);
+void rpc_shutdown(void);
+
+/* Connections refused because the process had no descriptor left (see accept.c). */
+uint64_t rpc_shed_connections(void);
+
+/* Bytes of somebody else. */
+struct rpc_bytes {
+    const uint8_t *data;
+    size_t size;
+};
+
+/* PEM texts, borrowed for the call that takes them. */
+struct rpc_tls {
+    const char *ca;   /* roots that sign peers; NULL: none are asked for a certificate */
+    const char *cert; /* own certificate and key */
+    const char *key;
+    bool require_client_cert; /* server: mutual */
+};

@@ -1,0 +1,140 @@
+/*
+ * A server and its calls.
+ *
+ * Dispatch is by the service descriptors that protoc-c generates; a handler has protoc-c's own
+ * signature:
+ *
+ *   void f(Service *self, const Request *in, Reply_Closure reply, void *call)
+ *
+ *   unary            once; reply(&rep, call) once, or rpc_call_finish with an error
+ *   server stream    once; rpc_call_send any number of times, then rpc_call_finish
+ *   client stream    per message, then once with in == NULL (half-close); then reply() once
+ *   bidirectional    per message, then once with in == NULL; rpc_call_send at any time
+ *
+ * `call` is a struct rpc_call *, valid until its on_done has run (or while a reference is held).
+ * `in` is valid during the handler only. Messages of one call arrive in order, the next one only
+ * after the handler came back: that is the flow control. A peer that doesn't read what it is sent
+ * loses its call (RESOURCE_EXHAUSTED) when send_queue_max messages wait: nothing grows without
+ * bound.
+ *
+ * Thread: handlers and on_done run where options.executor says; all rpc_call_* functions may be
+ *         called from any thread.
+ */
+#pragma once
+
+#include <protobuf-c/protobuf-c.h>
+#include <sys/socket.h>
+
+#include "rpc/descdb.h"
+#include "rpc/executor.h"
+#include "rpc/rpc.h"
+
+struct rpc_server;
+struct rpc_call;
+
+/* Decides about a call before its handler sees it; runs on gRPC's thread: any thread, must not
+ * block. out_detail may be set to a static text. */
+typedef enum rpc_code rpc_authorize_fn(void *ctx, struct rpc_call *call, const char **out_detail);
+
+/* Zero members mean the defaults. */
+struct rpc_server_options {
+    const struct rpc_descdb *descdb; /* borrowed; required: knows every service that is added */
+    struct rpc_executor executor;    /* zero: inline */
+    rpc_authorize_fn *authorize;     /* NULL: everybody may */
+    void *authorize_ctx;
+    uint32_t message_size_max;    /* of a request; LIMIT_MESSAGE_BYTES */
+    uint32_t send_queue_max;      /* messages waiting per call; 64 */
+    uint32_t streams_max;         /* calls of one connection at a time; 1024 */
+    int32_t keepalive_ms;         /* ping an idle peer; 10000 */
+    int32_t keepalive_timeout_ms; /* silent so long after a ping: gone; 5000 */
+};
+
+struct rpc_server *rpc_server_new(const struct rpc_server_options *options);
+
+/*
+ * Every method of the service under its descriptor's name, or under `name`. Before start.
+ * Errors: ST_NOT_FOUND  the descriptor sets don't know the service or one of its methods
+ */
+MUST_CHECK enum status rpc_server_add_service(struct rpc_server *server, ProtobufCService *service,
+                                              const char *name);
+
+/*
+ * "127.0.0.1:0", "[::1]:7000"; tls may be NULL. Before start. A port that somebody listens on is an
+ * error, never shared.
+ * Errors: ST_EXISTS   the address can't be bound
+ *         ST_CONFIG   certificate or key unusable
+ */
+MUST_CHECK enum status rpc_server_listen(struct rpc_server *server, const char *address,
+                                         const struct rpc_tls *tls, int *out_port);
+
+/*
+ * A Unix socket for processes of the same user (or root): mode 0600, peers checked by their
+ * credentials. "PATH.lock" is held by flock for the server's life, so that a stale socket is
+ * replaced and a live one never stolen. Before start.
+ * Errors: ST_INVALID  the path doesn't fit a socket address (107 bytes)
+ *         ST_EXISTS   another process serves it
+ *         others      of lock, bind, chmod, listen
+ */
+MUST_CHECK enum status rpc_server_listen_unix(struct rpc_server *server, const char *path);
+
+/* Serves a connected, non-blocking stream socket, which it takes over (plaintext). After start. */
+void rpc_server_adopt(struct rpc_server *server, int fd);
+
+void rpc_server_start(struct rpc_server *server);
+
+/*
+ * Ends the server: no new calls, those in flight may end within grace_ms, then they are cancelled.
+ * stop waits for it (inline executor only). With a mailbox: stop_begin, drain the mailbox until
+ * stopped, then free. A stream that nobody finishes uses up the whole grace.
+ */
+void rpc_server_stop(struct rpc_server *server, int32_t grace_ms);
+void rpc_server_stop_begin(struct rpc_server *server, int32_t grace_ms);
+bool rpc_server_stopped(const struct rpc_server *server);
+
+/* Stopped or never started; NULL is fine. */
+void rpc_server_free(struct rpc_server *server);
+
+/* Names of the services; returns how many there are, writes at most capacity. */
+size_t rpc_server_services(const struct rpc_server *server, const char **out, size_t capacity);
+const struct rpc_descdb *rpc_server_descdb(const struct rpc_server *server);
+
+/*
+ * Queues a message. On a unary or client-streaming method it is the reply and ends the call.
+ * Errors: ST_CLOSED  the call is over
+ *         ST_FULL    send_queue_max messages wait already; the call ends with RESOURCE_EXHAUSTED
+ */
+enum status rpc_call_send(struct rpc_call *call, const ProtobufCMessage *message);
+
+/* Messages that wait to be sent: a producer of many stays below the bound by looking. */
+uint32_t rpc_call_queued(struct rpc_call *call);
+
+/* Ends the call after what is queued; detail (copied, may be NULL) goes to the caller. Later calls
+ * do nothing. */
+void rpc_call_finish(struct rpc_call *call, enum rpc_code code, const char *detail);
+
+/* Attaches the owner's data; on_done is called exactly once, when the call is over for whatever
+ * reason and no handler of it runs. To be called from the call's handler. */
+void rpc_call_set_data(struct rpc_call *call, void *data,
+                       void (*on_done)(struct rpc_call *call, void *data, bool cancelled));
+void *rpc_call_data(struct rpc_call *call);
+
+/* The peer is gone, cancelled, or its deadline passed. */
+bool rpc_call_cancelled(struct rpc_call *call);
+int64_t rpc_call_ms_left(struct rpc_call *call);        /* INT64_MAX: no deadline */
+const char *rpc_call_path(const struct rpc_call *call); /* "/cairn.v1.Control/GetJob" */
+
+/* First value of a metadata key (lower case); borrowed for the call's life. */
+bool rpc_call_metadata(const struct rpc_call *call, const char *key, struct rpc_bytes *out);
+
+/* The caller's bearer token equals `token` (compared in constant time). */
+bool rpc_call_has_token(const struct rpc_call *call, const char *token);
+
+/* The value of the bearer token; false: there is none, or it doesn't fit. */
+bool rpc_call_token(const struct rpc_call *call, char *out, size_t capacity);
+
+/* True for a peer that came over listen_unix: then its credentials were checked. */
+bool rpc_call_peer_cred(const struct rpc_call *call, struct ucred *out);
+void rpc_call_peer(const struct rpc_call *call, char *out, size_t capacity);
+
+void rpc_call_ref(struct rpc_call *call);
+void rpc_call_unref(struct rpc_call *call);
