@@ -6,7 +6,7 @@ target_compile_definitions(cairn_options INTERFACE _GNU_SOURCE CAIRN_VERSION="${
 target_compile_options(cairn_options INTERFACE
     -ffp-contract=off -fno-math-errno -fno-trapping-math -fno-omit-frame-pointer
     $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes
-    -Wmissing-prototypes -Wvla -Wswitch-enum -Wundef -Wno-gnu-statement-expression>
+    -Wmissing-prototypes -Wvla -Wswitch-enum -Wundef>
     $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow>)
 target_link_libraries(cairn_options INTERFACE Threads::Threads)
 if(CAIRN_FAULTS)

@@ -1,6 +1,6 @@
 /*
- * CHECK: always on, means "we have a bug": prints the place and aborts, so that the service recovers
- * the process. Never on data from disk, network, user or clock: that is a status.
+ * CHECK: always on, means "we have a bug": prints the place and aborts, so that the service
+ * recovers the process. Never on data from disk, network, user or clock: that is a status.
  */
 #pragma once
 

@@ -1,9 +1,9 @@
 /*
  * File operations as a table, so that tests can fail, record and replay them.
  *
- * All paths are absolute or relative to the working directory; files are opened O_CLOEXEC. Each call
- * returns a status made by status_from_errno; io_errno_text of the table's self isn't needed: the
- * implementation logs nothing, the caller that decides does.
+ * All paths are absolute or relative to the working directory; files are opened O_CLOEXEC. Each
+ * call returns a status made by status_from_errno; io_errno_text of the table's self isn't needed:
+ * the implementation logs nothing, the caller that decides does.
  *
  * Thread: any.
  * Durable: after fsync of a file its bytes survive a crash; its name only after fsync_dir of the
@@ -38,12 +38,13 @@ struct io {
     enum status (*open)(void *self, const char *path, int flags, int *out_fd);
     enum status (*close)(void *self, int fd);
     /* One attempt each: may transfer less; out_size tells. End of file is ST_OK with 0. */
-    enum status (*pread)(void *self, int fd, void *data, size_t size, uint64_t at, size_t *out_size);
+    enum status (*pread)(void *self, int fd, void *data, size_t size, uint64_t at,
+                         size_t *out_size);
     enum status (*pwrite)(void *self, int fd, const void *data, size_t size, uint64_t at,
                           size_t *out_size);
     enum status (*fsync)(void *self, int fd);
     enum status (*fsync_dir)(void *self, const char *path);
-    enum status (*mkdir)(void *self, const char *path); /* mode 0755 */
+    enum status (*mkdir)(void *self, const char *path);                /* mode 0755 */
     enum status (*link)(void *self, const char *from, const char *to); /* never over a name */
     enum status (*rename)(void *self, const char *from, const char *to);
     enum status (*unlink)(void *self, const char *path);

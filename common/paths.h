@@ -2,13 +2,11 @@
  * Where things are (design 17). CAIRN_HOME=DIR puts everything under DIR; else XDG folders, else
  * /var/lib/cairn and /run/cairn for root.
  *
- *   DIR/cairnd.sock              the coordinator's socket (or cairnd.sock.path: the short path where
- *                                it is bound, if DIR is too long for a socket address)
- *   DIR/cairnd.addr              address of the TCP listener, if there is one
- *   DIR/token                    bearer token of the TCP listener, mode 0600
- *   DIR/supervisor.lock          held by the supervisor of `cairn up`; holds its pid
- *   DIR/state/cairnd.db          the journal
- *   DIR/log/{cairnd,agent,supervisor}.log
+ *   DIR/cairnd.sock              the coordinator's socket (or cairnd.sock.path: the short path
+ * where it is bound, if DIR is too long for a socket address) DIR/cairnd.addr              address
+ * of the TCP listener, if there is one DIR/token                    bearer token of the TCP
+ * listener, mode 0600 DIR/supervisor.lock          held by the supervisor of `cairn up`; holds its
+ * pid DIR/state/cairnd.db          the journal DIR/log/{cairnd,agent,supervisor}.log
  *   DIR/jobs/JOB/gG/rR.log       output of rank R of generation G
  *   DIR/jobs/JOB/gG/rR.words     its last words (training.proto, LastWords)
  *   DIR/jobs/JOB/gG/rR.flight    its flight recorder

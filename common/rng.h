@@ -13,7 +13,8 @@
 
 #include <stdint.h>
 
-/* What a stream of numbers is for; part of the key. Values are on disk by their effect: never renumber. */
+/* What a stream of numbers is for; part of the key. Values are on disk by their effect: never
+ * renumber. */
 enum rng_purpose {
     RNG_PERMUTATION = 1,
     RNG_INIT = 2,    /* counter: (element, tensor index, 0, 0) */

@@ -15,14 +15,14 @@ enum status {
     /* Scope CALL: nothing was changed; the same call may be made again. */
     ST_AGAIN = -100,
     ST_TIMED_OUT = -101,
-    ST_INVALID = -102,   /* an argument or input is wrong */
+    ST_INVALID = -102, /* an argument or input is wrong */
     ST_NO_MEMORY = -103,
-    ST_IO = -104,        /* the medium failed (EIO and its like) */
-    ST_FULL = -105,      /* no space, quota, or a bound was reached */
+    ST_IO = -104,   /* the medium failed (EIO and its like) */
+    ST_FULL = -105, /* no space, quota, or a bound was reached */
     ST_NOT_FOUND = -106,
     ST_EXISTS = -107,
-    ST_REFUSED = -108,   /* not permitted in this state, or for this caller */
-    ST_CLOSED = -109,    /* the peer or the object is gone */
+    ST_REFUSED = -108, /* not permitted in this state, or for this caller */
+    ST_CLOSED = -109,  /* the peer or the object is gone */
     ST_UNREACHABLE = -110,
 
     /* Scope CHECKPOINT: this checkpoint is unusable; an older one may be whole. */

@@ -1,0 +1,183 @@
+/* What is built from the table's calls; the order of the syncs is the point. */
+#include "common/io.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/cleanup.h"
+#include "common/limits.h"
+
+#define INTERRUPTS_MAX 1000 /* a signal storm, not a disk, if there are more in a row */
+
+enum status io_write_all(const struct io *io, int fd, const void *data, size_t size, uint64_t at)
+{
+    const char *bytes = data;
+    size_t done = 0;
+    int interrupts = 0;
+    while (done < size) {
+        size_t now = 0;
+        enum status st = io->pwrite(io->self, fd, bytes + done, size - done, at + done, &now);
+        if (st == ST_AGAIN && ++interrupts < INTERRUPTS_MAX)
+            continue;
+        if (st != ST_OK)
+            return st;
+        if (now == 0)
+            return ST_IO;
+        done += now;
+        interrupts = 0;
+    }
+    return ST_OK;
+}
+
+enum status io_read_all(const struct io *io, int fd, void *data, size_t size, uint64_t at)
+{
+    char *bytes = data;
+    size_t done = 0;
+    int interrupts = 0;
+    while (done < size) {
+        size_t now = 0;
+        enum status st = io->pread(io->self, fd, bytes + done, size - done, at + done, &now);
+        if (st == ST_AGAIN && ++interrupts < INTERRUPTS_MAX)
+            continue;
+        if (st != ST_OK)
+            return st;
+        if (now == 0)
+            return ST_INCOMPLETE;
+        done += now;
+        interrupts = 0;
+    }
+    return ST_OK;
+}
+
+enum status io_read_file(const struct io *io, const char *path, size_t size_max, char **out,
+                         size_t *out_size)
+{
+    struct io_stat info;
+    enum status st = io->stat(io->self, path, &info);
+    if (st != ST_OK)
+        return st;
+    if (info.is_dir)
+        return ST_INVALID;
+    if (info.size > size_max)
+        return ST_FULL;
+    int fd = -1;
+    st = io->open(io->self, path, IO_READ, &fd);
+    if (st != ST_OK)
+        return st;
+    auto_free char *data = malloc((size_t)info.size + 1);
+    st = data == NULL ? ST_NO_MEMORY : io_read_all(io, fd, data, (size_t)info.size, 0);
+    (void)io->close(io->self, fd);
+    if (st != ST_OK)
+        return st;
+    data[info.size] = '\0';
+    *out = TAKE_PTR(data);
+    *out_size = (size_t)info.size;
+    return ST_OK;
+}
+
+/* The folder of a path: "." when it has none. */
+static enum status parent_of(const char *path, char out[LIMIT_PATH])
+{
+    const char *slash = strrchr(path, '/');
+    size_t size = slash == NULL ? 1 : slash == path ? 1 : (size_t)(slash - path);
+    if (size >= LIMIT_PATH)
+        return ST_FULL;
+    memcpy(out, slash == NULL ? "." : path, size);
+    out[size] = '\0';
+    return ST_OK;
+}
+
+/* Writes and fsyncs a new file; an old one of that name is removed first. */
+static enum status write_new(const struct io *io, const char *path, const void *data, size_t size)
+{
+    int fd = -1;
+    enum status st = io->open(io->self, path, IO_CREATE_NEW, &fd);
+    if (st == ST_EXISTS) {
+        st = io->unlink(io->self, path);
+        if (st == ST_OK)
+            st = io->open(io->self, path, IO_CREATE_NEW, &fd);
+    }
+    if (st != ST_OK)
+        return st;
+    st = io_write_all(io, fd, data, size, 0);
+    if (st == ST_OK)
+        st = io->fsync(io->self, fd);
+    enum status closed = io->close(io->self, fd);
+    return st != ST_OK ? st : closed;
+}
+
+static enum status temporary_of(const char *path, char out[LIMIT_PATH])
+{
+    int length = snprintf(out, LIMIT_PATH, "%s.tmp", path);
+    return length < 0 || length >= LIMIT_PATH ? ST_FULL : ST_OK;
+}
+
+enum status io_publish(const struct io *io, const char *path, const void *data, size_t size)
+{
+    char temporary[LIMIT_PATH], parent[LIMIT_PATH];
+    enum status st = temporary_of(path, temporary);
+    if (st == ST_OK)
+        st = parent_of(path, parent);
+    if (st == ST_OK)
+        st = write_new(io, temporary, data, size);
+    if (st != ST_OK)
+        return st;
+    st = io->link(io->self, temporary, path);
+    enum status removed = io->unlink(io->self, temporary);
+    if (st != ST_OK)
+        return st;
+    if (removed != ST_OK)
+        return removed;
+    return io->fsync_dir(io->self, parent);
+}
+
+enum status io_replace(const struct io *io, const char *path, const void *data, size_t size)
+{
+    char temporary[LIMIT_PATH], parent[LIMIT_PATH];
+    enum status st = temporary_of(path, temporary);
+    if (st == ST_OK)
+        st = parent_of(path, parent);
+    if (st == ST_OK)
+        st = write_new(io, temporary, data, size);
+    if (st == ST_OK)
+        st = io->rename(io->self, temporary, path);
+    if (st != ST_OK)
+        return st;
+    return io->fsync_dir(io->self, parent);
+}
+
+/* Makes one folder; durable in its parent. */
+static enum status make_folder(const struct io *io, const char *path)
+{
+    enum status st = io->mkdir(io->self, path);
+    if (st == ST_EXISTS)
+        return ST_OK;
+    if (st != ST_OK)
+        return st;
+    char parent[LIMIT_PATH];
+    st = parent_of(path, parent);
+    return st != ST_OK ? st : io->fsync_dir(io->self, parent);
+}
+
+enum status io_mkdir_all(const struct io *io, const char *path)
+{
+    char folder[LIMIT_PATH];
+    int length = snprintf(folder, sizeof(folder), "%s", path);
+    if (length <= 0 || (size_t)length >= sizeof(folder))
+        return ST_INVALID;
+    struct io_stat info;
+    if (io->stat(io->self, folder, &info) == ST_OK)
+        return info.is_dir ? ST_OK : ST_EXISTS;
+    for (char *at = folder + 1; *at != '\0'; at++) {
+        if (*at != '/')
+            continue;
+        *at = '\0';
+        bool there = io->stat(io->self, folder, &info) == ST_OK;
+        enum status st = there ? ST_OK : make_folder(io, folder);
+        *at = '/';
+        if (st != ST_OK)
+            return st;
+    }
+    return make_folder(io, folder);
+}

@@ -1,0 +1,160 @@
+/* The machine's files: each call is one system call. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/io.h"
+
+static enum status result(int rc)
+{
+    return rc < 0 ? status_from_errno(errno) : ST_OK;
+}
+
+static enum status system_open(void *self, const char *path, int flags, int *out_fd)
+{
+    (void)self;
+    int how = O_CLOEXEC;
+    how |= (flags & IO_CREATE_NEW) != 0 ? O_WRONLY | O_CREAT | O_EXCL : O_RDONLY;
+    how |= (flags & IO_DIRECT) != 0 ? O_DIRECT : 0;
+    int fd = open(path, how, 0644);
+    if (fd < 0)
+        return status_from_errno(errno);
+    *out_fd = fd;
+    return ST_OK;
+}
+
+static enum status system_close(void *self, int fd)
+{
+    (void)self;
+    return result(close(fd));
+}
+
+static enum status system_pread(void *self, int fd, void *data, size_t size, uint64_t at,
+                                size_t *out_size)
+{
+    (void)self;
+    ssize_t done = pread(fd, data, size, (off_t)at);
+    if (done < 0)
+        return status_from_errno(errno);
+    *out_size = (size_t)done;
+    return ST_OK;
+}
+
+static enum status system_pwrite(void *self, int fd, const void *data, size_t size, uint64_t at,
+                                 size_t *out_size)
+{
+    (void)self;
+    ssize_t done = pwrite(fd, data, size, (off_t)at);
+    if (done < 0)
+        return status_from_errno(errno);
+    *out_size = (size_t)done;
+    return ST_OK;
+}
+
+static enum status system_fsync(void *self, int fd)
+{
+    (void)self;
+    return result(fsync(fd));
+}
+
+static enum status system_fsync_dir(void *self, const char *path)
+{
+    (void)self;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return status_from_errno(errno);
+    enum status st = result(fsync(fd));
+    (void)close(fd);
+    return st;
+}
+
+static enum status system_mkdir(void *self, const char *path)
+{
+    (void)self;
+    return result(mkdir(path, 0755));
+}
+
+static enum status system_link(void *self, const char *from, const char *to)
+{
+    (void)self;
+    return result(link(from, to));
+}
+
+static enum status system_rename(void *self, const char *from, const char *to)
+{
+    (void)self;
+    return result(rename(from, to));
+}
+
+static enum status system_unlink(void *self, const char *path)
+{
+    (void)self;
+    return result(unlink(path));
+}
+
+static enum status system_rmdir(void *self, const char *path)
+{
+    (void)self;
+    return result(rmdir(path));
+}
+
+static enum status system_stat(void *self, const char *path, struct io_stat *out)
+{
+    (void)self;
+    struct stat info;
+    if (stat(path, &info) < 0)
+        return status_from_errno(errno);
+    *out = (struct io_stat){
+        .size = (uint64_t)info.st_size,
+        .mtime_ms = (int64_t)info.st_mtim.tv_sec * 1000 + info.st_mtim.tv_nsec / 1000000,
+        .is_dir = S_ISDIR(info.st_mode),
+    };
+    return ST_OK;
+}
+
+static enum status system_list(void *self, const char *path, io_name_fn fn, void *arg)
+{
+    (void)self;
+    DIR *dir = opendir(path);
+    if (dir == NULL)
+        return status_from_errno(errno);
+    enum status st = ST_OK;
+    for (;;) {
+        errno = 0;
+        struct dirent *entry = readdir(dir);
+        if (entry == NULL) {
+            st = status_from_errno(errno);
+            break;
+        }
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        if (!fn(arg, entry->d_name))
+            break;
+    }
+    (void)closedir(dir);
+    return st;
+}
+
+const struct io *io_system(void)
+{
+    static const struct io io = {
+        .open = system_open,
+        .close = system_close,
+        .pread = system_pread,
+        .pwrite = system_pwrite,
+        .fsync = system_fsync,
+        .fsync_dir = system_fsync_dir,
+        .mkdir = system_mkdir,
+        .link = system_link,
+        .rename = system_rename,
+        .unlink = system_unlink,
+        .rmdir = system_rmdir,
+        .stat = system_stat,
+        .list = system_list,
+    };
+    return &io;
+}

@@ -1,0 +1,123 @@
+#include "common/log.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/limits.h"
+
+static const char *const level_names[] = { "debug", "info", "warn", "error" };
+
+struct log log_open(const char *program)
+{
+    struct log log = { .fd = STDERR_FILENO,
+                       .level = LOG_LEVEL_INFO,
+                       .program = program,
+                       .rank = -1,
+                       .generation = -1 };
+    const char *wanted = getenv("CAIRN_LOG");
+    for (int i = 0; wanted != NULL && i < 4; i++) {
+        if (strcmp(wanted, level_names[i]) == 0)
+            log.level = (enum log_level)i;
+    }
+    return log;
+}
+
+/* A line that is being built; its tail is kept free for the closing. */
+struct line {
+    char text[LIMIT_LOG_LINE];
+    size_t size;
+    bool cut;
+};
+
+#define TAIL_BYTES 16 /* `","cut":true}` and newline */
+
+static void put(struct line *line, const char *text)
+{
+    size_t room = sizeof(line->text) - TAIL_BYTES - line->size, size = strlen(text);
+    if (size > room) {
+        line->cut = true;
+        return;
+    }
+    memcpy(line->text + line->size, text, size);
+    line->size += size;
+}
+
+/* As the inside of a JSON string. */
+static void put_escaped(struct line *line, const char *text)
+{
+    for (; *text != '\0' && !line->cut; text++) {
+        unsigned char byte = (unsigned char)*text;
+        char piece[8] = { (char)byte, '\0' };
+        if (byte == '"' || byte == '\\')
+            (void)snprintf(piece, sizeof(piece), "\\%c", byte);
+        else if (byte == '\n')
+            (void)snprintf(piece, sizeof(piece), "\\n");
+        else if (byte < 0x20)
+            (void)snprintf(piece, sizeof(piece), "\\u%04x", byte);
+        put(line, piece);
+    }
+}
+
+static void put_text(struct line *line, const char *name, const char *value)
+{
+    if (value == NULL)
+        return;
+    put(line, ",\"");
+    put(line, name);
+    put(line, "\":\"");
+    put_escaped(line, value);
+    put(line, "\"");
+}
+
+static void put_number(struct line *line, const char *name, int64_t value)
+{
+    if (value < 0)
+        return;
+    char text[64];
+    (void)snprintf(text, sizeof(text), ",\"%s\":%lld", name, (long long)value);
+    put(line, text);
+}
+
+static void put_time(struct line *line)
+{
+    int64_t ms = clock_wall_ms(clock_system());
+    time_t seconds = (time_t)(ms / 1000);
+    struct tm utc;
+    char date[32] = "", text[64];
+    if (gmtime_r(&seconds, &utc) != NULL)
+        (void)strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%S", &utc);
+    (void)snprintf(text, sizeof(text), "{\"ts\":\"%s.%03dZ\"", date, (int)(ms % 1000));
+    put(line, text);
+}
+
+void log_write(const struct log *log, enum log_level level, const char *format, ...)
+{
+    if (log == NULL || log->fd < 0 || level < log->level)
+        return;
+    char message[LIMIT_LOG_LINE];
+    va_list list;
+    va_start(list, format);
+    (void)vsnprintf(message, sizeof(message), format, list);
+    va_end(list);
+
+    struct line line = { .size = 0 };
+    put_time(&line);
+    put_text(&line, "level", level_names[level]);
+    put_text(&line, "program", log->program);
+    put_text(&line, "node", log->node);
+    put_text(&line, "job", log->job);
+    put_number(&line, "rank", log->rank);
+    put_number(&line, "generation", log->generation);
+    put(&line, ",\"msg\":\"");
+    put_escaped(&line, message);
+    const char *tail = line.cut ? "\",\"cut\":true}\n" : "\"}\n";
+    size_t size = strlen(tail);
+    memcpy(line.text + line.size, tail, size);
+    (void)!write(log->fd, line.text, line.size + size); /* a log never stops its program */
+}
