@@ -1,0 +1,149 @@
+/* Status scopes, the bounded buffer, publishing of files, paths. */
+#include <cmocka.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/buf.h"
+#include "common/io.h"
+#include "common/limits.h"
+#include "common/log.h"
+#include "common/paths.h"
+#include "common/status.h"
+
+static void every_status_has_the_scope_of_its_range(void **state)
+{
+    (void)state;
+    assert_int_equal(status_scope(ST_OK), SCOPE_NONE);
+    assert_int_equal(status_scope(ST_AGAIN), SCOPE_CALL);
+    assert_int_equal(status_scope(ST_UNREACHABLE), SCOPE_CALL);
+    assert_int_equal(status_scope(ST_CORRUPT), SCOPE_CHECKPOINT);
+    assert_int_equal(status_scope(ST_VERSION), SCOPE_CHECKPOINT);
+    assert_int_equal(status_scope(ST_PEER), SCOPE_GENERATION);
+    assert_int_equal(status_scope(ST_STALE), SCOPE_GENERATION);
+    assert_int_equal(status_scope(ST_DEVICE), SCOPE_WORKER);
+    assert_int_equal(status_scope(ST_CONFIG), SCOPE_JOB);
+    assert_int_equal(status_scope(ST_NUMERIC), SCOPE_JOB);
+}
+
+static void a_buffer_never_passes_its_maximum_and_keeps_what_it_has(void **state)
+{
+    (void)state;
+    struct buf buf;
+    buf_init(&buf, 8);
+    assert_int_equal(buf_append_text(&buf, "12345"), ST_OK);
+    assert_int_equal(buf_append_text(&buf, "6789"), ST_FULL);
+    assert_int_equal(buf_printf(&buf, "%d", 6789), ST_FULL);
+    assert_string_equal(buf.data, "12345");
+    assert_int_equal(buf_printf(&buf, "%d", 678), ST_OK);
+    assert_string_equal(buf.data, "12345678");
+    assert_int_equal(buf.size, 8);
+    buf_release(&buf);
+}
+
+static int make_folder(void **state)
+{
+    static char folder[64];
+    (void)snprintf(folder, sizeof(folder), "/tmp/cairn-test-XXXXXX");
+    *state = mkdtemp(folder);
+    return *state == NULL ? -1 : 0;
+}
+
+static int remove_folder(void **state)
+{
+    char command[128];
+    (void)snprintf(command, sizeof(command), "rm -rf %s", (char *)*state);
+    return system(command) == 0 ? 0 : -1;
+}
+
+static void publishing_never_replaces_and_leaves_no_temporary_name(void **state)
+{
+    const struct io *io = io_system();
+    char path[128], temporary[160];
+    (void)snprintf(path, sizeof(path), "%s/a/b/manifest", (char *)*state);
+    (void)snprintf(temporary, sizeof(temporary), "%s.tmp", path);
+    char folder[128];
+    (void)snprintf(folder, sizeof(folder), "%s/a/b", (char *)*state);
+    assert_int_equal(io_mkdir_all(io, folder), ST_OK);
+    assert_int_equal(io_mkdir_all(io, folder), ST_OK);
+    assert_int_equal(io_publish(io, path, "one", 3), ST_OK);
+    assert_int_equal(io_publish(io, path, "two", 3), ST_EXISTS);
+    char *data = NULL;
+    size_t size = 0;
+    assert_int_equal(io_read_file(io, path, 100, &data, &size), ST_OK);
+    assert_string_equal(data, "one");
+    free(data);
+    struct io_stat info;
+    assert_int_equal(io->stat(io->self, temporary, &info), ST_NOT_FOUND);
+    assert_int_equal(io_replace(io, path, "three", 5), ST_OK);
+    assert_int_equal(io_read_file(io, path, 4, &data, &size), ST_FULL);
+    assert_int_equal(io_read_file(io, path, 5, &data, &size), ST_OK);
+    assert_string_equal(data, "three");
+    free(data);
+}
+
+static void a_long_home_gets_a_short_socket_path(void **state)
+{
+    (void)state;
+    struct paths paths;
+    char home[300], one[512], two[512];
+    memset(home, 'x', sizeof(home));
+    home[0] = '/';
+    home[sizeof(home) - 1] = '\0';
+    assert_int_equal(setenv("CAIRN_HOME", home, 1), 0);
+    assert_int_equal(paths_open(&paths), ST_OK);
+    assert_int_equal(paths_socket(&paths, one, sizeof(one)), ST_OK);
+    assert_true(strlen(one) < 108);
+    home[5] = 'y';
+    assert_int_equal(setenv("CAIRN_HOME", home, 1), 0);
+    assert_int_equal(paths_open(&paths), ST_OK);
+    assert_int_equal(paths_socket(&paths, two, sizeof(two)), ST_OK);
+    assert_string_not_equal(one, two);
+    assert_int_equal(setenv("CAIRN_HOME", "/tmp/h", 1), 0);
+    assert_int_equal(paths_open(&paths), ST_OK);
+    assert_int_equal(paths_socket(&paths, one, sizeof(one)), ST_OK);
+    assert_string_equal(one, "unix:/tmp/h/cairnd.sock");
+}
+
+static void a_log_line_is_one_bounded_json_object(void **state)
+{
+    (void)state;
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    struct log log = log_open("test");
+    log.fd = ends[1];
+    log.job = "j-1";
+    log.rank = 2;
+    static char message[3 * LIMIT_LOG_LINE];
+    memset(message, '"', sizeof(message) - 1);
+    log_info(&log, "%s", message);
+    log_debug(&log, "not shown");
+    static char line[2 * LIMIT_LOG_LINE];
+    ssize_t size = read(ends[0], line, sizeof(line) - 1);
+    assert_true(size > 0);
+    assert_true(size <= LIMIT_LOG_LINE);
+    line[size] = '\0';
+    assert_non_null(
+        strstr(line, "\"level\":\"info\",\"program\":\"test\",\"job\":\"j-1\",\"rank\":2,"));
+    assert_non_null(strstr(line, "\"cut\":true}\n"));
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_status_has_the_scope_of_its_range),
+        cmocka_unit_test(a_buffer_never_passes_its_maximum_and_keeps_what_it_has),
+        cmocka_unit_test_setup_teardown(publishing_never_replaces_and_leaves_no_temporary_name,
+                                        make_folder, remove_folder),
+        cmocka_unit_test(a_long_home_gets_a_short_socket_path),
+        cmocka_unit_test(a_log_line_is_one_bounded_json_object),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
