@@ -1,9 +1,4 @@
 /* Status scopes, the bounded buffer, publishing of files, paths. */
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +10,7 @@
 #include "common/log.h"
 #include "common/paths.h"
 #include "common/status.h"
+#include "tests/test.h"
 
 static void every_status_has_the_scope_of_its_range(void **state)
 {

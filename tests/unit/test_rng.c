@@ -1,13 +1,9 @@
 /* Philox against Random123's vectors; the permutation is one. */
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/rng.h"
+#include "tests/test.h"
 
 static void philox_gives_the_published_vectors(void **state)
 {
