@@ -1,0 +1,76 @@
+/*
+ * The replicated training state (parameters, moments, running statistics) and its update.
+ *
+ * All are flat float32 buffers, host memory on CPU. The update is the second phase of a step: it
+ * communicates with nobody and writes nothing before everything that it reads was checked.
+ * Its outcome depends on the summed vector, the state and the settings alone.
+ *
+ * After an update, and after the state was restored from outside, plan_refresh is due.
+ *
+ * Source: SGD and AdamW as torch.optim has them (one parameter group: weight decay on all
+ * parameters); clipping as torch.nn.utils.clip_grad_norm_ (norm + 1e-6).
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "checkpoint/checkpoint.h"
+#include "common/status.h"
+#include "kernels/backend.h"
+#include "trainer/tape/lane.h"
+#include "trainer/tape/tape.h"
+
+#define OPTIMIZER_MOMENTS_MAX 2
+#define OPTIMIZER_BUFFERS_MAX (2 + OPTIMIZER_MOMENTS_MAX)
+
+enum optimizer_kind { OPTIMIZER_SGD, OPTIMIZER_ADAMW };
+
+struct optimizer_options {
+    enum optimizer_kind kind;
+    float momentum; /* sgd; 0: no moment buffer */
+    bool nesterov;
+    float beta1, beta2, eps; /* adamw */
+    float weight_decay;
+    float clip_norm; /* 0: off */
+};
+
+struct optimizer;
+
+/* Allocates the state, zeroed; init.h or a restore fills it. tape and backend are borrowed for
+ * life. */
+MUST_CHECK enum status optimizer_new(const struct optimizer_options *options,
+                                     const struct tape *tape, const struct backend_table *table,
+                                     struct backend *backend, struct optimizer **out);
+void optimizer_free(struct optimizer *optimizer);
+
+float *optimizer_params(struct optimizer *optimizer);
+float *optimizer_stats(struct optimizer *optimizer);
+
+struct optimizer_report {
+    double loss;      /* mean over targets */
+    double grad_norm; /* of the mean loss's gradient, before clipping */
+    double targets;
+};
+
+/*
+ * sum: the tree sum of the lane vectors. update: 1 at the first one, counted without skipped steps.
+ * Errors: ST_NUMERIC  loss or gradient is not finite; nothing was written, out_report is filled in
+ *         ST_INVALID  there are no targets; nothing was written
+ */
+MUST_CHECK enum status optimizer_update(struct optimizer *optimizer, const float *sum, double lr,
+                                        uint64_t update, struct stream *stream,
+                                        struct optimizer_report *out_report);
+
+/*
+ * Describes the state for a checkpoint: buffers in digest order (parameters, moments by name,
+ * statistics; empty ones left out) with their data, and the named tensors in them. Memory: the
+ * arrays are owned by the optimizer and valid for its life; data pointers are the live buffers.
+ */
+void optimizer_describe(struct optimizer *optimizer, const struct ckpt_buffer **out_buffers,
+                        uint32_t *out_buffer_count, const struct ckpt_tensor **out_tensors,
+                        uint32_t *out_tensor_count);
+/* The live buffer of a name that optimizer_describe gave ("parameters", …), to restore into; or
+ * NULL. */
+void *optimizer_buffer(struct optimizer *optimizer, const char *name);

@@ -1,0 +1,38 @@
+/*
+ * The vector of a lane: all that crosses lanes, as one array of float32.
+ *
+ *   [0, param_count)                 gradients of the lane's summed loss, tape order
+ *   [stat_at, stat_at + stat_count)  sums over micro-batches of means and unbiased variances
+ *   [loss_at]                        sum of losses
+ *   [targets_at]                     number of targets (labels that are not ignored)
+ *   [micro_at]                       number of micro-batches
+ *
+ * The tree sum over lanes (comm/exact.h) of these vectors is what optimizer_update reads.
+ * Buckets are cut at multiples of PIECE_ELEMENTS; the tail belongs to the last one. The backward
+ * pass completes them from the last to the first; sizes double from the first on, since the first
+ * is what nothing can hide.
+ */
+#pragma once
+
+#include <stddef.h>
+
+#include "common/status.h"
+#include "trainer/tape/tape.h"
+
+#define LANE_BUCKETS_MAX 4096
+
+struct lane_layout {
+    size_t param_count;
+    size_t stat_at, stat_count;
+    size_t loss_at, targets_at, micro_at;
+    size_t count;
+};
+
+struct lane_layout lane_layout(const struct tape *tape);
+
+/*
+ * Ascending starts of buckets of at most `wanted` elements (rounded up to pieces; the last may be
+ * up to a piece longer); out_begin[0] = 0. ST_FULL: more than `capacity` buckets.
+ */
+MUST_CHECK enum status lane_buckets(const struct lane_layout *layout, size_t wanted,
+                                    size_t *out_begin, size_t capacity, size_t *out_count);

@@ -1,0 +1,88 @@
+/*
+ * A plan: a tape prepared on a backend for one batch size. Runs it forward and backward.
+ *
+ * plan_new prepares every op in order, inserts copies between formats only where two neighbours
+ * differ, and lays out activations, gradients, saved and scratch regions in one arena by their
+ * lifetimes. Nothing is allocated after it.
+ *
+ * Use, per update:  plan_refresh → for each lane, for each of its micro-batches:
+ *                   plan_forward, plan_backward with the lane's vector (lane.h)
+ * Evaluation:       a plan with training = false; plan_refresh before, plan_forward per batch.
+ *
+ * Thread: one at a time. Memory: tape, backend, stream and the calls' buffers are borrowed.
+ * Errors: what the backend returns; ST_NO_MEMORY
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/buf.h"
+#include "common/status.h"
+#include "kernels/backend.h"
+#include "trainer/tape/tape.h"
+
+struct plan;
+
+struct plan_options {
+    const struct backend_table *table;
+    struct backend *backend;
+    struct stream *stream;
+    int64_t batch;      /* samples that go through the model at once */
+    bool training;      /* false: no backward, running statistics are used */
+    struct plan *share; /* its arena is used if large enough: never run both at once. NULL: own */
+    bool poison;        /* tests: memory whose life is over, or hasn't begun, is filled with NaN */
+    /* Called after each node, in both directions. May be NULL. */
+    void (*progress)(void *arg, int node, bool backward);
+    void *progress_arg;
+};
+
+struct plan_sizes {
+    size_t arena_bytes;    /* activations, gradients, saved, scratch; reused by lifetime */
+    size_t unshared_bytes; /* the same without reuse */
+    size_t cache_bytes;    /* parameters in the kernels' own formats */
+    double flops_forward, flops_backward; /* of one batch */
+    int reformats;                        /* copies between formats, both directions */
+};
+
+/* Prepares and allocates. With options->stream NULL nothing is allocated and nothing can be run:
+ * for sizes only. */
+MUST_CHECK enum status plan_new(const struct tape *tape, const struct plan_options *options,
+                                struct plan **out);
+void plan_free(struct plan *plan);
+const struct plan_sizes *plan_sizes(const struct plan *plan);
+/* A table of nodes for people: shape, implementation, parameters, bytes, GFLOP. */
+MUST_CHECK enum status plan_print(const struct plan *plan, struct buf *out);
+/* Implementations in tape order as a JSON array: a pin. */
+MUST_CHECK enum status plan_pins(const struct plan *plan, struct buf *out);
+
+/* Rewrites the kernels' copies of the parameters: after every update, init and restore. */
+MUST_CHECK enum status plan_refresh(struct plan *plan, const float *params);
+
+/* One micro-batch. The inputs must live until plan_backward has returned. */
+struct plan_call {
+    const void *inputs[TAPE_INPUTS_MAX]; /* in the order of tape_input: images f32, labels i32 */
+    const float *params;                 /* flat */
+    const float *stats;                  /* flat, running: read when not training */
+    float *lane;     /* training: lane_layout.count floats, written (accumulate: added to) */
+    bool accumulate; /* true for all but a lane's first micro-batch */
+    /* Not training: added to. correct may be wanted in training, too; NULL: not wanted. */
+    double *loss_sum;
+    int64_t *correct, *counted;
+};
+
+/*
+ * Training: writes statistics sums and scalars of call->lane. Labels of -1 are ignored; a short
+ * last batch is filled up with them.
+ */
+MUST_CHECK enum status plan_forward(struct plan *plan, const struct plan_call *call);
+
+/* Elements [first, first + count) of the lane's vector are final. The calls cover the vector from
+ * its end to its start without gaps: each range ends where the one before began. */
+typedef void (*plan_ready_fn)(void *arg, size_t first, size_t count);
+
+/* After plan_forward with the same call: writes the gradients of call->lane. ready is for the last
+ * micro-batch of a lane whose parts are reduced early; NULL otherwise. */
+MUST_CHECK enum status plan_backward(struct plan *plan, const struct plan_call *call,
+                                     plan_ready_fn ready, void *arg);
