@@ -62,14 +62,15 @@ static bool parse_fault(const char *text, size_t size, struct fault *out)
         if (equals == NULL)
             return false;
         int64_t value = strtoll(equals + 1, NULL, 10);
-        if (strncmp(part, "rank=", 5) == 0)
+        if (strncmp(part, "rank=", 5) == 0) {
             out->rank = value;
-        else if (strncmp(part, "generation=", 11) == 0)
+        } else if (strncmp(part, "generation=", 11) == 0) {
             out->generation = value;
-        else if (strncmp(part, "step=", 5) == 0)
+        } else if (strncmp(part, "step=", 5) == 0) {
             out->step = value;
-        else if (strncmp(part, "nth=", 4) == 0)
+        } else if (strncmp(part, "nth=", 4) == 0) {
             out->nth = value;
+        }
     }
     return true;
 }
@@ -126,20 +127,21 @@ static void wait_for_go(const char *point)
 
 static enum status act(const struct fault *fault)
 {
-    if (strcmp(fault->action, "kill") == 0)
+    if (strcmp(fault->action, "kill") == 0) {
         (void)raise(SIGKILL);
-    else if (strcmp(fault->action, "segv") == 0)
+    } else if (strcmp(fault->action, "segv") == 0) {
         (void)raise(SIGSEGV);
-    else if (strcmp(fault->action, "exit1") == 0)
+    } else if (strcmp(fault->action, "exit1") == 0) {
         _exit(1);
-    else if (strcmp(fault->action, "stop") == 0)
+    } else if (strcmp(fault->action, "stop") == 0) {
         (void)kill(getpid(), SIGSTOP);
-    else if (strcmp(fault->action, "wait") == 0)
+    } else if (strcmp(fault->action, "wait") == 0) {
         wait_for_go(fault->point);
-    else if (strcmp(fault->action, "eio") == 0)
+    } else if (strcmp(fault->action, "eio") == 0) {
         return ST_IO;
-    else if (strcmp(fault->action, "enospc") == 0)
+    } else if (strcmp(fault->action, "enospc") == 0) {
         return ST_FULL;
+    }
     return ST_OK;
 }
 

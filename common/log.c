@@ -54,12 +54,13 @@ static void put_escaped(struct line *line, const char *text)
     for (; *text != '\0' && !line->cut; text++) {
         unsigned char byte = (unsigned char)*text;
         char piece[8] = { (char)byte, '\0' };
-        if (byte == '"' || byte == '\\')
+        if (byte == '"' || byte == '\\') {
             (void)snprintf(piece, sizeof(piece), "\\%c", byte);
-        else if (byte == '\n')
+        } else if (byte == '\n') {
             (void)snprintf(piece, sizeof(piece), "\\n");
-        else if (byte < 0x20)
+        } else if (byte < 0x20) {
             (void)snprintf(piece, sizeof(piece), "\\u%04x", byte);
+        }
         put(line, piece);
     }
 }

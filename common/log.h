@@ -34,7 +34,7 @@ struct log log_open(const char *program);
 void log_write(const struct log *log, enum log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-#define log_debug(log, ...) log_write((log), LOG_LEVEL_DEBUG, __VA_ARGS__)
-#define log_info(log, ...)  log_write((log), LOG_LEVEL_INFO, __VA_ARGS__)
-#define log_warn(log, ...)  log_write((log), LOG_LEVEL_WARN, __VA_ARGS__)
-#define log_error(log, ...) log_write((log), LOG_LEVEL_ERROR, __VA_ARGS__)
+#define LOG_DEBUG(log, ...) log_write((log), LOG_LEVEL_DEBUG, __VA_ARGS__)
+#define LOG_INFO(log, ...)  log_write((log), LOG_LEVEL_INFO, __VA_ARGS__)
+#define LOG_WARN(log, ...)  log_write((log), LOG_LEVEL_WARN, __VA_ARGS__)
+#define LOG_ERROR(log, ...) log_write((log), LOG_LEVEL_ERROR, __VA_ARGS__)

@@ -1,0 +1,164 @@
+#!/usr/bin/python3
+"""Properties of the source text that compilers don't check.
+
+    tidy.py ROOT      prints "file:line: what" per finding; exit status 1 if there is any
+    tidy.py --self    plants one violation of each kind and checks that it is found
+
+ - a folder includes only what the layer table allows, an outside library only where it belongs;
+ - lines have at most 100 columns, functions at most 70 lines, files at most 600;
+ - no macro hides a return or a goto, no // comment, no tab, no trailing space;
+ - no banned function, no note-to-self, no included .c file, no sleep outside tests.
+"""
+import os
+import re
+import sys
+import tempfile
+
+LAYERS = {  # folder: what it may include beside itself (docs/architecture.md)
+    "common": "",
+    "proto": "common",
+    "job": "common",
+    "kernels": "common",
+    "checkpoint": "common",
+    "rpc": "proto common",
+    "comm": "kernels common",
+    "session": "checkpoint proto common",
+    "trainer": "session comm kernels checkpoint job rpc proto common",
+    "agent": "rpc proto common",
+    "server": "checkpoint job rpc proto common",
+    "client": "checkpoint job rpc proto common",
+    "bench": "*",
+    "tests": "*",
+}
+LIBRARIES = {  # header prefix: where it may be included
+    "grpc/": "rpc",
+    "oneapi/": "kernels/cpu",
+    "gloo/": "comm/gloo_shim",
+    "sqlite3.h": "server",
+    "uv.h": "agent",
+    "libfyaml.h": "job",
+    "zstd.h": "checkpoint",
+    "xxhash.h": "checkpoint",
+    "zlib.h": "trainer/data",
+}
+BANNED = re.compile(r"(?<![A-Za-z0-9_])(strcpy|strcat|sprintf|vsprintf|strncpy|strtok|atoi|atof|gets|"
+                    r"alloca|rand|mktemp|localtime)\s*\(")
+SLEEP = re.compile(r"(?<![A-Za-z0-9_])u?sleep\s*\(")
+NOTE = re.compile(r"\b(FIXME|TODO|XXX|HACK)\b")
+COLUMNS_MAX, FUNCTION_LINES_MAX, FILE_LINES_MAX = 100, 70, 600
+
+
+def without_strings(line):
+    return re.sub(r'"(\\.|[^"\\])*"', '""', line)
+
+
+def check_include(path, line):
+    own = re.match(r'#include "([^"]+)"', line)
+    if own:
+        target, folder = own.group(1), path.split("/")[0]
+        if target.endswith(".c"):
+            yield "includes a .c file"
+        top = target.split("/")[0]
+        top = "proto" if top == "cairn" or top == "grpc" else top  # generated headers
+        allowed = LAYERS[folder]
+        if allowed != "*" and top != folder and top not in allowed.split():
+            yield f"layer {folder} may not include {target}"
+    outside = re.match(r"#include <([^>]+)>", line)
+    for prefix, where in LIBRARIES.items():
+        if outside and outside.group(1).startswith(prefix):
+            if not path.startswith((where, "tests/", "bench/")):
+                yield f"<{outside.group(1)}> belongs in {where}"
+
+
+def check_line(path, line, in_macro):
+    if len(line) > COLUMNS_MAX:
+        yield f"longer than {COLUMNS_MAX} columns"
+    if "\t" in line:
+        yield "tab"
+    if line.endswith(" "):
+        yield "trailing space"
+    code = without_strings(line)
+    yield from check_include(path, line)
+    if re.search(r"(^|\s)//", code):
+        yield "// comment"
+    banned = BANNED.search(code)
+    if banned:
+        yield "banned: " + banned.group(1)
+    if SLEEP.search(code) and not path.startswith("tests/"):
+        yield "sleep outside tests"
+    if NOTE.search(line):
+        yield "note to self"
+    if in_macro and re.search(r"\b(return|goto)\b", code):
+        yield "macro hides control flow"
+
+
+def check_text(path, text):
+    lines = text.split("\n")
+    if lines and lines[-1] == "":
+        lines.pop()
+    in_macro, start = False, 0
+    for number, line in enumerate(lines, 1):
+        in_macro = in_macro or line.startswith("#define")
+        for what in check_line(path, line, in_macro):
+            yield f"{path}:{number}: {what}"
+        in_macro = in_macro and line.endswith("\\")
+        if line == "{":
+            start = number
+        if line.startswith("}") and start:
+            if number - start + 1 > FUNCTION_LINES_MAX:
+                yield f"{path}:{start}: function is longer than {FUNCTION_LINES_MAX} lines"
+            start = 0
+    if len(lines) > FILE_LINES_MAX:
+        yield f"{path}:1: file is longer than {FILE_LINES_MAX} lines"
+
+
+def check_tree(root):
+    for folder in LAYERS:
+        for at, folders, files in os.walk(os.path.join(root, folder)):
+            folders.sort()
+            for name in sorted(files):
+                if name.endswith((".c", ".h", ".cc", ".cu")):
+                    full = os.path.join(at, name)
+                    with open(full, encoding="utf-8") as file:
+                        yield from check_text(os.path.relpath(full, root), file.read())
+
+
+def self_test():
+    planted = {
+        "checkpoint/a.c": ('#include "trainer/loop.h"', "may not include"),
+        "server/b.c": ("#include <grpc/grpc.h>", "belongs in rpc"),
+        "common/c.c": ("    strcpy(a, b);", "banned: strcpy"),
+        "common/d.h": ("#define TRY(x) if (x) return 1", "control flow"),
+        "common/e.c": ("int a; // no", "// comment"),
+        "common/f.c": ("x" * 101, "columns"),
+        "common/g.c": ("{\n" + "x;\n" * 70 + "}", "function is longer"),
+        "common/h.c": ("x;\n" * 601, "file is longer"),
+        "agent/i.c": ("    sleep(1);", "sleep outside"),
+        "common/j.c": ("\tint a;", "tab"),
+        "common/k.c": ('#include "common/x.c"', ".c file"),
+        "common/l.c": ("/* " + "TO" + "DO */", "note to self"),
+    }
+    with tempfile.TemporaryDirectory() as root:
+        for path, (text, _) in planted.items():
+            os.makedirs(os.path.join(root, os.path.dirname(path)), exist_ok=True)
+            with open(os.path.join(root, path), "w", encoding="utf-8") as file:
+                file.write(text + "\n")
+        found = list(check_tree(root))
+    for path, (_, want) in planted.items():
+        if not any(f.startswith(path) and want in f for f in found):
+            print(f"not found: {want} in {path}")
+            return 1
+    print(f"{len(planted)} planted violations, all found")
+    return 0
+
+
+def main():
+    if sys.argv[1:] == ["--self"]:
+        return self_test()
+    findings = list(check_tree(sys.argv[1]))
+    for finding in findings:
+        print(finding)
+    return 1 if findings else 0
+
+
+sys.exit(main())
