@@ -1,20 +1,18 @@
 /*
- * The backend table: everything that computes on tensors goes through it. `cpu` (oneDNN and C loops)
- * is here; `cuda` fills the same table from a module.
+ * The backend table: everything that computes on tensors goes through it. `cpu` (oneDNN and C
+ * loops) is here; `cuda` fills the same table from a module.
  *
- * Use: open → for each op of the tape, in order: prepare → the caller lays out memory from kernel_info
- * → per step: refresh (after each update), forward, backward.
+ * Use: open → for each op of the tape, in order: prepare → the caller lays out memory from
+ * kernel_info → per step: refresh (after each update), forward, backward.
  *
- * Streams: every call that computes takes a stream and is asynchronous in the interface: its buffers
- *          belong to the stream until an event recorded after it was waited for. The CPU's streams
+ * Streams: every call that computes takes a stream and is asynchronous in the interface: its
+ * buffers belong to the stream until an event recorded after it was waited for. The CPU's streams
  *          are trivial: everything is done on return.
- * Bits:    a kernel's output depends on its spec, its inputs and the pins only: not on threads, rank or
- *          time. One writer per output, reductions in fixed order, no float atomics.
- * Memory:  nothing is allocated after prepare. All pointers are borrowed for the call (until the event).
- *          Device pointers of alloc are aligned to 4096 bytes.
- * Thread:  one thread per stream.
- * Errors:  ST_INVALID  the spec is outside what the op takes (prepare only)
- *          ST_NO_MEMORY, ST_DEVICE
+ * Bits:    a kernel's output depends on its spec, its inputs and the pins only: not on threads,
+ * rank or time. One writer per output, reductions in fixed order, no float atomics. Memory: nothing
+ * is allocated after prepare. All pointers are borrowed for the call (until the event). Device
+ * pointers of alloc are aligned to 4096 bytes. Thread:  one thread per stream. Errors:  ST_INVALID
+ * the spec is outside what the op takes (prepare only) ST_NO_MEMORY, ST_DEVICE
  */
 #pragma once
 
@@ -22,6 +20,7 @@
 #include <stdint.h>
 
 #include "common/buf.h"
+#include "common/limits.h"
 #include "common/status.h"
 #include "kernels/op.h"
 #include "kernels/tensor.h"
@@ -32,47 +31,48 @@ struct stream;
 struct event;
 
 struct backend_options {
-    int ordinal;  /* device number; 0 on CPU */
-    int threads;  /* of the mathematics library: a pin. 1 unless the job says otherwise */
+    int ordinal; /* device number; 0 on CPU */
+    int threads; /* of the mathematics library: a pin. 1 unless the job says otherwise */
 };
 
 /* What prepare decided. Sizes in bytes; each region aligned to 64 by the caller. */
 struct kernel_info {
-    struct tensor out;                  /* format and bytes filled in */
-    size_t saved_bytes;                 /* lives from forward to backward */
-    size_t scratch_bytes;               /* of forward or backward, whichever is more */
-    size_t cache_bytes;                 /* parameters in the kernel's own format; see refresh */
-    bool backward_needs_in[OP_IN_MAX];  /* the input must live until backward */
+    struct tensor out;                 /* format and bytes filled in */
+    size_t saved_bytes;                /* lives from forward to backward */
+    size_t scratch_bytes;              /* of forward or backward, whichever is more */
+    size_t cache_bytes;                /* parameters in the kernel's own format; see refresh */
+    bool backward_needs_in[OP_IN_MAX]; /* the input must live until backward */
     bool backward_needs_out;
-    bool din_aliases_dout[OP_IN_MAX];   /* backward writes no din[i]: the gradient is … */
-    int din_alias[OP_IN_MAX];           /* … the same bytes as din[j] (j >= 0), or dout[0] (-1) */
-    bool sums_douts;                    /* backward takes two gradients and adds them itself */
-    struct tensor din[OP_IN_MAX];       /* format and bytes of the gradients of the inputs */
+    bool din_aliases_dout[OP_IN_MAX]; /* backward writes no din[i]: the gradient is … */
+    int din_alias[OP_IN_MAX];         /* … the same bytes as din[j] (j >= 0), or dout[0] (-1) */
+    bool sums_douts;                  /* backward takes two gradients and adds them itself (never
+                                         together with din_aliases_dout -1) */
+    struct tensor din[OP_IN_MAX];     /* format and bytes of the gradients of the inputs */
     double flops_forward, flops_backward;
-    const char *implementation;         /* for pins; static */
+    const char *implementation; /* for pins; static */
 };
 
 /* Buffers of one call. Unused pointers are NULL. */
 struct op_buffers {
     const void *in[OP_IN_MAX];
     void *out;
-    const float *param[OP_PARAM_MAX];  /* flat, canonical */
-    const float *stat[OP_STAT_MAX];    /* running statistics: read when not training */
-    float *stat_sum[OP_STAT_MAX];      /* training forward adds this micro-batch's mean and unbiased
-                                          variance (or writes: accumulate) */
+    const float *param[OP_PARAM_MAX]; /* flat, canonical */
+    const float *stat[OP_STAT_MAX];   /* running statistics: read when not training */
+    float *stat_sum[OP_STAT_MAX];     /* training forward adds this micro-batch's mean and unbiased
+                                         variance (or writes: accumulate) */
     void *saved, *scratch, *cache;
-    const void *dout[2];               /* backward: the gradient, and a second one to add, or NULL */
-    void *din[OP_IN_MAX];              /* NULL: not wanted */
-    float *dparam[OP_PARAM_MAX];       /* flat, canonical */
-    bool accumulate;                   /* dparam and stat_sum: add instead of write */
-    int64_t *correct;                  /* softmax_cross_entropy: adds the count of right guesses */
-    int64_t *counted;                  /* … and of labels that are not ignored (-1) */
+    const void *dout[2];         /* backward: the gradient, and a second one to add, or NULL */
+    void *din[OP_IN_MAX];        /* NULL: not wanted */
+    float *dparam[OP_PARAM_MAX]; /* flat, canonical */
+    bool accumulate;             /* dparam and stat_sum: add instead of write */
+    int64_t *correct;            /* softmax_cross_entropy: adds the count of right guesses */
+    int64_t *counted;            /* … and of labels that are not ignored (-1) */
 };
 
 /*
- * softmax_cross_entropy: out is the SUM of the losses of labels >= 0 (float32, summed in double in row
- * order); its backward gives the gradient of that sum (dout is not read). The division by the global
- * number of targets happens once, after the tree sum.
+ * softmax_cross_entropy: out is the SUM of the losses of labels >= 0 (float32, summed in double in
+ * row order); its backward gives the gradient of that sum (dout is not read). The division by the
+ * global number of targets happens once, after the tree sum.
  */
 struct op_table {
     enum status (*prepare)(struct backend *backend, const struct op_spec *spec,
@@ -87,7 +87,7 @@ struct sgd_args {
     float lr, momentum, weight_decay;
     float grad_scale; /* gradient = grad · grad_scale, before decay */
     bool nesterov;
-    bool first;       /* the momentum buffer is set, not averaged (PyTorch's first step) */
+    bool first; /* the momentum buffer is set, not averaged (PyTorch's first step) */
 };
 
 struct adamw_args {
@@ -96,14 +96,16 @@ struct adamw_args {
     uint64_t t; /* 1 at the first update */
 };
 
-/* Loops over flat float32 buffers of n elements; element i of the output depends on element i only. */
+/* Loops over flat float32 buffers of n elements; element i of the output depends on element i only.
+ */
 struct vector_table {
     enum status (*add)(struct backend *b, float *out, const float *x, const float *y, size_t n,
                        struct stream *s); /* out may be x or y */
     enum status (*copy)(struct backend *b, void *to, const void *from, size_t bytes,
                         struct stream *s);
     enum status (*fill)(struct backend *b, float *out, float value, size_t n, struct stream *s);
-    /* out[i] = sum of squares of piece i (PIECE_ELEMENTS, the last short), in double, fixed order. */
+    /* out[i] = sum of squares of piece i (PIECE_ELEMENTS, the last short), in double, fixed order.
+     */
     enum status (*square_sums)(struct backend *b, double *out, const float *x, size_t n,
                                struct stream *s);
     enum status (*sgd)(struct backend *b, float *param, float *momentum, const float *grad,
@@ -127,12 +129,14 @@ struct backend_table {
     /* ST_AGAIN: not yet. */
     enum status (*event_query)(struct backend *backend, struct event *e);
     enum status (*stream_sync)(struct backend *backend, struct stream *stream);
-    /* Record what follows on the stream, and play it again; a backend without it returns ST_INVALID. */
+    /* Record what follows on the stream, and play it again; a backend without it returns
+     * ST_INVALID. */
     enum status (*capture_begin)(struct backend *backend, struct stream *stream);
     enum status (*capture_end)(struct backend *backend, struct stream *stream, int *out_graph);
     enum status (*replay)(struct backend *backend, int graph, struct stream *stream);
     struct op_table op[OP_COUNT];
-    /* Rewrites a kernel's cache from its flat parameters; after every update and after a restore. */
+    /* Rewrites a kernel's cache from its flat parameters; after every update and after a restore.
+     */
     enum status (*refresh)(struct backend *backend, struct kernel *kernel,
                            const float *const param[OP_PARAM_MAX], void *cache,
                            struct stream *stream);
@@ -145,5 +149,6 @@ struct backend_table {
     enum status (*pins)(struct backend *backend, struct buf *out);
 };
 
-/* The CPU backend; static. Sets flush-to-zero and denormals-are-zero on each thread that calls it. */
+/* The CPU backend; static. Sets flush-to-zero and denormals-are-zero on each thread that calls it.
+ */
 const struct backend_table *backend_cpu(void);

@@ -16,8 +16,6 @@
 #define OP_STAT_MAX  2
 
 /*
- *  X(name, in, params, stats)          in → out [shapes]; params; stats
- *
  *  conv2d                 x [N, C, H, W] → y [N, K, P, Q]; weight [K, C, R, S], (bias [K])
  *  batch_norm             x [N, C, H, W], (residual like x) → relu?(norm(x)·γ + β (+ residual));
  *                         γ [C], β [C]; running mean [C], running variance [C]
@@ -28,6 +26,7 @@
  *  linear                 x [N, I] → relu?(x·Wᵀ + b) [N, O]; weight [O, I], (bias [O])
  *  softmax_cross_entropy  logits [N, O], labels i32 [N] → sum of losses [1]
  */
+/* X(UPPER, lower, tensor inputs, parameters, statistics); an input or parameter may be optional. */
 #define OP_LIST(X)                                                                                 \
     X(CONV2D, conv2d, 1, 2, 0)                                                                     \
     X(BATCH_NORM, batch_norm, 2, 2, 2)                                                             \
@@ -56,13 +55,13 @@ struct op_attr {
 
 /*
  * One operation to prepare. The caller fills op, attr and in (formats too: those of the producers'
- * outputs); prepare fills out, and may ask for another format of an input by kernel_info.reformat.
+ * outputs). A kernel takes the format it is given, and reformats in its own scratch where it must.
  */
 struct op_spec {
     enum op op;
     struct op_attr attr;
     struct tensor in[OP_IN_MAX];
     int in_count;
-    bool training;   /* false: inference, no saved bytes, running statistics are used */
-    bool need_din0;  /* false: nobody wants the gradient of in[0] (it is the data) */
+    bool training;  /* false: inference, no saved bytes, running statistics are used */
+    bool need_din0; /* false: nobody wants the gradient of in[0] (it is the data) */
 };
