@@ -25,7 +25,14 @@ struct ckpt_hash {
 void ckpt_hash_text(const struct ckpt_hash *hash, char out[33]);
 MUST_CHECK enum status ckpt_hash_parse(const char *text, struct ckpt_hash *out);
 
-enum ckpt_dtype { CKPT_F32 = 1, CKPT_BF16 = 2, CKPT_F16 = 3, CKPT_I32 = 4, CKPT_I64 = 5, CKPT_U8 = 6 };
+enum ckpt_dtype {
+    CKPT_F32 = 1,
+    CKPT_BF16 = 2,
+    CKPT_F16 = 3,
+    CKPT_I32 = 4,
+    CKPT_I64 = 5,
+    CKPT_U8 = 6
+};
 
 #define CKPT_BUFFERS_MAX 16
 
@@ -33,15 +40,16 @@ enum ckpt_dtype { CKPT_F32 = 1, CKPT_BF16 = 2, CKPT_F16 = 3, CKPT_I32 = 4, CKPT_
 struct ckpt_buffer {
     char name[LIMIT_NAME]; /* "parameters", "momentum", "adam.m", "adam.v", "statistics" */
     enum ckpt_dtype dtype;
-    uint64_t count;        /* elements */
-    const void *data;      /* borrowed; NULL when only described */
+    uint64_t count;      /* elements */
+    const void *data;    /* borrowed; NULL when only described */
+    uint64_t data_first; /* the element that data starts with: not 0 where only a share is copied */
 };
 
 /* A named part of a buffer. */
 struct ckpt_tensor {
     char name[LIMIT_NAME]; /* "layer1.0.conv1.weight", for moments "momentum/layer1…" */
     uint32_t buffer;
-    uint64_t offset;       /* elements */
+    uint64_t offset; /* elements */
     int32_t ndim;
     uint64_t dims[4];
 };
@@ -56,10 +64,10 @@ struct ckpt_blob {
 /* The last record of the digest; fixed widths in docs/format.md. */
 struct ckpt_scalars {
     uint64_t seed;
-    uint64_t step;       /* finished steps */
-    uint64_t epoch;      /* data position: the epoch and step in it that come next */
+    uint64_t step;  /* finished steps */
+    uint64_t epoch; /* data position: the epoch and step in it that come next */
     uint64_t epoch_step;
-    double loss_scale;   /* 1 without a scaler */
+    double loss_scale; /* 1 without a scaler */
     uint64_t loss_scale_good_steps;
     const uint64_t *skip; /* steps not trained on; borrowed */
     uint64_t skip_count;
@@ -77,11 +85,15 @@ struct ckpt_state {
     struct ckpt_scalars scalars;
 };
 
-/* Consecutive piece hashes of one buffer. */
+/*
+ * Consecutive piece hashes of one buffer. A run of no pieces marks the end: first is then the
+ * number of pieces of the whole buffer. Every report has one such run for every buffer, so that the
+ * coordinator, who knows no buffers, can tell whether all reports together cover everything.
+ */
 struct ckpt_piece_run {
     uint32_t buffer;
     uint64_t first, count;
-    struct ckpt_hash *hashes; /* owned by the report */
+    struct ckpt_hash *hashes; /* owned by the report; NULL when count is 0 */
 };
 
 /* What a rank says of its shard file. ckpt_report_release frees it. */
@@ -100,7 +112,7 @@ void ckpt_report_release(struct ckpt_report *report);
 /* ---- a rank's side ---- */
 
 struct ckpt_write_options {
-    int level;                                  /* 0 default, -1 fast, 1 max */
+    int level;                                  /* 0; others are ST_INVALID in this version */
     void (*progress)(void *arg, uint64_t done); /* per chunk stored; may be NULL */
     void *progress_arg;
 };
@@ -125,15 +137,18 @@ MUST_CHECK enum status ckpt_folder_create(const struct io *io, const char *dir);
 /* Before the decision: fsync of the folder, every file there with its reported size. */
 MUST_CHECK enum status ckpt_commit_check(const struct io *io, const char *dir,
                                          const struct ckpt_report *reports, uint32_t count);
-/* The manifest's bytes; checks that the reports' pieces cover every buffer exactly. state describes
- * buffers (without data) and job. out_digest is the digest of the state. */
+/* The manifest's bytes, appended to out; wall_time is copied into created_at. out_digest is the
+ * digest of the state. ST_INVALID: the reports contradict each other, or their pieces don't cover
+ * every buffer exactly. */
 MUST_CHECK enum status ckpt_manifest_make(const struct ckpt_report *reports, uint32_t count,
                                           const char *job, const char *wall_time, struct buf *out,
                                           struct ckpt_hash *out_digest);
-/* Idempotent: a manifest with the same bytes that is there already is success. */
+/* Idempotent: a manifest with the same bytes that is there already is success. ST_EXISTS: others.
+ * Durable: on ST_OK. After an error the same call is repeated, in this process or another. */
 MUST_CHECK enum status ckpt_manifest_publish(const struct io *io, const char *dir,
                                              const void *bytes, size_t size);
-/* Un-publishes (manifest first, fsync), then removes files and folder. A missing one is success. */
+/* Un-publishes (manifest first, fsync), then removes files and folder. A missing one is success.
+ * Files that aren't ours stay, and the folder with them. */
 MUST_CHECK enum status ckpt_remove(const struct io *io, const char *dir);
 /* Renames the folder to bad-…; out is its new path. */
 MUST_CHECK enum status ckpt_quarantine(const struct io *io, const char *dir, char *out,
@@ -164,7 +179,8 @@ MUST_CHECK enum status ckpt_manifest_read(const struct io *io, const char *dir,
 struct ckpt_entry {
     char dir[LIMIT_PATH];
     uint64_t step, generation;
-    bool committed;   /* has a readable manifest */
+    bool committed;   /* has a readable manifest of this job, step and generation; not bad-… */
+    bool damaged;     /* has a manifest that isn't */
     bool quarantined; /* bad-… */
     uint64_t bytes;
     struct ckpt_hash digest;
@@ -179,8 +195,9 @@ MUST_CHECK enum status ckpt_list(const struct io *io, const char *store, const c
 /* One line per finding, with file and place. */
 typedef void (*ckpt_finding_fn)(void *arg, const char *line);
 /*
- * Reads every byte: hashes of files, frames, chunks, zero gaps, entry table, digest. Changes nothing.
- * Errors: ST_CORRUPT, ST_INCOMPLETE, ST_VERSION after all findings were reported; ST_NOT_FOUND.
+ * Reads every byte: hashes of files, frames, chunks, zero gaps, entry table, digest. Changes
+ * nothing. Errors: ST_CORRUPT, ST_INCOMPLETE, ST_VERSION after all findings were reported;
+ * ST_NOT_FOUND.
  */
 MUST_CHECK enum status ckpt_verify(const struct io *io, const char *dir, ckpt_finding_fn fn,
                                    void *arg);
@@ -197,8 +214,8 @@ const struct ckpt_manifest *ckpt_reader_manifest(const struct ckpt_reader *reade
 const struct ckpt_scalars *ckpt_reader_scalars(const struct ckpt_reader *reader);
 uint32_t ckpt_reader_buffers(const struct ckpt_reader *reader, const struct ckpt_buffer **out);
 uint32_t ckpt_reader_tensors(const struct ckpt_reader *reader, const struct ckpt_tensor **out);
-/* Elements [first, first + count) of a buffer, every chunk checked by its hashes. ST_NOT_FOUND: no such
- * buffer; ST_CORRUPT, ST_IO, ST_TIMED_OUT. progress as in ckpt_write_options. */
+/* Elements [first, first + count) of a buffer, every chunk checked by its hashes. ST_NOT_FOUND: no
+ * such buffer; ST_CORRUPT, ST_IO, ST_TIMED_OUT. progress as in ckpt_write_options. */
 MUST_CHECK enum status ckpt_read_buffer(struct ckpt_reader *reader, const char *buffer,
                                         uint64_t first, uint64_t count, void *out,
                                         const struct ckpt_write_options *progress);
@@ -206,7 +223,17 @@ MUST_CHECK enum status ckpt_read_buffer(struct ckpt_reader *reader, const char *
 MUST_CHECK enum status ckpt_read_blob(struct ckpt_reader *reader, const char *name, char **out,
                                       size_t *out_size);
 
-/* Parameters of chunks and shares, for whoever plans: chunk size in elements of a dtype; the chunks of a
- * buffer that rank writes: [*first, *first + *count). */
+/* ---- for whoever plans ---- */
+
+/* Chunk size in elements of a dtype; 0: unknown dtype. */
 uint64_t ckpt_chunk_elements(enum ckpt_dtype dtype);
+uint64_t ckpt_dtype_size(enum ckpt_dtype dtype);
+/* Share of rank of a list of chunks: [*first, *first + *count). */
 void ckpt_share(uint64_t chunks, uint32_t rank, uint32_t size, uint64_t *first, uint64_t *count);
+/*
+ * Elements [*first, *first + *count) of a buffer are written by rank: the share of the chunks of
+ * all buffers of state, one after the other. A snapshot needs no more than these
+ * (ckpt_buffer.data_first).
+ */
+void ckpt_share_elements(const struct ckpt_state *state, uint32_t buffer, uint32_t rank,
+                         uint32_t size, uint64_t *first, uint64_t *count);
