@@ -1,0 +1,72 @@
+"""The digest is the job's: not that of the number of workers, of shares, of a restart."""
+import pytest
+
+from home import TINY, Home, until
+
+
+@pytest.fixture(scope="module", name="home")
+def one_home():
+    with Home(slots=4) as home:
+        yield home
+
+
+@pytest.mark.parametrize("lanes,spreads", [
+    (4, [(1, "[4]"), (2, "[2, 2]"), (2, "[3, 1]"), (2, "[1, 3]"), (3, "[2, 1, 1]"), (3, "[1, 2, 1]"),
+         (4, "[1, 1, 1, 1]")]),
+    (6, [(1, "[6]"), (2, "[3, 3]"), (2, "[5, 1]"), (3, "[2, 2, 2]"), (3, "[1, 4, 1]"),
+         (4, "[2, 1, 2, 1]")]),
+])
+def test_any_spread_of_lanes_gives_one_digest(home, lanes, spreads):
+    digests = {home.run(train__lanes=lanes, workers__count=count, workers__shares=shares)
+               for count, shares in spreads}
+    assert len(digests) == 1, digests
+
+
+def test_lanes_are_part_of_the_job(home):
+    assert home.run(train__lanes=4) != home.run(train__lanes=3)
+
+
+def test_every_model_gives_one_digest_for_one_and_two_workers(home):
+    for arch in ("lenet", "resnet18"):
+        text = TINY.replace("arch: mlp, hidden: 32", f"arch: {arch}")
+        sets = {"train__duration": "3 steps", "train__global_batch": 4, "train__lanes": 2,
+                "data__eval__samples": 8}
+        one = home.run(text, seconds=120, workers__count=1, **sets)
+        assert one == home.run(text, seconds=120, workers__count=2, **sets)
+
+
+def test_a_restart_of_everything_changes_nothing(home):
+    first = home.run()
+    home.cairn("down", timeout=40)
+    until(lambda: not home.pids(), 10, "no process is left after down")
+    home.cairn("up", "--slots", "4")
+    assert home.run() == first
+
+
+def test_down_saves_and_up_resumes(home):
+    quiet = home.run(train__duration="400 steps", checkpoint__every="100 steps")
+    job = home.submit(train__duration="400 steps", checkpoint__every="100 steps")
+    until(lambda: home.show(job)["step"] > 20, 30, "the job trains")
+    home.cairn("down", timeout=40)
+    until(lambda: not home.pids(), 10, "no process is left after down")
+    home.cairn("up", "--slots", "4")
+    assert home.digest(job) == quiet
+
+
+def test_pause_and_resume_change_nothing(home):
+    quiet = home.run(train__duration="300 steps", checkpoint__every="100 steps")
+    job = home.submit(train__duration="300 steps", checkpoint__every="100 steps")
+    until(lambda: home.show(job)["step"] > 20, 30, "the job trains")
+    home.cairn("pause", job)
+    shown = home.wait_state(job, "PAUSED")
+    assert shown["step"] < 300
+    assert shown["checkpoints"][0]["step"] == shown["step"]
+    home.cairn("resume", job)
+    assert home.digest(job) == quiet
+
+
+def test_two_homes_live_side_by_side(home):
+    with Home() as other:
+        jobs = home.submit(), other.submit()
+        assert home.digest(jobs[0]) == other.digest(jobs[1])
+        assert home.cairn("show", jobs[1], check=False).returncode == 3
