@@ -1,0 +1,57 @@
+/*
+ * The samples of one split, in memory: images of bytes with a label each.
+ *
+ * Formats: idx        files of the MNIST family, gzip or plain: images u8 [N, H, W], labels u8 [N]
+ *          synthetic  computed from (seed, split, sample); no files
+ *
+ * A pixel p becomes p / 255 in float32, what PyTorch's ToTensor gives.
+ *
+ * Memory:  the caller owns *out. message gets one line "path: cause; way out" on an error.
+ * Thread:  open by one; reading by any number afterwards.
+ * Errors:  ST_CONFIG     the user must act: a missing file, a file of another kind, counts that
+ * differ, a label out of range ST_IO, ST_NO_MEMORY
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "common/io.h"
+#include "common/status.h"
+#include "job/job.h"
+
+struct dataset_shape {
+    int64_t channels, height, width;
+};
+
+enum dataset_split { DATASET_TRAIN, DATASET_EVAL };
+
+struct dataset {
+    struct dataset_shape shape;
+    uint64_t samples;
+    int64_t classes;
+    uint8_t *pixels; /* [samples, C, H, W]; NULL: synthetic */
+    uint8_t *labels; /* [samples]; NULL: synthetic */
+    uint64_t key;    /* synthetic */
+    enum dataset_split split;
+};
+
+struct dataset_options {
+    const struct io *io;
+    const struct job_dataset *source;
+    enum dataset_split split;
+    int64_t classes;             /* labels are below it */
+    uint64_t seed;               /* synthetic */
+    struct dataset_shape shape;  /* synthetic: what the model wants */
+    void (*progress)(void *arg); /* per MiB read; may be NULL */
+    void *progress_arg;
+};
+
+MUST_CHECK enum status dataset_open(const struct dataset_options *options, struct dataset **out,
+                                    char *message, size_t capacity);
+void dataset_close(struct dataset *dataset);
+
+/* Elements of one image. */
+size_t dataset_image_elements(const struct dataset *dataset);
+/* The bytes of one image: in the dataset itself, or made in room (of one image's size). */
+const uint8_t *dataset_image(const struct dataset *dataset, uint64_t sample, uint8_t *room);
+int32_t dataset_label(const struct dataset *dataset, uint64_t sample);

@@ -1,0 +1,226 @@
+/*
+ * Invariants
+ * 1. Items taken are in the order of the sequence, none left out.
+ * 2. Items [taken, filled) wait in the ring, item k in slot k mod PREFETCH_SLOTS; the caller holds
+ * item taken - 1 while `held`; the thread writes only into the slot of item `filled`, and only
+ * while that is neither waiting nor held.
+ * 3. A start while the thread fills bumps `epoch`; what it was filling is dropped when it is done.
+ *
+ * States of the thread: waiting (ring full, sequence ended, or not started) and filling (no lock
+ * held).
+ */
+#include "trainer/data/prefetch.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+
+struct cursor {
+    uint64_t step; /* or batch */
+    uint32_t lane, micro;
+};
+
+struct prefetch {
+    struct prefetch_options options;
+    uint64_t eval_batches;
+    struct prefetch_item ring[PREFETCH_SLOTS];
+    float *x[PREFETCH_SLOTS];
+    int32_t *labels[PREFETCH_SLOTS];
+    uint8_t *room; /* one image */
+
+    pthread_t thread;
+    bool thread_runs;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    /* below: under the mutex */
+    struct cursor next; /* of the thread */
+    uint64_t epoch;     /* number of starts */
+    uint64_t filled, taken;
+    bool held; /* item taken - 1 is still the caller's */
+    bool started, ended, stop;
+};
+
+static bool own_batch(const struct prefetch *p, uint64_t batch)
+{
+    uint64_t lane = batch % p->options.source.lanes;
+    return lane >= p->options.lane_first &&
+           lane < (uint64_t)p->options.lane_first + p->options.lane_count;
+}
+
+/* Moves an evaluation cursor to the next own batch at or after it; false: there is none. */
+static bool seek_batch(const struct prefetch *p, struct cursor *c)
+{
+    while (c->step < p->eval_batches && !own_batch(p, c->step))
+        c->step++;
+    c->lane = (uint32_t)(c->step % p->options.source.lanes);
+    return c->step < p->eval_batches;
+}
+
+/* False: the sequence has ended. */
+static bool cursor_advance(const struct prefetch *p, struct cursor *c)
+{
+    if (++c->micro < p->options.source.accumulate)
+        return true;
+    c->micro = 0;
+    if (p->options.evaluation) {
+        c->step++;
+        return seek_batch(p, c);
+    }
+    if (++c->lane == p->options.lane_first + p->options.lane_count) {
+        c->lane = p->options.lane_first;
+        c->step++;
+    }
+    return true;
+}
+
+static void fill(struct prefetch *p, const struct cursor *c, size_t slot)
+{
+    const struct batch_source *source = &p->options.source;
+    if (p->options.evaluation)
+        batch_fill_eval(source, c->step, c->micro, p->room, p->x[slot], p->labels[slot]);
+    else
+        batch_fill(source, c->step, c->lane, c->micro, p->room, p->x[slot], p->labels[slot]);
+}
+
+static bool may_fill(const struct prefetch *p)
+{
+    uint64_t busy = p->filled - p->taken + (p->held ? 1 : 0);
+    return p->started && !p->ended && busy < PREFETCH_SLOTS;
+}
+
+static void *run(void *arg)
+{
+    struct prefetch *p = arg;
+    pthread_mutex_lock(&p->mutex);
+    while (!p->stop) {
+        if (!may_fill(p)) {
+            pthread_cond_wait(&p->changed, &p->mutex);
+            continue;
+        }
+        struct cursor c = p->next;
+        uint64_t epoch = p->epoch;
+        size_t slot = (size_t)(p->filled % PREFETCH_SLOTS);
+        pthread_mutex_unlock(&p->mutex);
+        fill(p, &c, slot);
+        pthread_mutex_lock(&p->mutex);
+        if (epoch != p->epoch)
+            continue;
+        p->ring[slot] = (struct prefetch_item){ .step = c.step,
+                                                .lane = c.lane,
+                                                .micro = c.micro,
+                                                .x = p->x[slot],
+                                                .labels = p->labels[slot] };
+        p->filled++;
+        p->ended = !cursor_advance(p, &p->next);
+        pthread_cond_broadcast(&p->changed);
+    }
+    pthread_mutex_unlock(&p->mutex);
+    return NULL;
+}
+
+static size_t round_up(size_t n)
+{
+    return (n + 63) / 64 * 64;
+}
+
+static enum status allocate(struct prefetch *p)
+{
+    size_t image = dataset_image_elements(p->options.source.dataset);
+    size_t rows = p->options.source.micro_batch;
+    p->room = malloc(image);
+    if (p->room == NULL)
+        return ST_NO_MEMORY;
+    for (size_t i = 0; i < PREFETCH_SLOTS; i++) {
+        p->x[i] = aligned_alloc(64, round_up(rows * image * sizeof(float)));
+        p->labels[i] = aligned_alloc(64, round_up(rows * sizeof(int32_t)));
+        if (p->x[i] == NULL || p->labels[i] == NULL)
+            return ST_NO_MEMORY;
+    }
+    return ST_OK;
+}
+
+enum status prefetch_open(const struct prefetch_options *options, struct prefetch **out)
+{
+    CHECK(options->lane_count > 0);
+    struct prefetch *p = calloc(1, sizeof(*p));
+    if (p == NULL)
+        return ST_NO_MEMORY;
+    p->options = *options;
+    p->eval_batches = batch_eval_count(&options->source);
+    pthread_mutex_init(&p->mutex, NULL);
+    pthread_cond_init(&p->changed, NULL);
+    enum status st = allocate(p);
+    if (st == ST_OK && pthread_create(&p->thread, NULL, run, p) != 0)
+        st = ST_NO_MEMORY;
+    if (st != ST_OK) {
+        prefetch_close(p);
+        return st;
+    }
+    p->thread_runs = true;
+    *out = p;
+    return ST_OK;
+}
+
+void prefetch_close(struct prefetch *prefetch)
+{
+    if (prefetch == NULL)
+        return;
+    if (prefetch->thread_runs) {
+        pthread_mutex_lock(&prefetch->mutex);
+        prefetch->stop = true;
+        pthread_cond_broadcast(&prefetch->changed);
+        pthread_mutex_unlock(&prefetch->mutex);
+        pthread_join(prefetch->thread, NULL);
+    }
+    for (size_t i = 0; i < PREFETCH_SLOTS; i++) {
+        free(prefetch->x[i]);
+        free(prefetch->labels[i]);
+    }
+    free(prefetch->room);
+    pthread_cond_destroy(&prefetch->changed);
+    pthread_mutex_destroy(&prefetch->mutex);
+    free(prefetch);
+}
+
+void prefetch_start(struct prefetch *prefetch, uint64_t step)
+{
+    struct prefetch *p = prefetch;
+    pthread_mutex_lock(&p->mutex);
+    p->epoch++;
+    p->next = (struct cursor){ .step = step, .lane = p->options.lane_first };
+    p->ended = false;
+    if (p->options.evaluation) {
+        p->next = (struct cursor){ .step = 0 };
+        p->ended = !seek_batch(p, &p->next);
+    }
+    /* The thread may still write into slot `filled`: the ring goes on from there, so that its
+     * dropped work and the new item lie in the same slot, one after the other. */
+    p->taken = p->filled;
+    p->held = false;
+    p->started = true;
+    pthread_cond_broadcast(&p->changed);
+    pthread_mutex_unlock(&p->mutex);
+}
+
+const struct prefetch_item *prefetch_take(struct prefetch *prefetch)
+{
+    struct prefetch *p = prefetch;
+    const struct prefetch_item *item = NULL;
+    pthread_mutex_lock(&p->mutex);
+    CHECK(p->started);
+    if (p->held) {
+        p->held = false;
+        pthread_cond_broadcast(&p->changed);
+    }
+    while (p->taken == p->filled && !p->ended)
+        pthread_cond_wait(&p->changed, &p->mutex);
+    if (p->taken < p->filled) {
+        item = &p->ring[p->taken % PREFETCH_SLOTS];
+        p->taken++;
+        p->held = true;
+    }
+    pthread_mutex_unlock(&p->mutex);
+    return item;
+}

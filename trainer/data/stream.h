@@ -1,0 +1,36 @@
+/*
+ * The bytes of a data file from its start, inflated when the file is gzip (told by its first bytes,
+ * not by its name; several members in a row are one stream).
+ *
+ * Units:  progress is called once per MiB read from the file.
+ * Thread: one per stream.
+ * Errors: ST_INCOMPLETE  the file ends early
+ *         ST_CORRUPT     the gzip data are damaged
+ *         and those of io
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/io.h"
+#include "common/status.h"
+
+struct stream;
+
+struct stream_options {
+    const struct io *io; /* borrowed for life */
+    const char *path;
+    void (*progress)(void *arg); /* may be NULL */
+    void *progress_arg;
+};
+
+MUST_CHECK enum status stream_open(const struct stream_options *options, struct stream **out);
+void stream_close(struct stream *stream);
+
+/* Reads exactly size bytes. */
+MUST_CHECK enum status stream_read(struct stream *stream, void *out, size_t size);
+
+/* Tells whether nothing is left; checks the gzip trailer on the way. */
+MUST_CHECK enum status stream_at_end(struct stream *stream, bool *out);
