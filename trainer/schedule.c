@@ -20,6 +20,18 @@ static double half_period_cosine(double x)
     return sign * sum;
 }
 
+/* base^n by squaring: the same bits everywhere. */
+static double power(double base, uint64_t n)
+{
+    double out = 1;
+    for (; n > 0; n >>= 1) {
+        if ((n & 1) != 0)
+            out *= base;
+        base *= base;
+    }
+    return out;
+}
+
 double schedule_lr(const struct schedule *schedule, uint64_t step)
 {
     if (step < schedule->warmup)
@@ -34,13 +46,9 @@ double schedule_lr(const struct schedule *schedule, uint64_t step)
         double shape = 0.5 * (1.0 + half_period_cosine(part * 3.14159265358979323846));
         return schedule->lr * (schedule->min + (1.0 - schedule->min) * shape);
     }
-    case SCHEDULE_STEP: {
+    case SCHEDULE_STEP:
         CHECK(schedule->every >= 1);
-        double rate = schedule->lr;
-        for (uint64_t k = after / schedule->every; k > 0 && rate > 0; k--)
-            rate *= schedule->gamma;
-        return rate;
-    }
+        return schedule->lr * power(schedule->gamma, after / schedule->every);
     }
     check_failed("schedule->kind", __FILE__, __LINE__);
 }

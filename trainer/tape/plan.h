@@ -43,7 +43,7 @@ struct plan_sizes {
     size_t unshared_bytes; /* the same without reuse */
     size_t cache_bytes;    /* parameters in the kernels' own formats */
     double flops_forward, flops_backward; /* of one batch */
-    int reformats;                        /* copies between formats, both directions */
+    int reformats;                        /* copies of gradients between formats */
 };
 
 /* Prepares and allocates. With options->stream NULL nothing is allocated and nothing can be run:

@@ -100,5 +100,6 @@ int tape_linear(struct tape *tape, const char *name, int x, int64_t out, bool re
 /* The sum of the losses of a micro-batch; ends the tape. */
 int tape_loss(struct tape *tape, int logits, int labels, float label_smoothing);
 
-/* Returns the first mistake of the calls above; ST_INVALID as well where there is no loss. */
+/* Returns the first mistake of the calls above; ST_INVALID as well where the loss is not the last
+ * node, or a value is read by nobody. */
 MUST_CHECK enum status tape_finish(const struct tape *tape);

@@ -1,0 +1,294 @@
+#include "trainer/optimizer.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+
+#define STATISTICS_MOMENTUM 0.1f /* PyTorch's default of BatchNorm2d */
+#define CLIP_EPSILON        1e-6 /* clip_grad_norm_'s */
+
+struct optimizer {
+    struct optimizer_options options;
+    const struct backend_table *table;
+    struct backend *backend;
+    const struct tape *tape;
+    struct lane_layout layout;
+    float *params, *stats, *moments[OPTIMIZER_MOMENTS_MAX];
+    int moment_count;
+    double *squares; /* one per piece of the gradient */
+    size_t piece_count;
+    struct ckpt_buffer buffers[OPTIMIZER_BUFFERS_MAX];
+    struct ckpt_tensor *tensors;
+    uint32_t buffer_count, tensor_count;
+};
+
+static const char *moment_name(const struct optimizer *optimizer, int moment)
+{
+    if (optimizer->options.kind == OPTIMIZER_SGD)
+        return "momentum";
+    return moment == 0 ? "adam.m" : "adam.v";
+}
+
+static enum status allocate(struct optimizer *optimizer)
+{
+    struct {
+        float **buffer;
+        size_t count;
+    } wanted[OPTIMIZER_BUFFERS_MAX] = { { &optimizer->params, optimizer->layout.param_count },
+                                        { &optimizer->stats, optimizer->layout.stat_count } };
+    for (int i = 0; i < optimizer->moment_count; i++) {
+        wanted[2 + i].buffer = &optimizer->moments[i];
+        wanted[2 + i].count = optimizer->layout.param_count;
+    }
+    for (int i = 0; i < 2 + optimizer->moment_count; i++) {
+        if (wanted[i].count == 0)
+            continue;
+        void *memory;
+        enum status st =
+            optimizer->table->alloc(optimizer->backend, wanted[i].count * sizeof(float), &memory);
+        if (st != ST_OK)
+            return st;
+        *wanted[i].buffer = memory;
+    }
+    optimizer->piece_count = (optimizer->layout.param_count + PIECE_ELEMENTS - 1) / PIECE_ELEMENTS;
+    optimizer->squares = calloc(optimizer->piece_count + 1, sizeof *optimizer->squares);
+    return optimizer->squares == NULL ? ST_NO_MEMORY : ST_OK;
+}
+
+/* One buffer and its tensors, each named PREFIX + the tape's name. */
+static enum status describe_buffer(struct optimizer *optimizer, const char *name, float *data,
+                                   const char *prefix, bool statistics)
+{
+    const struct tape *tape = optimizer->tape;
+    const struct tape_tensor *from = statistics ? tape->stats : tape->params;
+    int count = statistics ? tape->stat_count : tape->param_count;
+    if (count == 0)
+        return ST_OK;
+    struct ckpt_buffer *buffer = &optimizer->buffers[optimizer->buffer_count];
+    (void)snprintf(buffer->name, sizeof buffer->name, "%s", name);
+    buffer->dtype = CKPT_F32;
+    buffer->count = statistics ? tape->stat_elements : tape->param_elements;
+    buffer->data = data;
+    for (int i = 0; i < count; i++) {
+        struct ckpt_tensor *tensor = &optimizer->tensors[optimizer->tensor_count++];
+        int length = snprintf(tensor->name, sizeof tensor->name, "%s%s", prefix, from[i].name);
+        if (length < 0 || (size_t)length >= sizeof tensor->name)
+            return ST_INVALID;
+        tensor->buffer = optimizer->buffer_count;
+        tensor->offset = from[i].offset;
+        tensor->ndim = from[i].ndim;
+        for (int d = 0; d < from[i].ndim; d++)
+            tensor->dims[d] = (uint64_t)from[i].dims[d];
+    }
+    optimizer->buffer_count++;
+    return ST_OK;
+}
+
+static enum status describe(struct optimizer *optimizer)
+{
+    size_t count = (size_t)optimizer->tape->param_count * (size_t)(1 + optimizer->moment_count) +
+                   (size_t)optimizer->tape->stat_count;
+    optimizer->tensors = calloc(count + 1, sizeof *optimizer->tensors);
+    if (optimizer->tensors == NULL)
+        return ST_NO_MEMORY;
+    enum status st = describe_buffer(optimizer, "parameters", optimizer->params, "", false);
+    for (int i = 0; st == ST_OK && i < optimizer->moment_count; i++) {
+        char prefix[32];
+        (void)snprintf(prefix, sizeof prefix, "%s/", moment_name(optimizer, i));
+        st = describe_buffer(optimizer, moment_name(optimizer, i), optimizer->moments[i], prefix,
+                             false);
+    }
+    if (st != ST_OK)
+        return st;
+    return describe_buffer(optimizer, "statistics", optimizer->stats, "", true);
+}
+
+enum status optimizer_new(const struct optimizer_options *options, const struct tape *tape,
+                          const struct backend_table *table, struct backend *backend,
+                          struct optimizer **out)
+{
+    struct optimizer *optimizer = calloc(1, sizeof *optimizer);
+    if (optimizer == NULL)
+        return ST_NO_MEMORY;
+    optimizer->options = *options;
+    optimizer->table = table;
+    optimizer->backend = backend;
+    optimizer->tape = tape;
+    optimizer->layout = lane_layout(tape);
+    optimizer->moment_count = options->kind == OPTIMIZER_ADAMW ? 2 : options->momentum != 0;
+    enum status st = allocate(optimizer);
+    if (st == ST_OK)
+        st = describe(optimizer);
+    if (st != ST_OK) {
+        optimizer_free(optimizer);
+        return st;
+    }
+    *out = optimizer;
+    return ST_OK;
+}
+
+void optimizer_free(struct optimizer *optimizer)
+{
+    if (optimizer == NULL)
+        return;
+    float *buffers[OPTIMIZER_BUFFERS_MAX] = { optimizer->params, optimizer->stats,
+                                              optimizer->moments[0], optimizer->moments[1] };
+    for (int i = 0; i < OPTIMIZER_BUFFERS_MAX; i++) {
+        if (buffers[i] != NULL)
+            optimizer->table->free(optimizer->backend, buffers[i]);
+    }
+    free(optimizer->squares);
+    free(optimizer->tensors);
+    free(optimizer);
+}
+
+float *optimizer_params(struct optimizer *optimizer)
+{
+    return optimizer->params;
+}
+
+float *optimizer_stats(struct optimizer *optimizer)
+{
+    return optimizer->stats;
+}
+
+/* Sum over the pieces in the order of the binary tree over their index; absent leaves are skipped.
+ */
+static double tree_sum(double *values, size_t count)
+{
+    for (size_t stride = 1; stride < count; stride *= 2) {
+        for (size_t i = 0; i + stride < count; i += 2 * stride)
+            values[i] += values[i + stride];
+    }
+    return values[0];
+}
+
+/* Reads everything that decides about the update; writes no state. */
+static enum status examine(struct optimizer *optimizer, const float *sum, struct stream *stream,
+                           struct optimizer_report *out_report, double *out_micro)
+{
+    const struct backend_table *table = optimizer->table;
+    float scalars[3];
+    enum status st = table->vector.copy(optimizer->backend, scalars,
+                                        sum + optimizer->layout.loss_at, sizeof scalars, stream);
+    if (st == ST_OK) {
+        st = table->vector.square_sums(optimizer->backend, optimizer->squares, sum,
+                                       optimizer->layout.param_count, stream);
+    }
+    if (st == ST_OK)
+        st = table->stream_sync(optimizer->backend, stream);
+    if (st != ST_OK)
+        return st;
+    double targets = (double)scalars[1];
+    *out_micro = (double)scalars[2];
+    if (!(targets >= 1) || !(*out_micro >= 1))
+        return ST_INVALID;
+    double square = tree_sum(optimizer->squares, optimizer->piece_count);
+    out_report->targets = targets;
+    out_report->loss = (double)scalars[0] / targets;
+    out_report->grad_norm = sqrt(square) / targets;
+    return isfinite(out_report->loss) && isfinite(square) ? ST_OK : ST_NUMERIC;
+}
+
+static float grad_scale(const struct optimizer *optimizer, const struct optimizer_report *report)
+{
+    double scale = 1.0 / report->targets;
+    if (optimizer->options.clip_norm > 0) {
+        double clip = (double)optimizer->options.clip_norm / (report->grad_norm + CLIP_EPSILON);
+        if (clip < 1)
+            scale *= clip;
+    }
+    return (float)scale;
+}
+
+static enum status update_params(struct optimizer *optimizer, const float *sum, double lr,
+                                 uint64_t update, float scale, struct stream *stream)
+{
+    const struct optimizer_options *options = &optimizer->options;
+    const struct vector_table *vector = &optimizer->table->vector;
+    size_t count = optimizer->layout.param_count;
+    if (options->kind == OPTIMIZER_SGD) {
+        struct sgd_args args = { .lr = (float)lr,
+                                 .momentum = options->momentum,
+                                 .weight_decay = options->weight_decay,
+                                 .grad_scale = scale,
+                                 .nesterov = options->nesterov,
+                                 .first = update == 1 };
+        return vector->sgd(optimizer->backend, optimizer->params, optimizer->moments[0], sum, count,
+                           &args, stream);
+    }
+    struct adamw_args args = { .lr = (float)lr,
+                               .beta1 = options->beta1,
+                               .beta2 = options->beta2,
+                               .eps = options->eps,
+                               .weight_decay = options->weight_decay,
+                               .grad_scale = scale,
+                               .t = update };
+    return vector->adamw(optimizer->backend, optimizer->params, optimizer->moments[0],
+                         optimizer->moments[1], sum, count, &args, stream);
+}
+
+/* running += 0.1·(mean over micro-batches - running): plain gradient descent towards the mean. */
+static enum status update_stats(struct optimizer *optimizer, const float *sum, double micro,
+                                struct stream *stream)
+{
+    if (optimizer->layout.stat_count == 0)
+        return ST_OK;
+    struct sgd_args args = { .lr = STATISTICS_MOMENTUM,
+                             .weight_decay = 1,
+                             .grad_scale = (float)(-1.0 / micro) };
+    return optimizer->table->vector.sgd(optimizer->backend, optimizer->stats, NULL,
+                                        sum + optimizer->layout.stat_at,
+                                        optimizer->layout.stat_count, &args, stream);
+}
+
+enum status optimizer_update(struct optimizer *optimizer, const float *sum, double lr,
+                             uint64_t update, struct stream *stream,
+                             struct optimizer_report *out_report)
+{
+    CHECK(update >= 1);
+    struct optimizer_report report;
+    double micro;
+    enum status st = examine(optimizer, sum, stream, &report, &micro);
+    if (st == ST_OK || st == ST_NUMERIC)
+        *out_report = report;
+    if (st != ST_OK)
+        return st;
+    st = update_params(optimizer, sum, lr, update, grad_scale(optimizer, &report), stream);
+    if (st == ST_OK)
+        st = update_stats(optimizer, sum, micro, stream);
+    if (st != ST_OK)
+        return st;
+    return optimizer->table->stream_sync(optimizer->backend, stream);
+}
+
+void optimizer_describe(struct optimizer *optimizer, const struct ckpt_buffer **out_buffers,
+                        uint32_t *out_buffer_count, const struct ckpt_tensor **out_tensors,
+                        uint32_t *out_tensor_count)
+{
+    *out_buffers = optimizer->buffers;
+    *out_buffer_count = optimizer->buffer_count;
+    *out_tensors = optimizer->tensors;
+    *out_tensor_count = optimizer->tensor_count;
+}
+
+void *optimizer_buffer(struct optimizer *optimizer, const char *name)
+{
+    struct {
+        const char *name;
+        float *data;
+    } rows[OPTIMIZER_BUFFERS_MAX] = { { "parameters", optimizer->params },
+                                      { "statistics", optimizer->stats } };
+    for (int i = 0; i < optimizer->moment_count; i++) {
+        rows[2 + i].name = moment_name(optimizer, i);
+        rows[2 + i].data = optimizer->moments[i];
+    }
+    for (int i = 0; i < 2 + optimizer->moment_count; i++) {
+        if (strcmp(rows[i].name, name) == 0)
+            return rows[i].data;
+    }
+    return NULL;
+}

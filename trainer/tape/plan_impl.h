@@ -1,0 +1,75 @@
+/*
+ * Inside of a plan, shared by plan.c (prepare), plan_memory.c (layout), plan_run.c (execute).
+ *
+ * Time: node n runs forward at time n and backward at time 2·nodes - 1 - n.
+ * Invariants:
+ *  1. A region is written at its `begin` (or later), read up to its `end`, and overlaps in bytes
+ * with no region whose [begin, end] meets its own.
+ *  2. A gradient is written by the consumer's backward and lives until the producer's; one that
+ *     aliases another lengthens the other's life.
+ *  3. A producer gets its gradients in the format of its output: one, or two if it adds them
+ * itself. What is missing to that is done by its fixes, right before its backward.
+ */
+#pragma once
+
+#include "trainer/tape/lane.h"
+#include "trainer/tape/plan.h"
+
+#define PLAN_GRADS_MAX   8 /* consumers of one value */
+#define PLAN_REGIONS_MAX (TAPE_NODES_MAX * 16)
+#define PLAN_FIXES_MAX   (TAPE_NODES_MAX * 2)
+#define PLAN_ALIGN       64
+
+#define NO_REGION (-1)
+
+struct region {
+    size_t bytes; /* multiple of PLAN_ALIGN */
+    size_t offset;
+    int begin, end;
+};
+
+/* to = reformat(from), or with other: to = from + other. */
+struct fix {
+    int from, other, to;
+    struct tensor from_tensor, to_tensor;
+};
+
+struct gradient {
+    int region;
+    struct tensor tensor;
+};
+
+struct plan_value {
+    struct tensor tensor; /* with the batch, in the producer's format */
+    bool needs_gradient;
+    int region; /* NO_REGION: an input of the tape */
+    struct gradient gradients[PLAN_GRADS_MAX];
+    int gradient_count;
+};
+
+struct plan_node {
+    struct kernel *kernel;
+    struct kernel_info info;
+    void *cache;
+    bool backward; /* has one */
+    int saved, scratch_forward, scratch_backward;
+    int din[OP_IN_MAX];
+    int dout[2];
+    int fix_begin, fix_count;
+};
+
+struct plan {
+    const struct tape *tape;
+    struct plan_options options;
+    struct lane_layout layout;
+    struct plan_sizes sizes;
+    struct plan_node *nodes;
+    struct plan_value *values;
+    struct region *regions;
+    struct fix *fixes;
+    int region_count, fix_count;
+    void *arena, *own_arena, *caches; /* arena is own_arena or the shared one */
+};
+
+/* Fills regions, fixes and each node's places from what prepare said; then lays out the arena. */
+MUST_CHECK enum status plan_memory(struct plan *plan);

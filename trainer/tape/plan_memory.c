@@ -1,0 +1,233 @@
+#include <stdlib.h>
+
+#include "common/check.h"
+#include "common/cleanup.h"
+#include "trainer/tape/plan_impl.h"
+
+static int backward_time(const struct plan *plan, int node)
+{
+    return 2 * plan->tape->node_count - 1 - node;
+}
+
+static size_t round_up(size_t bytes)
+{
+    return (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
+}
+
+static int add_region(struct plan *plan, size_t bytes, int begin, int end)
+{
+    if (bytes == 0)
+        return NO_REGION;
+    CHECK(plan->region_count < PLAN_REGIONS_MAX);
+    struct region *region = &plan->regions[plan->region_count];
+    region->bytes = round_up(bytes);
+    region->begin = begin;
+    region->end = end;
+    return plan->region_count++;
+}
+
+static void keep_until(struct plan *plan, int region, int time)
+{
+    if (region != NO_REGION && plan->regions[region].end < time)
+        plan->regions[region].end = time;
+}
+
+static void forward_regions(struct plan *plan, int n)
+{
+    const struct tape_node *at = &plan->tape->nodes[n];
+    struct plan_node *node = &plan->nodes[n];
+    int last = node->backward ? backward_time(plan, n) : n;
+    struct plan_value *out = &plan->values[at->out];
+    out->region = add_region(plan, node->info.out.bytes, n, n);
+    if (node->info.backward_needs_out)
+        keep_until(plan, out->region, last);
+    for (int i = 0; i < at->in_count; i++) {
+        int end = node->info.backward_needs_in[i] ? last : n;
+        keep_until(plan, plan->values[at->in[i]].region, end);
+    }
+    node->saved = add_region(plan, node->info.saved_bytes, n, last);
+    node->scratch_forward = add_region(plan, node->info.scratch_bytes, n, n);
+}
+
+static struct fix *add_fix(struct plan *plan, struct plan_node *node, const struct fix *fix)
+{
+    CHECK(plan->fix_count < PLAN_FIXES_MAX);
+    plan->fixes[plan->fix_count] = *fix;
+    node->fix_count++;
+    return &plan->fixes[plan->fix_count++];
+}
+
+static bool same_format(const struct tensor *a, const struct tensor *b)
+{
+    return a->format == b->format && a->dtype == b->dtype && a->bytes == b->bytes;
+}
+
+/* The gradients of the node's output, brought to its format and to the number that it takes. */
+static void gather_douts(struct plan *plan, int n)
+{
+    struct plan_node *node = &plan->nodes[n];
+    struct plan_value *out = &plan->values[plan->tape->nodes[n].out];
+    int time = backward_time(plan, n);
+    node->fix_begin = plan->fix_count;
+    int sources[PLAN_GRADS_MAX];
+    int count = out->gradient_count;
+    for (int i = 0; i < count; i++) {
+        const struct gradient *from = &out->gradients[i];
+        sources[i] = from->region;
+        keep_until(plan, from->region, time);
+        if (same_format(&from->tensor, &node->info.out))
+            continue;
+        sources[i] = add_region(plan, node->info.out.bytes, time, time);
+        plan->sizes.reformats++;
+        (void)add_fix(plan, node,
+                      &(struct fix){ .from = from->region,
+                                     .other = NO_REGION,
+                                     .to = sources[i],
+                                     .from_tensor = from->tensor,
+                                     .to_tensor = node->info.out });
+    }
+    int taken = node->info.sums_douts ? 2 : 1;
+    while (count > taken) {
+        CHECK(node->info.out.dtype == DTYPE_F32);
+        struct fix sum = { .from = sources[0], .other = sources[1] };
+        sum.to = add_region(plan, node->info.out.bytes, time, time);
+        sum.from_tensor = node->info.out;
+        sum.to_tensor = node->info.out;
+        (void)add_fix(plan, node, &sum);
+        sources[0] = sum.to;
+        count--;
+        for (int i = 1; i < count; i++)
+            sources[i] = sources[i + 1];
+    }
+    for (int i = 0; i < 2; i++)
+        node->dout[i] = i < count ? sources[i] : NO_REGION;
+}
+
+static bool wants_din(const struct plan *plan, const struct tape_node *at, int i)
+{
+    return i < at->in_count && plan->values[at->in[i]].needs_gradient;
+}
+
+/* Where the gradients of the node's inputs go: own regions first, then those that are aliases. */
+static enum status place_dins(struct plan *plan, int n)
+{
+    const struct tape_node *at = &plan->tape->nodes[n];
+    struct plan_node *node = &plan->nodes[n];
+    const struct kernel_info *info = &node->info;
+    int time = backward_time(plan, n);
+    bool wanted[OP_IN_MAX];
+    for (int i = 0; i < OP_IN_MAX; i++)
+        wanted[i] = wants_din(plan, at, i);
+    for (int i = 0; i < OP_IN_MAX; i++) {
+        if (wanted[i] && info->din_aliases_dout[i] && info->din_alias[i] >= 0)
+            wanted[info->din_alias[i]] = true;
+    }
+    for (int i = 0; i < OP_IN_MAX; i++) {
+        if (wanted[i] && !info->din_aliases_dout[i])
+            node->din[i] = add_region(plan, info->din[i].bytes, time, time);
+    }
+    for (int i = 0; i < OP_IN_MAX; i++) {
+        if (!wants_din(plan, at, i))
+            continue;
+        struct plan_value *value = &plan->values[at->in[i]];
+        if (value->gradient_count == PLAN_GRADS_MAX)
+            return ST_INVALID;
+        struct gradient *gradient = &value->gradients[value->gradient_count++];
+        gradient->tensor = info->din[i];
+        gradient->region = node->din[i];
+        if (info->din_aliases_dout[i]) {
+            CHECK(info->din_alias[i] >= 0 || !info->sums_douts);
+            gradient->region =
+                info->din_alias[i] >= 0 ? node->din[info->din_alias[i]] : node->dout[0];
+        }
+        CHECK(gradient->region != NO_REGION);
+    }
+    return ST_OK;
+}
+
+static enum status backward_regions(struct plan *plan, int n)
+{
+    struct plan_node *node = &plan->nodes[n];
+    int time = backward_time(plan, n);
+    gather_douts(plan, n);
+    enum status st = place_dins(plan, n);
+    if (st != ST_OK)
+        return st;
+    node->scratch_backward = add_region(plan, node->info.scratch_bytes, time, time);
+    return ST_OK;
+}
+
+struct order {
+    size_t bytes;
+    int region;
+};
+
+static int larger_first(const void *left, const void *right)
+{
+    const struct order *a = left;
+    const struct order *b = right;
+    if (a->bytes != b->bytes)
+        return a->bytes < b->bytes ? 1 : -1;
+    return a->region - b->region;
+}
+
+static int lower_first(const void *left, const void *right)
+{
+    const struct region *a = *(const struct region *const *)left;
+    const struct region *b = *(const struct region *const *)right;
+    return a->offset < b->offset ? -1 : a->offset > b->offset;
+}
+
+/* The lowest gap that fits between the placed regions that live at the same time. */
+static size_t find_gap(const struct region *region, const struct region **placed, int count)
+{
+    size_t at = 0;
+    for (int i = 0; i < count; i++) {
+        const struct region *other = placed[i];
+        if (other->end < region->begin || other->begin > region->end)
+            continue;
+        if (other->offset >= at + region->bytes)
+            break;
+        if (other->offset + other->bytes > at)
+            at = other->offset + other->bytes;
+    }
+    return at;
+}
+
+/* Largest first, each at the lowest place that is free for its whole life. */
+static enum status lay_out(struct plan *plan)
+{
+    size_t count = (size_t)plan->region_count;
+    auto_free struct order *order = calloc(count + 1, sizeof *order);
+    auto_free const struct region **placed = calloc(count + 1, sizeof *placed);
+    if (order == NULL || placed == NULL)
+        return ST_NO_MEMORY;
+    for (int i = 0; i < plan->region_count; i++)
+        order[i] = (struct order){ plan->regions[i].bytes, i };
+    qsort(order, count, sizeof *order, larger_first);
+    for (int i = 0; i < plan->region_count; i++) {
+        struct region *region = &plan->regions[order[i].region];
+        region->offset = find_gap(region, placed, i);
+        placed[i] = region;
+        qsort(placed, (size_t)i + 1, sizeof *placed, lower_first);
+        plan->sizes.unshared_bytes += region->bytes;
+        if (region->offset + region->bytes > plan->sizes.arena_bytes)
+            plan->sizes.arena_bytes = region->offset + region->bytes;
+    }
+    return ST_OK;
+}
+
+enum status plan_memory(struct plan *plan)
+{
+    int count = plan->tape->node_count;
+    for (int n = 0; n < count; n++)
+        forward_regions(plan, n);
+    for (int n = count - 1; n >= 0; n--) {
+        if (!plan->nodes[n].backward)
+            continue;
+        enum status st = backward_regions(plan, n);
+        if (st != ST_OK)
+            return st;
+    }
+    return lay_out(plan);
+}

@@ -1,0 +1,238 @@
+#include <math.h>
+
+#include "common/check.h"
+#include "trainer/tape/plan_impl.h"
+
+static void *region_at(const struct plan *plan, int region)
+{
+    return region == NO_REGION ? NULL : (char *)plan->arena + plan->regions[region].offset;
+}
+
+static const void *value_at(const struct plan *plan, const struct plan_call *call, int value)
+{
+    int producer = plan->tape->values[value].producer;
+    if (producer < 0)
+        return call->inputs[-1 - producer];
+    return region_at(plan, plan->values[value].region);
+}
+
+/* What forward and backward of a node have in common. */
+static void fill_buffers(const struct plan *plan, const struct plan_call *call, int n,
+                         struct op_buffers *buffers)
+{
+    const struct tape *tape = plan->tape;
+    const struct tape_node *at = &tape->nodes[n];
+    const struct plan_node *node = &plan->nodes[n];
+    for (int i = 0; i < at->in_count; i++)
+        buffers->in[i] = value_at(plan, call, at->in[i]);
+    buffers->out = region_at(plan, plan->values[at->out].region);
+    for (int i = 0; i < OP_PARAM_MAX; i++) {
+        if (at->param[i] >= 0)
+            buffers->param[i] = call->params + tape->params[at->param[i]].offset;
+    }
+    buffers->saved = region_at(plan, node->saved);
+    buffers->cache = node->cache;
+    buffers->accumulate = call->accumulate;
+}
+
+static void fill_stats(const struct plan *plan, const struct plan_call *call, int n,
+                       struct op_buffers *buffers)
+{
+    const struct tape_node *at = &plan->tape->nodes[n];
+    for (int i = 0; i < OP_STAT_MAX; i++) {
+        if (at->stat[i] < 0)
+            continue;
+        size_t offset = plan->tape->stats[at->stat[i]].offset;
+        if (plan->options.training)
+            buffers->stat_sum[i] = call->lane + plan->layout.stat_at + offset;
+        else
+            buffers->stat[i] = call->stats + offset;
+    }
+}
+
+static enum status poison(const struct plan *plan, void *data, size_t bytes)
+{
+    return plan->options.table->vector.fill(plan->options.backend, data, NAN, bytes / sizeof(float),
+                                            plan->options.stream);
+}
+
+/* Tests: what ended at `time` must not be read again. */
+static enum status poison_ended(const struct plan *plan, int time)
+{
+    for (int i = 0; plan->options.poison && i < plan->region_count; i++) {
+        if (plan->regions[i].end != time)
+            continue;
+        enum status st = poison(plan, region_at(plan, i), plan->regions[i].bytes);
+        if (st != ST_OK)
+            return st;
+    }
+    return ST_OK;
+}
+
+static void tick(const struct plan *plan, int node, bool backward)
+{
+    if (plan->options.progress != NULL)
+        plan->options.progress(plan->options.progress_arg, node, backward);
+}
+
+/* Scalars of a micro-batch into the lane's vector, or to the caller. */
+static void add_scalars(const struct plan *plan, const struct plan_call *call, float loss,
+                        int64_t counted)
+{
+    if (call->counted != NULL)
+        *call->counted += counted;
+    if (call->loss_sum != NULL)
+        *call->loss_sum += (double)loss;
+    if (!plan->options.training)
+        return;
+    float *lane = call->lane;
+    const struct lane_layout *layout = &plan->layout;
+    if (!call->accumulate) {
+        lane[layout->loss_at] = 0;
+        lane[layout->targets_at] = 0;
+        lane[layout->micro_at] = 0;
+    }
+    lane[layout->loss_at] += loss;
+    lane[layout->targets_at] += (float)counted;
+    lane[layout->micro_at] += 1;
+}
+
+static enum status forward_node(const struct plan *plan, const struct plan_call *call, int n,
+                                int64_t *counted)
+{
+    const struct plan_options *options = &plan->options;
+    enum op op = plan->tape->nodes[n].op;
+    struct op_buffers buffers = { 0 };
+    fill_buffers(plan, call, n, &buffers);
+    fill_stats(plan, call, n, &buffers);
+    buffers.scratch = region_at(plan, plan->nodes[n].scratch_forward);
+    if (op == OP_SOFTMAX_CROSS_ENTROPY) {
+        buffers.correct = call->correct;
+        buffers.counted = counted;
+    }
+    enum status st = options->table->op[op].forward(options->backend, plan->nodes[n].kernel,
+                                                    &buffers, options->stream);
+    if (st != ST_OK)
+        return st;
+    tick(plan, n, false);
+    return ST_OK;
+}
+
+enum status plan_forward(struct plan *plan, const struct plan_call *call)
+{
+    const struct plan_options *options = &plan->options;
+    CHECK(options->stream != NULL);
+    if (options->poison) {
+        enum status st = poison(plan, plan->arena, plan->sizes.arena_bytes);
+        if (st != ST_OK)
+            return st;
+    }
+    int64_t counted = 0;
+    int last = plan->tape->node_count - 1;
+    for (int n = 0; n <= last; n++) {
+        enum status st = forward_node(plan, call, n, &counted);
+        if (st == ST_OK && n < last)
+            st = poison_ended(plan, n);
+        if (st != ST_OK)
+            return st;
+    }
+    enum status st = options->table->stream_sync(options->backend, options->stream);
+    if (st != ST_OK)
+        return st;
+    const float *loss = value_at(plan, call, plan->tape->loss);
+    add_scalars(plan, call, *loss, counted);
+    return poison_ended(plan, last);
+}
+
+static enum status run_fixes(const struct plan *plan, const struct plan_node *node)
+{
+    const struct plan_options *options = &plan->options;
+    for (int i = 0; i < node->fix_count; i++) {
+        const struct fix *fix = &plan->fixes[node->fix_begin + i];
+        const void *from = region_at(plan, fix->from);
+        void *to = region_at(plan, fix->to);
+        enum status st;
+        if (fix->other == NO_REGION) {
+            st = options->table->reformat(options->backend, &fix->from_tensor, from,
+                                          &fix->to_tensor, to, options->stream);
+        } else {
+            st = options->table->vector.add(options->backend, to, from, region_at(plan, fix->other),
+                                            fix->to_tensor.bytes / sizeof(float), options->stream);
+        }
+        if (st != ST_OK)
+            return st;
+    }
+    return ST_OK;
+}
+
+static enum status backward_node(const struct plan *plan, const struct plan_call *call, int n)
+{
+    const struct plan_options *options = &plan->options;
+    const struct tape_node *at = &plan->tape->nodes[n];
+    const struct plan_node *node = &plan->nodes[n];
+    enum status st = run_fixes(plan, node);
+    if (st != ST_OK)
+        return st;
+    struct op_buffers buffers = { 0 };
+    fill_buffers(plan, call, n, &buffers);
+    buffers.scratch = region_at(plan, node->scratch_backward);
+    for (int i = 0; i < 2; i++)
+        buffers.dout[i] = region_at(plan, node->dout[i]);
+    for (int i = 0; i < OP_IN_MAX; i++)
+        buffers.din[i] = region_at(plan, node->din[i]);
+    for (int i = 0; i < OP_PARAM_MAX; i++) {
+        if (at->param[i] >= 0)
+            buffers.dparam[i] = call->lane + plan->tape->params[at->param[i]].offset;
+    }
+    return options->table->op[at->op].backward(options->backend, node->kernel, &buffers,
+                                               options->stream);
+}
+
+enum status plan_backward(struct plan *plan, const struct plan_call *call, plan_ready_fn ready,
+                          void *arg)
+{
+    const struct tape *tape = plan->tape;
+    CHECK(plan->options.training);
+    size_t final = plan->layout.param_count; /* all from here on is final */
+    if (ready != NULL)
+        ready(arg, final, plan->layout.count - final);
+    for (int n = tape->node_count - 1; n >= 0; n--) {
+        if (!plan->nodes[n].backward)
+            continue;
+        enum status st = backward_node(plan, call, n);
+        if (st == ST_OK)
+            st = poison_ended(plan, 2 * tape->node_count - 1 - n);
+        if (st != ST_OK)
+            return st;
+        tick(plan, n, true);
+        int param = tape->nodes[n].param[0];
+        if (param < 0)
+            continue;
+        size_t first = tape->params[param].offset;
+        if (ready != NULL)
+            ready(arg, first, final - first);
+        final = first;
+    }
+    CHECK(final == 0);
+    return plan->options.table->stream_sync(plan->options.backend, plan->options.stream);
+}
+
+enum status plan_refresh(struct plan *plan, const float *params)
+{
+    const struct plan_options *options = &plan->options;
+    for (int n = 0; n < plan->tape->node_count; n++) {
+        const struct tape_node *at = &plan->tape->nodes[n];
+        if (plan->nodes[n].cache == NULL)
+            continue;
+        const float *of[OP_PARAM_MAX] = { NULL };
+        for (int i = 0; i < OP_PARAM_MAX; i++) {
+            if (at->param[i] >= 0)
+                of[i] = params + plan->tape->params[at->param[i]].offset;
+        }
+        enum status st = options->table->refresh(options->backend, plan->nodes[n].kernel, of,
+                                                 plan->nodes[n].cache, options->stream);
+        if (st != ST_OK)
+            return st;
+    }
+    return ST_OK;
+}
