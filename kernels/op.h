@@ -45,6 +45,7 @@ enum op { OP_LIST(OP_ENUM) OP_COUNT };
 const char *op_name(enum op op);
 
 struct op_attr {
+    int64_t out;             /* conv2d: output channels; linear: output features */
     int kernel, stride, pad; /* conv2d, max_pool: square windows */
     bool bias;               /* conv2d, linear */
     bool relu;               /* batch_norm, linear: fused */
