@@ -83,9 +83,8 @@ struct rpc_stream_options {
 };
 
 /*
- * Opens a streaming call (server-stream and bidirectional methods alike) and waits until the server
- * accepted it. request is the first message (or NULL); with half_close also the last one. A stream
- * refused by the server may show only in the first recv.
+ * Opens a streaming call and waits until the server accepted it. A refusal may show only in the
+ * first recv. options and result may be NULL.
  * Errors: rpc_code_status(result->code); ST_UNREACHABLE: no server answered in time
  */
 MUST_CHECK enum status rpc_stream_open(struct rpc_channel *channel,
@@ -109,6 +108,9 @@ MUST_CHECK enum status rpc_stream_send(struct rpc_stream *stream, const Protobuf
 
 /* Half-close: no more messages from here, after those that wait. */
 void rpc_stream_send_done(struct rpc_stream *stream);
+
+/* Messages that wait to be sent. */
+uint32_t rpc_stream_queued(struct rpc_stream *stream);
 
 /*
  * The next message, waiting timeout_ms at most (0: not at all; < 0: for ever); the caller's.

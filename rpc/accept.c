@@ -1,0 +1,86 @@
+/*
+ * A listener that survives running out of descriptors (CVE-2023-4785).
+ *
+ * When accept4() fails with EMFILE and its like, gRPC before 1.53.2 (Debian 12 has 1.51.1) drops
+ * its listener for good while the process looks healthy. libgrpc calls accept4 through the PLT, so
+ * this definition in the executable wins: it sheds the connections that nobody can hold, tells core
+ * that there is nothing to accept, and the listener stays.
+ *
+ * The state is static because an interposed C function has no context to find it in.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "rpc/core.h"
+
+static pthread_mutex_t accept_mutex = PTHREAD_MUTEX_INITIALIZER;
+static int accept_reserve = -1; /* a descriptor to give up when there are no others */
+static _Atomic uint64_t accept_shed;
+
+uint64_t rpc_shed_connections(void)
+{
+    return atomic_load(&accept_shed);
+}
+
+static int open_reserve(void)
+{
+    return open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+void rpc_accept_init(void)
+{
+    pthread_mutex_lock(&accept_mutex);
+    if (accept_reserve < 0)
+        accept_reserve = open_reserve();
+    pthread_mutex_unlock(&accept_mutex);
+}
+
+/* Core's polling is edge-triggered, so everything that waits must go. */
+static void shed_waiting(int fd)
+{
+    pthread_mutex_lock(&accept_mutex);
+    for (;;) {
+        if (accept_reserve >= 0)
+            (void)close(accept_reserve);
+        accept_reserve = -1;
+        int waiting = (int)syscall(SYS_accept4, fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (waiting < 0)
+            break;
+        (void)close(waiting);
+        atomic_fetch_add(&accept_shed, 1);
+    }
+    accept_reserve = open_reserve();
+    pthread_mutex_unlock(&accept_mutex);
+}
+
+int accept4(int fd, __SOCKADDR_ARG addr, socklen_t *__restrict addr_len, int flags)
+{
+    int accepted = (int)syscall(SYS_accept4, fd, addr.__sockaddr__, addr_len, flags);
+    if (accepted >= 0)
+        return accepted;
+    switch (errno) {
+    case EINTR: /* core copes with these */
+    case EAGAIN:
+    case ECONNABORTED:
+    case EBADF: /* and these are real */
+    case EINVAL:
+    case ENOTSOCK:
+    case EFAULT:
+        return -1;
+    case EMFILE:
+    case ENFILE:
+    case ENOBUFS:
+    case ENOMEM:
+        shed_waiting(fd);
+        errno = EAGAIN;
+        return -1;
+    default: /* a network error of this one peer, handed over early (accept(2)) */
+        errno = ECONNABORTED;
+        return -1;
+    }
+}

@@ -1,0 +1,569 @@
+/*
+ * One call on the server's side.
+ *
+ * Invariants
+ * 1. At most three batches are in flight, each with its own tag:
+ *      on_close  RECV_CLOSE_ON_SERVER, started at accept, completes exactly once: the call is over
+ *      on_recv   RECV_MESSAGE, one at a time; the next one after the handler came back
+ *      on_sent   SEND_INITIAL_METADATA? SEND_MESSAGE? SEND_STATUS?, one at a time
+ * 2. Batches of a call are started under its mutex. Completions only go into the queue, never back
+ *    into us, so that can't deadlock.
+ * 3. on_done is posted once, when on_close completed and neither recv nor send is busy; recv is
+ * busy also while a handler runs. After it nothing but references touch the call.
+ * 4. over: a status is queued or the call is dead; nothing more may be queued.
+ *
+ * States: accept_call -> (handler per message, rpc_call_send) -> rpc_call_finish | peer gone
+ *         -> close_call -> run_done -> last rpc_call_unref
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rpc/server_impl.h"
+
+struct outgoing {
+    struct outgoing *next;
+    grpc_byte_buffer *bytes;
+};
+
+struct rpc_call {
+    struct rpc_tag on_close;
+    struct rpc_tag on_recv;
+    struct rpc_tag on_sent;
+    atomic_int references;
+    struct rpc_server *server;
+    struct rpc_method *method;
+    grpc_call *core;
+    grpc_metadata_array metadata;
+    gpr_timespec deadline;
+    struct ucred cred;
+    bool has_cred;
+    char peer[128];
+    pthread_mutex_t mutex;
+    /* receiving */
+    grpc_byte_buffer *received;
+    ProtobufCMessage *message; /* on its way to the handler */
+    bool recv_busy;
+    /* sending */
+    bool send_busy;
+    bool accepted; /* a stream's initial metadata may go ahead of its first message */
+    bool metadata_sent;
+    bool over;
+    bool status_waits;
+    bool status_sent;
+    struct outgoing *first;
+    struct outgoing *last;
+    uint32_t queued;
+    enum rpc_code code;
+    char *detail;
+    /* the end */
+    int cancelled; /* written by core */
+    bool closed;
+    bool done_posted;
+    atomic_bool dead;
+    struct rpc_task message_task;
+    struct rpc_task done_task;
+    void *data;
+    void (*on_done)(struct rpc_call *call, void *data, bool cancelled);
+};
+
+/* A request for the next call. */
+struct slot {
+    struct rpc_tag tag;
+    struct rpc_server *server;
+    grpc_call *call;
+    grpc_call_details details;
+    grpc_metadata_array metadata;
+};
+
+/* A call that is refused before it is one. */
+struct refusal {
+    struct rpc_tag tag;
+    grpc_call *call;
+    int cancelled;
+};
+
+void rpc_call_ref(struct rpc_call *call)
+{
+    atomic_fetch_add(&call->references, 1);
+}
+
+void rpc_call_unref(struct rpc_call *call)
+{
+    if (atomic_fetch_sub(&call->references, 1) != 1)
+        return;
+    while (call->first != NULL) {
+        struct outgoing *next = call->first->next;
+        grpc_byte_buffer_destroy(call->first->bytes);
+        free(call->first);
+        call->first = next;
+    }
+    if (call->received != NULL)
+        grpc_byte_buffer_destroy(call->received);
+    grpc_metadata_array_destroy(&call->metadata); /* its elements are the core call's */
+    grpc_call_unref(call->core);
+    pthread_mutex_destroy(&call->mutex);
+    free(call->detail);
+    free(call);
+}
+
+static void run_task(struct rpc_call *call, struct rpc_task *task)
+{
+    const struct rpc_executor *executor = &call->server->options.executor;
+    if (executor->post != NULL)
+        executor->post(executor->self, task);
+    else
+        task->run(task);
+}
+
+static void run_done(struct rpc_task *task)
+{
+    struct rpc_call *call = CONTAINER_OF(task, struct rpc_call, done_task);
+    if (call->on_done != NULL)
+        call->on_done(call, call->data, call->cancelled != 0);
+    rpc_call_unref(call); /* this layer's own reference */
+}
+
+/* Releases the mutex; posts on_done when this was the last that kept the call busy. */
+static void unlock_call(struct rpc_call *call)
+{
+    bool done = call->closed && !call->recv_busy && !call->send_busy && !call->done_posted;
+    if (done)
+        call->done_posted = true;
+    pthread_mutex_unlock(&call->mutex);
+    if (done)
+        run_task(call, &call->done_task);
+}
+
+static struct outgoing *take_outgoing(struct rpc_call *call)
+{
+    struct outgoing *message = call->first;
+    if (message == NULL)
+        return NULL;
+    call->first = message->next;
+    if (call->first == NULL)
+        call->last = NULL;
+    call->queued--;
+    return message;
+}
+
+/* Under the mutex: one batch of what waits. */
+static void pump(struct rpc_call *call)
+{
+    bool metadata = call->accepted && !call->metadata_sent;
+    if (call->send_busy || call->status_sent)
+        return;
+    if (call->first == NULL && !call->status_waits && !metadata)
+        return;
+    grpc_op ops[3];
+    memset(ops, 0, sizeof(ops));
+    size_t count = 0;
+    if (!call->metadata_sent)
+        ops[count++].op = GRPC_OP_SEND_INITIAL_METADATA;
+    call->metadata_sent = true;
+    struct outgoing *message = take_outgoing(call);
+    if (message != NULL) {
+        ops[count].op = GRPC_OP_SEND_MESSAGE;
+        ops[count].flags = call->first != NULL ? GRPC_WRITE_BUFFER_HINT : 0;
+        ops[count++].data.send_message.send_message = message->bytes;
+    }
+    grpc_slice detail = grpc_empty_slice();
+    if (call->status_waits && call->first == NULL) {
+        call->status_sent = true;
+        detail = grpc_slice_from_copied_string(call->detail != NULL ? call->detail : "");
+        ops[count].op = GRPC_OP_SEND_STATUS_FROM_SERVER;
+        ops[count].data.send_status_from_server.status = (grpc_status_code)call->code;
+        ops[count++].data.send_status_from_server.status_details = &detail;
+    }
+    call->send_busy = true;
+    rpc_tag_out(&call->on_sent);
+    if (grpc_call_start_batch(call->core, ops, count, &call->on_sent, NULL) != GRPC_CALL_OK) {
+        call->send_busy = false; /* the call is broken: let on_close report it */
+        call->over = true;
+        (void)grpc_call_cancel(call->core, NULL);
+    }
+    grpc_slice_unref(detail);
+    if (message != NULL) { /* core holds the slices, not their shell */
+        grpc_byte_buffer_destroy(message->bytes);
+        free(message);
+    }
+}
+
+static void sent(struct rpc_tag *tag, bool ok)
+{
+    struct rpc_call *call = CONTAINER_OF(tag, struct rpc_call, on_sent);
+    pthread_mutex_lock(&call->mutex);
+    call->send_busy = false;
+    if (!ok)
+        call->over = true; /* the peer is gone; on_close follows */
+    else
+        pump(call);
+    unlock_call(call);
+}
+
+/* Under the mutex. */
+static void finish(struct rpc_call *call, enum rpc_code code, const char *detail)
+{
+    if (call->over)
+        return;
+    call->over = true;
+    call->code = code;
+    call->detail = detail != NULL ? rpc_copy_text(detail) : NULL;
+    call->status_waits = true;
+    pump(call);
+}
+
+void rpc_call_finish(struct rpc_call *call, enum rpc_code code, const char *detail)
+{
+    pthread_mutex_lock(&call->mutex);
+    finish(call, code, detail);
+    pthread_mutex_unlock(&call->mutex);
+}
+
+static void queue_message(struct rpc_call *call, grpc_byte_buffer *bytes)
+{
+    struct outgoing *message = rpc_alloc(sizeof(*message));
+    message->bytes = bytes;
+    if (call->last != NULL)
+        call->last->next = message;
+    else
+        call->first = message;
+    call->last = message;
+    call->queued++;
+}
+
+enum status rpc_call_send(struct rpc_call *call, const ProtobufCMessage *message)
+{
+    if (atomic_load_explicit(&call->dead, memory_order_relaxed))
+        return ST_CLOSED;
+    grpc_byte_buffer *bytes = rpc_pack(message);
+    enum status st = ST_OK;
+    pthread_mutex_lock(&call->mutex);
+    if (call->over || call->closed) {
+        st = ST_CLOSED;
+    } else if (call->queued >= call->server->options.send_queue_max) {
+        /* Never drop a message in silence: the stream ends, the peer can start anew. */
+        finish(call, RPC_RESOURCE_EXHAUSTED, "the caller reads too slowly");
+        st = ST_FULL;
+    } else {
+        queue_message(call, bytes);
+        bytes = NULL;
+        if ((call->method->flags & RPC_SERVER_STREAMING) == 0)
+            finish(call, RPC_OK, NULL); /* one batch for metadata, reply and status */
+        else
+            pump(call);
+    }
+    pthread_mutex_unlock(&call->mutex);
+    if (bytes != NULL)
+        grpc_byte_buffer_destroy(bytes);
+    return st;
+}
+
+uint32_t rpc_call_queued(struct rpc_call *call)
+{
+    pthread_mutex_lock(&call->mutex);
+    uint32_t queued = call->queued;
+    pthread_mutex_unlock(&call->mutex);
+    return queued;
+}
+
+/* The closure that every handler is given. */
+static void reply(const ProtobufCMessage *message, void *call)
+{
+    if (message != NULL)
+        (void)rpc_call_send(call, message);
+    else
+        rpc_call_finish(call, RPC_INTERNAL, "the handler gave no reply");
+}
+
+static void start_recv(struct rpc_call *call) /* under the mutex */
+{
+    grpc_op op;
+    memset(&op, 0, sizeof(op));
+    op.op = GRPC_OP_RECV_MESSAGE;
+    op.data.recv_message.recv_message = &call->received;
+    rpc_tag_out(&call->on_recv);
+    call->recv_busy =
+        grpc_call_start_batch(call->core, &op, 1, &call->on_recv, NULL) == GRPC_CALL_OK;
+}
+
+static void run_message(struct rpc_task *task)
+{
+    struct rpc_call *call = CONTAINER_OF(task, struct rpc_call, message_task);
+    struct rpc_method *method = call->method;
+    ProtobufCMessage *message = call->message;
+    call->message = NULL;
+    if (!atomic_load_explicit(&call->dead, memory_order_acquire))
+        method->service->invoke(method->service, method->index, message, reply, call);
+    bool half_closed = message == NULL;
+    if (message != NULL)
+        protobuf_c_message_free_unpacked(message, NULL);
+    pthread_mutex_lock(&call->mutex);
+    call->recv_busy = false;
+    if ((method->flags & RPC_CLIENT_STREAMING) != 0 && !half_closed && !call->over && !call->closed)
+        start_recv(call);
+    unlock_call(call);
+}
+
+static void received(struct rpc_tag *tag, bool ok)
+{
+    struct rpc_call *call = CONTAINER_OF(tag, struct rpc_call, on_recv);
+    grpc_byte_buffer *bytes = call->received;
+    call->received = NULL;
+    const char *mistake = NULL;
+    if (bytes != NULL && ok) {
+        call->message = rpc_unpack(call->method->input, bytes);
+        if (call->message == NULL)
+            mistake = "malformed request message";
+    } else if ((call->method->flags & RPC_CLIENT_STREAMING) == 0) {
+        mistake = "no request message";
+    }
+    if (bytes != NULL)
+        grpc_byte_buffer_destroy(bytes);
+    if (mistake == NULL) {
+        run_task(call, &call->message_task); /* no message: half-close */
+        return;
+    }
+    pthread_mutex_lock(&call->mutex);
+    finish(call, RPC_INVALID_ARGUMENT, mistake);
+    call->recv_busy = false;
+    unlock_call(call);
+}
+
+static void close_call(struct rpc_tag *tag, bool ok)
+{
+    (void)ok; /* always true */
+    struct rpc_call *call = CONTAINER_OF(tag, struct rpc_call, on_close);
+    if (call->cancelled != 0)
+        atomic_store_explicit(&call->dead, true, memory_order_release);
+    pthread_mutex_lock(&call->mutex);
+    call->closed = true;
+    call->over = true;
+    unlock_call(call);
+}
+
+static void drop_refusal(struct rpc_tag *tag, bool ok)
+{
+    (void)ok;
+    struct refusal *refusal = CONTAINER_OF(tag, struct refusal, tag);
+    grpc_call_unref(refusal->call);
+    free(refusal);
+}
+
+static void refuse(grpc_call *call, enum rpc_code code, const char *text)
+{
+    struct refusal *refusal = rpc_alloc(sizeof(*refusal));
+    refusal->tag.fn = drop_refusal;
+    refusal->call = call;
+    grpc_slice detail = grpc_slice_from_static_string(text);
+    grpc_op ops[3];
+    memset(ops, 0, sizeof(ops));
+    ops[0].op = GRPC_OP_SEND_INITIAL_METADATA;
+    ops[1].op = GRPC_OP_SEND_STATUS_FROM_SERVER;
+    ops[1].data.send_status_from_server.status = (grpc_status_code)code;
+    ops[1].data.send_status_from_server.status_details = &detail;
+    ops[2].op = GRPC_OP_RECV_CLOSE_ON_SERVER;
+    ops[2].data.recv_close_on_server.cancelled = &refusal->cancelled;
+    rpc_tag_out(&refusal->tag);
+    if (grpc_call_start_batch(call, ops, 3, &refusal->tag, NULL) != GRPC_CALL_OK)
+        drop_refusal(&refusal->tag, false);
+}
+
+static struct rpc_call *new_call(struct rpc_server *server, struct rpc_method *method,
+                                 grpc_call *core, grpc_metadata_array metadata,
+                                 gpr_timespec deadline)
+{
+    struct rpc_call *call = rpc_alloc(sizeof(*call));
+    call->on_close.fn = close_call;
+    call->on_recv.fn = received;
+    call->on_sent.fn = sent;
+    call->message_task.run = run_message;
+    call->done_task.run = run_done;
+    atomic_init(&call->references, 1);
+    atomic_init(&call->dead, false);
+    call->server = server;
+    call->method = method;
+    call->core = core;
+    call->metadata = metadata;
+    call->deadline = deadline;
+    pthread_mutex_init(&call->mutex, NULL);
+    char *peer = grpc_call_get_peer(core);
+    if (peer != NULL)
+        (void)snprintf(call->peer, sizeof(call->peer), "%s", peer);
+    gpr_free(peer);
+    call->has_cred = rpc_server_cred(server, call->peer, &call->cred);
+    return call;
+}
+
+static void accept_call(struct rpc_call *call)
+{
+    const struct rpc_server_options *options = &call->server->options;
+    const char *detail = "";
+    enum rpc_code code = RPC_OK;
+    if (options->authorize != NULL)
+        code = options->authorize(options->authorize_ctx, call, &detail);
+    grpc_op op;
+    memset(&op, 0, sizeof(op));
+    op.op = GRPC_OP_RECV_CLOSE_ON_SERVER;
+    op.data.recv_close_on_server.cancelled = &call->cancelled;
+    pthread_mutex_lock(&call->mutex);
+    rpc_tag_out(&call->on_close);
+    if (grpc_call_start_batch(call->core, &op, 1, &call->on_close, NULL) != GRPC_CALL_OK) {
+        pthread_mutex_unlock(&call->mutex);
+        (void)grpc_call_cancel(call->core, NULL);
+        rpc_call_unref(call);
+        return;
+    }
+    if (code != RPC_OK) {
+        finish(call, code, detail);
+    } else {
+        call->accepted = (call->method->flags & (RPC_CLIENT_STREAMING | RPC_SERVER_STREAMING)) != 0;
+        pump(call); /* a stream's peer learns at once that it was accepted */
+        start_recv(call);
+    }
+    unlock_call(call);
+}
+
+static bool arm(struct slot *slot)
+{
+    slot->call = NULL;
+    grpc_metadata_array_init(&slot->metadata);
+    grpc_call_details_init(&slot->details);
+    rpc_tag_out(&slot->tag);
+    struct rpc_server *server = slot->server;
+    return grpc_server_request_call(server->core, &slot->call, &slot->details, &slot->metadata,
+                                    server->queue, server->queue, &slot->tag) == GRPC_CALL_OK;
+}
+
+static void drop_slot(struct slot *slot)
+{
+    grpc_metadata_array_destroy(&slot->metadata);
+    grpc_call_details_destroy(&slot->details);
+    free(slot);
+}
+
+static void take_call(struct rpc_tag *tag, bool ok)
+{
+    struct slot *slot = CONTAINER_OF(tag, struct slot, tag);
+    struct rpc_server *server = slot->server;
+    if (!ok || slot->call == NULL) { /* the server is going down */
+        drop_slot(slot);
+        return;
+    }
+    /* Everything out, the slot armed again at once, then work on the call. */
+    grpc_call *core = slot->call;
+    grpc_metadata_array metadata = slot->metadata;
+    gpr_timespec deadline = slot->details.deadline;
+    struct rpc_method *method = rpc_server_method(server, slot->details.method);
+    grpc_call_details_destroy(&slot->details);
+    if (!arm(slot))
+        drop_slot(slot);
+    if (method == NULL) {
+        grpc_metadata_array_destroy(&metadata);
+        refuse(core, RPC_UNIMPLEMENTED, "unknown method");
+        return;
+    }
+    accept_call(new_call(server, method, core, metadata, deadline));
+}
+
+bool rpc_call_request(struct rpc_server *server)
+{
+    struct slot *slot = rpc_alloc(sizeof(*slot));
+    slot->tag.fn = take_call;
+    slot->server = server;
+    if (arm(slot))
+        return true;
+    drop_slot(slot);
+    return false;
+}
+
+void rpc_call_set_data(struct rpc_call *call, void *data,
+                       void (*on_done)(struct rpc_call *call, void *data, bool cancelled))
+{
+    call->data = data;
+    call->on_done = on_done;
+}
+
+void *rpc_call_data(struct rpc_call *call)
+{
+    return call->data;
+}
+
+bool rpc_call_cancelled(struct rpc_call *call)
+{
+    return atomic_load_explicit(&call->dead, memory_order_acquire);
+}
+
+int64_t rpc_call_ms_left(struct rpc_call *call)
+{
+    gpr_timespec deadline = call->deadline;
+    if (gpr_time_cmp(deadline, gpr_inf_future(deadline.clock_type)) == 0)
+        return INT64_MAX;
+    gpr_timespec left = gpr_time_sub(deadline, gpr_now(deadline.clock_type));
+    return left.tv_sec * 1000 + left.tv_nsec / 1000000;
+}
+
+const char *rpc_call_path(const struct rpc_call *call)
+{
+    return call->method->path;
+}
+
+bool rpc_call_metadata(const struct rpc_call *call, const char *key, struct rpc_bytes *out)
+{
+    for (size_t i = 0; i < call->metadata.count; i++) {
+        const grpc_metadata *row = &call->metadata.metadata[i];
+        if (grpc_slice_str_cmp(row->key, key) == 0) {
+            out->data = GRPC_SLICE_START_PTR(row->value);
+            out->size = GRPC_SLICE_LENGTH(row->value);
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool bearer(const struct rpc_call *call, struct rpc_bytes *out)
+{
+    static const char scheme[] = "Bearer ";
+    size_t size = sizeof(scheme) - 1;
+    struct rpc_bytes value;
+    if (!rpc_call_metadata(call, "authorization", &value) || value.size < size ||
+        memcmp(value.data, scheme, size) != 0)
+        return false;
+    *out = (struct rpc_bytes){ value.data + size, value.size - size };
+    return true;
+}
+
+bool rpc_call_token(const struct rpc_call *call, char *out, size_t capacity)
+{
+    struct rpc_bytes token;
+    if (!bearer(call, &token) || token.size >= capacity ||
+        memchr(token.data, '\0', token.size) != NULL)
+        return false;
+    memcpy(out, token.data, token.size);
+    out[token.size] = '\0';
+    return true;
+}
+
+bool rpc_call_has_token(const struct rpc_call *call, const char *token)
+{
+    struct rpc_bytes given;
+    size_t size = strlen(token);
+    if (size == 0 || !bearer(call, &given) || given.size != size)
+        return false;
+    unsigned difference = 0;
+    for (size_t i = 0; i < size; i++) /* no early end: takes the same time for each wrong token */
+        difference |= (unsigned)(given.data[i] ^ (uint8_t)token[i]);
+    return difference == 0;
+}
+
+bool rpc_call_peer_cred(const struct rpc_call *call, struct ucred *out)
+{
+    if (call->has_cred)
+        *out = call->cred;
+    return call->has_cred;
+}
+
+void rpc_call_peer(const struct rpc_call *call, char *out, size_t capacity)
+{
+    (void)snprintf(out, capacity, "%s", call->peer);
+}

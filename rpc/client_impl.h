@@ -1,0 +1,39 @@
+/*
+ * Private to rpc/: what channel.c and stream.c share.
+ */
+#pragma once
+
+#include <pthread.h>
+
+#include "rpc/client.h"
+#include "rpc/core.h"
+
+#define DEFAULT_TIMEOUT_MS 10000
+
+struct rpc_channel {
+    grpc_channel *core;
+    char *authorization; /* value of the header, or NULL */
+    pthread_mutex_t mutex;
+    grpc_completion_queue *queue; /* of the streams; made with the first one */
+    pthread_t queue_thread;
+};
+
+/* The queue of the channel's streams. */
+grpc_completion_queue *rpc_channel_queue(struct rpc_channel *channel);
+
+/* NULL: the service has no such method. */
+const ProtobufCMethodDescriptor *rpc_find_method(const ProtobufCServiceDescriptor *service,
+                                                 const char *method);
+
+/* deadline_ms < 0: none. */
+grpc_call *rpc_channel_call(struct rpc_channel *channel, grpc_completion_queue *queue,
+                            const ProtobufCServiceDescriptor *service, const char *method,
+                            int64_t deadline_ms);
+
+/* Fills SEND_INITIAL_METADATA; `row` must live until the batch started, then row->value is unref'd
+ * if the channel has an authorization. */
+void rpc_channel_metadata(const struct rpc_channel *channel, grpc_op *op, grpc_metadata *row,
+                          bool wait_for_ready);
+
+void rpc_result_set(struct rpc_result *result, grpc_status_code code, grpc_slice detail);
+void rpc_result_text(struct rpc_result *result, enum rpc_code code, const char *detail);

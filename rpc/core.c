@@ -1,0 +1,199 @@
+#include "rpc/core.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+
+/* absl's OnDeadlockCycle::kIgnore. */
+#define DEADLOCK_IGNORE 0
+
+/*
+ * absl::SetMutexDeadlockDetectionMode. Debian builds absl without NDEBUG: its mutexes then keep a
+ * graph of lock orders and abort the process on a merely potential deadlock inside gRPC. Weak: an
+ * absl without this symbol is fine.
+ */
+extern void absl_set_deadlock_mode(int mode) __asm__(
+    "_ZN4absl7debian329SetMutexDeadlockDetectionModeENS0_15OnDeadlockCycleE") __attribute__((weak));
+
+void rpc_init(void)
+{
+    rpc_accept_init();
+    if (absl_set_deadlock_mode)
+        absl_set_deadlock_mode(DEADLOCK_IGNORE);
+    /* Peers can provoke lines of gRPC's own log; what matters we log ourselves. */
+    (void)setenv("GRPC_VERBOSITY", "NONE", 0);
+    grpc_init();
+}
+
+void rpc_shutdown(void)
+{
+    grpc_shutdown();
+}
+
+const char *rpc_code_name(enum rpc_code code)
+{
+    static const char *const names[] = {
+        "OK",
+        "CANCELLED",
+        "UNKNOWN",
+        "INVALID_ARGUMENT",
+        "DEADLINE_EXCEEDED",
+        "NOT_FOUND",
+        "ALREADY_EXISTS",
+        "PERMISSION_DENIED",
+        "RESOURCE_EXHAUSTED",
+        "FAILED_PRECONDITION",
+        "ABORTED",
+        "OUT_OF_RANGE",
+        "UNIMPLEMENTED",
+        "INTERNAL",
+        "UNAVAILABLE",
+        "DATA_LOSS",
+        "UNAUTHENTICATED",
+    };
+    if ((unsigned)code >= sizeof(names) / sizeof(names[0]))
+        return "(no such code)";
+    return names[code];
+}
+
+struct code_pair {
+    enum rpc_code code;
+    enum status st;
+};
+
+/* The first row of a code or a status is what it is turned into. */
+static const struct code_pair code_pairs[] = {
+    { RPC_OK, ST_OK },
+    { RPC_CANCELLED, ST_CLOSED },
+    { RPC_INVALID_ARGUMENT, ST_INVALID },
+    { RPC_INVALID_ARGUMENT, ST_CONFIG },
+    { RPC_OUT_OF_RANGE, ST_INVALID },
+    { RPC_DEADLINE_EXCEEDED, ST_TIMED_OUT },
+    { RPC_NOT_FOUND, ST_NOT_FOUND },
+    { RPC_ALREADY_EXISTS, ST_EXISTS },
+    { RPC_FAILED_PRECONDITION, ST_REFUSED },
+    { RPC_FAILED_PRECONDITION, ST_STALE },
+    { RPC_PERMISSION_DENIED, ST_REFUSED },
+    { RPC_UNAUTHENTICATED, ST_REFUSED },
+    { RPC_RESOURCE_EXHAUSTED, ST_FULL },
+    { RPC_RESOURCE_EXHAUSTED, ST_NO_MEMORY },
+    { RPC_ABORTED, ST_AGAIN },
+    { RPC_UNAVAILABLE, ST_UNREACHABLE },
+    { RPC_UNIMPLEMENTED, ST_VERSION },
+    { RPC_DATA_LOSS, ST_CORRUPT },
+    { RPC_DATA_LOSS, ST_INCOMPLETE },
+    { RPC_INTERNAL, ST_IO },
+    { RPC_UNKNOWN, ST_IO },
+};
+
+enum rpc_code rpc_code_from_status(enum status st)
+{
+    for (size_t i = 0; i < sizeof(code_pairs) / sizeof(code_pairs[0]); i++) {
+        if (code_pairs[i].st == st)
+            return code_pairs[i].code;
+    }
+    return RPC_INTERNAL;
+}
+
+enum status rpc_code_status(enum rpc_code code)
+{
+    for (size_t i = 0; i < sizeof(code_pairs) / sizeof(code_pairs[0]); i++) {
+        if (code_pairs[i].code == code)
+            return code_pairs[i].st;
+    }
+    return ST_IO;
+}
+
+void *rpc_alloc(size_t size)
+{
+    void *memory = calloc(1, size > 0 ? size : 1);
+    if (memory == NULL)
+        abort();
+    return memory;
+}
+
+char *rpc_copy_text(const char *text)
+{
+    size_t size = strlen(text) + 1;
+    return memcpy(rpc_alloc(size), text, size);
+}
+
+grpc_byte_buffer *rpc_pack(const ProtobufCMessage *message)
+{
+    size_t size = protobuf_c_message_get_packed_size(message);
+    grpc_slice slice = grpc_slice_malloc(size);
+    protobuf_c_message_pack(message, GRPC_SLICE_START_PTR(slice));
+    grpc_byte_buffer *bytes = grpc_raw_byte_buffer_create(&slice, 1); /* holds its own reference */
+    grpc_slice_unref(slice);
+    return bytes;
+}
+
+ProtobufCMessage *rpc_unpack(const ProtobufCMessageDescriptor *descriptor, grpc_byte_buffer *bytes)
+{
+    grpc_byte_buffer_reader reader;
+    if (!grpc_byte_buffer_reader_init(&reader, bytes))
+        return NULL;
+    /* One slice (the usual case) is only referenced, several are joined. */
+    grpc_slice all = grpc_byte_buffer_reader_readall(&reader);
+    grpc_byte_buffer_reader_destroy(&reader);
+    ProtobufCMessage *message = protobuf_c_message_unpack(descriptor, NULL, GRPC_SLICE_LENGTH(all),
+                                                          GRPC_SLICE_START_PTR(all));
+    grpc_slice_unref(all);
+    return message;
+}
+
+/* gRPC takes these texts as char *, but only copies them. */
+static char *unqualified(const char *text)
+{
+    union {
+        const char *in;
+        char *out;
+    } same = { .in = text };
+    return same.out;
+}
+
+static grpc_arg *next_arg(struct rpc_args *args, const char *key)
+{
+    CHECK(args->count < sizeof(args->list) / sizeof(args->list[0]));
+    grpc_arg *arg = &args->list[args->count++];
+    *arg = (grpc_arg){ .key = unqualified(key) };
+    return arg;
+}
+
+void rpc_args_int(struct rpc_args *args, const char *key, int value)
+{
+    grpc_arg *arg = next_arg(args, key);
+    arg->type = GRPC_ARG_INTEGER;
+    arg->value.integer = value;
+}
+
+void rpc_args_text(struct rpc_args *args, const char *key, const char *value)
+{
+    grpc_arg *arg = next_arg(args, key);
+    arg->type = GRPC_ARG_STRING;
+    arg->value.string = unqualified(value);
+}
+
+gpr_timespec rpc_deadline(int64_t timeout_ms)
+{
+    if (timeout_ms < 0)
+        return gpr_inf_future(GPR_CLOCK_MONOTONIC);
+    return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                        gpr_time_from_millis(timeout_ms, GPR_TIMESPAN));
+}
+
+void *rpc_queue_run(void *queue)
+{
+    for (;;) {
+        grpc_event event =
+            grpc_completion_queue_next(queue, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+        if (event.type == GRPC_QUEUE_SHUTDOWN)
+            return NULL;
+        if (event.type != GRPC_OP_COMPLETE)
+            continue;
+        struct rpc_tag *tag = event.tag;
+        rpc_tag_back(tag);
+        tag->fn(tag, event.success != 0);
+    }
+}

@@ -1,0 +1,79 @@
+/*
+ * Private to rpc/: the only header that knows gRPC's core.
+ *
+ * Every void * that is given to a completion queue is a struct rpc_tag inside a longer-lived
+ * object.
+ */
+#pragma once
+
+#include <grpc/byte_buffer.h>
+#include <grpc/byte_buffer_reader.h>
+#include <grpc/grpc.h>
+#include <grpc/grpc_security.h>
+#include <grpc/slice.h>
+#include <grpc/support/alloc.h>
+#include <grpc/support/time.h>
+#include <protobuf-c/protobuf-c.h>
+
+#include "rpc/rpc.h"
+
+#define CONTAINER_OF(pointer, type, member)                                                        \
+    ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
+
+struct rpc_tag {
+    void (*fn)(struct rpc_tag *tag, bool ok);
+};
+
+/*
+ * ThreadSanitizer doesn't see the synchronisation inside gRPC, which isn't instrumented: a tag is
+ * released when it goes into core and acquired when it comes back.
+ */
+#ifdef __SANITIZE_THREAD__
+void __tsan_acquire(void *address);
+void __tsan_release(void *address);
+static inline void rpc_tag_out(void *tag)
+{
+    __tsan_release(tag);
+}
+static inline void rpc_tag_back(void *tag)
+{
+    __tsan_acquire(tag);
+}
+#else
+static inline void rpc_tag_out(void *tag)
+{
+    (void)tag;
+}
+static inline void rpc_tag_back(void *tag)
+{
+    (void)tag;
+}
+#endif
+
+/* Zeroed memory, a copy of a text; never NULL. */
+void *rpc_alloc(size_t size);
+char *rpc_copy_text(const char *text);
+
+/* The caller's; one allocation. */
+grpc_byte_buffer *rpc_pack(const ProtobufCMessage *message);
+/* NULL: not such a message. Leaves the bytes to the caller. */
+ProtobufCMessage *rpc_unpack(const ProtobufCMessageDescriptor *descriptor, grpc_byte_buffer *bytes);
+
+/* Arguments of a server or channel; keys and texts are borrowed. */
+struct rpc_args {
+    grpc_arg list[24];
+    size_t count;
+};
+void rpc_args_int(struct rpc_args *args, const char *key, int value);
+void rpc_args_text(struct rpc_args *args, const char *key, const char *value);
+
+gpr_timespec rpc_deadline(int64_t timeout_ms); /* < 0: never */
+
+/* Runs the tags of a queue until it is shut down and drained; a thread's function. */
+void *rpc_queue_run(void *queue);
+
+void rpc_accept_init(void);
+
+_Static_assert((int)RPC_UNAUTHENTICATED == (int)GRPC_STATUS_UNAUTHENTICATED, "gRPC's numbers");
+_Static_assert((int)RPC_UNAVAILABLE == (int)GRPC_STATUS_UNAVAILABLE, "gRPC's numbers");
+_Static_assert((int)RPC_INTERNAL == (int)GRPC_STATUS_INTERNAL, "gRPC's numbers");

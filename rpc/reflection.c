@@ -1,0 +1,161 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "grpc/reflection/v1alpha/reflection.pb-c.h"
+#include "rpc/core.h"
+#include "rpc/services.h"
+
+#define SERVICES_MAX 64
+#define FILES_MAX    64
+
+#define REQUEST_LIST                                                                               \
+    GRPC__REFLECTION__V1ALPHA__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_LIST_SERVICES
+#define REQUEST_FILE                                                                               \
+    GRPC__REFLECTION__V1ALPHA__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_FILE_BY_FILENAME
+#define REQUEST_SYMBOL                                                                             \
+    GRPC__REFLECTION__V1ALPHA__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_FILE_CONTAINING_SYMBOL
+#define RESPONSE_LIST                                                                              \
+    GRPC__REFLECTION__V1ALPHA__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_LIST_SERVICES_RESPONSE
+#define RESPONSE_FILES                                                                             \
+    GRPC__REFLECTION__V1ALPHA__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_FILE_DESCRIPTOR_RESPONSE
+#define RESPONSE_ERROR                                                                             \
+    GRPC__REFLECTION__V1ALPHA__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_ERROR_RESPONSE
+
+struct rpc_reflection {
+    Grpc__Reflection__V1alpha__ServerReflection_Service service;
+    const struct rpc_server *server;
+};
+
+/* protobuf-c's messages have no const members; what they point to is only read. */
+static void *unqualified(const void *pointer)
+{
+    union {
+        const void *in;
+        void *out;
+    } same = { .in = pointer };
+    return same.out;
+}
+
+static void list_services(const struct rpc_reflection *reflection,
+                          Grpc__Reflection__V1alpha__ServerReflectionResponse *response,
+                          struct rpc_call *call)
+{
+    const char *names[SERVICES_MAX];
+    Grpc__Reflection__V1alpha__ServiceResponse rows[SERVICES_MAX];
+    Grpc__Reflection__V1alpha__ServiceResponse *links[SERVICES_MAX];
+    Grpc__Reflection__V1alpha__ListServiceResponse list =
+        GRPC__REFLECTION__V1ALPHA__LIST_SERVICE_RESPONSE__INIT;
+    size_t count = rpc_server_services(reflection->server, names, SERVICES_MAX);
+    for (size_t i = 0; i < count && i < SERVICES_MAX; i++) {
+        grpc__reflection__v1alpha__service_response__init(&rows[i]);
+        rows[i].name = unqualified(names[i]);
+        links[i] = &rows[i];
+        list.n_service = i + 1;
+    }
+    list.service = links;
+    response->message_response_case = RESPONSE_LIST;
+    response->list_services_response = &list;
+    (void)rpc_call_send(call, &response->base);
+}
+
+struct files {
+    ProtobufCBinaryData list[FILES_MAX];
+    size_t count;
+};
+
+static void collect(void *arg, struct rpc_bytes file)
+{
+    struct files *files = arg;
+    if (files->count < FILES_MAX)
+        files->list[files->count++] =
+            (ProtobufCBinaryData){ .len = file.size, .data = unqualified(file.data) };
+}
+
+static void send_files(const struct rpc_reflection *reflection, const char *name,
+                       Grpc__Reflection__V1alpha__ServerReflectionResponse *response,
+                       struct rpc_call *call)
+{
+    struct files files = { .count = 0 };
+    rpc_descdb_closure(rpc_server_descdb(reflection->server), name, collect, &files);
+    Grpc__Reflection__V1alpha__FileDescriptorResponse found =
+        GRPC__REFLECTION__V1ALPHA__FILE_DESCRIPTOR_RESPONSE__INIT;
+    found.file_descriptor_proto = files.list;
+    found.n_file_descriptor_proto = files.count;
+    response->message_response_case = RESPONSE_FILES;
+    response->file_descriptor_response = &found;
+    (void)rpc_call_send(call, &response->base);
+}
+
+static void send_error(enum rpc_code code, const char *text,
+                       Grpc__Reflection__V1alpha__ServerReflectionResponse *response,
+                       struct rpc_call *call)
+{
+    Grpc__Reflection__V1alpha__ErrorResponse error =
+        GRPC__REFLECTION__V1ALPHA__ERROR_RESPONSE__INIT;
+    error.error_code = (int32_t)code;
+    error.error_message = unqualified(text);
+    response->message_response_case = RESPONSE_ERROR;
+    response->error_response = &error;
+    (void)rpc_call_send(call, &response->base);
+}
+
+static void info(Grpc__Reflection__V1alpha__ServerReflection_Service *service,
+                 const Grpc__Reflection__V1alpha__ServerReflectionRequest *in,
+                 Grpc__Reflection__V1alpha__ServerReflectionResponse_Closure reply, void *call)
+{
+    (void)reply;
+    const struct rpc_reflection *reflection = CONTAINER_OF(service, struct rpc_reflection, service);
+    if (in == NULL) {
+        rpc_call_finish(call, RPC_OK, NULL);
+        return;
+    }
+    Grpc__Reflection__V1alpha__ServerReflectionResponse response =
+        GRPC__REFLECTION__V1ALPHA__SERVER_REFLECTION_RESPONSE__INIT;
+    response.valid_host = in->host;
+    response.original_request = unqualified(in);
+    const struct rpc_descdb *db = rpc_server_descdb(reflection->server);
+    const char *name = NULL;
+    struct rpc_bytes bytes;
+    if (in->message_request_case == REQUEST_LIST) {
+        list_services(reflection, &response, call);
+        return;
+    }
+    if (in->message_request_case == REQUEST_FILE) {
+        if (rpc_descdb_file(db, in->file_by_filename, &bytes) == ST_OK)
+            name = in->file_by_filename;
+    } else if (in->message_request_case == REQUEST_SYMBOL) {
+        name = rpc_descdb_symbol(db, in->file_containing_symbol);
+    } else { /* extensions: proto3 has none */
+        send_error(RPC_UNIMPLEMENTED, "not supported", &response, call);
+        return;
+    }
+    if (name != NULL)
+        send_files(reflection, name, &response, call);
+    else
+        send_error(RPC_NOT_FOUND, "not found", &response, call);
+}
+
+enum status rpc_reflection_new(struct rpc_server *server, struct rpc_reflection **out)
+{
+    struct rpc_reflection *reflection = rpc_alloc(sizeof(*reflection));
+    reflection->service = (Grpc__Reflection__V1alpha__ServerReflection_Service){
+        .base = GRPC__REFLECTION__V1ALPHA__SERVER_REFLECTION__BASE_INIT,
+        .server_reflection_info = info,
+    };
+    reflection->server = server;
+    enum status st = rpc_server_add_service(server, &reflection->service.base, NULL);
+    if (st == ST_OK)
+        st = rpc_server_add_service(server, &reflection->service.base,
+                                    "grpc.reflection.v1.ServerReflection");
+    if (st != ST_OK) {
+        rpc_reflection_free(reflection);
+        return st;
+    }
+    *out = reflection;
+    return ST_OK;
+}
+
+void rpc_reflection_free(struct rpc_reflection *reflection)
+{
+    free(reflection);
+}

@@ -1,0 +1,76 @@
+/*
+ * Private to rpc/: what server.c, call.c and unix_listener.c share.
+ */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "rpc/core.h"
+#include "rpc/server.h"
+
+#define METHOD_BUCKETS 256
+
+struct rpc_method {
+    char *path;
+    size_t path_size;
+    uint32_t hash;
+    ProtobufCService *service; /* borrowed */
+    unsigned index;
+    int flags; /* enum rpc_method_flags */
+    const ProtobufCMessageDescriptor *input;
+    struct rpc_method *chain; /* of its bucket */
+};
+
+/* Credentials of adopted connections, by descriptor: gRPC's name of such a peer is "fd:N". */
+struct rpc_creds {
+    pthread_mutex_t mutex;
+    struct ucred *list; /* pid 0: none known */
+    size_t count;
+};
+
+struct rpc_unix_listener {
+    struct rpc_unix_listener *next;
+    struct rpc_server *server;
+    char path[108];
+    int fd;
+    int lock_fd;
+    int stop_fd; /* eventfd */
+    pthread_t thread;
+    bool running;
+};
+
+struct rpc_server {
+    struct rpc_server_options options;
+    grpc_server *core;
+    grpc_completion_queue *queue;
+    pthread_t queue_thread;
+    pthread_t stop_thread;
+    struct rpc_method *buckets[METHOD_BUCKETS];
+    char **services;
+    size_t service_count;
+    struct rpc_unix_listener *unix_listeners;
+    struct rpc_creds creds;
+    bool started;
+    bool stop_joinable;
+    atomic_bool stopping;
+    atomic_bool stopped;
+    int32_t grace_ms;
+    struct rpc_tag on_down;
+    pthread_mutex_t mutex;
+    pthread_cond_t cond;
+    bool down; /* core's shutdown is complete; under mutex */
+};
+
+/* call.c: asks core for the next call. False: the server is going down. */
+bool rpc_call_request(struct rpc_server *server);
+
+/* unix_listener.c */
+void rpc_unix_listeners_start(struct rpc_server *server);
+void rpc_unix_listeners_stop(struct rpc_server *server); /* ends the threads, removes the sockets */
+void rpc_unix_listeners_free(struct rpc_server *server);
+
+/* server.c */
+struct rpc_method *rpc_server_method(struct rpc_server *server, grpc_slice path);
+void rpc_server_adopt_peer(struct rpc_server *server, int fd, const struct ucred *cred);
+bool rpc_server_cred(struct rpc_server *server, const char *peer, struct ucred *out);

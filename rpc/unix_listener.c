@@ -1,0 +1,168 @@
+/*
+ * Our own listener for Unix sockets. gRPC's would unlink a living server's socket, follow the umask
+ * and know nothing of credentials; and its accept loop is the one of accept.c.
+ *
+ * Each listener has a thread: poll, accept, check SO_PEERCRED, hand the connection to core.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "common/check.h"
+#include "common/cleanup.h"
+#include "rpc/server_impl.h"
+
+enum {
+    BACKLOG = 128,
+    EXHAUSTED_WAIT_MS = 100, /* no descriptor left: look again */
+};
+
+static enum status take_lock(const char *path, int *out_fd)
+{
+    char lock[sizeof(((struct rpc_unix_listener *)0)->path) + 8];
+    (void)snprintf(lock, sizeof(lock), "%s.lock", path);
+    auto_close int fd = open(lock, O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return status_from_errno(errno);
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0)
+        return errno == EWOULDBLOCK ? ST_EXISTS : status_from_errno(errno);
+    *out_fd = fd;
+    fd = -1;
+    return ST_OK;
+}
+
+static enum status bind_socket(const char *path, int *out_fd)
+{
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    auto_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return status_from_errno(errno);
+    if (unlink(path) != 0 && errno != ENOENT) /* the lock is ours: nobody listens there */
+        return status_from_errno(errno);
+    /* The mode of the name comes from the socket's (Linux), so there is no moment of another one.
+     */
+    if (fchmod(fd, 0600) != 0 || bind(fd, (const struct sockaddr *)&address, sizeof(address)) != 0)
+        return status_from_errno(errno);
+    if (listen(fd, BACKLOG) != 0)
+        return status_from_errno(errno);
+    *out_fd = fd;
+    fd = -1;
+    return ST_OK;
+}
+
+enum status rpc_server_listen_unix(struct rpc_server *server, const char *path)
+{
+    CHECK(!server->started);
+    if (strlen(path) >= sizeof(((struct sockaddr_un *)0)->sun_path))
+        return ST_INVALID;
+    auto_close int lock_fd = -1;
+    auto_close int fd = -1;
+    enum status st = take_lock(path, &lock_fd);
+    if (st != ST_OK)
+        return st;
+    st = bind_socket(path, &fd);
+    if (st != ST_OK)
+        return st;
+    int stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (stop_fd < 0) {
+        (void)unlink(path);
+        return status_from_errno(errno);
+    }
+    struct rpc_unix_listener *listener = rpc_alloc(sizeof(*listener));
+    listener->server = server;
+    (void)snprintf(listener->path, sizeof(listener->path), "%s", path);
+    listener->fd = fd;
+    listener->lock_fd = lock_fd;
+    listener->stop_fd = stop_fd;
+    fd = -1;
+    lock_fd = -1;
+    listener->next = server->unix_listeners;
+    server->unix_listeners = listener;
+    return ST_OK;
+}
+
+static bool may_connect(int fd, struct ucred *out)
+{
+    socklen_t size = sizeof(*out);
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, out, &size) != 0)
+        return false;
+    return out->uid == geteuid() || out->uid == 0;
+}
+
+/* False: there is no descriptor left. */
+static bool accept_waiting(struct rpc_unix_listener *listener)
+{
+    for (;;) {
+        int fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0 && (errno == EINTR || errno == ECONNABORTED))
+            continue;
+        if (fd < 0)
+            return errno == EAGAIN;
+        struct ucred cred;
+        if (may_connect(fd, &cred))
+            rpc_server_adopt_peer(listener->server, fd, &cred);
+        else
+            (void)close(fd);
+    }
+}
+
+static void *listen_main(void *arg)
+{
+    struct rpc_unix_listener *listener = arg;
+    struct pollfd polls[2] = { { .fd = listener->stop_fd, .events = POLLIN },
+                               { .fd = listener->fd, .events = POLLIN } };
+    bool exhausted = false;
+    for (;;) {
+        polls[1].events = exhausted ? 0 : POLLIN;
+        (void)poll(polls, 2, exhausted ? EXHAUSTED_WAIT_MS : -1);
+        if ((polls[0].revents & POLLIN) != 0)
+            return NULL;
+        exhausted = !accept_waiting(listener);
+    }
+}
+
+void rpc_unix_listeners_start(struct rpc_server *server)
+{
+    for (struct rpc_unix_listener *l = server->unix_listeners; l != NULL; l = l->next) {
+        if (pthread_create(&l->thread, NULL, listen_main, l) != 0)
+            abort();
+        l->running = true;
+    }
+}
+
+void rpc_unix_listeners_stop(struct rpc_server *server)
+{
+    for (struct rpc_unix_listener *l = server->unix_listeners; l != NULL; l = l->next) {
+        if (l->running) {
+            uint64_t one = 1;
+            CHECK(write(l->stop_fd, &one, sizeof(one)) == (ssize_t)sizeof(one));
+            pthread_join(l->thread, NULL);
+            l->running = false;
+        }
+        if (l->fd < 0)
+            continue;
+        (void)unlink(l->path); /* before the lock goes */
+        (void)close(l->fd);
+        (void)close(l->stop_fd);
+        l->fd = -1;
+    }
+}
+
+void rpc_unix_listeners_free(struct rpc_server *server)
+{
+    while (server->unix_listeners != NULL) {
+        struct rpc_unix_listener *listener = server->unix_listeners;
+        server->unix_listeners = listener->next;
+        (void)close(listener->lock_fd);
+        free(listener);
+    }
+}
