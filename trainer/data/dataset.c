@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/check.h"
+#include "common/cleanup.h"
 #include "common/rng.h"
 #include "trainer/data/stream.h"
 
@@ -66,11 +67,11 @@ static uint32_t big_endian_u32(const uint8_t *p)
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | (uint32_t)p[3];
 }
 
-static enum status idx_header(struct stream *stream, const struct errors *errors, bool labels,
+static enum status idx_header(struct byte_stream *stream, const struct errors *errors, bool labels,
                               struct idx *out)
 {
     uint8_t bytes[4 * (1 + IDX_DIMS_MAX)];
-    enum status st = stream_read(stream, bytes, 4);
+    enum status st = byte_stream_read(stream, bytes, 4);
     if (st != ST_OK)
         return read_error(errors, st);
     if (bytes[0] != 0 || bytes[1] != 0 || bytes[2] != IDX_UBYTE)
@@ -82,7 +83,7 @@ static enum status idx_header(struct stream *stream, const struct errors *errors
     if (!labels && idx.ndim != 3 && idx.ndim != 4)
         return user_error(errors, "holds no images (three or four dimensions expected); are "
                                   "images and labels swapped?");
-    st = stream_read(stream, bytes, 4 * (size_t)idx.ndim);
+    st = byte_stream_read(stream, bytes, 4 * (size_t)idx.ndim);
     if (st != ST_OK)
         return read_error(errors, st);
     for (int d = 0; d < idx.ndim; d++) {
@@ -98,44 +99,59 @@ static enum status idx_header(struct stream *stream, const struct errors *errors
     return ST_OK;
 }
 
-static enum status idx_body(struct stream *stream, const struct errors *errors, struct idx *idx)
+/* The elements, and the end of the file after them. *out is the caller's. */
+static enum status idx_body(struct byte_stream *stream, const struct errors *errors,
+                            uint64_t elements, uint8_t **out)
 {
-    idx->data = malloc(idx->elements);
-    if (idx->data == NULL)
+    auto_free uint8_t *data = malloc(elements);
+    if (data == NULL)
         return read_error(errors, ST_NO_MEMORY);
-    enum status st = stream_read(stream, idx->data, idx->elements);
+    enum status st = byte_stream_read(stream, data, elements);
     bool ended = false;
     if (st == ST_OK)
-        st = stream_at_end(stream, &ended);
+        st = byte_stream_at_end(stream, &ended);
     if (st != ST_OK)
         return read_error(errors, st);
     if (!ended)
         return user_error(errors, "holds more bytes than its header says; fetch it again");
+    *out = TAKE_PTR(data);
     return ST_OK;
 }
 
-static enum status idx_read(const struct dataset_options *options, const struct errors *errors,
-                            bool labels, struct idx *out)
+/* Opens the file and reads its header; the elements follow in the stream. */
+static enum status idx_open(const struct dataset_options *options, const struct errors *errors,
+                            bool labels, struct byte_stream **out_stream, struct idx *out)
 {
-    struct stream *stream = NULL;
-    struct stream_options so = { .io = options->io,
-                                 .path = errors->path,
-                                 .progress = options->progress,
-                                 .progress_arg = options->progress_arg };
-    enum status st = stream_open(&so, &stream);
+    struct byte_stream *stream = NULL;
+    struct byte_stream_options so = { .io = options->io,
+                                      .path = errors->path,
+                                      .progress = options->progress,
+                                      .progress_arg = options->progress_arg };
+    enum status st = byte_stream_open(&so, &stream);
     if (st != ST_OK)
         return read_error(errors, st);
-    struct idx idx = { 0 };
-    st = idx_header(stream, errors, labels, &idx);
-    if (st == ST_OK)
-        st = idx_body(stream, errors, &idx);
-    stream_close(stream);
+    st = idx_header(stream, errors, labels, out);
     if (st != ST_OK) {
-        free(idx.data);
+        byte_stream_close(stream);
         return st;
     }
-    *out = idx;
+    *out_stream = stream;
     return ST_OK;
+}
+
+static enum status idx_labels(const struct dataset_options *options, const struct errors *errors,
+                              struct idx *out)
+{
+    struct byte_stream *stream = NULL;
+    struct idx idx;
+    enum status st = idx_open(options, errors, true, &stream, &idx);
+    if (st != ST_OK)
+        return st;
+    st = idx_body(stream, errors, idx.elements, &idx.data);
+    byte_stream_close(stream);
+    if (st == ST_OK)
+        *out = idx;
+    return st;
 }
 
 static enum status check_labels(const struct errors *errors, const struct idx *labels,
@@ -158,18 +174,18 @@ static enum status open_idx(const struct dataset_options *options, const struct 
 {
     const struct job_dataset *source = options->source;
     struct errors at = *errors;
-    struct idx images = { 0 };
-    struct idx labels = { 0 };
+    struct idx images;
+    struct idx labels;
     at.path = source->labels; /* the small one first: its mistakes show at once */
-    enum status st = idx_read(options, &at, true, &labels);
-    if (st == ST_OK)
-        st = check_labels(&at, &labels, options->classes);
+    enum status st = idx_labels(options, &at, &labels);
+    if (st != ST_OK)
+        return st;
     dataset->labels = labels.data;
+    st = check_labels(&at, &labels, options->classes);
     if (st != ST_OK)
         return st;
     at.path = source->images;
-    st = idx_read(options, &at, false, &images);
-    dataset->pixels = images.data;
+    st = idx_open(options, &at, false, &dataset->stream, &images);
     if (st != ST_OK)
         return st;
     if (images.dims[0] != labels.dims[0]) {
@@ -178,6 +194,7 @@ static enum status open_idx(const struct dataset_options *options, const struct 
                        source->images, images.dims[0], source->labels, labels.dims[0]);
         return ST_CONFIG;
     }
+    (void)snprintf(dataset->path, sizeof(dataset->path), "%s", source->images);
     dataset->samples = images.dims[0];
     dataset->shape.channels = images.ndim == 4 ? images.dims[1] : 1;
     dataset->shape.height = images.dims[images.ndim - 2];
@@ -217,10 +234,24 @@ enum status dataset_open(const struct dataset_options *options, struct dataset *
     return ST_OK;
 }
 
+enum status dataset_load(struct dataset *dataset, char *message, size_t capacity)
+{
+    struct errors errors = { .message = message, .capacity = capacity, .path = dataset->path };
+    if (dataset->stream == NULL)
+        return ST_OK;
+    CHECK(dataset->pixels == NULL);
+    uint64_t elements = dataset->samples * dataset_image_elements(dataset);
+    enum status st = idx_body(dataset->stream, &errors, elements, &dataset->pixels);
+    byte_stream_close(dataset->stream);
+    dataset->stream = NULL;
+    return st;
+}
+
 void dataset_close(struct dataset *dataset)
 {
     if (dataset == NULL)
         return;
+    byte_stream_close(dataset->stream);
     free(dataset->pixels);
     free(dataset->labels);
     free(dataset);
@@ -255,6 +286,7 @@ static void synthesize(const struct dataset *d, uint64_t sample, uint8_t *out)
 const uint8_t *dataset_image(const struct dataset *dataset, uint64_t sample, uint8_t *room)
 {
     CHECK(sample < dataset->samples);
+    CHECK(dataset->stream == NULL);
     if (dataset->pixels != NULL)
         return dataset->pixels + sample * dataset_image_elements(dataset);
     synthesize(dataset, sample, room);

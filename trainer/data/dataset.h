@@ -6,8 +6,11 @@
  *
  * A pixel p becomes p / 255 in float32, what PyTorch's ToTensor gives.
  *
+ * Use:     dataset_open (headers and labels: shape and number of samples are known) → dataset_load
+ * (the images, perhaps in a thread of its own) → reading
+ *
  * Memory:  the caller owns *out. message gets one line "path: cause; way out" on an error.
- * Thread:  open by one; reading by any number afterwards.
+ * Thread:  open and load by one at a time; reading by any number afterwards.
  * Errors:  ST_CONFIG     the user must act: a missing file, a file of another kind, counts that
  * differ, a label out of range ST_IO, ST_NO_MEMORY
  */
@@ -33,6 +36,8 @@ struct dataset {
     uint8_t *labels; /* [samples]; NULL: synthetic */
     uint64_t key;    /* synthetic */
     enum dataset_split split;
+    struct byte_stream *stream; /* images, between open and load */
+    char path[LIMIT_PATH];      /* of the images */
 };
 
 struct dataset_options {
@@ -48,6 +53,8 @@ struct dataset_options {
 
 MUST_CHECK enum status dataset_open(const struct dataset_options *options, struct dataset **out,
                                     char *message, size_t capacity);
+/* Reads the images; for synthetic samples there is nothing to do. Once. */
+MUST_CHECK enum status dataset_load(struct dataset *dataset, char *message, size_t capacity);
 void dataset_close(struct dataset *dataset);
 
 /* Elements of one image. */

@@ -8,8 +8,8 @@
 
 #define BLOCK_BYTES (1024 * 1024)
 
-struct stream {
-    struct stream_options options;
+struct byte_stream {
+    struct byte_stream_options options;
     int fd;
     bool gzip;
     bool file_ended;
@@ -21,7 +21,7 @@ struct stream {
 };
 
 /* Fills the block when it is used up. */
-static enum status fill_block(struct stream *s)
+static enum status fill_block(struct byte_stream *s)
 {
     if (s->begin < s->end || s->file_ended)
         return ST_OK;
@@ -48,12 +48,12 @@ static enum status fill_block(struct stream *s)
     return ST_OK;
 }
 
-enum status stream_open(const struct stream_options *options, struct stream **out)
+enum status byte_stream_open(const struct byte_stream_options *options, struct byte_stream **out)
 {
-    struct stream *s = malloc(sizeof(*s));
+    struct byte_stream *s = malloc(sizeof(*s));
     if (s == NULL)
         return ST_NO_MEMORY;
-    memset(s, 0, offsetof(struct stream, block));
+    memset(s, 0, offsetof(struct byte_stream, block));
     s->options = *options;
     s->fd = -1;
     enum status st = options->io->open(options->io->self, options->path, IO_READ, &s->fd);
@@ -67,14 +67,14 @@ enum status stream_open(const struct stream_options *options, struct stream **ou
         s->member_open = true;
     }
     if (st != ST_OK) {
-        stream_close(s);
+        byte_stream_close(s);
         return st;
     }
     *out = s;
     return ST_OK;
 }
 
-void stream_close(struct stream *stream)
+void byte_stream_close(struct byte_stream *stream)
 {
     if (stream == NULL)
         return;
@@ -85,7 +85,7 @@ void stream_close(struct stream *stream)
     free(stream);
 }
 
-static enum status read_plain(struct stream *s, uint8_t *out, size_t size)
+static enum status read_plain(struct byte_stream *s, uint8_t *out, size_t size)
 {
     while (size > 0) {
         enum status st = fill_block(s);
@@ -104,7 +104,7 @@ static enum status read_plain(struct stream *s, uint8_t *out, size_t size)
 }
 
 /* Opens the next gzip member if one follows. */
-static enum status next_member(struct stream *s)
+static enum status next_member(struct byte_stream *s)
 {
     enum status st = fill_block(s);
     if (st != ST_OK || s->begin == s->end)
@@ -116,7 +116,7 @@ static enum status next_member(struct stream *s)
 }
 
 /* Inflates up to size bytes; *out_size is 0 only at the end of the last member. */
-static enum status inflate_some(struct stream *s, uint8_t *out, size_t size, size_t *out_size)
+static enum status inflate_some(struct byte_stream *s, uint8_t *out, size_t size, size_t *out_size)
 {
     size_t part = size < (1u << 30) ? size : (1u << 30);
     *out_size = 0;
@@ -143,7 +143,7 @@ static enum status inflate_some(struct stream *s, uint8_t *out, size_t size, siz
     return ST_OK;
 }
 
-enum status stream_read(struct stream *stream, void *out, size_t size)
+enum status byte_stream_read(struct byte_stream *stream, void *out, size_t size)
 {
     uint8_t *to = out;
     if (!stream->gzip)
@@ -161,7 +161,7 @@ enum status stream_read(struct stream *stream, void *out, size_t size)
     return ST_OK;
 }
 
-enum status stream_at_end(struct stream *stream, bool *out)
+enum status byte_stream_at_end(struct byte_stream *stream, bool *out)
 {
     if (!stream->gzip) {
         enum status st = fill_block(stream);

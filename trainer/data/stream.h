@@ -17,20 +17,21 @@
 #include "common/io.h"
 #include "common/status.h"
 
-struct stream;
+struct byte_stream;
 
-struct stream_options {
+struct byte_stream_options {
     const struct io *io; /* borrowed for life */
     const char *path;
     void (*progress)(void *arg); /* may be NULL */
     void *progress_arg;
 };
 
-MUST_CHECK enum status stream_open(const struct stream_options *options, struct stream **out);
-void stream_close(struct stream *stream);
+MUST_CHECK enum status byte_stream_open(const struct byte_stream_options *options,
+                                        struct byte_stream **out);
+void byte_stream_close(struct byte_stream *stream);
 
 /* Reads exactly size bytes. */
-MUST_CHECK enum status stream_read(struct stream *stream, void *out, size_t size);
+MUST_CHECK enum status byte_stream_read(struct byte_stream *stream, void *out, size_t size);
 
 /* Tells whether nothing is left; checks the gzip trailer on the way. */
-MUST_CHECK enum status stream_at_end(struct stream *stream, bool *out);
+MUST_CHECK enum status byte_stream_at_end(struct byte_stream *stream, bool *out);

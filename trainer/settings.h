@@ -1,0 +1,32 @@
+/*
+ * What a job file means once the size of its data is known: counts in steps, and the options of the
+ * parts. A pure function of (job, samples): the same on every rank in every generation.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/status.h"
+#include "job/job.h"
+#include "trainer/optimizer.h"
+#include "trainer/schedule.h"
+
+struct settings {
+    uint32_t lanes, micro_batch, accumulate;
+    uint64_t seed;
+    uint64_t steps_per_epoch;
+    uint64_t total_steps; /* at least 1 */
+    uint64_t eval_every;  /* steps; 0: at the end only */
+    uint64_t save_every;  /* steps; 0: at the end only */
+    struct schedule schedule;
+    struct optimizer_options optimizer;
+};
+
+/*
+ * Errors: ST_CONFIG  message is one line for the user: fewer samples than a global batch, or
+ * something that this version doesn't do
+ */
+MUST_CHECK enum status settings_derive(const struct job *job, uint64_t samples,
+                                       struct settings *out, char *message, size_t capacity);
