@@ -1,14 +1,20 @@
 /*
  * Collectives between the ranks of one generation: a table with two implementations, gloo and nccl.
  *
- * Buffers are plain memory (host for gloo). Every call carries a deadline; a call that fails, or whose
- * generation was aborted, leaves the communicator useless: close it, form anew.
+ * Buffers are plain memory (host for gloo). Every call carries a deadline; a call that fails, or
+ * whose generation was aborted, leaves the communicator useless: close it, form anew. When a call
+ * has returned, its buffers are no longer read or written, whatever it returned.
  *
- * Thread: one thread communicates; abort may be called from any thread, at any time, and frees the one
- *         that waits at once.
- * Errors: ST_PEER       a peer closed, died, or the deadline passed (blamed: the peer's rank or -1)
- *         ST_STALE      aborted
- *         ST_INVALID    rank, size, counts
+ * Buffers are best at stable addresses: gloo keeps a handle for each (address, size, peer) it has
+ * seen.
+ *
+ * open is ended early by its kv: a map that answers ST_STALE ends it with ST_STALE.
+ *
+ * Process: open of gloo sets SIGPIPE to ignored where it has its default action.
+ * Thread: one thread communicates; abort may be called from any thread, at any time, and frees the
+ * one that waits at once. Errors: ST_PEER       a peer closed, died, or the deadline passed
+ * (blamed: the peer's rank or -1) ST_STALE      aborted ST_TIMED_OUT  open only: a rank did not
+ * come ST_INVALID    rank, size, counts
  */
 #pragma once
 
@@ -24,8 +30,8 @@ struct comm_options {
     const struct kv *kv; /* borrowed until open returns */
     uint64_t generation;
     int rank, size;
-    const char *host;    /* address to bind, e.g. "127.0.0.1" */
-    int64_t timeout_ms;  /* of open as a whole */
+    const char *host;   /* address to bind, numeric, e.g. "127.0.0.1" */
+    int64_t timeout_ms; /* of open as a whole */
 };
 
 struct comm_segment {
@@ -46,11 +52,11 @@ struct comm_table {
                         int64_t timeout_ms);
     enum status (*recv)(struct comm *comm, int peer, void *data, size_t size, int64_t timeout_ms);
     /* Fast sum, not exact over sizes: for `reduction: fast` and benches. */
-    enum status (*all_reduce_f32)(struct comm *comm, float *data, size_t count,
-                                  int64_t timeout_ms);
-    int (*blamed)(const struct comm *comm); /* after ST_PEER: a rank, or -1 */
+    enum status (*all_reduce_f32)(struct comm *comm, float *data, size_t count, int64_t timeout_ms);
+    int (*blamed)(const struct comm *comm);      /* after ST_PEER: a rank, or -1 */
+    const char *(*why)(const struct comm *comm); /* after an error: one line, never NULL */
     void (*abort)(struct comm *comm);
-    void (*close)(struct comm *comm);
+    void (*close)(struct comm *comm); /* NULL is fine */
 };
 
 const struct comm_table *comm_gloo(void);

@@ -1,0 +1,148 @@
+#include "comm/exact_plan.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/exact.h"
+#include "common/check.h"
+#include "common/limits.h"
+
+/* Where a bucket has fewer pieces than owners, chunks are cut at multiples of a cache line. */
+#define FINE_ELEMENTS 16
+
+void exact_counter_init(struct exact_counter *counter, uint32_t lanes, struct exact_add *adds)
+{
+    memset(counter, 0, sizeof(*counter));
+    counter->lanes = lanes;
+    while ((UINT32_C(1) << counter->height) < lanes)
+        counter->height++;
+    counter->adds = adds;
+}
+
+static bool are_siblings(const struct exact_node *left, const struct exact_node *right)
+{
+    return left->level == right->level && right->index % 2 == 1 && left->index + 1 == right->index;
+}
+
+static bool is_only_child(const struct exact_counter *counter, const struct exact_node *node)
+{
+    return node->level < counter->height && node->index % 2 == 0 &&
+           ((uint64_t)node->index + 1) << node->level >= counter->lanes;
+}
+
+void exact_counter_push(struct exact_counter *counter, struct exact_node node)
+{
+    for (;;) {
+        struct exact_node *below = counter->node + counter->count - 1;
+        if (counter->count > 0 && are_siblings(below, &node)) {
+            const struct exact_add add = { below->slot, node.slot };
+            if (counter->adds != NULL)
+                counter->adds[counter->add_count] = add;
+            counter->add_count++;
+            node.slot = below->slot;
+            counter->count--;
+        } else if (!is_only_child(counter, &node)) {
+            break;
+        }
+        node.level++;
+        node.index /= 2;
+    }
+    CHECK(counter->count < EXACT_NODES_MAX);
+    counter->node[counter->count++] = node;
+}
+
+/* The lowest buffer that no partial sum is in. */
+static uint32_t free_slot(const struct exact_counter *counter)
+{
+    for (uint32_t slot = 0;; slot++) {
+        bool used = false;
+        for (uint32_t i = 0; i < counter->count; i++)
+            used = used || counter->node[i].slot == slot;
+        if (!used)
+            return slot;
+    }
+}
+
+enum status exact_local_init(struct exact_local *local, uint32_t first, uint32_t n, uint32_t lanes)
+{
+    struct exact_local made = { .n = n };
+    made.slot = calloc(n, sizeof(*made.slot));
+    made.add_begin = calloc((size_t)n + 1, sizeof(*made.add_begin));
+    made.adds = calloc(n, sizeof(*made.adds));
+    if (made.slot == NULL || made.add_begin == NULL || made.adds == NULL) {
+        exact_local_release(&made);
+        return ST_NO_MEMORY;
+    }
+    struct exact_counter counter;
+    exact_counter_init(&counter, lanes, made.adds);
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t slot = free_slot(&counter);
+        made.slot[i] = slot;
+        if (slot + 1 > made.buffers)
+            made.buffers = slot + 1;
+        made.add_begin[i] = counter.add_count;
+        exact_counter_push(&counter, (struct exact_node){ 0, first + i, slot });
+    }
+    made.add_begin[n] = counter.add_count;
+    memcpy(made.node, counter.node, sizeof(made.node));
+    made.node_count = counter.count;
+    *local = made;
+    return ST_OK;
+}
+
+void exact_local_release(struct exact_local *local)
+{
+    free(local->slot);
+    free(local->add_begin);
+    free(local->adds);
+    memset(local, 0, sizeof(*local));
+}
+
+int exact_gradient_buffers(uint32_t first, uint32_t n, uint32_t lanes)
+{
+    struct exact_counter counter;
+    exact_counter_init(&counter, lanes, NULL);
+    uint32_t buffers = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t slot = free_slot(&counter);
+        if (slot + 1 > buffers)
+            buffers = slot + 1;
+        exact_counter_push(&counter, (struct exact_node){ 0, first + i, slot });
+    }
+    return (int)buffers;
+}
+
+void exact_chunk(size_t bucket_begin, size_t bucket_end, uint32_t rank, uint32_t size,
+                 size_t *begin, size_t *end)
+{
+    const size_t count = bucket_end - bucket_begin;
+    size_t unit = PIECE_ELEMENTS;
+    if ((count + unit - 1) / unit < size)
+        unit = FINE_ELEMENTS;
+    const size_t units = (count + unit - 1) / unit;
+    const size_t from = units * rank / size * unit, to = units * (rank + 1) / size * unit;
+    *begin = bucket_begin + (from < count ? from : count);
+    *end = bucket_begin + (to < count ? to : count);
+}
+
+static double tree_sum(const double *values, size_t stride, uint32_t first, uint32_t span,
+                       uint32_t lanes)
+{
+    if (span == 1)
+        return values[first * stride];
+    const uint32_t half = span / 2;
+    const double left = tree_sum(values, stride, first, half, lanes);
+    if (first + half >= lanes)
+        return left;
+    return left + tree_sum(values, stride, first + half, half, lanes);
+}
+
+void exact_tree_sum(const double *values, uint32_t lanes, size_t width, double *out)
+{
+    uint32_t span = 1;
+    while (span < lanes)
+        span *= 2;
+    for (size_t i = 0; i < width; i++)
+        out[i] = tree_sum(values + i, width, 0, span, lanes);
+}

@@ -1,0 +1,359 @@
+/*
+ * The table of comm.h over Gloo: rendezvous, slots, and the collectives as lists of transfers.
+ *
+ * Rendezvous. Every pair of ranks has a listener on each side. Rank r puts the addresses where it
+ * listens for the peers of block b (256 of them) under "gloo/<r>/<b>", then takes from every rank
+ * the block that has its own. All addresses come before the first connection, so a rank that never
+ * comes is noticed while waiting in the kv, which can be ended early; connections then take
+ * milliseconds.
+ *
+ * Slots. Collectives use one slot each, counted up on all ranks alike; point-to-point messages use
+ * slots of their own, counted per pair and direction.
+ */
+#include <arpa/inet.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/comm.h"
+#include "comm/gloo_shim.h"
+#include "comm/sum.h"
+#include "common/cleanup.h"
+#include "common/clock.h"
+#include "common/limits.h"
+
+#define BLOCK_RANKS        256
+#define POINT_TO_POINT     (UINT64_C(1) << 62)
+#define ALL_REDUCE_FLOATS  ((size_t)256 * 1024) /* of one rank in one round */
+#define PAIR_TIMEOUT_SHARE 20 /* Gloo waits 5 times as long: a quarter of the deadline */
+
+_Static_assert(BLOCK_RANKS *GLOO_ADDRESS_BYTES <= LIMIT_KV_VALUE, "a block is one value");
+
+struct comm {
+    struct gloo_mesh *mesh; /* NULL with size 1 */
+    int rank, size;
+    uint64_t slot;
+    uint64_t *sent, *received;       /* [size] point-to-point messages so far */
+    struct gloo_transfer *transfers; /* [2 · size] */
+    struct comm_segment *segments;   /* [2 · size] of all_reduce */
+    float *staging;                  /* [size - 1, ALL_REDUCE_FLOATS], made when first needed */
+};
+
+/* ---- rendezvous ---- */
+
+static int block_size(int block, int size)
+{
+    const int rest = size - block * BLOCK_RANKS;
+    return rest < BLOCK_RANKS ? rest : BLOCK_RANKS;
+}
+
+static enum status publish(const struct comm *comm, const struct kv *kv, uint8_t *value)
+{
+    for (int block = 0; block * BLOCK_RANKS < comm->size; block++) {
+        const int count = block_size(block, comm->size);
+        memset(value, 0, (size_t)count * GLOO_ADDRESS_BYTES);
+        for (int i = 0; i < count; i++) {
+            const int peer = block * BLOCK_RANKS + i;
+            if (peer == comm->rank)
+                continue;
+            enum status st =
+                gloo_mesh_address(comm->mesh, peer, value + (size_t)i * GLOO_ADDRESS_BYTES);
+            if (st != ST_OK)
+                return st;
+        }
+        char key[LIMIT_KV_KEY];
+        (void)snprintf(key, sizeof(key), "gloo/%d/%d", comm->rank, block);
+        enum status st = kv->set(kv->self, key, value, (size_t)count * GLOO_ADDRESS_BYTES);
+        if (st != ST_OK)
+            return st;
+    }
+    return ST_OK;
+}
+
+/* addresses: [size][GLOO_ADDRESS_BYTES], where each peer listens for this rank. */
+static enum status gather(const struct comm *comm, const struct kv *kv, uint8_t *value,
+                          int64_t deadline_ms, uint8_t *addresses)
+{
+    const int block = comm->rank / BLOCK_RANKS, place = comm->rank % BLOCK_RANKS;
+    for (int peer = 0; peer < comm->size; peer++) {
+        if (peer == comm->rank)
+            continue;
+        const int64_t left_ms = deadline_ms - clock_mono_ms(clock_system());
+        if (left_ms <= 0)
+            return ST_TIMED_OUT;
+        char key[LIMIT_KV_KEY];
+        (void)snprintf(key, sizeof(key), "gloo/%d/%d", peer, block);
+        size_t size = 0;
+        enum status st = kv->get(kv->self, key, value, LIMIT_KV_VALUE, &size, left_ms);
+        if (st != ST_OK)
+            return st == ST_NOT_FOUND ? ST_TIMED_OUT : st;
+        if (size != (size_t)block_size(block, comm->size) * GLOO_ADDRESS_BYTES)
+            return ST_PEER;
+        memcpy(addresses + (size_t)peer * GLOO_ADDRESS_BYTES,
+               value + (size_t)place * GLOO_ADDRESS_BYTES, GLOO_ADDRESS_BYTES);
+    }
+    return ST_OK;
+}
+
+static enum status rendezvous(struct comm *comm, const struct kv *kv, int64_t deadline_ms)
+{
+    auto_free uint8_t *value = malloc(LIMIT_KV_VALUE);
+    auto_free uint8_t *addresses = malloc((size_t)comm->size * GLOO_ADDRESS_BYTES);
+    if (value == NULL || addresses == NULL)
+        return ST_NO_MEMORY;
+    enum status st = publish(comm, kv, value);
+    if (st == ST_OK)
+        st = gather(comm, kv, value, deadline_ms, addresses);
+    for (int peer = 0; st == ST_OK && peer < comm->size; peer++) {
+        if (peer != comm->rank)
+            st = gloo_mesh_connect(comm->mesh, peer, addresses + (size_t)peer * GLOO_ADDRESS_BYTES);
+    }
+    return st == ST_OK ? gloo_mesh_start(comm->mesh) : st;
+}
+
+/* ---- open and close ---- */
+
+static void close_comm(struct comm *comm)
+{
+    if (comm == NULL)
+        return;
+    gloo_mesh_close(comm->mesh);
+    free(comm->sent);
+    free(comm->received);
+    free(comm->transfers);
+    free(comm->segments);
+    free(comm->staging);
+    free(comm);
+}
+
+static bool is_numeric_host(const char *host)
+{
+    uint8_t address[16];
+    return host != NULL &&
+           (inet_pton(AF_INET, host, address) == 1 || inet_pton(AF_INET6, host, address) == 1);
+}
+
+/* Gloo writes to sockets whose peer may be gone; the default action would end the process. */
+static void ignore_sigpipe(void)
+{
+    struct sigaction old;
+    if (sigaction(SIGPIPE, NULL, &old) == 0 && old.sa_handler == SIG_DFL)
+        (void)signal(SIGPIPE, SIG_IGN);
+}
+
+static struct comm *allocate(int rank, int size)
+{
+    struct comm *comm = calloc(1, sizeof(*comm));
+    if (comm == NULL)
+        return NULL;
+    comm->rank = rank;
+    comm->size = size;
+    comm->sent = calloc((size_t)size, sizeof(*comm->sent));
+    comm->received = calloc((size_t)size, sizeof(*comm->received));
+    comm->transfers = calloc(2 * (size_t)size, sizeof(*comm->transfers));
+    comm->segments = calloc(2 * (size_t)size, sizeof(*comm->segments));
+    if (comm->sent == NULL || comm->received == NULL || comm->transfers == NULL ||
+        comm->segments == NULL) {
+        close_comm(comm);
+        return NULL;
+    }
+    return comm;
+}
+
+static enum status open_comm(const struct comm_options *options, struct comm **out)
+{
+    const int rank = options->rank, size = options->size;
+    if (size < 1 || size > LIMIT_RANKS || rank < 0 || rank >= size || options->timeout_ms < 1 ||
+        (size > 1 && !is_numeric_host(options->host)))
+        return ST_INVALID;
+    const int64_t now_ms = clock_mono_ms(clock_system());
+    struct comm *comm = allocate(rank, size);
+    if (comm == NULL)
+        return ST_NO_MEMORY;
+    if (size > 1) {
+        ignore_sigpipe();
+        const int64_t pair_ms = options->timeout_ms / PAIR_TIMEOUT_SHARE;
+        const int64_t connect_ms = 5 * pair_ms;
+        enum status st =
+            gloo_mesh_new(rank, size, options->host, pair_ms < 1 ? 1 : pair_ms, &comm->mesh);
+        if (st == ST_OK)
+            st = rendezvous(comm, options->kv, now_ms + options->timeout_ms - connect_ms);
+        if (st != ST_OK) {
+            close_comm(comm);
+            return st;
+        }
+    }
+    *out = comm;
+    return ST_OK;
+}
+
+/* ---- collectives ---- */
+
+/* Receptions first: a message moves only when its reception is posted. */
+static enum status exchange(struct comm *comm, const struct comm_segment *send,
+                            const struct comm_segment *recv, int64_t timeout_ms)
+{
+    if (timeout_ms < 1)
+        return ST_INVALID;
+    const uint64_t slot = comm->slot++;
+    size_t count = 0;
+    for (int k = 1; k < comm->size; k++) {
+        const int peer = (comm->rank - k + comm->size) % comm->size;
+        if (recv[peer].size > 0)
+            comm->transfers[count++] =
+                (struct gloo_transfer){ recv[peer].data, recv[peer].size, peer, false };
+    }
+    for (int k = 1; k < comm->size; k++) {
+        const int peer = (comm->rank + k) % comm->size;
+        if (send[peer].size > 0)
+            comm->transfers[count++] =
+                (struct gloo_transfer){ send[peer].data, send[peer].size, peer, true };
+    }
+    if (comm->size == 1)
+        return ST_OK;
+    return gloo_mesh_exchange(comm->mesh, comm->transfers, count, slot, timeout_ms);
+}
+
+static enum status all_to_all_v(struct comm *comm, const struct comm_segment *send,
+                                const struct comm_segment *recv, int64_t timeout_ms)
+{
+    return exchange(comm, send, recv, timeout_ms);
+}
+
+static enum status all_gather_v(struct comm *comm, const struct comm_segment *segments,
+                                int64_t timeout_ms)
+{
+    if (timeout_ms < 1)
+        return ST_INVALID;
+    const uint64_t slot = comm->slot++;
+    const struct comm_segment own = segments[comm->rank];
+    size_t count = 0;
+    for (int k = 1; k < comm->size; k++) {
+        const int peer = (comm->rank - k + comm->size) % comm->size;
+        if (segments[peer].size > 0)
+            comm->transfers[count++] =
+                (struct gloo_transfer){ segments[peer].data, segments[peer].size, peer, false };
+    }
+    for (int k = 1; own.size > 0 && k < comm->size; k++) {
+        const int peer = (comm->rank + k) % comm->size;
+        comm->transfers[count++] = (struct gloo_transfer){ own.data, own.size, peer, true };
+    }
+    if (comm->size == 1)
+        return ST_OK;
+    return gloo_mesh_exchange(comm->mesh, comm->transfers, count, slot, timeout_ms);
+}
+
+static enum status point_to_point(struct comm *comm, struct gloo_transfer transfer,
+                                  uint64_t *counter, int64_t timeout_ms)
+{
+    if (timeout_ms < 1)
+        return ST_INVALID;
+    if (transfer.size == 0)
+        return ST_OK;
+    const uint64_t slot = POINT_TO_POINT | (*counter)++;
+    return gloo_mesh_exchange(comm->mesh, &transfer, 1, slot, timeout_ms);
+}
+
+static bool is_peer(const struct comm *comm, int peer)
+{
+    return peer >= 0 && peer < comm->size && peer != comm->rank;
+}
+
+static enum status send_to(struct comm *comm, int peer, const void *data, size_t size,
+                           int64_t timeout_ms)
+{
+    if (!is_peer(comm, peer))
+        return ST_INVALID;
+    /* Gloo's interface takes no const; a send only reads. */
+    const struct gloo_transfer transfer = { (void *)(uintptr_t)data, size, peer, true };
+    return point_to_point(comm, transfer, &comm->sent[peer], timeout_ms);
+}
+
+static enum status recv_from(struct comm *comm, int peer, void *data, size_t size,
+                             int64_t timeout_ms)
+{
+    if (!is_peer(comm, peer))
+        return ST_INVALID;
+    const struct gloo_transfer transfer = { data, size, peer, false };
+    return point_to_point(comm, transfer, &comm->received[peer], timeout_ms);
+}
+
+/* One round: block has at most size · ALL_REDUCE_FLOATS elements. */
+static enum status all_reduce_block(struct comm *comm, float *data, size_t count,
+                                    int64_t timeout_ms)
+{
+    struct comm_segment *send = comm->segments, *recv = comm->segments + comm->size;
+    const size_t size = (size_t)comm->size, rank = (size_t)comm->rank;
+    const size_t own_begin = count * rank / size, own = count * (rank + 1) / size - own_begin;
+    for (size_t r = 0; r < size; r++) {
+        const size_t begin = count * r / size, end = count * (r + 1) / size;
+        send[r] = (struct comm_segment){ data + begin, (end - begin) * sizeof(float) };
+        if (r != rank)
+            recv[r] =
+                (struct comm_segment){ comm->staging + (r < rank ? r : r - 1) * ALL_REDUCE_FLOATS,
+                                       own * sizeof(float) };
+    }
+    enum status st = exchange(comm, send, recv, timeout_ms);
+    if (st != ST_OK)
+        return st;
+    for (size_t r = 0; r < size; r++) {
+        if (r != rank)
+            sum_f32(data + own_begin, data + own_begin, recv[r].data, own);
+    }
+    return all_gather_v(comm, send, timeout_ms);
+}
+
+static enum status all_reduce_f32(struct comm *comm, float *data, size_t count, int64_t timeout_ms)
+{
+    const size_t size = (size_t)comm->size;
+    if (size == 1)
+        return ST_OK;
+    if (comm->staging == NULL)
+        comm->staging = malloc((size - 1) * ALL_REDUCE_FLOATS * sizeof(float));
+    if (comm->staging == NULL)
+        return ST_NO_MEMORY;
+    const size_t round = size * ALL_REDUCE_FLOATS;
+    for (size_t at = 0; at < count; at += round) {
+        const size_t left = count - at;
+        enum status st = all_reduce_block(comm, data + at, left < round ? left : round, timeout_ms);
+        if (st != ST_OK)
+            return st;
+    }
+    return ST_OK;
+}
+
+static int blamed(const struct comm *comm)
+{
+    return comm->mesh == NULL ? -1 : gloo_mesh_blamed(comm->mesh);
+}
+
+static const char *why(const struct comm *comm)
+{
+    return comm->mesh == NULL ? "" : gloo_mesh_why(comm->mesh);
+}
+
+static void abort_comm(struct comm *comm)
+{
+    if (comm->mesh != NULL)
+        gloo_mesh_abort(comm->mesh);
+}
+
+const struct comm_table *comm_gloo(void)
+{
+    static const struct comm_table table = {
+        .name = "gloo",
+        .open = open_comm,
+        .all_to_all_v = all_to_all_v,
+        .all_gather_v = all_gather_v,
+        .send = send_to,
+        .recv = recv_from,
+        .all_reduce_f32 = all_reduce_f32,
+        .blamed = blamed,
+        .why = why,
+        .abort = abort_comm,
+        .close = close_comm,
+    };
+    return &table;
+}

@@ -1,0 +1,400 @@
+/*
+ * Invariants
+ *  1. flights holds exactly the buffers that the exchanging thread has posted and not yet waited
+ * for; whoever touches one that isn't his own holds the mutex. So abort never meets a buffer that
+ * is being destroyed.
+ *  2. Gloo's abort marks stick to a buffer until its next wait: an abort between posting and
+ * waiting is not lost. Afterwards the mesh is useless, so a mark that stays behind does no harm.
+ *  3. When exchange returns an error, all pairs are closed, and Gloo's own thread has ticked since:
+ * no buffer of the caller is read or written any more.
+ *  4. Each pair has two receptions under WATCH_SLOT that no peer ever answers: one into alarm, on
+ * which the watcher waits for all peers at once, one into its own canary, which tells whose pair
+ * failed.
+ *
+ * States: new → (connect each) → started → failed or aborted → closed.
+ */
+#include "comm/gloo_shim.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <gloo/common/error.h>
+#include <gloo/transport/context.h>
+#include <gloo/transport/pair.h>
+#include <gloo/transport/tcp/device.h>
+#include <gloo/transport/unbound_buffer.h>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+using gloo::transport::UnboundBuffer;
+using std::chrono::milliseconds;
+using steady = std::chrono::steady_clock;
+
+namespace {
+
+constexpr uint64_t WATCH_SLOT = UINT64_MAX;
+constexpr size_t CACHE_MAX = 65536; /* handles; a step uses a few per bucket and peer */
+
+using transfer_key = std::tuple<void *, size_t, int, bool>;
+
+struct flight {
+    UnboundBuffer *buffer;
+    int peer;
+    bool is_send;
+};
+
+/* Gloo's words for a failure that this side brought about itself, in two places. */
+bool is_own_timeout(const char *what)
+{
+    return strstr(what, "Timed out waiting") != nullptr;
+}
+
+bool is_echo(const char *what)
+{
+    return is_own_timeout(what) || strstr(what, "Application timeout") != nullptr;
+}
+
+} /* namespace */
+
+struct gloo_mesh {
+    int rank = 0;
+    int size = 0;
+    std::shared_ptr<gloo::transport::Device> device;
+    std::shared_ptr<gloo::transport::Context> context;
+    std::map<transfer_key, std::unique_ptr<UnboundBuffer>> cache;
+
+    char byte = 0;
+    std::unique_ptr<UnboundBuffer> alarm;
+    std::vector<std::unique_ptr<UnboundBuffer>> canaries;
+    std::thread watcher;
+
+    std::mutex mutex; /* of all below */
+    std::condition_variable changed;
+    std::vector<flight> flights;
+    bool aborted = false;
+    bool lost = false; /* the watcher has come to its end because a pair failed */
+    int lost_peer = -1;
+    std::string lost_why;
+
+    enum status failed = ST_OK; /* the exchanging thread's own, as are the next two */
+    int blamed = -1;
+    std::string why;
+};
+
+namespace {
+
+void free_waiter(struct gloo_mesh *mesh)
+{
+    for (const flight &f : mesh->flights) {
+        if (f.is_send)
+            f.buffer->abortWaitSend();
+        else
+            f.buffer->abortWaitRecv();
+    }
+}
+
+/* Whose pair failed: probing a healthy one closes it, so this is done only when all is over anyway.
+ */
+void find_lost_peer(struct gloo_mesh *mesh, int *out_peer, std::string *out_why)
+{
+    int found = 0;
+    for (int peer = 0; peer < mesh->size; peer++) {
+        if (peer == mesh->rank)
+            continue;
+        try {
+            (void)mesh->canaries[static_cast<size_t>(peer)]->waitRecv(nullptr, milliseconds(0));
+        } catch (const std::exception &e) {
+            if (is_echo(e.what()))
+                continue;
+            found++;
+            *out_peer = found == 1 ? peer : -1;
+            if (found == 1)
+                *out_why = e.what();
+        }
+    }
+}
+
+void watch(struct gloo_mesh *mesh)
+{
+    try {
+        if (!mesh->alarm->waitRecv(nullptr, std::chrono::hours(24 * 365)))
+            return; /* closing */
+    } catch (...) {
+        /* a pair failed: below */
+    }
+    int peer = -1;
+    std::string why = "a connection was closed";
+    try {
+        find_lost_peer(mesh, &peer, &why);
+    } catch (...) {
+        peer = -1;
+    }
+    std::lock_guard<std::mutex> lock(mesh->mutex);
+    mesh->lost = true;
+    mesh->lost_peer = peer;
+    mesh->lost_why = why;
+    free_waiter(mesh);
+    mesh->changed.notify_all();
+}
+
+/* Ends the mesh on this side; on return Gloo's thread holds none of our buffers (invariant 3). */
+void close_pairs(struct gloo_mesh *mesh) noexcept
+{
+    for (int peer = 0; peer < mesh->size; peer++) {
+        try {
+            auto &pair = mesh->context->getPair(peer);
+            if (peer != mesh->rank && pair)
+                pair->close();
+        } catch (...) {
+            /* closed already */
+        }
+    }
+}
+
+enum status fail(struct gloo_mesh *mesh, enum status st, int blamed, const std::string &why)
+{
+    close_pairs(mesh);
+    std::lock_guard<std::mutex> lock(mesh->mutex);
+    mesh->flights.clear();
+    mesh->failed = mesh->aborted ? ST_STALE : st;
+    mesh->blamed = mesh->aborted ? -1 : blamed;
+    mesh->why = mesh->aborted ? "aborted" : why;
+    return mesh->failed;
+}
+
+/* The watcher saw a peer go, or closed the pairs while finding out which: ask it. */
+enum status fail_as_watched(struct gloo_mesh *mesh)
+{
+    int blamed = -1;
+    std::string why = "a connection was closed";
+    {
+        std::unique_lock<std::mutex> lock(mesh->mutex);
+        mesh->changed.wait_for(lock, milliseconds(1000),
+                               [&] { return mesh->lost || mesh->aborted; });
+        if (mesh->lost) {
+            blamed = mesh->lost_peer;
+            why = mesh->lost_why;
+        }
+    }
+    return fail(mesh, ST_PEER, blamed, why);
+}
+
+enum status fail_at(struct gloo_mesh *mesh, int peer, const char *what)
+{
+    if (is_echo(what) && !is_own_timeout(what))
+        return fail_as_watched(mesh);
+    return fail(mesh, ST_PEER, peer, "rank " + std::to_string(peer) + ": " + what);
+}
+
+UnboundBuffer *handle_of(struct gloo_mesh *mesh, const struct gloo_transfer &t)
+{
+    const transfer_key key(t.data, t.size, t.peer, t.is_send);
+    auto it = mesh->cache.find(key);
+    if (it == mesh->cache.end()) {
+        it = mesh->cache.emplace(key, mesh->context->createUnboundBuffer(t.data, t.size)).first;
+    }
+    return it->second.get();
+}
+
+/* false: aborted, nothing may be posted. */
+bool register_flights(struct gloo_mesh *mesh, const struct gloo_transfer *transfers, size_t count)
+{
+    if (mesh->cache.size() + count > CACHE_MAX)
+        mesh->cache.clear();
+    std::lock_guard<std::mutex> lock(mesh->mutex);
+    for (size_t i = 0; i < count; i++) {
+        const struct gloo_transfer &t = transfers[i];
+        mesh->flights.push_back(flight{ handle_of(mesh, t), t.peer, t.is_send });
+    }
+    return !mesh->aborted && !mesh->lost;
+}
+
+bool wait_one(const flight &f, milliseconds left)
+{
+    return f.is_send ? f.buffer->waitSend(nullptr, left) : f.buffer->waitRecv(nullptr, left);
+}
+
+enum status wait_all(struct gloo_mesh *mesh, steady::time_point deadline)
+{
+    /* flights is changed by this thread only. Receptions are first in it. */
+    for (const flight &f : mesh->flights) {
+        auto left = std::chrono::duration_cast<milliseconds>(deadline - steady::now());
+        try {
+            if (!wait_one(f, std::max(left, milliseconds(1))))
+                return fail_as_watched(mesh);
+        } catch (const std::exception &e) {
+            return fail_at(mesh, f.peer, e.what());
+        }
+    }
+    return ST_OK;
+}
+
+enum status exchange(struct gloo_mesh *mesh, const struct gloo_transfer *transfers, size_t count,
+                     uint64_t slot, int64_t timeout_ms)
+{
+    const auto deadline = steady::now() + milliseconds(timeout_ms);
+    if (!register_flights(mesh, transfers, count))
+        return fail_as_watched(mesh);
+    for (const flight &f : mesh->flights) {
+        try {
+            if (f.is_send)
+                f.buffer->send(f.peer, slot);
+            else
+                f.buffer->recv(f.peer, slot);
+        } catch (const std::exception &e) {
+            return fail_at(mesh, f.peer, e.what());
+        }
+    }
+    const enum status st = wait_all(mesh, deadline);
+    if (st != ST_OK)
+        return st;
+    std::lock_guard<std::mutex> lock(mesh->mutex);
+    mesh->flights.clear();
+    return ST_OK;
+}
+
+} /* namespace */
+
+extern "C" {
+
+enum status gloo_mesh_new(int rank, int size, const char *host, int64_t pair_timeout_ms,
+                          struct gloo_mesh **out)
+{
+    try {
+        std::unique_ptr<gloo_mesh> mesh(new gloo_mesh);
+        mesh->rank = rank;
+        mesh->size = size;
+        mesh->device = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(host));
+        mesh->context = mesh->device->createContext(rank, size);
+        mesh->context->setTimeout(milliseconds(pair_timeout_ms));
+        for (int peer = 0; peer < size; peer++) {
+            if (peer != rank)
+                (void)mesh->context->createPair(peer);
+        }
+        mesh->flights.reserve(2 * static_cast<size_t>(size));
+        *out = mesh.release();
+        return ST_OK;
+    } catch (const std::bad_alloc &) {
+        return ST_NO_MEMORY;
+    } catch (...) {
+        return ST_IO;
+    }
+}
+
+enum status gloo_mesh_address(struct gloo_mesh *mesh, int peer, uint8_t out[GLOO_ADDRESS_BYTES])
+{
+    try {
+        const std::vector<char> bytes = mesh->context->getPair(peer)->address().bytes();
+        if (bytes.size() != GLOO_ADDRESS_BYTES)
+            return ST_INVALID;
+        memcpy(out, bytes.data(), GLOO_ADDRESS_BYTES);
+        return ST_OK;
+    } catch (...) {
+        return ST_IO;
+    }
+}
+
+enum status gloo_mesh_connect(struct gloo_mesh *mesh, int peer,
+                              const uint8_t address[GLOO_ADDRESS_BYTES])
+{
+    try {
+        const char *bytes = reinterpret_cast<const char *>(address);
+        mesh->context->getPair(peer)->connect(std::vector<char>(bytes, bytes + GLOO_ADDRESS_BYTES));
+        return ST_OK;
+    } catch (const std::exception &e) {
+        return fail_at(mesh, peer, e.what());
+    } catch (...) {
+        return fail(mesh, ST_PEER, peer, "the connection failed");
+    }
+}
+
+enum status gloo_mesh_start(struct gloo_mesh *mesh)
+{
+    int peer = 0;
+    try {
+        mesh->alarm = mesh->context->createUnboundBuffer(&mesh->byte, 1);
+        mesh->canaries.resize(static_cast<size_t>(mesh->size));
+        for (peer = 0; peer < mesh->size; peer++) {
+            if (peer == mesh->rank)
+                continue;
+            auto &canary = mesh->canaries[static_cast<size_t>(peer)];
+            canary = mesh->context->createUnboundBuffer(&mesh->byte, 1);
+            canary->recv(peer, WATCH_SLOT);
+            mesh->alarm->recv(peer, WATCH_SLOT);
+        }
+        mesh->watcher = std::thread(watch, mesh);
+        return ST_OK;
+    } catch (const std::exception &e) {
+        return fail_at(mesh, peer, e.what());
+    } catch (...) {
+        return fail(mesh, ST_PEER, -1, "the watcher could not be started");
+    }
+}
+
+enum status gloo_mesh_exchange(struct gloo_mesh *mesh, const struct gloo_transfer *transfers,
+                               size_t count, uint64_t slot, int64_t timeout_ms)
+{
+    if (mesh->failed != ST_OK)
+        return mesh->failed;
+    try {
+        return exchange(mesh, transfers, count, slot, timeout_ms);
+    } catch (const std::exception &e) {
+        return fail(mesh, ST_PEER, -1, e.what());
+    } catch (...) {
+        return fail(mesh, ST_PEER, -1, "an exchange failed");
+    }
+}
+
+int gloo_mesh_blamed(const struct gloo_mesh *mesh)
+{
+    return mesh->blamed;
+}
+
+const char *gloo_mesh_why(const struct gloo_mesh *mesh)
+{
+    return mesh->why.c_str();
+}
+
+void gloo_mesh_abort(struct gloo_mesh *mesh)
+{
+    try {
+        std::lock_guard<std::mutex> lock(mesh->mutex);
+        mesh->aborted = true;
+        free_waiter(mesh);
+        mesh->changed.notify_all();
+    } catch (...) {
+        /* a mutex that can't be taken: the waiter's own deadline is left */
+    }
+}
+
+void gloo_mesh_close(struct gloo_mesh *mesh)
+{
+    if (mesh == nullptr)
+        return;
+    try {
+        if (mesh->watcher.joinable()) {
+            mesh->alarm->abortWaitRecv();
+            mesh->watcher.join();
+        }
+        if (mesh->failed != ST_OK || mesh->aborted)
+            close_pairs(mesh);
+        /* The pairs first: destroying one closes it softly, what was sent is still delivered. */
+        for (int peer = 0; peer < mesh->size; peer++)
+            mesh->context->getPair(peer).reset();
+    } catch (...) {
+        close_pairs(mesh);
+    }
+    try {
+        delete mesh;
+    } catch (...) {
+        /* nothing is left to do */
+    }
+}
+
+} /* extern "C" */
