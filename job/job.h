@@ -7,8 +7,10 @@
  *       the line
  *       ^ caret
  *       way out
- * Memory: job is a value without pointers of its own but the ones listed; job_release frees them.
- * Errors: ST_CONFIG  the errors are in out_errors
+ * Memory: a job is a value without pointers. What a job has no use for (keys of another model or
+ *         optimizer) is zero, so equal jobs are equal bytes.
+ * Errors: ST_CONFIG   the errors are in out_errors
+ *         ST_INVALID  base_dir isn't absolute, or more than JOB_SETS_MAX settings
  */
 #pragma once
 
@@ -20,7 +22,9 @@
 #include "common/limits.h"
 #include "common/status.h"
 
-#define JOB_TEXT 64 /* short words: architectures, formats */
+#define JOB_TEXT      64   /* short words: architectures, formats */
+#define JOB_SETS_MAX  256  /* --set of one job */
+#define JOB_SET_BYTES 8192 /* one of them */
 
 struct job_duration {
     enum job_unit { JOB_STEPS, JOB_EPOCHS, JOB_MS } unit;
@@ -60,8 +64,8 @@ struct job {
         struct {
             char name[JOB_TEXT]; /* constant, cosine, step */
             struct job_duration warmup;
-            double min_lr;       /* cosine: the end; fraction of lr */
-            double gamma;        /* step: factor */
+            double min_lr;             /* cosine: the end; fraction of lr */
+            double gamma;              /* step: factor */
             struct job_duration every; /* step: interval */
         } schedule;
         char precision[JOB_TEXT];
@@ -99,3 +103,9 @@ MUST_CHECK enum status job_parse(const char *text, size_t size, const char *file
 /* The job as YAML with every key, resolved values and absolute paths; parses to the same job. */
 MUST_CHECK enum status job_print(const struct job *job, struct buf *out);
 
+/*
+ * Spreads lanes over count workers: as evenly as it goes, and of the even ways the one whose shares
+ * fall into the fewest complete subtrees (design 5). out: count of them. ST_INVALID: fewer lanes
+ * than workers, or over the limits.
+ */
+MUST_CHECK enum status job_shares(int64_t lanes, int64_t count, uint32_t *out);

@@ -1,0 +1,453 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "job/reader.h"
+#include "job/value.h"
+
+#define PATH_MAX_BYTES 256 /* of keys: "train.optimizer.lr" */
+
+/* ---- places ---- */
+
+/* The node at path, or the deepest one above it that is there; *out_whole says which. */
+static const struct node *locate(const struct reader *reader, const char *path, bool *out_whole)
+{
+    const struct node *node = reader->tree.root;
+    *out_whole = false;
+    while (node != NULL && node->kind == NODE_MAP) {
+        char key[PATH_MAX_BYTES];
+        size_t size = strcspn(path, ".");
+        if (size == 0 || size >= sizeof(key))
+            break;
+        memcpy(key, path, size);
+        key[size] = '\0';
+        const struct node *child = node_find(node, key);
+        if (child == NULL)
+            break;
+        node = child;
+        path += size;
+        *out_whole = path[0] == '\0';
+        if (*out_whole)
+            break;
+        path++;
+    }
+    return node;
+}
+
+struct job_place reader_place(const struct reader *reader, const char *path)
+{
+    bool whole = false;
+    const struct node *node = locate(reader, path, &whole);
+    if (node == NULL || (!whole && node->key == NULL))
+        return (struct job_place){ 0 };
+    return whole && node->kind != NODE_ABSENT ? node->place : node->key_place;
+}
+
+bool reader_has(const struct reader *reader, const char *path)
+{
+    size_t index = 0;
+    const struct field *field = schema_find(path, &index);
+    CHECK(field != NULL);
+    return reader->given[index].node != NULL && !reader->given[index].bad;
+}
+
+bool reader_is_good(const struct reader *reader, const char *path)
+{
+    size_t index = 0;
+    const struct field *field = schema_find(path, &index);
+    CHECK(field != NULL);
+    return !reader->given[index].bad;
+}
+
+/* ---- values ---- */
+
+static void report_problem(struct reader *reader, struct job_place place,
+                           const struct value_problem *problem)
+{
+    job_report_add(&reader->report, place, problem->way_out, "%s", problem->cause);
+}
+
+/* `augment: [crop, flip]`; false: a mistake was reported. */
+static bool read_words(struct reader *reader, const struct field *field, const struct node *node)
+{
+    bool good = true;
+    bool *flags = (bool *)((char *)&reader->job + field->offset);
+    for (const struct node *item = node->first; item != NULL; item = item->next) {
+        const char *at = field->words;
+        bool built = true;
+        bool found = false;
+        char word[JOB_TEXT];
+        for (size_t i = 0; schema_next_word(&at, &built, word, sizeof(word)); i++) {
+            if (item->kind == NODE_SCALAR && strcmp(word, item->text) == 0)
+                found = flags[i] = true;
+        }
+        if (found)
+            continue;
+        struct value_problem problem;
+        value_refuse_word(field, item->kind == NODE_SCALAR ? item->text : "", &problem);
+        report_problem(reader, item->place, &problem);
+        good = false;
+    }
+    return good;
+}
+
+/* `shares: [3, 1]` */
+static bool read_counts(struct reader *reader, const struct field *field, const struct node *node)
+{
+    bool good = true;
+    uint32_t *counts = (uint32_t *)(void *)((char *)&reader->job + field->offset);
+    size_t count = 0;
+    for (const struct node *item = node->first; item != NULL; item = item->next) {
+        int64_t value = 0;
+        if (item->kind != NODE_SCALAR ||
+            !value_whole(item->text, field->low, field->high, &value)) {
+            job_report_add(&reader->report, item->place, "every worker carries at least one lane",
+                           "%s holds whole numbers from %.16g to %.16g", field->path, field->low,
+                           field->high);
+            good = false;
+        } else if (count < LIMIT_RANKS) {
+            counts[count] = (uint32_t)value;
+        }
+        count++;
+    }
+    if (count == 0 || count > LIMIT_RANKS) {
+        job_report_add(&reader->report, node->place, "write it as in [3, 1]",
+                       "%s has from 1 to %d numbers", field->path, LIMIT_RANKS);
+        good = false;
+    }
+    reader->share_count = count;
+    return good;
+}
+
+static bool read_list(struct reader *reader, const struct field *field, const struct node *node)
+{
+    if (node->kind != NODE_LIST) {
+        char way_out[LIMIT_REASON];
+        (void)snprintf(way_out, sizeof(way_out), "write it as in %s",
+                       field->kind == FIELD_WORDS ? "[crop, flip]" : "[3, 1]");
+        job_report_add(&reader->report, node->place, way_out, "%s must be a list", field->path);
+        return false;
+    }
+    if (field->kind == FIELD_WORDS)
+        return read_words(reader, field, node);
+    return read_counts(reader, field, node);
+}
+
+static bool read_single(struct reader *reader, const struct field *field, const struct node *node)
+{
+    if (node->kind != NODE_SCALAR) {
+        job_report_add(&reader->report, node->place, "write one value",
+                       "%s must be a single value, not a %s", field->path,
+                       node->kind == NODE_LIST ? "list" : "section");
+        return false;
+    }
+    struct value_problem problem;
+    if (value_read(field, node->text, reader->base_dir, &reader->job, &problem) == ST_OK)
+        return true;
+    report_problem(reader, node->place, &problem);
+    return false;
+}
+
+static void read_field(struct reader *reader, const struct field *field, size_t index,
+                       const struct node *node)
+{
+    reader->given[index].node = node;
+    bool good = false;
+    if (node->kind == NODE_ABSENT)
+        job_report_add(&reader->report, node->key_place, "write a value, or remove the key",
+                       "%s has no value", field->path);
+    else if (field->kind == FIELD_ANY)
+        good = true; /* check_use refuses it where it could be meant */
+    else if (field->kind == FIELD_WORDS || field->kind == FIELD_COUNTS)
+        good = read_list(reader, field, node);
+    else
+        good = read_single(reader, field, node);
+    reader->given[index].bad = !good;
+}
+
+/* ---- sections ---- */
+
+/* A mistyped key's meaning isn't reported as missing, too. */
+static void note_meant(struct reader *reader, const char *section, const char *meant)
+{
+    char path[PATH_MAX_BYTES];
+    int size =
+        snprintf(path, sizeof(path), "%s%s%s", section, section[0] == '\0' ? "" : ".", meant);
+    if (size <= 0 || (size_t)size >= sizeof(reader->meant[0]) || reader->meant_count == MEANT_MAX)
+        return;
+    size_t index = 0;
+    bool here = schema_is_section(path) || schema_find(path, &index) != NULL;
+    (void)snprintf(reader->meant[reader->meant_count++], sizeof(reader->meant[0]), "%.127s",
+                   here ? path : meant);
+}
+
+static bool is_at_or_below(const char *path, const char *section)
+{
+    size_t size = strlen(section);
+    return strncmp(path, section, size) == 0 && (path[size] == '\0' || path[size] == '.');
+}
+
+static bool was_meant(const struct reader *reader, const char *path)
+{
+    for (size_t i = 0; i < reader->meant_count; i++)
+        if (is_at_or_below(path, reader->meant[i]) || is_at_or_below(reader->meant[i], path))
+            return true;
+    return false;
+}
+
+static void refuse_key(struct reader *reader, const char *section, const struct node *node)
+{
+    char meant[PATH_MAX_BYTES];
+    char keys[LIMIT_REASON / 2];
+    char way_out[LIMIT_REASON];
+    const char *where = section[0] == '\0' ? "" : " in ";
+    if (schema_suggest(section, node->key, meant, sizeof(meant))) {
+        (void)snprintf(way_out, sizeof(way_out), "did you mean '%s'?", meant);
+        note_meant(reader, section, meant);
+    } else {
+        schema_keys(section, keys, sizeof(keys));
+        (void)snprintf(way_out, sizeof(way_out), "keys%s%s: %s", where, section, keys);
+    }
+    job_report_add(&reader->report, node->key_place, way_out, "unknown key '%.100s'%s%s", node->key,
+                   where, section);
+}
+
+static void read_section(struct reader *reader, const char *section, const struct node *map)
+{
+    for (const struct node *node = map->first; node != NULL; node = node->next) {
+        char path[PATH_MAX_BYTES];
+        int size = snprintf(path, sizeof(path), "%s%s%s", section, section[0] == '\0' ? "" : ".",
+                            node->key);
+        size_t index = 0;
+        bool fits = size > 0 && (size_t)size < sizeof(path) && strchr(node->key, '.') == NULL;
+        const struct field *field = fits ? schema_find(path, &index) : NULL;
+        if (field != NULL) {
+            read_field(reader, field, index, node);
+        } else if (!fits || node->key[0] == '\0' || !schema_is_section(path)) {
+            refuse_key(reader, section, node);
+        } else if (node->kind == NODE_MAP) {
+            read_section(reader, path, node);
+        } else if (node->kind != NODE_ABSENT) {
+            char way_out[LIMIT_REASON];
+            char keys[LIMIT_REASON / 2];
+            schema_keys(path, keys, sizeof(keys));
+            (void)snprintf(way_out, sizeof(way_out), "its keys: %s", keys);
+            job_report_add(&reader->report, node->place, way_out,
+                           "%s must be a section with keys of its own", path);
+        }
+    }
+}
+
+/* ---- what isn't there ---- */
+
+static void fill_defaults(struct reader *reader)
+{
+    size_t count = 0;
+    const struct field *fields = schema_fields(&count);
+    for (size_t i = 0; i < count; i++) {
+        const struct field *field = &fields[i];
+        bool has_value = reader->given[i].node != NULL && !reader->given[i].bad;
+        if (has_value || field->fallback == NULL || field->offset == FIELD_NOWHERE)
+            continue;
+        struct value_problem problem;
+        enum status st =
+            value_read(field, field->fallback, reader->base_dir, &reader->job, &problem);
+        CHECK(st == ST_OK ||
+              field->kind == FIELD_PATH); /* a path with a long base may be too long */
+        if (st != ST_OK)
+            report_problem(reader, reader_place(reader, field->path), &problem);
+    }
+}
+
+/* Keys of a job of another kind, and of what isn't built. */
+static void check_use(struct reader *reader, const struct field *field, size_t index)
+{
+    const struct node *node = reader->given[index].node;
+    size_t selector = 0;
+    if (node == NULL)
+        return;
+    if (field->when_path != NULL) {
+        const struct field *other = schema_find(field->when_path, &selector);
+        CHECK(other != NULL);
+        if (reader->given[selector].bad)
+            return;
+        const char *value = (const char *)&reader->job + other->offset;
+        if (value[0] != '\0' && !schema_applies(field, &reader->job)) {
+            job_report_add(&reader->report, node->key_place, "remove this key",
+                           "%s is not for %s: %s", field->path, field->when_path, value);
+            return;
+        }
+    }
+    if ((field->flags & FIELD_UNBUILT) == 0 || reader->given[index].bad)
+        return;
+    struct value_problem problem;
+    if (field->kind == FIELD_ANY)
+        job_report_add(&reader->report, node->key_place, "remove this key",
+                       "%s is not supported in this version", field->path);
+    else if ((field->fallback == NULL || strcmp(field->fallback, node->text) != 0) &&
+             value_refuse_unbuilt(field, node->text, &problem) != ST_OK)
+        report_problem(reader, node->place, &problem);
+}
+
+/* The section of a path that is missing, outermost first: its size in path; 0: none. */
+static size_t missing_section(const struct reader *reader, const char *path)
+{
+    for (const char *dot = strchr(path, '.'); dot != NULL; dot = strchr(dot + 1, '.')) {
+        char section[PATH_MAX_BYTES];
+        size_t size = (size_t)(dot - path);
+        CHECK(size < sizeof(section));
+        memcpy(section, path, size);
+        section[size] = '\0';
+        bool whole = false;
+        const struct node *node = locate(reader, section, &whole);
+        if (!whole)
+            return size;
+        if (node->kind != NODE_MAP && node->kind != NODE_ABSENT)
+            return SIZE_MAX; /* something else stands there: reported already */
+    }
+    return 0;
+}
+
+static void check_required(struct reader *reader, const struct field *field, size_t index)
+{
+    if (reader->given[index].node != NULL || !schema_applies(field, &reader->job) ||
+        (field->flags & (FIELD_REQUIRED | FIELD_WITH_SECTION)) == 0)
+        return;
+    size_t size = missing_section(reader, field->path);
+    if (size == SIZE_MAX || (size > 0 && (field->flags & FIELD_REQUIRED) == 0))
+        return;
+    char section[PATH_MAX_BYTES];
+    (void)snprintf(section, sizeof(section), "%.*s", (int)size, field->path);
+    if (was_meant(reader, size > 0 ? section : field->path))
+        return;
+    const char *example = size > 0 ? schema_section_example(section) : field->example;
+    char way_out[LIMIT_REASON];
+    (void)snprintf(way_out, sizeof(way_out), "add for example '%s'",
+                   example == NULL ? "" : example);
+    job_report_add(&reader->report, reader_place(reader, field->path), way_out, "%s is missing",
+                   size > 0 ? section : field->path);
+}
+
+static void check_fields(struct reader *reader)
+{
+    size_t count = 0;
+    const struct field *fields = schema_fields(&count);
+    for (size_t i = 0; i < count; i++) {
+        check_use(reader, &fields[i], i);
+        if (reader->tree.whole)
+            check_required(reader, &fields[i], i);
+    }
+}
+
+/* Values of keys that a job of this kind has no use for are zero, so that equal jobs are equal. */
+static void clear_unused(struct reader *reader)
+{
+    size_t count = 0;
+    const struct field *fields = schema_fields(&count);
+    for (size_t i = 0; i < count; i++) {
+        const struct field *field = &fields[i];
+        if (field->offset == FIELD_NOWHERE || schema_applies(field, &reader->job))
+            continue;
+        size_t size = field->kind == FIELD_INT    ? sizeof(int64_t)
+                      : field->kind == FIELD_REAL ? sizeof(double)
+                      : field->kind == FIELD_BOOL ? sizeof(bool)
+                      : field->kind == FIELD_PATH ? LIMIT_PATH
+                      : field->kind == FIELD_WORD ? JOB_TEXT
+                                                  : sizeof(struct job_duration);
+        memset((char *)&reader->job + field->offset, 0, size);
+    }
+}
+
+/* ---- the whole ---- */
+
+static enum status read_sources(struct reader *reader, size_t set_count)
+{
+    enum status st = tree_read_yaml(&reader->tree, 0, 0, &reader->report, &reader->tree.root);
+    if (st != ST_OK && st != ST_CONFIG)
+        return st;
+    struct job_place start = { 0 };
+    if (reader->tree.root == NULL) {
+        if (job_report_empty(&reader->report))
+            job_report_add(&reader->report, start, "start from one of the examples",
+                           "the file is empty");
+        return ST_CONFIG;
+    }
+    if (reader->tree.root->kind != NODE_MAP) {
+        job_report_add(&reader->report, start, "write 'key: value' lines",
+                       "a job file is a list of keys with values");
+        return ST_CONFIG;
+    }
+    for (size_t i = 0; i < set_count; i++) {
+        st = tree_set(&reader->tree, (uint32_t)i + 1, &reader->report);
+        if (st != ST_OK && st != ST_CONFIG)
+            return st;
+    }
+    return ST_OK;
+}
+
+static enum status read_job(struct reader *reader, size_t set_count)
+{
+    enum status st = read_sources(reader, set_count);
+    if (st != ST_OK)
+        return st;
+    read_section(reader, "", reader->tree.root);
+    fill_defaults(reader);
+    check_fields(reader);
+    clear_unused(reader);
+    if (reader->tree.whole)
+        job_resolve(reader);
+    return job_report_empty(&reader->report) ? ST_OK : ST_CONFIG;
+}
+
+static enum status parse(const struct job_source *sources, size_t set_count, const char *base_dir,
+                         struct job *out, struct buf *out_errors)
+{
+    struct reader *reader = calloc(1, sizeof(*reader));
+    if (reader == NULL)
+        return ST_NO_MEMORY;
+    reader->base_dir = base_dir;
+    enum status st = tree_init(&reader->tree);
+    if (st == ST_OK)
+        st = job_report_init(&reader->report, sources, set_count + 1);
+    if (st == ST_OK)
+        st = read_job(reader, set_count);
+    if (st == ST_CONFIG) {
+        enum status printed = job_report_print(&reader->report, out_errors);
+        if (printed == ST_NO_MEMORY)
+            st = printed;
+    }
+    if (st == ST_OK)
+        *out = reader->job;
+    job_report_release(&reader->report);
+    tree_release(&reader->tree);
+    free(reader);
+    return st;
+}
+
+enum status job_parse(const char *text, size_t size, const char *file_name, const char *base_dir,
+                      const char *const *sets, size_t set_count, struct job *out,
+                      struct buf *out_errors)
+{
+    if (base_dir[0] != '/' || set_count >= JOB_SETS_MAX)
+        return ST_INVALID;
+    struct job_source *sources = calloc(set_count + 1, sizeof(*sources));
+    if (sources == NULL)
+        return ST_NO_MEMORY;
+    sources[0] = (struct job_source){ .name = file_name, .text = text, .size = size, .line = 1 };
+    for (size_t i = 0; i < set_count; i++)
+        sources[i + 1] = (struct job_source){
+            .name = "--set", .text = sets[i], .size = strlen(sets[i]), .line = i + 1
+        };
+    bool bounded = size <= LIMIT_JOB_FILE_BYTES;
+    for (size_t i = 0; i < set_count; i++)
+        bounded = bounded && sources[i + 1].size <= JOB_SET_BYTES;
+    enum status st = ST_CONFIG;
+    if (bounded)
+        st = parse(sources, set_count, base_dir, out, out_errors);
+    else if (buf_printf(out_errors, "%s:1:1: a job file has at most %d bytes, a --set %d\n",
+                        file_name, LIMIT_JOB_FILE_BYTES, JOB_SET_BYTES) == ST_NO_MEMORY)
+        st = ST_NO_MEMORY;
+    free(sources);
+    return st;
+}

@@ -1,0 +1,182 @@
+#include "job/report.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LINE_CELLS 160 /* of a long line only this much is shown, around the place */
+
+enum status job_report_init(struct job_report *report, const struct job_source *sources,
+                            size_t source_count)
+{
+    *report = (struct job_report){ .sources = sources, .source_count = source_count };
+    report->errors = calloc(JOB_ERRORS_MAX, sizeof(*report->errors));
+    return report->errors == NULL ? ST_NO_MEMORY : ST_OK;
+}
+
+void job_report_release(struct job_report *report)
+{
+    free(report->errors);
+    *report = (struct job_report){ 0 };
+}
+
+static bool known(const struct job_report *report, struct job_place place, const char *cause)
+{
+    for (size_t i = 0; i < report->count; i++) {
+        const struct job_error *error = &report->errors[i];
+        if (error->place.source == place.source && error->place.at == place.at &&
+            strcmp(error->cause, cause) == 0)
+            return true;
+    }
+    return false;
+}
+
+void job_report_add(struct job_report *report, struct job_place place, const char *way_out,
+                    const char *cause_format, ...)
+{
+    char cause[LIMIT_REASON];
+    va_list args;
+    va_start(args, cause_format);
+    (void)vsnprintf(cause, sizeof(cause), cause_format, args);
+    va_end(args);
+    for (char *c = cause; *c != '\0'; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7F)
+            *c = '?'; /* a value may hold line ends: the cause is one line */
+    if (known(report, place, cause))
+        return;
+    if (report->count == JOB_ERRORS_MAX) {
+        report->dropped++;
+        return;
+    }
+    struct job_error *error = &report->errors[report->count];
+    error->place = place;
+    error->number = (uint32_t)report->count++;
+    memcpy(error->cause, cause, sizeof(cause));
+    (void)snprintf(error->way_out, sizeof(error->way_out), "%s", way_out == NULL ? "" : way_out);
+}
+
+bool job_report_empty(const struct job_report *report)
+{
+    return report->count == 0;
+}
+
+static int compare(const void *left, const void *right)
+{
+    const struct job_error *a = left;
+    const struct job_error *b = right;
+    if (a->place.source != b->place.source)
+        return a->place.source < b->place.source ? -1 : 1;
+    if (a->place.at != b->place.at)
+        return a->place.at < b->place.at ? -1 : 1;
+    return a->number < b->number ? -1 : a->number > b->number;
+}
+
+struct line {
+    size_t number;
+    size_t start, end; /* bytes; end is before the newline */
+};
+
+static struct line find_line(const struct job_source *source, size_t at)
+{
+    struct line line = { .number = source->line };
+    for (size_t i = 0; i < at; i++) {
+        if (source->text[i] == '\n') {
+            line.number++;
+            line.start = i + 1;
+        }
+    }
+    line.end = line.start;
+    while (line.end < source->size && source->text[line.end] != '\n' &&
+           source->text[line.end] != '\r')
+        line.end++;
+    return line;
+}
+
+static bool continues(char byte)
+{
+    return ((unsigned char)byte & 0xC0) == 0x80;
+}
+
+/* Characters of UTF-8 in [from, to). */
+static size_t cells(const struct job_source *source, size_t from, size_t to)
+{
+    size_t count = 0;
+    for (size_t i = from; i < to && i < source->size; i++)
+        count += !continues(source->text[i]);
+    return count;
+}
+
+/* The line with every control character as a space, cut to a window that holds the place. */
+static enum status print_line(const struct job_source *source, const struct line *line, size_t at,
+                              struct buf *out, size_t *out_column)
+{
+    size_t start = line->start;
+    while (cells(source, start, at) > LINE_CELLS / 2)
+        start++;
+    while (start < line->end && continues(source->text[start]))
+        start++;
+    char text[LINE_CELLS * 4 + 1];
+    size_t size = 0;
+    for (size_t i = start; i < line->end && size + 4 < sizeof(text); i++) {
+        if (cells(source, start, i) >= LINE_CELLS && !continues(source->text[i]))
+            break;
+        unsigned char byte = (unsigned char)source->text[i];
+        text[size++] = byte < 0x20 || byte == 0x7F ? ' ' : (char)byte;
+    }
+    while (size > 0 && text[size - 1] == ' ')
+        size--;
+    text[size] = '\0';
+    *out_column = cells(source, start, at);
+    return size == 0 ? ST_OK : buf_printf(out, "  %s\n", text);
+}
+
+static enum status print_caret(const struct job_source *source, const struct line *line,
+                               struct job_place place, size_t column, struct buf *out)
+{
+    size_t end = (size_t)place.at + place.size;
+    if (end > line->end)
+        end = line->end;
+    size_t width = end > place.at ? cells(source, place.at, end) : 1;
+    if (width > LINE_CELLS - column)
+        width = LINE_CELLS - column;
+    char tildes[LINE_CELLS + 1];
+    memset(tildes, '~', sizeof(tildes));
+    tildes[width > 0 ? width - 1 : 0] = '\0';
+    return buf_printf(out, "  %*s^%s\n", (int)column, "", tildes);
+}
+
+static enum status print_error(const struct job_report *report, const struct job_error *error,
+                               struct buf *out)
+{
+    const struct job_source *source = &report->sources[error->place.source];
+    struct job_place place = error->place;
+    if (place.at > source->size)
+        place.at = (uint32_t)source->size;
+    struct line line = find_line(source, place.at);
+    enum status st = buf_printf(out, "%s:%zu:%zu: %s\n", source->name, line.number,
+                                cells(source, line.start, place.at) + 1, error->cause);
+    size_t before = out->size;
+    size_t column = 0;
+    if (st == ST_OK)
+        st = print_line(source, &line, place.at, out, &column);
+    if (st == ST_OK && out->size > before)
+        st = print_caret(source, &line, place, column, out);
+    if (st == ST_OK && error->way_out[0] != '\0')
+        st = buf_printf(out, "  %s\n", error->way_out);
+    return st;
+}
+
+enum status job_report_print(struct job_report *report, struct buf *out)
+{
+    qsort(report->errors, report->count, sizeof(*report->errors), compare);
+    for (size_t i = 0; i < report->count; i++) {
+        enum status st = print_error(report, &report->errors[i], out);
+        if (st != ST_OK)
+            return st;
+    }
+    if (report->dropped > 0)
+        return buf_printf(out, "%s: %zu more mistakes are not shown\n", report->sources[0].name,
+                          report->dropped);
+    return ST_OK;
+}

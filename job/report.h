@@ -1,0 +1,58 @@
+/*
+ * The mistakes of one job file: collected, put in the order of the file, printed with the line,
+ * a caret and the way out.
+ *
+ * Memory: sources are borrowed until release; text of errors is copied.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/buf.h"
+#include "common/limits.h"
+
+#define JOB_ERRORS_MAX 64 /* a file with more is no job file; the rest is counted */
+
+/* What errors point into: source 0 is the file, each further one a --set. */
+struct job_source {
+    const char *name; /* "job.yaml", "--set" */
+    const char *text;
+    size_t size;
+    size_t line; /* number of its first line */
+};
+
+struct job_place {
+    uint32_t source;
+    uint32_t at;   /* byte in the source */
+    uint32_t size; /* bytes under the caret; 0 counts as 1 */
+};
+
+struct job_error {
+    struct job_place place;
+    uint32_t number; /* in order of discovery */
+    char cause[LIMIT_REASON];
+    char way_out[LIMIT_REASON]; /* or "" */
+};
+
+struct job_report {
+    const struct job_source *sources;
+    size_t source_count;
+    struct job_error *errors; /* JOB_ERRORS_MAX of them; NULL when memory ran out */
+    size_t count;
+    size_t dropped;
+};
+
+enum status job_report_init(struct job_report *report, const struct job_source *sources,
+                            size_t source_count) MUST_CHECK;
+void job_report_release(struct job_report *report);
+
+/* way_out may be NULL. The same cause at the same place is kept once. */
+void job_report_add(struct job_report *report, struct job_place place, const char *way_out,
+                    const char *cause_format, ...) __attribute__((format(printf, 4, 5)));
+
+bool job_report_empty(const struct job_report *report);
+
+/* Errors: ST_FULL  out holds what fitted */
+enum status job_report_print(struct job_report *report, struct buf *out) MUST_CHECK;

@@ -1,0 +1,187 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "job/reader.h"
+
+static void mistake(struct reader *reader, const char *path, const char *way_out,
+                    const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+static void mistake(struct reader *reader, const char *path, const char *way_out,
+                    const char *format, ...)
+{
+    char cause[LIMIT_REASON];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(cause, sizeof(cause), format, args);
+    va_end(args);
+    job_report_add(&reader->report, reader_place(reader, path), way_out, "%s", cause);
+}
+
+/* "1, 2, 4, 8": divisors of a number, the first few. */
+static void list_divisors(int64_t number, int64_t highest, char *out, size_t capacity)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (int64_t i = 1, shown = 0; i <= number && i <= highest && shown < 12; i++) {
+        if (number % i != 0)
+            continue;
+        int size =
+            snprintf(out + used, capacity - used, "%s%lld", used > 0 ? ", " : "", (long long)i);
+        if (size < 0 || (size_t)size >= capacity - used)
+            return;
+        used += (size_t)size;
+        shown++;
+    }
+}
+
+/* The job's lanes; false: they can't be said. */
+static bool resolve_lanes(struct reader *reader)
+{
+    struct job *job = &reader->job;
+    if (!reader_has(reader, "train.global_batch") || !reader_is_good(reader, "train.lanes"))
+        return false;
+    int64_t batch = job->train.global_batch;
+    if (!reader_has(reader, "train.lanes")) {
+        job->train.lanes = 8;
+        while (batch % job->train.lanes != 0)
+            job->train.lanes /= 2;
+        return true;
+    }
+    if (batch % job->train.lanes == 0)
+        return true;
+    char divisors[160];
+    char way_out[LIMIT_REASON];
+    list_divisors(batch, LIMIT_LANES, divisors, sizeof(divisors));
+    (void)snprintf(way_out, sizeof(way_out), "lanes that do: %s", divisors);
+    mistake(reader, "train.lanes", way_out, "%lld lanes don't divide a global batch of %lld evenly",
+            (long long)job->train.lanes, (long long)batch);
+    return false;
+}
+
+/* micro_batch x accumulate = samples of a lane */
+static void resolve_micro_batch(struct reader *reader)
+{
+    struct job *job = &reader->job;
+    int64_t lane = job->train.global_batch / job->train.lanes;
+    bool has_micro = reader_has(reader, "train.micro_batch");
+    bool has_accumulate = reader_has(reader, "train.accumulate");
+    if (!reader_is_good(reader, "train.micro_batch") || !reader_is_good(reader, "train.accumulate"))
+        return;
+    if (!has_accumulate && !has_micro)
+        job->train.accumulate = 1;
+    if (!has_micro && lane % job->train.accumulate == 0)
+        job->train.micro_batch = lane / job->train.accumulate;
+    if (!has_accumulate && has_micro && lane % job->train.micro_batch == 0)
+        job->train.accumulate = lane / job->train.micro_batch;
+    if (job->train.micro_batch * job->train.accumulate == lane)
+        return;
+    char way_out[LIMIT_REASON];
+    char divisors[160];
+    list_divisors(lane, lane, divisors, sizeof(divisors));
+    (void)snprintf(way_out, sizeof(way_out), "a lane has %lld samples; take one of: %s",
+                   (long long)lane, divisors);
+    if (has_micro && has_accumulate)
+        mistake(reader, "train.micro_batch", way_out,
+                "micro_batch x accumulate = %lld, but a lane has %lld samples",
+                (long long)(job->train.micro_batch * job->train.accumulate), (long long)lane);
+    else if (has_micro)
+        mistake(reader, "train.micro_batch", way_out,
+                "a micro-batch of %lld doesn't divide a lane evenly",
+                (long long)job->train.micro_batch);
+    else
+        mistake(reader, "train.accumulate", way_out, "a lane can't be cut into %lld micro-batches",
+                (long long)job->train.accumulate);
+}
+
+/* The shares that the file gives; the sum must be the lanes, the count the workers. */
+static void check_shares(struct reader *reader, bool lanes_known)
+{
+    struct job *job = &reader->job;
+    int64_t sum = 0;
+    for (size_t i = 0; i < reader->share_count; i++)
+        sum += job->workers.shares[i];
+    if (!reader_has(reader, "workers.count"))
+        job->workers.count = (int64_t)reader->share_count;
+    if (job->workers.count != (int64_t)reader->share_count)
+        mistake(reader, "workers.shares", "write one number per worker",
+                "%zu shares for %lld workers", reader->share_count, (long long)job->workers.count);
+    if (lanes_known && sum != job->train.lanes)
+        mistake(reader, "workers.shares", "the shares of all workers together are the lanes",
+                "the shares sum to %lld, but there are %lld lanes", (long long)sum,
+                (long long)job->train.lanes);
+}
+
+static void resolve_workers(struct reader *reader, bool lanes_known)
+{
+    struct job *job = &reader->job;
+    if (!reader_is_good(reader, "workers.count") || !reader_is_good(reader, "workers.shares"))
+        return;
+    if (job->workers.count == 0)
+        job->workers.count = 1;
+    bool has_shares = reader_has(reader, "workers.shares");
+    if (has_shares)
+        check_shares(reader, lanes_known);
+    if (reader_is_good(reader, "workers.min") && job->workers.min > job->workers.count)
+        mistake(reader, "workers.min", "min is at most count",
+                "workers.min is %lld, but there are %lld workers", (long long)job->workers.min,
+                (long long)job->workers.count);
+    if (!lanes_known || has_shares)
+        return;
+    if (job->workers.count > job->train.lanes) {
+        char way_out[LIMIT_REASON];
+        (void)snprintf(way_out, sizeof(way_out),
+                       "set train.lanes to %lld or more, or workers.count to %lld or less",
+                       (long long)job->workers.count, (long long)job->train.lanes);
+        mistake(reader, "workers.count", way_out,
+                "%lld workers can't share %lld lanes: each carries at least one",
+                (long long)job->workers.count, (long long)job->train.lanes);
+        return;
+    }
+    if (job_shares(job->train.lanes, job->workers.count, job->workers.shares) != ST_OK)
+        mistake(reader, "workers.count", "use fewer workers", "the lanes can't be shared");
+}
+
+static void check_optimizer(struct reader *reader)
+{
+    struct job *job = &reader->job;
+    bool adamw = strcmp(job->train.optimizer.name, "adamw") == 0;
+    if (!reader_has(reader, "train.optimizer.weight_decay"))
+        job->train.optimizer.weight_decay = adamw ? 0.01 : 0; /* as in PyTorch */
+    if (job->train.optimizer.nesterov && job->train.optimizer.momentum == 0 &&
+        reader_is_good(reader, "train.optimizer.momentum"))
+        mistake(reader, "train.optimizer.nesterov", "add for example 'momentum: 0.9'",
+                "nesterov needs a momentum above 0");
+}
+
+static void check_times(struct reader *reader)
+{
+    struct job *job = &reader->job;
+    const struct job_duration *whole = &job->train.duration;
+    const struct job_duration *warmup = &job->train.schedule.warmup;
+    if (reader_has(reader, "train.duration") && reader_has(reader, "train.schedule.warmup") &&
+        whole->unit == warmup->unit && warmup->value > whole->value)
+        mistake(reader, "train.schedule.warmup", "warm up for a part of train.duration",
+                "the warm-up is longer than the training");
+    if (reader_has(reader, "eval.every") && job->data.eval.format[0] == '\0' &&
+        reader_is_good(reader, "data.eval.format"))
+        mistake(reader, "eval.every", "add data.eval, or remove eval",
+                "eval.every needs data.eval: there is nothing to evaluate on");
+    if (strcmp(job->data.train.format, "synthetic") == 0 &&
+        reader_has(reader, "train.global_batch") && reader_is_good(reader, "data.train.samples") &&
+        job->data.train.samples < job->train.global_batch)
+        mistake(reader, "data.train.samples", "an epoch has at least one step",
+                "%lld samples are fewer than a global batch of %lld",
+                (long long)job->data.train.samples, (long long)job->train.global_batch);
+}
+
+void job_resolve(struct reader *reader)
+{
+    bool lanes_known = resolve_lanes(reader);
+    if (lanes_known)
+        resolve_micro_batch(reader);
+    resolve_workers(reader, lanes_known);
+    check_optimizer(reader);
+    check_times(reader);
+}

@@ -1,0 +1,77 @@
+/*
+ * What a job file may say: one table, a row per key, in the order in which a job is printed.
+ *
+ * Every name of the format has a row from the start. What this version doesn't build is marked: a
+ * row with FIELD_UNBUILT accepts only its default, the words behind '|' are known and refused.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "job/job.h"
+
+#define FIELDS_MAX    96
+#define FIELD_NOWHERE sizeof(struct job) /* offset of what is read but not kept */
+
+enum field_kind {
+    FIELD_NAME,     /* char[LIMIT_NAME] */
+    FIELD_WORD,     /* char[JOB_TEXT], one of words */
+    FIELD_WORDS,    /* bool per word, one behind the other: a list of words */
+    FIELD_INT,      /* int64_t; words are accepted besides */
+    FIELD_COUNTS,   /* uint32_t[LIMIT_RANKS]: a list of numbers */
+    FIELD_REAL,     /* double */
+    FIELD_BOOL,     /* bool */
+    FIELD_DURATION, /* struct job_duration; words are accepted besides */
+    FIELD_PATH,     /* char[LIMIT_PATH], made absolute */
+    FIELD_ANY,      /* not looked at */
+};
+
+enum field_flags {
+    FIELD_REQUIRED = 1 << 0,
+    FIELD_WITH_SECTION = 1 << 1, /* required where its section is there */
+    FIELD_UNBUILT = 1 << 2,      /* no value but the default in this version */
+    FIELD_LOW_OPEN = 1 << 3,     /* low itself is out of range */
+    FIELD_HIGH_OPEN = 1 << 4,
+};
+
+enum field_units { UNIT_STEPS = 1 << 0, UNIT_EPOCHS = 1 << 1, UNIT_TIME = 1 << 2 };
+
+struct field {
+    const char *path;
+    enum field_kind kind;
+    unsigned flags;
+    size_t offset; /* in struct job */
+    double low, high;
+    const char *words;      /* "sgd adamw | lamb": behind '|' not built */
+    unsigned units;         /* durations: those built; time units not built are still understood */
+    const char *fallback;   /* text of the default; NULL: none, or made by job_resolve */
+    const char *when_path;  /* this key is for jobs in which the word at when_path ... */
+    const char *when_words; /* ... is one of these */
+    const char *example;    /* required keys: what to add */
+};
+
+const struct field *schema_fields(size_t *out_count);
+
+/* The row of a path; NULL: none. out_index: of the row. */
+const struct field *schema_find(const char *path, size_t *out_index);
+
+/* Are there keys below this path? "" is the whole file. */
+bool schema_is_section(const char *path);
+
+/* What a missing section could be; NULL: nothing to show. */
+const char *schema_section_example(const char *path);
+
+/* The keys directly below a section: "a, b, c". */
+void schema_keys(const char *section, char *out, size_t capacity);
+
+/* A key that may be meant by `key` in `section`, as one writes it there ("lr" or
+ * "train.optimizer.lr"); false: none comes near. */
+bool schema_suggest(const char *section, const char *key, char *out, size_t capacity);
+
+/* Iterates over "a b | c d". *at starts as the list, ends as NULL. *built says on which side of
+ * '|'. false: no more. */
+bool schema_next_word(const char **at, bool *built, char *out, size_t capacity);
+
+/* Does a job have use for this field: does its `when` hold? */
+bool schema_applies(const struct field *field, const struct job *job);

@@ -1,0 +1,486 @@
+#include "job/value.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "job/suggest.h"
+
+static const struct {
+    const char *word;
+    unsigned group; /* UNIT_* */
+    double factor;  /* to steps, epochs, milliseconds */
+} units[] = {
+    { "steps", UNIT_STEPS, 1 },  { "step", UNIT_STEPS, 1 },  { "epochs", UNIT_EPOCHS, 1 },
+    { "epoch", UNIT_EPOCHS, 1 }, { "ms", UNIT_TIME, 1 },     { "s", UNIT_TIME, 1e3 },
+    { "m", UNIT_TIME, 60e3 },    { "min", UNIT_TIME, 60e3 }, { "h", UNIT_TIME, 3600e3 },
+    { "d", UNIT_TIME, 86400e3 },
+};
+
+static enum status refuse(struct value_problem *problem, const char *way_out, const char *format,
+                          ...) __attribute__((format(printf, 3, 4)));
+
+static enum status refuse(struct value_problem *problem, const char *way_out, const char *format,
+                          ...)
+{
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(problem->cause, sizeof(problem->cause), format, args);
+    va_end(args);
+    (void)snprintf(problem->way_out, sizeof(problem->way_out), "%s", way_out);
+    return ST_CONFIG;
+}
+
+static void *slot(const struct field *field, struct job *job)
+{
+    return field->offset == FIELD_NOWHERE ? NULL : (char *)job + field->offset;
+}
+
+static const void *slot_of(const struct field *field, const struct job *job)
+{
+    return field->offset == FIELD_NOWHERE ? NULL : (const char *)job + field->offset;
+}
+
+/* A range as one reads it: "write a number from 0 to below 1". */
+static void describe_range(const struct field *field, char *out, size_t capacity)
+{
+    bool open_low = (field->flags & FIELD_LOW_OPEN) != 0;
+    bool open_high = (field->flags & FIELD_HIGH_OPEN) != 0;
+    (void)snprintf(out, capacity, "write a number %s %.16g %s %.16g", open_low ? "above" : "from",
+                   field->low, open_high ? "to below" : "to", field->high);
+}
+
+static bool in_range(const struct field *field, double value)
+{
+    if (!(value >= field->low && value <= field->high))
+        return false;
+    if ((field->flags & FIELD_LOW_OPEN) != 0 && value <= field->low)
+        return false;
+    return (field->flags & FIELD_HIGH_OPEN) == 0 || value < field->high;
+}
+
+bool value_whole(const char *text, double low, double high, int64_t *out)
+{
+    const char *digits = text + (text[0] == '-');
+    if (!isdigit((unsigned char)digits[0]))
+        return false;
+    char *end = NULL;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (errno != 0 || *end != '\0' || (double)value < low || (double)value > high)
+        return false;
+    *out = value;
+    return true;
+}
+
+/* Digits, point, exponent: no hexadecimal, no "inf" and "nan", which strtod would take. */
+static bool read_real(const char *text, char **out_end, double *out)
+{
+    const char *digits = text + (text[0] == '-');
+    if (!isdigit((unsigned char)digits[0]) && digits[0] != '.')
+        return false;
+    if (digits[0] == '0' && (digits[1] == 'x' || digits[1] == 'X'))
+        return false;
+    *out = strtod(text, out_end);
+    return *out_end != text && isfinite(*out);
+}
+
+void value_words(const struct field *field, bool all, char *out, size_t capacity)
+{
+    const char *at = field->words;
+    bool built = true;
+    char word[JOB_TEXT];
+    size_t used = 0;
+    out[0] = '\0';
+    while (schema_next_word(&at, &built, word, sizeof(word))) {
+        if (!built && !all)
+            continue;
+        int size = snprintf(out + used, capacity - used, "%s%s", used > 0 ? ", " : "", word);
+        if (size < 0 || (size_t)size >= capacity - used)
+            return;
+        used += (size_t)size;
+    }
+}
+
+void value_refuse_word(const struct field *field, const char *text,
+                       struct value_problem *out_problem)
+{
+    const char *at = field->words;
+    bool built = true;
+    char word[JOB_TEXT];
+    char way_out[LIMIT_REASON] = "";
+    size_t best = suggest_limit(text) + 1;
+    while (schema_next_word(&at, &built, word, sizeof(word))) {
+        size_t distance = suggest_distance(text, word);
+        if (distance < best && distance < strlen(word)) {
+            best = distance;
+            (void)snprintf(way_out, sizeof(way_out), "did you mean '%s'?", word);
+        }
+    }
+    if (way_out[0] == '\0') {
+        char words[LIMIT_REASON / 2];
+        value_words(field, true, words, sizeof(words));
+        (void)snprintf(way_out, sizeof(way_out), "one of: %s", words);
+    }
+    (void)refuse(out_problem, way_out, "%s can't be '%.100s'", field->path, text);
+}
+
+enum status value_refuse_unbuilt(const struct field *field, const char *text,
+                                 struct value_problem *problem)
+{
+    char words[LIMIT_REASON / 2];
+    char way_out[LIMIT_REASON] = "remove this key";
+    value_words(field, false, words, sizeof(words));
+    if (field->kind == FIELD_DURATION)
+        (void)snprintf(way_out, sizeof(way_out), "write it in steps or epochs");
+    else if (field->kind == FIELD_INT && field->words != NULL)
+        (void)snprintf(way_out, sizeof(way_out), "write a number, or remove this key");
+    else if (field->fallback != NULL && words[0] == '\0')
+        (void)snprintf(way_out, sizeof(way_out), "this version has %s only", field->fallback);
+    else if (words[0] != '\0')
+        (void)snprintf(way_out, sizeof(way_out), "this version has: %s", words);
+    return refuse(problem, way_out, "%s: '%.100s' is not supported in this version", field->path,
+                  text);
+}
+
+/* Is text one of the field's words? *out_built: one that this version has. */
+static bool is_word(const struct field *field, const char *text, bool *out_built)
+{
+    const char *at = field->words;
+    bool built = true;
+    char word[JOB_TEXT];
+    while (schema_next_word(&at, &built, word, sizeof(word))) {
+        if (strcmp(word, text) == 0) {
+            *out_built = built;
+            return true;
+        }
+    }
+    return false;
+}
+
+static enum status read_word(const struct field *field, const char *text, char *out,
+                             struct value_problem *problem)
+{
+    bool built = false;
+    if (!is_word(field, text, &built)) {
+        value_refuse_word(field, text, problem);
+        return ST_CONFIG;
+    }
+    if (!built)
+        return value_refuse_unbuilt(field, text, problem);
+    if (out != NULL)
+        (void)snprintf(out, JOB_TEXT, "%s", text);
+    return ST_OK;
+}
+
+static enum status read_int(const struct field *field, const char *text, int64_t *out,
+                            struct value_problem *problem)
+{
+    int64_t value = 0;
+    char range[96];
+    describe_range(field, range, sizeof(range));
+    if (!value_whole(text, -INFINITY, INFINITY, &value))
+        return refuse(problem, range, "%s must be a whole number; it is '%.100s'", field->path,
+                      text);
+    if (!in_range(field, (double)value))
+        return refuse(problem, range, "%s can't be %lld", field->path, (long long)value);
+    if (out != NULL)
+        *out = value;
+    return ST_OK;
+}
+
+static enum status read_number(const struct field *field, const char *text, double *out,
+                               struct value_problem *problem)
+{
+    double value = 0;
+    char *end = NULL;
+    char range[96];
+    describe_range(field, range, sizeof(range));
+    if (!read_real(text, &end, &value) || *end != '\0')
+        return refuse(problem, range, "%s must be a number; it is '%.100s'", field->path, text);
+    if (!in_range(field, value))
+        return refuse(problem, range, "%s can't be %.16g", field->path, value);
+    if (out != NULL)
+        *out = value == 0 ? 0 : value; /* no -0 */
+    return ST_OK;
+}
+
+static enum status read_bool(const struct field *field, const char *text, bool *out,
+                             struct value_problem *problem)
+{
+    bool yes = strcmp(text, "true") == 0;
+    if (!yes && strcmp(text, "false") != 0)
+        return refuse(problem, "write true or false", "%s must be true or false; it is '%.100s'",
+                      field->path, text);
+    if (out != NULL)
+        *out = yes;
+    return ST_OK;
+}
+
+/* The unit that is meant by a text; NULL: none. */
+static const char *near_unit(const char *text)
+{
+    for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
+        if (units[i].group != UNIT_TIME && suggest_distance(text, units[i].word) <= 2)
+            return units[i].word;
+    return NULL;
+}
+
+static enum status refuse_unit(const struct field *field, double value, const char *unit,
+                               struct value_problem *problem)
+{
+    char way_out[LIMIT_REASON];
+    if (unit[0] == '\0') {
+        (void)snprintf(way_out, sizeof(way_out), "write '%.16g steps' or '%.16g epochs'", value,
+                       value);
+        return refuse(problem, way_out, "%s needs a unit", field->path);
+    }
+    const char *near = near_unit(unit);
+    if (near != NULL)
+        (void)snprintf(way_out, sizeof(way_out), "did you mean '%.16g %s'?", value, near);
+    else
+        (void)snprintf(way_out, sizeof(way_out), "units are steps and epochs");
+    return refuse(problem, way_out, "%s: '%.100s' is not a unit", field->path, unit);
+}
+
+static enum status read_duration(const struct field *field, const char *text,
+                                 struct job_duration *out, struct value_problem *problem)
+{
+    double value = 0;
+    char *end = NULL;
+    char range[96];
+    describe_range(field, range, sizeof(range));
+    if (!read_real(text, &end, &value))
+        return refuse(problem, "write it as in '100 steps' or '1 epoch'",
+                      "%s must be a number and a unit; it is '%.100s'", field->path, text);
+    end += strspn(end, " ");
+    size_t i = 0;
+    while (i < sizeof(units) / sizeof(units[0]) && strcmp(units[i].word, end) != 0)
+        i++;
+    if (i == sizeof(units) / sizeof(units[0]))
+        return refuse_unit(field, value, end, problem);
+    if ((units[i].group & field->units) == 0)
+        return refuse(problem, "write it in steps or epochs",
+                      "%s: a time is not supported in this version", field->path);
+    if (value != floor(value))
+        return refuse(problem, range, "%s must be a whole number of %s", field->path, end);
+    if (!in_range(field, value))
+        return refuse(problem, range, "%s can't be %.16g %s", field->path, value, end);
+    if (out != NULL) {
+        out->unit = units[i].group == UNIT_STEPS    ? JOB_STEPS
+                    : units[i].group == UNIT_EPOCHS ? JOB_EPOCHS
+                                                    : JOB_MS;
+        out->value = value * units[i].factor;
+    }
+    return ST_OK;
+}
+
+static enum status read_name(const struct field *field, const char *text, char *out,
+                             struct value_problem *problem)
+{
+    size_t size = strlen(text);
+    bool good = size > 0 && size < 64 && isalnum((unsigned char)text[0]);
+    for (size_t i = 0; i < size; i++)
+        good = good && (isalnum((unsigned char)text[i]) || strchr("-_.", text[i]) != NULL);
+    if (!good)
+        return refuse(problem,
+                      "letters, digits, '-', '_' and '.', at most 63, a letter or digit first",
+                      "%s can't be '%.100s'", field->path, text);
+    if (strncmp(text, "j-", 2) == 0)
+        return refuse(problem, "take another beginning",
+                      "%s can't start with 'j-': that is how ids start", field->path);
+    (void)snprintf(out, LIMIT_NAME, "%s", text);
+    return ST_OK;
+}
+
+/* Appends the components of text to a path without empty and "." ones. */
+static bool append_path(char *out, size_t *used, const char *text)
+{
+    while (*text != '\0') {
+        size_t size = strcspn(text, "/");
+        if (size > 0 && !(size == 1 && text[0] == '.')) {
+            if (*used + 1 + size >= LIMIT_PATH)
+                return false;
+            out[(*used)++] = '/';
+            memcpy(out + *used, text, size);
+            *used += size;
+        }
+        text += size + (text[size] == '/');
+    }
+    out[*used] = '\0';
+    return true;
+}
+
+static enum status read_path(const struct field *field, const char *text, const char *base_dir,
+                             char *out, struct value_problem *problem)
+{
+    char path[LIMIT_PATH] = "";
+    size_t used = 0;
+    if (text[0] == '\0')
+        return refuse(problem, "write a path", "%s is empty", field->path);
+    if (text[0] == '~')
+        return refuse(problem, "write the whole path", "%s: '~' is not replaced in job files",
+                      field->path);
+    if (strstr(text, "://") != NULL)
+        return refuse(problem, "write the path of a folder or file",
+                      "%s: '%.100s' is not supported in this version", field->path, text);
+    if ((text[0] != '/' && !append_path(path, &used, base_dir)) || !append_path(path, &used, text))
+        return refuse(problem, "use a shorter path", "%s is too long", field->path);
+    for (const char *c = path; *c != '\0'; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7F)
+            return refuse(problem, "remove it", "%s holds a control character", field->path);
+    if (out != NULL)
+        (void)snprintf(out, LIMIT_PATH, "%s", used == 0 ? "/" : path);
+    return ST_OK;
+}
+
+static enum status read_kind(const struct field *field, const char *text, const char *base_dir,
+                             void *out, struct value_problem *problem)
+{
+    switch (field->kind) {
+    case FIELD_NAME:
+        return read_name(field, text, out, problem);
+    case FIELD_WORD:
+        return read_word(field, text, out, problem);
+    case FIELD_INT:
+        return read_int(field, text, out, problem);
+    case FIELD_REAL:
+        return read_number(field, text, out, problem);
+    case FIELD_BOOL:
+        return read_bool(field, text, out, problem);
+    case FIELD_DURATION:
+        return read_duration(field, text, out, problem);
+    case FIELD_PATH:
+        return read_path(field, text, base_dir, out, problem);
+    case FIELD_WORDS:
+    case FIELD_COUNTS:
+    case FIELD_ANY:
+        break;
+    }
+    CHECK(false);
+    return ST_INVALID;
+}
+
+enum status value_read(const struct field *field, const char *text, const char *base_dir,
+                       struct job *job, struct value_problem *out_problem)
+{
+    bool built = true;
+    if (field->kind != FIELD_WORD && is_word(field, text, &built) && !built)
+        return value_refuse_unbuilt(field, text, out_problem);
+    return read_kind(field, text, base_dir, slot(field, job), out_problem);
+}
+
+bool value_is_set(const struct field *field, const struct job *job)
+{
+    const void *at = slot_of(field, job);
+    if (at == NULL)
+        return false;
+    switch (field->kind) {
+    case FIELD_NAME:
+    case FIELD_WORD:
+    case FIELD_PATH:
+        return *(const char *)at != '\0';
+    case FIELD_DURATION:
+        return field->low <= 0 || ((const struct job_duration *)at)->value > 0;
+    case FIELD_COUNTS:
+        return *(const uint32_t *)at > 0;
+    case FIELD_INT:
+    case FIELD_REAL:
+    case FIELD_BOOL:
+    case FIELD_WORDS:
+        return true;
+    case FIELD_ANY:
+        return false;
+    }
+    return false;
+}
+
+static enum status print_quoted(const char *text, struct buf *out)
+{
+    enum status st = buf_append_text(out, "\"");
+    for (; st == ST_OK && *text != '\0'; text++) {
+        if (*text == '"' || *text == '\\')
+            st = buf_printf(out, "\\%c", *text);
+        else
+            st = buf_append(out, text, 1);
+    }
+    return st == ST_OK ? buf_append_text(out, "\"") : st;
+}
+
+/* The shortest digits that read back as the same number. */
+static enum status print_real(double value, struct buf *out)
+{
+    char text[40];
+    for (int digits = 1; digits <= 17; digits++) {
+        (void)snprintf(text, sizeof(text), "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
+            break;
+    }
+    return buf_append_text(out, text);
+}
+
+static enum status print_duration(const struct job_duration *duration, struct buf *out)
+{
+    static const char *const names[] = {
+        [JOB_STEPS] = "step", [JOB_EPOCHS] = "epoch", [JOB_MS] = "ms"
+    };
+    bool many = duration->value != 1 && duration->unit != JOB_MS;
+    return buf_printf(out, "%.16g %s%s", duration->value, names[duration->unit], many ? "s" : "");
+}
+
+static enum status print_counts(const uint32_t *counts, int64_t count, struct buf *out)
+{
+    enum status st = buf_append_text(out, "[");
+    for (int64_t i = 0; st == ST_OK && i < count; i++)
+        st = buf_printf(out, "%s%u", i > 0 ? ", " : "", counts[i]);
+    return st == ST_OK ? buf_append_text(out, "]") : st;
+}
+
+static enum status print_words(const struct field *field, const bool *flags, struct buf *out)
+{
+    enum status st = buf_append_text(out, "[");
+    const char *at = field->words;
+    bool built = true;
+    bool first = true;
+    char word[JOB_TEXT];
+    for (size_t i = 0; st == ST_OK && schema_next_word(&at, &built, word, sizeof(word)); i++) {
+        if (!flags[i])
+            continue;
+        st = buf_printf(out, "%s%s", first ? "" : ", ", word);
+        first = false;
+    }
+    return st == ST_OK ? buf_append_text(out, "]") : st;
+}
+
+enum status value_print(const struct field *field, const struct job *job, struct buf *out)
+{
+    const void *at = slot_of(field, job);
+    CHECK(at != NULL);
+    switch (field->kind) {
+    case FIELD_NAME:
+    case FIELD_PATH:
+        return print_quoted(at, out);
+    case FIELD_WORD:
+        return buf_append_text(out, at);
+    case FIELD_INT:
+        return buf_printf(out, "%lld", (long long)*(const int64_t *)at);
+    case FIELD_REAL:
+        return print_real(*(const double *)at, out);
+    case FIELD_BOOL:
+        return buf_append_text(out, *(const bool *)at ? "true" : "false");
+    case FIELD_DURATION:
+        return print_duration(at, out);
+    case FIELD_COUNTS:
+        return print_counts(at, job->workers.count, out);
+    case FIELD_WORDS:
+        return print_words(field, at, out);
+    case FIELD_ANY:
+        break;
+    }
+    CHECK(false);
+    return ST_INVALID;
+}
