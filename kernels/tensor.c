@@ -2,40 +2,24 @@
 
 #include "common/check.h"
 
+static const struct {
+    size_t size;
+    const char *name;
+} dtypes[] = {
+    [DTYPE_F32] = { 4, "f32" }, [DTYPE_BF16] = { 2, "bf16" }, [DTYPE_F16] = { 2, "f16" },
+    [DTYPE_I32] = { 4, "i32" }, [DTYPE_I64] = { 8, "i64" },   [DTYPE_U8] = { 1, "u8" },
+};
+
 size_t dtype_size(enum dtype dtype)
 {
-    switch (dtype) {
-    case DTYPE_F32:
-    case DTYPE_I32:
-        return 4;
-    case DTYPE_BF16:
-    case DTYPE_F16:
-        return 2;
-    case DTYPE_I64:
-        return 8;
-    case DTYPE_U8:
-        return 1;
-    }
-    CHECK(false);
+    CHECK(dtype < sizeof(dtypes) / sizeof(dtypes[0]));
+    return dtypes[dtype].size;
 }
 
 const char *dtype_name(enum dtype dtype)
 {
-    switch (dtype) {
-    case DTYPE_F32:
-        return "f32";
-    case DTYPE_BF16:
-        return "bf16";
-    case DTYPE_F16:
-        return "f16";
-    case DTYPE_I32:
-        return "i32";
-    case DTYPE_I64:
-        return "i64";
-    case DTYPE_U8:
-        return "u8";
-    }
-    CHECK(false);
+    CHECK(dtype < sizeof(dtypes) / sizeof(dtypes[0]));
+    return dtypes[dtype].name;
 }
 
 int64_t tensor_elements(const struct tensor *tensor)

@@ -1,0 +1,335 @@
+/*
+ * The CPU backend: memory, trivial streams and the table.
+ *
+ * Denormals: every entry that computes flushes them to zero and treats them as zero on its thread.
+ * Threads that OpenMP starts inherit the mode from the thread that starts them.
+ */
+#include <immintrin.h>
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "common/check.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/dnn.h"
+
+#define PAGE_SMALL  4096
+#define PAGE_HUGE   (2u << 20)
+#define FLUSH_MODES (0x8000u | 0x0040u) /* MXCSR: flush to zero, denormals are zero */
+
+struct stream {
+    int unused;
+};
+
+struct event {
+    bool recorded;
+};
+
+void cpu_enter(const struct backend *backend)
+{
+    unsigned mode = _mm_getcsr();
+    if ((mode & FLUSH_MODES) != FLUSH_MODES)
+        _mm_setcsr(mode | FLUSH_MODES);
+    if (omp_get_max_threads() != backend->threads)
+        omp_set_num_threads(backend->threads);
+}
+
+/* Our loops follow oneDNN's choice, so that its cap (ONEDNN_MAX_CPU_ISA) holds for all. */
+static void choose_loops(struct backend *backend)
+{
+    const unsigned isa = (unsigned)dnnl_get_effective_cpu_isa();
+    const unsigned avx2 = (unsigned)dnnl_cpu_isa_avx2;
+    const unsigned avx512 = (unsigned)dnnl_cpu_isa_avx512_core;
+    struct loops *loops = &backend->loops;
+    loops->norm_plain = &norm_loops_scalar;
+    loops->pool_plain = &pool_loops_scalar;
+    backend->block = 8;
+    if ((isa & avx512) == avx512) {
+        backend->block = 16;
+        loops->norm_blocked = &norm_loops_avx512;
+        loops->pool_blocked = &pool_loops_avx512;
+        loops->flat = &flat_loops_avx512;
+        loops->name = "avx512";
+    } else if ((isa & avx2) == avx2) {
+        loops->norm_blocked = &norm_loops_avx2;
+        loops->pool_blocked = &pool_loops_avx2;
+        loops->flat = &flat_loops_avx2;
+        loops->name = "avx2";
+    } else {
+        loops->norm_blocked = &norm_loops_base;
+        loops->pool_blocked = &pool_loops_base;
+        loops->flat = &flat_loops_base;
+        loops->name = "base";
+    }
+}
+
+static enum status cpu_open(const struct backend_options *options, struct backend **out)
+{
+    if (options->threads < 1)
+        return ST_INVALID;
+    struct backend *backend = calloc(1, sizeof(*backend));
+    if (backend == NULL)
+        return ST_NO_MEMORY;
+    backend->threads = options->threads;
+    cpu_enter(backend);
+    enum status st = dnn_new(&backend->dnn);
+    if (st != ST_OK) {
+        free(backend);
+        return st;
+    }
+    choose_loops(backend);
+    *out = backend;
+    return ST_OK;
+}
+
+static void cpu_close(struct backend *backend)
+{
+    if (backend == NULL)
+        return;
+    dnn_free(backend->dnn);
+    free(backend);
+}
+
+static enum status cpu_alloc(struct backend *backend, size_t bytes, void **out)
+{
+    (void)backend;
+    const size_t page = bytes >= PAGE_HUGE ? PAGE_HUGE : PAGE_SMALL;
+    if (bytes > SIZE_MAX - page)
+        return ST_NO_MEMORY;
+    const size_t size = bytes == 0 ? page : (bytes + page - 1) / page * page;
+    void *memory = aligned_alloc(page, size);
+    if (memory == NULL)
+        return ST_NO_MEMORY;
+    if (page == PAGE_HUGE)
+        (void)madvise(memory, size, MADV_HUGEPAGE); /* only faster */
+    memset(memory, 0, size);
+    *out = memory;
+    return ST_OK;
+}
+
+static void cpu_free(struct backend *backend, void *memory)
+{
+    (void)backend;
+    free(memory);
+}
+
+static enum status cpu_stream_new(struct backend *backend, struct stream **out)
+{
+    struct stream *stream = calloc(1, sizeof(*stream));
+    if (stream == NULL)
+        return ST_NO_MEMORY;
+    cpu_enter(backend);
+    *out = stream;
+    return ST_OK;
+}
+
+static void cpu_stream_free(struct backend *backend, struct stream *stream)
+{
+    (void)backend;
+    free(stream);
+}
+
+static enum status cpu_event_new(struct backend *backend, struct event **out)
+{
+    (void)backend;
+    struct event *event = calloc(1, sizeof(*event));
+    if (event == NULL)
+        return ST_NO_MEMORY;
+    *out = event;
+    return ST_OK;
+}
+
+static void cpu_event_free(struct backend *backend, struct event *event)
+{
+    (void)backend;
+    free(event);
+}
+
+static enum status cpu_event_record(struct backend *backend, struct event *e, struct stream *stream)
+{
+    (void)backend;
+    (void)stream;
+    e->recorded = true;
+    return ST_OK;
+}
+
+/* All work before a record was done when it was issued; an event never recorded is done, too. */
+static enum status cpu_event_wait(struct backend *backend, struct event *e, struct stream *stream)
+{
+    (void)backend;
+    (void)e;
+    (void)stream;
+    return ST_OK;
+}
+
+static enum status cpu_event_query(struct backend *backend, struct event *e)
+{
+    (void)backend;
+    (void)e;
+    return ST_OK;
+}
+
+static enum status cpu_stream_sync(struct backend *backend, struct stream *stream)
+{
+    (void)backend;
+    (void)stream;
+    return ST_OK;
+}
+
+static enum status cpu_capture_begin(struct backend *backend, struct stream *stream)
+{
+    (void)backend;
+    (void)stream;
+    return ST_INVALID;
+}
+
+static enum status cpu_capture_end(struct backend *backend, struct stream *stream, int *out_graph)
+{
+    (void)backend;
+    (void)stream;
+    (void)out_graph;
+    return ST_INVALID;
+}
+
+static enum status cpu_replay(struct backend *backend, int graph, struct stream *stream)
+{
+    (void)backend;
+    (void)graph;
+    (void)stream;
+    return ST_INVALID;
+}
+
+static enum status cpu_refresh(struct backend *backend, struct kernel *kernel,
+                               const float *const param[OP_PARAM_MAX], void *cache,
+                               struct stream *stream)
+{
+    (void)stream;
+    if (kernel->refresh == NULL)
+        return ST_OK;
+    cpu_enter(backend);
+    return kernel->refresh(backend, kernel, param, cache);
+}
+
+static enum status cpu_reformat_checked(struct backend *backend, const struct tensor *from,
+                                        const void *in, const struct tensor *to, void *out,
+                                        struct stream *stream)
+{
+    (void)stream;
+    if (from->dtype != DTYPE_F32 || to->dtype != DTYPE_F32 || from->ndim != to->ndim)
+        return ST_INVALID;
+    for (int i = 0; i < from->ndim; i++)
+        if (from->dims[i] != to->dims[i])
+            return ST_INVALID;
+    if (from->ndim != 4 && (from->format != FORMAT_PLAIN || to->format != FORMAT_PLAIN))
+        return ST_INVALID;
+    if (from->format == to->format)
+        memcpy(out, in, from->bytes);
+    else
+        cpu_reformat(backend, from, in, to, out);
+    return ST_OK;
+}
+
+static void cpu_kernel_free(struct backend *backend, struct kernel *kernel)
+{
+    (void)backend;
+    if (kernel == NULL)
+        return;
+    if (kernel->release != NULL)
+        kernel->release(kernel);
+    free(kernel);
+}
+
+static enum status cpu_add(struct backend *b, float *out, const float *x, const float *y, size_t n,
+                           struct stream *s)
+{
+    (void)s;
+    cpu_enter(b);
+    b->loops.flat->add(out, x, y, n);
+    return ST_OK;
+}
+
+static enum status cpu_copy(struct backend *b, void *to, const void *from, size_t bytes,
+                            struct stream *s)
+{
+    (void)b;
+    (void)s;
+    memcpy(to, from, bytes);
+    return ST_OK;
+}
+
+static enum status cpu_fill(struct backend *b, float *out, float value, size_t n, struct stream *s)
+{
+    (void)s;
+    b->loops.flat->fill(out, value, n);
+    return ST_OK;
+}
+
+static enum status cpu_square_sums(struct backend *b, double *out, const float *x, size_t n,
+                                   struct stream *s)
+{
+    (void)s;
+    cpu_enter(b);
+    for (size_t at = 0, i = 0; at < n; at += PIECE_ELEMENTS, i++) {
+        size_t count = n - at < PIECE_ELEMENTS ? n - at : PIECE_ELEMENTS;
+        out[i] = b->loops.flat->square_sum(x + at, count);
+    }
+    return ST_OK;
+}
+
+static enum status cpu_sgd(struct backend *b, float *param, float *momentum, const float *grad,
+                           size_t n, const struct sgd_args *args, struct stream *s)
+{
+    (void)s;
+    cpu_enter(b);
+    b->loops.flat->sgd(param, momentum, grad, n, args);
+    return ST_OK;
+}
+
+static enum status cpu_adamw(struct backend *b, float *param, float *m, float *v, const float *grad,
+                             size_t n, const struct adamw_args *args, struct stream *s)
+{
+    (void)s;
+    cpu_enter(b);
+    b->loops.flat->adamw(param, m, v, grad, n, args);
+    return ST_OK;
+}
+
+#define CPU_OP(upper, lower, in, params, stats)                                                    \
+    [OP_##upper] = { cpu_##lower##_prepare, cpu_##lower##_forward, cpu_##lower##_backward },
+
+const struct backend_table *backend_cpu(void)
+{
+    static const struct backend_table table = {
+        .name = "cpu",
+        .open = cpu_open,
+        .close = cpu_close,
+        .alloc = cpu_alloc,
+        .free = cpu_free,
+        .stream_new = cpu_stream_new,
+        .stream_free = cpu_stream_free,
+        .event_new = cpu_event_new,
+        .event_free = cpu_event_free,
+        .event_record = cpu_event_record,
+        .event_wait = cpu_event_wait,
+        .event_query = cpu_event_query,
+        .stream_sync = cpu_stream_sync,
+        .capture_begin = cpu_capture_begin,
+        .capture_end = cpu_capture_end,
+        .replay = cpu_replay,
+        .op = { OP_LIST(CPU_OP) },
+        .refresh = cpu_refresh,
+        .reformat = cpu_reformat_checked,
+        .kernel_free = cpu_kernel_free,
+        .vector = {
+            .add = cpu_add,
+            .copy = cpu_copy,
+            .fill = cpu_fill,
+            .square_sums = cpu_square_sums,
+            .sgd = cpu_sgd,
+            .adamw = cpu_adamw,
+        },
+        .pins = cpu_pins,
+    };
+    return &table;
+}

@@ -1,0 +1,58 @@
+/*
+ * What we use of oneDNN (2.6, its C API), in one place: the engine, and primitives with their
+ * memory objects made in advance, so that running one allocates no memory of ours and no
+ * scratchpad.
+ *
+ * Only files that include this header know oneDNN: dnn.c, conv.c, linear.c.
+ */
+#pragma once
+
+#include <oneapi/dnnl/dnnl.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/status.h"
+
+#define DNN_ARGS_MAX 8
+
+struct dnn {
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+};
+
+/* One primitive. All zero = none. */
+struct dnn_op {
+    dnnl_primitive_t primitive;
+    dnnl_exec_arg_t args[DNN_ARGS_MAX];
+    int arg_count;
+    size_t scratch_bytes;
+    const char *implementation; /* borrowed from the primitive */
+};
+
+/* ST_NO_MEMORY for out of memory, ST_INVALID for what oneDNN refuses, else ST_DEVICE. */
+enum status dnn_status(dnnl_status_t status);
+
+MUST_CHECK enum status dnn_new(struct dnn **out_dnn);
+void dnn_free(struct dnn *dnn);
+
+/* Attributes of all our primitives: the scratchpad is the caller's. `sum`: the result is added to
+ * what the destination holds. The caller destroys them. */
+MUST_CHECK enum status dnn_attr_new(bool sum, dnnl_primitive_attr_t *out_attr);
+
+/* Makes the primitive and its scratchpad argument; takes `desc` over, also on failure. */
+MUST_CHECK enum status dnn_op_init(struct dnn *dnn, struct dnn_op *op, dnnl_primitive_desc_t desc);
+void dnn_op_release(struct dnn_op *op);
+
+/* Adds an argument without memory yet; dnn_op_set gives it some before each run. */
+MUST_CHECK enum status dnn_op_bind(struct dnn *dnn, struct dnn_op *op, int arg,
+                                   const dnnl_memory_desc_t *desc);
+MUST_CHECK enum status dnn_op_set(struct dnn_op *op, int arg, const void *data);
+
+/* Runs it with `scratch` (64-aligned, scratch_bytes). */
+MUST_CHECK enum status dnn_op_run(struct dnn *dnn, struct dnn_op *op, void *scratch);
+
+/* A reorder from one layout to another, its arguments DNNL_ARG_FROM and DNNL_ARG_TO bound. */
+MUST_CHECK enum status dnn_reorder_init(struct dnn *dnn, struct dnn_op *op,
+                                        const dnnl_memory_desc_t *from,
+                                        const dnnl_memory_desc_t *to, bool sum);

@@ -1,0 +1,100 @@
+/*
+ * Vectors of LOOPS_WIDTH floats for the loops_*.c, in GCC's vector extension (clang has it too).
+ *
+ * LOOPS_WIDTH  1, 4, 8 or 16; LOOPS_SUFFIX  scalar, base, avx2 or avx512: given per compilation.
+ */
+#pragma once
+
+#include <stdint.h>
+#include <string.h>
+
+#define LOOPS_JOIN_(a, b) a##_##b
+#define LOOPS_JOIN(a, b)  LOOPS_JOIN_(a, b)
+#define LOOPS_TABLE(kind) LOOPS_JOIN(kind, LOOPS_SUFFIX)
+
+#define W LOOPS_WIDTH
+
+#define LOOPS_INLINE static inline __attribute__((always_inline))
+
+#if LOOPS_WIDTH == 1
+typedef float vec;
+typedef int32_t ivec;
+#else
+typedef float vec __attribute__((vector_size(4 * LOOPS_WIDTH)));
+typedef int32_t ivec __attribute__((vector_size(4 * LOOPS_WIDTH)));
+#endif
+
+LOOPS_INLINE vec vec_load(const float *p)
+{
+    vec v;
+    memcpy(&v, p, sizeof(v));
+    return v;
+}
+
+LOOPS_INLINE void vec_store(float *p, vec v)
+{
+    memcpy(p, &v, sizeof(v));
+}
+
+LOOPS_INLINE vec vec_set(float value)
+{
+#if LOOPS_WIDTH == 1
+    return value;
+#else
+    return value - (vec){ 0 };
+#endif
+}
+
+/* All bits set where the comparison holds. */
+LOOPS_INLINE ivec vec_not_above(vec a, vec b)
+{
+#if LOOPS_WIDTH == 1
+    return -(a <= b);
+#else
+    return a <= b;
+#endif
+}
+
+LOOPS_INLINE ivec vec_same_index(ivec a, int32_t b)
+{
+#if LOOPS_WIDTH == 1
+    return -(a == b);
+#else
+    return a == b;
+#endif
+}
+
+LOOPS_INLINE ivec vec_is_nan(vec a)
+{
+#if LOOPS_WIDTH == 1
+    return -(a != a);
+#else
+    return a != a;
+#endif
+}
+
+LOOPS_INLINE ivec vec_bits(vec v)
+{
+    ivec bits;
+    memcpy(&bits, &v, sizeof(bits));
+    return bits;
+}
+
+LOOPS_INLINE vec vec_of_bits(ivec bits)
+{
+    vec v;
+    memcpy(&v, &bits, sizeof(v));
+    return v;
+}
+
+/* v, or 0 where by <= 0. A NaN in `by` keeps v, so that relu passes NaN on. */
+LOOPS_INLINE vec vec_keep(vec v, vec by)
+{
+    return vec_of_bits(vec_bits(v) & ~vec_not_above(by, vec_set(0.0f)));
+}
+
+/* a where the mask is set, else b. */
+LOOPS_INLINE vec vec_choose(ivec mask, vec a, vec b)
+{
+    return vec_of_bits((vec_bits(a) & mask) | (vec_bits(b) & ~mask));
+}

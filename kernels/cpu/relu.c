@@ -1,0 +1,51 @@
+/*
+ * relu, in any format: padding stays zero.
+ */
+#include <stdlib.h>
+
+#include "kernels/cpu/cpu.h"
+
+enum status cpu_relu_prepare(struct backend *backend, const struct op_spec *spec,
+                             struct kernel **out_kernel, struct kernel_info *out_info)
+{
+    (void)backend;
+    if (!cpu_input_is_valid(spec, spec->in[0].ndim))
+        return ST_INVALID;
+    struct kernel *kernel = calloc(1, sizeof(*kernel));
+    if (kernel == NULL)
+        return ST_NO_MEMORY;
+    kernel->spec = *spec;
+    *out_info = (struct kernel_info){
+        .out = spec->in[0],
+        .backward_needs_out = true,
+        .sums_douts = true,
+        .din = { spec->in[0] },
+        .flops_forward = (double)tensor_elements(&spec->in[0]),
+        .flops_backward = (double)tensor_elements(&spec->in[0]),
+        .implementation = "loop",
+    };
+    *out_kernel = kernel;
+    return ST_OK;
+}
+
+enum status cpu_relu_forward(struct backend *backend, struct kernel *kernel,
+                             const struct op_buffers *buffers, struct stream *stream)
+{
+    (void)stream;
+    cpu_enter(backend);
+    backend->loops.flat->relu(buffers->out, buffers->in[0],
+                              kernel->spec.in[0].bytes / sizeof(float));
+    return ST_OK;
+}
+
+enum status cpu_relu_backward(struct backend *backend, struct kernel *kernel,
+                              const struct op_buffers *buffers, struct stream *stream)
+{
+    (void)stream;
+    if (buffers->din[0] == NULL)
+        return ST_OK;
+    cpu_enter(backend);
+    backend->loops.flat->relu_backward(buffers->din[0], buffers->dout[0], buffers->dout[1],
+                                       buffers->out, kernel->spec.in[0].bytes / sizeof(float));
+    return ST_OK;
+}
