@@ -1,0 +1,30 @@
+/*
+ * One op on one shape, run by a backend and compared with the float64 reference.
+ */
+#pragma once
+
+#include "kernels/backend.h"
+
+struct op_case {
+    const char *name;
+    enum op op;
+    struct op_attr attr;
+    int ndim;
+    int64_t dims[TENSOR_DIMS_MAX];
+    enum format format; /* of the tensor inputs */
+    bool inference;
+    bool no_din;      /* the input is data */
+    double tolerance; /* relative to the greatest value; 0: 2e-5 */
+};
+
+/*
+ * Runs the case and fails the test unless:
+ *  - output, statistics and every gradient are those of the reference (differences at up to
+ *    SAMPLES places per array);
+ *  - padding channels of outputs and of input gradients are zero;
+ *  - a second run in other, poisoned memory gives the same bits;
+ *  - with accumulate, parameter gradients and statistics are added to what was there;
+ *  - with two gradients (where the kernel sums them), the result is that of their sum.
+ */
+void op_case_check(const struct backend_table *table, struct backend *backend,
+                   const struct op_case *c);

@@ -1,0 +1,26 @@
+/*
+ * Every op's forward pass in float64 on plain arrays, straight from its definition.
+ *
+ * Gradients are central differences of these, so that a backward kernel is not compared with a
+ * derivation that could share its mistake.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "kernels/op.h"
+
+struct reference {
+    struct op_spec spec; /* formats are ignored: all arrays are plain */
+    double *in[OP_IN_MAX];
+    double *param[OP_PARAM_MAX];
+    double *stat[OP_STAT_MAX];
+    const int32_t *labels; /* softmax_cross_entropy */
+};
+
+/* Dims of the output. */
+struct tensor reference_out(const struct op_spec *spec);
+void reference_forward(const struct reference *r, double *out);
+
+/* Mean and unbiased variance of each channel of in[0]. */
+void reference_statistics(const struct reference *r, double *mean, double *variance);
