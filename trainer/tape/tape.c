@@ -175,6 +175,7 @@ int tape_conv2d(struct tape *tape, const char *name, int x, const struct tape_co
     struct tape_node *node = add_node(tape, OP_CONV2D, x, -1);
     if (node == NULL)
         return -1;
+    node->attr.out = conv->out;
     node->attr.kernel = conv->kernel;
     node->attr.stride = conv->stride;
     node->attr.pad = conv->pad;
@@ -277,6 +278,7 @@ int tape_linear(struct tape *tape, const char *name, int x, int64_t out, bool re
     if (node == NULL)
         return -1;
     const int64_t *in = dims_of(tape, x);
+    node->attr.out = out;
     node->attr.bias = true;
     node->attr.relu = relu;
     node->param[0] =
