@@ -1,0 +1,98 @@
+#include "trainer/evaluation.h"
+
+#include "common/check.h"
+#include "common/fault.h"
+
+/* Own batches, in ascending order, into this rank's segment. */
+static enum status evaluate_own(struct worker *w)
+{
+    const struct comm_segment *own = &w->segments[w->options.rank];
+    struct worker_batch *results = own->data;
+    size_t count = own->size / sizeof(*results);
+    size_t done = 0;
+    prefetch_start(w->eval_batches, 0);
+    const struct prefetch_item *item = prefetch_take(w->eval_batches);
+    while (item != NULL) {
+        if (item->micro == 0) {
+            CHECK(done < count);
+            results[done++] = (struct worker_batch){ 0 };
+        }
+        struct worker_batch *batch = &results[done - 1];
+        struct plan_call call = { .inputs = { item->x, item->labels },
+                                  .params = optimizer_params(w->optimizer),
+                                  .stats = optimizer_stats(w->optimizer),
+                                  .loss_sum = &batch->loss,
+                                  .correct = &batch->correct,
+                                  .counted = &batch->counted };
+        enum status st = plan_forward(w->eval_plan, &call);
+        if (st != ST_OK)
+            return st;
+        item = prefetch_take(w->eval_batches);
+    }
+    CHECK(done == count);
+    return ST_OK;
+}
+
+/* The tree over [begin, begin + width), width a power of two, absent leaves skipped. */
+static double tree_sum(const double *values, uint64_t count, uint64_t begin, uint64_t width)
+{
+    if (width == 1)
+        return values[begin];
+    uint64_t half = width / 2;
+    double left = tree_sum(values, count, begin, half);
+    if (begin + half >= count)
+        return left;
+    return left + tree_sum(values, count, begin + half, half);
+}
+
+/* Puts the gathered batches in order and sums them up. */
+static void sum_batches(struct worker *w, struct evaluation *out)
+{
+    uint32_t lanes = w->settings.lanes;
+    uint32_t lane = 0;
+    uint64_t correct = 0;
+    uint64_t counted = 0;
+    for (uint32_t r = 0; r < w->options.size; r++) {
+        const struct worker_batch *next = w->segments[r].data;
+        uint32_t end = lane + w->options.shares[r];
+        for (uint64_t i = 0; i < w->eval_count; i++) {
+            if (i % lanes < lane || i % lanes >= end)
+                continue;
+            w->eval_losses[i] = next->loss;
+            correct += (uint64_t)next->correct;
+            counted += (uint64_t)next->counted;
+            next++;
+        }
+        lane = end;
+    }
+    uint64_t width = 1;
+    while (width < w->eval_count)
+        width *= 2;
+    double loss = tree_sum(w->eval_losses, w->eval_count, 0, width);
+    *out = (struct evaluation){ .loss = loss / (double)counted,
+                                .accuracy = (double)correct / (double)counted,
+                                .correct = correct,
+                                .counted = counted };
+}
+
+enum status evaluation_run(struct worker *worker, struct evaluation *out)
+{
+    struct worker *w = worker;
+    CHECK(w->eval_plan != NULL);
+    marks_phase(w->options.marks, PHASE_EVALUATION);
+    enum status st = plan_refresh(w->eval_plan, optimizer_params(w->optimizer));
+    if (st == ST_OK)
+        st = evaluate_own(w);
+    if (st != ST_OK)
+        return st;
+    fault_point("trainer.eval");
+    if (w->options.size > 1) {
+        marks_collective_begin(w->options.marks, "evaluation");
+        st = w->comm_table->all_gather_v(w->comm, w->segments, WORKER_COMM_TIMEOUT_MS);
+        if (st != ST_OK)
+            return st;
+        marks_collective_end(w->options.marks, "evaluation");
+    }
+    sum_batches(w, out);
+    return ST_OK;
+}

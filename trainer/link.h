@@ -1,0 +1,21 @@
+/*
+ * The session's link over gRPC: one bidirectional stream of the Training service at a time.
+ *
+ * How a stream ends tells what it means: refused as FAILED_PRECONDITION, UNAUTHENTICATED or
+ * PERMISSION_DENIED is ST_STALE (this generation is over); any other end is ST_CLOSED (open again).
+ *
+ * Thread: as session.h says: interrupt from any, all others from one.
+ */
+#pragma once
+
+#include "common/status.h"
+#include "session/session.h"
+
+struct link;
+
+/* target and token are copied. Errors: those of rpc_channel_new. */
+MUST_CHECK enum status link_new(const char *target, const char *token, struct link **out);
+/* After session_close. */
+void link_free(struct link *link);
+/* Borrowed for the link's life. */
+const struct session_link *link_table(const struct link *link);

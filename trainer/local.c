@@ -1,0 +1,121 @@
+#include "trainer/local.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/cleanup.h"
+#include "common/io.h"
+#include "job/job.h"
+#include "trainer/loop.h"
+
+#define ERRORS_MAX (256 * 1024)
+#define PLAN_MAX   (1024 * 1024)
+
+static void print_row(void *arg, const struct session_row *row)
+{
+    (void)arg;
+    (void)printf("step %llu loss %.9g lr %.9g norm %.9g ms %.3f", (unsigned long long)row->step,
+                 (double)row->loss, (double)row->lr, (double)row->grad_norm, row->step_ms);
+    for (int i = 0; i < row->phase_count; i++)
+        (void)printf(" %s %.3f", row->phase[i].name, row->phase[i].ms);
+    (void)printf("\n");
+    if (row->has_eval)
+        (void)printf("evaluation loss %.9g accuracy %.4f (%llu of %llu)\n", row->eval_loss,
+                     row->eval_accuracy, (unsigned long long)row->eval_correct,
+                     (unsigned long long)row->eval_count);
+    (void)fflush(stdout);
+}
+
+static enum status read_job(const struct local_options *options, struct job *out)
+{
+    auto_free char *path = realpath(options->job_path, NULL);
+    auto_free char *text = NULL;
+    size_t size = 0;
+    if (path == NULL) {
+        (void)fprintf(stderr, "%s: no such file\n", options->job_path);
+        return ST_CONFIG;
+    }
+    enum status st = io_read_file(io_system(), path, LIMIT_JOB_FILE_BYTES, &text, &size);
+    if (st != ST_OK) {
+        (void)fprintf(stderr, "%s: %s\n", path, status_string(st));
+        return ST_CONFIG;
+    }
+    char *slash = strrchr(path, '/');
+    *slash = '\0'; /* base_dir */
+    auto_buf struct buf errors;
+    buf_init(&errors, ERRORS_MAX);
+    st = job_parse(text, size, options->job_path, path[0] == '\0' ? "/" : path, options->sets,
+                   options->set_count, out, &errors);
+    if (st != ST_OK)
+        (void)fprintf(stderr, "%s", errors.size > 0 ? errors.data : status_string(st));
+    return st;
+}
+
+static void print_digest(struct worker *worker, uint64_t step, bool alone)
+{
+    struct state_view view;
+    struct ckpt_hash digest;
+    char text[33];
+    state_describe(worker, step, NULL, &view);
+    if (ckpt_state_digest(&view.state, &digest) != ST_OK)
+        return;
+    ckpt_hash_text(&digest, text);
+    (void)printf("%s%s\n", alone ? "" : "digest ", text);
+}
+
+static enum status print_plan(const struct worker *worker)
+{
+    auto_buf struct buf out;
+    buf_init(&out, PLAN_MAX);
+    enum status st = plan_print(worker->plan, &out);
+    if (st == ST_OK)
+        (void)printf("%s", out.data);
+    return st;
+}
+
+static enum status train(const struct local_options *options, struct worker *worker, char *message,
+                         size_t capacity)
+{
+    enum status st = worker_connect(worker, NULL, NULL, message, capacity);
+    state_seed(worker);
+    if (st == ST_OK)
+        st = worker_start(worker, 0, message, capacity);
+    if (st != ST_OK)
+        return st;
+    struct loop_options loop = { .worker = worker, .stop_at = options->stop_at };
+    if (!options->digest_only)
+        loop.row = print_row;
+    enum loop_end end = LOOP_DONE;
+    st = loop_run(&loop, &end, message, capacity);
+    if (st == ST_OK)
+        print_digest(worker, worker->options.marks->step, options->digest_only);
+    return st;
+}
+
+int local_run(const struct local_options *options)
+{
+    auto_free struct job *job = calloc(1, sizeof(*job));
+    if (job == NULL)
+        return 1;
+    enum status st = read_job(options, job);
+    if (st != ST_OK)
+        return 2;
+    struct marks marks;
+    marks_init(&marks, NULL, NULL, 0, 1);
+    uint32_t shares[1] = { (uint32_t)job->train.lanes };
+    struct worker_options wo = {
+        .job = job, .io = io_system(), .marks = &marks, .size = 1, .shares = shares
+    };
+    char message[LIMIT_REASON] = "";
+    struct worker *worker = NULL;
+    st = worker_open(&wo, &worker, message, sizeof(message));
+    if (st == ST_OK && options->plan_only)
+        st = print_plan(worker);
+    else if (st == ST_OK)
+        st = train(options, worker, message, sizeof(message));
+    worker_close(worker);
+    if (st != ST_OK)
+        (void)fprintf(stderr, "%s\n", message[0] != '\0' ? message : status_string(st));
+    return st == ST_OK ? 0 : st == ST_CONFIG ? 2 : 1;
+}

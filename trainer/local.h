@@ -1,0 +1,22 @@
+/*
+ * Training without a coordinator: one process, all lanes. For tests, benches, and for looking at a
+ * job: `cairn-trainer --local JOBFILE`.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct local_options {
+    const char *job_path;
+    const char *const *sets; /* "key=value" */
+    size_t set_count;
+    uint64_t stop_at; /* finished steps; 0: the job's end */
+    bool digest_only; /* prints nothing but the digest */
+    bool plan_only;   /* prints the model's plan and trains nothing */
+};
+
+/* Prints a line per step and the digest of the final state. The exit code: 0, 1, or 2 (job file).
+ */
+int local_run(const struct local_options *options);

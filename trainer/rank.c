@@ -1,0 +1,314 @@
+#include "trainer/rank.h"
+
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/clock.h"
+#include "common/fault.h"
+#include "common/flight.h"
+#include "common/io.h"
+#include "common/log.h"
+#include "job/job.h"
+#include "rpc/rpc.h"
+#include "trainer/link.h"
+#include "trainer/loop.h"
+
+#define JOIN_MS      (5 * 60 * 1000) /* every rank of the generation must have come */
+#define COMM_OPEN_MS (60 * 1000)     /* the others may still be preparing their model */
+#define OVER_MS      10000
+#define PINS_MAX     (256 * 1024)
+#define ERRORS_MAX   (64 * 1024)
+
+struct rank {
+    const struct rank_options *options;
+    struct log log;
+    struct flight *flight;
+    struct link *link;
+    struct session *session;
+    struct session_plan plan;
+    struct job *job;
+    struct marks marks;
+    struct worker *worker;
+    struct comm *comm;
+    struct buf pins;
+    char message[LIMIT_REASON];
+};
+
+/* On the link's thread. Whatever this process still does is worth nothing now, and another thread
+ * may be anywhere: so it doesn't unwind. */
+static void leave_at_once(void *arg, const char *reason)
+{
+    const struct rank *r = arg;
+    LOG_INFO(&r->log, "leaving: %s", reason);
+    _exit(RANK_OVER);
+}
+
+/* ---- failures ---- */
+
+struct failure {
+    Cairn__V1__FaultKind kind;
+    int code;
+    bool wait; /* to be told that it is over */
+};
+
+static struct failure failure_of(enum status st, enum phase phase)
+{
+    bool forming = phase == PHASE_FORMING;
+    switch ((int)st) {
+    case ST_CONFIG:
+        return (struct failure){ CAIRN__V1__FAULT_KIND__USER, RANK_USER, false };
+    case ST_NUMERIC:
+        return (struct failure){ CAIRN__V1__FAULT_KIND__NUMERIC, RANK_NUMERIC, true };
+    case ST_PEER:
+    case ST_TIMED_OUT:
+    case ST_STALE:
+        return (struct failure){ forming ? CAIRN__V1__FAULT_KIND__FORMATION
+                                         : CAIRN__V1__FAULT_KIND__COMMUNICATION,
+                                 RANK_COMMUNICATION, true };
+    case ST_CORRUPT:
+    case ST_INCOMPLETE:
+    case ST_VERSION:
+        return (struct failure){ CAIRN__V1__FAULT_KIND__DAMAGED_CHECKPOINT, RANK_CHECKPOINT, true };
+    case ST_IO:
+    case ST_FULL:
+    case ST_NOT_FOUND:
+    case ST_REFUSED:
+    case ST_EXISTS:
+        return (struct failure){ CAIRN__V1__FAULT_KIND__STORE, RANK_CHECKPOINT, true };
+    case ST_NO_MEMORY:
+        return (struct failure){ CAIRN__V1__FAULT_KIND__OUT_OF_MEMORY, RANK_FAILED, true };
+    default:
+        return (struct failure){ CAIRN__V1__FAULT_KIND__FAULT_KIND_UNSPECIFIED, RANK_FAILED, true };
+    }
+}
+
+/* Tells what went wrong and returns the exit code. */
+static int report(struct rank *r, enum status st)
+{
+    struct failure f = failure_of(st, r->marks.phase);
+    const char *message = r->message[0] != '\0' ? r->message : status_string(st);
+    uint32_t blamed = 0;
+    size_t count = 0;
+    if (st == ST_PEER && r->comm != NULL) {
+        int peer = comm_gloo()->blamed(r->comm);
+        blamed = peer >= 0 ? (uint32_t)peer : 0;
+        count = peer >= 0 ? 1 : 0;
+    }
+    LOG_ERROR(&r->log, "%s", message);
+    session_fault(r->session, f.kind, message, &blamed, count);
+    int64_t end = clock_mono_ms(clock_system()) + OVER_MS;
+    while (f.wait && !session_is_over(r->session) && clock_mono_ms(clock_system()) < end)
+        (void)poll(NULL, 0, 20);
+    return f.code;
+}
+
+static enum status __attribute__((format(printf, 3, 4)))
+fail(struct rank *r, enum status st, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(r->message, sizeof(r->message), format, args);
+    va_end(args);
+    return st;
+}
+
+/* ---- forming ---- */
+
+static enum status join(struct rank *r)
+{
+    const struct rank_options *o = r->options;
+    enum status st = link_new(o->coordinator, o->token, &r->link);
+    if (st != ST_OK)
+        return st;
+    struct session_options options = { .job = o->job,
+                                       .generation = o->generation,
+                                       .rank = o->rank,
+                                       .link = link_table(r->link),
+                                       .io = io_system(),
+                                       .clock = clock_system(),
+                                       .log = &r->log,
+                                       .words_path = o->words_path,
+                                       .over = leave_at_once,
+                                       .over_arg = r };
+    st = session_open(&options, &r->session);
+    if (st != ST_OK)
+        return st;
+    marks_init(&r->marks, r->session, r->flight, o->rank, o->generation);
+    fault_point("trainer.start");
+    return session_join(r->session, "", JOIN_MS, &r->plan);
+}
+
+static enum status parse_job(struct rank *r)
+{
+    auto_buf struct buf errors;
+    buf_init(&errors, ERRORS_MAX);
+    r->job = calloc(1, sizeof(*r->job));
+    if (r->job == NULL)
+        return ST_NO_MEMORY;
+    enum status st =
+        job_parse(r->plan.job_file, strlen(r->plan.job_file), "job", "/", NULL, 0, r->job, &errors);
+    if (st == ST_OK)
+        return ST_OK;
+    char *line_end = errors.size > 0 ? strchr(errors.data, '\n') : NULL;
+    if (line_end != NULL)
+        *line_end = '\0';
+    return fail(r, st, "%s", errors.size > 0 ? errors.data : status_string(st));
+}
+
+static enum status connect(struct rank *r)
+{
+    const struct comm_table *table = comm_gloo();
+    if (r->plan.size > 1) {
+        struct comm_options options = { .kv = session_kv(r->session),
+                                        .generation = r->plan.generation,
+                                        .rank = (int)r->plan.rank,
+                                        .size = (int)r->plan.size,
+                                        .host = r->plan.host,
+                                        .timeout_ms = COMM_OPEN_MS };
+        marks_collective_begin(&r->marks, "open");
+        enum status st = table->open(&options, &r->comm);
+        if (st != ST_OK)
+            return fail(r, st, "the workers did not find each other at %s: %s", r->plan.host,
+                        status_string(st));
+        marks_collective_end(&r->marks, "open");
+    }
+    return worker_connect(r->worker, r->comm != NULL ? table : NULL, r->comm, r->message,
+                          sizeof(r->message));
+}
+
+static enum status form(struct rank *r)
+{
+    fault_point("trainer.forming");
+    enum status st = parse_job(r);
+    if (st != ST_OK)
+        return st;
+    struct worker_options options = { .job = r->job,
+                                      .io = io_system(),
+                                      .marks = &r->marks,
+                                      .rank = r->plan.rank,
+                                      .size = r->plan.size,
+                                      .shares = r->plan.shares };
+    st = worker_open(&options, &r->worker, r->message, sizeof(r->message));
+    if (st == ST_OK)
+        st = connect(r);
+    return st;
+}
+
+/* The state: from the checkpoint that the plan names, or from the seed. */
+static enum status fill_state(struct rank *r)
+{
+    marks_phase(&r->marks, PHASE_RESTORE);
+    enum status st = worker_skip(r->worker, r->plan.skip, r->plan.skip_count);
+    if (st != ST_OK)
+        return st;
+    if (r->plan.restore[0] == '\0') {
+        state_seed(r->worker);
+        return ST_OK;
+    }
+    fault_point("trainer.restore");
+    return state_restore(r->worker, r->plan.restore, r->plan.restore_step, r->message,
+                         sizeof(r->message));
+}
+
+static enum status get_ready(struct rank *r)
+{
+    uint64_t step = r->plan.restore[0] == '\0' ? 0 : r->plan.restore_step;
+    marks_step(&r->marks, step);
+    enum status st = worker_start(r->worker, step, r->message, sizeof(r->message));
+    if (st == ST_OK)
+        st = worker_pins(r->worker, &r->pins);
+    if (st != ST_OK)
+        return st;
+    const struct settings *s = &r->worker->settings;
+    struct session_ready ready = { .total_steps = s->total_steps,
+                                   .steps_per_epoch = s->steps_per_epoch,
+                                   .parameters = r->worker->layout.param_count,
+                                   .state_bytes = state_bytes(r->worker),
+                                   .step = step,
+                                   .save_every = s->save_every,
+                                   .pins = r->pins.data,
+                                   .snapshot_bytes_max = state_share_bytes(r->worker) };
+    return session_ready(r->session, &ready);
+}
+
+static enum status run(struct rank *r, int *out_code)
+{
+    enum status st = join(r);
+    if (st == ST_OK)
+        st = form(r);
+    if (st == ST_OK)
+        st = fill_state(r);
+    if (st == ST_OK)
+        st = get_ready(r);
+    if (st != ST_OK)
+        return st;
+    LOG_INFO(&r->log, "training from step %llu of %llu, lanes %u to %u of %u, %u workers",
+             (unsigned long long)r->marks.step, (unsigned long long)r->worker->settings.total_steps,
+             r->worker->lane_first, r->worker->lane_first + r->worker->lane_count - 1,
+             r->worker->settings.lanes, r->plan.size);
+    struct state_beside beside = { .job = r->plan.job,
+                                   .generation = r->plan.generation,
+                                   .job_file = r->plan.job_file,
+                                   .pins = r->pins.data };
+    struct loop_options loop = {
+        .worker = r->worker, .session = r->session, .beside = &beside, .step = r->marks.step
+    };
+    enum loop_end end = LOOP_DONE;
+    st = loop_run(&loop, &end, r->message, sizeof(r->message));
+    if (st == ST_OK) {
+        *out_code = end == LOOP_OVER ? RANK_OVER : RANK_DONE;
+        LOG_INFO(&r->log, "%s at step %llu",
+                 end == LOOP_DONE   ? "done"
+                 : end == LOOP_LEFT ? "saved and leaving"
+                                    : "over",
+                 (unsigned long long)r->marks.step);
+    }
+    return st;
+}
+
+static void release(struct rank *r)
+{
+    worker_close(r->worker);
+    if (r->comm != NULL)
+        comm_gloo()->close(r->comm);
+    if (r->session != NULL)
+        session_close(r->session);
+    link_free(r->link);
+    buf_release(&r->pins);
+    free(r->job);
+    flight_close(r->flight);
+}
+
+int rank_run(const struct rank_options *options)
+{
+    struct rank r = { .options = options, .log = log_open("cairn-trainer") };
+    r.log.job = options->job;
+    r.log.rank = (int64_t)options->rank;
+    r.log.generation = (int64_t)options->generation;
+    buf_init(&r.pins, PINS_MAX);
+    fault_context((int64_t)options->rank, (int64_t)options->generation, 0);
+    if (options->flight_path != NULL) {
+        enum status st = flight_open(options->flight_path, options->job, options->generation,
+                                     options->rank, &r.flight);
+        if (st != ST_OK)
+            LOG_WARN(&r.log, "%s: no flight recorder, ignoring: %s", options->flight_path,
+                     status_string(st));
+    }
+    rpc_init();
+    int code = RANK_FAILED;
+    enum status st = run(&r, &code);
+    if (st != ST_OK && r.session == NULL) {
+        LOG_ERROR(&r.log, "no session with %s: %s", options->coordinator, status_string(st));
+        code = st == ST_STALE ? RANK_OVER : RANK_COMMUNICATION;
+    } else if (st != ST_OK) {
+        code = report(&r, st);
+    }
+    release(&r);
+    rpc_shutdown();
+    return code;
+}

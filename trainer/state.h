@@ -1,0 +1,47 @@
+/*
+ * The training state as checkpoints see it: seeded, restored, described, digested.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "checkpoint/checkpoint.h"
+#include "common/status.h"
+#include "trainer/worker.h"
+
+/* Fills the state from the seed: step 0. */
+void state_seed(struct worker *worker);
+
+/*
+ * Fills the state from a checkpoint's folder and checks all of it: every chunk's hashes, the digest
+ * of what was read, that it is this job's and of that step. Its skip list is added to the worker's.
+ * Errors: ST_CORRUPT, ST_INCOMPLETE, ST_VERSION  damaged, or not this job's
+ *         ST_NOT_FOUND, ST_IO, …                 the store failed
+ *         message is one line that begins with dir
+ */
+MUST_CHECK enum status state_restore(struct worker *worker, const char *dir, uint64_t step,
+                                     char *message, size_t capacity);
+
+/* What goes with a state but isn't part of it. Borrowed texts. */
+struct state_beside {
+    const char *job; /* id */
+    uint64_t generation;
+    const char *job_file; /* normalised YAML */
+    const char *pins;
+};
+#define STATE_BLOBS 3
+
+/* A description of the state after `step` finished steps, pointing into the worker. */
+struct state_view {
+    struct ckpt_state state;
+    struct ckpt_blob blobs[STATE_BLOBS];
+    char metrics[64]; /* the metric cursor: rows up to this step were made */
+};
+/* beside may be NULL: no blobs, as for a digest. view must not move. */
+void state_describe(struct worker *worker, uint64_t step, const struct state_beside *beside,
+                    struct state_view *view);
+
+/* Bytes of a snapshot of this rank's share of the state. */
+size_t state_share_bytes(struct worker *worker);
+uint64_t state_bytes(struct worker *worker);
