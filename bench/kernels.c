@@ -1,0 +1,271 @@
+/*
+ * Where the time of a training step goes, node by node, on one thread of this machine.
+ *
+ *   kernels [--model NAME] [--batch N] [--steps N] [--nodes]
+ *
+ * Runs whole steps (forward, backward, update) of a model on random data and times each node of the
+ * tape in both directions: medians over the steps. The yardstick of a convolution or product is the
+ * machine's fused multiply-add peak, that of all other ops its memory bandwidth, both measured in
+ * the same run; "step" has the number of images per second.
+ */
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "kernels/backend.h"
+#include "trainer/init.h"
+#include "trainer/models/models.h"
+#include "trainer/optimizer.h"
+#include "trainer/tape/plan.h"
+
+#define NODES_MAX 1024
+#define STEPS_MAX 200
+#define WARM_UP   2
+
+struct options {
+    const char *model;
+    int64_t batch;
+    int steps;
+    bool nodes;
+};
+
+/* Seconds of every node and direction, per step. */
+struct bench {
+    struct options options;
+    struct tape *tape;
+    const struct backend_table *table;
+    struct backend *backend;
+    struct stream *stream;
+    struct plan *plan;
+    struct optimizer *optimizer;
+    float *images, *lane;
+    int32_t *labels;
+    double mark;
+    int step;
+    double *seconds[2][NODES_MAX];
+    double update[STEPS_MAX], refresh[STEPS_MAX], whole[STEPS_MAX];
+};
+
+static double now(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void fail(const char *what, enum status st)
+{
+    (void)fprintf(stderr, "kernels: %s: %s\n", what, status_string(st));
+    exit(1);
+}
+
+static void must(enum status st, const char *what)
+{
+    if (st != ST_OK)
+        fail(what, st);
+}
+
+static void on_node(void *arg, int node, bool backward)
+{
+    struct bench *b = arg;
+    const double t = now();
+    if (b->step >= 0)
+        b->seconds[backward ? 1 : 0][node][b->step] += t - b->mark;
+    b->mark = t;
+}
+
+static void *take(struct bench *b, size_t bytes)
+{
+    void *memory = NULL;
+    must(b->table->alloc(b->backend, bytes, &memory), "memory");
+    return memory;
+}
+
+static void open_bench(struct bench *b)
+{
+    const struct backend_options threads = { .threads = 1 };
+    const struct model_options model = { .arch = b->options.model,
+                                         .channels = 1,
+                                         .height = 28,
+                                         .width = 28,
+                                         .classes = 10,
+                                         .hidden = 256 };
+    const struct optimizer_options sgd = { .kind = OPTIMIZER_SGD,
+                                           .momentum = 0.9f,
+                                           .weight_decay = 5e-4f };
+    b->table = backend_cpu();
+    must(model_build(&model, &b->tape), "model");
+    must(b->table->open(&threads, &b->backend), "backend");
+    must(b->table->stream_new(b->backend, &b->stream), "stream");
+    const struct plan_options plan = { .table = b->table,
+                                       .backend = b->backend,
+                                       .stream = b->stream,
+                                       .batch = b->options.batch,
+                                       .training = true,
+                                       .progress = on_node,
+                                       .progress_arg = b };
+    must(plan_new(b->tape, &plan, &b->plan), "plan");
+    must(optimizer_new(&sgd, b->tape, b->table, b->backend, &b->optimizer), "optimizer");
+    init_params(b->tape, 1, optimizer_params(b->optimizer));
+    init_stats(b->tape, optimizer_stats(b->optimizer));
+    const size_t pixels = (size_t)b->options.batch * 28 * 28;
+    b->images = take(b, pixels * sizeof(float));
+    b->labels = take(b, (size_t)b->options.batch * sizeof(int32_t));
+    b->lane = take(b, lane_layout(b->tape).count * sizeof(float));
+    for (size_t i = 0; i < pixels; i++)
+        b->images[i] = (float)((i * 2654435761u) % 1000u) * 0.002f - 1.0f;
+    for (int64_t i = 0; i < b->options.batch; i++)
+        b->labels[i] = (int32_t)(i % 10);
+    for (int d = 0; d < 2; d++)
+        for (int n = 0; n < b->tape->node_count; n++)
+            b->seconds[d][n] = take(b, STEPS_MAX * sizeof(double));
+}
+
+static void run_step(struct bench *b, int step)
+{
+    struct optimizer_report report;
+    const struct plan_call call = { .inputs = { b->images, b->labels },
+                                    .params = optimizer_params(b->optimizer),
+                                    .stats = optimizer_stats(b->optimizer),
+                                    .lane = b->lane };
+    const double begin = now();
+    b->step = step;
+    must(plan_refresh(b->plan, call.params), "refresh");
+    b->mark = now();
+    const double refreshed = b->mark;
+    must(plan_forward(b->plan, &call), "forward");
+    must(plan_backward(b->plan, &call, NULL, NULL), "backward");
+    const double computed = now();
+    must(optimizer_update(b->optimizer, b->lane, 0.01, (uint64_t)(step + WARM_UP + 1), b->stream,
+                          &report),
+         "update");
+    if (step < 0)
+        return;
+    b->refresh[step] = refreshed - begin;
+    b->update[step] = now() - computed;
+    b->whole[step] = now() - begin;
+}
+
+static int compare(const void *x, const void *y)
+{
+    const double a = *(const double *)x, b = *(const double *)y;
+    return (a > b) - (a < b);
+}
+
+static double median(double *values, int count)
+{
+    qsort(values, (size_t)count, sizeof(*values), compare);
+    return values[count / 2];
+}
+
+/* GB/s of reading and writing far more than the caches hold. */
+static double bandwidth(struct bench *b)
+{
+    const size_t bytes = (size_t)256 << 20;
+    char *from = take(b, bytes), *to = take(b, bytes);
+    double best = 0.0;
+    for (int i = 0; i < 5; i++) {
+        const double begin = now();
+        must(b->table->vector.copy(b->backend, to, from, bytes, b->stream), "copy");
+        const double rate = 2.0 * (double)bytes / (now() - begin) / 1e9;
+        best = rate > best ? rate : best;
+    }
+    b->table->free(b->backend, from);
+    b->table->free(b->backend, to);
+    return best;
+}
+
+static void print_line(const struct bench *b, const char *what, double value, const char *unit,
+                       double bound)
+{
+    (void)printf("{\"bench\": \"kernels\", \"case\": \"%s/%lld %s\", \"value\": %.4f, "
+                 "\"unit\": \"%s\", ",
+                 b->options.model, (long long)b->options.batch, what, value, unit);
+    if (bound > 0.0)
+        (void)printf("\"yardstick\": \"memcpy GB/s\", \"yardstick_value\": %.2f, "
+                     "\"ratio\": null}\n",
+                     bound);
+    else
+        (void)printf("\"yardstick\": null, \"yardstick_value\": null, \"ratio\": null}\n");
+    (void)fprintf(stderr, "  %-34s %10.3f %s\n", what, value, unit);
+}
+
+static void print_kind(struct bench *b, enum op op, int direction, const double *medians)
+{
+    char what[96];
+    double sum = 0.0;
+    bool any = false;
+    for (int n = 0; n < b->tape->node_count; n++) {
+        if (b->tape->nodes[n].op != op)
+            continue;
+        any = true;
+        sum += medians[n];
+        if (b->options.nodes) {
+            const int64_t *d = b->tape->values[b->tape->nodes[n].out].tensor.dims;
+            (void)fprintf(stderr, "      %3d %-12s [%lld, %lld, %lld] %8.3f ms\n", n, op_name(op),
+                          (long long)d[1], (long long)d[2], (long long)d[3], 1e3 * medians[n]);
+        }
+    }
+    if (!any)
+        return;
+    (void)snprintf(what, sizeof(what), "%s %s", op_name(op), direction ? "backward" : "forward");
+    print_line(b, what, 1e3 * sum, "ms", 0.0);
+}
+
+static void report(struct bench *b)
+{
+    const int steps = b->options.steps;
+    double medians[NODES_MAX];
+    for (int d = 0; d < 2; d++) {
+        for (int n = 0; n < b->tape->node_count; n++)
+            medians[n] = median(b->seconds[d][n], steps);
+        for (int op = 0; op < OP_COUNT; op++)
+            print_kind(b, (enum op)op, d, medians);
+    }
+    print_line(b, "refresh of weight copies", 1e3 * median(b->refresh, steps), "ms", 0.0);
+    print_line(b, "update", 1e3 * median(b->update, steps), "ms", 0.0);
+    const double step = median(b->whole, steps);
+    print_line(b, "step", 1e3 * step, "ms", 0.0);
+    print_line(b, "fastest step", 1e3 * b->whole[0], "ms", 0.0);
+    print_line(b, "images", (double)b->options.batch / step, "images/s", bandwidth(b));
+}
+
+static struct options parse(int argc, char **argv)
+{
+    struct options o = { .model = "resnet18", .batch = 128, .steps = 5 };
+    const struct option known[] = { { "model", required_argument, NULL, 'm' },
+                                    { "batch", required_argument, NULL, 'b' },
+                                    { "steps", required_argument, NULL, 's' },
+                                    { "nodes", no_argument, NULL, 'n' },
+                                    { 0 } };
+    for (int c = 0; (c = getopt_long(argc, argv, "", known, NULL)) != -1;) {
+        if (c == 'm')
+            o.model = optarg;
+        else if (c == 'b')
+            o.batch = strtol(optarg, NULL, 10);
+        else if (c == 's')
+            o.steps = (int)strtol(optarg, NULL, 10);
+        else if (c == 'n')
+            o.nodes = true;
+        else
+            fail("usage: kernels [--model NAME] [--batch N] [--steps N] [--nodes]", ST_INVALID);
+    }
+    if (o.batch < 1 || o.steps < 1 || o.steps > STEPS_MAX)
+        fail("batch or steps", ST_INVALID);
+    return o;
+}
+
+int main(int argc, char **argv)
+{
+    static struct bench b;
+    b.options = parse(argc, argv);
+    open_bench(&b);
+    (void)fprintf(stderr, "%s, batch %lld, one thread, medians of %d steps\n", b.options.model,
+                  (long long)b.options.batch, b.options.steps);
+    for (int step = -WARM_UP; step < b.options.steps; step++)
+        run_step(&b, step);
+    report(&b);
+    return 0;
+}
