@@ -134,12 +134,14 @@ MUST_CHECK enum status ckpt_folder_path(const char *store, const char *job, uint
 /* Makes the folder and its parents, each durable in its parent. A leftover folder of the same name
  * without a manifest is emptied first. ST_EXISTS: it holds a manifest. */
 MUST_CHECK enum status ckpt_folder_create(const struct io *io, const char *dir);
-/* Before the decision: fsync of the folder, every file there with its reported size. */
+/* Before the decision: fsync of the folder, every file there with its reported size (else
+ * ST_INCOMPLETE). reports in order of rank. */
 MUST_CHECK enum status ckpt_commit_check(const struct io *io, const char *dir,
                                          const struct ckpt_report *reports, uint32_t count);
-/* The manifest's bytes, appended to out; wall_time is copied into created_at. out_digest is the
- * digest of the state. ST_INVALID: the reports contradict each other, or their pieces don't cover
- * every buffer exactly. */
+/* The manifest's bytes, appended to out; the same reports, in order of rank, and wall_time give the
+ * same bytes. wall_time is copied into created_at. out_digest is the digest of the state.
+ * ST_INVALID: the reports contradict each other, or their pieces don't cover every buffer exactly.
+ */
 MUST_CHECK enum status ckpt_manifest_make(const struct ckpt_report *reports, uint32_t count,
                                           const char *job, const char *wall_time, struct buf *out,
                                           struct ckpt_hash *out_digest);
@@ -179,8 +181,10 @@ MUST_CHECK enum status ckpt_manifest_read(const struct io *io, const char *dir,
 struct ckpt_entry {
     char dir[LIMIT_PATH];
     uint64_t step, generation;
-    bool committed;   /* has a readable manifest of this job, step and generation; not bad-… */
-    bool damaged;     /* has a manifest that isn't */
+    bool committed; /* has a readable manifest of this job, step and generation; not bad-… */
+    bool damaged;   /* has a manifest that isn't */
+    enum status
+        manifest; /* of reading it: ST_OK, damage, ST_NOT_FOUND: none; else: couldn't be read now */
     bool quarantined; /* bad-… */
     uint64_t bytes;
     struct ckpt_hash digest;
@@ -209,13 +213,17 @@ MUST_CHECK enum status ckpt_state_digest(const struct ckpt_state *state, struct 
 struct ckpt_reader;
 /* Opens all shard files, checks headers, footers, sizes against the manifest. */
 MUST_CHECK enum status ckpt_open(const struct io *io, const char *dir, struct ckpt_reader **out);
+/* Likewise; fn is told what is wrong, now and in later calls on the reader, before they return. */
+MUST_CHECK enum status ckpt_open_explained(const struct io *io, const char *dir, ckpt_finding_fn fn,
+                                           void *arg, struct ckpt_reader **out);
 void ckpt_close(struct ckpt_reader *reader);
 const struct ckpt_manifest *ckpt_reader_manifest(const struct ckpt_reader *reader);
 const struct ckpt_scalars *ckpt_reader_scalars(const struct ckpt_reader *reader);
 uint32_t ckpt_reader_buffers(const struct ckpt_reader *reader, const struct ckpt_buffer **out);
 uint32_t ckpt_reader_tensors(const struct ckpt_reader *reader, const struct ckpt_tensor **out);
 /* Elements [first, first + count) of a buffer, every chunk checked by its hashes. ST_NOT_FOUND: no
- * such buffer; ST_CORRUPT, ST_IO, ST_TIMED_OUT. progress as in ckpt_write_options. */
+ * such buffer; ST_INVALID: no such elements; ST_CORRUPT, ST_IO, ST_TIMED_OUT. progress as in
+ * ckpt_write_options. */
 MUST_CHECK enum status ckpt_read_buffer(struct ckpt_reader *reader, const char *buffer,
                                         uint64_t first, uint64_t count, void *out,
                                         const struct ckpt_write_options *progress);

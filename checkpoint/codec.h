@@ -1,0 +1,37 @@
+/*
+ * The codec: raw bytes of a chunk to planes in frames and back (design 8, "Codec").
+ *
+ * Floats become sign-rotated byte planes. Of each plane the entropy of a sample decides: above
+ * 7.85 bits a byte it is stored raw, the others go through zstd with its match finder off, which
+ * leaves its Huffman coder: on training state that is both the smallest and the fastest.
+ *
+ * Thread: a codec belongs to one thread at a time.
+ * Memory: about 1.2 MB of scratch each, allocated at the start.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/disk.h"
+#include "common/status.h"
+
+struct ckpt_codec;
+
+MUST_CHECK enum status ckpt_codec_new(struct ckpt_codec **out);
+void ckpt_codec_free(struct ckpt_codec *codec);
+
+/*
+ * Encodes raw into out, which has room for DISK_STORED_MAX bytes, and sets dtype, raw_size,
+ * stored_size, codec and the planes of *chunk. size: 1..DISK_CHUNK_BYTES, whole elements.
+ */
+MUST_CHECK enum status ckpt_encode(struct ckpt_codec *codec, enum ckpt_dtype dtype, const void *raw,
+                                   uint32_t size, struct disk_chunk *chunk, uint8_t *out);
+
+/*
+ * Decodes the stored bytes of a chunk, whatever they are, into out (raw_size bytes).
+ * Errors: ST_CORRUPT, ST_VERSION (a dtype or codec of a later version); out is undefined then.
+ */
+MUST_CHECK enum status ckpt_decode(struct ckpt_codec *codec, const struct disk_chunk *chunk,
+                                   const uint8_t *stored, void *out);
