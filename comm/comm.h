@@ -56,7 +56,9 @@ struct comm_table {
     int (*blamed)(const struct comm *comm);      /* after ST_PEER: a rank, or -1 */
     const char *(*why)(const struct comm *comm); /* after an error: one line, never NULL */
     void (*abort)(struct comm *comm);
-    void (*close)(struct comm *comm); /* NULL is fine */
+    /* All ranks close after the same calls; waits 2 s at most for the others to do so, unless an
+     * error came before. NULL is fine. */
+    void (*close)(struct comm *comm);
 };
 
 const struct comm_table *comm_gloo(void);

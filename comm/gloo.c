@@ -27,6 +27,7 @@
 #define BLOCK_RANKS        256
 #define POINT_TO_POINT     (UINT64_C(1) << 62)
 #define ALL_REDUCE_FLOATS  ((size_t)256 * 1024) /* of one rank in one round */
+#define FAREWELL_MS        2000
 #define PAIR_TIMEOUT_SHARE 20 /* Gloo waits 5 times as long: a quarter of the deadline */
 
 _Static_assert(BLOCK_RANKS *GLOO_ADDRESS_BYTES <= LIMIT_KV_VALUE, "a block is one value");
@@ -115,10 +116,8 @@ static enum status rendezvous(struct comm *comm, const struct kv *kv, int64_t de
 
 /* ---- open and close ---- */
 
-static void close_comm(struct comm *comm)
+static void release(struct comm *comm)
 {
-    if (comm == NULL)
-        return;
     gloo_mesh_close(comm->mesh);
     free(comm->sent);
     free(comm->received);
@@ -156,7 +155,7 @@ static struct comm *allocate(int rank, int size)
     comm->segments = calloc(2 * (size_t)size, sizeof(*comm->segments));
     if (comm->sent == NULL || comm->received == NULL || comm->transfers == NULL ||
         comm->segments == NULL) {
-        close_comm(comm);
+        release(comm);
         return NULL;
     }
     return comm;
@@ -181,7 +180,7 @@ static enum status open_comm(const struct comm_options *options, struct comm **o
         if (st == ST_OK)
             st = rendezvous(comm, options->kv, now_ms + options->timeout_ms - connect_ms);
         if (st != ST_OK) {
-            close_comm(comm);
+            release(comm);
             return st;
         }
     }
@@ -322,6 +321,24 @@ static enum status all_reduce_f32(struct comm *comm, float *data, size_t count, 
             return st;
     }
     return ST_OK;
+}
+
+/*
+ * A connection that ends looks to the others like a death, and they may still be in the last
+ * collective: so all say farewell first. Whoever has heard all of them goes, which may cut off the
+ * farewells of others, but no more than that. After an error this returns at once.
+ */
+static void close_comm(struct comm *comm)
+{
+    if (comm == NULL)
+        return;
+    uint8_t bytes[LIMIT_RANKS];
+    for (int r = 0; comm->mesh != NULL && r < comm->size; r++)
+        comm->segments[r] = (struct comm_segment){ bytes + r, 1 };
+    bytes[comm->rank] = 1;
+    if (comm->mesh != NULL)
+        (void)all_gather_v(comm, comm->segments, FAREWELL_MS);
+    release(comm);
 }
 
 static int blamed(const struct comm *comm)

@@ -27,7 +27,7 @@ extern "C" {
 #endif
 
 /* Bytes of a pair's address on the wire. */
-#define GLOO_ADDRESS_BYTES 128
+#define GLOO_ADDRESS_BYTES 136
 
 struct gloo_mesh;
 
