@@ -1,0 +1,57 @@
+/*
+ * A model on the CPU backend with all that a step needs, for tests of the tape.
+ *
+ * Every call CHECKs what it gets: a failure here is the test's.
+ */
+#pragma once
+
+#include "kernels/backend.h"
+#include "trainer/init.h"
+#include "trainer/models/models.h"
+#include "trainer/optimizer.h"
+#include "trainer/tape/lane.h"
+#include "trainer/tape/plan.h"
+
+struct training_options {
+    const char *arch;
+    int64_t side; /* images of 1 channel, side × side */
+    int64_t hidden;
+    int64_t micro; /* samples of a micro-batch */
+    uint64_t seed;
+    bool poison;
+    struct optimizer_options optimizer;
+};
+
+struct training {
+    const struct backend_table *table;
+    struct backend *backend;
+    struct stream *stream;
+    struct tape *tape;
+    struct plan *plan, *eval_plan;
+    struct optimizer *optimizer;
+    struct lane_layout layout;
+    float *lane, *sum; /* layout.count floats each */
+    float *images;     /* of one micro-batch */
+    int32_t *labels;
+    struct training_options options;
+};
+
+#define TRAINING_CLASSES 10
+
+void training_open(struct training *t, const struct training_options *options);
+void training_close(struct training *t);
+
+/* Samples first … first + micro - 1 of the synthetic set into images and labels: a random label,
+ * its class's pattern plus noise; the formula of tests/golden/torch/make_reference.py. */
+void training_fill(struct training *t, uint32_t first);
+
+/* Forward and backward of what training_fill made; writes or adds to t->lane. */
+void training_micro(struct training *t, bool accumulate);
+
+/* One step: `lanes` lanes of `micros` micro-batches from sample `first` on, their sum (lanes 1 or
+ * 2), update number `update`. Returns what the update reported. */
+struct optimizer_report training_step(struct training *t, uint32_t first, int lanes, int micros,
+                                      double lr, uint64_t update);
+
+/* Mean loss of the micro-batch that training_fill made, with running statistics. */
+double training_eval(struct training *t);
