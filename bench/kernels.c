@@ -48,10 +48,11 @@ struct bench {
     double update[STEPS_MAX], refresh[STEPS_MAX], whole[STEPS_MAX];
 };
 
+/* Of this thread's processor time: all that it waits for is the memory. */
 static double now(void)
 {
     struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 

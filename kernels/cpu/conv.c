@@ -20,6 +20,8 @@
 
 #define PLAIN_CHANNELS_MAX 3 /* what oneDNN's first-layer kernels take */
 
+enum conv_direction { CONV_FORWARD, CONV_BACKWARD_DATA, CONV_BACKWARD_WEIGHTS };
+
 enum conv_region { CONV_X, CONV_DX, CONV_DW, CONV_DB, CONV_PAD, CONV_REGIONS };
 
 struct conv_kernel {
@@ -94,7 +96,7 @@ static enum status choose(struct backend *backend, const struct conv_kernel *sel
     const dnnl_alg_kind_t order[] = { dnnl_convolution_winograd, dnnl_convolution_direct,
                                       dnnl_convolution_auto };
     struct request r = { .dnn = backend->dnn, .self = self, .direction = direction };
-    int first = conv_table_winograd(&self->base.spec, direction) ? 0 : 1;
+    int first = conv_table_winograd(&self->base.spec) ? 0 : 1;
     enum status st = ST_INVALID;
     for (int i = first; i < 3 && st == ST_INVALID; i++) {
         r.algorithm = order[i];

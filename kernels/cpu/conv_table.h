@@ -2,7 +2,7 @@
  * Which convolutions go by Winograd: a fixed table by shape, never by timing, since the choice is
  * part of what the bits depend on.
  *
- * Source: medians of bench/kernels, both algorithms, on AVX-512 (docs/bench.md).
+ * Source: both algorithms, side by side, on AVX-512; the .c has the figures.
  */
 #pragma once
 
@@ -10,6 +10,5 @@
 
 #include "kernels/op.h"
 
-enum conv_direction { CONV_FORWARD, CONV_BACKWARD_DATA, CONV_BACKWARD_WEIGHTS };
-
-bool conv_table_winograd(const struct op_spec *spec, enum conv_direction direction);
+/* For a conv2d, in all three directions. */
+bool conv_table_winograd(const struct op_spec *spec);

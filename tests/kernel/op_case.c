@@ -136,6 +136,8 @@ static void bench_open(struct bench *b, const struct backend_table *table, struc
     assert_int_equal(table->op[c->op].prepare(backend, &b->spec, &b->kernel, &b->info), ST_OK);
     assert_int_equal(tensor_elements(&b->info.out), tensor_elements(&b->out));
     assert_non_null(b->info.implementation);
+    if (c->wants != NULL && __builtin_cpu_supports("avx512bw"))
+        assert_non_null(strstr(b->info.implementation, c->wants));
 }
 
 static void bench_close(struct bench *b)
