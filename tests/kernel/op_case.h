@@ -13,8 +13,9 @@ struct op_case {
     int64_t dims[TENSOR_DIMS_MAX];
     enum format format; /* of the tensor inputs */
     bool inference;
-    bool no_din;      /* the input is data */
-    double tolerance; /* relative to the greatest value; 0: 2e-5 */
+    bool no_din;       /* the input is data */
+    const char *wants; /* part of the implementation's name where there is AVX-512; or NULL */
+    double tolerance;  /* relative to the greatest value; 0: 2e-5 */
 };
 
 /*
