@@ -1,0 +1,255 @@
+#include "agent/agent.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "agent/trainer.h"
+#include "common/check.h"
+#include "common/clock.h"
+
+#define BEAT_MS 1000
+
+static void repeat_exits(struct agent *agent)
+{
+    for (struct trainer *t = agent->trainers; t != NULL; t = t->next) {
+        if (t->record.state == RECORD_EXITED)
+            agent_say_exited(agent, t);
+    }
+}
+
+static void on_beat(uv_timer_t *timer)
+{
+    struct agent *agent = timer->data;
+    oom_watch_sample(&agent->oom, proc_oom_kills());
+    if (agent->epoch == 0)
+        return;
+    agent_say_beat(agent);
+    repeat_exits(agent);
+}
+
+static void take_start(struct agent *agent, const Cairn__V1__StartTrainer *order)
+{
+    struct ref ref;
+    if (ref_from_wire(order->ref, &ref) != ST_OK)
+        LOG_WARN(&agent->log, "order to start a trainer without a usable name, ignoring");
+    else
+        trainer_start(agent, &ref, order);
+}
+
+static void take_end(struct agent *agent, const Cairn__V1__EndTrainer *order)
+{
+    struct ref ref;
+    if (ref_from_wire(order->ref, &ref) != ST_OK) {
+        LOG_WARN(&agent->log, "order to end a trainer without a usable name, ignoring");
+        return;
+    }
+    struct trainer *trainer = trainer_find(agent, &ref);
+    int number = order->signal > 0 && order->signal <= SIGRTMAX ? order->signal : SIGTERM;
+    if (trainer != NULL)
+        trainer_end(trainer, number, order->grace_ms);
+    else
+        agent_say_none(agent, &ref, CAIRN__V1__TRAINER_EXITED__CAUSE__CAUSE_UNSPECIFIED,
+                       "this agent knows no such trainer");
+}
+
+static void take_ack(struct agent *agent, const Cairn__V1__ExitAck *order)
+{
+    struct ref ref;
+    if (ref_from_wire(order->ref, &ref) != ST_OK)
+        return;
+    struct trainer *trainer = trainer_find(agent, &ref);
+    if (trainer != NULL && trainer->record.state == RECORD_EXITED)
+        trainer_acknowledged(trainer);
+}
+
+static void take_order(struct agent *agent, const Cairn__V1__AgentOrder *order)
+{
+    switch (order->body_case) {
+    case CAIRN__V1__AGENT_ORDER__BODY_WELCOME:
+        LOG_INFO(&agent->log, "welcomed by a coordinator of version %s",
+                 order->welcome->coordinator_version);
+        break;
+    case CAIRN__V1__AGENT_ORDER__BODY_START:
+        take_start(agent, order->start);
+        break;
+    case CAIRN__V1__AGENT_ORDER__BODY_END:
+        take_end(agent, order->end);
+        break;
+    case CAIRN__V1__AGENT_ORDER__BODY_EXIT_ACK:
+        take_ack(agent, order->exit_ack);
+        break;
+    case CAIRN__V1__AGENT_ORDER__BODY_LOG:
+        agent_say_log(agent, order->log);
+        break;
+    case CAIRN__V1__AGENT_ORDER__BODY__NOT_SET:
+    case _CAIRN__V1__AGENT_ORDER__BODY__CASE_IS_INT_SIZE:
+    default:
+        LOG_WARN(&agent->log, "an order that this version doesn't know, ignoring");
+        break;
+    }
+}
+
+static void on_wake(uv_async_t *async)
+{
+    struct agent *agent = async->data;
+    for (;;) {
+        struct link_event event = link_next(agent->link);
+        switch (event.kind) {
+        case LINK_NOTHING:
+            return;
+        case LINK_UP:
+            agent->epoch = event.epoch;
+            agent_say_hello(agent);
+            repeat_exits(agent);
+            break;
+        case LINK_DOWN:
+            agent->epoch = 0;
+            break;
+        case LINK_ORDER:
+            take_order(agent, event.order);
+            protobuf_c_message_free_unpacked(&event.order->base, NULL);
+            break;
+        }
+    }
+}
+
+static void wake_loop(void *arg)
+{
+    struct agent *agent = arg;
+    (void)uv_async_send(&agent->wake);
+}
+
+static void on_signal(uv_poll_t *poll_handle, int status, int events)
+{
+    (void)status;
+    (void)events;
+    struct agent *agent = poll_handle->data;
+    struct signalfd_siginfo info;
+    if (read(agent->signal_fd, &info, sizeof(info)) != (ssize_t)sizeof(info))
+        return;
+    LOG_INFO(&agent->log, "ending on signal %u, trainers run on", info.ssi_signo);
+    uv_stop(&agent->loop);
+}
+
+static enum status open_signals(struct agent *agent)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    agent->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return agent->signal_fd >= 0 ? ST_OK : status_from_errno(errno);
+}
+
+/* One agent of a name per home: two would adopt each other's trainers. */
+static enum status take_lock(struct agent *agent)
+{
+    char path[LIMIT_PATH];
+    enum status st = paths_join(&agent->paths, path, sizeof(path), "agent");
+    if (st == ST_OK)
+        st = io_mkdir_all(agent->io, path);
+    if (st == ST_OK)
+        st = paths_join(&agent->paths, path, sizeof(path), "agent/%s.lock", agent->options.node);
+    if (st != ST_OK)
+        return st;
+    agent->lock_fd = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    if (agent->lock_fd < 0)
+        return status_from_errno(errno);
+    if (flock(agent->lock_fd, LOCK_EX | LOCK_NB) != 0)
+        return errno == EWOULDBLOCK ? ST_EXISTS : status_from_errno(errno);
+    return ST_OK;
+}
+
+static enum status open_agent(struct agent *agent, const struct agent_options *options)
+{
+    agent->options = *options;
+    agent->io = io_system();
+    agent->log = log_open("cairn-agent");
+    agent->log.node = options->node;
+    agent->signal_fd = -1;
+    agent->lock_fd = -1;
+    enum status st = paths_open(&agent->paths);
+    if (st == ST_OK)
+        st = proc_boot_id(agent->boot_id, sizeof(agent->boot_id));
+    if (st == ST_OK)
+        st = take_lock(agent);
+    if (st == ST_OK)
+        st = open_signals(agent);
+    return st;
+}
+
+static void close_agent(struct agent *agent)
+{
+    if (agent->signal_fd >= 0)
+        (void)close(agent->signal_fd);
+    if (agent->lock_fd >= 0)
+        (void)close(agent->lock_fd);
+}
+
+static void open_loop(struct agent *agent)
+{
+    CHECK(uv_loop_init(&agent->loop) == 0);
+    CHECK(uv_async_init(&agent->loop, &agent->wake, on_wake) == 0);
+    CHECK(uv_timer_init(&agent->loop, &agent->beat) == 0);
+    CHECK(uv_poll_init(&agent->loop, &agent->signals, agent->signal_fd) == 0);
+    agent->wake.data = agent;
+    agent->beat.data = agent;
+    agent->signals.data = agent;
+    CHECK(uv_timer_start(&agent->beat, on_beat, BEAT_MS, BEAT_MS) == 0);
+    CHECK(uv_poll_start(&agent->signals, UV_READABLE, on_signal) == 0);
+}
+
+static void close_loop(struct agent *agent)
+{
+    while (agent->trainers != NULL)
+        trainer_let_go(agent->trainers);
+    uv_close((uv_handle_t *)&agent->wake, NULL);
+    uv_close((uv_handle_t *)&agent->beat, NULL);
+    uv_close((uv_handle_t *)&agent->signals, NULL);
+    (void)uv_run(&agent->loop, UV_RUN_DEFAULT); /* the closings */
+    CHECK(uv_loop_close(&agent->loop) == 0);
+}
+
+static void adopt(void *arg, const char *path)
+{
+    trainer_adopt(arg, path);
+}
+
+enum status agent_run(const struct agent_options *options)
+{
+    struct agent agent = { .epoch = 0 };
+    enum status st = open_agent(&agent, options);
+    if (st != ST_OK) {
+        LOG_ERROR(&agent.log, "can't work in %s: %s", agent.paths.home,
+                  st == ST_EXISTS ? "another agent of this name does" : status_string(st));
+        close_agent(&agent);
+        return st;
+    }
+    open_loop(&agent);
+    oom_watch_init(&agent.oom, proc_oom_kills());
+    st = record_list(agent.io, &agent.paths, adopt, &agent);
+    if (st != ST_OK)
+        LOG_ERROR(&agent.log, "records of trainers: %s", status_string(st));
+    if (st == ST_OK) {
+        const struct link_options link = { .target = options->coordinator,
+                                           .token = options->token,
+                                           .wake = wake_loop,
+                                           .wake_arg = &agent,
+                                           .log = &agent.log };
+        st = link_start(&link, &agent.link);
+        if (st != ST_OK)
+            LOG_ERROR(&agent.log, "coordinator %s: %s", options->coordinator, status_string(st));
+    }
+    if (st == ST_OK)
+        (void)uv_run(&agent.loop, UV_RUN_DEFAULT);
+    link_stop(agent.link);
+    close_loop(&agent);
+    close_agent(&agent);
+    return st;
+}

@@ -1,0 +1,27 @@
+/*
+ * Why a trainer ended, decided from what is known: a pure function.
+ */
+#pragma once
+
+#include <signal.h>
+#include <stdbool.h>
+
+#include "cairn/v1/fleet.pb-c.h"
+#include "common/limits.h"
+
+struct exit_facts {
+    bool waited; /* it was our child: info holds what waitid said */
+    siginfo_t info;
+    int sent;                          /* the last signal that this agent sent it; 0: none */
+    bool oom_rose;                     /* the kernel killed something of ours for memory just now */
+    const Cairn__V1__LastWords *words; /* or NULL */
+};
+
+struct exit_cause {
+    Cairn__V1__TrainerExited__Cause cause;
+    int32_t code;
+    int32_t signal;
+    char message[LIMIT_REASON]; /* one line */
+};
+
+struct exit_cause exit_cause_decide(const struct exit_facts *facts);

@@ -1,0 +1,208 @@
+#include "agent/link.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "rpc/client.h"
+
+enum {
+    EVENTS_MAX = 256, /* the link waits when the loop is so far behind */
+    SEND_QUEUE_MAX = 1024,
+    OPEN_MS = 500,
+    BACKOFF_MIN_MS = 100,
+    BACKOFF_MAX_MS = 1000,
+    KEEPALIVE_MS = 2000,
+    KEEPALIVE_TIMEOUT_MS = 3000,
+};
+
+struct link {
+    struct link_options options;
+    struct rpc_channel *channel;
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t cond; /* room in the queue, or stopping */
+    /* all under the mutex */
+    bool stopping;
+    struct rpc_stream *stream; /* NULL: none is open */
+    uint64_t epoch;
+    struct link_event events[EVENTS_MAX];
+    size_t first;
+    size_t count;
+};
+
+/* Waits for room; false: stopping. */
+static bool put_event(struct link *link, enum link_event_kind kind, Cairn__V1__AgentOrder *order)
+{
+    pthread_mutex_lock(&link->mutex);
+    while (link->count == EVENTS_MAX && !link->stopping)
+        pthread_cond_wait(&link->cond, &link->mutex);
+    bool going = !link->stopping;
+    if (going) {
+        link->events[(link->first + link->count) % EVENTS_MAX] =
+            (struct link_event){ .kind = kind, .epoch = link->epoch, .order = order };
+        link->count++;
+    }
+    pthread_mutex_unlock(&link->mutex);
+    if (going)
+        link->options.wake(link->options.wake_arg);
+    return going;
+}
+
+struct link_event link_next(struct link *link)
+{
+    struct link_event event = { .kind = LINK_NOTHING };
+    pthread_mutex_lock(&link->mutex);
+    if (link->count > 0) {
+        event = link->events[link->first];
+        link->first = (link->first + 1) % EVENTS_MAX;
+        link->count--;
+        pthread_cond_signal(&link->cond);
+    }
+    pthread_mutex_unlock(&link->mutex);
+    return event;
+}
+
+enum status link_send(struct link *link, uint64_t epoch, const Cairn__V1__AgentMessage *message)
+{
+    enum status st = ST_CLOSED;
+    pthread_mutex_lock(&link->mutex);
+    if (link->stream != NULL && link->epoch == epoch) {
+        st = rpc_stream_send(link->stream, &message->base);
+        if (st == ST_FULL)
+            rpc_stream_cancel(link->stream);
+    }
+    pthread_mutex_unlock(&link->mutex);
+    return st;
+}
+
+/* Sets the open stream (NULL: none); false: stopping. */
+static bool set_stream(struct link *link, struct rpc_stream *stream)
+{
+    pthread_mutex_lock(&link->mutex);
+    link->stream = stream;
+    if (stream != NULL)
+        link->epoch++;
+    bool going = !link->stopping;
+    pthread_mutex_unlock(&link->mutex);
+    return going;
+}
+
+/* Receives until the stream is over. */
+static void run_stream(struct link *link, struct rpc_stream *stream)
+{
+    const struct log *log = link->options.log;
+    bool going = set_stream(link, stream) && put_event(link, LINK_UP, NULL);
+    LOG_INFO(log, "connected to the coordinator at %s", link->options.target);
+    ProtobufCMessage *message = NULL;
+    while (going && rpc_stream_recv(stream, -1, &message) == ST_OK) {
+        going = put_event(link, LINK_ORDER, (Cairn__V1__AgentOrder *)(void *)message);
+        if (!going)
+            protobuf_c_message_free_unpacked(message, NULL);
+    }
+    (void)set_stream(link, NULL);
+    struct rpc_result result;
+    rpc_stream_close(stream, &result);
+    LOG_WARN(log, "lost the coordinator, connecting again: %s: %s", rpc_code_name(result.code),
+             result.detail);
+    if (going)
+        (void)put_event(link, LINK_DOWN, NULL);
+}
+
+/* False: stopping. */
+static bool pause_ms(struct link *link, int64_t pause)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += (long)(pause % 1000) * 1000000L;
+    until.tv_sec += pause / 1000 + until.tv_nsec / 1000000000L;
+    until.tv_nsec %= 1000000000L;
+    pthread_mutex_lock(&link->mutex);
+    while (!link->stopping && pthread_cond_timedwait(&link->cond, &link->mutex, &until) == 0) {
+    }
+    bool going = !link->stopping;
+    pthread_mutex_unlock(&link->mutex);
+    return going;
+}
+
+static void *link_main(void *arg)
+{
+    struct link *link = arg;
+    const struct rpc_stream_options options = { .open_timeout_ms = OPEN_MS,
+                                                .wait_for_ready = true,
+                                                .send_queue_max = SEND_QUEUE_MAX };
+    int64_t backoff = BACKOFF_MIN_MS;
+    enum rpc_code said = RPC_OK; /* each cause is logged once */
+    do {
+        struct rpc_stream *stream = NULL;
+        struct rpc_result result;
+        enum status st = rpc_stream_open(link->channel, &cairn__v1__fleet__descriptor, "Session",
+                                         &options, &stream, &result);
+        if (st == ST_OK) {
+            run_stream(link, stream);
+            backoff = BACKOFF_MIN_MS;
+            said = RPC_OK;
+            continue;
+        }
+        if (result.code != said)
+            LOG_WARN(link->options.log, "no coordinator at %s, trying on: %s: %s",
+                     link->options.target, rpc_code_name(result.code), result.detail);
+        said = result.code;
+        backoff = backoff * 2 < BACKOFF_MAX_MS ? backoff * 2 : BACKOFF_MAX_MS;
+    } while (pause_ms(link, backoff));
+    return NULL;
+}
+
+enum status link_start(const struct link_options *options, struct link **out)
+{
+    struct link *link = calloc(1, sizeof(*link));
+    if (link == NULL)
+        return ST_NO_MEMORY;
+    link->options = *options;
+    const struct rpc_channel_options channel = { .target = options->target,
+                                                 .token = options->token,
+                                                 .keepalive_ms = KEEPALIVE_MS,
+                                                 .keepalive_timeout_ms = KEEPALIVE_TIMEOUT_MS,
+                                                 .backoff_min_ms = BACKOFF_MIN_MS,
+                                                 .backoff_max_ms = BACKOFF_MAX_MS };
+    enum status st = rpc_channel_new(&channel, &link->channel);
+    if (st != ST_OK) {
+        free(link);
+        return st;
+    }
+    pthread_mutex_init(&link->mutex, NULL);
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&link->cond, &attr);
+    pthread_condattr_destroy(&attr);
+    if (pthread_create(&link->thread, NULL, link_main, link) != 0)
+        abort();
+    *out = link;
+    return ST_OK;
+}
+
+void link_stop(struct link *link)
+{
+    if (link == NULL)
+        return;
+    pthread_mutex_lock(&link->mutex);
+    link->stopping = true;
+    if (link->stream != NULL)
+        rpc_stream_cancel(link->stream);
+    pthread_cond_broadcast(&link->cond);
+    pthread_mutex_unlock(&link->mutex);
+    pthread_join(link->thread, NULL);
+    rpc_channel_free(link->channel);
+    for (; link->count > 0; link->count--) {
+        Cairn__V1__AgentOrder *order = link->events[link->first].order;
+        if (order != NULL)
+            protobuf_c_message_free_unpacked(&order->base, NULL);
+        link->first = (link->first + 1) % EVENTS_MAX;
+    }
+    pthread_cond_destroy(&link->cond);
+    pthread_mutex_destroy(&link->mutex);
+    free(link);
+}

@@ -1,0 +1,50 @@
+/*
+ * The agent's stream to the coordinator: a thread that opens it, receives, and opens it again for
+ * ever, 0.1 to 1 s after it was lost.
+ *
+ * What happens becomes events that the agent's loop takes with link_next; wake() is called when
+ * there are some. Every stream has a number (epoch): what is meant for one never goes into the
+ * next.
+ *
+ * Thread: link_next and link_send by the loop's thread; wake is called by the link's.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "cairn/v1/fleet.pb-c.h"
+#include "common/log.h"
+#include "common/status.h"
+
+struct link;
+
+struct link_options {
+    const char *target;
+    const char *token; /* NULL: none */
+    void (*wake)(void *arg);
+    void *wake_arg;
+    const struct log *log;
+};
+
+enum link_event_kind { LINK_NOTHING, LINK_UP, LINK_DOWN, LINK_ORDER };
+
+struct link_event {
+    enum link_event_kind kind;
+    uint64_t epoch;
+    Cairn__V1__AgentOrder *order; /* LINK_ORDER: the taker's */
+};
+
+/* Errors: ST_CONFIG  target unusable */
+MUST_CHECK enum status link_start(const struct link_options *options, struct link **out);
+/* Ends stream and thread; events not taken are dropped. NULL is fine. */
+void link_stop(struct link *link);
+
+struct link_event link_next(struct link *link);
+
+/*
+ * Errors: ST_CLOSED  that stream is over
+ *         ST_FULL    the coordinator doesn't read: the stream is ended, so that the hello of the
+ *                    next one tells everything anew
+ */
+MUST_CHECK enum status link_send(struct link *link, uint64_t epoch,
+                                 const Cairn__V1__AgentMessage *message);

@@ -1,0 +1,216 @@
+#include <errno.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/agent.h"
+#include "common/cleanup.h"
+#include "rpc/rpc.h"
+
+enum { EXIT_DONE = 0, EXIT_INTERNAL = 1, EXIT_USAGE = 2, EXIT_REFUSED = 4 };
+
+enum { SLOTS_MIN = 4, TOKEN_BYTES_MAX = 4096 };
+
+static const char usage[] =
+    "usage: cairn-agent [--coordinator ADDRESS] [--slots N] [--name NODE] [--host ADDRESS]\n"
+    "                   [--token-file PATH] [--trainer PATH]\n"
+    "\n"
+    "Starts the trainers of this node for a coordinator, and watches them.\n"
+    "\n"
+    "  --coordinator ADDRESS  unix:/PATH or HOST:PORT; default: the socket of CAIRN_HOME\n"
+    "  --slots N              trainers at a time; default: the cores, at least 4\n"
+    "  --name NODE            name among the agents; default: the host's\n"
+    "  --host ADDRESS         where trainers of other nodes reach those of this one; default:\n"
+    "                         127.0.0.1\n"
+    "  --token-file PATH      bearer token for a TCP address; default: CAIRN_HOME/token\n"
+    "  --trainer PATH         default: cairn-trainer beside this program\n"
+    "\n"
+    "Ends on SIGTERM; trainers run on and are taken over by the next agent of this name.\n";
+
+struct texts {
+    char coordinator[LIMIT_PATH];
+    char program[LIMIT_PATH];
+    char node[LIMIT_NAME];
+    char *token; /* owned, or NULL */
+};
+
+static enum status parse_slots(const char *text, uint32_t *out)
+{
+    char *end = NULL;
+    errno = 0;
+    unsigned long value = strtoul(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || text[0] == '-' || value < 1 ||
+        value > LIMIT_SLOTS)
+        return ST_INVALID;
+    *out = (uint32_t)value;
+    return ST_OK;
+}
+
+/* 1: go on; else the exit code is in *out_exit. */
+static bool parse(int argc, char **argv, struct agent_options *options, const char **token_file,
+                  int *out_exit)
+{
+    static const struct option names[] = {
+        { "coordinator", required_argument, NULL, 'c' },
+        { "slots", required_argument, NULL, 's' },
+        { "name", required_argument, NULL, 'n' },
+        { "host", required_argument, NULL, 'h' },
+        { "token-file", required_argument, NULL, 'k' },
+        { "trainer", required_argument, NULL, 't' },
+        { "help", no_argument, NULL, '?' + 1 },
+        { "version", no_argument, NULL, 'v' },
+        { NULL, 0, NULL, 0 },
+    };
+    int option = 0;
+    while ((option = getopt_long(argc, argv, "", names, NULL)) != -1) {
+        bool good = true;
+        if (option == 'c') {
+            options->coordinator = optarg;
+        } else if (option == 's') {
+            good = parse_slots(optarg, &options->slots) == ST_OK;
+        } else if (option == 'n') {
+            options->node = optarg;
+            good = name_is_safe(optarg);
+        } else if (option == 'h') {
+            options->host = optarg;
+        } else if (option == 'k') {
+            *token_file = optarg;
+        } else if (option == 't') {
+            options->program = optarg;
+        } else if (option == 'v') {
+            (void)printf("cairn-agent %s\n", CAIRN_VERSION);
+            *out_exit = EXIT_DONE;
+            return false;
+        } else if (option == '?' + 1) {
+            (void)fputs(usage, stdout);
+            *out_exit = EXIT_DONE;
+            return false;
+        } else {
+            *out_exit = EXIT_USAGE;
+            return false;
+        }
+        if (!good) {
+            (void)fprintf(stderr, "cairn-agent: \"%s\" can't be that option's value\n", optarg);
+            *out_exit = EXIT_USAGE;
+            return false;
+        }
+    }
+    if (optind < argc) {
+        (void)fputs(usage, stderr);
+        *out_exit = EXIT_USAGE;
+        return false;
+    }
+    return true;
+}
+
+/* Beside this program. */
+static enum status find_trainer(char *out, size_t capacity)
+{
+    char own[LIMIT_PATH];
+    ssize_t size = readlink("/proc/self/exe", own, sizeof(own) - 1);
+    if (size < 0)
+        return status_from_errno(errno);
+    own[size] = '\0';
+    char *slash = strrchr(own, '/');
+    if (slash == NULL)
+        return ST_NOT_FOUND;
+    *slash = '\0';
+    int written = snprintf(out, capacity, "%s/cairn-trainer", own);
+    return written > 0 && (size_t)written < capacity ? ST_OK : ST_FULL;
+}
+
+/* The host's name with what a file name can't have replaced. */
+static void default_name(char *out, size_t capacity)
+{
+    char host[LIMIT_NAME] = "";
+    if (gethostname(host, sizeof(host) - 1) != 0 || host[0] == '\0' || host[0] == '.')
+        (void)snprintf(host, sizeof(host), "node");
+    for (char *c = host; *c != '\0'; c++) {
+        const char one[2] = { *c, '\0' };
+        if (!name_is_safe(one) && *c != '.')
+            *c = '-';
+    }
+    (void)snprintf(out, capacity, "%s", host);
+}
+
+static enum status read_token(const struct paths *paths, const char *file, char **out)
+{
+    char path[LIMIT_PATH];
+    enum status st = ST_OK;
+    if (file == NULL) {
+        st = paths_join(paths, path, sizeof(path), "token");
+        file = path;
+    }
+    char *token = NULL;
+    size_t size = 0;
+    if (st == ST_OK)
+        st = io_read_file(io_system(), file, TOKEN_BYTES_MAX, &token, &size);
+    if (st != ST_OK)
+        return st;
+    token[strcspn(token, "\r\n")] = '\0';
+    *out = token;
+    return ST_OK;
+}
+
+static enum status fill_defaults(struct agent_options *options, const char *token_file,
+                                 struct texts *texts)
+{
+    struct paths paths;
+    enum status st = paths_open(&paths);
+    if (st == ST_OK && options->coordinator == NULL) {
+        st = paths_socket(&paths, texts->coordinator, sizeof(texts->coordinator));
+        options->coordinator = texts->coordinator;
+    }
+    if (st == ST_OK && options->program == NULL) {
+        st = find_trainer(texts->program, sizeof(texts->program));
+        options->program = texts->program;
+    }
+    if (st == ST_OK && (token_file != NULL || strncmp(options->coordinator, "unix:", 5) != 0)) {
+        st = read_token(&paths, token_file, &texts->token);
+        if (st != ST_OK)
+            (void)fprintf(stderr, "cairn-agent: token of the coordinator: %s\n", status_string(st));
+        options->token = texts->token;
+    }
+    if (options->node == NULL) {
+        default_name(texts->node, sizeof(texts->node));
+        options->node = texts->node;
+    }
+    if (options->slots == 0)
+        options->slots = proc_cores() > SLOTS_MIN ? proc_cores() : SLOTS_MIN;
+    if (options->slots > LIMIT_SLOTS)
+        options->slots = LIMIT_SLOTS;
+    return st;
+}
+
+int main(int argc, char **argv)
+{
+    struct agent_options options = { .host = "127.0.0.1" };
+    const char *token_file = NULL;
+    int code = EXIT_DONE;
+    if (!parse(argc, argv, &options, &token_file, &code))
+        return code;
+    struct texts texts = { .token = NULL };
+    enum status st = fill_defaults(&options, token_file, &texts);
+    if (st != ST_OK) {
+        (void)fprintf(stderr, "cairn-agent: %s\n", status_string(st));
+        free(texts.token);
+        return EXIT_USAGE;
+    }
+    /* Before gRPC's threads exist, which inherit it; the loop reads them from a descriptor. */
+    sigset_t blocked;
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGTERM);
+    sigaddset(&blocked, SIGINT);
+    (void)pthread_sigmask(SIG_BLOCK, &blocked, NULL);
+    (void)signal(SIGPIPE, SIG_IGN);
+    rpc_init();
+    st = agent_run(&options);
+    rpc_shutdown();
+    free(texts.token);
+    if (st == ST_OK)
+        return EXIT_DONE;
+    return st == ST_EXISTS ? EXIT_REFUSED : EXIT_INTERNAL;
+}

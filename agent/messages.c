@@ -1,0 +1,165 @@
+/*
+ * What the agent says. Messages are built on the stack from what the agent owns, packed, forgotten.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "agent/log_tail.h"
+#include "agent/trainer.h"
+#include "agent/words.h"
+#include "common/cleanup.h"
+
+/* protobuf-c's messages have no const members; what they point to is only read. */
+static char *unqualified(const char *text)
+{
+    union {
+        const char *in;
+        char *out;
+    } same = { .in = text };
+    return same.out;
+}
+
+void agent_send(struct agent *agent, Cairn__V1__AgentMessage *message)
+{
+    if (agent->epoch == 0)
+        return;
+    enum status st = link_send(agent->link, agent->epoch, message);
+    if (st != ST_OK)
+        LOG_DEBUG(&agent->log, "message to the coordinator: %s", status_string(st));
+}
+
+void agent_say_hello(struct agent *agent)
+{
+    Cairn__V1__AgentHello hello = CAIRN__V1__AGENT_HELLO__INIT;
+    hello.node = unqualified(agent->options.node);
+    hello.boot_id = agent->boot_id;
+    hello.pid = (uint32_t)getpid();
+    hello.slots = agent->options.slots;
+    hello.device = unqualified("cpu");
+    hello.version = unqualified(CAIRN_VERSION);
+    hello.host = unqualified(agent->options.host);
+    hello.cores = proc_cores();
+    hello.memory_bytes = proc_memory_total();
+
+    size_t capacity = agent->trainer_count + 1;
+    auto_free Cairn__V1__RunningTrainer *rows = calloc(capacity, sizeof(*rows));
+    auto_free Cairn__V1__RunningTrainer **links = calloc(capacity, sizeof(*links));
+    auto_free Cairn__V1__TrainerRef *refs = calloc(capacity, sizeof(*refs));
+    if (rows == NULL || links == NULL || refs == NULL)
+        return; /* the stream without a hello ends at the coordinator's patience */
+    for (struct trainer *t = agent->trainers; t != NULL; t = t->next) {
+        if (t->record.state != RECORD_RUNNING)
+            continue;
+        size_t i = hello.n_running++;
+        ref_to_wire(&t->record.ref, &refs[i]);
+        cairn__v1__running_trainer__init(&rows[i]);
+        rows[i].ref = &refs[i];
+        rows[i].pid = (uint32_t)t->record.pid;
+        links[i] = &rows[i];
+    }
+    hello.running = links;
+    Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
+    message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_HELLO;
+    message.hello = &hello;
+    agent_send(agent, &message);
+}
+
+void agent_say_beat(struct agent *agent)
+{
+    Cairn__V1__AgentBeat beat = CAIRN__V1__AGENT_BEAT__INIT;
+    beat.load1 = proc_load1();
+    beat.memory_available_bytes = proc_memory_available();
+    Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
+    message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_BEAT;
+    message.beat = &beat;
+    agent_send(agent, &message);
+}
+
+void agent_say_started(struct agent *agent, struct trainer *trainer)
+{
+    Cairn__V1__TrainerRef ref;
+    ref_to_wire(&trainer->record.ref, &ref);
+    Cairn__V1__TrainerStarted started = CAIRN__V1__TRAINER_STARTED__INIT;
+    started.ref = &ref;
+    started.pid = (uint32_t)trainer->record.pid;
+    Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
+    message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_STARTED;
+    message.started = &started;
+    agent_send(agent, &message);
+}
+
+static void send_exited(struct agent *agent, Cairn__V1__TrainerExited *exited)
+{
+    Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
+    message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_EXITED;
+    message.exited = exited;
+    agent_send(agent, &message);
+}
+
+void agent_say_exited(struct agent *agent, struct trainer *trainer)
+{
+    if (agent->epoch == 0)
+        return; /* it is said after the next hello */
+    const struct record *record = &trainer->record;
+    Cairn__V1__TrainerRef ref;
+    ref_to_wire(&trainer->record.ref, &ref);
+    Cairn__V1__TrainerExited exited = CAIRN__V1__TRAINER_EXITED__INIT;
+    exited.ref = &ref;
+    exited.pid = (uint32_t)record->pid;
+    exited.cause = record->exit.cause;
+    exited.code = record->exit.code;
+    exited.signal = record->exit.signal;
+    exited.message = unqualified(record->exit.message);
+    struct last_lines lines = { .count = 0 };
+    if (last_lines_read(agent->io, trainer->files.log, &lines) == ST_OK) {
+        exited.last_lines = lines.lines;
+        exited.n_last_lines = lines.count;
+    }
+    Cairn__V1__LastWords *words = words_read(agent->io, trainer->files.words, &trainer->record.ref);
+    if (words != NULL) {
+        exited.words__case = CAIRN__V1__TRAINER_EXITED__WORDS__WORDS;
+        exited.words = words;
+    }
+    send_exited(agent, &exited);
+    words_free(words);
+    last_lines_release(&lines);
+}
+
+void agent_say_none(struct agent *agent, struct ref *ref, Cairn__V1__TrainerExited__Cause cause,
+                    const char *message)
+{
+    Cairn__V1__TrainerRef wire;
+    ref_to_wire(ref, &wire);
+    Cairn__V1__TrainerExited exited = CAIRN__V1__TRAINER_EXITED__INIT;
+    exited.ref = &wire;
+    exited.cause = cause;
+    exited.message = unqualified(message);
+    send_exited(agent, &exited);
+}
+
+void agent_say_log(struct agent *agent, const Cairn__V1__LogRequest *request)
+{
+    struct ref ref;
+    struct ref_files files;
+    struct log_piece piece = { .missing = true };
+    if (ref_from_wire(request->ref, &ref) == ST_OK &&
+        ref_files(&ref, &agent->paths, &files) == ST_OK) {
+        enum status st =
+            log_piece_read(agent->io, files.log, request->offset, request->size_max, &piece);
+        if (st != ST_OK)
+            LOG_WARN(&agent->log, "%s: %s, ignoring", files.log, status_string(st));
+    }
+    Cairn__V1__LogChunk chunk = CAIRN__V1__LOG_CHUNK__INIT;
+    chunk.id = request->id;
+    chunk.data = (ProtobufCBinaryData){ .len = piece.size, .data = piece.data };
+    chunk.offset = piece.offset;
+    chunk.size = piece.file_size;
+    chunk.missing = piece.missing;
+    Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
+    message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_LOG;
+    message.log = &chunk;
+    agent_send(agent, &message);
+    free(piece.data);
+}

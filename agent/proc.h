@@ -1,0 +1,52 @@
+/*
+ * What /proc and the cgroup tell: processes, memory, load.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "common/status.h"
+
+/* Text of /proc/sys/kernel/random/boot_id. */
+MUST_CHECK enum status proc_boot_id(char *out, size_t capacity);
+
+struct proc_stat {
+    char state;          /* 'R', 'S', 'Z', … */
+    uint64_t start_time; /* clock ticks since boot: with the pid it names a process within a boot */
+};
+/* Parses /proc/PID/stat. Errors: ST_INVALID */
+MUST_CHECK enum status proc_stat_parse(const char *text, struct proc_stat *out);
+/* Errors: ST_NOT_FOUND  no such process */
+MUST_CHECK enum status proc_stat_read(pid_t pid, struct proc_stat *out);
+
+/* The process that has these two arguments one after the other. Errors: ST_NOT_FOUND */
+MUST_CHECK enum status proc_find(const char *option, const char *value, pid_t *out);
+
+double proc_load1(void);
+uint64_t proc_memory_total(void);
+uint64_t proc_memory_available(void);
+uint32_t proc_cores(void); /* that this process may run on */
+
+/* Processes that the kernel killed for memory: in this cgroup (memory.events), or on this machine
+ * where the cgroup doesn't tell. */
+uint64_t proc_oom_kills(void);
+/* The number after "NAME " at the beginning of a line. */
+bool proc_field(const char *text, const char *name, uint64_t *out);
+
+/*
+ * Whether memory ran out lately: the counter, sampled once per beat, and how many of its increments
+ * were given to an exit already.
+ */
+enum { OOM_SAMPLES = 10 };
+struct oom_watch {
+    uint64_t samples[OOM_SAMPLES]; /* ring */
+    unsigned next;
+    uint64_t claimed; /* counter value up to which exits were explained */
+};
+void oom_watch_init(struct oom_watch *watch, uint64_t now);
+void oom_watch_sample(struct oom_watch *watch, uint64_t now);
+/* True: the counter rose within the last samples, and this increment is nobody else's. */
+bool oom_watch_claim(struct oom_watch *watch, uint64_t now);

@@ -1,0 +1,44 @@
+/*
+ * Which trainer: (job, generation, rank), as it names files and messages.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cairn/v1/fleet.pb-c.h"
+#include "common/limits.h"
+#include "common/paths.h"
+#include "common/status.h"
+
+struct ref {
+    char job[LIMIT_NAME];
+    uint32_t generation, rank;
+};
+
+/* Room for "JOB.gG.rR" with the NUL. */
+#define REF_TEXT (LIMIT_NAME + 32)
+
+/* Errors: ST_INVALID  no reference, a rank out of range, or a job id that is no file name */
+MUST_CHECK enum status ref_from_wire(const Cairn__V1__TrainerRef *wire, struct ref *out);
+/* The wire's view of a reference: borrows from it. */
+void ref_to_wire(struct ref *ref, Cairn__V1__TrainerRef *out);
+bool ref_equal(const struct ref *a, const struct ref *b);
+/* "JOB.gG.rR" */
+void ref_text(const struct ref *ref, char out[REF_TEXT]);
+
+/* A name that can be part of a file's: [A-Za-z0-9._-], not beginning with a dot, 1..LIMIT_NAME-1.
+ */
+bool name_is_safe(const char *name);
+
+/* The files of one trainer (common/paths.h). */
+struct ref_files {
+    char folder[LIMIT_PATH];
+    char log[LIMIT_PATH];
+    char words[LIMIT_PATH];
+    char flight[LIMIT_PATH];
+    char record[LIMIT_PATH];
+};
+MUST_CHECK enum status ref_files(const struct ref *ref, const struct paths *paths,
+                                 struct ref_files *out);

@@ -1,0 +1,241 @@
+#include "agent/spawn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+
+enum { TOKEN_FD = 3, OWN_ENV = 2, NUMBER_TEXT = 16 };
+
+extern char **environ;
+
+/* Jobs set variables of libraries, not what is loaded into the process nor what is ours. */
+static bool may_set(const char *variable)
+{
+    size_t name = strcspn(variable, "=");
+    if (variable[name] != '=' || name == 0)
+        return false;
+    return strncmp(variable, "LD_", 3) != 0 && strncmp(variable, "CAIRN_", 6) != 0 &&
+           strncmp(variable, "GCONV_PATH", 10) != 0;
+}
+
+static bool same_name(const char *a, const char *b)
+{
+    size_t size = strcspn(a, "=") + 1; /* with the '=' */
+    return strncmp(a, b, size) == 0;
+}
+
+/* The environment is ours, with each of `set` in the place of what has its name. */
+static enum status make_environment(char *const *set, size_t count, char ***out)
+{
+    size_t own = 0;
+    while (environ[own] != NULL)
+        own++;
+    char **list = calloc(own + count + 1, sizeof(*list));
+    if (list == NULL)
+        return ST_NO_MEMORY;
+    size_t at = 0;
+    for (size_t i = 0; i < own; i++) {
+        bool replaced = false;
+        for (size_t j = 0; j < count && !replaced; j++)
+            replaced = same_name(set[j], environ[i]);
+        if (!replaced)
+            list[at++] = environ[i];
+    }
+    for (size_t j = 0; j < count; j++)
+        list[at++] = set[j];
+    *out = list;
+    return ST_OK;
+}
+
+/* A pipe's read end with the token in it: nobody has to be there to write it later. */
+static enum status make_token_pipe(const char *token, int *out_fd)
+{
+    size_t size = strlen(token);
+    if (size > PIPE_BUF)
+        return ST_INVALID;
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return status_from_errno(errno);
+    ssize_t written = size > 0 ? write(ends[1], token, size) : 0;
+    (void)close(ends[1]);
+    if (written != (ssize_t)size) {
+        (void)close(ends[0]);
+        return ST_IO;
+    }
+    *out_fd = ends[0];
+    return ST_OK;
+}
+
+static enum status open_log(const char *path, int *out_fd)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return status_from_errno(errno);
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        enum status st = errno == EWOULDBLOCK ? ST_EXISTS : status_from_errno(errno);
+        (void)close(fd);
+        return st;
+    }
+    *out_fd = fd;
+    return ST_OK;
+}
+
+bool spawn_is_alive(const char *log_path)
+{
+    int fd = -1;
+    enum status st = open_log(log_path, &fd);
+    if (st == ST_OK)
+        (void)close(fd);
+    return st == ST_EXISTS;
+}
+
+static int set_attributes(posix_spawnattr_t *attr)
+{
+    sigset_t none;
+    sigset_t all;
+    sigemptyset(&none);
+    sigfillset(&all);
+    int error = posix_spawnattr_setflags(attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
+                                                   POSIX_SPAWN_SETSIGDEF);
+    if (error == 0)
+        error = posix_spawnattr_setpgroup(attr, 0);
+    if (error == 0)
+        error = posix_spawnattr_setsigmask(attr, &none);
+    if (error == 0)
+        error = posix_spawnattr_setsigdefault(attr, &all);
+    return error;
+}
+
+static int set_files(posix_spawn_file_actions_t *actions, int log_fd, int token_fd)
+{
+    int error = posix_spawn_file_actions_addopen(actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    if (error == 0)
+        error = posix_spawn_file_actions_adddup2(actions, log_fd, STDOUT_FILENO);
+    if (error == 0)
+        error = posix_spawn_file_actions_adddup2(actions, log_fd, STDERR_FILENO);
+    if (error == 0)
+        error = posix_spawn_file_actions_adddup2(actions, token_fd, TOKEN_FD);
+    if (error == 0)
+        error = posix_spawn_file_actions_addclosefrom_np(actions, TOKEN_FD + 1);
+    return error;
+}
+
+/* Returns an errno value. */
+static int spawn(const char *program, char *const argv[], char *const env[], const int fds[2],
+                 pid_t *out_pid)
+{
+    posix_spawnattr_t attr;
+    posix_spawn_file_actions_t actions;
+    int error = posix_spawnattr_init(&attr);
+    if (error != 0)
+        return error;
+    error = posix_spawn_file_actions_init(&actions);
+    if (error == 0) {
+        error = set_attributes(&attr);
+        if (error == 0)
+            error = set_files(&actions, fds[0], fds[1]);
+        if (error == 0)
+            error = posix_spawn(out_pid, program, &actions, &attr, argv, env);
+        posix_spawn_file_actions_destroy(&actions);
+    }
+    posix_spawnattr_destroy(&attr);
+    return error;
+}
+
+/* argv has no const, and nobody writes to it. */
+static char *argument(const char *text)
+{
+    union {
+        const char *in;
+        char *out;
+    } same = { .in = text };
+    return same.out;
+}
+
+static int spawn_with(const struct spawn_request *r, char *const env[], const int fds[2],
+                      pid_t *out_pid)
+{
+    char generation[NUMBER_TEXT];
+    char rank[NUMBER_TEXT];
+    char token_fd[NUMBER_TEXT];
+    (void)snprintf(generation, sizeof(generation), "%" PRIu32, r->ref->generation);
+    (void)snprintf(rank, sizeof(rank), "%" PRIu32, r->ref->rank);
+    (void)snprintf(token_fd, sizeof(token_fd), "%d", TOKEN_FD);
+    char *const argv[] = {
+        argument(r->program),
+        argument("--job"),
+        argument(r->ref->job),
+        argument("--generation"),
+        generation,
+        argument("--rank"),
+        rank,
+        argument("--coordinator"),
+        argument(r->coordinator),
+        argument("--words"),
+        argument(r->files->words),
+        argument("--flight"),
+        argument(r->files->flight),
+        argument("--token-fd"),
+        token_fd,
+        NULL,
+    };
+    return spawn(r->program, argv, env, fds, out_pid);
+}
+
+enum status spawn_trainer(const struct spawn_request *request, pid_t *out_pid, char *out_why,
+                          size_t why_capacity)
+{
+    char threads[64];
+    char *set[SPAWN_ENV_MAX + OWN_ENV];
+    size_t count = 0;
+    for (size_t i = 0; i < request->env_count; i++) {
+        if (count == SPAWN_ENV_MAX || !may_set(request->env[i])) {
+            (void)snprintf(out_why, why_capacity, "a job may not set the variable %.*s",
+                           (int)strcspn(request->env[i], "="), request->env[i]);
+            return ST_INVALID;
+        }
+        set[count++] = request->env[i];
+    }
+    (void)snprintf(threads, sizeof(threads), "OMP_NUM_THREADS=%" PRIu32,
+                   request->threads > 0 ? request->threads : 1);
+    set[count++] = threads;
+    set[count++] = argument("OMP_DYNAMIC=false"); /* bits depend on the number of threads */
+
+    const char *step = "environment";
+    auto_close int log_fd = -1;
+    auto_close int token_fd = -1;
+    auto_free char **env = NULL;
+    enum status st = make_environment(set, count, &env);
+    if (st == ST_OK) {
+        step = request->files->log;
+        st = open_log(request->files->log, &log_fd);
+    }
+    if (st == ST_OK) {
+        step = "token";
+        st = make_token_pipe(request->token, &token_fd);
+    }
+    if (st != ST_OK) {
+        (void)snprintf(out_why, why_capacity, "%s: %s", step, status_string(st));
+        return st;
+    }
+    pid_t pid = 0;
+    const int fds[2] = { log_fd, token_fd };
+    int error = spawn_with(request, env, fds, &pid);
+    if (error != 0) {
+        (void)snprintf(out_why, why_capacity, "%s: %s", request->program,
+                       strerrordesc_np(error) != NULL ? strerrordesc_np(error) : "unknown error");
+        return status_from_errno(error);
+    }
+    *out_pid = pid;
+    return ST_OK;
+}

@@ -1,0 +1,37 @@
+/*
+ * Making a trainer's process: posix_spawn in a process group of its own, output into its log file,
+ * token by an inherited descriptor.
+ *
+ * The log file is opened with a flock that the trainer inherits with its output: whoever gets that
+ * lock knows that no such process exists, not even one that is just being made (spawn_is_alive).
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "agent/ref.h"
+
+#define SPAWN_ENV_MAX 64
+
+struct spawn_request {
+    const char *program; /* path of cairn-trainer */
+    const struct ref *ref;
+    const struct ref_files *files; /* the folder exists */
+    const char *coordinator;
+    const char *token;
+    uint32_t threads; /* 0: 1 */
+    char *const *env; /* KEY=VALUE, of the job */
+    size_t env_count;
+};
+
+/*
+ * Errors: ST_INVALID   a variable that a job may not set, or too many
+ *         ST_EXISTS    its process exists already
+ *         others       of open, pipe, posix_spawn; out_why is then one line
+ */
+MUST_CHECK enum status spawn_trainer(const struct spawn_request *request, pid_t *out_pid,
+                                     char *out_why, size_t why_capacity);
+
+/* Whether some process holds the log file's lock. */
+bool spawn_is_alive(const char *log_path);

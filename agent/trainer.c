@@ -1,0 +1,374 @@
+#include "agent/trainer.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent/spawn.h"
+#include "agent/words.h"
+#include "common/check.h"
+#include "common/fault.h"
+
+enum {
+    TRAINERS_MAX = 4 * LIMIT_SLOTS, /* running and not acknowledged */
+    INTENT_TRIES = 500,             /* of INTENT_WAIT_MS, to find a process that is being made */
+    INTENT_WAIT_MS = 10,
+};
+
+struct trainer *trainer_find(const struct agent *agent, const struct ref *ref)
+{
+    struct trainer *trainer = agent->trainers;
+    while (trainer != NULL && !ref_equal(&trainer->record.ref, ref))
+        trainer = trainer->next;
+    return trainer;
+}
+
+/* The log of what concerns this one. */
+static struct log log_of(const struct trainer *trainer)
+{
+    struct log log = trainer->agent->log;
+    log.job = trainer->record.ref.job;
+    log.rank = trainer->record.ref.rank;
+    log.generation = trainer->record.ref.generation;
+    return log;
+}
+
+static void write_record(struct trainer *trainer)
+{
+    struct log log = log_of(trainer);
+    struct agent *agent = trainer->agent;
+    enum status st = record_write(agent->io, &agent->paths, &trainer->record);
+    if (st != ST_OK) /* only an agent's death would now be noticed */
+        LOG_ERROR(&log, "record of the trainer: %s, ignoring", status_string(st));
+}
+
+/* Linked, with no handle open. NULL: no memory, or a path too long. */
+static struct trainer *new_trainer(struct agent *agent, const struct record *record)
+{
+    struct trainer *trainer = calloc(1, sizeof(*trainer));
+    if (trainer == NULL)
+        return NULL;
+    trainer->agent = agent;
+    trainer->record = *record;
+    trainer->pidfd = -1;
+    if (ref_files(&record->ref, &agent->paths, &trainer->files) != ST_OK) {
+        free(trainer);
+        return NULL;
+    }
+    trainer->next = agent->trainers;
+    agent->trainers = trainer;
+    agent->trainer_count++;
+    return trainer;
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct trainer *trainer = handle->data;
+    trainer->handles--;
+    if (trainer->handles == 0 && trainer->forgotten)
+        free(trainer);
+}
+
+static void unwatch(struct trainer *trainer)
+{
+    if (trainer->watched) {
+        trainer->watched = false;
+        uv_close((uv_handle_t *)&trainer->poll, on_closed);
+        uv_close((uv_handle_t *)&trainer->grace, on_closed);
+    }
+    if (trainer->pidfd >= 0)
+        (void)close(trainer->pidfd);
+    trainer->pidfd = -1;
+}
+
+static void forget(struct trainer *trainer)
+{
+    unwatch(trainer);
+    struct trainer **link = &trainer->agent->trainers;
+    while (*link != trainer)
+        link = &(*link)->next;
+    *link = trainer->next;
+    trainer->agent->trainer_count--;
+    trainer->forgotten = true;
+    if (trainer->handles == 0)
+        free(trainer);
+}
+
+void trainer_let_go(struct trainer *trainer)
+{
+    forget(trainer);
+}
+
+void trainer_acknowledged(struct trainer *trainer)
+{
+    struct agent *agent = trainer->agent;
+    struct log log = log_of(trainer);
+    enum status st = record_remove(agent->io, &agent->paths, &trainer->record.ref);
+    if (st != ST_OK)
+        LOG_ERROR(&log, "removing the record of the trainer: %s, ignoring", status_string(st));
+    forget(trainer);
+}
+
+static void set_exited(struct trainer *trainer, const struct exit_cause *cause)
+{
+    struct log log = log_of(trainer);
+    fault_point("agent.exit_seen");
+    trainer->record.state = RECORD_EXITED;
+    trainer->record.exit = *cause;
+    write_record(trainer);
+    fault_point("agent.exit_recorded");
+    LOG_INFO(&log, "trainer %" PRId64 " %s", trainer->record.pid, cause->message);
+    agent_say_exited(trainer->agent, trainer);
+}
+
+/*
+ * The leader is dead. As our child it is still a zombie here, so its number is its own; of an
+ * adopted one the group's number can't be a new process's while a member lives. Either way this
+ * only hits what the trainer left behind.
+ */
+static void kill_rest(const struct trainer *trainer)
+{
+    (void)kill(-(pid_t)trainer->record.pid, SIGKILL);
+}
+
+/* Its pidfd is readable: it is dead. */
+static void trainer_died(struct trainer *trainer)
+{
+    struct agent *agent = trainer->agent;
+    struct exit_facts facts = { .sent = trainer->sent };
+    id_t pidfd = (id_t)trainer->pidfd;
+    facts.waited = waitid(P_PIDFD, pidfd, &facts.info, WEXITED | WNOWAIT) == 0;
+    kill_rest(trainer);
+    if (facts.waited)
+        (void)waitid(P_PIDFD, pidfd, &facts.info, WEXITED);
+    if (facts.waited && facts.info.si_code != CLD_EXITED && facts.info.si_status == SIGKILL &&
+        trainer->sent != SIGKILL)
+        facts.oom_rose = oom_watch_claim(&agent->oom, proc_oom_kills());
+    facts.words = words_read(agent->io, trainer->files.words, &trainer->record.ref);
+    struct exit_cause cause = exit_cause_decide(&facts);
+    words_free(facts.words);
+    unwatch(trainer);
+    set_exited(trainer, &cause);
+}
+
+static void on_pidfd(uv_poll_t *poll_handle, int status, int events)
+{
+    (void)status;
+    (void)events;
+    trainer_died(poll_handle->data);
+}
+
+/* Takes over the pidfd. */
+static void watch(struct trainer *trainer, int pidfd)
+{
+    trainer->pidfd = pidfd;
+    CHECK(uv_poll_init(&trainer->agent->loop, &trainer->poll, pidfd) == 0);
+    CHECK(uv_timer_init(&trainer->agent->loop, &trainer->grace) == 0);
+    trainer->poll.data = trainer;
+    trainer->grace.data = trainer;
+    trainer->handles = 2;
+    trainer->watched = true;
+    CHECK(uv_poll_start(&trainer->poll, UV_READABLE, on_pidfd) == 0);
+}
+
+static void send_signal(struct trainer *trainer, int number)
+{
+    trainer->sent = number;
+    /* If the leader takes it, its number is still its own, and the group may have it as well. */
+    if (pidfd_send_signal(trainer->pidfd, number, NULL, 0) == 0)
+        (void)kill(-(pid_t)trainer->record.pid, number);
+}
+
+static void on_grace_over(uv_timer_t *timer)
+{
+    struct trainer *trainer = timer->data;
+    struct log log = log_of(trainer);
+    LOG_WARN(&log, "trainer %" PRId64 " didn't end in time, killing it", trainer->record.pid);
+    send_signal(trainer, SIGKILL);
+}
+
+void trainer_end(struct trainer *trainer, int signal_number, uint32_t grace_ms)
+{
+    if (trainer->pidfd < 0) {
+        agent_say_exited(trainer->agent, trainer);
+        return;
+    }
+    struct log log = log_of(trainer);
+    LOG_INFO(&log, "ending trainer %" PRId64 " with signal %d", trainer->record.pid, signal_number);
+    send_signal(trainer, signal_number);
+    if (signal_number != SIGKILL)
+        (void)uv_timer_start(&trainer->grace, on_grace_over, grace_ms, 0);
+}
+
+static void fail_start(struct trainer *trainer, const char *why)
+{
+    struct exit_cause cause = { .cause = CAIRN__V1__TRAINER_EXITED__CAUSE__SPAWN_FAILED };
+    (void)snprintf(cause.message, sizeof(cause.message), "can't be started: %s", why);
+    set_exited(trainer, &cause);
+}
+
+static enum status make_process(struct trainer *trainer, const Cairn__V1__StartTrainer *order,
+                                pid_t *out_pid, char *why, size_t why_capacity)
+{
+    struct agent *agent = trainer->agent;
+    enum status st = io_mkdir_all(agent->io, trainer->files.folder);
+    if (st != ST_OK) {
+        (void)snprintf(why, why_capacity, "%.400s: %s", trainer->files.folder, status_string(st));
+        return st;
+    }
+    const struct spawn_request request = { .program = agent->options.program,
+                                           .ref = &trainer->record.ref,
+                                           .files = &trainer->files,
+                                           .coordinator = agent->options.coordinator,
+                                           .token = order->token,
+                                           .threads = order->threads,
+                                           .env = order->env,
+                                           .env_count = order->n_env };
+    return spawn_trainer(&request, out_pid, why, why_capacity);
+}
+
+/* The process is there: records, watches and reports it. */
+static void set_running(struct trainer *trainer, pid_t pid)
+{
+    struct log log = log_of(trainer);
+    fault_point("agent.spawned");
+    struct proc_stat stat = { .start_time = 0 };
+    enum status st = proc_stat_read(pid, &stat); /* our unreaped child: it is there */
+    if (st != ST_OK)
+        LOG_WARN(&log, "start time of %ld: %s, ignoring", (long)pid, status_string(st));
+    trainer->record.pid = pid;
+    trainer->record.start_time = stat.start_time;
+    trainer->record.state = RECORD_RUNNING;
+    write_record(trainer);
+    fault_point("agent.recorded");
+    int pidfd = pidfd_open(pid, 0);
+    CHECK(pidfd >= 0); /* without descriptors there would be no log file either */
+    watch(trainer, pidfd);
+    LOG_INFO(&log, "trainer started as %ld", (long)pid);
+    agent_say_started(trainer->agent, trainer);
+}
+
+static void start_new(struct trainer *trainer, const Cairn__V1__StartTrainer *order)
+{
+    struct agent *agent = trainer->agent;
+    char why[LIMIT_REASON] = "";
+    enum status st = record_write(agent->io, &agent->paths, &trainer->record);
+    if (st != ST_OK) {
+        /* A process without a record could be lost: rather none. */
+        (void)snprintf(why, sizeof(why), "%.400s: %s", trainer->files.record, status_string(st));
+        fail_start(trainer, why);
+        return;
+    }
+    fault_point("agent.intent");
+    pid_t pid = 0;
+    st = make_process(trainer, order, &pid, why, sizeof(why));
+    if (st != ST_OK)
+        fail_start(trainer, why);
+    else
+        set_running(trainer, pid);
+}
+
+void trainer_start(struct agent *agent, const struct ref *ref, const Cairn__V1__StartTrainer *order)
+{
+    struct trainer *known = trainer_find(agent, ref);
+    if (known != NULL && known->record.state == RECORD_EXITED)
+        agent_say_exited(agent, known);
+    else if (known != NULL)
+        agent_say_started(agent, known);
+    if (known != NULL)
+        return;
+    struct record record = { .ref = *ref, .slot = order->slot, .state = RECORD_INTENT };
+    (void)snprintf(record.node, sizeof(record.node), "%s", agent->options.node);
+    (void)snprintf(record.boot_id, sizeof(record.boot_id), "%s", agent->boot_id);
+    struct trainer *trainer =
+        agent->trainer_count < TRAINERS_MAX ? new_trainer(agent, &record) : NULL;
+    if (trainer == NULL)
+        agent_say_none(agent, &record.ref, CAIRN__V1__TRAINER_EXITED__CAUSE__SPAWN_FAILED,
+                       "this agent has too many trainers");
+    else
+        start_new(trainer, order);
+}
+
+/* A pidfd of exactly this process, or -1: it is gone. */
+static int open_same_process(const struct record *record, const char *boot_id)
+{
+    if (record->pid <= 0 || strcmp(record->boot_id, boot_id) != 0)
+        return -1;
+    int pidfd = pidfd_open((pid_t)record->pid, 0);
+    if (pidfd < 0)
+        return -1;
+    /* Compared after it is held: whoever has that number now has it for good. */
+    struct proc_stat stat;
+    if (proc_stat_read((pid_t)record->pid, &stat) == ST_OK &&
+        stat.start_time == record->start_time && stat.state != 'Z' && stat.state != 'X')
+        return pidfd;
+    (void)close(pidfd);
+    return -1;
+}
+
+/*
+ * Not where the record says, or not yet recorded: does the process exist? Its log file's lock
+ * tells, and its arguments name it, if only after a moment: the agent may have died between fork
+ * and exec. False: there is none.
+ */
+static bool find_unrecorded(struct trainer *trainer)
+{
+    struct record *record = &trainer->record;
+    if (strcmp(record->boot_id, trainer->agent->boot_id) != 0)
+        return false;
+    for (int i = 0; i < INTENT_TRIES && spawn_is_alive(trainer->files.log); i++) {
+        pid_t pid = 0;
+        struct proc_stat stat;
+        if (proc_find("--words", trainer->files.words, &pid) == ST_OK &&
+            proc_stat_read(pid, &stat) == ST_OK) {
+            record->pid = pid;
+            record->start_time = stat.start_time;
+            return true;
+        }
+        (void)poll(NULL, 0, INTENT_WAIT_MS);
+    }
+    return false;
+}
+
+static void adopt_gone(struct trainer *trainer)
+{
+    struct agent *agent = trainer->agent;
+    struct exit_facts facts = { .waited = false };
+    facts.words = words_read(agent->io, trainer->files.words, &trainer->record.ref);
+    struct exit_cause cause = exit_cause_decide(&facts);
+    words_free(facts.words);
+    set_exited(trainer, &cause);
+}
+
+void trainer_adopt(struct agent *agent, const char *path)
+{
+    struct record record;
+    enum status st = record_read(agent->io, path, &record);
+    if (st != ST_OK) {
+        LOG_ERROR(&agent->log, "%s: %s, ignoring", path, status_string(st));
+        return;
+    }
+    if (strcmp(record.node, agent->options.node) != 0)
+        return; /* another agent's */
+    struct trainer *trainer = new_trainer(agent, &record);
+    if (trainer == NULL || record.state == RECORD_EXITED)
+        return;
+    struct log log = log_of(trainer);
+    int pidfd = open_same_process(&trainer->record, agent->boot_id);
+    if (pidfd < 0 && find_unrecorded(trainer))
+        pidfd = open_same_process(&trainer->record, agent->boot_id);
+    if (pidfd < 0) {
+        adopt_gone(trainer);
+        return;
+    }
+    trainer->record.state = RECORD_RUNNING;
+    write_record(trainer);
+    watch(trainer, pidfd);
+    LOG_INFO(&log, "trainer %" PRId64 " runs on, adopted", trainer->record.pid);
+}
