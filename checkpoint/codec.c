@@ -17,7 +17,7 @@ struct ckpt_codec {
     ZSTD_CCtx *planes; /* match finder off */
     ZSTD_CCtx *bytes;
     ZSTD_DCtx *decoder;
-    float weight[SAMPLE + 1]; /* n * log2(n) */
+    float weight[SAMPLE + 1]; /* n * log2(n), from the first encoding on */
     uint8_t scratch[DISK_CHUNK_BYTES];
 };
 
@@ -67,8 +67,6 @@ enum status ckpt_codec_new(struct ckpt_codec **out)
                      set(codec->bytes, ZSTD_c_checksumFlag, 0);
     CHECK(planes_set); /* constants that this libzstd either knows or not */
     CHECK(bytes_set);
-    for (unsigned n = 2; n <= SAMPLE; n++)
-        codec->weight[n] = (float)n * log2_of(n);
     *out = codec;
     return ST_OK;
 }
@@ -209,6 +207,8 @@ enum status ckpt_encode(struct ckpt_codec *codec, enum ckpt_dtype dtype, const v
     chunk->plane_count = 0;
     memset(chunk->plane_size, 0, sizeof(chunk->plane_size));
     memset(chunk->plane_mode, 0, sizeof(chunk->plane_mode));
+    for (unsigned n = 2; n <= SAMPLE && codec->weight[SAMPLE] == 0; n++)
+        codec->weight[n] = (float)n * log2_of(n);
     if (dtype == CKPT_F32 || dtype == CKPT_BF16 || dtype == CKPT_F16) {
         encode_words(codec, raw, size / width, width, chunk, out);
         return ST_OK;

@@ -1,0 +1,410 @@
+/* Whatever happens to the bytes of a checkpoint is found, and never read as if it were good. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/disk.h"
+#include "checkpoint/hash.h"
+#include "common/cleanup.h"
+#include "tests/crash/ckpt_sample.h"
+#include "tests/crash/memory_io.h"
+#include "tests/test.h"
+
+#define RANKS 2
+
+/* A small checkpoint of two ranks, and what a verification said. */
+struct world {
+    struct sample sample;
+    struct memory_io *memory;
+    const struct io *io;
+    char dir[LIMIT_PATH];
+    char lines[4096];
+};
+
+static void note_line(void *arg, const char *line)
+{
+    struct world *world = arg;
+    size_t used = strlen(world->lines);
+    (void)snprintf(world->lines + used, sizeof(world->lines) - used, "%s\n", line);
+}
+
+static enum status verify(struct world *world)
+{
+    world->lines[0] = '\0';
+    return ckpt_verify(world->io, world->dir, note_line, world);
+}
+
+static int set_up(void **state)
+{
+    struct world *world = calloc(1, sizeof(*world));
+    assert_non_null(world);
+    sample_init(&world->sample, 300, 40, 2);
+    world->memory = memory_io_new();
+    world->io = memory_io_table(world->memory);
+    assert_int_equal(sample_save(world->io, &world->sample, RANKS, world->dir), ST_OK);
+    assert_int_equal(verify(world), ST_OK);
+    *state = world;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct world *world = *state;
+    assert_int_equal(memory_io_open_files(world->memory), 0);
+    memory_io_free(world->memory);
+    sample_release(&world->sample);
+    free(world);
+    return 0;
+}
+
+static void path_of(const struct world *world, const char *name, char out[LIMIT_PATH])
+{
+    assert_true(snprintf(out, LIMIT_PATH, "%.500s/%s", world->dir, name) < LIMIT_PATH);
+}
+
+static void shard_path(const struct world *world, uint32_t rank, char out[LIMIT_PATH])
+{
+    char name[64];
+    (void)snprintf(name, sizeof(name), "shard-%05u-of-%05u.cairn", rank, RANKS);
+    path_of(world, name, out);
+}
+
+/* Damage is found by verify, and a restore fails, or gives the right state all the same. */
+static void assert_found(struct world *world, bool restore)
+{
+    enum status st = verify(world);
+    assert_int_equal(status_scope(st), SCOPE_CHECKPOINT);
+    assert_true(strlen(world->lines) > 0);
+    if (!restore)
+        return;
+    bool equal = false;
+    st = sample_compare(world->io, world->dir, &world->sample, &equal);
+    assert_true(status_scope(st) == SCOPE_CHECKPOINT || (st == ST_OK && equal));
+}
+
+static void every_changed_byte_of_a_shard_file_is_found(void **state)
+{
+    struct world *world = *state;
+    for (uint32_t rank = 0; rank < RANKS; rank++) {
+        char path[LIMIT_PATH];
+        size_t size = 0;
+        shard_path(world, rank, path);
+        uint8_t *bytes = memory_io_bytes(world->memory, path, &size);
+        assert_non_null(bytes);
+        for (size_t i = 0; i < size; i++) {
+            uint8_t mask = (uint8_t)(1u << (i * 5 + i / 8) % 8);
+            bytes[i] ^= i % 11 == 0 ? 0xff : mask;
+            assert_found(world, true);
+            bytes[i] ^= i % 11 == 0 ? 0xff : mask;
+        }
+    }
+    assert_int_equal(verify(world), ST_OK);
+}
+
+/* Without the manifest's hash of the whole file, the file's own checks have to do. */
+static void every_byte_that_a_restore_uses_is_checked_by_the_restore(void **state)
+{
+    struct world *world = *state;
+    char path[LIMIT_PATH];
+    size_t size = 0, refused = 0;
+    shard_path(world, 0, path);
+    uint8_t *bytes = memory_io_bytes(world->memory, path, &size);
+    for (size_t i = 0; i < size; i++) {
+        bool equal = true;
+        bytes[i] ^= 0x10;
+        enum status st = sample_compare(world->io, world->dir, &world->sample, &equal);
+        bytes[i] ^= 0x10;
+        refused += st != ST_OK;
+    }
+    assert_int_equal(refused, size);
+}
+
+static void every_changed_bit_of_a_manifest_is_found(void **state)
+{
+    struct world *world = *state;
+    char path[LIMIT_PATH];
+    size_t size = 0;
+    path_of(world, "manifest.json", path);
+    uint8_t *bytes = memory_io_bytes(world->memory, path, &size);
+    for (size_t i = 0; i < 8 * size; i++) {
+        bytes[i / 8] ^= (uint8_t)(1u << i % 8);
+        assert_found(world, false);
+        bool equal = false;
+        assert_int_equal(sample_compare(world->io, world->dir, &world->sample, &equal), ST_CORRUPT);
+        bytes[i / 8] ^= (uint8_t)(1u << i % 8);
+    }
+    assert_int_equal(verify(world), ST_OK);
+}
+
+static void every_truncation_is_found(void **state)
+{
+    struct world *world = *state;
+    static const char *const names[] = { "manifest.json", "shard-00000-of-00002.cairn",
+                                         "shard-00001-of-00002.cairn" };
+    for (size_t n = 0; n < 3; n++) {
+        char path[LIMIT_PATH];
+        size_t size = 0;
+        path_of(world, names[n], path);
+        const uint8_t *bytes = memory_io_bytes(world->memory, path, &size);
+        uint8_t *copy = malloc(size + 1);
+        assert_non_null(copy);
+        memcpy(copy, bytes, size);
+        copy[size] = 0;
+        for (size_t keep = 0; keep <= size + 1; keep++) {
+            if (keep == size)
+                continue;
+            memory_io_put(world->memory, path, copy, keep);
+            assert_found(world, true);
+        }
+        memory_io_put(world->memory, path, copy, size);
+        free(copy);
+        assert_int_equal(verify(world), ST_OK);
+    }
+}
+
+static void missing_pieces_are_told_from_damage(void **state)
+{
+    struct world *world = *state;
+    char path[LIMIT_PATH], job[LIMIT_PATH];
+    shard_path(world, 1, path);
+    assert_int_equal(world->io->unlink(world->io->self, path), ST_OK);
+    assert_int_equal(verify(world), ST_INCOMPLETE);
+    assert_string_equal(world->lines, "shard-00001-of-00002.cairn: the file is missing\n");
+    assert_int_equal(world->io->mkdir(world->io->self, path), ST_OK);
+    assert_int_equal(verify(world), ST_CORRUPT);
+    (void)snprintf(job, sizeof(job), "%s/%s", SAMPLE_STORE, SAMPLE_JOB);
+    assert_true(snprintf(world->dir, sizeof(world->dir), "%.500s/step-000000000001.g1", job) > 0);
+    assert_int_equal(verify(world), ST_NOT_FOUND);
+    assert_int_equal(world->io->mkdir(world->io->self, world->dir), ST_OK);
+    assert_int_equal(verify(world), ST_INCOMPLETE);
+    assert_string_equal(world->lines, "manifest.json: there is none: this is no checkpoint\n");
+}
+
+/* Makes the manifest agree with the files again, as a forger would. */
+static void reseal(struct world *world)
+{
+    char path[LIMIT_PATH], name[LIMIT_PATH], hex[33];
+    size_t size = 0, shard_size = 0;
+    path_of(world, "manifest.json", path);
+    char *text = (char *)memory_io_bytes(world->memory, path, &size);
+    for (uint32_t rank = 0; rank < RANKS; rank++) {
+        shard_path(world, rank, name);
+        const uint8_t *bytes = memory_io_bytes(world->memory, name, &shard_size);
+        struct ckpt_hash hash = ckpt_hash_of(bytes, shard_size);
+        ckpt_hash_text(&hash, hex);
+        char *entry = memmem(text, size, strrchr(name, '/') + 1, 26);
+        assert_non_null(entry);
+        entry = strstr(entry, "xxh3_128\":\"");
+        assert_non_null(entry);
+        memcpy(entry + 11, hex, 32);
+    }
+    size_t tail = sizeof(",\"xxh3_128\":\"") - 1 + 32 + 3;
+    struct ckpt_hash hash = ckpt_hash_of(text, size - tail);
+    ckpt_hash_text(&hash, hex);
+    memcpy(text + size - 35, hex, 32);
+}
+
+static void file_of_another_save_is_found_even_if_the_manifest_agrees(void **state)
+{
+    struct world *world = *state;
+    char path[LIMIT_PATH];
+    size_t size = 0;
+    static const char *const lines[] = { "the file is of another job",
+                                         "the file is of another step or generation",
+                                         "the file is of another step or generation",
+                                         "the file is of another rank" };
+    for (int kind = 0; kind < 4; kind++) {
+        struct sample other;
+        struct memory_io *memory = memory_io_new();
+        const struct io *io = memory_io_table(memory);
+        sample_init(&other, 300, kind == 1 ? 41 : 40, kind == 2 ? 3 : 2);
+        if (kind == 0)
+            other.state.job[2] = 'x';
+        assert_int_equal(io_mkdir_all(io, "/d"), ST_OK);
+        struct ckpt_report report;
+        assert_int_equal(
+            ckpt_shard_write(io, "/d", &other.state, kind == 3 ? 1 : 0, RANKS, NULL, &report),
+            ST_OK);
+        char from[64];
+        (void)snprintf(from, sizeof(from), "/d/%.50s", report.file);
+        const uint8_t *bytes = memory_io_bytes(memory, from, &size);
+        shard_path(world, 0, path);
+        size_t old_size = 0;
+        const uint8_t *old = memory_io_bytes(world->memory, path, &old_size);
+        auto_free uint8_t *copy = malloc(old_size);
+        assert_non_null(copy);
+        memcpy(copy, old, old_size);
+        memory_io_put(world->memory, path, bytes, size);
+        assert_found(world, true);
+        if (size == old_size) {
+            reseal(world);
+            assert_found(world, true);
+            assert_non_null(strstr(world->lines, lines[kind]));
+        }
+        memory_io_put(world->memory, path, copy, old_size);
+        reseal(world);
+        assert_int_equal(verify(world), ST_OK);
+        ckpt_report_release(&report);
+        sample_release(&other);
+        memory_io_free(memory);
+    }
+}
+
+/* Where the tables of a footer lie. */
+static struct disk_trailer trailer_of(const uint8_t *bytes, size_t size)
+{
+    struct disk_trailer trailer;
+    memcpy(&trailer, bytes + size - sizeof(trailer), sizeof(trailer));
+    return trailer;
+}
+
+/* Makes a footer's and a header's hashes right again. */
+static void rehash(uint8_t *bytes, size_t size)
+{
+    struct disk_trailer trailer = trailer_of(bytes, size);
+    size_t hashed =
+        (size_t)trailer.footer_size - sizeof(trailer) + offsetof(struct disk_trailer, hash);
+    struct ckpt_hash hash = ckpt_hash_of(bytes + trailer.footer_offset, hashed);
+    memcpy(bytes + trailer.footer_offset + hashed, hash.byte, sizeof(hash.byte));
+    uint64_t check = ckpt_check_of(bytes, offsetof(struct disk_header, check));
+    memcpy(bytes + offsetof(struct disk_header, check), &check, sizeof(check));
+}
+
+struct forgery {
+    const char *line; /* that verify must print */
+    size_t at;        /* in the footer, or from the file's start */
+    bool in_header;
+    uint64_t value; /* added there, 4 bytes */
+    enum status st;
+};
+
+static void forged_tables_are_refused(void **state)
+{
+    struct world *world = *state;
+    const size_t scalars = sizeof(struct disk_footer);
+    const size_t buffers = scalars + sizeof(struct disk_scalars) + 2 * sizeof(uint64_t);
+    const size_t chunks = buffers + SAMPLE_BUFFERS * sizeof(struct disk_buffer);
+    char path[LIMIT_PATH];
+    size_t size = 0;
+    shard_path(world, 0, path);
+    uint8_t *bytes = memory_io_bytes(world->memory, path, &size);
+    struct disk_trailer trailer = trailer_of(bytes, size);
+    uint32_t chunk_count = 0;
+    memcpy(&chunk_count, bytes + trailer.footer_offset + 20, sizeof(chunk_count));
+    const size_t tensors = chunks + chunk_count * sizeof(struct disk_reference);
+    const struct forgery forgeries[] = {
+        { "a later version", offsetof(struct disk_header, version), true, 1, ST_VERSION },
+        { "a later version", offsetof(struct disk_header, features), true, 4, ST_VERSION },
+        { "a constant", offsetof(struct disk_header, chunk_bytes), true, 1, ST_CORRUPT },
+        { "over its limit", 16, false, 100, ST_CORRUPT },
+        { "contradict", 16, false, 1, ST_CORRUPT },
+        { "contradict", 20, false, 0x7fffffff, ST_CORRUPT },
+        { "over its limit", 24, false, 0x7fffffff, ST_CORRUPT },
+        { "sum", 40, false, 1, ST_CORRUPT },
+        { "skip list", scalars + 48, false, 1, ST_CORRUPT },
+        { "a buffer's entry", buffers + 120, false, 1, ST_CORRUPT },
+        { "a buffer's entry", buffers + 136 + 4, false, 0x7fffffff, ST_CORRUPT },
+        { "that this version doesn't know", buffers + 128, false, 77, ST_VERSION },
+        { "hole", chunks, false, 1, ST_CORRUPT },
+        { "can't be", chunks + 8, false, 1, ST_CORRUPT },
+        { "can't be", chunks + 16, false, 90, ST_CORRUPT },
+        { "hole", chunks + 20, false, 1, ST_CORRUPT },
+        { "a tensor's entry", tensors + 132, false, 90, ST_CORRUPT },
+        { "a tensor's entry", tensors + 136, false, 100000, ST_CORRUPT },
+        { "a tensor's entry", tensors + 292, false, 0x7fffffff, ST_CORRUPT },
+        { "that this version doesn't know", tensors + 148, false, 1, ST_VERSION },
+    };
+    for (size_t i = 0; i < sizeof(forgeries) / sizeof(forgeries[0]); i++) {
+        const struct forgery *it = &forgeries[i];
+        uint8_t *at = bytes + it->at + (it->in_header ? 0 : trailer.footer_offset);
+        uint32_t before = 0, after = 0;
+        memcpy(&before, at, sizeof(before));
+        after = before + (uint32_t)it->value;
+        memcpy(at, &after, sizeof(after));
+        rehash(bytes, size);
+        reseal(world);
+        assert_int_equal(verify(world), it->st);
+        if (strstr(world->lines, it->line) == NULL)
+            fail_msg("forgery %zu: %s", i, world->lines);
+        bool equal = false;
+        assert_int_equal(sample_compare(world->io, world->dir, &world->sample, &equal), it->st);
+        memcpy(at, &before, sizeof(before));
+        rehash(bytes, size);
+        reseal(world);
+    }
+    assert_int_equal(verify(world), ST_OK);
+}
+
+/* All checks of bytes pass; only the digest tells. */
+static void state_that_isnt_the_one_of_the_digest_is_found(void **state)
+{
+    struct world *world = *state;
+    char path[LIMIT_PATH];
+    size_t size = 0;
+    for (uint32_t rank = 0; rank < RANKS; rank++) {
+        shard_path(world, rank, path);
+        uint8_t *bytes = memory_io_bytes(world->memory, path, &size);
+        bytes[trailer_of(bytes, size).footer_offset + sizeof(struct disk_footer)] ^= 1; /* seed */
+        rehash(bytes, size);
+    }
+    reseal(world);
+    assert_int_equal(verify(world), ST_CORRUPT);
+    assert_non_null(strstr(world->lines, "its digest isn't that of the stored bytes"));
+}
+
+static void files_that_the_manifest_doesnt_name_are_ignored_and_listed(void **state)
+{
+    struct world *world = *state;
+    char path[LIMIT_PATH];
+    path_of(world, "notes.txt", path);
+    memory_io_put(world->memory, path, "mine", 4);
+    assert_int_equal(verify(world), ST_OK);
+    assert_string_equal(world->lines, "notes.txt: the manifest doesn't name it, ignored\n");
+}
+
+static void failing_reads_are_no_damage(void **state)
+{
+    struct world *world = *state;
+    static const enum memory_io_fault faults[] = { MEMORY_IO_EIO, MEMORY_IO_SHORT,
+                                                   MEMORY_IO_AGAIN };
+    memory_io_arm(world->memory, MEMORY_IO_NONE, 0);
+    assert_int_equal(verify(world), ST_OK);
+    uint64_t calls = memory_io_calls(world->memory);
+    for (size_t f = 0; f < 3; f++) {
+        for (uint64_t n = 1; n <= calls; n++) {
+            bool equal = true;
+            memory_io_arm(world->memory, faults[f], n);
+            enum status st = verify(world);
+            assert_true(st == ST_OK || (f == 0 && st == ST_IO));
+            memory_io_arm(world->memory, faults[f], n);
+            st = sample_compare(world->io, world->dir, &world->sample, &equal);
+            assert_true((st == ST_OK && equal) || (f == 0 && st == ST_IO));
+            assert_int_equal(memory_io_open_files(world->memory), 0);
+        }
+    }
+    memory_io_arm(world->memory, MEMORY_IO_NONE, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(every_changed_byte_of_a_shard_file_is_found, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(every_byte_that_a_restore_uses_is_checked_by_the_restore,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(every_changed_bit_of_a_manifest_is_found, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(every_truncation_is_found, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(missing_pieces_are_told_from_damage, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(file_of_another_save_is_found_even_if_the_manifest_agrees,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(forged_tables_are_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(state_that_isnt_the_one_of_the_digest_is_found, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(files_that_the_manifest_doesnt_name_are_ignored_and_listed,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(failing_reads_are_no_damage, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
