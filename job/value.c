@@ -266,10 +266,10 @@ static enum status read_duration(const struct field *field, const char *text,
     if ((units[i].group & field->units) == 0)
         return refuse(problem, "write it in steps or epochs",
                       "%s: a time is not supported in this version", field->path);
-    if (value != floor(value))
-        return refuse(problem, range, "%s must be a whole number of %s", field->path, end);
     if (!in_range(field, value))
         return refuse(problem, range, "%s can't be %.16g %s", field->path, value, end);
+    if (value != (double)(int64_t)value)
+        return refuse(problem, range, "%s must be a whole number of %s", field->path, end);
     if (out != NULL) {
         out->unit = units[i].group == UNIT_STEPS    ? JOB_STEPS
                     : units[i].group == UNIT_EPOCHS ? JOB_EPOCHS

@@ -1,0 +1,89 @@
+#include "client/client.h"
+
+#include <langinfo.h>
+#include <locale.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/options.h"
+
+void client_error(const char *format, ...)
+{
+    va_list list;
+    (void)fflush(stdout);
+    (void)fputs("cairn: ", stderr);
+    va_start(list, format);
+    (void)vfprintf(stderr, format, list);
+    va_end(list);
+    (void)fputc('\n', stderr);
+}
+
+void client_note(const struct client *client, const char *format, ...)
+{
+    va_list list;
+    if (client->args.quiet)
+        return;
+    (void)fflush(stdout);
+    va_start(list, format);
+    (void)vfprintf(stderr, format, list);
+    va_end(list);
+}
+
+static void look_at_terminal(struct client *client)
+{
+    const char *term = getenv("TERM");
+    const char *no_color = getenv("NO_COLOR");
+    bool dumb = term == NULL || strcmp(term, "dumb") == 0;
+    (void)setlocale(LC_CTYPE, ""); /* not LC_NUMERIC: numbers are written with a point */
+    client->utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+    client->terminal = isatty(STDOUT_FILENO) == 1 && !dumb;
+    client->color = client->terminal && !client->args.no_color &&
+                    (no_color == NULL || no_color[0] == '\0') && client->args.output <= OUTPUT_WIDE;
+}
+
+static enum exit_code show_help(const struct client *client)
+{
+    if (client->command != NULL)
+        help_command(client->command);
+    else if (client->args.word_count > 0)
+        help_noun(client->args.words[0]);
+    else
+        help_all();
+    return fflush(stdout) == 0 ? EXIT_DONE : EXIT_INTERNAL;
+}
+
+int client_main(int argc, char **argv)
+{
+    struct client client = { .signal_fd = -1 };
+    char error[512];
+    (void)signal(SIGPIPE, SIG_IGN);
+    if (arguments_parse(argc - 1, argv + 1, &client.args, &client.command, error, sizeof(error)) !=
+        ST_OK) {
+        client_error("%s", error);
+        return EXIT_USAGE;
+    }
+    look_at_terminal(&client);
+    if (client.args.help)
+        return (int)show_help(&client);
+    if (client.command == NULL) {
+        (void)show_help(&client);
+        return EXIT_USAGE;
+    }
+    enum status st = paths_open(&client.paths);
+    if (st != ST_OK) {
+        client_error("there is no place for state; set CAIRN_HOME");
+        return EXIT_USAGE;
+    }
+    enum exit_code code = client.command->run(&client);
+    if (client.channel != NULL) {
+        rpc_channel_free(client.channel);
+        rpc_shutdown();
+    }
+    if (client.signal_fd >= 0)
+        (void)close(client.signal_fd);
+    return (int)code;
+}

@@ -1,0 +1,128 @@
+/* Every command of `cairn`, one row each: parsing, help and completion come from here. */
+#include "client/job.h"
+#include "client/options.h"
+
+#define AT(member) offsetof(struct arguments, member)
+
+const struct option global_options[] = {
+    { "addr", '\0', OPTION_TEXT, AT(addr), "ADDR",
+      "coordinator: unix:/path or host:port (CAIRN_ADDR)" },
+    { "output", 'o', OPTION_FORMAT, AT(output), "FORMAT", "table, wide, json, jsonl or name" },
+    { "no-color", '\0', OPTION_FLAG, AT(no_color), NULL, "no colours (NO_COLOR)" },
+    { "quiet", 'q', OPTION_FLAG, AT(quiet), NULL, "only results, no remarks" },
+    { "watch", 'w', OPTION_FLAG, AT(watch), NULL, "follow it, until Ctrl-C" },
+    { "help", 'h', OPTION_FLAG, AT(help), NULL, "this help" },
+    { 0 },
+};
+
+static const struct option up_options[] = {
+    { "slots", '\0', OPTION_NUMBER, AT(slots), "N", "workers at once (default: at least 4)" },
+    { "listen", '\0', OPTION_TEXT, AT(listen), "ADDR", "TCP besides the socket, as 127.0.0.1:0" },
+    { "foreground", '\0', OPTION_FLAG, AT(foreground), NULL, "stay, until Ctrl-C" },
+    { 0 },
+};
+
+static const struct option submit_options[] = {
+    { "set", '\0', OPTION_SETS, AT(sets), "K=V", "another value for a key, as train.lanes=4" },
+    { "wait", '\0', OPTION_FLAG, AT(wait), NULL, "wait for the end; the exit code is the result" },
+    { "timeout", '\0', OPTION_DURATION, AT(timeout_ms), "TIME", "wait so long at most (exit 124)" },
+    { 0 },
+};
+
+static const struct option timeout_options[] = {
+    { "timeout", '\0', OPTION_DURATION, AT(timeout_ms), "TIME", "wait so long at most (exit 124)" },
+    { 0 },
+};
+
+static const struct option steer_options[] = {
+    { "wait", '\0', OPTION_FLAG, AT(wait), NULL, "wait until it is done" },
+    { "timeout", '\0', OPTION_DURATION, AT(timeout_ms), "TIME", "wait so long at most (exit 124)" },
+    { 0 },
+};
+
+static const struct option logs_options[] = {
+    { "follow", 'f', OPTION_FLAG, AT(follow), NULL, "go on with what comes" },
+    { "rank", '\0', OPTION_NUMBER, AT(rank), "N", "one worker only" },
+    { "attempt", '\0', OPTION_NUMBER, AT(attempt), "N", "an earlier attempt (generation)" },
+    { 0 },
+};
+
+#define WHERE "Works on a checkpoint's folder, too; then no coordinator is needed."
+
+static const struct command table[] = {
+    { NULL, "up", WORD_NONE, 0, 0, "[--slots N]",
+      "start a coordinator and an agent on this machine",
+      "Returns when both answer. Does nothing where they run already. CAIRN_HOME=DIR puts\n"
+      "everything of this instance under DIR.",
+      "up\nup --slots 8\nup --foreground", up_options, cmd_up, false },
+    { NULL, "down", WORD_NONE, 0, 0, "", "save running jobs and end every process of this home",
+      "The next 'cairn up' resumes the jobs.", "down", NULL, cmd_down, false },
+    { NULL, "submit", WORD_FILE, 1, 1, "FILE", "check a job file and train what it says",
+      "Mistakes in the file are all shown at once, with their places; then nothing is sent\n"
+      "(exit 2). FILE - is standard input.",
+      "submit examples/mlp-fashion.yaml --watch\n"
+      "submit job.yaml --set train.global_batch=64 --set workers.count=4\n"
+      "submit job.yaml --wait --timeout 2h\nsubmit job.yaml -o name",
+      submit_options, cmd_submit, false },
+    { NULL, "ps", WORD_NONE, 0, 0, "", "list jobs, newest first", NULL, "ps\nps -w\nps -o json",
+      NULL, cmd_ps, false },
+    { NULL, "show", WORD_JOB, 1, 1, "JOB", "show a job: state, workers, checkpoints, events", NULL,
+      "show resnet18-fashion\nshow j-01 -o json", NULL, cmd_show, false },
+    { NULL, "watch", WORD_JOB, 1, 1, "JOB", "follow a job until it is over",
+      "The exit code is the job's: 0, 10 (FAILED), 11 (STOPPED, KILLED). Ctrl-C leaves (130);\n"
+      "the job goes on.",
+      "watch resnet18-fashion\nwatch resnet18-fashion -o jsonl", timeout_options, cmd_watch,
+      false },
+    { NULL, "logs", WORD_JOB, 1, 1, "JOB", "print what the workers wrote", NULL,
+      "logs resnet18-fashion -f\nlogs resnet18-fashion --rank 1 --attempt 1", logs_options,
+      cmd_logs, false },
+    { NULL, "why", WORD_JOB, 1, 1, "JOB", "explain why a job waits, failed or lost time", NULL,
+      "why resnet18-fashion", NULL, cmd_why, false },
+    { NULL, "pause", WORD_JOB, 1, 1, "JOB", "save a job and free its slots until it is resumed",
+      NULL, "pause resnet18-fashion\npause resnet18-fashion --wait", steer_options, cmd_pause,
+      false },
+    { NULL, "resume", WORD_JOB, 1, 1, "JOB", "go on with a paused job", NULL,
+      "resume resnet18-fashion", steer_options, cmd_resume, false },
+    { NULL, "stop", WORD_JOB, 1, 1, "JOB", "save a job and end it", NULL,
+      "stop resnet18-fashion\nstop resnet18-fashion --wait", steer_options, cmd_stop, false },
+    { NULL, "kill", WORD_JOB, 1, 1, "JOB", "end a job at once, without a checkpoint", NULL,
+      "kill resnet18-fashion", steer_options, cmd_kill, false },
+    { NULL, "save", WORD_JOB, 1, 1, "JOB", "make a checkpoint now and print its step", NULL,
+      "save resnet18-fashion", timeout_options, cmd_save, false },
+    { "ckpt", "ls", WORD_CHECKPOINT, 1, 1, "JOB", "list the checkpoints of a job",
+      "Works on a job's folder in a store, too; then no coordinator is needed.",
+      "ckpt ls resnet18-fashion\nckpt ls checkpoints/j-0123456789", NULL, cmd_ckpt_ls, false },
+    { "ckpt", "show", WORD_CHECKPOINT, 1, 1, "JOB[@STEP]", "show what a checkpoint holds", WHERE,
+      "ckpt show resnet18-fashion@100\nckpt show resnet18-fashion -o json", NULL, cmd_ckpt_show,
+      false },
+    { "ckpt", "verify", WORD_CHECKPOINT, 1, 1, "JOB[@STEP]",
+      "read every byte and check it against its hashes",
+      "Exits 8 if anything is damaged, and says what. Changes nothing. JOB@all checks all of\n"
+      "them. " WHERE,
+      "ckpt verify resnet18-fashion\nckpt verify resnet18-fashion@all\n"
+      "ckpt verify checkpoints/j-0123456789/step-000000000100.g1",
+      NULL, cmd_ckpt_verify, false },
+    { "ckpt", "digest", WORD_CHECKPOINT, 1, 1, "JOB[@STEP]",
+      "compute the digest of the stored state from its bytes",
+      "Equal digests mean equal bits. " WHERE, "ckpt digest resnet18-fashion@100", NULL,
+      cmd_ckpt_digest, false },
+    { "ckpt", "rm", WORD_CHECKPOINT, 1, 1, "JOB@STEP", "remove a checkpoint", WHERE,
+      "ckpt rm resnet18-fashion@100", NULL, cmd_ckpt_rm, false },
+    { "node", "ls", WORD_NONE, 0, 0, "", "list the machines and their slots", NULL, "node ls", NULL,
+      cmd_node_ls, false },
+    { NULL, "completion", WORD_SHELL, 1, 1, "bash|zsh|fish",
+      "print a completion script for a shell", NULL,
+      "completion bash > ~/.local/share/bash-completion/completions/cairn", NULL, cmd_completion,
+      false },
+    { NULL, "version", WORD_NONE, 0, 0, "", "print the versions of client and coordinator", NULL,
+      "version\nversion -o json", NULL, cmd_version, false },
+    /* What `cairn up` starts: the supervisor. */
+    { NULL, "supervise", WORD_NONE, 0, 0, "", "keep coordinator and agent alive", NULL, "supervise",
+      up_options, cmd_supervise, true },
+};
+
+const struct command *command_table(size_t *out_count)
+{
+    *out_count = sizeof(table) / sizeof(table[0]);
+    return table;
+}

@@ -1,0 +1,23 @@
+/*
+ * Messages as JSON, by their descriptors: the contract of `-o json`.
+ *
+ * All fields always, under the names of the .proto files; 64-bit integers as numbers; enum values
+ * without the prefix of their type; what is absent and what is not finite is null. A list of
+ * LostSeconds is an object {cause: seconds}; bytes are lower-case hex.
+ */
+#pragma once
+
+#include <jansson.h>
+#include <protobuf-c/protobuf-c.h>
+#include <stdbool.h>
+
+#include "common/status.h"
+
+/* Owned by the caller (json_decref); NULL: no memory, or a text that isn't UTF-8. */
+json_t *json_from_message(const ProtobufCMessage *message);
+
+/* A message as one line on standard output. */
+MUST_CHECK enum status json_write_message(const ProtobufCMessage *message);
+
+/* One value to standard output: several lines, or one. */
+MUST_CHECK enum status json_write(const json_t *value, bool one_line);
