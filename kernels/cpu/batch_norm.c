@@ -18,7 +18,8 @@
 
 #include "kernels/cpu/cpu.h"
 
-#define WIDTH LOOPS_WIDTH_MAX
+#define WIDTH      LOOPS_WIDTH_MAX
+#define STREAM_MIN (4u << 20) /* bytes; what is larger has left the caches before it is read */
 
 struct norm_kernel {
     struct kernel base;
@@ -63,9 +64,12 @@ enum status cpu_batch_norm_prepare(struct backend *backend, const struct op_spec
     self->block = cpu_block(backend, in);
     self->padded = (self->channels + self->block - 1) / self->block * self->block;
     self->block_floats = self->block * hw;
-    self->strip = (struct strip){
-        .n = in->dims[0], .hw = hw, .plane = self->padded * hw, .step = self->block
-    };
+    self->strip =
+        (struct strip){ .n = in->dims[0],
+                        .hw = hw,
+                        .plane = self->padded * hw,
+                        .step = self->block,
+                        .stream = in->format == FORMAT_BLOCKED && in->bytes >= STREAM_MIN };
     *out_info = (struct kernel_info){
         .out = *in,
         .saved_bytes = spec->training ? 2 * (size_t)self->padded * sizeof(float) : 0,

@@ -22,6 +22,7 @@ struct strip {
     int64_t hw;    /* positions of a sample */
     int64_t plane; /* floats from one sample to the next */
     int64_t step;  /* floats from one position to the next; a multiple of width */
+    bool stream;   /* results go past the caches; they are aligned to the vector */
 };
 
 /* Where relu's derivative comes from. */

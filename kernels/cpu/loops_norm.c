@@ -81,7 +81,7 @@ LOOPS_INLINE void apply_plane(const struct strip *strip, const float *x, const f
             v += vec_load(residual + at);
         if (relu)
             v = vec_keep(v, v);
-        vec_store(y + at, v);
+        vec_put(y + at, v, strip->stream);
     }
 }
 
@@ -94,6 +94,7 @@ LOOPS_INLINE void apply_all(const struct strip *strip, const float *x, const flo
         int64_t at = i * strip->plane;
         apply_plane(strip, x + at, add ? residual + at : NULL, y + at, by, add, relu);
     }
+    vec_put_end();
 }
 
 static void norm_apply(const struct strip *strip, const float *x, const float *residual, float *y,
@@ -211,9 +212,10 @@ LOOPS_INLINE void gradient_all(const struct strip *strip, const struct norm_grad
             int64_t at = j * strip->step;
             vec centred = vec_load(p.x + at) - affine[0];
             vec d = masked(&p, at, centred, affine, mask, two);
-            vec_store(to + at, by_g * d - by_x * centred - constant);
+            vec_put(to + at, by_g * d - by_x * centred - constant, strip->stream);
         }
     }
+    vec_put_end();
 }
 
 static void norm_gradient_apply(const struct strip *strip, const struct norm_gradient *g,

@@ -5,8 +5,13 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+
+#if LOOPS_WIDTH >= 8
+#include <immintrin.h>
+#endif
 
 #define LOOPS_JOIN_(a, b) a##_##b
 #define LOOPS_JOIN(a, b)  LOOPS_JOIN_(a, b)
@@ -34,6 +39,32 @@ LOOPS_INLINE vec vec_load(const float *p)
 LOOPS_INLINE void vec_store(float *p, vec v)
 {
     memcpy(p, &v, sizeof(v));
+}
+
+/* With `stream` past the caches, for what is read again only after they were filled anew: p is then
+ * aligned to the vector, and vec_put_end comes before the result is read. */
+LOOPS_INLINE void vec_put(float *p, vec v, bool stream)
+{
+#if LOOPS_WIDTH == 16
+    if (stream) {
+        _mm512_stream_ps(p, (__m512)v);
+        return;
+    }
+#elif LOOPS_WIDTH == 8
+    if (stream) {
+        _mm256_stream_ps(p, (__m256)v);
+        return;
+    }
+#endif
+    (void)stream;
+    vec_store(p, v);
+}
+
+LOOPS_INLINE void vec_put_end(void)
+{
+#if LOOPS_WIDTH >= 8
+    _mm_sfence();
+#endif
 }
 
 LOOPS_INLINE vec vec_set(float value)

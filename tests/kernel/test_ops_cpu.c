@@ -4,23 +4,23 @@
 #include "tests/kernel/op_case.h"
 #include "tests/test.h"
 
-static struct backend *open_cpu(void)
+static struct backend *open_cpu(int threads)
 {
     struct backend *backend = NULL;
-    const struct backend_options options = { .threads = 1 };
+    const struct backend_options options = { .threads = threads };
     assert_int_equal(backend_cpu()->open(&options, &backend), ST_OK);
     return backend;
 }
 
-static void check_all(const struct op_case *cases, size_t count)
+static void check_all(const struct op_case *cases, size_t count, int threads)
 {
-    struct backend *backend = open_cpu();
+    struct backend *backend = open_cpu(threads);
     for (size_t i = 0; i < count; i++)
         op_case_check(backend_cpu(), backend, &cases[i]);
     backend_cpu()->close(backend);
 }
 
-#define CHECK_ALL(cases) check_all(cases, sizeof(cases) / sizeof((cases)[0]))
+#define CHECK_ALL(cases) check_all(cases, sizeof(cases) / sizeof((cases)[0]), 1)
 
 #define CONV(k, s, p, o)                                                                           \
     .op = OP_CONV2D, .ndim = 4, .attr = { .kernel = (k), .stride = (s), .pad = (p), .out = (o) }
@@ -167,6 +167,19 @@ static void loss_is_its_definition(void **state)
     CHECK_ALL(cases);
 }
 
+static void two_threads_compute_the_same_functions(void **state)
+{
+    (void)state;
+    static const struct op_case cases[] = {
+        { "convolution", CONV(3, 2, 1, 32), .dims = { 2, 16, 7, 9 }, BLOCKED },
+        { "winograd", CONV(3, 1, 1, 16), .dims = { 64, 16, 1, 1 }, WINOGRAD },
+        { "norm", NORM, .dims = { 2, 21, 3, 3 }, BLOCKED, .attr = { .eps = 1e-5f, .relu = true } },
+        { "linear", .op = OP_LINEAR, .ndim = 2, .dims = { 5, 37 },
+          .attr = { .out = 19, .bias = true } },
+    };
+    check_all(cases, sizeof(cases) / sizeof(cases[0]), 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -179,6 +192,7 @@ int main(void)
         cmocka_unit_test(relu_and_flatten_are_their_definition),
         cmocka_unit_test(linear_is_its_definition),
         cmocka_unit_test(loss_is_its_definition),
+        cmocka_unit_test(two_threads_compute_the_same_functions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
