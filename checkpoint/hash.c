@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
+#ifdef __x86_64__
+#include <xxh_x86dispatch.h> /* the same hashes by the widest vectors that the machine has */
+#endif
 
 #include "checkpoint/disk.h"
 

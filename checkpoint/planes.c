@@ -6,7 +6,30 @@
 typedef uint32_t word32 __attribute__((may_alias, aligned(1)));
 typedef uint16_t word16 __attribute__((may_alias, aligned(1)));
 
-void ckpt_split4(const void *words, size_t count, uint8_t *const plane[4])
+/*
+ * Each loop is written once, inlined into a version for every machine and one for AVX2; the one
+ * that fits is chosen at the call, which handles a whole chunk. The operations are on integers, so
+ * all versions give the same bits.
+ */
+#define LOOP static inline __attribute__((always_inline))
+#ifdef __x86_64__
+#define HAVE_AVX2 1
+#define AVX2      __attribute__((target("avx2")))
+#else
+#define HAVE_AVX2 0
+#define AVX2
+#endif
+
+static bool use_avx2(void)
+{
+#if HAVE_AVX2
+    return __builtin_cpu_supports("avx2") != 0;
+#else
+    return false;
+#endif
+}
+
+LOOP void split4(const void *words, size_t count, uint8_t *const plane[4])
 {
     const word32 *restrict in = words;
     uint8_t *restrict a = plane[0];
@@ -22,7 +45,7 @@ void ckpt_split4(const void *words, size_t count, uint8_t *const plane[4])
     }
 }
 
-void ckpt_merge4(const uint8_t *const plane[4], size_t count, void *words)
+LOOP void merge4(const uint8_t *const plane[4], size_t count, void *words)
 {
     const uint8_t *restrict a = plane[0];
     const uint8_t *restrict b = plane[1];
@@ -36,7 +59,7 @@ void ckpt_merge4(const uint8_t *const plane[4], size_t count, void *words)
     }
 }
 
-void ckpt_split2(const void *words, size_t count, uint8_t *const plane[2])
+LOOP void split2(const void *words, size_t count, uint8_t *const plane[2])
 {
     const word16 *restrict in = words;
     uint8_t *restrict a = plane[0];
@@ -48,7 +71,7 @@ void ckpt_split2(const void *words, size_t count, uint8_t *const plane[2])
     }
 }
 
-void ckpt_merge2(const uint8_t *const plane[2], size_t count, void *words)
+LOOP void merge2(const uint8_t *const plane[2], size_t count, void *words)
 {
     const uint8_t *restrict a = plane[0];
     const uint8_t *restrict b = plane[1];
@@ -59,7 +82,7 @@ void ckpt_merge2(const uint8_t *const plane[2], size_t count, void *words)
     }
 }
 
-bool ckpt_any_sign4(const void *words, size_t count)
+LOOP bool any_sign4(const void *words, size_t count)
 {
     const word32 *in = words;
     uint32_t all = 0;
@@ -68,13 +91,85 @@ bool ckpt_any_sign4(const void *words, size_t count)
     return all >> 31 != 0;
 }
 
-bool ckpt_any_sign2(const void *words, size_t count)
+LOOP bool any_sign2(const void *words, size_t count)
 {
     const word16 *in = words;
-    uint32_t all = 0;
+    uint16_t all = 0;
     for (size_t i = 0; i < count; i++)
         all |= in[i];
     return all >> 15 != 0;
+}
+
+AVX2 static void split4_avx2(const void *words, size_t count, uint8_t *const plane[4])
+{
+    split4(words, count, plane);
+}
+
+AVX2 static void merge4_avx2(const uint8_t *const plane[4], size_t count, void *words)
+{
+    merge4(plane, count, words);
+}
+
+AVX2 static void split2_avx2(const void *words, size_t count, uint8_t *const plane[2])
+{
+    split2(words, count, plane);
+}
+
+AVX2 static void merge2_avx2(const uint8_t *const plane[2], size_t count, void *words)
+{
+    merge2(plane, count, words);
+}
+
+AVX2 static bool any_sign4_avx2(const void *words, size_t count)
+{
+    return any_sign4(words, count);
+}
+
+AVX2 static bool any_sign2_avx2(const void *words, size_t count)
+{
+    return any_sign2(words, count);
+}
+
+void ckpt_split4(const void *words, size_t count, uint8_t *const plane[4])
+{
+    if (use_avx2())
+        split4_avx2(words, count, plane);
+    else
+        split4(words, count, plane);
+}
+
+void ckpt_merge4(const uint8_t *const plane[4], size_t count, void *words)
+{
+    if (use_avx2())
+        merge4_avx2(plane, count, words);
+    else
+        merge4(plane, count, words);
+}
+
+void ckpt_split2(const void *words, size_t count, uint8_t *const plane[2])
+{
+    if (use_avx2())
+        split2_avx2(words, count, plane);
+    else
+        split2(words, count, plane);
+}
+
+void ckpt_merge2(const uint8_t *const plane[2], size_t count, void *words)
+{
+    if (use_avx2())
+        merge2_avx2(plane, count, words);
+    else
+        merge2(plane, count, words);
+}
+
+bool ckpt_any_sign4(const void *words, size_t count)
+{
+    return use_avx2() ? any_sign4_avx2(words, count) : any_sign4(words, count);
+}
+
+bool ckpt_any_sign2(const void *words, size_t count)
+{
+    return use_avx2() ? any_sign2_avx2(words, count) : any_sign2(words, count);
 }
 
 size_t ckpt_packed_size(size_t count)
@@ -99,6 +194,8 @@ static uint64_t stretch(uint64_t x)
     return x << 1;
 }
 
+/* All groups but the last move 8 bytes at once: the eighth is the next group's, and written again.
+ */
 void ckpt_pack(const uint8_t *plane, size_t count, uint8_t *out)
 {
     size_t groups = count / 8;
@@ -106,9 +203,10 @@ void ckpt_pack(const uint8_t *plane, size_t count, uint8_t *out)
         uint64_t word;
         memcpy(&word, plane + 8 * i, 8);
         word = squeeze(word);
-        memcpy(out + 7 * i, &word, 7);
+        memcpy(out + 7 * i, &word, i + 1 < groups ? 8 : 7);
     }
-    memcpy(out + 7 * groups, plane + 8 * groups, count % 8);
+    if (count % 8 != 0)
+        memcpy(out + 7 * groups, plane + 8 * groups, count % 8);
 }
 
 void ckpt_unpack(const uint8_t *packed, size_t count, uint8_t *out)
@@ -116,9 +214,10 @@ void ckpt_unpack(const uint8_t *packed, size_t count, uint8_t *out)
     size_t groups = count / 8;
     for (size_t i = 0; i < groups; i++) {
         uint64_t word = 0;
-        memcpy(&word, packed + 7 * i, 7);
+        memcpy(&word, packed + 7 * i, i + 1 < groups ? 8 : 7);
         word = stretch(word);
         memcpy(out + 8 * i, &word, 8);
     }
-    memcpy(out + 8 * groups, packed + 7 * groups, count % 8);
+    if (count % 8 != 0)
+        memcpy(out + 8 * groups, packed + 7 * groups, count % 8);
 }
