@@ -1,0 +1,390 @@
+/* The real agent with a coordinator of the test's and a shell script for a trainer. */
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/io.h"
+#include "rpc/rpc.h"
+#include "tests/test.h"
+#include "tests/unit/agent/agent_world.h"
+
+#define UNKNOWN  CAIRN__V1__TRAINER_EXITED__CAUSE__CAUSE_UNSPECIFIED
+#define EXIT     CAIRN__V1__TRAINER_EXITED__CAUSE__EXIT
+#define SIGNALED CAIRN__V1__TRAINER_EXITED__CAUSE__SIGNAL
+#define FINISHED CAIRN__V1__TRAINER_EXITED__CAUSE__FINISHED
+
+static struct world *begin(void **state)
+{
+    struct world *world = *state;
+    world_coordinator_start(world);
+    world_agent_start(world, NULL);
+    world_wait_hellos(world, 1);
+    return world;
+}
+
+/* A trainer of generation 1 that holds. */
+static pid_t hold(struct world *world, uint32_t rank)
+{
+    world_order_start(world, 1, rank, "hold");
+    pid_t pid = world_wait_started(world, 1, rank, 1);
+    (void)world_wait_log(world, rank, "holding");
+    return pid;
+}
+
+static bool has_record(const struct world *world, uint32_t rank)
+{
+    const struct ref ref = { .job = "j-test", .generation = 1, .rank = rank };
+    struct ref_files files;
+    assert_int_equal(ref_files(&ref, world_paths(world), &files), ST_OK);
+    return access(files.record, F_OK) == 0;
+}
+
+static void wait_no_record(const struct world *world, uint32_t rank)
+{
+    for (int i = 0; i < 5000 && has_record(world, rank); i++)
+        (void)poll(NULL, 0, 5);
+    assert_false(has_record(world, rank));
+}
+
+static void leave_words(const struct world *world, uint32_t rank)
+{
+    const struct ref ref = { .job = "j-test", .generation = 1, .rank = rank };
+    struct ref_files files;
+    uint8_t bytes[128];
+    assert_int_equal(ref_files(&ref, world_paths(world), &files), ST_OK);
+    Cairn__V1__LastWords words = CAIRN__V1__LAST_WORDS__INIT;
+    words.job = (char *)"j-test";
+    words.generation = 1;
+    words.rank = rank;
+    words.step = 60;
+    words.finished = 1;
+    size_t size = cairn__v1__last_words__pack(&words, bytes);
+    assert_int_equal(io_replace(io_system(), files.words, bytes, size), ST_OK);
+}
+
+static void agent_introduces_itself_and_beats(void **state)
+{
+    struct world *world = begin(state);
+    const Cairn__V1__AgentHello *hello = world_hello(world);
+    assert_string_equal(hello->node, "node-1");
+    assert_int_equal(hello->slots, 3);
+    assert_string_equal(hello->device, "cpu");
+    assert_int_equal(strlen(hello->boot_id), 36);
+    assert_true(hello->cores >= 1);
+    assert_true(hello->memory_bytes > 0);
+    assert_int_equal(hello->n_running, 0);
+    world_wait_beats(world, 2);
+    assert_int_equal(world_agent_stop(world), 0);
+}
+
+static void trainer_gets_arguments_token_threads_and_no_other_descriptor(void **state)
+{
+    struct world *world = begin(state);
+    pid_t pid = hold(world, 2);
+    const char *log = world_wait_log(world, 2, "holding");
+    assert_non_null(strstr(log, "arguments --job j-test --generation 1 --rank 2 --coordinator "));
+    assert_non_null(strstr(log, "/jobs/j-test/g1/r2.words --flight "));
+    assert_non_null(strstr(log, "/jobs/j-test/g1/r2.flight --token-fd 3\n"));
+    assert_non_null(strstr(log, "token t0ken threads 3 dynamic false\n"));
+    assert_non_null(strstr(log, "descriptors 0 1 2 3 \n")); /* 3 is the listing's own */
+    assert_int_equal(getpgid(pid), pid);
+}
+
+static void exit_is_told_with_code_and_last_lines_until_it_is_acknowledged(void **state)
+{
+    struct world *world = begin(state);
+    world_ack_exits(world, false);
+    world_order_start(world, 1, 0, "exit7");
+    const Cairn__V1__TrainerExited *exited = world_wait_exited(world, 1, 0, 3);
+    assert_int_equal(exited->cause, EXIT);
+    assert_int_equal(exited->code, 7);
+    assert_int_equal(exited->pid, world_wait_started(world, 1, 0, 1));
+    assert_true(exited->n_last_lines >= 2);
+    assert_string_equal(exited->last_lines[exited->n_last_lines - 1], "goodbye");
+    assert_true(has_record(world, 0));
+    world_order_start(world, 1, 0, "hold"); /* a repeated order doesn't start it again */
+    (void)world_wait_exited(world, 1, 0, 4);
+    world_ack_exits(world, true);
+    wait_no_record(world, 0);
+    assert_int_equal(world_processes(world), 0);
+}
+
+static void signals_are_told_by_their_number(void **state)
+{
+    struct world *world = begin(state);
+    world_order_start(world, 1, 0, "segv");
+    const Cairn__V1__TrainerExited *exited = world_wait_exited(world, 1, 0, 1);
+    assert_int_equal(exited->cause, SIGNALED);
+    assert_int_equal(exited->signal, SIGSEGV);
+    pid_t pid = hold(world, 1);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    exited = world_wait_exited(world, 1, 1, 1);
+    assert_int_equal(exited->cause, SIGNALED);
+    assert_int_equal(exited->signal, SIGKILL);
+    assert_int_equal(exited->words__case, CAIRN__V1__TRAINER_EXITED__WORDS___NOT_SET);
+}
+
+static void last_words_come_with_the_exit(void **state)
+{
+    struct world *world = begin(state);
+    pid_t pid = hold(world, 0);
+    leave_words(world, 0);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    const Cairn__V1__TrainerExited *exited = world_wait_exited(world, 1, 0, 1);
+    assert_int_equal(exited->cause, SIGNALED);
+    assert_int_equal(exited->words__case, CAIRN__V1__TRAINER_EXITED__WORDS__WORDS);
+    assert_int_equal(exited->words->step, 60);
+    assert_true(exited->words->finished);
+}
+
+static void ending_kills_what_does_not_go_in_time(void **state)
+{
+    struct world *world = begin(state);
+    (void)hold(world, 0);
+    world_order_end(world, 1, 0, SIGTERM, 60000);
+    const Cairn__V1__TrainerExited *exited = world_wait_exited(world, 1, 0, 1);
+    assert_int_equal(exited->signal, SIGTERM);
+
+    world_order_start(world, 1, 1, "stubborn");
+    (void)world_wait_log(world, 1, "won't go");
+    world_order_end(world, 1, 1, SIGTERM, 100);
+    exited = world_wait_exited(world, 1, 1, 1);
+    assert_int_equal(exited->cause, SIGNALED);
+    assert_int_equal(exited->signal, SIGKILL);
+
+    pid_t stopped = hold(world, 2);
+    assert_int_equal(kill(stopped, SIGSTOP), 0);
+    world_order_end(world, 1, 2, SIGKILL, 0);
+    assert_int_equal(world_wait_exited(world, 1, 2, 1)->signal, SIGKILL);
+    assert_int_equal(world_processes(world), 0);
+}
+
+static void processes_that_a_trainer_leaves_behind_are_killed(void **state)
+{
+    struct world *world = begin(state);
+    world_order_start(world, 1, 0, "orphan");
+    const Cairn__V1__TrainerExited *exited = world_wait_exited(world, 1, 0, 1);
+    assert_int_equal(exited->cause, EXIT);
+    assert_int_equal(exited->code, 0);
+    const char *line = exited->last_lines[exited->n_last_lines - 1];
+    assert_int_equal(strncmp(line, "child ", 6), 0);
+    wait_process_gone((pid_t)strtol(line + 6, NULL, 10));
+}
+
+static void repeated_start_makes_one_process(void **state)
+{
+    struct world *world = begin(state);
+    pid_t pid = hold(world, 0);
+    world_order_start(world, 1, 0, "hold");
+    world_order_start(world, 1, 0, "hold");
+    assert_int_equal(world_wait_started(world, 1, 0, 3), pid);
+    world_order_start(world, 2, 0, "hold"); /* another generation is another trainer */
+    assert_int_not_equal(world_wait_started(world, 2, 0, 1), pid);
+}
+
+static void orders_about_what_is_not_there_are_answered_and_bad_names_ignored(void **state)
+{
+    struct world *world = begin(state);
+    world_order_end(world, 9, 9, SIGTERM, 0);
+    const Cairn__V1__TrainerExited *exited = world_wait_exited(world, 9, 9, 1);
+    assert_int_equal(exited->cause, UNKNOWN);
+    assert_int_equal(exited->pid, 0);
+    world_order_log(world, 77, 5, 0, 100);
+    assert_true(world_wait_chunk(world, 77)->missing);
+    world_order_start_bad(world, "../../etc");
+    world_order_start_bad(world, "");
+    world_wait_beats(world, 1); /* it lives */
+    assert_int_equal(world_processes(world), 0);
+}
+
+static void log_is_read_in_pieces(void **state)
+{
+    struct world *world = begin(state);
+    (void)hold(world, 0);
+    const char *log = world_wait_log(world, 0, "holding");
+    world_order_log(world, 1000, 0, 10, 5);
+    const Cairn__V1__LogChunk *chunk = world_wait_chunk(world, 1000);
+    assert_int_equal(chunk->offset, 10);
+    assert_int_equal(chunk->data.len, 5);
+    assert_memory_equal(chunk->data.data, log + 10, 5);
+    assert_int_equal(chunk->size, strlen(log));
+}
+
+static void coordinator_may_come_late_and_go(void **state)
+{
+    struct world *world = *state;
+    world_agent_start(world, NULL);
+    world_coordinator_start(world);
+    world_wait_hellos(world, 1);
+    pid_t pid = hold(world, 0);
+    world_ack_exits(world, false);
+    world_order_start(world, 1, 1, "exit7");
+    (void)world_wait_exited(world, 1, 1, 1);
+    world_coordinator_stop(world);
+    world_ack_exits(world, true);
+    assert_true(process_lives(pid));
+    unsigned before = world_hellos(world);
+    world_coordinator_start(world);
+    world_wait_hellos(world, before + 1);
+    const Cairn__V1__AgentHello *hello = world_hello(world);
+    assert_int_equal(hello->n_running, 1);
+    assert_int_equal(hello->running[0]->pid, pid);
+    wait_no_record(world, 1); /* its exit was said again, and acknowledged */
+    assert_true(process_lives(pid));
+}
+
+static void killed_agent_is_followed_by_one_that_adopts(void **state)
+{
+    struct world *world = begin(state);
+    pid_t unfinished = hold(world, 0);
+    pid_t finished = hold(world, 1);
+    pid_t away = hold(world, 2);
+    world_agent_kill(world);
+    assert_true(process_lives(unfinished));
+    leave_words(world, 2);
+    assert_int_equal(kill(away, SIGKILL), 0); /* while nobody looks */
+    wait_process_gone(away);
+    unsigned before = world_hellos(world);
+    world_agent_start(world, NULL);
+    world_wait_hellos(world, before + 1);
+    assert_int_equal(world_hello(world)->n_running, 2);
+    assert_int_equal(world_wait_exited(world, 1, 2, 1)->cause, FINISHED);
+
+    assert_int_equal(kill(unfinished, SIGKILL), 0);
+    const Cairn__V1__TrainerExited *exited = world_wait_exited(world, 1, 0, 1);
+    assert_int_equal(exited->cause, UNKNOWN);
+    assert_int_equal(exited->pid, unfinished);
+    assert_true(exited->n_last_lines > 0);
+    leave_words(world, 1);
+    world_order_end(world, 1, 1, SIGTERM, 60000); /* an adopted one can be ended, too */
+    assert_int_equal(world_wait_exited(world, 1, 1, 1)->cause, FINISHED);
+    wait_process_gone(finished);
+    for (uint32_t rank = 0; rank < 3; rank++)
+        wait_no_record(world, rank);
+}
+
+static void agent_that_is_asked_to_end_leaves_its_trainers(void **state)
+{
+    struct world *world = begin(state);
+    pid_t pid = hold(world, 0);
+    assert_int_equal(world_agent_stop(world), 0);
+    assert_true(process_lives(pid));
+    unsigned before = world_hellos(world);
+    world_agent_start(world, NULL);
+    world_wait_hellos(world, before + 1);
+    assert_int_equal(world_hello(world)->n_running, 1);
+    assert_int_equal(world_hello(world)->running[0]->pid, pid);
+}
+
+static void second_agent_of_a_name_is_refused(void **state)
+{
+    struct world *world = begin(state);
+    pid_t pid = hold(world, 0);
+    assert_int_equal(world_second_agent(world), 4);
+    assert_true(process_lives(pid));
+    world_wait_beats(world, 1);
+}
+
+/* After a restart the trainer either runs and is known, or its exit is told; never both, never
+ * none. */
+static void expect_one_truth(struct world *world, bool runs)
+{
+    unsigned before = world_hellos(world);
+    world_agent_start(world, NULL);
+    world_wait_hellos(world, before + 1);
+    const Cairn__V1__AgentHello *hello = world_hello(world);
+    assert_int_equal(hello->n_running, runs ? 1 : 0);
+    if (runs) {
+        assert_int_equal(world_processes(world) > 0, true);
+        assert_true(process_lives((pid_t)hello->running[0]->pid));
+        assert_int_equal(kill((pid_t)hello->running[0]->pid, SIGKILL), 0);
+    }
+    (void)world_wait_exited(world, 1, 0, 1);
+    wait_no_record(world, 0);
+    for (int i = 0; i < 5000 && world_processes(world) > 0; i++)
+        (void)poll(NULL, 0, 5);
+    assert_int_equal(world_processes(world), 0);
+}
+
+static void agent_may_die_at_any_point_of_starting_a_trainer(void **state)
+{
+#ifdef CAIRN_FAULTS
+    static const struct {
+        const char *fault;
+        bool runs;
+    } cases[] = { { "agent.intent:kill", false },
+                  { "agent.spawned:kill", true },
+                  { "agent.recorded:kill", true } };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        void *own = NULL;
+        assert_int_equal(world_set_up(&own), 0);
+        struct world *world = own;
+        world_coordinator_start(world);
+        world_agent_start(world, cases[i].fault);
+        world_wait_hellos(world, 1);
+        world_order_start(world, 1, 0, "hold");
+        world_agent_wait_killed(world);
+        expect_one_truth(world, cases[i].runs);
+        assert_int_equal(world_tear_down(&own), 0);
+    }
+    (void)state;
+#else
+    (void)state;
+    skip(); /* fault points are not compiled in */
+#endif
+}
+
+static void agent_may_die_at_any_point_of_an_exit(void **state)
+{
+#ifdef CAIRN_FAULTS
+    static const char *const faults[] = { "agent.exit_seen:kill", "agent.exit_recorded:kill" };
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+        void *own = NULL;
+        assert_int_equal(world_set_up(&own), 0);
+        struct world *world = own;
+        world_coordinator_start(world);
+        world_agent_start(world, faults[i]);
+        world_wait_hellos(world, 1);
+        world_order_start(world, 1, 0, "exit7");
+        world_agent_wait_killed(world);
+        expect_one_truth(world, false);
+        assert_int_equal(world_wait_exited(world, 1, 0, 1)->cause, i == 0 ? UNKNOWN : EXIT);
+        assert_int_equal(world_tear_down(&own), 0);
+    }
+    (void)state;
+#else
+    (void)state;
+    skip(); /* fault points are not compiled in */
+#endif
+}
+
+#define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, world_set_up, world_tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WORLD_TEST(agent_introduces_itself_and_beats),
+        WORLD_TEST(trainer_gets_arguments_token_threads_and_no_other_descriptor),
+        WORLD_TEST(exit_is_told_with_code_and_last_lines_until_it_is_acknowledged),
+        WORLD_TEST(signals_are_told_by_their_number),
+        WORLD_TEST(last_words_come_with_the_exit),
+        WORLD_TEST(ending_kills_what_does_not_go_in_time),
+        WORLD_TEST(processes_that_a_trainer_leaves_behind_are_killed),
+        WORLD_TEST(repeated_start_makes_one_process),
+        WORLD_TEST(orders_about_what_is_not_there_are_answered_and_bad_names_ignored),
+        WORLD_TEST(log_is_read_in_pieces),
+        WORLD_TEST(coordinator_may_come_late_and_go),
+        WORLD_TEST(killed_agent_is_followed_by_one_that_adopts),
+        WORLD_TEST(agent_that_is_asked_to_end_leaves_its_trainers),
+        WORLD_TEST(second_agent_of_a_name_is_refused),
+        cmocka_unit_test(agent_may_die_at_any_point_of_starting_a_trainer),
+        cmocka_unit_test(agent_may_die_at_any_point_of_an_exit),
+    };
+    rpc_init();
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    rpc_shutdown();
+    return failed;
+}
