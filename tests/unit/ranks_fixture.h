@@ -1,0 +1,41 @@
+/*
+ * A job's ranks as threads of one process: real data, models, reduction over Gloo and step loop;
+ * only the coordinator is missing. A run may start from a checkpoint and leave one.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "checkpoint/checkpoint.h"
+#include "session/session.h"
+#include "trainer/worker.h"
+
+#define RANKS_MAX  8
+#define RANKS_ROWS 64
+
+struct ranks_options {
+    const char *job;         /* YAML */
+    const char *const *sets; /* over it; NULL-terminated; may be NULL */
+    uint32_t size;
+    uint32_t shares[RANKS_MAX];
+    uint64_t stop_at;    /* finished steps; 0: the job's end */
+    const char *restore; /* a checkpoint's folder; NULL: from the seed */
+    uint64_t restore_step;
+    const char *save;     /* a folder to leave a checkpoint in; NULL: none */
+    const uint64_t *skip; /* steps to leave out */
+    size_t skip_count;
+    /* Called by every rank after each row; may be NULL. */
+    void (*row)(void *arg, uint32_t rank, const struct session_row *row);
+    void *row_arg;
+};
+
+struct ranks_result {
+    enum status st; /* of the first rank that failed */
+    char message[LIMIT_REASON];
+    char digest[33]; /* the same on all ranks, or the run fails */
+    uint64_t step;
+    struct session_row rows[RANKS_ROWS]; /* of rank 0 */
+    size_t row_count;
+};
+
+void ranks_run(const struct ranks_options *options, struct ranks_result *out);
