@@ -1,0 +1,145 @@
+/* What people ask of a job: pause, resume, stop, kill, save; and of all jobs: drain. */
+#include "server/job_internal.h"
+
+static enum status ask_to_leave(struct jm_step *s, enum jm_intent intent, enum job_state to)
+{
+    struct job_machine *m = s->m;
+    switch (m->state) {
+    case JOB_QUEUED:
+    case JOB_PLACING:
+        jm_enter_final(s, to);
+        return ST_OK;
+    case JOB_FORMING:
+        jm_end_generation(s, to, false);
+        return ST_OK;
+    case JOB_RECOVERING:
+        if (m->end_to == JOB_NONE)
+            jm_enter_final(s, to);
+        else if (m->end_to == JOB_RECOVERING)
+            m->end_to = to;
+        m->dirty = true;
+        return ST_OK;
+    case JOB_RUNNING:
+    case JOB_SAVING:
+        if (m->end_to != JOB_NONE) {
+            if (!job_state_final(m->end_to))
+                m->end_to = to;
+            m->dirty = true;
+            return ST_OK;
+        }
+        if (m->intent == INTENT_NONE && m->state == JOB_RUNNING)
+            jm_announce(s, true);
+        m->intent = intent;
+        m->state = JOB_SAVING;
+        m->dirty = true;
+        return ST_OK;
+    case JOB_PAUSED:
+        if (to == JOB_STOPPED)
+            jm_enter_final(s, to);
+        return ST_OK;
+    case JOB_NONE:
+    case JOB_SUCCEEDED:
+    case JOB_FAILED:
+    case JOB_STOPPED:
+    case JOB_KILLED:
+        break;
+    }
+    return ST_REFUSED;
+}
+
+static enum status ask_to_kill(struct jm_step *s)
+{
+    struct job_machine *m = s->m;
+    if (job_state_final(m->state))
+        return ST_REFUSED;
+    if (!jm_alive(m)) {
+        jm_enter_final(s, JOB_KILLED);
+        return ST_OK;
+    }
+    if (m->end_to != JOB_KILLED) {
+        jm_event(s, "kill", "asked by the user");
+        jm_end_generation(s, JOB_KILLED, false);
+    }
+    return ST_OK;
+}
+
+static enum status on_save(struct jm_step *s)
+{
+    if (s->m->state != JOB_RUNNING)
+        return ST_REFUSED;
+    jm_announce(s, false);
+    return ST_OK;
+}
+
+static enum status on_resume(struct jm_step *s)
+{
+    struct job_machine *m = s->m;
+    if (m->state != JOB_PAUSED)
+        return ST_REFUSED;
+    m->state = JOB_QUEUED;
+    m->streak = 0;
+    m->barren = 0;
+    m->budget_used = 0;
+    m->retry_at = 0;
+    jm_set_reason(m, "%s", "");
+    jm_event(s, "resumed", "asked by the user");
+    jm_act(s, ACT_SCHEDULE);
+    return ST_OK;
+}
+
+static enum status on_pause(struct jm_step *s)
+{
+    return ask_to_leave(s, INTENT_PAUSE, JOB_PAUSED);
+}
+
+static enum status on_stop(struct jm_step *s)
+{
+    return ask_to_leave(s, INTENT_STOP, JOB_STOPPED);
+}
+
+static enum status on_drain(struct jm_step *s)
+{
+    struct job_machine *m = s->m;
+    if (m->state == JOB_QUEUED || m->state == JOB_PAUSED || job_state_final(m->state))
+        return ST_OK;
+    return ask_to_leave(s, INTENT_DRAIN, JOB_QUEUED);
+}
+
+static enum status on_drain_now(struct jm_step *s)
+{
+    struct job_machine *m = s->m;
+    if (jm_alive(m) && (m->end_to == JOB_NONE || m->end_hard_at != 0))
+        jm_end_generation(s, m->end_to == JOB_NONE ? JOB_QUEUED : m->end_to, false);
+    return ST_OK;
+}
+
+/* Not the one that the job would go on from. */
+static enum status on_remove_ckpt(struct jm_step *s)
+{
+    struct job_machine *m = s->m;
+    const struct jm_ckpt *newest = jm_newest(m);
+    for (size_t i = m->catalog_count; i > 0; i--) {
+        struct jm_ckpt *ckpt = &m->catalog[i - 1];
+        if (ckpt->step != s->ev->step || ckpt->state != CKPT_GOOD)
+            continue;
+        bool restored = ckpt->step == m->restore_step && ckpt->generation == m->restore_generation;
+        if (!job_state_final(m->state) && (ckpt == newest || (restored && jm_alive(m))))
+            return ST_REFUSED;
+        ckpt->state = CKPT_REMOVING;
+        jm_act_on(s, ACT_CKPT_ROW, ckpt->step, ckpt->generation);
+        jm_act_on(s, ACT_REMOVE, ckpt->step, ckpt->generation);
+        jm_event(s, "removed", "the checkpoint of step %llu, asked by the user",
+                 (unsigned long long)ckpt->step);
+        return ST_OK;
+    }
+    return ST_NOT_FOUND;
+}
+
+enum status jm_ask(struct jm_step *s)
+{
+    static enum status (*const ASKS[])(struct jm_step *) = {
+        on_pause, on_resume, on_stop, ask_to_kill, on_save, on_drain, on_drain_now, on_remove_ckpt,
+    };
+    _Static_assert(sizeof ASKS / sizeof ASKS[0] == EV_REMOVE_CKPT - EV_PAUSE + 1, "one per ask");
+    return ASKS[s->ev->kind - EV_PAUSE](s);
+}

@@ -1,0 +1,466 @@
+/*
+ * Saves of a generation, and the catalog of what was committed (design 8).
+ *
+ *   FREE -> OPENING                 [on_begin]      the store makes the folder
+ *   OPENING -> COLLECTING           [on_folder]     ranks are told where
+ *   COLLECTING -> CHECKING          [on_report]     the last report is journalled
+ *   CHECKING -> COMMITTING          [on_check]      journalled with the manifest: this decides
+ *   COMMITTING -> COMMITTED         [on_publish]    repeated until it succeeds
+ *   OPENING, COLLECTING, CHECKING -> DROPPING [drop]  -> DROPPED [removed], perhaps -> OPENING
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "server/job_internal.h"
+
+#define RANK_DIR 16 /* beside enum jm_rank_save: it was told the folder */
+
+static int64_t retry_ms(uint32_t tries)
+{
+    int64_t ms = 500;
+    for (uint32_t i = 1; i < tries && ms < 30000; i++)
+        ms *= 2;
+    return ms < 30000 ? ms : 30000;
+}
+
+/* ---- saves ---- */
+
+int jm_find_save(const struct job_machine *m, uint64_t step, uint32_t generation)
+{
+    for (int i = 0; i < JM_SAVES_MAX; i++) {
+        const struct jm_save *save = &m->saves[i];
+        if (save->state != SAVE_FREE && save->step == step && save->generation == generation)
+            return i;
+    }
+    return -1;
+}
+
+static int new_save(struct jm_step *s, uint64_t step, enum jm_save_state state)
+{
+    struct job_machine *m = s->m;
+    int index = -1;
+    for (int i = 0; i < JM_SAVES_MAX; i++) {
+        const struct jm_save *save = &m->saves[i];
+        if (save->state == SAVE_FREE) {
+            index = i;
+            break;
+        }
+        bool over = save->state == SAVE_COMMITTED || (save->state == SAVE_DROPPED && !save->wanted);
+        if (over && (index < 0 || save->since < m->saves[index].since))
+            index = i;
+    }
+    if (index < 0)
+        return -1;
+    m->saves[index] = (struct jm_save){
+        .state = state, .step = step, .generation = m->generation, .since = s->now
+    };
+    for (uint32_t i = 0; i < m->config.ranks; i++)
+        m->ranks[i].save_flags[index] = 0;
+    return index;
+}
+
+static void set_state(struct jm_step *s, struct jm_save *save, enum jm_save_state state)
+{
+    save->state = state;
+    save->since = s->now;
+    save->retry_at = 0;
+    if (state == SAVE_CHECKING)
+        return; /* the journalled reports say it */
+    bool keeps = state == SAVE_COLLECTING || state == SAVE_COMMITTING || state == SAVE_DROPPING;
+    jm_act_on(s, ACT_SAVE_ROW, save->step, save->generation)->value =
+        keeps ? (int)state : SAVE_FREE;
+}
+
+bool jm_every_rank(const struct job_machine *m, int index, uint8_t flag)
+{
+    for (uint32_t i = 0; i < m->config.ranks; i++)
+        if (!(m->ranks[i].save_flags[index] & flag))
+            return false;
+    return true;
+}
+
+static void send_folder(struct jm_step *s, int index, uint32_t rank, bool there)
+{
+    struct jm_save *save = &s->m->saves[index];
+    struct jm_action *act = jm_act_on(s, ACT_SEND_FOLDER, save->step, save->generation);
+    act->rank = rank;
+    act->flag = there;
+}
+
+void jm_send_done(struct jm_step *s, uint64_t step, uint32_t rank, bool committed)
+{
+    struct jm_action *act = jm_act_on(s, ACT_SEND_DONE, step, s->m->generation);
+    act->rank = rank;
+    act->flag = committed;
+}
+
+static bool announced_exit(const struct job_machine *m, uint64_t step)
+{
+    for (int i = 0; i < JM_ANNOUNCED_MAX; i++)
+        if (m->announced[i].step == step && m->announced[i].exit)
+            return true;
+    return false;
+}
+
+bool jm_forget_announced(struct job_machine *m, uint64_t step, bool *out_exit)
+{
+    bool found = false;
+    *out_exit = false;
+    for (int i = 0; i < JM_ANNOUNCED_MAX; i++) {
+        if (m->announced[i].step != step || step == 0)
+            continue;
+        *out_exit = *out_exit || m->announced[i].exit;
+        m->announced[i] = (struct jm_announced){ 0 };
+        m->dirty = true;
+        found = true;
+    }
+    return found;
+}
+
+/* ---- dropping ---- */
+
+/* All files of it are gone, or nobody is left to write one: the folder may go. */
+void jm_save_remove(struct jm_step *s, int index)
+{
+    struct job_machine *m = s->m;
+    struct jm_save *save = &m->saves[index];
+    if (save->removing)
+        return;
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
+        const struct jm_rank *rank = &m->ranks[i];
+        bool may_write =
+            (rank->save_flags[index] & RANK_BEGUN) && !(rank->save_flags[index] & RANK_REMOVED);
+        if (may_write && !rank->gone)
+            return;
+    }
+    save->removing = true;
+    jm_act_on(s, ACT_REMOVE, save->step, save->generation);
+}
+
+void jm_save_drop(struct jm_step *s, int index, const char *why)
+{
+    struct job_machine *m = s->m;
+    struct jm_save *save = &m->saves[index];
+    bool opening = save->state == SAVE_OPENING;
+    save->tries++;
+    jm_text(save->message, sizeof save->message, why);
+    set_state(s, save, SAVE_DROPPING);
+    jm_event(s, "save-dropped", "step %llu: %.400s", (unsigned long long)save->step, why);
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
+        uint8_t *flags = &m->ranks[i].save_flags[index];
+        if (*flags & RANK_BEGUN)
+            *flags |= opening ? RANK_TOLD | RANK_REMOVED : RANK_TOLD;
+        *flags &= (uint8_t)~RANK_REPORTED;
+    }
+    if (opening) {
+        struct jm_action *act = jm_act_on(s, ACT_SEND_FOLDER, save->step, save->generation);
+        act->rank = JM_ALL;
+    } else {
+        jm_send_done(s, save->step, JM_ALL, false);
+    }
+    if (jm_alive(m) && m->state == JOB_SAVING && m->end_to == JOB_NONE)
+        jm_set_reason(m, "waits to save step %llu: %.400s", (unsigned long long)save->step, why);
+    jm_save_remove(s, index);
+}
+
+/* The folder is gone. What was the last step, or announced, is saved again. */
+static void removed(struct jm_step *s, int index)
+{
+    struct job_machine *m = s->m;
+    struct jm_save *save = &m->saves[index];
+    set_state(s, save, SAVE_DROPPED);
+    save->retry_at = s->now + retry_ms(save->tries);
+}
+
+/* A save that ranks asked for again, or that people wait for, after its folder went. */
+void jm_save_again(struct jm_step *s, int index)
+{
+    struct job_machine *m = s->m;
+    struct jm_save *save = &m->saves[index];
+    save->retry_at = 0;
+    if (m->end_to != JOB_NONE)
+        return;
+    if (save->wanted) {
+        save->wanted = false;
+        for (uint32_t i = 0; i < m->config.ranks; i++) {
+            uint8_t *flags = &m->ranks[i].save_flags[index];
+            *flags = (*flags & RANK_BEGUN) && !(*flags & RANK_TOLD) ? RANK_BEGUN : 0;
+        }
+        save->state = SAVE_OPENING;
+        save->since = s->now;
+        jm_act_on(s, ACT_FOLDER, save->step, save->generation);
+        return;
+    }
+    bool exit;
+    if (announced_exit(m, save->step))
+        return; /* ranks that are to leave with it begin it again by themselves */
+    if (jm_forget_announced(m, save->step, &exit))
+        jm_announce(s, false);
+}
+
+void jm_on_begin(struct jm_step *s)
+{
+    struct job_machine *m = s->m;
+    uint32_t rank = s->ev->rank;
+    uint64_t step = s->ev->step;
+    int index = jm_find_save(m, step, m->generation);
+    if (index < 0) {
+        if (jm_ckpt_at(m, step, m->generation)) {
+            jm_send_done(s, step, rank, true);
+            return;
+        }
+        bool possible = m->state == JOB_RUNNING || m->state == JOB_SAVING;
+        index = possible && m->end_to == JOB_NONE ? new_save(s, step, SAVE_OPENING) : -1;
+        if (index < 0) {
+            jm_act_on(s, ACT_SEND_FOLDER, step, m->generation)->rank = rank;
+            return;
+        }
+        if (m->total_steps > 0 && step >= m->total_steps && m->state == JOB_RUNNING) {
+            m->state = JOB_SAVING;
+            m->dirty = true;
+        }
+        jm_act_on(s, ACT_FOLDER, step, m->generation);
+    }
+    struct jm_save *save = &m->saves[index];
+    uint8_t *flags = &m->ranks[rank].save_flags[index];
+    switch (save->state) {
+    case SAVE_OPENING:
+        *flags |= RANK_BEGUN;
+        break;
+    case SAVE_COLLECTING:
+        *flags |= RANK_BEGUN | RANK_DIR;
+        send_folder(s, index, rank, true);
+        break;
+    case SAVE_COMMITTED:
+        jm_send_done(s, step, rank, true);
+        break;
+    case SAVE_DROPPING:
+    case SAVE_DROPPED:
+        if (*flags & RANK_TOLD) { /* it was told, and tries again */
+            *flags = RANK_BEGUN | RANK_REMOVED;
+            save->wanted = true;
+            if (save->state == SAVE_DROPPING)
+                jm_save_remove(s, index);
+            else if (save->retry_at == 0)
+                save->retry_at = s->now + retry_ms(save->tries);
+        } else if (!(*flags & RANK_BEGUN)) {
+            *flags |= RANK_TOLD | RANK_REMOVED;
+            send_folder(s, index, rank, false);
+        }
+        break;
+    case SAVE_CHECKING:
+    case SAVE_COMMITTING:
+    case SAVE_FREE:
+        break;
+    }
+}
+
+void jm_on_folder(struct jm_step *s)
+{
+    struct job_machine *m = s->m;
+    int index = jm_find_save(m, s->ev->step, s->ev->of_generation);
+    if (index < 0)
+        return;
+    struct jm_save *save = &m->saves[index];
+    if (save->state != SAVE_OPENING)
+        return;
+    if (s->ev->status != ST_OK) {
+        jm_save_drop(s, index, s->ev->message);
+        return;
+    }
+    set_state(s, save, SAVE_COLLECTING);
+    struct jm_action *act = jm_act_on(s, ACT_SEND_FOLDER, save->step, save->generation);
+    act->rank = JM_ALL; /* those that began */
+    act->flag = true;
+    for (uint32_t i = 0; i < m->config.ranks; i++)
+        if (m->ranks[i].save_flags[index] & RANK_BEGUN)
+            m->ranks[i].save_flags[index] |= RANK_DIR;
+}
+
+void jm_save_check(struct jm_step *s, int index)
+{
+    struct jm_save *save = &s->m->saves[index];
+    set_state(s, save, SAVE_CHECKING);
+    jm_act_on(s, ACT_CHECK, save->step, save->generation);
+}
+
+void jm_on_report(struct jm_step *s)
+{
+    struct job_machine *m = s->m;
+    uint32_t rank = s->ev->rank;
+    uint64_t step = s->ev->step;
+    int index = jm_find_save(m, step, m->generation);
+    const struct jm_save *save = index < 0 ? NULL : &m->saves[index];
+    bool known = save && save->state >= SAVE_COLLECTING && save->state <= SAVE_COMMITTED;
+    if (!known && !jm_ckpt_at(m, step, m->generation)) {
+        jm_send_done(s, step, rank, false);
+        return;
+    }
+    if (known && save->state == SAVE_COLLECTING) {
+        uint8_t *flags = &m->ranks[rank].save_flags[index];
+        if (!(*flags & RANK_REPORTED)) {
+            *flags |= RANK_BEGUN | RANK_REPORTED;
+            struct jm_action *row = jm_act_on(s, ACT_REPORT_ROW, step, m->generation);
+            row->rank = rank;
+        }
+    }
+    jm_act_on(s, ACT_SEND_ACK, step, m->generation)->rank = rank;
+    if (!known || save->state == SAVE_COMMITTED)
+        jm_send_done(s, step, rank, true);
+    else if (save->state == SAVE_COLLECTING && jm_every_rank(m, index, RANK_REPORTED))
+        jm_save_check(s, index);
+}
+
+void jm_on_failed(struct jm_step *s)
+{
+    struct job_machine *m = s->m;
+    int index = jm_find_save(m, s->ev->step, m->generation);
+    if (index < 0)
+        return;
+    struct jm_save *save = &m->saves[index];
+    uint8_t *flags = &m->ranks[s->ev->rank].save_flags[index];
+    if (s->ev->flag)
+        *flags |= RANK_REMOVED;
+    if (save->state == SAVE_OPENING || save->state == SAVE_COLLECTING) {
+        char why[LIMIT_REASON];
+        jm_text(why, sizeof why,
+                s->ev->message && s->ev->message[0] ? s->ev->message
+                : s->ev->full                       ? "the store is full"
+                                                    : "a worker could not write");
+        *flags |= RANK_BEGUN;
+        jm_save_drop(s, index, why);
+    } else if (save->state == SAVE_DROPPING) {
+        jm_save_remove(s, index);
+    }
+}
+
+void jm_on_passed(struct jm_step *s)
+{
+    struct job_machine *m = s->m;
+    bool exit;
+    if (s->ev->at > m->ranks[s->ev->rank].step)
+        m->ranks[s->ev->rank].step = s->ev->at;
+    if (!jm_forget_announced(m, s->ev->step, &exit))
+        return;
+    int index = jm_find_save(m, s->ev->step, m->generation);
+    if (index < 0)
+        index = new_save(s, s->ev->step, SAVE_DROPPED); /* late ranks are told so */
+    else if (m->saves[index].state == SAVE_OPENING || m->saves[index].state == SAVE_COLLECTING)
+        jm_save_drop(s, index, "a worker had passed that step");
+    if (m->step_ms > 0)
+        m->step_ms /= 2; /* they are faster than thought: further ahead next time */
+    jm_announce(s, exit);
+}
+
+void jm_on_checked(struct jm_step *s)
+{
+    int index = jm_find_save(s->m, s->ev->step, s->ev->of_generation);
+    if (index < 0)
+        return;
+    struct jm_save *save = &s->m->saves[index];
+    if (save->state != SAVE_CHECKING)
+        return;
+    if (s->ev->status == ST_OK) {
+        save->tries = 0;
+        set_state(s, save, SAVE_COMMITTING);
+        jm_act_on(s, ACT_PUBLISH, save->step, save->generation);
+        return;
+    }
+    bool again = s->ev->status == ST_IO || s->ev->status == ST_TIMED_OUT;
+    if (again && ++save->tries < JM_STORE_TRIES) {
+        save->retry_at = s->now + retry_ms(save->tries);
+        return;
+    }
+    jm_save_drop(s, index, s->ev->message);
+}
+
+/* What a commit allows: the job may be done, or what was asked of it. */
+static void after_commit(struct jm_step *s, uint64_t step)
+{
+    struct job_machine *m = s->m;
+    bool exit = announced_exit(m, step);
+    bool forgotten;
+    (void)jm_forget_announced(m, step, &forgotten);
+    if (m->end_to != JOB_NONE || !jm_alive(m))
+        return;
+    if (m->total_steps > 0 && step >= m->total_steps) {
+        jm_end_generation(s, JOB_SUCCEEDED, true);
+        return;
+    }
+    if (m->state == JOB_SAVING)
+        jm_set_reason(m, "%s", "");
+    if (!exit)
+        return;
+    switch (m->intent) {
+    case INTENT_PAUSE:
+        jm_end_generation(s, JOB_PAUSED, true);
+        break;
+    case INTENT_STOP:
+        jm_end_generation(s, JOB_STOPPED, true);
+        break;
+    case INTENT_DRAIN:
+        jm_end_generation(s, JOB_QUEUED, true);
+        break;
+    case INTENT_FINISH:
+        jm_end_generation(s, JOB_SUCCEEDED, true);
+        break;
+    case INTENT_NONE:
+        jm_end_generation(s, JOB_RECOVERING, true);
+        break;
+    }
+}
+
+void jm_on_published(struct jm_step *s)
+{
+    struct job_machine *m = s->m;
+    int index = jm_find_save(m, s->ev->step, s->ev->of_generation);
+    if (index < 0)
+        return;
+    struct jm_save *save = &m->saves[index];
+    if (save->state != SAVE_COMMITTING)
+        return;
+    if (s->ev->status != ST_OK || !s->ev->ckpt) {
+        save->tries++;
+        save->retry_at = s->now + retry_ms(save->tries);
+        jm_set_reason(m, "waits to publish step %llu: %.400s", (unsigned long long)save->step,
+                      s->ev->message);
+        return;
+    }
+    if (jm_catalog_add(m, s->ev->ckpt) != ST_OK) {
+        save->retry_at = s->now + retry_ms(++save->tries);
+        return;
+    }
+    set_state(s, save, SAVE_COMMITTED);
+    jm_act_on(s, ACT_CKPT_ROW, save->step, save->generation);
+    m->committed = true;
+    if (save->step > m->step_max)
+        m->step_max = save->step;
+    if (save->generation == m->generation)
+        m->progress_at = s->now;
+    jm_event(s, "saved", "step %llu, %.1f MB, digest %s", (unsigned long long)save->step,
+             (double)s->ev->ckpt->bytes / 1e6, s->ev->ckpt->digest);
+    if (jm_alive(m))
+        jm_send_done(s, save->step, JM_ALL, true);
+    after_commit(s, save->step);
+    jm_retain(s);
+}
+
+void jm_on_removed(struct jm_step *s)
+{
+    struct job_machine *m = s->m;
+    int index = jm_find_save(m, s->ev->step, s->ev->of_generation);
+    struct jm_ckpt *ckpt = jm_ckpt_at(m, s->ev->step, s->ev->of_generation);
+    if (ckpt && ckpt->state == CKPT_REMOVING) {
+        jm_on_ckpt_removed(s, ckpt);
+        return;
+    }
+    if (index < 0 || m->saves[index].state != SAVE_DROPPING)
+        return;
+    m->saves[index].removing = false;
+    if (s->ev->status != ST_OK && !jm_all_gone(m)) {
+        m->saves[index].retry_at = s->now + retry_ms(++m->saves[index].tries);
+        return;
+    }
+    removed(s, index); /* a folder that stays hinders no other generation */
+}

@@ -1,0 +1,425 @@
+/*
+ * cairnd: the coordinator. One thread runs the core (gRPC's handlers come to it by mailbox), one
+ * runs the checkpoint store; gRPC has its own. A signal ends it at once: training goes on without
+ * it, and the next cairnd resumes from the journal.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/check.h"
+#include "common/cleanup.h"
+#include "common/paths.h"
+#include "proto/descriptors.h"
+#include "rpc/services.h"
+#include "server/api.h"
+#include "server/store_worker.h"
+
+#define SEND_QUEUE    4096 /* a formation of LIMIT_RANKS answers that many GETs at once */
+#define STOP_GRACE_MS 300
+#define TOKEN_HEX     64
+#define EXIT_USAGE    2
+
+static const char USAGE[] =
+    "usage: cairnd [--listen ADDRESS:PORT]\n"
+    "\n"
+    "The coordinator of the instance under CAIRN_HOME; `cairn up` starts it.\n"
+    "--listen also serves TCP on a loopback address (port 0: any; the address is written to\n"
+    "CAIRN_HOME/cairnd.addr), for callers with the token in CAIRN_HOME/token.\n";
+
+struct daemon {
+    struct log log;
+    struct paths paths;
+    const char *listen;
+    char token[TOKEN_HEX + 1];
+    int signal_fd;
+    struct journal *journal;
+    struct rpc_mailbox *mailbox;
+    struct rpc_descdb *descdb;
+    struct rpc_server *server;
+    struct rpc_health *health;
+    struct rpc_reflection *reflection;
+    struct store_worker *store;
+    struct core *core;
+    struct api api;
+};
+
+/* ---- small things of the system ---- */
+
+static void random_bytes(void *arg, void *out, size_t size)
+{
+    (void)arg;
+    for (size_t done = 0; done < size;) {
+        ssize_t got = getrandom((char *)out + done, size - done, 0);
+        CHECK(got > 0 || errno == EINTR);
+        done += got > 0 ? (size_t)got : 0;
+    }
+}
+
+static int64_t hang_ms(void)
+{
+    const char *text = getenv("CAIRN_HANG_MS");
+    if (!text)
+        return 0;
+    char *end;
+    errno = 0;
+    long long ms = strtoll(text, &end, 10);
+    return errno == 0 && end != text && *end == '\0' && ms >= 100 && ms <= 86400000 ? ms : 0;
+}
+
+static enum status take_signals(struct daemon *d)
+{
+    sigset_t set;
+    CHECK(sigemptyset(&set) == 0);
+    CHECK(sigaddset(&set, SIGTERM) == 0);
+    CHECK(sigaddset(&set, SIGINT) == 0);
+    CHECK(sigaddset(&set, SIGHUP) == 0);
+    CHECK(signal(SIGPIPE, SIG_IGN) != SIG_ERR);
+    CHECK(sigprocmask(SIG_BLOCK, &set, NULL) == 0);
+    d->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return d->signal_fd < 0 ? status_from_errno(errno) : ST_OK;
+}
+
+/* The bearer token of TCP callers: made once, 0600. */
+static enum status take_token(struct daemon *d)
+{
+    char path[LIMIT_PATH];
+    enum status st = paths_join(&d->paths, path, sizeof path, "token");
+    if (st != ST_OK)
+        return st;
+    auto_close int fd = open(path, O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0 || fchmod(fd, 0600) != 0)
+        return status_from_errno(errno);
+    ssize_t got = pread(fd, d->token, TOKEN_HEX, 0);
+    if (got == TOKEN_HEX)
+        return ST_OK;
+    uint8_t bytes[TOKEN_HEX / 2];
+    random_bytes(NULL, bytes, sizeof bytes);
+    for (size_t i = 0; i < sizeof bytes; i++)
+        (void)snprintf(d->token + 2 * i, 3, "%02x", bytes[i]);
+    bool written = pwrite(fd, d->token, TOKEN_HEX, 0) == TOKEN_HEX &&
+                   ftruncate(fd, TOKEN_HEX) == 0 && fsync(fd) == 0;
+    return written ? ST_OK : status_from_errno(errno);
+}
+
+static bool is_loopback(const char *address)
+{
+    return strncmp(address, "127.", 4) == 0 || strncmp(address, "[::1]:", 6) == 0 ||
+           strncmp(address, "localhost:", 10) == 0;
+}
+
+/* Runs on gRPC's threads: reads what never changes after the start. */
+static enum rpc_code authorize(void *ctx, struct rpc_call *call, const char **out_detail)
+{
+    const struct daemon *d = ctx;
+    struct ucred peer;
+    if (rpc_call_peer_cred(call, &peer))
+        return RPC_OK; /* the listener checked them */
+    if (strncmp(rpc_call_path(call), "/cairn.v1.Training/", 19) == 0)
+        return RPC_OK; /* its hello is checked against the token of the generation */
+    if (d->token[0] && rpc_call_has_token(call, d->token))
+        return RPC_OK;
+    *out_detail = "the bearer token of CAIRN_HOME/token is missing or wrong";
+    return RPC_UNAUTHENTICATED;
+}
+
+/* ---- the store's answers come by mailbox ---- */
+
+struct store_answer {
+    struct rpc_task task; /* first */
+    struct daemon *daemon;
+    struct store_task *done;
+};
+
+static void take_answer(struct rpc_task *task)
+{
+    struct store_answer *answer = (struct store_answer *)task;
+    core_store_done(answer->daemon->core, answer->done);
+    free(answer);
+}
+
+static void store_done(void *arg, struct store_task *done)
+{
+    struct daemon *d = arg;
+    struct store_answer *answer = calloc(1, sizeof *answer);
+    CHECK(answer);
+    answer->task.run = take_answer;
+    answer->daemon = d;
+    answer->done = done;
+    rpc_mailbox_post(d->mailbox, &answer->task);
+}
+
+static void log_chunk(void *arg, const Cairn__V1__LogChunk *chunk)
+{
+    api_logs_chunk(arg, chunk);
+}
+
+/* ---- start ---- */
+
+static enum status open_journal(struct daemon *d)
+{
+    char path[LIMIT_PATH];
+    enum status st = paths_join(&d->paths, path, sizeof path, "state");
+    if (st == ST_OK)
+        st = io_mkdir_all(io_system(), path);
+    if (st == ST_OK)
+        st = paths_join(&d->paths, path, sizeof path, "state/cairnd.db");
+    if (st == ST_OK)
+        st = journal_open(path, &d->journal);
+    if (st == ST_EXISTS)
+        LOG_ERROR(&d->log, "%s: another cairnd serves this home", path);
+    else if (st != ST_OK)
+        LOG_ERROR(&d->log, "%s: %s", path, status_string(st));
+    return st;
+}
+
+static enum status open_core(struct daemon *d)
+{
+    struct store_worker_options store = { .io = io_system(), .done = store_done, .arg = d };
+    enum status st = rpc_mailbox_new(&d->mailbox);
+    if (st == ST_OK)
+        st = store_worker_new(&store, &d->store);
+    if (st != ST_OK)
+        return st;
+    struct core_options options = { .clock = clock_system(),
+                                    .log = &d->log,
+                                    .journal = d->journal,
+                                    .store = store_worker_port(d->store),
+                                    .random = random_bytes,
+                                    .hang_ms = hang_ms(),
+                                    .hooks = { .arg = &d->api, .log_chunk = log_chunk } };
+    st = core_new(&options, &d->core);
+    d->api.core = d->core;
+    d->api.log = &d->log;
+    return st;
+}
+
+static enum status make_server(struct daemon *d)
+{
+    size_t size;
+    const uint8_t *descriptors = proto_descriptors(&size);
+    d->descdb = rpc_descdb_new();
+    enum status st = rpc_descdb_add(d->descdb, descriptors, size);
+    struct rpc_server_options options = { .descdb = d->descdb,
+                                          .executor = rpc_mailbox_executor(d->mailbox),
+                                          .authorize = authorize,
+                                          .authorize_ctx = d,
+                                          .send_queue_max = SEND_QUEUE };
+    d->server = rpc_server_new(&options);
+    if (st == ST_OK)
+        st = api_open(&d->api, d->server);
+    if (st == ST_OK)
+        st = rpc_health_new(d->server, &d->health);
+    if (st == ST_OK)
+        st = rpc_reflection_new(d->server, &d->reflection);
+    static const char *const SERVICES[] = { "", "cairn.v1.Control", "cairn.v1.Fleet",
+                                            "cairn.v1.Training" };
+    for (size_t i = 0; st == ST_OK && i < sizeof SERVICES / sizeof SERVICES[0]; i++)
+        st = rpc_health_set(d->health, SERVICES[i], true);
+    return st;
+}
+
+static enum status listen_unix(struct daemon *d)
+{
+    char address[LIMIT_PATH], here[LIMIT_PATH], record[LIMIT_PATH];
+    enum status st = paths_socket(&d->paths, address, sizeof address);
+    if (st != ST_OK)
+        return st;
+    const char *path = address + strlen("unix:");
+    st = rpc_server_listen_unix(d->server, path);
+    if (st != ST_OK) {
+        LOG_ERROR(&d->log, "%s: %s", path, status_string(st));
+        return st;
+    }
+    LOG_INFO(&d->log, "serving on %s", path);
+    st = paths_join(&d->paths, here, sizeof here, "cairnd.sock");
+    if (st != ST_OK || strcmp(here, path) == 0)
+        return st;
+    st = paths_join(&d->paths, record, sizeof record, "cairnd.sock.path");
+    return st == ST_OK ? io_replace(io_system(), record, path, strlen(path)) : st;
+}
+
+static enum status listen_tcp(struct daemon *d)
+{
+    char path[LIMIT_PATH], address[256];
+    int port;
+    enum status st = paths_join(&d->paths, path, sizeof path, "cairnd.addr");
+    if (st != ST_OK)
+        return st;
+    if (!d->listen) {
+        (void)unlink(path); /* of one that listened before */
+        return ST_OK;
+    }
+    st = rpc_server_listen(d->server, d->listen, NULL, &port);
+    if (st != ST_OK) {
+        LOG_ERROR(&d->log, "%s: %s", d->listen, status_string(st));
+        return st;
+    }
+    const char *colon = strrchr(d->listen, ':');
+    (void)snprintf(address, sizeof address, "%.*s:%d", (int)(colon - d->listen), d->listen, port);
+    LOG_INFO(&d->log, "serving on %s", address);
+    return io_replace(io_system(), path, address, strlen(address));
+}
+
+static enum status start(struct daemon *d)
+{
+    enum status st = paths_open(&d->paths);
+    if (st == ST_OK)
+        st = io_mkdir_all(io_system(), d->paths.home);
+    if (st != ST_OK) {
+        LOG_ERROR(&d->log, "no usable home: %s; set CAIRN_HOME", status_string(st));
+        return st;
+    }
+    st = take_signals(d);
+    if (st == ST_OK)
+        st = open_journal(d);
+    if (st == ST_OK && d->listen)
+        st = take_token(d);
+    if (st != ST_OK)
+        return st;
+    rpc_init();
+    st = open_core(d);
+    if (st == ST_OK)
+        st = make_server(d);
+    if (st == ST_OK)
+        st = listen_unix(d);
+    if (st == ST_OK)
+        st = listen_tcp(d);
+    if (st != ST_OK) {
+        LOG_ERROR(&d->log, "can't start: %s", status_string(st));
+        return st;
+    }
+    rpc_server_start(d->server);
+    return ST_OK;
+}
+
+/* ---- the loop ---- */
+
+static int wait_ms(struct daemon *d)
+{
+    int64_t at = core_deadline(d->core);
+    int64_t of_api = api_deadline(&d->api);
+    if (of_api < at)
+        at = of_api;
+    if (at == INT64_MAX)
+        return -1;
+    int64_t ms = at - clock_mono_ms(clock_system());
+    if (ms < 0)
+        return 0;
+    return ms < 60000 ? (int)ms : 60000;
+}
+
+static bool asked_to_end(struct daemon *d)
+{
+    struct signalfd_siginfo info;
+    if (read(d->signal_fd, &info, sizeof info) != (ssize_t)sizeof info)
+        return false;
+    LOG_INFO(&d->log, "signal %u: ending; training goes on", info.ssi_signo);
+    return true;
+}
+
+static enum status run(struct daemon *d)
+{
+    struct pollfd fds[] = { { .fd = rpc_mailbox_fd(d->mailbox), .events = POLLIN },
+                            { .fd = d->signal_fd, .events = POLLIN } };
+    while (core_failed(d->core) == ST_OK) {
+        int ready = poll(fds, 2, wait_ms(d));
+        if (ready < 0 && errno != EINTR)
+            return status_from_errno(errno);
+        (void)rpc_mailbox_drain(d->mailbox, 256);
+        if (core_deadline(d->core) <= clock_mono_ms(clock_system()))
+            core_tick(d->core);
+        api_pump(&d->api);
+        if ((fds[1].revents & POLLIN) && asked_to_end(d))
+            return ST_OK;
+    }
+    return core_failed(d->core);
+}
+
+/*
+ * Nothing needs to be saved here: the journal holds everything. The server is given a moment to end
+ * its streams, so that callers hear of it at once.
+ */
+static void stop(struct daemon *d)
+{
+    rpc_health_drain(d->health);
+    api_close(&d->api);
+    rpc_server_stop_begin(d->server, STOP_GRACE_MS);
+    struct pollfd fd = { .fd = rpc_mailbox_fd(d->mailbox), .events = POLLIN };
+    while (!rpc_server_stopped(d->server)) {
+        (void)poll(&fd, 1, 20);
+        (void)rpc_mailbox_drain(d->mailbox, 256);
+    }
+    store_worker_free(d->store);
+    (void)rpc_mailbox_drain(d->mailbox, UINT32_MAX);
+    rpc_server_free(d->server);
+    rpc_health_free(d->health);
+    rpc_reflection_free(d->reflection);
+    rpc_descdb_free(d->descdb);
+    api_pump(&d->api);
+    core_free(d->core);
+    rpc_mailbox_free(d->mailbox);
+    journal_close(d->journal);
+    rpc_shutdown();
+}
+
+static int take_arguments(struct daemon *d, int argc, char **argv)
+{
+    static const struct option OPTIONS[] = {
+        { "listen", required_argument, NULL, 'l' },
+        { "help", no_argument, NULL, 'h' },
+        { "version", no_argument, NULL, 'v' },
+        { NULL, 0, NULL, 0 },
+    };
+    int option;
+    while ((option = getopt_long(argc, argv, "h", OPTIONS, NULL)) != -1) {
+        switch (option) {
+        case 'l':
+            d->listen = optarg;
+            break;
+        case 'h':
+            (void)fputs(USAGE, stdout);
+            return 0;
+        case 'v':
+            (void)puts("cairnd " CAIRN_VERSION);
+            return 0;
+        default:
+            (void)fputs(USAGE, stderr);
+            return EXIT_USAGE;
+        }
+    }
+    if (optind < argc || (d->listen && !strchr(d->listen, ':'))) {
+        (void)fputs(USAGE, stderr);
+        return EXIT_USAGE;
+    }
+    if (d->listen && !is_loopback(d->listen)) {
+        (void)fprintf(stderr, "cairnd: %s: only loopback addresses in this version (no TLS yet)\n",
+                      d->listen);
+        return EXIT_USAGE;
+    }
+    return -1;
+}
+
+int main(int argc, char **argv)
+{
+    struct daemon d = { .log = log_open("cairnd"), .signal_fd = -1 };
+    int code = take_arguments(&d, argc, argv);
+    if (code >= 0)
+        return code;
+    if (start(&d) != ST_OK)
+        return EXIT_FAILURE; /* the process's end cleans up what was opened */
+    enum status st = run(&d);
+    if (st != ST_OK)
+        return EXIT_FAILURE;
+    stop(&d);
+    return EXIT_SUCCESS;
+}

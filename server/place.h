@@ -1,0 +1,47 @@
+/*
+ * Which slots a job's workers get: a pure function of what is free.
+ *
+ * All on one node if one has room (the fullest that fits, so that large gaps stay), else as few
+ * nodes as possible, the emptiest first. Lost or unsupervised nodes and those that the job excludes
+ * take nobody.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/limits.h"
+#include "common/status.h"
+
+struct place_node {
+    const char *name;
+    const char *device;
+    uint32_t slots;
+    const bool *used; /* slots of them */
+    bool ready;
+};
+
+struct place_ask {
+    uint32_t count;
+    const char *device;
+    const char (*excluded)[LIMIT_NAME];
+    uint32_t excluded_count;
+};
+
+struct place_slot {
+    uint32_t node; /* index */
+    uint32_t slot;
+};
+
+/*
+ * out: ask->count of them, consecutive ranks side by side.
+ * Errors: ST_AGAIN    not now; reason says what is missing
+ *         ST_REFUSED  a registered node would have to change first: of another device
+ */
+MUST_CHECK enum status place_workers(const struct place_node *nodes, size_t node_count,
+                                     const struct place_ask *ask, struct place_slot *out,
+                                     char reason[LIMIT_REASON]);
+/* All slots of the device, free or not. */
+uint32_t place_capacity(const struct place_node *nodes, size_t node_count,
+                        const struct place_ask *ask);

@@ -1,0 +1,249 @@
+#include "server/render.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+_Static_assert(JOB_KILLED == (int)CAIRN__V1__JOB_STATE__KILLED, "states as in common.proto");
+_Static_assert(JOB_SAVING == (int)CAIRN__V1__JOB_STATE__SAVING, "states as in common.proto");
+_Static_assert(FAULT_FORMATION == (int)CAIRN__V1__FAULT_KIND__FORMATION, "faults as in the proto");
+_Static_assert(FAULT_STORE == (int)CAIRN__V1__FAULT_KIND__STORE, "faults as in the proto");
+
+void render_time(int64_t wall_ms, char out[32])
+{
+    time_t seconds = (time_t)(wall_ms / 1000);
+    struct tm tm;
+    out[0] = '\0';
+    if (wall_ms <= 0 || !gmtime_r(&seconds, &tm))
+        return;
+    size_t used = strftime(out, 32, "%Y-%m-%dT%H:%M:%S", &tm);
+    (void)snprintf(out + used, 32 - used, ".%03dZ", (int)(wall_ms % 1000));
+}
+
+/* Of the default value "" nothing is allocated: free_unpacked knows it. */
+static char *text(const char *value)
+{
+    return value[0] ? strdup(value) : (char *)protobuf_c_empty_string;
+}
+
+static char *time_text(int64_t wall_ms)
+{
+    char out[32];
+    render_time(wall_ms, out);
+    return text(out);
+}
+
+/* ---- parts ---- */
+
+Cairn__V1__Checkpoint *render_ckpt(const struct core_job *job, const struct jm_ckpt *ckpt)
+{
+    Cairn__V1__Checkpoint *out = malloc(sizeof *out);
+    if (!out)
+        return NULL;
+    cairn__v1__checkpoint__init(out);
+    bool bad = ckpt->state == CKPT_BAD || ckpt->state == CKPT_QUARANTINING;
+    char dir[LIMIT_PATH] = "", path[LIMIT_PATH + 8] = "";
+    if (core_ckpt_dir(job, ckpt, dir, sizeof dir) == ST_OK) {
+        const char *slash = strrchr(dir, '/');
+        int parent = slash ? (int)(slash - dir) + 1 : 0;
+        (void)snprintf(path, sizeof path, "%.*s%s%s", parent, dir,
+                       ckpt->state == CKPT_BAD ? "bad-" : "", dir + parent);
+    }
+    out->step = ckpt->step;
+    out->generation = ckpt->generation;
+    out->path = text(path);
+    out->bytes = ckpt->bytes;
+    out->raw_bytes = ckpt->raw_bytes;
+    out->digest = text(ckpt->digest);
+    out->shards = ckpt->shards;
+    out->committed_at = time_text(ckpt->wall_ms);
+    out->status = text(bad ? "bad" : "good");
+    return out;
+}
+
+static const char *worker_state(const struct job_machine *m, const struct jm_rank *rank)
+{
+    if (!jm_alive_rank(m, (uint32_t)(rank - m->ranks)))
+        return "gone";
+    if (!rank->joined)
+        return "starting";
+    return rank->ready ? "running" : "forming";
+}
+
+static Cairn__V1__Worker *render_worker(const struct core_job *job, uint32_t index)
+{
+    const struct jm_rank *rank = &job->m.ranks[index];
+    Cairn__V1__Worker *out = malloc(sizeof *out);
+    if (!out)
+        return NULL;
+    cairn__v1__worker__init(out);
+    out->rank = index;
+    out->node = text(rank->node);
+    out->pid = rank->pid;
+    out->share = job->spec->workers.shares[index];
+    out->step = rank->step;
+    out->phase = text(rank->phase);
+    out->state = text(worker_state(&job->m, rank));
+    return out;
+}
+
+static Cairn__V1__LostSeconds *render_lost(const struct job_machine *m, enum jm_lost lost)
+{
+    Cairn__V1__LostSeconds *out = malloc(sizeof *out);
+    if (!out)
+        return NULL;
+    cairn__v1__lost_seconds__init(out);
+    out->cause = text(jm_lost_name(lost));
+    out->seconds = (double)m->lost_ms[lost] / 1000.0;
+    return out;
+}
+
+Cairn__V1__Node *render_node(struct core *core, const struct core_node *node)
+{
+    Cairn__V1__Node *out = malloc(sizeof *out);
+    if (!out)
+        return NULL;
+    cairn__v1__node__init(out);
+    const char *state = "ready";
+    if (node->silent || !node->conn)
+        state = core_node_heard(core, node) ? "unsupervised" : node->silent ? "lost" : "ready";
+    out->name = text(node->name);
+    out->state = text(state);
+    out->device = text(node->device);
+    out->slots = node->slots;
+    out->used = core_node_used(core, node);
+    out->version = text(node->version);
+    out->host = text(node->host);
+    return out;
+}
+
+/* ---- the job ---- */
+
+static bool add_checkpoints(const struct core_job *job, Cairn__V1__Job *out)
+{
+    const struct job_machine *m = &job->m;
+    out->checkpoints = calloc(m->catalog_count ? m->catalog_count : 1, sizeof *out->checkpoints);
+    if (!out->checkpoints)
+        return false;
+    for (size_t i = m->catalog_count; i > 0; i--) {
+        if (m->catalog[i - 1].state == CKPT_REMOVING)
+            continue;
+        Cairn__V1__Checkpoint *ckpt = render_ckpt(job, &m->catalog[i - 1]);
+        if (!ckpt)
+            return false;
+        out->checkpoints[out->n_checkpoints++] = ckpt;
+    }
+    return true;
+}
+
+static bool add_workers(const struct core_job *job, Cairn__V1__Job *out)
+{
+    uint32_t ranks = job->m.generation > 0 ? job->m.config.ranks : 0;
+    out->workers = calloc(ranks ? ranks : 1, sizeof *out->workers);
+    if (!out->workers)
+        return false;
+    for (uint32_t i = 0; i < ranks; i++) {
+        Cairn__V1__Worker *worker = render_worker(job, i);
+        if (!worker)
+            return false;
+        out->workers[out->n_workers++] = worker;
+    }
+    return true;
+}
+
+static bool add_lost(const struct core_job *job, Cairn__V1__Job *out)
+{
+    out->lost_seconds = calloc(LOST_COUNT, sizeof *out->lost_seconds);
+    if (!out->lost_seconds)
+        return false;
+    for (int i = 0; i < LOST_COUNT; i++) {
+        Cairn__V1__LostSeconds *lost = render_lost(&job->m, (enum jm_lost)i);
+        if (!lost)
+            return false;
+        out->lost_seconds[out->n_lost_seconds++] = lost;
+    }
+    return true;
+}
+
+static bool add_event(void *arg, const struct journal_event *row)
+{
+    Cairn__V1__Job *out = arg;
+    Cairn__V1__Event *event = malloc(sizeof *event);
+    if (!event)
+        return false;
+    cairn__v1__event__init(event);
+    event->time = time_text(row->wall_ms);
+    event->generation = row->generation;
+    event->step = row->step;
+    event->kind = text(row->kind);
+    event->message = text(row->message);
+    out->events[out->n_events++] = event;
+    return true;
+}
+
+static bool add_events(struct core *core, const struct core_job *job, Cairn__V1__Job *out)
+{
+    out->events = calloc(RENDER_EVENTS, sizeof *out->events);
+    if (!out->events)
+        return false;
+    return journal_each_event(core_options(core)->journal, job->id, RENDER_EVENTS, add_event,
+                              out) == ST_OK;
+}
+
+static double eta(const struct core_job *job, uint64_t step)
+{
+    const struct job_machine *m = &job->m;
+    bool runs = m->state == JOB_RUNNING || m->state == JOB_SAVING;
+    if (!runs || m->total_steps == 0 || !isfinite(job->step_ms) || step > m->total_steps)
+        return __builtin_nan("");
+    return (double)(m->total_steps - step) * job->step_ms / 1000.0;
+}
+
+static void add_scalars(struct core_job *job, Cairn__V1__Job *out)
+{
+    const struct job_machine *m = &job->m;
+    uint64_t step = jm_step_now(m);
+    if (m->state == JOB_FORMING)
+        step = m->step_max;
+    out->id = text(job->id);
+    out->name = text(job->name);
+    out->state = (Cairn__V1__JobState)m->state;
+    out->health = text(jm_health(m));
+    out->reason = text(m->reason);
+    out->generation = m->generation;
+    out->step = step;
+    out->total_steps = m->total_steps;
+    out->steps_per_epoch = m->steps_per_epoch;
+    out->restarts = m->restarts;
+    out->loss = job->loss;
+    out->samples_per_s = job->samples_per_s;
+    out->accuracy = job->accuracy;
+    out->eval_loss = job->eval_loss;
+    out->eta_s = eta(job, step);
+    out->final_digest = text(m->final_digest);
+    out->submitted_at = time_text(m->submitted_wall);
+    out->started_at = time_text(m->started_wall);
+    out->ended_at = time_text(m->ended_wall);
+    out->job_file = text(job->job_file);
+    out->model = text(job->spec->model.arch);
+    char store[LIMIT_PATH + 16];
+    (void)snprintf(store, sizeof store, "%s/%s", job->spec->checkpoint.store, job->id);
+    out->store = text(store);
+}
+
+Cairn__V1__Job *render_job(struct core *core, struct core_job *job, bool with_events)
+{
+    Cairn__V1__Job *out = malloc(sizeof *out);
+    if (!out)
+        return NULL;
+    cairn__v1__job__init(out);
+    add_scalars(job, out);
+    bool ok = add_checkpoints(job, out) && add_workers(job, out) && add_lost(job, out) &&
+              (!with_events || add_events(core, job, out));
+    if (ok)
+        return out;
+    cairn__v1__job__free_unpacked(out, NULL);
+    return NULL;
+}

@@ -1,0 +1,119 @@
+#include "server/store_task.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/fault.h"
+
+struct store_task *store_task_new(enum store_kind kind)
+{
+    struct store_task *task = calloc(1, sizeof *task);
+    if (!task)
+        return NULL;
+    task->kind = kind;
+    buf_init(&task->manifest, LIMIT_MANIFEST_BYTES);
+    return task;
+}
+
+void store_task_free(struct store_task *task)
+{
+    if (!task)
+        return;
+    for (uint32_t i = 0; i < task->report_count; i++)
+        ckpt_report_release(&task->reports[i]);
+    free(task->reports);
+    buf_release(&task->manifest);
+    free(task);
+}
+
+/* A file comes and goes: the store is there and takes what we write. */
+static enum status probe(const struct store_task *task, const struct io *io)
+{
+    char dir[LIMIT_PATH], path[LIMIT_PATH + 64];
+    int used = snprintf(dir, sizeof dir, "%s/%s", task->store, task->job);
+    if (used < 0 || (size_t)used >= sizeof dir)
+        return ST_INVALID;
+    enum status st = io_mkdir_all(io, dir);
+    if (st != ST_OK)
+        return st;
+    (void)snprintf(path, sizeof path, "%s/.probe-%ld", dir, (long)getpid());
+    (void)io->unlink(io->self, path); /* of a predecessor with our pid */
+    st = io_publish(io, path, "cairn\n", 6);
+    if (st != ST_OK)
+        return st;
+    return io->unlink(io->self, path);
+}
+
+static enum status check(struct store_task *task, const struct io *io)
+{
+    enum status st = ckpt_commit_check(io, task->dir, task->reports, task->report_count);
+    if (st != ST_OK)
+        return st;
+    char wall[32];
+    time_t seconds = (time_t)(task->wall_ms / 1000);
+    struct tm tm;
+    if (!gmtime_r(&seconds, &tm) || strftime(wall, sizeof wall, "%Y-%m-%dT%H:%M:%SZ", &tm) == 0)
+        return ST_INVALID;
+    struct ckpt_hash digest;
+    st = ckpt_manifest_make(task->reports, task->report_count, task->job, wall, &task->manifest,
+                            &digest);
+    if (st != ST_OK)
+        return st;
+    ckpt_hash_text(&digest, task->digest);
+    task->shards = task->report_count;
+    for (uint32_t i = 0; i < task->report_count; i++) {
+        task->bytes += task->reports[i].size;
+        task->raw_bytes += task->reports[i].raw_bytes;
+    }
+    return ST_OK;
+}
+
+static void note_finding(void *arg, const char *line)
+{
+    struct store_task *task = arg;
+    if (task->message[0] == '\0')
+        (void)snprintf(task->message, sizeof task->message, "%s", line);
+}
+
+static enum status run(struct store_task *task, const struct io *io)
+{
+    char moved[LIMIT_PATH];
+    switch (task->kind) {
+    case STORE_PROBE:
+        return probe(task, io);
+    case STORE_FOLDER:
+        return ckpt_folder_create(io, task->dir);
+    case STORE_CHECK:
+        return check(task, io);
+    case STORE_PUBLISH:
+        fault_point("coordinator.publish");
+        return ckpt_manifest_publish(io, task->dir, task->manifest.data, task->manifest.size);
+    case STORE_REMOVE:
+        return ckpt_remove(io, task->dir);
+    case STORE_VERIFY:
+        return ckpt_verify(io, task->dir, note_finding, task);
+    case STORE_QUARANTINE:
+        return ckpt_quarantine(io, task->dir, moved, sizeof moved);
+    }
+    return ST_INVALID;
+}
+
+void store_task_run(struct store_task *task, const struct io *io)
+{
+    static const char *const DOING[] = { "writing to it",       "making the folder",
+                                         "checking the files",  "publishing the manifest",
+                                         "removing the folder", "reading it",
+                                         "setting it aside" };
+    task->message[0] = '\0';
+    task->status = run(task, io);
+    if (task->status == ST_OK) {
+        task->message[0] = '\0';
+    } else if (task->message[0] == '\0') {
+        const char *where = task->kind == STORE_PROBE ? task->store : task->dir;
+        (void)snprintf(task->message, sizeof task->message, "%s: %s: %.360s", DOING[task->kind],
+                       status_string(task->status), where);
+    }
+}

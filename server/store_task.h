@@ -1,0 +1,54 @@
+/*
+ * What the coordinator asks of the checkpoint store, as a value: filled in by the core, run on the
+ * store's thread (or by the simulator), and handed back.
+ */
+#pragma once
+
+#include "checkpoint/checkpoint.h"
+#include "common/buf.h"
+#include "common/io.h"
+#include "common/limits.h"
+#include "common/status.h"
+
+enum store_kind {
+    STORE_PROBE, /* the store takes a file */
+    STORE_FOLDER,
+    STORE_CHECK, /* files against reports; makes the manifest */
+    STORE_PUBLISH,
+    STORE_REMOVE,
+    STORE_VERIFY,
+    STORE_QUARANTINE,
+};
+
+struct store_task {
+    struct store_task *next; /* of whoever holds it */
+    enum store_kind kind;
+    char job[16];
+    uint64_t step;
+    uint32_t generation;
+    char store[LIMIT_PATH];
+    char dir[LIMIT_PATH];        /* the checkpoint's folder */
+    struct ckpt_report *reports; /* CHECK; owned */
+    uint32_t report_count;
+    int64_t wall_ms;     /* goes into the manifest */
+    struct buf manifest; /* made by CHECK, published by PUBLISH */
+    char digest[33];
+    uint64_t bytes, raw_bytes;
+    uint32_t shards;
+    /* the answer */
+    enum status status;
+    char message[LIMIT_REASON]; /* one line; "" on ST_OK */
+};
+
+struct store_task *store_task_new(enum store_kind kind); /* NULL: no memory */
+void store_task_free(struct store_task *task);
+
+/* Runs it: sets status and message. Blocks as long as the store does. Fault points: coordinator.*
+ */
+void store_task_run(struct store_task *task, const struct io *io);
+
+/* Who runs tasks. Takes the task over; the answer comes to core_store_done. */
+struct store_port {
+    void *self;
+    void (*submit)(void *self, struct store_task *task);
+};
