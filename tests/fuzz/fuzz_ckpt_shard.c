@@ -1,0 +1,129 @@
+/*
+ * Feeds bytes as the only shard file of a checkpoint to verify, restore and digest.
+ *
+ * Hashes would keep a fuzzer out of everything behind them, so that inputs whose first byte is odd
+ * get theirs repaired: header, footer, chunk headers and stored bytes, as far as the lengths allow.
+ * What a reader accepts must then be read without any report of a sanitizer.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/disk.h"
+#include "checkpoint/hash.h"
+#include "common/check.h"
+#include "tests/crash/memory_io.h"
+
+#define DIR  "/c"
+#define FILE DIR "/shard-00000-of-00001.cairn"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void repair_chunks(uint8_t *bytes, size_t end)
+{
+    size_t at = DISK_HEADER_SIZE;
+    struct disk_chunk chunk;
+    while (at + sizeof(chunk) <= end) {
+        memcpy(&chunk, bytes + at, sizeof(chunk));
+        uint64_t stored = at + sizeof(chunk) + (uint64_t)chunk.gap_size;
+        if (stored + chunk.stored_size > end)
+            break;
+        chunk.stored_hash = ckpt_check_of(bytes + stored, chunk.stored_size);
+        chunk.check = ckpt_check_of(&chunk, offsetof(struct disk_chunk, check));
+        memcpy(bytes + at, &chunk, sizeof(chunk));
+        at = (size_t)stored + chunk.stored_size;
+    }
+}
+
+static void repair(uint8_t *bytes, size_t size)
+{
+    struct disk_trailer trailer;
+    if (size < DISK_HEADER_SIZE + sizeof(trailer))
+        return;
+    const uint32_t place[2] = { 0, 1 };
+    memcpy(bytes + offsetof(struct disk_header, rank), place, sizeof(place));
+    uint64_t check = ckpt_check_of(bytes, offsetof(struct disk_header, check));
+    memcpy(bytes + offsetof(struct disk_header, check), &check, sizeof(check));
+    memcpy(&trailer, bytes + size - sizeof(trailer), sizeof(trailer));
+    if (trailer.footer_offset > size - sizeof(trailer))
+        return;
+    repair_chunks(bytes, (size_t)trailer.footer_offset);
+    size_t at = (size_t)trailer.footer_offset;
+    size_t hashed = size - sizeof(trailer) + offsetof(struct disk_trailer, hash) - at;
+    struct ckpt_hash hash = ckpt_hash_of(bytes + at, hashed);
+    memcpy(bytes + at + hashed, hash.byte, sizeof(hash.byte));
+}
+
+/* What the footer says of its raw bytes: the manifest says the same, so that this isn't the end. */
+static uint64_t raw_size_of(const uint8_t *bytes, size_t size)
+{
+    struct disk_trailer trailer;
+    struct disk_footer footer;
+    if (size < DISK_HEADER_SIZE + sizeof(trailer) + sizeof(footer))
+        return 0;
+    memcpy(&trailer, bytes + size - sizeof(trailer), sizeof(trailer));
+    if (trailer.footer_offset > size - sizeof(footer))
+        return 0;
+    memcpy(&footer, bytes + trailer.footer_offset, sizeof(footer));
+    return footer.raw_size & INT64_MAX;
+}
+
+static void put_manifest(struct memory_io *memory, const uint8_t *bytes, size_t size)
+{
+    char text[1024], hex[33];
+    struct ckpt_hash hash = ckpt_hash_of(bytes, size);
+    ckpt_hash_text(&hash, hex);
+    int used =
+        snprintf(text, sizeof(text),
+                 "{\"cairn_checkpoint\":1,\"job\":\"j-0123456789\",\"step\":40,"
+                 "\"generation\":2,\"created_at\":\"now\",\"digest\":\"%032d\","
+                 "\"raw_bytes\":%" PRIu64 ",\"files\":[{\"name\":\"shard-00000-of-00001.cairn\","
+                 "\"size\":%zu,\"xxh3_128\":\"%s\"}]",
+                 0, raw_size_of(bytes, size), size, hex);
+    hash = ckpt_hash_of(text, (size_t)used);
+    ckpt_hash_text(&hash, hex);
+    used += snprintf(text + used, sizeof(text) - (size_t)used, ",\"xxh3_128\":\"%s\"}\n", hex);
+    memory_io_put(memory, DIR "/manifest.json", text, (size_t)used);
+}
+
+static void restore(const struct io *io)
+{
+    struct ckpt_reader *reader = NULL;
+    if (ckpt_open(io, DIR, &reader) != ST_OK)
+        return;
+    const struct ckpt_buffer *buffers = NULL;
+    uint32_t count = ckpt_reader_buffers(reader, &buffers);
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t part = buffers[i].count < 1000 ? buffers[i].count : 1000;
+        char *out = malloc(8000);
+        CHECK(out != NULL);
+        (void)!ckpt_read_buffer(reader, buffers[i].name, buffers[i].count - part, part, out, NULL);
+        free(out);
+    }
+    char *blob = NULL;
+    size_t blob_size = 0;
+    if (ckpt_read_blob(reader, "job.yaml", &blob, &blob_size) == ST_OK)
+        free(blob);
+    ckpt_close(reader);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size < 2)
+        return 0;
+    struct memory_io *memory = memory_io_new();
+    const struct io *io = memory_io_table(memory);
+    CHECK(io_mkdir_all(io, DIR) == ST_OK);
+    memory_io_put(memory, FILE, data + 1, size - 1);
+    uint8_t *bytes = memory_io_bytes(memory, FILE, &size);
+    if ((data[0] & 1) != 0)
+        repair(bytes, size);
+    put_manifest(memory, bytes, size);
+    CHECK(ckpt_verify(io, DIR, NULL, NULL) != ST_OK); /* the digest is of nothing */
+    restore(io);
+    CHECK(memory_io_open_files(memory) == 0);
+    memory_io_free(memory);
+    return 0;
+}

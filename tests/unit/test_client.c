@@ -1,0 +1,394 @@
+/* Arguments, exit codes, numbers for people, progress, tables, help and completion. */
+#include <locale.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cairn/v1/control.pb-c.h"
+#include "client/client.h"
+#include "client/format.h"
+#include "client/job.h"
+#include "client/options.h"
+#include "client/output.h"
+#include "client/progress.h"
+#include "client/supervisor.h"
+#include "common/buf.h"
+#include "tests/test.h"
+
+/* ---- arguments ---- */
+
+struct parsed {
+    enum status st;
+    struct arguments args;
+    const struct command *command;
+    char error[512];
+};
+
+#define PARSE(...) parse((char *[]){ __VA_ARGS__, NULL })
+
+static struct parsed parse(char **words)
+{
+    struct parsed out = { .error = "" };
+    int count = 0;
+    while (words[count] != NULL)
+        count++;
+    out.st = arguments_parse(count, words, &out.args, &out.command, out.error, sizeof(out.error));
+    return out;
+}
+
+static void options_stand_anywhere_and_take_values_in_every_way(void **state)
+{
+    (void)state;
+    struct parsed p = PARSE("-q", "submit", "--set", "a=1", "job.yaml", "--set=b.c=2", "-ojson",
+                            "--timeout", "5m", "--wait");
+    assert_int_equal(p.st, ST_OK);
+    assert_string_equal(p.command->verb, "submit");
+    assert_true(p.args.quiet && p.args.wait);
+    assert_int_equal(p.args.set_count, 2);
+    assert_string_equal(p.args.sets[0], "a=1");
+    assert_string_equal(p.args.sets[1], "b.c=2");
+    assert_int_equal(p.args.output, OUTPUT_JSON);
+    assert_int_equal(p.args.timeout_ms, 300000);
+    assert_int_equal(p.args.word_count, 1);
+    assert_string_equal(p.args.words[0], "job.yaml");
+}
+
+static void a_noun_has_verbs_and_two_dashes_end_the_options(void **state)
+{
+    (void)state;
+    struct parsed p = PARSE("ckpt", "verify", "-o", "jsonl", "--", "-strange");
+    assert_int_equal(p.st, ST_OK);
+    assert_string_equal(p.command->noun, "ckpt");
+    assert_string_equal(p.command->verb, "verify");
+    assert_int_equal(p.args.output, OUTPUT_JSONL);
+    assert_string_equal(p.args.words[0], "-strange");
+}
+
+static void what_is_absent_has_a_value_of_its_own(void **state)
+{
+    (void)state;
+    struct parsed p = PARSE("logs", "j");
+    assert_int_equal(p.args.rank, -1);
+    assert_int_equal(p.args.attempt, -1);
+    assert_int_equal(p.args.timeout_ms, -1);
+    p = PARSE("logs", "j", "--rank", "0", "-f");
+    assert_int_equal(p.args.rank, 0);
+    assert_true(p.args.follow);
+}
+
+static void mistakes_are_named_and_the_nearest_is_suggested(void **state)
+{
+    (void)state;
+    static const struct {
+        char *words[6];
+        const char *error;
+    } cases[] = {
+        { { "sumbit", "x" }, "there is no command 'sumbit'; did you mean 'cairn submit'?" },
+        { { "ckpt", "vreify" },
+          "there is no command 'ckpt vreify'; did you mean 'cairn ckpt "
+          "verify'?" },
+        { { "frobnicate" }, "there is no command 'frobnicate'; 'cairn -h' lists them" },
+        { { "ckpt" }, "'cairn ckpt' needs a verb; 'cairn ckpt -h' lists them" },
+        { { "ps", "--ouptut", "json" }, "there is no option --ouptut; did you mean --output?" },
+        { { "ps", "-o", "xml" }, "-o takes table, wide, json, jsonl or name, not 'xml'" },
+        { { "ps", "-o" }, "-o needs a value: FORMAT" },
+        { { "show" }, "something is missing: cairn show JOB" },
+        { { "show", "a", "b" }, "'b' is one argument too many" },
+        { { "logs", "a", "--rank", "-3" }, "--rank needs a whole number, not '-3'" },
+        { { "logs", "a", "--follow=yes" }, "--follow takes no value" },
+        { { "watch", "a", "--timeout", "soon" },
+          "--timeout needs a time like 30s or 5m, not "
+          "'soon'" },
+        { { "ps", "--set", "a=1" }, "there is no option --set" },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct parsed p = parse((char **)cases[i].words);
+        assert_int_equal(p.st, ST_INVALID);
+        assert_string_equal(p.error, cases[i].error);
+    }
+}
+
+static void help_is_asked_for_without_the_words_that_a_command_needs(void **state)
+{
+    (void)state;
+    assert_true(PARSE("show", "-h").args.help);
+    assert_int_equal(PARSE("show", "-h").st, ST_OK);
+    struct parsed p = PARSE("ckpt", "--help");
+    assert_int_equal(p.st, ST_OK);
+    assert_null(p.command);
+    assert_string_equal(p.args.words[0], "ckpt");
+}
+
+static void every_command_can_be_called_and_has_an_example(void **state)
+{
+    (void)state;
+    size_t count = 0;
+    const struct command *table = command_table(&count);
+    for (size_t i = 0; i < count; i++) {
+        char *words[] = { NULL, NULL, "-h", NULL };
+        size_t n = 0;
+        if (table[i].noun != NULL)
+            words[n++] = (char *)table[i].noun;
+        words[n++] = (char *)table[i].verb;
+        words[n++] = "-h";
+        words[n] = NULL;
+        struct parsed p = parse(words);
+        assert_int_equal(p.st, ST_OK);
+        assert_ptr_equal(p.command, &table[i]);
+        assert_true(strlen(table[i].examples) > 0);
+        assert_true(strlen(table[i].summary) > 0);
+        assert_non_null(table[i].run);
+    }
+}
+
+static void times_are_read_with_their_units(void **state)
+{
+    (void)state;
+    int64_t ms = 0;
+    assert_true(duration_parse("30", &ms) && ms == 30000);
+    assert_true(duration_parse("500ms", &ms) && ms == 500);
+    assert_true(duration_parse("1.5 m", &ms) && ms == 90000);
+    assert_true(duration_parse("2h", &ms) && ms == 7200000);
+    assert_false(duration_parse("", &ms));
+    assert_false(duration_parse("-1s", &ms));
+    assert_false(duration_parse("5 parsecs", &ms));
+    assert_false(duration_parse("nan", &ms));
+}
+
+/* ---- exit codes ---- */
+
+static void codes_of_the_wire_become_the_exit_codes_that_scripts_rely_on(void **state)
+{
+    (void)state;
+    assert_int_equal(exit_of_code(RPC_OK), 0);
+    assert_int_equal(exit_of_code(RPC_INTERNAL), 1);
+    assert_int_equal(exit_of_code(RPC_INVALID_ARGUMENT), 2);
+    assert_int_equal(exit_of_code(RPC_NOT_FOUND), 3);
+    assert_int_equal(exit_of_code(RPC_FAILED_PRECONDITION), 4);
+    assert_int_equal(exit_of_code(RPC_PERMISSION_DENIED), 4);
+    assert_int_equal(exit_of_code(RPC_RESOURCE_EXHAUSTED), 4);
+    assert_int_equal(exit_of_code(RPC_UNAVAILABLE), 5);
+    assert_int_equal(exit_of_code(RPC_DEADLINE_EXCEEDED), 5);
+    assert_int_equal(exit_of_status(ST_CORRUPT), 8);
+    assert_int_equal(exit_of_status(ST_INCOMPLETE), 8);
+    assert_int_equal(exit_of_status(ST_VERSION), 8);
+    assert_int_equal(exit_of_status(ST_NOT_FOUND), 3);
+}
+
+static void the_end_of_a_job_is_the_exit_code_of_waiting_for_it(void **state)
+{
+    (void)state;
+    assert_int_equal(job_exit(CAIRN__V1__JOB_STATE__SUCCEEDED), 0);
+    assert_int_equal(job_exit(CAIRN__V1__JOB_STATE__FAILED), 10);
+    assert_int_equal(job_exit(CAIRN__V1__JOB_STATE__STOPPED), 11);
+    assert_int_equal(job_exit(CAIRN__V1__JOB_STATE__KILLED), 11);
+    assert_false(job_is_over(CAIRN__V1__JOB_STATE__PAUSED));
+    assert_string_equal(job_state_name(CAIRN__V1__JOB_STATE__RECOVERING), "RECOVERING");
+    assert_string_equal(job_state_name((Cairn__V1__JobState)99), "?");
+}
+
+/* ---- numbers for people ---- */
+
+static void seconds_bytes_and_ages_are_short(void **state)
+{
+    (void)state;
+    char text[64];
+    assert_string_equal(format_seconds(0.44, text, sizeof(text)), "0.4s");
+    assert_string_equal(format_seconds(59.4, text, sizeof(text)), "59s");
+    assert_string_equal(format_seconds(59.7, text, sizeof(text)), "1m00s");
+    assert_string_equal(format_seconds(314, text, sizeof(text)), "5m14s");
+    assert_string_equal(format_seconds(7384, text, sizeof(text)), "2h03m");
+    assert_string_equal(format_seconds(NAN, text, sizeof(text)), "-");
+    assert_string_equal(format_seconds(-1, text, sizeof(text)), "-");
+    assert_string_equal(format_bytes(0, text, sizeof(text)), "0 B");
+    assert_string_equal(format_bytes(1023, text, sizeof(text)), "1023 B");
+    assert_string_equal(format_bytes(1024 * 1024 - 1, text, sizeof(text)), "1.0 MiB");
+    assert_string_equal(format_bytes(UINT64_MAX, text, sizeof(text)), "16.0 EiB");
+    assert_string_equal(format_number(NAN, text, sizeof(text)), "-");
+    int64_t ms = 0;
+    assert_true(parse_time("2026-01-02T03:04:05.250Z", &ms));
+    assert_true(ms % 1000 == 250);
+    assert_string_equal(format_age("2026-01-02T03:04:05Z", ms + 61000, text, sizeof(text)), "1m");
+    assert_string_equal(format_age("", ms, text, sizeof(text)), "-");
+    assert_false(parse_time("yesterday", &ms));
+}
+
+static void a_spike_never_vanishes_from_the_sparkline(void **state)
+{
+    (void)state;
+    float values[1000];
+    char text[64];
+    for (size_t i = 0; i < 1000; i++)
+        values[i] = 1;
+    values[537] = 100;
+    assert_string_equal(format_sparkline(values, 1000, 10, false, text, sizeof(text)),
+                        "_____@____");
+    values[900] = NAN;
+    assert_string_equal(format_sparkline(values, 1000, 10, false, text, sizeof(text)),
+                        "_____@___!");
+    assert_string_equal(format_sparkline(values, 0, 10, false, text, sizeof(text)), "");
+    float rising[4] = { 0, 1, 2, 3 };
+    assert_string_equal(format_sparkline(rising, 4, 10, true, text, sizeof(text)), "▁▃▆█");
+    assert_string_equal(format_sparkline(values, 3, 10, false, text, sizeof(text)), "___");
+}
+
+static void a_bar_is_filled_by_its_fraction_and_no_further(void **state)
+{
+    (void)state;
+    char text[64];
+    assert_string_equal(format_bar(0.5, 4, false, text, sizeof(text)), "##..");
+    assert_string_equal(format_bar(7, 4, false, text, sizeof(text)), "####");
+    assert_string_equal(format_bar(NAN, 4, false, text, sizeof(text)), "....");
+    assert_string_equal(format_bar(1, 2, true, text, sizeof(text)), "██");
+}
+
+static void lines_are_cut_by_what_is_seen_not_by_bytes(void **state)
+{
+    (void)state;
+    assert_int_equal(text_cells("\033[32mgrün\033[0m"), 4);
+    assert_int_equal(text_fit("\033[32mgrün\033[0m", 3), 5 + 4);
+    assert_int_equal(text_fit("abc", 9), 3);
+    assert_int_equal(text_fit("abc", 0), 0);
+}
+
+/* ---- progress ---- */
+
+static void the_time_left_comes_from_steps_of_this_attempt_only(void **state)
+{
+    (void)state;
+    struct progress *progress = malloc(sizeof(*progress));
+    assert_non_null(progress);
+    progress_init(progress);
+    assert_true(isnan(progress_eta(progress, 100)));
+    /* The first attempt was slow: 10 s a step. */
+    for (uint64_t step = 1; step <= 50; step++)
+        progress_add(progress, 1, step, 1, (int64_t)step * 10000);
+    assert_true(fabs(progress_eta(progress, 100) - 500) < 1e-6);
+    /* The second goes back to step 40; its first two steps take a minute, the others 1 s. */
+    progress_add(progress, 2, 41, 1, 1000000);
+    progress_add(progress, 2, 42, 1, 1060000);
+    assert_true(isnan(progress_eta(progress, 100)));
+    for (uint64_t step = 43; step <= 50; step++)
+        progress_add(progress, 2, step, 1, 1060000 + (int64_t)(step - 42) * 1000);
+    assert_true(fabs(progress_eta(progress, 100) - 50) < 1e-6);
+    /* A late row of the dead attempt changes nothing. */
+    progress_add(progress, 1, 51, 1, 99);
+    assert_true(fabs(progress_eta(progress, 100) - 50) < 1e-6);
+    assert_true(progress_eta(progress, 50) == 0);
+    assert_true(isnan(progress_eta(progress, 0)));
+    free(progress);
+}
+
+static void a_replayed_step_takes_the_place_of_the_old_course(void **state)
+{
+    (void)state;
+    struct progress *progress = malloc(sizeof(*progress));
+    assert_non_null(progress);
+    progress_init(progress);
+    for (uint64_t step = 1; step <= 10; step++)
+        progress_add(progress, 1, step, (float)step, 0);
+    progress_add(progress, 2, 6, 60, 0);
+    assert_int_equal(progress->loss_count, 6);
+    assert_true(progress->losses[5] == 60 && progress->losses[4] == 5);
+    for (uint64_t step = 7; step <= 20000; step++)
+        progress_add(progress, 2, step, (float)step, 0);
+    assert_in_range(progress->loss_count, PROGRESS_LOSSES / 2, PROGRESS_LOSSES);
+    assert_true(progress->losses[progress->loss_count - 1] == 20000);
+    free(progress);
+}
+
+/* ---- tables ---- */
+
+static void a_table_is_aligned_and_wide_shows_more(void **state)
+{
+    (void)state;
+    Cairn__V1__Checkpoint one = CAIRN__V1__CHECKPOINT__INIT;
+    Cairn__V1__Checkpoint two = CAIRN__V1__CHECKPOINT__INIT;
+    one.step = 5;
+    one.generation = 1;
+    one.bytes = 1 << 20;
+    one.raw_bytes = 3 << 19;
+    one.shards = 2;
+    one.status = "good";
+    one.digest = "0123";
+    one.path = "/a";
+    two.step = 12345;
+    two.generation = 12;
+    two.status = "bad";
+    ProtobufCMessage *rows[] = { &one.base, &two.base };
+    auto_buf struct buf out;
+    buf_init(&out, 65536);
+    assert_int_equal(output_table(&checkpoint_listing, false, true, rows, 2, &out), ST_OK);
+    assert_string_equal(out.data, " STEP  ATTEMPT  AGE     SIZE  RATIO  SHARDS  STATUS  DIGEST\n"
+                                  "    5        1    -  1.0 MiB  1.500       2  good    0123\n"
+                                  "12345       12    -      0 B      -       0  bad     -\n");
+    buf_clear(&out);
+    assert_int_equal(output_table(&checkpoint_listing, true, false, rows, 1, &out), ST_OK);
+    assert_string_equal(out.data, "5  1  -  1.0 MiB  1.500  2  good  0123  /a\n");
+}
+
+/* ---- supervisor ---- */
+
+static void restarts_wait_longer_each_time_and_forget_after_a_healthy_life(void **state)
+{
+    (void)state;
+    int64_t wait = 0;
+    static const int64_t expected[] = { 100, 200, 400, 800, 1600, 3200, 5000, 5000 };
+    for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++) {
+        wait = supervisor_backoff_ms(wait, 50);
+        assert_int_equal(wait, expected[i]);
+    }
+    assert_int_equal(supervisor_backoff_ms(wait, 10000), 100);
+}
+
+/* ---- completion ---- */
+
+static void completion_scripts_know_every_command_and_option(void **state)
+{
+    (void)state;
+    static const char *const shells[] = { "bash", "zsh", "fish" };
+    size_t count = 0;
+    const struct command *table = command_table(&count);
+    for (size_t s = 0; s < 3; s++) {
+        auto_buf struct buf script;
+        buf_init(&script, 1 << 20);
+        assert_int_equal(completion_script(shells[s], &script), ST_OK);
+        for (size_t i = 0; i < count; i++) {
+            if (table[i].hidden)
+                continue;
+            assert_non_null(strstr(script.data, table[i].verb));
+            for (const struct option *o = table[i].options; o != NULL && o->name != NULL; o++)
+                assert_non_null(strstr(script.data, o->name));
+        }
+        assert_null(strstr(script.data, "supervise"));
+    }
+    auto_buf struct buf script;
+    buf_init(&script, 1 << 20);
+    assert_int_equal(completion_script("tcsh", &script), ST_NOT_FOUND);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(options_stand_anywhere_and_take_values_in_every_way),
+        cmocka_unit_test(a_noun_has_verbs_and_two_dashes_end_the_options),
+        cmocka_unit_test(what_is_absent_has_a_value_of_its_own),
+        cmocka_unit_test(mistakes_are_named_and_the_nearest_is_suggested),
+        cmocka_unit_test(help_is_asked_for_without_the_words_that_a_command_needs),
+        cmocka_unit_test(every_command_can_be_called_and_has_an_example),
+        cmocka_unit_test(times_are_read_with_their_units),
+        cmocka_unit_test(codes_of_the_wire_become_the_exit_codes_that_scripts_rely_on),
+        cmocka_unit_test(the_end_of_a_job_is_the_exit_code_of_waiting_for_it),
+        cmocka_unit_test(seconds_bytes_and_ages_are_short),
+        cmocka_unit_test(a_spike_never_vanishes_from_the_sparkline),
+        cmocka_unit_test(a_bar_is_filled_by_its_fraction_and_no_further),
+        cmocka_unit_test(lines_are_cut_by_what_is_seen_not_by_bytes),
+        cmocka_unit_test(the_time_left_comes_from_steps_of_this_attempt_only),
+        cmocka_unit_test(a_replayed_step_takes_the_place_of_the_old_course),
+        cmocka_unit_test(a_table_is_aligned_and_wide_shows_more),
+        cmocka_unit_test(restarts_wait_longer_each_time_and_forget_after_a_healthy_life),
+        cmocka_unit_test(completion_scripts_know_every_command_and_option),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
