@@ -1,6 +1,7 @@
 /*
- * A worker's side of the Training protocol: join a generation, rendezvous, progress, metrics, saves,
- * faults, last words. No kernels, no comm, no rpc below it: what carries the messages is a link.
+ * A worker's side of the Training protocol: join a generation, rendezvous, progress, metrics,
+ * saves, faults, last words. No kernels, no comm, no rpc below it: what carries the messages is a
+ * link.
  *
  * The step thread calls; two threads of the session do the talking (link) and the writing of shards
  * (saver). No call below waits for the network but those that say so.
@@ -9,8 +10,8 @@
  * attached = true and repeats what wasn't acknowledged. An Over order, or a refusal as stale, calls
  * `over` from the link thread: the generation is dead, abort communication and leave.
  *
- * Last words: a file (training.proto, LastWords) rewritten whenever step-independent facts change: a
- * fault, a save that isn't acknowledged, finished.
+ * Last words: a file (training.proto, LastWords) rewritten whenever step-independent facts change:
+ * a fault, a save that isn't acknowledged, finished.
  */
 #pragma once
 
@@ -32,10 +33,13 @@ struct session;
 struct session_link {
     void *self;
     enum status (*open)(void *self, int64_t timeout_ms); /* a new stream; ends the old one */
+    /* Never waits. ST_FULL, ST_AGAIN: not taken, the same comes again; others: the link is lost. */
     enum status (*send)(void *self, const Cairn__V1__TrainerMessage *message);
     /* ST_TIMED_OUT: nothing came; ST_CLOSED: lost, open again; ST_STALE: refused for good. */
     enum status (*recv)(void *self, int64_t timeout_ms, Cairn__V1__TrainerOrder **out);
-    void (*interrupt)(void *self); /* any thread: recv returns soon */
+    /* Any thread: recv returns soon, with ST_AGAIN or ST_TIMED_OUT. One that comes while nothing is
+     * received makes the next recv return at once. */
+    void (*interrupt)(void *self);
     void (*close)(void *self);
 };
 
@@ -65,9 +69,11 @@ struct session_plan {
 };
 
 MUST_CHECK enum status session_open(const struct session_options *options, struct session **out);
+/* Waits for a shard that is being written. NULL is fine. */
 void session_close(struct session *session);
 
-/* Says hello and waits for the plan. ST_STALE, ST_TIMED_OUT, ST_UNREACHABLE. */
+/* Says hello and waits for the plan, once. ST_STALE, ST_TIMED_OUT, ST_UNREACHABLE; ST_INVALID: the
+ * plan makes no sense. */
 MUST_CHECK enum status session_join(struct session *session, const char *pins, int64_t timeout_ms,
                                     struct session_plan *out);
 
@@ -76,9 +82,10 @@ const struct kv *session_kv(struct session *session);
 
 struct session_ready {
     uint64_t total_steps, steps_per_epoch, parameters, state_bytes;
-    uint64_t step;       /* restored */
-    uint64_t save_every; /* regular saves: step % save_every == 0, and total_steps; 0: only the end */
-    const char *pins;    /* complete; copied */
+    uint64_t step; /* restored */
+    uint64_t
+        save_every;   /* regular saves: step % save_every == 0, and total_steps; 0: only the end */
+    const char *pins; /* complete; copied */
     size_t snapshot_bytes_max; /* what a save of this rank copies, at most: allocated here */
 };
 MUST_CHECK enum status session_ready(struct session *session, const struct session_ready *ready);
@@ -105,19 +112,25 @@ struct session_row {
 void session_row(struct session *session, const struct session_row *row);
 
 enum session_due { SESSION_NO_SAVE, SESSION_SAVE, SESSION_SAVE_AND_EXIT };
-/* After finished step `step`: is a save due? Also tells the coordinator when an announced step passed. */
+/* After finished step `step`: is a save due? Also tells the coordinator when an announced step
+ * passed. */
 enum session_due session_due(struct session *session, uint64_t step);
 
 /*
- * Takes the snapshot of state (this rank's share is copied, all hashes of it are made by the saver) and
- * hands it to the saver thread. Waits only while the previous save is still being written.
+ * Takes the snapshot of state (this rank's share is copied, all hashes of it are made by the saver)
+ * and hands it to the saver thread. Waits only while the previous save is still being written; one
+ * that still waits for its folder (no coordinator) is given up instead. Memory: buffers' data,
+ * blobs and the skip list are copied; tensors must live until close. Errors: ST_STALE  the
+ * generation is over ST_FULL   more than session_ready announced
  */
 MUST_CHECK enum status session_save(struct session *session, const struct ckpt_state *state);
-/* Waits until no save is pending (committed or dropped); out_committed: the newest committed step. */
+/* Waits until no save is pending (committed or dropped); out_committed: the newest committed step.
+ * A save that was dropped may be made again then. ST_TIMED_OUT, ST_STALE. */
 MUST_CHECK enum status session_settle(struct session *session, int64_t timeout_ms,
                                       uint64_t *out_committed);
 
-/* Tells the coordinator, and the last words, what went wrong. Waits 200 ms at most for it to leave. */
+/* Tells the coordinator, and the last words, what went wrong. Waits 200 ms at most for it to leave.
+ */
 void session_fault(struct session *session, Cairn__V1__FaultKind kind, const char *message,
                    const uint32_t *ranks, size_t rank_count);
 /* The job is done here, or the plan said to leave. Waits until it was sent, 1 s at most. */

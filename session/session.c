@@ -1,0 +1,292 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/check.h"
+#include "common/fault.h"
+#include "session/session_internal.h"
+
+#define ORPHAN_MS        (10 * 60 * 1000)
+#define FAULT_WAIT_MS    200
+#define FINISHED_WAIT_MS 1000
+#define ALIGNMENT        64
+
+/* ---- time, waiting ---- */
+
+int64_t session_now(const struct session *session)
+{
+    return clock_mono_ms(session->options.clock);
+}
+
+int64_t session_deadline(int64_t timeout_ms)
+{
+    return clock_mono_ms(clock_system()) + timeout_ms;
+}
+
+bool session_wait(struct session *session, int64_t deadline_ms)
+{
+    if (clock_mono_ms(clock_system()) >= deadline_ms)
+        return false;
+    const struct timespec until = { (time_t)(deadline_ms / 1000),
+                                    (long)(deadline_ms % 1000 * 1000000) };
+    (void)pthread_cond_timedwait(&session->changed, &session->mutex, &until);
+    return true;
+}
+
+void session_wake(struct session *session)
+{
+    (void)pthread_cond_broadcast(&session->changed);
+    session->options.link->interrupt(session->options.link->self);
+}
+
+struct session_progress session_progress_of(struct session *session)
+{
+    return (struct session_progress){
+        .step = atomic_load_explicit(&session->step, memory_order_relaxed),
+        .phase = atomic_load_explicit(&session->phase, memory_order_relaxed),
+        .counter = atomic_load_explicit(&session->counter, memory_order_relaxed),
+    };
+}
+
+/* ---- open and close ---- */
+
+static enum status start(struct session *session)
+{
+    const struct session_options *o = &session->options;
+    session->out = calloc(1, sizeof(*session->out));
+    if (session->out == NULL)
+        return ST_NO_MEMORY;
+    enum status st = session_core_init(&session->core, o->job, o->generation, o->rank,
+                                       (uint32_t)getpid(), session_now(session));
+    if (st != ST_OK)
+        return st;
+    session->has_link_thread =
+        pthread_create(&session->link_thread, NULL, session_link_run, session) == 0;
+    session->has_saver_thread =
+        pthread_create(&session->saver_thread, NULL, session_saver_run, session) == 0;
+    return session->has_link_thread && session->has_saver_thread ? ST_OK : ST_NO_MEMORY;
+}
+
+enum status session_open(const struct session_options *options, struct session **out)
+{
+    struct session *session = calloc(1, sizeof(*session));
+    if (session == NULL)
+        return ST_NO_MEMORY;
+    session->options = *options;
+    if (session->options.orphan_ms == 0)
+        session->options.orphan_ms = ORPHAN_MS;
+    atomic_init(&session->phase, "");
+    session_kv_init(session);
+    (void)pthread_mutex_init(&session->mutex, NULL);
+    (void)pthread_mutex_init(&session->words_mutex, NULL);
+    pthread_condattr_t attr;
+    (void)pthread_condattr_init(&attr);
+    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&session->changed, &attr);
+    (void)pthread_condattr_destroy(&attr);
+    const enum status st = start(session);
+    if (st != ST_OK) {
+        session_close(session);
+        return st;
+    }
+    *out = session;
+    return ST_OK;
+}
+
+void session_close(struct session *session)
+{
+    if (session == NULL)
+        return;
+    (void)pthread_mutex_lock(&session->mutex);
+    session->closing = true;
+    session_wake(session);
+    (void)pthread_mutex_unlock(&session->mutex);
+    if (session->has_link_thread)
+        (void)pthread_join(session->link_thread, NULL);
+    if (session->has_saver_thread)
+        (void)pthread_join(session->saver_thread, NULL);
+    session_core_release(&session->core);
+    free(session->snapshot.memory);
+    free(session->snapshot.beside);
+    free(session->out);
+    (void)pthread_cond_destroy(&session->changed);
+    (void)pthread_mutex_destroy(&session->words_mutex);
+    (void)pthread_mutex_destroy(&session->mutex);
+    free(session);
+}
+
+/* ---- joining ---- */
+
+enum status session_join(struct session *session, const char *pins, int64_t timeout_ms,
+                         struct session_plan *out)
+{
+    const int64_t deadline_ms = session_deadline(timeout_ms);
+    (void)pthread_mutex_lock(&session->mutex);
+    enum status st = session_core_hello(&session->core, pins);
+    session_wake(session);
+    while (st == ST_OK && session->core.plan == NULL && !session->core.over) {
+        if (!session_wait(session, deadline_ms))
+            st = session->core.ever_up ? ST_TIMED_OUT : ST_UNREACHABLE;
+    }
+    if (st == ST_OK && session->core.over)
+        st = ST_STALE;
+    if (st == ST_OK)
+        st = session_core_plan(&session->core, out);
+    if (st == ST_OK)
+        session->size = out->size;
+    (void)pthread_mutex_unlock(&session->mutex);
+    return st;
+}
+
+/* Room for the snapshot, touched, so that the first save meets no page fault. */
+static enum status make_snapshot_room(struct session *session, size_t bytes)
+{
+    const size_t capacity = bytes + CKPT_BUFFERS_MAX * (size_t)ALIGNMENT;
+    const size_t rounded = (capacity + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    session->snapshot.memory = aligned_alloc(ALIGNMENT, rounded);
+    if (session->snapshot.memory == NULL)
+        return ST_NO_MEMORY;
+    memset(session->snapshot.memory, 0, rounded);
+    session->snapshot.capacity = rounded;
+    return ST_OK;
+}
+
+enum status session_ready(struct session *session, const struct session_ready *ready)
+{
+    CHECK(session->snapshot.memory == NULL);
+    enum status st = make_snapshot_room(session, ready->snapshot_bytes_max);
+    if (st != ST_OK)
+        return st;
+    (void)pthread_mutex_lock(&session->mutex);
+    if (session->core.over)
+        st = ST_STALE;
+    else
+        st = session_core_ready(&session->core, ready);
+    session_wake(session);
+    (void)pthread_mutex_unlock(&session->mutex);
+    return st;
+}
+
+/* ---- progress, rows ---- */
+
+void session_mark(struct session *session, uint64_t step, const char *phase)
+{
+    atomic_store_explicit(&session->step, step, memory_order_relaxed);
+    atomic_store_explicit(&session->phase, phase, memory_order_relaxed);
+}
+
+void session_tick(struct session *session)
+{
+    (void)atomic_fetch_add_explicit(&session->counter, 1, memory_order_relaxed);
+}
+
+void session_row(struct session *session, const struct session_row *row)
+{
+    const int64_t wall_ms = clock_wall_ms(session->options.clock);
+    (void)pthread_mutex_lock(&session->mutex);
+    session_core_row(&session->core, row, wall_ms);
+    (void)pthread_mutex_unlock(&session->mutex);
+}
+
+/* ---- saves ---- */
+
+enum session_due session_due(struct session *session, uint64_t step)
+{
+    (void)pthread_mutex_lock(&session->mutex);
+    const enum session_due due = session_core_due(&session->core, step);
+    (void)pthread_mutex_unlock(&session->mutex);
+    return due;
+}
+
+enum status session_save(struct session *session, const struct ckpt_state *state)
+{
+    int index = -1;
+    (void)pthread_mutex_lock(&session->mutex);
+    enum status st = ST_AGAIN;
+    while (st == ST_AGAIN) {
+        st = ST_STALE;
+        if (!session->core.over)
+            st = session_core_save_begin(&session->core, state->scalars.step, &index);
+        if (st == ST_AGAIN)
+            (void)session_wait(session, session_deadline(1000));
+    }
+    (void)pthread_mutex_unlock(&session->mutex);
+    if (st == ST_EXISTS)
+        return ST_OK; /* this step is being saved */
+    if (st != ST_OK)
+        return st;
+    st = session_snapshot_take(&session->snapshot, state, session->options.rank, session->size);
+    fault_point("save.snapshot");
+    (void)pthread_mutex_lock(&session->mutex);
+    session_core_save_copied(&session->core, index, st == ST_OK);
+    session_wake(session);
+    (void)pthread_mutex_unlock(&session->mutex);
+    return st;
+}
+
+enum status session_settle(struct session *session, int64_t timeout_ms, uint64_t *out_committed)
+{
+    const int64_t deadline_ms = session_deadline(timeout_ms);
+    enum status st = ST_OK;
+    (void)pthread_mutex_lock(&session->mutex);
+    while (st == ST_OK && !session_core_settled(&session->core)) {
+        if (session->core.over)
+            st = ST_STALE;
+        else if (!session_wait(session, deadline_ms))
+            st = ST_TIMED_OUT;
+    }
+    if (st == ST_OK)
+        *out_committed = session->core.committed_step;
+    (void)pthread_mutex_unlock(&session->mutex);
+    return st;
+}
+
+/* ---- the end ---- */
+
+void session_fault(struct session *session, Cairn__V1__FaultKind kind, const char *message,
+                   const uint32_t *ranks, size_t rank_count)
+{
+    const int64_t deadline_ms = session_deadline(FAULT_WAIT_MS);
+    const struct session_progress progress = session_progress_of(session);
+    struct session_fault_record fault = { .kind = kind, .step = progress.step };
+    (void)snprintf(fault.message, sizeof(fault.message), "%s", message);
+    (void)snprintf(fault.phase, sizeof(fault.phase), "%s", progress.phase);
+    for (size_t i = 0; i < rank_count && i < SESSION_BLAMED_MAX; i++)
+        fault.ranks[fault.rank_count++] = ranks[i];
+    (void)pthread_mutex_lock(&session->mutex);
+    session_core_fault(&session->core, &fault);
+    (void)pthread_mutex_unlock(&session->mutex);
+    session_write_words(session);
+    (void)pthread_mutex_lock(&session->mutex);
+    session_wake(session);
+    bool waiting = true;
+    while (waiting && !session->core.over && !session->core.fault.said_ever)
+        waiting = session_wait(session, deadline_ms);
+    (void)pthread_mutex_unlock(&session->mutex);
+}
+
+void session_finished(struct session *session, uint64_t step)
+{
+    const int64_t deadline_ms = session_deadline(FINISHED_WAIT_MS);
+    (void)pthread_mutex_lock(&session->mutex);
+    session_core_finished(&session->core, step);
+    (void)pthread_mutex_unlock(&session->mutex);
+    session_write_words(session);
+    (void)pthread_mutex_lock(&session->mutex);
+    session_wake(session);
+    bool waiting = true;
+    while (waiting && !session->core.over && !session->core.finished_said_ever)
+        waiting = session_wait(session, deadline_ms);
+    (void)pthread_mutex_unlock(&session->mutex);
+}
+
+bool session_is_over(const struct session *session)
+{
+    struct session *mine = (struct session *)(uintptr_t)session; /* for the lock's sake */
+    (void)pthread_mutex_lock(&mine->mutex);
+    const bool over = mine->core.over;
+    (void)pthread_mutex_unlock(&mine->mutex);
+    return over;
+}

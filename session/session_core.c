@@ -1,0 +1,278 @@
+/* The state machine but for saves (session_saves.c); what it is, session_core.h says. */
+#include "session/session_core.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+
+/* ---- lifecycle ---- */
+
+enum status session_core_init(struct session_core *core, const char *job, uint32_t generation,
+                              uint32_t rank, uint32_t pid, int64_t now_ms)
+{
+    memset(core, 0, sizeof(*core));
+    core->job = job;
+    core->generation = generation;
+    core->rank = rank;
+    core->pid = pid;
+    core->down_since_ms = now_ms;
+    core->progress_said.phase = "";
+    if (rank == 0) {
+        /* Never touched by most jobs beyond a few pages. */
+        core->rows = calloc(LIMIT_METRIC_ROWS, sizeof(*core->rows));
+        if (core->rows == NULL)
+            return ST_NO_MEMORY;
+    }
+    return ST_OK;
+}
+
+void session_core_release(struct session_core *core)
+{
+    for (int i = 0; i < SESSION_SAVES_MAX; i++)
+        session_report_free(core->saves[i].report);
+    if (core->plan != NULL)
+        cairn__v1__trainer_order__free_unpacked(core->plan, NULL);
+    free(core->pins);
+    free(core->ready_pins);
+    free(core->rows);
+    memset(core, 0, sizeof(*core));
+}
+
+/* ---- link ---- */
+
+void session_core_link_up(struct session_core *core)
+{
+    core->up = true;
+    core->ever_up = true;
+    core->hello_said = false;
+    core->ready_said = false;
+    core->fault.said = false;
+    core->finished_said = false;
+    core->row_said = core->row_first;
+    core->progress_ms = 0;
+    session_saves_link_up(core);
+}
+
+void session_core_link_down(struct session_core *core, int64_t now_ms)
+{
+    if (core->up)
+        core->down_since_ms = now_ms;
+    core->up = false;
+    for (int i = 0; i < SESSION_KV_MAX; i++) {
+        struct session_kv_call *call = &core->kv[i];
+        if (call->state != KV_SENT)
+            continue;
+        call->state = KV_QUEUED;
+        if (call->op == CAIRN__V1__KV_REQUEST__OP__ADD) {
+            /* Whether it was added is unknown, and asking again might add twice. */
+            call->status = ST_UNREACHABLE;
+            call->state = KV_DONE;
+        }
+    }
+}
+
+void session_core_end(struct session_core *core, const char *reason)
+{
+    if (core->over)
+        return;
+    core->over = true;
+    (void)snprintf(core->over_reason, sizeof(core->over_reason), "%s", reason);
+    for (int i = 0; i < SESSION_KV_MAX; i++) {
+        if (core->kv[i].state == KV_QUEUED || core->kv[i].state == KV_SENT) {
+            core->kv[i].status = ST_STALE;
+            core->kv[i].state = KV_DONE;
+        }
+    }
+}
+
+/* ---- local calls ---- */
+
+enum status session_core_hello(struct session_core *core, const char *pins)
+{
+    CHECK(core->pins == NULL);
+    core->pins = strdup(pins);
+    return core->pins == NULL ? ST_NO_MEMORY : ST_OK;
+}
+
+enum status session_core_plan(const struct session_core *core, struct session_plan *out)
+{
+    CHECK(core->plan != NULL);
+    const Cairn__V1__Plan *plan = core->plan->plan;
+    bool sound = plan->size >= 1 && plan->size <= LIMIT_RANKS && plan->rank == core->rank &&
+                 plan->rank < plan->size && plan->generation == core->generation &&
+                 plan->n_shares == plan->size && strcmp(plan->job, core->job) == 0 &&
+                 strlen(plan->job) < LIMIT_NAME;
+    uint64_t lanes = 0;
+    for (size_t r = 0; sound && r < plan->n_shares; r++) {
+        sound = plan->shares[r] >= 1;
+        lanes += plan->shares[r];
+    }
+    if (!sound || lanes > LIMIT_LANES)
+        return ST_INVALID;
+    memset(out, 0, sizeof(*out));
+    (void)snprintf(out->job, sizeof(out->job), "%s", plan->job);
+    out->generation = plan->generation;
+    out->size = plan->size;
+    out->rank = plan->rank;
+    out->shares = plan->shares;
+    out->job_file = plan->job_file;
+    out->restore = plan->restore;
+    out->restore_step = plan->restore_step;
+    out->skip = plan->skip;
+    out->skip_count = plan->n_skip;
+    out->host = plan->host;
+    return ST_OK;
+}
+
+enum status session_core_ready(struct session_core *core, const struct session_ready *ready)
+{
+    CHECK(!core->ready_known);
+    core->ready_pins = strdup(ready->pins);
+    if (core->ready_pins == NULL)
+        return ST_NO_MEMORY;
+    core->ready = *ready;
+    core->ready.pins = core->ready_pins;
+    core->ready_known = true;
+    core->due_step = ready->step;
+    for (int i = 0; i < SESSION_ANNOUNCED_MAX; i++) {
+        struct session_announced *one = &core->announced[i];
+        if (one->state == ANNOUNCED && one->step <= ready->step) {
+            one->state = ANNOUNCED_PASSED;
+            one->at = ready->step;
+        }
+    }
+    return ST_OK;
+}
+
+void session_core_row(struct session_core *core, const struct session_row *row, int64_t wall_ms)
+{
+    if (core->rows == NULL)
+        return;
+    if (core->row_end - core->row_first == LIMIT_METRIC_ROWS) {
+        core->row_first++; /* the oldest goes */
+        if (core->row_said < core->row_first)
+            core->row_said = core->row_first;
+    }
+    struct session_row_record *record = &core->rows[core->row_end++ % LIMIT_METRIC_ROWS];
+    record->row = *row;
+    record->wall_ms = wall_ms;
+}
+
+void session_core_fault(struct session_core *core, const struct session_fault_record *fault)
+{
+    if (core->fault.known)
+        return; /* the first cause counts */
+    core->fault = *fault;
+    core->fault.known = true;
+    core->fault.said = false;
+    core->fault.said_ever = false;
+    core->words_version++;
+}
+
+void session_core_finished(struct session_core *core, uint64_t step)
+{
+    core->finished = true;
+    core->finished_step = step;
+    core->words_version++;
+}
+
+enum status session_core_kv_begin(struct session_core *core, const struct session_kv_call *call,
+                                  int *out_index)
+{
+    if (core->over)
+        return ST_STALE;
+    for (int i = 0; i < SESSION_KV_MAX; i++) {
+        if (core->kv[i].state != KV_FREE)
+            continue;
+        core->kv[i] = *call;
+        core->kv[i].state = KV_QUEUED;
+        core->kv[i].id = ++core->kv_id;
+        *out_index = i;
+        return ST_OK;
+    }
+    return ST_FULL;
+}
+
+void session_core_kv_end(struct session_core *core, int index)
+{
+    memset(&core->kv[index], 0, sizeof(core->kv[index]));
+}
+
+/* ---- orders ---- */
+
+static void order_kv(struct session_core *core, const Cairn__V1__KvReply *reply)
+{
+    for (int i = 0; i < SESSION_KV_MAX; i++) {
+        struct session_kv_call *call = &core->kv[i];
+        if ((call->state != KV_SENT && call->state != KV_QUEUED) || call->id != reply->id)
+            continue;
+        enum status st = (enum status)reply->status;
+        if (st == ST_OK && call->op == CAIRN__V1__KV_REQUEST__OP__GET) {
+            if (reply->value.len > call->capacity)
+                st = ST_FULL;
+            else if (reply->value.len > 0)
+                memcpy(call->out, reply->value.data, reply->value.len);
+            call->out_size = reply->value.len;
+        }
+        call->sum = reply->sum;
+        call->status = st;
+        call->state = KV_DONE;
+        return;
+    }
+}
+
+static void order_metric_ack(struct session_core *core, const Cairn__V1__MetricAck *ack)
+{
+    while (core->row_first < core->row_end &&
+           core->rows[core->row_first % LIMIT_METRIC_ROWS].row.step <= ack->through_step)
+        core->row_first++;
+    if (core->row_said < core->row_first)
+        core->row_said = core->row_first;
+}
+
+static void order_plan(struct session_core *core, Cairn__V1__TrainerOrder **order)
+{
+    if (core->plan != NULL)
+        return; /* said twice */
+    core->plan = *order;
+    *order = NULL;
+    const Cairn__V1__Plan *plan = core->plan->plan;
+    for (size_t i = 0; i < plan->n_saves; i++)
+        session_order_save_at(core, plan->saves[i]);
+}
+
+void session_core_order(struct session_core *core, Cairn__V1__TrainerOrder *order, int64_t now_ms)
+{
+    switch ((int)order->body_case) {
+    case CAIRN__V1__TRAINER_ORDER__BODY_PLAN:
+        order_plan(core, &order);
+        break;
+    case CAIRN__V1__TRAINER_ORDER__BODY_KV:
+        order_kv(core, order->kv);
+        break;
+    case CAIRN__V1__TRAINER_ORDER__BODY_METRIC_ACK:
+        order_metric_ack(core, order->metric_ack);
+        break;
+    case CAIRN__V1__TRAINER_ORDER__BODY_SAVE_FOLDER:
+        session_order_folder(core, order->save_folder);
+        break;
+    case CAIRN__V1__TRAINER_ORDER__BODY_SAVE_ACK:
+        session_order_ack(core, order->save_ack, now_ms);
+        break;
+    case CAIRN__V1__TRAINER_ORDER__BODY_SAVE_DONE:
+        session_order_done(core, order->save_done);
+        break;
+    case CAIRN__V1__TRAINER_ORDER__BODY_SAVE_AT:
+        session_order_save_at(core, order->save_at);
+        break;
+    case CAIRN__V1__TRAINER_ORDER__BODY_OVER:
+        session_core_end(core, order->over->reason);
+        break;
+    default:
+        break; /* of a later version */
+    }
+    if (order != NULL)
+        cairn__v1__trainer_order__free_unpacked(order, NULL);
+}

@@ -1,0 +1,283 @@
+/*
+ * The trainer's side of the Training protocol as a pure state machine: orders, local calls and the
+ * time go in, messages come out. No thread, clock, socket or file in it; the caller holds a lock.
+ *
+ * Messages are pulled: session_core_next fills in the one to send now, session_core_sent says that
+ * it was taken. What was not is offered again; what needs an answer is offered again after every
+ * reconnection until the answer came.
+ *
+ * A save (one of SESSION_SAVES_MAX that are remembered):
+ *
+ *   FREE ─begin─▶ COPYING ─copied─▶ BEGUN ─SaveFolder─▶ WRITING ─written─▶ REPORTING ─SaveAck─▶
+ * ACKED │ SaveFolder ""     │ failed            │ SaveDone true     │ ▼                   ▼ ▼ │
+ *                                    FREE               FAILED ─SaveDone─▶  FREE ◀──SaveDone true─┘
+ *   a newer begin: BEGUN ─▶ FAILED (superseded; FREE if it was never said)
+ *   SaveDone false: WRITING ─▶ (when the writer is done) REMOVING; REPORTING, ACKED ─▶ REMOVING;
+ *                   REMOVING ─unlinked─▶ REMOVED ─said─▶ FREE
+ *
+ * Invariants
+ *  1. At most one save is COPYING or WRITING: there is one snapshot.
+ *  2. Whatever a message in session_out borrows (a report, pins, the job) is changed or freed only
+ * by session_core_order and session_core_release, that is by the thread that sends.
+ *  3. SaveFailed is said once per connection and never after the same step was begun anew: it would
+ *     end the new try.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cairn/v1/training.pb-c.h"
+#include "checkpoint/checkpoint.h"
+#include "common/limits.h"
+#include "common/status.h"
+#include "session/session.h"
+
+#define SESSION_SAVES_MAX     8
+#define SESSION_ANNOUNCED_MAX 8
+#define SESSION_KV_MAX        32
+#define SESSION_ROWS_PER_SEND 64
+#define SESSION_PHASES_MAX    8
+#define SESSION_BLAMED_MAX    16
+
+/* Units: milliseconds. */
+#define SESSION_PROGRESS_MS  500   /* at least between two reports of progress */
+#define SESSION_HEARTBEAT_MS 1000  /* at most */
+#define SESSION_ROWS_MS      250   /* rows wait for company */
+#define SESSION_REPEAT_MS    5000  /* SaveBegin, SaveReport without an answer */
+#define SESSION_FORGET_MS    10000 /* SaveFailed without an answer */
+
+struct session_progress {
+    uint64_t step;
+    const char *phase; /* static text */
+    uint64_t counter;
+};
+
+/* ---- what is remembered ---- */
+
+enum session_save_state {
+    SAVE_FREE,
+    SAVE_COPYING,
+    SAVE_BEGUN,
+    SAVE_WRITING,
+    SAVE_REPORTING,
+    SAVE_ACKED,
+    SAVE_FAILED,
+    SAVE_REMOVING,
+    SAVE_REMOVED,
+};
+
+struct session_save_record {
+    enum session_save_state state;
+    uint64_t step;
+    uint64_t order;  /* of begin: the newest is highest */
+    bool said;       /* on this connection, in this state */
+    bool said_begin; /* ever: the coordinator may know of it */
+    bool cancelled;  /* WRITING: SaveDone false came */
+    bool taken;      /* WRITING, REMOVING: the saver works on it */
+    bool full, removed;
+    int64_t repeat_ms; /* when to say it again */
+    char dir[LIMIT_PATH];
+    char message[LIMIT_REASON];
+    Cairn__V1__SaveReport *report; /* owned */
+};
+
+enum session_announced_state { ANNOUNCED_NONE, ANNOUNCED, ANNOUNCED_TAKEN, ANNOUNCED_PASSED };
+
+struct session_announced {
+    enum session_announced_state state;
+    uint64_t step, at;
+    bool exits, said;
+};
+
+enum session_kv_state { KV_FREE, KV_QUEUED, KV_SENT, KV_DONE };
+
+/* One call of the map; the memory that it points to is the caller's until session_core_kv_end. */
+struct session_kv_call {
+    enum session_kv_state state;
+    uint64_t id;
+    Cairn__V1__KvRequest__Op op;
+    char key[LIMIT_KV_KEY];
+    const void *value;
+    size_t value_size;
+    int64_t delta, timeout_ms;
+    void *out;
+    size_t capacity;
+    enum status status; /* from here: the answer */
+    size_t out_size;
+    int64_t sum;
+};
+
+struct session_fault_record {
+    bool known, said, said_ever;
+    Cairn__V1__FaultKind kind;
+    char message[LIMIT_REASON];
+    uint32_t ranks[SESSION_BLAMED_MAX];
+    size_t rank_count;
+    uint64_t step;
+    char phase[32];
+};
+
+struct session_row_record {
+    struct session_row row;
+    int64_t wall_ms;
+};
+
+struct session_core {
+    const char *job; /* borrowed */
+    uint32_t generation, rank, pid;
+
+    bool up, hello_said;
+    bool ever_up;
+    int64_t down_since_ms;
+    char *pins; /* of hello; owned; NULL: not yet to be said */
+    bool over;
+    char over_reason[LIMIT_REASON];
+
+    Cairn__V1__TrainerOrder *plan; /* owned; NULL until it came */
+
+    bool ready_known, ready_said;
+    struct session_ready ready; /* its pins are ready_pins */
+    char *ready_pins;           /* owned */
+
+    struct session_progress progress_said;
+    int64_t progress_ms;
+
+    struct session_row_record *rows;       /* ring of LIMIT_METRIC_ROWS; NULL unless rank 0 */
+    uint64_t row_first, row_said, row_end; /* unacknowledged, next to say, next free */
+    int64_t rows_ms;
+
+    struct session_save_record saves[SESSION_SAVES_MAX];
+    uint64_t save_order;
+    uint64_t committed_step;
+    uint64_t due_step; /* the step that session_due was last asked for */
+    struct session_announced announced[SESSION_ANNOUNCED_MAX];
+
+    struct session_kv_call kv[SESSION_KV_MAX];
+    uint64_t kv_id;
+
+    struct session_fault_record fault;
+    bool finished, finished_said, finished_said_ever;
+    uint64_t finished_step;
+
+    uint64_t words_version; /* rises with every change of what last words say */
+};
+
+/* ---- a message, with room for what it points to ---- */
+
+enum session_out_kind {
+    OUT_HELLO,
+    OUT_FAULT,
+    OUT_KV,
+    OUT_READY,
+    OUT_ROWS,
+    OUT_SAVE,
+    OUT_PASSED,
+    OUT_FINISHED,
+    OUT_PROGRESS,
+};
+
+struct session_out {
+    Cairn__V1__TrainerMessage message; /* valid until the next session_core_next */
+    enum session_out_kind kind;
+    int index;        /* of the save, announced save or kv call that it is of */
+    uint64_t id;      /* of the kv call; of a save: its order */
+    int state;        /* of the save */
+    uint64_t through; /* rows */
+    struct session_progress progress;
+
+    Cairn__V1__TrainerHello hello;
+    Cairn__V1__Ready ready;
+    Cairn__V1__Progress progress_message;
+    Cairn__V1__MetricRows rows;
+    Cairn__V1__KvRequest kv;
+    Cairn__V1__SaveBegin save_begin;
+    Cairn__V1__SaveFailed save_failed;
+    Cairn__V1__Fault fault;
+    Cairn__V1__SavePassed passed;
+    Cairn__V1__Finished finished;
+
+    char text[LIMIT_REASON];
+    char phase_text[32];
+    char key[LIMIT_KV_KEY];
+    uint8_t value[LIMIT_KV_VALUE];
+    uint32_t ranks[SESSION_BLAMED_MAX];
+    Cairn__V1__MetricRow row[SESSION_ROWS_PER_SEND];
+    Cairn__V1__MetricRow *row_list[SESSION_ROWS_PER_SEND];
+    Cairn__V1__Phase phase[SESSION_ROWS_PER_SEND][SESSION_PHASES_MAX];
+    Cairn__V1__Phase *phase_list[SESSION_ROWS_PER_SEND][SESSION_PHASES_MAX];
+    Cairn__V1__Eval eval[SESSION_ROWS_PER_SEND];
+};
+
+/* ---- lifecycle, link ---- */
+
+MUST_CHECK enum status session_core_init(struct session_core *core, const char *job,
+                                         uint32_t generation, uint32_t rank, uint32_t pid,
+                                         int64_t now_ms);
+void session_core_release(struct session_core *core);
+
+void session_core_link_up(struct session_core *core);
+void session_core_link_down(struct session_core *core, int64_t now_ms);
+/* The generation is over for this rank, for a reason that no order gave. */
+void session_core_end(struct session_core *core, const char *reason);
+
+/* The message to send now; false: none. The link is up. */
+bool session_core_next(const struct session_core *core, const struct session_progress *progress,
+                       int64_t now_ms, struct session_out *out);
+void session_core_sent(struct session_core *core, const struct session_out *out, int64_t now_ms);
+/* Takes ownership of order. */
+void session_core_order(struct session_core *core, Cairn__V1__TrainerOrder *order, int64_t now_ms);
+
+/* ---- local calls ---- */
+
+MUST_CHECK enum status session_core_hello(struct session_core *core, const char *pins);
+/* The plan, once it came. ST_INVALID: it makes no sense. */
+MUST_CHECK enum status session_core_plan(const struct session_core *core, struct session_plan *out);
+MUST_CHECK enum status session_core_ready(struct session_core *core,
+                                          const struct session_ready *ready);
+void session_core_row(struct session_core *core, const struct session_row *row, int64_t wall_ms);
+void session_core_fault(struct session_core *core, const struct session_fault_record *fault);
+void session_core_finished(struct session_core *core, uint64_t step);
+
+MUST_CHECK enum status session_core_kv_begin(struct session_core *core,
+                                             const struct session_kv_call *call, int *out_index);
+void session_core_kv_end(struct session_core *core, int index);
+
+/* ---- saves ---- */
+
+enum session_due session_core_due(struct session_core *core, uint64_t step);
+/* ST_AGAIN: the snapshot is in use. */
+MUST_CHECK enum status session_core_save_begin(struct session_core *core, uint64_t step,
+                                               int *out_index);
+/* ok false: the copy failed, there is no such save. */
+void session_core_save_copied(struct session_core *core, int index, bool ok);
+/* Something for the saver: WRITING (write the snapshot into dir) or REMOVING (unlink the file in
+ * dir); -1: nothing. */
+int session_core_saver_work(struct session_core *core);
+/* Takes ownership of report. */
+void session_core_save_written(struct session_core *core, int index, Cairn__V1__SaveReport *report);
+void session_core_save_failed(struct session_core *core, int index, enum status st, bool removed);
+void session_core_save_removed(struct session_core *core, int index);
+/* No save is under way. */
+bool session_core_settled(const struct session_core *core);
+
+/* ---- messages (session_messages.c) ---- */
+
+Cairn__V1__SaveReport *session_report_new(const struct ckpt_report *report, int64_t write_ms);
+void session_report_free(Cairn__V1__SaveReport *report);
+/* The last words, packed; *out: free(). */
+MUST_CHECK enum status session_core_words(const struct session_core *core,
+                                          const struct session_progress *progress, uint8_t **out,
+                                          size_t *out_size);
+
+/* ---- between the files of the core ---- */
+
+bool session_out_save(const struct session_core *core, int64_t now_ms, struct session_out *out);
+void session_sent_save(struct session_core *core, const struct session_out *out, int64_t now_ms);
+void session_order_folder(struct session_core *core, const Cairn__V1__SaveFolder *folder);
+void session_order_ack(struct session_core *core, const Cairn__V1__SaveAck *ack, int64_t now_ms);
+void session_order_done(struct session_core *core, const Cairn__V1__SaveDone *done);
+void session_order_save_at(struct session_core *core, const Cairn__V1__SaveAt *save_at);
+void session_saves_link_up(struct session_core *core);
+void session_saves_tick(struct session_core *core, int64_t now_ms);

@@ -1,0 +1,366 @@
+/* What the state machine says, as messages; and the two records that outlive a message. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "session/session_core.h"
+
+/* protobuf-c has no const; nothing is written through these. */
+static char *text(const char *constant)
+{
+    return (char *)(uintptr_t)constant;
+}
+
+/* ---- next message ---- */
+
+static bool out_hello(const struct session_core *core, const struct session_progress *progress,
+                      struct session_out *out)
+{
+    cairn__v1__trainer_hello__init(&out->hello);
+    out->hello.job = text(core->job);
+    out->hello.generation = core->generation;
+    out->hello.rank = core->rank;
+    out->hello.pid = core->pid;
+    out->hello.attached = core->plan != NULL;
+    out->hello.pins = core->pins;
+    out->hello.step = progress->step;
+    out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_HELLO;
+    out->message.hello = &out->hello;
+    out->kind = OUT_HELLO;
+    return true;
+}
+
+static bool out_fault(const struct session_core *core, struct session_out *out)
+{
+    const struct session_fault_record *fault = &core->fault;
+    if (!fault->known || fault->said)
+        return false;
+    cairn__v1__fault__init(&out->fault);
+    memcpy(out->text, fault->message, sizeof(out->text));
+    memcpy(out->phase_text, fault->phase, sizeof(out->phase_text));
+    memcpy(out->ranks, fault->ranks, sizeof(out->ranks));
+    out->fault.kind = fault->kind;
+    out->fault.message = out->text;
+    out->fault.phase = out->phase_text;
+    out->fault.ranks = out->ranks;
+    out->fault.n_ranks = fault->rank_count;
+    out->fault.step = fault->step;
+    out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_FAULT;
+    out->message.fault = &out->fault;
+    out->kind = OUT_FAULT;
+    return true;
+}
+
+/* The oldest call first. */
+static bool out_kv(const struct session_core *core, struct session_out *out)
+{
+    const struct session_kv_call *first = NULL;
+    for (int i = 0; i < SESSION_KV_MAX; i++) {
+        const struct session_kv_call *call = &core->kv[i];
+        if (call->state == KV_QUEUED && (first == NULL || call->id < first->id))
+            first = call;
+    }
+    if (first == NULL)
+        return false;
+    cairn__v1__kv_request__init(&out->kv);
+    memcpy(out->key, first->key, sizeof(out->key));
+    if (first->value_size > 0)
+        memcpy(out->value, first->value, first->value_size);
+    out->kv.id = first->id;
+    out->kv.op = first->op;
+    out->kv.key = out->key;
+    out->kv.value.data = out->value;
+    out->kv.value.len = first->value_size;
+    out->kv.delta = first->delta;
+    out->kv.timeout_ms = first->timeout_ms;
+    out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_KV;
+    out->message.kv = &out->kv;
+    out->kind = OUT_KV;
+    out->index = (int)(first - core->kv);
+    out->id = first->id;
+    return true;
+}
+
+static bool out_ready(const struct session_core *core, struct session_out *out)
+{
+    if (!core->ready_known || core->ready_said)
+        return false;
+    cairn__v1__ready__init(&out->ready);
+    out->ready.total_steps = core->ready.total_steps;
+    out->ready.steps_per_epoch = core->ready.steps_per_epoch;
+    out->ready.parameters = core->ready.parameters;
+    out->ready.state_bytes = core->ready.state_bytes;
+    out->ready.pins = core->ready_pins;
+    out->ready.step = core->ready.step;
+    out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_READY;
+    out->message.ready = &out->ready;
+    out->kind = OUT_READY;
+    return true;
+}
+
+static void fill_row(const struct session_core *core, const struct session_row_record *record,
+                     int i, struct session_out *out)
+{
+    const struct session_row *from = &record->row;
+    Cairn__V1__MetricRow *row = &out->row[i];
+    cairn__v1__metric_row__init(row);
+    row->step = from->step;
+    row->epoch = from->epoch;
+    row->loss = from->loss;
+    row->lr = from->lr;
+    row->grad_norm = from->grad_norm;
+    row->samples_per_s = from->samples_per_s;
+    row->step_ms = from->step_ms;
+    row->generation = core->generation;
+    row->wall_ms = record->wall_ms;
+    row->phases = out->phase_list[i];
+    for (int p = 0; p < from->phase_count && p < SESSION_PHASES_MAX; p++) {
+        cairn__v1__phase__init(&out->phase[i][p]);
+        out->phase[i][p].name = text(from->phase[p].name);
+        out->phase[i][p].ms = from->phase[p].ms;
+        out->phase_list[i][p] = &out->phase[i][p];
+        row->n_phases++;
+    }
+    if (from->has_eval) {
+        Cairn__V1__Eval *eval = &out->eval[i];
+        cairn__v1__eval__init(eval);
+        eval->loss = from->eval_loss;
+        eval->accuracy = from->eval_accuracy;
+        eval->correct = from->eval_correct;
+        eval->count = from->eval_count;
+        row->eval__case = CAIRN__V1__METRIC_ROW__EVAL__EVAL;
+        row->eval = eval;
+    }
+    out->row_list[i] = row;
+}
+
+/* Rows wait for company, but not beyond a save: what it holds was told before it is committed. */
+static bool out_rows(const struct session_core *core, int64_t now_ms, struct session_out *out)
+{
+    const uint64_t waiting = core->row_end - core->row_said;
+    if (waiting == 0)
+        return false;
+    if (waiting < SESSION_ROWS_PER_SEND && now_ms < core->rows_ms + SESSION_ROWS_MS &&
+        !core->finished && !session_out_save(core, now_ms, NULL))
+        return false;
+    const int count = (int)(waiting < SESSION_ROWS_PER_SEND ? waiting : SESSION_ROWS_PER_SEND);
+    cairn__v1__metric_rows__init(&out->rows);
+    for (int i = 0; i < count; i++)
+        fill_row(core, &core->rows[(core->row_said + (uint64_t)i) % LIMIT_METRIC_ROWS], i, out);
+    out->rows.n_rows = (size_t)count;
+    out->rows.rows = out->row_list;
+    out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_METRICS;
+    out->message.metrics = &out->rows;
+    out->kind = OUT_ROWS;
+    out->through = core->row_said + (uint64_t)count;
+    return true;
+}
+
+static bool out_passed(const struct session_core *core, struct session_out *out)
+{
+    for (int i = 0; i < SESSION_ANNOUNCED_MAX; i++) {
+        const struct session_announced *one = &core->announced[i];
+        if (one->state != ANNOUNCED_PASSED || one->said)
+            continue;
+        cairn__v1__save_passed__init(&out->passed);
+        out->passed.step = one->step;
+        out->passed.at = one->at;
+        out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_PASSED;
+        out->message.save_passed = &out->passed;
+        out->kind = OUT_PASSED;
+        out->index = i;
+        out->id = one->step;
+        return true;
+    }
+    return false;
+}
+
+static bool out_finished(const struct session_core *core, struct session_out *out)
+{
+    if (!core->finished || core->finished_said)
+        return false;
+    cairn__v1__finished__init(&out->finished);
+    out->finished.step = core->finished_step;
+    out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_FINISHED;
+    out->message.finished = &out->finished;
+    out->kind = OUT_FINISHED;
+    return true;
+}
+
+static bool out_progress(const struct session_core *core, const struct session_progress *progress,
+                         int64_t now_ms, struct session_out *out)
+{
+    const struct session_progress *said = &core->progress_said;
+    const bool changed = said->step != progress->step || said->counter != progress->counter ||
+                         strcmp(said->phase, progress->phase) != 0;
+    const int64_t since_ms = now_ms - core->progress_ms;
+    if (core->progress_ms != 0 && since_ms < (changed ? SESSION_PROGRESS_MS : SESSION_HEARTBEAT_MS))
+        return false;
+    cairn__v1__progress__init(&out->progress_message);
+    out->progress_message.step = progress->step;
+    out->progress_message.phase = text(progress->phase);
+    out->progress_message.counter = progress->counter;
+    out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_PROGRESS;
+    out->message.progress = &out->progress_message;
+    out->kind = OUT_PROGRESS;
+    out->progress = *progress;
+    return true;
+}
+
+bool session_core_next(const struct session_core *core, const struct session_progress *progress,
+                       int64_t now_ms, struct session_out *out)
+{
+    if (core->over || !core->up || core->pins == NULL)
+        return false;
+    cairn__v1__trainer_message__init(&out->message);
+    if (!core->hello_said)
+        return out_hello(core, progress, out);
+    return out_fault(core, out) || out_kv(core, out) || out_ready(core, out) ||
+           out_rows(core, now_ms, out) || session_out_save(core, now_ms, out) ||
+           out_passed(core, out) || out_finished(core, out) ||
+           out_progress(core, progress, now_ms, out);
+}
+
+void session_core_sent(struct session_core *core, const struct session_out *out, int64_t now_ms)
+{
+    switch (out->kind) {
+    case OUT_HELLO:
+        core->hello_said = true;
+        break;
+    case OUT_FAULT:
+        core->fault.said = true;
+        core->fault.said_ever = true;
+        break;
+    case OUT_KV:
+        if (core->kv[out->index].state == KV_QUEUED && core->kv[out->index].id == out->id)
+            core->kv[out->index].state = KV_SENT;
+        break;
+    case OUT_READY:
+        core->ready_said = true;
+        break;
+    case OUT_ROWS:
+        if (out->through > core->row_said)
+            core->row_said = out->through;
+        core->rows_ms = now_ms;
+        break;
+    case OUT_SAVE:
+        session_sent_save(core, out, now_ms);
+        break;
+    case OUT_PASSED:
+        if (core->announced[out->index].step == out->id)
+            core->announced[out->index].said = true;
+        break;
+    case OUT_FINISHED:
+        core->finished_said = true;
+        core->finished_said_ever = true;
+        break;
+    case OUT_PROGRESS:
+        core->progress_said = out->progress;
+        core->progress_ms = now_ms;
+        break;
+    }
+}
+
+/* ---- reports ---- */
+
+static bool copy_bytes(ProtobufCBinaryData *to, const void *from, size_t size)
+{
+    to->data = malloc(size > 0 ? size : 1);
+    if (to->data == NULL)
+        return false;
+    if (size > 0)
+        memcpy(to->data, from, size);
+    to->len = size;
+    return true;
+}
+
+static Cairn__V1__PieceRun *piece_run_new(const struct ckpt_piece_run *from)
+{
+    Cairn__V1__PieceRun *run = calloc(1, sizeof(*run));
+    if (run == NULL)
+        return NULL;
+    cairn__v1__piece_run__init(run);
+    run->buffer = from->buffer;
+    run->first = from->first;
+    if (!copy_bytes(&run->xxh3_128, from->hashes, from->count * sizeof(struct ckpt_hash))) {
+        free(run);
+        return NULL;
+    }
+    return run;
+}
+
+Cairn__V1__SaveReport *session_report_new(const struct ckpt_report *report, int64_t write_ms)
+{
+    Cairn__V1__SaveReport *made = calloc(1, sizeof(*made));
+    if (made == NULL)
+        return NULL;
+    cairn__v1__save_report__init(made);
+    made->step = report->step;
+    made->generation = (uint32_t)report->generation;
+    made->rank = report->rank;
+    made->size = report->size;
+    made->raw_bytes = report->raw_bytes;
+    made->write_ms = (uint64_t)(write_ms > 0 ? write_ms : 0);
+    char *file = strdup(report->file);
+    made->file = file != NULL ? file : made->file;
+    made->pieces = calloc(report->run_count + 1, sizeof(Cairn__V1__PieceRun *));
+    bool whole = file != NULL && made->pieces != NULL &&
+                 copy_bytes(&made->xxh3_128, &report->hash, sizeof(report->hash)) &&
+                 copy_bytes(&made->scalars_xxh3_128, &report->scalars, sizeof(report->scalars));
+    for (uint32_t i = 0; whole && i < report->run_count; i++) {
+        made->pieces[i] = piece_run_new(&report->runs[i]);
+        whole = made->pieces[i] != NULL;
+        made->n_pieces += whole;
+    }
+    if (!whole) {
+        session_report_free(made);
+        return NULL;
+    }
+    return made;
+}
+
+void session_report_free(Cairn__V1__SaveReport *report)
+{
+    /* All of it came from malloc, as protobuf-c's own allocator's does. */
+    if (report != NULL)
+        cairn__v1__save_report__free_unpacked(report, NULL);
+}
+
+/* ---- last words ---- */
+
+enum status session_core_words(const struct session_core *core,
+                               const struct session_progress *progress, uint8_t **out,
+                               size_t *out_size)
+{
+    Cairn__V1__LastWords words = CAIRN__V1__LAST_WORDS__INIT;
+    Cairn__V1__Fault fault = CAIRN__V1__FAULT__INIT;
+    Cairn__V1__SaveReport *saves[SESSION_SAVES_MAX];
+    words.job = text(core->job);
+    words.generation = core->generation;
+    words.rank = core->rank;
+    words.step = progress->step;
+    words.phase = text(progress->phase);
+    words.finished = core->finished;
+    words.saves = saves;
+    for (int i = 0; i < SESSION_SAVES_MAX; i++) {
+        if (core->saves[i].state == SAVE_REPORTING)
+            saves[words.n_saves++] = core->saves[i].report;
+    }
+    if (core->fault.known) {
+        fault.kind = core->fault.kind;
+        fault.message = text(core->fault.message);
+        fault.phase = text(core->fault.phase);
+        fault.ranks = (uint32_t *)(uintptr_t)core->fault.ranks;
+        fault.n_ranks = core->fault.rank_count;
+        fault.step = core->fault.step;
+        words.fault__case = CAIRN__V1__LAST_WORDS__FAULT__FAULT;
+        words.fault = &fault;
+    }
+    const size_t size = cairn__v1__last_words__get_packed_size(&words);
+    uint8_t *bytes = malloc(size > 0 ? size : 1);
+    if (bytes == NULL)
+        return ST_NO_MEMORY;
+    *out_size = cairn__v1__last_words__pack(&words, bytes);
+    *out = bytes;
+    return ST_OK;
+}

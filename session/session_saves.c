@@ -1,0 +1,429 @@
+/* The part of the state machine that is about saves; states and transitions in session_core.h. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "session/session_core.h"
+
+static void release(struct session_save_record *save)
+{
+    session_report_free(save->report);
+    memset(save, 0, sizeof(*save));
+}
+
+static void enter(struct session_save_record *save, enum session_save_state state)
+{
+    save->state = state;
+    save->said = false;
+    save->repeat_ms = 0;
+    save->taken = false;
+}
+
+static void fail(struct session_save_record *save, const char *message, bool full, bool removed)
+{
+    enter(save, SAVE_FAILED);
+    (void)snprintf(save->message, sizeof(save->message), "%s", message);
+    save->full = full;
+    save->removed = removed;
+}
+
+/* The newest record of a step, or NULL. */
+static struct session_save_record *find(struct session_core *core, uint64_t step)
+{
+    struct session_save_record *found = NULL;
+    for (int i = 0; i < SESSION_SAVES_MAX; i++) {
+        struct session_save_record *save = &core->saves[i];
+        if (save->state != SAVE_FREE && save->step == step &&
+            (found == NULL || save->order > found->order))
+            found = save;
+    }
+    return found;
+}
+
+/* A free record; else the oldest of which nothing is left but an answer that did not come. */
+static struct session_save_record *vacant(struct session_core *core)
+{
+    struct session_save_record *oldest = NULL;
+    for (int i = 0; i < SESSION_SAVES_MAX; i++) {
+        struct session_save_record *save = &core->saves[i];
+        if (save->state == SAVE_FREE)
+            return save;
+        if (save->state == SAVE_FAILED && (oldest == NULL || save->order < oldest->order))
+            oldest = save;
+    }
+    if (oldest != NULL)
+        release(oldest);
+    return oldest;
+}
+
+/* ---- announced saves ---- */
+
+static bool is_regular(const struct session_core *core, uint64_t step)
+{
+    if (!core->ready_known)
+        return false;
+    const uint64_t every = core->ready.save_every;
+    return step == core->ready.total_steps || (every > 0 && step % every == 0);
+}
+
+static void pass(struct session_announced *announced, uint64_t at)
+{
+    announced->state = ANNOUNCED_PASSED;
+    announced->at = at;
+    announced->said = false;
+}
+
+/* A record for a newly announced step: one that is done with, else the lowest step's. */
+static struct session_announced *announced_slot(struct session_core *core)
+{
+    struct session_announced *slot = &core->announced[0];
+    for (int i = 0; i < SESSION_ANNOUNCED_MAX; i++) {
+        struct session_announced *one = &core->announced[i];
+        if (one->state == ANNOUNCED_NONE)
+            return one;
+        if (one->step < slot->step)
+            slot = one;
+    }
+    return slot;
+}
+
+void session_order_save_at(struct session_core *core, const Cairn__V1__SaveAt *save_at)
+{
+    const bool exits = save_at->then == CAIRN__V1__SAVE_AT__THEN__EXIT;
+    for (int i = 0; i < SESSION_ANNOUNCED_MAX; i++) {
+        struct session_announced *one = &core->announced[i];
+        if (one->state == ANNOUNCED_NONE || one->step != save_at->step)
+            continue;
+        /* Said before; whoever asks again did not hear the answer. */
+        one->said = false;
+        one->exits = one->exits || exits;
+        if (one->state != ANNOUNCED_TAKEN)
+            return;
+        if (exits && core->due_step > one->step)
+            pass(one, core->due_step);
+        return;
+    }
+    const bool past = core->ready_known && save_at->step <= core->due_step;
+    if (past && !exits && is_regular(core, save_at->step) && save_at->step > core->ready.step)
+        return; /* it was saved anyway */
+    struct session_announced *one = announced_slot(core);
+    *one = (struct session_announced){ .state = ANNOUNCED, .step = save_at->step, .exits = exits };
+    if (past)
+        pass(one, core->due_step);
+}
+
+enum session_due session_core_due(struct session_core *core, uint64_t step)
+{
+    enum session_due due = is_regular(core, step) ? SESSION_SAVE : SESSION_NO_SAVE;
+    core->due_step = step;
+    for (int i = 0; i < SESSION_ANNOUNCED_MAX; i++) {
+        struct session_announced *one = &core->announced[i];
+        if (one->state != ANNOUNCED || one->step > step)
+            continue;
+        if (one->step < step) {
+            pass(one, step);
+            continue;
+        }
+        one->state = ANNOUNCED_TAKEN;
+        due = one->exits || due == SESSION_SAVE_AND_EXIT ? SESSION_SAVE_AND_EXIT : SESSION_SAVE;
+    }
+    return due;
+}
+
+/* ---- the step thread ---- */
+
+/* The snapshot is about to be overwritten: what only waited for a folder is given up. */
+static void supersede(struct session_core *core)
+{
+    for (int i = 0; i < SESSION_SAVES_MAX; i++) {
+        struct session_save_record *save = &core->saves[i];
+        if (save->state != SAVE_BEGUN)
+            continue;
+        if (save->said_begin)
+            fail(save, "superseded by a newer save", false, true);
+        else
+            release(save);
+    }
+}
+
+enum status session_core_save_begin(struct session_core *core, uint64_t step, int *out_index)
+{
+    for (int i = 0; i < SESSION_SAVES_MAX; i++) {
+        const struct session_save_record *save = &core->saves[i];
+        if (save->state == SAVE_COPYING || save->state == SAVE_WRITING ||
+            (save->state == SAVE_REMOVING && save->step == step))
+            return ST_AGAIN;
+        if ((save->state == SAVE_REPORTING || save->state == SAVE_ACKED) && save->step == step)
+            return ST_EXISTS;
+    }
+    supersede(core);
+    for (int i = 0; i < SESSION_SAVES_MAX; i++) {
+        struct session_save_record *save = &core->saves[i];
+        if ((save->state == SAVE_FAILED || save->state == SAVE_REMOVED) && save->step == step)
+            release(save); /* the new try says it all */
+    }
+    struct session_save_record *save = vacant(core);
+    if (save == NULL)
+        return ST_AGAIN;
+    enter(save, SAVE_COPYING);
+    save->step = step;
+    save->order = ++core->save_order;
+    *out_index = (int)(save - core->saves);
+    return ST_OK;
+}
+
+void session_core_save_copied(struct session_core *core, int index, bool ok)
+{
+    struct session_save_record *save = &core->saves[index];
+    CHECK(save->state == SAVE_COPYING);
+    if (ok)
+        enter(save, SAVE_BEGUN);
+    else
+        release(save);
+}
+
+/* ---- the saver ---- */
+
+int session_core_saver_work(struct session_core *core)
+{
+    for (int i = 0; i < SESSION_SAVES_MAX; i++) {
+        struct session_save_record *save = &core->saves[i];
+        if ((save->state == SAVE_WRITING || save->state == SAVE_REMOVING) && !save->taken) {
+            save->taken = true;
+            return i;
+        }
+    }
+    return -1;
+}
+
+void session_core_save_written(struct session_core *core, int index, Cairn__V1__SaveReport *report)
+{
+    struct session_save_record *save = &core->saves[index];
+    CHECK(save->state == SAVE_WRITING);
+    if (save->cancelled) {
+        session_report_free(report);
+        enter(save, SAVE_REMOVING);
+        return;
+    }
+    enter(save, SAVE_REPORTING);
+    save->report = report;
+    core->words_version++;
+}
+
+void session_core_save_failed(struct session_core *core, int index, enum status st, bool removed)
+{
+    struct session_save_record *save = &core->saves[index];
+    CHECK(save->state == SAVE_WRITING);
+    if (save->cancelled)
+        enter(save, removed ? SAVE_REMOVED : SAVE_REMOVING);
+    else
+        fail(save, status_string(st), st == ST_FULL, removed);
+}
+
+void session_core_save_removed(struct session_core *core, int index)
+{
+    struct session_save_record *save = &core->saves[index];
+    CHECK(save->state == SAVE_REMOVING);
+    enter(save, SAVE_REMOVED);
+}
+
+bool session_core_settled(const struct session_core *core)
+{
+    for (int i = 0; i < SESSION_SAVES_MAX; i++) {
+        if (core->saves[i].state != SAVE_FREE)
+            return false;
+    }
+    return true;
+}
+
+/* ---- orders ---- */
+
+void session_order_folder(struct session_core *core, const Cairn__V1__SaveFolder *folder)
+{
+    struct session_save_record *save = find(core, folder->step);
+    if (save == NULL && folder->dir[0] != '\0') {
+        /* The coordinator waits for a file that nobody here writes: it must know. */
+        save = vacant(core);
+        if (save == NULL)
+            return;
+        save->step = folder->step;
+        save->order = ++core->save_order;
+        enter(save, SAVE_REMOVED);
+        return;
+    }
+    if (save == NULL || save->state != SAVE_BEGUN)
+        return;
+    if (folder->dir[0] == '\0') {
+        release(save);
+        return;
+    }
+    if (strlen(folder->dir) >= sizeof(save->dir)) {
+        fail(save, "the folder's path is too long", false, true);
+        return;
+    }
+    memcpy(save->dir, folder->dir, strlen(folder->dir) + 1);
+    enter(save, SAVE_WRITING);
+}
+
+void session_order_ack(struct session_core *core, const Cairn__V1__SaveAck *ack, int64_t now_ms)
+{
+    struct session_save_record *save = find(core, ack->step);
+    if (save == NULL || save->state != SAVE_REPORTING)
+        return;
+    enter(save, SAVE_ACKED);
+    save->said = true;
+    save->repeat_ms = now_ms + SESSION_REPEAT_MS;
+    core->words_version++;
+}
+
+static void dropped(struct session_core *core, struct session_save_record *save)
+{
+    switch (save->state) {
+    case SAVE_BEGUN:
+        release(save);
+        break;
+    case SAVE_WRITING:
+        if (save->taken)
+            save->cancelled = true;
+        else
+            enter(save, SAVE_REMOVED);
+        break;
+    case SAVE_REPORTING:
+    case SAVE_ACKED:
+        session_report_free(save->report);
+        save->report = NULL;
+        enter(save, SAVE_REMOVING);
+        core->words_version++;
+        break;
+    case SAVE_FAILED:
+        if (!save->removed)
+            enter(save, SAVE_REMOVING);
+        else if (save->said)
+            release(save);
+        else
+            enter(save, SAVE_REMOVED);
+        break;
+    case SAVE_FREE:
+    case SAVE_COPYING: /* meant an earlier try */
+    case SAVE_REMOVING:
+    case SAVE_REMOVED:
+        break;
+    }
+}
+
+void session_order_done(struct session_core *core, const Cairn__V1__SaveDone *done)
+{
+    for (int i = 0; i < SESSION_ANNOUNCED_MAX; i++) {
+        struct session_announced *one = &core->announced[i];
+        if (one->step == done->step && one->state != ANNOUNCED)
+            memset(one, 0, sizeof(*one));
+    }
+    struct session_save_record *save = find(core, done->step);
+    if (!done->committed) {
+        if (save != NULL)
+            dropped(core, save);
+        return;
+    }
+    if (done->step > core->committed_step)
+        core->committed_step = done->step;
+    if (save == NULL || save->state == SAVE_COPYING || save->state == SAVE_WRITING)
+        return; /* of a file that is being written nothing can be committed */
+    if (save->state == SAVE_REPORTING)
+        core->words_version++;
+    release(save);
+}
+
+/* ---- saying it ---- */
+
+void session_saves_link_up(struct session_core *core)
+{
+    for (int i = 0; i < SESSION_SAVES_MAX; i++)
+        core->saves[i].said = false;
+    for (int i = 0; i < SESSION_ANNOUNCED_MAX; i++)
+        core->announced[i].said = false;
+}
+
+void session_saves_tick(struct session_core *core, int64_t now_ms)
+{
+    for (int i = 0; i < SESSION_SAVES_MAX; i++) {
+        struct session_save_record *save = &core->saves[i];
+        if (save->state == SAVE_FAILED && save->said && now_ms >= save->repeat_ms)
+            release(save);
+    }
+}
+
+static bool is_to_say(const struct session_save_record *save, int64_t now_ms)
+{
+    switch (save->state) {
+    case SAVE_BEGUN:
+    case SAVE_REPORTING:
+    case SAVE_ACKED:
+        return !save->said || now_ms >= save->repeat_ms;
+    case SAVE_FAILED:
+    case SAVE_REMOVED:
+        return !save->said;
+    case SAVE_FREE:
+    case SAVE_COPYING:
+    case SAVE_WRITING:
+    case SAVE_REMOVING:
+        return false;
+    }
+    return false;
+}
+
+static void fill(const struct session_save_record *save, struct session_out *out)
+{
+    Cairn__V1__TrainerMessage *message = &out->message;
+    if (save->state == SAVE_BEGUN) {
+        cairn__v1__save_begin__init(&out->save_begin);
+        out->save_begin.step = save->step;
+        message->body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_BEGIN;
+        message->save_begin = &out->save_begin;
+    } else if (save->state == SAVE_REPORTING || save->state == SAVE_ACKED) {
+        message->body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_REPORT;
+        message->save_report = save->report;
+    } else {
+        const bool failed = save->state == SAVE_FAILED;
+        cairn__v1__save_failed__init(&out->save_failed);
+        out->save_failed.step = save->step;
+        out->save_failed.full = failed && save->full;
+        out->save_failed.removed = !failed || save->removed;
+        (void)snprintf(out->text, sizeof(out->text), "%s", failed ? save->message : "removed");
+        out->save_failed.message = out->text;
+        message->body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_FAILED;
+        message->save_failed = &out->save_failed;
+    }
+}
+
+/* In the order of begin, so that what is said of a step's earlier try comes before the next. */
+bool session_out_save(const struct session_core *core, int64_t now_ms, struct session_out *out)
+{
+    const struct session_save_record *first = NULL;
+    for (int i = 0; i < SESSION_SAVES_MAX; i++) {
+        const struct session_save_record *save = &core->saves[i];
+        if (is_to_say(save, now_ms) && (first == NULL || save->order < first->order))
+            first = save;
+    }
+    if (first == NULL)
+        return false;
+    if (out == NULL)
+        return true;
+    fill(first, out);
+    out->kind = OUT_SAVE;
+    out->index = (int)(first - core->saves);
+    out->id = first->order;
+    out->state = (int)first->state;
+    return true;
+}
+
+void session_sent_save(struct session_core *core, const struct session_out *out, int64_t now_ms)
+{
+    struct session_save_record *save = &core->saves[out->index];
+    if (save->state != (enum session_save_state)out->state || save->order != out->id)
+        return; /* it moved on while the message left */
+    save->said = true;
+    save->said_begin = true;
+    save->repeat_ms = now_ms + (save->state == SAVE_FAILED ? SESSION_FORGET_MS : SESSION_REPEAT_MS);
+    if (save->state == SAVE_REMOVED)
+        release(save);
+}
