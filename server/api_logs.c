@@ -234,8 +234,8 @@ static void ask_piece(struct api *api, struct api_stream *stream, struct core_jo
     struct api_logs *logs = stream->logs;
     uint32_t rank = logs->first + logs->at;
     struct find_node find = { .generation = logs->generation, .rank = rank };
-    if (journal_each_generation(core_options(api->core)->journal, job->id, find_node, &find)
-        != ST_OK)
+    if (journal_each_generation(core_options(api->core)->journal, job->id, find_node, &find) !=
+        ST_OK)
         find.name[0] = '\0';
     Cairn__V1__TrainerRef ref = CAIRN__V1__TRAINER_REF__INIT;
     ref.job = job->id;

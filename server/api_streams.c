@@ -70,8 +70,8 @@ void api_watch_pump(struct api *api, struct api_stream *stream, int64_t now)
         return;
     }
     struct journal *journal = core_options(api->core)->journal;
-    if (stream->first
-        && journal_metric_back(journal, job->id, WATCH_ROWS_MAX, &stream->next_step) != ST_OK)
+    if (stream->first &&
+        journal_metric_back(journal, job->id, WATCH_ROWS_MAX, &stream->next_step) != ST_OK)
         stream->next_step = 0;
     Cairn__V1__JobUpdate update = CAIRN__V1__JOB_UPDATE__INIT;
     struct rows *rows = load_rows(api, stream, WATCH_ROWS_MAX);

@@ -69,6 +69,8 @@ void jm_on_checked(struct jm_step *s);
 void jm_on_published(struct jm_step *s);
 void jm_on_removed(struct jm_step *s);
 int jm_find_save(const struct job_machine *m, uint64_t step, uint32_t generation);
+void jm_save_set_state(struct jm_step *s, struct jm_save *save, enum jm_save_state state);
+bool jm_announced_exit(const struct job_machine *m, uint64_t step);
 void jm_save_drop(struct jm_step *s, int index, const char *why);
 void jm_save_remove(struct jm_step *s, int index); /* once no rank can write into it any more */
 void jm_save_again(struct jm_step *s, int index);

@@ -60,7 +60,7 @@ static int new_save(struct jm_step *s, uint64_t step, enum jm_save_state state)
     return index;
 }
 
-static void set_state(struct jm_step *s, struct jm_save *save, enum jm_save_state state)
+void jm_save_set_state(struct jm_step *s, struct jm_save *save, enum jm_save_state state)
 {
     save->state = state;
     save->since = s->now;
@@ -95,7 +95,7 @@ void jm_send_done(struct jm_step *s, uint64_t step, uint32_t rank, bool committe
     act->flag = committed;
 }
 
-static bool announced_exit(const struct job_machine *m, uint64_t step)
+bool jm_announced_exit(const struct job_machine *m, uint64_t step)
 {
     for (int i = 0; i < JM_ANNOUNCED_MAX; i++)
         if (m->announced[i].step == step && m->announced[i].exit)
@@ -145,7 +145,7 @@ void jm_save_drop(struct jm_step *s, int index, const char *why)
     bool opening = save->state == SAVE_OPENING;
     save->tries++;
     jm_text(save->message, sizeof save->message, why);
-    set_state(s, save, SAVE_DROPPING);
+    jm_save_set_state(s, save, SAVE_DROPPING);
     jm_event(s, "save-dropped", "step %llu: %.400s", (unsigned long long)save->step, why);
     for (uint32_t i = 0; i < m->config.ranks; i++) {
         uint8_t *flags = &m->ranks[i].save_flags[index];
@@ -169,7 +169,7 @@ static void removed(struct jm_step *s, int index)
 {
     struct job_machine *m = s->m;
     struct jm_save *save = &m->saves[index];
-    set_state(s, save, SAVE_DROPPED);
+    jm_save_set_state(s, save, SAVE_DROPPED);
     save->retry_at = s->now + retry_ms(save->tries);
 }
 
@@ -193,7 +193,7 @@ void jm_save_again(struct jm_step *s, int index)
         return;
     }
     bool exit;
-    if (announced_exit(m, save->step))
+    if (jm_announced_exit(m, save->step))
         return; /* ranks that are to leave with it begin it again by themselves */
     if (jm_forget_announced(m, save->step, &exit))
         jm_announce(s, false);
@@ -269,7 +269,7 @@ void jm_on_folder(struct jm_step *s)
         jm_save_drop(s, index, s->ev->message);
         return;
     }
-    set_state(s, save, SAVE_COLLECTING);
+    jm_save_set_state(s, save, SAVE_COLLECTING);
     struct jm_action *act = jm_act_on(s, ACT_SEND_FOLDER, save->step, save->generation);
     act->rank = JM_ALL; /* those that began */
     act->flag = true;
@@ -281,7 +281,7 @@ void jm_on_folder(struct jm_step *s)
 void jm_save_check(struct jm_step *s, int index)
 {
     struct jm_save *save = &s->m->saves[index];
-    set_state(s, save, SAVE_CHECKING);
+    jm_save_set_state(s, save, SAVE_CHECKING);
     jm_act_on(s, ACT_CHECK, save->step, save->generation);
 }
 
@@ -363,7 +363,7 @@ void jm_on_checked(struct jm_step *s)
         return;
     if (s->ev->status == ST_OK) {
         save->tries = 0;
-        set_state(s, save, SAVE_COMMITTING);
+        jm_save_set_state(s, save, SAVE_COMMITTING);
         jm_act_on(s, ACT_PUBLISH, save->step, save->generation);
         return;
     }
@@ -379,7 +379,7 @@ void jm_on_checked(struct jm_step *s)
 static void after_commit(struct jm_step *s, uint64_t step)
 {
     struct job_machine *m = s->m;
-    bool exit = announced_exit(m, step);
+    bool exit = jm_announced_exit(m, step);
     bool forgotten;
     (void)jm_forget_announced(m, step, &forgotten);
     if (m->end_to != JOB_NONE || !jm_alive(m))
@@ -431,7 +431,7 @@ void jm_on_published(struct jm_step *s)
         save->retry_at = s->now + retry_ms(++save->tries);
         return;
     }
-    set_state(s, save, SAVE_COMMITTED);
+    jm_save_set_state(s, save, SAVE_COMMITTED);
     jm_act_on(s, ACT_CKPT_ROW, save->step, save->generation);
     m->committed = true;
     if (save->step > m->step_max)

@@ -32,11 +32,20 @@ void jm_announce(struct jm_step *s, bool exit)
 
 /* ---- time and endings ---- */
 
-/* A rank does not say that its file of a dropped save is gone: it may still be writing it. */
-static void blame_writer(struct jm_step *s, int index)
+/*
+ * A rank does not say that its file of a dropped save is gone: it may still be writing it, so this
+ * generation must not save the step again. Where it has to, it ends.
+ */
+static void give_up_on(struct jm_step *s, int index)
 {
     struct job_machine *m = s->m;
-    m->saves[index].since = s->now;
+    struct jm_save *save = &m->saves[index];
+    save->since = s->now;
+    bool last = m->total_steps > 0 && save->step >= m->total_steps;
+    if (!last && !save->wanted && !jm_announced_exit(m, save->step)) {
+        jm_save_set_state(s, save, SAVE_DROPPED);
+        return;
+    }
     for (uint32_t i = 0; i < m->config.ranks; i++) {
         const struct jm_rank *rank = &m->ranks[i];
         uint8_t flags = rank->save_flags[index];
@@ -59,7 +68,7 @@ void jm_saves_tick(struct jm_step *s)
         struct jm_save *save = &m->saves[i];
         if (save->state == SAVE_DROPPING && !save->removing && save->retry_at == 0 &&
             s->now - save->since >= JM_REMOVE_MS) {
-            blame_writer(s, i);
+            give_up_on(s, i);
             continue;
         }
         if (save->retry_at == 0 || s->now < save->retry_at)
