@@ -36,10 +36,11 @@ static void on_beat(uv_timer_t *timer)
 static void take_start(struct agent *agent, const Cairn__V1__StartTrainer *order)
 {
     struct ref ref;
-    if (ref_from_wire(order->ref, &ref) != ST_OK)
+    if (ref_from_wire(order->ref, &ref) != ST_OK) {
         LOG_WARN(&agent->log, "order to start a trainer without a usable name, ignoring");
-    else
+    } else {
         trainer_start(agent, &ref, order);
+    }
 }
 
 static void take_end(struct agent *agent, const Cairn__V1__EndTrainer *order)
@@ -51,11 +52,12 @@ static void take_end(struct agent *agent, const Cairn__V1__EndTrainer *order)
     }
     struct trainer *trainer = trainer_find(agent, &ref);
     int number = order->signal > 0 && order->signal <= SIGRTMAX ? order->signal : SIGTERM;
-    if (trainer != NULL)
+    if (trainer != NULL) {
         trainer_end(trainer, number, order->grace_ms);
-    else
+    } else {
         agent_say_none(agent, &ref, CAIRN__V1__TRAINER_EXITED__CAUSE__CAUSE_UNSPECIFIED,
                        "this agent knows no such trainer");
+    }
 }
 
 static void take_ack(struct agent *agent, const Cairn__V1__ExitAck *order)

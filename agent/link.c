@@ -146,9 +146,10 @@ static void *link_main(void *arg)
             said = RPC_OK;
             continue;
         }
-        if (result.code != said)
+        if (result.code != said) {
             LOG_WARN(link->options.log, "no coordinator at %s, trying on: %s: %s",
                      link->options.target, rpc_code_name(result.code), result.detail);
+        }
         said = result.code;
         backoff = backoff * 2 < BACKOFF_MAX_MS ? backoff * 2 : BACKOFF_MAX_MS;
     } while (pause_ms(link, backoff));

@@ -5,7 +5,7 @@
 
 #include "common/cleanup.h"
 
-enum { TAIL_BYTES = LIMIT_LAST_LINES * LIMIT_LOG_LINE };
+#define TAIL_BYTES ((size_t)LIMIT_LAST_LINES * LIMIT_LOG_LINE)
 
 /* Bytes of the well-formed sequence at text (RFC 3629), or 0. */
 static size_t sequence_size(const unsigned char *text, size_t size)

@@ -45,7 +45,8 @@ void agent_say_hello(struct agent *agent)
 
     size_t capacity = agent->trainer_count + 1;
     auto_free Cairn__V1__RunningTrainer *rows = calloc(capacity, sizeof(*rows));
-    auto_free Cairn__V1__RunningTrainer **links = calloc(capacity, sizeof(*links));
+    auto_free Cairn__V1__RunningTrainer **links =
+        calloc(capacity, sizeof(*links)); /* NOLINT(bugprone-sizeof-expression): of pointers */
     auto_free Cairn__V1__TrainerRef *refs = calloc(capacity, sizeof(*refs));
     if (rows == NULL || links == NULL || refs == NULL)
         return; /* the stream without a hello ends at the coordinator's patience */

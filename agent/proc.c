@@ -75,7 +75,7 @@ enum status proc_stat_parse(const char *text, struct proc_stat *out)
 enum status proc_stat_read(pid_t pid, struct proc_stat *out)
 {
     char path[64];
-    char text[STAT_BYTES];
+    char text[STAT_BYTES] = "";
     (void)snprintf(path, sizeof(path), "/proc/%ld/stat", (long)pid);
     enum status st = read_text(path, text, sizeof(text), NULL);
     return st != ST_OK ? st : proc_stat_parse(text, out);
@@ -149,7 +149,7 @@ bool proc_field(const char *text, const char *name, uint64_t *out)
 
 static uint64_t meminfo(const char *name)
 {
-    char text[STAT_BYTES];
+    char text[STAT_BYTES] = "";
     uint64_t kib = 0;
     if (read_text("/proc/meminfo", text, sizeof(text), NULL) != ST_OK ||
         !proc_field(text, name, &kib))
@@ -179,9 +179,9 @@ uint32_t proc_cores(void)
 /* Of the unified hierarchy: the line "0::/path" of /proc/self/cgroup. */
 static bool cgroup_oom_kills(uint64_t *out)
 {
-    char cgroups[STAT_BYTES];
+    char cgroups[STAT_BYTES] = "";
     char path[STAT_BYTES + 64];
-    char events[STAT_BYTES];
+    char events[STAT_BYTES] = "";
     if (read_text("/proc/self/cgroup", cgroups, sizeof(cgroups), NULL) != ST_OK)
         return false;
     const char *line = strncmp(cgroups, "0::", 3) == 0 ? cgroups : strstr(cgroups, "\n0::");
@@ -201,7 +201,7 @@ uint64_t proc_oom_kills(void)
     uint64_t kills = 0;
     if (cgroup_oom_kills(&kills))
         return kills;
-    char text[32 * 1024];
+    char text[32 * 1024] = "";
     if (read_text("/proc/vmstat", text, sizeof(text), NULL) == ST_OK)
         (void)proc_field(text, "oom_kill", &kills);
     return kills;

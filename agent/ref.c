@@ -52,15 +52,18 @@ enum status ref_files(const struct ref *ref, const struct paths *paths, struct r
     ref_text(ref, text);
     enum status st =
         paths_join(paths, files.folder, sizeof(files.folder), "jobs/%s/g%" PRIu32, job, g);
-    if (st == ST_OK)
+    if (st == ST_OK) {
         st = paths_join(paths, files.log, sizeof(files.log),
                         "jobs/%s/g%" PRIu32 "/r%" PRIu32 ".log", job, g, r);
-    if (st == ST_OK)
+    }
+    if (st == ST_OK) {
         st = paths_join(paths, files.words, sizeof(files.words),
                         "jobs/%s/g%" PRIu32 "/r%" PRIu32 ".words", job, g, r);
-    if (st == ST_OK)
+    }
+    if (st == ST_OK) {
         st = paths_join(paths, files.flight, sizeof(files.flight),
                         "jobs/%s/g%" PRIu32 "/r%" PRIu32 ".flight", job, g, r);
+    }
     if (st == ST_OK)
         st = paths_join(paths, files.record, sizeof(files.record), "agent/%s.json", text);
     if (st == ST_OK)

@@ -268,19 +268,21 @@ static void start_new(struct trainer *trainer, const Cairn__V1__StartTrainer *or
     fault_point("agent.intent");
     pid_t pid = 0;
     st = make_process(trainer, order, &pid, why, sizeof(why));
-    if (st != ST_OK)
+    if (st != ST_OK) {
         fail_start(trainer, why);
-    else
+    } else {
         set_running(trainer, pid);
+    }
 }
 
 void trainer_start(struct agent *agent, const struct ref *ref, const Cairn__V1__StartTrainer *order)
 {
     struct trainer *known = trainer_find(agent, ref);
-    if (known != NULL && known->record.state == RECORD_EXITED)
+    if (known != NULL && known->record.state == RECORD_EXITED) {
         agent_say_exited(agent, known);
-    else if (known != NULL)
+    } else if (known != NULL) {
         agent_say_started(agent, known);
+    }
     if (known != NULL)
         return;
     struct record record = { .ref = *ref, .slot = order->slot, .state = RECORD_INTENT };
@@ -288,11 +290,12 @@ void trainer_start(struct agent *agent, const struct ref *ref, const Cairn__V1__
     (void)snprintf(record.boot_id, sizeof(record.boot_id), "%s", agent->boot_id);
     struct trainer *trainer =
         agent->trainer_count < TRAINERS_MAX ? new_trainer(agent, &record) : NULL;
-    if (trainer == NULL)
+    if (trainer == NULL) {
         agent_say_none(agent, &record.ref, CAIRN__V1__TRAINER_EXITED__CAUSE__SPAWN_FAILED,
                        "this agent has too many trainers");
-    else
+    } else {
         start_new(trainer, order);
+    }
 }
 
 /* A pidfd of exactly this process, or -1: it is gone. */

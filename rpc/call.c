@@ -110,10 +110,11 @@ void rpc_call_unref(struct rpc_call *call)
 static void run_task(struct rpc_call *call, struct rpc_task *task)
 {
     const struct rpc_executor *executor = &call->server->options.executor;
-    if (executor->post != NULL)
+    if (executor->post != NULL) {
         executor->post(executor->self, task);
-    else
+    } else {
         task->run(task);
+    }
 }
 
 static void run_done(struct rpc_task *task)
@@ -194,10 +195,11 @@ static void sent(struct rpc_tag *tag, bool ok)
     struct rpc_call *call = CONTAINER_OF(tag, struct rpc_call, on_sent);
     pthread_mutex_lock(&call->mutex);
     call->send_busy = false;
-    if (!ok)
+    if (!ok) {
         call->over = true; /* the peer is gone; on_close follows */
-    else
+    } else {
         pump(call);
+    }
     unlock_call(call);
 }
 
@@ -224,10 +226,11 @@ static void queue_message(struct rpc_call *call, grpc_byte_buffer *bytes)
 {
     struct outgoing *message = rpc_alloc(sizeof(*message));
     message->bytes = bytes;
-    if (call->last != NULL)
+    if (call->last != NULL) {
         call->last->next = message;
-    else
+    } else {
         call->first = message;
+    }
     call->last = message;
     call->queued++;
 }
@@ -248,10 +251,11 @@ enum status rpc_call_send(struct rpc_call *call, const ProtobufCMessage *message
     } else {
         queue_message(call, bytes);
         bytes = NULL;
-        if ((call->method->flags & RPC_SERVER_STREAMING) == 0)
+        if ((call->method->flags & RPC_SERVER_STREAMING) == 0) {
             finish(call, RPC_OK, NULL); /* one batch for metadata, reply and status */
-        else
+        } else {
             pump(call);
+        }
     }
     pthread_mutex_unlock(&call->mutex);
     if (bytes != NULL)
@@ -270,10 +274,11 @@ uint32_t rpc_call_queued(struct rpc_call *call)
 /* The closure that every handler is given. */
 static void reply(const ProtobufCMessage *message, void *call)
 {
-    if (message != NULL)
+    if (message != NULL) {
         (void)rpc_call_send(call, message);
-    else
+    } else {
         rpc_call_finish(call, RPC_INTERNAL, "the handler gave no reply");
+    }
 }
 
 static void start_recv(struct rpc_call *call) /* under the mutex */

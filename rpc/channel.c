@@ -119,9 +119,10 @@ void rpc_channel_metadata(const struct rpc_channel *channel, grpc_op *op, grpc_m
                           bool wait_for_ready)
 {
     op->op = GRPC_OP_SEND_INITIAL_METADATA;
-    if (wait_for_ready)
+    if (wait_for_ready) {
         op->flags = GRPC_INITIAL_METADATA_WAIT_FOR_READY |
                     GRPC_INITIAL_METADATA_WAIT_FOR_READY_EXPLICITLY_SET;
+    }
     if (channel->authorization == NULL)
         return;
     memset(row, 0, sizeof(*row));

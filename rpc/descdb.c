@@ -128,17 +128,16 @@ static struct rpc_bytes find_bytes(struct rpc_bytes message, uint32_t number)
 
 static char *join(const char *scope, struct rpc_bytes name)
 {
-    size_t scope_size = strlen(scope);
-    char *joined = rpc_alloc(scope_size + name.size + 2);
-    memcpy(joined, scope, scope_size);
-    if (scope_size > 0)
-        joined[scope_size++] = '.';
-    memcpy(joined + scope_size, name.data, name.size);
+    size_t capacity = strlen(scope) + name.size + 2;
+    char *joined = rpc_alloc(capacity);
+    (void)snprintf(joined, capacity, "%s%s%.*s", scope, scope[0] != '\0' ? "." : "", (int)name.size,
+                   (const char *)name.data);
     return joined;
 }
 
-/* Takes the name. */
-static void add_symbol(struct rpc_descdb *db, char *name, int flags)
+/* Returns the full name, which lives as long as the index. */
+static const char *add_symbol(struct rpc_descdb *db, const char *scope, struct rpc_bytes name,
+                              int flags)
 {
     if (db->symbol_count == db->symbol_capacity) {
         db->symbol_capacity = db->symbol_capacity > 0 ? db->symbol_capacity * 2 : 64;
@@ -146,7 +145,9 @@ static void add_symbol(struct rpc_descdb *db, char *name, int flags)
         if (db->symbols == NULL)
             abort();
     }
-    db->symbols[db->symbol_count++] = (struct symbol){ name, db->file_count - 1, flags };
+    struct symbol *symbol = &db->symbols[db->symbol_count++];
+    *symbol = (struct symbol){ join(scope, name), db->file_count - 1, flags };
+    return symbol->name;
 }
 
 static enum status add_message(struct rpc_descdb *db, const char *scope, struct rpc_bytes message,
@@ -154,8 +155,7 @@ static enum status add_message(struct rpc_descdb *db, const char *scope, struct 
 {
     if (depth > NESTING_MAX)
         return ST_INVALID;
-    char *full = join(scope, find_bytes(message, 1));
-    add_symbol(db, full, 0);
+    const char *full = add_symbol(db, scope, find_bytes(message, 1), 0);
     struct cursor cursor = cursor_of(message);
     struct field field;
     enum status st;
@@ -163,7 +163,7 @@ static enum status add_message(struct rpc_descdb *db, const char *scope, struct 
         if (field.wire != WIRE_BYTES)
             continue;
         if (field.number == 2 || field.number == 4)
-            add_symbol(db, join(full, find_bytes(field.bytes, 1)), 0);
+            (void)add_symbol(db, full, find_bytes(field.bytes, 1), 0);
         if (field.number == 3)
             st = add_message(db, full, field.bytes, depth + 1);
         if (st != ST_OK)
@@ -194,8 +194,7 @@ static enum status method_flags(struct rpc_bytes method, int *out)
 
 static enum status add_service(struct rpc_descdb *db, const char *package, struct rpc_bytes service)
 {
-    char *full = join(package, find_bytes(service, 1));
-    add_symbol(db, full, 0);
+    const char *full = add_symbol(db, package, find_bytes(service, 1), 0);
     struct cursor cursor = cursor_of(service);
     struct field field;
     enum status st;
@@ -206,7 +205,7 @@ static enum status add_service(struct rpc_descdb *db, const char *package, struc
         st = method_flags(field.bytes, &flags);
         if (st != ST_OK)
             return st;
-        add_symbol(db, join(full, find_bytes(field.bytes, 1)), flags);
+        (void)add_symbol(db, full, find_bytes(field.bytes, 1), flags);
     }
     return st == ST_CLOSED ? ST_OK : st;
 }
@@ -225,7 +224,7 @@ static enum status add_file_fields(struct rpc_descdb *db, const char *package,
         if (field.number == 6)
             st = add_service(db, package, field.bytes);
         if (field.number == 5 || field.number == 7)
-            add_symbol(db, join(package, find_bytes(field.bytes, 1)), 0);
+            (void)add_symbol(db, package, find_bytes(field.bytes, 1), 0);
         if (st != ST_OK)
             return st;
     }
@@ -312,10 +311,11 @@ static const struct symbol *find_symbol(const struct rpc_descdb *db, const char 
         int order = strcmp(db->symbols[middle].name, name);
         if (order == 0)
             return &db->symbols[middle];
-        if (order < 0)
+        if (order < 0) {
             low = middle + 1;
-        else
+        } else {
             high = middle;
+        }
     }
     return NULL;
 }

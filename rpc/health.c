@@ -60,10 +60,11 @@ static void check(Grpc__Health__V1__Health_Service *service,
     struct rpc_health *health = CONTAINER_OF(service, struct rpc_health, service);
     pthread_mutex_lock(&health->mutex);
     const struct health_row *row = find_row(health, in->service);
-    if (row != NULL)
+    if (row != NULL) {
         send_row(call, row);
-    else
+    } else {
         rpc_call_finish(call, RPC_NOT_FOUND, "unknown service");
+    }
     pthread_mutex_unlock(&health->mutex);
 }
 

@@ -36,10 +36,20 @@ static void *unqualified(const void *pointer)
     return same.out;
 }
 
+static void init_response(Grpc__Reflection__V1alpha__ServerReflectionResponse *response,
+                          const Grpc__Reflection__V1alpha__ServerReflectionRequest *request)
+{
+    grpc__reflection__v1alpha__server_reflection_response__init(response);
+    response->valid_host = request->host;
+    response->original_request = unqualified(request);
+}
+
 static void list_services(const struct rpc_reflection *reflection,
-                          Grpc__Reflection__V1alpha__ServerReflectionResponse *response,
+                          const Grpc__Reflection__V1alpha__ServerReflectionRequest *request,
                           struct rpc_call *call)
 {
+    Grpc__Reflection__V1alpha__ServerReflectionResponse response;
+    init_response(&response, request);
     const char *names[SERVICES_MAX];
     Grpc__Reflection__V1alpha__ServiceResponse rows[SERVICES_MAX];
     Grpc__Reflection__V1alpha__ServiceResponse *links[SERVICES_MAX];
@@ -53,9 +63,9 @@ static void list_services(const struct rpc_reflection *reflection,
         list.n_service = i + 1;
     }
     list.service = links;
-    response->message_response_case = RESPONSE_LIST;
-    response->list_services_response = &list;
-    (void)rpc_call_send(call, &response->base);
+    response.message_response_case = RESPONSE_LIST;
+    response.list_services_response = &list;
+    (void)rpc_call_send(call, &response.base);
 }
 
 struct files {
@@ -66,37 +76,42 @@ struct files {
 static void collect(void *arg, struct rpc_bytes file)
 {
     struct files *files = arg;
-    if (files->count < FILES_MAX)
+    if (files->count < FILES_MAX) {
         files->list[files->count++] =
             (ProtobufCBinaryData){ .len = file.size, .data = unqualified(file.data) };
+    }
 }
 
 static void send_files(const struct rpc_reflection *reflection, const char *name,
-                       Grpc__Reflection__V1alpha__ServerReflectionResponse *response,
+                       const Grpc__Reflection__V1alpha__ServerReflectionRequest *request,
                        struct rpc_call *call)
 {
+    Grpc__Reflection__V1alpha__ServerReflectionResponse response;
+    init_response(&response, request);
     struct files files = { .count = 0 };
     rpc_descdb_closure(rpc_server_descdb(reflection->server), name, collect, &files);
     Grpc__Reflection__V1alpha__FileDescriptorResponse found =
         GRPC__REFLECTION__V1ALPHA__FILE_DESCRIPTOR_RESPONSE__INIT;
     found.file_descriptor_proto = files.list;
     found.n_file_descriptor_proto = files.count;
-    response->message_response_case = RESPONSE_FILES;
-    response->file_descriptor_response = &found;
-    (void)rpc_call_send(call, &response->base);
+    response.message_response_case = RESPONSE_FILES;
+    response.file_descriptor_response = &found;
+    (void)rpc_call_send(call, &response.base);
 }
 
 static void send_error(enum rpc_code code, const char *text,
-                       Grpc__Reflection__V1alpha__ServerReflectionResponse *response,
+                       const Grpc__Reflection__V1alpha__ServerReflectionRequest *request,
                        struct rpc_call *call)
 {
+    Grpc__Reflection__V1alpha__ServerReflectionResponse response;
+    init_response(&response, request);
     Grpc__Reflection__V1alpha__ErrorResponse error =
         GRPC__REFLECTION__V1ALPHA__ERROR_RESPONSE__INIT;
     error.error_code = (int32_t)code;
     error.error_message = unqualified(text);
-    response->message_response_case = RESPONSE_ERROR;
-    response->error_response = &error;
-    (void)rpc_call_send(call, &response->base);
+    response.message_response_case = RESPONSE_ERROR;
+    response.error_response = &error;
+    (void)rpc_call_send(call, &response.base);
 }
 
 static void info(Grpc__Reflection__V1alpha__ServerReflection_Service *service,
@@ -109,15 +124,11 @@ static void info(Grpc__Reflection__V1alpha__ServerReflection_Service *service,
         rpc_call_finish(call, RPC_OK, NULL);
         return;
     }
-    Grpc__Reflection__V1alpha__ServerReflectionResponse response =
-        GRPC__REFLECTION__V1ALPHA__SERVER_REFLECTION_RESPONSE__INIT;
-    response.valid_host = in->host;
-    response.original_request = unqualified(in);
     const struct rpc_descdb *db = rpc_server_descdb(reflection->server);
     const char *name = NULL;
     struct rpc_bytes bytes;
     if (in->message_request_case == REQUEST_LIST) {
-        list_services(reflection, &response, call);
+        list_services(reflection, in, call);
         return;
     }
     if (in->message_request_case == REQUEST_FILE) {
@@ -126,13 +137,14 @@ static void info(Grpc__Reflection__V1alpha__ServerReflection_Service *service,
     } else if (in->message_request_case == REQUEST_SYMBOL) {
         name = rpc_descdb_symbol(db, in->file_containing_symbol);
     } else { /* extensions: proto3 has none */
-        send_error(RPC_UNIMPLEMENTED, "not supported", &response, call);
+        send_error(RPC_UNIMPLEMENTED, "not supported", in, call);
         return;
     }
-    if (name != NULL)
-        send_files(reflection, name, &response, call);
-    else
-        send_error(RPC_NOT_FOUND, "not found", &response, call);
+    if (name != NULL) {
+        send_files(reflection, name, in, call);
+    } else {
+        send_error(RPC_NOT_FOUND, "not found", in, call);
+    }
 }
 
 enum status rpc_reflection_new(struct rpc_server *server, struct rpc_reflection **out)
@@ -144,9 +156,10 @@ enum status rpc_reflection_new(struct rpc_server *server, struct rpc_reflection 
     };
     reflection->server = server;
     enum status st = rpc_server_add_service(server, &reflection->service.base, NULL);
-    if (st == ST_OK)
+    if (st == ST_OK) {
         st = rpc_server_add_service(server, &reflection->service.base,
                                     "grpc.reflection.v1.ServerReflection");
+    }
     if (st != ST_OK) {
         rpc_reflection_free(reflection);
         return st;

@@ -328,10 +328,11 @@ void rpc_server_free(struct rpc_server *server)
     if (server == NULL)
         return;
     join_stop(server);
-    if (!server->started)
+    if (!server->started) {
         drop_unstarted(server);
-    else
+    } else {
         CHECK(rpc_server_stopped(server));
+    }
     rpc_unix_listeners_free(server);
     for (size_t i = 0; i < METHOD_BUCKETS; i++) {
         while (server->buckets[i] != NULL) {

@@ -247,10 +247,11 @@ static void queue_bytes(struct rpc_stream *stream, grpc_byte_buffer *bytes)
 {
     struct outgoing *message = rpc_alloc(sizeof(*message));
     message->bytes = bytes;
-    if (stream->last != NULL)
+    if (stream->last != NULL) {
         stream->last->next = message;
-    else
+    } else {
         stream->first = message;
+    }
     stream->last = message;
     stream->queued++;
     pump_send(stream);
@@ -319,12 +320,13 @@ enum status rpc_stream_send(struct rpc_stream *stream, const ProtobufCMessage *m
 {
     enum status st = ST_OK;
     pthread_mutex_lock(&stream->mutex);
-    if (stream->ended || stream->send_broken || stream->half_close)
+    if (stream->ended || stream->send_broken || stream->half_close) {
         st = ST_CLOSED;
-    else if (stream->queued >= stream->queue_max)
+    } else if (stream->queued >= stream->queue_max) {
         st = ST_FULL;
-    else
+    } else {
         queue_bytes(stream, rpc_pack(message));
+    }
     pthread_mutex_unlock(&stream->mutex);
     return st;
 }
@@ -429,10 +431,11 @@ void rpc_stream_close(struct rpc_stream *stream, struct rpc_result *result)
     while (!stream->ended || !stream->opened || stream->send_busy || stream->recv_busy)
         (void)wait_until(stream, NULL);
     pthread_mutex_unlock(&stream->mutex);
-    if (result != NULL && stream->mistake.code != RPC_OK)
+    if (result != NULL && stream->mistake.code != RPC_OK) {
         *result = stream->mistake;
-    else if (result != NULL)
+    } else if (result != NULL) {
         rpc_result_set(result, stream->code, stream->detail);
+    }
     drop_queues(stream);
     grpc_slice_unref(stream->detail);
     grpc_metadata_array_destroy(&stream->initial);

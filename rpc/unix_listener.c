@@ -25,6 +25,14 @@ enum {
     EXHAUSTED_WAIT_MS = 100, /* no descriptor left: look again */
 };
 
+/* Out of the cleanup's reach. */
+static int keep_fd(int *fd)
+{
+    int kept = *fd;
+    *fd = -1;
+    return kept;
+}
+
 static enum status take_lock(const char *path, int *out_fd)
 {
     char lock[sizeof(((struct rpc_unix_listener *)0)->path) + 8];
@@ -34,8 +42,7 @@ static enum status take_lock(const char *path, int *out_fd)
         return status_from_errno(errno);
     if (flock(fd, LOCK_EX | LOCK_NB) != 0)
         return errno == EWOULDBLOCK ? ST_EXISTS : status_from_errno(errno);
-    *out_fd = fd;
-    fd = -1;
+    *out_fd = keep_fd(&fd);
     return ST_OK;
 }
 
@@ -54,8 +61,7 @@ static enum status bind_socket(const char *path, int *out_fd)
         return status_from_errno(errno);
     if (listen(fd, BACKLOG) != 0)
         return status_from_errno(errno);
-    *out_fd = fd;
-    fd = -1;
+    *out_fd = keep_fd(&fd);
     return ST_OK;
 }
 
@@ -80,11 +86,9 @@ enum status rpc_server_listen_unix(struct rpc_server *server, const char *path)
     struct rpc_unix_listener *listener = rpc_alloc(sizeof(*listener));
     listener->server = server;
     (void)snprintf(listener->path, sizeof(listener->path), "%s", path);
-    listener->fd = fd;
-    listener->lock_fd = lock_fd;
+    listener->fd = keep_fd(&fd);
+    listener->lock_fd = keep_fd(&lock_fd);
     listener->stop_fd = stop_fd;
-    fd = -1;
-    lock_fd = -1;
     listener->next = server->unix_listeners;
     server->unix_listeners = listener;
     return ST_OK;
@@ -108,10 +112,11 @@ static bool accept_waiting(struct rpc_unix_listener *listener)
         if (fd < 0)
             return errno == EAGAIN;
         struct ucred cred;
-        if (may_connect(fd, &cred))
+        if (may_connect(fd, &cred)) {
             rpc_server_adopt_peer(listener->server, fd, &cred);
-        else
+        } else {
             (void)close(fd);
+        }
     }
 }
 
