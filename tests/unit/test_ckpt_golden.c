@@ -1,7 +1,7 @@
 /*
  * A checkpoint of every format version that was ever released can be read.
  *
- *     test_ckpt_golden --write FOLDER     makes the files of the version of today
+ *     test_ckpt_golden --write FOLDER STEP RANKS     makes files of the version of today
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,11 +12,12 @@
 #include "tests/crash/ckpt_sample.h"
 #include "tests/test.h"
 
-#define STEP       40
-#define GENERATION 2
-#define ELEMENTS   200
-#define FOLDER     SOURCE_DIR "/tests/golden/checkpoint"
-#define VERSION_1  FOLDER "/v1/" SAMPLE_JOB "/step-000000000040.g2"
+#define STEP            40
+#define GENERATION      2
+#define ELEMENTS        200
+#define FOLDER          SOURCE_DIR "/tests/golden/checkpoint"
+#define VERSION_1       FOLDER "/v1/" SAMPLE_JOB "/step-000000000040.g2"
+#define VERSION_1_ALONE FOLDER "/v1/" SAMPLE_JOB "/step-000000000041.g2"
 
 static void note_line(void *arg, const char *line)
 {
@@ -38,6 +39,18 @@ static void version_1_is_read(void **unused)
     assert_int_equal(ckpt_digest(io_system(), VERSION_1, &digest), ST_OK);
     ckpt_hash_text(&digest, text);
     assert_string_equal(text, "489575c0f1df795acd2ca1301bef6aa8");
+    sample_release(&sample);
+}
+
+static void version_1_of_one_rank_is_read(void **unused)
+{
+    (void)unused;
+    struct sample sample;
+    sample_init(&sample, ELEMENTS, STEP + 1, GENERATION);
+    bool equal = false;
+    assert_int_equal(ckpt_verify(io_system(), VERSION_1_ALONE, note_line, NULL), ST_OK);
+    assert_int_equal(sample_compare(io_system(), VERSION_1_ALONE, &sample, &equal), ST_OK);
+    assert_true(equal);
     sample_release(&sample);
 }
 
@@ -76,29 +89,32 @@ static void tables_are_written_as_version_1_has_them(void **unused)
     sample_release(&sample);
 }
 
-static int write_files(const char *folder)
+static int write_files(const char *folder, uint64_t step, uint32_t ranks)
 {
     struct sample sample;
     char dir[LIMIT_PATH];
-    sample_init(&sample, ELEMENTS, STEP, GENERATION);
+    sample_init(&sample, ELEMENTS, step, GENERATION);
     auto_buf struct buf manifest;
     buf_init(&manifest, LIMIT_MANIFEST_BYTES);
-    enum status st = ckpt_folder_path(folder, SAMPLE_JOB, STEP, GENERATION, dir, sizeof(dir));
+    enum status st = ckpt_folder_path(folder, SAMPLE_JOB, step, GENERATION, dir, sizeof(dir));
     if (st == ST_OK)
-        st = sample_write(io_system(), &sample, 2, dir, &manifest);
+        st = sample_write(io_system(), &sample, ranks, dir, &manifest);
     if (st == ST_OK)
         st = ckpt_manifest_publish(io_system(), dir, manifest.data, manifest.size);
     sample_release(&sample);
-    (void)fprintf(stderr, "%s: %s\n", dir, status_string(st));
+    (void)fprintf(stderr, "%s: %s\n", dir,
+                  st == ST_EXISTS ? "is there already" : status_string(st));
     return st == ST_OK ? 0 : 1;
 }
 
 int main(int argc, char **argv)
 {
-    if (argc == 3 && strcmp(argv[1], "--write") == 0)
-        return write_files(argv[2]);
+    if (argc == 5 && strcmp(argv[1], "--write") == 0)
+        return write_files(argv[2], strtoul(argv[3], NULL, 10),
+                           (uint32_t)strtoul(argv[4], NULL, 10));
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(version_1_is_read),
+        cmocka_unit_test(version_1_of_one_rank_is_read),
         cmocka_unit_test(tables_are_written_as_version_1_has_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
