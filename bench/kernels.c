@@ -119,9 +119,10 @@ static void open_bench(struct bench *b)
         b->images[i] = (float)((i * 2654435761u) % 1000u) * 0.002f - 1.0f;
     for (int64_t i = 0; i < b->options.batch; i++)
         b->labels[i] = (int32_t)(i % 10);
-    for (int d = 0; d < 2; d++)
+    for (int d = 0; d < 2; d++) {
         for (int n = 0; n < b->tape->node_count; n++)
             b->seconds[d][n] = take(b, STEPS_MAX * sizeof(double));
+    }
 }
 
 static void run_step(struct bench *b, int step)
@@ -139,7 +140,7 @@ static void run_step(struct bench *b, int step)
     must(plan_forward(b->plan, &call), "forward");
     must(plan_backward(b->plan, &call, NULL, NULL), "backward");
     const double computed = now();
-    must(optimizer_update(b->optimizer, b->lane, 0.01, (uint64_t)(step + WARM_UP + 1), b->stream,
+    must(optimizer_update(b->optimizer, b->lane, 0.01, (uint64_t)step + WARM_UP + 1, b->stream,
                           &report),
          "update");
     if (step < 0)
@@ -184,12 +185,13 @@ static void print_line(const struct bench *b, const char *what, double value, co
     (void)printf("{\"bench\": \"kernels\", \"case\": \"%s/%lld %s\", \"value\": %.4f, "
                  "\"unit\": \"%s\", ",
                  b->options.model, (long long)b->options.batch, what, value, unit);
-    if (bound > 0.0)
+    if (bound > 0.0) {
         (void)printf("\"yardstick\": \"memcpy GB/s\", \"yardstick_value\": %.2f, "
                      "\"ratio\": null}\n",
                      bound);
-    else
+    } else {
         (void)printf("\"yardstick\": null, \"yardstick_value\": null, \"ratio\": null}\n");
+    }
     (void)fprintf(stderr, "  %-34s %10.3f %s\n", what, value, unit);
 }
 
@@ -242,16 +244,17 @@ static struct options parse(int argc, char **argv)
                                     { "nodes", no_argument, NULL, 'n' },
                                     { 0 } };
     for (int c = 0; (c = getopt_long(argc, argv, "", known, NULL)) != -1;) {
-        if (c == 'm')
+        if (c == 'm') {
             o.model = optarg;
-        else if (c == 'b')
+        } else if (c == 'b') {
             o.batch = strtol(optarg, NULL, 10);
-        else if (c == 's')
+        } else if (c == 's') {
             o.steps = (int)strtol(optarg, NULL, 10);
-        else if (c == 'n')
+        } else if (c == 'n') {
             o.nodes = true;
-        else
+        } else {
             fail("usage: kernels [--model NAME] [--batch N] [--steps N] [--nodes]", ST_INVALID);
+        }
     }
     if (o.batch < 1 || o.steps < 1 || o.steps > STEPS_MAX)
         fail("batch or steps", ST_INVALID);

@@ -184,6 +184,7 @@ static enum status cpu_capture_begin(struct backend *backend, struct stream *str
     return ST_INVALID;
 }
 
+/* NOLINTNEXTLINE(readability-non-const-parameter): the table's signature */
 static enum status cpu_capture_end(struct backend *backend, struct stream *stream, int *out_graph)
 {
     (void)backend;
@@ -218,15 +219,17 @@ static enum status cpu_reformat_checked(struct backend *backend, const struct te
     (void)stream;
     if (from->dtype != DTYPE_F32 || to->dtype != DTYPE_F32 || from->ndim != to->ndim)
         return ST_INVALID;
-    for (int i = 0; i < from->ndim; i++)
+    for (int i = 0; i < from->ndim; i++) {
         if (from->dims[i] != to->dims[i])
             return ST_INVALID;
+    }
     if (from->ndim != 4 && (from->format != FORMAT_PLAIN || to->format != FORMAT_PLAIN))
         return ST_INVALID;
-    if (from->format == to->format)
+    if (from->format == to->format) {
         memcpy(out, in, from->bytes);
-    else
+    } else {
         cpu_reformat(backend, from, in, to, out);
+    }
     return ST_OK;
 }
 
@@ -270,8 +273,9 @@ static enum status cpu_square_sums(struct backend *b, double *out, const float *
 {
     (void)s;
     cpu_enter(b);
-    for (size_t at = 0, i = 0; at < n; at += PIECE_ELEMENTS, i++) {
-        size_t count = n - at < PIECE_ELEMENTS ? n - at : PIECE_ELEMENTS;
+    const size_t piece = (size_t)PIECE_ELEMENTS;
+    for (size_t at = 0, i = 0; at < n; at += piece, i++) {
+        size_t count = n - at < piece ? n - at : piece;
         out[i] = b->loops.flat->square_sum(x + at, count);
     }
     return ST_OK;

@@ -41,9 +41,10 @@ static bool residual_is_valid(const struct op_spec *spec)
         return spec->in_count == 1;
     if (spec->in_count != 2 || r->dtype != x->dtype || r->ndim != 4 || r->format != x->format)
         return false;
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++) {
         if (r->dims[i] != x->dims[i])
             return false;
+    }
     return true;
 }
 
@@ -125,9 +126,10 @@ static void batch_statistics(const struct norm_kernel *self, const struct norm_l
     for (int64_t c = 0; c < real_channels(self, channel, loops->width); c++) {
         if (buffers->stat_sum[0] != NULL)
             put_sum(&buffers->stat_sum[0][channel + c], mean[c], buffers->accumulate);
-        if (buffers->stat_sum[1] != NULL)
+        if (buffers->stat_sum[1] != NULL) {
             put_sum(&buffers->stat_sum[1][channel + c], variance[c] * (count / (count - 1.0)),
                     buffers->accumulate);
+        }
     }
 }
 

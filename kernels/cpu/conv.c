@@ -225,9 +225,10 @@ static enum status descs_init(struct backend *backend, struct conv_kernel *self)
     const struct op_spec *spec = &self->base.spec;
     const struct tensor *in = &spec->in[0];
     const struct op_attr *attr = &spec->attr;
+    const int64_t pads = 2 * (int64_t)attr->pad;
     const int64_t out[4] = { in->dims[0], attr->out,
-                             (in->dims[2] + 2 * attr->pad - attr->kernel) / attr->stride + 1,
-                             (in->dims[3] + 2 * attr->pad - attr->kernel) / attr->stride + 1 };
+                             (in->dims[2] + pads - attr->kernel) / attr->stride + 1,
+                             (in->dims[3] + pads - attr->kernel) / attr->stride + 1 };
     const dnnl_dims_t weights = { attr->out, in->dims[1], attr->kernel, attr->kernel };
     const dnnl_dims_t bias = { attr->out };
     self->out = cpu_tensor(backend, FORMAT_BLOCKED, out);
@@ -237,9 +238,10 @@ static enum status descs_init(struct backend *backend, struct conv_kernel *self)
     enum status st = tensor_desc(backend, self->repack ? &self->blocked_in : in, &self->x);
     if (st == ST_OK)
         st = tensor_desc(backend, &self->out, &self->y);
-    if (st == ST_OK)
+    if (st == ST_OK) {
         st = dnn_status(
             dnnl_memory_desc_init_by_tag(&self->canonical, 4, weights, dnnl_f32, dnnl_oihw));
+    }
     if (st == ST_OK)
         st = dnn_status(dnnl_memory_desc_init_by_tag(&self->bias, 1, bias, dnnl_f32, dnnl_x));
     return st;
@@ -313,9 +315,9 @@ enum status cpu_conv2d_prepare(struct backend *backend, const struct op_spec *sp
 {
     const struct op_attr *attr = &spec->attr;
     const struct tensor *in = &spec->in[0];
+    const int64_t pads = 2 * (int64_t)attr->pad;
     if (!cpu_input_is_valid(spec, 4) || attr->kernel < 1 || attr->stride < 1 || attr->pad < 0 ||
-        attr->out < 1 || in->dims[2] + 2 * attr->pad < attr->kernel ||
-        in->dims[3] + 2 * attr->pad < attr->kernel)
+        attr->out < 1 || in->dims[2] + pads < attr->kernel || in->dims[3] + pads < attr->kernel)
         return ST_INVALID;
     struct conv_kernel *self = calloc(1, sizeof(*self));
     if (self == NULL)
@@ -392,9 +394,10 @@ static enum status run_backward_weights(struct backend *backend, struct conv_ker
         st = dnn_op_set(unpack, DNNL_ARG_TO, buffers->dparam[0]);
     if (st == ST_OK)
         st = dnn_op_run(backend->dnn, unpack, NULL);
-    if (st == ST_OK && bias && buffers->dparam[1] != NULL)
+    if (st == ST_OK && bias && buffers->dparam[1] != NULL) {
         backend->loops.flat->column_sums(buffers->dparam[1], db, 1,
                                          (size_t)self->base.spec.attr.out, buffers->accumulate);
+    }
     return st;
 }
 

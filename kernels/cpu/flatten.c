@@ -42,10 +42,11 @@ enum status cpu_flatten_forward(struct backend *backend, struct kernel *kernel,
     (void)stream;
     const struct tensor *in = &kernel->spec.in[0];
     const struct tensor plain = plain_like(in);
-    if (in->format == FORMAT_PLAIN)
+    if (in->format == FORMAT_PLAIN) {
         memcpy(buffers->out, buffers->in[0], plain.bytes);
-    else
+    } else {
         cpu_reformat(backend, in, buffers->in[0], &plain, buffers->out);
+    }
     return ST_OK;
 }
 
@@ -57,9 +58,10 @@ enum status cpu_flatten_backward(struct backend *backend, struct kernel *kernel,
     const struct tensor plain = plain_like(in);
     if (buffers->din[0] == NULL || buffers->din[0] == buffers->dout[0])
         return ST_OK;
-    if (in->format == FORMAT_PLAIN)
+    if (in->format == FORMAT_PLAIN) {
         memcpy(buffers->din[0], buffers->dout[0], plain.bytes);
-    else
+    } else {
         cpu_reformat(backend, &plain, buffers->dout[0], in, buffers->din[0]);
+    }
     return ST_OK;
 }

@@ -28,9 +28,10 @@ bool cpu_input_is_valid(const struct op_spec *spec, int ndim)
     const struct tensor *in = &spec->in[0];
     if (spec->in_count < 1 || in->dtype != DTYPE_F32 || in->ndim != ndim)
         return false;
-    for (int i = 0; i < ndim; i++)
+    for (int i = 0; i < ndim; i++) {
         if (in->dims[i] < 1)
             return false;
+    }
     return in->format == FORMAT_PLAIN || (in->format == FORMAT_BLOCKED && ndim == 4);
 }
 

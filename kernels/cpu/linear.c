@@ -113,9 +113,10 @@ static size_t scratch_bytes(const struct linear_kernel *self)
     const struct dnn_op *ops[] = { &self->backward_data, &self->backward_weights,
                                    &self->backward_weights_add };
     size_t most = 0;
-    for (size_t k = 0; k < sizeof(ops) / sizeof(ops[0]); k++)
+    for (size_t k = 0; k < sizeof(ops) / sizeof(ops[0]); k++) {
         if (ops[k]->scratch_bytes > most)
             most = ops[k]->scratch_bytes;
+    }
     if (self->base.spec.training)
         most += self->g_bytes;
     return self->forward.scratch_bytes > most ? self->forward.scratch_bytes : most;
@@ -191,17 +192,20 @@ enum status cpu_linear_backward(struct backend *backend, struct kernel *kernel,
                             (size_t)(self->n * self->o));
         g = buffers->scratch;
     }
-    if (attr->bias && buffers->dparam[1] != NULL)
+    if (attr->bias && buffers->dparam[1] != NULL) {
         flat->column_sums(buffers->dparam[1], g, (size_t)self->n, (size_t)self->o,
                           buffers->accumulate);
+    }
     enum status st = ST_OK;
-    if (buffers->dparam[0] != NULL)
+    if (buffers->dparam[0] != NULL) {
         st =
             product_run(backend->dnn,
                         buffers->accumulate ? &self->backward_weights_add : &self->backward_weights,
                         g, buffers->in[0], buffers->dparam[0], scratch);
-    if (st == ST_OK && buffers->din[0] != NULL)
+    }
+    if (st == ST_OK && buffers->din[0] != NULL) {
         st = product_run(backend->dnn, &self->backward_data, g, buffers->param[0], buffers->din[0],
                          scratch);
+    }
     return st;
 }

@@ -100,14 +100,15 @@ LOOPS_INLINE void apply_all(const struct strip *strip, const float *x, const flo
 static void norm_apply(const struct strip *strip, const float *x, const float *residual, float *y,
                        const struct norm_affine *affine, bool relu)
 {
-    if (residual != NULL && relu)
+    if (residual != NULL && relu) {
         apply_all(strip, x, residual, y, affine, true, true);
-    else if (residual != NULL)
+    } else if (residual != NULL) {
         apply_all(strip, x, residual, y, affine, true, false);
-    else if (relu)
+    } else if (relu) {
         apply_all(strip, x, NULL, y, affine, false, true);
-    else
+    } else {
         apply_all(strip, x, NULL, y, affine, false, false);
+    }
 }
 
 /* The pointers of one plane, moved along. */
@@ -133,7 +134,7 @@ LOOPS_INLINE vec masked(const struct plane *p, int64_t at, vec centred, const ve
         g += vec_load(p->dout[1] + at);
     if (mask == NORM_MASK_INPUT)
         g = vec_keep(g, centred * affine[1] + affine[2]);
-    if (mask == NORM_MASK_OUTPUT)
+    if (mask == NORM_MASK_OUTPUT && p->out != NULL)
         g = vec_keep(g, vec_load(p->out + at));
     return g;
 }
@@ -185,18 +186,19 @@ static void norm_gradient_sums(const struct strip *strip, const struct norm_grad
     for (int l = 0; l < W; l++)
         sum[l] = dot[l] = 0.0;
     const bool two = g->dout[1] != NULL;
-    if (g->mask == NORM_MASK_NONE && two)
+    if (g->mask == NORM_MASK_NONE && two) {
         sums_all(strip, g, store, NORM_MASK_NONE, true, out);
-    else if (g->mask == NORM_MASK_NONE)
+    } else if (g->mask == NORM_MASK_NONE) {
         sums_all(strip, g, store, NORM_MASK_NONE, false, out);
-    else if (g->mask == NORM_MASK_INPUT && two)
+    } else if (g->mask == NORM_MASK_INPUT && two) {
         sums_all(strip, g, store, NORM_MASK_INPUT, true, out);
-    else if (g->mask == NORM_MASK_INPUT)
+    } else if (g->mask == NORM_MASK_INPUT) {
         sums_all(strip, g, store, NORM_MASK_INPUT, false, out);
-    else if (two)
+    } else if (two) {
         sums_all(strip, g, store, NORM_MASK_OUTPUT, true, out);
-    else
+    } else {
         sums_all(strip, g, store, NORM_MASK_OUTPUT, false, out);
+    }
 }
 
 LOOPS_INLINE void gradient_all(const struct strip *strip, const struct norm_gradient *g,
@@ -222,18 +224,19 @@ static void norm_gradient_apply(const struct strip *strip, const struct norm_gra
                                 const float *const by[3], float *dx)
 {
     const bool two = g->dout[1] != NULL;
-    if (g->mask == NORM_MASK_NONE && two)
+    if (g->mask == NORM_MASK_NONE && two) {
         gradient_all(strip, g, by, dx, NORM_MASK_NONE, true);
-    else if (g->mask == NORM_MASK_NONE)
+    } else if (g->mask == NORM_MASK_NONE) {
         gradient_all(strip, g, by, dx, NORM_MASK_NONE, false);
-    else if (g->mask == NORM_MASK_INPUT && two)
+    } else if (g->mask == NORM_MASK_INPUT && two) {
         gradient_all(strip, g, by, dx, NORM_MASK_INPUT, true);
-    else if (g->mask == NORM_MASK_INPUT)
+    } else if (g->mask == NORM_MASK_INPUT) {
         gradient_all(strip, g, by, dx, NORM_MASK_INPUT, false);
-    else if (two)
+    } else if (two) {
         gradient_all(strip, g, by, dx, NORM_MASK_OUTPUT, true);
-    else
+    } else {
         gradient_all(strip, g, by, dx, NORM_MASK_OUTPUT, false);
+    }
 }
 
 const struct norm_loops LOOPS_TABLE(norm_loops) = {

@@ -98,9 +98,9 @@ LOOPS_INLINE ivec vec_same_index(ivec a, int32_t b)
 LOOPS_INLINE ivec vec_is_nan(vec a)
 {
 #if LOOPS_WIDTH == 1
-    return -(a != a);
+    return -(__builtin_isnan(a) != 0);
 #else
-    return a != a;
+    return ~((a <= vec_set(0.0f)) | (a >= vec_set(0.0f)));
 #endif
 }
 

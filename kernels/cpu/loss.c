@@ -42,9 +42,10 @@ enum status cpu_softmax_cross_entropy_prepare(struct backend *backend, const str
 static double log_sum_exp(const float *x, int64_t n, int64_t *out_best)
 {
     int64_t best = 0;
-    for (int64_t i = 1; i < n; i++)
+    for (int64_t i = 1; i < n; i++) {
         if (x[i] > x[best])
             best = i;
+    }
     double sum = 0.0;
     for (int64_t i = 0; i < n; i++)
         sum += (double)expf(x[i] - x[best]);

@@ -41,17 +41,18 @@ enum status cpu_max_pool_prepare(struct backend *backend, const struct op_spec *
 {
     const struct op_attr *attr = &spec->attr;
     const struct tensor *in = &spec->in[0];
+    const int64_t pads = 2 * (int64_t)attr->pad;
     if (!cpu_input_is_valid(spec, 4) || attr->kernel < 1 || attr->kernel > WINDOW_MAX ||
         attr->stride < 1 || attr->pad < 0 || attr->pad > attr->kernel / 2 ||
-        in->dims[2] + 2 * attr->pad < attr->kernel || in->dims[3] + 2 * attr->pad < attr->kernel)
+        in->dims[2] + pads < attr->kernel || in->dims[3] + pads < attr->kernel)
         return ST_INVALID;
     struct pool_kernel *kernel = NULL;
     enum status st = pool_new(backend, spec, &kernel);
     if (st != ST_OK)
         return st;
     struct pool_shape *s = &kernel->shape;
-    s->p = (s->h + 2 * s->pad - s->kernel) / s->stride + 1;
-    s->q = (s->w + 2 * s->pad - s->kernel) / s->stride + 1;
+    s->p = (s->h + pads - s->kernel) / s->stride + 1;
+    s->q = (s->w + pads - s->kernel) / s->stride + 1;
     const int64_t dims[4] = { in->dims[0], in->dims[1], s->p, s->q };
     *out_info = (struct kernel_info){
         .out = cpu_tensor(backend, in->format, dims),
@@ -79,9 +80,10 @@ enum status cpu_max_pool_forward(struct backend *backend, struct kernel *kernel,
     uint8_t *index = buffers->saved;
     cpu_enter(backend);
     for (int64_t i = 0; i < self->strips; i++) {
-        for (int64_t l = 0; l < self->block; l += loops->width)
+        for (int64_t l = 0; l < self->block; l += loops->width) {
             loops->max(&self->shape, x + i * from + l, y + i * to + l,
                        index == NULL ? NULL : index + i * to + l);
+        }
     }
     return ST_OK;
 }
@@ -101,9 +103,10 @@ enum status cpu_max_pool_backward(struct backend *backend, struct kernel *kernel
         return ST_OK;
     cpu_enter(backend);
     for (int64_t i = 0; i < self->strips; i++) {
-        for (int64_t l = 0; l < self->block; l += loops->width)
+        for (int64_t l = 0; l < self->block; l += loops->width) {
             loops->max_backward(&self->shape, dy + i * to + l, index + i * to + l,
                                 dx + i * from + l);
+        }
     }
     return ST_OK;
 }
