@@ -1,5 +1,4 @@
 #include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +15,7 @@
 #include "common/io.h"
 
 #define RESTART_MS 8000 /* so long a coordinator that a supervisor restarts is waited for */
-#define RETRY_MS   100
+#define PROBE_MS   500  /* one wait for it; in between the supervisor is looked at */
 
 enum exit_code exit_of_code(enum rpc_code code)
 {
@@ -126,17 +125,41 @@ static enum status open_channel(struct client *client)
     return rpc_channel_new(&options, &client->channel);
 }
 
+/*
+ * A connection makes progress only while some call waits on it (gRPC has no thread of its own for
+ * that), so whoever waits for a coordinator to come must wait inside a call: wait_for_ready.
+ */
+static enum rpc_code try_call(struct client *client, const char *method,
+                              const ProtobufCMessage *request,
+                              const struct rpc_call_options *options, ProtobufCMessage **out_reply)
+{
+    struct rpc_result result = { .code = RPC_INTERNAL };
+    if (open_channel(client) != ST_OK)
+        return RPC_INTERNAL;
+    if (rpc_unary(client->channel, &cairn__v1__control__descriptor, method, request, options,
+                  out_reply, &result) == ST_OK)
+        return RPC_OK;
+    return result.code == RPC_OK ? RPC_INTERNAL : result.code;
+}
+
 enum rpc_code client_try(struct client *client, const char *method, const ProtobufCMessage *request,
                          int32_t timeout_ms, ProtobufCMessage **out_reply)
 {
     struct rpc_call_options options = { .timeout_ms = timeout_ms };
-    struct rpc_result result = { .code = RPC_INTERNAL };
-    if (open_channel(client) != ST_OK)
-        return RPC_INTERNAL;
-    if (rpc_unary(client->channel, &cairn__v1__control__descriptor, method, request, &options,
-                  out_reply, &result) == ST_OK)
-        return RPC_OK;
-    return result.code == RPC_OK ? RPC_INTERNAL : result.code;
+    return try_call(client, method, request, &options, out_reply);
+}
+
+enum rpc_code client_probe(struct client *client, int32_t timeout_ms, uint32_t *out_agents)
+{
+    Cairn__V1__GetVersionRequest request = CAIRN__V1__GET_VERSION_REQUEST__INIT;
+    struct rpc_call_options options = { .timeout_ms = timeout_ms, .wait_for_ready = true };
+    ProtobufCMessage *reply = NULL;
+    enum rpc_code code = try_call(client, "GetVersion", &request.base, &options, &reply);
+    if (code != RPC_OK)
+        return code;
+    *out_agents = ((const Cairn__V1__GetVersionReply *)reply)->agents;
+    protobuf_c_message_free_unpacked(reply, NULL);
+    return RPC_OK;
 }
 
 enum exit_code client_report(const struct client *client, const struct rpc_result *result)
@@ -155,6 +178,18 @@ enum exit_code client_report(const struct client *client, const struct rpc_resul
     return exit_of_code(result->code);
 }
 
+/* While a supervisor lives: waits until the coordinator answers again; false: it doesn't. */
+static bool wait_for_restart(struct client *client)
+{
+    int64_t until = clock_mono_ms(clock_system()) + RESTART_MS;
+    while (home_supervisor(&client->paths) != 0 && clock_mono_ms(clock_system()) < until) {
+        uint32_t agents = 0;
+        if (client_probe(client, PROBE_MS, &agents) == RPC_OK)
+            return true;
+    }
+    return false;
+}
+
 enum exit_code client_call(struct client *client, const char *method,
                            const ProtobufCMessage *request, int32_t timeout_ms,
                            ProtobufCMessage **out_reply)
@@ -166,27 +201,26 @@ enum exit_code client_call(struct client *client, const char *method,
         client_error("%s: %s", client->target, status_string(st));
         return EXIT_USAGE;
     }
-    int64_t until = clock_mono_ms(clock_system()) + RESTART_MS;
     for (;;) {
         if (rpc_unary(client->channel, &cairn__v1__control__descriptor, method, request, &options,
                       out_reply, &result) == ST_OK)
             return EXIT_DONE;
-        if (result.code != RPC_UNAVAILABLE || home_supervisor(&client->paths) == 0 ||
-            clock_mono_ms(clock_system()) >= until)
+        if (result.code != RPC_UNAVAILABLE || !wait_for_restart(client))
             return client_report(client, &result);
-        (void)poll(NULL, 0, RETRY_MS);
     }
 }
 
 enum rpc_code client_stream(struct client *client, const char *method,
-                            const ProtobufCMessage *request, struct rpc_stream **out,
-                            struct rpc_result *result)
+                            const ProtobufCMessage *request, int32_t wait_ms,
+                            struct rpc_stream **out, struct rpc_result *result)
 {
     *result = (struct rpc_result){ .code = RPC_INTERNAL };
     if (open_channel(client) != ST_OK)
         return RPC_INTERNAL;
-    if (rpc_stream_request(client->channel, &cairn__v1__control__descriptor, method, request, NULL,
-                           out, result) == ST_OK)
+    struct rpc_stream_options options = { .open_timeout_ms = wait_ms,
+                                          .wait_for_ready = wait_ms > 0 };
+    if (rpc_stream_request(client->channel, &cairn__v1__control__descriptor, method, request,
+                           &options, out, result) == ST_OK)
         return RPC_OK;
     if (result->code == RPC_OK)
         result->code = RPC_UNAVAILABLE;

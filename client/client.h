@@ -91,10 +91,14 @@ enum exit_code client_call(struct client *client, const char *method,
 enum rpc_code client_try(struct client *client, const char *method, const ProtobufCMessage *request,
                          int32_t timeout_ms, ProtobufCMessage **out_reply);
 
-/* Opens a server stream; nothing is reported. */
+/* Waits for the coordinator to answer, and asks it how many agents it has. */
+enum rpc_code client_probe(struct client *client, int32_t timeout_ms, uint32_t *out_agents);
+
+/* Opens a server stream, waiting wait_ms for a coordinator that isn't there (0: not at all);
+ * nothing is reported. */
 enum rpc_code client_stream(struct client *client, const char *method,
-                            const ProtobufCMessage *request, struct rpc_stream **out,
-                            struct rpc_result *result);
+                            const ProtobufCMessage *request, int32_t wait_ms,
+                            struct rpc_stream **out, struct rpc_result *result);
 
 /* Says why a call failed; returns its exit code. */
 enum exit_code client_report(const struct client *client, const struct rpc_result *result);

@@ -58,7 +58,7 @@ enum exit_code cmd_logs(struct client *client)
     }
     struct rpc_stream *stream = NULL;
     struct rpc_result result;
-    if (client_stream(client, "StreamLogs", &request.base, &stream, &result) != RPC_OK)
+    if (client_stream(client, "StreamLogs", &request.base, 0, &stream, &result) != RPC_OK)
         return client_report(client, &result);
     return print_stream(client, stream);
 }

@@ -52,13 +52,8 @@ static enum exit_code prepare_home(const struct client *client)
 /* Agents that the coordinator has; -1: it doesn't answer. */
 static int64_t count_agents(struct client *client)
 {
-    Cairn__V1__GetVersionRequest request = CAIRN__V1__GET_VERSION_REQUEST__INIT;
-    ProtobufCMessage *reply = NULL;
-    if (client_try(client, "GetVersion", &request.base, PROBE_MS, &reply) != RPC_OK)
-        return -1;
-    int64_t agents = ((const Cairn__V1__GetVersionReply *)reply)->agents;
-    protobuf_c_message_free_unpacked(reply, NULL);
-    return agents;
+    uint32_t agents = 0;
+    return client_probe(client, PROBE_MS, &agents) == RPC_OK ? (int64_t)agents : -1;
 }
 
 /* A process that outlives this one and its terminal: `cairn supervise`. */
@@ -150,6 +145,10 @@ enum exit_code cmd_supervise(struct client *client)
 enum exit_code cmd_up(struct client *client)
 {
     int64_t until = now_ms() + UP_MS;
+    if (client->args.slots == 0) {
+        client_error("--slots needs at least 1");
+        return EXIT_USAGE;
+    }
     enum exit_code code = prepare_home(client);
     if (code != EXIT_DONE)
         return code;
@@ -162,6 +161,11 @@ enum exit_code cmd_up(struct client *client)
     if (client->args.foreground) {
         client_error("already up");
         return EXIT_REFUSED;
+    }
+    /* A killed supervisor's children would answer now and be replaced in a moment. */
+    if (!lives && !home_end(&client->paths, HOME_COORDINATOR | HOME_AGENT, STOP_MS / 4)) {
+        client_error("processes of %s are in the way and could not be ended", client->paths.home);
+        return EXIT_INTERNAL;
     }
     enum status st = lives ? ST_OK : start_supervisor(client);
     if (st != ST_OK) {
@@ -180,7 +184,10 @@ static void drain(struct client *client)
 {
     Cairn__V1__DrainRequest request = CAIRN__V1__DRAIN_REQUEST__INIT;
     ProtobufCMessage *reply = NULL;
+    uint32_t agents = 0;
     request.timeout_ms = DRAIN_MS;
+    if (home_supervisor(&client->paths) != 0) /* it may be just starting one */
+        (void)client_probe(client, 2 * PROBE_MS, &agents);
     enum rpc_code code = client_try(client, "Drain", &request.base, DRAIN_MS + PROBE_MS, &reply);
     if (code != RPC_OK) {
         client_note(client,

@@ -18,6 +18,7 @@
 #define RECEIVE_MS   100   /* Ctrl-C and timeout are looked at so often */
 #define REDRAW_MS    100   /* at most so often */
 #define LINE_MS      2000  /* plain output: a line of progress at most so often */
+#define REOPEN_MS    500   /* one try to reach it again */
 #define RECONNECT_MS 60000 /* so long a coordinator may be away */
 #define BLOCK_BYTES  65536
 #define SPARK_CELLS  40
@@ -289,7 +290,8 @@ static bool may_retry(struct watch *watch, const struct rpc_result *result)
 {
     int64_t now = clock_mono_ms(clock_system());
     bool away = result->code == RPC_UNAVAILABLE || result->code == RPC_OK ||
-                result->code == RPC_CANCELLED || result->code == RPC_UNKNOWN;
+                result->code == RPC_DEADLINE_EXCEEDED || result->code == RPC_CANCELLED ||
+                result->code == RPC_UNKNOWN;
     if (watch->job == NULL && home_supervisor(&watch->client->paths) == 0)
         return false; /* never reached, and nobody restarts it */
     if (watch->lost_ms == 0)
@@ -306,7 +308,9 @@ static enum exit_code watch_job(struct watch *watch)
     for (;;) {
         struct rpc_stream *stream = NULL;
         struct rpc_result result;
-        if (client_stream(watch->client, "WatchJob", &request.base, &stream, &result) == RPC_OK) {
+        int32_t wait = watch->lost_ms != 0 ? REOPEN_MS : 0;
+        if (client_stream(watch->client, "WatchJob", &request.base, wait, &stream, &result) ==
+            RPC_OK) {
             enum exit_code code = follow(watch, stream, until, &result);
             if (code != EXIT_UNREACHABLE)
                 return code;
@@ -316,7 +320,7 @@ static enum exit_code watch_job(struct watch *watch)
         if (clock_mono_ms(clock_system()) >= until)
             return EXIT_TIMED_OUT;
         draw(watch, false);
-        if (!wait_interruptibly(watch->client, RECEIVE_MS))
+        if (client_interrupted(watch->client))
             return EXIT_DETACHED;
     }
 }
