@@ -72,12 +72,12 @@ static void norm_stats(const struct strip *strip, const float *x, double *mean, 
 }
 
 LOOPS_INLINE void apply_plane(const struct strip *strip, const float *x, const float *residual,
-                              float *y, const vec affine[3], bool add, bool relu)
+                              float *y, const vec affine[3], bool relu)
 {
     for (int64_t j = 0; j < strip->hw; j++) {
         int64_t at = j * strip->step;
         vec v = (vec_load(x + at) - affine[0]) * affine[1] + affine[2];
-        if (add)
+        if (residual != NULL)
             v += vec_load(residual + at);
         if (relu)
             v = vec_keep(v, v);
@@ -92,7 +92,7 @@ LOOPS_INLINE void apply_all(const struct strip *strip, const float *x, const flo
     /* Backwards: what stats read last is still in the cache. */
     for (int64_t i = strip->n - 1; i >= 0; i--) {
         int64_t at = i * strip->plane;
-        apply_plane(strip, x + at, add ? residual + at : NULL, y + at, by, add, relu);
+        apply_plane(strip, x + at, add ? residual + at : NULL, y + at, by, relu);
     }
     vec_put_end();
 }
@@ -130,7 +130,7 @@ LOOPS_INLINE vec masked(const struct plane *p, int64_t at, vec centred, const ve
                         enum norm_mask mask, bool two)
 {
     vec g = vec_load(p->dout[0] + at);
-    if (two)
+    if (two && p->dout[1] != NULL)
         g += vec_load(p->dout[1] + at);
     if (mask == NORM_MASK_INPUT)
         g = vec_keep(g, centred * affine[1] + affine[2]);
