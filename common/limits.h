@@ -25,4 +25,4 @@
 #define LIMIT_MANIFEST_BYTES (16 * 1024 * 1024)
 
 /* Elements of a piece: the unit of digests, norm blocks, bucket and chunk borders (design 5, 8). */
-#define PIECE_ELEMENTS (64 * 1024)
+#define PIECE_ELEMENTS 65536
