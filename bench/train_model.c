@@ -100,9 +100,10 @@ static void fill_batch(struct train_model *model)
     uint64_t key = rng_key(1, RNG_SYNTHETIC);
     for (size_t i = 0; i < batch * SIDE * SIDE; i++)
         model->images[i] = rng_uniform(rng_words(key, (uint32_t)i, 0, 0, 0).word[0]) - 0.5f;
-    for (size_t i = 0; i < batch; i++)
+    for (size_t i = 0; i < batch; i++) {
         model->labels[i] =
             (int32_t)rng_below(rng_words(key, (uint32_t)i, 1, 0, 0).word[0], CLASSES);
+    }
 }
 
 struct train_model *train_model_new(const char *arch, int64_t batch, int lanes)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/check.h"
+#include "common/fault.h"
 
 #define STATISTICS_MOMENTUM 0.1f /* PyTorch's default of BatchNorm2d */
 #define CLIP_EPSILON        1e-6 /* clip_grad_norm_'s */
@@ -59,7 +60,7 @@ static enum status allocate(struct optimizer *optimizer)
 }
 
 /* One buffer and its tensors, each named PREFIX + the tape's name. */
-static enum status describe_buffer(struct optimizer *optimizer, const char *name, float *data,
+static enum status describe_buffer(struct optimizer *optimizer, const char *name, const float *data,
                                    const char *prefix, bool statistics)
 {
     const struct tape *tape = optimizer->tape;
@@ -258,6 +259,7 @@ enum status optimizer_update(struct optimizer *optimizer, const float *sum, doub
     if (st != ST_OK)
         return st;
     st = update_params(optimizer, sum, lr, update, grad_scale(optimizer, &report), stream);
+    fault_point("trainer.update"); /* parameters are new, statistics old */
     if (st == ST_OK)
         st = update_stats(optimizer, sum, micro, stream);
     if (st != ST_OK)

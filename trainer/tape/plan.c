@@ -66,10 +66,11 @@ static enum status allocate(struct plan *plan)
     struct backend *backend = plan->options.backend;
     const struct plan *share = plan->options.share;
     enum status st = ST_OK;
-    if (share != NULL && share->sizes.arena_bytes >= plan->sizes.arena_bytes)
+    if (share != NULL && share->sizes.arena_bytes >= plan->sizes.arena_bytes) {
         plan->arena = share->arena;
-    else if (plan->sizes.arena_bytes > 0)
+    } else if (plan->sizes.arena_bytes > 0) {
         st = table->alloc(backend, plan->sizes.arena_bytes, &plan->own_arena);
+    }
     if (st == ST_OK && plan->sizes.cache_bytes > 0)
         st = table->alloc(backend, plan->sizes.cache_bytes, &plan->caches);
     if (st != ST_OK)

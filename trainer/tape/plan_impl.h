@@ -15,9 +15,9 @@
 #include "trainer/tape/lane.h"
 #include "trainer/tape/plan.h"
 
-#define PLAN_GRADS_MAX   8 /* consumers of one value */
-#define PLAN_REGIONS_MAX (TAPE_NODES_MAX * 16)
-#define PLAN_FIXES_MAX   (TAPE_NODES_MAX * 2)
+#define PLAN_GRADS_MAX   8     /* consumers of one value */
+#define PLAN_REGIONS_MAX 16384 /* 16 of each node */
+#define PLAN_FIXES_MAX   2048
 #define PLAN_ALIGN       64
 
 #define NO_REGION (-1)

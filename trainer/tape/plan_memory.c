@@ -173,17 +173,17 @@ static int larger_first(const void *left, const void *right)
 
 static int lower_first(const void *left, const void *right)
 {
-    const struct region *a = *(const struct region *const *)left;
-    const struct region *b = *(const struct region *const *)right;
+    const struct region *a = left;
+    const struct region *b = right;
     return a->offset < b->offset ? -1 : a->offset > b->offset;
 }
 
 /* The lowest gap that fits between the placed regions that live at the same time. */
-static size_t find_gap(const struct region *region, const struct region **placed, int count)
+static size_t find_gap(const struct region *region, const struct region *placed, int count)
 {
     size_t at = 0;
     for (int i = 0; i < count; i++) {
-        const struct region *other = placed[i];
+        const struct region *other = &placed[i];
         if (other->end < region->begin || other->begin > region->end)
             continue;
         if (other->offset >= at + region->bytes)
@@ -199,7 +199,7 @@ static enum status lay_out(struct plan *plan)
 {
     size_t count = (size_t)plan->region_count;
     auto_free struct order *order = calloc(count + 1, sizeof *order);
-    auto_free const struct region **placed = calloc(count + 1, sizeof *placed);
+    auto_free struct region *placed = calloc(count + 1, sizeof *placed);
     if (order == NULL || placed == NULL)
         return ST_NO_MEMORY;
     for (int i = 0; i < plan->region_count; i++)
@@ -208,7 +208,7 @@ static enum status lay_out(struct plan *plan)
     for (int i = 0; i < plan->region_count; i++) {
         struct region *region = &plan->regions[order[i].region];
         region->offset = find_gap(region, placed, i);
-        placed[i] = region;
+        placed[i] = *region;
         qsort(placed, (size_t)i + 1, sizeof *placed, lower_first);
         plan->sizes.unshared_bytes += region->bytes;
         if (region->offset + region->bytes > plan->sizes.arena_bytes)

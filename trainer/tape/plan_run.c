@@ -43,10 +43,11 @@ static void fill_stats(const struct plan *plan, const struct plan_call *call, in
         if (at->stat[i] < 0)
             continue;
         size_t offset = plan->tape->stats[at->stat[i]].offset;
-        if (plan->options.training)
+        if (plan->options.training) {
             buffers->stat_sum[i] = call->lane + plan->layout.stat_at + offset;
-        else
+        } else {
             buffers->stat[i] = call->stats + offset;
+        }
     }
 }
 

@@ -8,6 +8,9 @@
 
 #define VALUES_MAX (TAPE_NODES_MAX + TAPE_INPUTS_MAX)
 
+_Static_assert(TAPE_PARAMS_MAX == TAPE_NODES_MAX * OP_PARAM_MAX, "two parameters of each node");
+_Static_assert(TAPE_STATS_MAX == TAPE_NODES_MAX * OP_STAT_MAX, "two statistics of each node");
+
 enum status tape_new(struct tape **out)
 {
     struct tape *tape = calloc(1, sizeof *tape);
@@ -170,7 +173,8 @@ int tape_conv2d(struct tape *tape, const char *name, int x, const struct tape_co
         return refuse(tape, ST_INVALID);
     const int64_t *in = dims_of(tape, x);
     int64_t side = conv->kernel;
-    if (in[2] + 2 * conv->pad < side || in[3] + 2 * conv->pad < side)
+    int64_t pads = 2 * (int64_t)conv->pad;
+    if (in[2] + pads < side || in[3] + pads < side)
         return refuse(tape, ST_INVALID);
     struct tape_node *node = add_node(tape, OP_CONV2D, x, -1);
     if (node == NULL)
@@ -192,8 +196,8 @@ int tape_conv2d(struct tape *tape, const char *name, int x, const struct tape_co
                       &(struct tensor_spec){
                           .suffix = "bias", .fan_in = fan_in, .ndim = 1, .dims = { conv->out } });
     }
-    int64_t height = (in[2] + 2 * conv->pad - side) / conv->stride + 1;
-    int64_t width = (in[3] + 2 * conv->pad - side) / conv->stride + 1;
+    int64_t height = (in[2] + pads - side) / conv->stride + 1;
+    int64_t width = (in[3] + pads - side) / conv->stride + 1;
     return add_out(tape, 4, (int64_t[]){ in[0], conv->out, height, width }, true);
 }
 
@@ -238,7 +242,8 @@ int tape_max_pool(struct tape *tape, int x, int kernel, int stride, int pad)
     if (!has_dims(tape, x, 4) || kernel < 1 || stride < 1 || pad < 0 || 2 * pad > kernel)
         return refuse(tape, ST_INVALID);
     const int64_t *in = dims_of(tape, x);
-    if (in[2] + 2 * pad < kernel || in[3] + 2 * pad < kernel)
+    int64_t pads = 2 * (int64_t)pad;
+    if (in[2] + pads < kernel || in[3] + pads < kernel)
         return refuse(tape, ST_INVALID);
     struct tape_node *node = add_node(tape, OP_MAX_POOL, x, -1);
     if (node == NULL)
@@ -246,8 +251,8 @@ int tape_max_pool(struct tape *tape, int x, int kernel, int stride, int pad)
     node->attr.kernel = kernel;
     node->attr.stride = stride;
     node->attr.pad = pad;
-    int64_t height = (in[2] + 2 * pad - kernel) / stride + 1;
-    int64_t width = (in[3] + 2 * pad - kernel) / stride + 1;
+    int64_t height = (in[2] + pads - kernel) / stride + 1;
+    int64_t width = (in[3] + pads - kernel) / stride + 1;
     return add_out(tape, 4, (int64_t[]){ in[0], in[1], height, width }, true);
 }
 

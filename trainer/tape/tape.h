@@ -25,8 +25,8 @@
 
 #define TAPE_NODES_MAX  1024
 #define TAPE_INPUTS_MAX 4
-#define TAPE_PARAMS_MAX (TAPE_NODES_MAX * OP_PARAM_MAX)
-#define TAPE_STATS_MAX  (TAPE_NODES_MAX * OP_STAT_MAX)
+#define TAPE_PARAMS_MAX 2048 /* two of each node */
+#define TAPE_STATS_MAX  2048
 
 enum tape_init {
     TAPE_INIT_UNIFORM, /* ±1/sqrt(fan_in): PyTorch's default of Linear and Conv2d, weight and bias
