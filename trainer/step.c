@@ -83,7 +83,7 @@ enum status step_update(struct worker *worker, uint64_t step, double lr,
 {
     struct worker *w = worker;
     marks_phase(w->options.marks, PHASE_UPDATE);
-    fault_point("trainer.update");
+    fault_point("trainer.reduced");
     uint64_t update = step - worker_skipped(w, step) + 1;
     enum status st =
         optimizer_update(w->optimizer, exact_sum(w->exact), lr, update, w->stream, out);
