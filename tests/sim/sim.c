@@ -1,0 +1,355 @@
+/* Time, chance, chaos; and main: runs seeds, each in this process, and prints the one that fails.
+ */
+#include "tests/sim/sim.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/check.h"
+
+#define CHAOS_MS     60000
+#define CHAOS_GAP_MS 2500
+#define END_MS       3600000 /* without failures everything ends long before */
+#define WALL_START   1800000000000
+
+struct sim_event {
+    int64_t at;
+    uint64_t order;
+    sim_fn fn;
+    void *arg;
+    uint64_t number;
+};
+
+/* ---- chance ---- */
+
+uint64_t sim_random(struct sim *sim)
+{
+    uint64_t z = (sim->random += 0x9e3779b97f4a7c15u); /* splitmix64 */
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+uint64_t sim_below(struct sim *sim, uint64_t n)
+{
+    return n == 0 ? 0 : sim_random(sim) % n;
+}
+
+bool sim_chance(struct sim *sim, uint32_t per_mille)
+{
+    return sim_below(sim, 1000) < per_mille;
+}
+
+uint64_t sim_state(uint32_t job, uint64_t step)
+{
+    uint64_t z = (job + 1) * 0x9e3779b97f4a7c15u + step * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+uint64_t sim_part(uint64_t state, uint32_t rank)
+{
+    return (state ^ (rank + 1) * 0x9e3779b97f4a7c15u) | 1;
+}
+
+int sim_job_at(const struct sim *sim, const char *id)
+{
+    for (uint32_t i = 0; i < sim->job_count; i++)
+        if (sim->jobs[i].id[0] && strcmp(sim->jobs[i].id, id) == 0)
+            return (int)i;
+    return -1;
+}
+
+/* ---- time ---- */
+
+static int64_t mono_ms(void *self)
+{
+    return ((struct sim *)self)->now;
+}
+
+static int64_t wall_ms(void *self)
+{
+    return WALL_START + ((struct sim *)self)->now;
+}
+
+static bool before(const struct sim_event *a, const struct sim_event *b)
+{
+    return a->at != b->at ? a->at < b->at : a->order < b->order;
+}
+
+void sim_at(struct sim *sim, int64_t delay_ms, sim_fn fn, void *arg, uint64_t number)
+{
+    if (sim->event_count == sim->event_capacity) {
+        sim->event_capacity = sim->event_capacity ? 2 * sim->event_capacity : 1024;
+        sim->heap = realloc(sim->heap, sim->event_capacity * sizeof *sim->heap);
+        CHECK(sim->heap);
+    }
+    size_t at = sim->event_count++;
+    struct sim_event event = { .at = sim->now + delay_ms,
+                               .order = sim->event_order++,
+                               .fn = fn,
+                               .arg = arg,
+                               .number = number };
+    for (; at > 0 && before(&event, &sim->heap[(at - 1) / 2]); at = (at - 1) / 2)
+        sim->heap[at] = sim->heap[(at - 1) / 2];
+    sim->heap[at] = event;
+}
+
+static struct sim_event take_event(struct sim *sim)
+{
+    struct sim_event first = sim->heap[0];
+    struct sim_event last = sim->heap[--sim->event_count];
+    size_t at = 0;
+    for (;;) {
+        size_t child = 2 * at + 1;
+        if (child >= sim->event_count)
+            break;
+        if (child + 1 < sim->event_count && before(&sim->heap[child + 1], &sim->heap[child]))
+            child++;
+        if (before(&last, &sim->heap[child]))
+            break;
+        sim->heap[at] = sim->heap[child];
+        at = child;
+    }
+    sim->heap[at] = last;
+    return first;
+}
+
+void sim_fail(struct sim *sim, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    (void)fprintf(stderr, "seed %llu, at %lld ms: ", (unsigned long long)sim->options.seed,
+                  (long long)sim->now);
+    (void)vfprintf(stderr, format, args);
+    (void)fprintf(stderr, "\nreplay: cairn-sim --seed %llu --verbose\n",
+                  (unsigned long long)sim->options.seed);
+    va_end(args);
+    exit(1);
+}
+
+void sim_say(struct sim *sim, const char *format, ...)
+{
+    if (!sim->options.verbose)
+        return;
+    va_list args;
+    va_start(args, format);
+    (void)fprintf(stderr, "%8lld  ", (long long)sim->now);
+    (void)vfprintf(stderr, format, args);
+    (void)fputc('\n', stderr);
+    va_end(args);
+}
+
+/* ---- chaos ---- */
+
+static void store_has_room(struct sim *sim, void *arg, uint64_t number)
+{
+    (void)arg;
+    (void)number;
+    sim->store_full = false;
+}
+
+/* One of the trainers that run, or NULL. */
+static struct sim_trainer *some_trainer(struct sim *sim)
+{
+    for (int i = 0; i < 50 && sim->trainer_count > 0; i++) {
+        size_t recent = sim->trainer_count < 16 ? sim->trainer_count : 16;
+        struct sim_trainer *t = sim->trainers[sim->trainer_count - 1 - sim_below(sim, recent)];
+        if (sim_trainer_view(t)->exit == SIM_RUNS)
+            return t;
+    }
+    return NULL;
+}
+
+static void break_something(struct sim *sim)
+{
+    struct sim_trainer *t = some_trainer(sim);
+    struct sim_node *node = sim->nodes[sim_below(sim, SIM_NODES)];
+    uint64_t what = sim_below(sim, 100);
+    sim->faults++;
+    if (what < 30 && t)
+        sim_trainer_kill(sim, t, 9);
+    else if (what < 35 && t)
+        sim_trainer_kill(sim, t, 11);
+    else if (what < 40 && t)
+        sim_trainer_hang(sim, t);
+    else if (what < 50 && t)
+        sim_trainer_cut(sim, t);
+    else if (what < 60)
+        sim_agent_crash(sim, node);
+    else if (what < 64)
+        sim_agent_cut(sim, node);
+    else if (what < 67)
+        sim_node_crash(sim, node);
+    else if (what < 80)
+        sim_coordinator_crash(sim);
+    else if (what < 84)
+        sim_store_damage(sim);
+    else if (what < 88 && !sim->store_full) {
+        sim->store_full = true;
+        sim_at(sim, (int64_t)sim_below(sim, 15000), store_has_room, NULL, 0);
+    } else {
+        sim_coordinator_chaos(sim);
+    }
+}
+
+static void chaos(struct sim *sim, void *arg, uint64_t number)
+{
+    (void)arg;
+    (void)number;
+    if (sim->now >= sim->options.chaos_ms) {
+        sim->chaos = false;
+        sim->store_full = false;
+        sim_say(sim, "no more failures");
+        return;
+    }
+    break_something(sim);
+    sim_at(sim, (int64_t)sim_below(sim, 2 * CHAOS_GAP_MS), chaos, NULL, 0);
+}
+
+static void submit(struct sim *sim, void *arg, uint64_t job)
+{
+    (void)arg;
+    sim_coordinator_submit(sim, (uint32_t)job);
+    if (!sim->jobs[job].submitted)
+        sim_at(sim, 500, submit, NULL, job);
+}
+
+/* ---- a run ---- */
+
+static void build(struct sim *sim)
+{
+    sim->job_count = 1 + (uint32_t)sim_below(sim, SIM_JOBS);
+    for (uint32_t i = 0; i < sim->job_count; i++) {
+        sim->jobs[i] = (struct sim_job){ .ranks = 1 + (uint32_t)sim_below(sim, SIM_RANKS),
+                                         .total = 50 + sim_below(sim, 400),
+                                         .every = 5 + sim_below(sim, 40),
+                                         .user_error = sim_chance(sim, 30) };
+        sim_at(sim, (int64_t)sim_below(sim, 20000), submit, NULL, i);
+    }
+    for (uint32_t i = 0; i < SIM_NODES; i++)
+        sim->nodes[i] = sim_node_new(sim, i);
+    sim_coordinator_start(sim);
+    sim_at(sim, 3000, chaos, NULL, 0);
+}
+
+/* No trainer outlives its job. */
+static bool trainers_left(struct sim *sim)
+{
+    for (size_t i = 0; i < sim->trainer_count; i++)
+        if (sim_trainer_view(sim->trainers[i])->exit == SIM_RUNS)
+            return true;
+    return false;
+}
+
+static void run(struct sim *sim)
+{
+    int64_t looked_at = 0, done_at = 0;
+    for (;;) {
+        CHECK(sim->event_count > 0);
+        struct sim_event event = take_event(sim);
+        sim->now = event.at;
+        event.fn(sim, event.arg, event.number);
+        sim->events_run++;
+        sim_coordinator_check(sim);
+        if (sim->now > END_MS)
+            sim_fail(sim,
+                     "jobs did not end, or trainers were left, an hour after the last failure");
+        if (sim->chaos || sim->now < sim->options.chaos_ms || sim->now < looked_at + 500)
+            continue;
+        looked_at = sim->now;
+        if (!sim_coordinator_done(sim))
+            continue;
+        if (done_at == 0)
+            done_at = sim->now;
+        if (!trainers_left(sim))
+            return;
+    }
+}
+
+static void sim_free(struct sim *sim)
+{
+    sim_coordinator_free(sim);
+    for (size_t i = 0; i < sim->trainer_count; i++)
+        sim_trainer_free(sim->trainers[i]);
+    for (uint32_t i = 0; i < SIM_NODES; i++)
+        sim_node_free(sim->nodes[i]);
+    free(sim->heap);
+    free(sim);
+}
+
+static void remove_journal(const char *path)
+{
+    static const char *const ENDS[] = { "", "-wal", "-shm", "-journal", ".lock" };
+    for (size_t i = 0; i < sizeof ENDS / sizeof ENDS[0]; i++) {
+        char name[300];
+        (void)snprintf(name, sizeof name, "%s%s", path, ENDS[i]);
+        (void)unlink(name);
+    }
+}
+
+static void run_seed(const struct sim_options *options)
+{
+    struct sim *sim = calloc(1, sizeof *sim);
+    CHECK(sim);
+    sim->options = *options;
+    sim->random = options->seed;
+    sim->chaos = true;
+    sim->clock = (struct clock){ .self = sim, .mono_ms = mono_ms, .wall_ms = wall_ms };
+    const char *dir = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+    (void)snprintf(sim->path, sizeof sim->path, "%s/cairn-sim-%ld.db", dir, (long)getpid());
+    remove_journal(sim->path);
+    build(sim);
+    run(sim);
+    sim_coordinator_end(sim);
+    (void)printf("seed %llu: %u jobs, %llu events, %llu failures, %llu coordinator crashes, %zu "
+                 "trainers, %llu commits, %llu restores, %.0f s\n",
+                 (unsigned long long)options->seed, sim->job_count,
+                 (unsigned long long)sim->events_run, (unsigned long long)sim->faults,
+                 (unsigned long long)sim->crashes, sim->trainer_count,
+                 (unsigned long long)sim->commits, (unsigned long long)sim->restores,
+                 (double)sim->now / 1000.0);
+    char path[256];
+    (void)snprintf(path, sizeof path, "%s", sim->path);
+    sim_free(sim);
+    remove_journal(path);
+}
+
+static uint64_t number(const char *text)
+{
+    char *end;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (end == text || *end != '\0') {
+        (void)fprintf(stderr,
+                      "usage: cairn-sim [--seed N] [--count N] [--chaos-s N] [--verbose]\n");
+        exit(2);
+    }
+    return value;
+}
+
+int main(int argc, char **argv)
+{
+    struct sim_options options = { .seed = 1, .chaos_ms = CHAOS_MS };
+    uint64_t count = 1;
+    for (int i = 1; i < argc; i++) {
+        bool more = i + 1 < argc;
+        if (strcmp(argv[i], "--verbose") == 0)
+            options.verbose = true;
+        else if (strcmp(argv[i], "--seed") == 0 && more)
+            options.seed = number(argv[++i]);
+        else if (strcmp(argv[i], "--count") == 0 && more)
+            count = number(argv[++i]);
+        else if (strcmp(argv[i], "--chaos-s") == 0 && more)
+            options.chaos_ms = (int64_t)number(argv[++i]) * 1000;
+        else
+            (void)number("?");
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        run_seed(&options);
+        options.seed++;
+    }
+    return 0;
+}

@@ -1,0 +1,170 @@
+/*
+ * A simulated world around the real coordinator core and the real worker session: one seed decides
+ * every delay, crash, lost connection and full disk, so that a seed that fails fails again.
+ *
+ *   coordinator   server/core with its real journal (a file); crashes between any two of its
+ * outputs workers       session/session_core over simulated streams; they "train" by counting
+ *   agents        started trainers outlive them; exits are repeated until acknowledged
+ *   store         a model of folders, files and manifests, with full disks, damage, late answers
+ *
+ * After every event the promises are checked (sim_check.c). A failed promise prints the seed, the
+ * time and the promise, and ends the process.
+ *
+ * Units: milliseconds of simulated time. Memory: objects of the world live until sim_free.
+ */
+#pragma once
+
+#include <protobuf-c/protobuf-c.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/clock.h"
+
+#define SIM_JOBS     4
+#define SIM_NODES    3
+#define SIM_RANKS    4
+#define SIM_FOLDERS  4096
+#define SIM_SLOTS    4
+#define SIM_TRAINERS 4096
+
+struct sim;
+struct sim_conn;
+struct sim_trainer;
+struct sim_node;
+struct core_conn;
+struct store_task;
+
+typedef void (*sim_fn)(struct sim *sim, void *arg, uint64_t number);
+
+struct sim_options {
+    uint64_t seed;
+    int64_t chaos_ms; /* failures happen before; then the jobs must come to their end */
+    bool verbose;
+};
+
+/* What was asked of the coordinator's job, as far as the world knows. */
+struct sim_job {
+    char id[16];
+    bool submitted;
+    uint32_t ranks;
+    uint64_t total, every;
+    uint32_t generation;  /* highest that was started */
+    uint64_t acked;       /* newest step that anybody was told is committed, and is undamaged */
+    bool killed, stopped; /* asked by the user */
+    bool user_error;      /* its trainers report one */
+};
+
+struct sim_folder {
+    uint32_t job;
+    uint64_t step;
+    uint32_t generation;
+    bool there, manifest, bad, damaged;
+    uint64_t file[SIM_RANKS]; /* content; 0: no file */
+    uint64_t digest;          /* of the manifest */
+};
+
+struct sim {
+    struct sim_options options;
+    uint64_t random;
+    int64_t now, started;
+    struct clock clock;
+    /* events */
+    struct sim_event *heap;
+    size_t event_count, event_capacity;
+    uint64_t event_order;
+    uint64_t events_run;
+    /* world */
+    struct sim_job jobs[SIM_JOBS];
+    uint32_t job_count;
+    struct sim_node *nodes[SIM_NODES];
+    struct sim_trainer *trainers[SIM_TRAINERS];
+    size_t trainer_count;
+    struct sim_folder folders[SIM_FOLDERS];
+    size_t folder_count;
+    bool store_full;
+    bool chaos;
+    /* coordinator */
+    struct coordinator *coordinator;
+    uint64_t crashes, faults, commits, restores;
+    char path[256]; /* of its journal */
+};
+
+/* ---- sim.c: time, chance ---- */
+uint64_t sim_random(struct sim *sim);
+uint64_t sim_below(struct sim *sim, uint64_t n);
+bool sim_chance(struct sim *sim, uint32_t per_mille);
+void sim_at(struct sim *sim, int64_t delay_ms, sim_fn fn, void *arg, uint64_t number);
+void sim_fail(struct sim *sim, const char *format, ...)
+    __attribute__((format(printf, 2, 3), noreturn));
+void sim_say(struct sim *sim, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int sim_job_at(const struct sim *sim, const char *id); /* -1 */
+/* The state after a step is a function of job and step alone: what exactness means. */
+uint64_t sim_state(uint32_t job, uint64_t step);
+uint64_t sim_part(uint64_t state, uint32_t rank);
+
+/* ---- sim_coordinator.c ---- */
+void sim_coordinator_start(struct sim *sim);
+void sim_coordinator_crash(struct sim *sim); /* now; restarts after a while */
+bool sim_coordinator_up(const struct sim *sim);
+void sim_coordinator_submit(struct sim *sim, uint32_t job);
+void sim_coordinator_chaos(struct sim *sim); /* asks something, as users do */
+/* All jobs ended (or are paused when they may be). */
+bool sim_coordinator_done(struct sim *sim);
+void sim_coordinator_check(struct sim *sim);
+void sim_coordinator_free(struct sim *sim);
+void sim_coordinator_end(struct sim *sim); /* the last checks */
+
+/* Streams. The peer is told of orders and of the end; messages are packed. */
+struct sim_peer_ops {
+    void (*order)(struct sim *sim, void *peer, const uint8_t *data, size_t size);
+    void (*closed)(struct sim *sim, void *peer);
+};
+/* NULL: nobody listens. */
+struct sim_conn *sim_connect(struct sim *sim, bool agent, const char *token,
+                             const struct sim_peer_ops *ops, void *peer);
+void sim_send(struct sim *sim, struct sim_conn *conn, const ProtobufCMessage *message);
+void sim_hang_up(struct sim *sim, struct sim_conn *conn); /* by the peer; ops.closed isn't called */
+void sim_cut(struct sim *sim, struct sim_conn *conn);     /* the network: both hear of it */
+
+/* ---- sim_store.c ---- */
+void sim_store_submit(struct sim *sim, struct store_task *task);
+void sim_store_run(struct sim *sim, struct store_task *task);
+struct sim_folder *sim_folder_at(struct sim *sim, const char *dir);
+struct sim_folder *sim_folder_of(struct sim *sim, uint32_t job, uint64_t step, uint32_t generation);
+void sim_store_damage(struct sim *sim);
+
+/* ---- sim_agent.c ---- */
+struct sim_node *sim_node_new(struct sim *sim, uint32_t index);
+void sim_node_free(struct sim_node *node);
+void sim_agent_crash(struct sim *sim, struct sim_node *node);
+void sim_node_crash(struct sim *sim, struct sim_node *node); /* the machine: trainers, too */
+void sim_agent_cut(struct sim *sim, struct sim_node *node);
+/* A process of the node is gone. */
+void sim_agent_exited(struct sim *sim, struct sim_trainer *trainer);
+
+/* ---- sim_trainer.c ---- */
+struct sim_start {
+    uint32_t job;
+    uint32_t generation, rank, slot;
+    char token[72];
+};
+struct sim_trainer *sim_trainer_new(struct sim *sim, struct sim_node *node,
+                                    const struct sim_start *start);
+void sim_trainer_free(struct sim_trainer *trainer);
+enum sim_exit { SIM_RUNS, SIM_EXIT, SIM_SIGNAL };
+struct sim_trainer_view {
+    struct sim_node *node;
+    struct sim_start start;
+    uint32_t pid;
+    enum sim_exit exit;
+    int code; /* or signal */
+    bool hung, ready, acked, finished;
+    uint64_t step;
+};
+struct sim_trainer_view *sim_trainer_view(struct sim_trainer *trainer);
+void sim_trainer_kill(struct sim *sim, struct sim_trainer *trainer, int signal);
+void sim_trainer_hang(struct sim *sim, struct sim_trainer *trainer);
+void sim_trainer_cut(struct sim *sim, struct sim_trainer *trainer);
+/* Last words, packed; *out: free(). */
+void sim_trainer_words(struct sim_trainer *trainer, uint8_t **out, size_t *out_size);

@@ -1,0 +1,313 @@
+/* Agents and their machines. A trainer outlives its agent, never its machine. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cairn/v1/fleet.pb-c.h"
+#include "common/check.h"
+#include "tests/sim/sim.h"
+
+struct sim_node {
+    char name[16];
+    uint32_t index;
+    bool up;    /* the machine */
+    bool agent; /* its agent's process */
+    struct sim_conn *conn;
+    int64_t connect_at;
+    uint64_t life; /* of the agent's process */
+};
+
+void sim_node_free(struct sim_node *node)
+{
+    free(node);
+}
+
+static Cairn__V1__TrainerRef ref_of(struct sim *sim, const struct sim_trainer_view *view)
+{
+    Cairn__V1__TrainerRef ref = CAIRN__V1__TRAINER_REF__INIT;
+    ref.job = sim->jobs[view->start.job].id;
+    ref.generation = view->start.generation;
+    ref.rank = view->start.rank;
+    return ref;
+}
+
+/* ---- what it says ---- */
+
+static void say_exit(struct sim *sim, struct sim_node *node, struct sim_trainer *trainer)
+{
+    struct sim_trainer_view *view = sim_trainer_view(trainer);
+    if (!node->conn)
+        return;
+    uint8_t *data;
+    size_t size;
+    sim_trainer_words(trainer, &data, &size);
+    Cairn__V1__LastWords *words = cairn__v1__last_words__unpack(NULL, size, data);
+    CHECK(words);
+    Cairn__V1__TrainerRef ref = ref_of(sim, view);
+    Cairn__V1__TrainerExited exited = CAIRN__V1__TRAINER_EXITED__INIT;
+    exited.ref = &ref;
+    exited.pid = view->pid;
+    exited.cause = view->exit == SIM_EXIT ? CAIRN__V1__TRAINER_EXITED__CAUSE__EXIT
+                                          : CAIRN__V1__TRAINER_EXITED__CAUSE__SIGNAL;
+    exited.code = view->exit == SIM_EXIT ? view->code : 0;
+    exited.signal = view->exit == SIM_EXIT ? 0 : view->code;
+    exited.words__case = CAIRN__V1__TRAINER_EXITED__WORDS__WORDS;
+    exited.words = words;
+    Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
+    message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_EXITED;
+    message.exited = &exited;
+    sim_send(sim, node->conn, &message.base);
+    cairn__v1__last_words__free_unpacked(words, NULL);
+    free(data);
+}
+
+static void say_none(struct sim *sim, struct sim_node *node, Cairn__V1__TrainerRef *ref)
+{
+    Cairn__V1__TrainerExited exited = CAIRN__V1__TRAINER_EXITED__INIT;
+    exited.ref = ref;
+    Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
+    message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_EXITED;
+    message.exited = &exited;
+    sim_send(sim, node->conn, &message.base);
+}
+
+static void say_started(struct sim *sim, struct sim_node *node, struct sim_trainer *trainer)
+{
+    struct sim_trainer_view *view = sim_trainer_view(trainer);
+    Cairn__V1__TrainerRef ref = ref_of(sim, view);
+    Cairn__V1__TrainerStarted started = CAIRN__V1__TRAINER_STARTED__INIT;
+    started.ref = &ref;
+    started.pid = view->pid;
+    Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
+    message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_STARTED;
+    message.started = &started;
+    sim_send(sim, node->conn, &message.base);
+}
+
+static void say_hello(struct sim *sim, struct sim_node *node)
+{
+    Cairn__V1__RunningTrainer running[SIM_SLOTS * 4], *list[SIM_SLOTS * 4];
+    Cairn__V1__TrainerRef refs[SIM_SLOTS * 4];
+    Cairn__V1__AgentHello hello = CAIRN__V1__AGENT_HELLO__INIT;
+    hello.node = node->name;
+    hello.slots = SIM_SLOTS;
+    hello.device = "cpu";
+    hello.running = list;
+    for (size_t i = 0; i < sim->trainer_count; i++) {
+        struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);
+        if (view->node != node || view->exit != SIM_RUNS || hello.n_running == SIM_SLOTS * 4)
+            continue;
+        size_t at = hello.n_running++;
+        refs[at] = ref_of(sim, view);
+        running[at] = (Cairn__V1__RunningTrainer)CAIRN__V1__RUNNING_TRAINER__INIT;
+        running[at].ref = &refs[at];
+        running[at].pid = view->pid;
+        list[at] = &running[at];
+    }
+    Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
+    message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_HELLO;
+    message.hello = &hello;
+    sim_send(sim, node->conn, &message.base);
+    for (size_t i = 0; i < sim->trainer_count; i++) {
+        struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);
+        if (view->node == node && view->exit != SIM_RUNS && !view->acked)
+            say_exit(sim, node, sim->trainers[i]);
+    }
+}
+
+void sim_agent_exited(struct sim *sim, struct sim_trainer *trainer)
+{
+    struct sim_node *node = sim_trainer_view(trainer)->node;
+    if (node->agent && node->conn)
+        say_exit(sim, node, trainer);
+}
+
+/* ---- what it is told ---- */
+
+static struct sim_trainer *find(struct sim *sim, const struct sim_node *node,
+                                const Cairn__V1__TrainerRef *ref)
+{
+    int job = sim_job_at(sim, ref->job);
+    for (size_t i = 0; i < sim->trainer_count; i++) {
+        struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);
+        if (view->node == node && (int)view->start.job == job &&
+            view->start.generation == ref->generation && view->start.rank == ref->rank)
+            return sim->trainers[i];
+    }
+    return NULL;
+}
+
+/* One process per slot, one generation at a time, and generations only rise. */
+static void check_start(struct sim *sim, const struct sim_node *node,
+                        const Cairn__V1__StartTrainer *start)
+{
+    int job = sim_job_at(sim, start->ref->job);
+    CHECK(job >= 0);
+    struct sim_job *known = &sim->jobs[job];
+    if (start->ref->generation < known->generation)
+        sim_fail(sim, "%s: generation %u is started after %u", known->id, start->ref->generation,
+                 known->generation);
+    known->generation = start->ref->generation;
+    for (size_t i = 0; i < sim->trainer_count; i++) {
+        struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);
+        if (view->node != node || view->start.slot != start->slot || view->exit != SIM_RUNS)
+            continue;
+        sim_say(sim, "slot %u of %s is still held by g%u r%u", start->slot, node->name,
+                view->start.generation, view->start.rank);
+        if ((int)view->start.job == job && view->start.generation == start->ref->generation)
+            sim_fail(sim, "%s: two trainers of one generation in one slot", known->id);
+    }
+}
+
+static void take_start(struct sim *sim, struct sim_node *node, const Cairn__V1__StartTrainer *order)
+{
+    struct sim_trainer *trainer = find(sim, node, order->ref);
+    if (trainer && sim_trainer_view(trainer)->exit == SIM_RUNS) {
+        say_started(sim, node, trainer);
+        return;
+    }
+    if (trainer) {
+        say_exit(sim, node, trainer);
+        return;
+    }
+    check_start(sim, node, order);
+    struct sim_start start = { .job = (uint32_t)sim_job_at(sim, order->ref->job),
+                               .generation = order->ref->generation,
+                               .rank = order->ref->rank,
+                               .slot = order->slot };
+    (void)snprintf(start.token, sizeof start.token, "%s", order->token);
+    trainer = sim_trainer_new(sim, node, &start);
+    say_started(sim, node, trainer);
+}
+
+static void on_order(struct sim *sim, void *peer, const uint8_t *data, size_t size)
+{
+    struct sim_node *node = peer;
+    if (!node->agent || !node->conn)
+        return;
+    Cairn__V1__AgentOrder *order = cairn__v1__agent_order__unpack(NULL, size, data);
+    CHECK(order);
+    if (order->body_case == CAIRN__V1__AGENT_ORDER__BODY_START) {
+        take_start(sim, node, order->start);
+    } else if (order->body_case == CAIRN__V1__AGENT_ORDER__BODY_END) {
+        struct sim_trainer *trainer = find(sim, node, order->end->ref);
+        if (trainer && sim_trainer_view(trainer)->exit == SIM_RUNS)
+            sim_trainer_kill(sim, trainer, 9);
+        else if (trainer)
+            say_exit(sim, node, trainer);
+        else
+            say_none(sim, node, order->end->ref);
+    } else if (order->body_case == CAIRN__V1__AGENT_ORDER__BODY_EXIT_ACK) {
+        struct sim_trainer *trainer = find(sim, node, order->exit_ack->ref);
+        if (trainer)
+            sim_trainer_view(trainer)->acked = true;
+    }
+    cairn__v1__agent_order__free_unpacked(order, NULL);
+}
+
+static void on_closed(struct sim *sim, void *peer)
+{
+    struct sim_node *node = peer;
+    node->conn = NULL;
+    node->connect_at = sim->now + 100 + (int64_t)sim_below(sim, 900);
+}
+
+static const struct sim_peer_ops OPS = { .order = on_order, .closed = on_closed };
+
+/* ---- life ---- */
+
+static void tick(struct sim *sim, void *arg, uint64_t life)
+{
+    struct sim_node *node = arg;
+    if (!node->agent || life != node->life)
+        return;
+    sim_at(sim, node->conn ? 1000 : 100, tick, node, life);
+    if (!node->conn && sim->now >= node->connect_at) {
+        node->conn = sim_connect(sim, true, "", &OPS, node);
+        if (node->conn)
+            say_hello(sim, node);
+        else
+            node->connect_at = sim->now + 200;
+        return;
+    }
+    if (!node->conn)
+        return;
+    Cairn__V1__AgentBeat beat = CAIRN__V1__AGENT_BEAT__INIT;
+    Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
+    message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_BEAT;
+    message.beat = &beat;
+    sim_send(sim, node->conn, &message.base);
+}
+
+static void start_agent(struct sim *sim, void *arg, uint64_t life)
+{
+    struct sim_node *node = arg;
+    if (node->agent || !node->up || life != node->life)
+        return;
+    node->agent = true;
+    tick(sim, node, node->life);
+}
+
+static void start_node(struct sim *sim, void *arg, uint64_t life)
+{
+    struct sim_node *node = arg;
+    if (life != node->life)
+        return;
+    node->up = true;
+    start_agent(sim, node, life);
+}
+
+static void end_agent(struct sim *sim, struct sim_node *node)
+{
+    node->agent = false;
+    node->life++;
+    if (node->conn)
+        sim_hang_up(sim, node->conn);
+    node->conn = NULL;
+}
+
+void sim_agent_crash(struct sim *sim, struct sim_node *node)
+{
+    if (!node->agent)
+        return;
+    sim_say(sim, "agent of %s crashes", node->name);
+    end_agent(sim, node);
+    sim_at(sim, (int64_t)sim_below(sim, sim_chance(sim, 100) ? 20000 : 2000), start_agent, node,
+           node->life);
+}
+
+/* What its trainers did not tell is lost: their last words were on its disk, unread. */
+void sim_node_crash(struct sim *sim, struct sim_node *node)
+{
+    if (!node->up)
+        return;
+    sim_say(sim, "machine %s dies", node->name);
+    node->up = false;
+    end_agent(sim, node);
+    for (size_t i = 0; i < sim->trainer_count; i++) {
+        struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);
+        if (view->node != node)
+            continue;
+        if (view->exit == SIM_RUNS)
+            sim_trainer_kill(sim, sim->trainers[i], 9);
+        view->acked = true;
+    }
+    sim_at(sim, 2000 + (int64_t)sim_below(sim, 30000), start_node, node, node->life);
+}
+
+void sim_agent_cut(struct sim *sim, struct sim_node *node)
+{
+    if (node->conn)
+        sim_cut(sim, node->conn);
+}
+
+struct sim_node *sim_node_new(struct sim *sim, uint32_t index)
+{
+    struct sim_node *node = calloc(1, sizeof *node);
+    CHECK(node);
+    (void)snprintf(node->name, sizeof node->name, "node%u", index);
+    node->index = index;
+    node->up = true;
+    sim_at(sim, (int64_t)sim_below(sim, 500), start_agent, node, 0);
+    return node;
+}

@@ -1,0 +1,138 @@
+/* The store's model: folders with a file per rank and a manifest. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "server/store_task.h"
+#include "tests/sim/sim.h"
+
+struct sim_folder *sim_folder_of(struct sim *sim, uint32_t job, uint64_t step, uint32_t generation)
+{
+    for (size_t i = 0; i < sim->folder_count; i++) {
+        struct sim_folder *folder = &sim->folders[i];
+        if (folder->job == job && folder->step == step && folder->generation == generation)
+            return folder;
+    }
+    CHECK(sim->folder_count < SIM_FOLDERS);
+    struct sim_folder *folder = &sim->folders[sim->folder_count++];
+    *folder = (struct sim_folder){ .job = job, .step = step, .generation = generation };
+    return folder;
+}
+
+struct sim_folder *sim_folder_at(struct sim *sim, const char *dir)
+{
+    const char *name = strrchr(dir, '/');
+    unsigned long long step;
+    unsigned generation;
+    char id[16] = "";
+    if (!name || name - dir < 12)
+        return NULL;
+    memcpy(id, name - 12, 12);
+    int job = sim_job_at(sim, id);
+    if (job < 0 || sscanf(name, "/step-%llu.g%u", &step, &generation) != 2)
+        return NULL;
+    return sim_folder_of(sim, (uint32_t)job, step, generation);
+}
+
+/* Only undamaged committed ones: the world breaks what a disk may break. */
+void sim_store_damage(struct sim *sim)
+{
+    for (int i = 0; i < 8 && sim->folder_count > 0; i++) {
+        struct sim_folder *folder = &sim->folders[sim_below(sim, sim->folder_count)];
+        if (!folder->there || !folder->manifest || folder->bad || folder->damaged)
+            continue;
+        folder->damaged = true;
+        struct sim_job *job = &sim->jobs[folder->job];
+        if (job->acked == folder->step)
+            job->acked = 0; /* whoever relied on it may go back */
+        sim_say(sim, "disk damages %s step %llu g%u", job->id, (unsigned long long)folder->step,
+                folder->generation);
+        return;
+    }
+}
+
+static enum status run_check(struct sim *sim, struct store_task *task, struct sim_folder *folder)
+{
+    uint64_t state = sim_state(folder->job, folder->step);
+    if (!folder->there)
+        return ST_NOT_FOUND;
+    for (uint32_t i = 0; i < task->report_count; i++) {
+        const struct ckpt_report *report = &task->reports[i];
+        if (report->rank >= SIM_RANKS || folder->file[report->rank] == 0)
+            return ST_INCOMPLETE;
+        if (report->size != folder->file[report->rank] % 100000)
+            return ST_INCOMPLETE;
+        if (report->generation != task->generation || report->step != task->step)
+            sim_fail(sim, "a report of another save is checked");
+        if (folder->file[report->rank] != sim_part(state, report->rank))
+            sim_fail(sim, "a file of another state lies in the folder");
+        task->bytes += report->size;
+    }
+    task->shards = task->report_count;
+    (void)snprintf(task->digest, sizeof task->digest, "%032llx", (unsigned long long)state);
+    return buf_printf(&task->manifest, "%s %lld", task->digest, (long long)task->wall_ms);
+}
+
+static enum status run_publish(struct sim *sim, struct store_task *task, struct sim_folder *folder)
+{
+    unsigned long long digest;
+    if (!folder->there)
+        sim_fail(sim, "the folder of a decided checkpoint is gone: %s", task->dir);
+    CHECK(task->manifest.size > 0);
+    CHECK(sscanf(task->manifest.data, "%llx", &digest) == 1);
+    if (folder->manifest && folder->digest != digest)
+        sim_fail(sim, "two manifests for %s", task->dir);
+    if (digest != sim_state(folder->job, folder->step))
+        sim_fail(sim, "a commit of another state: %s", task->dir);
+    if (!folder->manifest)
+        sim->commits++;
+    folder->manifest = true;
+    folder->digest = digest;
+    return ST_OK;
+}
+
+void sim_store_run(struct sim *sim, struct store_task *task)
+{
+    struct sim_folder *folder = task->kind == STORE_PROBE ? NULL : sim_folder_at(sim, task->dir);
+    CHECK(folder || task->kind == STORE_PROBE);
+    bool full = sim->store_full;
+    switch (task->kind) {
+    case STORE_PROBE:
+        task->status = full ? ST_FULL : ST_OK;
+        break;
+    case STORE_FOLDER:
+        task->status = full ? ST_FULL : folder->manifest ? ST_EXISTS : ST_OK;
+        if (task->status == ST_OK) {
+            memset(folder->file, 0, sizeof folder->file);
+            folder->there = true;
+        }
+        break;
+    case STORE_CHECK:
+        task->status = run_check(sim, task, folder);
+        break;
+    case STORE_PUBLISH:
+        task->status = full ? ST_FULL : run_publish(sim, task, folder);
+        break;
+    case STORE_REMOVE:
+        folder->manifest = false;
+        folder->there = false;
+        memset(folder->file, 0, sizeof folder->file);
+        task->status = ST_OK;
+        break;
+    case STORE_VERIFY:
+        task->status = !folder->there || !folder->manifest ? ST_NOT_FOUND
+                       : folder->damaged                   ? ST_CORRUPT
+                                                           : ST_OK;
+        break;
+    case STORE_QUARANTINE:
+        if (!folder->damaged)
+            sim_fail(sim, "a good checkpoint is set aside: %s", task->dir);
+        folder->bad = true;
+        folder->there = false;
+        folder->manifest = false;
+        task->status = ST_OK;
+        break;
+    }
+    (void)snprintf(task->message, sizeof task->message, "%s", status_string(task->status));
+}

@@ -1,0 +1,386 @@
+/*
+ * A worker: the real session state machine, over a simulated stream; training is counting. All
+ * ranks of a generation step together, as the reduction makes them.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "session/session_core.h"
+#include "tests/sim/sim.h"
+
+#define TICK_MS   20
+#define OUT_TRIES 64
+
+enum stage { JOINING, FORMING, TRAINING, SETTLING, WAITING_OVER, LEFT };
+
+struct sim_trainer {
+    struct sim_trainer_view view; /* first */
+    struct session_core core;
+    struct sim_conn *conn;
+    struct session_progress progress;
+    enum stage stage;
+    int64_t connect_at, stage_since, write_until, retry_at;
+    int saving; /* index of the save that the saver works on; -1 */
+    uint64_t total, every;
+    bool leave;
+    char id[16];
+};
+
+struct sim_trainer_view *sim_trainer_view(struct sim_trainer *trainer)
+{
+    return &trainer->view;
+}
+
+void sim_trainer_free(struct sim_trainer *trainer)
+{
+    session_core_release(&trainer->core);
+    free(trainer);
+}
+
+void sim_trainer_words(struct sim_trainer *trainer, uint8_t **out, size_t *out_size)
+{
+    CHECK(session_core_words(&trainer->core, &trainer->progress, out, out_size) == ST_OK);
+}
+
+/* ---- ends ---- */
+
+static void leave(struct sim *sim, struct sim_trainer *t, enum sim_exit how, int code)
+{
+    if (t->view.exit != SIM_RUNS)
+        return;
+    t->view.exit = how;
+    t->view.code = code;
+    t->stage = LEFT;
+    if (t->conn)
+        sim_hang_up(sim, t->conn);
+    t->conn = NULL;
+    sim_say(sim, "trainer %s g%u r%u ends: %s %d at step %llu", t->id, t->view.start.generation,
+            t->view.start.rank, how == SIM_EXIT ? "code" : "signal", code,
+            (unsigned long long)t->view.step);
+    sim_agent_exited(sim, t);
+}
+
+void sim_trainer_kill(struct sim *sim, struct sim_trainer *t, int signal)
+{
+    leave(sim, t, SIM_SIGNAL, signal);
+}
+
+void sim_trainer_hang(struct sim *sim, struct sim_trainer *t)
+{
+    sim_say(sim, "trainer %s g%u r%u hangs", t->id, t->view.start.generation, t->view.start.rank);
+    t->view.hung = true;
+}
+
+/* ---- stream ---- */
+
+static void on_order(struct sim *sim, void *peer, const uint8_t *data, size_t size)
+{
+    struct sim_trainer *t = peer;
+    if (t->view.exit != SIM_RUNS || t->view.hung)
+        return;
+    Cairn__V1__TrainerOrder *order = cairn__v1__trainer_order__unpack(NULL, size, data);
+    CHECK(order);
+    session_core_order(&t->core, order, sim->now);
+    if (t->core.over && t->view.exit == SIM_RUNS)
+        leave(sim, t, SIM_EXIT, 4);
+}
+
+static void on_closed(struct sim *sim, void *peer)
+{
+    struct sim_trainer *t = peer;
+    t->conn = NULL;
+    session_core_link_down(&t->core, sim->now);
+    t->connect_at = sim->now + 100 + (int64_t)sim_below(sim, 900);
+}
+
+static const struct sim_peer_ops OPS = { .order = on_order, .closed = on_closed };
+
+void sim_trainer_cut(struct sim *sim, struct sim_trainer *t)
+{
+    if (t->conn)
+        sim_cut(sim, t->conn);
+}
+
+static void talk(struct sim *sim, struct sim_trainer *t)
+{
+    static struct session_out out;
+    if (!t->conn && sim->now >= t->connect_at) {
+        t->conn = sim_connect(sim, false, t->view.start.token, &OPS, t);
+        if (t->conn)
+            session_core_link_up(&t->core);
+        else
+            t->connect_at = sim->now + 100 + (int64_t)sim_below(sim, 900);
+    }
+    for (int i = 0; t->conn && i < OUT_TRIES; i++) {
+        if (!session_core_next(&t->core, &t->progress, sim->now, &out))
+            break;
+        sim_send(sim, t->conn, &out.message.base);
+        session_core_sent(&t->core, &out, sim->now);
+    }
+}
+
+/* ---- saves ---- */
+
+static void save_file(struct sim *sim, struct sim_trainer *t)
+{
+    struct session_save_record *save = &t->core.saves[t->saving];
+    struct sim_folder *folder = sim_folder_at(sim, save->dir);
+    uint32_t rank = t->view.start.rank;
+    if (sim->store_full || !folder || !folder->there || folder->file[rank] != 0) {
+        enum status st = sim->store_full ? ST_FULL : ST_IO;
+        session_core_save_failed(&t->core, t->saving, st, true);
+        return;
+    }
+    if (folder->manifest)
+        sim_fail(sim, "%s r%u writes into a published checkpoint", t->id, rank);
+    uint64_t content = sim_part(sim_state(t->view.start.job, save->step), rank);
+    folder->file[rank] = content;
+    struct ckpt_hash hash;
+    memset(&hash, (int)(content & 0xff), sizeof hash);
+    struct ckpt_report report = { .step = save->step,
+                                  .generation = t->view.start.generation,
+                                  .rank = rank,
+                                  .size = content % 100000,
+                                  .hash = hash,
+                                  .scalars = hash };
+    (void)snprintf(report.file, sizeof report.file, "shard-%05u", rank);
+    Cairn__V1__SaveReport *message = session_report_new(&report, 5);
+    CHECK(message);
+    session_core_save_written(&t->core, t->saving, message);
+}
+
+static void run_saver(struct sim *sim, struct sim_trainer *t)
+{
+    if (t->saving >= 0) {
+        if (sim->now < t->write_until)
+            return;
+        struct session_save_record *save = &t->core.saves[t->saving];
+        if (save->state == SAVE_WRITING) {
+            save_file(sim, t);
+        } else if (save->state == SAVE_REMOVING) {
+            struct sim_folder *folder = sim_folder_at(sim, save->dir);
+            if (folder && folder->there) {
+                if (folder->manifest)
+                    sim_fail(sim, "%s r%u removes its file of a checkpoint", t->id,
+                             t->view.start.rank);
+                folder->file[t->view.start.rank] = 0;
+            }
+            session_core_save_removed(&t->core, t->saving);
+        }
+        t->saving = -1;
+    }
+    int work = session_core_saver_work(&t->core);
+    if (work < 0)
+        return;
+    t->saving = work;
+    t->write_until = sim->now + (int64_t)sim_below(sim, sim_chance(sim, 50) ? 4000 : 200);
+}
+
+static bool begin_save(struct sim_trainer *t)
+{
+    int index;
+    enum status st = session_core_save_begin(&t->core, t->view.step, &index);
+    if (st == ST_OK)
+        session_core_save_copied(&t->core, index, true);
+    return st == ST_OK || st == ST_EXISTS;
+}
+
+/* ---- training ---- */
+
+static void fault(struct sim *sim, struct sim_trainer *t, Cairn__V1__FaultKind kind,
+                  const char *message)
+{
+    struct session_fault_record record = { .kind = kind, .step = t->view.step };
+    (void)snprintf(record.message, sizeof record.message, "%s", message);
+    (void)snprintf(record.phase, sizeof record.phase, "%s", t->progress.phase);
+    session_core_fault(&t->core, &record);
+    t->stage = WAITING_OVER;
+    t->stage_since = sim->now;
+    sim_say(sim, "trainer %s g%u r%u reports: %s", t->id, t->view.start.generation,
+            t->view.start.rank, message);
+}
+
+/* The other ranks of the generation: how many are ready at least as far, and whether one is gone.
+ */
+static uint32_t peers(struct sim *sim, const struct sim_trainer *t, bool *out_gone)
+{
+    uint32_t level = 0;
+    *out_gone = false;
+    for (size_t i = 0; i < sim->trainer_count; i++) {
+        const struct sim_trainer *other = sim->trainers[i];
+        if (other->view.start.job != t->view.start.job ||
+            other->view.start.generation != t->view.start.generation)
+            continue;
+        if (other->view.exit != SIM_RUNS && !other->view.finished)
+            *out_gone = true;
+        if (other->view.ready && other->view.step >= t->view.step)
+            level++;
+    }
+    return level;
+}
+
+static void form(struct sim *sim, struct sim_trainer *t)
+{
+    if (sim->now - t->stage_since < (int64_t)(300 + t->view.start.rank * 10))
+        return;
+    struct session_plan plan;
+    CHECK(session_core_plan(&t->core, &plan) == ST_OK);
+    const struct sim_job *job = &sim->jobs[t->view.start.job];
+    if (job->user_error) {
+        fault(sim, t, CAIRN__V1__FAULT_KIND__USER, "job.yaml:3:1: this can't run");
+        return;
+    }
+    if (plan.restore[0]) {
+        const struct sim_folder *folder = sim_folder_at(sim, plan.restore);
+        if (!folder || folder->step != plan.restore_step)
+            sim_fail(sim, "%s: the plan restores something strange: %s", t->id, plan.restore);
+        if (!folder->there || !folder->manifest || folder->damaged) {
+            fault(sim, t, CAIRN__V1__FAULT_KIND__DAMAGED_CHECKPOINT, "shard is damaged");
+            return;
+        }
+        sim->restores++;
+    }
+    t->view.step = plan.restore_step;
+    t->total = job->total;
+    t->every = job->every;
+    struct session_ready ready = { .total_steps = t->total,
+                                   .steps_per_epoch = 10,
+                                   .step = t->view.step,
+                                   .save_every = t->every,
+                                   .pins = "{}" };
+    CHECK(session_core_ready(&t->core, &ready) == ST_OK);
+    t->view.ready = true;
+    t->stage = TRAINING;
+    t->stage_since = sim->now;
+    t->progress.phase = "forward";
+}
+
+static void finish_step(struct sim *sim, struct sim_trainer *t)
+{
+    t->view.step++;
+    t->progress.step = t->view.step;
+    t->stage_since = sim->now;
+    if (t->view.start.rank == 0) {
+        struct session_row row = { .step = t->view.step,
+                                   .loss = (float)(sim_state(0, t->view.step) % 1000) };
+        session_core_row(&t->core, &row, sim->now);
+    }
+    enum session_due due = session_core_due(&t->core, t->view.step);
+    t->leave = due == SESSION_SAVE_AND_EXIT;
+    if (due != SESSION_NO_SAVE && !begin_save(t)) {
+        t->retry_at = sim->now + 100; /* the snapshot is in use: the step thread waits */
+        t->stage = t->stage == TRAINING ? TRAINING : t->stage;
+    } else {
+        t->retry_at = 0;
+    }
+    if (t->leave || t->view.step >= t->total)
+        t->stage = SETTLING;
+}
+
+static void train(struct sim *sim, struct sim_trainer *t)
+{
+    bool gone;
+    t->progress.counter++;
+    if (t->retry_at != 0) { /* waits for the snapshot of the save before */
+        if (sim->now >= t->retry_at)
+            t->retry_at = begin_save(t) ? 0 : sim->now + 100;
+        return;
+    }
+    if (t->view.step >= t->total) { /* the restored checkpoint is the last */
+        t->stage = SETTLING;
+        return;
+    }
+    uint32_t level = peers(sim, t, &gone);
+    if (gone && sim->now - t->stage_since > 100) {
+        fault(sim, t, CAIRN__V1__FAULT_KIND__COMMUNICATION, "a peer is gone");
+        return;
+    }
+    if (level == sim->jobs[t->view.start.job].ranks &&
+        sim->now - t->stage_since >= 40 + (int64_t)sim_below(sim, 40))
+        finish_step(sim, t);
+    else if (sim->now - t->stage_since > 200)
+        t->progress.counter--; /* waiting is no progress */
+}
+
+static void settle(struct sim *sim, struct sim_trainer *t)
+{
+    if (t->retry_at != 0) {
+        if (sim->now >= t->retry_at)
+            t->retry_at = begin_save(t) ? 0 : sim->now + 100;
+        return;
+    }
+    if (!session_core_settled(&t->core))
+        return;
+    bool restored = t->core.committed_step == 0 && t->view.step == t->core.ready.step;
+    if (t->core.committed_step < t->view.step && !restored) {
+        t->retry_at = sim->now + 500; /* dropped: again */
+        return;
+    }
+    if (!t->core.finished) {
+        session_core_finished(&t->core, t->view.step);
+        t->view.finished = true;
+        t->stage_since = sim->now;
+    }
+    if (sim->now - t->stage_since > 100)
+        leave(sim, t, SIM_EXIT, 0);
+}
+
+static void join(struct sim *sim, struct sim_trainer *t)
+{
+    if (!t->core.plan)
+        return;
+    t->stage = FORMING;
+    t->stage_since = sim->now;
+}
+
+static void tick(struct sim *sim, void *arg, uint64_t number)
+{
+    struct sim_trainer *t = arg;
+    (void)number;
+    if (t->view.exit != SIM_RUNS)
+        return;
+    sim_at(sim, TICK_MS, tick, t, 0);
+    if (t->view.hung)
+        return;
+    if (t->core.down_since_ms + 600000 < sim->now && !t->core.up) {
+        leave(sim, t, SIM_EXIT, 4); /* an orphan */
+        return;
+    }
+    session_saves_tick(&t->core, sim->now);
+    if (t->stage == JOINING)
+        join(sim, t);
+    else if (t->stage == FORMING)
+        form(sim, t);
+    else if (t->stage == TRAINING)
+        train(sim, t);
+    else if (t->stage == SETTLING)
+        settle(sim, t);
+    else if (sim->now - t->stage_since > 10000)
+        leave(sim, t, SIM_EXIT, 1);
+    if (t->view.exit != SIM_RUNS)
+        return;
+    run_saver(sim, t);
+    talk(sim, t);
+}
+
+struct sim_trainer *sim_trainer_new(struct sim *sim, struct sim_node *node,
+                                    const struct sim_start *start)
+{
+    struct sim_trainer *t = calloc(1, sizeof *t);
+    CHECK(t);
+    CHECK(sim->trainer_count < SIM_TRAINERS);
+    t->view = (struct sim_trainer_view){ .node = node,
+                                         .start = *start,
+                                         .pid = 1000 + (uint32_t)sim->trainer_count };
+    t->saving = -1;
+    t->progress.phase = "forming";
+    (void)snprintf(t->id, sizeof t->id, "%s", sim->jobs[start->job].id);
+    CHECK(session_core_init(&t->core, t->id, start->generation, start->rank, t->view.pid,
+                            sim->now) == ST_OK);
+    CHECK(session_core_hello(&t->core, "") == ST_OK);
+    sim->trainers[sim->trainer_count++] = t;
+    sim_at(sim, 50 + (int64_t)sim_below(sim, 100), tick, t, 0);
+    return t;
+}
