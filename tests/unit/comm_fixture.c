@@ -211,3 +211,16 @@ const struct comm_table *local_comm_table(void)
     };
     return &table;
 }
+
+enum status gloo_open_rank(struct shared_kv *shared, int rank, int size, int64_t timeout_ms,
+                           struct comm **out)
+{
+    const struct kv kv = shared_kv_table(shared);
+    const struct comm_options options = { .kv = &kv,
+                                          .generation = 1,
+                                          .rank = rank,
+                                          .size = size,
+                                          .host = "127.0.0.1",
+                                          .timeout_ms = timeout_ms };
+    return comm_gloo()->open(&options, out);
+}

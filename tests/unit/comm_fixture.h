@@ -33,6 +33,10 @@ void shared_kv_free(struct shared_kv *shared);
 struct kv shared_kv_table(struct shared_kv *shared);
 void shared_kv_go_stale(struct shared_kv *shared);
 
+/* A rank of gloo over the shared kv, on loopback. */
+enum status gloo_open_rank(struct shared_kv *shared, int rank, int size, int64_t timeout_ms,
+                           struct comm **out);
+
 /* Ranks of one process; every collective is a meeting of all. */
 struct local_hub {
     pthread_mutex_t mutex;

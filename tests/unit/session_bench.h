@@ -1,0 +1,49 @@
+/*
+ * For tests of the session's state machine: what it says, and orders that it hears.
+ */
+#pragma once
+
+#include "session/session_core.h"
+#include "tests/test.h"
+
+#define JOB "j-0123456789"
+
+struct bench {
+    struct session_core core;
+    struct session_out out;
+    struct session_progress progress;
+    int64_t now_ms;
+};
+
+struct bench *bench_new(uint32_t rank);
+void bench_free(struct bench *b);
+/* The next message, which is taken; NULL: there is none. */
+const Cairn__V1__TrainerMessage *say(struct bench *b);
+/* The next message but for progress, which is taken on the way. */
+const Cairn__V1__TrainerMessage *say_news(struct bench *b);
+void hear(struct bench *b, const Cairn__V1__TrainerOrder *order);
+void hear_plan(struct bench *b, uint32_t rank, uint32_t size, uint64_t save_at);
+void hear_folder(struct bench *b, uint64_t step, const char *dir);
+void hear_ack(struct bench *b, uint64_t step);
+void hear_done(struct bench *b, uint64_t step, bool committed);
+void hear_save_at(struct bench *b, uint64_t step, bool exits);
+void hear_kv(struct bench *b, uint64_t id, enum status st, const char *value, int64_t sum);
+void hear_metric_ack(struct bench *b, uint64_t through);
+void reconnect(struct bench *b);
+/* Joined, ready at step, everything said. */
+struct bench *trained(uint32_t rank, uint64_t step);
+Cairn__V1__SaveReport *report_of(uint64_t step);
+int begin_save(struct bench *b, uint64_t step);
+void add_rows(struct bench *b, uint64_t from, uint64_t to);
+
+#define assert_says(b, what)                                                                       \
+    do {                                                                                           \
+        const Cairn__V1__TrainerMessage *said_ = say_news(b);                                      \
+        assert_non_null(said_);                                                                    \
+        assert_int_equal(said_->body_case, CAIRN__V1__TRAINER_MESSAGE__BODY_##what);               \
+    } while (0)
+
+#define assert_silent(b) assert_null(say_news(b))
+
+/* 100 steps, saved every 10. */
+extern const struct session_ready ready_of_100;

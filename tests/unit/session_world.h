@@ -1,0 +1,81 @@
+/*
+ * For tests of the session with its threads: a link inside the process, whose other end is a small
+ * coordinator, and a state to save. Nothing waits for a time to pass: conditions have deadlines.
+ */
+#pragma once
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/limits.h"
+#include "session/session.h"
+#include "tests/test.h"
+
+#define JOB       "j-0123456789"
+#define QUEUE_MAX 256
+#define LONG_MS   60000
+#define ELEMENTS  (3 * PIECE_ELEMENTS + 777)
+
+struct coordinator {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    char dir[64]; /* of everything */
+    struct log log;
+
+    Cairn__V1__TrainerOrder *queue[QUEUE_MAX]; /* to the trainer */
+    int first, count;
+    bool open, interrupted;
+    int opened;          /* connections so far */
+    int lose_after;      /* messages until the link is lost; -1: never */
+    bool loses;          /* each connection: the n-th after n messages */
+    bool refuse, absent; /* of the next open */
+
+    /* What it does by itself. */
+    bool gives_folders, commits;
+
+    /* What it heard. */
+    int hellos, attached, begins, reports, fails, removed, full, faults, finished, passed;
+    uint64_t rows_through, ready_total;
+    uint64_t progress_counter;
+    char fault_message[LIMIT_REASON];
+    struct ckpt_report report; /* the last one, owned */
+    int over_calls;
+    char over_reason[LIMIT_REASON];
+    char kv_value[16];
+    int kv_sets;
+    uint64_t kv_waiting; /* id of a GET that found nothing */
+    bool kv_silent;
+};
+
+struct world {
+    struct coordinator c;
+    struct session_link link;
+    struct io io; /* the machine's, or with something wrong */
+    char words[96];
+    struct session *session;
+};
+
+struct training {
+    float *values;
+    struct ckpt_buffer buffer;
+    struct ckpt_tensor tensor;
+    struct ckpt_blob blob;
+    uint64_t skip[2];
+    struct ckpt_state state;
+};
+
+void order_folder(struct coordinator *c, uint64_t step);
+void order_done(struct coordinator *c, uint64_t step, bool committed);
+void order_over(struct coordinator *c, const char *reason);
+void lose(struct coordinator *c);
+bool wait_until(struct coordinator *c, int64_t end_ms);
+struct world *world_new(int64_t orphan_ms);
+void world_free(struct world *w);
+struct world *joined(void);
+/* Waits until a number that the coordinator counts has come so far. */
+void await(struct world *w, const int *number, int at_least);
+void training_init(struct training *t, uint64_t step);
+void get_ready(struct world *w);
+Cairn__V1__LastWords *read_words(const struct world *w);
+bool remove_name(void *arg, const char *name);
