@@ -31,6 +31,7 @@ struct change {
     uint64_t at;
     uint8_t *data;
     size_t size;
+    bool safe; /* survived a crash already */
 };
 
 struct memory_io {
@@ -91,6 +92,18 @@ static struct change *record(struct memory_io *memory, enum change_kind kind, co
         .to = to == NULL ? NULL : strdup(to),
         .inode = inode,
     };
+    return change;
+}
+
+static struct change *record_write(struct memory_io *memory, size_t inode, const void *data,
+                                   size_t size, uint64_t at)
+{
+    struct change *change = record(memory, WRITE, NULL, NULL, inode);
+    change->at = at;
+    change->size = size;
+    change->data = malloc(size + 1);
+    CHECK(change->data != NULL);
+    memcpy(change->data, data, size);
     return change;
 }
 
@@ -242,12 +255,7 @@ static enum status memory_pwrite(void *self, int fd, const void *data, size_t si
         return st;
     size_t inode = inode_of(memory, fd), now = transfer(memory, size);
     write_bytes(&memory->inodes[inode], data, now, at);
-    struct change *change = record(memory, WRITE, NULL, NULL, inode);
-    change->at = at;
-    change->size = now;
-    change->data = malloc(now + 1);
-    CHECK(change->data != NULL);
-    memcpy(change->data, data, now);
+    (void)record_write(memory, inode, data, now, at);
     *out_size = now;
     return ST_OK;
 }
@@ -500,7 +508,7 @@ size_t memory_io_changes(const struct memory_io *memory)
 static bool is_safe(const struct memory_io *memory, size_t i, size_t end)
 {
     const struct change *change = &memory->changes[i];
-    if (change->kind == FSYNC || change->kind == FSYNC_DIR)
+    if (change->safe || change->kind == FSYNC || change->kind == FSYNC_DIR)
         return true;
     const char *path = change->to != NULL ? change->to : change->path;
     for (size_t k = i + 1; k < end; k++) {
@@ -515,7 +523,7 @@ static bool is_safe(const struct memory_io *memory, size_t i, size_t end)
 /* What choice says about loose change number k of `loose`: 0 lost, 1 half of it, 2 whole. */
 static int verdict(uint64_t choice, size_t k, size_t loose)
 {
-    if (choice < 2)
+    if (choice < 2 || choice == MEMORY_IO_KILL)
         return choice == 0 ? 0 : 2;
     choice -= 2;
     if (choice < loose)
@@ -567,6 +575,17 @@ static void replay(struct memory_io *memory, const struct change *change, bool h
     }
 }
 
+/* What survived is the beginning of the new record. */
+static void keep(struct memory_io *memory, const struct change *change, bool half, bool safe)
+{
+    size_t size = half ? change->size / 2 : change->size;
+    struct change *kept =
+        change->kind == WRITE
+            ? record_write(memory, change->inode, change->data, size, change->at)
+            : record(memory, change->kind, change->path, change->to, change->inode);
+    kept->safe = safe;
+}
+
 struct memory_io *memory_io_crash(const struct memory_io *memory, size_t changes, uint64_t choice,
                                   size_t *out_loose)
 {
@@ -579,8 +598,11 @@ struct memory_io *memory_io_crash(const struct memory_io *memory, size_t changes
         loose += !is_safe(memory, i, changes);
     for (size_t i = 0, k = 0; i < changes; i++) {
         int how = is_safe(memory, i, changes) ? 2 : verdict(choice, k++, loose);
-        if (how > 0)
+        if (how > 0) {
             replay(after, &memory->changes[i], how == 1);
+            keep(after, &memory->changes[i], how == 1,
+                 choice != MEMORY_IO_KILL || memory->changes[i].safe);
+        }
     }
     *out_loose = loose;
     return after;

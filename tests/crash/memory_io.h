@@ -52,8 +52,13 @@ bool memory_io_has(const struct memory_io *memory, const char *path);
 
 /* Changes recorded so far. */
 size_t memory_io_changes(const struct memory_io *memory);
+/* As a choice: only the process dies, not the machine. All changes are there, what wasn't safe
+ * still isn't. */
+#define MEMORY_IO_KILL UINT64_MAX
+
 /* What a crash after the first `changes` of them may leave. How many of those are not safe is
  * *out_loose; choice decides about them: 0 none happened, 1 all, 2.. each alone, then each missing,
- * then subsets drawn from choice. The result records anew. */
+ * then subsets drawn from choice. The result's record begins with what survived, so that it can
+ * crash again. */
 struct memory_io *memory_io_crash(const struct memory_io *memory, size_t changes, uint64_t choice,
                                   size_t *out_loose);

@@ -214,9 +214,9 @@ static void state_that_no_reader_would_accept_is_refused(void **unused)
             (void)snprintf(sample.state.job, sizeof(sample.state.job), "../job");
         if (kind == 7)
             sample.state.buffer_count = CKPT_BUFFERS_MAX + 1;
+        const void *data = sample.buffers[3].data;
         if (kind == 8)
             sample.buffers[3].data = NULL;
-        const void *data = sample.buffers[3].data;
         struct ckpt_report report;
         assert_int_equal(ckpt_shard_write(io, "/d", &sample.state, 0, 1, &options, &report),
                          ST_INVALID);
