@@ -3,20 +3,27 @@
 #include <stdio.h>
 #include <string.h>
 
-#define FINISHED         CAIRN__V1__TRAINER_EXITED__CAUSE__FINISHED
-#define CAUSE_EXIT       CAIRN__V1__TRAINER_EXITED__CAUSE__EXIT
-#define CAUSE_SIGNAL     CAIRN__V1__TRAINER_EXITED__CAUSE__SIGNAL
-#define CAUSE_OOM        CAIRN__V1__TRAINER_EXITED__CAUSE__OOM_KILL
-#define CAUSE_UNKNOWN    CAIRN__V1__TRAINER_EXITED__CAUSE__CAUSE_UNSPECIFIED
-#define UNKNOWN_SAID     "ended while it was not this agent's child; its last words: %s"
-#define UNKNOWN_SILENT   "ended while it was not this agent's child, without last words"
-#define UNKNOWN_FINISHED "finished while it was not this agent's child"
+#define FINISHED      CAIRN__V1__TRAINER_EXITED__CAUSE__FINISHED
+#define CAUSE_EXIT    CAIRN__V1__TRAINER_EXITED__CAUSE__EXIT
+#define CAUSE_SIGNAL  CAIRN__V1__TRAINER_EXITED__CAUSE__SIGNAL
+#define CAUSE_OOM     CAIRN__V1__TRAINER_EXITED__CAUSE__OOM_KILL
+#define CAUSE_UNKNOWN CAIRN__V1__TRAINER_EXITED__CAUSE__CAUSE_UNSPECIFIED
+#define CAUSE_SPAWN   CAIRN__V1__TRAINER_EXITED__CAUSE__SPAWN_FAILED
 
 /* Signal numbers that people know, by name. */
 static const char *signal_name(int number)
 {
     const char *name = sigabbrev_np(number);
     return name != NULL ? name : "?";
+}
+
+/* Adds a part to the line. */
+static void add(struct exit_cause *cause, const char *head, const char *text)
+{
+    size_t size = strlen(cause->message);
+    if (text[0] != '\0')
+        (void)snprintf(cause->message + size, sizeof(cause->message) - size, "%s%s%s",
+                       size > 0 ? ", " : "", head, text);
 }
 
 /* An adopted trainer's status went to somebody else: its last words are all there is. */
@@ -26,19 +33,19 @@ static struct exit_cause unwaited(const struct exit_facts *facts)
     const Cairn__V1__LastWords *words = facts->words;
     if (words != NULL && words->finished) {
         out.cause = FINISHED;
-        (void)snprintf(out.message, sizeof(out.message), UNKNOWN_FINISHED);
-    } else if (words != NULL && words->fault__case == CAIRN__V1__LAST_WORDS__FAULT__FAULT) {
-        (void)snprintf(out.message, sizeof(out.message), UNKNOWN_SAID, words->fault->message);
-    } else {
-        (void)snprintf(out.message, sizeof(out.message), UNKNOWN_SILENT);
+        return out;
     }
-    if (facts->sent != 0 && out.cause == CAUSE_UNKNOWN) {
+    if (facts->sent != 0) {
         /* Whether it was our signal that ended it isn't known, but nothing else is likelier. */
         out.cause = CAUSE_SIGNAL;
         out.signal = facts->sent;
-        (void)snprintf(out.message, sizeof(out.message), "ended by this agent with SIG%s",
-                       signal_name(facts->sent));
+        add(&out, "", "sent by this agent");
+    } else {
+        add(&out, "", "it wasn't this agent's child");
     }
+    add(&out, "last ", facts->last_mark);
+    if (words != NULL && words->fault__case == CAIRN__V1__LAST_WORDS__FAULT__FAULT)
+        add(&out, "its last words: ", words->fault->message);
     return out;
 }
 
@@ -49,20 +56,44 @@ struct exit_cause exit_cause_decide(const struct exit_facts *facts)
     struct exit_cause out = { .cause = CAUSE_EXIT };
     int status = facts->info.si_status;
     if (facts->info.si_code == CLD_EXITED) {
-        out.code = status;
-        (void)snprintf(out.message, sizeof(out.message), "exit code %d", status);
-        return out;
-    }
-    out.signal = status;
-    if (status == SIGKILL && facts->sent != SIGKILL && facts->oom_rose) {
-        out.cause = CAUSE_OOM;
-        (void)snprintf(out.message, sizeof(out.message),
-                       "killed by the kernel because memory ran out");
+        out.code = status; /* what it had to say is in its last lines */
         return out;
     }
     out.cause = CAUSE_SIGNAL;
-    (void)snprintf(out.message, sizeof(out.message), "ended by signal %d (SIG%s)%s%s", status,
-                   signal_name(status), facts->info.si_code == CLD_DUMPED ? ", core dumped" : "",
-                   status == facts->sent ? ", sent by this agent" : "");
+    out.signal = status;
+    if (status == facts->sent)
+        add(&out, "", "sent by this agent");
+    else if (status == SIGKILL && facts->sent != SIGKILL && facts->oom_rose)
+        out.cause = CAUSE_OOM;
+    if (facts->info.si_code == CLD_DUMPED)
+        add(&out, "", "core dumped");
+    add(&out, "last ", facts->last_mark);
     return out;
+}
+
+void exit_cause_text(const struct exit_cause *cause, char *out, size_t capacity)
+{
+    char how[64] = "is gone";
+    switch ((int)cause->cause) {
+    case FINISHED:
+        (void)snprintf(how, sizeof(how), "finished");
+        break;
+    case CAUSE_EXIT:
+        (void)snprintf(how, sizeof(how), "ended with exit code %d", cause->code);
+        break;
+    case CAUSE_SIGNAL:
+        (void)snprintf(how, sizeof(how), "was ended by signal %d (SIG%s)", cause->signal,
+                       signal_name(cause->signal));
+        break;
+    case CAUSE_OOM:
+        (void)snprintf(how, sizeof(how), "was killed because memory ran out");
+        break;
+    case CAUSE_SPAWN:
+        (void)snprintf(how, sizeof(how), "couldn't be started");
+        break;
+    default:
+        break;
+    }
+    (void)snprintf(out, capacity, "%s%s%s", how, cause->message[0] != '\0' ? ": " : "",
+                   cause->message);
 }

@@ -5,6 +5,7 @@
 
 #include <signal.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "cairn/v1/fleet.pb-c.h"
 #include "common/limits.h"
@@ -15,13 +16,17 @@ struct exit_facts {
     int sent;                          /* the last signal that this agent sent it; 0: none */
     bool oom_rose;                     /* the kernel killed something of ours for memory just now */
     const Cairn__V1__LastWords *words; /* or NULL */
+    char last_mark[LIMIT_NAME]; /* of the flight recorder: "in phase reduce of step 7", or "" */
 };
 
 struct exit_cause {
     Cairn__V1__TrainerExited__Cause cause;
     int32_t code;
     int32_t signal;
-    char message[LIMIT_REASON]; /* one line */
+    char message[LIMIT_REASON]; /* one line of what the other members don't say; may be empty */
 };
 
 struct exit_cause exit_cause_decide(const struct exit_facts *facts);
+
+/* All of it in one line, for the log. */
+void exit_cause_text(const struct exit_cause *cause, char *out, size_t capacity);

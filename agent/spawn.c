@@ -76,9 +76,9 @@ static enum status make_token_pipe(const char *token, int *out_fd)
     return ST_OK;
 }
 
-static enum status open_log(const char *path, int *out_fd)
+static enum status open_log(const char *path, int flags, int *out_fd)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | flags, 0644);
     if (fd < 0)
         return status_from_errno(errno);
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
@@ -93,7 +93,7 @@ static enum status open_log(const char *path, int *out_fd)
 bool spawn_is_alive(const char *log_path)
 {
     int fd = -1;
-    enum status st = open_log(log_path, &fd);
+    enum status st = open_log(log_path, 0, &fd);
     if (st == ST_OK)
         (void)close(fd);
     return st == ST_EXISTS;
@@ -218,7 +218,7 @@ enum status spawn_trainer(const struct spawn_request *request, pid_t *out_pid, c
     enum status st = make_environment(set, count, &env);
     if (st == ST_OK) {
         step = request->files->log;
-        st = open_log(request->files->log, &log_fd);
+        st = open_log(request->files->log, O_CREAT, &log_fd);
     }
     if (st == ST_OK) {
         step = "token";

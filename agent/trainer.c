@@ -123,7 +123,9 @@ static void set_exited(struct trainer *trainer, const struct exit_cause *cause)
     trainer->record.exit = *cause;
     write_record(trainer);
     fault_point("agent.exit_recorded");
-    LOG_INFO(&log, "trainer %" PRId64 " %s", trainer->record.pid, cause->message);
+    char text[LIMIT_REASON + 64];
+    exit_cause_text(cause, text, sizeof(text));
+    LOG_INFO(&log, "trainer %" PRId64 " %s", trainer->record.pid, text);
     agent_say_exited(trainer->agent, trainer);
 }
 
@@ -135,6 +137,18 @@ static void set_exited(struct trainer *trainer, const struct exit_cause *cause)
 static void kill_rest(const struct trainer *trainer)
 {
     (void)kill(-(pid_t)trainer->record.pid, SIGKILL);
+}
+
+/* With what it left behind. */
+static struct exit_cause decide(const struct trainer *trainer, struct exit_facts *facts)
+{
+    const struct io *io = trainer->agent->io;
+    Cairn__V1__LastWords *words = words_read(io, trainer->files.words, &trainer->record.ref);
+    facts->words = words;
+    last_mark_read(io, trainer->files.flight, facts->last_mark, sizeof(facts->last_mark));
+    struct exit_cause cause = exit_cause_decide(facts);
+    words_free(words);
+    return cause;
 }
 
 /* Its pidfd is readable: it is dead. */
@@ -150,9 +164,7 @@ static void trainer_died(struct trainer *trainer)
     if (facts.waited && facts.info.si_code != CLD_EXITED && facts.info.si_status == SIGKILL &&
         trainer->sent != SIGKILL)
         facts.oom_rose = oom_watch_claim(&agent->oom, proc_oom_kills());
-    facts.words = words_read(agent->io, trainer->files.words, &trainer->record.ref);
-    struct exit_cause cause = exit_cause_decide(&facts);
-    words_free(facts.words);
+    struct exit_cause cause = decide(trainer, &facts);
     unwatch(trainer);
     set_exited(trainer, &cause);
 }
@@ -209,7 +221,7 @@ void trainer_end(struct trainer *trainer, int signal_number, uint32_t grace_ms)
 static void fail_start(struct trainer *trainer, const char *why)
 {
     struct exit_cause cause = { .cause = CAIRN__V1__TRAINER_EXITED__CAUSE__SPAWN_FAILED };
-    (void)snprintf(cause.message, sizeof(cause.message), "can't be started: %s", why);
+    (void)snprintf(cause.message, sizeof(cause.message), "%s", why);
     set_exited(trainer, &cause);
 }
 
@@ -341,11 +353,8 @@ static bool find_unrecorded(struct trainer *trainer)
 
 static void adopt_gone(struct trainer *trainer)
 {
-    struct agent *agent = trainer->agent;
     struct exit_facts facts = { .waited = false };
-    facts.words = words_read(agent->io, trainer->files.words, &trainer->record.ref);
-    struct exit_cause cause = exit_cause_decide(&facts);
-    words_free(facts.words);
+    struct exit_cause cause = decide(trainer, &facts);
     set_exited(trainer, &cause);
 }
 
@@ -366,6 +375,10 @@ void trainer_adopt(struct agent *agent, const char *path)
     int pidfd = open_same_process(&trainer->record, agent->boot_id);
     if (pidfd < 0 && find_unrecorded(trainer))
         pidfd = open_same_process(&trainer->record, agent->boot_id);
+    if (pidfd < 0 && record.state == RECORD_INTENT && access(trainer->files.log, F_OK) != 0) {
+        trainer_acknowledged(trainer); /* it never was: nobody needs to hear of it */
+        return;
+    }
     if (pidfd < 0) {
         adopt_gone(trainer);
         return;

@@ -1,9 +1,12 @@
 #include "agent/words.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/cleanup.h"
+#include "common/flight.h"
 
 /* They travel in a message, beside other fields. */
 enum { WORDS_BYTES_MAX = LIMIT_MESSAGE_BYTES - 256 * 1024 };
@@ -31,4 +34,18 @@ void words_free(const Cairn__V1__LastWords *words)
         Cairn__V1__LastWords *out;
     } same = { .in = words };
     cairn__v1__last_words__free_unpacked(same.out, NULL);
+}
+
+void last_mark_read(const struct io *io, const char *path, char *out, size_t capacity)
+{
+    out[0] = '\0';
+    auto_free struct flight_dump *dump = malloc(sizeof(*dump));
+    if (dump == NULL || flight_read(io, path, dump) != ST_OK || dump->count == 0)
+        return;
+    const struct flight_record *last = &dump->records[dump->count - 1];
+    (void)snprintf(out, capacity, "%s %s of step %" PRIu64,
+                   last->kind == FLIGHT_PHASE              ? "in phase"
+                   : last->kind == FLIGHT_COLLECTIVE_BEGIN ? "in collective"
+                                                           : "after collective",
+                   last->name, last->step + 1);
 }

@@ -14,6 +14,7 @@
 #include "agent/record.h"
 #include "agent/spawn.h"
 #include "agent/words.h"
+#include "common/flight.h"
 #include "tests/test.h"
 
 struct folder {
@@ -182,13 +183,21 @@ static void exit_cause_is_what_the_system_says(void **state)
     struct exit_cause cause = exit_cause_decide(&facts);
     assert_int_equal(cause.cause, CAIRN__V1__TRAINER_EXITED__CAUSE__EXIT);
     assert_int_equal(cause.code, 3);
-    assert_string_equal(cause.message, "exit code 3");
+    assert_string_equal(cause.message, "");
+    char text[200];
+    exit_cause_text(&cause, text, sizeof(text));
+    assert_string_equal(text, "ended with exit code 3");
 
     facts = died(CLD_DUMPED, SIGSEGV);
     cause = exit_cause_decide(&facts);
     assert_int_equal(cause.cause, CAIRN__V1__TRAINER_EXITED__CAUSE__SIGNAL);
     assert_int_equal(cause.signal, SIGSEGV);
-    assert_string_equal(cause.message, "ended by signal 11 (SIGSEGV), core dumped");
+    assert_string_equal(cause.message, "core dumped");
+    (void)snprintf(facts.last_mark, sizeof(facts.last_mark), "in phase forward of step 7");
+    cause = exit_cause_decide(&facts);
+    exit_cause_text(&cause, text, sizeof(text));
+    assert_string_equal(text, "was ended by signal 11 (SIGSEGV): core dumped, last in phase "
+                              "forward of step 7");
 }
 
 static void sigkill_is_out_of_memory_only_if_the_counter_rose_and_it_was_not_ours(void **state)
@@ -324,6 +333,28 @@ static void words_of_somebody_else_or_damaged_are_none(void **state)
     assert_null(words_read(io_system(), f->file, &ref));
 }
 
+static void last_mark_of_the_flight_recorder_says_where_it_was(void **state)
+{
+    const struct folder *f = *state;
+    char text[LIMIT_NAME];
+    last_mark_read(io_system(), f->file, text, sizeof(text));
+    assert_string_equal(text, "");
+    struct flight *flight = NULL;
+    assert_int_equal(flight_open(f->file, "j-a", 1, 0, &flight), ST_OK);
+    last_mark_read(io_system(), f->file, text, sizeof(text));
+    assert_string_equal(text, "");
+    flight_mark(flight, FLIGHT_PHASE, 6, 0, "forward");
+    last_mark_read(io_system(), f->file, text, sizeof(text));
+    assert_string_equal(text, "in phase forward of step 7");
+    flight_mark(flight, FLIGHT_COLLECTIVE_BEGIN, 6, 41, "all_to_all");
+    last_mark_read(io_system(), f->file, text, sizeof(text));
+    assert_string_equal(text, "in collective all_to_all of step 7");
+    flight_close(flight);
+    put(f, "rubbish", 7);
+    last_mark_read(io_system(), f->file, text, sizeof(text));
+    assert_string_equal(text, "");
+}
+
 static void start_time_is_read_behind_any_process_name(void **state)
 {
     (void)state;
@@ -432,6 +463,7 @@ int main(void)
         FOLDER_TEST(huge_lines_are_cut_and_bytes_that_are_no_text_replaced),
         FOLDER_TEST(log_piece_is_bounded_and_says_where_it_is),
         FOLDER_TEST(words_of_somebody_else_or_damaged_are_none),
+        FOLDER_TEST(last_mark_of_the_flight_recorder_says_where_it_was),
         cmocka_unit_test(start_time_is_read_behind_any_process_name),
         cmocka_unit_test(counters_are_found_by_their_whole_name),
         cmocka_unit_test(each_kill_for_memory_explains_one_exit_for_a_while),
