@@ -117,8 +117,8 @@ static void a_log_line_is_one_bounded_json_object(void **state)
     log.rank = 2;
     static char message[3 * LIMIT_LOG_LINE];
     memset(message, '"', sizeof(message) - 1);
-    log_info(&log, "%s", message);
-    log_debug(&log, "not shown");
+    LOG_INFO(&log, "%s", message);
+    LOG_DEBUG(&log, "not shown");
     static char line[2 * LIMIT_LOG_LINE];
     ssize_t size = read(ends[0], line, sizeof(line) - 1);
     assert_true(size > 0);
