@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define JSON_BYTES_MAX (256 * 1024 * 1024)
+
 static json_t *from_real(double value)
 {
     return isfinite(value) ? json_real(value) : json_null();
@@ -200,12 +202,102 @@ json_t *json_from_message(const ProtobufCMessage *message)
     return object;
 }
 
+/* ---- text ---- */
+
+static enum status put(const json_t *value, int depth, struct buf *out);
+
+/* The shortest digits that read back as the same number, marked as a real. jansson always
+ * writes 17. */
+static enum status put_real(double value, struct buf *out)
+{
+    char text[40];
+    for (int digits = 15; digits <= 17; digits++) {
+        (void)snprintf(text, sizeof(text), "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
+            break;
+    }
+    return buf_printf(out, "%s%s", text, strpbrk(text, ".e") == NULL ? ".0" : "");
+}
+
+/* depth < 0: all on one line. */
+static enum status put_break(int depth, struct buf *out)
+{
+    return depth < 0 ? ST_OK : buf_printf(out, "\n%*s", 2 * depth, "");
+}
+
+static enum status put_array(const json_t *array, int depth, struct buf *out)
+{
+    int inside = depth < 0 ? depth : depth + 1;
+    enum status st = buf_append_text(out, "[");
+    for (size_t i = 0; st == ST_OK && i < json_array_size(array); i++) {
+        if (i > 0)
+            st = buf_append_text(out, ",");
+        if (st == ST_OK)
+            st = put_break(inside, out);
+        if (st == ST_OK)
+            st = put(json_array_get(array, i), inside, out);
+    }
+    if (st == ST_OK && json_array_size(array) > 0)
+        st = put_break(depth, out);
+    return st == ST_OK ? buf_append_text(out, "]") : st;
+}
+
+static enum status put_object(const json_t *object, int depth, struct buf *out)
+{
+    int inside = depth < 0 ? depth : depth + 1;
+    bool first = true;
+    enum status st = buf_append_text(out, "{");
+    /* jansson's iterator wants the object unlocked; nothing is changed. */
+    for (void *at = json_object_iter((json_t *)object); st == ST_OK && at != NULL;
+         at = json_object_iter_next((json_t *)object, at)) {
+        json_t *key = json_string(json_object_iter_key(at));
+        if (!first)
+            st = buf_append_text(out, ",");
+        first = false;
+        if (st == ST_OK)
+            st = put_break(inside, out);
+        if (st == ST_OK)
+            st = put(key, inside, out);
+        json_decref(key);
+        if (st == ST_OK)
+            st = buf_append_text(out, depth < 0 ? ":" : ": ");
+        if (st == ST_OK)
+            st = put(json_object_iter_value(at), inside, out);
+    }
+    if (st == ST_OK && !first)
+        st = put_break(depth, out);
+    return st == ST_OK ? buf_append_text(out, "}") : st;
+}
+
+static enum status put(const json_t *value, int depth, struct buf *out)
+{
+    if (json_is_object(value))
+        return put_object(value, depth, out);
+    if (json_is_array(value))
+        return put_array(value, depth, out);
+    if (json_is_real(value))
+        return put_real(json_real_value(value), out);
+    char *text = json_dumps(value, JSON_ENCODE_ANY);
+    enum status st = text == NULL ? ST_NO_MEMORY : buf_append_text(out, text);
+    free(text);
+    return st;
+}
+
+enum status json_print(const json_t *value, bool one_line, struct buf *out)
+{
+    enum status st = value == NULL ? ST_NO_MEMORY : put(value, one_line ? -1 : 0, out);
+    return st == ST_OK ? buf_append_text(out, "\n") : st;
+}
+
 enum status json_write(const json_t *value, bool one_line)
 {
-    size_t flags = JSON_ENCODE_ANY | (one_line ? JSON_COMPACT : JSON_INDENT(2));
-    if (value == NULL || json_dumpf(value, stdout, flags) != 0)
-        return ST_NO_MEMORY;
-    return putchar('\n') == EOF || fflush(stdout) != 0 ? ST_IO : ST_OK;
+    auto_buf struct buf out;
+    buf_init(&out, JSON_BYTES_MAX);
+    enum status st = json_print(value, one_line, &out);
+    if (st != ST_OK)
+        return st;
+    bool written = fwrite(out.data, 1, out.size, stdout) == out.size && fflush(stdout) == 0;
+    return written ? ST_OK : ST_IO;
 }
 
 enum status json_write_message(const ProtobufCMessage *message)

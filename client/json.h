@@ -11,6 +11,7 @@
 #include <protobuf-c/protobuf-c.h>
 #include <stdbool.h>
 
+#include "common/buf.h"
 #include "common/status.h"
 
 /* Owned by the caller (json_decref); NULL: no memory, or a text that isn't UTF-8. */
@@ -19,5 +20,8 @@ json_t *json_from_message(const ProtobufCMessage *message);
 /* A message as one line on standard output. */
 MUST_CHECK enum status json_write_message(const ProtobufCMessage *message);
 
-/* One value to standard output: several lines, or one. */
+/* A value and a newline: several lines, or one. */
+MUST_CHECK enum status json_print(const json_t *value, bool one_line, struct buf *out);
+
+/* As json_print, to standard output. */
 MUST_CHECK enum status json_write(const json_t *value, bool one_line);

@@ -144,6 +144,28 @@ static void lists_of_every_kind_become_arrays(void **state)
     json_decref(value);
 }
 
+static void text_is_indented_or_one_line_with_the_shortest_numbers(void **state)
+{
+    (void)state;
+    json_t *value = json_pack("{s:[i,f,f,f], s:{}, s:[], s:n, s:b, s:s}", "list", 1, 0.053, 2.0,
+                              1e300, "empty", "none", "null", "yes", 1, "text", "a\"\\\n");
+    auto_buf struct buf out;
+    buf_init(&out, 4096);
+    assert_int_equal(json_print(value, true, &out), ST_OK);
+    assert_string_equal(out.data, "{\"list\":[1,0.053,2.0,1e+300],\"empty\":{},\"none\":[],"
+                                  "\"null\":null,\"yes\":true,\"text\":\"a\\\"\\\\\\n\"}\n");
+    json_t *again = json_loads(out.data, 0, NULL);
+    assert_true(json_equal(value, again));
+    json_decref(again);
+    buf_clear(&out);
+    assert_int_equal(json_print(value, false, &out), ST_OK);
+    assert_non_null(strstr(out.data, "{\n  \"list\": [\n    1,\n    0.053,\n"));
+    again = json_loads(out.data, 0, NULL);
+    assert_true(json_equal(value, again));
+    json_decref(again);
+    json_decref(value);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -152,6 +174,7 @@ int main(void)
         cmocka_unit_test(what_of_a_oneof_is_absent_is_null),
         cmocka_unit_test(a_float_is_the_shortest_number_that_is_the_same_float),
         cmocka_unit_test(enum_values_lose_the_prefix_of_their_type_and_bytes_are_hex),
+        cmocka_unit_test(text_is_indented_or_one_line_with_the_shortest_numbers),
         cmocka_unit_test(lists_of_every_kind_become_arrays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
