@@ -18,6 +18,7 @@ enum status session_core_init(struct session_core *core, const char *job, uint32
     core->rank = rank;
     core->pid = pid;
     core->down_since_ms = now_ms;
+    core->now_ms = now_ms;
     core->progress_said.phase = "";
     if (rank == 0) {
         /* Never touched by most jobs beyond a few pages. */
@@ -57,6 +58,7 @@ void session_core_link_up(struct session_core *core)
 
 void session_core_link_down(struct session_core *core, int64_t now_ms)
 {
+    core->now_ms = now_ms;
     if (core->up)
         core->down_since_ms = now_ms;
     core->up = false;
@@ -245,6 +247,7 @@ static void order_plan(struct session_core *core, Cairn__V1__TrainerOrder **orde
 
 void session_core_order(struct session_core *core, Cairn__V1__TrainerOrder *order, int64_t now_ms)
 {
+    core->now_ms = now_ms;
     switch ((int)order->body_case) {
     case CAIRN__V1__TRAINER_ORDER__BODY_PLAN:
         order_plan(core, &order);

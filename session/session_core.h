@@ -11,9 +11,10 @@
  *   FREE ─begin─▶ COPYING ─copied─▶ BEGUN ─SaveFolder─▶ WRITING ─written─▶ REPORTING ─SaveAck─▶
  * ACKED │ SaveFolder ""     │ failed            │ SaveDone true     │ ▼                   ▼ ▼ │
  *                                    FREE               FAILED ─SaveDone─▶  FREE ◀──SaveDone true─┘
- *   a newer begin: BEGUN ─▶ FAILED (superseded; FREE if it was never said)
- *   SaveDone false: WRITING ─▶ (when the writer is done) REMOVING; REPORTING, ACKED ─▶ REMOVING;
- *                   REMOVING ─unlinked─▶ REMOVED ─said─▶ FREE
+ *   a newer begin: BEGUN ─▶ FAILED (superseded; FREE if it was never said), if the link is down or
+ * no folder came for SESSION_FOLDER_MS; else the newer one has to wait SaveDone false: WRITING ─▶
+ * (when the writer is done) REMOVING; REPORTING, ACKED ─▶ REMOVING; REMOVING ─unlinked─▶ REMOVED
+ * ─said─▶ FREE
  *
  * Invariants
  *  1. At most one save is COPYING or WRITING: there is one snapshot.
@@ -47,6 +48,7 @@
 #define SESSION_ROWS_MS      250   /* rows wait for company */
 #define SESSION_REPEAT_MS    5000  /* SaveBegin, SaveReport without an answer */
 #define SESSION_FORGET_MS    10000 /* SaveFailed without an answer */
+#define SESSION_FOLDER_MS    5000  /* a coordinator that is there makes a folder */
 
 struct session_progress {
     uint64_t step;
@@ -78,6 +80,7 @@ struct session_save_record {
     bool taken;      /* WRITING, REMOVING: the saver works on it */
     bool full, removed;
     int64_t repeat_ms; /* when to say it again */
+    int64_t since_ms;  /* of begin */
     char dir[LIMIT_PATH];
     char message[LIMIT_REASON];
     Cairn__V1__SaveReport *report; /* owned */
@@ -150,6 +153,7 @@ struct session_core {
 
     struct session_save_record saves[SESSION_SAVES_MAX];
     uint64_t save_order;
+    int64_t now_ms; /* when the core last heard of the time */
     uint64_t committed_step;
     uint64_t due_step; /* the step that session_due was last asked for */
     struct session_announced announced[SESSION_ANNOUNCED_MAX];
@@ -247,7 +251,7 @@ void session_core_kv_end(struct session_core *core, int index);
 /* ---- saves ---- */
 
 enum session_due session_core_due(struct session_core *core, uint64_t step);
-/* ST_AGAIN: the snapshot is in use. */
+/* ST_AGAIN: the snapshot is in use. ST_EXISTS: that step is written already. */
 MUST_CHECK enum status session_core_save_begin(struct session_core *core, uint64_t step,
                                                int *out_index);
 /* ok false: the copy failed, there is no such save. */
@@ -259,7 +263,7 @@ int session_core_saver_work(struct session_core *core);
 void session_core_save_written(struct session_core *core, int index, Cairn__V1__SaveReport *report);
 void session_core_save_failed(struct session_core *core, int index, enum status st, bool removed);
 void session_core_save_removed(struct session_core *core, int index);
-/* No save is under way. */
+/* No save is under way; of one that gave way to a newer one no answer is waited for. */
 bool session_core_settled(const struct session_core *core);
 
 /* ---- messages (session_messages.c) ---- */

@@ -223,6 +223,7 @@ bool session_core_next(const struct session_core *core, const struct session_pro
 
 void session_core_sent(struct session_core *core, const struct session_out *out, int64_t now_ms)
 {
+    core->now_ms = now_ms;
     switch (out->kind) {
     case OUT_HELLO:
         core->hello_said = true;

@@ -132,6 +132,13 @@ enum session_due session_core_due(struct session_core *core, uint64_t step)
 
 /* ---- the step thread ---- */
 
+/* A folder is on its way: the snapshot is needed. */
+static bool expects_folder(const struct session_core *core, const struct session_save_record *save)
+{
+    return save->state == SAVE_BEGUN && core->up &&
+           core->now_ms - save->since_ms < SESSION_FOLDER_MS;
+}
+
 /* The snapshot is about to be overwritten: what only waited for a folder is given up. */
 static void supersede(struct session_core *core)
 {
@@ -151,7 +158,7 @@ enum status session_core_save_begin(struct session_core *core, uint64_t step, in
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
         const struct session_save_record *save = &core->saves[i];
         if (save->state == SAVE_COPYING || save->state == SAVE_WRITING ||
-            (save->state == SAVE_REMOVING && save->step == step))
+            expects_folder(core, save) || (save->state == SAVE_REMOVING && save->step == step))
             return ST_AGAIN;
         if ((save->state == SAVE_REPORTING || save->state == SAVE_ACKED) && save->step == step)
             return ST_EXISTS;
@@ -176,6 +183,7 @@ void session_core_save_copied(struct session_core *core, int index, bool ok)
 {
     struct session_save_record *save = &core->saves[index];
     CHECK(save->state == SAVE_COPYING);
+    save->since_ms = core->now_ms;
     if (ok)
         enter(save, SAVE_BEGUN);
     else
@@ -230,7 +238,9 @@ void session_core_save_removed(struct session_core *core, int index)
 bool session_core_settled(const struct session_core *core)
 {
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
-        if (core->saves[i].state != SAVE_FREE)
+        const struct session_save_record *save = &core->saves[i];
+        const bool gave_way = save->state == SAVE_FAILED && save->order < core->save_order;
+        if (save->state != SAVE_FREE && !gave_way)
             return false;
     }
     return true;
@@ -251,12 +261,15 @@ void session_order_folder(struct session_core *core, const Cairn__V1__SaveFolder
         enter(save, SAVE_REMOVED);
         return;
     }
-    if (save == NULL || save->state != SAVE_BEGUN)
+    if (save == NULL)
         return;
     if (folder->dir[0] == '\0') {
-        release(save);
+        if (save->state == SAVE_BEGUN || (save->state == SAVE_FAILED && save->removed))
+            release(save);
         return;
     }
+    if (save->state != SAVE_BEGUN)
+        return;
     if (strlen(folder->dir) >= sizeof(save->dir)) {
         fail(save, "the folder's path is too long", false, true);
         return;
@@ -345,6 +358,7 @@ void session_saves_link_up(struct session_core *core)
 
 void session_saves_tick(struct session_core *core, int64_t now_ms)
 {
+    core->now_ms = now_ms;
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
         struct session_save_record *save = &core->saves[i];
         if (save->state == SAVE_FAILED && save->said && now_ms >= save->repeat_ms)

@@ -209,12 +209,18 @@ static void a_failure_that_nobody_answers_is_forgotten(void **state)
     bench_free(b);
 }
 
-static void a_save_that_waits_for_its_folder_gives_way_to_a_newer_one(void **state)
+static void a_save_that_waits_too_long_for_its_folder_gives_way_to_a_newer_one(void **state)
 {
     (void)state;
     struct bench *b = trained(1, 0);
+    int index = -1;
     (void)begin_save(b, 10);
     assert_says(b, SAVE_BEGIN);
+    b->now_ms += SESSION_FOLDER_MS - 1;
+    session_saves_tick(&b->core, b->now_ms);
+    assert_int_equal(session_core_save_begin(&b->core, 20, &index), ST_AGAIN);
+    b->now_ms += 1;
+    session_saves_tick(&b->core, b->now_ms);
     (void)begin_save(b, 20);
     assert_says(b, SAVE_FAILED);
     assert_int_equal(b->out.save_failed.step, 10);
@@ -223,9 +229,13 @@ static void a_save_that_waits_for_its_folder_gives_way_to_a_newer_one(void **sta
     assert_int_equal(b->out.save_begin.step, 20);
     hear_folder(b, 10, "/store/10"); /* crossed our message */
     assert_int_equal(session_core_saver_work(&b->core), -1);
-    hear_done(b, 10, false);
     hear_folder(b, 20, "/store/20");
-    assert_true(session_core_saver_work(&b->core) >= 0);
+    session_core_save_written(&b->core, session_core_saver_work(&b->core), report_of(20));
+    hear_done(b, 20, true);
+    assert_true(session_core_settled(&b->core)); /* of the older one nothing was heard yet */
+    hear_folder(b, 10, "");
+    assert_int_equal(b->core.saves[0].state, SAVE_FREE);
+    assert_int_equal(b->core.saves[1].state, SAVE_FREE);
     bench_free(b);
 }
 
@@ -253,6 +263,8 @@ static void with_a_coordinator_that_answers_nothing_there_is_room_for_every_new_
         (void)begin_save(b, step);
         while (say_news(b) != NULL)
             ;
+        b->now_ms += SESSION_FOLDER_MS;
+        session_saves_tick(&b->core, b->now_ms);
     }
     bench_free(b);
 }
@@ -392,7 +404,7 @@ int main(void)
         cmocka_unit_test(a_save_that_is_dropped_while_it_is_written_is_removed_when_it_is),
         cmocka_unit_test(a_failed_save_is_told_and_can_be_made_again),
         cmocka_unit_test(a_failure_that_nobody_answers_is_forgotten),
-        cmocka_unit_test(a_save_that_waits_for_its_folder_gives_way_to_a_newer_one),
+        cmocka_unit_test(a_save_that_waits_too_long_for_its_folder_gives_way_to_a_newer_one),
         cmocka_unit_test(without_a_coordinator_saves_give_way_for_ever_and_nothing_is_left_of_them),
         cmocka_unit_test(with_a_coordinator_that_answers_nothing_there_is_room_for_every_new_save),
         cmocka_unit_test(there_is_one_snapshot),
