@@ -1,0 +1,133 @@
+"""What a user meets: exit codes, messages, queueing, and mistakes that no retry can mend."""
+import gzip
+import json
+import struct
+
+import pytest
+
+from home import TINY, Home, until
+
+
+@pytest.fixture(scope="module", name="home")
+def one_home():
+    with Home(slots=4) as home:
+        yield home
+
+
+def idx_job(home, labels):
+    """A job on 48 black images with these labels."""
+    images = home.dir / "images.gz"
+    with gzip.open(images, "wb") as file:
+        file.write(struct.pack(">IIII", 0x803, len(labels), 28, 28) + bytes(784 * len(labels)))
+    with gzip.open(home.dir / "labels.gz", "wb") as file:
+        file.write(struct.pack(">II", 0x801, len(labels)) + bytes(labels))
+    return TINY.replace("train: {format: synthetic, samples: 384}",
+                        "train: {format: idx, images: images.gz, labels: labels.gz}")
+
+
+def test_a_missing_file_fails_the_job_at_once_with_its_name(home):
+    text = TINY.replace("train: {format: synthetic, samples: 384}",
+                        "train: {format: idx, images: no-such.gz, labels: no-such.gz}")
+    job = home.submit(text)
+    shown = home.wait_state(job, "FAILED", seconds=20)
+    assert "no-such.gz" in shown["reason"]
+    assert shown["restarts"] == 0
+
+
+def test_a_label_out_of_range_fails_the_job_at_once(home):
+    job = home.submit(idx_job(home, [1, 2, 3, 99] * 12))
+    shown = home.wait_state(job, "FAILED", seconds=20)
+    assert "99" in shown["reason"] and "label" in shown["reason"]
+    assert shown["restarts"] == 0
+
+
+def test_idx_data_trains(home):
+    assert home.run(idx_job(home, [1, 2, 3, 9] * 12))
+
+
+def test_a_job_that_needs_more_slots_waits_with_the_reason_and_then_runs(home):
+    long = home.submit(train__duration="100000 steps", workers__count=3, train__lanes=3)
+    home.wait_state(long, "RUNNING")
+    waiting = home.submit(workers__count=2)
+    shown = until(lambda: next((s for s in [home.show(waiting)] if s["reason"]), None), 10, "a reason")
+    assert shown["state"] == "QUEUED"
+    assert "slot" in shown["reason"]
+    home.cairn("kill", long)
+    assert home.show(long)["state"] == "KILLED"
+    assert home.digest(waiting)
+
+
+def test_a_job_that_never_fits_is_refused(home):
+    path = home.dir / "wide.yaml"
+    path.write_text(TINY, encoding="utf-8")
+    done = home.cairn("submit", path, "--set", "workers.count=8", "--set", "train.lanes=8", check=False)
+    assert done.returncode == 4
+    assert "slots" in done.stderr
+
+
+def test_exit_codes_of_wait(home):
+    path = home.dir / "wait.yaml"
+    path.write_text(TINY, encoding="utf-8")
+    assert home.cairn("submit", path, "--wait", check=False).returncode == 0
+    done = home.cairn("submit", path, "--wait", "--timeout", "1", "--set", "train.duration=1000000 steps",
+                      "-o", "name", check=False)
+    assert done.returncode == 124
+    job = done.stdout.strip()
+    home.cairn("kill", job)
+    broken = home.dir / "broken.yaml"
+    broken.write_text(TINY.replace("arch: mlp", "arch: mpl").replace("lanes: 4", "lanes: 5"), encoding="utf-8")
+    done = home.cairn("submit", broken, check=False)
+    assert done.returncode == 2
+    assert "broken.yaml:2:" in done.stderr and "mlp" in done.stderr and "lanes" in done.stderr
+    failing = home.dir / "failing.yaml"
+    failing.write_text(TINY.replace("train: {format: synthetic, samples: 384}",
+                                    "train: {format: idx, images: nope, labels: nope}"), encoding="utf-8")
+    assert home.cairn("submit", failing, "--wait", check=False).returncode == 10
+    assert home.cairn("show", "j-nothing", check=False).returncode == 3
+    assert home.cairn("frobnicate", check=False).returncode == 2
+
+
+def test_stop_saves_first_and_save_commits_now(home):
+    job = home.submit(train__duration="1000000 steps", checkpoint__every="1000000 steps")
+    until(lambda: home.show(job)["step"] > 10, 30, "the job trains")
+    home.cairn("save", job)
+    saved = home.show(job)["checkpoints"]
+    assert len(saved) == 1
+    home.cairn("stop", job)
+    shown = home.wait_state(job, "STOPPED")
+    assert shown["checkpoints"][0]["step"] > saved[0]["step"]
+    assert home.cairn("resume", job, check=False).returncode == 4
+
+
+def test_show_is_a_whole_json_object(home):
+    job = home.submit()
+    home.digest(job)
+    shown = home.show(job)
+    for field in ("id", "name", "state", "health", "reason", "generation", "step", "total_steps", "loss",
+                  "restarts", "lost_seconds", "checkpoints", "workers", "final_digest"):
+        assert field in shown, field
+    assert isinstance(shown["step"], int)
+    listed = json.loads(home.cairn("ps", "-o", "json").stdout)
+    assert isinstance(listed, list) and any(row["id"] == job for row in listed)
+    assert job in home.cairn("ps", "-o", "name").stdout.split()
+    assert "training" in home.cairn("logs", job).stdout
+    assert "saved" in home.cairn("why", job).stdout
+    assert home.cairn("ckpt", "ls", job, "-o", "json").stdout.startswith("[")
+    for shell in ("bash", "zsh", "fish"):
+        assert "submit" in home.cairn("completion", shell).stdout
+
+
+def test_nobody_home_is_exit_5(home):
+    other = dict(home.env, CAIRN_HOME=str(home.dir / "nobody"))
+    kept, home.env = home.env, other
+    try:
+        assert home.cairn("ps", check=False).returncode == 5
+    finally:
+        home.env = kept
+
+
+def test_no_trainer_outlives_its_job(home):
+    job = home.submit(train__duration="1000000 steps")
+    home.wait_state(job, "RUNNING")
+    home.cairn("kill", job)
+    until(lambda: not home.pids("cairn-trainer"), 10, "no trainer is left")
