@@ -100,12 +100,12 @@ struct ckpt_piece_run {
 struct ckpt_report {
     uint64_t step, generation;
     uint32_t rank;
+    uint32_t run_count;
     char file[64];
     uint64_t size, raw_bytes;
     struct ckpt_hash hash;    /* of every byte of the file */
     struct ckpt_hash scalars; /* of the scalar record */
     struct ckpt_piece_run *runs;
-    uint32_t run_count;
 };
 void ckpt_report_release(struct ckpt_report *report);
 

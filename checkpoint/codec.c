@@ -40,7 +40,8 @@ static float log2_of(unsigned n)
 {
     int whole = 31 - __builtin_clz(n);
     double x = (double)n / (double)(1u << whole), result = whole;
-    for (double bit = 0.5; bit > 1e-5; bit /= 2) {
+    double bit = 0.5;
+    for (int place = 0; place < 16; place++, bit /= 2) {
         x *= x;
         if (x >= 2) {
             x /= 2;
@@ -183,15 +184,17 @@ static void encode_words(struct ckpt_codec *codec, const uint8_t *raw, size_t co
             plane[p] = out + at + DISK_FRAME_BYTES;
         at += DISK_FRAME_BYTES + count;
     }
-    if (width == 4)
+    if (width == 4) {
         ckpt_split4(raw, count, plane);
-    else
+    } else {
         ckpt_split2(raw, count, plane);
+    }
     for (size_t p = 0; p < width; p++) {
-        if (packed && p == 0)
+        if (packed && p == 0) {
             put_packed(plane[p], count, chunk, out);
-        else
+        } else {
             put_plane(codec->planes, plane[p], (uint32_t)count, incompressible[p], chunk, out);
+        }
     }
 }
 

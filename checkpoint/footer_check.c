@@ -135,10 +135,11 @@ static const char *check_references(const struct ckpt_footer *footer, uint64_t o
         uint64_t size = raw_size_of(footer, it);
         if (size == 0)
             return "the table of chunks names a chunk that can't be";
-        if ((it->buffer & DISK_BLOB) != 0)
+        if ((it->buffer & DISK_BLOB) != 0) {
             blob_raw += size;
-        else
+        } else {
             raw += size;
+        }
         const struct disk_reference *before = it - 1;
         if (i > 0 && (before->buffer > it->buffer ||
                       (before->buffer == it->buffer && before->index >= it->index)))

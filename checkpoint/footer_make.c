@@ -139,9 +139,10 @@ enum status ckpt_footer_make(const struct ckpt_footer_parts *parts, struct buf *
         st = ckpt_scalars_record(&state->scalars, out);
     if (st == ST_OK)
         st = put_buffers(state, out);
-    if (st == ST_OK && parts->reference_count > 0)
+    if (st == ST_OK && parts->reference_count > 0) {
         st =
             buf_append(out, parts->references, parts->reference_count * sizeof(*parts->references));
+    }
     if (st == ST_OK)
         st = put_tensors(parts, out, &head.tensor_count);
     if (st == ST_OK && parts->rank == 0)

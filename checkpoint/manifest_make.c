@@ -39,8 +39,7 @@ static bool report_fits(const struct ckpt_report *reports, uint32_t count, uint3
 
 static int compare_runs(const void *a, const void *b)
 {
-    const struct ckpt_piece_run *x = *(const struct ckpt_piece_run *const *)a;
-    const struct ckpt_piece_run *y = *(const struct ckpt_piece_run *const *)b;
+    const struct ckpt_piece_run *x = a, *y = b;
     if (x->buffer != y->buffer)
         return x->buffer < y->buffer ? -1 : 1;
     if (x->first != y->first)
@@ -52,15 +51,15 @@ static int compare_runs(const void *a, const void *b)
  * The runs, ascending: each starts where the one before ended; each buffer ends with as many end
  * marks as there are reports, all at its end.
  */
-static enum status digest_runs(const struct ckpt_piece_run *const *runs, size_t run_count,
-                               uint32_t reports, struct ckpt_hasher *hasher)
+static enum status digest_runs(const struct ckpt_piece_run *runs, size_t run_count,
+                               uint32_t report_count, struct ckpt_hasher *hasher)
 {
     uint64_t at = 0;
     uint32_t buffer = 0, marks = 0;
     for (size_t i = 0; i < run_count; i++) {
-        const struct ckpt_piece_run *run = runs[i];
+        const struct ckpt_piece_run *run = &runs[i];
         if (run->buffer != buffer) {
-            if (marks != reports || run->buffer != buffer + 1)
+            if (marks != report_count || run->buffer != buffer + 1)
                 return ST_INVALID;
             buffer = run->buffer;
             marks = 0;
@@ -73,29 +72,29 @@ static enum status digest_runs(const struct ckpt_piece_run *const *runs, size_t 
         for (uint64_t k = 0; k < run->count; k++)
             ckpt_hasher_add(hasher, run->hashes[k].byte, sizeof(run->hashes[k].byte));
     }
-    return run_count == 0 || marks == reports ? ST_OK : ST_INVALID;
+    return run_count == 0 || marks == report_count ? ST_OK : ST_INVALID;
 }
 
-static enum status digest_of(const struct ckpt_report *reports, uint32_t count,
+static enum status digest_of(const struct ckpt_report *reports, uint32_t report_count,
                              struct ckpt_hash *out)
 {
     size_t total = 0;
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < report_count; i++)
         total += reports[i].run_count;
-    auto_free const struct ckpt_piece_run **runs = malloc((total + 1) * sizeof(*runs));
+    auto_free struct ckpt_piece_run *runs = malloc((total + 1) * sizeof(*runs));
     if (runs == NULL)
         return ST_NO_MEMORY;
     size_t at = 0;
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < report_count; i++) {
         for (uint32_t k = 0; k < reports[i].run_count; k++)
-            runs[at++] = &reports[i].runs[k];
+            runs[at++] = reports[i].runs[k];
     }
     qsort(runs, total, sizeof(*runs), compare_runs);
     struct ckpt_hasher *hasher = NULL;
     enum status st = ckpt_hasher_new(&hasher);
     if (st != ST_OK)
         return st;
-    st = digest_runs(runs, total, count, hasher);
+    st = digest_runs(runs, total, report_count, hasher);
     ckpt_hasher_add(hasher, reports[0].scalars.byte, sizeof(reports[0].scalars.byte));
     if (st == ST_OK)
         *out = ckpt_hasher_result(hasher);
@@ -141,7 +140,7 @@ enum status ckpt_manifest_make(const struct ckpt_report *reports, uint32_t count
     char text[33];
     ckpt_hash_text(&digest, text);
     auto_buf struct buf body;
-    buf_init(&body, LIMIT_MANIFEST_BYTES);
+    buf_init(&body, (size_t)LIMIT_MANIFEST_BYTES);
     st = put_body(reports, count, job, wall_time, text, &body);
     if (st != ST_OK)
         return st;

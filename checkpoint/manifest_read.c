@@ -106,7 +106,7 @@ enum status ckpt_manifest_parse(const char *bytes, size_t size, struct ckpt_mani
                                 const char **what)
 {
     *what = "the bytes don't match the hash at their end";
-    if (size > LIMIT_MANIFEST_BYTES || !tail_matches(bytes, size))
+    if (size > (size_t)LIMIT_MANIFEST_BYTES || !tail_matches(bytes, size))
         return ST_CORRUPT;
     json_error_t error;
     json_t *root = json_loadb(bytes, size, JSON_REJECT_DUPLICATES, &error);
@@ -134,7 +134,7 @@ enum status ckpt_manifest_load(const struct io *io, const char *dir, struct ckpt
         return st;
     auto_free char *bytes = NULL;
     size_t size = 0;
-    st = io_read_file(io, path, LIMIT_MANIFEST_BYTES, &bytes, &size);
+    st = io_read_file(io, path, (size_t)LIMIT_MANIFEST_BYTES, &bytes, &size);
     if (st == ST_FULL || st == ST_INVALID || st == ST_INCOMPLETE) {
         *what = "this can't be a manifest";
         return ST_CORRUPT;

@@ -132,34 +132,38 @@ AVX2 static bool any_sign2_avx2(const void *words, size_t count)
 
 void ckpt_split4(const void *words, size_t count, uint8_t *const plane[4])
 {
-    if (use_avx2())
+    if (use_avx2()) {
         split4_avx2(words, count, plane);
-    else
+    } else {
         split4(words, count, plane);
+    }
 }
 
 void ckpt_merge4(const uint8_t *const plane[4], size_t count, void *words)
 {
-    if (use_avx2())
+    if (use_avx2()) {
         merge4_avx2(plane, count, words);
-    else
+    } else {
         merge4(plane, count, words);
+    }
 }
 
 void ckpt_split2(const void *words, size_t count, uint8_t *const plane[2])
 {
-    if (use_avx2())
+    if (use_avx2()) {
         split2_avx2(words, count, plane);
-    else
+    } else {
         split2(words, count, plane);
+    }
 }
 
 void ckpt_merge2(const uint8_t *const plane[2], size_t count, void *words)
 {
-    if (use_avx2())
+    if (use_avx2()) {
         merge2_avx2(plane, count, words);
-    else
+    } else {
         merge2(plane, count, words);
+    }
 }
 
 bool ckpt_any_sign4(const void *words, size_t count)

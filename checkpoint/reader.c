@@ -61,16 +61,18 @@ static enum status open_all(struct ckpt_reader *reader)
     enum status st = ckpt_manifest_load(reader->io, reader->dir, &reader->manifest, &what);
     if (ckpt_is_damage(st))
         return ckpt_finding(&reader->findings, st, CKPT_MANIFEST, "%s", what);
-    if (st == ST_OK)
+    if (st == ST_OK) {
         st = ckpt_set_open(reader->io, reader->dir, &reader->manifest, &reader->findings,
                            &reader->set);
+    }
     if (st == ST_OK)
         st = reader->findings.worst;
     if (st == ST_OK)
         st = ckpt_set_join(&reader->set, &reader->manifest, &reader->findings);
-    if (st == ST_OK)
+    if (st == ST_OK) {
         st = ckpt_set_tensors(&reader->set, &reader->manifest, &reader->findings, &reader->tensors,
                               &reader->tensor_count);
+    }
     if (st == ST_OK)
         st = ckpt_codec_new(&reader->codec);
     if (st != ST_OK)

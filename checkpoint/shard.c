@@ -97,10 +97,11 @@ enum status ckpt_shard_open(const struct io *io, const char *dir,
         return st;
     if (info.is_dir)
         return ckpt_finding(findings, ST_CORRUPT, file->name, "a folder is in the file's place");
-    if (info.size != file->size)
+    if (info.size != file->size) {
         return ckpt_finding(
             findings, info.size < file->size ? ST_INCOMPLETE : ST_CORRUPT, file->name,
             "the file has %" PRIu64 " bytes, the manifest says %" PRIu64, info.size, file->size);
+    }
     if (info.size < DISK_HEADER_SIZE + sizeof(struct disk_trailer))
         return ckpt_finding(findings, ST_CORRUPT, file->name, "the file is too short");
     struct ckpt_shard shard = { .size = info.size };

@@ -329,9 +329,10 @@ enum status ckpt_shard_write(const struct io *io, const char *dir, const struct 
     ckpt_hasher_free(writer.hasher);
     free(writer.references);
     free(writer.chunk);
-    if (st == ST_OK)
+    if (st == ST_OK) {
         *out = writer.report;
-    else
+    } else {
         ckpt_report_release(&writer.report);
+    }
     return st;
 }

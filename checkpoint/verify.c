@@ -46,9 +46,10 @@ static enum status check_manifest(struct verifier *v)
         return st;
     const char *what = NULL;
     st = ckpt_manifest_load(v->io, v->dir, &v->manifest, &what);
-    if (st == ST_NOT_FOUND)
+    if (st == ST_NOT_FOUND) {
         return ckpt_finding(&v->findings, ST_INCOMPLETE, CKPT_MANIFEST,
                             "there is none: this is no checkpoint");
+    }
     if (ckpt_is_damage(st))
         return ckpt_finding(&v->findings, st, CKPT_MANIFEST, "%s", what);
     if (st != ST_OK)
@@ -57,10 +58,11 @@ static enum status check_manifest(struct verifier *v)
     struct ckpt_folder_name folder;
     st = ckpt_base(v->dir, base);
     if (st == ST_OK && ckpt_folder_parse(base, &folder) &&
-        (folder.step != v->manifest.step || folder.generation != v->manifest.generation))
+        (folder.step != v->manifest.step || folder.generation != v->manifest.generation)) {
         (void)ckpt_finding(&v->findings, ST_CORRUPT, CKPT_MANIFEST,
                            "it is of step %" PRIu64 ", generation %" PRIu64, v->manifest.step,
                            v->manifest.generation);
+    }
     return st == ST_OK ? v->io->list(v->io->self, v->dir, remark_extra, v) : st;
 }
 
@@ -156,9 +158,10 @@ static enum status walk_open(struct verifier *v, int fd, uint32_t file)
     if (st != ST_OK)
         return st;
     struct ckpt_hash hash = ckpt_hasher_result(v->hasher);
-    if (!ckpt_hash_equal(&hash, &v->manifest.files[file].hash))
+    if (!ckpt_hash_equal(&hash, &v->manifest.files[file].hash)) {
         (void)ckpt_finding(&v->findings, ST_CORRUPT, v->manifest.files[file].name,
                            "the bytes don't match the hash in the manifest");
+    }
     return ST_OK;
 }
 

@@ -30,14 +30,15 @@ static void fill(struct ckpt_buffer *buffer, uint64_t key)
         if (strcmp(buffer->name, "adam.v") == 0)
             value = value * value;
         memcpy(&bits, &value, sizeof(bits));
-        if (buffer->dtype == CKPT_F32)
+        if (buffer->dtype == CKPT_F32) {
             ((float *)data)[i] = value;
-        else if (buffer->dtype == CKPT_BF16)
+        } else if (buffer->dtype == CKPT_BF16) {
             ((uint16_t *)data)[i] = (uint16_t)(bits >> 16);
-        else if (buffer->dtype == CKPT_I64)
+        } else if (buffer->dtype == CKPT_I64) {
             ((int64_t *)data)[i] = (int64_t)(key % 1000 + i);
-        else
+        } else {
             ((uint8_t *)data)[i] = (uint8_t)(bits >> 3);
+        }
     }
     buffer->data = data;
 }
@@ -132,9 +133,10 @@ enum status sample_write(const struct io *io, const struct sample *sample, uint3
     if (st == ST_OK)
         st = ckpt_commit_check(io, dir, reports, size);
     struct ckpt_hash digest;
-    if (st == ST_OK)
+    if (st == ST_OK) {
         st = ckpt_manifest_make(reports, size, sample->state.job, "2026-01-02T03:04:05Z", out,
                                 &digest);
+    }
     for (uint32_t i = 0; i < size; i++)
         ckpt_report_release(&reports[i]);
     return st;

@@ -102,11 +102,12 @@ static void recover(const struct history *history, const struct io *io, size_t c
 {
     for (size_t i = 0; i < SAVES; i++) {
         const struct saving *it = &history->savings[i];
-        if (changes >= it->decided && changes < it->acknowledged)
+        if (changes >= it->decided && changes < it->acknowledged) {
             assert_int_equal(
                 ckpt_manifest_publish(io, it->dir, it->manifest.data, it->manifest.size), ST_OK);
-        else if (changes < it->decided || changes >= it->removal)
+        } else if (changes < it->decided || changes >= it->removal) {
             assert_int_equal(ckpt_remove(io, it->dir), ST_OK);
+        }
     }
 }
 
