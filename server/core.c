@@ -172,12 +172,13 @@ void core_tick(struct core *core)
         if (job->rows.count > 0 && now >= job->rows.since + CORE_ROWS_MS)
             core_flush_rows(core, job);
         core_waits_tick(core, job);
+        /* Also where the job's own deadline, the end of its back-off, has just passed. */
+        if (jm_wants_slots(&job->m, now))
+            core->schedule_needed = true;
         if (jm_deadline(&job->m, now) == INT64_MAX)
             continue;
         struct job_event event = core_event(core, EV_TICK);
         (void)core_apply(core, job, &event);
-        if (jm_wants_slots(&job->m, now))
-            core->schedule_needed = true;
     }
     core_settle(core);
 }

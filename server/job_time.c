@@ -266,6 +266,8 @@ int64_t jm_deadline(const struct job_machine *m, int64_t now)
         if (m->retry_at > now && m->retry_at < at)
             at = m->retry_at;
     }
+    if (m->damage_suspected && now + JM_WATCH_MS < at)
+        at = now + JM_WATCH_MS;
     if (!jm_alive(m))
         return at;
     if (m->window_until != 0 && m->window_until < at)

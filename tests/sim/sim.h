@@ -60,6 +60,7 @@ struct sim_folder {
     uint64_t step;
     uint32_t generation;
     bool there, manifest, bad, damaged;
+    bool published;           /* once; retention may have removed it since */
     uint64_t file[SIM_RANKS]; /* content; 0: no file */
     uint64_t digest;          /* of the manifest */
 };
@@ -112,6 +113,7 @@ void sim_coordinator_chaos(struct sim *sim); /* asks something, as users do */
 /* All jobs ended (or are paused when they may be). */
 bool sim_coordinator_done(struct sim *sim);
 void sim_coordinator_check(struct sim *sim);
+void sim_coordinator_stuck(struct sim *sim) __attribute__((noreturn)); /* says what doesn't end */
 void sim_coordinator_free(struct sim *sim);
 void sim_coordinator_end(struct sim *sim); /* the last checks */
 

@@ -35,7 +35,7 @@ struct coordinator {
     bool crashed;         /* within a call of the core */
     int64_t outputs_left; /* until it crashes; negative: it doesn't */
     int64_t tick_at;
-    uint32_t in_flight; /* store tasks */
+    int64_t store_at; /* when its store thread is free */
 };
 
 bool sim_coordinator_up(const struct sim *sim)
@@ -225,10 +225,10 @@ static void note_done(struct sim *sim, struct sim_conn *conn, const ProtobufCMes
     int job = sim_job_at(sim, conn->base.job->id);
     struct sim_folder *folder =
         sim_folder_of(sim, (uint32_t)job, order->save_done->step, conn->base.generation);
-    if (!folder->manifest && !folder->bad)
+    if (!folder->published)
         sim_fail(sim, "%s: step %llu is acknowledged without a manifest", conn->base.job->id,
                  (unsigned long long)order->save_done->step);
-    if (!folder->damaged && folder->step > sim->jobs[job].acked)
+    if (folder->manifest && !folder->damaged && folder->step > sim->jobs[job].acked)
         sim->jobs[job].acked = folder->step;
 }
 
@@ -350,11 +350,9 @@ static void submit(void *self, struct store_task *task)
     struct store_run *run = malloc(sizeof *run);
     CHECK(run);
     *run = (struct store_run){ task, sim->coordinator->epoch };
-    static int64_t last; /* tasks of one thread come one after the other */
-    if (last > sim->now + 100000)
-        last = 0;
+    int64_t *last = &sim->coordinator->store_at; /* its tasks come one after the other */
     int64_t delay = (int64_t)sim_below(sim, sim_chance(sim, 30) ? 3000 : 30);
-    sim_at(sim, in_order(sim, &last, delay), store_runs, run, 0);
+    sim_at(sim, in_order(sim, last, delay), store_runs, run, 0);
 }
 
 static void random_bytes(void *arg, void *out, size_t size)
@@ -380,6 +378,7 @@ void sim_coordinator_start(struct sim *sim)
     }
     sim_say(sim, "coordinator starts");
     c->tick_at = INT64_MAX;
+    c->store_at = 0;
     c->outputs_left = sim->chaos && sim_chance(sim, 500) ? 1 + (int64_t)sim_below(sim, 300) : -1;
     CHECK(journal_open(sim->path, &c->journal) == ST_OK);
     struct core_options options = { .clock = &sim->clock,
@@ -547,6 +546,21 @@ void sim_coordinator_check(struct sim *sim)
         if (job)
             check_job(sim, i, job);
     }
+}
+
+void sim_coordinator_stuck(struct sim *sim)
+{
+    for (uint32_t i = 0; i < sim->job_count; i++) {
+        struct core_job *job = job_of(sim, i);
+        if (!job || job_state_final(job->m.state))
+            continue;
+        const struct job_machine *m = &job->m;
+        sim_fail(sim, "%s does not end: %s to %d, g%u step %llu/%llu intent %d reason '%s'",
+                 job->id, job_state_name(m->state), (int)m->end_to, m->generation,
+                 (unsigned long long)jm_step_now(m), (unsigned long long)m->total_steps,
+                 (int)m->intent, m->reason);
+    }
+    sim_fail(sim, "trainers are left though all jobs ended");
 }
 
 void sim_coordinator_end(struct sim *sim)

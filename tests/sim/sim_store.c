@@ -88,6 +88,7 @@ static enum status run_publish(struct sim *sim, struct store_task *task, struct 
     if (!folder->manifest)
         sim->commits++;
     folder->manifest = true;
+    folder->published = true;
     folder->digest = digest;
     return ST_OK;
 }
