@@ -21,9 +21,10 @@ static const char *signal_name(int number)
 static void add(struct exit_cause *cause, const char *head, const char *text)
 {
     size_t size = strlen(cause->message);
-    if (text[0] != '\0')
+    if (text[0] != '\0') {
         (void)snprintf(cause->message + size, sizeof(cause->message) - size, "%s%s%s",
                        size > 0 ? ", " : "", head, text);
+    }
 }
 
 /* An adopted trainer's status went to somebody else: its last words are all there is. */
@@ -61,10 +62,11 @@ struct exit_cause exit_cause_decide(const struct exit_facts *facts)
     }
     out.cause = CAUSE_SIGNAL;
     out.signal = status;
-    if (status == facts->sent)
+    if (status == facts->sent) {
         add(&out, "", "sent by this agent");
-    else if (status == SIGKILL && facts->sent != SIGKILL && facts->oom_rose)
+    } else if (status == SIGKILL && facts->sent != SIGKILL && facts->oom_rose) {
         out.cause = CAUSE_OOM;
+    }
     if (facts->info.si_code == CLD_DUMPED)
         add(&out, "", "core dumped");
     add(&out, "last ", facts->last_mark);
