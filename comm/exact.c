@@ -139,10 +139,11 @@ static enum status plan(struct exact *exact, const uint32_t *shares)
             node.slot = exact->operand_count++;
             exact_counter_push(&all, node);
         }
-        if (r == exact->rank)
+        if (r == exact->rank) {
             exact->local = local;
-        else
+        } else {
             exact_local_release(&local);
+        }
     }
     CHECK(all.count == 1);
     CHECK(all.add_count + 1 == exact->operand_count);
@@ -203,10 +204,11 @@ static enum status exchange(struct exact *exact, size_t bucket_begin, size_t buc
     for (uint32_t r = 0; r < exact->size; r++) {
         for (uint32_t k = 0; k < exact->node_count[r]; k++) {
             float **operand = &exact->operand[exact->operand_of[r] + k];
-            if (r == exact->rank)
+            if (r == exact->rank) {
                 *operand = exact->buffer[exact->local.node[k].slot] + own_begin;
-            else
+            } else {
                 *operand = exact->staging + exact->chunk_max * foreign++;
+            }
         }
     }
     for (uint32_t k = 0; k < exact->rounds; k++) {

@@ -200,15 +200,17 @@ static enum status exchange(struct comm *comm, const struct comm_segment *send,
     size_t count = 0;
     for (int k = 1; k < comm->size; k++) {
         const int peer = (comm->rank - k + comm->size) % comm->size;
-        if (recv[peer].size > 0)
+        if (recv[peer].size > 0) {
             comm->transfers[count++] =
                 (struct gloo_transfer){ recv[peer].data, recv[peer].size, peer, false };
+        }
     }
     for (int k = 1; k < comm->size; k++) {
         const int peer = (comm->rank + k) % comm->size;
-        if (send[peer].size > 0)
+        if (send[peer].size > 0) {
             comm->transfers[count++] =
                 (struct gloo_transfer){ send[peer].data, send[peer].size, peer, true };
+        }
     }
     if (comm->size == 1)
         return ST_OK;
@@ -231,9 +233,10 @@ static enum status all_gather_v(struct comm *comm, const struct comm_segment *se
     size_t count = 0;
     for (int k = 1; k < comm->size; k++) {
         const int peer = (comm->rank - k + comm->size) % comm->size;
-        if (segments[peer].size > 0)
+        if (segments[peer].size > 0) {
             comm->transfers[count++] =
                 (struct gloo_transfer){ segments[peer].data, segments[peer].size, peer, false };
+        }
     }
     for (int k = 1; own.size > 0 && k < comm->size; k++) {
         const int peer = (comm->rank + k) % comm->size;
@@ -266,7 +269,7 @@ static enum status send_to(struct comm *comm, int peer, const void *data, size_t
     if (!is_peer(comm, peer))
         return ST_INVALID;
     /* Gloo's interface takes no const; a send only reads. */
-    const struct gloo_transfer transfer = { (void *)(uintptr_t)data, size, peer, true };
+    const struct gloo_transfer transfer = { (void *)data, size, peer, true };
     return point_to_point(comm, transfer, &comm->sent[peer], timeout_ms);
 }
 
@@ -289,10 +292,11 @@ static enum status all_reduce_block(struct comm *comm, float *data, size_t count
     for (size_t r = 0; r < size; r++) {
         const size_t begin = count * r / size, end = count * (r + 1) / size;
         send[r] = (struct comm_segment){ data + begin, (end - begin) * sizeof(float) };
-        if (r != rank)
+        if (r != rank) {
             recv[r] =
                 (struct comm_segment){ comm->staging + (r < rank ? r : r - 1) * ALL_REDUCE_FLOATS,
                                        own * sizeof(float) };
+        }
     }
     enum status st = exchange(comm, send, recv, timeout_ms);
     if (st != ST_OK)

@@ -16,7 +16,7 @@
 #define LIMIT_JOB_FILE_BYTES (256 * 1024)      /* a job file is written by hand */
 #define LIMIT_MESSAGE_BYTES  (4 * 1024 * 1024) /* one message on the wire */
 #define LIMIT_KV_KEY         256
-#define LIMIT_KV_VALUE       (64 * 1024)
+#define LIMIT_KV_VALUE       65536
 #define LIMIT_METRIC_ROWS    65536 /* kept by rank 0 until acknowledged */
 #define LIMIT_LOG_LINE       4096  /* one line of a worker's log */
 #define LIMIT_LAST_LINES     20    /* of a worker's output, shown with its exit */

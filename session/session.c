@@ -8,7 +8,7 @@
 #include "common/fault.h"
 #include "session/session_internal.h"
 
-#define ORPHAN_MS        (10 * 60 * 1000)
+#define ORPHAN_MS        600000
 #define FAULT_WAIT_MS    200
 #define FINISHED_WAIT_MS 1000
 #define ALIGNMENT        64
@@ -160,10 +160,11 @@ enum status session_ready(struct session *session, const struct session_ready *r
     if (st != ST_OK)
         return st;
     (void)pthread_mutex_lock(&session->mutex);
-    if (session->core.over)
+    if (session->core.over) {
         st = ST_STALE;
-    else
+    } else {
         st = session_core_ready(&session->core, ready);
+    }
     session_wake(session);
     (void)pthread_mutex_unlock(&session->mutex);
     return st;
@@ -232,10 +233,11 @@ enum status session_settle(struct session *session, int64_t timeout_ms, uint64_t
     enum status st = ST_OK;
     (void)pthread_mutex_lock(&session->mutex);
     while (st == ST_OK && !session_core_settled(&session->core)) {
-        if (session->core.over)
+        if (session->core.over) {
             st = ST_STALE;
-        else if (!session_wait(session, deadline_ms))
+        } else if (!session_wait(session, deadline_ms)) {
             st = ST_TIMED_OUT;
+        }
     }
     if (st == ST_OK)
         *out_committed = session->core.committed_step;
@@ -284,7 +286,7 @@ void session_finished(struct session *session, uint64_t step)
 
 bool session_is_over(const struct session *session)
 {
-    struct session *mine = (struct session *)(uintptr_t)session; /* for the lock's sake */
+    struct session *mine = (struct session *)session; /* for the lock's sake */
     (void)pthread_mutex_lock(&mine->mutex);
     const bool over = mine->core.over;
     (void)pthread_mutex_unlock(&mine->mutex);

@@ -212,10 +212,11 @@ static void order_kv(struct session_core *core, const Cairn__V1__KvReply *reply)
             continue;
         enum status st = (enum status)reply->status;
         if (st == ST_OK && call->op == CAIRN__V1__KV_REQUEST__OP__GET) {
-            if (reply->value.len > call->capacity)
+            if (reply->value.len > call->capacity) {
                 st = ST_FULL;
-            else if (reply->value.len > 0)
+            } else if (reply->value.len > 0) {
                 memcpy(call->out, reply->value.data, reply->value.len);
+            }
             call->out_size = reply->value.len;
         }
         call->sum = reply->sum;

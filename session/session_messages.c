@@ -8,7 +8,7 @@
 /* protobuf-c has no const; nothing is written through these. */
 static char *text(const char *constant)
 {
-    return (char *)(uintptr_t)constant;
+    return (char *)constant;
 }
 
 /* ---- next message ---- */
@@ -351,7 +351,7 @@ enum status session_core_words(const struct session_core *core,
         fault.kind = core->fault.kind;
         fault.message = text(core->fault.message);
         fault.phase = text(core->fault.phase);
-        fault.ranks = (uint32_t *)(uintptr_t)core->fault.ranks;
+        fault.ranks = (uint32_t *)core->fault.ranks;
         fault.n_ranks = core->fault.rank_count;
         fault.step = core->fault.step;
         words.fault__case = CAIRN__V1__LAST_WORDS__FAULT__FAULT;

@@ -121,14 +121,16 @@ static void write_shard(struct session *session, int index, const char *dir)
             removed = false;
         }
     }
-    if (st != ST_OK)
+    if (st != ST_OK) {
         LOG_WARN(o->log, "save of step %llu failed, ignoring: %s",
                  (unsigned long long)session->snapshot.state.scalars.step, status_string(st));
+    }
     (void)pthread_mutex_lock(&session->mutex);
-    if (st == ST_OK)
+    if (st == ST_OK) {
         session_core_save_written(&session->core, index, message);
-    else
+    } else {
         session_core_save_failed(&session->core, index, st, removed);
+    }
     (void)pthread_mutex_unlock(&session->mutex);
     session_write_words(session); /* before anybody is told: it must be known if this dies now */
 }
@@ -172,10 +174,11 @@ void *session_saver_run(void *arg)
         char dir[LIMIT_PATH];
         memcpy(dir, save->dir, sizeof(dir));
         (void)pthread_mutex_unlock(&session->mutex);
-        if (writes)
+        if (writes) {
             write_shard(session, index, dir);
-        else
+        } else {
             remove_shard(session, index, dir);
+        }
         (void)pthread_mutex_lock(&session->mutex);
         session_wake(session);
     }

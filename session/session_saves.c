@@ -146,10 +146,11 @@ static void supersede(struct session_core *core)
         struct session_save_record *save = &core->saves[i];
         if (save->state != SAVE_BEGUN)
             continue;
-        if (save->said_begin)
+        if (save->said_begin) {
             fail(save, "superseded by a newer save", false, true);
-        else
+        } else {
             release(save);
+        }
     }
 }
 
@@ -184,10 +185,11 @@ void session_core_save_copied(struct session_core *core, int index, bool ok)
     struct session_save_record *save = &core->saves[index];
     CHECK(save->state == SAVE_COPYING);
     save->since_ms = core->now_ms;
-    if (ok)
+    if (ok) {
         enter(save, SAVE_BEGUN);
-    else
+    } else {
         release(save);
+    }
 }
 
 /* ---- the saver ---- */
@@ -222,10 +224,11 @@ void session_core_save_failed(struct session_core *core, int index, enum status 
 {
     struct session_save_record *save = &core->saves[index];
     CHECK(save->state == SAVE_WRITING);
-    if (save->cancelled)
+    if (save->cancelled) {
         enter(save, removed ? SAVE_REMOVED : SAVE_REMOVING);
-    else
+    } else {
         fail(save, status_string(st), st == ST_FULL, removed);
+    }
 }
 
 void session_core_save_removed(struct session_core *core, int index)
@@ -296,10 +299,11 @@ static void dropped(struct session_core *core, struct session_save_record *save)
         release(save);
         break;
     case SAVE_WRITING:
-        if (save->taken)
+        if (save->taken) {
             save->cancelled = true;
-        else
+        } else {
             enter(save, SAVE_REMOVED);
+        }
         break;
     case SAVE_REPORTING:
     case SAVE_ACKED:
@@ -309,12 +313,13 @@ static void dropped(struct session_core *core, struct session_save_record *save)
         core->words_version++;
         break;
     case SAVE_FAILED:
-        if (!save->removed)
+        if (!save->removed) {
             enter(save, SAVE_REMOVING);
-        else if (save->said)
+        } else if (save->said) {
             release(save);
-        else
+        } else {
             enter(save, SAVE_REMOVED);
+        }
         break;
     case SAVE_FREE:
     case SAVE_COPYING: /* meant an earlier try */

@@ -43,10 +43,11 @@ void session_write_words(struct session *session)
     (void)pthread_mutex_unlock(&session->mutex);
     if (bytes != NULL)
         st = replace(o->io, o->words_path, bytes, size);
-    if (st == ST_OK)
+    if (st == ST_OK) {
         session->words_written = version;
-    else
+    } else {
         LOG_WARN(o->log, "%s: last words not written, ignoring: %s", o->words_path,
                  status_string(st));
+    }
     (void)pthread_mutex_unlock(&session->words_mutex);
 }
