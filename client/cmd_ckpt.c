@@ -173,13 +173,25 @@ static enum exit_code find_folder(struct client *client, char *out, size_t capac
     return code;
 }
 
+/* What reading the checkpoint at path came to. One that is named, or listed as committed, and has
+ * no manifest has lost it: damage. */
+static enum exit_code exit_of_read(const char *path, enum status st)
+{
+    return st == ST_NOT_FOUND && is_checkpoint_folder(path) ? EXIT_DAMAGED : exit_of_status(st);
+}
+
+static const char *describe_status(enum status st)
+{
+    return st == ST_NOT_FOUND ? "there is no manifest" : status_string(st);
+}
+
 static enum exit_code report(const char *path, enum status st)
 {
-    if (st == ST_NOT_FOUND)
+    if (st == ST_NOT_FOUND && !is_checkpoint_folder(path))
         client_error("%s: there is no checkpoint here", path);
     else
-        client_error("%s: %s", path, status_string(st));
-    return exit_of_status(st);
+        client_error("%s: %s", path, describe_status(st));
+    return exit_of_read(path, st);
 }
 
 /* ---- ls ---- */
@@ -412,17 +424,17 @@ static enum exit_code verify_folder(const struct client *client, const char *pat
     enum status st = ckpt_verify(io_system(), path, on_finding, &findings);
     if (json) {
         (void)json_array_append_new(results, json_pack("{s:s, s:b, s:s, s:o}", "path", path, "good",
-                                                       st == ST_OK, "status", status_string(st),
+                                                       st == ST_OK, "status", describe_status(st),
                                                        "findings", findings.lines));
-        return exit_of_status(st);
+        return exit_of_read(path, st);
     }
     if (st == ST_OK && !client->args.quiet)
         (void)printf("good     %s\n", path);
-    else if (st != ST_OK && exit_of_status(st) == EXIT_DAMAGED)
-        (void)printf("DAMAGED  %s: %s\n", path, status_string(st));
+    else if (st != ST_OK && exit_of_read(path, st) == EXIT_DAMAGED)
+        (void)printf("DAMAGED  %s: %s\n", path, describe_status(st));
     else if (st != ST_OK)
         (void)report(path, st);
-    return exit_of_status(st);
+    return exit_of_read(path, st);
 }
 
 static enum exit_code print_results(const struct client *client, json_t *results)

@@ -114,8 +114,8 @@ char *format_bar(double fraction, size_t width, bool utf8, char *out, size_t cap
     return out;
 }
 
-/* The value of cell i of `cells`: of those that fall into it, the farthest from the mean of all. */
-static float cell_value(const float *values, size_t count, size_t i, size_t cells, double mean)
+/* The value of cell i of `cells`: the highest of those that fall into it. */
+static float cell_value(const float *values, size_t count, size_t i, size_t cells)
 {
     size_t first = i * count / cells;
     size_t end = (i + 1) * count / cells;
@@ -123,7 +123,7 @@ static float cell_value(const float *values, size_t count, size_t i, size_t cell
     for (size_t k = first; k < end; k++) {
         if (!isfinite(values[k]))
             return values[k];
-        if (fabs((double)values[k] - mean) > fabs((double)chosen - mean))
+        if (values[k] > chosen)
             chosen = values[k];
     }
     return chosen;
@@ -136,21 +136,17 @@ char *format_sparkline(const float *values, size_t count, size_t width, bool utf
     static const char *const ascii[] = { "_", ".", "-", "=", "+", "*", "%", "@" };
     double low = INFINITY;
     double high = -INFINITY;
-    double sum = 0;
-    size_t finite = 0;
     out[0] = '\0';
     for (size_t i = 0; i < count; i++) {
         if (!isfinite(values[i]))
             continue;
         low = fmin(low, (double)values[i]);
         high = fmax(high, (double)values[i]);
-        sum += (double)values[i];
-        finite++;
     }
     size_t used = 0;
     size_t cells = count < width ? count : width;
     for (size_t i = 0; i < cells; i++) {
-        float value = cell_value(values, count, i, cells, finite > 0 ? sum / (double)finite : 0);
+        float value = cell_value(values, count, i, cells);
         if (!isfinite(value)) {
             used = append(out, capacity, used, "!");
             continue;

@@ -25,8 +25,8 @@ bool parse_time(const char *time, int64_t *out_ms);
 /* width cells, fraction of them filled. */
 char *format_bar(double fraction, size_t width, bool utf8, char *out, size_t capacity);
 
-/* Values as a line of at most width cells. Where several fall into a cell the one farthest from its
- * neighbours' mean shows, so that a spike can't vanish; what isn't finite shows as '!'. */
+/* Values as a line of at most width cells. Where several fall into a cell the highest
+ * shows, so that a spike can't vanish; what isn't finite shows as '!'. */
 char *format_sparkline(const float *values, size_t count, size_t width, bool utf8, char *out,
                        size_t capacity);
 
