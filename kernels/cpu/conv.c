@@ -1,288 +1,173 @@
 /*
- * conv2d by oneDNN: blocked in, blocked out; Winograd where a fixed table says so.
+ * conv2d: blocked in, blocked out; by oneDNN or by our own Winograd, as a fixed table says.
  *
- * Weights are canonical [K, C, R, S]; the layouts that the primitives want are in the cache
- * (forward's first, then backward-data's where it differs), rewritten by refresh. Backward-weights
+ * Weights are canonical [K, C, R, S]; the layouts that the kernels want are in the cache (forward's
+ * first, then backward-data's where it is another), rewritten by refresh. oneDNN's backward-weights
  * writes its own layout into scratch, and a reorder writes or adds it to the canonical gradient.
  *
  * A plain input of 1 to 3 channels that needs no gradient (the data) is read as it is. Any other
  * plain input is repacked into scratch first, and its gradient back.
  *
- * Scratch: forward   repacked x · scratchpad
- *          backward  repacked x · blocked dx · dW in oneDNN's layout · db · scratchpad
+ * Scratch: forward   repacked x · the method's own
+ *          backward  repacked x · blocked dx · dW in oneDNN's layout · db · the method's own
  */
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "kernels/cpu/conv_dnn.h"
 #include "kernels/cpu/conv_table.h"
-#include "kernels/cpu/cpu.h"
-#include "kernels/cpu/dnn.h"
+#include "kernels/cpu/winograd.h"
 
 #define PLAIN_CHANNELS_MAX 3 /* what oneDNN's first-layer kernels take */
 
-enum conv_direction { CONV_FORWARD, CONV_BACKWARD_DATA, CONV_BACKWARD_WEIGHTS };
-
-enum conv_region { CONV_X, CONV_DX, CONV_DW, CONV_DB, CONV_PAD, CONV_REGIONS };
+enum conv_region { CONV_X, CONV_DX, CONV_DW, CONV_DB, CONV_OWN, CONV_REGIONS };
 
 struct conv_kernel {
     struct kernel base;
     struct tensor out, blocked_in;
+    struct conv_shape shape;
     bool repack;
-    dnnl_memory_desc_t x, y, bias, canonical;     /* as the primitives see them */
-    dnnl_memory_desc_t weights, data_weights, dw; /* oneDNN's choice */
-    struct dnn_op forward, backward_data, backward_weights;
-    struct dnn_op pack, pack_data, unpack, unpack_add; /* weights to caches, dW to canonical */
-    size_t data_cache_offset;                          /* of backward-data's weights in the cache */
-    size_t offset[CONV_REGIONS];                       /* of scratch, in backward */
+    bool own;                               /* forward and backward-data are … */
+    struct winograd wino, wino_data;        /* … these */
+    struct conv_dnn forward, backward_data; /* … or these */
+    struct conv_dnn backward_weights;
+    bool shared;                 /* backward-data reads forward's copy of the weights */
+    size_t data_at, cache_bytes; /* backward-data's copy in the cache */
+    size_t offset[CONV_REGIONS]; /* of scratch, in backward */
     char implementation[160];
 };
-
-/* One way to ask for a primitive. */
-struct request {
-    struct dnn *dnn;
-    const struct conv_kernel *self;
-    enum conv_direction direction;
-    dnnl_alg_kind_t algorithm;
-};
-
-static dnnl_status_t describe(const struct request *r, dnnl_convolution_desc_t *desc)
-{
-    const struct conv_kernel *self = r->self;
-    const struct op_attr *attr = &self->base.spec.attr;
-    const dnnl_dims_t stride = { attr->stride, attr->stride }, pad = { attr->pad, attr->pad };
-    const dnnl_memory_desc_t *bias = attr->bias ? &self->bias : NULL;
-    dnnl_memory_desc_t any = self->canonical;
-    dnnl_status_t st =
-        dnnl_memory_desc_init_by_tag(&any, 4, self->canonical.dims, dnnl_f32, dnnl_format_tag_any);
-    if (st != dnnl_success)
-        return st;
-    switch (r->direction) {
-    case CONV_FORWARD:
-        return dnnl_convolution_forward_desc_init(desc, dnnl_forward_training, r->algorithm,
-                                                  &self->x, &any, bias, &self->y, stride, pad, pad);
-    case CONV_BACKWARD_DATA:
-        return dnnl_convolution_backward_data_desc_init(desc, r->algorithm, &self->x, &any,
-                                                        &self->y, stride, pad, pad);
-    case CONV_BACKWARD_WEIGHTS:
-        return dnnl_convolution_backward_weights_desc_init(desc, r->algorithm, &self->x, &any, bias,
-                                                           &self->y, stride, pad, pad);
-    }
-    return dnnl_invalid_arguments;
-}
-
-static enum status ask(const struct request *r, dnnl_primitive_desc_t *out)
-{
-    dnnl_convolution_desc_t desc;
-    enum status st = dnn_status(describe(r, &desc));
-    if (st != ST_OK)
-        return st;
-    const_dnnl_primitive_desc_t hint = NULL;
-    if (r->direction != CONV_FORWARD)
-        st = dnn_status(dnnl_primitive_get_primitive_desc(r->self->forward.primitive, &hint));
-    dnnl_primitive_attr_t attr = NULL;
-    if (st == ST_OK)
-        st = dnn_attr_new(false, &attr);
-    if (st != ST_OK)
-        return st;
-    st = dnn_status(dnnl_primitive_desc_create(out, &desc, attr, r->dnn->engine, hint));
-    (void)dnnl_primitive_attr_destroy(attr);
-    return st;
-}
-
-/* The table's algorithm; where oneDNN has none such here (no AVX-512), direct, then any. */
-static enum status choose(struct backend *backend, const struct conv_kernel *self,
-                          enum conv_direction direction, dnnl_primitive_desc_t *out)
-{
-    const dnnl_alg_kind_t order[] = { dnnl_convolution_winograd, dnnl_convolution_direct,
-                                      dnnl_convolution_auto };
-    struct request r = { .dnn = backend->dnn, .self = self, .direction = direction };
-    int first = conv_table_winograd(&self->base.spec) ? 0 : 1;
-    enum status st = ST_INVALID;
-    for (int i = first; i < 3 && st == ST_INVALID; i++) {
-        r.algorithm = order[i];
-        st = ask(&r, out);
-    }
-    return st;
-}
-
-static const dnnl_memory_desc_t *desc_of(const struct dnn_op *op, dnnl_query_t query)
-{
-    const_dnnl_primitive_desc_t desc = NULL;
-    if (dnnl_primitive_get_primitive_desc(op->primitive, &desc) != dnnl_success)
-        return NULL;
-    return dnnl_primitive_desc_query_md(desc, query, 0);
-}
-
-static enum status forward_init(struct backend *backend, struct conv_kernel *self)
-{
-    struct dnn *dnn = backend->dnn;
-    dnnl_primitive_desc_t desc = NULL;
-    enum status st = choose(backend, self, CONV_FORWARD, &desc);
-    if (st == ST_OK)
-        st = dnn_op_init(dnn, &self->forward, desc);
-    if (st != ST_OK)
-        return st;
-    self->weights = *desc_of(&self->forward, dnnl_query_weights_md);
-    st = dnn_op_bind(dnn, &self->forward, DNNL_ARG_SRC, &self->x);
-    if (st == ST_OK)
-        st = dnn_op_bind(dnn, &self->forward, DNNL_ARG_WEIGHTS, &self->weights);
-    if (st == ST_OK && self->base.spec.attr.bias)
-        st = dnn_op_bind(dnn, &self->forward, DNNL_ARG_BIAS, &self->bias);
-    if (st == ST_OK)
-        st = dnn_op_bind(dnn, &self->forward, DNNL_ARG_DST, &self->y);
-    if (st == ST_OK)
-        st = dnn_reorder_init(dnn, &self->pack, &self->canonical, &self->weights, false);
-    return st;
-}
-
-static enum status backward_data_init(struct backend *backend, struct conv_kernel *self)
-{
-    struct dnn *dnn = backend->dnn;
-    dnnl_primitive_desc_t desc = NULL;
-    enum status st = choose(backend, self, CONV_BACKWARD_DATA, &desc);
-    if (st == ST_OK)
-        st = dnn_op_init(dnn, &self->backward_data, desc);
-    if (st != ST_OK)
-        return st;
-    self->data_weights = *desc_of(&self->backward_data, dnnl_query_weights_md);
-    st = dnn_op_bind(dnn, &self->backward_data, DNNL_ARG_DIFF_DST, &self->y);
-    if (st == ST_OK)
-        st = dnn_op_bind(dnn, &self->backward_data, DNNL_ARG_WEIGHTS, &self->data_weights);
-    if (st == ST_OK)
-        st = dnn_op_bind(dnn, &self->backward_data, DNNL_ARG_DIFF_SRC, &self->x);
-    if (st == ST_OK && !dnnl_memory_desc_equal(&self->weights, &self->data_weights))
-        st = dnn_reorder_init(dnn, &self->pack_data, &self->canonical, &self->data_weights, false);
-    return st;
-}
-
-static enum status backward_weights_init(struct backend *backend, struct conv_kernel *self)
-{
-    struct dnn *dnn = backend->dnn;
-    dnnl_primitive_desc_t desc = NULL;
-    enum status st = choose(backend, self, CONV_BACKWARD_WEIGHTS, &desc);
-    if (st == ST_OK)
-        st = dnn_op_init(dnn, &self->backward_weights, desc);
-    if (st != ST_OK)
-        return st;
-    self->dw = *desc_of(&self->backward_weights, dnnl_query_diff_weights_md);
-    st = dnn_op_bind(dnn, &self->backward_weights, DNNL_ARG_SRC, &self->x);
-    if (st == ST_OK)
-        st = dnn_op_bind(dnn, &self->backward_weights, DNNL_ARG_DIFF_DST, &self->y);
-    if (st == ST_OK)
-        st = dnn_op_bind(dnn, &self->backward_weights, DNNL_ARG_DIFF_WEIGHTS, &self->dw);
-    if (st == ST_OK && self->base.spec.attr.bias)
-        st = dnn_op_bind(dnn, &self->backward_weights, DNNL_ARG_DIFF_BIAS, &self->bias);
-    if (st == ST_OK)
-        st = dnn_reorder_init(dnn, &self->unpack, &self->dw, &self->canonical, false);
-    if (st == ST_OK)
-        st = dnn_reorder_init(dnn, &self->unpack_add, &self->dw, &self->canonical, true);
-    return st;
-}
 
 static void conv_release(struct kernel *kernel)
 {
     struct conv_kernel *self = (struct conv_kernel *)kernel;
-    dnn_op_release(&self->forward);
-    dnn_op_release(&self->backward_data);
-    dnn_op_release(&self->backward_weights);
-    dnn_op_release(&self->pack);
-    dnn_op_release(&self->pack_data);
-    dnn_op_release(&self->unpack);
-    dnn_op_release(&self->unpack_add);
+    conv_dnn_release(&self->forward);
+    conv_dnn_release(&self->backward_data);
+    conv_dnn_release(&self->backward_weights);
 }
 
 static enum status conv_refresh(struct backend *backend, struct kernel *kernel,
                                 const float *const param[OP_PARAM_MAX], void *cache)
 {
     struct conv_kernel *self = (struct conv_kernel *)kernel;
-    struct dnn_op *packs[] = { &self->pack, &self->pack_data };
-    char *to[] = { cache, (char *)cache + self->data_cache_offset };
-    for (int i = 0; i < 2; i++) {
-        if (packs[i]->primitive == NULL)
-            continue;
-        enum status st = dnn_op_set(packs[i], DNNL_ARG_FROM, param[0]);
-        if (st == ST_OK)
-            st = dnn_op_set(packs[i], DNNL_ARG_TO, to[i]);
-        if (st == ST_OK)
-            st = dnn_op_run(backend->dnn, packs[i], NULL);
-        if (st != ST_OK)
-            return st;
+    const bool data = kernel->spec.training && kernel->spec.need_din0 && !self->shared;
+    void *data_cache = (char *)cache + self->data_at;
+    if (self->own) {
+        winograd_weights(&self->wino, param[0], false, cache);
+        if (data)
+            winograd_weights(&self->wino_data, param[0], true, data_cache);
+        return ST_OK;
     }
-    return ST_OK;
+    enum status st = conv_dnn_pack(backend->dnn, &self->forward, param[0], cache);
+    if (st == ST_OK && data)
+        st = conv_dnn_pack(backend->dnn, &self->backward_data, param[0], data_cache);
+    return st;
 }
 
-static enum status tensor_desc(const struct backend *backend, const struct tensor *tensor,
-                               dnnl_memory_desc_t *desc)
+static void shapes_init(struct backend *backend, struct conv_kernel *self)
 {
-    const dnnl_dims_t dims = { tensor->dims[0], tensor->dims[1], tensor->dims[2], tensor->dims[3] };
-    const dnnl_format_tag_t blocked = backend->block == 16 ? dnnl_nChw16c : dnnl_nChw8c;
-    return dnn_status(dnnl_memory_desc_init_by_tag(
-        desc, 4, dims, dnnl_f32, tensor->format == FORMAT_BLOCKED ? blocked : dnnl_nchw));
-}
-
-static enum status descs_init(struct backend *backend, struct conv_kernel *self)
-{
-    const struct op_spec *spec = &self->base.spec;
-    const struct tensor *in = &spec->in[0];
-    const struct op_attr *attr = &spec->attr;
+    const struct op_attr *attr = &self->base.spec.attr;
+    const struct tensor *in = &self->base.spec.in[0];
     const int64_t pads = 2 * (int64_t)attr->pad;
     const int64_t out[4] = { in->dims[0], attr->out,
                              (in->dims[2] + pads - attr->kernel) / attr->stride + 1,
                              (in->dims[3] + pads - attr->kernel) / attr->stride + 1 };
-    const dnnl_dims_t weights = { attr->out, in->dims[1], attr->kernel, attr->kernel };
-    const dnnl_dims_t bias = { attr->out };
     self->out = cpu_tensor(backend, FORMAT_BLOCKED, out);
     self->blocked_in = cpu_tensor(backend, FORMAT_BLOCKED, in->dims);
-    self->repack =
-        in->format == FORMAT_PLAIN && (in->dims[1] > PLAIN_CHANNELS_MAX || spec->need_din0);
-    enum status st = tensor_desc(backend, self->repack ? &self->blocked_in : in, &self->x);
-    if (st == ST_OK)
-        st = tensor_desc(backend, &self->out, &self->y);
-    if (st == ST_OK) {
-        st = dnn_status(
-            dnnl_memory_desc_init_by_tag(&self->canonical, 4, weights, dnnl_f32, dnnl_oihw));
+    self->repack = in->format == FORMAT_PLAIN &&
+                   (in->dims[1] > PLAIN_CHANNELS_MAX || self->base.spec.need_din0);
+}
+
+static void own_init(struct conv_kernel *self)
+{
+    const int64_t *in = self->base.spec.in[0].dims, k = self->base.spec.attr.out;
+    const bool data = self->base.spec.training && self->base.spec.need_din0;
+    self->wino = winograd_plan(in[0], in[1], k, in[2], in[3]);
+    self->data_at = winograd_cache_bytes(&self->wino);
+    self->cache_bytes = self->data_at;
+    if (data) {
+        self->wino_data = winograd_plan(in[0], k, in[1], in[2], in[3]);
+        self->cache_bytes += winograd_cache_bytes(&self->wino_data);
     }
-    if (st == ST_OK)
-        st = dnn_status(dnnl_memory_desc_init_by_tag(&self->bias, 1, bias, dnnl_f32, dnnl_x));
+}
+
+static enum status dnn_init(struct backend *backend, struct conv_kernel *self)
+{
+    const bool data = self->base.spec.training && self->base.spec.need_din0;
+    const bool winograd = conv_table_weights(&self->base.spec) == CONV_WINOGRAD;
+    struct conv_dnn *forward = &self->forward, *backward = &self->backward_data;
+    enum status st = conv_dnn_init(backend->dnn, &self->shape, CONV_FORWARD, winograd, forward);
+    if (st == ST_OK && data)
+        st = conv_dnn_init(backend->dnn, &self->shape, CONV_BACKWARD_DATA, winograd, backward);
+    if (st != ST_OK)
+        return st;
+    self->shared = data && dnnl_memory_desc_equal(&forward->weights, &backward->weights) != 0;
+    self->cache_bytes = forward->weights_bytes;
+    if (data && !self->shared) {
+        self->data_at = cpu_align(forward->weights_bytes);
+        self->cache_bytes = self->data_at + backward->weights_bytes;
+    }
+    return ST_OK;
+}
+
+static enum status methods_init(struct backend *backend, struct conv_kernel *self)
+{
+    const struct op_spec *spec = &self->base.spec;
+    const bool own_works = backend->block == 16 && backend->threads == 1;
+    const bool winograd = conv_table_weights(spec) == CONV_WINOGRAD;
+    shapes_init(backend, self);
+    enum status st =
+        conv_shape_init(backend, &spec->attr, self->repack ? &self->blocked_in : &spec->in[0],
+                        &self->out, &self->shape);
+    if (st != ST_OK)
+        return st;
+    self->own = conv_table_forward(spec, own_works) == CONV_WINOGRAD_OWN;
+    if (self->own)
+        own_init(self);
+    else
+        st = dnn_init(backend, self);
+    if (st == ST_OK && spec->training)
+        st = conv_dnn_init(backend->dnn, &self->shape, CONV_BACKWARD_WEIGHTS, winograd,
+                           &self->backward_weights);
     return st;
+}
+
+static size_t most(size_t a, size_t b)
+{
+    return a > b ? a : b;
 }
 
 /* Lays scratch out; the size is what the greater of the two directions needs. */
 static size_t scratch_layout(struct conv_kernel *self)
 {
-    const bool training = self->base.spec.training;
+    const struct op_spec *spec = &self->base.spec;
     size_t bytes[CONV_REGIONS] = { 0 };
+    size_t forward =
+        self->own ? winograd_scratch_bytes(&self->wino) : self->forward.op.scratch_bytes;
+    size_t data = self->own && spec->training && spec->need_din0
+                      ? winograd_scratch_bytes(&self->wino_data)
+                      : self->backward_data.op.scratch_bytes;
     if (self->repack) {
         bytes[CONV_X] = self->blocked_in.bytes;
-        bytes[CONV_DX] = training && self->base.spec.need_din0 ? self->blocked_in.bytes : 0;
+        bytes[CONV_DX] = spec->training && spec->need_din0 ? self->blocked_in.bytes : 0;
     }
-    if (training) {
-        bytes[CONV_DW] = dnnl_memory_desc_get_size(&self->dw);
-        bytes[CONV_DB] = (size_t)self->base.spec.attr.out * sizeof(float);
+    if (spec->training) {
+        bytes[CONV_DW] = self->backward_weights.weights_bytes;
+        bytes[CONV_DB] = (size_t)spec->attr.out * sizeof(float);
     }
-    bytes[CONV_PAD] = self->backward_data.scratch_bytes;
-    if (self->backward_weights.scratch_bytes > bytes[CONV_PAD])
-        bytes[CONV_PAD] = self->backward_weights.scratch_bytes;
+    bytes[CONV_OWN] = most(data, self->backward_weights.op.scratch_bytes);
     size_t at = 0;
     for (int i = 0; i < CONV_REGIONS; i++) {
         self->offset[i] = at;
         at += cpu_align(bytes[i]);
     }
-    size_t forward = cpu_align(bytes[CONV_X]) + self->forward.scratch_bytes;
-    return forward > at ? forward : at;
+    return most(at, cpu_align(bytes[CONV_X]) + forward);
 }
 
-static enum status primitives_init(struct backend *backend, struct conv_kernel *self)
+static const char *name_of(const struct conv_kernel *self, const struct conv_dnn *conv)
 {
-    const struct op_spec *spec = &self->base.spec;
-    enum status st = descs_init(backend, self);
-    if (st == ST_OK)
-        st = forward_init(backend, self);
-    if (st == ST_OK && spec->training && spec->need_din0)
-        st = backward_data_init(backend, self);
-    if (st == ST_OK && spec->training)
-        st = backward_weights_init(backend, self);
-    return st;
+    if (conv->op.implementation != NULL)
+        return conv->op.implementation;
+    return self->own && conv != &self->backward_weights ? "own_wino_4x3:avx512" : "-";
 }
 
 static void fill_info(struct conv_kernel *self, struct kernel_info *info)
@@ -290,18 +175,13 @@ static void fill_info(struct conv_kernel *self, struct kernel_info *info)
     const struct op_spec *spec = &self->base.spec;
     const double flops = 2.0 * (double)tensor_elements(&self->out) *
                          (double)(spec->in[0].dims[1] * spec->attr.kernel * spec->attr.kernel);
-    const bool own_layout = self->pack_data.primitive != NULL;
-    self->data_cache_offset = own_layout ? cpu_align(dnnl_memory_desc_get_size(&self->weights)) : 0;
-    const char *data = self->backward_data.implementation;
-    const char *weights = self->backward_weights.implementation;
     (void)snprintf(self->implementation, sizeof(self->implementation), "%s,%s,%s",
-                   self->forward.implementation, data == NULL ? "-" : data,
-                   weights == NULL ? "-" : weights);
+                   name_of(self, &self->forward), name_of(self, &self->backward_data),
+                   name_of(self, &self->backward_weights));
     *info = (struct kernel_info){
         .out = self->out,
         .scratch_bytes = scratch_layout(self),
-        .cache_bytes = self->data_cache_offset +
-                       dnnl_memory_desc_get_size(own_layout ? &self->data_weights : &self->weights),
+        .cache_bytes = self->cache_bytes,
         .backward_needs_in = { true },
         .din = { spec->in[0] },
         .flops_forward = flops,
@@ -326,7 +206,7 @@ enum status cpu_conv2d_prepare(struct backend *backend, const struct op_spec *sp
     self->base.refresh = conv_refresh;
     self->base.release = conv_release;
     cpu_enter(backend);
-    enum status st = primitives_init(backend, self);
+    enum status st = methods_init(backend, self);
     if (st != ST_OK) {
         conv_release(&self->base);
         free(self);
@@ -337,7 +217,7 @@ enum status cpu_conv2d_prepare(struct backend *backend, const struct op_spec *sp
     return ST_OK;
 }
 
-/* x as the primitives want it: itself, or repacked at the start of scratch. */
+/* x as the methods want it: itself, or repacked at the start of scratch. */
 static const void *packed_input(const struct backend *backend, const struct conv_kernel *self,
                                 const struct op_buffers *buffers)
 {
@@ -353,68 +233,52 @@ enum status cpu_conv2d_forward(struct backend *backend, struct kernel *kernel,
 {
     (void)stream;
     struct conv_kernel *self = (struct conv_kernel *)kernel;
-    struct dnn_op *op = &self->forward;
-    char *pad = buffers->scratch;
+    const float *bias = kernel->spec.attr.bias ? buffers->param[1] : NULL;
+    char *scratch = buffers->scratch;
     cpu_enter(backend);
+    const void *x = packed_input(backend, self, buffers);
     if (self->repack)
-        pad += cpu_align(self->blocked_in.bytes);
-    enum status st = dnn_op_set(op, DNNL_ARG_SRC, packed_input(backend, self, buffers));
-    if (st == ST_OK)
-        st = dnn_op_set(op, DNNL_ARG_WEIGHTS, buffers->cache);
-    if (st == ST_OK && kernel->spec.attr.bias)
-        st = dnn_op_set(op, DNNL_ARG_BIAS, buffers->param[1]);
-    if (st == ST_OK)
-        st = dnn_op_set(op, DNNL_ARG_DST, buffers->out);
-    if (st == ST_OK)
-        st = dnn_op_run(backend->dnn, op, pad);
-    return st;
+        scratch += cpu_align(self->blocked_in.bytes);
+    if (self->own) {
+        winograd_run(&self->wino, x, buffers->cache, bias, buffers->out, scratch);
+        return ST_OK;
+    }
+    return conv_dnn_forward(backend->dnn, &self->forward, x, buffers->cache, bias, buffers->out,
+                            scratch);
 }
 
 static enum status run_backward_weights(struct backend *backend, struct conv_kernel *self,
                                         const struct op_buffers *buffers, const void *x)
 {
-    struct dnn_op *op = &self->backward_weights;
-    struct dnn_op *unpack = buffers->accumulate ? &self->unpack_add : &self->unpack;
     const bool bias = self->base.spec.attr.bias;
     char *scratch = buffers->scratch;
     float *dw = (float *)(scratch + self->offset[CONV_DW]);
-    float *db = (float *)(scratch + self->offset[CONV_DB]);
-    enum status st = dnn_op_set(op, DNNL_ARG_SRC, x);
+    float *db = bias ? (float *)(scratch + self->offset[CONV_DB]) : NULL;
+    enum status st =
+        conv_dnn_backward_weights(backend->dnn, &self->backward_weights, x, buffers->dout[0], dw,
+                                  db, scratch + self->offset[CONV_OWN]);
     if (st == ST_OK)
-        st = dnn_op_set(op, DNNL_ARG_DIFF_DST, buffers->dout[0]);
-    if (st == ST_OK)
-        st = dnn_op_set(op, DNNL_ARG_DIFF_WEIGHTS, dw);
-    if (st == ST_OK && bias)
-        st = dnn_op_set(op, DNNL_ARG_DIFF_BIAS, db);
-    if (st == ST_OK)
-        st = dnn_op_run(backend->dnn, op, scratch + self->offset[CONV_PAD]);
-    if (st == ST_OK)
-        st = dnn_op_set(unpack, DNNL_ARG_FROM, dw);
-    if (st == ST_OK)
-        st = dnn_op_set(unpack, DNNL_ARG_TO, buffers->dparam[0]);
-    if (st == ST_OK)
-        st = dnn_op_run(backend->dnn, unpack, NULL);
-    if (st == ST_OK && bias && buffers->dparam[1] != NULL) {
+        st = conv_dnn_unpack(backend->dnn, &self->backward_weights, dw, buffers->dparam[0],
+                             buffers->accumulate);
+    if (st == ST_OK && bias && buffers->dparam[1] != NULL)
         backend->loops.flat->column_sums(buffers->dparam[1], db, 1,
                                          (size_t)self->base.spec.attr.out, buffers->accumulate);
-    }
     return st;
 }
 
 static enum status run_backward_data(struct backend *backend, struct conv_kernel *self,
                                      const struct op_buffers *buffers)
 {
-    struct dnn_op *op = &self->backward_data;
     char *scratch = buffers->scratch;
     void *dx = self->repack ? scratch + self->offset[CONV_DX] : buffers->din[0];
-    const char *weights = (const char *)buffers->cache + self->data_cache_offset;
-    enum status st = dnn_op_set(op, DNNL_ARG_DIFF_DST, buffers->dout[0]);
-    if (st == ST_OK)
-        st = dnn_op_set(op, DNNL_ARG_WEIGHTS, weights);
-    if (st == ST_OK)
-        st = dnn_op_set(op, DNNL_ARG_DIFF_SRC, dx);
-    if (st == ST_OK)
-        st = dnn_op_run(backend->dnn, op, scratch + self->offset[CONV_PAD]);
+    const void *weights = (const char *)buffers->cache + self->data_at;
+    enum status st = ST_OK;
+    if (self->own)
+        winograd_run(&self->wino_data, buffers->dout[0], weights, NULL, dx,
+                     scratch + self->offset[CONV_OWN]);
+    else
+        st = conv_dnn_backward_data(backend->dnn, &self->backward_data, buffers->dout[0], weights,
+                                    dx, scratch + self->offset[CONV_OWN]);
     if (st == ST_OK && self->repack)
         cpu_reformat(backend, &self->blocked_in, dx, &self->base.spec.in[0], buffers->din[0]);
     return st;

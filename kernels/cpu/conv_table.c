@@ -1,25 +1,45 @@
 #include "kernels/cpu/conv_table.h"
 
-#define SIMD      16 /* Winograd there takes whole blocks only */
-#define TILE      4  /* F(4×4, 3×3) */
-#define TILES_MIN 64 /* with fewer, transforming the weights outweighs what is saved */
+#define SIMD          16 /* oneDNN's Winograd takes whole blocks only … */
+#define PAIR          32 /* … and ours pairs of them */
+#define TILE          4  /* F(4×4, 3×3) */
+#define TILES_MIN     64 /* with fewer, transforming the weights in each call is too much */
+#define TILES_MIN_OWN 16
 
 /*
- * Milliseconds, direct → Winograd (forward; the other directions are alike), one thread:
- *   64 channels, 28×28   batch 1, 49 tiles  0.34 → 0.25    batch 128  47 → 23
- *   128 channels, 14×14  batch 2, 32 tiles  0.65 → 0.87    batch 4, 64 tiles   1.31 → 1.22
- *   256 channels, 7×7    batch 6, 24 tiles  1.92 → 2.44    batch 32, 128 tiles 10.2 → 8.6
- *   512 channels, 4×4    batch 32, 32 tiles 13.6 → 14.2    batch 64, 64 tiles  27.1 → 19.6
- *   512 channels, 7×7    batch 8, 32 tiles  11.0 → 13.7    batch 16, 64 tiles  21.4 → 19.5
+ * Milliseconds of one forward call (backward-data is alike), one thread:
+ *                                        direct   oneDNN   own
+ *   64 channels, 28×28   batch 128         47       23     20.5
+ *                        batch 32          11.4      5.8    5.1
+ *   128 channels, 14×14  batch 128         45       24.8   20.2
+ *                        batch 2            0.65     0.87
+ *   256 channels, 7×7    batch 128         41       30     20.3
+ *                        batch 32          10.2      8.6    5.7
+ *                        batch 6            1.9      2.4
+ *   512 channels, 4×4    batch 128         54       32     21.5
+ *                        batch 32          13.6     14.2    5.8
+ *                        batch 16           7.1     10.7    5.1
  */
-bool conv_table_winograd(const struct op_spec *spec)
+static int64_t tiles_of(const struct op_spec *spec)
 {
     const struct op_attr *attr = &spec->attr;
     const int64_t *in = spec->in[0].dims;
     if (attr->kernel != 3 || attr->stride != 1 || attr->pad != 1)
-        return false;
-    if (in[1] % SIMD != 0 || attr->out % SIMD != 0)
-        return false;
-    const int64_t tiles = in[0] * ((in[2] + TILE - 1) / TILE) * ((in[3] + TILE - 1) / TILE);
-    return tiles >= TILES_MIN;
+        return 0;
+    return in[0] * ((in[2] + TILE - 1) / TILE) * ((in[3] + TILE - 1) / TILE);
+}
+
+enum conv_method conv_table_weights(const struct op_spec *spec)
+{
+    if (spec->in[0].dims[1] % SIMD != 0 || spec->attr.out % SIMD != 0)
+        return CONV_DIRECT;
+    return tiles_of(spec) >= TILES_MIN ? CONV_WINOGRAD : CONV_DIRECT;
+}
+
+enum conv_method conv_table_forward(const struct op_spec *spec, bool own_works)
+{
+    const bool pairs = spec->in[0].dims[1] % PAIR == 0 && spec->attr.out % PAIR == 0;
+    if (own_works && pairs && tiles_of(spec) >= TILES_MIN_OWN)
+        return CONV_WINOGRAD_OWN;
+    return conv_table_weights(spec);
 }

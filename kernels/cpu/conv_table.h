@@ -10,5 +10,15 @@
 
 #include "kernels/op.h"
 
-/* For a conv2d, in all three directions. */
-bool conv_table_winograd(const struct op_spec *spec);
+enum conv_method {
+    CONV_DIRECT,
+    CONV_WINOGRAD,     /* oneDNN's */
+    CONV_WINOGRAD_OWN, /* winograd.h */
+};
+
+/*
+ * For a conv2d. own_works: AVX-512 and one thread. Forward and backward-data share weights, hence
+ * their method; backward-weights is oneDNN's in any case.
+ */
+enum conv_method conv_table_forward(const struct op_spec *spec, bool own_works);
+enum conv_method conv_table_weights(const struct op_spec *spec);

@@ -28,6 +28,7 @@ static void check_all(const struct op_case *cases, size_t count, int threads)
 #define POOL(k, s, p)                                                                              \
     .op = OP_MAX_POOL, .ndim = 4, .attr = { .kernel = (k), .stride = (s), .pad = (p) }
 #define BLOCKED  .format = FORMAT_BLOCKED
+#define OWN      .format = FORMAT_BLOCKED, .tolerance = 5e-5, .wants = "own_wino"
 #define WINOGRAD .format = FORMAT_BLOCKED, .tolerance = 5e-5, .wants = "wino"
 
 static void convolution_is_its_definition(void **state)
@@ -54,6 +55,12 @@ static void winograd_is_the_same_within_its_rounding(void **state)
     static const struct op_case cases[] = {
         { "one pixel", CONV(3, 1, 1, 16), .dims = { 64, 16, 1, 1 }, WINOGRAD },
         { "two tiles", CONV(3, 1, 1, 32), .dims = { 32, 16, 2, 5 }, WINOGRAD },
+        { "our own", CONV(3, 1, 1, 32), .dims = { 16, 32, 2, 3 }, OWN },
+        { "our own, odd sides", CONV(3, 1, 1, 64), .dims = { 3, 32, 5, 9 }, OWN },
+        { "our own, wide", CONV(3, 1, 1, 32), .dims = { 20, 320, 1, 1 }, OWN },
+        { "our own, plain", CONV(3, 1, 1, 32), .dims = { 16, 32, 1, 1 }, .tolerance = 5e-5,
+          .wants = "own_wino" },
+        { "our own, more tiles than a block", CONV(3, 1, 1, 32), .dims = { 232, 32, 1, 2 }, OWN },
         { "odd sides", CONV(3, 1, 1, 16), .dims = { 16, 16, 5, 7 }, WINOGRAD },
     };
     CHECK_ALL(cases);
@@ -68,6 +75,8 @@ static void convolution_adds_a_bias(void **state)
         { "lenet 2", .op = OP_CONV2D, .ndim = 4, .dims = { 2, 6, 7, 7 }, BLOCKED,
           .attr = { .kernel = 5, .stride = 1, .out = 16, .bias = true } },
         { "winograd", .op = OP_CONV2D, .ndim = 4, .dims = { 64, 16, 1, 2 }, WINOGRAD,
+          .attr = { .kernel = 3, .stride = 1, .pad = 1, .out = 32, .bias = true } },
+        { "our winograd", .op = OP_CONV2D, .ndim = 4, .dims = { 16, 32, 1, 2 }, OWN,
           .attr = { .kernel = 3, .stride = 1, .pad = 1, .out = 32, .bias = true } },
     };
     CHECK_ALL(cases);
