@@ -79,8 +79,8 @@ static enum status empty_folder(const struct io *io, const char *dir, bool *fore
 }
 
 /*
- * fsync of the folders that hold dir, the job's and the store's, whoever made them: their maker may
- * have died before its fsync. What holds the store may not be ours to open.
+ * fsync of every folder that dir lies in, whoever made them: their maker may have died before its
+ * fsync. Those that hold the store may not be ours to open; then they were not ours to make either.
  */
 static enum status sync_parents(const struct io *io, const char *dir)
 {
@@ -88,13 +88,13 @@ static enum status sync_parents(const struct io *io, const char *dir)
     int size = snprintf(path, sizeof(path), "%s", dir);
     if (size < 0 || (size_t)size >= sizeof(path))
         return ST_FULL;
-    for (int level = 0; level < 3; level++) {
+    for (int level = 0; level < LIMIT_PATH; level++) {
         enum status st = ckpt_parent(path, parent);
+        if (st == ST_OK && strcmp(parent, path) == 0)
+            break; /* "/" or "." */
         if (st == ST_OK)
             st = io->fsync_dir(io->self, parent);
-        if (st == ST_REFUSED && level == 2)
-            return ST_OK;
-        if (st != ST_OK)
+        if (st != ST_OK && (st != ST_REFUSED || level < 2))
             return st;
         memcpy(path, parent, strlen(parent) + 1);
     }
