@@ -47,12 +47,13 @@ static void look_at_terminal(struct client *client)
 
 static enum exit_code show_help(const struct client *client)
 {
-    if (client->command != NULL)
+    if (client->command != NULL) {
         help_command(client->command);
-    else if (client->args.word_count > 0)
+    } else if (client->args.word_count > 0) {
         help_noun(client->args.words[0]);
-    else
+    } else {
         help_all();
+    }
     return fflush(stdout) == 0 ? EXIT_DONE : EXIT_INTERNAL;
 }
 

@@ -147,11 +147,12 @@ static enum exit_code find_folders(struct client *client, const struct target *t
     cairn__v1__list_checkpoints_reply__free_unpacked(list, NULL);
     if (code != EXIT_DONE || out->count > 0)
         return code;
-    if (target->has_step && !all)
+    if (target->has_step && !all) {
         client_error("%s has no checkpoint of step %llu", target->job,
                      (unsigned long long)target->step);
-    else
+    } else {
         client_error("%s has no checkpoint yet", target->job);
+    }
     return EXIT_NOT_FOUND;
 }
 
@@ -187,10 +188,11 @@ static const char *describe_status(enum status st)
 
 static enum exit_code report(const char *path, enum status st)
 {
-    if (st == ST_NOT_FOUND && !is_checkpoint_folder(path))
+    if (st == ST_NOT_FOUND && !is_checkpoint_folder(path)) {
         client_error("%s: there is no checkpoint here", path);
-    else
+    } else {
         client_error("%s: %s", path, describe_status(st));
+    }
     return exit_of_read(path, st);
 }
 
@@ -217,7 +219,7 @@ static enum exit_code print_entries(const struct client *client, const struct ck
                                     size_t count)
 {
     Cairn__V1__Checkpoint *list = calloc(count + 1, sizeof(*list));
-    ProtobufCMessage **rows = calloc(count + 1, sizeof(*rows));
+    ProtobufCMessage **rows = calloc(count + 1, sizeof(ProtobufCMessage *));
     char(*digests)[33] = calloc(count + 1, sizeof(*digests));
     enum exit_code code = EXIT_INTERNAL;
     if (list != NULL && rows != NULL && digests != NULL) {
@@ -314,11 +316,12 @@ static json_t *json_of_contents(struct ckpt_reader *reader, json_t **out_tensors
     uint32_t tensor_count = ckpt_reader_tensors(reader, &tensors);
     json_t *buffer_list = json_array();
     json_t *tensor_list = json_array();
-    for (uint32_t i = 0; i < buffer_count; i++)
+    for (uint32_t i = 0; i < buffer_count; i++) {
         (void)json_array_append_new(buffer_list,
                                     json_pack("{s:s, s:s, s:I}", "name", buffers[i].name, "dtype",
                                               dtype_name(buffers[i].dtype), "count",
                                               (json_int_t)buffers[i].count));
+    }
     for (uint32_t i = 0; i < tensor_count; i++) {
         json_t *shape = json_array();
         for (int32_t d = 0; d < tensors[i].ndim; d++)
@@ -364,12 +367,14 @@ static enum exit_code show_text(const struct client *client, const char *path,
                  path, manifest->job, (unsigned long long)manifest->step,
                  (unsigned long long)manifest->generation, manifest->created_at, hash,
                  (unsigned long long)manifest->raw_bytes);
-    for (uint32_t i = 0; i < manifest->file_count; i++)
+    for (uint32_t i = 0; i < manifest->file_count; i++) {
         (void)printf("file         %s  %llu bytes\n", manifest->files[i].name,
                      (unsigned long long)manifest->files[i].size);
-    for (uint32_t i = 0; i < buffer_count; i++)
+    }
+    for (uint32_t i = 0; i < buffer_count; i++) {
         (void)printf("buffer       %-12s %llu x %s\n", buffers[i].name,
                      (unsigned long long)buffers[i].count, dtype_name(buffers[i].dtype));
+    }
     (void)printf("tensors      %u\n", tensor_count);
     for (uint32_t i = 0; client->args.output == OUTPUT_WIDE && i < tensor_count; i++) {
         (void)printf("tensor       %-40s [", tensors[i].name);
@@ -408,10 +413,11 @@ struct findings {
 static void on_finding(void *arg, const char *line)
 {
     struct findings *findings = arg;
-    if (findings->lines != NULL)
+    if (findings->lines != NULL) {
         (void)json_array_append_new(findings->lines, json_string(line));
-    else
+    } else {
         (void)printf("  %s\n", line);
+    }
 }
 
 /* Verifies one folder; with JSON its result goes to results. */
@@ -428,12 +434,13 @@ static enum exit_code verify_folder(const struct client *client, const char *pat
                                                        "findings", findings.lines));
         return exit_of_read(path, st);
     }
-    if (st == ST_OK && !client->args.quiet)
+    if (st == ST_OK && !client->args.quiet) {
         (void)printf("good     %s\n", path);
-    else if (st != ST_OK && exit_of_read(path, st) == EXIT_DAMAGED)
+    } else if (st != ST_OK && exit_of_read(path, st) == EXIT_DAMAGED) {
         (void)printf("DAMAGED  %s: %s\n", path, describe_status(st));
-    else if (st != ST_OK)
+    } else if (st != ST_OK) {
         (void)report(path, st);
+    }
     return exit_of_read(path, st);
 }
 
@@ -468,10 +475,11 @@ enum exit_code cmd_ckpt_verify(struct client *client)
             worst = one;
     }
     folders_release(&folders);
-    if (code == EXIT_DONE && output_is_json(client))
+    if (code == EXIT_DONE && output_is_json(client)) {
         code = print_results(client, results);
-    else
+    } else {
         json_decref(results);
+    }
     if (output_text(NULL) != EXIT_DONE)
         return EXIT_INTERNAL;
     return code != EXIT_DONE ? code : worst;

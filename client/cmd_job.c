@@ -9,8 +9,8 @@
 
 #define PAGE       1000
 #define POLL_MS    200
-#define SAVE_MS    (10 * 60 * 1000) /* a save waits for a step, then for the store */
-#define LISTED_MAX (1024 * 1024)
+#define SAVE_MS    600000 /* a save waits for a step, then for the store */
+#define LISTED_MAX ((size_t)1024 << 10)
 
 /* ---- looking ---- */
 
@@ -185,11 +185,12 @@ static enum exit_code steer(struct client *client, const char *method, const cha
     Cairn__V1__Job *job = (Cairn__V1__Job *)reply;
     if (client->args.wait)
         code = wait_until(client, &job, settled);
-    if (code == EXIT_DONE && client->args.output == OUTPUT_TABLE)
+    if (code == EXIT_DONE && client->args.output == OUTPUT_TABLE) {
         client_note(client, "%s %s: %s%s%s\n", done, job->name, job_state_name(job->state),
                     job->reason[0] == '\0' ? "" : ", ", job->reason);
-    else if (code == EXIT_DONE)
+    } else if (code == EXIT_DONE) {
         code = job_show(client, job);
+    }
     cairn__v1__job__free_unpacked(job, NULL);
     return code;
 }
@@ -228,14 +229,15 @@ enum exit_code cmd_save(struct client *client)
     if (code != EXIT_DONE)
         return code == EXIT_UNREACHABLE && client->args.timeout_ms >= 0 ? EXIT_TIMED_OUT : code;
     const Cairn__V1__SaveCheckpointReply *saved = (const Cairn__V1__SaveCheckpointReply *)reply;
-    if (output_is_json(client))
+    if (output_is_json(client)) {
         code = output_message(client, reply);
-    else if (printf("%llu\n", (unsigned long long)saved->step) < 0)
+    } else if (printf("%llu\n", (unsigned long long)saved->step) < 0) {
         code = EXIT_INTERNAL;
-    else
+    } else {
         client_note(client, "saved step %llu%s%s\n", (unsigned long long)saved->step,
                     saved->checkpoint == NULL ? "" : ": ",
                     saved->checkpoint == NULL ? "" : saved->checkpoint->path);
+    }
     protobuf_c_message_free_unpacked(reply, NULL);
     return code;
 }

@@ -25,10 +25,11 @@ static enum exit_code print_stream(struct client *client, struct rpc_stream *str
     while (code == EXIT_DONE && st != ST_CLOSED) {
         ProtobufCMessage *message = NULL;
         st = rpc_stream_recv(stream, RECEIVE_MS, &message);
-        if (st == ST_OK)
+        if (st == ST_OK) {
             code = print_line(client, (const Cairn__V1__LogLine *)message);
-        else if (fflush(stdout) != 0)
+        } else if (fflush(stdout) != 0) {
             code = EXIT_INTERNAL;
+        }
         if (message != NULL)
             protobuf_c_message_free_unpacked(message, NULL);
         if (code == EXIT_DONE && client_interrupted(client))

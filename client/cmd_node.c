@@ -9,7 +9,7 @@
 #include "common/buf.h"
 
 #define VERSION_MS     1000
-#define COMPLETION_MAX (256 * 1024)
+#define COMPLETION_MAX ((size_t)256 << 10)
 
 static const Cairn__V1__Node *as_node(const ProtobufCMessage *row)
 {
@@ -93,9 +93,10 @@ enum exit_code cmd_version(struct client *client)
                               version == NULL ? json_null() : json_from_message(reply)));
     } else {
         (void)printf("cairn %s\n", CAIRN_VERSION);
-        if (version != NULL)
+        if (version != NULL) {
             (void)printf("coordinator %s (pid %u, %u agents) at %s\n", version->version,
                          version->pid, version->agents, client->target);
+        }
         exit_code = output_text(NULL);
     }
     if (reply != NULL)

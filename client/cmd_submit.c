@@ -11,7 +11,8 @@
 #include "common/io.h"
 #include "job/job.h"
 
-#define ERRORS_MAX (1024 * 1024)
+enum { FILE_BYTES_MAX = LIMIT_JOB_FILE_BYTES };
+#define ERRORS_MAX ((size_t)1024 << 10)
 
 /* What is submitted. */
 struct submission {
@@ -24,7 +25,7 @@ struct submission {
 static enum exit_code read_input(struct submission *out)
 {
     auto_buf struct buf text;
-    buf_init(&text, LIMIT_JOB_FILE_BYTES + 1);
+    buf_init(&text, FILE_BYTES_MAX);
     char piece[4096];
     size_t size;
     while ((size = fread(piece, 1, sizeof(piece), stdin)) > 0) {
@@ -49,7 +50,7 @@ static enum exit_code read_job_file(const char *name, struct submission *out)
         client_error("%s: %s", name, strerror(errno));
         return EXIT_USAGE;
     }
-    enum status st = io_read_file(io_system(), path, LIMIT_JOB_FILE_BYTES, &out->text, &out->size);
+    enum status st = io_read_file(io_system(), path, FILE_BYTES_MAX, &out->text, &out->size);
     if (st != ST_OK) {
         client_error("%s: %s", name,
                      st == ST_FULL ? "too large for a job file" : status_string(st));
@@ -113,9 +114,10 @@ static enum exit_code announce(const struct client *client, const Cairn__V1__Job
         return client->args.wait || client->args.watch ? EXIT_DONE : job_show(client, job);
     if (printf("%s %s\n", job->id, job->name) < 0)
         return EXIT_INTERNAL;
-    if (!client->args.wait && !client->args.watch)
+    if (!client->args.wait && !client->args.watch) {
         client_note(client, "next:  cairn watch %s    cairn logs -f %s    cairn stop %s\n",
                     job->name, job->name, job->name);
+    }
     return output_text(NULL);
 }
 

@@ -85,9 +85,10 @@ static enum status start_supervisor(const struct client *client)
     }
     (void)posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
     int error = posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-    if (error == 0)
+    if (error == 0) {
         error = posix_spawn_file_actions_addopen(&files, 1, log_path, O_WRONLY | O_CREAT | O_APPEND,
                                                  0644);
+    }
     if (error == 0)
         error = posix_spawn_file_actions_adddup2(&files, 1, 2);
     pid_t pid = 0;

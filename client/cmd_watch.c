@@ -105,9 +105,10 @@ static enum status draw_numbers(const struct watch *watch, struct buf *out)
         st = buf_printf(out, "  accuracy %.4f", watch->job->accuracy);
     if (st == ST_OK)
         st = buf_printf(out, "\n%.0f samples/s  step %.1f ms", row->samples_per_s, row->step_ms);
-    for (size_t i = 0; st == ST_OK && i < row->n_phases; i++)
+    for (size_t i = 0; st == ST_OK && i < row->n_phases; i++) {
         st = buf_printf(out, "%s%s %.1f", i == 0 ? " = " : " + ", row->phases[i]->name,
                         row->phases[i]->ms);
+    }
     return st == ST_OK ? buf_append_text(out, "\n") : st;
 }
 
@@ -128,9 +129,10 @@ static enum status draw_saves(const struct watch *watch, struct buf *out)
     double total = 0;
     for (size_t i = 0; i < job->n_lost_seconds; i++)
         total += job->lost_seconds[i]->seconds;
-    if (st == ST_OK && job->restarts > 0)
+    if (st == ST_OK && job->restarts > 0) {
         st = buf_printf(out, "restarts %u  lost %s\n", job->restarts,
                         format_seconds(total, seconds, sizeof(seconds)));
+    }
     return st;
 }
 
@@ -138,7 +140,7 @@ static enum status draw_saves(const struct watch *watch, struct buf *out)
 static void put_block(struct watch *watch, const char *text)
 {
     auto_buf struct buf out;
-    buf_init(&out, 2 * BLOCK_BYTES);
+    buf_init(&out, (size_t)2 * BLOCK_BYTES);
     size_t width = terminal_width() - 1;
     enum status st = ST_OK;
     if (watch->drawn_lines > 0)
@@ -167,9 +169,10 @@ static void draw_block(struct watch *watch)
     if (st == ST_OK)
         st = draw_numbers(watch, &text);
     size_t ranks = watch->job->n_workers < 16 ? watch->job->n_workers : 16;
-    if (st == ST_OK && ranks > 0)
+    if (st == ST_OK && ranks > 0) {
         st = output_table(&worker_listing, false, true,
                           (ProtobufCMessage *const *)watch->job->workers, ranks, &text);
+    }
     if (st == ST_OK)
         st = draw_saves(watch, &text);
     if (st == ST_OK && watch->lost_ms != 0)
@@ -271,14 +274,15 @@ static enum exit_code follow(struct watch *watch, struct rpc_stream *stream, int
             return EXIT_DONE;
         }
         enum exit_code code = EXIT_DONE;
-        if (watch->broken)
+        if (watch->broken) {
             code = EXIT_INTERNAL;
-        else if (client_interrupted(watch->client))
+        } else if (client_interrupted(watch->client)) {
             code = EXIT_DETACHED;
-        else if (clock_mono_ms(clock_system()) >= until)
+        } else if (clock_mono_ms(clock_system()) >= until) {
             code = EXIT_TIMED_OUT;
-        else if (st == ST_CLOSED)
+        } else if (st == ST_CLOSED) {
             code = EXIT_UNREACHABLE;
+        }
         if (code != EXIT_DONE) {
             rpc_stream_close(stream, result);
             return code;
@@ -329,20 +333,22 @@ static enum exit_code finish(struct watch *watch, enum exit_code code)
 {
     const Cairn__V1__Job *job = watch->job;
     const char *name = job == NULL ? watch->id : job->name;
-    if (code == EXIT_DONE) {
+    if (code == EXIT_DONE && job != NULL) {
         draw(watch, true);
         if (watch->show == WATCH_SHOWN && job->final_digest[0] != '\0')
             client_note(watch->client, "digest %s\n", job->final_digest);
-        if (job->state == CAIRN__V1__JOB_STATE__FAILED)
+        if (job->state == CAIRN__V1__JOB_STATE__FAILED) {
             client_error("%s FAILED: %s\n  cairn why %s says more", job->name, job->reason,
                          job->id);
+        }
         return job_exit(job->state);
     }
     if (code == EXIT_DETACHED)
         client_note(watch->client, "left; %s goes on. Again: cairn watch %s\n", name, watch->id);
-    if (code == EXIT_TIMED_OUT)
+    if (code == EXIT_TIMED_OUT) {
         client_error("%s is not over yet: %s", name,
                      job == NULL ? "not seen" : job_state_name(job->state));
+    }
     return code;
 }
 

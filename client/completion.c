@@ -36,10 +36,11 @@ static enum status put_options(const struct command *command, struct buf *out)
 {
     const struct option *tables[] = { command->options, global_options };
     enum status st = ST_OK;
-    for (size_t i = 0; i < 2; i++)
+    for (size_t i = 0; i < 2; i++) {
         for (const struct option *option = tables[i];
              st == ST_OK && option != NULL && option->name != NULL; option++)
             st = buf_printf(out, " --%s", option->name);
+    }
     return st;
 }
 
@@ -74,9 +75,10 @@ static enum status put_cases(struct buf *out)
                         command->noun == NULL ? "" : " ", command->verb);
         if (st == ST_OK)
             st = put_options(command, out);
-        if (st == ST_OK)
+        if (st == ST_OK) {
             st = buf_printf(out, "\"; words=\"%s\"; files=%d ;;\n", candidates(command->word),
                             command->word == WORD_FILE || command->word == WORD_CHECKPOINT);
+        }
     }
     return st;
 }
@@ -184,27 +186,31 @@ static enum status put_fish_command(const struct command *command, struct buf *o
 {
     char seen[128];
     enum status st = ST_OK;
-    if (command->noun == NULL)
+    if (command->noun == NULL) {
         (void)snprintf(seen, sizeof(seen), "__fish_seen_subcommand_from %s", command->verb);
-    else
+    } else {
         (void)snprintf(seen, sizeof(seen),
                        "__fish_seen_subcommand_from %s; and __fish_seen_subcommand_from %s",
                        command->noun, command->verb);
-    if (command->noun == NULL)
+    }
+    if (command->noun == NULL) {
         st = buf_printf(out, "complete -c cairn -f -n __fish_use_subcommand -a %s -d '%s'\n",
                         command->verb, command->summary);
-    else
+    } else {
         st = buf_printf(out,
                         "complete -c cairn -f -n __fish_use_subcommand -a %s\n"
                         "complete -c cairn -f -n '__fish_seen_subcommand_from %s' -a %s -d '%s'\n",
                         command->noun, command->noun, command->verb, command->summary);
+    }
     for (const struct option *option = command->options;
-         st == ST_OK && option != NULL && option->name != NULL; option++)
+         st == ST_OK && option != NULL && option->name != NULL; option++) {
         st = buf_printf(out, "complete -c cairn -n '%s' -l %s%s -d '%s'\n", seen, option->name,
                         option->kind == OPTION_FLAG ? "" : " -x", option->help);
-    if (st == ST_OK && (command->word == WORD_JOB || command->word == WORD_CHECKPOINT))
+    }
+    if (st == ST_OK && (command->word == WORD_JOB || command->word == WORD_CHECKPOINT)) {
         st = buf_printf(out, "complete -c cairn -n '%s' -a '(cairn ps -o name 2>/dev/null)'\n",
                         seen);
+    }
     if (st == ST_OK && command->word == WORD_SHELL)
         st = buf_printf(out, "complete -c cairn -f -n '%s' -a 'bash zsh fish'\n", seen);
     if (st == ST_OK && (command->word == WORD_FILE || command->word == WORD_CHECKPOINT))
@@ -218,12 +224,14 @@ static enum status put_fish(struct buf *out)
     const struct command *table = command_table(&count);
     enum status st = buf_append_text(out, "# fish completion: cairn completion fish | source\n");
     for (const struct option *option = global_options; st == ST_OK && option->name != NULL;
-         option++)
+         option++) {
         st = buf_printf(out, "complete -c cairn -l %s%s -d '%s'\n", option->name,
                         option->kind == OPTION_FLAG ? "" : " -x", option->help);
-    for (size_t i = 0; st == ST_OK && i < count; i++)
+    }
+    for (size_t i = 0; st == ST_OK && i < count; i++) {
         if (!table[i].hidden)
             st = put_fish_command(&table[i], out);
+    }
     return st;
 }
 

@@ -7,20 +7,21 @@
 
 char *format_seconds(double seconds, char *out, size_t capacity)
 {
-    if (!isfinite(seconds) || seconds < 0 || seconds > 1e12)
+    if (!isfinite(seconds) || seconds < 0 || seconds > 1e12) {
         (void)snprintf(out, capacity, "-");
-    else if (seconds < 9.95)
+    } else if (seconds < 9.95) {
         (void)snprintf(out, capacity, "%.1fs", seconds);
-    else if (seconds < 59.5)
+    } else if (seconds < 59.5) {
         (void)snprintf(out, capacity, "%.0fs", seconds);
-    else {
+    } else {
         long long whole = llround(seconds);
-        if (whole < 3600)
+        if (whole < 3600) {
             (void)snprintf(out, capacity, "%lldm%02llds", whole / 60, whole % 60);
-        else if (whole < 86400)
+        } else if (whole < 86400) {
             (void)snprintf(out, capacity, "%lldh%02lldm", whole / 3600, whole / 60 % 60);
-        else
+        } else {
             (void)snprintf(out, capacity, "%lldd%02lldh", whole / 86400, whole / 3600 % 24);
+        }
     }
     return out;
 }
@@ -40,10 +41,11 @@ char *format_bytes(uint64_t bytes, char *out, size_t capacity)
 
 char *format_number(double value, char *out, size_t capacity)
 {
-    if (isfinite(value))
+    if (isfinite(value)) {
         (void)snprintf(out, capacity, "%.4g", value);
-    else
+    } else {
         (void)snprintf(out, capacity, "-");
+    }
     return out;
 }
 
@@ -75,14 +77,15 @@ char *format_age(const char *time, int64_t now_ms, char *out, size_t capacity)
     int64_t s = (now_ms - then) / 1000;
     if (s < 0)
         s = 0;
-    if (s < 60)
+    if (s < 60) {
         (void)snprintf(out, capacity, "%llds", (long long)s);
-    else if (s < 3600)
+    } else if (s < 3600) {
         (void)snprintf(out, capacity, "%lldm", (long long)(s / 60));
-    else if (s < 86400)
+    } else if (s < 86400) {
         (void)snprintf(out, capacity, "%lldh", (long long)(s / 3600));
-    else
+    } else {
         (void)snprintf(out, capacity, "%lldd", (long long)(s / 86400));
+    }
     return out;
 }
 
@@ -106,10 +109,11 @@ char *format_bar(double fraction, size_t width, bool utf8, char *out, size_t cap
         fraction = 1;
     size_t filled = (size_t)(fraction * (double)width);
     for (size_t i = 0; i < width; i++) {
-        if (i < filled)
+        if (i < filled) {
             used = append(out, capacity, used, utf8 ? "█" : "#");
-        else
+        } else {
             used = append(out, capacity, used, utf8 ? "·" : ".");
+        }
     }
     return out;
 }

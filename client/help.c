@@ -35,9 +35,10 @@ bool is_noun(const char *word)
 {
     size_t count = 0;
     const struct command *table = command_table(&count);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         if (table[i].noun != NULL && strcmp(table[i].noun, word) == 0)
             return true;
+    }
     return false;
 }
 
@@ -49,9 +50,10 @@ void help_all(void)
                  "  cairn up                          start a coordinator and an agent here\n"
                  "  cairn submit job.yaml --watch     train, and look on\n"
                  "\ncommands\n");
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         if (!table[i].hidden)
             print_line(&table[i]);
+    }
     (void)printf("\noptions of every command\n");
     print_options(global_options);
     (void)printf(
@@ -66,9 +68,10 @@ void help_noun(const char *noun)
     size_t count = 0;
     const struct command *table = command_table(&count);
     (void)printf("commands\n");
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         if (!table[i].hidden && table[i].noun != NULL && strcmp(table[i].noun, noun) == 0)
             print_line(&table[i]);
+    }
 }
 
 void help_command(const struct command *command)

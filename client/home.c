@@ -41,6 +41,14 @@ int64_t home_supervisor(const struct paths *paths)
     return pid > 0 ? pid : 1; /* held, its pid not written yet */
 }
 
+/* Out of the cleanup's reach. */
+static int keep_fd(int *fd)
+{
+    int kept = *fd;
+    *fd = -1;
+    return kept;
+}
+
 enum status home_lock(const struct paths *paths, int *out_fd)
 {
     auto_close int fd = open_lock(paths, O_RDWR | O_CREAT);
@@ -52,8 +60,7 @@ enum status home_lock(const struct paths *paths, int *out_fd)
     int size = snprintf(text, sizeof(text), "%lld\n", (long long)getpid());
     if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)size, 0) != size)
         return status_from_errno(errno);
-    *out_fd = fd;
-    fd = -1;
+    *out_fd = keep_fd(&fd);
     return ST_OK;
 }
 
@@ -67,20 +74,21 @@ static unsigned program_of(pid_t pid)
                      { "cairn-agent", HOME_AGENT },
                      { "cairn-trainer", HOME_TRAINER },
                      { "cairn", HOME_SUPERVISOR } };
-    char link[64];
-    char path[PATH_MAX];
-    (void)snprintf(link, sizeof(link), "/proc/%lld/exe", (long long)pid);
-    ssize_t size = readlink(link, path, sizeof(path) - 1);
+    char exe[64];
+    char target[PATH_MAX];
+    (void)snprintf(exe, sizeof(exe), "/proc/%lld/exe", (long long)pid);
+    ssize_t size = readlink(exe, target, sizeof(target) - 1);
     if (size <= 0)
         return 0;
-    path[size] = '\0';
-    char *deleted = strstr(path, " (deleted)"); /* the file was replaced by a newer build */
+    target[size] = '\0';
+    char *deleted = strstr(target, " (deleted)"); /* the file was replaced by a newer build */
     if (deleted != NULL)
         *deleted = '\0';
-    const char *slash = strrchr(path, '/');
-    for (size_t i = 0; slash != NULL && i < sizeof(programs) / sizeof(programs[0]); i++)
+    const char *slash = strrchr(target, '/');
+    for (size_t i = 0; slash != NULL && i < sizeof(programs) / sizeof(programs[0]); i++) {
         if (strcmp(slash + 1, programs[i].name) == 0)
             return programs[i].program;
+    }
     return 0;
 }
 
@@ -115,9 +123,10 @@ static bool has_home(pid_t pid, const struct stat *home)
     auto_free char *text = read_proc(pid, "environ", &size);
     for (size_t at = 0; text != NULL && at < size; at += strlen(text + at) + 1) {
         struct stat st;
-        if (strncmp(text + at, "CAIRN_HOME=", 11) == 0)
+        if (strncmp(text + at, "CAIRN_HOME=", 11) == 0) {
             return stat(text + at + 11, &st) == 0 && st.st_dev == home->st_dev &&
                    st.st_ino == home->st_ino;
+        }
     }
     return false;
 }

@@ -7,7 +7,7 @@
 #include "client/format.h"
 #include "common/clock.h"
 
-#define SHOW_BYTES_MAX (16 * 1024 * 1024)
+#define SHOW_BYTES_MAX ((size_t)16 << 20)
 
 const char *job_state_name(Cairn__V1__JobState state)
 {
@@ -64,11 +64,12 @@ static void job_health(const ProtobufCMessage *row, char *out, size_t capacity)
 static void job_step(const ProtobufCMessage *row, char *out, size_t capacity)
 {
     const Cairn__V1__Job *job = as_job(row);
-    if (job->total_steps > 0)
+    if (job->total_steps > 0) {
         (void)snprintf(out, capacity, "%llu/%llu", (unsigned long long)job->step,
                        (unsigned long long)job->total_steps);
-    else
+    } else {
         (void)snprintf(out, capacity, "%llu", (unsigned long long)job->step);
+    }
 }
 
 static void job_loss(const ProtobufCMessage *row, char *out, size_t capacity)
@@ -165,10 +166,11 @@ static void ckpt_size(const ProtobufCMessage *row, char *out, size_t capacity)
 static void ckpt_ratio(const ProtobufCMessage *row, char *out, size_t capacity)
 {
     const Cairn__V1__Checkpoint *ckpt = as_checkpoint(row);
-    if (ckpt->bytes == 0 || ckpt->raw_bytes == 0)
+    if (ckpt->bytes == 0 || ckpt->raw_bytes == 0) {
         (void)snprintf(out, capacity, "-");
-    else
+    } else {
         (void)snprintf(out, capacity, "%.3f", (double)ckpt->raw_bytes / (double)ckpt->bytes);
+    }
 }
 
 static void ckpt_shards(const ProtobufCMessage *row, char *out, size_t capacity)
@@ -300,9 +302,10 @@ static enum status show_lost(const Cairn__V1__Job *job, struct buf *out)
                             "%s:", format_seconds(total, seconds, sizeof(seconds)));
     for (size_t i = 0; i < job->n_lost_seconds && used + 64 < sizeof(text); i++) {
         const Cairn__V1__LostSeconds *lost = job->lost_seconds[i];
-        if (lost->seconds > 0)
+        if (lost->seconds > 0) {
             used += (size_t)snprintf(text + used, sizeof(text) - used, " %.20s %s", lost->cause,
                                      format_seconds(lost->seconds, seconds, sizeof(seconds)));
+        }
     }
     return show_line(out, "lost", text);
 }
@@ -352,9 +355,10 @@ static enum status show_events(const Cairn__V1__Job *job, size_t count_max, stru
     size_t first = job->n_events > count_max ? job->n_events - count_max : 0;
     if (job->n_events > 0)
         st = buf_append_text(out, "\n");
-    for (size_t i = first; st == ST_OK && i < job->n_events; i++)
+    for (size_t i = first; st == ST_OK && i < job->n_events; i++) {
         st = buf_printf(out, "%s  %-11s %s\n", job->events[i]->time, job->events[i]->kind,
                         job->events[i]->message);
+    }
     return st;
 }
 
@@ -370,14 +374,16 @@ enum exit_code job_show(const struct client *client, const Cairn__V1__Job *job)
     enum status st = show_facts(client, job, &out);
     if (st == ST_OK && job->n_workers > 0)
         st = buf_append_text(&out, "\n");
-    if (st == ST_OK && job->n_workers > 0)
+    if (st == ST_OK && job->n_workers > 0) {
         st = output_table(&worker_listing, wide, true, (ProtobufCMessage *const *)job->workers,
                           job->n_workers, &out);
+    }
     if (st == ST_OK && job->n_checkpoints > 0)
         st = buf_append_text(&out, "\n");
-    if (st == ST_OK && job->n_checkpoints > 0)
+    if (st == ST_OK && job->n_checkpoints > 0) {
         st = output_table(&checkpoint_listing, wide, true,
                           (ProtobufCMessage *const *)job->checkpoints, job->n_checkpoints, &out);
+    }
     if (st == ST_OK)
         st = show_events(job, wide ? SIZE_MAX : 10, &out);
     if (st == ST_OK)

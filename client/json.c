@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define JSON_BYTES_MAX (256 * 1024 * 1024)
+#define JSON_BYTES_MAX ((size_t)256 << 20)
 
 static json_t *from_real(double value)
 {

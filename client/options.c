@@ -17,8 +17,7 @@ struct parser {
     struct arguments *args;
     const struct command *command;
     const char *noun; /* read, its verb not yet */
-    char *error;
-    size_t error_size;
+    char error[512];
 };
 
 void arguments_init(struct arguments *args)
@@ -33,7 +32,7 @@ static enum status refuse(struct parser *parser, const char *format, ...)
 {
     va_list list;
     va_start(list, format);
-    (void)vsnprintf(parser->error, parser->error_size, format, list);
+    (void)vsnprintf(parser->error, sizeof(parser->error), format, list);
     va_end(list);
     return ST_INVALID;
 }
@@ -85,9 +84,10 @@ static enum status store(struct parser *parser, const struct option *option, con
         return ST_OK;
     }
     case OPTION_DURATION:
-        if (!duration_parse(value, slot))
+        if (!duration_parse(value, slot)) {
             return refuse(parser, "--%s needs a time like 30s or 5m, not '%s'", option->name,
                           value);
+        }
         return ST_OK;
     case OPTION_FORMAT:
         for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++) {
@@ -219,9 +219,10 @@ static enum status refuse_command(struct parser *parser, const char *word)
     }
     const char *noun = parser->noun == NULL ? "" : parser->noun;
     const char *space = parser->noun == NULL ? "" : " ";
-    if (best != NULL)
+    if (best != NULL) {
         return refuse(parser, "there is no command '%s%s%s'; did you mean 'cairn %s%s%s'?", noun,
                       space, word, noun, space, best);
+    }
     return refuse(parser, "there is no command '%s%s%s'; 'cairn -h' lists them", noun, space, word);
 }
 
@@ -242,40 +243,59 @@ static enum status parse_word(struct parser *parser, const char *word)
     return parser->command == NULL ? refuse_command(parser, word) : ST_OK;
 }
 
-enum status arguments_parse(int argc, char *const *argv, struct arguments *out,
-                            const struct command **out_command, char *out_error, size_t error_size)
+/* Up to the last word. */
+static enum status parse_all(struct parser *parser)
 {
-    struct arguments args;
-    struct parser parser = {
-        .argc = argc, .argv = argv, .args = &args, .error = out_error, .error_size = error_size
-    };
-    arguments_init(&args);
     bool only_words = false;
-    while (parser.at < argc) {
-        const char *text = argv[parser.at++];
+    while (parser->at < parser->argc) {
+        const char *text = parser->argv[parser->at++];
         enum status st;
         if (!only_words && strcmp(text, "--") == 0) {
             only_words = true;
             continue;
         }
-        if (!only_words && strncmp(text, "--", 2) == 0)
-            st = parse_long(&parser, text);
-        else if (!only_words && text[0] == '-' && text[1] != '\0')
-            st = parse_short(&parser, text);
-        else
-            st = parse_word(&parser, text);
+        if (!only_words && strncmp(text, "--", 2) == 0) {
+            st = parse_long(parser, text);
+        } else if (!only_words && text[0] == '-' && text[1] != '\0') {
+            st = parse_short(parser, text);
+        } else {
+            st = parse_word(parser, text);
+        }
         if (st != ST_OK)
             return st;
     }
-    if (parser.command == NULL && parser.noun != NULL && !args.help)
-        return refuse(&parser, "'cairn %s' needs a verb; 'cairn %s -h' lists them", parser.noun,
-                      parser.noun);
-    if (parser.command == NULL && parser.noun != NULL)
-        args.words[args.word_count++] = parser.noun; /* what help is about */
-    if (parser.command != NULL && !args.help && args.word_count < parser.command->words_min)
-        return refuse(&parser, "something is missing: cairn %s%s%s %s",
-                      parser.noun == NULL ? "" : parser.noun, parser.noun == NULL ? "" : " ",
-                      parser.command->verb, parser.command->usage);
+    return ST_OK;
+}
+
+static enum status check_complete(struct parser *parser)
+{
+    struct arguments *args = parser->args;
+    const char *noun = parser->noun == NULL ? "" : parser->noun;
+    if (parser->command == NULL && parser->noun != NULL && !args->help)
+        return refuse(parser, "'cairn %s' needs a verb; 'cairn %s -h' lists them", noun, noun);
+    if (parser->command == NULL && parser->noun != NULL)
+        args->words[args->word_count++] = parser->noun; /* what help is about */
+    if (parser->command != NULL && !args->help && args->word_count < parser->command->words_min) {
+        return refuse(parser, "something is missing: cairn %s%s%s %s", noun,
+                      parser->noun == NULL ? "" : " ", parser->command->verb,
+                      parser->command->usage);
+    }
+    return ST_OK;
+}
+
+enum status arguments_parse(int argc, char *const *argv, struct arguments *out,
+                            const struct command **out_command, char *out_error, size_t error_size)
+{
+    struct arguments args;
+    struct parser parser = { .argc = argc, .argv = argv, .args = &args };
+    arguments_init(&args);
+    enum status st = parse_all(&parser);
+    if (st == ST_OK)
+        st = check_complete(&parser);
+    if (st != ST_OK) {
+        (void)snprintf(out_error, error_size, "%s", parser.error);
+        return st;
+    }
     *out = args;
     *out_command = parser.command;
     return ST_OK;

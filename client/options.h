@@ -30,14 +30,14 @@ struct command {
     const char *noun; /* "ckpt"; NULL: a verb on its own */
     const char *verb;
     enum word_kind word;
-    size_t words_min, words_max;
+    unsigned words_min, words_max;
+    bool hidden;
     const char *usage;            /* "JOB [flags]" */
     const char *summary;          /* one line, starts with a verb, no full stop */
     const char *details;          /* more lines; or NULL */
     const char *examples;         /* lines without "cairn " in front */
     const struct option *options; /* besides the global ones */
     enum exit_code (*run)(struct client *client);
-    bool hidden;
 };
 
 /* commands.c */

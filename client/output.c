@@ -7,7 +7,7 @@
 #include "client/format.h"
 #include "client/json.h"
 
-#define OUTPUT_BYTES_MAX (64 * 1024 * 1024)
+#define OUTPUT_BYTES_MAX ((size_t)64 << 20)
 #define COLUMNS_MAX      24
 
 bool output_is_json(const struct client *client)
@@ -79,10 +79,11 @@ static enum status print_row(const struct column *const *columns, size_t column_
     enum status st = ST_OK;
     for (size_t c = 0; st == ST_OK && c < column_count; c++) {
         char text[CELL_BYTES] = "";
-        if (row == NULL)
+        if (row == NULL) {
             (void)snprintf(text, sizeof(text), "%s", columns[c]->title);
-        else
+        } else {
             columns[c]->cell(row, text, sizeof(text));
+        }
         st = print_cell(text, widths[c], columns[c]->right, c + 1 == column_count, out);
     }
     return st;
@@ -94,9 +95,10 @@ enum status output_table(const struct listing *listing, bool wide, bool header,
     const struct column *columns[COLUMNS_MAX];
     size_t widths[COLUMNS_MAX];
     size_t column_count = 0;
-    for (const struct column *c = listing->columns; c->title != NULL; c++)
+    for (const struct column *c = listing->columns; c->title != NULL; c++) {
         if ((wide || !c->wide) && column_count < COLUMNS_MAX)
             columns[column_count++] = c;
+    }
     for (size_t c = 0; c < column_count; c++) {
         widths[c] = header ? text_cells(columns[c]->title) : 0;
         for (size_t r = 0; r < count; r++) {
@@ -148,9 +150,10 @@ const char *color_of_state(const struct client *client, const char *state)
     };
     if (!client->color)
         return "";
-    for (size_t i = 0; i < sizeof(colors) / sizeof(colors[0]); i++)
+    for (size_t i = 0; i < sizeof(colors) / sizeof(colors[0]); i++) {
         if (strcmp(colors[i].state, state) == 0)
             return colors[i].color;
+    }
     return "\033[0m";
 }
 

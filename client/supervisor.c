@@ -78,9 +78,10 @@ static int spawn(const char *path, char *const argv[], const char *log_path, pid
     (void)posix_spawnattr_setpgroup(&attributes, 0);
     (void)posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
     error = posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-    if (error == 0 && log_path != NULL)
+    if (error == 0 && log_path != NULL) {
         error = posix_spawn_file_actions_addopen(&files, 1, log_path, O_WRONLY | O_CREAT | O_APPEND,
                                                  0644);
+    }
     if (error == 0 && log_path != NULL)
         error = posix_spawn_file_actions_adddup2(&files, 1, 2);
     if (error == 0)
@@ -111,10 +112,11 @@ static void start(struct supervisor *supervisor, struct child *child)
 
 static void describe_end(int status, char *out, size_t capacity)
 {
-    if (WIFSIGNALED(status))
+    if (WIFSIGNALED(status)) {
         (void)snprintf(out, capacity, "signal %d", WTERMSIG(status));
-    else
+    } else {
         (void)snprintf(out, capacity, "exit code %d", WEXITSTATUS(status));
+    }
 }
 
 static void on_end(struct supervisor *supervisor, struct child *child, int status)
@@ -125,11 +127,12 @@ static void on_end(struct supervisor *supervisor, struct child *child, int statu
     child->pid = 0;
     child->backoff_ms = supervisor_backoff_ms(child->backoff_ms, now - child->started_ms);
     child->start_at_ms = now + child->backoff_ms;
-    if (supervisor->stopping)
+    if (supervisor->stopping) {
         LOG_INFO(&supervisor->log, "%s ended: %s", child->program, how);
-    else
+    } else {
         LOG_WARN(&supervisor->log, "%s died: %s; it starts again in %lld ms", child->program, how,
                  (long long)child->backoff_ms);
+    }
 }
 
 /* Also reaps trainers whose agent died: a subreaper gets them. */
@@ -138,9 +141,10 @@ static void reap(struct supervisor *supervisor)
     int status = 0;
     pid_t pid;
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-        for (size_t i = 0; i < 2; i++)
+        for (size_t i = 0; i < 2; i++) {
             if (supervisor->children[i].pid == pid)
                 on_end(supervisor, &supervisor->children[i], status);
+        }
         if (pid == supervisor->down_pid)
             supervisor->down_pid = 0;
     }
@@ -184,10 +188,11 @@ static void watch(struct supervisor *supervisor, int signal_fd)
         (void)poll(&wait, 1, start_due(supervisor));
         struct signalfd_siginfo info;
         while (read(signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-            if (info.ssi_signo == SIGTERM)
+            if (info.ssi_signo == SIGTERM) {
                 supervisor->stopping = true;
-            else if (info.ssi_signo == SIGINT)
+            } else if (info.ssi_signo == SIGINT) {
                 on_interrupt(supervisor);
+            }
         }
         reap(supervisor);
     }
@@ -198,9 +203,10 @@ static void stop_all(struct supervisor *supervisor, int signal_fd)
 {
     int64_t until = now_ms() + STOP_GRACE_MS;
     bool killed = false;
-    for (size_t i = 2; i-- > 0;)
+    for (size_t i = 2; i-- > 0;) {
         if (supervisor->children[i].pid != 0)
             (void)kill(supervisor->children[i].pid, SIGTERM);
+    }
     while (supervisor->children[0].pid != 0 || supervisor->children[1].pid != 0) {
         struct pollfd wait = { .fd = signal_fd, .events = POLLIN };
         struct signalfd_siginfo info;
@@ -209,16 +215,18 @@ static void stop_all(struct supervisor *supervisor, int signal_fd)
             ;
         reap(supervisor);
         if (!killed && now_ms() >= until) {
-            for (size_t i = 0; i < 2; i++)
+            for (size_t i = 0; i < 2; i++) {
                 if (supervisor->children[i].pid != 0)
                     (void)kill(-supervisor->children[i].pid, SIGKILL);
+            }
             killed = true;
         }
     }
     unsigned rest = HOME_COORDINATOR | HOME_AGENT | HOME_TRAINER;
-    if (!home_end(supervisor->options->paths, rest, LEFT_GRACE_MS))
+    if (!home_end(supervisor->options->paths, rest, LEFT_GRACE_MS)) {
         LOG_ERROR(&supervisor->log, "some processes of %s could not be ended",
                   supervisor->options->paths->home);
+    }
 }
 
 static enum status find_programs(struct supervisor *supervisor)

@@ -6,6 +6,7 @@
 #include "job/reader.h"
 #include "job/value.h"
 
+enum { FILE_BYTES_MAX = LIMIT_JOB_FILE_BYTES };
 #define PATH_MAX_BYTES 256 /* of keys: "train.optimizer.lr" */
 
 /* ---- places ---- */
@@ -154,15 +155,16 @@ static void read_field(struct reader *reader, const struct field *field, size_t 
 {
     reader->given[index].node = node;
     bool good = false;
-    if (node->kind == NODE_ABSENT)
+    if (node->kind == NODE_ABSENT) {
         job_report_add(&reader->report, node->key_place, "write a value, or remove the key",
                        "%s has no value", field->path);
-    else if (field->kind == FIELD_ANY)
+    } else if (field->kind == FIELD_ANY) {
         good = true; /* check_use refuses it where it could be meant */
-    else if (field->kind == FIELD_WORDS || field->kind == FIELD_COUNTS)
+    } else if (field->kind == FIELD_WORDS || field->kind == FIELD_COUNTS) {
         good = read_list(reader, field, node);
-    else
+    } else {
         good = read_single(reader, field, node);
+    }
     reader->given[index].bad = !good;
 }
 
@@ -190,9 +192,10 @@ static bool is_at_or_below(const char *path, const char *section)
 
 static bool was_meant(const struct reader *reader, const char *path)
 {
-    for (size_t i = 0; i < reader->meant_count; i++)
+    for (size_t i = 0; i < reader->meant_count; i++) {
         if (is_at_or_below(path, reader->meant[i]) || is_at_or_below(reader->meant[i], path))
             return true;
+    }
     return false;
 }
 
@@ -282,12 +285,13 @@ static void check_use(struct reader *reader, const struct field *field, size_t i
     if ((field->flags & FIELD_UNBUILT) == 0 || reader->given[index].bad)
         return;
     struct value_problem problem;
-    if (field->kind == FIELD_ANY)
+    if (field->kind == FIELD_ANY) {
         job_report_add(&reader->report, node->key_place, "remove this key",
                        "%s is not supported in this version", field->path);
-    else if ((field->fallback == NULL || strcmp(field->fallback, node->text) != 0) &&
-             value_refuse_unbuilt(field, node->text, &problem) != ST_OK)
+    } else if ((field->fallback == NULL || strcmp(field->fallback, node->text) != 0) &&
+               value_refuse_unbuilt(field, node->text, &problem) != ST_OK) {
         report_problem(reader, node->place, &problem);
+    }
 }
 
 /* The section of a path that is missing, outermost first: its size in path; 0: none. */
@@ -368,9 +372,10 @@ static enum status read_sources(struct reader *reader, size_t set_count)
         return st;
     struct job_place start = { 0 };
     if (reader->tree.root == NULL) {
-        if (job_report_empty(&reader->report))
+        if (job_report_empty(&reader->report)) {
             job_report_add(&reader->report, start, "start from one of the examples",
                            "the file is empty");
+        }
         return ST_CONFIG;
     }
     if (reader->tree.root->kind != NODE_MAP) {
@@ -435,19 +440,21 @@ enum status job_parse(const char *text, size_t size, const char *file_name, cons
     if (sources == NULL)
         return ST_NO_MEMORY;
     sources[0] = (struct job_source){ .name = file_name, .text = text, .size = size, .line = 1 };
-    for (size_t i = 0; i < set_count; i++)
+    for (size_t i = 0; i < set_count; i++) {
         sources[i + 1] = (struct job_source){
             .name = "--set", .text = sets[i], .size = strlen(sets[i]), .line = i + 1
         };
-    bool bounded = size <= LIMIT_JOB_FILE_BYTES;
+    }
+    bool bounded = size <= FILE_BYTES_MAX;
     for (size_t i = 0; i < set_count; i++)
         bounded = bounded && sources[i + 1].size <= JOB_SET_BYTES;
     enum status st = ST_CONFIG;
-    if (bounded)
+    if (bounded) {
         st = parse(sources, set_count, base_dir, out, out_errors);
-    else if (buf_printf(out_errors, "%s:1:1: a job file has at most %d bytes, a --set %d\n",
-                        file_name, LIMIT_JOB_FILE_BYTES, JOB_SET_BYTES) == ST_NO_MEMORY)
+    } else if (buf_printf(out_errors, "%s:1:1: a job file has at most %d bytes, a --set %d\n",
+                          file_name, LIMIT_JOB_FILE_BYTES, JOB_SET_BYTES) == ST_NO_MEMORY) {
         st = ST_NO_MEMORY;
+    }
     free(sources);
     return st;
 }

@@ -40,9 +40,10 @@ void job_report_add(struct job_report *report, struct job_place place, const cha
     va_start(args, cause_format);
     (void)vsnprintf(cause, sizeof(cause), cause_format, args);
     va_end(args);
-    for (char *c = cause; *c != '\0'; c++)
+    for (char *c = cause; *c != '\0'; c++) {
         if ((unsigned char)*c < 0x20 || *c == 0x7F)
             *c = '?'; /* a value may hold line ends: the cause is one line */
+    }
     if (known(report, place, cause))
         return;
     if (report->count == JOB_ERRORS_MAX) {
@@ -121,8 +122,10 @@ static enum status print_line(const struct job_source *source, const struct line
     for (size_t i = start; i < line->end && size + 4 < sizeof(text); i++) {
         if (cells(source, start, i) >= LINE_CELLS && !continues(source->text[i]))
             break;
-        unsigned char byte = (unsigned char)source->text[i];
-        text[size++] = byte < 0x20 || byte == 0x7F ? ' ' : (char)byte;
+        char shown = source->text[i];
+        if ((unsigned char)shown < 0x20 || shown == 0x7F)
+            shown = ' ';
+        text[size++] = shown;
     }
     while (size > 0 && text[size - 1] == ' ')
         size--;
@@ -175,8 +178,9 @@ enum status job_report_print(struct job_report *report, struct buf *out)
         if (st != ST_OK)
             return st;
     }
-    if (report->dropped > 0)
+    if (report->dropped > 0) {
         return buf_printf(out, "%s: %zu more mistakes are not shown\n", report->sources[0].name,
                           report->dropped);
+    }
     return ST_OK;
 }

@@ -82,17 +82,19 @@ static void resolve_micro_batch(struct reader *reader)
     list_divisors(lane, lane, divisors, sizeof(divisors));
     (void)snprintf(way_out, sizeof(way_out), "a lane has %lld samples; take one of: %s",
                    (long long)lane, divisors);
-    if (has_micro && has_accumulate)
+    if (has_micro && has_accumulate) {
+        int64_t samples = job->train.micro_batch * job->train.accumulate;
         mistake(reader, "train.micro_batch", way_out,
-                "micro_batch x accumulate = %lld, but a lane has %lld samples",
-                (long long)(job->train.micro_batch * job->train.accumulate), (long long)lane);
-    else if (has_micro)
+                "micro_batch x accumulate = %lld, but a lane has %lld samples", (long long)samples,
+                (long long)lane);
+    } else if (has_micro) {
         mistake(reader, "train.micro_batch", way_out,
                 "a micro-batch of %lld doesn't divide a lane evenly",
                 (long long)job->train.micro_batch);
-    else
+    } else {
         mistake(reader, "train.accumulate", way_out, "a lane can't be cut into %lld micro-batches",
                 (long long)job->train.accumulate);
+    }
 }
 
 /* The shares that the file gives; the sum must be the lanes, the count the workers. */
@@ -104,13 +106,15 @@ static void check_shares(struct reader *reader, bool lanes_known)
         sum += job->workers.shares[i];
     if (!reader_has(reader, "workers.count"))
         job->workers.count = (int64_t)reader->share_count;
-    if (job->workers.count != (int64_t)reader->share_count)
+    if (job->workers.count != (int64_t)reader->share_count) {
         mistake(reader, "workers.shares", "write one number per worker",
                 "%zu shares for %lld workers", reader->share_count, (long long)job->workers.count);
-    if (lanes_known && sum != job->train.lanes)
+    }
+    if (lanes_known && sum != job->train.lanes) {
         mistake(reader, "workers.shares", "the shares of all workers together are the lanes",
                 "the shares sum to %lld, but there are %lld lanes", (long long)sum,
                 (long long)job->train.lanes);
+    }
 }
 
 static void resolve_workers(struct reader *reader, bool lanes_known)
@@ -123,10 +127,11 @@ static void resolve_workers(struct reader *reader, bool lanes_known)
     bool has_shares = reader_has(reader, "workers.shares");
     if (has_shares)
         check_shares(reader, lanes_known);
-    if (reader_is_good(reader, "workers.min") && job->workers.min > job->workers.count)
+    if (reader_is_good(reader, "workers.min") && job->workers.min > job->workers.count) {
         mistake(reader, "workers.min", "min is at most count",
                 "workers.min is %lld, but there are %lld workers", (long long)job->workers.min,
                 (long long)job->workers.count);
+    }
     if (!lanes_known || has_shares)
         return;
     if (job->workers.count > job->train.lanes) {
@@ -150,9 +155,10 @@ static void check_optimizer(struct reader *reader)
     if (!reader_has(reader, "train.optimizer.weight_decay"))
         job->train.optimizer.weight_decay = adamw ? 0.01 : 0; /* as in PyTorch */
     if (job->train.optimizer.nesterov && job->train.optimizer.momentum == 0 &&
-        reader_is_good(reader, "train.optimizer.momentum"))
+        reader_is_good(reader, "train.optimizer.momentum")) {
         mistake(reader, "train.optimizer.nesterov", "add for example 'momentum: 0.9'",
                 "nesterov needs a momentum above 0");
+    }
 }
 
 static void check_times(struct reader *reader)
@@ -161,19 +167,22 @@ static void check_times(struct reader *reader)
     const struct job_duration *whole = &job->train.duration;
     const struct job_duration *warmup = &job->train.schedule.warmup;
     if (reader_has(reader, "train.duration") && reader_has(reader, "train.schedule.warmup") &&
-        whole->unit == warmup->unit && warmup->value > whole->value)
+        whole->unit == warmup->unit && warmup->value > whole->value) {
         mistake(reader, "train.schedule.warmup", "warm up for a part of train.duration",
                 "the warm-up is longer than the training");
+    }
     if (reader_has(reader, "eval.every") && job->data.eval.format[0] == '\0' &&
-        reader_is_good(reader, "data.eval.format"))
+        reader_is_good(reader, "data.eval.format")) {
         mistake(reader, "eval.every", "add data.eval, or remove eval",
                 "eval.every needs data.eval: there is nothing to evaluate on");
+    }
     if (strcmp(job->data.train.format, "synthetic") == 0 &&
         reader_has(reader, "train.global_batch") && reader_is_good(reader, "data.train.samples") &&
-        job->data.train.samples < job->train.global_batch)
+        job->data.train.samples < job->train.global_batch) {
         mistake(reader, "data.train.samples", "an epoch has at least one step",
                 "%lld samples are fewer than a global batch of %lld",
                 (long long)job->data.train.samples, (long long)job->train.global_batch);
+    }
 }
 
 void job_resolve(struct reader *reader)

@@ -207,17 +207,19 @@ static const char *below(const char *path, const char *section)
 
 bool schema_is_section(const char *path)
 {
-    for (size_t i = 0; i < COUNT(fields); i++)
+    for (size_t i = 0; i < COUNT(fields); i++) {
         if (below(fields[i].path, path) != NULL)
             return true;
+    }
     return false;
 }
 
 const char *schema_section_example(const char *path)
 {
-    for (size_t i = 0; i < COUNT(sections); i++)
+    for (size_t i = 0; i < COUNT(sections); i++) {
         if (strcmp(sections[i].section, path) == 0)
             return sections[i].example;
+    }
     return NULL;
 }
 
@@ -322,8 +324,9 @@ bool schema_applies(const struct field *field, const struct job *job)
     const char *at = field->when_words;
     bool built = true;
     char word[JOB_TEXT];
-    while (schema_next_word(&at, &built, word, sizeof(word)))
+    while (schema_next_word(&at, &built, word, sizeof(word))) {
         if (strcmp(word, value) == 0)
             return true;
+    }
     return false;
 }

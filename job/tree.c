@@ -35,18 +35,20 @@ struct node *tree_add(struct tree *tree, enum node_kind kind, struct job_place p
 void node_append(struct node *parent, struct node *child)
 {
     CHECK(child->next == NULL);
-    if (parent->last == NULL)
+    if (parent->last == NULL) {
         parent->first = child;
-    else
+    } else {
         parent->last->next = child;
+    }
     parent->last = child;
 }
 
 struct node *node_find(const struct node *map, const char *key)
 {
-    for (struct node *child = map->first; child != NULL; child = child->next)
+    for (struct node *child = map->first; child != NULL; child = child->next) {
         if (strcmp(child->key, key) == 0)
             return child;
+    }
     return NULL;
 }
 

@@ -37,9 +37,10 @@ static const struct {
 
 static const char *advice_for(const char *cause)
 {
-    for (size_t i = 0; i < sizeof(advice) / sizeof(advice[0]); i++)
+    for (size_t i = 0; i < sizeof(advice) / sizeof(advice[0]); i++) {
         if (strcmp(advice[i].cause, cause) == 0)
             return advice[i].way_out;
+    }
     return "look at indentation, quotes and brackets here";
 }
 
@@ -82,7 +83,11 @@ static char *text_of(struct fy_token *token)
     if (copy == NULL || text == NULL)
         return copy;
     for (size_t i = 0; i < size; i++)
-        copy[i] = text[i] == '\0' ? '\1' : text[i]; /* "\0" in quotes: no value of any key */
+        copy[i] = text[i];
+    for (size_t i = 0; i < size; i++) {
+        if (copy[i] == '\0')
+            copy[i] = '\1'; /* "\0" in quotes: no value of any key */
+    }
     return copy;
 }
 
@@ -227,7 +232,6 @@ static bool on_event(struct yaml *yaml, struct fy_event *event)
     case FYET_STREAM_START:
     case FYET_STREAM_END:
     case FYET_DOCUMENT_END:
-        return true;
     default:
         return true;
     }
@@ -266,15 +270,17 @@ static void read_events(struct yaml *yaml, struct fy_parser *parser, struct fy_d
 /* The bytes of the UTF-8 character at text; 0: it isn't one, or a control character. */
 static size_t character(const unsigned char *text, size_t size)
 {
-    if (text[0] < 0x80)
+    if (text[0] < 0x80) {
         return text[0] >= 0x20 ? text[0] != 0x7F
                                : strchr("\t\n\r", text[0]) != NULL && text[0] != 0;
+    }
     size_t length = text[0] >= 0xF0 ? 4 : text[0] >= 0xE0 ? 3 : 2;
     if (text[0] < 0xC2 || text[0] > 0xF4 || length > size)
         return 0;
-    for (size_t i = 1; i < length; i++)
+    for (size_t i = 1; i < length; i++) {
         if ((text[i] & 0xC0) != 0x80)
             return 0;
+    }
     if ((text[0] == 0xE0 && text[1] < 0xA0) || (text[0] == 0xED && text[1] > 0x9F) ||
         (text[0] == 0xF0 && text[1] < 0x90) || (text[0] == 0xF4 && text[1] > 0x8F))
         return 0;
@@ -319,10 +325,11 @@ enum status tree_read_yaml(struct tree *tree, uint32_t source, size_t from,
     };
     struct fy_parser *parser = fy_parser_create(&options);
     const struct job_source *text = &report->sources[source];
-    if (parser == NULL || fy_parser_set_string(parser, text->text + from, text->size - from) != 0)
+    if (parser == NULL || fy_parser_set_string(parser, text->text + from, text->size - from) != 0) {
         yaml.st = ST_NO_MEMORY;
-    else
+    } else {
         read_events(&yaml, parser, diag);
+    }
     if (parser != NULL)
         fy_parser_destroy(parser);
     fy_diag_destroy(diag);

@@ -135,14 +135,15 @@ enum status value_refuse_unbuilt(const struct field *field, const char *text,
     char words[LIMIT_REASON / 2];
     char way_out[LIMIT_REASON] = "remove this key";
     value_words(field, false, words, sizeof(words));
-    if (field->kind == FIELD_DURATION)
+    if (field->kind == FIELD_DURATION) {
         (void)snprintf(way_out, sizeof(way_out), "write it in steps or epochs");
-    else if (field->kind == FIELD_INT && field->words != NULL)
+    } else if (field->kind == FIELD_INT && field->words != NULL) {
         (void)snprintf(way_out, sizeof(way_out), "write a number, or remove this key");
-    else if (field->fallback != NULL && words[0] == '\0')
+    } else if (field->fallback != NULL && words[0] == '\0') {
         (void)snprintf(way_out, sizeof(way_out), "this version has %s only", field->fallback);
-    else if (words[0] != '\0')
+    } else if (words[0] != '\0') {
         (void)snprintf(way_out, sizeof(way_out), "this version has: %s", words);
+    }
     return refuse(problem, way_out, "%s: '%.100s' is not supported in this version", field->path,
                   text);
 }
@@ -183,9 +184,10 @@ static enum status read_int(const struct field *field, const char *text, int64_t
     int64_t value = 0;
     char range[96];
     describe_range(field, range, sizeof(range));
-    if (!value_whole(text, -INFINITY, INFINITY, &value))
+    if (!value_whole(text, -INFINITY, INFINITY, &value)) {
         return refuse(problem, range, "%s must be a whole number; it is '%.100s'", field->path,
                       text);
+    }
     if (!in_range(field, (double)value))
         return refuse(problem, range, "%s can't be %lld", field->path, (long long)value);
     if (out != NULL)
@@ -213,9 +215,10 @@ static enum status read_bool(const struct field *field, const char *text, bool *
                              struct value_problem *problem)
 {
     bool yes = strcmp(text, "true") == 0;
-    if (!yes && strcmp(text, "false") != 0)
+    if (!yes && strcmp(text, "false") != 0) {
         return refuse(problem, "write true or false", "%s must be true or false; it is '%.100s'",
                       field->path, text);
+    }
     if (out != NULL)
         *out = yes;
     return ST_OK;
@@ -224,9 +227,10 @@ static enum status read_bool(const struct field *field, const char *text, bool *
 /* The unit that is meant by a text; NULL: none. */
 static const char *near_unit(const char *text)
 {
-    for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
+    for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
         if (units[i].group != UNIT_TIME && suggest_distance(text, units[i].word) <= 2)
             return units[i].word;
+    }
     return NULL;
 }
 
@@ -240,10 +244,11 @@ static enum status refuse_unit(const struct field *field, double value, const ch
         return refuse(problem, way_out, "%s needs a unit", field->path);
     }
     const char *near = near_unit(unit);
-    if (near != NULL)
+    if (near != NULL) {
         (void)snprintf(way_out, sizeof(way_out), "did you mean '%.16g %s'?", value, near);
-    else
+    } else {
         (void)snprintf(way_out, sizeof(way_out), "units are steps and epochs");
+    }
     return refuse(problem, way_out, "%s: '%.100s' is not a unit", field->path, unit);
 }
 
@@ -254,18 +259,20 @@ static enum status read_duration(const struct field *field, const char *text,
     char *end = NULL;
     char range[96];
     describe_range(field, range, sizeof(range));
-    if (!read_real(text, &end, &value))
+    if (!read_real(text, &end, &value)) {
         return refuse(problem, "write it as in '100 steps' or '1 epoch'",
                       "%s must be a number and a unit; it is '%.100s'", field->path, text);
+    }
     end += strspn(end, " ");
     size_t i = 0;
     while (i < sizeof(units) / sizeof(units[0]) && strcmp(units[i].word, end) != 0)
         i++;
     if (i == sizeof(units) / sizeof(units[0]))
         return refuse_unit(field, value, end, problem);
-    if ((units[i].group & field->units) == 0)
+    if ((units[i].group & field->units) == 0) {
         return refuse(problem, "write it in steps or epochs",
                       "%s: a time is not supported in this version", field->path);
+    }
     if (!in_range(field, value))
         return refuse(problem, range, "%s can't be %.16g %s", field->path, value, end);
     if (value != (double)(int64_t)value)
@@ -286,13 +293,15 @@ static enum status read_name(const struct field *field, const char *text, char *
     bool good = size > 0 && size < 64 && isalnum((unsigned char)text[0]);
     for (size_t i = 0; i < size; i++)
         good = good && (isalnum((unsigned char)text[i]) || strchr("-_.", text[i]) != NULL);
-    if (!good)
+    if (!good) {
         return refuse(problem,
                       "letters, digits, '-', '_' and '.', at most 63, a letter or digit first",
                       "%s can't be '%.100s'", field->path, text);
-    if (strncmp(text, "j-", 2) == 0)
+    }
+    if (strncmp(text, "j-", 2) == 0) {
         return refuse(problem, "take another beginning",
                       "%s can't start with 'j-': that is how ids start", field->path);
+    }
     (void)snprintf(out, LIMIT_NAME, "%s", text);
     return ST_OK;
 }
@@ -322,17 +331,20 @@ static enum status read_path(const struct field *field, const char *text, const 
     size_t used = 0;
     if (text[0] == '\0')
         return refuse(problem, "write a path", "%s is empty", field->path);
-    if (text[0] == '~')
+    if (text[0] == '~') {
         return refuse(problem, "write the whole path", "%s: '~' is not replaced in job files",
                       field->path);
-    if (strstr(text, "://") != NULL)
+    }
+    if (strstr(text, "://") != NULL) {
         return refuse(problem, "write the path of a folder or file",
                       "%s: '%.100s' is not supported in this version", field->path, text);
+    }
     if ((text[0] != '/' && !append_path(path, &used, base_dir)) || !append_path(path, &used, text))
         return refuse(problem, "use a shorter path", "%s is too long", field->path);
-    for (const char *c = path; *c != '\0'; c++)
+    for (const char *c = path; *c != '\0'; c++) {
         if ((unsigned char)*c < 0x20 || *c == 0x7F)
             return refuse(problem, "remove it", "%s holds a control character", field->path);
+    }
     if (out != NULL)
         (void)snprintf(out, LIMIT_PATH, "%s", used == 0 ? "/" : path);
     return ST_OK;
@@ -403,10 +415,11 @@ static enum status print_quoted(const char *text, struct buf *out)
 {
     enum status st = buf_append_text(out, "\"");
     for (; st == ST_OK && *text != '\0'; text++) {
-        if (*text == '"' || *text == '\\')
+        if (*text == '"' || *text == '\\') {
             st = buf_printf(out, "\\%c", *text);
-        else
+        } else {
             st = buf_append(out, text, 1);
+        }
     }
     return st == ST_OK ? buf_append_text(out, "\"") : st;
 }
