@@ -34,11 +34,12 @@ struct core_job *api_job(struct api *api, struct rpc_call *call, const char *nam
     enum status st = core_find(api->core, name, &job);
     if (st == ST_OK)
         return job;
-    if (st == ST_INVALID)
+    if (st == ST_INVALID) {
         api_refuse(call, RPC_INVALID_ARGUMENT, "'%.100s' is the beginning of several job ids",
                    name);
-    else
+    } else {
         api_refuse(call, RPC_NOT_FOUND, "no job '%.100s'", name);
+    }
     return NULL;
 }
 
@@ -133,9 +134,10 @@ int64_t api_deadline(const struct api *api)
 void api_close(struct api *api)
 {
     api->closing = true;
-    for (struct api_stream *stream = api->streams; stream; stream = stream->next)
+    for (struct api_stream *stream = api->streams; stream; stream = stream->next) {
         if (!stream->over)
             api_refuse(stream->call, RPC_UNAVAILABLE, "the coordinator ends");
+    }
 }
 
 /* ---- one job ---- */
@@ -157,7 +159,7 @@ static void submit_job(Cairn__V1__Control_Service *service, const Cairn__V1__Sub
 {
     struct api *api = api_of(service);
     size_t size = strlen(in->job_file);
-    if (size > LIMIT_JOB_FILE_BYTES || in->n_set > JOB_SETS_MAX || in->base_dir[0] != '/' ||
+    if (size > (size_t)LIMIT_JOB_FILE_BYTES || in->n_set > JOB_SETS_MAX || in->base_dir[0] != '/' ||
         strlen(in->idempotency_key) > 200) {
         api_refuse(call, RPC_INVALID_ARGUMENT,
                    "a job file of at most %d bytes, an absolute base_dir, at most %d settings",
@@ -166,8 +168,8 @@ static void submit_job(Cairn__V1__Control_Service *service, const Cairn__V1__Sub
     }
     struct job *spec = malloc(sizeof *spec);
     auto_buf struct buf errors, text;
-    buf_init(&errors, LIMIT_JOB_FILE_BYTES);
-    buf_init(&text, LIMIT_JOB_FILE_BYTES);
+    buf_init(&errors, (size_t)LIMIT_JOB_FILE_BYTES);
+    buf_init(&text, (size_t)LIMIT_JOB_FILE_BYTES);
     const char *name = in->file_name[0] ? in->file_name : "job.yaml";
     enum status st = spec ? job_parse(in->job_file, size, name, in->base_dir,
                                       (const char *const *)in->set, in->n_set, spec, &errors)
@@ -179,22 +181,24 @@ static void submit_job(Cairn__V1__Control_Service *service, const Cairn__V1__Sub
     if (st == ST_OK)
         st = core_submit(api->core, spec, text.data, in->idempotency_key, &job, reason);
     free(spec);
-    if (st == ST_CONFIG)
+    if (st == ST_CONFIG) {
         api_refuse(call, RPC_INVALID_ARGUMENT, "%s", errors.size ? errors.data : "not a job file");
-    else if (st == ST_REFUSED)
+    } else if (st == ST_REFUSED) {
         api_refuse(call, RPC_FAILED_PRECONDITION, "%s", reason);
-    else if (st == ST_FULL)
+    } else if (st == ST_FULL) {
         api_refuse(call, RPC_RESOURCE_EXHAUSTED, "%d jobs are live already", LIMIT_JOBS);
-    else if (st != ST_OK)
+    } else if (st != ST_OK) {
         api_refuse(call, rpc_code_from_status(st), "submitting: %s", status_string(st));
+    }
     if (st != ST_OK)
         return;
     Cairn__V1__SubmitJobReply out = CAIRN__V1__SUBMIT_JOB_REPLY__INIT;
     out.job = render_job(api->core, job, false);
-    if (out.job)
+    if (out.job) {
         reply(&out, call);
-    else
+    } else {
         api_refuse(call, RPC_INTERNAL, "no memory");
+    }
     cairn__v1__job__free_unpacked(out.job, NULL);
 }
 
@@ -278,8 +282,8 @@ static void kill_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobRe
     ask(service, in, reply, call, EV_KILL);
 }
 
-static void explain_job_(Cairn__V1__Control_Service *service, const Cairn__V1__JobRequest *in,
-                         Cairn__V1__ExplainJobReply_Closure reply, void *call)
+static void explain(Cairn__V1__Control_Service *service, const Cairn__V1__JobRequest *in,
+                    Cairn__V1__ExplainJobReply_Closure reply, void *call)
 {
     struct api *api = api_of(service);
     struct core_job *job = api_job(api, call, in->job);
@@ -288,10 +292,11 @@ static void explain_job_(Cairn__V1__Control_Service *service, const Cairn__V1__J
     Cairn__V1__ExplainJobReply out = CAIRN__V1__EXPLAIN_JOB_REPLY__INIT;
     out.job = render_job(api->core, job, true);
     out.text = explain_job(api->core, job);
-    if (out.job && out.text)
+    if (out.job && out.text) {
         reply(&out, call);
-    else
+    } else {
         api_refuse(call, RPC_INTERNAL, "no memory");
+    }
     cairn__v1__job__free_unpacked(out.job, NULL);
     free(out.text);
 }
@@ -304,8 +309,8 @@ static void list_jobs(Cairn__V1__Control_Service *service, const Cairn__V1__List
     struct api *api = api_of(service);
     size_t page = in->page_size > 0 && in->page_size < API_PAGE ? in->page_size : API_PAGE;
     size_t all = core_jobs(api->core, NULL, 0);
-    struct core_job **jobs = calloc(all ? all : 1, sizeof(*jobs));
-    Cairn__V1__Job **list = calloc(page, sizeof(*list));
+    struct core_job **jobs = calloc(all ? all : 1, sizeof(void *));
+    Cairn__V1__Job **list = calloc(page, sizeof(void *));
     Cairn__V1__ListJobsReply out = CAIRN__V1__LIST_JOBS_REPLY__INIT;
     bool ok = jobs && list;
     if (ok)
@@ -321,10 +326,11 @@ static void list_jobs(Cairn__V1__Control_Service *service, const Cairn__V1__List
     out.jobs = list;
     if (ok && at < all && out.n_jobs > 0)
         out.next_page_token = list[out.n_jobs - 1]->id;
-    if (ok)
+    if (ok) {
         reply(&out, call);
-    else
+    } else {
         api_refuse(call, RPC_INTERNAL, "no memory");
+    }
     for (size_t i = 0; i < out.n_jobs; i++)
         cairn__v1__job__free_unpacked(list[i], NULL);
     free(list);
@@ -347,10 +353,11 @@ static void list_nodes(Cairn__V1__Control_Service *service, const Cairn__V1__Lis
         ok = list[i] != NULL;
         out.n_nodes += ok;
     }
-    if (ok)
+    if (ok) {
         reply(&out, call);
-    else
+    } else {
         api_refuse(call, RPC_INTERNAL, "no memory");
+    }
     for (size_t i = 0; i < out.n_nodes; i++)
         cairn__v1__node__free_unpacked(list[i], NULL);
 }
@@ -502,7 +509,7 @@ enum status api_open(struct api *api, struct rpc_server *server)
                      .stream_logs = stream_logs,
                      .stream_metrics = stream_metrics,
                      .list_nodes = list_nodes,
-                     .explain_job = explain_job_,
+                     .explain_job = explain,
                      .get_version = get_version,
                      .drain = drain },
         .api = api,

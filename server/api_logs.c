@@ -11,7 +11,7 @@
 
 #include "server/api.h"
 
-#define PIECE_BYTES   (64 * 1024)
+#define PIECE_BYTES   ((size_t)64 * 1024)
 #define ANSWER_MS     5000 /* of an agent */
 #define FOLLOW_MS     200
 #define AGENT_LOST_MS 10000
@@ -127,7 +127,7 @@ static void send_line(struct api_stream *stream, uint32_t rank, const char *text
     if (size >= sizeof line)
         size = sizeof line - 1;
     for (size_t i = 0; i < size; i++) /* protobuf wants UTF-8; a broken one would end the call */
-        line[i] = text[i] == '\0' ? '?' : text[i];
+        line[i] = (char)(text[i] == '\0' ? '?' : text[i]);
     line[size] = '\0';
     Cairn__V1__LogLine out = CAIRN__V1__LOG_LINE__INIT;
     out.rank = rank;
@@ -158,10 +158,11 @@ static bool send_piece(struct api_stream *stream)
         }
         if (!end)
             continue;
-        if (whole)
+        if (whole) {
             send_line(stream, rank, from, size);
-        else
+        } else {
             send_line(stream, rank, cursor->rest.data, cursor->rest.size);
+        }
         buf_clear(&cursor->rest);
     }
     logs->sent = 0;
@@ -173,9 +174,10 @@ static void send_rests(struct api_stream *stream)
 {
     struct api_logs *logs = stream->logs;
     for (uint32_t i = 0; i < logs->count; i++) {
-        if (logs->cursors[i].rest.size > 0)
+        if (logs->cursors[i].rest.size > 0) {
             send_line(stream, logs->first + i, logs->cursors[i].rest.data,
                       logs->cursors[i].rest.size);
+        }
         buf_clear(&logs->cursors[i].rest);
     }
 }
@@ -287,10 +289,11 @@ void api_logs_pump(struct api *api, struct api_stream *stream, int64_t now)
         stream->at = now + API_BACKLOG_MS;
         return;
     }
-    if (logs->at >= logs->count)
+    if (logs->at >= logs->count) {
         end_of_round(stream, job, now);
-    else
+    } else {
         ask_piece(api, stream, job, now);
+    }
     if (stream->at <= now)
         stream->at = now + 1; /* the next step of it in the next round of the loop */
 }

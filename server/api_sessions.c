@@ -21,17 +21,18 @@ static void finish(struct core_conn *conn, enum rpc_code code, const char *detai
     rpc_call_finish(((struct session *)conn)->call, code, detail);
 }
 
-static const struct core_conn_ops OPS = { .send = send_message, .finish = finish };
+static const struct core_conn_ops ops = { .send = send_message, .finish = finish };
 
 static void session_done(struct rpc_call *call, void *data, bool cancelled)
 {
     struct session *session = data;
     (void)call;
     (void)cancelled;
-    if (session->agent)
+    if (session->agent) {
         core_agent_closed(session->api->core, &session->conn);
-    else
+    } else {
         core_trainer_closed(session->api->core, &session->conn);
+    }
     free(session);
 }
 
@@ -47,7 +48,7 @@ static struct session *session_of(struct api *api, struct rpc_call *call, bool a
         return NULL;
     }
     struct ucred peer;
-    session->conn.ops = &OPS;
+    session->conn.ops = &ops;
     session->conn.local = rpc_call_peer_cred(call, &peer);
     if (!rpc_call_token(call, session->conn.token, sizeof session->conn.token))
         session->conn.token[0] = '\0';

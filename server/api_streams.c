@@ -159,15 +159,16 @@ void api_drain_begin(struct api *api, struct rpc_call *call, uint32_t timeout_ms
     if (!stream)
         return;
     size_t count = core_jobs(api->core, NULL, 0);
-    struct core_job **jobs = calloc(count ? count : 1, sizeof(*jobs));
+    struct core_job **jobs = calloc(count ? count : 1, sizeof(void *));
     if (!jobs) {
         api_refuse(call, RPC_INTERNAL, "no memory");
         return;
     }
     (void)core_jobs(api->core, jobs, count);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         for (uint32_t r = 0; r < jobs[i]->m.config.ranks; r++)
             stream->trainers += jm_alive_rank(&jobs[i]->m, r);
+    }
     free(jobs);
     const struct clock *clock = core_options(api->core)->clock;
     stream->begun_wall = clock_wall_ms(clock);
@@ -179,7 +180,7 @@ static void drain_reply(struct api *api, struct api_stream *stream)
 {
     Cairn__V1__DrainReply reply = CAIRN__V1__DRAIN_REPLY__INIT;
     size_t count = core_jobs(api->core, NULL, 0);
-    struct core_job **jobs = calloc(count ? count : 1, sizeof(*jobs));
+    struct core_job **jobs = calloc(count ? count : 1, sizeof(void *));
     if (jobs)
         (void)core_jobs(api->core, jobs, count);
     uint32_t left = 0;

@@ -96,9 +96,10 @@ struct jm_config core_config(const struct core *core, const struct job *spec)
 
 struct core_job *core_job_at(struct core *core, const char *id)
 {
-    for (size_t i = core->job_count; i > 0; i--)
+    for (size_t i = core->job_count; i > 0; i--) {
         if (strcmp(core->jobs[i - 1]->id, id) == 0)
             return core->jobs[i - 1];
+    }
     return NULL;
 }
 
@@ -106,7 +107,7 @@ enum status core_add_job(struct core *core, struct core_job *job)
 {
     if (core->job_count == core->job_capacity) {
         size_t capacity = core->job_capacity ? 2 * core->job_capacity : 16;
-        struct core_job **more = realloc(core->jobs, capacity * sizeof(*more));
+        struct core_job **more = realloc(core->jobs, capacity * sizeof(void *));
         if (!more)
             return ST_NO_MEMORY;
         core->jobs = more;
@@ -133,9 +134,10 @@ static int64_t job_deadline(const struct core_job *job, int64_t now)
     int64_t at = jm_deadline(&job->m, now);
     if (job->rows.count > 0 && job->rows.since + CORE_ROWS_MS < at)
         at = job->rows.since + CORE_ROWS_MS;
-    for (const struct core_wait *wait = job->waits; wait; wait = wait->next)
+    for (const struct core_wait *wait = job->waits; wait; wait = wait->next) {
         if (wait->until < at)
             at = wait->until;
+    }
     return at;
 }
 

@@ -11,7 +11,7 @@
 #include "server/core_internal.h"
 #include "server/job_codec.h"
 
-#define STATE_BYTES_MAX (4u * 1024 * 1024)
+#define STATE_BYTES_MAX ((size_t)4 * 1024 * 1024)
 
 struct job_event core_event(const struct core *core, enum job_event_kind kind)
 {
@@ -27,7 +27,7 @@ static enum status record_generation(struct core *core, struct core_job *job, in
 {
     struct job_machine *m = &job->m;
     auto_buf struct buf nodes;
-    buf_init(&nodes, LIMIT_RANKS * LIMIT_NAME);
+    buf_init(&nodes, (size_t)LIMIT_RANKS * LIMIT_NAME);
     for (uint32_t i = 0; i < m->config.ranks; i++) {
         enum status st = buf_printf(&nodes, "%s%s", i ? "," : "", m->ranks[i].node);
         if (st != ST_OK)
@@ -290,9 +290,10 @@ static void perform_save_order(struct core_job *job, const struct jm_action *act
         return;
     }
     int save = -1;
-    for (int i = 0; i < JM_SAVES_MAX; i++)
+    for (int i = 0; i < JM_SAVES_MAX; i++) {
         if (job->m.saves[i].state != SAVE_FREE && job->m.saves[i].step == act->step)
             save = i;
+    }
     for (uint32_t i = 0; i < job->m.config.ranks; i++) {
         bool begun = save >= 0 && (job->m.ranks[i].save_flags[save] & RANK_BEGUN);
         if (act->kind != ACT_SEND_FOLDER || begun)
@@ -307,22 +308,21 @@ static void perform(struct core *core, struct core_job *job, const struct jm_act
             core_forget_kv(job);
         return;
     }
-    if (act->kind == ACT_SCHEDULE)
+    if (act->kind == ACT_SCHEDULE) {
         core->schedule_needed = true;
-    else if (act->kind == ACT_START)
+    } else if (act->kind == ACT_START) {
         for_ranks(core, job, act->rank, core_send_start);
-    else if (act->kind == ACT_END)
+    } else if (act->kind == ACT_END) {
         for_ranks(core, job, act->rank, end_trainer);
-    else if (act->kind == ACT_PLAN)
+    } else if (act->kind == ACT_PLAN) {
         for_ranks(core, job, act->rank, core_send_plan);
-    else if (act->kind == ACT_OVER)
+    } else if (act->kind == ACT_OVER) {
         core_send_over(job, act->message);
-    else if (act->kind >= ACT_FOLDER && act->kind <= ACT_QUARANTINE)
+    } else if (act->kind == ACT_PROBE || (act->kind >= ACT_FOLDER && act->kind <= ACT_QUARANTINE)) {
         core_submit_store(core, job, act);
-    else if (act->kind == ACT_PROBE)
-        core_submit_store(core, job, act);
-    else
+    } else {
         perform_save_order(job, act);
+    }
 }
 
 static void carry_out(struct core *core, struct core_job *job, int64_t wall)

@@ -8,19 +8,19 @@
 #include "server/place.h"
 
 #define ID_EPOCH_MS 1704067200000 /* 2024-01-01 */
-#define STATE_MAX   (4u * 1024 * 1024)
+#define STATE_MAX   ((size_t)4 * 1024 * 1024)
 
 /* ---- submission ---- */
 
 /* "j-" and 10 base32 digits: 41 bits of ms, 9 of chance; later jobs sort later. */
 static void make_id(struct core *core, int64_t seq, char out[16])
 {
-    static const char DIGITS[] = "0123456789abcdefghjkmnpqrstvwxyz";
+    static const char digits[] = "0123456789abcdefghjkmnpqrstvwxyz";
     uint64_t bits = (uint64_t)seq;
     (void)core;
     char text[11];
     for (int i = 9; i >= 0; i--) {
-        text[i] = DIGITS[bits & 31];
+        text[i] = digits[bits & 31];
         bits >>= 5;
     }
     text[10] = '\0';
@@ -165,10 +165,11 @@ enum status core_submit(struct core *core, const struct job *spec, const char *j
     if (st != ST_OK)
         return st;
     st = record_job(core, job, key);
-    if (st != ST_OK)
+    if (st != ST_OK) {
         core_fail(core, st, "journalling a new job");
-    else
+    } else {
         st = core_add_job(core, job);
+    }
     if (st != ST_OK) {
         core_job_free(job);
         return st;
@@ -240,9 +241,10 @@ enum status core_find(struct core *core, const char *name, struct core_job **out
             found = core->jobs[i];
         }
     }
-    for (size_t i = core->job_count; !found && i > 0; i--)
+    for (size_t i = core->job_count; !found && i > 0; i--) {
         if (strcmp(core->jobs[i - 1]->name, name) == 0)
             found = core->jobs[i - 1];
+    }
     if (!found)
         return ST_NOT_FOUND;
     *out = found;

@@ -11,9 +11,10 @@
 
 struct core_node *core_node_at(struct core *core, const char *name)
 {
-    for (size_t i = 0; i < core->node_count; i++)
+    for (size_t i = 0; i < core->node_count; i++) {
         if (strcmp(core->nodes[i]->name, name) == 0)
             return core->nodes[i];
+    }
     return NULL;
 }
 
@@ -21,7 +22,7 @@ struct core_node *core_node_make(struct core *core, const char *name)
 {
     if (core->node_count >= LIMIT_NODES)
         return NULL;
-    struct core_node **more = realloc(core->nodes, (core->node_count + 1) * sizeof(*more));
+    struct core_node **more = realloc(core->nodes, (core->node_count + 1) * sizeof(void *));
     if (!more)
         return NULL;
     core->nodes = more;
@@ -66,10 +67,11 @@ void core_nodes_tick(struct core *core)
     for (size_t i = 0; i < core->node_count; i++) {
         struct core_node *node = core->nodes[i];
         if (!node->silent && now >= node->heard_at + CORE_NODE_MS &&
-            now >= core->started_at + CORE_GRACE_MS)
+            now >= core->started_at + CORE_GRACE_MS) {
             set_silent(core, node, true);
-        else if (!node->silent && now >= node->heard_at + CORE_NODE_MS)
+        } else if (!node->silent && now >= node->heard_at + CORE_NODE_MS) {
             node->heard_at = now; /* the time of grace */
+        }
     }
 }
 
@@ -88,10 +90,11 @@ bool core_node_heard(struct core *core, const struct core_node *node)
 {
     for (size_t j = 0; j < core->job_count; j++) {
         const struct job_machine *m = &core->jobs[j]->m;
-        for (uint32_t r = 0; r < m->config.ranks; r++)
+        for (uint32_t r = 0; r < m->config.ranks; r++) {
             if (jm_holds_slot(m, r) && m->ranks[r].session &&
                 strcmp(m->ranks[r].node, node->name) == 0)
                 return true;
+        }
     }
     return false;
 }
@@ -306,6 +309,11 @@ static void explain_exit(const Cairn__V1__TrainerExited *exited, char out[LIMIT_
         break;
     }
     const char *more = exited->message[0] ? exited->message : last;
+    bool told = exited->cause == CAIRN__V1__TRAINER_EXITED__CAUSE__SIGNAL && more[0];
+    if (told) { /* the agent names the signal, and who sent it if it knows */
+        (void)snprintf(out, LIMIT_REASON, "%.500s", more);
+        return;
+    }
     (void)snprintf(out, LIMIT_REASON, "%s%s%.380s", how, more[0] ? ": " : "", more);
 }
 
@@ -388,13 +396,14 @@ void core_agent_message(struct core *core, struct core_conn *conn,
         return;
     }
     heard(core, node);
-    if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_STARTED && message->started->ref)
+    if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_STARTED && message->started->ref) {
         on_running(core, node, message->started->ref, message->started->pid);
-    else if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_EXITED)
+    } else if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_EXITED) {
         on_exited(core, node, message->exited);
-    else if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_LOG &&
-             core->options.hooks.log_chunk)
+    } else if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_LOG &&
+               core->options.hooks.log_chunk) {
         core->options.hooks.log_chunk(core->options.hooks.arg, message->log);
+    }
     core_settle(core);
 }
 

@@ -19,7 +19,7 @@ static struct job *parse(struct core *core, const char *id, const char *text)
     if (!spec)
         return NULL;
     auto_buf struct buf errors;
-    buf_init(&errors, LIMIT_JOB_FILE_BYTES);
+    buf_init(&errors, (size_t)LIMIT_JOB_FILE_BYTES);
     if (job_parse(text, strlen(text), id, "/", NULL, 0, spec, &errors) == ST_OK)
         return spec;
     LOG_ERROR(core->options.log, "%s: its job file in the journal does not parse: %.300s", id,
@@ -156,9 +156,10 @@ static enum status load_rest(struct core *core, struct core_job *job)
     for (int i = 0; st == ST_OK && i < JM_SAVES_MAX; i++) {
         const struct jm_save *save = &job->m.saves[i];
         struct load_reports reports = { .m = &job->m, .save = i };
-        if (save->state == SAVE_COLLECTING || save->state == SAVE_COMMITTING)
+        if (save->state == SAVE_COLLECTING || save->state == SAVE_COMMITTING) {
             st = journal_each_report(journal, job->id, save->step, save->generation, load_report,
                                      &reports);
+        }
     }
     if (st == ST_OK)
         st = journal_each_kv(journal, job->id, job->m.generation, load_kv, &load);

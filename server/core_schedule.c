@@ -41,10 +41,11 @@ static enum status make_board(struct core *core, struct board *board)
                                                             .ready = node->conn && !node->silent };
         for (size_t j = 0; j < core->job_count; j++) {
             const struct job_machine *m = &core->jobs[j]->m;
-            for (uint32_t r = 0; r < m->config.ranks; r++)
+            for (uint32_t r = 0; r < m->config.ranks; r++) {
                 if (jm_holds_slot(m, r) && m->ranks[r].slot < node->slots &&
                     strcmp(m->ranks[r].node, node->name) == 0)
                     used[m->ranks[r].slot] = true;
+            }
         }
         used += node->slots;
     }

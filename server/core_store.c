@@ -127,15 +127,15 @@ static enum status load_decision(struct core *core, struct core_job *job, struct
 
 static enum store_kind kind_of(enum jm_action_kind kind)
 {
-    static const enum store_kind KINDS[] = {
-        [ACT_FOLDER - ACT_FOLDER] = STORE_FOLDER,
+    static const enum store_kind kinds[] = {
+        [0] = STORE_FOLDER,
         [ACT_CHECK - ACT_FOLDER] = STORE_CHECK,
         [ACT_PUBLISH - ACT_FOLDER] = STORE_PUBLISH,
         [ACT_REMOVE - ACT_FOLDER] = STORE_REMOVE,
         [ACT_VERIFY - ACT_FOLDER] = STORE_VERIFY,
         [ACT_QUARANTINE - ACT_FOLDER] = STORE_QUARANTINE,
     };
-    return kind == ACT_PROBE ? STORE_PROBE : KINDS[kind - ACT_FOLDER];
+    return kind == ACT_PROBE ? STORE_PROBE : kinds[kind - ACT_FOLDER];
 }
 
 void core_submit_store(struct core *core, struct core_job *job, const struct jm_action *act)
@@ -168,7 +168,7 @@ void core_submit_store(struct core *core, struct core_job *job, const struct jm_
 
 static enum job_event_kind answer_of(enum store_kind kind)
 {
-    static const enum job_event_kind KINDS[] = {
+    static const enum job_event_kind kinds[] = {
         [STORE_PROBE] = EV_PROBED,
         [STORE_FOLDER] = EV_FOLDER_DONE,
         [STORE_CHECK] = EV_CHECK_DONE,
@@ -177,7 +177,7 @@ static enum job_event_kind answer_of(enum store_kind kind)
         [STORE_VERIFY] = EV_VERIFY_DONE,
         [STORE_QUARANTINE] = EV_QUARANTINE_DONE,
     };
-    return KINDS[kind];
+    return kinds[kind];
 }
 
 void core_store_done(struct core *core, struct store_task *task)

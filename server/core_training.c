@@ -131,10 +131,11 @@ static enum status record_kv(struct core *core, struct core_job *job, const char
     const struct kv_entry *entry = kv_map_get(&job->kv, key);
     struct journal *journal = core->options.journal;
     enum status st = journal_begin(journal);
-    if (st == ST_OK && entry)
+    if (st == ST_OK && entry) {
         st = journal_put_kv(journal, job->id, job->m.generation, key, entry->value, entry->size);
-    else if (st == ST_OK)
+    } else if (st == ST_OK) {
         st = journal_drop_kv(journal, job->id, key);
+    }
     if (st == ST_OK)
         st = journal_commit(journal);
     if (st != ST_OK)
@@ -166,9 +167,10 @@ static void wait_for(struct core *core, struct core_job *job, uint32_t rank,
         reply_kv(job, rank, request->id, ST_NOT_FOUND, NULL, 0);
         return;
     }
-    for (struct core_wait *wait = job->waits; wait; wait = wait->next)
+    for (struct core_wait *wait = job->waits; wait; wait = wait->next) {
         if (wait->rank == rank && wait->id == request->id)
             return; /* repeated after a lost session */
+    }
     struct core_wait *wait = job->wait_count < CORE_WAITS_MAX ? calloc(1, sizeof *wait) : NULL;
     if (!wait) {
         reply_kv(job, rank, request->id, ST_FULL, NULL, 0);
@@ -209,17 +211,18 @@ static void on_kv(struct core *core, struct core_job *job, uint32_t rank,
     }
     if (request->op == CAIRN__V1__KV_REQUEST__OP__GET) {
         const struct kv_entry *entry = kv_map_get(&job->kv, request->key);
-        if (entry)
+        if (entry) {
             reply_kv(job, rank, request->id, ST_OK, entry, 0);
-        else
+        } else {
             wait_for(core, job, rank, request);
+        }
         return;
     }
-    if (request->op == CAIRN__V1__KV_REQUEST__OP__SET)
+    if (request->op == CAIRN__V1__KV_REQUEST__OP__SET) {
         st = kv_map_set(&job->kv, request->key, request->value.data, request->value.len);
-    else if (request->op == CAIRN__V1__KV_REQUEST__OP__ADD)
+    } else if (request->op == CAIRN__V1__KV_REQUEST__OP__ADD) {
         st = kv_map_add(&job->kv, request->key, request->delta, &sum);
-    else if (request->op == CAIRN__V1__KV_REQUEST__OP__REMOVE) {
+    } else if (request->op == CAIRN__V1__KV_REQUEST__OP__REMOVE) {
         kv_map_remove(&job->kv, request->key);
         st = ST_OK;
     }
@@ -252,9 +255,10 @@ static bool is_sound(const Cairn__V1__SaveReport *report)
         return false;
     if (report->xxh3_128.len != 16 || report->scalars_xxh3_128.len != 16)
         return false;
-    for (size_t i = 0; i < report->n_pieces; i++)
+    for (size_t i = 0; i < report->n_pieces; i++) {
         if (report->pieces[i]->xxh3_128.len % 16 != 0)
             return false;
+    }
     return true;
 }
 
@@ -282,9 +286,10 @@ static void note_row(struct core_job *job, const Cairn__V1__MetricRow *row)
     job->loss = (double)row->loss;
     job->samples_per_s = row->samples_per_s;
     job->step_ms = row->step_ms;
-    for (size_t i = 0; i < row->n_phases; i++)
+    for (size_t i = 0; i < row->n_phases; i++) {
         if (strcmp(row->phases[i]->name, "snapshot") == 0)
             job->m.lost_ms[LOST_STALL] += (int64_t)row->phases[i]->ms;
+    }
     if (row->eval__case == CAIRN__V1__METRIC_ROW__EVAL__EVAL) {
         job->accuracy = row->eval->accuracy;
         job->eval_loss = row->eval->loss;

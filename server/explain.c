@@ -6,7 +6,7 @@
 #include "common/buf.h"
 #include "server/render.h"
 
-#define TEXT_MAX (256 * 1024)
+#define TEXT_MAX ((size_t)256 * 1024)
 
 struct page {
     struct buf text;
@@ -50,7 +50,7 @@ static void head(struct page *page)
 static void seconds(struct page *page)
 {
     const struct job_machine *m = &page->job->m;
-    static const char *const MEANS[] = {
+    static const char *const means[] = {
         "until a failure was noticed",
         "ending the old and starting the new workers",
         "preparing and reading the checkpoint",
@@ -64,9 +64,10 @@ static void seconds(struct page *page)
     line(page, "%s", "");
     line(page, "Where the time went: %.1f s training, %.1f s not.", (double)m->train_ms / 1e3,
          (double)lost / 1e3);
-    for (int i = 0; i < LOST_COUNT; i++)
+    for (int i = 0; i < LOST_COUNT; i++) {
         line(page, "  %8.1f s  %-8s %s", (double)m->lost_ms[i] / 1e3, jm_lost_name((enum jm_lost)i),
-             MEANS[i]);
+             means[i]);
+    }
 }
 
 static bool add_generation(void *arg, const struct journal_generation *row)
@@ -74,14 +75,15 @@ static bool add_generation(void *arg, const struct journal_generation *row)
     struct page *page = arg;
     char begin[32], how[LIMIT_REASON + 64] = "runs";
     render_time(row->begin_ms, begin);
-    if (row->end_ms != 0 && row->cause[0])
+    if (row->end_ms != 0 && row->cause[0]) {
         (void)snprintf(how, sizeof how, "%.1f s, to step %llu: %s: %.400s",
                        (double)(row->end_ms - row->begin_ms) / 1e3,
                        (unsigned long long)row->end_step, row->cause, row->message);
-    else if (row->end_ms != 0)
+    } else if (row->end_ms != 0) {
         (void)snprintf(how, sizeof how, "%.1f s, to step %llu: ended as planned",
                        (double)(row->end_ms - row->begin_ms) / 1e3,
                        (unsigned long long)row->end_step);
+    }
     line(page, "  %s  generation %u from step %llu on %.200s: %s", begin, row->generation,
          (unsigned long long)row->restore_step, row->nodes, how);
     return page->status == ST_OK;
@@ -111,6 +113,8 @@ char *explain_job(struct core *core, struct core_job *job)
     line(&page, "What happened (the newest %d events):", 200);
     if (st == ST_OK)
         st = journal_each_event(journal, job->id, 200, add_event, &page);
+    if (st != ST_OK)
+        line(&page, "  The journal can't be read: %s", status_string(st));
     size_t size;
     char *text = buf_take(&page.text, &size);
     return text ? text : strdup("");

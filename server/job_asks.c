@@ -13,10 +13,11 @@ static enum status ask_to_leave(struct jm_step *s, enum jm_intent intent, enum j
         jm_end_generation(s, to, false);
         return ST_OK;
     case JOB_RECOVERING:
-        if (m->end_to == JOB_NONE)
+        if (m->end_to == JOB_NONE) {
             jm_enter_final(s, to);
-        else if (m->end_to == JOB_RECOVERING)
+        } else if (m->end_to == JOB_RECOVERING) {
             m->end_to = to;
+        }
         m->dirty = true;
         return ST_OK;
     case JOB_RUNNING:
@@ -137,9 +138,9 @@ static enum status on_remove_ckpt(struct jm_step *s)
 
 enum status jm_ask(struct jm_step *s)
 {
-    static enum status (*const ASKS[])(struct jm_step *) = {
+    static enum status (*const asks[])(struct jm_step *) = {
         on_pause, on_resume, on_stop, ask_to_kill, on_save, on_drain, on_drain_now, on_remove_ckpt,
     };
-    _Static_assert(sizeof ASKS / sizeof ASKS[0] == EV_REMOVE_CKPT - EV_PAUSE + 1, "one per ask");
-    return ASKS[s->ev->kind - EV_PAUSE](s);
+    _Static_assert(sizeof asks / sizeof asks[0] == EV_REMOVE_CKPT - EV_PAUSE + 1, "one per ask");
+    return asks[s->ev->kind - EV_PAUSE](s);
 }

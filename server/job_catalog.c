@@ -30,25 +30,28 @@ enum status jm_catalog_add(struct job_machine *m, const struct jm_ckpt *ckpt)
 
 const struct jm_ckpt *jm_newest(const struct job_machine *m)
 {
-    for (size_t i = m->catalog_count; i > 0; i--)
+    for (size_t i = m->catalog_count; i > 0; i--) {
         if (m->catalog[i - 1].state == CKPT_GOOD)
             return &m->catalog[i - 1];
+    }
     return NULL;
 }
 
 struct jm_ckpt *jm_ckpt_at(struct job_machine *m, uint64_t step, uint32_t generation)
 {
-    for (size_t i = 0; i < m->catalog_count; i++)
+    for (size_t i = 0; i < m->catalog_count; i++) {
         if (m->catalog[i].step == step && m->catalog[i].generation == generation)
             return &m->catalog[i];
+    }
     return NULL;
 }
 
 const struct jm_ckpt *jm_find_ckpt(const struct job_machine *m, uint64_t step, uint32_t generation)
 {
-    for (size_t i = 0; i < m->catalog_count; i++)
+    for (size_t i = 0; i < m->catalog_count; i++) {
         if (m->catalog[i].step == step && m->catalog[i].generation == generation)
             return &m->catalog[i];
+    }
     return NULL;
 }
 
@@ -128,10 +131,11 @@ void jm_on_verified(struct jm_step *s)
              (unsigned long long)ckpt->step, s->ev->message);
     jm_act_on(s, ACT_CKPT_ROW, ckpt->step, ckpt->generation);
     jm_act_on(s, ACT_QUARANTINE, ckpt->step, ckpt->generation);
-    if (!jm_newest(m))
+    if (!jm_newest(m)) {
         jm_event(s, "restart", "no good checkpoint is left: training starts from the beginning");
-    else if (m->state == JOB_RUNNING)
+    } else if (m->state == JOB_RUNNING) {
         jm_announce(s, false); /* a good newer one, soon */
+    }
     jm_act(s, ACT_SCHEDULE);
 }
 
@@ -160,9 +164,10 @@ bool jm_damage_pending(const struct job_machine *m)
 {
     if (m->damage_suspected)
         return true;
-    for (size_t i = 0; i < m->catalog_count; i++)
+    for (size_t i = 0; i < m->catalog_count; i++) {
         if (m->catalog[i].state == CKPT_QUARANTINING)
             return true;
+    }
     return false;
 }
 
@@ -201,9 +206,10 @@ void jm_catalog_resume(struct jm_step *s)
     for (size_t i = 0; i < m->catalog_count && s->out->count < JM_ACTIONS_MAX / 2; i++) {
         struct jm_ckpt *ckpt = &m->catalog[i];
         ckpt->verifying = false;
-        if (ckpt->state == CKPT_REMOVING)
+        if (ckpt->state == CKPT_REMOVING) {
             jm_act_on(s, ACT_REMOVE, ckpt->step, ckpt->generation);
-        else if (ckpt->state == CKPT_QUARANTINING)
+        } else if (ckpt->state == CKPT_QUARANTINING) {
             jm_act_on(s, ACT_QUARANTINE, ckpt->step, ckpt->generation);
+        }
     }
 }

@@ -17,7 +17,7 @@ struct field {
 #member, offsetof(struct type, member), sizeof(((struct type *)0)->member), kind           \
     }
 
-static const struct field MACHINE[] = {
+static const struct field machine[] = {
     FIELD(job_machine, state, ENUM),           FIELD(job_machine, end_to, ENUM),
     FIELD(job_machine, intent, ENUM),          FIELD(job_machine, generation, U32),
     FIELD(job_machine, restarts, U32),         FIELD(job_machine, step_max, U64),
@@ -35,18 +35,18 @@ static const struct field MACHINE[] = {
     FIELD(job_machine, final_digest, TEXT),
 };
 
-static const struct field FAULT[] = {
+static const struct field fault[] = {
     FIELD(jm_fault, kind, ENUM),       FIELD(jm_fault, rank, U32),   FIELD(jm_fault, step, U64),
     FIELD(jm_fault, outside, BOOLEAN), FIELD(jm_fault, phase, TEXT), FIELD(jm_fault, message, TEXT),
 };
 
-static const struct field RANK[] = {
+static const struct field rank[] = {
     FIELD(jm_rank, node, TEXT),
     FIELD(jm_rank, slot, U32),
     FIELD(jm_rank, gone, BOOLEAN),
 };
 
-static const struct field ANNOUNCED[] = {
+static const struct field announced[] = {
     FIELD(jm_announced, step, U64),
     FIELD(jm_announced, exit, BOOLEAN),
 };
@@ -64,7 +64,7 @@ static json_t *text_value(const char *text)
     char clean[LIMIT_REASON];
     size_t size = strnlen(text, sizeof clean - 1);
     for (size_t i = 0; i < size; i++)
-        clean[i] = (text[i] & 0x80) ? '?' : text[i];
+        clean[i] = (char)((text[i] & 0x80) ? '?' : text[i]);
     clean[size] = '\0';
     return json_string(clean);
 }
@@ -175,14 +175,15 @@ static bool decode_all(const json_t *in, void *objects, size_t size, size_t n_ma
 {
     if (!json_is_array(in) || json_array_size(in) > n_max)
         return false;
-    for (size_t i = 0; i < json_array_size(in); i++)
+    for (size_t i = 0; i < json_array_size(in); i++) {
         if (!decode(json_array_get(in, i), (char *)objects + i * size, fields, count))
             return false;
+    }
     return true;
 }
 
-static const struct field NUMBER[] = { { "n", 0, sizeof(int64_t), I64 } };
-static const struct field NAME[] = { { "name", 0, LIMIT_NAME, TEXT } };
+static const struct field number_fields[] = { { "n", 0, sizeof(int64_t), I64 } };
+static const struct field name_fields[] = { { "name", 0, LIMIT_NAME, TEXT } };
 
 struct list {
     const char *name;
@@ -192,18 +193,19 @@ struct list {
     size_t count;
 };
 
-static const struct list LISTS[] = {
-    { "cause", offsetof(struct job_machine, cause), sizeof(struct jm_fault), 1, 0, FAULT,
-      COUNT(FAULT) },
+static const struct list lists[] = {
+    { "cause", offsetof(struct job_machine, cause), sizeof(struct jm_fault), 1, 0, fault,
+      COUNT(fault) },
     { "first_cause", offsetof(struct job_machine, first_cause), sizeof(struct jm_fault), 1, 0,
-      FAULT, COUNT(FAULT) },
+      fault, COUNT(fault) },
     { "announced", offsetof(struct job_machine, announced), sizeof(struct jm_announced),
-      JM_ANNOUNCED_MAX, 0, ANNOUNCED, COUNT(ANNOUNCED) },
-    { "lost_ms", offsetof(struct job_machine, lost_ms), sizeof(int64_t), LOST_COUNT, 0, NUMBER, 1 },
+      JM_ANNOUNCED_MAX, 0, announced, COUNT(announced) },
+    { "lost_ms", offsetof(struct job_machine, lost_ms), sizeof(int64_t), LOST_COUNT, 0,
+      number_fields, 1 },
     { "skip", offsetof(struct job_machine, skip), sizeof(uint64_t), JM_SKIPS_MAX,
-      offsetof(struct job_machine, skip_count), NUMBER, 1 },
+      offsetof(struct job_machine, skip_count), number_fields, 1 },
     { "excluded", offsetof(struct job_machine, excluded), LIMIT_NAME, JM_EXCLUDED_MAX,
-      offsetof(struct job_machine, excluded_count), NAME, 1 },
+      offsetof(struct job_machine, excluded_count), name_fields, 1 },
 };
 
 static bool add(json_t *root, const char *name, json_t *value)
@@ -213,10 +215,10 @@ static bool add(json_t *root, const char *name, json_t *value)
 
 static json_t *encode_machine(const struct job_machine *m)
 {
-    json_t *root = encode(m, MACHINE, COUNT(MACHINE));
+    json_t *root = encode(m, machine, COUNT(machine));
     bool ok = root != NULL;
-    for (size_t i = 0; ok && i < COUNT(LISTS); i++) {
-        const struct list *list = &LISTS[i];
+    for (size_t i = 0; ok && i < COUNT(lists); i++) {
+        const struct list *list = &lists[i];
         uint32_t n = (uint32_t)list->n_max;
         if (list->count_offset)
             memcpy(&n, (const char *)m + list->count_offset, sizeof n);
@@ -225,7 +227,7 @@ static json_t *encode_machine(const struct job_machine *m)
             encode_all((const char *)m + list->offset, list->size, n, list->fields, list->count));
     }
     ok = ok && add(root, "ranks",
-                   encode_all(m->ranks, sizeof m->ranks[0], m->config.ranks, RANK, COUNT(RANK)));
+                   encode_all(m->ranks, sizeof m->ranks[0], m->config.ranks, rank, COUNT(rank)));
     if (ok)
         return root;
     json_decref(root);
@@ -248,10 +250,10 @@ enum status job_encode(const struct job_machine *m, struct buf *out)
 
 static bool decode_machine(const json_t *root, struct job_machine *m)
 {
-    if (!decode(root, m, MACHINE, COUNT(MACHINE)))
+    if (!decode(root, m, machine, COUNT(machine)))
         return false;
-    for (size_t i = 0; i < COUNT(LISTS); i++) {
-        const struct list *list = &LISTS[i];
+    for (size_t i = 0; i < COUNT(lists); i++) {
+        const struct list *list = &lists[i];
         const json_t *in = json_object_get(root, list->name);
         if (!in)
             continue;
@@ -263,7 +265,7 @@ static bool decode_machine(const json_t *root, struct job_machine *m)
             memcpy((char *)m + list->count_offset, &n, sizeof n);
     }
     const json_t *ranks = json_object_get(root, "ranks");
-    return decode_all(ranks, m->ranks, sizeof m->ranks[0], m->config.ranks, RANK, COUNT(RANK)) &&
+    return decode_all(ranks, m->ranks, sizeof m->ranks[0], m->config.ranks, rank, COUNT(rank)) &&
            m->state > JOB_NONE && m->state <= JOB_KILLED && m->end_to <= JOB_KILLED;
 }
 

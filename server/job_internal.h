@@ -1,5 +1,6 @@
 /*
- * What the files of the state machine share: job_machine.c (life), job_asks.c (what people ask),
+ * What the files of the state machine share: job_machine.c (life, dispatch), job_form.c,
+ * job_asks.c (what people ask),
  * job_recovery.c (failures), job_saves.c and job_saves_time.c (saves), job_catalog.c (checkpoints),
  * job_time.c (deadlines, accounts, pace).
  */
@@ -38,9 +39,15 @@ void jm_event(struct jm_step *s, const char *kind, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void jm_text(char *out, size_t capacity, const char *text); /* copies, cuts; NULL: "" */
 
-/* ---- job_machine.c ---- */
+/* ---- job_form.c ---- */
+void jm_on_placed(struct jm_step *s);
+void jm_on_probed(struct jm_step *s);
+void jm_on_hello(struct jm_step *s);
+void jm_on_ready(struct jm_step *s);
 void jm_form(struct jm_step *s);
 void jm_running(struct jm_step *s);
+
+/* ---- job_machine.c ---- */
 /* Trainers are to go and the job to end up in `to`; gently: they leave by themselves first. */
 void jm_end_generation(struct jm_step *s, enum job_state to, bool gently);
 void jm_enter_final(struct jm_step *s, enum job_state to);
@@ -55,7 +62,7 @@ MUST_CHECK enum status jm_ask(struct jm_step *s);
 /* ---- job_recovery.c ---- */
 void jm_fault_report(struct jm_step *s,
                      const struct jm_fault *fault); /* may wait for a better one */
-void jm_fail(struct jm_step *s, const struct jm_fault *fault);
+void jm_fail(struct jm_step *s, const struct jm_fault *reported);
 void jm_window(struct jm_step *s);
 int64_t jm_backoff_ms(const struct job_machine *m);
 

@@ -8,7 +8,7 @@
 #include "common/check.h"
 #include "server/job_internal.h"
 
-static const char *const STATE_NAMES[] = { "JOB_STATE_UNSPECIFIED",
+static const char *const state_names[] = { "JOB_STATE_UNSPECIFIED",
                                            "QUEUED",
                                            "PLACING",
                                            "FORMING",
@@ -23,7 +23,7 @@ static const char *const STATE_NAMES[] = { "JOB_STATE_UNSPECIFIED",
 
 const char *job_state_name(enum job_state state)
 {
-    return STATE_NAMES[state];
+    return state_names[state];
 }
 
 bool job_state_final(enum job_state state)
@@ -33,8 +33,8 @@ bool job_state_final(enum job_state state)
 
 const char *jm_lost_name(enum jm_lost lost)
 {
-    static const char *const NAMES[] = { "detect", "form", "restore", "replay", "stall", "wait" };
-    return NAMES[lost];
+    static const char *const names[] = { "detect", "form", "restore", "replay", "stall", "wait" };
+    return names[lost];
 }
 
 /* ---- actions ---- */
@@ -124,9 +124,10 @@ bool jm_alive(const struct job_machine *m)
 
 bool jm_all_gone(const struct job_machine *m)
 {
-    for (uint32_t i = 0; i < m->config.ranks; i++)
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
         if (!m->ranks[i].gone)
             return false;
+    }
     return true;
 }
 
@@ -157,9 +158,10 @@ uint64_t jm_step_now(const struct job_machine *m)
     if (m->state != JOB_RUNNING && m->state != JOB_SAVING)
         return m->state == JOB_FORMING ? m->restore_step : m->step_max;
     uint64_t step = m->restore_step;
-    for (uint32_t i = 0; i < m->config.ranks; i++)
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
         if (m->ranks[i].step > step)
             step = m->ranks[i].step;
+    }
     return step;
 }
 
@@ -168,199 +170,14 @@ const char *jm_health(const struct job_machine *m)
     if (m->state == JOB_RECOVERING)
         return "recovering";
     if (jm_alive(m)) {
-        for (uint32_t i = 0; i < m->config.ranks; i++)
+        for (uint32_t i = 0; i < m->config.ranks; i++) {
             if (!m->ranks[i].gone && m->ranks[i].agent_silent)
                 return "unsupervised";
+        }
         if (m->window_until)
             return "degraded";
     }
     return m->state == JOB_FAILED ? "degraded" : "ok";
-}
-
-/* ---- forming ---- */
-
-static void on_placed(struct jm_step *s)
-{
-    struct job_machine *m = s->m;
-    if (!jm_wants_slots(m, s->now))
-        return;
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
-        struct jm_rank *rank = &m->ranks[i];
-        *rank = (struct jm_rank){ .gone = true, .slot = s->ev->slots[i] };
-        jm_text(rank->node, sizeof rank->node, s->ev->nodes[i]);
-    }
-    jm_text(m->token, sizeof m->token, s->ev->token);
-    m->state = JOB_PLACING;
-    m->reason[0] = '\0';
-    if (m->probed) {
-        jm_form(s);
-        return;
-    }
-    m->probing = true;
-    jm_act(s, ACT_PROBE);
-}
-
-static void on_probed(struct jm_step *s)
-{
-    struct job_machine *m = s->m;
-    if (!m->probing)
-        return;
-    m->probing = false;
-    if (m->state != JOB_PLACING)
-        return;
-    if (s->ev->status == ST_OK) {
-        m->probed = true;
-        jm_form(s);
-        return;
-    }
-    /* Slots are given back meanwhile; the scheduler places the job again. */
-    m->state = m->generation == 0 ? JOB_QUEUED : JOB_RECOVERING;
-    if (s->ev->status == ST_REFUSED || s->ev->status == ST_INVALID) {
-        jm_text(m->cause.message, sizeof m->cause.message, s->ev->message);
-        m->cause.kind = FAULT_USER;
-        jm_event(s, "fault", "%s", s->ev->message);
-        jm_set_reason(m, "%s", s->ev->message);
-        jm_enter_final(s, JOB_FAILED);
-        return;
-    }
-    m->retry_at = s->now + JM_SILENT_MS;
-    jm_set_reason(m, "waits for the checkpoint store: %s", s->ev->message);
-    jm_act(s, ACT_SCHEDULE);
-}
-
-/* The one place where a generation begins: journalled (dirty) before any trainer is started. */
-void jm_form(struct jm_step *s)
-{
-    struct job_machine *m = s->m;
-    CHECK(jm_all_gone(m));
-    const struct jm_ckpt *ckpt = jm_newest(m);
-    m->generation++;
-    m->state = JOB_FORMING;
-    m->dirty = true;
-    m->restore_step = ckpt ? ckpt->step : 0;
-    m->restore_generation = ckpt ? ckpt->generation : 0;
-    m->progressed = false;
-    m->committed = false;
-    m->intent = INTENT_NONE;
-    m->cause = (struct jm_fault){ 0 };
-    m->candidate = (struct jm_fault){ 0 };
-    m->window_until = 0;
-    m->end_hard_at = 0;
-    m->started_at = s->now;
-    m->progress_at = s->now;
-    m->replay_until = m->step_max;
-    m->step_at = 0;
-    for (int i = 0; i < JM_ANNOUNCED_MAX; i++)
-        m->announced[i] = (struct jm_announced){ 0 };
-    for (int i = 0; i < JM_SAVES_MAX; i++)
-        m->saves[i] = (struct jm_save){ 0 };
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
-        m->ranks[i].gone = false;
-        m->ranks[i].step = m->restore_step;
-        m->ranks[i].counter_at = s->now;
-    }
-    jm_act(s, ACT_GEN_BEGIN);
-    if (ckpt) {
-        jm_event(s, "forming", "generation %u with %u workers, from the checkpoint of step %llu",
-                 m->generation, m->config.ranks, (unsigned long long)ckpt->step);
-    } else {
-        jm_event(s, "forming", "generation %u with %u workers, from the beginning", m->generation,
-                 m->config.ranks);
-    }
-    jm_act(s, ACT_START);
-}
-
-static void send_plans(struct jm_step *s)
-{
-    struct job_machine *m = s->m;
-    for (uint32_t i = 0; i < m->config.ranks; i++)
-        if (!m->ranks[i].joined)
-            return;
-    bool whole = m->config.ranks > JM_ACTIONS_MAX / 2;
-    if (whole)
-        jm_act(s, ACT_PLAN)->rank = JM_ALL;
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
-        struct jm_rank *rank = &m->ranks[i];
-        if (!rank->planned && !whole)
-            jm_act(s, ACT_PLAN)->rank = i;
-        rank->planned = true;
-        rank->counter_at = s->now;
-    }
-}
-
-static void on_hello(struct jm_step *s)
-{
-    struct job_machine *m = s->m;
-    struct jm_rank *rank = &m->ranks[s->ev->rank];
-    rank->session = true;
-    rank->started = true;
-    rank->lost_at = 0;
-    rank->missing_at = 0;
-    rank->pid = s->ev->pid;
-    bool again = rank->joined;
-    rank->joined = true;
-    if (m->end_to != JOB_NONE && m->end_hard_at == 0)
-        return; /* the caller answers Over */
-    if (!s->ev->flag) {
-        if (again && rank->planned)
-            jm_act(s, ACT_PLAN)->rank = s->ev->rank; /* the plan was lost with the session */
-        else if (m->state == JOB_FORMING)
-            send_plans(s);
-        return;
-    }
-    rank->planned = true;
-    rank->counter_at = s->now;
-    if (s->ev->step > rank->step)
-        rank->step = s->ev->step;
-    if (m->state != JOB_FORMING)
-        rank->ready = true;
-    else
-        send_plans(s);
-    jm_saves_attach(s, s->ev->rank);
-}
-
-void jm_running(struct jm_step *s)
-{
-    struct job_machine *m = s->m;
-    m->state = JOB_RUNNING;
-    m->dirty = true;
-    m->running_since = s->now;
-    m->progress_at = s->now;
-    if (m->started_wall == 0)
-        m->started_wall = s->ev->wall;
-    for (uint32_t i = 0; i < m->config.ranks; i++)
-        m->ranks[i].ready = true;
-    jm_set_reason(m, "%s", "");
-    jm_event(s, "running", "generation %u runs after %.1f s", m->generation,
-             (double)(s->now - m->started_at) / 1000.0);
-    if (m->commitless >= 2)
-        jm_announce(s, false); /* two attempts without a commit: save early */
-}
-
-static void on_ready(struct jm_step *s)
-{
-    struct job_machine *m = s->m;
-    struct jm_rank *rank = &m->ranks[s->ev->rank];
-    if (s->ev->message && !m->config.relaxed) {
-        struct jm_fault fault = { .kind = FAULT_PINS, .rank = s->ev->rank };
-        jm_text(fault.phase, sizeof fault.phase, "forming");
-        jm_text(fault.message, sizeof fault.message, s->ev->message);
-        jm_fault_report(s, &fault);
-        return;
-    }
-    if (s->ev->message)
-        jm_event(s, "pins", "rank %u: %s (exactness: relaxed)", s->ev->rank, s->ev->message);
-    if (m->total_steps != s->ev->total_steps || m->steps_per_epoch != s->ev->steps_per_epoch)
-        m->dirty = true;
-    m->total_steps = s->ev->total_steps;
-    m->steps_per_epoch = s->ev->steps_per_epoch;
-    rank->ready = true;
-    if (m->state != JOB_FORMING || m->end_to != JOB_NONE)
-        return;
-    for (uint32_t i = 0; i < m->config.ranks; i++)
-        if (!m->ranks[i].ready)
-            return;
-    jm_running(s);
 }
 
 /* ---- ending ---- */
@@ -372,10 +189,11 @@ void jm_end_generation(struct jm_step *s, enum job_state to, bool gently)
     m->end_to = to;
     m->dirty = true;
     m->window_until = 0;
-    if (to == JOB_RECOVERING || to == JOB_FAILED)
+    if (to == JOB_RECOVERING || to == JOB_FAILED) {
         m->state = JOB_RECOVERING;
-    else if (m->state == JOB_RUNNING)
+    } else if (m->state == JOB_RUNNING) {
         m->state = JOB_SAVING;
+    }
     if (gently) {
         m->end_hard_at = s->now + JM_LEAVE_MS;
         return;
@@ -405,16 +223,17 @@ void jm_enter_final(struct jm_step *s, enum job_state to)
             jm_text(m->final_digest, sizeof m->final_digest, last->digest);
         jm_set_reason(m, "%s", "");
     }
-    static const char *const KINDS[] = { "", "queued", "",          "",       "",        "",
+    static const char *const kinds[] = { "", "queued", "",          "",       "",        "",
                                          "", "paused", "succeeded", "failed", "stopped", "killed" };
     const struct jm_ckpt *ckpt = jm_newest(m);
-    if (to == JOB_FAILED)
-        jm_event(s, KINDS[to], "%s", m->reason);
-    else if (ckpt)
-        jm_event(s, KINDS[to], "the newest checkpoint is of step %llu",
+    if (to == JOB_FAILED) {
+        jm_event(s, kinds[to], "%s", m->reason);
+    } else if (ckpt) {
+        jm_event(s, kinds[to], "the newest checkpoint is of step %llu",
                  (unsigned long long)ckpt->step);
-    else
-        jm_event(s, KINDS[to], "there is no checkpoint");
+    } else {
+        jm_event(s, kinds[to], "there is no checkpoint");
+    }
     jm_act(s, ACT_SCHEDULE);
 }
 
@@ -487,9 +306,10 @@ static void on_finished(struct jm_step *s)
         rank->step = s->ev->step;
     if (m->end_to != JOB_NONE || m->total_steps != 0 || m->intent != INTENT_NONE)
         return;
-    for (uint32_t i = 0; i < m->config.ranks; i++)
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
         if (!m->ranks[i].finished)
             return;
+    }
     jm_end_generation(s, JOB_SUCCEEDED, true); /* a job without a known total */
 }
 
@@ -521,9 +341,10 @@ static void on_missing(struct jm_step *s)
 static void on_agent(struct jm_step *s)
 {
     struct jm_rank *rank = &s->m->ranks[s->ev->rank];
-    if (rank->agent_silent != s->ev->flag && !rank->gone)
+    if (rank->agent_silent != s->ev->flag && !rank->gone) {
         jm_event(s, "agent", "the agent of node %s %s", rank->node,
                  s->ev->flag ? "is silent; the job runs on unsupervised" : "is back");
+    }
     rank->agent_silent = s->ev->flag;
 }
 
@@ -551,18 +372,18 @@ enum sender { CORE, FLEET, TRAINER };
 static const struct {
     enum sender sender;
     void (*handle)(struct jm_step *s);
-} EVENTS[EV_PAUSE] = {
+} events[EV_PAUSE] = {
     [EV_TICK] = { CORE, NULL },
-    [EV_PLACED] = { CORE, on_placed },
+    [EV_PLACED] = { CORE, jm_on_placed },
     [EV_WAITING] = { CORE, on_waiting },
-    [EV_PROBED] = { CORE, on_probed },
+    [EV_PROBED] = { CORE, jm_on_probed },
     [EV_STARTED] = { FLEET, on_started },
     [EV_MISSING] = { FLEET, on_missing },
     [EV_EXITED] = { FLEET, on_exited },
     [EV_AGENT] = { FLEET, on_agent },
-    [EV_HELLO] = { TRAINER, on_hello },
+    [EV_HELLO] = { TRAINER, jm_on_hello },
     [EV_SESSION_LOST] = { FLEET, on_session_lost },
-    [EV_READY] = { TRAINER, on_ready },
+    [EV_READY] = { TRAINER, jm_on_ready },
     [EV_PROGRESS] = { TRAINER, on_progress },
     [EV_FAULT] = { TRAINER, on_trainer_fault },
     [EV_FINISHED] = { TRAINER, on_finished },
@@ -581,7 +402,7 @@ static const struct {
 /* What agents and trainers of another generation say changes nothing (invariant 2). */
 static bool is_fenced(const struct job_machine *m, const struct job_event *ev)
 {
-    if (ev->kind >= EV_PAUSE || EVENTS[ev->kind].sender == CORE)
+    if (ev->kind >= EV_PAUSE || events[ev->kind].sender == CORE)
         return false;
     return ev->generation != m->generation || ev->rank >= m->config.ranks || !jm_alive(m);
 }
@@ -598,10 +419,10 @@ enum status job_step(struct job_machine *m, const struct job_event *event, struc
         if (st != ST_OK)
             return st;
     } else {
-        if (EVENTS[event->kind].sender == TRAINER)
+        if (events[event->kind].sender == TRAINER)
             m->ranks[event->rank].heard_at = event->now;
-        if (EVENTS[event->kind].handle)
-            EVENTS[event->kind].handle(&s);
+        if (events[event->kind].handle)
+            events[event->kind].handle(&s);
     }
     jm_watch(&s);
     jm_saves_tick(&s);

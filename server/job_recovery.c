@@ -18,12 +18,12 @@
 
 const char *jm_fault_name(enum jm_fault_kind kind)
 {
-    static const char *const NAMES[] = {
+    static const char *const names[] = {
         "",           "process gone", "out of memory",      "communication",    "hang",
         "node lost",  "session lost", "damaged checkpoint", "checkpoint store", "numeric",
         "user error", "pins",         "formation"
     };
-    return NAMES[kind];
+    return names[kind];
 }
 
 /* How much a report says about the cause; a better one replaces a worse one within the window. */
@@ -145,10 +145,11 @@ static void count_failure(struct job_machine *m, const struct jm_fault *fault)
 
 static void give_up(struct jm_step *s, const struct jm_fault *cause, const char *why)
 {
-    if (why[0])
+    if (why[0]) {
         jm_set_reason(s->m, "%s: %.400s (%s)", jm_fault_name(cause->kind), cause->message, why);
-    else
+    } else {
         jm_set_reason(s->m, "%.500s", cause->message);
+    }
     jm_end_generation(s, JOB_FAILED, false);
 }
 
@@ -264,9 +265,10 @@ void jm_fail(struct jm_step *s, const struct jm_fault *reported)
     int64_t delay = jm_backoff_ms(m);
     m->retry_at = s->now + delay;
     jm_set_reason(m, "%s: %.450s", jm_fault_name(fault->kind), fault->message);
-    if (to == JOB_RECOVERING && delay > 0)
+    if (to == JOB_RECOVERING && delay > 0) {
         jm_event(s, "recovering", "a new generation follows in %.1f s", (double)delay / 1000.0);
-    else if (to == JOB_RECOVERING)
+    } else if (to == JOB_RECOVERING) {
         jm_event(s, "recovering", "a new generation follows");
+    }
     jm_end_generation(s, to, false);
 }

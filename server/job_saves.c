@@ -74,9 +74,10 @@ void jm_save_set_state(struct jm_step *s, struct jm_save *save, enum jm_save_sta
 
 bool jm_every_rank(const struct job_machine *m, int index, uint8_t flag)
 {
-    for (uint32_t i = 0; i < m->config.ranks; i++)
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
         if (!(m->ranks[i].save_flags[index] & flag))
             return false;
+    }
     return true;
 }
 
@@ -97,9 +98,10 @@ void jm_send_done(struct jm_step *s, uint64_t step, uint32_t rank, bool committe
 
 bool jm_announced_exit(const struct job_machine *m, uint64_t step)
 {
-    for (int i = 0; i < JM_ANNOUNCED_MAX; i++)
+    for (int i = 0; i < JM_ANNOUNCED_MAX; i++) {
         if (m->announced[i].step == step && m->announced[i].exit)
             return true;
+    }
     return false;
 }
 
@@ -240,10 +242,11 @@ void jm_on_begin(struct jm_step *s)
         if (*flags & RANK_TOLD) { /* it was told, and tries again */
             *flags = RANK_BEGUN | RANK_REMOVED;
             save->wanted = true;
-            if (save->state == SAVE_DROPPING)
+            if (save->state == SAVE_DROPPING) {
                 jm_save_remove(s, index);
-            else if (save->retry_at == 0)
+            } else if (save->retry_at == 0) {
                 save->retry_at = s->now + retry_ms(save->tries);
+            }
         } else if (!(*flags & RANK_BEGUN)) {
             *flags |= RANK_TOLD | RANK_REMOVED;
             send_folder(s, index, rank, false);
@@ -273,9 +276,10 @@ void jm_on_folder(struct jm_step *s)
     struct jm_action *act = jm_act_on(s, ACT_SEND_FOLDER, save->step, save->generation);
     act->rank = JM_ALL; /* those that began */
     act->flag = true;
-    for (uint32_t i = 0; i < m->config.ranks; i++)
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
         if (m->ranks[i].save_flags[index] & RANK_BEGUN)
             m->ranks[i].save_flags[index] |= RANK_DIR;
+    }
 }
 
 void jm_save_check(struct jm_step *s, int index)
@@ -306,10 +310,11 @@ void jm_on_report(struct jm_step *s)
         }
     }
     jm_act_on(s, ACT_SEND_ACK, step, m->generation)->rank = rank;
-    if (!known || save->state == SAVE_COMMITTED)
+    if (!known || save->state == SAVE_COMMITTED) {
         jm_send_done(s, step, rank, true);
-    else if (save->state == SAVE_COLLECTING && jm_every_rank(m, index, RANK_REPORTED))
+    } else if (save->state == SAVE_COLLECTING && jm_every_rank(m, index, RANK_REPORTED)) {
         jm_save_check(s, index);
+    }
 }
 
 void jm_on_failed(struct jm_step *s)
@@ -344,10 +349,11 @@ void jm_on_passed(struct jm_step *s)
     if (!jm_forget_announced(m, s->ev->step, &exit))
         return;
     int index = jm_find_save(m, s->ev->step, m->generation);
-    if (index < 0)
-        index = new_save(s, s->ev->step, SAVE_DROPPED); /* late ranks are told so */
-    else if (m->saves[index].state == SAVE_OPENING || m->saves[index].state == SAVE_COLLECTING)
+    if (index < 0) {
+        (void)new_save(s, s->ev->step, SAVE_DROPPED); /* late ranks are told so */
+    } else if (m->saves[index].state == SAVE_OPENING || m->saves[index].state == SAVE_COLLECTING) {
         jm_save_drop(s, index, "a worker had passed that step");
+    }
     if (m->step_ms > 0)
         m->step_ms /= 2; /* they are faster than thought: further ahead next time */
     jm_announce(s, exit);

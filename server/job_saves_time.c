@@ -17,10 +17,11 @@ void jm_announce(struct jm_step *s, bool exit)
     int free_at = -1;
     for (int i = 0; i < JM_ANNOUNCED_MAX; i++) {
         struct jm_announced *a = &m->announced[i];
-        if (a->step == 0)
+        if (a->step == 0) {
             free_at = i;
-        else if (!exit && a->step > jm_step_now(m))
+        } else if (!exit && a->step > jm_step_now(m)) {
             return; /* the one to come serves */
+        }
     }
     if (free_at < 0)
         return;
@@ -96,10 +97,11 @@ void jm_saves_end(struct jm_step *s)
     struct job_machine *m = s->m;
     for (int i = 0; i < JM_SAVES_MAX; i++) {
         struct jm_save *save = &m->saves[i];
-        if (save->state == SAVE_COLLECTING)
+        if (save->state == SAVE_COLLECTING) {
             jm_save_drop(s, i, "the generation ended before all workers had written");
-        else if (save->state == SAVE_DROPPING && save->retry_at == 0)
+        } else if (save->state == SAVE_DROPPING && save->retry_at == 0) {
             jm_save_remove(s, i);
+        }
         save->wanted = false;
         if (save->state == SAVE_DROPPED)
             save->retry_at = 0;
@@ -146,10 +148,11 @@ void jm_saves_attach(struct jm_step *s, uint32_t rank)
     struct job_machine *m = s->m;
     for (int i = 0; i < JM_SAVES_MAX; i++) {
         const struct jm_save *save = &m->saves[i];
-        if (save->state == SAVE_COMMITTED)
+        if (save->state == SAVE_COMMITTED) {
             jm_send_done(s, save->step, rank, true);
-        else if (save->state == SAVE_DROPPING || (save->state == SAVE_DROPPED && !save->wanted))
+        } else if (save->state == SAVE_DROPPING || (save->state == SAVE_DROPPED && !save->wanted)) {
             jm_send_done(s, save->step, rank, false);
+        }
     }
     const struct jm_ckpt *newest = jm_newest(m);
     if (newest && newest->generation == m->generation &&
@@ -170,10 +173,11 @@ void jm_saves_resume(struct jm_step *s)
     for (int i = 0; i < JM_SAVES_MAX; i++) {
         struct jm_save *save = &m->saves[i];
         save->since = s->now;
-        if (save->state == SAVE_COMMITTING)
+        if (save->state == SAVE_COMMITTING) {
             jm_act_on(s, ACT_PUBLISH, save->step, save->generation);
-        else if (save->state == SAVE_COLLECTING && jm_every_rank(m, i, RANK_REPORTED))
+        } else if (save->state == SAVE_COLLECTING && jm_every_rank(m, i, RANK_REPORTED)) {
             jm_save_check(s, i);
+        }
     }
     jm_catalog_resume(s);
 }

@@ -24,10 +24,11 @@ void jm_account(struct job_machine *m, int64_t now)
         break;
     case JOB_RUNNING:
     case JOB_SAVING:
-        if (jm_step_now(m) < m->replay_until)
+        if (jm_step_now(m) < m->replay_until) {
             m->lost_ms[LOST_REPLAY] += ms;
-        else
+        } else {
             m->train_ms += ms;
+        }
         break;
     case JOB_RECOVERING:
         m->lost_ms[m->end_to == JOB_NONE ? LOST_WAIT : LOST_FORM] += ms;
@@ -228,9 +229,20 @@ static void watch_ending(struct jm_step *s)
     }
 }
 
+/* Waits for retry_at; a tick at or after it ends that, however late it comes. */
+static bool backs_off(const struct job_machine *m)
+{
+    return m->retry_at != 0 && m->end_to == JOB_NONE &&
+           (m->state == JOB_RECOVERING || m->state == JOB_QUEUED);
+}
+
 void jm_watch(struct jm_step *s)
 {
     struct job_machine *m = s->m;
+    if (backs_off(m) && s->now >= m->retry_at) {
+        m->retry_at = 0;
+        jm_act(s, ACT_SCHEDULE);
+    }
     if (!jm_alive(m))
         return;
     if (m->end_to != JOB_NONE) {
@@ -247,9 +259,10 @@ void jm_watch(struct jm_step *s)
     }
     if (s->now < m->grace_until)
         return;
-    for (uint32_t i = 0; i < m->config.ranks; i++)
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
         if (watch_rank(s, i))
             return;
+    }
     watch_hang(s);
     if (m->end_to == JOB_NONE && m->state == JOB_RUNNING && m->config.time_limit_ms > 0 &&
         m->train_ms >= m->config.time_limit_ms && m->intent == INTENT_NONE) {
@@ -262,10 +275,8 @@ void jm_watch(struct jm_step *s)
 int64_t jm_deadline(const struct job_machine *m, int64_t now)
 {
     int64_t at = jm_saves_deadline(m);
-    if (m->state == JOB_RECOVERING || m->state == JOB_QUEUED) {
-        if (m->retry_at > now && m->retry_at < at)
-            at = m->retry_at;
-    }
+    if (backs_off(m) && m->retry_at < at)
+        at = m->retry_at;
     if (m->damage_suspected && now + JM_WATCH_MS < at)
         at = now + JM_WATCH_MS;
     if (!jm_alive(m))

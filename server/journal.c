@@ -12,7 +12,7 @@
 #include "common/limits.h"
 #include "server/journal_impl.h"
 
-static const char SCHEMA[] =
+static const char schema[] =
     "CREATE TABLE IF NOT EXISTS jobs(id TEXT PRIMARY KEY, name TEXT NOT NULL, seq INTEGER NOT "
     "NULL, job_file TEXT NOT NULL, pins TEXT NOT NULL, state TEXT NOT NULL) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS generations(job TEXT, generation INTEGER, begin_ms INTEGER, "
@@ -40,7 +40,7 @@ static const char SCHEMA[] =
 #define STRING_(x) #x
 #define STRING(x)  STRING_(x)
 
-static const char *const SQL[SQL_COUNT] = {
+static const char *const sql_texts[SQL_COUNT] = {
     [SQL_PUT_JOB] = "INSERT OR REPLACE INTO jobs VALUES(?,?,?,?,?,?)",
     [SQL_PUT_STATE] = "UPDATE jobs SET state=?2 WHERE id=?1",
     [SQL_PUT_PINS] = "UPDATE jobs SET pins=?2 WHERE id=?1",
@@ -134,16 +134,16 @@ static enum status open_db(struct journal *journal, const char *path)
 {
     int rc = sqlite3_open_v2(
         path, &journal->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
-    static const char *const SETTINGS[] = {
+    static const char *const settings[] = {
         "PRAGMA journal_mode=WAL",
         "PRAGMA synchronous=FULL",
         "PRAGMA wal_autocheckpoint=1000",
         "PRAGMA locking_mode=EXCLUSIVE",
         "PRAGMA journal_size_limit=16777216",
-        SCHEMA,
+        schema,
     };
-    for (size_t i = 0; rc == SQLITE_OK && i < sizeof SETTINGS / sizeof SETTINGS[0]; i++)
-        rc = sqlite3_exec(journal->db, SETTINGS[i], NULL, NULL, NULL);
+    for (size_t i = 0; rc == SQLITE_OK && i < sizeof settings / sizeof settings[0]; i++)
+        rc = sqlite3_exec(journal->db, settings[i], NULL, NULL, NULL);
     return journal_status(journal, rc);
 }
 
@@ -205,8 +205,8 @@ static enum status bind(struct journal *journal, enum journal_sql sql, sqlite3_s
     sqlite3_stmt *statement = journal->statements[sql];
     int rc = SQLITE_OK;
     if (!statement) {
-        rc = sqlite3_prepare_v3(journal->db, SQL[sql], -1, SQLITE_PREPARE_PERSISTENT, &statement,
-                                NULL);
+        rc = sqlite3_prepare_v3(journal->db, sql_texts[sql], -1, SQLITE_PREPARE_PERSISTENT,
+                                &statement, NULL);
         if (rc != SQLITE_OK)
             return journal_status(journal, rc);
         journal->statements[sql] = statement;
@@ -240,7 +240,7 @@ enum status journal_bind(struct journal *journal, enum journal_sql sql, sqlite3_
 
 enum status journal_run(struct journal *journal, enum journal_sql sql, const char *types, ...)
 {
-    sqlite3_stmt *statement;
+    sqlite3_stmt *statement = NULL;
     va_list args;
     va_start(args, types);
     enum status st = bind(journal, sql, &statement, types, args);

@@ -37,12 +37,12 @@ enum status journal_put_pins(struct journal *journal, const char *id, const char
 
 enum status journal_forget_job(struct journal *journal, const char *id)
 {
-    static const enum journal_sql ALL[] = { SQL_FORGET_EVENTS, SQL_FORGET_METRICS,
+    static const enum journal_sql all[] = { SQL_FORGET_EVENTS, SQL_FORGET_METRICS,
                                             SQL_FORGET_GENERATIONS, SQL_FORGET_CKPTS,
                                             SQL_FORGET_JOB };
     enum status st = ST_OK;
-    for (size_t i = 0; st == ST_OK && i < sizeof ALL / sizeof ALL[0]; i++)
-        st = journal_run(journal, ALL[i], "t", id);
+    for (size_t i = 0; st == ST_OK && i < sizeof all / sizeof all[0]; i++)
+        st = journal_run(journal, all[i], "t", id);
     return st;
 }
 
@@ -193,9 +193,10 @@ enum status journal_each_report(struct journal *journal, const char *id, uint64_
     enum status st =
         journal_bind(journal, SQL_EACH_REPORT, &row, "tii", id, (int64_t)step, (int64_t)generation);
     bool more = true;
-    while (st == ST_OK && more && (st = journal_next(journal, row)) == ST_OK)
+    while (st == ST_OK && more && (st = journal_next(journal, row)) == ST_OK) {
         more = fn(arg, (uint32_t)sqlite3_column_int64(row, 0), sqlite3_column_blob(row, 1),
                   (size_t)sqlite3_column_bytes(row, 1));
+    }
     return finish(row, st);
 }
 
@@ -272,9 +273,10 @@ enum status journal_each_metric(struct journal *journal, const char *id, uint64_
     enum status st =
         journal_bind(journal, SQL_EACH_METRIC, &row, "tii", id, (int64_t)from, (int64_t)count_max);
     bool more = true;
-    while (st == ST_OK && more && (st = journal_next(journal, row)) == ST_OK)
+    while (st == ST_OK && more && (st = journal_next(journal, row)) == ST_OK) {
         more = fn(arg, (uint64_t)sqlite3_column_int64(row, 0), sqlite3_column_blob(row, 1),
                   (size_t)sqlite3_column_bytes(row, 1));
+    }
     return finish(row, st);
 }
 
@@ -318,9 +320,10 @@ enum status journal_each_kv(struct journal *journal, const char *id, uint32_t ge
     sqlite3_stmt *row;
     enum status st = journal_bind(journal, SQL_EACH_KV, &row, "ti", id, (int64_t)generation);
     bool more = true;
-    while (st == ST_OK && more && (st = journal_next(journal, row)) == ST_OK)
+    while (st == ST_OK && more && (st = journal_next(journal, row)) == ST_OK) {
         more = fn(arg, text(row, 0), sqlite3_column_blob(row, 1),
                   (size_t)sqlite3_column_bytes(row, 1));
+    }
     return finish(row, st);
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/check.h"
 #include "common/limits.h"
 
 void kv_map_clear(struct kv_map *map)
@@ -30,10 +31,11 @@ static size_t find(const struct kv_map *map, const char *key, int *out_order)
             *out_order = 0;
             return middle;
         }
-        if (order < 0)
+        if (order < 0) {
             low = middle + 1;
-        else
+        } else {
             high = middle;
+        }
     }
     return low;
 }
@@ -74,6 +76,8 @@ enum status kv_map_set(struct kv_map *map, const char *key, const void *value, s
     int order;
     size_t at = find(map, key, &order);
     if (order == 0) {
+        CHECK(map->entries);
+        CHECK(at < map->count);
         struct kv_entry *entry = &map->entries[at];
         map->bytes = map->bytes - entry->size + size;
         free(entry->value);
@@ -87,6 +91,7 @@ enum status kv_map_set(struct kv_map *map, const char *key, const void *value, s
         free(copy);
         return st == ST_OK ? ST_NO_MEMORY : st;
     }
+    CHECK(map->entries);
     memmove(&map->entries[at + 1], &map->entries[at], (map->count - at) * sizeof map->entries[0]);
     map->entries[at] = (struct kv_entry){ .key = name, .value = copy, .size = size };
     map->count++;

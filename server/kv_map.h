@@ -11,7 +11,7 @@
 #include "common/status.h"
 
 #define KV_KEYS_MAX  65536
-#define KV_BYTES_MAX (64u * 1024 * 1024)
+#define KV_BYTES_MAX ((size_t)64 * 1024 * 1024)
 
 struct kv_entry {
     char *key; /* owned, as value */

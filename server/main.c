@@ -29,7 +29,7 @@
 #define TOKEN_HEX     64
 #define EXIT_USAGE    2
 
-static const char USAGE[] =
+static const char usage[] =
     "usage: cairnd [--listen ADDRESS:PORT]\n"
     "\n"
     "The coordinator of the instance under CAIRN_HOME; `cairn up` starts it.\n"
@@ -175,10 +175,11 @@ static enum status open_journal(struct daemon *d)
         st = paths_join(&d->paths, path, sizeof path, "state/cairnd.db");
     if (st == ST_OK)
         st = journal_open(path, &d->journal);
-    if (st == ST_EXISTS)
+    if (st == ST_EXISTS) {
         LOG_ERROR(&d->log, "%s: another cairnd serves this home", path);
-    else if (st != ST_OK)
+    } else if (st != ST_OK) {
         LOG_ERROR(&d->log, "%s: %s", path, status_string(st));
+    }
     return st;
 }
 
@@ -221,10 +222,10 @@ static enum status make_server(struct daemon *d)
         st = rpc_health_new(d->server, &d->health);
     if (st == ST_OK)
         st = rpc_reflection_new(d->server, &d->reflection);
-    static const char *const SERVICES[] = { "", "cairn.v1.Control", "cairn.v1.Fleet",
+    static const char *const services[] = { "", "cairn.v1.Control", "cairn.v1.Fleet",
                                             "cairn.v1.Training" };
-    for (size_t i = 0; st == ST_OK && i < sizeof SERVICES / sizeof SERVICES[0]; i++)
-        st = rpc_health_set(d->health, SERVICES[i], true);
+    for (size_t i = 0; st == ST_OK && i < sizeof services / sizeof services[0]; i++)
+        st = rpc_health_set(d->health, services[i], true);
     return st;
 }
 
@@ -374,31 +375,31 @@ static void stop(struct daemon *d)
 
 static int take_arguments(struct daemon *d, int argc, char **argv)
 {
-    static const struct option OPTIONS[] = {
+    static const struct option options[] = {
         { "listen", required_argument, NULL, 'l' },
         { "help", no_argument, NULL, 'h' },
         { "version", no_argument, NULL, 'v' },
         { NULL, 0, NULL, 0 },
     };
     int option;
-    while ((option = getopt_long(argc, argv, "h", OPTIONS, NULL)) != -1) {
+    while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         switch (option) {
         case 'l':
             d->listen = optarg;
             break;
         case 'h':
-            (void)fputs(USAGE, stdout);
+            (void)fputs(usage, stdout);
             return 0;
         case 'v':
             (void)puts("cairnd " CAIRN_VERSION);
             return 0;
         default:
-            (void)fputs(USAGE, stderr);
+            (void)fputs(usage, stderr);
             return EXIT_USAGE;
         }
     }
     if (optind < argc || (d->listen && !strchr(d->listen, ':'))) {
-        (void)fputs(USAGE, stderr);
+        (void)fputs(usage, stderr);
         return EXIT_USAGE;
     }
     if (d->listen && !is_loopback(d->listen)) {

@@ -7,9 +7,10 @@ static bool fits(const struct place_node *node, const struct place_ask *ask)
 {
     if (strcmp(node->device, ask->device) != 0)
         return false;
-    for (uint32_t i = 0; i < ask->excluded_count; i++)
+    for (uint32_t i = 0; i < ask->excluded_count; i++) {
         if (strcmp(ask->excluded[i], node->name) == 0)
             return false;
+    }
     return true;
 }
 
@@ -25,9 +26,10 @@ uint32_t place_capacity(const struct place_node *nodes, size_t node_count,
                         const struct place_ask *ask)
 {
     uint32_t all = 0;
-    for (size_t i = 0; i < node_count; i++)
+    for (size_t i = 0; i < node_count; i++) {
         if (fits(&nodes[i], ask))
             all += nodes[i].slots;
+    }
     return all;
 }
 
@@ -35,9 +37,10 @@ static uint32_t take(const struct place_node *node, uint32_t index, uint32_t cou
                      struct place_slot *out)
 {
     uint32_t taken = 0;
-    for (uint32_t i = 0; i < node->slots && taken < count; i++)
+    for (uint32_t i = 0; i < node->slots && taken < count; i++) {
         if (!node->used[i])
             out[taken++] = (struct place_slot){ .node = index, .slot = i };
+    }
     return taken;
 }
 
@@ -55,12 +58,13 @@ static size_t choose(const struct place_node *nodes, size_t node_count, const st
         if (n == 0)
             continue;
         bool better;
-        if (best == node_count)
+        if (best == node_count) {
             better = true;
-        else if (n >= left)
+        } else if (n >= left) {
             better = best_free < left || n < best_free;
-        else
+        } else {
             better = best_free < left && n > best_free;
+        }
         if (better) {
             best = i;
             best_free = n;
@@ -76,11 +80,11 @@ enum status place_workers(const struct place_node *nodes, size_t node_count,
     uint32_t capacity = 0, available = 0, others = 0, excluded = 0;
     for (size_t i = 0; i < node_count; i++) {
         bool same = strcmp(nodes[i].device, ask->device) == 0;
-        if (!same)
+        if (!same) {
             others++;
-        else if (!fits(&nodes[i], ask))
+        } else if (!fits(&nodes[i], ask)) {
             excluded++;
-        else {
+        } else {
             capacity += nodes[i].slots;
             available += nodes[i].ready ? free_slots(&nodes[i]) : 0;
         }

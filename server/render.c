@@ -124,7 +124,7 @@ Cairn__V1__Node *render_node(struct core *core, const struct core_node *node)
 static bool add_checkpoints(const struct core_job *job, Cairn__V1__Job *out)
 {
     const struct job_machine *m = &job->m;
-    out->checkpoints = calloc(m->catalog_count ? m->catalog_count : 1, sizeof *out->checkpoints);
+    out->checkpoints = calloc(m->catalog_count ? m->catalog_count : 1, sizeof(void *));
     if (!out->checkpoints)
         return false;
     for (size_t i = m->catalog_count; i > 0; i--) {
@@ -141,7 +141,7 @@ static bool add_checkpoints(const struct core_job *job, Cairn__V1__Job *out)
 static bool add_workers(const struct core_job *job, Cairn__V1__Job *out)
 {
     uint32_t ranks = job->m.generation > 0 ? job->m.config.ranks : 0;
-    out->workers = calloc(ranks ? ranks : 1, sizeof *out->workers);
+    out->workers = calloc(ranks ? ranks : 1, sizeof(void *));
     if (!out->workers)
         return false;
     for (uint32_t i = 0; i < ranks; i++) {
@@ -155,7 +155,7 @@ static bool add_workers(const struct core_job *job, Cairn__V1__Job *out)
 
 static bool add_lost(const struct core_job *job, Cairn__V1__Job *out)
 {
-    out->lost_seconds = calloc(LOST_COUNT, sizeof *out->lost_seconds);
+    out->lost_seconds = calloc(LOST_COUNT, sizeof(void *));
     if (!out->lost_seconds)
         return false;
     for (int i = 0; i < LOST_COUNT; i++) {
@@ -185,7 +185,7 @@ static bool add_event(void *arg, const struct journal_event *row)
 
 static bool add_events(struct core *core, const struct core_job *job, Cairn__V1__Job *out)
 {
-    out->events = calloc(RENDER_EVENTS, sizeof *out->events);
+    out->events = calloc(RENDER_EVENTS, sizeof(void *));
     if (!out->events)
         return false;
     return journal_each_event(core_options(core)->journal, job->id, RENDER_EVENTS, add_event,

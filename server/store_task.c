@@ -14,7 +14,7 @@ struct store_task *store_task_new(enum store_kind kind)
     if (!task)
         return NULL;
     task->kind = kind;
-    buf_init(&task->manifest, LIMIT_MANIFEST_BYTES);
+    buf_init(&task->manifest, (size_t)LIMIT_MANIFEST_BYTES);
     return task;
 }
 
@@ -103,7 +103,7 @@ static enum status run(struct store_task *task, const struct io *io)
 
 void store_task_run(struct store_task *task, const struct io *io)
 {
-    static const char *const DOING[] = { "writing to it",       "making the folder",
+    static const char *const doing[] = { "writing to it",       "making the folder",
                                          "checking the files",  "publishing the manifest",
                                          "removing the folder", "reading it",
                                          "setting it aside" };
@@ -113,7 +113,7 @@ void store_task_run(struct store_task *task, const struct io *io)
         task->message[0] = '\0';
     } else if (task->message[0] == '\0') {
         const char *where = task->kind == STORE_PROBE ? task->store : task->dir;
-        (void)snprintf(task->message, sizeof task->message, "%s: %s: %.360s", DOING[task->kind],
+        (void)snprintf(task->message, sizeof task->message, "%s: %s: %.360s", doing[task->kind],
                        status_string(task->status), where);
     }
 }

@@ -142,10 +142,11 @@ static void submit(void *self, struct store_task *task)
     struct store_worker *worker = self;
     task->next = NULL;
     CHECK(pthread_mutex_lock(&worker->mutex) == 0);
-    if (worker->first)
+    if (worker->first) {
         worker->last->next = task;
-    else
+    } else {
         worker->first = task;
+    }
     worker->last = task;
     (void)pthread_cond_signal(&worker->work);
     (void)pthread_mutex_unlock(&worker->mutex);
