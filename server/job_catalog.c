@@ -125,8 +125,13 @@ void jm_on_verified(struct jm_step *s)
     }
     ckpt->state = CKPT_QUARANTINING;
     ckpt->verified = false;
-    if (restored)
+    if (restored) { /* the cause is out of the way: what follows is a new try, not a repetition */
         m->damage_suspected = false;
+        m->budget_used = 0;
+        m->barren = 0;
+        m->streak = 0;
+        m->retry_at = 0;
+    }
     jm_event(s, "damaged", "the checkpoint of step %llu is set aside: %.380s",
              (unsigned long long)ckpt->step, s->ev->message);
     jm_act_on(s, ACT_CKPT_ROW, ckpt->step, ckpt->generation);
