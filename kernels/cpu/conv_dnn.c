@@ -25,7 +25,12 @@ enum status conv_shape_init(const struct backend *backend, const struct op_attr 
     const dnnl_dims_t weights = { attr->out, in->dims[1], attr->kernel, attr->kernel };
     const dnnl_dims_t bias = { attr->out };
     shape->attr = attr;
-    enum status st = tensor_desc(backend, in, &shape->x);
+    /* oneDNN takes fewer channels than a block for an image and wants them plain; it is told of the
+     * whole block, whose rest is zero. */
+    struct tensor whole = *in;
+    if (in->format == FORMAT_BLOCKED && in->dims[1] < backend->block)
+        whole.dims[1] = backend->block;
+    enum status st = tensor_desc(backend, &whole, &shape->x);
     if (st == ST_OK)
         st = tensor_desc(backend, out, &shape->y);
     if (st == ST_OK) {
@@ -43,9 +48,11 @@ static dnnl_status_t describe(const struct request *r, dnnl_convolution_desc_t *
     const dnnl_dims_t stride = { s->attr->stride, s->attr->stride };
     const dnnl_dims_t pad = { s->attr->pad, s->attr->pad };
     const dnnl_memory_desc_t *bias = s->attr->bias ? &s->bias : NULL;
+    const dnnl_dims_t weights = { s->canonical.dims[0], s->x.dims[1], s->canonical.dims[2],
+                                  s->canonical.dims[3] };
     dnnl_memory_desc_t any;
     dnnl_status_t st =
-        dnnl_memory_desc_init_by_tag(&any, 4, s->canonical.dims, dnnl_f32, dnnl_format_tag_any);
+        dnnl_memory_desc_init_by_tag(&any, 4, weights, dnnl_f32, dnnl_format_tag_any);
     if (st != dnnl_success)
         return st;
     switch (r->direction) {
@@ -153,12 +160,17 @@ enum status conv_dnn_init(struct dnn *dnn, const struct conv_shape *shape,
         st = query_weights(conv, direction);
     if (st == ST_OK)
         st = bind(dnn, shape, direction, conv);
-    if (st == ST_OK && direction != CONV_BACKWARD_WEIGHTS)
-        return dnn_reorder_init(dnn, &conv->pack, canonical, &conv->weights, false);
+    if (st != ST_OK)
+        return st;
+    /* The same bytes, the channels beyond the canonical ones seen as padding: packing zeroes them,
+     * unpacking leaves them out. */
+    dnnl_memory_desc_t weights = conv->weights;
+    weights.dims[1] = canonical->dims[1];
+    if (direction != CONV_BACKWARD_WEIGHTS)
+        return dnn_reorder_init(dnn, &conv->pack, canonical, &weights, false);
+    st = dnn_reorder_init(dnn, &conv->unpack, &weights, canonical, false);
     if (st == ST_OK)
-        st = dnn_reorder_init(dnn, &conv->unpack, &conv->weights, canonical, false);
-    if (st == ST_OK)
-        st = dnn_reorder_init(dnn, &conv->unpack_add, &conv->weights, canonical, true);
+        st = dnn_reorder_init(dnn, &conv->unpack_add, &weights, canonical, true);
     return st;
 }
 
