@@ -3,7 +3,8 @@
  *
  * Weights are canonical [K, C, R, S]; the layouts that the kernels want are in the cache (forward's
  * first, then backward-data's where it is another), rewritten by refresh. oneDNN's backward-weights
- * writes its own layout into scratch, and a reorder writes or adds it to the canonical gradient.
+ * writes its own layout into scratch, and a reorder writes or adds it to the canonical gradient;
+ * our own does that itself.
  *
  * A plain input of 1 to 3 channels that needs no gradient (the data) is read as it is. Any other
  * plain input is repacked into scratch first, and its gradient back.
@@ -30,10 +31,12 @@ struct conv_kernel {
     bool own;                               /* forward and backward-data are … */
     struct winograd wino, wino_data;        /* … these */
     struct conv_dnn forward, backward_data; /* … or these */
-    struct conv_dnn backward_weights;
-    bool shared;                 /* backward-data reads forward's copy of the weights */
-    size_t data_at, cache_bytes; /* backward-data's copy in the cache */
-    size_t offset[CONV_REGIONS]; /* of scratch, in backward */
+    bool own_weights;                       /* and the weights' gradient is … */
+    struct winograd_dw wino_weights;        /* … this */
+    struct conv_dnn backward_weights;       /* … or this */
+    bool shared;                            /* backward-data reads forward's copy of the weights */
+    size_t data_at, cache_bytes;            /* backward-data's copy in the cache */
+    size_t offset[CONV_REGIONS];            /* of scratch, in backward */
     char implementation[160];
 };
 
@@ -90,10 +93,9 @@ static void own_init(struct conv_kernel *self)
     }
 }
 
-static enum status dnn_init(struct backend *backend, struct conv_kernel *self)
+static enum status dnn_init(struct backend *backend, struct conv_kernel *self, bool winograd)
 {
     const bool data = self->base.spec.training && self->base.spec.need_din0;
-    const bool winograd = conv_table_weights(&self->base.spec) == CONV_WINOGRAD;
     struct conv_dnn *forward = &self->forward, *backward = &self->backward_data;
     enum status st = conv_dnn_init(backend->dnn, &self->shape, CONV_FORWARD, winograd, forward);
     if (st == ST_OK && data)
@@ -112,23 +114,31 @@ static enum status dnn_init(struct backend *backend, struct conv_kernel *self)
 static enum status methods_init(struct backend *backend, struct conv_kernel *self)
 {
     const struct op_spec *spec = &self->base.spec;
+    const int64_t *in = spec->in[0].dims;
     const bool own_works = backend->block == 16 && backend->threads == 1;
-    const bool winograd = conv_table_weights(spec) == CONV_WINOGRAD;
+    const enum conv_method forward = conv_table_forward(spec, own_works);
+    const enum conv_method weights = conv_table_weights(spec, own_works);
     shapes_init(backend, self);
     enum status st =
         conv_shape_init(backend, &spec->attr, self->repack ? &self->blocked_in : &spec->in[0],
                         &self->out, &self->shape);
     if (st != ST_OK)
         return st;
-    self->own = conv_table_forward(spec, own_works) == CONV_WINOGRAD_OWN;
-    if (self->own)
+    self->own = forward == CONV_WINOGRAD_OWN;
+    if (self->own) {
         own_init(self);
-    else
-        st = dnn_init(backend, self);
-    if (st == ST_OK && spec->training)
-        st = conv_dnn_init(backend->dnn, &self->shape, CONV_BACKWARD_WEIGHTS, winograd,
-                           &self->backward_weights);
-    return st;
+    } else {
+        st = dnn_init(backend, self, forward == CONV_WINOGRAD);
+    }
+    if (st != ST_OK || !spec->training)
+        return st;
+    self->own_weights = weights == CONV_WINOGRAD_OWN;
+    if (!self->own_weights) {
+        return conv_dnn_init(backend->dnn, &self->shape, CONV_BACKWARD_WEIGHTS,
+                             weights == CONV_WINOGRAD, &self->backward_weights);
+    }
+    self->wino_weights = winograd_dw_plan(in[0], in[1], spec->attr.out, in[2], in[3]);
+    return ST_OK;
 }
 
 static size_t most(size_t a, size_t b)
@@ -154,7 +164,8 @@ static size_t scratch_layout(struct conv_kernel *self)
         bytes[CONV_DW] = self->backward_weights.weights_bytes;
         bytes[CONV_DB] = (size_t)spec->attr.out * sizeof(float);
     }
-    bytes[CONV_OWN] = most(data, self->backward_weights.op.scratch_bytes);
+    bytes[CONV_OWN] = most(data, self->own_weights ? winograd_dw_scratch_bytes(&self->wino_weights)
+                                                   : self->backward_weights.op.scratch_bytes);
     size_t at = 0;
     for (int i = 0; i < CONV_REGIONS; i++) {
         self->offset[i] = at;
@@ -163,11 +174,11 @@ static size_t scratch_layout(struct conv_kernel *self)
     return most(at, cpu_align(bytes[CONV_X]) + forward);
 }
 
-static const char *name_of(const struct conv_kernel *self, const struct conv_dnn *conv)
+static const char *name_of(const struct conv_dnn *conv, bool own)
 {
-    if (conv->op.implementation != NULL)
-        return conv->op.implementation;
-    return self->own && conv != &self->backward_weights ? "own_wino_4x3:avx512" : "-";
+    if (own)
+        return "own_wino_4x3:avx512";
+    return conv->op.implementation == NULL ? "-" : conv->op.implementation;
 }
 
 static void fill_info(struct conv_kernel *self, struct kernel_info *info)
@@ -176,8 +187,8 @@ static void fill_info(struct conv_kernel *self, struct kernel_info *info)
     const double flops = 2.0 * (double)tensor_elements(&self->out) *
                          (double)(spec->in[0].dims[1] * spec->attr.kernel * spec->attr.kernel);
     (void)snprintf(self->implementation, sizeof(self->implementation), "%s,%s,%s",
-                   name_of(self, &self->forward), name_of(self, &self->backward_data),
-                   name_of(self, &self->backward_weights));
+                   name_of(&self->forward, self->own), name_of(&self->backward_data, self->own),
+                   name_of(&self->backward_weights, self->own_weights));
     *info = (struct kernel_info){
         .out = self->out,
         .scratch_bytes = scratch_layout(self),
@@ -252,17 +263,24 @@ static enum status run_backward_weights(struct backend *backend, struct conv_ker
 {
     const bool bias = self->base.spec.attr.bias;
     char *scratch = buffers->scratch;
+    if (self->own_weights) {
+        winograd_dw_run(&self->wino_weights, x, buffers->dout[0], buffers->accumulate,
+                        buffers->dparam[0], scratch + self->offset[CONV_OWN]);
+        return ST_OK;
+    }
     float *dw = (float *)(scratch + self->offset[CONV_DW]);
     float *db = bias ? (float *)(scratch + self->offset[CONV_DB]) : NULL;
     enum status st =
         conv_dnn_backward_weights(backend->dnn, &self->backward_weights, x, buffers->dout[0], dw,
                                   db, scratch + self->offset[CONV_OWN]);
-    if (st == ST_OK)
+    if (st == ST_OK) {
         st = conv_dnn_unpack(backend->dnn, &self->backward_weights, dw, buffers->dparam[0],
                              buffers->accumulate);
-    if (st == ST_OK && bias && buffers->dparam[1] != NULL)
+    }
+    if (st == ST_OK && bias && buffers->dparam[1] != NULL) {
         backend->loops.flat->column_sums(buffers->dparam[1], db, 1,
                                          (size_t)self->base.spec.attr.out, buffers->accumulate);
+    }
     return st;
 }
 
@@ -273,12 +291,13 @@ static enum status run_backward_data(struct backend *backend, struct conv_kernel
     void *dx = self->repack ? scratch + self->offset[CONV_DX] : buffers->din[0];
     const void *weights = (const char *)buffers->cache + self->data_at;
     enum status st = ST_OK;
-    if (self->own)
+    if (self->own) {
         winograd_run(&self->wino_data, buffers->dout[0], weights, NULL, dx,
                      scratch + self->offset[CONV_OWN]);
-    else
+    } else {
         st = conv_dnn_backward_data(backend->dnn, &self->backward_data, buffers->dout[0], weights,
                                     dx, scratch + self->offset[CONV_OWN]);
+    }
     if (st == ST_OK && self->repack)
         cpu_reformat(backend, &self->blocked_in, dx, &self->base.spec.in[0], buffers->din[0]);
     return st;

@@ -17,8 +17,7 @@ enum conv_method {
 };
 
 /*
- * For a conv2d. own_works: AVX-512 and one thread. Forward and backward-data share weights, hence
- * their method; backward-weights is oneDNN's in any case.
+ * For a conv2d. own_works: AVX-512 and one thread. Forward and backward-data share their method.
  */
 enum conv_method conv_table_forward(const struct op_spec *spec, bool own_works);
-enum conv_method conv_table_weights(const struct op_spec *spec);
+enum conv_method conv_table_weights(const struct op_spec *spec, bool own_works);

@@ -25,14 +25,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WINOGRAD_PLACES       36
-#define WINOGRAD_IN_MULTIPLE  16 /* of input channels */
-#define WINOGRAD_OUT_MULTIPLE 32 /* of output channels */
+#define WINOGRAD_PLACES       INT64_C(36)
+#define WINOGRAD_IN_MULTIPLE  INT64_C(16) /* of input channels */
+#define WINOGRAD_OUT_MULTIPLE INT64_C(32) /* of output channels */
+#define WINOGRAD_DW_MULTIPLE  INT64_C(64) /* of input channels, for the weights' gradient */
+
+/* How maps of h × w are cut into tiles. */
+struct winograd_map {
+    int64_t h, w, tiles_h, tiles_w;
+    int64_t tiles; /* of all samples */
+};
 
 struct winograd {
-    int64_t n, c, k, h, w;
-    int64_t tiles_h, tiles_w, tiles; /* tiles: of all samples */
-    int64_t tile_block, out_block;   /* T and B */
+    struct winograd_map map;
+    int64_t c, k;
+    int64_t tile_block, out_block; /* T and B */
 };
 
 /* c and k must be multiples of WINOGRAD_IN_MULTIPLE and WINOGRAD_OUT_MULTIPLE. */
@@ -49,3 +56,24 @@ void winograd_weights(const struct winograd *w, const float *canonical, bool bac
 /* bias [k] or NULL. */
 void winograd_run(const struct winograd *w, const float *x, const float *u, const float *bias,
                   float *y, void *scratch);
+
+/*
+ * The gradient of the weights: F(3×3, 4×4), the outputs' gradient in the place of the kernel.
+ *
+ *   dW (+)= A₃ᵀ [ Σ over tiles (G₄ dy G₄ᵀ) ⊙ (Bᵀ d B) ] A₃
+ *
+ * Shapes: x, dy blocked by 16; dw canonical [K, C, 3, 3]
+ *         v [36, C/16, T, 16], q [36, K/16, T, 16], and in blocks of 64 inputs and 16 outputs
+ *         m [36, 16, 64]: one, or all of them where the tiles need more than one pass
+ */
+struct winograd_dw {
+    struct winograd_map map;
+    int64_t c, k;
+    int64_t tile_block;
+};
+
+/* c must be a multiple of WINOGRAD_DW_MULTIPLE, k of 16. */
+struct winograd_dw winograd_dw_plan(int64_t n, int64_t c, int64_t k, int64_t h, int64_t w);
+size_t winograd_dw_scratch_bytes(const struct winograd_dw *w);
+void winograd_dw_run(const struct winograd_dw *w, const float *x, const float *dy, bool accumulate,
+                     float *dw, void *scratch);

@@ -1,45 +1,13 @@
-#include <immintrin.h>
-
 #include "kernels/cpu/winograd.h"
+#include "kernels/cpu/winograd_simd.h"
 
-#define TILE   4 /* outputs per tile and direction */
-#define PATCH  6 /* inputs */
-#define LANES  16
-#define ROWS   14 /* tiles that one call of the product's kernel does: 28 accumulators */
+#define ROWS   INT64_C(14) /* tiles that one call of the product's kernel does: 28 accumulators */
 #define AHEAD  (16 * WINOGRAD_OUT_MULTIPLE) /* floats of u that are asked for early */
-#define V_GOAL (1 << 20)                    /* bytes of v that stay in the second-level cache */
-
-#define POINT_A 0.625f
-#define POINT_B 1.5f
-#define A2      (POINT_A * POINT_A)
-#define B2      (POINT_B * POINT_B)
-
-#define INLINE static inline __attribute__((always_inline))
-
-typedef __m512 vec;
-
-INLINE vec set(float x)
-{
-    return _mm512_set1_ps(x);
-}
-
-/* a·b + c, a·b - c, c - a·b */
-INLINE vec madd(vec a, vec b, vec c)
-{
-    return _mm512_fmadd_ps(a, b, c);
-}
-
-INLINE vec nmadd(vec a, vec b, vec c)
-{
-    return _mm512_fnmadd_ps(a, b, c);
-}
+#define V_GOAL (INT64_C(1) << 20)           /* bytes of v that stay in the second-level cache */
 
 struct winograd winograd_plan(int64_t n, int64_t c, int64_t k, int64_t h, int64_t w)
 {
-    struct winograd p = { .n = n, .c = c, .k = k, .h = h, .w = w };
-    p.tiles_h = (h + TILE - 1) / TILE;
-    p.tiles_w = (w + TILE - 1) / TILE;
-    p.tiles = n * p.tiles_h * p.tiles_w;
+    struct winograd p = { .map = map_of(n, h, w), .c = c, .k = k };
     const int64_t bytes = WINOGRAD_PLACES * c * (int64_t)sizeof(float);
     p.tile_block = V_GOAL / bytes / ROWS * ROWS;
     p.out_block = WINOGRAD_OUT_MULTIPLE;
@@ -48,8 +16,8 @@ struct winograd winograd_plan(int64_t n, int64_t c, int64_t k, int64_t h, int64_
         p.tile_block = 9 * ROWS;
         p.out_block = k;
     }
-    if (p.tile_block > p.tiles)
-        p.tile_block = p.tiles;
+    if (p.tile_block > p.map.tiles)
+        p.tile_block = p.map.tiles;
     return p;
 }
 
@@ -121,77 +89,25 @@ void winograd_weights(const struct winograd *w, const float *canonical, bool bac
     for (int64_t k = 0; k < w->k; k += LANES) {
         float *to = u + k / WINOGRAD_OUT_MULTIPLE * WINOGRAD_OUT_MULTIPLE * w->c +
                     k % WINOGRAD_OUT_MULTIPLE;
-        for (int64_t c = 0; c < w->c; c++)
+        for (int64_t c = 0; c < w->c; c++) {
             kernels_transform(canonical + k * by_k + c * by_c, offsets, backward,
                               to + c * WINOGRAD_OUT_MULTIPLE, plane);
+        }
     }
     _mm_sfence();
 }
 
 /* --- inputs -------------------------------------------------------------------------------- */
 
-/* Bᵀ: six values of six inputs. */
-INLINE void patch_transform(const vec d[PATCH], vec out[PATCH])
-{
-    const vec product = set(A2 * B2), sum = set(A2 + B2);
-    const vec even_a = nmadd(set(B2), d[2], d[4]), odd_a = nmadd(set(B2), d[1], d[3]);
-    const vec even_b = nmadd(set(A2), d[2], d[4]), odd_b = nmadd(set(A2), d[1], d[3]);
-    out[0] = madd(product, d[0], nmadd(sum, d[2], d[4]));
-    out[1] = madd(set(POINT_A), odd_a, even_a);
-    out[2] = nmadd(set(POINT_A), odd_a, even_a);
-    out[3] = madd(set(POINT_B), odd_b, even_b);
-    out[4] = nmadd(set(POINT_B), odd_b, even_b);
-    out[5] = madd(product, d[1], nmadd(sum, d[3], d[5]));
-}
-
-/* Where a tile lies. */
-struct place {
-    int64_t n, h, w; /* sample; first output row and column */
-};
-
-static struct place place_of(const struct winograd *w, int64_t tile)
-{
-    const int64_t in_sample = tile % (w->tiles_h * w->tiles_w);
-    return (struct place){ .n = tile / (w->tiles_h * w->tiles_w),
-                           .h = in_sample / w->tiles_w * TILE,
-                           .w = in_sample % w->tiles_w * TILE };
-}
-
-/* x: the plane of 16 channels that the tile is cut from. */
-static void tile_in(const struct winograd *w, const float *x, struct place p, float *v,
-                    int64_t plane)
-{
-    vec half[PATCH][PATCH]; /* [row place][column of the patch] */
-    for (int j = 0; j < PATCH; j++) {
-        const int64_t column = p.w - 1 + j;
-        vec d[PATCH], t[PATCH];
-        for (int i = 0; i < PATCH; i++) {
-            const int64_t row = p.h - 1 + i;
-            const bool inside = row >= 0 && row < w->h && column >= 0 && column < w->w;
-            d[i] =
-                inside ? _mm512_loadu_ps(x + (row * w->w + column) * LANES) : _mm512_setzero_ps();
-        }
-        patch_transform(d, t);
-        for (int i = 0; i < PATCH; i++)
-            half[i][j] = t[i];
-    }
-    for (int i = 0; i < PATCH; i++) {
-        vec t[PATCH];
-        patch_transform(half[i], t);
-        for (int j = 0; j < PATCH; j++)
-            _mm512_storeu_ps(v + (i * PATCH + j) * plane, t[j]);
-    }
-}
-
 static void block_in(const struct winograd *w, const float *x, int64_t first, int64_t count,
                      float *v)
 {
-    const int64_t plane = plane_floats(w, w->c), map = w->h * w->w * LANES;
+    const int64_t plane = plane_floats(w, w->c), map = w->map.h * w->map.w * LANES;
     for (int64_t c = 0; c < w->c / LANES; c++) {
         for (int64_t t = 0; t < count; t++) {
-            const struct place p = place_of(w, first + t);
-            tile_in(w, x + (p.n * (w->c / LANES) + c) * map, p, v + (c * w->tile_block + t) * LANES,
-                    plane);
+            const struct place p = place_of(&w->map, first + t);
+            tile_in(&w->map, x + (p.n * (w->c / LANES) + c) * map, p,
+                    v + (c * w->tile_block + t) * LANES, plane);
         }
     }
 }
@@ -204,7 +120,7 @@ INLINE void product(int rows, const float *v, const float *u, int64_t c_blocks, 
                     float *m)
 {
     vec low[ROWS], high[ROWS];
-#pragma GCC unroll 14
+    UNROLL
     for (int r = 0; r < rows; r++)
         low[r] = high[r] = _mm512_setzero_ps();
     for (int64_t block = 0; block < c_blocks; block++, v += stride) {
@@ -213,7 +129,7 @@ INLINE void product(int rows, const float *v, const float *u, int64_t c_blocks, 
             _mm_prefetch((const char *)(v + stride + c * LANES), _MM_HINT_T0);
             _mm_prefetch((const char *)(u + AHEAD), _MM_HINT_T0);
             _mm_prefetch((const char *)(u + AHEAD + LANES), _MM_HINT_T0);
-#pragma GCC unroll 14
+            UNROLL
             for (int r = 0; r < rows; r++) {
                 const vec x = set(v[r * LANES + c]);
                 low[r] = madd(x, u_low, low[r]);
@@ -221,7 +137,7 @@ INLINE void product(int rows, const float *v, const float *u, int64_t c_blocks, 
             }
         }
     }
-#pragma GCC unroll 14
+    UNROLL
     for (int r = 0; r < rows; r++) {
         _mm512_storeu_ps(m + r * LANES, low[r]);
         _mm512_storeu_ps(m + stride + r * LANES, high[r]);
@@ -296,12 +212,12 @@ static void tile_out(const struct winograd *w, const float *m, int64_t plane, st
         for (int i = 0; i < TILE; i++)
             half[i][j] = r[i];
     }
-    const int64_t rows = w->h - p.h < TILE ? w->h - p.h : TILE;
-    const int64_t columns = w->w - p.w < TILE ? w->w - p.w : TILE;
+    const int64_t rows = w->map.h - p.h < TILE ? w->map.h - p.h : TILE;
+    const int64_t columns = w->map.w - p.w < TILE ? w->map.w - p.w : TILE;
     for (int64_t i = 0; i < rows; i++) {
         vec r[TILE];
         result_transform(half[i], r);
-        float *to = y + ((p.h + i) * w->w + p.w) * LANES;
+        float *to = y + ((p.h + i) * w->map.w + p.w) * LANES;
         for (int64_t j = 0; j < columns; j++)
             _mm512_storeu_ps(to + j * LANES, _mm512_add_ps(r[j], bias));
     }
@@ -310,12 +226,12 @@ static void tile_out(const struct winograd *w, const float *m, int64_t plane, st
 static void block_out(const struct winograd *w, const float *m, int64_t first, int64_t count,
                       int64_t k_first, const float *bias, float *y)
 {
-    const int64_t plane = plane_floats(w, w->out_block), map = w->h * w->w * LANES;
+    const int64_t plane = plane_floats(w, w->out_block), map = w->map.h * w->map.w * LANES;
     for (int64_t k = 0; k < w->out_block / LANES; k++) {
         const int64_t block = k_first / LANES + k;
         const vec add = bias == NULL ? _mm512_setzero_ps() : _mm512_loadu_ps(bias + block * LANES);
         for (int64_t t = 0; t < count; t++) {
-            const struct place p = place_of(w, first + t);
+            const struct place p = place_of(&w->map, first + t);
             tile_out(w, m + (k * w->tile_block + t) * LANES, plane, p, add,
                      y + (p.n * (w->k / LANES) + block) * map);
         }
@@ -326,15 +242,16 @@ void winograd_run(const struct winograd *w, const float *x, const float *u, cons
                   float *y, void *scratch)
 {
     float *v = scratch, *m = v + WINOGRAD_PLACES * plane_floats(w, w->c);
-    for (int64_t first = 0; first < w->tiles; first += w->tile_block) {
-        const int64_t left = w->tiles - first;
+    for (int64_t first = 0; first < w->map.tiles; first += w->tile_block) {
+        const int64_t left = w->map.tiles - first;
         const int64_t count = left < w->tile_block ? left : w->tile_block;
         block_in(w, x, first, count, v);
         for (int64_t k = 0; k < w->k; k += w->out_block) {
-            for (int64_t place = 0; place < WINOGRAD_PLACES; place++)
+            for (int64_t place = 0; place < WINOGRAD_PLACES; place++) {
                 place_products(w, v + place * plane_floats(w, w->c),
                                u + place * w->c * w->k + k * w->c, count,
                                m + place * plane_floats(w, w->out_block));
+            }
             block_out(w, m, first, count, k, bias, y);
         }
     }
