@@ -12,8 +12,9 @@
 #include "agent/trainer.h"
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/watchdog.h"
 
-#define BEAT_MS 1000
+#define BEAT_MS WATCHDOG_BEAT_MS
 
 static void repeat_exits(struct agent *agent)
 {
@@ -26,6 +27,7 @@ static void repeat_exits(struct agent *agent)
 static void on_beat(uv_timer_t *timer)
 {
     struct agent *agent = timer->data;
+    watchdog_beat(agent->watchdog_fd);
     oom_watch_sample(&agent->oom, proc_oom_kills());
     if (agent->epoch == 0)
         return;
@@ -203,6 +205,7 @@ static void open_loop(struct agent *agent)
     agent->wake.data = agent;
     agent->beat.data = agent;
     agent->signals.data = agent;
+    agent->watchdog_fd = watchdog_open();
     CHECK(uv_timer_start(&agent->beat, on_beat, BEAT_MS, BEAT_MS) == 0);
     CHECK(uv_poll_start(&agent->signals, UV_READABLE, on_signal) == 0);
 }

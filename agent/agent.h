@@ -36,6 +36,7 @@ struct agent {
     uv_loop_t loop;
     uv_async_t wake;
     uv_timer_t beat;
+    int watchdog_fd; /* or -1 */
     uv_poll_t signals;
     int signal_fd;
     int lock_fd;

@@ -19,12 +19,15 @@
 #include "common/clock.h"
 #include "common/io.h"
 #include "common/log.h"
+#include "common/watchdog.h"
 
 #define BACKOFF_MIN_MS 100
 #define BACKOFF_MAX_MS 5000
 #define HEALTHY_MS     10000
 #define STOP_GRACE_MS  3000
 #define LEFT_GRACE_MS  1000
+#define HANG_MS        15000 /* of no beat; a slow disk stalls a journal for seconds, not so long */
+#define WATCHDOG_FD    4     /* in the child */
 
 extern char **environ;
 
@@ -36,6 +39,8 @@ struct child {
     int64_t started_ms;
     int64_t backoff_ms;
     int64_t start_at_ms;
+    int beat_fd; /* our end of its watchdog pipe; -1: none */
+    int64_t beat_ms;
 };
 
 struct supervisor {
@@ -44,6 +49,7 @@ struct supervisor {
     char folder[PATH_MAX]; /* of the programs */
     struct child children[2];
     pid_t down_pid; /* `cairn down` of a Ctrl-C */
+    int64_t hang_ms;
     bool stopping;
 };
 
@@ -60,7 +66,8 @@ static int64_t now_ms(void)
 }
 
 /* Children start with no signal blocked, in their own process group, in HOME/log's file. */
-static int spawn(const char *path, char *const argv[], const char *log_path, pid_t *out)
+static int spawn(const char *path, char *const argv[], const char *log_path, int beat_fd,
+                 pid_t *out)
 {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attributes;
@@ -84,11 +91,20 @@ static int spawn(const char *path, char *const argv[], const char *log_path, pid
     }
     if (error == 0 && log_path != NULL)
         error = posix_spawn_file_actions_adddup2(&files, 1, 2);
+    if (error == 0 && beat_fd >= 0)
+        error = posix_spawn_file_actions_adddup2(&files, beat_fd, WATCHDOG_FD);
     if (error == 0)
         error = posix_spawn(out, path, &files, &attributes, argv, environ);
     (void)posix_spawn_file_actions_destroy(&files);
     (void)posix_spawnattr_destroy(&attributes);
     return error;
+}
+
+static void close_beat(struct child *child)
+{
+    if (child->beat_fd >= 0)
+        (void)close(child->beat_fd);
+    child->beat_fd = -1;
 }
 
 static void start(struct supervisor *supervisor, struct child *child)
@@ -98,13 +114,22 @@ static void start(struct supervisor *supervisor, struct child *child)
     (void)snprintf(path, sizeof(path), "%s/%s", supervisor->folder, child->program);
     enum status st = paths_join(supervisor->options->paths, log_path, sizeof(log_path), "log/%s",
                                 child->log_name);
-    int error = st == ST_OK ? spawn(path, child->argv, log_path, &child->pid) : ENAMETOOLONG;
-    child->started_ms = now_ms();
+    int ends[2] = { -1, -1 };
+    int error = st == ST_OK ? 0 : ENAMETOOLONG;
+    if (error == 0 && pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
+        error = errno;
+    if (error == 0)
+        error = spawn(path, child->argv, log_path, ends[1], &child->pid);
+    if (ends[1] >= 0)
+        (void)close(ends[1]);
+    child->beat_fd = ends[0];
+    child->started_ms = child->beat_ms = now_ms();
     if (error == 0) {
         LOG_INFO(&supervisor->log, "started %s, pid %lld", child->program, (long long)child->pid);
         return;
     }
     child->pid = 0;
+    close_beat(child);
     child->backoff_ms = supervisor_backoff_ms(child->backoff_ms, 0);
     child->start_at_ms = now_ms() + child->backoff_ms;
     LOG_ERROR(&supervisor->log, "can't start %s: %s", path, strerror(error));
@@ -125,6 +150,7 @@ static void on_end(struct supervisor *supervisor, struct child *child, int statu
     int64_t now = now_ms();
     describe_end(status, how, sizeof(how));
     child->pid = 0;
+    close_beat(child);
     child->backoff_ms = supervisor_backoff_ms(child->backoff_ms, now - child->started_ms);
     child->start_at_ms = now + child->backoff_ms;
     if (supervisor->stopping) {
@@ -176,16 +202,36 @@ static void on_interrupt(struct supervisor *supervisor)
         return;
     }
     (void)snprintf(path, sizeof(path), "%s/cairn", supervisor->folder);
-    int error = spawn(path, argv, NULL, &supervisor->down_pid);
+    int error = spawn(path, argv, NULL, -1, &supervisor->down_pid);
     if (error != 0)
         supervisor->stopping = true;
+}
+
+/* A child whose loop doesn't turn is ended like one that died. */
+static void end_hung(struct supervisor *supervisor)
+{
+    for (size_t i = 0; i < 2; i++) {
+        struct child *child = &supervisor->children[i];
+        char bytes[64];
+        if (child->pid == 0 || child->beat_fd < 0)
+            continue;
+        while (read(child->beat_fd, bytes, sizeof(bytes)) > 0)
+            child->beat_ms = now_ms();
+        if (now_ms() - child->beat_ms < supervisor->hang_ms)
+            continue;
+        LOG_ERROR(&supervisor->log, "%s, pid %lld, hangs: no beat for %lld ms; ending it",
+                  child->program, (long long)child->pid, (long long)supervisor->hang_ms);
+        (void)kill(child->pid, SIGKILL);
+        child->beat_ms = now_ms();
+    }
 }
 
 static void watch(struct supervisor *supervisor, int signal_fd)
 {
     while (!supervisor->stopping) {
         struct pollfd wait = { .fd = signal_fd, .events = POLLIN };
-        (void)poll(&wait, 1, start_due(supervisor));
+        int due = start_due(supervisor);
+        (void)poll(&wait, 1, due >= 0 && due < WATCHDOG_BEAT_MS ? due : WATCHDOG_BEAT_MS);
         struct signalfd_siginfo info;
         while (read(signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
             if (info.ssi_signo == SIGTERM) {
@@ -195,6 +241,7 @@ static void watch(struct supervisor *supervisor, int signal_fd)
             }
         }
         reap(supervisor);
+        end_hung(supervisor);
     }
 }
 
@@ -247,8 +294,8 @@ static void describe_children(struct supervisor *supervisor, char slots[24])
     const struct supervisor_options *options = supervisor->options;
     struct child *coordinator = &supervisor->children[0];
     struct child *agent = &supervisor->children[1];
-    *coordinator = (struct child){ .program = "cairnd", .log_name = "cairnd.log" };
-    *agent = (struct child){ .program = "cairn-agent", .log_name = "agent.log" };
+    *coordinator = (struct child){ .program = "cairnd", .log_name = "cairnd.log", .beat_fd = -1 };
+    *agent = (struct child){ .program = "cairn-agent", .log_name = "agent.log", .beat_fd = -1 };
     coordinator->argv[0] = "cairnd";
     agent->argv[0] = "cairn-agent";
     if (options->listen != NULL) {
@@ -275,6 +322,14 @@ static int catch_signals(void)
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
+/* CAIRN_WATCHDOG_MS, for tests; at least three beats. */
+static int64_t hang_limit_ms(void)
+{
+    const char *text = getenv("CAIRN_WATCHDOG_MS");
+    int64_t ms = text == NULL ? 0 : strtoll(text, NULL, 10);
+    return ms >= 3 * (int64_t)WATCHDOG_BEAT_MS && ms < 3600000 ? ms : HANG_MS;
+}
+
 enum exit_code supervisor_run(const struct supervisor_options *options)
 {
     struct supervisor supervisor = { .options = options, .log = log_open("supervisor") };
@@ -293,6 +348,11 @@ enum exit_code supervisor_run(const struct supervisor_options *options)
         return EXIT_INTERNAL;
     }
     (void)lock_fd;
+    supervisor.hang_ms = hang_limit_ms();
+    char number[8];
+    (void)snprintf(number, sizeof(number), "%d", WATCHDOG_FD);
+    if (setenv(WATCHDOG_ENV, number, 1) != 0)
+        return EXIT_INTERNAL;
     describe_children(&supervisor, slots);
     /* Those of a supervisor that was killed would be in the way; trainers train on. */
     (void)home_end(options->paths, HOME_COORDINATOR | HOME_AGENT, STOP_GRACE_MS);

@@ -19,6 +19,7 @@
 #include "common/check.h"
 #include "common/cleanup.h"
 #include "common/paths.h"
+#include "common/watchdog.h"
 #include "proto/descriptors.h"
 #include "rpc/services.h"
 #include "server/api.h"
@@ -51,6 +52,8 @@ struct daemon {
     struct store_worker *store;
     struct core *core;
     struct api api;
+    int watchdog_fd; /* or -1 */
+    int64_t beat_at;
 };
 
 /* ---- small things of the system ---- */
@@ -311,12 +314,13 @@ static int wait_ms(struct daemon *d)
     int64_t of_api = api_deadline(&d->api);
     if (of_api < at)
         at = of_api;
+    int64_t wait_max = d->watchdog_fd >= 0 ? WATCHDOG_BEAT_MS : 60000;
     if (at == INT64_MAX)
-        return -1;
+        return (int)wait_max;
     int64_t ms = at - clock_mono_ms(clock_system());
     if (ms < 0)
         return 0;
-    return ms < 60000 ? (int)ms : 60000;
+    return (int)(ms < wait_max ? ms : wait_max);
 }
 
 static bool asked_to_end(struct daemon *d)
@@ -328,8 +332,19 @@ static bool asked_to_end(struct daemon *d)
     return true;
 }
 
+/* Once per WATCHDOG_BEAT_MS at most: the loop turns. */
+static void beat(struct daemon *d)
+{
+    int64_t now = clock_mono_ms(clock_system());
+    if (now < d->beat_at)
+        return;
+    watchdog_beat(d->watchdog_fd);
+    d->beat_at = now + WATCHDOG_BEAT_MS;
+}
+
 static enum status run(struct daemon *d)
 {
+    d->watchdog_fd = watchdog_open();
     struct pollfd fds[] = { { .fd = rpc_mailbox_fd(d->mailbox), .events = POLLIN },
                             { .fd = d->signal_fd, .events = POLLIN } };
     while (core_failed(d->core) == ST_OK) {
@@ -340,6 +355,7 @@ static enum status run(struct daemon *d)
         if (core_deadline(d->core) <= clock_mono_ms(clock_system()))
             core_tick(d->core);
         api_pump(&d->api);
+        beat(d);
         if ((fds[1].revents & POLLIN) && asked_to_end(d))
             return ST_OK;
     }

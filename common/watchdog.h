@@ -1,0 +1,18 @@
+/*
+ * How a supervised program shows that its main loop turns: it writes a byte into an inherited pipe
+ * every WATCHDOG_BEAT_MS. A supervisor that reads none for long ends the process: it hangs.
+ *
+ * The descriptor's number comes in CAIRN_WATCHDOG_FD; without it nothing is written.
+ * Thread: the main loop's.
+ */
+#pragma once
+
+#define WATCHDOG_ENV     "CAIRN_WATCHDOG_FD"
+#define WATCHDOG_BEAT_MS 1000
+
+/* Takes the inherited descriptor, closed on exec and non-blocking from now on; -1: not supervised.
+ */
+int watchdog_open(void);
+
+/* Never waits and never fails; a full pipe already holds what this would say. */
+void watchdog_beat(int fd);
