@@ -1,12 +1,13 @@
 """A damaged checkpoint is always found, never loaded, and the one before takes its place."""
 import random
 import shutil
+from pathlib import Path
 
 import pytest
 
 from home import Home, until
 
-LONG = {"train__duration": "300 steps", "checkpoint__every": "20 steps", "checkpoint__keep__last": 3}
+LONG = {"train__duration": "2000 steps", "checkpoint__every": "100 steps", "checkpoint__keep__last": 3}
 
 
 def flip(path, at, rng):
@@ -46,7 +47,6 @@ def paused_job(home):
     until(lambda: len(home.show(job)["checkpoints"]) >= 2, 30, "two checkpoints")
     home.cairn("pause", job)
     shown = home.wait_state(job, "PAUSED")
-    from pathlib import Path
     return job, [Path(c["path"]) for c in shown["checkpoints"]]
 
 

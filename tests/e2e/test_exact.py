@@ -44,8 +44,8 @@ def test_a_restart_of_everything_changes_nothing(home):
 
 
 def test_down_saves_and_up_resumes(home):
-    quiet = home.run(train__duration="400 steps", checkpoint__every="100 steps")
-    job = home.submit(train__duration="400 steps", checkpoint__every="100 steps")
+    quiet = home.run(train__duration="4000 steps", checkpoint__every="1000 steps")
+    job = home.submit(train__duration="4000 steps", checkpoint__every="1000 steps")
     until(lambda: home.show(job)["step"] > 20, 30, "the job trains")
     home.cairn("down", timeout=40)
     until(lambda: not home.pids(), 10, "no process is left after down")
@@ -54,12 +54,12 @@ def test_down_saves_and_up_resumes(home):
 
 
 def test_pause_and_resume_change_nothing(home):
-    quiet = home.run(train__duration="300 steps", checkpoint__every="100 steps")
-    job = home.submit(train__duration="300 steps", checkpoint__every="100 steps")
+    quiet = home.run(train__duration="4000 steps", checkpoint__every="1000 steps")
+    job = home.submit(train__duration="4000 steps", checkpoint__every="1000 steps")
     until(lambda: home.show(job)["step"] > 20, 30, "the job trains")
     home.cairn("pause", job)
     shown = home.wait_state(job, "PAUSED")
-    assert shown["step"] < 300
+    assert shown["step"] < 4000
     assert shown["checkpoints"][0]["step"] == shown["step"]
     home.cairn("resume", job)
     assert home.digest(job) == quiet
