@@ -1,0 +1,210 @@
+"""The command line at work: up and down with their supervisor, watch, logs, checkpoints in folders."""
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+
+import pytest
+
+from home import BIN, TINY, Home, until
+
+LONG = {"train__duration": "1000000 steps", "checkpoint__every": "1000 steps"}
+
+
+@pytest.fixture(name="home")
+def one_home():
+    with Home(slots=4) as home:
+        yield home
+
+
+def coordinator(home):
+    return json.loads(home.cairn("version", "-o", "json").stdout)["coordinator"]
+
+
+def start(home, *args, **options):
+    return subprocess.Popen([BIN / "cairn", *args], env=home.env, cwd=home.dir, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
+
+
+def test_up_twice_is_up_and_down_leaves_nothing(home):
+    before = home.pids()
+    assert sorted(before.values()) == ["cairn", "cairn-agent", "cairnd"]
+    assert "already up" in home.cairn("up").stderr
+    assert home.pids() == before
+    assert coordinator(home)["agents"] == 1
+    home.cairn("down")
+    assert home.pids() == {}
+    assert home.cairn("ps", check=False).returncode == 5
+    assert "nothing runs" in home.cairn("down").stderr
+
+
+def test_coordinator_and_agent_come_back_when_they_are_killed(home):
+    for program in ("cairnd", "cairn-agent"):
+        before = set(home.pids(program))
+        home.kill(program)
+        until(lambda p=program, b=before: set(home.pids(p)) - b, 10, f"a new {program}")
+        until(lambda: coordinator(home) and coordinator(home)["agents"] == 1, 10, "both answer")
+
+
+def test_a_command_waits_for_the_coordinator_that_is_being_restarted(home):
+    home.kill("cairnd")
+    assert home.cairn("ps").returncode == 0
+
+
+def test_up_replaces_what_a_killed_supervisor_left(home):
+    job = home.submit(**LONG)
+    home.wait_state(job, "RUNNING")
+    trainers = set(home.pids("cairn-trainer"))
+    home.kill("cairn")
+    until(lambda: not home.pids("cairn"), 5, "the supervisor is gone")
+    home.cairn("up")
+    assert len(home.pids("cairnd")) == len(home.pids("cairn-agent")) == 1
+    assert set(home.pids("cairn-trainer")) == trainers  # they train on
+    home.cairn("kill", job, "--wait")
+
+
+def test_down_saves_and_the_next_up_resumes(home):
+    job = home.submit(**LONG)
+    until(lambda: home.show(job)["step"] > 20, 30, "the job trains")
+    home.cairn("down", timeout=20)
+    assert home.pids() == {}
+    home.cairn("up")
+    shown = home.wait_state(job, "RUNNING")
+    assert shown["checkpoints"][0]["step"] > 20
+    assert shown["restarts"] == 0
+    home.cairn("kill", job, "--wait")
+
+
+def test_down_ends_a_trainer_that_is_stopped(home):
+    job = home.submit(**LONG)
+    home.wait_state(job, "RUNNING")
+    home.kill("cairn-trainer", signal.SIGSTOP)
+    home.cairn("down", timeout=30)
+    assert home.pids() == {}
+
+
+def test_two_homes_do_not_see_each_other(home):
+    with Home(slots=2) as other:
+        job = home.submit()
+        assert json.loads(other.cairn("ps", "-o", "json").stdout) == []
+        other.cairn("down")
+        assert home.digest(job)
+
+
+def test_ctrl_c_leaves_a_watched_job_running(home):
+    job = home.submit(**LONG)
+    home.wait_state(job, "RUNNING")
+    watch = start(home, "watch", job)
+    assert "RUNNING" in watch.stdout.readline()
+    watch.send_signal(signal.SIGINT)
+    rest = watch.communicate(timeout=10)[0]
+    assert watch.returncode == 130
+    assert "goes on" in rest
+    assert home.show(job)["state"] == "RUNNING"
+    logs = start(home, "logs", job, "-f")
+    assert "training" in logs.stdout.readline()
+    logs.send_signal(signal.SIGINT)
+    logs.communicate(timeout=10)
+    assert logs.returncode == 130
+    home.cairn("kill", job, "--wait")
+
+
+def test_a_watch_outlives_the_coordinator_and_returns_how_the_job_ended(home):
+    job = home.submit(**LONG)
+    home.wait_state(job, "RUNNING")
+    watch = start(home, "watch", job)
+    assert "RUNNING" in watch.stdout.readline()
+    home.kill("cairnd")
+    until(lambda: home.try_show(job), 10, "the coordinator is back")
+    home.cairn("stop", job)
+    out = watch.communicate(timeout=30)[0]
+    assert watch.returncode == 11, out
+    assert "STOPPED" in out
+
+
+def test_watch_repaints_a_block_on_a_terminal_and_prints_lines_elsewhere(home):
+    job = home.submit(**LONG)
+    until(lambda: home.show(job)["step"] > 20, 30, "the job trains")
+    main, worker = pty.openpty()
+    env = dict(home.env, TERM="xterm", LC_ALL="C.UTF-8")
+    watch = subprocess.Popen([BIN / "cairn", "watch", job], env=env, stdout=worker)
+    os.close(worker)
+    seen = b""
+
+    def repainted():
+        nonlocal seen
+        seen += os.read(main, 65536)
+        return b"samples/s" in seen and seen.count(b"\x1b[J") > 2
+
+    until(repainted, 10, "a repainted block")
+    assert "█".encode() in seen or "·".encode() in seen
+    home.cairn("kill", job, "--wait")
+    try:
+        while os.read(main, 65536):
+            pass
+    except OSError:
+        pass  # the other side is closed
+    assert watch.wait(10) == 11
+    plain = home.cairn("watch", job, check=False)
+    assert plain.returncode == 11 and "\x1b" not in plain.stdout
+    lines = home.cairn("watch", job, "-o", "jsonl", check=False).stdout.splitlines()
+    assert all(json.loads(line)["job"]["id"] == job for line in lines) and lines
+
+
+def test_logs_of_one_rank_and_of_an_earlier_attempt(home):
+    job = home.submit(**LONG)
+    until(lambda: home.show(job)["step"] > 5, 30, "the job trains")
+    assert home.cairn("logs", job).stdout.startswith("r")
+    home.kill("cairn-trainer")
+    until(lambda: home.show(job)["generation"] >= 2 and home.show(job)["state"] == "RUNNING", 30,
+          "a second attempt")
+    first = home.cairn("logs", job, "--rank", "1", "--attempt", "1", "-o", "jsonl").stdout.splitlines()
+    assert first and all(json.loads(line)["rank"] == 1 for line in first)
+    assert all(json.loads(line)["attempt"] == 1 for line in first)
+    home.cairn("kill", job, "--wait")
+
+
+def test_checkpoint_commands_work_on_folders_without_a_coordinator(home):
+    job = home.submit()
+    digest = home.digest(job)
+    listed = json.loads(home.cairn("ckpt", "ls", job, "-o", "json").stdout)
+    folder = listed[0]["path"]
+    assert home.cairn("ckpt", "digest", f"{job}@{listed[0]['step']}").stdout.strip() == digest
+    assert "good" in home.cairn("ckpt", "verify", f"{job}@all").stdout
+    home.cairn("down")
+    assert home.cairn("ckpt", "digest", folder).stdout.strip() == digest
+    assert home.cairn("ckpt", "verify", folder, "-q").stdout == ""
+    shown = json.loads(home.cairn("ckpt", "show", folder, "-o", "json").stdout)
+    assert shown["digest"] == digest and shown["step"] == listed[0]["step"] and shown["tensors"]
+    ours = json.loads(home.cairn("ckpt", "ls", os.path.dirname(folder), "-o", "json").stdout)
+    assert [c["digest"] for c in ours] == [c["digest"] for c in listed]
+    shard = os.path.join(folder, shown["files"][0]["name"])
+    size = os.path.getsize(shard)
+    os.truncate(shard, size - 1)
+    done = home.cairn("ckpt", "verify", folder, check=False)
+    assert done.returncode == 8 and "DAMAGED" in done.stdout
+    assert home.cairn("ckpt", "digest", folder, check=False).returncode == 8
+    home.cairn("ckpt", "rm", folder)
+    assert not os.path.exists(folder)
+    assert home.cairn("ckpt", "rm", str(home.dir), check=False).returncode == 4
+    empty = home.dir / "step-000000000001.g1"
+    empty.mkdir()
+    assert home.cairn("ckpt", "verify", empty, check=False).returncode == 8
+    shutil.rmtree(empty)
+
+
+def test_relative_paths_start_at_the_folder_of_the_job_file(home):
+    (home.dir / "deep").mkdir()
+    path = home.dir / "deep" / "job.yaml"
+    path.write_text(TINY, encoding="utf-8")
+    job = home.cairn("submit", "deep/job.yaml", "-o", "name").stdout.strip()
+    home.digest(job)
+    assert (home.dir / "deep" / "checkpoints" / job).is_dir()
+
+
+def test_the_job_file_is_read_from_standard_input(home):
+    done = subprocess.run([BIN / "cairn", "submit", "-", "--wait", "-q"], input=TINY, env=home.env,
+                          cwd=home.dir, text=True, capture_output=True, timeout=60, check=True)
+    assert home.show(done.stdout.strip())["state"] == "SUCCEEDED"
