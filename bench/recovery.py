@@ -58,7 +58,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--bin", default=str(HERE.parent / "bin"))
-    parser.add_argument("--source", default=str(HERE), help="folder of home.py")
+    parser.add_argument("--source", default="@PROJECT_SOURCE_DIR@/tests/e2e", help="folder of home.py")
     args = parser.parse_args()
     os.environ["CAIRN_BIN"] = args.bin
     sys.path.insert(0, args.source)

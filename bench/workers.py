@@ -43,7 +43,7 @@ def main():
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--batch", type=int, default=128, help="of one worker")
     parser.add_argument("--bin", default=str(HERE.parent / "bin"))
-    parser.add_argument("--source", default=str(HERE), help="folder of home.py")
+    parser.add_argument("--source", default="@PROJECT_SOURCE_DIR@/tests/e2e", help="folder of home.py")
     args = parser.parse_args()
     os.environ["CAIRN_BIN"] = args.bin
     sys.path.insert(0, args.source)
