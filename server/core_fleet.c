@@ -352,6 +352,8 @@ static void apply_exit(struct core *core, struct core_job *job,
     event.code = event.exit == EXIT_SIGNAL ? exited->signal : exited->code;
     event.message = message;
     event.finished = words && words->finished;
+    event.step = words ? words->step : 0;
+    event.phase = words && words->phase[0] ? words->phase : NULL;
     struct jm_fault fault;
     if (words && words->fault__case == CAIRN__V1__LAST_WORDS__FAULT__FAULT) {
         fault = core_fault(words->fault);

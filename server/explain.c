@@ -41,7 +41,8 @@ static void head(struct page *page)
         char who[32] = "";
         if (m->first_cause.rank != JM_ALL)
             (void)snprintf(who, sizeof who, "rank %u ", m->first_cause.rank);
-        line(page, "First cause since the last progress: %s, %sat step %llu%s%s: %s",
+        bool broken = m->state == JOB_RECOVERING || m->state == JOB_FAILED;
+        line(page, "%s: %s, %sat step %llu%s%s: %s", broken ? "First cause" : "Last failure",
              jm_fault_name(m->first_cause.kind), who, (unsigned long long)m->first_cause.step,
              m->first_cause.phase[0] ? " in " : "", m->first_cause.phase, m->first_cause.message);
     }

@@ -158,11 +158,13 @@ uint64_t jm_step_now(const struct job_machine *m)
     if (m->state != JOB_RUNNING && m->state != JOB_SAVING)
         return m->state == JOB_FORMING ? m->restore_step : m->step_max;
     uint64_t step = m->restore_step;
+    bool heard = false;
     for (uint32_t i = 0; i < m->config.ranks; i++) {
+        heard = heard || m->ranks[i].joined;
         if (m->ranks[i].step > step)
             step = m->ranks[i].step;
     }
-    return step;
+    return heard ? step : m->step_max;
 }
 
 const char *jm_health(const struct job_machine *m)
@@ -273,6 +275,10 @@ static void on_exited(struct jm_step *s)
     rank->started = true;
     rank->session = false;
     m->dirty = true;
+    if (ev->step > rank->step)
+        rank->step = ev->step; /* its last words */
+    if (ev->phase)
+        jm_text(rank->phase, sizeof rank->phase, ev->phase);
     bool finished = rank->finished || ev->finished || ev->exit == EXIT_FINISHED;
     rank->finished = finished;
     if (m->end_to != JOB_NONE || (finished && ev->exit != EXIT_SIGNAL))

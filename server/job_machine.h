@@ -249,14 +249,14 @@ struct job_machine {
 
 enum job_event_kind {
     EV_TICK,
-    EV_PLACED,       /* nodes, slots, token */
-    EV_WAITING,      /* message: why there are no slots */
-    EV_PROBED,       /* status, message */
-    EV_STARTED,      /* rank, pid */
-    EV_MISSING,      /* rank: its agent's hello does not list it */
-    EV_EXITED,       /* rank, exit, code, fault (or NULL), finished, message */
-    EV_AGENT,        /* rank, flag: silent */
-    EV_HELLO,        /* rank, pid, flag: attached, step */
+    EV_PLACED,  /* nodes, slots, token */
+    EV_WAITING, /* message: why there are no slots */
+    EV_PROBED,  /* status, message */
+    EV_STARTED, /* rank, pid */
+    EV_MISSING, /* rank: its agent's hello does not list it */
+    EV_EXITED,  /* rank, exit, code, fault (or NULL), finished, message, step, phase (or NULL) */
+    EV_AGENT,   /* rank, flag: silent */
+    EV_HELLO,   /* rank, pid, flag: attached, step */
     EV_SESSION_LOST, /* rank */
     EV_READY, /* rank, total_steps, steps_per_epoch, step; message: how its pins differ, or NULL */
     EV_PROGRESS,    /* rank, step, phase, counter */
