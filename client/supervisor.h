@@ -2,9 +2,10 @@
  * The supervisor: keeps one coordinator and one agent of a home alive. No gRPC in it: it only
  * forks, waits and kills, so that nothing that breaks them can break it.
  *
- *   starts      ── dies ──▶ waits 0.1, 0.2, 0.4 ... 5 s (from 0.1 again after 10 s of life) ──▶
- * starts SIGTERM     ends both, then every process of the home that is left, and returns SIGINT
- * (--foreground) runs `cairn down`, which saves the jobs and then sends SIGTERM
+ *   dies      starts again after 0.1, 0.2, 0.4 ... 5 s; from 0.1 again after 10 s of life
+ *   hangs     no byte in its watchdog pipe (common/watchdog.h) for 15 s: SIGKILL, then as above
+ *   SIGTERM   ends both, then every process of the home that is left, and returns
+ *   SIGINT    (--foreground) runs `cairn down`, which saves the jobs and then sends SIGTERM
  */
 #pragma once
 
