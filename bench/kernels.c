@@ -42,6 +42,7 @@ struct bench {
     struct optimizer *optimizer;
     float *images, *lane;
     int32_t *labels;
+    double bytes, flops; /* the machine's, per second */
     double mark;
     int step;
     double *seconds[2][NODES_MAX];
@@ -179,60 +180,128 @@ static double bandwidth(struct bench *b)
     return best;
 }
 
+/* GFLOP/s of a product of two square matrices. */
+static double arithmetic(struct bench *b)
+{
+    const int64_t side = 1536;
+    const struct op_spec spec = {
+        .op = OP_LINEAR,
+        .in = { tensor_plain(DTYPE_F32, 2, (const int64_t[]){ side, side }) },
+        .in_count = 1,
+        .attr = { .out = side },
+    };
+    const struct op_table *op = &b->table->op[OP_LINEAR];
+    const size_t bytes = (size_t)(side * side) * sizeof(float);
+    struct kernel *kernel = NULL;
+    struct kernel_info info;
+    must(op->prepare(b->backend, &spec, &kernel, &info), "product");
+    const struct op_buffers buffers = { .in = { take(b, bytes) },
+                                        .param = { take(b, bytes) },
+                                        .out = take(b, bytes),
+                                        .scratch = take(b, info.scratch_bytes) };
+    double best = 0.0;
+    for (int i = 0; i < 5; i++) {
+        const double begin = now();
+        must(op->forward(b->backend, kernel, &buffers, b->stream), "product");
+        const double rate = info.flops_forward / (now() - begin) / 1e9;
+        best = rate > best ? rate : best;
+    }
+    b->table->kernel_free(b->backend, kernel);
+    return best;
+}
+
+/* yardstick NULL: none. The ratio is above 1 where we are better. */
 static void print_line(const struct bench *b, const char *what, double value, const char *unit,
-                       double bound)
+                       const char *yardstick, double bound)
 {
     (void)printf("{\"bench\": \"kernels\", \"case\": \"%s/%lld %s\", \"value\": %.4f, "
                  "\"unit\": \"%s\", ",
                  b->options.model, (long long)b->options.batch, what, value, unit);
-    if (bound > 0.0) {
-        (void)printf("\"yardstick\": \"memcpy GB/s\", \"yardstick_value\": %.2f, "
-                     "\"ratio\": null}\n",
-                     bound);
+    if (yardstick != NULL) {
+        (void)printf("\"yardstick\": \"%s\", \"yardstick_value\": %.4f, \"ratio\": %.3f}\n",
+                     yardstick, bound, bound / value);
+        (void)fprintf(stderr, "  %-34s %10.3f %-9s %10.3f %s (%.2f)\n", what, value, unit, bound,
+                      yardstick, bound / value);
     } else {
         (void)printf("\"yardstick\": null, \"yardstick_value\": null, \"ratio\": null}\n");
+        (void)fprintf(stderr, "  %-34s %10.3f %s\n", what, value, unit);
     }
-    (void)fprintf(stderr, "  %-34s %10.3f %s\n", what, value, unit);
+}
+
+/* Elements of a value for the whole batch. */
+static double elements(const struct bench *b, int value)
+{
+    const struct tape_value *v = &b->tape->values[value];
+    return (double)tensor_elements(&v->tensor) * (v->batched ? (double)b->options.batch : 1.0);
+}
+
+/* Seconds that a node would take at the machine's limit; 0: unknown. */
+static double node_bound(const struct bench *b, const struct tape_node *node, int direction)
+{
+    const double in = elements(b, node->in[0]), out = elements(b, node->out);
+    if (node->op == OP_CONV2D || node->op == OP_LINEAR) {
+        const struct tape_tensor *weight = &b->tape->params[node->param[0]];
+        const double flops = 2.0 * out * (double)weight->count / (double)node->attr.out;
+        const bool data = b->tape->values[node->in[0]].producer >= 0;
+        return flops * (direction == 0 ? 1.0 : data ? 2.0 : 1.0) / b->flops;
+    }
+    if (node->op == OP_BATCH_NORM) {
+        const double tensors = direction == 0 ? 2.0 : 3.0; /* x, y; dy, x, dx */
+        const double more = node->attr.residual ? 1.0 : 0.0;
+        return sizeof(float) * in * (tensors + more * (direction == 0 ? 1.0 : 2.0)) / b->bytes;
+    }
+    return 0.0;
 }
 
 static void print_kind(struct bench *b, enum op op, int direction, const double *medians)
 {
     char what[96];
-    double sum = 0.0;
+    double sum = 0.0, bound = 0.0;
     bool any = false;
     for (int n = 0; n < b->tape->node_count; n++) {
-        if (b->tape->nodes[n].op != op)
+        const struct tape_node *node = &b->tape->nodes[n];
+        if (node->op != op)
             continue;
         any = true;
         sum += medians[n];
+        bound += node_bound(b, node, direction);
         if (b->options.nodes) {
-            const int64_t *d = b->tape->values[b->tape->nodes[n].out].tensor.dims;
-            (void)fprintf(stderr, "      %3d %-12s [%lld, %lld, %lld] %8.3f ms\n", n, op_name(op),
-                          (long long)d[1], (long long)d[2], (long long)d[3], 1e3 * medians[n]);
+            const int64_t *d = b->tape->values[node->out].tensor.dims;
+            (void)fprintf(stderr, "      %3d %-12s [%lld, %lld, %lld] %8.3f ms (%.2f)\n", n,
+                          op_name(op), (long long)d[1], (long long)d[2], (long long)d[3],
+                          1e3 * medians[n], node_bound(b, node, direction) / medians[n]);
         }
     }
     if (!any)
         return;
+    const char *yardstick = NULL;
+    if (op == OP_CONV2D || op == OP_LINEAR)
+        yardstick = "ms direct at the speed of a product";
+    if (op == OP_BATCH_NORM)
+        yardstick = "ms once at the speed of memcpy";
     (void)snprintf(what, sizeof(what), "%s %s", op_name(op), direction ? "backward" : "forward");
-    print_line(b, what, 1e3 * sum, "ms", 0.0);
+    print_line(b, what, 1e3 * sum, "ms", yardstick, 1e3 * bound);
 }
 
 static void report(struct bench *b)
 {
     const int steps = b->options.steps;
     double medians[NODES_MAX];
+    b->bytes = 1e9 * bandwidth(b);
+    b->flops = 1e9 * arithmetic(b);
+    (void)fprintf(stderr, "memcpy %.1f GB/s, product %.0f GFLOP/s\n", b->bytes / 1e9,
+                  b->flops / 1e9);
     for (int d = 0; d < 2; d++) {
         for (int n = 0; n < b->tape->node_count; n++)
             medians[n] = median(b->seconds[d][n], steps);
         for (int op = 0; op < OP_COUNT; op++)
             print_kind(b, (enum op)op, d, medians);
     }
-    print_line(b, "refresh of weight copies", 1e3 * median(b->refresh, steps), "ms", 0.0);
-    print_line(b, "update", 1e3 * median(b->update, steps), "ms", 0.0);
+    print_line(b, "refresh of weight copies", 1e3 * median(b->refresh, steps), "ms", NULL, 0.0);
+    print_line(b, "update", 1e3 * median(b->update, steps), "ms", NULL, 0.0);
     const double step = median(b->whole, steps);
-    print_line(b, "step", 1e3 * step, "ms", 0.0);
-    print_line(b, "fastest step", 1e3 * b->whole[0], "ms", 0.0);
-    print_line(b, "images", (double)b->options.batch / step, "images/s", bandwidth(b));
+    print_line(b, "step", 1e3 * step, "ms", NULL, 0.0);
+    print_line(b, "images", (double)b->options.batch / step, "images/s", NULL, 0.0);
 }
 
 static struct options parse(int argc, char **argv)
