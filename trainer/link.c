@@ -80,10 +80,11 @@ static enum status link_recv(void *self, int64_t timeout_ms, Cairn__V1__TrainerO
     enum status st = rpc_stream_recv(stream, (int32_t)timeout_ms, &message);
     if (st == ST_AGAIN)
         return ST_TIMED_OUT;
-    if (st == ST_OK)
+    if (st == ST_OK) {
         *out = (Cairn__V1__TrainerOrder *)message;
-    else if (st != ST_TIMED_OUT)
+    } else if (st != ST_TIMED_OUT) {
         st = end_stream(link);
+    }
     return st;
 }
 
@@ -91,10 +92,11 @@ static void link_interrupt(void *self)
 {
     struct link *link = self;
     pthread_mutex_lock(&link->mutex);
-    if (link->stream != NULL)
+    if (link->stream != NULL) {
         rpc_stream_interrupt(link->stream);
-    else
+    } else {
         link->interrupted = true;
+    }
     pthread_mutex_unlock(&link->mutex);
 }
 

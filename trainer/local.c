@@ -9,8 +9,8 @@
 #include "job/job.h"
 #include "trainer/loop.h"
 
-#define ERRORS_MAX (256 * 1024)
-#define PLAN_MAX   (1024 * 1024)
+#define ERRORS_MAX ((size_t)256 * 1024)
+#define PLAN_MAX   ((size_t)1024 * 1024)
 
 static void print_row(void *arg, const struct session_row *row)
 {
@@ -20,10 +20,11 @@ static void print_row(void *arg, const struct session_row *row)
     for (int i = 0; i < row->phase_count; i++)
         (void)printf(" %s %.3f", row->phase[i].name, row->phase[i].ms);
     (void)printf("\n");
-    if (row->has_eval)
+    if (row->has_eval) {
         (void)printf("evaluation loss %.9g accuracy %.4f (%llu of %llu)\n", row->eval_loss,
                      row->eval_accuracy, (unsigned long long)row->eval_correct,
                      (unsigned long long)row->eval_count);
+    }
     (void)fflush(stdout);
 }
 
@@ -36,7 +37,7 @@ static enum status read_job(const struct local_options *options, struct job *out
         (void)fprintf(stderr, "%s: no such file\n", options->job_path);
         return ST_CONFIG;
     }
-    enum status st = io_read_file(io_system(), path, LIMIT_JOB_FILE_BYTES, &text, &size);
+    enum status st = io_read_file(io_system(), path, (size_t)LIMIT_JOB_FILE_BYTES, &text, &size);
     if (st != ST_OK) {
         (void)fprintf(stderr, "%s: %s\n", path, status_string(st));
         return ST_CONFIG;
@@ -110,10 +111,11 @@ int local_run(const struct local_options *options)
     char message[LIMIT_REASON] = "";
     struct worker *worker = NULL;
     st = worker_open(&wo, &worker, message, sizeof(message));
-    if (st == ST_OK && options->plan_only)
+    if (st == ST_OK && options->plan_only) {
         st = print_plan(worker);
-    else if (st == ST_OK)
+    } else if (st == ST_OK) {
         st = train(options, worker, message, sizeof(message));
+    }
     worker_close(worker);
     if (st != ST_OK)
         (void)fprintf(stderr, "%s\n", message[0] != '\0' ? message : status_string(st));

@@ -163,10 +163,11 @@ static enum status one_step(struct loop *l)
     struct session_row row = { .step = l->step + 1 };
     int64_t begin = clock_mono_ns();
     enum status st = ST_OK;
-    if (worker_skips(w, l->step))
+    if (worker_skips(w, l->step)) {
         skip(l, &row);
-    else
+    } else {
         st = train(l, &row);
+    }
     if (st != ST_OK)
         return st;
     l->step++;
@@ -197,18 +198,19 @@ enum status loop_run(const struct loop_options *options, enum loop_end *out, cha
                       .marks = options->worker->options.marks,
                       .step = options->step,
                       .end = options->worker->settings.total_steps,
-                      .message = message,
                       .capacity = capacity };
+    l.message = message;
     if (options->stop_at > 0 && options->stop_at < l.end)
         l.end = options->stop_at;
     marks_step(l.marks, l.step);
     marks_clear(l.marks);
     enum status st = ST_OK;
     while (st == ST_OK && l.step < l.end && !l.leave) {
-        if (options->session != NULL && session_is_over(options->session))
+        if (options->session != NULL && session_is_over(options->session)) {
             st = ST_STALE;
-        else
+        } else {
             st = one_step(&l);
+        }
     }
     if (st == ST_OK && options->session != NULL) {
         marks_phase(l.marks, PHASE_FINISHING);

@@ -18,11 +18,11 @@
 #include "trainer/link.h"
 #include "trainer/loop.h"
 
-#define JOIN_MS      (5 * 60 * 1000) /* every rank of the generation must have come */
-#define COMM_OPEN_MS (60 * 1000)     /* the others may still be preparing their model */
-#define OVER_MS      10000
-#define PINS_MAX     (256 * 1024)
-#define ERRORS_MAX   (64 * 1024)
+#define JOIN_MS      INT64_C(300000) /* every rank of the generation must have come */
+#define COMM_OPEN_MS INT64_C(60000)  /* the others may still be preparing their model */
+#define OVER_MS      INT64_C(10000)
+#define PINS_MAX     ((size_t)256 * 1024)
+#define ERRORS_MAX   ((size_t)64 * 1024)
 
 struct rank {
     const struct rank_options *options;
@@ -172,9 +172,10 @@ static enum status connect(struct rank *r)
                                         .timeout_ms = COMM_OPEN_MS };
         marks_collective_begin(&r->marks, "open");
         enum status st = table->open(&options, &r->comm);
-        if (st != ST_OK)
+        if (st != ST_OK) {
             return fail(r, st, "the workers did not find each other at %s: %s", r->plan.host,
                         status_string(st));
+        }
         marks_collective_end(&r->marks, "open");
     }
     return worker_connect(r->worker, r->comm != NULL ? table : NULL, r->comm, r->message,
@@ -295,9 +296,10 @@ int rank_run(const struct rank_options *options)
     if (options->flight_path != NULL) {
         enum status st = flight_open(options->flight_path, options->job, options->generation,
                                      options->rank, &r.flight);
-        if (st != ST_OK)
+        if (st != ST_OK) {
             LOG_WARN(&r.log, "%s: no flight recorder, ignoring: %s", options->flight_path,
                      status_string(st));
+        }
     }
     rpc_init();
     int code = RANK_FAILED;

@@ -63,13 +63,13 @@ static enum status derive_schedule(const struct job *job, struct settings *s, ch
     s->schedule.gamma = job->train.schedule.gamma;
     if (s->schedule.every == 0)
         s->schedule.every = 1;
-    if (strcmp(name, "constant") == 0)
+    if (strcmp(name, "constant") == 0) {
         s->schedule.kind = SCHEDULE_CONSTANT;
-    else if (strcmp(name, "cosine") == 0)
+    } else if (strcmp(name, "cosine") == 0) {
         s->schedule.kind = SCHEDULE_COSINE;
-    else if (strcmp(name, "step") == 0)
+    } else if (strcmp(name, "step") == 0) {
         s->schedule.kind = SCHEDULE_STEP;
-    else {
+    } else {
         (void)snprintf(message, capacity, "train.schedule.name: no schedule \"%s\"", name);
         return ST_CONFIG;
     }

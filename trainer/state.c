@@ -148,7 +148,8 @@ static enum status check_whole(const struct restore *r, struct ckpt_reader *read
 enum status state_restore(struct worker *worker, const char *dir, uint64_t step, char *message,
                           size_t capacity)
 {
-    struct restore r = { .worker = worker, .dir = dir, .message = message, .capacity = capacity };
+    struct restore r = { .worker = worker, .dir = dir, .capacity = capacity };
+    r.message = message;
     struct ckpt_reader *reader = NULL;
     enum status st = ckpt_open(worker->options.io, dir, &reader);
     if (st != ST_OK)

@@ -9,7 +9,7 @@
 
 /* A bucket is large enough that its latency hides, small enough that several overlap the backward
  * pass of a model of some million parameters. */
-#define BUCKET_ELEMENTS (4u * 1024 * 1024)
+#define BUCKET_ELEMENTS ((size_t)4 * 1024 * 1024)
 #define SKIP_MAX        4096
 
 /* What synthetic images look like where the model doesn't say. */
@@ -185,9 +185,10 @@ enum status worker_open(const struct worker_options *options, struct worker **ou
         st = open_data(w, DATASET_EVAL, message, capacity);
     if (st == ST_OK)
         st = check_eval_shape(w, message, capacity);
-    if (st == ST_OK)
+    if (st == ST_OK) {
         st = settings_derive(options->job, w->train.dataset->samples, &w->settings, message,
                              capacity);
+    }
     if (st == ST_OK)
         st = build_model(w, message, capacity);
     if (st == ST_OK)

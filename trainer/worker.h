@@ -32,7 +32,7 @@
 
 /* Of one exchange of the reduction; a peer that dies shows at once, this is for one that hangs
  * while the coordinator is away: its own rule for hangs is faster. */
-#define WORKER_COMM_TIMEOUT_MS (10 * 60 * 1000)
+#define WORKER_COMM_TIMEOUT_MS INT64_C(600000)
 
 /* What one batch of an evaluation gave; gathered from all ranks. */
 struct worker_batch {

@@ -77,17 +77,19 @@ static enum status idx_header(struct byte_stream *stream, const struct errors *e
     if (bytes[0] != 0 || bytes[1] != 0 || bytes[2] != IDX_UBYTE)
         return user_error(errors, "not an IDX file of unsigned bytes; is the format right?");
     struct idx idx = { .ndim = bytes[3], .elements = 1 };
-    if (labels && idx.ndim != 1)
+    if (labels && idx.ndim != 1) {
         return user_error(errors, "holds no labels (one dimension expected); are images and "
                                   "labels swapped?");
-    if (!labels && idx.ndim != 3 && idx.ndim != 4)
+    }
+    if (!labels && idx.ndim != 3 && idx.ndim != 4) {
         return user_error(errors, "holds no images (three or four dimensions expected); are "
                                   "images and labels swapped?");
+    }
     st = byte_stream_read(stream, bytes, 4 * (size_t)idx.ndim);
     if (st != ST_OK)
         return read_error(errors, st);
     for (int d = 0; d < idx.ndim; d++) {
-        uint32_t dim = big_endian_u32(bytes + 4 * d);
+        uint32_t dim = big_endian_u32(bytes + (size_t)d * 4);
         if (dim == 0 || dim > (d == 0 ? SAMPLES_MAX : SIDE_MAX))
             return user_error(errors, "its header has a size out of range; fetch it again");
         idx.dims[d] = dim;
@@ -103,6 +105,7 @@ static enum status idx_header(struct byte_stream *stream, const struct errors *e
 static enum status idx_body(struct byte_stream *stream, const struct errors *errors,
                             uint64_t elements, uint8_t **out)
 {
+    CHECK(elements > 0);
     auto_free uint8_t *data = malloc(elements);
     if (data == NULL)
         return read_error(errors, ST_NO_MEMORY);
@@ -143,7 +146,7 @@ static enum status idx_labels(const struct dataset_options *options, const struc
                               struct idx *out)
 {
     struct byte_stream *stream = NULL;
-    struct idx idx;
+    struct idx idx = { 0 };
     enum status st = idx_open(options, errors, true, &stream, &idx);
     if (st != ST_OK)
         return st;
@@ -236,7 +239,8 @@ enum status dataset_open(const struct dataset_options *options, struct dataset *
 
 enum status dataset_load(struct dataset *dataset, char *message, size_t capacity)
 {
-    struct errors errors = { .message = message, .capacity = capacity, .path = dataset->path };
+    struct errors errors = { .capacity = capacity, .path = dataset->path };
+    errors.message = message;
     if (dataset->stream == NULL)
         return ST_OK;
     CHECK(dataset->pixels == NULL);

@@ -78,10 +78,11 @@ static bool cursor_advance(const struct prefetch *p, struct cursor *c)
 static void fill(struct prefetch *p, const struct cursor *c, size_t slot)
 {
     const struct batch_source *source = &p->options.source;
-    if (p->options.evaluation)
+    if (p->options.evaluation) {
         batch_fill_eval(source, c->step, c->micro, p->room, p->x[slot], p->labels[slot]);
-    else
+    } else {
         batch_fill(source, c->step, c->lane, c->micro, p->room, p->x[slot], p->labels[slot]);
+    }
 }
 
 static bool may_fill(const struct prefetch *p)

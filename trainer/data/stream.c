@@ -6,7 +6,7 @@
 
 #include "common/cleanup.h"
 
-#define BLOCK_BYTES (1024 * 1024)
+#define BLOCK_BYTES ((size_t)1024 * 1024)
 
 struct byte_stream {
     struct byte_stream_options options;
@@ -133,12 +133,13 @@ static enum status inflate_some(struct byte_stream *s, uint8_t *out, size_t size
         int rc = inflate(&s->inflate, Z_NO_FLUSH);
         s->begin = s->end - s->inflate.avail_in;
         *out_size = part - s->inflate.avail_out;
-        if (rc == Z_STREAM_END)
+        if (rc == Z_STREAM_END) {
             s->member_open = false;
-        else if (rc == Z_MEM_ERROR)
+        } else if (rc == Z_MEM_ERROR) {
             return ST_NO_MEMORY;
-        else if (rc != Z_OK && rc != Z_BUF_ERROR)
+        } else if (rc != Z_OK && rc != Z_BUF_ERROR) {
             return ST_CORRUPT;
+        }
     }
     return ST_OK;
 }
