@@ -108,7 +108,7 @@ void jm_note_progress(struct jm_step *s, struct jm_rank *rank)
 {
     struct job_machine *m = s->m;
     const struct job_event *ev = s->ev;
-    if (ev->counter != rank->counter || ev->step != rank->step ||
+    if (ev->counter != rank->counter || ev->step > rank->step ||
         strncmp(rank->phase, ev->phase, JM_PHASE - 1) != 0) {
         if (rank->counter_at != 0)
             note_gap(m, rank->phase, s->now - rank->counter_at);

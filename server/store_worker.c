@@ -20,7 +20,7 @@ struct store_worker {
     pthread_mutex_t mutex;
     pthread_cond_t work, watch;
     pthread_t runner, watchdog;
-    bool stopping;
+    bool stopping, freed;
     uint32_t number; /* of the current runner */
     uint32_t stuck;
     struct store_task *first, *last; /* waiting */
@@ -32,6 +32,23 @@ struct runner_start {
     struct store_worker *worker;
     uint32_t number;
 };
+
+static void destroy(struct store_worker *worker)
+{
+    (void)pthread_mutex_destroy(&worker->mutex);
+    (void)pthread_cond_destroy(&worker->work);
+    (void)pthread_cond_destroy(&worker->watch);
+    free(worker);
+}
+
+/* A thread that was given up comes back, with the mutex; the last one after free cleans up. */
+static void leave_late(struct store_worker *worker)
+{
+    bool last = --worker->stuck == 0 && worker->freed;
+    (void)pthread_mutex_unlock(&worker->mutex);
+    if (last)
+        destroy(worker);
+}
 
 static void *run_tasks(void *arg)
 {
@@ -56,9 +73,9 @@ static void *run_tasks(void *arg)
         store_task_run(task, worker->options.io);
         CHECK(pthread_mutex_lock(&worker->mutex) == 0);
         if (worker->number != start.number) { /* too late: answered already */
-            worker->stuck--;
             store_task_free(task);
-            break;
+            leave_late(worker);
+            return NULL;
         }
         worker->running = NULL;
         (void)pthread_mutex_unlock(&worker->mutex);
@@ -200,17 +217,16 @@ void store_worker_free(struct store_worker *worker)
         worker->first = task->next;
         store_task_free(task);
     }
-    bool stuck = worker->stuck > 0;
     pthread_t runner = worker->runner;
     (void)pthread_cond_broadcast(&worker->work);
     (void)pthread_cond_broadcast(&worker->watch);
     (void)pthread_mutex_unlock(&worker->mutex);
     (void)pthread_join(worker->watchdog, NULL);
     (void)pthread_join(runner, NULL);
-    if (stuck)
-        return; /* a thread that is still in there may look at it */
-    (void)pthread_mutex_destroy(&worker->mutex);
-    (void)pthread_cond_destroy(&worker->work);
-    (void)pthread_cond_destroy(&worker->watch);
-    free(worker);
+    CHECK(pthread_mutex_lock(&worker->mutex) == 0);
+    bool stuck = worker->stuck > 0;
+    worker->freed = true;
+    (void)pthread_mutex_unlock(&worker->mutex);
+    if (!stuck)
+        destroy(worker);
 }
