@@ -8,7 +8,7 @@
 #include "tests/kernel/reference.h"
 #include "tests/test.h"
 
-#define SAMPLES      24
+#define SAMPLES      12
 #define STEP         1e-5
 #define BUFFERS_MAX  64
 #define CHANNELS_MAX 64

@@ -60,11 +60,11 @@ static void winograd_is_the_same_within_its_rounding(void **state)
         { "our own, wide", CONV(3, 1, 1, 32), .dims = { 20, 320, 1, 1 }, OWN },
         { "our own, all directions", CONV(3, 1, 1, 32), .dims = { 16, 64, 2, 3 }, OWN },
         { "our own, two blocks", CONV(3, 1, 1, 64), .dims = { 17, 128, 1, 1 }, OWN },
-        { "our own, several passes", CONV(3, 1, 1, 32), .dims = { 183, 64, 1, 1 }, OWN },
+        { "our own, several passes", CONV(3, 1, 1, 32), .dims = { 165, 64, 1, 1 }, OWN },
         { "our own, odd sides of all", CONV(3, 1, 1, 32), .dims = { 3, 64, 5, 9 }, OWN },
         { "our own, plain", CONV(3, 1, 1, 32), .dims = { 16, 32, 1, 1 }, .tolerance = 5e-5,
           .wants = "own_wino" },
-        { "our own, more tiles than a block", CONV(3, 1, 1, 32), .dims = { 232, 32, 1, 2 }, OWN },
+        { "our own, more tiles than a block", CONV(3, 1, 1, 32), .dims = { 232, 32, 1, 1 }, OWN },
         { "odd sides", CONV(3, 1, 1, 16), .dims = { 16, 16, 5, 7 }, WINOGRAD },
     };
     CHECK_ALL(cases);
