@@ -271,6 +271,8 @@ static void run(struct sim *sim)
 
 static void sim_free(struct sim *sim)
 {
+    for (size_t i = 0; i < sim->event_count; i++)
+        sim_coordinator_drop(sim->heap[i].fn, sim->heap[i].arg);
     sim_coordinator_free(sim);
     for (size_t i = 0; i < sim->trainer_count; i++)
         sim_trainer_free(sim->trainers[i]);

@@ -115,7 +115,8 @@ bool sim_coordinator_done(struct sim *sim);
 void sim_coordinator_check(struct sim *sim);
 void sim_coordinator_stuck(struct sim *sim) __attribute__((noreturn)); /* says what doesn't end */
 void sim_coordinator_free(struct sim *sim);
-void sim_coordinator_end(struct sim *sim); /* the last checks */
+void sim_coordinator_drop(sim_fn fn, void *arg); /* an event that is not run any more */
+void sim_coordinator_end(struct sim *sim);       /* the last checks */
 
 /* Streams. The peer is told of orders and of the end; messages are packed. */
 struct sim_peer_ops {

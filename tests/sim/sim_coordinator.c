@@ -13,6 +13,7 @@
 
 struct sim_conn {
     struct core_conn base; /* first */
+    struct sim_conn *next; /* of all that ever were: parcels under way point at them */
     struct sim *sim;
     bool agent, core_open, peer_open;
     uint64_t epoch;
@@ -36,6 +37,7 @@ struct coordinator {
     int64_t outputs_left; /* until it crashes; negative: it doesn't */
     int64_t tick_at;
     int64_t store_at; /* when its store thread is free */
+    struct sim_conn *conns;
 };
 
 bool sim_coordinator_up(const struct sim *sim)
@@ -271,6 +273,8 @@ static struct sim_conn *make_conn(struct sim *sim, bool agent, const char *token
     conn->core_open = true;
     conn->peer_open = true;
     conn->epoch = sim->coordinator->epoch;
+    conn->next = sim->coordinator->conns;
+    sim->coordinator->conns = conn;
     return conn;
 }
 
@@ -282,7 +286,17 @@ struct sim_conn *sim_connect(struct sim *sim, bool agent, const char *token,
     struct sim_conn *conn = make_conn(sim, agent, token);
     conn->ops = ops;
     conn->peer = peer;
-    return conn; /* never freed: parcels under way point at it; the run's end frees all */
+    return conn;
+}
+
+/* A hello opens a session; all else may come twice. */
+static bool may_repeat(const ProtobufCMessage *message)
+{
+    if (message->descriptor == &cairn__v1__agent_message__descriptor)
+        return ((const Cairn__V1__AgentMessage *)message)->body_case !=
+               CAIRN__V1__AGENT_MESSAGE__BODY_HELLO;
+    return ((const Cairn__V1__TrainerMessage *)message)->body_case !=
+           CAIRN__V1__TRAINER_MESSAGE__BODY_HELLO;
 }
 
 void sim_send(struct sim *sim, struct sim_conn *conn, const ProtobufCMessage *message)
@@ -292,6 +306,9 @@ void sim_send(struct sim *sim, struct sim_conn *conn, const ProtobufCMessage *me
         return;
     }
     sim_at(sim, in_order(sim, &conn->to_core_at, network_ms(sim)), to_core, pack(conn, message), 0);
+    if (may_repeat(message) && sim_chance(sim, 20))
+        sim_at(sim, in_order(sim, &conn->to_core_at, network_ms(sim)), to_core, pack(conn, message),
+               0);
 }
 
 void sim_hang_up(struct sim *sim, struct sim_conn *conn)
@@ -409,7 +426,23 @@ void sim_coordinator_free(struct sim *sim)
         return;
     core_free(c->core);
     journal_close(c->journal);
+    while (c->conns) {
+        struct sim_conn *conn = c->conns;
+        c->conns = conn->next;
+        free(conn);
+    }
     free(c);
+}
+
+/* What an event that never happened would have freed. */
+void sim_coordinator_drop(sim_fn fn, void *arg)
+{
+    if (fn == to_peer || fn == to_core) {
+        free(arg);
+    } else if (fn == store_runs) {
+        store_task_free(((struct store_run *)arg)->task);
+        free(arg);
+    }
 }
 
 /* ---- users ---- */

@@ -67,10 +67,23 @@ void sim_trainer_kill(struct sim *sim, struct sim_trainer *t, int signal)
     leave(sim, t, SIM_SIGNAL, signal);
 }
 
+static void wake(struct sim *sim, void *arg, uint64_t number)
+{
+    struct sim_trainer *t = arg;
+    (void)number;
+    if (t->view.exit != SIM_RUNS)
+        return;
+    sim_say(sim, "trainer %s g%u r%u wakes", t->id, t->view.start.generation, t->view.start.rank);
+    t->view.hung = false;
+    sim_trainer_cut(sim, t); /* what it was sent meanwhile is lost with its stream */
+}
+
 void sim_trainer_hang(struct sim *sim, struct sim_trainer *t)
 {
     sim_say(sim, "trainer %s g%u r%u hangs", t->id, t->view.start.generation, t->view.start.rank);
     t->view.hung = true;
+    if (sim_chance(sim, 500)) /* it comes back, perhaps into a world that went on without it */
+        sim_at(sim, 2000 + (int64_t)sim_below(sim, 60000), wake, t, 0);
 }
 
 /* ---- stream ---- */
