@@ -60,7 +60,8 @@ struct sim_folder {
     uint64_t step;
     uint32_t generation;
     bool there, manifest, bad, damaged;
-    bool published;           /* once; retention may have removed it since */
+    bool published; /* once; retention may have removed it since */
+    bool read_back;
     uint64_t file[SIM_RANKS]; /* content; 0: no file */
     uint64_t digest;          /* of the manifest */
 };

@@ -93,6 +93,21 @@ static enum status run_publish(struct sim *sim, struct store_task *task, struct 
     return ST_OK;
 }
 
+/* A checkpoint goes only after a newer one was read back. */
+static void check_removal(struct sim *sim, const struct sim_folder *gone)
+{
+    if (!gone->manifest)
+        return;
+    for (size_t i = 0; i < sim->folder_count; i++) {
+        const struct sim_folder *other = &sim->folders[i];
+        if (other->job == gone->job && other->step > gone->step && other->read_back &&
+            other->manifest)
+            return;
+    }
+    sim_fail(sim, "step %llu of job %u is removed and no newer one was read back",
+             (unsigned long long)gone->step, gone->job);
+}
+
 void sim_store_run(struct sim *sim, struct store_task *task)
 {
     struct sim_folder *folder = task->kind == STORE_PROBE ? NULL : sim_folder_at(sim, task->dir);
@@ -116,6 +131,7 @@ void sim_store_run(struct sim *sim, struct store_task *task)
         task->status = full ? ST_FULL : run_publish(sim, task, folder);
         break;
     case STORE_REMOVE:
+        check_removal(sim, folder);
         folder->manifest = false;
         folder->there = false;
         memset(folder->file, 0, sizeof folder->file);
@@ -125,6 +141,7 @@ void sim_store_run(struct sim *sim, struct store_task *task)
         task->status = !folder->there || !folder->manifest ? ST_NOT_FOUND
                        : folder->damaged                   ? ST_CORRUPT
                                                            : ST_OK;
+        folder->read_back = folder->read_back || task->status == ST_OK;
         break;
     case STORE_QUARANTINE:
         if (!folder->damaged)
