@@ -3,9 +3,11 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xmmintrin.h>
 
 #include "comm/exact.h"
 #include "comm/exact_plan.h"
+#include "comm/sum.h"
 #include "common/limits.h"
 #include "tests/test.h"
 #include "tests/unit/comm_fixture.h"
@@ -300,9 +302,29 @@ static void impossible_shares_and_buckets_are_refused(void **state)
     assert_null(exact);
 }
 
+/* One rank adds on the step's thread, which flushes denormals; several on a thread of their own. */
+static void denormals_are_zero_whatever_the_mode_of_the_thread(void **state)
+{
+    (void)state;
+    const float tiny[3] = { 1e-40f, 3e-39f, 1.5e-38f };
+    const unsigned mode = _mm_getcsr();
+    for (unsigned flush = 0; flush < 2; flush++) {
+        const unsigned set = (mode & ~0x8040u) | flush * 0x8040u;
+        const float minus[3] = { 1e-40f, -1e-40f, -1.4e-38f };
+        float out[3] = { 1, 1, 1 };
+        _mm_setcsr(set);
+        sum_f32(out, tiny, minus, 3);
+        const unsigned after = _mm_getcsr() & 0x8040u;
+        _mm_setcsr(mode);
+        assert_int_equal(after, set & 0x8040u);
+        assert_memory_equal(out, ((const float[3]){ 0, 0, 0 }), sizeof(out));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(denormals_are_zero_whatever_the_mode_of_the_thread),
         cmocka_unit_test(
             sums_have_equal_bits_for_every_spread_of_up_to_16_lanes_over_up_to_5_ranks),
         cmocka_unit_test(other_orders_of_the_same_values_give_other_bits),
