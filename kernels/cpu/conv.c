@@ -76,8 +76,9 @@ static void shapes_init(struct backend *backend, struct conv_kernel *self)
                              (in->dims[3] + pads - attr->kernel) / attr->stride + 1 };
     self->out = cpu_tensor(backend, FORMAT_BLOCKED, out);
     self->blocked_in = cpu_tensor(backend, FORMAT_BLOCKED, in->dims);
-    self->repack = in->format == FORMAT_PLAIN &&
-                   (in->dims[1] > PLAIN_CHANNELS_MAX || self->base.spec.need_din0);
+    const bool as_it_is = in->dims[1] <= PLAIN_CHANNELS_MAX && !self->base.spec.need_din0 &&
+                          (backend->block == 16 || in->dims[1] == PLAIN_CHANNELS_MAX);
+    self->repack = in->format == FORMAT_PLAIN && !as_it_is;
 }
 
 static void own_init(struct conv_kernel *self)
