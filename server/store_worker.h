@@ -29,6 +29,6 @@ struct store_worker_options {
 MUST_CHECK enum status store_worker_new(const struct store_worker_options *options,
                                         struct store_worker **out);
 struct store_port store_worker_port(struct store_worker *worker);
-/* Waits for the task that runs, drops those that wait. Stuck threads are left to the process's end.
- */
+/* Waits for the task that runs, drops those that wait. Stuck threads are not waited for: io
+ * outlives them, and what they still hold is freed when they come back. */
 void store_worker_free(struct store_worker *worker);

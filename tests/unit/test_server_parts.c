@@ -513,8 +513,10 @@ static void tasks_are_answered_in_their_turn(void **state)
 
 static void a_task_that_hangs_is_answered_by_its_deadline_and_holds_up_nobody(void **state)
 {
-    struct answers answers = { 0 };
-    struct stuck stuck = { .io = *io_system(), .real = io_system() };
+    static struct answers answers; /* the late thread may outlive this function */
+    static struct stuck stuck;
+    stuck.io = *io_system();
+    stuck.real = io_system();
     stuck.io.self = &stuck;
     stuck.io.mkdir = stuck_mkdir;
     struct store_worker_options options = {
