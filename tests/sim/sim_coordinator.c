@@ -2,6 +2,8 @@
  * The real core, with the world as its ports. It may "crash" at any of its outputs: what it sends
  * from then on is dropped, what it would still journal is rolled back, and it is opened anew later.
  */
+#include "tests/sim/sim_coordinator.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,33 +13,10 @@
 #include "server/core.h"
 #include "tests/sim/sim.h"
 
-struct sim_conn {
-    struct core_conn base; /* first */
-    struct sim_conn *next; /* of all that ever were: parcels under way point at them */
-    struct sim *sim;
-    bool agent, core_open, peer_open;
-    uint64_t epoch;
-    const struct sim_peer_ops *ops;
-    void *peer;
-    int64_t to_peer_at, to_core_at; /* messages stay in order */
-};
-
 struct parcel {
     struct sim_conn *conn;
     size_t size;
     uint8_t data[];
-};
-
-struct coordinator {
-    struct core *core; /* NULL: it is down */
-    struct journal *journal;
-    struct log log;
-    uint64_t epoch;
-    bool crashed;         /* within a call of the core */
-    int64_t outputs_left; /* until it crashes; negative: it doesn't */
-    int64_t tick_at;
-    int64_t store_at; /* when its store thread is free */
-    struct sim_conn *conns;
 };
 
 bool sim_coordinator_up(const struct sim *sim)
@@ -86,8 +65,6 @@ static bool may_leave(struct sim *sim)
     return true;
 }
 
-static void poll_core(struct sim *sim);
-
 static void on_tick(struct sim *sim, void *arg, uint64_t epoch)
 {
     struct coordinator *c = sim->coordinator;
@@ -96,11 +73,11 @@ static void on_tick(struct sim *sim, void *arg, uint64_t epoch)
         return;
     c->tick_at = INT64_MAX;
     core_tick(c->core);
-    poll_core(sim);
+    sim_poll_core(sim);
 }
 
 /* After every call of the core. */
-static void poll_core(struct sim *sim)
+void sim_poll_core(struct sim *sim)
 {
     struct coordinator *c = sim->coordinator;
     if (!c->crashed && core_failed(c->core) != ST_OK)
@@ -173,7 +150,7 @@ static void core_closed(struct sim *sim, void *arg, uint64_t number)
         core_agent_closed(c->core, &conn->base);
     else
         core_trainer_closed(c->core, &conn->base);
-    poll_core(sim);
+    sim_poll_core(sim);
 }
 
 static void to_core(struct sim *sim, void *arg, uint64_t number)
@@ -194,7 +171,7 @@ static void to_core(struct sim *sim, void *arg, uint64_t number)
             core_trainer_message(c->core, &conn->base, message);
             cairn__v1__trainer_message__free_unpacked(message, NULL);
         }
-        poll_core(sim);
+        sim_poll_core(sim);
     }
     free(parcel);
 }
@@ -350,7 +327,7 @@ static void store_runs(struct sim *sim, void *arg, uint64_t number)
         sim_store_run(sim, run->task);
     if (lives) {
         core_store_done(c->core, run->task);
-        poll_core(sim);
+        sim_poll_core(sim);
     } else {
         store_task_free(run->task);
     }
@@ -406,7 +383,7 @@ void sim_coordinator_start(struct sim *sim)
                                     .random_arg = sim,
                                     .hang_ms = 8000 };
     CHECK(core_new(&options, &c->core) == ST_OK);
-    poll_core(sim);
+    sim_poll_core(sim);
 }
 
 void sim_coordinator_crash(struct sim *sim)
@@ -442,180 +419,5 @@ void sim_coordinator_drop(sim_fn fn, void *arg)
     } else if (fn == store_runs) {
         store_task_free(((struct store_run *)arg)->task);
         free(arg);
-    }
-}
-
-/* ---- users ---- */
-
-void sim_coordinator_submit(struct sim *sim, uint32_t index)
-{
-    struct coordinator *c = sim->coordinator;
-    struct sim_job *job = &sim->jobs[index];
-    char text[512], key[32], reason[LIMIT_REASON] = "";
-    if (!c->core || job->submitted)
-        return;
-    (void)snprintf(text, sizeof text,
-                   "name: job%u\nmodel: {arch: mlp, classes: 10}\n"
-                   "data: {train: {format: synthetic, samples: 1000}}\n"
-                   "train: {duration: %llu steps, global_batch: 64, lanes: 8, optimizer: {name: "
-                   "sgd, lr: 0.1}, seed: 1}\n"
-                   "workers: {count: %u}\n"
-                   "checkpoint: {every: %llu steps, keep: {last: 2}, store: /store}\n",
-                   index, (unsigned long long)job->total, job->ranks,
-                   (unsigned long long)job->every);
-    static struct job spec;
-    struct buf errors;
-    buf_init(&errors, 65536);
-    if (job_parse(text, strlen(text), "sim", "/", NULL, 0, &spec, &errors) != ST_OK)
-        sim_fail(sim, "the simulated job file: %s", errors.data);
-    buf_release(&errors);
-    (void)snprintf(key, sizeof key, "key%u", index);
-    struct core_job *made;
-    enum status st = core_submit(c->core, &spec, text, key, &made, reason);
-    if (st == ST_OK && !c->crashed) {
-        job->submitted = true;
-        (void)snprintf(job->id, sizeof job->id, "%s", made->id);
-    } else if (st == ST_OK) { /* it may be in the journal: the same key finds it again */
-        (void)snprintf(job->id, sizeof job->id, "%s", made->id);
-    }
-    poll_core(sim);
-}
-
-static struct core_job *job_of(struct sim *sim, uint32_t index)
-{
-    struct core_job *job;
-    struct coordinator *c = sim->coordinator;
-    if (!c->core || !sim->jobs[index].submitted)
-        return NULL;
-    if (core_find(c->core, sim->jobs[index].id, &job) != ST_OK)
-        sim_fail(sim, "job %s was acknowledged and is forgotten", sim->jobs[index].id);
-    return job;
-}
-
-static void ask(struct sim *sim, uint32_t index, enum job_event_kind kind)
-{
-    struct core_job *job = job_of(sim, index);
-    if (!job)
-        return;
-    enum status st = core_ask(sim->coordinator->core, job, kind);
-    bool crashed = sim->coordinator->crashed;
-    if (st == ST_OK)
-        sim_say(sim, "%s is asked: %d", sim->jobs[index].id, (int)kind);
-    if (st == ST_OK && kind == EV_KILL)
-        sim->jobs[index].killed = true;
-    if (st == ST_OK && kind == EV_STOP)
-        sim->jobs[index].stopped = true;
-    (void)crashed;
-    poll_core(sim);
-}
-
-void sim_coordinator_chaos(struct sim *sim)
-{
-    uint32_t index = (uint32_t)sim_below(sim, sim->job_count);
-    uint64_t what = sim_below(sim, 100);
-    if (what < 30)
-        ask(sim, index, EV_SAVE);
-    else if (what < 50)
-        ask(sim, index, EV_PAUSE);
-    else if (what < 90)
-        ask(sim, index, EV_RESUME);
-    else if (what < 93)
-        ask(sim, index, EV_KILL);
-    else if (what < 96)
-        ask(sim, index, EV_STOP);
-    else if (sim->coordinator->core && sim_chance(sim, 300)) {
-        core_drain(sim->coordinator->core, sim_chance(sim, 300));
-        poll_core(sim);
-    }
-    if (sim->coordinator->core && sim->coordinator->outputs_left < 0 && sim_chance(sim, 100))
-        sim->coordinator->outputs_left = 1 + (int64_t)sim_below(sim, 50);
-}
-
-bool sim_coordinator_done(struct sim *sim)
-{
-    struct coordinator *c = sim->coordinator;
-    if (!c->core)
-        return false;
-    c->outputs_left = -1;
-    core_drain_end(c->core);
-    poll_core(sim);
-    for (uint32_t i = 0; i < sim->job_count; i++) {
-        sim_coordinator_submit(sim, i);
-        struct core_job *job = job_of(sim, i);
-        if (!job)
-            return false;
-        if (job->m.state == JOB_PAUSED)
-            ask(sim, i, EV_RESUME);
-        if (!job_state_final(job->m.state))
-            return false;
-    }
-    return true;
-}
-
-/* ---- promises ---- */
-
-static void check_job(struct sim *sim, uint32_t index, struct core_job *job)
-{
-    const struct sim_job *known = &sim->jobs[index];
-    const struct job_machine *m = &job->m;
-    if (m->generation < known->generation)
-        sim_fail(sim, "%s: generation %u is known to agents, the coordinator knows %u", known->id,
-                 known->generation, m->generation);
-    for (size_t i = 0; i < m->catalog_count; i++) {
-        const struct jm_ckpt *ckpt = &m->catalog[i];
-        if (ckpt->state != CKPT_GOOD)
-            continue;
-        const struct sim_folder *folder = sim_folder_of(sim, index, ckpt->step, ckpt->generation);
-        if (!folder->manifest)
-            sim_fail(sim, "%s: the catalog has step %llu g%u, the store does not", known->id,
-                     (unsigned long long)ckpt->step, ckpt->generation);
-    }
-}
-
-void sim_coordinator_check(struct sim *sim)
-{
-    for (uint32_t i = 0; i < sim->job_count; i++) {
-        struct core_job *job = job_of(sim, i);
-        if (job)
-            check_job(sim, i, job);
-    }
-}
-
-void sim_coordinator_stuck(struct sim *sim)
-{
-    for (uint32_t i = 0; i < sim->job_count; i++) {
-        struct core_job *job = job_of(sim, i);
-        if (!job || job_state_final(job->m.state))
-            continue;
-        const struct job_machine *m = &job->m;
-        sim_fail(sim, "%s does not end: %s to %d, g%u step %llu/%llu intent %d reason '%s'",
-                 job->id, job_state_name(m->state), (int)m->end_to, m->generation,
-                 (unsigned long long)jm_step_now(m), (unsigned long long)m->total_steps,
-                 (int)m->intent, m->reason);
-    }
-    sim_fail(sim, "trainers are left though all jobs ended");
-}
-
-void sim_coordinator_end(struct sim *sim)
-{
-    for (uint32_t i = 0; i < sim->job_count; i++) {
-        const struct sim_job *known = &sim->jobs[i];
-        struct core_job *job = job_of(sim, i);
-        const struct job_machine *m = &job->m;
-        char digest[33];
-        (void)snprintf(digest, sizeof digest, "%032llx",
-                       (unsigned long long)sim_state(i, known->total));
-        bool worn_out =
-            m->state == JOB_FAILED && (m->barren >= 10 || m->budget_used >= 3 || known->user_error);
-        bool as_asked = (m->state == JOB_KILLED && known->killed) ||
-                        (m->state == JOB_STOPPED && known->stopped);
-        if (m->state == JOB_SUCCEEDED && strcmp(m->final_digest, digest) != 0)
-            sim_fail(sim, "%s: final digest %s, should be %s", known->id, m->final_digest, digest);
-        if (m->state != JOB_SUCCEEDED && !worn_out && !as_asked)
-            sim_fail(sim, "%s ends %s: %s", known->id, job_state_name(m->state), m->reason);
-        if (known->user_error && m->state == JOB_SUCCEEDED)
-            sim_fail(sim, "%s succeeded with a user error", known->id);
-        sim_say(sim, "%s: %s after %u generations, %s", known->id, job_state_name(m->state),
-                m->generation, m->reason);
     }
 }

@@ -1,6 +1,7 @@
 #include "tests/unit/server_fixture.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/test.h"
@@ -20,6 +21,27 @@ void bench_open(struct bench *b, const struct jm_config *config)
 void bench_close(struct bench *b)
 {
     jm_release(&b->m);
+}
+
+int bench_setup(void **state)
+{
+    struct bench *b = malloc(sizeof *b);
+    struct jm_config config = bench_config();
+    bench_open(b, &config);
+    *state = b;
+    return 0;
+}
+
+int bench_teardown(void **state)
+{
+    bench_close(*state);
+    free(*state);
+    return 0;
+}
+
+void bench_is_state(const struct bench *b, const char *name)
+{
+    assert_string_equal(job_state_name(b->m.state), name);
 }
 
 enum status bench_step(struct bench *b, struct job_event event)

@@ -18,6 +18,11 @@ void bench_open(struct bench *b, const struct jm_config *config);
 struct jm_config bench_config(void);
 void bench_close(struct bench *b);
 
+/* For cmocka: a bench with bench_config in *state. */
+int bench_setup(void **state);
+int bench_teardown(void **state);
+void bench_is_state(const struct bench *b, const char *name);
+
 enum status bench_step(struct bench *b, struct job_event event);
 enum status bench_ask(struct bench *b, enum job_event_kind kind);
 void bench_tick(struct bench *b, int64_t ms); /* later by ms */

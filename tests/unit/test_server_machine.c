@@ -1,4 +1,4 @@
-/* The job's state machine: every row of the failure table, the policies, what people ask. */
+/* The job's state machine: the way to success, every row of the failure table, the fence. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,40 +6,19 @@
 #include "tests/test.h"
 #include "tests/unit/server_fixture.h"
 
-static int open_bench(void **state)
-{
-    struct bench *b = malloc(sizeof *b);
-    struct jm_config config = bench_config();
-    bench_open(b, &config);
-    *state = b;
-    return 0;
-}
-
-static int close_bench(void **state)
-{
-    bench_close(*state);
-    free(*state);
-    return 0;
-}
-
-static void is_state(const struct bench *b, const char *name)
-{
-    assert_string_equal(job_state_name(b->m.state), name);
-}
-
 /* ---- the way to success ---- */
 
 static void a_job_is_queued_placed_formed_and_runs(void **state)
 {
     struct bench *b = *state;
-    is_state(b, "QUEUED");
+    bench_is_state(b, "QUEUED");
     assert_true(jm_wants_slots(&b->m, b->now));
     bench_place(b);
-    is_state(b, "PLACING");
+    bench_is_state(b, "PLACING");
     assert_non_null(bench_act(b, ACT_PROBE, 0));
     assert_int_equal(b->m.generation, 0);
     bench_probe(b, ST_OK);
-    is_state(b, "FORMING");
+    bench_is_state(b, "FORMING");
     assert_int_equal(b->m.generation, 1);
     assert_non_null(bench_act(b, ACT_GEN_BEGIN, 0));
     assert_non_null(bench_act(b, ACT_START, 0));
@@ -48,9 +27,9 @@ static void a_job_is_queued_placed_formed_and_runs(void **state)
     bench_hello(b, 1);
     assert_int_equal(bench_count(b, ACT_PLAN), 2);
     bench_ready(b, 0, 100);
-    is_state(b, "FORMING");
+    bench_is_state(b, "FORMING");
     bench_ready(b, 1, 100);
-    is_state(b, "RUNNING");
+    bench_is_state(b, "RUNNING");
 }
 
 static void the_last_commit_and_the_exits_make_it_succeed(void **state)
@@ -58,13 +37,13 @@ static void the_last_commit_and_the_exits_make_it_succeed(void **state)
     struct bench *b = *state;
     bench_run(b, 100);
     bench_commit(b, 50);
-    is_state(b, "RUNNING");
+    bench_is_state(b, "RUNNING");
     bench_commit(b, 100);
-    is_state(b, "SAVING");
+    bench_is_state(b, "SAVING");
     bench_exit(b, 0, EXIT_FINISHED, 0);
-    is_state(b, "SAVING");
+    bench_is_state(b, "SAVING");
     bench_exit(b, 1, EXIT_FINISHED, 0);
-    is_state(b, "SUCCEEDED");
+    bench_is_state(b, "SUCCEEDED");
     assert_string_equal(b->m.final_digest, "00000000000000000000000000000064");
     assert_int_equal(b->m.restarts, 0);
 }
@@ -79,7 +58,7 @@ static void trainers_that_stay_after_the_last_commit_are_ended(void **state)
     bench_tick(b, 6000);
     assert_non_null(bench_act(b, ACT_END, 0));
     bench_all_exit(b);
-    is_state(b, "SUCCEEDED");
+    bench_is_state(b, "SUCCEEDED");
 }
 
 static void a_death_after_the_last_commit_does_not_matter(void **state)
@@ -89,7 +68,7 @@ static void a_death_after_the_last_commit_does_not_matter(void **state)
     bench_commit(b, 100);
     bench_exit(b, 1, EXIT_SIGNAL, 9);
     bench_exit(b, 0, EXIT_SIGNAL, 11);
-    is_state(b, "SUCCEEDED");
+    bench_is_state(b, "SUCCEEDED");
 }
 
 /* ---- signs of failure ---- */
@@ -101,7 +80,7 @@ static void a_gone_process_recovers_at_once_from_the_newest_checkpoint(void **st
     bench_commit(b, 50);
     bench_progress(b, 0, 57, "forward");
     bench_exit(b, 1, EXIT_SIGNAL, 9);
-    is_state(b, "RECOVERING");
+    bench_is_state(b, "RECOVERING");
     assert_non_null(bench_act(b, ACT_OVER, 0));
     assert_non_null(bench_act(b, ACT_END, 0));
     assert_false(jm_wants_slots(&b->m, b->now)); /* rank 0 still runs */
@@ -109,7 +88,7 @@ static void a_gone_process_recovers_at_once_from_the_newest_checkpoint(void **st
     assert_non_null(bench_act(b, ACT_SCHEDULE, 0));
     assert_true(jm_wants_slots(&b->m, b->now)); /* no delay after progress */
     bench_place(b);
-    is_state(b, "FORMING");
+    bench_is_state(b, "FORMING");
     assert_int_equal(b->m.generation, 2);
     assert_int_equal(b->m.restore_step, 50);
     assert_int_equal(b->m.restarts, 1);
@@ -120,11 +99,11 @@ static void a_communication_error_waits_250_ms_for_the_first_cause(void **state)
     struct bench *b = *state;
     bench_run(b, 100);
     bench_fault(b, 0, FAULT_COMMUNICATION, 3);
-    is_state(b, "RUNNING");
+    bench_is_state(b, "RUNNING");
     assert_string_equal(jm_health(&b->m), "degraded");
     bench_tick(b, 100);
     bench_exit(b, 1, EXIT_OOM, 0); /* the cause */
-    is_state(b, "RECOVERING");
+    bench_is_state(b, "RECOVERING");
     assert_int_equal(b->m.cause.kind, FAULT_MEMORY);
     assert_int_equal(b->m.cause.rank, 1);
 }
@@ -135,9 +114,9 @@ static void a_communication_error_alone_is_the_cause_after_250_ms(void **state)
     bench_run(b, 100);
     bench_fault(b, 0, FAULT_COMMUNICATION, 3);
     bench_tick(b, 249);
-    is_state(b, "RUNNING");
+    bench_is_state(b, "RUNNING");
     bench_tick(b, 1);
-    is_state(b, "RECOVERING");
+    bench_is_state(b, "RECOVERING");
     assert_int_equal(b->m.cause.kind, FAULT_COMMUNICATION);
 }
 
@@ -160,7 +139,7 @@ static void a_silent_agent_with_live_trainers_only_is_unsupervised(void **state)
         bench_progress(b, 0, i, "forward");
         bench_progress(b, 1, i, "forward");
     }
-    is_state(b, "RUNNING");
+    bench_is_state(b, "RUNNING");
     assert_string_equal(jm_health(&b->m), "unsupervised");
     set_agent(b, 0, false);
     set_agent(b, 1, false);
@@ -174,10 +153,10 @@ static void agent_and_trainer_silent_for_5_s_is_a_lost_node(void **state)
     set_agent(b, 1, true);
     bench_progress(b, 0, 1, "forward");
     bench_tick(b, 4900);
-    is_state(b, "RUNNING");
+    bench_is_state(b, "RUNNING");
     bench_progress(b, 0, 2, "forward");
     bench_tick(b, 200);
-    is_state(b, "RECOVERING");
+    bench_is_state(b, "RECOVERING");
     assert_int_equal(b->m.cause.kind, FAULT_NODE);
     assert_int_equal(b->m.cause.rank, 1);
     bench_exit(b, 0, EXIT_SIGNAL, 9); /* rank 1 went with its node */
@@ -194,10 +173,10 @@ static void a_lost_session_has_10_s_to_come_back(void **state)
         b->now += 1000;
         bench_progress(b, 0, (uint64_t)i, "forward");
     }
-    is_state(b, "RUNNING");
+    bench_is_state(b, "RUNNING");
     b->now += 1100;
     bench_progress(b, 0, 20, "forward");
-    is_state(b, "RECOVERING");
+    bench_is_state(b, "RECOVERING");
     assert_int_equal(b->m.cause.kind, FAULT_SESSION);
     assert_int_equal(b->m.cause.rank, 1);
 }
@@ -217,7 +196,7 @@ static void a_session_that_comes_back_in_time_is_welcome(void **state)
     b->now += 8000;
     bench_progress(b, 0, 2, "forward");
     bench_progress(b, 1, 2, "forward");
-    is_state(b, "RUNNING");
+    bench_is_state(b, "RUNNING");
 }
 
 /* Both ranks talk, neither gets on: the counters stand still. */
@@ -242,9 +221,9 @@ static void no_progress_for_30_s_is_a_hang(void **state)
     struct bench *b = *state;
     bench_run(b, 1000);
     stand_still(b, 29000);
-    is_state(b, "RUNNING");
+    bench_is_state(b, "RUNNING");
     stand_still(b, 3000);
-    is_state(b, "RECOVERING");
+    bench_is_state(b, "RECOVERING");
     assert_int_equal(b->m.cause.kind, FAULT_HANG);
 }
 
@@ -267,9 +246,9 @@ static void a_slow_phase_gets_10_times_its_median(void **state)
         }
     }
     stand_still(b, 60000);
-    is_state(b, "RUNNING");
+    bench_is_state(b, "RUNNING");
     stand_still(b, 40000);
-    is_state(b, "RECOVERING");
+    bench_is_state(b, "RECOVERING");
 }
 
 static void a_silent_worker_whose_process_lives_hangs(void **state)
@@ -280,7 +259,7 @@ static void a_silent_worker_whose_process_lives_hangs(void **state)
         b->now += 1000;
         bench_progress(b, 0, (uint64_t)i, "forward");
     }
-    is_state(b, "RECOVERING");
+    bench_is_state(b, "RECOVERING");
     assert_int_equal(b->m.cause.kind, FAULT_HANG);
     assert_int_equal(b->m.cause.rank, 1);
 }
@@ -295,9 +274,9 @@ static void workers_that_never_say_hello_fail_the_formation_after_60_s(void **st
         b->now += 1000;
         bench_progress(b, 0, 0, "forming");
     }
-    is_state(b, "FORMING");
+    bench_is_state(b, "FORMING");
     bench_tick(b, 2000);
-    is_state(b, "RECOVERING");
+    bench_is_state(b, "RECOVERING");
     assert_int_equal(b->m.cause.kind, FAULT_FORMATION);
     assert_int_equal(b->m.cause.rank, 1);
 }
@@ -308,9 +287,9 @@ static void a_trainer_that_its_agent_no_longer_lists_is_gone(void **state)
     bench_run(b, 1000);
     struct job_event missing = { .kind = EV_MISSING, .generation = 1, .rank = 0 };
     assert_int_equal(bench_step(b, missing), ST_OK);
-    is_state(b, "RUNNING"); /* its exit may still be told */
+    bench_is_state(b, "RUNNING"); /* its exit may still be told */
     bench_tick(b, 1000);
-    is_state(b, "RECOVERING");
+    bench_is_state(b, "RECOVERING");
     assert_int_equal(b->m.cause.kind, FAULT_PROCESS);
     assert_true(b->m.cause.outside);
 }
@@ -324,11 +303,11 @@ static void nobody_is_judged_for_10_s_after_a_restart_of_the_coordinator(void **
     struct job_event at = { .now = b->now };
     jm_resume(&b->m, &at, &b->out);
     bench_tick(b, 9900);
-    is_state(b, "RUNNING");
+    bench_is_state(b, "RUNNING");
     bench_tick(b, 9000); /* leases count from then */
-    is_state(b, "RUNNING");
+    bench_is_state(b, "RUNNING");
     bench_tick(b, 2000);
-    is_state(b, "RECOVERING");
+    bench_is_state(b, "RECOVERING");
 }
 
 static void workers_that_come_back_after_a_restart_go_on(void **state)
@@ -351,7 +330,7 @@ static void workers_that_come_back_after_a_restart_go_on(void **state)
         bench_progress(b, 0, 61 + i, "forward");
         bench_progress(b, 1, 61 + i, "forward");
     }
-    is_state(b, "RUNNING");
+    bench_is_state(b, "RUNNING");
     assert_int_equal(b->m.generation, 1);
     assert_int_equal(jm_step_now(&b->m), 90);
 }
@@ -376,355 +355,7 @@ static void events_of_an_older_generation_change_nothing(void **state)
     assert_memory_equal(&before, &b->m, sizeof before);
 }
 
-/* ---- policies ---- */
-
-static void recover(struct bench *b, uint64_t total)
-{
-    bench_all_exit(b);
-    for (int i = 0; i < 100 && !jm_wants_slots(&b->m, b->now); i++)
-        bench_tick(b, 1000);
-    bench_run(b, total);
-}
-
-static void a_user_error_fails_at_once_with_its_message(void **state)
-{
-    struct bench *b = *state;
-    bench_run(b, 100);
-    bench_fault(b, 1, FAULT_USER, 0);
-    bench_all_exit(b);
-    is_state(b, "FAILED");
-    assert_string_equal(b->m.reason, "told by rank 1");
-    assert_int_equal(b->m.restarts, 0);
-}
-
-static void three_crashes_at_the_same_step_without_progress_fail(void **state)
-{
-    struct bench *b = *state;
-    bench_run(b, 100);
-    for (int i = 0; i < 2; i++) {
-        bench_progress(b, 1, 7, "backward");
-        bench_exit(b, 1, EXIT_SIGNAL, 11);
-        is_state(b, "RECOVERING");
-        recover(b, 100);
-    }
-    bench_progress(b, 1, 7, "backward");
-    bench_exit(b, 1, EXIT_SIGNAL, 11);
-    bench_all_exit(b);
-    is_state(b, "FAILED");
-    assert_non_null(strstr(b->m.reason, "three times at the same place"));
-}
-
-static void crashes_with_progress_between_them_use_no_budget(void **state)
-{
-    struct bench *b = *state;
-    bench_run(b, 1000);
-    for (uint64_t i = 1; i <= 12; i++) {
-        bench_progress(b, 1, 7 * i, "backward");
-        bench_exit(b, 1, EXIT_CODE, 1);
-        is_state(b, "RECOVERING");
-        recover(b, 1000);
-    }
-    is_state(b, "RUNNING");
-    assert_int_equal(b->m.restarts, 12);
-}
-
-static void kills_from_outside_only_back_off(void **state)
-{
-    struct bench *b = *state;
-    bench_run(b, 100);
-    int64_t delay[6];
-    for (int i = 0; i < 6; i++) {
-        bench_exit(b, 1, EXIT_SIGNAL, 9);
-        is_state(b, "RECOVERING");
-        delay[i] = b->m.retry_at - b->now;
-        recover(b, 100);
-    }
-    assert_int_equal(delay[0], 0); /* the first comes at once */
-    assert_in_range(delay[1], 1000, 1250);
-    assert_in_range(delay[2], 2000, 2500);
-    assert_in_range(delay[3], 4000, 5000);
-    assert_in_range(delay[5], 16000, 20000);
-}
-
-static void ten_generations_without_progress_fail_with_the_first_cause(void **state)
-{
-    struct bench *b = *state;
-    bench_run(b, 100);
-    bench_fault(b, 0, FAULT_COMMUNICATION, 0);
-    bench_tick(b, 250);
-    for (int i = 0; i < 8; i++) {
-        recover(b, 100);
-        bench_exit(b, 1, EXIT_SIGNAL, 9);
-        is_state(b, "RECOVERING");
-    }
-    recover(b, 100);
-    bench_exit(b, 1, EXIT_SIGNAL, 9);
-    bench_all_exit(b);
-    is_state(b, "FAILED");
-    assert_non_null(strstr(b->m.reason, "communication"));
-    assert_int_equal(b->m.generation, 10);
-}
-
-static void two_attempts_without_a_commit_save_early(void **state)
-{
-    struct bench *b = *state;
-    bench_run(b, 100);
-    for (int i = 0; i < 2; i++) {
-        bench_progress(b, 0, 10 + (uint64_t)i, "forward");
-        bench_exit(b, 1, EXIT_SIGNAL, 9);
-        bench_all_exit(b);
-        bench_place(b);
-        bench_hello(b, 0);
-        bench_hello(b, 1);
-        bench_ready(b, 0, 100);
-        bench_ready(b, 1, 100);
-    }
-    const struct jm_action *at = bench_act(b, ACT_SAVE_AT, 0);
-    assert_non_null(at);
-    assert_false(at->flag);
-}
-
-static void a_number_that_is_not_finite_is_computed_once_more(void **state)
-{
-    struct bench *b = *state;
-    bench_run(b, 100);
-    bench_progress(b, 0, 20, "forward");
-    bench_fault(b, 0, FAULT_NUMERIC, 20);
-    is_state(b, "RECOVERING");
-    assert_int_equal(b->m.skip_count, 0);
-    recover(b, 100);
-    bench_fault(b, 0, FAULT_NUMERIC, 20);
-    is_state(b, "RECOVERING");
-    assert_int_equal(b->m.skip_count, 1);
-    assert_int_equal(b->m.skip[0], 20);
-}
-
-static void a_number_that_is_not_finite_twice_fails_without_on_nan_skip(void **state)
-{
-    struct bench *b = *state;
-    b->m.config.skip_nan = false;
-    bench_run(b, 100);
-    bench_fault(b, 0, FAULT_NUMERIC, 20);
-    recover(b, 100);
-    bench_fault(b, 0, FAULT_NUMERIC, 20);
-    bench_all_exit(b);
-    is_state(b, "FAILED");
-}
-
-static void a_node_with_other_pins_is_left_out(void **state)
-{
-    struct bench *b = *state;
-    bench_place(b);
-    bench_probe(b, ST_OK);
-    bench_hello(b, 0);
-    bench_hello(b, 1);
-    struct job_event ready = {
-        .kind = EV_READY, .generation = 1, .rank = 1, .total_steps = 10, .message = "another CPU"
-    };
-    assert_int_equal(bench_step(b, ready), ST_OK);
-    is_state(b, "RECOVERING");
-    assert_int_equal(b->m.excluded_count, 1);
-    assert_string_equal(b->m.excluded[0], "node");
-}
-
-static void other_pins_are_accepted_when_exactness_is_relaxed(void **state)
-{
-    struct bench *b = *state;
-    b->m.config.relaxed = true;
-    bench_place(b);
-    bench_probe(b, ST_OK);
-    bench_hello(b, 0);
-    bench_hello(b, 1);
-    struct job_event ready = {
-        .kind = EV_READY, .generation = 1, .total_steps = 10, .message = "another CPU"
-    };
-    assert_int_equal(bench_step(b, ready), ST_OK);
-    assert_true(bench_event(b, "pins"));
-    bench_ready(b, 1, 10);
-    is_state(b, "RUNNING");
-}
-
-static void a_full_store_at_the_start_waits_with_the_reason(void **state)
-{
-    struct bench *b = *state;
-    bench_place(b);
-    bench_probe(b, ST_FULL);
-    is_state(b, "QUEUED");
-    assert_non_null(strstr(b->m.reason, "waits for the checkpoint store"));
-    assert_false(jm_wants_slots(&b->m, b->now));
-    bench_tick(b, 5000);
-    bench_run(b, 100);
-}
-
-static void a_store_that_may_not_be_written_is_a_user_error(void **state)
-{
-    struct bench *b = *state;
-    bench_place(b);
-    bench_probe(b, ST_REFUSED);
-    is_state(b, "FAILED");
-    assert_string_equal(b->m.reason, "the store");
-}
-
-/* ---- what people ask ---- */
-
-static void pause_saves_and_leaves_and_resume_goes_on_from_there(void **state)
-{
-    struct bench *b = *state;
-    bench_run(b, 1000);
-    bench_progress(b, 0, 10, "forward");
-    assert_int_equal(bench_ask(b, EV_PAUSE), ST_OK);
-    is_state(b, "SAVING");
-    const struct jm_action *at = bench_act(b, ACT_SAVE_AT, 0);
-    assert_non_null(at);
-    assert_true(at->flag);
-    assert_true(at->step > 10);
-    uint64_t step = at->step;
-    bench_commit(b, step);
-    bench_exit(b, 0, EXIT_FINISHED, 0);
-    bench_exit(b, 1, EXIT_FINISHED, 0);
-    is_state(b, "PAUSED");
-    assert_false(jm_wants_slots(&b->m, b->now));
-    assert_int_equal(bench_ask(b, EV_RESUME), ST_OK);
-    is_state(b, "QUEUED");
-    bench_run(b, 1000);
-    assert_int_equal(b->m.restore_step, step);
-    assert_int_equal(b->m.restarts, 0);
-}
-
-static void a_rank_that_passed_the_announced_step_gets_a_later_one(void **state)
-{
-    struct bench *b = *state;
-    bench_run(b, 1000);
-    bench_progress(b, 0, 10, "forward");
-    assert_int_equal(bench_ask(b, EV_PAUSE), ST_OK);
-    uint64_t first = bench_act(b, ACT_SAVE_AT, 0)->step;
-    bench_save(b, EV_SAVE_BEGIN, 1, first);
-    bench_save(b, EV_SAVE_PASSED, 0, first); /* it is at first + 5 */
-    const struct jm_action *at = bench_act(b, ACT_SAVE_AT, 0);
-    assert_non_null(at);
-    assert_true(at->flag);
-    assert_true(at->step > first + 5);
-    bench_save(b, EV_SAVE_PASSED, 1, first); /* said by another, too: once is enough */
-    assert_null(bench_act(b, ACT_SAVE_AT, 0));
-}
-
-static void a_failure_while_pausing_pauses_at_the_newest_checkpoint(void **state)
-{
-    struct bench *b = *state;
-    bench_run(b, 1000);
-    bench_commit(b, 50);
-    assert_int_equal(bench_ask(b, EV_PAUSE), ST_OK);
-    bench_exit(b, 1, EXIT_SIGNAL, 9);
-    bench_exit(b, 0, EXIT_SIGNAL, 9);
-    is_state(b, "PAUSED");
-    assert_int_equal(jm_newest(&b->m)->step, 50);
-}
-
-static void stop_ends_in_stopped_and_is_final(void **state)
-{
-    struct bench *b = *state;
-    bench_run(b, 1000);
-    assert_int_equal(bench_ask(b, EV_STOP), ST_OK);
-    bench_commit(b, bench_act(b, ACT_SAVE_AT, 0)->step);
-    bench_all_exit(b);
-    is_state(b, "STOPPED");
-    assert_int_equal(bench_ask(b, EV_RESUME), ST_REFUSED);
-    assert_int_equal(bench_ask(b, EV_KILL), ST_REFUSED);
-}
-
-static void kill_ends_the_trainers_first(void **state)
-{
-    struct bench *b = *state;
-    bench_run(b, 1000);
-    assert_int_equal(bench_ask(b, EV_KILL), ST_OK);
-    assert_non_null(bench_act(b, ACT_END, 0));
-    assert_false(job_state_final(b->m.state));
-    bench_tick(b, 2500);
-    assert_non_null(bench_act(b, ACT_END, 0)); /* said again */
-    bench_all_exit(b);
-    is_state(b, "KILLED");
-}
-
-static void a_queued_job_is_paused_stopped_and_killed_at_once(void **state)
-{
-    struct bench *b = *state;
-    assert_int_equal(bench_ask(b, EV_SAVE), ST_REFUSED);
-    assert_int_equal(bench_ask(b, EV_PAUSE), ST_OK);
-    is_state(b, "PAUSED");
-    assert_int_equal(bench_ask(b, EV_RESUME), ST_OK);
-    assert_int_equal(bench_ask(b, EV_KILL), ST_OK);
-    is_state(b, "KILLED");
-}
-
-static void drain_saves_and_queues_the_job_again(void **state)
-{
-    struct bench *b = *state;
-    bench_run(b, 1000);
-    assert_int_equal(bench_ask(b, EV_DRAIN), ST_OK);
-    bench_commit(b, bench_act(b, ACT_SAVE_AT, 0)->step);
-    bench_exit(b, 0, EXIT_FINISHED, 0);
-    bench_exit(b, 1, EXIT_FINISHED, 0);
-    is_state(b, "QUEUED");
-}
-
-static void a_job_limited_in_time_saves_and_succeeds_when_it_is_over(void **state)
-{
-    struct bench *b = *state;
-    b->m.config.time_limit_ms = 20000;
-    bench_run(b, 0);
-    const struct jm_action *at = NULL;
-    for (uint64_t i = 1; i < 30 && !at; i++) {
-        b->now += 1000;
-        bench_progress(b, 0, i, "forward");
-        at = bench_act(b, ACT_SAVE_AT, 0);
-        if (!at)
-            bench_progress(b, 1, i, "forward");
-    }
-    assert_non_null(at);
-    bench_commit(b, at->step);
-    bench_all_exit(b);
-    is_state(b, "SUCCEEDED");
-}
-
-/* ---- accounts ---- */
-
-static void every_second_is_attributed(void **state)
-{
-    struct bench *b = *state;
-    bench_tick(b, 3000); /* queued */
-    bench_place(b);
-    b->now += 100;
-    bench_probe(b, ST_OK);
-    b->now += 400;
-    bench_hello(b, 0);
-    bench_hello(b, 1);
-    b->now += 600;
-    bench_ready(b, 0, 1000);
-    bench_ready(b, 1, 1000);
-    b->now += 5000;
-    bench_progress(b, 0, 10, "forward");
-    b->now += 200; /* from the last progress to the death */
-    bench_exit(b, 1, EXIT_SIGNAL, 9);
-    b->now += 300;
-    bench_exit(b, 0, EXIT_SIGNAL, 9);
-    bench_place(b);
-    bench_hello(b, 0);
-    bench_hello(b, 1);
-    bench_ready(b, 0, 1000);
-    bench_ready(b, 1, 1000);
-    b->now += 700;
-    bench_progress(b, 0, 10, "forward"); /* steps 1 to 10 again */
-    b->now += 900;
-    bench_tick(b, 0);
-    assert_int_equal(b->m.lost_ms[LOST_WAIT], 3000);
-    assert_int_equal(b->m.lost_ms[LOST_FORM], 500 + 300);
-    assert_int_equal(b->m.lost_ms[LOST_RESTORE], 600);
-    assert_int_equal(b->m.lost_ms[LOST_DETECT], 200);
-    assert_int_equal(b->m.lost_ms[LOST_REPLAY], 700);
-    assert_int_equal(b->m.train_ms, 5000 + 900);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_bench, close_bench)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, bench_setup, bench_teardown)
 
 int main(void)
 {
@@ -748,27 +379,6 @@ int main(void)
         TEST(nobody_is_judged_for_10_s_after_a_restart_of_the_coordinator),
         TEST(workers_that_come_back_after_a_restart_go_on),
         TEST(events_of_an_older_generation_change_nothing),
-        TEST(a_user_error_fails_at_once_with_its_message),
-        TEST(three_crashes_at_the_same_step_without_progress_fail),
-        TEST(crashes_with_progress_between_them_use_no_budget),
-        TEST(kills_from_outside_only_back_off),
-        TEST(ten_generations_without_progress_fail_with_the_first_cause),
-        TEST(two_attempts_without_a_commit_save_early),
-        TEST(a_number_that_is_not_finite_is_computed_once_more),
-        TEST(a_number_that_is_not_finite_twice_fails_without_on_nan_skip),
-        TEST(a_node_with_other_pins_is_left_out),
-        TEST(other_pins_are_accepted_when_exactness_is_relaxed),
-        TEST(a_full_store_at_the_start_waits_with_the_reason),
-        TEST(a_store_that_may_not_be_written_is_a_user_error),
-        TEST(pause_saves_and_leaves_and_resume_goes_on_from_there),
-        TEST(a_rank_that_passed_the_announced_step_gets_a_later_one),
-        TEST(a_failure_while_pausing_pauses_at_the_newest_checkpoint),
-        TEST(stop_ends_in_stopped_and_is_final),
-        TEST(kill_ends_the_trainers_first),
-        TEST(a_queued_job_is_paused_stopped_and_killed_at_once),
-        TEST(drain_saves_and_queues_the_job_again),
-        TEST(a_job_limited_in_time_saves_and_succeeds_when_it_is_over),
-        TEST(every_second_is_attributed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

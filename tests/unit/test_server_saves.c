@@ -17,18 +17,6 @@ static int open_running(void **state)
     return 0;
 }
 
-static int close_bench(void **state)
-{
-    bench_close(*state);
-    free(*state);
-    return 0;
-}
-
-static void is_state(const struct bench *b, const char *name)
-{
-    assert_string_equal(job_state_name(b->m.state), name);
-}
-
 static size_t row(const struct bench *b, enum jm_save_state state)
 {
     size_t count = 0;
@@ -129,7 +117,7 @@ static void a_decided_save_is_published_whatever_becomes_of_the_generation(void 
     bench_store(b, EV_CHECK_DONE, 50, 1, ST_OK);
     bench_exit(b, 0, EXIT_SIGNAL, 9);
     bench_exit(b, 1, EXIT_SIGNAL, 9);
-    is_state(b, "RECOVERING");
+    bench_is_state(b, "RECOVERING");
     assert_false(jm_wants_slots(&b->m, b->now)); /* the next one starts from it */
     bench_store(b, EV_PUBLISH_DONE, 50, 1, ST_OK);
     assert_true(jm_wants_slots(&b->m, b->now));
@@ -189,7 +177,7 @@ static void a_failed_save_is_dropped_by_all_and_its_folder_removed(void **state)
     bench_save(b, EV_SAVE_FAILED, 0, 50);     /* "removed" */
     assert_non_null(bench_act(b, ACT_REMOVE, 0));
     bench_store(b, EV_REMOVE_DONE, 50, 1, ST_OK);
-    is_state(b, "RUNNING");
+    bench_is_state(b, "RUNNING");
     bench_commit(b, 100); /* the next one works */
     assert_int_equal(jm_newest(&b->m)->step, 100);
 }
@@ -201,7 +189,7 @@ static void a_full_store_at_the_last_save_waits_and_tries_again(void **state)
         bench_progress(b, i, 1000, "forward");
         bench_save(b, EV_SAVE_BEGIN, i, 1000);
     }
-    is_state(b, "SAVING");
+    bench_is_state(b, "SAVING");
     bench_store(b, EV_FOLDER_DONE, 1000, 1, ST_FULL);
     assert_non_null(strstr(b->m.reason, "waits to save step 1000"));
     bench_store(b, EV_REMOVE_DONE, 1000, 1, ST_OK);
@@ -216,7 +204,7 @@ static void a_full_store_at_the_last_save_waits_and_tries_again(void **state)
     bench_store(b, EV_CHECK_DONE, 1000, 1, ST_OK);
     bench_store(b, EV_PUBLISH_DONE, 1000, 1, ST_OK);
     bench_all_exit(b);
-    is_state(b, "SUCCEEDED");
+    bench_is_state(b, "SUCCEEDED");
 }
 
 static void files_that_do_not_match_their_reports_never_commit(void **state)
@@ -401,7 +389,7 @@ static void a_failing_medium_is_no_damage(void **state)
     assert_non_null(bench_act(b, ACT_VERIFY, 0)); /* asked again */
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_running, close_bench)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_running, bench_teardown)
 
 int main(void)
 {

@@ -1,0 +1,33 @@
+/*
+ * The simulated coordinator, as its own files see it.
+ */
+#pragma once
+
+#include "server/core.h"
+#include "tests/sim/sim.h"
+
+struct sim_conn {
+    struct core_conn base; /* first */
+    struct sim_conn *next; /* of all that ever were: parcels under way point at them */
+    struct sim *sim;
+    bool agent, core_open, peer_open;
+    uint64_t epoch;
+    const struct sim_peer_ops *ops;
+    void *peer;
+    int64_t to_peer_at, to_core_at; /* messages stay in order */
+};
+
+struct coordinator {
+    struct core *core; /* NULL: it is down */
+    struct journal *journal;
+    struct log log;
+    uint64_t epoch;
+    bool crashed;         /* within a call of the core */
+    int64_t outputs_left; /* until it crashes; negative: it doesn't */
+    int64_t tick_at;
+    int64_t store_at; /* when its store thread is free */
+    struct sim_conn *conns;
+};
+
+/* Lets the core do what is due, and wakes it when the next thing is. */
+void sim_poll_core(struct sim *sim);
