@@ -319,7 +319,8 @@ const char *world_wait_log(struct world *world, uint32_t rank, const char *text)
         world_order_log(world, id, rank, 0, UINT32_MAX);
         const Cairn__V1__LogChunk *chunk = world_wait_chunk(world, id);
         free(world->log_text);
-        world->log_text = strndup((const char *)chunk->data.data, chunk->data.len);
+        const char *data = chunk->data.len > 0 ? (const char *)chunk->data.data : "";
+        world->log_text = strndup(data, chunk->data.len);
         assert_non_null(world->log_text);
         if (strstr(world->log_text, text) != NULL)
             return world->log_text;
