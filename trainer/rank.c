@@ -272,14 +272,15 @@ static enum status run(struct rank *r, int *out_code)
     return st;
 }
 
+/* The session first: its saver may still be writing of what the worker owns. */
 static void release(struct rank *r)
 {
-    worker_close(r->worker);
-    if (r->comm != NULL)
-        comm_gloo()->close(r->comm);
     if (r->session != NULL)
         session_close(r->session);
     link_free(r->link);
+    worker_close(r->worker);
+    if (r->comm != NULL)
+        comm_gloo()->close(r->comm);
     buf_release(&r->pins);
     free(r->job);
     flight_close(r->flight);
