@@ -278,6 +278,12 @@ void core_take_report(struct core *core, struct core_job *job, uint32_t rank,
     core->report = NULL;
 }
 
+/* Of a number that comes from outside: a step doesn't stall for more than a day. */
+static int64_t whole_ms(double ms)
+{
+    return ms > 0 && ms < 86400000.0 ? (int64_t)ms : 0;
+}
+
 static void note_row(struct core_job *job, const Cairn__V1__MetricRow *row)
 {
     if (row->step < job->metric_step && row->generation < job->m.generation)
@@ -288,7 +294,7 @@ static void note_row(struct core_job *job, const Cairn__V1__MetricRow *row)
     job->step_ms = row->step_ms;
     for (size_t i = 0; i < row->n_phases; i++) {
         if (strcmp(row->phases[i]->name, "snapshot") == 0)
-            job->m.lost_ms[LOST_STALL] += (int64_t)row->phases[i]->ms;
+            job->m.lost_ms[LOST_STALL] += whole_ms(row->phases[i]->ms);
     }
     if (row->eval__case == CAIRN__V1__METRIC_ROW__EVAL__EVAL) {
         job->accuracy = row->eval->accuracy;
