@@ -15,6 +15,7 @@ enum status core_new(const struct core_options *options, struct core **out)
     if (core->options.hang_ms == 0)
         core->options.hang_ms = 30000;
     core->started_at = core_now(core);
+    core->promised_at = INT64_MAX;
     enum status st = core_load(core);
     if (st == ST_OK)
         st = core->failed;
@@ -129,9 +130,9 @@ void core_settle(struct core *core)
     }
 }
 
-static int64_t job_deadline(const struct core_job *job, int64_t now)
+static int64_t job_deadline(const struct core_job *job)
 {
-    int64_t at = jm_deadline(&job->m, now);
+    int64_t at = jm_deadline(&job->m);
     if (job->rows.count > 0 && job->rows.since + CORE_ROWS_MS < at)
         at = job->rows.since + CORE_ROWS_MS;
     for (const struct core_wait *wait = job->waits; wait; wait = wait->next) {
@@ -146,7 +147,7 @@ int64_t core_deadline(struct core *core)
     int64_t now = core_now(core);
     int64_t at = INT64_MAX;
     for (size_t i = 0; i < core->job_count; i++) {
-        int64_t of_job = job_deadline(core->jobs[i], now);
+        int64_t of_job = job_deadline(core->jobs[i]);
         if (of_job < at)
             at = of_job;
     }
@@ -160,12 +161,30 @@ int64_t core_deadline(struct core *core)
         at = core->draining_until;
     if (core->schedule_needed)
         at = now;
+    core->promised_at = at;
     return at;
+}
+
+/* SIGSTOP, a starved machine, a suspended laptop: what happened meanwhile waits in the mailbox. */
+void core_wake(struct core *core)
+{
+    int64_t now = core_now(core);
+    if (core->promised_at == INT64_MAX || now - core->promised_at < CORE_LATE_MS)
+        return;
+    int64_t late = now - core->promised_at;
+    core->promised_at = now;
+    LOG_WARN(core->options.log, "did not run for %.1f s; nobody is judged by that time",
+             (double)late / 1000.0);
+    for (size_t i = 0; i < core->node_count; i++)
+        core->nodes[i]->heard_at += late;
+    for (size_t i = 0; i < core->job_count; i++)
+        jm_excuse(&core->jobs[i]->m, late);
 }
 
 void core_tick(struct core *core)
 {
     int64_t now = core_now(core);
+    core_wake(core);
     if (core->draining_until != 0 && now >= core->draining_until)
         core_drain_end(core);
     core_nodes_tick(core);
@@ -177,7 +196,7 @@ void core_tick(struct core *core)
         /* Also where the job's own deadline, the end of its back-off, has just passed. */
         if (jm_wants_slots(&job->m, now))
             core->schedule_needed = true;
-        if (jm_deadline(&job->m, now) == INT64_MAX)
+        if (jm_deadline(&job->m) == INT64_MAX)
             continue;
         struct job_event event = core_event(core, EV_TICK);
         (void)core_apply(core, job, &event);

@@ -128,8 +128,15 @@ void core_free(struct core *core);
 /* ST_OK until the journal failed. */
 enum status core_failed(const struct core *core);
 
-/* When core_tick must be called at the latest (mono ms); INT64_MAX: never. */
+/*
+ * Time. The caller asks for the deadline, waits until then or until something comes, calls
+ * core_wake first of all, passes on what came, and calls core_tick if that deadline has passed.
+ *
+ * core_deadline: mono ms; INT64_MAX: never. core_wake notices that this process did not run for a
+ * while, so that nobody else's silence of that time counts.
+ */
 int64_t core_deadline(struct core *core);
+void core_wake(struct core *core);
 void core_tick(struct core *core);
 
 /* ---- streams ---- */

@@ -9,6 +9,7 @@
 
 #define CORE_JOBS_MAX     JOURNAL_JOBS_MAX
 #define CORE_NODE_MS      5000  /* without a beat: silent */
+#define CORE_LATE_MS      2000  /* a tick so late: it was us who did not run */
 #define CORE_GRACE_MS     10000 /* after the start */
 #define CORE_ROWS_MS      200   /* rows are journalled together */
 #define CORE_ROWS_MAX     4096
@@ -26,6 +27,7 @@ struct core {
     int64_t seq_last;
     int64_t started_at;
     int64_t draining_until; /* 0: no */
+    int64_t promised_at;    /* when core_tick was to be called; INT64_MAX: not at all */
     bool schedule_needed;
     bool applying;
     struct jm_actions actions;

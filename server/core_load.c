@@ -97,7 +97,7 @@ static bool load_save(void *arg, const struct journal_save *row)
                                         .generation = row->generation };
         /* Who began it is not journalled: everybody may have a file there. */
         for (uint32_t r = 0; r < m->config.ranks; r++)
-            m->ranks[r].save_flags[i] = RANK_BEGUN;
+            m->ranks[r].save_flags[i] = RANK_BEGUN | RANK_ASSUMED;
         break;
     }
     return true;

@@ -17,6 +17,7 @@
 #define JM_LEAVE_MS       10000 /* for trainers to leave after the last commit */
 #define JM_END_AGAIN_MS   2000  /* ACT_END is repeated */
 #define JM_NEVER_MS       5000  /* a trainer that never showed up counts as gone */
+#define JM_ASSUMED_MS     10000 /* for ranks that may have nothing to unlink */
 #define JM_REMOVE_MS      60000 /* for ranks to unlink a dropped save */
 #define JM_WATCH_MS       500   /* how often rules of silence are looked at */
 #define JM_BARREN_MAX     10

@@ -430,6 +430,7 @@ enum status job_step(struct job_machine *m, const struct job_event *event, struc
         if (events[event->kind].handle)
             events[event->kind].handle(&s);
     }
+    m->watched_at = event->now;
     jm_watch(&s);
     jm_saves_tick(&s);
     settle(&s);
@@ -441,6 +442,7 @@ void jm_resume(struct job_machine *m, const struct job_event *at, struct jm_acti
     out->count = 0;
     struct jm_step s = { .m = m, .ev = at, .out = out, .now = at->now };
     m->accounted_at = at->now;
+    m->watched_at = at->now;
     m->grace_until = at->now + JM_GRACE_MS;
     m->started_at = at->now;
     m->running_since = at->now;

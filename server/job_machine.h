@@ -34,7 +34,7 @@
 
 #define JM_ALL           UINT32_MAX /* every rank; as a blamed rank: unknown */
 #define JM_ACTIONS_MAX   96
-#define JM_SAVES_MAX     4 /* of one generation at a time; a fifth is refused, not queued */
+#define JM_SAVES_MAX     8 /* of one generation at a time; one more is refused, not queued */
 #define JM_ANNOUNCED_MAX 4
 #define JM_SKIPS_MAX     16 /* steps left out for not being finite; one more: FAILED */
 #define JM_EXCLUDED_MAX  8  /* nodes whose pins differ */
@@ -142,7 +142,13 @@ struct jm_ckpt {
     char digest[33];
 };
 
-enum jm_rank_save { RANK_BEGUN = 1, RANK_REPORTED = 2, RANK_TOLD = 4, RANK_REMOVED = 8 };
+enum jm_rank_save {
+    RANK_BEGUN = 1,
+    RANK_REPORTED = 2,
+    RANK_TOLD = 4, /* that it was dropped */
+    RANK_REMOVED = 8,
+    RANK_ASSUMED = 16, /* begun for all we know: the coordinator restarted */
+};
 
 struct jm_rank {
     /* journalled */
@@ -234,6 +240,8 @@ struct job_machine {
     int64_t accounted_at;
     int64_t started_at; /* of the generation's formation */
     int64_t running_since, progress_at;
+    int64_t held_at;           /* the store, or a refused save, last held workers up */
+    int64_t watched_at;        /* the rules of silence were looked at */
     int64_t grace_until;       /* nobody is judged lost before (restart of the coordinator) */
     int64_t retry_at;          /* RECOVERING, PLACING: not before */
     int64_t window_until;      /* 0: no fault is being weighed */
@@ -360,8 +368,12 @@ MUST_CHECK enum status job_step(struct job_machine *m, const struct job_event *e
 /* After the journal was read: what must be done again. Starts the time of grace. */
 void jm_resume(struct job_machine *m, const struct job_event *at, struct jm_actions *out);
 
+/* The coordinator itself did not run for so long (stopped, starved): nobody's silence of that time
+ * counts. */
+void jm_excuse(struct job_machine *m, int64_t ms);
+
 /* When job_step wants an EV_TICK at the latest; INT64_MAX: never. */
-int64_t jm_deadline(const struct job_machine *m, int64_t now);
+int64_t jm_deadline(const struct job_machine *m);
 /* It waits for slots (QUEUED, or RECOVERING and ready to go on). */
 bool jm_wants_slots(const struct job_machine *m, int64_t now);
 /* Rank's slot is taken. */

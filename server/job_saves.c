@@ -14,8 +14,6 @@
 #include "common/check.h"
 #include "server/job_internal.h"
 
-#define RANK_DIR 16 /* beside enum jm_rank_save: it was told the folder */
-
 static int64_t retry_ms(uint32_t tries)
 {
     int64_t ms = 500;
@@ -201,11 +199,31 @@ void jm_save_again(struct jm_step *s, int index)
         jm_announce(s, false);
 }
 
+/*
+ * A rank saves one step after the other and speaks of them in that order: whoever begins a later
+ * one will not report an earlier one any more. (It may have let it go while the coordinator was
+ * away.)
+ */
+static void drop_outdated(struct jm_step *s, uint32_t rank, uint64_t step)
+{
+    struct job_machine *m = s->m;
+    for (int i = 0; i < JM_SAVES_MAX; i++) {
+        struct jm_save *save = &m->saves[i];
+        uint8_t *flags = &m->ranks[rank].save_flags[i];
+        bool open = save->state == SAVE_OPENING || save->state == SAVE_COLLECTING;
+        if (!open || save->step >= step || (*flags & RANK_REPORTED))
+            continue;
+        *flags = RANK_TOLD | RANK_REMOVED;
+        jm_save_drop(s, i, "a worker went on without it");
+    }
+}
+
 void jm_on_begin(struct jm_step *s)
 {
     struct job_machine *m = s->m;
     uint32_t rank = s->ev->rank;
     uint64_t step = s->ev->step;
+    drop_outdated(s, rank, step);
     int index = jm_find_save(m, step, m->generation);
     if (index < 0) {
         if (jm_ckpt_at(m, step, m->generation)) {
@@ -215,6 +233,7 @@ void jm_on_begin(struct jm_step *s)
         bool possible = m->state == JOB_RUNNING || m->state == JOB_SAVING;
         index = possible && m->end_to == JOB_NONE ? new_save(s, step, SAVE_OPENING) : -1;
         if (index < 0) {
+            m->held_at = s->now; /* who waits for it is not hanging */
             jm_act_on(s, ACT_SEND_FOLDER, step, m->generation)->rank = rank;
             return;
         }
@@ -226,12 +245,13 @@ void jm_on_begin(struct jm_step *s)
     }
     struct jm_save *save = &m->saves[index];
     uint8_t *flags = &m->ranks[rank].save_flags[index];
+    *flags &= (uint8_t)~RANK_ASSUMED;
     switch (save->state) {
     case SAVE_OPENING:
         *flags |= RANK_BEGUN;
         break;
     case SAVE_COLLECTING:
-        *flags |= RANK_BEGUN | RANK_DIR;
+        *flags |= RANK_BEGUN;
         send_folder(s, index, rank, true);
         break;
     case SAVE_COMMITTED:
@@ -276,10 +296,6 @@ void jm_on_folder(struct jm_step *s)
     struct jm_action *act = jm_act_on(s, ACT_SEND_FOLDER, save->step, save->generation);
     act->rank = JM_ALL; /* those that began */
     act->flag = true;
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
-        if (m->ranks[i].save_flags[index] & RANK_BEGUN)
-            m->ranks[i].save_flags[index] |= RANK_DIR;
-    }
 }
 
 void jm_save_check(struct jm_step *s, int index)

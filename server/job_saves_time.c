@@ -62,13 +62,25 @@ static void give_up_on(struct jm_step *s, int index)
     }
 }
 
+/* How long ranks have for saying that their file is gone. */
+static int64_t patience_ms(const struct job_machine *m, int index)
+{
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
+        uint8_t flags = m->ranks[i].save_flags[index];
+        bool missing = !m->ranks[i].gone && (flags & RANK_BEGUN) && !(flags & RANK_REMOVED);
+        if (missing && !(flags & RANK_ASSUMED))
+            return JM_REMOVE_MS;
+    }
+    return JM_ASSUMED_MS;
+}
+
 void jm_saves_tick(struct jm_step *s)
 {
     struct job_machine *m = s->m;
     for (int i = 0; i < JM_SAVES_MAX; i++) {
         struct jm_save *save = &m->saves[i];
         if (save->state == SAVE_DROPPING && !save->removing && save->retry_at == 0 &&
-            s->now - save->since >= JM_REMOVE_MS) {
+            s->now - save->since >= patience_ms(m, i)) {
             give_up_on(s, i);
             continue;
         }
@@ -137,8 +149,9 @@ int64_t jm_saves_deadline(const struct job_machine *m)
         const struct jm_save *save = &m->saves[i];
         if (save->retry_at != 0 && save->retry_at < at)
             at = save->retry_at;
-        if (save->state == SAVE_DROPPING && save->since + JM_REMOVE_MS < at && !save->removing)
-            at = save->since + JM_REMOVE_MS;
+        int64_t end = save->since + patience_ms(m, i);
+        if (save->state == SAVE_DROPPING && !save->removing && end < at)
+            at = end;
     }
     return at;
 }

@@ -185,18 +185,19 @@ static void watch_hang(struct jm_step *s)
 {
     struct job_machine *m = s->m;
     uint32_t first = JM_ALL;
+    if (jm_store_holds(m))
+        m->held_at = s->now;
     for (uint32_t i = 0; i < m->config.ranks; i++) {
         const struct jm_rank *rank = &m->ranks[i];
         if (rank->gone || !rank->planned || rank->finished)
             continue;
-        if (s->now - rank->counter_at < hang_ms(m, rank->phase))
+        int64_t since = rank->counter_at > m->held_at ? rank->counter_at : m->held_at;
+        if (s->now - since < hang_ms(m, rank->phase))
             return;
         if (first == JM_ALL || rank->counter_at < m->ranks[first].counter_at)
             first = i;
     }
-    if (first == JM_ALL)
-        return;
-    if (!jm_store_holds(m))
+    if (first != JM_ALL)
         blame(s, FAULT_HANG, first, "no progress of any worker");
 }
 
@@ -272,17 +273,33 @@ void jm_watch(struct jm_step *s)
     }
 }
 
-int64_t jm_deadline(const struct job_machine *m, int64_t now)
+void jm_excuse(struct job_machine *m, int64_t ms)
+{
+    if (!jm_alive(m))
+        return;
+    m->started_at += ms;
+    m->ended_at += ms;
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
+        struct jm_rank *rank = &m->ranks[i];
+        rank->heard_at += ms;
+        rank->counter_at += ms;
+        if (rank->lost_at != 0)
+            rank->lost_at += ms;
+        if (rank->missing_at != 0)
+            rank->missing_at += ms;
+    }
+}
+
+int64_t jm_deadline(const struct job_machine *m)
 {
     int64_t at = jm_saves_deadline(m);
     if (backs_off(m) && m->retry_at < at)
         at = m->retry_at;
-    if (m->damage_suspected && now + JM_WATCH_MS < at)
-        at = now + JM_WATCH_MS;
-    if (!jm_alive(m))
-        return at;
-    if (m->window_until != 0 && m->window_until < at)
+    if (jm_alive(m) && m->window_until != 0 && m->window_until < at)
         at = m->window_until;
-    int64_t watch = now + JM_WATCH_MS;
-    return watch < at ? watch : at;
+    /* Counted from the last look, not from now: other jobs' events must not put it off for ever. */
+    int64_t watch = m->watched_at + JM_WATCH_MS;
+    if ((jm_alive(m) || m->damage_suspected) && watch < at)
+        at = watch;
+    return at;
 }

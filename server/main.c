@@ -308,12 +308,11 @@ static enum status start(struct daemon *d)
 
 /* ---- the loop ---- */
 
-static int wait_ms(struct daemon *d)
+static int wait_ms(struct daemon *d, int64_t of_core)
 {
-    int64_t at = core_deadline(d->core);
-    int64_t of_api = api_deadline(&d->api);
-    if (of_api < at)
-        at = of_api;
+    int64_t at = api_deadline(&d->api);
+    if (of_core < at)
+        at = of_core;
     int64_t wait_max = d->watchdog_fd >= 0 ? WATCHDOG_BEAT_MS : 60000;
     if (at == INT64_MAX)
         return (int)wait_max;
@@ -348,11 +347,13 @@ static enum status run(struct daemon *d)
     struct pollfd fds[] = { { .fd = rpc_mailbox_fd(d->mailbox), .events = POLLIN },
                             { .fd = d->signal_fd, .events = POLLIN } };
     while (core_failed(d->core) == ST_OK) {
-        int ready = poll(fds, 2, wait_ms(d));
+        int64_t deadline = core_deadline(d->core);
+        int ready = poll(fds, 2, wait_ms(d, deadline));
         if (ready < 0 && errno != EINTR)
             return status_from_errno(errno);
+        core_wake(d->core);
         (void)rpc_mailbox_drain(d->mailbox, 256);
-        if (core_deadline(d->core) <= clock_mono_ms(clock_system()))
+        if (deadline <= clock_mono_ms(clock_system()))
             core_tick(d->core);
         api_pump(&d->api);
         beat(d);

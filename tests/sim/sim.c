@@ -125,8 +125,8 @@ void sim_fail(struct sim *sim, const char *format, ...)
     (void)fprintf(stderr, "seed %llu, at %lld ms: ", (unsigned long long)sim->options.seed,
                   (long long)sim->now);
     (void)vfprintf(stderr, format, args);
-    (void)fprintf(stderr, "\nreplay: cairn-sim --seed %llu --verbose\n",
-                  (unsigned long long)sim->options.seed);
+    (void)fprintf(stderr, "\nreplay: cairn-sim --seed %llu%s --verbose\n",
+                  (unsigned long long)sim->options.seed, sim->options.calm ? " --calm" : "");
     va_end(args);
     exit(1);
 }
@@ -164,6 +164,25 @@ static struct sim_trainer *some_trainer(struct sim *sim)
     return NULL;
 }
 
+/* Coordinators and agents may come and go: training must not notice. */
+static void disturb(struct sim *sim)
+{
+    struct sim_trainer *t = some_trainer(sim);
+    struct sim_node *node = sim->nodes[sim_below(sim, SIM_NODES)];
+    uint64_t what = sim_below(sim, 100);
+    sim->faults++;
+    if (what < 35)
+        sim_coordinator_crash(sim);
+    else if (what < 60)
+        sim_coordinator_freeze(sim);
+    else if (what < 75)
+        sim_agent_crash(sim, node);
+    else if (what < 85)
+        sim_agent_cut(sim, node);
+    else if (t)
+        sim_trainer_cut(sim, t);
+}
+
 static void break_something(struct sim *sim)
 {
     struct sim_trainer *t = some_trainer(sim);
@@ -191,6 +210,8 @@ static void break_something(struct sim *sim)
     else if (what < 88 && !sim->store_full) {
         sim->store_full = true;
         sim_at(sim, (int64_t)sim_below(sim, 15000), store_has_room, NULL, 0);
+    } else if (what < 92) {
+        sim_coordinator_freeze(sim);
     } else {
         sim_coordinator_chaos(sim);
     }
@@ -206,7 +227,10 @@ static void chaos(struct sim *sim, void *arg, uint64_t number)
         sim_say(sim, "no more failures");
         return;
     }
-    break_something(sim);
+    if (sim->options.calm)
+        disturb(sim);
+    else
+        break_something(sim);
     sim_at(sim, (int64_t)sim_below(sim, 2 * CHAOS_GAP_MS), chaos, NULL, 0);
 }
 
@@ -227,7 +251,7 @@ static void build(struct sim *sim)
         sim->jobs[i] = (struct sim_job){ .ranks = 1 + (uint32_t)sim_below(sim, SIM_RANKS),
                                          .total = 50 + sim_below(sim, 400),
                                          .every = 5 + sim_below(sim, 40),
-                                         .user_error = sim_chance(sim, 30) };
+                                         .user_error = !sim->options.calm && sim_chance(sim, 30) };
         sim_at(sim, (int64_t)sim_below(sim, 20000), submit, NULL, i);
     }
     for (uint32_t i = 0; i < SIM_NODES; i++)
@@ -324,8 +348,8 @@ static uint64_t number(const char *text)
     char *end;
     unsigned long long value = strtoull(text, &end, 10);
     if (end == text || *end != '\0') {
-        (void)fprintf(stderr,
-                      "usage: cairn-sim [--seed N] [--count N] [--chaos-s N] [--verbose]\n");
+        (void)fprintf(
+            stderr, "usage: cairn-sim [--seed N] [--count N] [--chaos-s N] [--calm] [--verbose]\n");
         exit(2);
     }
     return value;
@@ -339,6 +363,8 @@ int main(int argc, char **argv)
         bool more = i + 1 < argc;
         if (strcmp(argv[i], "--verbose") == 0)
             options.verbose = true;
+        else if (strcmp(argv[i], "--calm") == 0)
+            options.calm = true;
         else if (strcmp(argv[i], "--seed") == 0 && more)
             options.seed = number(argv[++i]);
         else if (strcmp(argv[i], "--count") == 0 && more)

@@ -40,6 +40,7 @@ typedef void (*sim_fn)(struct sim *sim, void *arg, uint64_t number);
 struct sim_options {
     uint64_t seed;
     int64_t chaos_ms; /* failures happen before; then the jobs must come to their end */
+    bool calm;        /* only failures that must not cost a generation */
     bool verbose;
 };
 
@@ -107,7 +108,8 @@ uint64_t sim_part(uint64_t state, uint32_t rank);
 
 /* ---- sim_coordinator.c ---- */
 void sim_coordinator_start(struct sim *sim);
-void sim_coordinator_crash(struct sim *sim); /* now; restarts after a while */
+void sim_coordinator_crash(struct sim *sim);  /* now; restarts after a while */
+void sim_coordinator_freeze(struct sim *sim); /* SIGSTOP, and SIGCONT after a while */
 bool sim_coordinator_up(const struct sim *sim);
 void sim_coordinator_submit(struct sim *sim, uint32_t job);
 void sim_coordinator_chaos(struct sim *sim); /* asks something, as users do */

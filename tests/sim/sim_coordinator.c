@@ -41,6 +41,7 @@ static void reap(struct sim *sim)
         return;
     sim_say(sim, "coordinator crashes");
     sim->crashes++;
+    c->frozen_until = 0;
     core_free(c->core);
     journal_close(c->journal);
     c->core = NULL;
@@ -65,11 +66,23 @@ static bool may_leave(struct sim *sim)
     return true;
 }
 
+/* Something for the core: true if it has to wait, and comes again when the process runs. */
+static bool waits(struct sim *sim, sim_fn fn, void *arg, uint64_t number)
+{
+    struct coordinator *c = sim->coordinator;
+    if (sim->now < c->frozen_until) {
+        sim_at(sim, c->frozen_until - sim->now, fn, arg, number);
+        return true;
+    }
+    if (c->core)
+        core_wake(c->core);
+    return false;
+}
+
 static void on_tick(struct sim *sim, void *arg, uint64_t epoch)
 {
     struct coordinator *c = sim->coordinator;
-    (void)arg;
-    if (!c->core || c->epoch != epoch || sim->now < c->tick_at)
+    if (!c->core || c->epoch != epoch || sim->now < c->tick_at || waits(sim, on_tick, arg, epoch))
         return;
     c->tick_at = INT64_MAX;
     core_tick(c->core);
@@ -142,7 +155,8 @@ static void core_closed(struct sim *sim, void *arg, uint64_t number)
 {
     struct sim_conn *conn = arg;
     struct coordinator *c = sim->coordinator;
-    (void)number;
+    if (waits(sim, core_closed, arg, number))
+        return;
     if (!conn->core_open || conn->epoch != c->epoch || !c->core)
         return;
     conn->core_open = false;
@@ -158,7 +172,8 @@ static void to_core(struct sim *sim, void *arg, uint64_t number)
     struct parcel *parcel = arg;
     struct sim_conn *conn = parcel->conn;
     struct coordinator *c = sim->coordinator;
-    (void)number;
+    if (waits(sim, to_core, arg, number))
+        return;
     if (c->core && conn->epoch == c->epoch && conn->core_open) {
         if (conn->agent) {
             Cairn__V1__AgentMessage *message =
@@ -315,7 +330,8 @@ static void store_runs(struct sim *sim, void *arg, uint64_t number)
 {
     struct store_run *run = arg;
     struct coordinator *c = sim->coordinator;
-    (void)number;
+    if (waits(sim, store_runs, arg, number))
+        return;
     bool lives = c->core && c->epoch == run->epoch;
     if (!lives && sim_chance(sim, 500)) { /* its thread died with the process before it began */
         store_task_free(run->task);
@@ -323,7 +339,7 @@ static void store_runs(struct sim *sim, void *arg, uint64_t number)
         return;
     }
     /* A late effect of a dead coordinator happens no later than its successor starts. */
-    if (lives || !c->core)
+    if (lives || (!c->core && c->epoch == run->epoch + 1))
         sim_store_run(sim, run->task);
     if (lives) {
         core_store_done(c->core, run->task);
@@ -384,6 +400,15 @@ void sim_coordinator_start(struct sim *sim)
                                     .hang_ms = 8000 };
     CHECK(core_new(&options, &c->core) == ST_OK);
     sim_poll_core(sim);
+}
+
+void sim_coordinator_freeze(struct sim *sim)
+{
+    struct coordinator *c = sim->coordinator;
+    if (!c->core || sim->now < c->frozen_until)
+        return;
+    c->frozen_until = sim->now + 1000 + (int64_t)sim_below(sim, 30000);
+    sim_say(sim, "coordinator is stopped for %lld ms", (long long)(c->frozen_until - sim->now));
 }
 
 void sim_coordinator_crash(struct sim *sim)

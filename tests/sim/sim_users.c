@@ -13,7 +13,7 @@ void sim_coordinator_submit(struct sim *sim, uint32_t index)
     struct coordinator *c = sim->coordinator;
     struct sim_job *job = &sim->jobs[index];
     char text[512], key[32], reason[LIMIT_REASON] = "";
-    if (!c->core || job->submitted)
+    if (!c->core || job->submitted || sim->now < c->frozen_until)
         return;
     (void)snprintf(text, sizeof text,
                    "name: job%u\nmodel: {arch: mlp, classes: 10}\n"
@@ -56,7 +56,7 @@ static struct core_job *job_of(struct sim *sim, uint32_t index)
 static void ask(struct sim *sim, uint32_t index, enum job_event_kind kind)
 {
     struct core_job *job = job_of(sim, index);
-    if (!job)
+    if (!job || sim->now < sim->coordinator->frozen_until)
         return;
     enum status st = core_ask(sim->coordinator->core, job, kind);
     bool crashed = sim->coordinator->crashed;
@@ -95,7 +95,7 @@ void sim_coordinator_chaos(struct sim *sim)
 bool sim_coordinator_done(struct sim *sim)
 {
     struct coordinator *c = sim->coordinator;
-    if (!c->core)
+    if (!c->core || sim->now < c->frozen_until)
         return false;
     c->outputs_left = -1;
     core_drain_end(c->core);
@@ -176,6 +176,9 @@ void sim_coordinator_end(struct sim *sim)
             sim_fail(sim, "%s ends %s: %s", known->id, job_state_name(m->state), m->reason);
         if (known->user_error && m->state == JOB_SUCCEEDED)
             sim_fail(sim, "%s succeeded with a user error", known->id);
+        if (sim->options.calm && (m->state != JOB_SUCCEEDED || m->generation != 1))
+            sim_fail(sim, "%s: %s after %u generations: %s", known->id, job_state_name(m->state),
+                     m->generation, m->cause.message);
         sim_say(sim, "%s: %s after %u generations, %s", known->id, job_state_name(m->state),
                 m->generation, m->reason);
     }

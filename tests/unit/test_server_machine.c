@@ -310,6 +310,21 @@ static void nobody_is_judged_for_10_s_after_a_restart_of_the_coordinator(void **
     bench_is_state(b, "RECOVERING");
 }
 
+static void time_in_which_the_coordinator_did_not_run_is_nobodys_silence(void **state)
+{
+    struct bench *b = *state;
+    bench_run(b, 1000);
+    bench_progress(b, 0, 1, "forward");
+    bench_progress(b, 1, 1, "forward");
+    b->now += 40000;
+    jm_excuse(&b->m, 40000);
+    bench_progress(b, 0, 2, "forward");
+    bench_is_state(b, "RUNNING");
+    b->now += 40000; /* without the excuse it is a hang */
+    bench_progress(b, 0, 3, "forward");
+    bench_is_state(b, "RECOVERING");
+}
+
 static void workers_that_come_back_after_a_restart_go_on(void **state)
 {
     struct bench *b = *state;
@@ -377,6 +392,7 @@ int main(void)
         TEST(workers_that_never_say_hello_fail_the_formation_after_60_s),
         TEST(a_trainer_that_its_agent_no_longer_lists_is_gone),
         TEST(nobody_is_judged_for_10_s_after_a_restart_of_the_coordinator),
+        TEST(time_in_which_the_coordinator_did_not_run_is_nobodys_silence),
         TEST(workers_that_come_back_after_a_restart_go_on),
         TEST(events_of_an_older_generation_change_nothing),
     };

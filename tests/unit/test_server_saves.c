@@ -221,6 +221,20 @@ static void files_that_do_not_match_their_reports_never_commit(void **state)
     assert_int_equal(row(b, SAVE_DROPPING), 1);
 }
 
+static void whoever_begins_a_later_save_gives_up_the_earlier(void **state)
+{
+    struct bench *b = *state;
+    bench_save(b, EV_SAVE_BEGIN, 0, 50);
+    bench_store(b, EV_FOLDER_DONE, 50, 1, ST_OK);
+    bench_save(b, EV_SAVE_REPORT, 0, 50);
+    bench_save(b, EV_SAVE_BEGIN, 0, 60); /* it reported: rank 1 may still write */
+    assert_int_equal(row(b, SAVE_DROPPING), 0);
+    bench_save(b, EV_SAVE_BEGIN, 1, 60); /* it never will */
+    assert_int_equal(row(b, SAVE_DROPPING), 1);
+    bench_save(b, EV_SAVE_FAILED, 0, 50); /* "removed" */
+    assert_int_equal(bench_act(b, ACT_REMOVE, 0)->step, 50);
+}
+
 static void a_report_of_a_save_that_nobody_knows_is_refused(void **state)
 {
     struct bench *b = *state;
@@ -404,6 +418,7 @@ int main(void)
         TEST(a_failed_save_is_dropped_by_all_and_its_folder_removed),
         TEST(a_full_store_at_the_last_save_waits_and_tries_again),
         TEST(files_that_do_not_match_their_reports_never_commit),
+        TEST(whoever_begins_a_later_save_gives_up_the_earlier),
         TEST(a_report_of_a_save_that_nobody_knows_is_refused),
         TEST(a_worker_that_comes_back_hears_what_became_of_its_saves),
         TEST(a_restart_goes_on_with_what_was_decided_or_complete),
