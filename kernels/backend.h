@@ -16,6 +16,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -31,8 +32,9 @@ struct stream;
 struct event;
 
 struct backend_options {
-    int ordinal; /* device number; 0 on CPU */
-    int threads; /* of the mathematics library: a pin. 1 unless the job says otherwise */
+    int ordinal;  /* device number; 0 on CPU */
+    int threads;  /* of the mathematics library: a pin. 1 unless the job says otherwise */
+    bool managed; /* alloc gives unified memory; ignored on CPU */
 };
 
 /* What prepare decided. Sizes in bytes; each region aligned to 64 by the caller. */
@@ -47,7 +49,11 @@ struct kernel_info {
     int din_alias[OP_IN_MAX];         /* … the same bytes as din[j] (j >= 0), or dout[0] (-1) */
     bool sums_douts;                  /* backward takes two gradients and adds them itself (never
                                          together with din_aliases_dout -1) */
-    struct tensor din[OP_IN_MAX];     /* format and bytes of the gradients of the inputs */
+    bool din_adds[OP_IN_MAX];         /* backward can write din[i] + din_add[i]: another gradient of
+                                         the same input, same format and dtype as din[i] */
+    bool din_overwrites_in[OP_IN_MAX]; /* backward can write din[i] over in[i], where nobody reads
+                                          that any more: the same bytes then */
+    struct tensor din[OP_IN_MAX];      /* format and bytes of the gradients of the inputs */
     double flops_forward, flops_backward;
     const char *implementation; /* for pins; static */
 };
@@ -61,18 +67,28 @@ struct op_buffers {
     float *stat_sum[OP_STAT_MAX];     /* training forward adds this micro-batch's mean and unbiased
                                          variance (or writes: accumulate) */
     void *saved, *scratch, *cache;
-    const void *dout[2];         /* backward: the gradient, and a second one to add, or NULL */
-    void *din[OP_IN_MAX];        /* NULL: not wanted */
-    float *dparam[OP_PARAM_MAX]; /* flat, canonical */
-    bool accumulate;             /* dparam and stat_sum: add instead of write */
-    int64_t *correct;            /* softmax_cross_entropy: adds the count of right guesses */
-    int64_t *counted;            /* … and of labels that are not ignored (-1) */
+    const void *dout[2];            /* backward: the gradient, and a second one to add, or NULL */
+    void *din[OP_IN_MAX];           /* NULL: not wanted */
+    const void *din_add[OP_IN_MAX]; /* NULL: nothing to add; may be din[i] itself */
+    float *dparam[OP_PARAM_MAX];    /* flat, canonical */
+    bool accumulate[OP_PARAM_MAX];  /* dparam[i]: add instead of write */
+    bool accumulate_stats;          /* stat_sum: the same */
+    const uint32_t *draw;           /* dropout: see struct op_draw */
+    const float *loss_scale;        /* softmax_cross_entropy: one factor of the gradient, or NULL */
 };
 
 /*
- * softmax_cross_entropy: out is the SUM of the losses of labels >= 0 (float32, summed in double in
- * row order); its backward gives the gradient of that sum (dout is not read). The division by the
- * global number of targets happens once, after the tree sum.
+ * What random numbers of a micro-batch depend on, as words: the key (low, high), the step, then the
+ * sample of each row (N of them). Element e (within its sample) of a dropout is kept iff
+ * rng_uniform(w) >= p, with w word e % 4 of Philox(key, (e / 4, layer, sample, step)).
+ * In device memory, so that a captured graph reads what is there when it runs.
+ */
+enum op_draw { OP_DRAW_KEY, OP_DRAW_STEP = 2, OP_DRAW_SAMPLES = 3 };
+
+/*
+ * softmax_cross_entropy: the losses of labels >= 0 are summed in row order, in double (or a fixed
+ * tree of float32); its backward gives the gradient of that sum (dout is not read). The division by
+ * the global number of targets happens once, after the tree sum.
  */
 struct op_table {
     enum status (*prepare)(struct backend *backend, const struct op_spec *spec,
@@ -83,17 +99,28 @@ struct op_table {
                             const struct op_buffers *buffers, struct stream *stream);
 };
 
+/*
+ * Which elements of a flat buffer decay: ascending borders at which it changes, the first elements
+ * do. NULL: all do. Element i decays iff an even number of borders is <= i. In device memory.
+ */
+struct decay_map {
+    const uint64_t *borders;
+    size_t count;
+};
+
 struct sgd_args {
     float lr, momentum, weight_decay;
     float grad_scale; /* gradient = grad · grad_scale, before decay */
     bool nesterov;
+    const struct decay_map *decay; /* may be NULL; borders count from param[0] */
     bool first; /* the momentum buffer is set, not averaged (PyTorch's first step) */
 };
 
 struct adamw_args {
     float lr, beta1, beta2, eps, weight_decay;
     float grad_scale;
-    uint64_t t; /* 1 at the first update */
+    const struct decay_map *decay; /* as above */
+    uint64_t t;                    /* 1 at the first update */
 };
 
 /* Loops over flat float32 buffers of n elements; element i of the output depends on element i only.
@@ -101,6 +128,8 @@ struct adamw_args {
 struct vector_table {
     enum status (*add)(struct backend *b, float *out, const float *x, const float *y, size_t n,
                        struct stream *s); /* out may be x or y */
+    /* Between any two of device memory, alloc_host memory and other memory; asynchronous where
+     * neither is other memory. */
     enum status (*copy)(struct backend *b, void *to, const void *from, size_t bytes,
                         struct stream *s);
     enum status (*fill)(struct backend *b, float *out, float value, size_t n, struct stream *s);
@@ -116,10 +145,14 @@ struct vector_table {
 
 struct backend_table {
     const char *name; /* "cpu", "cuda" */
+    bool host_memory; /* the host may read and write what alloc gives */
     enum status (*open)(const struct backend_options *options, struct backend **out);
     void (*close)(struct backend *backend);
     enum status (*alloc)(struct backend *backend, size_t bytes, void **out); /* zeroed, touched */
     void (*free)(struct backend *backend, void *memory);
+    /* Host memory that copies to and from the device run beside computing from; zeroed. */
+    enum status (*alloc_host)(struct backend *backend, size_t bytes, void **out);
+    void (*free_host)(struct backend *backend, void *memory);
     enum status (*stream_new)(struct backend *backend, struct stream **out);
     void (*stream_free)(struct backend *backend, struct stream *stream);
     enum status (*event_new)(struct backend *backend, struct event **out);
@@ -143,6 +176,9 @@ struct backend_table {
     /* Copies between formats (and dtypes) of the same dims. */
     enum status (*reformat)(struct backend *backend, const struct tensor *from, const void *in,
                             const struct tensor *to, void *out, struct stream *stream);
+    /* out = x + y of one description, any floating dtype; out may be x or y. */
+    enum status (*sum)(struct backend *backend, const struct tensor *tensor, const void *x,
+                       const void *y, void *out, struct stream *stream);
     void (*kernel_free)(struct backend *backend, struct kernel *kernel);
     struct vector_table vector;
     /* Appends what bits depend on as members of a JSON object: "cpu":…, no braces. */

@@ -23,8 +23,17 @@
  *  max_pool               x [N, C, H, W] → y [N, C, P, Q]
  *  global_avg_pool        x [N, C, H, W] → y [N, C]
  *  flatten                x [N, C, H, W] → y [N, C·H·W] plain
- *  linear                 x [N, I] → relu?(x·Wᵀ + b) [N, O]; weight [O, I], (bias [O])
- *  softmax_cross_entropy  logits [N, O], labels i32 [N] → sum of losses [1]
+ *  linear                 x [.., I], (residual [.., O]) → act(x·Wᵀ + b) (+ residual) [.., O];
+ *                         weight [O, I], (bias [O]); no activation together with a residual
+ *  gelu                   x → y
+ *  dropout                x, (residual like x) → keep?(x / (1 - p), 0) (+ residual)
+ *  layer_norm             x [.., C] → norm over C of x ·γ + β; γ [C], β [C]
+ *  embedding              tokens i32 [N, T] → weight[token] (+ position[t]) [N, T, C];
+ *                         weight [V, C], (position [L, C], L >= T)
+ *  attention              qkv [N, T, 3·C] → softmax(q·kᵀ/√D, causal)·v of each head [N, T, C];
+ *                         heads side by side in C: head h is columns [h·D, (h + 1)·D), D = C /
+ * heads softmax_cross_entropy  logits [.., V], labels i32 [..] → f32 [3]: the sum of the losses,
+ * the number of labels that count (not -1), the number of right guesses
  */
 /* X(UPPER, lower, tensor inputs, parameters, statistics); an input or parameter may be optional. */
 #define OP_LIST(X)                                                                                 \
@@ -34,7 +43,12 @@
     X(MAX_POOL, max_pool, 1, 0, 0)                                                                 \
     X(GLOBAL_AVG_POOL, global_avg_pool, 1, 0, 0)                                                   \
     X(FLATTEN, flatten, 1, 0, 0)                                                                   \
-    X(LINEAR, linear, 1, 2, 0)                                                                     \
+    X(LINEAR, linear, 2, 2, 0)                                                                     \
+    X(GELU, gelu, 1, 0, 0)                                                                         \
+    X(DROPOUT, dropout, 2, 0, 0)                                                                   \
+    X(LAYER_NORM, layer_norm, 1, 2, 0)                                                             \
+    X(EMBEDDING, embedding, 1, 2, 0)                                                               \
+    X(ATTENTION, attention, 1, 0, 0)                                                               \
     X(SOFTMAX_CROSS_ENTROPY, softmax_cross_entropy, 2, 0, 0)
 
 #define OP_ENUM(upper, lower, in, params, stats) OP_##upper,
@@ -44,25 +58,49 @@ enum op { OP_LIST(OP_ENUM) OP_COUNT };
 /* "conv2d", … */
 const char *op_name(enum op op);
 
+enum activation {
+    ACTIVATION_NONE,
+    ACTIVATION_RELU,
+    ACTIVATION_GELU_TANH, /* x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³))): GPT-2's */
+    ACTIVATION_GELU_ERF,  /* x·Φ(x): BERT's */
+};
+
 struct op_attr {
-    int64_t out;             /* conv2d: output channels; linear: output features */
-    int kernel, stride, pad; /* conv2d, max_pool: square windows */
-    bool bias;               /* conv2d, linear */
-    bool relu;               /* batch_norm, linear: fused */
-    bool residual;           /* batch_norm: in[1] is added before the relu */
-    float eps;               /* batch_norm */
-    float label_smoothing;   /* softmax_cross_entropy, in [0, 1) */
+    int64_t out;                /* conv2d: output channels; linear: features; embedding: C */
+    int64_t rows, positions;    /* embedding: V and L (0: none) */
+    int kernel, stride, pad;    /* conv2d, max_pool: square windows */
+    int heads;                  /* attention; always causal */
+    int layer;                  /* dropout: ordinal on the tape, a word of its random counters */
+    enum activation activation; /* linear: fused; gelu: which */
+    bool bias;                  /* conv2d, linear */
+    bool relu;                  /* batch_norm: fused */
+    bool residual;              /* batch_norm, linear, dropout: in[1] is added */
+    float eps;                  /* batch_norm, layer_norm */
+    float drop;                 /* dropout: probability, in [0, 1) */
+    float label_smoothing;      /* softmax_cross_entropy, in [0, 1) */
+};
+
+/* In what the operands of products enter; products are always summed in float32. */
+enum math {
+    MATH_F32,
+    MATH_TF32, /* float32 in memory, rounded to 10 bits of mantissa on the way in: CUDA only */
+    MATH_BF16,
+    MATH_F16, /* CUDA only */
 };
 
 /*
  * One operation to prepare. The caller fills op, attr and in (formats too: those of the producers'
- * outputs). A kernel takes the format it is given, and reformats in its own scratch where it must.
+ * outputs). A kernel takes the format and dtype it is given, and converts in its own scratch where
+ * it must; it writes out_dtype. Parameters are float32 whatever the math is: what a kernel wants in
+ * half precision it keeps in its cache.
  */
 struct op_spec {
     enum op op;
     struct op_attr attr;
     struct tensor in[OP_IN_MAX];
     int in_count;
-    bool training;  /* false: inference, no saved bytes, running statistics are used */
-    bool need_din0; /* false: nobody wants the gradient of in[0] (it is the data) */
+    enum dtype out_dtype; /* float32, bfloat16, float16 */
+    enum math math;       /* conv2d, linear, attention */
+    bool training;        /* false: inference, no saved bytes, running statistics are used */
+    bool need_din0;       /* false: nobody wants the gradient of in[0] (it is the data) */
 };

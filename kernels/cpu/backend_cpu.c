@@ -233,6 +233,17 @@ static enum status cpu_reformat_checked(struct backend *backend, const struct te
     return ST_OK;
 }
 
+static enum status cpu_sum(struct backend *backend, const struct tensor *tensor, const void *x,
+                           const void *y, void *out, struct stream *stream)
+{
+    (void)stream;
+    if (tensor->dtype != DTYPE_F32)
+        return ST_INVALID;
+    cpu_enter(backend);
+    backend->loops.flat->add(out, x, y, tensor->bytes / sizeof(float));
+    return ST_OK;
+}
+
 static void cpu_kernel_free(struct backend *backend, struct kernel *kernel)
 {
     (void)backend;
@@ -306,10 +317,13 @@ const struct backend_table *backend_cpu(void)
 {
     static const struct backend_table table = {
         .name = "cpu",
+        .host_memory = true,
         .open = cpu_open,
         .close = cpu_close,
         .alloc = cpu_alloc,
         .free = cpu_free,
+        .alloc_host = cpu_alloc,
+        .free_host = cpu_free,
         .stream_new = cpu_stream_new,
         .stream_free = cpu_stream_free,
         .event_new = cpu_event_new,
@@ -324,6 +338,7 @@ const struct backend_table *backend_cpu(void)
         .op = { OP_LIST(CPU_OP) },
         .refresh = cpu_refresh,
         .reformat = cpu_reformat_checked,
+        .sum = cpu_sum,
         .kernel_free = cpu_kernel_free,
         .vector = {
             .add = cpu_add,

@@ -125,10 +125,10 @@ static void batch_statistics(const struct norm_kernel *self, const struct norm_l
     const double count = (double)self->strip.n * (double)self->strip.hw;
     for (int64_t c = 0; c < real_channels(self, channel, loops->width); c++) {
         if (buffers->stat_sum[0] != NULL)
-            put_sum(&buffers->stat_sum[0][channel + c], mean[c], buffers->accumulate);
+            put_sum(&buffers->stat_sum[0][channel + c], mean[c], buffers->accumulate_stats);
         if (buffers->stat_sum[1] != NULL) {
             put_sum(&buffers->stat_sum[1][channel + c], variance[c] * (count / (count - 1.0)),
-                    buffers->accumulate);
+                    buffers->accumulate_stats);
         }
     }
 }
@@ -216,9 +216,10 @@ static void backward_strip(const struct norm_kernel *self, const struct norm_loo
     loops->gradient_sums(&self->strip, &g, store, sum, dot);
     for (int64_t c = 0; c < real_channels(self, channel, loops->width); c++) {
         if (buffers->dparam[0] != NULL)
-            put_sum(&buffers->dparam[0][channel + c], dot[c] * (double)r[c], buffers->accumulate);
+            put_sum(&buffers->dparam[0][channel + c], dot[c] * (double)r[c],
+                    buffers->accumulate[0]);
         if (buffers->dparam[1] != NULL)
-            put_sum(&buffers->dparam[1][channel + c], sum[c], buffers->accumulate);
+            put_sum(&buffers->dparam[1][channel + c], sum[c], buffers->accumulate[1]);
     }
     if (buffers->din[0] == NULL)
         return;

@@ -265,7 +265,7 @@ static enum status run_backward_weights(struct backend *backend, struct conv_ker
     const bool bias = self->base.spec.attr.bias;
     char *scratch = buffers->scratch;
     if (self->own_weights) {
-        winograd_dw_run(&self->wino_weights, x, buffers->dout[0], buffers->accumulate,
+        winograd_dw_run(&self->wino_weights, x, buffers->dout[0], buffers->accumulate[0],
                         buffers->dparam[0], scratch + self->offset[CONV_OWN]);
         return ST_OK;
     }
@@ -276,11 +276,11 @@ static enum status run_backward_weights(struct backend *backend, struct conv_ker
                                   db, scratch + self->offset[CONV_OWN]);
     if (st == ST_OK) {
         st = conv_dnn_unpack(backend->dnn, &self->backward_weights, dw, buffers->dparam[0],
-                             buffers->accumulate);
+                             buffers->accumulate[0]);
     }
     if (st == ST_OK && bias && buffers->dparam[1] != NULL) {
         backend->loops.flat->column_sums(buffers->dparam[1], db, 1,
-                                         (size_t)self->base.spec.attr.out, buffers->accumulate);
+                                         (size_t)self->base.spec.attr.out, buffers->accumulate[1]);
     }
     return st;
 }

@@ -126,7 +126,8 @@ enum status cpu_linear_prepare(struct backend *backend, const struct op_spec *sp
                                struct kernel **out_kernel, struct kernel_info *out_info)
 {
     const struct tensor *in = &spec->in[0];
-    if (!cpu_input_is_valid(spec, 2) || spec->attr.out < 1)
+    if (!cpu_input_is_valid(spec, 2) || spec->in_count != 1 || spec->attr.out < 1 ||
+        (spec->attr.activation != ACTIVATION_NONE && spec->attr.activation != ACTIVATION_RELU))
         return ST_INVALID;
     struct linear_kernel *self = calloc(1, sizeof(*self));
     if (self == NULL)
@@ -150,7 +151,7 @@ enum status cpu_linear_prepare(struct backend *backend, const struct op_spec *sp
         .out = tensor_plain(DTYPE_F32, 2, dims),
         .scratch_bytes = scratch_bytes(self),
         .backward_needs_in = { true },
-        .backward_needs_out = spec->attr.relu,
+        .backward_needs_out = spec->attr.activation == ACTIVATION_RELU,
         .sums_douts = true,
         .din = { *in },
         .flops_forward = product,
@@ -173,7 +174,8 @@ enum status cpu_linear_forward(struct backend *backend, struct kernel *kernel,
     if (st != ST_OK)
         return st;
     backend->loops.flat->bias_relu(buffers->out, attr->bias ? buffers->param[1] : NULL,
-                                   (size_t)self->n, (size_t)self->o, attr->relu);
+                                   (size_t)self->n, (size_t)self->o,
+                                   attr->activation == ACTIVATION_RELU);
     return ST_OK;
 }
 
@@ -187,21 +189,22 @@ enum status cpu_linear_backward(struct backend *backend, struct kernel *kernel,
     const float *g = buffers->dout[0];
     char *scratch = (char *)buffers->scratch + self->g_bytes;
     cpu_enter(backend);
-    if (attr->relu || buffers->dout[1] != NULL) {
-        flat->relu_backward(buffers->scratch, g, buffers->dout[1], attr->relu ? buffers->out : NULL,
+    const bool relu = attr->activation == ACTIVATION_RELU;
+    if (relu || buffers->dout[1] != NULL) {
+        flat->relu_backward(buffers->scratch, g, buffers->dout[1], relu ? buffers->out : NULL,
                             (size_t)(self->n * self->o));
         g = buffers->scratch;
     }
     if (attr->bias && buffers->dparam[1] != NULL) {
         flat->column_sums(buffers->dparam[1], g, (size_t)self->n, (size_t)self->o,
-                          buffers->accumulate);
+                          buffers->accumulate[1]);
     }
     enum status st = ST_OK;
     if (buffers->dparam[0] != NULL) {
-        st =
-            product_run(backend->dnn,
-                        buffers->accumulate ? &self->backward_weights_add : &self->backward_weights,
-                        g, buffers->in[0], buffers->dparam[0], scratch);
+        st = product_run(backend->dnn,
+                         buffers->accumulate[0] ? &self->backward_weights_add
+                                                : &self->backward_weights,
+                         g, buffers->in[0], buffers->dparam[0], scratch);
     }
     if (st == ST_OK && buffers->din[0] != NULL) {
         st = product_run(backend->dnn, &self->backward_data, g, buffers->param[0], buffers->din[0],

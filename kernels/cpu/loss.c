@@ -24,9 +24,9 @@ enum status cpu_softmax_cross_entropy_prepare(struct backend *backend, const str
     if (kernel == NULL)
         return ST_NO_MEMORY;
     kernel->spec = *spec;
-    const int64_t one[1] = { 1 };
+    const int64_t three[1] = { 3 };
     *out_info = (struct kernel_info){
-        .out = tensor_plain(DTYPE_F32, 1, one),
+        .out = tensor_plain(DTYPE_F32, 1, three),
         .saved_bytes = spec->training ? (size_t)x->dims[0] * sizeof(double) : 0,
         .backward_needs_in = { true, true },
         .din = { *x },
@@ -91,11 +91,10 @@ enum status cpu_softmax_cross_entropy_forward(struct backend *backend, struct ke
         correct += best == labels[r];
         counted++;
     }
-    *(float *)buffers->out = (float)total;
-    if (buffers->correct != NULL)
-        *buffers->correct += correct;
-    if (buffers->counted != NULL)
-        *buffers->counted += counted;
+    float *out = buffers->out;
+    out[0] = (float)total;
+    out[1] = (float)counted;
+    out[2] = (float)correct;
     return ST_OK;
 }
 

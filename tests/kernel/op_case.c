@@ -17,7 +17,6 @@
 struct result {
     float *out, *din[OP_IN_MAX], *dparam[OP_PARAM_MAX];
     float *stat_sum[OP_STAT_MAX];
-    int64_t correct, counted;
 };
 
 struct bench {
@@ -221,13 +220,13 @@ static void set_outputs(struct bench *b, struct op_buffers *buffers, struct resu
     buffers->saved = b->info.saved_bytes > 0 ? poisoned(b, b->info.saved_bytes) : NULL;
     buffers->scratch = b->info.scratch_bytes > 0 ? poisoned(b, b->info.scratch_bytes) : NULL;
     buffers->cache = b->info.cache_bytes > 0 ? poisoned(b, b->info.cache_bytes) : NULL;
-    buffers->accumulate = accumulate;
-    buffers->correct = &result->correct;
-    buffers->counted = &result->counted;
-    for (int i = 0; i < OP_PARAM_MAX; i++)
+    buffers->accumulate_stats = accumulate;
+    for (int i = 0; i < OP_PARAM_MAX; i++) {
+        buffers->accumulate[i] = accumulate;
         if (b->param_count[i] > 0)
             buffers->dparam[i] = result->dparam[i] =
                 gradient_start(b, b->param_count[i], accumulate);
+    }
     for (int i = 0; i < OP_STAT_MAX && b->stat_count > 0; i++)
         buffers->stat_sum[i] = result->stat_sum[i] = gradient_start(b, b->stat_count, accumulate);
 }
@@ -292,7 +291,7 @@ static void gradient_open(struct gradient *g, const struct bench *b, bool two)
         if (two)
             g->weight[i] += (double)b->dout[1][i];
         if (b->spec.op == OP_SOFTMAX_CROSS_ENTROPY)
-            g->weight[i] = 1.0;
+            g->weight[i] = i == 0 ? 1.0 : 0.0;
     }
     g->out = widened(NULL, g->out_count);
 }

@@ -13,7 +13,7 @@ struct tensor reference_out(const struct op_spec *spec)
 {
     const int64_t *in = spec->in[0].dims;
     const struct op_attr *attr = &spec->attr;
-    const int64_t one[1] = { 1 };
+    const int64_t three[1] = { 3 };
     const int64_t p =
         attr->stride < 1 ? 0 : (in[2] + 2 * attr->pad - attr->kernel) / attr->stride + 1;
     const int64_t q =
@@ -33,12 +33,17 @@ struct tensor reference_out(const struct op_spec *spec)
     case OP_LINEAR:
         return tensor_plain(DTYPE_F32, 2, (const int64_t[]){ in[0], attr->out });
     case OP_SOFTMAX_CROSS_ENTROPY:
-        return tensor_plain(DTYPE_F32, 1, one);
+        return tensor_plain(DTYPE_F32, 1, three);
+    case OP_GELU:
+    case OP_DROPOUT:
+    case OP_LAYER_NORM:
+    case OP_EMBEDDING:
+    case OP_ATTENTION:
     case OP_COUNT:
         break;
     }
     CHECK(!"an op");
-    return tensor_plain(DTYPE_F32, 1, one);
+    return tensor_plain(DTYPE_F32, 1, three);
 }
 
 static double conv_at(const struct reference *r, const int64_t place[4])
@@ -144,7 +149,7 @@ static void linear(const struct reference *r, double *out)
         double y = r->spec.attr.bias ? r->param[1][i % o] : 0.0;
         for (int64_t k = 0; k < in[1]; k++)
             y += r->in[0][i / o * in[1] + k] * r->param[0][i % o * in[1] + k];
-        out[i] = r->spec.attr.relu ? fmax(y, 0.0) : y;
+        out[i] = r->spec.attr.activation == ACTIVATION_RELU ? fmax(y, 0.0) : y;
     }
 }
 
@@ -152,14 +157,19 @@ static void softmax_cross_entropy(const struct reference *r, double *out)
 {
     const int64_t *in = r->spec.in[0].dims, n = in[1];
     const double smoothing = (double)r->spec.attr.label_smoothing;
-    out[0] = 0.0;
+    out[0] = out[1] = out[2] = 0.0;
     for (int64_t row = 0; row < in[0]; row++) {
         const double *x = r->in[0] + row * n;
         double sum = 0.0;
         if (r->labels[row] < 0)
             continue;
-        for (int64_t i = 0; i < n; i++)
+        int64_t best = 0;
+        for (int64_t i = 0; i < n; i++) {
             sum += exp(x[i]);
+            best = x[i] > x[best] ? i : best;
+        }
+        out[1] += 1.0;
+        out[2] += best == r->labels[row] ? 1.0 : 0.0;
         for (int64_t i = 0; i < n; i++) {
             const double target =
                 (i == r->labels[row] ? 1.0 - smoothing : 0.0) + smoothing / (double)n;
@@ -198,6 +208,11 @@ void reference_forward(const struct reference *r, double *out)
     case OP_SOFTMAX_CROSS_ENTROPY:
         softmax_cross_entropy(r, out);
         return;
+    case OP_GELU:
+    case OP_DROPOUT:
+    case OP_LAYER_NORM:
+    case OP_EMBEDDING:
+    case OP_ATTENTION:
     case OP_COUNT:
         break;
     }

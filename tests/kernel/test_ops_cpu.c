@@ -154,14 +154,14 @@ static void linear_is_its_definition(void **state)
         { "bias", .op = OP_LINEAR, .ndim = 2, .dims = { 5, 37 },
           .attr = { .out = 19, .bias = true } },
         { "relu", .op = OP_LINEAR, .ndim = 2, .dims = { 4, 50 },
-          .attr = { .out = 33, .bias = true, .relu = true } },
+          .attr = { .out = 33, .bias = true, .activation = ACTIVATION_RELU } },
         { "no bias", .op = OP_LINEAR, .ndim = 2, .dims = { 3, 16 }, .attr = { .out = 16 } },
         { "one of everything", .op = OP_LINEAR, .ndim = 2, .dims = { 1, 1 },
           .attr = { .out = 1, .bias = true } },
         { "data", .op = OP_LINEAR, .ndim = 2, .dims = { 6, 20 }, .no_din = true,
-          .attr = { .out = 3, .bias = true, .relu = true } },
+          .attr = { .out = 3, .bias = true, .activation = ACTIVATION_RELU } },
         { "inference", .op = OP_LINEAR, .ndim = 2, .dims = { 6, 20 }, .inference = true,
-          .attr = { .out = 3, .bias = true, .relu = true } },
+          .attr = { .out = 3, .bias = true, .activation = ACTIVATION_RELU } },
     };
     CHECK_ALL(cases);
 }

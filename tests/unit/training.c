@@ -94,7 +94,7 @@ static struct plan_call call_of(struct training *t)
 void training_micro(struct training *t, bool accumulate)
 {
     struct plan_call call = call_of(t);
-    call.accumulate = accumulate;
+    call.micro = accumulate ? 1 : 0;
     must(plan_forward(t->plan, &call));
     must(plan_backward(t->plan, &call, NULL, NULL));
 }
@@ -127,9 +127,10 @@ double training_eval(struct training *t)
     must(plan_refresh(t->eval_plan, optimizer_params(t->optimizer)));
     struct plan_call call = call_of(t);
     double loss = 0;
-    int64_t counted = 0;
+    int64_t counted = 0, correct = 0;
     call.loss_sum = &loss;
     call.counted = &counted;
+    call.correct = &correct;
     must(plan_forward(t->eval_plan, &call));
     CHECK(counted == t->options.micro);
     return loss / (double)counted;

@@ -71,6 +71,8 @@ static enum status allocate(struct plan *plan)
     } else if (plan->sizes.arena_bytes > 0) {
         st = table->alloc(backend, plan->sizes.arena_bytes, &plan->own_arena);
     }
+    if (st == ST_OK)
+        st = table->alloc_host(backend, SCALARS * sizeof(float), (void **)&plan->told);
     if (st == ST_OK && plan->sizes.cache_bytes > 0)
         st = table->alloc(backend, plan->sizes.cache_bytes, &plan->caches);
     if (st != ST_OK)
@@ -157,6 +159,8 @@ void plan_free(struct plan *plan)
     }
     if (plan->own_arena != NULL)
         table->free(plan->options.backend, plan->own_arena);
+    if (plan->told != NULL)
+        table->free_host(plan->options.backend, plan->told);
     if (plan->caches != NULL)
         table->free(plan->options.backend, plan->caches);
     free(plan->nodes);

@@ -65,9 +65,9 @@ struct plan_call {
     const void *inputs[TAPE_INPUTS_MAX]; /* in the order of tape_input: images f32, labels i32 */
     const float *params;                 /* flat */
     const float *stats;                  /* flat, running: read when not training */
-    float *lane;     /* training: lane_layout.count floats, written (accumulate: added to) */
-    bool accumulate; /* true for all but a lane's first micro-batch */
-    /* Not training: added to. correct may be wanted in training, too; NULL: not wanted. */
+    float *lane;    /* training: lane_layout.count floats, written or added to */
+    uint32_t micro; /* which of the lane's micro-batches: 0 writes, all others add */
+    /* Added to, all three or none: NULL does without and without waiting for the device. */
     double *loss_sum;
     int64_t *correct, *counted;
 };

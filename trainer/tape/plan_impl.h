@@ -19,6 +19,7 @@
 #define PLAN_REGIONS_MAX 16384 /* 16 of each node */
 #define PLAN_FIXES_MAX   2048
 #define PLAN_ALIGN       64
+#define SCALARS          3 /* what the loss node gives */
 
 #define NO_REGION (-1)
 
@@ -69,6 +70,7 @@ struct plan {
     struct fix *fixes;
     int region_count, fix_count;
     void *arena, *own_arena, *caches; /* arena is own_arena or the shared one */
+    float *told;                      /* host: SCALARS of one forward */
 };
 
 /* Fills regions, fixes and each node's places from what prepare said; then lays out the arena. */

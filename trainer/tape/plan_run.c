@@ -32,7 +32,9 @@ static void fill_buffers(const struct plan *plan, const struct plan_call *call, 
     }
     buffers->saved = region_at(plan, node->saved);
     buffers->cache = node->cache;
-    buffers->accumulate = call->accumulate;
+    for (int i = 0; i < OP_PARAM_MAX; i++)
+        buffers->accumulate[i] = call->micro > 0;
+    buffers->accumulate_stats = call->micro > 0;
 }
 
 static void fill_stats(const struct plan *plan, const struct plan_call *call, int n,
@@ -76,30 +78,43 @@ static void tick(const struct plan *plan, int node, bool backward)
         plan->options.progress(plan->options.progress_arg, node, backward);
 }
 
-/* Scalars of a micro-batch into the lane's vector, or to the caller. */
-static void add_scalars(const struct plan *plan, const struct plan_call *call, float loss,
-                        int64_t counted)
+/* Loss and targets of a micro-batch into the lane's vector, on the device. */
+static enum status add_scalars(const struct plan *plan, const struct plan_call *call)
 {
-    if (call->counted != NULL)
-        *call->counted += counted;
-    if (call->loss_sum != NULL)
-        *call->loss_sum += (double)loss;
-    if (!plan->options.training)
-        return;
-    float *lane = call->lane;
+    const struct plan_options *options = &plan->options;
+    const struct vector_table *vector = &options->table->vector;
     const struct lane_layout *layout = &plan->layout;
-    if (!call->accumulate) {
-        lane[layout->loss_at] = 0;
-        lane[layout->targets_at] = 0;
-        lane[layout->micro_at] = 0;
-    }
-    lane[layout->loss_at] += loss;
-    lane[layout->targets_at] += (float)counted;
-    lane[layout->micro_at] += 1;
+    const float *scalars = value_at(plan, call, plan->tape->loss);
+    float *lane = call->lane + layout->loss_at;
+    enum status st =
+        call->micro > 0
+            ? vector->add(options->backend, lane, lane, scalars, 2, options->stream)
+            : vector->copy(options->backend, lane, scalars, 2 * sizeof(float), options->stream);
+    if (st != ST_OK)
+        return st;
+    return vector->fill(options->backend, call->lane + layout->micro_at, (float)call->micro + 1, 1,
+                        options->stream);
 }
 
-static enum status forward_node(const struct plan *plan, const struct plan_call *call, int n,
-                                int64_t *counted)
+/* Loss, targets and right guesses to the caller. */
+static enum status tell_scalars(const struct plan *plan, const struct plan_call *call)
+{
+    const struct plan_options *options = &plan->options;
+    float *told = plan->told;
+    enum status st =
+        options->table->vector.copy(options->backend, told, value_at(plan, call, plan->tape->loss),
+                                    SCALARS * sizeof(float), options->stream);
+    if (st == ST_OK)
+        st = options->table->stream_sync(options->backend, options->stream);
+    if (st != ST_OK)
+        return st;
+    *call->loss_sum += (double)told[0];
+    *call->counted += (int64_t)told[1];
+    *call->correct += (int64_t)told[2];
+    return ST_OK;
+}
+
+static enum status forward_node(const struct plan *plan, const struct plan_call *call, int n)
 {
     const struct plan_options *options = &plan->options;
     enum op op = plan->tape->nodes[n].op;
@@ -107,10 +122,6 @@ static enum status forward_node(const struct plan *plan, const struct plan_call 
     fill_buffers(plan, call, n, &buffers);
     fill_stats(plan, call, n, &buffers);
     buffers.scratch = region_at(plan, plan->nodes[n].scratch_forward);
-    if (op == OP_SOFTMAX_CROSS_ENTROPY) {
-        buffers.correct = call->correct;
-        buffers.counted = counted;
-    }
     enum status st = options->table->op[op].forward(options->backend, plan->nodes[n].kernel,
                                                     &buffers, options->stream);
     if (st != ST_OK)
@@ -128,21 +139,18 @@ enum status plan_forward(struct plan *plan, const struct plan_call *call)
         if (st != ST_OK)
             return st;
     }
-    int64_t counted = 0;
     int last = plan->tape->node_count - 1;
     for (int n = 0; n <= last; n++) {
-        enum status st = forward_node(plan, call, n, &counted);
+        enum status st = forward_node(plan, call, n);
         if (st == ST_OK && n < last)
             st = poison_ended(plan, n);
         if (st != ST_OK)
             return st;
     }
-    enum status st = options->table->stream_sync(options->backend, options->stream);
-    if (st != ST_OK)
-        return st;
-    const float *loss = value_at(plan, call, plan->tape->loss);
-    add_scalars(plan, call, *loss, counted);
-    return poison_ended(plan, last);
+    enum status st = options->training ? add_scalars(plan, call) : ST_OK;
+    if (st == ST_OK && call->loss_sum != NULL)
+        st = tell_scalars(plan, call);
+    return st == ST_OK ? poison_ended(plan, last) : st;
 }
 
 static enum status run_fixes(const struct plan *plan, const struct plan_node *node)

@@ -285,7 +285,7 @@ int tape_linear(struct tape *tape, const char *name, int x, int64_t out, bool re
     const int64_t *in = dims_of(tape, x);
     node->attr.out = out;
     node->attr.bias = true;
-    node->attr.relu = relu;
+    node->attr.activation = relu ? ACTIVATION_RELU : ACTIVATION_NONE;
     node->param[0] =
         add_param(tape, name,
                   &(struct tensor_spec){
@@ -308,7 +308,7 @@ int tape_loss(struct tape *tape, int logits, int labels, float label_smoothing)
         return -1;
     node->attr.label_smoothing = label_smoothing;
     tape->logits = logits;
-    tape->loss = add_out(tape, 1, (int64_t[]){ 1 }, false);
+    tape->loss = add_out(tape, 1, (int64_t[]){ 3 }, false);
     return tape->loss;
 }
 
