@@ -35,6 +35,9 @@ struct backend_options {
     int ordinal;  /* device number; 0 on CPU */
     int threads;  /* of the mathematics library: a pin. 1 unless the job says otherwise */
     bool managed; /* alloc gives unified memory; ignored on CPU */
+    /* pins() of an earlier run, or NULL: algorithms that it names are taken where they still are
+     * possible, instead of what the library would choose today. Borrowed until prepare is done. */
+    const char *choices;
 };
 
 /* What prepare decided. Sizes in bytes; each region aligned to 64 by the caller. */
@@ -183,7 +186,25 @@ struct backend_table {
     struct vector_table vector;
     /* Appends what bits depend on as members of a JSON object: "cpu":…, no braces. */
     enum status (*pins)(struct backend *backend, struct buf *out);
+    /* One line about the last error, never NULL. The member is NULL where a status says it all. */
+    const char *(*why)(const struct backend *backend);
+    /* Named ranges for profilers around what this thread issues; they nest. NULL: there are none.
+     */
+    void (*range_push)(const char *name);
+    void (*range_pop)(void);
 };
+
+static inline void backend_range_push(const struct backend_table *table, const char *name)
+{
+    if (table->range_push != NULL)
+        table->range_push(name);
+}
+
+static inline void backend_range_pop(const struct backend_table *table)
+{
+    if (table->range_pop != NULL)
+        table->range_pop();
+}
 
 /* The CPU backend; static. Sets flush-to-zero and denormals-are-zero on each thread that calls it.
  */
