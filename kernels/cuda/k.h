@@ -1,0 +1,274 @@
+/*
+ * Cairn's own CUDA kernels: what launches each of them, from C.
+ *
+ * Everything but products, convolutions and attention. Each call enqueues one or a few kernels and
+ * returns; nothing is allocated, nothing waits, so all of it can be captured into a graph.
+ *
+ * Shapes:  row-major and contiguous. [rows, c] is any tensor whose innermost dimension is c: a text
+ *          tensor [N, T, C], or an NHWC image with rows = N·H·W.
+ * Types:   `dtype` members are float32, bfloat16 or float16. Arithmetic and sums are float32
+ *          (double where said); halves are rounded to nearest even when stored.
+ * Memory:  all pointers are device memory, except the argument structs, which are read before the
+ *          call returns. `const float *` and `float *` parameters and their gradients may lie
+ *          anywhere in a flat buffer (4-byte aligned); tensors and scratch are 16-byte aligned.
+ *          An output may be the same memory as an input only where said.
+ * Bits:    no float atomics, one writer per output, sums in an order that the shape alone fixes:
+ *          not the device, not where the memory lies.
+ * Thread:  any; `stream` is a cudaStream_t.
+ * Errors:  ST_INVALID  shapes, types or alignment outside of the above; nothing was enqueued
+ *          ST_DEVICE   a launch failed: the device must be considered lost
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/status.h"
+#include "kernels/op.h"
+#include "kernels/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Bits that kernels set in a word of device memory (zeroed by its owner) when data is wrong: they
+ * skip the row. The host reads it when it likes. */
+enum k_fault {
+    K_FAULT_LABEL = 1, /* a label not in -1..V-1 */
+    K_FAULT_TOKEN = 2, /* a token not in 0..V-1 */
+};
+
+/* Layer norm over c: y = (x - mean)·rstd·gamma + beta. */
+struct k_layer_norm {
+    int64_t rows, c;
+    enum dtype x_dtype, y_dtype; /* equal, or x float32 and y half */
+    float eps;
+    const void *x;
+    const float *gamma, *beta; /* [c] */
+    void *y;
+    float *mean, *rstd; /* [rows], or both NULL */
+};
+MUST_CHECK enum status k_layer_norm_forward(const struct k_layer_norm *args, void *stream);
+
+struct k_layer_norm_grad {
+    int64_t rows, c;
+    enum dtype x_dtype, y_dtype; /* of x, dx, dx_add; of dy */
+    const void *x;
+    const float *gamma, *mean, *rstd;
+    const void *dy;
+    const void *dx_add; /* NULL, or added to dx; may be dx */
+    void *dx;           /* NULL: not wanted; may be x where the types allow it */
+    float *dgamma, *dbeta;
+    bool accumulate_gamma, accumulate_beta; /* add instead of write */
+    void *scratch;                          /* k_layer_norm_scratch bytes */
+};
+size_t k_layer_norm_scratch(int64_t rows, int64_t c);
+MUST_CHECK enum status k_layer_norm_backward(const struct k_layer_norm_grad *args, void *stream);
+
+/* y = activation(x + bias) + residual; relu, gelu, or none (then: adds or casts). */
+struct k_activation {
+    int64_t rows, c; /* without bias only the product counts */
+    enum activation activation;
+    enum dtype x_dtype, y_dtype; /* equal, or x half and y float32, or x float32 and y half */
+    const void *x;
+    const float *bias;    /* [c] or NULL */
+    const void *residual; /* NULL, or like y */
+    void *pre;            /* NULL, or x + bias is stored, in x_dtype; may be x */
+    void *y;              /* may be x (same dtype) or residual */
+};
+MUST_CHECK enum status k_activation_forward(const struct k_activation *args, void *stream);
+
+/*
+ * dx = (dy + dy2)·activation'(from) + dx_add; dbias = the column sums of dx without dx_add (as
+ * rounded to dx's type). Also the bias gradient alone: activation none, dx NULL.
+ */
+struct k_activation_grad {
+    int64_t rows, c;
+    enum activation activation;
+    enum dtype x_dtype, y_dtype; /* of from (gelu), dx, dx_add; of dy, dy2, from (relu) */
+    const void *dy, *dy2;        /* dy2: NULL, or a second gradient to add */
+    const void *from;            /* gelu: x + bias; relu: y (or anything with its sign) */
+    const void *dx_add;          /* NULL, or added; may be dx */
+    void *dx;                    /* NULL: not wanted; may be dy or from (same dtype) */
+    float *dbias;                /* [c] or NULL */
+    bool accumulate;             /* dbias: add instead of write */
+    void *scratch;               /* k_activation_scratch bytes; only for dbias */
+};
+size_t k_activation_scratch(int64_t rows, int64_t c);
+MUST_CHECK enum status k_activation_backward(const struct k_activation_grad *args, void *stream);
+
+/* out[n, t] = weight[tokens[n, t]] (+ position[t]); a wrong token gives 0 and sets a fault. */
+struct k_embedding {
+    int64_t n, t, c, vocab;
+    enum dtype dtype; /* of out */
+    const int32_t *tokens;
+    const float *weight, *position; /* [vocab, c]; [>= t, c] or NULL */
+    void *out;
+    uint32_t *fault;
+};
+MUST_CHECK enum status k_embedding_forward(const struct k_embedding *args, void *stream);
+
+struct k_embedding_grad {
+    int64_t n, t, c, vocab, positions; /* dposition has `positions` rows */
+    enum dtype dtype;                  /* of dout */
+    const int32_t *tokens;
+    const void *dout;
+    float *dweight, *dposition; /* each NULL: not wanted */
+    bool accumulate_weight, accumulate_position;
+    void *scratch; /* k_embedding_scratch bytes */
+};
+size_t k_embedding_scratch(int64_t tokens, int64_t c, int64_t vocab); /* tokens = n·t */
+MUST_CHECK enum status k_embedding_backward(const struct k_embedding_grad *args, void *stream);
+
+/*
+ * y = keep ? x / (1 - p) : 0 (+ add), by the words at `draw` (enum op_draw). Forward: x is the
+ * input, add the residual. Backward: x is the gradient of the output, add another gradient.
+ */
+struct k_dropout {
+    int64_t samples, elements; /* elements of one sample, at most 2^34 */
+    enum dtype x_dtype, y_dtype;
+    float p;
+    int layer;
+    const uint32_t *draw;
+    const void *x;
+    const void *add; /* NULL, or like y */
+    void *y;         /* may be x (same dtype) or add */
+};
+MUST_CHECK enum status k_dropout(const struct k_dropout *args, void *stream);
+
+/*
+ * Softmax cross-entropy. lse[r] = log Σ exp(logits[r]); out[3] = the sum of the losses of labels
+ * >= 0 (a fixed tree over rows, in double), their number, the right guesses (the first of equals).
+ */
+struct k_loss {
+    int64_t rows, vocab, stride; /* stride: elements from one row to the next, >= vocab */
+    enum dtype dtype;
+    float smoothing;
+    const void *logits;
+    const int32_t *labels; /* -1: does not count */
+    float *lse;            /* [rows] */
+    float *out;            /* [3] */
+    void *scratch;         /* k_loss_scratch bytes */
+    uint32_t *fault;
+};
+size_t k_loss_scratch(int64_t rows);
+MUST_CHECK enum status k_loss_forward(const struct k_loss *args, void *stream);
+
+struct k_loss_grad {
+    int64_t rows, vocab, stride;
+    enum dtype dtype;
+    float smoothing;
+    const void *logits;
+    const int32_t *labels;
+    const float *lse;
+    const float *scale; /* one factor of the gradient, or NULL */
+    void *dlogits;      /* may be logits; columns beyond vocab are not touched */
+};
+MUST_CHECK enum status k_loss_backward(const struct k_loss_grad *args, void *stream);
+
+/* Batch norm of an NHWC tensor: y = relu?((x - mean)·rstd·gamma + beta + residual). */
+struct k_batch_norm {
+    int64_t rows, c;
+    enum dtype dtype; /* of x, residual, y */
+    float eps;
+    bool relu;
+    const void *x, *residual; /* residual: may be NULL */
+    const float *gamma, *beta;
+    const float *running_mean, *running_var; /* k_batch_norm_apply */
+    void *y;                                 /* may be x or residual */
+    float *mean, *rstd;                      /* [c]: written by the training forward */
+    float *mean_sum, *var_sum;               /* [c] or NULL: mean, unbiased variance */
+    bool accumulate_stats;                   /* add to mean_sum and var_sum instead of write */
+    void *scratch;                           /* k_batch_norm_scratch bytes; not for apply */
+};
+size_t k_batch_norm_scratch(int64_t rows, int64_t c);
+MUST_CHECK enum status k_batch_norm_forward(const struct k_batch_norm *args, void *stream);
+/* Inference: the running statistics are used. */
+MUST_CHECK enum status k_batch_norm_apply(const struct k_batch_norm *args, void *stream);
+
+/* With g = (dy + dy2) where y > 0 (relu) or everywhere. */
+struct k_batch_norm_grad {
+    int64_t rows, c;
+    enum dtype dtype;
+    bool relu;
+    const void *x, *dy, *dy2; /* dy2: NULL, or a second gradient to add */
+    const void *y;            /* relu: the output; NULL: recomputed (only without residual) */
+    const float *gamma, *beta, *mean, *rstd;
+    const void *dx_add; /* NULL, or added to dx; may be dx */
+    void *dx;           /* NULL: not wanted; may be x or dy */
+    void *dresidual;    /* NULL, or g is stored there; may be dy or dy2, not dx */
+    float *dgamma, *dbeta;
+    bool accumulate_gamma, accumulate_beta;
+    void *scratch; /* k_batch_norm_scratch bytes */
+};
+MUST_CHECK enum status k_batch_norm_backward(const struct k_batch_norm_grad *args, void *stream);
+
+/* Windows of an NHWC tensor; the first greatest of a window wins, and its number is kept. */
+struct k_max_pool {
+    int64_t n, h, w, c, p, q;
+    int kernel, stride, pad; /* kernel <= 15, pad < kernel */
+    enum dtype dtype;
+    const void *x;  /* forward */
+    void *y;        /* forward */
+    uint8_t *index; /* [n, p, q, c]: written by forward (may be NULL there), read by backward */
+    const void *dy, *dx_add; /* backward; dx_add: NULL, or added; may be dx */
+    void *dx;
+};
+MUST_CHECK enum status k_max_pool_forward(const struct k_max_pool *args, void *stream);
+MUST_CHECK enum status k_max_pool_backward(const struct k_max_pool *args, void *stream);
+
+/* x [n, positions, c] → y [n, c], the mean over positions, and back. */
+struct k_avg_pool {
+    int64_t n, positions, c;
+    enum dtype dtype;
+    const void *in;  /* forward: x; backward: dy */
+    const void *add; /* backward: NULL, or added to dx; may be out */
+    void *out;       /* forward: y; backward: dx */
+};
+MUST_CHECK enum status k_avg_pool_forward(const struct k_avg_pool *args, void *stream);
+MUST_CHECK enum status k_avg_pool_backward(const struct k_avg_pool *args, void *stream);
+
+/*
+ * out [batch, b, a] (+)= in [batch, a, b], casting. NHWC from plain: batch N, a C, b H·W; plain
+ * from NHWC: a H·W, b C. A convolution's weight KCRS to KRSC: batch K, a C, b R·S.
+ */
+struct k_transpose {
+    int64_t batch, a, b;
+    enum dtype from, to;
+    const void *in; /* aligned to its elements only, like out */
+    void *out;
+    bool accumulate; /* add instead of write */
+};
+MUST_CHECK enum status k_transpose(const struct k_transpose *args, void *stream);
+
+/* n elements of one type to another; aligned to their elements only. */
+MUST_CHECK enum status k_cast(enum dtype from, const void *in, enum dtype to, void *out, int64_t n,
+                              void *stream);
+
+/* out = x + y; out may be x or y. */
+MUST_CHECK enum status k_sum(enum dtype dtype, const void *x, const void *y, void *out, int64_t n,
+                             void *stream);
+
+/* Flat float32 buffers: struct vector_table says what these do. */
+struct sgd_args;
+struct adamw_args;
+MUST_CHECK enum status k_vector_add(float *out, const float *x, const float *y, size_t n,
+                                    void *stream);
+MUST_CHECK enum status k_vector_fill(float *out, float value, size_t n, void *stream);
+MUST_CHECK enum status k_vector_square_sums(double *out, const float *x, size_t n, void *stream);
+MUST_CHECK enum status k_vector_sgd(float *param, float *momentum, const float *grad, size_t n,
+                                    const struct sgd_args *args, void *stream);
+struct k_adamw_buffers {
+    float *param, *m, *v;
+    const float *grad;
+};
+MUST_CHECK enum status k_vector_adamw(const struct k_adamw_buffers *buffers, size_t n,
+                                      const struct adamw_args *args, void *stream);
+/* *out_count += the number of elements that are infinite or not a number. */
+MUST_CHECK enum status k_vector_nonfinite(const float *x, size_t n, uint32_t *out_count,
+                                          void *stream);
+
+#ifdef __cplusplus
+}
+#endif
