@@ -1,37 +1,58 @@
 /*
  * Collectives between the ranks of one generation: a table with two implementations, gloo and nccl.
  *
- * Buffers are plain memory (host for gloo). Every call carries a deadline; a call that fails, or
- * whose generation was aborted, leaves the communicator useless: close it, form anew. When a call
- * has returned, its buffers are no longer read or written, whatever it returned.
+ * Buffers are plain memory: the host's for gloo, the device's for nccl. A call of gloo is complete
+ * when it returns. One of nccl enqueues on the communicator's stream, in order with what else is
+ * enqueued there, and its buffers belong to it until a wait that comes after it has returned.
+ *
+ * Every call carries a deadline; a call that fails, or whose generation was aborted, leaves the
+ * communicator useless: close it, form anew. Then, too, no buffer is read or written any more.
  *
  * Buffers are best at stable addresses: gloo keeps a handle for each (address, size, peer) it has
  * seen.
  *
  * open is ended early by its kv: a map that answers ST_STALE ends it with ST_STALE.
  *
- * Process: open of gloo sets SIGPIPE to ignored where it has its default action.
+ * Process: open of gloo sets SIGPIPE to ignored where it has its default action. open of nccl puts
+ *          its settings into the environment, before the first call of NCCL of the process only.
  * Thread: one thread communicates; abort may be called from any thread, at any time, and frees the
- * one that waits at once. Errors: ST_PEER       a peer closed, died, or the deadline passed
- * (blamed: the peer's rank or -1) ST_STALE      aborted ST_TIMED_OUT  open only: a rank did not
- * come ST_INVALID    rank, size, counts
+ *         one that waits at once.
+ * Errors: ST_PEER       a peer closed, died, or the deadline passed (blamed: the peer's rank or -1)
+ *         ST_STALE      aborted
+ *         ST_TIMED_OUT  open only: a rank did not come
+ *         ST_INVALID    rank, size, counts
+ *         ST_DEVICE     nccl: the device is lost
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "common/kv.h"
 #include "common/status.h"
+#include "kernels/backend.h"
 
 struct comm;
+
+/* What only nccl needs. Borrowed for the communicator's life. */
+struct comm_device {
+    const struct backend_table *table;
+    struct backend *backend;
+    struct stream *stream;       /* all calls are enqueued here */
+    const char *const *settings; /* "NCCL_SOCKET_IFNAME=eth0", … */
+    size_t setting_count;
+    int blocks_max;     /* of the device that a collective may keep busy; 0: NCCL's own choice */
+    bool device_shared; /* other ranks may use this very device: tests */
+};
 
 struct comm_options {
     const struct kv *kv; /* borrowed until open returns */
     uint64_t generation;
     int rank, size;
-    const char *host;   /* address to bind, numeric, e.g. "127.0.0.1" */
+    const char *host;   /* address to bind, numeric, e.g. "127.0.0.1"; nccl finds its own */
     int64_t timeout_ms; /* of open as a whole */
+    struct comm_device device;
 };
 
 struct comm_segment {
@@ -40,7 +61,8 @@ struct comm_segment {
 };
 
 struct comm_table {
-    const char *name;
+    const char *name; /* "gloo", "nccl" */
+    bool on_stream;   /* buffers are device memory and calls are only enqueued */
     enum status (*open)(const struct comm_options *options, struct comm **out);
     /* send[r] goes to rank r, recv[r] comes from it; own segments are not touched. */
     enum status (*all_to_all_v)(struct comm *comm, const struct comm_segment *send,
@@ -53,6 +75,8 @@ struct comm_table {
     enum status (*recv)(struct comm *comm, int peer, void *data, size_t size, int64_t timeout_ms);
     /* Fast sum, not exact over sizes: for `reduction: fast` and benches. */
     enum status (*all_reduce_f32)(struct comm *comm, float *data, size_t count, int64_t timeout_ms);
+    /* Everything that was enqueued on the stream before is done. gloo: nothing to wait for. */
+    enum status (*wait)(struct comm *comm, int64_t timeout_ms);
     int (*blamed)(const struct comm *comm);      /* after ST_PEER: a rank, or -1 */
     const char *(*why)(const struct comm *comm); /* after an error: one line, never NULL */
     void (*abort)(struct comm *comm);

@@ -10,14 +10,20 @@
  * there, the partial has been sent (an exchange returns only when all was sent).
  *  4. After an error no bucket is worked on any more, but each is still counted in done: exact_wait
  *     ends.
+ *  5. On a device a bucket counts as done when its work is enqueued; only the last of a step waits
+ *     for the device. The communication stream waits for the compute stream by the bucket's event,
+ *     recorded before the bucket is handed over; the compute stream needs no event back, since
+ *     the host waits for the end of the step before it enqueues more.
  *
  * A step: exact_begin ─lanes─▶ exact_ready(b)… ─all─▶ exact_wait → result. In the communication
  * thread, per bucket: last lane's local additions → rounds of all-to-all, one per partial sum of
- * the rank that has most → owner's tree → all-gather.
+ * the rank that has most → owner's tree → all-gather. With `fast`: last lane's local
+ * additions → the partial sums into the first → all-reduce.
  */
 #include "comm/exact.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +38,7 @@
 
 #define BLOCK_ELEMENTS  4096 /* of the owner's tree at once: stays in the first-level cache */
 #define ALIGNMENT       64
+#define DRAIN_NS        INT64_C(5000000000)
 #define HUGE_PAGE_BYTES ((size_t)2 * 1024 * 1024)
 
 struct exact {
@@ -41,6 +48,13 @@ struct exact {
     size_t count, bucket_count;
     size_t *bucket_begin; /* [bucket_count + 1], the last is count */
     int64_t timeout_ms;
+    bool fast;
+
+    const struct backend_table *device; /* NULL: host memory */
+    struct backend *backend;
+    struct stream *compute, *communication;
+    struct event **event; /* [bucket_count] the bucket is complete on the compute stream */
+    struct event *drained;
 
     struct exact_local local;
     float **buffer;         /* [local.buffers][count] */
@@ -68,7 +82,7 @@ struct exact {
 
 /* ---- memory ---- */
 
-static float *floats_new(size_t count)
+static float *host_floats_new(size_t count)
 {
     const size_t bytes = (count < 1 ? 1 : count) * sizeof(float);
     const size_t alignment = bytes >= HUGE_PAGE_BYTES ? HUGE_PAGE_BYTES : ALIGNMENT;
@@ -80,6 +94,24 @@ static float *floats_new(size_t count)
         (void)madvise(memory, rounded, MADV_HUGEPAGE);
     memset(memory, 0, rounded); /* no page faults in the first step */
     return memory;
+}
+
+static float *floats_new(const struct exact *exact, size_t count)
+{
+    void *memory = NULL;
+    if (exact->device == NULL)
+        return host_floats_new(count);
+    const size_t bytes = (count < 1 ? 1 : count) * sizeof(float);
+    return exact->device->alloc(exact->backend, bytes, &memory) == ST_OK ? memory : NULL;
+}
+
+static void floats_free(const struct exact *exact, float *memory)
+{
+    if (exact->device == NULL) {
+        free(memory);
+    } else if (memory != NULL) {
+        exact->device->free(exact->backend, memory);
+    }
 }
 
 static enum status allocate(struct exact *exact, const struct exact_options *options)
@@ -108,14 +140,28 @@ static enum status allocate_buffers(struct exact *exact)
     if (exact->buffer == NULL)
         return ST_NO_MEMORY;
     for (uint32_t i = 0; i < exact->local.buffers; i++) {
-        exact->buffer[i] = floats_new(exact->count);
+        exact->buffer[i] = floats_new(exact, exact->count);
         if (exact->buffer[i] == NULL)
             return ST_NO_MEMORY;
     }
     const uint32_t foreign = exact->operand_count - exact->local.node_count;
-    if (foreign > 0)
-        exact->staging = floats_new(foreign * exact->chunk_max);
-    return foreign > 0 && exact->staging == NULL ? ST_NO_MEMORY : ST_OK;
+    if (foreign == 0 || exact->fast)
+        return ST_OK;
+    exact->staging = floats_new(exact, foreign * exact->chunk_max);
+    return exact->staging == NULL ? ST_NO_MEMORY : ST_OK;
+}
+
+static enum status make_events(struct exact *exact)
+{
+    if (exact->device == NULL)
+        return ST_OK;
+    exact->event = calloc(exact->bucket_count, sizeof(struct event *));
+    if (exact->event == NULL)
+        return ST_NO_MEMORY;
+    enum status st = exact->device->event_new(exact->backend, &exact->drained);
+    for (size_t b = 0; st == ST_OK && b < exact->bucket_count; b++)
+        st = exact->device->event_new(exact->backend, &exact->event[b]);
+    return st;
 }
 
 /* ---- the plan of all ranks ---- */
@@ -181,13 +227,27 @@ static bool is_valid(const struct exact_options *options, uint32_t *out_lanes)
 
 /* ---- one bucket, in the communication thread (with size 1: in the step thread) ---- */
 
-static void add_local(struct exact *exact, uint32_t lane, size_t begin, size_t end)
+/* On a device the addition is enqueued on the stream. */
+static enum status add(const struct exact *exact, float *out, const float *x, const float *y,
+                       size_t count, struct stream *stream)
+{
+    if (exact->device != NULL)
+        return exact->device->vector.add(exact->backend, out, x, y, count, stream);
+    sum_f32(out, x, y, count);
+    return ST_OK;
+}
+
+static enum status add_local(const struct exact *exact, uint32_t lane, size_t begin, size_t end,
+                             struct stream *stream)
 {
     const struct exact_local *local = &exact->local;
-    for (size_t i = local->add_begin[lane]; i < local->add_begin[lane + 1]; i++) {
+    enum status st = ST_OK;
+    for (size_t i = local->add_begin[lane]; st == ST_OK && i < local->add_begin[lane + 1]; i++) {
         float *into = exact->buffer[local->adds[i].into] + begin;
-        sum_f32(into, into, exact->buffer[local->adds[i].from] + begin, end - begin);
+        st =
+            add(exact, into, into, exact->buffer[local->adds[i].from] + begin, end - begin, stream);
     }
+    return st;
 }
 
 static struct comm_segment segment_of(float *base, size_t begin, size_t end)
@@ -231,22 +291,27 @@ static enum status exchange(struct exact *exact, size_t bucket_begin, size_t buc
     return ST_OK;
 }
 
-/* The owner's additions, a block at a time; the last one writes the result. */
-static void add_tree(struct exact *exact, size_t bucket_begin, size_t bucket_end)
+/* The owner's additions, on the host a block at a time; the last one writes the result. */
+static enum status add_tree(struct exact *exact, size_t bucket_begin, size_t bucket_end)
 {
     size_t begin = 0, end = 0;
     exact_chunk(bucket_begin, bucket_end, exact->rank, exact->size, &begin, &end);
     float *result = exact->buffer[exact->local.node[0].slot] + begin;
     const uint32_t adds = exact->operand_count - 1;
-    for (size_t at = 0; at < end - begin; at += BLOCK_ELEMENTS) {
+    const size_t block = exact->device != NULL ? end - begin : BLOCK_ELEMENTS;
+    for (size_t at = 0; at < end - begin; at += block) {
         const size_t left = end - begin - at;
-        const size_t count = left < BLOCK_ELEMENTS ? left : BLOCK_ELEMENTS;
+        const size_t count = left < block ? left : block;
         for (uint32_t i = 0; i < adds; i++) {
             float *into = exact->operand[exact->tree[i].into] + at;
             const float *from = exact->operand[exact->tree[i].from] + at;
-            sum_f32(i + 1 == adds ? result + at : into, into, from, count);
+            enum status st = add(exact, i + 1 == adds ? result + at : into, into, from, count,
+                                 exact->communication);
+            if (st != ST_OK)
+                return st;
         }
     }
+    return ST_OK;
 }
 
 static enum status gather(struct exact *exact, size_t bucket_begin, size_t bucket_end)
@@ -260,18 +325,51 @@ static enum status gather(struct exact *exact, size_t bucket_begin, size_t bucke
     return exact->table->all_gather_v(exact->comm, exact->recv, exact->timeout_ms);
 }
 
+/* The rank's partial sums into one, then the sum of all ranks' in NCCL's or Gloo's own order. */
+static enum status reduce_fast(struct exact *exact, size_t begin, size_t end)
+{
+    float *into = exact->buffer[exact->local.node[0].slot] + begin;
+    for (uint32_t k = 1; k < exact->local.node_count; k++) {
+        enum status st = add(exact, into, into, exact->buffer[exact->local.node[k].slot] + begin,
+                             end - begin, exact->communication);
+        if (st != ST_OK)
+            return st;
+    }
+    return exact->table->all_reduce_f32(exact->comm, into, end - begin, exact->timeout_ms);
+}
+
 static enum status reduce(struct exact *exact, size_t bucket)
 {
     const size_t begin = exact->bucket_begin[bucket], end = exact->bucket_begin[bucket + 1];
-    add_local(exact, exact->local.n - 1, begin, end);
-    if (exact->size == 1)
-        return ST_OK;
-    enum status st = exchange(exact, begin, end);
+    enum status st = ST_OK;
+    if (exact->device != NULL && exact->size > 1) {
+        st = exact->device->event_wait(exact->backend, exact->event[bucket], exact->communication);
+    }
+    if (st == ST_OK) {
+        st = add_local(exact, exact->local.n - 1, begin, end,
+                       exact->size > 1 ? exact->communication : exact->compute);
+    }
+    if (st != ST_OK || exact->size == 1)
+        return st;
+    if (exact->fast) {
+        fault_point("comm.exchange");
+        return reduce_fast(exact, begin, end);
+    }
+    st = exchange(exact, begin, end);
     if (st != ST_OK)
         return st;
     fault_point("comm.exchange");
-    add_tree(exact, begin, end);
-    return gather(exact, begin, end);
+    st = add_tree(exact, begin, end);
+    return st == ST_OK ? gather(exact, begin, end) : st;
+}
+
+/* The last bucket of a step waits until everything is through on the device. */
+static enum status work(struct exact *exact, size_t bucket, bool last)
+{
+    enum status st = reduce(exact, bucket);
+    if (st != ST_OK || !last || exact->device == NULL)
+        return st;
+    return exact->table->wait(exact->comm, exact->timeout_ms);
 }
 
 static void *run(void *arg)
@@ -284,10 +382,11 @@ static void *run(void *arg)
         if (exact->quit)
             break;
         const size_t bucket = exact->order[exact->done];
+        const bool last = exact->done + 1 == exact->bucket_count;
         enum status st = exact->status;
         if (st == ST_OK) {
             (void)pthread_mutex_unlock(&exact->mutex);
-            st = reduce(exact, bucket);
+            st = work(exact, bucket, last);
             (void)pthread_mutex_lock(&exact->mutex);
         }
         exact->status = st;
@@ -316,6 +415,13 @@ enum status exact_open(const struct exact_options *options, struct exact **out)
     exact->count = options->count;
     exact->bucket_count = options->bucket_count;
     exact->timeout_ms = options->timeout_ms;
+    exact->fast = options->fast;
+    if (options->device != NULL && !options->device->host_memory) {
+        exact->device = options->device;
+        exact->backend = options->backend;
+        exact->compute = options->compute;
+        exact->communication = options->communication;
+    }
     (void)pthread_mutex_init(&exact->mutex, NULL);
     (void)pthread_cond_init(&exact->changed, NULL);
     enum status st = allocate(exact, options);
@@ -323,6 +429,8 @@ enum status exact_open(const struct exact_options *options, struct exact **out)
         st = plan(exact, options->shares);
     if (st == ST_OK)
         st = allocate_buffers(exact);
+    if (st == ST_OK)
+        st = make_events(exact);
     if (st == ST_OK && exact->size > 1) {
         exact->has_thread = pthread_create(&exact->thread, NULL, run, exact) == 0;
         st = exact->has_thread ? ST_OK : ST_NO_MEMORY;
@@ -333,6 +441,41 @@ enum status exact_open(const struct exact_options *options, struct exact **out)
     }
     *out = exact;
     return ST_OK;
+}
+
+/* Whether nothing on the device uses the buffers any more. A stream that doesn't end in time holds
+ * a kernel that waits for a peer: its memory is not given back, the process ends soon. */
+static bool is_drained(const struct exact *exact, struct stream *stream)
+{
+    if (stream == NULL)
+        return true;
+    const int64_t deadline_ns = clock_mono_ns() + DRAIN_NS;
+    enum status st = exact->device->event_record(exact->backend, exact->drained, stream);
+    while (st == ST_OK) {
+        st = exact->device->event_query(exact->backend, exact->drained);
+        if (st != ST_AGAIN)
+            return st == ST_OK;
+        st = clock_mono_ns() < deadline_ns ? ST_OK : ST_TIMED_OUT;
+        (void)sched_yield();
+    }
+    return false;
+}
+
+static void release_memory(struct exact *exact)
+{
+    const bool idle =
+        exact->device == NULL || exact->drained == NULL ||
+        (is_drained(exact, exact->compute) && is_drained(exact, exact->communication));
+    for (uint32_t i = 0; idle && exact->buffer != NULL && i < exact->local.buffers; i++)
+        floats_free(exact, exact->buffer[i]);
+    if (idle)
+        floats_free(exact, exact->staging);
+    for (size_t b = 0; exact->event != NULL && b < exact->bucket_count; b++) {
+        if (exact->event[b] != NULL)
+            exact->device->event_free(exact->backend, exact->event[b]);
+    }
+    if (exact->drained != NULL)
+        exact->device->event_free(exact->backend, exact->drained);
 }
 
 void exact_close(struct exact *exact)
@@ -348,8 +491,8 @@ void exact_close(struct exact *exact)
         (void)pthread_mutex_unlock(&exact->mutex);
         (void)pthread_join(exact->thread, NULL);
     }
-    for (uint32_t i = 0; exact->buffer != NULL && i < exact->local.buffers; i++)
-        free(exact->buffer[i]);
+    release_memory(exact);
+    free(exact->event);
     free(exact->buffer);
     exact_local_release(&exact->local);
     free(exact->bucket_begin);
@@ -358,7 +501,6 @@ void exact_close(struct exact *exact)
     free(exact->operand_of);
     free(exact->tree);
     free(exact->operand);
-    free(exact->staging);
     free(exact->send);
     free(exact->recv);
     (void)pthread_cond_destroy(&exact->changed);
@@ -387,18 +529,24 @@ float *exact_lane(struct exact *exact)
 enum status exact_lane_done(struct exact *exact)
 {
     CHECK(exact->lane + 1 < exact->local.n);
-    add_local(exact, exact->lane, 0, exact->count);
+    enum status st = add_local(exact, exact->lane, 0, exact->count, exact->compute);
     exact->lane++;
-    return ST_OK;
+    return st;
 }
 
 void exact_ready(struct exact *exact, size_t bucket)
 {
     CHECK(exact->lane + 1 == exact->local.n);
     CHECK(bucket < exact->bucket_count);
-    if (!exact->has_thread)
-        (void)reduce(exact, bucket);
+    enum status st = ST_OK;
+    if (!exact->has_thread) {
+        st = reduce(exact, bucket);
+    } else if (exact->device != NULL) {
+        st = exact->device->event_record(exact->backend, exact->event[bucket], exact->compute);
+    }
     (void)pthread_mutex_lock(&exact->mutex);
+    if (exact->status == ST_OK)
+        exact->status = st;
     CHECK(exact->ready < exact->bucket_count);
     exact->order[exact->ready++] = bucket;
     if (!exact->has_thread)

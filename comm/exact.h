@@ -14,21 +14,30 @@
  *
  * Use, per step:  exact_begin → for each own lane but the last: fill exact_lane(),
  * exact_lane_done() → last lane: fill exact_lane(), exact_ready(b) as each bucket is complete, in
- * one fixed order on all ranks → exact_wait → read exact_sum(). Memory: all allocated at open:
- * exact_gradient_buffers() copies of the vector, in one of which the result comes to lie, and with
- * size > 1 a chunk of the largest bucket for each partial sum of the other ranks. Thread: the step
- * thread calls; one communication thread is owned by this object (size > 1). Between exact_wait and
- * the next exact_ready the communicator is free for the step thread's own use. Errors: those of
- * comm.h. After one, exact_close is all that is left; the communicator has let go of the buffers by
- * then.
+ * one fixed order on all ranks → exact_wait → read exact_sum().
+ *
+ * On a device "fill" means: enqueue on the compute stream. Additions and communication of the last
+ * lane run beside it, on the communicator's stream; exact_wait returns when they are through, with
+ * one rank at once: the result is then the compute stream's like any other.
+ *
+ * Memory: all allocated at open: exact_gradient_buffers() copies of the vector, in one of which the
+ *         result comes to lie, and with size > 1 a chunk of the largest bucket for each partial sum
+ *         of the other ranks.
+ * Thread: the step thread calls; one communication thread is owned by this object (size > 1).
+ *         Between exact_wait and the next exact_ready the communicator is free for the step
+ *         thread's own use.
+ * Errors: those of comm.h and of the backend. After one, exact_close is all that is left; the
+ *         communicator has let go of the buffers by then.
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "comm/comm.h"
 #include "common/status.h"
+#include "kernels/backend.h"
 
 struct exact;
 
@@ -41,6 +50,13 @@ struct exact_options {
     const size_t *bucket_begin; /* ascending, first 0; copied */
     size_t bucket_count;
     int64_t timeout_ms; /* per exchange, a few of which a bucket needs */
+    /* Each rank's lanes are summed, then all-reduced: the bits differ with the spread of lanes. */
+    bool fast;
+    /* Where the vectors lie; NULL or host memory: on the host. Borrowed for life. */
+    const struct backend_table *device;
+    struct backend *backend;
+    struct stream *compute;
+    struct stream *communication; /* the communicator's; not with size 1 */
 };
 
 /* ST_INVALID: shares, buckets. */

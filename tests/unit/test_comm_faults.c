@@ -355,8 +355,15 @@ static int closing_body(const struct scene *scene, struct comm *comm, int rank)
     wait_for(scene->turn, &scene->turn->sending, 1);
     const uint32_t shares[] = { 1, 1 };
     const size_t border = 0;
-    const struct exact_options options = { comm_gloo(), comm,    rank, 2,      shares,
-                                           1000,        &border, 1,    LONG_MS };
+    const struct exact_options options = { .table = comm_gloo(),
+                                           .comm = comm,
+                                           .rank = rank,
+                                           .size = 2,
+                                           .shares = shares,
+                                           .count = 1000,
+                                           .bucket_begin = &border,
+                                           .bucket_count = 1,
+                                           .timeout_ms = LONG_MS };
     struct exact *exact = NULL;
     CHECK(exact_open(&options, &exact) == ST_OK);
     exact_begin(exact);
