@@ -165,6 +165,8 @@ struct backend_table {
     /* ST_AGAIN: not yet. */
     enum status (*event_query)(struct backend *backend, struct event *e);
     enum status (*stream_sync)(struct backend *backend, struct stream *stream);
+    /* The stream as the device's other libraries take it (cudaStream_t); NULL: no such thing. */
+    void *(*stream_native)(struct stream *stream);
     /* Record what follows on the stream, and play it again; a backend without it returns
      * ST_INVALID. */
     enum status (*capture_begin)(struct backend *backend, struct stream *stream);
