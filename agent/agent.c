@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -24,11 +25,28 @@ static void repeat_exits(struct agent *agent)
     }
 }
 
+/* A worker on a GPU that failed computes nothing that can be trusted, or hangs in the driver. */
+static void end_on_bad_gpus(struct agent *agent)
+{
+    struct gpu_state gpus[LIMIT_GPUS];
+    size_t count = gpu_read(agent->gpus, gpus, LIMIT_GPUS);
+    for (struct trainer *t = agent->trainers; t != NULL; t = t->next) {
+        uint32_t slot = t->record.slot;
+        size_t gpu = slot < agent->options.slots ? count : slot - agent->options.slots;
+        if (gpu < count && gpus[gpu].problem[0] != '\0' && t->pidfd >= 0 && t->sent == 0) {
+            (void)snprintf(t->why_ended, sizeof(t->why_ended), "GPU %zu: %s", gpu,
+                           gpus[gpu].problem);
+            trainer_end(t, SIGKILL, 0);
+        }
+    }
+}
+
 static void on_beat(uv_timer_t *timer)
 {
     struct agent *agent = timer->data;
     watchdog_beat(agent->watchdog_fd);
     oom_watch_sample(&agent->oom, proc_oom_kills());
+    end_on_bad_gpus(agent);
     if (agent->epoch == 0)
         return;
     agent_say_beat(agent);
@@ -185,11 +203,14 @@ static enum status open_agent(struct agent *agent, const struct agent_options *o
         st = take_lock(agent);
     if (st == ST_OK)
         st = open_signals(agent);
+    if (st == ST_OK)
+        st = gpu_watch_open(options->nvml, &agent->log, &agent->gpus);
     return st;
 }
 
 static void close_agent(struct agent *agent)
 {
+    gpu_watch_close(agent->gpus);
     if (agent->signal_fd >= 0)
         (void)close(agent->signal_fd);
     if (agent->lock_fd >= 0)

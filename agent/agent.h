@@ -9,6 +9,7 @@
 
 #include <uv.h>
 
+#include "agent/gpu.h"
 #include "agent/link.h"
 #include "agent/proc.h"
 #include "agent/record.h"
@@ -24,7 +25,8 @@ struct agent_options {
     const char *token;       /* for TCP; or NULL */
     const char *host;        /* this node's address for the data plane */
     const char *program;     /* path of cairn-trainer */
-    uint32_t slots;
+    uint32_t slots;          /* for CPU shares; each GPU is one more after them */
+    const char *nvml;        /* another library than the driver's; NULL: the driver's */
 };
 
 struct agent {
@@ -45,6 +47,7 @@ struct agent {
     struct trainer *trainers;
     size_t trainer_count;
     struct oom_watch oom;
+    struct gpu_watch *gpus; /* NULL: none */
 };
 
 /*

@@ -63,7 +63,8 @@ struct exit_cause exit_cause_decide(const struct exit_facts *facts)
     out.cause = CAUSE_SIGNAL;
     out.signal = status;
     if (status == facts->sent) {
-        add(&out, "", "sent by this agent");
+        bool own = facts->why_sent != NULL && facts->why_sent[0] != '\0';
+        add(&out, "", own ? facts->why_sent : "sent by this agent");
     } else if (status == SIGKILL && facts->sent != SIGKILL && facts->oom_rose) {
         out.cause = CAUSE_OOM;
     }

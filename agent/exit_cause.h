@@ -13,6 +13,7 @@
 struct exit_facts {
     bool waited; /* it was our child: info holds what waitid said */
     siginfo_t info;
+    const char *why_sent;              /* this agent's own reason for it; NULL or "": none */
     int sent;                          /* the last signal that this agent sent it; 0: none */
     bool oom_rose;                     /* the kernel killed something of ours for memory just now */
     const Cairn__V1__LastWords *words; /* or NULL */

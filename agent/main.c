@@ -16,17 +16,20 @@ enum { SLOTS_MIN = 4, TOKEN_BYTES_MAX = 4096 };
 
 static const char usage[] =
     "usage: cairn-agent [--coordinator ADDRESS] [--slots N] [--name NODE] [--host ADDRESS]\n"
-    "                   [--token-file PATH] [--trainer PATH]\n"
+    "                   [--token-file PATH] [--trainer PATH] [--nvml PATH]\n"
     "\n"
     "Starts the trainers of this node for a coordinator, and watches them.\n"
     "\n"
     "  --coordinator ADDRESS  unix:/PATH or HOST:PORT; default: the socket of CAIRN_HOME\n"
-    "  --slots N              trainers at a time; default: the cores, at least 4\n"
+    "  --slots N              trainers on CPUs at a time; default: the cores, at least 4; every "
+    "GPU\n"
+    "                         of this machine is one slot more\n"
     "  --name NODE            name among the agents; default: the host's\n"
     "  --host ADDRESS         where trainers of other nodes reach those of this one; default:\n"
     "                         127.0.0.1\n"
     "  --token-file PATH      bearer token for a TCP address; default: CAIRN_HOME/token\n"
     "  --trainer PATH         default: cairn-trainer beside this program\n"
+    "  --nvml PATH            library that tells of GPUs; default: CAIRN_NVML, then the driver's\n"
     "\n"
     "Ends on SIGTERM; trainers run on and are taken over by the next agent of this name.\n";
 
@@ -60,6 +63,7 @@ static bool parse(int argc, char **argv, struct agent_options *options, const ch
         { "host", required_argument, NULL, 'h' },
         { "token-file", required_argument, NULL, 'k' },
         { "trainer", required_argument, NULL, 't' },
+        { "nvml", required_argument, NULL, 'g' },
         { "help", no_argument, NULL, '?' + 1 },
         { "version", no_argument, NULL, 'v' },
         { NULL, 0, NULL, 0 },
@@ -80,6 +84,8 @@ static bool parse(int argc, char **argv, struct agent_options *options, const ch
             *token_file = optarg;
         } else if (option == 't') {
             options->program = optarg;
+        } else if (option == 'g') {
+            options->nvml = optarg;
         } else if (option == 'v') {
             (void)printf("cairn-agent %s\n", CAIRN_VERSION);
             *out_exit = EXIT_DONE;
@@ -174,6 +180,8 @@ static enum status fill_defaults(struct agent_options *options, const char *toke
             (void)fprintf(stderr, "cairn-agent: token of the coordinator: %s\n", status_string(st));
         options->token = texts->token;
     }
+    if (options->nvml == NULL)
+        options->nvml = getenv("CAIRN_NVML");
     if (options->node == NULL) {
         default_name(texts->node, sizeof(texts->node));
         options->node = texts->node;

@@ -30,6 +30,35 @@ void agent_send(struct agent *agent, Cairn__V1__AgentMessage *message)
         LOG_DEBUG(&agent->log, "message to the coordinator: %s", status_string(st));
 }
 
+struct gpu_list {
+    struct gpu_state states[LIMIT_GPUS];
+    Cairn__V1__Gpu rows[LIMIT_GPUS];
+    Cairn__V1__Gpu *links[LIMIT_GPUS];
+    size_t count;
+};
+
+/* The GPUs as a message has them, pointing into `list`. */
+static void list_gpus(struct agent *agent, struct gpu_list *list)
+{
+    list->count = gpu_read(agent->gpus, list->states, LIMIT_GPUS);
+    for (size_t i = 0; i < list->count; i++) {
+        struct gpu_state *from = &list->states[i];
+        Cairn__V1__Gpu *to = &list->rows[i];
+        cairn__v1__gpu__init(to);
+        to->name = from->name;
+        to->uuid = from->uuid;
+        to->driver = from->driver;
+        to->capability = from->capability;
+        to->memory_bytes = from->memory_bytes;
+        to->memory_used_bytes = from->memory_used_bytes;
+        to->temperature = from->temperature;
+        to->ecc_errors = from->ecc_errors;
+        to->throttled = from->throttled;
+        to->problem = from->problem;
+        list->links[i] = to;
+    }
+}
+
 void agent_say_hello(struct agent *agent)
 {
     Cairn__V1__AgentHello hello = CAIRN__V1__AGENT_HELLO__INIT;
@@ -42,6 +71,10 @@ void agent_say_hello(struct agent *agent)
     hello.host = unqualified(agent->options.host);
     hello.cores = proc_cores();
     hello.memory_bytes = proc_memory_total();
+    struct gpu_list gpus;
+    list_gpus(agent, &gpus);
+    hello.gpus = gpus.links;
+    hello.n_gpus = gpus.count;
 
     size_t capacity = agent->trainer_count + 1;
     auto_free Cairn__V1__RunningTrainer *rows = calloc(capacity, sizeof(*rows));
@@ -72,6 +105,10 @@ void agent_say_beat(struct agent *agent)
     Cairn__V1__AgentBeat beat = CAIRN__V1__AGENT_BEAT__INIT;
     beat.load1 = proc_load1();
     beat.memory_available_bytes = proc_memory_available();
+    struct gpu_list gpus;
+    list_gpus(agent, &gpus);
+    beat.gpus = gpus.links;
+    beat.n_gpus = gpus.count;
     Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
     message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_BEAT;
     message.beat = &beat;

@@ -14,7 +14,7 @@
 
 #include "common/cleanup.h"
 
-enum { TOKEN_FD = 3, OWN_ENV = 2, NUMBER_TEXT = 16 };
+enum { TOKEN_FD = 3, OWN_ENV = 3, NUMBER_TEXT = 16 };
 
 extern char **environ;
 
@@ -196,6 +196,7 @@ enum status spawn_trainer(const struct spawn_request *request, pid_t *out_pid, c
                           size_t why_capacity)
 {
     char threads[64];
+    char gpu[64];
     char *set[SPAWN_ENV_MAX + OWN_ENV];
     size_t count = 0;
     for (size_t i = 0; i < request->env_count; i++) {
@@ -210,6 +211,12 @@ enum status spawn_trainer(const struct spawn_request *request, pid_t *out_pid, c
                    request->threads > 0 ? request->threads : 1);
     set[count++] = threads;
     set[count++] = argument("OMP_DYNAMIC=false"); /* bits depend on the number of threads */
+
+    /* An empty list: a worker on a CPU share must not touch a GPU that is another's. */
+    (void)snprintf(gpu, sizeof(gpu), "CUDA_VISIBLE_DEVICES=");
+    if (request->gpu >= 0)
+        (void)snprintf(gpu, sizeof(gpu), "CUDA_VISIBLE_DEVICES=%d", request->gpu);
+    set[count++] = gpu;
 
     const char *step = "environment";
     auto_close int log_fd = -1;

@@ -23,6 +23,7 @@ struct spawn_request {
     uint32_t threads; /* 0: 1 */
     char *const *env; /* KEY=VALUE, of the job */
     size_t env_count;
+    int gpu; /* the only one that it may see; -1: none */
 };
 
 /*

@@ -164,6 +164,7 @@ static void trainer_died(struct trainer *trainer)
     if (facts.waited && facts.info.si_code != CLD_EXITED && facts.info.si_status == SIGKILL &&
         trainer->sent != SIGKILL)
         facts.oom_rose = oom_watch_claim(&agent->oom, proc_oom_kills());
+    facts.why_sent = trainer->why_ended;
     struct exit_cause cause = decide(trainer, &facts);
     unwatch(trainer);
     set_exited(trainer, &cause);
@@ -225,6 +226,13 @@ static void fail_start(struct trainer *trainer, const char *why)
     set_exited(trainer, &cause);
 }
 
+/* The ordinal of the GPU behind a slot; -1: a CPU share. */
+static int gpu_of(const struct agent *agent, uint32_t slot)
+{
+    uint32_t first = agent->options.slots;
+    return slot >= first && slot - first < LIMIT_GPUS ? (int)(slot - first) : -1;
+}
+
 static enum status make_process(struct trainer *trainer, const Cairn__V1__StartTrainer *order,
                                 pid_t *out_pid, char *why, size_t why_capacity)
 {
@@ -241,7 +249,8 @@ static enum status make_process(struct trainer *trainer, const Cairn__V1__StartT
                                            .token = order->token,
                                            .threads = order->threads,
                                            .env = order->env,
-                                           .env_count = order->n_env };
+                                           .env_count = order->n_env,
+                                           .gpu = gpu_of(agent, order->slot) };
     return spawn_trainer(&request, out_pid, why, why_capacity);
 }
 

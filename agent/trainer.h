@@ -22,8 +22,9 @@ struct trainer {
     struct agent *agent;
     struct record record;
     struct ref_files files;
-    int pidfd; /* -1: exited */
-    int sent;  /* the last signal that we sent */
+    int pidfd;                  /* -1: exited */
+    int sent;                   /* the last signal that we sent */
+    char why_ended[LIMIT_NAME]; /* why we sent it, where it was our own idea; or "" */
     bool watched;
     uv_poll_t poll;
     uv_timer_t grace;

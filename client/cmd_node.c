@@ -36,6 +36,27 @@ static void node_slots(const ProtobufCMessage *row, char *out, size_t capacity)
     (void)snprintf(out, capacity, "%u/%u", as_node(row)->used, as_node(row)->slots);
 }
 
+static void node_gpus(const ProtobufCMessage *row, char *out, size_t capacity)
+{
+    const Cairn__V1__Node *node = as_node(row);
+    size_t bad = 0;
+    for (size_t i = 0; i < node->n_gpus; i++)
+        bad += node->gpus[i]->problem[0] != '\0';
+    if (node->n_gpus == 0) {
+        (void)snprintf(out, capacity, "-");
+    } else if (bad == 0) {
+        (void)snprintf(out, capacity, "%u/%zu", node->gpus_used, node->n_gpus);
+    } else {
+        (void)snprintf(out, capacity, "%u/%zu (%zu bad)", node->gpus_used, node->n_gpus, bad);
+    }
+}
+
+static void node_gpu_name(const ProtobufCMessage *row, char *out, size_t capacity)
+{
+    const Cairn__V1__Node *node = as_node(row);
+    (void)snprintf(out, capacity, "%s", node->n_gpus > 0 ? node->gpus[0]->name : "-");
+}
+
 static void node_host(const ProtobufCMessage *row, char *out, size_t capacity)
 {
     (void)snprintf(out, capacity, "%s", as_node(row)->host);
@@ -53,6 +74,8 @@ static const struct listing node_listing = {
             { "STATE", .cell = node_state },
             { "DEVICE", .cell = node_device },
             { "USED", .cell = node_slots, .right = true },
+            { "GPUS", .cell = node_gpus, .right = true },
+            { "GPU", .cell = node_gpu_name, .wide = true },
             { "HOST", .cell = node_host, .wide = true },
             { "VERSION", .cell = node_version },
             { 0 },

@@ -10,6 +10,7 @@
 #define LIMIT_JOBS           1024 /* live jobs of one coordinator */
 #define LIMIT_NODES          1024
 #define LIMIT_SLOTS          1024              /* slots of one node */
+#define LIMIT_GPUS           64                /* of one node */
 #define LIMIT_NAME           128               /* job, tensor, node names, bytes with the NUL */
 #define LIMIT_PATH           1024              /* paths that we build, bytes with the NUL */
 #define LIMIT_REASON         512               /* one line shown to a person */
@@ -21,6 +22,7 @@
 #define LIMIT_LOG_LINE       4096  /* one line of a worker's log */
 #define LIMIT_LAST_LINES     20    /* of a worker's output, shown with its exit */
 #define LIMIT_EVENTS_PER_JOB 10000 /* kept by the journal */
+#define LIMIT_DATA_FILES     4096  /* of one data set: shards of some 100 MB each */
 #define LIMIT_TENSORS        65536 /* of one checkpoint */
 #define LIMIT_MANIFEST_BYTES (16 * 1024 * 1024)
 

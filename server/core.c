@@ -54,8 +54,10 @@ void core_free(struct core *core)
         return;
     for (size_t i = 0; i < core->job_count; i++)
         core_job_free(core->jobs[i]);
-    for (size_t i = 0; i < core->node_count; i++)
+    for (size_t i = 0; i < core->node_count; i++) {
+        free(core->nodes[i]->gpus);
         free(core->nodes[i]);
+    }
     free(core->jobs);
     free(core->nodes);
     free(core);

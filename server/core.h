@@ -111,10 +111,22 @@ struct core_job {
     uint64_t metric_step;
 };
 
+#define CORE_GPU_DEVICE "cuda"
+
+/* What the newest hello or beat said of a GPU. */
+struct core_gpu {
+    char name[64], uuid[64], driver[32], problem[LIMIT_NAME];
+    uint32_t capability, temperature;
+    uint64_t memory_bytes, memory_used_bytes, ecc_errors;
+    bool throttled;
+};
+
 struct core_node {
     char name[LIMIT_NAME];
     char device[32], version[32], host[LIMIT_NAME], boot_id[64];
-    uint32_t slots, cores;
+    uint32_t slots, cores; /* slots of `device`, numbers 0 and up */
+    struct core_gpu *gpus; /* slots + i is the number of GPU i, of device "cuda"; owned */
+    uint32_t gpu_count;
     struct core_conn *conn; /* or NULL */
     int64_t heard_at;
     bool silent;
@@ -173,6 +185,8 @@ MUST_CHECK enum status core_find(struct core *core, const char *name, struct cor
 size_t core_jobs(struct core *core, struct core_job **out, size_t capacity);
 size_t core_nodes(struct core *core, struct core_node **out, size_t capacity);
 uint32_t core_node_used(struct core *core, const struct core_node *node);
+/* The same for its GPUs. */
+uint32_t core_node_gpus_used(struct core *core, const struct core_node *node);
 /* Trainers of the node have a live session. */
 bool core_node_heard(struct core *core, const struct core_node *node);
 

@@ -44,7 +44,7 @@ static enum status could_run(struct core *core, const struct job *spec, char rea
     for (size_t i = 0; i < core->node_count; i++) {
         const struct core_node *node = core->nodes[i];
         known = known || node->known;
-        if (node->known && strcmp(node->device, spec->workers.device) == 0)
+        if (node->known && core_node_has(node, spec->workers.device))
             return ST_OK;
     }
     if (!known)

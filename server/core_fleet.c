@@ -75,15 +75,30 @@ void core_nodes_tick(struct core *core)
     }
 }
 
-uint32_t core_node_used(struct core *core, const struct core_node *node)
+/* Slots first to end - 1 that are taken. */
+static uint32_t count_used(struct core *core, const struct core_node *node, uint32_t first,
+                           uint32_t end)
 {
     uint32_t used = 0;
     for (size_t j = 0; j < core->job_count; j++) {
         const struct job_machine *m = &core->jobs[j]->m;
-        for (uint32_t r = 0; r < m->config.ranks; r++)
-            used += jm_holds_slot(m, r) && strcmp(m->ranks[r].node, node->name) == 0;
+        for (uint32_t r = 0; r < m->config.ranks; r++) {
+            uint32_t slot = m->ranks[r].slot;
+            used += jm_holds_slot(m, r) && slot >= first && slot < end &&
+                    strcmp(m->ranks[r].node, node->name) == 0;
+        }
     }
     return used;
+}
+
+uint32_t core_node_used(struct core *core, const struct core_node *node)
+{
+    return count_used(core, node, 0, node->slots);
+}
+
+uint32_t core_node_gpus_used(struct core *core, const struct core_node *node)
+{
+    return count_used(core, node, node->slots, node->slots + node->gpu_count);
 }
 
 bool core_node_heard(struct core *core, const struct core_node *node)
@@ -275,8 +290,9 @@ static void on_hello(struct core *core, struct core_conn *conn, const Cairn__V1_
     order.body_case = CAIRN__V1__AGENT_ORDER__BODY_WELCOME;
     order.welcome = &welcome;
     conn->ops->send(conn, &order.base);
-    LOG_INFO(core->options.log, "node %s joined: %u slots of %s, %zu trainers run there",
-             node->name, node->slots, node->device, hello->n_running);
+    core_take_gpus(core, node, hello->gpus, hello->n_gpus);
+    LOG_INFO(core->options.log, "node %s joined: %u slots of %s, %u GPUs, %zu trainers run there",
+             node->name, node->slots, node->device, node->gpu_count, hello->n_running);
     heard(core, node);
     for (size_t i = 0; i < hello->n_running; i++)
         on_running(core, node, hello->running[i]->ref, hello->running[i]->pid);
@@ -400,6 +416,8 @@ void core_agent_message(struct core *core, struct core_conn *conn,
     heard(core, node);
     if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_STARTED && message->started->ref) {
         on_running(core, node, message->started->ref, message->started->pid);
+    } else if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_BEAT) {
+        core_take_gpus(core, node, message->beat->gpus, message->beat->n_gpus);
     } else if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_EXITED) {
         on_exited(core, node, message->exited);
     } else if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_LOG &&

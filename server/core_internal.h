@@ -81,3 +81,9 @@ void core_take_report(struct core *core, struct core_job *job, uint32_t rank,
 
 /* ---- core_schedule.c ---- */
 void core_schedule(struct core *core);
+
+/* core_gpu.c: what a hello or a beat says of a node's GPUs. */
+void core_take_gpus(struct core *core, struct core_node *node, Cairn__V1__Gpu *const *gpus,
+                    size_t count);
+/* Whether it has slots of this device kind. */
+bool core_node_has(const struct core_node *node, const char *device);

@@ -13,17 +13,37 @@
 #include "server/place.h"
 
 struct board {
-    struct place_node nodes[LIMIT_NODES];
-    struct core_node *of[LIMIT_NODES];
+    struct place_node nodes[PLACE_NODES_MAX];
+    struct core_node *of[PLACE_NODES_MAX];
     size_t count;
     bool *used; /* all slots, node after node; owned */
 };
+
+/* The node's CPU shares and its GPUs; `used` is of all its slots. */
+static void add_pools(struct board *board, struct core_node *node, const bool *used)
+{
+    struct place_node pool = { .name = node->name,
+                               .device = node->device,
+                               .slots = node->slots,
+                               .used = used,
+                               .ready = node->conn && !node->silent };
+    board->of[board->count] = node;
+    board->nodes[board->count++] = pool;
+    if (node->gpu_count == 0)
+        return;
+    pool.device = CORE_GPU_DEVICE;
+    pool.first = node->slots;
+    pool.slots = node->gpu_count;
+    pool.used = used + node->slots;
+    board->of[board->count] = node;
+    board->nodes[board->count++] = pool;
+}
 
 static enum status make_board(struct core *core, struct board *board)
 {
     size_t all = 0;
     for (size_t i = 0; i < core->node_count; i++)
-        all += core->nodes[i]->slots;
+        all += core->nodes[i]->slots + core->nodes[i]->gpu_count;
     board->count = 0;
     board->used = calloc(all ? all : 1, sizeof *board->used);
     if (!board->used)
@@ -33,21 +53,19 @@ static enum status make_board(struct core *core, struct board *board)
         struct core_node *node = core->nodes[i];
         if (!node->known)
             continue;
-        board->of[board->count] = node;
-        board->nodes[board->count++] = (struct place_node){ .name = node->name,
-                                                            .device = node->device,
-                                                            .slots = node->slots,
-                                                            .used = used,
-                                                            .ready = node->conn && !node->silent };
+        uint32_t slots = node->slots + node->gpu_count;
+        add_pools(board, node, used);
         for (size_t j = 0; j < core->job_count; j++) {
             const struct job_machine *m = &core->jobs[j]->m;
             for (uint32_t r = 0; r < m->config.ranks; r++) {
-                if (jm_holds_slot(m, r) && m->ranks[r].slot < node->slots &&
+                if (jm_holds_slot(m, r) && m->ranks[r].slot < slots &&
                     strcmp(m->ranks[r].node, node->name) == 0)
                     used[m->ranks[r].slot] = true;
             }
         }
-        used += node->slots;
+        for (uint32_t g = 0; g < node->gpu_count; g++)
+            used[node->slots + g] = used[node->slots + g] || node->gpus[g].problem[0];
+        used += slots;
     }
     return ST_OK;
 }

@@ -39,7 +39,7 @@ static uint32_t take(const struct place_node *node, uint32_t index, uint32_t cou
     uint32_t taken = 0;
     for (uint32_t i = 0; i < node->slots && taken < count; i++) {
         if (!node->used[i])
-            out[taken++] = (struct place_slot){ .node = index, .slot = i };
+            out[taken++] = (struct place_slot){ .node = index, .slot = node->first + i };
     }
     return taken;
 }
@@ -113,7 +113,7 @@ enum status place_workers(const struct place_node *nodes, size_t node_count,
                        available, capacity, available == 1 ? "is" : "are");
         return ST_AGAIN;
     }
-    bool taken[LIMIT_NODES] = { false };
+    bool taken[PLACE_NODES_MAX] = { false };
     uint32_t placed = 0;
     while (placed < ask->count) {
         size_t node = choose(nodes, node_count, ask, taken, ask->count - placed);

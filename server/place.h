@@ -14,9 +14,11 @@
 #include "common/limits.h"
 #include "common/status.h"
 
+/* The slots of one device kind on one node. */
 struct place_node {
     const char *name;
     const char *device;
+    uint32_t first; /* number of its first slot */
     uint32_t slots;
     const bool *used; /* slots of them */
     bool ready;
@@ -31,7 +33,7 @@ struct place_ask {
 
 struct place_slot {
     uint32_t node; /* index */
-    uint32_t slot;
+    uint32_t slot; /* number on its node */
 };
 
 /*
@@ -42,6 +44,7 @@ struct place_slot {
 MUST_CHECK enum status place_workers(const struct place_node *nodes, size_t node_count,
                                      const struct place_ask *ask, struct place_slot *out,
                                      char reason[LIMIT_REASON]);
+#define PLACE_NODES_MAX ((size_t)LIMIT_NODES * 2) /* CPU shares and GPUs */
 /* All slots of the device, free or not. */
 uint32_t place_capacity(const struct place_node *nodes, size_t node_count,
                         const struct place_ask *ask);

@@ -100,6 +100,25 @@ static Cairn__V1__LostSeconds *render_lost(const struct job_machine *m, enum jm_
     return out;
 }
 
+static Cairn__V1__Gpu *render_gpu(const struct core_gpu *gpu)
+{
+    Cairn__V1__Gpu *out = malloc(sizeof *out);
+    if (!out)
+        return NULL;
+    cairn__v1__gpu__init(out);
+    out->name = text(gpu->name);
+    out->uuid = text(gpu->uuid);
+    out->driver = text(gpu->driver);
+    out->problem = text(gpu->problem);
+    out->capability = gpu->capability;
+    out->temperature = gpu->temperature;
+    out->memory_bytes = gpu->memory_bytes;
+    out->memory_used_bytes = gpu->memory_used_bytes;
+    out->ecc_errors = gpu->ecc_errors;
+    out->throttled = gpu->throttled;
+    return out;
+}
+
 Cairn__V1__Node *render_node(struct core *core, const struct core_node *node)
 {
     Cairn__V1__Node *out = malloc(sizeof *out);
@@ -116,6 +135,14 @@ Cairn__V1__Node *render_node(struct core *core, const struct core_node *node)
     out->used = core_node_used(core, node);
     out->version = text(node->version);
     out->host = text(node->host);
+    out->gpus_used = core_node_gpus_used(core, node);
+    out->gpus = calloc(node->gpu_count ? node->gpu_count : 1, sizeof(void *));
+    for (uint32_t i = 0; out->gpus && i < node->gpu_count; i++) {
+        out->gpus[i] = render_gpu(&node->gpus[i]);
+        if (!out->gpus[i])
+            break;
+        out->n_gpus++;
+    }
     return out;
 }
 

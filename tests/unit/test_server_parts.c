@@ -375,6 +375,27 @@ static void waiting_says_what_is_missing(void **state)
     assert_non_null(strstr(reason, "cuda"));
 }
 
+static void gpus_are_slots_after_the_cpu_shares(void **state)
+{
+    const bool one_used[2] = { true, false };
+    struct place_node nodes[] = { node("a", 4, none_used), node("a", 2, one_used) };
+    struct place_ask ask = { .count = 1, .device = "cuda" };
+    struct place_slot out[2];
+    char reason[LIMIT_REASON];
+    (void)state;
+    nodes[1].device = "cuda";
+    nodes[1].first = 4;
+    assert_int_equal(place_workers(nodes, 2, &ask, out, reason), ST_OK);
+    assert_int_equal(out[0].node, 1);
+    assert_int_equal(out[0].slot, 5);
+    ask.count = 2;
+    assert_int_equal(place_workers(nodes, 2, &ask, out, reason), ST_AGAIN);
+    assert_string_equal(reason, "needs 2 slots, 1 of 2 is free");
+    ask.device = "cpu";
+    assert_int_equal(place_workers(nodes, 2, &ask, out, reason), ST_OK);
+    assert_int_equal(out[1].slot, 1);
+}
+
 static void excluded_nodes_take_nobody(void **state)
 {
     struct place_node nodes[] = { node("a", 4, none_used), node("b", 4, none_used) };
@@ -552,6 +573,7 @@ int main(void)
         cmocka_unit_test(the_state_survives_the_journal),
         cmocka_unit_test(a_broken_state_is_refused),
         cmocka_unit_test(workers_share_the_fullest_node_that_fits),
+        cmocka_unit_test(gpus_are_slots_after_the_cpu_shares),
         cmocka_unit_test(workers_spread_over_few_nodes_when_none_has_room),
         cmocka_unit_test(waiting_says_what_is_missing),
         cmocka_unit_test(excluded_nodes_take_nobody),

@@ -1,0 +1,46 @@
+/*
+ * The node's GPUs and their health, by NVML.
+ *
+ * A thread of its own asks once a second, since a driver whose GPU fell off the bus may not answer
+ * for minutes; gpu_read gives what it saw last. A problem stays until the agent is started again:
+ * a GPU that failed once takes no worker before a person looked at it.
+ *
+ * What counts as a problem: an Xid that means broken hardware or a lost GPU (the table in gpu.c), a
+ * new uncorrected ECC error, a driver that gives no answer for GPU_SILENT_MS. Heat and power
+ * throttling are told but are no problem: the job only gets slower.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/limits.h"
+#include "common/log.h"
+#include "common/status.h"
+
+#define GPU_SILENT_MS INT64_C(15000)
+
+struct gpu_state {
+    char name[64], uuid[64], driver[32];
+    uint32_t capability; /* 90: 9.0 */
+    uint64_t memory_bytes, memory_used_bytes;
+    uint32_t temperature; /* degrees Celsius */
+    uint64_t ecc_errors;  /* uncorrected, since boot */
+    bool throttled;
+    char problem[LIMIT_NAME]; /* "" : none */
+};
+
+struct gpu_watch;
+
+/*
+ * library: NULL for the system's; `log` is borrowed for life. Without a driver *out is NULL and the
+ * node has no GPUs. Errors: ST_NO_MEMORY; a driver that can't be used is logged and counts as none.
+ */
+MUST_CHECK enum status gpu_watch_open(const char *library, const struct log *log,
+                                      struct gpu_watch **out);
+/* Waits 2 s at most for the driver; NULL is fine. */
+void gpu_watch_close(struct gpu_watch *watch);
+
+/* Fills out with up to `capacity` GPUs, by ordinal, and returns how many there are. */
+size_t gpu_read(struct gpu_watch *watch, struct gpu_state *out, size_t capacity);

@@ -1,0 +1,159 @@
+/* The agent's view of GPUs, over a driver that is a test's own (agent/fake_nvml.c). */
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/gpu.h"
+#include "agent/nvml.h"
+#include "common/clock.h"
+#include "tests/test.h"
+
+#define WAIT_MS 30000
+
+static const struct log *quiet(void)
+{
+    static struct log log;
+    log = log_open("test");
+    return &log;
+}
+
+static int set_up(void **state)
+{
+    char *dir = strdup("/tmp/cairn-nvml-XXXXXX");
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(setenv("FAKE_NVML_DIR", dir, 1), 0);
+    *state = dir;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    char command[128];
+    (void)snprintf(command, sizeof(command), "rm -r '%s'", (char *)*state);
+    assert_int_equal(system(command), 0);
+    free(*state);
+    return 0;
+}
+
+static void put(const char *dir, const char *name, const char *text)
+{
+    char path[128];
+    char whole[128];
+    (void)snprintf(path, sizeof(path), "%s/%s.new", dir, name);
+    (void)snprintf(whole, sizeof(whole), "%s/%s", dir, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(rename(path, whole), 0);
+}
+
+/* Reads until a GPU has a problem, and returns which. */
+static size_t wait_for_problem(struct gpu_watch *watch, struct gpu_state *gpus)
+{
+    int64_t end = clock_mono_ms(clock_system()) + WAIT_MS;
+    while (clock_mono_ms(clock_system()) < end) {
+        size_t count = gpu_read(watch, gpus, LIMIT_GPUS);
+        for (size_t i = 0; i < count; i++) {
+            if (gpus[i].problem[0] != '\0')
+                return i;
+        }
+        (void)poll(NULL, 0, 10);
+    }
+    fail_msg("no problem within %d ms", WAIT_MS);
+    return 0;
+}
+
+static struct gpu_watch *open_fake(void)
+{
+    struct gpu_watch *watch = NULL;
+    assert_int_equal(gpu_watch_open(FAKE_NVML, quiet(), &watch), ST_OK);
+    assert_non_null(watch);
+    return watch;
+}
+
+static void a_machine_without_a_driver_has_no_gpus(void **state)
+{
+    (void)state;
+    struct gpu_watch *watch = NULL;
+    struct gpu_state gpus[LIMIT_GPUS];
+    assert_int_equal(gpu_watch_open("/nowhere/libnvidia-ml.so.1", quiet(), &watch), ST_OK);
+    assert_null(watch);
+    assert_int_equal(gpu_read(watch, gpus, LIMIT_GPUS), 0);
+    gpu_watch_close(watch);
+    struct nvml nvml;
+    assert_int_equal(nvml_open("libz.so.1", &nvml), ST_VERSION);
+}
+
+static void gpus_are_told_with_what_they_are(void **state)
+{
+    (void)state;
+    struct gpu_watch *watch = open_fake();
+    struct gpu_state gpus[LIMIT_GPUS];
+    assert_int_equal(gpu_read(watch, gpus, LIMIT_GPUS), 2);
+    assert_int_equal(gpu_read(watch, gpus, 1), 1);
+    assert_int_equal(gpu_read(watch, gpus, LIMIT_GPUS), 2);
+    assert_string_equal(gpus[1].name, "NVIDIA Fake");
+    assert_string_equal(gpus[1].uuid, "GPU-fake-1");
+    assert_string_equal(gpus[1].driver, "580.00");
+    assert_int_equal(gpus[1].capability, 90);
+    assert_int_equal(gpus[1].memory_bytes, 8ull << 30);
+    assert_int_equal(gpus[1].temperature, 41);
+    assert_false(gpus[1].throttled);
+    assert_string_equal(gpus[1].problem, "");
+    gpu_watch_close(watch);
+}
+
+static void an_xid_of_broken_hardware_is_a_problem_for_good(void **state)
+{
+    struct gpu_watch *watch = open_fake();
+    struct gpu_state gpus[LIMIT_GPUS];
+    put(*state, "xid", "0 31\n"); /* an application's fault */
+    put(*state, "xid", "1 79\n");
+    assert_int_equal(wait_for_problem(watch, gpus), 1);
+    assert_string_equal(gpus[1].problem, "Xid 79: the GPU has fallen off the bus");
+    assert_string_equal(gpus[0].problem, "");
+    gpu_watch_close(watch);
+}
+
+static void only_a_new_ecc_error_is_a_problem(void **state)
+{
+    put(*state, "ecc", "0 3\n");
+    struct gpu_watch *watch = open_fake();
+    struct gpu_state gpus[LIMIT_GPUS];
+    assert_int_equal(gpu_read(watch, gpus, LIMIT_GPUS), 2);
+    assert_int_equal(gpus[0].ecc_errors, 3);
+    assert_string_equal(gpus[0].problem, "");
+    put(*state, "ecc", "0 4\n");
+    assert_int_equal(wait_for_problem(watch, gpus), 0);
+    assert_string_equal(gpus[0].problem, "a new uncorrected ECC error");
+    gpu_watch_close(watch);
+}
+
+static void a_driver_that_hangs_holds_up_nobody(void **state)
+{
+    struct gpu_watch *watch = open_fake();
+    struct gpu_state gpus[LIMIT_GPUS];
+    put(*state, "hang", "");
+    assert_int_equal(wait_for_problem(watch, gpus), 0);
+    assert_string_equal(gpus[0].problem, "the driver does not answer");
+    gpu_watch_close(watch); /* returns */
+    char path[128];
+    (void)snprintf(path, sizeof(path), "%s/hang", (char *)*state);
+    assert_int_equal(unlink(path), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_machine_without_a_driver_has_no_gpus, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(gpus_are_told_with_what_they_are, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_xid_of_broken_hardware_is_a_problem_for_good, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(only_a_new_ecc_error_is_a_problem, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_driver_that_hangs_holds_up_nobody, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
