@@ -1,0 +1,64 @@
+/*
+ * Causal attention of packed heads, forward and backward, whose memory is linear in T.
+ *
+ *  out = softmax(q · kᵀ / √D, causal) · v    of every sample and head
+ *
+ * Half precision with D of 32, 64, 96 or 128 runs on tensor cores (mma.sync: sm_80 and later);
+ * float32, and other D, on a plain kernel that computes in float32.
+ *
+ * Shapes: qkv, dqkv  [N, T, 3·H·D] row-major: q of all heads, then k, then v; head h is columns
+ *                    [h·D, (h + 1)·D) of each
+ *         out, dout  [N, T, H·D]
+ *         lse        [N, H, T] float32: log of the sum of exp(q·k/√D) over k; forward to backward
+ * Types:  bfloat16, float16 or float32, the same for all but lse. Products sum in float32; the
+ *         softmax and all that is kept from tile to tile is float32.
+ * Bits:   one writer per output, sums in a fixed order that depends on the shape alone. No atomics.
+ * Memory: device pointers, aligned to 16 bytes, borrowed until the stream has passed the call.
+ * Source: Dao, FlashAttention-2, algorithms 1 and 2, with the backward pass cut in two (one kernel
+ *         owns dk and dv, one dq: seven products instead of five, but no sum across blocks).
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/status.h"
+#include "kernels/tensor.h"
+
+#define CUDA_ATTENTION_DIM_MAX 256
+
+struct cuda_attention {
+    int64_t samples, tokens; /* N, T */
+    int heads, dim;          /* H, D */
+    enum dtype dtype;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Whether the shape is one that the calls below take. */
+bool cuda_attention_supported(const struct cuda_attention *shape);
+
+/* The name of what will run, for pins: "flash-mma-64", "plain". */
+const char *cuda_attention_implementation(const struct cuda_attention *shape);
+
+/* Bytes of lse; of the backward pass's scratch (forward needs none). */
+size_t cuda_attention_lse_bytes(const struct cuda_attention *shape);
+size_t cuda_attention_scratch_bytes(const struct cuda_attention *shape);
+
+/*
+ * Launch on `stream` (a cudaStream_t).
+ * Errors: ST_INVALID  not supported
+ *         ST_DEVICE   a launch failed; the device must be considered lost
+ */
+MUST_CHECK enum status cuda_attention_forward(const struct cuda_attention *shape, const void *qkv,
+                                              void *out, float *lse, void *stream);
+MUST_CHECK enum status cuda_attention_backward(const struct cuda_attention *shape, const void *qkv,
+                                               const void *out, const float *lse, const void *dout,
+                                               void *dqkv, void *scratch, void *stream);
+
+#ifdef __cplusplus
+}
+#endif
