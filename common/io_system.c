@@ -2,8 +2,10 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -139,6 +141,29 @@ static enum status system_list(void *self, const char *path, io_name_fn fn, void
     return st;
 }
 
+static enum status system_map(void *self, int fd, const void **out_data, size_t *out_size)
+{
+    (void)self;
+    struct stat info;
+    if (fstat(fd, &info) < 0)
+        return status_from_errno(errno);
+    void *data = NULL;
+    if (info.st_size > 0) {
+        data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
+        if (data == MAP_FAILED)
+            return status_from_errno(errno);
+    }
+    *out_data = data;
+    *out_size = (size_t)info.st_size;
+    return ST_OK;
+}
+
+static enum status system_unmap(void *self, const void *data, size_t size)
+{
+    (void)self;
+    return size == 0 ? ST_OK : result(munmap((void *)(uintptr_t)data, size));
+}
+
 const struct io *io_system(void)
 {
     static const struct io io = {
@@ -155,6 +180,8 @@ const struct io *io_system(void)
         .rmdir = system_rmdir,
         .stat = system_stat,
         .list = system_list,
+        .map = system_map,
+        .unmap = system_unmap,
     };
     return &io;
 }

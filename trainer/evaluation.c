@@ -11,8 +11,9 @@ static enum status evaluate_own(struct worker *w)
     size_t count = own->size / sizeof(*results);
     size_t done = 0;
     prefetch_start(w->eval_batches, 0);
-    const struct prefetch_item *item = prefetch_take(w->eval_batches);
-    while (item != NULL) {
+    const struct prefetch_item *item = NULL;
+    enum status st = prefetch_take(w->eval_batches, &item);
+    while (st == ST_OK && item != NULL) {
         if (item->micro == 0) {
             CHECK(done < count);
             results[done++] = (struct worker_batch){ 0 };
@@ -24,13 +25,12 @@ static enum status evaluate_own(struct worker *w)
                                   .loss_sum = &batch->loss,
                                   .correct = &batch->correct,
                                   .counted = &batch->counted };
-        enum status st = plan_forward(w->eval_plan, &call);
-        if (st != ST_OK)
-            return st;
-        item = prefetch_take(w->eval_batches);
+        st = plan_forward(w->eval_plan, &call);
+        if (st == ST_OK)
+            st = prefetch_take(w->eval_batches, &item);
     }
-    CHECK(done == count);
-    return ST_OK;
+    CHECK(st != ST_OK || done == count);
+    return st;
 }
 
 /* The tree over [begin, begin + width), width a power of two, absent leaves skipped. */

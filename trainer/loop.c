@@ -35,6 +35,13 @@ static enum status fail(const struct loop *l, enum status st, const char *what)
     return st;
 }
 
+/* What is wrong with the data is told by who read them. */
+static enum status fail_data(const struct loop *l, const struct prefetch *batches)
+{
+    (void)snprintf(l->message, l->capacity, "%s", prefetch_problem(batches));
+    return ST_CONFIG;
+}
+
 /* ---- a step ---- */
 
 static enum status not_finite(const struct loop *l, const struct optimizer_report *report)
@@ -51,6 +58,8 @@ static enum status train(struct loop *l, struct session_row *row)
     struct worker *w = l->worker;
     double lr = schedule_lr(&w->settings.schedule, l->step);
     enum status st = step_compute(w, l->step);
+    if (st == ST_CONFIG)
+        return fail_data(l, w->batches);
     if (st != ST_OK)
         return fail(l, st, "forward, backward and reduction");
     struct optimizer_report report;
@@ -86,6 +95,8 @@ static enum status evaluate(struct loop *l, struct session_row *row)
 {
     struct evaluation result;
     enum status st = evaluation_run(l->worker, &result);
+    if (st == ST_CONFIG)
+        return fail_data(l, l->worker->eval_batches);
     if (st != ST_OK)
         return fail(l, st, "evaluation");
     row->has_eval = true;

@@ -25,7 +25,10 @@ static enum status compute_micro(struct worker *w, uint64_t step, uint32_t lane,
 {
     struct marks *marks = w->options.marks;
     marks_phase(marks, PHASE_DATA);
-    const struct prefetch_item *item = prefetch_take(w->batches);
+    const struct prefetch_item *item = NULL;
+    enum status st = prefetch_take(w->batches, &item);
+    if (st != ST_OK)
+        return st;
     CHECK(item != NULL);
     CHECK(item->step == step);
     CHECK(item->lane == lane);
@@ -37,7 +40,7 @@ static enum status compute_micro(struct worker *w, uint64_t step, uint32_t lane,
     call.lane = vector;
     marks_phase(marks, PHASE_FORWARD);
     fault_point("trainer.forward");
-    enum status st = plan_forward(w->plan, &call);
+    st = plan_forward(w->plan, &call);
     if (st != ST_OK)
         return st;
     marks_phase(marks, PHASE_BACKWARD);

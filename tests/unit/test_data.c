@@ -7,6 +7,7 @@
 #include <zlib.h>
 
 #include "common/rng.h"
+#include "kernels/backend.h"
 #include "tests/test.h"
 #include "trainer/data/batch.h"
 #include "trainer/data/dataset.h"
@@ -282,6 +283,17 @@ static struct batch_source source_of(const struct dataset *d)
     };
 }
 
+static void fill(const struct batch_source *source, struct batch_place place, bool evaluation,
+                 struct batch *out)
+{
+    struct batch_problem problem;
+    char room[4096];
+    assert_in_range(batch_sizes(source).room, 1, sizeof(room));
+    enum status st = evaluation ? batch_fill_eval(source, &place, room, out, &problem)
+                                : batch_fill(source, &place, room, out, &problem);
+    assert_int_equal(st, ST_OK);
+}
+
 /* Which sample row x is: from its first pixels, all different for SAMPLES samples. */
 static uint32_t sample_of(const float *x)
 {
@@ -304,12 +316,15 @@ static void an_epoch_shows_each_sample_at_most_once_in_permuted_order(void **sta
     assert_int_equal(steps, SAMPLES / 12);
     float x[2 * IMAGE];
     int32_t labels[2];
+    uint32_t draw[OP_DRAW_SAMPLES + 2];
+    struct batch out = { x, labels, draw };
     for (uint64_t epoch = 0; epoch < 2; epoch++) {
         bool seen[SAMPLES] = { false };
         uint64_t position = 0;
         for (uint64_t i = 0; i < steps * 6; i++) {
-            batch_fill(&source, epoch * steps + i / 6, (uint32_t)(i / 2 % 3), (uint32_t)(i % 2),
-                       NULL, x, labels);
+            struct batch_place place = { epoch * steps + i / 6, (uint32_t)(i / 2 % 3),
+                                         (uint32_t)(i % 2) };
+            fill(&source, place, false, &out);
             for (int j = 0; j < 2; j++) {
                 uint32_t s = sample_of(x + (size_t)j * IMAGE);
                 assert_int_equal(s, rng_permute(5, epoch, SAMPLES, position++));
@@ -329,10 +344,12 @@ static void evaluation_covers_the_set_once_and_marks_the_rest(void **state)
     assert_int_equal(batch_eval_count(&source), 13);
     float x[2 * IMAGE];
     int32_t labels[2];
+    uint32_t draw[OP_DRAW_SAMPLES + 2];
+    struct batch out = { x, labels, draw };
     uint32_t next = 0;
     for (uint64_t batch = 0; batch < 13; batch++) {
         for (uint32_t micro = 0; micro < 2; micro++) {
-            batch_fill_eval(&source, batch, micro, NULL, x, labels);
+            fill(&source, (struct batch_place){ batch, 0, micro }, true, &out);
             for (int j = 0; j < 2; j++) {
                 if (next == SAMPLES) {
                     assert_int_equal(labels[j], -1);
@@ -369,9 +386,11 @@ static void augmentation_moves_and_mirrors_as_its_counter_says(void **state)
     source.flip = true;
     float x[2 * IMAGE];
     int32_t labels[2];
+    uint32_t draw[OP_DRAW_SAMPLES + 2];
+    struct batch out = { x, labels, draw };
     int changed = 0;
     for (uint64_t step = 0; step < 8; step++) {
-        batch_fill(&source, step, 1, 1, NULL, x, labels);
+        fill(&source, (struct batch_place){ step, 1, 1 }, false, &out);
         for (int j = 0; j < 2; j++) {
             uint64_t at = step % 4 * 12 + 4 + 2 + (uint64_t)j;
             uint32_t s = (uint32_t)rng_permute(5, step / 4, SAMPLES, at);
@@ -418,17 +437,28 @@ static void synthetic_samples_depend_on_seed_split_and_number_only(void **state)
 
 /* ---- prefetch ---- */
 
+static const struct prefetch_item *take(struct prefetch *p)
+{
+    const struct prefetch_item *item = NULL;
+    assert_int_equal(prefetch_take(p, &item), ST_OK);
+    return item;
+}
+
 static void check_item(const struct batch_source *source, const struct prefetch_item *item,
                        bool evaluation)
 {
     float x[2 * IMAGE];
     int32_t labels[2];
-    if (evaluation)
-        batch_fill_eval(source, item->step, item->micro, NULL, x, labels);
-    else
-        batch_fill(source, item->step, item->lane, item->micro, NULL, x, labels);
+    uint32_t draw[OP_DRAW_SAMPLES + 2];
+    struct batch out = { x, labels, draw };
+    fill(source, (struct batch_place){ item->step, item->lane, item->micro }, evaluation, &out);
     assert_memory_equal(item->x, x, sizeof(x));
     assert_memory_equal(item->labels, labels, sizeof(labels));
+    if (evaluation) {
+        assert_null(item->draw);
+    } else {
+        assert_memory_equal(item->draw, draw, sizeof(draw));
+    }
 }
 
 static void prefetched_batches_come_in_order_and_a_start_moves_them(void **state)
@@ -442,7 +472,7 @@ static void prefetched_batches_come_in_order_and_a_start_moves_them(void **state
         uint64_t first = round * 37 % 11;
         prefetch_start(p, first);
         for (uint64_t k = 0; k < round % 17; k++) {
-            const struct prefetch_item *item = prefetch_take(p);
+            const struct prefetch_item *item = take(p);
             assert_non_null(item);
             assert_int_equal(item->step, first + k / 4);
             assert_int_equal(item->lane, 1 + k / 2 % 2);
@@ -466,15 +496,15 @@ static void an_evaluation_takes_the_batches_of_its_lanes_and_ends(void **state)
         prefetch_start(p, 0);
         for (uint64_t batch = 0; batch < 13; batch++) {
             for (uint32_t micro = 0; batch % 3 < 2 && micro < 2; micro++) {
-                const struct prefetch_item *item = prefetch_take(p);
+                const struct prefetch_item *item = take(p);
                 assert_non_null(item);
                 assert_int_equal(item->step, batch);
                 assert_int_equal(item->micro, micro);
                 check_item(&options.source, item, true);
             }
         }
-        assert_null(prefetch_take(p));
-        assert_null(prefetch_take(p));
+        assert_null(take(p));
+        assert_null(take(p));
     }
     prefetch_close(p);
     dataset_close(d);
@@ -496,8 +526,8 @@ static void the_lanes_of_a_step_hold_what_one_worker_would_have_had(void **state
         for (int i = 0; i < 3; i++)
             prefetch_start(p[i], 3);
         for (int k = 0; k < 30; k++) {
-            const struct prefetch_item *want = prefetch_take(p[0]);
-            const struct prefetch_item *got = prefetch_take(p[want->lane < cut ? 1 : 2]);
+            const struct prefetch_item *want = take(p[0]);
+            const struct prefetch_item *got = take(p[want->lane < cut ? 1 : 2]);
             assert_int_equal(got->step, want->step);
             assert_int_equal(got->lane, want->lane);
             assert_memory_equal(got->x, want->x, 2 * IMAGE * sizeof(float));

@@ -4,6 +4,7 @@
 
 #include "common/check.h"
 #include "common/rng.h"
+#include "kernels/backend.h"
 
 static uint64_t lane_size(const struct batch_source *source)
 {
@@ -70,37 +71,106 @@ static void fill_row(const struct batch_source *source, uint64_t sample, uint64_
     convert_moved(image, &dataset->shape, dy, dx, mirror, x);
 }
 
-void batch_fill(const struct batch_source *source, uint64_t step, uint32_t lane, uint32_t micro,
-                uint8_t *room, float *x, int32_t *labels)
+/* Row j of a micro-batch. */
+static enum status fill_text(const struct batch_source *source, uint64_t sample, uint32_t j,
+                             int32_t *room, const struct batch *out, struct batch_problem *problem)
 {
-    uint64_t steps = batch_steps_per_epoch(source);
-    CHECK(steps > 0);
-    CHECK(lane < source->lanes);
-    CHECK(micro < source->accumulate);
-    uint64_t epoch = step / steps;
-    uint64_t at = step % steps * global_batch(source) + lane * lane_size(source) +
-                  (uint64_t)micro * source->micro_batch;
-    size_t elements = dataset_image_elements(source->dataset);
-    for (uint32_t j = 0; j < source->micro_batch; j++) {
-        uint64_t sample = rng_permute(source->seed, epoch, source->dataset->samples, at + j);
-        fill_row(source, sample, step, room, x + j * elements);
-        labels[j] = dataset_label(source->dataset, sample);
-    }
+    size_t context = (size_t)source->dataset->context;
+    enum status st =
+        dataset_window(source->dataset, sample, room, problem->message, sizeof(problem->message));
+    if (st != ST_OK)
+        return st;
+    memcpy((int32_t *)out->x + j * context, room, context * sizeof(int32_t));
+    memcpy(out->labels + j * context, room + 1, context * sizeof(int32_t));
+    return ST_OK;
 }
 
-void batch_fill_eval(const struct batch_source *source, uint64_t batch, uint32_t micro,
-                     uint8_t *room, float *x, int32_t *labels)
+struct batch_sizes batch_sizes(const struct batch_source *source)
 {
     const struct dataset *dataset = source->dataset;
-    uint64_t at = batch * lane_size(source) + (uint64_t)micro * source->micro_batch;
+    size_t rows = source->micro_batch;
+    size_t context = (size_t)dataset->context;
+    size_t image = dataset_image_elements(dataset);
+    size_t draw = (OP_DRAW_SAMPLES + rows) * sizeof(uint32_t);
+    if (context == 0) {
+        return (struct batch_sizes){ .x = rows * image * sizeof(float),
+                                     .labels = rows * sizeof(int32_t),
+                                     .draw = draw,
+                                     .room = image };
+    }
+    return (struct batch_sizes){ .x = rows * context * sizeof(int32_t),
+                                 .labels = rows * context * sizeof(int32_t),
+                                 .draw = draw,
+                                 .room = (context + 1) * sizeof(int32_t) };
+}
+
+static void begin_draw(const struct batch_source *source, uint64_t step, uint32_t *draw)
+{
+    uint64_t key = rng_key(source->seed, RNG_DROPOUT);
+    draw[OP_DRAW_KEY] = (uint32_t)key;
+    draw[OP_DRAW_KEY + 1] = (uint32_t)(key >> 32);
+    draw[OP_DRAW_STEP] = (uint32_t)step;
+}
+
+enum status batch_fill(const struct batch_source *source, const struct batch_place *place,
+                       void *room, const struct batch *out, struct batch_problem *out_problem)
+{
+    const struct dataset *dataset = source->dataset;
+    uint64_t steps = batch_steps_per_epoch(source);
+    CHECK(steps > 0);
+    CHECK(place->lane < source->lanes);
+    CHECK(place->micro < source->accumulate);
+    uint64_t epoch = place->step / steps;
+    uint64_t at = place->step % steps * global_batch(source) + place->lane * lane_size(source) +
+                  (uint64_t)place->micro * source->micro_batch;
+    size_t elements = dataset_image_elements(dataset);
+    begin_draw(source, place->step, out->draw);
+    for (uint32_t j = 0; j < source->micro_batch; j++) {
+        uint64_t sample = rng_permute(source->seed, epoch, dataset->samples, at + j);
+        out->draw[OP_DRAW_SAMPLES + j] = (uint32_t)sample;
+        if (dataset->context > 0) {
+            enum status st = fill_text(source, sample, j, room, out, out_problem);
+            if (st != ST_OK)
+                return st;
+            continue;
+        }
+        fill_row(source, sample, place->step, room, (float *)out->x + j * elements);
+        out->labels[j] = dataset_label(dataset, sample);
+    }
+    return ST_OK;
+}
+
+static void fill_nothing(const struct batch_source *source, uint32_t j, const struct batch *out)
+{
+    size_t context = (size_t)source->dataset->context;
+    size_t elements = dataset_image_elements(source->dataset);
+    if (context == 0) {
+        memset((float *)out->x + j * elements, 0, elements * sizeof(float));
+        out->labels[j] = -1;
+        return;
+    }
+    memset((int32_t *)out->x + j * context, 0, context * sizeof(int32_t));
+    for (size_t t = 0; t < context; t++)
+        out->labels[j * context + t] = -1;
+}
+
+enum status batch_fill_eval(const struct batch_source *source, const struct batch_place *place,
+                            void *room, const struct batch *out, struct batch_problem *out_problem)
+{
+    const struct dataset *dataset = source->dataset;
+    uint64_t at = place->step * lane_size(source) + (uint64_t)place->micro * source->micro_batch;
     size_t elements = dataset_image_elements(dataset);
     for (uint32_t j = 0; j < source->micro_batch; j++) {
         if (at + j >= dataset->samples) {
-            memset(x + j * elements, 0, elements * sizeof(float));
-            labels[j] = -1;
-            continue;
+            fill_nothing(source, j, out);
+        } else if (dataset->context > 0) {
+            enum status st = fill_text(source, at + j, j, room, out, out_problem);
+            if (st != ST_OK)
+                return st;
+        } else {
+            convert(dataset_image(dataset, at + j, room), elements, (float *)out->x + j * elements);
+            out->labels[j] = dataset_label(dataset, at + j);
         }
-        convert(dataset_image(dataset, at + j, room), elements, x + j * elements);
-        labels[j] = dataset_label(dataset, at + j);
     }
+    return ST_OK;
 }

@@ -3,19 +3,23 @@
  * so that whoever computes a lane, whenever, gets the same bytes (design 5).
  *
  * Training: step s (from 0) of E = floor(samples / global_batch) per epoch lies in epoch s / E;
- * lane v, micro-batch m, row j of it is position (s mod E)·global_batch + v·lane_size +
+ *           lane v, micro-batch m, row j of it is position (s mod E)·global_batch + v·lane_size +
  *           m·micro_batch + j of perm(seed, epoch). The tail of an epoch's permutation is dropped.
  * Evaluation: samples in file order, batch i is [i·lane_size, …), cut into the same micro-batches;
- * rows past the end are zero with label -1, which the loss ignores. Augmentation (training only): a
- * crop out of the image with a zero border of PyTorch's padding 4, a horizontal flip; drawn by
- * counter (0, 0, sample, step).
+ *           rows past the end are zero with labels of -1, which the loss ignores.
+ * Augmentation (training only): a crop out of the image with a zero border of PyTorch's padding 4,
+ *           a horizontal flip; drawn by counter (0, 0, sample, step).
  *
- * Shapes: x [micro_batch, C, H, W] float32, labels [micro_batch]
- * Thread: any; room is the caller's scratch of one image.
+ * Shapes: images  x [micro_batch, C, H, W] float32, labels i32 [micro_batch]
+ *         text    x [micro_batch, T] i32, labels i32 [micro_batch, T], labels[t] = the token after
+ *                 x[t]
+ * Thread: any; room is the caller's scratch.
+ * Errors: ST_CONFIG  the data are wrong (a token out of range): message names file and place
  */
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "trainer/data/dataset.h"
@@ -26,15 +30,42 @@ struct batch_source {
     const struct dataset *dataset; /* borrowed */
     uint64_t seed;
     uint32_t lanes, micro_batch, accumulate; /* lane size = micro_batch · accumulate */
-    bool crop, flip;
+    bool crop, flip;                         /* images */
+};
+
+/* A micro-batch. */
+struct batch {
+    void *x;
+    int32_t *labels;
+    uint32_t *draw; /* what random numbers of it depend on: the words of enum op_draw, key of
+                       RNG_DROPOUT (kernels/backend.h); written in training only */
+};
+
+/* Bytes of a micro-batch's parts, and of the scratch that filling one takes. */
+struct batch_sizes {
+    size_t x, labels, draw, room;
+};
+struct batch_sizes batch_sizes(const struct batch_source *source);
+
+/* Where a message goes. */
+struct batch_problem {
+    char message[LIMIT_REASON];
 };
 
 /* 0: the set is smaller than a global batch. */
 uint64_t batch_steps_per_epoch(const struct batch_source *source);
-void batch_fill(const struct batch_source *source, uint64_t step, uint32_t lane, uint32_t micro,
-                uint8_t *room, float *x, int32_t *labels);
+
+struct batch_place {
+    uint64_t step; /* evaluation: the batch */
+    uint32_t lane; /* training */
+    uint32_t micro;
+};
+MUST_CHECK enum status batch_fill(const struct batch_source *source,
+                                  const struct batch_place *place, void *room,
+                                  const struct batch *out, struct batch_problem *out_problem);
 
 /* Batches that the whole set is evaluated in. */
 uint64_t batch_eval_count(const struct batch_source *source);
-void batch_fill_eval(const struct batch_source *source, uint64_t batch, uint32_t micro,
-                     uint8_t *room, float *x, int32_t *labels);
+MUST_CHECK enum status batch_fill_eval(const struct batch_source *source,
+                                       const struct batch_place *place, void *room,
+                                       const struct batch *out, struct batch_problem *out_problem);

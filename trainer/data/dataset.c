@@ -205,6 +205,40 @@ static enum status open_idx(const struct dataset_options *options, const struct 
     return ST_OK;
 }
 
+static enum status open_tokens(const struct dataset_options *options, const struct errors *errors,
+                               struct dataset *dataset)
+{
+    const char *path = options->source->path;
+    struct tokens_options to = { .io = options->io,
+                                 .path = path,
+                                 .text = strcmp(options->source->format, "text") == 0 };
+    enum status st = tokens_open(&to, &dataset->tokens, errors->message, errors->capacity);
+    if (st != ST_OK)
+        return st;
+    uint64_t count = tokens_count(dataset->tokens);
+    uint64_t context = (uint64_t)options->context;
+    uint64_t samples = count == 0 ? 0 : (count - 1) / context;
+    if (samples == 0 || samples > SAMPLES_MAX) {
+        (void)snprintf(errors->message, errors->capacity,
+                       "%s: its %llu tokens make %llu windows of model.context + 1 (%llu), but a "
+                       "data set has from 1 to %u; change model.context or take other data",
+                       path, (unsigned long long)count, (unsigned long long)samples,
+                       (unsigned long long)context + 1, SAMPLES_MAX);
+        return ST_CONFIG;
+    }
+    dataset->samples = samples;
+    return ST_OK;
+}
+
+static void open_synthetic(const struct dataset_options *options, struct dataset *dataset)
+{
+    CHECK(options->source->samples > 0 && options->source->samples < SAMPLES_MAX);
+    dataset->samples = (uint64_t)options->source->samples;
+    if (options->context == 0)
+        dataset->shape = options->shape;
+    dataset->key = rng_key(options->seed, RNG_SYNTHETIC);
+}
+
 enum status dataset_open(const struct dataset_options *options, struct dataset **out, char *message,
                          size_t capacity)
 {
@@ -213,20 +247,22 @@ enum status dataset_open(const struct dataset_options *options, struct dataset *
     if (dataset == NULL)
         return read_error(&errors, ST_NO_MEMORY);
     const struct job_dataset *source = options->source;
+    const char *format = source->format;
+    bool text = options->context > 0;
     dataset->classes = options->classes;
+    dataset->context = options->context;
     dataset->split = options->split;
     enum status st = ST_OK;
-    if (strcmp(source->format, "idx") == 0) {
+    if (strcmp(format, "synthetic") == 0) {
+        open_synthetic(options, dataset);
+    } else if (text && (strcmp(format, "text") == 0 || strcmp(format, "tokens") == 0)) {
+        st = open_tokens(options, &errors, dataset);
+    } else if (!text && strcmp(format, "idx") == 0) {
         st = open_idx(options, &errors, dataset);
-    } else if (strcmp(source->format, "synthetic") == 0) {
-        CHECK(source->samples > 0 && source->samples < SAMPLES_MAX);
-        dataset->samples = (uint64_t)source->samples;
-        dataset->shape = options->shape;
-        dataset->key = rng_key(options->seed, RNG_SYNTHETIC);
     } else {
-        (void)snprintf(message, capacity,
-                       "data.%s.format: %s is not supported in this version; use idx or synthetic",
-                       options->split == DATASET_TRAIN ? "train" : "eval", source->format);
+        (void)snprintf(message, capacity, "data.%s.format: %s is not for this model; use %s",
+                       options->split == DATASET_TRAIN ? "train" : "eval", format,
+                       text ? "text, tokens or synthetic" : "idx or synthetic");
         st = ST_CONFIG;
     }
     if (st != ST_OK) {
@@ -256,6 +292,7 @@ void dataset_close(struct dataset *dataset)
     if (dataset == NULL)
         return;
     byte_stream_close(dataset->stream);
+    tokens_close(dataset->tokens);
     free(dataset->pixels);
     free(dataset->labels);
     free(dataset);
@@ -304,4 +341,38 @@ int32_t dataset_label(const struct dataset *dataset, uint64_t sample)
     struct rng_counter w =
         rng_words(dataset->key, 0, 0, (uint32_t)sample, (uint32_t)dataset->split);
     return (int32_t)rng_below(w.word[0], (uint32_t)dataset->classes);
+}
+
+/*
+ * A synthetic text is a walk: after a token comes, three times of four, the one that follows it
+ * everywhere, else any. A model learns the followers. Counters: (position, purpose, sample, split);
+ * (token, purpose, 0, 0).
+ */
+static void walk(const struct dataset *d, uint64_t sample, int32_t *out)
+{
+    uint32_t vocab = (uint32_t)d->classes;
+    uint32_t token = 0;
+    for (uint32_t i = 0; i <= (uint32_t)d->context; i++) {
+        struct rng_counter own = rng_words(d->key, i, 3, (uint32_t)sample, (uint32_t)d->split);
+        struct rng_counter follower = rng_words(d->key, token, 4, 0, 0);
+        bool any = i == 0 || rng_below(own.word[0], 4) == 0;
+        token = rng_below(any ? own.word[1] : follower.word[0], vocab);
+        out[i] = (int32_t)token;
+    }
+}
+
+enum status dataset_window(const struct dataset *dataset, uint64_t sample, int32_t *out,
+                           char *message, size_t capacity)
+{
+    CHECK(dataset->context > 0);
+    CHECK(sample < dataset->samples);
+    if (dataset->tokens == NULL) {
+        walk(dataset, sample, out);
+        return ST_OK;
+    }
+    uint64_t context = (uint64_t)dataset->context;
+    struct tokens_range range = { .at = sample * context,
+                                  .count = context + 1,
+                                  .vocab = dataset->classes };
+    return tokens_read(dataset->tokens, &range, out, message, capacity);
 }

@@ -1,18 +1,23 @@
 /*
- * The samples of one split, in memory: images of bytes with a label each.
+ * The samples of one split: images of bytes with a label each, or windows of a stream of tokens.
  *
  * Formats: idx        files of the MNIST family, gzip or plain: images u8 [N, H, W], labels u8 [N]
+ *          text       any bytes, a token each (tokens.h)
+ *          tokens     files of uint16 (tokens.h)
  *          synthetic  computed from (seed, split, sample); no files
  *
- * A pixel p becomes p / 255 in float32, what PyTorch's ToTensor gives.
+ * A pixel p becomes p / 255 in float32, what PyTorch's ToTensor gives. Sample i of a stream of
+ * tokens is the window of context + 1 tokens from i·context on: the first context of them are what
+ * the model reads, the last context the labels. Tokens after the last whole window are left out.
  *
  * Use:     dataset_open (headers and labels: shape and number of samples are known) → dataset_load
- * (the images, perhaps in a thread of its own) → reading
+ *          (the images, perhaps in a thread of its own) → reading
  *
  * Memory:  the caller owns *out. message gets one line "path: cause; way out" on an error.
  * Thread:  open and load by one at a time; reading by any number afterwards.
  * Errors:  ST_CONFIG     the user must act: a missing file, a file of another kind, counts that
- * differ, a label out of range ST_IO, ST_NO_MEMORY
+ *                        differ, a label or token out of range, too few tokens
+ *          ST_IO, ST_NO_MEMORY
  */
 #pragma once
 
@@ -21,6 +26,7 @@
 #include "common/io.h"
 #include "common/status.h"
 #include "job/job.h"
+#include "trainer/data/tokens.h"
 
 struct dataset_shape {
     int64_t channels, height, width;
@@ -29,12 +35,14 @@ struct dataset_shape {
 enum dataset_split { DATASET_TRAIN, DATASET_EVAL };
 
 struct dataset {
-    struct dataset_shape shape;
+    struct dataset_shape shape; /* of images */
+    int64_t context;            /* tokens that the model reads at once; 0: images */
     uint64_t samples;
-    int64_t classes;
-    uint8_t *pixels; /* [samples, C, H, W]; NULL: synthetic */
-    uint8_t *labels; /* [samples]; NULL: synthetic */
-    uint64_t key;    /* synthetic */
+    int64_t classes;       /* or the vocabulary */
+    struct tokens *tokens; /* NULL: images or synthetic */
+    uint8_t *pixels;       /* [samples, C, H, W]; NULL: tokens or synthetic */
+    uint8_t *labels;       /* [samples]; NULL: tokens or synthetic */
+    uint64_t key;          /* synthetic */
     enum dataset_split split;
     struct byte_stream *stream; /* images, between open and load */
     char path[LIMIT_PATH];      /* of the images */
@@ -44,21 +52,26 @@ struct dataset_options {
     const struct io *io;
     const struct job_dataset *source;
     enum dataset_split split;
-    int64_t classes;             /* labels are below it */
+    int64_t classes;             /* labels or tokens are below it */
+    int64_t context;             /* a text model's; 0: an image model */
     uint64_t seed;               /* synthetic */
-    struct dataset_shape shape;  /* synthetic: what the model wants */
+    struct dataset_shape shape;  /* synthetic images: what the model wants */
     void (*progress)(void *arg); /* per MiB read; may be NULL */
     void *progress_arg;
 };
 
 MUST_CHECK enum status dataset_open(const struct dataset_options *options, struct dataset **out,
                                     char *message, size_t capacity);
-/* Reads the images; for synthetic samples there is nothing to do. Once. */
+/* Reads the images; for all others there is nothing to do. Once. */
 MUST_CHECK enum status dataset_load(struct dataset *dataset, char *message, size_t capacity);
 void dataset_close(struct dataset *dataset);
 
-/* Elements of one image. */
+/* Elements of one image; 0: text. */
 size_t dataset_image_elements(const struct dataset *dataset);
 /* The bytes of one image: in the dataset itself, or made in room (of one image's size). */
 const uint8_t *dataset_image(const struct dataset *dataset, uint64_t sample, uint8_t *room);
 int32_t dataset_label(const struct dataset *dataset, uint64_t sample);
+
+/* The context + 1 tokens of one sample. Errors: ST_CONFIG  one is not below the vocabulary */
+MUST_CHECK enum status dataset_window(const struct dataset *dataset, uint64_t sample, int32_t *out,
+                                      char *message, size_t capacity);

@@ -17,29 +17,26 @@
 
 #include "common/check.h"
 
-struct cursor {
-    uint64_t step; /* or batch */
-    uint32_t lane, micro;
-};
-
 struct prefetch {
     struct prefetch_options options;
     uint64_t eval_batches;
     struct prefetch_item ring[PREFETCH_SLOTS];
-    float *x[PREFETCH_SLOTS];
-    int32_t *labels[PREFETCH_SLOTS];
-    uint8_t *room; /* one image */
+    struct batch batch[PREFETCH_SLOTS];
+    void *memory; /* of all batches */
+    void *room;
+    struct batch_problem problem; /* the thread's while it fills */
 
     pthread_t thread;
     bool thread_runs;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     /* below: under the mutex */
-    struct cursor next; /* of the thread */
-    uint64_t epoch;     /* number of starts */
+    struct batch_place next; /* of the thread */
+    uint64_t epoch;          /* number of starts */
     uint64_t filled, taken;
     bool held; /* item taken - 1 is still the caller's */
     bool started, ended, stop;
+    enum status st; /* of the item after the last one */
 };
 
 static bool own_batch(const struct prefetch *p, uint64_t batch)
@@ -50,7 +47,7 @@ static bool own_batch(const struct prefetch *p, uint64_t batch)
 }
 
 /* Moves an evaluation cursor to the next own batch at or after it; false: there is none. */
-static bool seek_batch(const struct prefetch *p, struct cursor *c)
+static bool seek_batch(const struct prefetch *p, struct batch_place *c)
 {
     while (c->step < p->eval_batches && !own_batch(p, c->step))
         c->step++;
@@ -59,7 +56,7 @@ static bool seek_batch(const struct prefetch *p, struct cursor *c)
 }
 
 /* False: the sequence has ended. */
-static bool cursor_advance(const struct prefetch *p, struct cursor *c)
+static bool cursor_advance(const struct prefetch *p, struct batch_place *c)
 {
     if (++c->micro < p->options.source.accumulate)
         return true;
@@ -75,20 +72,32 @@ static bool cursor_advance(const struct prefetch *p, struct cursor *c)
     return true;
 }
 
-static void fill(struct prefetch *p, const struct cursor *c, size_t slot)
+static enum status fill(struct prefetch *p, const struct batch_place *c, size_t slot)
 {
     const struct batch_source *source = &p->options.source;
-    if (p->options.evaluation) {
-        batch_fill_eval(source, c->step, c->micro, p->room, p->x[slot], p->labels[slot]);
-    } else {
-        batch_fill(source, c->step, c->lane, c->micro, p->room, p->x[slot], p->labels[slot]);
-    }
+    const struct batch *batch = &p->batch[slot];
+    if (p->options.evaluation)
+        return batch_fill_eval(source, c, p->room, batch, &p->problem);
+    return batch_fill(source, c, p->room, batch, &p->problem);
 }
 
 static bool may_fill(const struct prefetch *p)
 {
     uint64_t busy = p->filled - p->taken + (p->held ? 1 : 0);
     return p->started && !p->ended && busy < PREFETCH_SLOTS;
+}
+
+static void put(struct prefetch *p, const struct batch_place *c, size_t slot)
+{
+    p->ring[slot] =
+        (struct prefetch_item){ .step = c->step,
+                                .lane = c->lane,
+                                .micro = c->micro,
+                                .x = p->batch[slot].x,
+                                .labels = p->batch[slot].labels,
+                                .draw = p->options.evaluation ? NULL : p->batch[slot].draw };
+    p->filled++;
+    p->ended = !cursor_advance(p, &p->next);
 }
 
 static void *run(void *arg)
@@ -100,21 +109,20 @@ static void *run(void *arg)
             pthread_cond_wait(&p->changed, &p->mutex);
             continue;
         }
-        struct cursor c = p->next;
+        struct batch_place c = p->next;
         uint64_t epoch = p->epoch;
         size_t slot = (size_t)(p->filled % PREFETCH_SLOTS);
         pthread_mutex_unlock(&p->mutex);
-        fill(p, &c, slot);
+        enum status st = fill(p, &c, slot);
         pthread_mutex_lock(&p->mutex);
         if (epoch != p->epoch)
             continue;
-        p->ring[slot] = (struct prefetch_item){ .step = c.step,
-                                                .lane = c.lane,
-                                                .micro = c.micro,
-                                                .x = p->x[slot],
-                                                .labels = p->labels[slot] };
-        p->filled++;
-        p->ended = !cursor_advance(p, &p->next);
+        if (st == ST_OK) {
+            put(p, &c, slot);
+        } else {
+            p->st = st;
+            p->ended = true;
+        }
         pthread_cond_broadcast(&p->changed);
     }
     pthread_mutex_unlock(&p->mutex);
@@ -128,16 +136,28 @@ static size_t round_up(size_t n)
 
 static enum status allocate(struct prefetch *p)
 {
-    size_t image = dataset_image_elements(p->options.source.dataset);
-    size_t rows = p->options.source.micro_batch;
-    p->room = malloc(image);
+    struct batch_sizes sizes = batch_sizes(&p->options.source);
+    size_t x = round_up(sizes.x);
+    size_t labels = round_up(sizes.labels);
+    size_t slot = x + labels + round_up(sizes.draw);
+    const struct prefetch_memory *memory = p->options.memory;
+    p->room = aligned_alloc(64, round_up(sizes.room));
     if (p->room == NULL)
         return ST_NO_MEMORY;
+    if (memory != NULL) {
+        enum status st = memory->alloc(memory->self, PREFETCH_SLOTS * slot, &p->memory);
+        if (st != ST_OK)
+            return st;
+    } else {
+        p->memory = aligned_alloc(64, PREFETCH_SLOTS * slot);
+    }
+    if (p->memory == NULL)
+        return ST_NO_MEMORY;
     for (size_t i = 0; i < PREFETCH_SLOTS; i++) {
-        p->x[i] = aligned_alloc(64, round_up(rows * image * sizeof(float)));
-        p->labels[i] = aligned_alloc(64, round_up(rows * sizeof(int32_t)));
-        if (p->x[i] == NULL || p->labels[i] == NULL)
-            return ST_NO_MEMORY;
+        char *at = (char *)p->memory + i * slot;
+        p->batch[i].x = at;
+        p->batch[i].labels = (int32_t *)(void *)(at + x);
+        p->batch[i].draw = (uint32_t *)(void *)(at + x + labels);
     }
     return ST_OK;
 }
@@ -175,9 +195,10 @@ void prefetch_close(struct prefetch *prefetch)
         pthread_mutex_unlock(&prefetch->mutex);
         pthread_join(prefetch->thread, NULL);
     }
-    for (size_t i = 0; i < PREFETCH_SLOTS; i++) {
-        free(prefetch->x[i]);
-        free(prefetch->labels[i]);
+    if (prefetch->options.memory != NULL && prefetch->memory != NULL) {
+        prefetch->options.memory->free(prefetch->options.memory->self, prefetch->memory);
+    } else {
+        free(prefetch->memory);
     }
     free(prefetch->room);
     pthread_cond_destroy(&prefetch->changed);
@@ -190,10 +211,11 @@ void prefetch_start(struct prefetch *prefetch, uint64_t step)
     struct prefetch *p = prefetch;
     pthread_mutex_lock(&p->mutex);
     p->epoch++;
-    p->next = (struct cursor){ .step = step, .lane = p->options.lane_first };
+    p->next = (struct batch_place){ .step = step, .lane = p->options.lane_first };
     p->ended = false;
+    p->st = ST_OK;
     if (p->options.evaluation) {
-        p->next = (struct cursor){ .step = 0 };
+        p->next = (struct batch_place){ .step = 0 };
         p->ended = !seek_batch(p, &p->next);
     }
     /* The thread may still write into slot `filled`: the ring goes on from there, so that its
@@ -205,10 +227,11 @@ void prefetch_start(struct prefetch *prefetch, uint64_t step)
     pthread_mutex_unlock(&p->mutex);
 }
 
-const struct prefetch_item *prefetch_take(struct prefetch *prefetch)
+enum status prefetch_take(struct prefetch *prefetch, const struct prefetch_item **out)
 {
     struct prefetch *p = prefetch;
     const struct prefetch_item *item = NULL;
+    enum status st = ST_OK;
     pthread_mutex_lock(&p->mutex);
     CHECK(p->started);
     if (p->held) {
@@ -221,7 +244,16 @@ const struct prefetch_item *prefetch_take(struct prefetch *prefetch)
         item = &p->ring[p->taken % PREFETCH_SLOTS];
         p->taken++;
         p->held = true;
+    } else {
+        st = p->st;
     }
     pthread_mutex_unlock(&p->mutex);
-    return item;
+    if (st == ST_OK)
+        *out = item;
+    return st;
+}
+
+const char *prefetch_problem(const struct prefetch *prefetch)
+{
+    return prefetch->problem.message;
 }

@@ -7,6 +7,7 @@
  *
  * Memory: allocated at open; nothing afterwards.
  * Thread: one caller beside the thread.
+ * Errors: ST_CONFIG  the data are wrong; prefetch_problem says what, and nothing comes any more
  */
 #pragma once
 
@@ -21,17 +22,26 @@
 
 struct prefetch;
 
+/* Where the ring lies: memory that a device copies from, say. Aligned to 64 bytes. */
+struct prefetch_memory {
+    enum status (*alloc)(void *self, size_t bytes, void **out);
+    void (*free)(void *self, void *memory);
+    void *self;
+};
+
 struct prefetch_options {
     struct batch_source source;
     uint32_t lane_first, lane_count;
     bool evaluation;
+    const struct prefetch_memory *memory; /* borrowed for life; NULL: malloc */
 };
 
 struct prefetch_item {
     uint64_t step; /* evaluation: the batch */
     uint32_t lane, micro;
-    const float *x;        /* [micro_batch, C, H, W], aligned to 64 bytes */
-    const int32_t *labels; /* [micro_batch] */
+    const void *x;         /* as batch.h says */
+    const int32_t *labels; /* as batch.h says */
+    const uint32_t *draw;  /* training: OP_DRAW_SAMPLES + micro_batch words; evaluation: NULL */
 };
 
 MUST_CHECK enum status prefetch_open(const struct prefetch_options *options, struct prefetch **out);
@@ -41,5 +51,7 @@ void prefetch_close(struct prefetch *prefetch);
  */
 void prefetch_start(struct prefetch *prefetch, uint64_t step);
 /* The next item, borrowed until the next call of prefetch_take or prefetch_start; waits for it.
- * NULL at the end of an evaluation. */
-const struct prefetch_item *prefetch_take(struct prefetch *prefetch);
+ * *out is NULL at the end of an evaluation. */
+MUST_CHECK enum status prefetch_take(struct prefetch *prefetch, const struct prefetch_item **out);
+/* After an error of prefetch_take: one line "path: cause; way out". */
+const char *prefetch_problem(const struct prefetch *prefetch);

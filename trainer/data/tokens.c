@@ -1,0 +1,323 @@
+#include "trainer/data/tokens.h"
+
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "common/limits.h"
+
+#define MAGIC        20240520u /* llm.c: tokens of two bytes */
+#define MAGIC_WIDE   20240801u /* llm.c: tokens of four bytes */
+#define VERSION      1u
+#define HEADER_BYTES 1024
+
+struct token_file {
+    char path[LIMIT_PATH];
+    const void *map; /* owned: the whole file */
+    size_t map_size;
+    const uint8_t *data; /* in map */
+    uint64_t first;      /* of the stream */
+    uint64_t count;
+};
+
+struct tokens {
+    const struct io *io;
+    bool text;
+    struct token_file *files; /* owned; by name */
+    size_t file_count, capacity;
+    uint64_t count;
+};
+
+struct errors {
+    char *message;
+    size_t capacity;
+    const char *path;
+};
+
+static enum status user_error(const struct errors *errors, const char *cause)
+{
+    (void)snprintf(errors->message, errors->capacity, "%s: %s", errors->path, cause);
+    return ST_CONFIG;
+}
+
+/* What a failed call means to whoever wrote the job file. */
+static enum status io_error(const struct errors *errors, enum status st)
+{
+    if (st == ST_NOT_FOUND)
+        return user_error(errors, "no such file; correct the path in the job file");
+    if (st == ST_REFUSED)
+        return user_error(errors, "permission denied; make it readable for the agent's user");
+    (void)snprintf(errors->message, errors->capacity, "%s: cannot be read: %s", errors->path,
+                   status_string(st));
+    return st;
+}
+
+/* ---- which files ---- */
+
+static enum status add_file(struct tokens *t, const char *folder, const char *name)
+{
+    if (t->file_count == LIMIT_DATA_FILES)
+        return ST_FULL;
+    if (t->file_count == t->capacity) {
+        size_t capacity = t->capacity == 0 ? 1 : 2 * t->capacity;
+        struct token_file *files = realloc(t->files, capacity * sizeof(*files));
+        if (files == NULL)
+            return ST_NO_MEMORY;
+        t->files = files;
+        t->capacity = capacity;
+    }
+    struct token_file *file = &t->files[t->file_count];
+    memset(file, 0, sizeof(*file));
+    int size = snprintf(file->path, sizeof(file->path), "%s%s", folder, name);
+    if (size < 0 || (size_t)size >= sizeof(file->path))
+        return ST_INVALID;
+    t->file_count++;
+    return ST_OK;
+}
+
+struct search {
+    struct tokens *tokens;
+    const char *folder; /* with its '/' */
+    const char *pattern;
+    enum status st;
+};
+
+static bool match_name(void *arg, const char *name)
+{
+    struct search *s = arg;
+    if (fnmatch(s->pattern, name, FNM_PERIOD) == 0)
+        s->st = add_file(s->tokens, s->folder, name);
+    return s->st == ST_OK;
+}
+
+static int by_path(const void *a, const void *b)
+{
+    const struct token_file *x = a;
+    const struct token_file *y = b;
+    return strcmp(x->path, y->path);
+}
+
+static enum status find_matches(struct tokens *t, const struct errors *errors, const char *pattern)
+{
+    char folder[LIMIT_PATH];
+    size_t size = (size_t)(pattern - errors->path);
+    CHECK(size < sizeof(folder));
+    memcpy(folder, errors->path, size);
+    folder[size] = '\0';
+    struct search search = { .tokens = t, .folder = folder, .pattern = pattern };
+    enum status st = t->io->list(t->io->self, folder, match_name, &search);
+    if (st == ST_NOT_FOUND) {
+        return user_error(errors, "no such folder; correct the path in the job file (a pattern may "
+                                  "stand in its last part only)");
+    }
+    if (st != ST_OK)
+        return io_error(errors, st);
+    if (search.st == ST_FULL)
+        return user_error(errors, "more files than a data set may have; join some of them");
+    if (search.st == ST_INVALID)
+        return user_error(errors, "a name that fits is too long; use shorter names");
+    if (search.st != ST_OK)
+        return io_error(errors, search.st);
+    if (t->file_count == 0)
+        return user_error(errors, "no file's name fits; correct the path in the job file");
+    qsort(t->files, t->file_count, sizeof(*t->files), by_path);
+    return ST_OK;
+}
+
+static enum status find_files(struct tokens *t, const struct errors *errors)
+{
+    struct io_stat info;
+    enum status st = t->io->stat(t->io->self, errors->path, &info);
+    const char *slash = strrchr(errors->path, '/');
+    const char *name = slash == NULL ? errors->path : slash + 1;
+    if (st == ST_NOT_FOUND && slash != NULL && strpbrk(name, "*?[") != NULL)
+        return find_matches(t, errors, name);
+    if (st != ST_OK)
+        return io_error(errors, st);
+    st = add_file(t, "", errors->path);
+    return st == ST_OK ? ST_OK : io_error(errors, st);
+}
+
+/* ---- one file ---- */
+
+static uint32_t little_endian_u32(const uint8_t *p)
+{
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+static enum status read_header(struct token_file *file, const struct errors *errors)
+{
+    const uint8_t *bytes = file->map;
+    if (file->map_size < HEADER_BYTES)
+        return user_error(errors, "ends within its header; write it again");
+    if (little_endian_u32(bytes + 4) != VERSION)
+        return user_error(errors, "its header has a version other than 1; write it as version 1");
+    uint64_t count = little_endian_u32(bytes + 8);
+    uint64_t there = (file->map_size - HEADER_BYTES) / 2;
+    if (count > there || count > INT32_MAX) {
+        (void)snprintf(errors->message, errors->capacity,
+                       "%s: its header says %llu tokens, but it holds %llu: it was cut short; "
+                       "write it again",
+                       errors->path, (unsigned long long)count, (unsigned long long)there);
+        return ST_CONFIG;
+    }
+    if (HEADER_BYTES + 2 * count != file->map_size)
+        return user_error(errors, "holds more bytes than its header says; write it again");
+    file->data = bytes + HEADER_BYTES;
+    file->count = count;
+    return ST_OK;
+}
+
+static enum status find_tokens(struct token_file *file, const struct errors *errors, bool text)
+{
+    const uint8_t *bytes = file->map;
+    file->data = bytes;
+    if (file->map_size == 0)
+        return user_error(errors, "is empty; remove it or correct the path");
+    if (file->map_size >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b)
+        return user_error(errors, "is compressed, but it is not loaded as a whole; unpack it");
+    file->count = file->map_size;
+    if (text)
+        return ST_OK;
+    uint32_t magic = file->map_size >= 4 ? little_endian_u32(bytes) : 0;
+    if (magic == MAGIC)
+        return read_header(file, errors);
+    if (magic == MAGIC_WIDE) {
+        return user_error(errors, "has tokens of four bytes, which this version does not read; "
+                                  "write them with two");
+    }
+    if (file->map_size % 2 != 0)
+        return user_error(errors, "has an odd number of bytes, but a token has two; is it a file "
+                                  "of tokens, and whole?");
+    file->count = file->map_size / 2;
+    return ST_OK;
+}
+
+static enum status open_file(struct tokens *t, struct token_file *file, struct errors *errors)
+{
+    const struct io *io = t->io;
+    struct io_stat info;
+    errors->path = file->path;
+    enum status st = io->stat(io->self, file->path, &info);
+    if (st == ST_OK && info.is_dir)
+        return user_error(errors, "is a folder; name the files in it, as in 'FOLDER/*.bin'");
+    int fd = -1;
+    if (st == ST_OK)
+        st = io->open(io->self, file->path, IO_READ, &fd);
+    if (st != ST_OK)
+        return io_error(errors, st);
+    st = io->map(io->self, fd, &file->map, &file->map_size);
+    (void)io->close(io->self, fd);
+    if (st != ST_OK)
+        return io_error(errors, st);
+    st = find_tokens(file, errors, t->text);
+    if (st != ST_OK)
+        return st;
+    file->first = t->count;
+    t->count += file->count;
+    return ST_OK;
+}
+
+enum status tokens_open(const struct tokens_options *options, struct tokens **out, char *message,
+                        size_t capacity)
+{
+    struct errors errors = { .message = message, .capacity = capacity, .path = options->path };
+    struct tokens *t = calloc(1, sizeof(*t));
+    if (t == NULL)
+        return io_error(&errors, ST_NO_MEMORY);
+    t->io = options->io;
+    t->text = options->text;
+    enum status st = find_files(t, &errors);
+    for (size_t i = 0; st == ST_OK && i < t->file_count; i++)
+        st = open_file(t, &t->files[i], &errors);
+    if (st != ST_OK) {
+        tokens_close(t);
+        return st;
+    }
+    *out = t;
+    return ST_OK;
+}
+
+void tokens_close(struct tokens *tokens)
+{
+    if (tokens == NULL)
+        return;
+    for (size_t i = 0; i < tokens->file_count; i++) {
+        const struct token_file *file = &tokens->files[i];
+        if (file->map != NULL)
+            (void)tokens->io->unmap(tokens->io->self, file->map, file->map_size);
+    }
+    free(tokens->files);
+    free(tokens);
+}
+
+uint64_t tokens_count(const struct tokens *tokens)
+{
+    return tokens->count;
+}
+
+/* ---- reading ---- */
+
+/* The file that holds token `at` of the stream. */
+static const struct token_file *file_of(const struct tokens *t, uint64_t at)
+{
+    size_t low = 0;
+    size_t high = t->file_count;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (t->files[middle].first <= at) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return &t->files[low];
+}
+
+static enum status check_tokens(const struct token_file *file, uint64_t first,
+                                const struct tokens_range *range, const int32_t *tokens, size_t n,
+                                const struct errors *errors)
+{
+    int32_t highest = 0;
+    for (size_t i = 0; i < n; i++)
+        highest = tokens[i] > highest ? tokens[i] : highest;
+    if (highest < range->vocab)
+        return ST_OK;
+    size_t i = 0;
+    while (tokens[i] < range->vocab)
+        i++;
+    (void)snprintf(errors->message, errors->capacity,
+                   "%s: token %d at position %llu is not below model.vocab (%lld); raise "
+                   "model.vocab or correct the file",
+                   file->path, tokens[i], (unsigned long long)(first + i), (long long)range->vocab);
+    return ST_CONFIG;
+}
+
+enum status tokens_read(const struct tokens *tokens, const struct tokens_range *range, int32_t *out,
+                        char *message, size_t capacity)
+{
+    struct errors errors = { .message = message, .capacity = capacity };
+    CHECK(range->count <= tokens->count);
+    CHECK(range->at <= tokens->count - range->count);
+    uint64_t at = range->at;
+    uint64_t left = range->count;
+    while (left > 0) {
+        const struct token_file *file = file_of(tokens, at);
+        uint64_t first = at - file->first;
+        uint64_t there = file->count - first;
+        size_t n = (size_t)(left < there ? left : there);
+        for (size_t i = 0; i < n; i++) {
+            const uint8_t *p = file->data + (tokens->text ? 1 : 2) * (first + i);
+            out[i] = tokens->text ? p[0] : p[0] | p[1] << 8;
+        }
+        enum status st = check_tokens(file, first, range, out, n, &errors);
+        if (st != ST_OK)
+            return st;
+        out += n;
+        at += n;
+        left -= n;
+    }
+    return ST_OK;
+}

@@ -1,0 +1,49 @@
+/*
+ * A stream of tokens out of mapped files: nothing is loaded, a batch reads the pages it touches.
+ *
+ * Files: text    any bytes, a token each; not compressed
+ *        tokens  uint16, little-endian, with llm.c's header or without one. Header, 1024 bytes:
+ *                  0  i32  magic 20240520
+ *                  4  i32  version 1
+ *                  8  i32  number of tokens, which fill the rest of the file
+ * A path whose last part holds '*', '?' or '[' and is no file's name is a pattern (fnmatch); its
+ * files, in the order of their names by bytes, are one stream: what crosses a border is no special
+ * case.
+ *
+ * Memory: the caller owns *out. message gets one line "path: cause; way out" on an error. A file
+ *         must not be shortened while it is open (io.h, map).
+ * Thread: reading by any number.
+ * Errors: ST_CONFIG     the user must act: no such file, a file of another kind or cut short, an
+ *                       empty pattern, a token that is not below the vocabulary
+ *         ST_IO, ST_NO_MEMORY
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/io.h"
+#include "common/status.h"
+
+struct tokens;
+
+struct tokens_options {
+    const struct io *io; /* borrowed for life */
+    const char *path;    /* absolute */
+    bool text;           /* false: tokens of two bytes */
+};
+
+MUST_CHECK enum status tokens_open(const struct tokens_options *options, struct tokens **out,
+                                   char *message, size_t capacity);
+void tokens_close(struct tokens *tokens);
+
+uint64_t tokens_count(const struct tokens *tokens);
+
+struct tokens_range {
+    uint64_t at, count; /* within the stream */
+    int64_t vocab;
+};
+/* Errors: ST_CONFIG  a token is not below vocab; message names its file and its place there */
+MUST_CHECK enum status tokens_read(const struct tokens *tokens, const struct tokens_range *range,
+                                   int32_t *out, char *message, size_t capacity);
