@@ -1,0 +1,52 @@
+/*
+ * How a kernel is written and started, the same for a device and for the emulator of tests/gpu
+ * (CAIRN_EMULATE: the very sources, compiled by the host's C++ compiler, run on the CPU).
+ *
+ *  launch(kernel, grid, block, shared, stream, arguments...)
+ *      enqueues; ST_DEVICE if that failed. `shared` is the dynamic shared memory in bytes; more
+ *      than 48 KiB is asked for on the way.
+ *  SHARED_ARRAY(type, name, count)
+ *      `type *name`: an array of the block; count is a constant. Once per place in the source, by
+ *      all threads of the block or by none.
+ *  SHARED_DYNAMIC(type, name)
+ *      `type *name`: the dynamic shared memory, aligned to 128 bytes.
+ *
+ * Blocks are a multiple of 32 threads; all of them reach each barrier.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/status.h"
+
+#if defined(CAIRN_EMULATE)
+#include "tests/gpu/emulator/emulator.h"
+#else
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#define SHARED_ARRAY(type, name, count)                                                            \
+    __shared__ __align__(16) type name##_shared[count];                                            \
+    type *const name = name##_shared
+
+extern __shared__ __align__(128) unsigned char launch_dynamic_shared[];
+#define SHARED_DYNAMIC(type, name) type *const name = (type *)launch_dynamic_shared
+
+#define LAUNCH_SHARED_DEFAULT (48 * 1024)
+
+template <typename... Parameters, typename... Arguments>
+static inline enum status launch(void (*kernel)(Parameters...), dim3 grid, dim3 block,
+                                 size_t shared, void *stream, Arguments... arguments)
+{
+    if (shared > LAUNCH_SHARED_DEFAULT &&
+        cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             (int)shared) != cudaSuccess)
+        return ST_DEVICE;
+    kernel<<<grid, block, shared, (cudaStream_t)stream>>>(static_cast<Parameters>(arguments)...);
+    return cudaGetLastError() == cudaSuccess ? ST_OK : ST_DEVICE;
+}
+
+#endif
