@@ -49,7 +49,8 @@ struct arguments {
     const char *sets[ARGUMENTS_MAX];
     size_t set_count;
     const char *listen;
-    int64_t rank, attempt, slots;
+    const char *device;
+    int64_t rank, attempt, slots, ranks;
     int64_t timeout_ms;
     const char *words[WORDS_MAX];
     size_t word_count;

@@ -47,6 +47,17 @@ static const struct option logs_options[] = {
     { 0 },
 };
 
+static const struct option plan_options[] = {
+    { "set", '\0', OPTION_SETS, AT(sets), "K=V", "another value for a key, as train.lanes=4" },
+    { 0 },
+};
+
+static const struct option check_options[] = {
+    { "device", '\0', OPTION_TEXT, AT(device), "cpu|cuda", "what to measure (default: cpu)" },
+    { "ranks", '\0', OPTION_NUMBER, AT(ranks), "N", "how many (default: 2, or every GPU)" },
+    { 0 },
+};
+
 #define WHERE "Works on a checkpoint's folder, too; then no coordinator is needed."
 
 static const struct command table[] = {
@@ -65,6 +76,11 @@ static const struct command table[] = {
       "submit job.yaml --set train.global_batch=64 --set workers.count=4\n"
       "submit job.yaml --wait --timeout 2h\nsubmit job.yaml -o name",
       submit_options, cmd_submit },
+    { NULL, "plan", WORD_FILE, 1, 1, false, "FILE",
+      "show the model of a job file as it would run, and its memory",
+      "Starts nothing and needs no coordinator.",
+      "plan examples/resnet18-fashion.yaml\nplan job.yaml --set train.precision=bf16", plan_options,
+      cmd_plan },
     { NULL, "ps", WORD_NONE, 0, 0, false, "", "list jobs, newest first", NULL,
       "ps\nps -w\nps -o json", NULL, cmd_ps },
     { NULL, "show", WORD_JOB, 1, 1, false, "JOB", "show a job: state, workers, checkpoints, events",
@@ -110,6 +126,13 @@ static const struct command table[] = {
       "ckpt rm resnet18-fashion@100", NULL, cmd_ckpt_rm },
     { "node", "ls", WORD_NONE, 0, 0, false, "", "list the machines and their slots", NULL,
       "node ls", NULL, cmd_node_ls },
+    { "node", "check", WORD_NONE, 0, 0, false, "[--device cpu|cuda]",
+      "measure this machine's devices and the paths between them",
+      "Memory and copy bandwidth of each device; all-reduce and all-to-all between them, with\n"
+      "algorithm and bus bandwidth per size as nccl-tests define them. Needs no coordinator;\n"
+      "exits 4 where the device can't be used, with what is missing.",
+      "node check\nnode check --device cuda\nnode check --ranks 4 -o json", check_options,
+      cmd_node_check },
     { NULL, "completion", WORD_SHELL, 1, 1, false, "bash|zsh|fish",
       "print a completion script for a shell", NULL,
       "completion bash > ~/.local/share/bash-completion/completions/cairn", NULL, cmd_completion },

@@ -51,6 +51,8 @@ enum exit_code cmd_ckpt_verify(struct client *client);
 enum exit_code cmd_ckpt_digest(struct client *client);
 enum exit_code cmd_ckpt_rm(struct client *client);
 enum exit_code cmd_node_ls(struct client *client);
+enum exit_code cmd_node_check(struct client *client);
+enum exit_code cmd_plan(struct client *client);
 enum exit_code cmd_version(struct client *client);
 enum exit_code cmd_completion(struct client *client);
 enum exit_code cmd_up(struct client *client);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/status.h"
+#include "trainer/check.h"
 #include "trainer/local.h"
 #include "trainer/rank.h"
 
@@ -20,15 +21,18 @@ static const char usage[] =
     "                     [--flight PATH] [--token-fd N]\n"
     "       cairn-trainer --local JOBFILE [--set KEY=VALUE]... [--steps N] [--digest]\n"
     "       cairn-trainer --plan JOBFILE [--set KEY=VALUE]...\n"
+    "       cairn-trainer --check cpu|cuda [--ranks N] [--json]\n"
     "\n"
     "The first form is started by cairn-agent: one rank of a job. The token is read from the\n"
     "descriptor N. --local trains the whole job in this process, without a coordinator, saves\n"
     "nothing and prints a line per step and the digest of the final state; --digest prints\n"
-    "the digest alone. --plan prints the model as it would run, and its memory.\n";
+    "the digest alone. --plan prints the model as it would run, and its memory.\n"
+    "--check measures the devices of this machine and the paths between them.\n";
 
 struct arguments {
     struct rank_options rank;
     struct local_options local;
+    struct check_options check;
     const char *sets[SETS_MAX];
     char token[TOKEN_BYTES];
     int token_fd; /* -1: none */
@@ -95,6 +99,16 @@ static enum status take_option(struct arguments *a, int option, const char *text
     case 'n':
         st = parse_number(text, UINT64_MAX / 2, &a->local.stop_at);
         break;
+    case 'k':
+        a->check.device = text;
+        break;
+    case 'm':
+        st = parse_number(text, INT32_MAX, &n);
+        a->check.ranks = (int)n;
+        break;
+    case 'o':
+        a->check.json = true;
+        break;
     case 'd':
         a->local.digest_only = true;
         break;
@@ -119,6 +133,9 @@ static enum status parse_arguments(int argc, char **argv, struct arguments *a)
         { "set", required_argument, NULL, 's' },
         { "steps", required_argument, NULL, 'n' },
         { "digest", no_argument, NULL, 'd' },
+        { "check", required_argument, NULL, 'k' },
+        { "ranks", required_argument, NULL, 'm' },
+        { "json", no_argument, NULL, 'o' },
         { "help", no_argument, NULL, 'h' },
         { "version", no_argument, NULL, 'v' },
         { NULL, 0, NULL, 0 },
@@ -174,6 +191,8 @@ int main(int argc, char **argv)
     }
     if (a.local.job_path != NULL)
         return local_run(&a.local);
+    if (a.check.device != NULL)
+        return check_run(&a.check);
     if (a.rank.job == NULL || a.rank.coordinator == NULL || a.rank.words_path == NULL) {
         (void)fprintf(stderr, "%s", usage);
         return 2;
