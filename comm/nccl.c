@@ -1,0 +1,544 @@
+/*
+ * NCCL behind the comm table. Source of the rules: NCCL's user guide (fault tolerance), and the
+ * deadlocks of others in its issue tracker.
+ *
+ * Invariants
+ *  1. The communicator is non-blocking: no call of NCCL waits for a peer. What is in progress is
+ *     polled here, together with the abort flag and the deadline, and nothing else is enqueued on
+ *     the stream meanwhile.
+ *  2. Nobody blocks on the stream: its end is an event that is queried in the same loop.
+ *  3. `inside` is held by whoever is in a call; so an abort happens while no thread is in NCCL: by
+ *     the one that sets the flag if it gets the mutex, else by the one that holds it.
+ *  4. After an abort of NCCL (nccl is NULL then) nothing but close is done. It is never followed by
+ *     a finalize or destroy, and the stream was waited for: no kernel uses a buffer any more.
+ *  5. A communicator never comes back: each has a fresh id, under its generation's key.
+ *
+ * A process has one communicator; with a second one, both would have to be aborted in one group.
+ * Collectives are never captured into a graph: an abort would wait for that graph's end.
+ */
+#include "comm/nccl.h"
+
+#include <nccl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/limits.h"
+
+#define FAREWELL_MS    INT64_C(2000)
+#define DRAIN_MS       INT64_C(5000)
+#define STALE_CHECK_MS INT64_C(500)     /* between two looks at the map during open */
+#define SPIN_NS        INT64_C(1000000) /* a wait spins for so long, then it naps */
+#define NAP_NS         20000L
+#define WHY_BYTES      512
+
+struct comm {
+    int rank, size;
+    struct comm_device device;
+    cudaStream_t stream;
+    struct event *done;
+    ncclComm_t nccl; /* NULL: size 1, or aborted */
+    pthread_mutex_t inside;
+    atomic_bool aborted; /* asked for, by any thread */
+    enum status failed;  /* the first error; returned by every later call */
+    char why[WHY_BYTES];
+};
+
+/* ---- errors ---- */
+
+static enum status meaning(ncclResult_t result)
+{
+    switch (result) {
+    case ncclSuccess:
+        return ST_OK;
+    case ncclInProgress:
+        return ST_AGAIN;
+    case ncclRemoteError:
+    case ncclSystemError: /* sockets and their like: a peer or the way to it */
+        return ST_PEER;
+    case ncclInvalidArgument:
+    case ncclInvalidUsage:
+        return ST_INVALID;
+    case ncclUnhandledCudaError:
+    case ncclInternalError:
+    case ncclNumResults:
+        break;
+    }
+    return ST_DEVICE;
+}
+
+/* Whether the stream's work is over. */
+static enum status look_at_stream(struct comm *comm)
+{
+    return comm->device.table->event_query(comm->device.backend, comm->done);
+}
+
+static void nap(int64_t since_ns)
+{
+    const struct timespec time = { .tv_nsec = NAP_NS };
+    if (clock_mono_ns() - since_ns < SPIN_NS) {
+        (void)sched_yield();
+    } else {
+        (void)ppoll(NULL, 0, &time, NULL);
+    }
+}
+
+/* Ends the communicator and waits until its kernels have left the stream. Under `inside`. */
+static void end(struct comm *comm)
+{
+    if (comm->nccl == NULL)
+        return;
+    (void)ncclCommAbort(comm->nccl);
+    comm->nccl = NULL;
+    const struct comm_device *d = &comm->device;
+    const int64_t begin_ns = clock_mono_ns();
+    enum status st = d->table->event_record(d->backend, comm->done, d->stream);
+    if (st == ST_OK)
+        st = look_at_stream(comm);
+    while (st == ST_AGAIN && clock_mono_ns() - begin_ns < DRAIN_MS * 1000000) {
+        nap(begin_ns);
+        st = look_at_stream(comm);
+    }
+}
+
+static enum status fail(struct comm *comm, enum status st, const char *why)
+{
+    if (comm->failed == ST_OK) {
+        comm->failed = st;
+        (void)snprintf(comm->why, sizeof(comm->why), "%s", why);
+    }
+    end(comm);
+    return comm->failed;
+}
+
+static enum status fail_nccl(struct comm *comm, ncclResult_t result)
+{
+    char why[WHY_BYTES];
+    const char *last = ncclGetLastError(comm->nccl);
+    (void)snprintf(why, sizeof(why), "NCCL: %s%s%.300s", ncclGetErrorString(result),
+                   last != NULL && last[0] != '\0' ? ": " : "", last != NULL ? last : "");
+    return fail(comm, meaning(result), why);
+}
+
+/* ---- in and out ---- */
+
+static enum status enter(struct comm *comm, int64_t timeout_ms)
+{
+    if (timeout_ms < 1)
+        return ST_INVALID;
+    (void)pthread_mutex_lock(&comm->inside);
+    if (comm->failed == ST_OK && atomic_load(&comm->aborted))
+        (void)fail(comm, ST_STALE, "aborted");
+    if (comm->failed == ST_OK)
+        return ST_OK;
+    const enum status st = comm->failed;
+    (void)pthread_mutex_unlock(&comm->inside);
+    return st;
+}
+
+/* An abort that came while the mutex was held, and after the last look at the flag, is made up
+ * for. */
+static enum status leave(struct comm *comm, enum status st)
+{
+    (void)pthread_mutex_unlock(&comm->inside);
+    if (atomic_load(&comm->aborted) && pthread_mutex_trylock(&comm->inside) == 0) {
+        (void)fail(comm, ST_STALE, "aborted");
+        (void)pthread_mutex_unlock(&comm->inside);
+    }
+    return st;
+}
+
+/* One look at all that can end a wait. */
+static enum status look(struct comm *comm, int64_t deadline_ns)
+{
+    if (atomic_load(&comm->aborted))
+        return fail(comm, ST_STALE, "aborted");
+    ncclResult_t state = ncclSuccess;
+    ncclResult_t result = ncclCommGetAsyncError(comm->nccl, &state);
+    if (result == ncclSuccess)
+        result = state;
+    if (result != ncclSuccess && result != ncclInProgress)
+        return fail_nccl(comm, result);
+    if (clock_mono_ns() >= deadline_ns)
+        return fail(comm, ST_PEER, "a peer did not answer in time");
+    return result == ncclInProgress ? ST_AGAIN : ST_OK;
+}
+
+/* Waits until what was asked of NCCL is enqueued. */
+static enum status settle(struct comm *comm, ncclResult_t result, int64_t timeout_ms)
+{
+    if (result == ncclSuccess)
+        return ST_OK;
+    if (result != ncclInProgress)
+        return fail_nccl(comm, result);
+    const int64_t begin_ns = clock_mono_ns();
+    enum status st = look(comm, begin_ns + timeout_ms * 1000000);
+    while (st == ST_AGAIN) {
+        nap(begin_ns);
+        st = look(comm, begin_ns + timeout_ms * 1000000);
+    }
+    return st;
+}
+
+static enum status wait_inside(struct comm *comm, int64_t timeout_ms)
+{
+    const struct comm_device *d = &comm->device;
+    const int64_t begin_ns = clock_mono_ns();
+    enum status st = d->table->event_record(d->backend, comm->done, d->stream);
+    if (st == ST_OK)
+        st = look_at_stream(comm);
+    while (st == ST_AGAIN) {
+        if (comm->nccl != NULL) {
+            st = look(comm, begin_ns + timeout_ms * 1000000);
+            if (st != ST_OK && st != ST_AGAIN)
+                return st;
+        }
+        nap(begin_ns);
+        st = look_at_stream(comm);
+    }
+    if (st != ST_OK)
+        return fail(comm, st, "the device failed");
+    /* What went wrong without holding up the stream. */
+    st = comm->nccl == NULL ? ST_OK : look(comm, INT64_MAX);
+    return st == ST_AGAIN ? ST_OK : st;
+}
+
+/* ---- open and close ---- */
+
+static enum status apply_settings(const struct comm_options *options)
+{
+    const struct comm_device *d = &options->device;
+    for (size_t i = 0; i < d->setting_count; i++) {
+        const char *equals = strchr(d->settings[i], '=');
+        char name[LIMIT_NAME];
+        if (equals == NULL || equals == d->settings[i] ||
+            (size_t)(equals - d->settings[i]) >= sizeof(name) ||
+            strncmp(d->settings[i], "NCCL_", 5) != 0)
+            return ST_INVALID;
+        memcpy(name, d->settings[i], (size_t)(equals - d->settings[i]));
+        name[equals - d->settings[i]] = '\0';
+        if (setenv(name, equals + 1, 1) != 0)
+            return ST_NO_MEMORY;
+    }
+    if (!d->device_shared)
+        return ST_OK;
+    /* NCCL refuses two ranks with the same host and device. So each is a host of its own. */
+    char host[64];
+    (void)snprintf(host, sizeof(host), "cairn-%d-%ld", options->rank, (long)getpid());
+    return setenv("NCCL_HOSTID", host, 1) == 0 ? ST_OK : ST_NO_MEMORY;
+}
+
+static int64_t left_ms(int64_t deadline_ns)
+{
+    const int64_t left = (deadline_ns - clock_mono_ns()) / 1000000;
+    return left < 0 ? 0 : left;
+}
+
+/* Rank 0 makes the id, the others wait for it. */
+static enum status agree_on_id(struct comm *comm, const struct comm_options *options,
+                               int64_t deadline_ns, ncclUniqueId *out)
+{
+    const struct kv *kv = options->kv;
+    char key[LIMIT_KV_KEY];
+    (void)snprintf(key, sizeof(key), "nccl/%llu", (unsigned long long)options->generation);
+    if (comm->rank == 0) {
+        const ncclResult_t result = ncclGetUniqueId(out);
+        if (result != ncclSuccess)
+            return fail_nccl(comm, result);
+        return kv->set(kv->self, key, out, sizeof(*out));
+    }
+    size_t size = 0;
+    const int64_t wait_ms = left_ms(deadline_ns);
+    enum status st =
+        wait_ms > 0 ? kv->get(kv->self, key, out, sizeof(*out), &size, wait_ms) : ST_TIMED_OUT;
+    if (st == ST_OK && size != sizeof(*out))
+        return ST_PEER;
+    return st == ST_NOT_FOUND ? ST_TIMED_OUT : st;
+}
+
+/* Whether the generation is over, asked now and then. */
+static bool is_stale(const struct kv *kv, int64_t *next_ns)
+{
+    char nothing[1];
+    size_t size = 0;
+    if (clock_mono_ns() < *next_ns)
+        return false;
+    *next_ns = clock_mono_ns() + STALE_CHECK_MS * 1000000;
+    return kv->get(kv->self, "nccl/over", nothing, sizeof(nothing), &size, 0) == ST_STALE;
+}
+
+static enum status form(struct comm *comm, const struct comm_options *options,
+                        const ncclUniqueId *id, int64_t deadline_ns)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    if (options->device.blocks_max > 0)
+        config.maxCTAs = options->device.blocks_max;
+    const int64_t begin_ns = clock_mono_ns();
+    int64_t next_ns = begin_ns + STALE_CHECK_MS * 1000000;
+    ncclResult_t result = ncclCommInitRankConfig(&comm->nccl, comm->size, *id, comm->rank, &config);
+    if (result != ncclSuccess && result != ncclInProgress)
+        return fail_nccl(comm, result);
+    enum status st = look(comm, INT64_MAX);
+    while (st == ST_AGAIN) {
+        if (clock_mono_ns() >= deadline_ns)
+            return fail(comm, ST_TIMED_OUT, "not all ranks came in time");
+        if (is_stale(options->kv, &next_ns))
+            return fail(comm, ST_STALE, "the generation is over");
+        nap(begin_ns);
+        st = look(comm, INT64_MAX);
+    }
+    return st;
+}
+
+static void release(struct comm *comm)
+{
+    const struct comm_device *d = &comm->device;
+    if (comm->done != NULL)
+        d->table->event_free(d->backend, comm->done);
+    (void)pthread_mutex_destroy(&comm->inside);
+    free(comm);
+}
+
+static enum status open_comm(const struct comm_options *options, struct comm **out)
+{
+    const int rank = options->rank, size = options->size;
+    const struct comm_device *d = &options->device;
+    if (size < 1 || size > LIMIT_RANKS || rank < 0 || rank >= size || options->timeout_ms < 1 ||
+        d->table == NULL || d->stream == NULL || d->table->stream_native == NULL)
+        return ST_INVALID;
+    const int64_t deadline_ns = clock_mono_ns() + options->timeout_ms * 1000000;
+    struct comm *comm = calloc(1, sizeof(*comm));
+    if (comm == NULL)
+        return ST_NO_MEMORY;
+    comm->rank = rank;
+    comm->size = size;
+    comm->device = *d;
+    comm->stream = d->table->stream_native(d->stream);
+    (void)pthread_mutex_init(&comm->inside, NULL);
+    /* Also makes the device this thread's current one, which NCCL takes. */
+    enum status st = d->table->event_new(d->backend, &comm->done);
+    if (st == ST_OK)
+        st = apply_settings(options);
+    ncclUniqueId id;
+    if (st == ST_OK && size > 1)
+        st = agree_on_id(comm, options, deadline_ns, &id);
+    if (st == ST_OK && size > 1)
+        st = form(comm, options, &id, deadline_ns);
+    if (st != ST_OK) {
+        release(comm);
+        return st;
+    }
+    *out = comm;
+    return ST_OK;
+}
+
+/* Finalize flushes and meets the others; whoever does not come is not waited for. */
+static bool say_farewell(struct comm *comm)
+{
+    if (wait_inside(comm, FAREWELL_MS) != ST_OK)
+        return false;
+    const int64_t begin_ns = clock_mono_ns();
+    ncclResult_t result = ncclCommFinalize(comm->nccl);
+    while (result == ncclInProgress && clock_mono_ns() - begin_ns < FAREWELL_MS * 1000000) {
+        nap(begin_ns);
+        ncclResult_t state = ncclSuccess;
+        result = ncclCommGetAsyncError(comm->nccl, &state);
+        if (result == ncclSuccess)
+            result = state;
+    }
+    return result == ncclSuccess;
+}
+
+static void close_comm(struct comm *comm)
+{
+    if (comm == NULL)
+        return;
+    (void)pthread_mutex_lock(&comm->inside);
+    if (comm->nccl != NULL && comm->failed == ST_OK && !atomic_load(&comm->aborted) &&
+        say_farewell(comm)) {
+        (void)ncclCommDestroy(comm->nccl);
+        comm->nccl = NULL;
+    }
+    end(comm);
+    (void)pthread_mutex_unlock(&comm->inside);
+    release(comm);
+}
+
+/* ---- collectives ---- */
+
+/* Sends and receptions of one group; NCCL runs them at once, in any order. The bytes of its own
+ * all-to-all are the same, but it wants them in one array with the own part in it. */
+static enum status exchange(struct comm *comm, const struct comm_segment *send,
+                            const struct comm_segment *recv, int64_t timeout_ms)
+{
+    ncclResult_t result = ncclGroupStart();
+    if (result != ncclSuccess)
+        return fail_nccl(comm, result);
+    for (int k = 1; k < comm->size; k++) {
+        const int to = (comm->rank + k) % comm->size;
+        const int from = (comm->rank - k + comm->size) % comm->size;
+        if ((result == ncclSuccess || result == ncclInProgress) && send[to].size > 0) {
+            result =
+                ncclSend(send[to].data, send[to].size, ncclUint8, to, comm->nccl, comm->stream);
+        }
+        if ((result == ncclSuccess || result == ncclInProgress) && recv[from].size > 0) {
+            result = ncclRecv(recv[from].data, recv[from].size, ncclUint8, from, comm->nccl,
+                              comm->stream);
+        }
+    }
+    const ncclResult_t ended = ncclGroupEnd(); /* also after an error: the group is open */
+    if (result == ncclSuccess || result == ncclInProgress)
+        result = ended;
+    return settle(comm, result, timeout_ms);
+}
+
+static enum status all_to_all_v(struct comm *comm, const struct comm_segment *send,
+                                const struct comm_segment *recv, int64_t timeout_ms)
+{
+    enum status st = enter(comm, timeout_ms);
+    if (st != ST_OK)
+        return st;
+    if (comm->size > 1)
+        st = exchange(comm, send, recv, timeout_ms);
+    return leave(comm, st);
+}
+
+/* One array of equal parts: NCCL's own all-gather, in place. */
+static bool is_even(const struct comm *comm, const struct comm_segment *segments)
+{
+    for (int r = 1; r < comm->size; r++) {
+        if (segments[r].size != segments[0].size ||
+            segments[r].data != (char *)segments[0].data + (size_t)r * segments[0].size)
+            return false;
+    }
+    return segments[0].size > 0;
+}
+
+static enum status gather(struct comm *comm, const struct comm_segment *segments,
+                          int64_t timeout_ms)
+{
+    const struct comm_segment own = segments[comm->rank];
+    if (is_even(comm, segments)) {
+        const ncclResult_t result = ncclAllGather(own.data, segments[0].data, own.size, ncclUint8,
+                                                  comm->nccl, comm->stream);
+        return settle(comm, result, timeout_ms);
+    }
+    struct comm_segment send[LIMIT_RANKS];
+    for (int r = 0; r < comm->size; r++)
+        send[r] = own;
+    return exchange(comm, send, segments, timeout_ms);
+}
+
+static enum status all_gather_v(struct comm *comm, const struct comm_segment *segments,
+                                int64_t timeout_ms)
+{
+    enum status st = enter(comm, timeout_ms);
+    if (st != ST_OK)
+        return st;
+    if (comm->size > 1)
+        st = gather(comm, segments, timeout_ms);
+    return leave(comm, st);
+}
+
+static bool is_peer(const struct comm *comm, int peer)
+{
+    return peer >= 0 && peer < comm->size && peer != comm->rank;
+}
+
+static enum status send_to(struct comm *comm, int peer, const void *data, size_t size,
+                           int64_t timeout_ms)
+{
+    if (!is_peer(comm, peer))
+        return ST_INVALID;
+    enum status st = enter(comm, timeout_ms);
+    if (st != ST_OK)
+        return st;
+    if (size > 0) {
+        st = settle(comm, ncclSend(data, size, ncclUint8, peer, comm->nccl, comm->stream),
+                    timeout_ms);
+    }
+    return leave(comm, st);
+}
+
+static enum status recv_from(struct comm *comm, int peer, void *data, size_t size,
+                             int64_t timeout_ms)
+{
+    if (!is_peer(comm, peer))
+        return ST_INVALID;
+    enum status st = enter(comm, timeout_ms);
+    if (st != ST_OK)
+        return st;
+    if (size > 0) {
+        st = settle(comm, ncclRecv(data, size, ncclUint8, peer, comm->nccl, comm->stream),
+                    timeout_ms);
+    }
+    return leave(comm, st);
+}
+
+static enum status all_reduce_f32(struct comm *comm, float *data, size_t count, int64_t timeout_ms)
+{
+    enum status st = enter(comm, timeout_ms);
+    if (st != ST_OK)
+        return st;
+    if (comm->size > 1 && count > 0) {
+        st = settle(
+            comm, ncclAllReduce(data, data, count, ncclFloat32, ncclSum, comm->nccl, comm->stream),
+            timeout_ms);
+    }
+    return leave(comm, st);
+}
+
+static enum status wait_comm(struct comm *comm, int64_t timeout_ms)
+{
+    enum status st = enter(comm, timeout_ms);
+    return st == ST_OK ? leave(comm, wait_inside(comm, timeout_ms)) : st;
+}
+
+/* NCCL doesn't tell who. */
+static int blamed(const struct comm *comm)
+{
+    (void)comm;
+    return -1;
+}
+
+static const char *why(const struct comm *comm)
+{
+    return comm->why;
+}
+
+static void abort_comm(struct comm *comm)
+{
+    atomic_store(&comm->aborted, true);
+    if (pthread_mutex_trylock(&comm->inside) != 0)
+        return;
+    (void)fail(comm, ST_STALE, "aborted");
+    (void)pthread_mutex_unlock(&comm->inside);
+}
+
+const struct comm_table *comm_nccl(void)
+{
+    static const struct comm_table table = {
+        .name = "nccl",
+        .on_stream = true,
+        .open = open_comm,
+        .all_to_all_v = all_to_all_v,
+        .all_gather_v = all_gather_v,
+        .send = send_to,
+        .recv = recv_from,
+        .all_reduce_f32 = all_reduce_f32,
+        .wait = wait_comm,
+        .blamed = blamed,
+        .why = why,
+        .abort = abort_comm,
+        .close = close_comm,
+    };
+    return &table;
+}
