@@ -22,9 +22,20 @@
 #include "common/limits.h"
 #include "common/status.h"
 
-#define JOB_TEXT      64   /* short words: architectures, formats */
-#define JOB_SETS_MAX  256  /* --set of one job */
-#define JOB_SET_BYTES 8192 /* one of them */
+#define JOB_TEXT      64 /* short words: architectures, formats */
+#define JOB_ENV_MAX   32 /* settings that a job passes to NCCL */
+#define JOB_ENV_NAME  64
+#define JOB_ENV_VALUE 256
+
+/* GPT-2's vocabulary, and that of bytes: defaults of model.vocab. */
+#define JOB_VOCAB_GPT2  50257
+#define JOB_VOCAB_BYTES 256
+
+/* `micro_batch: auto` on CPU: the largest divisor of a lane's samples up to this many. */
+#define JOB_AUTO_TOKENS 4096
+#define JOB_AUTO_IMAGES 32
+#define JOB_SETS_MAX    256  /* --set of one job */
+#define JOB_SET_BYTES   8192 /* one of them */
 
 struct job_duration {
     enum job_unit { JOB_STEPS, JOB_EPOCHS, JOB_MS } unit;
@@ -33,11 +44,15 @@ struct job_duration {
 
 struct job_model {
     char arch[JOB_TEXT];
-    char size[JOB_TEXT];
-    int64_t classes;
-    int64_t hidden; /* mlp */
-    int64_t layers, heads, width, context, vocab;
+    int64_t classes;                              /* image models */
+    int64_t hidden;                               /* mlp */
+    char size[JOB_TEXT];                          /* gpt2; resolved: "", the numbers say it */
+    int64_t layers, heads, width, context, vocab; /* gpt2; context: tokens of a sample */
+    double dropout;                               /* gpt2 */
 };
+
+/* Does the model read tokens, not images? */
+bool job_is_text(const struct job_model *model);
 
 struct job_dataset {
     char format[JOB_TEXT]; /* "" : absent */
@@ -60,6 +75,9 @@ struct job {
             char name[JOB_TEXT]; /* sgd, adamw */
             double lr, momentum, weight_decay, beta1, beta2, eps;
             bool nesterov;
+            struct {
+                bool bias, norm, embedding;
+            } no_decay; /* parameters that weight_decay leaves alone */
         } optimizer;
         struct {
             char name[JOB_TEXT]; /* constant, cosine, step */
@@ -68,8 +86,10 @@ struct job {
             double gamma;              /* step: factor */
             struct job_duration every; /* step: interval */
         } schedule;
-        char precision[JOB_TEXT];
-        double clip_norm; /* 0: off */
+        char precision[JOB_TEXT]; /* fp32, bf16, fp16, tf32 */
+        char amp[JOB_TEXT];       /* bf16, fp16: O1, O2 */
+        double loss_scale;        /* bf16, fp16: 1 none, 0 dynamic */
+        double clip_norm;         /* 0: off */
         double label_smoothing;
         int64_t seed;
     } train;
@@ -77,8 +97,16 @@ struct job {
     struct {
         int64_t count, min, spares, threads;
         uint32_t shares[LIMIT_RANKS]; /* lanes per rank, count of them; resolved */
-        char device[JOB_TEXT];
+        char device[JOB_TEXT];        /* cpu, cuda */
+        char memory[JOB_TEXT];        /* device, managed */
     } workers;
+    struct job_env {
+        char name[JOB_ENV_NAME];
+        char value[JOB_ENV_VALUE];
+    } nccl[JOB_ENV_MAX]; /* environment of NCCL, by name; behind the last one "" */
+    struct {
+        char reduction[JOB_TEXT]; /* exact, fast */
+    } parallel;
     struct {
         struct job_duration every;
         int64_t keep_last;

@@ -63,76 +63,10 @@ bool reader_is_good(const struct reader *reader, const char *path)
 
 /* ---- values ---- */
 
-static void report_problem(struct reader *reader, struct job_place place,
-                           const struct value_problem *problem)
+void reader_refuse(struct reader *reader, struct job_place place,
+                   const struct value_problem *problem)
 {
     job_report_add(&reader->report, place, problem->way_out, "%s", problem->cause);
-}
-
-/* `augment: [crop, flip]`; false: a mistake was reported. */
-static bool read_words(struct reader *reader, const struct field *field, const struct node *node)
-{
-    bool good = true;
-    bool *flags = (bool *)((char *)&reader->job + field->offset);
-    for (const struct node *item = node->first; item != NULL; item = item->next) {
-        const char *at = field->words;
-        bool built = true;
-        bool found = false;
-        char word[JOB_TEXT];
-        for (size_t i = 0; schema_next_word(&at, &built, word, sizeof(word)); i++) {
-            if (item->kind == NODE_SCALAR && strcmp(word, item->text) == 0)
-                found = flags[i] = true;
-        }
-        if (found)
-            continue;
-        struct value_problem problem;
-        value_refuse_word(field, item->kind == NODE_SCALAR ? item->text : "", &problem);
-        report_problem(reader, item->place, &problem);
-        good = false;
-    }
-    return good;
-}
-
-/* `shares: [3, 1]` */
-static bool read_counts(struct reader *reader, const struct field *field, const struct node *node)
-{
-    bool good = true;
-    uint32_t *counts = (uint32_t *)(void *)((char *)&reader->job + field->offset);
-    size_t count = 0;
-    for (const struct node *item = node->first; item != NULL; item = item->next) {
-        int64_t value = 0;
-        if (item->kind != NODE_SCALAR ||
-            !value_whole(item->text, field->low, field->high, &value)) {
-            job_report_add(&reader->report, item->place, "every worker carries at least one lane",
-                           "%s holds whole numbers from %.16g to %.16g", field->path, field->low,
-                           field->high);
-            good = false;
-        } else if (count < LIMIT_RANKS) {
-            counts[count] = (uint32_t)value;
-        }
-        count++;
-    }
-    if (count == 0 || count > LIMIT_RANKS) {
-        job_report_add(&reader->report, node->place, "write it as in [3, 1]",
-                       "%s has from 1 to %d numbers", field->path, LIMIT_RANKS);
-        good = false;
-    }
-    reader->share_count = count;
-    return good;
-}
-
-static bool read_list(struct reader *reader, const struct field *field, const struct node *node)
-{
-    if (node->kind != NODE_LIST) {
-        char way_out[LIMIT_REASON];
-        (void)snprintf(way_out, sizeof(way_out), "write it as in %s",
-                       field->kind == FIELD_WORDS ? "[crop, flip]" : "[3, 1]");
-        job_report_add(&reader->report, node->place, way_out, "%s must be a list", field->path);
-        return false;
-    }
-    if (field->kind == FIELD_WORDS)
-        return read_words(reader, field, node);
-    return read_counts(reader, field, node);
 }
 
 static bool read_single(struct reader *reader, const struct field *field, const struct node *node)
@@ -146,7 +80,7 @@ static bool read_single(struct reader *reader, const struct field *field, const 
     struct value_problem problem;
     if (value_read(field, node->text, reader->base_dir, &reader->job, &problem) == ST_OK)
         return true;
-    report_problem(reader, node->place, &problem);
+    reader_refuse(reader, node->place, &problem);
     return false;
 }
 
@@ -160,8 +94,9 @@ static void read_field(struct reader *reader, const struct field *field, size_t 
                        "%s has no value", field->path);
     } else if (field->kind == FIELD_ANY) {
         good = true; /* check_use refuses it where it could be meant */
-    } else if (field->kind == FIELD_WORDS || field->kind == FIELD_COUNTS) {
-        good = read_list(reader, field, node);
+    } else if (field->kind == FIELD_WORDS || field->kind == FIELD_COUNTS ||
+               field->kind == FIELD_ENV) {
+        good = reader_list(reader, field, node);
     } else {
         good = read_single(reader, field, node);
     }
@@ -259,7 +194,7 @@ static void fill_defaults(struct reader *reader)
         CHECK(st == ST_OK ||
               field->kind == FIELD_PATH); /* a path with a long base may be too long */
         if (st != ST_OK)
-            report_problem(reader, reader_place(reader, field->path), &problem);
+            reader_refuse(reader, reader_place(reader, field->path), &problem);
     }
 }
 
@@ -290,7 +225,7 @@ static void check_use(struct reader *reader, const struct field *field, size_t i
                        "%s is not supported in this version", field->path);
     } else if ((field->fallback == NULL || strcmp(field->fallback, node->text) != 0) &&
                value_refuse_unbuilt(field, node->text, &problem) != ST_OK) {
-        report_problem(reader, node->place, &problem);
+        reader_refuse(reader, node->place, &problem);
     }
 }
 
@@ -358,6 +293,7 @@ static void clear_unused(struct reader *reader)
                       : field->kind == FIELD_BOOL ? sizeof(bool)
                       : field->kind == FIELD_PATH ? LIMIT_PATH
                       : field->kind == FIELD_WORD ? JOB_TEXT
+                      : field->kind == FIELD_ENV  ? sizeof(reader->job.nccl)
                                                   : sizeof(struct job_duration);
         memset((char *)&reader->job + field->offset, 0, size);
     }

@@ -10,6 +10,7 @@
 #include "job/report.h"
 #include "job/schema.h"
 #include "job/tree.h"
+#include "job/value.h"
 
 #define MEANT_MAX 64
 
@@ -35,6 +36,13 @@ bool reader_has(const struct reader *reader, const char *path);
 
 /* Is the field's value usable: given and good, or not given? */
 bool reader_is_good(const struct reader *reader, const char *path);
+
+void reader_refuse(struct reader *reader, struct job_place place,
+                   const struct value_problem *problem);
+
+/* Reads a field that holds several values: FIELD_WORDS, FIELD_COUNTS, FIELD_ENV. False: mistakes
+ * were reported. */
+bool reader_list(struct reader *reader, const struct field *field, const struct node *node);
 
 /*
  * Fills in what follows from other values and checks what must fit together; mistakes go to the

@@ -60,6 +60,30 @@ static bool resolve_lanes(struct reader *reader)
     return false;
 }
 
+/* `micro_batch: auto`: the largest part of a lane that is not above a bound. A processor's caches
+ * want no more at once; its memory isn't looked at. */
+static void find_micro_batch(struct reader *reader, int64_t lane)
+{
+    struct job *job = &reader->job;
+    bool text = job_is_text(&job->model);
+    if (strcmp(job->workers.device, "cpu") != 0) {
+        mistake(reader, "train.micro_batch", "write a number, or remove this key",
+                "train.micro_batch: auto is for workers.device: cpu in this version");
+        return;
+    }
+    if (reader_has(reader, "train.accumulate")) {
+        mistake(reader, "train.accumulate", "remove one of the two",
+                "train.accumulate follows from train.micro_batch: auto");
+        return;
+    }
+    int64_t most = text ? JOB_AUTO_TOKENS / job->model.context : JOB_AUTO_IMAGES;
+    int64_t micro = most < 1 ? 1 : most < lane ? most : lane;
+    while (lane % micro != 0)
+        micro--;
+    job->train.micro_batch = micro;
+    job->train.accumulate = lane / micro;
+}
+
 /* micro_batch x accumulate = samples of a lane */
 static void resolve_micro_batch(struct reader *reader)
 {
@@ -69,6 +93,10 @@ static void resolve_micro_batch(struct reader *reader)
     bool has_accumulate = reader_has(reader, "train.accumulate");
     if (!reader_is_good(reader, "train.micro_batch") || !reader_is_good(reader, "train.accumulate"))
         return;
+    if (has_micro && job->train.micro_batch == 0) {
+        find_micro_batch(reader, lane);
+        return;
+    }
     if (!has_accumulate && !has_micro)
         job->train.accumulate = 1;
     if (!has_micro && lane % job->train.accumulate == 0)
@@ -154,6 +182,10 @@ static void check_optimizer(struct reader *reader)
     bool adamw = strcmp(job->train.optimizer.name, "adamw") == 0;
     if (!reader_has(reader, "train.optimizer.weight_decay"))
         job->train.optimizer.weight_decay = adamw ? 0.01 : 0; /* as in PyTorch */
+    if (!reader_has(reader, "train.optimizer.no_decay") && adamw && job_is_text(&job->model)) {
+        job->train.optimizer.no_decay.bias = true; /* as GPT-2's trainers do it */
+        job->train.optimizer.no_decay.norm = true;
+    }
     if (job->train.optimizer.nesterov && job->train.optimizer.momentum == 0 &&
         reader_is_good(reader, "train.optimizer.momentum")) {
         mistake(reader, "train.optimizer.nesterov", "add for example 'momentum: 0.9'",
@@ -185,8 +217,128 @@ static void check_times(struct reader *reader)
     }
 }
 
+/* ---- text models ---- */
+
+static const struct {
+    const char *size;
+    int64_t layers, heads, width;
+} sizes[] = {
+    { "124M", 12, 12, 768 }, /* the default */
+    { "355M", 24, 16, 1024 },
+    { "774M", 36, 20, 1280 },
+    { "1558M", 48, 25, 1600 },
+};
+
+static void fill_size(struct reader *reader, size_t size)
+{
+    struct job_model *model = &reader->job.model;
+    const struct {
+        const char *path;
+        int64_t *to, from;
+    } numbers[] = {
+        { "model.layers", &model->layers, sizes[size].layers },
+        { "model.heads", &model->heads, sizes[size].heads },
+        { "model.width", &model->width, sizes[size].width },
+    };
+    for (size_t i = 0; i < 3; i++) {
+        if (!reader_has(reader, numbers[i].path)) {
+            *numbers[i].to = numbers[i].from;
+        } else if (model->size[0] != '\0') {
+            mistake(reader, numbers[i].path, "remove one of the two",
+                    "%s follows from model.size: %s", numbers[i].path, model->size);
+        }
+    }
+}
+
+static void resolve_text_model(struct reader *reader)
+{
+    struct job *job = &reader->job;
+    struct job_model *model = &job->model;
+    size_t size = 0;
+    while (model->size[0] != '\0' && strcmp(sizes[size].size, model->size) != 0)
+        size++;
+    fill_size(reader, size);
+    memset(model->size, 0, sizeof(model->size));
+    if (!reader_has(reader, "model.vocab"))
+        model->vocab =
+            strcmp(job->data.train.format, "text") == 0 ? JOB_VOCAB_BYTES : JOB_VOCAB_GPT2;
+    bool good = reader_is_good(reader, "model.width") && reader_is_good(reader, "model.heads");
+    if (good && model->width % model->heads != 0) {
+        char heads[160];
+        char way_out[LIMIT_REASON];
+        list_divisors(model->width, 1024, heads, sizeof(heads));
+        (void)snprintf(way_out, sizeof(way_out), "heads that do: %s", heads);
+        mistake(reader, reader_has(reader, "model.heads") ? "model.heads" : "model.width", way_out,
+                "%lld heads don't divide a width of %lld evenly", (long long)model->heads,
+                (long long)model->width);
+    }
+}
+
+/* Text models read tokens, the others images. */
+static void check_data(struct reader *reader, const char *path, const char *format)
+{
+    const struct job_model *model = &reader->job.model;
+    bool text = job_is_text(model);
+    bool tokens = strcmp(format, "text") == 0 || strcmp(format, "tokens") == 0;
+    if (format[0] == '\0' || strcmp(format, "synthetic") == 0 || text == tokens)
+        return;
+    mistake(reader, path,
+            text ? "use text, tokens or synthetic" : "use idx or synthetic, or model.arch: gpt2",
+            "format %s holds %s, but model.arch %s reads %s", format, tokens ? "tokens" : "images",
+            model->arch, text ? "tokens" : "images");
+}
+
+static void check_model(struct reader *reader)
+{
+    struct job *job = &reader->job;
+    if (!reader_has(reader, "model.arch"))
+        return;
+    check_data(reader, "data.train.format", job->data.train.format);
+    check_data(reader, "data.eval.format", job->data.eval.format);
+    if (!job_is_text(&job->model))
+        return;
+    resolve_text_model(reader);
+    if (reader_has(reader, "data.augment") && (job->data.crop || job->data.flip)) {
+        mistake(reader, "data.augment", "remove this key",
+                "data.augment is for images, but model.arch %s reads tokens", job->model.arch);
+    }
+}
+
+/* ---- devices ---- */
+
+static void check_device(struct reader *reader)
+{
+    struct job *job = &reader->job;
+    bool dynamic = strcmp(job->train.precision, "fp16") == 0;
+    bool half = dynamic || strcmp(job->train.precision, "bf16") == 0;
+    if (!reader_has(reader, "train.loss_scale"))
+        job->train.loss_scale = half && !dynamic ? 1 : 0;
+    if (!reader_is_good(reader, "workers.device") || strcmp(job->workers.device, "cuda") == 0)
+        return;
+    const struct {
+        const char *path, *value, *refused, *way_out;
+    } rows[] = {
+        { "train.precision", job->train.precision, "fp16",
+          "use bf16, or set workers.device to cuda" },
+        { "train.precision", job->train.precision, "tf32",
+          "use fp32, or set workers.device to cuda" },
+        { "workers.memory", job->workers.memory, "managed",
+          "remove this key, or set workers.device to cuda" },
+        { "parallel.reduction", job->parallel.reduction, "fast",
+          "remove this key, or set workers.device to cuda" },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        if (strcmp(rows[i].value, rows[i].refused) == 0) {
+            mistake(reader, rows[i].path, rows[i].way_out, "%s: %s is not for workers.device: %s",
+                    rows[i].path, rows[i].refused, job->workers.device);
+        }
+    }
+}
+
 void job_resolve(struct reader *reader)
 {
+    check_model(reader);
+    check_device(reader);
     bool lanes_known = resolve_lanes(reader);
     if (lanes_known)
         resolve_micro_batch(reader);

@@ -12,10 +12,13 @@
 #define SGD              .when_path = "train.optimizer.name", .when_words = "sgd"
 #define ADAMW            .when_path = "train.optimizer.name", .when_words = "adamw"
 #define TEXTUAL          .when_path = "model.arch", .when_words = "gpt2 bert"
+#define IMAGES           .when_path = "model.arch", .when_words = "mlp lenet resnet18 resnet50 resnet152"
 #define MLP              .when_path = "model.arch", .when_words = "mlp"
+#define HALF             .when_path = "train.precision", .when_words = "bf16 fp16"
+#define CUDA             .when_path = "workers.device", .when_words = "cuda"
 #define COSINE           .when_path = "train.schedule.name", .when_words = "cosine"
 #define STEPWISE         .when_path = "train.schedule.name", .when_words = "step"
-#define FORMATS          "idx synthetic | text tokens cifar"
+#define FORMATS          "idx text tokens synthetic | cifar"
 #define TRAIN_IS(words_) .when_path = "data.train.format", .when_words = words_
 #define EVAL_IS(words_)  .when_path = "data.eval.format", .when_words = words_
 #define STEP_UNITS       (UNIT_STEPS | UNIT_EPOCHS)
@@ -25,15 +28,17 @@ static const struct field fields[] = {
     { "name", FIELD_NAME, FIELD_REQUIRED, AT(name), .example = "name: my-job" },
 
     { "model.arch", FIELD_WORD, FIELD_REQUIRED, AT(model.arch), .example = "arch: resnet18",
-      .words = "mlp lenet resnet18 | resnet50 resnet152 gpt2 bert" },
-    { "model.size", FIELD_ANY, FIELD_UNBUILT, NOWHERE, TEXTUAL },
-    { "model.classes", FIELD_INT, 0, AT(model.classes), 2, 1e6, .fallback = "10" },
+      .words = "mlp lenet resnet18 resnet50 resnet152 gpt2 | bert" },
+    { "model.size", FIELD_WORD, 0, AT(model.size), .words = "124M 355M 774M 1558M", TEXTUAL },
+    { "model.classes", FIELD_INT, 0, AT(model.classes), 2, 1e6, .fallback = "10", IMAGES },
     { "model.hidden", FIELD_INT, 0, AT(model.hidden), 1, 65536, .fallback = "256", MLP },
-    { "model.layers", FIELD_INT, FIELD_UNBUILT, NOWHERE, 1, 1e4, TEXTUAL },
-    { "model.heads", FIELD_INT, FIELD_UNBUILT, NOWHERE, 1, 1e4, TEXTUAL },
-    { "model.width", FIELD_INT, FIELD_UNBUILT, NOWHERE, 1, 1e6, TEXTUAL },
-    { "model.context", FIELD_INT, FIELD_UNBUILT, NOWHERE, 1, 1e7, TEXTUAL },
-    { "model.vocab", FIELD_INT, FIELD_UNBUILT, NOWHERE, 1, 1e7, TEXTUAL },
+    { "model.layers", FIELD_INT, 0, AT(model.layers), 1, 100, TEXTUAL },
+    { "model.heads", FIELD_INT, 0, AT(model.heads), 1, 1024, TEXTUAL },
+    { "model.width", FIELD_INT, 0, AT(model.width), 1, 65536, TEXTUAL },
+    { "model.context", FIELD_INT, 0, AT(model.context), 1, 1 << 20, .fallback = "1024", TEXTUAL },
+    { "model.vocab", FIELD_INT, 0, AT(model.vocab), 2, 1 << 20, TEXTUAL },
+    { "model.dropout", FIELD_REAL, FIELD_HIGH_OPEN, AT(model.dropout), 0, 1, .fallback = "0",
+      TEXTUAL },
 
     { "data.train.format", FIELD_WORD, FIELD_REQUIRED, AT(data.train.format), .words = FORMATS,
       .example = "format: idx" },
@@ -41,9 +46,10 @@ static const struct field fields[] = {
       .example = "images: train-images-idx3-ubyte.gz" },
     { "data.train.labels", FIELD_PATH, FIELD_WITH_SECTION, AT(data.train.labels), TRAIN_IS("idx"),
       .example = "labels: train-labels-idx1-ubyte.gz" },
-    { "data.train.path", FIELD_PATH, 0, AT(data.train.path), TRAIN_IS("text tokens cifar") },
-    { "data.train.tokenizer", FIELD_WORD, 0, AT(data.train.tokenizer), .words = "bytes gpt2",
-      TRAIN_IS("text") },
+    { "data.train.path", FIELD_PATH, FIELD_WITH_SECTION, AT(data.train.path),
+      TRAIN_IS("text tokens cifar"), .example = "path: train.txt" },
+    { "data.train.tokenizer", FIELD_WORD, 0, AT(data.train.tokenizer), .words = "bytes | gpt2",
+      .fallback = "bytes", TRAIN_IS("text") },
     { "data.train.samples", FIELD_INT, 0, AT(data.train.samples), 1, 1e9, .fallback = "8192",
       TRAIN_IS("synthetic") },
     { "data.eval.format", FIELD_WORD, FIELD_WITH_SECTION, AT(data.eval.format), .words = FORMATS,
@@ -52,12 +58,14 @@ static const struct field fields[] = {
       .example = "images: t10k-images-idx3-ubyte.gz" },
     { "data.eval.labels", FIELD_PATH, FIELD_WITH_SECTION, AT(data.eval.labels), EVAL_IS("idx"),
       .example = "labels: t10k-labels-idx1-ubyte.gz" },
-    { "data.eval.path", FIELD_PATH, 0, AT(data.eval.path), EVAL_IS("text tokens cifar") },
-    { "data.eval.tokenizer", FIELD_WORD, 0, AT(data.eval.tokenizer), .words = "bytes gpt2",
-      EVAL_IS("text") },
+    { "data.eval.path", FIELD_PATH, FIELD_WITH_SECTION, AT(data.eval.path),
+      EVAL_IS("text tokens cifar"), .example = "path: eval.txt" },
+    { "data.eval.tokenizer", FIELD_WORD, 0, AT(data.eval.tokenizer), .words = "bytes | gpt2",
+      .fallback = "bytes", EVAL_IS("text") },
     { "data.eval.samples", FIELD_INT, 0, AT(data.eval.samples), 1, 1e9, .fallback = "1024",
       EVAL_IS("synthetic") },
-    { "data.augment", FIELD_WORDS, 0, AT(data.crop), .words = "crop flip" },
+    { "data.augment", FIELD_WORDS, 0, AT(data.crop), .words = "crop flip",
+      .example = "[crop, flip]" },
 
     { "train.duration", FIELD_DURATION, FIELD_REQUIRED, AT(train.duration), 1, 1e9,
       .units = STEP_UNITS, .example = "duration: 10 epochs" },
@@ -65,7 +73,7 @@ static const struct field fields[] = {
       .example = "global_batch: 256" },
     { "train.lanes", FIELD_INT, 0, AT(train.lanes), 1, LIMIT_LANES },
     { "train.accumulate", FIELD_INT, 0, AT(train.accumulate), 1, 1 << 24 },
-    { "train.micro_batch", FIELD_INT, 0, AT(train.micro_batch), 1, 1 << 24, .words = "| auto" },
+    { "train.micro_batch", FIELD_INT, 0, AT(train.micro_batch), 1, 1 << 24, .words = "auto" },
     { "train.optimizer.name", FIELD_WORD, 0, AT(train.optimizer.name), .words = "sgd adamw",
       .fallback = "sgd" },
     { "train.optimizer.lr", FIELD_REAL, FIELD_REQUIRED, AT(train.optimizer.lr), 0, 1000,
@@ -81,6 +89,8 @@ static const struct field fields[] = {
     { "train.optimizer.eps", FIELD_REAL, FIELD_LOW_OPEN, AT(train.optimizer.eps), 0, 1,
       .fallback = "1e-8", ADAMW },
     { "train.optimizer.weight_decay", FIELD_REAL, 0, AT(train.optimizer.weight_decay), 0, 10 },
+    { "train.optimizer.no_decay", FIELD_WORDS, 0, AT(train.optimizer.no_decay),
+      .words = "bias norm embedding", .example = "[bias, norm]" },
     { "train.schedule.name", FIELD_WORD, 0, AT(train.schedule.name),
       .words = "constant cosine step", .fallback = "constant" },
     { "train.schedule.warmup", FIELD_DURATION, 0, AT(train.schedule.warmup), 0, 1e9,
@@ -91,10 +101,11 @@ static const struct field fields[] = {
       .fallback = "0.1", STEPWISE },
     { "train.schedule.every", FIELD_DURATION, FIELD_WITH_SECTION, AT(train.schedule.every), 1, 1e9,
       .units = STEP_UNITS, STEPWISE, .example = "every: 30 epochs" },
-    { "train.precision", FIELD_WORD, 0, AT(train.precision), .words = "fp32 | bf16 fp16 tf32",
+    { "train.precision", FIELD_WORD, 0, AT(train.precision), .words = "fp32 bf16 fp16 tf32",
       .fallback = "fp32" },
-    { "train.amp", FIELD_WORD, 0, NOWHERE, .words = "| O1 O2" },
-    { "train.loss_scale", FIELD_ANY, FIELD_UNBUILT, NOWHERE },
+    { "train.amp", FIELD_WORD, 0, AT(train.amp), .words = "O1 O2", .fallback = "O1", HALF },
+    { "train.loss_scale", FIELD_REAL, FIELD_LOW_OPEN, AT(train.loss_scale), 0, 1 << 30,
+      .words = "dynamic", HALF },
     { "train.recompute", FIELD_WORD, 0, NOWHERE, .words = "none | selective full",
       .fallback = "none" },
     { "train.clip_norm", FIELD_REAL, 0, AT(train.clip_norm), 0, 1e9, .fallback = "0" },
@@ -109,18 +120,20 @@ static const struct field fields[] = {
     { "workers.min", FIELD_INT, 0, AT(workers.min), 1, LIMIT_RANKS, .fallback = "1" },
     { "workers.spares", FIELD_INT, FIELD_UNBUILT, AT(workers.spares), 0, LIMIT_RANKS,
       .fallback = "0" },
-    { "workers.shares", FIELD_COUNTS, 0, AT(workers.shares), 1, LIMIT_LANES },
-    { "workers.device", FIELD_WORD, 0, AT(workers.device), .words = "cpu | cuda",
-      .fallback = "cpu" },
+    { "workers.shares", FIELD_COUNTS, 0, AT(workers.shares), 1, LIMIT_LANES, .example = "[3, 1]" },
+    { "workers.device", FIELD_WORD, 0, AT(workers.device), .words = "cpu cuda", .fallback = "cpu" },
     { "workers.threads", FIELD_INT, 0, AT(workers.threads), 1, 256, .fallback = "1" },
-    { "workers.memory", FIELD_WORD, 0, NOWHERE, .words = "device | managed", .fallback = "device" },
+    { "workers.memory", FIELD_WORD, 0, AT(workers.memory), .words = "device managed",
+      .fallback = "device" },
 
-    { "nccl", FIELD_ANY, FIELD_UNBUILT, NOWHERE },
+    { "nccl", FIELD_ENV, 0, AT(nccl), .words = "NCCL_", CUDA,
+      .example = "{NCCL_SOCKET_IFNAME: eth0}" },
 
     { "parallel.tensor", FIELD_INT, FIELD_UNBUILT, NOWHERE, 1, LIMIT_RANKS, .fallback = "1" },
     { "parallel.pipeline", FIELD_INT, FIELD_UNBUILT, NOWHERE, 1, LIMIT_RANKS, .fallback = "1" },
     { "parallel.zero", FIELD_INT, FIELD_UNBUILT, NOWHERE, 0, 3, .fallback = "0" },
-    { "parallel.reduction", FIELD_WORD, 0, NOWHERE, .words = "exact | fast", .fallback = "exact" },
+    { "parallel.reduction", FIELD_WORD, 0, AT(parallel.reduction), .words = "exact fast",
+      .fallback = "exact" },
 
     { "checkpoint.every", FIELD_DURATION, 0, AT(checkpoint.every), 1, 1e9, .units = STEP_UNITS,
       .words = "| auto", .fallback = "100 steps" },
@@ -172,6 +185,12 @@ static const struct {
     { "dtype", "train.precision" },
     { "betas", "train.optimizer.beta1" },
     { "interval", "checkpoint.every" },
+    { "n_layer", "model.layers" },
+    { "n_head", "model.heads" },
+    { "n_embd", "model.width" },
+    { "block_size", "model.context" },
+    { "seq_len", "model.context" },
+    { "vocab_size", "model.vocab" },
     { "gradient_accumulation_steps", "train.accumulate" },
 };
 /* clang-format on */
@@ -329,4 +348,9 @@ bool schema_applies(const struct field *field, const struct job *job)
             return true;
     }
     return false;
+}
+
+bool job_is_text(const struct job_model *model)
+{
+    return strcmp(model->arch, "gpt2") == 0;
 }

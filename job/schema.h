@@ -11,19 +11,20 @@
 
 #include "job/job.h"
 
-#define FIELDS_MAX    96
+#define FIELDS_MAX    128
 #define FIELD_NOWHERE sizeof(struct job) /* offset of what is read but not kept */
 
 enum field_kind {
     FIELD_NAME,     /* char[LIMIT_NAME] */
     FIELD_WORD,     /* char[JOB_TEXT], one of words */
     FIELD_WORDS,    /* bool per word, one behind the other: a list of words */
-    FIELD_INT,      /* int64_t; words are accepted besides */
+    FIELD_INT,      /* int64_t; the one word that is accepted besides is 0 */
     FIELD_COUNTS,   /* uint32_t[LIMIT_RANKS]: a list of numbers */
-    FIELD_REAL,     /* double */
+    FIELD_REAL,     /* double; as FIELD_INT */
     FIELD_BOOL,     /* bool */
     FIELD_DURATION, /* struct job_duration; words are accepted besides */
     FIELD_PATH,     /* char[LIMIT_PATH], made absolute */
+    FIELD_ENV,      /* struct job_env[JOB_ENV_MAX]: names that begin with words, and their values */
     FIELD_ANY,      /* not looked at */
 };
 
@@ -48,7 +49,7 @@ struct field {
     const char *fallback;   /* text of the default; NULL: none, or made by job_resolve */
     const char *when_path;  /* this key is for jobs in which the word at when_path ... */
     const char *when_words; /* ... is one of these */
-    const char *example;    /* required keys: what to add */
+    const char *example;    /* required keys: what to add; lists: how to write one */
 };
 
 const struct field *schema_fields(size_t *out_count);

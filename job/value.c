@@ -50,8 +50,11 @@ static void describe_range(const struct field *field, char *out, size_t capacity
 {
     bool open_low = (field->flags & FIELD_LOW_OPEN) != 0;
     bool open_high = (field->flags & FIELD_HIGH_OPEN) != 0;
-    (void)snprintf(out, capacity, "write a number %s %.16g %s %.16g", open_low ? "above" : "from",
-                   field->low, open_high ? "to below" : "to", field->high);
+    char words[JOB_TEXT];
+    value_words(field, false, words, sizeof(words));
+    (void)snprintf(out, capacity, "write a number %s %.16g %s %.16g%s%s",
+                   open_low ? "above" : "from", field->low, open_high ? "to below" : "to",
+                   field->high, words[0] != '\0' ? ", or " : "", words);
 }
 
 static bool in_range(const struct field *field, double value)
@@ -178,11 +181,21 @@ static enum status read_word(const struct field *field, const char *text, char *
     return ST_OK;
 }
 
+static bool read_zero_word(const struct field *field, const char *text)
+{
+    bool built = false;
+    return field->words != NULL && is_word(field, text, &built) && built;
+}
+
 static enum status read_int(const struct field *field, const char *text, int64_t *out,
                             struct value_problem *problem)
 {
     int64_t value = 0;
-    char range[96];
+    char range[192];
+    if (read_zero_word(field, text)) {
+        *out = 0;
+        return ST_OK;
+    }
     describe_range(field, range, sizeof(range));
     if (!value_whole(text, -INFINITY, INFINITY, &value)) {
         return refuse(problem, range, "%s must be a whole number; it is '%.100s'", field->path,
@@ -200,7 +213,11 @@ static enum status read_number(const struct field *field, const char *text, doub
 {
     double value = 0;
     char *end = NULL;
-    char range[96];
+    char range[192];
+    if (read_zero_word(field, text)) {
+        *out = 0;
+        return ST_OK;
+    }
     describe_range(field, range, sizeof(range));
     if (!read_real(text, &end, &value) || *end != '\0')
         return refuse(problem, range, "%s must be a number; it is '%.100s'", field->path, text);
@@ -257,7 +274,7 @@ static enum status read_duration(const struct field *field, const char *text,
 {
     double value = 0;
     char *end = NULL;
-    char range[96];
+    char range[192];
     describe_range(field, range, sizeof(range));
     if (!read_real(text, &end, &value)) {
         return refuse(problem, "write it as in '100 steps' or '1 epoch'",
@@ -370,6 +387,7 @@ static enum status read_kind(const struct field *field, const char *text, const 
         return read_path(field, text, base_dir, out, problem);
     case FIELD_WORDS:
     case FIELD_COUNTS:
+    case FIELD_ENV:
     case FIELD_ANY:
         break;
     }
@@ -395,6 +413,7 @@ bool value_is_set(const struct field *field, const struct job *job)
     case FIELD_NAME:
     case FIELD_WORD:
     case FIELD_PATH:
+    case FIELD_ENV: /* its first name */
         return *(const char *)at != '\0';
     case FIELD_DURATION:
         return field->low <= 0 || ((const struct job_duration *)at)->value > 0;
@@ -469,6 +488,27 @@ static enum status print_words(const struct field *field, const bool *flags, str
     return st == ST_OK ? buf_append_text(out, "]") : st;
 }
 
+static enum status print_env(const struct job_env *env, struct buf *out)
+{
+    enum status st = buf_append_text(out, "{");
+    for (size_t i = 0; st == ST_OK && i < JOB_ENV_MAX && env[i].name[0] != '\0'; i++) {
+        st = buf_printf(out, "%s%s: ", i > 0 ? ", " : "", env[i].name);
+        if (st == ST_OK)
+            st = print_quoted(env[i].value, out);
+    }
+    return st == ST_OK ? buf_append_text(out, "}") : st;
+}
+
+/* A number, or the word that stands for 0. */
+static enum status print_number(const struct field *field, double value, struct buf *out)
+{
+    char word[JOB_TEXT];
+    value_words(field, false, word, sizeof(word));
+    if (value == 0 && word[0] != '\0')
+        return buf_append_text(out, word);
+    return print_real(value, out);
+}
+
 enum status value_print(const struct field *field, const struct job *job, struct buf *out)
 {
     const void *at = slot_of(field, job);
@@ -480,9 +520,11 @@ enum status value_print(const struct field *field, const struct job *job, struct
     case FIELD_WORD:
         return buf_append_text(out, at);
     case FIELD_INT:
+        if (*(const int64_t *)at == 0)
+            return print_number(field, 0, out);
         return buf_printf(out, "%lld", (long long)*(const int64_t *)at);
     case FIELD_REAL:
-        return print_real(*(const double *)at, out);
+        return print_number(field, *(const double *)at, out);
     case FIELD_BOOL:
         return buf_append_text(out, *(const bool *)at ? "true" : "false");
     case FIELD_DURATION:
@@ -491,6 +533,8 @@ enum status value_print(const struct field *field, const struct job *job, struct
         return print_counts(at, job->workers.count, out);
     case FIELD_WORDS:
         return print_words(field, at, out);
+    case FIELD_ENV:
+        return print_env(at, out);
     case FIELD_ANY:
         break;
     }

@@ -17,8 +17,8 @@ struct value_problem {
 };
 
 /*
- * Reads a single value (every kind but FIELD_WORDS, FIELD_COUNTS, FIELD_ANY) into job. Fields that
- * are not kept are checked all the same; FIELD_UNBUILT is the caller's to look at.
+ * Reads a single value (every kind but FIELD_WORDS, FIELD_COUNTS, FIELD_ENV, FIELD_ANY) into job.
+ * Fields that are not kept are checked all the same; FIELD_UNBUILT is the caller's to look at.
  * Errors: ST_CONFIG  out_problem says why; job is unchanged
  */
 MUST_CHECK enum status value_read(const struct field *field, const char *text, const char *base_dir,

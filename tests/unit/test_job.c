@@ -141,6 +141,141 @@ static void a_short_file_gets_the_defaults(void **state)
     assert_string_equal(job->recovery.on_nan, "skip");
 }
 
+static const char text_job[] =
+    "name: t\n"
+    "model: {arch: gpt2}\n"
+    "data: {train: {format: text, path: input.txt}}\n"
+    "train: {duration: 10 steps, global_batch: 48, optimizer: {name: adamw, lr: 1e-3}}\n";
+
+static void a_text_model_takes_the_numbers_of_its_size_and_of_its_tokenizer(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *set;
+        int64_t layers, heads, width, context, vocab;
+    } cases[] = {
+        { "model.size=124M", 12, 12, 768, 1024, 256 },
+        { "model={arch: gpt2}", 12, 12, 768, 1024, 256 },
+        { "model={arch: gpt2, size: 1558M, context: 2048, vocab: 300}", 48, 25, 1600, 2048, 300 },
+        { "model={arch: gpt2, layers: 6, heads: 6, width: 192, context: 128}", 6, 6, 192, 128,
+          256 },
+        { "data.train={format: tokens, path: 'shards/*.bin'}", 12, 12, 768, 1024, 50257 },
+        { "data.train={format: synthetic}", 12, 12, 768, 1024, 50257 },
+    };
+    struct job *job auto_free = calloc(1, sizeof(*job));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        parse_good(text_job, &cases[i].set, 1, job);
+        assert_int_equal(job->model.layers, cases[i].layers);
+        assert_int_equal(job->model.heads, cases[i].heads);
+        assert_int_equal(job->model.width, cases[i].width);
+        assert_int_equal(job->model.context, cases[i].context);
+        assert_int_equal(job->model.vocab, cases[i].vocab);
+        assert_int_equal(job->model.classes, 0);
+        assert_true(job_is_text(&job->model));
+    }
+}
+
+static void a_size_is_the_same_job_as_its_numbers(void **state)
+{
+    (void)state;
+    const char *size[] = { "model={arch: gpt2, size: 355M}" };
+    const char *numbers[] = { "model={arch: gpt2, layers: 24, heads: 16, width: 1024}" };
+    struct job *a auto_free = calloc(1, sizeof(*a));
+    struct job *b auto_free = calloc(1, sizeof(*b));
+    parse_good(text_job, size, 1, a);
+    parse_good(text_job, numbers, 1, b);
+    assert_memory_equal(a, b, sizeof(*a));
+}
+
+static void what_does_not_decay_depends_on_optimizer_and_model(void **state)
+{
+    (void)state;
+    struct job *job auto_free = calloc(1, sizeof(*job));
+    parse_good(text_job, NULL, 0, job);
+    assert_true(job->train.optimizer.no_decay.bias);
+    assert_true(job->train.optimizer.no_decay.norm);
+    assert_false(job->train.optimizer.no_decay.embedding);
+    const char *sgd[] = { "train.optimizer.name=sgd" };
+    parse_good(text_job, sgd, 1, job);
+    assert_false(job->train.optimizer.no_decay.bias);
+    const char *all[] = { "train.optimizer.no_decay=[]" };
+    parse_good(text_job, all, 1, job);
+    assert_false(job->train.optimizer.no_decay.norm);
+    const char *adamw[] = { "train.optimizer.name=adamw" };
+    parse_good(good, adamw, 1, job);
+    assert_false(job->train.optimizer.no_decay.norm);
+    const char *embedding[] = { "train.optimizer.no_decay=[embedding]" };
+    parse_good(text_job, embedding, 1, job);
+    assert_true(job->train.optimizer.no_decay.embedding);
+    assert_false(job->train.optimizer.no_decay.bias);
+}
+
+static void an_automatic_micro_batch_is_the_largest_part_within_its_bound(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *set;
+        int64_t micro, accumulate; /* of 48 samples in 8 lanes, or in one */
+    } cases[] = {
+        { "model.context=1024", 3, 2 },   { "model.context=64", 6, 1 },
+        { "model.context=100000", 1, 6 }, { "train.lanes=1", 4, 12 },
+        { "train.lanes=16", 3, 1 },
+    };
+    struct job *job auto_free = calloc(1, sizeof(*job));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const char *sets[] = { "train.micro_batch=auto", cases[i].set };
+        parse_good(text_job, sets, 2, job);
+        assert_int_equal(job->train.micro_batch, cases[i].micro);
+        assert_int_equal(job->train.accumulate, cases[i].accumulate);
+    }
+    const char *images[] = { "train.micro_batch=auto", "train.lanes=1" };
+    parse_good(good, images, 2, job);
+    assert_int_equal(job->train.micro_batch, 32);
+    assert_int_equal(job->train.accumulate, 2);
+}
+
+static void loss_scaling_follows_the_precision(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *precision, *scale;
+        double want; /* 0: dynamic, or none in single precision */
+    } cases[] = {
+        { "fp32", NULL, 0 }, { "tf32", NULL, 0 },      { "bf16", NULL, 1 },
+        { "fp16", NULL, 0 }, { "bf16", "dynamic", 0 }, { "fp16", "128", 128 },
+    };
+    struct job *job auto_free = calloc(1, sizeof(*job));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char precision[64];
+        char scale[64];
+        (void)snprintf(precision, sizeof(precision), "train.precision=%s", cases[i].precision);
+        (void)snprintf(scale, sizeof(scale), "train.loss_scale=%s",
+                       cases[i].scale == NULL ? "" : cases[i].scale);
+        const char *sets[] = { "workers.device=cuda", precision, scale };
+        parse_good(good, sets, cases[i].scale == NULL ? 2 : 3, job);
+        assert_true(job->train.loss_scale == cases[i].want);
+        bool half =
+            strcmp(cases[i].precision, "bf16") == 0 || strcmp(cases[i].precision, "fp16") == 0;
+        assert_string_equal(job->train.amp, half ? "O1" : "");
+    }
+}
+
+static void settings_of_nccl_are_kept_by_name(void **state)
+{
+    (void)state;
+    const char *sets[] = { "workers.device=cuda",
+                           "nccl={NCCL_SOCKET_IFNAME: eth0, NCCL_DEBUG: INFO}",
+                           "nccl.NCCL_IB_DISABLE=1" };
+    struct job *job auto_free = calloc(1, sizeof(*job));
+    parse_good(good, sets, 3, job);
+    assert_string_equal(job->nccl[0].name, "NCCL_DEBUG");
+    assert_string_equal(job->nccl[0].value, "INFO");
+    assert_string_equal(job->nccl[1].name, "NCCL_IB_DISABLE");
+    assert_string_equal(job->nccl[1].value, "1");
+    assert_string_equal(job->nccl[2].name, "NCCL_SOCKET_IFNAME");
+    assert_string_equal(job->nccl[3].name, "");
+}
+
 static void lanes_default_to_the_largest_of_8_4_2_1_that_divides_the_batch(void **state)
 {
     (void)state;
@@ -267,7 +402,24 @@ static void a_printed_job_parses_to_the_same_job(void **state)
         { "train.micro_batch=2", "train.seed=9223372036854775807", "train.clip_norm=1.5",
           "train.label_smoothing=0.1", "checkpoint={every: 7 epochs, level: max}", NULL },
     };
+    static const char *const text_variants[][6] = {
+        { NULL },
+        { "model={arch: gpt2, size: 774M, dropout: 0.1}", "train.precision=bf16", "train.amp=O2",
+          "train.micro_batch=auto", NULL },
+        { "workers={device: cuda, memory: managed}", "train.precision=fp16",
+          "nccl={NCCL_DEBUG: 'a \"b\" \\ c', NCCL_ALGO: Ring}", "parallel.reduction=fast",
+          "train.optimizer.no_decay=[norm, embedding]", NULL },
+        { "data.eval={format: tokens, path: '/x/*.bin'}", "train.optimizer.no_decay=[]",
+          "workers.device=cuda", "train.precision=fp16", "train.loss_scale=0.5", NULL },
+    };
     struct job *job auto_free = calloc(1, sizeof(*job));
+    for (size_t i = 0; i < sizeof(text_variants) / sizeof(text_variants[0]); i++) {
+        size_t count = 0;
+        while (text_variants[i][count] != NULL)
+            count++;
+        parse_good(text_job, text_variants[i], count, job);
+        print_and_parse_again(job);
+    }
     for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++) {
         size_t count = 0;
         while (variants[i][count] != NULL)
@@ -385,6 +537,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_broken_file_says_what_is_wrong_where_and_what_helps),
         cmocka_unit_test(a_short_file_gets_the_defaults),
+        cmocka_unit_test(a_text_model_takes_the_numbers_of_its_size_and_of_its_tokenizer),
+        cmocka_unit_test(a_size_is_the_same_job_as_its_numbers),
+        cmocka_unit_test(what_does_not_decay_depends_on_optimizer_and_model),
+        cmocka_unit_test(an_automatic_micro_batch_is_the_largest_part_within_its_bound),
+        cmocka_unit_test(loss_scaling_follows_the_precision),
+        cmocka_unit_test(settings_of_nccl_are_kept_by_name),
         cmocka_unit_test(lanes_default_to_the_largest_of_8_4_2_1_that_divides_the_batch),
         cmocka_unit_test(settings_replace_add_and_are_read_as_yaml),
         cmocka_unit_test(a_job_file_may_be_json),
