@@ -141,9 +141,10 @@ static void run_step(struct bench *b, int step)
     must(plan_forward(b->plan, &call), "forward");
     must(plan_backward(b->plan, &call, NULL, NULL), "backward");
     const double computed = now();
-    must(optimizer_update(b->optimizer, b->lane, 0.01, (uint64_t)step + WARM_UP + 1, b->stream,
-                          &report),
-         "update");
+    const struct optimizer_step of = { .lr = 0.01,
+                                       .update = (uint64_t)step + WARM_UP + 1,
+                                       .loss_scale = 1 };
+    must(optimizer_update(b->optimizer, b->lane, &of, b->stream, &report), "update");
     if (step < 0)
         return;
     b->refresh[step] = refreshed - begin;

@@ -162,8 +162,8 @@ void train_model_step(struct train_model *model)
     int64_t exposed_ns;
     must(exact_wait(model->exact, &exposed_ns), "sum");
     struct optimizer_report report;
-    must(optimizer_update(model->optimizer, exact_sum(model->exact), 0.01, ++model->update,
-                          model->stream, &report),
+    struct optimizer_step of = { .lr = 0.01, .update = ++model->update, .loss_scale = 1 };
+    must(optimizer_update(model->optimizer, exact_sum(model->exact), &of, model->stream, &report),
          "update");
     must(plan_refresh(model->plan, optimizer_params(model->optimizer)), "refresh");
 }

@@ -6,10 +6,19 @@
 #include <string.h>
 
 #include "common/check.h"
+#include "common/cleanup.h"
 #include "common/fault.h"
 
 #define STATISTICS_MOMENTUM 0.1f /* PyTorch's default of BatchNorm2d */
+#define SCALARS             3
 #define CLIP_EPSILON        1e-6 /* clip_grad_norm_'s */
+
+/* The scalars of the sum (loss, targets, micro-batches), then the sums of squares. */
+struct told {
+    float scalars[SCALARS];
+    float unused;
+    double squares[];
+};
 
 struct optimizer {
     struct optimizer_options options;
@@ -19,8 +28,11 @@ struct optimizer {
     struct lane_layout layout;
     float *params, *stats, *moments[OPTIMIZER_MOMENTS_MAX];
     int moment_count;
-    double *squares; /* one per piece of the gradient */
+    double *squares;   /* one per piece of the gradient; device memory */
+    struct told *told; /* host memory: what an update is decided by */
     size_t piece_count;
+    uint64_t *decay_borders; /* device memory; NULL: all decay */
+    struct decay_map decay;
     struct ckpt_buffer buffers[OPTIMIZER_BUFFERS_MAX];
     struct ckpt_tensor *tensors;
     uint32_t buffer_count, tensor_count;
@@ -55,8 +67,61 @@ static enum status allocate(struct optimizer *optimizer)
         *wanted[i].buffer = memory;
     }
     optimizer->piece_count = (optimizer->layout.param_count + PIECE_ELEMENTS - 1) / PIECE_ELEMENTS;
-    optimizer->squares = calloc(optimizer->piece_count + 1, sizeof *optimizer->squares);
-    return optimizer->squares == NULL ? ST_NO_MEMORY : ST_OK;
+    size_t bytes = optimizer->piece_count * sizeof(double);
+    enum status st =
+        optimizer->table->alloc(optimizer->backend, bytes, (void **)&optimizer->squares);
+    if (st != ST_OK)
+        return st;
+    return optimizer->table->alloc_host(optimizer->backend, sizeof(struct told) + bytes,
+                                        (void **)&optimizer->told);
+}
+
+/* The borders at which decay changes; out has room for one more than there are parameters. */
+static size_t decay_borders(const struct tape *tape, unsigned no_decay, uint64_t *out)
+{
+    size_t count = 0;
+    bool decays = true;
+    for (int i = 0; i < tape->param_count; i++) {
+        bool wanted = ((unsigned)tape->params[i].kind & no_decay) == 0;
+        if (wanted != decays)
+            out[count++] = tape->params[i].offset;
+        decays = wanted;
+    }
+    return count;
+}
+
+static enum status copy_to_device(struct optimizer *optimizer, void *to, const void *from,
+                                  size_t bytes)
+{
+    const struct backend_table *table = optimizer->table;
+    struct stream *stream = NULL;
+    enum status st = table->stream_new(optimizer->backend, &stream);
+    if (st != ST_OK)
+        return st;
+    st = table->vector.copy(optimizer->backend, to, from, bytes, stream);
+    if (st == ST_OK)
+        st = table->stream_sync(optimizer->backend, stream);
+    table->stream_free(optimizer->backend, stream);
+    return st;
+}
+
+static enum status map_decay(struct optimizer *optimizer)
+{
+    const struct tape *tape = optimizer->tape;
+    auto_free uint64_t *borders = calloc((size_t)tape->param_count + 1, sizeof *borders);
+    if (borders == NULL)
+        return ST_NO_MEMORY;
+    size_t count = decay_borders(tape, optimizer->options.no_decay, borders);
+    if (count == 0)
+        return ST_OK;
+    size_t bytes = count * sizeof *borders;
+    enum status st =
+        optimizer->table->alloc(optimizer->backend, bytes, (void **)&optimizer->decay_borders);
+    if (st != ST_OK)
+        return st;
+    optimizer->decay.borders = optimizer->decay_borders;
+    optimizer->decay.count = count;
+    return copy_to_device(optimizer, optimizer->decay_borders, borders, bytes);
 }
 
 /* One buffer and its tensors, each named PREFIX + the tape's name. */
@@ -122,6 +187,8 @@ enum status optimizer_new(const struct optimizer_options *options, const struct 
     optimizer->moment_count = options->kind == OPTIMIZER_ADAMW ? 2 : options->momentum != 0;
     enum status st = allocate(optimizer);
     if (st == ST_OK)
+        st = map_decay(optimizer);
+    if (st == ST_OK)
         st = describe(optimizer);
     if (st != ST_OK) {
         optimizer_free(optimizer);
@@ -135,13 +202,14 @@ void optimizer_free(struct optimizer *optimizer)
 {
     if (optimizer == NULL)
         return;
-    float *buffers[OPTIMIZER_BUFFERS_MAX] = { optimizer->params, optimizer->stats,
-                                              optimizer->moments[0], optimizer->moments[1] };
-    for (int i = 0; i < OPTIMIZER_BUFFERS_MAX; i++) {
-        if (buffers[i] != NULL)
-            optimizer->table->free(optimizer->backend, buffers[i]);
+    void *const owned[] = { optimizer->params,     optimizer->stats,   optimizer->moments[0],
+                            optimizer->moments[1], optimizer->squares, optimizer->decay_borders };
+    for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) {
+        if (owned[i] != NULL)
+            optimizer->table->free(optimizer->backend, owned[i]);
     }
-    free(optimizer->squares);
+    if (optimizer->told != NULL)
+        optimizer->table->free_host(optimizer->backend, optimizer->told);
     free(optimizer->tensors);
     free(optimizer);
 }
@@ -167,36 +235,51 @@ static double tree_sum(double *values, size_t count)
     return values[0];
 }
 
-/* Reads everything that decides about the update; writes no state. */
-static enum status examine(struct optimizer *optimizer, const float *sum, struct stream *stream,
-                           struct optimizer_report *out_report, double *out_micro)
+/* What decides about the update, brought to the host. */
+static enum status fetch(struct optimizer *optimizer, const float *sum, struct stream *stream)
 {
-    const struct backend_table *table = optimizer->table;
-    float scalars[3];
-    enum status st = table->vector.copy(optimizer->backend, scalars,
-                                        sum + optimizer->layout.loss_at, sizeof scalars, stream);
+    const struct vector_table *vector = &optimizer->table->vector;
+    struct backend *backend = optimizer->backend;
+    struct told *told = optimizer->told;
+    enum status st = vector->copy(backend, told->scalars, sum + optimizer->layout.loss_at,
+                                  sizeof told->scalars, stream);
     if (st == ST_OK) {
-        st = table->vector.square_sums(optimizer->backend, optimizer->squares, sum,
-                                       optimizer->layout.param_count, stream);
+        st = vector->square_sums(backend, optimizer->squares, sum, optimizer->layout.param_count,
+                                 stream);
     }
-    if (st == ST_OK)
-        st = table->stream_sync(optimizer->backend, stream);
-    if (st != ST_OK)
-        return st;
-    double targets = (double)scalars[1];
-    *out_micro = (double)scalars[2];
-    if (!(targets >= 1) || !(*out_micro >= 1))
-        return ST_INVALID;
-    double square = tree_sum(optimizer->squares, optimizer->piece_count);
-    out_report->targets = targets;
-    out_report->loss = (double)scalars[0] / targets;
-    out_report->grad_norm = sqrt(square) / targets;
-    return isfinite(out_report->loss) && isfinite(square) ? ST_OK : ST_NUMERIC;
+    if (st == ST_OK) {
+        st = vector->copy(backend, told->squares, optimizer->squares,
+                          optimizer->piece_count * sizeof(double), stream);
+    }
+    return st == ST_OK ? optimizer->table->stream_sync(backend, stream) : st;
 }
 
-static float grad_scale(const struct optimizer *optimizer, const struct optimizer_report *report)
+/* Reads everything that decides about the update; writes no state. */
+static enum status examine(struct optimizer *optimizer, const float *sum,
+                           const struct optimizer_step *step, struct stream *stream,
+                           struct optimizer_report *out_report)
 {
-    double scale = 1.0 / report->targets;
+    enum status st = fetch(optimizer, sum, stream);
+    if (st != ST_OK)
+        return st;
+    struct told *told = optimizer->told;
+    double targets = (double)told->scalars[1];
+    if (!(targets >= 1) || !(told->scalars[2] >= 1))
+        return ST_INVALID;
+    double square = tree_sum(told->squares, optimizer->piece_count);
+    struct optimizer_report report = { .loss = (double)told->scalars[0] / targets,
+                                       .grad_norm = sqrt(square) / targets / step->loss_scale,
+                                       .targets = targets };
+    report.overflow = step->may_overflow && isfinite(report.loss) && !isfinite(square);
+    *out_report = report;
+    bool finite = isfinite(report.loss) && isfinite(square);
+    return finite || report.overflow ? ST_OK : ST_NUMERIC;
+}
+
+static float grad_scale(const struct optimizer *optimizer, const struct optimizer_step *step,
+                        const struct optimizer_report *report)
+{
+    double scale = 1.0 / report->targets / step->loss_scale;
     if (optimizer->options.clip_norm > 0) {
         double clip = (double)optimizer->options.clip_norm / (report->grad_norm + CLIP_EPSILON);
         if (clip < 1)
@@ -205,29 +288,33 @@ static float grad_scale(const struct optimizer *optimizer, const struct optimize
     return (float)scale;
 }
 
-static enum status update_params(struct optimizer *optimizer, const float *sum, double lr,
-                                 uint64_t update, float scale, struct stream *stream)
+static enum status update_params(struct optimizer *optimizer, const float *sum,
+                                 const struct optimizer_step *step, float scale,
+                                 struct stream *stream)
 {
     const struct optimizer_options *options = &optimizer->options;
     const struct vector_table *vector = &optimizer->table->vector;
+    const struct decay_map *decay = optimizer->decay_borders != NULL ? &optimizer->decay : NULL;
     size_t count = optimizer->layout.param_count;
     if (options->kind == OPTIMIZER_SGD) {
-        struct sgd_args args = { .lr = (float)lr,
+        struct sgd_args args = { .lr = (float)step->lr,
                                  .momentum = options->momentum,
                                  .weight_decay = options->weight_decay,
                                  .grad_scale = scale,
                                  .nesterov = options->nesterov,
-                                 .first = update == 1 };
+                                 .decay = decay,
+                                 .first = step->update == 1 };
         return vector->sgd(optimizer->backend, optimizer->params, optimizer->moments[0], sum, count,
                            &args, stream);
     }
-    struct adamw_args args = { .lr = (float)lr,
+    struct adamw_args args = { .lr = (float)step->lr,
                                .beta1 = options->beta1,
                                .beta2 = options->beta2,
                                .eps = options->eps,
                                .weight_decay = options->weight_decay,
                                .grad_scale = scale,
-                               .t = update };
+                               .decay = decay,
+                               .t = step->update };
     return vector->adamw(optimizer->backend, optimizer->params, optimizer->moments[0],
                          optimizer->moments[1], sum, count, &args, stream);
 }
@@ -246,22 +333,22 @@ static enum status update_stats(struct optimizer *optimizer, const float *sum, d
                                         optimizer->layout.stat_count, &args, stream);
 }
 
-enum status optimizer_update(struct optimizer *optimizer, const float *sum, double lr,
-                             uint64_t update, struct stream *stream,
+enum status optimizer_update(struct optimizer *optimizer, const float *sum,
+                             const struct optimizer_step *step, struct stream *stream,
                              struct optimizer_report *out_report)
 {
-    CHECK(update >= 1);
+    CHECK(step->update >= 1);
+    CHECK(step->loss_scale > 0);
     struct optimizer_report report;
-    double micro;
-    enum status st = examine(optimizer, sum, stream, &report, &micro);
+    enum status st = examine(optimizer, sum, step, stream, &report);
     if (st == ST_OK || st == ST_NUMERIC)
         *out_report = report;
-    if (st != ST_OK)
+    if (st != ST_OK || report.overflow)
         return st;
-    st = update_params(optimizer, sum, lr, update, grad_scale(optimizer, &report), stream);
+    st = update_params(optimizer, sum, step, grad_scale(optimizer, step, &report), stream);
     fault_point("trainer.update"); /* parameters are new, statistics old */
     if (st == ST_OK)
-        st = update_stats(optimizer, sum, micro, stream);
+        st = update_stats(optimizer, sum, (double)optimizer->told->scalars[2], stream);
     if (st != ST_OK)
         return st;
     return optimizer->table->stream_sync(optimizer->backend, stream);

@@ -1,14 +1,14 @@
 /*
  * The replicated training state (parameters, moments, running statistics) and its update.
  *
- * All are flat float32 buffers, host memory on CPU. The update is the second phase of a step: it
- * communicates with nobody and writes nothing before everything that it reads was checked.
- * Its outcome depends on the summed vector, the state and the settings alone.
+ * All are flat float32 buffers in the backend's memory. The update is the second phase of a step:
+ * it communicates with nobody and writes nothing before everything that it reads was checked. Its
+ * outcome depends on the summed vector, the state and the settings alone.
  *
  * After an update, and after the state was restored from outside, plan_refresh is due.
  *
- * Source: SGD and AdamW as torch.optim has them (one parameter group: weight decay on all
- * parameters); clipping as torch.nn.utils.clip_grad_norm_ (norm + 1e-6).
+ * Source: SGD and AdamW as torch.optim has them (without decay: the kinds of
+ * parameters in no_decay); clipping as torch.nn.utils.clip_grad_norm_ (norm + 1e-6).
  */
 #pragma once
 
@@ -33,7 +33,8 @@ struct optimizer_options {
     bool nesterov;
     float beta1, beta2, eps; /* adamw */
     float weight_decay;
-    float clip_norm; /* 0: off */
+    float clip_norm;   /* 0: off */
+    unsigned no_decay; /* set of enum tape_kind that don't decay; 0: all do */
 };
 
 struct optimizer;
@@ -48,25 +49,34 @@ void optimizer_free(struct optimizer *optimizer);
 float *optimizer_params(struct optimizer *optimizer);
 float *optimizer_stats(struct optimizer *optimizer);
 
+struct optimizer_step {
+    double lr;
+    uint64_t update;   /* 1 at the first one, counted without skipped steps */
+    double loss_scale; /* the gradient is divided by it; 1 without scaling */
+    bool may_overflow; /* dynamic scaling: report.overflow instead of ST_NUMERIC */
+};
+
 struct optimizer_report {
     double loss;      /* mean over targets */
-    double grad_norm; /* of the mean loss's gradient, before clipping */
+    double grad_norm; /* of the mean loss's gradient, before clipping, without the loss scale */
     double targets;
+    bool overflow; /* the gradient is not finite, the loss is: nothing was written */
 };
 
 /*
- * sum: the tree sum of the lane vectors. update: 1 at the first one, counted without skipped steps.
+ * sum: the tree sum of the lane vectors. Waits for the device.
  * Errors: ST_NUMERIC  loss or gradient is not finite; nothing was written, out_report is filled in
  *         ST_INVALID  there are no targets; nothing was written
  */
-MUST_CHECK enum status optimizer_update(struct optimizer *optimizer, const float *sum, double lr,
-                                        uint64_t update, struct stream *stream,
+MUST_CHECK enum status optimizer_update(struct optimizer *optimizer, const float *sum,
+                                        const struct optimizer_step *step, struct stream *stream,
                                         struct optimizer_report *out_report);
 
 /*
  * Describes the state for a checkpoint: buffers in digest order (parameters, moments by name,
  * statistics; empty ones left out) with their data, and the named tensors in them. Memory: the
- * arrays are owned by the optimizer and valid for its life; data pointers are the live buffers.
+ * arrays are owned by the optimizer and valid for its life; data pointers are the live buffers,
+ * which the host can read where the backend's memory is host memory.
  */
 void optimizer_describe(struct optimizer *optimizer, const struct ckpt_buffer **out_buffers,
                         uint32_t *out_buffer_count, const struct ckpt_tensor **out_tensors,

@@ -88,8 +88,8 @@ enum status step_update(struct worker *worker, uint64_t step, double lr,
     marks_phase(w->options.marks, PHASE_UPDATE);
     fault_point("trainer.reduced");
     uint64_t update = step - worker_skipped(w, step) + 1;
-    enum status st =
-        optimizer_update(w->optimizer, exact_sum(w->exact), lr, update, w->stream, out);
+    struct optimizer_step of = { .lr = lr, .update = update, .loss_scale = 1 };
+    enum status st = optimizer_update(w->optimizer, exact_sum(w->exact), &of, w->stream, out);
     if (st != ST_OK)
         return st;
     fault_point("trainer.refresh");

@@ -113,8 +113,8 @@ static void a_tape_with_a_value_that_nobody_reads_is_refused(void **state)
     int x = tape_input(tape, DTYPE_F32, 4, (int64_t[]){ 1, 1, 8, 8 });
     int labels = tape_input(tape, DTYPE_I32, 1, (int64_t[]){ 1 });
     int flat = tape_flatten(tape, x);
-    int logits = tape_linear(tape, "fc", flat, 10, false);
-    (void)tape_linear(tape, "dead", flat, 10, false);
+    int logits = tape_linear(tape, "fc", flat, &(struct tape_linear){ .out = 10, .bias = true });
+    (void)tape_linear(tape, "dead", flat, &(struct tape_linear){ .out = 10, .bias = true });
     assert_true(tape_loss(tape, logits, labels, 0) >= 0);
     assert_int_equal(tape_finish(tape), ST_INVALID);
     tape_free(tape);
@@ -129,7 +129,7 @@ static void a_name_that_is_too_long_is_refused(void **state)
     char name[LIMIT_NAME];
     memset(name, 'x', sizeof name - 1);
     name[sizeof name - 1] = '\0';
-    (void)tape_linear(tape, name, x, 4, false);
+    (void)tape_linear(tape, name, x, &(struct tape_linear){ .out = 4, .bias = true });
     assert_int_equal(tape->error, ST_INVALID);
     tape_free(tape);
 }

@@ -39,6 +39,13 @@ static void near(float ours, double wanted)
         fail_msg("%.9g, wanted %.9g", (double)ours, wanted);
 }
 
+static enum status update_of(struct training *t, double lr, uint64_t number,
+                             struct optimizer_report *out)
+{
+    struct optimizer_step step = { .lr = lr, .update = number, .loss_scale = 1 };
+    return optimizer_update(t->optimizer, t->sum, &step, t->stream, out);
+}
+
 static void sgd_case(const struct optimizer_options *options, uint64_t update)
 {
     struct training t;
@@ -63,7 +70,7 @@ static void sgd_case(const struct optimizer_options *options, uint64_t update)
         wanted[i] = (double)params[i] - 0.1 * g;
     }
     struct optimizer_report report;
-    assert_int_equal(optimizer_update(t.optimizer, t.sum, 0.1, update, t.stream, &report), ST_OK);
+    assert_int_equal(update_of(&t, 0.1, update, &report), ST_OK);
     for (size_t i = 0; i < count; i++)
         near(params[i], wanted[i]);
     assert_true(fabs(report.loss - 3) < 1e-6);
@@ -106,8 +113,7 @@ static void adamw_follows_pytorch(void **state)
         wanted[i] = (double)params[i];
     for (int step = 1; step <= 3; step++) { /* the same gradient: both averages are constant */
         struct optimizer_report report;
-        assert_int_equal(
-            optimizer_update(t.optimizer, t.sum, 0.01, (uint64_t)step, t.stream, &report), ST_OK);
+        assert_int_equal(update_of(&t, 0.01, (uint64_t)step, &report), ST_OK);
         for (size_t i = 0; i < count; i++) {
             double g = (double)t.sum[i] / 8;
             wanted[i] = wanted[i] * (1 - 0.01 * 0.01) - 0.01 * g / (fabs(g) + 1e-8);
@@ -128,7 +134,7 @@ static void running_statistics_move_by_a_tenth_to_the_mean_of_micro_batches(void
     const float *stats = optimizer_stats(t.optimizer);
     assert_true(stats[0] == 0 && stats[64] == 1); /* bn1's first mean and variance */
     struct optimizer_report report;
-    assert_int_equal(optimizer_update(t.optimizer, t.sum, 0.1, 1, t.stream, &report), ST_OK);
+    assert_int_equal(update_of(&t, 0.1, 1, &report), ST_OK);
     const float *sums = t.sum + t.layout.stat_at;
     for (size_t i = 0; i < 128; i++)
         near(stats[i], 0.9 * (i >= 64) + 0.1 * (double)sums[i] / 3);
@@ -142,7 +148,7 @@ static void refuse(struct training *t, enum status wanted)
     assert_non_null(before);
     memcpy(before, optimizer_params(t->optimizer), bytes);
     struct optimizer_report report = { 0 };
-    assert_int_equal(optimizer_update(t->optimizer, t->sum, 0.1, 1, t->stream, &report), wanted);
+    assert_int_equal(update_of(t, 0.1, 1, &report), wanted);
     assert_memory_equal(before, optimizer_params(t->optimizer), bytes);
     const float *moment = optimizer_buffer(t->optimizer, "momentum");
     for (size_t i = 0; i < t->layout.param_count; i++)

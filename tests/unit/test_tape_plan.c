@@ -158,7 +158,9 @@ static struct tape *shared_value(void)
     int y = tape_batch_norm(tape, "b", tape_conv2d(tape, "c", x, &conv), x, true);
     int z = tape_batch_norm(tape, "d", tape_conv2d(tape, "e", y, &conv), x, false);
     int pooled = tape_global_avg_pool(tape, tape_max_pool(tape, z, 3, 2, 1));
-    (void)tape_loss(tape, tape_linear(tape, "f", pooled, 10, false), labels, 0.1f);
+    (void)tape_loss(
+        tape, tape_linear(tape, "f", pooled, &(struct tape_linear){ .out = 10, .bias = true }),
+        labels, 0.1f);
     assert_int_equal(tape_finish(tape), ST_OK);
     return tape;
 }

@@ -117,7 +117,8 @@ struct optimizer_report training_step(struct training *t, uint32_t first, int la
         }
     }
     struct optimizer_report report;
-    must(optimizer_update(t->optimizer, t->sum, lr, update, t->stream, &report));
+    struct optimizer_step step = { .lr = lr, .update = update, .loss_scale = 1 };
+    must(optimizer_update(t->optimizer, t->sum, &step, t->stream, &report));
     must(plan_refresh(t->plan, optimizer_params(t->optimizer)));
     return report;
 }

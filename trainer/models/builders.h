@@ -1,5 +1,6 @@
 /*
- * The functions behind model_build: each appends its nodes and returns the logits [1, classes].
+ * The functions behind model_build: each appends its nodes and returns the logits: [1, classes] of
+ * images, [1, T, vocab] of tokens.
  */
 #pragma once
 
@@ -8,3 +9,6 @@
 int model_mlp(struct tape *tape, int images, const struct model_options *options);
 int model_lenet(struct tape *tape, int images, const struct model_options *options);
 int model_resnet18(struct tape *tape, int images, const struct model_options *options);
+int model_resnet50(struct tape *tape, int images, const struct model_options *options);
+int model_resnet152(struct tape *tape, int images, const struct model_options *options);
+int model_gpt2(struct tape *tape, int tokens, const struct model_options *options);

@@ -34,6 +34,26 @@ static void find_gradients(struct plan *plan)
     }
 }
 
+/* Parameters become final in the order of their first readers, from the last on. */
+static void find_finals(struct plan *plan)
+{
+    const struct tape *tape = plan->tape;
+    size_t final = tape->param_elements;
+    for (int n = tape->node_count - 1; n >= 0; n--) {
+        for (int i = 0; i < OP_PARAM_MAX; i++) {
+            int index = tape->nodes[n].param[i];
+            if (index < 0)
+                continue;
+            const struct tape_tensor *param = &tape->params[index];
+            plan->nodes[n].adds[i] = param->last_node != n;
+            if (param->first_node == n && param->offset < final)
+                final = param->offset;
+        }
+        plan->nodes[n].final = final;
+    }
+    CHECK(final == 0);
+}
+
 static enum status prepare_node(struct plan *plan, int n)
 {
     const struct tape_node *at = &plan->tape->nodes[n];
@@ -41,10 +61,13 @@ static enum status prepare_node(struct plan *plan, int n)
     struct op_spec spec = { .op = at->op,
                             .attr = at->attr,
                             .in_count = at->in_count,
+                            .math = precision_math(plan->tape, n, plan->options.math),
                             .training = plan->options.training,
                             .need_din0 = plan->values[at->in[0]].needs_gradient };
     for (int i = 0; i < at->in_count; i++)
         spec.in[i] = plan->values[at->in[i]].tensor;
+    spec.out_dtype =
+        precision_out(plan->tape, n, spec.in[0].dtype, plan->options.math, plan->options.amp);
     const struct backend_table *table = plan->options.table;
     enum status st =
         table->op[at->op].prepare(plan->options.backend, &spec, &node->kernel, &node->info);
@@ -52,6 +75,7 @@ static enum status prepare_node(struct plan *plan, int n)
         return st;
     struct tensor *out = &plan->values[at->out].tensor;
     CHECK(tensor_elements(&node->info.out) == tensor_elements(out));
+    CHECK(node->info.out.dtype == spec.out_dtype);
     *out = node->info.out;
     plan->sizes.flops_forward += node->info.flops_forward;
     if (node->backward)
@@ -94,6 +118,7 @@ static enum status prepare(struct plan *plan)
 {
     set_batch(plan);
     find_gradients(plan);
+    find_finals(plan);
     for (int n = 0; n < plan->tape->node_count; n++) {
         enum status st = prepare_node(plan, n);
         if (st != ST_OK)
@@ -125,7 +150,7 @@ static struct plan *plan_alloc(const struct tape *tape)
         struct plan_node *node = &plan->nodes[n];
         node->saved = node->scratch_forward = node->scratch_backward = NO_REGION;
         for (int i = 0; i < OP_IN_MAX; i++)
-            node->din[i] = NO_REGION;
+            node->din[i] = node->din_add[i] = NO_REGION;
         node->dout[0] = node->dout[1] = NO_REGION;
     }
     return plan;

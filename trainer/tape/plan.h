@@ -21,6 +21,7 @@
 #include "common/buf.h"
 #include "common/status.h"
 #include "kernels/backend.h"
+#include "trainer/tape/precision.h"
 #include "trainer/tape/tape.h"
 
 struct plan;
@@ -29,11 +30,19 @@ struct plan_options {
     const struct backend_table *table;
     struct backend *backend;
     struct stream *stream;
-    int64_t batch;      /* samples that go through the model at once */
-    bool training;      /* false: no backward, running statistics are used */
+    int64_t batch;  /* samples that go through the model at once */
+    bool training;  /* false: no backward, running statistics are used */
+    enum math math; /* products; decides the dtype of every value: precision.h */
+    enum amp amp;
+    /* Forward, and backward between two of the borders, are recorded once per set of call's
+     * pointers and played again, where the backend can; same bits. At first each runs as usual. */
+    bool graphs;
+    const size_t *segments; /* ascending elements of the lane's vector, bucket_begin; borrowed */
+    size_t segment_count;
     struct plan *share; /* its arena is used if large enough: never run both at once. NULL: own */
     bool poison;        /* tests: memory whose life is over, or hasn't begun, is filled with NaN */
-    /* Called after each node, in both directions. May be NULL. */
+    /* Called after each node, in both directions; of what is played again, after the whole. May be
+     * NULL. */
     void (*progress)(void *arg, int node, bool backward);
     void *progress_arg;
 };
@@ -60,13 +69,18 @@ MUST_CHECK enum status plan_pins(const struct plan *plan, struct buf *out);
 /* Rewrites the kernels' copies of the parameters: after every update, init and restore. */
 MUST_CHECK enum status plan_refresh(struct plan *plan, const float *params);
 
-/* One micro-batch. The inputs must live until plan_backward has returned. */
+/*
+ * One micro-batch. All pointers but the last three are to the backend's memory; their contents must
+ * stay until the stream is past plan_backward (the CPU's is on return).
+ */
 struct plan_call {
     const void *inputs[TAPE_INPUTS_MAX]; /* in the order of tape_input: images f32, labels i32 */
     const float *params;                 /* flat */
     const float *stats;                  /* flat, running: read when not training */
-    float *lane;    /* training: lane_layout.count floats, written or added to */
-    uint32_t micro; /* which of the lane's micro-batches: 0 writes, all others add */
+    float *lane;             /* training: lane_layout.count floats, written or added to */
+    const uint32_t *draw;    /* what random numbers depend on: enum op_draw; NULL without dropout */
+    const float *loss_scale; /* one factor of the gradient; NULL: 1 */
+    uint32_t micro;          /* which of the lane's micro-batches: 0 writes, all others add */
     /* Added to, all three or none: NULL does without and without waiting for the device. */
     double *loss_sum;
     int64_t *correct, *counted;
@@ -78,11 +92,13 @@ struct plan_call {
  */
 MUST_CHECK enum status plan_forward(struct plan *plan, const struct plan_call *call);
 
-/* Elements [first, first + count) of the lane's vector are final. The calls cover the vector from
+/* Elements [first, first + count) of the lane's vector are final, once the stream is past what is
+ * on it now (the CPU's is). The calls cover the vector from
  * its end to its start without gaps: each range ends where the one before began. */
 typedef void (*plan_ready_fn)(void *arg, size_t first, size_t count);
 
 /* After plan_forward with the same call: writes the gradients of call->lane. ready is for the last
- * micro-batch of a lane whose parts are reduced early; NULL otherwise. */
+ * micro-batch of a lane whose parts are reduced early; NULL otherwise. Doesn't wait for a device.
+ */
 MUST_CHECK enum status plan_backward(struct plan *plan, const struct plan_call *call,
                                      plan_ready_fn ready, void *arg);

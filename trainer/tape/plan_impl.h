@@ -7,8 +7,11 @@
  * with no region whose [begin, end] meets its own.
  *  2. A gradient is written by the consumer's backward and lives until the producer's; one that
  *     aliases another lengthens the other's life.
- *  3. A producer gets its gradients in the format of its output: one, or two if it adds them
- * itself. What is missing to that is done by its fixes, right before its backward.
+ *  3. A producer gets its gradients in the format and dtype of its output: one, or two if it adds
+ *     them itself. What is missing to that is done by its fixes, right before its backward; or a
+ *     consumer's backward has added one to its own.
+ *  4. A gradient may lie where its value lay (din_overwrites_in): then nobody reads the value any
+ *     more; and a sum where one of the two lay, if that one belongs to no other value.
  */
 #pragma once
 
@@ -55,7 +58,10 @@ struct plan_node {
     bool backward; /* has one */
     int saved, scratch_forward, scratch_backward;
     int din[OP_IN_MAX];
+    int din_add[OP_IN_MAX]; /* a gradient that the kernel adds to din */
     int dout[2];
+    bool adds[OP_PARAM_MAX]; /* a later node has written this parameter's gradient already */
+    size_t final;            /* elements from here on are final after its backward; 0 at last */
     int fix_begin, fix_count;
 };
 

@@ -1,4 +1,5 @@
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/check.h"
 #include "common/cleanup.h"
@@ -88,7 +89,6 @@ static void gather_douts(struct plan *plan, int n)
     }
     int taken = node->info.sums_douts ? 2 : 1;
     while (count > taken) {
-        CHECK(node->info.out.dtype == DTYPE_F32);
         struct fix sum = { .from = sources[0], .other = sources[1] };
         sum.to = add_region(plan, node->info.out.bytes, time, time);
         sum.from_tensor = node->info.out;
@@ -108,13 +108,78 @@ static bool wants_din(const struct plan *plan, const struct tape_node *at, int i
     return i < at->in_count && plan->values[at->in[i]].needs_gradient;
 }
 
+/* How many gradients of values lie in this region. */
+static int gradients_in(const struct plan *plan, int region)
+{
+    int count = 0;
+    for (int v = 0; v < plan->tape->value_count; v++) {
+        for (int i = 0; i < plan->values[v].gradient_count; i++)
+            count += plan->values[v].gradients[i].region == region;
+    }
+    return count;
+}
+
+/* A gradient of the same value that this node's backward can add to its own, or NULL. */
+static struct gradient *find_addend(struct plan *plan, int n, int i)
+{
+    const struct tape_node *at = &plan->tape->nodes[n];
+    const struct kernel_info *info = &plan->nodes[n].info;
+    struct plan_value *value = &plan->values[at->in[i]];
+    if (!info->din_adds[i] || !wants_din(plan, at, i))
+        return NULL;
+    for (int k = 0; k < OP_IN_MAX; k++) {
+        if (info->din_aliases_dout[k] && info->din_alias[k] == i)
+            return NULL; /* another value's gradient is these bytes */
+    }
+    for (int k = 0; k < value->gradient_count; k++) {
+        if (same_format(&value->gradients[k].tensor, &info->din[i]))
+            return &value->gradients[k];
+    }
+    return NULL;
+}
+
+/* After this node's backward nobody reads its input i, so that the gradient can take its place. */
+static bool can_overwrite(const struct plan *plan, int n, int i)
+{
+    const struct tape_node *at = &plan->tape->nodes[n];
+    const struct kernel_info *info = &plan->nodes[n].info;
+    const struct plan_value *value = &plan->values[at->in[i]];
+    if (!info->din_overwrites_in[i] || value->region == NO_REGION)
+        return false;
+    return same_format(&value->tensor, &info->din[i]) &&
+           plan->regions[value->region].end <= backward_time(plan, n);
+}
+
+/* The region of the gradient of input i. */
+static void place_din(struct plan *plan, int n, int i)
+{
+    struct plan_node *node = &plan->nodes[n];
+    int time = backward_time(plan, n);
+    struct gradient *addend = find_addend(plan, n, i);
+    if (addend != NULL) {
+        node->din_add[i] = addend->region;
+        keep_until(plan, addend->region, time);
+        node->din[i] = gradients_in(plan, addend->region) == 1
+                           ? addend->region
+                           : add_region(plan, node->info.din[i].bytes, time, time);
+        addend->region = node->din[i];
+        return;
+    }
+    int in = plan->tape->nodes[n].in[i];
+    if (can_overwrite(plan, n, i)) {
+        node->din[i] = plan->values[in].region;
+        keep_until(plan, node->din[i], time);
+    } else {
+        node->din[i] = add_region(plan, node->info.din[i].bytes, time, time);
+    }
+}
+
 /* Where the gradients of the node's inputs go: own regions first, then those that are aliases. */
 static enum status place_dins(struct plan *plan, int n)
 {
     const struct tape_node *at = &plan->tape->nodes[n];
     struct plan_node *node = &plan->nodes[n];
     const struct kernel_info *info = &node->info;
-    int time = backward_time(plan, n);
     bool wanted[OP_IN_MAX];
     for (int i = 0; i < OP_IN_MAX; i++)
         wanted[i] = wants_din(plan, at, i);
@@ -124,10 +189,10 @@ static enum status place_dins(struct plan *plan, int n)
     }
     for (int i = 0; i < OP_IN_MAX; i++) {
         if (wanted[i] && !info->din_aliases_dout[i])
-            node->din[i] = add_region(plan, info->din[i].bytes, time, time);
+            place_din(plan, n, i);
     }
     for (int i = 0; i < OP_IN_MAX; i++) {
-        if (!wants_din(plan, at, i))
+        if (!wants_din(plan, at, i) || node->din_add[i] != NO_REGION)
             continue;
         struct plan_value *value = &plan->values[at->in[i]];
         if (value->gradient_count == PLAN_GRADS_MAX)
@@ -171,11 +236,14 @@ static int larger_first(const void *left, const void *right)
     return a->region - b->region;
 }
 
-static int lower_first(const void *left, const void *right)
+/* Keeps the placed regions in order of their offsets. */
+static void insert(struct region *placed, int count, const struct region *region)
 {
-    const struct region *a = left;
-    const struct region *b = right;
-    return a->offset < b->offset ? -1 : a->offset > b->offset;
+    int at = count;
+    while (at > 0 && placed[at - 1].offset > region->offset)
+        at--;
+    memmove(placed + at + 1, placed + at, (size_t)(count - at) * sizeof *placed);
+    placed[at] = *region;
 }
 
 /* The lowest gap that fits between the placed regions that live at the same time. */
@@ -208,8 +276,7 @@ static enum status lay_out(struct plan *plan)
     for (int i = 0; i < plan->region_count; i++) {
         struct region *region = &plan->regions[order[i].region];
         region->offset = find_gap(region, placed, i);
-        placed[i] = *region;
-        qsort(placed, (size_t)i + 1, sizeof *placed, lower_first);
+        insert(placed, i, region);
         plan->sizes.unshared_bytes += region->bytes;
         if (region->offset + region->bytes > plan->sizes.arena_bytes)
             plan->sizes.arena_bytes = region->offset + region->bytes;

@@ -1,4 +1,4 @@
-#include <math.h>
+#include <string.h>
 
 #include "common/check.h"
 #include "trainer/tape/plan_impl.h"
@@ -32,8 +32,10 @@ static void fill_buffers(const struct plan *plan, const struct plan_call *call, 
     }
     buffers->saved = region_at(plan, node->saved);
     buffers->cache = node->cache;
+    buffers->draw = call->draw;
+    buffers->loss_scale = call->loss_scale;
     for (int i = 0; i < OP_PARAM_MAX; i++)
-        buffers->accumulate[i] = call->micro > 0;
+        buffers->accumulate[i] = call->micro > 0 || node->adds[i];
     buffers->accumulate_stats = call->micro > 0;
 }
 
@@ -53,9 +55,13 @@ static void fill_stats(const struct plan *plan, const struct plan_call *call, in
     }
 }
 
+/* NaN in float32, bfloat16 and float16. */
 static enum status poison(const struct plan *plan, void *data, size_t bytes)
 {
-    return plan->options.table->vector.fill(plan->options.backend, data, NAN, bytes / sizeof(float),
+    const uint32_t bits = 0x7FC07FC0;
+    float nan;
+    memcpy(&nan, &bits, sizeof nan);
+    return plan->options.table->vector.fill(plan->options.backend, data, nan, bytes / sizeof(float),
                                             plan->options.stream);
 }
 
@@ -165,8 +171,8 @@ static enum status run_fixes(const struct plan *plan, const struct plan_node *no
             st = options->table->reformat(options->backend, &fix->from_tensor, from,
                                           &fix->to_tensor, to, options->stream);
         } else {
-            st = options->table->vector.add(options->backend, to, from, region_at(plan, fix->other),
-                                            fix->to_tensor.bytes / sizeof(float), options->stream);
+            st = options->table->sum(options->backend, &fix->to_tensor, from,
+                                     region_at(plan, fix->other), to, options->stream);
         }
         if (st != ST_OK)
             return st;
@@ -187,8 +193,10 @@ static enum status backward_node(const struct plan *plan, const struct plan_call
     buffers.scratch = region_at(plan, node->scratch_backward);
     for (int i = 0; i < 2; i++)
         buffers.dout[i] = region_at(plan, node->dout[i]);
-    for (int i = 0; i < OP_IN_MAX; i++)
+    for (int i = 0; i < OP_IN_MAX; i++) {
         buffers.din[i] = region_at(plan, node->din[i]);
+        buffers.din_add[i] = region_at(plan, node->din_add[i]);
+    }
     for (int i = 0; i < OP_PARAM_MAX; i++) {
         if (at->param[i] >= 0)
             buffers.dparam[i] = call->lane + plan->tape->params[at->param[i]].offset;
@@ -214,16 +222,13 @@ enum status plan_backward(struct plan *plan, const struct plan_call *call, plan_
         if (st != ST_OK)
             return st;
         tick(plan, n, true);
-        int param = tape->nodes[n].param[0];
-        if (param < 0)
-            continue;
-        size_t first = tape->params[param].offset;
-        if (ready != NULL)
+        size_t first = plan->nodes[n].final;
+        if (ready != NULL && first < final)
             ready(arg, first, final - first);
         final = first;
     }
     CHECK(final == 0);
-    return plan->options.table->stream_sync(plan->options.backend, plan->options.stream);
+    return ST_OK;
 }
 
 enum status plan_refresh(struct plan *plan, const float *params)

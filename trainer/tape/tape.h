@@ -7,7 +7,9 @@
  *
  * Parameters lie in one flat float32 buffer in tape order, row-major in PyTorch's index order,
  * without padding; running statistics in one of their own. Names are PyTorch's
- * ("layer1.0.bn1.weight").
+ * ("layer1.0.bn1.weight"), for text models Hugging Face's ("transformer.h.0.attn.c_attn.weight");
+ * but every linear weight is [out, in] here, those that Hugging Face stores as Conv1D [in, out] as
+ * well. A parameter that several nodes read lies where the first of them has it.
  *
  * Shapes are those of one sample (dims[0] = 1); a plan multiplies dims[0] by its batch. The loss is
  * [1]. Errors: the first mistake of a builder call is kept; later calls do nothing and return -1,
@@ -33,6 +35,15 @@ enum tape_init {
                         */
     TAPE_INIT_ZERO,
     TAPE_INIT_ONE,
+    TAPE_INIT_NORMAL, /* normal(0, std) */
+};
+
+/* What a parameter is to the optimizer; bits, so that a set of them can be named. */
+enum tape_kind {
+    TAPE_WEIGHT = 0, /* of a product */
+    TAPE_BIAS = 1 << 0,
+    TAPE_NORM = 1 << 1, /* scale and shift of a norm */
+    TAPE_EMBEDDING = 1 << 2,
 };
 
 /* A parameter, or a running statistic, in its flat buffer. */
@@ -41,12 +52,15 @@ struct tape_tensor {
     size_t offset, count; /* elements */
     int ndim;
     int64_t dims[TENSOR_DIMS_MAX];
+    enum tape_kind kind;
     enum tape_init init;
-    int64_t fan_in;
+    int64_t fan_in;            /* uniform */
+    float std;                 /* normal */
+    int first_node, last_node; /* parameters: the nodes that read it; one, unless it is tied */
 };
 
 struct tape_value {
-    struct tensor tensor; /* plain; dims[0] of one sample */
+    struct tensor tensor; /* plain float32, i32; dims[0] of one sample; see precision.h */
     bool batched;         /* dims[0] grows with the batch */
     int producer;         /* a node, or -1 - input index */
 };
@@ -68,6 +82,7 @@ struct tape {
     int node_count, value_count, param_count, stat_count;
     int inputs[TAPE_INPUTS_MAX]; /* values, in the order of tape_input */
     int input_count;
+    int dropout_count;
     int logits, loss; /* values, set by tape_loss */
     size_t param_elements, stat_elements;
     enum status error;
@@ -95,10 +110,45 @@ int tape_relu(struct tape *tape, int x);
 int tape_max_pool(struct tape *tape, int x, int kernel, int stride, int pad);
 int tape_global_avg_pool(struct tape *tape, int x);
 int tape_flatten(struct tape *tape, int x);
-/* relu?(x·Wᵀ + b) with bias. Parameters NAME.weight, NAME.bias. */
-int tape_linear(struct tape *tape, const char *name, int x, int64_t out, bool relu);
-/* The sum of the losses of a micro-batch; ends the tape. */
+
+/* act(x·Wᵀ + b) (+ residual) over the last dim of x. */
+struct tape_linear {
+    int64_t out; /* features */
+    bool bias;
+    enum activation activation; /* not together with a residual */
+    int residual;               /* a value like the output; 0: none (value 0 is an input) */
+    const char *tied; /* name of an earlier parameter [out, in] that is the weight; NULL: own */
+    float std;        /* > 0: weight normal(0, std), bias 0; 0: PyTorch's default */
+};
+/* Parameters NAME.weight (unless tied), NAME.bias. */
+int tape_linear(struct tape *tape, const char *name, int x, const struct tape_linear *linear);
+
+/* x [1, .., C] → norm over C of x ·γ + β, eps 1e-5. Parameters NAME.weight, NAME.bias. */
+int tape_layer_norm(struct tape *tape, const char *name, int x);
+
+struct tape_embedding {
+    const char *token, *position; /* names; position NULL: none */
+    int64_t vocab, context;       /* rows of each; context at least the tokens' T */
+    int64_t out;                  /* C */
+    float std;                    /* normal(0, std) */
+};
+/* Tokens i32 [1, T] → [1, T, C]. Parameters TOKEN.weight, POSITION.weight. */
+int tape_embedding(struct tape *tape, int tokens, const struct tape_embedding *embedding);
+
+/* Causal attention of qkv [1, T, 3·C] → [1, T, C]. */
+int tape_attention(struct tape *tape, int qkv, int heads);
+/* ACTIVATION_GELU_TANH or ACTIVATION_GELU_ERF. */
+int tape_gelu(struct tape *tape, int x, enum activation activation);
+/* dropout(x) (+ residual; 0: none). With p = 0 and no residual x itself; p = 0 with one is
+ * ST_INVALID: what made x adds it. */
+int tape_dropout(struct tape *tape, int x, int residual, float p);
+
+/* The sum of the losses of a micro-batch; ends the tape. logits [1, V] with labels i32 [1], or
+ * [1, T, V] with [1, T]. */
 int tape_loss(struct tape *tape, int logits, int labels, float label_smoothing);
+
+/* Index of the parameter of a name, or -1. */
+int tape_find_param(const struct tape *tape, const char *name);
 
 /* Returns the first mistake of the calls above; ST_INVALID as well where the loss is not the last
  * node, or a value is read by nobody. */

@@ -1,0 +1,47 @@
+/*
+ * The loss scale: the factor of the loss's gradient that keeps small gradients of fp16 from
+ * vanishing; the update divides by it.
+ *
+ * Static: a number. Dynamic: as torch.amp.GradScaler, halved at each step whose gradient overflowed
+ * (that step is not trained on) and doubled after `interval` good steps in a row, but never below
+ * `floor` nor above SCALER_MOST. Powers of two throughout unless the job gives another number: then
+ * scaling and unscaling are exact.
+ *
+ * The state is a function of the options and of which steps overflowed; it is part of a
+ * checkpoint's scalars. Thread: any; all functions are pure.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/status.h"
+
+#define SCALER_MOST 0x1p40 /* a gradient that never overflows doesn't drive the scale to infinity  \
+                            */
+
+struct scaler_options {
+    bool dynamic;
+    double scale; /* static: always; dynamic: at first. 1 without scaling */
+    double growth, backoff, floor;
+    uint64_t interval;
+};
+
+struct scaler {
+    double scale;
+    uint64_t good_steps; /* in a row since the last change */
+};
+
+/* 65536; ·2 every 2000 good steps, ·½ at an overflow; at least 1. */
+struct scaler_options scaler_dynamic(void);
+struct scaler_options scaler_static(double scale);
+
+/* Before the first step. */
+struct scaler scaler_start(const struct scaler_options *options);
+
+/*
+ * After a step that was updated, or one whose gradient overflowed.
+ * ST_NUMERIC: it overflowed, and the scale can't be lowered: it is static, or at its floor.
+ */
+MUST_CHECK enum status scaler_next(const struct scaler_options *options, struct scaler before,
+                                   bool overflow, struct scaler *out);

@@ -1,0 +1,44 @@
+#include "trainer/tape/precision.h"
+
+#include "common/check.h"
+
+enum dtype precision_half(enum math math)
+{
+    switch (math) {
+    case MATH_F32:
+    case MATH_TF32:
+        return DTYPE_F32;
+    case MATH_BF16:
+        return DTYPE_BF16;
+    case MATH_F16:
+        return DTYPE_F16;
+    }
+    check_failed("math", __FILE__, __LINE__);
+}
+
+/* Part of the residual stream: starts it, adds to it, or drops some of it. */
+static bool is_residual_stream(const struct tape_node *node, enum dtype in0)
+{
+    if (node->op == OP_EMBEDDING)
+        return true;
+    if (node->op == OP_LINEAR)
+        return node->attr.residual;
+    return node->op == OP_DROPOUT && (node->attr.residual || in0 == DTYPE_F32);
+}
+
+enum dtype precision_out(const struct tape *tape, int node, enum dtype in0, enum math math,
+                         enum amp amp)
+{
+    const struct tape_node *at = &tape->nodes[node];
+    if (at->op == OP_SOFTMAX_CROSS_ENTROPY)
+        return DTYPE_F32;
+    if (amp == AMP_O1 && is_residual_stream(at, in0))
+        return DTYPE_F32;
+    return precision_half(math);
+}
+
+enum math precision_math(const struct tape *tape, int node, enum math math)
+{
+    enum op op = tape->nodes[node].op;
+    return op == OP_CONV2D || op == OP_LINEAR || op == OP_ATTENTION ? math : MATH_F32;
+}

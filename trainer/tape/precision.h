@@ -1,0 +1,27 @@
+/*
+ * Which dtype a value has, and in what a node computes: the whole of mixed precision.
+ *
+ * The tape says float32 everywhere; a plan asks here. With bf16 or fp16 products every value is
+ * half, except the loss, and with O1 the residual stream of text models. Gradients of a value have
+ * its dtype; parameters, their gradients, moments and statistics are float32 whatever is asked.
+ */
+#pragma once
+
+#include "kernels/op.h"
+#include "trainer/tape/tape.h"
+
+enum amp {
+    AMP_O1, /* the residual stream stays float32: what embeddings, and linear and dropout nodes with
+               a residual, write */
+    AMP_O2, /* it is half, too */
+};
+
+/* The dtype that products of `math` make; float32 for tf32. */
+enum dtype precision_half(enum math math);
+
+/* What node n of the tape writes. in0 is the dtype of its first input. */
+enum dtype precision_out(const struct tape *tape, int node, enum dtype in0, enum math math,
+                         enum amp amp);
+
+/* In what node n computes its products; MATH_F32 where it has none. */
+enum math precision_math(const struct tape *tape, int node, enum math math);
