@@ -13,6 +13,7 @@
 #include "common/check.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/dnn.h"
+#include "kernels/cpu/loops_nhwc.h"
 
 #define PAGE_SMALL  4096
 #define PAGE_HUGE   (2u << 20)
@@ -50,18 +51,35 @@ static void choose_loops(struct backend *backend)
         loops->norm_blocked = &norm_loops_avx512;
         loops->pool_blocked = &pool_loops_avx512;
         loops->flat = &flat_loops_avx512;
+        loops->nhwc_norm = &nhwc_norm_loops_avx512;
+        loops->nhwc = &nhwc_loops_avx512;
         loops->name = "avx512";
     } else if ((isa & avx2) == avx2) {
         loops->norm_blocked = &norm_loops_avx2;
         loops->pool_blocked = &pool_loops_avx2;
         loops->flat = &flat_loops_avx2;
+        loops->nhwc_norm = &nhwc_norm_loops_avx2;
+        loops->nhwc = &nhwc_loops_avx2;
         loops->name = "avx2";
     } else {
         loops->norm_blocked = &norm_loops_base;
         loops->pool_blocked = &pool_loops_base;
         loops->flat = &flat_loops_base;
+        loops->nhwc_norm = &nhwc_norm_loops_base;
+        loops->nhwc = &nhwc_loops_base;
         loops->name = "base";
     }
+}
+
+/* The bfloat16 loops of processors that convert in one instruction. */
+static void choose_half_loops(struct loops *loops)
+{
+    const unsigned isa = (unsigned)dnnl_get_effective_cpu_isa();
+    const unsigned bf16 = (unsigned)dnnl_cpu_isa_avx512_core_bf16;
+    if ((isa & bf16) != bf16)
+        return;
+    loops->nhwc_norm = &nhwc_norm_loops_avx512bf16;
+    loops->nhwc = &nhwc_loops_avx512bf16;
 }
 
 static enum status cpu_open(const struct backend_options *options, struct backend **out)
@@ -79,6 +97,7 @@ static enum status cpu_open(const struct backend_options *options, struct backen
         return st;
     }
     choose_loops(backend);
+    choose_half_loops(&backend->loops);
     *out = backend;
     return ST_OK;
 }
@@ -212,12 +231,17 @@ static enum status cpu_refresh(struct backend *backend, struct kernel *kernel,
     return kernel->refresh(backend, kernel, param, cache);
 }
 
+static bool is_float(enum dtype dtype)
+{
+    return dtype == DTYPE_F32 || dtype == DTYPE_BF16;
+}
+
 static enum status cpu_reformat_checked(struct backend *backend, const struct tensor *from,
                                         const void *in, const struct tensor *to, void *out,
                                         struct stream *stream)
 {
     (void)stream;
-    if (from->dtype != DTYPE_F32 || to->dtype != DTYPE_F32 || from->ndim != to->ndim)
+    if (!is_float(from->dtype) || !is_float(to->dtype) || from->ndim != to->ndim)
         return ST_INVALID;
     for (int i = 0; i < from->ndim; i++) {
         if (from->dims[i] != to->dims[i])
@@ -225,11 +249,8 @@ static enum status cpu_reformat_checked(struct backend *backend, const struct te
     }
     if (from->ndim != 4 && (from->format != FORMAT_PLAIN || to->format != FORMAT_PLAIN))
         return ST_INVALID;
-    if (from->format == to->format) {
-        memcpy(out, in, from->bytes);
-    } else {
-        cpu_reformat(backend, from, in, to, out);
-    }
+    cpu_enter(backend);
+    cpu_reformat(backend, from, in, to, out);
     return ST_OK;
 }
 
@@ -237,10 +258,14 @@ static enum status cpu_sum(struct backend *backend, const struct tensor *tensor,
                            const void *y, void *out, struct stream *stream)
 {
     (void)stream;
-    if (tensor->dtype != DTYPE_F32)
+    if (!is_float(tensor->dtype))
         return ST_INVALID;
     cpu_enter(backend);
-    backend->loops.flat->add(out, x, y, tensor->bytes / sizeof(float));
+    if (tensor->dtype == DTYPE_BF16) {
+        backend->loops.nhwc->add(out, x, y, tensor->bytes / sizeof(uint16_t));
+    } else {
+        backend->loops.flat->add(out, x, y, tensor->bytes / sizeof(float));
+    }
     return ST_OK;
 }
 

@@ -12,10 +12,13 @@
  * needs x only; with one it needs y, too. Padding channels have γ = β = 0 and stay zero.
  *
  * Saved (floats, channels rounded up to blocks): mean, r.
+ *
+ * bfloat16 with the channels innermost: batch_norm_nhwc.h.
  */
 #include <math.h>
 #include <stdlib.h>
 
+#include "kernels/cpu/batch_norm_nhwc.h"
 #include "kernels/cpu/cpu.h"
 
 #define WIDTH      LOOPS_WIDTH_MAX
@@ -52,7 +55,8 @@ enum status cpu_batch_norm_prepare(struct backend *backend, const struct op_spec
                                    struct kernel **out_kernel, struct kernel_info *out_info)
 {
     const struct tensor *in = &spec->in[0];
-    if (!cpu_input_is_valid(spec, 4) || !residual_is_valid(spec) || !(spec->attr.eps > 0.0f))
+    if (!cpu_image_is_valid(spec) || !residual_is_valid(spec) || !(spec->attr.eps > 0.0f) ||
+        spec->out_dtype != in->dtype)
         return ST_INVALID;
     const int64_t hw = in->dims[2] * in->dims[3];
     if (spec->training && in->dims[0] * hw < 2)
@@ -82,6 +86,8 @@ enum status cpu_batch_norm_prepare(struct backend *backend, const struct op_spec
         .flops_backward = 10.0 * (double)tensor_elements(in),
         .implementation = "loop",
     };
+    if (in->format == FORMAT_NHWC)
+        batch_norm_nhwc_info(spec, out_info);
     *out_kernel = &self->base;
     return ST_OK;
 }
@@ -176,6 +182,10 @@ enum status cpu_batch_norm_forward(struct backend *backend, struct kernel *kerne
     const struct norm_kernel *self = (const struct norm_kernel *)kernel;
     const struct norm_loops *loops = cpu_norm_loops(backend, &kernel->spec.in[0]);
     cpu_enter(backend);
+    if (kernel->spec.in[0].format == FORMAT_NHWC) {
+        batch_norm_nhwc_forward(backend, &kernel->spec, buffers);
+        return ST_OK;
+    }
     for (int64_t b = 0; b < self->padded / self->block; b++) {
         for (int64_t l = 0; l < self->block; l += loops->width)
             forward_strip(self, loops, buffers, b * self->block_floats + l, b * self->block + l);
@@ -243,6 +253,10 @@ enum status cpu_batch_norm_backward(struct backend *backend, struct kernel *kern
     const struct norm_kernel *self = (const struct norm_kernel *)kernel;
     const struct norm_loops *loops = cpu_norm_loops(backend, &kernel->spec.in[0]);
     cpu_enter(backend);
+    if (kernel->spec.in[0].format == FORMAT_NHWC) {
+        batch_norm_nhwc_backward(backend, &kernel->spec, buffers);
+        return ST_OK;
+    }
     for (int64_t b = 0; b < self->padded / self->block; b++) {
         for (int64_t l = 0; l < self->block; l += loops->width)
             backward_strip(self, loops, buffers, b * self->block_floats + l, b * self->block + l);

@@ -1,5 +1,6 @@
 /*
- * conv2d: blocked in, blocked out; by oneDNN or by our own Winograd, as a fixed table says.
+ * conv2d in float32: blocked in, blocked out; by oneDNN or by our own Winograd, as a fixed table
+ * says. (bfloat16: conv_half.h.)
  *
  * Weights are canonical [K, C, R, S]; the layouts that the kernels want are in the cache (forward's
  * first, then backward-data's where it is another), rewritten by refresh. oneDNN's backward-weights
@@ -16,6 +17,7 @@
 #include <stdlib.h>
 
 #include "kernels/cpu/conv_dnn.h"
+#include "kernels/cpu/conv_half.h"
 #include "kernels/cpu/conv_table.h"
 #include "kernels/cpu/winograd.h"
 
@@ -208,8 +210,11 @@ enum status cpu_conv2d_prepare(struct backend *backend, const struct op_spec *sp
     const struct op_attr *attr = &spec->attr;
     const struct tensor *in = &spec->in[0];
     const int64_t pads = 2 * (int64_t)attr->pad;
-    if (!cpu_input_is_valid(spec, 4) || attr->kernel < 1 || attr->stride < 1 || attr->pad < 0 ||
-        attr->out < 1 || in->dims[2] + pads < attr->kernel || in->dims[3] + pads < attr->kernel)
+    if (spec->math == MATH_BF16)
+        return conv_half_prepare(backend, spec, out_kernel, out_info);
+    if (spec->math != MATH_F32 || spec->out_dtype != DTYPE_F32 || !cpu_input_is_valid(spec, 4) ||
+        attr->kernel < 1 || attr->stride < 1 || attr->pad < 0 || attr->out < 1 ||
+        in->dims[2] + pads < attr->kernel || in->dims[3] + pads < attr->kernel)
         return ST_INVALID;
     struct conv_kernel *self = calloc(1, sizeof(*self));
     if (self == NULL)
@@ -244,6 +249,8 @@ enum status cpu_conv2d_forward(struct backend *backend, struct kernel *kernel,
                                const struct op_buffers *buffers, struct stream *stream)
 {
     (void)stream;
+    if (kernel->spec.math == MATH_BF16)
+        return conv_half_forward(backend, kernel, buffers);
     struct conv_kernel *self = (struct conv_kernel *)kernel;
     const float *bias = kernel->spec.attr.bias ? buffers->param[1] : NULL;
     char *scratch = buffers->scratch;
@@ -308,6 +315,8 @@ enum status cpu_conv2d_backward(struct backend *backend, struct kernel *kernel,
                                 const struct op_buffers *buffers, struct stream *stream)
 {
     (void)stream;
+    if (kernel->spec.math == MATH_BF16)
+        return conv_half_backward(backend, kernel, buffers);
     struct conv_kernel *self = (struct conv_kernel *)kernel;
     enum status st = ST_OK;
     cpu_enter(backend);

@@ -49,13 +49,20 @@ struct tensor cpu_tensor(const struct backend *backend, enum format format, cons
 /* What most ops ask: in[0] is float32 with `ndim` dims >= 1; blocked only with 4. */
 bool cpu_input_is_valid(const struct op_spec *spec, int ndim);
 
+/* A bfloat16 tensor with the channels innermost, and whether a tensor is one. */
+struct tensor cpu_nhwc(const int64_t dims[4]);
+bool cpu_is_nhwc(const struct tensor *tensor);
+
+/* in[0] is such a tensor, or what cpu_input_is_valid takes with 4 dims. */
+bool cpu_image_is_valid(const struct op_spec *spec);
+
 /* The loops of a format's block. */
 const struct norm_loops *cpu_norm_loops(const struct backend *backend, const struct tensor *tensor);
 const struct pool_loops *cpu_pool_loops(const struct backend *backend, const struct tensor *tensor);
 
-/* Copies between plain, nhwc and blocked of the same float32 dims. */
-void cpu_reformat(const struct backend *backend, const struct tensor *from, const float *in,
-                  const struct tensor *to, float *out);
+/* Copies between plain, nhwc and blocked, float32 and bfloat16, of the same dims. */
+void cpu_reformat(const struct backend *backend, const struct tensor *from, const void *in,
+                  const struct tensor *to, void *out);
 
 /* cpu_conv2d_prepare, …: the table's three functions of each op. */
 #define CPU_OP(upper, lower, in, params, stats)                                                    \

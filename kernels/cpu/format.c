@@ -5,10 +5,18 @@
 
 #include "common/check.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/loops_nhwc.h"
 
 int cpu_block(const struct backend *backend, const struct tensor *tensor)
 {
     return tensor->format == FORMAT_BLOCKED ? backend->block : 1;
+}
+
+struct tensor cpu_nhwc(const int64_t dims[4])
+{
+    struct tensor tensor = tensor_plain(DTYPE_BF16, 4, dims);
+    tensor.format = FORMAT_NHWC;
+    return tensor;
 }
 
 struct tensor cpu_tensor(const struct backend *backend, enum format format, const int64_t dims[4])
@@ -35,6 +43,23 @@ bool cpu_input_is_valid(const struct op_spec *spec, int ndim)
     return in->format == FORMAT_PLAIN || (in->format == FORMAT_BLOCKED && ndim == 4);
 }
 
+bool cpu_is_nhwc(const struct tensor *tensor)
+{
+    return tensor->format == FORMAT_NHWC && tensor->dtype == DTYPE_BF16 && tensor->ndim == 4;
+}
+
+bool cpu_image_is_valid(const struct op_spec *spec)
+{
+    const struct tensor *in = &spec->in[0];
+    if (!cpu_is_nhwc(in))
+        return cpu_input_is_valid(spec, 4);
+    for (int i = 0; i < 4; i++) {
+        if (in->dims[i] < 1)
+            return false;
+    }
+    return spec->in_count >= 1;
+}
+
 const struct norm_loops *cpu_norm_loops(const struct backend *backend, const struct tensor *tensor)
 {
     return tensor->format == FORMAT_BLOCKED ? backend->loops.norm_blocked
@@ -49,19 +74,18 @@ const struct pool_loops *cpu_pool_loops(const struct backend *backend, const str
 
 /* Where element (n, c, position) lies. */
 struct strides {
-    int64_t n, c, block, position;
-    int64_t per_block;
+    int64_t n, block, position;
+    int64_t per_block; /* channels that lie together */
 };
 
 static struct strides strides_of(const struct backend *backend, const struct tensor *t)
 {
     const int64_t c = t->dims[1], hw = t->dims[2] * t->dims[3];
     if (t->format == FORMAT_NHWC)
-        return (struct strides){ .n = c * hw, .c = 1, .block = c, .position = c, .per_block = c };
+        return (struct strides){ .n = c * hw, .block = c, .position = c, .per_block = c };
     const int64_t per_block = cpu_block(backend, t);
     const int64_t blocks = (c + per_block - 1) / per_block;
     return (struct strides){ .n = blocks * per_block * hw,
-                             .c = 1,
                              .block = per_block * hw,
                              .position = per_block,
                              .per_block = per_block };
@@ -69,22 +93,105 @@ static struct strides strides_of(const struct backend *backend, const struct ten
 
 static int64_t channel_at(const struct strides *s, int64_t c)
 {
-    return c / s->per_block * s->block + c % s->per_block * s->c;
+    return c / s->per_block * s->block + c % s->per_block;
 }
 
-void cpu_reformat(const struct backend *backend, const struct tensor *from, const float *in,
-                  const struct tensor *to, float *out)
+/* One side of a copy. */
+struct side {
+    struct strides at;
+    bool half;
+    char *data;
+};
+
+static struct side side_of(const struct backend *backend, const struct tensor *t, const void *data)
 {
-    const struct strides a = strides_of(backend, from), b = strides_of(backend, to);
-    const int64_t hw = from->dims[2] * from->dims[3];
-    if (to->format == FORMAT_BLOCKED && to->dims[1] % b.per_block != 0)
-        memset(out, 0, to->bytes); /* the padding is zero */
-    for (int64_t n = 0; n < from->dims[0]; n++) {
-        for (int64_t c = 0; c < from->dims[1]; c++) {
-            const float *x = in + n * a.n + channel_at(&a, c);
-            float *y = out + n * b.n + channel_at(&b, c);
-            for (int64_t i = 0; i < hw; i++)
-                y[i * b.position] = x[i * a.position];
+    return (struct side){ .at = t->ndim == 4 ? strides_of(backend, t) : (struct strides){ 0 },
+                          .half = t->dtype == DTYPE_BF16,
+                          .data = (char *)data };
+}
+
+static void *place(const struct side *side, int64_t element)
+{
+    return side->data + (side->half ? sizeof(uint16_t) : sizeof(float)) * (size_t)element;
+}
+
+/* n neighbours. */
+static void copy_run(const struct nhwc_loops *loops, const struct side *from, int64_t from_at,
+                     const struct side *to, int64_t to_at, int64_t n)
+{
+    const void *x = place(from, from_at);
+    void *y = place(to, to_at);
+    if (from->half == to->half) {
+        memcpy(y, x, (from->half ? sizeof(uint16_t) : sizeof(float)) * (size_t)n);
+    } else if (to->half) {
+        loops->narrow(y, x, (size_t)n);
+    } else {
+        loops->widen(y, x, (size_t)n);
+    }
+}
+
+static uint16_t narrowed(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    if (value != value)
+        return (uint16_t)((bits | 0x400000u) >> 16);
+    return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+/* One channel of a sample, position by position. */
+static void copy_plane(const struct side *from, int64_t from_at, const struct side *to,
+                       int64_t to_at, int64_t hw)
+{
+    for (int64_t i = 0; i < hw; i++) {
+        const void *x = place(from, from_at + i * from->at.position);
+        void *y = place(to, to_at + i * to->at.position);
+        float value = 0.0f;
+        if (from->half) {
+            const uint32_t bits = (uint32_t)(*(const uint16_t *)x) << 16;
+            memcpy(&value, &bits, sizeof(value));
+        } else {
+            value = *(const float *)x;
+        }
+        if (to->half) {
+            *(uint16_t *)y = narrowed(value);
+        } else {
+            *(float *)y = value;
         }
     }
+}
+
+/* Both sides have `run` channels together: copies position by position. */
+static void copy_sample(const struct nhwc_loops *loops, const struct side *from, int64_t from_at,
+                        const struct side *to, int64_t to_at, const int64_t shape[3])
+{
+    const int64_t channels = shape[0], hw = shape[1], run = shape[2];
+    for (int64_t c = 0; c < channels; c += run) {
+        const int64_t x = from_at + channel_at(&from->at, c), y = to_at + channel_at(&to->at, c);
+        const int64_t n = channels - c < run ? channels - c : run;
+        if (run == 1) {
+            copy_plane(from, x, to, y, hw);
+            continue;
+        }
+        for (int64_t i = 0; i < hw; i++)
+            copy_run(loops, from, x + i * from->at.position, to, y + i * to->at.position, n);
+    }
+}
+
+void cpu_reformat(const struct backend *backend, const struct tensor *from, const void *in,
+                  const struct tensor *to, void *out)
+{
+    const struct side x = side_of(backend, from, in), y = side_of(backend, to, out);
+    const struct nhwc_loops *loops = backend->loops.nhwc;
+    if (from->format == to->format) {
+        const size_t size = x.half ? sizeof(uint16_t) : sizeof(float);
+        copy_run(loops, &x, 0, &y, 0, (int64_t)(from->bytes / size));
+        return;
+    }
+    if (to->format == FORMAT_BLOCKED && to->dims[1] % y.at.per_block != 0)
+        memset(out, 0, to->bytes); /* the padding is zero */
+    const int64_t run = x.at.per_block < y.at.per_block ? x.at.per_block : y.at.per_block;
+    const int64_t shape[3] = { from->dims[1], from->dims[2] * from->dims[3], run };
+    for (int64_t n = 0; n < from->dims[0]; n++)
+        copy_sample(loops, &x, n * x.at.n, &y, n * y.at.n, shape);
 }

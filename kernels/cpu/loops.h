@@ -97,10 +97,15 @@ struct flat_loops {
                   const struct adamw_args *args);
 };
 
+struct nhwc_norm_loops; /* loops_nhwc.h */
+struct nhwc_loops;
+
 struct loops {
     const struct norm_loops *norm_plain, *norm_blocked;
     const struct pool_loops *pool_plain, *pool_blocked;
     const struct flat_loops *flat;
+    const struct nhwc_norm_loops *nhwc_norm;
+    const struct nhwc_loops *nhwc;
     const char *name; /* "avx512", "avx2", "base": a pin */
 };
 

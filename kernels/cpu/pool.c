@@ -1,9 +1,12 @@
 /*
- * max_pool and global_avg_pool: plane by plane.
+ * max_pool and global_avg_pool: plane by plane, or, with the channels innermost, sample by sample.
+ *
+ * Scratch of global_avg_pool in bfloat16: one row of float32.
  */
 #include <stdlib.h>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/loops_nhwc.h"
 
 #define WINDOW_MAX 15 /* its square is an index of 8 bits */
 
@@ -28,7 +31,7 @@ static enum status pool_new(struct backend *backend, const struct op_spec *spec,
     kernel->strips = in->dims[0] * ((in->dims[1] + kernel->block - 1) / kernel->block);
     kernel->shape = (struct pool_shape){ .h = in->dims[2],
                                          .w = in->dims[3],
-                                         .step = kernel->block,
+                                         .step = cpu_is_nhwc(in) ? in->dims[1] : kernel->block,
                                          .kernel = spec->attr.kernel,
                                          .stride = spec->attr.stride,
                                          .pad = spec->attr.pad };
@@ -42,9 +45,10 @@ enum status cpu_max_pool_prepare(struct backend *backend, const struct op_spec *
     const struct op_attr *attr = &spec->attr;
     const struct tensor *in = &spec->in[0];
     const int64_t pads = 2 * (int64_t)attr->pad;
-    if (!cpu_input_is_valid(spec, 4) || attr->kernel < 1 || attr->kernel > WINDOW_MAX ||
-        attr->stride < 1 || attr->pad < 0 || attr->pad > attr->kernel / 2 ||
-        in->dims[2] + pads < attr->kernel || in->dims[3] + pads < attr->kernel)
+    if (!cpu_image_is_valid(spec) || spec->out_dtype != in->dtype || attr->kernel < 1 ||
+        attr->kernel > WINDOW_MAX || attr->stride < 1 || attr->pad < 0 ||
+        attr->pad > attr->kernel / 2 || in->dims[2] + pads < attr->kernel ||
+        in->dims[3] + pads < attr->kernel)
         return ST_INVALID;
     struct pool_kernel *kernel = NULL;
     enum status st = pool_new(backend, spec, &kernel);
@@ -55,16 +59,46 @@ enum status cpu_max_pool_prepare(struct backend *backend, const struct op_spec *
     s->q = (s->w + pads - s->kernel) / s->stride + 1;
     const int64_t dims[4] = { in->dims[0], in->dims[1], s->p, s->q };
     *out_info = (struct kernel_info){
-        .out = cpu_tensor(backend, in->format, dims),
+        .out = cpu_is_nhwc(in) ? cpu_nhwc(dims) : cpu_tensor(backend, in->format, dims),
         .din = { *in },
         .implementation = "loop",
     };
     if (spec->training)
-        out_info->saved_bytes = out_info->out.bytes / sizeof(float);
+        out_info->saved_bytes = out_info->out.bytes / dtype_size(in->dtype);
     out_info->flops_forward = (double)(tensor_elements(&out_info->out) * s->kernel * s->kernel);
     out_info->flops_backward = out_info->flops_forward;
     *out_kernel = &kernel->base;
     return ST_OK;
+}
+
+static int64_t elements(const struct pool_kernel *self, int64_t h, int64_t w)
+{
+    return self->channels * h * w;
+}
+
+static void max_nhwc(const struct backend *backend, const struct pool_kernel *self,
+                     const struct op_buffers *buffers)
+{
+    const struct pool_shape *s = &self->shape;
+    const int64_t from = elements(self, s->h, s->w), to = elements(self, s->p, s->q);
+    const uint16_t *x = buffers->in[0];
+    uint16_t *y = buffers->out;
+    uint8_t *index = buffers->saved;
+    for (int64_t n = 0; n < self->base.spec.in[0].dims[0]; n++)
+        backend->loops.nhwc->max(s, x + n * from, y + n * to,
+                                 index == NULL ? NULL : index + n * to);
+}
+
+static void max_nhwc_backward(const struct backend *backend, const struct pool_kernel *self,
+                              const struct op_buffers *buffers)
+{
+    const struct pool_shape *s = &self->shape;
+    const int64_t from = elements(self, s->h, s->w), to = elements(self, s->p, s->q);
+    const uint16_t *dy = buffers->dout[0];
+    const uint8_t *index = buffers->saved;
+    uint16_t *dx = buffers->din[0];
+    for (int64_t n = 0; n < self->base.spec.in[0].dims[0]; n++)
+        backend->loops.nhwc->max_backward(s, dy + n * to, index + n * to, dx + n * from);
 }
 
 enum status cpu_max_pool_forward(struct backend *backend, struct kernel *kernel,
@@ -79,6 +113,10 @@ enum status cpu_max_pool_forward(struct backend *backend, struct kernel *kernel,
     float *y = buffers->out;
     uint8_t *index = buffers->saved;
     cpu_enter(backend);
+    if (cpu_is_nhwc(&kernel->spec.in[0])) {
+        max_nhwc(backend, self, buffers);
+        return ST_OK;
+    }
     for (int64_t i = 0; i < self->strips; i++) {
         for (int64_t l = 0; l < self->block; l += loops->width) {
             loops->max(&self->shape, x + i * from + l, y + i * to + l,
@@ -102,6 +140,10 @@ enum status cpu_max_pool_backward(struct backend *backend, struct kernel *kernel
     if (dx == NULL)
         return ST_OK;
     cpu_enter(backend);
+    if (cpu_is_nhwc(&kernel->spec.in[0])) {
+        max_nhwc_backward(backend, self, buffers);
+        return ST_OK;
+    }
     for (int64_t i = 0; i < self->strips; i++) {
         for (int64_t l = 0; l < self->block; l += loops->width) {
             loops->max_backward(&self->shape, dy + i * to + l, index + i * to + l,
@@ -115,7 +157,8 @@ enum status cpu_global_avg_pool_prepare(struct backend *backend, const struct op
                                         struct kernel **out_kernel, struct kernel_info *out_info)
 {
     const struct tensor *in = &spec->in[0];
-    if (!cpu_input_is_valid(spec, 4))
+    const bool nhwc = cpu_is_nhwc(in), half = spec->out_dtype == DTYPE_BF16;
+    if (!cpu_image_is_valid(spec) || (half && !nhwc) || (!half && spec->out_dtype != DTYPE_F32))
         return ST_INVALID;
     struct pool_kernel *kernel = NULL;
     enum status st = pool_new(backend, spec, &kernel);
@@ -123,7 +166,8 @@ enum status cpu_global_avg_pool_prepare(struct backend *backend, const struct op
         return st;
     const int64_t dims[2] = { in->dims[0], in->dims[1] };
     *out_info = (struct kernel_info){
-        .out = tensor_plain(DTYPE_F32, 2, dims),
+        .out = tensor_plain(spec->out_dtype, 2, dims),
+        .scratch_bytes = half ? sizeof(float) * (size_t)in->dims[1] : 0,
         .din = { *in },
         .flops_forward = (double)tensor_elements(in),
         .flops_backward = (double)tensor_elements(in),
@@ -142,6 +186,45 @@ static int64_t real_channels(const struct pool_kernel *self, int64_t channel, in
     return left < width ? left : width;
 }
 
+static void average_nhwc(const struct backend *backend, const struct pool_kernel *self,
+                         const struct op_buffers *buffers)
+{
+    const struct nhwc_loops *loops = backend->loops.nhwc;
+    const struct nhwc_shape shape = { .rows = self->shape.h * self->shape.w,
+                                      .channels = self->channels };
+    const uint16_t *x = buffers->in[0];
+    for (int64_t n = 0; n < self->base.spec.in[0].dims[0]; n++) {
+        const uint16_t *sample = x + n * shape.rows * shape.channels;
+        if (self->base.spec.out_dtype == DTYPE_F32) {
+            loops->average(&shape, sample, (float *)buffers->out + n * shape.channels);
+            continue;
+        }
+        loops->average(&shape, sample, buffers->scratch);
+        loops->narrow((uint16_t *)buffers->out + n * shape.channels, buffers->scratch,
+                      (size_t)shape.channels);
+    }
+}
+
+static void average_nhwc_backward(const struct backend *backend, const struct pool_kernel *self,
+                                  const struct op_buffers *buffers)
+{
+    const struct nhwc_loops *loops = backend->loops.nhwc;
+    const struct nhwc_shape shape = { .rows = self->shape.h * self->shape.w,
+                                      .channels = self->channels };
+    uint16_t *dx = buffers->din[0];
+    for (int64_t n = 0; n < self->base.spec.in[0].dims[0]; n++) {
+        uint16_t *sample = dx + n * shape.rows * shape.channels;
+        if (self->base.spec.out_dtype == DTYPE_F32) {
+            loops->average_backward(&shape, (const float *)buffers->dout[0] + n * shape.channels,
+                                    sample);
+            continue;
+        }
+        loops->widen(buffers->scratch, (const uint16_t *)buffers->dout[0] + n * shape.channels,
+                     (size_t)shape.channels);
+        loops->average_backward(&shape, buffers->scratch, sample);
+    }
+}
+
 enum status cpu_global_avg_pool_forward(struct backend *backend, struct kernel *kernel,
                                         const struct op_buffers *buffers, struct stream *stream)
 {
@@ -153,6 +236,10 @@ enum status cpu_global_avg_pool_forward(struct backend *backend, struct kernel *
     const float *x = buffers->in[0];
     float *y = buffers->out;
     cpu_enter(backend);
+    if (cpu_is_nhwc(&kernel->spec.in[0])) {
+        average_nhwc(backend, self, buffers);
+        return ST_OK;
+    }
     for (int64_t i = 0; i < self->strips; i++) {
         for (int64_t l = 0; l < self->block; l += loops->width) {
             float mean[LOOPS_WIDTH_MAX];
@@ -178,6 +265,10 @@ enum status cpu_global_avg_pool_backward(struct backend *backend, struct kernel 
     if (dx == NULL)
         return ST_OK;
     cpu_enter(backend);
+    if (cpu_is_nhwc(&kernel->spec.in[0])) {
+        average_nhwc_backward(backend, self, buffers);
+        return ST_OK;
+    }
     for (int64_t i = 0; i < self->strips; i++) {
         for (int64_t l = 0; l < self->block; l += loops->width) {
             float g[LOOPS_WIDTH_MAX] = { 0 };
