@@ -76,6 +76,44 @@ static enum status derive_schedule(const struct job *job, struct settings *s, ch
     return ST_OK;
 }
 
+static unsigned no_decay(const struct job *job)
+{
+    unsigned kinds = 0;
+    if (job->train.optimizer.no_decay.bias)
+        kinds |= TAPE_BIAS;
+    if (job->train.optimizer.no_decay.norm)
+        kinds |= TAPE_NORM;
+    if (job->train.optimizer.no_decay.embedding)
+        kinds |= TAPE_EMBEDDING;
+    return kinds;
+}
+
+static enum status derive_precision(const struct job *job, struct settings *s, char *message,
+                                    size_t capacity)
+{
+    static const struct {
+        const char *word;
+        enum math math;
+    } words[] = {
+        { "fp32", MATH_F32 }, { "tf32", MATH_TF32 }, { "bf16", MATH_BF16 }, { "fp16", MATH_F16 }
+    };
+    size_t i = 0;
+    while (i < sizeof(words) / sizeof(words[0]) && strcmp(words[i].word, job->train.precision) != 0)
+        i++;
+    if (i == sizeof(words) / sizeof(words[0])) {
+        (void)snprintf(message, capacity, "train.precision: no precision \"%s\"",
+                       job->train.precision);
+        return ST_CONFIG;
+    }
+    bool half = words[i].math == MATH_BF16 || words[i].math == MATH_F16;
+    s->math = words[i].math;
+    s->amp = strcmp(job->train.amp, "O2") == 0 ? AMP_O2 : AMP_O1;
+    s->scaler = scaler_static(half && job->train.loss_scale > 0 ? job->train.loss_scale : 1);
+    if (half && job->train.loss_scale == 0)
+        s->scaler = scaler_dynamic();
+    return ST_OK;
+}
+
 static enum status derive_optimizer(const struct job *job, struct settings *s, char *message,
                                     size_t capacity)
 {
@@ -94,6 +132,7 @@ static enum status derive_optimizer(const struct job *job, struct settings *s, c
         .eps = (float)job->train.optimizer.eps,
         .weight_decay = (float)job->train.optimizer.weight_decay,
         .clip_norm = (float)job->train.clip_norm,
+        .no_decay = no_decay(job),
     };
     return ST_OK;
 }
@@ -124,6 +163,8 @@ enum status settings_derive(const struct job *job, uint64_t samples, struct sett
         st = derive_schedule(job, &s, message, capacity);
     if (st == ST_OK)
         st = derive_optimizer(job, &s, message, capacity);
+    if (st == ST_OK)
+        st = derive_precision(job, &s, message, capacity);
     if (st != ST_OK)
         return st;
     CHECK(s.total_steps > 0);

@@ -11,7 +11,9 @@
 #include "common/status.h"
 #include "job/job.h"
 #include "trainer/optimizer.h"
+#include "trainer/scaler.h"
 #include "trainer/schedule.h"
+#include "trainer/tape/precision.h"
 
 struct settings {
     uint32_t lanes, micro_batch, accumulate;
@@ -22,6 +24,9 @@ struct settings {
     uint64_t save_every;  /* steps; 0: at the end only */
     struct schedule schedule;
     struct optimizer_options optimizer;
+    enum math math; /* of products: train.precision */
+    enum amp amp;   /* O1 where the precision has none */
+    struct scaler_options scaler;
 };
 
 /*

@@ -36,6 +36,7 @@ static enum status compute_micro(struct worker *w, uint64_t step, uint32_t lane,
     struct plan_call call = { .inputs = { item->x, item->labels },
                               .params = optimizer_params(w->optimizer),
                               .stats = optimizer_stats(w->optimizer),
+                              .draw = item->draw,
                               .micro = micro };
     call.lane = vector;
     marks_phase(marks, PHASE_FORWARD);

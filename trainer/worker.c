@@ -5,15 +5,12 @@
 #include <string.h>
 
 #include "common/check.h"
-#include "trainer/models/models.h"
+#include "trainer/build.h"
 
 /* A bucket is large enough that its latency hides, small enough that several overlap the backward
  * pass of a model of some million parameters. */
 #define BUCKET_ELEMENTS ((size_t)4 * 1024 * 1024)
 #define SKIP_MAX        4096
-
-/* What synthetic images look like where the model doesn't say. */
-static const struct dataset_shape synthetic_shape = { .channels = 1, .height = 28, .width = 28 };
 
 static enum status fail(enum status st, const char *cause, char *message, size_t capacity)
 {
@@ -34,21 +31,17 @@ static enum status open_data(struct worker *w, enum dataset_split split, char *m
                              size_t capacity)
 {
     const struct job *job = w->options.job;
-    struct worker_loader *loader = split == DATASET_TRAIN ? &w->train : &w->eval;
-    const struct job_dataset *source = split == DATASET_TRAIN ? &job->data.train : &job->data.eval;
+    bool train = split == DATASET_TRAIN;
+    struct worker_loader *loader = train ? &w->train : &w->eval;
+    const struct job_dataset *source = train ? &job->data.train : &job->data.eval;
     if (source->format[0] == '\0')
         return ST_OK;
-    struct dataset_options options = {
-        .io = w->options.io,
-        .source = source,
-        .split = split,
-        .classes = job->model.classes,
-        .seed = (uint64_t)job->train.seed,
-        .shape = synthetic_shape,
-        .progress = marks_tick,
-        .progress_arg = w->options.marks,
-    };
-    enum status st = dataset_open(&options, &loader->dataset, message, capacity);
+    struct build_options options = { .job = job,
+                                     .io = w->options.io,
+                                     .split = split,
+                                     .progress = marks_tick,
+                                     .progress_arg = w->options.marks };
+    enum status st = build_dataset(&options, &loader->dataset, message, capacity);
     if (st != ST_OK)
         return st;
     if (pthread_create(&loader->thread, NULL, load, loader) != 0)
@@ -86,36 +79,6 @@ static enum status check_eval_shape(const struct worker *w, char *message, size_
 
 /* ---- model ---- */
 
-static enum status build_model(struct worker *w, char *message, size_t capacity)
-{
-    const struct job *job = w->options.job;
-    const struct dataset_shape *shape = &w->train.dataset->shape;
-    struct model_options options = {
-        .arch = job->model.arch,
-        .channels = shape->channels,
-        .height = shape->height,
-        .width = shape->width,
-        .classes = job->model.classes,
-        .hidden = job->model.hidden,
-        .label_smoothing = (float)job->train.label_smoothing,
-    };
-    enum status st = model_build(&options, &w->tape);
-    if (st == ST_INVALID) {
-        (void)snprintf(message, capacity,
-                       "data.train: images of %lldx%lldx%lld are not what model.arch %s takes; use "
-                       "other images or another model",
-                       (long long)shape->channels, (long long)shape->height,
-                       (long long)shape->width, job->model.arch);
-        return ST_CONFIG;
-    }
-    if (st == ST_NOT_FOUND) {
-        (void)snprintf(message, capacity, "model.arch: no model \"%s\" in this version",
-                       job->model.arch);
-        return ST_CONFIG;
-    }
-    return st == ST_OK ? ST_OK : fail(st, "model", message, capacity);
-}
-
 static void node_done(void *arg, int node, bool backward)
 {
     (void)node;
@@ -137,6 +100,8 @@ static enum status prepare_model(struct worker *w, char *message, size_t capacit
                                     .stream = w->stream,
                                     .batch = w->settings.micro_batch,
                                     .training = true,
+                                    .math = w->settings.math,
+                                    .amp = w->settings.amp,
                                     .progress = node_done,
                                     .progress_arg = w->options.marks };
     st = plan_new(w->tape, &options, &w->plan);
@@ -190,7 +155,7 @@ enum status worker_open(const struct worker_options *options, struct worker **ou
                              capacity);
     }
     if (st == ST_OK)
-        st = build_model(w, message, capacity);
+        st = build_tape(options->job, w->train.dataset, &w->tape, message, capacity);
     if (st == ST_OK)
         st = prepare_model(w, message, capacity);
     if (st != ST_OK) {

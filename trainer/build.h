@@ -1,0 +1,32 @@
+/*
+ * What a job's data and model are: from the job file's words to options of data/ and models/.
+ *
+ * Thread: any.
+ * Errors: ST_CONFIG  message is one line "place: cause; way out"
+ *         others     message is a cause
+ */
+#pragma once
+
+#include <stddef.h>
+
+#include "common/io.h"
+#include "common/status.h"
+#include "job/job.h"
+#include "trainer/data/dataset.h"
+#include "trainer/tape/tape.h"
+
+struct build_options {
+    const struct job *job; /* borrowed for the call */
+    const struct io *io;   /* borrowed for the data set's life */
+    enum dataset_split split;
+    void (*progress)(void *arg); /* per MiB read; may be NULL */
+    void *progress_arg;
+};
+
+/* Opens one split; the job must have it. The caller owns *out. */
+MUST_CHECK enum status build_dataset(const struct build_options *options, struct dataset **out,
+                                     char *message, size_t capacity);
+
+/* The model for samples like those of data, without weights. The caller owns *out. */
+MUST_CHECK enum status build_tape(const struct job *job, const struct dataset *data,
+                                  struct tape **out, char *message, size_t capacity);
