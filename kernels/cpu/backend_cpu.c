@@ -14,6 +14,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/dnn.h"
 #include "kernels/cpu/loops_nhwc.h"
+#include "kernels/cpu/loops_text.h"
 
 #define PAGE_SMALL  4096
 #define PAGE_HUGE   (2u << 20)
@@ -51,6 +52,7 @@ static void choose_loops(struct backend *backend)
         loops->norm_blocked = &norm_loops_avx512;
         loops->pool_blocked = &pool_loops_avx512;
         loops->flat = &flat_loops_avx512;
+        loops->text = &text_loops_avx512;
         loops->nhwc_norm = &nhwc_norm_loops_avx512;
         loops->nhwc = &nhwc_loops_avx512;
         loops->name = "avx512";
@@ -58,6 +60,7 @@ static void choose_loops(struct backend *backend)
         loops->norm_blocked = &norm_loops_avx2;
         loops->pool_blocked = &pool_loops_avx2;
         loops->flat = &flat_loops_avx2;
+        loops->text = &text_loops_avx2;
         loops->nhwc_norm = &nhwc_norm_loops_avx2;
         loops->nhwc = &nhwc_loops_avx2;
         loops->name = "avx2";
@@ -65,6 +68,7 @@ static void choose_loops(struct backend *backend)
         loops->norm_blocked = &norm_loops_base;
         loops->pool_blocked = &pool_loops_base;
         loops->flat = &flat_loops_base;
+        loops->text = &text_loops_base;
         loops->nhwc_norm = &nhwc_norm_loops_base;
         loops->nhwc = &nhwc_loops_base;
         loops->name = "base";

@@ -1,82 +1,31 @@
 /*
- * linear: y = relu?(x·Wᵀ + b), three matrix products on canonical weights.
+ * linear: y = act(x·Wᵀ + b) (+ residual); rows are all dims but the last.
  *
- *   forward   y  [N, O] = x [N, I] · Wᵀ, then bias and relu by our loop (oneDNN's relu drops NaN)
- *   backward  g  [N, O] = dy (+ second dy), masked by y > 0
+ *   forward   y  [N, O] = x [N, I] · Wᵀ + b, then the activation or the residual by our loops
+ *             (oneDNN's relu drops NaN)
+ *   backward  g  [N, O] = dy (+ second dy), times f'
  *             dx [N, I] = g · W
  *             dW [O, I] (+)= gᵀ · x;  db [O] (+)= column sums of g
  *
- * Scratch: g where it differs from dy, then the scratchpad of the product.
+ * Operands of products are float32, or bfloat16 where the math is and the processor has AVX-512;
+ * what is of another dtype is converted in scratch. The cache holds W in bfloat16.
+ *
+ * Saved: for gelu what goes into it, in out_dtype.
  */
 #include <stdlib.h>
 
-#include "kernels/cpu/cpu.h"
-#include "kernels/cpu/dnn.h"
+#include "kernels/cpu/product.h"
+#include "kernels/cpu/text.h"
 
 struct linear_kernel {
     struct kernel base;
     int64_t n, i, o;
-    size_t g_bytes; /* 0: dy itself is g, unless there are two */
+    bool half; /* the operands */
+    bool gelu;
     struct dnn_op forward, backward_data, backward_weights, backward_weights_add;
+    /* Bytes of what is converted or computed on the way; 0: not needed. */
+    size_t x_bytes, y_bytes, g_bytes, operand_bytes, dx_bytes, library_bytes;
 };
-
-/* c [m, n] = a · b, with a [m, k] and b [k, n] given by their strides. */
-struct product {
-    int64_t m, n, k;
-    bool a_transposed, b_transposed, sum;
-};
-
-static enum status matrix(dnnl_memory_desc_t *desc, int64_t rows, int64_t columns, bool transposed)
-{
-    const dnnl_dims_t dims = { rows, columns };
-    return dnn_status(
-        dnnl_memory_desc_init_by_tag(desc, 2, dims, dnnl_f32, transposed ? dnnl_ba : dnnl_ab));
-}
-
-static enum status product_init(struct dnn *dnn, struct dnn_op *op, const struct product *p)
-{
-    dnnl_memory_desc_t a, b, c;
-    enum status st = matrix(&a, p->m, p->k, p->a_transposed);
-    if (st == ST_OK)
-        st = matrix(&b, p->k, p->n, p->b_transposed);
-    if (st == ST_OK)
-        st = matrix(&c, p->m, p->n, false);
-    if (st != ST_OK)
-        return st;
-    dnnl_matmul_desc_t matmul;
-    st = dnn_status(dnnl_matmul_desc_init(&matmul, &a, &b, NULL, &c));
-    if (st != ST_OK)
-        return st;
-    dnnl_primitive_attr_t attr = NULL;
-    st = dnn_attr_new(p->sum, &attr);
-    if (st != ST_OK)
-        return st;
-    dnnl_primitive_desc_t desc = NULL;
-    st = dnn_status(dnnl_primitive_desc_create(&desc, &matmul, attr, dnn->engine, NULL));
-    (void)dnnl_primitive_attr_destroy(attr);
-    if (st == ST_OK)
-        st = dnn_op_init(dnn, op, desc);
-    if (st == ST_OK)
-        st = dnn_op_bind(dnn, op, DNNL_ARG_SRC, &a);
-    if (st == ST_OK)
-        st = dnn_op_bind(dnn, op, DNNL_ARG_WEIGHTS, &b);
-    if (st == ST_OK)
-        st = dnn_op_bind(dnn, op, DNNL_ARG_DST, &c);
-    return st;
-}
-
-static enum status product_run(struct dnn *dnn, struct dnn_op *op, const void *a, const void *b,
-                               void *c, void *scratch)
-{
-    enum status st = dnn_op_set(op, DNNL_ARG_SRC, a);
-    if (st == ST_OK)
-        st = dnn_op_set(op, DNNL_ARG_WEIGHTS, b);
-    if (st == ST_OK)
-        st = dnn_op_set(op, DNNL_ARG_DST, c);
-    if (st == ST_OK)
-        st = dnn_op_run(dnn, op, scratch);
-    return st;
-}
 
 static void linear_release(struct kernel *kernel)
 {
@@ -87,19 +36,42 @@ static void linear_release(struct kernel *kernel)
     dnn_op_release(&self->backward_weights_add);
 }
 
+static enum status linear_refresh(struct backend *backend, struct kernel *kernel,
+                                  const float *const param[OP_PARAM_MAX], void *cache)
+{
+    const struct linear_kernel *self = (const struct linear_kernel *)kernel;
+    const struct target to = { .data = cache, .half = true };
+    backend->loops.text->convert(to, (struct source){ .data = param[0] },
+                                 (size_t)(self->o * self->i));
+    return ST_OK;
+}
+
 static enum status products_init(struct backend *backend, struct linear_kernel *self)
 {
     const int64_t n = self->n, i = self->i, o = self->o;
+    const struct op_spec *spec = &self->base.spec;
     struct dnn *dnn = backend->dnn;
-    const struct product forward = { .m = n, .n = o, .k = i, .b_transposed = true };
-    const struct product data = { .m = n, .n = i, .k = o };
-    const struct product weights = { .m = o, .n = i, .k = n, .a_transposed = true };
+    const struct product forward = { .m = n,
+                                     .n = o,
+                                     .k = i,
+                                     .b_transposed = true,
+                                     .half = self->half,
+                                     .bias = spec->attr.bias,
+                                     .half_out = self->half && spec->out_dtype == DTYPE_BF16 };
+    const struct product data = { .m = n,
+                                  .n = i,
+                                  .k = o,
+                                  .half = self->half,
+                                  .half_out = self->half && spec->in[0].dtype == DTYPE_BF16 };
+    const struct product weights = {
+        .m = o, .n = i, .k = n, .a_transposed = true, .half = self->half
+    };
     struct product add = weights;
     add.sum = true;
     enum status st = product_init(dnn, &self->forward, &forward);
-    if (st != ST_OK || !self->base.spec.training)
+    if (st != ST_OK || !spec->training)
         return st;
-    if (self->base.spec.need_din0)
+    if (spec->need_din0)
         st = product_init(dnn, &self->backward_data, &data);
     if (st == ST_OK)
         st = product_init(dnn, &self->backward_weights, &weights);
@@ -108,36 +80,96 @@ static enum status products_init(struct backend *backend, struct linear_kernel *
     return st;
 }
 
-static size_t scratch_bytes(const struct linear_kernel *self)
+/* Regions of scratch: x | y in forward, x | g | operand | dx in backward, then the library's. */
+static size_t find_sizes(struct linear_kernel *self)
 {
-    const struct dnn_op *ops[] = { &self->backward_data, &self->backward_weights,
-                                   &self->backward_weights_add };
-    size_t most = 0;
-    for (size_t k = 0; k < sizeof(ops) / sizeof(ops[0]); k++) {
-        if (ops[k]->scratch_bytes > most)
-            most = ops[k]->scratch_bytes;
+    const struct op_spec *spec = &self->base.spec;
+    const enum dtype operand = self->half ? DTYPE_BF16 : DTYPE_F32;
+    const size_t x = (size_t)(self->n * self->i), y = (size_t)(self->n * self->o);
+    if (spec->in[0].dtype != operand)
+        self->x_bytes = cpu_align(x * dtype_size(operand));
+    if (!self->half && spec->out_dtype != DTYPE_F32)
+        self->y_bytes = cpu_align(y * sizeof(float));
+    if (spec->training) {
+        self->g_bytes = cpu_align(y * dtype_size(spec->out_dtype));
+        if (spec->out_dtype != operand)
+            self->operand_bytes = cpu_align(y * dtype_size(operand));
+        if (!self->half && spec->in[0].dtype != DTYPE_F32)
+            self->dx_bytes = cpu_align(x * sizeof(float));
     }
-    if (self->base.spec.training)
-        most += self->g_bytes;
-    return self->forward.scratch_bytes > most ? self->forward.scratch_bytes : most;
+    const struct dnn_op *ops[] = { &self->forward, &self->backward_data, &self->backward_weights,
+                                   &self->backward_weights_add };
+    for (size_t k = 0; k < sizeof(ops) / sizeof(ops[0]); k++) {
+        if (ops[k]->scratch_bytes > self->library_bytes)
+            self->library_bytes = ops[k]->scratch_bytes;
+    }
+    const size_t backward = self->g_bytes + self->operand_bytes + self->dx_bytes;
+    return self->x_bytes + (backward > self->y_bytes ? backward : self->y_bytes) +
+           self->library_bytes;
+}
+
+static bool spec_is_valid(const struct op_spec *spec)
+{
+    const struct tensor *in = &spec->in[0];
+    if (!text_tensor_is_valid(in, 2) || spec->attr.out < 1 || !text_is_float(spec->out_dtype) ||
+        (spec->math != MATH_F32 && spec->math != MATH_BF16) ||
+        (spec->math == MATH_F32 && (in->dtype != DTYPE_F32 || spec->out_dtype != DTYPE_F32)))
+        return false;
+    if (!spec->attr.residual)
+        return spec->in_count == 1;
+    const struct tensor *residual = &spec->in[1];
+    struct tensor out = *in;
+    out.dims[out.ndim - 1] = spec->attr.out;
+    return spec->in_count == 2 && spec->attr.activation == ACTIVATION_NONE &&
+           text_tensor_is_valid(residual, 2) && residual->dtype == spec->out_dtype &&
+           text_same_dims(&out, residual);
+}
+
+static void describe(struct linear_kernel *self, struct kernel_info *out_info)
+{
+    const struct op_spec *spec = &self->base.spec;
+    const struct tensor *in = &spec->in[0];
+    struct tensor out = *in;
+    out.dims[out.ndim - 1] = self->o;
+    out = tensor_plain(spec->out_dtype, out.ndim, out.dims);
+    const double product = 2.0 * (double)self->n * (double)self->i * (double)self->o;
+    const size_t scratch = find_sizes(self);
+    *out_info = (struct kernel_info){
+        .out = out,
+        .saved_bytes = spec->training && self->gelu ? out.bytes : 0,
+        .scratch_bytes = scratch,
+        .cache_bytes = self->half ? (size_t)(self->o * self->i) * sizeof(uint16_t) : 0,
+        .backward_needs_in = { true },
+        .backward_needs_out = spec->attr.activation == ACTIVATION_RELU,
+        .sums_douts = !spec->attr.residual,
+        .din = { *in, spec->attr.residual ? out : (struct tensor){ 0 } },
+        .flops_forward = product,
+        .flops_backward = spec->need_din0 ? 2.0 * product : product,
+        .implementation = self->forward.implementation,
+    };
+    if (spec->attr.residual) {
+        out_info->din_aliases_dout[1] = true;
+        out_info->din_alias[1] = -1;
+    }
 }
 
 enum status cpu_linear_prepare(struct backend *backend, const struct op_spec *spec,
                                struct kernel **out_kernel, struct kernel_info *out_info)
 {
-    const struct tensor *in = &spec->in[0];
-    if (!cpu_input_is_valid(spec, 2) || spec->in_count != 1 || spec->attr.out < 1 ||
-        (spec->attr.activation != ACTIVATION_NONE && spec->attr.activation != ACTIVATION_RELU))
+    if (!spec_is_valid(spec))
         return ST_INVALID;
     struct linear_kernel *self = calloc(1, sizeof(*self));
     if (self == NULL)
         return ST_NO_MEMORY;
     self->base.spec = *spec;
     self->base.release = linear_release;
-    self->n = in->dims[0];
-    self->i = in->dims[1];
+    self->n = text_rows(&spec->in[0]);
+    self->i = text_columns(&spec->in[0]);
     self->o = spec->attr.out;
-    self->g_bytes = cpu_align((size_t)(self->n * self->o) * sizeof(float));
+    self->half = spec->math == MATH_BF16 && product_has_half();
+    self->gelu = spec->attr.activation == ACTIVATION_GELU_TANH ||
+                 spec->attr.activation == ACTIVATION_GELU_ERF;
+    self->base.refresh = self->half ? linear_refresh : NULL;
     cpu_enter(backend);
     enum status st = products_init(backend, self);
     if (st != ST_OK) {
@@ -145,21 +177,19 @@ enum status cpu_linear_prepare(struct backend *backend, const struct op_spec *sp
         free(self);
         return st;
     }
-    const int64_t dims[2] = { self->n, self->o };
-    const double product = 2.0 * (double)self->n * (double)self->i * (double)self->o;
-    *out_info = (struct kernel_info){
-        .out = tensor_plain(DTYPE_F32, 2, dims),
-        .scratch_bytes = scratch_bytes(self),
-        .backward_needs_in = { true },
-        .backward_needs_out = spec->attr.activation == ACTIVATION_RELU,
-        .sums_douts = true,
-        .din = { *in },
-        .flops_forward = product,
-        .flops_backward = spec->need_din0 ? 2.0 * product : product,
-        .implementation = self->forward.implementation,
-    };
+    describe(self, out_info);
     *out_kernel = &self->base;
     return ST_OK;
+}
+
+/* x as an operand: itself, or converted into `scratch`. */
+static const void *operand_of(const struct backend *backend, const struct linear_kernel *self,
+                              struct source x, size_t count, void *scratch)
+{
+    if (x.half == self->half)
+        return x.data;
+    backend->loops.text->convert((struct target){ scratch, self->half }, x, count);
+    return scratch;
 }
 
 enum status cpu_linear_forward(struct backend *backend, struct kernel *kernel,
@@ -167,16 +197,67 @@ enum status cpu_linear_forward(struct backend *backend, struct kernel *kernel,
 {
     (void)stream;
     struct linear_kernel *self = (struct linear_kernel *)kernel;
-    const struct op_attr *attr = &kernel->spec.attr;
+    const struct op_spec *spec = &kernel->spec;
+    const struct text_loops *text = backend->loops.text;
+    const size_t count = (size_t)(self->n * self->o);
+    char *scratch = buffers->scratch;
+    const bool saves = self->gelu && spec->training;
+    void *before = saves ? buffers->saved : buffers->out; /* the activation */
+    void *y = self->y_bytes > 0 ? scratch + self->x_bytes : before;
     cpu_enter(backend);
-    enum status st = product_run(backend->dnn, &self->forward, buffers->in[0], buffers->param[0],
-                                 buffers->out, buffers->scratch);
+    const void *x = operand_of(backend, self, text_source(buffers->in[0], spec->in[0].dtype),
+                               (size_t)(self->n * self->i), scratch);
+    enum status st = product_run(backend->dnn, &self->forward, x,
+                                 self->half ? buffers->cache : buffers->param[0], buffers->param[1],
+                                 y, scratch + self->x_bytes + self->y_bytes);
     if (st != ST_OK)
         return st;
-    backend->loops.flat->bias_relu(buffers->out, attr->bias ? buffers->param[1] : NULL,
-                                   (size_t)self->n, (size_t)self->o,
-                                   attr->activation == ACTIVATION_RELU);
+    const struct target out = text_target(buffers->out, spec->out_dtype);
+    if (y != before)
+        text->convert(text_target(before, spec->out_dtype), (struct source){ .data = y }, count);
+    if (spec->attr.activation != ACTIVATION_NONE)
+        text->activate(spec->attr.activation, out, text_source(before, spec->out_dtype), count);
+    if (spec->attr.residual)
+        text->add(out, text_source(out.data, spec->out_dtype),
+                  text_source(buffers->in[1], spec->out_dtype), count);
     return ST_OK;
+}
+
+/* The gradient before the activation: dout itself, or computed in `scratch`. */
+static struct source inner_gradient(const struct backend *backend, const struct linear_kernel *self,
+                                    const struct op_buffers *buffers, void *scratch)
+{
+    const struct op_spec *spec = &self->base.spec;
+    const struct text_loops *text = backend->loops.text;
+    const enum activation kind = spec->attr.activation;
+    const size_t count = (size_t)(self->n * self->o);
+    const struct target to = text_target(scratch, spec->out_dtype);
+    struct source g = text_source(buffers->dout[0], spec->out_dtype);
+    if (buffers->dout[1] != NULL) {
+        text->add(to, g, text_source(buffers->dout[1], spec->out_dtype), count);
+        g.data = scratch;
+    }
+    if (kind != ACTIVATION_NONE) {
+        const void *by = kind == ACTIVATION_RELU ? buffers->out : buffers->saved;
+        text->activate_backward(kind, to, g, text_source(by, spec->out_dtype), count);
+        g.data = scratch;
+    }
+    return g;
+}
+
+/* dx = g · W. */
+static enum status data_gradient(struct backend *backend, struct linear_kernel *self,
+                                 const struct op_buffers *buffers, const void *g, char *scratch)
+{
+    const struct op_spec *spec = &self->base.spec;
+    void *dx = self->dx_bytes > 0 ? scratch : buffers->din[0];
+    enum status st = product_run(backend->dnn, &self->backward_data, g,
+                                 self->half ? buffers->cache : buffers->param[0], NULL, dx,
+                                 scratch + self->dx_bytes);
+    if (st == ST_OK && dx != buffers->din[0])
+        backend->loops.text->convert(text_target(buffers->din[0], spec->in[0].dtype),
+                                     (struct source){ .data = dx }, (size_t)(self->n * self->i));
+    return st;
 }
 
 enum status cpu_linear_backward(struct backend *backend, struct kernel *kernel,
@@ -184,31 +265,32 @@ enum status cpu_linear_backward(struct backend *backend, struct kernel *kernel,
 {
     (void)stream;
     struct linear_kernel *self = (struct linear_kernel *)kernel;
-    const struct op_attr *attr = &kernel->spec.attr;
-    const struct flat_loops *flat = backend->loops.flat;
-    const float *g = buffers->dout[0];
-    char *scratch = (char *)buffers->scratch + self->g_bytes;
+    const struct op_spec *spec = &kernel->spec;
+    char *x_scratch = buffers->scratch;
+    char *g_scratch = x_scratch + self->x_bytes;
+    char *operand = g_scratch + self->g_bytes;
+    char *scratch = operand + self->operand_bytes;
     cpu_enter(backend);
-    const bool relu = attr->activation == ACTIVATION_RELU;
-    if (relu || buffers->dout[1] != NULL) {
-        flat->relu_backward(buffers->scratch, g, buffers->dout[1], relu ? buffers->out : NULL,
-                            (size_t)(self->n * self->o));
-        g = buffers->scratch;
+    const struct source g = inner_gradient(backend, self, buffers, g_scratch);
+    if (spec->attr.bias && buffers->dparam[1] != NULL) {
+        backend->loops.text->column_sums(buffers->dparam[1], g, (size_t)self->n, (size_t)self->o,
+                                         buffers->accumulate[1]);
     }
-    if (attr->bias && buffers->dparam[1] != NULL) {
-        flat->column_sums(buffers->dparam[1], g, (size_t)self->n, (size_t)self->o,
-                          buffers->accumulate[1]);
-    }
+    const void *a = operand_of(backend, self, g, (size_t)(self->n * self->o), operand);
     enum status st = ST_OK;
     if (buffers->dparam[0] != NULL) {
-        st = product_run(backend->dnn,
-                         buffers->accumulate[0] ? &self->backward_weights_add
-                                                : &self->backward_weights,
-                         g, buffers->in[0], buffers->dparam[0], scratch);
+        const void *x = operand_of(backend, self, text_source(buffers->in[0], spec->in[0].dtype),
+                                   (size_t)(self->n * self->i), x_scratch);
+        struct dnn_op *op =
+            buffers->accumulate[0] ? &self->backward_weights_add : &self->backward_weights;
+        st = product_run(backend->dnn, op, a, x, NULL, buffers->dparam[0], scratch);
     }
-    if (st == ST_OK && buffers->din[0] != NULL) {
-        st = product_run(backend->dnn, &self->backward_data, g, buffers->param[0], buffers->din[0],
-                         scratch);
-    }
+    if (st == ST_OK && buffers->din[0] != NULL)
+        st = data_gradient(backend, self, buffers, a, scratch);
+    if (st == ST_OK && spec->attr.residual && buffers->din[1] != NULL &&
+        buffers->din[1] != buffers->dout[0])
+        backend->loops.text->convert(text_target(buffers->din[1], spec->out_dtype),
+                                     text_source(buffers->dout[0], spec->out_dtype),
+                                     (size_t)(self->n * self->o));
     return st;
 }

@@ -100,7 +100,10 @@ struct flat_loops {
 struct nhwc_norm_loops; /* loops_nhwc.h */
 struct nhwc_loops;
 
+struct text_loops; /* loops_text.h */
+
 struct loops {
+    const struct text_loops *text;
     const struct norm_loops *norm_plain, *norm_blocked;
     const struct pool_loops *pool_plain, *pool_blocked;
     const struct flat_loops *flat;

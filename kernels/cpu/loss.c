@@ -2,13 +2,14 @@
  * softmax_cross_entropy: per row, loss = lse - Σ t·x with lse = log Σ exp(x), t the smoothed
  * one-hot.
  *
- * Saved: lse of each row (double), so that backward needs one exp per logit.
+ * Saved: the greatest logit of each row and 1 / Σ exp(x - greatest), so that backward needs one exp
+ * per logit.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/text.h"
 
 enum status cpu_softmax_cross_entropy_prepare(struct backend *backend, const struct op_spec *spec,
                                               struct kernel **out_kernel,
@@ -16,9 +17,10 @@ enum status cpu_softmax_cross_entropy_prepare(struct backend *backend, const str
 {
     (void)backend;
     const struct tensor *x = &spec->in[0], *labels = &spec->in[1];
-    if (!cpu_input_is_valid(spec, 2) || spec->in_count != 2 || labels->dtype != DTYPE_I32 ||
-        tensor_elements(labels) != x->dims[0] || !(spec->attr.label_smoothing >= 0.0f) ||
-        !(spec->attr.label_smoothing < 1.0f))
+    if (spec->in_count != 2 || !text_tensor_is_valid(x, 2) || labels->dtype != DTYPE_I32 ||
+        labels->format != FORMAT_PLAIN || tensor_elements(labels) != text_rows(x) ||
+        text_columns(x) > INT32_MAX || spec->out_dtype != DTYPE_F32 ||
+        !(spec->attr.label_smoothing >= 0.0f) || !(spec->attr.label_smoothing < 1.0f))
         return ST_INVALID;
     struct kernel *kernel = calloc(1, sizeof(*kernel));
     if (kernel == NULL)
@@ -27,41 +29,34 @@ enum status cpu_softmax_cross_entropy_prepare(struct backend *backend, const str
     const int64_t three[1] = { 3 };
     *out_info = (struct kernel_info){
         .out = tensor_plain(DTYPE_F32, 1, three),
-        .saved_bytes = spec->training ? (size_t)x->dims[0] * sizeof(double) : 0,
+        .saved_bytes = spec->training ? (size_t)text_rows(x) * 2 * sizeof(float) : 0,
         .backward_needs_in = { true, true },
+        .din_overwrites_in = { true },
         .din = { *x },
-        .flops_forward = 4.0 * (double)tensor_elements(x),
-        .flops_backward = 3.0 * (double)tensor_elements(x),
+        .flops_forward = 20.0 * (double)tensor_elements(x),
+        .flops_backward = 20.0 * (double)tensor_elements(x),
         .implementation = "loop",
     };
     *out_kernel = kernel;
     return ST_OK;
 }
 
-/* log Σ exp(x), and the first place of the greatest. */
-static double log_sum_exp(const float *x, int64_t n, int64_t *out_best)
+static float logit(struct source x, int64_t i)
 {
-    int64_t best = 0;
-    for (int64_t i = 1; i < n; i++) {
-        if (x[i] > x[best])
-            best = i;
-    }
-    double sum = 0.0;
-    for (int64_t i = 0; i < n; i++)
-        sum += (double)expf(x[i] - x[best]);
-    *out_best = best;
-    return (double)x[best] + log(sum);
+    if (!x.half)
+        return ((const float *)x.data)[i];
+    const uint32_t bits = (uint32_t)((const uint16_t *)x.data)[i] << 16;
+    float value;
+    memcpy(&value, &bits, sizeof(value));
+    return value;
 }
 
-static double row_loss(const float *x, int64_t n, int64_t label, double lse, double smoothing)
+static double row_loss(const struct softmax_row *row, int32_t label, double smoothing)
 {
-    double loss = (1.0 - smoothing) * (lse - (double)x[label]);
-    if (smoothing > 0.0) {
-        double sum = 0.0;
-        for (int64_t i = 0; i < n; i++)
-            sum += lse - (double)x[i];
-        loss += smoothing / (double)n * sum;
-    }
+    const double lse = (double)row->most + log(row->sum);
+    double loss = (1.0 - smoothing) * (lse - (double)logit(row->x, label));
+    if (smoothing > 0.0)
+        loss += smoothing * (lse - row->all / (double)row->count);
     return loss;
 }
 
@@ -70,25 +65,28 @@ enum status cpu_softmax_cross_entropy_forward(struct backend *backend, struct ke
                                               struct stream *stream)
 {
     (void)stream;
-    const int64_t rows = kernel->spec.in[0].dims[0], n = kernel->spec.in[0].dims[1];
+    const struct tensor *in = &kernel->spec.in[0];
+    const int64_t rows = text_rows(in), n = text_columns(in);
     const double smoothing = (double)kernel->spec.attr.label_smoothing;
-    const float *x = buffers->in[0];
+    const struct source x = text_source(buffers->in[0], in->dtype);
     const int32_t *labels = buffers->in[1];
-    double *saved = buffers->saved;
+    float *saved = buffers->saved;
     double total = 0.0;
     int64_t correct = 0, counted = 0;
     cpu_enter(backend);
     for (int64_t r = 0; r < rows; r++) {
         if (labels[r] < -1 || labels[r] >= n)
             return ST_INVALID;
-        int64_t best = 0;
-        const double lse = log_sum_exp(x + r * n, n, &best);
-        if (saved != NULL)
-            saved[r] = lse;
         if (labels[r] < 0)
             continue;
-        total += row_loss(x + r * n, n, labels[r], lse, smoothing);
-        correct += best == labels[r];
+        struct softmax_row row = { .x = text_row(x, r, n), .count = n };
+        backend->loops.text->softmax(&row, smoothing > 0.0);
+        if (kernel->spec.training) {
+            saved[2 * r] = row.most;
+            saved[2 * r + 1] = (float)(1.0 / row.sum);
+        }
+        total += row_loss(&row, labels[r], smoothing);
+        correct += row.best == labels[r];
         counted++;
     }
     float *out = buffers->out;
@@ -98,30 +96,45 @@ enum status cpu_softmax_cross_entropy_forward(struct backend *backend, struct ke
     return ST_OK;
 }
 
+/* The gradient of one row: factor·(softmax - t); dx may be the logits. */
+static void row_gradient(const struct backend *backend, const struct softmax_row *row,
+                         int32_t label, const float by[3], struct target dx)
+{
+    const struct text_loops *text = backend->loops.text;
+    const float value = logit(row->x, label);
+    const struct softmax_row one = { .x = { .data = &value }, .count = 1, .most = row->most };
+    float at_label = 0.0f;
+    text->softmax_backward(&one, by[0], by[1] + by[2], (struct target){ .data = &at_label });
+    text->softmax_backward(row, by[0], by[1], dx);
+    text->convert(text_row_out(dx, label, 1), (struct source){ .data = &at_label }, 1);
+}
+
 enum status cpu_softmax_cross_entropy_backward(struct backend *backend, struct kernel *kernel,
                                                const struct op_buffers *buffers,
                                                struct stream *stream)
 {
     (void)stream;
-    const int64_t rows = kernel->spec.in[0].dims[0], n = kernel->spec.in[0].dims[1];
+    const struct tensor *in = &kernel->spec.in[0];
+    const int64_t rows = text_rows(in), n = text_columns(in);
     const float smoothing = kernel->spec.attr.label_smoothing;
-    const float *x = buffers->in[0];
+    const float scale = buffers->loss_scale != NULL ? *buffers->loss_scale : 1.0f;
+    const struct source x = text_source(buffers->in[0], in->dtype);
+    const struct target dx = text_target(buffers->din[0], in->dtype);
     const int32_t *labels = buffers->in[1];
-    const double *lse = buffers->saved;
-    float *dx = buffers->din[0];
-    if (dx == NULL)
+    const float *saved = buffers->saved;
+    if (dx.data == NULL)
         return ST_OK;
     cpu_enter(backend);
     for (int64_t r = 0; r < rows; r++) {
-        const float *row = x + r * n;
-        float *to = dx + r * n;
+        const struct target to = text_row_out(dx, r, n);
         if (labels[r] < 0) {
-            memset(to, 0, (size_t)n * sizeof(float));
+            memset(to.data, 0, (size_t)n * dtype_size(in->dtype));
             continue;
         }
-        for (int64_t i = 0; i < n; i++)
-            to[i] = expf((float)((double)row[i] - lse[r])) - smoothing / (float)n;
-        to[labels[r]] -= 1.0f - smoothing;
+        const struct softmax_row row = { .x = text_row(x, r, n), .count = n, .most = saved[2 * r] };
+        const float by[3] = { scale * saved[2 * r + 1], scale * smoothing / (float)n,
+                              scale * (1.0f - smoothing) };
+        row_gradient(backend, &row, labels[r], by, to);
     }
     return ST_OK;
 }

@@ -1,0 +1,132 @@
+/*
+ * For loops_text*.c: elements of float32 or bfloat16 as vectors of float32, and functions of them.
+ *
+ * `half` is a constant wherever it matters: everything is inlined. Every function is element by
+ * element and the same in every instruction set; reductions run in LANES lanes whatever the width.
+ */
+#pragma once
+
+#include "kernels/cpu/loops_simd.h"
+#include "kernels/cpu/loops_text.h"
+
+#define LANES LOOPS_LANES
+#define PARTS (LANES / W) /* vectors of one group of LANES elements */
+
+typedef uint32_t uvec __attribute__((vector_size(4 * LOOPS_WIDTH)));
+typedef uint16_t hvec __attribute__((vector_size(2 * LOOPS_WIDTH)));
+
+LOOPS_INLINE vec vec_widen(hvec h)
+{
+    return vec_of_bits((ivec)(__builtin_convertvector(h, uvec) << 16));
+}
+
+/* To the nearest, ties to even; a NaN stays one. */
+LOOPS_INLINE hvec vec_narrow(vec v)
+{
+    const uvec bits = (uvec)vec_bits(v);
+    const uvec rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
+    const uvec nan = (uvec)(v != v);
+    const uvec out = (rounded & ~nan) | ((bits | 0x400000u) & nan);
+    return __builtin_convertvector(out >> 16, hvec);
+}
+
+LOOPS_INLINE const void *at(const void *p, size_t i, bool half)
+{
+    return (const char *)p + i * (half ? sizeof(uint16_t) : sizeof(float));
+}
+
+LOOPS_INLINE void *at_out(void *p, size_t i, bool half)
+{
+    return (char *)p + i * (half ? sizeof(uint16_t) : sizeof(float));
+}
+
+/* Elements [i, i + W) of an array. */
+LOOPS_INLINE vec get(const void *p, size_t i, bool half)
+{
+    if (!half)
+        return vec_load((const float *)p + i);
+    hvec h;
+    memcpy(&h, (const uint16_t *)p + i, sizeof(h));
+    return vec_widen(h);
+}
+
+LOOPS_INLINE void put(void *p, size_t i, vec v, bool half)
+{
+    if (!half) {
+        vec_store((float *)p + i, v);
+        return;
+    }
+    const hvec h = vec_narrow(v);
+    memcpy((uint16_t *)p + i, &h, sizeof(h));
+}
+
+/* The same for count < W; what is not there is 0. */
+LOOPS_INLINE vec get_part(const void *p, size_t i, size_t count, bool half)
+{
+    char part[sizeof(vec)] = { 0 };
+    const size_t size = half ? sizeof(uint16_t) : sizeof(float);
+    memcpy(part, at(p, i, half), count * size);
+    return get(part, 0, half);
+}
+
+LOOPS_INLINE void put_part(void *p, size_t i, size_t count, vec v, bool half)
+{
+    char part[sizeof(vec)];
+    const size_t size = half ? sizeof(uint16_t) : sizeof(float);
+    put(part, 0, v, half);
+    memcpy(at_out(p, i, half), part, count * size);
+}
+
+LOOPS_INLINE vec vec_max(vec a, vec b)
+{
+    return vec_choose(a > b, a, b);
+}
+
+/*
+ * e^x with a relative error below 2e-7; 0 below -87.3, where the result would be denormal, and
+ * e^88.3 above 88.3. NaN stays NaN.
+ * Source: Cephes' expf: x = n·ln 2 + r, |r| <= ln 2 / 2, a polynomial of degree 7 for e^r.
+ */
+LOOPS_INLINE vec vec_exp(vec x)
+{
+    const ivec low = x < vec_set(-87.3f);
+    x = vec_choose(x > vec_set(88.3f), vec_set(88.3f), x);
+    x = vec_choose(low, vec_set(-87.3f), x);
+    const vec magic = vec_set(12582912.0f); /* 1.5·2^23: its ulp is 1 */
+    const vec shifted = x * vec_set(1.44269504f) + magic;
+    const vec n = shifted - magic;
+    vec r = x - n * vec_set(0.693359375f);
+    r = r - n * vec_set(-2.12194440e-4f);
+    vec p = vec_set(1.9875691500e-4f);
+    p = p * r + vec_set(1.3981999507e-3f);
+    p = p * r + vec_set(8.3334519073e-3f);
+    p = p * r + vec_set(4.1665795894e-2f);
+    p = p * r + vec_set(1.6666665459e-1f);
+    p = p * r + vec_set(5.0000001201e-1f);
+    p = p * r * r + r + vec_set(1.0f);
+    const ivec power = (vec_bits(shifted) - vec_bits(magic) + 127) << 23;
+    return vec_of_bits(vec_bits(p * vec_of_bits(power)) & ~low);
+}
+
+/* Lanes of a group combined by a tree: l with l + 8, then 4, 2, 1. */
+LOOPS_INLINE float lanes_sum(const vec part[PARTS])
+{
+    float lane[LANES];
+    memcpy(lane, part, sizeof(lane));
+    for (size_t l = 0; l < 8; l++)
+        lane[l] += lane[l + 8];
+    for (size_t l = 0; l < 4; l++)
+        lane[l] += lane[l + 4];
+    return (lane[0] + lane[2]) + (lane[1] + lane[3]);
+}
+
+LOOPS_INLINE float lanes_max(const vec part[PARTS])
+{
+    float lane[LANES];
+    memcpy(lane, part, sizeof(lane));
+    for (size_t half = LANES / 2; half > 0; half /= 2) {
+        for (size_t l = 0; l < half; l++)
+            lane[l] = lane[l] > lane[l + half] ? lane[l] : lane[l + half];
+    }
+    return lane[0];
+}
