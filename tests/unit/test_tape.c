@@ -4,6 +4,7 @@
 #include "tests/test.h"
 #include "trainer/models/models.h"
 #include "trainer/tape/lane.h"
+#include "trainer/tape/precision.h"
 #include "trainer/tape/tape.h"
 
 static struct tape *build(const char *arch, int64_t side)
@@ -44,6 +45,181 @@ static void resnet18_has_the_names_and_counts_of_pytorch(void **state)
     assert_non_null(find(tape->params, tape->param_count, "fc.bias"));
     assert_non_null(find(tape->stats, tape->stat_count, "layer1.0.bn1.running_var"));
     assert_null(find(tape->params, tape->param_count, "layer1.0.downsample.0.weight"));
+    tape_free(tape);
+}
+
+static void large_resnets_have_the_counts_of_torchvision(void **state)
+{
+    (void)state;
+    const struct {
+        const char *arch;
+        size_t elements;
+        int params;
+    } rows[] = { { "resnet50", 25557032, 161 }, { "resnet152", 60192808, 467 } };
+    for (size_t i = 0; i < 2; i++) {
+        struct model_options options = {
+            .arch = rows[i].arch, .channels = 3, .height = 224, .width = 224, .classes = 1000
+        };
+        struct tape *tape = NULL;
+        assert_int_equal(model_build(&options, &tape), ST_OK);
+        assert_int_equal(tape->param_elements, rows[i].elements);
+        assert_int_equal(tape->param_count, rows[i].params);
+        int down = tape_find_param(tape, "layer1.0.downsample.0.weight");
+        assert_true(down >= 0);
+        assert_int_equal(tape->params[down].dims[0], 256);
+        int stem = tape_find_param(tape, "conv1.weight");
+        assert_int_equal(tape->params[stem].dims[2], 7);
+        tape_free(tape);
+        options.height = options.width = 64;
+        assert_int_equal(model_build(&options, &tape), ST_OK);
+        assert_int_equal(tape->params[tape_find_param(tape, "conv1.weight")].dims[2], 3);
+        tape_free(tape);
+    }
+}
+
+static void the_stride_of_a_bottleneck_is_in_its_3x3(void **state)
+{
+    (void)state;
+    struct model_options options = {
+        .arch = "resnet50", .channels = 3, .height = 224, .width = 224, .classes = 10
+    };
+    struct tape *tape = NULL;
+    assert_int_equal(model_build(&options, &tape), ST_OK);
+    int strided = 0;
+    for (int n = 0; n < tape->node_count; n++) {
+        const struct op_attr *attr = &tape->nodes[n].attr;
+        if (tape->nodes[n].op != OP_CONV2D || attr->stride == 1)
+            continue;
+        const char *name = tape->params[tape->nodes[n].param[0]].name;
+        bool down = strstr(name, "downsample") != NULL;
+        assert_int_equal(attr->kernel, strcmp(name, "conv1.weight") == 0 ? 7 : down ? 1 : 3);
+        strided++;
+    }
+    assert_int_equal(strided, 1 + 3 + 3);
+    tape_free(tape);
+}
+
+static void gpt2_has_the_names_and_counts_of_its_sizes(void **state)
+{
+    (void)state;
+    const struct {
+        const char *size;
+        size_t elements;
+        int layers;
+    } rows[] = { { "124M", 124439808, 12 },
+                 { "355M", 354823168, 24 },
+                 { "774M", 774030080, 36 },
+                 { "1558M", 1557611200, 48 } };
+    for (size_t i = 0; i < 4; i++) {
+        struct model_options options = { .arch = "gpt2", .size = rows[i].size };
+        struct tape *tape = NULL;
+        assert_int_equal(model_build(&options, &tape), ST_OK);
+        assert_int_equal(tape->param_elements, rows[i].elements);
+        assert_int_equal(tape->param_count, 12 * rows[i].layers + 4);
+        assert_string_equal(tape->params[0].name, "transformer.wte.weight");
+        assert_int_equal(tape->params[0].dims[0], 50257);
+        assert_string_equal(tape->params[2].name, "transformer.h.0.ln_1.weight");
+        assert_string_equal(tape->params[4].name, "transformer.h.0.attn.c_attn.weight");
+        assert_int_equal(tape->params[4].dims[0], 3 * tape->params[4].dims[1]); /* [out, in] */
+        assert_int_equal(tape_find_param(tape, "lm_head.weight"), -1);
+        tape_free(tape);
+    }
+    struct model_options options = { .arch = "gpt2", .size = "125M" };
+    struct tape *tape = NULL;
+    assert_int_equal(model_build(&options, &tape), ST_NOT_FOUND);
+}
+
+static struct tape *small_gpt2(float dropout)
+{
+    struct model_options options = { .arch = "gpt2",
+                                     .layers = 2,
+                                     .heads = 4,
+                                     .embed = 32,
+                                     .context = 16,
+                                     .vocab = 31,
+                                     .dropout = dropout };
+    struct tape *tape = NULL;
+    assert_int_equal(model_build(&options, &tape), ST_OK);
+    return tape;
+}
+
+static void the_head_of_gpt2_reads_the_embedding(void **state)
+{
+    (void)state;
+    struct tape *tape = small_gpt2(0);
+    const struct tape_node *head = &tape->nodes[tape->node_count - 2];
+    assert_int_equal(head->op, OP_LINEAR);
+    assert_int_equal(head->param[0], 0);
+    assert_int_equal(tape->params[0].first_node, 0);
+    assert_int_equal(tape->params[0].last_node, tape->node_count - 2);
+    assert_int_equal(tape->params[0].kind, TAPE_EMBEDDING);
+    assert_false(head->attr.bias);
+    tape_free(tape);
+}
+
+static void dropout_of_gpt2_is_after_the_embedding_and_before_each_addition(void **state)
+{
+    (void)state;
+    struct tape *without = small_gpt2(0);
+    struct tape *with = small_gpt2(0.1f);
+    assert_int_equal(with->node_count, without->node_count + 1 + 2 * 2);
+    assert_int_equal(with->param_elements, without->param_elements);
+    int layer = 0;
+    for (int n = 0; n < with->node_count; n++) {
+        const struct tape_node *node = &with->nodes[n];
+        assert_false(node->op == OP_LINEAR && node->attr.residual);
+        if (node->op == OP_DROPOUT) {
+            assert_int_equal(node->attr.layer, layer);
+            assert_int_equal(node->attr.residual, layer > 0);
+            layer++;
+        }
+    }
+    assert_int_equal(layer, 5);
+    tape_free(with);
+    tape_free(without);
+}
+
+static void numbers_of_gpt2_that_do_not_fit_are_refused(void **state)
+{
+    (void)state;
+    const struct model_options rows[] = {
+        { .arch = "gpt2", .heads = 5, .embed = 32, .layers = 1 },
+        { .arch = "gpt2", .layers = 2000 },
+        { .arch = "gpt2", .context = -1 },
+        { .arch = "gpt2", .vocab = INT64_MAX },
+        { .arch = "gpt2", .embed = INT64_MAX / 4, .heads = 1 },
+        { .arch = "gpt2", .dropout = 1 },
+        { .arch = "gpt2", .heads = -12 },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct tape *tape = NULL;
+        assert_int_equal(model_build(&rows[i], &tape), ST_INVALID);
+        assert_null(tape);
+    }
+}
+
+/* ---- mixed precision ---- */
+
+static enum dtype out_of(const struct tape *tape, int n, enum dtype in0, enum amp amp)
+{
+    return precision_out(tape, n, in0, MATH_BF16, amp);
+}
+
+static void only_the_residual_stream_and_the_loss_of_gpt2_stay_float32(void **state)
+{
+    (void)state;
+    struct tape *tape = small_gpt2(0.1f);
+    for (int n = 0; n < tape->node_count; n++) {
+        const struct tape_node *node = &tape->nodes[n];
+        bool loss = node->op == OP_SOFTMAX_CROSS_ENTROPY;
+        bool stream = node->op == OP_EMBEDDING || node->op == OP_DROPOUT;
+        assert_int_equal(out_of(tape, n, DTYPE_F32, AMP_O1),
+                         loss || stream ? DTYPE_F32 : DTYPE_BF16);
+        assert_int_equal(out_of(tape, n, DTYPE_BF16, AMP_O2), loss ? DTYPE_F32 : DTYPE_BF16);
+        assert_int_equal(precision_out(tape, n, DTYPE_F32, MATH_TF32, AMP_O1), DTYPE_F32);
+        bool product = node->op == OP_LINEAR || node->op == OP_ATTENTION;
+        assert_int_equal(precision_math(tape, n, MATH_F16), product ? MATH_F16 : MATH_F32);
+    }
     tape_free(tape);
 }
 
@@ -208,6 +384,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(resnet18_has_the_names_and_counts_of_pytorch),
+        cmocka_unit_test(large_resnets_have_the_counts_of_torchvision),
+        cmocka_unit_test(the_stride_of_a_bottleneck_is_in_its_3x3),
+        cmocka_unit_test(gpt2_has_the_names_and_counts_of_its_sizes),
+        cmocka_unit_test(the_head_of_gpt2_reads_the_embedding),
+        cmocka_unit_test(dropout_of_gpt2_is_after_the_embedding_and_before_each_addition),
+        cmocka_unit_test(numbers_of_gpt2_that_do_not_fit_are_refused),
+        cmocka_unit_test(only_the_residual_stream_and_the_loss_of_gpt2_stay_float32),
         cmocka_unit_test(parameters_lie_in_tape_order_without_gaps),
         cmocka_unit_test(an_image_too_small_for_the_model_is_refused),
         cmocka_unit_test(an_unknown_model_is_not_found),

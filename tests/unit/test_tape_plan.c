@@ -78,7 +78,7 @@ static void open_case(struct training *t, const struct model_case *model, bool p
 static double loss_of(struct training *t)
 {
     assert_int_equal(plan_refresh(t->plan, optimizer_params(t->optimizer)), ST_OK);
-    struct plan_call call = { .inputs = { t->images, t->labels },
+    struct plan_call call = { .inputs = { t->x, t->labels },
                               .params = optimizer_params(t->optimizer),
                               .lane = t->sum };
     assert_int_equal(plan_forward(t->plan, &call), ST_OK);
@@ -304,7 +304,7 @@ static void ranges_called_final_cover_the_vector_from_its_end_and_keep_their_val
         struct ready_log log = { .t = &t, .begin = t.layout.count };
         log.copy = calloc(t.layout.count, sizeof(float));
         assert_non_null(log.copy);
-        struct plan_call call = { .inputs = { t.images, t.labels },
+        struct plan_call call = { .inputs = { t.x, t.labels },
                                   .params = optimizer_params(t.optimizer),
                                   .lane = t.lane };
         assert_int_equal(plan_forward(t.plan, &call), ST_OK);
@@ -327,7 +327,7 @@ static void ignored_labels_count_nothing(void **state)
     training_fill(&t, 0);
     t.labels[1] = -1;
     t.labels[4] = -1;
-    struct plan_call call = { .inputs = { t.images, t.labels },
+    struct plan_call call = { .inputs = { t.x, t.labels },
                               .params = optimizer_params(t.optimizer),
                               .stats = optimizer_stats(t.optimizer),
                               .lane = t.lane };

@@ -18,25 +18,61 @@ static void *zeroed(size_t count, size_t size)
     return memory;
 }
 
+static void make_inputs(struct training *t)
+{
+    const struct training_options *o = &t->options;
+    enum model_input input;
+    must(model_input(o->arch, &input));
+    t->rows = o->micro;
+    if (input == MODEL_TOKENS) {
+        t->rows *= o->context;
+        t->tokens = zeroed((size_t)t->rows, sizeof(int32_t));
+        t->x = t->tokens;
+    } else {
+        t->images = zeroed((size_t)(o->micro * o->channels * o->side * o->side), sizeof(float));
+        t->x = t->images;
+    }
+    t->labels = zeroed((size_t)t->rows, sizeof(int32_t));
+    t->draw = zeroed((size_t)(OP_DRAW_SAMPLES + o->micro), sizeof(uint32_t));
+}
+
 void training_open(struct training *t, const struct training_options *options)
 {
     memset(t, 0, sizeof *t);
     t->options = *options;
-    t->table = backend_cpu();
+    t->table = options->table != NULL ? options->table : backend_cpu();
+    if (t->options.channels == 0)
+        t->options.channels = 1;
     must(t->table->open(&(struct backend_options){ .threads = 1 }, &t->backend));
     must(t->table->stream_new(t->backend, &t->stream));
     must(model_build(&(struct model_options){ .arch = options->arch,
-                                              .channels = 1,
+                                              .channels = t->options.channels,
                                               .height = options->side,
                                               .width = options->side,
                                               .classes = TRAINING_CLASSES,
-                                              .hidden = options->hidden },
+                                              .hidden = options->hidden,
+                                              .layers = options->layers,
+                                              .heads = options->heads,
+                                              .embed = options->embed,
+                                              .context = options->context,
+                                              .vocab = options->vocab,
+                                              .dropout = options->dropout },
                      &t->tape));
+    t->layout = lane_layout(t->tape);
+    if (options->graphs) {
+        must(lane_buckets(&t->layout, options->bucket, t->segments, LANE_BUCKETS_MAX,
+                          &t->segment_count));
+    }
     struct plan_options plan = { .table = t->table,
                                  .backend = t->backend,
                                  .stream = t->stream,
                                  .batch = options->micro,
                                  .training = true,
+                                 .math = options->math,
+                                 .amp = options->amp,
+                                 .graphs = options->graphs,
+                                 .segments = t->segments,
+                                 .segment_count = t->segment_count,
                                  .poison = options->poison };
     must(plan_new(t->tape, &plan, &t->plan));
     plan.training = false;
@@ -46,11 +82,9 @@ void training_open(struct training *t, const struct training_options *options)
     init_params(t->tape, options->seed, optimizer_params(t->optimizer));
     init_stats(t->tape, optimizer_stats(t->optimizer));
     must(plan_refresh(t->plan, optimizer_params(t->optimizer)));
-    t->layout = lane_layout(t->tape);
     t->lane = zeroed(t->layout.count, sizeof(float));
     t->sum = zeroed(t->layout.count, sizeof(float));
-    t->images = zeroed((size_t)(options->micro * options->side * options->side), sizeof(float));
-    t->labels = zeroed((size_t)options->micro, sizeof(int32_t));
+    make_inputs(t);
 }
 
 void training_close(struct training *t)
@@ -64,13 +98,44 @@ void training_close(struct training *t)
     free(t->lane);
     free(t->sum);
     free(t->images);
+    free(t->tokens);
     free(t->labels);
+    free(t->draw);
+}
+
+static void fill_tokens(struct training *t, uint64_t key, uint32_t first)
+{
+    uint32_t context = (uint32_t)t->options.context;
+    uint32_t vocab = (uint32_t)t->options.vocab;
+    for (uint32_t i = 0; i < (uint32_t)t->options.micro; i++) {
+        uint32_t before = 0;
+        for (uint32_t p = 0; p <= context; p++) {
+            struct rng_counter words = rng_words(key, p, first + i, 3, 0);
+            uint32_t token = rng_below(words.word[0], vocab);
+            if (p > 0 && rng_uniform(words.word[1]) < 0.5f)
+                token = (before * 3 + 1) % vocab;
+            if (p < context)
+                t->tokens[i * context + p] = (int32_t)token;
+            if (p > 0)
+                t->labels[i * context + p - 1] = (int32_t)token;
+            before = token;
+        }
+    }
 }
 
 void training_fill(struct training *t, uint32_t first)
 {
     uint64_t key = rng_key(t->options.seed, RNG_SYNTHETIC);
-    uint32_t pixels = (uint32_t)(t->options.side * t->options.side);
+    uint64_t draw = rng_key(t->options.seed, RNG_DROPOUT);
+    t->draw[OP_DRAW_KEY] = (uint32_t)draw;
+    t->draw[OP_DRAW_KEY + 1] = (uint32_t)(draw >> 32);
+    for (uint32_t i = 0; i < (uint32_t)t->options.micro; i++)
+        t->draw[OP_DRAW_SAMPLES + i] = first + i;
+    if (t->tokens != NULL) {
+        fill_tokens(t, key, first);
+        return;
+    }
+    uint32_t pixels = (uint32_t)(t->options.channels * t->options.side * t->options.side);
     for (uint32_t i = 0; i < (uint32_t)t->options.micro; i++) {
         uint32_t sample = first + i;
         uint32_t label = rng_below(rng_words(key, 0, sample, 1, 0).word[0], TRAINING_CLASSES);
@@ -85,7 +150,8 @@ void training_fill(struct training *t, uint32_t first)
 
 static struct plan_call call_of(struct training *t)
 {
-    return (struct plan_call){ .inputs = { t->images, t->labels },
+    return (struct plan_call){ .inputs = { t->x, t->labels },
+                               .draw = t->draw,
                                .params = optimizer_params(t->optimizer),
                                .stats = optimizer_stats(t->optimizer),
                                .lane = t->lane };
@@ -133,6 +199,6 @@ double training_eval(struct training *t)
     call.counted = &counted;
     call.correct = &correct;
     must(plan_forward(t->eval_plan, &call));
-    CHECK(counted == t->options.micro);
+    CHECK(counted == t->rows);
     return loss / (double)counted;
 }

@@ -14,11 +14,18 @@
 
 struct training_options {
     const char *arch;
-    int64_t side; /* images of 1 channel, side × side */
+    int64_t channels, side; /* images [channels, side, side]; channels 0: 1 */
     int64_t hidden;
+    int64_t layers, heads, embed, context, vocab; /* text models */
+    float dropout;
     int64_t micro; /* samples of a micro-batch */
     uint64_t seed;
+    enum math math;
+    enum amp amp;
     bool poison;
+    const struct backend_table *table; /* NULL: the CPU's */
+    bool graphs;
+    size_t bucket; /* graphs: elements of a segment */
     struct optimizer_options optimizer;
 };
 
@@ -31,8 +38,14 @@ struct training {
     struct optimizer *optimizer;
     struct lane_layout layout;
     float *lane, *sum; /* layout.count floats each */
-    float *images;     /* of one micro-batch */
-    int32_t *labels;
+    float *images;     /* of one micro-batch; text models: NULL */
+    int32_t *tokens;   /* image models: NULL */
+    const void *x;     /* the one of them that is there */
+    int32_t *labels;   /* `rows` of them */
+    uint32_t *draw;    /* see enum op_draw */
+    int64_t rows;      /* labels of a micro-batch */
+    size_t segments[LANE_BUCKETS_MAX];
+    size_t segment_count;
     struct training_options options;
 };
 
@@ -41,8 +54,9 @@ struct training {
 void training_open(struct training *t, const struct training_options *options);
 void training_close(struct training *t);
 
-/* Samples first … first + micro - 1 of the synthetic set into images and labels: a random label,
- * its class's pattern plus noise; the formula of tests/golden/torch/make_reference.py. */
+/* Samples first … first + micro - 1 of the synthetic set into x, labels and draw: a random label,
+ * its class's pattern plus noise; or random tokens of which half follow from the one before; the
+ * formulas of tests/golden/torch/make_reference.py. Random numbers are those of step 0. */
 void training_fill(struct training *t, uint32_t first);
 
 /* Forward and backward of what training_fill made; writes or adds to t->lane. */

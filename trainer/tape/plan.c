@@ -54,6 +54,29 @@ static void find_finals(struct plan *plan)
     CHECK(final == 0);
 }
 
+/* A piece of the backward pass ends where it has completed another segment. */
+static void find_pieces(struct plan *plan)
+{
+    const struct plan_options *options = &plan->options;
+    size_t left = options->segment_count;
+    while (left > 0 && options->segments[left - 1] >= plan->layout.param_count)
+        left--; /* complete before the backward pass starts */
+    int last = -1;
+    for (int n = plan->tape->node_count - 1; n >= 0; n--) {
+        struct plan_node *node = &plan->nodes[n];
+        if (!node->backward)
+            continue;
+        node->ends_piece = !options->graphs;
+        while (left > 0 && options->segments[left - 1] >= node->final) {
+            left--;
+            node->ends_piece = true;
+        }
+        last = n;
+    }
+    if (last >= 0)
+        plan->nodes[last].ends_piece = true;
+}
+
 static enum status prepare_node(struct plan *plan, int n)
 {
     const struct tape_node *at = &plan->tape->nodes[n];
@@ -119,6 +142,7 @@ static enum status prepare(struct plan *plan)
     set_batch(plan);
     find_gradients(plan);
     find_finals(plan);
+    find_pieces(plan);
     for (int n = 0; n < plan->tape->node_count; n++) {
         enum status st = prepare_node(plan, n);
         if (st != ST_OK)
@@ -164,6 +188,13 @@ enum status plan_new(const struct tape *tape, const struct plan_options *options
     if (plan == NULL)
         return ST_NO_MEMORY;
     plan->options = *options;
+    if (options->graphs) {
+        plan->records = calloc(PLAN_RECORDS_MAX, sizeof *plan->records);
+        if (plan->records == NULL) {
+            plan_free(plan);
+            return ST_NO_MEMORY;
+        }
+    }
     enum status st = prepare(plan);
     if (st != ST_OK) {
         plan_free(plan);
@@ -192,6 +223,7 @@ void plan_free(struct plan *plan)
     free(plan->values);
     free(plan->regions);
     free(plan->fixes);
+    free(plan->records);
     free(plan);
 }
 

@@ -21,6 +21,7 @@
 #define PLAN_GRADS_MAX   8     /* consumers of one value */
 #define PLAN_REGIONS_MAX 16384 /* 16 of each node */
 #define PLAN_FIXES_MAX   2048
+#define PLAN_RECORDS_MAX 1024 /* pieces times sets of pointers; what is beyond runs as usual */
 #define PLAN_ALIGN       64
 #define SCALARS          3 /* what the loss node gives */
 
@@ -62,8 +63,31 @@ struct plan_node {
     int dout[2];
     bool adds[OP_PARAM_MAX]; /* a later node has written this parameter's gradient already */
     size_t final;            /* elements from here on are final after its backward; 0 at last */
+    bool ends_piece;         /* of the backward pass; its first node does at the latest */
     int fix_begin, fix_count;
 };
+
+/* Nodes [begin, end), forward in this order or backward in the other: what is recorded as one. */
+struct piece {
+    int begin, end;
+    bool backward;
+};
+
+/* All that the recorded calls of a piece depend on beside the plan. */
+struct record_key {
+    const void *inputs[TAPE_INPUTS_MAX];
+    const void *params, *stats, *lane, *draw, *loss_scale;
+    uint64_t first; /* micro-batch 0: writes */
+};
+
+struct record {
+    struct record_key key;
+    struct piece piece;
+    int graph;    /* NO_GRAPH: was run once, not recorded yet */
+    bool refused; /* the backend has no room for it */
+};
+
+#define NO_GRAPH (-1)
 
 struct plan {
     const struct tape *tape;
@@ -77,7 +101,16 @@ struct plan {
     int region_count, fix_count;
     void *arena, *own_arena, *caches; /* arena is own_arena or the shared one */
     float *told;                      /* host: SCALARS of one forward */
+    struct record *records;           /* NULL: nothing is recorded */
+    int record_count;
 };
+
+/* Enqueues a piece: runs it, records it the second time, plays it from then on (plan_graph.c). */
+MUST_CHECK enum status plan_piece(struct plan *plan, const struct plan_call *call,
+                                  struct piece piece);
+/* Runs it (plan_run.c). */
+MUST_CHECK enum status plan_run_piece(const struct plan *plan, const struct plan_call *call,
+                                      struct piece piece);
 
 /* Fills regions, fixes and each node's places from what prepare said; then lays out the arena. */
 MUST_CHECK enum status plan_memory(struct plan *plan);

@@ -96,10 +96,15 @@ static enum status add_scalars(const struct plan *plan, const struct plan_call *
         call->micro > 0
             ? vector->add(options->backend, lane, lane, scalars, 2, options->stream)
             : vector->copy(options->backend, lane, scalars, 2 * sizeof(float), options->stream);
-    if (st != ST_OK)
-        return st;
-    return vector->fill(options->backend, call->lane + layout->micro_at, (float)call->micro + 1, 1,
-                        options->stream);
+    return st;
+}
+
+/* Not recorded: it differs from micro-batch to micro-batch. */
+static enum status count_micro(const struct plan *plan, const struct plan_call *call)
+{
+    const struct plan_options *options = &plan->options;
+    return options->table->vector.fill(options->backend, call->lane + plan->layout.micro_at,
+                                       (float)call->micro + 1, 1, options->stream);
 }
 
 /* Loss, targets and right guesses to the caller. */
@@ -134,29 +139,6 @@ static enum status forward_node(const struct plan *plan, const struct plan_call 
         return st;
     tick(plan, n, false);
     return ST_OK;
-}
-
-enum status plan_forward(struct plan *plan, const struct plan_call *call)
-{
-    const struct plan_options *options = &plan->options;
-    CHECK(options->stream != NULL);
-    if (options->poison) {
-        enum status st = poison(plan, plan->arena, plan->sizes.arena_bytes);
-        if (st != ST_OK)
-            return st;
-    }
-    int last = plan->tape->node_count - 1;
-    for (int n = 0; n <= last; n++) {
-        enum status st = forward_node(plan, call, n);
-        if (st == ST_OK && n < last)
-            st = poison_ended(plan, n);
-        if (st != ST_OK)
-            return st;
-    }
-    enum status st = options->training ? add_scalars(plan, call) : ST_OK;
-    if (st == ST_OK && call->loss_sum != NULL)
-        st = tell_scalars(plan, call);
-    return st == ST_OK ? poison_ended(plan, last) : st;
 }
 
 static enum status run_fixes(const struct plan *plan, const struct plan_node *node)
@@ -205,27 +187,72 @@ static enum status backward_node(const struct plan *plan, const struct plan_call
                                                options->stream);
 }
 
-enum status plan_backward(struct plan *plan, const struct plan_call *call, plan_ready_fn ready,
-                          void *arg)
+static enum status run_forward(const struct plan *plan, const struct plan_call *call,
+                               struct piece piece)
 {
-    const struct tape *tape = plan->tape;
-    CHECK(plan->options.training);
-    size_t final = plan->layout.param_count; /* all from here on is final */
-    if (ready != NULL)
-        ready(arg, final, plan->layout.count - final);
-    for (int n = tape->node_count - 1; n >= 0; n--) {
+    int last = plan->tape->node_count - 1;
+    enum status st = ST_OK;
+    if (plan->options.poison)
+        st = poison(plan, plan->arena, plan->sizes.arena_bytes);
+    for (int n = piece.begin; st == ST_OK && n < piece.end; n++) {
+        st = forward_node(plan, call, n);
+        if (st == ST_OK && n < last)
+            st = poison_ended(plan, n);
+    }
+    return st == ST_OK && plan->options.training ? add_scalars(plan, call) : st;
+}
+
+enum status plan_run_piece(const struct plan *plan, const struct plan_call *call,
+                           struct piece piece)
+{
+    if (!piece.backward)
+        return run_forward(plan, call, piece);
+    for (int n = piece.end - 1; n >= piece.begin; n--) {
         if (!plan->nodes[n].backward)
             continue;
         enum status st = backward_node(plan, call, n);
         if (st == ST_OK)
-            st = poison_ended(plan, 2 * tape->node_count - 1 - n);
+            st = poison_ended(plan, 2 * plan->tape->node_count - 1 - n);
         if (st != ST_OK)
             return st;
         tick(plan, n, true);
-        size_t first = plan->nodes[n].final;
-        if (ready != NULL && first < final)
-            ready(arg, first, final - first);
-        final = first;
+    }
+    return ST_OK;
+}
+
+enum status plan_forward(struct plan *plan, const struct plan_call *call)
+{
+    const struct plan_options *options = &plan->options;
+    CHECK(options->stream != NULL);
+    int last = plan->tape->node_count - 1;
+    enum status st = plan_piece(plan, call, (struct piece){ .end = last + 1 });
+    if (st == ST_OK && options->training)
+        st = count_micro(plan, call);
+    if (st == ST_OK && call->loss_sum != NULL)
+        st = tell_scalars(plan, call);
+    return st == ST_OK ? poison_ended(plan, last) : st;
+}
+
+enum status plan_backward(struct plan *plan, const struct plan_call *call, plan_ready_fn ready,
+                          void *arg)
+{
+    CHECK(plan->options.training);
+    size_t final = plan->layout.param_count; /* all from here on is final */
+    if (ready != NULL)
+        ready(arg, final, plan->layout.count - final);
+    int end = plan->tape->node_count;
+    for (int n = end - 1; n >= 0; n--) {
+        const struct plan_node *node = &plan->nodes[n];
+        if (!node->ends_piece)
+            continue;
+        struct piece piece = { .begin = n, .end = end, .backward = true };
+        enum status st = plan_piece(plan, call, piece);
+        if (st != ST_OK)
+            return st;
+        if (ready != NULL && node->final < final)
+            ready(arg, node->final, final - node->final);
+        final = node->final;
+        end = n;
     }
     CHECK(final == 0);
     return ST_OK;
