@@ -324,7 +324,7 @@ static bool choose(struct check *c, int *code)
         st = ST_REFUSED;
     }
     if (st != ST_OK) {
-        (void)fprintf(stderr, "cairn-trainer: %s: %s\n", c->options->device, reason);
+        (void)fprintf(stderr, "cairn-trainer: %s\n", reason);
         *code = st == ST_INVALID ? EXIT_USAGE : EXIT_REFUSED;
         return false;
     }
