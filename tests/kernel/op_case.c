@@ -10,8 +10,20 @@
 
 #define SAMPLES      12
 #define STEP         1e-5
-#define BUFFERS_MAX  64
+#define BUFFERS_MAX  96
 #define CHANNELS_MAX 64
+#define SAMPLES_MAX  64
+#define LOSS_SCALE   8.0f
+
+/* What is different in one run. */
+struct variant {
+    bool two;        /* gradients of the output */
+    bool accumulate; /* parameter gradients and statistics */
+    bool add;        /* a gradient to din[i] … */
+    bool add_inside; /* … that is there */
+    bool overwrite;  /* din[i] over in[i] */
+    bool scaled;     /* the loss */
+};
 
 /* What one run of a kernel left. Plain copies of the results. */
 struct result {
@@ -28,7 +40,10 @@ struct bench {
     struct kernel *kernel;
     struct tensor out;                                                        /* plain */
     float *in[OP_IN_MAX], *param[OP_PARAM_MAX], *stat[OP_STAT_MAX], *dout[2]; /* plain */
-    int32_t *labels;
+    float *add[OP_IN_MAX]; /* a gradient of in[i], plain */
+    int32_t *labels;       /* or tokens */
+    uint32_t draw[OP_DRAW_SAMPLES + SAMPLES_MAX];
+    float loss_scale;
     int64_t param_count[OP_PARAM_MAX], stat_count;
     void *owned[BUFFERS_MAX];
     int owned_count;
@@ -48,13 +63,30 @@ static void *own(struct bench *b, size_t bytes)
     return b->owned[b->owned_count++];
 }
 
-/* Every number is a function of (array, element), in about [-1, 1). */
-static float *random_array(struct bench *b, uint32_t array, int64_t count)
+static uint16_t to_half(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof(bits));
+    return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+static float from_half(uint16_t half)
+{
+    const uint32_t bits = (uint32_t)half << 16;
+    float x;
+    memcpy(&x, &bits, sizeof(x));
+    return x;
+}
+
+/* Every number is a function of (array, element), in about [-1, 1); of bfloat16 it is one. */
+static float *random_array(struct bench *b, uint32_t array, int64_t count, enum dtype dtype)
 {
     float *x = own(b, (size_t)count * sizeof(float));
     for (int64_t i = 0; i < count; i++) {
         struct rng_counter w = rng_words(rng_key(5, RNG_SYNTHETIC), (uint32_t)i, array, 0, 0);
         x[i] = 2.0f * rng_uniform(w.word[0]) - 1.0f;
+        if (dtype == DTYPE_BF16)
+            x[i] = from_half(to_half(x[i]));
     }
     return x;
 }
@@ -65,32 +97,60 @@ static void find_counts(struct bench *b)
     const int64_t *in = b->spec.in[0].dims;
     if (b->spec.op == OP_CONV2D)
         b->param_count[0] = attr->out * in[1] * attr->kernel * attr->kernel;
+    const int64_t columns = in[b->spec.in[0].ndim - 1];
     if (b->spec.op == OP_LINEAR)
-        b->param_count[0] = attr->out * in[1];
+        b->param_count[0] = attr->out * columns;
     if (attr->bias)
         b->param_count[1] = attr->out;
+    if (b->spec.op == OP_LAYER_NORM)
+        b->param_count[0] = b->param_count[1] = columns;
+    if (b->spec.op == OP_EMBEDDING) {
+        b->param_count[0] = attr->rows * attr->out;
+        b->param_count[1] = attr->positions * attr->out;
+    }
     if (b->spec.op == OP_BATCH_NORM)
         b->param_count[0] = b->param_count[1] = b->stat_count = in[1];
 }
 
+/* Tokens, or labels of which some do not count. */
+static void fill_labels(struct bench *b)
+{
+    const bool loss = b->spec.op == OP_SOFTMAX_CROSS_ENTROPY;
+    const struct tensor *in = &b->spec.in[loss ? 1 : 0];
+    const int64_t classes =
+        loss ? b->spec.in[0].dims[b->spec.in[0].ndim - 1] + 1 : b->spec.attr.rows;
+    b->labels = (int32_t *)(void *)b->in[loss ? 1 : 0];
+    for (int64_t r = 0; r < tensor_elements(in); r++)
+        b->labels[r] = (int32_t)(r * 7 % classes) - (loss ? 1 : 0);
+}
+
 static void fill_inputs(struct bench *b)
 {
-    for (int i = 0; i < b->spec.in_count; i++)
-        b->in[i] = random_array(b, (uint32_t)i, tensor_elements(&b->spec.in[i]));
-    if (b->spec.op == OP_SOFTMAX_CROSS_ENTROPY) {
-        b->labels = (int32_t *)(void *)b->in[1];
-        for (int64_t r = 0; r < b->spec.in[0].dims[0]; r++)
-            b->labels[r] = (int32_t)(r % (b->spec.in[0].dims[1] + 1)) - 1;
+    const int64_t samples = b->spec.in[0].dims[0];
+    for (int i = 0; i < b->spec.in_count; i++) {
+        const struct tensor *in = &b->spec.in[i];
+        b->in[i] = random_array(b, (uint32_t)i, tensor_elements(in), in->dtype);
+        b->add[i] = random_array(b, 40u + (uint32_t)i, tensor_elements(in), in->dtype);
     }
+    if (b->spec.op == OP_SOFTMAX_CROSS_ENTROPY || b->spec.op == OP_EMBEDDING)
+        fill_labels(b);
     for (int i = 0; i < OP_PARAM_MAX; i++)
         if (b->param_count[i] > 0)
-            b->param[i] = random_array(b, 10u + (uint32_t)i, b->param_count[i]);
+            b->param[i] = random_array(b, 10u + (uint32_t)i, b->param_count[i], DTYPE_F32);
     for (int i = 0; i < OP_STAT_MAX && b->stat_count > 0; i++)
-        b->stat[i] = random_array(b, 20u + (uint32_t)i, b->stat_count);
+        b->stat[i] = random_array(b, 20u + (uint32_t)i, b->stat_count, DTYPE_F32);
     for (int64_t i = 0; i < b->stat_count; i++)
         b->stat[1][i] = 1.5f + b->stat[1][i]; /* a variance */
     for (int i = 0; i < 2; i++)
-        b->dout[i] = random_array(b, 30u + (uint32_t)i, tensor_elements(&b->out));
+        b->dout[i] =
+            random_array(b, 30u + (uint32_t)i, tensor_elements(&b->out), b->spec.out_dtype);
+    assert_true(b->spec.op != OP_DROPOUT || samples <= SAMPLES_MAX);
+    b->draw[OP_DRAW_KEY] = 0x1234567u;
+    b->draw[OP_DRAW_KEY + 1] = 0x89abcdefu;
+    b->draw[OP_DRAW_STEP] = 77;
+    for (int64_t i = 0; i < samples && i < SAMPLES_MAX; i++)
+        b->draw[OP_DRAW_SAMPLES + i] = (uint32_t)(1000 - 3 * i);
+    b->loss_scale = LOSS_SCALE;
 }
 
 static bool has_avx512(const struct bench *b)
@@ -123,18 +183,27 @@ static void bench_open(struct bench *b, const struct backend_table *table, struc
     b->spec = (struct op_spec){ .op = c->op,
                                 .attr = c->attr,
                                 .in_count = 1,
+                                .out_dtype = c->out_dtype,
+                                .math = c->math,
                                 .training = !c->inference,
                                 .need_din0 = !c->no_din };
-    struct tensor in = tensor_plain(DTYPE_F32, c->ndim, c->dims);
+    struct tensor in = tensor_plain(c->dtype, c->ndim, c->dims);
     if (c->format == FORMAT_BLOCKED)
         in = blocked_like(b, &in);
+    in.format = c->format;
     b->spec.in[0] = in;
+    if (c->op == OP_EMBEDDING)
+        b->spec.in[0] = tensor_plain(DTYPE_I32, c->ndim, c->dims);
     if (c->attr.residual) {
         b->spec.in[1] = in;
+        if (c->op == OP_LINEAR || c->op == OP_DROPOUT) {
+            b->spec.in[1] = reference_out(&b->spec);
+            b->spec.in[1] = tensor_plain(c->out_dtype, c->ndim, b->spec.in[1].dims);
+        }
         b->spec.in_count = 2;
     }
     if (c->op == OP_SOFTMAX_CROSS_ENTROPY) {
-        b->spec.in[1] = tensor_plain(DTYPE_I32, 1, c->dims);
+        b->spec.in[1] = tensor_plain(DTYPE_I32, c->ndim - 1, c->dims);
         b->spec.in_count = 2;
     }
     b->out = reference_out(&b->spec);
@@ -154,25 +223,46 @@ static void bench_close(struct bench *b)
         b->table->free(b->backend, b->owned[i]);
 }
 
-/* From plain to the kernel's format, and back with the padding checked. */
+/* From plain float32 to the kernel's format and dtype. */
 static void *to_format(struct bench *b, const struct tensor *as, const float *plain)
 {
     struct tensor from = tensor_plain(DTYPE_F32, as->ndim, as->dims);
     void *memory = own(b, as->bytes);
-    assert_int_equal(b->table->reformat(b->backend, &from, plain, as, memory, NULL), ST_OK);
+    if (as->format != FORMAT_PLAIN) {
+        assert_int_equal(b->table->reformat(b->backend, &from, plain, as, memory, NULL), ST_OK);
+    } else if (as->dtype == DTYPE_BF16) {
+        for (int64_t i = 0; i < tensor_elements(as); i++)
+            ((uint16_t *)memory)[i] = to_half(plain[i]);
+    } else {
+        memcpy(memory, plain, as->bytes);
+    }
     return memory;
 }
 
-static float *to_plain(struct bench *b, const struct tensor *as, const float *from)
+static double size_of_all(const void *x, size_t bytes, enum dtype dtype)
+{
+    double all = 0.0;
+    for (size_t i = 0; i < bytes / dtype_size(dtype); i++)
+        all += fabs((double)(dtype == DTYPE_BF16 ? from_half(((const uint16_t *)x)[i])
+                                                 : ((const float *)x)[i]));
+    return all;
+}
+
+/* And back, with the padding checked. */
+static float *to_plain(struct bench *b, const struct tensor *as, const void *from)
 {
     struct tensor to = tensor_plain(DTYPE_F32, as->ndim, as->dims);
     float *plain = own(b, to.bytes);
-    assert_int_equal(b->table->reformat(b->backend, as, from, &to, plain, NULL), ST_OK);
-    double all = 0.0, real = 0.0;
-    for (size_t i = 0; i < as->bytes / sizeof(float); i++)
-        all += fabs((double)from[i]);
-    for (size_t i = 0; i < to.bytes / sizeof(float); i++)
-        real += fabs((double)plain[i]);
+    if (as->format != FORMAT_PLAIN) {
+        assert_int_equal(b->table->reformat(b->backend, as, from, &to, plain, NULL), ST_OK);
+    } else if (as->dtype == DTYPE_BF16) {
+        for (int64_t i = 0; i < tensor_elements(as); i++)
+            plain[i] = from_half(((const uint16_t *)from)[i]);
+    } else {
+        memcpy(plain, from, as->bytes);
+    }
+    const double all = size_of_all(from, as->bytes, as->dtype);
+    const double real = size_of_all(plain, to.bytes, DTYPE_F32);
     assert_true(fabs(all - real) <= 1e-9 * all); /* padding adds nothing */
     return plain;
 }
@@ -192,16 +282,14 @@ static void *poisoned(struct bench *b, size_t bytes)
 static void set_inputs(struct bench *b, struct op_buffers *buffers, bool two)
 {
     for (int i = 0; i < b->spec.in_count; i++)
-        buffers->in[i] = b->spec.in[i].dtype == DTYPE_F32 && b->spec.in[i].ndim == 4
-                             ? to_format(b, &b->spec.in[i], b->in[i])
-                             : (const void *)b->in[i];
+        buffers->in[i] = to_format(b, &b->spec.in[i], b->in[i]);
     for (int i = 0; i < OP_PARAM_MAX; i++)
         buffers->param[i] = b->param[i];
     for (int i = 0; i < OP_STAT_MAX; i++)
         buffers->stat[i] = b->stat[i];
     for (int i = 0; i < (two ? 2 : 1); i++)
-        buffers->dout[i] =
-            b->out.ndim == 4 ? to_format(b, &b->info.out, b->dout[i]) : (void *)b->dout[i];
+        buffers->dout[i] = to_format(b, &b->info.out, b->dout[i]);
+    buffers->draw = b->draw;
 }
 
 /* Parameter gradients and statistics start at 0.5 when they are added to. */
@@ -231,29 +319,54 @@ static void set_outputs(struct bench *b, struct op_buffers *buffers, struct resu
         buffers->stat_sum[i] = result->stat_sum[i] = gradient_start(b, b->stat_count, accumulate);
 }
 
-static struct result run(struct bench *b, bool two, bool accumulate)
+static bool is_differentiable(const struct bench *b, int i)
+{
+    return b->spec.in[i].dtype != DTYPE_I32 && (i > 0 || b->spec.need_din0);
+}
+
+/* Where the gradients of the inputs go, and what is added to them. */
+static void set_gradients(struct bench *b, struct op_buffers *buffers, const struct variant *v)
+{
+    for (int i = 0; i < b->spec.in_count; i++) {
+        if (!is_differentiable(b, i))
+            continue;
+        if (b->info.din_aliases_dout[i] && b->info.din_alias[i] < 0) {
+            buffers->din[i] = (void *)buffers->dout[0];
+            continue;
+        }
+        buffers->din[i] = v->overwrite && b->info.din_overwrites_in[i]
+                              ? (void *)buffers->in[i]
+                              : poisoned(b, b->info.din[i].bytes);
+        if (v->add && b->info.din_adds[i]) {
+            buffers->din_add[i] = to_format(b, &b->info.din[i], b->add[i]);
+            if (v->add_inside)
+                buffers->din[i] = (void *)buffers->din_add[i];
+        }
+    }
+    if (v->scaled)
+        buffers->loss_scale = &b->loss_scale;
+}
+
+static struct result run(struct bench *b, const struct variant *v)
 {
     const struct op_table *op = &b->table->op[b->spec.op];
     struct op_buffers buffers = { 0 };
     struct result result = { 0 };
-    set_inputs(b, &buffers, two);
-    set_outputs(b, &buffers, &result, accumulate);
+    set_inputs(b, &buffers, v->two);
+    set_outputs(b, &buffers, &result, v->accumulate);
     const float *const param[OP_PARAM_MAX] = { b->param[0], b->param[1] };
     assert_int_equal(b->table->refresh(b->backend, b->kernel, param, buffers.cache, NULL), ST_OK);
     assert_int_equal(op->forward(b->backend, b->kernel, &buffers, NULL), ST_OK);
-    result.out = b->out.ndim == 4 ? to_plain(b, &b->info.out, buffers.out) : buffers.out;
+    result.out = to_plain(b, &b->info.out, buffers.out);
     if (b->c->inference)
         return result;
     if (b->info.scratch_bytes > 0)
         poison(buffers.scratch, b->info.scratch_bytes);
-    for (int i = 0; i < b->spec.in_count; i++)
-        if (b->spec.in[i].dtype == DTYPE_F32 && (i > 0 || b->spec.need_din0))
-            buffers.din[i] = poisoned(b, b->info.din[i].bytes);
+    set_gradients(b, &buffers, v);
     assert_int_equal(op->backward(b->backend, b->kernel, &buffers, NULL), ST_OK);
     for (int i = 0; i < OP_IN_MAX; i++)
         if (buffers.din[i] != NULL)
-            result.din[i] = b->info.din[i].ndim == 4 ? to_plain(b, &b->info.din[i], buffers.din[i])
-                                                     : buffers.din[i];
+            result.din[i] = to_plain(b, &b->info.din[i], buffers.din[i]);
     return result;
 }
 
@@ -274,12 +387,12 @@ static double *widened(const float *x, int64_t count)
     return wide;
 }
 
-static void gradient_open(struct gradient *g, const struct bench *b, bool two)
+static void gradient_open(struct gradient *g, const struct bench *b, const struct variant *v)
 {
-    *g = (struct gradient){ .ref = { .spec = b->spec, .labels = b->labels } };
+    *g = (struct gradient){ .ref = { .spec = b->spec, .labels = b->labels, .draw = b->draw } };
     g->out_count = tensor_elements(&b->out);
     for (int i = 0; i < OP_IN_MAX; i++)
-        g->ref.in[i] = i < b->spec.in_count && b->spec.in[i].dtype == DTYPE_F32
+        g->ref.in[i] = i < b->spec.in_count && b->spec.in[i].dtype != DTYPE_I32
                            ? widened(b->in[i], tensor_elements(&b->spec.in[i]))
                            : NULL;
     for (int i = 0; i < OP_PARAM_MAX; i++)
@@ -288,10 +401,10 @@ static void gradient_open(struct gradient *g, const struct bench *b, bool two)
         g->ref.stat[i] = widened(b->stat[i], b->stat_count);
     g->weight = widened(b->dout[0], g->out_count);
     for (int64_t i = 0; i < g->out_count; i++) {
-        if (two)
+        if (v->two)
             g->weight[i] += (double)b->dout[1][i];
         if (b->spec.op == OP_SOFTMAX_CROSS_ENTROPY)
-            g->weight[i] = i == 0 ? 1.0 : 0.0;
+            g->weight[i] = i > 0 ? 0.0 : v->scaled ? (double)b->loss_scale : 1.0;
     }
     g->out = widened(NULL, g->out_count);
 }
@@ -327,30 +440,45 @@ static double derivative(struct gradient *g, double *at)
     return (above - below) / (2.0 * STEP);
 }
 
-/* Compares with the derivatives at up to SAMPLES places. `start`: what was there before. */
-static void compare_gradient(struct gradient *g, const struct bench *b, const char *what,
-                             double *variable, int64_t count, const float *found, double start)
+static double tolerance_of(const struct bench *b)
 {
-    const double tolerance = b->c->tolerance > 0.0 ? b->c->tolerance : 2e-5;
+    const bool half =
+        b->c->dtype == DTYPE_BF16 || b->c->out_dtype == DTYPE_BF16 || b->c->math == MATH_BF16;
+    return b->c->tolerance > 0.0 ? b->c->tolerance : half ? 1.5e-2 : 2e-5;
+}
+
+/* Where a gradient was found, and what it was added to: `plus` of each, or `start`. */
+struct found {
+    const char *what;
+    const float *values, *plus;
+    double start;
+};
+
+/* Compares with the derivatives at up to SAMPLES places. */
+static void compare_gradient(struct gradient *g, const struct bench *b, double *variable,
+                             int64_t count, const struct found *f)
+{
+    const double tolerance = tolerance_of(b);
     const int64_t samples = count < SAMPLES ? count : SAMPLES;
     double most = 1e-3;
     for (int64_t i = 0; i < count; i++) {
-        assert_true(isfinite(found[i]));
-        most = fmax(most, fabs((double)found[i] - start));
+        assert_true(isfinite(f->values[i]));
+        most = fmax(most, fabs((double)f->values[i] - f->start));
     }
     for (int64_t s = 0; s < samples; s++) {
         const int64_t i = samples == count ? s : s * (count - 1) / (samples - 1);
-        const double wanted = start + derivative(g, &variable[i]);
-        if (fabs(wanted - (double)found[i]) > tolerance * most)
-            fail_msg("%s: %s[%lld] is %.9g, should be %.9g", b->c->name, what, (long long)i,
-                     (double)found[i], wanted);
+        const double wanted =
+            f->start + (f->plus != NULL ? (double)f->plus[i] : 0.0) + derivative(g, &variable[i]);
+        if (fabs(wanted - (double)f->values[i]) > tolerance * most)
+            fail_msg("%s: %s[%lld] is %.9g, should be %.9g", b->c->name, f->what, (long long)i,
+                     (double)f->values[i], wanted);
     }
 }
 
 static void compare_values(const struct bench *b, const char *what, const double *wanted,
                            const float *found, int64_t count, double start)
 {
-    const double tolerance = b->c->tolerance > 0.0 ? b->c->tolerance : 2e-5;
+    const double tolerance = tolerance_of(b);
     double most = 1e-3;
     for (int64_t i = 0; i < count; i++)
         most = fmax(most, fabs(wanted[i]));
@@ -360,21 +488,27 @@ static void compare_values(const struct bench *b, const char *what, const double
                      (double)found[i], wanted[i] + start);
 }
 
-static void compare(struct bench *b, const struct result *result, bool two, bool accumulate)
+static void compare(struct bench *b, const struct result *result, const struct variant *v)
 {
-    const double start = accumulate ? 0.5 : 0.0;
+    const double start = v->accumulate ? 0.5 : 0.0;
     struct gradient g;
-    gradient_open(&g, b, two);
+    gradient_open(&g, b, v);
     reference_forward(&g.ref, g.out);
     compare_values(b, "out", g.out, result->out, g.out_count, 0.0);
-    for (int i = 0; i < OP_IN_MAX; i++)
+    for (int i = 0; i < OP_IN_MAX; i++) {
+        const struct found f = { .what = i == 0 ? "din0" : "din1",
+                                 .values = result->din[i],
+                                 .plus = v->add && b->info.din_adds[i] ? b->add[i] : NULL };
         if (result->din[i] != NULL)
-            compare_gradient(&g, b, i == 0 ? "din0" : "din1", g.ref.in[i],
-                             tensor_elements(&b->spec.in[i]), result->din[i], 0.0);
-    for (int i = 0; i < OP_PARAM_MAX && !b->c->inference; i++)
+            compare_gradient(&g, b, g.ref.in[i], tensor_elements(&b->spec.in[i]), &f);
+    }
+    for (int i = 0; i < OP_PARAM_MAX && !b->c->inference; i++) {
+        const struct found f = { .what = i == 0 ? "dparam0" : "dparam1",
+                                 .values = result->dparam[i],
+                                 .start = start };
         if (result->dparam[i] != NULL)
-            compare_gradient(&g, b, i == 0 ? "dparam0" : "dparam1", g.ref.param[i],
-                             b->param_count[i], result->dparam[i], start);
+            compare_gradient(&g, b, g.ref.param[i], b->param_count[i], &f);
+    }
     if (b->stat_count > 0 && !b->c->inference) {
         double mean[CHANNELS_MAX], variance[CHANNELS_MAX];
         assert_true(b->stat_count <= CHANNELS_MAX);
@@ -400,22 +534,40 @@ static void compare_bits(const struct bench *b, const struct result *x, const st
         same_bits(x->dparam[i], y->dparam[i], b->param_count[i]);
 }
 
+static void check_variant(const struct backend_table *table, struct backend *backend,
+                          const struct op_case *c, const struct variant *v)
+{
+    struct bench b;
+    bench_open(&b, table, backend, c);
+    bool adds = false;
+    for (int i = 0; i < OP_IN_MAX; i++)
+        adds = adds || b.info.din_adds[i];
+    if ((!v->two || b.info.sums_douts) && (!v->add || adds) &&
+        (!v->scaled || c->op == OP_SOFTMAX_CROSS_ENTROPY)) {
+        struct result result = run(&b, v);
+        compare(&b, &result, v);
+    }
+    bench_close(&b);
+}
+
 void op_case_check(const struct backend_table *table, struct backend *backend,
                    const struct op_case *c)
 {
-    for (int variant = 0; variant < 4; variant++) {
-        const bool two = (variant & 1) != 0, accumulate = (variant & 2) != 0;
-        struct bench b;
-        bench_open(&b, table, backend, c);
-        if (!two || b.info.sums_douts) {
-            struct result first = run(&b, two, accumulate);
-            compare(&b, &first, two, accumulate);
-        }
-        bench_close(&b);
-    }
+    static const struct variant variants[] = {
+        { 0 },
+        { .two = true },
+        { .accumulate = true },
+        { .two = true, .accumulate = true },
+        { .add = true },
+        { .add = true, .add_inside = true },
+        { .scaled = true },
+    };
+    for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++)
+        check_variant(table, backend, c, &variants[i]);
     struct bench b;
     bench_open(&b, table, backend, c);
-    struct result first = run(&b, false, false), second = run(&b, false, false);
+    const struct variant plain = { 0 }, overwrite = { .overwrite = true };
+    struct result first = run(&b, &plain), second = run(&b, &overwrite);
     compare_bits(&b, &first, &second);
     bench_close(&b);
 }

@@ -11,11 +11,15 @@ struct op_case {
     struct op_attr attr;
     int ndim;
     int64_t dims[TENSOR_DIMS_MAX];
-    enum format format; /* of the tensor inputs */
+    enum format format;   /* of the tensor inputs */
+    enum dtype dtype;     /* of the tensor inputs; 0: float32. A residual of linear or dropout
+                             has out_dtype */
+    enum dtype out_dtype; /* 0: float32 */
+    enum math math;
     bool inference;
     bool no_din;       /* the input is data */
     const char *wants; /* part of the implementation's name where there is AVX-512; or NULL */
-    double tolerance;  /* relative to the greatest value; 0: 2e-5 */
+    double tolerance;  /* relative to the greatest value; 0: 2e-5, with bfloat16 1.5e-2 */
 };
 
 /*
@@ -25,7 +29,10 @@ struct op_case {
  *  - padding channels of outputs and of input gradients are zero;
  *  - a second run in other, poisoned memory gives the same bits;
  *  - with accumulate, parameter gradients and statistics are added to what was there;
- *  - with two gradients (where the kernel sums them), the result is that of their sum.
+ *  - with two gradients (where the kernel sums them), the result is that of their sum;
+ *  - with a gradient to add to din[i] (where the kernel adds one), also over itself, it is added;
+ *  - with din[i] written over in[i] (where the kernel does that), the bits are the same;
+ *  - with a factor of the loss, its gradient has that factor.
  */
 void op_case_check(const struct backend_table *table, struct backend *backend,
                    const struct op_case *c);

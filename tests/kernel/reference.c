@@ -30,15 +30,21 @@ struct tensor reference_out(const struct op_spec *spec)
         return tensor_plain(DTYPE_F32, 2, in);
     case OP_FLATTEN:
         return tensor_plain(DTYPE_F32, 2, (const int64_t[]){ in[0], in[1] * in[2] * in[3] });
-    case OP_LINEAR:
-        return tensor_plain(DTYPE_F32, 2, (const int64_t[]){ in[0], attr->out });
-    case OP_SOFTMAX_CROSS_ENTROPY:
-        return tensor_plain(DTYPE_F32, 1, three);
+    case OP_LINEAR: {
+        struct tensor out = spec->in[0];
+        out.dims[out.ndim - 1] = attr->out;
+        return tensor_plain(DTYPE_F32, out.ndim, out.dims);
+    }
     case OP_GELU:
     case OP_DROPOUT:
     case OP_LAYER_NORM:
+        return tensor_plain(DTYPE_F32, spec->in[0].ndim, in);
     case OP_EMBEDDING:
+        return tensor_plain(DTYPE_F32, 3, (const int64_t[]){ in[0], in[1], attr->out });
     case OP_ATTENTION:
+        return tensor_plain(DTYPE_F32, 3, (const int64_t[]){ in[0], in[1], in[2] / 3 });
+    case OP_SOFTMAX_CROSS_ENTROPY:
+        return tensor_plain(DTYPE_F32, 1, three);
     case OP_COUNT:
         break;
     }
@@ -144,21 +150,22 @@ static void global_avg_pool(const struct reference *r, double *out)
 
 static void linear(const struct reference *r, double *out)
 {
-    const int64_t *in = r->spec.in[0].dims, o = r->spec.attr.out;
-    for (int64_t i = 0; i < in[0] * o; i++) {
+    const int64_t o = r->spec.attr.out, columns = r->spec.in[0].dims[r->spec.in[0].ndim - 1];
+    for (int64_t i = 0; i < tensor_elements(&r->spec.in[0]) / columns * o; i++) {
         double y = r->spec.attr.bias ? r->param[1][i % o] : 0.0;
-        for (int64_t k = 0; k < in[1]; k++)
-            y += r->in[0][i / o * in[1] + k] * r->param[0][i % o * in[1] + k];
-        out[i] = r->spec.attr.activation == ACTIVATION_RELU ? fmax(y, 0.0) : y;
+        for (int64_t k = 0; k < columns; k++)
+            y += r->in[0][i / o * columns + k] * r->param[0][i % o * columns + k];
+        y = reference_activation(r->spec.attr.activation, y);
+        out[i] = r->spec.attr.residual ? y + r->in[1][i] : y;
     }
 }
 
 static void softmax_cross_entropy(const struct reference *r, double *out)
 {
-    const int64_t *in = r->spec.in[0].dims, n = in[1];
+    const int64_t n = r->spec.in[0].dims[r->spec.in[0].ndim - 1];
     const double smoothing = (double)r->spec.attr.label_smoothing;
     out[0] = out[1] = out[2] = 0.0;
-    for (int64_t row = 0; row < in[0]; row++) {
+    for (int64_t row = 0; row < tensor_elements(&r->spec.in[0]) / n; row++) {
         const double *x = r->in[0] + row * n;
         double sum = 0.0;
         if (r->labels[row] < 0)
@@ -213,6 +220,8 @@ void reference_forward(const struct reference *r, double *out)
     case OP_LAYER_NORM:
     case OP_EMBEDDING:
     case OP_ATTENTION:
+        reference_text(r, out);
+        return;
     case OP_COUNT:
         break;
     }

@@ -15,12 +15,19 @@ struct reference {
     double *in[OP_IN_MAX];
     double *param[OP_PARAM_MAX];
     double *stat[OP_STAT_MAX];
-    const int32_t *labels; /* softmax_cross_entropy */
+    const int32_t *labels; /* softmax_cross_entropy; the tokens of embedding */
+    const uint32_t *draw;  /* dropout; see enum op_draw */
 };
 
 /* Dims of the output. */
 struct tensor reference_out(const struct op_spec *spec);
 void reference_forward(const struct reference *r, double *out);
+
+/* gelu, dropout, layer_norm, embedding and attention. */
+void reference_text(const struct reference *r, double *out);
+
+/* An activation of linear or gelu. */
+double reference_activation(enum activation kind, double x);
 
 /* Mean and unbiased variance of each channel of in[0]. */
 void reference_statistics(const struct reference *r, double *mean, double *variance);

@@ -1,0 +1,118 @@
+#include <math.h>
+
+#include "common/check.h"
+#include "common/rng.h"
+#include "kernels/backend.h"
+#include "tests/kernel/reference.h"
+
+double reference_activation(enum activation kind, double x)
+{
+    switch (kind) {
+    case ACTIVATION_NONE:
+        return x;
+    case ACTIVATION_RELU:
+        return fmax(x, 0.0);
+    case ACTIVATION_GELU_TANH:
+        return x / 2.0 * (1.0 + tanh(sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
+    case ACTIVATION_GELU_ERF:
+        return x / 2.0 * (1.0 + erf(x / sqrt(2.0)));
+    }
+    return x;
+}
+
+static void dropout(const struct reference *r, double *out)
+{
+    const struct tensor *in = &r->spec.in[0];
+    const int64_t count = tensor_elements(in) / in->dims[0];
+    const double p = (double)r->spec.attr.drop;
+    const uint64_t key = (uint64_t)r->draw[OP_DRAW_KEY + 1] << 32 | r->draw[OP_DRAW_KEY];
+    for (int64_t i = 0; i < tensor_elements(in); i++) {
+        const uint32_t e = (uint32_t)(i % count);
+        const struct rng_counter w =
+            rng_words(key, e / 4, (uint32_t)r->spec.attr.layer,
+                      r->draw[OP_DRAW_SAMPLES + i / count], r->draw[OP_DRAW_STEP]);
+        const bool keep = rng_uniform(w.word[e % 4]) >= r->spec.attr.drop;
+        out[i] = !r->spec.training ? r->in[0][i] : keep ? r->in[0][i] / (1.0 - p) : 0.0;
+        if (r->spec.attr.residual)
+            out[i] += r->in[1][i];
+    }
+}
+
+static void layer_norm(const struct reference *r, double *out)
+{
+    const struct tensor *in = &r->spec.in[0];
+    const int64_t n = in->dims[in->ndim - 1];
+    for (int64_t row = 0; row < tensor_elements(in) / n; row++) {
+        const double *x = r->in[0] + row * n;
+        double mean = 0.0, variance = 0.0;
+        for (int64_t i = 0; i < n; i++)
+            mean += x[i] / (double)n;
+        for (int64_t i = 0; i < n; i++)
+            variance += (x[i] - mean) * (x[i] - mean) / (double)n;
+        const double root = sqrt(variance + (double)r->spec.attr.eps);
+        for (int64_t i = 0; i < n; i++)
+            out[row * n + i] = (x[i] - mean) / root * r->param[0][i] + r->param[1][i];
+    }
+}
+
+static void embedding(const struct reference *r, double *out)
+{
+    const int64_t t = r->spec.in[0].dims[1], n = r->spec.attr.out;
+    for (int64_t i = 0; i < tensor_elements(&r->spec.in[0]) * n; i++) {
+        out[i] = r->param[0][r->labels[i / n] * n + i % n];
+        if (r->spec.attr.positions > 0)
+            out[i] += r->param[1][i / n % t * n + i % n];
+    }
+}
+
+/* One head's output for one query; q, k and v are columns of qkv. */
+static void attend(const struct reference *r, const double *qkv, int64_t query, int64_t head,
+                   double *out)
+{
+    const int64_t columns = r->spec.in[0].dims[2], c = columns / 3;
+    const int64_t depth = c / r->spec.attr.heads;
+    const double *q = qkv + query * columns + head * depth;
+    double sum = 0.0;
+    for (int64_t d = 0; d < depth; d++)
+        out[d] = 0.0;
+    for (int64_t t = 0; t <= query; t++) {
+        const double *k = qkv + t * columns + c + head * depth;
+        double score = 0.0;
+        for (int64_t d = 0; d < depth; d++)
+            score += q[d] * k[d];
+        const double p = exp(score / sqrt((double)depth));
+        sum += p;
+        for (int64_t d = 0; d < depth; d++)
+            out[d] += p * k[c + d];
+    }
+    for (int64_t d = 0; d < depth; d++)
+        out[d] /= sum;
+}
+
+static void attention(const struct reference *r, double *out)
+{
+    const int64_t *in = r->spec.in[0].dims;
+    const int64_t c = in[2] / 3, heads = r->spec.attr.heads;
+    for (int64_t i = 0; i < in[0] * in[1] * heads; i++) {
+        const int64_t row = i / heads;
+        attend(r, r->in[0] + row / in[1] * in[1] * in[2], row % in[1], i % heads,
+               out + row * c + i % heads * (c / heads));
+    }
+}
+
+void reference_text(const struct reference *r, double *out)
+{
+    if (r->spec.op == OP_DROPOUT) {
+        dropout(r, out);
+    } else if (r->spec.op == OP_LAYER_NORM) {
+        layer_norm(r, out);
+    } else if (r->spec.op == OP_EMBEDDING) {
+        embedding(r, out);
+    } else if (r->spec.op == OP_ATTENTION) {
+        attention(r, out);
+    } else {
+        CHECK(r->spec.op == OP_GELU);
+        for (int64_t i = 0; i < tensor_elements(&r->spec.in[0]); i++)
+            out[i] = reference_activation(r->spec.attr.activation, r->in[0][i]);
+    }
+}
