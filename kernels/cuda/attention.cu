@@ -25,6 +25,9 @@ bool cuda_attention_supported(const struct cuda_attention *shape)
     if (shape->heads < 1 || shape->heads > CUDA_ATTENTION_HEADS_MAX || shape->dim < 1 ||
         shape->dim > CUDA_ATTENTION_DIM_MAX)
         return false;
+    /* A kernel's offsets within a sample, one tile beyond it, are of type int. */
+    if ((shape->tokens + 128) * 3 * shape->heads * shape->dim > INT32_MAX)
+        return false;
     return is_half(shape->dtype) || shape->dtype == DTYPE_F32;
 }
 

@@ -42,11 +42,11 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS)
     const int row = (int)(blockIdx.x * (ATTENTION_THREADS / 4) + (threadIdx.x >> 2));
     float sum = 0.0f;
     if (row < head.tokens) {
-        const int64_t at = head.out + (int64_t)row * head.width + lane * 8;
+        const int at = row * head.width + lane * 8;
 #pragma unroll
         for (int i = 0; i < D / 32; i++) {
-            const uint4 x = *(const uint4 *)((const uint16_t *)call.out + at + i * 32);
-            const uint4 y = *(const uint4 *)((const uint16_t *)call.dout + at + i * 32);
+            const uint4 x = *(const uint4 *)((const uint16_t *)call.out + head.out + at + i * 32);
+            const uint4 y = *(const uint4 *)(head.dout + at + i * 32);
             sum = dot_halfs<TYPE>(x.x, y.x, sum);
             sum = dot_halfs<TYPE>(x.y, y.y, sum);
             sum = dot_halfs<TYPE>(x.z, y.z, sum);
@@ -140,9 +140,8 @@ static __device__ __forceinline__ void queries_load(shared_address to, const str
                                                     const struct attention_call &call, int first)
 {
     using shape = backward<D>;
-    tile_load<D, shape::ROWS>(to, head.q, head.stride, first, head.tokens);
-    tile_load<D, shape::ROWS>(to + shape::TILE, (const uint16_t *)call.dout + head.out, head.width,
-                              first, head.tokens);
+    tile_load<D, shape::ROWS>(to, head.q, 3 * head.width, first, head.tokens);
+    tile_load<D, shape::ROWS>(to + shape::TILE, head.dout, head.width, first, head.tokens);
     statistics_load<shape::ROWS>(to + 2 * shape::TILE, call.lse + head.statistics,
                                  call.delta + head.statistics, first, head.tokens);
 }
@@ -156,12 +155,12 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
     SHARED_DYNAMIC(unsigned char, memory);
     const shared_address base = shared_address_of(memory);
     const struct head head = head_of_block<D>(call);
-    const int lane = (int)threadIdx.x & 31, warp_row = (int)(threadIdx.x >> 5) * M * 16;
+    const int lane = (int)threadIdx.x & 31, warp_row = warp_of_thread() * M * 16;
     const int first = (int)blockIdx.x * shape::OWN, row = first + warp_row;
     const shared_address own = base + warp_row * PITCH + lane_down<D>(lane);
 
-    tile_load<D, shape::OWN>(base, head.k, head.stride, first, head.tokens);
-    tile_load<D, shape::OWN>(base + shape::OWN * PITCH, head.v, head.stride, first, head.tokens);
+    tile_load<D, shape::OWN>(base, head.k, 3 * head.width, first, head.tokens);
+    tile_load<D, shape::OWN>(base + shape::OWN * PITCH, head.v, 3 * head.width, first, head.tokens);
     queries_load<D>(base + TILES, head, call, first);
     copies_commit();
 
@@ -185,17 +184,17 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
         }
     }
     float factor[M][2];
-    uint16_t *const to = (uint16_t *)call.result + (head.k - (const uint16_t *)call.qkv);
+    uint16_t *const to = (uint16_t *)call.result + head.result + head.width;
 #pragma unroll
     for (int m = 0; m < M; m++)
         factor[m][0] = factor[m][1] = call.scale;
-    rows_store<TYPE, D, M>(dk, factor, memory + warp_row * PITCH, to, head.stride, row,
+    rows_store<TYPE, D, M>(dk, factor, memory + warp_row * PITCH, to, 3 * head.width, row,
                            head.tokens);
 #pragma unroll
     for (int m = 0; m < M; m++)
         factor[m][0] = factor[m][1] = 1.0f;
     rows_store<TYPE, D, M>(dv, factor, memory + (shape::OWN + warp_row) * PITCH, to + head.width,
-                           head.stride, row, head.tokens);
+                           3 * head.width, row, head.tokens);
 }
 
 /* What a warp of the third kernel holds of its queries. [0] is of row g, [1] of row g + 8. */
@@ -272,14 +271,13 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
     SHARED_DYNAMIC(unsigned char, memory);
     const shared_address base = shared_address_of(memory);
     const struct head head = head_of_block<D>(call);
-    const int lane = (int)threadIdx.x & 31, warp_row = (int)(threadIdx.x >> 5) * M * 16;
+    const int lane = (int)threadIdx.x & 31, warp_row = warp_of_thread() * M * 16;
     const int first = (int)(gridDim.x - 1 - blockIdx.x) * shape::OWN, row = first + warp_row;
 
-    tile_load<D, shape::OWN>(base, head.q, head.stride, first, head.tokens);
-    tile_load<D, shape::OWN>(base + shape::OWN * PITCH, (const uint16_t *)call.dout + head.out,
-                             head.width, first, head.tokens);
-    tile_load<D, shape::ROWS>(base + TILES, head.k, head.stride, 0, head.tokens);
-    tile_load<D, shape::ROWS>(base + TILES + shape::TILE, head.v, head.stride, 0, head.tokens);
+    tile_load<D, shape::OWN>(base, head.q, 3 * head.width, first, head.tokens);
+    tile_load<D, shape::OWN>(base + shape::OWN * PITCH, head.dout, head.width, first, head.tokens);
+    tile_load<D, shape::ROWS>(base + TILES, head.k, 3 * head.width, 0, head.tokens);
+    tile_load<D, shape::ROWS>(base + TILES + shape::TILE, head.v, 3 * head.width, 0, head.tokens);
     copies_commit();
 
     struct queries<D> held;
@@ -293,8 +291,9 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
         if (key + shape::ROWS < last) {
             const shared_address next = base + TILES + (stage ^ 1) * shape::STAGE;
             const int from = key + shape::ROWS;
-            tile_load<D, shape::ROWS>(next, head.k, head.stride, from, head.tokens);
-            tile_load<D, shape::ROWS>(next + shape::TILE, head.v, head.stride, from, head.tokens);
+            tile_load<D, shape::ROWS>(next, head.k, 3 * head.width, from, head.tokens);
+            tile_load<D, shape::ROWS>(next + shape::TILE, head.v, 3 * head.width, from,
+                                      head.tokens);
         }
         copies_commit();
         if (key == 0)
@@ -311,8 +310,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
     for (int m = 0; m < M; m++)
         factor[m][0] = factor[m][1] = call.scale;
     rows_store<TYPE, D, M>(dq, factor, memory + warp_row * PITCH,
-                           (uint16_t *)call.result + (head.q - (const uint16_t *)call.qkv),
-                           head.stride, row, head.tokens);
+                           (uint16_t *)call.result + head.result, 3 * head.width, row, head.tokens);
 }
 
 template <enum dtype TYPE, int D>

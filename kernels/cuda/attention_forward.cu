@@ -114,14 +114,14 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
     SHARED_DYNAMIC(unsigned char, memory);
     const shared_address q = shared_address_of(memory), k = q + shape::QUERIES * PITCH;
     const struct head head = head_of_block<D>(call);
-    const int lane = (int)threadIdx.x & 31, warp_row = (int)(threadIdx.x >> 5) * M * 16;
+    const int lane = (int)threadIdx.x & 31, warp_row = warp_of_thread() * M * 16;
     const int first = (int)(gridDim.x - 1 - blockIdx.x) * shape::QUERIES;
     const int row = first + warp_row; /* this warp's first */
     const shared_address own = q + warp_row * PITCH + lane_down<D>(lane);
 
-    tile_load<D, shape::QUERIES>(q, head.q, head.stride, first, head.tokens);
-    tile_load<D, shape::KEYS>(k, head.k, head.stride, 0, head.tokens);
-    tile_load<D, shape::KEYS>(k + shape::STAGE, head.v, head.stride, 0, head.tokens);
+    tile_load<D, shape::QUERIES>(q, head.q, 3 * head.width, first, head.tokens);
+    tile_load<D, shape::KEYS>(k, head.k, 3 * head.width, 0, head.tokens);
+    tile_load<D, shape::KEYS>(k + shape::STAGE, head.v, 3 * head.width, 0, head.tokens);
     copies_commit();
 
     struct running<D> run;
@@ -140,8 +140,9 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
         if (key + shape::KEYS < last) {
             const shared_address next = k + (stage ^ 1) * 2 * shape::STAGE;
             const int from = key + shape::KEYS;
-            tile_load<D, shape::KEYS>(next, head.k, head.stride, from, head.tokens);
-            tile_load<D, shape::KEYS>(next + shape::STAGE, head.v, head.stride, from, head.tokens);
+            tile_load<D, shape::KEYS>(next, head.k, 3 * head.width, from, head.tokens);
+            tile_load<D, shape::KEYS>(next + shape::STAGE, head.v, 3 * head.width, from,
+                                      head.tokens);
         }
         copies_commit();
         if constexpr (shape::HELD) {

@@ -19,18 +19,24 @@
 #define LOG2_E            1.4426950408889634f
 #define LN_2              0.6931471805599453f
 
+/* The number of this thread's warp, in a form that the compiler takes for one value per warp. */
+static __device__ __forceinline__ int warp_of_thread(void)
+{
+    return __shfl_sync(0xffffffffu, (int)threadIdx.x >> 5, 0);
+}
+
 /* Bytes between rows of a tile: an odd number of 16-byte pieces. */
 template <int D> struct tile {
     static constexpr int PIECES = D / 8, PITCH = D * 2 + 16;
 };
 
-/* One head of one sample, from blockIdx. */
+/* One head of one sample, from blockIdx: row 0 of each matrix. Offsets within are 32 bits wide. */
 struct head {
-    const uint16_t *q, *k, *v; /* row 0; rows are `stride` apart */
-    int64_t stride;            /* elements: 3·H·D */
-    int64_t statistics;        /* first element of lse and delta */
-    int64_t out;               /* first element in out and dout, rows H·D apart */
-    int tokens, width;         /* T, H·D */
+    const uint16_t *q, *k, *v, *dout; /* dout: NULL in forward */
+    int64_t result;                   /* of q in dqkv; k is `width` further, v twice that */
+    int64_t out;                      /* in out and dout */
+    int64_t statistics;               /* in lse and delta */
+    int width, tokens; /* H·D, between rows of dout; 3·H·D between those of q, k, v */
 };
 
 template <int D>
@@ -40,19 +46,20 @@ static __device__ __forceinline__ struct head head_of_block(const struct attenti
     struct head head;
     head.tokens = call.tokens;
     head.width = call.heads * D;
-    head.stride = 3 * (int64_t)head.width;
-    head.q = (const uint16_t *)call.qkv + sample * call.tokens * head.stride + index * D;
+    head.result = sample * call.tokens * 3 * head.width + index * D;
+    head.out = sample * call.tokens * head.width + index * D;
+    head.statistics = (sample * call.heads + index) * call.tokens;
+    head.q = (const uint16_t *)call.qkv + head.result;
     head.k = head.q + head.width;
     head.v = head.k + head.width;
-    head.statistics = (sample * call.heads + index) * call.tokens;
-    head.out = sample * call.tokens * head.width + index * D;
+    head.dout = (const uint16_t *)call.dout + head.out;
     return head;
 }
 
 /* Begins to copy rows [first, first + ROWS) of a matrix; rows from `limit` on become zeros. */
 template <int D, int ROWS>
 static __device__ __forceinline__ void tile_load(shared_address to, const uint16_t *from,
-                                                 int64_t stride, int first, int limit)
+                                                 int stride, int first, int limit)
 {
     constexpr int PIECES = tile<D>::PIECES, EACH = ROWS * PIECES / ATTENTION_THREADS;
     static_assert(ROWS * PIECES % ATTENTION_THREADS == 0, "every thread copies as many pieces");
@@ -60,9 +67,8 @@ static __device__ __forceinline__ void tile_load(shared_address to, const uint16
     for (int i = 0; i < EACH; i++) {
         const int at = (int)threadIdx.x + i * ATTENTION_THREADS;
         const int row = at / PIECES, piece = at % PIECES;
-        const bool there = first + row < limit;
-        const int64_t source = there ? first + row : 0;
-        copy_16(to + row * tile<D>::PITCH + piece * 16, from + source * stride + piece * 8, there);
+        copy_16(to + row * tile<D>::PITCH + piece * 16, from + ((first + row) * stride + piece * 8),
+                first + row < limit);
     }
 }
 
@@ -207,9 +213,9 @@ static __device__ __forceinline__ void mask_after(float (&c)[M][N][4], int row, 
  * memory sees whole pieces. factor[m][0] is of row g, [1] of row g + 8.
  */
 template <enum dtype TYPE, int D, int M>
-static __device__ __forceinline__ void
-rows_store(const float (&c)[M][D / 8][4], const float (&factor)[M][2], unsigned char *own,
-           uint16_t *to, int64_t stride, int first, int limit)
+static __device__ __forceinline__ void rows_store(const float (&c)[M][D / 8][4],
+                                                  const float (&factor)[M][2], unsigned char *own,
+                                                  uint16_t *to, int stride, int first, int limit)
 {
     constexpr int PITCH = tile<D>::PITCH, PIECES = tile<D>::PIECES;
     const int lane = (int)threadIdx.x & 31;
@@ -230,7 +236,7 @@ rows_store(const float (&c)[M][D / 8][4], const float (&factor)[M][2], unsigned 
     for (int i = 0; i < M * 16 * PIECES / 32; i++) {
         const int at = lane + i * 32, row = at / PIECES, piece = at % PIECES;
         if (first + row < limit) {
-            *(uint4 *)(to + (int64_t)(first + row) * stride + piece * 8) =
+            *(uint4 *)(to + ((first + row) * stride + piece * 8)) =
                 *(const uint4 *)(own + row * PITCH + piece * 16);
         }
     }
