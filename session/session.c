@@ -143,6 +143,8 @@ enum status session_join(struct session *session, const char *pins, int64_t time
 /* Room for the snapshot, touched, so that the first save meets no page fault. */
 static enum status make_snapshot_room(struct session *session, size_t bytes)
 {
+    if (bytes == 0)
+        return ST_OK;
     const size_t capacity = bytes + CKPT_BUFFERS_MAX * (size_t)ALIGNMENT;
     const size_t rounded = (capacity + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     session->snapshot.memory = aligned_alloc(ALIGNMENT, rounded);
@@ -201,7 +203,7 @@ enum session_due session_due(struct session *session, uint64_t step)
     return due;
 }
 
-enum status session_save(struct session *session, const struct ckpt_state *state)
+enum status session_save_begin(struct session *session, uint64_t step, int *out_ticket)
 {
     int index = -1;
     (void)pthread_mutex_lock(&session->mutex);
@@ -209,22 +211,35 @@ enum status session_save(struct session *session, const struct ckpt_state *state
     while (st == ST_AGAIN) {
         st = ST_STALE;
         if (!session->core.over)
-            st = session_core_save_begin(&session->core, state->scalars.step, &index);
+            st = session_core_save_begin(&session->core, step, &index);
         if (st == ST_AGAIN)
             (void)session_wait(session, session_deadline(1000));
     }
     (void)pthread_mutex_unlock(&session->mutex);
-    if (st == ST_EXISTS)
-        return ST_OK; /* this step is being saved */
-    if (st != ST_OK)
-        return st;
-    st = session_snapshot_take(&session->snapshot, state, session->options.rank, session->size);
+    if (st == ST_OK)
+        *out_ticket = index;
+    return st;
+}
+
+enum status session_save_finish(struct session *session, int ticket, const struct ckpt_state *state)
+{
+    enum status st =
+        session_snapshot_take(&session->snapshot, state, session->options.rank, session->size);
     fault_point("save.snapshot");
     (void)pthread_mutex_lock(&session->mutex);
-    session_core_save_copied(&session->core, index, st == ST_OK);
+    session_core_save_copied(&session->core, ticket, st == ST_OK);
     session_wake(session);
     (void)pthread_mutex_unlock(&session->mutex);
     return st;
+}
+
+enum status session_save(struct session *session, const struct ckpt_state *state)
+{
+    int ticket = -1;
+    enum status st = session_save_begin(session, state->scalars.step, &ticket);
+    if (st == ST_EXISTS)
+        return ST_OK; /* this step is being saved */
+    return st == ST_OK ? session_save_finish(session, ticket, state) : st;
 }
 
 enum status session_settle(struct session *session, int64_t timeout_ms, uint64_t *out_committed)

@@ -86,7 +86,9 @@ struct session_ready {
     uint64_t
         save_every;   /* regular saves: step % save_every == 0, and total_steps; 0: only the end */
     const char *pins; /* complete; copied */
-    size_t snapshot_bytes_max; /* what a save of this rank copies, at most: allocated here */
+    /* What a save of this rank copies, at most: allocated here. 0: nothing is copied; the buffers
+     * of a save then stay as they are until the next session_save_begin has returned. */
+    size_t snapshot_bytes_max;
 };
 MUST_CHECK enum status session_ready(struct session *session, const struct session_ready *ready);
 
@@ -124,6 +126,14 @@ enum session_due session_due(struct session *session, uint64_t step);
  * generation is over ST_FULL   more than session_ready announced
  */
 MUST_CHECK enum status session_save(struct session *session, const struct ckpt_state *state);
+/*
+ * The same in two parts, for a snapshot that a device copies beside the next step: begin waits as
+ * above, then the memory of the last snapshot may be overwritten; finish hands over. ST_EXISTS of
+ * begin: this step is saved already, there is nothing to finish.
+ */
+MUST_CHECK enum status session_save_begin(struct session *session, uint64_t step, int *out_ticket);
+MUST_CHECK enum status session_save_finish(struct session *session, int ticket,
+                                           const struct ckpt_state *state);
 /* Waits until no save is pending (committed or dropped); out_committed: the newest committed step.
  * A save that was dropped may be made again then. ST_TIMED_OUT, ST_STALE. */
 MUST_CHECK enum status session_settle(struct session *session, int64_t timeout_ms,

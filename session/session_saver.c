@@ -23,7 +23,7 @@ static size_t aligned(size_t size)
     return (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* This rank's share of each buffer, one after the other. */
+/* This rank's share of each buffer, one after the other; or, without room for it, where it is. */
 static enum status copy_buffers(struct session_snapshot *snapshot, const struct ckpt_state *state,
                                 uint32_t rank, uint32_t size)
 {
@@ -33,6 +33,10 @@ static enum status copy_buffers(struct session_snapshot *snapshot, const struct 
         struct ckpt_buffer *to = &snapshot->buffers[i];
         const uint64_t width = ckpt_dtype_size(from->dtype);
         uint64_t first = 0, count = 0;
+        if (snapshot->memory == NULL) {
+            *to = *from;
+            continue;
+        }
         ckpt_share_elements(state, i, rank, size, &first, &count);
         const size_t bytes = (size_t)(count * width);
         if (at > snapshot->capacity || bytes > snapshot->capacity - at)

@@ -6,20 +6,20 @@
 /* Own batches, in ascending order, into this rank's segment. */
 static enum status evaluate_own(struct worker *w)
 {
-    const struct comm_segment *own = &w->segments[w->options.rank];
-    struct worker_batch *results = own->data;
+    const struct comm_segment *own = &w->gather.segments[w->options.rank];
+    struct gather_batch *results = own->data;
     size_t count = own->size / sizeof(*results);
     size_t done = 0;
-    prefetch_start(w->eval_batches, 0);
-    const struct prefetch_item *item = NULL;
-    enum status st = prefetch_take(w->eval_batches, &item);
+    feed_start(w->eval_batches, 0);
+    const struct feed_item *item = NULL;
+    enum status st = feed_take(w->eval_batches, &item);
     while (st == ST_OK && item != NULL) {
         if (item->micro == 0) {
             CHECK(done < count);
-            results[done++] = (struct worker_batch){ 0 };
+            results[done++] = (struct gather_batch){ 0 };
         }
-        struct worker_batch *batch = &results[done - 1];
-        struct plan_call call = { .inputs = { item->x, item->labels },
+        struct gather_batch *batch = &results[done - 1];
+        struct plan_call call = { .inputs = { item->inputs[0], item->inputs[1] },
                                   .params = optimizer_params(w->optimizer),
                                   .stats = optimizer_stats(w->optimizer),
                                   .loss_sum = &batch->loss,
@@ -27,7 +27,9 @@ static enum status evaluate_own(struct worker *w)
                                   .counted = &batch->counted };
         st = plan_forward(w->eval_plan, &call);
         if (st == ST_OK)
-            st = prefetch_take(w->eval_batches, &item);
+            st = feed_done(w->eval_batches);
+        if (st == ST_OK)
+            st = feed_take(w->eval_batches, &item);
     }
     CHECK(st != ST_OK || done == count);
     return st;
@@ -53,7 +55,7 @@ static void sum_batches(struct worker *w, struct evaluation *out)
     uint64_t correct = 0;
     uint64_t counted = 0;
     for (uint32_t r = 0; r < w->options.size; r++) {
-        const struct worker_batch *next = w->segments[r].data;
+        const struct gather_batch *next = w->gather.segments[r].data;
         uint32_t end = lane + w->options.shares[r];
         for (uint64_t i = 0; i < w->eval_count; i++) {
             if (i % lanes < lane || i % lanes >= end)
@@ -88,7 +90,7 @@ enum status evaluation_run(struct worker *worker, struct evaluation *out)
     fault_point("trainer.eval");
     if (w->options.size > 1) {
         marks_collective_begin(w->options.marks, "evaluation");
-        st = w->comm_table->all_gather_v(w->comm, w->segments, WORKER_COMM_TIMEOUT_MS);
+        st = gather_run(&w->gather, &w->device, w->comm, w->options.rank, WORKER_COMM_TIMEOUT_MS);
         if (st != ST_OK)
             return st;
         marks_collective_end(w->options.marks, "evaluation");

@@ -55,11 +55,9 @@ static enum status read_job(const struct local_options *options, struct job *out
 
 static void print_digest(struct worker *worker, uint64_t step, bool alone)
 {
-    struct state_view view;
     struct ckpt_hash digest;
     char text[33];
-    state_describe(worker, step, NULL, &view);
-    if (ckpt_state_digest(&view.state, &digest) != ST_OK)
+    if (state_digest(worker, step, &digest) != ST_OK)
         return;
     ckpt_hash_text(&digest, text);
     (void)printf("%s%s\n", alone ? "" : "digest ", text);
@@ -78,8 +76,9 @@ static enum status print_plan(const struct worker *worker)
 static enum status train(const struct local_options *options, struct worker *worker, char *message,
                          size_t capacity)
 {
-    enum status st = worker_connect(worker, NULL, NULL, message, capacity);
-    state_seed(worker);
+    enum status st = worker_connect(worker, NULL, message, capacity);
+    if (st == ST_OK)
+        st = state_seed(worker);
     if (st == ST_OK)
         st = worker_start(worker, 0, message, capacity);
     if (st != ST_OK)

@@ -24,6 +24,10 @@ struct loop {
     uint64_t step; /* finished */
     uint64_t end;
     bool leave; /* the save that was due last ends this process */
+    /* A snapshot that the device copies; finished before the next update. */
+    bool copying;
+    int ticket;
+    uint64_t copying_step;
     char *message;
     size_t capacity;
 };
@@ -36,10 +40,45 @@ static enum status fail(const struct loop *l, enum status st, const char *what)
 }
 
 /* What is wrong with the data is told by who read them. */
-static enum status fail_data(const struct loop *l, const struct prefetch *batches)
+static enum status fail_data(const struct loop *l, const struct feed *batches)
 {
-    (void)snprintf(l->message, l->capacity, "%s", prefetch_problem(batches));
+    (void)snprintf(l->message, l->capacity, "%s", feed_problem(batches));
     return ST_CONFIG;
+}
+
+/* ---- copies of a device ---- */
+
+/* The device copies beside the next forward and backward, which leave the state alone. */
+static enum status begin_copy(struct loop *l)
+{
+    enum status st = session_save_begin(l->options.session, l->step, &l->ticket);
+    if (st == ST_EXISTS)
+        return ST_OK; /* this step is being saved */
+    if (st == ST_OK)
+        st = snapshot_begin(l->worker->snapshot);
+    l->copying = st == ST_OK;
+    l->copying_step = l->step;
+    if (st != ST_OK && st != ST_STALE)
+        return fail(l, st, "snapshot");
+    return st;
+}
+
+/* Before the state changes again. */
+static enum status finish_copy(struct loop *l)
+{
+    if (!l->copying)
+        return ST_OK;
+    struct state_view view;
+    l->copying = false;
+    marks_phase(l->marks, PHASE_SAVE);
+    enum status st = snapshot_wait(l->worker->snapshot);
+    if (st == ST_OK) {
+        state_describe(l->worker, l->copying_step, l->options.beside, &view);
+        st = session_save_finish(l->options.session, l->ticket, &view.state);
+    }
+    if (st != ST_OK && st != ST_STALE)
+        return fail(l, st, "snapshot");
+    return st;
 }
 
 /* ---- a step ---- */
@@ -62,6 +101,9 @@ static enum status train(struct loop *l, struct session_row *row)
         return fail_data(l, w->batches);
     if (st != ST_OK)
         return fail(l, st, "forward, backward and reduction");
+    st = finish_copy(l);
+    if (st != ST_OK)
+        return st;
     struct optimizer_report report;
     st = step_update(w, l->step, lr, &report);
     if (st == ST_NUMERIC)
@@ -80,7 +122,7 @@ static void skip(struct loop *l, struct session_row *row)
     row->lr = (float)schedule_lr(&l->worker->settings.schedule, l->step);
     row->loss = NAN;
     row->grad_norm = NAN;
-    prefetch_start(l->worker->batches, l->step + 1);
+    feed_start(l->worker->batches, l->step + 1);
 }
 
 static bool evaluation_due(const struct loop *l)
@@ -126,6 +168,8 @@ static enum status save(struct loop *l)
 {
     struct state_view view;
     marks_phase(l->marks, PHASE_SAVE);
+    if (l->worker->snapshot != NULL)
+        return begin_copy(l);
     state_describe(l->worker, l->step, l->options.beside, &view);
     enum status st = session_save(l->options.session, &view.state);
     if (st != ST_OK && st != ST_STALE)
@@ -150,7 +194,10 @@ static enum status settle(struct loop *l)
     struct session *session = l->options.session;
     uint64_t committed = 0;
     while (!session_is_over(session)) {
-        enum status st = session_settle(session, SETTLE_MS, &committed);
+        enum status st = finish_copy(l);
+        if (st != ST_OK)
+            return st;
+        st = session_settle(session, SETTLE_MS, &committed);
         if (st == ST_OK && committed >= l->step)
             return ST_OK;
         if (st == ST_TIMED_OUT || st == ST_AGAIN)

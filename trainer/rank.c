@@ -34,8 +34,10 @@ struct rank {
     struct job *job;
     struct marks marks;
     struct worker *worker;
-    struct comm *comm;
+    struct comm *comm; /* the worker's from worker_connect on */
     struct buf pins;
+    char nccl_text[JOB_ENV_MAX][JOB_ENV_NAME + JOB_ENV_VALUE];
+    const char *nccl[JOB_ENV_MAX];
     char message[LIMIT_REASON];
 };
 
@@ -95,7 +97,7 @@ static int report(struct rank *r, enum status st)
     uint32_t blamed = 0;
     size_t count = 0;
     if (st == ST_PEER && r->comm != NULL) {
-        int peer = comm_gloo()->blamed(r->comm);
+        int peer = r->worker->device.comm->blamed(r->comm);
         blamed = peer >= 0 ? (uint32_t)peer : 0;
         count = peer >= 0 ? 1 : 0;
     }
@@ -160,9 +162,31 @@ static enum status parse_job(struct rank *r)
     return fail(r, st, "%s", errors.size > 0 ? errors.data : status_string(st));
 }
 
+/* The environment of NCCL that the job gives, and where its work goes. */
+static void comm_settings(struct rank *r, struct comm_device *out)
+{
+    const struct device *device = &r->worker->device;
+    for (int i = 0; i < JOB_ENV_MAX && r->job->nccl[i].name[0] != '\0'; i++) {
+        (void)snprintf(r->nccl_text[i], sizeof(r->nccl_text[i]), "%s=%s", r->job->nccl[i].name,
+                       r->job->nccl[i].value);
+        r->nccl[i] = r->nccl_text[i];
+        out->setting_count = (size_t)i + 1;
+    }
+    out->table = device->table;
+    out->backend = device->backend;
+    out->stream = device->communication;
+    out->settings = r->nccl;
+    out->device_shared = getenv("CAIRN_SHARED_DEVICE") != NULL;
+}
+
 static enum status connect(struct rank *r)
 {
-    const struct comm_table *table = comm_gloo();
+    const struct device *device = &r->worker->device;
+    if (r->plan.size > 1 && device->comm == NULL)
+        return fail(r, ST_CONFIG,
+                    "device %s: the module was built without NCCL; set "
+                    "workers.count: 1",
+                    device->table->name);
     if (r->plan.size > 1) {
         struct comm_options options = { .kv = session_kv(r->session),
                                         .generation = r->plan.generation,
@@ -170,16 +194,16 @@ static enum status connect(struct rank *r)
                                         .size = (int)r->plan.size,
                                         .host = r->plan.host,
                                         .timeout_ms = COMM_OPEN_MS };
+        comm_settings(r, &options.device);
         marks_collective_begin(&r->marks, "open");
-        enum status st = table->open(&options, &r->comm);
+        enum status st = device->comm->open(&options, &r->comm);
         if (st != ST_OK) {
             return fail(r, st, "the workers did not find each other at %s: %s", r->plan.host,
                         status_string(st));
         }
         marks_collective_end(&r->marks, "open");
     }
-    return worker_connect(r->worker, r->comm != NULL ? table : NULL, r->comm, r->message,
-                          sizeof(r->message));
+    return worker_connect(r->worker, r->comm, r->message, sizeof(r->message));
 }
 
 static enum status form(struct rank *r)
@@ -207,10 +231,8 @@ static enum status fill_state(struct rank *r)
     enum status st = worker_skip(r->worker, r->plan.skip, r->plan.skip_count);
     if (st != ST_OK)
         return st;
-    if (r->plan.restore[0] == '\0') {
-        state_seed(r->worker);
-        return ST_OK;
-    }
+    if (r->plan.restore[0] == '\0')
+        return state_seed(r->worker);
     fault_point("trainer.restore");
     return state_restore(r->worker, r->plan.restore, r->plan.restore_step, r->message,
                          sizeof(r->message));
@@ -223,6 +245,8 @@ static enum status get_ready(struct rank *r)
     enum status st = worker_start(r->worker, step, r->message, sizeof(r->message));
     if (st == ST_OK)
         st = worker_pins(r->worker, &r->pins);
+    if (st == ST_OK)
+        st = state_allow_saves(r->worker);
     if (st != ST_OK)
         return st;
     const struct settings *s = &r->worker->settings;
@@ -252,6 +276,10 @@ static enum status run(struct rank *r, int *out_code)
              (unsigned long long)r->marks.step, (unsigned long long)r->worker->settings.total_steps,
              r->worker->lane_first, r->worker->lane_first + r->worker->lane_count - 1,
              r->worker->settings.lanes, r->plan.size);
+    if (worker_is_fast(r->worker)) {
+        LOG_WARN(&r->log, "parallel.reduction: fast: the state depends on the number of workers "
+                          "and how they share the lanes");
+    }
     struct state_beside beside = { .job = r->plan.job,
                                    .generation = r->plan.generation,
                                    .job_file = r->plan.job_file,
@@ -279,8 +307,6 @@ static void release(struct rank *r)
         session_close(r->session);
     link_free(r->link);
     worker_close(r->worker);
-    if (r->comm != NULL)
-        comm_gloo()->close(r->comm);
     buf_release(&r->pins);
     free(r->job);
     flight_close(r->flight);

@@ -1,15 +1,46 @@
 #include "trainer/state.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/check.h"
+#include "common/cleanup.h"
 #include "trainer/init.h"
 
-void state_seed(struct worker *worker)
+static bool on_host(const struct worker *w)
 {
-    init_params(worker->tape, worker->settings.seed, optimizer_params(worker->optimizer));
-    init_stats(worker->tape, optimizer_stats(worker->optimizer));
+    return w->device.table->host_memory;
+}
+
+static enum status upload(struct worker *w, void *to, const void *from, size_t bytes)
+{
+    const struct device *d = &w->device;
+    enum status st = d->table->vector.copy(d->backend, to, from, bytes, d->compute);
+    return st == ST_OK ? d->table->stream_sync(d->backend, d->compute) : st;
+}
+
+enum status state_seed(struct worker *worker)
+{
+    struct worker *w = worker;
+    w->scaler = scaler_start(&w->settings.scaler);
+    float *params = optimizer_params(w->optimizer), *stats = optimizer_stats(w->optimizer);
+    if (on_host(w)) {
+        init_params(w->tape, w->settings.seed, params);
+        init_stats(w->tape, stats);
+        return ST_OK;
+    }
+    const struct lane_layout *layout = &w->layout;
+    auto_free float *host = calloc(layout->param_count + layout->stat_count, sizeof(*host));
+    if (host == NULL)
+        return ST_NO_MEMORY;
+    init_params(w->tape, w->settings.seed, host);
+    init_stats(w->tape, host + layout->param_count);
+    enum status st = upload(w, params, host, layout->param_count * sizeof(*host));
+    if (st == ST_OK && layout->stat_count > 0) {
+        st = upload(w, stats, host + layout->param_count, layout->stat_count * sizeof(*host));
+    }
+    return st;
 }
 
 /* ---- describe ---- */
@@ -30,11 +61,14 @@ void state_describe(struct worker *worker, uint64_t step, const struct state_bes
     memset(view, 0, sizeof(*view));
     struct ckpt_state *s = &view->state;
     optimizer_describe(w->optimizer, &s->buffers, &s->buffer_count, &s->tensors, &s->tensor_count);
+    if (w->snapshot != NULL)
+        s->buffers = snapshot_buffers(w->snapshot);
     s->scalars = (struct ckpt_scalars){ .seed = w->settings.seed,
                                         .step = step,
                                         .epoch = step / w->settings.steps_per_epoch,
                                         .epoch_step = step % w->settings.steps_per_epoch,
-                                        .loss_scale = 1,
+                                        .loss_scale = w->scaler.scale,
+                                        .loss_scale_good_steps = w->scaler.good_steps,
                                         .skip = w->skip,
                                         .skip_count = worker_skipped(w, step) };
     s->blobs = view->blobs;
@@ -61,8 +95,20 @@ uint64_t state_bytes(struct worker *worker)
     return bytes;
 }
 
+enum status state_allow_saves(struct worker *worker)
+{
+    if (on_host(worker))
+        return ST_OK;
+    struct state_view view;
+    state_describe(worker, 0, NULL, &view);
+    return snapshot_open(&worker->device, &view.state, worker->options.rank, worker->options.size,
+                         &worker->snapshot);
+}
+
 size_t state_share_bytes(struct worker *worker)
 {
+    if (!on_host(worker))
+        return 0;
     struct state_view view;
     state_describe(worker, 0, NULL, &view);
     size_t bytes = 0;
@@ -74,6 +120,73 @@ size_t state_share_bytes(struct worker *worker)
         bytes += count * ckpt_dtype_size(view.state.buffers[i].dtype);
     }
     return bytes;
+}
+
+/* ---- the whole state on the host ---- */
+
+/* One array per buffer: the live ones, or own ones that the device's are copied through. */
+struct whole {
+    struct ckpt_buffer buffers[CKPT_BUFFERS_MAX];
+    void *data[CKPT_BUFFERS_MAX];
+    bool owned;
+};
+
+static size_t buffer_bytes(const struct ckpt_buffer *buffer)
+{
+    return (size_t)buffer->count * ckpt_dtype_size(buffer->dtype);
+}
+
+static void whole_release(struct whole *whole)
+{
+    for (int i = 0; whole->owned && i < CKPT_BUFFERS_MAX; i++)
+        free(whole->data[i]);
+}
+
+/* view describes the device's buffers; it points to these afterwards. */
+static enum status whole_make(struct worker *w, struct state_view *view, struct whole *out)
+{
+    struct ckpt_state *state = &view->state;
+    out->owned = !on_host(w);
+    for (uint32_t i = 0; i < state->buffer_count; i++) {
+        out->buffers[i] = state->buffers[i];
+        out->buffers[i].data_first = 0;
+        out->data[i] = optimizer_buffer(w->optimizer, state->buffers[i].name);
+        CHECK(out->data[i] != NULL);
+        if (out->owned)
+            out->data[i] = malloc(buffer_bytes(&state->buffers[i]));
+        if (out->data[i] == NULL)
+            return ST_NO_MEMORY;
+        out->buffers[i].data = out->data[i];
+    }
+    state->buffers = out->buffers;
+    return ST_OK;
+}
+
+static enum status whole_move(struct worker *w, const struct whole *whole, uint32_t count, bool up)
+{
+    const struct device *d = &w->device;
+    enum status st = ST_OK;
+    for (uint32_t i = 0; whole->owned && st == ST_OK && i < count; i++) {
+        void *live = optimizer_buffer(w->optimizer, whole->buffers[i].name);
+        st = d->table->vector.copy(d->backend, up ? live : whole->data[i],
+                                   up ? whole->data[i] : live, buffer_bytes(&whole->buffers[i]),
+                                   d->compute);
+    }
+    return st == ST_OK ? d->table->stream_sync(d->backend, d->compute) : st;
+}
+
+enum status state_digest(struct worker *worker, uint64_t step, struct ckpt_hash *out)
+{
+    struct state_view view;
+    struct whole whole = { 0 };
+    state_describe(worker, step, NULL, &view);
+    enum status st = whole_make(worker, &view, &whole);
+    if (st == ST_OK)
+        st = whole_move(worker, &whole, view.state.buffer_count, false);
+    if (st == ST_OK)
+        st = ckpt_state_digest(&view.state, out);
+    whole_release(&whole);
+    return st;
 }
 
 /* ---- restore ---- */
@@ -97,25 +210,21 @@ static void chunk_read(void *arg, uint64_t done)
     marks_tick(arg);
 }
 
-static enum status read_buffers(const struct restore *r, struct ckpt_reader *reader)
+static enum status read_buffers(const struct restore *r, struct ckpt_reader *reader,
+                                const struct ckpt_state *state, const struct whole *whole)
 {
-    struct worker *w = r->worker;
-    struct state_view view;
-    state_describe(w, 0, NULL, &view);
     const struct ckpt_buffer *stored = NULL;
     uint32_t count = ckpt_reader_buffers(reader, &stored);
-    if (count != view.state.buffer_count)
+    if (count != state->buffer_count)
         return fail(r, ST_CORRUPT, "holds other buffers than this job's state");
     struct ckpt_write_options progress = { .progress = chunk_read,
-                                           .progress_arg = w->options.marks };
+                                           .progress_arg = r->worker->options.marks };
     for (uint32_t i = 0; i < count; i++) {
-        const struct ckpt_buffer *b = &view.state.buffers[i];
+        const struct ckpt_buffer *b = &whole->buffers[i];
         if (strcmp(b->name, stored[i].name) != 0 || b->dtype != stored[i].dtype ||
             b->count != stored[i].count)
             return fail(r, ST_CORRUPT, "holds buffers of another shape than this job's state");
-        void *to = optimizer_buffer(w->optimizer, b->name);
-        CHECK(to != NULL);
-        enum status st = ckpt_read_buffer(reader, b->name, 0, b->count, to, &progress);
+        enum status st = ckpt_read_buffer(reader, b->name, 0, b->count, whole->data[i], &progress);
         if (st != ST_OK)
             return fail(r, st, b->name);
     }
@@ -123,7 +232,8 @@ static enum status read_buffers(const struct restore *r, struct ckpt_reader *rea
 }
 
 /* The scalars are this job's, and the digest of all that was read is the manifest's. */
-static enum status check_whole(const struct restore *r, struct ckpt_reader *reader, uint64_t step)
+static enum status check_whole(const struct restore *r, struct ckpt_reader *reader, uint64_t step,
+                               struct ckpt_state *state)
 {
     struct worker *w = r->worker;
     const struct ckpt_scalars *scalars = ckpt_reader_scalars(reader);
@@ -132,16 +242,16 @@ static enum status check_whole(const struct restore *r, struct ckpt_reader *read
     enum status st = worker_skip(w, scalars->skip, scalars->skip_count);
     if (st != ST_OK)
         return fail(r, st, "skip list");
-    struct state_view view;
-    state_describe(w, step, NULL, &view);
-    view.state.scalars = *scalars;
+    state->scalars = *scalars;
     struct ckpt_hash digest;
-    st = ckpt_state_digest(&view.state, &digest);
+    st = ckpt_state_digest(state, &digest);
     if (st != ST_OK)
         return fail(r, st, "digest");
     const struct ckpt_manifest *manifest = ckpt_reader_manifest(reader);
     if (memcmp(&digest, &manifest->digest, sizeof(digest)) != 0)
         return fail(r, ST_CORRUPT, "the digest of its contents is not its manifest's");
+    w->scaler.scale = scalars->loss_scale;
+    w->scaler.good_steps = scalars->loss_scale_good_steps;
     return ST_OK;
 }
 
@@ -154,9 +264,17 @@ enum status state_restore(struct worker *worker, const char *dir, uint64_t step,
     enum status st = ckpt_open(worker->options.io, dir, &reader);
     if (st != ST_OK)
         return fail(&r, st, "cannot be restored");
-    st = read_buffers(&r, reader);
+    struct state_view view;
+    struct whole whole = { 0 };
+    state_describe(worker, step, NULL, &view);
+    st = whole_make(worker, &view, &whole);
     if (st == ST_OK)
-        st = check_whole(&r, reader, step);
+        st = read_buffers(&r, reader, &view.state, &whole);
+    if (st == ST_OK)
+        st = check_whole(&r, reader, step, &view.state);
+    if (st == ST_OK)
+        st = whole_move(worker, &whole, view.state.buffer_count, true);
+    whole_release(&whole);
     ckpt_close(reader);
     return st;
 }

@@ -10,8 +10,14 @@
 #include "common/status.h"
 #include "trainer/worker.h"
 
-/* Fills the state from the seed: step 0. */
-void state_seed(struct worker *worker);
+/* Fills the state from the seed: step 0. Errors: those of the backend. */
+MUST_CHECK enum status state_seed(struct worker *worker);
+
+/* Before the first save: room for this rank's copies where the state lies on a device. */
+MUST_CHECK enum status state_allow_saves(struct worker *worker);
+
+/* The digest of the whole state after `step` finished steps. On a device all of it is fetched. */
+MUST_CHECK enum status state_digest(struct worker *worker, uint64_t step, struct ckpt_hash *out);
 
 /*
  * Fills the state from a checkpoint's folder and checks all of it: every chunk's hashes, the digest
@@ -32,7 +38,8 @@ struct state_beside {
 };
 #define STATE_BLOBS 3
 
-/* A description of the state after `step` finished steps, pointing into the worker. */
+/* A description of the state after `step` finished steps, pointing into the worker: at the live
+ * buffers, or, once state_allow_saves made room on a device, at this rank's copies (snapshot.h). */
 struct state_view {
     struct ckpt_state state;
     struct ckpt_blob blobs[STATE_BLOBS];
@@ -42,6 +49,6 @@ struct state_view {
 void state_describe(struct worker *worker, uint64_t step, const struct state_beside *beside,
                     struct state_view *view);
 
-/* Bytes of a snapshot of this rank's share of the state. */
+/* Bytes that a save copies of this rank's share of the state; 0 on a device: its copies stay. */
 size_t state_share_bytes(struct worker *worker);
 uint64_t state_bytes(struct worker *worker);

@@ -17,6 +17,10 @@
 
 /* step: from 0. Errors: ST_PEER, ST_STALE (comm.h); those of the backend. */
 MUST_CHECK enum status step_compute(struct worker *worker, uint64_t step);
-/* ST_NUMERIC: loss or gradient is not finite; nothing was changed, out is filled in. */
+/*
+ * A gradient that overflowed under dynamic loss scaling (out->overflow) changes nothing but the
+ * scale, and the step goes to the skip list.
+ * ST_NUMERIC: loss or gradient is not finite; nothing was changed, out is filled in.
+ */
 MUST_CHECK enum status step_update(struct worker *worker, uint64_t step, double lr,
                                    struct optimizer_report *out);

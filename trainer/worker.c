@@ -18,6 +18,18 @@ static enum status fail(enum status st, const char *cause, char *message, size_t
     return st;
 }
 
+/* With the backend's own words where it has some. */
+static enum status fail_device(const struct worker *w, enum status st, const char *cause,
+                               char *message, size_t capacity)
+{
+    const struct device *d = &w->device;
+    if (d->table->why == NULL)
+        return fail(st, cause, message, capacity);
+    (void)snprintf(message, capacity, "%s: %s: %s", cause, status_string(st),
+                   d->table->why(d->backend));
+    return st;
+}
+
 /* ---- data ---- */
 
 static void *load(void *arg)
@@ -77,7 +89,55 @@ static enum status check_eval_shape(const struct worker *w, char *message, size_
     return ST_CONFIG;
 }
 
-/* ---- model ---- */
+/* ---- the loss scale ---- */
+
+/* Without scaling there is no word, and kernels multiply by nothing. */
+static enum status scaling_open(struct worker *w)
+{
+    const struct scaler_options *options = &w->settings.scaler;
+    w->scaler = scaler_start(options);
+    if (!options->dynamic && options->scale == 1)
+        return ST_OK;
+    void *word = NULL, *staged = NULL;
+    enum status st = w->device.table->alloc(w->device.backend, sizeof(float), &word);
+    w->loss_scale = word;
+    if (st == ST_OK)
+        st = w->device.table->alloc_host(w->device.backend, sizeof(float), &staged);
+    w->loss_scale_staged = staged;
+    return st;
+}
+
+static void scaling_close(struct worker *w)
+{
+    if (w->loss_scale != NULL)
+        w->device.table->free(w->device.backend, w->loss_scale);
+    if (w->loss_scale_staged != NULL)
+        w->device.table->free_host(w->device.backend, w->loss_scale_staged);
+}
+
+/* The stream is idle: what was staged before is through. */
+static enum status scaling_write(struct worker *w)
+{
+    if (w->loss_scale == NULL)
+        return ST_OK;
+    *w->loss_scale_staged = (float)w->scaler.scale;
+    return w->device.table->vector.copy(w->device.backend, w->loss_scale, w->loss_scale_staged,
+                                        sizeof(float), w->device.compute);
+}
+
+enum status worker_scale(struct worker *worker, bool overflow)
+{
+    struct worker *w = worker;
+    struct scaler next = w->scaler;
+    enum status st = scaler_next(&w->settings.scaler, w->scaler, overflow, &next);
+    if (st != ST_OK)
+        return st;
+    const bool changed = next.scale != w->scaler.scale;
+    w->scaler = next;
+    return changed ? scaling_write(w) : ST_OK;
+}
+
+/* ---- memory ---- */
 
 static void node_done(void *arg, int node, bool backward)
 {
@@ -86,33 +146,138 @@ static void node_done(void *arg, int node, bool backward)
     marks_tick(arg);
 }
 
+static struct plan_options plan_options_of(struct worker *w)
+{
+    return (struct plan_options){ .table = w->device.table,
+                                  .backend = w->device.backend,
+                                  .stream = w->device.compute,
+                                  .batch = w->settings.micro_batch,
+                                  .training = true,
+                                  .math = w->settings.math,
+                                  .amp = w->settings.amp,
+                                  .graphs = !w->device.table->host_memory,
+                                  .segments = w->bucket_begin,
+                                  .segment_count = w->bucket_count,
+                                  .progress = node_done,
+                                  .progress_arg = w->options.marks };
+}
+
+static struct worker_memory memory_of(const struct worker *w, const struct plan_sizes *sizes)
+{
+    const struct lane_layout *layout = &w->layout;
+    const struct optimizer_options *o = &w->settings.optimizer;
+    const size_t moments = o->kind == OPTIMIZER_ADAMW ? 2 : o->momentum != 0;
+    const size_t copies =
+        (size_t)exact_gradient_buffers(w->lane_first, w->lane_count, w->settings.lanes);
+    return (struct worker_memory){
+        .activations = sizes->arena_bytes,
+        .caches = sizes->cache_bytes * (w->eval.dataset != NULL ? 2 : 1),
+        .parameters = (layout->param_count + layout->stat_count) * sizeof(float),
+        .moments = moments * layout->param_count * sizeof(float),
+        .gradients = copies * layout->count * sizeof(float),
+    };
+}
+
+static enum status measure(struct worker *w, struct worker_memory *out)
+{
+    struct plan *plan = NULL;
+    struct plan_options options = plan_options_of(w);
+    options.stream = NULL;
+    enum status st = plan_new(w->tape, &options, &plan);
+    if (st != ST_OK)
+        return st;
+    *out = memory_of(w, plan_sizes(plan));
+    plan_free(plan);
+    return ST_OK;
+}
+
+static void say_memory(const struct worker_memory *m, char *text, size_t capacity)
+{
+    const double mib = 1024.0 * 1024.0;
+    (void)snprintf(text, capacity,
+                   "activations %.0f MiB, kernel caches %.0f, parameters %.0f, moments %.0f, "
+                   "gradient copies %.0f",
+                   (double)m->activations / mib, (double)m->caches / mib,
+                   (double)m->parameters / mib, (double)m->moments / mib,
+                   (double)m->gradients / mib);
+}
+
+static enum status out_of_memory(struct worker *w, const char *what, char *message, size_t capacity)
+{
+    struct worker_memory memory;
+    char parts[256] = "";
+    if (measure(w, &memory) == ST_OK)
+        say_memory(&memory, parts, sizeof(parts));
+    (void)snprintf(message, capacity,
+                   "device %s: not enough memory for %s (%s); make train.micro_batch smaller%s%s",
+                   w->device.table->name, what, parts,
+                   w->settings.math == MATH_F32 ? ", set train.precision: bf16" : "",
+                   w->device.table->host_memory ? "" : ", or set workers.memory: managed");
+    return ST_NO_MEMORY;
+}
+
+/* Managed memory goes beyond the card's only slowly; and then other jobs of the card suffer. */
+static enum status check_managed(struct worker *w, char *message, size_t capacity)
+{
+    struct worker_memory m;
+    uint64_t available = 0;
+    if (strcmp(w->options.job->workers.memory, "managed") != 0 ||
+        device_free_bytes(&w->device, &available) != ST_OK)
+        return ST_OK;
+    enum status st = measure(w, &m);
+    if (st != ST_OK)
+        return fail_device(w, st, "preparing the model", message, capacity);
+    if (m.activations + m.caches + m.parameters + m.moments + m.gradients <= available)
+        return ST_OK;
+    char parts[256];
+    say_memory(&m, parts, sizeof(parts));
+    (void)snprintf(message, capacity,
+                   "workers.memory: managed memory is held to the %.0f MiB that the device has "
+                   "free, and this job needs more (%s); make train.micro_batch smaller",
+                   (double)available / (1024.0 * 1024.0), parts);
+    return ST_CONFIG;
+}
+
+/* ---- model ---- */
+
+static enum status cut_buckets(struct worker *w, char *message, size_t capacity)
+{
+    w->layout = lane_layout(w->tape);
+    w->bucket_begin = calloc(LANE_BUCKETS_MAX, sizeof(*w->bucket_begin));
+    if (w->bucket_begin == NULL)
+        return fail(ST_NO_MEMORY, "buckets", message, capacity);
+    enum status st = lane_buckets(&w->layout, BUCKET_ELEMENTS, w->bucket_begin, LANE_BUCKETS_MAX,
+                                  &w->bucket_count);
+    return st == ST_OK ? ST_OK : fail(st, "buckets", message, capacity);
+}
+
 static enum status prepare_model(struct worker *w, char *message, size_t capacity)
 {
-    const struct backend_table *table = w->table;
-    struct backend_options backend = { .threads = (int)w->options.job->workers.threads };
-    enum status st = table->open(&backend, &w->backend);
-    if (st == ST_OK)
-        st = table->stream_new(w->backend, &w->stream);
-    if (st != ST_OK)
-        return fail(st, "device", message, capacity);
-    struct plan_options options = { .table = table,
-                                    .backend = w->backend,
-                                    .stream = w->stream,
-                                    .batch = w->settings.micro_batch,
-                                    .training = true,
-                                    .math = w->settings.math,
-                                    .amp = w->settings.amp,
-                                    .progress = node_done,
-                                    .progress_arg = w->options.marks };
-    st = plan_new(w->tape, &options, &w->plan);
+    struct plan_options options = plan_options_of(w);
+    enum status st = plan_new(w->tape, &options, &w->plan);
     if (st == ST_OK && w->eval.dataset != NULL) {
         options.training = false;
         options.share = w->plan;
         st = plan_new(w->tape, &options, &w->eval_plan);
     }
+    if (st == ST_OK) {
+        st = optimizer_new(&w->settings.optimizer, w->tape, w->device.table, w->device.backend,
+                           &w->optimizer);
+    }
     if (st == ST_OK)
-        st = optimizer_new(&w->settings.optimizer, w->tape, table, w->backend, &w->optimizer);
-    return st == ST_OK ? ST_OK : fail(st, "preparing the model", message, capacity);
+        st = scaling_open(w);
+    if (st == ST_NO_MEMORY)
+        return out_of_memory(w, "the model", message, capacity);
+    return st == ST_OK ? ST_OK : fail_device(w, st, "preparing the model", message, capacity);
+}
+
+static enum status open_device(struct worker *w, char *message, size_t capacity)
+{
+    const struct device_options options = { .job = w->options.job,
+                                            .table = w->options.table,
+                                            .comm = w->options.comm,
+                                            .choices = w->options.choices };
+    return device_open(&options, &w->device, message, capacity);
 }
 
 static enum status cut_lanes(struct worker *w, char *message, size_t capacity)
@@ -142,8 +307,9 @@ enum status worker_open(const struct worker_options *options, struct worker **ou
     if (w == NULL)
         return fail(ST_NO_MEMORY, "worker", message, capacity);
     w->options = *options;
-    w->table = backend_cpu();
     enum status st = cut_lanes(w, message, capacity);
+    if (st == ST_OK)
+        st = open_device(w, message, capacity); /* the fastest way to find out that it can't be */
     if (st == ST_OK)
         st = open_data(w, DATASET_TRAIN, message, capacity);
     if (st == ST_OK)
@@ -157,12 +323,15 @@ enum status worker_open(const struct worker_options *options, struct worker **ou
     if (st == ST_OK)
         st = build_tape(options->job, w->train.dataset, &w->tape, message, capacity);
     if (st == ST_OK)
+        st = cut_buckets(w, message, capacity);
+    if (st == ST_OK)
+        st = check_managed(w, message, capacity);
+    if (st == ST_OK)
         st = prepare_model(w, message, capacity);
     if (st != ST_OK) {
         worker_close(w);
         return st;
     }
-    w->layout = lane_layout(w->tape);
     *out = w;
     return ST_OK;
 }
@@ -179,23 +348,23 @@ void worker_close(struct worker *worker)
     struct worker *w = worker;
     if (w == NULL)
         return;
-    prefetch_close(w->batches);
-    prefetch_close(w->eval_batches);
+    feed_close(w->batches);
+    feed_close(w->eval_batches);
     close_data(&w->train);
     close_data(&w->eval);
     if (w->exact != NULL)
         exact_close(w->exact);
+    if (w->comm != NULL)
+        w->device.comm->close(w->comm);
+    snapshot_close(w->snapshot);
+    scaling_close(w);
+    gather_close(&w->gather, &w->device);
     optimizer_free(w->optimizer);
     plan_free(w->eval_plan);
     plan_free(w->plan);
     tape_free(w->tape);
-    if (w->stream != NULL)
-        w->table->stream_free(w->backend, w->stream);
-    if (w->backend != NULL)
-        w->table->close(w->backend);
+    device_close(&w->device);
     free(w->bucket_begin);
-    free(w->gathered);
-    free(w->segments);
     free(w->eval_losses);
     free(w->skip);
     free(w);
@@ -203,64 +372,57 @@ void worker_close(struct worker *worker)
 
 /* ---- reduction ---- */
 
-static enum status cut_buckets(struct worker *w)
-{
-    w->bucket_begin = calloc(LANE_BUCKETS_MAX, sizeof(*w->bucket_begin));
-    if (w->bucket_begin == NULL)
-        return ST_NO_MEMORY;
-    return lane_buckets(&w->layout, BUCKET_ELEMENTS, w->bucket_begin, LANE_BUCKETS_MAX,
-                        &w->bucket_count);
-}
-
-enum status worker_connect(struct worker *worker, const struct comm_table *table, struct comm *comm,
-                           char *message, size_t capacity)
+enum status worker_connect(struct worker *worker, struct comm *comm, char *message, size_t capacity)
 {
     struct worker *w = worker;
     CHECK(comm != NULL || w->options.size == 1);
-    w->comm_table = table;
     w->comm = comm;
-    enum status st = cut_buckets(w);
-    struct exact_options options = { .table = comm == NULL ? NULL : table,
-                                     .comm = comm,
-                                     .rank = (int)w->options.rank,
-                                     .size = (int)w->options.size,
-                                     .shares = w->options.shares,
-                                     .count = w->layout.count,
-                                     .bucket_begin = w->bucket_begin,
-                                     .bucket_count = w->bucket_count,
-                                     .timeout_ms = WORKER_COMM_TIMEOUT_MS };
-    if (st == ST_OK)
-        st = exact_open(&options, &w->exact);
-    return st == ST_OK ? ST_OK : fail(st, "the reduction", message, capacity);
+    const struct exact_options options = { .table = comm == NULL ? NULL : w->device.comm,
+                                           .comm = comm,
+                                           .rank = (int)w->options.rank,
+                                           .size = (int)w->options.size,
+                                           .shares = w->options.shares,
+                                           .count = w->layout.count,
+                                           .bucket_begin = w->bucket_begin,
+                                           .bucket_count = w->bucket_count,
+                                           .timeout_ms = WORKER_COMM_TIMEOUT_MS,
+                                           .fast = worker_is_fast(w),
+                                           .device = w->device.table,
+                                           .backend = w->device.backend,
+                                           .compute = w->device.compute,
+                                           .communication = w->device.communication };
+    enum status st = exact_open(&options, &w->exact);
+    if (st == ST_NO_MEMORY)
+        return out_of_memory(w, "the gradient copies of the reduction", message, capacity);
+    return st == ST_OK ? ST_OK : fail_device(w, st, "the reduction", message, capacity);
+}
+
+bool worker_is_fast(const struct worker *worker)
+{
+    return strcmp(worker->options.job->parallel.reduction, "fast") == 0;
 }
 
 /* ---- start ---- */
 
-/* Room for the results of all batches, rank by rank in one array, so that one gather fills it. */
 static enum status start_evaluation(struct worker *w, const struct prefetch_options *base)
 {
     struct prefetch_options options = *base;
     options.evaluation = true;
     options.source.dataset = w->eval.dataset;
     w->eval_count = batch_eval_count(&options.source);
-    uint32_t lanes = w->settings.lanes;
-    w->gathered = calloc(w->eval_count, sizeof(*w->gathered));
     w->eval_losses = calloc(w->eval_count, sizeof(*w->eval_losses));
-    w->segments = calloc(w->options.size, sizeof(*w->segments));
-    if (w->gathered == NULL || w->eval_losses == NULL || w->segments == NULL)
+    if (w->eval_losses == NULL)
         return ST_NO_MEMORY;
-    uint64_t at = 0;
+    uint64_t counts[LIMIT_RANKS];
+    const uint32_t lanes = w->settings.lanes;
     uint64_t lane = 0;
     for (uint32_t r = 0; r < w->options.size; r++) {
-        uint64_t count = 0;
+        counts[r] = 0;
         for (uint32_t i = 0; i < w->options.shares[r]; i++, lane++)
-            count += w->eval_count / lanes + (lane < w->eval_count % lanes ? 1 : 0);
-        w->segments[r].data = w->gathered + at;
-        w->segments[r].size = count * sizeof(*w->gathered);
-        at += count;
+            counts[r] += w->eval_count / lanes + (lane < w->eval_count % lanes ? 1 : 0);
     }
-    CHECK(at == w->eval_count);
-    return prefetch_open(&options, &w->eval_batches);
+    enum status st = gather_open(&w->gather, &w->device, counts, w->options.size);
+    return st == ST_OK ? feed_open(&w->device, &options, &w->eval_batches) : st;
 }
 
 enum status worker_start(struct worker *worker, uint64_t step, char *message, size_t capacity)
@@ -282,14 +444,18 @@ enum status worker_start(struct worker *worker, uint64_t step, char *message, si
         .lane_first = w->lane_first,
         .lane_count = w->lane_count,
     };
-    st = prefetch_open(&options, &w->batches);
+    st = feed_open(&w->device, &options, &w->batches);
     if (st == ST_OK && w->eval.dataset != NULL)
         st = start_evaluation(w, &options);
+    if (st == ST_NO_MEMORY)
+        return out_of_memory(w, "the inputs", message, capacity);
+    if (st == ST_OK)
+        st = scaling_write(w);
     if (st == ST_OK)
         st = plan_refresh(w->plan, optimizer_params(w->optimizer));
     if (st != ST_OK)
-        return fail(st, "starting", message, capacity);
-    prefetch_start(w->batches, step);
+        return fail_device(w, st, "starting", message, capacity);
+    feed_start(w->batches, step);
     return ST_OK;
 }
 
@@ -333,11 +499,14 @@ enum status worker_pins(const struct worker *worker, struct buf *out)
 {
     enum status st = buf_printf(out, "{");
     if (st == ST_OK)
-        st = worker->table->pins(worker->backend, out);
+        st = worker->device.table->pins(worker->device.backend, out);
     if (st == ST_OK)
         st = buf_append_text(out, ",\"implementations\":");
     if (st == ST_OK)
         st = plan_pins(worker->plan, out);
+    if (st == ST_OK && worker_is_fast(worker)) {
+        st = buf_printf(out, ",\"reduction\":\"fast\",\"workers\":%u", worker->options.size);
+    }
     if (st == ST_OK)
         st = buf_append_text(out, "}");
     return st;

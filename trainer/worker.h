@@ -24,21 +24,20 @@
 #include "kernels/backend.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/prefetch.h"
+#include "trainer/device.h"
+#include "trainer/feed.h"
+#include "trainer/gather.h"
 #include "trainer/marks.h"
 #include "trainer/optimizer.h"
+#include "trainer/scaler.h"
 #include "trainer/settings.h"
+#include "trainer/snapshot.h"
 #include "trainer/tape/lane.h"
 #include "trainer/tape/plan.h"
 
 /* Of one exchange of the reduction; a peer that dies shows at once, this is for one that hangs
  * while the coordinator is away: its own rule for hangs is faster. */
 #define WORKER_COMM_TIMEOUT_MS INT64_C(600000)
-
-/* What one batch of an evaluation gave; gathered from all ranks. */
-struct worker_batch {
-    double loss; /* sum */
-    int64_t correct, counted;
-};
 
 struct worker_loader {
     struct dataset *dataset;
@@ -48,12 +47,21 @@ struct worker_loader {
     char message[LIMIT_REASON];
 };
 
+/* Bytes by what they are for. */
+struct worker_memory {
+    size_t activations, caches, parameters, moments, gradients;
+};
+
 struct worker_options {
     const struct job *job; /* borrowed for life, as all below */
     const struct io *io;
     struct marks *marks;
     uint32_t rank, size;
     const uint32_t *shares; /* lanes per rank */
+    /* Both, for tests; NULL: those of the job's device. */
+    const struct backend_table *table;
+    const struct comm_table *comm;
+    const char *choices; /* pins of the checkpoint to start from, or NULL; until worker_open */
 };
 
 struct worker {
@@ -62,11 +70,9 @@ struct worker {
     uint32_t lane_first, lane_count;
 
     struct worker_loader train, eval; /* eval.dataset may be NULL */
-    struct prefetch *batches, *eval_batches;
+    struct feed *batches, *eval_batches;
 
-    const struct backend_table *table;
-    struct backend *backend;
-    struct stream *stream;
+    struct device device;
     struct tape *tape;
     struct plan *plan, *eval_plan;
     struct optimizer *optimizer;
@@ -74,14 +80,17 @@ struct worker {
     struct lane_layout layout;
     size_t bucket_count;
     size_t *bucket_begin;
-    const struct comm_table *comm_table;
-    struct comm *comm; /* borrowed; NULL with one rank */
+    struct comm *comm; /* device.comm's; owned; NULL with one rank */
     struct exact *exact;
 
-    uint64_t eval_count;           /* batches of the whole set */
-    struct worker_batch *gathered; /* eval_count of them, rank by rank */
-    struct comm_segment *segments; /* one per rank, in gathered */
-    double *eval_losses;           /* in the order of the batches */
+    struct scaler scaler;
+    float *loss_scale;         /* device memory, its value; NULL: 1 for ever */
+    float *loss_scale_staged;  /* host memory, on its way there */
+    struct snapshot *snapshot; /* NULL: state lies in host memory, or nothing is saved */
+
+    uint64_t eval_count;  /* batches of the whole set */
+    struct gather gather; /* their results */
+    double *eval_losses;  /* in the order of the batches */
 
     uint64_t *skip; /* ascending steps (from 0) that are left out */
     size_t skip_count;
@@ -91,9 +100,12 @@ MUST_CHECK enum status worker_open(const struct worker_options *options, struct 
                                    char *message, size_t capacity);
 void worker_close(struct worker *worker);
 
-/* The reduction over an open communicator (NULL: one rank). */
-MUST_CHECK enum status worker_connect(struct worker *worker, const struct comm_table *table,
-                                      struct comm *comm, char *message, size_t capacity);
+/* The reduction over an open communicator of device.comm (NULL: one rank), which is the worker's
+ * from here on, whatever is returned. */
+MUST_CHECK enum status worker_connect(struct worker *worker, struct comm *comm, char *message,
+                                      size_t capacity);
+/* parallel.reduction: fast: the digest then depends on the number of workers. */
+bool worker_is_fast(const struct worker *worker);
 
 /* Waits for the data and starts the prefetch thread at `step`; the state must be filled in. */
 MUST_CHECK enum status worker_start(struct worker *worker, uint64_t step, char *message,
@@ -104,6 +116,9 @@ MUST_CHECK enum status worker_skip(struct worker *worker, const uint64_t *steps,
 bool worker_skips(const struct worker *worker, uint64_t step);
 /* How many steps before `step` are left out. */
 size_t worker_skipped(const struct worker *worker, uint64_t step);
+
+/* After an update, or an overflow: the next loss scale. ST_NUMERIC: it can't be lowered. */
+MUST_CHECK enum status worker_scale(struct worker *worker, bool overflow);
 
 /* What bits depend on beside the job, as a JSON object (design 5). out is appended to. */
 MUST_CHECK enum status worker_pins(const struct worker *worker, struct buf *out);

@@ -53,14 +53,13 @@ static enum status prepare(struct one *one, struct worker *worker, struct comm *
     const struct ranks_options *o = one->options;
     char *message = one->message;
     size_t capacity = sizeof(one->message);
-    enum status st =
-        worker_connect(worker, comm != NULL ? comm_gloo() : NULL, comm, message, capacity);
+    enum status st = worker_connect(worker, comm, message, capacity);
     if (st == ST_OK)
         st = worker_skip(worker, o->skip, o->skip_count);
     if (st == ST_OK && o->restore != NULL)
         st = state_restore(worker, o->restore, o->restore_step, message, capacity);
     else if (st == ST_OK)
-        state_seed(worker);
+        st = state_seed(worker);
     if (st == ST_OK)
         st = worker_start(worker, o->restore != NULL ? o->restore_step : 0, message, capacity);
     return st;
@@ -116,8 +115,6 @@ static void *run_rank(void *arg)
         leave_state(one, worker, marks.step);
     }
     worker_close(worker);
-    if (comm != NULL)
-        comm_gloo()->close(comm);
     return NULL;
 }
 

@@ -324,6 +324,7 @@ static void durations_become_steps_of_the_data_at_hand(void **state)
     job.checkpoint.every = (struct job_duration){ JOB_STEPS, 7 };
     (void)snprintf(job.train.optimizer.name, JOB_TEXT, "sgd");
     (void)snprintf(job.train.schedule.name, JOB_TEXT, "constant");
+    (void)snprintf(job.train.precision, JOB_TEXT, "fp32");
     struct settings settings;
     char message[256];
     assert_int_equal(settings_derive(&job, 24 * 10 + 23, &settings, message, sizeof(message)),

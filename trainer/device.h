@@ -1,0 +1,47 @@
+/*
+ * The device that a rank computes on: the backend that the job asks for, opened, its streams, and
+ * what carries messages between ranks of that kind.
+ *
+ * A device whose memory is not the host's has streams of its own for inputs, snapshots and
+ * communication, which run beside computing; on the CPU there is one, and all calls are done on
+ * return.
+ *
+ * Thread: one. Errors: ST_CONFIG  the device can't be used here: message is the loader's line
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "comm/comm.h"
+#include "common/status.h"
+#include "job/job.h"
+#include "kernels/backend.h"
+
+struct device {
+    const struct backend_table *table;
+    const struct comm_table *comm;
+    struct backend *backend;
+    struct stream *compute;
+    struct stream *input, *snapshot, *communication; /* NULL on host memory */
+    int ordinal;                                     /* -1: host */
+};
+
+struct device_options {
+    const struct job *job;
+    /* Both, for tests; NULL: what workers.device names. */
+    const struct backend_table *table;
+    const struct comm_table *comm;
+    const char *choices; /* struct backend_options */
+};
+
+MUST_CHECK enum status device_open(const struct device_options *options, struct device *out,
+                                   char *message, size_t capacity);
+/* Zeroed is fine. */
+void device_close(struct device *device);
+
+/* Waits until the event has happened, without blocking in the driver. Errors: the backend's. */
+MUST_CHECK enum status device_wait(const struct device *device, struct event *event);
+
+/* Bytes that the device has free now, where it can tell. ST_NOT_FOUND: it can't. */
+MUST_CHECK enum status device_free_bytes(const struct device *device, uint64_t *out);
