@@ -63,5 +63,8 @@ if(CAIRN_CUDA STREQUAL "ON" OR (CAIRN_CUDA STREQUAL "AUTO" AND NOT CUDA_MISSING 
         set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
     endif()
     enable_language(CUDA)
+    # What libcudart_static.a asks of the system.
+    add_library(cuda_system INTERFACE IMPORTED GLOBAL)
+    set_target_properties(cuda_system PROPERTIES INTERFACE_LINK_LIBRARIES "rt;dl;Threads::Threads")
 endif()
 message(STATUS "CUDA module: ${CAIRN_CUDA_FOUND} (headers: ${CAIRN_CUDA_HEADERS})")

@@ -1,0 +1,283 @@
+/*
+ * The CUDA backend: the table, opening and closing, streams and events.
+ *
+ * Denormals: own kernels flush them (-ftz=true); cuBLASLt and cuDNN do what they do. A pin.
+ * Errors:    most CUDA errors are sticky: nothing after them can be trusted, and every later call
+ *            fails, too. They are ST_DEVICE, and the process must be replaced.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/cuda.h"
+
+static enum status open_libraries(struct backend *backend, const char *stored)
+{
+    enum status st = choices_init(&backend->choices, stored);
+    if (st == ST_OK)
+        st = cuda_lt_status(backend, cublasLtCreate(&backend->lt), "cublasLtCreate");
+    if (st == ST_OK)
+        st = cuda_dnn_status(backend, cudnnCreate(&backend->cudnn), "cudnnCreate");
+    return st;
+}
+
+static void cuda_close(struct backend *backend)
+{
+    if (backend == NULL)
+        return;
+    (void)cudaSetDevice(backend->ordinal);
+    cuda_graphs_release(backend);
+    while (backend->region_count > 0)
+        cuda_free(backend, backend->regions[0].memory);
+    if (backend->cudnn != NULL)
+        (void)cudnnDestroy(backend->cudnn);
+    if (backend->lt != NULL)
+        (void)cublasLtDestroy(backend->lt);
+    choices_release(&backend->choices);
+    (void)pthread_mutex_destroy(&backend->lock);
+    free(backend);
+}
+
+static enum status cuda_open(const struct backend_options *options, struct backend **out)
+{
+    char reason[LIMIT_REASON];
+    struct module_device device;
+    enum status st = cuda_device(options->ordinal, &device, reason);
+    if (st != ST_OK)
+        return st;
+    if (device.capability < MODULE_CAPABILITY_MIN)
+        return ST_REFUSED;
+    struct backend *backend = calloc(1, sizeof(*backend));
+    if (backend == NULL)
+        return ST_NO_MEMORY;
+    backend->ordinal = options->ordinal;
+    backend->managed = options->managed;
+    backend->device = device;
+    if (pthread_mutex_init(&backend->lock, NULL) != 0) {
+        free(backend);
+        return ST_NO_MEMORY;
+    }
+    st = cuda_enter(backend);
+    if (st == ST_OK)
+        st = open_libraries(backend, options->choices);
+    if (st == ST_OK)
+        st = cuda_faults_open(backend);
+    if (st != ST_OK) {
+        cuda_close(backend);
+        return st;
+    }
+    *out = backend;
+    return ST_OK;
+}
+
+static enum status cuda_stream_new(struct backend *backend, struct stream **out)
+{
+    enum status st = cuda_enter(backend);
+    if (st != ST_OK)
+        return st;
+    struct stream *stream = calloc(1, sizeof(*stream));
+    if (stream == NULL)
+        return ST_NO_MEMORY;
+    st = cuda_status(backend, cudaStreamCreateWithFlags(&stream->handle, cudaStreamNonBlocking),
+                     "cudaStreamCreate");
+    if (st != ST_OK) {
+        free(stream);
+        return st;
+    }
+    *out = stream;
+    return ST_OK;
+}
+
+static void cuda_stream_free(struct backend *backend, struct stream *stream)
+{
+    if (stream == NULL)
+        return;
+    if (cuda_enter(backend) == ST_OK)
+        (void)cudaStreamDestroy(stream->handle);
+    free(stream);
+}
+
+static enum status cuda_event_new(struct backend *backend, struct event **out)
+{
+    enum status st = cuda_enter(backend);
+    if (st != ST_OK)
+        return st;
+    struct event *event = calloc(1, sizeof(*event));
+    if (event == NULL)
+        return ST_NO_MEMORY;
+    st = cuda_status(backend, cudaEventCreateWithFlags(&event->handle, cudaEventDisableTiming),
+                     "cudaEventCreate");
+    if (st != ST_OK) {
+        free(event);
+        return st;
+    }
+    *out = event;
+    return ST_OK;
+}
+
+static void cuda_event_free(struct backend *backend, struct event *event)
+{
+    if (event == NULL)
+        return;
+    if (cuda_enter(backend) == ST_OK)
+        (void)cudaEventDestroy(event->handle);
+    free(event);
+}
+
+static enum status cuda_event_record(struct backend *backend, struct event *e,
+                                     struct stream *stream)
+{
+    enum status st = cuda_enter(backend);
+    if (st != ST_OK)
+        return st;
+    return cuda_status(backend, cudaEventRecord(e->handle, cuda_stream(stream)), "cudaEventRecord");
+}
+
+static enum status cuda_event_wait(struct backend *backend, struct event *e, struct stream *stream)
+{
+    enum status st = cuda_enter(backend);
+    if (st != ST_OK)
+        return st;
+    return cuda_status(backend, cudaStreamWaitEvent(cuda_stream(stream), e->handle, 0),
+                       "cudaStreamWaitEvent");
+}
+
+static enum status cuda_event_query(struct backend *backend, struct event *e)
+{
+    enum status st = cuda_enter(backend);
+    if (st != ST_OK)
+        return st;
+    const cudaError_t error = cudaEventQuery(e->handle);
+    if (error == cudaErrorNotReady) {
+        (void)cudaGetLastError(); /* it is no error */
+        return ST_AGAIN;
+    }
+    st = cuda_status(backend, error, "cudaEventQuery");
+    return st == ST_OK ? cuda_faults_check(backend) : st;
+}
+
+static enum status cuda_stream_sync(struct backend *backend, struct stream *stream)
+{
+    enum status st = cuda_enter(backend);
+    if (st == ST_OK)
+        st = cuda_status(backend, cudaStreamSynchronize(cuda_stream(stream)),
+                         "cudaStreamSynchronize");
+    return st == ST_OK ? cuda_faults_check(backend) : st;
+}
+
+static void *cuda_stream_native(struct stream *stream)
+{
+    return cuda_stream(stream);
+}
+
+static enum status cuda_refresh(struct backend *backend, struct kernel *kernel,
+                                const float *const param[OP_PARAM_MAX], void *cache,
+                                struct stream *stream)
+{
+    if (kernel->refresh == NULL)
+        return ST_OK;
+    enum status st = cuda_enter(backend);
+    if (st != ST_OK)
+        return st;
+    cuda_range_push("refresh");
+    st = kernel->refresh(backend, kernel, param, cache, cuda_stream(stream));
+    cuda_range_pop();
+    return st;
+}
+
+static void cuda_kernel_free(struct backend *backend, struct kernel *kernel)
+{
+    (void)backend; /* descriptors are host memory */
+    if (kernel == NULL)
+        return;
+    if (kernel->release != NULL)
+        kernel->release(kernel);
+    free(kernel);
+}
+
+static const char *cuda_why(const struct backend *backend)
+{
+    return backend->why;
+}
+
+/* What every op does around its own part: the device, and a range for profilers. */
+typedef enum status op_run(struct backend *backend, struct kernel *kernel,
+                           const struct op_buffers *buffers, cudaStream_t stream);
+
+static enum status run_op(struct backend *backend, struct kernel *kernel, op_run *run,
+                          const char *name, const struct op_buffers *buffers,
+                          const struct stream *stream)
+{
+    enum status st = cuda_enter(backend);
+    if (st != ST_OK)
+        return st;
+    cuda_range_push(name);
+    st = run(backend, kernel, buffers, cuda_stream(stream));
+    cuda_range_pop();
+    return st;
+}
+
+#define OP_ENTRY(upper, lower, in, params, stats)                                                  \
+    static enum status lower##_forward(struct backend *backend, struct kernel *kernel,             \
+                                       const struct op_buffers *buffers, struct stream *stream)    \
+    {                                                                                              \
+        return run_op(backend, kernel, cuda_op_##lower##_forward, #lower, buffers, stream);        \
+    }                                                                                              \
+    static enum status lower##_backward(struct backend *backend, struct kernel *kernel,            \
+                                        const struct op_buffers *buffers, struct stream *stream)   \
+    {                                                                                              \
+        return run_op(backend, kernel, cuda_op_##lower##_backward, #lower " grad", buffers,        \
+                      stream);                                                                     \
+    }                                                                                              \
+    static enum status lower##_prepare(struct backend *backend, const struct op_spec *spec,        \
+                                       struct kernel **out_kernel, struct kernel_info *out_info)   \
+    {                                                                                              \
+        enum status st = cuda_enter(backend);                                                      \
+        return st == ST_OK ? cuda_op_##lower##_prepare(backend, spec, out_kernel, out_info) : st;  \
+    }
+OP_LIST(OP_ENTRY)
+
+#define OP_ROW(upper, lower, in, params, stats)                                                    \
+    [OP_##upper] = { lower##_prepare, lower##_forward, lower##_backward },
+
+const struct backend_table *backend_cuda(void)
+{
+    static const struct backend_table table = {
+        .name = "cuda",
+        .open = cuda_open,
+        .close = cuda_close,
+        .alloc = cuda_alloc,
+        .free = cuda_free,
+        .alloc_host = cuda_alloc_host,
+        .free_host = cuda_free_host,
+        .stream_new = cuda_stream_new,
+        .stream_free = cuda_stream_free,
+        .event_new = cuda_event_new,
+        .event_free = cuda_event_free,
+        .event_record = cuda_event_record,
+        .event_wait = cuda_event_wait,
+        .event_query = cuda_event_query,
+        .stream_sync = cuda_stream_sync,
+        .stream_native = cuda_stream_native,
+        .capture_begin = cuda_capture_begin,
+        .capture_end = cuda_capture_end,
+        .replay = cuda_replay,
+        .op = { OP_LIST(OP_ROW) },
+        .refresh = cuda_refresh,
+        .reformat = cuda_reformat,
+        .sum = cuda_sum,
+        .kernel_free = cuda_kernel_free,
+        .vector = {
+            .add = cuda_vector_add,
+            .copy = cuda_vector_copy,
+            .fill = cuda_vector_fill,
+            .square_sums = cuda_vector_square_sums,
+            .sgd = cuda_vector_sgd,
+            .adamw = cuda_vector_adamw,
+        },
+        .pins = cuda_pins,
+        .why = cuda_why,
+        .range_push = cuda_range_push,
+        .range_pop = cuda_range_pop,
+    };
+    return &table;
+}

@@ -1,0 +1,30 @@
+/*
+ * What the bits of this backend depend on, as members of a JSON object.
+ */
+#include "kernels/cuda/cuda.h"
+
+/* A device's name goes into JSON: printable, no quotes. */
+static void plain_name(char out[LIMIT_NAME], const char *name)
+{
+    size_t i = 0;
+    for (; name[i] != '\0' && i < LIMIT_NAME - 1; i++)
+        out[i] =
+            name[i] < ' ' || name[i] > '~' || name[i] == '"' || name[i] == '\\' ? '?' : name[i];
+    out[i] = '\0';
+}
+
+enum status cuda_pins(struct backend *backend, struct buf *out)
+{
+    const struct module_device *device = &backend->device;
+    char name[LIMIT_NAME];
+    plain_name(name, device->name);
+    enum status st = buf_printf(
+        out,
+        "\"cuda\":{\"gpu\":\"%s\",\"capability\":%d,\"processors\":%d,\"driver\":%d,\"runtime\":%d,"
+        "\"cublaslt\":%zu,\"cudnn\":%zu,\"denormals\":\"flush\",\"algorithms\":",
+        name, device->capability, device->processors, device->driver, device->runtime,
+        cublasLtGetVersion(), cudnnGetVersion());
+    if (st == ST_OK)
+        st = choices_print(&backend->choices, out);
+    return st == ST_OK ? buf_append_text(out, "}") : st;
+}
