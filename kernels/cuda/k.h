@@ -80,8 +80,8 @@ struct k_activation {
 MUST_CHECK enum status k_activation_forward(const struct k_activation *args, void *stream);
 
 /*
- * dx = (dy + dy2)·activation'(from) + dx_add; dbias = the column sums of dx without dx_add (as
- * rounded to dx's type). Also the bias gradient alone: activation none, dx NULL.
+ * dx = (dy + dy2)·activation'(from) + dx_add; dbias = the column sums of dx without dx_add, before
+ * it is rounded. Also the bias gradient alone: activation none, dx NULL.
  */
 struct k_activation_grad {
     int64_t rows, c;

@@ -21,7 +21,7 @@
 #include "common/status.h"
 
 #if defined(CAIRN_EMULATE)
-#include "tests/gpu/emulator/emulator.h"
+#include <emulator.h>
 #else
 
 #include <cuda_bf16.h>

@@ -162,3 +162,18 @@ template <typename T> static inline T max(T x, T y)
 {
     return x < y ? y : x;
 }
+
+struct alignas(4) __nv_bfloat162 {
+    __nv_bfloat16 x, y;
+};
+static inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y)
+{
+    return { __float2bfloat16_rn(x), __float2bfloat16_rn(y) };
+}
+struct alignas(4) __half2 {
+    __half x, y;
+};
+static inline __half2 __floats2half2_rn(float x, float y)
+{
+    return { __float2half_rn(x), __float2half_rn(y) };
+}
