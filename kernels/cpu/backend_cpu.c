@@ -84,6 +84,7 @@ static void choose_half_loops(struct loops *loops)
         return;
     loops->nhwc_norm = &nhwc_norm_loops_avx512bf16;
     loops->nhwc = &nhwc_loops_avx512bf16;
+    loops->text = &text_loops_avx512bf16;
 }
 
 static enum status cpu_open(const struct backend_options *options, struct backend **out)

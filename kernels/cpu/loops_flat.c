@@ -10,6 +10,7 @@
 
 #define SQUARE_LANES 16 /* whatever the width, so that the order is the same everywhere */
 #define COLUMN_TILE  64
+#define STREAM_MIN   ((size_t)1 << 20)
 
 typedef double dvec __attribute__((vector_size(8 * LOOPS_WIDTH)));
 
@@ -22,9 +23,18 @@ static void flat_add(float *out, const float *x, const float *y, size_t n)
         out[i] = x[i] + y[i];
 }
 
+/* Far more than the caches hold goes past them. */
 static void flat_fill(float *out, float value, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
+    size_t i = 0;
+    if (n >= STREAM_MIN) {
+        for (; (uintptr_t)(out + i) % sizeof(vec) != 0; i++)
+            out[i] = value;
+        for (; i + W <= n; i += W)
+            vec_put(out + i, vec_set(value), true);
+        vec_put_end();
+    }
+    for (; i < n; i++)
         out[i] = value;
 }
 
@@ -105,8 +115,26 @@ static void flat_column_sums(float *out, const float *x, size_t rows, size_t col
     }
 }
 
-static void flat_sgd(float *restrict param, float *restrict momentum, const float *restrict grad,
-                     size_t n, const struct sgd_args *args)
+/* A run of elements that all decay, or all don't, and where it ends. */
+struct run {
+    size_t end;
+    bool decays;
+};
+
+/* The run that begins at `first`; `border` is the next border, in and out. */
+static struct run next_run(const struct decay_map *map, size_t first, size_t n, size_t *border)
+{
+    if (map == NULL)
+        return (struct run){ .end = n, .decays = true };
+    while (*border < map->count && map->borders[*border] <= first)
+        (*border)++;
+    const bool last = *border == map->count || map->borders[*border] >= n;
+    return (struct run){ .end = last ? n : (size_t)map->borders[*border],
+                         .decays = *border % 2 == 0 };
+}
+
+static void sgd_run(float *restrict param, float *restrict momentum, const float *restrict grad,
+                    size_t n, const struct sgd_args *args)
 {
     const struct sgd_args a = *args;
     if (a.momentum == 0.0f) {
@@ -126,22 +154,60 @@ static void flat_sgd(float *restrict param, float *restrict momentum, const floa
     }
 }
 
+static void flat_sgd(float *restrict param, float *restrict momentum, const float *restrict grad,
+                     size_t n, const struct sgd_args *args)
+{
+    struct run run;
+    size_t border = 0;
+    for (size_t i = 0; i < n; i = run.end) {
+        struct sgd_args a = *args;
+        run = next_run(args->decay, i, n, &border);
+        if (!run.decays)
+            a.weight_decay = 0.0f;
+        sgd_run(param + i, momentum == NULL ? NULL : momentum + i, grad + i, run.end - i, &a);
+    }
+}
+
+/* What is the same for all elements of a run. */
+struct adamw_factors {
+    float step, root, decay, rest1, rest2, beta2, eps, grad_scale;
+};
+
+static void adamw_run(float *restrict param, float *restrict m, float *restrict v,
+                      const float *restrict grad, size_t n, const struct adamw_factors *factors)
+{
+    const struct adamw_factors f = *factors;
+    for (size_t i = 0; i < n; i++) {
+        float g = grad[i] * f.grad_scale;
+        float first = m[i] + f.rest1 * (g - m[i]);
+        float second = v[i] * f.beta2 + f.rest2 * g * g;
+        m[i] = first;
+        v[i] = second;
+        param[i] =
+            param[i] * f.decay - f.step * (first / (__builtin_sqrtf(second) / f.root + f.eps));
+    }
+}
+
 static void flat_adamw(float *restrict param, float *restrict m, float *restrict v,
                        const float *restrict grad, size_t n, const struct adamw_args *args)
 {
     const struct adamw_args a = *args;
     const double t = (double)a.t;
-    const float step = (float)((double)a.lr / (1.0 - pow((double)a.beta1, t)));
-    const float root = (float)sqrt(1.0 - pow((double)a.beta2, t));
-    const float decay = (float)(1.0 - (double)a.lr * (double)a.weight_decay);
-    const float rest1 = (float)(1.0 - (double)a.beta1), rest2 = (float)(1.0 - (double)a.beta2);
-    for (size_t i = 0; i < n; i++) {
-        float g = grad[i] * a.grad_scale;
-        float first = m[i] + rest1 * (g - m[i]);
-        float second = v[i] * a.beta2 + rest2 * g * g;
-        m[i] = first;
-        v[i] = second;
-        param[i] = param[i] * decay - step * (first / (__builtin_sqrtf(second) / root + a.eps));
+    struct adamw_factors f = {
+        .step = (float)((double)a.lr / (1.0 - pow((double)a.beta1, t))),
+        .root = (float)sqrt(1.0 - pow((double)a.beta2, t)),
+        .rest1 = (float)(1.0 - (double)a.beta1),
+        .rest2 = (float)(1.0 - (double)a.beta2),
+        .beta2 = a.beta2,
+        .eps = a.eps,
+        .grad_scale = a.grad_scale,
+    };
+    struct run run;
+    size_t border = 0;
+    for (size_t i = 0; i < n; i = run.end) {
+        run = next_run(a.decay, i, n, &border);
+        f.decay = run.decays ? (float)(1.0 - (double)a.lr * (double)a.weight_decay) : 1.0f;
+        adamw_run(param + i, m + i, v + i, grad + i, run.end - i, &f);
     }
 }
 

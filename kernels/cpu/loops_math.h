@@ -6,29 +6,13 @@
  */
 #pragma once
 
-#include "kernels/cpu/loops_simd.h"
+#include "kernels/cpu/loops_half.h"
 #include "kernels/cpu/loops_text.h"
 
 #define LANES LOOPS_LANES
 #define PARTS (LANES / W) /* vectors of one group of LANES elements */
 
-typedef uint32_t uvec __attribute__((vector_size(4 * LOOPS_WIDTH)));
-typedef uint16_t hvec __attribute__((vector_size(2 * LOOPS_WIDTH)));
-
-LOOPS_INLINE vec vec_widen(hvec h)
-{
-    return vec_of_bits((ivec)(__builtin_convertvector(h, uvec) << 16));
-}
-
-/* To the nearest, ties to even; a NaN stays one. */
-LOOPS_INLINE hvec vec_narrow(vec v)
-{
-    const uvec bits = (uvec)vec_bits(v);
-    const uvec rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
-    const uvec nan = (uvec)(v != v);
-    const uvec out = (rounded & ~nan) | ((bits | 0x400000u) & nan);
-    return __builtin_convertvector(out >> 16, hvec);
-}
+typedef half_wide uvec;
 
 LOOPS_INLINE const void *at(const void *p, size_t i, bool half)
 {
@@ -45,9 +29,9 @@ LOOPS_INLINE vec get(const void *p, size_t i, bool half)
 {
     if (!half)
         return vec_load((const float *)p + i);
-    hvec h;
+    half_vec h;
     memcpy(&h, (const uint16_t *)p + i, sizeof(h));
-    return vec_widen(h);
+    return half_to_vec(h);
 }
 
 LOOPS_INLINE void put(void *p, size_t i, vec v, bool half)
@@ -56,7 +40,7 @@ LOOPS_INLINE void put(void *p, size_t i, vec v, bool half)
         vec_store((float *)p + i, v);
         return;
     }
-    const hvec h = vec_narrow(v);
+    const half_vec h = half_of_vec(v);
     memcpy((uint16_t *)p + i, &h, sizeof(h));
 }
 

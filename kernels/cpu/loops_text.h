@@ -95,4 +95,5 @@ struct text_loops {
 struct nhwc_norm_loops; /* loops_nhwc.h */
 struct nhwc_loops;
 
-extern const struct text_loops text_loops_base, text_loops_avx2, text_loops_avx512;
+extern const struct text_loops text_loops_base, text_loops_avx2, text_loops_avx512,
+    text_loops_avx512bf16;
