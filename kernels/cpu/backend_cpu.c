@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "common/check.h"
 #include "kernels/cpu/cpu.h"
@@ -16,9 +18,11 @@
 #include "kernels/cpu/loops_nhwc.h"
 #include "kernels/cpu/loops_text.h"
 
-#define PAGE_SMALL  4096
-#define PAGE_HUGE   (2u << 20)
-#define FLUSH_MODES (0x8000u | 0x0040u) /* MXCSR: flush to zero, denormals are zero */
+#define PAGE_SMALL         4096
+#define PAGE_HUGE          (2u << 20)
+#define FLUSH_MODES        (0x8000u | 0x0040u) /* MXCSR: flush to zero, denormals are zero */
+#define REQUEST_PERMISSION 0x1023              /* arch_prctl's ARCH_REQ_XCOMP_PERM ... */
+#define TILE_DATA          18                  /* ... of XFEATURE_XTILEDATA */
 
 struct stream {
     int unused;
@@ -75,16 +79,20 @@ static void choose_loops(struct backend *backend)
     }
 }
 
-/* The bfloat16 loops of processors that convert in one instruction. */
-static void choose_half_loops(struct loops *loops)
+/* The bfloat16 loops of processors that convert in one instruction, and tiles, which a process has
+ * to ask the kernel for. */
+static void choose_half_loops(struct backend *backend)
 {
     const unsigned isa = (unsigned)dnnl_get_effective_cpu_isa();
     const unsigned bf16 = (unsigned)dnnl_cpu_isa_avx512_core_bf16;
+    const unsigned amx = (unsigned)dnnl_cpu_isa_avx512_core_amx;
     if ((isa & bf16) != bf16)
         return;
-    loops->nhwc_norm = &nhwc_norm_loops_avx512bf16;
-    loops->nhwc = &nhwc_loops_avx512bf16;
-    loops->text = &text_loops_avx512bf16;
+    backend->loops.nhwc_norm = &nhwc_norm_loops_avx512bf16;
+    backend->loops.nhwc = &nhwc_loops_avx512bf16;
+    backend->loops.text = &text_loops_avx512bf16;
+    backend->amx =
+        (isa & amx) == amx && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
 }
 
 static enum status cpu_open(const struct backend_options *options, struct backend **out)
@@ -102,7 +110,7 @@ static enum status cpu_open(const struct backend_options *options, struct backen
         return st;
     }
     choose_loops(backend);
-    choose_half_loops(&backend->loops);
+    choose_half_loops(backend);
     *out = backend;
     return ST_OK;
 }

@@ -1,13 +1,19 @@
 /*
- * Scratch: x · y or dy · dx, all in the float32 kernel's formats · that kernel's own
+ * Scratch with AMX: that of one direction at a time; cache: forward's weights, then backward-data's
+ *         else: x · y or dy · dx, all in the float32 kernel's formats · that kernel's own
  */
 #include "kernels/cpu/conv_half.h"
 
 #include <stdlib.h>
 
+#include "kernels/cpu/conv_amx.h"
+
 struct half_kernel {
     struct kernel base;
-    struct kernel *inner; /* the same in float32 */
+    bool amx;
+    struct amx_pass forward, data;
+    struct amx_dw dw;
+    struct kernel *inner; /* without AMX: the same in float32 */
     struct kernel_info inner_info;
     struct tensor inner_in, out;
     size_t at_out, at_din, at_own; /* in scratch */
@@ -27,6 +33,13 @@ static enum status half_refresh(struct backend *backend, struct kernel *kernel,
                                 const float *const param[OP_PARAM_MAX], void *cache)
 {
     struct half_kernel *self = (struct half_kernel *)kernel;
+    if (self->amx) {
+        const bool data = kernel->spec.training && kernel->spec.need_din0;
+        char *data_cache = (char *)cache + cpu_align(conv_amx_cache_bytes(&self->forward));
+        conv_amx_weights(&self->forward, param[0], cache, data ? &self->data : NULL,
+                         (uint16_t *)(void *)data_cache);
+        return ST_OK;
+    }
     return self->inner->refresh(backend, self->inner, param, cache);
 }
 
@@ -56,6 +69,44 @@ static enum status inner_init(struct backend *backend, struct half_kernel *self)
     return ST_OK;
 }
 
+static size_t most(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static void amx_init(struct half_kernel *self, struct kernel_info *info)
+{
+    const struct op_spec *spec = &self->base.spec;
+    const struct amx_images *out = &self->forward.out;
+    const bool data = spec->training && spec->need_din0;
+    self->amx = true;
+    conv_amx_plan(spec, false, &self->forward);
+    const int64_t dims[4] = { spec->in[0].dims[0], out->channels, out->h, out->w };
+    self->out = cpu_nhwc(dims);
+    const double flops = 2.0 * (double)tensor_elements(&self->out) *
+                         (double)(spec->in[0].dims[1] * self->forward.places);
+    *info = (struct kernel_info){
+        .out = self->out,
+        .scratch_bytes = conv_amx_scratch_bytes(&self->forward),
+        .cache_bytes = cpu_align(conv_amx_cache_bytes(&self->forward)),
+        .backward_needs_in = { true },
+        .din = { spec->in[0] },
+        .flops_forward = flops,
+        .flops_backward = spec->need_din0 ? 2.0 * flops : flops,
+        .implementation = "own_amx",
+    };
+    if (data) {
+        conv_amx_plan(spec, true, &self->data);
+        info->cache_bytes += conv_amx_cache_bytes(&self->data);
+        info->scratch_bytes = most(info->scratch_bytes, conv_amx_scratch_bytes(&self->data));
+    }
+    if (spec->training) {
+        conv_amx_dw_plan(&self->forward, &self->dw);
+        info->scratch_bytes =
+            most(info->scratch_bytes, conv_amx_dw_scratch_bytes(&self->forward, &self->dw));
+    }
+}
+
 static bool spec_is_valid(const struct op_spec *spec)
 {
     const struct tensor *in = &spec->in[0];
@@ -75,6 +126,11 @@ enum status conv_half_prepare(struct backend *backend, const struct op_spec *spe
     self->base.spec = *spec;
     self->base.refresh = half_refresh;
     self->base.release = half_release;
+    *out_kernel = &self->base;
+    if (backend->amx && conv_amx_takes(spec)) {
+        amx_init(self, out_info);
+        return ST_OK;
+    }
     enum status st = inner_init(backend, self);
     if (st != ST_OK) {
         half_release(&self->base);
@@ -85,7 +141,6 @@ enum status conv_half_prepare(struct backend *backend, const struct op_spec *spe
     out_info->out = self->out;
     out_info->scratch_bytes = self->at_own + self->inner_info.scratch_bytes;
     out_info->din[0] = spec->in[0];
-    *out_kernel = &self->base;
     return ST_OK;
 }
 
@@ -107,6 +162,10 @@ enum status conv_half_forward(struct backend *backend, struct kernel *kernel,
     char *scratch = buffers->scratch;
     struct op_buffers inner = *buffers;
     cpu_enter(backend);
+    if (self->amx) {
+        conv_amx_run(&self->forward, buffers->in[0], buffers->cache, buffers->out, scratch);
+        return ST_OK;
+    }
     inner.in[0] = inner_input(backend, self, buffers);
     inner.out = scratch + self->at_out;
     inner.scratch = scratch + self->at_own;
@@ -116,6 +175,19 @@ enum status conv_half_forward(struct backend *backend, struct kernel *kernel,
     return st;
 }
 
+static void amx_backward(const struct half_kernel *self, const struct op_buffers *buffers)
+{
+    const char *cache = buffers->cache;
+    if (buffers->dparam[0] != NULL) {
+        conv_amx_dw_run(&self->forward, &self->dw, buffers->in[0], buffers->dout[0],
+                        buffers->accumulate[0], buffers->dparam[0], buffers->scratch);
+    }
+    if (buffers->din[0] != NULL) {
+        const void *weights = cache + cpu_align(conv_amx_cache_bytes(&self->forward));
+        conv_amx_run(&self->data, buffers->dout[0], weights, buffers->din[0], buffers->scratch);
+    }
+}
+
 enum status conv_half_backward(struct backend *backend, struct kernel *kernel,
                                const struct op_buffers *buffers)
 {
@@ -123,6 +195,10 @@ enum status conv_half_backward(struct backend *backend, struct kernel *kernel,
     char *scratch = buffers->scratch;
     struct op_buffers inner = *buffers;
     cpu_enter(backend);
+    if (self->amx) {
+        amx_backward(self, buffers);
+        return ST_OK;
+    }
     if (buffers->dparam[0] != NULL)
         inner.in[0] = inner_input(backend, self, buffers);
     inner.dout[0] = scratch + self->at_out;

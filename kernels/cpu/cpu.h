@@ -22,6 +22,7 @@ struct backend {
     struct loops loops;
     int threads; /* of oneDNN */
     int block;   /* channels per block of FORMAT_BLOCKED: 16 or 8 */
+    bool amx;    /* bfloat16 tiles may be used */
 };
 
 struct kernel {

@@ -1,0 +1,84 @@
+/*
+ * conv2d in bfloat16 by AMX tiles, channels innermost: a sum of products with one matrix of weights
+ * per tap, the input being read in place or from a padded copy; no matrix of columns is made.
+ *
+ * Positions of a pass are numbered along a grid of `rows` × `pitch` per sample, which is that of
+ * the output with room for what lies beyond the edges: tap t of position i reads position i + shift
+ * of an input image, everywhere with the same shift. Positions beyond an image are zero; outputs
+ * beyond the tensor are computed and dropped. One zero column serves as the right edge of a row and
+ * the left edge of the next, one zero row likewise. A stride of 2 splits a tensor into the images
+ * of its even and odd rows and columns.
+ *
+ * Shapes: input and output channels in whole blocks of AMX_BLOCK; strides 1 and 2; no bias.
+ * Source: the way to lay padded images out in one row follows "indirect" convolution (Dukhan,
+ * arXiv:1907.02129) without its table of pointers.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/backend.h"
+
+#define AMX_BLOCK      32
+#define AMX_IMAGES_MAX 4
+#define AMX_SIDE_MAX   7
+#define AMX_TAPS_MAX   (AMX_SIDE_MAX * AMX_SIDE_MAX)
+
+/* The positions row + i·step, column + j·step of a tensor; h, w: how many there are. */
+struct amx_image {
+    int row, column;
+    int64_t h, w;
+    bool used; /* input: some tap reads it */
+};
+
+struct amx_tap {
+    int image, place; /* place: r·S + s of the weights */
+    int64_t shift;
+};
+
+/* The images of a tensor. */
+struct amx_images {
+    int64_t h, w, channels;
+    int step, count;
+    struct amx_image image[AMX_IMAGES_MAX];
+};
+
+/* One direction: out image o is the sum over taps[o]. */
+struct amx_pass {
+    int64_t n, rows, pitch;
+    int64_t low, high; /* positions before the first, and after the last, that taps read */
+    struct amx_images in, out;
+    int tap_count[AMX_IMAGES_MAX];
+    struct amx_tap taps[AMX_IMAGES_MAX][AMX_TAPS_MAX];
+    int places;   /* R·S */
+    bool dense;   /* the input is read in place */
+    int64_t span; /* positions that are copied at once */
+};
+
+/* The weights' gradient, chunk by chunk of positions. */
+struct amx_dw {
+    int64_t chunk;    /* positions; a multiple of AMX_BLOCK */
+    int64_t line;     /* elements from one transposed channel to the next */
+    int64_t channels; /* transposed at once */
+    int64_t columns;  /* canonical: C·R·S */
+    int64_t padded;   /* channels of the input, in whole blocks */
+};
+
+bool conv_amx_takes(const struct op_spec *spec);
+/* Forward (data: false) or backward-data of a convolution that conv_amx_takes. */
+void conv_amx_plan(const struct op_spec *spec, bool data, struct amx_pass *pass);
+size_t conv_amx_cache_bytes(const struct amx_pass *pass);
+size_t conv_amx_scratch_bytes(const struct amx_pass *pass);
+/* data may be NULL, and its cache. */
+void conv_amx_weights(const struct amx_pass *forward, const float *canonical, uint16_t *cache,
+                      const struct amx_pass *data, uint16_t *data_cache);
+/* Out images without taps are set to zero. */
+void conv_amx_run(const struct amx_pass *pass, const uint16_t *in, const uint16_t *weights,
+                  uint16_t *out, void *scratch);
+
+void conv_amx_dw_plan(const struct amx_pass *forward, struct amx_dw *dw);
+size_t conv_amx_dw_scratch_bytes(const struct amx_pass *forward, const struct amx_dw *dw);
+void conv_amx_dw_run(const struct amx_pass *forward, const struct amx_dw *dw, const uint16_t *x,
+                     const uint16_t *dy, bool add, float *canonical, void *scratch);
