@@ -61,7 +61,8 @@ class Home:
         self.slots = slots
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("CAIRN_")}
         self.env.update(CAIRN_HOME=str(self.home), CAIRN_FAULT_DIR=str(self.faults),
-                        CAIRN_HANG_MS="2500", CAIRN_WATCHDOG_MS="3000", **(env or {}))
+                        CAIRN_HANG_MS="2500", CAIRN_WATCHDOG_MS="3000")
+        self.env.update(env or {})
         if faults:
             self.env["CAIRN_FAULT"] = faults
 

@@ -1,0 +1,69 @@
+"""Equal bits for every number of workers and with a kill: a text and an image model, fp32 and bf16."""
+import pytest
+
+from home import Home
+
+TEXT = """\
+name: text
+model: {arch: gpt2, layers: 2, heads: 2, width: 64, context: 32, dropout: 0.1}
+data:
+  train: {format: text, path: train.txt, tokenizer: bytes}
+  eval: {format: text, path: eval.txt, tokenizer: bytes}
+train:
+  duration: 8 steps
+  global_batch: 8
+  lanes: 4
+  optimizer: {name: adamw, lr: 1e-3, weight_decay: 0.1}
+  schedule: {name: cosine, warmup: 2 steps}
+  clip_norm: 1.0
+  seed: 3
+eval: {every: 4 steps}
+workers: {count: 2}
+checkpoint: {every: 3 steps, keep: {last: 2}, store: checkpoints/}
+"""
+
+IMAGES = """\
+name: images
+model: {arch: resnet18, classes: 10}
+data:
+  train: {format: synthetic, samples: 64}
+  eval: {format: synthetic, samples: 20}
+train:
+  duration: 5 steps
+  global_batch: 8
+  lanes: 4
+  optimizer: {name: sgd, lr: 0.05, momentum: 0.9, weight_decay: 5e-4}
+  seed: 3
+eval: {every: 5 steps}
+workers: {count: 2}
+checkpoint: {every: 2 steps, keep: {last: 2}, store: checkpoints/}
+"""
+
+
+def write_text(home):
+    words = [f"{a}{b} " for a in ("the", "a", "no", "every") for b in (" ship", " storm", " star", "where")]
+    text = "".join(words[i * i % 13] + words[i * 7 % 16] for i in range(600))
+    (home.dir / "train.txt").write_text(text, encoding="utf-8")
+    (home.dir / "eval.txt").write_text(text[100:1500], encoding="utf-8")
+
+
+def run(job, workers, precision, faults=None):
+    with Home(env={"CAIRN_HANG_MS": "20000"}, faults=faults) as home:  # no hang is tested here
+        write_text(home)
+        digest = home.run(job, seconds=120, workers__count=workers, train__precision=precision)
+        restarts = home.show(home.cairn("ps", "-o", "name").stdout.split()[0])["restarts"]
+        assert restarts >= (1 if faults else 0)
+        return digest
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("job", [TEXT, IMAGES], ids=["gpt2", "resnet18"])
+def test_workers_and_kills_change_no_bit(job, precision):
+    quiet = run(job, 1, precision)
+    for workers in (1, 2, 4):
+        rank = workers - 1
+        assert run(job, workers, precision, f"trainer.backward,rank={rank},step=3:kill") == quiet, workers
+
+
+def test_precision_changes_the_result():
+    assert run(TEXT, 2, "fp32") != run(TEXT, 2, "bf16")
