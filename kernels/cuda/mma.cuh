@@ -21,7 +21,7 @@
 #include "kernels/tensor.h"
 
 #if defined(CAIRN_EMULATE)
-#include "tests/gpu/emulated_mma.h"
+#include <emulated_mma.h>
 #else
 
 typedef uint32_t shared_address; /* bytes into shared memory */

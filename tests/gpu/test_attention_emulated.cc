@@ -10,7 +10,7 @@ extern "C" {
 }
 
 #include "kernels/cuda/attention.h"
-#include "tests/gpu/emulated_mma.h"
+#include "tests/gpu/emulator/emulated_mma.h"
 #include "tests/gpu/emulator/emulator.h"
 
 /* One row after the other of an [N, T, ..] tensor of one type, as doubles. */

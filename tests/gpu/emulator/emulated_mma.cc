@@ -1,4 +1,4 @@
-#include "tests/gpu/emulated_mma.h"
+#include "tests/gpu/emulator/emulated_mma.h"
 
 #include <deque>
 #include <utility>
