@@ -268,9 +268,9 @@ static bool advance(struct group *group, struct stream *stream, bool *out_done)
     for (int i = 0; i < group->count; i++) {
         struct piece *piece = &group->piece[i];
         if (!piece->done && piece->kind == KIND_SEND)
-            moved = try_send(comm->hub, comm->rank, op, stream) || moved;
+            moved = try_send(comm->hub, comm->rank, piece, stream) || moved;
         if (!piece->done && piece->kind == KIND_RECV)
-            moved = try_recv(comm->hub, comm->rank, op, stream) || moved;
+            moved = try_recv(comm->hub, comm->rank, piece, stream) || moved;
         *out_done = *out_done && piece->done;
     }
     return moved;
