@@ -70,7 +70,8 @@ struct job {
     } data;
     struct {
         struct job_duration duration;
-        int64_t global_batch, lanes, accumulate, micro_batch; /* all resolved: > 0 */
+        int64_t global_batch, lanes;
+        int64_t accumulate, micro_batch; /* both 0: auto, the device's memory says it */
         struct {
             char name[JOB_TEXT]; /* sgd, adamw */
             double lr, momentum, weight_decay, beta1, beta2, eps;

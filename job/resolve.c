@@ -60,22 +60,19 @@ static bool resolve_lanes(struct reader *reader)
     return false;
 }
 
-/* `micro_batch: auto`: the largest part of a lane that is not above a bound. A processor's caches
- * want no more at once; its memory isn't looked at. */
+/* `micro_batch: auto`: on CPU the largest part of a lane that is not above a bound, as its caches
+ * want no more at once and its memory is not what counts. Other devices are asked at formation. */
 static void find_micro_batch(struct reader *reader, int64_t lane)
 {
     struct job *job = &reader->job;
     bool text = job_is_text(&job->model);
-    if (strcmp(job->workers.device, "cpu") != 0) {
-        mistake(reader, "train.micro_batch", "write a number, or remove this key",
-                "train.micro_batch: auto is for workers.device: cpu in this version");
-        return;
-    }
     if (reader_has(reader, "train.accumulate")) {
         mistake(reader, "train.accumulate", "remove one of the two",
                 "train.accumulate follows from train.micro_batch: auto");
         return;
     }
+    if (strcmp(job->workers.device, "cpu") != 0)
+        return;
     int64_t most = text ? JOB_AUTO_TOKENS / job->model.context : JOB_AUTO_IMAGES;
     int64_t micro = most < 1 ? 1 : most < lane ? most : lane;
     while (lane % micro != 0)

@@ -420,6 +420,7 @@ bool value_is_set(const struct field *field, const struct job *job)
     case FIELD_COUNTS:
         return *(const uint32_t *)at > 0;
     case FIELD_INT:
+        return field->low <= 0 || field->words != NULL || *(const int64_t *)at != 0;
     case FIELD_REAL:
     case FIELD_BOOL:
     case FIELD_WORDS:

@@ -112,16 +112,29 @@ enum status device_wait(const struct device *device, struct event *event)
     return st;
 }
 
-enum status device_free_bytes(const struct device *device, uint64_t *out)
+static enum status describe(const struct device *device, struct module_device *out)
 {
     const struct module *module = NULL;
     char reason[LIMIT_REASON];
     if (device->ordinal < 0 || module_load("cuda", device->ordinal, &module, reason) != ST_OK)
         return ST_NOT_FOUND;
+    return module->device(device->ordinal, out, reason) == ST_OK ? ST_OK : ST_NOT_FOUND;
+}
+
+enum status device_free_bytes(const struct device *device, uint64_t *out)
+{
     struct module_device facts;
-    enum status st = module->device(device->ordinal, &facts, reason);
-    if (st != ST_OK)
-        return ST_NOT_FOUND;
-    *out = facts.free_bytes;
-    return ST_OK;
+    enum status st = describe(device, &facts);
+    if (st == ST_OK)
+        *out = facts.free_bytes;
+    return st;
+}
+
+enum status device_total_bytes(const struct device *device, uint64_t *out)
+{
+    struct module_device facts;
+    enum status st = describe(device, &facts);
+    if (st == ST_OK)
+        *out = facts.memory_bytes;
+    return st;
 }

@@ -45,3 +45,5 @@ MUST_CHECK enum status device_wait(const struct device *device, struct event *ev
 
 /* Bytes that the device has free now, where it can tell. ST_NOT_FOUND: it can't. */
 MUST_CHECK enum status device_free_bytes(const struct device *device, uint64_t *out);
+/* Bytes that it has in all; the same on all devices of its kind. ST_NOT_FOUND: it can't tell. */
+MUST_CHECK enum status device_total_bytes(const struct device *device, uint64_t *out);

@@ -141,8 +141,9 @@ enum status settings_derive(const struct job *job, uint64_t samples, struct sett
                             char *message, size_t capacity)
 {
     CHECK(job->train.lanes > 0);
-    CHECK(job->train.lanes * job->train.micro_batch * job->train.accumulate ==
-          job->train.global_batch);
+    CHECK(job->train.micro_batch == 0 ||
+          job->train.lanes * job->train.micro_batch * job->train.accumulate ==
+              job->train.global_batch);
     uint64_t batch = (uint64_t)job->train.global_batch;
     if (samples < batch) {
         (void)snprintf(message, capacity,
@@ -155,6 +156,7 @@ enum status settings_derive(const struct job *job, uint64_t samples, struct sett
         .lanes = (uint32_t)job->train.lanes,
         .micro_batch = (uint32_t)job->train.micro_batch,
         .accumulate = (uint32_t)job->train.accumulate,
+        .lane_size = (uint32_t)(job->train.global_batch / job->train.lanes),
         .seed = (uint64_t)job->train.seed,
         .steps_per_epoch = samples / batch,
     };

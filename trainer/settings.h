@@ -16,7 +16,8 @@
 #include "trainer/tape/precision.h"
 
 struct settings {
-    uint32_t lanes, micro_batch, accumulate;
+    uint32_t lanes, lane_size;        /* samples */
+    uint32_t micro_batch, accumulate; /* 0: for memory_fit to say */
     uint64_t seed;
     uint64_t steps_per_epoch;
     uint64_t total_steps; /* at least 1 */

@@ -6,6 +6,7 @@
 
 #include "common/check.h"
 #include "trainer/build.h"
+#include "trainer/memory.h"
 
 /* A bucket is large enough that its latency hides, small enough that several overlap the backward
  * pass of a model of some million parameters. */
@@ -162,52 +163,24 @@ static struct plan_options plan_options_of(struct worker *w)
                                   .progress_arg = w->options.marks };
 }
 
-static struct worker_memory memory_of(const struct worker *w, const struct plan_sizes *sizes)
+static struct memory_options memory_options_of(const struct worker *w)
 {
-    const struct lane_layout *layout = &w->layout;
-    const struct optimizer_options *o = &w->settings.optimizer;
-    const size_t moments = o->kind == OPTIMIZER_ADAMW ? 2 : o->momentum != 0;
-    const size_t copies =
-        (size_t)exact_gradient_buffers(w->lane_first, w->lane_count, w->settings.lanes);
-    return (struct worker_memory){
-        .activations = sizes->arena_bytes,
-        .caches = sizes->cache_bytes * (w->eval.dataset != NULL ? 2 : 1),
-        .parameters = (layout->param_count + layout->stat_count) * sizeof(float),
-        .moments = moments * layout->param_count * sizeof(float),
-        .gradients = copies * layout->count * sizeof(float),
-    };
-}
-
-static enum status measure(struct worker *w, struct worker_memory *out)
-{
-    struct plan *plan = NULL;
-    struct plan_options options = plan_options_of(w);
-    options.stream = NULL;
-    enum status st = plan_new(w->tape, &options, &plan);
-    if (st != ST_OK)
-        return st;
-    *out = memory_of(w, plan_sizes(plan));
-    plan_free(plan);
-    return ST_OK;
-}
-
-static void say_memory(const struct worker_memory *m, char *text, size_t capacity)
-{
-    const double mib = 1024.0 * 1024.0;
-    (void)snprintf(text, capacity,
-                   "activations %.0f MiB, kernel caches %.0f, parameters %.0f, moments %.0f, "
-                   "gradient copies %.0f",
-                   (double)m->activations / mib, (double)m->caches / mib,
-                   (double)m->parameters / mib, (double)m->moments / mib,
-                   (double)m->gradients / mib);
+    return (struct memory_options){ .tape = w->tape,
+                                    .settings = &w->settings,
+                                    .table = w->device.table,
+                                    .backend = w->device.backend,
+                                    .lane_first = w->lane_first,
+                                    .lane_count = w->lane_count,
+                                    .evaluates = w->eval.dataset != NULL };
 }
 
 static enum status out_of_memory(struct worker *w, const char *what, char *message, size_t capacity)
 {
-    struct worker_memory memory;
+    const struct memory_options options = memory_options_of(w);
+    struct memory_need need;
     char parts[256] = "";
-    if (measure(w, &memory) == ST_OK)
-        say_memory(&memory, parts, sizeof(parts));
+    if (memory_measure(&options, w->settings.micro_batch, &need) == ST_OK)
+        memory_say(&need, parts, sizeof(parts));
     (void)snprintf(message, capacity,
                    "device %s: not enough memory for %s (%s); make train.micro_batch smaller%s%s",
                    w->device.table->name, what, parts,
@@ -219,23 +192,52 @@ static enum status out_of_memory(struct worker *w, const char *what, char *messa
 /* Managed memory goes beyond the card's only slowly; and then other jobs of the card suffer. */
 static enum status check_managed(struct worker *w, char *message, size_t capacity)
 {
-    struct worker_memory m;
+    const struct memory_options options = memory_options_of(w);
+    struct memory_need need;
     uint64_t available = 0;
     if (strcmp(w->options.job->workers.memory, "managed") != 0 ||
         device_free_bytes(&w->device, &available) != ST_OK)
         return ST_OK;
-    enum status st = measure(w, &m);
+    enum status st = memory_measure(&options, w->settings.micro_batch, &need);
     if (st != ST_OK)
         return fail_device(w, st, "preparing the model", message, capacity);
-    if (m.activations + m.caches + m.parameters + m.moments + m.gradients <= available)
+    if (memory_total(&need) <= available)
         return ST_OK;
     char parts[256];
-    say_memory(&m, parts, sizeof(parts));
+    memory_say(&need, parts, sizeof(parts));
     (void)snprintf(message, capacity,
                    "workers.memory: managed memory is held to the %.0f MiB that the device has "
                    "free, and this job needs more (%s); make train.micro_batch smaller",
                    (double)available / (1024.0 * 1024.0), parts);
     return ST_CONFIG;
+}
+
+/* `micro_batch: auto`. What was found is a pin: the job keeps it. */
+static enum status find_micro_batch(struct worker *w, char *message, size_t capacity)
+{
+    if (w->settings.micro_batch > 0)
+        return ST_OK;
+    const struct memory_options options = memory_options_of(w);
+    struct memory_need need;
+    uint64_t total = 0;
+    enum status st = device_total_bytes(&w->device, &total);
+    if (st != ST_OK)
+        return fail(st, "train.micro_batch: auto: the device's memory", message, capacity);
+    const uint32_t lane = w->settings.lane_size;
+    st = memory_fit(&options, lane, total, &w->settings.micro_batch, &need);
+    if (st == ST_NO_MEMORY) {
+        char parts[256];
+        memory_say(&need, parts, sizeof(parts));
+        (void)snprintf(message, capacity,
+                       "train.micro_batch: auto: not even one sample fits into the device's %.0f "
+                       "MiB (%s); make the model smaller",
+                       (double)total / (1024.0 * 1024.0), parts);
+        return ST_CONFIG;
+    }
+    if (st != ST_OK)
+        return fail_device(w, st, "preparing the model", message, capacity);
+    w->settings.accumulate = lane / w->settings.micro_batch;
+    return ST_OK;
 }
 
 /* ---- model ---- */
@@ -324,6 +326,8 @@ enum status worker_open(const struct worker_options *options, struct worker **ou
         st = build_tape(options->job, w->train.dataset, &w->tape, message, capacity);
     if (st == ST_OK)
         st = cut_buckets(w, message, capacity);
+    if (st == ST_OK)
+        st = find_micro_batch(w, message, capacity);
     if (st == ST_OK)
         st = check_managed(w, message, capacity);
     if (st == ST_OK)
@@ -504,6 +508,8 @@ enum status worker_pins(const struct worker *worker, struct buf *out)
         st = buf_append_text(out, ",\"implementations\":");
     if (st == ST_OK)
         st = plan_pins(worker->plan, out);
+    if (st == ST_OK && worker->options.job->train.micro_batch == 0)
+        st = buf_printf(out, ",\"micro_batch\":%u", worker->settings.micro_batch);
     if (st == ST_OK && worker_is_fast(worker)) {
         st = buf_printf(out, ",\"reduction\":\"fast\",\"workers\":%u", worker->options.size);
     }

@@ -47,11 +47,6 @@ struct worker_loader {
     char message[LIMIT_REASON];
 };
 
-/* Bytes by what they are for. */
-struct worker_memory {
-    size_t activations, caches, parameters, moments, gradients;
-};
-
 struct worker_options {
     const struct job *job; /* borrowed for life, as all below */
     const struct io *io;

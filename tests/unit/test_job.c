@@ -232,6 +232,10 @@ static void an_automatic_micro_batch_is_the_largest_part_within_its_bound(void *
     parse_good(good, images, 2, job);
     assert_int_equal(job->train.micro_batch, 32);
     assert_int_equal(job->train.accumulate, 2);
+    const char *cuda[] = { "train.micro_batch=auto", "workers.device=cuda" };
+    parse_good(good, cuda, 2, job);
+    assert_int_equal(job->train.micro_batch, 0);
+    assert_int_equal(job->train.accumulate, 0);
 }
 
 static void loss_scaling_follows_the_precision(void **state)
@@ -409,6 +413,7 @@ static void a_printed_job_parses_to_the_same_job(void **state)
         { "workers={device: cuda, memory: managed}", "train.precision=fp16",
           "nccl={NCCL_DEBUG: 'a \"b\" \\ c', NCCL_ALGO: Ring}", "parallel.reduction=fast",
           "train.optimizer.no_decay=[norm, embedding]", NULL },
+        { "workers.device=cuda", "train.micro_batch=auto", NULL },
         { "data.eval={format: tokens, path: '/x/*.bin'}", "train.optimizer.no_decay=[]",
           "workers.device=cuda", "train.precision=fp16", "train.loss_scale=0.5", NULL },
     };

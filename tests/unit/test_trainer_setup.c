@@ -1,0 +1,260 @@
+/* From a job file to what the parts get: settings, data sets, models, and the memory they take. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/buf.h"
+#include "common/cleanup.h"
+#include "tests/test.h"
+#include "trainer/build.h"
+#include "trainer/memory.h"
+#include "trainer/settings.h"
+
+#define MIB (UINT64_C(1) << 20)
+#define GIB (UINT64_C(1) << 30)
+
+static const char text_job[] =
+    "name: t\n"
+    "model: {arch: gpt2, layers: 2, heads: 4, width: 64, context: 32, vocab: 100}\n"
+    "data: {train: {format: synthetic, samples: 96}, eval: {format: synthetic}}\n"
+    "train: {duration: 2 epochs, global_batch: 48, lanes: 4,\n"
+    "        optimizer: {name: adamw, lr: 1e-3}}\n";
+
+struct setup {
+    struct job job;
+    struct settings settings;
+    struct dataset *data;
+    struct tape *tape;
+    char message[LIMIT_REASON];
+};
+
+/* text_job with up to four settings, as far as it goes without a device. */
+static struct setup *set_up_job(const char *const *sets, size_t count)
+{
+    struct setup *s = calloc(1, sizeof(*s));
+    assert_non_null(s);
+    auto_buf struct buf errors;
+    buf_init(&errors, 1 << 20);
+    enum status st =
+        job_parse(text_job, strlen(text_job), "t.yaml", "/base", sets, count, &s->job, &errors);
+    if (st != ST_OK)
+        fail_msg("%s", errors.size > 0 ? errors.data : status_string(st));
+    struct build_options options = { .job = &s->job, .io = io_system() };
+    st = build_dataset(&options, &s->data, s->message, sizeof(s->message));
+    if (st == ST_OK) {
+        st = settings_derive(&s->job, s->data->samples, &s->settings, s->message,
+                             sizeof(s->message));
+    }
+    if (st == ST_OK)
+        st = build_tape(&s->job, s->data, &s->tape, s->message, sizeof(s->message));
+    if (st != ST_OK)
+        fail_msg("%s", s->message);
+    return s;
+}
+
+static void close_setup(struct setup *s)
+{
+    tape_free(s->tape);
+    dataset_close(s->data);
+    free(s);
+}
+
+static void words_of_precision_become_options_of_the_parts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *sets[4];
+        enum math math;
+        enum amp amp;
+        bool dynamic;
+        double scale;
+    } cases[] = {
+        { { "train.precision=fp32" }, MATH_F32, AMP_O1, false, 1 },
+        { { "train.precision=bf16" }, MATH_BF16, AMP_O1, false, 1 },
+        { { "train.precision=bf16", "train.amp=O2", "train.loss_scale=128" },
+          MATH_BF16,
+          AMP_O2,
+          false,
+          128 },
+        { { "train.precision=fp16", "workers.device=cuda" }, MATH_F16, AMP_O1, true, 65536 },
+        { { "train.precision=tf32", "workers.device=cuda" }, MATH_TF32, AMP_O1, false, 1 },
+        { { "train.precision=bf16", "train.loss_scale=dynamic" }, MATH_BF16, AMP_O1, true, 65536 },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        size_t count = 0;
+        while (cases[i].sets[count] != NULL)
+            count++;
+        struct setup *s = set_up_job(cases[i].sets, count);
+        assert_int_equal(s->settings.math, cases[i].math);
+        assert_int_equal(s->settings.amp, cases[i].amp);
+        assert_int_equal(s->settings.scaler.dynamic, cases[i].dynamic);
+        assert_true(s->settings.scaler.scale == cases[i].scale);
+        close_setup(s);
+    }
+}
+
+static void kinds_of_parameters_that_do_not_decay_become_a_set(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *set;
+        unsigned want;
+    } cases[] = {
+        { "name=a", TAPE_BIAS | TAPE_NORM },
+        { "train.optimizer.no_decay=[]", 0 },
+        { "train.optimizer.no_decay=[embedding]", TAPE_EMBEDDING },
+        { "train.optimizer.name=sgd", 0 },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct setup *s = set_up_job(&cases[i].set, 1);
+        assert_int_equal(s->settings.optimizer.no_decay, cases[i].want);
+        close_setup(s);
+    }
+}
+
+static void a_model_and_its_samples_have_one_shape(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *set;
+        int ndim;
+        int64_t dims[4];
+    } cases[] = {
+        { "name=a", 2, { 1, 32 } },
+        { "model={arch: resnet50}", 4, { 1, 3, 224, 224 } },
+        { "model={arch: resnet152}", 4, { 1, 3, 224, 224 } },
+        { "model={arch: resnet18}", 4, { 1, 1, 28, 28 } },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct setup *s = set_up_job(&cases[i].set, 1);
+        const struct tensor *x = &s->tape->values[s->tape->inputs[0]].tensor;
+        assert_int_equal(x->ndim, cases[i].ndim);
+        assert_memory_equal(x->dims, cases[i].dims, (size_t)x->ndim * sizeof(int64_t));
+        close_setup(s);
+    }
+}
+
+static void a_model_that_cannot_be_built_is_refused_with_its_numbers(void **state)
+{
+    (void)state;
+    const char *sets[] = { "name=a" };
+    struct setup *s = set_up_job(sets, 1);
+    s->job.model.heads = 7; /* job_parse wouldn't let it through */
+    struct tape *tape = NULL;
+    assert_int_equal(build_tape(&s->job, s->data, &tape, s->message, sizeof(s->message)),
+                     ST_CONFIG);
+    assert_null(tape);
+    assert_non_null(strstr(s->message, "with 7 heads"));
+    close_setup(s);
+}
+
+/* ---- memory ---- */
+
+struct bench {
+    struct setup *setup;
+    const struct backend_table *table;
+    struct backend *backend;
+    struct memory_options options;
+};
+
+static struct bench open_bench(const char *set)
+{
+    struct bench b = { .setup = set_up_job(&set, 1), .table = backend_cpu() };
+    struct backend_options backend = { .threads = 1 };
+    assert_int_equal(b.table->open(&backend, &b.backend), ST_OK);
+    b.options = (struct memory_options){ .tape = b.setup->tape,
+                                         .settings = &b.setup->settings,
+                                         .table = b.table,
+                                         .backend = b.backend,
+                                         .lane_count = 2,
+                                         .evaluates = true };
+    return b;
+}
+
+static void close_bench(struct bench *b)
+{
+    b->table->close(b->backend);
+    close_setup(b->setup);
+}
+
+static void memory_is_counted_by_what_it_is_for(void **state)
+{
+    (void)state;
+    struct bench b = open_bench("train.micro_batch=4");
+    struct memory_need small;
+    struct memory_need large;
+    assert_int_equal(memory_measure(&b.options, 4, &small), ST_OK);
+    assert_int_equal(memory_measure(&b.options, 8, &large), ST_OK);
+    size_t params = b.setup->tape->param_elements * sizeof(float);
+    assert_int_equal(small.parameters, params); /* no running statistics */
+    assert_int_equal(small.moments, 2 * params);
+    assert_in_range(small.gradients, 2 * params, 4 * params); /* 2 or 3 copies of the vector */
+    assert_int_equal(small.inputs, 2 * (2 * 4 * 32 + 3 + 4) * sizeof(int32_t));
+    assert_true(large.activations > small.activations);
+    assert_int_equal(large.parameters, small.parameters);
+    char text[256];
+    memory_say(&small, text, sizeof(text));
+    assert_non_null(strstr(text, "moments "));
+    assert_int_equal(memory_total(&small), small.activations + small.caches + small.parameters +
+                                               small.moments + small.gradients + small.inputs);
+    close_bench(&b);
+}
+
+static void an_automatic_micro_batch_is_the_largest_that_fits_the_device(void **state)
+{
+    (void)state;
+    struct bench b = open_bench("train.global_batch=96"); /* 24 samples a lane */
+    struct memory_options whole = b.options;
+    whole.lane_count = 4;
+    for (uint32_t micro = 1; micro <= 24; micro++) {
+        struct memory_need exactly;
+        struct memory_need need;
+        uint32_t found = 0;
+        assert_int_equal(memory_measure(&whole, micro, &exactly), ST_OK);
+        /* A tenth and 512 MiB stay free. */
+        uint64_t device = (memory_total(&exactly) + 512 * MIB) * 10 / 9 + 10;
+        uint32_t want = micro;
+        while (24 % want != 0)
+            want--;
+        for (uint32_t lanes = 1; lanes <= 4; lanes++) { /* whoever shares them */
+            b.options.lane_count = lanes;
+            assert_int_equal(memory_fit(&b.options, 24, device, &found, &need), ST_OK);
+            assert_int_equal(found, want);
+        }
+        if (24 % micro == 0) {
+            assert_memory_equal(&need, &exactly, sizeof(need));
+            enum status st = memory_fit(&b.options, 24, device - 200, &found, &need);
+            assert_true(st == ST_NO_MEMORY || found < micro);
+        }
+    }
+    close_bench(&b);
+}
+
+static void a_device_that_holds_not_even_one_sample_is_told_apart(void **state)
+{
+    (void)state;
+    struct bench b = open_bench("name=a");
+    struct memory_need need = { 0 };
+    uint32_t found = 77;
+    assert_int_equal(memory_fit(&b.options, 12, 500 * MIB, &found, &need), ST_NO_MEMORY);
+    assert_int_equal(found, 77);
+    assert_true(need.activations > 0);
+    assert_int_equal(memory_fit(&b.options, 12, GIB, &found, &need), ST_OK);
+    assert_int_equal(found, 12);
+    close_bench(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(words_of_precision_become_options_of_the_parts),
+        cmocka_unit_test(kinds_of_parameters_that_do_not_decay_become_a_set),
+        cmocka_unit_test(a_model_and_its_samples_have_one_shape),
+        cmocka_unit_test(a_model_that_cannot_be_built_is_refused_with_its_numbers),
+        cmocka_unit_test(memory_is_counted_by_what_it_is_for),
+        cmocka_unit_test(an_automatic_micro_batch_is_the_largest_that_fits_the_device),
+        cmocka_unit_test(a_device_that_holds_not_even_one_sample_is_told_apart),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
