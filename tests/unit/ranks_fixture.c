@@ -36,7 +36,7 @@ static void take_row(void *arg, const struct session_row *row)
         one->options->row(one->options->row_arg, one->rank, row);
 }
 
-static enum status open_comm(struct one *one, struct comm **out)
+static enum status open_comm(struct one *one, const struct device *device, struct comm **out)
 {
     struct kv kv = shared_kv_table(one->kv);
     struct comm_options options = { .kv = &kv,
@@ -44,8 +44,11 @@ static enum status open_comm(struct one *one, struct comm **out)
                                     .rank = (int)one->rank,
                                     .size = (int)one->options->size,
                                     .host = "127.0.0.1",
-                                    .timeout_ms = 60000 };
-    return one->options->size > 1 ? comm_gloo()->open(&options, out) : ST_OK;
+                                    .timeout_ms = 60000,
+                                    .device = { .table = device->table,
+                                                .backend = device->backend,
+                                                .stream = device->communication } };
+    return one->options->size > 1 ? device->comm->open(&options, out) : ST_OK;
 }
 
 static enum status prepare(struct one *one, struct worker *worker, struct comm *comm)
@@ -75,11 +78,16 @@ static void leave_state(struct one *one, struct worker *worker, uint64_t step)
     struct state_view view;
     struct ckpt_hash digest;
     one->step = step;
-    state_describe(worker, step, &beside, &view);
-    CHECK(ckpt_state_digest(&view.state, &digest) == ST_OK);
+    CHECK(state_digest(worker, step, &digest) == ST_OK);
     ckpt_hash_text(&digest, one->digest);
     if (one->st != ST_OK || o->save == NULL)
         return;
+    CHECK(state_allow_saves(worker) == ST_OK);
+    if (worker->snapshot != NULL) {
+        CHECK(snapshot_begin(worker->snapshot) == ST_OK);
+        CHECK(snapshot_wait(worker->snapshot) == ST_OK);
+    }
+    state_describe(worker, step, &beside, &view);
     struct ckpt_write_options write = { .level = 0 };
     one->st = ckpt_shard_write(io_system(), o->save, &view.state, one->rank, o->size, &write,
                                &one->report);
@@ -96,12 +104,14 @@ static void *run_rank(void *arg)
                                       .marks = &marks,
                                       .rank = one->rank,
                                       .size = o->size,
-                                      .shares = o->shares };
+                                      .shares = o->shares,
+                                      .table = o->table,
+                                      .comm = o->comm };
     struct worker *worker = NULL;
     struct comm *comm = NULL;
     one->st = worker_open(&options, &worker, one->message, sizeof(one->message));
     if (one->st == ST_OK)
-        one->st = open_comm(one, &comm);
+        one->st = open_comm(one, &worker->device, &comm);
     if (one->st == ST_OK)
         one->st = prepare(one, worker, comm);
     if (one->st == ST_OK) {
