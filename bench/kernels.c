@@ -1,7 +1,7 @@
 /*
  * Where the time of a training step goes, node by node, on one thread of this machine.
  *
- *   kernels [--model NAME] [--batch N] [--steps N] [--nodes]
+ *   kernels [--model NAME] [--precision fp32|bf16] [--batch N] [--steps N] [--nodes]
  *
  * Runs whole steps (forward, backward, update) of a model on random data and times each node of the
  * tape in both directions: medians over the steps. The yardstick of a convolution or product is the
@@ -28,7 +28,7 @@ struct options {
     const char *model;
     int64_t batch;
     int steps;
-    bool nodes;
+    bool nodes, half;
 };
 
 /* Seconds of every node and direction, per step. */
@@ -88,11 +88,14 @@ static void *take(struct bench *b, size_t bytes)
 static void open_bench(struct bench *b)
 {
     const struct backend_options threads = { .threads = 1 };
+    const bool large =
+        strcmp(b->options.model, "resnet50") == 0 || strcmp(b->options.model, "resnet152") == 0;
+    const int64_t side = large ? 224 : 28, channels = large ? 3 : 1;
     const struct model_options model = { .arch = b->options.model,
-                                         .channels = 1,
-                                         .height = 28,
-                                         .width = 28,
-                                         .classes = 10,
+                                         .channels = channels,
+                                         .height = side,
+                                         .width = side,
+                                         .classes = large ? 1000 : 10,
                                          .hidden = 256 };
     const struct optimizer_options sgd = { .kind = OPTIMIZER_SGD,
                                            .momentum = 0.9f,
@@ -106,13 +109,14 @@ static void open_bench(struct bench *b)
                                        .stream = b->stream,
                                        .batch = b->options.batch,
                                        .training = true,
+                                       .math = b->options.half ? MATH_BF16 : MATH_F32,
                                        .progress = on_node,
                                        .progress_arg = b };
     must(plan_new(b->tape, &plan, &b->plan), "plan");
     must(optimizer_new(&sgd, b->tape, b->table, b->backend, &b->optimizer), "optimizer");
     init_params(b->tape, 1, optimizer_params(b->optimizer));
     init_stats(b->tape, optimizer_stats(b->optimizer));
-    const size_t pixels = (size_t)b->options.batch * 28 * 28;
+    const size_t pixels = (size_t)(b->options.batch * channels * side * side);
     b->images = take(b, pixels * sizeof(float));
     b->labels = take(b, (size_t)b->options.batch * sizeof(int32_t));
     b->lane = take(b, lane_layout(b->tape).count * sizeof(float));
@@ -185,10 +189,13 @@ static double bandwidth(struct bench *b)
 static double arithmetic(struct bench *b)
 {
     const int64_t side = 1536;
+    const enum dtype dtype = b->options.half ? DTYPE_BF16 : DTYPE_F32;
     const struct op_spec spec = {
         .op = OP_LINEAR,
-        .in = { tensor_plain(DTYPE_F32, 2, (const int64_t[]){ side, side }) },
+        .in = { tensor_plain(dtype, 2, (const int64_t[]){ side, side }) },
         .in_count = 1,
+        .out_dtype = dtype,
+        .math = b->options.half ? MATH_BF16 : MATH_F32,
         .attr = { .out = side },
     };
     const struct op_table *op = &b->table->op[OP_LINEAR];
@@ -199,6 +206,7 @@ static double arithmetic(struct bench *b)
     const struct op_buffers buffers = { .in = { take(b, bytes) },
                                         .param = { take(b, bytes) },
                                         .out = take(b, bytes),
+                                        .cache = take(b, info.cache_bytes),
                                         .scratch = take(b, info.scratch_bytes) };
     double best = 0.0;
     for (int i = 0; i < 5; i++) {
@@ -249,7 +257,8 @@ static double node_bound(const struct bench *b, const struct tape_node *node, in
     if (node->op == OP_BATCH_NORM) {
         const double tensors = direction == 0 ? 2.0 : 3.0; /* x, y; dy, x, dx */
         const double more = node->attr.residual ? 1.0 : 0.0;
-        return sizeof(float) * in * (tensors + more * (direction == 0 ? 1.0 : 2.0)) / b->bytes;
+        const double size = b->options.half ? sizeof(uint16_t) : sizeof(float);
+        return size * in * (tensors + more * (direction == 0 ? 1.0 : 2.0)) / b->bytes;
     }
     return 0.0;
 }
@@ -308,14 +317,16 @@ static void report(struct bench *b)
 static struct options parse(int argc, char **argv)
 {
     struct options o = { .model = "resnet18", .batch = 128, .steps = 5 };
-    const struct option known[] = { { "model", required_argument, NULL, 'm' },
-                                    { "batch", required_argument, NULL, 'b' },
-                                    { "steps", required_argument, NULL, 's' },
-                                    { "nodes", no_argument, NULL, 'n' },
-                                    { 0 } };
+    const struct option known[] = {
+        { "model", required_argument, NULL, 'm' }, { "precision", required_argument, NULL, 'p' },
+        { "batch", required_argument, NULL, 'b' }, { "steps", required_argument, NULL, 's' },
+        { "nodes", no_argument, NULL, 'n' },       { 0 }
+    };
     for (int c = 0; (c = getopt_long(argc, argv, "", known, NULL)) != -1;) {
         if (c == 'm') {
             o.model = optarg;
+        } else if (c == 'p') {
+            o.half = strcmp(optarg, "bf16") == 0;
         } else if (c == 'b') {
             o.batch = strtol(optarg, NULL, 10);
         } else if (c == 's') {
@@ -323,7 +334,9 @@ static struct options parse(int argc, char **argv)
         } else if (c == 'n') {
             o.nodes = true;
         } else {
-            fail("usage: kernels [--model NAME] [--batch N] [--steps N] [--nodes]", ST_INVALID);
+            fail("usage: kernels [--model NAME] [--precision fp32|bf16] [--batch N] [--steps N] "
+                 "[--nodes]",
+                 ST_INVALID);
         }
     }
     if (o.batch < 1 || o.steps < 1 || o.steps > STEPS_MAX)

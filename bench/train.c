@@ -1,13 +1,21 @@
 /*
  * Training speed of a model on one core, against PyTorch on the same core in the same run.
  *
- *   train [--model NAME] [--batch N] [--lanes N,N] [--steps N] [--rounds N] [--cpu N] [--peer DIR]
+ *   train [--model NAME] [--precision fp32|bf16] [--batch N] [--seq N] [--lanes N,N] [--steps N]
+ *         [--rounds N] [--cpu N] [--peer DIR] [--modes NAME,NAME]
  *
- * DIR holds the peer's environment and script (DIR/bin/python, DIR/torch_step.py); its modes
- * (eager, channels-last, compiled) run as processes of their own between our rounds, since a
- * machine's speed moves from minute to minute. Everything is pinned to one core. Values are medians
- * over all steps of all rounds; "fastest" compares the fastest step of each side, which others on
- * the machine disturb less. The yardstick is PyTorch's best mode with the whole batch in one lane.
+ * Models: resnet18, lenet and mlp (28×28×1), resnet50 and resnet152 (224×224×3), gpt2 (124M, --seq
+ * tokens per sample; a sample of the figures is then a token). DIR holds the peer's environment and
+ * script (DIR/bin/python, DIR/torch_step.py); its modes (eager, channels-last, fused, compiled;
+ * those in --modes, else all that suit the model) run as processes of their own between our rounds,
+ * since a machine's speed moves from minute to minute. Everything is pinned to one core. Values are
+ * medians over all steps of all rounds; "fastest" compares the fastest step of each side, which
+ * others on the machine disturb less. The yardstick is PyTorch's best mode with the whole batch in
+ * one lane.
+ *
+ * "of the bound": the products of a step, each at the speed of a large product of this precision
+ * that was measured between the rounds, and nothing else. Winograd's convolutions need fewer
+ * operations than the bound counts; all that is not a product is not in it.
  *
  * A step here is what a job with one worker does: each lane forward and backward, the exact sum
  * over lanes, norm, update, refresh of the kernels' copies.
@@ -25,12 +33,14 @@
 #include "common/clock.h"
 
 #define LANES_MAX   4
-#define MODES_MAX   3
+#define MODES_MAX   5
 #define SAMPLES_MAX 4096
 
 struct options {
-    const char *model, *peer;
-    int64_t batch;
+    const char *model, *peer, *precision;
+    const char *modes; /* of the peer; NULL: all that suit the model */
+    bool text;
+    int64_t batch, seq;
     int lanes[LANES_MAX];
     int lane_count;
     int steps, rounds, cpu;
@@ -44,12 +54,16 @@ struct series {
 
 struct mode {
     const char *name;
-    const char *flags[2];           /* of torch_step.py */
+    const char *flags;              /* of torch_step.py */
+    bool text, images;              /* which models it suits */
     struct series medians, fastest; /* one per round */
 };
 
 struct results {
     struct series ours[LANES_MAX];
+    struct series peak;      /* operations per second of a product */
+    double flops[LANES_MAX]; /* of a step */
+    double bytes[LANES_MAX];
     struct mode modes[MODES_MAX];
     int mode_count;
 };
@@ -108,47 +122,74 @@ static void parse_lanes(const char *text, struct options *options)
     }
 }
 
+static void set_option(struct options *options, int key, const char *value)
+{
+    switch (key) {
+    case 'm':
+        options->model = value;
+        break;
+    case 'f':
+        options->precision = value;
+        break;
+    case 'b':
+        options->batch = number(value, 1);
+        break;
+    case 'q':
+        options->seq = number(value, 1);
+        break;
+    case 'l':
+        parse_lanes(value, options);
+        break;
+    case 's':
+        options->steps = number(value, 1);
+        break;
+    case 'r':
+        options->rounds = number(value, 1);
+        break;
+    case 'c':
+        options->cpu = number(value, 0);
+        break;
+    case 'p':
+        options->peer = value;
+        break;
+    case 'o':
+        options->modes = value;
+        break;
+    default:
+        fail("usage: train [--model NAME] [--precision fp32|bf16] [--batch N] [--seq N] "
+             "[--lanes N,N] [--steps N] [--rounds N] [--cpu N] [--peer DIR] [--modes NAME,NAME]");
+    }
+}
+
 static struct options parse(int argc, char **argv)
 {
     static const struct option known[] = {
-        { "model", required_argument, NULL, 'm' },  { "batch", required_argument, NULL, 'b' },
-        { "lanes", required_argument, NULL, 'l' },  { "steps", required_argument, NULL, 's' },
-        { "rounds", required_argument, NULL, 'r' }, { "cpu", required_argument, NULL, 'c' },
-        { "peer", required_argument, NULL, 'p' },   { 0 },
+        { "model", required_argument, NULL, 'm' },
+        { "precision", required_argument, NULL, 'f' },
+        { "batch", required_argument, NULL, 'b' },
+        { "seq", required_argument, NULL, 'q' },
+        { "lanes", required_argument, NULL, 'l' },
+        { "steps", required_argument, NULL, 's' },
+        { "rounds", required_argument, NULL, 'r' },
+        { "cpu", required_argument, NULL, 'c' },
+        { "peer", required_argument, NULL, 'p' },
+        { "modes", required_argument, NULL, 'o' },
+        { 0 },
     };
-    struct options options = {
-        .model = "resnet18", .batch = 128, .steps = 5, .rounds = 3, .cpu = -1
-    };
-    parse_lanes("1,4", &options);
+    struct options options = { .model = "resnet18", .precision = "fp32", .steps = 5, .rounds = 3 };
+    options.cpu = -1;
     int key;
-    while ((key = getopt_long(argc, argv, "", known, NULL)) != -1) {
-        switch (key) {
-        case 'm':
-            options.model = optarg;
-            break;
-        case 'b':
-            options.batch = number(optarg, 1);
-            break;
-        case 'l':
-            parse_lanes(optarg, &options);
-            break;
-        case 's':
-            options.steps = number(optarg, 1);
-            break;
-        case 'r':
-            options.rounds = number(optarg, 1);
-            break;
-        case 'c':
-            options.cpu = number(optarg, 0);
-            break;
-        case 'p':
-            options.peer = optarg;
-            break;
-        default:
-            fail("usage: train [--model NAME] [--batch N] [--lanes N,N] [--steps N] [--rounds N] "
-                 "[--cpu N] [--peer DIR]");
-        }
-    }
+    while ((key = getopt_long(argc, argv, "", known, NULL)) != -1)
+        set_option(&options, key, optarg);
+    options.text = strcmp(options.model, "gpt2") == 0;
+    if (options.batch == 0)
+        options.batch = options.text ? 4 : strcmp(options.model, "resnet50") == 0 ? 8 : 128;
+    if (options.seq == 0)
+        options.seq = 64;
+    if (options.lane_count == 0)
+        parse_lanes(strcmp(options.model, "resnet18") == 0 ? "1,4" : "1", &options);
+    if (strcmp(options.precision, "fp32") != 0 && strcmp(options.precision, "bf16") != 0)
+        fail("--precision is fp32 or bf16");
     return options;
 }
 
@@ -198,9 +239,9 @@ static void run_mode(const struct options *options, struct mode *mode)
     char command[4096];
     int length = snprintf(command, sizeof command,
                           "exec '%s/bin/python' '%s/torch_step.py' %s --threads 1 --batch %d "
-                          "--steps %d --warmup 2 %s %s",
+                          "--seq %d --precision %s --steps %d --warmup 2 %s",
                           options->peer, options->peer, options->model, (int)options->batch,
-                          options->steps, mode->flags[0], mode->flags[1]);
+                          (int)options->seq, options->precision, options->steps, mode->flags);
     if (length < 0 || (size_t)length >= sizeof command)
         fail("the peer's path is too long");
     FILE *from = popen(command, "re");
@@ -216,12 +257,29 @@ static void run_mode(const struct options *options, struct mode *mode)
     json_decref(value);
 }
 
+/* Whether a comma-separated list has the name. */
+static bool listed(const char *list, const char *name)
+{
+    const size_t length = strlen(name);
+    for (const char *at = list; at != NULL; at = strchr(at, ',')) {
+        if (*at == ',')
+            at++;
+        if (strncmp(at, name, length) == 0 && (at[length] == ',' || at[length] == '\0'))
+            return true;
+    }
+    return false;
+}
+
 static void choose_modes(const struct options *options, struct results *results)
 {
     static const struct mode modes[MODES_MAX] = {
-        { .name = "eager", .flags = { "", "" } },
-        { .name = "channels-last", .flags = { "--channels-last", "" } },
-        { .name = "compiled", .flags = { "--mode compile", "" } },
+        { .name = "eager", .flags = "", .text = true, .images = true },
+        { .name = "channels-last", .flags = "--channels-last", .images = true },
+        { .name = "fused", .flags = "--fused", .text = true },
+        { .name = "compiled", .flags = "--mode compile --fused", .text = true, .images = true },
+        { .name = "compiled-channels-last",
+          .flags = "--mode compile --channels-last",
+          .images = true },
     };
     if (options->peer == NULL) {
         (void)fprintf(stderr, "train: no comparison: --peer DIR was not given\n");
@@ -232,8 +290,11 @@ static void choose_modes(const struct options *options, struct results *results)
                       options->peer);
         return;
     }
-    memcpy(results->modes, modes, sizeof modes);
-    results->mode_count = MODES_MAX;
+    for (int i = 0; i < MODES_MAX; i++) {
+        if ((options->text ? modes[i].text : modes[i].images) &&
+            (options->modes == NULL || listed(options->modes, modes[i].name)))
+            results->modes[results->mode_count++] = modes[i];
+    }
 }
 
 static void run_ours(struct train_model *model, int steps, struct series *series)
@@ -249,10 +310,20 @@ static void run_ours(struct train_model *model, int steps, struct series *series
 static void measure(const struct options *options, struct results *results)
 {
     struct train_model *models[LANES_MAX];
-    for (int i = 0; i < options->lane_count; i++)
-        models[i] = train_model_new(options->model, options->batch, options->lanes[i]);
+    const enum math math = strcmp(options->precision, "bf16") == 0 ? MATH_BF16 : MATH_F32;
+    for (int i = 0; i < options->lane_count; i++) {
+        const struct train_model_options one = { .arch = options->model,
+                                                 .batch = options->batch,
+                                                 .lanes = options->lanes[i],
+                                                 .seq = options->seq,
+                                                 .math = math };
+        models[i] = train_model_new(&one);
+        results->flops[i] = train_model_flops(models[i]);
+        results->bytes[i] = (double)train_model_bytes(models[i]);
+    }
     for (int round = 0; round < options->rounds; round++) {
         (void)fprintf(stderr, "round %d of %d\n", round + 1, options->rounds);
+        add(&results->peak, train_model_peak(math));
         for (int i = 0; i < options->lane_count; i++)
             run_ours(models[i], options->steps, &results->ours[i]);
         for (int i = 0; i < results->mode_count; i++)
@@ -304,49 +375,54 @@ static struct best best_mode(struct results *results, bool by_fastest)
     return best;
 }
 
-/* What notes on this backend's convolutions allow for ResNet-18, as a multiple of PyTorch's best
- * mode: all parts of a step at the speed of each alone. */
-static double bound_of(const struct options *options, int lanes)
+/* "resnet18 bf16 batch 128" and more. */
+struct name {
+    char text[128];
+};
+
+static struct name name_of(const struct options *options, const char *more)
 {
-    if (strcmp(options->model, "resnet18") != 0 || options->batch != 128)
-        return 0;
-    return lanes == 1 ? 1.76 : lanes == 4 ? 1.5 : 0;
+    struct name name;
+    (void)snprintf(name.text, sizeof name.text, "%s %s batch %d%s", options->model,
+                   options->precision, (int)options->batch, more);
+    return name;
+}
+
+static void report_lanes(const struct options *options, struct results *results, int i)
+{
+    const double samples = (double)(options->batch * (options->text ? options->seq : 1));
+    struct best best = best_mode(results, false), fast = best_mode(results, true);
+    const double ours = samples / median(&results->ours[i]);
+    char more[64];
+    (void)snprintf(more, sizeof more, ", lanes %d", options->lanes[i]);
+    report(name_of(options, more).text, ours, best.name,
+           best.seconds > 0 ? samples / best.seconds : 0);
+    (void)snprintf(more, sizeof more, ", lanes %d, fastest", options->lanes[i]);
+    report(name_of(options, more).text, samples / fastest(&results->ours[i]), fast.name,
+           fast.seconds > 0 ? samples / fast.seconds : 0);
+    const double peak = median(&results->peak);
+    char yardstick[64];
+    (void)snprintf(yardstick, sizeof yardstick, "products at %.0f GFLOP/s", peak / 1e9);
+    (void)snprintf(more, sizeof more, ", lanes %d, of the bound", options->lanes[i]);
+    report(name_of(options, more).text, ours, yardstick, samples * peak / results->flops[i]);
+    (void)fprintf(stderr, "%.0f MB of activations and copies of parameters\n",
+                  results->bytes[i] / 1e6);
 }
 
 static void report_all(const struct options *options, struct results *results)
 {
-    double batch = (double)options->batch;
+    const double samples = (double)(options->batch * (options->text ? options->seq : 1));
     (void)fprintf(stderr, "\n%-44s %9s  %-26s %9s  %6s\n", "case", "samples/s", "yardstick",
                   "samples/s", "ratio");
     for (int i = 0; i < results->mode_count; i++) {
         struct mode *mode = &results->modes[i];
-        char name[128];
-        (void)snprintf(name, sizeof name, "%s batch %d, PyTorch %s", options->model,
-                       (int)options->batch, mode->name);
+        char more[64];
+        (void)snprintf(more, sizeof more, ", PyTorch %s", mode->name);
         if (mode->medians.count > 0)
-            report(name, batch / median(&mode->medians), NULL, 0);
+            report(name_of(options, more).text, samples / median(&mode->medians), NULL, 0);
     }
-    struct best best = best_mode(results, false);
-    struct best fast = best_mode(results, true);
-    for (int i = 0; i < options->lane_count; i++) {
-        char name[128];
-        int lanes = options->lanes[i];
-        (void)snprintf(name, sizeof name, "%s batch %d, lanes %d", options->model,
-                       (int)options->batch, lanes);
-        double ours = batch / median(&results->ours[i]);
-        double theirs = best.seconds > 0 ? batch / best.seconds : 0;
-        report(name, ours, best.name, theirs);
-        double bound = theirs * bound_of(options, lanes);
-        if (bound > 0) {
-            (void)snprintf(name, sizeof name, "%s batch %d, lanes %d, of the bound", options->model,
-                           (int)options->batch, lanes);
-            report(name, ours, "sum of best parts", bound);
-        }
-        (void)snprintf(name, sizeof name, "%s batch %d, lanes %d, fastest", options->model,
-                       (int)options->batch, lanes);
-        report(name, batch / fastest(&results->ours[i]), fast.name,
-               fast.seconds > 0 ? batch / fast.seconds : 0);
-    }
+    for (int i = 0; i < options->lane_count; i++)
+        report_lanes(options, results, i);
 }
 
 int main(int argc, char **argv)
