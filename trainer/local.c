@@ -8,6 +8,7 @@
 #include "common/io.h"
 #include "job/job.h"
 #include "trainer/loop.h"
+#include "trainer/preview.h"
 
 #define ERRORS_MAX ((size_t)256 * 1024)
 #define PLAN_MAX   ((size_t)1024 * 1024)
@@ -63,16 +64,6 @@ static void print_digest(struct worker *worker, uint64_t step, bool alone)
     (void)printf("%s%s\n", alone ? "" : "digest ", text);
 }
 
-static enum status print_plan(const struct worker *worker)
-{
-    auto_buf struct buf out;
-    buf_init(&out, PLAN_MAX);
-    enum status st = plan_print(worker->plan, &out);
-    if (st == ST_OK)
-        (void)printf("%s", out.data);
-    return st;
-}
-
 static enum status train(const struct local_options *options, struct worker *worker, char *message,
                          size_t capacity)
 {
@@ -93,6 +84,24 @@ static enum status train(const struct local_options *options, struct worker *wor
     return st;
 }
 
+static int exit_code(enum status st, const char *message)
+{
+    if (st != ST_OK)
+        (void)fprintf(stderr, "%s\n", message[0] != '\0' ? message : status_string(st));
+    return st == ST_OK ? 0 : st == ST_CONFIG ? 2 : 1;
+}
+
+static int show_plan(const struct job *job)
+{
+    auto_buf struct buf out;
+    buf_init(&out, PLAN_MAX);
+    char message[LIMIT_REASON] = "";
+    enum status st = preview_print(job, &out, message, sizeof(message));
+    if (st == ST_OK)
+        (void)printf("%s", out.data);
+    return exit_code(st, message);
+}
+
 int local_run(const struct local_options *options)
 {
     auto_free struct job *job = calloc(1, sizeof(*job));
@@ -101,6 +110,8 @@ int local_run(const struct local_options *options)
     enum status st = read_job(options, job);
     if (st != ST_OK)
         return 2;
+    if (options->plan_only)
+        return show_plan(job);
     struct marks marks;
     marks_init(&marks, NULL, NULL, 0, 1);
     uint32_t shares[1] = { (uint32_t)job->train.lanes };
@@ -110,13 +121,8 @@ int local_run(const struct local_options *options)
     char message[LIMIT_REASON] = "";
     struct worker *worker = NULL;
     st = worker_open(&wo, &worker, message, sizeof(message));
-    if (st == ST_OK && options->plan_only) {
-        st = print_plan(worker);
-    } else if (st == ST_OK) {
+    if (st == ST_OK)
         st = train(options, worker, message, sizeof(message));
-    }
     worker_close(worker);
-    if (st != ST_OK)
-        (void)fprintf(stderr, "%s\n", message[0] != '\0' ? message : status_string(st));
-    return st == ST_OK ? 0 : st == ST_CONFIG ? 2 : 1;
+    return exit_code(st, message);
 }

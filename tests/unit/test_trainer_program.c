@@ -8,6 +8,7 @@
 #include "tests/test.h"
 
 #define EXAMPLES SOURCE_DIR "/examples/"
+#define SOURCE   SOURCE_DIR "/tests/unit/test_trainer_program.c" /* some text */
 #define IMAGES   "/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz"
 
 struct output {
@@ -88,6 +89,95 @@ static void a_plan_names_every_node_and_the_memory(void **state)
     free(out);
 }
 
+/* A job that needs no files, in a folder of its own; the caller removes it. */
+static void write_job(char path[64], const char *model, const char *train)
+{
+    (void)snprintf(path, 64, "/tmp/test_trainer_XXXXXX");
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    FILE *f = fdopen(fd, "w");
+    assert_non_null(f);
+    assert_true(fprintf(f,
+                        "name: a\nmodel: %s\ndata: {train: {format: synthetic, samples: 128}}\n"
+                        "train: {duration: 3 steps, global_batch: 16, %s optimizer: {lr: 0.1}}\n",
+                        model, train) > 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+static struct output *run_on(const char *before, const char *path, const char *after)
+{
+    char arguments[1024];
+    (void)snprintf(arguments, sizeof(arguments), "%s %s %s", before, path, after);
+    return run(arguments);
+}
+
+static void must_hold(const struct output *out, const char *text)
+{
+    if (strstr(out->text, text) == NULL)
+        fail_msg("\"%s\" is not in: %s", text, out->text);
+}
+
+static void the_plan_of_a_text_model_is_shown_whatever_its_size(void **state)
+{
+    (void)state;
+    char path[64];
+    write_job(path, "{arch: gpt2, size: 1558M, context: 64}", "");
+    struct output *out = run_on("--plan", path, ""); /* 30 GB, if it were allocated */
+    assert_int_equal(out->code, 0);
+    must_hold(out, "gpt2: 1556.08 million parameters");
+    must_hold(out, "16 samples in 8 lanes of 2, cut into 1 x 2");
+    must_hold(out, "attention              2x64x1600");
+    must_hold(out, "moments 0.0,"); /* sgd without momentum */
+    free(out);
+    out = run_on("--plan", path, "--set train.precision=bf16 --set train.micro_batch=1");
+    assert_int_equal(out->code, 0);
+    must_hold(out, "bf16, amp O1");
+    must_hold(out, "cut into 2 x 1");
+    free(out);
+    assert_int_equal(unlink(path), 0);
+}
+
+static void the_plan_of_a_job_for_gpus_is_shown_without_one(void **state)
+{
+    (void)state;
+    char path[64];
+    write_job(path, "{arch: resnet50, classes: 1000}", "precision: fp16, micro_batch: auto,");
+    assert_int_equal(setenv("CAIRN_CUDA_MODULE", "/nowhere/cairn-cuda.so", 1), 0);
+    struct output *out = run_on("--plan", path, "--set workers.device=cuda");
+    assert_int_equal(out->code, 0);
+    must_hold(out, "resnet50: 25.56 million parameters");
+    must_hold(out, "not known without the device");
+    must_hold(out, "/nowhere/cairn-cuda.so");
+    must_hold(out, "dynamic loss scale");
+    must_hold(out, "max_pool               1x64x56x56");
+    free(out);
+    out = run_on("--local", path, "--set workers.device=cuda");
+    assert_int_equal(out->code, 2);
+    must_hold(out, "/nowhere/cairn-cuda.so");
+    free(out);
+    assert_int_equal(unsetenv("CAIRN_CUDA_MODULE"), 0);
+    assert_int_equal(unlink(path), 0);
+}
+
+static void a_token_out_of_range_ends_a_run_with_its_file_and_place(void **state)
+{
+    (void)state;
+    char path[64];
+    write_job(path, "{arch: gpt2, layers: 1, heads: 2, width: 16, context: 8, vocab: 90}", "");
+    struct output *out =
+        run_on("--local", path, "--set 'data.train={format: text, path: " SOURCE "}'");
+    assert_int_equal(out->code, 2);
+    must_hold(out, "test_trainer_program.c: token ");
+    must_hold(out, "is not below model.vocab (90); raise model.vocab or correct the file");
+    free(out);
+    out = run_on("--local", path,
+                 "--set 'data.train={format: text, path: " SOURCE "}' --set model.vocab=256");
+    assert_int_equal(out->code, 0);
+    must_hold(out, "\ndigest ");
+    free(out);
+    assert_int_equal(unlink(path), 0);
+}
+
 static void a_mistake_of_the_user_ends_with_code_2_and_its_place(void **state)
 {
     (void)state;
@@ -121,6 +211,9 @@ int main(void)
         cmocka_unit_test(lenet_gets_85_percent_right_after_one_epoch),
         cmocka_unit_test(two_runs_of_a_job_print_one_digest),
         cmocka_unit_test(a_plan_names_every_node_and_the_memory),
+        cmocka_unit_test(the_plan_of_a_text_model_is_shown_whatever_its_size),
+        cmocka_unit_test(the_plan_of_a_job_for_gpus_is_shown_without_one),
+        cmocka_unit_test(a_token_out_of_range_ends_a_run_with_its_file_and_place),
         cmocka_unit_test(a_mistake_of_the_user_ends_with_code_2_and_its_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,242 @@
+#include "trainer/preview.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "comm/exact.h"
+#include "common/io.h"
+#include "common/limits.h"
+#include "trainer/build.h"
+#include "trainer/device.h"
+#include "trainer/memory.h"
+#include "trainer/settings.h"
+#include "trainer/tape/plan.h"
+
+#define MIB (1024.0 * 1024.0)
+
+struct preview {
+    const struct job *job;
+    struct dataset *train, *eval;
+    struct settings settings;
+    struct tape *tape;
+    struct device device;
+    bool has_device;
+    char reason[LIMIT_REASON]; /* without one */
+    struct buf *out;
+    char *message;
+    size_t capacity;
+};
+
+static enum status fail(const struct preview *p, enum status st, const char *what)
+{
+    (void)snprintf(p->message, p->capacity, "%s: %s", what, status_string(st));
+    return st;
+}
+
+/* ---- what there is ---- */
+
+static enum status open_data(struct preview *p)
+{
+    struct build_options options = { .job = p->job, .io = io_system(), .split = DATASET_TRAIN };
+    enum status st = build_dataset(&options, &p->train, p->message, p->capacity);
+    if (st != ST_OK || p->job->data.eval.format[0] == '\0')
+        return st;
+    options.split = DATASET_EVAL;
+    return build_dataset(&options, &p->eval, p->message, p->capacity);
+}
+
+static void open_device(struct preview *p)
+{
+    struct device_options options = { .job = p->job };
+    p->has_device = device_open(&options, &p->device, p->reason, sizeof(p->reason)) == ST_OK;
+}
+
+/* The worker whose reduction holds the most copies. */
+static struct memory_options largest_worker(const struct preview *p)
+{
+    struct memory_options o = { .tape = p->tape,
+                                .settings = &p->settings,
+                                .table = p->device.table,
+                                .backend = p->device.backend,
+                                .evaluates = p->eval != NULL };
+    int most = 0;
+    uint32_t first = 0;
+    for (int64_t r = 0; r < p->job->workers.count; r++) {
+        uint32_t lanes = p->job->workers.shares[r];
+        int copies = exact_gradient_buffers(first, lanes, p->settings.lanes);
+        if (copies > most) {
+            most = copies;
+            o.lane_first = first;
+            o.lane_count = lanes;
+        }
+        first += lanes;
+    }
+    return o;
+}
+
+static enum status find_micro_batch(struct preview *p)
+{
+    struct settings *s = &p->settings;
+    uint64_t bytes = 0;
+    if (s->micro_batch > 0 || !p->has_device || device_total_bytes(&p->device, &bytes) != ST_OK)
+        return ST_OK;
+    struct memory_options options = largest_worker(p);
+    struct memory_need need;
+    enum status st = memory_fit(&options, s->lane_size, bytes, &s->micro_batch, &need);
+    if (st != ST_OK)
+        return fail(p, st, "train.micro_batch: auto");
+    s->accumulate = s->lane_size / s->micro_batch;
+    return ST_OK;
+}
+
+/* ---- what is said of it ---- */
+
+static enum status print_job(const struct preview *p)
+{
+    const struct job *job = p->job;
+    const struct settings *s = &p->settings;
+    const struct tape *tape = p->tape;
+    enum status st =
+        buf_printf(p->out, "model      %s: %.2f million parameters in %d tensors\n",
+                   job->model.arch, (double)tape->param_elements / 1e6, tape->param_count);
+    if (st == ST_OK) {
+        st = buf_printf(p->out, "data       %llu samples", (unsigned long long)p->train->samples);
+    }
+    if (st == ST_OK && p->train->context > 0)
+        st = buf_printf(p->out, " of %lld tokens", (long long)p->train->context);
+    if (st == ST_OK && p->eval != NULL) {
+        st = buf_printf(p->out, ", %llu to evaluate on", (unsigned long long)p->eval->samples);
+    }
+    if (st != ST_OK)
+        return st;
+    st = buf_printf(p->out, "\nstep       %lld samples in %u lanes of %u",
+                    (long long)job->train.global_batch, s->lanes, s->lane_size);
+    if (st == ST_OK && s->micro_batch > 0)
+        st = buf_printf(p->out, ", cut into %u x %u", s->accumulate, s->micro_batch);
+    if (st == ST_OK) {
+        st = buf_printf(p->out, "; %llu steps in all, %llu per epoch\nprecision  %s",
+                        (unsigned long long)s->total_steps, (unsigned long long)s->steps_per_epoch,
+                        job->train.precision);
+    }
+    if (st == ST_OK && job->train.amp[0] != '\0')
+        st = buf_printf(p->out, ", amp %s", job->train.amp);
+    if (st == ST_OK && s->scaler.dynamic)
+        st = buf_append_text(p->out, ", dynamic loss scale");
+    if (st == ST_OK && !s->scaler.dynamic && s->scaler.scale != 1)
+        st = buf_printf(p->out, ", loss scale %.9g", s->scaler.scale);
+    return st == ST_OK ? buf_append_text(p->out, "\n") : st;
+}
+
+static enum status print_memory(const struct preview *p)
+{
+    struct memory_options options = largest_worker(p);
+    struct memory_need need;
+    char text[256];
+    enum status st = memory_measure(&options, p->settings.micro_batch, &need);
+    if (st != ST_OK)
+        return fail(p, st, "preparing the model");
+    memory_say(&need, text, sizeof(text));
+    return buf_printf(p->out, "worker     %.1f MiB with %u lanes: %s\n",
+                      (double)memory_total(&need) / MIB, options.lane_count, text);
+}
+
+static enum status print_plan(const struct preview *p)
+{
+    struct plan *plan = NULL;
+    struct plan_options options = { .table = p->device.table,
+                                    .backend = p->device.backend,
+                                    .batch = p->settings.micro_batch,
+                                    .training = true,
+                                    .math = p->settings.math,
+                                    .amp = p->settings.amp };
+    enum status st = plan_new(p->tape, &options, &plan);
+    if (st != ST_OK)
+        return fail(p, st, "preparing the model");
+    double micros = (double)p->settings.lanes * p->settings.accumulate;
+    const struct plan_sizes *sizes = plan_sizes(plan);
+    st = buf_printf(p->out, "compute    %.2f GFLOP per step\n",
+                    (sizes->flops_forward + sizes->flops_backward) * micros / 1e9);
+    if (st == ST_OK)
+        st = plan_print(plan, p->out);
+    plan_free(plan);
+    return st;
+}
+
+static enum status print_node(const struct preview *p, int n)
+{
+    const struct tape *tape = p->tape;
+    const struct tape_node *node = &tape->nodes[n];
+    const struct tape_value *value = &tape->values[node->out];
+    char shape[96] = "";
+    size_t used = 0;
+    for (int i = 0; i < value->tensor.ndim && used < sizeof(shape); i++) {
+        int64_t dim = value->tensor.dims[i];
+        if (i == 0 && value->batched && p->settings.micro_batch > 0)
+            dim *= p->settings.micro_batch;
+        int size =
+            snprintf(shape + used, sizeof(shape) - used, i > 0 ? "x%lld" : "%lld", (long long)dim);
+        used += size > 0 ? (size_t)size : 0;
+    }
+    size_t params = 0;
+    for (int i = 0; i < OP_PARAM_MAX; i++)
+        params += node->param[i] < 0 ? 0 : tape->params[node->param[i]].count;
+    return buf_printf(p->out, "%4d  %-21s  %-18s  %10zu\n", n, op_name(node->op), shape, params);
+}
+
+/* The tape, and the memory that is the same on all devices. */
+static enum status print_tape(const struct preview *p)
+{
+    const struct optimizer_options *optimizer = &p->settings.optimizer;
+    size_t moments = optimizer->kind == OPTIMIZER_ADAMW ? 2 : optimizer->momentum != 0;
+    double params = (double)p->tape->param_elements * sizeof(float) / MIB;
+    struct memory_options worker = largest_worker(p);
+    int copies = exact_gradient_buffers(worker.lane_first, worker.lane_count, p->settings.lanes);
+    enum status st = buf_printf(
+        p->out,
+        "worker     with %u lanes: parameters %.1f MiB, moments %.1f, gradient copies %.1f\n",
+        worker.lane_count, params, params * (double)moments, params * copies);
+    if (st == ST_OK) {
+        st = buf_printf(p->out,
+                        "not known without the device: activations, kernel caches, implementations"
+                        "%s (%s)\n",
+                        p->settings.micro_batch == 0 ? ", micro-batch" : "", p->reason);
+    }
+    if (st == ST_OK) {
+        st = buf_printf(p->out, "%4s  %-21s  %-18s  %10s\n", "node", "op", "output", "parameters");
+    }
+    for (int n = 0; st == ST_OK && n < p->tape->node_count; n++)
+        st = print_node(p, n);
+    return st;
+}
+
+static enum status print_all(struct preview *p)
+{
+    enum status st = open_data(p);
+    if (st == ST_OK) {
+        st = settings_derive(p->job, p->train->samples, &p->settings, p->message, p->capacity);
+    }
+    if (st == ST_OK)
+        st = build_tape(p->job, p->train, &p->tape, p->message, p->capacity);
+    if (st != ST_OK)
+        return st;
+    open_device(p);
+    st = find_micro_batch(p);
+    if (st == ST_OK)
+        st = print_job(p);
+    if (st != ST_OK || !p->has_device)
+        return st == ST_OK ? print_tape(p) : st;
+    st = print_memory(p);
+    return st == ST_OK ? print_plan(p) : st;
+}
+
+enum status preview_print(const struct job *job, struct buf *out, char *message, size_t capacity)
+{
+    struct preview p = { .job = job, .out = out, .capacity = capacity };
+    p.message = message;
+    enum status st = print_all(&p);
+    tape_free(p.tape);
+    dataset_close(p.train);
+    dataset_close(p.eval);
+    device_close(&p.device);
+    return st;
+}
