@@ -12,7 +12,8 @@
 #define SGD              .when_path = "train.optimizer.name", .when_words = "sgd"
 #define ADAMW            .when_path = "train.optimizer.name", .when_words = "adamw"
 #define TEXTUAL          .when_path = "model.arch", .when_words = "gpt2 bert"
-#define IMAGES           .when_path = "model.arch", .when_words = "mlp lenet resnet18 resnet50 resnet152"
+#define IMAGE_MODELS     "mlp lenet resnet18 resnet50 resnet152"
+#define IMAGES           .when_path = "model.arch", .when_words = IMAGE_MODELS
 #define MLP              .when_path = "model.arch", .when_words = "mlp"
 #define HALF             .when_path = "train.precision", .when_words = "bf16 fp16"
 #define CUDA             .when_path = "workers.device", .when_words = "cuda"
@@ -28,7 +29,7 @@ static const struct field fields[] = {
     { "name", FIELD_NAME, FIELD_REQUIRED, AT(name), .example = "name: my-job" },
 
     { "model.arch", FIELD_WORD, FIELD_REQUIRED, AT(model.arch), .example = "arch: resnet18",
-      .words = "mlp lenet resnet18 resnet50 resnet152 gpt2 | bert" },
+      .words = IMAGE_MODELS " gpt2 | bert" },
     { "model.size", FIELD_WORD, 0, AT(model.size), .words = "124M 355M 774M 1558M", TEXTUAL },
     { "model.classes", FIELD_INT, 0, AT(model.classes), 2, 1e6, .fallback = "10", IMAGES },
     { "model.hidden", FIELD_INT, 0, AT(model.hidden), 1, 65536, .fallback = "256", MLP },

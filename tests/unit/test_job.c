@@ -14,6 +14,7 @@
 #include "common/cleanup.h"
 #include "common/io.h"
 #include "job/job.h"
+#include "job/schema.h"
 #include "tests/test.h"
 
 #define GOLDEN SOURCE_DIR "/tests/golden/job"
@@ -437,9 +438,12 @@ static void a_printed_job_parses_to_the_same_job(void **state)
 static void the_examples_are_right_and_survive_the_round_trip(void **state)
 {
     (void)state;
-    static const char *const names[] = { "resnet18-fashion", "lenet-fashion", "mlp-fashion" };
+    static const char *const names[] = {
+        "resnet18-fashion", "lenet-fashion", "mlp-fashion",
+        "gpt2-shakespeare", "gpt2-124m",     "resnet50-synthetic"
+    };
     struct job *job auto_free = calloc(1, sizeof(*job));
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         char path[512];
         (void)snprintf(path, sizeof(path), SOURCE_DIR "/examples/%s.yaml", names[i]);
         char *text auto_free = read_text(path);
@@ -447,6 +451,21 @@ static void the_examples_are_right_and_survive_the_round_trip(void **state)
         parse_good(text, NULL, 0, job);
         assert_string_equal(job->name, names[i]);
         print_and_parse_again(job);
+    }
+}
+
+static void every_key_is_in_the_documentation(void **state)
+{
+    (void)state;
+    char *text auto_free = read_text(SOURCE_DIR "/docs/job.md");
+    assert_non_null(text);
+    size_t count = 0;
+    const struct field *fields = schema_fields(&count);
+    for (size_t i = 0; i < count; i++) {
+        char quoted[160];
+        (void)snprintf(quoted, sizeof(quoted), "`%s`", fields[i].path);
+        if (strstr(text, quoted) == NULL)
+            fail_msg("%s is not in docs/job.md", fields[i].path);
     }
 }
 
@@ -555,6 +574,7 @@ int main(void)
         cmocka_unit_test(any_lanes_on_any_workers_are_all_given_out),
         cmocka_unit_test(a_printed_job_parses_to_the_same_job),
         cmocka_unit_test(the_examples_are_right_and_survive_the_round_trip),
+        cmocka_unit_test(every_key_is_in_the_documentation),
         cmocka_unit_test(garbage_is_refused_or_read_but_never_crashes),
         cmocka_unit_test(what_is_no_text_at_all_is_refused_at_its_first_byte),
         cmocka_unit_test(a_file_of_nothing_but_mistakes_is_cut_at_a_bound),
