@@ -110,6 +110,8 @@ static void *run_rank(void *arg)
     struct worker *worker = NULL;
     struct comm *comm = NULL;
     one->st = worker_open(&options, &worker, one->message, sizeof(one->message));
+    if (one->st == ST_OK && o->loss_scale > 0)
+        worker->settings.scaler.scale = o->loss_scale;
     if (one->st == ST_OK)
         one->st = open_comm(one, &worker->device, &comm);
     if (one->st == ST_OK)

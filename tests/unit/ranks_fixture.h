@@ -24,6 +24,7 @@ struct ranks_options {
     const char *save;     /* a folder to leave a checkpoint in; NULL: none */
     const uint64_t *skip; /* steps to leave out */
     size_t skip_count;
+    double loss_scale;                 /* what dynamic scaling starts with; 0: as it does */
     const struct backend_table *table; /* both or none: a device of the test's own */
     const struct comm_table *comm;
     /* Called by every rank after each row; may be NULL. */

@@ -35,6 +35,21 @@ static const char resnet[] = "name: test\n"
                              "  optimizer: {name: adamw, lr: 0.001}\n"
                              "  seed: 5\n";
 
+static const char gpt2[] = "name: test\n"
+                           "model: {arch: gpt2, layers: 2, heads: 3, width: 48, context: 24,\n"
+                           "        vocab: 97, dropout: 0.1}\n"
+                           "data:\n"
+                           "  train: {format: synthetic, samples: 100}\n"
+                           "  eval: {format: synthetic, samples: 7}\n"
+                           "train:\n"
+                           "  duration: 4 steps\n"
+                           "  global_batch: 12\n"
+                           "  optimizer: {name: adamw, lr: 0.001, weight_decay: 0.1,\n"
+                           "              no_decay: [bias, norm]}\n"
+                           "  clip_norm: 1\n"
+                           "  seed: 5\n"
+                           "eval: {every: 2 steps}\n";
+
 static int make_folder(void **state)
 {
     static char folder[64];
@@ -153,6 +168,82 @@ static void batch_statistics_of_a_resnet_are_spread_alike(void **state)
         { "3", 3, { 1, 1, 1 } },
     };
     check_spreads(resnet, spreads, 3, "train.accumulate=1");
+}
+
+static const struct spread few_spreads[] = {
+    { "3", 1, { 3 } }, { "3", 2, { 2, 1 } }, { "3", 3, { 1, 1, 1 } },
+    { "4", 1, { 4 } }, { "4", 2, { 1, 3 } }, { "4", 4, { 1, 1, 1, 1 } },
+};
+
+static void a_gpt2_is_spread_alike(void **state)
+{
+    (void)state;
+    check_spreads(gpt2, few_spreads, 6, "train.accumulate=1");
+    check_spreads(gpt2, few_spreads, 3, "train.accumulate=2");
+}
+
+static void half_precision_is_spread_alike(void **state)
+{
+    (void)state;
+    check_spreads(gpt2, few_spreads, 6, "train.precision=bf16");
+    check_spreads(resnet, few_spreads, 3, "train.precision=bf16");
+}
+
+static void the_loss_scale_and_where_halves_are_used_are_spread_alike(void **state)
+{
+    (void)state;
+    static const char *const extras[] = { "train.amp=O2", "train.loss_scale=1024",
+                                          "train.loss_scale=dynamic" };
+    for (size_t i = 0; i < 3; i++) {
+        const char *const sets[] = { "train.lanes=3", "train.precision=bf16", extras[i], NULL };
+        struct ranks_options options = { .job = gpt2, .sets = sets, .size = 1, .shares = { 3 } };
+        struct ranks_result *one = run_well(&options);
+        options.size = 2;
+        options.shares[0] = 2;
+        options.shares[1] = 1;
+        struct ranks_result *two = run_well(&options);
+        assert_string_equal(one->digest, two->digest);
+        same_rows(one, 0, two);
+        free(one);
+        free(two);
+    }
+}
+
+/* Steps whose gradient overflowed are left out, the scale is halved until none does; all of it is
+ * the same for every spread and after a restore. */
+static void a_gradient_that_overflows_is_left_out(void **state)
+{
+    const char *const sets[] = { "train.lanes=3", "train.precision=bf16",
+                                 "train.loss_scale=dynamic", "train.duration=12 steps", NULL };
+    struct ranks_options options = { .job = gpt2, .sets = sets, .size = 1, .shares = { 3 } };
+    options.loss_scale = 0x1p126;
+    struct ranks_result *one = run_well(&options);
+    size_t overflows = 0;
+    for (size_t i = 0; i < one->row_count; i++) {
+        assert_true(isfinite(one->rows[i].loss) != 0);
+        overflows += isfinite(one->rows[i].grad_norm) ? 0 : 1;
+    }
+    assert_in_range(overflows, 1, 11);
+    assert_true(isfinite(one->rows[0].grad_norm) == 0);
+    assert_true(isfinite(one->rows[11].grad_norm) != 0);
+    options.size = 2;
+    options.shares[0] = 1;
+    options.shares[1] = 2;
+    options.stop_at = 1;
+    char dir[256];
+    (void)snprintf(dir, sizeof(dir), "%s/step", (char *)*state);
+    options.save = dir;
+    free(run_well(&options));
+    options.stop_at = 0;
+    options.save = NULL;
+    options.restore = dir;
+    options.restore_step = 1;
+    options.loss_scale = 0; /* the checkpoint's */
+    struct ranks_result *two = run_well(&options);
+    assert_string_equal(one->digest, two->digest);
+    same_rows(one, 1, two);
+    free(one);
+    free(two);
 }
 
 static void evaluation_and_interval_leave_the_state_alone(void **state)
@@ -347,6 +438,10 @@ int main(void)
         cmocka_unit_test(every_spread_of_lanes_gives_the_same_bits),
         cmocka_unit_test(accumulation_within_a_lane_is_spread_alike),
         cmocka_unit_test(batch_statistics_of_a_resnet_are_spread_alike),
+        cmocka_unit_test(a_gpt2_is_spread_alike),
+        cmocka_unit_test(half_precision_is_spread_alike),
+        cmocka_unit_test(the_loss_scale_and_where_halves_are_used_are_spread_alike),
+        IN_FOLDER(a_gradient_that_overflows_is_left_out),
         cmocka_unit_test(evaluation_and_interval_leave_the_state_alone),
         IN_FOLDER(a_restored_job_ends_as_if_nothing_had_happened),
         IN_FOLDER(a_checkpoint_of_another_step_or_job_is_refused),
