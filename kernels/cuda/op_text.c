@@ -1,18 +1,16 @@
 /*
- * The ops of text models but linear: gelu, dropout, layer_norm, embedding, attention and the loss.
- * Each is a call of own kernels (k.h, attention.h); this file says what they keep and need.
+ * The ops of text models but linear: gelu, dropout, layer_norm, embedding and the loss.
+ * Each is a call of own kernels (k.h); this file says what they keep and need.
  */
 #include <stdlib.h>
 
-#include "kernels/cuda/attention.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/k.h"
 
 struct text {
     struct kernel base;
-    int64_t rows, c; /* of in[0]; attention: tokens and C */
+    int64_t rows, c; /* of in[0] */
     size_t first_at; /* scratch: what comes before it is the loss's lse */
-    struct cuda_attention attention;
 };
 
 static bool is_plain(const struct tensor *t, enum dtype dtype, int ndim_min)
@@ -342,74 +340,6 @@ enum status cuda_op_embedding_backward(struct backend *backend, struct kernel *k
         .scratch = cuda_scratch(buffers->scratch),
     };
     return cuda_launched(backend, k_embedding_backward(&args, stream), "embedding gradient");
-}
-
-/* --- attention ----------------------------------------------------------------------------- */
-
-enum status cuda_op_attention_prepare(struct backend *backend, const struct op_spec *spec,
-                                      struct kernel **out_kernel, struct kernel_info *out_info)
-{
-    const struct tensor *in = &spec->in[0];
-    const int64_t heads = spec->attr.heads;
-    if (spec->in_count != 1 || !cuda_dtype_is_floating(in->dtype) || in->ndim != 3 ||
-        in->format != FORMAT_PLAIN || heads < 1 || in->dims[2] % (3 * heads) != 0 ||
-        tensor_elements(in) < 1 || spec->out_dtype != in->dtype)
-        return cuda_refuse(backend, ST_INVALID, "attention");
-    const struct cuda_attention shape = {
-        .samples = in->dims[0],
-        .tokens = in->dims[1],
-        .heads = (int)heads,
-        .dim = (int)(in->dims[2] / (3 * heads)),
-        .dtype = in->dtype,
-    };
-    if (!cuda_attention_supported(&shape))
-        return cuda_refuse(backend, ST_INVALID, "attention: shape of heads");
-    struct text *self = NULL;
-    enum status st = text_new(spec, &self);
-    if (st != ST_OK)
-        return st;
-    self->attention = shape;
-    const int64_t dims[3] = { in->dims[0], in->dims[1], in->dims[2] / 3 };
-    const size_t lse = cuda_attention_lse_bytes(&shape);
-    const double product = (double)in->dims[0] * (double)in->dims[1] * (double)in->dims[1] *
-                           (double)dims[2]; /* causal: half of each of two products */
-    *out_info = (struct kernel_info){
-        .out = tensor_plain(spec->out_dtype, 3, dims),
-        .saved_bytes = spec->training ? lse : 0,
-        .scratch_bytes = CUDA_ALIGN + (spec->training ? cuda_attention_scratch_bytes(&shape) : lse),
-        .backward_needs_in = { true },
-        .backward_needs_out = true,
-        .din = { *in },
-        .flops_forward = 2.0 * product,
-        .flops_backward = 5.0 * product,
-        .implementation = cuda_attention_implementation(&shape),
-    };
-    *out_kernel = &self->base;
-    return ST_OK;
-}
-
-enum status cuda_op_attention_forward(struct backend *backend, struct kernel *kernel,
-                                      const struct op_buffers *buffers, cudaStream_t stream)
-{
-    const struct text *self = (const struct text *)kernel;
-    float *lse = kernel->spec.training ? buffers->saved : cuda_scratch(buffers->scratch);
-    return cuda_launched(
-        backend,
-        cuda_attention_forward(&self->attention, buffers->in[0], buffers->out, lse, stream),
-        "attention");
-}
-
-enum status cuda_op_attention_backward(struct backend *backend, struct kernel *kernel,
-                                       const struct op_buffers *buffers, cudaStream_t stream)
-{
-    const struct text *self = (const struct text *)kernel;
-    if (buffers->din[0] == NULL)
-        return ST_OK;
-    return cuda_launched(backend,
-                         cuda_attention_backward(&self->attention, buffers->in[0], buffers->out,
-                                                 buffers->saved, buffers->dout[0], buffers->din[0],
-                                                 cuda_scratch(buffers->scratch), stream),
-                         "attention gradient");
 }
 
 /* --- softmax_cross_entropy ----------------------------------------------------------------- */

@@ -1,6 +1,7 @@
 /*
  * Causal attention by cuDNN's graphs, instead of the own kernels: same tensors, same semantics
- * (attention.h). Only where the build finds cudnn_frontend.h (CAIRN_CUDNN_FRONTEND).
+ * (attention.h). In the module only where the build finds cudnn_frontend.h: elsewhere each of these
+ * functions is NULL.
  *
  * Which of the two computes is a table by capability and D, never a measurement; it is the own
  * kernel everywhere unless the build says CAIRN_SDPA=cudnn. The implementation's name is a pin.
@@ -17,13 +18,15 @@
 extern "C" {
 #endif
 
+#define SDPA_OPTIONAL __attribute__((weak))
+
 struct sdpa_cudnn; /* the two graphs of one shape, built for one handle */
 
 /* Whether the table names cuDNN for a device of that capability (major · 10 + minor). */
-bool sdpa_cudnn_chosen(const struct cuda_attention *shape, int capability);
+SDPA_OPTIONAL bool sdpa_cudnn_chosen(const struct cuda_attention *shape, int capability);
 
 /* For pins: "cudnn-sdpa". */
-const char *sdpa_cudnn_implementation(void);
+SDPA_OPTIONAL const char *sdpa_cudnn_implementation(void);
 
 /*
  * Builds both graphs, or, without `training`, the forward one; seconds.
@@ -31,24 +34,26 @@ const char *sdpa_cudnn_implementation(void);
  * Errors: ST_INVALID    a shape or a device that cuDNN does not take, or no handle
  *         ST_NO_MEMORY  host or device
  */
-MUST_CHECK enum status sdpa_cudnn_new(void *handle, const struct cuda_attention *shape,
-                                      bool training, struct sdpa_cudnn **out);
-void sdpa_cudnn_free(struct sdpa_cudnn *sdpa);
+MUST_CHECK SDPA_OPTIONAL enum status sdpa_cudnn_new(void *handle,
+                                                    const struct cuda_attention *shape,
+                                                    bool training, struct sdpa_cudnn **out);
+SDPA_OPTIONAL void sdpa_cudnn_free(struct sdpa_cudnn *sdpa);
 
 /* Device memory that forward or backward wants, whichever is more. */
-size_t sdpa_cudnn_workspace_bytes(const struct sdpa_cudnn *sdpa);
+SDPA_OPTIONAL size_t sdpa_cudnn_workspace_bytes(const struct sdpa_cudnn *sdpa);
 
 /* Launch on `stream` (a cudaStream_t). lse: not written unless training. Errors: ST_DEVICE */
-MUST_CHECK enum status sdpa_cudnn_forward(struct sdpa_cudnn *sdpa, const void *qkv, void *out,
-                                          float *lse, void *workspace, void *stream);
+MUST_CHECK SDPA_OPTIONAL enum status sdpa_cudnn_forward(struct sdpa_cudnn *sdpa, const void *qkv,
+                                                        void *out, float *lse, void *workspace,
+                                                        void *stream);
 struct sdpa_cudnn_grad {
     const void *qkv, *out, *dout;
     const float *lse;
     void *dqkv;
 };
-MUST_CHECK enum status sdpa_cudnn_backward(struct sdpa_cudnn *sdpa,
-                                           const struct sdpa_cudnn_grad *args, void *workspace,
-                                           void *stream);
+MUST_CHECK SDPA_OPTIONAL enum status sdpa_cudnn_backward(struct sdpa_cudnn *sdpa,
+                                                         const struct sdpa_cudnn_grad *args,
+                                                         void *workspace, void *stream);
 
 #ifdef __cplusplus
 }
