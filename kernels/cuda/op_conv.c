@@ -75,6 +75,14 @@ static bool is_product(const struct op_spec *spec)
            (in->format == FORMAT_NHWC || in->dims[2] * in->dims[3] == 1);
 }
 
+static enum status product_refresh(struct backend *backend, struct kernel *kernel,
+                                   const float *const param[OP_PARAM_MAX], void *cache,
+                                   cudaStream_t stream)
+{
+    const struct conv *self = (const struct conv *)kernel;
+    return self->linear->refresh(backend, self->linear, param, cache, stream);
+}
+
 static enum status product_prepare(struct backend *backend, struct conv *self,
                                    struct kernel_info *out_info)
 {
@@ -87,7 +95,7 @@ static enum status product_prepare(struct backend *backend, struct conv *self,
     enum status st = cuda_op_linear_prepare(backend, &linear, &self->linear, out_info);
     if (st != ST_OK)
         return st;
-    self->base.refresh = self->linear->refresh;
+    self->base.refresh = self->linear->refresh == NULL ? NULL : product_refresh;
     out_info->out = cuda_nhwc(spec->out_dtype, out);
     out_info->din[0] = cuda_nhwc(spec->in[0].dtype, spec->in[0].dims);
     return ST_OK;

@@ -325,8 +325,9 @@ static enum status gradient_of(struct backend *backend, const struct linear *sel
                                cudaStream_t stream)
 {
     const struct op_spec *spec = &self->base.spec;
-    const bool plain = spec->attr.activation == ACTIVATION_NONE && buffers->dout[1] == NULL &&
-                       spec->out_dtype == self->type;
+    const bool straight = spec->attr.activation == ACTIVATION_NONE;
+    const bool plain = straight && buffers->dout[1] == NULL && spec->out_dtype == self->type;
+    const void *from = is_gelu(spec) ? buffers->saved : buffers->out;
     float *dbias = spec->attr.bias ? buffers->dparam[1] : NULL;
     void *g = plain ? NULL : scratch + self->g_at;
     *out = plain ? buffers->dout[0] : g;
@@ -340,7 +341,7 @@ static enum status gradient_of(struct backend *backend, const struct linear *sel
         .y_dtype = spec->out_dtype,
         .dy = buffers->dout[0],
         .dy2 = buffers->dout[1],
-        .from = is_gelu(spec) ? buffers->saved : buffers->out,
+        .from = straight ? NULL : from,
         .dx = g,
         .dbias = dbias,
         .accumulate = buffers->accumulate[1],

@@ -218,16 +218,25 @@ void __syncwarp(unsigned mask)
     give_way();
 }
 
-void emulator_exchange(unsigned mask, const void *mine, size_t bytes, void *out)
+void emulator_offer(unsigned mask, const void *mine, size_t bytes)
 {
-    struct warp *warp = &machine.warps[machine.current / 32];
     if (bytes > EXCHANGE_MAX)
         emulator_fail("an exchange of too many bytes");
-    memcpy(warp->slot[emulator_lane()], mine, bytes);
+    memcpy(machine.warps[machine.current / 32].slot[emulator_lane()], mine, bytes);
     __syncwarp(mask);
+}
+
+const void *emulator_offered(unsigned lane)
+{
+    return machine.warps[machine.current / 32].slot[lane];
+}
+
+void emulator_exchange(unsigned mask, const void *mine, size_t bytes, void *out)
+{
+    emulator_offer(mask, mine, bytes);
     for (size_t lane = 0; lane < 32; lane++) {
         if ((mask >> lane & 1) != 0)
-            memcpy((char *)out + lane * bytes, warp->slot[lane], bytes);
+            memcpy((char *)out + lane * bytes, emulator_offered((unsigned)lane), bytes);
         else
             memset((char *)out + lane * bytes, 0xff, bytes);
     }
@@ -416,6 +425,21 @@ static void shared_end(size_t dynamic)
     machine.dynamic = {};
     if (sum > SHARED_STATIC || sum + dynamic > SHARED_MAX)
         emulator_fail("too much shared memory");
+}
+
+static emulator_taker *taker;
+
+void emulator_set_taker(emulator_taker *to)
+{
+    taker = to;
+}
+
+enum status emulator_submit(void *stream, std::function<void()> run)
+{
+    if (taker != nullptr)
+        return taker(stream, std::move(run));
+    run();
+    return ST_OK;
 }
 
 void emulator_run(dim3 grid, dim3 block, size_t shared, const std::function<void()> &body)

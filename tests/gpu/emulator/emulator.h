@@ -35,7 +35,12 @@ void *emulator_alloc(size_t bytes, size_t align = 16);
 void emulator_free(void *memory); /* aborts if something was written around it */
 size_t emulator_launches(void);   /* so far */
 
+/* Who takes launches to run them later, in the order of their stream; NULL: they run at once. */
+typedef enum status emulator_taker(void *stream, std::function<void()> run);
+void emulator_set_taker(emulator_taker *taker);
+
 /* The kernels' side. */
+enum status emulator_submit(void *stream, std::function<void()> run);
 void emulator_run(dim3 grid, dim3 block, size_t shared, const std::function<void()> &body);
 void *emulator_shared(const void *place, size_t bytes);
 void *emulator_shared_dynamic(void);
@@ -50,9 +55,9 @@ template <typename... Parameters, typename... Arguments>
 static inline enum status launch(void (*kernel)(Parameters...), dim3 grid, dim3 block,
                                  size_t shared, void *stream, Arguments... arguments)
 {
-    (void)stream;
-    emulator_run(grid, block, shared, [&] { kernel(static_cast<Parameters>(arguments)...); });
-    return ST_OK;
+    return emulator_submit(stream, [=] {
+        emulator_run(grid, block, shared, [&] { kernel(static_cast<Parameters>(arguments)...); });
+    });
 }
 
 void __syncthreads(void);
@@ -64,14 +69,18 @@ void __syncwarp(unsigned mask = ~0u);
  */
 void emulator_exchange(unsigned mask, const void *mine, size_t bytes, void *out);
 unsigned emulator_lane(void);
+/* The same in parts: what `lane` came with, until this lane leaves by __syncwarp(mask). */
+void emulator_offer(unsigned mask, const void *mine, size_t bytes);
+const void *emulator_offered(unsigned lane);
 
 template <typename T> static inline T emulator_pick(unsigned mask, T value, unsigned from)
 {
-    T all[32];
-    emulator_exchange(mask, &value, sizeof(value), all);
     if ((mask >> (from & 31) & 1) == 0)
         emulator_fail("a shuffle reads a lane that takes no part");
-    return all[from & 31];
+    emulator_offer(mask, &value, sizeof(value));
+    memcpy(&value, emulator_offered(from & 31), sizeof(value));
+    __syncwarp(mask);
+    return value;
 }
 template <typename T> static inline T __shfl_sync(unsigned mask, T value, int lane)
 {
