@@ -33,23 +33,36 @@ static struct span windows_with(int64_t in, const struct pool_shape *s, int64_t 
 
 LOOPS_INLINE void index_put(uint8_t *to, ivec index, int64_t n)
 {
+#if LOOPS_WIDTH == 16
+    const __m128i bytes = _mm512_cvtepi32_epi8((__m512i)index);
+#else
     const byte_vec bytes = __builtin_convertvector(index, byte_vec);
+#endif
     if (n == W) {
         memcpy(to, &bytes, sizeof(bytes));
     } else {
-        memcpy(to, &bytes, (size_t)n);
+        uint8_t part[W];
+        memcpy(part, &bytes, sizeof(bytes));
+        memcpy(to, part, (size_t)n);
     }
 }
 
 LOOPS_INLINE ivec index_get(const uint8_t *from, int64_t n)
 {
-    byte_vec bytes = { 0 };
-    if (n == W) {
-        memcpy(&bytes, from, sizeof(bytes));
-    } else {
-        memcpy(&bytes, from, (size_t)n);
+    uint8_t part[W] = { 0 };
+    if (n != W) {
+        memcpy(part, from, (size_t)n);
+        from = part;
     }
+#if LOOPS_WIDTH == 16
+    __m128i bytes;
+    memcpy(&bytes, from, sizeof(bytes));
+    return (ivec)_mm512_cvtepu8_epi32(bytes);
+#else
+    byte_vec bytes;
+    memcpy(&bytes, from, sizeof(bytes));
     return __builtin_convertvector(bytes, ivec);
+#endif
 }
 
 /* n channels from x on, of the output place whose window begins at start. */
@@ -84,36 +97,47 @@ static void half_max(const struct pool_shape *s, const uint16_t *x, uint16_t *y,
         const int64_t p = i / s->q, q = i % s->q;
         const int64_t start[2] = { p * s->stride - s->pad, q * s->stride - s->pad };
         const struct span window[2] = { window_of(p, s, s->h), window_of(q, s, s->w) };
-        for (int64_t c = 0; c < channels; c += W) {
-            const int64_t at = i * channels + c;
-            max_at(s, start, window, x + c, width_left(channels, c), y + at,
-                   index == NULL ? NULL : index + at);
-        }
+        uint16_t *to = y + i * channels;
+        uint8_t *won = index == NULL ? NULL : index + i * channels;
+        int64_t c = 0;
+        for (; c + W <= channels; c += W)
+            max_at(s, start, window, x + c, W, to + c, won == NULL ? NULL : won + c);
+        if (c < channels)
+            max_at(s, start, window, x + c, channels - c, to + c, won == NULL ? NULL : won + c);
     }
 }
 
-/* The gradient of one input place: of all windows that it won, in order. */
+/* n channels, from c on, of the gradient of one input place: of all windows that it won, in order.
+ */
+LOOPS_INLINE void max_backward_part(const struct pool_shape *s, const int64_t place[2],
+                                    const struct span window[2], const uint16_t *dy,
+                                    const uint8_t *index, int64_t n, uint16_t *dx)
+{
+    vec sum = vec_set(0.0f);
+    for (int64_t p = window[0].begin; p < window[0].end; p++) {
+        for (int64_t q = window[1].begin; q < window[1].end; q++) {
+            const int64_t at = (p * s->q + q) * s->step;
+            const int64_t h = place[0] - p * s->stride + s->pad;
+            const int64_t w = place[1] - q * s->stride + s->pad;
+            const ivec here =
+                vec_same_index(index_get(index + at, n), (int32_t)(h * s->kernel + w));
+            sum += vec_of_bits(vec_bits(half_get(dy + at, n)) & here);
+        }
+    }
+    half_put(dx, sum, n);
+}
+
 static void max_backward_at(const struct pool_shape *s, const int64_t place[2], const uint16_t *dy,
                             const uint8_t *index, uint16_t *dx)
 {
     const int64_t channels = s->step;
-    const struct span rows = windows_with(place[0], s, s->p);
-    const struct span columns = windows_with(place[1], s, s->q);
-    for (int64_t c = 0; c < channels; c += W) {
-        const int64_t n = width_left(channels, c);
-        vec sum = vec_set(0.0f);
-        for (int64_t p = rows.begin; p < rows.end; p++) {
-            for (int64_t q = columns.begin; q < columns.end; q++) {
-                const int64_t at = (p * s->q + q) * channels + c;
-                const int64_t h = place[0] - p * s->stride + s->pad;
-                const int64_t w = place[1] - q * s->stride + s->pad;
-                const ivec here =
-                    vec_same_index(index_get(index + at, n), (int32_t)(h * s->kernel + w));
-                sum += vec_of_bits(vec_bits(half_get(dy + at, n)) & here);
-            }
-        }
-        half_put(dx + c, sum, n);
-    }
+    const struct span window[2] = { windows_with(place[0], s, s->p),
+                                    windows_with(place[1], s, s->q) };
+    int64_t c = 0;
+    for (; c + W <= channels; c += W)
+        max_backward_part(s, place, window, dy + c, index + c, W, dx + c);
+    if (c < channels)
+        max_backward_part(s, place, window, dy + c, index + c, channels - c, dx + c);
 }
 
 static void half_max_backward(const struct pool_shape *s, const uint16_t *dy, const uint8_t *index,
@@ -125,21 +149,35 @@ static void half_max_backward(const struct pool_shape *s, const uint16_t *dy, co
     }
 }
 
+/* n channels. */
+LOOPS_INLINE void average_part(const struct nhwc_shape *shape, const uint16_t *x, int64_t n,
+                               float *y)
+{
+    vec all = vec_set(0.0f);
+    for (int64_t r = 0; r < shape->rows; r += CHUNK) {
+        vec sum = vec_set(0.0f);
+        for (int64_t i = r; i < r + CHUNK && i < shape->rows; i++)
+            sum += half_get(x + i * shape->channels, n);
+        all += sum;
+    }
+    all /= vec_set((float)shape->rows);
+    if (n == W) {
+        vec_store(y, all);
+    } else {
+        float part[W];
+        vec_store(part, all);
+        memcpy(y, part, sizeof(float) * (size_t)n);
+    }
+}
+
 static void half_average(const struct nhwc_shape *shape, const uint16_t *x, float *y)
 {
     const int64_t channels = shape->channels;
-    for (int64_t c = 0; c < channels; c += W) {
-        const int64_t n = width_left(channels, c);
-        vec all = vec_set(0.0f);
-        for (int64_t r = 0; r < shape->rows; r += CHUNK) {
-            vec sum = vec_set(0.0f);
-            for (int64_t i = r; i < r + CHUNK && i < shape->rows; i++)
-                sum += half_get(x + i * channels + c, n);
-            all += sum;
-        }
-        all /= vec_set((float)shape->rows);
-        memcpy(y + c, &all, sizeof(float) * (size_t)n);
-    }
+    int64_t c = 0;
+    for (; c + W <= channels; c += W)
+        average_part(shape, x + c, W, y + c);
+    if (c < channels)
+        average_part(shape, x + c, channels - c, y + c);
 }
 
 static void half_average_backward(const struct nhwc_shape *shape, const float *dy, uint16_t *dx)
@@ -148,40 +186,55 @@ static void half_average_backward(const struct nhwc_shape *shape, const float *d
     for (int64_t r = 0; r < shape->rows; r++) {
         for (int64_t c = 0; c < channels; c += W) {
             const int64_t n = width_left(channels, c);
-            vec g = vec_set(0.0f);
-            memcpy(&g, dy + c, sizeof(float) * (size_t)n);
-            half_put(dx + r * channels + c, g / vec_set((float)shape->rows), n);
+            float part[W] = { 0 };
+            memcpy(part, dy + c, sizeof(float) * (size_t)n);
+            half_put(dx + r * channels + c, vec_load(part) / vec_set((float)shape->rows), n);
         }
     }
 }
 
 static void half_add(uint16_t *out, const uint16_t *x, const uint16_t *y, size_t n)
 {
-    for (size_t i = 0; i < n; i += W) {
-        const int64_t here = width_left((int64_t)n, (int64_t)i);
-        half_put(out + i, half_get(x + i, here) + half_get(y + i, here), here);
+    size_t i = 0;
+    for (; i + W <= n; i += W)
+        half_put(out + i, half_get(x + i, W) + half_get(y + i, W), W);
+    if (i < n) {
+        const int64_t rest = (int64_t)(n - i);
+        half_put(out + i, half_get(x + i, rest) + half_get(y + i, rest), rest);
     }
 }
 
 static void half_relu(uint16_t *out, const uint16_t *x, size_t n)
 {
-    for (size_t i = 0; i < n; i += W) {
-        const int64_t here = width_left((int64_t)n, (int64_t)i);
-        const vec v = half_get(x + i, here);
-        half_put(out + i, vec_keep(v, v), here);
+    size_t i = 0;
+    for (; i + W <= n; i += W) {
+        const vec v = half_get(x + i, W);
+        half_put(out + i, vec_keep(v, v), W);
     }
+    if (i < n) {
+        const vec v = half_get(x + i, (int64_t)(n - i));
+        half_put(out + i, vec_keep(v, v), (int64_t)(n - i));
+    }
+}
+
+/* Elements [i, i + n). */
+LOOPS_INLINE void relu_backward_at(uint16_t *din, const uint16_t *a, const uint16_t *b,
+                                   const uint16_t *out, size_t i, int64_t n)
+{
+    vec g = half_get(a + i, n);
+    if (b != NULL)
+        g += half_get(b + i, n);
+    half_put(din + i, vec_keep(g, half_get(out + i, n)), n);
 }
 
 static void half_relu_backward(uint16_t *din, const uint16_t *a, const uint16_t *b,
                                const uint16_t *out, size_t n)
 {
-    for (size_t i = 0; i < n; i += W) {
-        const int64_t here = width_left((int64_t)n, (int64_t)i);
-        vec g = half_get(a + i, here);
-        if (b != NULL)
-            g += half_get(b + i, here);
-        half_put(din + i, vec_keep(g, half_get(out + i, here)), here);
-    }
+    size_t i = 0;
+    for (; i + W <= n; i += W)
+        relu_backward_at(din, a, b, out, i, W);
+    if (i < n)
+        relu_backward_at(din, a, b, out, i, (int64_t)(n - i));
 }
 
 static void half_narrow(uint16_t *out, const float *x, size_t n)
@@ -190,9 +243,9 @@ static void half_narrow(uint16_t *out, const float *x, size_t n)
     for (; i + W <= n; i += W)
         half_put(out + i, vec_load(x + i), W);
     if (i < n) {
-        vec v = vec_set(0.0f);
-        memcpy(&v, x + i, sizeof(float) * (n - i));
-        half_put(out + i, v, (int64_t)(n - i));
+        float part[W] = { 0 };
+        memcpy(part, x + i, sizeof(float) * (n - i));
+        half_put(out + i, vec_load(part), (int64_t)(n - i));
     }
 }
 

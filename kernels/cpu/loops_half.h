@@ -7,7 +7,14 @@
 #include "kernels/cpu/loops_simd.h"
 
 typedef uint32_t half_wide __attribute__((vector_size(4 * LOOPS_WIDTH)));
+
+#if LOOPS_WIDTH == 16
+typedef __m256i half_vec;
+#elif LOOPS_WIDTH == 8
+typedef __m128i half_vec;
+#else
 typedef uint16_t half_vec __attribute__((vector_size(2 * LOOPS_WIDTH)));
+#endif
 
 LOOPS_INLINE int64_t width_left(int64_t count, int64_t at)
 {
@@ -16,7 +23,13 @@ LOOPS_INLINE int64_t width_left(int64_t count, int64_t at)
 
 LOOPS_INLINE vec half_to_vec(half_vec h)
 {
+#if LOOPS_WIDTH == 16
+    return (vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16);
+#elif LOOPS_WIDTH == 8
+    return (vec)_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16);
+#else
     return vec_of_bits((ivec)(__builtin_convertvector(h, half_wide) << 16));
+#endif
 }
 
 LOOPS_INLINE half_vec half_of_vec(vec v)
@@ -28,37 +41,65 @@ LOOPS_INLINE half_vec half_of_vec(vec v)
     const half_wide rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
     const half_wide nan = (half_wide)(v != v);
     const half_wide out = (rounded & ~nan) | ((bits | 0x400000u) & nan);
+#if LOOPS_WIDTH == 16
+    return _mm512_cvtepi32_epi16((__m512i)(out >> 16));
+#elif LOOPS_WIDTH == 8
+    const __m256i packed = _mm256_packus_epi32((__m256i)(out >> 16), _mm256_setzero_si256());
+    return _mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08));
+#else
     return __builtin_convertvector(out >> 16, half_vec);
+#endif
 #endif
 }
 
 /* n elements, n <= W; those that are not there read as 0. */
 LOOPS_INLINE vec half_get(const uint16_t *p, int64_t n)
 {
-    half_vec h = { 0 };
+    half_vec h;
     if (n == W) {
         memcpy(&h, p, sizeof(h));
     } else {
-        memcpy(&h, p, sizeof(*p) * (size_t)n);
+        uint16_t part[W] = { 0 };
+        memcpy(part, p, sizeof(*p) * (size_t)n);
+        memcpy(&h, part, sizeof(h));
     }
     return half_to_vec(h);
 }
 
-LOOPS_INLINE void half_put(uint16_t *p, vec v, int64_t n)
+LOOPS_INLINE void half_put_bits(uint16_t *p, half_vec h, int64_t n)
 {
-    const half_vec h = half_of_vec(v);
     if (n == W) {
         memcpy(p, &h, sizeof(h));
     } else {
-        memcpy(p, &h, sizeof(*p) * (size_t)n);
+        uint16_t part[W];
+        memcpy(part, &h, sizeof(h));
+        memcpy(p, part, sizeof(*p) * (size_t)n);
     }
 }
 
-/* The same, and what was stored. */
-LOOPS_INLINE vec half_put_rounded(uint16_t *p, vec v, int64_t n)
+LOOPS_INLINE void half_put(uint16_t *p, vec v, int64_t n)
 {
-    half_put(p, v, n);
-    return half_to_vec(half_of_vec(v));
+    half_put_bits(p, half_of_vec(v), n);
+}
+
+/* With `stream` past the caches, as vec_put: whole vectors only, aligned to their size. */
+LOOPS_INLINE half_vec half_put_to(uint16_t *p, vec v, int64_t n, bool stream)
+{
+    const half_vec h = half_of_vec(v);
+#if LOOPS_WIDTH == 16
+    if (stream) {
+        _mm256_stream_si256((__m256i *)(void *)p, h);
+        return h;
+    }
+#elif LOOPS_WIDTH == 8
+    if (stream) {
+        _mm_stream_si128((__m128i *)(void *)p, h);
+        return h;
+    }
+#endif
+    (void)stream;
+    half_put_bits(p, h, n);
+    return h;
 }
 
 LOOPS_INLINE void half_widen(float *out, const uint16_t *x, size_t n)
@@ -66,8 +107,8 @@ LOOPS_INLINE void half_widen(float *out, const uint16_t *x, size_t n)
     size_t i = 0;
     for (; i + W <= n; i += W)
         vec_store(out + i, half_get(x + i, W));
-    for (; i < n; i++) {
-        const uint32_t bits = (uint32_t)x[i] << 16;
-        memcpy(out + i, &bits, sizeof(bits));
+    if (i < n) {
+        const vec v = half_get(x + i, (int64_t)(n - i));
+        memcpy(out + i, &v, sizeof(float) * (n - i));
     }
 }

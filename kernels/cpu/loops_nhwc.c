@@ -9,8 +9,9 @@
 
 #include "kernels/cpu/loops_half.h"
 
-#define CHUNK 256
-#define GROUP 4
+#define CHUNK      256
+#define GROUP      4
+#define STREAM_MIN (4u << 20) /* bytes; what is larger has left the caches before it is read */
 
 static void flush(const float *from, double *to, int64_t channels)
 {
@@ -24,29 +25,43 @@ static void clear(float *a, float *b, int64_t channels)
     memset(b, 0, sizeof(float) * (size_t)NHWC_PADDED(channels));
 }
 
-LOOPS_INLINE vec add_up(const vec *v, int count)
+/* Whether a tensor is written past the caches; its rows are whole cache lines then. */
+static bool streams(const struct nhwc_shape *shape)
 {
-    return count == GROUP ? (v[0] + v[1]) + (v[2] + v[3]) : v[0];
+    return shape->channels % 32 == 0 &&
+           sizeof(uint16_t) * (size_t)(shape->rows * shape->channels) >= STREAM_MIN;
 }
 
 LOOPS_INLINE void gather(float *to, const vec *v, int count)
 {
-    vec_store(to, vec_load(to) + add_up(v, count));
+    const vec sum = count == GROUP ? (v[0] + v[1]) + (v[2] + v[3]) : v[0];
+    vec_store(to, vec_load(to) + sum);
 }
 
-LOOPS_INLINE void stats_group(const uint16_t *x, int64_t channels, int count, const float *first,
-                              float *sum, float *square)
+/* --- statistics ------------------------------------------------------------------------------ */
+
+/* n channels, from x on, of `count` rows. */
+LOOPS_INLINE void stats_part(const uint16_t *x, int64_t channels, int64_t n, int count,
+                             const float *first, float *sum, float *square)
 {
-    for (int64_t c = 0; c < channels; c += W) {
-        const int64_t n = width_left(channels, c);
-        vec v[GROUP], s[GROUP];
-        for (int k = 0; k < count; k++) {
-            v[k] = half_get(x + k * channels + c, n) - vec_load(first + c);
-            s[k] = v[k] * v[k];
-        }
-        gather(sum + c, v, count);
-        gather(square + c, s, count);
+    const vec base = vec_load(first);
+    vec v[GROUP], s[GROUP];
+    for (int k = 0; k < count; k++) {
+        v[k] = half_get(x + k * channels, n) - base;
+        s[k] = v[k] * v[k];
     }
+    gather(sum, v, count);
+    gather(square, s, count);
+}
+
+LOOPS_INLINE void stats_rows(const uint16_t *x, int64_t channels, int count, const float *first,
+                             float *sum, float *square)
+{
+    int64_t c = 0;
+    for (; c + W <= channels; c += W)
+        stats_part(x + c, channels, W, count, first + c, sum + c, square + c);
+    if (c < channels)
+        stats_part(x + c, channels, channels - c, count, first + c, sum + c, square + c);
 }
 
 static void nhwc_stats(const struct nhwc_shape *shape, const uint16_t *x, float *work, double *mean,
@@ -63,9 +78,9 @@ static void nhwc_stats(const struct nhwc_shape *shape, const uint16_t *x, float 
         int64_t at = r;
         clear(sum, square, channels);
         for (; at + GROUP <= end; at += GROUP)
-            stats_group(x + at * channels, channels, GROUP, first, sum, square);
+            stats_rows(x + at * channels, channels, GROUP, first, sum, square);
         for (; at < end; at++)
-            stats_group(x + at * channels, channels, 1, first, sum, square);
+            stats_rows(x + at * channels, channels, 1, first, sum, square);
         flush(sum, mean, channels);
         flush(square, variance, channels);
     }
@@ -77,155 +92,250 @@ static void nhwc_stats(const struct nhwc_shape *shape, const uint16_t *x, float 
     }
 }
 
-LOOPS_INLINE void apply_all(const struct nhwc_shape *shape, const uint16_t *x,
-                            const uint16_t *residual, uint16_t *y, const struct norm_affine *affine,
-                            bool relu)
+/* --- y -------------------------------------------------------------------------------------- */
+
+/* What apply reads and writes, from some row on. */
+struct apply_to {
+    const uint16_t *x, *residual;
+    uint16_t *y;
+    const float *mean, *scale, *shift;
+    int64_t channels;
+};
+
+LOOPS_INLINE void apply_part(const struct apply_to *a, int64_t c, int64_t n, int count, bool relu,
+                             bool stream)
 {
-    const int64_t channels = shape->channels;
-    /* Backwards: what stats read last is still in the cache. */
-    for (int64_t r = shape->rows - 1; r >= 0; r--) {
-        for (int64_t c = 0; c < channels; c += W) {
-            const int64_t n = width_left(channels, c), at = r * channels + c;
-            vec v =
-                (half_get(x + at, n) - vec_load(affine->mean + c)) * vec_load(affine->scale + c) +
-                vec_load(affine->shift + c);
-            if (residual != NULL)
-                v += half_get(residual + at, n);
-            if (relu)
-                v = vec_keep(v, v);
-            half_put(y + at, v, n);
-        }
+    const vec mean = vec_load(a->mean + c), scale = vec_load(a->scale + c);
+    const vec shift = vec_load(a->shift + c);
+    for (int k = 0; k < count; k++) {
+        const int64_t at = k * a->channels + c;
+        vec v = (half_get(a->x + at, n) - mean) * scale + shift;
+        if (a->residual != NULL)
+            v += half_get(a->residual + at, n);
+        if (relu)
+            v = vec_keep(v, v);
+        half_put_to(a->y + at, v, n, stream);
     }
+}
+
+LOOPS_INLINE void apply_rows(const struct apply_to *all, int64_t row, int count, bool residual,
+                             bool relu, bool stream)
+{
+    struct apply_to a = *all;
+    int64_t c = 0;
+    a.x += row * a.channels;
+    a.residual = residual ? a.residual + row * a.channels : NULL;
+    a.y += row * a.channels;
+    for (; c + W <= a.channels; c += W)
+        apply_part(&a, c, W, count, relu, stream);
+    if (c < a.channels)
+        apply_part(&a, c, a.channels - c, count, relu, false);
+}
+
+/* Backwards: what stats read last is still in the cache. */
+LOOPS_INLINE void apply_all(const struct apply_to *a, int64_t rows, bool residual, bool relu,
+                            bool stream)
+{
+    int64_t r = rows;
+    for (; r >= GROUP; r -= GROUP)
+        apply_rows(a, r - GROUP, GROUP, residual, relu, stream);
+    for (; r > 0; r--)
+        apply_rows(a, r - 1, 1, residual, relu, stream);
+    vec_put_end();
 }
 
 static void nhwc_apply(const struct nhwc_shape *shape, const uint16_t *x, const uint16_t *residual,
                        uint16_t *y, const struct norm_affine *affine, bool relu)
 {
+    const struct apply_to a = { .x = x,
+                                .residual = residual,
+                                .y = y,
+                                .mean = affine->mean,
+                                .scale = affine->scale,
+                                .shift = affine->shift,
+                                .channels = shape->channels };
+    const bool stream = streams(shape);
     if (residual != NULL && relu) {
-        apply_all(shape, x, residual, y, affine, true);
+        apply_all(&a, shape->rows, true, true, stream);
     } else if (residual != NULL) {
-        apply_all(shape, x, residual, y, affine, false);
+        apply_all(&a, shape->rows, true, false, stream);
     } else if (relu) {
-        apply_all(shape, x, NULL, y, affine, true);
+        apply_all(&a, shape->rows, false, true, stream);
     } else {
-        apply_all(shape, x, NULL, y, affine, false);
+        apply_all(&a, shape->rows, false, false, stream);
     }
+}
+
+/* --- backward -------------------------------------------------------------------------------- */
+
+/* What the two passes read, from some row on, and what they write. */
+struct back {
+    const uint16_t *x, *dout[2], *out;
+    uint16_t *to; /* the masked sum or dx; or NULL */
+    const float *mean, *scale, *shift;
+    float *sum, *dot;
+    const float *by[3];
+    int64_t channels;
+};
+
+/* Constants of a loop. */
+struct variant {
+    enum norm_mask mask;
+    bool two, store, stream;
+};
+
+LOOPS_INLINE struct back back_at(const struct back *all, int64_t row, struct variant v)
+{
+    struct back b = *all;
+    const int64_t at = row * b.channels;
+    b.x += at;
+    b.dout[0] += at;
+    b.dout[1] = v.two ? b.dout[1] + at : NULL;
+    b.out = v.mask == NORM_MASK_OUTPUT ? b.out + at : NULL;
+    b.to = v.store ? b.to + at : NULL;
+    return b;
 }
 
 /* The masked sum of the gradients of n channels, given x - mean there. */
-LOOPS_INLINE vec masked(const struct nhwc_gradient *g, int64_t at, int64_t c, int64_t n,
-                        vec centred, enum norm_mask mask, bool two)
+LOOPS_INLINE vec masked(const struct back *b, int64_t at, int64_t c, int64_t n, vec centred,
+                        struct variant v)
 {
-    vec v = half_get(g->dout[0] + at, n);
-    if (two)
-        v += half_get(g->dout[1] + at, n);
-    if (mask == NORM_MASK_INPUT) {
-        v = vec_keep(v, centred * vec_load(g->affine.scale + c) + vec_load(g->affine.shift + c));
-    } else if (mask == NORM_MASK_OUTPUT) {
-        v = vec_keep(v, half_get(g->out + at, n));
+    vec g = half_get(b->dout[0] + at, n);
+    if (v.two)
+        g += half_get(b->dout[1] + at, n);
+    if (v.mask == NORM_MASK_INPUT) {
+        g = vec_keep(g, centred * vec_load(b->scale + c) + vec_load(b->shift + c));
+    } else if (v.mask == NORM_MASK_OUTPUT) {
+        g = vec_keep(g, half_get(b->out + at, n));
     }
-    return v;
+    return g;
 }
 
-struct sums_to {
-    uint16_t *store; /* or NULL */
-    float *sum, *dot;
-};
-
-LOOPS_INLINE void sums_group(const struct nhwc_gradient *g, int64_t row, int64_t channels,
-                             int count, const struct sums_to *to, enum norm_mask mask, bool two)
+LOOPS_INLINE void sums_part(const struct back *b, int64_t c, int64_t n, int count, struct variant v)
 {
-    for (int64_t c = 0; c < channels; c += W) {
-        const int64_t n = width_left(channels, c);
-        vec s[GROUP], d[GROUP];
-        for (int k = 0; k < count; k++) {
-            const int64_t at = (row + k) * channels + c;
-            const vec centred = half_get(g->x + at, n) - vec_load(g->affine.mean + c);
-            s[k] = masked(g, at, c, n, centred, mask, two);
-            if (to->store != NULL)
-                s[k] = half_put_rounded(to->store + at, s[k], n);
-            d[k] = s[k] * centred;
-        }
-        gather(to->sum + c, s, count);
-        gather(to->dot + c, d, count);
+    const vec mean = vec_load(b->mean + c);
+    vec s[GROUP], d[GROUP];
+    for (int k = 0; k < count; k++) {
+        const int64_t at = k * b->channels + c;
+        const vec centred = half_get(b->x + at, n) - mean;
+        s[k] = masked(b, at, c, n, centred, v);
+        if (v.store)
+            s[k] = half_to_vec(half_put_to(b->to + at, s[k], n, v.stream && n == W));
+        d[k] = s[k] * centred;
     }
+    gather(b->sum + c, s, count);
+    gather(b->dot + c, d, count);
 }
 
-LOOPS_INLINE void sums_all(const struct nhwc_shape *shape, const struct nhwc_gradient *g,
-                           const struct sums_to *to, double *const out[2], enum norm_mask mask,
-                           bool two)
+LOOPS_INLINE void sums_rows(const struct back *all, int64_t row, int count, struct variant v)
 {
-    const int64_t channels = shape->channels;
-    for (int64_t r = 0; r < shape->rows; r += CHUNK) {
-        const int64_t end = r + CHUNK < shape->rows ? r + CHUNK : shape->rows;
+    const struct back b = back_at(all, row, v);
+    int64_t c = 0;
+    for (; c + W <= b.channels; c += W)
+        sums_part(&b, c, W, count, v);
+    if (c < b.channels)
+        sums_part(&b, c, b.channels - c, count, v);
+}
+
+LOOPS_INLINE void sums_all(const struct back *b, int64_t rows, double *const out[2],
+                           struct variant v)
+{
+    for (int64_t r = 0; r < rows; r += CHUNK) {
+        const int64_t end = r + CHUNK < rows ? r + CHUNK : rows;
         int64_t at = r;
-        clear(to->sum, to->dot, channels);
+        clear(b->sum, b->dot, b->channels);
         for (; at + GROUP <= end; at += GROUP)
-            sums_group(g, at, channels, GROUP, to, mask, two);
+            sums_rows(b, at, GROUP, v);
         for (; at < end; at++)
-            sums_group(g, at, channels, 1, to, mask, two);
-        flush(to->sum, out[0], channels);
-        flush(to->dot, out[1], channels);
+            sums_rows(b, at, 1, v);
+        flush(b->sum, out[0], b->channels);
+        flush(b->dot, out[1], b->channels);
     }
+    vec_put_end();
+}
+
+LOOPS_INLINE void dx_part(const struct back *b, int64_t c, int64_t n, int count, struct variant v)
+{
+    const vec mean = vec_load(b->mean + c), by_g = vec_load(b->by[0] + c);
+    const vec by_x = vec_load(b->by[1] + c), constant = vec_load(b->by[2] + c);
+    for (int k = 0; k < count; k++) {
+        const int64_t at = k * b->channels + c;
+        const vec centred = half_get(b->x + at, n) - mean;
+        const vec g = masked(b, at, c, n, centred, v);
+        half_put_to(b->to + at, by_g * g - by_x * centred - constant, n, v.stream && n == W);
+    }
+}
+
+LOOPS_INLINE void dx_rows(const struct back *all, int64_t row, int count, struct variant v)
+{
+    const struct back b = back_at(all, row, v);
+    int64_t c = 0;
+    for (; c + W <= b.channels; c += W)
+        dx_part(&b, c, W, count, v);
+    if (c < b.channels)
+        dx_part(&b, c, b.channels - c, count, v);
+}
+
+LOOPS_INLINE void dx_all(const struct back *b, int64_t rows, struct variant v)
+{
+    int64_t r = rows;
+    for (; r >= GROUP; r -= GROUP)
+        dx_rows(b, r - GROUP, GROUP, v);
+    for (; r > 0; r--)
+        dx_rows(b, r - 1, 1, v);
+    vec_put_end();
+}
+
+static struct back back_of(const struct nhwc_shape *shape, const struct nhwc_gradient *g,
+                           uint16_t *to)
+{
+    return (struct back){ .x = g->x,
+                          .dout = { g->dout[0], g->dout[1] },
+                          .out = g->out,
+                          .to = to,
+                          .mean = g->affine.mean,
+                          .scale = g->affine.scale,
+                          .shift = g->affine.shift,
+                          .channels = shape->channels };
 }
 
 static void nhwc_gradient_sums(const struct nhwc_shape *shape, const struct nhwc_gradient *g,
                                uint16_t *store, float *work, double *const out[2])
 {
-    const struct sums_to to = { .store = store,
-                                .sum = work,
-                                .dot = work + NHWC_PADDED(shape->channels) };
-    const bool two = g->dout[1] != NULL;
+    const bool two = g->dout[1] != NULL, stream = streams(shape);
+    const int64_t rows = shape->rows;
+    struct back b = back_of(shape, g, store);
+    b.sum = work;
+    b.dot = work + NHWC_PADDED(shape->channels);
     for (int64_t c = 0; c < shape->channels; c++)
         out[0][c] = out[1][c] = 0.0;
-    if (g->mask == NORM_MASK_NONE && two) {
-        sums_all(shape, g, &to, out, NORM_MASK_NONE, true);
-    } else if (g->mask == NORM_MASK_NONE) {
-        sums_all(shape, g, &to, out, NORM_MASK_NONE, false);
-    } else if (g->mask == NORM_MASK_INPUT && two) {
-        sums_all(shape, g, &to, out, NORM_MASK_INPUT, true);
-    } else if (g->mask == NORM_MASK_INPUT) {
-        sums_all(shape, g, &to, out, NORM_MASK_INPUT, false);
-    } else if (two) {
-        sums_all(shape, g, &to, out, NORM_MASK_OUTPUT, true);
-    } else {
-        sums_all(shape, g, &to, out, NORM_MASK_OUTPUT, false);
-    }
-}
-
-LOOPS_INLINE void gradient_all(const struct nhwc_shape *shape, const struct nhwc_gradient *g,
-                               const float *const by[3], uint16_t *dx, enum norm_mask mask,
-                               bool two)
-{
-    const int64_t channels = shape->channels;
-    for (int64_t r = shape->rows - 1; r >= 0; r--) {
-        for (int64_t c = 0; c < channels; c += W) {
-            const int64_t n = width_left(channels, c), at = r * channels + c;
-            const vec centred = half_get(g->x + at, n) - vec_load(g->affine.mean + c);
-            const vec d = masked(g, at, c, n, centred, mask, two);
-            half_put(dx + at,
-                     vec_load(by[0] + c) * d - vec_load(by[1] + c) * centred - vec_load(by[2] + c),
-                     n);
-        }
+    if (g->mask == NORM_MASK_OUTPUT && two && store != NULL) { /* where residuals join */
+        sums_all(&b, rows, out, (struct variant){ NORM_MASK_OUTPUT, true, true, stream });
+    } else if (g->mask == NORM_MASK_OUTPUT && store != NULL) {
+        sums_all(&b, rows, out, (struct variant){ NORM_MASK_OUTPUT, false, true, stream });
+    } else if (g->mask == NORM_MASK_INPUT && !two && store == NULL) {
+        sums_all(&b, rows, out, (struct variant){ NORM_MASK_INPUT, false, false, false });
+    } else if (g->mask == NORM_MASK_NONE && !two && store == NULL) {
+        sums_all(&b, rows, out, (struct variant){ NORM_MASK_NONE, false, false, false });
+    } else { /* all others, which no model has: what they are is decided within the loop */
+        sums_all(&b, rows, out, (struct variant){ g->mask, two, store != NULL, false });
     }
 }
 
 static void nhwc_gradient_apply(const struct nhwc_shape *shape, const struct nhwc_gradient *g,
                                 const float *const by[3], uint16_t *dx)
 {
-    const bool two = g->dout[1] != NULL;
-    if (g->mask == NORM_MASK_NONE && two) {
-        gradient_all(shape, g, by, dx, NORM_MASK_NONE, true);
-    } else if (g->mask == NORM_MASK_NONE) {
-        gradient_all(shape, g, by, dx, NORM_MASK_NONE, false);
-    } else if (g->mask == NORM_MASK_INPUT && two) {
-        gradient_all(shape, g, by, dx, NORM_MASK_INPUT, true);
-    } else if (g->mask == NORM_MASK_INPUT) {
-        gradient_all(shape, g, by, dx, NORM_MASK_INPUT, false);
-    } else if (two) {
-        gradient_all(shape, g, by, dx, NORM_MASK_OUTPUT, true);
+    const bool two = g->dout[1] != NULL, stream = streams(shape);
+    const int64_t rows = shape->rows;
+    struct back b = back_of(shape, g, dx);
+    for (int i = 0; i < 3; i++)
+        b.by[i] = by[i];
+    if (g->mask == NORM_MASK_INPUT && !two) {
+        dx_all(&b, rows, (struct variant){ NORM_MASK_INPUT, false, true, stream });
+    } else if (g->mask == NORM_MASK_NONE && !two) {
+        dx_all(&b, rows, (struct variant){ NORM_MASK_NONE, false, true, stream });
     } else {
-        gradient_all(shape, g, by, dx, NORM_MASK_OUTPUT, false);
+        dx_all(&b, rows, (struct variant){ g->mask, two, true, false });
     }
 }
 
