@@ -1,12 +1,13 @@
 /*
  * Where the time of a training step goes, node by node, on one thread of this machine.
  *
- *   kernels [--model NAME] [--precision fp32|bf16] [--batch N] [--steps N] [--nodes]
+ *   kernels [--model NAME] [--batch N] [--context N] [--precision fp32|bf16] [--steps N] [--nodes]
  *
  * Runs whole steps (forward, backward, update) of a model on random data and times each node of the
  * tape in both directions: medians over the steps. The yardstick of a convolution or product is the
- * machine's fused multiply-add peak, that of all other ops its memory bandwidth, both measured in
- * the same run; "step" has the number of images per second.
+ * machine's speed in a large product of the same precision, that of norms, losses and the update
+ * its memory bandwidth, both measured in the same run; the last line has the samples, or tokens,
+ * per second.
  */
 #include <getopt.h>
 #include <stdio.h>
@@ -26,7 +27,7 @@
 
 struct options {
     const char *model;
-    int64_t batch;
+    int64_t batch, context;
     int steps;
     bool nodes, half;
 };
@@ -40,8 +41,9 @@ struct bench {
     struct stream *stream;
     struct plan *plan;
     struct optimizer *optimizer;
-    float *images, *lane;
-    int32_t *labels;
+    bool text;
+    void *inputs[2]; /* images or tokens, labels */
+    float *lane;
     double bytes, flops; /* the machine's, per second */
     double mark;
     int step;
@@ -85,22 +87,55 @@ static void *take(struct bench *b, size_t bytes)
     return memory;
 }
 
+static int64_t image_side(const struct bench *b)
+{
+    const char *model = b->options.model;
+    return strcmp(model, "resnet50") == 0 || strcmp(model, "resnet152") == 0 ? 224 : 28;
+}
+
+/* Images and their labels, or tokens and the next ones. */
+static void fill_inputs(struct bench *b)
+{
+    const int64_t n = b->options.batch, side = image_side(b), vocab = 50257;
+    const int64_t pixels = side * side * (side > 28 ? 3 : 1);
+    const int64_t count = b->text ? n * b->options.context : n;
+    int32_t *labels = b->inputs[1] = take(b, (size_t)count * sizeof(int32_t));
+    for (int64_t i = 0; i < count; i++)
+        labels[i] = (int32_t)(b->text ? (i + 1) * 7919 % vocab : i % 10);
+    if (b->text) {
+        int32_t *tokens = b->inputs[0] = take(b, (size_t)count * sizeof(int32_t));
+        for (int64_t i = 0; i < count; i++)
+            tokens[i] = (int32_t)(i * 7919 % vocab);
+        return;
+    }
+    float *images = b->inputs[0] = take(b, (size_t)(n * pixels) * sizeof(float));
+    for (int64_t i = 0; i < n * pixels; i++)
+        images[i] = (float)((uint32_t)(i * 2654435761) % 1000u) * 0.002f - 1.0f;
+}
+
 static void open_bench(struct bench *b)
 {
     const struct backend_options threads = { .threads = 1 };
-    const bool large =
-        strcmp(b->options.model, "resnet50") == 0 || strcmp(b->options.model, "resnet152") == 0;
-    const int64_t side = large ? 224 : 28, channels = large ? 3 : 1;
-    const struct model_options model = { .arch = b->options.model,
-                                         .channels = channels,
-                                         .height = side,
-                                         .width = side,
-                                         .classes = large ? 1000 : 10,
-                                         .hidden = 256 };
+    const int64_t side = image_side(b), channels = side > 28 ? 3 : 1;
+    struct model_options model = { .arch = b->options.model,
+                                   .channels = channels,
+                                   .height = side,
+                                   .width = side,
+                                   .classes = side > 28 ? 1000 : 10,
+                                   .hidden = 256,
+                                   .context = b->options.context };
     const struct optimizer_options sgd = { .kind = OPTIMIZER_SGD,
                                            .momentum = 0.9f,
                                            .weight_decay = 5e-4f };
+    const struct optimizer_options adamw = {
+        .kind = OPTIMIZER_ADAMW, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f
+    };
+    enum model_input input = MODEL_IMAGES;
     b->table = backend_cpu();
+    must(model_input(model.arch, &input), "model");
+    b->text = input == MODEL_TOKENS;
+    if (b->text)
+        must(model_size(&model), "model");
     must(model_build(&model, &b->tape), "model");
     must(b->table->open(&threads, &b->backend), "backend");
     must(b->table->stream_new(b->backend, &b->stream), "stream");
@@ -113,17 +148,12 @@ static void open_bench(struct bench *b)
                                        .progress = on_node,
                                        .progress_arg = b };
     must(plan_new(b->tape, &plan, &b->plan), "plan");
-    must(optimizer_new(&sgd, b->tape, b->table, b->backend, &b->optimizer), "optimizer");
+    must(optimizer_new(b->text ? &adamw : &sgd, b->tape, b->table, b->backend, &b->optimizer),
+         "optimizer");
     init_params(b->tape, 1, optimizer_params(b->optimizer));
     init_stats(b->tape, optimizer_stats(b->optimizer));
-    const size_t pixels = (size_t)(b->options.batch * channels * side * side);
-    b->images = take(b, pixels * sizeof(float));
-    b->labels = take(b, (size_t)b->options.batch * sizeof(int32_t));
+    fill_inputs(b);
     b->lane = take(b, lane_layout(b->tape).count * sizeof(float));
-    for (size_t i = 0; i < pixels; i++)
-        b->images[i] = (float)((i * 2654435761u) % 1000u) * 0.002f - 1.0f;
-    for (int64_t i = 0; i < b->options.batch; i++)
-        b->labels[i] = (int32_t)(i % 10);
     for (int d = 0; d < 2; d++) {
         for (int n = 0; n < b->tape->node_count; n++)
             b->seconds[d][n] = take(b, STEPS_MAX * sizeof(double));
@@ -133,7 +163,7 @@ static void open_bench(struct bench *b)
 static void run_step(struct bench *b, int step)
 {
     struct optimizer_report report;
-    const struct plan_call call = { .inputs = { b->images, b->labels },
+    const struct plan_call call = { .inputs = { b->inputs[0], b->inputs[1] },
                                     .params = optimizer_params(b->optimizer),
                                     .stats = optimizer_stats(b->optimizer),
                                     .lane = b->lane };
@@ -145,7 +175,7 @@ static void run_step(struct bench *b, int step)
     must(plan_forward(b->plan, &call), "forward");
     must(plan_backward(b->plan, &call, NULL, NULL), "backward");
     const double computed = now();
-    const struct optimizer_step of = { .lr = 0.01,
+    const struct optimizer_step of = { .lr = b->text ? 1e-4 : 0.01,
                                        .update = (uint64_t)step + WARM_UP + 1,
                                        .loss_scale = 1 };
     must(optimizer_update(b->optimizer, b->lane, &of, b->stream, &report), "update");
@@ -194,9 +224,9 @@ static double arithmetic(struct bench *b)
         .op = OP_LINEAR,
         .in = { tensor_plain(dtype, 2, (const int64_t[]){ side, side }) },
         .in_count = 1,
+        .attr = { .out = side },
         .out_dtype = dtype,
         .math = b->options.half ? MATH_BF16 : MATH_F32,
-        .attr = { .out = side },
     };
     const struct op_table *op = &b->table->op[OP_LINEAR];
     const size_t bytes = (size_t)(side * side) * sizeof(float);
@@ -206,8 +236,8 @@ static double arithmetic(struct bench *b)
     const struct op_buffers buffers = { .in = { take(b, bytes) },
                                         .param = { take(b, bytes) },
                                         .out = take(b, bytes),
-                                        .cache = take(b, info.cache_bytes),
-                                        .scratch = take(b, info.scratch_bytes) };
+                                        .scratch = take(b, info.scratch_bytes),
+                                        .cache = take(b, info.cache_bytes) };
     double best = 0.0;
     for (int i = 0; i < 5; i++) {
         const double begin = now();
@@ -244,23 +274,46 @@ static double elements(const struct bench *b, int value)
     return (double)tensor_elements(&v->tensor) * (v->batched ? (double)b->options.batch : 1.0);
 }
 
+/* Bytes that a pass over memory must move at least, as tensors in and out of the op; 0: unknown. */
+static double node_bytes(const struct bench *b, const struct tape_node *node, int direction)
+{
+    const double size = b->options.half ? 2.0 : 4.0;
+    const double in = elements(b, node->in[0]) * size, out = elements(b, node->out) * size;
+    const double more = node->attr.residual ? out : 0.0;
+    switch (node->op) {
+    case OP_BATCH_NORM:
+    case OP_LAYER_NORM: /* x, y; dy, x, dx */
+        return direction == 0 ? in + out + more : 2.0 * in + out + 2.0 * more;
+    case OP_SOFTMAX_CROSS_ENTROPY: /* x; x, dx */
+        return direction == 0 ? in : 2.0 * in;
+    case OP_GELU:
+    case OP_DROPOUT:
+        return direction == 0 ? in + out + more : in + out;
+    case OP_CONV2D:
+    case OP_RELU:
+    case OP_MAX_POOL:
+    case OP_GLOBAL_AVG_POOL:
+    case OP_FLATTEN:
+    case OP_LINEAR:
+    case OP_EMBEDDING:
+    case OP_ATTENTION:
+    case OP_COUNT:
+        break;
+    }
+    return 0.0;
+}
+
 /* Seconds that a node would take at the machine's limit; 0: unknown. */
 static double node_bound(const struct bench *b, const struct tape_node *node, int direction)
 {
-    const double in = elements(b, node->in[0]), out = elements(b, node->out);
+    const double out = elements(b, node->out);
     if (node->op == OP_CONV2D || node->op == OP_LINEAR) {
         const struct tape_tensor *weight = &b->tape->params[node->param[0]];
         const double flops = 2.0 * out * (double)weight->count / (double)node->attr.out;
         const bool data = b->tape->values[node->in[0]].producer >= 0;
         return flops * (direction == 0 ? 1.0 : data ? 2.0 : 1.0) / b->flops;
     }
-    if (node->op == OP_BATCH_NORM) {
-        const double tensors = direction == 0 ? 2.0 : 3.0; /* x, y; dy, x, dx */
-        const double more = node->attr.residual ? 1.0 : 0.0;
-        const double size = b->options.half ? sizeof(uint16_t) : sizeof(float);
-        return size * in * (tensors + more * (direction == 0 ? 1.0 : 2.0)) / b->bytes;
-    }
-    return 0.0;
+    return node_bytes(b, node, direction) / b->bytes;
 }
 
 static void print_kind(struct bench *b, enum op op, int direction, const double *medians)
@@ -285,10 +338,11 @@ static void print_kind(struct bench *b, enum op op, int direction, const double 
     if (!any)
         return;
     const char *yardstick = NULL;
-    if (op == OP_CONV2D || op == OP_LINEAR)
+    if (op == OP_CONV2D || op == OP_LINEAR) {
         yardstick = "ms direct at the speed of a product";
-    if (op == OP_BATCH_NORM)
+    } else if (bound > 0.0) {
         yardstick = "ms once at the speed of memcpy";
+    }
     (void)snprintf(what, sizeof(what), "%s %s", op_name(op), direction ? "backward" : "forward");
     print_line(b, what, 1e3 * sum, "ms", yardstick, 1e3 * bound);
 }
@@ -307,39 +361,52 @@ static void report(struct bench *b)
         for (int op = 0; op < OP_COUNT; op++)
             print_kind(b, (enum op)op, d, medians);
     }
+    const double params = (double)lane_layout(b->tape).param_count;
     print_line(b, "refresh of weight copies", 1e3 * median(b->refresh, steps), "ms", NULL, 0.0);
-    print_line(b, "update", 1e3 * median(b->update, steps), "ms", NULL, 0.0);
+    /* the gradient's norm; p, m (and v) in and out, the gradient in */
+    const double passes = b->text ? 8.0 : 6.0;
+    print_line(b, "update", 1e3 * median(b->update, steps), "ms", "ms at the speed of memcpy",
+               1e3 * passes * sizeof(float) * params / b->bytes);
     const double step = median(b->whole, steps);
     print_line(b, "step", 1e3 * step, "ms", NULL, 0.0);
-    print_line(b, "images", (double)b->options.batch / step, "images/s", NULL, 0.0);
+    if (b->text) {
+        print_line(b, "tokens", (double)(b->options.batch * b->options.context) / step, "tokens/s",
+                   NULL, 0.0);
+    } else {
+        print_line(b, "images", (double)b->options.batch / step, "images/s", NULL, 0.0);
+    }
 }
 
 static struct options parse(int argc, char **argv)
 {
-    struct options o = { .model = "resnet18", .batch = 128, .steps = 5 };
-    const struct option known[] = {
-        { "model", required_argument, NULL, 'm' }, { "precision", required_argument, NULL, 'p' },
-        { "batch", required_argument, NULL, 'b' }, { "steps", required_argument, NULL, 's' },
-        { "nodes", no_argument, NULL, 'n' },       { 0 }
-    };
+    struct options o = { .model = "resnet18", .batch = 128, .context = 64, .steps = 5 };
+    const struct option known[] = { { "model", required_argument, NULL, 'm' },
+                                    { "batch", required_argument, NULL, 'b' },
+                                    { "context", required_argument, NULL, 'c' },
+                                    { "precision", required_argument, NULL, 'p' },
+                                    { "steps", required_argument, NULL, 's' },
+                                    { "nodes", no_argument, NULL, 'n' },
+                                    { 0 } };
     for (int c = 0; (c = getopt_long(argc, argv, "", known, NULL)) != -1;) {
         if (c == 'm') {
             o.model = optarg;
-        } else if (c == 'p') {
-            o.half = strcmp(optarg, "bf16") == 0;
         } else if (c == 'b') {
             o.batch = strtol(optarg, NULL, 10);
+        } else if (c == 'c') {
+            o.context = strtol(optarg, NULL, 10);
+        } else if (c == 'p') {
+            o.half = strcmp(optarg, "bf16") == 0;
         } else if (c == 's') {
             o.steps = (int)strtol(optarg, NULL, 10);
         } else if (c == 'n') {
             o.nodes = true;
         } else {
-            fail("usage: kernels [--model NAME] [--precision fp32|bf16] [--batch N] [--steps N] "
-                 "[--nodes]",
+            fail("usage: kernels [--model NAME] [--batch N] [--context N] "
+                 "[--precision fp32|bf16] [--steps N] [--nodes]",
                  ST_INVALID);
         }
     }
-    if (o.batch < 1 || o.steps < 1 || o.steps > STEPS_MAX)
+    if (o.batch < 1 || o.context < 1 || o.steps < 1 || o.steps > STEPS_MAX)
         fail("batch or steps", ST_INVALID);
     return o;
 }
@@ -349,8 +416,8 @@ int main(int argc, char **argv)
     static struct bench b;
     b.options = parse(argc, argv);
     open_bench(&b);
-    (void)fprintf(stderr, "%s, batch %lld, one thread, medians of %d steps\n", b.options.model,
-                  (long long)b.options.batch, b.options.steps);
+    (void)fprintf(stderr, "%s, batch %lld, %s, one thread, medians of %d steps\n", b.options.model,
+                  (long long)b.options.batch, b.options.half ? "bf16" : "fp32", b.options.steps);
     for (int step = -WARM_UP; step < b.options.steps; step++)
         run_step(&b, step);
     report(&b);
