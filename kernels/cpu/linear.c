@@ -22,7 +22,8 @@ struct linear_kernel {
     int64_t n, i, o;
     bool half; /* the operands */
     bool gelu;
-    struct dnn_op forward, backward_data, backward_weights, backward_weights_add;
+    struct product data, weights;
+    struct dnn_op forward, backward_data, backward_weights, backward_weights_add; /* half: all */
     /* Bytes of what is converted or computed on the way; 0: not needed. */
     size_t x_bytes, y_bytes, g_bytes, operand_bytes, dx_bytes, library_bytes;
 };
@@ -58,23 +59,22 @@ static enum status products_init(struct backend *backend, struct linear_kernel *
                                      .half = self->half,
                                      .bias = spec->attr.bias,
                                      .half_out = self->half && spec->out_dtype == DTYPE_BF16 };
-    const struct product data = { .m = n,
-                                  .n = i,
-                                  .k = o,
-                                  .half = self->half,
-                                  .half_out = self->half && spec->in[0].dtype == DTYPE_BF16 };
-    const struct product weights = {
-        .m = o, .n = i, .k = n, .a_transposed = true, .half = self->half
-    };
-    struct product add = weights;
-    add.sum = true;
+    self->data = (struct product){ .m = n,
+                                   .n = i,
+                                   .k = o,
+                                   .half = self->half,
+                                   .half_out = self->half && spec->in[0].dtype == DTYPE_BF16 };
+    self->weights =
+        (struct product){ .m = o, .n = i, .k = n, .a_transposed = true, .half = self->half };
     enum status st = product_init(dnn, &self->forward, &forward);
-    if (st != ST_OK || !spec->training)
+    if (st != ST_OK || !spec->training || !self->half)
         return st;
+    struct product add = self->weights;
+    add.sum = true;
     if (spec->need_din0)
-        st = product_init(dnn, &self->backward_data, &data);
+        st = product_init(dnn, &self->backward_data, &self->data);
     if (st == ST_OK)
-        st = product_init(dnn, &self->backward_weights, &weights);
+        st = product_init(dnn, &self->backward_weights, &self->weights);
     if (st == ST_OK)
         st = product_init(dnn, &self->backward_weights_add, &add);
     return st;
@@ -245,15 +245,31 @@ static struct source inner_gradient(const struct backend *backend, const struct 
     return g;
 }
 
+/* dW (+)= gᵀ · x. */
+static enum status weight_gradient(struct backend *backend, struct linear_kernel *self,
+                                   const struct op_buffers *buffers, const void *g, const void *x,
+                                   void *scratch)
+{
+    const bool accumulate = buffers->accumulate[0];
+    if (self->half) {
+        return product_run(backend->dnn,
+                           accumulate ? &self->backward_weights_add : &self->backward_weights, g, x,
+                           NULL, buffers->dparam[0], scratch);
+    }
+    struct product weights = self->weights;
+    weights.sum = accumulate;
+    return product_f32(&weights, g, x, buffers->dparam[0]);
+}
+
 /* dx = g · W. */
 static enum status data_gradient(struct backend *backend, struct linear_kernel *self,
                                  const struct op_buffers *buffers, const void *g, char *scratch)
 {
     const struct op_spec *spec = &self->base.spec;
     void *dx = self->dx_bytes > 0 ? scratch : buffers->din[0];
-    enum status st = product_run(backend->dnn, &self->backward_data, g,
-                                 self->half ? buffers->cache : buffers->param[0], NULL, dx,
-                                 scratch + self->dx_bytes);
+    enum status st = self->half ? product_run(backend->dnn, &self->backward_data, g, buffers->cache,
+                                              NULL, dx, scratch + self->dx_bytes)
+                                : product_f32(&self->data, g, buffers->param[0], dx);
     if (st == ST_OK && dx != buffers->din[0])
         backend->loops.text->convert(text_target(buffers->din[0], spec->in[0].dtype),
                                      (struct source){ .data = dx }, (size_t)(self->n * self->i));
@@ -281,9 +297,7 @@ enum status cpu_linear_backward(struct backend *backend, struct kernel *kernel,
     if (buffers->dparam[0] != NULL) {
         const void *x = operand_of(backend, self, text_source(buffers->in[0], spec->in[0].dtype),
                                    (size_t)(self->n * self->i), x_scratch);
-        struct dnn_op *op =
-            buffers->accumulate[0] ? &self->backward_weights_add : &self->backward_weights;
-        st = product_run(backend->dnn, op, a, x, NULL, buffers->dparam[0], scratch);
+        st = weight_gradient(backend, self, buffers, a, x, scratch);
     }
     if (st == ST_OK && buffers->din[0] != NULL)
         st = data_gradient(backend, self, buffers, a, scratch);

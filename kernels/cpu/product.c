@@ -1,5 +1,7 @@
 #include "kernels/cpu/product.h"
 
+#include "common/check.h"
+
 enum layout { TRANSPOSED = 1, HALF = 2 };
 
 static enum layout layout_of(bool transposed, bool half)
@@ -89,4 +91,14 @@ enum status product_run(struct dnn *dnn, struct dnn_op *op, const void *a, const
     if (st == ST_OK)
         st = dnn_op_run(dnn, op, scratch);
     return st;
+}
+
+enum status product_f32(const struct product *p, const float *a, const float *b, float *c)
+{
+    CHECK(p->batch == 0);
+    CHECK(!p->half);
+    CHECK(!p->bias);
+    return dnn_status(dnnl_sgemm(p->a_transposed ? 'T' : 'N', p->b_transposed ? 'T' : 'N', p->m,
+                                 p->n, p->k, 1.0f, a, p->a_transposed ? p->m : p->k, b,
+                                 p->b_transposed ? p->k : p->n, p->sum ? 1.0f : 0.0f, c, p->n));
 }

@@ -20,6 +20,11 @@ struct product {
 bool product_has_half(void);
 
 MUST_CHECK enum status product_init(struct dnn *dnn, struct dnn_op *op, const struct product *p);
+/* The same at once for float32, not of a batch and without bias, by oneDNN's gemm: where a lies
+ * transposed, or b as it is, that is faster than its matmul on whole rows (by a tenth on 256 rows).
+ */
+MUST_CHECK enum status product_f32(const struct product *p, const float *a, const float *b,
+                                   float *c);
 /* bias is read iff the product has one. */
 MUST_CHECK enum status product_run(struct dnn *dnn, struct dnn_op *op, const void *a, const void *b,
                                    const float *bias, void *c, void *scratch);
