@@ -66,6 +66,20 @@ struct amx_dw {
     int64_t padded;   /* channels of the input, in whole blocks */
 };
 
+/*
+ * The first convolution, from plain float32 images of few channels: each sample becomes a padded
+ * bfloat16 copy, its channels innermost and rounded up to `group` of them, of which 32 neighbours
+ * from a window's row on are one operand, so that a tap is a row of the window.
+ */
+struct amx_stem {
+    int64_t n, channels, h, w, k, p, q;
+    int side, stride, pad;
+    int group;     /* 1, 2 or 4 */
+    int64_t pitch; /* elements of a row of the copy */
+    int64_t steps; /* of 32 elements, for a row of the window */
+    size_t copy_bytes;
+};
+
 bool conv_amx_takes(const struct op_spec *spec);
 /* Forward (data: false) or backward-data of a convolution that conv_amx_takes. */
 void conv_amx_plan(const struct op_spec *spec, bool data, struct amx_pass *pass);
@@ -78,7 +92,28 @@ void conv_amx_weights(const struct amx_pass *forward, const float *canonical, ui
 void conv_amx_run(const struct amx_pass *pass, const uint16_t *in, const uint16_t *weights,
                   uint16_t *out, void *scratch);
 
+/* What a gradient is of: an input of the pass, or the images of a stem. */
+struct amx_source {
+    const uint16_t *x;
+    const struct amx_stem *stem; /* or NULL */
+    const float *images;         /* of a stem */
+};
+
 void conv_amx_dw_plan(const struct amx_pass *forward, struct amx_dw *dw);
 size_t conv_amx_dw_scratch_bytes(const struct amx_pass *forward, const struct amx_dw *dw);
-void conv_amx_dw_run(const struct amx_pass *forward, const struct amx_dw *dw, const uint16_t *x,
-                     const uint16_t *dy, bool add, float *canonical, void *scratch);
+void conv_amx_dw_run(const struct amx_pass *forward, const struct amx_dw *dw,
+                     const struct amx_source *source, const uint16_t *dy, bool add,
+                     float *canonical, void *scratch);
+
+bool conv_amx_stem_takes(const struct op_spec *spec);
+/* gradient, dw: for conv_amx_dw_run, the columns of all windows being its input. */
+void conv_amx_stem_plan(const struct op_spec *spec, struct amx_stem *stem,
+                        struct amx_pass *gradient, struct amx_dw *dw);
+size_t conv_amx_stem_cache_bytes(const struct amx_stem *stem);
+void conv_amx_stem_weights(const struct amx_stem *stem, const float *canonical, uint16_t *cache);
+/* scratch: copy_bytes */
+void conv_amx_stem_run(const struct amx_stem *stem, const float *images, const uint16_t *weights,
+                       uint16_t *out, void *scratch);
+/* Elements of positions [first, first + count) of all windows, one line for each column. */
+void conv_amx_stem_turn(const struct amx_stem *stem, const float *images, int64_t first,
+                        int64_t count, uint16_t *to, int64_t line);

@@ -202,8 +202,9 @@ static void put_sums(const struct work *w, bool add, float *canonical)
     }
 }
 
-void conv_amx_dw_run(const struct amx_pass *forward, const struct amx_dw *dw, const uint16_t *x,
-                     const uint16_t *dy, bool add, float *canonical, void *scratch)
+void conv_amx_dw_run(const struct amx_pass *forward, const struct amx_dw *dw,
+                     const struct amx_source *source, const uint16_t *dy, bool add,
+                     float *canonical, void *scratch)
 {
     struct work w = work_in(forward, dw, scratch);
     const int64_t all = forward->n * forward->rows * forward->pitch;
@@ -213,7 +214,12 @@ void conv_amx_dw_run(const struct amx_pass *forward, const struct amx_dw *dw, co
         pack_right(&w, dy);
         for (int64_t c = 0; c < channels; c += dw->channels) {
             const int64_t count = channels - c < dw->channels ? channels - c : dw->channels;
-            turn_images(&w, x, c, count);
+            if (source->stem == NULL) {
+                turn_images(&w, source->x, c, count);
+            } else {
+                conv_amx_stem_turn(source->stem, source->images, w.first, dw->chunk, w.turned,
+                                   dw->line);
+            }
             amx_fence();
             add_channels(&w, c, count);
         }

@@ -12,6 +12,7 @@
 #define CHUNK_MAX_BIG 4096 /* where adding to the sums costs more than the caches give */
 #define BIG_BYTES     ((int64_t)2 << 20)
 #define LINE          32 /* elements of a cache line */
+#define STEM_CHANNELS 4
 
 static int64_t most(int64_t a, int64_t b)
 {
@@ -187,4 +188,56 @@ size_t conv_amx_dw_scratch_bytes(const struct amx_pass *forward, const struct am
     const int64_t sums = forward->places * dw->padded * k;
     return sizeof(uint16_t) * (size_t)halves + sizeof(float) * (size_t)sums +
            sizeof(void *) * (size_t)dw->line + (size_t)8 * 64;
+}
+
+bool conv_amx_stem_takes(const struct op_spec *spec)
+{
+    const struct op_attr *attr = &spec->attr;
+    const struct tensor *in = &spec->in[0];
+    return in->dtype == DTYPE_F32 && in->format == FORMAT_PLAIN && in->dims[1] <= STEM_CHANNELS &&
+           !spec->need_din0 && !attr->bias && attr->kernel <= AMX_SIDE_MAX &&
+           attr->stride <= STRIDE_MAX && attr->out % AMX_BLOCK == 0;
+}
+
+void conv_amx_stem_plan(const struct op_spec *spec, struct amx_stem *stem,
+                        struct amx_pass *gradient, struct amx_dw *dw)
+{
+    const struct op_attr *attr = &spec->attr;
+    const int64_t *in = spec->in[0].dims;
+    const int64_t pads = 2 * (int64_t)attr->pad;
+    const int group = in[1] == 1 ? 1 : in[1] == 2 ? 2 : STEM_CHANNELS;
+    *stem = (struct amx_stem){ .n = in[0],
+                               .channels = in[1],
+                               .h = in[2],
+                               .w = in[3],
+                               .k = attr->out,
+                               .p = (in[2] + pads - attr->kernel) / attr->stride + 1,
+                               .q = (in[3] + pads - attr->kernel) / attr->stride + 1,
+                               .side = attr->kernel,
+                               .stride = attr->stride,
+                               .pad = attr->pad,
+                               .group = group,
+                               .pitch = (in[3] + pads) * group };
+    stem->steps = (stem->side * group + AMX_BLOCK - 1) / AMX_BLOCK;
+    /* The last block of a row reads on into the next, and behind the last. */
+    const int64_t beyond = AMX_BLOCK * (attr->stride * group + stem->steps + 1);
+    stem->copy_bytes = sizeof(uint16_t) * (size_t)((in[2] + pads) * stem->pitch + beyond);
+    const int64_t columns = in[1] * attr->kernel * attr->kernel;
+    const int64_t padded[4] = { in[0], up(columns, AMX_BLOCK), stem->p, stem->q };
+    const int64_t out[4] = { in[0], attr->out, stem->p, stem->q };
+    memset(gradient, 0, sizeof(*gradient));
+    gradient->n = in[0];
+    gradient->places = 1;
+    images_init(&gradient->in, padded, 1);
+    images_init(&gradient->out, out, 1);
+    grid_init(gradient, (struct reach){ 0 });
+    gradient->tap_count[0] = 1;
+    conv_amx_dw_plan(gradient, dw);
+    dw->channels = padded[1];
+    dw->columns = columns;
+}
+
+size_t conv_amx_stem_cache_bytes(const struct amx_stem *stem)
+{
+    return sizeof(uint16_t) * (size_t)(stem->k * stem->side * stem->steps * AMX_BLOCK);
 }

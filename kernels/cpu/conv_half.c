@@ -13,6 +13,8 @@ struct half_kernel {
     bool amx;
     struct amx_pass forward, data;
     struct amx_dw dw;
+    bool is_stem;
+    struct amx_stem stem; /* `forward` is then for its gradient only */
     struct kernel *inner; /* without AMX: the same in float32 */
     struct kernel_info inner_info;
     struct tensor inner_in, out;
@@ -33,6 +35,10 @@ static enum status half_refresh(struct backend *backend, struct kernel *kernel,
                                 const float *const param[OP_PARAM_MAX], void *cache)
 {
     struct half_kernel *self = (struct half_kernel *)kernel;
+    if (self->is_stem) {
+        conv_amx_stem_weights(&self->stem, param[0], cache);
+        return ST_OK;
+    }
     if (self->amx) {
         const bool data = kernel->spec.training && kernel->spec.need_din0;
         char *data_cache = (char *)cache + cpu_align(conv_amx_cache_bytes(&self->forward));
@@ -72,6 +78,31 @@ static enum status inner_init(struct backend *backend, struct half_kernel *self)
 static size_t most(size_t a, size_t b)
 {
     return a > b ? a : b;
+}
+
+static void stem_init(struct half_kernel *self, struct kernel_info *info)
+{
+    const struct op_spec *spec = &self->base.spec;
+    self->amx = self->is_stem = true;
+    conv_amx_stem_plan(spec, &self->stem, &self->forward, &self->dw);
+    const struct amx_stem *stem = &self->stem;
+    const int64_t dims[4] = { stem->n, stem->k, stem->p, stem->q };
+    self->out = cpu_nhwc(dims);
+    const double flops = 2.0 * (double)tensor_elements(&self->out) * (double)self->dw.columns;
+    *info = (struct kernel_info){
+        .out = self->out,
+        .scratch_bytes = stem->copy_bytes,
+        .cache_bytes = conv_amx_stem_cache_bytes(stem),
+        .backward_needs_in = { true },
+        .din = { spec->in[0] },
+        .flops_forward = flops,
+        .flops_backward = flops,
+        .implementation = "own_amx_stem",
+    };
+    if (spec->training) {
+        info->scratch_bytes =
+            most(info->scratch_bytes, conv_amx_dw_scratch_bytes(&self->forward, &self->dw));
+    }
 }
 
 static void amx_init(struct half_kernel *self, struct kernel_info *info)
@@ -131,6 +162,10 @@ enum status conv_half_prepare(struct backend *backend, const struct op_spec *spe
         amx_init(self, out_info);
         return ST_OK;
     }
+    if (backend->amx && conv_amx_stem_takes(spec)) {
+        stem_init(self, out_info);
+        return ST_OK;
+    }
     enum status st = inner_init(backend, self);
     if (st != ST_OK) {
         half_release(&self->base);
@@ -162,6 +197,10 @@ enum status conv_half_forward(struct backend *backend, struct kernel *kernel,
     char *scratch = buffers->scratch;
     struct op_buffers inner = *buffers;
     cpu_enter(backend);
+    if (self->is_stem) {
+        conv_amx_stem_run(&self->stem, buffers->in[0], buffers->cache, buffers->out, scratch);
+        return ST_OK;
+    }
     if (self->amx) {
         conv_amx_run(&self->forward, buffers->in[0], buffers->cache, buffers->out, scratch);
         return ST_OK;
@@ -178,11 +217,14 @@ enum status conv_half_forward(struct backend *backend, struct kernel *kernel,
 static void amx_backward(const struct half_kernel *self, const struct op_buffers *buffers)
 {
     const char *cache = buffers->cache;
+    const struct amx_source source = { .x = buffers->in[0],
+                                       .stem = self->is_stem ? &self->stem : NULL,
+                                       .images = buffers->in[0] };
     if (buffers->dparam[0] != NULL) {
-        conv_amx_dw_run(&self->forward, &self->dw, buffers->in[0], buffers->dout[0],
+        conv_amx_dw_run(&self->forward, &self->dw, &source, buffers->dout[0],
                         buffers->accumulate[0], buffers->dparam[0], buffers->scratch);
     }
-    if (buffers->din[0] != NULL) {
+    if (buffers->din[0] != NULL && !self->is_stem) {
         const void *weights = cache + cpu_align(conv_amx_cache_bytes(&self->forward));
         conv_amx_run(&self->data, buffers->dout[0], weights, buffers->din[0], buffers->scratch);
     }
