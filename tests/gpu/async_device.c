@@ -215,6 +215,10 @@ static enum status async_event_new(struct backend *b, struct event **out)
 static void async_event_free(struct backend *b, struct event *e)
 {
     (void)b;
+    (void)pthread_mutex_lock(&e->mutex); /* the stream that set it has let go of it */
+    (void)pthread_mutex_unlock(&e->mutex);
+    (void)pthread_mutex_destroy(&e->mutex);
+    (void)pthread_cond_destroy(&e->changed);
     free(e);
 }
 
