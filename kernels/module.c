@@ -76,7 +76,9 @@ static enum status open_file(const char *path, const struct module **out, char r
     void *symbol = dlsym(file, MODULE_SYMBOL);
     memcpy(&entry, &symbol, sizeof(entry)); /* ISO C has no cast from void * to a function */
     const struct module *module = entry == NULL ? NULL : entry();
-    if (module == NULL || module->abi != MODULE_ABI || module->size_bytes != sizeof(*module)) {
+    if (module == NULL || module->abi != MODULE_ABI || module->size_bytes != sizeof(*module) ||
+        module->table_bytes != sizeof(*module->backend) ||
+        strcmp(module->version, CAIRN_VERSION) != 0) {
         (void)dlclose(file);
         (void)snprintf(reason, LIMIT_REASON,
                        "device cuda: %.300s belongs to another version: install trainer and module "

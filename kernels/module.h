@@ -22,7 +22,8 @@
 
 struct comm_table; /* comm/comm.h; kernels doesn't know it */
 
-#define MODULE_ABI    2u /* rises with every change of a table or a struct that crosses the border */
+/* Rises with every change of a table or a struct that crosses the border. */
+#define MODULE_ABI    3u
 #define MODULE_SYMBOL "cairn_cuda_module"
 
 #define MODULE_CAPABILITY_MIN 80 /* major · 10 + minor */
@@ -38,9 +39,10 @@ struct module_device {
 
 /* What the shared object exports, const for its life. */
 struct module {
-    uint32_t abi; /* first for ever */
-    uint32_t size_bytes;
-    const char *name; /* "cuda" */
+    uint32_t abi;                     /* first for ever */
+    uint32_t size_bytes, table_bytes; /* of this struct and of struct backend_table */
+    const char *name;                 /* "cuda" */
+    const char *version;              /* of the project */
     const struct backend_table *backend;
     const struct comm_table *comm; /* between devices; NULL: it was built without */
     /* ST_NOT_FOUND: no driver, or no device; *out_count is written with ST_OK only. */

@@ -199,45 +199,62 @@ static const char *cuda_why(const struct backend *backend)
     return backend->why;
 }
 
-/* What every op does around its own part: the device, and a range for profilers. */
-typedef enum status op_run(struct backend *backend, struct kernel *kernel,
-                           const struct op_buffers *buffers, cudaStream_t stream);
+/* --- ops ------------------------------------------------------------------------------------ */
 
-static enum status run_op(struct backend *backend, struct kernel *kernel, op_run *run,
-                          const char *name, const struct op_buffers *buffers,
-                          const struct stream *stream)
+/* Each op's own part, with what surrounds it for all: the device, and a range for profilers. */
+static const struct {
+    const char *forward_name, *backward_name;
+    enum status (*prepare)(struct backend *backend, const struct op_spec *spec,
+                           struct kernel **out_kernel, struct kernel_info *out_info);
+    enum status (*forward)(struct backend *backend, struct kernel *kernel,
+                           const struct op_buffers *buffers, cudaStream_t stream);
+    enum status (*backward)(struct backend *backend, struct kernel *kernel,
+                            const struct op_buffers *buffers, cudaStream_t stream);
+} ops[OP_COUNT] = {
+#define OP_PARTS(upper, lower, in, params, stats)                                                  \
+    [OP_##upper] = { #lower, #lower " gradient", cuda_op_##lower##_prepare,                        \
+                     cuda_op_##lower##_forward, cuda_op_##lower##_backward },
+    OP_LIST(OP_PARTS)
+#undef OP_PARTS
+};
+
+static enum status op_prepare(struct backend *backend, const struct op_spec *spec,
+                              struct kernel **out_kernel, struct kernel_info *out_info)
 {
     enum status st = cuda_enter(backend);
     if (st != ST_OK)
         return st;
-    cuda_range_push(name);
-    st = run(backend, kernel, buffers, cuda_stream(stream));
+    if (spec->op >= OP_COUNT)
+        return ST_INVALID;
+    return ops[spec->op].prepare(backend, spec, out_kernel, out_info);
+}
+
+static enum status op_forward(struct backend *backend, struct kernel *kernel,
+                              const struct op_buffers *buffers, struct stream *stream)
+{
+    enum status st = cuda_enter(backend);
+    if (st != ST_OK)
+        return st;
+    cuda_range_push(ops[kernel->spec.op].forward_name);
+    st = ops[kernel->spec.op].forward(backend, kernel, buffers, cuda_stream(stream));
     cuda_range_pop();
     return st;
 }
 
-#define OP_ENTRY(upper, lower, in, params, stats)                                                  \
-    static enum status lower##_forward(struct backend *backend, struct kernel *kernel,             \
-                                       const struct op_buffers *buffers, struct stream *stream)    \
-    {                                                                                              \
-        return run_op(backend, kernel, cuda_op_##lower##_forward, #lower, buffers, stream);        \
-    }                                                                                              \
-    static enum status lower##_backward(struct backend *backend, struct kernel *kernel,            \
-                                        const struct op_buffers *buffers, struct stream *stream)   \
-    {                                                                                              \
-        return run_op(backend, kernel, cuda_op_##lower##_backward, #lower " grad", buffers,        \
-                      stream);                                                                     \
-    }                                                                                              \
-    static enum status lower##_prepare(struct backend *backend, const struct op_spec *spec,        \
-                                       struct kernel **out_kernel, struct kernel_info *out_info)   \
-    {                                                                                              \
-        enum status st = cuda_enter(backend);                                                      \
-        return st == ST_OK ? cuda_op_##lower##_prepare(backend, spec, out_kernel, out_info) : st;  \
-    }
-OP_LIST(OP_ENTRY)
+static enum status op_backward(struct backend *backend, struct kernel *kernel,
+                               const struct op_buffers *buffers, struct stream *stream)
+{
+    enum status st = cuda_enter(backend);
+    if (st != ST_OK)
+        return st;
+    cuda_range_push(ops[kernel->spec.op].backward_name);
+    st = ops[kernel->spec.op].backward(backend, kernel, buffers, cuda_stream(stream));
+    cuda_range_pop();
+    return st;
+}
 
 #define OP_ROW(upper, lower, in, params, stats)                                                    \
-    [OP_##upper] = { lower##_prepare, lower##_forward, lower##_backward },
+    [OP_##upper] = { op_prepare, op_forward, op_backward },
 
 const struct backend_table *backend_cuda(void)
 {

@@ -26,7 +26,9 @@ static void fill(void)
     module = (struct module){
         .abi = MODULE_ABI,
         .size_bytes = (uint32_t)sizeof(module),
+        .table_bytes = (uint32_t)sizeof(*module.backend),
         .name = MODULE_NAME,
+        .version = CAIRN_VERSION,
         .backend = backend_cuda(),
         .comm = COMM(),
         .device_count = cuda_device_count,

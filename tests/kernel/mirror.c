@@ -29,6 +29,7 @@ struct backend {
 
 struct kernel {
     struct kernel *inner;
+    enum op op;
     int64_t samples;
 };
 
@@ -225,6 +226,7 @@ static enum status prepare(struct backend *b, const struct op_spec *spec, struct
 {
     struct kernel *kernel = calloc(1, sizeof(*kernel));
     CHECK(kernel != NULL);
+    kernel->op = spec->op;
     kernel->samples = spec->in[0].dims[0];
     enum status st = b->device->op[spec->op].prepare(b->inner, spec, &kernel->inner, out_info);
     if (st != ST_OK) {
@@ -235,20 +237,19 @@ static enum status prepare(struct backend *b, const struct op_spec *spec, struct
     return ST_OK;
 }
 
-#define MIRROR_OP(upper, lower, in, params, stats)                                                 \
-    static enum status lower##_forward(struct backend *b, struct kernel *kernel,                   \
-                                       const struct op_buffers *buffers, struct stream *stream)    \
-    {                                                                                              \
-        (void)stream;                                                                              \
-        return run(b, kernel, b->device->op[OP_##upper].forward, buffers);                         \
-    }                                                                                              \
-    static enum status lower##_backward(struct backend *b, struct kernel *kernel,                  \
-                                        const struct op_buffers *buffers, struct stream *stream)   \
-    {                                                                                              \
-        (void)stream;                                                                              \
-        return run(b, kernel, b->device->op[OP_##upper].backward, buffers);                        \
-    }
-OP_LIST(MIRROR_OP)
+static enum status forward(struct backend *b, struct kernel *kernel,
+                           const struct op_buffers *buffers, struct stream *stream)
+{
+    (void)stream;
+    return run(b, kernel, b->device->op[kernel->op].forward, buffers);
+}
+
+static enum status backward(struct backend *b, struct kernel *kernel,
+                            const struct op_buffers *buffers, struct stream *stream)
+{
+    (void)stream;
+    return run(b, kernel, b->device->op[kernel->op].backward, buffers);
+}
 
 static enum status mirror_refresh(struct backend *b, struct kernel *kernel,
                                   const float *const param[OP_PARAM_MAX], void *cache,
@@ -286,8 +287,7 @@ static enum status mirror_pins(struct backend *b, struct buf *out)
     return b->device->pins(b->inner, out);
 }
 
-#define MIRROR_ROW(upper, lower, in, params, stats)                                                \
-    [OP_##upper] = { prepare, lower##_forward, lower##_backward },
+#define MIRROR_ROW(upper, lower, in, params, stats) [OP_##upper] = { prepare, forward, backward },
 
 const struct backend_table *mirror_table(void)
 {
