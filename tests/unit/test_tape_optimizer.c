@@ -180,6 +180,101 @@ static void a_step_that_is_not_finite_changes_nothing(void **state)
     training_close(&t);
 }
 
+static void what_does_not_decay_is_named_by_kind(void **state)
+{
+    (void)state;
+    const enum optimizer_kind kinds[] = { OPTIMIZER_SGD, OPTIMIZER_ADAMW };
+    for (unsigned no_decay = 0; no_decay < 8; no_decay++) {
+        struct optimizer_options options = { .kind = kinds[no_decay % 2],
+                                             .beta1 = 0.9f,
+                                             .beta2 = 0.99f,
+                                             .eps = 1e-8f,
+                                             .weight_decay = 0.5f,
+                                             .no_decay = no_decay };
+        struct training t;
+        struct training_options gpt2 = { .arch = "gpt2",
+                                         .layers = 1,
+                                         .heads = 2,
+                                         .embed = 16,
+                                         .context = 4,
+                                         .vocab = 13,
+                                         .micro = 2,
+                                         .seed = 3,
+                                         .optimizer = options };
+        training_open(&t, &gpt2);
+        memset(t.sum, 0, t.layout.count * sizeof(float)); /* no gradient: only decay moves */
+        t.sum[t.layout.targets_at] = t.sum[t.layout.micro_at] = 1;
+        float *params = optimizer_params(t.optimizer);
+        for (size_t i = 0; i < t.layout.param_count; i++)
+            params[i] = 1;
+        struct optimizer_report report;
+        assert_int_equal(update_of(&t, 0.1, 1, &report), ST_OK);
+        for (int p = 0; p < t.tape->param_count; p++) {
+            const struct tape_tensor *tensor = &t.tape->params[p];
+            float wanted = ((unsigned)tensor->kind & no_decay) != 0 ? 1.0f : 1 - 0.1f * 0.5f;
+            for (size_t i = 0; i < tensor->count; i++)
+                near(params[tensor->offset + i], (double)wanted);
+        }
+        training_close(&t);
+    }
+}
+
+static void the_loss_scale_divides_the_gradient(void **state)
+{
+    (void)state;
+    struct optimizer_options options = { .kind = OPTIMIZER_SGD, .clip_norm = 0.5f };
+    struct training plain;
+    struct training scaled;
+    open_model(&plain, "mlp", &options);
+    open_model(&scaled, "mlp", &options);
+    fill_sum(&plain, 8, 2);
+    fill_sum(&scaled, 8, 2);
+    for (size_t i = 0; i < scaled.layout.param_count; i++)
+        scaled.sum[i] *= 4096;
+    struct optimizer_report report;
+    struct optimizer_report scaled_report;
+    struct optimizer_step step = { .lr = 0.1, .update = 1, .loss_scale = 4096 };
+    assert_int_equal(update_of(&plain, 0.1, 1, &report), ST_OK);
+    assert_int_equal(
+        optimizer_update(scaled.optimizer, scaled.sum, &step, scaled.stream, &scaled_report),
+        ST_OK);
+    assert_true(report.loss == scaled_report.loss);
+    assert_true(report.grad_norm == scaled_report.grad_norm);
+    assert_memory_equal(optimizer_params(plain.optimizer), optimizer_params(scaled.optimizer),
+                        plain.layout.param_count * sizeof(float));
+    training_close(&plain);
+    training_close(&scaled);
+}
+
+static void an_overflow_is_told_and_changes_nothing(void **state)
+{
+    (void)state;
+    struct optimizer_options options = { .kind = OPTIMIZER_SGD, .momentum = 0.9f };
+    struct training t;
+    open_model(&t, "mlp", &options);
+    size_t bytes = t.layout.param_count * sizeof(float);
+    float *before = malloc(bytes);
+    assert_non_null(before);
+    memcpy(before, optimizer_params(t.optimizer), bytes);
+    struct optimizer_step step = {
+        .lr = 0.1, .update = 1, .loss_scale = 65536, .may_overflow = true
+    };
+    struct optimizer_report report = { 0 };
+    fill_sum(&t, 8, 2);
+    t.sum[5] = INFINITY;
+    assert_int_equal(optimizer_update(t.optimizer, t.sum, &step, t.stream, &report), ST_OK);
+    assert_true(report.overflow);
+    assert_memory_equal(before, optimizer_params(t.optimizer), bytes);
+    t.sum[t.layout.loss_at] = NAN; /* not the scale's fault */
+    assert_int_equal(optimizer_update(t.optimizer, t.sum, &step, t.stream, &report), ST_NUMERIC);
+    assert_memory_equal(before, optimizer_params(t.optimizer), bytes);
+    fill_sum(&t, 8, 2);
+    assert_int_equal(optimizer_update(t.optimizer, t.sum, &step, t.stream, &report), ST_OK);
+    assert_false(report.overflow);
+    free(before);
+    training_close(&t);
+}
+
 static void a_checkpoint_sees_every_element_once_and_by_name(void **state)
 {
     (void)state;
@@ -218,6 +313,9 @@ int main(void)
         cmocka_unit_test(adamw_follows_pytorch),
         cmocka_unit_test(running_statistics_move_by_a_tenth_to_the_mean_of_micro_batches),
         cmocka_unit_test(a_step_that_is_not_finite_changes_nothing),
+        cmocka_unit_test(what_does_not_decay_is_named_by_kind),
+        cmocka_unit_test(the_loss_scale_divides_the_gradient),
+        cmocka_unit_test(an_overflow_is_told_and_changes_nothing),
         cmocka_unit_test(a_checkpoint_sees_every_element_once_and_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

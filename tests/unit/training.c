@@ -18,6 +18,19 @@ static void *zeroed(size_t count, size_t size)
     return memory;
 }
 
+static size_t input_bytes(const struct training *t)
+{
+    const struct training_options *o = &t->options;
+    if (t->tokens != NULL)
+        return (size_t)t->rows * sizeof(int32_t);
+    return (size_t)(o->micro * o->channels * o->side * o->side) * sizeof(float);
+}
+
+static size_t draw_bytes(const struct training *t)
+{
+    return (size_t)(OP_DRAW_SAMPLES + t->options.micro) * sizeof(uint32_t);
+}
+
 static void make_inputs(struct training *t)
 {
     const struct training_options *o = &t->options;
@@ -26,7 +39,7 @@ static void make_inputs(struct training *t)
     t->rows = o->micro;
     if (input == MODEL_TOKENS) {
         t->rows *= o->context;
-        t->tokens = zeroed((size_t)t->rows, sizeof(int32_t));
+        t->tokens = zeroed((size_t)t->rows, sizeof(int32_t)); /* before input_bytes */
         t->x = t->tokens;
     } else {
         t->images = zeroed((size_t)(o->micro * o->channels * o->side * o->side), sizeof(float));
@@ -34,6 +47,38 @@ static void make_inputs(struct training *t)
     }
     t->labels = zeroed((size_t)t->rows, sizeof(int32_t));
     t->draw = zeroed((size_t)(OP_DRAW_SAMPLES + o->micro), sizeof(uint32_t));
+    if (t->table->host_memory)
+        return;
+    must(t->table->alloc(t->backend, input_bytes(t), &t->device_x));
+    must(t->table->alloc(t->backend, (size_t)t->rows * sizeof(int32_t), &t->device_labels));
+    must(t->table->alloc(t->backend, draw_bytes(t), &t->device_draw));
+}
+
+static void copy(struct training *t, void *to, const void *from, size_t bytes)
+{
+    must(t->table->vector.copy(t->backend, to, from, bytes, t->stream));
+    must(t->table->stream_sync(t->backend, t->stream));
+}
+
+/* Through host memory of our own: the state may be a device's. */
+static void init_state(struct training *t)
+{
+    float *params = zeroed(t->layout.param_count, sizeof(float));
+    init_params(t->tape, t->options.seed, params);
+    for (int i = 0; i < t->tape->param_count; i++) {
+        const struct tape_tensor *tensor = &t->tape->params[i];
+        bool shift = tensor->kind == TAPE_NORM && tensor->init == TAPE_INIT_ZERO;
+        for (size_t e = 0; shift && e < tensor->count; e++)
+            params[tensor->offset + e] = t->options.norm_shift;
+    }
+    copy(t, optimizer_params(t->optimizer), params, t->layout.param_count * sizeof(float));
+    free(params);
+    if (t->layout.stat_count == 0)
+        return;
+    float *stats = zeroed(t->layout.stat_count, sizeof(float));
+    init_stats(t->tape, stats);
+    copy(t, optimizer_stats(t->optimizer), stats, t->layout.stat_count * sizeof(float));
+    free(stats);
 }
 
 void training_open(struct training *t, const struct training_options *options)
@@ -79,11 +124,10 @@ void training_open(struct training *t, const struct training_options *options)
     plan.share = t->plan;
     must(plan_new(t->tape, &plan, &t->eval_plan));
     must(optimizer_new(&options->optimizer, t->tape, t->table, t->backend, &t->optimizer));
-    init_params(t->tape, options->seed, optimizer_params(t->optimizer));
-    init_stats(t->tape, optimizer_stats(t->optimizer));
+    init_state(t);
     must(plan_refresh(t->plan, optimizer_params(t->optimizer)));
-    t->lane = zeroed(t->layout.count, sizeof(float));
-    t->sum = zeroed(t->layout.count, sizeof(float));
+    must(t->table->alloc(t->backend, t->layout.count * sizeof(float), (void **)&t->lane));
+    must(t->table->alloc(t->backend, t->layout.count * sizeof(float), (void **)&t->sum));
     make_inputs(t);
 }
 
@@ -93,10 +137,13 @@ void training_close(struct training *t)
     plan_free(t->plan);
     optimizer_free(t->optimizer);
     tape_free(t->tape);
+    void *const owned[] = { t->lane, t->sum, t->device_x, t->device_labels, t->device_draw };
+    for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) {
+        if (owned[i] != NULL)
+            t->table->free(t->backend, owned[i]);
+    }
     t->table->stream_free(t->backend, t->stream);
     t->table->close(t->backend);
-    free(t->lane);
-    free(t->sum);
     free(t->images);
     free(t->tokens);
     free(t->labels);
@@ -150,6 +197,16 @@ void training_fill(struct training *t, uint32_t first)
 
 static struct plan_call call_of(struct training *t)
 {
+    if (!t->table->host_memory) {
+        copy(t, t->device_x, t->x, input_bytes(t));
+        copy(t, t->device_labels, t->labels, (size_t)t->rows * sizeof(int32_t));
+        copy(t, t->device_draw, t->draw, draw_bytes(t));
+        return (struct plan_call){ .inputs = { t->device_x, t->device_labels },
+                                   .draw = t->device_draw,
+                                   .params = optimizer_params(t->optimizer),
+                                   .stats = optimizer_stats(t->optimizer),
+                                   .lane = t->lane };
+    }
     return (struct plan_call){ .inputs = { t->x, t->labels },
                                .draw = t->draw,
                                .params = optimizer_params(t->optimizer),
@@ -176,7 +233,7 @@ struct optimizer_report training_step(struct training *t, uint32_t first, int la
             first += (uint32_t)t->options.micro;
         }
         if (lane == 0) {
-            memcpy(t->sum, t->lane, t->layout.count * sizeof(float));
+            copy(t, t->sum, t->lane, t->layout.count * sizeof(float));
         } else {
             must(t->table->vector.add(t->backend, t->sum, t->sum, t->lane, t->layout.count,
                                       t->stream));

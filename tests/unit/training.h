@@ -18,7 +18,8 @@ struct training_options {
     int64_t hidden;
     int64_t layers, heads, embed, context, vocab; /* text models */
     float dropout;
-    int64_t micro; /* samples of a micro-batch */
+    float norm_shift; /* what shifts of norms start with */
+    int64_t micro;    /* samples of a micro-batch */
     uint64_t seed;
     enum math math;
     enum amp amp;
@@ -37,13 +38,14 @@ struct training {
     struct plan *plan, *eval_plan;
     struct optimizer *optimizer;
     struct lane_layout layout;
-    float *lane, *sum; /* layout.count floats each */
+    float *lane, *sum; /* layout.count floats each, the backend's memory */
     float *images;     /* of one micro-batch; text models: NULL */
     int32_t *tokens;   /* image models: NULL */
     const void *x;     /* the one of them that is there */
-    int32_t *labels;   /* `rows` of them */
-    uint32_t *draw;    /* see enum op_draw */
-    int64_t rows;      /* labels of a micro-batch */
+    void *device_x, *device_labels, *device_draw; /* copies where the backend's memory isn't ours */
+    int32_t *labels;                              /* `rows` of them */
+    uint32_t *draw;                               /* see enum op_draw */
+    int64_t rows;                                 /* labels of a micro-batch */
     size_t segments[LANE_BUCKETS_MAX];
     size_t segment_count;
     struct training_options options;
