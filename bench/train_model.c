@@ -22,6 +22,8 @@
 #define PEAK_TIMES    5
 #define FILL          0x3c /* 0.0115 in float32 and in bfloat16 */
 #define BUCKET_WANTED ((size_t)1 << 20)
+#define RANKS_MAX     8
+#define EXCHANGE_MS   INT64_C(60000)
 
 struct train_model {
     struct train_model_options options;
@@ -37,10 +39,14 @@ struct train_model {
     size_t bucket_begin[LANE_BUCKETS_MAX];
     size_t bucket_count, bucket_next;
     int64_t lane_size;
-    size_t sample;  /* elements of the input */
-    size_t targets; /* of a sample */
-    float *images;
-    int32_t *tokens, *labels;
+    size_t sample;   /* elements of the input */
+    size_t targets;  /* of a sample */
+    void *inputs;    /* images or tokens of the batch, in the device's memory */
+    int32_t *labels; /* there, too */
+    struct stream *communication, *copies;
+    struct comm *comm;
+    void *snapshot; /* pinned; made by the first one */
+    struct event *copied, *computed;
     uint64_t update;
 };
 
@@ -59,12 +65,26 @@ static void *need(void *memory)
     return memory;
 }
 
-static struct backend *open_backend(void)
+static struct backend *open_backend(const struct backend_table *table, int ordinal)
 {
     struct backend *backend = NULL;
-    const struct backend_options one_thread = { .threads = 1 };
-    must(backend_cpu()->open(&one_thread, &backend), "backend");
+    const struct backend_options one_thread = { .threads = 1, .ordinal = ordinal };
+    must(table->open(&one_thread, &backend), "backend");
     return backend;
+}
+
+static void *take(const struct backend_table *table, struct backend *backend, size_t bytes)
+{
+    void *memory = NULL;
+    must(table->alloc(backend, bytes, &memory), "memory");
+    return memory;
+}
+
+/* From host memory to the device's, done on return. */
+static void upload(const struct train_model *model, void *to, const void *from, size_t bytes)
+{
+    must(model->table->vector.copy(model->backend, to, from, bytes, model->stream), "copy");
+    must(model->table->stream_sync(model->backend, model->stream), "copy");
 }
 
 static void choose_shape(struct train_model *model)
@@ -89,15 +109,34 @@ static void choose_shape(struct train_model *model)
     model->targets = model->input == MODEL_TOKENS ? (size_t)model->options.seq : 1;
 }
 
+static void fill_state(struct train_model *model)
+{
+    const size_t params = model->tape->param_elements, stats = model->tape->stat_elements;
+    float *host = need(calloc(params + stats + 1, sizeof *host));
+    init_params(model->tape, 1, host);
+    upload(model, optimizer_params(model->optimizer), host, params * sizeof *host);
+    init_stats(model->tape, host);
+    if (stats > 0)
+        upload(model, optimizer_stats(model->optimizer), host, stats * sizeof *host);
+    free(host);
+}
+
 static void open_model(struct train_model *model)
 {
     must(model_build(&model->shape, &model->tape), model->options.arch);
+    struct lane_layout layout = lane_layout(model->tape);
+    must(lane_buckets(&layout, BUCKET_WANTED, model->bucket_begin, LANE_BUCKETS_MAX,
+                      &model->bucket_count),
+         "buckets");
     struct plan_options plan = { .table = model->table,
                                  .backend = model->backend,
                                  .stream = model->stream,
                                  .batch = model->lane_size,
                                  .training = true,
-                                 .math = model->options.math };
+                                 .math = model->options.math,
+                                 .graphs = model->options.graphs,
+                                 .segments = model->bucket_begin,
+                                 .segment_count = model->bucket_count };
     must(plan_new(model->tape, &plan, &model->plan), "plan");
     struct optimizer_options sgd = { .kind = OPTIMIZER_SGD,
                                      .momentum = 0.9f,
@@ -108,24 +147,45 @@ static void open_model(struct train_model *model)
     must(optimizer_new(model->input == MODEL_TOKENS ? &adamw : &sgd, model->tape, model->table,
                        model->backend, &model->optimizer),
          "optimizer");
-    init_params(model->tape, 1, optimizer_params(model->optimizer));
-    init_stats(model->tape, optimizer_stats(model->optimizer));
+    fill_state(model);
     must(plan_refresh(model->plan, optimizer_params(model->optimizer)), "refresh");
 }
 
 static void open_exact(struct train_model *model)
 {
-    struct lane_layout layout = lane_layout(model->tape);
-    must(lane_buckets(&layout, BUCKET_WANTED, model->bucket_begin, LANE_BUCKETS_MAX,
-                      &model->bucket_count),
-         "buckets");
-    uint32_t share = (uint32_t)model->options.lanes;
-    struct exact_options options = { .size = 1,
-                                     .shares = &share,
-                                     .count = layout.count,
+    const struct train_model_options *o = &model->options;
+    uint32_t shares[RANKS_MAX];
+    for (int r = 0; r < RANKS_MAX; r++)
+        shares[r] = (uint32_t)o->lanes;
+    if (!model->table->host_memory)
+        must(model->table->stream_new(model->backend, &model->communication), "stream");
+    if (o->comm != NULL) {
+        struct comm_options comm = { .kv = o->kv,
+                                     .generation = 1,
+                                     .rank = o->rank,
+                                     .size = o->size,
+                                     .host = "127.0.0.1",
+                                     .timeout_ms = EXCHANGE_MS };
+        comm.device = (struct comm_device){ .table = model->table,
+                                            .backend = model->backend,
+                                            .stream = model->communication,
+                                            .device_shared = true };
+        must(o->comm->open(&comm, &model->comm), "communicator");
+    }
+    struct exact_options options = { .table = o->comm,
+                                     .comm = model->comm,
+                                     .rank = o->rank,
+                                     .size = o->comm != NULL ? o->size : 1,
+                                     .shares = shares,
+                                     .count = lane_layout(model->tape).count,
                                      .bucket_begin = model->bucket_begin,
                                      .bucket_count = model->bucket_count,
-                                     .timeout_ms = 1000 };
+                                     .timeout_ms = EXCHANGE_MS,
+                                     .fast = o->fast,
+                                     .device = model->table,
+                                     .backend = model->backend,
+                                     .compute = model->stream,
+                                     .communication = model->communication };
     must(exact_open(&options, &model->exact), "reduction");
 }
 
@@ -141,18 +201,20 @@ static void fill_batch(struct train_model *model)
     const size_t labels = batch * model->targets;
     const bool text = model->input == MODEL_TOKENS;
     const uint32_t classes = (uint32_t)(text ? model->shape.vocab : model->shape.classes);
-    model->labels = need(malloc(labels * sizeof *model->labels));
+    const size_t bytes = 4 * (inputs > labels ? inputs : labels); /* all are of 4 bytes */
+    float *images = need(malloc(bytes));
+    int32_t *numbers = (int32_t *)(void *)images;
+    model->labels = take(model->table, model->backend, 4 * labels);
     for (size_t i = 0; i < labels; i++)
-        model->labels[i] = (int32_t)rng_below(word_of(i, 1), classes);
-    if (text) {
-        model->tokens = need(malloc(inputs * sizeof *model->tokens));
-        for (size_t i = 0; i < inputs; i++)
-            model->tokens[i] = (int32_t)rng_below(word_of(i, 0), classes);
-        return;
-    }
-    model->images = need(malloc(inputs * sizeof *model->images));
-    for (size_t i = 0; i < inputs; i++)
-        model->images[i] = rng_uniform(word_of(i, 0)) - 0.5f;
+        numbers[i] = (int32_t)rng_below(word_of(i, 1), classes);
+    upload(model, model->labels, numbers, 4 * labels);
+    model->inputs = take(model->table, model->backend, 4 * inputs);
+    for (size_t i = 0; text && i < inputs; i++)
+        numbers[i] = (int32_t)rng_below(word_of(i, 0), classes);
+    for (size_t i = 0; !text && i < inputs; i++)
+        images[i] = rng_uniform(word_of(i, 0)) - 0.5f;
+    upload(model, model->inputs, images, 4 * inputs);
+    free(images);
 }
 
 struct train_model *train_model_new(const struct train_model_options *options)
@@ -162,8 +224,8 @@ struct train_model *train_model_new(const struct train_model_options *options)
         must(ST_INVALID, "lanes must divide the batch");
     model->options = *options;
     model->lane_size = options->batch / options->lanes;
-    model->table = backend_cpu();
-    model->backend = open_backend();
+    model->table = options->table != NULL ? options->table : backend_cpu();
+    model->backend = open_backend(model->table, options->ordinal);
     must(model->table->stream_new(model->backend, &model->stream), "stream");
     choose_shape(model);
     open_model(model);
@@ -172,17 +234,87 @@ struct train_model *train_model_new(const struct train_model_options *options)
     return model;
 }
 
+void train_model_wait(struct train_model *model)
+{
+    must(model->table->stream_sync(model->backend, model->stream), "wait");
+}
+
+size_t train_model_params(const struct train_model *model)
+{
+    return model->tape->param_elements;
+}
+
+static size_t state_bytes(const struct train_model *model)
+{
+    const struct ckpt_buffer *buffers;
+    const struct ckpt_tensor *tensors;
+    uint32_t count, tensor_count;
+    size_t bytes = 0;
+    optimizer_describe(model->optimizer, &buffers, &count, &tensors, &tensor_count);
+    for (uint32_t i = 0; i < count; i++)
+        bytes += buffers[i].count * ckpt_dtype_size(buffers[i].dtype);
+    return bytes;
+}
+
+static void open_snapshot(struct train_model *model)
+{
+    const struct backend_table *table = model->table;
+    must(table->alloc_host(model->backend, state_bytes(model), &model->snapshot), "pinned memory");
+    must(table->stream_new(model->backend, &model->copies), "stream");
+    must(table->event_new(model->backend, &model->copied), "event");
+    must(table->event_new(model->backend, &model->computed), "event");
+}
+
+static void close_snapshot(struct train_model *model)
+{
+    const struct backend_table *table = model->table;
+    must(table->stream_sync(model->backend, model->copies), "snapshot");
+    table->event_free(model->backend, model->copied);
+    table->event_free(model->backend, model->computed);
+    table->stream_free(model->backend, model->copies);
+    table->free_host(model->backend, model->snapshot);
+}
+
+/* After the update that is on the compute stream, before the next: which waits for it. */
+void train_model_snapshot(struct train_model *model)
+{
+    const struct backend_table *table = model->table;
+    const struct ckpt_buffer *buffers;
+    const struct ckpt_tensor *tensors;
+    uint32_t count, tensor_count;
+    size_t at = 0;
+    if (model->snapshot == NULL)
+        open_snapshot(model);
+    must(table->event_record(model->backend, model->computed, model->stream), "snapshot");
+    must(table->event_wait(model->backend, model->computed, model->copies), "snapshot");
+    optimizer_describe(model->optimizer, &buffers, &count, &tensors, &tensor_count);
+    for (uint32_t i = 0; i < count; i++) {
+        const size_t bytes = buffers[i].count * ckpt_dtype_size(buffers[i].dtype);
+        must(table->vector.copy(model->backend, (char *)model->snapshot + at, buffers[i].data,
+                                bytes, model->copies),
+             "snapshot");
+        at += bytes;
+    }
+    must(table->event_record(model->backend, model->copied, model->copies), "snapshot");
+}
+
 void train_model_free(struct train_model *model)
 {
+    train_model_wait(model);
     exact_close(model->exact);
+    if (model->comm != NULL)
+        model->options.comm->close(model->comm);
     plan_free(model->plan);
     optimizer_free(model->optimizer);
     tape_free(model->tape);
+    if (model->snapshot != NULL)
+        close_snapshot(model);
+    model->table->free(model->backend, model->inputs);
+    model->table->free(model->backend, model->labels);
+    if (model->communication != NULL)
+        model->table->stream_free(model->backend, model->communication);
     model->table->stream_free(model->backend, model->stream);
     model->table->close(model->backend);
-    free(model->images);
-    free(model->tokens);
-    free(model->labels);
     free(model);
 }
 
@@ -200,9 +332,7 @@ void train_model_step(struct train_model *model)
     model->bucket_next = model->bucket_count;
     for (int lane = 0; lane < model->options.lanes; lane++) {
         size_t first = (size_t)lane * (size_t)model->lane_size;
-        const void *inputs = model->tokens == NULL
-                                 ? (const void *)(model->images + first * model->sample)
-                                 : (const void *)(model->tokens + first * model->sample);
+        const void *inputs = (const char *)model->inputs + 4 * first * model->sample;
         struct plan_call call = { .inputs = { inputs, model->labels + first * model->targets },
                                   .params = optimizer_params(model->optimizer),
                                   .lane = exact_lane(model->exact) };
@@ -214,6 +344,8 @@ void train_model_step(struct train_model *model)
     }
     int64_t exposed_ns;
     must(exact_wait(model->exact, &exposed_ns), "sum");
+    if (model->snapshot != NULL)
+        must(model->table->event_wait(model->backend, model->copied, model->stream), "snapshot");
     struct optimizer_report report;
     struct optimizer_step of = { .lr = model->input == MODEL_TOKENS ? 1e-4 : 0.01,
                                  .update = ++model->update,
@@ -233,13 +365,6 @@ size_t train_model_bytes(const struct train_model *model)
 {
     const struct plan_sizes *sizes = plan_sizes(model->plan);
     return sizes->arena_bytes + sizes->cache_bytes;
-}
-
-static void *take(struct backend *backend, size_t bytes)
-{
-    void *memory = NULL;
-    must(backend_cpu()->alloc(backend, bytes, &memory), "memory");
-    return memory;
 }
 
 /* Seconds of the fastest of some runs of a product. */
@@ -268,14 +393,15 @@ double train_model_peak(enum math math)
                                   .out_dtype = dtype,
                                   .math = math,
                                   .attr = { .out = PEAK_SIDE } };
-    struct backend *backend = open_backend();
+    struct backend *backend = open_backend(table, 0);
     struct kernel *kernel = NULL;
     struct kernel_info info;
     must(table->op[OP_LINEAR].prepare(backend, &spec, &kernel, &info), "product");
-    float *const weight = take(backend, sizeof(float) * PEAK_SIDE * PEAK_SIDE);
-    void *const in = take(backend, spec.in[0].bytes), *const out = take(backend, info.out.bytes);
-    void *const cache = take(backend, info.cache_bytes);
-    void *const scratch = take(backend, info.scratch_bytes);
+    float *const weight = take(table, backend, sizeof(float) * PEAK_SIDE * PEAK_SIDE);
+    void *const in = take(table, backend, spec.in[0].bytes), *const out = take(table, backend,
+                                                                               info.out.bytes);
+    void *const cache = take(table, backend, info.cache_bytes);
+    void *const scratch = take(table, backend, info.scratch_bytes);
     const float *const param[OP_PARAM_MAX] = { weight };
     memset(weight, FILL, sizeof(float) * PEAK_SIDE * PEAK_SIDE);
     memset(in, FILL, spec.in[0].bytes);
