@@ -26,8 +26,7 @@ static void cuda_close(struct backend *backend)
         return;
     (void)cudaSetDevice(backend->ordinal);
     cuda_graphs_release(backend);
-    while (backend->region_count > 0)
-        cuda_free(backend, backend->regions[0].memory);
+    cuda_memory_release(backend);
     if (backend->cudnn != NULL)
         (void)cudnnDestroy(backend->cudnn);
     if (backend->lt != NULL)
@@ -91,8 +90,8 @@ static void cuda_stream_free(struct backend *backend, struct stream *stream)
 {
     if (stream == NULL)
         return;
-    if (cuda_enter(backend) == ST_OK)
-        (void)cudaStreamDestroy(stream->handle);
+    (void)cudaSetDevice(backend->ordinal); /* a lost device is given back by the process's end */
+    (void)cudaStreamDestroy(stream->handle);
     free(stream);
 }
 
@@ -118,8 +117,8 @@ static void cuda_event_free(struct backend *backend, struct event *event)
 {
     if (event == NULL)
         return;
-    if (cuda_enter(backend) == ST_OK)
-        (void)cudaEventDestroy(event->handle);
+    (void)cudaSetDevice(backend->ordinal);
+    (void)cudaEventDestroy(event->handle);
     free(event);
 }
 

@@ -38,6 +38,7 @@ struct event {
 /* What alloc gave and what the driver gave: the former is aligned to 4096 bytes. */
 struct region {
     void *memory, *base;
+    bool pinned;
 };
 
 struct backend {
@@ -116,6 +117,7 @@ struct tensor cuda_nhwc(enum dtype dtype, const int64_t dims[4]);
 /* backend_cuda.c's helpers in other files. */
 enum status cuda_alloc(struct backend *backend, size_t bytes, void **out);
 void cuda_free(struct backend *backend, void *memory);
+void cuda_memory_release(struct backend *backend); /* all that is left */
 enum status cuda_alloc_host(struct backend *backend, size_t bytes, void **out);
 void cuda_free_host(struct backend *backend, void *memory);
 /* Wrong data (labels, tokens): kernels set bits, ops fetch the word behind them, and whoever waits

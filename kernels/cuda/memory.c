@@ -12,20 +12,18 @@
 
 #define PAGE 4096u
 
-enum where { ON_DEVICE, ON_HOST };
-
-static cudaError_t take(const struct backend *backend, enum where where, size_t size, void **base)
+static cudaError_t take(const struct backend *backend, bool pinned, size_t size, void **base)
 {
-    if (where == ON_HOST)
+    if (pinned)
         return cudaHostAlloc(base, size, cudaHostAllocPortable);
     if (backend->managed)
         return cudaMallocManaged(base, size, cudaMemAttachGlobal);
     return cudaMalloc(base, size);
 }
 
-static void give_back(enum where where, void *base)
+static void give_back(bool pinned, void *base)
 {
-    if (where == ON_HOST)
+    if (pinned)
         (void)cudaFreeHost(base);
     else
         (void)cudaFree(base);
@@ -41,25 +39,25 @@ static bool region_add(struct backend *backend, const struct region *region)
     return room;
 }
 
-/* The base of a region, which is forgotten; NULL: not ours. */
-static void *region_remove(struct backend *backend, const void *memory)
+/* A region is forgotten; its base is NULL: not ours. */
+static struct region region_remove(struct backend *backend, const void *memory)
 {
-    void *base = NULL;
+    struct region region = { 0 };
     CHECK(pthread_mutex_lock(&backend->lock) == 0);
-    for (size_t i = 0; i < backend->region_count && base == NULL; i++) {
+    for (size_t i = 0; i < backend->region_count && region.base == NULL; i++) {
         if (backend->regions[i].memory == memory) {
-            base = backend->regions[i].base;
+            region = backend->regions[i];
             backend->regions[i] = backend->regions[--backend->region_count];
         }
     }
     CHECK(pthread_mutex_unlock(&backend->lock) == 0);
-    return base;
+    return region;
 }
 
 /* Zeroed and touched. The fill is waited for: the memory may be used on any stream. */
-static enum status clear(struct backend *backend, enum where where, void *memory, size_t bytes)
+static enum status clear(struct backend *backend, bool pinned, void *memory, size_t bytes)
 {
-    if (where == ON_HOST) {
+    if (pinned) {
         memset(memory, 0, bytes);
         return ST_OK;
     }
@@ -69,7 +67,7 @@ static enum status clear(struct backend *backend, enum where where, void *memory
     return st;
 }
 
-static enum status alloc_at(struct backend *backend, enum where where, size_t bytes, void **out)
+static enum status alloc_at(struct backend *backend, bool pinned, size_t bytes, void **out)
 {
     enum status st = cuda_enter(backend);
     if (st != ST_OK)
@@ -77,52 +75,53 @@ static enum status alloc_at(struct backend *backend, enum where where, size_t by
     if (bytes > SIZE_MAX - 2 * PAGE)
         return ST_NO_MEMORY;
     const size_t size = bytes == 0 ? PAGE : bytes;
-    struct region region = { 0 };
-    st = cuda_status(backend, take(backend, where, size + PAGE, &region.base),
-                     where == ON_HOST ? "pinned memory" : "device memory");
+    struct region region = { .pinned = pinned };
+    st = cuda_status(backend, take(backend, pinned, size + PAGE, &region.base),
+                     pinned ? "pinned memory" : "device memory");
     if (st != ST_OK)
         return st;
     const size_t over = (size_t)((uintptr_t)region.base % PAGE);
     region.memory = (char *)region.base + (over == 0 ? 0 : PAGE - over);
-    st = clear(backend, where, region.memory, size);
+    st = clear(backend, pinned, region.memory, size);
     if (st == ST_OK && !region_add(backend, &region))
         st = cuda_refuse(backend, ST_NO_MEMORY, "too many regions of memory");
     if (st != ST_OK) {
-        give_back(where, region.base);
+        give_back(pinned, region.base);
         return st;
     }
     *out = region.memory;
     return ST_OK;
 }
 
-static void free_at(struct backend *backend, enum where where, void *memory)
+void cuda_free(struct backend *backend, void *memory)
 {
     if (memory == NULL)
         return;
-    void *base = region_remove(backend, memory);
-    CHECK(base != NULL);
-    if (cuda_enter(backend) == ST_OK)
-        give_back(where, base);
+    const struct region region = region_remove(backend, memory);
+    CHECK(region.base != NULL);
+    (void)cudaSetDevice(backend->ordinal);
+    give_back(region.pinned, region.base);
+}
+
+void cuda_memory_release(struct backend *backend)
+{
+    while (backend->region_count > 0)
+        cuda_free(backend, backend->regions[0].memory);
 }
 
 enum status cuda_alloc(struct backend *backend, size_t bytes, void **out)
 {
-    return alloc_at(backend, ON_DEVICE, bytes, out);
-}
-
-void cuda_free(struct backend *backend, void *memory)
-{
-    free_at(backend, ON_DEVICE, memory);
+    return alloc_at(backend, false, bytes, out);
 }
 
 enum status cuda_alloc_host(struct backend *backend, size_t bytes, void **out)
 {
-    return alloc_at(backend, ON_HOST, bytes, out);
+    return alloc_at(backend, true, bytes, out);
 }
 
 void cuda_free_host(struct backend *backend, void *memory)
 {
-    free_at(backend, ON_HOST, memory);
+    cuda_free(backend, memory); /* a region knows what it is */
 }
 
 enum status cuda_faults_open(struct backend *backend)

@@ -66,6 +66,7 @@ void fake_cuda_describe(const char *words)
     fake.memory = (size_t)4 << 30;
     fake.calls.clear();
     fake.faults.clear();
+    forget_memory();
     fake_cuda_change(words);
 }
 
@@ -263,8 +264,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
     if (spoils(stream))
         return runtime_leave(cudaErrorStreamCaptureIsolation);
     const uint64_t wanted = event->issued;
-    fake_enqueue(stream, [event, wanted] {
-        while (event->done < wanted && run_one(event->stream))
+    CUstream_st *recorded = event->stream; /* now: it may be recorded elsewhere before this runs */
+    fake_enqueue(stream, [event, recorded, wanted] {
+        while (event->done < wanted && run_one(recorded))
             continue;
     });
     return cudaSuccess;

@@ -52,6 +52,14 @@ static cudaError_t give_back(void *memory, bool pinned)
     return cudaSuccess;
 }
 
+void forget_memory()
+{
+    for (const auto &entry : fake.regions)
+        free(entry.second.base);
+    fake.regions.clear();
+    fake.used = fake.pinned = 0;
+}
+
 /* In thread-local mode a capture forbids its thread to allocate; the step thread alone captures. */
 static bool somebody_captures()
 {

@@ -65,5 +65,7 @@ cudaError_t runtime_enter(const char *function);
 cudaError_t runtime_leave(cudaError_t error);
 CUstream_st *stream_of(cudaStream_t stream);
 void drain(CUstream_st *stream);
+/* A dead device takes its memory with it. */
+void forget_memory();
 /* A call that a capture on this stream does not allow breaks it. */
 bool spoils(CUstream_st *stream);
