@@ -1,17 +1,30 @@
 #!/usr/bin/env python3
-"""Loss curves of PyTorch from Cairn's own initial weights and batches: writes MODEL.json here.
+"""Loss curves and gradients of PyTorch from Cairn's own initial weights and batches: writes NAME.json here.
 
-    make_reference.py [--check]      needs torch and numpy; 2 minutes on one core
+    make_reference.py [--check] [NAME ...]   needs torch and numpy; 10 minutes on one core
+    make_reference.py --live PROGRAM         the real sizes: gpt2 124M, resnet50 at 224x224; PROGRAM is the
+                                             build's tests/golden_live, 16 GiB of memory and an hour
 
-Weights are drawn as trainer/init.h says, batches as tests/unit/test_models_golden.c says, so nothing big has
-to be stored. Each curve is computed in float32 and in float64; a case is only worth keeping where the two agree
-far better than the tolerance (1e-4), which the script checks. --check compares with the files that are there.
+Weights are drawn as trainer/init.h says, batches as tests/unit/training.c says, so nothing big has to be stored.
+Each curve is computed in float32 and in float64; a case is only worth keeping where the two agree far better than
+the tolerance (1e-4), which the script checks. --check compares with the files that are there.
+
+Cases with "gradients" also keep, of the first step's gradient of each tensor in float64: its norm, the distances
+of PyTorch's own gradients in float32 and in autocast to bfloat16, and 32 projections onto vectors of random signs,
+by which a test can tell the distance of another gradient to it: the mean of the squares of their differences is the
+square of that distance, to within 13 % of the distance (one standard deviation).
+
+A fresh resnet50 is badly conditioned: its gradient in float32 is 1.5 % off in PyTorch itself (signs at ReLUs flip).
+The case "resnet50" therefore starts with norms shifted by 2, where few signs are in doubt; "resnet50-fresh" doesn't
+(nothing can be said of its gradient in bfloat16: PyTorch's is 130 % off).
 """
 import argparse
 import json
 import math
 import os
+import subprocess
 import sys
+import tempfile
 
 import numpy as np
 import torch
@@ -19,6 +32,8 @@ import torch.nn.functional as F
 from torch import nn
 
 RNG_INIT, RNG_SYNTHETIC = 2, 5
+PROJECTIONS = 32  # of a gradient; the bits of one random word
+GELU_TANH = "tanh"
 HERE = os.path.dirname(os.path.abspath(__file__))
 CASES = [
     {"model": "mlp", "batch": 32, "hidden": 256, "lr": 0.02},
@@ -28,7 +43,24 @@ CASES = [
     {"model": "lenet", "batch": 32, "lr": 0.02},
     {"model": "resnet18", "batch": 16, "lr": 2e-5},
     {"model": "resnet18", "name": "resnet18-lanes", "batch": 16, "lanes": 2, "micro": 4, "lr": 2e-5},
+    {"model": "gpt2", "batch": 8, "lr": 1e-3, "optimizer": "adamw", "weight_decay": 0.1,
+     "no_decay": ["bias", "norm"], "steps": 10, "layers": 2, "heads": 4, "embed": 64, "context": 32,
+     "vocab": 97, "gradients": True},
+    {"model": "resnet50", "batch": 8, "lr": 3e-6, "steps": 10, "channels": 3, "side": 96, "norm_shift": 2.0,
+     "gradients": True},
+    {"model": "resnet50", "name": "resnet50-fresh", "batch": 4, "lr": 1e-7, "steps": 2, "channels": 3, "side": 48,
+     "gradients": True},
 ]
+LIVE = [
+    {"model": "gpt2", "batch": 4, "lr": 1e-4, "optimizer": "adamw", "weight_decay": 0.1,
+     "no_decay": ["bias", "norm"], "steps": 10, "layers": 12, "heads": 12, "embed": 768, "context": 64,
+     "vocab": 50257},
+    {"model": "resnet50", "batch": 8, "lr": 3e-6, "steps": 10, "channels": 3, "side": 224, "norm_shift": 2.0},
+]
+DEFAULTS = {"seed": 17, "steps": 20, "batches": 4, "lanes": 1, "hidden": 0, "optimizer": "sgd",
+            "weight_decay": 5e-4, "no_decay": [], "clip_norm": 0.0, "channels": 1, "side": 28, "layers": 0,
+            "heads": 0, "embed": 0, "context": 0, "vocab": 0,
+            "norm_shift": 0.0}
 
 
 def philox(counter, key):
@@ -58,33 +90,106 @@ def uniform(words):
     return (words >> np.uint64(8)).astype(np.float32) * np.float32(2.0 ** -24)
 
 
-def init_(net, seed):
+def normals(words):
+    """Normal numbers 0..3 of four words [4][n], operation by operation as trainer/init.c."""
+    out = []
+    for k in (0, 2):
+        m, exponent = np.frexp((words[k].astype(np.float64) + 1) * 2.0 ** -32)
+        low = m < 0.70710678118654752440
+        m, exponent = np.where(low, m * 2, m), np.where(low, exponent - 1, exponent)
+        s = (m - 1) / (m + 1)
+        square, total = s * s, np.zeros_like(s)
+        for i in range(13, -1, -1):
+            total = total * square + 1.0 / float(2 * i + 1)
+        log = 2 * s * total + exponent.astype(np.float64) * 0.69314718055994530942
+        radius = np.sqrt(-2 * log)
+        u = words[k + 1].astype(np.float64) * 2.0 ** -32
+        quarter = (4 * u + 0.5).astype(np.int64)
+        x = 2 * 3.14159265358979323846 * (u - 0.25 * quarter)
+
+        def series(first, n):
+            term = total = first
+            for i in range(8):
+                term = term * (-(x * x) / float((n + 2 * i + 1) * (n + 2 * i + 2)))
+                total = total + term
+            return total
+
+        c, s, q = series(np.ones_like(x), 0), series(x, 1), quarter & 3
+        out.append(radius * np.choose(q, [c, -s, -c, s]))
+        out.append(radius * np.choose(q, [s, c, -s, -c]))
+    return out
+
+
+def draw_normal(key, index, count, std):
+    element = np.arange((count + 3) // 4)
+    words = philox([element, np.full_like(element, index), np.zeros_like(element), np.zeros_like(element)], key)
+    z = np.stack(normals(words), axis=1).reshape(-1)[:count]
+    return (np.float64(std) * z).astype(np.float32)
+
+
+def kind_of(net, name):
+    module = net.get_submodule(name.rpartition(".")[0])
+    if isinstance(module, (nn.BatchNorm2d, nn.LayerNorm)):
+        return "norm"
+    if isinstance(module, nn.Embedding):
+        return "embedding"
+    return "bias" if name.endswith(".bias") else "weight"
+
+
+def init_(net, seed, norm_shift):
     key = rng_key(seed, RNG_INIT)
-    fans = {}
-    for name, module in net.named_modules():
-        if isinstance(module, (nn.Conv2d, nn.Linear)):
-            fan = module.weight[0].numel()
-            fans[name + ".weight"] = fans[name + ".bias"] = fan
+    gpt2 = isinstance(net, GPT2)
     for index, (name, p) in enumerate(net.named_parameters()):
-        if name not in fans:  # batch norm keeps 1 and 0
+        kind = kind_of(net, name)
+        if kind == "norm":  # keeps 1 and 0
+            if name.endswith(".bias") and norm_shift != 0:
+                nn.init.constant_(p, norm_shift)
             continue
-        u = uniform(word(key, np.arange(p.numel()), index, 0, 0))
-        bound = np.float32(1.0 / math.sqrt(fans[name]))
-        value = (np.float32(2) * u - np.float32(1)) * bound
+        if gpt2 and kind == "bias":
+            value = np.zeros(p.numel(), dtype=np.float32)
+        elif gpt2:
+            std = np.float32(0.02)
+            if name.endswith("c_proj.weight"):
+                std = std / np.sqrt(np.float32(2) * np.float32(len(net.transformer.h)))
+            value = draw_normal(key, index, p.numel(), std)
+        else:
+            fan = net.get_parameter(name.rpartition(".")[0] + ".weight")[0].numel()
+            u = uniform(word(key, np.arange(p.numel()), index, 0, 0))
+            bound = np.float32(1.0 / math.sqrt(fan))
+            value = (np.float32(2) * u - np.float32(1)) * bound
         with torch.no_grad():
             p.copy_(torch.from_numpy(value.reshape(p.shape)))
 
 
-def batch_of(seed, first, count, shape, classes):
+def batch_of(case, first, count):
     """Samples first … first + count - 1: a random label, its class's pattern plus noise."""
-    key = rng_key(seed, RNG_SYNTHETIC)
+    key = rng_key(case["seed"], RNG_SYNTHETIC)
+    if case["model"] == "gpt2":
+        return tokens_of(case, key, first, count)
+    shape = (case["channels"], case["side"], case["side"])
     pixel = np.arange(int(np.prod(shape)))[None, :]
     sample = np.arange(first, first + count)
-    y = (word(key, 0, sample, 1, 0) * np.uint64(classes)) >> np.uint64(32)
+    y = (word(key, 0, sample, 1, 0) * np.uint64(10)) >> np.uint64(32)
     noise = uniform(word(key, pixel, sample[:, None], 0, 0))
     pattern = uniform(word(key, pixel, y[:, None], 2, 0))
     x = (noise + pattern - np.float32(1)).reshape(count, *shape)
     return torch.from_numpy(x), torch.from_numpy(y.astype(np.int64))
+
+
+def tokens_of(case, key, first, count):
+    """Random tokens, of which half follow from the one before."""
+    length, vocab = case["context"] + 1, case["vocab"]
+    out = np.zeros((count, length), dtype=np.int64)
+    for i in range(count):
+        position = np.arange(length)
+        words = philox([position, np.full_like(position, first + i), np.full_like(position, 3),
+                        np.zeros_like(position)], key)
+        drawn = (words[0] * np.uint64(vocab)) >> np.uint64(32)
+        follows = uniform(words[1]) < 0.5
+        for p in range(length):
+            out[i, p] = (out[i, p - 1] * 3 + 1) % vocab if p > 0 and follows[p] else drawn[p]
+    tokens = torch.from_numpy(out)
+    return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
 
 class BasicBlock(nn.Module):
@@ -106,24 +211,85 @@ class BasicBlock(nn.Module):
         return F.relu(y + (x if self.downsample is None else self.downsample(x)))
 
 
-class ResNet18(nn.Module):
-    def __init__(self, channels, classes):
+class Bottleneck(nn.Module):
+    def __init__(self, cin, mid, stride):
         super().__init__()
-        self.conv1 = nn.Conv2d(channels, 64, 3, 1, 1, bias=False)
+        cout = 4 * mid
+        self.conv1 = nn.Conv2d(cin, mid, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(mid)
+        self.conv2 = nn.Conv2d(mid, mid, 3, stride, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(mid)
+        self.conv3 = nn.Conv2d(mid, cout, 1, bias=False)
+        self.downsample = None
+        if stride != 1 or cin != cout:
+            self.downsample = nn.Sequential(nn.Conv2d(cin, cout, 1, stride, bias=False),
+                                            nn.BatchNorm2d(cout))
+        self.bn3 = nn.BatchNorm2d(cout)
+
+    def forward(self, x):
+        y = F.relu(self.bn1(self.conv1(x)))
+        y = self.bn3(self.conv3(F.relu(self.bn2(self.conv2(y)))))
+        return F.relu(y + (x if self.downsample is None else self.downsample(x)))
+
+
+class ResNet(nn.Module):
+    def __init__(self, blocks, bottlenecks, channels, side, classes):
+        super().__init__()
+        self.large = bottlenecks and side > 64
+        kernel, stride, pad = (7, 2, 3) if self.large else (3, 1, 1)
+        self.conv1 = nn.Conv2d(channels, 64, kernel, stride, pad, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
         cin = 64
-        for stage in range(4):
-            cout = 64 << stage
-            stride = 2 if stage > 0 else 1
-            self.add_module(f"layer{stage + 1}", nn.Sequential(BasicBlock(cin, cout, stride),
-                                                               BasicBlock(cout, cout, 1)))
-            cin = cout
-        self.fc = nn.Linear(512, classes)
+        for stage, count in enumerate(blocks):
+            width, layers = 64 << stage, []
+            for block in range(count):
+                stride = 2 if stage > 0 and block == 0 else 1
+                layers.append((Bottleneck if bottlenecks else BasicBlock)(cin, width, stride))
+                cin = width * (4 if bottlenecks else 1)
+            self.add_module(f"layer{stage + 1}", nn.Sequential(*layers))
+        self.fc = nn.Linear(cin, classes)
 
     def forward(self, x):
         x = F.relu(self.bn1(self.conv1(x)))
+        if self.large:
+            x = F.max_pool2d(x, 3, 2, 1)
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         return self.fc(x.mean((2, 3)))
+
+
+class Layer(nn.Module):
+    """A block of GPT-2; names as Hugging Face's, weights [out, in]."""
+
+    def __init__(self, embed, heads):
+        super().__init__()
+        self.heads = heads
+        self.ln_1 = nn.LayerNorm(embed)
+        self.attn = nn.ModuleDict({"c_attn": nn.Linear(embed, 3 * embed), "c_proj": nn.Linear(embed, embed)})
+        self.ln_2 = nn.LayerNorm(embed)
+        self.mlp = nn.ModuleDict({"c_fc": nn.Linear(embed, 4 * embed), "c_proj": nn.Linear(4 * embed, embed)})
+
+    def forward(self, x):
+        b, t, c = x.shape
+        q, k, v = self.attn["c_attn"](self.ln_1(x)).view(b, t, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, t, c)
+        x = x + self.attn["c_proj"](y)
+        y = F.gelu(self.mlp["c_fc"](self.ln_2(x)), approximate=GELU_TANH)
+        return x + self.mlp["c_proj"](y)
+
+
+class GPT2(nn.Module):
+    def __init__(self, layers, heads, embed, context, vocab):
+        super().__init__()
+        self.transformer = nn.ModuleDict({
+            "wte": nn.Embedding(vocab, embed), "wpe": nn.Embedding(context, embed),
+            "h": nn.ModuleList(Layer(embed, heads) for _ in range(layers)), "ln_f": nn.LayerNorm(embed)})
+
+    def forward(self, tokens):
+        t = self.transformer
+        x = t["wte"](tokens) + t["wpe"](torch.arange(tokens.shape[1]))
+        for layer in t["h"]:
+            x = layer(x)
+        return F.linear(t["ln_f"](x), t["wte"].weight)
 
 
 class LeNet(nn.Module):
@@ -151,7 +317,13 @@ class MLP(nn.Module):
 def build(case):
     if case["model"] == "mlp":
         return MLP(28 * 28, case["hidden"], 10)
-    return LeNet(1, 10) if case["model"] == "lenet" else ResNet18(1, 10)
+    if case["model"] == "lenet":
+        return LeNet(1, 10)
+    if case["model"] == "gpt2":
+        return GPT2(case["layers"], case["heads"], case["embed"], case["context"], case["vocab"])
+    if case["model"] == "resnet50":
+        return ResNet((3, 4, 6, 3), True, case["channels"], case["side"], 10)
+    return ResNet((2, 2, 2, 2), False, case["channels"], case["side"], 10)
 
 
 class MeanStatistics:
@@ -179,70 +351,175 @@ class MeanStatistics:
             m.running_var.copy_(0.9 * old_var + 0.1 * var / count)
 
 
-def train(case, dtype):
-    net = build(case)
-    init_(net, case["seed"])
-    net = net.to(dtype)
+def cast(net, x, dtype):
+    return x if isinstance(net, GPT2) else x.to(dtype)
+
+
+def optimizer_of(case, net):
+    groups = [{"params": [], "weight_decay": case["weight_decay"]}, {"params": [], "weight_decay": 0.0}]
+    for name, p in net.named_parameters():
+        groups[kind_of(net, name) in case["no_decay"]]["params"].append(p)
+    groups = [g for g in groups if g["params"]]
     if case["optimizer"] == "adamw":
-        opt = torch.optim.AdamW(net.parameters(), lr=case["lr"], weight_decay=case["weight_decay"])
-    else:
-        opt = torch.optim.SGD(net.parameters(), lr=case["lr"], momentum=0.9,
-                              weight_decay=case["weight_decay"])
+        return torch.optim.AdamW(groups, lr=case["lr"])
+    return torch.optim.SGD(groups, lr=case["lr"], momentum=0.9)
+
+
+def loss_of(net, x, y, half):
+    with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        logits = net(x)
+        return F.cross_entropy(logits.flatten(0, -2), y.flatten(), reduction="sum")
+
+
+def train(case, dtype, half=False):
+    """Losses, the evaluated loss, and the gradients of the first step."""
+    net = build(case)
+    init_(net, case["seed"], case["norm_shift"])
+    net = net.to(dtype)
+    opt = optimizer_of(case, net)
     statistics = MeanStatistics(net)
-    losses, batch = [], case["batch"]
+    losses, batch, gradients = [], case["batch"], {}
     for step in range(case["steps"]):
-        x, y = batch_of(case["seed"], step % case["batches"] * batch, batch, (1, 28, 28), 10)
+        x, y = batch_of(case, step % case["batches"] * batch, batch)
         opt.zero_grad()
         statistics.begin()
         total = 0.0
         for xm, ym in zip(x.split(case["micro"]), y.split(case["micro"])):
-            loss = F.cross_entropy(net(xm.to(dtype)), ym, reduction="sum") / batch
+            loss = loss_of(net, cast(net, xm, dtype), ym, half) / y.numel()
             loss.backward()
             statistics.take()
             total += float(loss.detach())
         with torch.no_grad():
             statistics.end(batch // case["micro"])
+        if step == 0:
+            gradients = {name: p.grad.detach().double().numpy().reshape(-1).copy()
+                         for name, p in net.named_parameters()}
         if case["clip_norm"] > 0:
             nn.utils.clip_grad_norm_(net.parameters(), case["clip_norm"])
         opt.step()
         losses.append(total)
     net.eval()
-    x, y = batch_of(case["seed"], 0, batch, (1, 28, 28), 10)
+    x, y = batch_of(case, 0, batch)
     with torch.no_grad():
-        eval_loss = float(F.cross_entropy(net(x.to(dtype)), y))
-    return losses, eval_loss
+        eval_loss = float(loss_of(net, cast(net, x, dtype), y, half)) / y.numel()
+    return losses, eval_loss, gradients
 
 
 def difference(left, right):
     return max(abs(a - b) / abs(b) for a, b in zip(left[0] + [left[1]], right[0] + [right[1]]))
 
 
+def distance(left, right):
+    return float(np.linalg.norm(left - right))
+
+
+def projections(gradient, seed, index):
+    """Onto vectors of ±1: bit j of word 0 of Philox(synthetic key, (element, tensor, 6, 0)) is j's sign."""
+    words = word(rng_key(seed, RNG_SYNTHETIC), np.arange(gradient.size), index, 6, 0)
+    out = []
+    for j in range(PROJECTIONS):
+        minus = (words >> np.uint64(j)) & np.uint64(1) == 1
+        out.append(float(gradient[~minus].sum() - gradient[minus].sum()))
+    return out
+
+
+def gradient_rows(case, single, double, half):
+    """Name, norm, distances of float32 and bfloat16, projections of each tensor."""
+    rows = []
+    for index, (name, g) in enumerate(double[2].items()):
+        own = [float(f"{distance(x[2][name], g):.4g}") for x in (single, half)]
+        rows.append([name, float(f"{np.linalg.norm(g):.8g}")] + own +
+                    [[float(f"{x:.7g}") for x in projections(g, case["seed"], index)]])
+    whole, off32, off16 = (math.hypot(*(row[i] for row in rows)) for i in (1, 2, 3))
+    print(f"{case['name']}: the whole gradient {whole:.4g}; float32 off by {off32 / whole:.1e}, bfloat16 by "
+          f"{off16 / whole:.1e} of it")
+    return rows
+
+
+def fill(given):
+    case = {"name": given["model"], **DEFAULTS, "micro": given["batch"]}
+    case.update(given)
+    return case
+
+
+def write(case, path):
+    rows = case.pop("gradients", None)
+    text = json.dumps(case, indent=1)
+    if rows:
+        lines = ",\n".join("  " + json.dumps(row, separators=(",", ":")) for row in rows)
+        text = text[:-2] + ',\n "gradients": [\n' + lines + "\n ]\n}"
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(text + "\n")
+
+
+def reference(given, check):
+    """Writes a case's file, or compares with it; True if something is wrong."""
+    case = fill(given)
+    gradients = case.pop("gradients", False)
+    single, double = train(case, torch.float32), train(case, torch.float64)
+    noise = difference(single, double)
+    print(f"{case['name']}: loss {single[0][0]:.5f} → {single[0][-1]:.5f}, evaluated "
+          f"{single[1]:.5f}; float32 against float64 {noise:.1e}", flush=True)
+    bad = noise > 3e-5
+    path = os.path.join(HERE, case["name"] + ".json")
+    if check:
+        with open(path, encoding="utf-8") as f:
+            old = json.load(f)
+        return bad or difference((old["losses"], old["eval_loss"]), single) > 3e-5
+    case.update(torch=torch.__version__, float32_against_float64=float(f"{noise:.2g}"),
+                losses=[float(f"{x:.8g}") for x in single[0]], eval_loss=float(f"{single[1]:.8g}"))
+    if gradients:
+        half = train(case, torch.float32, half=True)
+        case.update(losses_bf16=[float(f"{x:.8g}") for x in half[0]],
+                    gradients=gradient_rows(case, single, double, half))
+    write(case, path)
+    return bad
+
+
+def ours(program, case, math):
+    """Losses and first gradient of Cairn: PROGRAM prints the losses and writes the gradient to a file."""
+    names = ("model", "optimizer", "seed", "batch", "batches", "steps", "lr", "weight_decay", "channels", "side",
+             "layers", "heads", "embed", "context", "vocab", "norm_shift")
+    with tempfile.NamedTemporaryFile() as f:
+        out = subprocess.run([program, f.name, math] + [str(case[n]) for n in names], check=True,
+                             stdout=subprocess.PIPE, text=True).stdout
+        return [float(line) for line in out.split()], np.fromfile(f.name, dtype=np.float32).astype(np.float64)
+
+
+def live(program):
+    """The real sizes, every element of every gradient."""
+    bad = 0
+    for given in LIVE:
+        case = fill(given)
+        single, half = train(case, torch.float32), train(case, torch.float32, half=True)
+        for math, allowed in (("fp32", None), ("bf16", half)):
+            losses, flat = ours(program, case, math)
+            loss = max(abs(a - b) / b for a, b in zip(losses, single[0]))
+            at, worst = 0, (0.0, "")
+            for name, g in single[2].items():
+                mine = flat[at:at + g.size]
+                at += g.size
+                limit = distance(allowed[2][name], g) if allowed else 1e-3 * np.linalg.norm(g)
+                worst = max(worst, (distance(mine, g) / limit, name))
+            print(f"{case['name']} {math}: losses differ by {loss:.1e} at most; the worst gradient is at "
+                  f"{worst[0]:.2f} of what is allowed ({worst[1]})", flush=True)
+            bad += worst[0] > 1 or (allowed is None and loss > 1e-4)
+    return bad
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true")
-    check = parser.parse_args().check
+    parser.add_argument("--live", metavar="PROGRAM")
+    parser.add_argument("names", nargs="*")
+    options = parser.parse_args()
     torch.set_num_threads(1)
+    if options.live:
+        return 1 if live(options.live) else 0
     bad = 0
     for given in CASES:
-        case = {"name": given["model"], "seed": 17, "steps": 20, "batches": 4, "lanes": 1, "hidden": 0,
-                "optimizer": "sgd", "weight_decay": 5e-4, "clip_norm": 0.0, "micro": given["batch"]}
-        case.update(given)
-        single, double = train(case, torch.float32), train(case, torch.float64)
-        noise = difference(single, double)
-        print(f"{case['name']}: loss {single[0][0]:.5f} → {single[0][-1]:.5f}, evaluated "
-              f"{single[1]:.5f}; float32 against float64 {noise:.1e}")
-        bad += noise > 3e-5
-        case.update(torch=torch.__version__, float32_against_float64=float(f"{noise:.2g}"),
-                    losses=[float(f"{x:.8g}") for x in single[0]], eval_loss=float(f"{single[1]:.8g}"))
-        path = os.path.join(HERE, case["name"] + ".json")
-        if check:
-            with open(path, encoding="utf-8") as f:
-                old = json.load(f)
-            bad += difference((old["losses"], old["eval_loss"]), single) > 3e-5
-        else:
-            with open(path, "w", encoding="utf-8") as f:
-                json.dump(case, f, indent=1)
-                f.write("\n")
+        if not options.names or given.get("name", given["model"]) in options.names:
+            bad += reference(given, options.check)
     return 1 if bad else 0
 
 
