@@ -19,7 +19,8 @@
 template <int WIDTH> struct plain {
     static constexpr int ROWS = WIDTH > 128 ? 32 : 64, EACH = ROWS / 16, SIXTYFOURS = WIDTH / 64;
     static constexpr int PITCH = WIDTH + 4, SCORES = ROWS + 4;
-    static constexpr int TILE = ROWS * PITCH; /* floats */
+    static constexpr int TILE = ROWS * PITCH;         /* floats */
+    static constexpr int BLOCKS = WIDTH > 64 ? 1 : 2; /* of a multiprocessor, by shared memory */
     static constexpr size_t bytes(int tiles)
     {
         return (size_t)(tiles * TILE + ROWS * SCORES) * sizeof(float);
@@ -31,9 +32,10 @@ template <int WIDTH> struct result {
     float at[plain<WIDTH>::EACH][plain<WIDTH>::SIXTYFOURS][4];
 };
 
-/* One head's matrix: element (row, column) is at first + row·stride + column. */
+/* One head's matrix: element (row, column) is at first + (row·stride + column). */
 struct matrix {
-    int64_t first, stride;
+    int64_t first;
+    int stride;
 };
 
 struct plain_head {
@@ -44,7 +46,8 @@ struct plain_head {
 static __device__ __forceinline__ struct plain_head
 plain_head_of_block(const struct attention_call &call)
 {
-    const int64_t sample = blockIdx.z, index = blockIdx.y, width = (int64_t)call.heads * call.dim;
+    const int64_t sample = blockIdx.z, index = blockIdx.y;
+    const int width = call.heads * call.dim;
     struct plain_head head;
     head.q.stride = head.k.stride = head.v.stride = 3 * width;
     head.q.first = sample * call.tokens * 3 * width + index * call.dim;
@@ -180,7 +183,7 @@ static __device__ __forceinline__ void result_store(void *to, struct matrix matr
         for (int j = 0; j < shape::SIXTYFOURS * 4; j++) {
             const int column = j / 4 * 64 + (int)(threadIdx.x & 15) * 4 + j % 4;
             if (row < call.tokens && column < call.dim)
-                element_store<TYPE>(to, matrix.first + row * matrix.stride + column,
+                element_store<TYPE>(to, matrix.first + (row * matrix.stride + column),
                                     result.at[i][j / 4][j % 4] * factor[i]);
         }
     }
@@ -236,7 +239,7 @@ softmax_plain(float (&c)[plain<WIDTH>::EACH][plain<WIDTH>::EACH], struct result<
 }
 
 template <enum dtype TYPE, int WIDTH>
-static __global__ void __launch_bounds__(PLAIN_THREADS)
+static __global__ void __launch_bounds__(PLAIN_THREADS, plain<WIDTH>::BLOCKS)
     attention_plain_forward_kernel(const struct attention_call call)
 {
     using shape = plain<WIDTH>;
@@ -307,7 +310,7 @@ static __device__ __forceinline__ float statistic(const float *from, int64_t fir
 
 /* dk and dv of the block's keys. */
 template <enum dtype TYPE, int WIDTH>
-static __global__ void __launch_bounds__(PLAIN_THREADS)
+static __global__ void __launch_bounds__(PLAIN_THREADS, plain<WIDTH>::BLOCKS)
     attention_plain_keys_kernel(const struct attention_call call)
 {
     using shape = plain<WIDTH>;
@@ -361,7 +364,7 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
 
 /* dq of the block's queries. */
 template <enum dtype TYPE, int WIDTH>
-static __global__ void __launch_bounds__(PLAIN_THREADS)
+static __global__ void __launch_bounds__(PLAIN_THREADS, plain<WIDTH>::BLOCKS)
     attention_plain_queries_kernel(const struct attention_call call)
 {
     using shape = plain<WIDTH>;
