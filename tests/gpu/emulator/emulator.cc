@@ -29,6 +29,7 @@
 #define EXCHANGE_MAX  64
 #define SHARED_STATIC (48 * 1024)
 #define SHARED_MAX    (227 * 1024)
+#define GUARD_BYTES   (64 * 1024) /* on both sides of an allocation; nobody may touch them */
 #define MARK          0xa5
 
 enum fiber_state { READY, AT_BARRIER, AT_WARP, DONE };
@@ -264,11 +265,11 @@ unsigned __match_any_sync(unsigned mask, unsigned value)
     return same;
 }
 
-/* Memory: [guard page][marks ... memory][guard page]. */
+/* Memory: [guard][marks ... memory][guard]. */
 
 struct region {
-    unsigned char *base; /* behind the first guard page */
-    size_t size;         /* between the guard pages */
+    unsigned char *base; /* behind the first guard */
+    size_t size;         /* between the guards */
     size_t bytes;
     unsigned char *memory;
 };
@@ -285,10 +286,11 @@ void *emulator_alloc(size_t bytes, size_t align)
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     const size_t rounded = (bytes + align - 1) / align * align;
     const size_t size = (rounded + 64 + page - 1) / page * page;
-    void *map = mmap(nullptr, size + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *map =
+        mmap(nullptr, size + 2 * GUARD_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (map == MAP_FAILED)
         emulator_fail("no memory");
-    struct region r = { (unsigned char *)map + page, size, bytes, nullptr };
+    struct region r = { (unsigned char *)map + GUARD_BYTES, size, bytes, nullptr };
     if (mprotect(r.base, size, PROT_READ | PROT_WRITE) != 0)
         emulator_fail("no memory");
     r.memory = r.base + size - rounded;
@@ -319,8 +321,7 @@ void emulator_free(void *memory)
         if (*p != MARK && (p < r.memory || p >= r.memory + r.bytes))
             emulator_fail("something was written around an allocation");
     }
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    (void)munmap(r.base - page, r.size + 2 * page);
+    (void)munmap(r.base - GUARD_BYTES, r.size + 2 * GUARD_BYTES);
 }
 
 size_t emulator_launches(void)
