@@ -40,6 +40,11 @@ LIBRARIES = {  # header prefix: where it may be included
     "zstd.h": "checkpoint",
     "xxhash.h": "checkpoint",
     "zlib.h": "trainer/data",
+    "cuda": "kernels/cuda",
+    "cublas": "kernels/cuda",
+    "cudnn": "kernels/cuda",
+    "nvtx3/": "kernels/cuda",
+    "nccl.h": "comm/nccl",
 }
 BANNED = re.compile(r"(?<![A-Za-z0-9_])(strcpy|strcat|sprintf|vsprintf|strncpy|strtok|atoi|atof|gets|"
                     r"alloca|rand|mktemp|localtime)\s*\(")
@@ -117,7 +122,7 @@ def check_tree(root):
         for at, folders, files in os.walk(os.path.join(root, folder)):
             folders.sort()
             for name in sorted(files):
-                if name.endswith((".c", ".h", ".cc", ".cu")):
+                if name.endswith((".c", ".h", ".cc", ".cpp", ".cu", ".cuh")):
                     full = os.path.join(at, name)
                     with open(full, encoding="utf-8") as file:
                         yield from check_text(os.path.relpath(full, root), file.read())
@@ -127,6 +132,7 @@ def self_test():
     planted = {
         "checkpoint/a.c": ('#include "trainer/loop.h"', "may not include"),
         "server/b.c": ("#include <grpc/grpc.h>", "belongs in rpc"),
+        "trainer/m.c": ("#include <cuda_runtime_api.h>", "belongs in kernels/cuda"),
         "common/c.c": ("    strcpy(a, b);", "banned: strcpy"),
         "common/d.h": ("#define TRY(x) if (x) return 1", "control flow"),
         "common/e.c": ("int a; // no", "// comment"),
