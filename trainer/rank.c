@@ -212,12 +212,17 @@ static enum status form(struct rank *r)
     enum status st = parse_job(r);
     if (st != ST_OK)
         return st;
+    auto_free char *choices = NULL;
+    /* Damage shows again, and is told, when the state is restored. */
+    if (r->plan.restore[0] != '\0' && strcmp(r->job->workers.device, "cpu") != 0)
+        (void)!state_read_pins(io_system(), r->plan.restore, &choices);
     struct worker_options options = { .job = r->job,
                                       .io = io_system(),
                                       .marks = &r->marks,
                                       .rank = r->plan.rank,
                                       .size = r->plan.size,
-                                      .shares = r->plan.shares };
+                                      .shares = r->plan.shares,
+                                      .choices = choices };
     st = worker_open(&options, &r->worker, r->message, sizeof(r->message));
     if (st == ST_OK)
         st = connect(r);

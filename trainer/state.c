@@ -8,6 +8,8 @@
 #include "common/cleanup.h"
 #include "trainer/init.h"
 
+#define PINS_BLOB "pins.json"
+
 static bool on_host(const struct worker *w)
 {
     return w->device.table->host_memory;
@@ -79,7 +81,7 @@ void state_describe(struct worker *worker, uint64_t step, const struct state_bes
     (void)snprintf(view->metrics, sizeof(view->metrics), "{\"through_step\":%llu}",
                    (unsigned long long)step);
     add_blob(view, "job.yaml", beside->job_file);
-    add_blob(view, "pins.json", beside->pins);
+    add_blob(view, PINS_BLOB, beside->pins);
     add_blob(view, "metrics.json", view->metrics);
 }
 
@@ -275,6 +277,18 @@ enum status state_restore(struct worker *worker, const char *dir, uint64_t step,
     if (st == ST_OK)
         st = whole_move(worker, &whole, view.state.buffer_count, true);
     whole_release(&whole);
+    ckpt_close(reader);
+    return st;
+}
+
+enum status state_read_pins(const struct io *io, const char *dir, char **out)
+{
+    struct ckpt_reader *reader = NULL;
+    size_t size = 0;
+    enum status st = ckpt_open(io, dir, &reader);
+    if (st != ST_OK)
+        return st;
+    st = ckpt_read_blob(reader, PINS_BLOB, out, &size);
     ckpt_close(reader);
     return st;
 }

@@ -29,6 +29,10 @@ MUST_CHECK enum status state_digest(struct worker *worker, uint64_t step, struct
 MUST_CHECK enum status state_restore(struct worker *worker, const char *dir, uint64_t step,
                                      char *message, size_t capacity);
 
+/* The pins that a checkpoint was written with; the caller frees *out. For the algorithms that a
+ * device's libraries chose then. */
+MUST_CHECK enum status state_read_pins(const struct io *io, const char *dir, char **out);
+
 /* What goes with a state but isn't part of it. Borrowed texts. */
 struct state_beside {
     const char *job; /* id */

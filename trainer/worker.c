@@ -336,6 +336,7 @@ enum status worker_open(const struct worker_options *options, struct worker **ou
         worker_close(w);
         return st;
     }
+    w->options.choices = NULL;
     *out = w;
     return ST_OK;
 }
