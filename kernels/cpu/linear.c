@@ -14,13 +14,15 @@
  */
 #include <stdlib.h>
 
+#include "kernels/cpu/half_gemm.h"
 #include "kernels/cpu/product.h"
 #include "kernels/cpu/text.h"
 
 struct linear_kernel {
     struct kernel base;
     int64_t n, i, o;
-    bool half; /* the operands */
+    bool half;  /* the operands */
+    bool tiles; /* their products are our own */
     bool gelu;
     struct product data, weights;
     struct dnn_op forward, backward_data, backward_weights, backward_weights_add; /* half: all */
@@ -66,6 +68,9 @@ static enum status products_init(struct backend *backend, struct linear_kernel *
                                    .half_out = self->half && spec->in[0].dtype == DTYPE_BF16 };
     self->weights =
         (struct product){ .m = o, .n = i, .k = n, .a_transposed = true, .half = self->half };
+    self->tiles = self->half && backend->amx && backend->threads == 1;
+    if (self->tiles)
+        return ST_OK;
     enum status st = product_init(dnn, &self->forward, &forward);
     if (st != ST_OK || !spec->training || !self->half)
         return st;
@@ -78,6 +83,18 @@ static enum status products_init(struct backend *backend, struct linear_kernel *
     if (st == ST_OK)
         st = product_init(dnn, &self->backward_weights_add, &add);
     return st;
+}
+
+/* The most that one of the three products needs. */
+static size_t tiles_bytes(const struct linear_kernel *self)
+{
+    const int64_t n = self->n, i = self->i, o = self->o;
+    const size_t bytes[] = { half_gemm_scratch_bytes(n, o, i), half_gemm_scratch_bytes(n, i, o),
+                             half_gemm_scratch_bytes(o, i, n) };
+    size_t most = 0;
+    for (size_t k = 0; k < sizeof(bytes) / sizeof(bytes[0]); k++)
+        most = bytes[k] > most ? bytes[k] : most;
+    return most;
 }
 
 /* Regions of scratch: x | y in forward, x | g | operand | dx in backward, then the library's. */
@@ -103,6 +120,8 @@ static size_t find_sizes(struct linear_kernel *self)
         if (ops[k]->scratch_bytes > self->library_bytes)
             self->library_bytes = ops[k]->scratch_bytes;
     }
+    if (self->tiles)
+        self->library_bytes = tiles_bytes(self);
     const size_t backward = self->g_bytes + self->operand_bytes + self->dx_bytes;
     return self->x_bytes + (backward > self->y_bytes ? backward : self->y_bytes) +
            self->library_bytes;
@@ -145,7 +164,7 @@ static void describe(struct linear_kernel *self, struct kernel_info *out_info)
         .din = { *in, spec->attr.residual ? out : (struct tensor){ 0 } },
         .flops_forward = product,
         .flops_backward = spec->need_din0 ? 2.0 * product : product,
-        .implementation = self->forward.implementation,
+        .implementation = self->tiles ? "own_amx" : self->forward.implementation,
     };
     if (spec->attr.residual) {
         out_info->din_aliases_dout[1] = true;
@@ -192,6 +211,29 @@ static const void *operand_of(const struct backend *backend, const struct linear
     return scratch;
 }
 
+/* y = x·Wᵀ + b. */
+static enum status values(struct backend *backend, struct linear_kernel *self,
+                          const struct op_buffers *buffers, const void *x, void *y)
+{
+    char *scratch = (char *)buffers->scratch + self->x_bytes + self->y_bytes;
+    const float *bias = self->base.spec.attr.bias ? buffers->param[1] : NULL;
+    if (!self->tiles) {
+        return product_run(backend->dnn, &self->forward, x,
+                           self->half ? buffers->cache : buffers->param[0], bias, y, scratch);
+    }
+    const struct half_gemm g = { .m = self->n,
+                                 .n = self->o,
+                                 .k = self->i,
+                                 .a = x,
+                                 .b = buffers->cache,
+                                 .b_transposed = true,
+                                 .bias = bias,
+                                 .c = y,
+                                 .c_half = self->base.spec.out_dtype == DTYPE_BF16 };
+    half_gemm_amx(&g, scratch);
+    return ST_OK;
+}
+
 enum status cpu_linear_forward(struct backend *backend, struct kernel *kernel,
                                const struct op_buffers *buffers, struct stream *stream)
 {
@@ -207,9 +249,7 @@ enum status cpu_linear_forward(struct backend *backend, struct kernel *kernel,
     cpu_enter(backend);
     const void *x = operand_of(backend, self, text_source(buffers->in[0], spec->in[0].dtype),
                                (size_t)(self->n * self->i), scratch);
-    enum status st = product_run(backend->dnn, &self->forward, x,
-                                 self->half ? buffers->cache : buffers->param[0], buffers->param[1],
-                                 y, scratch + self->x_bytes + self->y_bytes);
+    enum status st = values(backend, self, buffers, x, y);
     if (st != ST_OK)
         return st;
     const struct target out = text_target(buffers->out, spec->out_dtype);
@@ -251,6 +291,18 @@ static enum status weight_gradient(struct backend *backend, struct linear_kernel
                                    void *scratch)
 {
     const bool accumulate = buffers->accumulate[0];
+    if (self->tiles) {
+        const struct half_gemm tiles = { .m = self->o,
+                                         .n = self->i,
+                                         .k = self->n,
+                                         .a = g,
+                                         .a_transposed = true,
+                                         .b = x,
+                                         .c = buffers->dparam[0],
+                                         .accumulate = accumulate };
+        half_gemm_amx(&tiles, scratch);
+        return ST_OK;
+    }
     if (self->half) {
         return product_run(backend->dnn,
                            accumulate ? &self->backward_weights_add : &self->backward_weights, g, x,
@@ -267,9 +319,21 @@ static enum status data_gradient(struct backend *backend, struct linear_kernel *
 {
     const struct op_spec *spec = &self->base.spec;
     void *dx = self->dx_bytes > 0 ? scratch : buffers->din[0];
-    enum status st = self->half ? product_run(backend->dnn, &self->backward_data, g, buffers->cache,
-                                              NULL, dx, scratch + self->dx_bytes)
-                                : product_f32(&self->data, g, buffers->param[0], dx);
+    enum status st = ST_OK;
+    if (self->tiles) {
+        const struct half_gemm tiles = { .m = self->n,
+                                         .n = self->i,
+                                         .k = self->o,
+                                         .a = g,
+                                         .b = buffers->cache,
+                                         .c = dx,
+                                         .c_half = spec->in[0].dtype == DTYPE_BF16 };
+        half_gemm_amx(&tiles, scratch);
+    } else if (self->half) {
+        st = product_run(backend->dnn, &self->backward_data, g, buffers->cache, NULL, dx, scratch);
+    } else {
+        st = product_f32(&self->data, g, buffers->param[0], dx);
+    }
     if (st == ST_OK && dx != buffers->din[0])
         backend->loops.text->convert(text_target(buffers->din[0], spec->in[0].dtype),
                                      (struct source){ .data = dx }, (size_t)(self->n * self->i));

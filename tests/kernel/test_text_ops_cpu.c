@@ -2,6 +2,8 @@
  * Every op of the text models on the CPU backend against float64 differences, in float32 and in
  * bfloat16.
  */
+#include <string.h>
+
 #include "tests/kernel/op_case.h"
 #include "tests/test.h"
 
@@ -76,6 +78,22 @@ static void linear_multiplies_in_bfloat16(void **state)
 }
 
 #define GELU(kind) .op = OP_GELU, .ndim = 2, .dims = { 5, 37 }, .attr = { .activation = (kind) }
+
+static void linear_in_bfloat16_cuts_large_matrices_into_blocks(void **state)
+{
+    (void)state;
+    static const struct op_case cases[] = {
+        { "many rows", .op = OP_LINEAR, .ndim = 2, .dims = { 290, 40 }, HALF,
+          .attr = { .out = 70, .bias = true } },
+        { "many rows, whole tiles", .op = OP_LINEAR, .ndim = 2, .dims = { 288, 64 }, HALF,
+          .attr = { .out = 64, .bias = true } },
+        { "deep", .op = OP_LINEAR, .ndim = 2, .dims = { 3, 3300 }, HALF, .attr = { .out = 40 } },
+        { "deep, to float32", .op = OP_LINEAR, .ndim = 2, .dims = { 32, 3104 }, WIDEN,
+          .attr = { .out = 32 } },
+        { "wide", .op = OP_LINEAR, .ndim = 2, .dims = { 3, 40 }, HALF, .attr = { .out = 3300 } },
+    };
+    CHECK_ALL(cases);
+}
 
 static void gelu_is_its_definition(void **state)
 {
@@ -179,6 +197,175 @@ static void loss_is_its_definition(void **state)
     CHECK_ALL(cases);
 }
 
+static void the_decay_map_says_which_elements_decay(void **state)
+{
+    (void)state;
+    enum { COUNT = 70 };
+    static const uint64_t borders[] = { 3, 20, 20, 37, 64, 69 };
+    const struct decay_map map = { .borders = borders, .count = 6 };
+    struct backend *backend = open_cpu(1);
+    const struct vector_table *vector = &backend_cpu()->vector;
+    for (int kind = 0; kind < 4; kind++) {
+        float param[2][COUNT], m[2][COUNT], v[2][COUNT], grad[COUNT];
+        for (int i = 0; i < COUNT; i++) {
+            param[0][i] = param[1][i] = 1.0f + (float)i;
+            m[0][i] = m[1][i] = 0.25f;
+            v[0][i] = v[1][i] = 0.5f;
+            grad[i] = (float)(i % 7) - 3.0f;
+        }
+        struct adamw_args adamw = { .lr = 0.01f,
+                                    .beta1 = 0.9f,
+                                    .beta2 = 0.95f,
+                                    .eps = 1e-8f,
+                                    .weight_decay = 0.1f,
+                                    .grad_scale = 0.5f,
+                                    .t = 3 };
+        struct sgd_args sgd = { .lr = 0.01f,
+                                .momentum = kind == 1 ? 0.9f : 0.0f,
+                                .weight_decay = 0.1f,
+                                .grad_scale = 0.5f };
+        for (int i = 0; i < COUNT; i++) { /* one by one, without a map */
+            int passed = 0;
+            for (int b = 0; b < 6; b++)
+                passed += borders[b] <= (uint64_t)i;
+            adamw.weight_decay = sgd.weight_decay = passed % 2 == 0 ? 0.1f : 0.0f;
+            if (kind < 2) {
+                assert_int_equal(
+                    vector->sgd(backend, &param[0][i], &m[0][i], &grad[i], 1, &sgd, NULL), ST_OK);
+            } else {
+                assert_int_equal(vector->adamw(backend, &param[0][i], &m[0][i], &v[0][i], &grad[i],
+                                               1, &adamw, NULL),
+                                 ST_OK);
+            }
+        }
+        adamw.weight_decay = sgd.weight_decay = 0.1f;
+        adamw.decay = sgd.decay = &map;
+        if (kind < 2) {
+            assert_int_equal(vector->sgd(backend, param[1], m[1], grad, COUNT, &sgd, NULL), ST_OK);
+        } else {
+            assert_int_equal(
+                vector->adamw(backend, param[1], m[1], v[1], grad, COUNT, &adamw, NULL), ST_OK);
+        }
+        assert_memory_equal(param[0], param[1], sizeof(param[0]));
+        assert_memory_equal(m[0], m[1], sizeof(m[0]));
+    }
+    backend_cpu()->close(backend);
+}
+
+static void large_fills_and_conversions_are_whole(void **state)
+{
+    (void)state;
+    const size_t count = ((size_t)1 << 20) + 37;
+    struct backend *backend = open_cpu(1);
+    const struct op_spec spec = { .op = OP_DROPOUT,
+                                  .in = { tensor_plain(DTYPE_F32, 1,
+                                                       (const int64_t[]){ (int64_t)count }) },
+                                  .in_count = 1,
+                                  .out_dtype = DTYPE_BF16 };
+    struct kernel *kernel = NULL;
+    struct kernel_info info;
+    void *memory[2];
+    const struct op_table *op = &backend_cpu()->op[OP_DROPOUT];
+    assert_int_equal(op->prepare(backend, &spec, &kernel, &info), ST_OK);
+    assert_int_equal(backend_cpu()->alloc(backend, (count + 3) * sizeof(float), &memory[0]), ST_OK);
+    assert_int_equal(backend_cpu()->alloc(backend, count * sizeof(float), &memory[1]), ST_OK);
+    float *x = memory[0];
+    const uint16_t *half = memory[1];
+    assert_int_equal(backend_cpu()->vector.fill(backend, x + 3, 1.5f, count, NULL), ST_OK);
+    assert_true(x[2] == 0.0f);
+    for (size_t i = 0; i < count; i++)
+        assert_true(x[i + 3] == 1.5f);
+    for (size_t i = 0; i < count; i++)
+        x[i] = (float)(i % 256);
+    const struct op_buffers buffers = { .in = { x }, .out = memory[1] };
+    assert_int_equal(op->forward(backend, kernel, &buffers, NULL), ST_OK); /* inference: a copy */
+    for (size_t i = 0; i < count; i++) {
+        const uint32_t bits = (uint32_t)half[i] << 16;
+        float value;
+        memcpy(&value, &bits, sizeof(value));
+        assert_true(value == (float)(i % 256));
+    }
+    backend_cpu()->kernel_free(backend, kernel);
+    backend_cpu()->free(backend, memory[0]);
+    backend_cpu()->free(backend, memory[1]);
+    backend_cpu()->close(backend);
+}
+
+static void tokens_and_labels_out_of_range_are_refused(void **state)
+{
+    (void)state;
+    struct backend *backend = open_cpu(1);
+    const int64_t dims[2] = { 1, 2 };
+    const struct op_spec spec = { .op = OP_EMBEDDING,
+                                  .in = { tensor_plain(DTYPE_I32, 2, dims) },
+                                  .in_count = 1,
+                                  .attr = { .out = 1, .rows = 5 } };
+    struct kernel *kernel = NULL;
+    struct kernel_info info;
+    const float table[5] = { 0 };
+    float out[2];
+    assert_int_equal(backend_cpu()->op[OP_EMBEDDING].prepare(backend, &spec, &kernel, &info),
+                     ST_OK);
+    static const int32_t tokens[][2] = { { 0, 4 }, { 0, 5 }, { -1, 0 } };
+    for (int i = 0; i < 3; i++) {
+        const struct op_buffers buffers = { .in = { tokens[i] }, .param = { table }, .out = out };
+        assert_int_equal(backend_cpu()->op[OP_EMBEDDING].forward(backend, kernel, &buffers, NULL),
+                         i == 0 ? ST_OK : ST_INVALID);
+    }
+    backend_cpu()->kernel_free(backend, kernel);
+    backend_cpu()->close(backend);
+}
+
+/* Prepare says what an op does not take. */
+static void specs_outside_what_ops_take_are_refused(void **state)
+{
+    (void)state;
+    struct backend *backend = open_cpu(1);
+    const struct tensor x = tensor_plain(DTYPE_F32, 3, (const int64_t[]){ 2, 3, 12 });
+    const struct tensor half = tensor_plain(DTYPE_BF16, 3, (const int64_t[]){ 2, 3, 12 });
+    const struct tensor tokens = tensor_plain(DTYPE_I32, 2, (const int64_t[]){ 2, 6 });
+    const struct op_spec specs[] = {
+        { .op = OP_LINEAR, .in = { x }, .in_count = 1, .attr = { .out = 4 }, .math = MATH_F16 },
+        { .op = OP_LINEAR, .in = { x }, .in_count = 1, .attr = { .out = 4 }, .math = MATH_TF32 },
+        { .op = OP_LINEAR, .in = { half }, .in_count = 1, .attr = { .out = 4 } },
+        { .op = OP_LINEAR, .in = { x, x }, .in_count = 2, .attr = { .out = 4, .residual = true } },
+        { .op = OP_LINEAR,
+          .in = { x, x },
+          .in_count = 2,
+          .attr = { .out = 12, .residual = true, .activation = ACTIVATION_RELU } },
+        { .op = OP_GELU, .in = { x }, .in_count = 1 },
+        { .op = OP_GELU,
+          .in = { x },
+          .in_count = 1,
+          .out_dtype = DTYPE_BF16,
+          .attr = { .activation = ACTIVATION_GELU_ERF } },
+        { .op = OP_DROPOUT, .in = { x }, .in_count = 1, .attr = { .drop = 1.0f } },
+        { .op = OP_DROPOUT, .in = { x, half }, .in_count = 2, .attr = { .residual = true } },
+        { .op = OP_LAYER_NORM, .in = { x }, .in_count = 1, .out_dtype = DTYPE_F16 },
+        { .op = OP_EMBEDDING, .in = { x }, .in_count = 1, .attr = { .out = 4, .rows = 4 } },
+        { .op = OP_EMBEDDING,
+          .in = { tokens },
+          .in_count = 1,
+          .attr = { .out = 4, .rows = 4, .positions = 5 } },
+        { .op = OP_ATTENTION, .in = { x }, .in_count = 1, .attr = { .heads = 3 } },
+        { .op = OP_ATTENTION,
+          .in = { x },
+          .in_count = 1,
+          .out_dtype = DTYPE_BF16,
+          .attr = { .heads = 2 } },
+        { .op = OP_SOFTMAX_CROSS_ENTROPY, .in = { x, x }, .in_count = 2 },
+        { .op = OP_SOFTMAX_CROSS_ENTROPY, .in = { x, tokens }, .in_count = 2 },
+    };
+    for (size_t i = 0; i < sizeof(specs) / sizeof(specs[0]); i++) {
+        struct kernel *kernel = NULL;
+        struct kernel_info info;
+        assert_int_equal(backend_cpu()->op[specs[i].op].prepare(backend, &specs[i], &kernel, &info),
+                         ST_INVALID);
+        assert_null(kernel);
+    }
+    backend_cpu()->close(backend);
+}
+
 static void two_threads_compute_the_same_functions(void **state)
 {
     (void)state;
@@ -198,12 +385,17 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(linear_takes_any_rows_residuals_and_activations),
         cmocka_unit_test(linear_multiplies_in_bfloat16),
+        cmocka_unit_test(linear_in_bfloat16_cuts_large_matrices_into_blocks),
         cmocka_unit_test(gelu_is_its_definition),
         cmocka_unit_test(dropout_draws_by_counter),
         cmocka_unit_test(layer_norm_is_its_definition),
         cmocka_unit_test(embedding_is_its_definition),
         cmocka_unit_test(attention_is_its_definition),
         cmocka_unit_test(loss_is_its_definition),
+        cmocka_unit_test(the_decay_map_says_which_elements_decay),
+        cmocka_unit_test(large_fills_and_conversions_are_whole),
+        cmocka_unit_test(tokens_and_labels_out_of_range_are_refused),
+        cmocka_unit_test(specs_outside_what_ops_take_are_refused),
         cmocka_unit_test(two_threads_compute_the_same_functions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
