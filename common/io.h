@@ -51,11 +51,12 @@ struct io {
     enum status (*rmdir)(void *self, const char *path);
     enum status (*stat)(void *self, const char *path, struct io_stat *out);
     enum status (*list)(void *self, const char *path, io_name_fn fn, void *arg);
-    /* A whole file as memory to read; the descriptor may be closed afterwards. Pages are read when
-     * they are touched: one that the file has lost since, or that the medium can't give, is a
-     * SIGBUS. An empty file is NULL with size 0. NULL in tables of tests that map nothing. */
-    enum status (*map)(void *self, int fd, const void **out_data, size_t *out_size);
-    enum status (*unmap)(void *self, const void *data, size_t size);
+    /* A whole file as memory to read (only: a write is a SIGSEGV); the descriptor may be closed
+     * afterwards. Pages are read when they are touched: one that the file has lost since, or that
+     * the medium can't give, is a SIGBUS. An empty file is NULL with size 0. NULL in tables of
+     * tests that map nothing. */
+    enum status (*map)(void *self, int fd, void **out_data, size_t *out_size);
+    enum status (*unmap)(void *self, void *data, size_t size);
 };
 
 /* The machine's files. Borrowed for ever. */

@@ -2,7 +2,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -141,7 +140,7 @@ static enum status system_list(void *self, const char *path, io_name_fn fn, void
     return st;
 }
 
-static enum status system_map(void *self, int fd, const void **out_data, size_t *out_size)
+static enum status system_map(void *self, int fd, void **out_data, size_t *out_size)
 {
     (void)self;
     struct stat info;
@@ -158,10 +157,10 @@ static enum status system_map(void *self, int fd, const void **out_data, size_t 
     return ST_OK;
 }
 
-static enum status system_unmap(void *self, const void *data, size_t size)
+static enum status system_unmap(void *self, void *data, size_t size)
 {
     (void)self;
-    return size == 0 ? ST_OK : result(munmap((void *)(uintptr_t)data, size));
+    return size == 0 ? ST_OK : result(munmap(data, size));
 }
 
 const struct io *io_system(void)

@@ -256,9 +256,10 @@ static void resolve_text_model(struct reader *reader)
         size++;
     fill_size(reader, size);
     memset(model->size, 0, sizeof(model->size));
-    if (!reader_has(reader, "model.vocab"))
-        model->vocab =
-            strcmp(job->data.train.format, "text") == 0 ? JOB_VOCAB_BYTES : JOB_VOCAB_GPT2;
+    if (!reader_has(reader, "model.vocab")) {
+        bool bytes = strcmp(job->data.train.format, "text") == 0;
+        model->vocab = bytes ? JOB_VOCAB_BYTES : JOB_VOCAB_GPT2;
+    }
     bool good = reader_is_good(reader, "model.width") && reader_is_good(reader, "model.heads");
     if (good && model->width % model->heads != 0) {
         char heads[160];

@@ -72,7 +72,7 @@ static enum status files_list(void *self, const char *path, io_name_fn fn, void 
 }
 
 /* A copy of exactly its size, so that a sanitizer sees what is read beyond. */
-static enum status files_map(void *self, int fd, const void **out_data, size_t *out_size)
+static enum status files_map(void *self, int fd, void **out_data, size_t *out_size)
 {
     const struct files *f = self;
     size_t part = f->size / f->count;
@@ -89,11 +89,11 @@ static enum status files_map(void *self, int fd, const void **out_data, size_t *
     return ST_OK;
 }
 
-static enum status files_unmap(void *self, const void *data, size_t size)
+static enum status files_unmap(void *self, void *data, size_t size)
 {
     (void)self;
     CHECK(size > 0);
-    free((void *)(uintptr_t)data);
+    free(data);
     return ST_OK;
 }
 

@@ -33,7 +33,7 @@ static enum status counted_pread(void *self, int fd, void *data, size_t size, ui
     return io_system()->pread(NULL, fd, data, size, at, out_size);
 }
 
-static enum status counted_map(void *self, int fd, const void **out_data, size_t *out_size)
+static enum status counted_map(void *self, int fd, void **out_data, size_t *out_size)
 {
     struct fixture *f = self;
     enum status st = io_system()->map(NULL, fd, out_data, out_size);
@@ -41,7 +41,7 @@ static enum status counted_map(void *self, int fd, const void **out_data, size_t
     return st;
 }
 
-static enum status counted_unmap(void *self, const void *data, size_t size)
+static enum status counted_unmap(void *self, void *data, size_t size)
 {
     struct fixture *f = self;
     f->maps--;

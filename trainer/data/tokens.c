@@ -15,7 +15,7 @@
 
 struct token_file {
     char path[LIMIT_PATH];
-    const void *map; /* owned: the whole file */
+    void *map; /* owned: the whole file */
     size_t map_size;
     const uint8_t *data; /* in map */
     uint64_t first;      /* of the stream */
@@ -188,9 +188,10 @@ static enum status find_tokens(struct token_file *file, const struct errors *err
         return user_error(errors, "has tokens of four bytes, which this version does not read; "
                                   "write them with two");
     }
-    if (file->map_size % 2 != 0)
+    if (file->map_size % 2 != 0) {
         return user_error(errors, "has an odd number of bytes, but a token has two; is it a file "
                                   "of tokens, and whole?");
+    }
     file->count = file->map_size / 2;
     return ST_OK;
 }
@@ -223,7 +224,8 @@ static enum status open_file(struct tokens *t, struct token_file *file, struct e
 enum status tokens_open(const struct tokens_options *options, struct tokens **out, char *message,
                         size_t capacity)
 {
-    struct errors errors = { .message = message, .capacity = capacity, .path = options->path };
+    struct errors errors = { .capacity = capacity, .path = options->path };
+    errors.message = message;
     struct tokens *t = calloc(1, sizeof(*t));
     if (t == NULL)
         return io_error(&errors, ST_NO_MEMORY);
@@ -288,17 +290,19 @@ static enum status check_tokens(const struct token_file *file, uint64_t first,
     size_t i = 0;
     while (tokens[i] < range->vocab)
         i++;
+    uint64_t place = first + i;
     (void)snprintf(errors->message, errors->capacity,
                    "%s: token %d at position %llu is not below model.vocab (%lld); raise "
                    "model.vocab or correct the file",
-                   file->path, tokens[i], (unsigned long long)(first + i), (long long)range->vocab);
+                   file->path, tokens[i], (unsigned long long)place, (long long)range->vocab);
     return ST_CONFIG;
 }
 
 enum status tokens_read(const struct tokens *tokens, const struct tokens_range *range, int32_t *out,
                         char *message, size_t capacity)
 {
-    struct errors errors = { .message = message, .capacity = capacity };
+    struct errors errors = { .capacity = capacity };
+    errors.message = message;
     CHECK(range->count <= tokens->count);
     CHECK(range->at <= tokens->count - range->count);
     uint64_t at = range->at;
