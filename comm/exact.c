@@ -470,6 +470,8 @@ static void release_memory(struct exact *exact)
         floats_free(exact, exact->buffer[i]);
     if (idle)
         floats_free(exact, exact->staging);
+    if (exact->device == NULL)
+        return;
     for (size_t b = 0; exact->event != NULL && b < exact->bucket_count; b++) {
         if (exact->event[b] != NULL)
             exact->device->event_free(exact->backend, exact->event[b]);

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/check.h"
+
 static enum status open_host(struct gather *g, const struct device *device)
 {
     void *results = NULL;
@@ -16,6 +18,7 @@ enum status gather_open(struct gather *gather, const struct device *device, cons
                         uint32_t size)
 {
     struct gather *g = gather;
+    CHECK(size > 0);
     g->size = size;
     for (uint32_t r = 0; r < size; r++)
         g->count += counts[r];

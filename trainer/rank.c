@@ -182,11 +182,11 @@ static void comm_settings(struct rank *r, struct comm_device *out)
 static enum status connect(struct rank *r)
 {
     const struct device *device = &r->worker->device;
-    if (r->plan.size > 1 && device->comm == NULL)
+    if (r->plan.size > 1 && device->comm == NULL) {
         return fail(r, ST_CONFIG,
-                    "device %s: the module was built without NCCL; set "
-                    "workers.count: 1",
+                    "device %s: the module was built without NCCL; set workers.count: 1",
                     device->table->name);
+    }
     if (r->plan.size > 1) {
         struct comm_options options = { .kv = session_kv(r->session),
                                         .generation = r->plan.generation,
