@@ -17,8 +17,9 @@
 
 #include "common/status.h"
 
-#define SCALER_MOST 0x1p40 /* a gradient that never overflows doesn't drive the scale to infinity  \
-                            */
+#define SCALER_MOST                                                                                \
+    0x1p40 /* a gradient that never overflows doesn't drive the scale to infinity                  \
+            */
 
 struct scaler_options {
     bool dynamic;

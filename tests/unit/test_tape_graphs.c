@@ -49,31 +49,57 @@ static enum status keep(const struct recorded *call)
     return ST_OK;
 }
 
-#define FAKE_OP(upper, lower, in, params, stats)                                                   \
-    static enum status fake_##lower##_forward(struct backend *backend, struct kernel *kernel,      \
-                                              const struct op_buffers *buffers,                    \
-                                              struct stream *stream)                               \
-    {                                                                                              \
-        struct recorded call = {                                                                   \
-            .what = FORWARD, .op = OP_##upper, .kernel = kernel, .buffers = *buffers               \
-        };                                                                                         \
-        fake.ran += !fake.recording;                                                               \
-        return fake.recording ? keep(&call)                                                        \
-                              : cpu()->op[OP_##upper].forward(backend, kernel, buffers, stream);   \
-    }                                                                                              \
-    static enum status fake_##lower##_backward(struct backend *backend, struct kernel *kernel,     \
-                                               const struct op_buffers *buffers,                   \
-                                               struct stream *stream)                              \
-    {                                                                                              \
-        struct recorded call = {                                                                   \
-            .what = BACKWARD, .op = OP_##upper, .kernel = kernel, .buffers = *buffers              \
-        };                                                                                         \
-        fake.ran += !fake.recording;                                                               \
-        return fake.recording ? keep(&call)                                                        \
-                              : cpu()->op[OP_##upper].backward(backend, kernel, buffers, stream);  \
-    }
-OP_LIST(FAKE_OP)
-#undef FAKE_OP
+/* Which op a kernel is of: the table's functions aren't told. */
+#define KERNELS_MAX 1024
+
+static struct {
+    const struct kernel *kernel[KERNELS_MAX];
+    enum op op[KERNELS_MAX];
+    int count;
+} kernels;
+
+static enum op op_of(const struct kernel *kernel)
+{
+    int i = kernels.count - 1; /* the newest: memory is used again */
+    while (i > 0 && kernels.kernel[i] != kernel)
+        i--;
+    assert_ptr_equal(kernels.kernel[i], kernel);
+    return kernels.op[i];
+}
+
+static enum status noted_prepare(struct backend *backend, const struct op_spec *spec,
+                                 struct kernel **out_kernel, struct kernel_info *out_info)
+{
+    enum status st = cpu()->op[spec->op].prepare(backend, spec, out_kernel, out_info);
+    if (st != ST_OK)
+        return st;
+    assert_true(kernels.count < KERNELS_MAX);
+    kernels.kernel[kernels.count] = *out_kernel;
+    kernels.op[kernels.count++] = spec->op;
+    return ST_OK;
+}
+
+static enum status fake_forward(struct backend *backend, struct kernel *kernel,
+                                const struct op_buffers *buffers, struct stream *stream)
+{
+    struct recorded call = {
+        .what = FORWARD, .op = op_of(kernel), .kernel = kernel, .buffers = *buffers
+    };
+    fake.ran += !fake.recording;
+    return fake.recording ? keep(&call)
+                          : cpu()->op[call.op].forward(backend, kernel, buffers, stream);
+}
+
+static enum status fake_backward(struct backend *backend, struct kernel *kernel,
+                                 const struct op_buffers *buffers, struct stream *stream)
+{
+    struct recorded call = {
+        .what = BACKWARD, .op = op_of(kernel), .kernel = kernel, .buffers = *buffers
+    };
+    fake.ran += !fake.recording;
+    return fake.recording ? keep(&call)
+                          : cpu()->op[call.op].backward(backend, kernel, buffers, stream);
+}
 
 static enum status fake_add(struct backend *b, float *out, const float *x, const float *y, size_t n,
                             struct stream *s)
@@ -178,11 +204,12 @@ static const struct backend_table *fake_open(int room)
     memset(&fake, 0, sizeof fake);
     fake.room = room;
     fake.table = *cpu();
-#define FAKE_ROW(upper, lower, in, params, stats)                                                  \
-    fake.table.op[OP_##upper].forward = fake_##lower##_forward;                                    \
-    fake.table.op[OP_##upper].backward = fake_##lower##_backward;
-    OP_LIST(FAKE_ROW)
-#undef FAKE_ROW
+    kernels.count = 0;
+    for (int op = 0; op < OP_COUNT; op++) {
+        fake.table.op[op] = (struct op_table){ .prepare = noted_prepare,
+                                               .forward = fake_forward,
+                                               .backward = fake_backward };
+    }
     fake.table.vector.add = fake_add;
     fake.table.vector.copy = fake_copy;
     fake.table.vector.fill = fake_fill;
