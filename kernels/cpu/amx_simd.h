@@ -53,12 +53,15 @@ AMX_INLINE void amx_zero(void)
 }
 
 /* Adds `steps` products of 32 × 32 × 32: `a` advances by a_step elements, its rows a_line bytes
- * apart; b is two tiles, b_right elements apart, and advances by b_step. */
+ * apart; b is two tiles, b_right elements apart, and advances by b_step. What lies `ahead` bytes
+ * after a's rows is fetched (0: nothing is). */
 AMX_INLINE void amx_multiply(const uint16_t *a, int64_t a_line, int64_t a_step, const uint16_t *b,
-                             int64_t b_right, int64_t b_step, int64_t steps)
+                             int64_t b_right, int64_t b_step, int64_t steps, int64_t ahead)
 {
     const uint16_t *low = a + AMX_SIDE * a_line / (int64_t)sizeof(*a);
     for (int64_t i = 0; i < steps; i++) {
+        for (int64_t row = 0; ahead > 0 && row < 2 * AMX_SIDE; row++)
+            _mm_prefetch((const char *)a + ahead + row * a_line, _MM_HINT_T0);
         _tile_loadd(4, a, a_line);
         _tile_loadd(6, b, 64);
         _tile_dpbf16ps(0, 4, 6);

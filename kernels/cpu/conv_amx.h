@@ -60,6 +60,7 @@ struct amx_pass {
 /* The weights' gradient, chunk by chunk of positions. */
 struct amx_dw {
     int64_t chunk;    /* positions; a multiple of AMX_BLOCK */
+    bool single;      /* all of them are one chunk */
     int64_t line;     /* elements from one transposed channel to the next */
     int64_t channels; /* transposed at once */
     int64_t columns;  /* canonical: C·R·S */
@@ -100,6 +101,8 @@ struct amx_source {
 };
 
 void conv_amx_dw_plan(const struct amx_pass *forward, struct amx_dw *dw);
+/* Floats that are summed into. */
+int64_t conv_amx_dw_sums(const struct amx_pass *forward, const struct amx_dw *dw);
 size_t conv_amx_dw_scratch_bytes(const struct amx_pass *forward, const struct amx_dw *dw);
 void conv_amx_dw_run(const struct amx_pass *forward, const struct amx_dw *dw,
                      const struct amx_source *source, const uint16_t *dy, bool add,

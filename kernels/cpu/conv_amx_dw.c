@@ -4,8 +4,8 @@
  * Per chunk of positions the output's gradient becomes right operands (pairs of positions × output
  * channels) and the input is transposed (channels × positions), a block of channels at a time: a
  * tap's shift is then an offset within each row. The sums of all taps are kept as tiles of float32,
- * [place][C / 16][K / 16][16][16], which each chunk adds to, in order; at the end they are written
- * in canonical order.
+ * [place][C / 16][K / 16][16][16], which each chunk adds to, in order; the last one writes them in
+ * canonical order. A single chunk keeps 32 × 32 of them at a time.
  *
  * Scratch: sums · right operands · transposed input · a row of zeros · pointers to rows
  */
@@ -22,6 +22,8 @@ struct work {
     uint16_t *right, *turned, *zeros;
     const uint16_t **rows;
     int64_t first; /* of the chunk */
+    bool last, add;
+    float *canonical;
 };
 
 static void *take(char **at, size_t bytes)
@@ -37,7 +39,7 @@ static struct work work_in(const struct amx_pass *pass, const struct amx_dw *dw,
     const int64_t k = pass->out.channels;
     const int64_t row = dw->padded > k ? dw->padded : k;
     struct work w = { .pass = pass, .dw = dw };
-    w.sums = take(&at, sizeof(float) * (size_t)(pass->places * dw->padded * k));
+    w.sums = take(&at, sizeof(float) * (size_t)conv_amx_dw_sums(pass, dw));
     w.right = take(&at, sizeof(uint16_t) * (size_t)(dw->chunk * k));
     w.turned = take(&at, sizeof(uint16_t) * (size_t)(pass->in.count * dw->channels * dw->line));
     w.zeros = take(&at, sizeof(uint16_t) * (size_t)row);
@@ -113,11 +115,27 @@ static void turn_images(struct work *w, const uint16_t *x, int64_t channel, int6
     }
 }
 
+/* The sums of 32 input × 32 output channels: from one place, or 16 input channels, to the next. */
+struct sums {
+    float *at;
+    int64_t place, below;
+};
+
+static struct sums sums_of(const struct work *w, int64_t c, int64_t k)
+{
+    const int64_t columns = w->pass->out.channels;
+    if (w->dw->single) /* no other chunk comes back to them */
+        return (struct sums){ .at = w->sums, .place = 4 * SUMS_TILE, .below = 2 * SUMS_TILE };
+    return (struct sums){ .at = w->sums + c * columns + k * AMX_SIDE,
+                          .place = w->dw->padded * columns,
+                          .below = columns / AMX_SIDE * SUMS_TILE };
+}
+
 /* Adds a chunk to 32 × 32 sums of one tap. */
-static void add_block(const struct work *w, const uint16_t *turned, int64_t k, float *sums)
+static void add_block(const struct work *w, const uint16_t *turned, int64_t k, float *sums,
+                      int64_t below)
 {
     const int64_t panel = w->dw->chunk * AMX_SIDE;
-    const int64_t below = w->pass->out.channels / AMX_SIDE * SUMS_TILE;
     float *low = sums + below;
     if (w->first == 0) {
         amx_zero();
@@ -128,27 +146,11 @@ static void add_block(const struct work *w, const uint16_t *turned, int64_t k, f
         _tile_loadd(3, low + SUMS_TILE, 64);
     }
     amx_multiply(turned, w->dw->line * (int64_t)sizeof(uint16_t), AMX_DEPTH,
-                 w->right + k / AMX_SIDE * panel, panel, AMX_TILE, w->dw->chunk / AMX_DEPTH);
+                 w->right + k / AMX_SIDE * panel, panel, AMX_TILE, w->dw->chunk / AMX_DEPTH, 0);
     _tile_stored(0, sums, 64);
     _tile_stored(1, sums + SUMS_TILE, 64);
     _tile_stored(2, low, 64);
     _tile_stored(3, low + SUMS_TILE, 64);
-}
-
-static void add_channels(const struct work *w, int64_t channel, int64_t channels)
-{
-    const struct amx_pass *pass = w->pass;
-    const int64_t columns = pass->out.channels;
-    for (int64_t k = 0; k < columns; k += AMX_BLOCK) {
-        for (int64_t i = 0; i < channels / AMX_BLOCK * pass->places; i++) {
-            const int64_t c = i / pass->places * AMX_BLOCK;
-            const struct amx_tap *tap = &pass->taps[0][i % pass->places];
-            const uint16_t *turned = w->turned + tap->image * w->dw->channels * w->dw->line +
-                                     c * w->dw->line + pass->low + tap->shift;
-            const int64_t row = tap->place * w->dw->padded + channel + c;
-            add_block(w, turned, k, w->sums + row * columns + k * AMX_SIDE);
-        }
-    }
 }
 
 /* One 16 × 16 of sums turned, [k][c]. */
@@ -185,19 +187,39 @@ static void put_rows(const struct amx_pass *pass, const float *turned, int64_t c
     }
 }
 
-static void put_sums(const struct work *w, bool add, float *canonical)
+/* 32 × 32 sums of all places to the gradient. */
+static void put_block(const struct work *w, const struct sums *sums, int64_t c, int64_t k)
 {
     _Alignas(64) float turned[AMX_SIDE * AMX_SIDE * AMX_TAPS_MAX];
+    const int64_t places = w->pass->places;
+    for (int64_t i = 0; i < 4; i++) {
+        const int64_t down = i / 2, right = i % 2;
+        const int64_t channel = c + down * AMX_SIDE;
+        if (channel * places >= w->dw->columns)
+            continue;
+        for (int64_t place = 0; place < places; place++) {
+            turn_sums(sums->at + place * sums->place + down * sums->below + right * SUMS_TILE,
+                      turned + place * AMX_SIDE, places * AMX_SIDE);
+        }
+        put_rows(w->pass, turned, channel, w->add,
+                 w->canonical + (k + right * AMX_SIDE) * w->dw->columns, w->dw->columns);
+    }
+}
+
+static void add_channels(const struct work *w, int64_t channel, int64_t channels)
+{
     const struct amx_pass *pass = w->pass;
-    const int64_t places = pass->places, columns = pass->out.channels;
-    for (int64_t k = 0; k < columns; k += AMX_SIDE) {
-        for (int64_t c = 0; c * places < w->dw->columns; c += AMX_SIDE) {
-            for (int64_t place = 0; place < places; place++) {
-                const int64_t row = place * w->dw->padded + c;
-                turn_sums(w->sums + row * columns + k * AMX_SIDE, turned + place * AMX_SIDE,
-                          places * AMX_SIDE);
+    for (int64_t k = 0; k < pass->out.channels; k += AMX_BLOCK) {
+        for (int64_t c = 0; c < channels; c += AMX_BLOCK) {
+            const struct sums sums = sums_of(w, channel + c, k);
+            for (int64_t t = 0; t < pass->places; t++) {
+                const struct amx_tap *tap = &pass->taps[0][t];
+                const uint16_t *turned = w->turned + tap->image * w->dw->channels * w->dw->line +
+                                         c * w->dw->line + pass->low + tap->shift;
+                add_block(w, turned, k, sums.at + tap->place * sums.place, sums.below);
             }
-            put_rows(pass, turned, c, add, canonical + k * w->dw->columns, w->dw->columns);
+            if (w->last)
+                put_block(w, &sums, channel + c, k);
         }
     }
 }
@@ -207,10 +229,13 @@ void conv_amx_dw_run(const struct amx_pass *forward, const struct amx_dw *dw,
                      float *canonical, void *scratch)
 {
     struct work w = work_in(forward, dw, scratch);
+    w.add = add;
+    w.canonical = canonical;
     const int64_t all = forward->n * forward->rows * forward->pitch;
     const int64_t channels = forward->in.channels;
     amx_begin();
     for (w.first = 0; w.first < all; w.first += dw->chunk) {
+        w.last = w.first + dw->chunk >= all;
         pack_right(&w, dy);
         for (int64_t c = 0; c < channels; c += dw->channels) {
             const int64_t count = channels - c < dw->channels ? channels - c : dw->channels;
@@ -225,5 +250,4 @@ void conv_amx_dw_run(const struct amx_pass *forward, const struct amx_dw *dw,
         }
     }
     amx_end();
-    put_sums(&w, add, canonical);
 }

@@ -171,6 +171,7 @@ void conv_amx_dw_plan(const struct amx_pass *forward, struct amx_dw *dw)
     const int64_t chunks = (positions(forward) + cap - 1) / cap;
     memset(dw, 0, sizeof(*dw));
     dw->chunk = up((positions(forward) + chunks - 1) / chunks, AMX_BLOCK);
+    dw->single = chunks == 1;
     dw->line = up(forward->low + dw->chunk + forward->high, LINE);
     if (dw->line / LINE % 2 == 0)
         dw->line += LINE; /* an odd number of cache lines: rows of a tile are in different sets */
@@ -180,13 +181,19 @@ void conv_amx_dw_plan(const struct amx_pass *forward, struct amx_dw *dw)
     dw->padded = c;
 }
 
+int64_t conv_amx_dw_sums(const struct amx_pass *forward, const struct amx_dw *dw)
+{
+    const int64_t block = (int64_t)AMX_BLOCK * AMX_BLOCK;
+    return forward->places * (dw->single ? block : dw->padded * forward->out.channels);
+}
+
 size_t conv_amx_dw_scratch_bytes(const struct amx_pass *forward, const struct amx_dw *dw)
 {
     const int64_t k = forward->out.channels;
     const int64_t halves =
         forward->in.count * dw->channels * dw->line + dw->chunk * k + most(dw->padded, k);
-    const int64_t sums = forward->places * dw->padded * k;
-    return sizeof(uint16_t) * (size_t)halves + sizeof(float) * (size_t)sums +
+    return sizeof(uint16_t) * (size_t)halves +
+           sizeof(float) * (size_t)conv_amx_dw_sums(forward, dw) +
            sizeof(void *) * (size_t)dw->line + (size_t)8 * 64;
 }
 

@@ -59,12 +59,14 @@ static void block(const struct run *r, int image, int64_t at, int64_t channel)
     const struct amx_pass *pass = r->pass;
     const int64_t depth = pass->in.channels, steps = depth / AMX_DEPTH;
     const uint16_t *panel = r->weights + channel * pass->places * depth;
+    const int64_t ahead =
+        pass->dense && channel == 0 ? AMX_BLOCK * depth * (int64_t)sizeof(uint16_t) : 0;
     amx_zero();
     for (int t = 0; t < pass->tap_count[image]; t++) {
         const struct amx_tap *tap = &pass->taps[image][t];
         amx_multiply(r->in[tap->image] + (at + tap->shift) * depth,
                      depth * (int64_t)sizeof(uint16_t), AMX_DEPTH,
-                     panel + tap->place * depth * AMX_BLOCK, AMX_TILE, 2 * AMX_TILE, steps);
+                     panel + tap->place * depth * AMX_BLOCK, AMX_TILE, 2 * AMX_TILE, steps, ahead);
     }
     _tile_stored(0, sums, 128);
     _tile_stored(1, sums + AMX_SIDE, 128);

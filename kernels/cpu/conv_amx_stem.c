@@ -103,7 +103,8 @@ static void block(const struct amx_stem *stem, const uint16_t *copy, const uint1
     amx_zero();
     for (int64_t r = 0; r < stem->side; r++) {
         amx_multiply(copy + r * stem->pitch, line, AMX_DEPTH,
-                     panel + r * stem->steps * 2 * AMX_TILE, AMX_TILE, 2 * AMX_TILE, stem->steps);
+                     panel + r * stem->steps * 2 * AMX_TILE, AMX_TILE, 2 * AMX_TILE, stem->steps,
+                     0);
     }
     _tile_stored(0, sums, 128);
     _tile_stored(1, sums + AMX_SIDE, 128);
