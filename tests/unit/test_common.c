@@ -83,6 +83,31 @@ static void publishing_never_replaces_and_leaves_no_temporary_name(void **state)
     free(data);
 }
 
+static void a_mapped_file_is_its_bytes_and_outlives_its_descriptor(void **state)
+{
+    const struct io *io = io_system();
+    static const char *const texts[] = { "some bytes", "" };
+    for (size_t i = 0; i < 2; i++) {
+        char path[128];
+        (void)snprintf(path, sizeof(path), "%s/mapped", (char *)*state);
+        size_t length = strlen(texts[i]);
+        assert_int_equal(io_replace(io, path, texts[i], length), ST_OK);
+        int fd = -1;
+        void *data = path; /* something that isn't NULL */
+        size_t size = 99;
+        assert_int_equal(io->open(io->self, path, IO_READ, &fd), ST_OK);
+        assert_int_equal(io->map(io->self, fd, &data, &size), ST_OK);
+        assert_int_equal(io->close(io->self, fd), ST_OK);
+        assert_int_equal(io->unlink(io->self, path), ST_OK);
+        assert_int_equal(size, length);
+        assert_true(length > 0 ? memcmp(data, texts[i], length) == 0 : data == NULL);
+        assert_int_equal(io->unmap(io->self, data, size), ST_OK);
+    }
+    void *data = NULL;
+    size_t size = 0;
+    assert_int_equal(io->map(io->self, -1, &data, &size), ST_IO);
+}
+
 static void a_long_home_gets_a_short_socket_path(void **state)
 {
     (void)state;
@@ -137,6 +162,8 @@ int main(void)
         cmocka_unit_test(every_status_has_the_scope_of_its_range),
         cmocka_unit_test(a_buffer_never_passes_its_maximum_and_keeps_what_it_has),
         cmocka_unit_test_setup_teardown(publishing_never_replaces_and_leaves_no_temporary_name,
+                                        make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(a_mapped_file_is_its_bytes_and_outlives_its_descriptor,
                                         make_folder, remove_folder),
         cmocka_unit_test(a_long_home_gets_a_short_socket_path),
         cmocka_unit_test(a_log_line_is_one_bounded_json_object),
