@@ -97,10 +97,10 @@ DEVICE_INLINE size_t borders_before(const struct decay &d, uint64_t i)
  * threads of the block call it. */
 DEVICE_INLINE void block_borders(const struct decay &d, int64_t first, size_t *of_block)
 {
-    if (threadIdx.x == 0) {
+    if (threadIdx.x == 0)
         of_block[0] = borders_before(d, (uint64_t)first);
+    if (threadIdx.x == 32)
         of_block[1] = borders_before(d, (uint64_t)first + BLOCK_ELEMENTS - 1);
-    }
     __syncthreads();
 }
 
@@ -110,36 +110,41 @@ DEVICE_INLINE bool decays(const struct decay &d, const size_t *of_block, int64_t
     return before % 2 == 0;
 }
 
-/* f.at<N>(i, values of each) like each_kernel; the values: where it decays, and otherwise. */
+/* Where it decays, and otherwise. */
 struct decay_values {
     float where, otherwise;
 };
 
+/* f.read<N>(i, state) and f.write<N>(i, state, value of each): an update of N neighbours. What is
+ * read is on its way while the borders are looked up. */
 template <int WIDTH, typename F>
 static __global__ void __launch_bounds__(VECTOR_THREADS)
     update_kernel(int64_t n, F f, struct decay d, struct decay_values values)
 {
     SHARED_ARRAY(size_t, of_block, 2);
     const int64_t first = (int64_t)blockIdx.x * BLOCK_ELEMENTS;
+    const int64_t mine = first + (int64_t)threadIdx.x * 4;
+    const bool whole = WIDTH == 4 && mine + 4 <= n;
+    typename F::template state<4> wide;
+    float value[4];
+    if (whole)
+        f.template read<4>(mine, wide);
     block_borders(d, first, of_block);
-    if constexpr (WIDTH == 4) {
-        const int64_t i = first + (int64_t)threadIdx.x * 4;
-        if (i + 4 <= n) {
-            float decay_of[4];
+    if (whole) {
 #pragma unroll
-            for (int k = 0; k < 4; k++)
-                decay_of[k] = decays(d, of_block, i + k) ? values.where : values.otherwise;
-            f.template at<4>(i, decay_of);
-            return;
-        }
+        for (int k = 0; k < 4; k++)
+            value[k] = decays(d, of_block, mine + k) ? values.where : values.otherwise;
+        f.template write<4>(mine, wide, value);
+        return;
     }
     for (int k = 0; k < 4; k++) {
-        const int64_t i = WIDTH == 4 ? first + (int64_t)threadIdx.x * 4 + k
-                                     : first + k * VECTOR_THREADS + threadIdx.x;
-        if (i < n) {
-            const float decay_of = decays(d, of_block, i) ? values.where : values.otherwise;
-            f.template at<1>(i, &decay_of);
-        }
+        const int64_t i = WIDTH == 4 ? mine + k : first + k * VECTOR_THREADS + threadIdx.x;
+        typename F::template state<1> narrow;
+        if (i >= n)
+            continue;
+        f.template read<1>(i, narrow);
+        value[0] = decays(d, of_block, i) ? values.where : values.otherwise;
+        f.template write<1>(i, narrow, value);
     }
 }
 
@@ -165,22 +170,33 @@ struct sgd_each {
     const float *grad;
     float lr, scale, keep, direct, along; /* param -= lr·(direct·g + along·m), m = keep·m + g */
 
-    template <int N> __device__ __forceinline__ void at(int64_t i, const float *decay)
+    template <int N> struct state {
+        float p[N], m[N], g[N];
+    };
+    template <int N> __device__ __forceinline__ void read(int64_t i, state<N> &s) const
     {
-        float p[N], m[N] = {}, g[N];
-        load<N>(p, param + i);
-        load<N>(g, grad + i);
-        if (momentum != nullptr && keep != 0.0f)
-            load<N>(m, momentum + i);
+        load<N>(s.p, param + i);
+        load<N>(s.g, grad + i);
+        if (momentum != nullptr && keep != 0.0f) {
+            load<N>(s.m, momentum + i);
+        } else {
+#pragma unroll
+            for (int k = 0; k < N; k++)
+                s.m[k] = 0.0f;
+        }
+    }
+    template <int N>
+    __device__ __forceinline__ void write(int64_t i, state<N> &s, const float *decay) const
+    {
 #pragma unroll
         for (int k = 0; k < N; k++) {
-            g[k] = g[k] * scale + decay[k] * p[k];
-            m[k] = keep * m[k] + g[k];
-            p[k] -= lr * (direct * g[k] + along * m[k]);
+            s.g[k] = s.g[k] * scale + decay[k] * s.p[k];
+            s.m[k] = keep * s.m[k] + s.g[k];
+            s.p[k] -= lr * (direct * s.g[k] + along * s.m[k]);
         }
         if (momentum != nullptr)
-            store<N>(momentum + i, m);
-        store<N>(param + i, p);
+            store<N>(momentum + i, s.m);
+        store<N>(param + i, s.p);
     }
 };
 
@@ -207,24 +223,30 @@ struct adamw_each {
     struct k_adamw_buffers b;
     float scale, rest1, rest2, beta2, step, root, eps;
 
-    /* decay: 1 - lr·weight_decay, or 1 */
-    template <int N> __device__ __forceinline__ void at(int64_t i, const float *decay)
-    {
+    template <int N> struct state {
         float p[N], m[N], v[N], g[N];
-        load<N>(p, b.param + i);
-        load<N>(m, b.m + i);
-        load<N>(v, b.v + i);
-        load<N>(g, b.grad + i);
+    };
+    template <int N> __device__ __forceinline__ void read(int64_t i, state<N> &s) const
+    {
+        load<N>(s.p, b.param + i);
+        load<N>(s.m, b.m + i);
+        load<N>(s.v, b.v + i);
+        load<N>(s.g, b.grad + i);
+    }
+    /* decay: 1 - lr·weight_decay, or 1 */
+    template <int N>
+    __device__ __forceinline__ void write(int64_t i, state<N> &s, const float *decay) const
+    {
 #pragma unroll
         for (int k = 0; k < N; k++) {
-            const float gradient = g[k] * scale;
-            m[k] += rest1 * (gradient - m[k]);
-            v[k] = v[k] * beta2 + rest2 * gradient * gradient;
-            p[k] = p[k] * decay[k] - step * (m[k] / (sqrtf(v[k]) / root + eps));
+            const float gradient = s.g[k] * scale;
+            s.m[k] += rest1 * (gradient - s.m[k]);
+            s.v[k] = s.v[k] * beta2 + rest2 * gradient * gradient;
+            s.p[k] = s.p[k] * decay[k] - step * (s.m[k] / (sqrtf(s.v[k]) / root + eps));
         }
-        store<N>(b.m + i, m);
-        store<N>(b.v + i, v);
-        store<N>(b.param + i, p);
+        store<N>(b.m + i, s.m);
+        store<N>(b.v + i, s.v);
+        store<N>(b.param + i, s.p);
     }
 };
 
