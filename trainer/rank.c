@@ -23,6 +23,8 @@
 #define OVER_MS      INT64_C(10000)
 #define PINS_MAX     ((size_t)256 * 1024)
 #define ERRORS_MAX   ((size_t)64 * 1024)
+/* Ranks on one device wait for each other inside their collectives: those must leave room. */
+#define SHARED_BLOCKS 4
 
 struct rank {
     const struct rank_options *options;
@@ -177,6 +179,7 @@ static void comm_settings(struct rank *r, struct comm_device *out)
     out->stream = device->communication;
     out->settings = r->nccl;
     out->device_shared = getenv("CAIRN_SHARED_DEVICE") != NULL;
+    out->blocks_max = out->device_shared ? SHARED_BLOCKS : 0;
 }
 
 static enum status connect(struct rank *r)

@@ -429,6 +429,44 @@ static void a_snapshot_larger_than_announced_is_refused_and_the_next_works(void 
     world_free(w);
 }
 
+/* As a device does: its copy ends after begin, and is stored from where it lies. */
+static void a_snapshot_in_two_parts_is_not_copied_and_kept_until_the_next(void **state)
+{
+    (void)state;
+    struct world *w = joined();
+    const struct session_ready ready = { .total_steps = 20, .pins = "{}" };
+    assert_int_equal(session_ready(w->session, &ready), ST_OK);
+    (void)pthread_mutex_lock(&w->c.mutex);
+    w->c.gives_folders = false;
+    (void)pthread_mutex_unlock(&w->c.mutex);
+    struct training t;
+    training_init(&t, 5);
+    int ticket = -1;
+    assert_int_equal(session_save_begin(w->session, 5, &ticket), ST_OK);
+    memset(t.values, 0x11, ELEMENTS * sizeof(float)); /* the copy arrives */
+    struct ckpt_hash wanted, made;
+    assert_int_equal(ckpt_state_digest(&t.state, &wanted), ST_OK);
+    assert_int_equal(session_save_finish(w->session, ticket, &t.state), ST_OK);
+    await(w, &w->c.begins, 1);
+    (void)pthread_mutex_lock(&w->c.mutex);
+    order_folder(&w->c, 5);
+    (void)pthread_mutex_unlock(&w->c.mutex);
+    /* Waits until the first is written: then its buffers may change. */
+    assert_int_equal(session_save_begin(w->session, 10, &ticket), ST_OK);
+    memset(t.values, 0x55, ELEMENTS * sizeof(float));
+    struct buf manifest;
+    buf_init(&manifest, LIMIT_MANIFEST_BYTES);
+    await(w, &w->c.reports, 1);
+    assert_int_equal(
+        ckpt_manifest_make(&w->c.report, 1, JOB, "2026-01-02T03:04:05Z", &manifest, &made), ST_OK);
+    assert_memory_equal(&made, &wanted, sizeof(made));
+    assert_int_equal(session_save_finish(w->session, ticket, &t.state), ST_OK);
+    await(w, &w->c.begins, 2);
+    buf_release(&manifest);
+    world_free(w);
+    free(t.values);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -442,6 +480,7 @@ int main(void)
         cmocka_unit_test(a_fault_is_in_the_last_words_with_or_without_a_coordinator),
         cmocka_unit_test(unacknowledged_reports_are_in_the_last_words),
         cmocka_unit_test(the_next_save_waits_while_a_slow_store_is_written_to),
+        cmocka_unit_test(a_snapshot_in_two_parts_is_not_copied_and_kept_until_the_next),
         cmocka_unit_test(a_full_store_is_told_and_the_save_can_be_made_again),
         cmocka_unit_test(a_dropped_save_leaves_no_file),
         cmocka_unit_test(a_snapshot_larger_than_announced_is_refused_and_the_next_works),
