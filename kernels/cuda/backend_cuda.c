@@ -157,9 +157,10 @@ static enum status cuda_event_query(struct backend *backend, struct event *e)
 static enum status cuda_stream_sync(struct backend *backend, struct stream *stream)
 {
     enum status st = cuda_enter(backend);
-    if (st == ST_OK)
+    if (st == ST_OK) {
         st = cuda_status(backend, cudaStreamSynchronize(cuda_stream(stream)),
                          "cudaStreamSynchronize");
+    }
     return st == ST_OK ? cuda_faults_check(backend) : st;
 }
 

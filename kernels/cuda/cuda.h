@@ -53,8 +53,8 @@ struct backend {
     pthread_mutex_t lock; /* regions, why */
     struct region regions[CUDA_REGIONS_MAX];
     size_t region_count;
-    uint32_t *fault;                     /* on the device: enum k_fault of wrong data */
-    const volatile uint32_t *fault_seen; /* pinned: what it was when last fetched */
+    uint32_t *fault;               /* on the device: enum k_fault of wrong data */
+    volatile uint32_t *fault_seen; /* pinned: what it was when last fetched */
     char why[LIMIT_REASON];
     bool broken; /* why is the first sticky error */
 };
@@ -86,6 +86,13 @@ static inline char *cuda_scratch(void *scratch)
 {
     const uintptr_t over = (uintptr_t)scratch % CUDA_ALIGN;
     return (char *)scratch + (over == 0 ? 0 : CUDA_ALIGN - over);
+}
+
+/* Windows of a convolution or pool along one side of this many pixels; 0: none fits. */
+static inline int64_t cuda_windows(int64_t pixels, const struct op_attr *attr)
+{
+    const int64_t room = pixels + 2 * (int64_t)attr->pad - attr->kernel;
+    return room < 0 ? 0 : room / attr->stride + 1;
 }
 
 /*

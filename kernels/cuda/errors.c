@@ -67,11 +67,12 @@ enum status cuda_dnn_status(struct backend *backend, cudnnStatus_t error, const 
 
 enum status cuda_launched(struct backend *backend, enum status st, const char *what)
 {
-    if (st == ST_DEVICE)
-        return cuda_status(backend, cudaGetLastError(), what) == ST_OK
-                   ? cuda_refuse(backend, ST_DEVICE, what)
-                   : ST_DEVICE;
-    return st == ST_OK ? ST_OK : cuda_refuse(backend, st, what);
+    if (st == ST_OK)
+        return ST_OK;
+    /* The launch's own text, where there is one. */
+    if (st == ST_DEVICE && cuda_status(backend, cudaGetLastError(), what) != ST_OK)
+        return ST_DEVICE;
+    return cuda_refuse(backend, st, what);
 }
 
 enum status cuda_refuse(struct backend *backend, enum status st, const char *why)

@@ -10,7 +10,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/k.h"
 
-#define PAGE 4096u
+#define PAGE ((size_t)4096)
 
 static cudaError_t take(const struct backend *backend, bool pinned, size_t size, void **base)
 {
@@ -23,10 +23,11 @@ static cudaError_t take(const struct backend *backend, bool pinned, size_t size,
 
 static void give_back(bool pinned, void *base)
 {
-    if (pinned)
+    if (pinned) {
         (void)cudaFreeHost(base);
-    else
+    } else {
         (void)cudaFree(base);
+    }
 }
 
 static bool region_add(struct backend *backend, const struct region *region)
@@ -80,7 +81,7 @@ static enum status alloc_at(struct backend *backend, bool pinned, size_t bytes, 
                      pinned ? "pinned memory" : "device memory");
     if (st != ST_OK)
         return st;
-    const size_t over = (size_t)((uintptr_t)region.base % PAGE);
+    const size_t over = (uintptr_t)region.base % PAGE;
     region.memory = (char *)region.base + (over == 0 ? 0 : PAGE - over);
     st = clear(backend, pinned, region.memory, size);
     if (st == ST_OK && !region_add(backend, &region))
@@ -142,7 +143,7 @@ enum status cuda_faults_open(struct backend *backend)
 enum status cuda_faults_fetch(struct backend *backend, cudaStream_t stream)
 {
     return cuda_status(backend,
-                       cudaMemcpyAsync((void *)(uintptr_t)backend->fault_seen, backend->fault,
+                       cudaMemcpyAsync((void *)backend->fault_seen, backend->fault,
                                        sizeof(uint32_t), cudaMemcpyDeviceToHost, stream),
                        "cudaMemcpyAsync");
 }

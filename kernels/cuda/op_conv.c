@@ -62,8 +62,8 @@ static bool is_valid(const struct op_spec *spec)
     return spec->in_count == 1 && in->ndim == 4 && in->format != FORMAT_BLOCKED &&
            (in->dtype == type || in->dtype == DTYPE_F32) && spec->out_dtype == type &&
            tensor_elements(in) >= 1 && attr->out >= 1 && attr->kernel >= 1 && attr->stride >= 1 &&
-           attr->pad >= 0 && in->dims[2] + 2 * attr->pad >= attr->kernel &&
-           in->dims[3] + 2 * attr->pad >= attr->kernel;
+           attr->pad >= 0 && cuda_windows(in->dims[2], attr) >= 1 &&
+           cuda_windows(in->dims[3], attr) >= 1;
 }
 
 /* --- a product ------------------------------------------------------------------------------ */
@@ -107,9 +107,10 @@ static cudnnStatus_t set_tensor(cudnnTensorDescriptor_t *out, enum dtype dtype,
                                 const int64_t dims[4])
 {
     cudnnStatus_t st = cudnnCreateTensorDescriptor(out);
-    if (st == CUDNN_STATUS_SUCCESS)
+    if (st == CUDNN_STATUS_SUCCESS) {
         st = cudnnSetTensor4dDescriptor(*out, CUDNN_TENSOR_NHWC, cudnn_type(dtype), (int)dims[0],
                                         (int)dims[1], (int)dims[2], (int)dims[3]);
+    }
     return st;
 }
 
@@ -125,16 +126,18 @@ static cudnnStatus_t describe(struct conv *self)
         st = set_tensor(&self->y, self->type, y);
     if (st == CUDNN_STATUS_SUCCESS)
         st = cudnnCreateFilterDescriptor(&self->filter);
-    if (st == CUDNN_STATUS_SUCCESS)
+    if (st == CUDNN_STATUS_SUCCESS) {
         st =
             cudnnSetFilter4dDescriptor(self->filter, cudnn_type(self->type), CUDNN_TENSOR_NHWC,
                                        (int)self->k, (int)self->padded, attr->kernel, attr->kernel);
+    }
     if (st == CUDNN_STATUS_SUCCESS)
         st = cudnnCreateConvolutionDescriptor(&self->desc);
-    if (st == CUDNN_STATUS_SUCCESS)
+    if (st == CUDNN_STATUS_SUCCESS) {
         st = cudnnSetConvolution2dDescriptor(self->desc, attr->pad, attr->pad, attr->stride,
                                              attr->stride, 1, 1, CUDNN_CROSS_CORRELATION,
                                              CUDNN_DATA_FLOAT);
+    }
     if (st == CUDNN_STATUS_SUCCESS)
         st = cudnnSetConvolutionMathType(self->desc, math);
     return st;
@@ -156,14 +159,16 @@ static cudnnStatus_t choose(const struct backend *backend, struct conv *self)
     }
     self->data = CUDNN_CONVOLUTION_BWD_DATA_ALGO_1;
     self->weights = CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1;
-    if (st == CUDNN_STATUS_SUCCESS && spec->training && spec->need_din0)
+    if (st == CUDNN_STATUS_SUCCESS && spec->training && spec->need_din0) {
         st = cudnnGetConvolutionBackwardDataWorkspaceSize(backend->cudnn, self->filter, self->y,
                                                           self->desc, self->x, self->data,
                                                           &self->data_bytes);
-    if (st == CUDNN_STATUS_SUCCESS && spec->training)
+    }
+    if (st == CUDNN_STATUS_SUCCESS && spec->training) {
         st = cudnnGetConvolutionBackwardFilterWorkspaceSize(backend->cudnn, self->x, self->y,
                                                             self->desc, self->filter, self->weights,
                                                             &self->weights_bytes);
+    }
     return st;
 }
 
@@ -275,8 +280,8 @@ enum status cuda_op_conv2d_prepare(struct backend *backend, const struct op_spec
     self->h = spec->in[0].dims[2];
     self->w = spec->in[0].dims[3];
     self->k = attr->out;
-    self->p = (self->h + 2 * attr->pad - attr->kernel) / attr->stride + 1;
-    self->q = (self->w + 2 * attr->pad - attr->kernel) / attr->stride + 1;
+    self->p = cuda_windows(self->h, attr);
+    self->q = cuda_windows(self->w, attr);
     self->window = (int64_t)attr->kernel * attr->kernel;
     self->type = cuda_math_dtype(spec->math);
     enum status st = is_product(spec) ? product_prepare(backend, self, out_info)
@@ -300,7 +305,7 @@ static enum status input_of(struct backend *backend, const struct conv *self, co
         return ST_OK;
     *out = scratch;
     const bool plain = in->format == FORMAT_PLAIN;
-    const struct k_pad args = {
+    struct k_pad args = {
         .batch = plain ? self->n : self->n * self->h * self->w,
         .a = self->c,
         .padded = self->padded,
@@ -308,8 +313,8 @@ static enum status input_of(struct backend *backend, const struct conv *self, co
         .from = in->dtype,
         .to = self->type,
         .in = x,
-        .out = scratch,
     };
+    args.out = scratch;
     return cuda_launched(backend, k_pad_transpose(&args, stream), "conv2d input");
 }
 
@@ -330,13 +335,14 @@ enum status cuda_op_conv2d_forward(struct backend *backend, struct kernel *kerne
     enum status st = input_of(backend, self, buffers->in[0], scratch, &x, stream);
     if (st == ST_OK)
         st = begin(backend, stream);
-    if (st == ST_OK)
+    if (st == ST_OK) {
         st = cuda_dnn_status(
             backend,
             cudnnConvolutionForward(backend->cudnn, &one, self->x, x, self->filter, buffers->cache,
                                     self->desc, self->forward, scratch + self->workspace_at,
                                     self->forward_bytes, &zero, self->y, buffers->out),
             "cudnnConvolutionForward");
+    }
     if (st != ST_OK || !kernel->spec.attr.bias)
         return st;
     const struct k_activation bias = {
@@ -387,13 +393,14 @@ static enum status weights_gradient(struct backend *backend, const struct conv *
     const void *x = NULL;
     void *dw = scratch + self->dw_at;
     enum status st = input_of(backend, self, buffers->in[0], scratch, &x, stream);
-    if (st == ST_OK)
+    if (st == ST_OK) {
         st = cuda_dnn_status(
             backend,
             cudnnConvolutionBackwardFilter(backend->cudnn, &one, self->x, x, self->y, g, self->desc,
                                            self->weights, scratch + self->workspace_at,
                                            self->weights_bytes, &zero, self->filter, dw),
             "cudnnConvolutionBackwardFilter");
+    }
     if (st != ST_OK)
         return st;
     const struct k_pad args = {
@@ -419,19 +426,21 @@ static enum status data_gradient(struct backend *backend, const struct conv *sel
     const struct tensor *in = &self->base.spec.in[0];
     void *dx = self->make_dx ? scratch + self->dx_at : buffers->din[0];
     enum status st = ST_OK;
-    if (buffers->din_add[0] != NULL && buffers->din_add[0] != dx)
+    if (buffers->din_add[0] != NULL && buffers->din_add[0] != dx) {
         st = cuda_status(backend,
                          cudaMemcpyAsync(dx, buffers->din_add[0],
                                          (size_t)tensor_elements(in) * dtype_size(in->dtype),
                                          cudaMemcpyDeviceToDevice, stream),
                          "cudaMemcpyAsync");
-    if (st == ST_OK)
+    }
+    if (st == ST_OK) {
         st = cuda_dnn_status(backend,
                              cudnnConvolutionBackwardData(backend->cudnn, &one, self->filter,
                                                           buffers->cache, self->y, g, self->desc,
                                                           self->data, scratch + self->workspace_at,
                                                           self->data_bytes, &beta, self->x, dx),
                              "cudnnConvolutionBackwardData");
+    }
     if (st != ST_OK || !self->make_dx)
         return st;
     return cuda_launched(

@@ -254,14 +254,14 @@ enum status cuda_op_max_pool_prepare(struct backend *backend, const struct op_sp
     const struct tensor *in = &spec->in[0];
     if (!is_image(spec) || spec->in_count != 1 || attr->kernel < 1 || attr->kernel > 15 ||
         attr->stride < 1 || attr->pad < 0 || attr->pad >= attr->kernel ||
-        in->dims[2] + 2 * attr->pad < attr->kernel || in->dims[3] + 2 * attr->pad < attr->kernel)
+        cuda_windows(in->dims[2], attr) < 1 || cuda_windows(in->dims[3], attr) < 1)
         return cuda_refuse(backend, ST_INVALID, "max_pool");
     struct image *self = NULL;
     enum status st = image_new(spec, &self);
     if (st != ST_OK)
         return st;
-    self->p = (self->h + 2 * attr->pad - attr->kernel) / attr->stride + 1;
-    self->q = (self->w + 2 * attr->pad - attr->kernel) / attr->stride + 1;
+    self->p = cuda_windows(self->h, attr);
+    self->q = cuda_windows(self->w, attr);
     const int64_t dims[4] = { self->n, self->c, self->p, self->q };
     *out_info = (struct kernel_info){
         .out = cuda_nhwc(spec->out_dtype, dims),

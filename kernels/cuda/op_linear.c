@@ -184,9 +184,10 @@ static enum status linear_refresh(struct backend *backend, struct kernel *kernel
     enum status st = ST_OK;
     if (half_cache(self))
         st = k_cast(DTYPE_F32, param[0], self->type, cache, self->i * self->o, stream);
-    if (st == ST_OK && kernel->spec.attr.bias)
+    if (st == ST_OK && kernel->spec.attr.bias) {
         st = k_cast(DTYPE_F32, param[1], self->result, (char *)cache + self->cached_bias, self->o,
                     stream);
+    }
     return cuda_launched(backend, st, "linear refresh");
 }
 
@@ -366,9 +367,10 @@ enum status cuda_op_linear_backward(struct backend *backend, struct kernel *kern
             .d = buffers->dparam[0],
             .workspace = scratch + self->workspace_at,
         };
-        if (st == ST_OK)
+        if (st == ST_OK) {
             st = product_run(backend, &self->weights[alignment_of(buffers->dparam[0])], &operands,
                              stream);
+        }
     }
     if (st == ST_OK && buffers->din[0] != NULL) {
         const void *weight = weight_of(self, buffers);

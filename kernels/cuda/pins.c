@@ -7,9 +7,12 @@
 static void plain_name(char out[LIMIT_NAME], const char *name)
 {
     size_t i = 0;
-    for (; name[i] != '\0' && i < LIMIT_NAME - 1; i++)
-        out[i] =
-            name[i] < ' ' || name[i] > '~' || name[i] == '"' || name[i] == '\\' ? '?' : name[i];
+    for (; name[i] != '\0' && i < LIMIT_NAME - 1; i++) {
+        const bool plain = name[i] >= ' ' && name[i] <= '~' && name[i] != '"' && name[i] != '\\';
+        out[i] = name[i];
+        if (!plain)
+            out[i] = '?';
+    }
     out[i] = '\0';
 }
 

@@ -113,9 +113,10 @@ static cublasStatus_t lay_out(struct product *p, const struct product_spec *spec
     const enum dtype in = cuda_math_dtype(spec->math);
     cublasStatus_t st = layout(&p->a, in, spec->b_transposed ? spec->columns : spec->depth,
                                spec->b_transposed ? spec->depth : spec->columns);
-    if (st == CUBLAS_STATUS_SUCCESS)
+    if (st == CUBLAS_STATUS_SUCCESS) {
         st = layout(&p->b, in, spec->a_transposed ? spec->depth : spec->rows,
                     spec->a_transposed ? spec->rows : spec->depth);
+    }
     if (st == CUBLAS_STATUS_SUCCESS)
         st = layout(&p->d, spec->out, spec->rows, spec->columns);
     return st;
@@ -133,12 +134,14 @@ static cublasStatus_t prefer(cublasLtMatmulPreference_t preference, const struct
     };
     cublasStatus_t st = cublasLtMatmulPreferenceSetAttribute(
         preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof(workspace));
-    if (st == CUBLAS_STATUS_SUCCESS)
+    if (st == CUBLAS_STATUS_SUCCESS) {
         st = cublasLtMatmulPreferenceSetAttribute(
             preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof(schemes));
-    for (int i = 0; i < 4 && st == CUBLAS_STATUS_SUCCESS; i++)
+    }
+    for (int i = 0; i < 4 && st == CUBLAS_STATUS_SUCCESS; i++) {
         st = cublasLtMatmulPreferenceSetAttribute(preference, attribute[i], &alignment[i],
                                                   sizeof(alignment[i]));
+    }
     return st;
 }
 
@@ -153,9 +156,10 @@ static enum status ask(struct backend *backend, const struct product_spec *spec,
     if (st != ST_OK)
         return st;
     cublasStatus_t found = prefer(preference, spec);
-    if (found == CUBLAS_STATUS_SUCCESS)
+    if (found == CUBLAS_STATUS_SUCCESS) {
         found = cublasLtMatmulAlgoGetHeuristic(backend->lt, p->desc, p->a, p->b, p->d, p->d,
                                                preference, RESULTS_MAX, results, &count);
+    }
     (void)cublasLtMatmulPreferenceDestroy(preference);
     st = cuda_lt_status(backend, found, "cublasLtMatmulAlgoGetHeuristic");
     if (st != ST_OK)
@@ -197,13 +201,15 @@ static bool take(struct backend *backend, const struct product_spec *spec,
         return false;
     cublasStatus_t st = cublasLtMatmulAlgoInit(backend->lt, compute_type(spec->math), CUDA_R_32F,
                                                in, in, out, out, (int)choice->numbers[0], &p->algo);
-    for (size_t i = 1; i < SETTINGS && st == CUBLAS_STATUS_SUCCESS; i++)
+    for (size_t i = 1; i < SETTINGS && st == CUBLAS_STATUS_SUCCESS; i++) {
         st = cublasLtMatmulAlgoConfigSetAttribute(&p->algo, settings[i].attribute,
                                                   &choice->numbers[i], settings[i].size);
+    }
     cublasLtMatmulHeuristicResult_t result = { 0 };
-    if (st == CUBLAS_STATUS_SUCCESS)
+    if (st == CUBLAS_STATUS_SUCCESS) {
         st = cublasLtMatmulAlgoCheck(backend->lt, p->desc, p->a, p->b, p->d, p->d, &p->algo,
                                      &result);
+    }
     if (st != CUBLAS_STATUS_SUCCESS || result.workspaceSize > CUDA_WORKSPACE_MAX)
         return false;
     p->workspace_bytes = result.workspaceSize;
@@ -270,9 +276,10 @@ enum status product_run(struct backend *backend, const struct product *product,
         st = set(product->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &o->bias, sizeof(o->bias));
     if (st == CUBLAS_STATUS_SUCCESS && o->aux != NULL)
         st = set(product->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &o->aux, sizeof(o->aux));
-    if (st == CUBLAS_STATUS_SUCCESS)
+    if (st == CUBLAS_STATUS_SUCCESS) {
         st = cublasLtMatmul(backend->lt, product->desc, &one, o->b, product->a, o->a, product->b,
                             &beta, o->c == NULL ? o->d : o->c, product->d, o->d, product->d,
                             &product->algo, o->workspace, product->workspace_bytes, stream);
+    }
     return cuda_lt_status(backend, st, "cublasLtMatmul");
 }

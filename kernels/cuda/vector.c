@@ -79,9 +79,10 @@ enum status cuda_reformat(struct backend *backend, const struct tensor *from, co
     const int64_t n = tensor_elements(from);
     if (from->format == to->format && from->dtype == to->dtype)
         return cuda_vector_copy(backend, out, in, (size_t)n * dtype_size(from->dtype), stream);
-    if (from->format == to->format)
+    if (from->format == to->format) {
         return cuda_launched(
             backend, k_cast(from->dtype, in, to->dtype, out, n, cuda_stream(stream)), "cast");
+    }
     const int64_t c = from->dims[1], plane = from->dims[2] * from->dims[3];
     const bool to_nhwc = to->format == FORMAT_NHWC;
     const struct k_transpose args = {

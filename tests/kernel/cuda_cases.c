@@ -23,6 +23,7 @@ static void check_all(void **state, const struct op_case *cases, size_t count)
 #define HALF   .dtype = DTYPE_BF16, .out_dtype = DTYPE_BF16, .math = MATH_BF16
 #define WIDEN  .dtype = DTYPE_BF16, .math = MATH_BF16
 #define NARROW .out_dtype = DTYPE_BF16, .math = MATH_BF16
+#define F16    .dtype = DTYPE_F16, .out_dtype = DTYPE_F16, .math = MATH_F16
 #define TF32   .math = MATH_TF32, .tolerance = 2e-3
 #define NHWC   .format = FORMAT_NHWC
 
@@ -237,6 +238,32 @@ static void pools_relu_and_flatten_are_their_definition(void **state)
     CHECK_ALL(cases);
 }
 
+static void float16_computes_the_same_functions(void **state)
+{
+    static const struct op_case cases[] = {
+        { "linear", LINEAR, F16, .attr = { .out = 21, .bias = true } },
+        { "linear, gelu within", EVEN, F16,
+          .attr = { .out = 24, .bias = true, .activation = ACTIVATION_GELU_TANH } },
+        { "linear to float32, residual", LINEAR, .dtype = DTYPE_F16, .math = MATH_F16,
+          .attr = { .out = 21, .bias = true, .residual = true } },
+        { "gelu", GELU(ACTIVATION_GELU_TANH), F16 },
+        { "drop", DROPOUT, F16, .attr = { .drop = 0.3f, .residual = true } },
+        { "layer norm", LAYER(40), F16 },
+        { "layer norm from float32", LAYER(37), .out_dtype = DTYPE_F16 },
+        { "embedding", EMBEDDING, .out_dtype = DTYPE_F16,
+          .attr = { .out = 19, .rows = 5, .positions = 7 } },
+        { "attention", ATTENTION(33, 1, 32), F16 },
+        { "loss", LOSS(5, 37), .dtype = DTYPE_F16 },
+        { "convolution", CONV(3, 2, 1, 8), .dims = { 2, 6, 7, 9 }, NHWC, F16 },
+        { "stem", CONV(7, 2, 3, 8), .dims = { 2, 3, 9, 8 }, .out_dtype = DTYPE_F16,
+          .math = MATH_F16, .no_din = true },
+        { "norm", NORM, .dims = { 3, 16, 4, 5 }, NHWC, F16,
+          .attr = { .eps = 1e-5f, .relu = true, .residual = true } },
+        { "pool", POOL(3, 2, 1), .dims = { 2, 17, 7, 8 }, NHWC, F16 },
+    };
+    CHECK_ALL(cases);
+}
+
 static const struct module *under_test(const struct module *set)
 {
     static const struct module *module;
@@ -262,6 +289,7 @@ int cuda_cases_run(const struct module *module)
         cmocka_unit_test(convolution_multiplies_in_bfloat16_and_tf32),
         cmocka_unit_test(batch_norm_is_its_definition),
         cmocka_unit_test(pools_relu_and_flatten_are_their_definition),
+        cmocka_unit_test(float16_computes_the_same_functions),
     };
     (void)under_test(module);
     return cmocka_run_group_tests(tests, take_module, NULL);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/rng.h"
+#include "tests/kernel/halves.h"
 #include "tests/kernel/reference.h"
 #include "tests/test.h"
 
@@ -63,30 +64,15 @@ static void *own(struct bench *b, size_t bytes)
     return b->owned[b->owned_count++];
 }
 
-static uint16_t to_half(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof(bits));
-    return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
-}
-
-static float from_half(uint16_t half)
-{
-    const uint32_t bits = (uint32_t)half << 16;
-    float x;
-    memcpy(&x, &bits, sizeof(x));
-    return x;
-}
-
-/* Every number is a function of (array, element), in about [-1, 1); of bfloat16 it is one. */
+/* Every number is a function of (array, element), in about [-1, 1); of a half it is one. */
 static float *random_array(struct bench *b, uint32_t array, int64_t count, enum dtype dtype)
 {
     float *x = own(b, (size_t)count * sizeof(float));
     for (int64_t i = 0; i < count; i++) {
         struct rng_counter w = rng_words(rng_key(5, RNG_SYNTHETIC), (uint32_t)i, array, 0, 0);
         x[i] = 2.0f * rng_uniform(w.word[0]) - 1.0f;
-        if (dtype == DTYPE_BF16)
-            x[i] = from_half(to_half(x[i]));
+        if (is_half(dtype))
+            x[i] = from_half(dtype, to_half(dtype, x[i]));
     }
     return x;
 }
@@ -230,9 +216,9 @@ static void *to_format(struct bench *b, const struct tensor *as, const float *pl
     void *memory = own(b, as->bytes);
     if (as->format != FORMAT_PLAIN) {
         assert_int_equal(b->table->reformat(b->backend, &from, plain, as, memory, NULL), ST_OK);
-    } else if (as->dtype == DTYPE_BF16) {
+    } else if (is_half(as->dtype)) {
         for (int64_t i = 0; i < tensor_elements(as); i++)
-            ((uint16_t *)memory)[i] = to_half(plain[i]);
+            ((uint16_t *)memory)[i] = to_half(as->dtype, plain[i]);
     } else {
         memcpy(memory, plain, as->bytes);
     }
@@ -243,8 +229,8 @@ static double size_of_all(const void *x, size_t bytes, enum dtype dtype)
 {
     double all = 0.0;
     for (size_t i = 0; i < bytes / dtype_size(dtype); i++)
-        all += fabs((double)(dtype == DTYPE_BF16 ? from_half(((const uint16_t *)x)[i])
-                                                 : ((const float *)x)[i]));
+        all += fabs((double)(is_half(dtype) ? from_half(dtype, ((const uint16_t *)x)[i])
+                                            : ((const float *)x)[i]));
     return all;
 }
 
@@ -255,9 +241,9 @@ static float *to_plain(struct bench *b, const struct tensor *as, const void *fro
     float *plain = own(b, to.bytes);
     if (as->format != FORMAT_PLAIN) {
         assert_int_equal(b->table->reformat(b->backend, as, from, &to, plain, NULL), ST_OK);
-    } else if (as->dtype == DTYPE_BF16) {
+    } else if (is_half(as->dtype)) {
         for (int64_t i = 0; i < tensor_elements(as); i++)
-            plain[i] = from_half(((const uint16_t *)from)[i]);
+            plain[i] = from_half(as->dtype, ((const uint16_t *)from)[i]);
     } else {
         memcpy(plain, from, as->bytes);
     }
@@ -444,6 +430,10 @@ static double tolerance_of(const struct bench *b)
 {
     const bool half =
         b->c->dtype == DTYPE_BF16 || b->c->out_dtype == DTYPE_BF16 || b->c->math == MATH_BF16;
+    const bool finer =
+        b->c->dtype == DTYPE_F16 || b->c->out_dtype == DTYPE_F16 || b->c->math == MATH_F16;
+    if (finer && b->c->tolerance <= 0.0)
+        return 2e-3;
     return b->c->tolerance > 0.0 ? b->c->tolerance : half ? 1.5e-2 : 2e-5;
 }
 
