@@ -511,9 +511,8 @@ enum status worker_pins(const struct worker *worker, struct buf *out)
         st = plan_pins(worker->plan, out);
     if (st == ST_OK && worker->options.job->train.micro_batch == 0)
         st = buf_printf(out, ",\"micro_batch\":%u", worker->settings.micro_batch);
-    if (st == ST_OK && worker_is_fast(worker)) {
-        st = buf_printf(out, ",\"reduction\":\"fast\",\"workers\":%u", worker->options.size);
-    }
+    if (st == ST_OK && worker_is_fast(worker))
+        st = buf_append_text(out, ",\"reduction\":\"fast\"");
     if (st == ST_OK)
         st = buf_append_text(out, "}");
     return st;
