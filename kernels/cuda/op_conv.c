@@ -6,6 +6,8 @@
  *   gradient of x         ALGO_1 (ALGO_0 adds with atomics)
  *   gradient of weights   ALGO_1 (ALGO_0 and ALGO_3 add with atomics)
  *
+ * Where cuDNN refuses NHWC for a type, x, y and W are turned into NCHW and back in scratch.
+ *
  * Cache:   W [K, R, S, C'] in the products' type; C' is C, or for the data of a model in half
  *          precision the next multiple of 8, filled up with zeros
  * Scratch: x as [N, H, W, C'] where it comes in another form; dy + second dy; dW as [K, R, S, C']
@@ -24,6 +26,7 @@ struct conv {
     int64_t n, c, padded, h, w, k, p, q;
     int64_t window; /* R·S */
     enum dtype type;
+    bool planar;          /* NCHW for cuDNN */
     bool make_x, make_dx; /* in scratch */
     cudnnTensorDescriptor_t x, y;
     cudnnFilterDescriptor_t filter;
@@ -33,8 +36,23 @@ struct conv {
     cudnnConvolutionBwdFilterAlgo_t weights;
     size_t forward_bytes, data_bytes, weights_bytes; /* of workspace */
     /* Places in scratch, from its first byte that is aligned to CUDA_ALIGN. */
-    size_t g_at, sums_at, dw_at, dx_at, workspace_at, scratch_bytes;
+    size_t g_at, y_at, sums_at, dw_at, dx_at, workspace_at, scratch_bytes;
 };
+
+static void descriptors_release(struct conv *self)
+{
+    if (self->desc != NULL)
+        (void)cudnnDestroyConvolutionDescriptor(self->desc);
+    if (self->filter != NULL)
+        (void)cudnnDestroyFilterDescriptor(self->filter);
+    if (self->y != NULL)
+        (void)cudnnDestroyTensorDescriptor(self->y);
+    if (self->x != NULL)
+        (void)cudnnDestroyTensorDescriptor(self->x);
+    self->desc = NULL;
+    self->filter = NULL;
+    self->x = self->y = NULL;
+}
 
 static void conv_release(struct kernel *kernel)
 {
@@ -44,14 +62,7 @@ static void conv_release(struct kernel *kernel)
             self->linear->release(self->linear);
         free(self->linear);
     }
-    if (self->desc != NULL)
-        (void)cudnnDestroyConvolutionDescriptor(self->desc);
-    if (self->filter != NULL)
-        (void)cudnnDestroyFilterDescriptor(self->filter);
-    if (self->y != NULL)
-        (void)cudnnDestroyTensorDescriptor(self->y);
-    if (self->x != NULL)
-        (void)cudnnDestroyTensorDescriptor(self->x);
+    descriptors_release(self);
 }
 
 static bool is_valid(const struct op_spec *spec)
@@ -103,12 +114,17 @@ static enum status product_prepare(struct backend *backend, struct conv *self,
 
 /* --- cuDNN ---------------------------------------------------------------------------------- */
 
-static cudnnStatus_t set_tensor(cudnnTensorDescriptor_t *out, enum dtype dtype,
+static cudnnTensorFormat_t format_of(const struct conv *self)
+{
+    return self->planar ? CUDNN_TENSOR_NCHW : CUDNN_TENSOR_NHWC;
+}
+
+static cudnnStatus_t set_tensor(const struct conv *self, cudnnTensorDescriptor_t *out,
                                 const int64_t dims[4])
 {
     cudnnStatus_t st = cudnnCreateTensorDescriptor(out);
     if (st == CUDNN_STATUS_SUCCESS) {
-        st = cudnnSetTensor4dDescriptor(*out, CUDNN_TENSOR_NHWC, cudnn_type(dtype), (int)dims[0],
+        st = cudnnSetTensor4dDescriptor(*out, format_of(self), cudnn_type(self->type), (int)dims[0],
                                         (int)dims[1], (int)dims[2], (int)dims[3]);
     }
     return st;
@@ -121,14 +137,14 @@ static cudnnStatus_t describe(struct conv *self)
     const int64_t y[4] = { self->n, self->k, self->p, self->q };
     const cudnnMathType_t math =
         self->base.spec.math == MATH_F32 ? CUDNN_FMA_MATH : CUDNN_TENSOR_OP_MATH;
-    cudnnStatus_t st = set_tensor(&self->x, self->type, x);
+    cudnnStatus_t st = set_tensor(self, &self->x, x);
     if (st == CUDNN_STATUS_SUCCESS)
-        st = set_tensor(&self->y, self->type, y);
+        st = set_tensor(self, &self->y, y);
     if (st == CUDNN_STATUS_SUCCESS)
         st = cudnnCreateFilterDescriptor(&self->filter);
     if (st == CUDNN_STATUS_SUCCESS) {
         st =
-            cudnnSetFilter4dDescriptor(self->filter, cudnn_type(self->type), CUDNN_TENSOR_NHWC,
+            cudnnSetFilter4dDescriptor(self->filter, cudnn_type(self->type), format_of(self),
                                        (int)self->k, (int)self->padded, attr->kernel, attr->kernel);
     }
     if (st == CUDNN_STATUS_SUCCESS)
@@ -188,7 +204,8 @@ static void lay_out(struct conv *self)
     workspace = self->data_bytes > workspace ? self->data_bytes : workspace;
     workspace = self->weights_bytes > workspace ? self->weights_bytes : workspace;
     self->g_at = self->make_x ? cuda_align(x) : 0;
-    self->sums_at = self->g_at + (spec->training ? cuda_align(y) : 0);
+    self->y_at = self->g_at + (spec->training ? cuda_align(y) : 0);
+    self->sums_at = self->y_at + (self->planar ? cuda_align(y) : 0);
     self->dw_at = self->sums_at;
     if (spec->training && spec->attr.bias)
         self->dw_at += cuda_align(k_activation_scratch(rows, self->k));
@@ -212,12 +229,21 @@ static enum status conv_refresh(struct backend *backend, struct kernel *kernel,
         .in = param[0],
         .out = cache,
     };
+    if (self->planar) {
+        return cuda_launched(backend,
+                             k_cast(DTYPE_F32, param[0], self->type, cache,
+                                    self->k * self->c * self->window, stream),
+                             "conv2d refresh");
+    }
     return cuda_launched(backend, k_pad_transpose(&args, stream), "conv2d refresh");
 }
 
 static const char *implementation(const struct conv *self)
 {
-    if (self->forward == CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM)
+    const bool first = self->forward != CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM;
+    if (self->planar)
+        return first ? "cudnn nchw 1.1.1" : "cudnn nchw 0.1.1";
+    if (!first)
         return "cudnn nhwc 0.1.1";
     return self->padded == self->c ? "cudnn nhwc 1.1.1" : "cudnn nhwc 1.1.1, padded";
 }
@@ -235,7 +261,7 @@ static struct kernel_info conv_info(struct conv *self)
         .cache_bytes = filter_bytes(self),
         .backward_needs_in = { true },
         .sums_douts = true,
-        .din_adds = { !self->make_dx },
+        .din_adds = { self->planar || !self->make_dx },
         .din = { cuda_nhwc(spec->in[0].dtype, spec->in[0].dims) },
         .flops_forward = product,
         .flops_backward = spec->need_din0 ? 2.0 * product : product,
@@ -243,20 +269,33 @@ static struct kernel_info conv_info(struct conv *self)
     };
 }
 
-static enum status dnn_prepare(struct backend *backend, struct conv *self,
-                               struct kernel_info *out_info)
+/* What is made in scratch, then descriptors and algorithms. ST_INVALID: cuDNN refuses it so. */
+static enum status try_format(struct backend *backend, struct conv *self, bool planar)
 {
     const struct op_spec *spec = &self->base.spec;
     const struct tensor *in = &spec->in[0];
-    const bool turn = in->format == FORMAT_PLAIN && self->c > 1 && self->h * self->w > 1;
-    self->make_x = turn || in->dtype != self->type;
+    const bool alike = self->c == 1 || self->h * self->w == 1; /* both formats are the same bytes */
+    const bool back = spec->training && spec->need_din0;
+    self->planar = planar;
+    self->make_x = in->dtype != self->type || (!alike && (in->format == FORMAT_PLAIN) != planar);
     self->padded = self->c;
-    if (self->make_x && !(spec->training && spec->need_din0) && self->type != DTYPE_F32)
+    if (self->make_x && !back && !planar && self->type != DTYPE_F32)
         self->padded = (self->c + 7) / 8 * 8;
-    self->make_dx = spec->training && spec->need_din0 && in->dtype != self->type;
+    self->make_dx = back && (planar || in->dtype != self->type);
     enum status st = cuda_dnn_status(backend, describe(self), "convolution descriptors");
     if (st == ST_OK)
         st = cuda_dnn_status(backend, choose(backend, self), "convolution algorithm");
+    if (st != ST_OK)
+        descriptors_release(self);
+    return st;
+}
+
+static enum status dnn_prepare(struct backend *backend, struct conv *self,
+                               struct kernel_info *out_info)
+{
+    enum status st = try_format(backend, self, false);
+    if (st == ST_INVALID)
+        st = try_format(backend, self, true);
     if (st != ST_OK)
         return st;
     self->base.refresh = conv_refresh;
@@ -295,6 +334,31 @@ enum status cuda_op_conv2d_prepare(struct backend *backend, const struct op_spec
     return ST_OK;
 }
 
+/* [batch, a, b] → [batch, b, a] (+)=. */
+static enum status turn(struct backend *backend, const struct k_transpose *args,
+                        cudaStream_t stream)
+{
+    return cuda_launched(backend, k_transpose(args, stream), "conv2d, between formats");
+}
+
+static enum status planar_input(struct backend *backend, const struct conv *self, const void *x,
+                                char *scratch, cudaStream_t stream)
+{
+    const struct tensor *in = &self->base.spec.in[0];
+    const struct k_transpose args = { .batch = self->n,
+                                      .a = self->h * self->w,
+                                      .b = self->c,
+                                      .from = in->dtype,
+                                      .to = self->type,
+                                      .in = x,
+                                      .out = scratch };
+    if (in->format == FORMAT_NHWC)
+        return turn(backend, &args, stream);
+    return cuda_launched(backend,
+                         k_cast(in->dtype, x, self->type, scratch, tensor_elements(in), stream),
+                         "conv2d input");
+}
+
 /* x as the convolution takes it. */
 static enum status input_of(struct backend *backend, const struct conv *self, const void *x,
                             char *scratch, const void **out, cudaStream_t stream)
@@ -304,6 +368,8 @@ static enum status input_of(struct backend *backend, const struct conv *self, co
     if (!self->make_x)
         return ST_OK;
     *out = scratch;
+    if (self->planar)
+        return planar_input(backend, self, x, scratch, stream);
     const bool plain = in->format == FORMAT_PLAIN;
     struct k_pad args = {
         .batch = plain ? self->n : self->n * self->h * self->w,
@@ -332,16 +398,27 @@ enum status cuda_op_conv2d_forward(struct backend *backend, struct kernel *kerne
         return cuda_op_linear_forward(backend, self->linear, buffers, stream);
     char *scratch = cuda_scratch(buffers->scratch);
     const void *x = NULL;
+    void *y = self->planar ? scratch + self->y_at : buffers->out;
     enum status st = input_of(backend, self, buffers->in[0], scratch, &x, stream);
     if (st == ST_OK)
         st = begin(backend, stream);
     if (st == ST_OK) {
-        st = cuda_dnn_status(
-            backend,
-            cudnnConvolutionForward(backend->cudnn, &one, self->x, x, self->filter, buffers->cache,
-                                    self->desc, self->forward, scratch + self->workspace_at,
-                                    self->forward_bytes, &zero, self->y, buffers->out),
-            "cudnnConvolutionForward");
+        st = cuda_dnn_status(backend,
+                             cudnnConvolutionForward(backend->cudnn, &one, self->x, x, self->filter,
+                                                     buffers->cache, self->desc, self->forward,
+                                                     scratch + self->workspace_at,
+                                                     self->forward_bytes, &zero, self->y, y),
+                             "cudnnConvolutionForward");
+    }
+    if (st == ST_OK && self->planar) {
+        const struct k_transpose args = { .batch = self->n,
+                                          .a = self->k,
+                                          .b = self->p * self->q,
+                                          .from = self->type,
+                                          .to = self->type,
+                                          .in = y,
+                                          .out = buffers->out };
+        st = turn(backend, &args, stream);
     }
     if (st != ST_OK || !kernel->spec.attr.bias)
         return st;
@@ -403,11 +480,12 @@ static enum status weights_gradient(struct backend *backend, const struct conv *
     }
     if (st != ST_OK)
         return st;
+    const bool planar = self->planar; /* then it lies as it must */
     const struct k_pad args = {
-        .batch = self->k,
-        .a = self->c,
-        .padded = self->padded,
-        .b = self->window,
+        .batch = planar ? self->k * self->c * self->window : self->k,
+        .a = planar ? 1 : self->c,
+        .padded = planar ? 1 : self->padded,
+        .b = planar ? 1 : self->window,
         .from = self->type,
         .to = DTYPE_F32,
         .in = dw,
@@ -417,18 +495,40 @@ static enum status weights_gradient(struct backend *backend, const struct conv *
     return cuda_launched(backend, k_unpad_transpose(&args, stream), "conv2d gradient of weights");
 }
 
+/* What cuDNN made in scratch becomes the gradient of the input. */
+static enum status finish_data_gradient(struct backend *backend, const struct conv *self,
+                                        const struct op_buffers *buffers, const void *dx,
+                                        cudaStream_t stream)
+{
+    const struct tensor *in = &self->base.spec.in[0];
+    const struct k_transpose args = { .batch = self->n,
+                                      .a = self->c,
+                                      .b = self->h * self->w,
+                                      .from = self->type,
+                                      .to = in->dtype,
+                                      .in = dx,
+                                      .out = buffers->din[0],
+                                      .accumulate = buffers->din_add[0] != NULL };
+    if (self->planar)
+        return turn(backend, &args, stream);
+    return cuda_launched(
+        backend, k_cast(self->type, dx, in->dtype, buffers->din[0], tensor_elements(in), stream),
+        "conv2d gradient of the input");
+}
+
 static enum status data_gradient(struct backend *backend, const struct conv *self,
                                  const struct op_buffers *buffers, const void *g,
                                  cudaStream_t stream)
 {
-    const float one = 1.0f, beta = buffers->din_add[0] == NULL ? 0.0f : 1.0f;
+    const bool adds = buffers->din_add[0] != NULL;
+    const float one = 1.0f, beta = adds && !self->make_dx ? 1.0f : 0.0f;
     char *scratch = cuda_scratch(buffers->scratch);
     const struct tensor *in = &self->base.spec.in[0];
     void *dx = self->make_dx ? scratch + self->dx_at : buffers->din[0];
     enum status st = ST_OK;
-    if (buffers->din_add[0] != NULL && buffers->din_add[0] != dx) {
+    if (adds && buffers->din_add[0] != buffers->din[0]) {
         st = cuda_status(backend,
-                         cudaMemcpyAsync(dx, buffers->din_add[0],
+                         cudaMemcpyAsync(buffers->din[0], buffers->din_add[0],
                                          (size_t)tensor_elements(in) * dtype_size(in->dtype),
                                          cudaMemcpyDeviceToDevice, stream),
                          "cudaMemcpyAsync");
@@ -443,9 +543,7 @@ static enum status data_gradient(struct backend *backend, const struct conv *sel
     }
     if (st != ST_OK || !self->make_dx)
         return st;
-    return cuda_launched(
-        backend, k_cast(self->type, dx, in->dtype, buffers->din[0], tensor_elements(in), stream),
-        "conv2d gradient of the input");
+    return finish_data_gradient(backend, self, buffers, dx, stream);
 }
 
 enum status cuda_op_conv2d_backward(struct backend *backend, struct kernel *kernel,
@@ -455,8 +553,19 @@ enum status cuda_op_conv2d_backward(struct backend *backend, struct kernel *kern
     if (self->linear != NULL)
         return cuda_op_linear_backward(backend, self->linear, buffers, stream);
     const void *g = NULL;
-    enum status st =
-        gradient_of(backend, self, buffers, cuda_scratch(buffers->scratch), &g, stream);
+    char *scratch = cuda_scratch(buffers->scratch);
+    enum status st = gradient_of(backend, self, buffers, scratch, &g, stream);
+    if (st == ST_OK && self->planar) {
+        const struct k_transpose args = { .batch = self->n,
+                                          .a = self->p * self->q,
+                                          .b = self->k,
+                                          .from = self->type,
+                                          .to = self->type,
+                                          .in = g,
+                                          .out = scratch + self->y_at };
+        st = turn(backend, &args, stream);
+        g = args.out;
+    }
     if (st == ST_OK)
         st = begin(backend, stream);
     if (st == ST_OK && buffers->dparam[0] != NULL)

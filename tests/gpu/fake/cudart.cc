@@ -28,6 +28,8 @@ static void change_word(const std::string &word)
         fake.memory = strtoull(value.c_str(), nullptr, 10);
     } else if (name == "at-once") {
         fake.deferred = false;
+    } else if (name == "only-nchw") {
+        fake.only_planar = true;
     } else if (name == "favours") {
         fake.favours = (int)strtol(value.c_str(), nullptr, 10);
     } else if (name == "fail") {
@@ -58,6 +60,7 @@ void fake_cuda_describe(const char *words)
 {
     const held lock(fake.lock);
     fake.deferred = true;
+    fake.only_planar = false;
     fake.devices = 1;
     fake.capability = 90;
     fake.driver = 13000;
@@ -96,6 +99,11 @@ std::recursive_mutex &fake_lock()
 int fake_favours()
 {
     return fake.favours;
+}
+
+bool fake_only_planar()
+{
+    return fake.only_planar;
 }
 
 void fake_object(int by)

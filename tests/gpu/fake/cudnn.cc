@@ -201,6 +201,8 @@ static cudnnStatus_t check(const struct convolution &c)
     }
     if (c.x.dims[0] != c.y.dims[0] || c.x.dims[1] != c.w.dims[1] || c.y.dims[1] != c.w.dims[0])
         return CUDNN_STATUS_BAD_PARAM;
+    if (fake_only_planar() && c.x.dims[1] > 1 && c.x.strides[1] == 1)
+        return CUDNN_STATUS_NOT_SUPPORTED;
     return c.x.type == c.y.type && c.x.type == c.w.type ? CUDNN_STATUS_SUCCESS
                                                         : CUDNN_STATUS_NOT_SUPPORTED;
 }

@@ -17,6 +17,7 @@
  *                                        error that is sticky stays for all later calls
  *   favours=ID                           what cuBLASLt's heuristic names first: 7 or 11, which sum
  *                                        in different orders
+ *   only-nchw                            cuDNN refuses channels innermost
  *
  * Not seen: speed, races on a device, what the libraries' own arithmetic and limits are.
  * Thread: any; one lock around everything.

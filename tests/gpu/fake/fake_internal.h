@@ -20,6 +20,9 @@ int fake_fault(const char *function);
 /* What the heuristic of cuBLASLt names first. */
 int fake_favours();
 
+/* cuDNN refuses tensors whose channels are innermost. */
+bool fake_only_planar();
+
 /* Counts descriptors and the like. */
 void fake_object(int by);
 

@@ -46,7 +46,7 @@ struct region {
 
 struct fake_state {
     std::recursive_mutex lock;
-    bool read = false, deferred = true;
+    bool read = false, deferred = true, only_planar = false;
     int devices = 1, capability = 90, driver = 13000, favours = 7;
     cudaError_t count_error = cudaSuccess, sticky = cudaSuccess, last = cudaSuccess;
     size_t memory = (size_t)4 << 30, used = 0, pinned = 0;
