@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/check.h"
 #include "kernels/cpu/product.h"
 #include "kernels/cpu/text.h"
 
@@ -259,9 +260,10 @@ static void finish(const struct attention_kernel *self, const struct layout *l, 
             const float by = 1.0f / l->sum[row];
             for (int64_t d = 0; d < self->depth; d++)
                 l->out[row * self->depth + d] *= by;
-            if (saved != NULL)
-                saved[(n * self->heads + h) * self->t + i * self->side + r] =
-                    l->most[row] + logf(l->sum[row]);
+            if (saved == NULL)
+                continue;
+            saved[(n * self->heads + h) * self->t + i * self->side + r] =
+                l->most[row] + logf(l->sum[row]);
         }
     }
 }
@@ -411,6 +413,8 @@ enum status cpu_attention_backward(struct backend *backend, struct kernel *kerne
     (void)stream;
     struct attention_kernel *self = (struct attention_kernel *)kernel;
     const enum dtype dtype = kernel->spec.in[0].dtype;
+    CHECK(self->base.spec.training);
+    CHECK(buffers->scratch != NULL);
     const struct layout l = lay_out(self, buffers->scratch);
     const int64_t channels = self->heads * self->depth;
     if (buffers->din[0] == NULL)

@@ -63,11 +63,12 @@ enum status cpu_embedding_forward(struct backend *backend, struct kernel *kernel
     return ST_OK;
 }
 
-/* to += g, both of one row. */
-static void add_row(const struct backend *backend, float *to, struct source g, int64_t columns)
+/* Row `at` of `to` += g, both of one row; to is float32. */
+static void add_row(const struct backend *backend, struct target to, int64_t at, struct source g,
+                    int64_t columns)
 {
-    const struct target out = { .data = to };
-    backend->loops.text->add(out, g, (struct source){ .data = to }, (size_t)columns);
+    const struct target out = text_row_out(to, at, columns);
+    backend->loops.text->add(out, g, (struct source){ .data = out.data }, (size_t)columns);
 }
 
 enum status cpu_embedding_backward(struct backend *backend, struct kernel *kernel,
@@ -83,13 +84,14 @@ enum status cpu_embedding_backward(struct backend *backend, struct kernel *kerne
     cpu_enter(backend);
     if (table != NULL && !buffers->accumulate[0])
         backend->loops.flat->fill(table, 0.0f, (size_t)(attr->rows * columns));
+    const struct target to = { .data = table }, to_position = { .data = positions };
     for (int64_t r = 0; table != NULL && r < rows; r++)
-        add_row(backend, table + tokens[r] * columns, text_row(g, r, columns), columns);
+        add_row(backend, to, tokens[r], text_row(g, r, columns), columns);
     if (attr->positions == 0 || positions == NULL)
         return ST_OK;
     if (!buffers->accumulate[1])
         backend->loops.flat->fill(positions, 0.0f, (size_t)(attr->positions * columns));
     for (int64_t r = 0; r < rows; r++)
-        add_row(backend, positions + r % t * columns, text_row(g, r, columns), columns);
+        add_row(backend, to_position, r % t, text_row(g, r, columns), columns);
     return ST_OK;
 }

@@ -257,9 +257,10 @@ enum status cpu_linear_forward(struct backend *backend, struct kernel *kernel,
         text->convert(text_target(before, spec->out_dtype), (struct source){ .data = y }, count);
     if (spec->attr.activation != ACTIVATION_NONE)
         text->activate(spec->attr.activation, out, text_source(before, spec->out_dtype), count);
-    if (spec->attr.residual)
+    if (spec->attr.residual) {
         text->add(out, text_source(out.data, spec->out_dtype),
                   text_source(buffers->in[1], spec->out_dtype), count);
+    }
     return ST_OK;
 }
 
@@ -334,9 +335,10 @@ static enum status data_gradient(struct backend *backend, struct linear_kernel *
     } else {
         st = product_f32(&self->data, g, buffers->param[0], dx);
     }
-    if (st == ST_OK && dx != buffers->din[0])
+    if (st == ST_OK && dx != buffers->din[0]) {
         backend->loops.text->convert(text_target(buffers->din[0], spec->in[0].dtype),
                                      (struct source){ .data = dx }, (size_t)(self->n * self->i));
+    }
     return st;
 }
 
@@ -366,9 +368,10 @@ enum status cpu_linear_backward(struct backend *backend, struct kernel *kernel,
     if (st == ST_OK && buffers->din[0] != NULL)
         st = data_gradient(backend, self, buffers, a, scratch);
     if (st == ST_OK && spec->attr.residual && buffers->din[1] != NULL &&
-        buffers->din[1] != buffers->dout[0])
+        buffers->din[1] != buffers->dout[0]) {
         backend->loops.text->convert(text_target(buffers->din[1], spec->out_dtype),
                                      text_source(buffers->dout[0], spec->out_dtype),
                                      (size_t)(self->n * self->o));
+    }
     return st;
 }

@@ -2,7 +2,8 @@
  * For loops_text*.c: elements of float32 or bfloat16 as vectors of float32, and functions of them.
  *
  * `half` is a constant wherever it matters: everything is inlined. Every function is element by
- * element and the same in every instruction set; reductions run in LANES lanes whatever the width.
+ * element; reductions run in LANES lanes whatever the width. AVX-512 fuses the multiplications and
+ * additions of vec_fma, and so of vec_exp: there the last bits differ from other instruction sets.
  */
 #pragma once
 
@@ -66,30 +67,56 @@ LOOPS_INLINE vec vec_max(vec a, vec b)
     return vec_choose(a > b, a, b);
 }
 
+/* a·b + c */
+LOOPS_INLINE vec vec_fma(vec a, vec b, vec c)
+{
+#if LOOPS_WIDTH == 16
+    return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#else
+    return a * b + c;
+#endif
+}
+
+/* e^r for |r| <= ln 2 / 2. Source: Cephes' expf. */
+LOOPS_INLINE vec exp_near_zero(vec r)
+{
+    vec p = vec_set(1.9875691500e-4f);
+    p = vec_fma(p, r, vec_set(1.3981999507e-3f));
+    p = vec_fma(p, r, vec_set(8.3334519073e-3f));
+    p = vec_fma(p, r, vec_set(4.1665795894e-2f));
+    p = vec_fma(p, r, vec_set(1.6666665459e-1f));
+    p = vec_fma(p, r, vec_set(5.0000001201e-1f));
+    p = vec_fma(p, r * r, r);
+    return p + vec_set(1.0f);
+}
+
 /*
- * e^x with a relative error below 2e-7; 0 below -87.3, where the result would be denormal, and
- * e^88.3 above 88.3. NaN stays NaN.
- * Source: Cephes' expf: x = n·ln 2 + r, |r| <= ln 2 / 2, a polynomial of degree 7 for e^r.
+ * e^x with a relative error below 2e-7, by x = n·ln 2 + r; 0 where that would be denormal, and
+ * from 88.3 on at least e^88.3. NaN stays NaN.
  */
 LOOPS_INLINE vec vec_exp(vec x)
 {
-    const ivec low = x < vec_set(-87.3f);
+    const vec log2e = vec_set(1.44269504f);
+    const vec high = vec_set(-0.693359375f), low = vec_set(2.12194440e-4f); /* -ln 2 */
+#if LOOPS_WIDTH == 16
+    /* These give the second operand where one is NaN. */
+    const __m512 bounded =
+        _mm512_min_ps(_mm512_set1_ps(104.0f), _mm512_max_ps(_mm512_set1_ps(-104.0f), (__m512)x));
+    const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(bounded, (__m512)log2e),
+                                          _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const vec r = vec_fma((vec)n, low, vec_fma((vec)n, high, (vec)bounded));
+    return (vec)_mm512_scalef_ps((__m512)exp_near_zero(r), n);
+#else
+    const ivec none = x < vec_set(-87.3f);
     x = vec_choose(x > vec_set(88.3f), vec_set(88.3f), x);
-    x = vec_choose(low, vec_set(-87.3f), x);
+    x = vec_choose(none, vec_set(-87.3f), x);
     const vec magic = vec_set(12582912.0f); /* 1.5·2^23: its ulp is 1 */
-    const vec shifted = x * vec_set(1.44269504f) + magic;
+    const vec shifted = x * log2e + magic;
     const vec n = shifted - magic;
-    vec r = x - n * vec_set(0.693359375f);
-    r = r - n * vec_set(-2.12194440e-4f);
-    vec p = vec_set(1.9875691500e-4f);
-    p = p * r + vec_set(1.3981999507e-3f);
-    p = p * r + vec_set(8.3334519073e-3f);
-    p = p * r + vec_set(4.1665795894e-2f);
-    p = p * r + vec_set(1.6666665459e-1f);
-    p = p * r + vec_set(5.0000001201e-1f);
-    p = p * r * r + r + vec_set(1.0f);
+    const vec r = vec_fma(n, low, vec_fma(n, high, x));
     const ivec power = (vec_bits(shifted) - vec_bits(magic) + 127) << 23;
-    return vec_of_bits(vec_bits(p * vec_of_bits(power)) & ~low);
+    return vec_of_bits(vec_bits(exp_near_zero(r) * vec_of_bits(power)) & ~none);
+#endif
 }
 
 /* Lanes of a group combined by a tree: l with l + 8, then 4, 2, 1. */

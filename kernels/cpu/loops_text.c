@@ -1,6 +1,5 @@
 /*
- * Loops over flat arrays of float32 or bfloat16, and the table of all loops of the text ops. Every
- * element is computed in float32, by the same operations in every instruction set.
+ * Loops over flat arrays of float32 or bfloat16, and the table of all loops of the text ops.
  */
 #include "kernels/cpu/loops_text_parts.h"
 
@@ -86,8 +85,8 @@ static void text_add(struct target out, struct source x, struct source y, size_t
 /* 1 / (1 + e^-2u), u = √(2/π)·(x + 0.044715·x³): (1 + tanh u) / 2. */
 LOOPS_INLINE vec tanh_gate(vec x)
 {
-    const vec cube = x * x * x * vec_set(0.044715f);
-    return vec_set(1.0f) / (vec_set(1.0f) + vec_exp((x + cube) * vec_set(-1.5957691216f)));
+    const vec slope = vec_fma(x * x, vec_set(-0.0713548163f), vec_set(-1.5957691216f));
+    return vec_set(1.0f) / (vec_set(1.0f) + vec_exp(x * slope));
 }
 
 /* Φ(x), and e^(-x²/2). Source: Abramowitz and Stegun 7.1.26; the absolute error is below 1e-7. */
@@ -97,10 +96,10 @@ LOOPS_INLINE vec normal_cdf(vec x, vec *out_exp)
     const vec size = vec_choose(x < zero, -x, x);
     const vec t = one / (one + size * vec_set(0.2316418882f)); /* 0.3275911 / √2 */
     vec p = vec_set(1.061405429f);
-    p = p * t + vec_set(-1.453152027f);
-    p = p * t + vec_set(1.421413741f);
-    p = p * t + vec_set(-0.284496736f);
-    p = p * t + vec_set(0.254829592f);
+    p = vec_fma(p, t, vec_set(-1.453152027f));
+    p = vec_fma(p, t, vec_set(1.421413741f));
+    p = vec_fma(p, t, vec_set(-0.284496736f));
+    p = vec_fma(p, t, vec_set(0.254829592f));
     *out_exp = vec_exp(x * x * vec_set(-0.5f));
     const vec tail = p * t * *out_exp * vec_set(0.5f);
     return vec_choose(x < zero, tail, one - tail);
@@ -123,12 +122,12 @@ LOOPS_INLINE vec derivative(enum activation kind, vec x)
         return vec_keep(one, x);
     if (kind == ACTIVATION_GELU_TANH) {
         const vec gate = tanh_gate(x);
-        const vec slope = x * x * vec_set(0.2140644488f) + vec_set(1.5957691216f);
-        return gate + x * gate * (one - gate) * slope;
+        const vec slope = vec_fma(x * x, vec_set(0.2140644488f), vec_set(1.5957691216f));
+        return vec_fma(x * gate * (one - gate), slope, gate);
     }
     vec e;
     const vec cdf = normal_cdf(x, &e);
-    return cdf + x * e * vec_set(0.3989422804f);
+    return vec_fma(x * e, vec_set(0.3989422804f), cdf);
 }
 
 LOOPS_INLINE void activate(enum activation kind, void *out, const void *x, bool half, size_t n)
