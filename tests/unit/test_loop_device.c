@@ -14,6 +14,7 @@
 #include "tests/gpu/fake_nccl.h"
 #include "tests/test.h"
 #include "tests/unit/ranks_fixture.h"
+#include "trainer/snapshot.h"
 
 static const char mlp[] = "name: test\n"
                           "model: {arch: mlp, hidden: 40, classes: 10}\n"
@@ -232,6 +233,48 @@ static void a_fast_reduction_comes_close(void **state)
     free(fast);
 }
 
+/* A share that is copied while the compute stream still writes it. */
+static void a_snapshot_waits_for_what_was_enqueued_before(void **state)
+{
+    (void)state;
+    enum { COUNT = 12 * 65536, FILLS = 50 };
+    struct job *job = calloc(1, sizeof(*job));
+    assert_non_null(job);
+    job->workers.threads = 1;
+    const struct device_options options = { .job = job, .table = async_device() };
+    struct device device;
+    char message[256];
+    assert_int_equal(device_open(&options, &device, message, sizeof(message)), ST_OK);
+    void *data = NULL;
+    assert_int_equal(device.table->alloc(device.backend, COUNT * sizeof(float), &data), ST_OK);
+    struct ckpt_buffer buffer = { .name = "parameters", .dtype = CKPT_F32, .count = COUNT };
+    buffer.data = data;
+    const struct ckpt_state described = { .buffers = &buffer, .buffer_count = 1 };
+    struct snapshot *snapshot = NULL;
+    assert_int_equal(snapshot_open(&device, &described, 1, 2, &snapshot), ST_OK);
+    for (int round = 1; round <= 3; round++) {
+        for (int i = 1; i <= FILLS; i++) {
+            const float value = (float)(i == FILLS ? round : -1);
+            assert_int_equal(
+                device.table->vector.fill(device.backend, data, value, COUNT, device.compute),
+                ST_OK);
+        }
+        assert_int_equal(snapshot_begin(snapshot), ST_OK);
+        assert_int_equal(snapshot_wait(snapshot), ST_OK);
+        const struct ckpt_buffer *copy = snapshot_buffers(snapshot);
+        uint64_t first = 0, count = 0;
+        ckpt_share_elements(&described, 0, 1, 2, &first, &count);
+        assert_true(count > 0);
+        assert_int_equal(copy->data_first, first);
+        for (uint64_t i = 0; i < count; i++)
+            assert_true(((const float *)copy->data)[i] == (float)round);
+    }
+    snapshot_close(snapshot);
+    device.table->free(device.backend, data);
+    device_close(&device);
+    free(job);
+}
+
 static void memory_that_runs_out_is_told_by_what_it_is_for(void **state)
 {
     (void)state;
@@ -290,6 +333,7 @@ int main(void)
         IN_FOLDER(a_checkpoint_goes_from_device_to_cpu_and_back),
         cmocka_unit_test(skipped_steps_drop_what_was_already_on_its_way),
         cmocka_unit_test(a_fast_reduction_comes_close),
+        cmocka_unit_test(a_snapshot_waits_for_what_was_enqueued_before),
         cmocka_unit_test(memory_that_runs_out_is_told_by_what_it_is_for),
         cmocka_unit_test(steps_allocate_nothing_on_the_device),
     };
