@@ -11,7 +11,7 @@
  *     them itself. What is missing to that is done by its fixes, right before its backward; or a
  *     consumer's backward has added one to its own.
  *  4. A gradient may lie where its value lay (din_overwrites_in): then nobody reads the value any
- *     more; and a sum where one of the two lay, if that one belongs to no other value.
+ *     more; and a sum where one of the two lay, if that one is no other value's gradient.
  */
 #pragma once
 

@@ -101,6 +101,7 @@ static void gather_douts(struct plan *plan, int n)
     }
     for (int i = 0; i < 2; i++)
         node->dout[i] = i < count ? sources[i] : NO_REGION;
+    out->gradient_count = 0; /* all consumed */
 }
 
 static bool wants_din(const struct plan *plan, const struct tape_node *at, int i)
@@ -108,7 +109,7 @@ static bool wants_din(const struct plan *plan, const struct tape_node *at, int i
     return i < at->in_count && plan->values[at->in[i]].needs_gradient;
 }
 
-/* How many gradients of values lie in this region. */
+/* How many gradients that are still to be consumed lie in this region. */
 static int gradients_in(const struct plan *plan, int region)
 {
     int count = 0;
