@@ -3,7 +3,7 @@
  * memory objects made in advance, so that running one allocates no memory of ours and no
  * scratchpad.
  *
- * Only files that include this header know oneDNN: dnn.c, conv.c, linear.c.
+ * Only files that include this header know oneDNN: dnn.c, conv.c, product.c.
  */
 #pragma once
 

@@ -8,7 +8,9 @@
  *             dW [O, I] (+)= gᵀ · x;  db [O] (+)= column sums of g
  *
  * Operands of products are float32, or bfloat16 where the math is and the processor has AVX-512;
- * what is of another dtype is converted in scratch. The cache holds W in bfloat16.
+ * what is of another dtype is converted in scratch. The cache holds W in bfloat16, row-major: where
+ * a batch is some hundred rows, blocked copies cost more to refresh than they save. Products are
+ * half_gemm.h's where there are tiles, else oneDNN's.
  *
  * Saved: for gelu what goes into it, in out_dtype.
  */
