@@ -20,10 +20,11 @@ static void program_folder(char folder[LIMIT_PATH])
     const ssize_t length = readlink("/proc/self/exe", folder, LIMIT_PATH - 1);
     folder[length < 0 ? 0 : length] = '\0';
     char *slash = strrchr(folder, '/');
-    if (slash == NULL)
+    if (slash == NULL) {
         folder[0] = '\0';
-    else
+    } else {
         slash[1] = '\0';
+    }
 }
 
 /* False: there is no such file. */
