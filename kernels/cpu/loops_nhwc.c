@@ -11,6 +11,7 @@
 
 #define CHUNK      256
 #define GROUP      4
+#define AHEAD      2048       /* elements; negative where a sweep goes backwards */
 #define STREAM_MIN (4u << 20) /* bytes; what is larger has left the caches before it is read */
 
 static void flush(const float *from, double *to, int64_t channels)
@@ -32,6 +33,13 @@ static bool streams(const struct nhwc_shape *shape)
            sizeof(uint16_t) * (size_t)(shape->rows * shape->channels) >= STREAM_MIN;
 }
 
+/* n elements, those that the sweep comes to fetched ahead: processors do that within pages only. */
+LOOPS_INLINE vec get_ahead(const uint16_t *p, int64_t n, int64_t ahead)
+{
+    __builtin_prefetch(p + ahead, 0, 3);
+    return half_get(p, n);
+}
+
 LOOPS_INLINE void gather(float *to, const vec *v, int count)
 {
     const vec sum = count == GROUP ? (v[0] + v[1]) + (v[2] + v[3]) : v[0];
@@ -47,7 +55,7 @@ LOOPS_INLINE void stats_part(const uint16_t *x, int64_t channels, int64_t n, int
     const vec base = vec_load(first);
     vec v[GROUP], s[GROUP];
     for (int k = 0; k < count; k++) {
-        v[k] = half_get(x + k * channels, n) - base;
+        v[k] = get_ahead(x + k * channels, n, AHEAD) - base;
         s[k] = v[k] * v[k];
     }
     gather(sum, v, count);
@@ -109,9 +117,9 @@ LOOPS_INLINE void apply_part(const struct apply_to *a, int64_t c, int64_t n, int
     const vec shift = vec_load(a->shift + c);
     for (int k = 0; k < count; k++) {
         const int64_t at = k * a->channels + c;
-        vec v = (half_get(a->x + at, n) - mean) * scale + shift;
+        vec v = (get_ahead(a->x + at, n, -AHEAD) - mean) * scale + shift;
         if (a->residual != NULL)
-            v += half_get(a->residual + at, n);
+            v += get_ahead(a->residual + at, n, -AHEAD);
         if (relu)
             v = vec_keep(v, v);
         half_put_to(a->y + at, v, n, stream);
@@ -182,6 +190,7 @@ struct back {
 struct variant {
     enum norm_mask mask;
     bool two, store, stream;
+    int64_t ahead;
 };
 
 LOOPS_INLINE struct back back_at(const struct back *all, int64_t row, struct variant v)
@@ -200,13 +209,13 @@ LOOPS_INLINE struct back back_at(const struct back *all, int64_t row, struct var
 LOOPS_INLINE vec masked(const struct back *b, int64_t at, int64_t c, int64_t n, vec centred,
                         struct variant v)
 {
-    vec g = half_get(b->dout[0] + at, n);
+    vec g = get_ahead(b->dout[0] + at, n, v.ahead);
     if (v.two)
-        g += half_get(b->dout[1] + at, n);
+        g += get_ahead(b->dout[1] + at, n, v.ahead);
     if (v.mask == NORM_MASK_INPUT) {
         g = vec_keep(g, centred * vec_load(b->scale + c) + vec_load(b->shift + c));
     } else if (v.mask == NORM_MASK_OUTPUT) {
-        g = vec_keep(g, half_get(b->out + at, n));
+        g = vec_keep(g, get_ahead(b->out + at, n, v.ahead));
     }
     return g;
 }
@@ -217,7 +226,7 @@ LOOPS_INLINE void sums_part(const struct back *b, int64_t c, int64_t n, int coun
     vec s[GROUP], d[GROUP];
     for (int k = 0; k < count; k++) {
         const int64_t at = k * b->channels + c;
-        const vec centred = half_get(b->x + at, n) - mean;
+        const vec centred = get_ahead(b->x + at, n, v.ahead) - mean;
         s[k] = masked(b, at, c, n, centred, v);
         if (v.store)
             s[k] = half_to_vec(half_put_to(b->to + at, s[k], n, v.stream && n == W));
@@ -260,7 +269,7 @@ LOOPS_INLINE void dx_part(const struct back *b, int64_t c, int64_t n, int count,
     const vec by_x = vec_load(b->by[1] + c), constant = vec_load(b->by[2] + c);
     for (int k = 0; k < count; k++) {
         const int64_t at = k * b->channels + c;
-        const vec centred = half_get(b->x + at, n) - mean;
+        const vec centred = get_ahead(b->x + at, n, v.ahead) - mean;
         const vec g = masked(b, at, c, n, centred, v);
         half_put_to(b->to + at, by_g * g - by_x * centred - constant, n, v.stream && n == W);
     }
@@ -310,15 +319,15 @@ static void nhwc_gradient_sums(const struct nhwc_shape *shape, const struct nhwc
     for (int64_t c = 0; c < shape->channels; c++)
         out[0][c] = out[1][c] = 0.0;
     if (g->mask == NORM_MASK_OUTPUT && two && store != NULL) { /* where residuals join */
-        sums_all(&b, rows, out, (struct variant){ NORM_MASK_OUTPUT, true, true, stream });
+        sums_all(&b, rows, out, (struct variant){ NORM_MASK_OUTPUT, true, true, stream, AHEAD });
     } else if (g->mask == NORM_MASK_OUTPUT && store != NULL) {
-        sums_all(&b, rows, out, (struct variant){ NORM_MASK_OUTPUT, false, true, stream });
+        sums_all(&b, rows, out, (struct variant){ NORM_MASK_OUTPUT, false, true, stream, AHEAD });
     } else if (g->mask == NORM_MASK_INPUT && !two && store == NULL) {
-        sums_all(&b, rows, out, (struct variant){ NORM_MASK_INPUT, false, false, false });
+        sums_all(&b, rows, out, (struct variant){ NORM_MASK_INPUT, false, false, false, AHEAD });
     } else if (g->mask == NORM_MASK_NONE && !two && store == NULL) {
-        sums_all(&b, rows, out, (struct variant){ NORM_MASK_NONE, false, false, false });
+        sums_all(&b, rows, out, (struct variant){ NORM_MASK_NONE, false, false, false, AHEAD });
     } else { /* all others, which no model has: what they are is decided within the loop */
-        sums_all(&b, rows, out, (struct variant){ g->mask, two, store != NULL, false });
+        sums_all(&b, rows, out, (struct variant){ g->mask, two, store != NULL, false, AHEAD });
     }
 }
 
@@ -331,11 +340,11 @@ static void nhwc_gradient_apply(const struct nhwc_shape *shape, const struct nhw
     for (int i = 0; i < 3; i++)
         b.by[i] = by[i];
     if (g->mask == NORM_MASK_INPUT && !two) {
-        dx_all(&b, rows, (struct variant){ NORM_MASK_INPUT, false, true, stream });
+        dx_all(&b, rows, (struct variant){ NORM_MASK_INPUT, false, true, stream, -AHEAD });
     } else if (g->mask == NORM_MASK_NONE && !two) {
-        dx_all(&b, rows, (struct variant){ NORM_MASK_NONE, false, true, stream });
+        dx_all(&b, rows, (struct variant){ NORM_MASK_NONE, false, true, stream, -AHEAD });
     } else {
-        dx_all(&b, rows, (struct variant){ g->mask, two, true, false });
+        dx_all(&b, rows, (struct variant){ g->mask, two, true, false, -AHEAD });
     }
 }
 
