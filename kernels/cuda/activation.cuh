@@ -20,7 +20,7 @@ DEVICE_INLINE float logistic(float z)
     return __fdividef(1.0f, 1.0f + exp_approximate(-z));
 }
 
-template <enum activation KIND> DEVICE_INLINE float activate(float x)
+template <int KIND> DEVICE_INLINE float activate(float x)
 {
     if constexpr (KIND == ACTIVATION_RELU)
         return x <= 0.0f ? 0.0f : x;
@@ -32,7 +32,7 @@ template <enum activation KIND> DEVICE_INLINE float activate(float x)
 }
 
 /* dy·activation'(x); for relu, x may be its output. */
-template <enum activation KIND> DEVICE_INLINE float activate_gradient(float dy, float x)
+template <int KIND> DEVICE_INLINE float activate_gradient(float dy, float x)
 {
     if constexpr (KIND == ACTIVATION_RELU)
         return x <= 0.0f ? 0.0f : dy;
@@ -49,8 +49,8 @@ template <enum activation KIND> DEVICE_INLINE float activate_gradient(float dy, 
 }
 
 /* The host's side: an activation as a constant. */
-template <enum activation KIND> struct activation_is {
-    static constexpr enum activation value = KIND;
+template <int KIND> struct activation_is {
+    static constexpr int value = KIND;
 };
 
 template <typename F>

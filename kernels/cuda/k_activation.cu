@@ -9,42 +9,54 @@
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/k.h"
 
-template <typename X, typename Y, enum activation KIND>
-struct forward_flat {
-    const X *x; const Y * residual; X * pre; Y * y;
+template <typename X, typename Y, int KIND> struct forward_flat {
+    const X *x;
+    const Y *residual;
+    X *pre;
+    Y *y;
 
-    template <int N> __device__ __forceinline__ void at(int64_t i, const float *bias = nullptr){
-        float v[N], add[N]; load<N>(v, x + i); if (residual != nullptr) load<N>(add, residual + i);
-        if (bias != nullptr){
+    template <int N> __device__ __forceinline__ void at(int64_t i, const float *bias = nullptr)
+    {
+        float v[N], add[N] = {};
+        load<N>(v, x + i);
+        if (residual != nullptr)
+            load<N>(add, residual + i);
+        if (bias != nullptr) {
 #pragma unroll
-            for (int k = 0; k < N; k++) v[k] += bias[k]; }
-if (pre != nullptr) store<N>(pre + i, v);
+            for (int k = 0; k < N; k++)
+                v[k] += bias[k];
+        }
+        if (pre != nullptr)
+            store<N>(pre + i, v);
 #pragma unroll
-for (int k = 0; k < N; k++) {
-    v[k] = activate<KIND>(v[k]);
-    if (residual != nullptr)
-        v[k] += add[k];
-}
-store<N>(y + i, v);
-}
-}
-;
+        for (int k = 0; k < N; k++) {
+            v[k] = activate<KIND>(v[k]);
+            if (residual != nullptr)
+                v[k] += add[k];
+        }
+        store<N>(y + i, v);
+    }
+};
 
-template <typename X, typename Y, enum activation KIND, int WIDTH>
-struct forward_columns {
-    struct forward_flat<X, Y, KIND> flat; const float * bias; int64_t c; bool aligned;
+template <typename X, typename Y, int KIND, int WIDTH> struct forward_columns {
+    struct forward_flat<X, Y, KIND> flat;
+    const float *bias;
+    int64_t c;
+    bool aligned;
     float mine[WIDTH];
 
-    __device__ __forceinline__ void begin(int64_t column, int64_t){
-        load_flat<WIDTH>(mine, bias + column, aligned); }
-template <typename Sums> __device__ __forceinline__ void row(int64_t row, int64_t column, Sums &)
-{
-    flat.template at<WIDTH>(row * c + column, mine);
-}
-}
-;
+    __device__ __forceinline__ void begin(int64_t column, int64_t)
+    {
+        load_flat<WIDTH>(mine, bias + column, aligned);
+    }
+    template <typename Sums>
+    __device__ __forceinline__ void row(int64_t row, int64_t column, Sums &)
+    {
+        flat.template at<WIDTH>(row * c + column, mine);
+    }
+};
 
-template <typename X, typename Y, enum activation KIND>
+template <typename X, typename Y, int KIND>
 static enum status forward_launch(const struct k_activation *a, void *stream)
 {
     constexpr int WIDTH = WIDTH_OF<X, Y>;
@@ -82,42 +94,47 @@ enum status k_activation_forward(const struct k_activation *args, void *stream)
 }
 
 /* From is X for gelu and Y for relu. */
-template <typename X, typename Y, typename From, enum activation KIND>
-struct backward_flat {
-    const Y *dy, *dy2; const From * from; const X * dx_add; X * dx;
+template <typename X, typename Y, typename From, int KIND> struct backward_flat {
+    const Y *dy, *dy2;
+    const From *from;
+    const X *dx_add;
+    X *dx;
 
     /* N elements of dx; in dv those without dx_add. */
-    template <int N> __device__ __forceinline__ void gradient(int64_t i, float *dv){
-        float other[N]; load<N>(dv, dy + i);
-        if (dy2 != nullptr){ load<N>(other, dy2 + i);
+    template <int N> __device__ __forceinline__ void gradient(int64_t i, float *dv)
+    {
+        float other[N];
+        load<N>(dv, dy + i);
+        if (dy2 != nullptr) {
+            load<N>(other, dy2 + i);
 #pragma unroll
-                             for (int k = 0; k < N; k++) dv[k] += other[k]; }
-if constexpr (KIND != ACTIVATION_NONE)
-{
-    load<N>(other, from + i);
+            for (int k = 0; k < N; k++)
+                dv[k] += other[k];
+        }
+        if constexpr (KIND != ACTIVATION_NONE) {
+            load<N>(other, from + i);
 #pragma unroll
-    for (int k = 0; k < N; k++)
-        dv[k] = activate_gradient<KIND>(dv[k], other[k]);
-}
-if (dx == nullptr)
-    return;
+            for (int k = 0; k < N; k++)
+                dv[k] = activate_gradient<KIND>(dv[k], other[k]);
+        }
+        if (dx == nullptr)
+            return;
 #pragma unroll
-for (int k = 0; k < N; k++)
-    other[k] = 0.0f;
-if (dx_add != nullptr)
-    load<N>(other, dx_add + i);
+        for (int k = 0; k < N; k++)
+            other[k] = 0.0f;
+        if (dx_add != nullptr)
+            load<N>(other, dx_add + i);
 #pragma unroll
-for (int k = 0; k < N; k++)
-    other[k] += dv[k];
-store<N>(dx + i, other);
-}
-template <int N> __device__ __forceinline__ void at(int64_t i)
-{
-    float dv[N];
-    gradient<N>(i, dv);
-}
-}
-;
+        for (int k = 0; k < N; k++)
+            other[k] += dv[k];
+        store<N>(dx + i, other);
+    }
+    template <int N> __device__ __forceinline__ void at(int64_t i)
+    {
+        float dv[N];
+        gradient<N>(i, dv);
+    }
+};
 
 template <typename Flat, int WIDTH> struct backward_columns {
     Flat flat;
@@ -148,7 +165,7 @@ static enum status backward_sums(const struct k_activation_grad *a, const Flat &
     return columns_finish((const float *)a->scratch, s.slices, a->c, &outputs, stream);
 }
 
-template <typename X, typename Y, enum activation KIND>
+template <typename X, typename Y, int KIND>
 static enum status backward_launch(const struct k_activation_grad *a, void *stream)
 {
     constexpr int WIDTH = WIDTH_OF<X, Y>;
