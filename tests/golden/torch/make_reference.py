@@ -476,12 +476,12 @@ def reference(given, check):
     return bad
 
 
-def ours(program, case, math):
+def ours(program, case, precision):
     """Losses and first gradient of Cairn: PROGRAM prints the losses and writes the gradient to a file."""
     names = ("model", "optimizer", "seed", "batch", "batches", "steps", "lr", "weight_decay", "channels", "side",
              "layers", "heads", "embed", "context", "vocab", "norm_shift")
     with tempfile.NamedTemporaryFile() as f:
-        out = subprocess.run([program, f.name, math] + [str(case[n]) for n in names], check=True,
+        out = subprocess.run([program, f.name, precision] + [str(case[n]) for n in names], check=True,
                              stdout=subprocess.PIPE, text=True).stdout
         return [float(line) for line in out.split()], np.fromfile(f.name, dtype=np.float32).astype(np.float64)
 
@@ -492,18 +492,21 @@ def live(program):
     for given in LIVE:
         case = fill(given)
         single, half = train(case, torch.float32), train(case, torch.float32, half=True)
-        for math, allowed in (("fp32", None), ("bf16", half)):
-            losses, flat = ours(program, case, math)
+        for precision, allowed in (("fp32", None), ("bf16", half)):
+            losses, flat = ours(program, case, precision)
             loss = max(abs(a - b) / b for a, b in zip(losses, single[0]))
-            at, worst = 0, (0.0, "")
+            at, worst, off, off_allowed = 0, (0.0, ""), 0.0, 0.0
             for name, g in single[2].items():
                 mine = flat[at:at + g.size]
                 at += g.size
                 limit = distance(allowed[2][name], g) if allowed else 1e-3 * np.linalg.norm(g)
                 worst = max(worst, (distance(mine, g) / limit, name))
-            print(f"{case['name']} {math}: losses differ by {loss:.1e} at most; the worst gradient is at "
-                  f"{worst[0]:.2f} of what is allowed ({worst[1]})", flush=True)
-            bad += worst[0] > 1 or (allowed is None and loss > 1e-4)
+                off, off_allowed = math.hypot(off, distance(mine, g)), math.hypot(off_allowed, limit)
+            print(f"{case['name']} {precision}: losses differ by {loss:.1e} at most; the gradient is at "
+                  f"{off / off_allowed:.2f} of what is allowed, the worst tensor's at {worst[0]:.2f} ({worst[1]})",
+                  flush=True)
+            # In half, a tensor is a quarter off by chance: two ways of rounding are two draws.
+            bad += off > off_allowed or worst[0] > (1.25 if allowed else 1) or (not allowed and loss > 1e-4)
     return bad
 
 
