@@ -15,9 +15,9 @@
 #include <string.h>
 
 #define AMX_INLINE static inline __attribute__((always_inline))
-#define AMX_SIDE   16  /* rows of a tile */
-#define AMX_DEPTH  32  /* elements of a row of the left operand */
-#define AMX_TILE   512 /* elements of an operand's tile */
+#define AMX_SIDE   INT64_C(16)  /* rows of a tile */
+#define AMX_DEPTH  INT64_C(32)  /* elements of a row of the left operand */
+#define AMX_TILE   INT64_C(512) /* elements of an operand's tile */
 
 AMX_INLINE void amx_fence(void)
 {

@@ -21,9 +21,9 @@
 
 #include "kernels/backend.h"
 
-#define AMX_BLOCK      32
+#define AMX_BLOCK      INT64_C(32)
 #define AMX_IMAGES_MAX 4
-#define AMX_SIDE_MAX   7
+#define AMX_SIDE_MAX   INT64_C(7)
 #define AMX_TAPS_MAX   (AMX_SIDE_MAX * AMX_SIDE_MAX)
 
 /* The positions row + i·step, column + j·step of a tensor; h, w: how many there are. */
@@ -52,9 +52,9 @@ struct amx_pass {
     struct amx_images in, out;
     int tap_count[AMX_IMAGES_MAX];
     struct amx_tap taps[AMX_IMAGES_MAX][AMX_TAPS_MAX];
-    int places;   /* R·S */
-    bool dense;   /* the input is read in place */
-    int64_t span; /* positions that are copied at once */
+    int64_t places; /* R·S */
+    bool dense;     /* the input is read in place */
+    int64_t span;   /* positions that are copied at once */
 };
 
 /* The weights' gradient, chunk by chunk of positions. */
@@ -74,8 +74,8 @@ struct amx_dw {
  */
 struct amx_stem {
     int64_t n, channels, h, w, k, p, q;
-    int side, stride, pad;
-    int group;     /* 1, 2 or 4 */
+    int64_t side, stride, pad;
+    int64_t group; /* 1, 2 or 4 */
     int64_t pitch; /* elements of a row of the copy */
     int64_t steps; /* of 32 elements, for a row of the window */
     size_t copy_bytes;

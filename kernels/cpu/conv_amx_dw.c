@@ -13,7 +13,7 @@
 #include "kernels/cpu/conv_amx.h"
 #include "kernels/cpu/conv_amx_grid.h"
 
-#define SUMS_TILE (AMX_SIDE * AMX_SIDE)
+#define SUMS_TILE INT64_C(256)
 
 struct work {
     const struct amx_pass *pass;
@@ -84,7 +84,7 @@ static void turn_block(const uint16_t *const rows[AMX_BLOCK], int64_t channel, u
                        int64_t line)
 {
     __m512i even[16], odd[16]; /* channels 0-3 of each 8, and 4-7 */
-    for (int i = 0; i < AMX_SIDE; i++) {
+    for (int64_t i = 0; i < AMX_SIDE; i++) {
         const __m512i a = _mm512_loadu_si512(rows[2 * i] + channel);
         const __m512i b = _mm512_loadu_si512(rows[2 * i + 1] + channel);
         even[i] = _mm512_unpacklo_epi16(a, b);
@@ -92,7 +92,7 @@ static void turn_block(const uint16_t *const rows[AMX_BLOCK], int64_t channel, u
     }
     amx_turn(even);
     amx_turn(odd);
-    for (int i = 0; i < AMX_SIDE; i++) {
+    for (int64_t i = 0; i < AMX_SIDE; i++) {
         uint16_t *row = to + (i / 4 * 8 + i % 4) * line;
         _mm512_store_si512(row, even[i]);
         _mm512_store_si512(row + 4 * line, odd[i]);
@@ -109,9 +109,10 @@ static void turn_images(struct work *w, const uint16_t *x, int64_t channel, int6
             continue;
         uint16_t *to = w->turned + image * w->dw->channels * w->dw->line;
         find_rows(w, &pass->in, image, x, w->first - pass->low, count);
-        for (int64_t i = 0; i < count; i += AMX_BLOCK)
+        for (int64_t i = 0; i < count; i += AMX_BLOCK) {
             for (int64_t c = 0; c < channels; c += AMX_BLOCK)
                 turn_block(w->rows + i, channel + c, to + c * w->dw->line + i, w->dw->line);
+        }
     }
 }
 

@@ -43,7 +43,7 @@ static void put_data(const __m512i rows[AMX_BLOCK], uint16_t *to)
         _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6,
                          37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
     const __m512i second = _mm512_add_epi16(first, _mm512_set1_epi16(16));
-    for (int i = 0; i < AMX_SIDE; i++) {
+    for (int64_t i = 0; i < AMX_SIDE; i++) {
         const __m512i a = rows[2 * i], b = rows[2 * i + 1];
         _mm512_store_si512(to + i * AMX_DEPTH, _mm512_permutex2var_epi16(a, first, b));
         _mm512_store_si512(to + AMX_TILE + i * AMX_DEPTH, _mm512_permutex2var_epi16(a, second, b));

@@ -102,7 +102,7 @@ static void grid_init(struct amx_pass *pass, struct reach reach)
 
 static void taps_init(struct amx_pass *pass, const struct op_attr *attr, bool data)
 {
-    for (int place = 0; place < pass->places; place++) {
+    for (int place = 0; place < (int)pass->places; place++) {
         const int r = place / attr->kernel, s = place % attr->kernel;
         const int image = tap_phase(attr, r) * attr->stride + tap_phase(attr, s);
         const int64_t shift = tap_offset(attr, r) * pass->pitch + tap_offset(attr, s);
@@ -142,7 +142,7 @@ void conv_amx_plan(const struct op_spec *spec, bool data, struct amx_pass *pass)
                              (in[3] + pads - attr->kernel) / attr->stride + 1 };
     memset(pass, 0, sizeof(*pass));
     pass->n = in[0];
-    pass->places = attr->kernel * attr->kernel;
+    pass->places = (int64_t)attr->kernel * attr->kernel;
     images_init(&pass->in, data ? out : in, data ? 1 : attr->stride);
     images_init(&pass->out, data ? in : out, data ? attr->stride : 1);
     grid_init(pass, reach_of(attr, data));
@@ -212,7 +212,7 @@ void conv_amx_stem_plan(const struct op_spec *spec, struct amx_stem *stem,
     const struct op_attr *attr = &spec->attr;
     const int64_t *in = spec->in[0].dims;
     const int64_t pads = 2 * (int64_t)attr->pad;
-    const int group = in[1] == 1 ? 1 : in[1] == 2 ? 2 : STEM_CHANNELS;
+    const int64_t group = in[1] == 1 ? 1 : in[1] == 2 ? 2 : STEM_CHANNELS;
     *stem = (struct amx_stem){ .n = in[0],
                                .channels = in[1],
                                .h = in[2],
@@ -227,9 +227,9 @@ void conv_amx_stem_plan(const struct op_spec *spec, struct amx_stem *stem,
                                .pitch = (in[3] + pads) * group };
     stem->steps = (stem->side * group + AMX_BLOCK - 1) / AMX_BLOCK;
     /* The last block of a row reads on into the next, and behind the last. */
-    const int64_t beyond = AMX_BLOCK * (attr->stride * group + stem->steps + 1);
+    const int64_t beyond = AMX_BLOCK * (stem->stride * group + stem->steps + 1);
     stem->copy_bytes = sizeof(uint16_t) * (size_t)((in[2] + pads) * stem->pitch + beyond);
-    const int64_t columns = in[1] * attr->kernel * attr->kernel;
+    const int64_t columns = in[1] * stem->side * stem->side;
     const int64_t padded[4] = { in[0], up(columns, AMX_BLOCK), stem->p, stem->q };
     const int64_t out[4] = { in[0], attr->out, stem->p, stem->q };
     memset(gradient, 0, sizeof(*gradient));

@@ -117,18 +117,20 @@ static void run_span(struct run *r, const uint16_t *in, uint16_t *scratch)
         }
     }
     amx_fence();
-    for (int i = 0; i < pass->out.count; i++)
+    for (int i = 0; i < pass->out.count; i++) {
         if (pass->tap_count[i] > 0)
             blocks(r, i);
+    }
 }
 
 void conv_amx_run(const struct amx_pass *pass, const uint16_t *in, const uint16_t *weights,
                   uint16_t *out, void *scratch)
 {
     const int64_t all = pass->n * pass->rows * pass->pitch;
-    for (int i = 0; i < pass->out.count; i++)
+    for (int i = 0; i < pass->out.count; i++) {
         if (pass->tap_count[i] == 0)
             clear_image(pass, i, out);
+    }
     amx_begin();
     for (int64_t first = 0; first < all; first += pass->span) {
         struct run r = { .pass = pass, .first = first, .weights = weights, .out = out };

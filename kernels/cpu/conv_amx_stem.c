@@ -123,9 +123,10 @@ void conv_amx_stem_run(const struct amx_stem *stem, const float *images, const u
     amx_begin();
     for (int64_t n = 0; n < stem->n; n++) {
         const float *image = images + n * stem->channels * stem->h * stem->w;
-        for (int64_t h = 0; h < stem->h; h++)
+        for (int64_t h = 0; h < stem->h; h++) {
             copy_row(stem, image, h,
                      copy + (h + stem->pad) * stem->pitch + stem->pad * stem->group);
+        }
         amx_fence();
         for (int64_t i = 0; i < stem->p * blocks; i++) {
             const int64_t p = i / blocks, q = i % blocks * AMX_BLOCK;
@@ -141,7 +142,7 @@ void conv_amx_stem_run(const struct amx_stem *stem, const float *images, const u
 }
 
 /* Elements column, column + stride, … of a row of w, zero beyond it. */
-static void turn_row(const float *row, int64_t w, int64_t column, int stride, int64_t count,
+static void turn_row(const float *row, int64_t w, int64_t column, int64_t stride, int64_t count,
                      uint16_t *to)
 {
     const __m512i even =

@@ -105,7 +105,8 @@ struct side {
 
 static struct side side_of(const struct backend *backend, const struct tensor *t, const void *data)
 {
-    return (struct side){ .at = t->ndim == 4 ? strides_of(backend, t) : (struct strides){ 0 },
+    return (struct side){ .at = t->ndim == 4 ? strides_of(backend, t)
+                                             : (struct strides){ .per_block = 1 },
                           .half = t->dtype == DTYPE_BF16,
                           .data = (char *)data };
 }

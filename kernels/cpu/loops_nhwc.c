@@ -153,7 +153,8 @@ LOOPS_INLINE void apply_all(const struct apply_to *a, int64_t rows, bool residua
 }
 
 static void nhwc_apply(const struct nhwc_shape *shape, const uint16_t *x, const uint16_t *residual,
-                       uint16_t *y, const struct norm_affine *affine, bool relu)
+                       uint16_t *y, /* NOLINT(readability-non-const-parameter): the table's */
+                       const struct norm_affine *affine, bool relu)
 {
     const struct apply_to a = { .x = x,
                                 .residual = residual,

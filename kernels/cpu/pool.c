@@ -84,9 +84,10 @@ static void max_nhwc(const struct backend *backend, const struct pool_kernel *se
     const uint16_t *x = buffers->in[0];
     uint16_t *y = buffers->out;
     uint8_t *index = buffers->saved;
-    for (int64_t n = 0; n < self->base.spec.in[0].dims[0]; n++)
+    for (int64_t n = 0; n < self->base.spec.in[0].dims[0]; n++) {
         backend->loops.nhwc->max(s, x + n * from, y + n * to,
                                  index == NULL ? NULL : index + n * to);
+    }
 }
 
 static void max_nhwc_backward(const struct backend *backend, const struct pool_kernel *self,
