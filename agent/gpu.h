@@ -22,12 +22,12 @@
 #define GPU_SILENT_MS INT64_C(15000)
 
 struct gpu_state {
-    char name[64], uuid[64], driver[32];
-    uint32_t capability; /* 90: 9.0 */
     uint64_t memory_bytes, memory_used_bytes;
-    uint32_t temperature; /* degrees Celsius */
     uint64_t ecc_errors;  /* uncorrected, since boot */
+    uint32_t capability;  /* 90: 9.0 */
+    uint32_t temperature; /* degrees Celsius */
     bool throttled;
+    char name[64], uuid[64], driver[32];
     char problem[LIMIT_NAME]; /* "" : none */
 };
 

@@ -50,11 +50,11 @@ struct check {
 struct rank {
     struct check *check;
     pthread_t thread;
-    int number;
     struct backend *backend;
     struct stream *stream;
     struct comm *comm;
     char *data, *other; /* BYTES_MAX each, device memory */
+    int number;
     enum status st;
     char why[LIMIT_REASON];
 };
@@ -93,9 +93,10 @@ static enum status measure_copy(struct rank *r)
         st = vector->copy(r->backend, to, from, COPY_BYTES, r->stream);
     if (st == ST_OK)
         st = c->table->stream_sync(r->backend, r->stream);
-    if (st == ST_OK) /* read and written */
+    if (st == ST_OK) { /* read and written */
         r->check->copy_bytes_per_s[r->number] =
             2.0 * COPIES * (double)COPY_BYTES / seconds_since(start);
+    }
     if (from != NULL)
         c->table->free(r->backend, from);
     if (to != NULL)
@@ -252,9 +253,10 @@ static void print_devices(const struct check *c)
         if (c->module != NULL)
             (void)!c->module->device(i, &device, reason);
         char memory[32] = "-";
-        if (device.memory_bytes > 0)
+        if (device.memory_bytes > 0) {
             (void)snprintf(memory, sizeof(memory), "%.1f GiB",
                            (double)device.memory_bytes / (1024.0 * 1024 * 1024));
+        }
         (void)printf("%-4d  %-28s %10s %7.1f GB/s\n", i, device.name, memory,
                      c->copy_bytes_per_s[i] / 1e9);
     }

@@ -225,9 +225,10 @@ static void backward_strip(const struct norm_kernel *self, const struct norm_loo
     double sum[WIDTH], dot[WIDTH];
     loops->gradient_sums(&self->strip, &g, store, sum, dot);
     for (int64_t c = 0; c < real_channels(self, channel, loops->width); c++) {
-        if (buffers->dparam[0] != NULL)
+        if (buffers->dparam[0] != NULL) {
             put_sum(&buffers->dparam[0][channel + c], dot[c] * (double)r[c],
                     buffers->accumulate[0]);
+        }
         if (buffers->dparam[1] != NULL)
             put_sum(&buffers->dparam[1][channel + c], sum[c], buffers->accumulate[1]);
     }

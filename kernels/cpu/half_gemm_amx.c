@@ -63,7 +63,7 @@ static int64_t panels_kept(int64_t n, int64_t k)
 size_t half_gemm_scratch_bytes(int64_t m, int64_t n, int64_t k)
 {
     const int64_t rows = up(least(m, BLOCK), PAIR), deep = up(least(k, DEPTH), DEEP);
-    return sizeof(uint16_t) * (size_t)(rows * deep + PIECE * PAIR) +
+    return sizeof(uint16_t) * (size_t)(rows * deep + INT64_C(1) * PIECE * PAIR) +
            sizeof(float) * (size_t)(panels_kept(n, k) * rows * PAIR);
 }
 
@@ -71,7 +71,7 @@ static struct region regions(const struct half_gemm *g, void *scratch)
 {
     const int64_t rows = up(least(g->m, BLOCK), PAIR), deep = up(least(g->k, DEPTH), DEEP);
     struct region r = { .piece = scratch };
-    r.block = r.piece + PIECE * PAIR * (int64_t)sizeof(uint16_t);
+    r.block = r.piece + (int64_t)sizeof(uint16_t) * PIECE * PAIR;
     r.sums = (float *)(void *)(r.block + rows * deep * (int64_t)sizeof(uint16_t));
     return r;
 }
@@ -86,9 +86,10 @@ AMX_INLINE void load_rows(__m512i r[LANES], const uint16_t *from, int64_t stride
                           int64_t count)
 {
     const __mmask32 mask = first_bits(count, DEEP);
-    for (int i = 0; i < LANES; i++)
+    for (int i = 0; i < LANES; i++) {
         r[i] =
             i < rows ? _mm512_maskz_loadu_epi16(mask, from + i * stride) : _mm512_setzero_si512();
+    }
 }
 
 /* `count` rows of `columns` elements: pairs of rows, [16 pairs][16 columns], the rest zero. */
@@ -96,13 +97,13 @@ AMX_INLINE void load_pairs(__m512i r[LANES], const uint16_t *from, int64_t strid
                            int64_t columns)
 {
     const __mmask16 mask = (__mmask16)first_bits(columns, LANES);
-    for (int i = 0; i < LANES; i++) {
+    for (int64_t i = 0; i < LANES; i++) {
         __m512i low = _mm512_setzero_si512(), high = low;
+        const uint16_t *row = from + 2 * i * stride;
         if (2 * i < count)
-            low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from + 2 * i * stride));
+            low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, row));
         if (2 * i + 1 < count)
-            high =
-                _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from + (2 * i + 1) * stride));
+            high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, row + stride));
         r[i] = _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
     }
 }
@@ -110,7 +111,7 @@ AMX_INLINE void load_pairs(__m512i r[LANES], const uint16_t *from, int64_t strid
 AMX_INLINE void store_tile(char *to, const __m512i r[LANES])
 {
     for (int i = 0; i < LANES; i++)
-        _mm512_store_si512(to + i * LINE, r[i]);
+        _mm512_store_si512(to + (ptrdiff_t)i * LINE, r[i]);
 }
 
 /* [row tile][tile of k]. */
@@ -218,7 +219,7 @@ static void multiply(const char *a, int64_t a_step, const char *b, int64_t tiles
     } else {
         amx_zero();
     }
-    for (int64_t k = 0; k < tiles; k++, a += TILE, b += 2 * TILE) {
+    for (int64_t k = 0; k < tiles; k++, a += TILE, b += (ptrdiff_t)2 * TILE) {
         fetch_lines(f, line + k * READS, READS);
         fetch_to_write(&s->next, k * WRITES, WRITES);
         _tile_loadd(6, b, LINE);
@@ -295,7 +296,7 @@ static struct fetch next_of(const struct half_gemm *g, const struct place *p, in
         return (struct fetch){ 0 };
     return (struct fetch){ .from = (const char *)((const float *)g->c + row * g->n + column),
                            .stride = g->n * (int64_t)sizeof(float),
-                           .count = 2 * PAIR,
+                           .count = INT64_C(2) * PAIR,
                            .shift = 1 };
 }
 

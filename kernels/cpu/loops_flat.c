@@ -137,7 +137,7 @@ static void sgd_run(float *restrict param, float *restrict momentum, const float
                     size_t n, const struct sgd_args *args)
 {
     const struct sgd_args a = *args;
-    if (a.momentum == 0.0f) {
+    if (a.momentum == 0.0f || momentum == NULL) {
         for (size_t i = 0; i < n; i++) {
             float g = grad[i] * a.grad_scale + a.weight_decay * param[i];
             param[i] -= a.lr * g;

@@ -23,9 +23,9 @@ LOOPS_INLINE void convert(void *out, bool to, const void *x, bool from, size_t n
 static size_t narrow_stream(uint16_t *out, const float *x, size_t n)
 {
     size_t i = 0;
-    if (n < STREAM_MIN || (uintptr_t)out % (2 * LANES * sizeof(uint16_t)) != 0)
+    if (n < STREAM_MIN || (uintptr_t)out % (sizeof(uint16_t) * 2 * LANES) != 0)
         return 0;
-    for (; i + 2 * W <= n; i += 2 * W) {
+    for (; i + (size_t)2 * W <= n; i += (size_t)2 * W) {
         half_vec pair[2];
         __builtin_prefetch(x + i + STREAM_AHEAD);
         __builtin_prefetch(x + i + STREAM_AHEAD + W);
@@ -39,6 +39,7 @@ static size_t narrow_stream(uint16_t *out, const float *x, size_t n)
     return i;
 }
 #else
+/* NOLINTNEXTLINE(readability-non-const-parameter): as above */
 static size_t narrow_stream(uint16_t *out, const float *x, size_t n)
 {
     (void)out;
@@ -66,9 +67,10 @@ LOOPS_INLINE void add(struct target out, bool to, struct source x, bool from, st
     size_t i = 0;
     for (; i + W <= n; i += W)
         put(out.data, i, get(x.data, i, from) + get(y.data, i, y.half), to);
-    if (i < n)
+    if (i < n) {
         put_part(out.data, i, n - i,
                  get_part(x.data, i, n - i, from) + get_part(y.data, i, n - i, y.half), to);
+    }
 }
 
 static void text_add(struct target out, struct source x, struct source y, size_t n)
@@ -159,10 +161,11 @@ LOOPS_INLINE void activate_backward(enum activation kind, void *din, const void 
     size_t i = 0;
     for (; i + W <= n; i += W)
         put(din, i, get(dout, i, half) * derivative(kind, get(x, i, half)), half);
-    if (i < n)
+    if (i < n) {
         put_part(din, i, n - i,
                  get_part(dout, i, n - i, half) * derivative(kind, get_part(x, i, n - i, half)),
                  half);
+    }
 }
 
 static void text_activate_backward(enum activation kind, struct target din, struct source dout,

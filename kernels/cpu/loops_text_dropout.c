@@ -6,7 +6,7 @@
 #include "kernels/cpu/loops_text_parts.h"
 
 #define WORDS  4
-#define BLOCK  (WORDS * LANES)
+#define BLOCK  ((size_t)WORDS * LANES)
 #define ROUNDS 10
 
 /* The words of counters first … first + LANES - 1, in the order of their elements. */

@@ -46,6 +46,7 @@ enum status cuda_vector_sgd(struct backend *b, float *param, float *momentum, co
     return cuda_launched(b, k_vector_sgd(param, momentum, grad, n, args, cuda_stream(s)), "sgd");
 }
 
+/* NOLINTNEXTLINE(readability-non-const-parameter): the table's signature */
 enum status cuda_vector_adamw(struct backend *b, float *param, float *m, float *v,
                               const float *grad, size_t n, const struct adamw_args *args,
                               struct stream *s)

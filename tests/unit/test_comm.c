@@ -302,11 +302,9 @@ static void impossible_ranks_and_hosts_are_refused(void **state)
     assert_int_equal(gloo_open_rank(shared, 2, 2, LONG_MS, &comm), ST_INVALID);
     assert_int_equal(gloo_open_rank(shared, 0, 0, LONG_MS, &comm), ST_INVALID);
     const struct kv kv = shared_kv_table(shared);
-    const struct comm_options options = { .kv = &kv,
-                                          .generation = 1,
-                                          .size = 2,
-                                          .host = "no.such.host.invalid",
-                                          .timeout_ms = LONG_MS };
+    const struct comm_options options = {
+        .kv = &kv, .generation = 1, .size = 2, .host = "no.such.host.invalid", .timeout_ms = LONG_MS
+    };
     assert_int_equal(comm_gloo()->open(&options, &comm), ST_INVALID);
     shared_kv_free(shared);
 }

@@ -269,7 +269,7 @@ static void impossible_shapes_are_refused(void **state)
           .in = { image },
           .in_count = 1,
           .attr = { .kernel = 2, .stride = 2, .pad = 2 } },
-        { .op = OP_LINEAR, .in = { image }, .in_count = 1, .attr = { .out = 3 } },
+        { .op = OP_LINEAR, .in = { bytes }, .in_count = 1, .attr = { .out = 3 } },
         { .op = OP_LINEAR, .in = { rows }, .in_count = 1 },
         { .op = OP_SOFTMAX_CROSS_ENTROPY, .in = { rows, labels }, .in_count = 2 },
         { .op = OP_SOFTMAX_CROSS_ENTROPY, .in = { rows }, .in_count = 1 },
