@@ -176,9 +176,8 @@ static void put_rows(const struct amx_pass *pass, const float *turned, int64_t c
     for (int64_t k = 0; k < AMX_SIDE; k++) {
         float *row = to + k * columns + c * places;
         for (int64_t i = 0; i < count; i += AMX_SIDE) {
-            const __mmask16 there = columns - c * places - i >= AMX_SIDE
-                                        ? (__mmask16)0xffff
-                                        : (__mmask16)((1u << (columns - c * places - i)) - 1u);
+            const int64_t left = columns - c * places - i;
+            const __mmask16 there = (__mmask16)(left >= AMX_SIDE ? 0xffffu : (1u << left) - 1u);
             const __m512i from = _mm512_loadu_si512(index + i);
             __m512 v = _mm512_i32gather_ps(from, turned + k * count, 4);
             if (add)
