@@ -7,6 +7,7 @@
 #include "common/check.h"
 #include "trainer/tape/tape_build.h"
 
+#define SAMPLE_MAX (INT64_C(1) << 40) /* elements of one value of one sample */
 #define VALUES_MAX (TAPE_NODES_MAX + TAPE_INPUTS_MAX)
 
 _Static_assert(TAPE_PARAMS_MAX == TAPE_NODES_MAX * OP_PARAM_MAX, "two parameters of each node");
@@ -74,15 +75,26 @@ bool build_same_dims(const struct tape *tape, int left, int right)
     return a->ndim == b->ndim && memcmp(a->dims, b->dims, (size_t)a->ndim * sizeof a->dims[0]) == 0;
 }
 
-static int add_value(struct tape *tape, int producer, const struct tensor *tensor, bool batched)
+/* Without its bytes: dims may still be out of range. */
+static struct tensor shape_of(enum dtype dtype, int ndim, const int64_t *dims)
 {
-    for (int i = 0; i < tensor->ndim; i++) {
-        if (tensor->dims[i] < 1)
+    struct tensor shape = { .dtype = dtype, .ndim = ndim };
+    for (int i = 0; i < ndim; i++)
+        shape.dims[i] = dims[i];
+    return shape;
+}
+
+static int add_value(struct tape *tape, int producer, const struct tensor *shape, bool batched)
+{
+    int64_t elements = 1;
+    for (int i = 0; i < shape->ndim; i++) {
+        if (shape->dims[i] < 1 || shape->dims[i] > SAMPLE_MAX / elements)
             return build_refuse(tape, ST_INVALID);
+        elements *= shape->dims[i];
     }
     CHECK(tape->value_count < VALUES_MAX);
     struct tape_value *value = &tape->values[tape->value_count];
-    value->tensor = *tensor;
+    value->tensor = tensor_plain(shape->dtype, shape->ndim, shape->dims);
     value->producer = producer;
     value->batched = batched;
     return tape->value_count++;
@@ -94,8 +106,8 @@ int tape_input(struct tape *tape, enum dtype dtype, int ndim, const int64_t *dim
         return -1;
     if (tape->input_count == TAPE_INPUTS_MAX || ndim < 1 || ndim > TENSOR_DIMS_MAX)
         return build_refuse(tape, ST_INVALID);
-    struct tensor tensor = tensor_plain(dtype, ndim, dims);
-    int value = add_value(tape, -1 - tape->input_count, &tensor, true);
+    const struct tensor shape = shape_of(dtype, ndim, dims);
+    int value = add_value(tape, -1 - tape->input_count, &shape, true);
     if (value >= 0)
         tape->inputs[tape->input_count++] = value;
     return value;
@@ -122,9 +134,9 @@ struct tape_node *build_node(struct tape *tape, enum op op, int x, int second)
 
 int build_out(struct tape *tape, int ndim, const int64_t *dims, bool batched)
 {
-    struct tensor tensor = tensor_plain(DTYPE_F32, ndim, dims);
+    const struct tensor shape = shape_of(DTYPE_F32, ndim, dims);
     int node = tape->node_count - 1;
-    int value = add_value(tape, node, &tensor, batched);
+    int value = add_value(tape, node, &shape, batched);
     tape->nodes[node].out = value;
     return value;
 }
