@@ -14,7 +14,9 @@
 
 /*
  * Invariants: `lock` guards everything below it; the thread alone calls NVML. `handles` are fixed
- * before the thread starts. A thread that hangs in the driver is abandoned with its memory.
+ * before the thread starts. A thread that hangs in the driver when the watch is closed is
+ * abandoned: the watch is then its own, it logs no more, and frees the watch should the driver ever
+ * answer.
  */
 struct gpu_watch {
     const struct log *log;
@@ -24,7 +26,7 @@ struct gpu_watch {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t ended_cond;
-    bool stop, ended;
+    bool stop, ended, abandoned;
     int64_t answered_ms; /* mono; of the last whole round */
     size_t count;
     struct gpu_state gpus[LIMIT_GPUS];
@@ -62,10 +64,18 @@ static const char *xid_meaning(unsigned long long xid)
 static void set_problem(struct gpu_watch *w, size_t i, const char *text)
 {
     struct gpu_state *gpu = &w->gpus[i];
-    if (gpu->problem[0] != '\0')
+    if (gpu->problem[0] != '\0' || w->abandoned)
         return;
     (void)snprintf(gpu->problem, sizeof(gpu->problem), "%s", text);
     LOG_ERROR(w->log, "GPU %zu (%s): %s; it takes no more workers", i, gpu->uuid, gpu->problem);
+}
+
+static bool is_stopped(struct gpu_watch *w)
+{
+    (void)pthread_mutex_lock(&w->lock);
+    bool stop = w->stop;
+    (void)pthread_mutex_unlock(&w->lock);
+    return stop;
 }
 
 static void take_event(struct gpu_watch *w, const struct nvml_event *event)
@@ -75,7 +85,8 @@ static void take_event(struct gpu_watch *w, const struct nvml_event *event)
         if (w->handles[i] != event->device || (event->type & NVML_EVENT_XID) == 0)
             continue;
         if (meaning == NULL) {
-            LOG_WARN(w->log, "GPU %zu: Xid %llu, ignoring", i, event->data);
+            if (!is_stopped(w))
+                LOG_WARN(w->log, "GPU %zu: Xid %llu, ignoring", i, event->data);
             continue;
         }
         char text[LIMIT_NAME];
@@ -86,10 +97,12 @@ static void take_event(struct gpu_watch *w, const struct nvml_event *event)
     }
 }
 
-/* What changes. Without the lock: only this thread writes. */
+/* What changes, into a copy of the GPU's state. */
 static struct gpu_state ask(struct gpu_watch *w, size_t i)
 {
+    (void)pthread_mutex_lock(&w->lock);
     struct gpu_state gpu = w->gpus[i];
+    (void)pthread_mutex_unlock(&w->lock);
     struct nvml_memory memory = { 0 };
     unsigned temperature = 0;
     unsigned long long reasons = 0;
@@ -113,6 +126,7 @@ static void poll_gpus(struct gpu_watch *w)
         struct gpu_state now = ask(w, i);
         (void)pthread_mutex_lock(&w->lock);
         bool more = now.ecc_errors > w->gpus[i].ecc_errors;
+        memcpy(now.problem, w->gpus[i].problem, sizeof(now.problem)); /* set meanwhile, maybe */
         w->gpus[i] = now;
         if (more)
             set_problem(w, i, "a new uncorrected ECC error");
@@ -121,14 +135,6 @@ static void poll_gpus(struct gpu_watch *w)
     (void)pthread_mutex_lock(&w->lock);
     w->answered_ms = clock_mono_ms(clock_system());
     (void)pthread_mutex_unlock(&w->lock);
-}
-
-static bool is_stopped(struct gpu_watch *w)
-{
-    (void)pthread_mutex_lock(&w->lock);
-    bool stop = w->stop;
-    (void)pthread_mutex_unlock(&w->lock);
-    return stop;
 }
 
 static void wait_for_events(struct gpu_watch *w)
@@ -147,6 +153,16 @@ static void wait_for_events(struct gpu_watch *w)
     (void)nanosleep(&pause, NULL);
 }
 
+static void free_watch(struct gpu_watch *w)
+{
+    if (w->events != NULL)
+        (void)w->nvml.events_free(w->events);
+    nvml_close(&w->nvml);
+    (void)pthread_mutex_destroy(&w->lock);
+    (void)pthread_cond_destroy(&w->ended_cond);
+    free(w);
+}
+
 static void *watch_main(void *arg)
 {
     struct gpu_watch *w = arg;
@@ -156,8 +172,11 @@ static void *watch_main(void *arg)
     }
     (void)pthread_mutex_lock(&w->lock);
     w->ended = true;
+    bool abandoned = w->abandoned;
     (void)pthread_cond_signal(&w->ended_cond);
     (void)pthread_mutex_unlock(&w->lock);
+    if (abandoned)
+        free_watch(w);
     return NULL;
 }
 
@@ -195,16 +214,6 @@ static void find_gpus(struct gpu_watch *w)
         }
         identify(w, w->count++);
     }
-}
-
-static void free_watch(struct gpu_watch *w)
-{
-    if (w->events != NULL)
-        (void)w->nvml.events_free(w->events);
-    nvml_close(&w->nvml);
-    (void)pthread_mutex_destroy(&w->lock);
-    (void)pthread_cond_destroy(&w->ended_cond);
-    free(w);
 }
 
 enum status gpu_watch_open(const char *library, const struct log *log, struct gpu_watch **out)
@@ -245,13 +254,15 @@ void gpu_watch_close(struct gpu_watch *watch)
     int error = 0;
     while (!watch->ended && error == 0)
         error = pthread_cond_timedwait(&watch->ended_cond, &watch->lock, &end);
+    pthread_t thread = watch->thread;
     bool ended = watch->ended;
+    watch->abandoned = !ended;
     (void)pthread_mutex_unlock(&watch->lock);
     if (!ended) {
-        (void)pthread_detach(watch->thread);
-        return; /* it hangs in the driver: the process ends soon */
+        (void)pthread_detach(thread); /* it hangs in the driver, and keeps the watch */
+        return;
     }
-    (void)pthread_join(watch->thread, NULL);
+    (void)pthread_join(thread, NULL);
     free_watch(watch);
 }
 
