@@ -43,6 +43,10 @@ struct ckpt_buffer {
     uint64_t count;      /* elements */
     const void *data;    /* borrowed; NULL when only described */
     uint64_t data_first; /* the element that data starts with: not 0 where only a share is copied */
+    /* Hashes of the pieces from data_first on (a piece's border then), taken when the snapshot was;
+     * borrowed. What is stored is checked against them: a difference is ST_CORRUPT. NULL: they are
+     * made while writing. */
+    const struct ckpt_hash *pieces;
 };
 
 /* A named part of a buffer. */
@@ -96,9 +100,15 @@ struct ckpt_piece_run {
     struct ckpt_hash *hashes; /* owned by the report; NULL when count is 0 */
 };
 
+/* The committed checkpoint that a checkpoint is a difference to. */
+struct ckpt_parent {
+    uint64_t step, generation; /* generation 0: none, it stands for itself */
+};
+
 /* What a rank says of its shard file. ckpt_report_release frees it. */
 struct ckpt_report {
     uint64_t step, generation;
+    struct ckpt_parent parent;
     uint32_t rank;
     uint32_t run_count;
     char file[64];
@@ -106,13 +116,26 @@ struct ckpt_report {
     struct ckpt_hash hash;    /* of every byte of the file */
     struct ckpt_hash scalars; /* of the scalar record */
     struct ckpt_piece_run *runs;
+    uint64_t encode_us; /* processor time of encoding and hashing, all threads */
+    uint64_t write_us;  /* time in writes */
+    uint64_t sync_us;   /* time in fsync */
 };
 void ckpt_report_release(struct ckpt_report *report);
 
 /* ---- a rank's side ---- */
 
+enum ckpt_level {
+    CKPT_DEFAULT = 0, /* near the entropy bound of the planes, 3 GB/s and more */
+    CKPT_FAST = 1,    /* about memcpy's speed */
+    CKPT_MAX = 2,     /* smallest */
+};
+
+struct ckpt_reader;
+
 struct ckpt_write_options {
-    int level;                                  /* 0; others are ST_INVALID in this version */
+    enum ckpt_level level;
+    uint32_t threads;         /* that encode beside the caller's; 0: the caller encodes */
+    struct ckpt_reader *base; /* committed, of the same buffers: write differences to it; or NULL */
     void (*progress)(void *arg, uint64_t done); /* per chunk stored; may be NULL */
     void *progress_arg;
 };
@@ -167,6 +190,7 @@ struct ckpt_file {
 struct ckpt_manifest {
     char job[LIMIT_NAME];
     uint64_t step, generation;
+    struct ckpt_parent parent;
     struct ckpt_hash digest;
     char created_at[32];
     uint64_t raw_bytes;
@@ -181,6 +205,7 @@ MUST_CHECK enum status ckpt_manifest_read(const struct io *io, const char *dir,
 struct ckpt_entry {
     char dir[LIMIT_PATH];
     uint64_t step, generation;
+    struct ckpt_parent parent;
     bool committed; /* has a readable manifest of this job, step and generation; not bad-… */
     bool damaged;   /* has a manifest that isn't */
     enum status
@@ -210,7 +235,12 @@ MUST_CHECK enum status ckpt_digest(const struct io *io, const char *dir, struct 
 /* The digest of a state in memory. */
 MUST_CHECK enum status ckpt_state_digest(const struct ckpt_state *state, struct ckpt_hash *out);
 
-struct ckpt_reader;
+struct ckpt_read_options {
+    uint32_t threads;                           /* that decode beside the caller's */
+    void (*progress)(void *arg, uint64_t done); /* per chunk; may be NULL */
+    void *progress_arg;
+};
+
 /* Opens all shard files, checks headers, footers, sizes against the manifest. */
 MUST_CHECK enum status ckpt_open(const struct io *io, const char *dir, struct ckpt_reader **out);
 /* Likewise; fn is told what is wrong, now and in later calls on the reader, before they return. */
@@ -222,11 +252,10 @@ const struct ckpt_scalars *ckpt_reader_scalars(const struct ckpt_reader *reader)
 uint32_t ckpt_reader_buffers(const struct ckpt_reader *reader, const struct ckpt_buffer **out);
 uint32_t ckpt_reader_tensors(const struct ckpt_reader *reader, const struct ckpt_tensor **out);
 /* Elements [first, first + count) of a buffer, every chunk checked by its hashes. ST_NOT_FOUND: no
- * such buffer; ST_INVALID: no such elements; ST_CORRUPT, ST_IO, ST_TIMED_OUT. progress as in
- * ckpt_write_options. */
+ * such buffer; ST_INVALID: no such elements; ST_CORRUPT, ST_IO, ST_TIMED_OUT. options: or NULL */
 MUST_CHECK enum status ckpt_read_buffer(struct ckpt_reader *reader, const char *buffer,
                                         uint64_t first, uint64_t count, void *out,
-                                        const struct ckpt_write_options *progress);
+                                        const struct ckpt_read_options *options);
 /* Owned by the caller, NUL-terminated. */
 MUST_CHECK enum status ckpt_read_blob(struct ckpt_reader *reader, const char *name, char **out,
                                       size_t *out_size);

@@ -203,7 +203,7 @@ static uint32_t find_buffer(const struct ckpt_reader *reader, const char *name)
 }
 
 enum status ckpt_read_buffer(struct ckpt_reader *reader, const char *name, uint64_t first,
-                             uint64_t count, void *out, const struct ckpt_write_options *progress)
+                             uint64_t count, void *out, const struct ckpt_read_options *options)
 {
     uint32_t number = find_buffer(reader, name);
     if (number == reader->buffer_count)
@@ -228,8 +228,8 @@ enum status ckpt_read_buffer(struct ckpt_reader *reader, const char *name, uint6
             memcpy(target, reader->raw + (at - from) * element, (size_t)((stop - at) * element));
         at = stop;
         done++;
-        if (progress != NULL && progress->progress != NULL)
-            progress->progress(progress->progress_arg, done);
+        if (options != NULL && options->progress != NULL)
+            options->progress(options->progress_arg, done);
     }
     return ST_OK;
 }

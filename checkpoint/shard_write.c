@@ -307,7 +307,7 @@ enum status ckpt_shard_write(const struct io *io, const char *dir, const struct 
                              struct ckpt_report *out)
 {
     if (rank >= size || size > LIMIT_RANKS || !state_fits(state) ||
-        (options != NULL && options->level != 0))
+        (options != NULL && options->level != CKPT_DEFAULT))
         return ST_INVALID;
     struct writer writer = {
         .io = io,

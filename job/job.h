@@ -38,7 +38,7 @@
 #define JOB_SET_BYTES   8192 /* one of them */
 
 struct job_duration {
-    enum job_unit { JOB_STEPS, JOB_EPOCHS, JOB_MS } unit;
+    enum job_unit { JOB_STEPS, JOB_EPOCHS, JOB_MS, JOB_AUTO } unit;
     double value; /* steps, epochs, milliseconds */
 };
 
@@ -109,10 +109,20 @@ struct job {
         char reduction[JOB_TEXT]; /* exact, fast */
     } parallel;
     struct {
-        struct job_duration every;
+        struct job_duration every; /* JOB_AUTO: Young/Daly from what is measured */
         int64_t keep_last;
-        char store[LIMIT_PATH];
+        struct {
+            char metric[JOB_TEXT]; /* "" : off */
+            int64_t n;
+        } keep_best;
+        int64_t keep_every;     /* steps; 0: off */
+        char store[LIMIT_PATH]; /* folder, or s3://bucket/prefix */
         char level[JOB_TEXT];
+        bool delta;           /* differences to the checkpoint before */
+        int64_t memory_bytes; /* most host memory for snapshots and encoders; 0: what they want */
+        int64_t memory_every; /* steps between copies in memory; 0: only those of checkpoints */
+        int64_t peers;        /* other nodes that hold each copy: 0, 1 */
+        int64_t threads;      /* that encode */
     } checkpoint;
     struct {
         char exactness[JOB_TEXT]; /* strict, relaxed */

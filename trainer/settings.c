@@ -17,6 +17,7 @@ static enum status steps_of(const struct job_duration *duration, uint64_t steps_
         value *= (double)steps_per_epoch;
         break;
     case JOB_MS:
+    case JOB_AUTO:
         return ST_CONFIG;
     }
     if (!(value >= 0 && value <= 1e15))
@@ -42,7 +43,13 @@ static enum status derive_durations(const struct job *job, struct settings *s, c
         { "eval.every", &job->eval_every, &s->eval_every },
         { "checkpoint.every", &job->checkpoint.every, &s->save_every },
     };
+    const enum job_unit save_unit = job->checkpoint.every.unit;
+    const bool by_time = save_unit == JOB_MS || save_unit == JOB_AUTO; /* announced then */
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+        if (table[i].to == &s->save_every && by_time) {
+            s->save_every = 0;
+            continue;
+        }
         if (steps_of(table[i].from, s->steps_per_epoch, table[i].to) == ST_OK)
             continue;
         (void)snprintf(message, capacity,

@@ -219,7 +219,7 @@ static enum status read_buffers(const struct restore *r, struct ckpt_reader *rea
     uint32_t count = ckpt_reader_buffers(reader, &stored);
     if (count != state->buffer_count)
         return fail(r, ST_CORRUPT, "holds other buffers than this job's state");
-    struct ckpt_write_options progress = { .progress = chunk_read,
+    struct ckpt_read_options progress = { .progress = chunk_read,
                                            .progress_arg = r->worker->options.marks };
     for (uint32_t i = 0; i < count; i++) {
         const struct ckpt_buffer *b = &whole->buffers[i];

@@ -389,7 +389,9 @@ void training_init(struct training *t, uint64_t step)
     CHECK(t->values != NULL);
     for (size_t i = 0; i < ELEMENTS; i++)
         t->values[i] = (float)i * 0.25f + (float)step;
-    t->buffer = (struct ckpt_buffer){ "parameters", CKPT_F32, ELEMENTS, t->values, 0 };
+    t->buffer = (struct ckpt_buffer){
+        .name = "parameters", .dtype = CKPT_F32, .count = ELEMENTS, .data = t->values
+    };
     t->tensor = (struct ckpt_tensor){ "w", 0, 0, 1, { ELEMENTS } };
     t->blob = (struct ckpt_blob){ "job.yaml", "name: x", 7 };
     t->skip[0] = 4;

@@ -144,7 +144,9 @@ static void digest_is_the_documented_list_of_hashes(void **unused)
     assert_non_null(data);
     for (uint64_t i = 0; i < count; i++)
         data[i] = (float)i;
-    struct ckpt_buffer buffer = { "parameters", CKPT_F32, count, data, 0 };
+    struct ckpt_buffer buffer = {
+        .name = "parameters", .dtype = CKPT_F32, .count = count, .data = data
+    };
     struct ckpt_state state = {
         .buffers = &buffer,
         .buffer_count = 1,
@@ -201,7 +203,8 @@ static void state_that_no_reader_would_accept_is_refused(void **unused)
     for (int kind = 0; kind < 10; kind++) {
         struct sample sample;
         sample_init(&sample, 64, 1, 1);
-        struct ckpt_write_options options = { .level = kind == 9 };
+        struct ckpt_write_options options = { .level =
+                                                  kind == 9 ? (enum ckpt_level)7 : CKPT_DEFAULT };
         sample.tensors[1].offset += kind == 0;
         sample.tensors[1].dims[0] += kind == 1 ? UINT64_MAX / 2 : 0;
         sample.tensors[2].buffer += kind == 2 ? 90 : 0;
