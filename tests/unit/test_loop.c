@@ -425,9 +425,12 @@ static void durations_become_steps_of_the_data_at_hand(void **state)
     assert_int_equal(settings.eval_every, 1);
     assert_int_equal(settings.save_every, 7);
     assert_int_equal(settings.schedule.warmup, 0);
-    job.checkpoint.every = (struct job_duration){ JOB_MS, 1000 };
+    job.checkpoint.every = (struct job_duration){ JOB_MS, 1000 }; /* announced then */
+    assert_int_equal(settings_derive(&job, 240, &settings, message, sizeof(message)), ST_OK);
+    assert_int_equal(settings.save_every, 0);
+    job.eval_every = (struct job_duration){ JOB_MS, 1000 };
     assert_int_equal(settings_derive(&job, 240, &settings, message, sizeof(message)), ST_CONFIG);
-    assert_non_null(strstr(message, "checkpoint.every"));
+    assert_non_null(strstr(message, "eval.every"));
 }
 
 #define IN_FOLDER(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
