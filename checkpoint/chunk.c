@@ -5,7 +5,8 @@
 #include "checkpoint/hash.h"
 
 enum status ckpt_chunk_make(struct ckpt_codec *codec, const struct ckpt_chunk_place *place,
-                            const void *raw, uint64_t offset, uint8_t *out, uint32_t *out_size)
+                            const void *raw, const void *base, uint64_t offset, uint8_t *out,
+                            uint32_t *out_size)
 {
     uint64_t data = offset + sizeof(struct disk_chunk);
     uint32_t gap = (uint32_t)((DISK_ALIGN - data % DISK_ALIGN) % DISK_ALIGN);
@@ -18,7 +19,7 @@ enum status ckpt_chunk_make(struct ckpt_codec *codec, const struct ckpt_chunk_pl
     };
     memcpy(head.magic, DISK_MAGIC_CHUNK, sizeof(head.magic));
     uint8_t *stored = out + sizeof(head) + gap;
-    enum status st = ckpt_encode(codec, place->dtype, raw, place->raw_size, &head, stored);
+    enum status st = ckpt_encode(codec, place->dtype, raw, base, place->raw_size, &head, stored);
     if (st != ST_OK)
         return st;
     head.raw_hash = ckpt_check_of(raw, head.raw_size);
@@ -54,7 +55,8 @@ static const char *check_head(const struct disk_chunk *head, const struct ckpt_c
 }
 
 enum status ckpt_chunk_read(struct ckpt_codec *codec, const struct ckpt_chunk_place *place,
-                            const uint8_t *bytes, uint32_t size, void *raw, const char **what)
+                            const uint8_t *bytes, uint32_t size, const void *base, void *raw,
+                            const char **what)
 {
     struct disk_chunk head;
     *what = "the chunk is too short";
@@ -69,7 +71,9 @@ enum status ckpt_chunk_read(struct ckpt_codec *codec, const struct ckpt_chunk_pl
     if (head.stored_hash != ckpt_check_of(stored, head.stored_size))
         return ST_CORRUPT;
     *what = "the stored bytes can't be decoded";
-    enum status st = ckpt_decode(codec, &head, stored, raw);
+    enum status st = ckpt_decode(codec, &head, stored, base, raw);
+    if (st == ST_INVALID)
+        *what = "it is a difference to a checkpoint that isn't at hand";
     if (st != ST_OK)
         return st;
     *what = "the decoded bytes don't match their hash";
@@ -77,4 +81,13 @@ enum status ckpt_chunk_read(struct ckpt_codec *codec, const struct ckpt_chunk_pl
         return ST_CORRUPT;
     *what = NULL;
     return ST_OK;
+}
+
+bool ckpt_chunk_needs_base(const uint8_t *bytes, uint32_t size)
+{
+    struct disk_chunk head;
+    if (size < sizeof(head))
+        return false;
+    memcpy(&head, bytes, sizeof(head));
+    return head.codec == DISK_DELTA;
 }

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "checkpoint/codec.h"
@@ -22,15 +23,22 @@ struct ckpt_chunk_place {
     uint32_t raw_size;
 };
 
-/* Writes the chunk that will lie at offset into out (CKPT_CHUNK_MAX). */
+/* Writes the chunk that will lie at offset into out (CKPT_CHUNK_MAX). base: as ckpt_encode. */
 MUST_CHECK enum status ckpt_chunk_make(struct ckpt_codec *codec,
                                        const struct ckpt_chunk_place *place, const void *raw,
-                                       uint64_t offset, uint8_t *out, uint32_t *out_size);
+                                       const void *base, uint64_t offset, uint8_t *out,
+                                       uint32_t *out_size);
 
 /*
  * Checks every byte of a chunk and decodes it into raw (place->raw_size bytes).
- * Errors: ST_CORRUPT, ST_VERSION; *what is then static text that says what is wrong.
+ * base: the same elements of the parent checkpoint, or NULL; may be raw itself.
+ * Errors: ST_CORRUPT, ST_VERSION, ST_INVALID (a whole chunk that lacks its base); *what is then
+ * static text that says what is wrong.
  */
 MUST_CHECK enum status ckpt_chunk_read(struct ckpt_codec *codec,
                                        const struct ckpt_chunk_place *place, const uint8_t *bytes,
-                                       uint32_t size, void *raw, const char **what);
+                                       uint32_t size, const void *base, void *raw,
+                                       const char **what);
+
+/* Whether the bytes, not checked yet, say that the chunk is a difference to a base. */
+bool ckpt_chunk_needs_base(const uint8_t *bytes, uint32_t size);

@@ -14,6 +14,7 @@
 #define ZSTD_LEVEL_BYTES 3     /* for what isn't floats: job files, integers */
 
 struct ckpt_codec {
+    enum ckpt_level level;
     ZSTD_CCtx *planes; /* match finder off */
     ZSTD_CCtx *bytes;
     ZSTD_DCtx *decoder;
@@ -51,11 +52,12 @@ static float log2_of(unsigned n)
     return (float)result;
 }
 
-enum status ckpt_codec_new(struct ckpt_codec **out)
+enum status ckpt_codec_new(enum ckpt_level level, struct ckpt_codec **out)
 {
     struct ckpt_codec *codec = calloc(1, sizeof(*codec));
     if (codec == NULL)
         return ST_NO_MEMORY;
+    codec->level = level;
     codec->planes = ZSTD_createCCtx();
     codec->bytes = ZSTD_createCCtx();
     codec->decoder = ZSTD_createDCtx();
@@ -199,8 +201,9 @@ static void encode_words(struct ckpt_codec *codec, const uint8_t *raw, size_t co
 }
 
 enum status ckpt_encode(struct ckpt_codec *codec, enum ckpt_dtype dtype, const void *raw,
-                        uint32_t size, struct disk_chunk *chunk, uint8_t *out)
+                        const void *base, uint32_t size, struct disk_chunk *chunk, uint8_t *out)
 {
+    (void)base;
     size_t width = (size_t)ckpt_dtype_size(dtype);
     if (width == 0 || size == 0 || size > DISK_CHUNK_BYTES || size % width != 0)
         return ST_INVALID;
@@ -287,8 +290,10 @@ static const uint8_t *unpack_plane(struct ckpt_codec *codec, const uint8_t *pack
 }
 
 enum status ckpt_decode(struct ckpt_codec *codec, const struct disk_chunk *chunk,
-                        const uint8_t *stored, void *out)
+                        const uint8_t *stored, const void *base, void *out)
 {
+    if (chunk->codec == DISK_DELTA)
+        return base == NULL ? ST_INVALID : ST_VERSION;
     size_t length[4] = { 0 };
     enum status st = check_planes(chunk, length);
     if (st != ST_OK)

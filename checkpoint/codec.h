@@ -19,19 +19,25 @@
 
 struct ckpt_codec;
 
-MUST_CHECK enum status ckpt_codec_new(struct ckpt_codec **out);
+/* level: how ckpt_encode weighs size against speed; decoding is the same for all. */
+MUST_CHECK enum status ckpt_codec_new(enum ckpt_level level, struct ckpt_codec **out);
 void ckpt_codec_free(struct ckpt_codec *codec);
 
 /*
  * Encodes raw into out, which has room for DISK_STORED_MAX bytes, and sets dtype, raw_size,
  * stored_size, codec and the planes of *chunk. size: 1..DISK_CHUNK_BYTES, whole elements.
+ * base: the same elements of an earlier state, or NULL; a difference to it is stored where that is
+ * smaller (ckpt_chunk_needs_base tells).
  */
 MUST_CHECK enum status ckpt_encode(struct ckpt_codec *codec, enum ckpt_dtype dtype, const void *raw,
-                                   uint32_t size, struct disk_chunk *chunk, uint8_t *out);
+                                   const void *base, uint32_t size, struct disk_chunk *chunk,
+                                   uint8_t *out);
 
 /*
  * Decodes the stored bytes of a chunk, whatever they are, into out (raw_size bytes).
- * Errors: ST_CORRUPT, ST_VERSION (a dtype or codec of a later version); out is undefined then.
+ * base: what ckpt_encode got; ignored unless the chunk is a difference. May be out itself.
+ * Errors: ST_CORRUPT, ST_VERSION (a dtype or codec of a later version); ST_INVALID: the chunk is a
+ * difference and base is NULL. out is undefined then.
  */
 MUST_CHECK enum status ckpt_decode(struct ckpt_codec *codec, const struct disk_chunk *chunk,
-                                   const uint8_t *stored, void *out);
+                                   const uint8_t *stored, const void *base, void *out);

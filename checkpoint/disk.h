@@ -50,13 +50,18 @@ _Static_assert(DISK_NAME == LIMIT_NAME, "names fit");
 #define DISK_FRAME_FOOTER 0x184d2a53u
 
 #define DISK_HEADER_SIZE 4096u
+#define DISK_CHAIN_MAX   8u /* checkpoints that a checkpoint may lean on, one on the other */
+
+enum disk_feature {
+    DISK_DIFFERS = 1, /* chunks may be differences to those of the parent checkpoint */
+};
 
 struct disk_header {
     uint32_t frame_magic; /* DISK_FRAME_HEADER */
     uint32_t frame_size;  /* 4088 */
     uint8_t magic[8];     /* "CAIRNSHD" */
     uint32_t version;
-    uint32_t features; /* 0; a reader refuses bits that it doesn't know */
+    uint32_t features; /* enum disk_feature; a reader refuses bits that it doesn't know */
     uint32_t rank;
     uint32_t size; /* ranks */
     uint64_t generation;
@@ -65,7 +70,9 @@ struct disk_header {
     uint32_t piece_elements; /* 65536 */
     char job[DISK_NAME];     /* NUL to the end */
     uint64_t check;          /* XXH3-64 of all before */
-    uint8_t zero[3904];
+    uint64_t parent_step;    /* of DISK_DIFFERS; as the manifest says, 0 without it */
+    uint64_t parent_generation;
+    uint8_t zero[3888];
 };
 _Static_assert(sizeof(struct disk_header) == DISK_HEADER_SIZE, "on-disk layout");
 _Static_assert(offsetof(struct disk_header, magic) == 8, "on-disk layout");
@@ -79,13 +86,16 @@ _Static_assert(offsetof(struct disk_header, chunk_bytes) == 48, "on-disk layout"
 _Static_assert(offsetof(struct disk_header, piece_elements) == 52, "on-disk layout");
 _Static_assert(offsetof(struct disk_header, job) == 56, "on-disk layout");
 _Static_assert(offsetof(struct disk_header, check) == 184, "on-disk layout");
-_Static_assert(offsetof(struct disk_header, zero) == 192, "on-disk layout");
+_Static_assert(offsetof(struct disk_header, parent_step) == 192, "on-disk layout");
+_Static_assert(offsetof(struct disk_header, parent_generation) == 200, "on-disk layout");
+_Static_assert(offsetof(struct disk_header, zero) == 208, "on-disk layout");
 
 /* How the raw bytes of a chunk became planes. Values are on disk: never renumber. */
 enum disk_codec {
     DISK_BYTES = 1,          /* one plane: the bytes as they are */
     DISK_ROTATED = 2,        /* each word rotated left by one, then its bytes, lowest plane first */
     DISK_ROTATED_PACKED = 3, /* likewise; no sign is set, so plane 0 is packed from 8 to 7 bytes */
+    DISK_DELTA = 4,          /* each word minus the base's, zigzag, then its bytes as above */
 };
 
 enum disk_mode {

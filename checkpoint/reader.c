@@ -74,7 +74,7 @@ static enum status open_all(struct ckpt_reader *reader)
                               &reader->tensor_count);
     }
     if (st == ST_OK)
-        st = ckpt_codec_new(&reader->codec);
+        st = ckpt_codec_new(CKPT_DEFAULT, &reader->codec);
     if (st != ST_OK)
         return st;
     reader->stored = malloc(CKPT_CHUNK_MAX);
@@ -184,7 +184,7 @@ static enum status read_chunk(struct ckpt_reader *reader, const struct ckpt_plac
     const struct ckpt_footer *footer = &reader->set.shards[place->file].footer;
     struct ckpt_chunk_place want = ckpt_shard_place(footer, reference);
     const char *what = NULL;
-    st = ckpt_chunk_read(reader->codec, &want, reader->stored, reference->size, raw, &what);
+    st = ckpt_chunk_read(reader->codec, &want, reader->stored, reference->size, NULL, raw, &what);
     if (ckpt_is_damage(st)) {
         char chunk[256];
         ckpt_shard_describe(footer, reference, chunk);

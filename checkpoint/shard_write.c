@@ -122,7 +122,8 @@ static enum status put_chunk(struct writer *writer, const struct ckpt_chunk_plac
                              const void *raw)
 {
     uint32_t size = 0;
-    enum status st = ckpt_chunk_make(writer->codec, place, raw, writer->at, writer->chunk, &size);
+    enum status st =
+        ckpt_chunk_make(writer->codec, place, raw, NULL, writer->at, writer->chunk, &size);
     if (st == ST_OK)
         st = fault_status("save.write");
     if (st != ST_OK)
@@ -279,7 +280,8 @@ static enum status prepare(struct writer *writer)
     writer->report.runs = calloc(2 * (size_t)CKPT_BUFFERS_MAX, sizeof(*writer->report.runs));
     if (writer->references == NULL || writer->chunk == NULL || writer->report.runs == NULL)
         return ST_NO_MEMORY;
-    enum status st = ckpt_codec_new(&writer->codec);
+    enum status st = ckpt_codec_new(writer->options == NULL ? CKPT_DEFAULT : writer->options->level,
+                                    &writer->codec);
     return st == ST_OK ? ckpt_hasher_new(&writer->hasher) : st;
 }
 

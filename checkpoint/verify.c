@@ -69,7 +69,7 @@ static enum status check_manifest(struct verifier *v)
 /* Room for the hashes of all pieces, if the tables hold together. */
 static enum status prepare(struct verifier *v)
 {
-    enum status st = ckpt_codec_new(&v->codec);
+    enum status st = ckpt_codec_new(CKPT_DEFAULT, &v->codec);
     if (st == ST_OK)
         st = ckpt_hasher_new(&v->hasher);
     v->stored = malloc(CKPT_CHUNK_MAX);
@@ -116,7 +116,7 @@ static enum status walk_chunks(struct verifier *v, int fd, uint32_t file)
         ckpt_hasher_add(v->hasher, v->stored, it->size);
         struct ckpt_chunk_place place = ckpt_shard_place(footer, it);
         const char *what = NULL;
-        st = ckpt_chunk_read(v->codec, &place, v->stored, it->size, v->raw, &what);
+        st = ckpt_chunk_read(v->codec, &place, v->stored, it->size, NULL, v->raw, &what);
         if (st == ST_OK) {
             keep_pieces(v, &place);
             continue;

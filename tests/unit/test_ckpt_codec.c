@@ -53,7 +53,7 @@ static void every_kind_of_chunk_comes_back_bit_for_bit(void **unused)
     (void)unused;
     static const uint32_t sizes[] = { 8, 16, 24, 40, 1000, 4096, 65528, 1048568, 1048576 };
     struct ckpt_codec *codec = NULL;
-    assert_int_equal(ckpt_codec_new(&codec), ST_OK);
+    assert_int_equal(ckpt_codec_new(CKPT_DEFAULT, &codec), ST_OK);
     auto_free uint8_t *raw = malloc(DISK_CHUNK_BYTES), *back = malloc(DISK_CHUNK_BYTES);
     auto_free uint8_t *stored = malloc(CKPT_CHUNK_MAX);
     assert_true(raw != NULL && back != NULL && stored != NULL);
@@ -64,10 +64,12 @@ static void every_kind_of_chunk_comes_back_bit_for_bit(void **unused)
                 struct ckpt_chunk_place place = { 3, 7, dtype, sizes[s] };
                 uint32_t size = 0;
                 const char *what = NULL;
-                assert_int_equal(ckpt_chunk_make(codec, &place, raw, 4104, stored, &size), ST_OK);
+                assert_int_equal(ckpt_chunk_make(codec, &place, raw, NULL, 4104, stored, &size),
+                                 ST_OK);
                 assert_true(size <= sizes[s] + 104 + 64 + 32);
                 memset(back, 0xa5, sizes[s]);
-                assert_int_equal(ckpt_chunk_read(codec, &place, stored, size, back, &what), ST_OK);
+                assert_int_equal(ckpt_chunk_read(codec, &place, stored, size, NULL, back, &what),
+                                 ST_OK);
                 assert_memory_equal(raw, back, sizes[s]);
             }
         }
@@ -79,7 +81,7 @@ static void weights_get_smaller_and_noise_does_not_grow(void **unused)
 {
     (void)unused;
     struct ckpt_codec *codec = NULL;
-    assert_int_equal(ckpt_codec_new(&codec), ST_OK);
+    assert_int_equal(ckpt_codec_new(CKPT_DEFAULT, &codec), ST_OK);
     auto_free uint8_t *raw = malloc(DISK_CHUNK_BYTES);
     auto_free uint8_t *stored = malloc(DISK_STORED_MAX);
     assert_true(raw != NULL && stored != NULL);
@@ -96,7 +98,7 @@ static void weights_get_smaller_and_noise_does_not_grow(void **unused)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct disk_chunk chunk = { 0 };
         fill(raw, DISK_CHUNK_BYTES, cases[i].content);
-        assert_int_equal(ckpt_encode(codec, CKPT_F32, raw, DISK_CHUNK_BYTES, &chunk, stored),
+        assert_int_equal(ckpt_encode(codec, CKPT_F32, raw, NULL, DISK_CHUNK_BYTES, &chunk, stored),
                          ST_OK);
         assert_true(chunk.stored_size <= DISK_CHUNK_BYTES / 100 * cases[i].percent_max);
         assert_int_equal(chunk.codec, cases[i].codec);
@@ -106,7 +108,8 @@ static void weights_get_smaller_and_noise_does_not_grow(void **unused)
         memcpy(raw + i, &words.word[0], 4);
     }
     struct disk_chunk chunk = { 0 };
-    assert_int_equal(ckpt_encode(codec, CKPT_F32, raw, DISK_CHUNK_BYTES, &chunk, stored), ST_OK);
+    assert_int_equal(ckpt_encode(codec, CKPT_F32, raw, NULL, DISK_CHUNK_BYTES, &chunk, stored),
+                     ST_OK);
     assert_int_equal(chunk.stored_size, DISK_CHUNK_BYTES + 4 * DISK_FRAME_BYTES);
     ckpt_codec_free(codec);
 }
@@ -150,12 +153,12 @@ static void headers_that_lie_are_refused(void **unused)
 {
     (void)unused;
     struct ckpt_codec *codec = NULL;
-    assert_int_equal(ckpt_codec_new(&codec), ST_OK);
+    assert_int_equal(ckpt_codec_new(CKPT_DEFAULT, &codec), ST_OK);
     uint8_t raw[4000], stored[8000], back[4000];
     fill(raw, sizeof(raw), WEIGHTS);
     struct disk_chunk good = { 0 };
-    assert_int_equal(ckpt_encode(codec, CKPT_F32, raw, sizeof(raw), &good, stored), ST_OK);
-    assert_int_equal(ckpt_decode(codec, &good, stored, back), ST_OK);
+    assert_int_equal(ckpt_encode(codec, CKPT_F32, raw, NULL, sizeof(raw), &good, stored), ST_OK);
+    assert_int_equal(ckpt_decode(codec, &good, stored, NULL, back), ST_OK);
     for (int kind = 0; kind < 12; kind++) {
         struct disk_chunk chunk = good;
         chunk.dtype = kind == 0 ? 99 : chunk.dtype;
@@ -171,7 +174,7 @@ static void headers_that_lie_are_refused(void **unused)
         chunk.raw_size = kind == 9 ? 0 : chunk.raw_size;
         chunk.codec = kind == 10 ? DISK_BYTES : chunk.codec;
         chunk.plane_mode[0] = kind == 11 ? 7 : chunk.plane_mode[0];
-        enum status st = ckpt_decode(codec, &chunk, stored, back);
+        enum status st = ckpt_decode(codec, &chunk, stored, NULL, back);
         assert_true(st == ST_CORRUPT || st == ST_VERSION);
     }
     ckpt_codec_free(codec);
