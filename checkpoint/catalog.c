@@ -89,6 +89,7 @@ static enum status fill(const struct io *io, const char *job, struct ckpt_entry 
     entry->manifest = same ? ST_OK : ST_CORRUPT;
     entry->committed = same && !entry->quarantined;
     if (same) {
+        entry->parent = manifest.parent;
         entry->digest = manifest.digest;
         entry->raw_bytes = manifest.raw_bytes;
         entry->files = manifest.file_count;

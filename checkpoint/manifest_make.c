@@ -31,10 +31,20 @@ static bool report_fits(const struct ckpt_report *reports, uint32_t count, uint3
     char name[64];
     ckpt_shard_name(i, count, name);
     return report->rank == i && report->step == reports[0].step &&
-           report->generation == reports[0].generation && strcmp(report->file, name) == 0 &&
-           report->size > 0 && report->size <= INT64_MAX &&
+           report->generation == reports[0].generation &&
+           report->parent.step == reports[0].parent.step &&
+           report->parent.generation == reports[0].parent.generation &&
+           strcmp(report->file, name) == 0 && report->size > 0 && report->size <= INT64_MAX &&
            report->raw_bytes <= INT64_MAX / count &&
            ckpt_hash_equal(&report->scalars, &reports[0].scalars);
+}
+
+/* None, or one of an earlier step. */
+static bool parent_fits(const struct ckpt_report *report)
+{
+    const struct ckpt_parent *parent = &report->parent;
+    return parent->generation == 0 ? parent->step == 0
+                                   : parent->step < report->step && parent->generation <= INT64_MAX;
 }
 
 static int compare_runs(const void *a, const void *b)
@@ -108,11 +118,20 @@ static enum status put_body(const struct ckpt_report *reports, uint32_t count, c
     uint64_t raw = 0;
     for (uint32_t i = 0; i < count; i++)
         raw += reports[i].raw_bytes;
-    enum status st = buf_printf(
-        out,
-        "{\"cairn_checkpoint\":1,\n\"job\":\"%s\",\n\"step\":%" PRIu64 ",\n\"generation\":%" PRIu64
-        ",\n\"created_at\":\"%s\",\n\"digest\":\"%s\",\n\"raw_bytes\":%" PRIu64 ",\n\"files\":[\n",
-        job, reports[0].step, reports[0].generation, wall_time, digest, raw);
+    enum status st = buf_printf(out,
+                                "{\"cairn_checkpoint\":1,\n\"job\":\"%s\",\n\"step\":%" PRIu64
+                                ",\n\"generation\":%" PRIu64 ",\n",
+                                job, reports[0].step, reports[0].generation);
+    if (st == ST_OK && reports[0].parent.generation != 0) {
+        st = buf_printf(out, "\"parent_step\":%" PRIu64 ",\n\"parent_generation\":%" PRIu64 ",\n",
+                        reports[0].parent.step, reports[0].parent.generation);
+    }
+    if (st == ST_OK) {
+        st = buf_printf(out,
+                        "\"created_at\":\"%s\",\n\"digest\":\"%s\",\n\"raw_bytes\":%" PRIu64
+                        ",\n\"files\":[\n",
+                        wall_time, digest, raw);
+    }
     for (uint32_t i = 0; i < count && st == ST_OK; i++) {
         char hash[33];
         ckpt_hash_text(&reports[i].hash, hash);
@@ -127,7 +146,8 @@ enum status ckpt_manifest_make(const struct ckpt_report *reports, uint32_t count
 {
     if (count == 0 || count > LIMIT_RANKS || !ckpt_name_is_good(job) ||
         !text_is_plain(wall_time, sizeof(((struct ckpt_manifest *)NULL)->created_at)) ||
-        reports[0].step > INT64_MAX || reports[0].generation > INT64_MAX)
+        reports[0].step > INT64_MAX || reports[0].generation > INT64_MAX ||
+        !parent_fits(&reports[0]))
         return ST_INVALID;
     for (uint32_t i = 0; i < count; i++) {
         if (!report_fits(reports, count, i))

@@ -60,6 +60,17 @@ static bool get_hash(const json_t *object, const char *key, struct ckpt_hash *ou
     return get_text(object, key, text, sizeof(text)) && ckpt_hash_parse(text, out) == ST_OK;
 }
 
+/* Both keys or neither; an earlier step, so that a chain of parents ends. */
+static bool get_parent(const json_t *root, struct ckpt_manifest *manifest)
+{
+    struct ckpt_parent *parent = &manifest->parent;
+    if (json_object_get(root, "parent_step") == NULL)
+        return json_object_get(root, "parent_generation") == NULL;
+    return get_number(root, "parent_step", &parent->step) &&
+           get_number(root, "parent_generation", &parent->generation) && parent->generation != 0 &&
+           parent->step < manifest->step;
+}
+
 static enum status get_files(const json_t *root, struct ckpt_manifest *manifest)
 {
     const json_t *files = json_object_get(root, "files");
@@ -98,7 +109,7 @@ static enum status from_json(const json_t *root, struct ckpt_manifest *manifest,
                 get_number(root, "generation", &manifest->generation) &&
                 get_text(root, "created_at", manifest->created_at, sizeof(manifest->created_at)) &&
                 get_hash(root, "digest", &manifest->digest) &&
-                get_number(root, "raw_bytes", &manifest->raw_bytes);
+                get_number(root, "raw_bytes", &manifest->raw_bytes) && get_parent(root, manifest);
     return good ? get_files(root, manifest) : ST_CORRUPT;
 }
 

@@ -26,7 +26,7 @@ static const char *check_header(const struct disk_header *head,
     if (head->check != ckpt_check_of(head, offsetof(struct disk_header, check)))
         return "the header doesn't match its hash";
     *st = ST_VERSION;
-    if (head->version != DISK_VERSION || head->features != 0)
+    if (head->version != DISK_VERSION || (head->features & ~(uint32_t)DISK_DIFFERS) != 0)
         return "the file is of a later version";
     *st = ST_CORRUPT;
     if (head->frame_magic != DISK_FRAME_HEADER ||
@@ -43,6 +43,11 @@ static const char *check_header(const struct disk_header *head,
         return "the file is of another job";
     if (head->step != manifest->step || head->generation != manifest->generation)
         return "the file is of another step or generation";
+    bool differs = (head->features & DISK_DIFFERS) != 0;
+    if (differs != (manifest->parent.generation != 0) ||
+        head->parent_step != manifest->parent.step ||
+        head->parent_generation != manifest->parent.generation)
+        return "the file differs from another parent than the manifest says";
     if (head->rank != rank || head->size != manifest->file_count)
         return "the file is of another rank";
     return NULL;
