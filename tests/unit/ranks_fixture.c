@@ -7,6 +7,7 @@
 
 #include "common/buf.h"
 #include "common/check.h"
+#include "tests/test.h"
 #include "tests/unit/comm_fixture.h"
 #include "trainer/loop.h"
 
@@ -191,4 +192,35 @@ void ranks_run(const struct ranks_options *options, struct ranks_result *out)
         ckpt_report_release(&ones[r].report);
     shared_kv_free(kv);
     free(ones);
+}
+
+struct ranks_result *ranks_new(const struct ranks_options *options)
+{
+    struct ranks_result *result = malloc(sizeof(*result));
+    assert_non_null(result);
+    ranks_run(options, result);
+    return result;
+}
+
+struct ranks_result *ranks_new_well(const struct ranks_options *options)
+{
+    struct ranks_result *result = ranks_new(options);
+    if (result->st != ST_OK)
+        fail_msg("%s: %s", status_string(result->st), result->message);
+    return result;
+}
+
+int ranks_make_folder(void **state)
+{
+    static char folder[64];
+    (void)snprintf(folder, sizeof(folder), "/tmp/cairn-ranks-XXXXXX");
+    *state = mkdtemp(folder);
+    return *state == NULL ? -1 : 0;
+}
+
+int ranks_remove_folder(void **state)
+{
+    char command[128];
+    (void)snprintf(command, sizeof(command), "rm -rf %s", (char *)*state);
+    return system(command) == 0 ? 0 : -1;
 }

@@ -42,3 +42,10 @@ struct ranks_result {
 };
 
 void ranks_run(const struct ranks_options *options, struct ranks_result *out);
+/* Likewise; free(). _well: fails the test unless the run ends with ST_OK. */
+struct ranks_result *ranks_new(const struct ranks_options *options);
+struct ranks_result *ranks_new_well(const struct ranks_options *options);
+
+/* Set-up and tear-down of a test with a folder of its own: *state is its path. */
+int ranks_make_folder(void **state);
+int ranks_remove_folder(void **state);

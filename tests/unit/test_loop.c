@@ -50,37 +50,6 @@ static const char gpt2[] = "name: test\n"
                            "  seed: 5\n"
                            "eval: {every: 2 steps}\n";
 
-static int make_folder(void **state)
-{
-    static char folder[64];
-    (void)snprintf(folder, sizeof(folder), "/tmp/test_loop_XXXXXX");
-    *state = mkdtemp(folder);
-    return *state == NULL ? -1 : 0;
-}
-
-static int remove_folder(void **state)
-{
-    char command[128];
-    (void)snprintf(command, sizeof(command), "rm -rf %s", (char *)*state);
-    return system(command) == 0 ? 0 : -1;
-}
-
-static struct ranks_result *run(const struct ranks_options *options)
-{
-    struct ranks_result *result = malloc(sizeof(*result));
-    assert_non_null(result);
-    ranks_run(options, result);
-    return result;
-}
-
-static struct ranks_result *run_well(const struct ranks_options *options)
-{
-    struct ranks_result *result = run(options);
-    if (result->st != ST_OK)
-        fail_msg("%s: %s", status_string(result->st), result->message);
-    return result;
-}
-
 /* Same bits in what was logged from row `from` of a on. */
 static void same_rows(const struct ranks_result *a, size_t from, const struct ranks_result *b)
 {
@@ -118,7 +87,7 @@ static void check_spreads(const char *job, const struct spread *spreads, size_t 
         const char *sets[] = { set, extra, NULL };
         struct ranks_options options = { .job = job, .sets = sets, .size = s->size };
         memcpy(options.shares, s->shares, sizeof(options.shares));
-        struct ranks_result *result = run_well(&options);
+        struct ranks_result *result = ranks_new_well(&options);
         if (strcmp(lanes, s->lanes) == 0) {
             assert_string_equal(result->digest, reference->digest);
             same_rows(reference, 0, result);
@@ -197,11 +166,11 @@ static void the_loss_scale_and_where_halves_are_used_are_spread_alike(void **sta
     for (size_t i = 0; i < 3; i++) {
         const char *const sets[] = { "train.lanes=3", "train.precision=bf16", extras[i], NULL };
         struct ranks_options options = { .job = gpt2, .sets = sets, .size = 1, .shares = { 3 } };
-        struct ranks_result *one = run_well(&options);
+        struct ranks_result *one = ranks_new_well(&options);
         options.size = 2;
         options.shares[0] = 2;
         options.shares[1] = 1;
-        struct ranks_result *two = run_well(&options);
+        struct ranks_result *two = ranks_new_well(&options);
         assert_string_equal(one->digest, two->digest);
         same_rows(one, 0, two);
         free(one);
@@ -217,7 +186,7 @@ static void a_gradient_that_overflows_is_left_out(void **state)
                                  "train.loss_scale=dynamic", "train.duration=12 steps", NULL };
     struct ranks_options options = { .job = gpt2, .sets = sets, .size = 1, .shares = { 3 } };
     options.loss_scale = 0x1p126;
-    struct ranks_result *one = run_well(&options);
+    struct ranks_result *one = ranks_new_well(&options);
     size_t overflows = 0;
     for (size_t i = 0; i < one->row_count; i++) {
         assert_true(isfinite(one->rows[i].loss) != 0);
@@ -233,13 +202,13 @@ static void a_gradient_that_overflows_is_left_out(void **state)
     char dir[256];
     (void)snprintf(dir, sizeof(dir), "%s/step", (char *)*state);
     options.save = dir;
-    free(run_well(&options));
+    free(ranks_new_well(&options));
     options.stop_at = 0;
     options.save = NULL;
     options.restore = dir;
     options.restore_step = 1;
     options.loss_scale = 0; /* the checkpoint's */
-    struct ranks_result *two = run_well(&options);
+    struct ranks_result *two = ranks_new_well(&options);
     assert_string_equal(one->digest, two->digest);
     same_rows(one, 1, two);
     free(one);
@@ -252,9 +221,9 @@ static void evaluation_and_interval_leave_the_state_alone(void **state)
     const char *const rarely[] = { "eval.every=1000 steps", NULL };
     const char *const often[] = { "eval.every=1 steps", NULL };
     struct ranks_options options = { .job = mlp, .sets = rarely, .size = 1, .shares = { 8 } };
-    struct ranks_result *a = run_well(&options);
+    struct ranks_result *a = ranks_new_well(&options);
     options.sets = often;
-    struct ranks_result *b = run_well(&options);
+    struct ranks_result *b = ranks_new_well(&options);
     assert_string_equal(a->digest, b->digest);
     int evaluations = 0;
     for (size_t i = 0; i < b->row_count; i++)
@@ -272,7 +241,7 @@ static void a_restored_job_ends_as_if_nothing_had_happened(void **state)
     static const struct spread first = { "8", 2, { 5, 3 } };
     static const struct spread second[] = { { "8", 1, { 8 } }, { "8", 3, { 2, 5, 1 } } };
     struct ranks_options options = { .job = mlp, .size = 1, .shares = { 8 } };
-    struct ranks_result *quiet = run_well(&options);
+    struct ranks_result *quiet = ranks_new_well(&options);
     for (uint64_t step = 1; step < 9; step += 3) {
         char dir[256];
         (void)snprintf(dir, sizeof(dir), "%s/step-%d", (char *)*state, (int)step);
@@ -280,13 +249,13 @@ static void a_restored_job_ends_as_if_nothing_had_happened(void **state)
             .job = mlp, .size = first.size, .stop_at = step, .save = dir
         };
         memcpy(before.shares, first.shares, sizeof(before.shares));
-        free(run_well(&before));
+        free(ranks_new_well(&before));
         for (size_t i = 0; i < 2; i++) {
             struct ranks_options after = {
                 .job = mlp, .size = second[i].size, .restore = dir, .restore_step = step
             };
             memcpy(after.shares, second[i].shares, sizeof(after.shares));
-            struct ranks_result *end = run_well(&after);
+            struct ranks_result *end = ranks_new_well(&after);
             assert_string_equal(end->digest, quiet->digest);
             same_rows(quiet, step, end);
             free(end);
@@ -302,7 +271,7 @@ static void a_checkpoint_of_another_step_or_job_is_refused(void **state)
     struct ranks_options before = {
         .job = mlp, .size = 1, .shares = { 8 }, .stop_at = 2, .save = dir
     };
-    free(run_well(&before));
+    free(ranks_new_well(&before));
     static const char *const sets[][2] = { { "train.seed=6", NULL },
                                            { "model.hidden=41", NULL },
                                            { "train.optimizer.momentum=0", NULL } };
@@ -313,7 +282,7 @@ static void a_checkpoint_of_another_step_or_job_is_refused(void **state)
                                        .shares = { 8 },
                                        .restore = dir,
                                        .restore_step = i < 3 ? 2 : 3 };
-        struct ranks_result *result = run(&after);
+        struct ranks_result *result = ranks_new(&after);
         assert_int_equal(result->st, ST_CORRUPT);
         assert_non_null(strstr(result->message, dir));
         free(result);
@@ -327,7 +296,7 @@ static void a_changed_byte_of_a_checkpoint_is_noticed(void **state)
     struct ranks_options before = {
         .job = mlp, .size = 2, .shares = { 4, 4 }, .stop_at = 2, .save = dir
     };
-    free(run_well(&before));
+    free(ranks_new_well(&before));
     char path[320];
     (void)snprintf(path, sizeof(path), "%s/shard-00001-of-00002.cairn", dir);
     FILE *file = fopen(path, "r+be");
@@ -340,7 +309,7 @@ static void a_changed_byte_of_a_checkpoint_is_noticed(void **state)
     struct ranks_options after = {
         .job = mlp, .size = 1, .shares = { 8 }, .restore = dir, .restore_step = 2
     };
-    struct ranks_result *result = run(&after);
+    struct ranks_result *result = ranks_new(&after);
     assert_int_equal(status_scope(result->st), SCOPE_CHECKPOINT);
     free(result);
 }
@@ -350,20 +319,20 @@ static void a_skipped_step_advances_the_count_and_nothing_else(void **state)
     (void)state;
     static const uint64_t skip[] = { 3, 7 };
     struct ranks_options options = { .job = mlp, .size = 1, .shares = { 8 }, .stop_at = 3 };
-    struct ranks_result *before = run_well(&options);
+    struct ranks_result *before = ranks_new_well(&options);
     options.skip = skip;
     options.skip_count = 2;
-    struct ranks_result *same = run_well(&options);
+    struct ranks_result *same = ranks_new_well(&options);
     assert_string_equal(before->digest, same->digest); /* skips to come are no state */
     options.stop_at = 0;
-    struct ranks_result *one = run_well(&options);
+    struct ranks_result *one = ranks_new_well(&options);
     assert_int_equal(one->row_count, 9);
     for (size_t i = 0; i < 9; i++)
         assert_int_equal(isnan(one->rows[i].loss) != 0, i == 3 || i == 7);
     assert_memory_equal(&one->rows[2].loss, &before->rows[2].loss, sizeof(float));
     options.size = 3;
     memcpy(options.shares, (uint32_t[]){ 3, 1, 4 }, 3 * sizeof(uint32_t));
-    struct ranks_result *three = run_well(&options);
+    struct ranks_result *three = ranks_new_well(&options);
     assert_string_equal(one->digest, three->digest);
     free(before);
     free(same);
@@ -377,12 +346,12 @@ static void a_loss_that_is_not_finite_stops_before_the_update(void **state)
     const char *const wild[] = { "train.optimizer.lr=1000", "train.optimizer.weight_decay=10",
                                  "train.duration=60 steps", NULL };
     struct ranks_options options = { .job = mlp, .sets = wild, .size = 2, .shares = { 4, 4 } };
-    struct ranks_result *result = run(&options);
+    struct ranks_result *result = ranks_new(&options);
     assert_int_equal(result->st, ST_NUMERIC);
     assert_non_null(strstr(result->message, "not finite; lower the learning rate"));
     assert_in_range(result->step, 1, 59);
     options.stop_at = result->step; /* the state is that of the step before */
-    struct ranks_result *before = run_well(&options);
+    struct ranks_result *before = ranks_new_well(&options);
     assert_string_equal(before->digest, result->digest);
     free(before);
     free(result);
@@ -433,7 +402,8 @@ static void durations_become_steps_of_the_data_at_hand(void **state)
     assert_non_null(strstr(message, "eval.every"));
 }
 
-#define IN_FOLDER(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
+#define IN_FOLDER(name)                                                                            \
+    cmocka_unit_test_setup_teardown(name, ranks_make_folder, ranks_remove_folder)
 
 int main(void)
 {

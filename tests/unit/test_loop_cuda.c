@@ -169,31 +169,6 @@ static void check_nothing_is_left(void)
 
 /* ---- jobs ---- */
 
-static int make_folder(void **state)
-{
-    static char folder[64];
-    (void)snprintf(folder, sizeof(folder), "/tmp/test_loop_cuda_XXXXXX");
-    *state = mkdtemp(folder);
-    return *state == NULL ? -1 : 0;
-}
-
-static int remove_folder(void **state)
-{
-    char command[128];
-    (void)snprintf(command, sizeof(command), "rm -rf %s", (char *)*state);
-    return system(command) == 0 ? 0 : -1;
-}
-
-static struct ranks_result *run_well(const struct ranks_options *options)
-{
-    struct ranks_result *result = malloc(sizeof(*result));
-    assert_non_null(result);
-    ranks_run(options, result);
-    if (result->st != ST_OK)
-        fail_msg("%s: %s", status_string(result->st), result->message);
-    return result;
-}
-
 static struct ranks_options on_device(const char *job, const char *const *sets, uint32_t size)
 {
     return (struct ranks_options){ .job = job,
@@ -208,9 +183,9 @@ static struct ranks_options on_device(const char *job, const char *const *sets, 
 static void check_job(const char *job, const char *const *sets, double far)
 {
     struct ranks_options options = on_device(job, sets, 1);
-    struct ranks_result *one = run_well(&options);
+    struct ranks_result *one = ranks_new_well(&options);
     options = on_device(job, sets, 2);
-    struct ranks_result *two = run_well(&options);
+    struct ranks_result *two = ranks_new_well(&options);
     assert_string_equal(one->digest, two->digest);
     assert_memory_equal(&one->rows[1].loss, &two->rows[1].loss, sizeof(float));
     check_nothing_is_left();
@@ -219,7 +194,7 @@ static void check_job(const char *job, const char *const *sets, double far)
         options.shares[0] = 3;
         options.table = backend_cpu();
         options.comm = comm_gloo();
-        struct ranks_result *cpu = run_well(&options);
+        struct ranks_result *cpu = ranks_new_well(&options);
         assert_int_equal(cpu->row_count, one->row_count);
         for (size_t i = 0; i < cpu->row_count; i++)
             assert_float_equal(cpu->rows[i].loss, one->rows[i].loss, far);
@@ -270,7 +245,7 @@ static void a_scale_that_is_too_high_comes_down(void **state)
     const char *const sets[] = { "train.precision=fp16", "train.duration=6 steps", NULL };
     struct ranks_options options = on_device(gpt2, sets, 1);
     options.loss_scale = 0x1p17;
-    struct ranks_result *one = run_well(&options);
+    struct ranks_result *one = ranks_new_well(&options);
     assert_true(isfinite(one->rows[0].grad_norm) == 0);
     assert_true(isfinite(one->rows[0].loss) != 0);
     assert_true(isfinite(one->rows[5].grad_norm) != 0);
@@ -280,11 +255,11 @@ static void a_scale_that_is_too_high_comes_down(void **state)
     options.loss_scale = 0x1p17;
     options.stop_at = 1;
     options.save = dir;
-    free(run_well(&options));
+    free(ranks_new_well(&options));
     options = on_device(gpt2, sets, 2);
     options.restore = dir;
     options.restore_step = 1;
-    struct ranks_result *two = run_well(&options);
+    struct ranks_result *two = ranks_new_well(&options);
     assert_string_equal(one->digest, two->digest);
     free(one);
     free(two);
@@ -295,16 +270,16 @@ static void a_restored_job_ends_as_if_nothing_had_happened(void **state)
     char dir[256];
     (void)snprintf(dir, sizeof(dir), "%s/step", (char *)*state);
     struct ranks_options options = on_device(gpt2, NULL, 1);
-    struct ranks_result *quiet = run_well(&options);
+    struct ranks_result *quiet = ranks_new_well(&options);
     options = on_device(gpt2, NULL, 2);
     options.stop_at = 2;
     options.save = dir;
-    free(run_well(&options));
+    free(ranks_new_well(&options));
     for (uint32_t size = 1; size <= 2; size++) {
         options = on_device(gpt2, NULL, size);
         options.restore = dir;
         options.restore_step = 2;
-        struct ranks_result *end = run_well(&options);
+        struct ranks_result *end = ranks_new_well(&options);
         assert_string_equal(end->digest, quiet->digest);
         free(end);
     }
@@ -330,7 +305,8 @@ static void memory_that_runs_out_is_told_by_what_it_is_for(void **state)
     fake.describe("");
 }
 
-#define IN_FOLDER(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
+#define IN_FOLDER(name)                                                                            \
+    cmocka_unit_test_setup_teardown(name, ranks_make_folder, ranks_remove_folder)
 
 int main(void)
 {

@@ -69,34 +69,9 @@ static const char gpt2[] = "name: test\n"
                            "              no_decay: [bias, norm]}\n"
                            "  seed: 5\n";
 
-static int make_folder(void **state)
-{
-    static char folder[64];
-    (void)snprintf(folder, sizeof(folder), "/tmp/test_loop_device_XXXXXX");
-    *state = mkdtemp(folder);
-    return *state == NULL ? -1 : 0;
-}
-
-static int remove_folder(void **state)
-{
-    char command[128];
-    (void)snprintf(command, sizeof(command), "rm -rf %s", (char *)*state);
-    return system(command) == 0 ? 0 : -1;
-}
-
-static struct ranks_result *run(const struct ranks_options *options)
-{
-    struct ranks_result *result = malloc(sizeof(*result));
-    assert_non_null(result);
-    ranks_run(options, result);
-    return result;
-}
-
 static struct ranks_result *run_well(const struct ranks_options *options)
 {
-    struct ranks_result *result = run(options);
-    if (result->st != ST_OK)
-        fail_msg("%s: %s", status_string(result->st), result->message);
+    struct ranks_result *result = ranks_new_well(options);
     assert_int_equal(fake_nccl_counts().live, 0);
     return result;
 }
@@ -287,7 +262,7 @@ static void memory_that_runs_out_is_told_by_what_it_is_for(void **state)
     struct ranks_options options = on_device(mlp, NULL, 1, shares);
     for (size_t i = 0; i < 2; i++) {
         async_device_limit(rows[i].bytes);
-        struct ranks_result *result = run(&options);
+        struct ranks_result *result = ranks_new(&options);
         async_device_limit(0);
         assert_int_equal(result->st, ST_NO_MEMORY);
         if (strstr(result->message, rows[i].says) == NULL)
@@ -319,7 +294,8 @@ static void steps_allocate_nothing_on_the_device(void **state)
     assert_int_equal(async_device_allocations(), after_first);
 }
 
-#define IN_FOLDER(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
+#define IN_FOLDER(name)                                                                            \
+    cmocka_unit_test_setup_teardown(name, ranks_make_folder, ranks_remove_folder)
 
 int main(void)
 {

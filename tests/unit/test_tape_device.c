@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "tests/test.h"
+#include "tests/unit/noted_kernels.h"
 #include "tests/unit/training.h"
 
 #define FENCED_MAX 64
@@ -72,48 +73,18 @@ static void fenced_free(struct backend *b, void *memory)
     fence.size[i] = fence.size[fence.count];
 }
 
-/* Which op a kernel is of: the table's functions aren't told. */
-#define KERNELS_MAX 1024
-
-static struct {
-    const struct kernel *kernel[KERNELS_MAX];
-    enum op op[KERNELS_MAX];
-    int count;
-} kernels;
-
-static enum op op_of(const struct kernel *kernel)
-{
-    int i = kernels.count - 1; /* the newest: memory is used again */
-    while (i > 0 && kernels.kernel[i] != kernel)
-        i--;
-    assert_ptr_equal(kernels.kernel[i], kernel);
-    return kernels.op[i];
-}
-
-static enum status noted_prepare(struct backend *backend, const struct op_spec *spec,
-                                 struct kernel **out_kernel, struct kernel_info *out_info)
-{
-    enum status st = cpu()->op[spec->op].prepare(backend, spec, out_kernel, out_info);
-    if (st != ST_OK)
-        return st;
-    assert_true(kernels.count < KERNELS_MAX);
-    kernels.kernel[kernels.count] = *out_kernel;
-    kernels.op[kernels.count++] = spec->op;
-    return ST_OK;
-}
-
 static enum status fenced_forward(struct backend *b, struct kernel *kernel,
                                   const struct op_buffers *buffers, struct stream *s)
 {
     enter();
-    return leave(cpu()->op[op_of(kernel)].forward(b, kernel, buffers, s));
+    return leave(cpu()->op[noted_op(kernel)].forward(b, kernel, buffers, s));
 }
 
 static enum status fenced_backward(struct backend *b, struct kernel *kernel,
                                    const struct op_buffers *buffers, struct stream *s)
 {
     enter();
-    return leave(cpu()->op[op_of(kernel)].backward(b, kernel, buffers, s));
+    return leave(cpu()->op[noted_op(kernel)].backward(b, kernel, buffers, s));
 }
 
 static enum status fenced_add(struct backend *b, float *out, const float *x, const float *y,
@@ -194,7 +165,7 @@ static const struct backend_table *fenced(void)
     fence.table.host_memory = false;
     fence.table.alloc = fenced_alloc;
     fence.table.free = fenced_free;
-    kernels.count = 0;
+    noted_clear();
     for (int op = 0; op < OP_COUNT; op++) {
         fence.table.op[op] = (struct op_table){ .prepare = noted_prepare,
                                                 .forward = fenced_forward,

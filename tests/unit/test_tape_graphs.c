@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tests/test.h"
+#include "tests/unit/noted_kernels.h"
 #include "tests/unit/training.h"
 
 enum what { FORWARD, BACKWARD, ADD, COPY, FILL, SUM, REFORMAT };
@@ -49,41 +50,11 @@ static enum status keep(const struct recorded *call)
     return ST_OK;
 }
 
-/* Which op a kernel is of: the table's functions aren't told. */
-#define KERNELS_MAX 1024
-
-static struct {
-    const struct kernel *kernel[KERNELS_MAX];
-    enum op op[KERNELS_MAX];
-    int count;
-} kernels;
-
-static enum op op_of(const struct kernel *kernel)
-{
-    int i = kernels.count - 1; /* the newest: memory is used again */
-    while (i > 0 && kernels.kernel[i] != kernel)
-        i--;
-    assert_ptr_equal(kernels.kernel[i], kernel);
-    return kernels.op[i];
-}
-
-static enum status noted_prepare(struct backend *backend, const struct op_spec *spec,
-                                 struct kernel **out_kernel, struct kernel_info *out_info)
-{
-    enum status st = cpu()->op[spec->op].prepare(backend, spec, out_kernel, out_info);
-    if (st != ST_OK)
-        return st;
-    assert_true(kernels.count < KERNELS_MAX);
-    kernels.kernel[kernels.count] = *out_kernel;
-    kernels.op[kernels.count++] = spec->op;
-    return ST_OK;
-}
-
 static enum status fake_forward(struct backend *backend, struct kernel *kernel,
                                 const struct op_buffers *buffers, struct stream *stream)
 {
     struct recorded call = {
-        .what = FORWARD, .op = op_of(kernel), .kernel = kernel, .buffers = *buffers
+        .what = FORWARD, .op = noted_op(kernel), .kernel = kernel, .buffers = *buffers
     };
     fake.ran += !fake.recording;
     return fake.recording ? keep(&call)
@@ -94,7 +65,7 @@ static enum status fake_backward(struct backend *backend, struct kernel *kernel,
                                  const struct op_buffers *buffers, struct stream *stream)
 {
     struct recorded call = {
-        .what = BACKWARD, .op = op_of(kernel), .kernel = kernel, .buffers = *buffers
+        .what = BACKWARD, .op = noted_op(kernel), .kernel = kernel, .buffers = *buffers
     };
     fake.ran += !fake.recording;
     return fake.recording ? keep(&call)
@@ -204,7 +175,7 @@ static const struct backend_table *fake_open(int room)
     memset(&fake, 0, sizeof fake);
     fake.room = room;
     fake.table = *cpu();
-    kernels.count = 0;
+    noted_clear();
     for (int op = 0; op < OP_COUNT; op++) {
         fake.table.op[op] = (struct op_table){ .prepare = noted_prepare,
                                                .forward = fake_forward,
