@@ -115,7 +115,7 @@ struct job {
             char metric[JOB_TEXT]; /* "" : off */
             int64_t n;
         } keep_best;
-        int64_t keep_every;     /* steps; 0: off */
+        int64_t keep_every;     /* steps: checkpoints at multiples of it are kept; 0: off */
         char store[LIMIT_PATH]; /* folder, or s3://bucket/prefix */
         char level[JOB_TEXT];
         bool delta;           /* differences to the checkpoint before */
@@ -123,6 +123,7 @@ struct job {
         int64_t memory_every; /* steps between copies in memory; 0: only those of checkpoints */
         int64_t peers;        /* other nodes that hold each copy: 0, 1 */
         int64_t threads;      /* that encode */
+        int64_t grace_ms;     /* what a worker told to go (SIGTERM) has for a checkpoint */
     } checkpoint;
     struct {
         char exactness[JOB_TEXT]; /* strict, relaxed */

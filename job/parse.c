@@ -92,8 +92,6 @@ static void read_field(struct reader *reader, const struct field *field, size_t 
     if (node->kind == NODE_ABSENT) {
         job_report_add(&reader->report, node->key_place, "write a value, or remove the key",
                        "%s has no value", field->path);
-    } else if (field->kind == FIELD_ANY) {
-        good = true; /* check_use refuses it where it could be meant */
     } else if (field->kind == FIELD_WORDS || field->kind == FIELD_COUNTS ||
                field->kind == FIELD_ENV) {
         good = reader_list(reader, field, node);
@@ -220,11 +218,8 @@ static void check_use(struct reader *reader, const struct field *field, size_t i
     if ((field->flags & FIELD_UNBUILT) == 0 || reader->given[index].bad)
         return;
     struct value_problem problem;
-    if (field->kind == FIELD_ANY) {
-        job_report_add(&reader->report, node->key_place, "remove this key",
-                       "%s is not supported in this version", field->path);
-    } else if ((field->fallback == NULL || strcmp(field->fallback, node->text) != 0) &&
-               value_refuse_unbuilt(field, node->text, &problem) != ST_OK) {
+    if ((field->fallback == NULL || strcmp(field->fallback, node->text) != 0) &&
+        value_refuse_unbuilt(field, node->text, &problem) != ST_OK) {
         reader_refuse(reader, node->place, &problem);
     }
 }

@@ -333,6 +333,20 @@ static void check_device(struct reader *reader)
     }
 }
 
+/* ---- checkpoints ---- */
+
+static void check_checkpoint(struct reader *reader)
+{
+    struct job *job = &reader->job;
+    const char *metric = job->checkpoint.keep_best.metric;
+    bool needs_eval = strncmp(metric, "eval_", 5) == 0;
+    if (needs_eval && job->data.eval.format[0] == '\0' &&
+        reader_is_good(reader, "data.eval.format")) {
+        mistake(reader, "checkpoint.keep.best.metric", "add data.eval, or use loss",
+                "%s needs data.eval: there is nothing to evaluate on", metric);
+    }
+}
+
 void job_resolve(struct reader *reader)
 {
     check_model(reader);
@@ -343,4 +357,5 @@ void job_resolve(struct reader *reader)
     resolve_workers(reader, lanes_known);
     check_optimizer(reader);
     check_times(reader);
+    check_checkpoint(reader);
 }

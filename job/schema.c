@@ -22,6 +22,8 @@
 #define FORMATS          "idx text tokens synthetic | cifar"
 #define TRAIN_IS(words_) .when_path = "data.train.format", .when_words = words_
 #define EVAL_IS(words_)  .when_path = "data.eval.format", .when_words = words_
+#define BEST \
+    .when_path = "checkpoint.keep.best.metric", .when_words = "loss eval_loss eval_accuracy"
 #define STEP_UNITS       (UNIT_STEPS | UNIT_EPOCHS)
 
 /* clang-format off: one row, one line or two */
@@ -136,17 +138,28 @@ static const struct field fields[] = {
     { "parallel.reduction", FIELD_WORD, 0, AT(parallel.reduction), .words = "exact fast",
       .fallback = "exact" },
 
-    { "checkpoint.every", FIELD_DURATION, 0, AT(checkpoint.every), 1, 1e9, .units = STEP_UNITS,
-      .words = "| auto", .fallback = "100 steps" },
+    { "checkpoint.every", FIELD_DURATION, 0, AT(checkpoint.every), 1, 1e9,
+      .units = STEP_UNITS | UNIT_TIME, .words = "auto", .fallback = "100 steps" },
     { "checkpoint.keep.last", FIELD_INT, 0, AT(checkpoint.keep_last), 1, 1e6, .fallback = "3" },
-    { "checkpoint.keep.best", FIELD_ANY, FIELD_UNBUILT, NOWHERE },
-    { "checkpoint.keep.every", FIELD_ANY, FIELD_UNBUILT, NOWHERE },
-    { "checkpoint.store", FIELD_PATH, 0, AT(checkpoint.store), .fallback = "checkpoints" },
+    { "checkpoint.keep.best.metric", FIELD_WORD, FIELD_WITH_SECTION,
+      AT(checkpoint.keep_best.metric), .words = "loss eval_loss eval_accuracy",
+      .example = "metric: eval_loss" },
+    { "checkpoint.keep.best.n", FIELD_INT, 0, AT(checkpoint.keep_best.n), 1, 1000,
+      .fallback = "1", BEST },
+    { "checkpoint.keep.every", FIELD_AMOUNT, 0, AT(checkpoint.keep_every), 0, 1e9,
+      .units = UNIT_STEPS, .words = "none", .fallback = "none" },
+    { "checkpoint.store", FIELD_STORE, 0, AT(checkpoint.store), .fallback = "checkpoints" },
     { "checkpoint.level", FIELD_WORD, 0, AT(checkpoint.level), .words = "default fast max",
       .fallback = "default" },
-    { "checkpoint.delta", FIELD_BOOL, FIELD_UNBUILT, NOWHERE, .fallback = "false" },
-    { "checkpoint.peers", FIELD_INT, FIELD_UNBUILT, NOWHERE, 0, LIMIT_RANKS, .fallback = "0" },
-    { "checkpoint.memory", FIELD_BOOL, FIELD_UNBUILT, NOWHERE, .fallback = "false" },
+    { "checkpoint.delta", FIELD_BOOL, 0, AT(checkpoint.delta), .fallback = "false" },
+    { "checkpoint.threads", FIELD_INT, 0, AT(checkpoint.threads), 1, 64, .fallback = "1" },
+    { "checkpoint.memory", FIELD_AMOUNT, 0, AT(checkpoint.memory_bytes), 0x1p24, 0x1p50,
+      .units = UNIT_BYTES, .words = "auto", .fallback = "auto" },
+    { "checkpoint.memory_every", FIELD_AMOUNT, 0, AT(checkpoint.memory_every), 0, 1e9,
+      .units = UNIT_STEPS, .words = "none", .fallback = "none" },
+    { "checkpoint.peers", FIELD_INT, 0, AT(checkpoint.peers), 0, 1, .fallback = "0" },
+    { "checkpoint.grace", FIELD_AMOUNT, 0, AT(checkpoint.grace_ms), 0, 3600e3,
+      .units = UNIT_TIME, .fallback = "30 s" },
 
     { "recovery.exactness", FIELD_WORD, 0, AT(recovery.exactness), .words = "strict relaxed",
       .fallback = "strict" },
@@ -186,6 +199,7 @@ static const struct {
     { "dtype", "train.precision" },
     { "betas", "train.optimizer.beta1" },
     { "interval", "checkpoint.every" },
+    { "save_total_limit", "checkpoint.keep.last" },
     { "n_layer", "model.layers" },
     { "n_head", "model.heads" },
     { "n_embd", "model.width" },

@@ -23,9 +23,10 @@ enum field_kind {
     FIELD_REAL,     /* double; as FIELD_INT */
     FIELD_BOOL,     /* bool */
     FIELD_DURATION, /* struct job_duration; words are accepted besides */
+    FIELD_AMOUNT,   /* int64_t in the base of its one unit: steps, ms, bytes; words are 0 */
     FIELD_PATH,     /* char[LIMIT_PATH], made absolute */
+    FIELD_STORE,    /* as FIELD_PATH, or s3://bucket/prefix as it is */
     FIELD_ENV,      /* struct job_env[JOB_ENV_MAX]: names that begin with words, and their values */
-    FIELD_ANY,      /* not looked at */
 };
 
 enum field_flags {
@@ -36,7 +37,12 @@ enum field_flags {
     FIELD_HIGH_OPEN = 1 << 4,
 };
 
-enum field_units { UNIT_STEPS = 1 << 0, UNIT_EPOCHS = 1 << 1, UNIT_TIME = 1 << 2 };
+enum field_units {
+    UNIT_STEPS = 1 << 0,
+    UNIT_EPOCHS = 1 << 1,
+    UNIT_TIME = 1 << 2,
+    UNIT_BYTES = 1 << 3,
+};
 
 struct field {
     const char *path;
@@ -45,7 +51,7 @@ struct field {
     size_t offset; /* in struct job */
     double low, high;
     const char *words;      /* "sgd adamw | lamb": behind '|' not built */
-    unsigned units;         /* durations: those built; time units not built are still understood */
+    unsigned units;         /* durations: those built; amounts: the one */
     const char *fallback;   /* text of the default; NULL: none, or made by job_resolve */
     const char *when_path;  /* this key is for jobs in which the word at when_path ... */
     const char *when_words; /* ... is one of these */

@@ -8,24 +8,11 @@
 #include <string.h>
 
 #include "common/check.h"
+#include "job/amount.h"
 #include "job/suggest.h"
 
-static const struct {
-    const char *word;
-    unsigned group; /* UNIT_* */
-    double factor;  /* to steps, epochs, milliseconds */
-} units[] = {
-    { "steps", UNIT_STEPS, 1 },  { "step", UNIT_STEPS, 1 },  { "epochs", UNIT_EPOCHS, 1 },
-    { "epoch", UNIT_EPOCHS, 1 }, { "ms", UNIT_TIME, 1 },     { "s", UNIT_TIME, 1e3 },
-    { "m", UNIT_TIME, 60e3 },    { "min", UNIT_TIME, 60e3 }, { "h", UNIT_TIME, 3600e3 },
-    { "d", UNIT_TIME, 86400e3 },
-};
-
-static enum status refuse(struct value_problem *problem, const char *way_out, const char *format,
-                          ...) __attribute__((format(printf, 3, 4)));
-
-static enum status refuse(struct value_problem *problem, const char *way_out, const char *format,
-                          ...)
+enum status value_refuse(struct value_problem *problem, const char *way_out, const char *format,
+                         ...)
 {
     va_list args;
     va_start(args, format);
@@ -80,8 +67,8 @@ bool value_whole(const char *text, double low, double high, int64_t *out)
     return true;
 }
 
-/* Digits, point, exponent: no hexadecimal, no "inf" and "nan", which strtod would take. */
-static bool read_real(const char *text, char **out_end, double *out)
+/* No hexadecimal, no "inf" and "nan", which strtod would take. */
+bool value_real(const char *text, char **out_end, double *out)
 {
     const char *digits = text + (text[0] == '-');
     if (!isdigit((unsigned char)digits[0]) && digits[0] != '.')
@@ -129,7 +116,7 @@ void value_refuse_word(const struct field *field, const char *text,
         value_words(field, true, words, sizeof(words));
         (void)snprintf(way_out, sizeof(way_out), "one of: %s", words);
     }
-    (void)refuse(out_problem, way_out, "%s can't be '%.100s'", field->path, text);
+    (void)value_refuse(out_problem, way_out, "%s can't be '%.100s'", field->path, text);
 }
 
 enum status value_refuse_unbuilt(const struct field *field, const char *text,
@@ -138,17 +125,15 @@ enum status value_refuse_unbuilt(const struct field *field, const char *text,
     char words[LIMIT_REASON / 2];
     char way_out[LIMIT_REASON] = "remove this key";
     value_words(field, false, words, sizeof(words));
-    if (field->kind == FIELD_DURATION) {
-        (void)snprintf(way_out, sizeof(way_out), "write it in steps or epochs");
-    } else if (field->kind == FIELD_INT && field->words != NULL) {
+    if (field->kind == FIELD_INT && field->words != NULL) {
         (void)snprintf(way_out, sizeof(way_out), "write a number, or remove this key");
     } else if (field->fallback != NULL && words[0] == '\0') {
         (void)snprintf(way_out, sizeof(way_out), "this version has %s only", field->fallback);
     } else if (words[0] != '\0') {
         (void)snprintf(way_out, sizeof(way_out), "this version has: %s", words);
     }
-    return refuse(problem, way_out, "%s: '%.100s' is not supported in this version", field->path,
-                  text);
+    return value_refuse(problem, way_out, "%s: '%.100s' is not supported in this version",
+                        field->path, text);
 }
 
 /* Is text one of the field's words? *out_built: one that this version has. */
@@ -181,7 +166,7 @@ static enum status read_word(const struct field *field, const char *text, char *
     return ST_OK;
 }
 
-static bool read_zero_word(const struct field *field, const char *text)
+bool value_is_word(const struct field *field, const char *text)
 {
     bool built = false;
     return field->words != NULL && is_word(field, text, &built) && built;
@@ -192,17 +177,17 @@ static enum status read_int(const struct field *field, const char *text, int64_t
 {
     int64_t value = 0;
     char range[192];
-    if (read_zero_word(field, text)) {
+    if (value_is_word(field, text)) {
         *out = 0;
         return ST_OK;
     }
     describe_range(field, range, sizeof(range));
     if (!value_whole(text, -INFINITY, INFINITY, &value)) {
-        return refuse(problem, range, "%s must be a whole number; it is '%.100s'", field->path,
-                      text);
+        return value_refuse(problem, range, "%s must be a whole number; it is '%.100s'",
+                            field->path, text);
     }
     if (!in_range(field, (double)value))
-        return refuse(problem, range, "%s can't be %lld", field->path, (long long)value);
+        return value_refuse(problem, range, "%s can't be %lld", field->path, (long long)value);
     if (out != NULL)
         *out = value;
     return ST_OK;
@@ -214,15 +199,16 @@ static enum status read_number(const struct field *field, const char *text, doub
     double value = 0;
     char *end = NULL;
     char range[192];
-    if (read_zero_word(field, text)) {
+    if (value_is_word(field, text)) {
         *out = 0;
         return ST_OK;
     }
     describe_range(field, range, sizeof(range));
-    if (!read_real(text, &end, &value) || *end != '\0')
-        return refuse(problem, range, "%s must be a number; it is '%.100s'", field->path, text);
+    if (!value_real(text, &end, &value) || *end != '\0')
+        return value_refuse(problem, range, "%s must be a number; it is '%.100s'", field->path,
+                            text);
     if (!in_range(field, value))
-        return refuse(problem, range, "%s can't be %.16g", field->path, value);
+        return value_refuse(problem, range, "%s can't be %.16g", field->path, value);
     if (out != NULL)
         *out = value == 0 ? 0 : value; /* no -0 */
     return ST_OK;
@@ -233,74 +219,34 @@ static enum status read_bool(const struct field *field, const char *text, bool *
 {
     bool yes = strcmp(text, "true") == 0;
     if (!yes && strcmp(text, "false") != 0) {
-        return refuse(problem, "write true or false", "%s must be true or false; it is '%.100s'",
-                      field->path, text);
+        return value_refuse(problem, "write true or false",
+                            "%s must be true or false; it is '%.100s'", field->path, text);
     }
     if (out != NULL)
         *out = yes;
     return ST_OK;
 }
 
-/* The unit that is meant by a text; NULL: none. */
-static const char *near_unit(const char *text)
-{
-    for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
-        if (units[i].group != UNIT_TIME && suggest_distance(text, units[i].word) <= 2)
-            return units[i].word;
-    }
-    return NULL;
-}
-
-static enum status refuse_unit(const struct field *field, double value, const char *unit,
-                               struct value_problem *problem)
-{
-    char way_out[LIMIT_REASON];
-    if (unit[0] == '\0') {
-        (void)snprintf(way_out, sizeof(way_out), "write '%.16g steps' or '%.16g epochs'", value,
-                       value);
-        return refuse(problem, way_out, "%s needs a unit", field->path);
-    }
-    const char *near = near_unit(unit);
-    if (near != NULL) {
-        (void)snprintf(way_out, sizeof(way_out), "did you mean '%.16g %s'?", value, near);
-    } else {
-        (void)snprintf(way_out, sizeof(way_out), "units are steps and epochs");
-    }
-    return refuse(problem, way_out, "%s: '%.100s' is not a unit", field->path, unit);
-}
-
 static enum status read_duration(const struct field *field, const char *text,
                                  struct job_duration *out, struct value_problem *problem)
 {
-    double value = 0;
-    char *end = NULL;
-    char range[192];
-    describe_range(field, range, sizeof(range));
-    if (!read_real(text, &end, &value)) {
-        return refuse(problem, "write it as in '100 steps' or '1 epoch'",
-                      "%s must be a number and a unit; it is '%.100s'", field->path, text);
+    struct job_duration amount;
+    enum status st = amount_read(field, text, &amount, problem);
+    if (st == ST_OK && out != NULL) {
+        out->unit = amount.unit; /* by member: equal jobs are equal bytes, padding too */
+        out->value = amount.value;
     }
-    end += strspn(end, " ");
-    size_t i = 0;
-    while (i < sizeof(units) / sizeof(units[0]) && strcmp(units[i].word, end) != 0)
-        i++;
-    if (i == sizeof(units) / sizeof(units[0]))
-        return refuse_unit(field, value, end, problem);
-    if ((units[i].group & field->units) == 0) {
-        return refuse(problem, "write it in steps or epochs",
-                      "%s: a time is not supported in this version", field->path);
-    }
-    if (!in_range(field, value))
-        return refuse(problem, range, "%s can't be %.16g %s", field->path, value, end);
-    if (value != (double)(int64_t)value)
-        return refuse(problem, range, "%s must be a whole number of %s", field->path, end);
-    if (out != NULL) {
-        out->unit = units[i].group == UNIT_STEPS    ? JOB_STEPS
-                    : units[i].group == UNIT_EPOCHS ? JOB_EPOCHS
-                                                    : JOB_MS;
-        out->value = value * units[i].factor;
-    }
-    return ST_OK;
+    return st;
+}
+
+static enum status read_amount(const struct field *field, const char *text, int64_t *out,
+                               struct value_problem *problem)
+{
+    struct job_duration amount;
+    enum status st = amount_read(field, text, &amount, problem);
+    if (st == ST_OK && out != NULL)
+        *out = (int64_t)amount.value;
+    return st;
 }
 
 static enum status read_name(const struct field *field, const char *text, char *out,
@@ -311,13 +257,13 @@ static enum status read_name(const struct field *field, const char *text, char *
     for (size_t i = 0; i < size; i++)
         good = good && (isalnum((unsigned char)text[i]) || strchr("-_.", text[i]) != NULL);
     if (!good) {
-        return refuse(problem,
-                      "letters, digits, '-', '_' and '.', at most 63, a letter or digit first",
-                      "%s can't be '%.100s'", field->path, text);
+        return value_refuse(
+            problem, "letters, digits, '-', '_' and '.', at most 63, a letter or digit first",
+            "%s can't be '%.100s'", field->path, text);
     }
     if (strncmp(text, "j-", 2) == 0) {
-        return refuse(problem, "take another beginning",
-                      "%s can't start with 'j-': that is how ids start", field->path);
+        return value_refuse(problem, "take another beginning",
+                            "%s can't start with 'j-': that is how ids start", field->path);
     }
     (void)snprintf(out, LIMIT_NAME, "%s", text);
     return ST_OK;
@@ -341,29 +287,63 @@ static bool append_path(char *out, size_t *used, const char *text)
     return true;
 }
 
+static bool has_control_characters(const char *text)
+{
+    for (const char *c = text; *c != '\0'; c++) {
+        if ((unsigned char)*c < 0x20 || *c == 0x7F)
+            return true;
+    }
+    return false;
+}
+
 static enum status read_path(const struct field *field, const char *text, const char *base_dir,
                              char *out, struct value_problem *problem)
 {
     char path[LIMIT_PATH] = "";
     size_t used = 0;
     if (text[0] == '\0')
-        return refuse(problem, "write a path", "%s is empty", field->path);
+        return value_refuse(problem, "write a path", "%s is empty", field->path);
     if (text[0] == '~') {
-        return refuse(problem, "write the whole path", "%s: '~' is not replaced in job files",
-                      field->path);
+        return value_refuse(problem, "write the whole path", "%s: '~' is not replaced in job files",
+                            field->path);
     }
     if (strstr(text, "://") != NULL) {
-        return refuse(problem, "write the path of a folder or file",
-                      "%s: '%.100s' is not supported in this version", field->path, text);
+        return value_refuse(problem, "write the path of a folder or file",
+                            "%s: '%.100s' is not supported in this version", field->path, text);
     }
     if ((text[0] != '/' && !append_path(path, &used, base_dir)) || !append_path(path, &used, text))
-        return refuse(problem, "use a shorter path", "%s is too long", field->path);
-    for (const char *c = path; *c != '\0'; c++) {
-        if ((unsigned char)*c < 0x20 || *c == 0x7F)
-            return refuse(problem, "remove it", "%s holds a control character", field->path);
-    }
+        return value_refuse(problem, "use a shorter path", "%s is too long", field->path);
+    if (has_control_characters(path))
+        return value_refuse(problem, "remove it", "%s holds a control character", field->path);
     if (out != NULL)
         (void)snprintf(out, LIMIT_PATH, "%s", used == 0 ? "/" : path);
+    return ST_OK;
+}
+
+/* `s3://bucket/prefix` stays as it is; anything else is a folder. */
+static enum status read_store(const struct field *field, const char *text, const char *base_dir,
+                              char *out, struct value_problem *problem)
+{
+    static const char scheme[] = "s3://";
+    if (strncmp(text, scheme, sizeof(scheme) - 1) != 0)
+        return read_path(field, text, base_dir, out, problem);
+    const char *bucket = text + sizeof(scheme) - 1;
+    size_t size = strcspn(bucket, "/");
+    bool good = size >= 3 && size <= 63 && isalnum((unsigned char)bucket[0]);
+    for (size_t i = 0; i < size; i++) {
+        unsigned char c = (unsigned char)bucket[i];
+        good = good && (islower(c) || isdigit(c) || c == '-' || c == '.');
+    }
+    if (!good) {
+        return value_refuse(problem, "a bucket has 3 to 63 lower-case letters, digits, '-' and '.'",
+                            "%s: '%.100s' names no bucket", field->path, text);
+    }
+    if (has_control_characters(text))
+        return value_refuse(problem, "remove it", "%s holds a control character", field->path);
+    if (strlen(text) >= LIMIT_PATH)
+        return value_refuse(problem, "use a shorter prefix", "%s is too long", field->path);
+    if (out != NULL)
+        (void)snprintf(out, LIMIT_PATH, "%s", text);
     return ST_OK;
 }
 
@@ -383,12 +363,15 @@ static enum status read_kind(const struct field *field, const char *text, const 
         return read_bool(field, text, out, problem);
     case FIELD_DURATION:
         return read_duration(field, text, out, problem);
+    case FIELD_AMOUNT:
+        return read_amount(field, text, out, problem);
     case FIELD_PATH:
         return read_path(field, text, base_dir, out, problem);
+    case FIELD_STORE:
+        return read_store(field, text, base_dir, out, problem);
     case FIELD_WORDS:
     case FIELD_COUNTS:
     case FIELD_ENV:
-    case FIELD_ANY:
         break;
     }
     CHECK(false);
@@ -413,20 +396,21 @@ bool value_is_set(const struct field *field, const struct job *job)
     case FIELD_NAME:
     case FIELD_WORD:
     case FIELD_PATH:
+    case FIELD_STORE:
     case FIELD_ENV: /* its first name */
         return *(const char *)at != '\0';
     case FIELD_DURATION:
-        return field->low <= 0 || ((const struct job_duration *)at)->value > 0;
+        return field->low <= 0 || ((const struct job_duration *)at)->value > 0 ||
+               ((const struct job_duration *)at)->unit == JOB_AUTO;
     case FIELD_COUNTS:
         return *(const uint32_t *)at > 0;
     case FIELD_INT:
         return field->low <= 0 || field->words != NULL || *(const int64_t *)at != 0;
+    case FIELD_AMOUNT:
     case FIELD_REAL:
     case FIELD_BOOL:
     case FIELD_WORDS:
         return true;
-    case FIELD_ANY:
-        return false;
     }
     return false;
 }
@@ -456,13 +440,10 @@ static enum status print_real(double value, struct buf *out)
     return buf_append_text(out, text);
 }
 
-static enum status print_duration(const struct job_duration *duration, struct buf *out)
+static enum status print_amount(const struct field *field, int64_t value, struct buf *out)
 {
-    static const char *const names[] = {
-        [JOB_STEPS] = "step", [JOB_EPOCHS] = "epoch", [JOB_MS] = "ms"
-    };
-    bool many = duration->value != 1 && duration->unit != JOB_MS;
-    return buf_printf(out, "%.16g %s%s", duration->value, names[duration->unit], many ? "s" : "");
+    struct job_duration amount = { JOB_STEPS, (double)value };
+    return amount_print(field, &amount, out);
 }
 
 static enum status print_counts(const uint32_t *counts, int64_t count, struct buf *out)
@@ -517,6 +498,7 @@ enum status value_print(const struct field *field, const struct job *job, struct
     switch (field->kind) {
     case FIELD_NAME:
     case FIELD_PATH:
+    case FIELD_STORE:
         return print_quoted(at, out);
     case FIELD_WORD:
         return buf_append_text(out, at);
@@ -529,15 +511,15 @@ enum status value_print(const struct field *field, const struct job *job, struct
     case FIELD_BOOL:
         return buf_append_text(out, *(const bool *)at ? "true" : "false");
     case FIELD_DURATION:
-        return print_duration(at, out);
+        return amount_print(field, at, out);
+    case FIELD_AMOUNT:
+        return print_amount(field, *(const int64_t *)at, out);
     case FIELD_COUNTS:
         return print_counts(at, job->workers.count, out);
     case FIELD_WORDS:
         return print_words(field, at, out);
     case FIELD_ENV:
         return print_env(at, out);
-    case FIELD_ANY:
-        break;
     }
     CHECK(false);
     return ST_INVALID;

@@ -17,12 +17,22 @@ struct value_problem {
 };
 
 /*
- * Reads a single value (every kind but FIELD_WORDS, FIELD_COUNTS, FIELD_ENV, FIELD_ANY) into job.
+ * Reads a single value (every kind but FIELD_WORDS, FIELD_COUNTS, FIELD_ENV) into job.
  * Fields that are not kept are checked all the same; FIELD_UNBUILT is the caller's to look at.
  * Errors: ST_CONFIG  out_problem says why; job is unchanged
  */
 MUST_CHECK enum status value_read(const struct field *field, const char *text, const char *base_dir,
                                   struct job *job, struct value_problem *out_problem);
+
+/* Writes why a text is no value. Returns ST_CONFIG. */
+enum status value_refuse(struct value_problem *problem, const char *way_out, const char *format,
+                         ...) __attribute__((format(printf, 3, 4)));
+
+/* Digits, point, exponent at the start of text; false: none. */
+bool value_real(const char *text, char **out_end, double *out);
+
+/* Is text one of the field's words that are built? */
+bool value_is_word(const struct field *field, const char *text);
 
 /* A whole number in [low, high]; false: it isn't one. */
 bool value_whole(const char *text, double low, double high, int64_t *out);

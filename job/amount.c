@@ -1,0 +1,254 @@
+#include "job/amount.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "job/suggest.h"
+
+/* Within a group the unit that is printed comes first among equals. */
+static const struct {
+    const char *word;
+    unsigned group; /* UNIT_* */
+    double factor;  /* to steps, epochs, milliseconds, bytes */
+} units[] = {
+    { "steps", UNIT_STEPS, 1 },    { "step", UNIT_STEPS, 1 },     { "epochs", UNIT_EPOCHS, 1 },
+    { "epoch", UNIT_EPOCHS, 1 },   { "ms", UNIT_TIME, 1 },        { "s", UNIT_TIME, 1e3 },
+    { "m", UNIT_TIME, 60e3 },      { "min", UNIT_TIME, 60e3 },    { "h", UNIT_TIME, 3600e3 },
+    { "d", UNIT_TIME, 86400e3 },   { "B", UNIT_BYTES, 1 },        { "kB", UNIT_BYTES, 1e3 },
+    { "KiB", UNIT_BYTES, 1024 },   { "MB", UNIT_BYTES, 1e6 },     { "MiB", UNIT_BYTES, 1048576 },
+    { "GB", UNIT_BYTES, 1e9 },     { "GiB", UNIT_BYTES, 0x1p30 }, { "TB", UNIT_BYTES, 1e12 },
+    { "TiB", UNIT_BYTES, 0x1p40 },
+};
+
+#define UNIT_COUNT (sizeof(units) / sizeof(units[0]))
+
+/* What one says of a group. */
+static const struct {
+    unsigned group;
+    const char *units;   /* the list of them */
+    const char *example; /* behind a number */
+} groups[] = {
+    { UNIT_STEPS, "steps", "steps" },
+    { UNIT_EPOCHS, "epochs", "epochs" },
+    { UNIT_TIME, "ms, s, m, h, d", "s" },
+    { UNIT_BYTES, "B, KiB, MiB, GiB, TiB", "MiB" },
+};
+
+#define GROUP_COUNT (sizeof(groups) / sizeof(groups[0]))
+
+/* What other words people use, in whichever case. */
+static const struct {
+    const char *word, *unit;
+} synonyms[] = {
+    { "sec", "s" },  { "second", "s" }, { "seconds", "s" }, { "minute", "m" }, { "minutes", "m" },
+    { "hour", "h" }, { "hours", "h" },  { "day", "d" },     { "days", "d" },   { "bytes", "B" },
+    { "K", "KiB" },  { "M", "MiB" },    { "G", "GiB" },     { "T", "TiB" },
+};
+
+/* Joins what each of the field's groups says: "A, B or C". number: before each, in quotes. */
+static void join(const struct field *field, const double *number, char *out, size_t capacity)
+{
+    size_t left = 0;
+    size_t used = 0;
+    for (size_t i = 0; i < GROUP_COUNT; i++)
+        left += (groups[i].group & field->units) != 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < GROUP_COUNT; i++) {
+        if ((groups[i].group & field->units) == 0)
+            continue;
+        left--;
+        const char *between = used == 0 ? "" : left > 0 ? ", " : " or ";
+        char one[64];
+        (void)snprintf(one, sizeof(one), "%s", groups[i].units);
+        if (number != NULL)
+            (void)snprintf(one, sizeof(one), "'%.16g %s'", *number, groups[i].example);
+        int size = snprintf(out + used, capacity - used, "%s%s", between, one);
+        if (size < 0 || (size_t)size >= capacity - used)
+            return;
+        used += (size_t)size;
+    }
+}
+
+static unsigned group_of(const char *unit)
+{
+    size_t i = 0;
+    while (strcmp(units[i].word, unit) != 0)
+        i++;
+    return units[i].group;
+}
+
+/* The unit of the field's that is meant by a text; NULL: none. */
+static const char *near_unit(const struct field *field, const char *text)
+{
+    for (size_t i = 0; i < UNIT_COUNT; i++) {
+        if ((units[i].group & field->units) != 0 && strcasecmp(text, units[i].word) == 0)
+            return units[i].word;
+    }
+    for (size_t i = 0; i < sizeof(synonyms) / sizeof(synonyms[0]); i++) {
+        if ((group_of(synonyms[i].unit) & field->units) != 0 &&
+            strcasecmp(text, synonyms[i].word) == 0)
+            return synonyms[i].unit;
+    }
+    for (size_t i = 0; i < UNIT_COUNT; i++) {
+        size_t distance = suggest_distance(text, units[i].word);
+        bool near = distance <= 2 && distance < strlen(units[i].word);
+        if ((units[i].group & field->units) != 0 && near)
+            return units[i].word;
+    }
+    return NULL;
+}
+
+static enum status refuse_unit(const struct field *field, double value, const char *unit,
+                               struct value_problem *problem)
+{
+    char list[LIMIT_REASON / 2];
+    char way_out[LIMIT_REASON];
+    if (unit[0] == '\0') {
+        join(field, &value, list, sizeof(list));
+        (void)snprintf(way_out, sizeof(way_out), "write %s", list);
+        return value_refuse(problem, way_out, "%s needs a unit", field->path);
+    }
+    const char *near = near_unit(field, unit);
+    if (near != NULL) {
+        (void)snprintf(way_out, sizeof(way_out), "did you mean '%.16g %s'?", value, near);
+    } else {
+        join(field, NULL, list, sizeof(list));
+        (void)snprintf(way_out, sizeof(way_out), "units are %s", list);
+    }
+    return value_refuse(problem, way_out, "%s: '%.100s' is not a unit", field->path, unit);
+}
+
+static enum status refuse_group(const struct field *field, unsigned group,
+                                struct value_problem *problem)
+{
+    char list[LIMIT_REASON / 2];
+    char way_out[LIMIT_REASON];
+    join(field, NULL, list, sizeof(list));
+    (void)snprintf(way_out, sizeof(way_out), "write it in %s", list);
+    if (group == UNIT_TIME && field->kind == FIELD_DURATION) {
+        return value_refuse(problem, way_out, "%s: a time is not supported in this version",
+                            field->path);
+    }
+    return value_refuse(problem, way_out, "%s can't have that unit", field->path);
+}
+
+/* The unit in which an amount is said: the largest that leaves it whole. */
+static size_t best_unit(unsigned group, double amount)
+{
+    size_t best = UNIT_COUNT;
+    for (size_t i = 0; i < UNIT_COUNT; i++) {
+        double count = amount / units[i].factor;
+        bool whole = count == (double)(int64_t)count && count >= 1;
+        bool better = best == UNIT_COUNT || units[i].factor > units[best].factor;
+        if (units[i].group == group && (best == UNIT_COUNT || (whole && better)))
+            best = i;
+    }
+    return best;
+}
+
+static void say(unsigned group, double amount, char *out, size_t capacity)
+{
+    size_t unit = best_unit(group, amount);
+    double count = amount / units[unit].factor;
+    bool counted = group == UNIT_STEPS || group == UNIT_EPOCHS;
+    if (counted && count == 1)
+        unit++; /* one step, not one steps */
+    (void)snprintf(out, capacity, "%.16g %s", count, units[unit].word);
+}
+
+/* Bounds in the field's base unit; steps and epochs are counted, times where both are possible
+ * have their own. */
+static enum status check_range(const struct field *field, size_t unit, double count,
+                               struct value_problem *problem)
+{
+    unsigned group = units[unit].group;
+    bool time_of_several = group == UNIT_TIME && field->kind == FIELD_DURATION;
+    double low = time_of_several ? AMOUNT_MS_MIN : field->low;
+    double high = time_of_several ? AMOUNT_MS_MAX : field->high;
+    double amount = count * units[unit].factor;
+    char range[192];
+    if (group == UNIT_STEPS || group == UNIT_EPOCHS) {
+        (void)snprintf(range, sizeof(range), "write a number from %.16g to %.16g", low, high);
+    } else {
+        char from[64];
+        char to[64];
+        say(group, low, from, sizeof(from));
+        say(group, high, to, sizeof(to));
+        (void)snprintf(range, sizeof(range), "from %s to %s", from, to);
+    }
+    if (!(amount >= low && amount <= high)) {
+        return value_refuse(problem, range, "%s can't be %.16g %s", field->path, count,
+                            units[unit].word);
+    }
+    if (amount != (double)(int64_t)amount) {
+        return value_refuse(problem, range, "%s must be a whole number of %s", field->path,
+                            group == UNIT_BYTES  ? "bytes"
+                            : group == UNIT_TIME ? "milliseconds"
+                                                 : units[unit].word);
+    }
+    return ST_OK;
+}
+
+static enum job_unit unit_of(unsigned group)
+{
+    return group == UNIT_EPOCHS ? JOB_EPOCHS : group == UNIT_TIME ? JOB_MS : JOB_STEPS;
+}
+
+enum status amount_read(const struct field *field, const char *text, struct job_duration *out,
+                        struct value_problem *problem)
+{
+    double count = 0;
+    char *end = NULL;
+    if (value_is_word(field, text)) {
+        bool automatic = field->kind == FIELD_DURATION && strcmp(text, "auto") == 0;
+        *out = (struct job_duration){ automatic ? JOB_AUTO : JOB_STEPS, 0 };
+        return ST_OK;
+    }
+    if (!value_real(text, &end, &count)) {
+        char list[LIMIT_REASON / 2];
+        char words[JOB_TEXT];
+        char way_out[LIMIT_REASON];
+        double example = field->kind == FIELD_DURATION ? 100 : 64;
+        join(field, &example, list, sizeof(list));
+        value_words(field, false, words, sizeof(words));
+        (void)snprintf(way_out, sizeof(way_out), "write it as in %s%s%s", list,
+                       words[0] != '\0' ? ", or " : "", words);
+        return value_refuse(problem, way_out, "%s must be a number and a unit; it is '%.100s'",
+                            field->path, text);
+    }
+    end += strspn(end, " ");
+    size_t unit = 0;
+    while (unit < UNIT_COUNT && strcmp(units[unit].word, end) != 0)
+        unit++;
+    bool none = unit == UNIT_COUNT;
+    if (none && count == 0 && end[0] == 0 && field->kind == FIELD_AMOUNT && field->low <= 0) {
+        *out = (struct job_duration){ unit_of(field->units), 0 }; /* nothing needs no unit */
+        return ST_OK;
+    }
+    if (none)
+        return refuse_unit(field, count, end, problem);
+    if ((units[unit].group & field->units) == 0)
+        return refuse_group(field, units[unit].group, problem);
+    enum status st = check_range(field, unit, count, problem);
+    if (st != ST_OK)
+        return st;
+    *out = (struct job_duration){ unit_of(units[unit].group), count * units[unit].factor };
+    return ST_OK;
+}
+
+enum status amount_print(const struct field *field, const struct job_duration *amount,
+                         struct buf *out)
+{
+    unsigned group = amount->unit == JOB_EPOCHS ? UNIT_EPOCHS
+                     : amount->unit == JOB_MS   ? UNIT_TIME
+                                                : UNIT_STEPS;
+    if (field->kind == FIELD_AMOUNT)
+        group = field->units;
+    char text[64];
+    value_words(field, false, text, sizeof(text));
+    bool word = field->kind == FIELD_AMOUNT ? amount->value == 0 : amount->unit == JOB_AUTO;
+    if (!word || text[0] == '\0')
+        say(group, amount->value, text, sizeof(text));
+    return buf_append_text(out, text);
+}
