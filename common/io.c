@@ -10,6 +10,19 @@
 
 #define INTERRUPTS_MAX 1000 /* a signal storm, not a disk, if there are more in a row */
 
+bool io_is_object(const struct io *io, const char *path)
+{
+    return io->is_object != NULL && io->is_object(io->self, path);
+}
+
+void io_explain(const struct io *io, enum status st, char *out, size_t capacity)
+{
+    char words[LIMIT_REASON] = "";
+    if (io->explain != NULL)
+        io->explain(io->self, words, sizeof(words));
+    (void)snprintf(out, capacity, "%s%s%s", status_string(st), words[0] == '\0' ? "" : ": ", words);
+}
+
 enum status io_write_all(const struct io *io, int fd, const void *data, size_t size, uint64_t at)
 {
     const char *bytes = data;
@@ -115,6 +128,8 @@ static enum status temporary_of(const char *path, char out[LIMIT_PATH])
 
 enum status io_publish(const struct io *io, const char *path, const void *data, size_t size)
 {
+    if (io_is_object(io, path))
+        return io->put_new(io->self, path, data, size);
     char temporary[LIMIT_PATH], parent[LIMIT_PATH];
     enum status st = temporary_of(path, temporary);
     if (st == ST_OK)
@@ -162,6 +177,8 @@ static enum status make_folder(const struct io *io, const char *path)
 
 enum status io_mkdir_all(const struct io *io, const char *path)
 {
+    if (io_is_object(io, path))
+        return ST_OK;
     char folder[LIMIT_PATH];
     int length = snprintf(folder, sizeof(folder), "%s", path);
     if (length <= 0 || (size_t)length >= sizeof(folder))

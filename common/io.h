@@ -21,8 +21,12 @@
 enum io_open_flags {
     IO_READ = 0,
     IO_CREATE_NEW = 1 << 0, /* O_WRONLY | O_CREAT | O_EXCL, mode 0644 */
-    IO_DIRECT = 1 << 1,
+    IO_DIRECT = 1 << 1,     /* past the page cache, where the file system can; a hint */
 };
+
+/* Memory, size and place of what is written to a file that was opened with IO_DIRECT are multiples
+ * of it. */
+#define IO_DIRECT_ALIGN 4096u
 
 struct io_stat {
     uint64_t size;
@@ -57,10 +61,26 @@ struct io {
      * tests that map nothing. */
     enum status (*map)(void *self, int fd, void **out_data, size_t *out_size);
     enum status (*unmap)(void *self, void *data, size_t size);
+
+    /* The rest is NULL in tables that hold folders only. */
+
+    /* Whether path lies in an object store: it has no links and no folders (mkdir, rmdir and
+     * fsync_dir do nothing, list of anything is ST_OK); a file appears as a whole with its fsync
+     * or never; rename sets a checkpoint's folder aside and does nothing else. */
+    bool (*is_object)(void *self, const char *path);
+    /* Makes an object at once, never over one that is there (ST_EXISTS). Durable: on ST_OK. */
+    enum status (*put_new)(void *self, const char *path, const void *data, size_t size);
+    /* Why this thread's last call that failed did, in a sentence; "" when there is nothing to say.
+     */
+    void (*explain)(void *self, char *out, size_t capacity);
 };
 
 /* The machine's files. Borrowed for ever. */
 const struct io *io_system(void);
+
+bool io_is_object(const struct io *io, const char *path);
+/* What is to be told of st, which a call on io has just come to: its text and the table's. */
+void io_explain(const struct io *io, enum status st, char *out, size_t capacity);
 
 /* Write or read exactly size bytes; a short read is ST_INCOMPLETE. */
 MUST_CHECK enum status io_write_all(const struct io *io, int fd, const void *data, size_t size,
@@ -75,6 +95,7 @@ MUST_CHECK enum status io_read_file(const struct io *io, const char *path, size_
 /*
  * Publishes a file so that it is either absent or whole: temporary name beside it, write, fsync,
  * link() to path (never over an existing name), unlink of the temporary name, fsync of the folder.
+ * In an object store by put_new.
  * Durable: on ST_OK. On an error the temporary name may be left; a repetition replaces it.
  * Errors: ST_EXISTS  path is there already
  */
@@ -85,5 +106,5 @@ MUST_CHECK enum status io_publish(const struct io *io, const char *path, const v
 MUST_CHECK enum status io_replace(const struct io *io, const char *path, const void *data,
                                   size_t size);
 
-/* Makes path and every missing parent, each fsynced into its parent. */
+/* Makes path and every missing parent, each fsynced into its parent. Nothing in an object store. */
 MUST_CHECK enum status io_mkdir_all(const struct io *io, const char *path);
