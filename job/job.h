@@ -49,6 +49,7 @@ struct job_model {
     char size[JOB_TEXT];                          /* gpt2; resolved: "", the numbers say it */
     int64_t layers, heads, width, context, vocab; /* gpt2; context: tokens of a sample */
     double dropout;                               /* gpt2 */
+    char weights[LIMIT_PATH]; /* safetensors to start from; "" : drawn from the seed */
 };
 
 /* Does the model read tokens, not images? */

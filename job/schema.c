@@ -42,6 +42,7 @@ static const struct field fields[] = {
     { "model.vocab", FIELD_INT, 0, AT(model.vocab), 2, 1 << 20, TEXTUAL },
     { "model.dropout", FIELD_REAL, FIELD_HIGH_OPEN, AT(model.dropout), 0, 1, .fallback = "0",
       TEXTUAL },
+    { "model.weights", FIELD_PATH, 0, AT(model.weights), .example = "weights: gpt2.safetensors" },
 
     { "data.train.format", FIELD_WORD, FIELD_REQUIRED, AT(data.train.format), .words = FORMATS,
       .example = "format: idx" },

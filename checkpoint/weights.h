@@ -1,0 +1,96 @@
+/*
+ * A model's weights as other people's tools have them: safetensors files with the tensor names and
+ * shapes of Hugging Face's transformers (gpt2) and torchvision (resnet…). The other models' names
+ * are our own.
+ *
+ * Between a checkpoint's tensors and such a file:
+ *   gpt2    same names. The weights of attn.c_attn, attn.c_proj, mlp.c_fc and mlp.c_proj are
+ *           [in, out] there and [out, in] here. The output's weight is the token table, once. In
+ *           files that are read names may lack "transformer."; causal masks (attn.bias,
+ *           attn.masked_bias) and an lm_head.weight equal to the token table are passed over.
+ *   resnet  same names and shapes; each norm has a num_batches_tracked, the steps made.
+ *   all     where the metadata says "cairn.names": "cairn", names and shapes are the checkpoint's.
+ *
+ * Memory: a tensor is held by parts of WEIGHTS_WINDOW bytes; one that is transposed is read as
+ * often as it has such parts. Errors: message is "FILE: cause; way out" or "FILE: cause".
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "checkpoint/checkpoint.h"
+#include "common/io.h"
+
+#define WEIGHTS_WINDOW ((size_t)64 << 20)
+
+struct weights_message {
+    char text[LIMIT_REASON];
+};
+
+/* ---- out of a checkpoint ---- */
+
+struct weights_export {
+    const char *arch;      /* "gpt2", … */
+    bool own_names;        /* the checkpoint's names and shapes */
+    bool all;              /* moments, too; those always under their own names */
+    bool replace;          /* an existing file */
+    enum ckpt_dtype dtype; /* of float tensors; 0: as they are stored */
+    void (*progress)(void *arg, uint64_t bytes); /* written so far; may be NULL */
+    void *progress_arg;
+};
+
+struct weights_exported {
+    uint32_t tensors;
+    uint64_t elements, bytes;
+    uint64_t overflows; /* finite values that dtype has no room for: they became infinite */
+};
+
+/*
+ * Writes FILE, whole or not at all.
+ * Errors: ST_EXISTS             path is there
+ *         ST_CORRUPT, ST_IO, …  of the checkpoint or of the file
+ */
+MUST_CHECK enum status weights_export(struct ckpt_reader *reader, const struct io *io,
+                                      const char *path, const struct weights_export *options,
+                                      struct weights_exported *out,
+                                      struct weights_message *message);
+
+/* ---- into a model ---- */
+
+struct weights_target {
+    const char *arch;
+    const struct ckpt_buffer *buffers; /* "parameters" must be in the file, "statistics" may */
+    float *const *data;                /* per buffer, float32, on the host; NULL: isn't filled */
+    uint32_t buffer_count;
+    const struct ckpt_tensor *tensors;
+    uint32_t tensor_count;
+};
+
+struct weights_loaded {
+    uint32_t tensors;
+    uint32_t passed_over; /* of the file: carry nothing of the model */
+    uint32_t kept;        /* statistics that the file lacks: left as they were */
+};
+
+/*
+ * Fills a model's buffers from a file after all names, shapes and types of it were checked.
+ * Errors: ST_CONFIG      it is no safetensors file, or not of this model; nothing was written
+ *         ST_IO, …       it could not be read
+ */
+MUST_CHECK enum status weights_load(const struct io *io, const char *path,
+                                    const struct weights_target *target, struct weights_loaded *out,
+                                    struct weights_message *message);
+
+/* ---- shared by both ---- */
+
+struct weights_name {
+    char text[LIMIT_NAME];
+    bool transposed;
+};
+
+/* What a tensor is in a file with the names of arch's library. */
+void weights_name(const char *arch, const struct ckpt_tensor *tensor, struct weights_name *out);
+/* Does a file's tensor of this name carry nothing of the model? */
+bool weights_pass_over(const char *arch, const char *name);

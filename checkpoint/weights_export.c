@@ -1,0 +1,318 @@
+/* A checkpoint's tensors, one after the other, as a safetensors file. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/floats.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/weights.h"
+#include "common/cleanup.h"
+
+#define PART_ELEMENTS ((size_t)1 << 18) /* of a chunk; no float buffer has more in one */
+#define BATCH_COUNTER ".num_batches_tracked"
+#define TEXT_BYTES    64
+
+/* One tensor of the file. */
+struct item {
+    const struct ckpt_tensor *tensor; /* NULL: a batch counter */
+    struct weights_name name;
+};
+
+struct export
+{
+    struct ckpt_reader *reader;
+    const struct weights_export *options;
+    struct safetensors_writer *writer;
+    const struct ckpt_buffer *buffers;
+    struct item *items;
+    struct safetensors_tensor *tensors;
+    uint32_t count;
+    void *stored; /* PART_ELEMENTS of any type */
+    float *wide;  /* PART_ELEMENTS */
+    void *narrow; /* PART_ELEMENTS */
+    void *block;  /* of a transposed tensor; NULL until one comes */
+    struct weights_exported done;
+    struct weights_message *message;
+};
+
+static bool is_moment(const struct ckpt_buffer *buffer)
+{
+    return strcmp(buffer->name, "parameters") != 0 && strcmp(buffer->name, "statistics") != 0;
+}
+
+static enum safetensors_dtype file_dtype(enum ckpt_dtype dtype)
+{
+    switch (dtype) {
+    case CKPT_F32:
+        return SAFETENSORS_F32;
+    case CKPT_BF16:
+        return SAFETENSORS_BF16;
+    case CKPT_F16:
+        return SAFETENSORS_F16;
+    case CKPT_I32:
+        return SAFETENSORS_I32;
+    case CKPT_I64:
+        return SAFETENSORS_I64;
+    case CKPT_U8:
+        break;
+    }
+    return SAFETENSORS_U8;
+}
+
+/* What a buffer's values become. */
+static enum ckpt_dtype wanted_dtype(const struct export *e, enum ckpt_dtype stored)
+{
+    return e->options->dtype != 0 && floats_known(stored) ? e->options->dtype : stored;
+}
+
+/* ---- what goes into the file ---- */
+
+static void add_tensor(struct export *e, const struct ckpt_tensor *tensor)
+{
+    const struct ckpt_buffer *buffer = &e->buffers[tensor->buffer];
+    struct item *item = &e->items[e->count];
+    struct safetensors_tensor *out = &e->tensors[e->count++];
+    item->tensor = tensor;
+    weights_name(e->options->own_names || is_moment(buffer) ? "" : e->options->arch, tensor,
+                 &item->name);
+    out->name = item->name.text;
+    out->dtype = file_dtype(wanted_dtype(e, buffer->dtype));
+    out->ndim = tensor->ndim;
+    memcpy(out->dims, tensor->dims, sizeof(tensor->dims));
+    if (item->name.transposed) {
+        out->dims[0] = tensor->dims[1];
+        out->dims[1] = tensor->dims[0];
+    }
+}
+
+/* torchvision's norms count their batches. */
+static void add_counter(struct export *e, const struct ckpt_tensor *variance)
+{
+    static const char suffix[] = ".running_var";
+    size_t size = strlen(variance->name);
+    if (e->options->own_names || size < sizeof(suffix) ||
+        strcmp(variance->name + size - (sizeof(suffix) - 1), suffix) != 0)
+        return;
+    struct item *item = &e->items[e->count];
+    struct safetensors_tensor *out = &e->tensors[e->count++];
+    (void)snprintf(item->name.text, sizeof(item->name.text), "%.*s" BATCH_COUNTER,
+                   (int)(size - (sizeof(suffix) - 1)), variance->name);
+    out->name = item->name.text;
+    out->dtype = SAFETENSORS_I64;
+}
+
+static enum status choose(struct export *e)
+{
+    const struct ckpt_tensor *tensors = NULL;
+    (void)ckpt_reader_buffers(e->reader, &e->buffers);
+    uint32_t count = ckpt_reader_tensors(e->reader, &tensors);
+    e->items = calloc(2 * (size_t)count + 1, sizeof(*e->items));
+    e->tensors = calloc(2 * (size_t)count + 1, sizeof(*e->tensors));
+    if (e->items == NULL || e->tensors == NULL)
+        return ST_NO_MEMORY;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!e->options->all && is_moment(&e->buffers[tensors[i].buffer]))
+            continue;
+        add_tensor(e, &tensors[i]);
+        add_counter(e, &tensors[i]);
+    }
+    return ST_OK;
+}
+
+static enum status create(struct export *e, const struct io *io, const char *path)
+{
+    const struct ckpt_manifest *manifest = ckpt_reader_manifest(e->reader);
+    char step[TEXT_BYTES], digest[33];
+    (void)snprintf(step, sizeof(step), "%" PRIu64, manifest->step);
+    ckpt_hash_text(&manifest->digest, digest);
+    const struct safetensors_text metadata[] = {
+        { "format", "pt" }, /* transformers refuses files without it */
+        { "cairn.arch", e->options->arch },
+        { "cairn.names", e->options->own_names ? "cairn" : "hf" },
+        { "cairn.job", manifest->job },
+        { "cairn.step", step },
+        { "cairn.digest", digest },
+    };
+    struct safetensors_content content = {
+        .tensors = e->tensors,
+        .tensor_count = e->count,
+        .metadata = metadata,
+        .metadata_count = sizeof(metadata) / sizeof(metadata[0]),
+    };
+    return safetensors_create(io, path, e->options->replace, &content, &e->writer);
+}
+
+/* ---- bytes ---- */
+
+static enum status write_bytes(struct export *e, const void *data, size_t size)
+{
+    enum status st = safetensors_write(e->writer, data, size);
+    e->done.bytes += size;
+    if (st == ST_OK && e->options->progress != NULL)
+        e->options->progress(e->options->progress_arg, e->done.bytes);
+    return st;
+}
+
+/* Elements [first, first + count) of a tensor in the type of the file; *out is valid until the next
+ * call. */
+static enum status read_part(struct export *e, const struct ckpt_tensor *tensor, uint64_t first,
+                             size_t count, const void **out)
+{
+    const struct ckpt_buffer *buffer = &e->buffers[tensor->buffer];
+    enum ckpt_dtype want = wanted_dtype(e, buffer->dtype);
+    enum status st =
+        ckpt_read_buffer(e->reader, buffer->name, tensor->offset + first, count, e->stored, NULL);
+    *out = e->stored;
+    if (st != ST_OK || want == buffer->dtype)
+        return st;
+    floats_widen(buffer->dtype, e->stored, count, e->wide);
+    e->done.overflows += floats_narrow(want, e->wide, count, e->narrow);
+    *out = e->narrow;
+    return ST_OK;
+}
+
+/* Up to the next border of a chunk, so that each is decoded once. */
+static size_t part_size(const struct export *e, const struct ckpt_tensor *tensor, uint64_t first,
+                        uint64_t end)
+{
+    uint64_t chunk = ckpt_chunk_elements(e->buffers[tensor->buffer].dtype);
+    uint64_t step = chunk < PART_ELEMENTS ? chunk : PART_ELEMENTS;
+    uint64_t border = ((tensor->offset + first) / step + 1) * step - tensor->offset;
+    return (size_t)((border < end ? border : end) - first);
+}
+
+static enum status write_plain(struct export *e, const struct ckpt_tensor *tensor, uint64_t count)
+{
+    uint64_t width = ckpt_dtype_size(wanted_dtype(e, e->buffers[tensor->buffer].dtype));
+    for (uint64_t at = 0; at < count;) {
+        size_t part = part_size(e, tensor, at, count);
+        const void *data = NULL;
+        enum status st = read_part(e, tensor, at, part, &data);
+        if (st == ST_OK)
+            st = write_bytes(e, data, part * width);
+        if (st != ST_OK)
+            return st;
+        at += part;
+    }
+    return ST_OK;
+}
+
+/* Columns [from, to) of a [rows, columns] tensor, as rows of the block. */
+static enum status fill_block(struct export *e, const struct ckpt_tensor *tensor, uint64_t from,
+                              uint64_t to)
+{
+    uint64_t rows = tensor->dims[0], columns = tensor->dims[1], count = rows * columns;
+    uint64_t width = ckpt_dtype_size(wanted_dtype(e, e->buffers[tensor->buffer].dtype));
+    for (uint64_t at = 0; at < count;) {
+        size_t part = part_size(e, tensor, at, count);
+        const void *data = NULL;
+        enum status st = read_part(e, tensor, at, part, &data);
+        if (st != ST_OK)
+            return st;
+        uint64_t row = at / columns, column = at % columns;
+        for (uint64_t i = 0; i < part; i++) {
+            if (column >= from && column < to)
+                memcpy((char *)e->block + ((column - from) * rows + row) * width,
+                       (const char *)data + i * width, width);
+            column = column + 1 == columns ? 0 : column + 1;
+            row += column == 0;
+        }
+        at += part;
+    }
+    return ST_OK;
+}
+
+static enum status write_transposed(struct export *e, const struct ckpt_tensor *tensor)
+{
+    uint64_t rows = tensor->dims[0], columns = tensor->dims[1];
+    uint64_t width = ckpt_dtype_size(wanted_dtype(e, e->buffers[tensor->buffer].dtype));
+    if (e->block == NULL)
+        e->block = malloc(WEIGHTS_WINDOW);
+    if (e->block == NULL)
+        return ST_NO_MEMORY;
+    uint64_t step = WEIGHTS_WINDOW / (rows * width), overflows = e->done.overflows;
+    if (step == 0)
+        return ST_FULL;
+    for (uint64_t from = 0; from < columns; from += step) {
+        uint64_t to = columns - from < step ? columns : from + step;
+        e->done.overflows = overflows; /* each pass counts all of them */
+        enum status st = fill_block(e, tensor, from, to);
+        if (st == ST_OK)
+            st = write_bytes(e, e->block, (size_t)((to - from) * rows * width));
+        if (st != ST_OK)
+            return st;
+    }
+    return ST_OK;
+}
+
+static enum status write_counter(struct export *e)
+{
+    int64_t steps = (int64_t)ckpt_reader_manifest(e->reader)->step;
+    return write_bytes(e, &steps, sizeof(steps)); /* little-endian, as the machine */
+}
+
+static enum status write_items(struct export *e)
+{
+    enum status st = ST_OK;
+    for (uint32_t i = 0; i < e->count && st == ST_OK; i++) {
+        const struct item *item = &e->items[i];
+        uint64_t count = 1;
+        for (int32_t d = 0; item->tensor != NULL && d < item->tensor->ndim; d++)
+            count *= item->tensor->dims[d];
+        if (item->tensor == NULL) {
+            st = write_counter(e);
+        } else if (item->name.transposed) {
+            st = count > 0 ? write_transposed(e, item->tensor) : ST_OK;
+        } else {
+            st = write_plain(e, item->tensor, count);
+        }
+        e->done.elements += count;
+        e->done.tensors++;
+        if (st != ST_OK)
+            (void)snprintf(e->message->text, sizeof(e->message->text), "tensor %s: %s",
+                           item->name.text, status_string(st));
+    }
+    return st;
+}
+
+static enum status allocate(struct export *e)
+{
+    e->stored = malloc(PART_ELEMENTS * sizeof(uint64_t));
+    e->wide = malloc(PART_ELEMENTS * sizeof(float));
+    e->narrow = malloc(PART_ELEMENTS * sizeof(float));
+    return e->stored == NULL || e->wide == NULL || e->narrow == NULL ? ST_NO_MEMORY : ST_OK;
+}
+
+enum status weights_export(struct ckpt_reader *reader, const struct io *io, const char *path,
+                           const struct weights_export *options, struct weights_exported *out,
+                           struct weights_message *message)
+{
+    struct export e = { .reader = reader, .options = options, .message = message };
+    message->text[0] = '\0';
+    enum status st = choose(&e);
+    if (st == ST_OK)
+        st = allocate(&e);
+    if (st == ST_OK)
+        st = create(&e, io, path);
+    if (st == ST_OK)
+        st = write_items(&e);
+    if (st == ST_OK) {
+        st = safetensors_publish(e.writer);
+    } else {
+        safetensors_abandon(e.writer);
+    }
+    if (st == ST_OK)
+        *out = e.done;
+    else if (message->text[0] == '\0')
+        (void)snprintf(message->text, sizeof(message->text), "%.400s: %s", path,
+                       st == ST_EXISTS ? "is there already; choose another name, or --force"
+                                       : status_string(st));
+    free(e.items);
+    free(e.tensors);
+    free(e.stored);
+    free(e.wide);
+    free(e.narrow);
+    free(e.block);
+    return st;
+}
