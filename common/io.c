@@ -15,6 +15,13 @@ bool io_is_object(const struct io *io, const char *path)
     return io->is_object != NULL && io->is_object(io->self, path);
 }
 
+enum status io_space(const struct io *io, const char *path, uint64_t *out_bytes)
+{
+    *out_bytes = UINT64_MAX;
+    return io->space == NULL || io_is_object(io, path) ? ST_OK
+                                                       : io->space(io->self, path, out_bytes);
+}
+
 void io_explain(const struct io *io, enum status st, char *out, size_t capacity)
 {
     char words[LIMIT_REASON] = "";

@@ -70,6 +70,8 @@ struct io {
     bool (*is_object)(void *self, const char *path);
     /* Makes an object at once, never over one that is there (ST_EXISTS). Durable: on ST_OK. */
     enum status (*put_new)(void *self, const char *path, const void *data, size_t size);
+    /* Bytes that may still be written below path. NULL where nobody knows: io_space says. */
+    enum status (*space)(void *self, const char *path, uint64_t *out_bytes);
     /* Why this thread's last call that failed did, in a sentence; "" when there is nothing to say.
      */
     void (*explain)(void *self, char *out, size_t capacity);
@@ -79,6 +81,8 @@ struct io {
 const struct io *io_system(void);
 
 bool io_is_object(const struct io *io, const char *path);
+/* Bytes that may still be written below path, a folder that is there; UINT64_MAX: not known. */
+MUST_CHECK enum status io_space(const struct io *io, const char *path, uint64_t *out_bytes);
 /* What is to be told of st, which a call on io has just come to: its text and the table's. */
 void io_explain(const struct io *io, enum status st, char *out, size_t capacity);
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "common/io.h"
@@ -140,6 +141,16 @@ static enum status system_list(void *self, const char *path, io_name_fn fn, void
     return st;
 }
 
+static enum status system_space(void *self, const char *path, uint64_t *out_bytes)
+{
+    (void)self;
+    struct statvfs info;
+    if (statvfs(path, &info) != 0)
+        return status_from_errno(errno);
+    *out_bytes = (uint64_t)info.f_bavail * info.f_frsize; /* what root alone may take is not ours */
+    return ST_OK;
+}
+
 static enum status system_map(void *self, int fd, void **out_data, size_t *out_size)
 {
     (void)self;
@@ -179,6 +190,7 @@ const struct io *io_system(void)
         .rmdir = system_rmdir,
         .stat = system_stat,
         .list = system_list,
+        .space = system_space,
         .map = system_map,
         .unmap = system_unmap,
     };
