@@ -116,7 +116,7 @@ struct ckpt_report {
     struct ckpt_hash hash;    /* of every byte of the file */
     struct ckpt_hash scalars; /* of the scalar record */
     struct ckpt_piece_run *runs;
-    uint64_t encode_us; /* processor time of encoding and hashing, all threads */
+    uint64_t encode_us; /* processor time of the save, all threads, writes included */
     uint64_t write_us;  /* time in writes */
     uint64_t sync_us;   /* time in fsync */
 };
@@ -140,11 +140,40 @@ struct ckpt_write_options {
     void *progress_arg;
 };
 
+#define CKPT_THREADS_MAX 64
+
 /*
- * Writes this rank's shard file into dir: creates exclusively, writes, one fsync.
- * Durable: the bytes on ST_OK; the name with the commit.
- * Errors:  ST_FULL, ST_IO, ST_EXISTS; its own file is unlinked then (ST_EXISTS: not).
+ * What writing needs, made once and used for one file after the other: encoder threads, a ring of
+ * chunks between them and the caller, who appends them in order, and a block that is written when
+ * it is full. The file's bytes don't depend on the number of threads.
+ *
+ * Thread: one at a time. Its threads inherit the priority of the one that makes it.
  */
+struct ckpt_writer;
+/* level and threads as in the options of a write, which must name the same. ST_INVALID: no such
+ * level, too many threads. */
+MUST_CHECK enum status ckpt_writer_new(enum ckpt_level level, uint32_t threads,
+                                       struct ckpt_writer **out);
+void ckpt_writer_free(struct ckpt_writer *writer);
+/* Host memory that it takes, but for its tables: 24 bytes a chunk, 16 a piece, 352 a tensor. */
+size_t ckpt_writer_bytes(uint32_t threads);
+
+/*
+ * Writes this rank's shard file into dir: creates exclusively, writes, one fsync. A base that can't
+ * be read, or is of other buffers, costs size, never the save.
+ *
+ * Durable: the bytes on ST_OK; the name with the commit.
+ *
+ * Errors: ST_FULL, ST_IO, ST_EXISTS; its own file is unlinked then (ST_EXISTS: not). ST_CORRUPT:
+ * what was to be stored isn't what its pieces' hashes were made of.
+ */
+MUST_CHECK enum status ckpt_writer_write(struct ckpt_writer *writer, const struct io *io,
+                                         const char *dir, const struct ckpt_state *state,
+                                         uint32_t rank, uint32_t size,
+                                         const struct ckpt_write_options *options,
+                                         struct ckpt_report *out);
+
+/* The same with a writer of its own. options: or NULL. */
 MUST_CHECK enum status ckpt_shard_write(const struct io *io, const char *dir,
                                         const struct ckpt_state *state, uint32_t rank,
                                         uint32_t size, const struct ckpt_write_options *options,
@@ -230,14 +259,20 @@ typedef void (*ckpt_finding_fn)(void *arg, const char *line);
  */
 MUST_CHECK enum status ckpt_verify(const struct io *io, const char *dir, ckpt_finding_fn fn,
                                    void *arg);
+/* Likewise, by several threads; findings are in the order of the files all the same. */
+struct ckpt_read_options;
+MUST_CHECK enum status ckpt_verify_with(const struct io *io, const char *dir,
+                                        const struct ckpt_read_options *options, ckpt_finding_fn fn,
+                                        void *arg);
 /* The digest, computed from the stored bytes (not copied from the manifest). */
 MUST_CHECK enum status ckpt_digest(const struct io *io, const char *dir, struct ckpt_hash *out);
 /* The digest of a state in memory. */
 MUST_CHECK enum status ckpt_state_digest(const struct ckpt_state *state, struct ckpt_hash *out);
 
 struct ckpt_read_options {
-    uint32_t threads;                           /* that decode beside the caller's */
-    void (*progress)(void *arg, uint64_t done); /* per chunk; may be NULL */
+    uint32_t threads; /* that decode beside the caller's */
+    /* After each chunk that the caller's thread has read, with the number of all; may be NULL. */
+    void (*progress)(void *arg, uint64_t done);
     void *progress_arg;
 };
 
@@ -256,6 +291,21 @@ uint32_t ckpt_reader_tensors(const struct ckpt_reader *reader, const struct ckpt
 MUST_CHECK enum status ckpt_read_buffer(struct ckpt_reader *reader, const char *buffer,
                                         uint64_t first, uint64_t count, void *out,
                                         const struct ckpt_read_options *options);
+/*
+ * Elements start[i] … start[i] + extent[i] - 1 along each dimension i of a tensor, however many
+ * ranks have written it. Only chunks that hold a part of them are read.
+ * Shapes: out  extent, row-major
+ * Errors: as ckpt_read_buffer
+ */
+MUST_CHECK enum status ckpt_read_tensor(struct ckpt_reader *reader, const char *tensor,
+                                        const uint64_t *start, const uint64_t *extent, void *out,
+                                        const struct ckpt_read_options *options);
+/*
+ * All buffers, whole, out[i] for buffer i; out NULL: they are checked and thrown away. The digest
+ * of what was read is the manifest's, or ST_CORRUPT. After an error what is in out is undefined.
+ */
+MUST_CHECK enum status ckpt_read_state(struct ckpt_reader *reader, void *const *out,
+                                       const struct ckpt_read_options *options);
 /* Owned by the caller, NUL-terminated. */
 MUST_CHECK enum status ckpt_read_blob(struct ckpt_reader *reader, const char *name, char **out,
                                       size_t *out_size);

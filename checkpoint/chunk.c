@@ -4,30 +4,35 @@
 
 #include "checkpoint/hash.h"
 
+void ckpt_chunk_settle(struct disk_chunk *head, uint64_t offset)
+{
+    const uint64_t data = offset + sizeof(*head);
+    head->gap_size = (uint32_t)((DISK_ALIGN - data % DISK_ALIGN) % DISK_ALIGN);
+    head->frame_size = (uint32_t)sizeof(*head) - DISK_FRAME_BYTES + head->gap_size;
+    head->check = ckpt_check_of(head, offsetof(struct disk_chunk, check));
+}
+
 enum status ckpt_chunk_make(struct ckpt_codec *codec, const struct ckpt_chunk_place *place,
                             const void *raw, const void *base, uint64_t offset, uint8_t *out,
                             uint32_t *out_size)
 {
-    uint64_t data = offset + sizeof(struct disk_chunk);
-    uint32_t gap = (uint32_t)((DISK_ALIGN - data % DISK_ALIGN) % DISK_ALIGN);
     struct disk_chunk head = {
         .frame_magic = DISK_FRAME_CHUNK,
-        .frame_size = (uint32_t)sizeof(head) - DISK_FRAME_BYTES + gap,
         .buffer = place->buffer,
         .index = place->index,
-        .gap_size = gap,
     };
     memcpy(head.magic, DISK_MAGIC_CHUNK, sizeof(head.magic));
-    uint8_t *stored = out + sizeof(head) + gap;
+    ckpt_chunk_settle(&head, offset);
+    uint8_t *stored = out + sizeof(head) + head.gap_size;
     enum status st = ckpt_encode(codec, place->dtype, raw, base, place->raw_size, &head, stored);
     if (st != ST_OK)
         return st;
     head.raw_hash = ckpt_check_of(raw, head.raw_size);
     head.stored_hash = ckpt_check_of(stored, head.stored_size);
-    head.check = ckpt_check_of(&head, offsetof(struct disk_chunk, check));
+    ckpt_chunk_settle(&head, offset);
     memcpy(out, &head, sizeof(head));
-    memset(out + sizeof(head), 0, gap);
-    *out_size = (uint32_t)sizeof(head) + gap + head.stored_size;
+    memset(out + sizeof(head), 0, head.gap_size);
+    *out_size = (uint32_t)sizeof(head) + head.gap_size + head.stored_size;
     return ST_OK;
 }
 

@@ -29,6 +29,9 @@ MUST_CHECK enum status ckpt_chunk_make(struct ckpt_codec *codec,
                                        const void *base, uint64_t offset, uint8_t *out,
                                        uint32_t *out_size);
 
+/* Makes the header of a chunk fit another offset: the gap behind it, and what depends on it. */
+void ckpt_chunk_settle(struct disk_chunk *head, uint64_t offset);
+
 /*
  * Checks every byte of a chunk and decodes it into raw (place->raw_size bytes).
  * base: the same elements of the parent checkpoint, or NULL; may be raw itself.

@@ -5,37 +5,51 @@
  *                                        |
  *                                        +--any error: close, unlink--> (nothing)
  *
+ *     chunks of the share --threads--> ring of encoded chunks --caller, in order--> block --> file
+ *
  * Invariants:
  *  (1) Only ST_OK leaves a file behind; the only name that is ever unlinked is one this call made.
  *  (2) The file is fsynced once. After a failed fsync it is thrown away, never fsynced again: the
  *      kernel has marked the pages clean and a second call would lie.
- *  (3) Memory: one codec, one chunk of output, the footer; nothing grows with the state but 24
- * bytes a chunk and 16 bytes a piece.
+ *  (3) Where a chunk lies is known when those before it are encoded: the caller places it. So the
+ *      bytes are the same however many threads there are.
+ *  (4) Memory is the writer's, kept from file to file; only the report's hashes are a file's own.
+ *  (5) A base is only ever a help. One that can't be read costs size, never the save; the file
+ * names it as its parent nevertheless once other ranks may have, for all files must agree on it.
  */
-#include <stdio.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/chunk.h"
+#include "checkpoint/encode_ring.h"
 #include "checkpoint/footer.h"
 #include "checkpoint/hash.h"
 #include "checkpoint/names.h"
-#include "common/cleanup.h"
+#include "checkpoint/shard_file.h"
+#include "checkpoint/shard_parts.h"
+#include "common/clock.h"
 #include "common/fault.h"
 
-struct writer {
-    const struct io *io;
-    const struct ckpt_state *state;
-    const struct ckpt_write_options *options; /* or NULL */
-    uint32_t rank, size;
-    int fd;
-    uint64_t at; /* bytes written */
-    struct ckpt_hasher *hasher;
-    struct ckpt_codec *codec;
-    uint8_t *chunk; /* CKPT_CHUNK_MAX */
+#define BLOCK_BYTES     ((size_t)4 << 20) /* of one write */
+#define BLOCK_BYTES_MIN ((size_t)64 << 10)
+
+struct ckpt_writer {
+    enum ckpt_level level;
+    uint32_t threads;
+    struct ckpt_ring *ring;
+    struct ckpt_shard_file file;
     struct disk_reference *references;
+    size_t reference_capacity;
+    struct buf footer;
+
+    /* The save under way. */
+    const struct ckpt_state *state;
+    uint32_t rank, size;
+    struct ckpt_reader *base;   /* that fits, or NULL */
+    pthread_mutex_t base_mutex; /* a reader is one thread's at a time */
+    struct ckpt_parts parts;
     uint32_t reference_count;
-    uint64_t chunks_done;
     struct ckpt_report report;
 };
 
@@ -47,159 +61,121 @@ void ckpt_report_release(struct ckpt_report *report)
     *report = (struct ckpt_report){ 0 };
 }
 
-static bool name_fits(const char *name)
+/* ---- encoding: on the ring's threads ---- */
+
+/* The same chunk of the base, or NULL: without it the chunk stands for itself. */
+static const uint8_t *read_base(struct ckpt_writer *writer, const struct ckpt_chunk_place *place,
+                                uint8_t *memory)
 {
-    size_t size = strnlen(name, LIMIT_NAME);
-    return size > 0 && size < LIMIT_NAME;
+    if (writer->base == NULL || (place->buffer & DISK_BLOB) != 0)
+        return NULL;
+    const struct ckpt_buffer *buffer = &writer->state->buffers[place->buffer];
+    const uint64_t first = place->index * ckpt_chunk_elements(buffer->dtype);
+    const uint64_t count = place->raw_size / ckpt_dtype_size(buffer->dtype);
+    (void)pthread_mutex_lock(&writer->base_mutex);
+    enum status st = ckpt_read_buffer(writer->base, buffer->name, first, count, memory, NULL);
+    (void)pthread_mutex_unlock(&writer->base_mutex);
+    return st == ST_OK ? memory : NULL;
 }
 
-static bool tensor_fits(const struct ckpt_state *state, const struct ckpt_tensor *tensor)
+/* The pieces' hashes go into the report; they must be those of the snapshot. */
+static enum status hash_pieces(const struct ckpt_part *part, const struct ckpt_chunk_place *place,
+                               const uint8_t *raw)
 {
-    if (!name_fits(tensor->name) || tensor->buffer >= state->buffer_count || tensor->ndim < 0 ||
-        tensor->ndim > 4)
-        return false;
-    uint64_t count = 1, room = state->buffers[tensor->buffer].count;
-    for (int32_t i = 0; i < tensor->ndim; i++) {
-        if (tensor->dims[i] == 0 || tensor->dims[i] > room / count)
-            return false;
-        count *= tensor->dims[i];
+    if (part->run == NULL)
+        return ST_OK;
+    const uint64_t element = ckpt_dtype_size(part->dtype);
+    const uint64_t piece =
+        (place->index - part->index) * (ckpt_chunk_elements(part->dtype) / PIECE_ELEMENTS);
+    const uint64_t count = ckpt_pieces(place->raw_size / element);
+    ckpt_piece_hashes(part->dtype, raw, place->raw_size, part->run->hashes + piece);
+    if (part->expected == NULL)
+        return ST_OK;
+    for (uint64_t i = 0; i < count; i++) {
+        if (!ckpt_hash_equal(&part->run->hashes[piece + i], &part->expected[piece + i]))
+            return ST_CORRUPT;
     }
-    return count <= room && tensor->offset <= room - count;
-}
-
-/* Everything that a reader would refuse is refused before a file is made. */
-static bool state_fits(const struct ckpt_state *state)
-{
-    if (!ckpt_name_is_good(state->job) || state->buffer_count > CKPT_BUFFERS_MAX ||
-        state->tensor_count > LIMIT_TENSORS || state->blob_count > DISK_BLOBS_MAX ||
-        state->scalars.skip_count > DISK_SKIPS_MAX)
-        return false;
-    for (uint32_t i = 0; i < state->buffer_count; i++) {
-        if (!name_fits(state->buffers[i].name) || ckpt_dtype_size(state->buffers[i].dtype) == 0)
-            return false;
-    }
-    for (uint32_t i = 0; i < state->blob_count; i++) {
-        if (!name_fits(state->blobs[i].name) || state->blobs[i].size > DISK_BLOB_MAX)
-            return false;
-    }
-    for (uint32_t i = 0; i < state->tensor_count; i++) {
-        if (!tensor_fits(state, &state->tensors[i]))
-            return false;
-    }
-    return true;
-}
-
-static enum status put(struct writer *writer, const void *data, size_t size)
-{
-    enum status st = io_write_all(writer->io, writer->fd, data, size, writer->at);
-    if (st != ST_OK)
-        return st;
-    ckpt_hasher_add(writer->hasher, data, size);
-    writer->at += size;
     return ST_OK;
 }
 
-static enum status put_header(struct writer *writer)
+static enum status encode(void *arg, struct ckpt_encoder *encoder, uint64_t number,
+                          struct ckpt_slot *slot)
 {
+    struct ckpt_writer *writer = arg;
+    const uint8_t *raw = NULL;
+    const struct ckpt_part *part = ckpt_parts_find(&writer->parts, number, &slot->place, &raw);
+    const uint8_t *base = read_base(writer, &slot->place, encoder->base);
+    enum status st =
+        ckpt_chunk_make(encoder->codec, &slot->place, raw, base, 0, slot->bytes, &slot->size);
+    /* Afterwards: a change while it was encoded is one, too. */
+    return st == ST_OK ? hash_pieces(part, &slot->place, raw) : st;
+}
+
+/* ---- the file: on the caller's thread ---- */
+
+static enum status put_header(struct ckpt_writer *writer)
+{
+    const struct ckpt_report *report = &writer->report;
     struct disk_header head = {
         .frame_magic = DISK_FRAME_HEADER,
         .frame_size = DISK_HEADER_SIZE - DISK_FRAME_BYTES,
         .version = DISK_VERSION,
+        .features = report->parent.generation != 0 ? DISK_DIFFERS : 0,
         .rank = writer->rank,
         .size = writer->size,
         .generation = writer->state->generation,
         .step = writer->state->scalars.step,
         .chunk_bytes = DISK_CHUNK_BYTES,
         .piece_elements = PIECE_ELEMENTS,
+        .parent_step = report->parent.step,
+        .parent_generation = report->parent.generation,
     };
     memcpy(head.magic, DISK_MAGIC_HEADER, sizeof(head.magic));
     memcpy(head.job, writer->state->job, strnlen(writer->state->job, sizeof(head.job) - 1));
     head.check = ckpt_check_of(&head, offsetof(struct disk_header, check));
-    return put(writer, &head, sizeof(head));
+    return ckpt_shard_file_put(&writer->file, &head, sizeof(head));
 }
 
-static enum status put_chunk(struct writer *writer, const struct ckpt_chunk_place *place,
-                             const void *raw)
+static enum status put_chunk(struct ckpt_writer *writer, const struct ckpt_slot *slot)
 {
-    uint32_t size = 0;
-    enum status st =
-        ckpt_chunk_make(writer->codec, place, raw, NULL, writer->at, writer->chunk, &size);
-    if (st == ST_OK)
-        st = fault_status("save.write");
-    if (st != ST_OK)
-        return st;
+    static const uint8_t zero[DISK_GAP_MAX];
+    struct ckpt_shard_file *file = &writer->file;
+    struct disk_chunk head;
+    memcpy(&head, slot->bytes, sizeof(head));
+    const uint8_t *stored = slot->bytes + sizeof(head) + head.gap_size;
+    ckpt_chunk_settle(&head, file->at);
     writer->references[writer->reference_count++] = (struct disk_reference){
-        .offset = writer->at,
-        .index = place->index,
-        .buffer = place->buffer,
-        .size = size,
+        .offset = file->at,
+        .index = slot->place.index,
+        .buffer = slot->place.buffer,
+        .size = (uint32_t)sizeof(head) + head.gap_size + head.stored_size,
     };
-    st = put(writer, writer->chunk, size);
-    if (st != ST_OK)
-        return st;
-    writer->chunks_done++;
-    if (writer->options != NULL && writer->options->progress != NULL)
-        writer->options->progress(writer->options->progress_arg, writer->chunks_done);
-    return ST_OK;
+    enum status st = fault_status("save.write");
+    if (st == ST_OK)
+        st = ckpt_shard_file_put(file, &head, sizeof(head));
+    if (st == ST_OK)
+        st = ckpt_shard_file_put(file, zero, head.gap_size);
+    return st == ST_OK ? ckpt_shard_file_put(file, stored, head.stored_size) : st;
 }
 
-/* Elements [first, first + count) of a buffer, which start at a chunk's border. */
-static enum status put_buffer(struct writer *writer, uint32_t number, uint64_t first,
-                              uint64_t count)
+static enum status put_chunks(struct ckpt_writer *writer, const struct ckpt_write_options *options,
+                              int64_t *out_ns)
 {
-    const struct ckpt_buffer *buffer = &writer->state->buffers[number];
-    uint64_t element = ckpt_dtype_size(buffer->dtype), step = ckpt_chunk_elements(buffer->dtype);
-    if (buffer->data == NULL || buffer->data_first > first)
-        return ST_INVALID;
-    const char *data = (const char *)buffer->data + (first - buffer->data_first) * element;
-    struct ckpt_piece_run *run = &writer->report.runs[writer->report.run_count];
-    *run = (struct ckpt_piece_run){
-        .buffer = number,
-        .first = first / PIECE_ELEMENTS,
-        .hashes = malloc((size_t)ckpt_pieces(count) * sizeof(struct ckpt_hash)),
-    };
-    writer->report.run_count++;
-    if (run->hashes == NULL)
-        return ST_NO_MEMORY;
-    for (uint64_t at = 0; at < count; at += step) {
-        uint64_t elements = count - at < step ? count - at : step;
-        struct ckpt_chunk_place place = {
-            .buffer = number,
-            .index = (first + at) / step,
-            .dtype = buffer->dtype,
-            .raw_size = (uint32_t)(elements * element),
-        };
-        enum status st = put_chunk(writer, &place, data + at * element);
-        if (st != ST_OK)
-            return st;
-        ckpt_piece_hashes(buffer->dtype, data + at * element, place.raw_size,
-                          run->hashes + run->count);
-        run->count += ckpt_pieces(elements);
-        writer->report.raw_bytes += place.raw_size;
+    enum status st = ST_OK;
+    ckpt_ring_begin(writer->ring, writer->parts.chunks, encode, writer);
+    for (uint64_t i = 0; i < writer->parts.chunks && st == ST_OK; i++) {
+        const struct ckpt_slot *slot = NULL;
+        st = ckpt_ring_next(writer->ring, &slot);
+        if (st == ST_OK)
+            st = put_chunk(writer, slot);
+        if (st == ST_OK && options->progress != NULL)
+            options->progress(options->progress_arg, i + 1);
     }
-    return ST_OK;
+    ckpt_ring_end(writer->ring, out_ns);
+    return st;
 }
 
-static enum status put_blob(struct writer *writer, uint32_t number)
-{
-    const struct ckpt_blob *blob = &writer->state->blobs[number];
-    const char *data = blob->data;
-    for (uint64_t at = 0; at < blob->size; at += DISK_CHUNK_BYTES) {
-        uint64_t left = blob->size - at;
-        struct ckpt_chunk_place place = {
-            .buffer = DISK_BLOB | number,
-            .index = at / DISK_CHUNK_BYTES,
-            .dtype = CKPT_U8,
-            .raw_size = (uint32_t)(left < DISK_CHUNK_BYTES ? left : DISK_CHUNK_BYTES),
-        };
-        enum status st = put_chunk(writer, &place, data + at);
-        if (st != ST_OK)
-            return st;
-    }
-    return ST_OK;
-}
-
-static enum status put_footer(struct writer *writer)
+static enum status put_footer(struct ckpt_writer *writer)
 {
     struct ckpt_footer_parts parts = {
         .state = writer->state,
@@ -207,17 +183,18 @@ static enum status put_footer(struct writer *writer)
         .size = writer->size,
         .references = writer->references,
         .reference_count = writer->reference_count,
-        .raw_size = writer->report.raw_bytes,
-        .offset = writer->at,
+        .raw_size = writer->parts.raw_bytes,
+        .offset = writer->file.at,
     };
-    auto_buf struct buf footer;
-    buf_init(&footer, DISK_FOOTER_MAX);
-    enum status st = ckpt_footer_make(&parts, &footer);
-    return st == ST_OK ? put(writer, footer.data, footer.size) : st;
+    buf_clear(&writer->footer);
+    enum status st = ckpt_footer_make(&parts, &writer->footer);
+    if (st != ST_OK)
+        return st;
+    return ckpt_shard_file_put(&writer->file, writer->footer.data, writer->footer.size);
 }
 
 /* Where every buffer ends, and the record of scalars. */
-static enum status finish_report(struct writer *writer)
+static enum status finish_report(struct ckpt_writer *writer)
 {
     struct ckpt_report *report = &writer->report;
     const struct ckpt_state *state = writer->state;
@@ -233,108 +210,225 @@ static enum status finish_report(struct writer *writer)
     if (st != ST_OK)
         return st;
     report->scalars = ckpt_hash_of(record.data, record.size);
-    report->hash = ckpt_hasher_result(writer->hasher);
-    report->size = writer->at;
+    report->hash = ckpt_hasher_result(writer->file.hasher);
+    report->size = writer->file.at;
+    report->raw_bytes = writer->parts.raw_bytes;
     return ST_OK;
 }
 
-static enum status write_file(struct writer *writer)
+static enum status write_file(struct ckpt_writer *writer, const struct ckpt_write_options *options,
+                              int64_t *out_ns)
 {
-    const struct ckpt_state *state = writer->state;
     enum status st = put_header(writer);
-    for (uint32_t i = 0; i < state->buffer_count && st == ST_OK; i++) {
-        uint64_t first = 0, count = 0;
-        ckpt_share_elements(state, i, writer->rank, writer->size, &first, &count);
-        if (count > 0)
-            st = put_buffer(writer, i, first, count);
-    }
-    for (uint32_t i = 0; i < state->blob_count && writer->rank == 0 && st == ST_OK; i++)
-        st = put_blob(writer, i);
+    if (st == ST_OK)
+        st = put_chunks(writer, options, out_ns);
     if (st == ST_OK)
         st = fault_status("save.write"); /* a rank may have no chunk at all */
     if (st == ST_OK)
         st = put_footer(writer);
     if (st == ST_OK)
         st = finish_report(writer);
-    if (st == ST_OK)
-        st = fault_status("save.fsync");
-    if (st == ST_OK)
-        st = writer->io->fsync(writer->io->self, writer->fd);
-    return st;
+    return st == ST_OK ? ckpt_shard_file_sync(&writer->file) : st;
 }
 
-/* Everything that is allocated, before the file is made. */
-static enum status prepare(struct writer *writer)
+static enum status create_and_write(struct ckpt_writer *writer, const struct io *io,
+                                    const char *path, const struct ckpt_write_options *options)
 {
-    uint64_t chunks = 0, first = 0, count = 0;
-    const struct ckpt_state *state = writer->state;
-    for (uint32_t i = 0; i < state->buffer_count; i++)
-        chunks += ckpt_chunks(state->buffers[i].dtype, state->buffers[i].count);
-    ckpt_share(chunks, writer->rank, writer->size, &first, &count);
-    for (uint32_t i = 0; i < state->blob_count && writer->rank == 0; i++)
-        count += ckpt_chunks(CKPT_U8, state->blobs[i].size);
-    if (count > DISK_FOOTER_MAX / sizeof(struct disk_reference))
-        return ST_FULL;
-    writer->references = calloc((size_t)count + 1, sizeof(*writer->references));
-    writer->chunk = malloc(CKPT_CHUNK_MAX);
-    writer->report.runs = calloc(2 * (size_t)CKPT_BUFFERS_MAX, sizeof(*writer->report.runs));
-    if (writer->references == NULL || writer->chunk == NULL || writer->report.runs == NULL)
-        return ST_NO_MEMORY;
-    enum status st = ckpt_codec_new(writer->options == NULL ? CKPT_DEFAULT : writer->options->level,
-                                    &writer->codec);
-    return st == ST_OK ? ckpt_hasher_new(&writer->hasher) : st;
-}
-
-static enum status create_and_write(struct writer *writer, const char *path)
-{
-    const struct io *io = writer->io;
-    enum status st = io->open(io->self, path, IO_CREATE_NEW, &writer->fd);
+    const int64_t begin_ns = clock_thread_ns();
+    int64_t threads_ns = 0;
+    enum status st = ckpt_shard_file_create(&writer->file, io, path);
     if (st != ST_OK)
         return st;
     st = fault_status("save.create");
     if (st == ST_OK)
-        st = write_file(writer);
-    enum status closed = io->close(io->self, writer->fd);
+        st = write_file(writer, options, &threads_ns);
+    enum status closed = ckpt_shard_file_close(&writer->file);
     if (st == ST_OK)
         st = closed;
     if (st == ST_OK)
         st = fault_status("save.written");
     if (st != ST_OK)
         (void)io->unlink(io->self, path);
+    writer->report.encode_us = (uint64_t)(clock_thread_ns() - begin_ns + threads_ns) / 1000;
+    writer->report.write_us = (uint64_t)writer->file.write_ns / 1000;
+    writer->report.sync_us = (uint64_t)writer->file.sync_ns / 1000;
     return st;
+}
+
+/* ---- before the file is made ---- */
+
+/* A base of the same buffers. What is damaged in it shows chunk by chunk. */
+static struct ckpt_reader *base_that_fits(const struct ckpt_state *state, struct ckpt_reader *base)
+{
+    const struct ckpt_buffer *buffers = NULL;
+    if (base == NULL || ckpt_reader_buffers(base, &buffers) != state->buffer_count ||
+        strcmp(ckpt_reader_manifest(base)->job, state->job) != 0 ||
+        ckpt_reader_manifest(base)->step >= state->scalars.step)
+        return NULL;
+    for (uint32_t i = 0; i < state->buffer_count; i++) {
+        const struct ckpt_buffer *mine = &state->buffers[i];
+        if (strcmp(buffers[i].name, mine->name) != 0 || buffers[i].dtype != mine->dtype ||
+            buffers[i].count != mine->count)
+            return NULL;
+    }
+    return base;
+}
+
+static enum status make_references(struct ckpt_writer *writer)
+{
+    const uint64_t count = writer->parts.chunks;
+    if (count > DISK_FOOTER_MAX / sizeof(struct disk_reference))
+        return ST_FULL;
+    writer->reference_count = 0;
+    if (count <= writer->reference_capacity)
+        return ST_OK;
+    free(writer->references);
+    writer->reference_capacity = 0;
+    writer->references = calloc((size_t)count, sizeof(*writer->references));
+    if (writer->references == NULL)
+        return ST_NO_MEMORY;
+    writer->reference_capacity = (size_t)count;
+    return ST_OK;
+}
+
+static enum status make_runs(struct ckpt_writer *writer)
+{
+    struct ckpt_report *report = &writer->report;
+    report->runs = calloc(2 * (size_t)CKPT_BUFFERS_MAX, sizeof(*report->runs));
+    if (report->runs == NULL)
+        return ST_NO_MEMORY;
+    for (uint32_t i = 0; i < writer->parts.count; i++) {
+        struct ckpt_part *part = &writer->parts.part[i];
+        if ((part->buffer & DISK_BLOB) != 0)
+            continue;
+        struct ckpt_piece_run *run = &report->runs[report->run_count++];
+        const uint64_t chunk = ckpt_chunk_elements(part->dtype);
+        run->buffer = part->buffer;
+        run->first = part->index * (chunk / PIECE_ELEMENTS);
+        run->count = ckpt_pieces(part->bytes / ckpt_dtype_size(part->dtype));
+        run->hashes = malloc((size_t)run->count * sizeof(*run->hashes));
+        if (run->hashes == NULL)
+            return ST_NO_MEMORY;
+        part->run = run;
+    }
+    return ST_OK;
+}
+
+static enum status prepare(struct ckpt_writer *writer, const struct ckpt_state *state,
+                           uint32_t rank, uint32_t size, const struct ckpt_write_options *options)
+{
+    if (options->level != writer->level || options->threads != writer->threads)
+        return ST_INVALID;
+    enum status st = ckpt_parts_of(state, rank, size, &writer->parts);
+    if (st != ST_OK)
+        return st;
+    writer->state = state;
+    writer->rank = rank;
+    writer->size = size;
+    writer->base = base_that_fits(state, options->base);
+    writer->report = (struct ckpt_report){
+        .step = state->scalars.step,
+        .generation = state->generation,
+        .rank = rank,
+    };
+    if (writer->base != NULL) {
+        const struct ckpt_manifest *manifest = ckpt_reader_manifest(writer->base);
+        writer->report.parent =
+            (struct ckpt_parent){ .step = manifest->step, .generation = manifest->generation };
+    }
+    st = make_references(writer);
+    return st == ST_OK ? make_runs(writer) : st;
+}
+
+/* ---- the writer ---- */
+
+static enum status writer_new(enum ckpt_level level, uint32_t threads, size_t block_bytes,
+                              struct ckpt_writer **out)
+{
+    if (level > CKPT_MAX || threads > CKPT_THREADS_MAX)
+        return ST_INVALID;
+    struct ckpt_writer *writer = calloc(1, sizeof(*writer));
+    if (writer == NULL)
+        return ST_NO_MEMORY;
+    writer->level = level;
+    writer->threads = threads;
+    buf_init(&writer->footer, DISK_FOOTER_MAX);
+    (void)pthread_mutex_init(&writer->base_mutex, NULL);
+    enum status st = ckpt_shard_file_init(&writer->file, block_bytes);
+    if (st == ST_OK)
+        st = ckpt_ring_new(level, threads, &writer->ring);
+    if (st != ST_OK) {
+        ckpt_writer_free(writer);
+        return st;
+    }
+    *out = writer;
+    return ST_OK;
+}
+
+enum status ckpt_writer_new(enum ckpt_level level, uint32_t threads, struct ckpt_writer **out)
+{
+    return writer_new(level, threads, BLOCK_BYTES, out);
+}
+
+void ckpt_writer_free(struct ckpt_writer *writer)
+{
+    if (writer == NULL)
+        return;
+    ckpt_ring_free(writer->ring);
+    ckpt_shard_file_release(&writer->file);
+    buf_release(&writer->footer);
+    free(writer->references);
+    (void)pthread_mutex_destroy(&writer->base_mutex);
+    free(writer);
+}
+
+size_t ckpt_writer_bytes(uint32_t threads)
+{
+    return ckpt_ring_bytes(threads) + ckpt_shard_file_bytes(BLOCK_BYTES);
+}
+
+enum status ckpt_writer_write(struct ckpt_writer *writer, const struct io *io, const char *dir,
+                              const struct ckpt_state *state, uint32_t rank, uint32_t size,
+                              const struct ckpt_write_options *options, struct ckpt_report *out)
+{
+    char path[LIMIT_PATH];
+    enum status st = prepare(writer, state, rank, size, options);
+    if (st == ST_OK) {
+        ckpt_shard_name(rank, size, writer->report.file);
+        st = ckpt_path(dir, writer->report.file, path);
+    }
+    if (st == ST_OK)
+        st = create_and_write(writer, io, path, options);
+    if (st == ST_OK) {
+        *out = writer->report;
+    } else {
+        ckpt_report_release(&writer->report);
+    }
+    writer->report = (struct ckpt_report){ 0 };
+    writer->base = NULL;
+    writer->state = NULL;
+    return st;
+}
+
+/* No larger a block than such a file fills. */
+static size_t block_for(const struct ckpt_state *state)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < state->buffer_count && i < CKPT_BUFFERS_MAX; i++)
+        bytes += ckpt_chunks(state->buffers[i].dtype, state->buffers[i].count) * DISK_CHUNK_BYTES;
+    return bytes < BLOCK_BYTES ? BLOCK_BYTES_MIN : BLOCK_BYTES;
 }
 
 enum status ckpt_shard_write(const struct io *io, const char *dir, const struct ckpt_state *state,
                              uint32_t rank, uint32_t size, const struct ckpt_write_options *options,
                              struct ckpt_report *out)
 {
-    if (rank >= size || size > LIMIT_RANKS || !state_fits(state) ||
-        (options != NULL && options->level != CKPT_DEFAULT))
-        return ST_INVALID;
-    struct writer writer = {
-        .io = io,
-        .state = state,
-        .options = options,
-        .rank = rank,
-        .size = size,
-        .fd = -1,
-        .report = { .step = state->scalars.step, .generation = state->generation, .rank = rank },
-    };
-    ckpt_shard_name(rank, size, writer.report.file);
-    char path[LIMIT_PATH];
-    enum status st = ckpt_path(dir, writer.report.file, path);
+    static const struct ckpt_write_options none = { .level = CKPT_DEFAULT };
+    const struct ckpt_write_options *o = options == NULL ? &none : options;
+    struct ckpt_writer *writer = NULL;
+    enum status st = writer_new(o->level, o->threads, block_for(state), &writer);
     if (st == ST_OK)
-        st = prepare(&writer);
-    if (st == ST_OK)
-        st = create_and_write(&writer, path);
-    ckpt_codec_free(writer.codec);
-    ckpt_hasher_free(writer.hasher);
-    free(writer.references);
-    free(writer.chunk);
-    if (st == ST_OK) {
-        *out = writer.report;
-    } else {
-        ckpt_report_release(&writer.report);
-    }
+        st = ckpt_writer_write(writer, io, dir, state, rank, size, o, out);
+    ckpt_writer_free(writer);
     return st;
 }

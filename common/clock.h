@@ -22,3 +22,5 @@ int64_t clock_wall_ms(const struct clock *clock);
 
 /* Monotonic nanoseconds of the machine, for measuring phases. */
 int64_t clock_mono_ns(void);
+/* Processor time of the calling thread, user and system. */
+int64_t clock_thread_ns(void);

@@ -21,10 +21,12 @@ static enum status system_open(void *self, const char *path, int flags, int *out
     (void)self;
     int how = O_CLOEXEC;
     how |= (flags & IO_CREATE_NEW) != 0 ? O_WRONLY | O_CREAT | O_EXCL : O_RDONLY;
-    how |= (flags & IO_DIRECT) != 0 ? O_DIRECT : 0;
     int fd = open(path, how, 0644);
     if (fd < 0)
         return status_from_errno(errno);
+    /* Not with open: where it is refused, that leaves the new file behind. */
+    if ((flags & IO_DIRECT) != 0)
+        (void)fcntl(fd, F_SETFL, O_DIRECT);
     *out_fd = fd;
     return ST_OK;
 }
@@ -46,11 +48,21 @@ static enum status system_pread(void *self, int fd, void *data, size_t size, uin
     return ST_OK;
 }
 
+/* A device may want more than IO_DIRECT_ALIGN, which shows with the first write. */
+static bool leave_direct(int fd)
+{
+    const int flags = fcntl(fd, F_GETFL);
+    const bool direct = flags >= 0 && (flags & O_DIRECT) != 0;
+    return direct && fcntl(fd, F_SETFL, flags & ~O_DIRECT) == 0;
+}
+
 static enum status system_pwrite(void *self, int fd, const void *data, size_t size, uint64_t at,
                                  size_t *out_size)
 {
     (void)self;
     ssize_t done = pwrite(fd, data, size, (off_t)at);
+    if (done < 0 && errno == EINVAL && leave_direct(fd))
+        done = pwrite(fd, data, size, (off_t)at);
     if (done < 0)
         return status_from_errno(errno);
     *out_size = (size_t)done;

@@ -94,7 +94,7 @@ static void failing_shard_write_leaves_nothing(void **state)
             ckpt_report_release(&report);
         }
     }
-    assert_true(failed > 15);
+    assert_in_range(failed, 6, 64); /* open, write and fsync at least, each in two ways */
 }
 
 static void shard_file_of_that_name_is_never_touched(void **state)

@@ -1,0 +1,42 @@
+#include "common/pages.h"
+
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define HUGE_PAGE  ((size_t)2 * 1024 * 1024)
+#define SMALL_PAGE ((size_t)4096)
+
+/* Half a huge page and more is worth a whole one. */
+size_t pages_bytes(size_t size)
+{
+    const size_t unit = size < HUGE_PAGE / 2 ? SMALL_PAGE : HUGE_PAGE;
+    return (size + unit - 1) / unit * unit;
+}
+
+/* A huge page starts at a multiple of its size: more is mapped, and what is too much given back. */
+enum status pages_alloc(size_t size, void **out)
+{
+    const size_t whole = pages_bytes(size);
+    if (size == 0 || whole < size || whole > SIZE_MAX - HUGE_PAGE)
+        return ST_INVALID;
+    uint8_t *mapped =
+        mmap(NULL, whole + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED)
+        return ST_NO_MEMORY;
+    const size_t before = (HUGE_PAGE - (uintptr_t)mapped % HUGE_PAGE) % HUGE_PAGE;
+    if (before > 0)
+        (void)munmap(mapped, before);
+    if (before < HUGE_PAGE)
+        (void)munmap(mapped + before + whole, HUGE_PAGE - before);
+    (void)madvise(mapped + before, whole, MADV_HUGEPAGE); /* small ones do as well, slower */
+    memset(mapped + before, 0, whole);
+    *out = mapped + before;
+    return ST_OK;
+}
+
+void pages_free(void *data, size_t size)
+{
+    if (data != NULL)
+        (void)munmap(data, pages_bytes(size));
+}

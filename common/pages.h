@@ -1,0 +1,19 @@
+/*
+ * Large buffers on huge pages where the kernel has them: direct writes from small pages take up to
+ * twice as long, for every page is pinned by itself.
+ *
+ * Thread: any.
+ */
+#pragma once
+
+#include <stddef.h>
+
+#include "common/status.h"
+
+/* Whole pages, huge ones if size is worth it; zeroed and touched, so that the first use meets no
+ * page fault. Freed by pages_free with the same size; NULL is fine there. */
+MUST_CHECK enum status pages_alloc(size_t size, void **out);
+void pages_free(void *data, size_t size);
+
+/* What pages_alloc takes of memory for size bytes. */
+size_t pages_bytes(size_t size);
