@@ -116,13 +116,20 @@ bool ckpt_folder_parse(const char *name, struct ckpt_folder_name *out)
     return true;
 }
 
+enum status ckpt_folder_name(uint64_t step, uint64_t generation, char out[LIMIT_NAME])
+{
+    if (step > (uint64_t)INT64_MAX / 10 || generation > (uint64_t)INT64_MAX / 10)
+        return ST_INVALID;
+    (void)snprintf(out, LIMIT_NAME, "step-%012" PRIu64 ".g%" PRIu64, step, generation);
+    return ST_OK;
+}
+
 enum status ckpt_folder_path(const char *store, const char *job, uint64_t step, uint64_t generation,
                              char *out, size_t capacity)
 {
-    if (!ckpt_name_is_good(job) || step > (uint64_t)INT64_MAX / 10 ||
-        generation > (uint64_t)INT64_MAX / 10)
+    char name[LIMIT_NAME];
+    if (!ckpt_name_is_good(job) || ckpt_folder_name(step, generation, name) != ST_OK)
         return ST_INVALID;
-    int size = snprintf(out, capacity, "%s/%s/step-%012" PRIu64 ".g%" PRIu64, store, job, step,
-                        generation);
+    int size = snprintf(out, capacity, "%s/%s/%s", store, job, name);
     return size < 0 || (size_t)size >= capacity ? ST_FULL : ST_OK;
 }

@@ -27,6 +27,8 @@ MUST_CHECK enum status ckpt_path(const char *dir, const char *name, char out[LIM
 MUST_CHECK enum status ckpt_parent(const char *dir, char out[LIMIT_PATH]);
 MUST_CHECK enum status ckpt_base(const char *dir, char out[LIMIT_PATH]);
 
+/* "step-000000001000.g7"; ST_INVALID: numbers that no folder has. */
+MUST_CHECK enum status ckpt_folder_name(uint64_t step, uint64_t generation, char out[LIMIT_NAME]);
 /* Reads "step-000000001000.g7", with "bad-" before and ".2" behind if it is quarantined. */
 struct ckpt_folder_name {
     uint64_t step, generation;

@@ -2,234 +2,399 @@
  * Reading every byte of a checkpoint, once: each file's hash is fed with the same bytes that its
  * header, chunks and footer are checked from. After damage it goes on as far as it can, so that one
  * run names everything that is wrong.
+ *
+ * The files, one after the other, are cut into parts: chunks, or plain stretches where the tables
+ * are damaged. Several threads take parts in order. A part is read, waits for its turn to be fed to
+ * the hash of its file, and is decoded after that, beside others.
+ *
+ *     part: taken ─fetch─▶ read ─turn─▶ hashed ─decode─▶ done        (threads: turn is in order)
  */
 #include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint/crew.h"
+#include "checkpoint/cursor.h"
 #include "checkpoint/hash.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/names.h"
-#include "checkpoint/set.h"
 #include "common/cleanup.h"
 
+#define REMARKS_MAX 1000 /* findings kept in order; more are counted */
+
+struct part {
+    struct ckpt_place place;
+    bool first, last; /* of its file */
+    bool chunk;       /* else bytes that nothing is known about */
+};
+
+/* A finding of a thread, to be told in order. */
+struct remark {
+    size_t part;
+    enum status st;
+    char what[LIMIT_REASON];
+    char file[LIMIT_NAME];
+};
+
 struct verifier {
-    const struct io *io;
-    const char *dir;
-    struct ckpt_findings findings;
-    struct ckpt_manifest manifest;
-    struct ckpt_set set;
-    struct ckpt_codec *codec;
-    struct ckpt_hasher *hasher;
-    uint8_t *stored, *raw;
-    struct ckpt_hash *pieces; /* of all buffers; NULL: the tables are damaged */
+    struct ckpt_reader reader;
+    const struct ckpt_read_options *options;
+    struct part *parts;
+    size_t part_count;
+    struct ckpt_hasher *hasher; /* of the file whose turn it is */
+    struct ckpt_hash *pieces;   /* of all buffers; NULL: the tables are damaged */
     uint64_t piece_count;
     uint64_t piece_first[CKPT_BUFFERS_MAX];
+    struct ckpt_cursor *cursors[CKPT_CREW_MAX];
+    atomic_size_t next, done;
+    pthread_mutex_t lock; /* of all below */
+    pthread_cond_t turned;
+    size_t turn;        /* part that may be hashed */
+    enum status failed; /* the first call that failed; all stop */
+    struct remark *remarks;
+    size_t remark_count, remarks_lost;
 };
+
+/* ---- manifest and tables ---- */
 
 static bool remark_extra(void *arg, const char *name)
 {
     struct verifier *v = arg;
+    const struct ckpt_manifest *manifest = &v->reader.manifest;
     bool known = strcmp(name, CKPT_MANIFEST) == 0;
-    for (uint32_t i = 0; i < v->manifest.file_count && !known; i++)
-        known = strcmp(name, v->manifest.files[i].name) == 0;
+    for (uint32_t i = 0; i < manifest->file_count && !known; i++)
+        known = strcmp(name, manifest->files[i].name) == 0;
     if (!known)
-        (void)ckpt_finding(&v->findings, ST_OK, name, "the manifest doesn't name it, ignored");
+        (void)ckpt_finding(&v->reader.findings, ST_OK, name,
+                           "the manifest doesn't name it, ignored");
     return true;
 }
 
 static enum status check_manifest(struct verifier *v)
 {
+    struct ckpt_reader *reader = &v->reader;
+    const struct io *io = reader->io;
     struct io_stat info;
-    enum status st = v->io->stat(v->io->self, v->dir, &info);
+    enum status st = io->stat(io->self, reader->dir, &info);
     if (st != ST_OK)
         return st;
     const char *what = NULL;
-    st = ckpt_manifest_load(v->io, v->dir, &v->manifest, &what);
+    st = ckpt_manifest_load(io, reader->dir, &reader->manifest, &what);
     if (st == ST_NOT_FOUND) {
-        return ckpt_finding(&v->findings, ST_INCOMPLETE, CKPT_MANIFEST,
+        return ckpt_finding(&reader->findings, ST_INCOMPLETE, CKPT_MANIFEST,
                             "there is none: this is no checkpoint");
     }
     if (ckpt_is_damage(st))
-        return ckpt_finding(&v->findings, st, CKPT_MANIFEST, "%s", what);
+        return ckpt_finding(&reader->findings, st, CKPT_MANIFEST, "%s", what);
     if (st != ST_OK)
         return st;
     char base[LIMIT_PATH];
     struct ckpt_folder_name folder;
-    st = ckpt_base(v->dir, base);
+    st = ckpt_base(reader->dir, base);
     if (st == ST_OK && ckpt_folder_parse(base, &folder) &&
-        (folder.step != v->manifest.step || folder.generation != v->manifest.generation)) {
-        (void)ckpt_finding(&v->findings, ST_CORRUPT, CKPT_MANIFEST,
-                           "it is of step %" PRIu64 ", generation %" PRIu64, v->manifest.step,
-                           v->manifest.generation);
+        (folder.step != reader->manifest.step ||
+         folder.generation != reader->manifest.generation)) {
+        (void)ckpt_finding(&reader->findings, ST_CORRUPT, CKPT_MANIFEST,
+                           "it is of step %" PRIu64 ", generation %" PRIu64, reader->manifest.step,
+                           reader->manifest.generation);
     }
-    return st == ST_OK ? v->io->list(v->io->self, v->dir, remark_extra, v) : st;
+    return st == ST_OK ? io->list(io->self, reader->dir, remark_extra, v) : st;
 }
 
 /* Room for the hashes of all pieces, if the tables hold together. */
 static enum status prepare(struct verifier *v)
 {
-    enum status st = ckpt_codec_new(CKPT_DEFAULT, &v->codec);
-    if (st == ST_OK)
-        st = ckpt_hasher_new(&v->hasher);
-    v->stored = malloc(CKPT_CHUNK_MAX);
-    v->raw = malloc(DISK_CHUNK_BYTES);
-    if (st == ST_OK && (v->stored == NULL || v->raw == NULL))
-        st = ST_NO_MEMORY;
-    if (st != ST_OK || v->findings.worst != ST_OK)
+    struct ckpt_reader *reader = &v->reader;
+    enum status st = ckpt_hasher_new(&v->hasher);
+    if (st != ST_OK || reader->findings.worst != ST_OK)
         return st;
-    struct ckpt_tensor *tensors = NULL;
-    uint32_t tensor_count = 0;
-    st = ckpt_set_join(&v->set, &v->manifest, &v->findings);
-    if (st == ST_OK)
-        st = ckpt_set_tensors(&v->set, &v->manifest, &v->findings, &tensors, &tensor_count);
-    free(tensors);
+    st = ckpt_reader_join(reader);
     if (st != ST_OK)
         return ckpt_is_damage(st) ? ST_OK : st;
-    const struct ckpt_footer *footer = &v->set.shards[0].footer;
-    for (uint32_t b = 0; b < footer->head->buffer_count; b++) {
+    for (uint32_t b = 0; b < reader->buffer_count; b++) {
         v->piece_first[b] = v->piece_count;
-        v->piece_count += ckpt_pieces(footer->buffers[b].count);
+        v->piece_count += ckpt_pieces(reader->buffers[b].count);
     }
     v->pieces = calloc((size_t)v->piece_count + 1, sizeof(*v->pieces));
     return v->pieces == NULL ? ST_NO_MEMORY : ST_OK;
 }
 
-static void keep_pieces(struct verifier *v, const struct ckpt_chunk_place *place)
-{
-    if (v->pieces == NULL || (place->buffer & DISK_BLOB) != 0)
-        return;
-    uint64_t first = place->index * (ckpt_chunk_elements(place->dtype) / PIECE_ELEMENTS);
-    ckpt_piece_hashes(place->dtype, v->raw, place->raw_size,
-                      v->pieces + v->piece_first[place->buffer] + first);
-}
+/* ---- parts ---- */
 
-/* The chunks of a file whose tables are good. */
-static enum status walk_chunks(struct verifier *v, int fd, uint32_t file)
+/* *out: whether there is a file of the right size. All else was reported when it was opened. */
+static enum status file_is_there(const struct ckpt_reader *reader, uint32_t file, bool *out)
 {
-    const struct ckpt_footer *footer = &v->set.shards[file].footer;
-    for (uint32_t i = 0; i < footer->head->chunk_count; i++) {
-        const struct disk_reference *it = &footer->references[i];
-        enum status st = io_read_all(v->io, fd, v->stored, it->size, it->offset);
-        if (st != ST_OK)
-            return st;
-        ckpt_hasher_add(v->hasher, v->stored, it->size);
-        struct ckpt_chunk_place place = ckpt_shard_place(footer, it);
-        const char *what = NULL;
-        st = ckpt_chunk_read(v->codec, &place, v->stored, it->size, NULL, v->raw, &what);
-        if (st == ST_OK) {
-            keep_pieces(v, &place);
-            continue;
-        }
-        if (!ckpt_is_damage(st))
-            return st;
-        char chunk[256];
-        ckpt_shard_describe(footer, it, chunk);
-        (void)ckpt_finding(&v->findings, st, v->manifest.files[file].name, "%s: %s", chunk, what);
-    }
-    return ST_OK;
-}
-
-/* A file whose tables are damaged: only its hash can be looked at. */
-static enum status walk_bytes(struct verifier *v, int fd, uint64_t size)
-{
-    for (uint64_t at = 0; at < size; at += DISK_CHUNK_BYTES) {
-        size_t part = size - at < DISK_CHUNK_BYTES ? (size_t)(size - at) : DISK_CHUNK_BYTES;
-        enum status st = io_read_all(v->io, fd, v->raw, part, at);
-        if (st != ST_OK)
-            return st;
-        ckpt_hasher_add(v->hasher, v->raw, part);
-    }
-    return ST_OK;
-}
-
-static enum status walk_open(struct verifier *v, int fd, uint32_t file)
-{
-    const struct ckpt_shard *shard = &v->set.shards[file];
-    ckpt_hasher_reset(v->hasher);
-    enum status st = ST_OK;
-    if (shard->size == 0) {
-        st = walk_bytes(v, fd, v->manifest.files[file].size);
-    } else {
-        ckpt_hasher_add(v->hasher, &shard->header, sizeof(shard->header));
-        st = walk_chunks(v, fd, file);
-        ckpt_hasher_add(v->hasher, shard->footer.bytes, (size_t)shard->footer.size);
-    }
-    if (st != ST_OK)
-        return st;
-    struct ckpt_hash hash = ckpt_hasher_result(v->hasher);
-    if (!ckpt_hash_equal(&hash, &v->manifest.files[file].hash)) {
-        (void)ckpt_finding(&v->findings, ST_CORRUPT, v->manifest.files[file].name,
-                           "the bytes don't match the hash in the manifest");
-    }
-    return ST_OK;
-}
-
-static enum status walk_file(struct verifier *v, uint32_t file)
-{
+    const struct ckpt_file *it = &reader->manifest.files[file];
     char path[LIMIT_PATH];
-    struct io_stat info;
-    enum status st = ckpt_path(v->dir, v->manifest.files[file].name, path);
+    struct io_stat info = { 0 };
+    enum status st = ckpt_path(reader->dir, it->name, path);
     if (st == ST_OK)
-        st = v->io->stat(v->io->self, path, &info);
-    if (st == ST_NOT_FOUND ||
-        (st == ST_OK && (info.is_dir || info.size != v->manifest.files[file].size)))
-        return ST_OK; /* reported when it was to be opened */
-    int fd = -1;
-    if (st == ST_OK)
-        st = v->io->open(v->io->self, path, IO_READ, &fd);
+        st = reader->io->stat(reader->io->self, path, &info);
+    *out = st == ST_OK && !info.is_dir && info.size == it->size;
+    return st == ST_NOT_FOUND ? ST_OK : st;
+}
+
+static size_t parts_of(const struct ckpt_reader *reader, uint32_t file)
+{
+    const struct ckpt_shard *shard = &reader->set.shards[file];
+    if (shard->size != 0)
+        return (size_t)shard->footer.head->chunk_count + 1;
+    return (size_t)(reader->manifest.files[file].size / DISK_CHUNK_BYTES) + 2;
+}
+
+/* The last part of a file is its end: no bytes, but the footer and the comparison. */
+static void add_parts(struct verifier *v, uint32_t file)
+{
+    const struct ckpt_shard *shard = &v->reader.set.shards[file];
+    const uint64_t size = v->reader.manifest.files[file].size;
+    const size_t begin = v->part_count;
+    for (uint32_t i = 0; shard->size != 0 && i < shard->footer.head->chunk_count; i++) {
+        v->parts[v->part_count++] =
+            (struct part){ .place = { shard->footer.references[i], file, 0 }, .chunk = true };
+    }
+    for (uint64_t at = 0; shard->size == 0 && at < size; at += DISK_CHUNK_BYTES) {
+        uint64_t left = size - at;
+        struct part *part = &v->parts[v->part_count++];
+        *part = (struct part){ .place = { .file = file } };
+        part->place.reference.offset = at;
+        part->place.reference.size = (uint32_t)(left < DISK_CHUNK_BYTES ? left : DISK_CHUNK_BYTES);
+    }
+    v->parts[v->part_count++] = (struct part){ .place = { .file = file }, .last = true };
+    v->parts[begin].first = true;
+}
+
+static enum status list_parts(struct verifier *v)
+{
+    size_t room = 0;
+    const uint32_t files = v->reader.manifest.file_count;
+    for (uint32_t i = 0; i < files; i++)
+        room += parts_of(&v->reader, i);
+    v->parts = malloc(room * sizeof(*v->parts));
+    if (v->parts == NULL)
+        return ST_NO_MEMORY;
+    for (uint32_t i = 0; i < files; i++) {
+        bool there = false;
+        enum status st = file_is_there(&v->reader, i, &there);
+        if (st != ST_OK)
+            return st;
+        if (there)
+            add_parts(v, i);
+    }
+    return ST_OK;
+}
+
+/* ---- one part ---- */
+
+static void remark(struct verifier *v, size_t part, enum status st, const char *file,
+                   const char *what)
+{
+    if (v->remark_count == REMARKS_MAX) {
+        v->remarks_lost++;
+        return;
+    }
+    struct remark *it = &v->remarks[v->remark_count++];
+    *it = (struct remark){ .part = part, .st = st };
+    (void)snprintf(it->file, sizeof(it->file), "%s", file);
+    (void)snprintf(it->what, sizeof(it->what), "%s", what);
+}
+
+static void feed(struct verifier *v, size_t number, const uint8_t *bytes)
+{
+    const struct part *part = &v->parts[number];
+    const struct ckpt_shard *shard = &v->reader.set.shards[part->place.file];
+    const struct ckpt_file *file = &v->reader.manifest.files[part->place.file];
+    if (part->first) {
+        ckpt_hasher_reset(v->hasher);
+        if (shard->size != 0)
+            ckpt_hasher_add(v->hasher, &shard->header, sizeof(shard->header));
+    }
+    if (bytes != NULL)
+        ckpt_hasher_add(v->hasher, bytes, part->place.reference.size);
+    if (!part->last)
+        return;
+    if (shard->size != 0)
+        ckpt_hasher_add(v->hasher, shard->footer.bytes, (size_t)shard->footer.size);
+    struct ckpt_hash hash = ckpt_hasher_result(v->hasher);
+    if (!ckpt_hash_equal(&hash, &file->hash)) {
+        remark(v, number, ST_CORRUPT, file->name, "the bytes don't match the hash in the manifest");
+    }
+}
+
+/* Waits for the part's turn and feeds its bytes. st: of reading them. False: all stop. */
+static bool take_turn(struct verifier *v, size_t number, enum status st, struct ckpt_cursor *cursor,
+                      const uint8_t *bytes)
+{
+    (void)pthread_mutex_lock(&v->lock);
+    while (v->turn != number && v->failed == ST_OK)
+        (void)pthread_cond_wait(&v->turned, &v->lock);
+    if (v->failed == ST_OK && st != ST_OK && !ckpt_is_damage(st))
+        v->failed = st;
+    if (v->failed == ST_OK && st != ST_OK) {
+        const char *file = NULL, *what = NULL;
+        ckpt_cursor_damage(cursor, &file, &what);
+        remark(v, number, st, file, what);
+    }
+    if (v->failed == ST_OK)
+        feed(v, number, st == ST_OK ? bytes : NULL);
+    v->turn++;
+    bool go_on = v->failed == ST_OK;
+    (void)pthread_cond_broadcast(&v->turned);
+    (void)pthread_mutex_unlock(&v->lock);
+    return go_on;
+}
+
+static void keep_pieces(struct verifier *v, const struct ckpt_place *place, const uint8_t *raw)
+{
+    if (v->pieces == NULL || (place->reference.buffer & DISK_BLOB) != 0)
+        return;
+    struct ckpt_chunk_place it =
+        ckpt_shard_place(&v->reader.set.shards[place->file].footer, &place->reference);
+    uint64_t first = it.index * (ckpt_chunk_elements(it.dtype) / PIECE_ELEMENTS);
+    ckpt_piece_hashes(it.dtype, raw, it.raw_size, v->pieces + v->piece_first[it.buffer] + first);
+}
+
+static void decode(struct verifier *v, size_t number, struct ckpt_cursor *cursor, uint8_t *raw)
+{
+    const struct ckpt_place *place = &v->parts[number].place;
+    enum status st = ckpt_cursor_decode(cursor, place, raw);
+    if (st == ST_OK) {
+        keep_pieces(v, place, raw);
+        return;
+    }
+    bool parent_missing = st == ST_INVALID && v->reader.manifest.parent.generation != 0;
+    if (parent_missing)
+        return; /* which was reported, or follows from damage that was */
+    const char *file = NULL, *what = NULL;
+    ckpt_cursor_damage(cursor, &file, &what);
+    (void)pthread_mutex_lock(&v->lock);
+    if (ckpt_is_damage(st) || st == ST_INVALID) {
+        remark(v, number, st == ST_INVALID ? ST_CORRUPT : st, file, what);
+    } else if (v->failed == ST_OK) {
+        v->failed = st;
+        (void)pthread_cond_broadcast(&v->turned);
+    }
+    (void)pthread_mutex_unlock(&v->lock);
+}
+
+static void work(void *arg, uint32_t number)
+{
+    struct verifier *v = arg;
+    const struct ckpt_read_options *options = v->options;
+    struct ckpt_cursor *cursor = v->cursors[number];
+    auto_free uint8_t *raw = malloc(DISK_CHUNK_BYTES);
+    for (;;) {
+        size_t i = atomic_fetch_add(&v->next, 1);
+        if (i >= v->part_count)
+            return;
+        const struct part *part = &v->parts[i];
+        const uint8_t *bytes = NULL;
+        enum status st = raw == NULL ? ST_NO_MEMORY : ST_OK;
+        if (st == ST_OK && part->place.reference.size > 0)
+            st = ckpt_cursor_fetch(cursor, &part->place, &bytes);
+        if (!take_turn(v, i, st, cursor, bytes))
+            return;
+        if (st == ST_OK && part->chunk)
+            decode(v, i, cursor, raw);
+        uint64_t done = atomic_fetch_add(&v->done, 1) + 1;
+        if (number == 0 && options != NULL && options->progress != NULL)
+            options->progress(options->progress_arg, done);
+    }
+}
+
+/* ---- all of them ---- */
+
+static int compare_remarks(const void *a, const void *b)
+{
+    const struct remark *x = a, *y = b;
+    return x->part < y->part ? -1 : x->part > y->part;
+}
+
+static void tell_remarks(struct verifier *v)
+{
+    struct ckpt_findings *findings = &v->reader.findings;
+    qsort(v->remarks, v->remark_count, sizeof(*v->remarks), compare_remarks);
+    for (size_t i = 0; i < v->remark_count; i++)
+        (void)ckpt_finding(findings, v->remarks[i].st, v->remarks[i].file, "%s",
+                           v->remarks[i].what);
+    if (v->remarks_lost > 0) {
+        (void)ckpt_finding(findings, ST_CORRUPT, CKPT_MANIFEST, "%zu more chunks are damaged",
+                           v->remarks_lost);
+    }
+}
+
+static enum status walk(struct verifier *v)
+{
+    enum status st = list_parts(v);
+    uint32_t threads = v->options == NULL ? 0 : v->options->threads;
+    if (threads > CKPT_CREW_MAX - 1)
+        threads = CKPT_CREW_MAX - 1;
+    while (threads > 0 && threads >= v->part_count)
+        threads--;
+    for (uint32_t i = 0; i <= threads && st == ST_OK; i++)
+        st = ckpt_reader_cursor(&v->reader, i, &v->cursors[i]);
+    v->remarks = calloc(REMARKS_MAX, sizeof(*v->remarks));
+    if (st == ST_OK && v->remarks == NULL)
+        st = ST_NO_MEMORY;
     if (st != ST_OK)
         return st;
-    st = walk_open(v, fd, file);
-    (void)v->io->close(v->io->self, fd);
-    return st;
+    ckpt_crew_run(threads, work, v);
+    tell_remarks(v);
+    return v->failed;
 }
 
 static enum status check_digest(struct verifier *v)
 {
-    const struct ckpt_footer *footer = &v->set.shards[0].footer;
-    ckpt_hasher_reset(v->hasher);
-    ckpt_hasher_add(v->hasher, v->pieces, (size_t)v->piece_count * sizeof(*v->pieces));
+    const struct ckpt_footer *footer = &v->reader.set.shards[0].footer;
     size_t size = sizeof(*footer->scalars) + footer->head->skip_count * sizeof(uint64_t);
-    struct ckpt_hash hash = ckpt_hash_of(footer->scalars, size);
-    ckpt_hasher_add(v->hasher, hash.byte, sizeof(hash.byte));
-    hash = ckpt_hasher_result(v->hasher);
-    if (ckpt_hash_equal(&hash, &v->manifest.digest))
-        return ST_OK;
-    char text[33];
-    ckpt_hash_text(&hash, text);
-    return ckpt_finding(&v->findings, ST_CORRUPT, CKPT_MANIFEST,
-                        "its digest isn't that of the stored bytes, which is %s", text);
+    v->pieces[v->piece_count] = ckpt_hash_of(footer->scalars, size);
+    struct ckpt_hash hash =
+        ckpt_hash_of(v->pieces, (size_t)(v->piece_count + 1) * sizeof(*v->pieces));
+    return ckpt_reader_compare(&v->reader, &hash);
 }
 
 static enum status verify(struct verifier *v)
 {
     enum status st = check_manifest(v);
-    if (st == ST_OK)
-        st = ckpt_set_open(v->io, v->dir, &v->manifest, &v->findings, &v->set);
+    if (st == ST_OK) {
+        st = ckpt_set_open(v->reader.io, v->reader.dir, &v->reader.manifest, &v->reader.findings,
+                           &v->reader.set);
+    }
     if (st == ST_OK)
         st = prepare(v);
-    for (uint32_t i = 0; i < v->manifest.file_count && st == ST_OK; i++)
-        st = walk_file(v, i);
-    if (st == ST_OK && v->findings.worst == ST_OK)
+    if (st == ST_OK)
+        st = walk(v);
+    if (st == ST_OK && v->reader.findings.worst == ST_OK)
         st = check_digest(v);
+    return st == ST_OK ? v->reader.findings.worst : st;
+}
+
+enum status ckpt_verify_with(const struct io *io, const char *dir,
+                             const struct ckpt_read_options *options, ckpt_finding_fn fn, void *arg)
+{
+    struct verifier *v = calloc(1, sizeof(*v));
+    if (v == NULL)
+        return ST_NO_MEMORY;
+    v->options = options;
+    (void)pthread_mutex_init(&v->lock, NULL);
+    (void)pthread_cond_init(&v->turned, NULL);
+    enum status st = ckpt_reader_start(&v->reader, io, dir, fn, arg);
+    if (st == ST_OK)
+        st = verify(v);
+    ckpt_hasher_free(v->hasher);
+    free(v->parts);
+    free(v->pieces);
+    free(v->remarks);
+    ckpt_reader_release(&v->reader);
+    (void)pthread_mutex_destroy(&v->lock);
+    (void)pthread_cond_destroy(&v->turned);
+    free(v);
     return st;
 }
 
 enum status ckpt_verify(const struct io *io, const char *dir, ckpt_finding_fn fn, void *arg)
 {
-    struct verifier v = {
-        .io = io,
-        .dir = dir,
-        .findings = { .fn = fn, .arg = arg },
-    };
-    enum status st = verify(&v);
-    ckpt_codec_free(v.codec);
-    ckpt_hasher_free(v.hasher);
-    free(v.stored);
-    free(v.raw);
-    free(v.pieces);
-    ckpt_set_release(&v.set);
-    ckpt_manifest_release(&v.manifest);
-    return st == ST_OK ? v.findings.worst : st;
+    return ckpt_verify_with(io, dir, NULL, fn, arg);
 }
