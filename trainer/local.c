@@ -7,6 +7,7 @@
 #include "common/cleanup.h"
 #include "common/io.h"
 #include "job/job.h"
+#include "trainer/import.h"
 #include "trainer/loop.h"
 #include "trainer/preview.h"
 
@@ -69,7 +70,7 @@ static enum status train(const struct local_options *options, struct worker *wor
 {
     enum status st = worker_connect(worker, NULL, message, capacity);
     if (st == ST_OK)
-        st = state_seed(worker);
+        st = state_seed(worker, message, capacity);
     if (st == ST_OK)
         st = worker_start(worker, 0, message, capacity);
     if (st != ST_OK)
@@ -102,6 +103,16 @@ static int show_plan(const struct job *job)
     return exit_code(st, message);
 }
 
+static int import(const struct local_options *options, struct job *job)
+{
+    struct import_options import = { .job = job,
+                                     .file = options->import_file,
+                                     .dir = options->import_dir,
+                                     .quiet = options->quiet,
+                                     .json = options->json };
+    return import_run(&import);
+}
+
 int local_run(const struct local_options *options)
 {
     auto_free struct job *job = calloc(1, sizeof(*job));
@@ -112,6 +123,8 @@ int local_run(const struct local_options *options)
         return 2;
     if (options->plan_only)
         return show_plan(job);
+    if (options->import_file != NULL)
+        return import(options, job);
     struct marks marks;
     marks_init(&marks, NULL, NULL, 0, 1);
     uint32_t shares[1] = { (uint32_t)job->train.lanes };

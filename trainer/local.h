@@ -12,9 +12,12 @@ struct local_options {
     const char *job_path;
     const char *const *sets; /* "key=value" */
     size_t set_count;
-    uint64_t stop_at; /* finished steps; 0: the job's end */
-    bool digest_only; /* prints nothing but the digest */
-    bool plan_only;   /* prints the model's plan and trains nothing */
+    uint64_t stop_at;        /* finished steps; 0: the job's end */
+    bool digest_only;        /* prints nothing but the digest */
+    bool plan_only;          /* prints the model's plan and trains nothing */
+    const char *import_file; /* NULL, or: see import.h */
+    const char *import_dir;
+    bool quiet, json; /* of an import */
 };
 
 /* Prints a line per step and the digest of the final state. The exit code: 0, 1, or 2 (job file).

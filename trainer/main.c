@@ -22,12 +22,14 @@ static const char usage[] =
     "       cairn-trainer --local JOBFILE [--set KEY=VALUE]... [--steps N] [--digest]\n"
     "       cairn-trainer --plan JOBFILE [--set KEY=VALUE]...\n"
     "       cairn-trainer --check cpu|cuda [--ranks N] [--json]\n"
+    "       cairn-trainer --import FILE --job-file JOBFILE --to DIR [--set KEY=VALUE]... [--json]\n"
     "\n"
     "The first form is started by cairn-agent: one rank of a job. The token is read from the\n"
     "descriptor N. --local trains the whole job in this process, without a coordinator, saves\n"
     "nothing and prints a line per step and the digest of the final state; --digest prints\n"
     "the digest alone. --plan prints the model as it would run, and its memory.\n"
-    "--check measures the devices of this machine and the paths between them.\n";
+    "--check measures the devices of this machine and the paths between them.\n"
+    "--import makes a checkpoint's folder of a safetensors file's weights.\n";
 
 struct arguments {
     struct rank_options rank;
@@ -107,7 +109,16 @@ static enum status take_option(struct arguments *a, int option, const char *text
         a->check.ranks = (int)n;
         break;
     case 'o':
-        a->check.json = true;
+        a->check.json = a->local.json = true;
+        break;
+    case 'i':
+        a->local.import_file = text;
+        break;
+    case 'u':
+        a->local.import_dir = text;
+        break;
+    case 'q':
+        a->local.quiet = true;
         break;
     case 'd':
         a->local.digest_only = true;
@@ -136,6 +147,10 @@ static enum status parse_arguments(int argc, char **argv, struct arguments *a)
         { "check", required_argument, NULL, 'k' },
         { "ranks", required_argument, NULL, 'm' },
         { "json", no_argument, NULL, 'o' },
+        { "import", required_argument, NULL, 'i' },
+        { "job-file", required_argument, NULL, 'l' },
+        { "to", required_argument, NULL, 'u' },
+        { "quiet", no_argument, NULL, 'q' },
         { "help", no_argument, NULL, 'h' },
         { "version", no_argument, NULL, 'v' },
         { NULL, 0, NULL, 0 },
@@ -155,6 +170,8 @@ static enum status parse_arguments(int argc, char **argv, struct arguments *a)
             return st;
     }
     a->local.sets = a->sets;
+    if ((a->local.import_file != NULL) != (a->local.import_dir != NULL))
+        return ST_INVALID;
     return optind == argc ? ST_OK : ST_INVALID;
 }
 

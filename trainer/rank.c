@@ -240,7 +240,7 @@ static enum status fill_state(struct rank *r)
     if (st != ST_OK)
         return st;
     if (r->plan.restore[0] == '\0')
-        return state_seed(r->worker);
+        return state_seed(r->worker, r->message, sizeof(r->message));
     fault_point("trainer.restore");
     return state_restore(r->worker, r->plan.restore, r->plan.restore_step, r->message,
                          sizeof(r->message));

@@ -6,7 +6,7 @@
 
 #include "common/check.h"
 #include "common/cleanup.h"
-#include "trainer/init.h"
+#include "trainer/initial.h"
 
 #define PINS_BLOB "pins.json"
 
@@ -22,23 +22,25 @@ static enum status upload(struct worker *w, void *to, const void *from, size_t b
     return st == ST_OK ? d->table->stream_sync(d->backend, d->compute) : st;
 }
 
-enum status state_seed(struct worker *worker)
+enum status state_seed(struct worker *worker, char *message, size_t capacity)
 {
     struct worker *w = worker;
+    struct initial_options initial = { .job = w->options.job,
+                                       .io = w->options.io,
+                                       .tape = w->tape };
     w->scaler = scaler_start(&w->settings.scaler);
+    optimizer_describe(w->optimizer, &initial.buffers, &initial.buffer_count, &initial.tensors,
+                       &initial.tensor_count);
     float *params = optimizer_params(w->optimizer), *stats = optimizer_stats(w->optimizer);
-    if (on_host(w)) {
-        init_params(w->tape, w->settings.seed, params);
-        init_stats(w->tape, stats);
-        return ST_OK;
-    }
+    if (on_host(w))
+        return initial_state(&initial, params, stats, message, capacity);
     const struct lane_layout *layout = &w->layout;
     auto_free float *host = calloc(layout->param_count + layout->stat_count, sizeof(*host));
     if (host == NULL)
         return ST_NO_MEMORY;
-    init_params(w->tape, w->settings.seed, host);
-    init_stats(w->tape, host + layout->param_count);
-    enum status st = upload(w, params, host, layout->param_count * sizeof(*host));
+    enum status st = initial_state(&initial, host, host + layout->param_count, message, capacity);
+    if (st == ST_OK)
+        st = upload(w, params, host, layout->param_count * sizeof(*host));
     if (st == ST_OK && layout->stat_count > 0) {
         st = upload(w, stats, host + layout->param_count, layout->stat_count * sizeof(*host));
     }

@@ -10,8 +10,9 @@
 #include "common/status.h"
 #include "trainer/worker.h"
 
-/* Fills the state from the seed: step 0. Errors: those of the backend. */
-MUST_CHECK enum status state_seed(struct worker *worker);
+/* Fills the state of step 0: see initial.h, also for message. Errors besides: those of the backend.
+ */
+MUST_CHECK enum status state_seed(struct worker *worker, char *message, size_t capacity);
 
 /* Before the first save: room for this rank's copies where the state lies on a device. */
 MUST_CHECK enum status state_allow_saves(struct worker *worker);

@@ -63,7 +63,7 @@ static enum status prepare(struct one *one, struct worker *worker, struct comm *
     if (st == ST_OK && o->restore != NULL)
         st = state_restore(worker, o->restore, o->restore_step, message, capacity);
     else if (st == ST_OK)
-        st = state_seed(worker);
+        st = state_seed(worker, message, capacity);
     if (st == ST_OK)
         st = worker_start(worker, o->restore != NULL ? o->restore_step : 0, message, capacity);
     return st;

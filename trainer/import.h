@@ -1,0 +1,24 @@
+/*
+ * Weights from a safetensors file as a checkpoint's folder: `cairn-trainer --import FILE --job-file
+ * JOBFILE --to DIR`, which `cairn ckpt import` becomes.
+ *
+ * The folder holds the state of step 0 of a job with model.weights: FILE: parameters and statistics
+ * from the file, moments zero. A job starts from the same bits with model.weights.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "job/job.h"
+
+struct import_options {
+    struct job *job;  /* its model.weights becomes file */
+    const char *file; /* safetensors */
+    const char *dir;  /* of the checkpoint, which must not be there yet */
+    bool quiet;
+    bool json;
+};
+
+/* Prints what it did; the exit code as those of `cairn`. */
+int import_run(const struct import_options *options);
