@@ -15,6 +15,7 @@
 
 struct ckpt_codec {
     enum ckpt_level level;
+    const struct plane_loops *loops;
     ZSTD_CCtx *planes; /* match finder off */
     ZSTD_CCtx *bytes;
     ZSTD_DCtx *decoder;
@@ -58,6 +59,7 @@ enum status ckpt_codec_new(enum ckpt_level level, struct ckpt_codec **out)
     if (codec == NULL)
         return ST_NO_MEMORY;
     codec->level = level;
+    codec->loops = ckpt_loops();
     codec->planes = ZSTD_createCCtx();
     codec->bytes = ZSTD_createCCtx();
     codec->decoder = ZSTD_createDCtx();
@@ -154,11 +156,20 @@ static void put_plane(ZSTD_CCtx *context, const uint8_t *data, uint32_t size, bo
 }
 
 /* Plane 0 of words without a sign, 8 bytes in 7. */
-static void put_packed(const uint8_t *data, size_t count, struct disk_chunk *chunk, uint8_t *out)
+static void put_packed(const struct plane_loops *loops, const uint8_t *data, size_t count,
+                       struct disk_chunk *chunk, uint8_t *out)
 {
-    uint32_t size = (uint32_t)ckpt_packed_size(count);
-    ckpt_pack(data, count, out + DISK_FRAME_BYTES);
-    put_plane(NULL, out + DISK_FRAME_BYTES, size, true, chunk, out);
+    uint32_t size = (uint32_t)ckpt_packed7_size(count);
+    loops->pack7(data, count, out + chunk->stored_size + DISK_FRAME_BYTES);
+    put_plane(NULL, out + chunk->stored_size + DISK_FRAME_BYTES, size, true, chunk, out);
+}
+
+static bool any_sign(const uint8_t *raw, size_t count, size_t width)
+{
+    uint8_t all = 0;
+    for (size_t i = 0; i < count; i++)
+        all |= raw[i * width + width - 1];
+    return all >> 7 != 0;
 }
 
 static void encode_words(struct ckpt_codec *codec, const uint8_t *raw, size_t count, size_t width,
@@ -167,13 +178,13 @@ static void encode_words(struct ckpt_codec *codec, const uint8_t *raw, size_t co
     struct probe probe = probe_words(codec, raw, count, width);
     bool sign = probe.sign;
     if (!sign)
-        sign = width == 4 ? ckpt_any_sign4(raw, count) : ckpt_any_sign2(raw, count);
+        sign = any_sign(raw, count, width);
     bool packed = !sign && probe.entropy[0] > INCOMPRESSIBLE - 1;
     chunk->codec = packed ? DISK_ROTATED_PACKED : DISK_ROTATED;
 
     /* Raw planes that no zstd frame comes before are split to where they are stored. */
     bool known = true;
-    size_t at = packed ? DISK_FRAME_BYTES + ckpt_packed_size(count) : 0;
+    size_t at = packed ? DISK_FRAME_BYTES + ckpt_packed7_size(count) : 0;
     uint8_t *plane[4];
     bool incompressible[4];
     for (size_t p = 0; p < width; p++) {
@@ -187,13 +198,13 @@ static void encode_words(struct ckpt_codec *codec, const uint8_t *raw, size_t co
         at += DISK_FRAME_BYTES + count;
     }
     if (width == 4) {
-        ckpt_split4(raw, count, plane);
+        (void)codec->loops->split4(raw, count, 1, plane);
     } else {
-        ckpt_split2(raw, count, plane);
+        (void)codec->loops->split2(raw, count, 1, plane);
     }
     for (size_t p = 0; p < width; p++) {
         if (packed && p == 0) {
-            put_packed(plane[p], count, chunk, out);
+            put_packed(codec->loops, plane[p], count, chunk, out);
         } else {
             put_plane(codec->planes, plane[p], (uint32_t)count, incompressible[p], chunk, out);
         }
@@ -252,7 +263,7 @@ static enum status check_planes(const struct disk_chunk *chunk, size_t length[4]
     for (size_t p = 0; p < planes; p++) {
         length[p] = chunk->raw_size / planes;
         if (chunk->codec == DISK_ROTATED_PACKED && p == 0)
-            length[p] = ckpt_packed_size(length[p]);
+            length[p] = ckpt_packed7_size(length[p]);
         if (chunk->plane_mode[p] > DISK_ZSTD)
             return ST_VERSION;
         if (chunk->plane_mode[p] == DISK_RAW &&
@@ -285,7 +296,7 @@ static const uint8_t *get_plane(struct ckpt_codec *codec, const uint8_t *frame, 
 /* A packed plane is stretched into the scratch of its place. */
 static const uint8_t *unpack_plane(struct ckpt_codec *codec, const uint8_t *packed, size_t count)
 {
-    ckpt_unpack(packed, count, codec->scratch);
+    codec->loops->unpack7(packed, count, codec->scratch);
     return codec->scratch;
 }
 
@@ -317,9 +328,9 @@ enum status ckpt_decode(struct ckpt_codec *codec, const struct disk_chunk *chunk
         if (plane[0] != out)
             memcpy(out, plane[0], chunk->raw_size);
     } else if (chunk->plane_count == 4) {
-        ckpt_merge4(plane, count, out);
+        codec->loops->merge4(plane, count, 1, out);
     } else {
-        ckpt_merge2(plane, count, out);
+        codec->loops->merge2(plane, count, 1, out);
     }
     return ST_OK;
 }

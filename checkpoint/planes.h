@@ -1,13 +1,10 @@
 /*
- * Byte planes of words, and words of byte planes: the inner loops of the codec.
+ * The inner loops of the codec: words to byte planes and back, and what the planes need.
  *
- * Each word is rotated left by one first: the exponent then fills the highest byte, the sign goes
- * to the lowest bit. Plane 0 holds the lowest bytes.
+ * Every loop exists as plain C, which is the definition, and in versions for instruction sets of
+ * one machine or another. All give the same bits: they work on integers.
  *
- * The loops are plain C that compilers vectorise; versions for one instruction set would go behind
- * these same functions.
- *
- * Memory: words may be unaligned; nothing overlaps.
+ * Memory: nothing needs alignment; nothing overlaps, unless a comment says so.
  * Thread: any; pure.
  */
 #pragma once
@@ -16,16 +13,55 @@
 #include <stddef.h>
 #include <stdint.h>
 
-void ckpt_split4(const void *words, size_t count, uint8_t *const plane[4]);
-void ckpt_merge4(const uint8_t *const plane[4], size_t count, void *words);
-void ckpt_split2(const void *words, size_t count, uint8_t *const plane[2]);
-void ckpt_merge2(const uint8_t *const plane[2], size_t count, void *words);
+#define CKPT_NIBBLE_SLACK 64 /* bytes that nibbles may write behind what it returns */
 
-/* Whether any word has its highest bit set. */
-bool ckpt_any_sign4(const void *words, size_t count);
-bool ckpt_any_sign2(const void *words, size_t count);
+struct plane_loops {
+    const char *name;
 
-/* Bytes whose lowest bit is 0, 8 in 7; a rest of less than 8 stays as it is. */
-size_t ckpt_packed_size(size_t count);
-void ckpt_pack(const uint8_t *plane, size_t count, uint8_t *out);
-void ckpt_unpack(const uint8_t *packed, size_t count, uint8_t *out);
+    /* Each word is rotated left by turn bits (0 to 31, of 16-bit words 0 or 1), then plane k gets
+     * its byte k, lowest first. Returns whether a word, as it came, has its highest bit set. */
+    bool (*split4)(const void *words, size_t count, unsigned turn, uint8_t *const plane[4]);
+    bool (*split2)(const void *words, size_t count, unsigned turn, uint8_t *const plane[2]);
+    /* The inverse. */
+    void (*merge4)(const uint8_t *const plane[4], size_t count, unsigned turn, void *words);
+    void (*merge2)(const uint8_t *const plane[2], size_t count, unsigned turn, void *words);
+
+    /* zigzag(word - base), and back; base may be out, or words. */
+    void (*differ4)(const void *words, const void *base, size_t count, void *out);
+    void (*differ2)(const void *words, const void *base, size_t count, void *out);
+    void (*undiffer4)(const void *words, const void *base, size_t count, void *out);
+    void (*undiffer2)(const void *words, const void *base, size_t count, void *out);
+    /* word - (terms[i] << CKPT_TERM_SHIFT) - constant, and back; out may be words. */
+    void (*predict)(const void *words, const int8_t *terms, uint32_t constant, size_t count,
+                    void *out);
+    void (*unpredict)(const void *words, const int8_t *terms, uint32_t constant, size_t count,
+                      void *out);
+
+    /* Bytes whose lowest bit is 0, 8 in 7; a rest of less than 8 stays as it is. */
+    void (*pack7)(const uint8_t *plane, size_t count, uint8_t *out);
+    void (*unpack7)(const uint8_t *packed, size_t count, uint8_t *out);
+
+    /*
+     * A byte b from top - 14 to top becomes the code top - b, any other one the code 15 and itself,
+     * appended to escapes. Of each group of 128 bytes (the last may be shorter: of g), byte j of
+     * codes has code j in its lower and code j + (g + 1) / 2 in its upper half. Returns the number
+     * of escapes; CKPT_NIBBLE_SLACK bytes behind them may be written.
+     */
+    size_t (*nibbles)(const uint8_t *bytes, size_t count, uint8_t top, uint8_t *codes,
+                      uint8_t *escapes);
+    /* The inverse; false: there aren't just as many escapes. */
+    bool (*unnibbles)(const uint8_t *codes, const uint8_t *escapes, size_t escape_count,
+                      size_t count, uint8_t top, uint8_t *bytes);
+};
+
+#define CKPT_TERM_SHIFT 19 /* terms count sixteenths of a binary order of a float32 */
+
+/* The fastest that this machine runs. */
+const struct plane_loops *ckpt_loops(void);
+/* Number i of those that this machine runs; 0 is the definition, NULL after the last. */
+const struct plane_loops *ckpt_loops_at(size_t i);
+
+/* Bytes that count bytes have packed. */
+size_t ckpt_packed7_size(size_t count);
+/* Bytes of the codes of count bytes. */
+size_t ckpt_nibble_size(size_t count);

@@ -1,0 +1,222 @@
+/*
+ * The definition of every loop, to be inlined where a compiler's vectoriser makes of it what the
+ * instruction set allows. planes_*.c only.
+ */
+#pragma once
+
+#include <string.h>
+
+#include "checkpoint/planes.h"
+
+#define LOOP static inline __attribute__((always_inline, unused))
+
+/* Words of any alignment, in memory of any type. */
+typedef uint32_t word32 __attribute__((may_alias, aligned(1)));
+typedef uint16_t word16 __attribute__((may_alias, aligned(1)));
+
+LOOP uint32_t turn_left(uint32_t word, unsigned turn)
+{
+    return word << (turn & 31) | word >> (-turn & 31);
+}
+
+/* Words [first, count): also the ends that the vectors of other versions leave. */
+LOOP bool loop_split4(const void *words, size_t first, size_t count, unsigned turn,
+                      uint8_t *const plane[4])
+{
+    const word32 *restrict in = words;
+    uint8_t *restrict a = plane[0];
+    uint8_t *restrict b = plane[1];
+    uint8_t *restrict c = plane[2];
+    uint8_t *restrict d = plane[3];
+    uint32_t all = 0;
+    for (size_t i = first; i < count; i++) {
+        uint32_t word = turn_left(in[i], turn);
+        all |= in[i];
+        a[i] = (uint8_t)word;
+        b[i] = (uint8_t)(word >> 8);
+        c[i] = (uint8_t)(word >> 16);
+        d[i] = (uint8_t)(word >> 24);
+    }
+    return all >> 31 != 0;
+}
+
+LOOP void loop_merge4(const uint8_t *const plane[4], size_t first, size_t count, unsigned turn,
+                      void *words)
+{
+    const uint8_t *restrict a = plane[0];
+    const uint8_t *restrict b = plane[1];
+    const uint8_t *restrict c = plane[2];
+    const uint8_t *restrict d = plane[3];
+    word32 *restrict out = words;
+    for (size_t i = first; i < count; i++) {
+        uint32_t word =
+            (uint32_t)a[i] | (uint32_t)b[i] << 8 | (uint32_t)c[i] << 16 | (uint32_t)d[i] << 24;
+        out[i] = turn_left(word, -turn);
+    }
+}
+
+LOOP bool loop_split2(const void *words, size_t first, size_t count, unsigned turn,
+                      uint8_t *const plane[2])
+{
+    const word16 *restrict in = words;
+    uint8_t *restrict a = plane[0];
+    uint8_t *restrict b = plane[1];
+    uint16_t all = 0;
+    for (size_t i = first; i < count; i++) {
+        uint32_t word = (uint32_t)in[i] << turn | (uint32_t)in[i] >> (16 - turn);
+        all |= in[i];
+        a[i] = (uint8_t)word;
+        b[i] = (uint8_t)(word >> 8);
+    }
+    return all >> 15 != 0;
+}
+
+LOOP void loop_merge2(const uint8_t *const plane[2], size_t first, size_t count, unsigned turn,
+                      void *words)
+{
+    const uint8_t *restrict a = plane[0];
+    const uint8_t *restrict b = plane[1];
+    word16 *restrict out = words;
+    for (size_t i = first; i < count; i++) {
+        uint32_t word = (uint32_t)a[i] | (uint32_t)b[i] << 8;
+        out[i] = (uint16_t)(word >> turn | word << (16 - turn));
+    }
+}
+
+LOOP void loop_differ4(const void *words, const void *base, size_t count, void *out)
+{
+    const word32 *in = words, *from = base;
+    word32 *to = out;
+    for (size_t i = 0; i < count; i++) {
+        uint32_t d = in[i] - from[i];
+        to[i] = d << 1 ^ (0 - (d >> 31));
+    }
+}
+
+LOOP void loop_undiffer4(const void *words, const void *base, size_t count, void *out)
+{
+    const word32 *in = words, *from = base;
+    word32 *to = out;
+    for (size_t i = 0; i < count; i++)
+        to[i] = (in[i] >> 1 ^ (0 - (in[i] & 1))) + from[i];
+}
+
+LOOP void loop_differ2(const void *words, const void *base, size_t count, void *out)
+{
+    const word16 *in = words, *from = base;
+    word16 *to = out;
+    for (size_t i = 0; i < count; i++) {
+        uint16_t d = (uint16_t)(in[i] - from[i]);
+        to[i] = (uint16_t)((uint32_t)d << 1 ^ (0u - (d >> 15)));
+    }
+}
+
+LOOP void loop_undiffer2(const void *words, const void *base, size_t count, void *out)
+{
+    const word16 *in = words, *from = base;
+    word16 *to = out;
+    for (size_t i = 0; i < count; i++)
+        to[i] = (uint16_t)(((uint32_t)in[i] >> 1 ^ (0u - (in[i] & 1u))) + from[i]);
+}
+
+LOOP void loop_predict(const void *words, const int8_t *terms, uint32_t constant, size_t count,
+                       void *out)
+{
+    const word32 *in = words;
+    word32 *to = out;
+    for (size_t i = 0; i < count; i++)
+        to[i] = in[i] - constant - ((uint32_t)(int32_t)terms[i] << CKPT_TERM_SHIFT);
+}
+
+LOOP void loop_unpredict(const void *words, const int8_t *terms, uint32_t constant, size_t count,
+                         void *out)
+{
+    const word32 *in = words;
+    word32 *to = out;
+    for (size_t i = 0; i < count; i++)
+        to[i] = in[i] + constant + ((uint32_t)(int32_t)terms[i] << CKPT_TERM_SHIFT);
+}
+
+/* Seven bits of each of the eight bytes of x, side by side in 56. */
+LOOP uint64_t squeeze(uint64_t x)
+{
+    x = (x >> 1) & 0x7f7f7f7f7f7f7f7fu;
+    x = (x & 0x007f007f007f007fu) | (x & 0x7f007f007f007f00u) >> 1;
+    x = (x & 0x00003fff00003fffu) | (x & 0x3fff00003fff0000u) >> 2;
+    return (x & 0x000000000fffffffu) | (x & 0x0fffffff00000000u) >> 4;
+}
+
+LOOP uint64_t stretch(uint64_t x)
+{
+    x = (x & 0x000000000fffffffu) | (x & 0x00fffffff0000000u) << 4;
+    x = (x & 0x00003fff00003fffu) | (x & 0x0fffc0000fffc000u) << 2;
+    x = (x & 0x007f007f007f007fu) | (x & 0x3f803f803f803f80u) << 1;
+    return x << 1;
+}
+
+/* From byte first on, a multiple of 8. All groups but the last move 8 bytes at once: the eighth is
+ * the next group's, and written again. */
+LOOP void loop_pack7(const uint8_t *plane, size_t first, size_t count, uint8_t *out)
+{
+    size_t groups = count / 8;
+    for (size_t i = first / 8; i < groups; i++) {
+        uint64_t word;
+        memcpy(&word, plane + 8 * i, 8);
+        word = squeeze(word);
+        memcpy(out + 7 * i, &word, i + 1 < groups ? 8 : 7);
+    }
+    if (count % 8 != 0)
+        memcpy(out + 7 * groups, plane + 8 * groups, count % 8);
+}
+
+LOOP void loop_unpack7(const uint8_t *packed, size_t first, size_t count, uint8_t *out)
+{
+    size_t groups = count / 8;
+    for (size_t i = first / 8; i < groups; i++) {
+        uint64_t word = 0;
+        memcpy(&word, packed + 7 * i, i + 1 < groups ? 8 : 7);
+        word = stretch(word);
+        memcpy(out + 8 * i, &word, 8);
+    }
+    if (count % 8 != 0)
+        memcpy(out + 8 * groups, packed + 7 * groups, count % 8);
+}
+
+#define NIBBLE_GROUP 128u
+
+LOOP uint8_t nibble_of(uint8_t byte, uint8_t top, uint8_t **escape)
+{
+    uint8_t code = (uint8_t)(top - byte);
+    if (code < 15)
+        return code;
+    *(*escape)++ = byte;
+    return 15;
+}
+
+/* A group of size bytes. */
+LOOP void nibble_group(const uint8_t *bytes, size_t size, uint8_t top, uint8_t *codes,
+                       uint8_t **escape)
+{
+    size_t half = (size + 1) / 2;
+    for (size_t j = 0; j < half; j++)
+        codes[j] = nibble_of(bytes[j], top, escape);
+    for (size_t j = half; j < size; j++)
+        codes[j - half] = (uint8_t)(codes[j - half] | nibble_of(bytes[j], top, escape) << 4);
+}
+
+LOOP bool unnibble_group(const uint8_t *codes, size_t size, uint8_t top, const uint8_t **escape,
+                         const uint8_t *escape_end, uint8_t *bytes)
+{
+    size_t half = (size + 1) / 2;
+    for (size_t j = 0; j < size; j++) {
+        unsigned code = j < half ? codes[j] & 15u : codes[j - half] >> 4;
+        if (code < 15) {
+            bytes[j] = (uint8_t)(top - code);
+        } else {
+            if (*escape == escape_end)
+                return false;
+            bytes[j] = *(*escape)++;
+        }
+    }
+    return true;
+}
