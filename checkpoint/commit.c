@@ -226,12 +226,22 @@ enum status ckpt_manifest_publish(const struct io *io, const char *dir, const vo
     return st == ST_OK ? fault_status("commit.fsync_dir") : st;
 }
 
+/* The folder is gone; maybe only in memory. Without the one that it lay in there is nothing to do. */
+static enum status sync_removal(const struct io *io, const char *dir)
+{
+    char parent[LIMIT_PATH];
+    enum status st = ckpt_parent(dir, parent);
+    if (st == ST_OK)
+        st = io->fsync_dir(io->self, parent);
+    return st == ST_NOT_FOUND ? ST_OK : st;
+}
+
 enum status ckpt_remove(const struct io *io, const char *dir)
 {
     struct io_stat info;
     enum status st = io->stat(io->self, dir, &info);
     if (st == ST_NOT_FOUND)
-        return ST_OK;
+        return sync_removal(io, dir);
     if (st == ST_OK)
         st = unlink_in(io, dir, CKPT_MANIFEST);
     if (st == ST_OK)
@@ -243,13 +253,8 @@ enum status ckpt_remove(const struct io *io, const char *dir)
         st = empty_folder(io, dir, &foreign);
     if (st != ST_OK || foreign)
         return st;
-    char parent[LIMIT_PATH];
-    st = ckpt_parent(dir, parent);
-    if (st == ST_OK)
-        st = io->rmdir(io->self, dir);
-    if (st == ST_NOT_FOUND)
-        st = ST_OK;
-    return st == ST_OK ? io->fsync_dir(io->self, parent) : st;
+    st = io->rmdir(io->self, dir);
+    return st == ST_OK || st == ST_NOT_FOUND ? sync_removal(io, dir) : st;
 }
 
 enum status ckpt_quarantine(const struct io *io, const char *dir, char *out, size_t capacity)

@@ -1,171 +1,157 @@
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/check.h"
+#include "common/cleanup.h"
 #include "tests/crash/memory_internal.h"
 
-static void *grow(void *array, size_t count, size_t size)
-{
-    if (count != 0 && (count & (count - 1)) != 0)
-        return array; /* room up to the next power of two */
-    void *more = realloc(array, (count == 0 ? 1 : 2 * count) * size);
-    CHECK(more != NULL);
-    return more;
-}
+enum call {
+    CALL_LOOK, /* open to read, stat, list */
+    CALL_READ,
+    CALL_WRITE,
+    CALL_SYNC,
+    CALL_CLOSE,
+    CALL_MAKE, /* a name: create, mkdir, link */
+    CALL_MOVE, /* or take one away: unlink, rmdir, rename */
+};
 
-struct name *memory_find(const struct memory_io *memory, const char *path)
+/* ---- the record ---- */
+
+struct change *memory_record(struct memory_io *memory, enum change_kind kind, size_t inode)
 {
-    for (size_t i = 0; i < memory->name_count; i++) {
-        if (strcmp(memory->names[i].path, path) == 0)
-            return &memory->names[i];
+    if (memory->change_count == memory->change_room) {
+        memory->change_room = memory->change_room == 0 ? 32 : 2 * memory->change_room;
+        memory->changes = realloc(memory->changes, memory->change_room * sizeof(*memory->changes));
+        CHECK(memory->changes != NULL);
     }
-    return NULL;
-}
-
-bool memory_within(const char *path, const char *folder)
-{
-    size_t size = strcmp(folder, "/") == 0 ? 0 : strlen(folder);
-    return strncmp(path, folder, size) == 0 && path[size] == '/' && path[size + 1] != '\0' &&
-           strchr(path + size + 1, '/') == NULL;
-}
-
-bool memory_parent_there(const struct memory_io *memory, const char *path)
-{
-    for (size_t i = 0; i < memory->name_count; i++) {
-        if (memory->names[i].is_dir && memory_within(path, memory->names[i].path))
-            return true;
-    }
-    return false;
-}
-
-struct change *memory_record(struct memory_io *memory, enum change_kind kind, const char *path,
-                             const char *to, size_t inode)
-{
-    memory->changes = grow(memory->changes, memory->change_count, sizeof(*memory->changes));
     struct change *change = &memory->changes[memory->change_count++];
-    *change = (struct change){
-        .kind = kind,
-        .path = path == NULL ? NULL : strdup(path),
-        .to = to == NULL ? NULL : strdup(to),
-        .inode = inode,
-    };
+    *change = (struct change){ .kind = kind, .inode = inode };
     return change;
 }
 
-struct change *memory_record_write(struct memory_io *memory, size_t inode, const void *data,
-                                   size_t size, uint64_t at)
+void memory_record_data(struct memory_io *memory, size_t inode, const void *data, size_t size,
+                        uint64_t at)
 {
-    struct change *change = memory_record(memory, WRITE, NULL, NULL, inode);
+    struct change *change = memory_record(memory, CHANGE_DATA, inode);
     change->at = at;
     change->size = size;
     change->data = malloc(size + 1);
     CHECK(change->data != NULL);
     memcpy(change->data, data, size);
-    return change;
 }
 
-/* ---- the changes themselves; used by the calls and by a replay ---- */
-
-void memory_add_name(struct memory_io *memory, const char *path, bool is_dir, size_t inode)
+/* A name's value changes, now and in the record. */
+static void set_name(struct memory_io *memory, size_t dir, const char *name, size_t value)
 {
-    memory->names = grow(memory->names, memory->name_count, sizeof(*memory->names));
-    struct name *name = &memory->names[memory->name_count++];
-    (void)snprintf(name->path, sizeof(name->path), "%s", path);
-    name->is_dir = is_dir;
-    name->inode = inode;
+    CHECK(strlen(name) < NAME_MAX_SIZE);
+    tree_set(&memory->tree, dir, name, value);
+    if (!memory->recording)
+        return;
+    struct change *change = memory_record(memory, CHANGE_NAME, dir);
+    memcpy(change->name, name, strlen(name) + 1);
+    change->value = value;
 }
 
-void memory_drop_name(struct memory_io *memory, struct name *name)
+static void write_bytes(struct memory_io *memory, size_t inode, const void *data, size_t size,
+                        uint64_t at)
 {
-    *name = memory->names[--memory->name_count];
+    tree_write(&memory->tree, inode, data, size, at);
+    if (memory->recording)
+        memory_record_data(memory, inode, data, size, at);
 }
 
-size_t memory_add_inode(struct memory_io *memory)
+static enum status synced(struct memory_io *memory, size_t inode, enum status st)
 {
-    memory->inodes = grow(memory->inodes, memory->inode_count, sizeof(*memory->inodes));
-    memory->inodes[memory->inode_count] = (struct inode){ 0 };
-    return memory->inode_count++;
-}
-
-void memory_write_bytes(struct inode *inode, const void *data, size_t size, uint64_t at)
-{
-    size_t end = (size_t)at + size;
-    if (end > inode->size) {
-        uint8_t *more = realloc(inode->data, end);
-        CHECK(more != NULL);
-        memset(more + inode->size, 0, end - inode->size);
-        inode->data = more;
-        inode->size = end;
-    }
-    memcpy(inode->data + at, data, size);
-}
-
-void memory_rename_within(struct memory_io *memory, const char *from, const char *to)
-{
-    size_t size = strlen(from);
-    for (size_t i = 0; i < memory->name_count; i++) {
-        struct name *name = &memory->names[i];
-        if (strncmp(name->path, from, size) != 0 ||
-            (name->path[size] != '/' && name->path[size] != '\0'))
-            continue;
-        char path[2 * LIMIT_PATH];
-        (void)snprintf(path, sizeof(path), "%s%s", to, name->path + size);
-        CHECK(strlen(path) < sizeof(name->path));
-        memcpy(name->path, path, strlen(path) + 1);
-    }
+    if (memory->recording && st != ST_CLOSED)
+        memory_record(memory, CHANGE_SYNC, inode)->failed = st != ST_OK;
+    return st;
 }
 
 /* ---- the table ---- */
 
-static bool needs_room(enum change_kind kind)
+static struct memory_io *enter(void *self)
 {
-    return kind == CREATE || kind == WRITE || kind == LINK || kind == MKDIR;
+    struct memory_io *memory = self;
+    CHECK(pthread_mutex_lock(&memory->lock) == 0);
+    return memory;
+}
+
+static void leave(struct memory_io *const *memory)
+{
+    CHECK(pthread_mutex_unlock(&(*memory)->lock) == 0);
+}
+
+#define auto_leave __attribute__((cleanup(leave)))
+
+static bool needs_room(enum call call)
+{
+    return call == CALL_MAKE || call == CALL_WRITE;
+}
+
+static bool armed(const struct memory_io *memory, enum memory_io_fault fault)
+{
+    return memory->fault == fault && memory->nth != 0 && memory->calls == memory->nth;
 }
 
 /* Counts the call; what it must fail with, or ST_OK. */
-static enum status strike(struct memory_io *memory, enum change_kind kind)
+static enum status strike(struct memory_io *memory, enum call call)
 {
     memory->calls++;
     bool now = memory->nth != 0 && memory->calls == memory->nth;
-    if (memory->fault == MEMORY_IO_EIO && now)
-        return ST_IO;
-    if (memory->fault == MEMORY_IO_FULL && memory->nth != 0 && memory->calls >= memory->nth &&
-        needs_room(kind))
-        return ST_FULL;
-    if (memory->fault == MEMORY_IO_AGAIN && now && kind == WRITE)
-        return ST_AGAIN;
+    bool since = memory->nth != 0 && memory->calls >= memory->nth;
+    bool transfers = call == CALL_READ || call == CALL_WRITE;
+    switch (memory->fault) {
+    case MEMORY_IO_EIO:
+        return now ? ST_IO : ST_OK;
+    case MEMORY_IO_FULL:
+        return since && needs_room(call) ? ST_FULL : ST_OK;
+    case MEMORY_IO_FULL_ONCE:
+        return now && (needs_room(call) || call == CALL_SYNC) ? ST_FULL : ST_OK;
+    case MEMORY_IO_AGAIN:
+        return now && transfers ? ST_AGAIN : ST_OK;
+    case MEMORY_IO_INTERRUPT:
+        return now ? ST_AGAIN : ST_OK;
+    case MEMORY_IO_READ_ONLY:
+        return since && (needs_room(call) || call == CALL_MOVE) ? ST_REFUSED : ST_OK;
+    case MEMORY_IO_DEAD:
+        return since ? ST_CLOSED : ST_OK;
+    case MEMORY_IO_NONE:
+    case MEMORY_IO_SHORT:
+    case MEMORY_IO_TORN:
+    case MEMORY_IO_FAULTS:
+        break;
+    }
     return ST_OK;
 }
 
 static size_t transfer(const struct memory_io *memory, size_t size)
 {
-    bool now = memory->nth != 0 && memory->calls == memory->nth;
-    return memory->fault == MEMORY_IO_SHORT && now && size > 1 ? 1 : size;
+    return armed(memory, MEMORY_IO_SHORT) && size > 1 ? 1 : size;
 }
 
 static enum status memory_open(void *self, const char *path, int flags, int *out_fd)
 {
-    struct memory_io *memory = self;
+    auto_leave struct memory_io *memory = enter(self);
     bool create = (flags & IO_CREATE_NEW) != 0;
-    enum status st = strike(memory, create ? CREATE : FSYNC);
+    enum status st = strike(memory, create ? CALL_MAKE : CALL_LOOK);
     if (st != ST_OK)
         return st;
-    struct name *name = memory_find(memory, path);
-    if (create && name != NULL)
+    size_t inode = tree_find(&memory->tree, path);
+    if (create && inode != NO_INODE)
         return ST_EXISTS;
-    if (create ? !memory_parent_there(memory, path) : name == NULL)
+    const char *name = NULL;
+    size_t dir = tree_find_parent(&memory->tree, path, &name);
+    if (create ? dir == NO_INODE : inode == NO_INODE)
         return ST_NOT_FOUND;
-    if (name != NULL && name->is_dir)
+    if (!create && memory->tree.inodes[inode].is_dir)
         return ST_IO;
     size_t fd = 0;
     while (fd < FILES_OPEN_MAX && memory->open[fd] != 0)
         fd++;
     CHECK(fd < FILES_OPEN_MAX);
-    size_t inode = create ? memory_add_inode(memory) : name->inode;
     if (create) {
-        memory_add_name(memory, path, false, inode);
-        (void)memory_record(memory, CREATE, path, NULL, inode);
+        inode = tree_add(&memory->tree, false);
+        set_name(memory, dir, name, inode);
     }
     memory->open[fd] = inode + 1;
     *out_fd = (int)fd;
@@ -181,8 +167,8 @@ static size_t inode_of(const struct memory_io *memory, int fd)
 
 static enum status memory_close(void *self, int fd)
 {
-    struct memory_io *memory = self;
-    enum status st = strike(memory, FSYNC);
+    auto_leave struct memory_io *memory = enter(self);
+    enum status st = strike(memory, CALL_CLOSE);
     (void)inode_of(memory, fd);
     memory->open[fd] = 0; /* closed even when it says it failed, as Linux does */
     return st;
@@ -191,15 +177,15 @@ static enum status memory_close(void *self, int fd)
 static enum status memory_pread(void *self, int fd, void *data, size_t size, uint64_t at,
                                 size_t *out_size)
 {
-    struct memory_io *memory = self;
-    enum status st = strike(memory, FSYNC);
+    auto_leave struct memory_io *memory = enter(self);
+    enum status st = strike(memory, CALL_READ);
     if (st != ST_OK)
         return st;
-    const struct inode *inode = &memory->inodes[inode_of(memory, fd)];
-    size_t left = at < inode->size ? inode->size - (size_t)at : 0;
+    const struct content *content = memory->tree.inodes[inode_of(memory, fd)].content;
+    size_t left = content != NULL && at < content->size ? content->size - (size_t)at : 0;
     size_t now = transfer(memory, size < left ? size : left);
     if (now > 0)
-        memcpy(data, inode->data + at, now);
+        memcpy(data, content->bytes + at, now);
     *out_size = now;
     return ST_OK;
 }
@@ -207,164 +193,185 @@ static enum status memory_pread(void *self, int fd, void *data, size_t size, uin
 static enum status memory_pwrite(void *self, int fd, const void *data, size_t size, uint64_t at,
                                  size_t *out_size)
 {
-    struct memory_io *memory = self;
-    enum status st = strike(memory, WRITE);
-    if (st != ST_OK)
-        return st;
+    auto_leave struct memory_io *memory = enter(self);
+    enum status st = strike(memory, CALL_WRITE);
     size_t inode = inode_of(memory, fd), now = transfer(memory, size);
-    memory_write_bytes(&memory->inodes[inode], data, now, at);
-    (void)memory_record_write(memory, inode, data, now, at);
-    *out_size = now;
-    return ST_OK;
+    if (memory->write_max != 0 && now > memory->write_max)
+        now = memory->write_max;
+    if (st == ST_OK && armed(memory, MEMORY_IO_TORN)) {
+        st = ST_IO;
+        now = size / 2;
+    } else if (st != ST_OK) {
+        now = 0;
+    }
+    if (now > 0)
+        write_bytes(memory, inode, data, now, at);
+    if (st == ST_OK)
+        *out_size = now;
+    return st;
 }
 
 static enum status memory_fsync(void *self, int fd)
 {
-    struct memory_io *memory = self;
-    enum status st = strike(memory, FSYNC);
-    if (st == ST_OK)
-        (void)memory_record(memory, FSYNC, NULL, NULL, inode_of(memory, fd));
-    return st;
+    auto_leave struct memory_io *memory = enter(self);
+    enum status st = strike(memory, CALL_SYNC);
+    return synced(memory, inode_of(memory, fd), st);
 }
 
 static enum status memory_fsync_dir(void *self, const char *path)
 {
-    struct memory_io *memory = self;
-    enum status st = strike(memory, FSYNC);
-    if (st != ST_OK)
-        return st;
-    const struct name *name = memory_find(memory, path);
-    if (name == NULL || !name->is_dir)
+    auto_leave struct memory_io *memory = enter(self);
+    enum status st = strike(memory, CALL_SYNC);
+    size_t inode = tree_find(&memory->tree, path);
+    if (inode == NO_INODE || !memory->tree.inodes[inode].is_dir)
+        return st != ST_OK ? st : ST_NOT_FOUND;
+    return synced(memory, inode, st);
+}
+
+/* The folder and the name for something new. */
+static enum status place_for(const struct memory_io *memory, const char *path, size_t *out_dir,
+                             const char **out_name)
+{
+    size_t dir = tree_find_parent(&memory->tree, path, out_name);
+    if (dir == NO_INODE)
         return ST_NOT_FOUND;
-    (void)memory_record(memory, FSYNC_DIR, path, NULL, 0);
+    if (tree_get(&memory->tree, dir, *out_name) != NO_INODE)
+        return ST_EXISTS;
+    *out_dir = dir;
     return ST_OK;
 }
 
 static enum status memory_mkdir(void *self, const char *path)
 {
-    struct memory_io *memory = self;
-    enum status st = strike(memory, MKDIR);
-    if (st != ST_OK)
-        return st;
-    if (memory_find(memory, path) != NULL)
-        return ST_EXISTS;
-    if (!memory_parent_there(memory, path))
-        return ST_NOT_FOUND;
-    memory_add_name(memory, path, true, 0);
-    (void)memory_record(memory, MKDIR, path, NULL, 0);
-    return ST_OK;
+    auto_leave struct memory_io *memory = enter(self);
+    size_t dir = 0;
+    const char *name = NULL;
+    enum status st = strike(memory, CALL_MAKE);
+    if (st == ST_OK)
+        st = place_for(memory, path, &dir, &name);
+    if (st == ST_OK)
+        set_name(memory, dir, name, tree_add(&memory->tree, true));
+    return st;
 }
 
 static enum status memory_link(void *self, const char *from, const char *to)
 {
-    struct memory_io *memory = self;
-    enum status st = strike(memory, LINK);
-    if (st != ST_OK)
-        return st;
-    const struct name *name = memory_find(memory, from);
-    if (name == NULL || !memory_parent_there(memory, to))
-        return ST_NOT_FOUND;
-    if (memory_find(memory, to) != NULL)
-        return ST_EXISTS;
-    size_t inode = name->inode;
-    memory_add_name(memory, to, false, inode);
-    (void)memory_record(memory, LINK, from, to, inode);
-    return ST_OK;
+    auto_leave struct memory_io *memory = enter(self);
+    size_t dir = 0, inode = tree_find(&memory->tree, from);
+    const char *name = NULL;
+    enum status st = strike(memory, CALL_MAKE);
+    if (st == ST_OK && inode == NO_INODE)
+        st = ST_NOT_FOUND;
+    if (st == ST_OK && memory->tree.inodes[inode].is_dir)
+        st = ST_REFUSED;
+    if (st == ST_OK)
+        st = place_for(memory, to, &dir, &name);
+    if (st == ST_OK)
+        set_name(memory, dir, name, inode);
+    return st;
 }
 
 static enum status memory_rename(void *self, const char *from, const char *to)
 {
-    struct memory_io *memory = self;
-    enum status st = strike(memory, RENAME);
+    auto_leave struct memory_io *memory = enter(self);
+    enum status st = strike(memory, CALL_MOVE);
     if (st != ST_OK)
         return st;
-    if (memory_find(memory, from) == NULL || !memory_parent_there(memory, to))
+    const char *from_name = NULL, *to_name = NULL;
+    size_t from_dir = tree_find_parent(&memory->tree, from, &from_name);
+    size_t to_dir = tree_find_parent(&memory->tree, to, &to_name);
+    size_t inode = tree_find(&memory->tree, from), old = tree_find(&memory->tree, to);
+    if (inode == NO_INODE || to_dir == NO_INODE)
         return ST_NOT_FOUND;
-    CHECK(memory_find(memory, to) == NULL); /* no test needs a rename over something */
-    memory_rename_within(memory, from, to);
-    (void)memory_record(memory, RENAME, from, to, 0);
+    if (old != NO_INODE && (memory->tree.inodes[old].is_dir || memory->tree.inodes[inode].is_dir))
+        return ST_EXISTS;
+    set_name(memory, to_dir, to_name, inode);
+    set_name(memory, from_dir, from_name, NO_INODE);
+    return ST_OK;
+}
+
+/* unlink or rmdir */
+static enum status take_name(struct memory_io *memory, const char *path, bool dir_wanted)
+{
+    const char *name = NULL;
+    size_t inode = tree_find(&memory->tree, path);
+    if (inode == NO_INODE)
+        return ST_NOT_FOUND;
+    const struct inode *it = &memory->tree.inodes[inode];
+    if (it->is_dir != dir_wanted || it->entry_count > 0)
+        return ST_IO;
+    size_t dir = tree_find_parent(&memory->tree, path, &name);
+    set_name(memory, dir, name, NO_INODE);
     return ST_OK;
 }
 
 static enum status memory_unlink(void *self, const char *path)
 {
-    struct memory_io *memory = self;
-    enum status st = strike(memory, UNLINK);
-    if (st != ST_OK)
-        return st;
-    struct name *name = memory_find(memory, path);
-    if (name == NULL)
-        return ST_NOT_FOUND;
-    if (name->is_dir)
-        return ST_IO;
-    memory_drop_name(memory, name);
-    (void)memory_record(memory, UNLINK, path, NULL, 0);
-    return ST_OK;
-}
-
-bool memory_empty(const struct memory_io *memory, const char *path)
-{
-    for (size_t i = 0; i < memory->name_count; i++) {
-        if (memory_within(memory->names[i].path, path))
-            return false;
-    }
-    return true;
+    auto_leave struct memory_io *memory = enter(self);
+    enum status st = strike(memory, CALL_MOVE);
+    return st == ST_OK ? take_name(memory, path, false) : st;
 }
 
 static enum status memory_rmdir(void *self, const char *path)
 {
-    struct memory_io *memory = self;
-    enum status st = strike(memory, RMDIR);
-    if (st != ST_OK)
-        return st;
-    struct name *name = memory_find(memory, path);
-    if (name == NULL)
-        return ST_NOT_FOUND;
-    if (!name->is_dir || !memory_empty(memory, path))
-        return ST_IO;
-    memory_drop_name(memory, name);
-    (void)memory_record(memory, RMDIR, path, NULL, 0);
-    return ST_OK;
+    auto_leave struct memory_io *memory = enter(self);
+    enum status st = strike(memory, CALL_MOVE);
+    return st == ST_OK ? take_name(memory, path, true) : st;
 }
 
 static enum status memory_stat(void *self, const char *path, struct io_stat *out)
 {
-    struct memory_io *memory = self;
-    enum status st = strike(memory, FSYNC);
+    auto_leave struct memory_io *memory = enter(self);
+    enum status st = strike(memory, CALL_LOOK);
     if (st != ST_OK)
         return st;
-    const struct name *name = memory_find(memory, path);
-    if (name == NULL)
+    size_t inode = tree_find(&memory->tree, path);
+    if (inode == NO_INODE)
         return ST_NOT_FOUND;
-    *out = (struct io_stat){ .is_dir = name->is_dir };
-    if (!name->is_dir)
-        out->size = memory->inodes[name->inode].size;
+    const struct inode *it = &memory->tree.inodes[inode];
+    *out = (struct io_stat){ .is_dir = it->is_dir };
+    if (!it->is_dir && it->content != NULL)
+        out->size = it->content->size;
+    return ST_OK;
+}
+
+static enum status copy_names(void *self, const char *path, struct entry **out, size_t *out_count)
+{
+    auto_leave struct memory_io *memory = enter(self);
+    enum status st = strike(memory, CALL_LOOK);
+    if (st != ST_OK)
+        return st;
+    size_t inode = tree_find(&memory->tree, path);
+    if (inode == NO_INODE)
+        return ST_NOT_FOUND;
+    const struct inode *it = &memory->tree.inodes[inode];
+    if (!it->is_dir)
+        return ST_IO;
+    *out = malloc((it->entry_count + 1) * sizeof(**out));
+    CHECK(*out != NULL);
+    if (it->entry_count > 0)
+        memcpy(*out, it->entries, it->entry_count * sizeof(**out));
+    *out_count = it->entry_count;
     return ST_OK;
 }
 
 static enum status memory_list(void *self, const char *path, io_name_fn fn, void *arg)
 {
-    struct memory_io *memory = self;
-    enum status st = strike(memory, FSYNC);
-    if (st != ST_OK)
-        return st;
-    const struct name *folder = memory_find(memory, path);
-    if (folder == NULL)
-        return ST_NOT_FOUND;
-    if (!folder->is_dir)
-        return ST_IO;
-    for (size_t i = 0; i < memory->name_count; i++) {
-        const char *name = memory->names[i].path;
-        if (memory_within(name, path) && !fn(arg, strrchr(name, '/') + 1))
+    auto_free struct entry *entries = NULL;
+    size_t count = 0;
+    enum status st = copy_names(self, path, &entries, &count);
+    for (size_t i = 0; i < count && st == ST_OK; i++) { /* fn may call */
+        if (!fn(arg, entries[i].name))
             break;
     }
-    return ST_OK;
+    return st;
 }
 
-struct memory_io *memory_io_new(void)
+struct memory_io *memory_over(struct tree *tree)
 {
     struct memory_io *memory = calloc(1, sizeof(*memory));
     CHECK(memory != NULL);
+    CHECK(pthread_mutex_init(&memory->lock, NULL) == 0);
     memory->io = (struct io){
         .self = memory,
         .open = memory_open,
@@ -381,7 +388,17 @@ struct memory_io *memory_io_new(void)
         .stat = memory_stat,
         .list = memory_list,
     };
-    memory_add_name(memory, "/", true, 0);
+    memory->tree = *tree;
+    *tree = (struct tree){ 0 };
+    return memory;
+}
+
+struct memory_io *memory_io_new(void)
+{
+    struct tree tree;
+    tree_init(&tree);
+    struct memory_io *memory = memory_over(&tree);
+    memory_io_record(memory);
     return memory;
 }
 
@@ -389,16 +406,12 @@ void memory_io_free(struct memory_io *memory)
 {
     if (memory == NULL)
         return;
-    for (size_t i = 0; i < memory->inode_count; i++)
-        free(memory->inodes[i].data);
-    for (size_t i = 0; i < memory->change_count; i++) {
-        free(memory->changes[i].path);
-        free(memory->changes[i].to);
+    tree_release(&memory->tree);
+    tree_release(&memory->base);
+    for (size_t i = 0; i < memory->change_count; i++)
         free(memory->changes[i].data);
-    }
-    free(memory->inodes);
-    free(memory->names);
     free(memory->changes);
+    CHECK(pthread_mutex_destroy(&memory->lock) == 0);
     free(memory);
 }
 
@@ -419,6 +432,11 @@ uint64_t memory_io_calls(const struct memory_io *memory)
     return memory->calls;
 }
 
+void memory_io_limit_writes(struct memory_io *memory, size_t size_max)
+{
+    memory->write_max = size_max;
+}
+
 size_t memory_io_open_files(const struct memory_io *memory)
 {
     size_t count = 0;
@@ -427,35 +445,67 @@ size_t memory_io_open_files(const struct memory_io *memory)
     return count;
 }
 
+void memory_io_close_all(struct memory_io *memory)
+{
+    memset(memory->open, 0, sizeof(memory->open));
+}
+
 uint8_t *memory_io_bytes(struct memory_io *memory, const char *path, size_t *out_size)
 {
-    const struct name *name = memory_find(memory, path);
-    if (name == NULL || name->is_dir)
+    size_t inode = tree_find(&memory->tree, path);
+    if (inode == NO_INODE || memory->tree.inodes[inode].is_dir)
         return NULL;
-    *out_size = memory->inodes[name->inode].size;
-    return memory->inodes[name->inode].data;
+    struct content *content = tree_own(&memory->tree, inode, 0);
+    *out_size = content->size;
+    return content->bytes;
 }
 
 void memory_io_put(struct memory_io *memory, const char *path, const void *data, size_t size)
 {
-    struct name *name = memory_find(memory, path);
-    if (name == NULL) {
-        size_t inode = memory_add_inode(memory);
-        memory_add_name(memory, path, false, inode);
-        name = memory_find(memory, path);
-    }
-    struct inode *inode = &memory->inodes[name->inode];
-    inode->size = 0;
+    const char *name = NULL;
+    size_t first = memory->change_count, dir = tree_find_parent(&memory->tree, path, &name);
+    CHECK(dir != NO_INODE);
+    size_t inode = tree_add(&memory->tree, false);
+    set_name(memory, dir, name, inode);
     if (size > 0)
-        memory_write_bytes(inode, data, size, 0);
+        write_bytes(memory, inode, data, size, 0);
+    for (size_t i = first; i < memory->change_count; i++)
+        memory->changes[i].safe = true;
+}
+
+void memory_io_damage(struct memory_io *memory, const char *path, uint64_t at, uint8_t mask)
+{
+    size_t inode = tree_find(&memory->tree, path);
+    CHECK(inode != NO_INODE);
+    const struct content *content = memory->tree.inodes[inode].content;
+    CHECK(content != NULL);
+    CHECK(at < content->size);
+    uint8_t byte = content->bytes[at] ^ mask;
+    write_bytes(memory, inode, &byte, 1, at);
+    if (memory->recording)
+        memory->changes[memory->change_count - 1].safe = true;
 }
 
 bool memory_io_has(const struct memory_io *memory, const char *path)
 {
-    return memory_find(memory, path) != NULL;
+    return tree_find(&memory->tree, path) != NO_INODE;
+}
+
+uint64_t memory_io_hash(struct memory_io *memory, const char *path)
+{
+    size_t inode = tree_find(&memory->tree, path);
+    return inode == NO_INODE ? 0 : tree_hash(&memory->tree, inode);
 }
 
 size_t memory_io_changes(const struct memory_io *memory)
 {
     return memory->change_count;
+}
+
+void memory_io_record(struct memory_io *memory)
+{
+    CHECK(memory->change_count == 0);
+    tree_release(&memory->base);
+    tree_clone(&memory->tree, &memory->base);
+    memory->recording = true;
 }
