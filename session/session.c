@@ -11,7 +11,6 @@
 #define ORPHAN_MS        600000
 #define FAULT_WAIT_MS    200
 #define FINISHED_WAIT_MS 1000
-#define ALIGNMENT        64
 
 /* ---- time, waiting ---- */
 
@@ -66,7 +65,11 @@ static enum status start(struct session *session)
         pthread_create(&session->link_thread, NULL, session_link_run, session) == 0;
     session->has_saver_thread =
         pthread_create(&session->saver_thread, NULL, session_saver_run, session) == 0;
-    return session->has_link_thread && session->has_saver_thread ? ST_OK : ST_NO_MEMORY;
+    session->has_copier_thread =
+        pthread_create(&session->copier_thread, NULL, session_copier_run, session) == 0;
+    return session->has_link_thread && session->has_saver_thread && session->has_copier_thread
+               ? ST_OK
+               : ST_NO_MEMORY;
 }
 
 enum status session_open(const struct session_options *options, struct session **out)
@@ -107,9 +110,11 @@ void session_close(struct session *session)
         (void)pthread_join(session->link_thread, NULL);
     if (session->has_saver_thread)
         (void)pthread_join(session->saver_thread, NULL);
+    if (session->has_copier_thread)
+        (void)pthread_join(session->copier_thread, NULL);
     session_core_release(&session->core);
-    free(session->snapshot.memory);
-    free(session->snapshot.beside);
+    for (int i = 0; i < SESSION_SLOTS_MAX; i++)
+        slot_close(&session->copies.slots[i]);
     free(session->out);
     (void)pthread_cond_destroy(&session->changed);
     (void)pthread_mutex_destroy(&session->words_mutex);
@@ -140,33 +145,12 @@ enum status session_join(struct session *session, const char *pins, int64_t time
     return st;
 }
 
-/* Room for the snapshot, touched, so that the first save meets no page fault. */
-static enum status make_snapshot_room(struct session *session, size_t bytes)
-{
-    if (bytes == 0)
-        return ST_OK;
-    const size_t capacity = bytes + CKPT_BUFFERS_MAX * (size_t)ALIGNMENT;
-    const size_t rounded = (capacity + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    session->snapshot.memory = aligned_alloc(ALIGNMENT, rounded);
-    if (session->snapshot.memory == NULL)
-        return ST_NO_MEMORY;
-    memset(session->snapshot.memory, 0, rounded);
-    session->snapshot.capacity = rounded;
-    return ST_OK;
-}
-
 enum status session_ready(struct session *session, const struct session_ready *ready)
 {
-    CHECK(session->snapshot.memory == NULL);
-    enum status st = make_snapshot_room(session, ready->snapshot_bytes_max);
-    if (st != ST_OK)
-        return st;
     (void)pthread_mutex_lock(&session->mutex);
-    if (session->core.over) {
-        st = ST_STALE;
-    } else {
+    enum status st = session->core.over ? ST_STALE : session_copies_plan(session, ready);
+    if (st == ST_OK)
         st = session_core_ready(&session->core, ready);
-    }
     session_wake(session);
     (void)pthread_mutex_unlock(&session->mutex);
     return st;
@@ -201,45 +185,6 @@ enum session_due session_due(struct session *session, uint64_t step)
     const enum session_due due = session_core_due(&session->core, step);
     (void)pthread_mutex_unlock(&session->mutex);
     return due;
-}
-
-enum status session_save_begin(struct session *session, uint64_t step, int *out_ticket)
-{
-    int index = -1;
-    (void)pthread_mutex_lock(&session->mutex);
-    enum status st = ST_AGAIN;
-    while (st == ST_AGAIN) {
-        st = ST_STALE;
-        if (!session->core.over)
-            st = session_core_save_begin(&session->core, step, &index);
-        if (st == ST_AGAIN)
-            (void)session_wait(session, session_deadline(1000));
-    }
-    (void)pthread_mutex_unlock(&session->mutex);
-    if (st == ST_OK)
-        *out_ticket = index;
-    return st;
-}
-
-enum status session_save_finish(struct session *session, int ticket, const struct ckpt_state *state)
-{
-    enum status st =
-        session_snapshot_take(&session->snapshot, state, session->options.rank, session->size);
-    fault_point("save.snapshot");
-    (void)pthread_mutex_lock(&session->mutex);
-    session_core_save_copied(&session->core, ticket, st == ST_OK);
-    session_wake(session);
-    (void)pthread_mutex_unlock(&session->mutex);
-    return st;
-}
-
-enum status session_save(struct session *session, const struct ckpt_state *state)
-{
-    int ticket = -1;
-    enum status st = session_save_begin(session, state->scalars.step, &ticket);
-    if (st == ST_EXISTS)
-        return ST_OK; /* this step is being saved */
-    return st == ST_OK ? session_save_finish(session, ticket, state) : st;
 }
 
 enum status session_settle(struct session *session, int64_t timeout_ms, uint64_t *out_committed)

@@ -3,8 +3,9 @@
  * saves, faults, last words. No kernels, no comm, no rpc below it: what carries the messages is a
  * link.
  *
- * The step thread calls; two threads of the session do the talking (link) and the writing of shards
- * (saver). No call below waits for the network but those that say so.
+ * The step thread calls; three threads of the session do the talking (link), the copying of states
+ * (copier) and the writing of shards (saver). No call below waits for the network but those that
+ * say so.
  *
  * Losing the link doesn't end anything: the session reconnects every 0.1-1 s, says hello again with
  * attached = true and repeats what wasn't acknowledged. An Over order, or a refusal as stale, calls
@@ -51,6 +52,8 @@ struct session_options {
     const struct clock *clock;
     const struct log *log;
     const char *words_path;
+    const char
+        *copies; /* the node's folder of this job for copies in memory, on tmpfs; NULL: none */
     int64_t orphan_ms; /* without a link for so long: over; 0: 10 minutes */
     void (*over)(void *arg, const char *reason); /* link thread; must not call the session */
     void *over_arg;
@@ -86,11 +89,17 @@ struct session_ready {
     uint64_t
         save_every;   /* regular saves: step % save_every == 0, and total_steps; 0: only the end */
     const char *pins; /* complete; copied */
-    /* What a save of this rank copies, at most: allocated here. 0: nothing is copied; the buffers
-     * of a save then stay as they are until the next session_save_begin has returned. */
-    size_t snapshot_bytes_max;
+    uint64_t memory_every; /* copies in memory: step % memory_every == 0; 0: only those of saves */
+    /* What a snapshot of this rank copies, at most, and what all slots for snapshots may take (0:
+     * as much as they want): two of them; three with memory_every. */
+    size_t snapshot_bytes_max, memory_bytes_max;
 };
+/* ST_FULL: memory_bytes_max is less than session_snapshot_bytes says. */
 MUST_CHECK enum status session_ready(struct session *session, const struct session_ready *ready);
+
+/* What the slots take, at most, for a share of so many bytes; 0: memory_bytes_max is too small for
+ * them. */
+size_t session_snapshot_bytes(size_t share_bytes, bool every, size_t memory_bytes_max);
 
 /* Where the step thread is: stores into atomics, a few nanoseconds. phase is static text. */
 void session_mark(struct session *session, uint64_t step, const char *phase);
@@ -113,27 +122,39 @@ struct session_row {
 };
 void session_row(struct session *session, const struct session_row *row);
 
-enum session_due { SESSION_NO_SAVE, SESSION_SAVE, SESSION_SAVE_AND_EXIT };
-/* After finished step `step`: is a save due? Also tells the coordinator when an announced step
- * passed. */
+enum session_due { SESSION_NO_SAVE, SESSION_COPY, SESSION_SAVE, SESSION_SAVE_AND_EXIT };
+/* After finished step `step`: is a save, or a copy in memory, due? Also tells the coordinator when
+ * an announced step passed. */
 enum session_due session_due(struct session *session, uint64_t step);
 
 /*
- * Takes the snapshot of state (this rank's share is copied, all hashes of it are made by the saver)
- * and hands it to the saver thread. Waits only while the previous save is still being written; one
- * that still waits for its folder (no coordinator) is given up instead. Memory: buffers' data,
- * blobs and the skip list are copied; tensors must live until close. Errors: ST_STALE  the
- * generation is over ST_FULL   more than session_ready announced
+ * A snapshot: this rank's share of a state is copied into a slot by a thread of the session, beside
+ * what the step thread does next, with the hashes of its pieces. Slots are files of `copies` that
+ * outlive this process (session_slot.h).
  */
-MUST_CHECK enum status session_save(struct session *session, const struct ckpt_state *state);
+struct session_snapshot {
+    /* Its tensors, and the data of its buffers, must live until close; the data must not change
+     * before session_snapshot_wait has returned. All else is copied at once. */
+    const struct ckpt_state *state;
+    bool saves; /* it is the checkpoint of its step, too: the saver writes it to the store */
+    /* Of a state on a device, or NULL: start is called at once, wait by the copying thread; then
+     * buffers are the host's copies and the device's may change. */
+    enum status (*start)(void *arg);
+    enum status (*wait)(void *arg);
+    void *arg;
+};
 /*
- * The same in two parts, for a snapshot that a device copies beside the next step: begin waits as
- * above, then the memory of the last snapshot may be overwritten; finish hands over. ST_EXISTS of
- * begin: this step is saved already, there is nothing to finish.
+ * Waits while the snapshot before is being copied or a save has no slot: two may be under way, one
+ * with memory_every; one that still waits for its folder (no coordinator) is given up instead.
+ * Errors: ST_STALE   the generation is over
+ *         ST_EXISTS  the save of this step is written already
+ *         ST_FULL    more than session_ready announced
  */
-MUST_CHECK enum status session_save_begin(struct session *session, uint64_t step, int *out_ticket);
-MUST_CHECK enum status session_save_finish(struct session *session, int ticket,
-                                           const struct ckpt_state *state);
+MUST_CHECK enum status session_snapshot_begin(struct session *session,
+                                              const struct session_snapshot *snapshot);
+/* Until what was begun is copied: of a device, until its memory was read. Returns at once
+ * otherwise. Errors of the copy. */
+MUST_CHECK enum status session_snapshot_wait(struct session *session);
 /* Waits until no save is pending (committed or dropped); out_committed: the newest committed step.
  * A save that was dropped may be made again then. ST_TIMED_OUT, ST_STALE. */
 MUST_CHECK enum status session_settle(struct session *session, int64_t timeout_ms,

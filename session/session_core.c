@@ -20,6 +20,7 @@ enum status session_core_init(struct session_core *core, const char *job, uint32
     core->down_since_ms = now_ms;
     core->now_ms = now_ms;
     core->progress_said.phase = "";
+    session_core_slots(core, 1, 1);
     if (rank == 0) {
         /* Never touched by most jobs beyond a few pages. */
         core->rows = calloc(LIMIT_METRIC_ROWS, sizeof(*core->rows));

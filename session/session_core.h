@@ -17,7 +17,8 @@
  * ─said─▶ FREE
  *
  * Invariants
- *  1. At most one save is COPYING or WRITING: there is one snapshot.
+ *  1. At most one save is COPYING. A save holds its slot of the snapshot from then until it is
+ *     written or given up; no more than saves_max hold one.
  *  2. Whatever a message in session_out borrows (a report, pins, the job) is changed or freed only
  * by session_core_order and session_core_release, that is by the thread that sends.
  *  3. SaveFailed is said once per connection and never after the same step was begun anew: it would
@@ -41,6 +42,7 @@
 #define SESSION_ROWS_PER_SEND 64
 #define SESSION_PHASES_MAX    8
 #define SESSION_BLAMED_MAX    16
+#define SESSION_SLOTS_MAX     3
 
 /* Units: milliseconds. */
 #define SESSION_PROGRESS_MS  500   /* at least between two reports of progress */
@@ -48,6 +50,7 @@
 #define SESSION_ROWS_MS      250   /* rows wait for company */
 #define SESSION_REPEAT_MS    5000  /* SaveBegin, SaveReport without an answer */
 #define SESSION_FORGET_MS    10000 /* SaveFailed without an answer */
+#define SESSION_PATIENCE_MS  1000  /* a save waits for a slot before another gives way */
 #define SESSION_FOLDER_MS    5000  /* a coordinator that is there makes a folder */
 
 struct session_progress {
@@ -81,9 +84,17 @@ struct session_save_record {
     bool full, removed;
     int64_t repeat_ms; /* when to say it again */
     int64_t since_ms;  /* of begin */
+    int slot;          /* COPYING, BEGUN, WRITING: where its snapshot is */
+    uint64_t stall_us; /* the step thread waited for it */
     char dir[LIMIT_PATH];
     char message[LIMIT_REASON];
     Cairn__V1__SaveReport *report; /* owned */
+};
+
+/* One snapshot's place, and what is in it. */
+struct session_slot_record {
+    uint64_t step;
+    bool whole, busy; /* busy: being copied into */
 };
 
 enum session_announced_state { ANNOUNCED_NONE, ANNOUNCED, ANNOUNCED_TAKEN, ANNOUNCED_PASSED };
@@ -153,7 +164,10 @@ struct session_core {
 
     struct session_save_record saves[SESSION_SAVES_MAX];
     uint64_t save_order;
-    int64_t now_ms; /* when the core last heard of the time */
+    struct session_slot_record slots[SESSION_SLOTS_MAX];
+    int slot_count, saves_max; /* one of each until session_core_slots */
+    int64_t blocked_ms;        /* since when a new save finds no slot; 0: none does */
+    int64_t now_ms;            /* when the core last heard of the time */
     uint64_t committed_step;
     uint64_t due_step; /* the step that session_due was last asked for */
     struct session_announced announced[SESSION_ANNOUNCED_MAX];
@@ -251,7 +265,13 @@ void session_core_kv_end(struct session_core *core, int index);
 /* ---- saves ---- */
 
 enum session_due session_core_due(struct session_core *core, uint64_t step);
-/* ST_AGAIN: the snapshot is in use. ST_EXISTS: that step is written already. */
+/* So many slots, of which saves may hold so many. Before the first save. */
+void session_core_slots(struct session_core *core, int slot_count, int saves_max);
+/* A slot for a copy of that step that no save needs: the one with the oldest copy. ST_AGAIN */
+MUST_CHECK enum status session_core_copy_begin(struct session_core *core, uint64_t step,
+                                               int *out_slot);
+void session_core_copied(struct session_core *core, int slot, bool ok);
+/* ST_AGAIN: no slot is free. ST_EXISTS: that step is written already. */
 MUST_CHECK enum status session_core_save_begin(struct session_core *core, uint64_t step,
                                                int *out_index);
 /* ok false: the copy failed, there is no such save. */

@@ -3,7 +3,8 @@
  *
  * Locks: words_mutex before mutex; neither is held while sending, receiving or writing a shard.
  * Threads: the step thread and others call session.h; the link thread (session_link.c) alone opens,
- *          sends and receives; the saver (session_saver.c) alone writes and unlinks in the store.
+ *          sends and receives; the saver (session_saver.c) alone writes and unlinks in the store;
+ *          the copier (session_snapshot.c) makes and fills slots.
  */
 #pragma once
 
@@ -11,18 +12,25 @@
 #include <stdatomic.h>
 
 #include "session/session_core.h"
+#include "session/session_slot.h"
 
-#define SESSION_BLOBS_MAX 16
-
-/* The one copy of a state: this rank's share of the buffers, and what lies beside. */
-struct session_snapshot {
-    struct ckpt_state state; /* its pointers lead into the rest */
-    struct ckpt_buffer buffers[CKPT_BUFFERS_MAX];
-    struct ckpt_blob blobs[SESSION_BLOBS_MAX];
-    uint8_t *memory;
-    size_t capacity;
-    uint8_t *beside; /* blobs and the skip list */
-    size_t beside_capacity;
+/*
+ * The slots, and the copy that is being taken. All of it under the session's mutex, but for a slot
+ * itself: that is the step thread's in session_snapshot_begin, then the copier's, then, of a save,
+ * the saver's.
+ */
+struct session_copies {
+    struct slot slots[SESSION_SLOTS_MAX];
+    size_t share_bytes; /* the copier makes the slots; 0: not yet known */
+    int slot_count;     /* wanted */
+    bool made;
+    enum status made_status;
+    bool active;    /* from begin until it is whole */
+    bool given;     /* to the copier */
+    bool unread;    /* the state must not change */
+    int slot, save; /* save: its record, or -1 */
+    struct session_snapshot snapshot;
+    enum status status; /* of the last */
 };
 
 struct session {
@@ -32,8 +40,8 @@ struct session {
     pthread_mutex_t mutex;
     pthread_cond_t changed; /* of anything under mutex */
     struct session_core core;
-    struct session_snapshot snapshot; /* whose it is says the record that is COPYING or WRITING */
-    uint32_t size;                    /* ranks; known with the plan */
+    struct session_copies copies;
+    uint32_t size; /* ranks; known with the plan */
     bool closing;
     bool over_told;
 
@@ -43,8 +51,8 @@ struct session {
     _Atomic uint64_t step, counter;
     _Atomic(const char *) phase;
 
-    pthread_t link_thread, saver_thread;
-    bool has_link_thread, has_saver_thread;
+    pthread_t link_thread, saver_thread, copier_thread;
+    bool has_link_thread, has_saver_thread, has_copier_thread;
     struct session_out *out; /* the link thread's */
 };
 
@@ -64,9 +72,9 @@ void session_write_words(struct session *session);
 void *session_link_run(void *arg);
 void *session_saver_run(void *arg);
 
-/* Copies state's share of this rank. ST_FULL: more than session_ready said. */
-MUST_CHECK enum status session_snapshot_take(struct session_snapshot *snapshot,
-                                             const struct ckpt_state *state, uint32_t rank,
-                                             uint32_t size);
+void *session_copier_run(void *arg);
+/* Under mutex: how many slots, and how large; the copier makes them. ST_FULL */
+MUST_CHECK enum status session_copies_plan(struct session *session,
+                                           const struct session_ready *ready);
 
 void session_kv_init(struct session *session);

@@ -1,6 +1,6 @@
 /*
- * The saver: a thread of lower priority that writes the snapshot's shard file and unlinks files of
- * dropped saves; and the snapshot itself.
+ * The saver: a thread of lower priority that writes a snapshot's shard file and unlinks files of
+ * dropped saves.
  */
 #include <sched.h>
 #include <stdlib.h>
@@ -12,94 +12,7 @@
 #include "common/check.h"
 #include "session/session_internal.h"
 
-#define ALIGNMENT  64
-#define NICE       10
-#define BESIDE_MAX ((size_t)64 * 1024 * 1024)
-
-/* ---- snapshot ---- */
-
-static size_t aligned(size_t size)
-{
-    return (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
-
-/* This rank's share of each buffer, one after the other; or, without room for it, where it is. */
-static enum status copy_buffers(struct session_snapshot *snapshot, const struct ckpt_state *state,
-                                uint32_t rank, uint32_t size)
-{
-    size_t at = 0;
-    for (uint32_t i = 0; i < state->buffer_count; i++) {
-        const struct ckpt_buffer *from = &state->buffers[i];
-        struct ckpt_buffer *to = &snapshot->buffers[i];
-        const uint64_t width = ckpt_dtype_size(from->dtype);
-        uint64_t first = 0, count = 0;
-        if (snapshot->memory == NULL) {
-            *to = *from;
-            continue;
-        }
-        ckpt_share_elements(state, i, rank, size, &first, &count);
-        const size_t bytes = (size_t)(count * width);
-        if (at > snapshot->capacity || bytes > snapshot->capacity - at)
-            return ST_FULL;
-        const uint8_t *source = (const uint8_t *)from->data + (first - from->data_first) * width;
-        if (bytes > 0)
-            memcpy(snapshot->memory + at, source, bytes);
-        *to = *from;
-        to->data = snapshot->memory + at;
-        to->data_first = first;
-        at += aligned(bytes);
-    }
-    snapshot->state.buffers = snapshot->buffers;
-    return ST_OK;
-}
-
-/* Small things that the caller may change or free: the skip list and the blobs (rank 0 writes
- * them). */
-static enum status copy_beside(struct session_snapshot *snapshot, const struct ckpt_state *state,
-                               uint32_t rank)
-{
-    const uint32_t blob_count = rank == 0 ? state->blob_count : 0;
-    size_t skip_bytes = (size_t)state->scalars.skip_count * sizeof(uint64_t), need = skip_bytes;
-    for (uint32_t i = 0; i < blob_count; i++)
-        need += (size_t)state->blobs[i].size;
-    if (blob_count > SESSION_BLOBS_MAX || need > BESIDE_MAX)
-        return ST_FULL;
-    if (need > snapshot->beside_capacity) {
-        uint8_t *memory = malloc(2 * need);
-        if (memory == NULL)
-            return ST_NO_MEMORY;
-        free(snapshot->beside);
-        snapshot->beside = memory;
-        snapshot->beside_capacity = 2 * need;
-    }
-    if (skip_bytes > 0)
-        memcpy(snapshot->beside, state->scalars.skip, skip_bytes);
-    snapshot->state.scalars.skip = (const uint64_t *)(void *)snapshot->beside;
-    size_t at = skip_bytes;
-    for (uint32_t i = 0; i < blob_count; i++) {
-        snapshot->blobs[i] = state->blobs[i];
-        snapshot->blobs[i].data = snapshot->beside + at;
-        if (state->blobs[i].size > 0)
-            memcpy(snapshot->beside + at, state->blobs[i].data, (size_t)state->blobs[i].size);
-        at += (size_t)state->blobs[i].size;
-    }
-    snapshot->state.blobs = snapshot->blobs;
-    snapshot->state.blob_count = blob_count;
-    return ST_OK;
-}
-
-enum status session_snapshot_take(struct session_snapshot *snapshot, const struct ckpt_state *state,
-                                  uint32_t rank, uint32_t size)
-{
-    CHECK(state->buffer_count <= CKPT_BUFFERS_MAX);
-    snapshot->state = *state;
-    enum status st = copy_buffers(snapshot, state, rank, size);
-    if (st == ST_OK)
-        st = copy_beside(snapshot, state, rank);
-    return st;
-}
-
-/* ---- the thread ---- */
+#define NICE 10
 
 static void chunk_stored(void *arg, uint64_t done)
 {
@@ -107,14 +20,14 @@ static void chunk_stored(void *arg, uint64_t done)
     session_tick(arg);
 }
 
-static void write_shard(struct session *session, int index, const char *dir)
+static void write_shard(struct session *session, int index, int slot, const char *dir)
 {
+    const struct ckpt_state *state = slot_state(&session->copies.slots[slot]);
     const struct session_options *o = &session->options;
     const struct ckpt_write_options options = { .progress = chunk_stored, .progress_arg = session };
     const int64_t begin_ms = session_now(session);
     struct ckpt_report report;
-    enum status st = ckpt_shard_write(o->io, dir, &session->snapshot.state, o->rank, session->size,
-                                      &options, &report);
+    enum status st = ckpt_shard_write(o->io, dir, state, o->rank, session->size, &options, &report);
     bool removed = st != ST_EXISTS; /* the writer unlinks what it made itself */
     Cairn__V1__SaveReport *message = NULL;
     if (st == ST_OK) {
@@ -127,10 +40,11 @@ static void write_shard(struct session *session, int index, const char *dir)
     }
     if (st != ST_OK) {
         LOG_WARN(o->log, "save of step %llu failed, ignoring: %s",
-                 (unsigned long long)session->snapshot.state.scalars.step, status_string(st));
+                 (unsigned long long)state->scalars.step, status_string(st));
     }
     (void)pthread_mutex_lock(&session->mutex);
     if (st == ST_OK) {
+        message->stall_us = session->core.saves[index].stall_us;
         session_core_save_written(&session->core, index, message);
     } else {
         session_core_save_failed(&session->core, index, st, removed);
@@ -175,11 +89,12 @@ void *session_saver_run(void *arg)
         }
         const struct session_save_record *save = &session->core.saves[index];
         const bool writes = save->state == SAVE_WRITING;
+        const int slot = save->slot;
         char dir[LIMIT_PATH];
         memcpy(dir, save->dir, sizeof(dir));
         (void)pthread_mutex_unlock(&session->mutex);
         if (writes) {
-            write_shard(session, index, dir);
+            write_shard(session, index, slot, dir);
         } else {
             remove_shard(session, index, dir);
         }

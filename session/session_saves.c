@@ -114,7 +114,10 @@ void session_order_save_at(struct session_core *core, const Cairn__V1__SaveAt *s
 
 enum session_due session_core_due(struct session_core *core, uint64_t step)
 {
-    enum session_due due = is_regular(core, step) ? SESSION_SAVE : SESSION_NO_SAVE;
+    const uint64_t copies = core->ready_known ? core->ready.memory_every : 0;
+    enum session_due due = is_regular(core, step)             ? SESSION_SAVE
+                           : copies > 0 && step % copies == 0 ? SESSION_COPY
+                                                              : SESSION_NO_SAVE;
     core->due_step = step;
     for (int i = 0; i < SESSION_ANNOUNCED_MAX; i++) {
         struct session_announced *one = &core->announced[i];
@@ -139,41 +142,138 @@ static bool expects_folder(const struct session_core *core, const struct session
            core->now_ms - save->since_ms < SESSION_FOLDER_MS;
 }
 
-/* The snapshot is about to be overwritten: what only waited for a folder is given up. */
-static void supersede(struct session_core *core)
+static bool holds_slot(const struct session_save_record *save)
+{
+    return save->state == SAVE_COPYING || save->state == SAVE_BEGUN || save->state == SAVE_WRITING;
+}
+
+static void supersede(struct session_save_record *save)
+{
+    if (save->said_begin) {
+        fail(save, "superseded by a newer save", false, true);
+    } else {
+        release(save);
+    }
+}
+
+/* A newer save needs a slot: what only waited for a folder that doesn't come is given up. */
+static void give_way(struct session_core *core)
 {
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
         struct session_save_record *save = &core->saves[i];
-        if (save->state != SAVE_BEGUN)
-            continue;
-        if (save->said_begin) {
-            fail(save, "superseded by a newer save", false, true);
-        } else {
-            release(save);
-        }
+        if (save->state == SAVE_BEGUN && !expects_folder(core, save))
+            supersede(save);
     }
+}
+
+/* The newest save that waits while an older one is written. */
+static struct session_save_record *waiting(struct session_core *core)
+{
+    struct session_save_record *found = NULL;
+    for (int i = 0; i < SESSION_SAVES_MAX; i++) {
+        struct session_save_record *save = &core->saves[i];
+        if ((save->state == SAVE_BEGUN || (save->state == SAVE_WRITING && !save->taken)) &&
+            (found == NULL || save->order > found->order))
+            found = save;
+    }
+    return found;
+}
+
+static int held_slots(const struct session_core *core)
+{
+    int held = 0;
+    for (int i = 0; i < SESSION_SAVES_MAX; i++)
+        held += holds_slot(&core->saves[i]);
+    return held;
+}
+
+/* A slow store delays the next checkpoint, not the training: with room for two saves, one that
+ * waits while the other is written is given up, if only after a moment. */
+static bool has_room(struct session_core *core)
+{
+    struct session_save_record *last = waiting(core);
+    const bool patient =
+        core->blocked_ms == 0 || core->now_ms - core->blocked_ms < SESSION_PATIENCE_MS;
+    if (held_slots(core) >= core->saves_max && core->saves_max > 1 && last != NULL && !patient)
+        supersede(last);
+    const bool room = held_slots(core) < core->saves_max;
+    if (room) {
+        core->blocked_ms = 0;
+    } else if (core->blocked_ms == 0) {
+        core->blocked_ms = core->now_ms;
+    }
+    return room;
+}
+
+/* ---- slots ---- */
+
+void session_core_slots(struct session_core *core, int slot_count, int saves_max)
+{
+    CHECK(slot_count >= 1 && slot_count <= SESSION_SLOTS_MAX);
+    CHECK(saves_max >= 1 && saves_max <= slot_count);
+    core->slot_count = slot_count;
+    core->saves_max = saves_max;
+}
+
+static bool is_held(const struct session_core *core, int slot)
+{
+    for (int i = 0; i < SESSION_SAVES_MAX; i++) {
+        if (holds_slot(&core->saves[i]) && core->saves[i].slot == slot)
+            return true;
+    }
+    return core->slots[slot].busy;
+}
+
+enum status session_core_copy_begin(struct session_core *core, uint64_t step, int *out_slot)
+{
+    int best = -1;
+    for (int i = 0; i < core->slot_count; i++) {
+        const struct session_slot_record *slot = &core->slots[i];
+        if (is_held(core, i))
+            continue;
+        if (best < 0 || (core->slots[best].whole && !slot->whole) ||
+            (core->slots[best].whole == slot->whole && slot->step < core->slots[best].step))
+            best = i;
+    }
+    if (best < 0)
+        return ST_AGAIN;
+    core->slots[best] = (struct session_slot_record){ .step = step, .busy = true };
+    *out_slot = best;
+    return ST_OK;
+}
+
+void session_core_copied(struct session_core *core, int slot, bool ok)
+{
+    core->slots[slot].busy = false;
+    core->slots[slot].whole = ok;
 }
 
 enum status session_core_save_begin(struct session_core *core, uint64_t step, int *out_index)
 {
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
         const struct session_save_record *save = &core->saves[i];
-        if (save->state == SAVE_COPYING || save->state == SAVE_WRITING ||
-            expects_folder(core, save) || (save->state == SAVE_REMOVING && save->step == step))
+        const bool needed = save->state == SAVE_WRITING || save->state == SAVE_REMOVING ||
+                            expects_folder(core, save);
+        if (save->state == SAVE_COPYING || (needed && save->step == step))
             return ST_AGAIN;
         if ((save->state == SAVE_REPORTING || save->state == SAVE_ACKED) && save->step == step)
             return ST_EXISTS;
     }
-    supersede(core);
+    give_way(core);
+    if (!has_room(core))
+        return ST_AGAIN;
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
         struct session_save_record *save = &core->saves[i];
         if ((save->state == SAVE_FAILED || save->state == SAVE_REMOVED) && save->step == step)
             release(save); /* the new try says it all */
     }
     struct session_save_record *save = vacant(core);
-    if (save == NULL)
+    int slot = -1;
+    if (save == NULL || session_core_copy_begin(core, step, &slot) != ST_OK)
         return ST_AGAIN;
     enter(save, SAVE_COPYING);
+    save->slot = slot;
+    save->stall_us = 0;
     save->step = step;
     save->order = ++core->save_order;
     *out_index = (int)(save - core->saves);
@@ -184,6 +284,7 @@ void session_core_save_copied(struct session_core *core, int index, bool ok)
 {
     struct session_save_record *save = &core->saves[index];
     CHECK(save->state == SAVE_COPYING);
+    session_core_copied(core, save->slot, ok);
     save->since_ms = core->now_ms;
     if (ok) {
         enter(save, SAVE_BEGUN);

@@ -23,11 +23,8 @@ struct loop {
     struct marks *marks;
     uint64_t step; /* finished */
     uint64_t end;
-    bool leave; /* the save that was due last ends this process */
-    /* A snapshot that the device copies; finished before the next update. */
-    bool copying;
-    int ticket;
-    uint64_t copying_step;
+    bool leave;   /* the save that was due last ends this process */
+    bool copying; /* a snapshot was begun beside the step; read before the next update */
     char *message;
     size_t capacity;
 };
@@ -46,36 +43,53 @@ static enum status fail_data(const struct loop *l, const struct feed *batches)
     return ST_CONFIG;
 }
 
-/* ---- copies of a device ---- */
+/* ---- snapshots ---- */
 
-/* The device copies beside the next forward and backward, which leave the state alone. */
-static enum status begin_copy(struct loop *l)
+static enum status start_copy(void *snapshot)
 {
-    enum status st = session_save_begin(l->options.session, l->step, &l->ticket);
+    return snapshot_begin(snapshot);
+}
+
+static enum status wait_copy(void *snapshot)
+{
+    return snapshot_wait(snapshot);
+}
+
+/* Copied beside the next forward and backward, which leave the state alone. */
+static enum status begin_copy(struct loop *l, bool saves)
+{
+    struct state_view view;
+    struct session_snapshot snapshot = { .state = &view.state, .saves = saves };
+    if (l->worker->snapshot != NULL) {
+        snapshot.start = start_copy;
+        snapshot.wait = wait_copy;
+        snapshot.arg = l->worker->snapshot;
+    }
+    marks_phase(l->marks, PHASE_SAVE);
+    state_describe(l->worker, l->step, l->options.beside, &view);
+    enum status st = session_snapshot_begin(l->options.session, &snapshot);
     if (st == ST_EXISTS)
-        return ST_OK; /* this step is being saved */
-    if (st == ST_OK)
-        st = snapshot_begin(l->worker->snapshot);
+        return ST_OK; /* this step is saved already */
     l->copying = st == ST_OK;
-    l->copying_step = l->step;
     if (st != ST_OK && st != ST_STALE)
         return fail(l, st, "snapshot");
     return st;
 }
 
-/* Before the state changes again. */
-static enum status finish_copy(struct loop *l)
+/*
+ * Before the last bucket of the next step leaves: until then no rank can finish that step, so each
+ * finished step has its copies when the step after it is finished anywhere.
+ */
+static enum status finish_copy(void *arg)
 {
+    struct loop *l = arg;
     if (!l->copying)
         return ST_OK;
-    struct state_view view;
     l->copying = false;
+    const enum phase phase = l->marks->phase;
     marks_phase(l->marks, PHASE_SAVE);
-    enum status st = snapshot_wait(l->worker->snapshot);
-    if (st == ST_OK) {
-        state_describe(l->worker, l->copying_step, l->options.beside, &view);
-        st = session_save_finish(l->options.session, l->ticket, &view.state);
-    }
+    enum status st = session_snapshot_wait(l->options.session);
+    marks_phase(l->marks, phase);
     if (st != ST_OK && st != ST_STALE)
         return fail(l, st, "snapshot");
     return st;
@@ -96,14 +110,15 @@ static enum status train(struct loop *l, struct session_row *row)
 {
     struct worker *w = l->worker;
     double lr = schedule_lr(&w->settings.schedule, l->step);
-    enum status st = step_compute(w, l->step);
+    const struct step_gate gate = { .pass = finish_copy, .arg = l };
+    l->message[0] = '\0';
+    enum status st = step_compute(w, l->step, &gate);
     if (st == ST_CONFIG)
         return fail_data(l, w->batches);
+    if (st != ST_OK && l->message[0] != '\0')
+        return st; /* the gate's */
     if (st != ST_OK)
         return fail(l, st, "forward, backward and reduction");
-    st = finish_copy(l);
-    if (st != ST_OK)
-        return st;
     struct optimizer_report report;
     st = step_update(w, l->step, lr, &report);
     if (st == ST_NUMERIC)
@@ -164,19 +179,6 @@ static void add_phases(const struct loop *l, struct session_row *row)
 
 /* ---- saving ---- */
 
-static enum status save(struct loop *l)
-{
-    struct state_view view;
-    marks_phase(l->marks, PHASE_SAVE);
-    if (l->worker->snapshot != NULL)
-        return begin_copy(l);
-    state_describe(l->worker, l->step, l->options.beside, &view);
-    enum status st = session_save(l->options.session, &view.state);
-    if (st != ST_OK && st != ST_STALE)
-        return fail(l, st, "snapshot");
-    return st;
-}
-
 static enum status save_if_due(struct loop *l)
 {
     if (l->options.session == NULL)
@@ -185,7 +187,7 @@ static enum status save_if_due(struct loop *l)
     if (due == SESSION_NO_SAVE)
         return ST_OK;
     l->leave = due == SESSION_SAVE_AND_EXIT;
-    return save(l);
+    return begin_copy(l, due != SESSION_COPY);
 }
 
 /* The last save must be committed; where it was dropped (a full store) it is made again. */
@@ -205,7 +207,7 @@ static enum status settle(struct loop *l)
         if (st != ST_OK)
             return fail(l, st, "waiting for the last save");
         (void)poll(NULL, 0, SAVE_RETRY_MS);
-        st = save(l);
+        st = begin_copy(l, true);
         if (st != ST_OK)
             return st;
     }

@@ -265,8 +265,18 @@ static enum status get_ready(struct rank *r)
                                    .step = step,
                                    .save_every = s->save_every,
                                    .pins = r->pins.data,
-                                   .snapshot_bytes_max = state_share_bytes(r->worker) };
-    return session_ready(r->session, &ready);
+                                   .memory_every = (uint64_t)r->job->checkpoint.memory_every,
+                                   .snapshot_bytes_max = state_share_bytes(r->worker),
+                                   .memory_bytes_max = (size_t)r->job->checkpoint.memory_bytes };
+    st = session_ready(r->session, &ready);
+    if (st == ST_FULL) {
+        return fail(r, ST_CONFIG,
+                    "checkpoint.memory_bytes: a snapshot of this rank's share of the state takes "
+                    "%zu bytes, and %s; give it more",
+                    session_snapshot_bytes(ready.snapshot_bytes_max, false, 0) / 2,
+                    ready.memory_every > 0 ? "copies in memory need two" : "one is needed");
+    }
+    return st;
 }
 
 static enum status run(struct rank *r, int *out_code)

@@ -2,11 +2,10 @@
  * Host copies of the state on a device: this rank's share, for saves.
  *
  * A copy runs on a stream of its own, beside the next forward and backward; the state must not
- * change between snapshot_begin and snapshot_wait.
+ * change between snapshot_begin and snapshot_wait. What was copied is the session's to copy on
+ * (session_snapshot_begin), so a new copy begins only when that is through.
  *
- * Memory: two pinned buffers would be twice the share; there is one, so a new copy begins only when
- *         the last save is written (session_save_begin).
- * Thread: the step thread. Errors: the backend's
+ * Thread: begin, the step thread; wait, the session's copier, or close. Errors: the backend's
  */
 #pragma once
 

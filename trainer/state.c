@@ -111,8 +111,6 @@ enum status state_allow_saves(struct worker *worker)
 
 size_t state_share_bytes(struct worker *worker)
 {
-    if (!on_host(worker))
-        return 0;
     struct state_view view;
     state_describe(worker, 0, NULL, &view);
     size_t bytes = 0;
@@ -222,7 +220,7 @@ static enum status read_buffers(const struct restore *r, struct ckpt_reader *rea
     if (count != state->buffer_count)
         return fail(r, ST_CORRUPT, "holds other buffers than this job's state");
     struct ckpt_read_options progress = { .progress = chunk_read,
-                                           .progress_arg = r->worker->options.marks };
+                                          .progress_arg = r->worker->options.marks };
     for (uint32_t i = 0; i < count; i++) {
         const struct ckpt_buffer *b = &whole->buffers[i];
         if (strcmp(b->name, stored[i].name) != 0 || b->dtype != stored[i].dtype ||

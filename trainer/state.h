@@ -54,6 +54,6 @@ struct state_view {
 void state_describe(struct worker *worker, uint64_t step, const struct state_beside *beside,
                     struct state_view *view);
 
-/* Bytes that a save copies of this rank's share of the state; 0 on a device: its copies stay. */
+/* Bytes of this rank's share of the state: what a snapshot copies. */
 size_t state_share_bytes(struct worker *worker);
 uint64_t state_bytes(struct worker *worker);

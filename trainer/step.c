@@ -7,6 +7,8 @@
 struct handover {
     struct worker *worker;
     size_t left;
+    const struct step_gate *gate;
+    enum status passed;
 };
 
 /* Elements [first, end of what was final before) are final now. */
@@ -16,6 +18,8 @@ static void range_ready(void *arg, size_t first, size_t count)
     struct handover *h = arg;
     while (h->left > 0 && h->worker->bucket_begin[h->left - 1] >= first) {
         h->left--;
+        if (h->left == 0)
+            h->passed = h->gate->pass(h->gate->arg);
         exact_ready(h->worker->exact, h->left);
     }
 }
@@ -68,13 +72,13 @@ static enum status compute_micro(struct worker *w, uint64_t step, uint32_t lane,
     return feed_done(w->batches); /* the device computes meanwhile */
 }
 
-enum status step_compute(struct worker *worker, uint64_t step)
+enum status step_compute(struct worker *worker, uint64_t step, const struct step_gate *gate)
 {
     struct worker *w = worker;
     struct marks *marks = w->options.marks;
     uint32_t end = w->lane_first + w->lane_count;
     uint32_t accumulate = w->settings.accumulate;
-    struct handover handover = { .worker = w, .left = w->bucket_count };
+    struct handover handover = { .worker = w, .left = w->bucket_count, .gate = gate };
     exact_begin(w->exact);
     for (uint32_t lane = w->lane_first; lane < end; lane++) {
         for (uint32_t micro = 0; micro < accumulate; micro++) {
@@ -90,6 +94,8 @@ enum status step_compute(struct worker *worker, uint64_t step)
             return st;
     }
     CHECK(handover.left == 0);
+    if (handover.passed != ST_OK)
+        return handover.passed;
     marks_phase(marks, PHASE_REDUCE);
     marks_collective_begin(marks, "reduce");
     fault_point("trainer.reduce");

@@ -15,8 +15,16 @@
 #include "common/status.h"
 #include "trainer/worker.h"
 
-/* step: from 0. Errors: ST_PEER, ST_STALE (comm.h); those of the backend. */
-MUST_CHECK enum status step_compute(struct worker *worker, uint64_t step);
+/* Is called when all of this rank is computed, before its last bucket leaves: no rank can finish
+ * the step before it returned. */
+struct step_gate {
+    enum status (*pass)(void *arg);
+    void *arg;
+};
+
+/* step: from 0. Errors: ST_PEER, ST_STALE (comm.h); the gate's; those of the backend. */
+MUST_CHECK enum status step_compute(struct worker *worker, uint64_t step,
+                                    const struct step_gate *gate);
 /*
  * A gradient that overflowed under dynamic loss scaling (out->overflow) changes nothing but the
  * scale, and the step goes to the skip list.

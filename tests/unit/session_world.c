@@ -409,6 +409,15 @@ void training_init(struct training *t, uint64_t step)
     (void)snprintf(t->state.job, sizeof(t->state.job), "%s", JOB);
 }
 
+enum status save(struct session *session, const struct ckpt_state *state)
+{
+    const struct session_snapshot snapshot = { .state = state, .saves = true };
+    enum status st = session_snapshot_begin(session, &snapshot);
+    if (st == ST_EXISTS)
+        return ST_OK;
+    return st == ST_OK ? session_snapshot_wait(session) : st;
+}
+
 void get_ready(struct world *w)
 {
     const struct session_ready ready = { .total_steps = 20,

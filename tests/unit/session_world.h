@@ -77,5 +77,7 @@ struct world *joined(void);
 void await(struct world *w, const int *number, int at_least);
 void training_init(struct training *t, uint64_t step);
 void get_ready(struct world *w);
+/* A snapshot of it that is saved, copied when it returns; saved already is success. */
+enum status save(struct session *session, const struct ckpt_state *state);
 Cairn__V1__LastWords *read_words(const struct world *w);
 bool remove_name(void *arg, const char *name);

@@ -22,7 +22,7 @@ static void a_session_joins_trains_saves_and_finishes(void **state)
             continue;
         assert_int_equal(step % 5, 0);
         training_init(&t, step);
-        assert_int_equal(session_save(w->session, &t.state), ST_OK);
+        assert_int_equal(save(w->session, &t.state), ST_OK);
         free(t.values);
         assert_int_equal(session_settle(w->session, LONG_MS, &committed), ST_OK);
         assert_int_equal(committed, step);
@@ -51,7 +51,7 @@ static void what_is_stored_is_the_state_at_the_time_of_the_call(void **state)
     training_init(&t, 5);
     struct ckpt_hash before, stored, made;
     assert_int_equal(ckpt_state_digest(&t.state, &before), ST_OK);
-    assert_int_equal(session_save(w->session, &t.state), ST_OK);
+    assert_int_equal(save(w->session, &t.state), ST_OK);
     await(w, &w->c.begins, 1);
     memset(t.values, 0x55, ELEMENTS * sizeof(float)); /* training goes on */
     t.skip[0] = 99;
@@ -87,7 +87,7 @@ static void a_save_is_committed_however_often_the_link_is_lost(void **state)
     (void)pthread_mutex_unlock(&w->c.mutex);
     struct training t;
     training_init(&t, 5);
-    assert_int_equal(session_save(w->session, &t.state), ST_OK);
+    assert_int_equal(save(w->session, &t.state), ST_OK);
     free(t.values);
     uint64_t committed = 0;
     assert_int_equal(session_settle(w->session, LONG_MS, &committed), ST_OK);
@@ -143,7 +143,7 @@ static void over_frees_whoever_waits_and_is_told_once(void **state)
     assert_int_equal(pthread_create(&thread, NULL, wait_in_the_map, w), 0);
     struct training t;
     training_init(&t, 5);
-    assert_int_equal(session_save(w->session, &t.state), ST_OK);
+    assert_int_equal(save(w->session, &t.state), ST_OK);
     await(w, &w->c.begins, 1);
     (void)pthread_mutex_lock(&w->c.mutex);
     order_over(&w->c, "a newer generation");
@@ -153,7 +153,7 @@ static void over_frees_whoever_waits_and_is_told_once(void **state)
     assert_int_equal((int)(intptr_t)result, ST_STALE);
     uint64_t committed = 0;
     assert_int_equal(session_settle(w->session, LONG_MS, &committed), ST_STALE);
-    assert_int_equal(session_save(w->session, &t.state), ST_STALE);
+    assert_int_equal(save(w->session, &t.state), ST_STALE);
     await(w, &w->c.over_calls, 1);
     assert_true(session_is_over(w->session));
     assert_string_equal(w->c.over_reason, "a newer generation");
@@ -269,7 +269,7 @@ static void unacknowledged_reports_are_in_the_last_words(void **state)
     set_bad(true, false);
     struct training t;
     training_init(&t, 5);
-    assert_int_equal(session_save(w->session, &t.state), ST_OK);
+    assert_int_equal(save(w->session, &t.state), ST_OK);
     free(t.values);
     (void)pthread_mutex_lock(&bad.mutex);
     while (bad.holding == 0)
@@ -314,20 +314,26 @@ struct saving {
 static void *save_in_thread(void *arg)
 {
     struct saving *saving = arg;
-    saving->status = session_save(saving->session, &saving->training.state);
+    saving->status = save(saving->session, &saving->training.state);
     return NULL;
 }
 
+/* With copies between saves, saves have one slot of the three. */
 static void the_next_save_waits_while_a_slow_store_is_written_to(void **state)
 {
     (void)state;
     struct world *w = joined();
-    get_ready(w);
+    const struct session_ready ready = { .total_steps = 20,
+                                         .save_every = 5,
+                                         .pins = "{}",
+                                         .memory_every = 1,
+                                         .snapshot_bytes_max = ELEMENTS * sizeof(float) };
+    assert_int_equal(session_ready(w->session, &ready), ST_OK);
     w->io.fsync = bad_fsync;
     set_bad(true, false);
     struct training t;
     training_init(&t, 5);
-    assert_int_equal(session_save(w->session, &t.state), ST_OK);
+    assert_int_equal(save(w->session, &t.state), ST_OK);
     free(t.values);
     (void)pthread_mutex_lock(&bad.mutex);
     while (bad.holding == 0)
@@ -363,7 +369,7 @@ static void a_full_store_is_told_and_the_save_can_be_made_again(void **state)
     set_bad(false, true);
     struct training t;
     training_init(&t, 20);
-    assert_int_equal(session_save(w->session, &t.state), ST_OK);
+    assert_int_equal(save(w->session, &t.state), ST_OK);
     await(w, &w->c.fails, 1);
     assert_int_equal(w->c.full, 1);
     assert_int_equal(w->c.removed, 1);
@@ -374,7 +380,7 @@ static void a_full_store_is_told_and_the_save_can_be_made_again(void **state)
     assert_int_equal(session_settle(w->session, LONG_MS, &committed), ST_OK);
     assert_int_equal(committed, 0);
     set_bad(false, false);
-    assert_int_equal(session_save(w->session, &t.state), ST_OK);
+    assert_int_equal(save(w->session, &t.state), ST_OK);
     assert_int_equal(session_settle(w->session, LONG_MS, &committed), ST_OK);
     assert_int_equal(committed, 20);
     free(t.values);
@@ -391,7 +397,7 @@ static void a_dropped_save_leaves_no_file(void **state)
     (void)pthread_mutex_unlock(&w->c.mutex);
     struct training t;
     training_init(&t, 5);
-    assert_int_equal(session_save(w->session, &t.state), ST_OK);
+    assert_int_equal(save(w->session, &t.state), ST_OK);
     await(w, &w->c.reports, 1);
     char path[160];
     (void)snprintf(path, sizeof(path), "%s/shard-00000-of-00001.cairn", w->c.dir);
@@ -414,14 +420,14 @@ static void a_snapshot_larger_than_announced_is_refused_and_the_next_works(void 
     struct world *w = joined();
     const struct session_ready ready = { .total_steps = 20,
                                          .pins = "{}",
-                                         .snapshot_bytes_max = 4096 };
+                                         .snapshot_bytes_max = PIECE_ELEMENTS };
     assert_int_equal(session_ready(w->session, &ready), ST_OK);
     struct training t;
     training_init(&t, 5);
-    assert_int_equal(session_save(w->session, &t.state), ST_FULL);
+    assert_int_equal(save(w->session, &t.state), ST_FULL);
     t.buffer.count = 1000;
     t.tensor.dims[0] = 1000;
-    assert_int_equal(session_save(w->session, &t.state), ST_OK);
+    assert_int_equal(save(w->session, &t.state), ST_OK);
     uint64_t committed = 0;
     assert_int_equal(session_settle(w->session, LONG_MS, &committed), ST_OK);
     assert_int_equal(committed, 5);
@@ -429,42 +435,63 @@ static void a_snapshot_larger_than_announced_is_refused_and_the_next_works(void 
     world_free(w);
 }
 
-/* As a device does: its copy ends after begin, and is stored from where it lies. */
-static void a_snapshot_in_two_parts_is_not_copied_and_kept_until_the_next(void **state)
+struct device_copy {
+    struct training *training;
+    pthread_mutex_t mutex;
+    int starts;
+    bool arrived;
+};
+
+static enum status start_copy(void *arg)
+{
+    struct device_copy *copy = arg;
+    copy->starts++;
+    return ST_OK;
+}
+
+/* The copier waits for the device; only then the host's copy is what it should be. */
+static enum status wait_copy(void *arg)
+{
+    struct device_copy *copy = arg;
+    (void)pthread_mutex_lock(&copy->mutex); /* until the test lets it arrive */
+    memset(copy->training->values, 0x11, ELEMENTS * sizeof(float));
+    copy->arrived = true;
+    (void)pthread_mutex_unlock(&copy->mutex);
+    return ST_OK;
+}
+
+static void a_devices_copy_is_waited_for_beside_the_step(void **state)
 {
     (void)state;
     struct world *w = joined();
-    const struct session_ready ready = { .total_steps = 20, .pins = "{}" };
-    assert_int_equal(session_ready(w->session, &ready), ST_OK);
-    (void)pthread_mutex_lock(&w->c.mutex);
-    w->c.gives_folders = false;
-    (void)pthread_mutex_unlock(&w->c.mutex);
-    struct training t;
+    get_ready(w);
+    struct training t, arrived;
     training_init(&t, 5);
-    int ticket = -1;
-    assert_int_equal(session_save_begin(w->session, 5, &ticket), ST_OK);
-    memset(t.values, 0x11, ELEMENTS * sizeof(float)); /* the copy arrives */
+    training_init(&arrived, 5);
+    memset(arrived.values, 0x11, ELEMENTS * sizeof(float));
     struct ckpt_hash wanted, made;
-    assert_int_equal(ckpt_state_digest(&t.state, &wanted), ST_OK);
-    assert_int_equal(session_save_finish(w->session, ticket, &t.state), ST_OK);
-    await(w, &w->c.begins, 1);
-    (void)pthread_mutex_lock(&w->c.mutex);
-    order_folder(&w->c, 5);
-    (void)pthread_mutex_unlock(&w->c.mutex);
-    /* Waits until the first is written: then its buffers may change. */
-    assert_int_equal(session_save_begin(w->session, 10, &ticket), ST_OK);
-    memset(t.values, 0x55, ELEMENTS * sizeof(float));
+    assert_int_equal(ckpt_state_digest(&arrived.state, &wanted), ST_OK);
+    struct device_copy copy = { .training = &t, .mutex = PTHREAD_MUTEX_INITIALIZER };
+    const struct session_snapshot snapshot = {
+        .state = &t.state, .saves = true, .start = start_copy, .wait = wait_copy, .arg = &copy
+    };
+    (void)pthread_mutex_lock(&copy.mutex);
+    assert_int_equal(session_snapshot_begin(w->session, &snapshot), ST_OK);
+    assert_int_equal(copy.starts, 1);
+    assert_false(copy.arrived);
+    (void)pthread_mutex_unlock(&copy.mutex);
+    assert_int_equal(session_snapshot_wait(w->session), ST_OK);
+    assert_true(copy.arrived);
+    await(w, &w->c.reports, 1);
     struct buf manifest;
     buf_init(&manifest, LIMIT_MANIFEST_BYTES);
-    await(w, &w->c.reports, 1);
     assert_int_equal(
         ckpt_manifest_make(&w->c.report, 1, JOB, "2026-01-02T03:04:05Z", &manifest, &made), ST_OK);
     assert_memory_equal(&made, &wanted, sizeof(made));
-    assert_int_equal(session_save_finish(w->session, ticket, &t.state), ST_OK);
-    await(w, &w->c.begins, 2);
     buf_release(&manifest);
     world_free(w);
     free(t.values);
+    free(arrived.values);
 }
 
 int main(void)
@@ -480,7 +507,7 @@ int main(void)
         cmocka_unit_test(a_fault_is_in_the_last_words_with_or_without_a_coordinator),
         cmocka_unit_test(unacknowledged_reports_are_in_the_last_words),
         cmocka_unit_test(the_next_save_waits_while_a_slow_store_is_written_to),
-        cmocka_unit_test(a_snapshot_in_two_parts_is_not_copied_and_kept_until_the_next),
+        cmocka_unit_test(a_devices_copy_is_waited_for_beside_the_step),
         cmocka_unit_test(a_full_store_is_told_and_the_save_can_be_made_again),
         cmocka_unit_test(a_dropped_save_leaves_no_file),
         cmocka_unit_test(a_snapshot_larger_than_announced_is_refused_and_the_next_works),

@@ -269,7 +269,7 @@ static void with_a_coordinator_that_answers_nothing_there_is_room_for_every_new_
     bench_free(b);
 }
 
-static void there_is_one_snapshot(void **state)
+static void one_slot_holds_one_save(void **state)
 {
     (void)state;
     struct bench *b = trained(1, 0);
@@ -289,6 +289,79 @@ static void there_is_one_snapshot(void **state)
     session_core_save_copied(&b->core, other, false);
     assert_says(b, SAVE_REPORT);
     assert_silent(b);
+    bench_free(b);
+}
+
+static void with_two_slots_a_save_waits_while_another_is_written(void **state)
+{
+    (void)state;
+    struct bench *b = trained(1, 0);
+    session_core_slots(&b->core, 2, 2);
+    (void)begin_save(b, 10);
+    assert_says(b, SAVE_BEGIN);
+    hear_folder(b, 10, "/store/10");
+    const int work = session_core_saver_work(&b->core);
+    const int second = begin_save(b, 20); /* training goes on */
+    assert_int_not_equal(b->core.saves[work].slot, b->core.saves[second].slot);
+    assert_says(b, SAVE_BEGIN);
+    hear_folder(b, 20, "/store/20");
+    int index = -1;
+    assert_int_equal(session_core_save_begin(&b->core, 30, &index), ST_AGAIN);
+    b->now_ms += SESSION_PATIENCE_MS;
+    session_saves_tick(&b->core, b->now_ms);
+    /* The store is slow: what waits gives way, what is written doesn't. */
+    assert_int_equal(session_core_save_begin(&b->core, 30, &index), ST_OK);
+    session_core_save_copied(&b->core, index, true);
+    assert_says(b, SAVE_FAILED);
+    assert_int_equal(b->out.save_failed.step, 20);
+    assert_true(b->out.save_failed.removed);
+    assert_says(b, SAVE_BEGIN);
+    session_core_save_written(&b->core, work, report_of(10));
+    assert_says(b, SAVE_REPORT);
+    assert_silent(b);
+    bench_free(b);
+}
+
+static void a_copy_takes_the_oldest_slot_that_no_save_needs(void **state)
+{
+    (void)state;
+    struct bench *b = trained(1, 0);
+    session_core_slots(&b->core, 3, 1);
+    int slots[6] = { -1 };
+    for (uint64_t step = 1; step <= 3; step++) {
+        assert_int_equal(session_core_copy_begin(&b->core, step, &slots[step]), ST_OK);
+        session_core_copied(&b->core, slots[step], true);
+    }
+    assert_true(slots[1] != slots[2] && slots[2] != slots[3] && slots[1] != slots[3]);
+    const int save = begin_save(b, 4);
+    assert_int_equal(b->core.saves[save].slot, slots[1]);
+    assert_int_equal(session_core_copy_begin(&b->core, 5, &slots[5]), ST_OK);
+    assert_int_equal(slots[5], slots[2]);
+    int other = -1, index = -1;
+    assert_int_equal(session_core_copy_begin(&b->core, 6, &other), ST_OK);
+    assert_int_equal(other, slots[3]);
+    assert_int_equal(session_core_copy_begin(&b->core, 7, &index), ST_AGAIN);
+    session_core_copied(&b->core, slots[5], false); /* what failed is the first to go */
+    session_core_copied(&b->core, other, true);
+    assert_int_equal(session_core_copy_begin(&b->core, 7, &index), ST_OK);
+    assert_int_equal(index, slots[5]);
+    assert_int_equal(session_core_save_begin(&b->core, 8, &index), ST_AGAIN);
+    bench_free(b);
+}
+
+static void copies_in_memory_are_a_function_of_the_step(void **state)
+{
+    (void)state;
+    struct bench *b = bench_new(1);
+    struct session_ready ready = ready_of_100;
+    ready.memory_every = 3;
+    assert_int_equal(session_core_ready(&b->core, &ready), ST_OK);
+    for (uint64_t step = 1; step <= 100; step++) {
+        const enum session_due wanted = step % 10 == 0  ? SESSION_SAVE
+                                        : step % 3 == 0 ? SESSION_COPY
+                                                        : SESSION_NO_SAVE;
+        assert_int_equal(session_core_due(&b->core, step), wanted);
+    }
     bench_free(b);
 }
 
@@ -407,7 +480,10 @@ int main(void)
         cmocka_unit_test(a_save_that_waits_too_long_for_its_folder_gives_way_to_a_newer_one),
         cmocka_unit_test(without_a_coordinator_saves_give_way_for_ever_and_nothing_is_left_of_them),
         cmocka_unit_test(with_a_coordinator_that_answers_nothing_there_is_room_for_every_new_save),
-        cmocka_unit_test(there_is_one_snapshot),
+        cmocka_unit_test(one_slot_holds_one_save),
+        cmocka_unit_test(with_two_slots_a_save_waits_while_another_is_written),
+        cmocka_unit_test(a_copy_takes_the_oldest_slot_that_no_save_needs),
+        cmocka_unit_test(copies_in_memory_are_a_function_of_the_step),
         cmocka_unit_test(a_folder_that_nobody_asked_for_is_declined),
         cmocka_unit_test(regular_saves_are_a_function_of_the_step),
         cmocka_unit_test(an_announced_save_happens_at_its_step_once),

@@ -1,0 +1,229 @@
+/*
+ * Snapshots: which slot one goes to, and the thread that copies it beside the step.
+ *
+ *   idle ─session_snapshot_begin─▶ active ─given─▶ the copier copies ─▶ idle, the slot is whole
+ */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/check.h"
+#include "common/fault.h"
+#include "session/session_internal.h"
+
+/* ---- how many, how large ---- */
+
+static int slots_for(size_t share_bytes, bool every, size_t memory_bytes_max)
+{
+    const int wanted = every ? SESSION_SLOTS_MAX : SESSION_SLOTS_MAX - 1;
+    const size_t fit =
+        memory_bytes_max == 0 ? (size_t)wanted : memory_bytes_max / slot_bytes(share_bytes);
+    const int count = fit < (size_t)wanted ? (int)fit : wanted;
+    /* A copy must not be overwritten before the next one is whole. */
+    return every && count < 2 ? 0 : count;
+}
+
+size_t session_snapshot_bytes(size_t share_bytes, bool every, size_t memory_bytes_max)
+{
+    return (size_t)slots_for(share_bytes, every, memory_bytes_max) * slot_bytes(share_bytes);
+}
+
+enum status session_copies_plan(struct session *session, const struct session_ready *ready)
+{
+    struct session_copies *copies = &session->copies;
+    const bool every = ready->memory_every > 0;
+    const int count = slots_for(ready->snapshot_bytes_max, every, ready->memory_bytes_max);
+    CHECK(copies->slot_count == 0);
+    if (count == 0)
+        return ST_FULL;
+    copies->slot_count = count;
+    copies->share_bytes = ready->snapshot_bytes_max;
+    /* With copies between saves, two slots are theirs. */
+    session_core_slots(&session->core, count, every && count > 1 ? 1 : count);
+    return ST_OK;
+}
+
+/* ---- the step thread ---- */
+
+/* Under mutex. */
+static enum status take_slot(struct session *session, const struct session_snapshot *snapshot)
+{
+    struct session_copies *copies = &session->copies;
+    const uint64_t step = snapshot->state->scalars.step;
+    int save = -1, slot = -1;
+    enum status st = ST_AGAIN;
+    while (st == ST_AGAIN) {
+        if (session->core.over) {
+            st = ST_STALE;
+        } else if (copies->active || !copies->made) {
+            st = ST_AGAIN;
+        } else if (copies->made_status != ST_OK) {
+            st = copies->made_status;
+        } else if (snapshot->saves) {
+            st = session_core_save_begin(&session->core, step, &save);
+        } else {
+            st = session_core_copy_begin(&session->core, step, &slot);
+        }
+        if (st == ST_AGAIN)
+            (void)session_wait(session, session_deadline(1000));
+    }
+    if (st != ST_OK)
+        return st;
+    copies->active = true;
+    copies->save = save;
+    copies->slot = save >= 0 ? session->core.saves[save].slot : slot;
+    return ST_OK;
+}
+
+/* Under mutex. What was begun is over. */
+static void end(struct session *session, enum status st)
+{
+    struct session_copies *copies = &session->copies;
+    if (copies->save >= 0) {
+        session_core_save_copied(&session->core, copies->save, st == ST_OK);
+    } else {
+        session_core_copied(&session->core, copies->slot, st == ST_OK);
+    }
+    copies->status = st;
+    copies->active = false;
+    copies->given = false;
+    copies->unread = false;
+    session_wake(session);
+}
+
+/* Under mutex. */
+static void count_stall(struct session *session, int64_t since_ns)
+{
+    const int save = session->copies.save;
+    if (save >= 0)
+        session->core.saves[save].stall_us += (uint64_t)(clock_mono_ns() - since_ns) / 1000;
+}
+
+enum status session_snapshot_begin(struct session *session, const struct session_snapshot *snapshot)
+{
+    struct session_copies *copies = &session->copies;
+    const int64_t since_ns = clock_mono_ns();
+    (void)pthread_mutex_lock(&session->mutex);
+    enum status st = take_slot(session, snapshot);
+    (void)pthread_mutex_unlock(&session->mutex);
+    if (st != ST_OK)
+        return st;
+    /* The slot is this thread's until it is given to the copier. */
+    st = slot_begin(&copies->slots[copies->slot], snapshot->state, session->options.rank,
+                    session->size);
+    if (st == ST_OK && snapshot->start != NULL)
+        st = snapshot->start(snapshot->arg);
+    (void)pthread_mutex_lock(&session->mutex);
+    if (st == ST_OK) {
+        copies->snapshot = *snapshot;
+        copies->snapshot.state = NULL; /* the caller's */
+        copies->status = ST_OK;
+        copies->given = true;
+        copies->unread = true;
+        count_stall(session, since_ns);
+        (void)pthread_cond_broadcast(&session->changed);
+    } else {
+        end(session, st);
+    }
+    (void)pthread_mutex_unlock(&session->mutex);
+    return st;
+}
+
+enum status session_snapshot_wait(struct session *session)
+{
+    struct session_copies *copies = &session->copies;
+    (void)pthread_mutex_lock(&session->mutex);
+    if (copies->unread) {
+        const int64_t since_ns = clock_mono_ns();
+        const int save = copies->save;
+        while (copies->unread)
+            (void)session_wait(session, session_deadline(1000));
+        if (save >= 0 && save == copies->save)
+            count_stall(session, since_ns);
+    }
+    const enum status st = copies->status;
+    (void)pthread_mutex_unlock(&session->mutex);
+    return st;
+}
+
+/* ---- the copier ---- */
+
+static enum status make_slot(struct session *session, int number, struct slot *out)
+{
+    const struct session_options *o = &session->options;
+    const size_t bytes = session->copies.share_bytes;
+    if (o->copies != NULL) {
+        char path[LIMIT_PATH];
+        const int length = snprintf(path, sizeof(path), "%s/g%u-r%u-%d.copy", o->copies,
+                                    o->generation, o->rank, number);
+        enum status st =
+            length > 0 && (size_t)length < sizeof(path) ? slot_open(path, bytes, out) : ST_FULL;
+        if (st == ST_OK)
+            return ST_OK;
+        LOG_WARN(o->log, "%s: copies in memory won't outlive this worker: %s", o->copies,
+                 status_string(st));
+    }
+    return slot_open(NULL, bytes, out);
+}
+
+static void make_slots(struct session *session)
+{
+    struct slot slots[SESSION_SLOTS_MAX] = { { .memory = NULL } };
+    const int count = session->copies.slot_count;
+    enum status st = ST_OK;
+    for (int i = 0; st == ST_OK && i < count; i++)
+        st = make_slot(session, i, &slots[i]);
+    (void)pthread_mutex_lock(&session->mutex);
+    memcpy(session->copies.slots, slots, sizeof(slots)); /* no pointer leads into it yet */
+    session->copies.made = true;
+    session->copies.made_status = st;
+    (void)pthread_cond_broadcast(&session->changed);
+    (void)pthread_mutex_unlock(&session->mutex);
+}
+
+static void copy(struct session *session)
+{
+    struct session_copies *copies = &session->copies;
+    struct slot *slot = &copies->slots[copies->slot];
+    const struct session_snapshot *snapshot = &copies->snapshot;
+    enum status st = ST_OK;
+    if (snapshot->wait != NULL) {
+        st = snapshot->wait(snapshot->arg);
+        (void)pthread_mutex_lock(&session->mutex);
+        copies->unread = false;
+        copies->status = st;
+        (void)pthread_cond_broadcast(&session->changed);
+        (void)pthread_mutex_unlock(&session->mutex);
+    }
+    if (st == ST_OK) {
+        slot_copy(slot);
+        fault_point("save.snapshot");
+        slot_seal(slot);
+    }
+    (void)pthread_mutex_lock(&session->mutex);
+    end(session, st);
+    (void)pthread_mutex_unlock(&session->mutex);
+}
+
+void *session_copier_run(void *arg)
+{
+    struct session *session = arg;
+    struct session_copies *copies = &session->copies;
+    (void)pthread_mutex_lock(&session->mutex);
+    while (!session->closing) {
+        const bool makes = copies->slot_count > 0 && !copies->made, copying = copies->given;
+        if (!makes && !copying) {
+            (void)pthread_cond_wait(&session->changed, &session->mutex);
+            continue;
+        }
+        (void)pthread_mutex_unlock(&session->mutex);
+        if (makes) {
+            make_slots(session);
+        } else {
+            copy(session);
+        }
+        (void)pthread_mutex_lock(&session->mutex);
+    }
+    (void)pthread_mutex_unlock(&session->mutex);
+    return NULL;
+}
