@@ -286,6 +286,9 @@ const struct ckpt_manifest *ckpt_reader_manifest(const struct ckpt_reader *reade
 const struct ckpt_scalars *ckpt_reader_scalars(const struct ckpt_reader *reader);
 uint32_t ckpt_reader_buffers(const struct ckpt_reader *reader, const struct ckpt_buffer **out);
 uint32_t ckpt_reader_tensors(const struct ckpt_reader *reader, const struct ckpt_tensor **out);
+/* Blob number i: its name (borrowed) and size. false: there are fewer. */
+bool ckpt_reader_blob(const struct ckpt_reader *reader, uint32_t i, const char **out_name,
+                      uint64_t *out_size);
 /* Elements [first, first + count) of a buffer, every chunk checked by its hashes. ST_NOT_FOUND: no
  * such buffer; ST_INVALID: no such elements; ST_CORRUPT, ST_IO, ST_TIMED_OUT. options: or NULL */
 MUST_CHECK enum status ckpt_read_buffer(struct ckpt_reader *reader, const char *buffer,

@@ -244,6 +244,16 @@ uint32_t ckpt_reader_tensors(const struct ckpt_reader *reader, const struct ckpt
     return reader->tensor_count;
 }
 
+bool ckpt_reader_blob(const struct ckpt_reader *reader, uint32_t i, const char **out_name,
+                      uint64_t *out_size)
+{
+    if (i >= reader->set.blob_count)
+        return false;
+    *out_name = reader->set.blobs[i].name;
+    *out_size = reader->set.blobs[i].size;
+    return true;
+}
+
 const struct ckpt_place *ckpt_reader_place(const struct ckpt_reader *reader, uint32_t buffer,
                                            uint64_t index)
 {
