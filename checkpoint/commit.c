@@ -15,10 +15,14 @@
  * Invariants:
  *  (1) manifest.json is in a folder only after every byte of every file that it names, and their
  *      names, are durable.
- *  (2) manifest.json is whole as soon as it is there, and never written to: it comes by link().
+ *  (2) manifest.json is whole as soon as it is there, and never written to: it comes by link(), in
+ *      an object store by put_new.
  *  (3) Every call may be cut off anywhere and made again, by another process too.
  *  (4) What isn't a checkpoint any more loses its manifest first, durably, then its files.
  *  (5) Only files whose names this library makes are ever removed.
+ *  (6) A failed fsync of a folder has left it clean without having written it, so that a second one
+ *      would lie: either the change is taken back, for the repetition to make it again, or the
+ *      folder is changed once more, or (before the decision) the save is over.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,6 +89,8 @@ static enum status empty_folder(const struct io *io, const char *dir, bool *fore
 static enum status sync_parents(const struct io *io, const char *dir)
 {
     char path[LIMIT_PATH], parent[LIMIT_PATH];
+    if (io_is_object(io, dir))
+        return ST_OK; /* what names an object is the object itself */
     int size = snprintf(path, sizeof(path), "%s", dir);
     if (size < 0 || (size_t)size >= sizeof(path))
         return ST_FULL;
@@ -121,15 +127,22 @@ enum status ckpt_folder_create(const struct io *io, const char *dir)
         st = io->fsync_dir(io->self, dir);
     if (st == ST_OK)
         st = sync_parents(io, dir);
-    return st == ST_OK ? fault_status("commit.folder") : st;
+    if (st != ST_OK) {
+        (void)io->rmdir(io->self, dir); /* made again by the repetition: (6) */
+        return st;
+    }
+    return fault_status("commit.folder");
 }
 
 enum status ckpt_commit_check(const struct io *io, const char *dir,
                               const struct ckpt_report *reports, uint32_t count)
 {
     enum status st = fault_status("commit.check");
-    if (st == ST_OK)
+    if (st == ST_OK) {
         st = io->fsync_dir(io->self, dir);
+        if (st != ST_OK && st != ST_NOT_FOUND)
+            return ST_INCOMPLETE; /* the names can't be made durable any more: (6) */
+    }
     for (uint32_t i = 0; i < count && st == ST_OK; i++) {
         char name[64], path[LIMIT_PATH];
         struct io_stat info;
@@ -200,6 +213,14 @@ static enum status publish_again(const struct io *io, const char *dir, const cha
     return st == ST_OK ? io->fsync_dir(io->self, dir) : st;
 }
 
+/* Another one may have been quicker, with the same bytes. */
+static enum status publish_object(const struct io *io, const char *path, const void *bytes,
+                                  size_t size)
+{
+    enum status st = io->put_new(io->self, path, bytes, size);
+    return st == ST_EXISTS ? compare_with(io, path, bytes, size) : st;
+}
+
 enum status ckpt_manifest_publish(const struct io *io, const char *dir, const void *bytes,
                                   size_t size)
 {
@@ -210,6 +231,8 @@ enum status ckpt_manifest_publish(const struct io *io, const char *dir, const vo
     if (st != ST_OK)
         return st;
     st = compare_with(io, path, bytes, size);
+    if (st != ST_EXISTS && io_is_object(io, path))
+        return st == ST_NOT_FOUND ? publish_object(io, path, bytes, size) : st;
     if (st == ST_OK)
         return publish_again(io, dir, path, temporary);
     if (st != ST_NOT_FOUND)
@@ -226,14 +249,33 @@ enum status ckpt_manifest_publish(const struct io *io, const char *dir, const vo
     return st == ST_OK ? fault_status("commit.fsync_dir") : st;
 }
 
-/* The folder is gone; maybe only in memory. Without the one that it lay in there is nothing to do. */
+/* The folder is gone; maybe only in memory. Without the one that it lay in there is nothing to do.
+ */
 static enum status sync_removal(const struct io *io, const char *dir)
 {
     char parent[LIMIT_PATH];
     enum status st = ckpt_parent(dir, parent);
     if (st == ST_OK)
         st = io->fsync_dir(io->self, parent);
-    return st == ST_NOT_FOUND ? ST_OK : st;
+    if (st == ST_NOT_FOUND)
+        return ST_OK;
+    if (st != ST_OK)
+        (void)io->mkdir(io->self, dir); /* gone again by the repetition: (6) */
+    return st;
+}
+
+/* The manifest's name is gone; durably, or the folder is dirty for the repetition. */
+static enum status sync_unpublished(const struct io *io, const char *dir)
+{
+    enum status st = io->fsync_dir(io->self, dir);
+    char path[LIMIT_PATH];
+    if (st == ST_OK || ckpt_path(dir, CKPT_MANIFEST_TEMPORARY, path) != ST_OK)
+        return st;
+    int fd = -1;
+    if (io->open(io->self, path, IO_CREATE_NEW, &fd) == ST_OK)
+        (void)io->close(io->self, fd);
+    (void)io->unlink(io->self, path);
+    return st;
 }
 
 enum status ckpt_remove(const struct io *io, const char *dir)
@@ -247,7 +289,7 @@ enum status ckpt_remove(const struct io *io, const char *dir)
     if (st == ST_OK)
         st = fault_status("retention.unpublish");
     if (st == ST_OK)
-        st = io->fsync_dir(io->self, dir);
+        st = sync_unpublished(io, dir);
     bool foreign = false;
     if (st == ST_OK)
         st = empty_folder(io, dir, &foreign);
@@ -257,28 +299,50 @@ enum status ckpt_remove(const struct io *io, const char *dir)
     return st == ST_OK || st == ST_NOT_FOUND ? sync_removal(io, dir) : st;
 }
 
-enum status ckpt_quarantine(const struct io *io, const char *dir, char *out, size_t capacity)
+/* The path of a folder that was set aside: the copy-th of that name. */
+static enum status quarantine_path(const char *dir, int copy, char *out, size_t capacity)
 {
-    char parent[LIMIT_PATH], base[LIMIT_PATH], path[LIMIT_PATH];
+    char parent[LIMIT_PATH], base[LIMIT_PATH], suffix[8] = "";
     enum status st = ckpt_parent(dir, parent);
     if (st == ST_OK)
         st = ckpt_base(dir, base);
+    if (st != ST_OK)
+        return st;
+    if (copy > 1)
+        (void)snprintf(suffix, sizeof(suffix), ".%d", copy);
+    int size = snprintf(out, capacity, "%s/%s%s%s", parent, CKPT_QUARANTINE, base, suffix);
+    return size < 0 || (size_t)size >= capacity ? ST_FULL : ST_OK;
+}
+
+enum status ckpt_quarantine(const struct io *io, const char *dir, char *out, size_t capacity)
+{
+    char parent[LIMIT_PATH], path[LIMIT_PATH];
     struct io_stat info;
-    for (int copy = 1; copy <= QUARANTINE_MAX && st == ST_OK; copy++) {
-        char suffix[8] = "";
-        if (copy > 1)
-            (void)snprintf(suffix, sizeof(suffix), ".%d", copy);
-        int size = snprintf(path, sizeof(path), "%s/%s%s%s", parent, CKPT_QUARANTINE, base, suffix);
-        if (size < 0 || (size_t)size >= sizeof(path) || (size_t)size >= capacity)
-            return ST_FULL;
-        st = io->stat(io->self, path, &info);
+    int copy = 0;
+    enum status there = io->stat(io->self, dir, &info), st = ckpt_parent(dir, parent);
+    if (there != ST_OK && there != ST_NOT_FOUND)
+        return there;
+    while (st == ST_OK && copy < QUARANTINE_MAX) { /* to the first that is free */
+        st = quarantine_path(dir, ++copy, path, sizeof(path));
+        if (st == ST_OK)
+            st = io->stat(io->self, path, &info);
     }
     if (st != ST_NOT_FOUND)
         return st == ST_OK ? ST_FULL : st;
-    st = io->rename(io->self, dir, path);
-    if (st == ST_OK)
-        st = io->fsync_dir(io->self, parent);
-    if (st == ST_OK)
-        memcpy(out, path, strlen(path) + 1);
-    return st;
+    if (there == ST_OK) {
+        st = io->rename(io->self, dir, path);
+    } else {
+        st = copy > 1 ? quarantine_path(dir, copy - 1, path, sizeof(path)) : ST_NOT_FOUND;
+    }
+    if (st == ST_OK && strlen(path) >= capacity)
+        st = ST_FULL;
+    if (st != ST_OK)
+        return st;
+    st = io->fsync_dir(io->self, parent);
+    if (st != ST_OK) {
+        (void)io->rename(io->self, path, dir); /* again by the repetition: (6) */
+        return st;
+    }
+    memcpy(out, path, strlen(path) + 1);
+    return ST_OK;
 }

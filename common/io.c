@@ -179,13 +179,17 @@ static enum status make_folder(const struct io *io, const char *path)
         return st;
     char parent[LIMIT_PATH];
     st = parent_of(path, parent);
-    return st != ST_OK ? st : io->fsync_dir(io->self, parent);
+    if (st == ST_OK)
+        st = io->fsync_dir(io->self, parent);
+    if (st != ST_OK)
+        (void)io->rmdir(io->self, path); /* another fsync would prove nothing: to be made again */
+    return st;
 }
 
 enum status io_mkdir_all(const struct io *io, const char *path)
 {
     if (io_is_object(io, path))
-        return ST_OK;
+        return io->mkdir(io->self, path);
     char folder[LIMIT_PATH];
     int length = snprintf(folder, sizeof(folder), "%s", path);
     if (length <= 0 || (size_t)length >= sizeof(folder))

@@ -110,5 +110,6 @@ MUST_CHECK enum status io_publish(const struct io *io, const char *path, const v
 MUST_CHECK enum status io_replace(const struct io *io, const char *path, const void *data,
                                   size_t size);
 
-/* Makes path and every missing parent, each fsynced into its parent. Nothing in an object store. */
+/* Makes path and every missing parent, each fsynced into its parent. In an object
+ * store there is nothing to make: one mkdir. */
 MUST_CHECK enum status io_mkdir_all(const struct io *io, const char *path);

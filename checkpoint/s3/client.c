@@ -1,0 +1,430 @@
+#include "checkpoint/s3/client.h"
+
+#include <curl/curl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "checkpoint/s3/role.h"
+#include "checkpoint/s3/url.h"
+#include "checkpoint/s3/xml.h"
+#include "common/check.h"
+#include "common/clock.h"
+
+#define RENEW_BEFORE_MS (5 * 60 * 1000) /* of a role's credentials */
+#define SLOW_DOWN       4               /* the store has asked for longer pauses */
+
+struct s3_client {
+    struct s3_client_options options;
+    struct s3_config config;
+    struct s3_http *http;
+    atomic_bool closing;
+    pthread_key_t problem; /* char[LIMIT_REASON] of each thread that had one */
+    pthread_mutex_t mutex;
+    pthread_cond_t changed; /* closing was set */
+    struct s3_credentials credentials;
+    int64_t renewed_ms; /* monotonic time of the last look at files and roles */
+};
+
+/* What to do about an answer. */
+enum verdict { VERDICT_DONE, VERDICT_AGAIN, VERDICT_RENEW, VERDICT_OVER };
+
+struct judgement {
+    enum verdict verdict;
+    enum status st;
+    bool slower;
+    struct s3_error error;
+    const char *hint; /* a way out; or "" */
+};
+
+struct s3_client_options s3_client_defaults(void)
+{
+    return (struct s3_client_options){
+        .times = { .connect_ms = 10000, .stall_ms = 20000, .total_ms = 60000 },
+        .tries = { .attempts_max = 8,
+                   .backoff_ms = 100,
+                   .backoff_ms_max = 5000,
+                   .time_ms_max = 60000 },
+    };
+}
+
+/* ---- explaining ---- */
+
+void s3_client_set_problem(struct s3_client *client, const char *format, ...)
+{
+    char *text = pthread_getspecific(client->problem);
+    if (text == NULL) {
+        text = malloc(LIMIT_REASON);
+        if (text == NULL || pthread_setspecific(client->problem, text) != 0) {
+            free(text);
+            return;
+        }
+    }
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, LIMIT_REASON, format, args);
+    va_end(args);
+}
+
+void s3_client_explain(struct s3_client *client, char *out, size_t capacity)
+{
+    const char *text = pthread_getspecific(client->problem);
+    (void)snprintf(out, capacity, "%s", text == NULL ? "" : text);
+}
+
+/* Says what came of a call that is given up. */
+static void tell(struct s3_client *client, const struct s3_call *call,
+                 const struct s3_http_answer *answer, const struct judgement *j, uint32_t attempts)
+{
+    char tried[48] = "";
+    if (attempts > 1)
+        (void)snprintf(tried, sizeof(tried), " after %u attempts", attempts);
+    char place[160];
+    (void)snprintf(place, sizeof(place), "%s s3://%.60s/%.80s", call->method, call->bucket,
+                   call->key);
+    if (answer->curl != CURLE_OK || answer->status == 0) {
+        s3_client_set_problem(client, "%s: %s%s%s", place, answer->what, tried, j->hint);
+        return;
+    }
+    s3_client_set_problem(client, "%s: HTTP %ld%s%s%s%.120s%s%s%s", place, answer->status,
+                          j->error.code[0] != '\0' ? " " : "", j->error.code,
+                          j->error.message[0] != '\0' ? ", " : "", j->error.message, tried, j->hint,
+                          j->hint[0] != '\0' && j->hint[strlen(j->hint) - 1] == ' ' ? answer->region
+                                                                                    : "");
+}
+
+/* ---- judging ---- */
+
+static bool is_one_of(const char *code, const char *const *list)
+{
+    while (*list != NULL && strcmp(code, *list) != 0)
+        list++;
+    return *list != NULL;
+}
+
+static void judge_transfer(int curl, struct judgement *j)
+{
+    j->verdict = VERDICT_AGAIN;
+    switch (curl) {
+    case CURLE_OPERATION_TIMEDOUT:
+        j->st = ST_TIMED_OUT;
+        return;
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_COULDNT_RESOLVE_PROXY:
+    case CURLE_COULDNT_CONNECT:
+        j->st = ST_UNREACHABLE;
+        j->hint = "; is AWS_ENDPOINT_URL_S3 right, and is the store up?";
+        return;
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CACERT_BADFILE:
+        j->verdict = VERDICT_OVER;
+        j->st = ST_CONFIG;
+        j->hint = "; name the authority that signed the store's certificate in AWS_CA_BUNDLE";
+        return;
+    case CURLE_URL_MALFORMAT:
+    case CURLE_UNSUPPORTED_PROTOCOL:
+    case CURLE_NOT_BUILT_IN:
+        j->verdict = VERDICT_OVER;
+        j->st = ST_CONFIG;
+        return;
+    case CURLE_ABORTED_BY_CALLBACK:
+        j->verdict = VERDICT_OVER;
+        j->st = ST_CLOSED;
+        return;
+    default: /* resets, cut-off answers, failing TLS */
+        j->st = ST_IO;
+    }
+}
+
+static void judge_refusal(struct judgement *j)
+{
+    static const char *const renew[] = { "ExpiredToken", "ExpiredTokenException", "InvalidToken",
+                                         "TokenRefreshRequired", NULL };
+    j->verdict = VERDICT_OVER;
+    j->st = ST_REFUSED;
+    if (j->error.code[0] == '\0' || is_one_of(j->error.code, renew)) {
+        j->verdict = VERDICT_RENEW; /* of HEAD there is no code */
+        j->hint = "; the credentials have expired or may not do this: renew them, and see which "
+                  "permissions docs/s3.md lists";
+    } else if (strcmp(j->error.code, "RequestTimeTooSkewed") == 0) {
+        j->hint = "; set this machine's clock";
+    } else if (strcmp(j->error.code, "InvalidAccessKeyId") == 0 ||
+               strcmp(j->error.code, "SignatureDoesNotMatch") == 0) {
+        j->hint = "; AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not a pair that the store "
+                  "knows";
+    } else {
+        j->hint = "; the credentials lack a permission: docs/s3.md lists those that are needed";
+    }
+}
+
+/* By the code in the body, whatever the status says. */
+static bool judge_code(struct judgement *j)
+{
+    static const char *const again[] = { "RequestTimeout",       "SlowDown",
+                                         "InternalError",        "Throttling",
+                                         "OperationAborted",     "ServiceUnavailable",
+                                         "TooManyRequests",      "ConditionalRequestConflict",
+                                         "RequestLimitExceeded", NULL };
+    static const char *const full[] = { "QuotaExceeded", "EntityTooLarge", "XMinioStorageFull",
+                                        "InsufficientStorage", NULL };
+    static const char *const unsupported[] = { "NotImplemented", "MethodNotAllowed", NULL };
+    const char *code = j->error.code;
+    j->verdict = VERDICT_OVER;
+    if (is_one_of(code, again)) {
+        j->verdict = VERDICT_AGAIN;
+        j->st = ST_IO;
+        j->slower = strcmp(code, "SlowDown") == 0 || strcmp(code, "ServiceUnavailable") == 0;
+    } else if (is_one_of(code, full)) {
+        j->st = ST_FULL;
+    } else if (strcmp(code, "NoSuchBucket") == 0) {
+        j->st = ST_CONFIG;
+        j->hint = "; make the bucket, or name another one in checkpoint.store";
+    } else if (is_one_of(code, unsupported)) {
+        j->st = ST_CONFIG;
+        j->hint = "; this store can't be used: docs/s3.md says what one must be able to do";
+    } else if (strcmp(code, "PermanentRedirect") == 0 || strcmp(code, "TemporaryRedirect") == 0 ||
+               strcmp(code, "AuthorizationHeaderMalformed") == 0 ||
+               strcmp(code, "IllegalLocationConstraintException") == 0) {
+        j->st = ST_CONFIG;
+        j->hint = "; the bucket is in another region: set AWS_REGION to ";
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static void judge_status(long status, struct judgement *j)
+{
+    j->verdict = VERDICT_OVER;
+    if (status == 404) {
+        j->st = ST_NOT_FOUND;
+    } else if (status == 412) {
+        j->st = ST_EXISTS;
+    } else if (status == 401 || status == 403 ||
+               (status == 400 && strstr(j->error.code, "Token") != NULL)) {
+        judge_refusal(j);
+    } else if (status == 301 || status == 307 || status == 308) {
+        j->st = ST_CONFIG;
+        j->hint = "; the bucket is in another region: set AWS_REGION to ";
+    } else if (status == 501) {
+        j->st = ST_CONFIG;
+        j->hint = "; this store can't be used: docs/s3.md says what one must be able to do";
+    } else if (status == 507) {
+        j->st = ST_FULL;
+    } else if (status == 408 || status == 429 || status >= 500) {
+        j->verdict = VERDICT_AGAIN;
+        j->st = ST_IO;
+        j->slower = status == 429 || status == 503;
+    } else {
+        j->st = ST_IO;
+    }
+}
+
+static struct judgement judge(const struct s3_call *call, struct s3_http_answer *answer)
+{
+    struct judgement j = { .verdict = VERDICT_DONE, .st = ST_OK, .hint = "" };
+    if (answer->curl != CURLE_OK || answer->status == 0) {
+        judge_transfer(answer->curl, &j);
+        return j;
+    }
+    bool good = answer->status / 100 == 2;
+    if (answer->body.size > 0 && (!good || strcmp(call->method, "POST") == 0))
+        j.error = s3_error_parse(answer->body.data, answer->body.size);
+    if (j.error.region[0] != '\0' && answer->region[0] == '\0')
+        (void)snprintf(answer->region, sizeof(answer->region), "%s", j.error.region);
+    if (j.error.code[0] != '\0' && judge_code(&j))
+        return j;
+    if (!good) {
+        judge_status(answer->status, &j);
+    } else if (j.error.code[0] != '\0') { /* a 200 whose body says otherwise */
+        j.verdict = VERDICT_OVER;
+        j.st = ST_IO;
+    } else if (call->into != NULL && answer->received != call->into_size) {
+        j.verdict = VERDICT_AGAIN;
+        j.st = ST_IO;
+    }
+    return j;
+}
+
+/* ---- credentials ---- */
+
+/* Those to use now; renewed if they are about to expire, or by force, which says whether others
+ * came of it. */
+static enum status current_credentials(struct s3_client *client, bool force, bool *out_fresh,
+                                       struct s3_credentials *out)
+{
+    CHECK(pthread_mutex_lock(&client->mutex) == 0);
+    struct s3_credentials *now = &client->credentials;
+    enum status st = ST_OK;
+    *out_fresh = false;
+    bool due =
+        now->key_id[0] == '\0' ||
+        (now->expires_ms != 0 && now->expires_ms - RENEW_BEFORE_MS < clock_wall_ms(clock_system()));
+    if (due || force) {
+        struct s3_credentials next = { .key_id = "" };
+        st = s3_config_reload(&client->config, &next);
+        if (st == ST_OK && next.key_id[0] == '\0')
+            st = s3_role_fetch(client->http, &next);
+        if (st == ST_OK) {
+            *out_fresh = memcmp(&next, now, sizeof(next)) != 0;
+            *now = next;
+        } else if (now->key_id[0] != '\0') {
+            st = ST_OK; /* the old ones may still do */
+        }
+    }
+    if (st == ST_OK)
+        *out = *now;
+    (void)pthread_mutex_unlock(&client->mutex);
+    return st;
+}
+
+/* ---- calling ---- */
+
+/* Waits for a random part of the pause that this attempt has earned; false: closing, or late. */
+static bool pause_before(struct s3_client *client, uint32_t attempt, bool slower, int64_t end_ms)
+{
+    const struct s3_tries *tries = &client->options.tries;
+    int64_t most = tries->backoff_ms * (slower ? SLOW_DOWN : 1);
+    for (uint32_t i = 1; i < attempt && most < tries->backoff_ms_max; i++)
+        most *= 2;
+    if (most > tries->backoff_ms_max)
+        most = tries->backoff_ms_max;
+    uint32_t chance = 0;
+    if (getrandom(&chance, sizeof(chance), GRND_NONBLOCK) != (ssize_t)sizeof(chance))
+        chance = UINT32_MAX;
+    int64_t until = clock_mono_ms(clock_system()) + (int64_t)((double)most * chance / UINT32_MAX);
+    if (until >= end_ms)
+        return false;
+    struct timespec at = { .tv_sec = until / 1000, .tv_nsec = until % 1000 * 1000000 };
+    CHECK(pthread_mutex_lock(&client->mutex) == 0);
+    int rc = 0;
+    while (rc == 0 && !atomic_load(&client->closing))
+        rc = pthread_cond_timedwait(&client->changed, &client->mutex, &at);
+    (void)pthread_mutex_unlock(&client->mutex);
+    return !atomic_load(&client->closing);
+}
+
+static enum status call_once(struct s3_client *client, const struct s3_call *call, const char *url,
+                             const struct s3_credentials *credentials, struct s3_http_answer *out)
+{
+    struct s3_http_request request = {
+        .method = call->method,
+        .url = url,
+        .body = call->body,
+        .size = call->size,
+        .into = call->into,
+        .into_size = call->into_size,
+        .patient = call->patient,
+        .credentials = credentials,
+        .region = client->config.region,
+    };
+    for (size_t i = 0; i < sizeof(call->header) / sizeof(call->header[0]); i++)
+        request.headers[i] = call->header[i];
+    return s3_http_send(client->http, &request, out);
+}
+
+enum status s3_client_call(struct s3_client *client, const struct s3_call *call,
+                           struct s3_http_answer *out)
+{
+    char url[S3_URL_MAX];
+    struct s3_credentials credentials;
+    bool fresh = false, renewed = false;
+    if (!s3_url_make(client->config.endpoint, client->config.region, call->bucket, call->key,
+                     call->query, url))
+        return ST_INVALID;
+    enum status st = current_credentials(client, false, &fresh, &credentials);
+    if (st != ST_OK) {
+        s3_client_set_problem(client, "there are no credentials for S3: set AWS_ACCESS_KEY_ID and "
+                                      "AWS_SECRET_ACCESS_KEY, or AWS_PROFILE");
+        return st == ST_NO_MEMORY ? st : ST_CONFIG;
+    }
+    int64_t end_ms = clock_mono_ms(clock_system()) + client->options.tries.time_ms_max;
+    for (uint32_t attempt = 1;; attempt++) {
+        struct s3_http_answer answer;
+        st = call_once(client, call, url, &credentials, &answer);
+        if (st != ST_OK)
+            return st;
+        struct judgement j = judge(call, &answer);
+        if (j.verdict == VERDICT_DONE) {
+            *out = answer;
+            return ST_OK;
+        }
+        bool again = j.verdict == VERDICT_AGAIN && attempt < client->options.tries.attempts_max &&
+                     pause_before(client, attempt, j.slower, end_ms);
+        if (j.verdict == VERDICT_RENEW && !renewed) {
+            renewed = true;
+            again = current_credentials(client, true, &fresh, &credentials) == ST_OK && fresh;
+        }
+        if (!again && j.st != ST_NOT_FOUND && j.st != ST_EXISTS)
+            tell(client, call, &answer, &j, attempt);
+        s3_http_answer_release(&answer);
+        if (!again)
+            return atomic_load(&client->closing) ? ST_CLOSED : j.st;
+    }
+}
+
+enum status s3_client_do(struct s3_client *client, const struct s3_call *call)
+{
+    struct s3_http_answer answer;
+    enum status st = s3_client_call(client, call, &answer);
+    if (st == ST_OK)
+        s3_http_answer_release(&answer);
+    return st;
+}
+
+/* ---- its life ---- */
+
+enum status s3_client_new(const struct s3_client_options *options, struct s3_client **out,
+                          char problem[LIMIT_REASON])
+{
+    struct s3_client *client = calloc(1, sizeof(*client));
+    if (client == NULL)
+        return ST_NO_MEMORY;
+    client->options = *options;
+    enum status st = s3_config_load(&client->config, problem);
+    if (st == ST_OK) {
+        client->credentials = client->config.credentials;
+        st =
+            s3_http_new(&options->times, client->config.ca_bundle, &client->closing, &client->http);
+    }
+    if (st == ST_OK && pthread_key_create(&client->problem, free) != 0) {
+        s3_http_free(client->http);
+        st = ST_NO_MEMORY;
+    }
+    if (st != ST_OK) {
+        free(client);
+        return st;
+    }
+    pthread_condattr_t attributes;
+    CHECK(pthread_condattr_init(&attributes) == 0);
+    CHECK(pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0);
+    CHECK(pthread_cond_init(&client->changed, &attributes) == 0);
+    CHECK(pthread_mutex_init(&client->mutex, NULL) == 0);
+    (void)pthread_condattr_destroy(&attributes);
+    *out = client;
+    return ST_OK;
+}
+
+void s3_client_close(struct s3_client *client)
+{
+    CHECK(pthread_mutex_lock(&client->mutex) == 0);
+    atomic_store(&client->closing, true);
+    (void)pthread_cond_broadcast(&client->changed);
+    (void)pthread_mutex_unlock(&client->mutex);
+}
+
+void s3_client_free(struct s3_client *client)
+{
+    if (client == NULL)
+        return;
+    s3_http_free(client->http);
+    free(pthread_getspecific(client->problem)); /* no destructor runs once the key is gone */
+    (void)pthread_key_delete(client->problem);
+    (void)pthread_mutex_destroy(&client->mutex);
+    (void)pthread_cond_destroy(&client->changed);
+    free(client);
+}

@@ -1,0 +1,45 @@
+/*
+ * Where an S3 store is and who we are there, found the way that Amazon's own tools find it.
+ *
+ * Order: environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION,
+ * AWS_DEFAULT_REGION, AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_CA_BUNDLE), then the profile
+ * AWS_PROFILE (or "default") in ~/.aws/credentials and ~/.aws/config (AWS_SHARED_CREDENTIALS_FILE,
+ * AWS_CONFIG_FILE). What neither gives comes from the machine's role: s3/role.h.
+ *
+ * Secrets are in these structs and nowhere else; no text for people is made from them.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/limits.h"
+#include "common/status.h"
+
+#define S3_KEY_ID_MAX 256
+#define S3_SECRET_MAX 512
+#define S3_TOKEN_MAX  8192 /* session tokens have no documented bound; 2 KiB is common */
+
+struct s3_credentials {
+    char key_id[S3_KEY_ID_MAX]; /* "": none */
+    char secret[S3_SECRET_MAX];
+    char token[S3_TOKEN_MAX]; /* "": not of a session */
+    int64_t expires_ms;       /* wall time; 0: never */
+};
+
+struct s3_config {
+    struct s3_credentials credentials;
+    char region[64];
+    char endpoint[256]; /* "https://host:port" without a path; "": Amazon's own */
+    char ca_bundle[LIMIT_PATH];
+    char profile[LIMIT_NAME];
+};
+
+/*
+ * Reads environment and files. Credentials may stay empty: the machine's role is asked then.
+ * Errors: ST_CONFIG  with a sentence and a way out in problem
+ */
+MUST_CHECK enum status s3_config_load(struct s3_config *out, char problem[LIMIT_REASON]);
+
+/* Only the credentials again, of the same profile: the file may have been renewed meanwhile. */
+MUST_CHECK enum status s3_config_reload(const struct s3_config *config, struct s3_credentials *out);

@@ -1,0 +1,216 @@
+/*
+ *     EMPTY --fetch--> LOADING --answer--> READY or FAILED --passed, or another place--> EMPTY
+ *
+ * Invariants:
+ *  (1) Blocks that aren't EMPTY follow each other without a gap: first, first + 1, … (a ring);
+ * their places are consecutive, too. (2) A LOADING block belongs to its job. It is waited for
+ * before it is used for something else. (3) The ring is used by one thread at a time; a read that
+ * meets another goes by itself. (4) A FAILED block is told once, to whoever reads it, then dropped:
+ * the next read tries anew.
+ */
+#include "checkpoint/s3/download.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+
+enum block_state { BLOCK_EMPTY, BLOCK_LOADING, BLOCK_READY, BLOCK_FAILED };
+
+struct block {
+    struct s3_download *download;
+    struct s3_job job;
+    enum block_state state;
+    uint64_t at;
+    size_t size;
+    char *data;
+    enum status st;
+    char problem[LIMIT_REASON];
+};
+
+struct s3_download {
+    struct s3_download_options options;
+    struct s3_place place;
+    struct s3_object object;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    struct block blocks[S3_BLOCKS_MAX];
+    uint32_t first, count; /* of the ring */
+    uint64_t last_end;     /* of the last read */
+    bool busy;             /* a thread reads in order; it may wait, the ring is its own */
+};
+
+enum status s3_download_new(const struct s3_download_options *options, const struct s3_place *place,
+                            struct s3_download **out)
+{
+    if (options->blocks_max < 1 || options->blocks_max > S3_BLOCKS_MAX || options->block_bytes == 0)
+        return ST_INVALID;
+    struct s3_object object;
+    enum status st = s3_object_head(options->client, place, &object);
+    if (st != ST_OK)
+        return st;
+    struct s3_download *download = calloc(1, sizeof(*download));
+    if (download == NULL)
+        return ST_NO_MEMORY;
+    download->options = *options;
+    download->place = *place;
+    download->object = object;
+    download->last_end = UINT64_MAX;
+    for (size_t i = 0; i < S3_BLOCKS_MAX; i++)
+        download->blocks[i].download = download;
+    CHECK(pthread_mutex_init(&download->mutex, NULL) == 0);
+    CHECK(pthread_cond_init(&download->changed, NULL) == 0);
+    *out = download;
+    return ST_OK;
+}
+
+/* ---- fetching ahead ---- */
+
+static void load_block(void *arg)
+{
+    struct block *block = arg;
+    struct s3_download *d = block->download;
+    enum status st = s3_object_read(d->options.client, &d->place, d->object.etag, block->at,
+                                    block->data, block->size);
+    CHECK(pthread_mutex_lock(&d->mutex) == 0);
+    block->st = st;
+    block->state = st == ST_OK ? BLOCK_READY : BLOCK_FAILED;
+    if (st != ST_OK)
+        s3_client_explain(d->options.client, block->problem, sizeof(block->problem));
+    (void)pthread_cond_broadcast(&d->changed);
+    (void)pthread_mutex_unlock(&d->mutex);
+}
+
+static struct block *block_of(struct s3_download *d, uint32_t index)
+{
+    return &d->blocks[(d->first + index) % d->options.blocks_max];
+}
+
+/* Forgets the first block; waits for it if it is on its way. */
+static void drop_first(struct s3_download *d)
+{
+    struct block *block = block_of(d, 0);
+    while (block->state == BLOCK_LOADING)
+        (void)pthread_cond_wait(&d->changed, &d->mutex);
+    block->state = BLOCK_EMPTY;
+    d->first = (d->first + 1) % d->options.blocks_max;
+    d->count--;
+}
+
+/* Fetches on, from the end of the last block or from at, while there are blocks. */
+static void fetch_on(struct s3_download *d, uint64_t at)
+{
+    if (d->count > 0) {
+        const struct block *last = block_of(d, d->count - 1);
+        at = last->at + last->size;
+    }
+    while (d->count < d->options.blocks_max && at < d->object.size) {
+        struct block *block = block_of(d, d->count);
+        uint64_t left = d->object.size - at;
+        if (block->data == NULL)
+            block->data = malloc(d->options.block_bytes);
+        if (block->data == NULL)
+            return;
+        block->at = at;
+        block->size = left < d->options.block_bytes ? (size_t)left : d->options.block_bytes;
+        block->state = BLOCK_LOADING;
+        block->job = (struct s3_job){ .run = load_block, .arg = block };
+        if (s3_pool_submit(d->options.pool, &block->job) != ST_OK) {
+            block->state = BLOCK_EMPTY;
+            return;
+        }
+        at += block->size;
+        d->count++;
+    }
+}
+
+/* Whether [first block, last block) holds the place. */
+static bool is_ahead(struct s3_download *d, uint64_t at)
+{
+    if (d->count == 0)
+        return false;
+    const struct block *last = block_of(d, d->count - 1);
+    return at >= block_of(d, 0)->at && at < last->at + last->size;
+}
+
+/* Copies what the first block has from at on, which it holds. */
+static enum status copy_first(struct s3_download *d, void *data, size_t size, uint64_t at,
+                              size_t *out_size)
+{
+    struct block *block = block_of(d, 0);
+    while (block->state == BLOCK_LOADING)
+        (void)pthread_cond_wait(&d->changed, &d->mutex);
+    if (block->state == BLOCK_FAILED) {
+        enum status st = block->st;
+        s3_client_set_problem(d->options.client, "%s", block->problem);
+        while (d->count > 0)
+            drop_first(d);
+        return st;
+    }
+    size_t from = (size_t)(at - block->at);
+    size_t now = block->size - from < size ? block->size - from : size;
+    memcpy(data, block->data + from, now);
+    *out_size = now;
+    if (from + now == block->size) {
+        drop_first(d);
+        fetch_on(d, 0);
+    }
+    return ST_OK;
+}
+
+/* Reads in order; under mutex. */
+static enum status read_ahead(struct s3_download *d, void *data, size_t size, uint64_t at,
+                              size_t *out_size)
+{
+    while (d->count > 0 && (!is_ahead(d, at) || at >= block_of(d, 0)->at + block_of(d, 0)->size))
+        drop_first(d);
+    fetch_on(d, at);
+    return d->count == 0 ? ST_NO_MEMORY : copy_first(d, data, size, at, out_size);
+}
+
+enum status s3_download_read(struct s3_download *d, void *data, size_t size, uint64_t at,
+                             size_t *out_size)
+{
+    if (at >= d->object.size || size == 0) {
+        *out_size = 0;
+        return ST_OK;
+    }
+    if (size > d->object.size - at)
+        size = (size_t)(d->object.size - at);
+    CHECK(pthread_mutex_lock(&d->mutex) == 0);
+    bool ahead = !d->busy && (at == d->last_end || is_ahead(d, at));
+    size_t done = 0;
+    enum status st = ST_OK;
+    if (ahead) {
+        d->busy = true;
+        st = read_ahead(d, data, size, at, &done);
+        d->busy = false;
+    }
+    if (st == ST_OK)
+        d->last_end = at + (ahead ? done : size);
+    (void)pthread_mutex_unlock(&d->mutex);
+    if (!ahead) {
+        done = size;
+        st = s3_object_read(d->options.client, &d->place, d->object.etag, at, data, size);
+    }
+    if (st == ST_OK)
+        *out_size = done;
+    return st;
+}
+
+void s3_download_free(struct s3_download *d)
+{
+    if (d == NULL)
+        return;
+    CHECK(pthread_mutex_lock(&d->mutex) == 0);
+    while (d->count > 0)
+        drop_first(d);
+    (void)pthread_mutex_unlock(&d->mutex);
+    for (size_t i = 0; i < S3_BLOCKS_MAX; i++)
+        free(d->blocks[i].data);
+    (void)pthread_mutex_destroy(&d->mutex);
+    (void)pthread_cond_destroy(&d->changed);
+    free(d);
+}

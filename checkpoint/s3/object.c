@@ -1,0 +1,336 @@
+#include "checkpoint/s3/object.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "checkpoint/s3/xml.h"
+#include "common/cleanup.h"
+
+#define NEVER_OVER "If-None-Match: *"
+#define BINARY     "Content-Type: application/octet-stream"
+#define QUERY_MAX  8192
+
+/* ---- one request each ---- */
+
+enum status s3_object_head(struct s3_client *client, const struct s3_place *place,
+                           struct s3_object *out)
+{
+    struct s3_call call = { .method = "HEAD", .bucket = place->bucket, .key = place->key };
+    struct s3_http_answer answer;
+    enum status st = s3_client_call(client, &call, &answer);
+    if (st != ST_OK)
+        return st;
+    *out = (struct s3_object){ .size = answer.length, .modified_ms = answer.modified_ms };
+    memcpy(out->etag, answer.etag, sizeof(out->etag));
+    memcpy(out->nonce, answer.nonce, sizeof(out->nonce));
+    s3_http_answer_release(&answer);
+    return ST_OK;
+}
+
+enum status s3_object_read(struct s3_client *client, const struct s3_place *place, const char *etag,
+                           uint64_t at, void *into, size_t size)
+{
+    char range[96], match[S3_ETAG_MAX + 16];
+    (void)snprintf(range, sizeof(range), "Range: bytes=%" PRIu64 "-%" PRIu64, at, at + size - 1);
+    (void)snprintf(match, sizeof(match), "If-Match: %s", etag);
+    struct s3_call call = {
+        .method = "GET",
+        .bucket = place->bucket,
+        .key = place->key,
+        .header = { range, etag[0] == '\0' ? NULL : match },
+        .into = into,
+        .into_size = size,
+    };
+    enum status st = s3_client_do(client, &call);
+    if (st == ST_EXISTS) {
+        s3_client_set_problem(client, "s3://%s/%.200s was replaced while it was read",
+                              place->bucket, place->key);
+        st = ST_IO;
+    }
+    return st;
+}
+
+enum status s3_object_delete(struct s3_client *client, const struct s3_place *place)
+{
+    struct s3_call call = { .method = "DELETE", .bucket = place->bucket, .key = place->key };
+    enum status st = s3_client_do(client, &call);
+    return st == ST_NOT_FOUND ? ST_OK : st;
+}
+
+/* ---- making objects ---- */
+
+static enum status make_nonce(char out[S3_NONCE_TEXT])
+{
+    uint8_t bytes[16];
+    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
+        return ST_IO;
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        (void)snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+    return ST_OK;
+}
+
+/* What an attempt to make an object came to, st being what was told of it. */
+static enum status settle(struct s3_client *client, const struct s3_place *place, const char *nonce,
+                          uint64_t size, enum status st)
+{
+    if (st == ST_OK || st == ST_REFUSED || st == ST_CONFIG || st == ST_CLOSED)
+        return st;
+    char problem[LIMIT_REASON];
+    s3_client_explain(client, problem, sizeof(problem));
+    struct s3_object object;
+    enum status found = s3_object_head(client, place, &object);
+    if (found == ST_OK && strcmp(object.nonce, nonce) == 0 && object.size == size)
+        return ST_OK;
+    if (found == ST_OK) {
+        s3_client_set_problem(client, "s3://%s/%.200s is there already", place->bucket, place->key);
+        return ST_EXISTS;
+    }
+    s3_client_set_problem(client, "%s", problem);
+    return st == ST_EXISTS || st == ST_NOT_FOUND ? ST_IO : st;
+}
+
+enum status s3_object_put_new(struct s3_client *client, const struct s3_place *place,
+                              const void *data, size_t size)
+{
+    char nonce[S3_NONCE_TEXT], mark[96];
+    enum status st = make_nonce(nonce);
+    if (st != ST_OK)
+        return st;
+    (void)snprintf(mark, sizeof(mark), "x-amz-meta-cairn-upload: %s", nonce);
+    struct s3_call call = {
+        .method = "PUT",
+        .bucket = place->bucket,
+        .key = place->key,
+        .header = { BINARY, NEVER_OVER, mark },
+        .body = data,
+        .size = size,
+    };
+    return settle(client, place, nonce, size, s3_client_do(client, &call));
+}
+
+/* ---- lists ---- */
+
+struct page {
+    s3_name_fn fn;
+    void *arg;
+    size_t prefix_size;
+    char token[S3_XML_TEXT]; /* of the next page; "" when there is none */
+    bool truncated, stopped;
+};
+
+static bool take_entry(void *arg, const char *path, const char *text)
+{
+    struct page *page = arg;
+    bool file = strcmp(path, "ListBucketResult/Contents/Key") == 0;
+    bool folder = strcmp(path, "ListBucketResult/CommonPrefixes/Prefix") == 0;
+    if (strcmp(path, "ListBucketResult/IsTruncated") == 0)
+        page->truncated = strcmp(text, "true") == 0;
+    if (strcmp(path, "ListBucketResult/NextContinuationToken") == 0)
+        (void)snprintf(page->token, sizeof(page->token), "%s", text);
+    if ((!file && !folder) || page->stopped)
+        return true;
+    char name[S3_XML_TEXT];
+    (void)snprintf(name, sizeof(name), "%s", text);
+    s3_url_decode(name);
+    size_t size = strlen(name);
+    if (size <= page->prefix_size)
+        return true; /* the folder's own marker, which some tools make */
+    if (folder && name[size - 1] == '/')
+        name[size - 1] = '\0';
+    page->stopped = !page->fn(page->arg, name + page->prefix_size, folder);
+    return true;
+}
+
+static enum status list_page(struct s3_client *client, const struct s3_place *folder,
+                             const char *prefix, uint32_t size, struct page *page)
+{
+    char query[QUERY_MAX], encoded[3 * S3_KEY_MAX], token[S3_XML_TEXT];
+    if (!s3_url_encode(prefix, false, encoded, sizeof(encoded)) ||
+        !s3_url_encode(page->token, false, token, sizeof(token)))
+        return ST_INVALID;
+    int length = snprintf(query, sizeof(query),
+                          "%s%s%sdelimiter=%%2F&encoding-type=url&list-type=2&max-keys=%" PRIu32
+                          "&prefix=%s",
+                          token[0] == '\0' ? "" : "continuation-token=", token,
+                          token[0] == '\0' ? "" : "&", size, encoded);
+    if (length < 0 || (size_t)length >= sizeof(query))
+        return ST_INVALID;
+    struct s3_call call = { .method = "GET", .bucket = folder->bucket, .key = "", .query = query };
+    struct s3_http_answer answer;
+    enum status st = s3_client_call(client, &call, &answer);
+    if (st != ST_OK)
+        return st;
+    page->token[0] = '\0';
+    page->truncated = false;
+    st = s3_xml_walk(answer.body.data, answer.body.size, take_entry, page);
+    if (st == ST_IO)
+        s3_client_set_problem(client, "listing s3://%s/%.200s: the answer is no list",
+                              folder->bucket, prefix);
+    s3_http_answer_release(&answer);
+    return st;
+}
+
+enum status s3_list(struct s3_client *client, const struct s3_place *folder, uint32_t page_size,
+                    s3_name_fn fn, void *arg)
+{
+    char prefix[S3_KEY_MAX + 1];
+    (void)snprintf(prefix, sizeof(prefix), "%s%s", folder->key, folder->key[0] == '\0' ? "" : "/");
+    auto_free struct page *page = calloc(1, sizeof(*page));
+    if (page == NULL)
+        return ST_NO_MEMORY;
+    page->fn = fn;
+    page->arg = arg;
+    page->prefix_size = strlen(prefix);
+    do {
+        enum status st = list_page(client, folder, prefix, page_size, page);
+        if (st != ST_OK)
+            return st;
+    } while (page->truncated && page->token[0] != '\0' && !page->stopped);
+    return ST_OK;
+}
+
+/* ---- parts ---- */
+
+static bool take_id(void *arg, const char *path, const char *text)
+{
+    struct s3_multipart *upload = arg;
+    if (strcmp(path, "InitiateMultipartUploadResult/UploadId") != 0)
+        return true;
+    int size = snprintf(upload->id, sizeof(upload->id), "%s", text);
+    if (size < 0 || (size_t)size >= sizeof(upload->id))
+        upload->id[0] = '\0';
+    return false;
+}
+
+enum status s3_multipart_begin(struct s3_client *client, const struct s3_place *place,
+                               struct s3_multipart *out)
+{
+    struct s3_multipart upload = { .place = *place };
+    char mark[96];
+    enum status st = make_nonce(upload.nonce);
+    if (st != ST_OK)
+        return st;
+    (void)snprintf(mark, sizeof(mark), "x-amz-meta-cairn-upload: %s", upload.nonce);
+    struct s3_call call = {
+        .method = "POST",
+        .bucket = place->bucket,
+        .key = place->key,
+        .query = "uploads=",
+        .header = { BINARY, mark },
+    };
+    struct s3_http_answer answer;
+    st = s3_client_call(client, &call, &answer);
+    if (st != ST_OK)
+        return st;
+    st = s3_xml_walk(answer.body.data, answer.body.size, take_id, &upload);
+    s3_http_answer_release(&answer);
+    if (st == ST_NO_MEMORY)
+        return st;
+    if (st != ST_OK || upload.id[0] == '\0') {
+        s3_client_set_problem(client, "s3://%s/%.200s: no number came for an upload in parts",
+                              place->bucket, place->key);
+        return ST_IO;
+    }
+    *out = upload;
+    return ST_OK;
+}
+
+/* The query of a call on an upload; number 0: none. */
+static bool upload_query(const struct s3_multipart *upload, uint32_t number, char out[QUERY_MAX])
+{
+    char id[3 * S3_UPLOAD_ID_MAX], part[32] = "";
+    if (!s3_url_encode(upload->id, false, id, sizeof(id)))
+        return false;
+    if (number != 0)
+        (void)snprintf(part, sizeof(part), "partNumber=%" PRIu32 "&", number);
+    int size = snprintf(out, QUERY_MAX, "%suploadId=%s", part, id);
+    return size >= 0 && size < QUERY_MAX;
+}
+
+enum status s3_multipart_part(struct s3_client *client, const struct s3_multipart *upload,
+                              uint32_t number, const void *data, size_t size,
+                              char etag[S3_ETAG_MAX])
+{
+    char query[QUERY_MAX];
+    if (!upload_query(upload, number, query))
+        return ST_INVALID;
+    struct s3_call call = {
+        .method = "PUT",
+        .bucket = upload->place.bucket,
+        .key = upload->place.key,
+        .query = query,
+        .header = { BINARY },
+        .body = data,
+        .size = size,
+    };
+    struct s3_http_answer answer;
+    enum status st = s3_client_call(client, &call, &answer);
+    if (st == ST_OK) {
+        bool good = answer.etag[0] != '\0' && strpbrk(answer.etag, "<>&") == NULL;
+        if (good)
+            memcpy(etag, answer.etag, S3_ETAG_MAX);
+        s3_http_answer_release(&answer);
+        if (!good)
+            s3_client_set_problem(client, "s3://%s/%.200s: a part was taken without an ETag",
+                                  upload->place.bucket, upload->place.key);
+        return good ? ST_OK : ST_IO;
+    }
+    if (st != ST_NOT_FOUND)
+        return st;
+    s3_client_set_problem(client,
+                          "s3://%s/%.200s: its upload in parts is gone; is there a lifecycle rule "
+                          "that ends uploads sooner than after a day?",
+                          upload->place.bucket, upload->place.key);
+    return ST_IO;
+}
+
+static enum status make_list(char (*etags)[S3_ETAG_MAX], uint32_t count, struct buf *out)
+{
+    enum status st = buf_append_text(out, "<CompleteMultipartUpload>");
+    for (uint32_t i = 0; i < count && st == ST_OK; i++) {
+        st = buf_printf(out, "<Part><PartNumber>%" PRIu32 "</PartNumber><ETag>%s</ETag></Part>",
+                        i + 1, etags[i]);
+    }
+    return st == ST_OK ? buf_append_text(out, "</CompleteMultipartUpload>") : st;
+}
+
+enum status s3_multipart_complete(struct s3_client *client, const struct s3_multipart *upload,
+                                  char (*etags)[S3_ETAG_MAX], uint32_t count, uint64_t size)
+{
+    char query[QUERY_MAX];
+    auto_buf struct buf body;
+    buf_init(&body, S3_BODY_MAX);
+    enum status st = make_list(etags, count, &body);
+    if (st == ST_OK && !upload_query(upload, 0, query))
+        st = ST_INVALID;
+    if (st != ST_OK)
+        return st;
+    struct s3_call call = {
+        .method = "POST",
+        .bucket = upload->place.bucket,
+        .key = upload->place.key,
+        .query = query,
+        .header = { "Content-Type: application/xml", NEVER_OVER },
+        .body = body.data,
+        .size = body.size,
+        .patient = true,
+    };
+    return settle(client, &upload->place, upload->nonce, size, s3_client_do(client, &call));
+}
+
+void s3_multipart_abort(struct s3_client *client, const struct s3_multipart *upload)
+{
+    char query[QUERY_MAX];
+    if (!upload_query(upload, 0, query))
+        return;
+    struct s3_call call = {
+        .method = "DELETE",
+        .bucket = upload->place.bucket,
+        .key = upload->place.key,
+        .query = query,
+    };
+    (void)!s3_client_do(client, &call);
+}

@@ -1,0 +1,126 @@
+#include "checkpoint/s3/role.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#include "common/cleanup.h"
+#include "common/io.h"
+
+#define CONTAINER_HOST "http://169.254.170.2"
+#define INSTANCE_HOST  "http://169.254.169.254"
+#define INSTANCE_PATH  INSTANCE_HOST "/latest/meta-data/iam/security-credentials/"
+#define TOKEN_TTL      "X-aws-ec2-metadata-token-ttl-seconds: 21600"
+#define TEXT_MAX       4096
+
+/* A short answer of status 200 as text. */
+static enum status fetch(struct s3_http *http, const char *method, const char *url,
+                         const char *header, char *out, size_t capacity)
+{
+    struct s3_http_request request = { .method = method, .url = url, .headers = { header } };
+    struct s3_http_answer answer;
+    enum status st = s3_http_send(http, &request, &answer);
+    if (st != ST_OK)
+        return st;
+    if (answer.curl != 0 || answer.status != 200 || answer.body.size >= capacity) {
+        st = ST_NOT_FOUND;
+    } else {
+        memcpy(out, answer.body.size == 0 ? "" : answer.body.data, answer.body.size);
+        out[answer.body.size] = '\0';
+    }
+    s3_http_answer_release(&answer);
+    return st;
+}
+
+static bool take_text(const json_t *root, const char *name, char *out, size_t capacity)
+{
+    const char *text = json_string_value(json_object_get(root, name));
+    if (text == NULL || strlen(text) >= capacity)
+        return false;
+    memcpy(out, text, strlen(text) + 1);
+    return true;
+}
+
+static enum status parse(const char *text, struct s3_credentials *out)
+{
+    auto_free struct s3_credentials *found = calloc(1, sizeof(*found));
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    char expires[64] = "";
+    struct tm tm = { .tm_isdst = 0 };
+    bool good = found != NULL &&
+                take_text(root, "AccessKeyId", found->key_id, sizeof(found->key_id)) &&
+                take_text(root, "SecretAccessKey", found->secret, sizeof(found->secret)) &&
+                take_text(root, "Token", found->token, sizeof(found->token)) &&
+                take_text(root, "Expiration", expires, sizeof(expires)) &&
+                strptime(expires, "%Y-%m-%dT%H:%M:%S", &tm) != NULL;
+    json_decref(root);
+    if (!good)
+        return ST_NOT_FOUND;
+    found->expires_ms = (int64_t)timegm(&tm) * 1000;
+    *out = *found;
+    return ST_OK;
+}
+
+/* The value of the Authorization header that the container's endpoint wants; "": none. */
+static void container_token(char *out, size_t capacity)
+{
+    const char *token = getenv("AWS_CONTAINER_AUTHORIZATION_TOKEN");
+    const char *file = getenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
+    auto_free char *text = NULL;
+    size_t size = 0;
+    if (file != NULL && io_read_file(io_system(), file, TEXT_MAX, &text, &size) == ST_OK)
+        token = text;
+    (void)snprintf(out, capacity, "%s", token == NULL ? "" : token);
+    out[strcspn(out, "\r\n")] = '\0';
+}
+
+static enum status of_container(struct s3_http *http, struct s3_credentials *out)
+{
+    const char *relative = getenv("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
+    const char *full = getenv("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+    char url[TEXT_MAX], token[TEXT_MAX], header[TEXT_MAX + 32];
+    auto_free char *text = malloc(S3_BODY_MAX);
+    if (text == NULL)
+        return ST_NO_MEMORY;
+    int size = relative != NULL ? snprintf(url, sizeof(url), CONTAINER_HOST "%s", relative)
+                                : snprintf(url, sizeof(url), "%s", full);
+    if (size < 0 || (size_t)size >= sizeof(url))
+        return ST_NOT_FOUND;
+    container_token(token, sizeof(token));
+    (void)snprintf(header, sizeof(header), "Authorization: %s", token);
+    enum status st = fetch(http, "GET", url, token[0] == '\0' ? NULL : header, text, S3_BODY_MAX);
+    return st == ST_OK ? parse(text, out) : st;
+}
+
+static enum status of_instance(struct s3_http *http, struct s3_credentials *out)
+{
+    const char *disabled = getenv("AWS_EC2_METADATA_DISABLED");
+    if (disabled != NULL && strcasecmp(disabled, "true") == 0)
+        return ST_NOT_FOUND;
+    char token[1024], header[1100], role[512], url[1024];
+    auto_free char *text = malloc(S3_BODY_MAX);
+    if (text == NULL)
+        return ST_NO_MEMORY;
+    enum status st =
+        fetch(http, "PUT", INSTANCE_HOST "/latest/api/token", TOKEN_TTL, token, sizeof(token));
+    (void)snprintf(header, sizeof(header), "X-aws-ec2-metadata-token: %s",
+                   st == ST_OK ? token : "");
+    if (st == ST_OK)
+        st = fetch(http, "GET", INSTANCE_PATH, header, role, sizeof(role));
+    if (st != ST_OK)
+        return st;
+    role[strcspn(role, "\r\n")] = '\0';
+    (void)snprintf(url, sizeof(url), INSTANCE_PATH "%s", role);
+    st = fetch(http, "GET", url, header, text, S3_BODY_MAX);
+    return st == ST_OK ? parse(text, out) : st;
+}
+
+enum status s3_role_fetch(struct s3_http *http, struct s3_credentials *out)
+{
+    bool container = getenv("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") != NULL ||
+                     getenv("AWS_CONTAINER_CREDENTIALS_FULL_URI") != NULL;
+    return container ? of_container(http, out) : of_instance(http, out);
+}

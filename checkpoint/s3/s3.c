@@ -1,0 +1,459 @@
+#include "checkpoint/s3/s3.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/names.h"
+#include "checkpoint/s3/aside.h"
+#include "checkpoint/s3/download.h"
+#include "checkpoint/s3/pool.h"
+#include "checkpoint/s3/upload.h"
+#include "common/check.h"
+#include "common/cleanup.h"
+
+#define POOL_THREADS 8
+#define NAMES_BYTES  ((size_t)4 << 20) /* of the checkpoints that are set aside in one folder */
+
+/* One open file: exactly one of the two is not NULL. */
+struct file {
+    struct s3_upload *upload;
+    struct s3_download *download;
+};
+
+struct s3 {
+    struct s3_options options;
+    struct s3_client *client;
+    struct s3_pool *pool;
+    pthread_mutex_t mutex; /* of files */
+    struct file files[S3_FILES_MAX];
+    struct io io;
+};
+
+struct s3_options s3_defaults(void)
+{
+    return (struct s3_options){
+        .client = s3_client_defaults(),
+        .part_bytes = (size_t)8 << 20,
+        .parts_max = 4,
+        .block_bytes = (size_t)8 << 20,
+        .blocks_max = 4,
+        .page = 1000,
+    };
+}
+
+static enum status parse(struct s3 *s3, const char *path, struct s3_path *out)
+{
+    if (s3_path_parse(path, out))
+        return ST_OK;
+    s3_client_set_problem(s3->client, "%.300s is no place in S3: write s3://BUCKET/PREFIX", path);
+    return ST_CONFIG;
+}
+
+/* ---- descriptors ---- */
+
+static enum status add_file(struct s3 *s3, struct file file, int *out_fd)
+{
+    enum status st = ST_FULL;
+    CHECK(pthread_mutex_lock(&s3->mutex) == 0);
+    for (int i = 0; i < S3_FILES_MAX && st != ST_OK; i++) {
+        if (s3->files[i].upload == NULL && s3->files[i].download == NULL) {
+            s3->files[i] = file;
+            *out_fd = S3_FD_FIRST + i;
+            st = ST_OK;
+        }
+    }
+    (void)pthread_mutex_unlock(&s3->mutex);
+    return st;
+}
+
+static struct file get_file(struct s3 *s3, int fd)
+{
+    struct file file = { .upload = NULL };
+    CHECK(pthread_mutex_lock(&s3->mutex) == 0);
+    if (fd >= S3_FD_FIRST && fd < S3_FD_FIRST + S3_FILES_MAX)
+        file = s3->files[fd - S3_FD_FIRST];
+    (void)pthread_mutex_unlock(&s3->mutex);
+    return file;
+}
+
+/* ---- files ---- */
+
+static enum status open_to_write(struct s3 *s3, const struct s3_path *path, struct file *out)
+{
+    struct s3_object object;
+    enum status st = s3_object_head(s3->client, &path->place, &object);
+    if (st == ST_OK)
+        return ST_EXISTS; /* known now rather than after the upload; that decides */
+    if (st != ST_NOT_FOUND)
+        return st;
+    struct s3_upload_options options = { .client = s3->client,
+                                         .pool = s3->pool,
+                                         .part_bytes = s3->options.part_bytes,
+                                         .parts_max = s3->options.parts_max };
+    return s3_upload_new(&options, &path->place, &out->upload);
+}
+
+static enum status open_to_read(struct s3 *s3, const struct s3_path *path, struct file *out)
+{
+    struct s3_download_options options = { .client = s3->client,
+                                           .pool = s3->pool,
+                                           .block_bytes = s3->options.block_bytes,
+                                           .blocks_max = s3->options.blocks_max };
+    bool aside = path->meaning == S3_ASIDE_MANIFEST;
+    return s3_download_new(&options, aside ? &path->marker : &path->place, &out->download);
+}
+
+static enum status close_file(struct file file)
+{
+    s3_upload_free(file.upload);
+    s3_download_free(file.download);
+    return ST_OK;
+}
+
+static enum status s3_open(void *self, const char *name, int flags, int *out_fd)
+{
+    struct s3 *s3 = self;
+    struct s3_path path;
+    struct file file = { .upload = NULL };
+    enum status st = parse(s3, name, &path);
+    if (st != ST_OK)
+        return st;
+    if ((flags & IO_CREATE_NEW) == 0) {
+        st = open_to_read(s3, &path, &file);
+    } else {
+        st = path.meaning == S3_PLAIN ? open_to_write(s3, &path, &file) : ST_REFUSED;
+    }
+    if (st == ST_OK)
+        st = add_file(s3, file, out_fd);
+    if (st != ST_OK)
+        (void)close_file(file);
+    return st;
+}
+
+static enum status s3_close_fd(void *self, int fd)
+{
+    struct s3 *s3 = self;
+    struct file file = get_file(s3, fd);
+    if (file.upload == NULL && file.download == NULL)
+        return ST_INVALID;
+    CHECK(pthread_mutex_lock(&s3->mutex) == 0);
+    s3->files[fd - S3_FD_FIRST] = (struct file){ .upload = NULL };
+    (void)pthread_mutex_unlock(&s3->mutex);
+    return close_file(file);
+}
+
+static enum status s3_pread(void *self, int fd, void *data, size_t size, uint64_t at,
+                            size_t *out_size)
+{
+    struct file file = get_file(self, fd);
+    return file.download == NULL ? ST_INVALID
+                                 : s3_download_read(file.download, data, size, at, out_size);
+}
+
+static enum status s3_pwrite(void *self, int fd, const void *data, size_t size, uint64_t at,
+                             size_t *out_size)
+{
+    struct s3 *s3 = self;
+    struct file file = get_file(s3, fd);
+    if (file.upload == NULL || at != s3_upload_size(file.upload))
+        return ST_INVALID;
+    enum status st = s3_upload_write(file.upload, data, size);
+    if (st == ST_OK)
+        *out_size = size;
+    return st;
+}
+
+static enum status s3_fsync(void *self, int fd)
+{
+    struct file file = get_file(self, fd);
+    return file.upload == NULL ? ST_INVALID : s3_upload_finish(file.upload);
+}
+
+static enum status s3_unlink(void *self, const char *name)
+{
+    struct s3 *s3 = self;
+    struct s3_path path;
+    enum status st = parse(s3, name, &path);
+    if (st == ST_OK)
+        st = s3_object_delete(s3->client, &path.place);
+    if (st == ST_OK && path.meaning == S3_ASIDE_MANIFEST)
+        st = s3_object_delete(s3->client, &path.marker); /* last: X must not come back */
+    return st;
+}
+
+static enum status s3_put_new(void *self, const char *name, const void *data, size_t size)
+{
+    struct s3 *s3 = self;
+    struct s3_path path;
+    enum status st = parse(s3, name, &path);
+    if (st != ST_OK)
+        return st;
+    return path.meaning == S3_PLAIN ? s3_object_put_new(s3->client, &path.place, data, size)
+                                    : ST_REFUSED;
+}
+
+/* ---- folders ---- */
+
+static bool note_name(void *arg, const char *name, bool is_folder)
+{
+    (void)name, (void)is_folder;
+    *(bool *)arg = true;
+    return false;
+}
+
+static enum status stat_folder(struct s3 *s3, const struct s3_path *path, struct io_stat *out)
+{
+    struct s3_object marker;
+    enum status st = ST_NOT_FOUND;
+    if (path->meaning != S3_PLAIN)
+        st = s3_object_head(s3->client, &path->marker, &marker);
+    bool found = st == ST_OK && path->meaning == S3_ASIDE;
+    if (st == ST_OK && path->meaning == S3_STEP)
+        return ST_NOT_FOUND; /* it is called bad-X now */
+    if (st != ST_OK && st != ST_NOT_FOUND)
+        return st;
+    if (path->meaning != S3_ASIDE) {
+        st = s3_list(s3->client, &path->place, 1, note_name, &found);
+        if (st != ST_OK)
+            return st;
+    }
+    if (found)
+        *out = (struct io_stat){ .is_dir = true };
+    return found ? ST_OK : ST_NOT_FOUND;
+}
+
+static enum status s3_stat(void *self, const char *name, struct io_stat *out)
+{
+    struct s3 *s3 = self;
+    struct s3_path path;
+    struct s3_object object;
+    enum status st = parse(s3, name, &path);
+    if (st != ST_OK)
+        return st;
+    bool folder = path.meaning == S3_STEP || path.meaning == S3_ASIDE || path.place.key[0] == '\0';
+    bool aside = path.meaning == S3_ASIDE_MANIFEST;
+    st = folder ? ST_NOT_FOUND
+                : s3_object_head(s3->client, aside ? &path.marker : &path.place, &object);
+    if (st == ST_NOT_FOUND && !aside)
+        return stat_folder(s3, &path, out);
+    if (st == ST_OK)
+        *out = (struct io_stat){ .size = object.size, .mtime_ms = object.modified_ms };
+    return st;
+}
+
+struct listing {
+    io_name_fn fn;
+    void *arg;
+    bool inside_aside;  /* a folder bad-X is listed */
+    struct buf *hidden; /* "/X" for each bad-X that was seen; they come before X */
+    enum status st;
+};
+
+static bool list_one(void *arg, const char *name, bool is_folder)
+{
+    struct listing *l = arg;
+    struct ckpt_folder_name folder;
+    char entry[S3_KEY_MAX + 1];
+    if (l->inside_aside && strcmp(name, CKPT_MANIFEST) == 0)
+        return true; /* given already */
+    if (!ckpt_folder_parse(name, &folder))
+        return l->fn(l->arg, name);
+    (void)snprintf(entry, sizeof(entry), "/%s",
+                   folder.quarantined ? name + strlen(CKPT_QUARANTINE) : name);
+    if (folder.quarantined && !is_folder) {
+        l->st = buf_append(l->hidden, entry, strlen(entry) + 1);
+        return l->st == ST_OK && l->fn(l->arg, name);
+    }
+    size_t size = strlen(entry) + 1;
+    if (l->hidden->size >= size && memmem(l->hidden->data, l->hidden->size, entry, size) != NULL)
+        return true;
+    return l->fn(l->arg, name);
+}
+
+static enum status s3_list_names(void *self, const char *name, io_name_fn fn, void *arg)
+{
+    struct s3 *s3 = self;
+    struct s3_path path;
+    enum status st = parse(s3, name, &path);
+    if (st != ST_OK)
+        return st;
+    auto_buf struct buf hidden;
+    buf_init(&hidden, NAMES_BYTES);
+    struct listing l = { .fn = fn, .arg = arg, .hidden = &hidden, .st = ST_OK };
+    l.inside_aside = path.meaning == S3_ASIDE;
+    if (l.inside_aside && !fn(arg, CKPT_MANIFEST))
+        return ST_OK;
+    st = s3_list(s3->client, &path.place, s3->options.page, list_one, &l);
+    return st == ST_OK ? l.st : st;
+}
+
+/* A checkpoint that is set aside under this name would be mixed with the new one. */
+static enum status s3_mkdir(void *self, const char *name)
+{
+    struct s3 *s3 = self;
+    struct s3_path path;
+    struct s3_object object;
+    enum status st = parse(s3, name, &path);
+    if (st != ST_OK || path.meaning == S3_PLAIN)
+        return st;
+    if (path.meaning != S3_STEP)
+        return ST_REFUSED;
+    st = s3_object_head(s3->client, &path.marker, &object);
+    if (st == ST_OK)
+        s3_client_set_problem(s3->client, "s3://%s/%.300s was set aside: remove it first",
+                              path.marker.bucket, path.marker.key);
+    return st == ST_NOT_FOUND ? ST_OK : st == ST_OK ? ST_EXISTS : st;
+}
+
+/* The manifest's bytes; none if there is no manifest. */
+static enum status read_manifest(struct s3 *s3, const struct s3_place *place, char **out,
+                                 size_t *out_size)
+{
+    struct s3_object object;
+    enum status st = s3_object_head(s3->client, place, &object);
+    if (st == ST_NOT_FOUND)
+        object.size = 0;
+    if (st != ST_OK && st != ST_NOT_FOUND)
+        return st;
+    size_t size = object.size > LIMIT_MANIFEST_BYTES ? LIMIT_MANIFEST_BYTES : (size_t)object.size;
+    auto_free char *bytes = malloc(size + 1);
+    if (bytes == NULL)
+        return ST_NO_MEMORY;
+    if (size > 0)
+        st = s3_object_read(s3->client, place, object.etag, 0, bytes, size);
+    if (size > 0 && st != ST_OK)
+        return st;
+    *out = TAKE_PTR(bytes);
+    *out_size = size;
+    return ST_OK;
+}
+
+static enum status s3_rename(void *self, const char *from, const char *to)
+{
+    struct s3 *s3 = self;
+    struct s3_path path, target;
+    enum status st = parse(s3, from, &path);
+    if (st == ST_OK)
+        st = parse(s3, to, &target);
+    if (st != ST_OK)
+        return st;
+    if (path.meaning != S3_STEP || target.meaning != S3_ASIDE ||
+        strcmp(path.place.bucket, target.place.bucket) != 0 ||
+        strcmp(path.place.key, target.place.key) != 0)
+        return ST_REFUSED;
+    struct s3_place manifest;
+    if (!s3_place_join(&path.place, CKPT_MANIFEST, &manifest))
+        return ST_INVALID;
+    auto_free char *bytes = NULL;
+    size_t size = 0;
+    st = read_manifest(s3, &manifest, &bytes, &size);
+    if (st == ST_OK)
+        st = s3_object_put_new(s3->client, &path.marker, bytes, size);
+    if (st == ST_EXISTS) /* of an attempt that was cut off */
+        st = ST_OK;
+    return st == ST_OK ? s3_object_delete(s3->client, &manifest) : st;
+}
+
+/* ---- what there is no need of, or no way to ---- */
+
+static enum status s3_nothing(void *self, const char *path)
+{
+    (void)self, (void)path;
+    return ST_OK;
+}
+
+static enum status s3_link(void *self, const char *from, const char *to)
+{
+    (void)self, (void)from, (void)to;
+    return ST_REFUSED;
+}
+
+static enum status s3_map(void *self, int fd, void **out_data, size_t *out_size)
+{
+    (void)self, (void)fd, (void)out_data, (void)out_size;
+    return ST_REFUSED;
+}
+
+static enum status s3_unmap(void *self, void *data, size_t size)
+{
+    (void)self, (void)data, (void)size;
+    return ST_REFUSED;
+}
+
+static bool s3_is_object(void *self, const char *path)
+{
+    (void)self;
+    return strncmp(path, "s3://", 5) == 0;
+}
+
+static void s3_explain(void *self, char *out, size_t capacity)
+{
+    struct s3 *s3 = self;
+    s3_client_explain(s3->client, out, capacity);
+}
+
+/* ---- its life ---- */
+
+enum status s3_new(const struct s3_options *options, struct s3 **out, char problem[LIMIT_REASON])
+{
+    struct s3 *s3 = calloc(1, sizeof(*s3));
+    if (s3 == NULL)
+        return ST_NO_MEMORY;
+    s3->options = *options;
+    enum status st = s3_client_new(&options->client, &s3->client, problem);
+    if (st == ST_OK)
+        st = s3_pool_new(POOL_THREADS, &s3->pool);
+    if (st != ST_OK) {
+        s3_client_free(s3->client);
+        free(s3);
+        return st;
+    }
+    CHECK(pthread_mutex_init(&s3->mutex, NULL) == 0);
+    s3->io = (struct io){
+        .self = s3,
+        .open = s3_open,
+        .close = s3_close_fd,
+        .pread = s3_pread,
+        .pwrite = s3_pwrite,
+        .fsync = s3_fsync,
+        .fsync_dir = s3_nothing,
+        .mkdir = s3_mkdir,
+        .link = s3_link,
+        .rename = s3_rename,
+        .unlink = s3_unlink,
+        .rmdir = s3_nothing,
+        .stat = s3_stat,
+        .list = s3_list_names,
+        .map = s3_map,
+        .unmap = s3_unmap,
+        .is_object = s3_is_object,
+        .put_new = s3_put_new,
+        .explain = s3_explain,
+    };
+    *out = s3;
+    return ST_OK;
+}
+
+void s3_close(struct s3 *s3)
+{
+    s3_client_close(s3->client);
+}
+
+void s3_free(struct s3 *s3)
+{
+    if (s3 == NULL)
+        return;
+    for (size_t i = 0; i < S3_FILES_MAX; i++)
+        (void)close_file(s3->files[i]);
+    s3_pool_free(s3->pool);
+    s3_client_free(s3->client);
+    (void)pthread_mutex_destroy(&s3->mutex);
+    free(s3);
+}
+
+const struct io *s3_io(struct s3 *s3)
+{
+    return &s3->io;
+}

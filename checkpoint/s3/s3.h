@@ -1,0 +1,40 @@
+/*
+ * Files in S3 behind struct io. Paths are "s3://bucket/key".
+ *
+ *  - A file that is written appears with its fsync, as a whole, and never over one that is there;
+ *    closed without, it was never there. What is written goes from front to back.
+ *  - Folders are prefixes: making and removing them does nothing, listing any is fine.
+ *  - rename sets a checkpoint aside (s3/aside.h). link and map: ST_REFUSED.
+ *  - All calls try again by themselves (s3/client.h); what they fail with is final, and explained.
+ *
+ * Thread: any; a file that is written is one thread's at a time.
+ */
+#pragma once
+
+#include "checkpoint/s3/client.h"
+#include "common/io.h"
+
+#define S3_FILES_MAX 256 /* open at once */
+#define S3_FD_FIRST                                                                                \
+    0x40000000 /* descriptors of S3 files begin here: those of the system don't reach it */
+
+struct s3;
+
+struct s3_options {
+    struct s3_client_options client;
+    size_t part_bytes; /* of uploads, at least 5 MiB */
+    uint32_t parts_max;
+    size_t block_bytes; /* of reading ahead */
+    uint32_t blocks_max;
+    uint32_t page; /* names per list request */
+};
+struct s3_options s3_defaults(void);
+
+/* ST_CONFIG: problem says what to change. Nothing is sent. */
+MUST_CHECK enum status s3_new(const struct s3_options *options, struct s3 **out,
+                              char problem[LIMIT_REASON]);
+/* Calls in progress fail soon with ST_CLOSED. */
+void s3_close(struct s3 *s3);
+/* No call may be in progress. */
+void s3_free(struct s3 *s3);
+const struct io *s3_io(struct s3 *s3);
