@@ -85,13 +85,28 @@ void core_fail(struct core *core, enum status st, const char *doing)
 
 /* ---- jobs ---- */
 
+static enum jm_metric metric_of(const char *word)
+{
+    return strcmp(word, "loss") == 0            ? METRIC_LOSS
+           : strcmp(word, "eval_loss") == 0     ? METRIC_EVAL_LOSS
+           : strcmp(word, "eval_accuracy") == 0 ? METRIC_EVAL_ACCURACY
+                                                : METRIC_NONE;
+}
+
 struct jm_config core_config(const struct core *core, const struct job *spec)
 {
     struct jm_config config = { .ranks = (uint32_t)spec->workers.count,
                                 .keep_last = (uint64_t)spec->checkpoint.keep_last,
+                                .best_metric = metric_of(spec->checkpoint.keep_best.metric),
+                                .keep_best = (uint64_t)spec->checkpoint.keep_best.n,
+                                .keep_every = (uint64_t)spec->checkpoint.keep_every,
+                                .delta = spec->checkpoint.delta,
+                                .every_auto = spec->checkpoint.every.unit == JOB_AUTO,
                                 .relaxed = strcmp(spec->recovery.exactness, "relaxed") == 0,
                                 .skip_nan = strcmp(spec->recovery.on_nan, "skip") == 0,
                                 .hang_ms = core->options.hang_ms };
+    if (spec->checkpoint.every.unit == JOB_MS)
+        config.every_ms = (int64_t)spec->checkpoint.every.value;
     if (spec->train.duration.unit == JOB_MS)
         config.time_limit_ms = (int64_t)spec->train.duration.value;
     return config;

@@ -61,6 +61,11 @@ static enum status record_save(struct core *core, struct core_job *job, const st
                                 .state = act->value,
                                 .wall_ms = wall,
                                 .digest = "" };
+    const struct jm_save *save = jm_find_open(&job->m, act->step, act->generation);
+    if (save) {
+        row.base_step = save->base_step;
+        row.base_generation = save->base_generation;
+    }
     if (act->value == SAVE_FREE)
         return journal_drop_save(journal, job->id, act->step, act->generation);
     if (act->value == SAVE_COMMITTING) {
@@ -73,6 +78,8 @@ static enum status record_save(struct core *core, struct core_job *job, const st
         row.bytes = task->bytes;
         row.raw_bytes = task->raw_bytes;
         row.shards = task->shards;
+        row.parent_step = task->parent.step;
+        row.parent_generation = (uint32_t)task->parent.generation;
     }
     enum status st = journal_put_save(journal, job->id, &row);
     if (st == ST_OK && act->value == SAVE_DROPPING)
@@ -247,7 +254,7 @@ static void end_trainer(struct core *core, struct core_job *job, uint32_t rank)
 
 /* Orders that are about a save. */
 static void send_save_order(struct core_job *job, const struct jm_action *act, uint32_t rank,
-                            const char *dir)
+                            const char *dir, const char *base)
 {
     Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
     Cairn__V1__SaveAt at = CAIRN__V1__SAVE_AT__INIT;
@@ -261,8 +268,10 @@ static void send_save_order(struct core_job *job, const struct jm_action *act, u
         order.save_at = &at;
     } else if (act->kind == ACT_SEND_FOLDER) {
         folder.step = act->step;
-        if (act->flag)
+        if (act->flag) {
             folder.dir = (char *)dir;
+            folder.base_dir = (char *)base;
+        }
         order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_SAVE_FOLDER;
         order.save_folder = &folder;
     } else if (act->kind == ACT_SEND_ACK) {
@@ -281,23 +290,24 @@ static void send_save_order(struct core_job *job, const struct jm_action *act, u
 
 static void perform_save_order(struct core_job *job, const struct jm_action *act)
 {
-    char dir[LIMIT_PATH] = "";
+    char dir[LIMIT_PATH] = "", base_dir[LIMIT_PATH] = "";
     struct jm_ckpt ckpt = { .step = act->step, .generation = act->generation };
     if (core_ckpt_dir(job, &ckpt, dir, sizeof dir) != ST_OK)
         return;
+    const struct jm_save *save = jm_find_open(&job->m, act->step, act->generation);
+    if (save && save->base_generation > 0) {
+        struct jm_ckpt base = { .step = save->base_step, .generation = save->base_generation };
+        if (core_ckpt_dir(job, &base, base_dir, sizeof base_dir) != ST_OK)
+            return;
+    }
     if (act->rank != JM_ALL) {
-        send_save_order(job, act, act->rank, dir);
+        send_save_order(job, act, act->rank, dir, base_dir);
         return;
     }
-    int save = -1;
-    for (int i = 0; i < JM_SAVES_MAX; i++) {
-        if (job->m.saves[i].state != SAVE_FREE && job->m.saves[i].step == act->step)
-            save = i;
-    }
     for (uint32_t i = 0; i < job->m.config.ranks; i++) {
-        bool begun = save >= 0 && (job->m.ranks[i].save_flags[save] & RANK_BEGUN);
+        bool begun = save && (job->m.ranks[i].save_flags[save - job->m.saves] & RANK_BEGUN);
         if (act->kind != ACT_SEND_FOLDER || begun)
-            send_save_order(job, act, i, dir);
+            send_save_order(job, act, i, dir, base_dir);
     }
 }
 

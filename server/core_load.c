@@ -94,7 +94,9 @@ static bool load_save(void *arg, const struct journal_save *row)
             continue;
         m->saves[i] = (struct jm_save){ .state = (enum jm_save_state)row->state,
                                         .step = row->step,
-                                        .generation = row->generation };
+                                        .generation = row->generation,
+                                        .base_step = row->base_step,
+                                        .base_generation = row->base_generation };
         /* Who began it is not journalled: everybody may have a file there. */
         for (uint32_t r = 0; r < m->config.ranks; r++)
             m->ranks[r].save_flags[i] = RANK_BEGUN | RANK_ASSUMED;

@@ -47,6 +47,8 @@ static enum status take_report(const Cairn__V1__SaveReport *in, struct ckpt_repo
     out->rank = in->rank;
     out->size = in->size;
     out->raw_bytes = in->raw_bytes;
+    out->parent.step = in->parent_step;
+    out->parent.generation = in->parent_generation;
     if (strlen(in->file) >= sizeof out->file || !take_hash(&in->xxh3_128, &out->hash) ||
         !take_hash(&in->scalars_xxh3_128, &out->scalars))
         return ST_INVALID;
@@ -113,6 +115,8 @@ static bool read_decision(void *arg, const struct journal_save *save)
     task->bytes = save->bytes;
     task->raw_bytes = save->raw_bytes;
     task->shards = save->shards;
+    task->parent.step = save->parent_step;
+    task->parent.generation = save->parent_generation;
     return false;
 }
 
@@ -152,6 +156,10 @@ void core_submit_store(struct core *core, struct core_job *job, const struct jm_
     task->wall_ms = clock_wall_ms(core->options.clock);
     struct jm_ckpt ckpt = { .step = act->step, .generation = act->generation };
     enum status st = core_ckpt_dir(job, &ckpt, task->dir, sizeof task->dir);
+    if (task->kind == STORE_FOLDER) {
+        const struct jm_save *save = jm_find_open(&job->m, act->step, act->generation);
+        task->need_bytes = jm_expected_bytes(&job->m, !save || save->base_generation == 0);
+    }
     if (st == ST_OK && task->kind == STORE_CHECK)
         st = load_reports(core, job, task);
     if (st == ST_OK && task->kind == STORE_PUBLISH)
@@ -180,6 +188,35 @@ static enum job_event_kind answer_of(enum store_kind kind)
     return kinds[kind];
 }
 
+static bool take_metrics(void *arg, uint64_t step, const void *data, size_t size)
+{
+    struct jm_ckpt *ckpt = arg;
+    Cairn__V1__MetricRow *row = cairn__v1__metric_row__unpack(NULL, size, data);
+    if (!row)
+        return false;
+    if (step == ckpt->step)
+        ckpt->loss = (double)row->loss;
+    if (row->eval__case == CAIRN__V1__METRIC_ROW__EVAL__EVAL) {
+        ckpt->eval_loss = row->eval->loss;
+        ckpt->eval_accuracy = row->eval->accuracy;
+    }
+    cairn__v1__metric_row__free_unpacked(row, NULL);
+    return false;
+}
+
+/* Rank 0 told the rows of a step before it began to save it. */
+static void note_metrics(struct core *core, struct core_job *job, struct jm_ckpt *ckpt)
+{
+    struct journal *journal = core->options.journal;
+    ckpt->loss = ckpt->eval_loss = ckpt->eval_accuracy = __builtin_nan("");
+    core_flush_rows(core, job);
+    enum status st = journal_each_metric(journal, job->id, ckpt->step, 1, take_metrics, ckpt);
+    if (st == ST_OK)
+        st = journal_last_eval(journal, job->id, ckpt->step, take_metrics, ckpt);
+    if (st != ST_OK)
+        core_fail(core, st, "reading the metrics of a checkpoint");
+}
+
 void core_store_done(struct core *core, struct store_task *task)
 {
     struct core_job *job = core_job_at(core, task->job);
@@ -195,8 +232,12 @@ void core_store_done(struct core *core, struct store_task *task)
                                 .state = CKPT_GOOD,
                                 .bytes = task->bytes,
                                 .raw_bytes = task->raw_bytes,
-                                .wall_ms = task->wall_ms };
+                                .wall_ms = task->wall_ms,
+                                .parent_step = task->parent.step,
+                                .parent_generation = (uint32_t)task->parent.generation };
         (void)snprintf(ckpt.digest, sizeof ckpt.digest, "%s", task->digest);
+        if (task->kind == STORE_PUBLISH)
+            note_metrics(core, job, &ckpt);
         event.ckpt = task->kind == STORE_PUBLISH ? &ckpt : NULL;
         core->checked = task->kind == STORE_CHECK ? task : NULL;
         (void)core_apply(core, job, &event);

@@ -262,6 +262,12 @@ static bool is_sound(const Cairn__V1__SaveReport *report)
     return true;
 }
 
+/* Of what comes from outside: at most what is far beyond any save. */
+static int64_t whole_us(uint64_t us)
+{
+    return us < (uint64_t)1 << 50 ? (int64_t)us : 0;
+}
+
 void core_take_report(struct core *core, struct core_job *job, uint32_t rank,
                       const Cairn__V1__SaveReport *report)
 {
@@ -273,6 +279,10 @@ void core_take_report(struct core *core, struct core_job *job, uint32_t rank,
     event.rank = rank;
     event.step = report->step;
     event.message = "a worker's report of its file makes no sense";
+    /* Where no core is free, encoding takes its processor time from that of the mathematics. */
+    event.cost_us =
+        whole_us(report->stall_us) + whole_us(report->encode_us) / job->spec->workers.threads;
+    event.write_ms = whole_us(report->write_ms);
     core->report = report;
     (void)core_apply(core, job, &event);
     core->report = NULL;
@@ -441,6 +451,7 @@ static void on_ready(struct core *core, struct core_conn *conn, const Cairn__V1_
     event.total_steps = ready->total_steps;
     event.steps_per_epoch = ready->steps_per_epoch;
     event.step = ready->step;
+    event.bytes = ready->state_bytes;
     event.message = compare_pins(core, conn->job, ready->pins, difference);
     (void)core_apply(core, conn->job, &event);
 }
@@ -473,6 +484,12 @@ static void on_event(struct core *core, struct core_conn *conn,
         event.kind = EV_SAVE_PASSED;
         event.step = message->save_passed->step;
         event.at = message->save_passed->at;
+        break;
+    case CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_WANTED:
+        event.kind = EV_SAVE_WANTED;
+        event.flag = message->save_wanted->leaves;
+        event.at = message->save_wanted->grace_ms;
+        event.message = message->save_wanted->reason;
         break;
     case CAIRN__V1__TRAINER_MESSAGE__BODY_FAULT:
         event.kind = EV_FAULT;

@@ -71,6 +71,42 @@ static void seconds(struct page *page)
     }
 }
 
+/* When the next checkpoint is taken, and why then. */
+static void checkpoints(struct page *page)
+{
+    const struct job_machine *m = &page->job->m;
+    const struct job_duration *every = &page->job->spec->checkpoint.every;
+    struct job_interval_facts facts = jm_interval_facts(m);
+    line(page, "%s", "");
+    if (every->unit == JOB_STEPS || every->unit == JOB_EPOCHS) {
+        line(page, "Checkpoints: every %.16g %s%s.", every->value,
+             every->unit == JOB_STEPS ? "step" : "epoch", every->value == 1 ? "" : "s");
+    } else if (every->unit == JOB_MS) {
+        line(page, "Checkpoints: every %.1f s.", every->value / 1e3);
+    } else if (m->cost_us == 0) {
+        line(page, "Checkpoints: auto; the first after %.0f s, as none was measured yet.",
+             (double)jm_interval_ms(m) / 1e3);
+    } else {
+        line(page, "Checkpoints: auto, every %.1f s.", (double)jm_interval_ms(m) / 1e3);
+        line(page, "  %10.3f s  of training are what one costs (waiting, and encoding it)",
+             (double)m->cost_us / 1e6);
+        line(page, "  %10.1f s  it takes from its begin until it is stored",
+             (double)m->write_ms / 1e3);
+        line(page,
+             "  %10.0f s  between two failures are expected: %u in %.0f s of training on %u "
+             "node%s, and one a day and node assumed beforehand",
+             job_interval_mtbf_ms(&facts) / 1e3, m->failures, (double)facts.trained_ms / 1e3,
+             facts.nodes, facts.nodes == 1 ? "" : "s");
+        line(page, "  %10.1f s  between two is best for that (Young, Daly); kept within %d to %d s",
+             job_interval_best_ms((double)m->cost_us / 1e3, job_interval_mtbf_ms(&facts)) / 1e3,
+             JOB_INTERVAL_MIN_MS / 1000, JOB_INTERVAL_MAX_MS / 1000);
+    }
+    if (m->refused > 0) {
+        line(page, "  %llu had no room in the store, last: %s", (unsigned long long)m->refused,
+             m->refused_reason);
+    }
+}
+
 static bool add_generation(void *arg, const struct journal_generation *row)
 {
     struct page *page = arg;
@@ -107,6 +143,7 @@ char *explain_job(struct core *core, struct core_job *job)
     buf_init(&page.text, TEXT_MAX);
     head(&page);
     seconds(&page);
+    checkpoints(&page);
     line(&page, "%s", "");
     line(&page, "Generations:");
     enum status st = journal_each_generation(journal, job->id, add_generation, &page);

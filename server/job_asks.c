@@ -114,7 +114,7 @@ static enum status on_drain_now(struct jm_step *s)
     return ST_OK;
 }
 
-/* Not the one that the job would go on from. */
+/* Not the one that the job would go on from, nor one that others are read through. */
 static enum status on_remove_ckpt(struct jm_step *s)
 {
     struct job_machine *m = s->m;
@@ -126,9 +126,9 @@ static enum status on_remove_ckpt(struct jm_step *s)
         bool restored = ckpt->step == m->restore_step && ckpt->generation == m->restore_generation;
         if (!job_state_final(m->state) && (ckpt == newest || (restored && jm_alive(m))))
             return ST_REFUSED;
-        ckpt->state = CKPT_REMOVING;
-        jm_act_on(s, ACT_CKPT_ROW, ckpt->step, ckpt->generation);
-        jm_act_on(s, ACT_REMOVE, ckpt->step, ckpt->generation);
+        if (jm_is_parent(m, ckpt) || jm_is_base(m, ckpt))
+            return ST_REFUSED;
+        jm_remove_ckpt(s, ckpt);
         jm_event(s, "removed", "the checkpoint of step %llu, asked by the user",
                  (unsigned long long)ckpt->step);
         return ST_OK;

@@ -61,7 +61,7 @@ bool jm_final_committed(const struct job_machine *m)
     return newest && m->total_steps > 0 && newest->step >= m->total_steps;
 }
 
-static void ask_verify(struct jm_step *s, struct jm_ckpt *ckpt)
+void jm_ask_verify(struct jm_step *s, struct jm_ckpt *ckpt)
 {
     if (ckpt->verifying)
         return;
@@ -69,52 +69,68 @@ static void ask_verify(struct jm_step *s, struct jm_ckpt *ckpt)
     jm_act_on(s, ACT_VERIFY, ckpt->step, ckpt->generation);
 }
 
-/* Removes what keep.last allows, once a newer one was read back. */
-void jm_retain(struct jm_step *s)
+static void set_aside(struct jm_step *s, struct jm_ckpt *ckpt, const char *why)
+{
+    ckpt->state = CKPT_QUARANTINING;
+    ckpt->verified = false;
+    jm_event(s, "damaged", "the checkpoint of step %llu is set aside: %.380s",
+             (unsigned long long)ckpt->step, why);
+    jm_act_on(s, ACT_CKPT_ROW, ckpt->step, ckpt->generation);
+    jm_act_on(s, ACT_QUARANTINE, ckpt->step, ckpt->generation);
+}
+
+/* Ascending: what is read through an orphan is one, too. */
+void jm_drop_orphans(struct jm_step *s)
 {
     struct job_machine *m = s->m;
-    if (m->config.keep_last == 0)
-        return;
-    uint64_t good = 0;
-    struct jm_ckpt *newest = NULL;
-    for (size_t i = m->catalog_count; i > 0; i--) {
-        struct jm_ckpt *ckpt = &m->catalog[i - 1];
-        if (ckpt->state != CKPT_GOOD)
+    for (size_t i = 0; i < m->catalog_count && s->out->count < JM_ACTIONS_MAX / 2; i++) {
+        struct jm_ckpt *ckpt = &m->catalog[i];
+        if (ckpt->state != CKPT_GOOD || ckpt->parent_generation == 0)
             continue;
-        if (good++ == 0)
-            newest = ckpt;
-        if (good <= m->config.keep_last)
-            continue;
-        if (!newest->verified) {
-            ask_verify(s, newest);
-            return;
-        }
-        if (s->out->count > JM_ACTIONS_MAX / 2)
-            return; /* the rest with the next commit */
-        ckpt->state = CKPT_REMOVING;
-        jm_act_on(s, ACT_CKPT_ROW, ckpt->step, ckpt->generation);
-        jm_act_on(s, ACT_REMOVE, ckpt->step, ckpt->generation);
+        const struct jm_ckpt *parent = jm_chain_next(m, ckpt);
+        if (!parent || parent->state != CKPT_GOOD)
+            set_aside(s, ckpt, "it holds differences to one that is damaged");
     }
+}
+
+/* The checkpoint that this generation started from, or NULL. */
+static struct jm_ckpt *restored(struct job_machine *m)
+{
+    return m->restore_generation == 0 ? NULL
+                                      : jm_ckpt_at(m, m->restore_step, m->restore_generation);
+}
+
+/* The restored one and those that it is read through were all read here since. */
+static void damage_disproved(struct jm_step *s)
+{
+    struct job_machine *m = s->m;
+    for (const struct jm_ckpt *c = restored(m); c; c = jm_chain_next(m, c)) {
+        if (!c->verified)
+            return;
+    }
+    m->damage_suspected = false;
+    jm_event(s, "verified",
+             "the checkpoint of step %llu reads well here: the node that reported damage is "
+             "suspected",
+             (unsigned long long)m->restore_step);
+    jm_act(s, ACT_SCHEDULE);
 }
 
 void jm_on_verified(struct jm_step *s)
 {
     struct job_machine *m = s->m;
     struct jm_ckpt *ckpt = jm_ckpt_at(m, s->ev->step, s->ev->of_generation);
-    if (!ckpt || ckpt->state != CKPT_GOOD)
+    if (!ckpt)
         return;
     ckpt->verifying = false;
-    bool restored = ckpt->step == m->restore_step && ckpt->generation == m->restore_generation;
+    if (ckpt->state != CKPT_GOOD)
+        return;
+    bool suspected = m->damage_suspected && jm_in_chain(m, restored(m), ckpt);
     if (s->ev->status == ST_OK) {
         ckpt->verified = true;
-        if (restored && m->damage_suspected) {
-            m->damage_suspected = false;
-            jm_event(s, "verified",
-                     "the checkpoint of step %llu reads well here: the node that "
-                     "reported damage is suspected",
-                     (unsigned long long)ckpt->step);
-            jm_act(s, ACT_SCHEDULE);
-        }
+        jm_act_on(s, ACT_CKPT_ROW, ckpt->step, ckpt->generation);
+        if (suspected)
+            damage_disproved(s);
         jm_retain(s);
         return;
     }
@@ -123,19 +139,16 @@ void jm_on_verified(struct jm_step *s)
         jm_set_reason(m, "waits for the checkpoint store: %.400s", s->ev->message);
         return;
     }
-    ckpt->state = CKPT_QUARANTINING;
-    ckpt->verified = false;
-    if (restored) { /* the cause is out of the way: what follows is a new try, not a repetition */
+    if (jm_in_chain(m, restored(m), ckpt)) {
+        /* The cause is out of the way: what follows is a new try, not a repetition. */
         m->damage_suspected = false;
         m->budget_used = 0;
         m->barren = 0;
         m->streak = 0;
         m->retry_at = 0;
     }
-    jm_event(s, "damaged", "the checkpoint of step %llu is set aside: %.380s",
-             (unsigned long long)ckpt->step, s->ev->message);
-    jm_act_on(s, ACT_CKPT_ROW, ckpt->step, ckpt->generation);
-    jm_act_on(s, ACT_QUARANTINE, ckpt->step, ckpt->generation);
+    set_aside(s, ckpt, s->ev->message);
+    jm_drop_orphans(s);
     if (!jm_newest(m)) {
         jm_event(s, "restart", "no good checkpoint is left: training starts from the beginning");
     } else if (m->state == JOB_RUNNING) {
@@ -151,18 +164,23 @@ void jm_on_quarantined(struct jm_step *s)
         return;
     ckpt->state = CKPT_BAD; /* also if the rename failed: it is never restored again */
     jm_act_on(s, ACT_CKPT_ROW, ckpt->step, ckpt->generation);
+    jm_drop_orphans(s);
     jm_act(s, ACT_SCHEDULE);
 }
 
-/* A worker found the restored checkpoint damaged: read it here before anything else. */
+/* A worker found the restored checkpoint damaged: read it here, with those that it is read through,
+ * before anything else. */
 void jm_suspect_damage(struct jm_step *s)
 {
     struct job_machine *m = s->m;
-    struct jm_ckpt *ckpt = jm_ckpt_at(m, m->restore_step, m->restore_generation);
+    struct jm_ckpt *ckpt = restored(m);
     if (!ckpt || ckpt->state != CKPT_GOOD)
         return;
     m->damage_suspected = true;
-    ask_verify(s, ckpt);
+    for (; ckpt; ckpt = jm_chain_next(m, ckpt)) {
+        ckpt->verified = false;
+        jm_ask_verify(s, ckpt);
+    }
 }
 
 bool jm_damage_pending(const struct job_machine *m)
@@ -179,12 +197,14 @@ bool jm_damage_pending(const struct job_machine *m)
 void jm_on_ckpt_removed(struct jm_step *s, struct jm_ckpt *ckpt)
 {
     struct job_machine *m = s->m;
+    ckpt->removing = false;
     if (s->ev->status != ST_OK)
-        return; /* again after the next restart; it is un-published or still whole */
+        return; /* again with the next retention; it is un-published or still whole */
     size_t at = (size_t)(ckpt - m->catalog);
     m->catalog_count--;
     memmove(ckpt, ckpt + 1, (m->catalog_count - at) * sizeof *ckpt);
     jm_act_on(s, ACT_CKPT_ROW, s->ev->step, s->ev->of_generation);
+    jm_retain(s); /* those that it was read through may go now */
 }
 
 /* The read that a report of damage asked for failed on the medium: again. */
@@ -194,15 +214,17 @@ void jm_damage_tick(struct jm_step *s)
     if (!m->damage_suspected || m->end_to != JOB_NONE || m->state != JOB_RECOVERING ||
         s->now < m->retry_at)
         return;
-    struct jm_ckpt *ckpt = jm_ckpt_at(m, m->restore_step, m->restore_generation);
+    struct jm_ckpt *ckpt = restored(m);
     if (!ckpt || ckpt->state != CKPT_GOOD) {
         m->damage_suspected = false;
         return;
     }
-    if (ckpt->verifying)
-        return;
-    m->retry_at = s->now + 1000;
-    ask_verify(s, ckpt);
+    for (; ckpt; ckpt = jm_chain_next(m, ckpt)) {
+        if (ckpt->verified || ckpt->verifying)
+            continue;
+        m->retry_at = s->now + 1000;
+        jm_ask_verify(s, ckpt);
+    }
 }
 
 void jm_catalog_resume(struct jm_step *s)
@@ -211,6 +233,7 @@ void jm_catalog_resume(struct jm_step *s)
     for (size_t i = 0; i < m->catalog_count && s->out->count < JM_ACTIONS_MAX / 2; i++) {
         struct jm_ckpt *ckpt = &m->catalog[i];
         ckpt->verifying = false;
+        ckpt->removing = ckpt->state == CKPT_REMOVING;
         if (ckpt->state == CKPT_REMOVING) {
             jm_act_on(s, ACT_REMOVE, ckpt->step, ckpt->generation);
         } else if (ckpt->state == CKPT_QUARANTINING) {

@@ -29,10 +29,14 @@ static const struct field machine[] = {
     FIELD(job_machine, budget_step, U64),      FIELD(job_machine, budget_phase, TEXT),
     FIELD(job_machine, budget_used, U32),      FIELD(job_machine, damage_suspected, BOOLEAN),
     FIELD(job_machine, numeric_seen, BOOLEAN), FIELD(job_machine, numeric_step, U64),
-    FIELD(job_machine, train_ms, I64),         FIELD(job_machine, submitted_wall, I64),
-    FIELD(job_machine, started_wall, I64),     FIELD(job_machine, ended_wall, I64),
-    FIELD(job_machine, token, TEXT),           FIELD(job_machine, reason, TEXT),
-    FIELD(job_machine, final_digest, TEXT),
+    FIELD(job_machine, saved_wall, I64),       FIELD(job_machine, cost_us, I64),
+    FIELD(job_machine, write_ms, I64),         FIELD(job_machine, interval_ms, I64),
+    FIELD(job_machine, failures, U32),         FIELD(job_machine, state_bytes, U64),
+    FIELD(job_machine, refused, U64),          FIELD(job_machine, refused_row, U32),
+    FIELD(job_machine, refused_reason, TEXT),  FIELD(job_machine, train_ms, I64),
+    FIELD(job_machine, submitted_wall, I64),   FIELD(job_machine, started_wall, I64),
+    FIELD(job_machine, ended_wall, I64),       FIELD(job_machine, token, TEXT),
+    FIELD(job_machine, reason, TEXT),          FIELD(job_machine, final_digest, TEXT),
 };
 
 static const struct field fault[] = {

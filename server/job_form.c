@@ -73,6 +73,7 @@ void jm_form(struct jm_step *s)
     m->progress_at = s->now;
     m->replay_until = m->step_max;
     m->step_at = 0;
+    m->passes = 0;
     for (int i = 0; i < JM_ANNOUNCED_MAX; i++)
         m->announced[i] = (struct jm_announced){ 0 };
     for (int i = 0; i < JM_SAVES_MAX; i++)
@@ -156,6 +157,7 @@ void jm_running(struct jm_step *s)
         m->started_wall = s->ev->wall;
     for (uint32_t i = 0; i < m->config.ranks; i++)
         m->ranks[i].ready = true;
+    jm_due_from(s);
     jm_set_reason(m, "%s", "");
     jm_event(s, "running", "generation %u runs after %.1f s", m->generation,
              (double)(s->now - m->started_at) / 1000.0);
@@ -180,6 +182,8 @@ void jm_on_ready(struct jm_step *s)
         m->dirty = true;
     m->total_steps = s->ev->total_steps;
     m->steps_per_epoch = s->ev->steps_per_epoch;
+    if (s->ev->bytes > 0)
+        m->state_bytes = s->ev->bytes;
     rank->ready = true;
     if (m->state != JOB_FORMING || m->end_to != JOB_NONE)
         return;

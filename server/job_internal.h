@@ -1,11 +1,12 @@
 /*
  * What the files of the state machine share: job_machine.c (life, dispatch), job_form.c,
  * job_asks.c (what people ask),
- * job_recovery.c (failures), job_saves.c and job_saves_time.c (saves), job_catalog.c (checkpoints),
- * job_time.c (deadlines, accounts, pace).
+ * job_recovery.c (failures), job_saves.c, job_saves_time.c and job_due.c (saves), job_catalog.c and
+ * job_keep.c (checkpoints), job_time.c (deadlines, accounts, pace).
  */
 #pragma once
 
+#include "server/job_interval.h"
 #include "server/job_machine.h"
 
 #define JM_HELLO_MS       60000 /* from the start of a trainer to its hello */
@@ -24,6 +25,8 @@
 #define JM_BUDGET         3
 #define JM_BACKOFF_MAX_MS 60000
 #define JM_STORE_TRIES    5
+#define JM_LEAD_MS        1500 /* for workers to hear of a save */
+#define JM_PASSES_MAX     16   /* doublings of that */
 
 struct jm_step {
     struct job_machine *m;
@@ -79,7 +82,7 @@ void jm_on_removed(struct jm_step *s);
 int jm_find_save(const struct job_machine *m, uint64_t step, uint32_t generation);
 void jm_save_set_state(struct jm_step *s, struct jm_save *save, enum jm_save_state state);
 bool jm_announced_exit(const struct job_machine *m, uint64_t step);
-void jm_save_drop(struct jm_step *s, int index, const char *why);
+void jm_save_drop(struct jm_step *s, int index, const char *why, bool tell);
 void jm_save_remove(struct jm_step *s, int index); /* once no rank can write into it any more */
 void jm_save_again(struct jm_step *s, int index);
 void jm_save_check(struct jm_step *s, int index);
@@ -97,9 +100,33 @@ void jm_saves_attach(struct jm_step *s, uint32_t rank); /* tells a rank that is 
 void jm_saves_resume(struct jm_step *s);
 int64_t jm_saves_deadline(const struct job_machine *m);
 
+/* ---- job_due.c ---- */
+void jm_due_tick(struct jm_step *s);
+int64_t jm_due_deadline(const struct job_machine *m);
+void jm_due_from(struct jm_step *s); /* the next save by time is counted from now */
+void jm_due_resume(struct jm_step *s);
+void jm_note_cost(struct jm_step *s, const struct jm_save *save);
+void jm_note_failure(struct jm_step *s); /* that cost steps */
+void jm_on_wanted(struct jm_step *s);
+void jm_save_refuse(struct jm_step *s, int index, const char *why);
+void jm_room_again(struct jm_step *s, uint64_t step); /* a save committed */
+
+/* ---- job_keep.c ---- */
+void jm_retain(struct jm_step *s);
+void jm_make_room(struct jm_step *s); /* the store is full */
+void jm_remove_ckpt(struct jm_step *s, struct jm_ckpt *ckpt);
+bool jm_is_parent(const struct job_machine *m, const struct jm_ckpt *ckpt); /* one is read through
+                                                                                it */
+bool jm_is_base(const struct job_machine *m, const struct jm_ckpt *ckpt); /* of a save under way */
+bool jm_in_chain(struct job_machine *m, const struct jm_ckpt *of, const struct jm_ckpt *ckpt);
+struct jm_ckpt *jm_chain_next(struct job_machine *m, const struct jm_ckpt *ckpt); /* or NULL */
+/* For a save of step to write differences to, or NULL. */
+const struct jm_ckpt *jm_choose_base(struct job_machine *m, uint64_t step);
+
 /* ---- job_catalog.c ---- */
 struct jm_ckpt *jm_ckpt_at(struct job_machine *m, uint64_t step, uint32_t generation);
-void jm_retain(struct jm_step *s);
+void jm_ask_verify(struct jm_step *s, struct jm_ckpt *ckpt);
+void jm_drop_orphans(struct jm_step *s); /* sets aside what is read through a bad one */
 void jm_on_verified(struct jm_step *s);
 void jm_on_quarantined(struct jm_step *s);
 void jm_on_ckpt_removed(struct jm_step *s, struct jm_ckpt *ckpt);

@@ -397,6 +397,7 @@ static const struct {
     [EV_SAVE_REPORT] = { TRAINER, jm_on_report },
     [EV_SAVE_FAILED] = { TRAINER, jm_on_failed },
     [EV_SAVE_PASSED] = { TRAINER, jm_on_passed },
+    [EV_SAVE_WANTED] = { TRAINER, jm_on_wanted },
     [EV_FOLDER_DONE] = { CORE, jm_on_folder },
     [EV_CHECK_DONE] = { CORE, jm_on_checked },
     [EV_PUBLISH_DONE] = { CORE, jm_on_published },

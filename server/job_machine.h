@@ -31,6 +31,7 @@
 
 #include "common/limits.h"
 #include "common/status.h"
+#include "server/job_interval.h"
 
 #define JM_ALL           UINT32_MAX /* every rank; as a blamed rank: unknown */
 #define JM_ACTIONS_MAX   96
@@ -120,12 +121,17 @@ struct jm_save {
     uint64_t step;
     uint32_t generation;
     uint32_t tries;
-    int64_t since;    /* of this state */
-    int64_t retry_at; /* 0: nothing to try again */
-    bool removing;    /* the store was asked to remove the folder */
-    bool wanted;      /* a rank began it again after it was dropped */
+    int64_t since;      /* of this state */
+    int64_t retry_at;   /* 0: nothing to try again */
+    bool removing;      /* the store was asked to remove the folder */
+    bool wanted;        /* a rank began it again after it was dropped */
+    uint64_t base_step; /* ranks may write differences to this checkpoint; generation 0: to none */
+    uint32_t base_generation;
+    int64_t cost_us, write_ms; /* the highest that a rank reported */
     char message[LIMIT_REASON];
 };
+
+enum jm_metric { METRIC_NONE, METRIC_LOSS, METRIC_EVAL_LOSS, METRIC_EVAL_ACCURACY };
 
 enum jm_ckpt_state { CKPT_GOOD = 1, CKPT_REMOVING, CKPT_QUARANTINING, CKPT_BAD };
 
@@ -135,10 +141,15 @@ struct jm_ckpt {
     uint32_t generation;
     uint32_t shards;
     enum jm_ckpt_state state;
-    bool verified;  /* the coordinator read it back */
-    bool verifying; /* asked, not answered */
+    bool verified;   /* the coordinator read it back */
+    bool verifying;  /* asked, not answered */
+    bool removing;   /* as above */
+    bool best, kept; /* as retention saw it last */
     uint64_t bytes, raw_bytes;
     int64_t wall_ms;
+    uint64_t parent_step; /* it holds differences to this one; generation 0: to none */
+    uint32_t parent_generation;
+    double loss, eval_loss, eval_accuracy; /* at its step; NaN: not known */
     char digest[33];
 };
 
@@ -184,7 +195,12 @@ struct jm_announced {
 struct jm_config {
     uint32_t ranks;
     uint64_t keep_last; /* 0: all */
-    bool relaxed;       /* pins that differ are accepted */
+    enum jm_metric best_metric;
+    uint64_t keep_best, keep_every; /* 0: off; every: steps */
+    bool delta;
+    bool every_auto;
+    int64_t every_ms; /* saves by time; 0, and not auto: workers know the steps */
+    bool relaxed;     /* pins that differ are accepted */
     bool skip_nan;
     int64_t time_limit_ms; /* 0: none; of training, then the job ends with a save */
     int64_t hang_ms;       /* floor of the hang rule */
@@ -222,6 +238,14 @@ struct job_machine {
     char excluded[JM_EXCLUDED_MAX][LIMIT_NAME];
     uint32_t excluded_count;
     struct jm_announced announced[JM_ANNOUNCED_MAX];
+    int64_t saved_wall;        /* the newest save began */
+    int64_t cost_us, write_ms; /* of a checkpoint, moving averages; 0: none was measured */
+    int64_t interval_ms;       /* every: auto; 0: not yet */
+    uint32_t failures;         /* that cost steps */
+    uint64_t state_bytes;      /* of a checkpoint, raw; 0: not known yet */
+    uint64_t refused;          /* saves for which the store had no room */
+    uint32_t refused_row;      /* of them in a row, up to now */
+    char refused_reason[LIMIT_REASON];
     int64_t lost_ms[LOST_COUNT], train_ms;
     int64_t submitted_wall, started_wall, ended_wall;
     char token[72]; /* of this generation */
@@ -252,6 +276,8 @@ struct job_machine {
     uint64_t replay_until; /* finished steps that are being repeated */
     int64_t step_at;       /* when step_max rose last, for the pace of steps */
     double step_ms;        /* moving average; 0: unknown */
+    uint32_t passes;       /* announced steps in a row that a worker had passed */
+    int64_t save_from;     /* the next save by time is counted from here */
     struct jm_pace pace[JM_PHASES_MAX];
 };
 
@@ -266,14 +292,16 @@ enum job_event_kind {
     EV_AGENT,   /* rank, flag: silent */
     EV_HELLO,   /* rank, pid, flag: attached, step */
     EV_SESSION_LOST, /* rank */
-    EV_READY, /* rank, total_steps, steps_per_epoch, step; message: how its pins differ, or NULL */
+    EV_READY, /* rank, total_steps, steps_per_epoch, step, bytes; message: how its pins differ, or
+                 NULL */
     EV_PROGRESS,    /* rank, step, phase, counter */
     EV_FAULT,       /* rank, fault */
     EV_FINISHED,    /* rank, step */
     EV_SAVE_BEGIN,  /* rank, step */
-    EV_SAVE_REPORT, /* rank, step */
+    EV_SAVE_REPORT, /* rank, step, cost_us, write_ms */
     EV_SAVE_FAILED, /* rank, step, message, full, flag: removed */
     EV_SAVE_PASSED, /* rank, step, at */
+    EV_SAVE_WANTED, /* rank, flag: it leaves, at: within so many ms; message: why */
     EV_FOLDER_DONE, /* step, of_generation, status, message */
     EV_CHECK_DONE,
     EV_PUBLISH_DONE, /* and ckpt */
@@ -299,7 +327,8 @@ struct job_event {
     uint32_t rank;
     uint32_t pid;
     bool flag, full, finished;
-    uint64_t step, at, counter, total_steps, steps_per_epoch;
+    uint64_t step, at, counter, total_steps, steps_per_epoch, bytes;
+    int64_t cost_us, write_ms;
     uint32_t of_generation;
     enum status status;
     const char *message, *phase, *token;
@@ -383,6 +412,14 @@ bool jm_holds_slot(const struct job_machine *m, uint32_t rank);
 uint64_t jm_step_now(const struct job_machine *m);
 /* The newest checkpoint that a generation may start from, or NULL. */
 const struct jm_ckpt *jm_newest(const struct job_machine *m);
+/* What a save will take, at most, as far as is known; 0: nothing is. whole: without differences. */
+uint64_t jm_expected_bytes(const struct job_machine *m, bool whole);
+/* The save of that step and generation, or NULL. */
+const struct jm_save *jm_find_open(const struct job_machine *m, uint64_t step, uint32_t generation);
+/* Between two saves; 0: they are not taken by time. */
+int64_t jm_interval_ms(const struct job_machine *m);
+/* What `every: auto` goes by. */
+struct job_interval_facts jm_interval_facts(const struct job_machine *m);
 const struct jm_ckpt *jm_find_ckpt(const struct job_machine *m, uint64_t step, uint32_t generation);
 /* "ok", "unsupervised", "degraded", "recovering". */
 const char *jm_health(const struct job_machine *m);

@@ -241,6 +241,8 @@ void jm_fail(struct jm_step *s, const struct jm_fault *reported)
         give_up(s, fault, "");
         return;
     }
+    if ((m->state == JOB_RUNNING || m->state == JOB_SAVING) && fault->kind != FAULT_NUMERIC)
+        jm_note_failure(s);
     enum job_state to = target_of(m->intent);
     count_failure(m, fault);
     if (fault->kind == FAULT_NUMERIC && numeric(s, fault))

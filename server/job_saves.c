@@ -34,6 +34,12 @@ int jm_find_save(const struct job_machine *m, uint64_t step, uint32_t generation
     return -1;
 }
 
+const struct jm_save *jm_find_open(const struct job_machine *m, uint64_t step, uint32_t generation)
+{
+    int index = jm_find_save(m, step, generation);
+    return index < 0 ? NULL : &m->saves[index];
+}
+
 static int new_save(struct jm_step *s, uint64_t step, enum jm_save_state state)
 {
     struct job_machine *m = s->m;
@@ -138,7 +144,7 @@ void jm_save_remove(struct jm_step *s, int index)
     jm_act_on(s, ACT_REMOVE, save->step, save->generation);
 }
 
-void jm_save_drop(struct jm_step *s, int index, const char *why)
+void jm_save_drop(struct jm_step *s, int index, const char *why, bool tell)
 {
     struct job_machine *m = s->m;
     struct jm_save *save = &m->saves[index];
@@ -146,7 +152,8 @@ void jm_save_drop(struct jm_step *s, int index, const char *why)
     save->tries++;
     jm_text(save->message, sizeof save->message, why);
     jm_save_set_state(s, save, SAVE_DROPPING);
-    jm_event(s, "save-dropped", "step %llu: %.400s", (unsigned long long)save->step, why);
+    if (tell)
+        jm_event(s, "save-dropped", "step %llu: %.400s", (unsigned long long)save->step, why);
     for (uint32_t i = 0; i < m->config.ranks; i++) {
         uint8_t *flags = &m->ranks[i].save_flags[index];
         if (*flags & RANK_BEGUN)
@@ -173,6 +180,20 @@ static void removed(struct jm_step *s, int index)
     save->retry_at = s->now + retry_ms(save->tries);
 }
 
+/* It begins: from now on it has a base, and the next one by time is counted. */
+static void open_save(struct jm_step *s, struct jm_save *save)
+{
+    const struct jm_ckpt *base = jm_choose_base(s->m, save->step);
+    save->state = SAVE_OPENING;
+    save->since = s->now;
+    save->base_step = base ? base->step : 0;
+    save->base_generation = base ? base->generation : 0;
+    save->cost_us = 0;
+    save->write_ms = 0;
+    jm_due_from(s);
+    jm_act_on(s, ACT_FOLDER, save->step, save->generation);
+}
+
 /* A save that ranks asked for again, or that people wait for, after its folder went. */
 void jm_save_again(struct jm_step *s, int index)
 {
@@ -187,9 +208,7 @@ void jm_save_again(struct jm_step *s, int index)
             uint8_t *flags = &m->ranks[i].save_flags[index];
             *flags = (*flags & RANK_BEGUN) && !(*flags & RANK_TOLD) ? RANK_BEGUN : 0;
         }
-        save->state = SAVE_OPENING;
-        save->since = s->now;
-        jm_act_on(s, ACT_FOLDER, save->step, save->generation);
+        open_save(s, save);
         return;
     }
     bool exit;
@@ -214,7 +233,7 @@ static void drop_outdated(struct jm_step *s, uint32_t rank, uint64_t step)
         if (!open || save->step >= step || (*flags & RANK_REPORTED))
             continue;
         *flags = RANK_TOLD | RANK_REMOVED;
-        jm_save_drop(s, i, "a worker went on without it");
+        jm_save_drop(s, i, "a worker went on without it", true);
     }
 }
 
@@ -241,7 +260,7 @@ void jm_on_begin(struct jm_step *s)
             m->state = JOB_SAVING;
             m->dirty = true;
         }
-        jm_act_on(s, ACT_FOLDER, step, m->generation);
+        open_save(s, &m->saves[index]);
     }
     struct jm_save *save = &m->saves[index];
     uint8_t *flags = &m->ranks[rank].save_flags[index];
@@ -288,8 +307,12 @@ void jm_on_folder(struct jm_step *s)
     struct jm_save *save = &m->saves[index];
     if (save->state != SAVE_OPENING)
         return;
+    if (s->ev->status == ST_FULL) {
+        jm_save_refuse(s, index, s->ev->message);
+        return;
+    }
     if (s->ev->status != ST_OK) {
-        jm_save_drop(s, index, s->ev->message);
+        jm_save_drop(s, index, s->ev->message, true);
         return;
     }
     jm_save_set_state(s, save, SAVE_COLLECTING);
@@ -303,6 +326,15 @@ void jm_save_check(struct jm_step *s, int index)
     struct jm_save *save = &s->m->saves[index];
     jm_save_set_state(s, save, SAVE_CHECKING);
     jm_act_on(s, ACT_CHECK, save->step, save->generation);
+}
+
+/* The slowest rank counts. */
+static void note_times(struct jm_save *save, const struct job_event *ev)
+{
+    if (ev->cost_us > save->cost_us)
+        save->cost_us = ev->cost_us;
+    if (ev->write_ms > save->write_ms)
+        save->write_ms = ev->write_ms;
 }
 
 void jm_on_report(struct jm_step *s)
@@ -321,6 +353,7 @@ void jm_on_report(struct jm_step *s)
         uint8_t *flags = &m->ranks[rank].save_flags[index];
         if (!(*flags & RANK_REPORTED)) {
             *flags |= RANK_BEGUN | RANK_REPORTED;
+            note_times(&m->saves[index], s->ev);
             struct jm_action *row = jm_act_on(s, ACT_REPORT_ROW, step, m->generation);
             row->rank = rank;
         }
@@ -350,7 +383,11 @@ void jm_on_failed(struct jm_step *s)
                 : s->ev->full                       ? "the store is full"
                                                     : "a worker could not write");
         *flags |= RANK_BEGUN;
-        jm_save_drop(s, index, why);
+        if (s->ev->full) {
+            jm_save_refuse(s, index, why);
+        } else {
+            jm_save_drop(s, index, why, true);
+        }
     } else if (save->state == SAVE_DROPPING) {
         jm_save_remove(s, index);
     }
@@ -368,10 +405,9 @@ void jm_on_passed(struct jm_step *s)
     if (index < 0) {
         (void)new_save(s, s->ev->step, SAVE_DROPPED); /* late ranks are told so */
     } else if (m->saves[index].state == SAVE_OPENING || m->saves[index].state == SAVE_COLLECTING) {
-        jm_save_drop(s, index, "a worker had passed that step");
+        jm_save_drop(s, index, "a worker had passed that step", true);
     }
-    if (m->step_ms > 0)
-        m->step_ms /= 2; /* they are faster than thought: further ahead next time */
+    m->passes++; /* they are faster than thought: further ahead next time */
     jm_announce(s, exit);
 }
 
@@ -394,7 +430,7 @@ void jm_on_checked(struct jm_step *s)
         save->retry_at = s->now + retry_ms(save->tries);
         return;
     }
-    jm_save_drop(s, index, s->ev->message);
+    jm_save_drop(s, index, s->ev->message, true);
 }
 
 /* What a commit allows: the job may be done, or what was asked of it. */
@@ -403,15 +439,15 @@ static void after_commit(struct jm_step *s, uint64_t step)
     struct job_machine *m = s->m;
     bool exit = jm_announced_exit(m, step);
     bool forgotten;
-    (void)jm_forget_announced(m, step, &forgotten);
+    if (jm_forget_announced(m, step, &forgotten))
+        m->passes = 0;
     if (m->end_to != JOB_NONE || !jm_alive(m))
         return;
     if (m->total_steps > 0 && step >= m->total_steps) {
         jm_end_generation(s, JOB_SUCCEEDED, true);
         return;
     }
-    if (m->state == JOB_SAVING)
-        jm_set_reason(m, "%s", "");
+    jm_set_reason(m, "%s", "");
     if (!exit)
         return;
     switch (m->intent) {
@@ -447,6 +483,8 @@ void jm_on_published(struct jm_step *s)
         save->retry_at = s->now + retry_ms(save->tries);
         jm_set_reason(m, "waits to publish step %llu: %.400s", (unsigned long long)save->step,
                       s->ev->message);
+        if (s->ev->status == ST_FULL)
+            jm_make_room(s);
         return;
     }
     if (jm_catalog_add(m, s->ev->ckpt) != ST_OK) {
@@ -464,6 +502,8 @@ void jm_on_published(struct jm_step *s)
              (double)s->ev->ckpt->bytes / 1e6, s->ev->ckpt->digest);
     if (jm_alive(m))
         jm_send_done(s, save->step, JM_ALL, true);
+    jm_room_again(s, save->step);
+    jm_note_cost(s, save);
     after_commit(s, save->step);
     jm_retain(s);
 }

@@ -4,14 +4,33 @@
 
 /* ---- announced saves ---- */
 
-/* For a step beyond every one reported, far enough that no rank is there before it hears of it. */
+/* Far enough that no rank is there before it hears of it; twice as far with each announced step
+ * that one had passed, so that it ends whatever a step takes. */
+static uint64_t lead_steps(const struct job_machine *m)
+{
+    uint64_t steps = 2;
+    if (m->step_ms > 0)
+        steps += (uint64_t)((double)JM_LEAD_MS / m->step_ms);
+    return steps << (m->passes < JM_PASSES_MAX ? m->passes : JM_PASSES_MAX);
+}
+
+/* The one that goes for an exit: of those that only save, the lowest step's. */
+static int least_needed(const struct job_machine *m)
+{
+    int found = -1;
+    for (int i = 0; i < JM_ANNOUNCED_MAX; i++) {
+        const struct jm_announced *a = &m->announced[i];
+        if (!a->exit && (found < 0 || a->step < m->announced[found].step))
+            found = i;
+    }
+    return found;
+}
+
+/* For a step beyond every one reported. */
 void jm_announce(struct jm_step *s, bool exit)
 {
     struct job_machine *m = s->m;
-    uint64_t margin = 2;
-    if (m->step_ms > 0)
-        margin += (uint64_t)(1500.0 / m->step_ms);
-    uint64_t step = jm_step_now(m) + margin;
+    uint64_t step = jm_step_now(m) + lead_steps(m);
     if (m->total_steps > 0 && step > m->total_steps)
         step = m->total_steps;
     int free_at = -1;
@@ -24,7 +43,9 @@ void jm_announce(struct jm_step *s, bool exit)
         }
     }
     if (free_at < 0)
-        return;
+        free_at = least_needed(m);
+    if (free_at < 0)
+        return; /* all of them are exits: one of them comes */
     m->announced[free_at] = (struct jm_announced){ .step = step, .exit = exit };
     m->dirty = true;
     struct jm_action *act = jm_act_on(s, ACT_SAVE_AT, step, m->generation);
@@ -101,6 +122,7 @@ void jm_saves_tick(struct jm_step *s)
             save->retry_at = 0;
         }
     }
+    jm_due_tick(s);
     jm_damage_tick(s);
 }
 
@@ -110,7 +132,7 @@ void jm_saves_end(struct jm_step *s)
     for (int i = 0; i < JM_SAVES_MAX; i++) {
         struct jm_save *save = &m->saves[i];
         if (save->state == SAVE_COLLECTING) {
-            jm_save_drop(s, i, "the generation ended before all workers had written");
+            jm_save_drop(s, i, "the generation ended before all workers had written", true);
         } else if (save->state == SAVE_DROPPING && save->retry_at == 0) {
             jm_save_remove(s, i);
         }
@@ -144,7 +166,7 @@ bool jm_store_holds(const struct job_machine *m)
 
 int64_t jm_saves_deadline(const struct job_machine *m)
 {
-    int64_t at = INT64_MAX;
+    int64_t at = jm_due_deadline(m);
     for (int i = 0; i < JM_SAVES_MAX; i++) {
         const struct jm_save *save = &m->saves[i];
         if (save->retry_at != 0 && save->retry_at < at)
@@ -192,5 +214,6 @@ void jm_saves_resume(struct jm_step *s)
             jm_save_check(s, i);
         }
     }
+    jm_due_resume(s);
     jm_catalog_resume(s);
 }

@@ -34,8 +34,22 @@ static const char schema[] =
     "CREATE TABLE IF NOT EXISTS kv(job TEXT, generation INTEGER, key TEXT, value BLOB, PRIMARY "
     "KEY(job, generation, key)) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS keys(seq INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE, "
-    "what TEXT, wall_ms INTEGER);"
-    "PRAGMA user_version=1;";
+    "what TEXT, wall_ms INTEGER);";
+
+/* From version 0 or 1 (none of these columns) to 2. */
+static const char upgrade[] =
+    "BEGIN;"
+    "ALTER TABLE saves ADD COLUMN base_step INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE saves ADD COLUMN base_generation INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE saves ADD COLUMN parent_step INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE saves ADD COLUMN parent_generation INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE checkpoints ADD COLUMN parent_step INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE checkpoints ADD COLUMN parent_generation INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE checkpoints ADD COLUMN loss REAL;"
+    "ALTER TABLE checkpoints ADD COLUMN eval_loss REAL;"
+    "ALTER TABLE checkpoints ADD COLUMN eval_accuracy REAL;"
+    "PRAGMA user_version=2;"
+    "COMMIT;";
 
 #define STRING_(x) #x
 #define STRING(x)  STRING_(x)
@@ -58,17 +72,19 @@ static const char *const sql_texts[SQL_COUNT] = {
     [SQL_END_GENERATION] =
         "UPDATE generations SET end_ms=?3, end_step=?4, cause=?5, message=?6 WHERE job=?1 "
         "AND generation=?2",
-    [SQL_PUT_SAVE] = "INSERT OR REPLACE INTO saves VALUES(?,?,?,?,?,?,?,?,?,?)",
+    [SQL_PUT_SAVE] = "INSERT OR REPLACE INTO saves VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
     [SQL_DROP_SAVE] = "DELETE FROM saves WHERE job=? AND step=? AND generation=?",
     [SQL_DROP_REPORTS] = "DELETE FROM reports WHERE job=? AND step=? AND generation=?",
     [SQL_PUT_REPORT] = "INSERT OR REPLACE INTO reports VALUES(?,?,?,?,?)",
-    [SQL_PUT_CKPT] = "INSERT OR REPLACE INTO checkpoints VALUES(?,?,?,?,?,?,?,?,?,?)",
+    [SQL_PUT_CKPT] = "INSERT OR REPLACE INTO checkpoints VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
     [SQL_DROP_CKPT] = "DELETE FROM checkpoints WHERE job=? AND step=? AND generation=?",
     [SQL_PUT_METRIC] = "INSERT OR REPLACE INTO metrics VALUES(?,?,?,?)",
     [SQL_COUNT_METRICS] = "SELECT count(*), max(step) FROM metrics WHERE job=?",
     [SQL_THIN_METRICS] = "DELETE FROM metrics WHERE job=? AND eval=0 AND step%?<>0 AND step<?",
     [SQL_METRIC_BACK] = "SELECT min(step) FROM (SELECT step FROM metrics WHERE job=? ORDER BY step "
                         "DESC LIMIT ?)",
+    [SQL_LAST_EVAL] = "SELECT step,row FROM metrics WHERE job=? AND step<=? AND eval<>0 ORDER BY "
+                      "step DESC LIMIT 1",
     [SQL_PUT_KV] = "INSERT OR REPLACE INTO kv VALUES(?,?,?,?)",
     [SQL_DROP_KV] = "DELETE FROM kv WHERE job=? AND key=?",
     [SQL_FORGET_KV] = "DELETE FROM kv WHERE job=? AND generation<?",
@@ -77,12 +93,14 @@ static const char *const sql_texts[SQL_COUNT] = {
         "DELETE FROM keys WHERE seq <= (SELECT seq FROM keys ORDER BY seq DESC LIMIT "
         "1 OFFSET " STRING(JOURNAL_KEYS_MAX) ")",
     [SQL_EACH_JOB] = "SELECT id,name,seq,job_file,pins,state FROM jobs ORDER BY seq",
-    [SQL_EACH_SAVE] = "SELECT step,generation,state,wall_ms,manifest,digest,bytes,raw_bytes,shards "
-                      "FROM saves WHERE job=? ORDER BY step",
+    [SQL_EACH_SAVE] = "SELECT step,generation,state,wall_ms,manifest,digest,bytes,raw_bytes,shards,"
+                      "base_step,base_generation,parent_step,parent_generation FROM saves WHERE "
+                      "job=? ORDER BY step",
     [SQL_EACH_REPORT] =
         "SELECT rank,report FROM reports WHERE job=? AND step=? AND generation=? ORDER BY rank",
-    [SQL_EACH_CKPT] = "SELECT step,generation,state,verified,wall_ms,digest,bytes,raw_bytes,shards "
-                      "FROM checkpoints WHERE job=? ORDER BY step, generation",
+    [SQL_EACH_CKPT] = "SELECT step,generation,state,verified,wall_ms,digest,bytes,raw_bytes,shards,"
+                      "parent_step,parent_generation,loss,eval_loss,eval_accuracy FROM checkpoints "
+                      "WHERE job=? ORDER BY step, generation",
     [SQL_EACH_EVENT] = "SELECT * FROM (SELECT seq,wall_ms,generation,step,kind,message FROM events "
                        "WHERE job=? ORDER BY seq DESC LIMIT ?) ORDER BY seq",
     [SQL_EACH_GENERATION] = "SELECT generation,begin_ms,end_ms,restore_step,end_step,nodes,cause,"
@@ -130,6 +148,18 @@ static enum status take_lock(struct journal *journal, const char *path)
     return errno == EWOULDBLOCK ? ST_EXISTS : status_from_errno(errno);
 }
 
+static int read_version(sqlite3 *db, int *out)
+{
+    sqlite3_stmt *statement = NULL;
+    int rc = sqlite3_prepare_v2(db, "PRAGMA user_version", -1, &statement, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_step(statement);
+    if (rc == SQLITE_ROW)
+        *out = sqlite3_column_int(statement, 0);
+    (void)sqlite3_finalize(statement);
+    return rc == SQLITE_ROW ? SQLITE_OK : rc;
+}
+
 static enum status open_db(struct journal *journal, const char *path)
 {
     int rc = sqlite3_open_v2(
@@ -144,6 +174,11 @@ static enum status open_db(struct journal *journal, const char *path)
     };
     for (size_t i = 0; rc == SQLITE_OK && i < sizeof settings / sizeof settings[0]; i++)
         rc = sqlite3_exec(journal->db, settings[i], NULL, NULL, NULL);
+    int version = 0;
+    if (rc == SQLITE_OK)
+        rc = read_version(journal->db, &version);
+    if (rc == SQLITE_OK && version < 2)
+        rc = sqlite3_exec(journal->db, upgrade, NULL, NULL, NULL);
     return journal_status(journal, rc);
 }
 
@@ -218,6 +253,8 @@ static enum status bind(struct journal *journal, enum journal_sql sql, sqlite3_s
             rc = sqlite3_bind_text(statement, i + 1, text ? text : "", -1, SQLITE_STATIC);
         } else if (types[i] == 'i') {
             rc = sqlite3_bind_int64(statement, i + 1, va_arg(args, int64_t));
+        } else if (types[i] == 'r') {
+            rc = sqlite3_bind_double(statement, i + 1, va_arg(args, double));
         } else {
             const void *data = va_arg(args, const void *);
             size_t size = va_arg(args, size_t);

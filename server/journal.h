@@ -81,6 +81,10 @@ struct journal_save {
     const char *digest;
     uint64_t bytes, raw_bytes;
     uint32_t shards;
+    uint64_t base_step; /* what ranks were told to write differences to; generation 0: nothing */
+    uint32_t base_generation;
+    uint64_t parent_step; /* COMMITTING: what they did */
+    uint32_t parent_generation;
 };
 MUST_CHECK enum status journal_put_save(struct journal *journal, const char *id,
                                         const struct journal_save *save);
@@ -139,6 +143,9 @@ typedef bool (*journal_metric_fn)(void *arg, uint64_t step, const void *row, siz
 /* Ascending, from a step on. */
 MUST_CHECK enum status journal_each_metric(struct journal *journal, const char *id, uint64_t from,
                                            uint32_t count_max, journal_metric_fn fn, void *arg);
+/* The newest row of an evaluation up to a step, if there is one. */
+MUST_CHECK enum status journal_last_eval(struct journal *journal, const char *id, uint64_t step,
+                                         journal_metric_fn fn, void *arg);
 /* Step of the n-th newest row (n >= 1), or of the oldest if there are fewer. ST_NOT_FOUND: none. */
 MUST_CHECK enum status journal_metric_back(struct journal *journal, const char *id, uint32_t n,
                                            uint64_t *out_step);

@@ -28,6 +28,7 @@ enum journal_sql {
     SQL_COUNT_METRICS,
     SQL_THIN_METRICS,
     SQL_METRIC_BACK,
+    SQL_LAST_EVAL,
     SQL_PUT_KV,
     SQL_DROP_KV,
     SQL_FORGET_KV,
@@ -55,8 +56,8 @@ struct journal {
 
 enum status journal_status(struct journal *journal, int rc);
 /*
- * Prepares (once) and binds: 't' const char *, 'i' int64_t, 'b' const void * and size_t.
- * The statement is reset by the next use of it.
+ * Prepares (once) and binds: 't' const char *, 'i' int64_t, 'r' double (NaN is NULL), 'b' const
+ * void * and size_t. The statement is reset by the next use of it.
  */
 enum status journal_bind(struct journal *journal, enum journal_sql sql, sqlite3_stmt **out,
                          const char *types, ...);

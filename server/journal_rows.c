@@ -11,6 +11,12 @@ static const char *text(sqlite3_stmt *row, int column)
     return value ? value : "";
 }
 
+static double number(sqlite3_stmt *row, int column)
+{
+    bool none = sqlite3_column_type(row, column) == SQLITE_NULL;
+    return none ? __builtin_nan("") : sqlite3_column_double(row, column);
+}
+
 static enum status finish(sqlite3_stmt *row, enum status st)
 {
     (void)sqlite3_reset(row);
@@ -136,10 +142,12 @@ enum status journal_each_generation(struct journal *journal, const char *id,
 enum status journal_put_save(struct journal *journal, const char *id,
                              const struct journal_save *save)
 {
-    return journal_run(journal, SQL_PUT_SAVE, "tiiiibtiii", id, (int64_t)save->step,
+    return journal_run(journal, SQL_PUT_SAVE, "tiiiibtiiiiiii", id, (int64_t)save->step,
                        (int64_t)save->generation, (int64_t)save->state, save->wall_ms,
                        save->manifest, save->manifest_size, save->digest, (int64_t)save->bytes,
-                       (int64_t)save->raw_bytes, (int64_t)save->shards);
+                       (int64_t)save->raw_bytes, (int64_t)save->shards, (int64_t)save->base_step,
+                       (int64_t)save->base_generation, (int64_t)save->parent_step,
+                       (int64_t)save->parent_generation);
 }
 
 enum status journal_drop_reports(struct journal *journal, const char *id, uint64_t step,
@@ -173,7 +181,11 @@ enum status journal_each_save(struct journal *journal, const char *id, journal_s
                                      .digest = text(row, 5),
                                      .bytes = (uint64_t)sqlite3_column_int64(row, 6),
                                      .raw_bytes = (uint64_t)sqlite3_column_int64(row, 7),
-                                     .shards = (uint32_t)sqlite3_column_int64(row, 8) };
+                                     .shards = (uint32_t)sqlite3_column_int64(row, 8),
+                                     .base_step = (uint64_t)sqlite3_column_int64(row, 9),
+                                     .base_generation = (uint32_t)sqlite3_column_int64(row, 10),
+                                     .parent_step = (uint64_t)sqlite3_column_int64(row, 11),
+                                     .parent_generation = (uint32_t)sqlite3_column_int64(row, 12) };
         more = fn(arg, &save);
     }
     return finish(row, st);
@@ -202,10 +214,12 @@ enum status journal_each_report(struct journal *journal, const char *id, uint64_
 
 enum status journal_put_ckpt(struct journal *journal, const char *id, const struct jm_ckpt *ckpt)
 {
-    return journal_run(journal, SQL_PUT_CKPT, "tiiiiitiii", id, (int64_t)ckpt->step,
+    return journal_run(journal, SQL_PUT_CKPT, "tiiiiitiiiiirrr", id, (int64_t)ckpt->step,
                        (int64_t)ckpt->generation, (int64_t)ckpt->state, (int64_t)ckpt->verified,
                        ckpt->wall_ms, ckpt->digest, (int64_t)ckpt->bytes, (int64_t)ckpt->raw_bytes,
-                       (int64_t)ckpt->shards);
+                       (int64_t)ckpt->shards, (int64_t)ckpt->parent_step,
+                       (int64_t)ckpt->parent_generation, ckpt->loss, ckpt->eval_loss,
+                       ckpt->eval_accuracy);
 }
 
 enum status journal_drop_ckpt(struct journal *journal, const char *id, uint64_t step,
@@ -228,7 +242,12 @@ enum status journal_each_ckpt(struct journal *journal, const char *id, journal_c
                                 .wall_ms = sqlite3_column_int64(row, 4),
                                 .bytes = (uint64_t)sqlite3_column_int64(row, 6),
                                 .raw_bytes = (uint64_t)sqlite3_column_int64(row, 7),
-                                .shards = (uint32_t)sqlite3_column_int64(row, 8) };
+                                .shards = (uint32_t)sqlite3_column_int64(row, 8),
+                                .parent_step = (uint64_t)sqlite3_column_int64(row, 9),
+                                .parent_generation = (uint32_t)sqlite3_column_int64(row, 10),
+                                .loss = number(row, 11),
+                                .eval_loss = number(row, 12),
+                                .eval_accuracy = number(row, 13) };
         (void)snprintf(ckpt.digest, sizeof ckpt.digest, "%s", text(row, 5));
         more = fn(arg, &ckpt);
     }
@@ -276,6 +295,20 @@ enum status journal_each_metric(struct journal *journal, const char *id, uint64_
     while (st == ST_OK && more && (st = journal_next(journal, row)) == ST_OK) {
         more = fn(arg, (uint64_t)sqlite3_column_int64(row, 0), sqlite3_column_blob(row, 1),
                   (size_t)sqlite3_column_bytes(row, 1));
+    }
+    return finish(row, st);
+}
+
+enum status journal_last_eval(struct journal *journal, const char *id, uint64_t step,
+                              journal_metric_fn fn, void *arg)
+{
+    sqlite3_stmt *row;
+    enum status st = journal_bind(journal, SQL_LAST_EVAL, &row, "ti", id, (int64_t)step);
+    if (st == ST_OK)
+        st = journal_next(journal, row);
+    if (st == ST_OK) {
+        (void)fn(arg, (uint64_t)sqlite3_column_int64(row, 0), sqlite3_column_blob(row, 1),
+                 (size_t)sqlite3_column_bytes(row, 1));
     }
     return finish(row, st);
 }

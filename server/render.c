@@ -60,6 +60,12 @@ Cairn__V1__Checkpoint *render_ckpt(const struct core_job *job, const struct jm_c
     out->shards = ckpt->shards;
     out->committed_at = time_text(ckpt->wall_ms);
     out->status = text(bad ? "bad" : "good");
+    out->verified = ckpt->verified;
+    out->parent_step = ckpt->parent_step;
+    out->parent_generation = ckpt->parent_generation;
+    out->loss = ckpt->loss;
+    out->eval_loss = ckpt->eval_loss;
+    out->eval_accuracy = ckpt->eval_accuracy;
     return out;
 }
 
@@ -194,6 +200,26 @@ static bool add_lost(const struct core_job *job, Cairn__V1__Job *out)
     return true;
 }
 
+static bool add_plan(const struct core_job *job, Cairn__V1__Job *out)
+{
+    const struct job_machine *m = &job->m;
+    Cairn__V1__CheckpointPlan *plan = malloc(sizeof *plan);
+    if (!plan)
+        return false;
+    cairn__v1__checkpoint_plan__init(plan);
+    out->checkpoint_plan = plan;
+    plan->interval_s = (double)jm_interval_ms(m) / 1e3;
+    plan->failures = m->failures;
+    plan->refused = m->refused;
+    plan->refused_reason = text(m->refused_reason);
+    if (m->config.every_auto) {
+        struct job_interval_facts facts = jm_interval_facts(m);
+        plan->cost_s = (double)m->cost_us / 1e6;
+        plan->mtbf_s = job_interval_mtbf_ms(&facts) / 1e3;
+    }
+    return true;
+}
+
 static bool add_event(void *arg, const struct journal_event *row)
 {
     Cairn__V1__Job *out = arg;
@@ -268,7 +294,7 @@ Cairn__V1__Job *render_job(struct core *core, struct core_job *job, bool with_ev
     cairn__v1__job__init(out);
     add_scalars(job, out);
     bool ok = add_checkpoints(job, out) && add_workers(job, out) && add_lost(job, out) &&
-              (!with_events || add_events(core, job, out));
+              add_plan(job, out) && (!with_events || add_events(core, job, out));
     if (ok)
         return out;
     cairn__v1__job__free_unpacked(out, NULL);

@@ -64,6 +64,7 @@ static enum status check(struct store_task *task, const struct io *io)
         return st;
     ckpt_hash_text(&digest, task->digest);
     task->shards = task->report_count;
+    task->parent = task->reports[0].parent;
     for (uint32_t i = 0; i < task->report_count; i++) {
         task->bytes += task->reports[i].size;
         task->raw_bytes += task->reports[i].raw_bytes;
@@ -78,6 +79,20 @@ static void note_finding(void *arg, const char *line)
         (void)snprintf(task->message, sizeof task->message, "%s", line);
 }
 
+/* A save that can't fit is refused before anybody writes. */
+static enum status make_folder(struct store_task *task, const struct io *io)
+{
+    uint64_t room = UINT64_MAX;
+    if (io_space(io, task->store, &room) == ST_OK && room < task->need_bytes) {
+        (void)snprintf(task->message, sizeof task->message,
+                       "the checkpoint store has room for %.1f MB, about %.1f MB are needed: "
+                       "%.360s",
+                       (double)room / 1e6, (double)task->need_bytes / 1e6, task->store);
+        return ST_FULL;
+    }
+    return ckpt_folder_create(io, task->dir);
+}
+
 static enum status run(struct store_task *task, const struct io *io)
 {
     char moved[LIMIT_PATH];
@@ -85,7 +100,7 @@ static enum status run(struct store_task *task, const struct io *io)
     case STORE_PROBE:
         return probe(task, io);
     case STORE_FOLDER:
-        return ckpt_folder_create(io, task->dir);
+        return make_folder(task, io);
     case STORE_CHECK:
         return check(task, io);
     case STORE_PUBLISH:

@@ -33,6 +33,8 @@ struct store_task {
     int64_t wall_ms;     /* goes into the manifest */
     struct buf manifest; /* made by CHECK, published by PUBLISH */
     char digest[33];
+    struct ckpt_parent parent; /* CHECK: what the reports say that it holds differences to */
+    uint64_t need_bytes;       /* FOLDER: what the files will take, about */
     uint64_t bytes, raw_bytes;
     uint32_t shards;
     /* the answer */
