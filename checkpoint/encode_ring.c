@@ -1,6 +1,7 @@
 #include "checkpoint/encode_ring.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 
 #include "common/check.h"
@@ -112,6 +113,22 @@ static void *run(void *arg)
 
 /* ---- lifecycle ---- */
 
+/* What is blocked now is blocked in them: signals are the program's business. */
+static enum status start_threads(struct ckpt_ring *ring)
+{
+    sigset_t all, before;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool started = true;
+    for (uint32_t i = 0; i < ring->thread_count && started; i++) {
+        struct thread *thread = &ring->threads[i];
+        thread->runs = pthread_create(&thread->id, NULL, run, thread) == 0;
+        started = thread->runs;
+    }
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return started ? ST_OK : ST_NO_MEMORY;
+}
+
 static enum status start(struct ckpt_ring *ring, enum ckpt_level level)
 {
     void *memory = NULL;
@@ -125,18 +142,13 @@ static enum status start(struct ckpt_ring *ring, enum ckpt_level level)
     for (uint32_t i = 0; i < encoders_of(ring->thread_count); i++) {
         struct thread *thread = &ring->threads[i];
         thread->ring = ring;
+        thread->encoder.number = i;
         thread->encoder.base = bases + i * (size_t)DISK_CHUNK_BYTES;
         st = ckpt_codec_new(level, &thread->encoder.codec);
         if (st != ST_OK)
             return st;
     }
-    for (uint32_t i = 0; i < ring->thread_count; i++) {
-        struct thread *thread = &ring->threads[i];
-        thread->runs = pthread_create(&thread->id, NULL, run, thread) == 0;
-        if (!thread->runs)
-            return ST_NO_MEMORY;
-    }
-    return ST_OK;
+    return start_threads(ring);
 }
 
 enum status ckpt_ring_new(enum ckpt_level level, uint32_t threads, struct ckpt_ring **out)

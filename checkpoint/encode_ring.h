@@ -33,6 +33,7 @@ struct ckpt_slot {
 
 /* What a thread has for itself. */
 struct ckpt_encoder {
+    uint32_t number; /* below the number of threads; 0 without any */
     struct ckpt_codec *codec;
     uint8_t *base; /* DISK_CHUNK_BYTES: the chunk that a difference is made to */
 };
@@ -44,7 +45,7 @@ typedef enum status (*ckpt_ring_fn)(void *arg, struct ckpt_encoder *encoder, uin
 
 struct ckpt_ring;
 
-/* Threads are made here and inherit the caller's priority. */
+/* Threads are made here, without signals, and inherit the caller's priority. */
 MUST_CHECK enum status ckpt_ring_new(enum ckpt_level level, uint32_t threads,
                                      struct ckpt_ring **out);
 void ckpt_ring_free(struct ckpt_ring *ring);

@@ -17,11 +17,10 @@
  *  (5) A base is only ever a help. One that can't be read costs size, never the save; the file
  * names it as its parent nevertheless once other ranks may have, for all files must agree on it.
  */
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint/cursor.h"
 #include "checkpoint/encode_ring.h"
 #include "checkpoint/footer.h"
 #include "checkpoint/hash.h"
@@ -46,8 +45,8 @@ struct ckpt_writer {
     /* The save under way. */
     const struct ckpt_state *state;
     uint32_t rank, size;
-    struct ckpt_reader *base;   /* that fits, or NULL */
-    pthread_mutex_t base_mutex; /* a reader is one thread's at a time */
+    struct ckpt_reader *base;                      /* that fits, or NULL */
+    struct ckpt_cursor *cursors[CKPT_THREADS_MAX]; /* of base, one per encoder */
     struct ckpt_parts parts;
     uint32_t reference_count;
     struct ckpt_report report;
@@ -64,18 +63,15 @@ void ckpt_report_release(struct ckpt_report *report)
 /* ---- encoding: on the ring's threads ---- */
 
 /* The same chunk of the base, or NULL: without it the chunk stands for itself. */
-static const uint8_t *read_base(struct ckpt_writer *writer, const struct ckpt_chunk_place *place,
-                                uint8_t *memory)
+static const uint8_t *read_base(const struct ckpt_writer *writer,
+                                const struct ckpt_encoder *encoder,
+                                const struct ckpt_chunk_place *place)
 {
     if (writer->base == NULL || (place->buffer & DISK_BLOB) != 0)
         return NULL;
-    const struct ckpt_buffer *buffer = &writer->state->buffers[place->buffer];
-    const uint64_t first = place->index * ckpt_chunk_elements(buffer->dtype);
-    const uint64_t count = place->raw_size / ckpt_dtype_size(buffer->dtype);
-    (void)pthread_mutex_lock(&writer->base_mutex);
-    enum status st = ckpt_read_buffer(writer->base, buffer->name, first, count, memory, NULL);
-    (void)pthread_mutex_unlock(&writer->base_mutex);
-    return st == ST_OK ? memory : NULL;
+    const struct ckpt_place *there = ckpt_reader_place(writer->base, place->buffer, place->index);
+    enum status st = ckpt_cursor_read(writer->cursors[encoder->number], there, encoder->base);
+    return st == ST_OK ? encoder->base : NULL;
 }
 
 /* The pieces' hashes go into the report; they must be those of the snapshot. */
@@ -104,7 +100,7 @@ static enum status encode(void *arg, struct ckpt_encoder *encoder, uint64_t numb
     struct ckpt_writer *writer = arg;
     const uint8_t *raw = NULL;
     const struct ckpt_part *part = ckpt_parts_find(&writer->parts, number, &slot->place, &raw);
-    const uint8_t *base = read_base(writer, &slot->place, encoder->base);
+    const uint8_t *base = read_base(writer, encoder, &slot->place);
     enum status st =
         ckpt_chunk_make(encoder->codec, &slot->place, raw, base, 0, slot->bytes, &slot->size);
     /* Afterwards: a change while it was encoded is one, too. */
@@ -257,21 +253,45 @@ static enum status create_and_write(struct ckpt_writer *writer, const struct io 
 
 /* ---- before the file is made ---- */
 
-/* A base of the same buffers. What is damaged in it shows chunk by chunk. */
-static struct ckpt_reader *base_that_fits(const struct ckpt_state *state, struct ckpt_reader *base)
+/* Of the same job, an earlier step and the same buffers, and not at the end of its chain. */
+static bool base_fits(const struct ckpt_state *state, const struct ckpt_reader *base)
 {
     const struct ckpt_buffer *buffers = NULL;
-    if (base == NULL || ckpt_reader_buffers(base, &buffers) != state->buffer_count ||
+    if (ckpt_reader_buffers(base, &buffers) != state->buffer_count ||
         strcmp(ckpt_reader_manifest(base)->job, state->job) != 0 ||
         ckpt_reader_manifest(base)->step >= state->scalars.step)
-        return NULL;
+        return false;
     for (uint32_t i = 0; i < state->buffer_count; i++) {
         const struct ckpt_buffer *mine = &state->buffers[i];
         if (strcmp(buffers[i].name, mine->name) != 0 || buffers[i].dtype != mine->dtype ||
             buffers[i].count != mine->count)
-            return NULL;
+            return false;
     }
-    return base;
+    uint32_t parents = 1;
+    while (base->parent != NULL && parents <= DISK_CHAIN_MAX) {
+        base = base->parent;
+        parents++;
+    }
+    return parents <= DISK_CHAIN_MAX;
+}
+
+/* All ranks come to the same: it depends on tables that all can read. What is damaged in a chunk of
+ * the base is found by one of them, and costs that chunk's size only. */
+static enum status take_base(struct ckpt_writer *writer, struct ckpt_reader *base)
+{
+    writer->base = NULL;
+    if (base == NULL || !base_fits(writer->state, base))
+        return ST_OK;
+    for (uint32_t i = 0; i < writer->threads || i == 0; i++) {
+        enum status st = ckpt_reader_cursor(base, i, &writer->cursors[i]);
+        if (st != ST_OK)
+            return st;
+    }
+    const struct ckpt_manifest *manifest = ckpt_reader_manifest(base);
+    writer->report.parent =
+        (struct ckpt_parent){ .step = manifest->step, .generation = manifest->generation };
+    writer->base = base;
+    return ST_OK;
 }
 
 static enum status make_references(struct ckpt_writer *writer)
@@ -325,18 +345,14 @@ static enum status prepare(struct ckpt_writer *writer, const struct ckpt_state *
     writer->state = state;
     writer->rank = rank;
     writer->size = size;
-    writer->base = base_that_fits(state, options->base);
     writer->report = (struct ckpt_report){
         .step = state->scalars.step,
         .generation = state->generation,
         .rank = rank,
     };
-    if (writer->base != NULL) {
-        const struct ckpt_manifest *manifest = ckpt_reader_manifest(writer->base);
-        writer->report.parent =
-            (struct ckpt_parent){ .step = manifest->step, .generation = manifest->generation };
-    }
-    st = make_references(writer);
+    st = take_base(writer, options->base);
+    if (st == ST_OK)
+        st = make_references(writer);
     return st == ST_OK ? make_runs(writer) : st;
 }
 
@@ -353,7 +369,6 @@ static enum status writer_new(enum ckpt_level level, uint32_t threads, size_t bl
     writer->level = level;
     writer->threads = threads;
     buf_init(&writer->footer, DISK_FOOTER_MAX);
-    (void)pthread_mutex_init(&writer->base_mutex, NULL);
     enum status st = ckpt_shard_file_init(&writer->file, block_bytes);
     if (st == ST_OK)
         st = ckpt_ring_new(level, threads, &writer->ring);
@@ -378,7 +393,6 @@ void ckpt_writer_free(struct ckpt_writer *writer)
     ckpt_shard_file_release(&writer->file);
     buf_release(&writer->footer);
     free(writer->references);
-    (void)pthread_mutex_destroy(&writer->base_mutex);
     free(writer);
 }
 

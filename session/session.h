@@ -89,6 +89,8 @@ struct session_ready {
     uint64_t
         save_every;   /* regular saves: step % save_every == 0, and total_steps; 0: only the end */
     const char *pins; /* complete; copied */
+    enum ckpt_level level; /* of what is saved */
+    uint32_t threads;      /* that encode it, beside the saver */
     uint64_t memory_every; /* copies in memory: step % memory_every == 0; 0: only those of saves */
     /* What a snapshot of this rank copies, at most, and what all slots for snapshots may take (0:
      * as much as they want): two of them; three with memory_every. */

@@ -87,6 +87,7 @@ struct session_save_record {
     int slot;          /* COPYING, BEGUN, WRITING: where its snapshot is */
     uint64_t stall_us; /* the step thread waited for it */
     char dir[LIMIT_PATH];
+    char base_dir[LIMIT_PATH]; /* of the checkpoint to write differences to; "": none */
     char message[LIMIT_REASON];
     Cairn__V1__SaveReport *report; /* owned */
 };

@@ -302,6 +302,11 @@ Cairn__V1__SaveReport *session_report_new(const struct ckpt_report *report, int6
     made->size = report->size;
     made->raw_bytes = report->raw_bytes;
     made->write_ms = (uint64_t)(write_ms > 0 ? write_ms : 0);
+    made->parent_step = report->parent.step;
+    made->parent_generation = report->parent.generation;
+    made->encode_us = report->encode_us;
+    made->io_us = report->write_us;
+    made->sync_us = report->sync_us;
     char *file = strdup(report->file);
     made->file = file != NULL ? file : made->file;
     made->pieces = calloc(report->run_count + 1, sizeof(Cairn__V1__PieceRun *));

@@ -1,11 +1,13 @@
 /*
  * The saver: a thread of lower priority that writes a snapshot's shard file and unlinks files of
- * dropped saves.
+ * dropped saves. Its writer, with the threads that encode, is made once, of the same priority.
  */
+#include <linux/ioprio.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "checkpoint/names.h"
@@ -14,20 +16,68 @@
 
 #define NICE 10
 
+struct saver {
+    struct session *session;
+    struct ckpt_writer *writer; /* NULL: not yet made */
+    enum ckpt_level level;
+    uint32_t threads;
+};
+
+/* What the saver works on, copied from its record. */
+struct task {
+    int index;
+    bool writes;
+    int slot;
+    char dir[LIMIT_PATH], base_dir[LIMIT_PATH];
+};
+
 static void chunk_stored(void *arg, uint64_t done)
 {
     (void)done;
     session_tick(arg);
 }
 
-static void write_shard(struct session *session, int index, int slot, const char *dir)
+/* NULL: there is none, or it can't be read: the file then stands for itself. */
+static struct ckpt_reader *open_base(const struct session_options *o, const char *dir)
 {
-    const struct ckpt_state *state = slot_state(&session->copies.slots[slot]);
+    struct ckpt_reader *base = NULL;
+    if (dir[0] == '\0')
+        return NULL;
+    enum status st = ckpt_open(o->io, dir, &base);
+    if (st == ST_OK)
+        return base;
+    LOG_WARN(o->log, "%s: no difference to it is saved, ignoring: %s", dir, status_string(st));
+    return NULL;
+}
+
+static enum status write_file(struct saver *saver, const struct task *task,
+                              const struct ckpt_state *state, struct ckpt_report *out)
+{
+    struct session *session = saver->session;
     const struct session_options *o = &session->options;
-    const struct ckpt_write_options options = { .progress = chunk_stored, .progress_arg = session };
+    struct ckpt_write_options options = { .level = saver->level,
+                                          .threads = saver->threads,
+                                          .progress = chunk_stored,
+                                          .progress_arg = session };
+    enum status st = ST_OK;
+    if (saver->writer == NULL)
+        st = ckpt_writer_new(saver->level, saver->threads, &saver->writer);
+    if (st != ST_OK)
+        return st;
+    options.base = open_base(o, task->base_dir);
+    st = ckpt_writer_write(saver->writer, o->io, task->dir, state, o->rank, session->size, &options,
+                           out);
+    ckpt_close(options.base);
+    return st;
+}
+
+static void write_shard(struct saver *saver, const struct task *task)
+{
+    struct session *session = saver->session;
+    const struct ckpt_state *state = slot_state(&session->copies.slots[task->slot]);
     const int64_t begin_ms = session_now(session);
     struct ckpt_report report;
-    enum status st = ckpt_shard_write(o->io, dir, state, o->rank, session->size, &options, &report);
+    enum status st = write_file(saver, task, state, &report);
     bool removed = st != ST_EXISTS; /* the writer unlinks what it made itself */
     Cairn__V1__SaveReport *message = NULL;
     if (st == ST_OK) {
@@ -39,68 +89,106 @@ static void write_shard(struct session *session, int index, int slot, const char
         }
     }
     if (st != ST_OK) {
-        LOG_WARN(o->log, "save of step %llu failed, ignoring: %s",
+        LOG_WARN(session->options.log, "save of step %llu failed, ignoring: %s",
                  (unsigned long long)state->scalars.step, status_string(st));
     }
     (void)pthread_mutex_lock(&session->mutex);
     if (st == ST_OK) {
-        message->stall_us = session->core.saves[index].stall_us;
-        session_core_save_written(&session->core, index, message);
+        message->stall_us = session->core.saves[task->index].stall_us;
+        session_core_save_written(&session->core, task->index, message);
     } else {
-        session_core_save_failed(&session->core, index, st, removed);
+        session_core_save_failed(&session->core, task->index, st, removed);
     }
     (void)pthread_mutex_unlock(&session->mutex);
     session_write_words(session); /* before anybody is told: it must be known if this dies now */
 }
 
-static void remove_shard(struct session *session, int index, const char *dir)
+static void remove_shard(struct session *session, const struct task *task)
 {
     const struct session_options *o = &session->options;
     char name[64], path[LIMIT_PATH];
     ckpt_shard_name(o->rank, session->size, name);
-    enum status st = ckpt_path(dir, name, path);
+    enum status st = ckpt_path(task->dir, name, path);
     if (st == ST_OK)
         st = o->io->unlink(o->io->self, path);
     if (st != ST_OK && st != ST_NOT_FOUND)
         LOG_WARN(o->log, "%s: not removed, ignoring: %s", path, status_string(st));
     (void)pthread_mutex_lock(&session->mutex);
-    session_core_save_removed(&session->core, index);
+    session_core_save_removed(&session->core, task->index);
     (void)pthread_mutex_unlock(&session->mutex);
 }
 
-/* Training comes first: this thread takes what is left of the processor. */
+/* Training comes first: this thread, and those it makes, take what is left of the processor. Not
+ * SCHED_IDLE: with no processor left over, a save would never end, and its locks be held for ever.
+ */
 static void lower_priority(void)
 {
     const struct sched_param param = { 0 };
+    const id_t me = (id_t)gettid();
     (void)sched_setscheduler(0, SCHED_BATCH, &param);
-    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
+    (void)setpriority(PRIO_PROCESS, me, NICE);
+    (void)syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, me,
+                  IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, IOPRIO_BE_NR - 1));
+    (void)pthread_setname_np(pthread_self(), "cairn-saver");
+}
+
+/* Under mutex. */
+static bool next_task(struct session *session, struct task *out)
+{
+    const int index = session->core.over ? -1 : session_core_saver_work(&session->core);
+    if (index < 0)
+        return false;
+    const struct session_save_record *save = &session->core.saves[index];
+    *out = (struct task){
+        .index = index,
+        .writes = save->state == SAVE_WRITING,
+        .slot = save->slot,
+    };
+    memcpy(out->dir, save->dir, sizeof(out->dir));
+    memcpy(out->base_dir, save->base_dir, sizeof(out->base_dir));
+    return true;
+}
+
+/* Before the first save, so that it meets no new memory. Under mutex, which is given up. */
+static void make_writer(struct saver *saver)
+{
+    struct session *session = saver->session;
+    saver->level = session->core.ready.level;
+    saver->threads = session->core.ready.threads;
+    (void)pthread_mutex_unlock(&session->mutex);
+    enum status st = ckpt_writer_new(saver->level, saver->threads, &saver->writer);
+    if (st != ST_OK)
+        LOG_WARN(session->options.log, "no memory to save with yet: %s", status_string(st));
+    (void)pthread_mutex_lock(&session->mutex);
 }
 
 void *session_saver_run(void *arg)
 {
     struct session *session = arg;
+    struct saver saver = { .session = session };
+    bool prepared = false;
     lower_priority();
     (void)pthread_mutex_lock(&session->mutex);
     while (!session->closing) {
-        const int index = session->core.over ? -1 : session_core_saver_work(&session->core);
-        if (index < 0) {
+        struct task task;
+        if (!prepared && session->core.ready_known) {
+            prepared = true;
+            make_writer(&saver);
+        }
+        if (!next_task(session, &task)) {
             (void)pthread_cond_wait(&session->changed, &session->mutex);
             continue;
         }
-        const struct session_save_record *save = &session->core.saves[index];
-        const bool writes = save->state == SAVE_WRITING;
-        const int slot = save->slot;
-        char dir[LIMIT_PATH];
-        memcpy(dir, save->dir, sizeof(dir));
         (void)pthread_mutex_unlock(&session->mutex);
-        if (writes) {
-            write_shard(session, index, slot, dir);
+        if (task.writes) {
+            write_shard(&saver, &task);
         } else {
-            remove_shard(session, index, dir);
+            remove_shard(session, &task);
         }
         (void)pthread_mutex_lock(&session->mutex);
         session_wake(session);
     }
     (void)pthread_mutex_unlock(&session->mutex);
+    ckpt_writer_free(saver.writer);
     return NULL;
 }

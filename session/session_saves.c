@@ -379,6 +379,9 @@ void session_order_folder(struct session_core *core, const Cairn__V1__SaveFolder
         return;
     }
     memcpy(save->dir, folder->dir, strlen(folder->dir) + 1);
+    const size_t base = strlen(folder->base_dir);
+    const bool differs = base < sizeof(save->base_dir); /* else the file stands for itself */
+    memcpy(save->base_dir, differs ? folder->base_dir : "", differs ? base + 1 : 1);
     enter(save, SAVE_WRITING);
 }
 

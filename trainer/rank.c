@@ -246,6 +246,13 @@ static enum status fill_state(struct rank *r)
                          sizeof(r->message));
 }
 
+static enum ckpt_level level_of(const char *word)
+{
+    return strcmp(word, "fast") == 0  ? CKPT_FAST
+           : strcmp(word, "max") == 0 ? CKPT_MAX
+                                      : CKPT_DEFAULT;
+}
+
 static enum status get_ready(struct rank *r)
 {
     uint64_t step = r->plan.restore[0] == '\0' ? 0 : r->plan.restore_step;
@@ -265,6 +272,8 @@ static enum status get_ready(struct rank *r)
                                    .step = step,
                                    .save_every = s->save_every,
                                    .pins = r->pins.data,
+                                   .level = level_of(r->job->checkpoint.level),
+                                   .threads = (uint32_t)r->job->checkpoint.threads,
                                    .memory_every = (uint64_t)r->job->checkpoint.memory_every,
                                    .snapshot_bytes_max = state_share_bytes(r->worker),
                                    .memory_bytes_max = (size_t)r->job->checkpoint.memory_bytes };
