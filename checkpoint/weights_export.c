@@ -306,7 +306,7 @@ enum status weights_export(struct ckpt_reader *reader, const struct io *io, cons
         *out = e.done;
     else if (message->text[0] == '\0')
         (void)snprintf(message->text, sizeof(message->text), "%.400s: %s", path,
-                       st == ST_EXISTS ? "is there already; choose another name, or --force"
+                       st == ST_EXISTS ? "there is such a file; choose another name, or --force"
                                        : status_string(st));
     free(e.items);
     free(e.tensors);

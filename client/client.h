@@ -21,7 +21,8 @@
 enum exit_code {
     EXIT_DONE = 0,
     EXIT_INTERNAL = 1,
-    EXIT_USAGE = 2, /* usage or job file */
+    EXIT_DIFFERENT = 1, /* of `ckpt diff`, as diff and cmp */
+    EXIT_USAGE = 2,     /* usage or job file */
     EXIT_NOT_FOUND = 3,
     EXIT_REFUSED = 4,     /* not in this state, not for this caller */
     EXIT_UNREACHABLE = 5, /* no coordinator answers */
@@ -45,12 +46,15 @@ struct arguments {
     const char *addr;
     enum output_format output;
     bool no_color, quiet, watch, help;
-    bool wait, follow, foreground;
+    bool wait, follow, foreground, force;
     const char *sets[ARGUMENTS_MAX];
     size_t set_count;
     const char *listen;
     const char *device;
-    int64_t rank, attempt, slots, ranks;
+    const char *names, *dtype, *only; /* of an export */
+    const char *job_file, *to;        /* of an import */
+    const char *sort;
+    int64_t rank, attempt, slots, ranks, rate;
     int64_t timeout_ms;
     const char *words[WORDS_MAX];
     size_t word_count;

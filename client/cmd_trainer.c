@@ -1,6 +1,6 @@
 /*
- * plan and node check: what only the trainer knows, since it alone links the mathematics. This
- * process becomes `cairn-trainer`, the one beside this program's file.
+ * plan, node check, ckpt import: what only the trainer knows, since it alone links the mathematics.
+ * This process becomes `cairn-trainer`, the one beside this program's file.
  */
 #include <errno.h>
 #include <limits.h>
@@ -67,6 +67,52 @@ enum exit_code cmd_node_check(struct client *client)
     }
     if (output_is_json(client))
         argv[argc++] = argument("--json");
+    argv[argc] = NULL;
+    return become_trainer(argv);
+}
+
+/* FILE without its ending, and in it the name of step 0. */
+static enum exit_code default_folder(const char *file, char *out, size_t capacity)
+{
+    static const char ending[] = ".safetensors";
+    size_t size = strlen(file), cut = sizeof(ending) - 1;
+    if (size > cut && strcmp(file + size - cut, ending) == 0) {
+        int written = snprintf(out, capacity, "%.*s/step-000000000000.g1", (int)(size - cut), file);
+        if (written > 0 && (size_t)written < capacity)
+            return EXIT_DONE;
+    }
+    client_error("%s: say where to: --to DIR", file);
+    return EXIT_USAGE;
+}
+
+enum exit_code cmd_ckpt_import(struct client *client)
+{
+    const struct arguments *args = &client->args;
+    char folder[PATH_MAX];
+    if (args->job_file == NULL) {
+        client_error("say whose model these weights are of: --job JOBFILE");
+        return EXIT_USAGE;
+    }
+    if (args->to == NULL && default_folder(args->words[0], folder, sizeof(folder)) != EXIT_DONE)
+        return EXIT_USAGE;
+    char *argv[ARGV_MAX + 8] = {
+        NULL,
+        argument("--import"),
+        argument(args->words[0]),
+        argument("--job-file"),
+        argument(args->job_file),
+        argument("--to"),
+        argument(args->to == NULL ? folder : args->to),
+    };
+    size_t argc = 7;
+    for (size_t i = 0; i < args->set_count; i++) {
+        argv[argc++] = argument("--set");
+        argv[argc++] = argument(args->sets[i]);
+    }
+    if (output_is_json(client))
+        argv[argc++] = argument("--json");
+    if (args->quiet)
+        argv[argc++] = argument("--quiet");
     argv[argc] = NULL;
     return become_trainer(argv);
 }

@@ -58,6 +58,33 @@ static const struct option check_options[] = {
     { 0 },
 };
 
+static const struct option scrub_options[] = {
+    { "rate", '\0', OPTION_NUMBER, AT(rate), "MB/S", "read no faster than this (default: no limit)" },
+    { 0 },
+};
+
+static const struct option diff_options[] = {
+    { "sort", '\0', OPTION_TEXT, AT(sort), "ORDER", "stored, relative or max (largest first)" },
+    { 0 },
+};
+
+static const struct option export_options[] = {
+    { "names", '\0', OPTION_TEXT, AT(names), "hf|cairn",
+      "names and shapes of Hugging Face and torchvision (default), or ours" },
+    { "dtype", '\0', OPTION_TEXT, AT(dtype), "TYPE", "f32, bf16 or f16 (default: as stored)" },
+    { "only", '\0', OPTION_TEXT, AT(only), "model|all",
+      "all: moments of the optimizer, too (default: model)" },
+    { "force", '\0', OPTION_FLAG, AT(force), NULL, "replace a file that is there" },
+    { 0 },
+};
+
+static const struct option import_options[] = {
+    { "job", '\0', OPTION_TEXT, AT(job_file), "JOBFILE", "whose model the weights are of" },
+    { "to", '\0', OPTION_TEXT, AT(to), "DIR", "the checkpoint's folder, not there yet" },
+    { "set", '\0', OPTION_SETS, AT(sets), "K=V", "another value for a key of the job file" },
+    { 0 },
+};
+
 #define WHERE "Works on a checkpoint's folder, too; then no coordinator is needed."
 
 static const struct command table[] = {
@@ -106,7 +133,8 @@ static const struct command table[] = {
     { NULL, "save", WORD_JOB, 1, 1, false, "JOB", "make a checkpoint now and print its step", NULL,
       "save resnet18-fashion", timeout_options, cmd_save },
     { "ckpt", "ls", WORD_CHECKPOINT, 1, 1, false, "JOB", "list the checkpoints of a job",
-      "Works on a job's folder in a store, too; then no coordinator is needed.",
+      "-o wide adds losses and paths. Works on a job's folder in a store, too; then no\n"
+      "coordinator is needed.",
       "ckpt ls resnet18-fashion\nckpt ls checkpoints/j-0123456789", NULL, cmd_ckpt_ls },
     { "ckpt", "show", WORD_CHECKPOINT, 1, 1, false, "JOB[@STEP]", "show what a checkpoint holds",
       WHERE, "ckpt show resnet18-fashion@100\nckpt show resnet18-fashion -o json", NULL,
@@ -118,11 +146,43 @@ static const struct command table[] = {
       "ckpt verify resnet18-fashion\nckpt verify resnet18-fashion@all\n"
       "ckpt verify checkpoints/j-0123456789/step-000000000100.g1",
       NULL, cmd_ckpt_verify },
+    { "ckpt", "scrub", WORD_CHECKPOINT, 1, 1, false, "JOB|STORE",
+      "verify every checkpoint of a job or of a store",
+      "Exits 8 if any is damaged, and says what. Changes nothing: 'cairn ckpt rm' removes one.\n"
+      "JOB may be a job's folder, STORE a folder of such folders; then no coordinator is needed.",
+      "ckpt scrub resnet18-fashion\nckpt scrub checkpoints/ --rate 50\n"
+      "ckpt scrub checkpoints/j-0123456789 -o json",
+      scrub_options, cmd_ckpt_scrub },
     { "ckpt", "digest", WORD_CHECKPOINT, 1, 1, false, "JOB[@STEP]",
       "compute the digest of the stored state from its bytes",
       "Equal digests mean equal bits. " WHERE, "ckpt digest resnet18-fashion@100", NULL,
       cmd_ckpt_digest },
-    { "ckpt", "rm", WORD_CHECKPOINT, 1, 1, false, "JOB@STEP", "remove a checkpoint", WHERE,
+    { "ckpt", "diff", WORD_CHECKPOINT, 2, 2, false, "A B",
+      "compare two checkpoints, tensor by tensor",
+      "A and B are JOB[@STEP] or a checkpoint's folder. Per tensor: how many elements and bits\n"
+      "differ, the largest distance, and the norm of the difference over that of A's. Exits 0 if\n"
+      "all bits are equal, 1 if not; -q prints nothing, -o wide the equal ones, too.",
+      "ckpt diff resnet18-fashion@100 resnet18-fashion@200\n"
+      "ckpt diff job@100 other@100 --sort relative\nckpt diff a@5 b@5 -o json",
+      diff_options, cmd_ckpt_diff },
+    { "ckpt", "export", WORD_CHECKPOINT, 2, 2, false, "JOB[@STEP] FILE",
+      "write a checkpoint's weights as a safetensors file",
+      "transformers' GPT2LMHeadModel and torchvision's resnets load it. The file appears whole or\n"
+      "not at all. " WHERE,
+      "ckpt export my-gpt model.safetensors\n"
+      "ckpt export my-gpt@1000 half.safetensors --dtype bf16\n"
+      "ckpt export checkpoints/j-0123456789 all.safetensors --only all --names cairn",
+      export_options, cmd_ckpt_export },
+    { "ckpt", "import", WORD_FILE, 1, 1, false, "FILE --job JOBFILE [--to DIR]",
+      "make a checkpoint's folder of a safetensors file",
+      "Names, shapes and types are checked against the job's model. The state is that of step 0:\n"
+      "moments are zero. DIR is by default FILE without .safetensors, and in it\n"
+      "step-000000000000.g1. A job starts from such a file with model.weights: FILE.",
+      "ckpt import gpt2.safetensors --job job.yaml\n"
+      "ckpt import gpt2.safetensors --job job.yaml --to imported/gpt2/step-000000000000.g1",
+      import_options, cmd_ckpt_import },
+    { "ckpt", "rm", WORD_CHECKPOINT, 1, 1, false, "JOB@STEP", "remove a checkpoint",
+      "What a job still needs, or another checkpoint holds differences to, is refused (exit 4).\n" WHERE,
       "ckpt rm resnet18-fashion@100", NULL, cmd_ckpt_rm },
     { "node", "ls", WORD_NONE, 0, 0, false, "", "list the machines and their slots", NULL,
       "node ls", NULL, cmd_node_ls },

@@ -173,6 +173,35 @@ static void ckpt_ratio(const ProtobufCMessage *row, char *out, size_t capacity)
     }
 }
 
+static void ckpt_parent_step(const ProtobufCMessage *row, char *out, size_t capacity)
+{
+    const Cairn__V1__Checkpoint *ckpt = as_checkpoint(row);
+    if (ckpt->parent_generation == 0)
+        (void)snprintf(out, capacity, "-");
+    else
+        (void)snprintf(out, capacity, "%llu", (unsigned long long)ckpt->parent_step);
+}
+
+static void ckpt_loss(const ProtobufCMessage *row, char *out, size_t capacity)
+{
+    (void)format_number(as_checkpoint(row)->loss, out, capacity);
+}
+
+static void ckpt_eval_loss(const ProtobufCMessage *row, char *out, size_t capacity)
+{
+    (void)format_number(as_checkpoint(row)->eval_loss, out, capacity);
+}
+
+static void ckpt_eval_accuracy(const ProtobufCMessage *row, char *out, size_t capacity)
+{
+    (void)format_number(as_checkpoint(row)->eval_accuracy, out, capacity);
+}
+
+static void ckpt_verified(const ProtobufCMessage *row, char *out, size_t capacity)
+{
+    (void)snprintf(out, capacity, "%s", as_checkpoint(row)->verified ? "yes" : "-");
+}
+
 static void ckpt_shards(const ProtobufCMessage *row, char *out, size_t capacity)
 {
     (void)snprintf(out, capacity, "%u", as_checkpoint(row)->shards);
@@ -202,8 +231,13 @@ const struct listing checkpoint_listing = {
             { "AGE", .cell = ckpt_age, .right = true },
             { "SIZE", .cell = ckpt_size, .right = true },
             { "RATIO", .cell = ckpt_ratio, .right = true },
+            { "PARENT", .cell = ckpt_parent_step, .right = true },
             { "SHARDS", .cell = ckpt_shards, .right = true },
             { "STATUS", .cell = ckpt_status },
+            { "VERIFIED", .cell = ckpt_verified, .wide = true },
+            { "LOSS", .cell = ckpt_loss, .right = true, .wide = true },
+            { "EVAL LOSS", .cell = ckpt_eval_loss, .right = true, .wide = true },
+            { "ACCURACY", .cell = ckpt_eval_accuracy, .right = true, .wide = true },
             { "DIGEST", .cell = ckpt_digest_text },
             { "PATH", .cell = ckpt_path, .wide = true },
             { 0 },

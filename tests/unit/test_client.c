@@ -313,19 +313,26 @@ static void a_table_is_aligned_and_wide_shows_more(void **state)
     one.status = "good";
     one.digest = "0123";
     one.path = "/a";
+    one.verified = true;
+    one.loss = 2.5;
+    one.eval_loss = one.eval_accuracy = (double)NAN;
     two.step = 12345;
     two.generation = 12;
     two.status = "bad";
+    two.parent_step = 5;
+    two.parent_generation = 1;
     ProtobufCMessage *rows[] = { &one.base, &two.base };
     auto_buf struct buf out;
     buf_init(&out, 65536);
     assert_int_equal(output_table(&checkpoint_listing, false, true, rows, 2, &out), ST_OK);
-    assert_string_equal(out.data, " STEP  ATTEMPT  AGE     SIZE  RATIO  SHARDS  STATUS  DIGEST\n"
-                                  "    5        1    -  1.0 MiB  1.500       2  good    0123\n"
-                                  "12345       12    -      0 B      -       0  bad     -\n");
+    assert_string_equal(out.data,
+                        " STEP  ATTEMPT  AGE     SIZE  RATIO  PARENT  SHARDS  STATUS  DIGEST\n"
+                        "    5        1    -  1.0 MiB  1.500       -       2  good    0123\n"
+                        "12345       12    -      0 B      -       5       0  bad     -\n");
     buf_clear(&out);
     assert_int_equal(output_table(&checkpoint_listing, true, false, rows, 1, &out), ST_OK);
-    assert_string_equal(out.data, "5  1  -  1.0 MiB  1.500  2  good  0123  /a\n");
+    assert_string_equal(out.data,
+                        "5  1  -  1.0 MiB  1.500  -  2  good  yes  2.5  -  -  0123  /a\n");
 }
 
 /* ---- supervisor ---- */
