@@ -96,11 +96,15 @@ enum disk_codec {
     DISK_ROTATED = 2,        /* each word rotated left by one, then its bytes, lowest plane first */
     DISK_ROTATED_PACKED = 3, /* likewise; no sign is set, so plane 0 is packed from 8 to 7 bytes */
     DISK_DELTA = 4,          /* each word minus the base's, zigzag, then its bytes as above */
+    DISK_TABLE = 5,          /* float32: each word minus the terms of its row and column, rotated
+                              * left by four, then its bytes; the fifth plane is the terms */
+    DISK_TABLE_PACKED = 6,   /* likewise; plane 0 has zeros in all lower halves: two bytes in one */
 };
 
 enum disk_mode {
-    DISK_RAW = 0,  /* the plane is the content of a skippable frame */
-    DISK_ZSTD = 1, /* the plane is the content of a zstd frame */
+    DISK_RAW = 0,     /* the plane is the content of a skippable frame */
+    DISK_ZSTD = 1,    /* the plane is the content of a zstd frame */
+    DISK_NIBBLES = 2, /* a skippable frame holds half a byte for each, and what lies outside */
 };
 
 struct disk_chunk {

@@ -55,6 +55,27 @@ static void unpredict(const void *words, const int8_t *terms, uint32_t constant,
     loop_unpredict(words, terms, constant, count, out);
 }
 
+static uint64_t accumulate(const void *words, size_t count, uint32_t *sums)
+{
+    return loop_accumulate(words, count, sums);
+}
+
+static void correlate(const int16_t *probe, size_t size, const int16_t *range, size_t lags,
+                      int32_t *out)
+{
+    loop_correlate(probe, size, range, lags, out);
+}
+
+static bool pack4(const uint8_t *plane, size_t count, uint8_t *out)
+{
+    return loop_pack4(plane, count, out);
+}
+
+static void unpack4(const uint8_t *packed, size_t count, uint8_t *out)
+{
+    loop_unpack4(packed, count, out);
+}
+
 static void pack7(const uint8_t *plane, size_t count, uint8_t *out)
 {
     loop_pack7(plane, 0, count, out);
@@ -100,6 +121,10 @@ static const struct plane_loops reference = {
     .undiffer2 = undiffer2,
     .predict = predict,
     .unpredict = unpredict,
+    .accumulate = accumulate,
+    .correlate = correlate,
+    .pack4 = pack4,
+    .unpack4 = unpack4,
     .pack7 = pack7,
     .unpack7 = unpack7,
     .nibbles = nibbles,
@@ -136,6 +161,11 @@ const struct plane_loops *ckpt_loops(void)
 size_t ckpt_packed7_size(size_t count)
 {
     return count / 8 * 7 + count % 8;
+}
+
+size_t ckpt_packed4_size(size_t count)
+{
+    return (count + 1) / 2;
 }
 
 size_t ckpt_nibble_size(size_t count)

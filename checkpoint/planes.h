@@ -37,6 +37,16 @@ struct plane_loops {
     void (*unpredict)(const void *words, const int8_t *terms, uint32_t constant, size_t count,
                       void *out);
 
+    /* Adds word >> 13 of each word to sums[i]; returns the sum of all. */
+    uint64_t (*accumulate)(const void *words, size_t count, uint32_t *sums);
+    /* out[k]: the sum of probe[i] * range[k + i]; range has size + lags numbers. */
+    void (*correlate)(const int16_t *probe, size_t size, const int16_t *range, size_t lags,
+                      int32_t *out);
+
+    /* The upper halves of bytes, those of the second half of the plane above those of the first;
+     * returns whether all lower halves are 0, and back. */
+    bool (*pack4)(const uint8_t *plane, size_t count, uint8_t *out);
+    void (*unpack4)(const uint8_t *packed, size_t count, uint8_t *out);
     /* Bytes whose lowest bit is 0, 8 in 7; a rest of less than 8 stays as it is. */
     void (*pack7)(const uint8_t *plane, size_t count, uint8_t *out);
     void (*unpack7)(const uint8_t *packed, size_t count, uint8_t *out);
@@ -63,5 +73,6 @@ const struct plane_loops *ckpt_loops_at(size_t i);
 
 /* Bytes that count bytes have packed. */
 size_t ckpt_packed7_size(size_t count);
+size_t ckpt_packed4_size(size_t count);
 /* Bytes of the codes of count bytes. */
 size_t ckpt_nibble_size(size_t count);

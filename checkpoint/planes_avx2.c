@@ -154,6 +154,27 @@ AVX2 static void unpredict(const void *words, const int8_t *terms, uint32_t cons
     loop_unpredict(words, terms, constant, count, out);
 }
 
+AVX2 static uint64_t accumulate(const void *words, size_t count, uint32_t *sums)
+{
+    return loop_accumulate(words, count, sums);
+}
+
+AVX2 static void correlate(const int16_t *probe, size_t size, const int16_t *range, size_t lags,
+                           int32_t *out)
+{
+    loop_correlate(probe, size, range, lags, out);
+}
+
+AVX2 static bool pack4(const uint8_t *plane, size_t count, uint8_t *out)
+{
+    return loop_pack4(plane, count, out);
+}
+
+AVX2 static void unpack4(const uint8_t *packed, size_t count, uint8_t *out)
+{
+    loop_unpack4(packed, count, out);
+}
+
 /* 32 bytes become 28; 30 are written. */
 AVX2 static inline void pack_step(const uint8_t *plane, uint8_t *out)
 {
@@ -260,6 +281,10 @@ static const struct plane_loops loops = {
     .undiffer2 = undiffer2,
     .predict = predict,
     .unpredict = unpredict,
+    .accumulate = accumulate,
+    .correlate = correlate,
+    .pack4 = pack4,
+    .unpack4 = unpack4,
     .pack7 = pack7,
     .unpack7 = unpack7,
     .nibbles = nibbles,

@@ -164,6 +164,27 @@ BW static void unpredict(const void *words, const int8_t *terms, uint32_t consta
     loop_unpredict(words, terms, constant, count, out);
 }
 
+BW static uint64_t accumulate(const void *words, size_t count, uint32_t *sums)
+{
+    return loop_accumulate(words, count, sums);
+}
+
+BW static void correlate(const int16_t *probe, size_t size, const int16_t *range, size_t lags,
+                         int32_t *out)
+{
+    loop_correlate(probe, size, range, lags, out);
+}
+
+BW static bool pack4(const uint8_t *plane, size_t count, uint8_t *out)
+{
+    return loop_pack4(plane, count, out);
+}
+
+BW static void unpack4(const uint8_t *packed, size_t count, uint8_t *out)
+{
+    loop_unpack4(packed, count, out);
+}
+
 VBMI_INLINE __m512i gather_order(void)
 {
     uint8_t from[STEP];
@@ -361,6 +382,10 @@ static const struct plane_loops loops_bw = {
     .undiffer2 = undiffer2,
     .predict = predict,
     .unpredict = unpredict,
+    .accumulate = accumulate,
+    .correlate = correlate,
+    .pack4 = pack4,
+    .unpack4 = unpack4,
     .pack7 = pack7_avx2,
     .unpack7 = unpack7_avx2,
     .nibbles = nibbles_avx2,
@@ -379,6 +404,10 @@ static const struct plane_loops loops_vbmi = {
     .undiffer2 = undiffer2,
     .predict = predict,
     .unpredict = unpredict,
+    .accumulate = accumulate,
+    .correlate = correlate,
+    .pack4 = pack4,
+    .unpack4 = unpack4,
     .pack7 = pack7,
     .unpack7 = unpack7,
     .nibbles = nibbles,

@@ -137,6 +137,57 @@ LOOP void loop_unpredict(const void *words, const int8_t *terms, uint32_t consta
         to[i] = in[i] + constant + ((uint32_t)(int32_t)terms[i] << CKPT_TERM_SHIFT);
 }
 
+LOOP uint64_t loop_accumulate(const void *words, size_t count, uint32_t *restrict sums)
+{
+    const word32 *restrict in = words;
+    uint64_t all = 0;
+    for (size_t at = 0; at < count; at += 4096) { /* 2^19 each: 32 bits are enough */
+        size_t end = count - at < 4096 ? count : at + 4096;
+        uint32_t part = 0;
+        for (size_t i = at; i < end; i++) {
+            sums[i] += in[i] >> 13;
+            part += in[i] >> 13;
+        }
+        all += part;
+    }
+    return all;
+}
+
+LOOP void loop_correlate(const int16_t *probe, size_t size, const int16_t *range, size_t lags,
+                         int32_t *out)
+{
+    for (size_t k = 0; k < lags; k++) {
+        int32_t sum = 0;
+        for (size_t i = 0; i < size; i++)
+            sum += probe[i] * range[k + i];
+        out[k] = sum;
+    }
+}
+
+LOOP bool loop_pack4(const uint8_t *plane, size_t count, uint8_t *restrict out)
+{
+    size_t half = (count + 1) / 2;
+    uint8_t all = 0;
+    for (size_t i = 0; i < count / 2; i++) {
+        all |= plane[i] | plane[half + i];
+        out[i] = (uint8_t)(plane[i] >> 4 | (plane[half + i] & 0xf0));
+    }
+    if (count % 2 != 0) {
+        all |= plane[half - 1];
+        out[half - 1] = plane[half - 1] >> 4;
+    }
+    return (all & 15) == 0;
+}
+
+LOOP void loop_unpack4(const uint8_t *packed, size_t count, uint8_t *restrict out)
+{
+    size_t half = (count + 1) / 2;
+    for (size_t i = 0; i < half; i++)
+        out[i] = (uint8_t)(packed[i] << 4);
+    for (size_t i = half; i < count; i++)
+        out[i] = packed[i - half] & 0xf0;
+}
+
 /* Seven bits of each of the eight bytes of x, side by side in 56. */
 LOOP uint64_t squeeze(uint64_t x)
 {
