@@ -186,8 +186,9 @@ MUST_CHECK enum status ckpt_folder_path(const char *store, const char *job, uint
 /* Makes the folder and its parents, each durable in its parent. A leftover folder of the same name
  * without a manifest is emptied first. ST_EXISTS: it holds a manifest. */
 MUST_CHECK enum status ckpt_folder_create(const struct io *io, const char *dir);
-/* Before the decision: fsync of the folder, every file there with its reported size (else
- * ST_INCOMPLETE). reports in order of rank. */
+/* Before the decision: fsync of the folder, every file there with its reported size. reports in
+ * order of rank. ST_INCOMPLETE: a file isn't, or the fsync failed; the save is to be given up, for
+ * another fsync would prove nothing. */
 MUST_CHECK enum status ckpt_commit_check(const struct io *io, const char *dir,
                                          const struct ckpt_report *reports, uint32_t count);
 /* The manifest's bytes, appended to out; the same reports, in order of rank, and wall_time give the
@@ -204,7 +205,8 @@ MUST_CHECK enum status ckpt_manifest_publish(const struct io *io, const char *di
 /* Un-publishes (manifest first, fsync), then removes files and folder. A missing one is success.
  * Files that aren't ours stay, and the folder with them. */
 MUST_CHECK enum status ckpt_remove(const struct io *io, const char *dir);
-/* Renames the folder to bad-…; out is its new path. */
+/* Renames the folder to bad-…; out is its new path. One that was set aside already is success.
+ * Durable: on ST_OK. */
 MUST_CHECK enum status ckpt_quarantine(const struct io *io, const char *dir, char *out,
                                        size_t capacity);
 

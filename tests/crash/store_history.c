@@ -19,8 +19,8 @@ static size_t now(const struct history *history)
     return memory_io_changes(history->memory);
 }
 
-static struct saving *begin(struct history *history, uint64_t step, uint64_t generation,
-                            uint32_t ranks)
+struct saving *history_begin(struct history *history, uint64_t step, uint64_t generation,
+                             uint32_t ranks)
 {
     CHECK(history->count < SAVINGS_MAX);
     struct saving *it = &history->savings[history->count++];
@@ -97,7 +97,7 @@ static enum status publish(const struct io *io, const struct saving *it)
 static struct saving *save(struct history *history, uint64_t step, uint64_t generation,
                            uint32_t ranks, uint64_t seed)
 {
-    struct saving *it = begin(history, step, generation, ranks);
+    struct saving *it = history_begin(history, step, generation, ranks);
     struct seating seats;
     create(history, it);
     write_all(history, it, &seats, seed);
@@ -125,7 +125,7 @@ static void retain(struct history *history, struct saving *old, const struct sav
 static void save_that_fails(struct history *history, uint64_t step)
 {
     const struct io *io = memory_io_table(history->memory);
-    struct saving *it = begin(history, step, 1, 3);
+    struct saving *it = history_begin(history, step, 1, 3);
     struct seating seats = { 0 };
     create(history, it);
     MUST(write_rank(history, it, &seats, 0));
@@ -143,7 +143,7 @@ static void save_that_fails(struct history *history, uint64_t step)
 static void save_that_is_left(struct history *history, uint64_t step, uint64_t generation,
                               uint32_t ranks, uint64_t seed)
 {
-    struct saving *it = begin(history, step, generation, ranks);
+    struct saving *it = history_begin(history, step, generation, ranks);
     struct seating seats;
     create(history, it);
     write_all(history, it, &seats, seed);
@@ -155,7 +155,7 @@ static struct saving *save_that_is_published_twice(struct history *history, uint
                                                    uint64_t generation, uint64_t seed)
 {
     const struct io *io = memory_io_table(history->memory);
-    struct saving *it = begin(history, step, generation, 3);
+    struct saving *it = history_begin(history, step, generation, 3);
     struct seating seats;
     create(history, it); /* there is one of that name, without a manifest */
     write_all(history, it, &seats, seed);

@@ -41,6 +41,9 @@ struct history {
 /* Records one. seed: of the order in which the ranks' writes mix, and of the sizes of these. */
 void history_new(struct history *history, uint64_t seed);
 void history_release(struct history *history);
+/* Another save, for tests that go on with their own; its folder isn't made. */
+struct saving *history_begin(struct history *history, uint64_t step, uint64_t generation,
+                             uint32_t ranks);
 
 enum history_when {
     HISTORY_FOUND,     /* nobody has touched it since the crash */

@@ -21,9 +21,9 @@
 struct exploration {
     struct history history;
     struct crash_limits limits, again; /* of the first crash, and of one in the recovery */
-    struct crash_seen seen;
-    size_t n;        /* changes before the first crash */
-    uint64_t nested; /* of so many states, one has its recovery cut off */
+    struct crash_seen *seen;           /* by all histories: they decide the same */
+    size_t n;                          /* changes before the first crash */
+    uint64_t nested;                   /* of so many states, one has its recovery cut off */
     uint64_t built, distinct, cut_off;
     bool done;       /* in the second crash: the recovery had ended */
     const char *why; /* the promise that was broken */
@@ -50,12 +50,13 @@ static uint32_t share(uint32_t amount)
 #endif
 }
 
-static struct exploration *exploration_new(uint64_t number)
+static struct exploration *exploration_new(uint64_t number, struct crash_seen *seen)
 {
     struct exploration *it = calloc(1, sizeof(*it));
     assert_non_null(it);
     uint64_t seed = environment("CAIRN_TEST_SEED", 0) + number;
     history_new(&it->history, seed);
+    it->seen = seen;
     it->limits = (struct crash_limits){ .all_max = share(is_full() ? 4096 : 400),
                                         .draws = share(is_full() ? 60 : 20),
                                         .seed = seed };
@@ -67,7 +68,6 @@ static struct exploration *exploration_new(uint64_t number)
 static void exploration_free(struct exploration *it)
 {
     history_release(&it->history);
-    crash_seen_release(&it->seen);
     free(it);
 }
 
@@ -98,7 +98,7 @@ static bool is_new(struct exploration *it, struct memory_io *found, uint64_t sta
     bool fresh = false;
     it->built++;
     uint64_t key = memory_io_hash(found, "/") * 31 + journal(it) * 7 + stage;
-    (void)crash_seen_at(&it->seen, key, &fresh);
+    (void)crash_seen_at(it->seen, key, &fresh);
     it->distinct += fresh;
     return fresh;
 }
@@ -171,9 +171,9 @@ static uint64_t histories(void)
     return is_full() ? 24 : share(4);
 }
 
-static uint64_t crash_anywhere(uint64_t number)
+static void crash_anywhere(uint64_t number, struct crash_seen *seen)
 {
-    struct exploration *it = exploration_new(number);
+    struct exploration *it = exploration_new(number, seen);
     size_t total = memory_io_changes(it->history.memory);
     assert_true(total > 150);
     for (it->n = 0; it->n <= total; it->n++) {
@@ -182,26 +182,25 @@ static uint64_t crash_anywhere(uint64_t number)
         crash_point_free(point);
         assert_promises(it);
     }
-    uint64_t distinct = it->distinct;
     print_tally(it);
     exploration_free(it);
-    return distinct;
 }
 
 static void crash_anywhere_loses_nothing_and_makes_nothing_false(void **state)
 {
     (void)state;
-    uint64_t distinct = 0;
+    struct crash_seen seen = { 0 };
     for (uint64_t number = 0; number < histories(); number++)
-        distinct += crash_anywhere(number);
-    print_message("%" PRIu64 " distinct states\n", distinct);
-    assert_true(distinct > 5000);
+        crash_anywhere(number, &seen);
+    print_message("%" PRIu64 " distinct states\n", seen.count);
+    assert_true(seen.count > 5000);
+    crash_seen_release(&seen);
 }
 
 /* Its process alone dies: what wasn't synced isn't lost yet, and not safe yet either. */
-static uint64_t kill_anywhere(uint64_t number)
+static void kill_anywhere(uint64_t number, struct crash_seen *seen)
 {
-    struct exploration *it = exploration_new(number);
+    struct exploration *it = exploration_new(number, seen);
     struct history *history = &it->history;
     size_t total = memory_io_changes(history->memory);
     it->again = (struct crash_limits){ .all_max = share(is_full() ? 512 : 32),
@@ -219,20 +218,19 @@ static uint64_t kill_anywhere(uint64_t number)
         crash_point_free(point);
         assert_promises(it);
     }
-    uint64_t distinct = it->distinct;
     print_tally(it);
     exploration_free(it);
-    return distinct;
 }
 
 static void coordinator_that_is_killed_is_followed_by_a_power_failure(void **state)
 {
     (void)state;
-    uint64_t distinct = 0;
+    struct crash_seen seen = { 0 };
     for (uint64_t number = 0; number < (is_full() ? 8 : 2); number++)
-        distinct += kill_anywhere(number);
-    print_message("%" PRIu64 " distinct states\n", distinct);
-    assert_true(distinct > 2000);
+        kill_anywhere(number, &seen);
+    print_message("%" PRIu64 " distinct states\n", seen.count);
+    assert_true(seen.count > 2000);
+    crash_seen_release(&seen);
 }
 
 /* Whether a broken promise comes of it when the syncs of [first, end) do nothing. */
@@ -263,7 +261,8 @@ static bool is_found_out(struct exploration *it, size_t first, size_t end)
 static void every_fsync_of_the_protocol_is_needed(void **state)
 {
     (void)state;
-    struct exploration *it = exploration_new(0);
+    struct crash_seen seen = { 0 };
+    struct exploration *it = exploration_new(0, &seen);
     const struct history *history = &it->history;
     size_t syncs = 0;
     it->nested = 0;
@@ -290,6 +289,7 @@ static void every_fsync_of_the_protocol_is_needed(void **state)
     print_message("%zu syncs; ", syncs);
     print_tally(it);
     exploration_free(it);
+    crash_seen_release(&seen);
 }
 
 int main(void)

@@ -123,7 +123,7 @@ static void save_that_fails_anywhere_can_be_repeated(void **state)
             memory_io_arm(world->memory, faults[f], n);
             enum status st = sample_save(world->io, &world->sample, 2, NULL);
             reached = memory_io_calls(world->memory) >= n;
-            assert_true(st == ST_OK || st == ST_IO || st == ST_FULL);
+            assert_true(st == ST_OK || st == ST_IO || st == ST_FULL || st == ST_INCOMPLETE);
             memory_io_arm(world->memory, MEMORY_IO_NONE, 0);
             bool there = memory_io_has(world->memory, DIR_40 "/manifest.json");
             assert_true(st != ST_OK || there);
@@ -385,7 +385,12 @@ static void second_bad_folder_of_one_name_gets_a_number(void **state)
     assert_int_equal(count, 3);
     assert_true(entries[2].quarantined);
     free(entries);
-    assert_int_equal(ckpt_quarantine(world->io, DIR_40, moved, sizeof(moved)), ST_NOT_FOUND);
+    moved[0] = '\0'; /* once more: it is where it was */
+    assert_int_equal(ckpt_quarantine(world->io, DIR_40, moved, sizeof(moved)), ST_OK);
+    assert_string_equal(moved, SAMPLE_STORE "/" SAMPLE_JOB "/bad-step-000000000040.g2.3");
+    assert_int_equal(ckpt_quarantine(world->io, SAMPLE_STORE "/" SAMPLE_JOB "/step-000000000041.g2",
+                                     moved, sizeof(moved)),
+                     ST_NOT_FOUND);
 }
 
 /* In builds without fault points they cost nothing and do nothing; there is nothing to see then. */
