@@ -174,6 +174,7 @@ void *session_saver_run(void *arg)
         if (!prepared && session->core.ready_known) {
             prepared = true;
             make_writer(&saver);
+            continue; /* closing may have come meanwhile */
         }
         if (!next_task(session, &task)) {
             (void)pthread_cond_wait(&session->changed, &session->mutex);
