@@ -5,7 +5,9 @@
 
 #include <stdint.h>
 
-#define CKPT_CREW_MAX 64
+#include "checkpoint/checkpoint.h"
+
+#define CKPT_CREW_MAX (CKPT_THREADS_MAX + 1) /* with the caller's thread */
 
 typedef void (*ckpt_crew_fn)(void *arg, uint32_t number);
 

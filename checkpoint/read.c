@@ -19,8 +19,7 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/slice.h"
 #include "common/cleanup.h"
-
-_Static_assert(CKPT_CREW_MAX == CKPT_CURSORS_MAX, "a cursor for everyone");
+#include "common/pages.h"
 
 /* A part of a buffer, and where it goes. */
 struct want {
@@ -36,6 +35,8 @@ struct task {
     uint64_t index;
 };
 
+#define RUN_MAX 8 /* chunks that a thread takes at once: see struct job */
+
 /* What one thread came to. */
 struct outcome {
     enum status st;
@@ -50,6 +51,7 @@ struct job {
     struct ckpt_cursor *cursors[CKPT_CREW_MAX];
     struct outcome outcomes[CKPT_CREW_MAX];
     uint32_t crew;
+    size_t run; /* chunks taken at once: threads that first touch one huge page both clear it */
     const struct ckpt_read_options *options;
     atomic_size_t next, done;
     atomic_bool stop;
@@ -91,8 +93,11 @@ static void work(void *arg, uint32_t number)
         *outcome = (struct outcome){ ST_NO_MEMORY, 0 };
         atomic_store(&job->stop, true);
     }
-    while (!atomic_load(&job->stop)) {
-        size_t i = atomic_fetch_add(&job->next, 1);
+    for (size_t i = 0, end = 0; !atomic_load(&job->stop); i++) {
+        if (i == end) {
+            i = atomic_fetch_add(&job->next, job->run);
+            end = i + job->run;
+        }
         if (i >= job->task_count)
             return;
         enum status st = read_task(job, job->cursors[number], raw, &job->tasks[i]);
@@ -114,8 +119,10 @@ static enum status list_tasks(struct job *job, uint32_t want_count)
 {
     uint64_t room = 1;
     for (uint32_t i = 0; i < want_count; i++) {
-        const struct ckpt_buffer *buffer = &job->reader->buffers[job->wants[i].buffer];
-        room += ckpt_chunks(buffer->dtype, buffer->count);
+        const struct ckpt_slice *slice = &job->wants[i].slice;
+        uint64_t step = ckpt_chunk_elements(job->reader->buffers[job->wants[i].buffer].dtype);
+        if (slice->runs > 0)
+            room += (ckpt_slice_end(slice) - 1) / step - slice->first / step + 1;
     }
     job->tasks = malloc((size_t)room * sizeof(*job->tasks));
     if (job->tasks == NULL)
@@ -164,6 +171,13 @@ static enum status read_wants(struct ckpt_reader *reader, const struct want *wan
     while (threads > 0 && threads >= job.task_count)
         threads--;
     job.crew = threads + 1;
+    job.run = job.task_count / job.crew / 4;
+    job.run = job.run < 1 ? 1 : job.run > RUN_MAX ? RUN_MAX : job.run;
+    for (uint32_t i = 0; i < count && st == ST_OK; i++) {
+        uint64_t width = ckpt_dtype_size(reader->buffers[wants[i].buffer].dtype);
+        if (wants[i].out != NULL && wants[i].slice.runs == 1)
+            pages_prefer_huge(wants[i].out, (size_t)(wants[i].slice.run * width));
+    }
     for (uint32_t i = 0; i < job.crew && st == ST_OK; i++)
         st = ckpt_reader_cursor(reader, i, &job.cursors[i]);
     if (st == ST_OK) {

@@ -102,7 +102,7 @@ enum status ckpt_reader_start(struct ckpt_reader *reader, const struct io *io, c
 
 void ckpt_reader_release(struct ckpt_reader *reader)
 {
-    for (uint32_t i = 0; i < CKPT_CURSORS_MAX; i++)
+    for (uint32_t i = 0; i < CKPT_CREW_MAX; i++)
         ckpt_cursor_free(reader->cursors[i]);
     ckpt_close(reader->parent);
     free(reader->tensors);

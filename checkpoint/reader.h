@@ -8,13 +8,11 @@
 
 #include <stdint.h>
 
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/crew.h"
 #include "checkpoint/findings.h"
 #include "checkpoint/set.h"
 
 struct ckpt_cursor;
-
-#define CKPT_CURSORS_MAX 64 /* threads that read at once */
 
 struct ckpt_reader {
     const struct io *io;
@@ -29,7 +27,7 @@ struct ckpt_reader {
     uint32_t buffer_count;
     struct ckpt_tensor *tensors;
     uint32_t tensor_count;
-    struct ckpt_cursor *cursors[CKPT_CURSORS_MAX]; /* made when first needed, kept until close */
+    struct ckpt_cursor *cursors[CKPT_CREW_MAX]; /* made when first needed, kept until close */
 };
 
 /* An empty reader of dir. ST_FULL: the path is too long. */
@@ -53,7 +51,7 @@ MUST_CHECK enum status ckpt_reader_compare(struct ckpt_reader *reader,
 const struct ckpt_place *ckpt_reader_place(const struct ckpt_reader *reader, uint32_t buffer,
                                            uint64_t index);
 
-/* Cursor `number` of a reader, below CKPT_CURSORS_MAX; borrowed until it is closed. Thread: as
+/* Cursor `number` of a reader, below CKPT_CREW_MAX; borrowed until it is closed. Thread: as
  * opening. */
 MUST_CHECK enum status ckpt_reader_cursor(struct ckpt_reader *reader, uint32_t number,
                                           struct ckpt_cursor **out);
