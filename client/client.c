@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "checkpoint/store.h"
 #include "client/options.h"
 
 void client_error(const char *format, ...)
@@ -79,7 +80,12 @@ int client_main(int argc, char **argv)
         client_error("there is no place for state; set CAIRN_HOME");
         return EXIT_USAGE;
     }
+    if (ckpt_store_new(&client.store) != ST_OK) {
+        client_error("%s", status_string(ST_NO_MEMORY));
+        return EXIT_INTERNAL;
+    }
     enum exit_code code = client.command->run(&client);
+    ckpt_store_free(client.store);
     if (client.channel != NULL) {
         rpc_channel_free(client.channel);
         rpc_shutdown();

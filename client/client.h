@@ -65,6 +65,7 @@ struct client {
     const struct command *command;
     struct paths paths;
     struct rpc_channel *channel; /* NULL until the first call */
+    struct ckpt_store *store;
     char target[LIMIT_PATH + 16];
     int signal_fd; /* SIGINT and SIGTERM, once client_catch_signals was called; else -1 */
     bool terminal; /* standard output is one, and TERM isn't dumb */

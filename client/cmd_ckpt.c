@@ -63,7 +63,7 @@ enum exit_code cmd_ckpt_ls(struct client *client)
     if (target.is_folder) {
         struct ckpt_entry *entries = NULL;
         size_t count = 0;
-        code = target_list_of_folder(target.path, &entries, &count);
+        code = target_list_of_folder(client, target.path, &entries, &count);
         if (code == EXIT_DONE)
             code = print_entries(client, entries, count);
         free(entries);
@@ -88,9 +88,9 @@ enum exit_code cmd_ckpt_digest(struct client *client)
     enum exit_code code = target_find_one(client, client->args.words[0], path);
     if (code != EXIT_DONE)
         return code;
-    enum status st = ckpt_digest(target_io(), path, &digest);
+    enum status st = ckpt_digest(target_io(client), path, &digest);
     if (st != ST_OK)
-        return target_report(path, st);
+        return target_report(client, path, st);
     ckpt_hash_text(&digest, text);
     if (output_is_json(client))
         return output_json(client, json_pack("{s:s, s:s}", "path", path, "digest", text));
@@ -100,17 +100,17 @@ enum exit_code cmd_ckpt_digest(struct client *client)
 /* ---- rm ---- */
 
 /* The checkpoint beside the one at path that holds differences to it; false: none does. */
-static bool find_child(const char *path, uint64_t *out_step)
+static bool find_child(struct client *client, const char *path, uint64_t *out_step)
 {
     char job[LIMIT_PATH];
     struct ckpt_entry *entries = NULL;
     struct ckpt_manifest own;
     size_t count = 0;
     (void)snprintf(job, sizeof(job), "%.*s", (int)(target_base(path) - path) - 1, path);
-    if (ckpt_manifest_read(target_io(), path, &own) != ST_OK)
+    if (ckpt_manifest_read(target_io(client), path, &own) != ST_OK)
         return false;
     bool found = false;
-    if (job[0] != '\0' && target_list_of_folder(job, &entries, &count) == EXIT_DONE) {
+    if (job[0] != '\0' && target_list_of_folder(client, job, &entries, &count) == EXIT_DONE) {
         for (size_t i = 0; i < count && !found; i++) {
             found = entries[i].committed && entries[i].parent.generation == own.generation &&
                     entries[i].parent.step == own.step && entries[i].parent.generation > 0;
@@ -122,22 +122,22 @@ static bool find_child(const char *path, uint64_t *out_step)
     return found;
 }
 
-static enum exit_code remove_folder(const struct client *client, const char *path)
+static enum exit_code remove_folder(struct client *client, const char *path)
 {
     uint64_t child = 0;
-    if (!target_is_checkpoint(path)) {
+    if (!target_is_checkpoint(client, path)) {
         client_error("%s is no checkpoint's folder", path);
         return EXIT_REFUSED;
     }
-    if (find_child(path, &child)) {
+    if (find_child(client, path, &child)) {
         client_error("%s: the checkpoint of step %llu holds differences to it and could not be "
                      "read any more; remove that one first",
                      path, (unsigned long long)child);
         return EXIT_REFUSED;
     }
-    enum status st = ckpt_remove(target_io(), path);
+    enum status st = ckpt_remove(target_io(client), path);
     if (st != ST_OK)
-        return target_report(path, st);
+        return target_report(client, path, st);
     client_note(client, "removed %s\n", path);
     return EXIT_DONE;
 }

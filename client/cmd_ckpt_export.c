@@ -56,7 +56,8 @@ static enum exit_code take_flags(const struct client *client, struct weights_exp
 /* ---- the model ---- */
 
 /* The architecture, from the job file that the checkpoint was saved with. */
-static enum exit_code find_arch(struct ckpt_reader *reader, const char *path, char out[JOB_TEXT])
+static enum exit_code find_arch(const struct client *client, struct ckpt_reader *reader,
+                                const char *path, char out[JOB_TEXT])
 {
     auto_free char *text = NULL;
     auto_free struct job *job = malloc(sizeof(*job));
@@ -67,7 +68,7 @@ static enum exit_code find_arch(struct ckpt_reader *reader, const char *path, ch
         return EXIT_INTERNAL;
     enum status st = ckpt_read_blob(reader, JOB_BLOB, &text, &size);
     if (st != ST_OK && st != ST_NOT_FOUND)
-        return target_report(path, st);
+        return target_report(client, path, st);
     if (st == ST_OK)
         st = job_parse(text, size, JOB_BLOB, "/", NULL, 0, job, &errors);
     if (st != ST_OK) {
@@ -153,7 +154,7 @@ enum exit_code cmd_ckpt_export(struct client *client)
     if (code == EXIT_DONE)
         code = target_open(client, client->args.words[0], path, &reader);
     if (code == EXIT_DONE && !options.own_names)
-        code = find_arch(reader, path, arch);
+        code = find_arch(client, reader, path, arch);
     options.arch = arch;
     if (code == EXIT_DONE)
         code = write_file(client, path, reader, &options);

@@ -39,7 +39,7 @@ static void print_one(const struct client *client, const char *path, enum status
     } else if (st != ST_OK && target_exit(path, st) == EXIT_DAMAGED) {
         (void)printf("DAMAGED  %s: %s\n", path, target_status(st));
     } else if (st != ST_OK) {
-        (void)target_report(path, st);
+        (void)target_report(client, path, st);
     }
 }
 
@@ -92,7 +92,7 @@ enum exit_code cmd_ckpt_verify(struct client *client)
     enum exit_code worst = code;
     for (size_t i = 0; code == EXIT_DONE && i < folders.count; i++) {
         enum exit_code one =
-            verify_folder(client, target_io(), folders.list[i].path, false, results);
+            verify_folder(client, target_io(client), folders.list[i].path, false, results);
         if (worst == EXIT_DONE || one == EXIT_DAMAGED)
             worst = one;
     }
@@ -144,7 +144,8 @@ static void scrub_folders(struct scrub *scrub, const struct target_folders *fold
         scrub->at++;
         /* Set aside already, or never committed: no checkpoint. A lost manifest is damage. */
         if (one->quarantined ||
-            (!one->good && ckpt_manifest_read(target_io(), one->path, &manifest) == ST_NOT_FOUND)) {
+            (!one->good &&
+             ckpt_manifest_read(target_io(scrub->client), one->path, &manifest) == ST_NOT_FOUND)) {
             scrub->skipped++;
             continue;
         }
@@ -192,12 +193,13 @@ static int compare_names(const void *a, const void *b)
 static enum exit_code scrub_store(struct scrub *scrub, const char *path)
 {
     struct names names = { 0 };
-    enum status st = target_io()->list(target_io()->self, path, add_name, &names);
+    const struct io *io = target_io(scrub->client);
+    enum status st = io->list(io->self, path, add_name, &names);
     if (st == ST_OK)
         st = names.st;
     if (st != ST_OK) {
         free(names.list);
-        return target_report(path, st);
+        return target_report(scrub->client, path, st);
     }
     if (names.count > 0)
         qsort(names.list, names.count, sizeof(names.list[0]), compare_names);
@@ -207,9 +209,9 @@ static enum exit_code scrub_store(struct scrub *scrub, const char *path)
         struct io_stat info;
         int size = snprintf(target.path, sizeof(target.path), "%s/%s", path, names.list[i]);
         if (size < 0 || (size_t)size >= sizeof(target.path) ||
-            target_io()->stat(target_io()->self, target.path, &info) != ST_OK || !info.is_dir)
+            io->stat(io->self, target.path, &info) != ST_OK || !info.is_dir)
             continue;
-        if (target_all(target.path, &folders) == EXIT_DONE)
+        if (target_all(scrub->client, target.path, &folders) == EXIT_DONE)
             scrub_folders(scrub, &folders);
         target_folders_release(&folders);
     }
@@ -224,11 +226,12 @@ static enum exit_code scrub_target(struct scrub *scrub, struct target *target)
 {
     struct target_folders folders = { 0 };
     enum exit_code code = EXIT_DONE;
-    bool one = target->has_step || (target->is_folder && target_is_checkpoint(target->path));
+    bool one = target->has_step ||
+               (target->is_folder && target_is_checkpoint(scrub->client, target->path));
     if (one) {
         code = target_find(scrub->client, target, &folders);
     } else if (target->is_folder) {
-        code = target_all(target->path, &folders);
+        code = target_all(scrub->client, target->path, &folders);
         if (code == EXIT_DONE && folders.count == 0)
             return scrub_store(scrub, target->path);
     } else {
@@ -276,7 +279,7 @@ enum exit_code cmd_ckpt_scrub(struct client *client)
     if (code != EXIT_DONE)
         return code;
     uint64_t rate = client->args.rate < 0 ? 0 : (uint64_t)client->args.rate * 1000000;
-    throttle_init(&scrub.throttle, target_io(), rate);
+    throttle_init(&scrub.throttle, target_io(client), rate);
     scrub.progress = isatty(STDERR_FILENO) == 1 && !client->args.quiet && client->terminal;
     scrub.throttle.progress = show_progress;
     scrub.throttle.progress_arg = &scrub;

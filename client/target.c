@@ -7,12 +7,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#define OBJECTS     "s3://"
+#include "checkpoint/store.h"
+
 #define THREADS_MAX 7
 
-const struct io *target_io(void)
+const struct io *target_io(const struct client *client)
 {
-    return io_system();
+    return ckpt_store_io(client->store);
 }
 
 uint32_t target_threads(void)
@@ -39,12 +40,12 @@ static bool is_named_checkpoint(const char *path)
     return strncmp(name, "step-", 5) == 0 || strncmp(name, "bad-", 4) == 0;
 }
 
-bool target_is_checkpoint(const char *path)
+bool target_is_checkpoint(struct client *client, const char *path)
 {
     struct ckpt_manifest manifest;
     if (is_named_checkpoint(path))
         return true;
-    enum status st = ckpt_manifest_read(target_io(), path, &manifest);
+    enum status st = ckpt_manifest_read(target_io(client), path, &manifest);
     if (st == ST_OK)
         ckpt_manifest_release(&manifest);
     return st == ST_OK || st == ST_CORRUPT || st == ST_VERSION;
@@ -61,8 +62,8 @@ static bool take_folder(const char *text, size_t size, char out[LIMIT_PATH])
         return false;
     memcpy(word, text, size);
     word[size] = '\0';
-    if (strncmp(word, OBJECTS, strlen(OBJECTS)) == 0) {
-        while (size > strlen(OBJECTS) && word[size - 1] == '/')
+    if (ckpt_store_is_object(word)) {
+        while (size > 1 && word[size - 1] == '/')
             word[--size] = '\0';
         memcpy(out, word, size + 1);
         return true;
@@ -92,7 +93,7 @@ enum exit_code target_parse(const char *word, struct target *out)
     const char *at = strrchr(word, '@');
     if (at != NULL && strchr(at, '/') != NULL)
         at = NULL; /* part of a folder's name */
-    bool objects = strncmp(word, OBJECTS, strlen(OBJECTS)) == 0;
+    bool objects = ckpt_store_is_object(word);
     if (!(objects && at != NULL) && take_folder(word, strlen(word), out->path)) {
         out->is_folder = true;
         return EXIT_DONE;
@@ -130,7 +131,8 @@ enum exit_code target_list_of_job(struct client *client, const char *job,
     return code;
 }
 
-enum exit_code target_list_of_folder(const char *path, struct ckpt_entry **out, size_t *out_count)
+enum exit_code target_list_of_folder(struct client *client, const char *path,
+                                     struct ckpt_entry **out, size_t *out_count)
 {
     char store[LIMIT_PATH];
     (void)snprintf(store, sizeof(store), "%s", path);
@@ -141,8 +143,8 @@ enum exit_code target_list_of_folder(const char *path, struct ckpt_entry **out, 
     }
     *slash = '\0';
     enum status st =
-        ckpt_list(target_io(), slash == store ? "/" : store, slash + 1, out, out_count);
-    return st == ST_OK ? EXIT_DONE : target_report(path, st);
+        ckpt_list(target_io(client), slash == store ? "/" : store, slash + 1, out, out_count);
+    return st == ST_OK ? EXIT_DONE : target_report(client, path, st);
 }
 
 static bool add(struct target_folders *folders, const struct target_folder *one)
@@ -174,11 +176,11 @@ static enum exit_code add_of_job(struct client *client, const char *job, struct 
     return code;
 }
 
-enum exit_code target_all(const char *path, struct target_folders *all)
+enum exit_code target_all(struct client *client, const char *path, struct target_folders *all)
 {
     struct ckpt_entry *entries = NULL;
     size_t count = 0;
-    enum exit_code code = target_list_of_folder(path, &entries, &count);
+    enum exit_code code = target_list_of_folder(client, path, &entries, &count);
     for (size_t i = 0; code == EXIT_DONE && i < count; i++) {
         struct target_folder one = { .step = entries[i].step,
                                      .good = entries[i].committed,
@@ -230,13 +232,13 @@ enum exit_code target_find(struct client *client, const struct target *target,
 {
     struct target_folders all = { 0 };
     enum exit_code code = EXIT_DONE;
-    if (target->is_folder && !target->has_step && target_is_checkpoint(target->path)) {
+    if (target->is_folder && !target->has_step && target_is_checkpoint(client, target->path)) {
         struct target_folder one = { .good = true };
         (void)snprintf(one.path, sizeof(one.path), "%s", target->path);
         return add(out, &one) ? EXIT_DONE : EXIT_INTERNAL;
     }
-    code =
-        target->is_folder ? target_all(target->path, &all) : add_of_job(client, target->job, &all);
+    code = target->is_folder ? target_all(client, target->path, &all)
+                             : add_of_job(client, target->job, &all);
     if (code == EXIT_DONE && target->has_step && target->step == STEP_ALL && all.count > 0) {
         *out = all;
         return EXIT_DONE;
@@ -273,8 +275,8 @@ enum exit_code target_open(struct client *client, const char *word, char path[LI
     enum exit_code code = target_find_one(client, word, path);
     if (code != EXIT_DONE)
         return code;
-    enum status st = ckpt_open(target_io(), path, out);
-    return st == ST_OK ? EXIT_DONE : target_report(path, st);
+    enum status st = ckpt_open(target_io(client), path, out);
+    return st == ST_OK ? EXIT_DONE : target_report(client, path, st);
 }
 
 /* ---- what came of it ---- */
@@ -308,14 +310,17 @@ const char *target_status(enum status st)
     return st == ST_NOT_FOUND ? "there is no manifest" : status_string(st);
 }
 
-enum exit_code target_report(const char *path, enum status st)
+enum exit_code target_report(const struct client *client, const char *path, enum status st)
 {
-    if (st == ST_NOT_FOUND && !is_named_checkpoint(path)) {
+    char why[LIMIT_REASON];
+    enum exit_code code = target_exit(path, st);
+    if (code == EXIT_DAMAGED) {
+        client_error("%s: %s; 'cairn ckpt verify' says where", path, target_status(st));
+    } else if (st == ST_NOT_FOUND) {
         client_error("%s: there is no checkpoint here", path);
     } else {
-        client_error("%s: %s%s", path, target_status(st),
-                     target_exit(path, st) == EXIT_DAMAGED ? "; 'cairn ckpt verify' says where"
-                                                           : "");
+        io_explain(target_io(client), st, why, sizeof(why));
+        client_error("%s: %s", path, why);
     }
-    return target_exit(path, st);
+    return code;
 }

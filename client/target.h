@@ -37,20 +37,21 @@ struct target_folders {
 void target_folders_release(struct target_folders *folders);
 
 /* The files of all stores. */
-const struct io *target_io(void);
+const struct io *target_io(const struct client *client);
 
 enum exit_code target_parse(const char *word, struct target *out);
 
 /* The last part of a path. */
 const char *target_base(const char *path);
 /* Is it one by its name (step-…, bad-…), or by its manifest? */
-bool target_is_checkpoint(const char *path);
+bool target_is_checkpoint(struct client *client, const char *path);
 
 /* ListCheckpoints; cairn__v1__list_checkpoints_reply__free_unpacked. */
 enum exit_code target_list_of_job(struct client *client, const char *job,
                                   Cairn__V1__ListCheckpointsReply **out);
 /* What is in a job's folder; free(*out). */
-enum exit_code target_list_of_folder(const char *path, struct ckpt_entry **out, size_t *out_count);
+enum exit_code target_list_of_folder(struct client *client, const char *path,
+                                     struct ckpt_entry **out, size_t *out_count);
 
 /*
  * The folders meant, newest first. The newest good one; with a step the good one of it, else any;
@@ -59,7 +60,7 @@ enum exit_code target_list_of_folder(const char *path, struct ckpt_entry **out, 
 enum exit_code target_find(struct client *client, const struct target *target,
                            struct target_folders *out);
 /* All of a job's folder, newest first; none is no error. */
-enum exit_code target_all(const char *path, struct target_folders *out);
+enum exit_code target_all(struct client *client, const char *path, struct target_folders *out);
 /* The one folder that a word means. */
 enum exit_code target_find_one(struct client *client, const char *word, char out[LIMIT_PATH]);
 /* As target_find_one, opened: ckpt_close(*out). */
@@ -71,7 +72,7 @@ enum exit_code target_open(struct client *client, const char *word, char path[LI
 enum exit_code target_exit(const char *path, enum status st);
 const char *target_status(enum status st);
 /* Says it, and returns target_exit. */
-enum exit_code target_report(const char *path, enum status st);
+enum exit_code target_report(const struct client *client, const char *path, enum status st);
 
 /* "f32" */
 const char *target_dtype_name(enum ckpt_dtype dtype);
