@@ -216,7 +216,7 @@ static void choose(struct ckpt_codec *codec, const uint8_t *raw, bool table, str
         delta.turn = 0;
         taken = take_sample(codec, &delta, raw, SAMPLE_MAX, codec->sample_other);
         probe_entropy(&codec->weights, codec->sample_other, taken, change->width, other);
-        if (bits_of(other, change->width) < bits - (choice->packed ? 1 : 0)) {
+        if (bits_of(other, change->width) < bits) {
             choice->change = delta;
             choice->packed = false;
             choose_coders(other, choice);
@@ -224,7 +224,7 @@ static void choose(struct ckpt_codec *codec, const uint8_t *raw, bool table, str
         }
     }
     if (table && !sign && change->width == 4 && change->count >= TABLE_WORDS)
-        choose_table(codec, raw, bits - (choice->packed ? 1 : 0), choice);
+        choose_table(codec, raw, bits, choice);
 }
 
 /* Splits the words; raw planes that no compressed one comes before go to where they are stored.

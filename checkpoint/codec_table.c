@@ -7,16 +7,18 @@
 #define COLUMNS_MAX 8192u
 #define PROBE       384u /* words that are looked for again further on */
 #define SMOOTH      64u  /* words that a local mean is of */
-#define LOOK        (PROBE + COLUMNS_MAX + SMOOTH)
-#define EDGE        24u /* words on each side of a row's edge */
-#define EDGE_WORDS  32768u
+#define LEVELS      (PROBE + COLUMNS_MAX)
+#define LIKE        4096u /* words that a likeness is of */
+#define ALIKE       200   /* thousandths */
+#define EDGE        24u   /* words on each side of a row's edge */
+#define EDGE_WORDS  16384u
 #define HEAD        8u /* constant, columns, phase */
 
 typedef uint32_t word32 __attribute__((may_alias, aligned(1)));
 
 struct table_maker {
     const struct plane_loops *loops;
-    int16_t level[LOOK];
+    int16_t level[LEVELS];
     int32_t match[COLUMNS_MAX];
     int32_t sum[EDGE_WORDS + 1];
     uint32_t column_sum[COLUMNS_MAX];
@@ -51,26 +53,48 @@ static void make_levels(struct table_maker *maker, const word32 *words, size_t c
     }
 }
 
-/* The distance at which words look most like the first ones; 0: none stands out. */
-static uint32_t find_columns(struct table_maker *maker, const word32 *words, size_t count)
+/* How alike the levels are at a distance, in thousandths; 0 when there are too few. */
+static int32_t likeness(struct table_maker *maker, size_t levels, uint32_t distance)
+{
+    if (distance == 0 || levels < distance + PROBE)
+        return 0;
+    int32_t same = 0, moved = 0;
+    size_t size = levels - distance < LIKE ? levels - distance : LIKE;
+    maker->loops->correlate(maker->level, size, maker->level, 1, &same);
+    maker->loops->correlate(maker->level, size, maker->level + distance, 1, &moved);
+    return same / 1000 == 0 ? 0 : moved / (same / 1000);
+}
+
+/* The distance at which the first levels come again most alike. */
+static uint32_t find_distance(struct table_maker *maker, size_t levels)
+{
+    size_t lags = levels - PROBE;
+    maker->loops->correlate(maker->level, PROBE, maker->level, lags, maker->match);
+    size_t best = COLUMNS_MIN;
+    for (size_t lag = COLUMNS_MIN; lag < lags; lag++)
+        best = maker->match[lag] > maker->match[best] ? lag : best;
+    return (uint32_t)best;
+}
+
+/* Columns of a part; 0: none stand out. before: those of the part before it, or 0. */
+static uint32_t find_columns(struct table_maker *maker, const word32 *words, size_t count,
+                             uint32_t before)
 {
     if (count < PROBE + SMOOTH + 2 * COLUMNS_MIN)
         return 0;
-    size_t look = count - SMOOTH < LOOK - SMOOTH ? count - SMOOTH : LOOK - SMOOTH;
-    size_t lags = look - PROBE;
-    make_levels(maker, words, look);
-    maker->loops->correlate(maker->level, PROBE, maker->level, lags, maker->match);
-    int32_t most = 0;
-    for (size_t lag = COLUMNS_MIN; lag < lags; lag++)
-        most = maker->match[lag] > most ? maker->match[lag] : most;
-    if (most < maker->match[0] / 10 * 3)
+    size_t levels = count - SMOOTH < LEVELS ? count - SMOOTH : LEVELS;
+    make_levels(maker, words, levels);
+    if (likeness(maker, levels, before) >= ALIKE)
+        return before;
+    uint32_t found = find_distance(maker, levels);
+    int32_t like = likeness(maker, levels, found);
+    if (like < ALIKE)
         return 0;
-    uint32_t columns = COLUMNS_MIN; /* multiples match, too: the smallest that is nearly as good */
-    while (maker->match[columns] < most / 8 * 7)
-        columns++;
-    while (columns + 1 < lags && maker->match[columns + 1] > maker->match[columns])
-        columns++;
-    return columns;
+    for (uint32_t part = found / COLUMNS_MIN; part > 1; part--) { /* multiples match, too */
+        if (found % part == 0 && likeness(maker, levels, found / part) >= like / 3 * 2)
+            return found / part;
+    }
+    return found;
 }
 
 static uint32_t words_of_column(size_t count, uint32_t columns, uint32_t phase, uint32_t column)
@@ -117,19 +141,22 @@ static uint32_t find_phase(struct table_maker *maker, const word32 *words, size_
     uint64_t all = sum_columns(maker, words, used, columns, 0);
     mean_columns(maker, used, columns, 0, (uint32_t)(all / used));
     maker->sum[0] = 0;
-    for (size_t i = 0; i < used; i++) {
-        int32_t rest = (int32_t)(words[i] >> 17) - (maker->column_mean[i % columns] >> 4);
+    for (size_t i = 0, c = 0; i < used; i++, c = c + 1 == columns ? 0 : c + 1) {
+        int32_t rest = (int32_t)(words[i] >> 17) - (maker->column_mean[c] >> 4);
         maker->sum[i + 1] = maker->sum[i] + rest;
     }
     memset(maker->edge, 0, columns * sizeof(maker->edge[0]));
-    for (size_t i = edge; i < edge + rows * columns; i++) {
-        int32_t change = maker->sum[i + edge] - 2 * maker->sum[i] + maker->sum[i - edge];
-        maker->edge[i % columns] += (uint32_t)(change < 0 ? -change : change);
+    for (size_t row = 0; row < rows; row++) {
+        const int32_t *sum = maker->sum + row * columns;
+        for (size_t c = 0; c < columns; c++) {
+            int32_t change = sum[c + 2 * edge] - 2 * sum[c + edge] + sum[c];
+            maker->edge[c] += (uint32_t)(change < 0 ? -change : change);
+        }
     }
     uint32_t most = 0;
     for (uint32_t c = 1; c < columns; c++)
         most = maker->edge[c] > maker->edge[most] ? c : most;
-    return (columns - most) % columns;
+    return (2 * columns - most - (uint32_t)edge) % columns;
 }
 
 static int32_t to_term(int32_t difference)
@@ -172,7 +199,7 @@ size_t table_fit(struct table_maker *maker, const void *words, size_t count, con
     uint32_t columns = 0;
     for (size_t at = 0; at < count; at += TABLE_PART) {
         size_t part = count - at < TABLE_PART ? count - at : TABLE_PART;
-        uint32_t found = find_columns(maker, in + at, part);
+        uint32_t found = find_columns(maker, in + at, part, columns);
         columns = found == 0 ? columns : found;
         if (columns == 0)
             return 0; /* what the chunk begins with has none */

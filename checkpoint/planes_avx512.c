@@ -323,28 +323,44 @@ VBMI static size_t nibbles(const uint8_t *bytes, size_t count, uint8_t top, uint
     return (size_t)(escape - escapes);
 }
 
-VBMI static bool unnibbles(const uint8_t *codes, const uint8_t *escapes, size_t escape_count,
-                           size_t count, uint8_t top, uint8_t *bytes)
+/* Groups of bytes as long as escapes last for certain; *at and *escape move on. */
+VBMI_INLINE void unnibble_groups(const uint8_t *codes, size_t count, uint8_t top, size_t *at,
+                                 const uint8_t **escape, const uint8_t *stop, uint8_t *bytes)
 {
     const __m512i tops = _mm512_set1_epi8((char)top), last = _mm512_set1_epi8(15);
-    const uint8_t *escape = escapes, *end = escapes + escape_count;
-    size_t at = 0;
-    for (; at + NIBBLE_GROUP <= count && end - escape >= NIBBLE_GROUP; at += NIBBLE_GROUP) {
-        __m512i both = load(codes + at / 2);
+    for (; *at + NIBBLE_GROUP <= count && *escape <= stop; *at += NIBBLE_GROUP) {
+        __m512i both = load(codes + *at / 2);
         __m512i code[2] = { _mm512_and_si512(both, last),
                             _mm512_and_si512(_mm512_srli_epi16(both, 4), last) };
         for (size_t k = 0; k < 2; k++) {
             __mmask64 odd = _mm512_cmpeq_epi8_mask(code[k], last);
             __m512i byte = _mm512_sub_epi8(tops, code[k]);
-            store(bytes + at + STEP * k, _mm512_mask_expand_epi8(byte, odd, load(escape)));
-            escape += __builtin_popcountll(odd);
+            store(bytes + *at + STEP * k, _mm512_mask_expand_epi8(byte, odd, load(*escape)));
+            *escape += __builtin_popcountll(odd);
         }
     }
-    for (; at < count; at += NIBBLE_GROUP) {
-        size_t size = count - at < NIBBLE_GROUP ? count - at : NIBBLE_GROUP;
-        if (!unnibble_group(codes + at / 2, size, top, &escape, end, bytes + at))
+}
+
+VBMI static bool unnibbles(const uint8_t *codes, const uint8_t *escapes, size_t escape_count,
+                           size_t count, uint8_t top, uint8_t *bytes)
+{
+    const uint8_t *escape = escapes, *end = escapes + escape_count;
+    size_t at = 0;
+    if (escape_count >= NIBBLE_GROUP)
+        unnibble_groups(codes, count, top, &at, &escape, end - NIBBLE_GROUP, bytes);
+    /* The last ones with room behind them, so that a group may ask for more than there are. */
+    uint8_t rest[2 * NIBBLE_GROUP + STEP] = { 0 };
+    size_t left = (size_t)(end - escape);
+    if (at + NIBBLE_GROUP <= count) {
+        memcpy(rest, escape, left);
+        escape = rest;
+        end = rest + left;
+        unnibble_groups(codes, count, top, &at, &escape, end, bytes);
+        if (escape > end)
             return false;
     }
+    if (at < count && !unnibble_group(codes + at / 2, count - at, top, &escape, end, bytes + at))
+        return false;
     return escape == end;
 }
 
