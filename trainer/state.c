@@ -6,6 +6,7 @@
 
 #include "common/check.h"
 #include "common/cleanup.h"
+#include "common/fault.h"
 #include "trainer/initial.h"
 
 #define PINS_BLOB "pins.json"
@@ -196,14 +197,23 @@ enum status state_digest(struct worker *worker, uint64_t step, struct ckpt_hash 
 struct restore {
     struct worker *worker;
     const char *dir;
+    char finding[LIMIT_REASON]; /* the first */
     char *message;
     size_t capacity;
 };
 
 static enum status fail(const struct restore *r, enum status st, const char *cause)
 {
-    (void)snprintf(r->message, r->capacity, "%s: %s: %s", r->dir, cause, status_string(st));
+    (void)snprintf(r->message, r->capacity, "%s: %s: %s", r->dir, cause,
+                   r->finding[0] != '\0' ? r->finding : status_string(st));
     return st;
+}
+
+static void note_finding(void *arg, const char *line)
+{
+    struct restore *r = arg;
+    if (r->finding[0] == '\0')
+        (void)snprintf(r->finding, sizeof(r->finding), "%s", line);
 }
 
 static void chunk_read(void *arg, uint64_t done)
@@ -212,46 +222,47 @@ static void chunk_read(void *arg, uint64_t done)
     marks_tick(arg);
 }
 
-static enum status read_buffers(const struct restore *r, struct ckpt_reader *reader,
-                                const struct ckpt_state *state, const struct whole *whole)
+/* What is stored is described as this job's state is, and its scalars are this job's. */
+static enum status check_kind(const struct restore *r, struct ckpt_reader *reader, uint64_t step,
+                              const struct ckpt_state *state)
 {
     const struct ckpt_buffer *stored = NULL;
-    uint32_t count = ckpt_reader_buffers(reader, &stored);
-    if (count != state->buffer_count)
+    if (ckpt_reader_buffers(reader, &stored) != state->buffer_count)
         return fail(r, ST_CORRUPT, "holds other buffers than this job's state");
-    struct ckpt_read_options progress = { .progress = chunk_read,
-                                          .progress_arg = r->worker->options.marks };
-    for (uint32_t i = 0; i < count; i++) {
-        const struct ckpt_buffer *b = &whole->buffers[i];
+    for (uint32_t i = 0; i < state->buffer_count; i++) {
+        const struct ckpt_buffer *b = &state->buffers[i];
         if (strcmp(b->name, stored[i].name) != 0 || b->dtype != stored[i].dtype ||
             b->count != stored[i].count)
             return fail(r, ST_CORRUPT, "holds buffers of another shape than this job's state");
-        enum status st = ckpt_read_buffer(reader, b->name, 0, b->count, whole->data[i], &progress);
-        if (st != ST_OK)
-            return fail(r, st, b->name);
     }
+    const struct ckpt_scalars *scalars = ckpt_reader_scalars(reader);
+    if (scalars->step != step || scalars->seed != r->worker->settings.seed)
+        return fail(r, ST_CORRUPT, "is of another step or seed");
     return ST_OK;
 }
 
-/* The scalars are this job's, and the digest of all that was read is the manifest's. */
-static enum status check_whole(const struct restore *r, struct ckpt_reader *reader, uint64_t step,
-                               struct ckpt_state *state)
+/* The bytes and, from them, the digest. */
+static enum status read_buffers(const struct restore *r, struct ckpt_reader *reader,
+                                const struct whole *whole)
+{
+    const struct worker *w = r->worker;
+    const struct ckpt_read_options options = {
+        .threads = (uint32_t)w->options.job->checkpoint.threads,
+        .progress = chunk_read,
+        .progress_arg = w->options.marks,
+    };
+    enum status st = fault_status("restore.read");
+    if (st == ST_OK)
+        st = ckpt_read_state(reader, whole->data, &options);
+    return st == ST_OK ? ST_OK : fail(r, st, "cannot be read");
+}
+
+static enum status take_scalars(const struct restore *r, const struct ckpt_scalars *scalars)
 {
     struct worker *w = r->worker;
-    const struct ckpt_scalars *scalars = ckpt_reader_scalars(reader);
-    if (scalars->step != step || scalars->seed != w->settings.seed)
-        return fail(r, ST_CORRUPT, "is of another step or seed");
     enum status st = worker_skip(w, scalars->skip, scalars->skip_count);
     if (st != ST_OK)
         return fail(r, st, "skip list");
-    state->scalars = *scalars;
-    struct ckpt_hash digest;
-    st = ckpt_state_digest(state, &digest);
-    if (st != ST_OK)
-        return fail(r, st, "digest");
-    const struct ckpt_manifest *manifest = ckpt_reader_manifest(reader);
-    if (memcmp(&digest, &manifest->digest, sizeof(digest)) != 0)
-        return fail(r, ST_CORRUPT, "the digest of its contents is not its manifest's");
     w->scaler.scale = scalars->loss_scale;
     w->scaler.good_steps = scalars->loss_scale_good_steps;
     return ST_OK;
@@ -263,17 +274,19 @@ enum status state_restore(struct worker *worker, const char *dir, uint64_t step,
     struct restore r = { .worker = worker, .dir = dir, .capacity = capacity };
     r.message = message;
     struct ckpt_reader *reader = NULL;
-    enum status st = ckpt_open(worker->options.io, dir, &reader);
+    enum status st = ckpt_open_explained(worker->options.io, dir, note_finding, &r, &reader);
     if (st != ST_OK)
         return fail(&r, st, "cannot be restored");
     struct state_view view;
     struct whole whole = { 0 };
     state_describe(worker, step, NULL, &view);
-    st = whole_make(worker, &view, &whole);
+    st = check_kind(&r, reader, step, &view.state);
     if (st == ST_OK)
-        st = read_buffers(&r, reader, &view.state, &whole);
+        st = whole_make(worker, &view, &whole);
     if (st == ST_OK)
-        st = check_whole(&r, reader, step, &view.state);
+        st = read_buffers(&r, reader, &whole);
+    if (st == ST_OK)
+        st = take_scalars(&r, ckpt_reader_scalars(reader));
     if (st == ST_OK)
         st = whole_move(worker, &whole, view.state.buffer_count, true);
     whole_release(&whole);
