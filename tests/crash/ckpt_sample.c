@@ -115,6 +115,21 @@ void sample_init(struct sample *sample, uint64_t elements, uint64_t step, uint64
     };
 }
 
+void sample_init_near(struct sample *sample, const struct sample *before, uint64_t step,
+                      uint64_t generation)
+{
+    uint64_t elements = before->buffers[0].count;
+    sample_init(sample, elements, step, generation);
+    for (uint32_t i = 0; i < SAMPLE_BUFFERS; i++) {
+        uint8_t *data = (uint8_t *)(uintptr_t)sample->buffers[i].data;
+        size_t width = (size_t)ckpt_dtype_size(sample->buffers[i].dtype);
+        size_t size = (size_t)sample->buffers[i].count * width;
+        memcpy(data, before->buffers[i].data, size);
+        for (size_t at = 0; at < size; at += 16 * width)
+            data[at] ^= (uint8_t)(1 + step % 7);
+    }
+}
+
 void sample_release(struct sample *sample)
 {
     for (uint32_t i = 0; i < SAMPLE_BUFFERS; i++)
@@ -122,14 +137,15 @@ void sample_release(struct sample *sample)
     free(sample->large);
 }
 
-enum status sample_write(const struct io *io, const struct sample *sample, uint32_t size,
-                         const char *dir, struct buf *out)
+static enum status write_with(const struct io *io, const struct sample *sample, uint32_t size,
+                              const char *dir, const struct ckpt_write_options *options,
+                              struct buf *out)
 {
     struct ckpt_report reports[16] = { 0 };
     CHECK(size <= 16);
     enum status st = ckpt_folder_create(io, dir);
     for (uint32_t i = 0; i < size && st == ST_OK; i++)
-        st = ckpt_shard_write(io, dir, &sample->state, i, size, NULL, &reports[i]);
+        st = ckpt_shard_write(io, dir, &sample->state, i, size, options, &reports[i]);
     if (st == ST_OK)
         st = ckpt_commit_check(io, dir, reports, size);
     struct ckpt_hash digest;
@@ -142,8 +158,20 @@ enum status sample_write(const struct io *io, const struct sample *sample, uint3
     return st;
 }
 
+enum status sample_write(const struct io *io, const struct sample *sample, uint32_t size,
+                         const char *dir, struct buf *out)
+{
+    return write_with(io, sample, size, dir, NULL, out);
+}
+
 enum status sample_save(const struct io *io, const struct sample *sample, uint32_t size,
                         char *out_dir)
+{
+    return sample_save_with(io, sample, size, NULL, out_dir);
+}
+
+enum status sample_save_with(const struct io *io, const struct sample *sample, uint32_t size,
+                             const struct ckpt_write_options *options, char *out_dir)
 {
     char dir[LIMIT_PATH];
     enum status st = ckpt_folder_path(SAMPLE_STORE, sample->state.job, sample->state.scalars.step,
@@ -151,7 +179,7 @@ enum status sample_save(const struct io *io, const struct sample *sample, uint32
     auto_buf struct buf manifest;
     buf_init(&manifest, LIMIT_MANIFEST_BYTES);
     if (st == ST_OK)
-        st = sample_write(io, sample, size, dir, &manifest);
+        st = write_with(io, sample, size, dir, options, &manifest);
     if (st == ST_OK)
         st = ckpt_manifest_publish(io, dir, manifest.data, manifest.size);
     if (st == ST_OK && out_dir != NULL)

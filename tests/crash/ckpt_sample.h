@@ -27,6 +27,9 @@ struct sample {
  * of `elements` elements each, give or take; values follow from step.
  */
 void sample_init(struct sample *sample, uint64_t elements, uint64_t step, uint64_t generation);
+/* A later state that differs little from `before`: some low bits of some words. */
+void sample_init_near(struct sample *sample, const struct sample *before, uint64_t step,
+                      uint64_t generation);
 void sample_release(struct sample *sample);
 
 /*
@@ -35,6 +38,10 @@ void sample_release(struct sample *sample);
  */
 MUST_CHECK enum status sample_save(const struct io *io, const struct sample *sample, uint32_t size,
                                    char *out_dir);
+/* The same with options for every rank's file; a base is then what all differ from. */
+MUST_CHECK enum status sample_save_with(const struct io *io, const struct sample *sample,
+                                        uint32_t size, const struct ckpt_write_options *options,
+                                        char *out_dir);
 /* The same without the publication: out gets the manifest's bytes. */
 MUST_CHECK enum status sample_write(const struct io *io, const struct sample *sample, uint32_t size,
                                     const char *dir, struct buf *out);

@@ -94,13 +94,16 @@ static enum status publish(const struct io *io, const struct saving *it)
     return ckpt_manifest_publish(io, it->dir, it->manifest.data, it->manifest.size);
 }
 
-static struct saving *save(struct history *history, uint64_t step, uint64_t generation,
-                           uint32_t ranks, uint64_t seed)
+/* base: that it is a difference to, or NULL. */
+static struct saving *save(struct history *history, uint64_t step, uint32_t ranks,
+                           const struct saving *base, uint64_t seed)
 {
-    struct saving *it = history_begin(history, step, generation, ranks);
+    struct saving *it = history_begin(history, step, step < 120 ? 1 : 2, ranks);
     struct seating seats;
+    it->base = base;
     create(history, it);
     write_all(history, it, &seats, seed);
+    CHECK(base == NULL || seats.reports[0].parent.generation == base->sample.state.generation);
     decide(history, it, &seats);
     MUST(publish(memory_io_table(history->memory), it));
     it->acknowledged = now(history);
@@ -194,15 +197,17 @@ void history_new(struct history *history, uint64_t seed)
     static const size_t writes[] = { 1300, 0, 3000, 700 };
     *history = (struct history){ .memory = memory_io_new() };
     memory_io_limit_writes(history->memory, writes[seed % 4]);
-    struct saving *first = save(history, 40, 1, 2, seed + 1);
+    struct saving *first = save(history, 40, 2, NULL, seed + 1);
     save_that_fails(history, 80);
-    struct saving *second = save(history, 80, 1, 2, seed + 2);
+    struct saving *second = save(history, 80, 2, NULL, seed + 2);
     retain(history, first, second);
     save_that_is_left(history, 120, 1, 2, seed + 3);
     spoil(history, save_that_is_published_twice(history, 120, 1, seed + 4));
-    struct saving *third = save(history, 120, 2, 2, seed + 5);
+    struct saving *third = save(history, 120, 2, NULL, seed + 5);
     retain(history, second, third);
-    struct saving *last = save(history, 160, 2, 3, seed + 6);
+    struct saving *difference = save(history, 160, 3, third, seed + 6);
+    struct saving *last = save(history, 200, 2, NULL, seed + 7);
+    retain(history, difference, last);
     retain(history, third, last);
 }
 
@@ -369,7 +374,7 @@ const char *history_go_on(struct history *history, struct memory_io *found)
     char dir[LIMIT_PATH];
     bool equal = false;
     const struct io *io = memory_io_table(found);
-    sample_init(&sample, ELEMENTS, 200, 9);
+    sample_init(&sample, ELEMENTS, 240, 9);
     enum status st = sample_save(io, &sample, 2, dir);
     if (st == ST_OK)
         st = sample_compare(io, dir, &sample, &equal);

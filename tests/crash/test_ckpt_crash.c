@@ -57,8 +57,8 @@ static struct exploration *exploration_new(uint64_t number, struct crash_seen *s
     uint64_t seed = environment("CAIRN_TEST_SEED", 0) + number;
     history_new(&it->history, seed);
     it->seen = seen;
-    it->limits = (struct crash_limits){ .all_max = share(is_full() ? 4096 : 400),
-                                        .draws = share(is_full() ? 60 : 20),
+    it->limits = (struct crash_limits){ .all_max = share(is_full() ? 2048 : 400),
+                                        .draws = share(is_full() ? 40 : 20),
                                         .seed = seed };
     it->again = (struct crash_limits){ .all_max = 32, .draws = 2, .seed = seed + 1 };
     it->nested = is_full() ? 12 : 60;
@@ -168,7 +168,7 @@ static void assert_promises(const struct exploration *it)
 
 static uint64_t histories(void)
 {
-    return is_full() ? 24 : share(4);
+    return is_full() ? 12 : share(4);
 }
 
 static void crash_anywhere(uint64_t number, struct crash_seen *seen)
@@ -226,7 +226,7 @@ static void coordinator_that_is_killed_is_followed_by_a_power_failure(void **sta
 {
     (void)state;
     struct crash_seen seen = { 0 };
-    for (uint64_t number = 0; number < (is_full() ? 8 : 2); number++)
+    for (uint64_t number = 0; number < (is_full() ? 4 : 2); number++)
         kill_anywhere(number, &seen);
     print_message("%" PRIu64 " distinct states\n", seen.count);
     assert_true(seen.count > 2000);
