@@ -273,7 +273,7 @@ MUST_CHECK enum status ckpt_state_digest(const struct ckpt_state *state, struct 
 
 struct ckpt_read_options {
     uint32_t threads; /* that decode beside the caller's */
-    /* After each chunk that the caller's thread has read, with the number of all; may be NULL. */
+    /* Per chunk, by the thread that has read it, never two at once; may be NULL. */
     void (*progress)(void *arg, uint64_t done);
     void *progress_arg;
 };

@@ -7,8 +7,9 @@
  *  (2) Chunks are taken in order. After an error no more are taken, those begun are finished, and
  *      the error of the first chunk in order that had one is returned: the same with any number of
  *      threads, but for errors that come and go.
- *  (3) Findings and progress come from the caller's thread only.
+ *  (3) Findings come from the caller's thread only.
  */
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,8 +54,10 @@ struct job {
     uint32_t crew;
     size_t run; /* chunks taken at once: threads that first touch one huge page both clear it */
     const struct ckpt_read_options *options;
-    atomic_size_t next, done;
+    atomic_size_t next;
     atomic_bool stop;
+    pthread_mutex_t lock; /* of done, and around progress */
+    uint64_t done;
 };
 
 /* ---- one chunk ---- */
@@ -84,6 +87,16 @@ static enum status read_task(const struct job *job, struct ckpt_cursor *cursor, 
     return ST_OK;
 }
 
+static void report(struct job *job)
+{
+    const struct ckpt_read_options *options = job->options;
+    if (options == NULL || options->progress == NULL)
+        return;
+    (void)pthread_mutex_lock(&job->lock);
+    options->progress(options->progress_arg, ++job->done);
+    (void)pthread_mutex_unlock(&job->lock);
+}
+
 static void work(void *arg, uint32_t number)
 {
     struct job *job = arg;
@@ -106,9 +119,7 @@ static void work(void *arg, uint32_t number)
             atomic_store(&job->stop, true);
             return;
         }
-        uint64_t done = atomic_fetch_add(&job->done, 1) + 1;
-        if (number == 0 && job->options != NULL && job->options->progress != NULL)
-            job->options->progress(job->options->progress_arg, done);
+        report(job);
     }
 }
 
@@ -181,7 +192,9 @@ static enum status read_wants(struct ckpt_reader *reader, const struct want *wan
     for (uint32_t i = 0; i < job.crew && st == ST_OK; i++)
         st = ckpt_reader_cursor(reader, i, &job.cursors[i]);
     if (st == ST_OK) {
+        (void)pthread_mutex_init(&job.lock, NULL);
         ckpt_crew_run(threads, work, &job);
+        (void)pthread_mutex_destroy(&job.lock);
         st = result_of(&job);
     }
     free(job.tasks);

@@ -49,10 +49,11 @@ struct verifier {
     uint64_t piece_count;
     uint64_t piece_first[CKPT_BUFFERS_MAX];
     struct ckpt_cursor *cursors[CKPT_CREW_MAX];
-    atomic_size_t next, done;
+    atomic_size_t next;
     pthread_mutex_t lock; /* of all below */
     pthread_cond_t turned;
     size_t turn;        /* part that may be hashed */
+    uint64_t done;      /* parts */
     enum status failed; /* the first call that failed; all stop */
     struct remark *remarks;
     size_t remark_count, remarks_lost;
@@ -279,10 +280,19 @@ static void decode(struct verifier *v, size_t number, struct ckpt_cursor *cursor
     (void)pthread_mutex_unlock(&v->lock);
 }
 
+static void report(struct verifier *v)
+{
+    const struct ckpt_read_options *options = v->options;
+    if (options == NULL || options->progress == NULL)
+        return;
+    (void)pthread_mutex_lock(&v->lock);
+    options->progress(options->progress_arg, ++v->done);
+    (void)pthread_mutex_unlock(&v->lock);
+}
+
 static void work(void *arg, uint32_t number)
 {
     struct verifier *v = arg;
-    const struct ckpt_read_options *options = v->options;
     struct ckpt_cursor *cursor = v->cursors[number];
     auto_free uint8_t *raw = malloc(DISK_CHUNK_BYTES);
     for (;;) {
@@ -298,9 +308,7 @@ static void work(void *arg, uint32_t number)
             return;
         if (st == ST_OK && part->chunk)
             decode(v, i, cursor, raw);
-        uint64_t done = atomic_fetch_add(&v->done, 1) + 1;
-        if (number == 0 && options != NULL && options->progress != NULL)
-            options->progress(options->progress_arg, done);
+        report(v);
     }
 }
 

@@ -1,0 +1,569 @@
+/* What is read in parts, by several threads or through parents is what was saved. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "checkpoint/cursor.h"
+#include "common/cleanup.h"
+#include "common/rng.h"
+#include "tests/crash/ckpt_sample.h"
+#include "tests/crash/memory_io.h"
+#include "tests/test.h"
+
+#define MANY 600000 /* elements: three chunks a float buffer */
+
+/* ---- slices of tensors ---- */
+
+/* A state of one tensor of four dimensions, some way into its buffer. */
+#define BLOCK_FIRST 1001
+static const uint64_t shape[4] = { 7, 9, 31, 211 };
+#define BLOCK_COUNT ((uint64_t)7 * 9 * 31 * 211)
+
+struct block {
+    struct ckpt_state state;
+    struct ckpt_buffer buffer;
+    struct ckpt_tensor tensor;
+    float *data;
+};
+
+static void block_init(struct block *block)
+{
+    uint64_t count = BLOCK_FIRST + BLOCK_COUNT + 77;
+    block->data = malloc((size_t)count * sizeof(float));
+    assert_non_null(block->data);
+    for (uint64_t i = 0; i < count; i++)
+        block->data[i] = (float)i;
+    block->buffer = (struct ckpt_buffer){
+        .name = "parameters", .dtype = CKPT_F32, .count = count, .data = block->data
+    };
+    block->tensor = (struct ckpt_tensor){
+        .name = "block", .offset = BLOCK_FIRST, .ndim = 4, .dims = { 7, 9, 31, 211 }
+    };
+    block->state = (struct ckpt_state){
+        .job = SAMPLE_JOB,
+        .generation = 1,
+        .buffers = &block->buffer,
+        .buffer_count = 1,
+        .tensors = &block->tensor,
+        .tensor_count = 1,
+        .scalars = { .step = 40, .loss_scale = 1 },
+    };
+}
+
+/* Element by element, as its definition says. */
+static void assert_slice(const float *part, const uint64_t *start, const uint64_t *extent)
+{
+    size_t at = 0;
+    for (uint64_t a = start[0]; a < start[0] + extent[0]; a++) {
+        for (uint64_t b = start[1]; b < start[1] + extent[1]; b++) {
+            for (uint64_t c = start[2]; c < start[2] + extent[2]; c++) {
+                for (uint64_t d = start[3]; d < start[3] + extent[3]; d++, at++) {
+                    uint64_t i = ((a * shape[1] + b) * shape[2] + c) * shape[3] + d;
+                    if (part[at] != (float)(BLOCK_FIRST + i))
+                        fail_msg("element %zu is %f", at, (double)part[at]);
+                }
+            }
+        }
+    }
+}
+
+static void slices_of_a_tensor_are_those_of_the_whole(void **unused)
+{
+    (void)unused;
+    struct block block;
+    block_init(&block);
+    auto_free float *part = malloc((size_t)BLOCK_COUNT * sizeof(*part));
+    assert_non_null(part);
+    for (uint32_t ranks = 1; ranks <= 3; ranks++) {
+        struct memory_io *memory = memory_io_new();
+        const struct io *io = memory_io_table(memory);
+        struct sample as_sample = { .state = block.state };
+        char dir[LIMIT_PATH];
+        struct ckpt_reader *reader = NULL;
+        assert_int_equal(sample_save(io, &as_sample, ranks, dir), ST_OK);
+        assert_int_equal(ckpt_open(io, dir, &reader), ST_OK);
+        for (uint32_t i = 0; i < 120; i++) {
+            uint64_t start[4], extent[4];
+            struct rng_counter words = rng_words(ranks, i, 0, 0, 0);
+            for (int d = 0; d < 4; d++) {
+                bool whole = (words.word[0] >> d & 1) != 0;
+                start[d] = whole ? 0 : words.word[d] / 16 % shape[d];
+                extent[d] = whole ? shape[d] : 1 + words.word[d] / 4096 % (shape[d] - start[d]);
+            }
+            assert_int_equal(ckpt_read_tensor(reader, "block", start, extent, part, NULL), ST_OK);
+            assert_slice(part, start, extent);
+        }
+        ckpt_close(reader);
+        assert_int_equal(memory_io_open_files(memory), 0);
+        memory_io_free(memory);
+    }
+    free(block.data);
+}
+
+/* Chunks elsewhere may be damaged. */
+static void slice_reads_only_the_chunks_that_hold_a_part_of_it(void **unused)
+{
+    (void)unused;
+    struct block block;
+    block_init(&block);
+    struct memory_io *memory = memory_io_new();
+    const struct io *io = memory_io_table(memory);
+    struct sample as_sample = { .state = block.state };
+    char dir[LIMIT_PATH];
+    struct ckpt_reader *reader = NULL;
+    assert_int_equal(sample_save(io, &as_sample, 1, dir), ST_OK);
+    assert_int_equal(ckpt_open(io, dir, &reader), ST_OK);
+    const struct ckpt_place *place = ckpt_reader_place(reader, 0, 1);
+    char path[LIMIT_PATH];
+    size_t size = 0;
+    assert_true(snprintf(path, sizeof(path), "%.500s/shard-00000-of-00001.cairn", dir) > 0);
+    memory_io_bytes(memory, path, &size)[place->reference.offset + 2000] ^= 1;
+    auto_free float *part = malloc((size_t)BLOCK_COUNT * sizeof(*part));
+    assert_non_null(part);
+    uint64_t per_row = shape[1] * shape[2] * shape[3]; /* of the first dimension: 58869 */
+    uint64_t bad = (262144 - BLOCK_FIRST) / per_row;   /* its chunk 1 begins within this row */
+    for (uint64_t row = 0; row < shape[0]; row++) {
+        const uint64_t start[4] = { row }, extent[4] = { 1, shape[1], shape[2], shape[3] };
+        assert_int_equal(ckpt_read_tensor(reader, "block", start, extent, part, NULL),
+                         row < bad ? ST_OK : ST_CORRUPT);
+    }
+    const uint64_t past[4] = { 6, 8, 30, 211 }, one[4] = { 1, 1, 1, 1 };
+    assert_int_equal(ckpt_read_tensor(reader, "block", past, one, part, NULL), ST_INVALID);
+    assert_int_equal(ckpt_read_tensor(reader, "clock", past, one, part, NULL), ST_NOT_FOUND);
+    ckpt_close(reader);
+    memory_io_free(memory);
+    free(block.data);
+}
+
+/* ---- several threads ---- */
+
+/* On the machine's files: those in memory are for one thread at a time. */
+struct folder {
+    char store[64], dir[LIMIT_PATH];
+    struct sample sample;
+};
+
+static int set_up_folder(void **state)
+{
+    struct folder *folder = calloc(1, sizeof(*folder));
+    assert_non_null(folder);
+    (void)snprintf(folder->store, sizeof(folder->store), "/tmp/cairn-read-XXXXXX");
+    assert_non_null(mkdtemp(folder->store));
+    sample_init(&folder->sample, MANY, 40, 2);
+    *state = folder;
+    return 0;
+}
+
+static int tear_down_folder(void **state)
+{
+    struct folder *folder = *state;
+    char command[128];
+    sample_release(&folder->sample);
+    (void)snprintf(command, sizeof(command), "rm -r '%s'", folder->store);
+    assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c): a name of our own */
+    free(folder);
+    return 0;
+}
+
+static void save_to(struct folder *folder, uint32_t ranks)
+{
+    const struct io *io = io_system();
+    struct ckpt_report reports[4] = { 0 };
+    struct ckpt_hash digest;
+    auto_buf struct buf manifest;
+    buf_init(&manifest, LIMIT_MANIFEST_BYTES);
+    assert_int_equal(ckpt_folder_path(folder->store, SAMPLE_JOB, 40, 2, folder->dir, LIMIT_PATH),
+                     ST_OK);
+    assert_int_equal(ckpt_remove(io, folder->dir), ST_OK);
+    assert_int_equal(ckpt_folder_create(io, folder->dir), ST_OK);
+    for (uint32_t i = 0; i < ranks; i++) {
+        assert_int_equal(
+            ckpt_shard_write(io, folder->dir, &folder->sample.state, i, ranks, NULL, &reports[i]),
+            ST_OK);
+    }
+    assert_int_equal(
+        ckpt_manifest_make(reports, ranks, SAMPLE_JOB, "2026-01-02T03:04:05Z", &manifest, &digest),
+        ST_OK);
+    assert_int_equal(ckpt_manifest_publish(io, folder->dir, manifest.data, manifest.size), ST_OK);
+    for (uint32_t i = 0; i < ranks; i++)
+        ckpt_report_release(&reports[i]);
+}
+
+struct ticks {
+    uint64_t count; /* no lock: never two at once */
+    bool strange;
+};
+
+static void tick(void *arg, uint64_t done)
+{
+    struct ticks *ticks = arg;
+    ticks->strange |= done != ticks->count + 1;
+    ticks->count++;
+}
+
+static void any_number_of_threads_reads_the_same(void **state)
+{
+    struct folder *folder = *state;
+    for (uint32_t ranks = 1; ranks <= 4; ranks += 3) {
+        save_to(folder, ranks);
+        for (uint32_t threads = 0; threads <= 5; threads++) {
+            struct ticks ticks = { .count = 0 };
+            const struct ckpt_read_options options = { threads, tick, &ticks };
+            struct ckpt_reader *reader = NULL;
+            void *out[SAMPLE_BUFFERS];
+            assert_int_equal(ckpt_open(io_system(), folder->dir, &reader), ST_OK);
+            for (uint32_t i = 0; i < SAMPLE_BUFFERS; i++) {
+                out[i] = calloc((size_t)folder->sample.buffers[i].count, 8);
+                assert_non_null(out[i]);
+            }
+            assert_int_equal(ckpt_read_state(reader, out, &options), ST_OK);
+            assert_int_equal(ticks.count, reader->set.blobs[0].first); /* all chunks of buffers */
+            assert_false(ticks.strange);
+            for (uint32_t i = 0; i < SAMPLE_BUFFERS; i++) {
+                const struct ckpt_buffer *b = &folder->sample.buffers[i];
+                assert_memory_equal(out[i], b->data, b->count * ckpt_dtype_size(b->dtype));
+                free(out[i]);
+            }
+            ticks.count = 0;
+            assert_int_equal(ckpt_read_state(reader, NULL, &options), ST_OK);
+            ckpt_close(reader);
+            ticks.count = 0;
+            assert_int_equal(ckpt_verify_with(io_system(), folder->dir, &options, NULL, NULL),
+                             ST_OK);
+        }
+    }
+}
+
+static void flip(const struct folder *folder, const char *file, long at)
+{
+    char path[LIMIT_PATH];
+    assert_true(snprintf(path, sizeof(path), "%.500s/%s", folder->dir, file) > 0);
+    FILE *opened = fopen(path, "r+b");
+    assert_non_null(opened);
+    assert_int_equal(fseek(opened, at, SEEK_SET), 0);
+    int byte = fgetc(opened);
+    assert_int_equal(fseek(opened, at, SEEK_SET), 0);
+    assert_int_not_equal(fputc(byte ^ 4, opened), EOF);
+    assert_int_equal(fclose(opened), 0);
+}
+
+struct lines {
+    char text[8192];
+};
+
+static void note_line(void *arg, const char *line)
+{
+    struct lines *lines = arg;
+    size_t used = strlen(lines->text);
+    (void)snprintf(lines->text + used, sizeof(lines->text) - used, "%s\n", line);
+}
+
+static void any_number_of_threads_finds_the_same_damage(void **state)
+{
+    struct folder *folder = *state;
+    save_to(folder, 2);
+    const struct ckpt_read_options alone = { .threads = 0 };
+    flip(folder, "shard-00000-of-00002.cairn", 2000000);
+    flip(folder, "shard-00000-of-00002.cairn", 5000);
+    flip(folder, "shard-00001-of-00002.cairn", 1000000);
+    struct lines first = { { 0 } };
+    assert_int_equal(ckpt_verify_with(io_system(), folder->dir, &alone, note_line, &first),
+                     ST_CORRUPT);
+    assert_non_null(strstr(first.text, "shard-00000-of-00002.cairn: chunk 0 of parameters"));
+    assert_non_null(strstr(first.text, "shard-00001-of-00002.cairn: chunk"));
+    for (uint32_t threads = 1; threads <= 4; threads++) {
+        const struct ckpt_read_options options = { .threads = threads };
+        struct lines lines = { { 0 } };
+        assert_int_equal(ckpt_verify_with(io_system(), folder->dir, &options, note_line, &lines),
+                         ST_CORRUPT);
+        assert_string_equal(lines.text, first.text);
+        struct ckpt_reader *reader = NULL;
+        lines.text[0] = '\0';
+        assert_int_equal(ckpt_open_explained(io_system(), folder->dir, note_line, &lines, &reader),
+                         ST_OK);
+        assert_int_equal(ckpt_read_state(reader, NULL, &options), ST_CORRUPT);
+        assert_non_null(strstr(lines.text, "chunk 0 of parameters"));
+        ckpt_close(reader);
+    }
+    flip(folder, "shard-00001-of-00002.cairn", 200); /* the tables of a file: its bytes alone */
+    for (uint32_t threads = 0; threads <= 3; threads += 3) {
+        const struct ckpt_read_options options = { .threads = threads };
+        struct lines lines = { { 0 } };
+        assert_int_equal(ckpt_verify_with(io_system(), folder->dir, &options, note_line, &lines),
+                         ST_CORRUPT);
+        assert_non_null(strstr(lines.text, "shard-00001-of-00002.cairn: the bytes don't match"));
+    }
+}
+
+/* ---- parents ---- */
+
+/* A checkpoint and others that differ from it, each from the one before. */
+#define LINKS 10
+
+struct chain {
+    struct memory_io *memory;
+    const struct io *io;
+    struct sample samples[LINKS];
+    char dirs[LINKS][LIMIT_PATH];
+};
+
+static int set_up_chain(void **state)
+{
+    struct chain *chain = calloc(1, sizeof(*chain));
+    assert_non_null(chain);
+    chain->memory = memory_io_new();
+    chain->io = memory_io_table(chain->memory);
+    sample_init(&chain->samples[0], 30000, 40, 2);
+    assert_int_equal(sample_save(chain->io, &chain->samples[0], 2, chain->dirs[0]), ST_OK);
+    for (uint32_t i = 1; i < LINKS; i++)
+        sample_init_near(&chain->samples[i], &chain->samples[i - 1], 40 + i, 2 + i % 2);
+    *state = chain;
+    return 0;
+}
+
+static int tear_down_chain(void **state)
+{
+    struct chain *chain = *state;
+    assert_int_equal(memory_io_open_files(chain->memory), 0);
+    memory_io_free(chain->memory);
+    for (uint32_t i = 0; i < LINKS; i++)
+        sample_release(&chain->samples[i]);
+    free(chain);
+    return 0;
+}
+
+/* Saves number i, by one rank more than the one before, as a difference to that. */
+static enum status save_link(struct chain *chain, uint32_t i)
+{
+    struct ckpt_reader *base = NULL;
+    enum status st = ckpt_open(chain->io, chain->dirs[i - 1], &base);
+    if (st != ST_OK)
+        return st;
+    const struct ckpt_write_options options = { .base = base };
+    assert_int_equal(
+        sample_save_with(chain->io, &chain->samples[i], 1 + i % 3, &options, chain->dirs[i]),
+        ST_OK);
+    ckpt_close(base);
+    return ST_OK;
+}
+
+static uint32_t differences_of(const struct ckpt_reader *reader)
+{
+    struct ckpt_cursor *cursor = NULL;
+    uint32_t count = 0;
+    assert_int_equal(ckpt_cursor_new(reader, &cursor), ST_OK);
+    for (uint64_t i = 0; i < reader->set.place_count; i++) {
+        const struct ckpt_place *place = &reader->set.places[i];
+        const uint8_t *stored = NULL;
+        assert_int_equal(ckpt_cursor_fetch(cursor, place, &stored), ST_OK);
+        count += ckpt_chunk_needs_base(stored, place->reference.size);
+    }
+    ckpt_cursor_free(cursor);
+    return count;
+}
+
+static void assert_reads_back(struct chain *chain, uint32_t i)
+{
+    bool equal = false;
+    struct ckpt_hash is, stored;
+    assert_int_equal(sample_compare(chain->io, chain->dirs[i], &chain->samples[i], &equal), ST_OK);
+    assert_true(equal);
+    assert_int_equal(ckpt_verify(chain->io, chain->dirs[i], NULL, NULL), ST_OK);
+    assert_int_equal(ckpt_state_digest(&chain->samples[i].state, &is), ST_OK);
+    assert_int_equal(ckpt_digest(chain->io, chain->dirs[i], &stored), ST_OK);
+    assert_memory_equal(is.byte, stored.byte, sizeof(is.byte));
+}
+
+static void differences_are_read_through_eight_parents(void **state)
+{
+    struct chain *chain = *state;
+    for (uint32_t i = 1; i <= DISK_CHAIN_MAX; i++) {
+        assert_int_equal(save_link(chain, i), ST_OK);
+        struct ckpt_reader *reader = NULL;
+        assert_int_equal(ckpt_open(chain->io, chain->dirs[i], &reader), ST_OK);
+        const struct ckpt_parent *parent = &ckpt_reader_manifest(reader)->parent;
+        assert_int_equal(parent->step, 39 + i);
+        assert_int_equal(parent->generation, i == 1 ? 2 : 2 + (i - 1) % 2);
+        assert_true(differences_of(reader) >= 3);
+        ckpt_close(reader);
+        assert_reads_back(chain, i);
+    }
+    struct ckpt_entry *entries = NULL;
+    size_t count = 0;
+    assert_int_equal(ckpt_list(chain->io, SAMPLE_STORE, SAMPLE_JOB, &entries, &count), ST_OK);
+    assert_int_equal(count, DISK_CHAIN_MAX + 1);
+    assert_int_equal(entries[0].parent.step, 47);
+    assert_int_equal(entries[count - 1].parent.generation, 0);
+    free(entries);
+}
+
+static void too_long_a_chain_is_refused(void **state)
+{
+    struct chain *chain = *state;
+    for (uint32_t i = 1; i <= DISK_CHAIN_MAX; i++)
+        assert_int_equal(save_link(chain, i), ST_OK);
+    struct ckpt_reader *base = NULL;
+    assert_int_equal(ckpt_open(chain->io, chain->dirs[DISK_CHAIN_MAX], &base), ST_OK);
+    struct ckpt_reader *parents = base->parent;
+    base->parent = NULL; /* the writer would not take it */
+    const struct ckpt_write_options options = { .base = base };
+    assert_int_equal(sample_save_with(chain->io, &chain->samples[DISK_CHAIN_MAX + 1], 2, &options,
+                                      chain->dirs[DISK_CHAIN_MAX + 1]),
+                     ST_OK);
+    ckpt_close(parents);
+    ckpt_close(base);
+    struct lines lines = { { 0 } };
+    assert_int_equal(ckpt_verify(chain->io, chain->dirs[DISK_CHAIN_MAX + 1], note_line, &lines),
+                     ST_CORRUPT);
+    assert_non_null(strstr(lines.text, "the chain of its parents is too long"));
+    struct ckpt_reader *reader = NULL;
+    assert_int_equal(ckpt_open(chain->io, chain->dirs[DISK_CHAIN_MAX + 1], &reader), ST_CORRUPT);
+    assert_reads_back(chain, DISK_CHAIN_MAX);
+}
+
+static void missing_parent_is_named(void **state)
+{
+    struct chain *chain = *state;
+    for (uint32_t i = 1; i <= 3; i++)
+        assert_int_equal(save_link(chain, i), ST_OK);
+    assert_int_equal(ckpt_remove(chain->io, chain->dirs[1]), ST_OK);
+    for (uint32_t i = 2; i <= 3; i++) {
+        struct lines lines = { { 0 } };
+        struct ckpt_reader *reader = NULL;
+        assert_int_equal(ckpt_verify(chain->io, chain->dirs[i], note_line, &lines), ST_INCOMPLETE);
+        assert_non_null(
+            strstr(lines.text, "it is a difference to step-000000000041.g3, which is missing"));
+        assert_int_equal(ckpt_open(chain->io, chain->dirs[i], &reader), ST_INCOMPLETE);
+    }
+    assert_reads_back(chain, 0);
+}
+
+static void damage_of_a_parent_is_told_with_its_place(void **state)
+{
+    struct chain *chain = *state;
+    for (uint32_t i = 1; i <= 2; i++)
+        assert_int_equal(save_link(chain, i), ST_OK);
+    char path[LIMIT_PATH];
+    size_t size = 0;
+    assert_true(snprintf(path, sizeof(path), "%.500s/shard-00000-of-00002.cairn", chain->dirs[0]) >
+                0);
+    uint8_t *bytes = memory_io_bytes(chain->memory, path, &size);
+    bytes[4096 + 104 + 5000] ^= 1;
+    struct lines lines = { { 0 } };
+    assert_int_equal(ckpt_verify(chain->io, chain->dirs[2], note_line, &lines), ST_CORRUPT);
+    assert_non_null(strstr(lines.text, "step-000000000040.g2/shard-00000-of-00002.cairn: chunk 0 "
+                                       "of parameters"));
+    bool equal = true;
+    assert_int_equal(sample_compare(chain->io, chain->dirs[2], &chain->samples[2], &equal),
+                     ST_CORRUPT);
+    bytes = memory_io_bytes(chain->memory, path, &size);
+    bytes[20] ^= 1; /* the header */
+    lines.text[0] = '\0';
+    assert_int_equal(ckpt_verify(chain->io, chain->dirs[2], note_line, &lines), ST_CORRUPT);
+    assert_non_null(
+        strstr(lines.text, "it is a difference to step-000000000041.g3, which is damaged"));
+    assert_non_null(strstr(lines.text, "step-000000000040.g2"));
+}
+
+/* Same folder, same step, other bytes: only what each chunk says of its raw bytes tells. */
+static void another_parent_of_the_same_name_is_never_taken_for_the_right_one(void **state)
+{
+    struct chain *chain = *state;
+    assert_int_equal(save_link(chain, 1), ST_OK);
+    struct sample other;
+    sample_init(&other, 30000, 39, 2);
+    other.state.scalars.step = 40;
+    assert_int_equal(ckpt_remove(chain->io, chain->dirs[0]), ST_OK);
+    assert_int_equal(sample_save(chain->io, &other, 2, NULL), ST_OK);
+    bool equal = true;
+    assert_int_equal(ckpt_verify(chain->io, chain->dirs[0], NULL, NULL), ST_OK);
+    assert_int_equal(ckpt_verify(chain->io, chain->dirs[1], NULL, NULL), ST_CORRUPT);
+    assert_int_equal(sample_compare(chain->io, chain->dirs[1], &chain->samples[1], &equal),
+                     ST_CORRUPT);
+    assert_int_equal(ckpt_remove(chain->io, chain->dirs[0]), ST_OK);
+    struct sample short_one; /* other buffers */
+    sample_init(&short_one, 29999, 40, 2);
+    assert_int_equal(sample_save(chain->io, &short_one, 2, NULL), ST_OK);
+    struct lines lines = { { 0 } };
+    assert_int_equal(ckpt_verify(chain->io, chain->dirs[1], note_line, &lines), ST_CORRUPT);
+    assert_non_null(strstr(lines.text, "which has other buffers"));
+    sample_release(&other);
+    sample_release(&short_one);
+}
+
+/* EIO in a parent is no damage either. */
+static void failing_reads_of_a_parent_are_no_damage(void **state)
+{
+    struct chain *chain = *state;
+    for (uint32_t i = 1; i <= 2; i++)
+        assert_int_equal(save_link(chain, i), ST_OK);
+    memory_io_arm(chain->memory, MEMORY_IO_NONE, 0);
+    assert_int_equal(ckpt_verify(chain->io, chain->dirs[2], NULL, NULL), ST_OK);
+    uint64_t calls = memory_io_calls(chain->memory);
+    assert_true(calls > 40);
+    for (uint64_t n = 1; n <= calls; n++) {
+        struct lines lines = { { 0 } };
+        memory_io_arm(chain->memory, MEMORY_IO_EIO, n);
+        enum status st = ckpt_verify(chain->io, chain->dirs[2], note_line, &lines);
+        assert_true(st == ST_IO || st == ST_OK); /* closing may fail */
+        assert_string_equal(lines.text, "");
+        assert_int_equal(memory_io_open_files(chain->memory), 0);
+    }
+    memory_io_arm(chain->memory, MEMORY_IO_NONE, 0);
+}
+
+static void reports_of_other_parents_make_no_manifest(void **state)
+{
+    struct chain *chain = *state;
+    struct ckpt_report reports[2] = { 0 };
+    struct ckpt_hash digest;
+    struct ckpt_reader *base = NULL;
+    auto_buf struct buf out;
+    buf_init(&out, LIMIT_MANIFEST_BYTES);
+    assert_int_equal(ckpt_open(chain->io, chain->dirs[0], &base), ST_OK);
+    const struct ckpt_write_options options = { .base = base };
+    assert_int_equal(ckpt_folder_create(chain->io, "/x"), ST_OK);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(ckpt_shard_write(chain->io, "/x", &chain->samples[1].state, i, 2, &options,
+                                          &reports[i]),
+                         ST_OK);
+        assert_int_equal(reports[i].parent.step, 40);
+    }
+    ckpt_close(base);
+    assert_int_equal(ckpt_manifest_make(reports, 2, SAMPLE_JOB, "now", &out, &digest), ST_OK);
+    reports[1].parent.generation++;
+    assert_int_equal(ckpt_manifest_make(reports, 2, SAMPLE_JOB, "now", &out, &digest), ST_INVALID);
+    reports[1].parent = (struct ckpt_parent){ 0 };
+    assert_int_equal(ckpt_manifest_make(reports, 2, SAMPLE_JOB, "now", &out, &digest), ST_INVALID);
+    reports[0].parent = reports[1].parent = (struct ckpt_parent){ 41, 3 }; /* itself */
+    assert_int_equal(ckpt_manifest_make(reports, 2, SAMPLE_JOB, "now", &out, &digest), ST_INVALID);
+    for (uint32_t i = 0; i < 2; i++)
+        ckpt_report_release(&reports[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(slices_of_a_tensor_are_those_of_the_whole),
+        cmocka_unit_test(slice_reads_only_the_chunks_that_hold_a_part_of_it),
+        cmocka_unit_test_setup_teardown(any_number_of_threads_reads_the_same, set_up_folder,
+                                        tear_down_folder),
+        cmocka_unit_test_setup_teardown(any_number_of_threads_finds_the_same_damage, set_up_folder,
+                                        tear_down_folder),
+        cmocka_unit_test_setup_teardown(differences_are_read_through_eight_parents, set_up_chain,
+                                        tear_down_chain),
+        cmocka_unit_test_setup_teardown(too_long_a_chain_is_refused, set_up_chain, tear_down_chain),
+        cmocka_unit_test_setup_teardown(missing_parent_is_named, set_up_chain, tear_down_chain),
+        cmocka_unit_test_setup_teardown(damage_of_a_parent_is_told_with_its_place, set_up_chain,
+                                        tear_down_chain),
+        cmocka_unit_test_setup_teardown(
+            another_parent_of_the_same_name_is_never_taken_for_the_right_one, set_up_chain,
+            tear_down_chain),
+        cmocka_unit_test_setup_teardown(failing_reads_of_a_parent_are_no_damage, set_up_chain,
+                                        tear_down_chain),
+        cmocka_unit_test_setup_teardown(reports_of_other_parents_make_no_manifest, set_up_chain,
+                                        tear_down_chain),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
