@@ -9,11 +9,15 @@
  * Two tables: where VBMI is missing, bytes move within 16 first and then in fours, and packing and
  * nibbles, which live on VBMI, are those of AVX2.
  */
-#define BW          __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
-#define VBMI        __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")))
+#define BW_ISA "avx512f,avx512bw,avx512dq,avx512vl"
+
+#define BW   __attribute__((target(BW_ISA)))
+#define VBMI __attribute__((target(BW_ISA ",avx512vbmi,avx512vbmi2")))
+
 #define BW_INLINE   static inline __attribute__((always_inline)) BW
 #define VBMI_INLINE static inline __attribute__((always_inline)) VBMI
-#define STEP        64u /* bytes of each plane at a time */
+
+#define STEP 64u /* bytes of each plane at a time */
 
 BW_INLINE __m512i load(const void *at)
 {
