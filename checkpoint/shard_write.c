@@ -243,7 +243,7 @@ static enum status create_and_write(struct ckpt_writer *writer, const struct io 
         st = closed;
     if (st == ST_OK)
         st = fault_status("save.written");
-    if (st != ST_OK)
+    if (st != ST_OK && st != ST_EXISTS) /* which fsync comes to if another's took the name */
         (void)io->unlink(io->self, path);
     writer->report.encode_us = (uint64_t)(clock_thread_ns() - begin_ns + threads_ns) / 1000;
     writer->report.write_us = (uint64_t)writer->file.write_ns / 1000;

@@ -267,14 +267,21 @@ enum status ckpt_store_new(struct ckpt_store **out)
     return ST_OK;
 }
 
-void ckpt_store_free(struct ckpt_store *store)
+void ckpt_store_close(struct ckpt_store *store)
 {
-    if (store == NULL)
-        return;
     CHECK(pthread_mutex_lock(&store->mutex) == 0);
     store->closing = true;
     if (store->s3 != NULL)
         s3_close(store->s3);
+    (void)pthread_mutex_unlock(&store->mutex);
+}
+
+void ckpt_store_free(struct ckpt_store *store)
+{
+    if (store == NULL)
+        return;
+    ckpt_store_close(store);
+    CHECK(pthread_mutex_lock(&store->mutex) == 0);
     while (store->inside > 0)
         (void)pthread_cond_wait(&store->changed, &store->mutex);
     (void)pthread_mutex_unlock(&store->mutex);

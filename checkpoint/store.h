@@ -14,7 +14,9 @@
 struct ckpt_store;
 
 MUST_CHECK enum status ckpt_store_new(struct ckpt_store **out);
-/* Ends calls on S3 that are in progress, wherever, and waits for them. NULL is fine. */
+/* Calls on S3 that are in progress, wherever, end soon with ST_CLOSED; none may begin. */
+void ckpt_store_close(struct ckpt_store *store);
+/* Closes and waits for calls that are in progress. NULL is fine. */
 void ckpt_store_free(struct ckpt_store *store);
 /* Borrowed until ckpt_store_free. */
 const struct io *ckpt_store_io(struct ckpt_store *store);

@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "checkpoint/store.h"
 #include "common/check.h"
 #include "common/cleanup.h"
 #include "common/paths.h"
@@ -49,6 +50,7 @@ struct daemon {
     struct rpc_server *server;
     struct rpc_health *health;
     struct rpc_reflection *reflection;
+    struct ckpt_store *checkpoints;
     struct store_worker *store;
     struct core *core;
     struct api api;
@@ -188,8 +190,13 @@ static enum status open_journal(struct daemon *d)
 
 static enum status open_core(struct daemon *d)
 {
-    struct store_worker_options store = { .io = io_system(), .done = store_done, .arg = d };
-    enum status st = rpc_mailbox_new(&d->mailbox);
+    enum status st = ckpt_store_new(&d->checkpoints);
+    if (st != ST_OK)
+        return st;
+    struct store_worker_options store = { .io = ckpt_store_io(d->checkpoints),
+                                          .done = store_done,
+                                          .arg = d };
+    st = rpc_mailbox_new(&d->mailbox);
     if (st == ST_OK)
         st = store_worker_new(&store, &d->store);
     if (st != ST_OK)
@@ -377,7 +384,9 @@ static void stop(struct daemon *d)
         (void)poll(&fd, 1, 20);
         (void)rpc_mailbox_drain(d->mailbox, 256);
     }
+    ckpt_store_close(d->checkpoints); /* what is cut off is done again by the next cairnd */
     store_worker_free(d->store);
+    ckpt_store_free(d->checkpoints);
     (void)rpc_mailbox_drain(d->mailbox, UINT32_MAX);
     rpc_server_free(d->server);
     rpc_health_free(d->health);

@@ -30,7 +30,7 @@ void store_task_free(struct store_task *task)
 }
 
 /* A file comes and goes: the store is there and takes what we write. */
-static enum status probe(const struct store_task *task, const struct io *io)
+static enum status probe(struct store_task *task, const struct io *io)
 {
     char dir[LIMIT_PATH], path[LIMIT_PATH + 64];
     int used = snprintf(dir, sizeof dir, "%s/%s", task->store, task->job);
@@ -44,7 +44,17 @@ static enum status probe(const struct store_task *task, const struct io *io)
     st = io_publish(io, path, "cairn\n", 6);
     if (st != ST_OK)
         return st;
-    return io->unlink(io->self, path);
+    /* Commits stand on this: a store that writes over what is there can't be used. */
+    enum status again = io_publish(io, path, "cairn\n", 6);
+    st = io->unlink(io->self, path);
+    if (again == ST_OK) {
+        (void)snprintf(task->message, sizeof task->message,
+                       "the store writes over files that are there (of S3: it ignores "
+                       "If-None-Match): %.360s",
+                       task->store);
+        return ST_CONFIG;
+    }
+    return again == ST_EXISTS ? st : again;
 }
 
 static enum status check(struct store_task *task, const struct io *io)
@@ -128,7 +138,9 @@ void store_task_run(struct store_task *task, const struct io *io)
         task->message[0] = '\0';
     } else if (task->message[0] == '\0') {
         const char *where = task->kind == STORE_PROBE ? task->store : task->dir;
-        (void)snprintf(task->message, sizeof task->message, "%s: %s: %.360s", doing[task->kind],
-                       status_string(task->status), where);
+        char why[LIMIT_REASON];
+        io_explain(io, task->status, why, sizeof why);
+        (void)snprintf(task->message, sizeof task->message, "%s: %.300s: %.160s", doing[task->kind],
+                       why, where);
     }
 }

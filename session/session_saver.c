@@ -89,8 +89,10 @@ static void write_shard(struct saver *saver, const struct task *task)
         }
     }
     if (st != ST_OK) {
+        char why[LIMIT_REASON];
+        io_explain(session->options.io, st, why, sizeof(why));
         LOG_WARN(session->options.log, "save of step %llu failed, ignoring: %s",
-                 (unsigned long long)state->scalars.step, status_string(st));
+                 (unsigned long long)state->scalars.step, why);
     }
     (void)pthread_mutex_lock(&session->mutex);
     if (st == ST_OK) {

@@ -35,6 +35,7 @@ struct transfer {
     CURL *curl;
     size_t sent;
     bool overflow;
+    bool headed; /* the answer's head has come to its end */
 };
 
 void s3_http_answer_release(struct s3_http_answer *answer)
@@ -119,6 +120,7 @@ static size_t take_header(char *line, size_t size, size_t count, void *arg)
     struct s3_http_answer *answer = t->answer;
     size_t bytes = size * count;
     char text[64];
+    t->headed = bytes <= 2; /* the empty line; libcurl takes an end before it for one, too */
     if (take_header_of(line, bytes, "etag", answer->etag, sizeof(answer->etag)) ||
         take_header_of(line, bytes, NONCE_HEADER, answer->nonce, sizeof(answer->nonce)) ||
         take_header_of(line, bytes, "x-amz-bucket-region", answer->region, sizeof(answer->region)))
@@ -266,6 +268,10 @@ static enum status perform(struct transfer *t)
            curl_easy_setopt(t->curl, CURLOPT_ERRORBUFFER, what) == CURLE_OK;
     if (good) {
         CURLcode code = curl_easy_perform(t->curl);
+        if (code == CURLE_OK && !t->headed) {
+            code = CURLE_PARTIAL_FILE;
+            (void)snprintf(what, sizeof(what), "the answer was cut off");
+        }
         t->answer->curl = (int)code;
         (void)curl_easy_getinfo(t->curl, CURLINFO_RESPONSE_CODE, &t->answer->status);
         if (code != CURLE_OK) {

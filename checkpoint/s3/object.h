@@ -39,7 +39,7 @@ MUST_CHECK enum status s3_object_delete(struct s3_client *client, const struct s
 
 /* A name right under a folder; false stops. */
 typedef bool (*s3_name_fn)(void *arg, const char *name, bool is_folder);
-/* In the order of S3's: by bytes. A folder that isn't there has no names. */
+/* In no order. A folder that isn't there has no names. */
 MUST_CHECK enum status s3_list(struct s3_client *client, const struct s3_place *folder,
                                uint32_t page, s3_name_fn fn, void *arg);
 

@@ -14,7 +14,7 @@
 #include "common/cleanup.h"
 
 #define POOL_THREADS 8
-#define NAMES_BYTES  ((size_t)4 << 20) /* of the checkpoints that are set aside in one folder */
+#define NAMES_BYTES  ((size_t)64 << 20) /* of one folder */
 
 /* One open file: exactly one of the two is not NULL. */
 struct file {
@@ -243,33 +243,49 @@ static enum status s3_stat(void *self, const char *name, struct io_stat *out)
     return st;
 }
 
+/* What a folder holds, before any of it is handed on: one NUL-terminated entry after the other, its
+ * first byte says what it is. */
+#define ENTRY_FILE   'f'
+#define ENTRY_FOLDER 'd'
+
 struct listing {
-    io_name_fn fn;
-    void *arg;
-    bool inside_aside;  /* a folder bad-X is listed */
-    struct buf *hidden; /* "/X" for each bad-X that was seen; they come before X */
+    struct buf entries;
     enum status st;
 };
 
-static bool list_one(void *arg, const char *name, bool is_folder)
+static bool collect_entry(void *arg, const char *name, bool is_folder)
 {
     struct listing *l = arg;
+    char kind = is_folder ? ENTRY_FOLDER : ENTRY_FILE;
+    l->st = buf_append(&l->entries, &kind, 1);
+    if (l->st == ST_OK)
+        l->st = buf_append(&l->entries, name, strlen(name) + 1);
+    return l->st == ST_OK;
+}
+
+/* Whether the folder X has an object bad-X beside it. */
+static bool is_aside(const struct listing *l, const char *name)
+{
     struct ckpt_folder_name folder;
-    char entry[S3_KEY_MAX + 1];
-    if (l->inside_aside && strcmp(name, CKPT_MANIFEST) == 0)
-        return true; /* given already */
-    if (!ckpt_folder_parse(name, &folder))
-        return l->fn(l->arg, name);
-    (void)snprintf(entry, sizeof(entry), "/%s",
-                   folder.quarantined ? name + strlen(CKPT_QUARANTINE) : name);
-    if (folder.quarantined && !is_folder) {
-        l->st = buf_append(l->hidden, entry, strlen(entry) + 1);
-        return l->st == ST_OK && l->fn(l->arg, name);
+    char entry[S3_KEY_MAX + 16];
+    if (!ckpt_folder_parse(name, &folder) || folder.quarantined)
+        return false;
+    int size = snprintf(entry, sizeof(entry), "_%c" CKPT_QUARANTINE "%s", ENTRY_FILE, name);
+    entry[0] = '\0'; /* an entry's end, not the middle of another name */
+    return size > 0 && memmem(l->entries.data, l->entries.size, entry, (size_t)size + 1) != NULL;
+}
+
+static void hand_on(const struct listing *l, bool inside_aside, io_name_fn fn, void *arg)
+{
+    if (inside_aside && !fn(arg, CKPT_MANIFEST))
+        return;
+    for (size_t at = 1; at < l->entries.size; at += strlen(l->entries.data + at) + 1) {
+        const char *name = l->entries.data + at + 1;
+        bool hidden = inside_aside ? strcmp(name, CKPT_MANIFEST) == 0
+                                   : name[-1] == ENTRY_FOLDER && is_aside(l, name);
+        if (!hidden && !fn(arg, name))
+            return;
     }
-    size_t size = strlen(entry) + 1;
-    if (l->hidden->size >= size && memmem(l->hidden->data, l->hidden->size, entry, size) != NULL)
-        return true;
-    return l->fn(l->arg, name);
 }
 
 static enum status s3_list_names(void *self, const char *name, io_name_fn fn, void *arg)
@@ -279,14 +295,17 @@ static enum status s3_list_names(void *self, const char *name, io_name_fn fn, vo
     enum status st = parse(s3, name, &path);
     if (st != ST_OK)
         return st;
-    auto_buf struct buf hidden;
-    buf_init(&hidden, NAMES_BYTES);
-    struct listing l = { .fn = fn, .arg = arg, .hidden = &hidden, .st = ST_OK };
-    l.inside_aside = path.meaning == S3_ASIDE;
-    if (l.inside_aside && !fn(arg, CKPT_MANIFEST))
-        return ST_OK;
-    st = s3_list(s3->client, &path.place, s3->options.page, list_one, &l);
-    return st == ST_OK ? l.st : st;
+    struct listing l = { .st = ST_OK };
+    buf_init(&l.entries, NAMES_BYTES);
+    st = buf_append(&l.entries, "", 1); /* before every entry there is a NUL */
+    if (st == ST_OK)
+        st = s3_list(s3->client, &path.place, s3->options.page, collect_entry, &l);
+    if (st == ST_OK)
+        st = l.st;
+    if (st == ST_OK)
+        hand_on(&l, path.meaning == S3_ASIDE, fn, arg);
+    buf_release(&l.entries);
+    return st;
 }
 
 /* A checkpoint that is set aside under this name would be mixed with the new one. */

@@ -1,0 +1,284 @@
+/* S3 without a server: paths, addresses, answers, settings. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "checkpoint/s3/aside.h"
+#include "checkpoint/s3/config.h"
+#include "checkpoint/s3/http.h"
+#include "checkpoint/s3/url.h"
+#include "checkpoint/s3/xml.h"
+#include "checkpoint/store.h"
+#include "tests/test.h"
+
+#define X "s3://bucket/a/j-1/step-000000000040.g2"
+
+static void paths_mean_bucket_and_key(void **state)
+{
+    (void)state;
+    struct s3_place place;
+    assert_true(s3_place_parse("s3://bucket/a/b", &place));
+    assert_string_equal(place.bucket, "bucket");
+    assert_string_equal(place.key, "a/b");
+    assert_true(s3_place_parse("s3://my.bucket-1//a/b//", &place));
+    assert_string_equal(place.bucket, "my.bucket-1");
+    assert_string_equal(place.key, "a/b");
+    assert_true(s3_place_parse("s3://bucket", &place));
+    assert_string_equal(place.key, "");
+    static const char *const wrong[] = { "/a/b",        "s3:/bucket/a",  "s3://",
+                                         "s3://ab/a",   "s3://Bucket/a", "s3://-ab/a",
+                                         "s3://buc ket" };
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+        assert_false(s3_place_parse(wrong[i], &place));
+    char path[2 * S3_KEY_MAX] = "s3://bucket/";
+    memset(path + 12, 'a', S3_KEY_MAX);
+    assert_false(s3_place_parse(path, &place));
+    path[12 + S3_KEY_MAX - 1] = '\0';
+    assert_true(s3_place_parse(path, &place));
+}
+
+static void addresses_are_encoded_as_signatures_want_it(void **state)
+{
+    (void)state;
+    char url[S3_URL_MAX];
+    assert_true(s3_url_make("", "eu-west-3", "bucket", "a b/ö~+", NULL, url));
+    assert_string_equal(url, "https://bucket.s3.eu-west-3.amazonaws.com/a%20b/%C3%B6~%2B");
+    assert_true(s3_url_make("", "cn-north-1", "my.bucket", "k", "uploads=", url));
+    assert_string_equal(url, "https://s3.cn-north-1.amazonaws.com.cn/my.bucket/k?uploads=");
+    assert_true(s3_url_make("http://host:9000", "us-east-1", "bucket", "", "x=1", url));
+    assert_string_equal(url, "http://host:9000/bucket/?x=1");
+    char small[4];
+    assert_false(s3_url_encode("a/b", false, small, sizeof(small)));
+    assert_true(s3_url_encode("a/b", true, small, sizeof(small)));
+    char text[] = "a%20b%2Fc+d%zz%4";
+    s3_url_decode(text);
+    assert_string_equal(text, "a b/c d%zz%4");
+}
+
+static void checkpoints_set_aside_have_two_names(void **state)
+{
+    (void)state;
+    struct s3_path path;
+    assert_true(s3_path_parse(X, &path));
+    assert_int_equal(path.meaning, S3_STEP);
+    assert_string_equal(path.marker.key, "a/j-1/bad-step-000000000040.g2");
+    assert_true(s3_path_parse("s3://bucket/a/j-1/bad-step-000000000040.g2", &path));
+    assert_int_equal(path.meaning, S3_ASIDE);
+    assert_string_equal(path.place.key, "a/j-1/step-000000000040.g2");
+    assert_string_equal(path.marker.key, "a/j-1/bad-step-000000000040.g2");
+    assert_true(s3_path_parse("s3://bucket/a/j-1/bad-step-000000000040.g2.2", &path));
+    assert_string_equal(path.place.key, "a/j-1/step-000000000040.g2");
+    assert_true(s3_path_parse("s3://bucket/a/j-1/bad-step-000000000040.g2/manifest.json", &path));
+    assert_int_equal(path.meaning, S3_ASIDE_MANIFEST);
+    assert_string_equal(path.place.key, "a/j-1/step-000000000040.g2/manifest.json");
+    assert_true(s3_path_parse("s3://bucket/j-1/bad-step-000000000040.g2/shard-00000-of-00001.cairn",
+                              &path));
+    assert_int_equal(path.meaning, S3_PLAIN);
+    assert_string_equal(path.place.key, "j-1/step-000000000040.g2/shard-00000-of-00001.cairn");
+    assert_true(s3_path_parse(X "/manifest.json", &path));
+    assert_int_equal(path.meaning, S3_PLAIN);
+    assert_string_equal(path.place.key, "a/j-1/step-000000000040.g2/manifest.json");
+}
+
+static bool join(void *arg, const char *path, const char *text)
+{
+    char *all = arg;
+    (void)snprintf(all + strlen(all), 512 - strlen(all), "%s=%s;", path, text);
+    return strcmp(path, "a/stop") != 0;
+}
+
+static void answers_are_walked_element_by_element(void **state)
+{
+    (void)state;
+    char all[512] = "";
+    static const char good[] =
+        "<?xml version=\"1.0\"?>\n <a xmlns=\"u\"><b>1&amp;2</b><c><d/></c></a>";
+    assert_int_equal(s3_xml_walk(good, sizeof(good) - 1, join, all), ST_OK);
+    assert_string_equal(all, "a/b=1&2;a/c/d=;a/c=;a=;");
+    all[0] = '\0';
+    static const char stopped[] = "<a><b>1</b><stop/><b>2</b>";
+    assert_int_equal(s3_xml_walk(stopped, sizeof(stopped) - 1, join, all), ST_OK);
+    assert_string_equal(all, "a/b=1;a/stop=;");
+}
+
+static void answers_that_are_wrong_are_refused(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = {
+        "",
+        "no xml",
+        "<a><b></a>",
+        "<!DOCTYPE a [<!ENTITY e \"x\">]><a>&e;</a>",
+        "<a><a><a><a><a><a><a><a><a/></a></a></a></a></a></a></a></a>",
+    };
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        char all[512] = "";
+        assert_int_equal(s3_xml_walk(wrong[i], strlen(wrong[i]), join, all), ST_IO);
+    }
+    char *text = malloc(2 * S3_XML_TEXT);
+    char all[512] = "";
+    assert_non_null(text);
+    memset(text, 'x', 2 * S3_XML_TEXT);
+    memcpy(text, "<a>", 3);
+    assert_int_equal(s3_xml_walk(text, 2 * S3_XML_TEXT, join, all), ST_IO);
+    free(text);
+    static const char error[] = "<Error><Code>SlowDown</Code><Message>a\nb</Message></Error>";
+    struct s3_error e = s3_error_parse(error, sizeof(error) - 1);
+    assert_string_equal(e.code, "SlowDown");
+    assert_string_equal(e.message, "a b");
+    assert_string_equal(e.region, "");
+}
+
+/* ---- settings ---- */
+
+static const char *const variables[] = {
+    "AWS_ACCESS_KEY_ID",  "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",           "AWS_REGION",
+    "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL",      "AWS_ENDPOINT_URL_S3",         "AWS_PROFILE",
+    "AWS_CA_BUNDLE",      "AWS_CONFIG_FILE",       "AWS_SHARED_CREDENTIALS_FILE",
+};
+
+struct home {
+    char dir[64], credentials[96], config[96];
+};
+
+static int set_up(void **state)
+{
+    struct home *home = calloc(1, sizeof(*home));
+    assert_non_null(home);
+    for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++)
+        assert_int_equal(unsetenv(variables[i]), 0);
+    (void)snprintf(home->dir, sizeof(home->dir), "/tmp/cairn-s3-XXXXXX");
+    assert_non_null(mkdtemp(home->dir));
+    (void)snprintf(home->credentials, sizeof(home->credentials), "%s/credentials", home->dir);
+    (void)snprintf(home->config, sizeof(home->config), "%s/config", home->dir);
+    assert_int_equal(setenv("AWS_SHARED_CREDENTIALS_FILE", home->credentials, 1), 0);
+    assert_int_equal(setenv("AWS_CONFIG_FILE", home->config, 1), 0);
+    *state = home;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct home *home = *state;
+    (void)unlink(home->credentials);
+    (void)unlink(home->config);
+    assert_int_equal(rmdir(home->dir), 0);
+    free(home);
+    return 0;
+}
+
+static void put(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void environment_wins_over_files(void **state)
+{
+    struct home *home = *state;
+    static struct s3_config config;
+    char problem[LIMIT_REASON];
+    put(home->credentials, "[default]\naws_access_key_id = file\naws_secret_access_key = s\n");
+    put(home->config, "[default]\nregion = eu-west-1\nendpoint_url = http://file:1\n");
+    (void)setenv("AWS_ACCESS_KEY_ID", "env", 1);
+    assert_int_equal(s3_config_load(&config, problem), ST_OK); /* half a pair is none */
+    assert_string_equal(config.credentials.key_id, "file");
+    (void)setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
+    (void)setenv("AWS_REGION", "us-west-2", 1);
+    (void)setenv("AWS_DEFAULT_REGION", "us-west-1", 1);
+    (void)setenv("AWS_ENDPOINT_URL", "http://env:2/", 1);
+    assert_int_equal(s3_config_load(&config, problem), ST_OK);
+    assert_string_equal(config.credentials.key_id, "env");
+    assert_string_equal(config.credentials.secret, "secret");
+    assert_string_equal(config.credentials.token, "");
+    assert_string_equal(config.region, "us-west-2");
+    assert_string_equal(config.endpoint, "http://env:2");
+    (void)setenv("AWS_ENDPOINT_URL_S3", "https://s3:3", 1);
+    assert_int_equal(s3_config_load(&config, problem), ST_OK);
+    assert_string_equal(config.endpoint, "https://s3:3");
+}
+
+static void profiles_are_read_from_both_files(void **state)
+{
+    struct home *home = *state;
+    static struct s3_config config;
+    char problem[LIMIT_REASON];
+    put(home->credentials, "# comment\n[default]\naws_access_key_id=d\naws_secret_access_key=d\n"
+                           "[ work ]\r\naws_access_key_id = w\r\n\taws_session_token = nested\n"
+                           "aws_secret_access_key = a=b/c\naws_session_token = t\n");
+    put(home->config, "[profile work]\nregion = eu-central-1\ns3 =\n  region = nested\n"
+                      "[work]\nregion = not-this\n");
+    (void)setenv("AWS_PROFILE", "work", 1);
+    assert_int_equal(s3_config_load(&config, problem), ST_OK);
+    assert_string_equal(config.credentials.key_id, "w");
+    assert_string_equal(config.credentials.secret, "a=b/c");
+    assert_string_equal(config.credentials.token, "t");
+    assert_string_equal(config.region, "eu-central-1");
+    put(home->credentials, "[work]\naws_access_key_id = x\naws_secret_access_key = y\n");
+    struct s3_credentials fresh;
+    assert_int_equal(s3_config_reload(&config, &fresh), ST_OK);
+    assert_string_equal(fresh.key_id, "x");
+    assert_string_equal(fresh.token, "");
+}
+
+static void settings_that_cannot_work_are_explained(void **state)
+{
+    struct home *home = *state;
+    static struct s3_config config;
+    char problem[LIMIT_REASON] = "";
+    assert_int_equal(s3_config_load(&config, problem), ST_OK); /* a role may have credentials */
+    assert_string_equal(config.credentials.key_id, "");
+    assert_string_equal(config.region, "us-east-1");
+    (void)setenv("AWS_PROFILE", "nobody", 1);
+    assert_int_equal(s3_config_load(&config, problem), ST_CONFIG);
+    assert_non_null(strstr(problem, "nobody"));
+    put(home->config, "[profile nobody]\nsso_session = here\n");
+    assert_int_equal(s3_config_load(&config, problem), ST_CONFIG);
+    assert_non_null(strstr(problem, "single sign-on"));
+    (void)unsetenv("AWS_PROFILE");
+    (void)setenv("AWS_ENDPOINT_URL_S3", "localhost:9000", 1);
+    assert_int_equal(s3_config_load(&config, problem), ST_CONFIG);
+    assert_non_null(strstr(problem, "localhost:9000"));
+    (void)setenv("AWS_ENDPOINT_URL_S3", "http://host/path", 1);
+    assert_int_equal(s3_config_load(&config, problem), ST_CONFIG);
+    struct ckpt_store *store = NULL;
+    struct io_stat info;
+    assert_int_equal(ckpt_store_new(&store), ST_OK);
+    const struct io *io = ckpt_store_io(store);
+    assert_int_equal(io->stat(io->self, X, &info), ST_CONFIG);
+    io_explain(io, ST_CONFIG, problem, sizeof(problem));
+    assert_non_null(strstr(problem, "http://host/path"));
+    assert_int_equal(io->stat(io->self, home->dir, &info), ST_OK); /* folders need none of it */
+    assert_int_equal(io->link(io->self, X, "/tmp/x"), ST_REFUSED);
+    assert_int_equal(io->rename(io->self, "/tmp/x", X), ST_REFUSED);
+    ckpt_store_free(store);
+}
+
+static void hashes_are_those_of_the_standard(void **state)
+{
+    (void)state;
+    char text[S3_SHA256_TEXT];
+    assert_int_equal(s3_sha256("abc", 3, text), ST_OK); /* FIPS 180-2, B.1 */
+    assert_string_equal(text, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    assert_int_equal(s3_sha256(NULL, 0, text), ST_OK);
+    assert_string_equal(text, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(paths_mean_bucket_and_key),
+        cmocka_unit_test(addresses_are_encoded_as_signatures_want_it),
+        cmocka_unit_test(checkpoints_set_aside_have_two_names),
+        cmocka_unit_test(answers_are_walked_element_by_element),
+        cmocka_unit_test(answers_that_are_wrong_are_refused),
+        cmocka_unit_test_setup_teardown(environment_wins_over_files, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(profiles_are_read_from_both_files, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(settings_that_cannot_work_are_explained, set_up, tear_down),
+        cmocka_unit_test(hashes_are_those_of_the_standard),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
