@@ -23,7 +23,7 @@ struct ckpt_codec {
     const struct plane_loops *loops;
     struct frames *frames;
     struct table_maker *maker; /* of the highest level, from its first use on */
-    struct probe_weights weights;
+    struct probe_weights weights; /* from the first encoding on: readers need none */
     uint32_t sample[SAMPLE_MAX], sample_other[SAMPLE_MAX];
     uint32_t block[BLOCK];
     uint8_t terms[TABLE_TERMS_MAX];
@@ -46,7 +46,6 @@ enum status ckpt_codec_new(enum ckpt_level level, struct ckpt_codec **out)
         ckpt_codec_free(codec);
         return st;
     }
-    probe_weights(&codec->weights);
     *out = codec;
     return ST_OK;
 }
@@ -324,6 +323,8 @@ enum status ckpt_encode(struct ckpt_codec *codec, enum ckpt_dtype dtype, const v
     size_t width = (size_t)ckpt_dtype_size(dtype);
     if (width == 0 || size == 0 || size > DISK_CHUNK_BYTES || size % width != 0)
         return ST_INVALID;
+    if (codec->weights.of[SAMPLE_MAX] == 0)
+        probe_weights(&codec->weights);
     begin(chunk, dtype, size);
     struct change change = {
         .codec = DISK_ROTATED,
