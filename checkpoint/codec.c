@@ -22,7 +22,7 @@ struct ckpt_codec {
     enum ckpt_level level;
     const struct plane_loops *loops;
     struct frames *frames;
-    struct table_maker *maker; /* of the highest level, from its first use on */
+    struct table_maker *maker;    /* of the highest level, from its first use on */
     struct probe_weights weights; /* from the first encoding on: readers need none */
     uint32_t sample[SAMPLE_MAX], sample_other[SAMPLE_MAX];
     uint32_t block[BLOCK];
