@@ -205,6 +205,14 @@ enum status session_settle(struct session *session, int64_t timeout_ms, uint64_t
     return st;
 }
 
+void session_wanted(struct session *session, bool leaves, uint64_t grace_ms, const char *reason)
+{
+    (void)pthread_mutex_lock(&session->mutex);
+    session_core_wanted(&session->core, leaves, grace_ms, reason);
+    session_wake(session);
+    (void)pthread_mutex_unlock(&session->mutex);
+}
+
 /* ---- the end ---- */
 
 void session_fault(struct session *session, Cairn__V1__FaultKind kind, const char *message,

@@ -162,6 +162,10 @@ MUST_CHECK enum status session_snapshot_wait(struct session *session);
 MUST_CHECK enum status session_settle(struct session *session, int64_t timeout_ms,
                                       uint64_t *out_committed);
 
+/* Tells the coordinator that a save is wanted: this process was told to go, within grace_ms, or
+ * (leaves false) only to save. Thread: any. Returns at once. */
+void session_wanted(struct session *session, bool leaves, uint64_t grace_ms, const char *reason);
+
 /* Tells the coordinator, and the last words, what went wrong. Waits 200 ms at most for it to leave.
  */
 void session_fault(struct session *session, Cairn__V1__FaultKind kind, const char *message,

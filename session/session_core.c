@@ -51,6 +51,7 @@ void session_core_link_up(struct session_core *core)
     core->hello_said = false;
     core->ready_said = false;
     core->fault.said = false;
+    core->wanted.said = false;
     core->finished_said = false;
     core->row_said = core->row_first;
     core->progress_ms = 0;
@@ -172,6 +173,17 @@ void session_core_fault(struct session_core *core, const struct session_fault_re
     core->fault.said = false;
     core->fault.said_ever = false;
     core->words_version++;
+}
+
+void session_core_wanted(struct session_core *core, bool leaves, uint64_t grace_ms,
+                         const char *reason)
+{
+    struct session_wanted_record *wanted = &core->wanted;
+    if (wanted->known && wanted->leaves)
+        return;
+    *wanted =
+        (struct session_wanted_record){ .known = true, .leaves = leaves, .grace_ms = grace_ms };
+    (void)snprintf(wanted->reason, sizeof(wanted->reason), "%s", reason);
 }
 
 void session_core_finished(struct session_core *core, uint64_t step)

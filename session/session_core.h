@@ -134,6 +134,13 @@ struct session_fault_record {
     char phase[32];
 };
 
+/* Said once per connection until a save was committed; of one that leaves, until the end. */
+struct session_wanted_record {
+    bool known, said, leaves;
+    uint64_t grace_ms;
+    char reason[128];
+};
+
 struct session_row_record {
     struct session_row row;
     int64_t wall_ms;
@@ -176,6 +183,7 @@ struct session_core {
     struct session_kv_call kv[SESSION_KV_MAX];
     uint64_t kv_id;
 
+    struct session_wanted_record wanted;
     struct session_fault_record fault;
     bool finished, finished_said, finished_said_ever;
     uint64_t finished_step;
@@ -193,6 +201,7 @@ enum session_out_kind {
     OUT_ROWS,
     OUT_SAVE,
     OUT_PASSED,
+    OUT_WANTED,
     OUT_FINISHED,
     OUT_PROGRESS,
 };
@@ -215,6 +224,7 @@ struct session_out {
     Cairn__V1__SaveFailed save_failed;
     Cairn__V1__Fault fault;
     Cairn__V1__SavePassed passed;
+    Cairn__V1__SaveWanted wanted;
     Cairn__V1__Finished finished;
 
     char text[LIMIT_REASON];
@@ -257,6 +267,8 @@ MUST_CHECK enum status session_core_ready(struct session_core *core,
                                           const struct session_ready *ready);
 void session_core_row(struct session_core *core, const struct session_row *row, int64_t wall_ms);
 void session_core_fault(struct session_core *core, const struct session_fault_record *fault);
+void session_core_wanted(struct session_core *core, bool leaves, uint64_t grace_ms,
+                         const char *reason);
 void session_core_finished(struct session_core *core, uint64_t step);
 
 MUST_CHECK enum status session_core_kv_begin(struct session_core *core,

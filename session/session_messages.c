@@ -175,6 +175,22 @@ static bool out_passed(const struct session_core *core, struct session_out *out)
     return false;
 }
 
+static bool out_wanted(const struct session_core *core, struct session_out *out)
+{
+    const struct session_wanted_record *wanted = &core->wanted;
+    if (!wanted->known || wanted->said)
+        return false;
+    cairn__v1__save_wanted__init(&out->wanted);
+    (void)snprintf(out->text, sizeof(out->text), "%s", wanted->reason);
+    out->wanted.leaves = wanted->leaves;
+    out->wanted.grace_ms = wanted->grace_ms;
+    out->wanted.reason = out->text;
+    out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_WANTED;
+    out->message.save_wanted = &out->wanted;
+    out->kind = OUT_WANTED;
+    return true;
+}
+
 static bool out_finished(const struct session_core *core, struct session_out *out)
 {
     if (!core->finished || core->finished_said)
@@ -217,7 +233,7 @@ bool session_core_next(const struct session_core *core, const struct session_pro
         return out_hello(core, progress, out);
     return out_fault(core, out) || out_kv(core, out) || out_ready(core, out) ||
            out_rows(core, now_ms, out) || session_out_save(core, now_ms, out) ||
-           out_passed(core, out) || out_finished(core, out) ||
+           out_passed(core, out) || out_wanted(core, out) || out_finished(core, out) ||
            out_progress(core, progress, now_ms, out);
 }
 
@@ -250,6 +266,9 @@ void session_core_sent(struct session_core *core, const struct session_out *out,
     case OUT_PASSED:
         if (core->announced[out->index].step == out->id)
             core->announced[out->index].said = true;
+        break;
+    case OUT_WANTED:
+        core->wanted.said = true;
         break;
     case OUT_FINISHED:
         core->finished_said = true;

@@ -448,6 +448,8 @@ void session_order_done(struct session_core *core, const Cairn__V1__SaveDone *do
     }
     if (done->step > core->committed_step)
         core->committed_step = done->step;
+    if (!core->wanted.leaves)
+        core->wanted.known = false;
     if (save == NULL || save->state == SAVE_COPYING || save->state == SAVE_WRITING)
         return; /* of a file that is being written nothing can be committed */
     if (save->state == SAVE_REPORTING)

@@ -17,6 +17,7 @@
 #include "rpc/rpc.h"
 #include "trainer/link.h"
 #include "trainer/loop.h"
+#include "trainer/notice.h"
 
 #define JOIN_MS      INT64_C(300000) /* every rank of the generation must have come */
 #define COMM_OPEN_MS INT64_C(60000)  /* the others may still be preparing their model */
@@ -32,6 +33,7 @@ struct rank {
     struct flight *flight;
     struct link *link;
     struct session *session;
+    struct notice *notice;
     struct session_plan plan;
     struct job *job;
     struct marks marks;
@@ -142,6 +144,9 @@ static enum status join(struct rank *r)
     st = session_open(&options, &r->session);
     if (st != ST_OK)
         return st;
+    st = notice_open(r->session, &r->log, &r->notice);
+    if (st != ST_OK)
+        return st;
     marks_init(&r->marks, r->session, r->flight, o->rank, o->generation);
     fault_point("trainer.start");
     return session_join(r->session, "", JOIN_MS, &r->plan);
@@ -156,8 +161,10 @@ static enum status parse_job(struct rank *r)
         return ST_NO_MEMORY;
     enum status st =
         job_parse(r->plan.job_file, strlen(r->plan.job_file), "job", "/", NULL, 0, r->job, &errors);
-    if (st == ST_OK)
+    if (st == ST_OK) {
+        notice_set_grace(r->notice, r->job->checkpoint.grace_ms);
         return ST_OK;
+    }
     char *line_end = errors.size > 0 ? strchr(errors.data, '\n') : NULL;
     if (line_end != NULL)
         *line_end = '\0';
@@ -330,6 +337,7 @@ static enum status run(struct rank *r, int *out_code)
 /* The session first: its saver may still be writing of what the worker owns. */
 static void release(struct rank *r)
 {
+    notice_close(r->notice);
     if (r->session != NULL)
         session_close(r->session);
     link_free(r->link);
@@ -355,6 +363,7 @@ int rank_run(const struct rank_options *options)
                      status_string(st));
         }
     }
+    notice_block();
     rpc_init();
     int code = RANK_FAILED;
     enum status st = run(&r, &code);
