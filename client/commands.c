@@ -59,7 +59,7 @@ static const struct option check_options[] = {
 };
 
 static const struct option scrub_options[] = {
-    { "rate", '\0', OPTION_NUMBER, AT(rate), "MB/S", "read no faster than this (default: no limit)" },
+    { "rate", '\0', OPTION_NUMBER, AT(rate), "MB/S", "read no faster (default: no limit)" },
     { 0 },
 };
 
@@ -182,7 +182,8 @@ static const struct command table[] = {
       "ckpt import gpt2.safetensors --job job.yaml --to imported/gpt2/step-000000000000.g1",
       import_options, cmd_ckpt_import },
     { "ckpt", "rm", WORD_CHECKPOINT, 1, 1, false, "JOB@STEP", "remove a checkpoint",
-      "What a job still needs, or another checkpoint holds differences to, is refused (exit 4).\n" WHERE,
+      "What a job still needs, or another checkpoint holds differences to, is refused (exit "
+      "4).\n" WHERE,
       "ckpt rm resnet18-fashion@100", NULL, cmd_ckpt_rm },
     { "node", "ls", WORD_NONE, 0, 0, false, "", "list the machines and their slots", NULL,
       "node ls", NULL, cmd_node_ls },

@@ -22,8 +22,9 @@ struct parser {
 
 void arguments_init(struct arguments *args)
 {
-    *args =
-        (struct arguments){ .rank = -1, .attempt = -1, .slots = -1, .ranks = -1, .rate = -1, .timeout_ms = -1 };
+    *args = (struct arguments){
+        .rank = -1, .attempt = -1, .slots = -1, .ranks = -1, .rate = -1, .timeout_ms = -1
+    };
 }
 
 static enum status refuse(struct parser *parser, const char *format, ...)

@@ -1,0 +1,112 @@
+"""What other people's libraries say of files that Cairn wrote. Run by the peer's Python: torch,
+safetensors, transformers. Prints one JSON object.
+
+    peer_tools.py gpt2-loss FILE TEXT CONFIG     mean loss of transformers' GPT2LMHeadModel
+    peer_tools.py gpt2-make DIR CONFIG           a new GPT2LMHeadModel, by save_pretrained
+    peer_tools.py resnet18-loss FILE IMAGES LABELS
+    peer_tools.py rewrite FILE OUT               load and save by the safetensors library
+"""
+import json
+import sys
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+from torch.nn import functional as F
+
+
+def gpt2(config):
+    from transformers import GPT2Config, GPT2LMHeadModel
+    return GPT2LMHeadModel(GPT2Config(
+        n_layer=config["layers"], n_head=config["heads"], n_embd=config["width"],
+        n_positions=config["context"], vocab_size=config["vocab"], bos_token_id=0, eos_token_id=0,
+        attn_pdrop=0, embd_pdrop=0, resid_pdrop=0))
+
+
+def gpt2_loss(path, text, config):
+    config = json.loads(config)
+    model = gpt2(config).eval()
+    keys = model.load_state_dict(load_file(path), strict=False)
+    assert keys.unexpected_keys == [] and keys.missing_keys in ([], ["lm_head.weight"]), keys
+    model.tie_weights()
+    data, context = list(open(text, "rb").read()), config["context"]
+    total = count = 0
+    with torch.no_grad():
+        for at in range(0, len(data) - context, context):
+            window = torch.tensor(data[at:at + context + 1])
+            logits = model(window[None, :-1]).logits[0]
+            total += F.cross_entropy(logits.double(), window[1:], reduction="sum").item()
+            count += context
+    return {"loss": total / count, "targets": count}
+
+
+def gpt2_make(folder, config):
+    torch.manual_seed(4)
+    model = gpt2(json.loads(config))
+    with torch.no_grad():
+        for parameter in model.parameters():  # biases are zero otherwise
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    model.save_pretrained(folder)
+    return {"tensors": len(load_file(f"{folder}/model.safetensors"))}
+
+
+class Block(nn.Module):
+    """torchvision's BasicBlock."""
+    def __init__(self, inputs, outputs, stride):
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.downsample = None
+        if stride != 1 or inputs != outputs:
+            self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False),
+                                            nn.BatchNorm2d(outputs))
+
+    def forward(self, x):
+        y = F.relu(self.bn1(self.conv1(x)))
+        shortcut = x if self.downsample is None else self.downsample(x)
+        return F.relu(self.bn2(self.conv2(y)) + shortcut)
+
+
+class ResNet18(nn.Module):
+    """The small-image form: a 3x3 stem of stride 1, no max-pool; names as torchvision's."""
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 64, 3, 1, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(64)
+        widths = [64, 64, 128, 256, 512]
+        for i in range(1, 5):
+            first = Block(widths[i - 1], widths[i], 1 if i == 1 else 2)
+            setattr(self, f"layer{i}", nn.Sequential(first, Block(widths[i], widths[i], 1)))
+        self.fc = nn.Linear(512, 10)
+
+    def forward(self, x):
+        x = F.relu(self.bn1(self.conv1(x)))
+        for i in range(1, 5):
+            x = getattr(self, f"layer{i}")(x)
+        return self.fc(x.mean((2, 3)))
+
+
+def resnet18_loss(path, images, labels):
+    model = ResNet18()
+    model.load_state_dict(load_file(path))  # strict: every name, num_batches_tracked, too
+    pixels = torch.frombuffer(bytearray(open(images, "rb").read()[16:]), dtype=torch.uint8)
+    targets = torch.frombuffer(bytearray(open(labels, "rb").read()[8:]), dtype=torch.uint8)
+    with torch.no_grad():
+        logits = model.eval()(pixels.reshape(-1, 1, 28, 28).float() / 255)
+    loss = F.cross_entropy(logits.double(), targets.long()).item()
+    return {"loss": loss, "batches": int(model.bn1.num_batches_tracked)}
+
+
+def rewrite(path, out):
+    tensors = load_file(path)
+    save_file(tensors, out, metadata={"format": "pt"})
+    return {"tensors": len(tensors)}
+
+
+COMMANDS = {"gpt2-loss": gpt2_loss, "gpt2-make": gpt2_make, "resnet18-loss": resnet18_loss,
+            "rewrite": rewrite}
+
+if __name__ == "__main__":
+    print(json.dumps(COMMANDS[sys.argv[1]](*sys.argv[2:])))
