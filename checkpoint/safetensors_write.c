@@ -26,9 +26,9 @@ static json_t *json_of_tensor(const struct safetensors_tensor *tensor)
     json_t *shape = json_array();
     for (int32_t i = 0; shape != NULL && i < tensor->ndim; i++)
         (void)json_array_append_new(shape, json_integer((json_int_t)tensor->dims[i]));
+    uint64_t end = tensor->offset + tensor->size;
     return json_pack("{s:s, s:o, s:[I, I]}", "dtype", safetensors_dtype_name(tensor->dtype),
-                     "shape", shape, "data_offsets", (json_int_t)tensor->offset,
-                     (json_int_t)(tensor->offset + tensor->size));
+                     "shape", shape, "data_offsets", (json_int_t)tensor->offset, (json_int_t)end);
 }
 
 /* Each tensor follows the one before. ST_INVALID: too many bytes. */
@@ -93,8 +93,9 @@ static enum status make_header(const struct safetensors_content *content, char *
         return ST_NO_MEMORY;
     for (int i = 0; i < 8; i++)
         bytes[i] = (char)(uint8_t)(padded >> 8 * i);
-    memcpy(bytes + 8, text, size);
-    memset(bytes + 8 + size, ' ', padded - size);
+    memset(bytes + 8, ' ', padded);
+    for (size_t i = 0; i < size; i++)
+        bytes[8 + i] = text[i];
     *out = bytes;
     *out_size = 8 + padded;
     return ST_OK;

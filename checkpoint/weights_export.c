@@ -212,9 +212,10 @@ static enum status fill_block(struct export *e, const struct ckpt_tensor *tensor
             return st;
         uint64_t row = at / columns, column = at % columns;
         for (uint64_t i = 0; i < part; i++) {
-            if (column >= from && column < to)
+            if (column >= from && column < to) {
                 memcpy((char *)e->block + ((column - from) * rows + row) * width,
                        (const char *)data + i * width, width);
+            }
             column = column + 1 == columns ? 0 : column + 1;
             row += column == 0;
         }
@@ -269,9 +270,10 @@ static enum status write_items(struct export *e)
         }
         e->done.elements += count;
         e->done.tensors++;
-        if (st != ST_OK)
+        if (st != ST_OK) {
             (void)snprintf(e->message->text, sizeof(e->message->text), "tensor %s: %s",
                            item->name.text, status_string(st));
+        }
     }
     return st;
 }
@@ -302,12 +304,13 @@ enum status weights_export(struct ckpt_reader *reader, const struct io *io, cons
     } else {
         safetensors_abandon(e.writer);
     }
-    if (st == ST_OK)
+    if (st == ST_OK) {
         *out = e.done;
-    else if (message->text[0] == '\0')
+    } else if (message->text[0] == '\0') {
         (void)snprintf(message->text, sizeof(message->text), "%.400s: %s", path,
                        st == ST_EXISTS ? "there is such a file; choose another name, or --force"
                                        : status_string(st));
+    }
     free(e.items);
     free(e.tensors);
     free(e.stored);

@@ -37,9 +37,10 @@ struct load {
 static void shape_text(int32_t ndim, const uint64_t *dims, char out[SHAPE_BYTES])
 {
     int used = snprintf(out, SHAPE_BYTES, "[");
-    for (int32_t i = 0; i < ndim && used > 0 && used < SHAPE_BYTES; i++)
+    for (int32_t i = 0; i < ndim && used > 0 && used < SHAPE_BYTES; i++) {
         used += snprintf(out + used, (size_t)(SHAPE_BYTES - used), "%s%" PRIu64, i > 0 ? ", " : "",
                          dims[i]);
+    }
     if (used > 0 && used < SHAPE_BYTES)
         (void)snprintf(out + used, (size_t)(SHAPE_BYTES - used), "]");
 }
@@ -278,19 +279,20 @@ enum status weights_load(const struct io *io, const char *path, const struct wei
                          struct weights_loaded *out, struct weights_message *message)
 {
     struct load load = { .target = target, .path = path, .message = message };
-    char cause[LIMIT_REASON] = "";
+    struct safetensors_message cause;
     message->text[0] = '\0';
-    enum status st = safetensors_open(io, path, &load.file, cause, sizeof(cause));
+    enum status st = safetensors_open(io, path, &load.file, &cause);
     if (st == ST_CORRUPT || st == ST_NOT_FOUND || st == ST_REFUSED) {
-        (void)snprintf(message->text, sizeof(message->text), "%.200s: %.300s", path, cause);
+        (void)snprintf(message->text, sizeof(message->text), "%.200s: %.300s", path, cause.text);
         return ST_CONFIG;
     }
     if (st == ST_OK)
         st = load_all(&load);
-    if (st == ST_OK)
+    if (st == ST_OK) {
         *out = load.done;
-    else if (message->text[0] == '\0')
+    } else if (message->text[0] == '\0') {
         (void)snprintf(message->text, sizeof(message->text), "%.300s: %s", path, status_string(st));
+    }
     safetensors_close(load.file);
     free(load.sources);
     free(load.part);

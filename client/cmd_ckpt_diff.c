@@ -48,12 +48,13 @@ static void compare_scalars(struct diff *diff, const struct ckpt_scalars *a,
         (struct scalar){ .name = "loss_scale",
                          .a = a->loss_scale,
                          .b = b->loss_scale,
-                         .differs = memcmp(&a->loss_scale, &b->loss_scale, sizeof(double)) != 0 };
+                         .differs = a->loss_scale != b->loss_scale };
     add_whole(diff, "loss_scale_good_steps", a->loss_scale_good_steps, b->loss_scale_good_steps);
     add_whole(diff, "skipped_steps", a->skip_count, b->skip_count);
     struct scalar *skips = &diff->scalars[diff->scalar_count - 1];
-    skips->differs = skips->differs || (a->skip_count > 0 &&
-                                        memcmp(a->skip, b->skip, a->skip_count * sizeof(*a->skip)));
+    skips->differs =
+        skips->differs ||
+        (a->skip_count > 0 && memcmp(a->skip, b->skip, a->skip_count * sizeof(*a->skip)) != 0);
 }
 
 /* ---- order ---- */
@@ -72,10 +73,11 @@ static int by_max(const void *x, const void *y)
 
 static void sort(const char *order, struct diff *diff)
 {
-    if (order != NULL && strcmp(order, "relative") == 0)
+    if (order != NULL && strcmp(order, "relative") == 0) {
         qsort(diff->tensors, diff->count, sizeof(*diff->tensors), by_relative);
-    else if (order != NULL && strcmp(order, "max") == 0)
+    } else if (order != NULL && strcmp(order, "max") == 0) {
         qsort(diff->tensors, diff->count, sizeof(*diff->tensors), by_max);
+    }
 }
 
 static bool is_equal(const struct diff *diff)
@@ -135,9 +137,10 @@ static json_t *json_of_tensor(const struct compare_tensor *t)
 
 static json_t *json_of_scalar(const struct scalar *s)
 {
-    if (s->whole)
+    if (s->whole) {
         return json_pack("{s:s, s:I, s:I, s:b}", "name", s->name, "a", (json_int_t)s->whole_a, "b",
                          (json_int_t)s->whole_b, "differs", s->differs);
+    }
     return json_pack("{s:s, s:o, s:o, s:b}", "name", s->name, "a", json_number(s->a), "b",
                      json_number(s->b), "differs", s->differs);
 }
@@ -185,10 +188,11 @@ static void print_scalars(const struct diff *diff)
         const struct scalar *s = &diff->scalars[i];
         if (!s->differs)
             continue;
-        if (s->whole)
+        if (s->whole) {
             (void)printf("%-24s %" PRIu64 " and %" PRIu64 "\n", s->name, s->whole_a, s->whole_b);
-        else
+        } else {
             (void)printf("%-24s %.17g and %.17g\n", s->name, s->a, s->b);
+        }
     }
 }
 
@@ -205,9 +209,10 @@ static enum exit_code print_text(const struct client *client, const struct diff 
         differing += t->kind != COMPARE_EQUAL;
         if (t->kind == COMPARE_EQUAL && client->args.output != OUTPUT_WIDE)
             continue;
-        if (!titled)
+        if (!titled) {
             (void)printf("%-48s %12s %12s %12s %11s %11s\n", "TENSOR", "ELEMENTS", "DIFFERING",
                          "BITS", "MAX ABS", "RELATIVE");
+        }
         titled = true;
         print_tensor(t);
     }
@@ -239,12 +244,13 @@ static enum exit_code compare(struct client *client, struct ckpt_reader *a, stru
     }
     enum exit_code code = EXIT_DONE;
     sort(client->args.sort, diff);
-    if (output_is_json(client))
+    if (output_is_json(client)) {
         code = print_json(client, diff);
-    else if (client->args.output == OUTPUT_NAME)
+    } else if (client->args.output == OUTPUT_NAME) {
         code = print_names(diff);
-    else
+    } else {
         code = print_text(client, diff);
+    }
     if (code == EXIT_DONE && !is_equal(diff))
         code = EXIT_DIFFERENT;
     free(diff->tensors);

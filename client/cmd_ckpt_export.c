@@ -138,10 +138,11 @@ static enum exit_code write_file(const struct client *client, const char *path,
         (void)fprintf(stderr, "\r\033[K");
     if (st == ST_OK)
         return print_done(client, file, &done);
-    if (exit_of_status(st) == EXIT_DAMAGED)
+    if (exit_of_status(st) == EXIT_DAMAGED) {
         client_error("%s: %s; 'cairn ckpt verify' says where", path, why.text);
-    else
+    } else {
         client_error("%s", why.text);
+    }
     return exit_of_status(st);
 }
 

@@ -70,9 +70,10 @@ static json_t *json_of_blobs(const struct ckpt_reader *reader)
     json_t *list = json_array();
     const char *name = NULL;
     uint64_t size = 0;
-    for (uint32_t i = 0; ckpt_reader_blob(reader, i, &name, &size); i++)
+    for (uint32_t i = 0; ckpt_reader_blob(reader, i, &name, &size); i++) {
         (void)json_array_append_new(
             list, json_pack("{s:s, s:I}", "name", name, "size", (json_int_t)size));
+    }
     return list;
 }
 
@@ -170,10 +171,11 @@ static enum exit_code show_text(const struct client *client, const char *path,
     (void)printf("path         %s\njob          %s\nstep         %" PRIu64 "\n"
                  "attempt      %" PRIu64 "\ncommitted    %s\ndigest       %s\n",
                  path, m->job, m->step, m->generation, m->created_at, hash);
-    if (m->parent.generation > 0)
+    if (m->parent.generation > 0) {
         (void)printf("parent       step %" PRIu64 " of attempt %" PRIu64
                      ": holds differences to it\n",
                      m->parent.step, m->parent.generation);
+    }
     (void)printf("bytes        %" PRIu64 " of %" PRIu64 " raw, ratio %.3f\n", stored, m->raw_bytes,
                  stored == 0 ? 0 : (double)m->raw_bytes / (double)stored);
     show_scalars(reader);

@@ -285,10 +285,11 @@ enum exit_code cmd_ckpt_scrub(struct client *client)
     scrub.throttle.progress_arg = &scrub;
     scrub.results = json_array();
     code = scrub_target(&scrub, &target);
-    if (code == EXIT_DONE)
+    if (code == EXIT_DONE) {
         code = print_summary(&scrub);
-    else
+    } else {
         json_decref(scrub.results);
+    }
     throttle_release(&scrub.throttle);
     return code != EXIT_DONE ? code : scrub.worst;
 }

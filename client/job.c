@@ -176,10 +176,11 @@ static void ckpt_ratio(const ProtobufCMessage *row, char *out, size_t capacity)
 static void ckpt_parent_step(const ProtobufCMessage *row, char *out, size_t capacity)
 {
     const Cairn__V1__Checkpoint *ckpt = as_checkpoint(row);
-    if (ckpt->parent_generation == 0)
+    if (ckpt->parent_generation == 0) {
         (void)snprintf(out, capacity, "-");
-    else
+    } else {
         (void)snprintf(out, capacity, "%llu", (unsigned long long)ckpt->parent_step);
+    }
 }
 
 static void ckpt_loss(const ProtobufCMessage *row, char *out, size_t capacity)

@@ -60,7 +60,7 @@ enum exit_code target_list_of_folder(struct client *client, const char *path,
 enum exit_code target_find(struct client *client, const struct target *target,
                            struct target_folders *out);
 /* All of a job's folder, newest first; none is no error. */
-enum exit_code target_all(struct client *client, const char *path, struct target_folders *out);
+enum exit_code target_all(struct client *client, const char *path, struct target_folders *all);
 /* The one folder that a word means. */
 enum exit_code target_find_one(struct client *client, const char *word, char out[LIMIT_PATH]);
 /* As target_find_one, opened: ckpt_close(*out). */

@@ -19,7 +19,7 @@
 #include "trainer/scaler.h"
 #include "trainer/settings.h"
 
-#define JOB_BYTES  ((size_t)LIMIT_JOB_FILE_BYTES * 2)
+#define JOB_BYTES  ((size_t)2 * LIMIT_JOB_FILE_BYTES)
 #define PINS       "{}" /* none of these bits was computed */
 #define GENERATION 1
 
@@ -193,10 +193,11 @@ int import_run(const struct import_options *options)
         st = fill_state(&i);
     if (st == ST_OK)
         st = save(&i);
-    if (st == ST_OK)
+    if (st == ST_OK) {
         say(&i);
-    else
+    } else {
         (void)fprintf(stderr, "%s\n", i.message[0] != '\0' ? i.message : status_string(st));
+    }
     optimizer_free(i.optimizer);
     device_close(&i.device);
     tape_free(i.tape);

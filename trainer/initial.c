@@ -17,10 +17,11 @@ static enum status load(const struct initial_options *o, float *params, float *s
                                      .tensors = o->tensors,
                                      .tensor_count = o->tensor_count };
     for (uint32_t i = 0; i < o->buffer_count; i++) {
-        if (strcmp(o->buffers[i].name, "parameters") == 0)
+        if (strcmp(o->buffers[i].name, "parameters") == 0) {
             data[i] = params;
-        else if (strcmp(o->buffers[i].name, "statistics") == 0)
+        } else if (strcmp(o->buffers[i].name, "statistics") == 0) {
             data[i] = stats;
+        }
     }
     struct weights_loaded loaded;
     struct weights_message why;

@@ -6,8 +6,6 @@
 #include "common/check.h"
 #include "tests/fuzz/fuzz.h"
 
-#define MESSAGE_BYTES 512
-
 /* What an accepted file promises: its tensors lie one behind the other, to its end. */
 static void check_places(const struct safetensors *file, uint64_t data_size)
 {
@@ -27,9 +25,9 @@ static void check_places(const struct safetensors *file, uint64_t data_size)
 static void parse(const char *header, size_t size, uint64_t data_size)
 {
     struct safetensors *file = NULL;
-    char message[MESSAGE_BYTES] = "";
-    enum status st = safetensors_parse(header, size, data_size, &file, message, sizeof(message));
-    CHECK(st == ST_OK || message[0] != '\0');
+    struct safetensors_message message = { "" };
+    enum status st = safetensors_parse(header, size, data_size, &file, &message);
+    CHECK(st == ST_OK || message.text[0] != '\0');
     if (st != ST_OK)
         return;
     check_places(file, data_size);
@@ -99,9 +97,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                      .pread = bytes_pread,
                      .stat = bytes_stat };
     struct safetensors *file = NULL;
-    char message[MESSAGE_BYTES] = "";
-    enum status st = safetensors_open(&io, "/file", &file, message, sizeof(message));
-    CHECK(st == ST_OK || message[0] != '\0');
+    struct safetensors_message message = { "" };
+    enum status st = safetensors_open(&io, "/file", &file, &message);
+    CHECK(st == ST_OK || message.text[0] != '\0');
     if (st == ST_OK) {
         read_all(file);
         safetensors_close(file);

@@ -91,13 +91,13 @@ static void a_header_that_breaks_a_rule_is_refused_with_its_cause(void **state)
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct safetensors *file = NULL;
-        char message[512] = "";
+        struct safetensors_message message = { "" };
         assert_int_equal(safetensors_parse(cases[i].header, strlen(cases[i].header),
-                                           cases[i].data_size, &file, message, sizeof(message)),
+                                           cases[i].data_size, &file, &message),
                          ST_CORRUPT);
         assert_null(file);
-        if (strstr(message, cases[i].cause) == NULL)
-            fail_msg("case %zu: '%s' doesn't say '%s'", i, message, cases[i].cause);
+        if (strstr(message.text, cases[i].cause) == NULL)
+            fail_msg("case %zu: '%s' doesn't say '%s'", i, message.text, cases[i].cause);
     }
 }
 
@@ -105,11 +105,11 @@ static void a_header_over_the_limit_is_refused_before_it_is_parsed(void **state)
 {
     (void)state;
     struct safetensors *file = NULL;
-    char message[512] = "";
-    assert_int_equal(safetensors_parse("{}", (size_t)SAFETENSORS_HEADER_MAX + 1, 0, &file, message,
-                                       sizeof(message)),
-                     ST_CORRUPT);
-    assert_non_null(strstr(message, "over the limit"));
+    struct safetensors_message message = { "" };
+    assert_int_equal(
+        safetensors_parse("{}", (size_t)SAFETENSORS_HEADER_MAX + 1, 0, &file, &message),
+        ST_CORRUPT);
+    assert_non_null(strstr(message.text, "over the limit"));
 }
 
 static void sound_headers_are_accepted(void **state)
@@ -134,9 +134,9 @@ static void sound_headers_are_accepted(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct safetensors *file = NULL;
         const struct safetensors_tensor *tensors = NULL;
-        char message[512] = "";
+        struct safetensors_message message = { "" };
         assert_int_equal(safetensors_parse(cases[i].header, strlen(cases[i].header),
-                                           cases[i].data_size, &file, message, sizeof(message)),
+                                           cases[i].data_size, &file, &message),
                          ST_OK);
         assert_int_equal(safetensors_tensors(file, &tensors), cases[i].count);
         safetensors_close(file);
@@ -156,7 +156,7 @@ static void a_file_that_is_none_is_refused(void **state)
     (void)state;
     const char *path = in_folder("odd");
     struct safetensors *file = NULL;
-    char message[512] = "";
+    struct safetensors_message message = { "" };
     static const struct {
         const char *bytes;
         size_t size;
@@ -170,16 +170,13 @@ static void a_file_that_is_none_is_refused(void **state)
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         assert_int_equal(write_bytes(path, cases[i].bytes, cases[i].size), ST_OK);
-        assert_int_equal(safetensors_open(io_system(), path, &file, message, sizeof(message)),
-                         ST_CORRUPT);
-        if (strstr(message, cases[i].cause) == NULL)
-            fail_msg("case %zu: '%s' doesn't say '%s'", i, message, cases[i].cause);
+        assert_int_equal(safetensors_open(io_system(), path, &file, &message), ST_CORRUPT);
+        if (strstr(message.text, cases[i].cause) == NULL)
+            fail_msg("case %zu: '%s' doesn't say '%s'", i, message.text, cases[i].cause);
     }
-    assert_int_equal(safetensors_open(io_system(), folder, &file, message, sizeof(message)),
-                     ST_CORRUPT);
+    assert_int_equal(safetensors_open(io_system(), folder, &file, &message), ST_CORRUPT);
     (void)unlink(path);
-    assert_int_equal(safetensors_open(io_system(), path, &file, message, sizeof(message)),
-                     ST_NOT_FOUND);
+    assert_int_equal(safetensors_open(io_system(), path, &file, &message), ST_NOT_FOUND);
 }
 
 static struct safetensors_tensor sample[2] = {
@@ -214,10 +211,10 @@ static void what_was_written_is_read_back(void **state)
 {
     (void)state;
     const char *path = in_folder("good.safetensors");
-    char message[512] = "";
+    struct safetensors_message message = { "" };
     struct safetensors *file = NULL;
     write_sample(path, false);
-    assert_int_equal(safetensors_open(io_system(), path, &file, message, sizeof(message)), ST_OK);
+    assert_int_equal(safetensors_open(io_system(), path, &file, &message), ST_OK);
     const struct safetensors_tensor *weight = safetensors_find(file, "layer.weight");
     const struct safetensors_tensor *other = safetensors_find(file, "größe \"x\"");
     float read[6];
@@ -310,7 +307,7 @@ static void files_of_the_reference_library_are_read(void **state)
 {
     (void)state;
     struct safetensors *file = NULL;
-    char message[512] = "";
+    struct safetensors_message message = { "" };
     static const float weight[6] = { 0, 0.25f, 0.5f, 0.75f, 1, 1.25f };
     static const struct {
         const char *name;
@@ -323,9 +320,8 @@ static void files_of_the_reference_library_are_read(void **state)
         { "weight", SAFETENSORS_F32, 24 },
     };
     const struct safetensors_tensor *list = NULL;
-    assert_int_equal(
-        safetensors_open(io_system(), GOLDEN "/mixed.safetensors", &file, message, sizeof(message)),
-        ST_OK);
+    assert_int_equal(safetensors_open(io_system(), GOLDEN "/mixed.safetensors", &file, &message),
+                     ST_OK);
     assert_int_equal(safetensors_tensors(file, &list), sizeof(tensors) / sizeof(tensors[0]));
     for (size_t i = 0; i < sizeof(tensors) / sizeof(tensors[0]); i++) {
         assert_string_equal(list[i].name, tensors[i].name);
@@ -340,9 +336,8 @@ static void files_of_the_reference_library_are_read(void **state)
     assert_int_equal(steps, 7);
     assert_string_equal(safetensors_metadata(file, "note"), "größe");
     safetensors_close(file);
-    assert_int_equal(
-        safetensors_open(io_system(), GOLDEN "/none.safetensors", &file, message, sizeof(message)),
-        ST_OK);
+    assert_int_equal(safetensors_open(io_system(), GOLDEN "/none.safetensors", &file, &message),
+                     ST_OK);
     assert_int_equal(safetensors_tensors(file, &list), 0);
     safetensors_close(file);
 }
