@@ -106,6 +106,9 @@ static void take_order(struct agent *agent, const Cairn__V1__AgentOrder *order)
     case CAIRN__V1__AGENT_ORDER__BODY_EXIT_ACK:
         take_ack(agent, order->exit_ack);
         break;
+    case CAIRN__V1__AGENT_ORDER__BODY_FORGET:
+        copies_forget(&agent->copies, order->forget->job, &agent->log);
+        break;
     case CAIRN__V1__AGENT_ORDER__BODY_LOG:
         agent_say_log(agent, order->log);
         break;
@@ -197,6 +200,8 @@ static enum status open_agent(struct agent *agent, const struct agent_options *o
     agent->signal_fd = -1;
     agent->lock_fd = -1;
     enum status st = paths_open(&agent->paths);
+    if (st == ST_OK)
+        copies_open(&agent->copies, &agent->paths, options->node);
     if (st == ST_OK)
         st = proc_boot_id(agent->boot_id, sizeof(agent->boot_id));
     if (st == ST_OK)

@@ -9,6 +9,7 @@
 
 #include <uv.h>
 
+#include "agent/copies.h"
 #include "agent/gpu.h"
 #include "agent/link.h"
 #include "agent/proc.h"
@@ -32,6 +33,7 @@ struct agent_options {
 struct agent {
     struct agent_options options; /* texts are borrowed */
     struct paths paths;
+    struct copies copies;
     const struct io *io;
     struct log log;
     char boot_id[BOOT_ID_TEXT];

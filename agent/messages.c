@@ -75,6 +75,9 @@ void agent_say_hello(struct agent *agent)
     list_gpus(agent, &gpus);
     hello.gpus = gpus.links;
     hello.n_gpus = gpus.count;
+    auto_free char **jobs = NULL; /* one block with the names */
+    hello.n_copies = copies_jobs(&agent->copies, &jobs);
+    hello.copies = jobs;
 
     size_t capacity = agent->trainer_count + 1;
     auto_free Cairn__V1__RunningTrainer *rows = calloc(capacity, sizeof(*rows));

@@ -187,6 +187,8 @@ static int spawn_with(const struct spawn_request *r, char *const env[], const in
         argument(r->files->flight),
         argument("--token-fd"),
         token_fd,
+        argument(r->copies != NULL ? "--copies" : NULL),
+        argument(r->copies),
         NULL,
     };
     return spawn(r->program, argv, env, fds, out_pid);

@@ -20,6 +20,7 @@ struct spawn_request {
     const struct ref_files *files; /* the folder exists */
     const char *coordinator;
     const char *token;
+    const char *copies; /* folder for copies in memory; NULL: none */
     uint32_t threads; /* 0: 1 */
     char *const *env; /* KEY=VALUE, of the job */
     size_t env_count;

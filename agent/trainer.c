@@ -242,11 +242,16 @@ static enum status make_process(struct trainer *trainer, const Cairn__V1__StartT
         (void)snprintf(why, why_capacity, "%.400s: %s", trainer->files.folder, status_string(st));
         return st;
     }
+    char copies[LIMIT_PATH];
+    st = copies_folder(&agent->copies, trainer->record.ref.job, copies);
+    if (st != ST_OK)
+        LOG_WARN(&agent->log, "no copies in memory outlive the worker: %s", status_string(st));
     const struct spawn_request request = { .program = agent->options.program,
                                            .ref = &trainer->record.ref,
                                            .files = &trainer->files,
                                            .coordinator = agent->options.coordinator,
                                            .token = order->token,
+                                           .copies = st == ST_OK ? copies : NULL,
                                            .threads = order->threads,
                                            .env = order->env,
                                            .env_count = order->n_env,

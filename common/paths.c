@@ -87,3 +87,13 @@ enum status paths_socket(const struct paths *paths, char *out, size_t capacity)
         return ST_FULL;
     return ST_OK;
 }
+
+enum status paths_copies(const struct paths *paths, char *out, size_t capacity)
+{
+    const char *given = getenv("CAIRN_COPIES");
+    int length = given != NULL && given[0] == '/'
+                     ? snprintf(out, capacity, "%s", given)
+                     : snprintf(out, capacity, "/dev/shm/cairn-%u-%016llx", (unsigned)geteuid(),
+                                (unsigned long long)hash_text(paths->home));
+    return length > 0 && (size_t)length < capacity ? ST_OK : ST_FULL;
+}

@@ -11,6 +11,11 @@
  *   DIR/jobs/JOB/gG/rR.words     its last words (training.proto, LastWords)
  *   DIR/jobs/JOB/gG/rR.flight    its flight recorder
  *   DIR/agent/JOB.gG.rR.json     a running trainer, for adoption: pid, start time, boot id
+ *
+ * Copies in memory lie on tmpfs: in CAIRN_COPIES, else /dev/shm/cairn-UID-HASH, of DIR's
+ * path; there
+ *
+ *   NODE/JOB/gG-rR-N.copy        slots of rank R of generation G (session/session_slot.h)
  */
 #pragma once
 
@@ -27,6 +32,9 @@ MUST_CHECK enum status paths_open(struct paths *paths);
 /* Writes "HOME/<format…>" into out. ST_FULL: out is too small. */
 MUST_CHECK enum status paths_join(const struct paths *paths, char *out, size_t capacity,
                                   const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+/* The folder of copies in memory: CAIRN_COPIES, else /dev/shm/cairn-UID-HASH. Not made here. */
+MUST_CHECK enum status paths_copies(const struct paths *paths, char *out, size_t capacity);
 
 /* The address to reach the coordinator: "unix:/…". */
 MUST_CHECK enum status paths_socket(const struct paths *paths, char *out, size_t capacity);

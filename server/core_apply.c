@@ -326,6 +326,8 @@ static void perform(struct core *core, struct core_job *job, const struct jm_act
         for_ranks(core, job, act->rank, end_trainer);
     } else if (act->kind == ACT_PLAN) {
         for_ranks(core, job, act->rank, core_send_plan);
+    } else if (act->kind == ACT_FORGET) {
+        core_send_forget(core, job);
     } else if (act->kind == ACT_OVER) {
         core_send_over(job, act->message);
     } else if (act->kind == ACT_PROBE || (act->kind >= ACT_FOLDER && act->kind <= ACT_QUARANTINE)) {

@@ -297,6 +297,7 @@ static void on_hello(struct core *core, struct core_conn *conn, const Cairn__V1_
     for (size_t i = 0; i < hello->n_running; i++)
         on_running(core, node, hello->running[i]->ref, hello->running[i]->pid);
     on_absent(core, node, hello);
+    core_check_copies(core, node, hello);
     core->schedule_needed = true;
 }
 

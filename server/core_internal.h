@@ -1,7 +1,7 @@
 /*
  * What the files of the core share: core.c (life, time), core_load.c (the journal read),
  * core_apply.c (event, journal, actions), core_store.c, core_fleet.c, core_training.c,
- * core_schedule.c, core_asks.c.
+ * core_memory.c, core_schedule.c, core_asks.c.
  */
 #pragma once
 
@@ -78,6 +78,23 @@ void core_forget_kv(struct core_job *job);
 struct jm_fault core_fault(const Cairn__V1__Fault *in);
 void core_take_report(struct core *core, struct core_job *job, uint32_t rank,
                       const Cairn__V1__SaveReport *report);
+
+/* ---- core_memory.c ---- */
+/* What a plan says of nodes and copies in memory; borrows from the machine. */
+struct core_places {
+    char **nodes;
+    uint32_t *holders;
+    Cairn__V1__MemoryRestore memory;
+};
+MUST_CHECK enum status core_places_list(struct job_machine *m, struct core_places *out);
+void core_places_release(struct core_places *places);
+/* NULL: none; else free(). */
+struct jm_copy *core_copies_offered(const Cairn__V1__TrainerHello *hello, size_t *out_count);
+/* Tells every agent that is there; another tells of it in its hello. */
+void core_send_forget(struct core *core, const struct core_job *job);
+/* Which copies on a node, of those that its hello names, nobody needs. */
+void core_check_copies(struct core *core, struct core_node *node,
+                       const Cairn__V1__AgentHello *hello);
 
 /* ---- core_schedule.c ---- */
 void core_schedule(struct core *core);

@@ -87,12 +87,19 @@ void core_send_plan(struct core *core, struct core_job *job, uint32_t rank)
     plan.saves = save_list;
     plan.n_saves = save_count;
     plan.host = (char *)host_of(core, job, rank);
+    struct core_places places;
+    if (core_places_list(m, &places) != ST_OK)
+        return;
+    plan.memory = m->memory_generation > 0 ? &places.memory : NULL;
+    plan.nodes = places.nodes;
+    plan.n_nodes = m->config.ranks;
     Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
     order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_PLAN;
     order.plan = &plan;
     fault_context(rank, m->generation, (int64_t)m->restore_step);
     fault_point("coordinator.plan");
     core_send_order(job, rank, &order);
+    core_places_release(&places);
 }
 
 /* ---- rendezvous ---- */
@@ -404,7 +411,10 @@ static void on_hello(struct core *core, struct core_conn *conn,
     event.pid = hello->pid;
     event.flag = hello->attached;
     event.step = hello->step;
+    struct jm_copy *copies = core_copies_offered(hello, &event.copy_count);
+    event.copies = copies;
     (void)core_apply(core, job, &event);
+    free(copies);
 }
 
 /* The job's pins are those of its first formation. */

@@ -62,6 +62,9 @@ void jm_form(struct jm_step *s)
     m->dirty = true;
     m->restore_step = ckpt ? ckpt->step : 0;
     m->restore_generation = ckpt ? ckpt->generation : 0;
+    m->memory_generation = 0;
+    m->memory_decided = false;
+    jm_memory_forget(m);
     m->progressed = false;
     m->committed = false;
     m->intent = INTENT_NONE;
@@ -101,6 +104,7 @@ static void send_plans(struct jm_step *s)
         if (!m->ranks[i].joined)
             return;
     }
+    jm_memory_choose(s);
     bool whole = m->config.ranks > JM_ACTIONS_MAX / 2;
     if (whole)
         jm_act(s, ACT_PLAN)->rank = JM_ALL;
@@ -127,6 +131,7 @@ void jm_on_hello(struct jm_step *s)
     if (m->end_to != JOB_NONE && m->end_hard_at == 0)
         return; /* the caller answers Over */
     if (!s->ev->flag) {
+        jm_memory_hear(s);
         if (again && rank->planned) {
             jm_act(s, ACT_PLAN)->rank = s->ev->rank; /* the plan was lost with the session */
         } else if (m->state == JOB_FORMING) {

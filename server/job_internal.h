@@ -1,5 +1,6 @@
 /*
  * What the files of the state machine share: job_machine.c (life, dispatch), job_form.c,
+ * job_memory.c (copies in memory),
  * job_asks.c (what people ask),
  * job_recovery.c (failures), job_saves.c, job_saves_time.c and job_due.c (saves), job_catalog.c and
  * job_keep.c (checkpoints), job_time.c (deadlines, accounts, pace).
@@ -50,6 +51,13 @@ void jm_on_hello(struct jm_step *s);
 void jm_on_ready(struct jm_step *s);
 void jm_form(struct jm_step *s);
 void jm_running(struct jm_step *s);
+
+/* ---- job_memory.c ---- */
+void jm_memory_hear(struct jm_step *s);   /* of EV_HELLO */
+void jm_memory_choose(struct jm_step *s); /* before the first plan of a generation */
+void jm_memory_forget(struct job_machine *m);
+/* Before it is counted; true: the copies were the cause, or may have been, and won't be again. */
+bool jm_memory_failed(struct jm_step *s, const struct jm_fault *fault, bool budget);
 
 /* ---- job_machine.c ---- */
 /* Trainers are to go and the job to end up in `to`; gently: they leave by themselves first. */

@@ -113,6 +113,7 @@ void jm_release(struct job_machine *m)
 {
     free(m->ranks);
     free(m->catalog);
+    free(m->copies);
     *m = (struct job_machine){ 0 };
 }
 
@@ -236,6 +237,7 @@ void jm_enter_final(struct jm_step *s, enum job_state to)
     } else {
         jm_event(s, kinds[to], "there is no checkpoint");
     }
+    jm_act(s, ACT_FORGET); /* what is left of it is in the store */
     jm_act(s, ACT_SCHEDULE);
 }
 

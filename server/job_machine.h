@@ -166,6 +166,7 @@ struct jm_rank {
     char node[LIMIT_NAME];
     uint32_t slot;
     bool gone;
+    uint32_t holder; /* with memory_generation: the rank on whose node the share of this one lies */
     /* known while the coordinator lives; learnt again after its restart */
     uint32_t pid;
     bool started, session, joined, planned, ready, finished;
@@ -184,6 +185,13 @@ struct jm_pace {
     char phase[JM_PHASE];
     int64_t gap_ms[JM_GAPS];
     uint32_t count, next;
+};
+
+/* One share of a snapshot in the memory of holder's node. */
+struct jm_copy {
+    uint64_t step;
+    uint32_t generation, rank, size; /* of whom took it */
+    uint32_t holder;
 };
 
 struct jm_announced {
@@ -220,6 +228,9 @@ struct job_machine {
     uint64_t total_steps, steps_per_epoch;
     uint64_t restore_step; /* what this generation started from; generation 0: from the seed */
     uint32_t restore_generation;
+    uint32_t memory_generation; /* not 0: restore_step comes from copies in memory of that one */
+    uint32_t memory_from;       /* copies of generations before it are not used any more */
+    bool memory_decided;        /* by this generation */
     bool progressed, committed; /* by this generation */
     uint32_t streak;            /* failures since the last progress */
     uint32_t barren;            /* generations in a row without progress */
@@ -259,6 +270,8 @@ struct job_machine {
     size_t catalog_count, catalog_capacity;
 
     /* of this process's life */
+    struct jm_copy *copies; /* offered to this generation; owned */
+    size_t copy_count;
     bool probed; /* the store took a file */
     bool probing;
     int64_t accounted_at;
@@ -290,7 +303,7 @@ enum job_event_kind {
     EV_MISSING, /* rank: its agent's hello does not list it */
     EV_EXITED,  /* rank, exit, code, fault (or NULL), finished, message, step, phase (or NULL) */
     EV_AGENT,   /* rank, flag: silent */
-    EV_HELLO,   /* rank, pid, flag: attached, step */
+    EV_HELLO,   /* rank, pid, flag: attached, step, copies */
     EV_SESSION_LOST, /* rank */
     EV_READY, /* rank, total_steps, steps_per_epoch, step, bytes; message: how its pins differ, or
                  NULL */
@@ -338,6 +351,8 @@ struct job_event {
     int32_t code; /* exit code or signal */
     const struct jm_fault *fault;
     const struct jm_ckpt *ckpt;
+    const struct jm_copy *copies;
+    size_t copy_count;
 };
 
 enum jm_action_kind {
@@ -355,6 +370,7 @@ enum jm_action_kind {
     ACT_END,     /* those that are not gone */
     ACT_OVER,    /* message; their sessions are closed */
     ACT_PLAN,    /* rank */
+    ACT_FORGET,  /* its copies in memory, on all nodes */
     ACT_SAVE_AT, /* step, flag: exit; rank or JM_ALL */
     ACT_FOLDER,  /* step, generation, as all below */
     ACT_CHECK,

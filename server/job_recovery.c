@@ -244,7 +244,11 @@ void jm_fail(struct jm_step *s, const struct jm_fault *reported)
     if ((m->state == JOB_RUNNING || m->state == JOB_SAVING) && fault->kind != FAULT_NUMERIC)
         jm_note_failure(s);
     enum job_state to = target_of(m->intent);
-    count_failure(m, fault);
+    if (jm_memory_failed(s, fault, uses_budget(fault))) {
+        m->streak = 0; /* the cause is out of the way */
+    } else {
+        count_failure(m, fault);
+    }
     if (fault->kind == FAULT_NUMERIC && numeric(s, fault))
         return;
     if (fault->kind == FAULT_PINS)

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "common/check.h"
+#include "common/cleanup.h"
 #include "common/fault.h"
 #include "session/session_internal.h"
 
@@ -128,8 +129,15 @@ enum status session_join(struct session *session, const char *pins, int64_t time
                          struct session_plan *out)
 {
     const int64_t deadline_ms = session_deadline(timeout_ms);
+    auto_free struct session_copy *copies = NULL;
+    size_t count = 0;
+    enum status st =
+        session_memory_list(session->options.copies, session->options.job, &copies, &count);
     (void)pthread_mutex_lock(&session->mutex);
-    enum status st = session_core_hello(&session->core, pins);
+    if (st == ST_OK)
+        st = session_core_offer(&session->core, copies, count);
+    if (st == ST_OK)
+        st = session_core_hello(&session->core, pins);
     session_wake(session);
     while (st == ST_OK && session->core.plan == NULL && !session->core.over) {
         if (!session_wait(session, deadline_ms))
@@ -139,8 +147,10 @@ enum status session_join(struct session *session, const char *pins, int64_t time
         st = ST_STALE;
     if (st == ST_OK)
         st = session_core_plan(&session->core, out);
-    if (st == ST_OK)
+    if (st == ST_OK) {
         session->size = out->size;
+        session->copies.restored = out->memory;
+    }
     (void)pthread_mutex_unlock(&session->mutex);
     return st;
 }

@@ -27,6 +27,7 @@
 #include "common/kv.h"
 #include "common/log.h"
 #include "common/status.h"
+#include "session/session_memory.h"
 
 struct session;
 
@@ -66,6 +67,9 @@ struct session_plan {
     const char *job_file;   /* normalised YAML */
     const char *restore;    /* folder, or "" */
     uint64_t restore_step;
+    struct session_copy memory; /* generation 0: none; else its shares are the state of that step */
+    const uint32_t *holders;    /* per share: a rank on whose node it lies */
+    char *const *nodes;         /* per rank, if there is memory: where it runs */
     const uint64_t *skip;
     size_t skip_count;
     const char *host;

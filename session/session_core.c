@@ -37,6 +37,8 @@ void session_core_release(struct session_core *core)
     if (core->plan != NULL)
         cairn__v1__trainer_order__free_unpacked(core->plan, NULL);
     free(core->pins);
+    free(core->copies);
+    free(core->copy_list);
     free(core->ready_pins);
     free(core->rows);
     memset(core, 0, sizeof(*core));
@@ -93,6 +95,31 @@ void session_core_end(struct session_core *core, const char *reason)
 
 /* ---- local calls ---- */
 
+enum status session_core_offer(struct session_core *core, const struct session_copy *copies,
+                               size_t count)
+{
+    CHECK(core->copies == NULL && core->pins == NULL);
+    if (count == 0)
+        return ST_OK;
+    core->copies = calloc(count, sizeof(*core->copies));
+    core->copy_list =
+        calloc(count, sizeof(*core->copy_list)); /* NOLINT(bugprone-sizeof-expression) */
+    if (core->copies == NULL || core->copy_list == NULL)
+        return ST_NO_MEMORY;
+    for (size_t i = 0; i < count; i++) {
+        Cairn__V1__MemoryCopy *to = &core->copies[i];
+        cairn__v1__memory_copy__init(to);
+        to->generation = copies[i].generation;
+        to->step = copies[i].step;
+        to->rank = copies[i].rank;
+        to->size = copies[i].size;
+        to->bytes = copies[i].bytes;
+        core->copy_list[i] = to;
+    }
+    core->copy_count = count;
+    return ST_OK;
+}
+
 enum status session_core_hello(struct session_core *core, const char *pins)
 {
     CHECK(core->pins == NULL);
@@ -108,6 +135,14 @@ enum status session_core_plan(const struct session_core *core, struct session_pl
                  plan->rank < plan->size && plan->generation == core->generation &&
                  plan->n_shares == plan->size && strcmp(plan->job, core->job) == 0 &&
                  strlen(plan->job) < LIMIT_NAME;
+    const Cairn__V1__MemoryRestore *memory = plan->memory;
+    if (memory != NULL) {
+        sound = sound && memory->size >= 1 && memory->size <= LIMIT_RANKS &&
+                memory->n_holders == memory->size && memory->generation < plan->generation &&
+                plan->n_nodes == plan->size;
+        for (size_t i = 0; sound && i < memory->n_holders; i++)
+            sound = memory->holders[i] < plan->size;
+    }
     uint64_t lanes = 0;
     for (size_t r = 0; sound && r < plan->n_shares; r++) {
         sound = plan->shares[r] >= 1;
@@ -124,6 +159,13 @@ enum status session_core_plan(const struct session_core *core, struct session_pl
     out->job_file = plan->job_file;
     out->restore = plan->restore;
     out->restore_step = plan->restore_step;
+    if (memory != NULL) {
+        out->memory = (struct session_copy){ .generation = memory->generation,
+                                             .step = memory->step,
+                                             .size = memory->size };
+        out->holders = memory->holders;
+    }
+    out->nodes = plan->nodes;
     out->skip = plan->skip;
     out->skip_count = plan->n_skip;
     out->host = plan->host;

@@ -153,7 +153,10 @@ struct session_core {
     bool up, hello_said;
     bool ever_up;
     int64_t down_since_ms;
-    char *pins; /* of hello; owned; NULL: not yet to be said */
+    char *pins;                    /* of hello; owned; NULL: not yet to be said */
+    Cairn__V1__MemoryCopy *copies; /* of hello; owned, as the list of pointers to them */
+    Cairn__V1__MemoryCopy **copy_list;
+    size_t copy_count;
     bool over;
     char over_reason[LIMIT_REASON];
 
@@ -260,6 +263,9 @@ void session_core_order(struct session_core *core, Cairn__V1__TrainerOrder *orde
 
 /* ---- local calls ---- */
 
+/* What the hello offers; before session_core_hello. */
+MUST_CHECK enum status session_core_offer(struct session_core *core,
+                                          const struct session_copy *copies, size_t count);
 MUST_CHECK enum status session_core_hello(struct session_core *core, const char *pins);
 /* The plan, once it came. ST_INVALID: it makes no sense. */
 MUST_CHECK enum status session_core_plan(const struct session_core *core, struct session_plan *out);

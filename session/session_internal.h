@@ -30,7 +30,10 @@ struct session_copies {
     bool unread;    /* the state must not change */
     int slot, save; /* save: its record, or -1 */
     struct session_snapshot snapshot;
-    enum status status; /* of the last */
+    enum status status;           /* of the last */
+    struct session_copy restored; /* what this generation began with; generation 0: nothing here */
+    uint64_t first;               /* step of the first copy; 0: none yet */
+    bool cleaned;                 /* of what older generations left */
 };
 
 struct session {

@@ -24,6 +24,10 @@ static bool out_hello(const struct session_core *core, const struct session_prog
     out->hello.attached = core->plan != NULL;
     out->hello.pins = core->pins;
     out->hello.step = progress->step;
+    if (core->plan == NULL) {
+        out->hello.copies = core->copy_list;
+        out->hello.n_copies = core->copy_count;
+    }
     out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_HELLO;
     out->message.hello = &out->hello;
     out->kind = OUT_HELLO;

@@ -166,8 +166,14 @@ static enum status make_slot(struct session *session, int number, struct slot *o
     return slot_open(NULL, bytes, out);
 }
 
+/* First what no plan can name any more goes. What this generation was restored from stays until
+ * it has copies of its own on every rank. */
 static void make_slots(struct session *session)
 {
+    const struct session_options *o = &session->options;
+    session_memory_clean(o->copies, o->generation,
+                         session->copies.restored.generation > 0 ? &session->copies.restored
+                                                                 : NULL);
     struct slot slots[SESSION_SLOTS_MAX] = { { .memory = NULL } };
     const int count = session->copies.slot_count;
     enum status st = ST_OK;
@@ -179,6 +185,18 @@ static void make_slots(struct session *session)
     session->copies.made_status = st;
     (void)pthread_cond_broadcast(&session->changed);
     (void)pthread_mutex_unlock(&session->mutex);
+}
+
+/* With its second copy a rank knows that every rank has the first (trainer/loop.c). */
+static void clean(struct session *session, uint64_t step)
+{
+    struct session_copies *copies = &session->copies;
+    if (copies->first == 0)
+        copies->first = step;
+    if (copies->cleaned || step == copies->first)
+        return;
+    copies->cleaned = true;
+    session_memory_clean(session->options.copies, session->options.generation, NULL);
 }
 
 static void copy(struct session *session)
@@ -203,6 +221,8 @@ static void copy(struct session *session)
     (void)pthread_mutex_lock(&session->mutex);
     end(session, st);
     (void)pthread_mutex_unlock(&session->mutex);
+    if (st == ST_OK)
+        clean(session, slot_state(slot)->scalars.step);
 }
 
 void *session_copier_run(void *arg)

@@ -18,7 +18,7 @@
 
 static const char usage[] =
     "usage: cairn-trainer --job JOB --generation G --rank R --coordinator ADDR --words PATH\n"
-    "                     [--flight PATH] [--token-fd N]\n"
+    "                     [--flight PATH] [--token-fd N] [--copies DIR]\n"
     "       cairn-trainer --local JOBFILE [--set KEY=VALUE]... [--steps N] [--digest]\n"
     "       cairn-trainer --plan JOBFILE [--set KEY=VALUE]...\n"
     "       cairn-trainer --check cpu|cuda [--ranks N] [--json]\n"
@@ -84,6 +84,9 @@ static enum status take_option(struct arguments *a, int option, const char *text
     case 'f':
         a->rank.flight_path = text;
         break;
+    case 'x':
+        a->rank.copies = text;
+        break;
     case 't':
         st = parse_number(text, INT32_MAX, &n);
         a->token_fd = (int)n;
@@ -139,6 +142,7 @@ static enum status parse_arguments(int argc, char **argv, struct arguments *a)
         { "words", required_argument, NULL, 'w' },
         { "flight", required_argument, NULL, 'f' },
         { "token-fd", required_argument, NULL, 't' },
+        { "copies", required_argument, NULL, 'x' },
         { "local", required_argument, NULL, 'l' },
         { "plan", required_argument, NULL, 'p' },
         { "set", required_argument, NULL, 's' },

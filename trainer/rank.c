@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "checkpoint/store.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/fault.h"
@@ -18,6 +19,7 @@
 #include "trainer/link.h"
 #include "trainer/loop.h"
 #include "trainer/notice.h"
+#include "trainer/state_memory.h"
 
 #define JOIN_MS      INT64_C(300000) /* every rank of the generation must have come */
 #define COMM_OPEN_MS INT64_C(60000)  /* the others may still be preparing their model */
@@ -32,6 +34,7 @@ struct rank {
     struct log log;
     struct flight *flight;
     struct link *link;
+    struct ckpt_store *store;
     struct session *session;
     struct notice *notice;
     struct session_plan plan;
@@ -129,16 +132,19 @@ static enum status join(struct rank *r)
 {
     const struct rank_options *o = r->options;
     enum status st = link_new(o->coordinator, o->token, &r->link);
+    if (st == ST_OK)
+        st = ckpt_store_new(&r->store);
     if (st != ST_OK)
         return st;
     struct session_options options = { .job = o->job,
                                        .generation = o->generation,
                                        .rank = o->rank,
                                        .link = link_table(r->link),
-                                       .io = io_system(),
+                                       .io = ckpt_store_io(r->store),
                                        .clock = clock_system(),
                                        .log = &r->log,
                                        .words_path = o->words_path,
+                                       .copies = o->copies,
                                        .over = leave_at_once,
                                        .over_arg = r };
     st = session_open(&options, &r->session);
@@ -224,10 +230,14 @@ static enum status form(struct rank *r)
         return st;
     auto_free char *choices = NULL;
     /* Damage shows again, and is told, when the state is restored. */
-    if (r->plan.restore[0] != '\0' && strcmp(r->job->workers.device, "cpu") != 0)
-        (void)!state_read_pins(io_system(), r->plan.restore, &choices);
+    const bool chooses = strcmp(r->job->workers.device, "cpu") != 0;
+    if (chooses && r->plan.memory.generation > 0) {
+        (void)!state_memory_pins(r->options->copies, &r->plan, &choices);
+    } else if (chooses && r->plan.restore[0] != '\0') {
+        (void)!state_read_pins(ckpt_store_io(r->store), r->plan.restore, &choices);
+    }
     struct worker_options options = { .job = r->job,
-                                      .io = io_system(),
+                                      .io = ckpt_store_io(r->store),
                                       .marks = &r->marks,
                                       .rank = r->plan.rank,
                                       .size = r->plan.size,
@@ -239,13 +249,44 @@ static enum status form(struct rank *r)
     return st;
 }
 
-/* The state: from the checkpoint that the plan names, or from the seed. */
+/* Shares of other nodes come by a communicator of host memory: the data plane's, if it is that. */
+static enum status restore_memory(struct rank *r)
+{
+    struct state_memory from = { .dir = r->options->copies,
+                                 .plan = &r->plan,
+                                 .table = r->worker->device.comm,
+                                 .comm = r->comm };
+    const bool own = state_memory_travels(&r->plan) && from.table->on_stream;
+    enum status st = ST_OK;
+    if (own) {
+        const struct comm_options options = { .kv = session_kv(r->session),
+                                              .generation = r->plan.generation,
+                                              .rank = (int)r->plan.rank,
+                                              .size = (int)r->plan.size,
+                                              .host = r->plan.host,
+                                              .timeout_ms = COMM_OPEN_MS };
+        from.table = comm_gloo();
+        st = from.table->open(&options, &from.comm);
+        if (st != ST_OK)
+            return fail(r, st, "copies in memory: %s", status_string(st));
+    }
+    st = state_restore_memory(r->worker, &from, r->message, sizeof(r->message));
+    if (own)
+        from.table->close(from.comm);
+    return st;
+}
+
+/* The state: from memory or the checkpoint that the plan names, or from the seed. */
 static enum status fill_state(struct rank *r)
 {
     marks_phase(&r->marks, PHASE_RESTORE);
     enum status st = worker_skip(r->worker, r->plan.skip, r->plan.skip_count);
     if (st != ST_OK)
         return st;
+    if (r->plan.memory.generation > 0) {
+        fault_point("trainer.restore");
+        return restore_memory(r);
+    }
     if (r->plan.restore[0] == '\0')
         return state_seed(r->worker, r->message, sizeof(r->message));
     fault_point("trainer.restore");
@@ -262,7 +303,7 @@ static enum ckpt_level level_of(const char *word)
 
 static enum status get_ready(struct rank *r)
 {
-    uint64_t step = r->plan.restore[0] == '\0' ? 0 : r->plan.restore_step;
+    uint64_t step = r->plan.restore_step; /* 0: from the seed */
     marks_step(&r->marks, step);
     enum status st = worker_start(r->worker, step, r->message, sizeof(r->message));
     if (st == ST_OK)
@@ -325,6 +366,8 @@ static enum status run(struct rank *r, int *out_code)
     st = loop_run(&loop, &end, r->message, sizeof(r->message));
     if (st == ST_OK) {
         *out_code = end == LOOP_OVER ? RANK_OVER : RANK_DONE;
+        if (end != LOOP_OVER) /* what was finished is committed */
+            session_memory_forget(r->options->copies, r->plan.generation, r->plan.rank);
         LOG_INFO(&r->log, "%s at step %llu",
                  end == LOOP_DONE   ? "done"
                  : end == LOOP_LEFT ? "saved and leaving"
@@ -342,6 +385,7 @@ static void release(struct rank *r)
         session_close(r->session);
     link_free(r->link);
     worker_close(r->worker);
+    ckpt_store_free(r->store);
     buf_release(&r->pins);
     free(r->job);
     flight_close(r->flight);

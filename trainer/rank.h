@@ -30,6 +30,7 @@ struct rank_options {
     const char *token;
     const char *words_path;
     const char *flight_path; /* NULL: none */
+    const char *copies;      /* folder for copies in memory; NULL: none */
 };
 
 int rank_run(const struct rank_options *options);

@@ -8,8 +8,7 @@
 #include "common/cleanup.h"
 #include "common/fault.h"
 #include "trainer/initial.h"
-
-#define PINS_BLOB "pins.json"
+#include "trainer/whole.h"
 
 static bool on_host(const struct worker *w)
 {
@@ -84,7 +83,7 @@ void state_describe(struct worker *worker, uint64_t step, const struct state_bes
     (void)snprintf(view->metrics, sizeof(view->metrics), "{\"through_step\":%llu}",
                    (unsigned long long)step);
     add_blob(view, "job.yaml", beside->job_file);
-    add_blob(view, PINS_BLOB, beside->pins);
+    add_blob(view, STATE_PINS_BLOB, beside->pins);
     add_blob(view, "metrics.json", view->metrics);
 }
 
@@ -125,58 +124,7 @@ size_t state_share_bytes(struct worker *worker)
     return bytes;
 }
 
-/* ---- the whole state on the host ---- */
-
-/* One array per buffer: the live ones, or own ones that the device's are copied through. */
-struct whole {
-    struct ckpt_buffer buffers[CKPT_BUFFERS_MAX];
-    void *data[CKPT_BUFFERS_MAX];
-    bool owned;
-};
-
-static size_t buffer_bytes(const struct ckpt_buffer *buffer)
-{
-    return (size_t)buffer->count * ckpt_dtype_size(buffer->dtype);
-}
-
-static void whole_release(struct whole *whole)
-{
-    for (int i = 0; whole->owned && i < CKPT_BUFFERS_MAX; i++)
-        free(whole->data[i]);
-}
-
-/* view describes the device's buffers; it points to these afterwards. */
-static enum status whole_make(struct worker *w, struct state_view *view, struct whole *out)
-{
-    struct ckpt_state *state = &view->state;
-    out->owned = !on_host(w);
-    for (uint32_t i = 0; i < state->buffer_count; i++) {
-        out->buffers[i] = state->buffers[i];
-        out->buffers[i].data_first = 0;
-        out->data[i] = optimizer_buffer(w->optimizer, state->buffers[i].name);
-        CHECK(out->data[i] != NULL);
-        if (out->owned)
-            out->data[i] = malloc(buffer_bytes(&state->buffers[i]));
-        if (out->data[i] == NULL)
-            return ST_NO_MEMORY;
-        out->buffers[i].data = out->data[i];
-    }
-    state->buffers = out->buffers;
-    return ST_OK;
-}
-
-static enum status whole_move(struct worker *w, const struct whole *whole, uint32_t count, bool up)
-{
-    const struct device *d = &w->device;
-    enum status st = ST_OK;
-    for (uint32_t i = 0; whole->owned && st == ST_OK && i < count; i++) {
-        void *live = optimizer_buffer(w->optimizer, whole->buffers[i].name);
-        st = d->table->vector.copy(d->backend, up ? live : whole->data[i],
-                                   up ? whole->data[i] : live, buffer_bytes(&whole->buffers[i]),
-                                   d->compute);
-    }
-    return st == ST_OK ? d->table->stream_sync(d->backend, d->compute) : st;
-}
+/* ---- digest ---- */
 
 enum status state_digest(struct worker *worker, uint64_t step, struct ckpt_hash *out)
 {
@@ -301,7 +249,7 @@ enum status state_read_pins(const struct io *io, const char *dir, char **out)
     enum status st = ckpt_open(io, dir, &reader);
     if (st != ST_OK)
         return st;
-    st = ckpt_read_blob(reader, PINS_BLOB, out, &size);
+    st = ckpt_read_blob(reader, STATE_PINS_BLOB, out, &size);
     ckpt_close(reader);
     return st;
 }

@@ -41,7 +41,8 @@ struct state_beside {
     const char *job_file; /* normalised YAML */
     const char *pins;
 };
-#define STATE_BLOBS 3
+#define STATE_BLOBS     3
+#define STATE_PINS_BLOB "pins.json"
 
 /* A description of the state after `step` finished steps, pointing into the worker: at the live
  * buffers, or, once state_allow_saves made room on a device, at this rank's copies (snapshot.h). */

@@ -59,9 +59,10 @@ class Home:
         self.faults = self.dir / "faults"
         self.faults.mkdir()
         self.slots = slots
+        self.copies = Path("/dev/shm") / self.dir.name  # of states, in memory
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("CAIRN_")}
         self.env.update(CAIRN_HOME=str(self.home), CAIRN_FAULT_DIR=str(self.faults),
-                        CAIRN_HANG_MS="2500", CAIRN_WATCHDOG_MS="3000")
+                        CAIRN_COPIES=str(self.copies), CAIRN_HANG_MS="2500", CAIRN_WATCHDOG_MS="3000")
         self.env.update(env or {})
         if faults:
             self.env["CAIRN_FAULT"] = faults
@@ -78,6 +79,7 @@ class Home:
         finally:
             self.end_everything()
             shutil.rmtree(self.dir, ignore_errors=True)
+            shutil.rmtree(self.copies, ignore_errors=True)
 
     def cairn(self, *args, timeout=30, check=True):
         done = subprocess.run([BIN / "cairn", *map(str, args)], env=self.env, cwd=self.dir,

@@ -387,18 +387,19 @@ static pid_t spawn_agent(struct world *world, const char *faults)
                                         "UBSAN_OPTIONS" };
     char *env[16];
     size_t count = 0;
-    char texts[8][LIMIT_PATH];
+    char texts[9][LIMIT_PATH];
     (void)snprintf(texts[0], LIMIT_PATH, "CAIRN_HOME=%s", world->paths.home);
     (void)snprintf(texts[1], LIMIT_PATH, "CAIRN_FAULT=%s", faults != NULL ? faults : "");
     (void)snprintf(texts[2], LIMIT_PATH, "CAIRN_FAULT_DIR=%.900s/faults", world->paths.home);
-    for (size_t i = 0; i < 3; i++)
+    (void)snprintf(texts[3], LIMIT_PATH, "CAIRN_COPIES=%.900s/copies", world->paths.home);
+    for (size_t i = 0; i < 4; i++)
         env[count++] = texts[i];
     for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++) {
         const char *value = getenv(kept[i]);
         if (value == NULL)
             continue;
-        (void)snprintf(texts[3 + i], LIMIT_PATH, "%s=%.900s", kept[i], value);
-        env[count++] = texts[3 + i];
+        (void)snprintf(texts[4 + i], LIMIT_PATH, "%s=%.900s", kept[i], value);
+        env[count++] = texts[4 + i];
     }
     env[count] = NULL;
     char *argv[] = { (char *)AGENT,

@@ -1,0 +1,153 @@
+#include "session/session_memory.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+
+/* A slot's file by its name; what lies there otherwise is nobody's business. */
+struct entry {
+    char path[LIMIT_PATH];
+    uint32_t generation, rank;
+};
+
+struct walk {
+    const char *dir;
+    DIR *stream;
+};
+
+static bool walk_open(struct walk *walk, const char *dir)
+{
+    *walk = (struct walk){ .dir = dir, .stream = dir != NULL ? opendir(dir) : NULL };
+    return walk->stream != NULL;
+}
+
+static bool parse_name(const char *name, struct entry *out)
+{
+    unsigned generation = 0, rank = 0, number = 0;
+    int end = 0;
+    if (sscanf(name, "g%10u-r%10u-%10u.%n", &generation, &rank, &number, &end) != 3 || end == 0 ||
+        (strcmp(name + end, "copy") != 0 && strcmp(name + end, "peer") != 0))
+        return false;
+    out->generation = generation;
+    out->rank = rank;
+    return true;
+}
+
+/* The next slot; false: that was all, and the walk is closed. */
+static bool walk_next(struct walk *walk, struct entry *out)
+{
+    const struct dirent *found = NULL;
+    while ((found = readdir(walk->stream)) != NULL) {
+        if (!parse_name(found->d_name, out))
+            continue;
+        const int length =
+            snprintf(out->path, sizeof(out->path), "%s/%s", walk->dir, found->d_name);
+        if (length > 0 && (size_t)length < sizeof(out->path))
+            return true;
+    }
+    (void)closedir(walk->stream);
+    return false;
+}
+
+static bool same_share(const struct session_copy *a, const struct session_copy *b)
+{
+    return a->generation == b->generation && a->rank == b->rank && a->size == b->size &&
+           a->step == b->step;
+}
+
+static struct session_copy copy_of(const struct slot_view *view)
+{
+    return (struct session_copy){ .generation = (uint32_t)view->head->generation,
+                                  .rank = view->head->rank,
+                                  .size = view->head->size,
+                                  .step = view->head->step,
+                                  .bytes = view->size };
+}
+
+/* The name and the head must agree: a file that was moved is nobody's. */
+static bool is_of(const struct slot_view *view, const struct entry *entry, const char *job)
+{
+    return strcmp(view->head->job, job) == 0 && view->head->generation == entry->generation &&
+           view->head->rank == entry->rank;
+}
+
+enum status session_memory_list(const char *dir, const char *job, struct session_copy **out,
+                                size_t *out_count)
+{
+    struct walk walk;
+    struct entry entry;
+    struct session_copy *list = calloc(SESSION_COPIES_MAX, sizeof(*list));
+    size_t count = 0;
+    if (list == NULL)
+        return ST_NO_MEMORY;
+    bool more = walk_open(&walk, dir);
+    while (more && walk_next(&walk, &entry)) {
+        struct slot_view view = { .size = 0 };
+        if (count == SESSION_COPIES_MAX || slot_map(entry.path, &view) != ST_OK)
+            continue; /* being written, or damaged: the store has an older state */
+        bool wanted = is_of(&view, &entry, job);
+        list[count] = copy_of(&view);
+        for (size_t i = 0; wanted && i < count; i++)
+            wanted = !same_share(&list[i], &list[count]);
+        count += wanted;
+        slot_unmap(&view);
+    }
+    *out = list;
+    *out_count = count;
+    return ST_OK;
+}
+
+enum status session_memory_find(const char *dir, const char *job, const struct session_copy *copy,
+                                struct slot_view *out)
+{
+    struct walk walk;
+    struct entry entry;
+    bool found = false;
+    bool more = walk_open(&walk, dir);
+    while (more && walk_next(&walk, &entry)) {
+        struct slot_view view = { .size = 0 };
+        if (found || entry.generation != copy->generation || entry.rank != copy->rank ||
+            slot_map(entry.path, &view) != ST_OK)
+            continue;
+        const struct session_copy here = copy_of(&view);
+        found = is_of(&view, &entry, job) && same_share(&here, copy);
+        if (found) {
+            *out = view;
+        } else {
+            slot_unmap(&view);
+        }
+    }
+    return found ? ST_OK : ST_INCOMPLETE;
+}
+
+void session_memory_clean(const char *dir, uint32_t generation, const struct session_copy *kept)
+{
+    struct walk walk;
+    struct entry entry;
+    bool more = walk_open(&walk, dir);
+    while (more && walk_next(&walk, &entry)) {
+        struct slot_view view = { .size = 0 };
+        bool keep = entry.generation >= generation;
+        if (!keep && kept != NULL && slot_map(entry.path, &view) == ST_OK) {
+            keep = view.head->generation == kept->generation && view.head->step == kept->step;
+            slot_unmap(&view);
+        }
+        if (!keep)
+            (void)unlink(entry.path);
+    }
+}
+
+void session_memory_forget(const char *dir, uint32_t generation, uint32_t rank)
+{
+    struct walk walk;
+    struct entry entry;
+    bool more = walk_open(&walk, dir);
+    while (more && walk_next(&walk, &entry)) {
+        if (entry.generation == generation && entry.rank == rank)
+            (void)unlink(entry.path);
+    }
+}
