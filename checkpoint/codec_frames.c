@@ -5,6 +5,7 @@
 #include <string.h>
 #include <zstd.h>
 
+#include "checkpoint/codec_huffman.h"
 #include "common/check.h"
 
 /* A plane of nibbles: blocks of so many bytes (the last may be shorter), each a head of 4 bytes
@@ -15,6 +16,7 @@
 
 struct frames {
     const struct plane_loops *loops;
+    struct huffman *huffman;
     ZSTD_CCtx *entropy, *sparse, *bytes;
     ZSTD_DCtx *decoder;
     uint8_t block[NIBBLE_ROOM];
@@ -63,12 +65,13 @@ enum status frames_new(struct frames **out)
     if (frames == NULL)
         return ST_NO_MEMORY;
     frames->loops = ckpt_loops();
+    frames->huffman = huffman_new();
     frames->entropy = new_coder(entropy, sizeof(entropy) / sizeof(entropy[0]));
     frames->sparse = new_coder(sparse, sizeof(sparse) / sizeof(sparse[0]));
     frames->bytes = new_coder(bytes, sizeof(bytes) / sizeof(bytes[0]));
     frames->decoder = ZSTD_createDCtx();
-    if (frames->entropy == NULL || frames->sparse == NULL || frames->bytes == NULL ||
-        frames->decoder == NULL) {
+    if (frames->huffman == NULL || frames->entropy == NULL || frames->sparse == NULL ||
+        frames->bytes == NULL || frames->decoder == NULL) {
         frames_free(frames);
         return ST_NO_MEMORY;
     }
@@ -80,6 +83,7 @@ void frames_free(struct frames *frames)
 {
     if (frames == NULL)
         return;
+    huffman_free(frames->huffman);
     (void)ZSTD_freeCCtx(frames->entropy);
     (void)ZSTD_freeCCtx(frames->sparse);
     (void)ZSTD_freeCCtx(frames->bytes);
@@ -178,7 +182,10 @@ void frames_put(struct frames *frames, enum coder coder, const uint8_t *data, ui
         done = put_nibbles(frames, data, size, at + DISK_FRAME_BYTES, size);
         put_skippable(at, (uint32_t)done);
         done += done > 0 ? DISK_FRAME_BYTES : 0;
-    } else if (coder != CODER_RAW) {
+    } else if (coder == CODER_ENTROPY) {
+        done = huffman_frame(frames->huffman, data, size, at, size);
+    }
+    if (done == 0 && coder >= CODER_ENTROPY) {
         done = ZSTD_compress2(coder_of(frames, coder), at, size, data, size);
         done = ZSTD_isError(done) ? 0 : done; /* isn't smaller */
     }

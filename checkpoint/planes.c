@@ -109,6 +109,17 @@ static bool unnibbles(const uint8_t *codes, const uint8_t *escapes, size_t escap
     return escape == end;
 }
 
+static void count_values(const uint8_t *bytes, size_t count, uint32_t seen[256])
+{
+    loop_count(bytes, count, seen);
+}
+
+static void put_codes(const struct huffman_code *code, const uint8_t *bytes, size_t count,
+                      uint8_t *out, size_t size[4])
+{
+    loop_put_codes(code, bytes, count, out, size);
+}
+
 static const struct plane_loops reference = {
     .name = "plain",
     .split4 = split4,
@@ -129,6 +140,8 @@ static const struct plane_loops reference = {
     .unpack7 = unpack7,
     .nibbles = nibbles,
     .unnibbles = unnibbles,
+    .count = count_values,
+    .put_codes = put_codes,
 };
 
 const struct plane_loops *ckpt_loops_at(size_t i)

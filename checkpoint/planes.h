@@ -15,6 +15,18 @@
 
 #define CKPT_NIBBLE_SLACK 64 /* bytes that nibbles may write behind what it returns */
 
+/* A Huffman code of values first to first + HUFFMAN_SPAN - 1; see huffman_code.h. */
+#define HUFFMAN_SPAN         128u
+#define HUFFMAN_LENGTH_SHIFT 12 /* an entry: the length above the code, which has at most 11 bits  \
+                                 */
+#define HUFFMAN_BLOCK       32768u
+#define HUFFMAN_STREAM_ROOM (HUFFMAN_BLOCK / 4 * 11 / 8 + 64) /* one of four streams of a block */
+
+struct huffman_code {
+    uint8_t first;
+    uint16_t entry[HUFFMAN_SPAN];
+};
+
 struct plane_loops {
     const char *name;
 
@@ -62,6 +74,16 @@ struct plane_loops {
     /* The inverse; false: there aren't just as many escapes. */
     bool (*unnibbles)(const uint8_t *codes, const uint8_t *escapes, size_t escape_count,
                       size_t count, uint8_t top, uint8_t *bytes);
+
+    /* How often each value occurs; count: at most HUFFMAN_BLOCK. */
+    void (*count)(const uint8_t *bytes, size_t count, uint32_t seen[256]);
+    /*
+     * Codes of at most HUFFMAN_BLOCK bytes, which all have one, as the four streams of a block of
+     * zstd's literals: a quarter each (rounded up, the last has the rest), from the last byte to
+     * the first, ended by a set bit. Stream k lies at out + k * HUFFMAN_STREAM_ROOM.
+     */
+    void (*put_codes)(const struct huffman_code *code, const uint8_t *bytes, size_t count,
+                      uint8_t *out, size_t size[4]);
 };
 
 #define CKPT_TERM_SHIFT 19 /* terms count sixteenths of a binary order of a float32 */

@@ -28,6 +28,7 @@ AVX2 static inline __m256i transpose_bytes(__m256i x)
 
 AVX2 static bool split4(const void *words, size_t count, unsigned turn, uint8_t *const plane[4])
 {
+    uint8_t *const p[4] = { plane[0], plane[1], plane[2], plane[3] };
     const char *in = words;
     const __m256i left = _mm256_set1_epi32((int)turn), right = _mm256_set1_epi32(32 - (int)turn);
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
@@ -46,10 +47,10 @@ AVX2 static bool split4(const void *words, size_t count, unsigned turn, uint8_t 
                 odd01 = _mm256_unpackhi_epi64(x[0], x[1]);
         __m256i even23 = _mm256_unpacklo_epi64(x[2], x[3]),
                 odd23 = _mm256_unpackhi_epi64(x[2], x[3]);
-        store(plane[0] + i, _mm256_permute2x128_si256(even01, even23, 0x20));
-        store(plane[1] + i, _mm256_permute2x128_si256(odd01, odd23, 0x20));
-        store(plane[2] + i, _mm256_permute2x128_si256(even01, even23, 0x31));
-        store(plane[3] + i, _mm256_permute2x128_si256(odd01, odd23, 0x31));
+        store(p[0] + i, _mm256_permute2x128_si256(even01, even23, 0x20));
+        store(p[1] + i, _mm256_permute2x128_si256(odd01, odd23, 0x20));
+        store(p[2] + i, _mm256_permute2x128_si256(even01, even23, 0x31));
+        store(p[3] + i, _mm256_permute2x128_si256(odd01, odd23, 0x31));
     }
     bool sign = _mm256_movemask_ps(_mm256_castsi256_ps(all)) != 0;
     return loop_split4(words, i, count, turn, plane) || sign;
@@ -57,12 +58,13 @@ AVX2 static bool split4(const void *words, size_t count, unsigned turn, uint8_t 
 
 AVX2 static void merge4(const uint8_t *const plane[4], size_t count, unsigned turn, void *words)
 {
+    const uint8_t *const p[4] = { plane[0], plane[1], plane[2], plane[3] };
     char *out = words;
     const __m256i left = _mm256_set1_epi32(32 - (int)turn), right = _mm256_set1_epi32((int)turn);
     size_t i = 0;
     for (; i + STEP <= count; i += STEP) {
-        __m256i a = load(plane[0] + i), b = load(plane[1] + i);
-        __m256i c = load(plane[2] + i), d = load(plane[3] + i);
+        __m256i a = load(p[0] + i), b = load(p[1] + i);
+        __m256i c = load(p[2] + i), d = load(p[3] + i);
         __m256i ab_low = _mm256_unpacklo_epi8(a, b), ab_high = _mm256_unpackhi_epi8(a, b);
         __m256i cd_low = _mm256_unpacklo_epi8(c, d), cd_high = _mm256_unpackhi_epi8(c, d);
         const __m256i word[4] = {
@@ -89,6 +91,7 @@ AVX2 static inline __m256i turn2(__m256i word, __m128i left, __m128i right)
 
 AVX2 static bool split2(const void *words, size_t count, unsigned turn, uint8_t *const plane[2])
 {
+    uint8_t *const p[2] = { plane[0], plane[1] };
     const char *in = words;
     const __m128i left = _mm_cvtsi32_si128((int)turn), right = _mm_cvtsi32_si128(16 - (int)turn);
     const __m256i low = _mm256_set1_epi16(0xff);
@@ -101,8 +104,8 @@ AVX2 static bool split2(const void *words, size_t count, unsigned turn, uint8_t 
         b = turn2(b, left, right);
         __m256i lower = _mm256_packus_epi16(_mm256_and_si256(a, low), _mm256_and_si256(b, low));
         __m256i upper = _mm256_packus_epi16(_mm256_srli_epi16(a, 8), _mm256_srli_epi16(b, 8));
-        store(plane[0] + i, _mm256_permute4x64_epi64(lower, 0xd8));
-        store(plane[1] + i, _mm256_permute4x64_epi64(upper, 0xd8));
+        store(p[0] + i, _mm256_permute4x64_epi64(lower, 0xd8));
+        store(p[1] + i, _mm256_permute4x64_epi64(upper, 0xd8));
     }
     bool sign = ((uint32_t)_mm256_movemask_epi8(all) & 0xaaaaaaaau) != 0;
     return loop_split2(words, i, count, turn, plane) || sign;
@@ -110,12 +113,13 @@ AVX2 static bool split2(const void *words, size_t count, unsigned turn, uint8_t 
 
 AVX2 static void merge2(const uint8_t *const plane[2], size_t count, unsigned turn, void *words)
 {
+    const uint8_t *const p[2] = { plane[0], plane[1] };
     char *out = words;
     const __m128i left = _mm_cvtsi32_si128(16 - (int)turn), right = _mm_cvtsi32_si128((int)turn);
     size_t i = 0;
     for (; i + STEP <= count; i += STEP) {
-        __m256i a = _mm256_permute4x64_epi64(load(plane[0] + i), 0xd8);
-        __m256i b = _mm256_permute4x64_epi64(load(plane[1] + i), 0xd8);
+        __m256i a = _mm256_permute4x64_epi64(load(p[0] + i), 0xd8);
+        __m256i b = _mm256_permute4x64_epi64(load(p[1] + i), 0xd8);
         store(out + 2 * i, turn2(_mm256_unpacklo_epi8(a, b), left, right));
         store(out + 2 * i + STEP, turn2(_mm256_unpackhi_epi8(a, b), left, right));
     }
@@ -269,6 +273,17 @@ AVX2 static bool unnibbles(const uint8_t *codes, const uint8_t *escapes, size_t 
     return escape == end;
 }
 
+AVX2 static void count_values(const uint8_t *bytes, size_t count, uint32_t seen[256])
+{
+    loop_count(bytes, count, seen);
+}
+
+AVX2 static void put_codes(const struct huffman_code *code, const uint8_t *bytes, size_t count,
+                           uint8_t *out, size_t size[4])
+{
+    loop_put_codes(code, bytes, count, out, size);
+}
+
 static const struct plane_loops loops = {
     .name = "avx2",
     .split4 = split4,
@@ -289,6 +304,8 @@ static const struct plane_loops loops = {
     .unpack7 = unpack7,
     .nibbles = nibbles,
     .unnibbles = unnibbles,
+    .count = count_values,
+    .put_codes = put_codes,
 };
 
 const struct plane_loops *ckpt_loops_avx2(void)

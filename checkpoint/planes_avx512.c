@@ -57,6 +57,7 @@ BW_INLINE __m512i scatter_bytes(__m512i x)
 
 BW static bool split4_bw(const void *words, size_t count, unsigned turn, uint8_t *const plane[4])
 {
+    uint8_t *const p[4] = { plane[0], plane[1], plane[2], plane[3] };
     const char *in = words;
     const __m512i left = _mm512_set1_epi32((int)turn);
     __m512i all = _mm512_setzero_si512();
@@ -70,7 +71,7 @@ BW static bool split4_bw(const void *words, size_t count, unsigned turn, uint8_t
         }
         transpose_blocks(x);
         for (size_t k = 0; k < 4; k++)
-            store(plane[k] + i, x[k]);
+            store(p[k] + i, x[k]);
     }
     bool sign = _mm512_movepi32_mask(all) != 0;
     return loop_split4(words, i, count, turn, plane) || sign;
@@ -78,13 +79,14 @@ BW static bool split4_bw(const void *words, size_t count, unsigned turn, uint8_t
 
 BW static void merge4_bw(const uint8_t *const plane[4], size_t count, unsigned turn, void *words)
 {
+    const uint8_t *const p[4] = { plane[0], plane[1], plane[2], plane[3] };
     char *out = words;
     const __m512i right = _mm512_set1_epi32((int)turn);
     size_t i = 0;
     for (; i + STEP <= count; i += STEP) {
         __m512i x[4];
         for (size_t k = 0; k < 4; k++)
-            x[k] = load(plane[k] + i);
+            x[k] = load(p[k] + i);
         transpose_blocks(x);
         for (size_t k = 0; k < 4; k++)
             store(out + 4 * i + STEP * k, _mm512_rorv_epi32(scatter_bytes(x[k]), right));
@@ -99,6 +101,7 @@ BW_INLINE __m512i turn2(__m512i word, __m128i left, __m128i right)
 
 BW static bool split2_bw(const void *words, size_t count, unsigned turn, uint8_t *const plane[2])
 {
+    uint8_t *const p[2] = { plane[0], plane[1] };
     const char *in = words;
     const __m128i left = _mm_cvtsi32_si128((int)turn), right = _mm_cvtsi32_si128(16 - (int)turn);
     __m512i all = _mm512_setzero_si512();
@@ -114,8 +117,8 @@ BW static bool split2_bw(const void *words, size_t count, unsigned turn, uint8_t
         b = _mm512_srli_epi16(b, 8);
         __m512i upper = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(a)),
                                            _mm512_cvtepi16_epi8(b), 1);
-        store(plane[0] + i, lower);
-        store(plane[1] + i, upper);
+        store(p[0] + i, lower);
+        store(p[1] + i, upper);
     }
     bool sign = _mm512_movepi16_mask(all) != 0;
     return loop_split2(words, i, count, turn, plane) || sign;
@@ -123,13 +126,14 @@ BW static bool split2_bw(const void *words, size_t count, unsigned turn, uint8_t
 
 BW static void merge2_bw(const uint8_t *const plane[2], size_t count, unsigned turn, void *words)
 {
+    const uint8_t *const p[2] = { plane[0], plane[1] };
     char *out = words;
     const __m128i left = _mm_cvtsi32_si128(16 - (int)turn), right = _mm_cvtsi32_si128((int)turn);
     const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
     size_t i = 0;
     for (; i + STEP <= count; i += STEP) {
-        __m512i a = _mm512_permutexvar_epi64(order, load(plane[0] + i));
-        __m512i b = _mm512_permutexvar_epi64(order, load(plane[1] + i));
+        __m512i a = _mm512_permutexvar_epi64(order, load(p[0] + i));
+        __m512i b = _mm512_permutexvar_epi64(order, load(p[1] + i));
         store(out + 2 * i, turn2(_mm512_unpacklo_epi8(a, b), left, right));
         store(out + 2 * i + STEP, turn2(_mm512_unpackhi_epi8(a, b), left, right));
     }
@@ -208,6 +212,7 @@ VBMI_INLINE __m512i scatter_order(void)
 VBMI static bool split4_vbmi(const void *words, size_t count, unsigned turn,
                              uint8_t *const plane[4])
 {
+    uint8_t *const p[4] = { plane[0], plane[1], plane[2], plane[3] };
     const char *in = words;
     const __m512i left = _mm512_set1_epi32((int)turn), order = gather_order();
     __m512i all = _mm512_setzero_si512();
@@ -221,7 +226,7 @@ VBMI static bool split4_vbmi(const void *words, size_t count, unsigned turn,
         }
         transpose_blocks(x);
         for (size_t k = 0; k < 4; k++)
-            store(plane[k] + i, x[k]);
+            store(p[k] + i, x[k]);
     }
     bool sign = _mm512_movepi32_mask(all) != 0;
     return loop_split4(words, i, count, turn, plane) || sign;
@@ -230,13 +235,14 @@ VBMI static bool split4_vbmi(const void *words, size_t count, unsigned turn,
 VBMI static void merge4_vbmi(const uint8_t *const plane[4], size_t count, unsigned turn,
                              void *words)
 {
+    const uint8_t *const p[4] = { plane[0], plane[1], plane[2], plane[3] };
     char *out = words;
     const __m512i right = _mm512_set1_epi32((int)turn), order = scatter_order();
     size_t i = 0;
     for (; i + STEP <= count; i += STEP) {
         __m512i x[4];
         for (size_t k = 0; k < 4; k++)
-            x[k] = load(plane[k] + i);
+            x[k] = load(p[k] + i);
         transpose_blocks(x);
         for (size_t k = 0; k < 4; k++)
             store(out + 4 * i + STEP * k,
@@ -248,6 +254,7 @@ VBMI static void merge4_vbmi(const uint8_t *const plane[4], size_t count, unsign
 VBMI static bool split2_vbmi(const void *words, size_t count, unsigned turn,
                              uint8_t *const plane[2])
 {
+    uint8_t *const p[2] = { plane[0], plane[1] };
     const char *in = words;
     const __m128i left = _mm_cvtsi32_si128((int)turn), right = _mm_cvtsi32_si128(16 - (int)turn);
     uint8_t from[STEP];
@@ -261,8 +268,8 @@ VBMI static bool split2_vbmi(const void *words, size_t count, unsigned turn,
         all = _mm512_or_si512(all, _mm512_or_si512(a, b));
         a = turn2(a, left, right);
         b = turn2(b, left, right);
-        store(plane[0] + i, _mm512_permutex2var_epi8(a, even, b));
-        store(plane[1] + i, _mm512_permutex2var_epi8(a, odd, b));
+        store(p[0] + i, _mm512_permutex2var_epi8(a, even, b));
+        store(p[1] + i, _mm512_permutex2var_epi8(a, odd, b));
     }
     bool sign = _mm512_movepi16_mask(all) != 0;
     return loop_split2(words, i, count, turn, plane) || sign;
@@ -390,6 +397,11 @@ static bool unnibbles_avx2(const uint8_t *codes, const uint8_t *escapes, size_t 
     return ckpt_loops_avx2()->unnibbles(codes, escapes, escape_count, count, top, bytes);
 }
 
+static void count_avx2(const uint8_t *bytes, size_t count, uint32_t seen[256])
+{
+    ckpt_loops_avx2()->count(bytes, count, seen);
+}
+
 static const struct plane_loops loops_bw = {
     .name = "avx512bw",
     .split4 = split4_bw,
@@ -410,6 +422,8 @@ static const struct plane_loops loops_bw = {
     .unpack7 = unpack7_avx2,
     .nibbles = nibbles_avx2,
     .unnibbles = unnibbles_avx2,
+    .count = count_avx2,
+    .put_codes = ckpt_put_codes_avx512,
 };
 
 static const struct plane_loops loops_vbmi = {
@@ -432,6 +446,8 @@ static const struct plane_loops loops_vbmi = {
     .unpack7 = unpack7,
     .nibbles = nibbles,
     .unnibbles = unnibbles,
+    .count = ckpt_count_avx512,
+    .put_codes = ckpt_put_codes_avx512,
 };
 
 const struct plane_loops *ckpt_loops_avx512bw(void)

@@ -233,6 +233,67 @@ LOOP void loop_unpack7(const uint8_t *packed, size_t first, size_t count, uint8_
         memcpy(out + 8 * groups, packed + 7 * groups, count % 8);
 }
 
+/* A stream of bits; at most 7 are held between two calls. */
+struct code_stream {
+    uint64_t held;
+    unsigned count;
+    uint8_t *at;
+};
+
+/* length: at most 56. Writes 8 bytes. */
+LOOP void put_code(struct code_stream *stream, uint64_t code, unsigned length)
+{
+    stream->held |= code << stream->count;
+    stream->count += length;
+    memcpy(stream->at, &stream->held, 8);
+    stream->at += stream->count >> 3;
+    stream->held >>= stream->count & 56;
+    stream->count &= 7;
+}
+
+/* Bytes [first, end), the last first. */
+LOOP void put_codes_of(struct code_stream *stream, const struct huffman_code *code,
+                       const uint8_t *bytes, size_t first, size_t end)
+{
+    for (size_t i = end; i-- > first;) {
+        uint32_t entry = code->entry[(uint8_t)(bytes[i] - code->first)];
+        put_code(stream, entry & ((1u << HUFFMAN_LENGTH_SHIFT) - 1), entry >> HUFFMAN_LENGTH_SHIFT);
+    }
+}
+
+LOOP size_t end_codes(struct code_stream *stream, const uint8_t *begin)
+{
+    put_code(stream, 1, 1);
+    return (size_t)(stream->at - begin) + (stream->count > 0);
+}
+
+LOOP void loop_put_codes(const struct huffman_code *code, const uint8_t *bytes, size_t count,
+                         uint8_t *out, size_t size[4])
+{
+    size_t quarter = (count + 3) / 4;
+    for (size_t k = 0; k < 4; k++) {
+        uint8_t *begin = out + k * HUFFMAN_STREAM_ROOM;
+        struct code_stream stream = { .at = begin };
+        put_codes_of(&stream, code, bytes, k * quarter, k < 3 ? (k + 1) * quarter : count);
+        size[k] = end_codes(&stream, begin);
+    }
+}
+
+LOOP void loop_count(const uint8_t *bytes, size_t count, uint32_t seen[256])
+{
+    uint32_t part[4][256]; /* so that equal neighbours don't wait for each other */
+    memset(part, 0, sizeof(part));
+    size_t i = 0;
+    for (; i + 4 <= count; i += 4) {
+        for (size_t k = 0; k < 4; k++)
+            part[k][bytes[i + k]]++;
+    }
+    for (; i < count; i++)
+        part[0][bytes[i]]++;
+    for (size_t v = 0; v < 256; v++)
+        seen[v] = part[0][v] + part[1][v] + part[2][v] + part[3][v];
+}
+
 #define NIBBLE_GROUP 128u
 
 LOOP uint8_t nibble_of(uint8_t byte, uint8_t top, uint8_t **escape)
