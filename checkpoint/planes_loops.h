@@ -267,16 +267,42 @@ LOOP size_t end_codes(struct code_stream *stream, const uint8_t *begin)
     return (size_t)(stream->at - begin) + (stream->count > 0);
 }
 
+/* Bytes [first, first + 4): at most 44 bits. */
+LOOP void put_four(struct code_stream *stream, const struct huffman_code *code,
+                   const uint8_t *bytes)
+{
+    uint64_t codes = 0;
+    unsigned length = 0;
+    for (size_t i = 4; i-- > 0;) {
+        uint32_t entry = code->entry[(uint8_t)(bytes[i] - code->first)];
+        codes |= (uint64_t)(entry & ((1u << HUFFMAN_LENGTH_SHIFT) - 1)) << length;
+        length += entry >> HUFFMAN_LENGTH_SHIFT;
+    }
+    put_code(stream, codes, length);
+}
+
 LOOP void loop_put_codes(const struct huffman_code *code, const uint8_t *bytes, size_t count,
                          uint8_t *out, size_t size[4])
 {
-    size_t quarter = (count + 3) / 4;
-    for (size_t k = 0; k < 4; k++) {
-        uint8_t *begin = out + k * HUFFMAN_STREAM_ROOM;
-        struct code_stream stream = { .at = begin };
-        put_codes_of(&stream, code, bytes, k * quarter, k < 3 ? (k + 1) * quarter : count);
-        size[k] = end_codes(&stream, begin);
+    size_t quarter = (count + 3) / 4, last = count > 3 * quarter ? count - 3 * quarter : 0;
+    size_t whole = last & ~(size_t)3;
+    struct code_stream stream[4];
+    for (size_t k = 0; k < 4; k++) { /* the ends that not all four have */
+        stream[k] = (struct code_stream){ .at = out + k * HUFFMAN_STREAM_ROOM };
+        put_codes_of(&stream[k], code, bytes + k * quarter, whole, k < 3 ? quarter : last);
     }
+    struct code_stream s0 = stream[0], s1 = stream[1], s2 = stream[2], s3 = stream[3];
+    for (size_t at = whole; at > 0;) { /* side by side, so that none waits for itself */
+        at -= 4;
+        put_four(&s0, code, bytes + at);
+        put_four(&s1, code, bytes + quarter + at);
+        put_four(&s2, code, bytes + 2 * quarter + at);
+        put_four(&s3, code, bytes + 3 * quarter + at);
+    }
+    size[0] = end_codes(&s0, out);
+    size[1] = end_codes(&s1, out + HUFFMAN_STREAM_ROOM);
+    size[2] = end_codes(&s2, out + 2 * HUFFMAN_STREAM_ROOM);
+    size[3] = end_codes(&s3, out + 3 * HUFFMAN_STREAM_ROOM);
 }
 
 LOOP void loop_count(const uint8_t *bytes, size_t count, uint32_t seen[256])
