@@ -17,9 +17,8 @@ from pathlib import Path
 
 FOLDER = Path(os.environ.get("CAIRN_S3_SERVERS",
                              Path.home() / ".cache" / "cairn-tests" / "s3-servers"))
-# moto knows conditional writes since 5.0.13; LocalStack's S3 is its own since 3.0, and versions
-# after 4.4 need a later Python than Debian 12's.
-PACKAGES = {"moto": ["moto[server,s3]==5.1.22"], "localstack": ["localstack-core[base-runtime]==4.4.0"]}
+# What is installed: NAME.txt beside this file. moto knows conditional writes since 5.0.13; LocalStack's
+# S3 is its own since 3.0, and its versions after 4 need a later Python than Debian 12's.
 MODULES = {"moto": "moto.server", "localstack": "localstack.runtime.main"}
 
 
@@ -42,7 +41,7 @@ def install(name):
     folder.parent.mkdir(parents=True, exist_ok=True)
     subprocess.run(["/usr/bin/python3", "-m", "venv", folder], check=True)
     subprocess.run([python(name), "-m", "pip", "install", "-q", "--disable-pip-version-check",
-                    *PACKAGES[name]], check=True)
+                    "-r", Path(__file__).with_name(f"{name}.txt")], check=True)
     (folder / "ready").touch()
 
 
@@ -67,8 +66,8 @@ class Server:
         else:
             env.update(SERVICES="s3", EAGER_SERVICE_LOADING="1", DISABLE_EVENTS="1",
                        GATEWAY_LISTEN=f"127.0.0.1:{self.port}", SKIP_SSL_CERT_DOWNLOAD="1",
-                       LOCALSTACK_VOLUME_DIR=str(self.home / "volume"), SKIP_INFRA_DOWNLOADS="1",
-                       ALLOW_NONSTANDARD_REGIONS="1", PERSISTENCE="0")
+                       LOCALSTACK_VOLUME_DIR=str(self.home / "volume"),
+                       DNS_ADDRESS="0")
         self.process = subprocess.Popen([python(name), "-m", MODULES[name], *args], env=env,
                                         cwd=self.home, stdout=self.log, stderr=self.log)
 
@@ -118,5 +117,5 @@ class Server:
 if __name__ == "__main__":
     if sys.argv[1:] != ["install"]:
         sys.exit(__doc__)
-    for server in PACKAGES:
+    for server in MODULES:
         install(server)

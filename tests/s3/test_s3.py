@@ -1,7 +1,9 @@
 """The library's protocol and whole jobs on S3: real servers, a network that misbehaves between."""
 import asyncio
 import contextlib
+import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -14,7 +16,7 @@ sys.path.insert(0, str(HERE))
 sys.path.insert(0, str(HERE.parent / "e2e"))
 from home import Home, TINY, until  # noqa: E402
 from proxy import Proxy  # noqa: E402
-from servers import PACKAGES, Server, missing  # noqa: E402
+from servers import MODULES, Server, missing  # noqa: E402
 
 PROTOCOL = os.environ.get("S3_PROTOCOL", str(HERE.parents[1] / "build/dev/tests/s3_protocol"))
 FULL = "CAIRN_TEST_FULL" in os.environ
@@ -29,7 +31,7 @@ FAULTS = {
 }
 
 
-@pytest.fixture(scope="module", params=list(PACKAGES))
+@pytest.fixture(scope="module", params=list(MODULES))
 def server(request):
     why = missing(request.param)
     if why is not None:
@@ -92,3 +94,62 @@ def test_protocol_holds(server, faults, seed):
         assert all(entry[1] == f"/{BUCKET}/x" for entry in refused), refused[:3]
     if faults != "network":  # there, an upload may have begun without anybody learning its number
         assert server.uploads(BUCKET) == 0
+
+
+# ---- whole jobs ----
+
+JOB_FAULTS = {"error500": 0.05, "slowdown": 0.05, "reset": 0.05, "cut": 0.03, "lost": 0.03,
+              "lost_commit": 0.1}
+
+
+def job_settings(port):
+    return {k: v for k, v in settings(port).items() if k.startswith("AWS_") or k == "no_proxy"}
+
+
+SETS = {"train__duration": "3000 steps", "checkpoint__every": "300 steps"}
+
+
+@pytest.fixture(scope="module")
+def quiet_digest():
+    """Of the same job on a folder, without failures."""
+    with Home() as home:
+        return home.run(**SETS, seconds=120)
+
+
+def good_steps(home, where):
+    listed = json.loads(home.cairn("ckpt", "ls", where, "-o", "json", timeout=60).stdout)
+    return [entry["step"] for entry in listed if entry["status"] == "good"]
+
+
+def test_job_that_is_killed_goes_on_from_s3(server, quiet_digest):
+    with running_proxy(server, seed=7, faults=JOB_FAULTS) as proxy, \
+            Home(env=job_settings(proxy.port)) as home:
+        store = f"s3://{BUCKET}/jobs"
+        job = home.submit(checkpoint__store=store, **SETS)
+        until(lambda: len(good_steps(home, job)) >= 2, 60, "two checkpoints in S3")
+        home.kill("cairn-trainer")
+        until(lambda: home.show(job)["restarts"] >= 1, 30, "the workers were replaced")
+        before = max(good_steps(home, job))
+        until(lambda: max(good_steps(home, job)) > before, 60, "a checkpoint after the restart")
+        home.kill("cairnd")
+        home.cairn("up", "--slots", "4")
+        assert home.digest(job, seconds=180) == quiet_digest
+        started = [int(found) for log in home.home.glob("jobs/*/*/*.log")
+                   for found in re.findall(r"training from step (\d+)", log.read_text())]
+        assert max(started) >= 300, "it began anew rather than from S3"
+        # by the folder's name, without a coordinator
+        listed = good_steps(home, f"{store}/{job}")
+        assert listed[0] == 3000 and len(listed) == 2, listed  # keep: {last: 2}
+        home.cairn("ckpt", "verify", f"{store}/{job}", timeout=120)
+        print(server.name, proxy.counts)
+        secret = KEYS["AKIDCAIRNTEST"]
+        for log in [*home.home.glob("log/*"), *home.home.glob("jobs/*/*/*.log")]:
+            assert secret not in log.read_text(errors="replace"), log
+
+
+def test_store_that_cannot_be_used_is_explained(server):
+    with running_proxy(server) as proxy, Home(env=job_settings(proxy.port)) as home:
+        job = home.submit(checkpoint__store="s3://no-such-bucket/jobs")
+        reason = until(lambda: "NoSuchBucket" in home.show(job)["reason"] and home.show(job)["reason"],
+                       60, "the reason names what S3 said")
+        assert "checkpoint.store" in reason, reason
