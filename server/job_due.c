@@ -188,7 +188,7 @@ void jm_save_refuse(struct jm_step *s, int index, const char *why)
         jm_set_reason(m, "no room for the checkpoint of step %llu: %.400s",
                       (unsigned long long)save->step, why);
     jm_save_drop(s, index, why, false);
-    jm_make_room(s);
+    jm_retain(s); /* makes room */
 }
 
 void jm_room_again(struct jm_step *s, uint64_t step)

@@ -121,7 +121,6 @@ void jm_room_again(struct jm_step *s, uint64_t step); /* a save committed */
 
 /* ---- job_keep.c ---- */
 void jm_retain(struct jm_step *s);
-void jm_make_room(struct jm_step *s); /* the store is full */
 void jm_remove_ckpt(struct jm_step *s, struct jm_ckpt *ckpt);
 bool jm_is_parent(const struct job_machine *m, const struct jm_ckpt *ckpt); /* one is read through
                                                                                 it */

@@ -157,7 +157,18 @@ static bool sweep(struct jm_step *s, const struct jm_ckpt *read_back)
     return left;
 }
 
-static void retain(struct jm_step *s, uint64_t last)
+/* How many of the last stay. Where the store has no room for the next, which will push the oldest
+ * of them out, that one goes beforehand. */
+static uint64_t count_last(const struct job_machine *m)
+{
+    uint64_t good = 0;
+    for (size_t i = 0; i < m->catalog_count; i++)
+        good += m->catalog[i].state == CKPT_GOOD;
+    bool pushed_out = m->refused_row > 0 && m->config.keep_last > 1 && good >= m->config.keep_last;
+    return pushed_out ? m->config.keep_last - 1 : m->config.keep_last;
+}
+
+void jm_retain(struct jm_step *s)
 {
     struct job_machine *m = s->m;
     struct jm_ckpt *newest = NULL;
@@ -176,28 +187,11 @@ static void retain(struct jm_step *s, uint64_t last)
         if (!read_back && ckpt->verified)
             read_back = ckpt;
     }
-    mark_kept(m, last);
+    mark_kept(m, count_last(m));
     bool left = sweep(s, read_back);
     /* One at a time, always the newest: reading must not fall behind saving. */
     if (newest && !newest->verified && !reading && (left || m->config.delta))
         jm_ask_verify(s, newest);
-}
-
-void jm_retain(struct jm_step *s)
-{
-    retain(s, s->m->config.keep_last);
-}
-
-/* The next checkpoint will push the oldest of the last N out: it goes beforehand, if that leaves
- * one that was read back. */
-void jm_make_room(struct jm_step *s)
-{
-    struct job_machine *m = s->m;
-    uint64_t good = 0;
-    for (size_t i = 0; i < m->catalog_count; i++)
-        good += m->catalog[i].state == CKPT_GOOD;
-    bool pushed_out = m->config.keep_last > 1 && good >= m->config.keep_last;
-    retain(s, pushed_out ? m->config.keep_last - 1 : m->config.keep_last);
 }
 
 /* ---- the next one ---- */

@@ -484,7 +484,7 @@ void jm_on_published(struct jm_step *s)
         jm_set_reason(m, "waits to publish step %llu: %.400s", (unsigned long long)save->step,
                       s->ev->message);
         if (s->ev->status == ST_FULL)
-            jm_make_room(s);
+            jm_retain(s);
         return;
     }
     if (jm_catalog_add(m, s->ev->ckpt) != ST_OK) {
