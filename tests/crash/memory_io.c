@@ -402,6 +402,13 @@ struct memory_io *memory_io_new(void)
     return memory;
 }
 
+struct memory_io *memory_io_clone(const struct memory_io *memory)
+{
+    struct tree tree;
+    tree_clone(&memory->tree, &tree);
+    return memory_over(&tree);
+}
+
 void memory_io_free(struct memory_io *memory)
 {
     if (memory == NULL)

@@ -30,6 +30,8 @@ struct memory_io;
 /* An empty file system with the folder "/". Aborts when memory runs out: it is for tests. */
 struct memory_io *memory_io_new(void);
 void memory_io_free(struct memory_io *memory);
+/* What is there now, in one of its own; nothing is open or recorded. */
+struct memory_io *memory_io_clone(const struct memory_io *memory);
 const struct io *memory_io_table(struct memory_io *memory);
 
 /* ---- failing ---- */

@@ -6,6 +6,7 @@
  * Whatever failed: no descriptor is left open, what was acknowledged is there, what wasn't decided
  * isn't, and once the disk works again, the next try succeeds.
  */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -308,6 +309,19 @@ static void reading_that_fails_at_any_call_tells_no_lie(void **state)
     print_message("%" PRIu64 " failed restores\n", world.failed);
 }
 
+/* The model fails with statuses; a system call's errors come to the same. */
+static void errors_of_a_disk_are_told_apart(void **state)
+{
+    (void)state;
+    assert_int_equal(status_from_errno(ENOSPC), ST_FULL);
+    assert_int_equal(status_from_errno(EDQUOT), ST_FULL);
+    assert_int_equal(status_from_errno(EROFS), ST_REFUSED);
+    assert_int_equal(status_from_errno(EINTR), ST_AGAIN);
+    assert_int_equal(status_from_errno(EAGAIN), ST_AGAIN);
+    assert_int_equal(status_from_errno(EIO), ST_IO);
+    assert_int_equal(status_from_errno(ESTALE), ST_IO);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -315,6 +329,7 @@ int main(void)
         cmocka_unit_test(removal_that_fails_at_any_call_is_made_again),
         cmocka_unit_test(quarantine_that_fails_at_any_call_is_made_again),
         cmocka_unit_test(reading_that_fails_at_any_call_tells_no_lie),
+        cmocka_unit_test(errors_of_a_disk_are_told_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 /*
- * Any bytes as the only shard file of a checkpoint: refused by verify, and refused or read by a
- * restore. Hashes would keep a fuzzer out of everything behind them, so that each input is also
- * taken with its hashes repaired: header, footer, chunk headers and stored bytes, as far as the
- * lengths allow.
+ * Any bytes as the only shard file of a checkpoint, which may be a difference to a good one:
+ * refused by verify, and refused or read by a restore. Hashes would keep a fuzzer out of everything
+ * behind them, so that each input is also taken with its hashes repaired: header, footer, chunk
+ * headers and stored bytes, as far as the lengths allow.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,11 +13,13 @@
 #include "checkpoint/disk.h"
 #include "checkpoint/hash.h"
 #include "common/check.h"
+#include "tests/crash/ckpt_sample.h"
 #include "tests/crash/memory_io.h"
 #include "tests/fuzz/fuzz.h"
 
-#define DIR  "/c"
-#define FILE DIR "/shard-00000-of-00001.cairn"
+#define DIR      SAMPLE_STORE "/" SAMPLE_JOB "/step-000000000040.g2"
+#define FILE     DIR "/shard-00000-of-00001.cairn"
+#define ELEMENTS 200 /* of the base's buffers; fuzz_ckpt_seeds.c has the same */
 
 static void repair_chunks(uint8_t *bytes, size_t end)
 {
@@ -68,22 +70,53 @@ static uint64_t raw_size_of(const uint8_t *bytes, size_t size)
     return footer.raw_size & INT64_MAX;
 }
 
+/* What the header says of its parent, likewise. */
+static void parent_text(const uint8_t *bytes, size_t size, char *out, size_t capacity)
+{
+    struct disk_header head;
+    out[0] = '\0';
+    if (size < sizeof(head))
+        return;
+    memcpy(&head, bytes, sizeof(head));
+    if (head.features == DISK_DIFFERS) {
+        (void)snprintf(out, capacity,
+                       "\"parent_step\":%" PRIu64 ",\"parent_generation\":%" PRIu64 ",",
+                       head.parent_step, head.parent_generation);
+    }
+}
+
 static void put_manifest(struct memory_io *memory, const uint8_t *bytes, size_t size)
 {
-    char text[1024], hex[33];
+    char text[1024], hex[33], parent[128];
     struct ckpt_hash hash = ckpt_hash_of(bytes, size);
     ckpt_hash_text(&hash, hex);
+    parent_text(bytes, size, parent, sizeof(parent));
     int used =
         snprintf(text, sizeof(text),
                  "{\"cairn_checkpoint\":1,\"job\":\"j-0123456789\",\"step\":40,"
-                 "\"generation\":2,\"created_at\":\"now\",\"digest\":\"%032d\","
+                 "\"generation\":2,%s\"created_at\":\"now\",\"digest\":\"%032d\","
                  "\"raw_bytes\":%" PRIu64 ",\"files\":[{\"name\":\"shard-00000-of-00001.cairn\","
                  "\"size\":%zu,\"xxh3_128\":\"%s\"}]",
-                 0, raw_size_of(bytes, size), size, hex);
+                 parent, 0, raw_size_of(bytes, size), size, hex);
     hash = ckpt_hash_of(text, (size_t)used);
     ckpt_hash_text(&hash, hex);
     used += snprintf(text + used, sizeof(text) - (size_t)used, ",\"xxh3_128\":\"%s\"}\n", hex);
     memory_io_put(memory, DIR "/manifest.json", text, (size_t)used);
+}
+
+/* A slice of every tensor, as far as there are any. */
+static void read_tensors(struct ckpt_reader *reader)
+{
+    const struct ckpt_tensor *tensors = NULL;
+    uint32_t count = ckpt_reader_tensors(reader, &tensors);
+    for (uint32_t i = 0; i < count && i < 64; i++) {
+        static const uint64_t one[8] = { 1, 1, 1, 1, 1, 1, 1, 1 };
+        uint64_t start[8] = { 0 };
+        char out[8];
+        for (int32_t d = 0; d < tensors[i].ndim && d < 8; d++)
+            start[d] = tensors[i].dims[d] - 1;
+        (void)!ckpt_read_tensor(reader, tensors[i].name, start, one, out, NULL);
+    }
 }
 
 static void restore(const struct io *io)
@@ -100,6 +133,8 @@ static void restore(const struct io *io)
         (void)!ckpt_read_buffer(reader, buffers[i].name, buffers[i].count - part, part, out, NULL);
         free(out);
     }
+    read_tensors(reader);
+    CHECK(ckpt_read_state(reader, NULL, NULL) != ST_OK); /* the digest is of nothing */
     char *blob = NULL;
     size_t blob_size = 0;
     if (ckpt_read_blob(reader, "job.yaml", &blob, &blob_size) == ST_OK)
@@ -107,17 +142,31 @@ static void restore(const struct io *io)
     ckpt_close(reader);
 }
 
+/* A store with the base, made once: this is a process of its own. */
+static struct memory_io *store_with_base(void)
+{
+    static struct memory_io *store;
+    if (store == NULL) {
+        struct sample sample;
+        store = memory_io_new();
+        sample_init(&sample, ELEMENTS, 20, 1);
+        CHECK(sample_save(memory_io_table(store), &sample, 1, NULL) == ST_OK);
+        CHECK(io_mkdir_all(memory_io_table(store), DIR) == ST_OK);
+        sample_release(&sample);
+    }
+    return memory_io_clone(store);
+}
+
 static void feed(const uint8_t *data, size_t size, bool repaired)
 {
-    struct memory_io *memory = memory_io_new();
+    struct memory_io *memory = store_with_base();
     const struct io *io = memory_io_table(memory);
-    CHECK(io_mkdir_all(io, DIR) == ST_OK);
     memory_io_put(memory, FILE, data, size);
     uint8_t *bytes = memory_io_bytes(memory, FILE, &size);
     if (repaired)
         repair(bytes, size);
     put_manifest(memory, bytes, size);
-    CHECK(ckpt_verify(io, DIR, NULL, NULL) != ST_OK); /* the digest is of nothing */
+    CHECK(ckpt_verify(io, DIR, NULL, NULL) != ST_OK);
     restore(io);
     CHECK(memory_io_open_files(memory) == 0);
     memory_io_free(memory);
