@@ -229,6 +229,7 @@ void *session_copier_run(void *arg)
 {
     struct session *session = arg;
     struct session_copies *copies = &session->copies;
+    (void)pthread_setname_np(pthread_self(), "cairn-copier");
     (void)pthread_mutex_lock(&session->mutex);
     while (!session->closing) {
         const bool makes = copies->slot_count > 0 && !copies->made, copying = copies->given;
