@@ -329,13 +329,13 @@ enum status ckpt_quarantine(const struct io *io, const char *dir, char *out, siz
     }
     if (st != ST_NOT_FOUND)
         return st == ST_OK ? ST_FULL : st;
-    if (there == ST_OK) {
-        st = io->rename(io->self, dir, path);
-    } else {
+    st = ST_OK;
+    if (there == ST_NOT_FOUND) /* set aside already, perhaps */
         st = copy > 1 ? quarantine_path(dir, copy - 1, path, sizeof(path)) : ST_NOT_FOUND;
-    }
     if (st == ST_OK && strlen(path) >= capacity)
         st = ST_FULL;
+    if (st == ST_OK && there == ST_OK)
+        st = io->rename(io->self, dir, path);
     if (st != ST_OK)
         return st;
     st = io->fsync_dir(io->self, parent);
