@@ -199,29 +199,37 @@ static void choose_table(struct ckpt_codec *codec, const uint8_t *raw, float bit
     choice->packed = true;
 }
 
+/* Changes the choice if differences to the base are smaller than bits a word; returns the bits. */
+static float choose_delta(struct ckpt_codec *codec, const uint8_t *raw, float bits,
+                          struct choice *choice)
+{
+    struct change change = choice->change;
+    change.codec = DISK_DELTA;
+    change.turn = 0;
+    float entropy[4];
+    size_t taken = take_sample(codec, &change, raw, SAMPLE_MAX, codec->sample_other);
+    probe_entropy(&codec->weights, codec->sample_other, taken, change.width, entropy);
+    float delta = bits_of(entropy, change.width);
+    if (delta >= bits)
+        return bits;
+    choice->change = change;
+    choice->packed = false;
+    choose_coders(entropy, choice);
+    return delta;
+}
+
 static void choose(struct ckpt_codec *codec, const uint8_t *raw, bool table, struct choice *choice)
 {
-    struct change *change = &choice->change;
-    float entropy[4], other[4];
+    const struct change *change = &choice->change;
+    float entropy[4];
     size_t taken = take_sample(codec, change, raw, SAMPLE_MAX, codec->sample);
     probe_entropy(&codec->weights, codec->sample, taken, change->width, entropy);
     bool sign = any_lowest_bit(codec->sample, taken);
     float bits = bits_of(entropy, change->width);
     choice->packed = !sign && entropy[0] > INCOMPRESSIBLE - 1;
     choose_coders(entropy, choice);
-    if (change->base != NULL) {
-        struct change delta = *change;
-        delta.codec = DISK_DELTA;
-        delta.turn = 0;
-        taken = take_sample(codec, &delta, raw, SAMPLE_MAX, codec->sample_other);
-        probe_entropy(&codec->weights, codec->sample_other, taken, change->width, other);
-        if (bits_of(other, change->width) < bits) {
-            choice->change = delta;
-            choice->packed = false;
-            choose_coders(other, choice);
-            return;
-        }
-    }
+    if (change->base != NULL)
+        bits = choose_delta(codec, raw, bits, choice);
     if (table && !sign && change->width == 4 && change->count >= TABLE_WORDS)
         choose_table(codec, raw, bits, choice);
 }
