@@ -290,6 +290,10 @@ void core_take_report(struct core *core, struct core_job *job, uint32_t rank,
     event.cost_us =
         whole_us(report->stall_us) + whole_us(report->encode_us) / job->spec->workers.threads;
     event.write_ms = whole_us(report->write_ms);
+    event.times = (struct jm_save_times){ .stall_us = whole_us(report->stall_us),
+                                          .encode_us = whole_us(report->encode_us),
+                                          .io_us = whole_us(report->io_us),
+                                          .sync_us = whole_us(report->sync_us) };
     core->report = report;
     (void)core_apply(core, job, &event);
     core->report = NULL;

@@ -116,6 +116,13 @@ enum jm_save_state {
     SAVE_DROPPED,
 };
 
+/* What a checkpoint took: the highest of the ranks, of processor time their sum. Units: us */
+struct jm_save_times {
+    int64_t stall_us;  /* a step waited */
+    int64_t encode_us; /* processor time */
+    int64_t io_us, sync_us;
+};
+
 struct jm_save {
     enum jm_save_state state;
     uint64_t step;
@@ -128,6 +135,8 @@ struct jm_save {
     uint64_t base_step; /* ranks may write differences to this checkpoint; generation 0: to none */
     uint32_t base_generation;
     int64_t cost_us, write_ms; /* the highest that a rank reported */
+    struct jm_save_times times;
+    int64_t reported_at; /* by the last rank; 0: the times are not known */
     char message[LIMIT_REASON];
 };
 
@@ -311,7 +320,7 @@ enum job_event_kind {
     EV_FAULT,       /* rank, fault */
     EV_FINISHED,    /* rank, step */
     EV_SAVE_BEGIN,  /* rank, step */
-    EV_SAVE_REPORT, /* rank, step, cost_us, write_ms */
+    EV_SAVE_REPORT, /* rank, step, cost_us, write_ms, times */
     EV_SAVE_FAILED, /* rank, step, message, full, flag: removed */
     EV_SAVE_PASSED, /* rank, step, at */
     EV_SAVE_WANTED, /* rank, flag: it leaves, at: within so many ms; message: why */
@@ -342,6 +351,7 @@ struct job_event {
     bool flag, full, finished;
     uint64_t step, at, counter, total_steps, steps_per_epoch, bytes;
     int64_t cost_us, write_ms;
+    struct jm_save_times times;
     uint32_t of_generation;
     enum status status;
     const char *message, *phase, *token;

@@ -8,6 +8,7 @@
  *   COMMITTING -> COMMITTED         [on_publish]    repeated until it succeeds
  *   OPENING, COLLECTING, CHECKING -> DROPPING [drop]  -> DROPPED [removed], perhaps -> OPENING
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -190,6 +191,8 @@ static void open_save(struct jm_step *s, struct jm_save *save)
     save->base_generation = base ? base->generation : 0;
     save->cost_us = 0;
     save->write_ms = 0;
+    save->times = (struct jm_save_times){ 0 };
+    save->reported_at = 0;
     jm_due_from(s);
     jm_act_on(s, ACT_FOLDER, save->step, save->generation);
 }
@@ -325,16 +328,25 @@ void jm_save_check(struct jm_step *s, int index)
 {
     struct jm_save *save = &s->m->saves[index];
     jm_save_set_state(s, save, SAVE_CHECKING);
+    save->reported_at = s->now;
     jm_act_on(s, ACT_CHECK, save->step, save->generation);
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
 }
 
 /* The slowest rank counts. */
 static void note_times(struct jm_save *save, const struct job_event *ev)
 {
-    if (ev->cost_us > save->cost_us)
-        save->cost_us = ev->cost_us;
-    if (ev->write_ms > save->write_ms)
-        save->write_ms = ev->write_ms;
+    struct jm_save_times *times = &save->times;
+    save->cost_us = larger(save->cost_us, ev->cost_us);
+    save->write_ms = larger(save->write_ms, ev->write_ms);
+    times->stall_us = larger(times->stall_us, ev->times.stall_us);
+    times->encode_us += ev->times.encode_us;
+    times->io_us = larger(times->io_us, ev->times.io_us);
+    times->sync_us = larger(times->sync_us, ev->times.sync_us);
 }
 
 void jm_on_report(struct jm_step *s)
@@ -469,6 +481,26 @@ static void after_commit(struct jm_step *s, uint64_t step)
     }
 }
 
+/* Size, and what it took; of one that another coordinator began, not all of that is known. */
+static void tell_saved(struct jm_step *s, const struct jm_save *save)
+{
+    const struct jm_ckpt *ckpt = s->ev->ckpt;
+    const struct jm_save_times *times = &save->times;
+    char took[160] = "";
+    if (save->reported_at > 0 && times->encode_us > 0) {
+        (void)snprintf(took, sizeof(took),
+                       "; the step waited %.1f ms, saving took %.1f ms of processor time, "
+                       "writing %.1f ms, syncing %.1f, committing %lld",
+                       (double)times->stall_us / 1e3, (double)times->encode_us / 1e3,
+                       (double)times->io_us / 1e3, (double)times->sync_us / 1e3,
+                       (long long)(s->now - save->reported_at));
+    }
+    jm_event(s, "saved", "step %llu, %.1f MB, %.3f times smaller than the state, digest %s%s",
+             (unsigned long long)save->step, (double)ckpt->bytes / 1e6,
+             ckpt->bytes > 0 ? (double)ckpt->raw_bytes / (double)ckpt->bytes : 0.0, ckpt->digest,
+             took);
+}
+
 void jm_on_published(struct jm_step *s)
 {
     struct job_machine *m = s->m;
@@ -498,8 +530,7 @@ void jm_on_published(struct jm_step *s)
         m->step_max = save->step;
     if (save->generation == m->generation)
         m->progress_at = s->now;
-    jm_event(s, "saved", "step %llu, %.1f MB, digest %s", (unsigned long long)save->step,
-             (double)s->ev->ckpt->bytes / 1e6, s->ev->ckpt->digest);
+    tell_saved(s, save);
     if (jm_alive(m))
         jm_send_done(s, save->step, JM_ALL, true);
     jm_room_again(s, save->step);
