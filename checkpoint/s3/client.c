@@ -345,6 +345,8 @@ enum status s3_client_call(struct s3_client *client, const struct s3_call *call,
     int64_t end_ms = clock_mono_ms(clock_system()) + client->options.tries.time_ms_max;
     for (uint32_t attempt = 1;; attempt++) {
         struct s3_http_answer answer;
+        if (atomic_load(&client->closing))
+            return ST_CLOSED;
         st = call_once(client, call, url, &credentials, &answer);
         if (st != ST_OK)
             return st;

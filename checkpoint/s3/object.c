@@ -334,3 +334,57 @@ void s3_multipart_abort(struct s3_client *client, const struct s3_multipart *upl
     };
     (void)!s3_client_do(client, &call);
 }
+
+struct sweep {
+    struct s3_client *client;
+    struct s3_multipart upload; /* the one whose elements come by */
+    s3_is_left_fn is_left;
+    void *arg;
+};
+
+static bool take_upload(void *arg, const char *path, const char *text)
+{
+    struct sweep *sweep = arg;
+    struct s3_multipart *upload = &sweep->upload;
+    if (strcmp(path, "ListMultipartUploadsResult/Upload/Key") == 0) {
+        char key[S3_XML_TEXT];
+        (void)snprintf(key, sizeof(key), "%s", text);
+        s3_url_decode(key);
+        upload->place.key[0] = '\0';
+        if (strlen(key) < sizeof(upload->place.key))
+            memcpy(upload->place.key, key, strlen(key) + 1);
+    } else if (strcmp(path, "ListMultipartUploadsResult/Upload/UploadId") == 0) {
+        upload->id[0] = '\0';
+        if (strlen(text) < sizeof(upload->id))
+            memcpy(upload->id, text, strlen(text) + 1);
+    } else if (strcmp(path, "ListMultipartUploadsResult/Upload") == 0) {
+        if (upload->id[0] != '\0' && upload->place.key[0] != '\0' &&
+            sweep->is_left(sweep->arg, upload->place.key))
+            s3_multipart_abort(sweep->client, upload);
+        upload->id[0] = upload->place.key[0] = '\0';
+    }
+    return true;
+}
+
+enum status s3_multipart_sweep(struct s3_client *client, const struct s3_place *folder,
+                               s3_is_left_fn is_left, void *arg)
+{
+    char query[QUERY_MAX], prefix[3 * S3_KEY_MAX];
+    if (!s3_url_encode(folder->key, false, prefix, sizeof(prefix)))
+        return ST_INVALID;
+    (void)snprintf(query, sizeof(query), "encoding-type=url&prefix=%s%%2F&uploads=", prefix);
+    struct s3_call call = { .method = "GET", .bucket = folder->bucket, .key = "", .query = query };
+    struct s3_http_answer answer;
+    enum status st = s3_client_call(client, &call, &answer);
+    if (st != ST_OK)
+        return st;
+    auto_free struct sweep *sweep = calloc(1, sizeof(*sweep));
+    st = sweep == NULL ? ST_NO_MEMORY : ST_OK;
+    if (st == ST_OK) {
+        *sweep = (struct sweep){ .client = client, .is_left = is_left, .arg = arg };
+        sweep->upload.place = *folder;
+        st = s3_xml_walk(answer.body.data, answer.body.size, take_upload, sweep);
+    }
+    s3_http_answer_release(&answer);
+    return st;
+}

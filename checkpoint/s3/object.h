@@ -67,5 +67,11 @@ MUST_CHECK enum status s3_multipart_complete(struct s3_client *client,
                                              const struct s3_multipart *upload,
                                              char (*etags)[S3_ETAG_MAX], uint32_t count,
                                              uint64_t size);
-/* Frees the parts. What it can't reach, the bucket's lifecycle rule must. */
+/* Frees the parts. What it can't reach, the next sweep or the bucket's lifecycle rule must. */
 void s3_multipart_abort(struct s3_client *client, const struct s3_multipart *upload);
+
+/* Whether an upload that was begun for this key, and not ended, is nobody's any more. */
+typedef bool (*s3_is_left_fn)(void *arg, const char *key);
+/* Aborts uploads under a folder that is_left says are left over, a page of them. */
+MUST_CHECK enum status s3_multipart_sweep(struct s3_client *client, const struct s3_place *folder,
+                                          s3_is_left_fn is_left, void *arg);

@@ -308,6 +308,34 @@ static enum status s3_list_names(void *self, const char *name, io_name_fn fn, vo
     return st;
 }
 
+/* Of a folder of an earlier generation: its workers are dead, or not listened to any more. */
+static bool is_left_over(void *arg, const char *key)
+{
+    const uint64_t *generation = arg;
+    char folder[S3_KEY_MAX];
+    struct ckpt_folder_name name;
+    (void)snprintf(folder, sizeof(folder), "%s", key);
+    char *slash = strrchr(folder, '/');
+    if (slash == NULL)
+        return false;
+    *slash = '\0';
+    slash = strrchr(folder, '/');
+    return ckpt_folder_parse(slash == NULL ? folder : slash + 1, &name) &&
+           name.generation < *generation;
+}
+
+/* Parts that killed workers of the job have left; that it can't be done holds nothing up. */
+static void sweep(struct s3 *s3, const struct s3_place *folder)
+{
+    struct s3_place job = *folder;
+    struct ckpt_folder_name name;
+    char *slash = strrchr(job.key, '/');
+    if (slash == NULL || !ckpt_folder_parse(slash + 1, &name))
+        return;
+    *slash = '\0';
+    (void)!s3_multipart_sweep(s3->client, &job, is_left_over, &name.generation);
+}
+
 /* A checkpoint that is set aside under this name would be mixed with the new one. */
 static enum status s3_mkdir(void *self, const char *name)
 {
@@ -319,6 +347,7 @@ static enum status s3_mkdir(void *self, const char *name)
         return st;
     if (path.meaning != S3_STEP)
         return ST_REFUSED;
+    sweep(s3, &path.place);
     st = s3_object_head(s3->client, &path.marker, &object);
     if (st == ST_OK)
         s3_client_set_problem(s3->client, "s3://%s/%.300s was set aside: remove it first",

@@ -3,7 +3,8 @@
  *
  *  - A file that is written appears with its fsync, as a whole, and never over one that is there;
  *    closed without, it was never there. What is written goes from front to back.
- *  - Folders are prefixes: making and removing them does nothing, listing any is fine.
+ *  - Folders are prefixes: making and removing them does nothing, listing any is fine. Making a
+ *    checkpoint's folder gives up uploads of the job's earlier generations.
  *  - rename sets a checkpoint aside (s3/aside.h). link and map: ST_REFUSED.
  *  - All calls try again by themselves (s3/client.h); what they fail with is final, and explained.
  *

@@ -333,6 +333,28 @@ static void checkpoint_is_saved_listed_verified_and_removed(void **state)
     free(list(w, 1));
 }
 
+/* As a process that was killed leaves one; test_s3.py sees that the parts are gone. */
+static void parts_of_a_killed_worker_are_given_up_later(void **state)
+{
+    struct world *w = *state;
+    char problem[LIMIT_REASON], dir[LIMIT_PATH], path[LIMIT_PATH + 8];
+    struct s3_options options = small();
+    struct world killed = { .s3 = NULL };
+    auto_free char *data = pattern(BIG);
+    assert_int_equal(s3_new(&options, &killed.s3, problem), ST_OK);
+    killed.io = s3_io(killed.s3);
+    step_of(w, 40, dir); /* of generation 2 */
+    (void)snprintf(path, sizeof(path), "%s/shard", dir);
+    int fd = -1;
+    check(&killed, killed.io->open(killed.io->self, path, IO_CREATE_NEW, &fd), ST_OK, "open");
+    check(&killed, io_write_all(killed.io, fd, data, BIG, 0), ST_OK, "write");
+    s3_close(killed.s3); /* nothing goes out any more, no abort either */
+    assert_int_equal(killed.io->fsync(killed.io->self, fd), ST_CLOSED);
+    s3_free(killed.s3);
+    assert_int_equal(ckpt_folder_path(w->store, SAMPLE_JOB, 50, 3, dir, sizeof(dir)), ST_OK);
+    check(w, ckpt_folder_create(w->io, dir), ST_OK, "the next generation's folder");
+}
+
 static void save_that_did_not_finish_is_none(void **state)
 {
     struct world *w = *state;
@@ -475,6 +497,7 @@ int main(void)
         TEST(reads_in_any_order_give_the_same_bytes),
         TEST(folders_list_files_and_folders_over_pages),
         TEST(checkpoint_is_saved_listed_verified_and_removed),
+        TEST(parts_of_a_killed_worker_are_given_up_later),
         TEST(save_that_did_not_finish_is_none),
         TEST(checkpoint_set_aside_looks_as_in_a_folder),
         TEST(one_of_several_committers_wins),
