@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
@@ -124,21 +125,46 @@ enum status session_memory_find(const char *dir, const char *job, const struct s
     return found ? ST_OK : ST_INCOMPLETE;
 }
 
-void session_memory_clean(const char *dir, uint32_t generation, const struct session_copy *kept)
+/* Of an older generation, and not of kept. */
+static bool is_old(const struct entry *entry, uint32_t generation, uint32_t rank,
+                   const struct session_copy *kept)
+{
+    if (entry->generation >= generation || (rank != SESSION_RANK_ANY && entry->rank != rank))
+        return false;
+    struct slot_view view = { .size = 0 };
+    if (kept == NULL || slot_map(entry->path, &view) != ST_OK)
+        return true;
+    const bool old = view.head->generation != kept->generation || view.head->step != kept->step;
+    slot_unmap(&view);
+    return old;
+}
+
+void session_memory_clean(const char *dir, uint32_t generation, uint32_t rank,
+                          const struct session_copy *kept)
 {
     struct walk walk;
     struct entry entry;
     bool more = walk_open(&walk, dir);
     while (more && walk_next(&walk, &entry)) {
-        struct slot_view view = { .size = 0 };
-        bool keep = entry.generation >= generation;
-        if (!keep && kept != NULL && slot_map(entry.path, &view) == ST_OK) {
-            keep = view.head->generation == kept->generation && view.head->step == kept->step;
-            slot_unmap(&view);
-        }
-        if (!keep)
+        if (is_old(&entry, generation, rank, kept))
             (void)unlink(entry.path);
     }
+}
+
+bool session_memory_reuse(const char *dir, uint32_t generation, uint32_t rank,
+                          const struct session_copy *kept, size_t size, const char *path)
+{
+    struct walk walk;
+    struct entry entry;
+    struct stat about;
+    bool done = false;
+    bool more = walk_open(&walk, dir);
+    while (more && walk_next(&walk, &entry)) {
+        if (!done && is_old(&entry, generation, rank, kept) && stat(entry.path, &about) == 0 &&
+            about.st_size == (off_t)size)
+            done = rename(entry.path, path) == 0;
+    }
+    return done;
 }
 
 void session_memory_forget(const char *dir, uint32_t generation, uint32_t rank)

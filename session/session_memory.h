@@ -30,8 +30,17 @@ MUST_CHECK enum status session_memory_list(const char *dir, const char *job,
 MUST_CHECK enum status session_memory_find(const char *dir, const char *job,
                                            const struct session_copy *copy, struct slot_view *out);
 
-/* Removes every slot of a generation before `generation` but those of kept (or NULL). */
-void session_memory_clean(const char *dir, uint32_t generation, const struct session_copy *kept);
+#define SESSION_RANK_ANY UINT32_MAX
+
+/* Removes every slot of a rank (or of any) of a generation before `generation`, but those of kept
+ * (or NULL). */
+void session_memory_clean(const char *dir, uint32_t generation, uint32_t rank,
+                          const struct session_copy *kept);
+
+/* Gives the name path to one that session_memory_clean would remove and that is of that size: its
+ * memory was touched already, new memory costs 2 GB/s. false: there is none. */
+bool session_memory_reuse(const char *dir, uint32_t generation, uint32_t rank,
+                          const struct session_copy *kept, size_t size, const char *path);
 
 /* Removes the slots of one rank of one generation: it saved and leaves. */
 void session_memory_forget(const char *dir, uint32_t generation, uint32_t rank);

@@ -151,34 +151,40 @@ enum status session_snapshot_wait(struct session *session)
 static enum status make_slot(struct session *session, int number, struct slot *out)
 {
     const struct session_options *o = &session->options;
+    const struct session_copy *restored = &session->copies.restored;
     const size_t bytes = session->copies.share_bytes;
-    if (o->copies != NULL) {
-        char path[LIMIT_PATH];
-        const int length = snprintf(path, sizeof(path), "%s/g%u-r%u-%d.copy", o->copies,
-                                    o->generation, o->rank, number);
-        enum status st =
-            length > 0 && (size_t)length < sizeof(path) ? slot_open(path, bytes, out) : ST_FULL;
-        if (st == ST_OK)
-            return ST_OK;
-        LOG_WARN(o->log, "%s: copies in memory won't outlive this worker: %s", o->copies,
-                 status_string(st));
+    char path[LIMIT_PATH];
+    if (o->copies == NULL)
+        return slot_open(NULL, bytes, out);
+    const int length = snprintf(path, sizeof(path), "%s/g%u-r%u-%d.copy", o->copies, o->generation,
+                                o->rank, number);
+    enum status st = length > 0 && (size_t)length < sizeof(path) ? ST_OK : ST_FULL;
+    if (st == ST_OK) {
+        (void)session_memory_reuse(o->copies, o->generation, o->rank,
+                                   restored->generation > 0 ? restored : NULL, slot_bytes(bytes),
+                                   path);
+        st = slot_open(path, bytes, out);
     }
+    if (st == ST_OK)
+        return ST_OK;
+    LOG_WARN(o->log, "%s: copies in memory won't outlive this worker: %s", o->copies,
+             status_string(st));
     return slot_open(NULL, bytes, out);
 }
 
-/* First what no plan can name any more goes. What this generation was restored from stays until
- * it has copies of its own on every rank. */
+/* What no plan can name any more is used again or goes. What this generation was restored from
+ * stays until it has copies of its own on every rank. */
 static void make_slots(struct session *session)
 {
     const struct session_options *o = &session->options;
-    session_memory_clean(o->copies, o->generation,
-                         session->copies.restored.generation > 0 ? &session->copies.restored
-                                                                 : NULL);
+    const struct session_copy *restored = &session->copies.restored;
     struct slot slots[SESSION_SLOTS_MAX] = { { .memory = NULL } };
     const int count = session->copies.slot_count;
     enum status st = ST_OK;
     for (int i = 0; st == ST_OK && i < count; i++)
         st = make_slot(session, i, &slots[i]);
+    session_memory_clean(o->copies, o->generation, o->rank,
+                         restored->generation > 0 ? restored : NULL);
     (void)pthread_mutex_lock(&session->mutex);
     memcpy(session->copies.slots, slots, sizeof(slots)); /* no pointer leads into it yet */
     session->copies.made = true;
@@ -196,7 +202,8 @@ static void clean(struct session *session, uint64_t step)
     if (copies->cleaned || step == copies->first)
         return;
     copies->cleaned = true;
-    session_memory_clean(session->options.copies, session->options.generation, NULL);
+    session_memory_clean(session->options.copies, session->options.generation, SESSION_RANK_ANY,
+                         NULL);
 }
 
 static void copy(struct session *session)

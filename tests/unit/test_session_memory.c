@@ -1,0 +1,421 @@
+/* Slots of copies in memory: what is whole, what is damaged, what is used again. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/check.h"
+#include "session/session_memory.h"
+#include "tests/test.h"
+
+#define JOB       "j-0123456789"
+#define COUNT     (3 * PIECE_ELEMENTS + 777)
+#define SMALL     50
+#define PATH_MAX_ 160
+
+struct state {
+    char dir[64];
+    float *values;
+    float small[SMALL];
+    struct ckpt_buffer buffers[2];
+    struct ckpt_blob blob;
+    uint64_t skip[2];
+    struct ckpt_state state;
+};
+
+static void fill(struct state *s, uint64_t step)
+{
+    for (size_t i = 0; i < COUNT; i++)
+        s->values[i] = (float)i + 0.001f * (float)step;
+    for (size_t i = 0; i < SMALL; i++)
+        s->small[i] = (float)(i * step);
+    s->state.scalars.step = step;
+}
+
+static struct state *state_new(void)
+{
+    struct state *s = calloc(1, sizeof(*s));
+    CHECK(s != NULL);
+    (void)snprintf(s->dir, sizeof(s->dir), "/tmp/cairn-slots-XXXXXX");
+    assert_non_null(mkdtemp(s->dir));
+    s->values = calloc(COUNT, sizeof(float));
+    CHECK(s->values != NULL);
+    s->buffers[0] = (struct ckpt_buffer){
+        .name = "parameters", .dtype = CKPT_F32, .count = COUNT, .data = s->values
+    };
+    s->buffers[1] = (struct ckpt_buffer){
+        .name = "statistics", .dtype = CKPT_F32, .count = SMALL, .data = s->small
+    };
+    s->skip[0] = 3;
+    s->skip[1] = 5;
+    s->blob = (struct ckpt_blob){ .name = "pins.json", .data = "{\"a\":1}", .size = 7 };
+    s->state = (struct ckpt_state){
+        .job = JOB,
+        .generation = 4,
+        .buffers = s->buffers,
+        .buffer_count = 2,
+        .blobs = &s->blob,
+        .blob_count = 1,
+        .scalars = { .seed = 9, .loss_scale = 1024, .skip = s->skip, .skip_count = 2 }
+    };
+    fill(s, 7);
+    return s;
+}
+
+static void state_free(struct state *s)
+{
+    char command[PATH_MAX_];
+    (void)snprintf(command, sizeof(command), "rm -r %s", s->dir);
+    assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c): our own folder */
+    free(s->values);
+    free(s);
+}
+
+static void path_of(const struct state *s, uint32_t generation, uint32_t rank, int number,
+                    char out[PATH_MAX_])
+{
+    (void)snprintf(out, PATH_MAX_, "%s/g%u-r%u-%d.copy", s->dir, generation, rank, number);
+}
+
+static size_t share_bytes(const struct state *s, uint32_t rank, uint32_t size)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < 2; i++) {
+        uint64_t first = 0, count = 0;
+        ckpt_share_elements(&s->state, i, rank, size, &first, &count);
+        bytes += (size_t)count * sizeof(float);
+    }
+    return bytes;
+}
+
+/* A whole copy at path, of the state as it is. */
+static void write_copy(const struct state *s, const char *path, uint32_t rank, uint32_t size)
+{
+    struct slot slot;
+    assert_int_equal(slot_open(path, share_bytes(s, rank, size), &slot), ST_OK);
+    assert_int_equal(slot_begin(&slot, &s->state, rank, size), ST_OK);
+    slot_copy(&slot);
+    slot_seal(&slot);
+    slot_close(&slot);
+}
+
+static void check_view(const struct state *s, const struct slot_view *view)
+{
+    assert_string_equal(view->head->job, JOB);
+    for (uint32_t i = 0; i < 2; i++) {
+        size_t size = 0;
+        const void *data = slot_view_data(view, i, &size);
+        const struct slot_buffer *b = &view->head->buffers[i];
+        const float *from = s->buffers[i].data;
+        assert_int_equal(size, b->count * sizeof(float));
+        assert_memory_equal(data, from + b->first, size);
+        assert_int_equal(slot_check_data(view, i, data), ST_OK);
+    }
+    struct ckpt_scalars scalars;
+    slot_view_scalars(view, &scalars);
+    assert_int_equal(scalars.step, s->state.scalars.step);
+    assert_int_equal(scalars.seed, 9);
+    assert_true(scalars.loss_scale == 1024);
+    assert_int_equal(scalars.skip_count, 2);
+    assert_int_equal(scalars.skip[1], 5);
+    size_t size = 0;
+    const char *pins = slot_view_blob(view, "pins.json", &size);
+    assert_non_null(pins);
+    assert_memory_equal(pins, "{\"a\":1}", size);
+    assert_null(slot_view_blob(view, "other", &size));
+}
+
+static void a_copy_is_read_as_it_was_taken(void **state)
+{
+    (void)state;
+    struct state *s = state_new();
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        char path[PATH_MAX_];
+        struct slot_view view;
+        path_of(s, 4, rank, 0, path);
+        write_copy(s, path, rank, 3);
+        assert_int_equal(slot_map(path, &view), ST_OK);
+        check_view(s, &view);
+        slot_unmap(&view);
+    }
+    state_free(s);
+}
+
+static void what_is_copied_is_saved_with_the_hashes_of_the_source(void **state)
+{
+    (void)state;
+    struct state *s = state_new();
+    struct slot slot;
+    assert_int_equal(slot_open(NULL, share_bytes(s, 0, 1), &slot), ST_OK);
+    assert_int_equal(slot_begin(&slot, &s->state, 0, 1), ST_OK);
+    slot_copy(&slot);
+    const struct ckpt_state *copy = slot_state(&slot);
+    struct ckpt_hash wanted, made;
+    assert_int_equal(ckpt_state_digest(&s->state, &wanted), ST_OK);
+    assert_int_equal(ckpt_state_digest(copy, &made), ST_OK);
+    assert_memory_equal(&made, &wanted, sizeof(made));
+    assert_non_null(copy->buffers[0].pieces);
+    assert_true(copy->buffers[0].data != s->buffers[0].data);
+    slot_close(&slot);
+    state_free(s);
+}
+
+static void a_copy_that_was_being_taken_is_not_whole(void **state)
+{
+    (void)state;
+    struct state *s = state_new();
+    char path[PATH_MAX_];
+    struct slot slot;
+    struct slot_view view;
+    path_of(s, 4, 0, 0, path);
+    assert_int_equal(slot_open(path, share_bytes(s, 0, 1), &slot), ST_OK);
+    assert_int_equal(slot_map(path, &view), ST_INCOMPLETE);
+    assert_int_equal(slot_begin(&slot, &s->state, 0, 1), ST_OK);
+    assert_int_equal(slot_map(path, &view), ST_INCOMPLETE);
+    slot_copy(&slot);
+    assert_int_equal(slot_map(path, &view), ST_INCOMPLETE);
+    slot_seal(&slot);
+    assert_int_equal(slot_map(path, &view), ST_OK);
+    slot_unmap(&view);
+    fill(s, 8);
+    assert_int_equal(slot_begin(&slot, &s->state, 0, 1), ST_OK); /* the old one goes first */
+    assert_int_equal(slot_map(path, &view), ST_INCOMPLETE);
+    slot_copy(&slot);
+    slot_seal(&slot);
+    assert_int_equal(slot_map(path, &view), ST_OK);
+    check_view(s, &view);
+    slot_unmap(&view);
+    slot_close(&slot);
+    state_free(s);
+}
+
+/* Whether a reader that checks all that it uses finds something wrong. */
+static bool is_found(const char *path)
+{
+    struct slot_view view;
+    if (slot_map(path, &view) != ST_OK)
+        return true;
+    bool found = false;
+    for (uint32_t i = 0; i < view.head->buffer_count; i++) {
+        size_t size = 0;
+        const void *data = slot_view_data(&view, i, &size);
+        found = found || slot_check_data(&view, i, data) == ST_CORRUPT;
+    }
+    slot_unmap(&view);
+    return found;
+}
+
+static void flip(const char *path, size_t at, uint8_t bits)
+{
+    uint8_t byte = 0;
+    const int fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(pread(fd, &byte, 1, (off_t)at), 1);
+    byte ^= bits;
+    assert_int_equal(pwrite(fd, &byte, 1, (off_t)at), 1);
+    assert_int_equal(close(fd), 0);
+}
+
+/* Of every byte that is used: seal, head, tables, hashes, skip list, blobs, and of the data one in
+ * 97 and the borders of pieces. */
+static void every_flipped_byte_is_found(void **state)
+{
+    (void)state;
+    struct state *s = state_new();
+    char path[PATH_MAX_];
+    struct slot_view view;
+    path_of(s, 4, 0, 0, path);
+    write_copy(s, path, 0, 1);
+    assert_int_equal(slot_map(path, &view), ST_OK);
+    const size_t head_size = view.seal->head_size, first = view.head->buffers[0].data;
+    const size_t end = first + COUNT * sizeof(float), piece = PIECE_ELEMENTS * sizeof(float);
+    slot_unmap(&view);
+    assert_false(is_found(path));
+    for (size_t at = 0; at < head_size; at++) {
+        flip(path, at, (uint8_t)(1u << (at % 8)));
+        assert_true(is_found(path));
+        flip(path, at, (uint8_t)(1u << (at % 8)));
+    }
+    for (size_t at = first; at < end;
+         at += at + piece < end && (at - first) % piece == 0 ? 1 : 9973) {
+        flip(path, at, 0x10);
+        assert_true(is_found(path));
+        flip(path, at, 0x10);
+    }
+    flip(path, end - 1, 1);
+    assert_true(is_found(path));
+    flip(path, end - 1, 1);
+    assert_false(is_found(path));
+    state_free(s);
+}
+
+static void a_file_that_was_cut_is_not_whole(void **state)
+{
+    (void)state;
+    struct state *s = state_new();
+    char path[PATH_MAX_];
+    struct slot_view view;
+    struct stat about;
+    path_of(s, 4, 0, 0, path);
+    write_copy(s, path, 0, 1);
+    assert_int_equal(stat(path, &about), 0);
+    for (off_t size = about.st_size - 1; size > 0; size -= about.st_size / 41 + 1) {
+        assert_int_equal(truncate(path, size), 0);
+        assert_int_not_equal(slot_map(path, &view), ST_OK);
+    }
+    assert_int_equal(truncate(path, 0), 0);
+    assert_int_equal(slot_map(path, &view), ST_INCOMPLETE);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(slot_map(path, &view), ST_NOT_FOUND);
+    state_free(s);
+}
+
+static void a_front_that_was_sent_is_parsed_like_the_file(void **state)
+{
+    (void)state;
+    struct state *s = state_new();
+    char path[PATH_MAX_];
+    struct slot_view view, front;
+    path_of(s, 4, 0, 0, path);
+    write_copy(s, path, 0, 1);
+    assert_int_equal(slot_map(path, &view), ST_OK);
+    const size_t size = view.seal->head_size;
+    uint8_t *memory = malloc(size);
+    CHECK(memory != NULL);
+    memcpy(memory, view.memory, size);
+    assert_int_equal(slot_parse(memory, size, view.size, &front), ST_OK);
+    assert_int_equal(slot_check_data(&front, 0, s->values), ST_OK);
+    s->values[5] += 1;
+    assert_int_equal(slot_check_data(&front, 0, s->values), ST_CORRUPT);
+    assert_int_equal(slot_parse(memory, size, view.size + 1, &front), ST_CORRUPT);
+    assert_int_equal(slot_parse(memory, size - 1, view.size, &front), ST_CORRUPT);
+    memory[size - 1] ^= 1;
+    assert_int_equal(slot_parse(memory, size, view.size, &front), ST_CORRUPT);
+    free(memory);
+    slot_unmap(&view);
+    state_free(s);
+}
+
+static void more_than_was_announced_is_refused(void **state)
+{
+    (void)state;
+    struct state *s = state_new();
+    struct slot slot;
+    assert_int_equal(slot_open(NULL, 4096, &slot), ST_OK);
+    assert_int_equal(slot_begin(&slot, &s->state, 0, 1), ST_FULL);
+    slot_close(&slot);
+    assert_int_equal(slot_open(NULL, share_bytes(s, 0, 1), &slot), ST_OK);
+    s->blob.size = SLOT_ROOM + 4096;
+    assert_int_equal(slot_begin(&slot, &s->state, 0, 1), ST_FULL);
+    slot_close(&slot);
+    state_free(s);
+}
+
+/* ---- a folder ---- */
+
+static void whole_copies_of_the_job_are_offered(void **state)
+{
+    (void)state;
+    struct state *s = state_new();
+    char path[PATH_MAX_];
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        for (int i = 0; i < 2; i++) {
+            fill(s, 7 + (uint64_t)i);
+            path_of(s, 4, rank, i, path);
+            write_copy(s, path, rank, 2);
+        }
+    }
+    path_of(s, 4, 1, 1, path);
+    flip(path, 100, 1); /* damaged */
+    path_of(s, 3, 0, 0, path);
+    write_copy(s, path, 0, 2); /* says generation 4: moved */
+    path_of(s, 4, 0, 2, path);
+    write_copy(s, path, 0, 2); /* once more step 8 */
+    struct session_copy *list = NULL;
+    size_t count = 0;
+    assert_int_equal(session_memory_list(s->dir, JOB, &list, &count), ST_OK);
+    assert_int_equal(count, 3);
+    for (size_t i = 0; i < count; i++) {
+        struct slot_view view;
+        assert_int_equal(list[i].generation, 4);
+        assert_int_equal(list[i].size, 2);
+        assert_true(list[i].step == 7 || (list[i].step == 8 && list[i].rank == 0));
+        assert_int_equal(session_memory_find(s->dir, JOB, &list[i], &view), ST_OK);
+        assert_int_equal(view.head->step, list[i].step);
+        slot_unmap(&view);
+        list[i].step = 99;
+        assert_int_equal(session_memory_find(s->dir, JOB, &list[i], &view), ST_INCOMPLETE);
+    }
+    free(list);
+    assert_int_equal(session_memory_list(s->dir, "j-another", &list, &count), ST_OK);
+    assert_int_equal(count, 0);
+    free(list);
+    assert_int_equal(session_memory_list("/nowhere", JOB, &list, &count), ST_OK);
+    assert_int_equal(count, 0);
+    free(list);
+    state_free(s);
+}
+
+static bool is_there(const struct state *s, uint32_t generation, uint32_t rank, int number)
+{
+    char path[PATH_MAX_];
+    path_of(s, generation, rank, number, path);
+    return access(path, F_OK) == 0;
+}
+
+static void older_slots_are_used_again_and_removed_but_what_is_restored_from(void **state)
+{
+    (void)state;
+    struct state *s = state_new();
+    char path[PATH_MAX_];
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        for (int i = 0; i < 3; i++) {
+            fill(s, 7 + (uint64_t)i);
+            path_of(s, 4, rank, i, path);
+            write_copy(s, path, rank, 2);
+        }
+    }
+    const struct session_copy kept = { .generation = 4, .step = 8, .size = 2 };
+    const size_t bytes = slot_bytes(share_bytes(s, 0, 2));
+    path_of(s, 5, 0, 0, path);
+    assert_false(session_memory_reuse(s->dir, 5, 0, &kept, bytes + 4096, path));
+    assert_true(session_memory_reuse(s->dir, 5, 0, &kept, bytes, path));
+    path_of(s, 5, 0, 1, path);
+    assert_true(session_memory_reuse(s->dir, 5, 0, &kept, bytes, path));
+    path_of(s, 5, 0, 2, path);
+    assert_false(session_memory_reuse(s->dir, 5, 0, &kept, bytes, path)); /* kept */
+    assert_true(is_there(s, 5, 0, 0) && is_there(s, 5, 0, 1) && is_there(s, 4, 0, 1));
+    struct session_copy *list =
+        NULL; /* what was renamed is nobody's copy until it is sealed anew */
+    size_t count = 0;
+    assert_int_equal(session_memory_list(s->dir, JOB, &list, &count), ST_OK);
+    assert_int_equal(count, 4);
+    free(list);
+    session_memory_clean(s->dir, 5, 1, &kept);
+    assert_true(is_there(s, 4, 1, 1));
+    assert_false(is_there(s, 4, 1, 0) || is_there(s, 4, 1, 2));
+    session_memory_clean(s->dir, 5, SESSION_RANK_ANY, NULL);
+    assert_false(is_there(s, 4, 0, 1) || is_there(s, 4, 1, 1));
+    assert_true(is_there(s, 5, 0, 0));
+    session_memory_forget(s->dir, 5, 0);
+    assert_false(is_there(s, 5, 0, 0) || is_there(s, 5, 0, 1));
+    state_free(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_copy_is_read_as_it_was_taken),
+        cmocka_unit_test(what_is_copied_is_saved_with_the_hashes_of_the_source),
+        cmocka_unit_test(a_copy_that_was_being_taken_is_not_whole),
+        cmocka_unit_test(every_flipped_byte_is_found),
+        cmocka_unit_test(a_file_that_was_cut_is_not_whole),
+        cmocka_unit_test(a_front_that_was_sent_is_parsed_like_the_file),
+        cmocka_unit_test(more_than_was_announced_is_refused),
+        cmocka_unit_test(whole_copies_of_the_job_are_offered),
+        cmocka_unit_test(older_slots_are_used_again_and_removed_but_what_is_restored_from),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
