@@ -27,6 +27,7 @@ struct ckpt_codec {
     uint32_t sample[SAMPLE_MAX], sample_other[SAMPLE_MAX];
     uint32_t block[BLOCK];
     uint8_t terms[TABLE_TERMS_MAX];
+    struct table table; /* of the chunk at work */
     uint8_t scratch[DISK_CHUNK_BYTES];
 };
 
@@ -135,7 +136,6 @@ static bool any_lowest_bit(const uint32_t *words, size_t count)
 /* What is known before the words are split. */
 struct choice {
     struct change change;
-    struct table table;
     size_t terms_size;
     const uint8_t *terms;
     enum coder coder[4];
@@ -182,12 +182,12 @@ static void choose_table(struct ckpt_codec *codec, const uint8_t *raw, float bit
     size_t count = choice->change.count;
     choice->terms_size = table_fit(codec->maker, raw, count, &choice->terms);
     if (choice->terms_size == 0 ||
-        !table_read(choice->terms, choice->terms_size, count, &choice->table))
+        !table_read(choice->terms, choice->terms_size, count, &codec->table))
         return;
     struct change change = choice->change;
     change.codec = DISK_TABLE;
     change.turn = TURN_TABLE;
-    change.table = &choice->table;
+    change.table = &codec->table;
     float entropy[4];
     size_t taken = take_sample(codec, &change, raw, SAMPLE_MAX, codec->sample_other);
     probe_entropy(&codec->weights, codec->sample_other, taken, 4, entropy);
@@ -493,7 +493,6 @@ enum status ckpt_decode(struct ckpt_codec *codec, const struct disk_chunk *chunk
             memcpy(out, bytes, chunk->raw_size);
         return bytes == NULL ? ST_CORRUPT : ST_OK;
     }
-    struct table table;
     struct change change = {
         .codec = is_table(chunk->codec)       ? DISK_TABLE
                  : chunk->codec == DISK_DELTA ? DISK_DELTA
@@ -503,7 +502,7 @@ enum status ckpt_decode(struct ckpt_codec *codec, const struct disk_chunk *chunk
                 : chunk->codec == DISK_DELTA ? 0
                                              : TURN,
         .base = base,
-        .table = &table,
+        .table = &codec->table,
     };
     change.count = chunk->raw_size / change.width;
     const uint8_t *plane[4] = { NULL };
@@ -511,7 +510,7 @@ enum status ckpt_decode(struct ckpt_codec *codec, const struct disk_chunk *chunk
         return ST_CORRUPT;
     if (is_table(chunk->codec)) {
         const uint8_t *terms = stored + chunk->stored_size - chunk->plane_size[TERMS_PLANE];
-        if (!get_terms(codec, chunk, terms, &table))
+        if (!get_terms(codec, chunk, terms, &codec->table))
             return ST_CORRUPT;
     }
     unchange(codec, &change, plane, out);

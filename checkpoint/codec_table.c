@@ -161,12 +161,18 @@ static uint32_t find_phase(struct table_maker *maker, const word32 *words, size_
 
 static int32_t to_term(int32_t difference)
 {
-    int32_t term = (difference + 32) >> 6; /* of 2^13 to those of 2^19 */
-    return term > 127 ? 127 : term < -127 ? -127 : term;
+    return (difference + 32) >> 6; /* of 2^13 to those of 2^19 */
 }
 
-static size_t put_terms(struct table_maker *maker, const word32 *words, size_t count,
-                        uint32_t columns, uint32_t phase, uint8_t *out)
+static void put_term(uint8_t *out, size_t index, size_t terms, int32_t term)
+{
+    out[index] = (uint8_t)term;
+    out[terms + index] = (uint8_t)(term >> 8);
+}
+
+/* terms: of columns and rows together. */
+static void put_terms(struct table_maker *maker, const word32 *words, size_t count,
+                      uint32_t columns, uint32_t phase, size_t terms, uint8_t *out)
 {
     uint32_t mean = (uint32_t)(sum_columns(maker, words, count, columns, phase) / count);
     mean_columns(maker, count, columns, phase, mean);
@@ -174,22 +180,22 @@ static size_t put_terms(struct table_maker *maker, const word32 *words, size_t c
     const uint16_t shape[2] = { (uint16_t)columns, (uint16_t)phase };
     memcpy(out, &constant, sizeof(constant));
     memcpy(out + sizeof(constant), shape, sizeof(shape));
-    int8_t *column = (int8_t *)out + HEAD, *row = column + columns;
+    out += HEAD;
     int32_t *sum = maker->sum; /* of the terms before each column */
     sum[0] = 0;
     for (uint32_t c = 0; c < columns; c++) {
-        column[c] = (int8_t)to_term(maker->column_mean[c] - (int32_t)mean);
-        sum[c + 1] = sum[c] + column[c];
+        int32_t term = to_term(maker->column_mean[c] - (int32_t)mean);
+        put_term(out, c, terms, term);
+        sum[c + 1] = sum[c] + term;
     }
-    for (size_t i = 0; i < count;) {
+    for (size_t i = 0, row = columns; i < count; row++) {
         size_t at = (i + phase) % columns;
         size_t run = columns - at < count - i ? columns - at : count - i;
         int64_t total = (int64_t)maker->loops->accumulate(words + i, run, maker->column_sum);
         total -= (int64_t)run * mean + (int64_t)(sum[at + run] - sum[at]) * 64;
-        *row++ = (int8_t)to_term((int32_t)(total / (int64_t)run));
+        put_term(out, row, terms, to_term((int32_t)(total / (int64_t)run)));
         i += run;
     }
-    return (size_t)(row - ((int8_t *)out));
 }
 
 size_t table_fit(struct table_maker *maker, const void *words, size_t count, const uint8_t **terms)
@@ -204,10 +210,11 @@ size_t table_fit(struct table_maker *maker, const void *words, size_t count, con
         if (columns == 0)
             return 0; /* what the chunk begins with has none */
         uint32_t phase = find_phase(maker, in + at, part, columns);
-        size_t rows = (part + phase + columns - 1) / columns;
-        if (HEAD + columns + rows > TABLE_TERMS_MAX - size)
+        size_t count_of_terms = columns + (part + phase + columns - 1) / columns;
+        if (HEAD + 2 * count_of_terms > TABLE_TERMS_MAX - size)
             return 0;
-        size += put_terms(maker, in + at, part, columns, phase, maker->terms + size);
+        put_terms(maker, in + at, part, columns, phase, count_of_terms, maker->terms + size);
+        size += HEAD + 2 * count_of_terms;
     }
     *terms = maker->terms;
     return size;
@@ -215,8 +222,10 @@ size_t table_fit(struct table_maker *maker, const void *words, size_t count, con
 
 bool table_read(const uint8_t *terms, size_t size, size_t count, struct table *out)
 {
-    out->count = count;
     size_t at = 0, k = 0;
+    int16_t *next = out->terms;
+    if (size > TABLE_TERMS_MAX)
+        return false;
     for (size_t first = 0; first < count; first += TABLE_PART, k++) {
         size_t words = count - first < TABLE_PART ? count - first : TABLE_PART;
         if (k == TABLE_PARTS || size - at < HEAD)
@@ -230,19 +239,22 @@ bool table_read(const uint8_t *terms, size_t size, size_t count, struct table *o
         at += HEAD;
         if (part->columns == 0 || part->phase >= part->columns)
             return false;
-        size_t rows = (words + part->phase + part->columns - 1) / part->columns;
-        if (size - at < part->columns + rows)
+        size_t all = part->columns + (words + part->phase + part->columns - 1) / part->columns;
+        if (size - at < 2 * all)
             return false;
-        part->column = (const int8_t *)terms + at;
-        part->row = part->column + part->columns;
-        at += part->columns + rows;
+        part->column = next;
+        part->row = next + part->columns;
+        for (size_t i = 0; i < all; i++)
+            next[i] = (int16_t)(uint16_t)(terms[at + i] | terms[at + all + i] << 8);
+        next += all;
+        at += 2 * all;
     }
     return at == size;
 }
 
 static void each_row(const struct table *table, const void *words, size_t first, size_t count,
                      void *out,
-                     void (*loop)(const void *words, const int8_t *terms, uint32_t constant,
+                     void (*loop)(const void *words, const int16_t *terms, uint32_t constant,
                                   size_t count, void *out))
 {
     for (size_t i = 0; i < count;) {

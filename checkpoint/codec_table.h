@@ -9,7 +9,8 @@
  * Terms, as stored: for every part of the chunk, in order,
  *
  *     uint32 constant, uint16 columns (1 and more), uint16 phase (below columns),
- *     int8 column[columns], int8 row[rows],  rows = ceil((words of the part + phase) / columns)
+ *     lower bytes of int16 column[columns] and row[rows], then their upper bytes,
+ *     rows = ceil((words of the part + phase) / columns)
  *
  * Word i of a part is in column (i + phase) mod columns and row (i + phase) / columns, and becomes
  * word - constant - ((column + row) << CKPT_TERM_SHIFT), mod 2^32.
@@ -32,13 +33,12 @@
 
 struct table_part {
     uint32_t constant, columns, phase;
-    const int8_t *column, *row;
+    const int16_t *column, *row; /* in the table's terms */
 };
 
-/* Borrows the terms that it was read from. */
 struct table {
-    size_t count;
     struct table_part part[TABLE_PARTS];
+    int16_t terms[TABLE_TERMS_MAX / 2];
 };
 
 struct table_maker;                        /* memory to fit in, 300 KiB */

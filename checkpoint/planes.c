@@ -43,13 +43,13 @@ static void undiffer2(const void *words, const void *base, size_t count, void *o
     loop_undiffer2(words, base, count, out);
 }
 
-static void predict(const void *words, const int8_t *terms, uint32_t constant, size_t count,
+static void predict(const void *words, const int16_t *terms, uint32_t constant, size_t count,
                     void *out)
 {
     loop_predict(words, terms, constant, count, out);
 }
 
-static void unpredict(const void *words, const int8_t *terms, uint32_t constant, size_t count,
+static void unpredict(const void *words, const int16_t *terms, uint32_t constant, size_t count,
                       void *out)
 {
     loop_unpredict(words, terms, constant, count, out);

@@ -16,9 +16,10 @@
 #define CKPT_NIBBLE_SLACK 64 /* bytes that nibbles may write behind what it returns */
 
 /* A Huffman code of values first to first + HUFFMAN_SPAN - 1; see huffman_code.h. */
-#define HUFFMAN_SPAN         128u
-#define HUFFMAN_LENGTH_SHIFT 12 /* an entry: the length above the code, which has at most 11 bits  \
-                                 */
+#define HUFFMAN_SPAN 128u
+#define HUFFMAN_LENGTH_SHIFT                                                                       \
+    12 /* an entry: the length above the code, which has at most 11 bits                           \
+        */
 #define HUFFMAN_BLOCK       32768u
 #define HUFFMAN_STREAM_ROOM (HUFFMAN_BLOCK / 4 * 11 / 8 + 64) /* one of four streams of a block */
 
@@ -44,9 +45,9 @@ struct plane_loops {
     void (*undiffer4)(const void *words, const void *base, size_t count, void *out);
     void (*undiffer2)(const void *words, const void *base, size_t count, void *out);
     /* word - (terms[i] << CKPT_TERM_SHIFT) - constant, and back; out may be words. */
-    void (*predict)(const void *words, const int8_t *terms, uint32_t constant, size_t count,
+    void (*predict)(const void *words, const int16_t *terms, uint32_t constant, size_t count,
                     void *out);
-    void (*unpredict)(const void *words, const int8_t *terms, uint32_t constant, size_t count,
+    void (*unpredict)(const void *words, const int16_t *terms, uint32_t constant, size_t count,
                       void *out);
 
     /* Adds word >> 13 of each word to sums[i]; returns the sum of all. */

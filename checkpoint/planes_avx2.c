@@ -146,13 +146,13 @@ AVX2 static void undiffer2(const void *words, const void *base, size_t count, vo
     loop_undiffer2(words, base, count, out);
 }
 
-AVX2 static void predict(const void *words, const int8_t *terms, uint32_t constant, size_t count,
+AVX2 static void predict(const void *words, const int16_t *terms, uint32_t constant, size_t count,
                          void *out)
 {
     loop_predict(words, terms, constant, count, out);
 }
 
-AVX2 static void unpredict(const void *words, const int8_t *terms, uint32_t constant, size_t count,
+AVX2 static void unpredict(const void *words, const int16_t *terms, uint32_t constant, size_t count,
                            void *out)
 {
     loop_unpredict(words, terms, constant, count, out);

@@ -119,7 +119,7 @@ LOOP void loop_undiffer2(const void *words, const void *base, size_t count, void
         to[i] = (uint16_t)(((uint32_t)in[i] >> 1 ^ (0u - (in[i] & 1u))) + from[i]);
 }
 
-LOOP void loop_predict(const void *words, const int8_t *terms, uint32_t constant, size_t count,
+LOOP void loop_predict(const void *words, const int16_t *terms, uint32_t constant, size_t count,
                        void *out)
 {
     const word32 *in = words;
@@ -128,7 +128,7 @@ LOOP void loop_predict(const void *words, const int8_t *terms, uint32_t constant
         to[i] = in[i] - constant - ((uint32_t)(int32_t)terms[i] << CKPT_TERM_SHIFT);
 }
 
-LOOP void loop_unpredict(const void *words, const int8_t *terms, uint32_t constant, size_t count,
+LOOP void loop_unpredict(const void *words, const int16_t *terms, uint32_t constant, size_t count,
                          void *out)
 {
     const word32 *in = words;

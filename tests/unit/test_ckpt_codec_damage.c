@@ -164,7 +164,7 @@ static void terms_that_lie_are_refused(void **unused)
     (void)unused;
     struct encoded e = encode(4);
     uint32_t words = SIZE / 4, columns = 100;
-    uint32_t whole = 8 + columns + words / columns;
+    uint32_t whole = 8 + 2 * (columns + words / columns);
     auto_free uint8_t *terms = calloc(1, whole + 1);
     assert_non_null(terms);
     const uint16_t shape[2] = { (uint16_t)columns, 0 };

@@ -178,6 +178,7 @@ static const struct golden {
 } goldens[] = {
     { "bytes", CKPT_DEFAULT, CONTENT_TEXT, CKPT_I32, 4000, false },
     { "rotated", CKPT_DEFAULT, CONTENT_SIGNED, CKPT_F32, 8004, false },
+    { "rotated-coded", CKPT_DEFAULT, CONTENT_SIGNED, CKPT_F32, 8004, false }, /* by our coder */
     { "rotated-bf16", CKPT_DEFAULT, CONTENT_SIGNED, CKPT_BF16, 8002, false },
     { "rotated-packed", CKPT_DEFAULT, CONTENT_UNSIGNED, CKPT_F32, 8004, false },
     { "nibbles", CKPT_FAST, CONTENT_SIGNED, CKPT_F32, 8004, false },
