@@ -240,4 +240,7 @@ void jm_catalog_resume(struct jm_step *s)
             jm_act_on(s, ACT_QUARANTINE, ckpt->step, ckpt->generation);
         }
     }
+    /* It was not read since it is suspected. */
+    for (struct jm_ckpt *c = m->damage_suspected ? restored(m) : NULL; c; c = jm_chain_next(m, c))
+        c->verified = false;
 }

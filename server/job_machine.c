@@ -255,6 +255,10 @@ static void settle(struct jm_step *s)
     /* What was committed while the generation ended may have been the last step. */
     if (to != JOB_KILLED && jm_final_committed(m))
         to = JOB_SUCCEEDED;
+    /* Read back meanwhile, it was damaged: on from the one before. */
+    bool lost = m->total_steps > 0 && m->intent != INTENT_FINISH && !jm_final_committed(m);
+    if (to == JOB_SUCCEEDED && lost)
+        to = JOB_RECOVERING;
     jm_act(s, ACT_GEN_END);
     if (to == JOB_RECOVERING) {
         m->state = JOB_RECOVERING;

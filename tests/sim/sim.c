@@ -55,6 +55,11 @@ uint64_t sim_part(uint64_t state, uint32_t rank)
     return (state ^ (rank + 1) * 0x9e3779b97f4a7c15u) | 1;
 }
 
+float sim_loss(uint64_t step)
+{
+    return (float)(sim_state(0, step) % 1000);
+}
+
 int sim_job_at(const struct sim *sim, const char *id)
 {
     for (uint32_t i = 0; i < sim->job_count; i++)
@@ -179,6 +184,8 @@ static void disturb(struct sim *sim)
         sim_agent_crash(sim, node);
     else if (what < 85)
         sim_agent_cut(sim, node);
+    else if (what < 90 && t)
+        sim_trainer_notice(sim, t, false);
     else if (t)
         sim_trainer_cut(sim, t);
 }
@@ -189,8 +196,10 @@ static void break_something(struct sim *sim)
     struct sim_node *node = sim->nodes[sim_below(sim, SIM_NODES)];
     uint64_t what = sim_below(sim, 100);
     sim->faults++;
-    if (what < 30 && t)
+    if (what < 25 && t)
         sim_trainer_kill(sim, t, 9);
+    else if (what < 30 && t)
+        sim_trainer_notice(sim, t, sim_chance(sim, 700));
     else if (what < 35 && t)
         sim_trainer_kill(sim, t, 11);
     else if (what < 40 && t)
@@ -251,7 +260,12 @@ static void build(struct sim *sim)
         sim->jobs[i] = (struct sim_job){ .ranks = 1 + (uint32_t)sim_below(sim, SIM_RANKS),
                                          .total = 50 + sim_below(sim, 400),
                                          .every = 5 + sim_below(sim, 40),
+                                         .delta = sim_chance(sim, 400),
                                          .user_error = !sim->options.calm && sim_chance(sim, 30) };
+        if (sim_chance(sim, 300)) {
+            sim->jobs[i].every = 0;
+            sim->jobs[i].every_ms = 500 + (int64_t)sim_below(sim, 5000);
+        }
         sim_at(sim, (int64_t)sim_below(sim, 20000), submit, NULL, i);
     }
     for (uint32_t i = 0; i < SIM_NODES; i++)

@@ -37,6 +37,10 @@ struct store_task;
 
 typedef void (*sim_fn)(struct sim *sim, void *arg, uint64_t number);
 
+/* What every job keeps. */
+#define SIM_KEEP_LAST  3
+#define SIM_KEEP_EVERY 60
+
 struct sim_options {
     uint64_t seed;
     int64_t chaos_ms; /* failures happen before; then the jobs must come to their end */
@@ -49,7 +53,10 @@ struct sim_job {
     char id[16];
     bool submitted;
     uint32_t ranks;
-    uint64_t total, every;
+    uint64_t total, every; /* every 0: by time, every_ms */
+    int64_t every_ms;
+    bool delta;
+    int64_t saved_at;     /* a save of it was published last, or it began to run */
     uint32_t generation;  /* highest that was started */
     uint64_t acked;       /* newest step that anybody was told is committed, and is undamaged */
     bool killed, stopped; /* asked by the user */
@@ -63,6 +70,8 @@ struct sim_folder {
     bool there, manifest, bad, damaged;
     bool published; /* once; retention may have removed it since */
     bool read_back;
+    uint64_t parent_step; /* it holds differences to this one; generation 0: to none */
+    uint32_t parent_generation;
     uint64_t file[SIM_RANKS]; /* content; 0: no file */
     uint64_t digest;          /* of the manifest */
 };
@@ -105,6 +114,8 @@ int sim_job_at(const struct sim *sim, const char *id); /* -1 */
 /* The state after a step is a function of job and step alone: what exactness means. */
 uint64_t sim_state(uint32_t job, uint64_t step);
 uint64_t sim_part(uint64_t state, uint32_t rank);
+/* Of the row of a step. */
+float sim_loss(uint64_t step);
 
 /* ---- sim_coordinator.c ---- */
 void sim_coordinator_start(struct sim *sim);
@@ -139,6 +150,8 @@ void sim_store_run(struct sim *sim, struct store_task *task);
 struct sim_folder *sim_folder_at(struct sim *sim, const char *dir);
 struct sim_folder *sim_folder_of(struct sim *sim, uint32_t job, uint64_t step, uint32_t generation);
 void sim_store_damage(struct sim *sim);
+/* Damaged, or read through one that is. */
+bool sim_folder_damaged(struct sim *sim, const struct sim_folder *folder);
 
 /* ---- sim_agent.c ---- */
 struct sim_node *sim_node_new(struct sim *sim, uint32_t index);
@@ -170,6 +183,8 @@ struct sim_trainer_view {
 };
 struct sim_trainer_view *sim_trainer_view(struct sim_trainer *trainer);
 void sim_trainer_kill(struct sim *sim, struct sim_trainer *trainer, int signal);
+/* SIGUSR1; or SIGTERM, which it dies of when no save came within its time of grace. */
+void sim_trainer_notice(struct sim *sim, struct sim_trainer *trainer, bool leaves);
 void sim_trainer_hang(struct sim *sim, struct sim_trainer *trainer);
 void sim_trainer_cut(struct sim *sim, struct sim_trainer *trainer);
 /* Last words, packed; *out: free(). */

@@ -222,7 +222,7 @@ static void note_done(struct sim *sim, struct sim_conn *conn, const ProtobufCMes
     if (!folder->published)
         sim_fail(sim, "%s: step %llu is acknowledged without a manifest", conn->base.job->id,
                  (unsigned long long)order->save_done->step);
-    if (folder->manifest && !folder->damaged && folder->step > sim->jobs[job].acked)
+    if (folder->manifest && !sim_folder_damaged(sim, folder) && folder->step > sim->jobs[job].acked)
         sim->jobs[job].acked = folder->step;
 }
 

@@ -35,6 +35,16 @@ struct sim_folder *sim_folder_at(struct sim *sim, const char *dir)
     return sim_folder_of(sim, (uint32_t)job, step, generation);
 }
 
+bool sim_folder_damaged(struct sim *sim, const struct sim_folder *folder)
+{
+    while (!folder->damaged && folder->parent_generation > 0) {
+        folder = sim_folder_of(sim, folder->job, folder->parent_step, folder->parent_generation);
+        if (!folder->there || !folder->manifest)
+            return true;
+    }
+    return folder->damaged;
+}
+
 /* Only undamaged committed ones: the world breaks what a disk may break. */
 void sim_store_damage(struct sim *sim)
 {
@@ -44,8 +54,12 @@ void sim_store_damage(struct sim *sim)
             continue;
         folder->damaged = true;
         struct sim_job *job = &sim->jobs[folder->job];
-        if (job->acked == folder->step)
-            job->acked = 0; /* whoever relied on it may go back */
+        for (size_t at = 0; at < sim->folder_count; at++) {
+            const struct sim_folder *other = &sim->folders[at];
+            if (other->job == folder->job && other->step == job->acked && other->manifest &&
+                sim_folder_damaged(sim, other))
+                job->acked = 0; /* whoever relied on it may go back */
+        }
         sim_say(sim, "disk damages %s step %llu g%u", job->id, (unsigned long long)folder->step,
                 folder->generation);
         return;
@@ -70,6 +84,9 @@ static enum status run_check(struct sim *sim, struct store_task *task, struct si
         task->bytes += report->size;
     }
     task->shards = task->report_count;
+    task->parent = task->reports[0].parent;
+    folder->parent_step = task->parent.step;
+    folder->parent_generation = (uint32_t)task->parent.generation;
     (void)snprintf(task->digest, sizeof task->digest, "%032llx", (unsigned long long)state);
     return buf_printf(&task->manifest, "%s %lld", task->digest, (long long)task->wall_ms);
 }
@@ -85,27 +102,48 @@ static enum status run_publish(struct sim *sim, struct store_task *task, struct 
         sim_fail(sim, "two manifests for %s", task->dir);
     if (digest != sim_state(folder->job, folder->step))
         sim_fail(sim, "a commit of another state: %s", task->dir);
+    if (folder->parent_generation > 0) {
+        const struct sim_folder *parent =
+            sim_folder_of(sim, folder->job, folder->parent_step, folder->parent_generation);
+        if (!parent->manifest && !parent->bad)
+            sim_fail(sim, "%s is published, the one that it is read through is gone", task->dir);
+    }
     if (!folder->manifest)
         sim->commits++;
+    sim->jobs[folder->job].saved_at = sim->now;
     folder->manifest = true;
     folder->published = true;
     folder->digest = digest;
     return ST_OK;
 }
 
-/* A checkpoint goes only after a newer one was read back. */
+/* A checkpoint goes only after a newer one was read back, not while another one is read through
+ * it, and not if it is one of those that the job keeps. */
 static void check_removal(struct sim *sim, const struct sim_folder *gone)
 {
+    bool read_back = false, best = true;
+    uint32_t newer = 0;
     if (!gone->manifest)
         return;
     for (size_t i = 0; i < sim->folder_count; i++) {
         const struct sim_folder *other = &sim->folders[i];
-        if (other->job == gone->job && other->step > gone->step && other->read_back &&
-            other->manifest)
-            return;
+        if (other->job != gone->job || other == gone || !(other->manifest || other->bad))
+            continue;
+        newer += other->step > gone->step;
+        best = best && sim_loss(other->step) > sim_loss(gone->step);
+        read_back = read_back || (other->step > gone->step && other->read_back && other->manifest);
+        if (other->manifest && other->parent_generation == gone->generation &&
+            other->parent_generation > 0 && other->parent_step == gone->step)
+            sim_fail(sim, "step %llu of job %u is removed, step %llu is read through it",
+                     (unsigned long long)gone->step, gone->job, (unsigned long long)other->step);
     }
-    sim_fail(sim, "step %llu of job %u is removed and no newer one was read back",
-             (unsigned long long)gone->step, gone->job);
+    if (!read_back)
+        sim_fail(sim, "step %llu of job %u is removed and no newer one was read back",
+                 (unsigned long long)gone->step, gone->job);
+    /* Of the last, one less where the store had no room. */
+    if (newer < SIM_KEEP_LAST - 1 || gone->step % SIM_KEEP_EVERY == 0 || best)
+        sim_fail(sim, "step %llu of job %u is removed: %u newer ones, %s best",
+                 (unsigned long long)gone->step, gone->job, newer, best ? "the" : "not the");
 }
 
 void sim_store_run(struct sim *sim, struct store_task *task)
@@ -122,6 +160,7 @@ void sim_store_run(struct sim *sim, struct store_task *task)
         if (task->status == ST_OK) {
             memset(folder->file, 0, sizeof folder->file);
             folder->there = true;
+            folder->parent_generation = 0;
         }
         break;
     case STORE_CHECK:
@@ -139,12 +178,12 @@ void sim_store_run(struct sim *sim, struct store_task *task)
         break;
     case STORE_VERIFY:
         task->status = !folder->there || !folder->manifest ? ST_NOT_FOUND
-                       : folder->damaged                   ? ST_CORRUPT
+                       : sim_folder_damaged(sim, folder)   ? ST_CORRUPT
                                                            : ST_OK;
         folder->read_back = folder->read_back || task->status == ST_OK;
         break;
     case STORE_QUARANTINE:
-        if (!folder->damaged)
+        if (!sim_folder_damaged(sim, folder))
             sim_fail(sim, "a good checkpoint is set aside: %s", task->dir);
         folder->bad = true;
         folder->there = false;

@@ -21,6 +21,7 @@ struct sim_trainer {
     struct sim_conn *conn;
     struct session_progress progress;
     enum stage stage;
+    int64_t die_at; /* SIGTERM: its time of grace ends; 0: none came */
     int64_t connect_at, stage_since, write_until, retry_at;
     int saving; /* index of the save that the saver works on; -1 */
     uint64_t total, every;
@@ -65,6 +66,15 @@ static void leave(struct sim *sim, struct sim_trainer *t, enum sim_exit how, int
 void sim_trainer_kill(struct sim *sim, struct sim_trainer *t, int signal)
 {
     leave(sim, t, SIM_SIGNAL, signal);
+}
+
+void sim_trainer_notice(struct sim *sim, struct sim_trainer *t, bool leaves)
+{
+    sim_say(sim, "trainer %s g%u r%u gets %s", t->id, t->view.start.generation, t->view.start.rank,
+            leaves ? "SIGTERM" : "SIGUSR1");
+    session_core_wanted(&t->core, leaves, 5000, leaves ? "SIGTERM" : "SIGUSR1");
+    if (leaves && t->die_at == 0)
+        t->die_at = sim->now + 5000;
 }
 
 static void wake(struct sim *sim, void *arg, uint64_t number)
@@ -158,6 +168,16 @@ static void save_file(struct sim *sim, struct sim_trainer *t)
                                   .size = content % 100000,
                                   .hash = hash,
                                   .scalars = hash };
+    /* The ranks agree: what they were told is the same. */
+    const struct sim_folder *base = save->base_dir[0] ? sim_folder_at(sim, save->base_dir) : NULL;
+    if (base && base->there && base->manifest) {
+        report.parent.step = base->step;
+        report.parent.generation = base->generation;
+    } else if (base) { /* the save was dropped meanwhile, or its base set aside */
+        folder->file[rank] = 0;
+        session_core_save_failed(&t->core, t->saving, ST_NOT_FOUND, true);
+        return;
+    }
     (void)snprintf(report.file, sizeof report.file, "shard-%05u", rank);
     Cairn__V1__SaveReport *message = session_report_new(&report, 5);
     CHECK(message);
@@ -249,7 +269,7 @@ static void form(struct sim *sim, struct sim_trainer *t)
         const struct sim_folder *folder = sim_folder_at(sim, plan.restore);
         if (!folder || folder->step != plan.restore_step)
             sim_fail(sim, "%s: the plan restores something strange: %s", t->id, plan.restore);
-        if (!folder->there || !folder->manifest || folder->damaged) {
+        if (!folder->there || !folder->manifest || sim_folder_damaged(sim, folder)) {
             fault(sim, t, CAIRN__V1__FAULT_KIND__DAMAGED_CHECKPOINT, "shard is damaged");
             return;
         }
@@ -276,8 +296,7 @@ static void finish_step(struct sim *sim, struct sim_trainer *t)
     t->progress.step = t->view.step;
     t->stage_since = sim->now;
     if (t->view.start.rank == 0) {
-        struct session_row row = { .step = t->view.step,
-                                   .loss = (float)(sim_state(0, t->view.step) % 1000) };
+        struct session_row row = { .step = t->view.step, .loss = sim_loss(t->view.step) };
         session_core_row(&t->core, &row, sim->now);
     }
     enum session_due due = session_core_due(&t->core, t->view.step);
@@ -355,6 +374,10 @@ static void tick(struct sim *sim, void *arg, uint64_t number)
     if (t->view.exit != SIM_RUNS)
         return;
     sim_at(sim, TICK_MS, tick, t, 0);
+    if (t->die_at != 0 && sim->now >= t->die_at) {
+        leave(sim, t, SIM_SIGNAL, 15);
+        return;
+    }
     if (t->view.hung)
         return;
     if (t->core.down_since_ms + 600000 < sim->now && !t->core.up) {

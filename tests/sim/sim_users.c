@@ -12,18 +12,22 @@ void sim_coordinator_submit(struct sim *sim, uint32_t index)
 {
     struct coordinator *c = sim->coordinator;
     struct sim_job *job = &sim->jobs[index];
-    char text[512], key[32], reason[LIMIT_REASON] = "";
+    char text[768], key[32], reason[LIMIT_REASON] = "", every[32];
     if (!c->core || job->submitted || sim->now < c->frozen_until)
         return;
+    (void)snprintf(every, sizeof every, "%lld ms", (long long)job->every_ms);
+    if (job->every > 0)
+        (void)snprintf(every, sizeof every, "%llu steps", (unsigned long long)job->every);
     (void)snprintf(text, sizeof text,
                    "name: job%u\nmodel: {arch: mlp, classes: 10}\n"
                    "data: {train: {format: synthetic, samples: 1000}}\n"
                    "train: {duration: %llu steps, global_batch: 64, lanes: 8, optimizer: {name: "
                    "sgd, lr: 0.1}, seed: 1}\n"
                    "workers: {count: %u}\n"
-                   "checkpoint: {every: %llu steps, keep: {last: 2}, store: /store}\n",
-                   index, (unsigned long long)job->total, job->ranks,
-                   (unsigned long long)job->every);
+                   "checkpoint: {every: %s, delta: %s, store: /store, keep: {last: %d, every: "
+                   "%d steps, best: {metric: loss, n: 1}}}\n",
+                   index, (unsigned long long)job->total, job->ranks, every,
+                   job->delta ? "true" : "false", SIM_KEEP_LAST, SIM_KEEP_EVERY);
     static struct job spec;
     struct buf errors;
     buf_init(&errors, 65536);
@@ -115,10 +119,25 @@ bool sim_coordinator_done(struct sim *sim)
 
 /* ---- promises ---- */
 
+/* A job that trains undisturbed saves when it is time: no later than the slowest announcement,
+ * store and workers together. */
+static void check_time(struct sim *sim, struct sim_job *known, const struct job_machine *m)
+{
+    bool undisturbed = !sim->chaos && m->state == JOB_RUNNING && m->end_to == JOB_NONE &&
+                       m->intent == INTENT_NONE && sim->now >= sim->coordinator->frozen_until;
+    if (known->every_ms == 0 || !undisturbed) {
+        known->saved_at = sim->now;
+    } else if (sim->now - known->saved_at > known->every_ms + 30000) {
+        sim_fail(sim, "%s: no checkpoint for %lld ms, one is due every %lld ms", known->id,
+                 (long long)(sim->now - known->saved_at), (long long)known->every_ms);
+    }
+}
+
 static void check_job(struct sim *sim, uint32_t index, struct core_job *job)
 {
-    const struct sim_job *known = &sim->jobs[index];
+    struct sim_job *known = &sim->jobs[index];
     const struct job_machine *m = &job->m;
+    check_time(sim, known, m);
     if (m->generation < known->generation)
         sim_fail(sim, "%s: generation %u is known to agents, the coordinator knows %u", known->id,
                  known->generation, m->generation);
