@@ -260,6 +260,7 @@ static enum exit_code print_summary(struct scrub *scrub)
                                      (json_int_t)scrub->skipped, "bytes", (json_int_t)bytes,
                                      "seconds", seconds, "checkpoints", scrub->results));
     }
+    json_decref(scrub->results);
     char size[32], time[32];
     (void)fflush(stdout);
     client_note(client,
