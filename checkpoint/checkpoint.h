@@ -155,8 +155,9 @@ struct ckpt_writer;
 MUST_CHECK enum status ckpt_writer_new(enum ckpt_level level, uint32_t threads,
                                        struct ckpt_writer **out);
 void ckpt_writer_free(struct ckpt_writer *writer);
-/* Host memory that it takes, but for its tables: 24 bytes a chunk, 16 a piece, 352 a tensor. */
-size_t ckpt_writer_bytes(uint32_t threads);
+/* Host memory that it takes, with 1 MiB for tables: 24 bytes a chunk, 16 a piece, 352 a tensor.
+ * differs: with a base, which it reads. */
+size_t ckpt_writer_bytes(uint32_t threads, bool differs);
 
 /*
  * Writes this rank's shard file into dir: creates exclusively, writes, one fsync. A base that can't

@@ -12,7 +12,6 @@
  * longer, and for a write that doesn't return. */
 #define SLOTS_BESIDE 4
 #define SLOT_BYTES   ((CKPT_CHUNK_MAX + 4095) / 4096 * 4096)
-#define CODEC_BYTES  ((size_t)3 << 20) /* of one codec, at most */
 
 struct thread {
     struct ckpt_ring *ring;
@@ -63,7 +62,7 @@ static size_t memory_of(uint32_t threads)
 
 size_t ckpt_ring_bytes(uint32_t threads)
 {
-    return pages_bytes(memory_of(threads)) + encoders_of(threads) * CODEC_BYTES;
+    return pages_bytes(memory_of(threads)) + encoders_of(threads) * CKPT_CODEC_BYTES;
 }
 
 /* ---- the threads ---- */

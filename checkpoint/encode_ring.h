@@ -24,6 +24,8 @@
 #include "checkpoint/chunk.h"
 #include "common/status.h"
 
+#define CKPT_CODEC_BYTES ((size_t)3 << 20) /* of one codec, at most, of any level */
+
 /* One chunk on its way. */
 struct ckpt_slot {
     struct ckpt_chunk_place place;

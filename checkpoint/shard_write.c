@@ -32,6 +32,7 @@
 
 #define BLOCK_BYTES     ((size_t)4 << 20) /* of one write */
 #define BLOCK_BYTES_MIN ((size_t)64 << 10)
+#define TABLE_BYTES     ((size_t)1 << 20)
 
 struct ckpt_writer {
     enum ckpt_level level;
@@ -396,9 +397,12 @@ void ckpt_writer_free(struct ckpt_writer *writer)
     free(writer);
 }
 
-size_t ckpt_writer_bytes(uint32_t threads)
+size_t ckpt_writer_bytes(uint32_t threads, bool differs)
 {
-    return ckpt_ring_bytes(threads) + ckpt_shard_file_bytes(BLOCK_BYTES);
+    /* A cursor of the base for each encoder, with a chunk of every parent. */
+    const size_t cursor = CKPT_CODEC_BYTES + (DISK_CHAIN_MAX + 1) * (size_t)CKPT_CHUNK_MAX;
+    const size_t cursors = differs ? (threads == 0 ? 1 : threads) * cursor : 0;
+    return ckpt_ring_bytes(threads) + ckpt_shard_file_bytes(BLOCK_BYTES) + TABLE_BYTES + cursors;
 }
 
 enum status ckpt_writer_write(struct ckpt_writer *writer, const struct io *io, const char *dir,

@@ -157,10 +157,25 @@ enum status session_join(struct session *session, const char *pins, int64_t time
 
 enum status session_ready(struct session *session, const struct session_ready *ready)
 {
+    const bool every = ready->memory_every > 0;
+    const struct session_wish wish = { .share_bytes = ready->snapshot_bytes_max,
+                                       .threads = ready->threads,
+                                       .every = every,
+                                       .differs = ready->differs,
+                                       .bytes_max = ready->memory_bytes_max };
+    struct session_ready planned = *ready;
+    struct session_budget budget;
+    enum status st = session_budget(&wish, &budget);
+    if (st != ST_OK)
+        return st;
+    planned.threads = budget.threads;
     (void)pthread_mutex_lock(&session->mutex);
-    enum status st = session->core.over ? ST_STALE : session_copies_plan(session, ready);
-    if (st == ST_OK)
-        st = session_core_ready(&session->core, ready);
+    if (session->core.over) {
+        st = ST_STALE;
+    } else {
+        session_copies_plan(session, &budget, ready->snapshot_bytes_max, every);
+        st = session_core_ready(&session->core, &planned);
+    }
     session_wake(session);
     (void)pthread_mutex_unlock(&session->mutex);
     return st;

@@ -27,6 +27,7 @@
 #include "common/kv.h"
 #include "common/log.h"
 #include "common/status.h"
+#include "session/session_budget.h"
 #include "session/session_memory.h"
 
 struct session;
@@ -95,17 +96,14 @@ struct session_ready {
     const char *pins; /* complete; copied */
     enum ckpt_level level; /* of what is saved */
     uint32_t threads;      /* that encode it, beside the saver */
+    bool differs;          /* saves may be differences to an earlier one */
     uint64_t memory_every; /* copies in memory: step % memory_every == 0; 0: only those of saves */
-    /* What a snapshot of this rank copies, at most, and what all slots for snapshots may take (0:
-     * as much as they want): two of them; three with memory_every. */
+    /* What a snapshot of this rank copies, at most; and what snapshots and encoders may take
+     * together (0: as much as they want), which session_budget shares out. */
     size_t snapshot_bytes_max, memory_bytes_max;
 };
-/* ST_FULL: memory_bytes_max is less than session_snapshot_bytes says. */
+/* ST_FULL: memory_bytes_max is less than the least that session_budget says. */
 MUST_CHECK enum status session_ready(struct session *session, const struct session_ready *ready);
-
-/* What the slots take, at most, for a share of so many bytes; 0: memory_bytes_max is too small for
- * them. */
-size_t session_snapshot_bytes(size_t share_bytes, bool every, size_t memory_bytes_max);
 
 /* Where the step thread is: stores into atomics, a few nanoseconds. phase is static text. */
 void session_mark(struct session *session, uint64_t step, const char *phase);

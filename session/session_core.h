@@ -42,7 +42,6 @@
 #define SESSION_ROWS_PER_SEND 64
 #define SESSION_PHASES_MAX    8
 #define SESSION_BLAMED_MAX    16
-#define SESSION_SLOTS_MAX     3
 
 /* Units: milliseconds. */
 #define SESSION_PROGRESS_MS  500   /* at least between two reports of progress */

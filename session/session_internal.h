@@ -76,8 +76,8 @@ void *session_link_run(void *arg);
 void *session_saver_run(void *arg);
 
 void *session_copier_run(void *arg);
-/* Under mutex: how many slots, and how large; the copier makes them. ST_FULL */
-MUST_CHECK enum status session_copies_plan(struct session *session,
-                                           const struct session_ready *ready);
+/* Under mutex: how many slots, and how large; the copier makes them. */
+void session_copies_plan(struct session *session, const struct session_budget *budget,
+                         size_t share_bytes, bool every);
 
 void session_kv_init(struct session *session);

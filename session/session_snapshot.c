@@ -11,36 +11,15 @@
 #include "common/fault.h"
 #include "session/session_internal.h"
 
-/* ---- how many, how large ---- */
-
-static int slots_for(size_t share_bytes, bool every, size_t memory_bytes_max)
-{
-    const int wanted = every ? SESSION_SLOTS_MAX : SESSION_SLOTS_MAX - 1;
-    const size_t fit =
-        memory_bytes_max == 0 ? (size_t)wanted : memory_bytes_max / slot_bytes(share_bytes);
-    const int count = fit < (size_t)wanted ? (int)fit : wanted;
-    /* A copy must not be overwritten before the next one is whole. */
-    return every && count < 2 ? 0 : count;
-}
-
-size_t session_snapshot_bytes(size_t share_bytes, bool every, size_t memory_bytes_max)
-{
-    return (size_t)slots_for(share_bytes, every, memory_bytes_max) * slot_bytes(share_bytes);
-}
-
-enum status session_copies_plan(struct session *session, const struct session_ready *ready)
+void session_copies_plan(struct session *session, const struct session_budget *budget,
+                         size_t share_bytes, bool every)
 {
     struct session_copies *copies = &session->copies;
-    const bool every = ready->memory_every > 0;
-    const int count = slots_for(ready->snapshot_bytes_max, every, ready->memory_bytes_max);
     CHECK(copies->slot_count == 0);
-    if (count == 0)
-        return ST_FULL;
-    copies->slot_count = count;
-    copies->share_bytes = ready->snapshot_bytes_max;
+    copies->slot_count = budget->slots;
+    copies->share_bytes = share_bytes;
     /* With copies between saves, two slots are theirs. */
-    session_core_slots(&session->core, count, every && count > 1 ? 1 : count);
-    return ST_OK;
+    session_core_slots(&session->core, budget->slots, every ? 1 : budget->slots);
 }
 
 /* ---- the step thread ---- */

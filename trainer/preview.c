@@ -3,13 +3,16 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "checkpoint/checkpoint.h"
 #include "comm/exact.h"
 #include "common/io.h"
 #include "common/limits.h"
+#include "session/session_budget.h"
 #include "trainer/build.h"
 #include "trainer/device.h"
 #include "trainer/memory.h"
 #include "trainer/settings.h"
+#include "trainer/tape/lane.h"
 #include "trainer/tape/plan.h"
 
 #define MIB (1024.0 * 1024.0)
@@ -127,6 +130,62 @@ static enum status print_job(const struct preview *p)
     return st == ST_OK ? buf_append_text(p->out, "\n") : st;
 }
 
+/* What the worker with the largest share of the state copies of it. */
+static size_t share_bytes(const struct preview *p)
+{
+    const struct optimizer_options *optimizer = &p->settings.optimizer;
+    const uint32_t moments = optimizer->kind == OPTIMIZER_ADAMW ? 2 : optimizer->momentum != 0;
+    const struct lane_layout layout = lane_layout(p->tape);
+    struct ckpt_buffer buffers[4] = { { .dtype = CKPT_F32 } };
+    struct ckpt_state state = { .buffers = buffers };
+    for (uint32_t i = 0; i < 1 + moments; i++)
+        buffers[state.buffer_count++] =
+            (struct ckpt_buffer){ .dtype = CKPT_F32, .count = layout.param_count };
+    if (layout.stat_count > 0)
+        buffers[state.buffer_count++] =
+            (struct ckpt_buffer){ .dtype = CKPT_F32, .count = layout.stat_count };
+    uint64_t first = 0, count = 0, bytes = 0;
+    for (uint32_t i = 0; i < state.buffer_count; i++) {
+        ckpt_share_elements(&state, i, 0, (uint32_t)p->job->workers.count, &first, &count);
+        bytes += count * sizeof(float);
+    }
+    return (size_t)bytes;
+}
+
+/* Host memory for checkpoints, and what checkpoint.memory means for it. */
+static enum status print_saving(const struct preview *p)
+{
+    const struct session_wish wish = { .share_bytes = share_bytes(p),
+                                       .threads = (uint32_t)p->job->checkpoint.threads,
+                                       .every = p->job->checkpoint.memory_every > 0,
+                                       .differs = p->job->checkpoint.delta,
+                                       .bytes_max = (size_t)p->job->checkpoint.memory_bytes };
+    struct session_budget budget;
+    enum status st = session_budget(&wish, &budget);
+    if (st == ST_FULL) {
+        (void)snprintf(p->message, p->capacity,
+                       "checkpoint.memory: a worker needs %.1f MiB at least to save its share of "
+                       "the state",
+                       (double)budget.least / MIB);
+        return ST_CONFIG;
+    }
+    if (st != ST_OK)
+        return st;
+    st = buf_printf(p->out,
+                    "saving     at most %.1f MiB of host memory per worker: %d x %.1f for "
+                    "snapshots, %.1f for %u encoder threads",
+                    (double)budget.bytes / MIB, budget.slots, (double)budget.slot_bytes / MIB,
+                    (double)budget.writer_bytes / MIB, budget.threads);
+    if (st == ST_OK && budget.slots == 1) {
+        st = buf_append_text(p->out,
+                             "; for want of more (checkpoint.memory) a step that saves waits until "
+                             "the checkpoint before is written");
+    } else if (st == ST_OK && budget.threads < wish.threads) {
+        st = buf_printf(p->out, " instead of %u (checkpoint.memory)", wish.threads);
+    }
+    return st == ST_OK ? buf_append_text(p->out, "\n") : st;
+}
+
 static enum status print_memory(const struct preview *p)
 {
     struct memory_options options = largest_worker(p);
@@ -223,6 +282,8 @@ static enum status print_all(struct preview *p)
     st = find_micro_batch(p);
     if (st == ST_OK)
         st = print_job(p);
+    if (st == ST_OK)
+        st = print_saving(p);
     if (st != ST_OK || !p->has_device)
         return st == ST_OK ? print_tape(p) : st;
     st = print_memory(p);

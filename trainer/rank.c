@@ -322,16 +322,21 @@ static enum status get_ready(struct rank *r)
                                    .pins = r->pins.data,
                                    .level = level_of(r->job->checkpoint.level),
                                    .threads = (uint32_t)r->job->checkpoint.threads,
+                                   .differs = r->job->checkpoint.delta,
                                    .memory_every = (uint64_t)r->job->checkpoint.memory_every,
                                    .snapshot_bytes_max = state_share_bytes(r->worker),
                                    .memory_bytes_max = (size_t)r->job->checkpoint.memory_bytes };
     st = session_ready(r->session, &ready);
     if (st == ST_FULL) {
-        return fail(r, ST_CONFIG,
-                    "checkpoint.memory_bytes: a snapshot of this rank's share of the state takes "
-                    "%zu bytes, and %s; give it more",
-                    session_snapshot_bytes(ready.snapshot_bytes_max, false, 0) / 2,
-                    ready.memory_every > 0 ? "copies in memory need two" : "one is needed");
+        const struct session_wish wish = { .share_bytes = ready.snapshot_bytes_max,
+                                           .threads = ready.threads,
+                                           .every = ready.memory_every > 0,
+                                           .differs = ready.differs,
+                                           .bytes_max = ready.memory_bytes_max };
+        struct session_budget budget;
+        (void)!session_budget(&wish, &budget); /* only for the least */
+        return fail(r, ST_CONFIG, "checkpoint.memory: this worker needs %.1f MiB at least",
+                    (double)budget.least / (1024.0 * 1024.0));
     }
     return st;
 }

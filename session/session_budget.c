@@ -1,0 +1,34 @@
+#include "session/session_budget.h"
+
+#include "checkpoint/checkpoint.h"
+#include "session/session_slot.h"
+
+static size_t bytes_of(const struct session_wish *wish, int slots, uint32_t threads)
+{
+    return (size_t)slots * slot_bytes(wish->share_bytes) +
+           ckpt_writer_bytes(threads, wish->differs);
+}
+
+enum status session_budget(const struct session_wish *wish, struct session_budget *out)
+{
+    const int most = wish->every ? SESSION_SLOTS_MAX : SESSION_SLOTS_MAX - 1;
+    struct session_budget budget = {
+        .slots = wish->every ? 2 : 1,
+        .slot_bytes = slot_bytes(wish->share_bytes),
+    };
+    budget.least = bytes_of(wish, budget.slots, 0);
+    if (wish->bytes_max != 0 && budget.least > wish->bytes_max) {
+        *out = (struct session_budget){ .least = budget.least };
+        return ST_FULL;
+    }
+    const size_t bound = wish->bytes_max != 0 ? wish->bytes_max : SIZE_MAX;
+    while (budget.slots < most && bytes_of(wish, budget.slots + 1, 0) <= bound)
+        budget.slots++;
+    while (budget.threads < wish->threads &&
+           bytes_of(wish, budget.slots, budget.threads + 1) <= bound)
+        budget.threads++;
+    budget.writer_bytes = ckpt_writer_bytes(budget.threads, wish->differs);
+    budget.bytes = bytes_of(wish, budget.slots, budget.threads);
+    *out = budget;
+    return ST_OK;
+}

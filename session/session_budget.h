@@ -1,0 +1,38 @@
+/*
+ * How a worker's checkpoint.memory is shared out: slots for snapshots, and what encodes them.
+ *
+ * A pure function, so that what `--plan` shows is what a worker does.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/status.h"
+
+#define SESSION_SLOTS_MAX 3
+
+struct session_wish {
+    size_t share_bytes; /* of buffers, that a snapshot of this rank copies at most */
+    uint32_t threads;   /* to encode */
+    bool every;         /* copies in memory, between checkpoints */
+    bool differs;       /* checkpoints are differences: their base is read */
+    size_t bytes_max;   /* hard bound; 0: none */
+};
+
+struct session_budget {
+    int slots;        /* two, three with `every`; fewer: see session_budget */
+    uint32_t threads; /* at most those wished for; 0: the saver encodes */
+    size_t slot_bytes, writer_bytes;
+    size_t bytes; /* of all, at most */
+    size_t least; /* bound below which nothing can be saved */
+};
+
+/*
+ * Where the bound doesn't hold all, encoder threads are given up first, then the second slot: a
+ * step that saves then waits until the save before is written. `every` needs two slots, for a copy
+ * must not be overwritten before the next one is whole.
+ * Errors: ST_FULL  the bound is below out->least, which alone is set then
+ */
+MUST_CHECK enum status session_budget(const struct session_wish *wish, struct session_budget *out);
