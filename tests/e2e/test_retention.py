@@ -1,0 +1,132 @@
+"""When checkpoints are taken and which of them stay; what SIGTERM and SIGUSR1 do to a worker."""
+import os
+import signal
+
+import pytest
+
+from home import Home, until
+
+LONG = {"train__duration": "9000 steps", "checkpoint__every": "9000 steps"}
+
+
+@pytest.fixture(scope="module", name="home")
+def one_home():
+    with Home() as home:
+        yield home
+
+
+@pytest.fixture(scope="module", name="quiet")
+def quiet_digest(home):
+    return home.run(**LONG)
+
+
+def steps(home, job):
+    return sorted(int(c["step"]) for c in home.show(job)["checkpoints"])
+
+
+def events(home, job, kind):
+    return [e["message"] for e in home.show(job)["events"] if e["kind"] == kind]
+
+
+def training(home, job, step=20):
+    until(lambda: int(home.show(job)["step"]) > step, 30, "the job trains")
+
+
+def workers(home, job):
+    return [int(w["pid"]) for w in home.show(job)["workers"]]
+
+
+# when
+
+
+def test_checkpoints_by_time_come_again_and_again(home, quiet):
+    job = home.submit(train__duration="9000 steps", checkpoint__every="300 ms",
+                      checkpoint__keep__last=100)
+    assert home.digest(job) == quiet
+    assert len(steps(home, job)) >= 2, steps(home, job)
+    assert float(home.show(job)["checkpoint_plan"]["interval_s"]) == 0.3
+
+
+def test_auto_says_what_it_goes_by(home, quiet):
+    job = home.submit(train__duration="9000 steps", checkpoint__every="auto")
+    training(home, job)
+    home.cairn("save", job, timeout=60)  # measured by this one
+    until(lambda: events(home, job, "interval"), 30, "the interval follows from a measurement")
+    plan = home.show(job)["checkpoint_plan"]
+    assert float(plan["cost_s"]) > 0 and float(plan["interval_s"]) >= 10
+    assert float(plan["mtbf_s"]) >= 86000  # a node without failures
+    why = home.cairn("why", job).stdout
+    assert "Checkpoints: auto, every" in why and "Young, Daly" in why, why
+    assert home.digest(job) == quiet
+
+
+# what stays
+
+
+def test_the_last_the_best_and_every_so_many_stay(home):
+    job = home.submit(train__duration="4000 steps", eval__every="200 steps",
+                      checkpoint__every="200 steps", checkpoint__keep__last=2,
+                      checkpoint__keep__best="{metric: loss, n: 2}",
+                      checkpoint__keep__every="1000 steps")
+    home.digest(job)
+    # A save that finds the one before still under way may be left out.
+    saved = sorted(int(m.split()[1].rstrip(",")) for m in events(home, job, "saved"))
+    must = set(saved[-2:]) | {step for step in saved if step % 1000 == 0}
+    until(lambda: len(steps(home, job)) <= len(must) + 2, 30, "retention is through")
+    kept = {int(c["step"]): c for c in home.show(job)["checkpoints"]}
+    assert must <= set(kept), (saved, sorted(kept))
+    assert all(float(c["loss"]) > 0 and float(c["eval_loss"]) > 0 for c in kept.values()), kept
+    for ckpt in kept.values():
+        home.cairn("ckpt", "verify", ckpt["path"])
+
+
+def test_differences_keep_what_they_are_read_through(home, quiet):
+    job = home.submit(train__duration="9000 steps", checkpoint__every="400 steps",
+                      checkpoint__delta="true", checkpoint__keep__last=1)
+    assert home.digest(job) == quiet
+    shown = home.show(job)["checkpoints"]
+    there = {int(c["step"]) for c in shown}
+    for ckpt in shown:
+        if int(ckpt["parent_generation"]) > 0:
+            assert int(ckpt["parent_step"]) in there, shown
+        home.cairn("ckpt", "verify", ckpt["path"])
+
+
+# a notice
+
+
+def test_sigterm_saves_leaves_and_goes_on(home, quiet):
+    job = home.submit(**LONG)
+    training(home, job)
+    os.kill(workers(home, job)[1], signal.SIGTERM)
+    until(lambda: events(home, job, "preempted"), 30, "the coordinator heard of it")
+    until(lambda: home.show(job)["generation"] == 2, 60, "a new generation")
+    assert home.digest(job) == quiet
+    shown = home.show(job)
+    assert shown["restarts"] == 1 and not events(home, job, "fault"), shown["events"]
+    forming = events(home, job, "forming")[-1]
+    saved = steps(home, job)[0]
+    assert f"from the checkpoint of step {saved}" in forming, (forming, saved)
+
+
+def test_sigusr1_saves_and_stays(home, quiet):
+    job = home.submit(**LONG)
+    training(home, job)
+    pids = workers(home, job)
+    os.kill(pids[0], signal.SIGUSR1)
+    until(lambda: steps(home, job), 60, "a checkpoint")
+    shown = home.show(job)
+    if shown["state"] == "RUNNING":
+        assert workers(home, job) == pids
+    assert steps(home, job)[0] < 9000
+    assert home.digest(job) == quiet
+    assert home.show(job)["restarts"] == 0
+
+
+def test_who_can_not_save_in_time_goes_all_the_same():
+    with Home(env={"CAIRN_GRACE_MS": "200"}, faults="save.snapshot,rank=1:wait") as home:
+        job = home.submit(**LONG)
+        training(home, job)
+        pid = workers(home, job)[1]
+        os.kill(pid, signal.SIGTERM)
+        until(lambda: pid not in home.pids(), 20, "it left")
