@@ -13,6 +13,7 @@
 #include "checkpoint/s3/url.h"
 #include "checkpoint/s3/xml.h"
 #include "common/check.h"
+#include "common/cleanup.h"
 #include "common/clock.h"
 
 #define RENEW_BEFORE_MS (5 * 60 * 1000) /* of a role's credentials */
@@ -27,7 +28,6 @@ struct s3_client {
     pthread_mutex_t mutex;
     pthread_cond_t changed; /* closing was set */
     struct s3_credentials credentials;
-    int64_t renewed_ms; /* monotonic time of the last look at files and roles */
 };
 
 /* What to do about an answer. */
@@ -205,7 +205,8 @@ static void judge_status(long status, struct judgement *j)
     } else if (status == 412) {
         j->st = ST_EXISTS;
     } else if (status == 401 || status == 403 ||
-               (status == 400 && strstr(j->error.code, "Token") != NULL)) {
+               (status == 400 &&
+                (j->error.code[0] == '\0' || strstr(j->error.code, "Token") != NULL))) {
         judge_refusal(j);
     } else if (status == 301 || status == 307 || status == 308) {
         j->st = ST_CONFIG;
@@ -252,30 +253,42 @@ static struct judgement judge(const struct s3_call *call, struct s3_http_answer 
 
 /* ---- credentials ---- */
 
-/* Those to use now; renewed if they are about to expire, or by force, which says whether others
- * came of it. */
-static enum status current_credentials(struct s3_client *client, bool force, bool *out_fresh,
+/* Under the mutex: what files and roles say now. The old ones stay if nobody says anything. */
+static enum status renew(struct s3_client *client)
+{
+    auto_free struct s3_credentials *next = calloc(1, sizeof(*next));
+    if (next == NULL)
+        return ST_NO_MEMORY;
+    enum status st = s3_config_reload(&client->config, next);
+    if (st == ST_OK && next->key_id[0] == '\0')
+        st = s3_role_fetch(client->http, next);
+    if (st == ST_OK)
+        client->credentials = *next;
+    return client->credentials.key_id[0] == '\0' ? st : ST_OK;
+}
+
+static bool is_same(const struct s3_credentials *a, const struct s3_credentials *b)
+{
+    return strcmp(a->key_id, b->key_id) == 0 && strcmp(a->secret, b->secret) == 0 &&
+           strcmp(a->token, b->token) == 0;
+}
+
+/* Those to use now, renewed if they are about to expire. refused: the store doesn't take these; it
+ * gets others, or ST_NOT_FOUND. NULL: nothing was refused. */
+static enum status current_credentials(struct s3_client *client,
+                                       const struct s3_credentials *refused,
                                        struct s3_credentials *out)
 {
     CHECK(pthread_mutex_lock(&client->mutex) == 0);
-    struct s3_credentials *now = &client->credentials;
+    const struct s3_credentials *now = &client->credentials;
     enum status st = ST_OK;
-    *out_fresh = false;
     bool due =
         now->key_id[0] == '\0' ||
         (now->expires_ms != 0 && now->expires_ms - RENEW_BEFORE_MS < clock_wall_ms(clock_system()));
-    if (due || force) {
-        struct s3_credentials next = { .key_id = "" };
-        st = s3_config_reload(&client->config, &next);
-        if (st == ST_OK && next.key_id[0] == '\0')
-            st = s3_role_fetch(client->http, &next);
-        if (st == ST_OK) {
-            *out_fresh = memcmp(&next, now, sizeof(next)) != 0;
-            *now = next;
-        } else if (now->key_id[0] != '\0') {
-            st = ST_OK; /* the old ones may still do */
-        }
-    }
+    if (due || (refused != NULL && is_same(now, refused)))
+        st = renew(client);
+    if (st == ST_OK && refused != NULL && is_same(now, refused))
+        st = ST_NOT_FOUND;
     if (st == ST_OK)
         *out = *now;
     (void)pthread_mutex_unlock(&client->mutex);
@@ -332,11 +345,10 @@ enum status s3_client_call(struct s3_client *client, const struct s3_call *call,
 {
     char url[S3_URL_MAX];
     struct s3_credentials credentials;
-    bool fresh = false, renewed = false;
     if (!s3_url_make(client->config.endpoint, client->config.region, call->bucket, call->key,
                      call->query, url))
         return ST_INVALID;
-    enum status st = current_credentials(client, false, &fresh, &credentials);
+    enum status st = current_credentials(client, NULL, &credentials);
     if (st != ST_OK) {
         s3_client_set_problem(client, "there are no credentials for S3: set AWS_ACCESS_KEY_ID and "
                                       "AWS_SECRET_ACCESS_KEY, or AWS_PROFILE");
@@ -357,10 +369,8 @@ enum status s3_client_call(struct s3_client *client, const struct s3_call *call,
         }
         bool again = j.verdict == VERDICT_AGAIN && attempt < client->options.tries.attempts_max &&
                      pause_before(client, attempt, j.slower, end_ms);
-        if (j.verdict == VERDICT_RENEW && !renewed) {
-            renewed = true;
-            again = current_credentials(client, true, &fresh, &credentials) == ST_OK && fresh;
-        }
+        if (j.verdict == VERDICT_RENEW && attempt < client->options.tries.attempts_max)
+            again = current_credentials(client, &credentials, &credentials) == ST_OK;
         if (!again && j.st != ST_NOT_FOUND && j.st != ST_EXISTS)
             tell(client, call, &answer, &j, attempt);
         s3_http_answer_release(&answer);

@@ -147,11 +147,12 @@ class Proxy:
         self.counts = {}
         self.conditional = asyncio.Lock()
         self.stall_s = 6
+        self.region = None  # where the bucket is said to be instead
         self.server = None
         self.tasks = set()
 
-    async def start(self):
-        self.server = await asyncio.start_server(self.serve, "127.0.0.1", 0, limit=HEAD_MAX)
+    async def start(self, tls=None):
+        self.server = await asyncio.start_server(self.serve, "127.0.0.1", 0, limit=HEAD_MAX, ssl=tls)
         return self.server.sockets[0].getsockname()[1]
 
     async def stop(self):
@@ -205,6 +206,11 @@ class Proxy:
         if wrong is not None:
             self.note(request, wrong)
             return answer(400 if wrong == "ExpiredToken" else 403, wrong, method), None
+        if self.region is not None:
+            self.note(request, "redirect")
+            reply = answer(301, "PermanentRedirect", method)
+            reply.headers.append(("x-amz-bucket-region", self.region))
+            return reply, None
         fault = self.choose(request)
         self.note(request, fault or "passed")
         if fault == "error500":

@@ -432,8 +432,9 @@ static int commit_all(struct world *w, uint64_t step, bool same)
         assert_int_equal(pthread_create(&all[i].thread, NULL, commit, &all[i]), 0);
     }
     int winners = 0;
-    for (int i = 0; i < COMMITTERS; i++) {
+    for (int i = 0; i < COMMITTERS; i++)
         assert_int_equal(pthread_join(all[i].thread, NULL), 0);
+    for (int i = 0; i < COMMITTERS; i++) {
         assert_true(all[i].st == ST_OK || all[i].st == ST_EXISTS);
         winners += all[i].st == ST_OK;
     }
@@ -468,10 +469,11 @@ static void missing_bucket_is_told(void **state)
 static void wrong_secret_is_told_but_not_shown(void **state)
 {
     (void)state;
-    if (getenv("CAIRN_TEST_S3_CHECKED") == NULL)
-        skip(); /* a server that looks at no signature */
+    const char *right = getenv("AWS_SECRET_ACCESS_KEY");
+    if (getenv("CAIRN_TEST_S3_CHECKED") == NULL || right == NULL || right[0] == '\0')
+        skip(); /* a server that looks at no signature, or keys from elsewhere */
     char secret[256], problem[LIMIT_REASON];
-    (void)snprintf(secret, sizeof(secret), "%s", getenv("AWS_SECRET_ACCESS_KEY"));
+    (void)snprintf(secret, sizeof(secret), "%s", right);
     (void)setenv("AWS_SECRET_ACCESS_KEY", "not-this-one", 1);
     struct world w = { .s3 = NULL };
     struct s3_options options = small();

@@ -1,9 +1,11 @@
 """The library's protocol and whole jobs on S3: real servers, a network that misbehaves between."""
 import asyncio
 import contextlib
+import http.server
 import json
 import os
 import re
+import ssl
 import subprocess
 import sys
 import threading
@@ -14,9 +16,9 @@ import pytest
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 sys.path.insert(0, str(HERE.parent / "e2e"))
-from home import Home, TINY, until  # noqa: E402
+from home import BIN, Home, until  # noqa: E402
 from proxy import Proxy  # noqa: E402
-from servers import MODULES, Server, missing  # noqa: E402
+from servers import MODULES, Server, free_port, missing  # noqa: E402
 
 PROTOCOL = os.environ.get("S3_PROTOCOL", str(HERE.parents[1] / "build/dev/tests/s3_protocol"))
 FULL = "CAIRN_TEST_FULL" in os.environ
@@ -28,6 +30,7 @@ FAULTS = {
     "errors": {"error200": 0.7, "error500": 0.1, "slowdown": 0.1},
     "network": {"reset": 0.1, "cut": 0.07, "lost": 0.07, "slow": 0.05},
     "lost_commit": {"lost_commit": 0.5},
+    "stall": {"stall": 0.01},
 }
 
 
@@ -42,8 +45,8 @@ def server(request):
 
 
 @contextlib.contextmanager
-def running_proxy(server, **options):
-    """A proxy on a thread of its own."""
+def running_proxy(server, tls=None, **options):
+    """A proxy on a thread of its own. tls: the context of a server."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -53,7 +56,7 @@ def running_proxy(server, **options):
 
     async def make():
         proxy = Proxy(("127.0.0.1", server.port), KEYS, **options)
-        proxy.port = await proxy.start()
+        proxy.port = await proxy.start(tls)
         return proxy
     proxy = call(make())
     try:
@@ -94,6 +97,142 @@ def test_protocol_holds(server, faults, seed):
         assert all(entry[1] == f"/{BUCKET}/x" for entry in refused), refused[:3]
     if faults in ("none", "lost_commit"):  # else an abort, or an upload's number, may be lost
         assert server.uploads(BUCKET) == 0
+
+
+# ---- who we are, and where ----
+
+
+def ls(port, **more):
+    """cairn ckpt ls of a folder in S3: (exit status, what it says)."""
+    env = {k: v for k, v in settings(port, **more).items() if v is not None}
+    done = subprocess.run([BIN / "cairn", "ckpt", "ls", f"s3://{BUCKET}/ls/j-1"], env=env,
+                          capture_output=True, text=True, timeout=120, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+NO_KEYS = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
+
+
+@pytest.fixture(scope="module", name="moto")
+def one_moto():
+    why = missing("moto")
+    if why is not None:
+        pytest.skip(why)
+    running = Server("moto").wait()
+    yield running
+    running.stop()
+
+
+def write_profile(path, token):
+    """As a whole: the file is read at any moment."""
+    text = (f"[default]\naws_access_key_id = AKIDSESSION\n"
+            f"aws_secret_access_key = {KEYS['AKIDSESSION']}\naws_session_token = {token}\n")
+    beside = path.with_name("new")
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(path)
+
+
+def test_session_tokens_are_signed_and_renewed_when_they_expire(moto, tmp_path):
+    path = tmp_path / "credentials"
+    with running_proxy(moto) as proxy:
+        proxy.tokens = {"AKIDSESSION": {"token-0"}}
+        write_profile(path, "token-0")
+        ending = threading.Event()
+
+        def rotate():
+            number = 0
+            while not ending.wait(0.5):
+                number += 1
+                write_profile(path, f"token-{number}")  # from now on the old one is refused
+                proxy.tokens = {"AKIDSESSION": {f"token-{number}"}}
+        thread = threading.Thread(target=rotate)
+        thread.start()
+        try:
+            protocol(proxy.port, "tokens", AWS_SHARED_CREDENTIALS_FILE=str(path), **NO_KEYS)
+        finally:
+            ending.set()
+            thread.join()
+        assert proxy.counts.get("ExpiredToken", 0) > 2, proxy.counts
+
+
+def test_expired_credentials_are_told_with_a_way_out(moto, tmp_path):
+    path = tmp_path / "credentials"
+    write_profile(path, "old")
+    with running_proxy(moto) as proxy:
+        proxy.tokens = {"AKIDSESSION": {"new"}}
+        code, said = ls(proxy.port, AWS_SHARED_CREDENTIALS_FILE=str(path), **NO_KEYS)
+        assert code != 0 and "ExpiredToken" in said and "renew" in said, said
+        assert "old" not in said and KEYS["AKIDSESSION"] not in said, said
+        write_profile(path, "new")
+        assert ls(proxy.port, AWS_SHARED_CREDENTIALS_FILE=str(path), **NO_KEYS)[0] == 0
+
+
+def test_missing_credentials_are_told(moto):
+    with running_proxy(moto) as proxy:
+        code, said = ls(proxy.port, **NO_KEYS)
+        assert code != 0 and "AWS_ACCESS_KEY_ID" in said, said
+        assert not proxy.log
+
+
+def test_credentials_of_a_container_are_asked_for(moto):
+    asked = []
+
+    class Role(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append((self.path, self.headers["Authorization"]))
+            body = json.dumps({"AccessKeyId": "AKIDSESSION", "SecretAccessKey": KEYS["AKIDSESSION"],
+                               "Token": "of the role", "Expiration": "2099-01-01T00:00:00Z"}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+    role = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Role)
+    thread = threading.Thread(target=role.serve_forever)
+    thread.start()
+    try:
+        with running_proxy(moto) as proxy:
+            proxy.tokens = {"AKIDSESSION": {"of the role"}}
+            url = f"http://127.0.0.1:{role.server_port}/who"
+            code, said = ls(proxy.port, AWS_CONTAINER_CREDENTIALS_FULL_URI=url,
+                            AWS_CONTAINER_AUTHORIZATION_TOKEN="let me in", **NO_KEYS)
+            assert code == 0, said
+            assert asked == [("/who", "let me in")]
+    finally:
+        role.shutdown()
+        thread.join()
+        role.server_close()
+
+
+def test_bucket_in_another_region_is_told(moto):
+    with running_proxy(moto) as proxy:
+        proxy.region = "eu-north-1"
+        code, said = ls(proxy.port)
+        assert code != 0 and "set AWS_REGION to eu-north-1" in said, said
+        assert len(proxy.log) == 1, "it isn't tried again"
+
+
+def test_store_that_is_not_there_is_told(moto):
+    code, said = ls(free_port())
+    assert code != 0 and "AWS_ENDPOINT_URL_S3" in said and "attempts" in said, said
+
+
+def test_certificates_are_checked(moto, tmp_path):
+    made = subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1",
+                           "-keyout", tmp_path / "key", "-out", tmp_path / "cert", "-subj", "/CN=x",
+                           "-addext", "subjectAltName=IP:127.0.0.1"], capture_output=True, check=False)
+    assert made.returncode == 0, made.stderr
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "cert", tmp_path / "key")
+    with running_proxy(moto, tls=tls) as proxy:
+        address = f"https://127.0.0.1:{proxy.port}"
+        code, said = ls(proxy.port, AWS_ENDPOINT_URL_S3=address)
+        assert code != 0 and "AWS_CA_BUNDLE" in said, said
+        assert not proxy.log
+        protocol(proxy.port, "tls", AWS_ENDPOINT_URL_S3=address,
+                 AWS_CA_BUNDLE=str(tmp_path / "cert"))
 
 
 # ---- whole jobs ----
