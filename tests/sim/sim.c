@@ -312,6 +312,7 @@ static void sim_free(struct sim *sim)
     for (size_t i = 0; i < sim->event_count; i++)
         sim_coordinator_drop(sim->heap[i].fn, sim->heap[i].arg);
     sim_coordinator_free(sim);
+    sim_memory_free(sim);
     for (size_t i = 0; i < sim->trainer_count; i++)
         sim_trainer_free(sim->trainers[i]);
     for (uint32_t i = 0; i < SIM_NODES; i++)
@@ -345,12 +346,13 @@ static void run_seed(const struct sim_options *options)
     run(sim);
     sim_coordinator_end(sim);
     (void)printf("seed %llu: %u jobs, %llu events, %llu failures, %llu coordinator crashes, %zu "
-                 "trainers, %llu commits, %llu restores, %.0f s\n",
+                 "trainers, %llu commits, %llu restores and %llu from memory, "
+                 "%.0f s\n",
                  (unsigned long long)options->seed, sim->job_count,
                  (unsigned long long)sim->events_run, (unsigned long long)sim->faults,
                  (unsigned long long)sim->crashes, sim->trainer_count,
                  (unsigned long long)sim->commits, (unsigned long long)sim->restores,
-                 (double)sim->now / 1000.0);
+                 (unsigned long long)sim->memory_restores, (double)sim->now / 1000.0);
     char path[256];
     (void)snprintf(path, sizeof path, "%s", sim->path);
     sim_free(sim);

@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 #include "common/clock.h"
+#include "session/session.h"
 
 #define SIM_JOBS     4
 #define SIM_NODES    3
@@ -61,6 +62,11 @@ struct sim_job {
     uint64_t acked;       /* newest step that anybody was told is committed, and is undamaged */
     bool killed, stopped; /* asked by the user */
     bool user_error;      /* its trainers report one */
+    uint32_t memory_bad_in, memory_bad_of,
+        memory_bad_times; /* damage found: last, whose, how often */
+    uint64_t memory_bad_step;
+    uint32_t memory_of; /* this generation restores memory_step of memory */
+    uint64_t memory_step;
 };
 
 struct sim_folder {
@@ -100,6 +106,8 @@ struct sim {
     struct coordinator *coordinator;
     uint64_t crashes, faults, commits, restores;
     char path[256]; /* of its journal */
+    struct sim_memory *memory;
+    uint64_t memory_restores;
 };
 
 /* ---- sim.c: time, chance ---- */
@@ -152,6 +160,18 @@ struct sim_folder *sim_folder_of(struct sim *sim, uint32_t job, uint64_t step, u
 void sim_store_damage(struct sim *sim);
 /* Damaged, or read through one that is. */
 bool sim_folder_damaged(struct sim *sim, const struct sim_folder *folder);
+
+/* ---- sim_memory.c ---- */
+struct sim_trainer_view;
+bool sim_memory_used(uint32_t job);
+/* A finished step's share. */
+void sim_memory_put(struct sim *sim, const struct sim_trainer_view *view);
+size_t sim_memory_list(struct sim *sim, const struct sim_node *node, uint32_t job,
+                       struct session_copy *out, size_t capacity);
+/* Checks what a plan promises of its copies; false: one is damaged, or gone with its machine. */
+bool sim_memory_restore(struct sim *sim, uint32_t job, const struct session_plan *plan);
+void sim_memory_forget(struct sim *sim, const struct sim_node *node, int job); /* -1: all */
+void sim_memory_free(struct sim *sim);
 
 /* ---- sim_agent.c ---- */
 struct sim_node *sim_node_new(struct sim *sim, uint32_t index);

@@ -201,6 +201,8 @@ static void on_order(struct sim *sim, void *peer, const uint8_t *data, size_t si
         struct sim_trainer *trainer = find(sim, node, order->exit_ack->ref);
         if (trainer)
             sim_trainer_view(trainer)->acked = true;
+    } else if (order->body_case == CAIRN__V1__AGENT_ORDER__BODY_FORGET) {
+        sim_memory_forget(sim, node, sim_job_at(sim, order->forget->job));
     }
     cairn__v1__agent_order__free_unpacked(order, NULL);
 }
@@ -283,6 +285,7 @@ void sim_node_crash(struct sim *sim, struct sim_node *node)
         return;
     sim_say(sim, "machine %s dies", node->name);
     node->up = false;
+    sim_memory_forget(sim, node, -1);
     end_agent(sim, node);
     for (size_t i = 0; i < sim->trainer_count; i++) {
         struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);

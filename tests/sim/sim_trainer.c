@@ -265,6 +265,10 @@ static void form(struct sim *sim, struct sim_trainer *t)
         fault(sim, t, CAIRN__V1__FAULT_KIND__USER, "job.yaml:3:1: this can't run");
         return;
     }
+    if (plan.memory.generation > 0 && !sim_memory_restore(sim, t->view.start.job, &plan)) {
+        fault(sim, t, CAIRN__V1__FAULT_KIND__DAMAGED_CHECKPOINT, "copy in memory is damaged");
+        return;
+    }
     if (plan.restore[0]) {
         const struct sim_folder *folder = sim_folder_at(sim, plan.restore);
         if (!folder || folder->step != plan.restore_step)
@@ -295,6 +299,8 @@ static void finish_step(struct sim *sim, struct sim_trainer *t)
     t->view.step++;
     t->progress.step = t->view.step;
     t->stage_since = sim->now;
+    if (sim_memory_used(t->view.start.job))
+        sim_memory_put(sim, &t->view);
     if (t->view.start.rank == 0) {
         struct session_row row = { .step = t->view.step, .loss = sim_loss(t->view.step) };
         session_core_row(&t->core, &row, sim->now);
@@ -415,6 +421,9 @@ struct sim_trainer *sim_trainer_new(struct sim *sim, struct sim_node *node,
     (void)snprintf(t->id, sizeof t->id, "%s", sim->jobs[start->job].id);
     CHECK(session_core_init(&t->core, t->id, start->generation, start->rank, t->view.pid,
                             sim->now) == ST_OK);
+    struct session_copy copies[64];
+    const size_t count = sim_memory_list(sim, node, start->job, copies, 64);
+    CHECK(session_core_offer(&t->core, copies, count) == ST_OK);
     CHECK(session_core_hello(&t->core, "") == ST_OK);
     sim->trainers[sim->trainer_count++] = t;
     sim_at(sim, 50 + (int64_t)sim_below(sim, 100), tick, t, 0);
