@@ -29,6 +29,21 @@ BW_INLINE void store(void *at, __m512i x)
     _mm512_storeu_si512(at, x);
 }
 
+/* Lines that will be read or written soon: the machine's own guesses stop at each page, of which
+ * five streams begin one ever so often. Beyond an end nothing happens. */
+#define WORDS_AHEAD  2048u /* bytes */
+#define PLANES_AHEAD 1024u
+
+BW_INLINE void will_read(const void *at, size_t ahead)
+{
+    __builtin_prefetch((const char *)at + ahead, 0);
+}
+
+BW_INLINE void will_write(const void *at, size_t ahead)
+{
+    __builtin_prefetch((const char *)at + ahead, 1);
+}
+
 /* 4 × 4 blocks of 16 bytes: block k of x[j] becomes block j of x[k]. */
 BW_INLINE void transpose_blocks(__m512i x[4])
 {
@@ -66,6 +81,8 @@ BW static bool split4_bw(const void *words, size_t count, unsigned turn, uint8_t
         __m512i x[4];
         for (size_t k = 0; k < 4; k++) {
             x[k] = load(in + 4 * i + STEP * k);
+            will_read(in + 4 * i + STEP * k, WORDS_AHEAD);
+            will_write(p[k] + i, PLANES_AHEAD);
             all = _mm512_or_si512(all, x[k]);
             x[k] = gather_bytes(_mm512_rolv_epi32(x[k], left));
         }
@@ -85,8 +102,11 @@ BW static void merge4_bw(const uint8_t *const plane[4], size_t count, unsigned t
     size_t i = 0;
     for (; i + STEP <= count; i += STEP) {
         __m512i x[4];
-        for (size_t k = 0; k < 4; k++)
+        for (size_t k = 0; k < 4; k++) {
             x[k] = load(p[k] + i);
+            will_read(p[k] + i, PLANES_AHEAD);
+            will_write(out + 4 * i + STEP * k, WORDS_AHEAD);
+        }
         transpose_blocks(x);
         for (size_t k = 0; k < 4; k++)
             store(out + 4 * i + STEP * k, _mm512_rorv_epi32(scatter_bytes(x[k]), right));
@@ -108,6 +128,10 @@ BW static bool split2_bw(const void *words, size_t count, unsigned turn, uint8_t
     size_t i = 0;
     for (; i + STEP <= count; i += STEP) {
         __m512i a = load(in + 2 * i), b = load(in + 2 * i + STEP);
+        for (size_t k = 0; k < 2; k++) {
+            will_read(in + 2 * i + STEP * k, WORDS_AHEAD);
+            will_write(p[k] + i, PLANES_AHEAD);
+        }
         all = _mm512_or_si512(all, _mm512_or_si512(a, b));
         a = turn2(a, left, right);
         b = turn2(b, left, right);
@@ -132,6 +156,10 @@ BW static void merge2_bw(const uint8_t *const plane[2], size_t count, unsigned t
     const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
     size_t i = 0;
     for (; i + STEP <= count; i += STEP) {
+        for (size_t k = 0; k < 2; k++) {
+            will_read(p[k] + i, PLANES_AHEAD);
+            will_write(out + 2 * i + STEP * k, WORDS_AHEAD);
+        }
         __m512i a = _mm512_permutexvar_epi64(order, load(p[0] + i));
         __m512i b = _mm512_permutexvar_epi64(order, load(p[1] + i));
         store(out + 2 * i, turn2(_mm512_unpacklo_epi8(a, b), left, right));
@@ -221,6 +249,8 @@ VBMI static bool split4_vbmi(const void *words, size_t count, unsigned turn,
         __m512i x[4];
         for (size_t k = 0; k < 4; k++) {
             x[k] = load(in + 4 * i + STEP * k);
+            will_read(in + 4 * i + STEP * k, WORDS_AHEAD);
+            will_write(p[k] + i, PLANES_AHEAD);
             all = _mm512_or_si512(all, x[k]);
             x[k] = _mm512_permutexvar_epi8(order, _mm512_rolv_epi32(x[k], left));
         }
@@ -241,8 +271,11 @@ VBMI static void merge4_vbmi(const uint8_t *const plane[4], size_t count, unsign
     size_t i = 0;
     for (; i + STEP <= count; i += STEP) {
         __m512i x[4];
-        for (size_t k = 0; k < 4; k++)
+        for (size_t k = 0; k < 4; k++) {
             x[k] = load(p[k] + i);
+            will_read(p[k] + i, PLANES_AHEAD);
+            will_write(out + 4 * i + STEP * k, WORDS_AHEAD);
+        }
         transpose_blocks(x);
         for (size_t k = 0; k < 4; k++)
             store(out + 4 * i + STEP * k,
@@ -265,6 +298,10 @@ VBMI static bool split2_vbmi(const void *words, size_t count, unsigned turn,
     size_t i = 0;
     for (; i + STEP <= count; i += STEP) {
         __m512i a = load(in + 2 * i), b = load(in + 2 * i + STEP);
+        for (size_t k = 0; k < 2; k++) {
+            will_read(in + 2 * i + STEP * k, WORDS_AHEAD);
+            will_write(p[k] + i, PLANES_AHEAD);
+        }
         all = _mm512_or_si512(all, _mm512_or_si512(a, b));
         a = turn2(a, left, right);
         b = turn2(b, left, right);
