@@ -39,7 +39,7 @@
 #define ROUNDS      7
 #define ROUNDS_SLOW 2 /* of zstd -3 */
 #define BLOCK       32768u
-#define CHUNK_ROOM  (DISK_STORED_MAX + 64) /* more than ZSTD_compressBound of a chunk, too */
+#define WORKS_MAX   4096 /* that repetition makes of small files */
 
 struct file {
     const char *path;
@@ -158,16 +158,26 @@ static void read_files(struct bench *b)
     }
 }
 
+/* What a chunk needs at most, coded by anybody. */
+static size_t room_of(size_t size)
+{
+    return ZSTD_compressBound(size) + DISK_STORED_MAX - DISK_CHUNK_BYTES;
+}
+
 /* Every file, and all of them again until they are large enough. */
 static void cut(struct bench *b)
 {
     size_t times = b->bytes >= BYTES_MIN ? 1 : (BYTES_MIN + b->bytes - 1) / b->bytes;
     for (size_t i = 0; i < b->file_count; i++)
         b->work_once += (b->files[i].size + DISK_CHUNK_BYTES - 1) / DISK_CHUNK_BYTES;
+    if (times > 1 && times * b->work_once > WORKS_MAX)
+        times = (WORKS_MAX + b->work_once - 1) / b->work_once;
     b->works = calloc(b->work_once * times, sizeof(*b->works));
     if (b->works == NULL)
         fail("no memory");
-    b->out = take(b->work_once * times * CHUNK_ROOM);
+    b->out =
+        take(times * (b->bytes + b->work_once * (room_of(DISK_CHUNK_BYTES) - DISK_CHUNK_BYTES)));
+    uint8_t *out = b->out;
     b->back = take(b->bytes + DISK_CHUNK_BYTES);
     for (size_t t = 0; t < times; t++) {
         for (size_t i = 0; i < b->file_count; i++) {
@@ -178,9 +188,9 @@ static void cut(struct bench *b)
                     .file = file,
                     .at = at,
                     .size = left < DISK_CHUNK_BYTES ? left : DISK_CHUNK_BYTES,
-                    .out = b->out + b->work_count * CHUNK_ROOM,
+                    .out = out,
                 };
-                b->work_count++;
+                out += room_of(b->works[b->work_count++].size);
             }
         }
     }
@@ -200,7 +210,8 @@ static void encode(struct bench *b, const struct method *m, struct work *work)
         memcpy(work->out, raw, work->size);
         work->chunk.stored_size = (uint32_t)work->size;
     } else if (m->kind == PLAIN) {
-        size_t done = ZSTD_compressCCtx(b->zstd, work->out, CHUNK_ROOM, raw, work->size, m->level);
+        size_t done =
+            ZSTD_compressCCtx(b->zstd, work->out, room_of(work->size), raw, work->size, m->level);
         if (ZSTD_isError(done))
             fail("zstd: %s", ZSTD_getErrorName(done));
         work->chunk.stored_size = (uint32_t)done;
