@@ -62,7 +62,8 @@ MUST_CHECK enum status weights_export(struct ckpt_reader *reader, const struct i
 struct weights_target {
     const char *arch;
     const struct ckpt_buffer *buffers; /* "parameters" must be in the file, "statistics" may */
-    float *const *data;                /* per buffer, float32, on the host; NULL: isn't filled */
+    /* Per buffer, float32, on the host; NULL: isn't filled. data NULL: the file is only checked. */
+    float *const *data;
     uint32_t buffer_count;
     const struct ckpt_tensor *tensors;
     uint32_t tensor_count;

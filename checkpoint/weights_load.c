@@ -150,13 +150,21 @@ static enum status match_rest(struct load *load)
     return ST_OK;
 }
 
+static bool is_wanted(const struct weights_target *target, uint32_t buffer)
+{
+    const char *name = target->buffers[buffer].name;
+    if (target->data != NULL)
+        return target->data[buffer] != NULL;
+    return strcmp(name, "parameters") == 0 || strcmp(name, "statistics") == 0;
+}
+
 static enum status match_all(struct load *load)
 {
     const struct weights_target *target = load->target;
     const char *names = safetensors_metadata(load->file, "cairn.names");
     load->names_of = names != NULL && strcmp(names, "cairn") == 0 ? "" : target->arch;
     for (uint32_t i = 0; i < target->tensor_count; i++) {
-        if (target->data[target->tensors[i].buffer] == NULL)
+        if (!is_wanted(target, target->tensors[i].buffer))
             continue;
         enum status st = match(load, &target->tensors[i], &load->sources[i]);
         if (st != ST_OK)
@@ -268,7 +276,7 @@ static enum status load_all(struct load *load)
     enum status st = match_all(load);
     if (st == ST_OK)
         st = check_head(load);
-    for (uint32_t i = 0; i < target->tensor_count && st == ST_OK; i++) {
+    for (uint32_t i = 0; target->data != NULL && i < target->tensor_count && st == ST_OK; i++) {
         if (load->sources[i].from != NULL)
             st = read_tensor(load, &target->tensors[i], &load->sources[i]);
     }

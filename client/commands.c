@@ -173,7 +173,7 @@ static const struct command table[] = {
       "ckpt export my-gpt@1000 half.safetensors --dtype bf16\n"
       "ckpt export checkpoints/j-0123456789 all.safetensors --only all --names cairn",
       export_options, cmd_ckpt_export },
-    { "ckpt", "import", WORD_FILE, 1, 1, false, "FILE --job JOBFILE [--to DIR]",
+    { "ckpt", "import", WORD_FILE, 1, 1, false, "FILE --job JOBFILE",
       "make a checkpoint's folder of a safetensors file",
       "Names, shapes and types are checked against the job's model. The state is that of step 0:\n"
       "moments are zero. DIR is by default FILE without .safetensors, and in it\n"

@@ -269,13 +269,19 @@ enum exit_code target_find_one(struct client *client, const char *word, char out
     return code;
 }
 
+/* arg: the folder. */
+static void say_finding(void *arg, const char *line)
+{
+    client_error("%s: %s", (const char *)arg, line);
+}
+
 enum exit_code target_open(struct client *client, const char *word, char path[LIMIT_PATH],
                            struct ckpt_reader **out)
 {
     enum exit_code code = target_find_one(client, word, path);
     if (code != EXIT_DONE)
         return code;
-    enum status st = ckpt_open(target_io(client), path, out);
+    enum status st = ckpt_open_explained(target_io(client), path, say_finding, path, out);
     return st == ST_OK ? EXIT_DONE : target_report(client, path, st);
 }
 

@@ -63,7 +63,8 @@ enum exit_code target_find(struct client *client, const struct target *target,
 enum exit_code target_all(struct client *client, const char *path, struct target_folders *all);
 /* The one folder that a word means. */
 enum exit_code target_find_one(struct client *client, const char *word, char out[LIMIT_PATH]);
-/* As target_find_one, opened: ckpt_close(*out). */
+/* As target_find_one, opened: ckpt_close(*out). Damage that is met then is told on standard error;
+ * path must live as long as the reader. */
 enum exit_code target_open(struct client *client, const char *word, char path[LIMIT_PATH],
                            struct ckpt_reader **out);
 

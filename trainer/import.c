@@ -9,6 +9,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/names.h"
+#include "checkpoint/store.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/io.h"
@@ -180,7 +181,8 @@ static int exit_of(enum status st)
 
 int import_run(const struct import_options *options)
 {
-    struct import i = { .options = options, .io = io_system() };
+    struct import i = { .options = options };
+    struct ckpt_store *store = NULL;
     struct job *job = options->job;
     auto_free char *file = realpath(options->file, NULL);
     if (file == NULL || strlen(file) >= sizeof(job->model.weights)) {
@@ -188,7 +190,11 @@ int import_run(const struct import_options *options)
         return EXIT_NOT_FOUND;
     }
     (void)snprintf(job->model.weights, sizeof(job->model.weights), "%s", file);
-    enum status st = make_state(&i);
+    enum status st = ckpt_store_new(&store);
+    if (st == ST_OK) {
+        i.io = ckpt_store_io(store);
+        st = make_state(&i);
+    }
     if (st == ST_OK)
         st = fill_state(&i);
     if (st == ST_OK)
@@ -202,5 +208,6 @@ int import_run(const struct import_options *options)
     device_close(&i.device);
     tape_free(i.tape);
     dataset_close(i.data);
+    ckpt_store_free(store);
     return exit_of(st);
 }

@@ -30,3 +30,8 @@ struct initial_options {
  */
 MUST_CHECK enum status initial_state(const struct initial_options *options, float *params,
                                      float *stats, char *message, size_t capacity);
+
+/* Whether model.weights, if it is given, fits the model: nothing is read but names, shapes and
+ * types (of an lm_head.weight its values). Errors: as initial_state. */
+MUST_CHECK enum status initial_check(const struct job *job, const struct io *io,
+                                     const struct tape *tape, char *message, size_t capacity);

@@ -10,6 +10,7 @@
 #include "session/session_budget.h"
 #include "trainer/build.h"
 #include "trainer/device.h"
+#include "trainer/initial.h"
 #include "trainer/memory.h"
 #include "trainer/settings.h"
 #include "trainer/tape/lane.h"
@@ -276,6 +277,8 @@ static enum status print_all(struct preview *p)
     }
     if (st == ST_OK)
         st = build_tape(p->job, p->train, &p->tape, p->message, p->capacity);
+    if (st == ST_OK)
+        st = initial_check(p->job, io_system(), p->tape, p->message, p->capacity);
     if (st != ST_OK)
         return st;
     open_device(p);

@@ -339,6 +339,34 @@ def test_weights_of_another_model_are_the_user_s_mistake(home, gpt):
         assert done.returncode == 2 and words in done.stderr and not (home.dir / "no").exists()
 
 
+def test_plan_says_before_anything_starts_that_weights_do_not_fit(home, gpt, alone):
+    home.cairn("ckpt", "export", gpt, "planned.safetensors")
+    assert "gpt2" in alone("plan", "gpt.yaml", "--set", "model.weights=planned.safetensors").stdout
+    done = alone("plan", "gpt.yaml", "--set", "model.weights=planned.safetensors", "--set", "model.vocab=300", check=False)
+    assert done.returncode == 2 and "[256, 64], the model has [300, 64]" in done.stderr
+
+
+def test_what_a_difference_is_to_is_not_removed(home, alone):
+    sets = ["checkpoint.delta=true", "checkpoint.every=250 steps", "checkpoint.keep.last=8", "train.duration=2000 steps"]
+    job = home.cairn("submit", "gpt.yaml", "-o", "name", *(w for s in sets for w in ("--set", s))).stdout.strip()
+    home.digest(job, 120)  # that of the stored bytes, whatever it is a difference to
+    store = folder_of(home, job).parent
+    listed = json.loads(alone("ckpt", "ls", store, "-o", "json").stdout)
+    assert {c["step"]: c["parent_step"] for c in listed} == \
+        {c["step"]: c["parent_step"] for c in json.loads(home.cairn("ckpt", "ls", job, "-o", "json").stdout)}
+    child = next(c for c in listed if c["parent_generation"])
+    parent, step = child["parent_step"], child["step"]
+    shown = json.loads(alone("ckpt", "show", f"{store}@{step}", "-o", "json").stdout)
+    assert shown["parent"] == {"step": parent, "generation": 1}
+    refused = alone("ckpt", "rm", f"{store}@{parent}", check=False)
+    assert refused.returncode == 4 and f"step {step} holds differences to it" in refused.stderr
+    assert home.cairn("ckpt", "rm", f"{job}@{parent}", check=False).returncode == 4
+    assert alone("ckpt", "diff", f"{store}@{step}", f"{store}@{step}").returncode == 0
+    alone("ckpt", "rm", f"{store}@{step}")
+    alone("ckpt", "rm", f"{store}@{parent}")
+    assert len(json.loads(alone("ckpt", "ls", store, "-o", "json").stdout)) == len(listed) - 2
+
+
 def test_a_resnet_has_torchvision_s_names_and_comes_back(home, resnet, alone):
     home.cairn("ckpt", "export", resnet, "resnet.safetensors")
     _, tensors = read_safetensors(home.dir / "resnet.safetensors")
