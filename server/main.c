@@ -26,10 +26,11 @@
 #include "server/api.h"
 #include "server/store_worker.h"
 
-#define SEND_QUEUE    4096 /* a formation of LIMIT_RANKS answers that many GETs at once */
-#define STOP_GRACE_MS 300
-#define TOKEN_HEX     64
-#define EXIT_USAGE    2
+#define SEND_QUEUE       4096 /* a formation of LIMIT_RANKS answers that many GETs at once */
+#define STOP_GRACE_MS    300
+#define TOKEN_HEX        64
+#define EXIT_USAGE       2
+#define READ_DEADLINE_MS 3600000 /* for reading a checkpoint back */
 
 static const char usage[] =
     "usage: cairnd [--listen ADDRESS:PORT]\n"
@@ -51,7 +52,7 @@ struct daemon {
     struct rpc_health *health;
     struct rpc_reflection *reflection;
     struct ckpt_store *checkpoints;
-    struct store_worker *store;
+    struct store_worker *store, *reader;
     struct core *core;
     struct api api;
     int watchdog_fd; /* or -1 */
@@ -163,6 +164,14 @@ static void store_done(void *arg, struct store_task *done)
     rpc_mailbox_post(d->mailbox, &answer->task);
 }
 
+/* Reading one back takes as long as it is large: saves don't wait for it. */
+static void submit_task(void *self, struct store_task *task)
+{
+    struct daemon *d = self;
+    struct store_port port = store_worker_port(task->kind == STORE_VERIFY ? d->reader : d->store);
+    port.submit(port.self, task);
+}
+
 static void log_chunk(void *arg, const Cairn__V1__LogChunk *chunk)
 {
     api_logs_chunk(arg, chunk);
@@ -199,12 +208,17 @@ static enum status open_core(struct daemon *d)
     st = rpc_mailbox_new(&d->mailbox);
     if (st == ST_OK)
         st = store_worker_new(&store, &d->store);
+    struct store_worker_options reader = store;
+    reader.deadline_ms = READ_DEADLINE_MS;
+    reader.background = true;
+    if (st == ST_OK)
+        st = store_worker_new(&reader, &d->reader);
     if (st != ST_OK)
         return st;
     struct core_options options = { .clock = clock_system(),
                                     .log = &d->log,
                                     .journal = d->journal,
-                                    .store = store_worker_port(d->store),
+                                    .store = { .self = d, .submit = submit_task },
                                     .random = random_bytes,
                                     .hang_ms = hang_ms(),
                                     .hooks = { .arg = &d->api, .log_chunk = log_chunk } };
@@ -386,6 +400,7 @@ static void stop(struct daemon *d)
     }
     ckpt_store_close(d->checkpoints); /* what is cut off is done again by the next cairnd */
     store_worker_free(d->store);
+    store_worker_free(d->reader);
     ckpt_store_free(d->checkpoints);
     (void)rpc_mailbox_drain(d->mailbox, UINT32_MAX);
     rpc_server_free(d->server);

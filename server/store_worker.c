@@ -5,10 +5,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "common/check.h"
 #include "common/clock.h"
+
+#define NICE 10
 
 /*
  * One mutex guards everything. runner: takes tasks from the queue. A watchdog notices that the
@@ -55,6 +59,8 @@ static void *run_tasks(void *arg)
     struct runner_start start = *(struct runner_start *)arg;
     free(arg);
     struct store_worker *worker = start.worker;
+    if (worker->options.background)
+        (void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
     CHECK(pthread_mutex_lock(&worker->mutex) == 0);
     while (worker->number == start.number) {
         struct store_task *task = worker->first;

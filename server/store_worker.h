@@ -8,6 +8,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/io.h"
@@ -22,6 +23,7 @@ struct store_worker;
 struct store_worker_options {
     const struct io *io;
     int64_t deadline_ms; /* 0: STORE_DEADLINE_MS */
+    bool background;     /* of lower priority: trainers of this machine come first */
     void (*done)(void *arg, struct store_task *task);
     void *arg;
 };
