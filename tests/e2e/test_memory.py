@@ -2,11 +2,12 @@
 import os
 import re
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from home import Home, alive, until
+from home import BIN, Home, alive, until
 
 # No checkpoint before the end: what is not lost comes from memory.
 EVERY_STEP = {"checkpoint__every": "1000 steps", "checkpoint__memory_every": "1 step"}
@@ -162,3 +163,18 @@ def test_what_a_killed_job_leaves_is_removed_by_the_next_agent():
         (stranger / "g1-r0-0.copy").write_bytes(b"x")
         until(lambda: not copies(home), 30, "the next agent removes what no job needs")
         assert not list(Path(home.copies).glob("*/*"))
+
+
+def test_shares_travel_between_nodes(quiet):
+    with Home(faults=stop_at(7), slots=1) as home:
+        command = [BIN / "cairn-agent", "--name", "another", "--slots", "1"]
+        with subprocess.Popen(command, env=home.env, cwd=home.dir, stderr=subprocess.DEVNULL) as agent:
+            job = home.submit(**EVERY_STEP)
+            home.wait_hit("trainer.forward")
+            assert len({worker["node"] for worker in home.show(job)["workers"]}) == 2
+            assert len({path.parent.parent for path in copies(home, job)}) == 2
+            kill_workers(home)
+            assert home.digest(job) == quiet
+            assert restored_steps(home, job)[0] in (6, 7)
+            until(lambda: not copies(home, job), 10, "the copies went with the job, on both nodes")
+            agent.terminate()
