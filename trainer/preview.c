@@ -139,12 +139,14 @@ static size_t share_bytes(const struct preview *p)
     const struct lane_layout layout = lane_layout(p->tape);
     struct ckpt_buffer buffers[4] = { { .dtype = CKPT_F32 } };
     struct ckpt_state state = { .buffers = buffers };
-    for (uint32_t i = 0; i < 1 + moments; i++)
+    for (uint32_t i = 0; i < 1 + moments; i++) {
         buffers[state.buffer_count++] =
             (struct ckpt_buffer){ .dtype = CKPT_F32, .count = layout.param_count };
-    if (layout.stat_count > 0)
+    }
+    if (layout.stat_count > 0) {
         buffers[state.buffer_count++] =
             (struct ckpt_buffer){ .dtype = CKPT_F32, .count = layout.stat_count };
+    }
     uint64_t first = 0, count = 0, bytes = 0;
     for (uint32_t i = 0; i < state.buffer_count; i++) {
         ckpt_share_elements(&state, i, 0, (uint32_t)p->job->workers.count, &first, &count);
