@@ -37,7 +37,8 @@ struct weights_export {
     bool all;              /* moments, too; those always under their own names */
     bool replace;          /* an existing file */
     enum ckpt_dtype dtype; /* of float tensors; 0: as they are stored */
-    void (*progress)(void *arg, uint64_t bytes); /* written so far; may be NULL */
+    /* Bytes written so far; false ends it with ST_CLOSED. May be NULL. */
+    bool (*progress)(void *arg, uint64_t bytes);
     void *progress_arg;
 };
 

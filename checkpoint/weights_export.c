@@ -149,8 +149,9 @@ static enum status write_bytes(struct export *e, const void *data, size_t size)
 {
     enum status st = safetensors_write(e->writer, data, size);
     e->done.bytes += size;
-    if (st == ST_OK && e->options->progress != NULL)
-        e->options->progress(e->options->progress_arg, e->done.bytes);
+    if (st == ST_OK && e->options->progress != NULL &&
+        !e->options->progress(e->options->progress_arg, e->done.bytes))
+        return ST_CLOSED;
     return st;
 }
 

@@ -84,18 +84,24 @@ static enum exit_code find_arch(const struct client *client, struct ckpt_reader 
 /* ---- the file ---- */
 
 struct shown {
+    const struct client *client;
+    bool line; /* there is a terminal for it */
     int64_t shown_ms;
 };
 
-static void show_progress(void *arg, uint64_t bytes)
+/* Ctrl-C ends it here, so that no half file is left. */
+static bool show_progress(void *arg, uint64_t bytes)
 {
     struct shown *shown = arg;
     int64_t now = clock_mono_ms(clock_system());
     char text[32];
-    if (now - shown->shown_ms < LINE_EVERY_MS)
-        return;
+    if (client_interrupted(shown->client))
+        return false;
+    if (!shown->line || now - shown->shown_ms < LINE_EVERY_MS)
+        return true;
     shown->shown_ms = now;
     (void)fprintf(stderr, "\r\033[Kexport: %s", format_bytes(bytes, text, sizeof(text)));
+    return true;
 }
 
 static enum exit_code print_done(const struct client *client, const char *file,
@@ -125,19 +131,21 @@ static enum exit_code write_file(const struct client *client, const char *path,
                                  struct ckpt_reader *reader, struct weights_export *options)
 {
     const char *file = client->args.words[1];
-    struct shown shown = { .shown_ms = clock_mono_ms(clock_system()) };
+    struct shown shown = { .client = client, .shown_ms = clock_mono_ms(clock_system()) };
     struct weights_exported done = { 0 };
     struct weights_message why;
-    bool progress = client->terminal && !client->args.quiet && isatty(STDERR_FILENO) == 1;
-    if (progress) {
-        options->progress = show_progress;
-        options->progress_arg = &shown;
-    }
+    shown.line = client->terminal && !client->args.quiet && isatty(STDERR_FILENO) == 1;
+    options->progress = show_progress;
+    options->progress_arg = &shown;
     enum status st = weights_export(reader, io_system(), file, options, &done, &why);
-    if (progress)
+    if (shown.line)
         (void)fprintf(stderr, "\r\033[K");
     if (st == ST_OK)
         return print_done(client, file, &done);
+    if (st == ST_CLOSED) {
+        client_error("interrupted; %s was not written", file);
+        return EXIT_DETACHED;
+    }
     if (exit_of_status(st) == EXIT_DAMAGED) {
         client_error("%s: %s; 'cairn ckpt verify' says where", path, why.text);
     } else {
@@ -157,6 +165,8 @@ enum exit_code cmd_ckpt_export(struct client *client)
     if (code == EXIT_DONE && !options.own_names)
         code = find_arch(client, reader, path, arch);
     options.arch = arch;
+    if (code == EXIT_DONE && !client_catch_signals(client))
+        code = EXIT_INTERNAL;
     if (code == EXIT_DONE)
         code = write_file(client, path, reader, &options);
     ckpt_close(reader);

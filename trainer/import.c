@@ -20,9 +20,10 @@
 #include "trainer/scaler.h"
 #include "trainer/settings.h"
 
-#define JOB_BYTES  ((size_t)2 * LIMIT_JOB_FILE_BYTES)
 #define PINS       "{}" /* none of these bits was computed */
 #define GENERATION 1
+
+enum { JOB_BYTES = 2 * LIMIT_JOB_FILE_BYTES, MANIFEST_BYTES = LIMIT_MANIFEST_BYTES };
 
 /* As the client's. */
 enum { EXIT_USAGE = 2, EXIT_NOT_FOUND = 3, EXIT_REFUSED = 4 };
@@ -105,7 +106,7 @@ static enum status commit(struct import *i, const struct ckpt_report *report)
     struct tm tm;
     time_t now = (time_t)(clock_wall_ms(clock_system()) / 1000);
     auto_buf struct buf manifest;
-    buf_init(&manifest, LIMIT_MANIFEST_BYTES);
+    buf_init(&manifest, MANIFEST_BYTES);
     if (gmtime_r(&now, &tm) == NULL || strftime(wall, sizeof(wall), "%Y-%m-%dT%H:%M:%SZ", &tm) == 0)
         return ST_INVALID;
     enum status st = ckpt_commit_check(i->io, i->options->dir, report, 1);
