@@ -16,7 +16,7 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 
-#define RENEW_BEFORE_MS (5 * 60 * 1000) /* of a role's credentials */
+#define RENEW_BEFORE_MS INT64_C(300000) /* of a role's credentials */
 #define SLOW_DOWN       4               /* the store has asked for longer pauses */
 
 struct s3_client {

@@ -212,17 +212,19 @@ enum status s3_config_load(struct s3_config *out, char problem[LIMIT_REASON])
     take_profile(config->profile, &wanted);
     if (wanted.too_long)
         return refuse(problem, "a setting of S3 (credentials, region or endpoint) is too long");
-    if (named && !wanted.found && !from_environment)
+    if (named && !wanted.found && !from_environment) {
         return refuse(problem,
                       "AWS_PROFILE names the profile '%s', which is in neither "
                       "~/.aws/credentials nor ~/.aws/config",
                       config->profile);
-    if (wanted.unsupported && !from_environment && config->credentials.key_id[0] == '\0')
+    }
+    if (wanted.unsupported && !from_environment && config->credentials.key_id[0] == '\0') {
         return refuse(problem,
                       "the profile '%s' gets its credentials by a role, single sign-on or "
                       "a program, which is not supported: put them into the environment "
                       "(aws configure export-credentials --format env)",
                       config->profile);
+    }
     if (config->region[0] == '\0')
         memcpy(config->region, DEFAULT_REGION, sizeof(DEFAULT_REGION));
     enum status st = check_endpoint(config, problem);

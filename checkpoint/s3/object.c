@@ -166,9 +166,10 @@ static enum status list_page(struct s3_client *client, const struct s3_place *fo
     page->token[0] = '\0';
     page->truncated = false;
     st = s3_xml_walk(answer.body.data, answer.body.size, take_entry, page);
-    if (st == ST_IO)
+    if (st == ST_IO) {
         s3_client_set_problem(client, "listing s3://%s/%.200s: the answer is no list",
                               folder->bucket, prefix);
+    }
     s3_http_answer_release(&answer);
     return st;
 }
@@ -273,9 +274,10 @@ enum status s3_multipart_part(struct s3_client *client, const struct s3_multipar
         if (good)
             memcpy(etag, answer.etag, S3_ETAG_MAX);
         s3_http_answer_release(&answer);
-        if (!good)
+        if (!good) {
             s3_client_set_problem(client, "s3://%s/%.200s: a part was taken without an ETag",
                                   upload->place.bucket, upload->place.key);
+        }
         return good ? ST_OK : ST_IO;
     }
     if (st != ST_NOT_FOUND)

@@ -349,9 +349,10 @@ static enum status s3_mkdir(void *self, const char *name)
         return ST_REFUSED;
     sweep(s3, &path.place);
     st = s3_object_head(s3->client, &path.marker, &object);
-    if (st == ST_OK)
+    if (st == ST_OK) {
         s3_client_set_problem(s3->client, "s3://%s/%.300s was set aside: remove it first",
                               path.marker.bucket, path.marker.key);
+    }
     return st == ST_NOT_FOUND ? ST_OK : st == ST_OK ? ST_EXISTS : st;
 }
 
@@ -365,7 +366,8 @@ static enum status read_manifest(struct s3 *s3, const struct s3_place *place, ch
         object.size = 0;
     if (st != ST_OK && st != ST_NOT_FOUND)
         return st;
-    size_t size = object.size > LIMIT_MANIFEST_BYTES ? LIMIT_MANIFEST_BYTES : (size_t)object.size;
+    const size_t most = (size_t)LIMIT_MANIFEST_BYTES;
+    const size_t size = object.size > most ? most : (size_t)object.size;
     auto_free char *bytes = malloc(size + 1);
     if (bytes == NULL)
         return ST_NO_MEMORY;
@@ -418,18 +420,6 @@ static enum status s3_link(void *self, const char *from, const char *to)
     return ST_REFUSED;
 }
 
-static enum status s3_map(void *self, int fd, void **out_data, size_t *out_size)
-{
-    (void)self, (void)fd, (void)out_data, (void)out_size;
-    return ST_REFUSED;
-}
-
-static enum status s3_unmap(void *self, void *data, size_t size)
-{
-    (void)self, (void)data, (void)size;
-    return ST_REFUSED;
-}
-
 static bool s3_is_object(void *self, const char *path)
 {
     (void)self;
@@ -474,8 +464,6 @@ enum status s3_new(const struct s3_options *options, struct s3 **out, char probl
         .rmdir = s3_nothing,
         .stat = s3_stat,
         .list = s3_list_names,
-        .map = s3_map,
-        .unmap = s3_unmap,
         .is_object = s3_is_object,
         .put_new = s3_put_new,
         .explain = s3_explain,

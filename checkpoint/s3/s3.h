@@ -5,7 +5,8 @@
  *    closed without, it was never there. What is written goes from front to back.
  *  - Folders are prefixes: making and removing them does nothing, listing any is fine. Making a
  *    checkpoint's folder gives up uploads of the job's earlier generations.
- *  - rename sets a checkpoint aside (s3/aside.h). link and map: ST_REFUSED.
+ *  - rename sets a checkpoint aside (s3/aside.h). link: ST_REFUSED. Nothing is
+ *    mapped.
  *  - All calls try again by themselves (s3/client.h); what they fail with is final, and explained.
  *
  * Thread: any; a file that is written is one thread's at a time.

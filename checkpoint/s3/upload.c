@@ -249,10 +249,12 @@ enum status s3_upload_finish(struct s3_upload *upload)
     enum status sent = wait_for(upload, 0);
     if (st == ST_OK)
         st = sent;
-    if (st == ST_OK)
-        st = small ? finish_small(upload)
-                   : s3_multipart_complete(upload->options.client, &upload->multipart,
-                                           upload->etags, upload->parts, upload->size);
+    if (st == ST_OK && small)
+        st = finish_small(upload);
+    if (st == ST_OK && !small) {
+        st = s3_multipart_complete(upload->options.client, &upload->multipart, upload->etags,
+                                   upload->parts, upload->size);
+    }
     upload->finished = st == ST_OK;
     if (st != ST_OK) {
         CHECK(pthread_mutex_lock(&upload->mutex) == 0);

@@ -106,7 +106,11 @@ static void copy_line(char *out, size_t capacity, const char *text)
 {
     size_t at = 0;
     for (; text[at] != '\0' && at + 1 < capacity; at++)
-        out[at] = (unsigned char)text[at] < 0x20 || text[at] == 0x7f ? ' ' : text[at];
+        out[at] = text[at];
+    for (size_t i = 0; i < at; i++) {
+        if ((unsigned char)out[i] < 0x20 || out[i] == 0x7f)
+            out[i] = ' ';
+    }
     out[at] = '\0';
 }
 

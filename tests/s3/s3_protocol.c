@@ -283,7 +283,7 @@ static void save(struct world *w, uint64_t elements, uint64_t step, char dir[LIM
     struct sample sample;
     auto_buf struct buf manifest;
     bool equal = false;
-    buf_init(&manifest, LIMIT_MANIFEST_BYTES);
+    buf_init(&manifest, (size_t)LIMIT_MANIFEST_BYTES);
     sample_init(&sample, elements, step, 2);
     step_of(w, step, dir);
     check(w, sample_write(w->io, &sample, 2, dir, &manifest), ST_OK, "saving");
@@ -361,7 +361,7 @@ static void save_that_did_not_finish_is_none(void **state)
     struct sample sample;
     auto_buf struct buf manifest;
     char dir[LIMIT_PATH];
-    buf_init(&manifest, LIMIT_MANIFEST_BYTES);
+    buf_init(&manifest, (size_t)LIMIT_MANIFEST_BYTES);
     sample_init(&sample, 300, 40, 2);
     step_of(w, 40, dir);
     check(w, sample_write(w->io, &sample, 2, dir, &manifest), ST_OK, "saving");
