@@ -82,6 +82,44 @@ static void the_record_decides_and_only_publishing_acknowledges(void **state)
     assert_int_equal(jm_newest(&b->m)->step, 50);
 }
 
+static void report_times(struct bench *b, uint32_t rank, const struct jm_save_times *times)
+{
+    struct job_event report = {
+        .kind = EV_SAVE_REPORT, .generation = 1, .rank = rank, .step = 50, .times = *times
+    };
+    assert_int_equal(bench_step(b, report), ST_OK);
+}
+
+static const char *saved_message(const struct bench *b)
+{
+    for (size_t i = 0; i < b->out.count; i++) {
+        const struct jm_action *act = &b->out.list[i];
+        if (act->kind == ACT_EVENT && strcmp(act->text, "saved") == 0)
+            return act->message;
+    }
+    return "";
+}
+
+static void the_event_of_a_checkpoint_tells_what_it_took(void **state)
+{
+    struct bench *b = *state;
+    static const struct jm_save_times first = { 1500, 80000, 30000, 200 };
+    static const struct jm_save_times second = { 900, 70000, 31000, 100 };
+    for (uint32_t i = 0; i < 2; i++)
+        bench_save(b, EV_SAVE_BEGIN, i, 50);
+    bench_store(b, EV_FOLDER_DONE, 50, 1, ST_OK);
+    report_times(b, 0, &first);
+    report_times(b, 0, &first); /* repeated: counted once */
+    report_times(b, 1, &second);
+    b->now += 12;
+    bench_store(b, EV_CHECK_DONE, 50, 1, ST_OK);
+    bench_store(b, EV_PUBLISH_DONE, 50, 1, ST_OK);
+    const char *took = strchr(saved_message(b), ';');
+    assert_non_null(took);
+    assert_string_equal(took, "; the step waited 1.5 ms, saving took 150.0 ms of processor time, "
+                              "writing 31.0 ms, syncing 0.2, committing 12");
+}
+
 static void publishing_is_repeated_until_it_succeeds(void **state)
 {
     struct bench *b = *state;
@@ -411,6 +449,7 @@ int main(void)
         TEST(the_folder_is_made_before_anybody_is_told_where),
         TEST(a_report_is_journalled_with_its_acknowledgement),
         TEST(the_record_decides_and_only_publishing_acknowledges),
+        TEST(the_event_of_a_checkpoint_tells_what_it_took),
         TEST(publishing_is_repeated_until_it_succeeds),
         TEST(a_decided_save_is_published_whatever_becomes_of_the_generation),
         TEST(reports_from_last_words_complete_a_save_of_a_dead_generation),
