@@ -3,7 +3,7 @@
  * same raw bytes, in one run; and the bound that the decoder sets.
  *
  *   checkpoint [--data DIR] [--mb N] [--gpt2] [--levels NAME,…] [--threads N,…] [--rounds N]
- *              [--dir DIR]
+ *              [--dir DIR] [--codec]
  *
  * The state is parameters and both moments of Adam: simulated, or the raw float32 files of DIR
  * (w_*.f32, m_*.f32, v_*.f32), repeated up to --mb megabytes (150). --gpt2 takes as many elements
@@ -14,7 +14,9 @@
  * the digest; the files are in the page cache. Plain reading is into fresh memory, too, by one
  * thread and by as many as the restore has. "of the decoder" is the restore's share of what its
  * threads decode from memory to memory that stays in their caches, with all hashes: no reader is
- * faster. Rounds are interleaved; values and ratios are medians.
+ * faster. Rounds are interleaved; values and ratios are medians. --codec then runs bench/codec,
+ * which lies beside this program, on up to 16 MB of each buffer: ratio, encode and decode of a
+ * core.
  */
 #include <fcntl.h>
 #include <getopt.h>
@@ -33,10 +35,11 @@
 #include "common/buf.h"
 #include "common/clock.h"
 
-#define LIST_MAX   8
-#define ROUNDS_MAX 64
-#define BLOCK      ((size_t)4 << 20)
-#define GPT2_COUNT ((size_t)124439808)
+#define LIST_MAX    8
+#define ROUNDS_MAX  64
+#define BLOCK       ((size_t)4 << 20)
+#define GPT2_COUNT  ((size_t)124439808)
+#define CODEC_COUNT ((size_t)4 << 20) /* elements of each buffer that bench/codec gets */
 
 struct options {
     const char *data, *dir;
@@ -46,6 +49,7 @@ struct options {
     uint32_t threads[LIST_MAX];
     uint32_t thread_count;
     uint32_t rounds;
+    bool codec;
 };
 
 /* Seconds of every round. */
@@ -388,6 +392,38 @@ static void report(const struct world *w, uint32_t l, uint32_t t)
     speed(w, name, &f->verify, NULL, NULL);
 }
 
+/* ---- the codec by itself ---- */
+
+static void put_array(const struct world *w, int number, char path[700])
+{
+    const size_t count = w->state.count < CODEC_COUNT ? w->state.count : CODEC_COUNT;
+    (void)snprintf(path, 700, "%s/%d.f32", w->folder, number);
+    FILE *file = fopen(path, "wb");
+    if (file == NULL || fwrite(w->state.data[number], sizeof(float), count, file) != count ||
+        fclose(file) != 0)
+        fail("an array can't be written for bench/codec");
+}
+
+static void run_codec(const struct world *w)
+{
+    char self[512], paths[3][700], command[4096];
+    ssize_t size = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[size > 0 ? size : 0] = '\0';
+    char *slash = strrchr(self, '/');
+    if (slash == NULL)
+        fail("/proc/self/exe can't be read");
+    *slash = '\0';
+    for (int i = 0; i < 3; i++)
+        put_array(w, i, paths[i]);
+    (void)snprintf(command, sizeof command, "'%s/codec' --dtype f32 '%s' '%s' '%s'", self, paths[0],
+                   paths[1], paths[2]);
+    (void)fflush(stdout);
+    if (system(command) != 0) /* NOLINT(cert-env33-c): a program of our own */
+        (void)fprintf(stderr, "checkpoint: bench/codec failed; its figures are missing\n");
+    for (int i = 0; i < 3; i++)
+        (void)unlink(paths[i]);
+}
+
 /* ---- the command line ---- */
 
 static void parse_levels(struct options *o, char *text)
@@ -417,10 +453,15 @@ static void parse_threads(struct options *o, char *text)
 static struct options parse(int argc, char **argv)
 {
     static const struct option known[] = {
-        { "data", required_argument, NULL, 'd' },    { "mb", required_argument, NULL, 'm' },
-        { "gpt2", no_argument, NULL, 'g' },          { "levels", required_argument, NULL, 'l' },
-        { "threads", required_argument, NULL, 't' }, { "rounds", required_argument, NULL, 'r' },
-        { "dir", required_argument, NULL, 'f' },     { NULL, 0, NULL, 0 },
+        { "data", required_argument, NULL, 'd' },
+        { "mb", required_argument, NULL, 'm' },
+        { "gpt2", no_argument, NULL, 'g' },
+        { "levels", required_argument, NULL, 'l' },
+        { "threads", required_argument, NULL, 't' },
+        { "rounds", required_argument, NULL, 'r' },
+        { "dir", required_argument, NULL, 'f' },
+        { "codec", no_argument, NULL, 'c' },
+        { NULL, 0, NULL, 0 },
     };
     struct options o = {
         .dir = ".",
@@ -454,6 +495,9 @@ static struct options parse(int argc, char **argv)
         case 'f':
             o.dir = optarg;
             break;
+        case 'c':
+            o.codec = true;
+            break;
         default:
             exit(2);
         }
@@ -484,6 +528,8 @@ int main(int argc, char **argv)
         for (uint32_t t = 0; t < w->options.thread_count; t++)
             report(w, l, t);
     }
+    if (w->options.codec)
+        run_codec(w);
     char dir[LIMIT_PATH], job[LIMIT_PATH];
     need(ckpt_folder_path(w->folder, "bench", 1000, 1, dir, sizeof dir), "folder");
     need(ckpt_remove(io_system(), dir), "clean up");

@@ -135,14 +135,14 @@ static void tell(void *arg, const char *line)
 
 /* Folder of the parent: its name, and where it is. */
 static enum status parent_place(const struct ckpt_reader *reader, char name[LIMIT_NAME],
-                                char dir[LIMIT_PATH])
+                                char path[LIMIT_PATH])
 {
     const struct ckpt_parent *parent = &reader->manifest.parent;
     char beside[LIMIT_PATH];
     enum status st = ckpt_parent(reader->dir, beside);
     if (st == ST_OK)
         st = ckpt_folder_name(parent->step, parent->generation, name);
-    return st == ST_OK ? ckpt_path(beside, name, dir) : st;
+    return st == ST_OK ? ckpt_path(beside, name, path) : st;
 }
 
 /* NULL, or in what the parent isn't one of this checkpoint. */

@@ -68,9 +68,10 @@ static bool remark_extra(void *arg, const char *name)
     bool known = strcmp(name, CKPT_MANIFEST) == 0;
     for (uint32_t i = 0; i < manifest->file_count && !known; i++)
         known = strcmp(name, manifest->files[i].name) == 0;
-    if (!known)
+    if (!known) {
         (void)ckpt_finding(&v->reader.findings, ST_OK, name,
                            "the manifest doesn't name it, ignored");
+    }
     return true;
 }
 
@@ -173,7 +174,7 @@ static enum status list_parts(struct verifier *v)
     const uint32_t files = v->reader.manifest.file_count;
     for (uint32_t i = 0; i < files; i++)
         room += parts_of(&v->reader, i);
-    v->parts = malloc(room * sizeof(*v->parts));
+    v->parts = malloc((room + 1) * sizeof(*v->parts));
     if (v->parts == NULL)
         return ST_NO_MEMORY;
     for (uint32_t i = 0; i < files; i++) {
@@ -324,9 +325,10 @@ static void tell_remarks(struct verifier *v)
 {
     struct ckpt_findings *findings = &v->reader.findings;
     qsort(v->remarks, v->remark_count, sizeof(*v->remarks), compare_remarks);
-    for (size_t i = 0; i < v->remark_count; i++)
-        (void)ckpt_finding(findings, v->remarks[i].st, v->remarks[i].file, "%s",
-                           v->remarks[i].what);
+    for (size_t i = 0; i < v->remark_count; i++) {
+        const struct remark *it = &v->remarks[i];
+        (void)ckpt_finding(findings, it->st, it->file, "%s", it->what);
+    }
     if (v->remarks_lost > 0) {
         (void)ckpt_finding(findings, ST_CORRUPT, CKPT_MANIFEST, "%zu more chunks are damaged",
                            v->remarks_lost);
