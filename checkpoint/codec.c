@@ -169,10 +169,11 @@ static void choose_fast(struct ckpt_codec *codec, const uint8_t *raw, struct cho
 
 static void choose_coders(const float entropy[4], struct choice *choice)
 {
-    for (size_t p = 0; p < choice->change.width; p++)
+    for (size_t p = 0; p < choice->change.width; p++) {
         choice->coder[p] = entropy[p] > INCOMPRESSIBLE ? CODER_RAW
                            : entropy[p] < SPARSE       ? CODER_SPARSE
                                                        : CODER_ENTROPY;
+    }
 }
 
 /* Changes the choice if rows and columns make it smaller than bits a word. */

@@ -136,7 +136,7 @@ static uint32_t find_phase(struct table_maker *maker, const word32 *words, size_
         return 0;
     size_t rows = ((count < EDGE_WORDS ? count : EDGE_WORDS) - 2 * edge) / columns;
     size_t used = rows * columns + 2 * edge;
-    if (rows < 2)
+    if (rows < 2 || used == 0)
         return 0;
     uint64_t all = sum_columns(maker, words, used, columns, 0);
     mean_columns(maker, used, columns, 0, (uint32_t)(all / used));
@@ -210,11 +210,11 @@ size_t table_fit(struct table_maker *maker, const void *words, size_t count, con
         if (columns == 0)
             return 0; /* what the chunk begins with has none */
         uint32_t phase = find_phase(maker, in + at, part, columns);
-        size_t count_of_terms = columns + (part + phase + columns - 1) / columns;
-        if (HEAD + 2 * count_of_terms > TABLE_TERMS_MAX - size)
+        size_t all = columns + (part + phase + columns - 1) / columns;
+        if (HEAD + 2 * all > TABLE_TERMS_MAX - size)
             return 0;
-        put_terms(maker, in + at, part, columns, phase, count_of_terms, maker->terms + size);
-        size += HEAD + 2 * count_of_terms;
+        put_terms(maker, in + at, part, columns, phase, all, maker->terms + size);
+        size += HEAD + 2 * all;
     }
     *terms = maker->terms;
     return size;

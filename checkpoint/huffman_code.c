@@ -57,9 +57,9 @@ static void sort_leaves(struct leaf *leaf, size_t count)
  * inner nodes come to be in order of their sums. */
 static void tree_lengths(const struct leaf *leaf, size_t count, uint8_t *length)
 {
-    uint32_t sum[VALUES];
-    uint16_t parent_of_leaf[VALUES], parent_of_node[VALUES];
-    uint8_t depth[VALUES];
+    uint32_t sum[VALUES] = { 0 };
+    uint16_t parent_of_leaf[VALUES] = { 0 }, parent_of_node[VALUES] = { 0 };
+    uint8_t depth[VALUES] = { 0 };
     size_t next_leaf = 0, next_node = 0, nodes = 0;
     for (; nodes < count - 1; nodes++) {
         sum[nodes] = 0;
@@ -153,7 +153,7 @@ static void put_shares(const uint16_t *share, unsigned log, struct bits *bits)
 
 /* A table of tANS (RFC 8878, 4.1): of each weight, how its states are left. */
 struct weight_table {
-    unsigned log;
+    uint32_t size;
     uint16_t next[1u << LOG_MAX];
     uint16_t share[WEIGHTS];
     uint16_t first[WEIGHTS]; /* of its states in next */
@@ -161,7 +161,7 @@ struct weight_table {
 
 static void make_table(struct weight_table *table)
 {
-    uint32_t size = 1u << table->log, step = (size >> 1) + (size >> 3) + 3, at = 0;
+    uint32_t size = table->size, step = (size >> 1) + (size >> 3) + 3, at = 0;
     uint8_t weight[1u << LOG_MAX];
     uint16_t place[WEIGHTS], sum = 0;
     for (size_t w = 0; w < WEIGHTS; w++) {
@@ -188,14 +188,15 @@ static uint32_t code_weight(const struct weight_table *table, uint32_t state, ui
 /* Weights coded by two states in turn; returns the bytes at out, 0: more than room. */
 static size_t put_coded(const uint8_t *weights, size_t count, uint8_t *out, size_t room)
 {
-    struct weight_table table = { .log = count >= 48 ? LOG_MAX : LOG_MAX - 1 };
+    const unsigned log = count >= 48 ? LOG_MAX : LOG_MAX - 1;
+    struct weight_table table = { .size = 1u << log };
     uint32_t seen[WEIGHTS] = { 0 };
     for (size_t i = 0; i < count; i++)
         seen[weights[i]]++;
-    if (count < 3 || !normalize(seen, count, table.log, table.share))
+    if (count < 3 || !normalize(seen, count, log, table.share))
         return 0;
     struct bits bits = { .at = out, .end = out + room };
-    put_shares(table.share, table.log, &bits);
+    put_shares(table.share, log, &bits);
     make_table(&table);
     uint32_t state[2] = { 0, 0 };
     for (size_t i = count; i-- > 0;) {
@@ -206,8 +207,8 @@ static size_t put_coded(const uint8_t *weights, size_t count, uint8_t *out, size
             *mine = table.next[table.first[weights[i]]];
         }
     }
-    put_bits(&bits, state[1], table.log);
-    put_bits(&bits, state[0], table.log);
+    put_bits(&bits, state[1], log);
+    put_bits(&bits, state[0], log);
     put_bits(&bits, 1, 1); /* where the reader begins */
     fill_byte(&bits);
     return bits.full ? 0 : (size_t)(bits.at - out);

@@ -20,8 +20,9 @@
 #define HUFFMAN_LENGTH_SHIFT                                                                       \
     12 /* an entry: the length above the code, which has at most 11 bits                           \
         */
-#define HUFFMAN_BLOCK       32768u
-#define HUFFMAN_STREAM_ROOM (HUFFMAN_BLOCK / 4 * 11 / 8 + 64) /* one of four streams of a block */
+#define HUFFMAN_BLOCK 32768u
+#define HUFFMAN_STREAM_ROOM                                                                        \
+    ((size_t)HUFFMAN_BLOCK / 4 * 11 / 8 + 64) /* one of four streams of a block */
 
 struct huffman_code {
     uint8_t first;

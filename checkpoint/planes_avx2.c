@@ -73,9 +73,10 @@ AVX2 static void merge4(const uint8_t *const plane[4], size_t count, unsigned tu
             _mm256_unpacklo_epi16(ab_high, cd_high), _mm256_unpackhi_epi16(ab_high, cd_high)
         };
         __m256i turned[4];
-        for (size_t k = 0; k < 4; k++)
+        for (size_t k = 0; k < 4; k++) {
             turned[k] = _mm256_or_si256(_mm256_sllv_epi32(word[k], left),
                                         _mm256_srlv_epi32(word[k], right));
+        }
         store(out + 4 * i, _mm256_permute2x128_si256(turned[0], turned[1], 0x20));
         store(out + 4 * i + 32, _mm256_permute2x128_si256(turned[2], turned[3], 0x20));
         store(out + 4 * i + 64, _mm256_permute2x128_si256(turned[0], turned[1], 0x31));
@@ -241,9 +242,10 @@ AVX2 static size_t nibbles(const uint8_t *bytes, size_t count, uint8_t top, uint
             for (; odd != 0; odd &= odd - 1)
                 *escape++ = bytes[at + STEP * k + (size_t)__builtin_ctz(odd)];
         }
-        for (size_t k = 0; k < 2; k++)
+        for (size_t k = 0; k < 2; k++) {
             store(codes + at / 2 + STEP * k,
                   _mm256_or_si256(code[k], _mm256_slli_epi16(code[k + 2], 4)));
+        }
     }
     if (at < count)
         nibble_group(bytes + at, count - at, top, codes + at / 2, &escape);

@@ -277,9 +277,10 @@ VBMI static void merge4_vbmi(const uint8_t *const plane[4], size_t count, unsign
             will_write(out + 4 * i + STEP * k, WORDS_AHEAD);
         }
         transpose_blocks(x);
-        for (size_t k = 0; k < 4; k++)
+        for (size_t k = 0; k < 4; k++) {
             store(out + 4 * i + STEP * k,
                   _mm512_rorv_epi32(_mm512_permutexvar_epi8(order, x[k]), right));
+        }
     }
     loop_merge4(plane, i, count, turn, words);
 }

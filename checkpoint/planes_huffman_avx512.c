@@ -22,7 +22,7 @@ VBMI void ckpt_count_avx512(const uint8_t *bytes, size_t count, uint32_t seen[25
     uint8_t others[HUFFMAN_BLOCK + STEP];
     uint32_t sample[256];
     uint64_t near[16] = { 0 };
-    size_t found = 0, at = 0, whole = count < HUFFMAN_BLOCK ? count & ~(size_t)(STEP - 1) : count;
+    size_t found = 0, at = 0, whole = count & ~(size_t)(STEP - 1);
     loop_count(bytes, count < 512 ? count : 512, sample);
     uint32_t within = 0, most = 0, low = 0;
     for (uint32_t v = 0; v < 256; v++) {
@@ -35,9 +35,10 @@ VBMI void ckpt_count_avx512(const uint8_t *bytes, size_t count, uint32_t seen[25
     const __m512i lowest = _mm512_set1_epi8((char)low);
     for (; at < whole; at += STEP) {
         __m512i x = _mm512_loadu_si512(bytes + at), y = _mm512_sub_epi8(x, lowest);
-        for (int v = 0; v < 16; v++)
-            near[v] += (uint64_t)__builtin_popcountll(
-                _mm512_cmpeq_epi8_mask(y, _mm512_set1_epi8((char)v)));
+        for (int v = 0; v < 16; v++) {
+            __mmask64 here = _mm512_cmpeq_epi8_mask(y, _mm512_set1_epi8((char)v));
+            near[v] += (uint64_t)__builtin_popcountll(here);
+        }
         __mmask64 far = _mm512_cmpgt_epu8_mask(y, _mm512_set1_epi8(15));
         _mm512_storeu_si512(others + found, _mm512_maskz_compress_epi8(far, x));
         found += (size_t)__builtin_popcountll(far);
