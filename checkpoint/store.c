@@ -167,6 +167,13 @@ static enum status store_put_new(void *self, const char *path, const void *data,
     return st == ST_OK ? leave(self, io->put_new(io->self, path, data, size)) : st;
 }
 
+/* Of folders: a bucket has no end. */
+static enum status store_space(void *self, const char *path, uint64_t *out_bytes)
+{
+    (void)self;
+    return io_space(io_system(), path, out_bytes);
+}
+
 static void store_explain(void *self, char *out, size_t capacity)
 {
     struct ckpt_store *store = self;
@@ -261,6 +268,7 @@ enum status ckpt_store_new(struct ckpt_store **out)
         .unmap = store_unmap,
         .is_object = store_is_object,
         .put_new = store_put_new,
+        .space = store_space,
         .explain = store_explain,
     };
     *out = store;

@@ -252,6 +252,11 @@ static void settings_that_cannot_work_are_explained(void **state)
     io_explain(io, ST_CONFIG, problem, sizeof(problem));
     assert_non_null(strstr(problem, "http://host/path"));
     assert_int_equal(io->stat(io->self, home->dir, &info), ST_OK); /* folders need none of it */
+    uint64_t room = 0;
+    assert_int_equal(io_space(io, home->dir, &room), ST_OK);
+    assert_true(room > 0 && room < UINT64_MAX);
+    assert_int_equal(io_space(io, X, &room), ST_OK);
+    assert_true(room == UINT64_MAX);
     assert_int_equal(io->link(io->self, X, "/tmp/x"), ST_REFUSED);
     assert_int_equal(io->rename(io->self, "/tmp/x", X), ST_REFUSED);
     ckpt_store_free(store);
