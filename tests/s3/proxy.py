@@ -148,6 +148,7 @@ class Proxy:
         self.conditional = asyncio.Lock()
         self.stall_s = 6
         self.region = None  # where the bucket is said to be instead
+        self.forgets_conditions = False  # as stores of before 2024 do
         self.server = None
         self.tasks = set()
 
@@ -184,7 +185,8 @@ class Proxy:
     async def ask(self, request):
         reader, writer = await asyncio.open_connection(*self.upstream, limit=HEAD_MAX)
         try:
-            request.headers = [(k, v) for k, v in request.headers if k.lower() != "connection"]
+            without = ("connection", "if-none-match") if self.forgets_conditions else ("connection",)
+            request.headers = [(k, v) for k, v in request.headers if k.lower() not in without]
             request.headers.append(("Connection", "close"))
             writer.write(request.head() + request.body)
             await writer.drain()

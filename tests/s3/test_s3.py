@@ -245,7 +245,8 @@ def job_settings(port):
     return {k: v for k, v in settings(port).items() if k.startswith("AWS_") or k == "no_proxy"}
 
 
-SETS = {"train__duration": "3000 steps", "checkpoint__every": "300 steps"}
+SETS = {"train__duration": "3000 steps", "checkpoint__every": "300 steps",
+        "checkpoint__delta": "true"}
 
 
 @pytest.fixture(scope="module")
@@ -292,3 +293,8 @@ def test_store_that_cannot_be_used_is_explained(server):
         reason = until(lambda: "NoSuchBucket" in home.show(job)["reason"] and home.show(job)["reason"],
                        60, "the reason names what S3 said")
         assert "checkpoint.store" in reason, reason
+        proxy.forgets_conditions = True
+        job = home.submit(checkpoint__store=f"s3://{BUCKET}/unsafe")
+        reason = until(lambda: "If-None-Match" in home.show(job)["reason"] and
+                       home.show(job)["reason"], 60, "the reason names what the store can't do")
+        assert "writes over" in reason, reason
