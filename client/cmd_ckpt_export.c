@@ -160,13 +160,13 @@ enum exit_code cmd_ckpt_export(struct client *client)
     char path[LIMIT_PATH], arch[JOB_TEXT] = "";
     struct ckpt_reader *reader = NULL;
     enum exit_code code = take_flags(client, &options);
+    if (code == EXIT_DONE && !client_catch_signals(client))
+        code = EXIT_INTERNAL;
     if (code == EXIT_DONE)
         code = target_open(client, client->args.words[0], path, &reader);
     if (code == EXIT_DONE && !options.own_names)
         code = find_arch(client, reader, path, arch);
     options.arch = arch;
-    if (code == EXIT_DONE && !client_catch_signals(client))
-        code = EXIT_INTERNAL;
     if (code == EXIT_DONE)
         code = write_file(client, path, reader, &options);
     ckpt_close(reader);
