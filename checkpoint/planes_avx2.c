@@ -39,6 +39,8 @@ AVX2 static bool split4(const void *words, size_t count, unsigned turn, uint8_t 
         for (size_t k = 0; k < 4; k++) {
             __m256i word = load(in + 4 * i + STEP * k);
             all = _mm256_or_si256(all, word);
+            will_read(in + 4 * i + STEP * k, WORDS_AHEAD);
+            will_write(p[k] + i, PLANES_AHEAD);
             word = _mm256_or_si256(_mm256_sllv_epi32(word, left), _mm256_srlv_epi32(word, right));
             x[k] = _mm256_permutevar8x32_epi32(transpose_bytes(word), order);
         }
@@ -74,6 +76,8 @@ AVX2 static void merge4(const uint8_t *const plane[4], size_t count, unsigned tu
         };
         __m256i turned[4];
         for (size_t k = 0; k < 4; k++) {
+            will_read(p[k] + i, PLANES_AHEAD);
+            will_write(out + 4 * i + STEP * k, WORDS_AHEAD);
             turned[k] = _mm256_or_si256(_mm256_sllv_epi32(word[k], left),
                                         _mm256_srlv_epi32(word[k], right));
         }

@@ -29,21 +29,6 @@ BW_INLINE void store(void *at, __m512i x)
     _mm512_storeu_si512(at, x);
 }
 
-/* Lines that will be read or written soon: the machine's own guesses stop at each page, of which
- * five streams begin one ever so often. Beyond an end nothing happens. */
-#define WORDS_AHEAD  2048u /* bytes */
-#define PLANES_AHEAD 1024u
-
-BW_INLINE void will_read(const void *at, size_t ahead)
-{
-    __builtin_prefetch((const char *)at + ahead, 0);
-}
-
-BW_INLINE void will_write(const void *at, size_t ahead)
-{
-    __builtin_prefetch((const char *)at + ahead, 1);
-}
-
 /* 4 × 4 blocks of 16 bytes: block k of x[j] becomes block j of x[k]. */
 BW_INLINE void transpose_blocks(__m512i x[4])
 {
