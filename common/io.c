@@ -26,7 +26,7 @@ void io_explain(const struct io *io, enum status st, char *out, size_t capacity)
 {
     char words[LIMIT_REASON] = "";
     if (io->explain != NULL)
-        io->explain(io->self, words, sizeof(words));
+        io->explain(io->self, st, words, sizeof(words));
     (void)snprintf(out, capacity, "%s%s%s", status_string(st), words[0] == '\0' ? "" : ": ", words);
 }
 

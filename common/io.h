@@ -72,9 +72,8 @@ struct io {
     enum status (*put_new)(void *self, const char *path, const void *data, size_t size);
     /* Bytes that may still be written below path. NULL where nobody knows: io_space says. */
     enum status (*space)(void *self, const char *path, uint64_t *out_bytes);
-    /* Why this thread's last call that failed did, in a sentence; "" when there is nothing to say.
-     */
-    void (*explain)(void *self, char *out, size_t capacity);
+    /* Why this thread's last call that came to st did, in a sentence; "": nothing to say. */
+    void (*explain)(void *self, enum status st, char *out, size_t capacity);
 };
 
 /* The machine's files. Borrowed for ever. */

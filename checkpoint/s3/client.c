@@ -24,7 +24,7 @@ struct s3_client {
     struct s3_config config;
     struct s3_http *http;
     atomic_bool closing;
-    pthread_key_t problem; /* char[LIMIT_REASON] of each thread that had one */
+    pthread_key_t problem; /* struct problem of each thread that had one */
     pthread_mutex_t mutex;
     pthread_cond_t changed; /* closing was set */
     struct s3_credentials credentials;
@@ -54,26 +54,32 @@ struct s3_client_options s3_client_defaults(void)
 
 /* ---- explaining ---- */
 
-void s3_client_set_problem(struct s3_client *client, const char *format, ...)
+struct problem {
+    enum status st;
+    char text[LIMIT_REASON];
+};
+
+void s3_client_set_problem(struct s3_client *client, enum status st, const char *format, ...)
 {
-    char *text = pthread_getspecific(client->problem);
-    if (text == NULL) {
-        text = malloc(LIMIT_REASON);
-        if (text == NULL || pthread_setspecific(client->problem, text) != 0) {
-            free(text);
+    struct problem *problem = pthread_getspecific(client->problem);
+    if (problem == NULL) {
+        problem = malloc(sizeof(*problem));
+        if (problem == NULL || pthread_setspecific(client->problem, problem) != 0) {
+            free(problem);
             return;
         }
     }
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(text, LIMIT_REASON, format, args);
+    (void)vsnprintf(problem->text, sizeof(problem->text), format, args);
     va_end(args);
+    problem->st = st;
 }
 
-void s3_client_explain(struct s3_client *client, char *out, size_t capacity)
+void s3_client_explain(struct s3_client *client, enum status st, char *out, size_t capacity)
 {
-    const char *text = pthread_getspecific(client->problem);
-    (void)snprintf(out, capacity, "%s", text == NULL ? "" : text);
+    const struct problem *problem = pthread_getspecific(client->problem);
+    (void)snprintf(out, capacity, "%s", problem == NULL || problem->st != st ? "" : problem->text);
 }
 
 /* Says what came of a call that is given up. */
@@ -87,10 +93,10 @@ static void tell(struct s3_client *client, const struct s3_call *call,
     (void)snprintf(place, sizeof(place), "%s s3://%.60s/%.80s", call->method, call->bucket,
                    call->key);
     if (answer->curl != CURLE_OK || answer->status == 0) {
-        s3_client_set_problem(client, "%s: %s%s%s", place, answer->what, tried, j->hint);
+        s3_client_set_problem(client, j->st, "%s: %s%s%s", place, answer->what, tried, j->hint);
         return;
     }
-    s3_client_set_problem(client, "%s: HTTP %ld%s%s%s%.120s%s%s%s", place, answer->status,
+    s3_client_set_problem(client, j->st, "%s: HTTP %ld%s%s%s%.120s%s%s%s", place, answer->status,
                           j->error.code[0] != '\0' ? " " : "", j->error.code,
                           j->error.message[0] != '\0' ? ", " : "", j->error.message, tried, j->hint,
                           j->hint[0] != '\0' && j->hint[strlen(j->hint) - 1] == ' ' ? answer->region
@@ -350,8 +356,9 @@ enum status s3_client_call(struct s3_client *client, const struct s3_call *call,
         return ST_INVALID;
     enum status st = current_credentials(client, NULL, &credentials);
     if (st != ST_OK) {
-        s3_client_set_problem(client, "there are no credentials for S3: set AWS_ACCESS_KEY_ID and "
-                                      "AWS_SECRET_ACCESS_KEY, or AWS_PROFILE");
+        s3_client_set_problem(client, ST_CONFIG,
+                              "there are no credentials for S3: set AWS_ACCESS_KEY_ID and "
+                              "AWS_SECRET_ACCESS_KEY, or AWS_PROFILE");
         return st == ST_NO_MEMORY ? st : ST_CONFIG;
     }
     int64_t end_ms = clock_mono_ms(clock_system()) + client->options.tries.time_ms_max;

@@ -72,8 +72,8 @@ MUST_CHECK enum status s3_client_call(struct s3_client *client, const struct s3_
 /* Likewise, for calls whose answer says nothing. */
 MUST_CHECK enum status s3_client_do(struct s3_client *client, const struct s3_call *call);
 
-/* The sentence of this thread's last call that failed; also set by hand, e.g. to pass one on from
- * another thread. */
-void s3_client_explain(struct s3_client *client, char *out, size_t capacity);
-void s3_client_set_problem(struct s3_client *client, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+/* The sentence of this thread's last call that failed, if it came to st; else "". Also set by hand,
+ * e.g. to pass one on from another thread. */
+void s3_client_explain(struct s3_client *client, enum status st, char *out, size_t capacity);
+void s3_client_set_problem(struct s3_client *client, enum status st, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));

@@ -46,7 +46,7 @@ enum status s3_object_read(struct s3_client *client, const struct s3_place *plac
     };
     enum status st = s3_client_do(client, &call);
     if (st == ST_EXISTS) {
-        s3_client_set_problem(client, "s3://%s/%.200s was replaced while it was read",
+        s3_client_set_problem(client, ST_IO, "s3://%s/%.200s was replaced while it was read",
                               place->bucket, place->key);
         st = ST_IO;
     }
@@ -79,17 +79,19 @@ static enum status settle(struct s3_client *client, const struct s3_place *place
     if (st == ST_OK || st == ST_REFUSED || st == ST_CONFIG || st == ST_CLOSED)
         return st;
     char problem[LIMIT_REASON];
-    s3_client_explain(client, problem, sizeof(problem));
+    s3_client_explain(client, st, problem, sizeof(problem));
     struct s3_object object;
     enum status found = s3_object_head(client, place, &object);
     if (found == ST_OK && strcmp(object.nonce, nonce) == 0 && object.size == size)
         return ST_OK;
     if (found == ST_OK) {
-        s3_client_set_problem(client, "s3://%s/%.200s is there already", place->bucket, place->key);
+        s3_client_set_problem(client, ST_EXISTS, "s3://%s/%.200s is there already", place->bucket,
+                              place->key);
         return ST_EXISTS;
     }
-    s3_client_set_problem(client, "%s", problem);
-    return st == ST_EXISTS || st == ST_NOT_FOUND ? ST_IO : st;
+    st = st == ST_EXISTS || st == ST_NOT_FOUND ? ST_IO : st;
+    s3_client_set_problem(client, st, "%s", problem);
+    return st;
 }
 
 enum status s3_object_put_new(struct s3_client *client, const struct s3_place *place,
@@ -167,7 +169,7 @@ static enum status list_page(struct s3_client *client, const struct s3_place *fo
     page->truncated = false;
     st = s3_xml_walk(answer.body.data, answer.body.size, take_entry, page);
     if (st == ST_IO) {
-        s3_client_set_problem(client, "listing s3://%s/%.200s: the answer is no list",
+        s3_client_set_problem(client, ST_IO, "listing s3://%s/%.200s: the answer is no list",
                               folder->bucket, prefix);
     }
     s3_http_answer_release(&answer);
@@ -231,7 +233,8 @@ enum status s3_multipart_begin(struct s3_client *client, const struct s3_place *
     if (st == ST_NO_MEMORY)
         return st;
     if (st != ST_OK || upload.id[0] == '\0') {
-        s3_client_set_problem(client, "s3://%s/%.200s: no number came for an upload in parts",
+        s3_client_set_problem(client, ST_IO,
+                              "s3://%s/%.200s: no number came for an upload in parts",
                               place->bucket, place->key);
         return ST_IO;
     }
@@ -275,14 +278,14 @@ enum status s3_multipart_part(struct s3_client *client, const struct s3_multipar
             memcpy(etag, answer.etag, S3_ETAG_MAX);
         s3_http_answer_release(&answer);
         if (!good) {
-            s3_client_set_problem(client, "s3://%s/%.200s: a part was taken without an ETag",
+            s3_client_set_problem(client, ST_IO, "s3://%s/%.200s: a part was taken without an ETag",
                                   upload->place.bucket, upload->place.key);
         }
         return good ? ST_OK : ST_IO;
     }
     if (st != ST_NOT_FOUND)
         return st;
-    s3_client_set_problem(client,
+    s3_client_set_problem(client, ST_IO,
                           "s3://%s/%.200s: its upload in parts is gone; is there a lifecycle rule "
                           "that ends uploads sooner than after a day?",
                           upload->place.bucket, upload->place.key);

@@ -47,7 +47,8 @@ static enum status parse(struct s3 *s3, const char *path, struct s3_path *out)
 {
     if (s3_path_parse(path, out))
         return ST_OK;
-    s3_client_set_problem(s3->client, "%.300s is no place in S3: write s3://BUCKET/PREFIX", path);
+    s3_client_set_problem(s3->client, ST_CONFIG,
+                          "%.300s is no place in S3: write s3://BUCKET/PREFIX", path);
     return ST_CONFIG;
 }
 
@@ -350,8 +351,9 @@ static enum status s3_mkdir(void *self, const char *name)
     sweep(s3, &path.place);
     st = s3_object_head(s3->client, &path.marker, &object);
     if (st == ST_OK) {
-        s3_client_set_problem(s3->client, "s3://%s/%.300s was set aside: remove it first",
-                              path.marker.bucket, path.marker.key);
+        s3_client_set_problem(s3->client, ST_EXISTS,
+                              "s3://%s/%.300s was set aside: remove it first", path.marker.bucket,
+                              path.marker.key);
     }
     return st == ST_NOT_FOUND ? ST_OK : st == ST_OK ? ST_EXISTS : st;
 }
@@ -426,10 +428,10 @@ static bool s3_is_object(void *self, const char *path)
     return strncmp(path, "s3://", 5) == 0;
 }
 
-static void s3_explain(void *self, char *out, size_t capacity)
+static void s3_explain(void *self, enum status st, char *out, size_t capacity)
 {
     struct s3 *s3 = self;
-    s3_client_explain(s3->client, out, capacity);
+    s3_client_explain(s3->client, st, out, capacity);
 }
 
 /* ---- its life ---- */

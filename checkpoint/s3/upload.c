@@ -86,7 +86,7 @@ static void send_part(void *arg)
     enum status st = s3_multipart_part(upload->options.client, &upload->multipart, buffer->number,
                                        buffer->data, buffer->size, etag);
     if (st != ST_OK)
-        s3_client_explain(upload->options.client, problem, sizeof(problem));
+        s3_client_explain(upload->options.client, st, problem, sizeof(problem));
     CHECK(pthread_mutex_lock(&upload->mutex) == 0);
     if (st == ST_OK) {
         memcpy(upload->etags[buffer->number - 1], etag, sizeof(etag));
@@ -104,7 +104,7 @@ static void send_part(void *arg)
 static enum status pass_on(struct s3_upload *upload, enum status st)
 {
     if (st != ST_OK && upload->problem[0] != '\0')
-        s3_client_set_problem(upload->options.client, "%s", upload->problem);
+        s3_client_set_problem(upload->options.client, st, "%s", upload->problem);
     return st;
 }
 
@@ -171,7 +171,8 @@ static enum status flush(struct s3_upload *upload)
 static enum status begin_buffer(struct s3_upload *upload)
 {
     if (upload->parts == S3_PARTS_MAX) {
-        s3_client_set_problem(upload->options.client, "s3://%s/%.200s: larger than a file can be",
+        s3_client_set_problem(upload->options.client, ST_FULL,
+                              "s3://%s/%.200s: larger than a file can be",
                               upload->multipart.place.bucket, upload->multipart.place.key);
         return ST_FULL;
     }
@@ -268,12 +269,12 @@ void s3_upload_free(struct s3_upload *upload)
 {
     if (upload == NULL)
         return;
-    (void)!wait_for(upload, 0);
+    enum status st = wait_for(upload, 0);
     if (!upload->finished && upload->multipart.id[0] != '\0') {
         char problem[LIMIT_REASON];
-        s3_client_explain(upload->options.client, problem, sizeof(problem));
+        s3_client_explain(upload->options.client, st, problem, sizeof(problem));
         s3_multipart_abort(upload->options.client, &upload->multipart);
-        s3_client_set_problem(upload->options.client, "%s", problem);
+        s3_client_set_problem(upload->options.client, st, "%s", problem);
     }
     for (size_t i = 0; i < BUFFERS_MAX; i++)
         free(upload->buffers[i].data);

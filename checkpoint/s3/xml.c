@@ -34,7 +34,7 @@ static void element_begins(void *arg, const XML_Char *name, const XML_Char **att
     const char *colon = strrchr(name, ':');
     const char *plain = colon == NULL ? name : colon + 1;
     size_t at = strlen(walk->path), size = strlen(plain);
-    if (walk->depth == S3_XML_DEPTH || at + size + 2 > sizeof(walk->path)) {
+    if (size == 0 || walk->depth == S3_XML_DEPTH || at + size + 2 > sizeof(walk->path)) {
         stop(walk, true);
         return;
     }
