@@ -14,9 +14,9 @@
  * the digest; the files are in the page cache. Plain reading is into fresh memory, too, by one
  * thread and by as many as the restore has. "of the decoder" is the restore's share of what its
  * threads decode from memory to memory that stays in their caches, with all hashes: no reader is
- * faster. Rounds are interleaved; values and ratios are medians. --codec then runs bench/codec,
- * which lies beside this program, on up to 16 MB of each buffer: ratio, encode and decode of a
- * core.
+ * faster. GB/cs is per second of processor time. Rounds are interleaved; values and ratios are
+ * medians. --codec then runs bench/codec, which lies beside this program, on up to 16 MB of each
+ * buffer: ratio, encode and decode of a core.
  */
 #include <fcntl.h>
 #include <getopt.h>
@@ -52,9 +52,9 @@ struct options {
     bool codec;
 };
 
-/* Seconds of every round. */
+/* Seconds of every round, by the clock and of the processor (all threads). */
 struct series {
-    double seconds[ROUNDS_MAX];
+    double seconds[ROUNDS_MAX], processor[ROUNDS_MAX];
     uint32_t count;
 };
 
@@ -90,15 +90,24 @@ static void need(enum status st, const char *what)
     exit(1);
 }
 
-static double now(void)
+struct moment {
+    double clock, processor;
+};
+
+static struct moment now(void)
 {
-    return (double)clock_mono_ns() / 1e9;
+    struct timespec used = { 0 };
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return (struct moment){ (double)clock_mono_ns() / 1e9,
+                            (double)used.tv_sec + (double)used.tv_nsec / 1e9 };
 }
 
-static void add(struct series *series, double since)
+static void add(struct series *series, struct moment since)
 {
-    if (series->count < ROUNDS_MAX)
-        series->seconds[series->count++] = now() - since;
+    if (series->count == ROUNDS_MAX)
+        return;
+    series->seconds[series->count] = now().clock - since.clock;
+    series->processor[series->count++] = now().processor - since.processor;
 }
 
 static int compare(const void *a, const void *b)
@@ -107,20 +116,26 @@ static int compare(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+static double median_of(const double *values, uint32_t count)
+{
+    double sorted[ROUNDS_MAX];
+    memcpy(sorted, values, count * sizeof *values);
+    qsort(sorted, count, sizeof *sorted, compare);
+    return count == 0 ? 0 : sorted[count / 2];
+}
+
 static double median(const struct series *series)
 {
-    struct series sorted = *series;
-    qsort(sorted.seconds, sorted.count, sizeof(double), compare);
-    return sorted.count == 0 ? 0 : sorted.seconds[sorted.count / 2];
+    return median_of(series->seconds, series->count);
 }
 
 /* Median of the rounds' quotients: how many times as fast `ours` is. */
-static double ratio(const struct series *ours, const struct series *theirs)
+static double ratio(const double *ours, const double *theirs, uint32_t count)
 {
-    struct series quotients = { .count = 0 };
-    for (uint32_t i = 0; i < ours->count && i < theirs->count; i++)
-        quotients.seconds[quotients.count++] = theirs->seconds[i] / ours->seconds[i];
-    return median(&quotients);
+    double quotients[ROUNDS_MAX];
+    for (uint32_t i = 0; i < count; i++)
+        quotients[i] = theirs[i] / ours[i];
+    return median_of(quotients, count);
 }
 
 static void *fresh(size_t bytes)
@@ -136,7 +151,7 @@ static void *fresh(size_t bytes)
 static void write_plain(struct world *w)
 {
     (void)unlink(w->raw);
-    const double begin = now();
+    const struct moment begin = now();
     int fd = open(w->raw, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     bool good = fd >= 0;
     for (int i = 0; i < 3 && good; i++) {
@@ -176,7 +191,7 @@ static void read_plain(struct world *w, uint32_t threads, struct series *out)
 {
     struct plain_part parts[CKPT_CREW_MAX];
     const size_t bytes = (size_t)w->bytes, each = bytes / (threads + 1) / BLOCK * BLOCK;
-    const double begin = now();
+    const struct moment begin = now();
     int fd = open(w->raw, O_RDONLY | O_CLOEXEC);
     char *memory = fresh(bytes);
     for (uint32_t i = 0; i <= threads; i++) {
@@ -208,7 +223,7 @@ static void save(struct world *w, enum ckpt_level level, uint32_t threads, struc
     need(ckpt_folder_create(io, dir), "save");
     need(ckpt_writer_new(level, threads, &writer), "save");
     const struct ckpt_write_options options = { .level = level, .threads = threads };
-    const double begin = now();
+    const struct moment begin = now();
     need(ckpt_writer_write(writer, io, dir, &w->state.state, 0, 1, &options, &report), "save");
     add(&f->save, begin);
     ckpt_writer_free(writer);
@@ -226,7 +241,7 @@ static void restore(struct world *w, const char *dir, uint32_t threads, struct f
     const size_t bytes = w->state.count * sizeof(float);
     struct ckpt_reader *reader = NULL;
     void *out[3];
-    const double begin = now();
+    const struct moment begin = now();
     need(ckpt_open(io_system(), dir, &reader), "restore");
     for (int i = 0; i < 3; i++)
         out[i] = fresh(bytes);
@@ -243,7 +258,7 @@ static void restore(struct world *w, const char *dir, uint32_t threads, struct f
 static void verify(const char *dir, uint32_t threads, struct figures *f)
 {
     const struct ckpt_read_options options = { .threads = threads };
-    const double begin = now();
+    const struct moment begin = now();
     need(ckpt_verify_with(io_system(), dir, &options, NULL, NULL), "verify");
     add(&f->verify, begin);
 }
@@ -269,12 +284,12 @@ static void *decode_some(void *arg)
         const struct ckpt_place *place = &set->places[i];
         const uint8_t *stored = NULL;
         need(ckpt_cursor_fetch(cursor, place, &stored), "decode");
-        const double begin = now();
+        const struct moment begin = now();
         need(ckpt_cursor_decode(cursor, place, raw), "decode");
         const struct ckpt_chunk_place it =
             ckpt_shard_place(&set->shards[place->file].footer, &place->reference);
         ckpt_piece_hashes(it.dtype, raw, it.raw_size, hashes);
-        d->seconds += now() - begin;
+        d->seconds += now().clock - begin.clock;
     }
     ckpt_cursor_free(cursor);
     free(raw);
@@ -361,7 +376,16 @@ static void speed(const struct world *w, const char *name, const struct series *
         return;
     }
     row(name, w->bytes / median(ours) / 1e9, "GB/s", yardstick, w->bytes / median(theirs) / 1e9,
-        ratio(ours, theirs));
+        ratio(ours->seconds, theirs->seconds, ours->count));
+}
+
+/* The same in processor time, which others on the machine disturb less. */
+static void cost(const struct world *w, const char *name, const struct series *ours,
+                 const char *yardstick, const struct series *theirs)
+{
+    row(name, w->bytes / median_of(ours->processor, ours->count) / 1e9, "GB/cs", yardstick,
+        w->bytes / median_of(theirs->processor, theirs->count) / 1e9,
+        ratio(ours->processor, theirs->processor, ours->count));
 }
 
 static void report(const struct world *w, uint32_t l, uint32_t t)
@@ -386,6 +410,8 @@ static void report(const struct world *w, uint32_t l, uint32_t t)
     (void)snprintf(yardstick, sizeof yardstick, "read, %u threads", cores);
     if (cores > 1 || one == NULL)
         speed(w, name, &f->restore, yardstick, &w->read[t]);
+    (void)snprintf(name, sizeof name, "%s/restore, %u threads, processor", level, cores);
+    cost(w, name, &f->restore, "read, 1 thread", one != NULL ? one : &w->read[t]);
     (void)snprintf(name, sizeof name, "%s/restore, %u of the decoder", level, cores);
     speed(w, name, &f->restore, "decoder", &f->decode);
     (void)snprintf(name, sizeof name, "%s/verify, %u threads", level, cores);
