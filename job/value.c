@@ -204,9 +204,10 @@ static enum status read_number(const struct field *field, const char *text, doub
         return ST_OK;
     }
     describe_range(field, range, sizeof(range));
-    if (!value_real(text, &end, &value) || *end != '\0')
+    if (!value_real(text, &end, &value) || *end != '\0') {
         return value_refuse(problem, range, "%s must be a number; it is '%.100s'", field->path,
                             text);
+    }
     if (!in_range(field, value))
         return value_refuse(problem, range, "%s can't be %.16g", field->path, value);
     if (out != NULL)

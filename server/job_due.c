@@ -184,9 +184,10 @@ void jm_save_refuse(struct jm_step *s, int index, const char *why)
         jm_event(s, "store-full", "step %llu is not saved, training goes on: %.380s",
                  (unsigned long long)save->step, why);
     }
-    if (m->state == JOB_RUNNING)
+    if (m->state == JOB_RUNNING) {
         jm_set_reason(m, "no room for the checkpoint of step %llu: %.400s",
                       (unsigned long long)save->step, why);
+    }
     jm_save_drop(s, index, why, false);
     jm_retain(s); /* makes room */
 }

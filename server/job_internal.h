@@ -26,8 +26,8 @@
 #define JM_BUDGET         3
 #define JM_BACKOFF_MAX_MS 60000
 #define JM_STORE_TRIES    5
-#define JM_LEAD_MS        1500 /* for workers to hear of a save */
-#define JM_PASSES_MAX     16   /* doublings of that */
+#define JM_LEAD_MS        500 /* for workers to hear of a save */
+#define JM_PASSES_MAX     16  /* doublings of that */
 
 struct jm_step {
     struct job_machine *m;

@@ -14,6 +14,15 @@ static uint64_t lead_steps(const struct job_machine *m)
     return steps << (m->passes < JM_PASSES_MAX ? m->passes : JM_PASSES_MAX);
 }
 
+/* Where workers are by now: what they said last is up to some seconds old. */
+static uint64_t step_by_now(const struct jm_step *s)
+{
+    const struct job_machine *m = s->m;
+    int64_t ago = m->step_at != 0 ? s->now - m->step_at : 0;
+    bool moves = m->step_ms > 0 && ago > 0 && ago < JM_SILENT_MS;
+    return jm_step_now(m) + (moves ? (uint64_t)((double)ago / m->step_ms) : 0);
+}
+
 /* The one that goes for an exit: of those that only save, the lowest step's. */
 static int least_needed(const struct job_machine *m)
 {
@@ -30,7 +39,7 @@ static int least_needed(const struct job_machine *m)
 void jm_announce(struct jm_step *s, bool exit)
 {
     struct job_machine *m = s->m;
-    uint64_t step = jm_step_now(m) + lead_steps(m);
+    uint64_t step = step_by_now(s) + lead_steps(m);
     if (m->total_steps > 0 && step > m->total_steps)
         step = m->total_steps;
     int free_at = -1;
