@@ -17,6 +17,7 @@ Prints JSON lines and a table; medians over the rounds:
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -82,7 +83,7 @@ def wait_step(home, job, step):
 
 def one_run(home, args, every, saving_cores):
     """Seconds of a step, by the median of runs of EVERY steps, each with one save; processor seconds of saving, a
-    step."""
+    step; seconds that steps waited for snapshots, as the events of the checkpoints tell."""
     job = home.submit(JOB.format(batch=args.batch, every=every))
     worker = wait_step(home, job, 3)["workers"][0]["pid"]
     pin(home, worker, CORES[:1], saving_cores)
@@ -90,6 +91,10 @@ def one_run(home, args, every, saving_cores):
     before = saving_seconds(worker)
     end = wait_step(home, job, begin + args.saves * EVERY)["step"]
     spent = saving_seconds(worker) - before
+    events = " ".join(event["message"] for event in home.show(job)["events"] if event["kind"] == "saved")
+    waits = [float(wait) / 1e3 for wait in re.findall(r"the step waited ([0-9.]+) ms", events)]
+    if every == EVERY and not waits:
+        raise SystemExit("no checkpoint was committed: " + json.dumps(home.show(job)["events"]))
     home.cairn("kill", job)
     home.wait_state(job, "KILLED")
     rows = {}
@@ -99,12 +104,12 @@ def one_run(home, args, every, saving_cores):
     first = begin - begin % EVERY
     runs = [(rows[at + EVERY] - rows[at]) / 1e3 / EVERY
             for at in range(first, first + args.saves * EVERY, EVERY)]
-    return statistics.median(runs), spent / (end - begin)
+    return statistics.median(runs), spent / (end - begin), statistics.median(waits or [0])
 
 
 def measure(home, args, saving_cores):
     """Medians over interleaved rounds: step without, step with, ratio, processor time per checkpoint."""
-    plain, saving, ratios, spent, added = [], [], [], [], []
+    plain, saving, ratios, spent, added, waits = [], [], [], [], [], []
     for _ in range(args.rounds):
         without = one_run(home, args, NEVER, saving_cores)
         with_saves = one_run(home, args, EVERY, saving_cores)
@@ -113,9 +118,10 @@ def measure(home, args, saving_cores):
         ratios.append(with_saves[0] / without[0])
         added.append((with_saves[0] - without[0]) * EVERY)
         spent.append((with_saves[1] - without[1]) * EVERY)
+        waits.append(with_saves[2])
     return {name: statistics.median(values)
             for name, values in (("plain", plain), ("saving", saving), ("ratio", ratios), ("added", added),
-                                 ("spent", spent))}
+                                 ("spent", spent), ("wait", waits))}
 
 
 def report(case, value, unit, yardstick, yardstick_value, ratio):
@@ -131,14 +137,17 @@ def tell(home, args):
     free = measure(home, args, CORES[1:])
     report("free core/step", free["saving"], "s", "without checkpoints", free["plain"], free["ratio"])
     say(f"a core free:  step {free['plain'] * 1e3:.1f} ms without, {free['saving'] * 1e3:.1f} ms with a checkpoint "
-        f"every {EVERY}: {free['ratio']:.4f}; saving took {free['spent'] * 1e3:.0f} ms of processor time each")
+        f"every {EVERY}: {free['ratio']:.4f}; saving took {free['spent'] * 1e3:.0f} ms of processor time each, "
+        f"a step waited {free['wait'] * 1e3:.1f} ms")
     report("free core/saving", free["spent"], "s", "step without checkpoints", free["plain"],
            free["spent"] / free["plain"])
+    report("free core/wait", free["wait"], "s", "step without checkpoints", free["plain"], free["wait"] / free["plain"])
     none = measure(home, args, CORES[:1])
     report("no free core/run", none["added"], "s", "processor time of saving", none["spent"],
            none["added"] / none["spent"])
     say(f"no core free: step {none['plain'] * 1e3:.1f} ms without, {none['saving'] * 1e3:.1f} ms with: a checkpoint "
-        f"adds {none['added'] * 1e3:.0f} ms, saving took {none['spent'] * 1e3:.0f} ms: "
+        f"adds {none['added'] * 1e3:.0f} ms (a step waited {none['wait'] * 1e3:.1f}), saving took "
+        f"{none['spent'] * 1e3:.0f} ms: "
         f"{none['added'] / none['spent']:.2f}")
     return free
 
