@@ -410,8 +410,10 @@ static void report(const struct world *w, uint32_t l, uint32_t t)
     (void)snprintf(yardstick, sizeof yardstick, "read, %u threads", cores);
     if (cores > 1 || one == NULL)
         speed(w, name, &f->restore, yardstick, &w->read[t]);
+    if (one != NULL)
+        (void)snprintf(yardstick, sizeof yardstick, "read, 1 thread");
     (void)snprintf(name, sizeof name, "%s/restore, %u threads, processor", level, cores);
-    cost(w, name, &f->restore, "read, 1 thread", one != NULL ? one : &w->read[t]);
+    cost(w, name, &f->restore, yardstick, one != NULL ? one : &w->read[t]);
     (void)snprintf(name, sizeof name, "%s/restore, %u of the decoder", level, cores);
     speed(w, name, &f->restore, "decoder", &f->decode);
     (void)snprintf(name, sizeof name, "%s/verify, %u threads", level, cores);

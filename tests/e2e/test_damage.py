@@ -1,4 +1,5 @@
 """A damaged checkpoint is always found, never loaded, tried once at most, and the one before takes its place."""
+import json
 import random
 import re
 import shutil
@@ -54,10 +55,10 @@ def quiet_digest(home):
     return home.run(**LONG)
 
 
-def paused_job(home, count=2):
+def paused_job(home, count=2, **sets):
     """A job with at least so many checkpoints that waits to be resumed: its folders, newest first."""
     for _ in range(10):  # on a busy machine it may be through before it is paused
-        job = home.submit(**LONG)
+        job = home.submit(**LONG, **sets)
         until(lambda: len(home.show(job)["checkpoints"]) >= count, 30, f"{count} checkpoints")
         home.cairn("pause", job, check=False)
         shown = home.wait_state(job, "PAUSED", "SUCCEEDED")
@@ -123,6 +124,39 @@ def test_with_every_checkpoint_damaged_the_job_starts_again_and_says_so(home, qu
     shown = resume_through(home, job, quiet, folders)
     assert any("no good checkpoint is left" in e for e in said(shown)), said(shown)
     assert sum(e.startswith("forming") and "from the beginning" in e for e in said(shown)) == 2, said(shown)
+
+
+def parent_of(folder):
+    """The folder that it is a difference to; None: it stands for itself."""
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    if "parent_step" not in manifest:
+        return None
+    return folder.with_name(f"step-{manifest['parent_step']:012d}.g{manifest['parent_generation']}")
+
+
+def test_differences_are_restored_through_their_parents(home, quiet):
+    job, folders = paused_job(home, 3, checkpoint__delta="true")
+    assert parent_of(folders[0]) is not None
+    for folder in folders:
+        assert home.cairn("ckpt", "verify", folder).returncode == 0
+    home.cairn("resume", job)
+    assert home.digest(job) == quiet
+    shown = home.show(job)
+    assert tries(shown, folders[0]) == 1, said(shown)
+    assert not any(e.startswith("damaged") for e in said(shown)), said(shown)
+
+
+def test_damage_of_a_parent_sets_aside_what_differs_from_it(home, quiet):
+    job, folders = paused_job(home, 3, checkpoint__delta="true")
+    parent = parent_of(folders[0])
+    flip(shards(parent)[0], 5000, random.Random(9))
+    verified = home.cairn("ckpt", "verify", folders[0], check=False)
+    assert verified.returncode == 8 and parent.name in verified.stdout + verified.stderr, verified
+    home.cairn("resume", job)
+    assert home.digest(job) == quiet
+    shown = home.show(job)
+    assert tries(shown, folders[0]) == 1 and tries(shown, parent) <= 1, said(shown)
+    assert folders[0].with_name("bad-" + folders[0].name).exists()
 
 
 def test_damage_that_only_one_rank_meets_is_found_by_the_coordinator_and_costs_one_restart(quiet):
