@@ -261,9 +261,9 @@ struct job_machine {
     int64_t saved_wall;        /* the newest save began */
     int64_t cost_us, write_ms; /* of a checkpoint, moving averages; 0: none was measured */
     int64_t interval_ms;       /* every: auto; 0: not yet */
-    uint32_t failures;         /* that cost steps */
     uint64_t state_bytes;      /* of a checkpoint, raw; 0: not known yet */
     uint64_t refused;          /* saves for which the store had no room */
+    uint32_t failures;         /* that cost steps */
     uint32_t refused_row;      /* of them in a row, up to now */
     char refused_reason[LIMIT_REASON];
     int64_t lost_ms[LOST_COUNT], train_ms;
