@@ -86,9 +86,10 @@ void copies_forget(const struct copies *copies, const char *job, const struct lo
             (void)unlink(path);
     }
     (void)closedir(stream);
-    if (rmdir(folder) != 0)
+    if (rmdir(folder) != 0) {
         LOG_WARN(log, "%s: not removed, ignoring: %s", folder,
                  status_string(status_from_errno(errno)));
+    }
     (void)rmdir(copies->root); /* if that was the last, of this node and of all */
     (void)rmdir(copies->base);
 }

@@ -28,14 +28,22 @@ static bool walk_open(struct walk *walk, const char *dir)
 
 static bool parse_name(const char *name, struct entry *out)
 {
-    unsigned generation = 0, rank = 0, number = 0;
-    int end = 0;
-    if (sscanf(name, "g%10u-r%10u-%10u.%n", &generation, &rank, &number, &end) != 3 || end == 0 ||
-        (strcmp(name + end, "copy") != 0 && strcmp(name + end, "peer") != 0))
-        return false;
-    out->generation = generation;
-    out->rank = rank;
-    return true;
+    static const char *const before[3] = { "g", "-r", "-" };
+    uint32_t numbers[3] = { 0, 0, 0 };
+    for (int i = 0; i < 3; i++) {
+        const size_t size = strlen(before[i]);
+        char *end = NULL;
+        if (strncmp(name, before[i], size) != 0 || name[size] < '0' || name[size] > '9')
+            return false;
+        const unsigned long long number = strtoull(name + size, &end, 10);
+        if (number > UINT32_MAX)
+            return false;
+        numbers[i] = (uint32_t)number;
+        name = end;
+    }
+    out->generation = numbers[0];
+    out->rank = numbers[1];
+    return strcmp(name, ".copy") == 0;
 }
 
 /* The next slot; false: that was all, and the walk is closed. */

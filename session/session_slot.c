@@ -331,7 +331,7 @@ enum status slot_map(const char *path, struct slot_view *out)
 void slot_unmap(struct slot_view *view)
 {
     if (view->memory != NULL)
-        (void)munmap((void *)(uintptr_t)view->memory, view->size);
+        (void)munmap((void *)view->memory, view->size);
     *view = (struct slot_view){ .size = 0 };
 }
 

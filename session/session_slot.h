@@ -10,15 +10,15 @@
  *     SLOT_BESIDE   hashes of the pieces, skip list, bytes of the blobs: up to head_size
  *     data_offset   this rank's share of each buffer, one after the other at multiples of 64
  *
- * Names: g<generation>-r<rank>-<number>.copy of a rank's own; .peer where it is held for another.
+ * Names: g<generation>-r<rank>-<number>.copy
  *
  * Invariants
  *  1. A seal is zeroed before the first byte behind it changes and written after the last one did.
  *     So a slot with a seal whose hash is right is whole, whenever its writer died.
  *  2. The seal's hash covers [64, head_size), which holds the hash of every piece of data. Piece
  *     hashes are taken of the source while it is copied: what is restored is what was trained.
- *  3. Integers are little-endian, floats IEEE 754. Only the machine that wrote it reads a slot; of
- *     a peer's, the same bytes travel.
+ *  3. Integers are little-endian, floats IEEE 754. Only a machine of the kind that wrote it reads
+ *     a slot: to another node the same bytes travel.
  *
  * Thread: one writer per slot; readers of a sealed slot any.
  */
@@ -37,7 +37,7 @@
 #define SLOT_ALIGN     64u
 #define SLOT_PAGE      4096u
 /* Of skip list and blobs: the job file and pins are far below it. */
-#define SLOT_ROOM  (1024u * 1024u)
+#define SLOT_ROOM  ((size_t)1024 * 1024)
 #define SLOT_NAMES 64 /* bytes of a slot's file name */
 
 struct slot_seal {

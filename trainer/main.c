@@ -59,14 +59,37 @@ static enum status take_set(struct arguments *a, const char *text)
     return ST_OK;
 }
 
+/* Of a rank under a coordinator; false: none of those. */
+static bool take_path(struct arguments *a, int option, const char *text)
+{
+    switch (option) {
+    case 'j':
+        a->rank.job = text;
+        return true;
+    case 'c':
+        a->rank.coordinator = text;
+        return true;
+    case 'w':
+        a->rank.words_path = text;
+        return true;
+    case 'f':
+        a->rank.flight_path = text;
+        return true;
+    case 'x':
+        a->rank.copies = text;
+        return true;
+    default:
+        return false;
+    }
+}
+
 static enum status take_option(struct arguments *a, int option, const char *text)
 {
     uint64_t n = 0;
     enum status st = ST_OK;
+    if (take_path(a, option, text))
+        return ST_OK;
     switch (option) {
-    case 'j':
-        a->rank.job = text;
-        break;
     case 'g':
         st = parse_number(text, UINT32_MAX, &n);
         a->rank.generation = (uint32_t)n;
@@ -74,18 +97,6 @@ static enum status take_option(struct arguments *a, int option, const char *text
     case 'r':
         st = parse_number(text, UINT32_MAX, &n);
         a->rank.rank = (uint32_t)n;
-        break;
-    case 'c':
-        a->rank.coordinator = text;
-        break;
-    case 'w':
-        a->rank.words_path = text;
-        break;
-    case 'f':
-        a->rank.flight_path = text;
-        break;
-    case 'x':
-        a->rank.copies = text;
         break;
     case 't':
         st = parse_number(text, INT32_MAX, &n);

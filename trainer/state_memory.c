@@ -143,7 +143,7 @@ static enum status send_head(const struct restore *r, struct slot_view *view, bo
         return fail(r, st, "could not be sent");
     if (sizes[0] > HEAD_MAX)
         return fail(r, ST_CORRUPT, "is damaged");
-    void *memory = malloc((size_t)sizes[0]);
+    void *memory = malloc((size_t)sizes[0] + 1);
     if (memory == NULL)
         return fail(r, ST_NO_MEMORY, "head");
     if (here)
@@ -176,6 +176,8 @@ static enum status take_share(struct restore *r)
     }
     if (sent)
         st = send_head(r, &view, here, &head);
+    if (st == ST_OK && view.head == NULL)
+        st = fail(r, ST_CORRUPT, "is damaged");
     if (st == ST_OK)
         st = check_kind(r, &view);
     if (st == ST_OK)
