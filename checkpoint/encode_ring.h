@@ -24,7 +24,7 @@
 #include "checkpoint/chunk.h"
 #include "common/status.h"
 
-#define CKPT_CODEC_BYTES ((size_t)3 << 20) /* of one codec, at most, of any level */
+#define CKPT_CODEC_BYTES ((size_t)4 << 20) /* of one codec, at most, of any level */
 
 /* One chunk on its way. */
 struct ckpt_slot {
