@@ -279,7 +279,7 @@ def test_job_that_is_killed_goes_on_from_s3(server, quiet_digest):
         assert max(started) >= 300, "it began anew rather than from S3"
         # by the folder's name, without a coordinator
         listed = good_steps(home, f"{store}/{job}")
-        assert listed[0] == 3000 and len(listed) == 2, listed  # keep: {last: 2}
+        assert listed[0] == 3000 and 2 <= len(listed) <= 4, listed  # last: 2, and their parents
         home.cairn("ckpt", "verify", f"{store}/{job}", timeout=120)
         print(server.name, proxy.counts)
         secret = KEYS["AKIDCAIRNTEST"]
