@@ -22,9 +22,9 @@
 #define FORMATS          "idx text tokens synthetic | cifar"
 #define TRAIN_IS(words_) .when_path = "data.train.format", .when_words = words_
 #define EVAL_IS(words_)  .when_path = "data.eval.format", .when_words = words_
-#define BEST \
+#define BEST                                                                                       \
     .when_path = "checkpoint.keep.best.metric", .when_words = "loss eval_loss eval_accuracy"
-#define STEP_UNITS       (UNIT_STEPS | UNIT_EPOCHS)
+#define STEP_UNITS (UNIT_STEPS | UNIT_EPOCHS)
 
 /* clang-format off: one row, one line or two */
 static const struct field fields[] = {
@@ -145,8 +145,8 @@ static const struct field fields[] = {
     { "checkpoint.keep.best.metric", FIELD_WORD, FIELD_WITH_SECTION,
       AT(checkpoint.keep_best.metric), .words = "loss eval_loss eval_accuracy",
       .example = "metric: eval_loss" },
-    { "checkpoint.keep.best.n", FIELD_INT, 0, AT(checkpoint.keep_best.n), 1, 1000,
-      .fallback = "1", BEST },
+    { "checkpoint.keep.best.n", FIELD_INT, 0, AT(checkpoint.keep_best.n), 1, 1000, .fallback = "1",
+      BEST },
     { "checkpoint.keep.every", FIELD_AMOUNT, 0, AT(checkpoint.keep_every), 0, 1e9,
       .units = UNIT_STEPS, .words = "none", .fallback = "none" },
     { "checkpoint.store", FIELD_STORE, 0, AT(checkpoint.store), .fallback = "checkpoints" },
@@ -159,8 +159,8 @@ static const struct field fields[] = {
     { "checkpoint.memory_every", FIELD_AMOUNT, 0, AT(checkpoint.memory_every), 0, 1e9,
       .units = UNIT_STEPS, .words = "none", .fallback = "none" },
     { "checkpoint.peers", FIELD_INT, 0, AT(checkpoint.peers), 0, 1, .fallback = "0" },
-    { "checkpoint.grace", FIELD_AMOUNT, 0, AT(checkpoint.grace_ms), 0, 3600e3,
-      .units = UNIT_TIME, .fallback = "30 s" },
+    { "checkpoint.grace", FIELD_AMOUNT, 0, AT(checkpoint.grace_ms), 0, 3600e3, .units = UNIT_TIME,
+      .fallback = "30 s" },
 
     { "recovery.exactness", FIELD_WORD, 0, AT(recovery.exactness), .words = "strict relaxed",
       .fallback = "strict" },
