@@ -230,6 +230,10 @@ static enum status form(struct rank *r)
         return st;
     auto_free char *choices = NULL;
     /* Damage shows again, and is told, when the state is restored. */
+    if (r->job->checkpoint.peers > 0) {
+        return fail(r, ST_CONFIG,
+                    "checkpoint.peers: copies at another node are not built yet; leave it out");
+    }
     const bool chooses = strcmp(r->job->workers.device, "cpu") != 0;
     if (chooses && r->plan.memory.generation > 0) {
         (void)!state_memory_pins(r->options->copies, &r->plan, &choices);
