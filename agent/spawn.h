@@ -21,8 +21,8 @@ struct spawn_request {
     const char *coordinator;
     const char *token;
     const char *copies; /* folder for copies in memory; NULL: none */
-    uint32_t threads; /* 0: 1 */
-    char *const *env; /* KEY=VALUE, of the job */
+    uint32_t threads;   /* 0: 1 */
+    char *const *env;   /* KEY=VALUE, of the job */
     size_t env_count;
     int gpu; /* the only one that it may see; -1: none */
 };
