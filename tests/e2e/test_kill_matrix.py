@@ -1,9 +1,11 @@
 """Whatever dies, whenever: the job ends by itself with the digest of the quiet run.
 
 (which process) x (signal) x (phase). A phase is a named fault point; the process that reaches it either
-does it to itself, or waits there until the test has done it to another.
+does it to itself, or waits there until the test has done it to another. Half of the cases are drawn by
+a seed (CAIRN_SEED); CAIRN_TEST_FULL runs all.
 """
 import os
+import random
 import signal
 from concurrent.futures import ThreadPoolExecutor
 
@@ -75,6 +77,10 @@ def quiet_digest():
 def test_every_kill_ends_with_the_digest_of_the_quiet_run(quiet):
     wanted = os.environ.get("CAIRN_CASES", "")
     chosen = [case for case in cases() if wanted in "-".join(case)]
+    if "CAIRN_TEST_FULL" not in os.environ and not wanted:
+        seed = int(os.environ.get("CAIRN_SEED", "1"))
+        print("seed", seed)
+        chosen = random.Random(seed).sample(chosen, len(chosen) // 2)
     failed = []
 
     def attempt(case):
