@@ -10,7 +10,7 @@
 
 #include "server/job_internal.h"
 
-#define COPIES_PER_RANK 8 /* slots of two generations, and a peer's */
+#define COPIES_PER_RANK 16 /* slots of two generations, own and at a peer */
 
 static struct jm_copy *find(struct job_machine *m, uint32_t generation, uint64_t step,
                             uint32_t rank)

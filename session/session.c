@@ -162,6 +162,8 @@ enum status session_ready(struct session *session, const struct session_ready *r
                                        .threads = ready->threads,
                                        .every = every,
                                        .differs = ready->differs,
+                                       .peers = ready->peers,
+                                       .wards = ready->wards,
                                        .bytes_max = ready->memory_bytes_max };
     struct session_ready planned = *ready;
     struct session_budget budget;
@@ -173,7 +175,7 @@ enum status session_ready(struct session *session, const struct session_ready *r
     if (session->core.over) {
         st = ST_STALE;
     } else {
-        session_copies_plan(session, &budget, ready->snapshot_bytes_max, every);
+        session_copies_plan(session, &budget, ready);
         st = session_core_ready(&session->core, &planned);
     }
     session_wake(session);

@@ -70,7 +70,7 @@ struct session_plan {
     uint64_t restore_step;
     struct session_copy memory; /* generation 0: none; else its shares are the state of that step */
     const uint32_t *holders;    /* per share: a rank on whose node it lies */
-    char *const *nodes;         /* per rank, if there is memory: where it runs */
+    char *const *nodes;         /* per rank: where it runs; NULL (not with memory): unknown */
     const uint64_t *skip;
     size_t skip_count;
     const char *host;
@@ -98,6 +98,8 @@ struct session_ready {
     uint32_t threads;      /* that encode it, beside the saver */
     bool differs;          /* saves may be differences to an earlier one */
     uint64_t memory_every; /* copies in memory: step % memory_every == 0; 0: only those of saves */
+    bool peers;            /* copies go to another node, by who calls session_keep_newest */
+    uint32_t wards;        /* so many ranks' copies come from other nodes */
     /* What a snapshot of this rank copies, at most; and what snapshots and encoders may take
      * together (0: as much as they want), which session_budget shares out. */
     size_t snapshot_bytes_max, memory_bytes_max;
@@ -159,6 +161,25 @@ MUST_CHECK enum status session_snapshot_begin(struct session *session,
 /* Until what was begun is copied: of a device, until its memory was read. Returns at once
  * otherwise. Errors of the copy. */
 MUST_CHECK enum status session_snapshot_wait(struct session *session);
+/*
+ * Copies for another node. One thread reads whole slots that it keeps meanwhile; the step thread
+ * takes other ones. It keeps two at most.
+ */
+/* Waits for a whole copy of a step after `after` and keeps it. ST_STALE: over, or told to end. */
+MUST_CHECK enum status session_keep_newest(struct session *session, uint64_t after,
+                                           const struct slot **out);
+/* Waits for the copy of that step and keeps it. ST_STALE; ST_TIMED_OUT; ST_INCOMPLETE: it is not
+ * there any more, or never was, and a newer one is. */
+MUST_CHECK enum status session_keep(struct session *session, uint64_t step, int64_t timeout_ms,
+                                    const struct slot **out);
+/* slot NULL is fine. */
+void session_unkeep(struct session *session, const struct slot *slot);
+/* From now on those that wait, or will, are told ST_STALE. Thread: any. */
+void session_keep_end(struct session *session);
+/* Every rank's copy of some step is at another node, or never will be: what this generation was
+ * restored from is needed no more. */
+void session_peers_whole(struct session *session);
+
 /* Waits until no save is pending (committed or dropped); out_committed: the newest committed step.
  * A save that was dropped may be made again then. ST_TIMED_OUT, ST_STALE. */
 MUST_CHECK enum status session_settle(struct session *session, int64_t timeout_ms,

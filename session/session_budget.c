@@ -5,15 +5,17 @@
 
 static size_t bytes_of(const struct session_wish *wish, int slots, uint32_t threads)
 {
-    return (size_t)slots * slot_bytes(wish->share_bytes) +
+    return ((size_t)slots + 2 * (size_t)wish->wards) * slot_bytes(wish->share_bytes) +
            ckpt_writer_bytes(threads, wish->differs);
 }
 
 enum status session_budget(const struct session_wish *wish, struct session_budget *out)
 {
-    const int most = wish->every ? SESSION_SLOTS_MAX : SESSION_SLOTS_MAX - 1;
+    const int away = wish->peers ? SESSION_PEER_SLOTS : 0;
+    const int most = (wish->every ? 3 : 2) + away;
     struct session_budget budget = {
-        .slots = wish->every ? 2 : 1,
+        .slots = (wish->every ? 2 : 1) + away,
+        .ward_slots = 2 * (int)wish->wards,
         .slot_bytes = slot_bytes(wish->share_bytes),
     };
     budget.least = bytes_of(wish, budget.slots, 0);

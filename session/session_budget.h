@@ -11,18 +11,23 @@
 
 #include "common/status.h"
 
-#define SESSION_SLOTS_MAX 3
+#define SESSION_SLOTS_MAX 5
+/* Of copies that go to another node: the last that is there, and the one on its way. */
+#define SESSION_PEER_SLOTS 2
 
 struct session_wish {
     size_t share_bytes; /* of buffers, that a snapshot of this rank copies at most */
     uint32_t threads;   /* to encode */
     bool every;         /* copies in memory, between checkpoints */
     bool differs;       /* checkpoints are differences: their base is read */
+    bool peers;         /* copies go to another node */
+    uint32_t wards;     /* whose copies come from there: two slots for each */
     size_t bytes_max;   /* hard bound; 0: none */
 };
 
 struct session_budget {
-    int slots;        /* two, three with `every`; fewer: see session_budget */
+    int slots;        /* two, three with `every`; two more with `peers`; fewer: session_budget */
+    int ward_slots;   /* beside them, for what comes from other nodes */
     uint32_t threads; /* at most those wished for; 0: the saver encodes */
     size_t slot_bytes, writer_bytes;
     size_t bytes; /* of all, at most */

@@ -165,7 +165,7 @@ enum status session_core_plan(const struct session_core *core, struct session_pl
                                              .size = memory->size };
         out->holders = memory->holders;
     }
-    out->nodes = plan->nodes;
+    out->nodes = plan->n_nodes == plan->size ? plan->nodes : NULL;
     out->skip = plan->skip;
     out->skip_count = plan->n_skip;
     out->host = plan->host;

@@ -95,6 +95,7 @@ struct session_save_record {
 struct session_slot_record {
     uint64_t step;
     bool whole, busy; /* busy: being copied into */
+    int kept;         /* by so many who read it */
 };
 
 enum session_announced_state { ANNOUNCED_NONE, ANNOUNCED, ANNOUNCED_TAKEN, ANNOUNCED_PASSED };
@@ -289,6 +290,10 @@ void session_core_slots(struct session_core *core, int slot_count, int saves_max
 MUST_CHECK enum status session_core_copy_begin(struct session_core *core, uint64_t step,
                                                int *out_slot);
 void session_core_copied(struct session_core *core, int slot, bool ok);
+/* The newest whole copy; -1: there is none. */
+int session_core_newest(const struct session_core *core);
+/* The whole copy of that step, or -1. */
+int session_core_whole(const struct session_core *core, uint64_t step);
 /* ST_AGAIN: no slot is free. ST_EXISTS: that step is written already. */
 MUST_CHECK enum status session_core_save_begin(struct session_core *core, uint64_t step,
                                                int *out_index);

@@ -34,6 +34,8 @@ struct session_copies {
     struct session_copy restored; /* what this generation began with; generation 0: nothing here */
     uint64_t first;               /* step of the first copy; 0: none yet */
     bool cleaned;                 /* of what older generations left */
+    bool peers_wait;              /* some rank's copy is not yet at another node */
+    bool keep_ends;               /* no more copies for another node */
 };
 
 struct session {
@@ -78,6 +80,6 @@ void *session_saver_run(void *arg);
 void *session_copier_run(void *arg);
 /* Under mutex: how many slots, and how large; the copier makes them. */
 void session_copies_plan(struct session *session, const struct session_budget *budget,
-                         size_t share_bytes, bool every);
+                         const struct session_ready *ready);
 
 void session_kv_init(struct session *session);

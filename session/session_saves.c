@@ -221,7 +221,7 @@ static bool is_held(const struct session_core *core, int slot)
         if (holds_slot(&core->saves[i]) && core->saves[i].slot == slot)
             return true;
     }
-    return core->slots[slot].busy;
+    return core->slots[slot].busy || core->slots[slot].kept > 0;
 }
 
 enum status session_core_copy_begin(struct session_core *core, uint64_t step, int *out_slot)
@@ -246,6 +246,26 @@ void session_core_copied(struct session_core *core, int slot, bool ok)
 {
     core->slots[slot].busy = false;
     core->slots[slot].whole = ok;
+}
+
+int session_core_newest(const struct session_core *core)
+{
+    int found = -1;
+    for (int i = 0; i < core->slot_count; i++) {
+        if (core->slots[i].whole && (found < 0 || core->slots[i].step > core->slots[found].step))
+            found = i;
+    }
+    return found;
+}
+
+int session_core_whole(const struct session_core *core, uint64_t step)
+{
+    int found = -1;
+    for (int i = 0; found < 0 && i < core->slot_count; i++) {
+        if (core->slots[i].whole && core->slots[i].step == step)
+            found = i;
+    }
+    return found;
 }
 
 enum status session_core_save_begin(struct session_core *core, uint64_t step, int *out_index)

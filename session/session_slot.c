@@ -60,12 +60,15 @@ static enum status open_file(const char *path, size_t size, int *out_fd)
     return ST_OK;
 }
 
-enum status slot_open(const char *path, size_t share_bytes, struct slot *out)
+void slot_break(struct slot *slot)
 {
-    struct slot slot = { .size = slot_bytes(share_bytes),
-                         .data_offset = beside_room(share_bytes),
-                         .named = path != NULL };
-    slot.room = slot.data_offset - SLOT_BESIDE;
+    memset(seal_of(slot), 0, sizeof(struct slot_seal));
+    atomic_thread_fence(memory_order_seq_cst); /* the seal goes before what it stood for */
+}
+
+enum status slot_open_size(const char *path, size_t size, struct slot *out)
+{
+    struct slot slot = { .size = size, .named = path != NULL };
     int fd = -1;
     if (path != NULL) {
         if (strlen(path) >= sizeof(slot.path))
@@ -82,11 +85,21 @@ enum status slot_open(const char *path, size_t share_bytes, struct slot *out)
     if (memory == MAP_FAILED)
         return ST_NO_MEMORY;
     slot.memory = memory;
-    memset(seal_of(&slot), 0, sizeof(struct slot_seal));
+    slot_break(&slot);
 #ifdef MADV_POPULATE_WRITE
     (void)madvise(memory, slot.size, MADV_POPULATE_WRITE); /* older kernels: at the first copy */
 #endif
     *out = slot;
+    return ST_OK;
+}
+
+enum status slot_open(const char *path, size_t share_bytes, struct slot *out)
+{
+    enum status st = slot_open_size(path, slot_bytes(share_bytes), out);
+    if (st != ST_OK)
+        return st;
+    out->data_offset = beside_room(share_bytes);
+    out->room = out->data_offset - SLOT_BESIDE;
     return ST_OK;
 }
 
@@ -180,8 +193,7 @@ enum status slot_begin(struct slot *slot, const struct ckpt_state *state, uint32
 {
     CHECK(state->buffer_count <= CKPT_BUFFERS_MAX);
     struct slot_head *head = head_of(slot);
-    memset(seal_of(slot), 0, sizeof(struct slot_seal));
-    atomic_thread_fence(memory_order_seq_cst); /* the seal goes before what it stood for */
+    slot_break(slot);
     memset(head, 0, sizeof(*head));
     put_scalars(head, state);
     head->rank = rank;
@@ -233,8 +245,7 @@ void slot_seal(struct slot *slot)
     memcpy(seal.magic, magic, sizeof(seal.magic));
     seal.head = ckpt_hash_of(head_of(slot), seal.head_size - sizeof(seal));
     seal.check = ckpt_check_of(&seal, offsetof(struct slot_seal, check));
-    atomic_thread_fence(memory_order_seq_cst);
-    memcpy(slot->memory, &seal, sizeof(seal));
+    slot_accept(slot, &seal);
 }
 
 const struct ckpt_state *slot_state(const struct slot *slot)
@@ -283,9 +294,10 @@ static bool is_sound(const struct slot_seal *seal, const struct slot_head *head)
     return sound;
 }
 
-enum status slot_parse(const void *memory, size_t size, size_t file_size, struct slot_view *out)
+/* seal: that of memory, or the one that memory is to have. */
+static enum status parse(const struct slot_seal *seal, const void *memory, size_t size,
+                         size_t file_size, struct slot_view *out)
 {
-    const struct slot_seal *seal = memory;
     const struct slot_head *head =
         (const struct slot_head *)(const void *)((const uint8_t *)memory + sizeof(*seal));
     static const uint8_t none[8] = { 0 };
@@ -303,6 +315,11 @@ enum status slot_parse(const void *memory, size_t size, size_t file_size, struct
         return ST_CORRUPT;
     *out = (struct slot_view){ .memory = memory, .size = file_size, .seal = seal, .head = head };
     return ST_OK;
+}
+
+enum status slot_parse(const void *memory, size_t size, size_t file_size, struct slot_view *out)
+{
+    return parse(memory, memory, size, file_size, out);
 }
 
 enum status slot_map(const char *path, struct slot_view *out)
@@ -383,4 +400,23 @@ const void *slot_view_blob(const struct slot_view *view, const char *name, size_
         return view->memory + blob->offset;
     }
     return NULL;
+}
+
+/* ---- receiving ---- */
+
+enum status slot_check(const struct slot *slot, const struct slot_seal *seal, struct slot_view *out)
+{
+    struct slot_view view;
+    enum status st = parse(seal, slot->memory, slot->size, slot->size, &view);
+    for (uint32_t i = 0; st == ST_OK && i < view.head->buffer_count; i++)
+        st = slot_check_data(&view, i, view.memory + view.head->buffers[i].data);
+    if (st == ST_OK)
+        *out = view;
+    return st;
+}
+
+void slot_accept(struct slot *slot, const struct slot_seal *seal)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    memcpy(slot->memory, seal, sizeof(*seal));
 }

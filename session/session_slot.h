@@ -128,6 +128,8 @@ size_t slot_bytes(size_t share_bytes);
  * Errors: ST_FULL  tmpfs has no room; ST_NO_MEMORY; ST_IO, ST_REFUSED, …
  */
 MUST_CHECK enum status slot_open(const char *path, size_t share_bytes, struct slot *out);
+/* The same of a slot of so many bytes, for what another node's slot of that size holds. */
+MUST_CHECK enum status slot_open_size(const char *path, size_t size, struct slot *out);
 /* The file stays. A slot that is all zero is fine. */
 void slot_close(struct slot *slot);
 
@@ -169,6 +171,20 @@ void slot_unmap(struct slot_view *view);
 
 /* The share of a buffer as it lies in the file. */
 const void *slot_view_data(const struct slot_view *view, uint32_t buffer, size_t *out_size);
+/* ---- receiving what a slot of another node holds ---- */
+
+/* Breaks the seal: what lies behind it may be written. */
+void slot_break(struct slot *slot);
+/*
+ * Whether all that was written behind the broken seal is what that seal stood for: head, tables and
+ * every piece. Nothing is sealed. out borrows seal and slot.
+ * Errors: as slot_map; ST_CORRUPT
+ */
+MUST_CHECK enum status slot_check(const struct slot *slot, const struct slot_seal *seal,
+                                  struct slot_view *out);
+/* After slot_check: now it is whole. */
+void slot_accept(struct slot *slot, const struct slot_seal *seal);
+
 /* Compares bytes (of the whole share of that buffer) with its pieces' hashes. ST_CORRUPT */
 MUST_CHECK enum status slot_check_data(const struct slot_view *view, uint32_t buffer,
                                        const void *data);

@@ -12,14 +12,16 @@
 #include "session/session_internal.h"
 
 void session_copies_plan(struct session *session, const struct session_budget *budget,
-                         size_t share_bytes, bool every)
+                         const struct session_ready *ready)
 {
     struct session_copies *copies = &session->copies;
     CHECK(copies->slot_count == 0);
+    const int own = budget->slots - (ready->peers ? SESSION_PEER_SLOTS : 0);
     copies->slot_count = budget->slots;
-    copies->share_bytes = share_bytes;
+    copies->share_bytes = ready->snapshot_bytes_max;
+    copies->peers_wait = ready->peers;
     /* With copies between saves, two slots are theirs. */
-    session_core_slots(&session->core, budget->slots, every ? 1 : budget->slots);
+    session_core_slots(&session->core, budget->slots, ready->memory_every > 0 ? 1 : own);
 }
 
 /* ---- the step thread ---- */
@@ -178,7 +180,10 @@ static void clean(struct session *session, uint64_t step)
     struct session_copies *copies = &session->copies;
     if (copies->first == 0)
         copies->first = step;
-    if (copies->cleaned || step == copies->first)
+    (void)pthread_mutex_lock(&session->mutex);
+    const bool early = copies->peers_wait;
+    (void)pthread_mutex_unlock(&session->mutex);
+    if (copies->cleaned || early || step == copies->first)
         return;
     copies->cleaned = true;
     session_memory_clean(session->options.copies, session->options.generation, SESSION_RANK_ANY,

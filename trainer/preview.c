@@ -162,6 +162,8 @@ static enum status print_saving(const struct preview *p)
                                        .threads = (uint32_t)p->job->checkpoint.threads,
                                        .every = p->job->checkpoint.memory_every > 0,
                                        .differs = p->job->checkpoint.delta,
+                                       .peers = p->job->checkpoint.peers > 0,
+                                       .wards = p->job->checkpoint.peers > 0 ? 1 : 0,
                                        .bytes_max = (size_t)p->job->checkpoint.memory_bytes };
     struct session_budget budget;
     enum status st = session_budget(&wish, &budget);
@@ -176,10 +178,13 @@ static enum status print_saving(const struct preview *p)
         return st;
     st = buf_printf(p->out,
                     "saving     at most %.1f MiB of host memory per worker: %d x %.1f for "
-                    "snapshots, %.1f for %u encoder threads",
-                    (double)budget.bytes / MIB, budget.slots, (double)budget.slot_bytes / MIB,
+                    "snapshots%s, %.1f for %u encoder threads",
+                    (double)budget.bytes / MIB, budget.slots + budget.ward_slots,
+                    (double)budget.slot_bytes / MIB,
+                    budget.ward_slots > 0 ? " and a peer's copies" : "",
                     (double)budget.writer_bytes / MIB, budget.threads);
-    if (st == ST_OK && budget.slots == 1) {
+    const int own = budget.slots - (wish.peers ? SESSION_PEER_SLOTS : 0);
+    if (st == ST_OK && own == 1) {
         st = buf_append_text(p->out,
                              "; for want of more (checkpoint.memory) a step that saves waits until "
                              "the checkpoint before is written");

@@ -19,6 +19,7 @@
 #include "trainer/link.h"
 #include "trainer/loop.h"
 #include "trainer/notice.h"
+#include "trainer/peers.h"
 #include "trainer/state_memory.h"
 
 #define JOIN_MS      INT64_C(300000) /* every rank of the generation must have come */
@@ -38,6 +39,8 @@ struct rank {
     struct session *session;
     struct notice *notice;
     struct session_plan plan;
+    uint32_t *partners; /* of copies at other nodes; NULL: there are none */
+    struct peers *peers;
     struct job *job;
     struct marks marks;
     struct worker *worker;
@@ -230,10 +233,6 @@ static enum status form(struct rank *r)
         return st;
     auto_free char *choices = NULL;
     /* Damage shows again, and is told, when the state is restored. */
-    if (r->job->checkpoint.peers > 0) {
-        return fail(r, ST_CONFIG,
-                    "checkpoint.peers: copies at another node are not built yet; leave it out");
-    }
     const bool chooses = strcmp(r->job->workers.device, "cpu") != 0;
     if (chooses && r->plan.memory.generation > 0) {
         (void)!state_memory_pins(r->options->copies, &r->plan, &choices);
@@ -305,6 +304,55 @@ static enum ckpt_level level_of(const char *word)
                                       : CKPT_DEFAULT;
 }
 
+/* Who holds whose copies, if the job wants them at another node and there is one. */
+static enum status pair(struct rank *r)
+{
+    if (r->job->checkpoint.peers == 0 || r->plan.nodes == NULL)
+        return ST_OK;
+    auto_free uint32_t *partners = calloc(r->plan.size, sizeof(*partners));
+    if (partners == NULL)
+        return ST_NO_MEMORY;
+    enum status st = peers_pair(r->plan.nodes, r->plan.size, partners);
+    if (st == ST_NOT_FOUND) {
+        if (r->plan.rank == 0) {
+            LOG_WARN(&r->log,
+                     "checkpoint.peers: all workers are on node %s, no copy goes elsewhere",
+                     r->plan.nodes[0]);
+        }
+        return ST_OK;
+    }
+    if (st == ST_OK) {
+        r->partners = partners;
+        partners = NULL;
+    }
+    return st;
+}
+
+/* A failure of it costs copies, never the job. */
+static void start_peers(struct rank *r)
+{
+    const struct peers_options options = { .session = r->session,
+                                           .plan = &r->plan,
+                                           .partners = r->partners,
+                                           .copies = r->options->copies,
+                                           .log = &r->log };
+    enum status st = ST_NOT_FOUND;
+    if (r->partners == NULL)
+        return;
+    if (r->options->copies != NULL)
+        st = peers_open(&options, &r->peers);
+    if (st != ST_OK) {
+        LOG_WARN(&r->log, "no copies at other nodes, going on: %s", status_string(st));
+        session_peers_whole(r->session);
+    }
+}
+
+static void stop_peers(struct rank *r, bool waits)
+{
+    peers_close(r->peers, waits);
+    r->peers = NULL;
+}
+
 static enum status get_ready(struct rank *r)
 {
     uint64_t step = r->plan.restore_step; /* 0: from the seed */
@@ -314,6 +362,8 @@ static enum status get_ready(struct rank *r)
         st = worker_pins(r->worker, &r->pins);
     if (st == ST_OK)
         st = state_allow_saves(r->worker);
+    if (st == ST_OK)
+        st = pair(r);
     if (st != ST_OK)
         return st;
     const struct settings *s = &r->worker->settings;
@@ -328,14 +378,19 @@ static enum status get_ready(struct rank *r)
                                    .threads = (uint32_t)r->job->checkpoint.threads,
                                    .differs = r->job->checkpoint.delta,
                                    .memory_every = (uint64_t)r->job->checkpoint.memory_every,
+                                   .peers = r->partners != NULL,
                                    .snapshot_bytes_max = state_share_bytes(r->worker),
                                    .memory_bytes_max = (size_t)r->job->checkpoint.memory_bytes };
+    if (ready.peers)
+        ready.wards = peers_wards(r->partners, r->plan.size, r->plan.rank);
     st = session_ready(r->session, &ready);
     if (st == ST_FULL) {
         const struct session_wish wish = { .share_bytes = ready.snapshot_bytes_max,
                                            .threads = ready.threads,
                                            .every = ready.memory_every > 0,
                                            .differs = ready.differs,
+                                           .peers = ready.peers,
+                                           .wards = ready.wards,
                                            .bytes_max = ready.memory_bytes_max };
         struct session_budget budget;
         (void)!session_budget(&wish, &budget); /* only for the least */
@@ -343,6 +398,17 @@ static enum status get_ready(struct rank *r)
                     (double)budget.least / (1024.0 * 1024.0));
     }
     return st;
+}
+
+/* Own ones, and those of others that this rank received. */
+static void forget_copies(const struct rank *r)
+{
+    const char *dir = r->options->copies;
+    session_memory_forget(dir, r->plan.generation, r->plan.rank);
+    for (uint32_t w = 0; r->partners != NULL && w < r->plan.size; w++) {
+        if (r->partners[w] == r->plan.rank)
+            session_memory_forget(dir, r->plan.generation, w);
+    }
 }
 
 static enum status run(struct rank *r, int *out_code)
@@ -372,11 +438,13 @@ static enum status run(struct rank *r, int *out_code)
         .worker = r->worker, .session = r->session, .beside = &beside, .step = r->marks.step
     };
     enum loop_end end = LOOP_DONE;
+    start_peers(r);
     st = loop_run(&loop, &end, r->message, sizeof(r->message));
+    stop_peers(r, st == ST_OK && end != LOOP_OVER);
     if (st == ST_OK) {
         *out_code = end == LOOP_OVER ? RANK_OVER : RANK_DONE;
         if (end != LOOP_OVER) /* what was finished is committed */
-            session_memory_forget(r->options->copies, r->plan.generation, r->plan.rank);
+            forget_copies(r);
         LOG_INFO(&r->log, "%s at step %llu",
                  end == LOOP_DONE   ? "done"
                  : end == LOOP_LEFT ? "saved and leaving"
@@ -396,6 +464,7 @@ static void release(struct rank *r)
     worker_close(r->worker);
     ckpt_store_free(r->store);
     buf_release(&r->pins);
+    free(r->partners);
     free(r->job);
     flight_close(r->flight);
 }

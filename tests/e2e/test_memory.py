@@ -1,7 +1,9 @@
 """Copies in memory: all workers of a job are killed at once, and at most one finished step is lost."""
 import os
 import re
+import shutil
 import signal
+import struct
 import subprocess
 from pathlib import Path
 
@@ -178,3 +180,90 @@ def test_shares_travel_between_nodes(quiet):
             assert restored_steps(home, job)[0] in (6, 7)
             until(lambda: not copies(home, job), 10, "the copies went with the job, on both nodes")
             agent.terminate()
+
+
+# ---- copies at another node
+
+AT_A_PEER = {**EVERY_STEP, "checkpoint__peers": "1"}
+FIRST_FROM_A_PEER = 8  # number of the first slot that holds another node's copy
+
+
+def start_agent(home, name):
+    command = [BIN / "cairn-agent", "--name", name, "--slots", "1"]
+    return subprocess.Popen(command, env=home.env, cwd=home.dir, stderr=subprocess.DEVNULL)
+
+
+def whole_copy(path):
+    """(generation, rank, step) of a sealed slot, else None."""
+    try:
+        front = path.read_bytes()[:256]
+    except OSError:
+        return None
+    if front[:8] != b"CAIRNMEM":
+        return None
+    generation, step, rank = struct.unpack_from("<QQI", front, 64 + 128)
+    return generation, rank, step
+
+
+def from_peers(home, job):
+    found = {}
+    for path in copies(home, job):
+        generation, rank, number = map(int, re.fullmatch(r"g(\d+)-r(\d+)-(\d+)\.copy", path.name).groups())
+        whole = whole_copy(path)
+        if number >= FIRST_FROM_A_PEER and whole is not None:
+            assert whole[:2] == (generation, rank)
+            found[path] = whole
+    return found
+
+
+def both_at_peers(home, job, step):
+    """Each rank's copy of that step, or a newer one, is at the other node."""
+    found = from_peers(home, job)
+    return {rank for _, rank, at in found.values() if at >= step} == {0, 1} and found
+
+
+def folder_of(home, job, name):
+    """The copies of a node's job, by the process of the worker that runs there."""
+    ranks = [w["rank"] for w in home.show(job)["workers"] if w["node"] == name]
+    assert len(ranks) == 1, home.show(job)["workers"]
+    own = [path.parent for path in copies(home, job)
+           if path.name.startswith(f"g1-r{ranks[0]}-") and path not in from_peers(home, job)]
+    return ranks[0], own[0]
+
+
+def worker_of(home, rank):
+    for pid in home.pids("cairn-trainer"):
+        args = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if f"{rank}".encode() in args:
+            return pid
+    raise AssertionError(f"no worker of rank {rank}")
+
+
+def lose_node(home, job, agent, name):
+    """Its agent and worker are killed, its memory is gone."""
+    rank, folder = folder_of(home, job, name)
+    worker = worker_of(home, rank)
+    agent.kill()
+    agent.wait()
+    os.kill(worker, signal.SIGKILL)
+    until(lambda: not alive(worker), 10, "the worker is gone")
+    shutil.rmtree(folder)
+    return rank
+
+
+def test_a_lost_node_loses_no_step(quiet):
+    with Home(faults=stop_at(7), slots=1) as home:
+        agent = start_agent(home, "another")
+        job = home.submit(**AT_A_PEER)
+        home.wait_hit("trainer.forward")
+        until(lambda: both_at_peers(home, job, 6), 30, "copies are at the other node")
+        lose_node(home, job, agent, "another")
+        home.go("trainer.forward")
+        agent = start_agent(home, "another")
+        try:
+            assert home.digest(job) == quiet
+            assert restored_steps(home, job)[0] in (6, 7)
+            until(lambda: not copies(home, job), 10, "the copies went with the job, on both nodes")
+        finally:
+            agent.terminate()
+            agent.wait()

@@ -1,0 +1,50 @@
+/*
+ * Copies of this rank's share at another node: a node that is lost takes no step with it.
+ *
+ *   peers_open ─▶ the exchange, a thread with a communicator of its own: rounds, as fast as it can
+ *
+ * A round: all ranks tell their newest whole copy and take the newest that any told; each sends it
+ * to its partner and receives those of its wards into files of its own (session_slot.h: a ward's
+ * rank, numbers from PEERS_FIRST on, two by turns), which are sealed when every piece of them was
+ * checked. That round's own copies, and what was received in it, stay until all ranks have finished
+ * a later round: so at any time there is a step of which every share is at two nodes.
+ *
+ * Nothing of it is on the step's path, and no failure of it ends the job: it is warned of once, and
+ * the generation goes on without.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/log.h"
+#include "common/status.h"
+#include "session/session.h"
+
+#define PEERS_FIRST 8 /* number of the first slot for a ward; own ones are below */
+
+struct peers;
+
+/*
+ * Who holds whose copies: out[r] is rank r's partner, always on another node; a pure function of
+ * the ranks' nodes. Each rank has one ward, except where more than half of all are on one node:
+ * then the others share those.
+ * Errors: ST_NOT_FOUND  all are on one node
+ */
+MUST_CHECK enum status peers_pair(char *const *nodes, uint32_t size, uint32_t *out);
+/* How many have `rank` as their partner. */
+uint32_t peers_wards(const uint32_t *partners, uint32_t size, uint32_t rank);
+
+struct peers_options {
+    struct session *session;         /* ready, with peers */
+    const struct session_plan *plan; /* borrowed for life, as all */
+    const uint32_t *partners;
+    const char *copies; /* the node's folder of the job */
+    const struct log *log;
+};
+
+/* Starts the exchange. ST_NO_MEMORY */
+MUST_CHECK enum status peers_open(const struct peers_options *options, struct peers **out);
+/* waits: the others close now, too; else it is ended where it is. Before the session. NULL is fine.
+ */
+void peers_close(struct peers *peers, bool waits);
