@@ -373,6 +373,8 @@ static void *run(void *arg)
     p->done = true;
     (void)pthread_cond_broadcast(&p->changed);
     (void)pthread_mutex_unlock(&p->mutex);
+    if (comm != NULL && st != ST_STALE)
+        comm_gloo()->abort(comm); /* the others make other calls: no farewell */
     comm_gloo()->close(comm);
     return NULL;
 }

@@ -5,6 +5,7 @@ import shutil
 import signal
 import struct
 import subprocess
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -188,9 +189,15 @@ AT_A_PEER = {**EVERY_STEP, "checkpoint__peers": "1"}
 FIRST_FROM_A_PEER = 8  # number of the first slot that holds another node's copy
 
 
-def start_agent(home, name):
-    command = [BIN / "cairn-agent", "--name", name, "--slots", "1"]
-    return subprocess.Popen(command, env=home.env, cwd=home.dir, stderr=subprocess.DEVNULL)
+@contextmanager
+def node(home, slots=1):
+    """Another node than the one that the home has."""
+    command = [BIN / "cairn-agent", "--name", "another", "--slots", str(slots)]
+    with subprocess.Popen(command, env=home.env, cwd=home.dir, stderr=subprocess.DEVNULL) as agent:
+        try:
+            yield agent
+        finally:
+            agent.terminate()
 
 
 def whole_copy(path):
@@ -206,6 +213,7 @@ def whole_copy(path):
 
 
 def from_peers(home, job):
+    """Whole copies that came from another node: {path: (generation, rank, step)}."""
     found = {}
     for path in copies(home, job):
         generation, rank, number = map(int, re.fullmatch(r"g(\d+)-r(\d+)-(\d+)\.copy", path.name).groups())
@@ -216,54 +224,108 @@ def from_peers(home, job):
     return found
 
 
-def both_at_peers(home, job, step):
-    """Each rank's copy of that step, or a newer one, is at the other node."""
-    found = from_peers(home, job)
-    return {rank for _, rank, at in found.values() if at >= step} == {0, 1} and found
+def wait_for_peers(home, job, step, ranks):
+    """Until each rank's copy of that step, or a newer one, is at the other node."""
+    def there():
+        return {rank for _, rank, at in from_peers(home, job).values() if at >= step} == set(range(ranks))
+    until(there, 30, f"copies of step {step} are at other nodes")
 
 
-def folder_of(home, job, name):
-    """The copies of a node's job, by the process of the worker that runs there."""
-    ranks = [w["rank"] for w in home.show(job)["workers"] if w["node"] == name]
-    assert len(ranks) == 1, home.show(job)["workers"]
-    own = [path.parent for path in copies(home, job)
-           if path.name.startswith(f"g1-r{ranks[0]}-") and path not in from_peers(home, job)]
-    return ranks[0], own[0]
-
-
-def worker_of(home, rank):
+def workers_of(home, name):
+    """{pid: folder for copies} of the workers on that node."""
+    found = {}
     for pid in home.pids("cairn-trainer"):
-        args = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        if f"{rank}".encode() in args:
-            return pid
-    raise AssertionError(f"no worker of rank {rank}")
+        args = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+        folder = Path(args[args.index("--copies") + 1])
+        if folder.parent.name == name:
+            found[pid] = folder
+    return found
 
 
-def lose_node(home, job, agent, name):
-    """Its agent and worker are killed, its memory is gone."""
-    rank, folder = folder_of(home, job, name)
-    worker = worker_of(home, rank)
+def lose(home, agent):
+    """The other node's agent and workers are killed, its memory is gone."""
+    workers = workers_of(home, "another")
+    assert workers
     agent.kill()
     agent.wait()
-    os.kill(worker, signal.SIGKILL)
-    until(lambda: not alive(worker), 10, "the worker is gone")
-    shutil.rmtree(folder)
-    return rank
+    for pid in workers:
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: not any(alive(pid) for pid in workers), 10, "the workers are gone")
+    shutil.rmtree(next(iter(workers.values())))
 
 
-def test_a_lost_node_loses_no_step(quiet):
+@pytest.mark.parametrize("slots", [1, 2])
+def test_a_lost_node_takes_no_step_with_it(quiet, slots):
     with Home(faults=stop_at(7), slots=1) as home:
-        agent = start_agent(home, "another")
-        job = home.submit(**AT_A_PEER)
-        home.wait_hit("trainer.forward")
-        until(lambda: both_at_peers(home, job, 6), 30, "copies are at the other node")
-        lose_node(home, job, agent, "another")
-        home.go("trainer.forward")
-        agent = start_agent(home, "another")
-        try:
+        with node(home, slots) as agent:
+            job = home.submit(workers__count=1 + slots, **AT_A_PEER)
+            home.wait_hit("trainer.forward")
+            assert len(workers_of(home, "another")) == slots
+            wait_for_peers(home, job, 6, 1 + slots)
+            lose(home, agent)
+        with node(home, slots):
             assert home.digest(job) == quiet
             assert restored_steps(home, job)[0] in (6, 7)
             until(lambda: not copies(home, job), 10, "the copies went with the job, on both nodes")
-        finally:
-            agent.terminate()
-            agent.wait()
+
+
+def test_a_node_may_be_lost_in_each_generation(quiet):
+    faults = stop_at(5) + ";trainer.reduced,rank=0,generation=2,step=9:wait"
+    with Home(faults=faults, slots=1) as home:
+        with node(home) as agent:
+            job = home.submit(**AT_A_PEER)
+            home.wait_hit("trainer.forward")
+            wait_for_peers(home, job, 4, 2)
+            lose(home, agent)
+        with node(home) as agent:
+            home.wait_hit("trainer.reduced")
+            wait_for_peers(home, job, 8, 2)
+            lose(home, agent)
+        with node(home):
+            assert home.digest(job) == quiet
+            first, second = restored_steps(home, job)
+            assert first in (4, 5) and second in (8, 9)
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_the_store_is_used_instead_of_a_peers_copy_that_is(name):
+    sets = {"checkpoint__every": "4 steps", "checkpoint__memory_every": "1 step", "checkpoint__peers": "1"}
+    with Home() as home:
+        quiet = home.run(**sets)  # on one node: without
+    faults = stop_at(7) + ";trainer.forming,generation=2,rank=0:wait"
+    with Home(faults=faults, slots=1) as home:
+        with node(home) as agent:
+            job = home.submit(**sets)
+            home.wait_hit("trainer.forward")
+            until(lambda: any(c["step"] == 4 for c in home.show(job)["checkpoints"]), 10, "step 4 is committed")
+            wait_for_peers(home, job, 6, 2)
+            lose(home, agent)
+        with node(home):
+            home.wait_hit("trainer.forming")
+            taken = restored_steps(home, job)
+            assert taken and taken[0] in (6, 7)
+            for path in from_peers(home, job):
+                DAMAGES[name](path)
+            home.go("trainer.forming")
+            assert home.digest(job) == quiet
+            assert restored_steps(home, job) == taken  # once
+            assert any("not tried again" in text for text in events(home, job))
+
+
+def test_an_exchange_that_fails_ends_no_job(quiet):
+    with Home(faults="trainer.forming,rank=0,generation=1:wait", slots=1) as home, node(home):
+        job = home.submit(**AT_A_PEER)
+        home.wait_hit("trainer.forming")
+        folders = set(workers_of(home, "another").values())
+        assert len(folders) == 1
+        folder = folders.pop()
+        blocked = [folder / f"g1-r{rank}-{FIRST_FROM_A_PEER}.copy" for rank in (0, 1)]
+        for path in blocked:
+            path.mkdir()
+        home.go("trainer.forming")
+        assert home.digest(job) == quiet
+        assert home.show(job)["generation"] == 1
+        logs = [log.read_text() for log in sorted(home.home.glob(f"jobs/{job}/g1/*.log"))]
+        assert all(log.count("no more copies at other nodes") == 1 for log in logs), logs
+        for path in blocked:
+            path.rmdir()

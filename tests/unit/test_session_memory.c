@@ -404,6 +404,80 @@ static void older_slots_are_used_again_and_removed_but_what_is_restored_from(voi
     state_free(s);
 }
 
+/* The bytes of a slot behind the seal come from elsewhere; then the seal. */
+static void receive(const struct slot_view *from, struct slot *to, struct slot_seal *seal)
+{
+    *seal = *from->seal;
+    slot_break(to);
+    memcpy(to->memory + sizeof(*seal), from->memory + sizeof(*seal), from->size - sizeof(*seal));
+}
+
+static void what_another_node_sent_is_whole_only_after_all_of_it_was_checked(void **state)
+{
+    (void)state;
+    struct state *s = state_new();
+    char path[PATH_MAX_], other[PATH_MAX_];
+    struct slot_view from, view;
+    struct slot to;
+    struct slot_seal seal;
+    path_of(s, 4, 1, 0, path);
+    path_of(s, 4, 1, 8, other);
+    write_copy(s, path, 1, 3);
+    assert_int_equal(slot_map(path, &from), ST_OK);
+    assert_int_equal(slot_open_size(other, from.size, &to), ST_OK);
+    receive(&from, &to, &seal);
+    assert_int_equal(slot_check(&to, &seal, &view), ST_OK);
+    check_view(s, &view);
+    assert_int_equal(slot_map(other, &view), ST_INCOMPLETE);
+    slot_accept(&to, &seal);
+    assert_int_equal(slot_map(other, &view), ST_OK);
+    check_view(s, &view);
+    slot_unmap(&view);
+    slot_break(&to);
+    assert_int_equal(slot_map(other, &view), ST_INCOMPLETE);
+    slot_unmap(&from);
+    slot_close(&to);
+    state_free(s);
+}
+
+static void any_bit_that_changed_on_the_way_is_noticed(void **state)
+{
+    (void)state;
+    struct state *s = state_new();
+    char path[PATH_MAX_], other[PATH_MAX_];
+    struct slot_view from, view;
+    struct slot to;
+    struct slot_seal seal;
+    path_of(s, 4, 1, 0, path);
+    path_of(s, 4, 1, 8, other);
+    write_copy(s, path, 1, 3);
+    assert_int_equal(slot_map(path, &from), ST_OK);
+    assert_int_equal(slot_open_size(other, from.size, &to), ST_OK);
+    receive(&from, &to, &seal);
+    for (size_t at = sizeof(seal); at < seal.head_size; at += 13) {
+        to.memory[at] ^= 16;
+        assert_int_equal(slot_check(&to, &seal, &view), ST_CORRUPT);
+        to.memory[at] ^= 16;
+    }
+    for (uint32_t i = 0; i < from.head->buffer_count; i++) {
+        const struct slot_buffer *b = &from.head->buffers[i];
+        for (size_t at = 0; at < b->count * sizeof(float); at += 4 + b->count / 7) {
+            to.memory[b->data + at] ^= 1;
+            assert_int_equal(slot_check(&to, &seal, &view), ST_CORRUPT);
+            to.memory[b->data + at] ^= 1;
+        }
+    }
+    for (size_t at = 0; at < sizeof(seal); at++) {
+        struct slot_seal bad = seal;
+        ((uint8_t *)&bad)[at] ^= 2;
+        assert_int_not_equal(slot_check(&to, &bad, &view), ST_OK);
+    }
+    assert_int_equal(slot_check(&to, &seal, &view), ST_OK);
+    slot_unmap(&from);
+    slot_close(&to);
+    state_free(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -416,6 +490,8 @@ int main(void)
         cmocka_unit_test(more_than_was_announced_is_refused),
         cmocka_unit_test(whole_copies_of_the_job_are_offered),
         cmocka_unit_test(older_slots_are_used_again_and_removed_but_what_is_restored_from),
+        cmocka_unit_test(what_another_node_sent_is_whole_only_after_all_of_it_was_checked),
+        cmocka_unit_test(any_bit_that_changed_on_the_way_is_noticed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
