@@ -2,7 +2,8 @@
  * The copies in a node's folder of a job (session_slot.h): which are there, to offer them, to
  * restore from them, to remove them.
  *
- * A folder holds at most three slots of each rank that runs or ran on the node and what the running
+ * A folder holds at most SESSION_SLOTS_MAX slots of each rank that runs or ran on the node, two of
+ * each rank of another node whose copies come here (trainer/peers.h), and what the running
  * generation was restored from: session_memory_clean removes all else.
  */
 #pragma once

@@ -10,7 +10,7 @@
  *     SLOT_BESIDE   hashes of the pieces, skip list, bytes of the blobs: up to head_size
  *     data_offset   this rank's share of each buffer, one after the other at multiples of 64
  *
- * Names: g<generation>-r<rank>-<number>.copy
+ * Names: g<generation>-r<rank>-<number>.copy, the rank whose share it is
  *
  * Invariants
  *  1. A seal is zeroed before the first byte behind it changes and written after the last one did.

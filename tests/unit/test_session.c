@@ -360,6 +360,53 @@ static void the_next_save_waits_while_a_slow_store_is_written_to(void **state)
     world_free(w);
 }
 
+/* A copy in memory, as the step loop takes one after each step. */
+static void take_copy(struct world *w, uint64_t step)
+{
+    struct training t;
+    training_init(&t, step);
+    const struct session_snapshot snapshot = { .state = &t.state };
+    assert_int_equal(session_snapshot_begin(w->session, &snapshot), ST_OK);
+    assert_int_equal(session_snapshot_wait(w->session), ST_OK);
+    free(t.values);
+}
+
+static void a_copy_is_kept_for_another_node_while_training_goes_on(void **state)
+{
+    (void)state;
+    struct world *w = joined();
+    const struct session_ready ready = { .total_steps = 100,
+                                         .save_every = 50,
+                                         .pins = "{}",
+                                         .memory_every = 1,
+                                         .peers = true,
+                                         .wards = 1,
+                                         .snapshot_bytes_max = ELEMENTS * sizeof(float) };
+    assert_int_equal(session_ready(w->session, &ready), ST_OK);
+    const struct slot *first = NULL, *second = NULL, *other = NULL;
+    take_copy(w, 1);
+    assert_int_equal(session_keep_newest(w->session, 0, &first), ST_OK);
+    assert_int_equal(slot_state(first)->scalars.step, 1);
+    take_copy(w, 2);
+    assert_int_equal(session_keep(w->session, 2, LONG_MS, &second), ST_OK);
+    for (uint64_t step = 3; step <= 12; step++)
+        take_copy(w, step);
+    struct slot_view view;
+    assert_int_equal(slot_parse(first->memory, first->size, first->size, &view), ST_OK);
+    assert_int_equal(view.head->step, 1);
+    assert_int_equal(slot_parse(second->memory, second->size, second->size, &view), ST_OK);
+    assert_int_equal(view.head->step, 2);
+    session_unkeep(w->session, first);
+    assert_int_equal(session_keep(w->session, 5, LONG_MS, &other), ST_INCOMPLETE);
+    assert_int_equal(session_keep(w->session, 13, 1, &other), ST_TIMED_OUT);
+    assert_int_equal(session_keep_newest(w->session, 2, &other), ST_OK);
+    assert_int_equal(slot_state(other)->scalars.step, 12);
+    session_keep_end(w->session);
+    assert_int_equal(session_keep_newest(w->session, 12, &first), ST_STALE);
+    assert_int_equal(session_keep(w->session, 13, LONG_MS, &first), ST_STALE);
+    world_free(w);
+}
+
 static void a_full_store_is_told_and_the_save_can_be_made_again(void **state)
 {
     (void)state;
@@ -508,6 +555,7 @@ int main(void)
         cmocka_unit_test(unacknowledged_reports_are_in_the_last_words),
         cmocka_unit_test(the_next_save_waits_while_a_slow_store_is_written_to),
         cmocka_unit_test(a_devices_copy_is_waited_for_beside_the_step),
+        cmocka_unit_test(a_copy_is_kept_for_another_node_while_training_goes_on),
         cmocka_unit_test(a_full_store_is_told_and_the_save_can_be_made_again),
         cmocka_unit_test(a_dropped_save_leaves_no_file),
         cmocka_unit_test(a_snapshot_larger_than_announced_is_refused_and_the_next_works),

@@ -81,12 +81,38 @@ static void least_is_the_least(void **unused)
     }
 }
 
+/* Two to send from, which no bound takes away, and two for each ward. */
+static void copies_at_peers_have_slots_of_their_own(void **unused)
+{
+    (void)unused;
+    for (size_t i = 0; i < SHARES; i++) {
+        for (uint32_t wards = 0; wards < 4; wards++) {
+            struct session_wish wish = {
+                .share_bytes = shares[i], .threads = 1, .every = true, .peers = true, .wards = wards
+            };
+            struct session_budget budget;
+            assert_int_equal(session_budget(&wish, &budget), ST_OK);
+            assert_int_equal(budget.slots, 5);
+            assert_int_equal(budget.ward_slots, 2 * wards);
+            assert_int_equal(budget.bytes,
+                             (5 + 2 * wards) * budget.slot_bytes + budget.writer_bytes);
+            wish.bytes_max = 1;
+            assert_int_equal(session_budget(&wish, &budget), ST_FULL);
+            wish.bytes_max = budget.least;
+            assert_int_equal(session_budget(&wish, &budget), ST_OK);
+            assert_int_equal(budget.slots, 4);
+            assert_int_equal(budget.bytes, wish.bytes_max);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_a_bound_everything_is_as_wished),
         cmocka_unit_test(bound_is_never_passed_and_more_of_it_is_never_worse),
         cmocka_unit_test(least_is_the_least),
+        cmocka_unit_test(copies_at_peers_have_slots_of_their_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -349,6 +349,41 @@ static void a_copy_takes_the_oldest_slot_that_no_save_needs(void **state)
     bench_free(b);
 }
 
+static void a_copy_that_is_kept_is_not_overwritten(void **state)
+{
+    (void)state;
+    struct bench *b = trained(1, 0);
+    session_core_slots(&b->core, 5, 1);
+    assert_int_equal(session_core_newest(&b->core), -1);
+    int slot = -1, last = -1;
+    for (uint64_t step = 1; step <= 3; step++) {
+        assert_int_equal(session_core_copy_begin(&b->core, step, &slot), ST_OK);
+        assert_int_equal(session_core_newest(&b->core), last); /* not yet whole */
+        session_core_copied(&b->core, slot, true);
+        last = slot;
+        assert_int_equal(session_core_newest(&b->core), slot);
+    }
+    const int first = session_core_whole(&b->core, 1), second = session_core_whole(&b->core, 2);
+    assert_true(first >= 0 && second >= 0 && first != second);
+    b->core.slots[first].kept = 1;
+    b->core.slots[second].kept = 1;
+    const int save = begin_save(b, 4);
+    for (uint64_t step = 5; step <= 20; step++) {
+        const int newest = session_core_newest(&b->core);
+        assert_int_equal(session_core_copy_begin(&b->core, step, &slot), ST_OK);
+        assert_true(slot != first && slot != second && slot != b->core.saves[save].slot);
+        assert_true(slot != newest || step == 5); /* the newest was the save's */
+        session_core_copied(&b->core, slot, true);
+    }
+    assert_int_equal(session_core_whole(&b->core, 1), first);
+    assert_int_equal(session_core_whole(&b->core, 2), second);
+    b->core.slots[first].kept = 0;
+    assert_int_equal(session_core_copy_begin(&b->core, 21, &slot), ST_OK);
+    assert_int_equal(slot, first);
+    assert_int_equal(session_core_whole(&b->core, 1), -1);
+    bench_free(b);
+}
+
 static void copies_in_memory_are_a_function_of_the_step(void **state)
 {
     (void)state;
@@ -483,6 +518,7 @@ int main(void)
         cmocka_unit_test(one_slot_holds_one_save),
         cmocka_unit_test(with_two_slots_a_save_waits_while_another_is_written),
         cmocka_unit_test(a_copy_takes_the_oldest_slot_that_no_save_needs),
+        cmocka_unit_test(a_copy_that_is_kept_is_not_overwritten),
         cmocka_unit_test(copies_in_memory_are_a_function_of_the_step),
         cmocka_unit_test(a_folder_that_nobody_asked_for_is_declined),
         cmocka_unit_test(regular_saves_are_a_function_of_the_step),
