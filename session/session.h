@@ -168,9 +168,8 @@ MUST_CHECK enum status session_snapshot_wait(struct session *session);
 /* Waits for a whole copy of a step after `after` and keeps it. ST_STALE: over, or told to end. */
 MUST_CHECK enum status session_keep_newest(struct session *session, uint64_t after,
                                            const struct slot **out);
-/* Waits for the copy of that step and keeps it. ST_STALE; ST_TIMED_OUT; ST_INCOMPLETE: it is not
- * there any more, or never was, and a newer one is. */
-MUST_CHECK enum status session_keep(struct session *session, uint64_t step, int64_t timeout_ms,
+/* Keeps the whole copy of that step. ST_INCOMPLETE: there is none, or none any more. */
+MUST_CHECK enum status session_keep(struct session *session, uint64_t step,
                                     const struct slot **out);
 /* slot NULL is fine. */
 void session_unkeep(struct session *session, const struct slot *slot);

@@ -30,28 +30,14 @@ enum status session_keep_newest(struct session *session, uint64_t after, const s
     return st;
 }
 
-enum status session_keep(struct session *session, uint64_t step, int64_t timeout_ms,
-                         const struct slot **out)
+enum status session_keep(struct session *session, uint64_t step, const struct slot **out)
 {
-    const int64_t deadline_ms = session_deadline(timeout_ms);
-    enum status st = ST_AGAIN;
     (void)pthread_mutex_lock(&session->mutex);
-    while (st == ST_AGAIN) {
-        const int slot = session_core_whole(&session->core, step);
-        const int newest = session_core_newest(&session->core);
-        if (slot >= 0) {
-            *out = keep(session, slot);
-            st = ST_OK;
-        } else if (ends(session)) {
-            st = ST_STALE;
-        } else if (newest >= 0 && session->core.slots[newest].step > step) {
-            st = ST_INCOMPLETE;
-        } else if (!session_wait(session, deadline_ms)) {
-            st = ST_TIMED_OUT;
-        }
-    }
+    const int slot = session_core_whole(&session->core, step);
+    if (slot >= 0)
+        *out = keep(session, slot);
     (void)pthread_mutex_unlock(&session->mutex);
-    return st;
+    return slot >= 0 ? ST_OK : ST_INCOMPLETE;
 }
 
 void session_unkeep(struct session *session, const struct slot *slot)

@@ -1,8 +1,11 @@
 /*
  * The exchange of peers.h.
  *
- *   round: keep the newest copy ─▶ tell its step ─▶ keep the newest that was told ─▶ tell its seal
+ *   round: all have a newer copy ─▶ tell its step ─▶ keep the oldest that was told ─▶ tell its seal
  *          ─▶ transfers, in steps of CHUNK ─▶ check, seal ─▶ tell that all is well ─▶ round
+ *
+ * A copy is whole on all ranks before the next but one is begun on any (trainer/loop.c). So the
+ * oldest of steps that are told at one time is of use even where a rank stands still.
  *
  * Invariants
  *  1. Every rank makes the same calls of the communicator: what decides about them (steps, sizes,
@@ -24,7 +27,6 @@
 
 #define OPEN_MS   INT64_C(60000)
 #define NEXT_MS   INT64_C(86400000) /* between two copies; a peer that dies is noticed at once */
-#define KEEP_MS   INT64_C(60000)
 #define ANSWER_MS INT64_C(120000)
 #define LEAVE_MS  INT64_C(2000)
 #define LOOK_MS   INT64_C(200)
@@ -271,28 +273,55 @@ static enum status exchange(struct peers *p, const struct slot *own, uint64_t st
     return st;
 }
 
-/* The newest step that any rank tells; own: this rank's copy of it, or NULL if it is gone. */
+/* Every rank's step, after it told. */
+static enum status tell_step(struct peers *p, uint64_t step, int64_t timeout_ms)
+{
+    p->steps[p->rank] = step;
+    return tell(p, p->steps, sizeof(*p->steps), timeout_ms);
+}
+
+static bool one_leaves(const struct peers *p)
+{
+    bool leaves = false;
+    for (uint32_t r = 0; r < p->size; r++)
+        leaves = leaves || p->steps[r] == LEAVING;
+    return leaves;
+}
+
+/* Until every rank has a copy newer than the last round's. ST_STALE: one leaves, so all do. */
+static enum status await_all(struct peers *p)
+{
+    const struct slot *slot = NULL;
+    const enum status here = session_keep_newest(p->options.session, p->last_step, &slot);
+    session_unkeep(p->options.session, slot);
+    enum status st = tell_step(p, here == ST_OK ? 0 : LEAVING, NEXT_MS);
+    return st == ST_OK && one_leaves(p) ? ST_STALE : st;
+}
+
+/* The newest step that all ranks have, who tell at the same time; own: this rank's copy of it, or
+ * NULL: a step later it may be gone. */
 static enum status agree(struct peers *p, const struct slot **own, uint64_t *out_step)
 {
     struct session *session = p->options.session;
     const struct slot *slot = NULL;
+    enum status st = await_all(p);
+    if (st != ST_OK)
+        return st;
     const bool leaves = session_keep_newest(session, p->last_step, &slot) != ST_OK;
-    p->steps[p->rank] = leaves ? LEAVING : slot_state(slot)->scalars.step;
-    enum status st = tell(p, p->steps, sizeof(*p->steps), NEXT_MS);
-    uint64_t step = 0;
+    st = tell_step(p, leaves ? LEAVING : slot_state(slot)->scalars.step, ANSWER_MS);
+    if (st == ST_OK && one_leaves(p))
+        st = ST_STALE;
+    uint64_t step = LEAVING;
     for (uint32_t r = 0; r < p->size; r++)
-        step = p->steps[r] > step ? p->steps[r] : step;
-    if (st == ST_OK && step == LEAVING)
-        st = ST_STALE; /* the last round, for all */
-    if (st == ST_OK && step != p->steps[p->rank]) {
+        step = p->steps[r] < step ? p->steps[r] : step;
+    if (st != ST_OK || step != p->steps[p->rank]) {
         session_unkeep(session, slot);
         slot = NULL;
-        (void)!session_keep(session, step, KEEP_MS, &slot); /* gone: told to all */
     }
-    if (st != ST_OK) {
-        session_unkeep(session, slot);
+    if (st != ST_OK)
         return st;
-    }
+    if (slot == NULL)
+        (void)!session_keep(session, step, &slot); /* told to all */
     *own = slot;
     *out_step = step;
     return ST_OK;

@@ -3,7 +3,7 @@
  *
  *   peers_open ─▶ the exchange, a thread with a communicator of its own: rounds, as fast as it can
  *
- * A round: all ranks tell their newest whole copy and take the newest that any told; each sends it
+ * A round: all ranks tell their newest whole copy and take the oldest of these; each sends that
  * to its partner and receives those of its wards into files of its own (session_slot.h: a ward's
  * rank, numbers from PEERS_FIRST on, two by turns), which are sealed when every piece of them was
  * checked. That round's own copies, and what was received in it, stay until all ranks have finished

@@ -218,8 +218,8 @@ def from_peers(home, job):
     for path in copies(home, job):
         generation, rank, number = map(int, re.fullmatch(r"g(\d+)-r(\d+)-(\d+)\.copy", path.name).groups())
         whole = whole_copy(path)
-        if number >= FIRST_FROM_A_PEER and whole is not None:
-            assert whole[:2] == (generation, rank)
+        # Another name and head: about to be used again.
+        if number >= FIRST_FROM_A_PEER and whole is not None and whole[:2] == (generation, rank):
             found[path] = whole
     return found
 
