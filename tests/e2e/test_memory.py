@@ -313,7 +313,8 @@ def test_the_store_is_used_instead_of_a_peers_copy_that_is(name):
 
 
 def test_an_exchange_that_fails_ends_no_job(quiet):
-    with Home(faults="trainer.forming,rank=0,generation=1:wait", slots=1) as home, node(home):
+    faults = stop_at(7) + ";trainer.forming,rank=0,generation=1:wait"
+    with Home(faults=faults, slots=1) as home, node(home):
         job = home.submit(**AT_A_PEER)
         home.wait_hit("trainer.forming")
         folders = set(workers_of(home, "another").values())
@@ -323,9 +324,15 @@ def test_an_exchange_that_fails_ends_no_job(quiet):
         for path in blocked:
             path.mkdir()
         home.go("trainer.forming")
+        home.wait_hit("trainer.forward")
+
+        def warnings():
+            logs = home.home.glob(f"jobs/{job}/g1/*.log")
+            return [log.read_text().count("no more copies at other nodes") for log in logs]
+        until(lambda: warnings() == [1, 1], 20, "both workers warn")
+        home.go("trainer.forward")
         assert home.digest(job) == quiet
         assert home.show(job)["generation"] == 1
-        logs = [log.read_text() for log in sorted(home.home.glob(f"jobs/{job}/g1/*.log"))]
-        assert all(log.count("no more copies at other nodes") == 1 for log in logs), logs
+        assert warnings() == [1, 1]
         for path in blocked:
             path.rmdir()
