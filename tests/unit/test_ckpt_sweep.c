@@ -127,7 +127,7 @@ static void change_every_byte(struct world *world, const char *dir, const char *
     for (size_t i = 0; i < size; i++) {
         for (int bit = 0; bit < (every_bit ? 8 : 1); bit++) {
             int lines = 0, place = every_bit ? bit : (int)((i * 5 + i / 8) % 8);
-            uint8_t mask = !every_bit && i % 11 == 0 ? 0xff : (uint8_t)(1 << place);
+            uint8_t mask = (uint8_t)(!every_bit && i % 11 == 0 ? 0xff : 1 << place);
             bytes[i] ^= mask;
             enum status st = verify(world, dir, &lines);
             if (status_scope(st) != SCOPE_CHECKPOINT || lines == 0)
