@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -63,7 +62,7 @@ static enum status open_file(const char *path, size_t size, int *out_fd)
 void slot_break(struct slot *slot)
 {
     memset(seal_of(slot), 0, sizeof(struct slot_seal));
-    atomic_thread_fence(memory_order_seq_cst); /* the seal goes before what it stood for */
+    __sync_synchronize(); /* the seal goes before what it stood for */
 }
 
 enum status slot_open_size(const char *path, size_t size, struct slot *out)
@@ -417,6 +416,6 @@ enum status slot_check(const struct slot *slot, const struct slot_seal *seal, st
 
 void slot_accept(struct slot *slot, const struct slot_seal *seal)
 {
-    atomic_thread_fence(memory_order_seq_cst);
+    __sync_synchronize(); /* the seal comes after what it stands for */
     memcpy(slot->memory, seal, sizeof(*seal));
 }
