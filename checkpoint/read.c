@@ -20,7 +20,6 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/slice.h"
 #include "common/cleanup.h"
-#include "common/pages.h"
 
 /* A part of a buffer, and where it goes. */
 struct want {
@@ -184,11 +183,6 @@ static enum status read_wants(struct ckpt_reader *reader, const struct want *wan
     job.crew = threads + 1;
     job.run = job.task_count / job.crew / 4;
     job.run = job.run < 1 ? 1 : job.run > RUN_MAX ? RUN_MAX : job.run;
-    for (uint32_t i = 0; i < count && st == ST_OK; i++) {
-        uint64_t width = ckpt_dtype_size(reader->buffers[wants[i].buffer].dtype);
-        if (wants[i].out != NULL && wants[i].slice.runs == 1)
-            pages_prefer_huge(wants[i].out, (size_t)(wants[i].slice.run * width));
-    }
     for (uint32_t i = 0; i < job.crew && st == ST_OK; i++)
         st = ckpt_reader_cursor(reader, i, &job.cursors[i]);
     if (st == ST_OK) {

@@ -35,13 +35,6 @@ enum status pages_alloc(size_t size, void **out)
     return ST_OK;
 }
 
-void pages_prefer_huge(void *data, size_t size)
-{
-    const uintptr_t at = (uintptr_t)data, skip = (HUGE_PAGE - at % HUGE_PAGE) % HUGE_PAGE;
-    if (size >= skip + HUGE_PAGE)
-        (void)madvise((uint8_t *)data + skip, (size - skip) / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
-}
-
 void pages_free(void *data, size_t size)
 {
     if (data != NULL)

@@ -15,8 +15,5 @@
 MUST_CHECK enum status pages_alloc(size_t size, void **out);
 void pages_free(void *data, size_t size);
 
-/* Asks for huge pages in memory of the caller's that isn't touched yet; a hint. */
-void pages_prefer_huge(void *data, size_t size);
-
 /* What pages_alloc takes of memory for size bytes. */
 size_t pages_bytes(size_t size);
