@@ -19,7 +19,10 @@ FOLDER = Path(os.environ.get("CAIRN_S3_SERVERS",
                              Path.home() / ".cache" / "cairn-tests" / "s3-servers"))
 # What is installed: NAME.txt beside this file. moto knows conditional writes since 5.0.13; LocalStack's
 # S3 is its own since 3.0, and its versions after 4 need a later Python than Debian 12's.
-MODULES = {"moto": "moto.server", "localstack": "localstack.runtime.main"}
+# The second, independent one takes minutes to install: in a full run only.
+MODULES = {"moto": "moto.server"}
+if "CAIRN_TEST_FULL" in os.environ:
+    MODULES["localstack"] = "localstack.runtime.main"
 
 
 def python(name):
