@@ -1,15 +1,18 @@
 #!/usr/bin/python3
-"""stall: what checkpoints cost a training job that goes on meanwhile.
+"""stall: what checkpoints and copies in memory cost a training job that goes on meanwhile.
 
-    stall [--rounds N] [--saves N] [--batch N] [--peer DIR] [--bin DIR] [--source DIR]
+    stall [--pairs N] [--batch N] [--peer DIR] [--rounds N] [--bin DIR] [--source DIR]
 
-One worker trains ResNet-18 on synthetic images, its step thread pinned to one core, without checkpoints and with one
-every 10 steps, in turn. First the other core is free for all else, then everything of the worker is on the one core.
-Prints JSON lines and a table; medians over the rounds:
+One worker trains ResNet-18 on synthetic images, its step thread pinned to one core. Ten steps with a checkpoint at
+their begin and ten without alternate in one run, and each ten with is compared to the mean of the tens beside it: a
+machine's speed drifts by more from run to run than a checkpoint costs. First the other core is free for all else,
+then everything of the worker is on the one core. Copies in memory likewise: two steps with one, two without. Prints
+JSON lines and a table; means without the outermost tenths, and their standard errors:
 
-    free core/step         time of a step with checkpoints, as a ratio to that without (goal: at most 1.01)
-    no free core/run       time that the checkpoints add to the run, as a ratio to the processor time that saving took
+    free core/step         time of a step with a checkpoint every 10, as a ratio to that without (goal: at most 1.01)
+    no free core/run       time that a checkpoint adds to the run, as a ratio to the processor time that saving took
                            (goal: at most 1)
+    copies/step            what a copy in memory every step adds to a step with a core free (goal: at most 0.02)
     torch.save, async_save time for which they keep the caller, of a state of the same size and form; yardstick: the
                            time that one of our checkpoints adds to the run. Only with --peer: a folder of Python's
                            with PyTorch
@@ -26,7 +29,6 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 EVERY = 10
-NEVER = 1000000
 # The threads that save; the rest of a worker trains.
 SAVING = ("cairn-saver", "cairn-encoder", "cairn-copier")
 
@@ -42,8 +44,10 @@ train:
   schedule: {{name: constant}}
   seed: 1
 workers: {{count: 1, device: cpu, threads: 1}}
-checkpoint: {{every: {every} steps, keep: {{last: 1}}, store: checkpoints/}}
+checkpoint: {{{when}, keep: {{last: 1}}, store: checkpoints/}}
 """
+SAVES = f"every: {2 * EVERY} steps"
+COPIES = "every: 1000000 steps, memory_every: 4 steps"
 
 
 def threads_of(pid):
@@ -78,50 +82,54 @@ def wait_step(home, job, step):
         shown = home.show(job)
         if shown["step"] >= step and shown["workers"]:
             return shown
-        time.sleep(0.05)
+        time.sleep(0.2)
 
 
-def one_run(home, args, every, saving_cores):
-    """Seconds of a step, by the median of runs of EVERY steps, each with one save; processor seconds of saving, a
-    step; seconds that steps waited for snapshots, as the events of the checkpoints tell."""
-    job = home.submit(JOB.format(batch=args.batch, every=every))
+def ends_of_steps(home, job):
+    """{step: the clock's seconds at its end}, of a job that has ended."""
+    ends = {}
+    for line in home.cairn("watch", job, "-o", "jsonl", check=False).stdout.splitlines():
+        for row in json.loads(line).get("rows", []):
+            ends[row["step"]] = int(row["wall_ms"]) / 1e3
+    return ends
+
+
+def windows(ends, first, period):
+    """Seconds of runs of half a period, those with a save (which begins at a multiple of the period) and those
+    without in turn; each starts a step before its save, which is made at a step's end."""
+    half = period // 2
+    starts = range(first - 1, max(ends) - half + 1, half)
+    return [ends[start + half] - ends[start] for start in starts if start in ends and start + half in ends]
+
+
+def trimmed(values):
+    """Mean without the outermost tenths, and its standard error."""
+    cut = len(values) // 10
+    kept = sorted(values)[cut:len(values) - cut]
+    return statistics.mean(kept), statistics.stdev(kept) / len(kept) ** 0.5
+
+
+def one_run(home, args, when, period, saving_cores):
+    """Of a run in which every second half of a period holds a save: what its steps took."""
+    pairs = args.pairs if period == 2 * EVERY else 5 * args.pairs
+    job = home.submit(JOB.format(batch=args.batch, when=when))
     worker = wait_step(home, job, 3)["workers"][0]["pid"]
     pin(home, worker, CORES[:1], saving_cores)
     begin = wait_step(home, job, 2 * EVERY)["step"]
     before = saving_seconds(worker)
-    end = wait_step(home, job, begin + args.saves * EVERY)["step"]
+    end = wait_step(home, job, begin + (pairs + 1) * period)["step"]
     spent = saving_seconds(worker) - before
     events = " ".join(event["message"] for event in home.show(job)["events"] if event["kind"] == "saved")
     waits = [float(wait) / 1e3 for wait in re.findall(r"the step waited ([0-9.]+) ms", events)]
-    if every == EVERY and not waits:
+    if when == SAVES and not waits:
         raise SystemExit("no checkpoint was committed: " + json.dumps(home.show(job)["events"]))
     home.cairn("kill", job)
     home.wait_state(job, "KILLED")
-    rows = {}
-    for line in home.cairn("watch", job, "-o", "jsonl", check=False).stdout.splitlines():
-        for row in json.loads(line).get("rows", []):
-            rows[row["step"]] = int(row["wall_ms"])
-    first = begin - begin % EVERY
-    runs = [(rows[at + EVERY] - rows[at]) / 1e3 / EVERY
-            for at in range(first, first + args.saves * EVERY, EVERY)]
-    return statistics.median(runs), spent / (end - begin), statistics.median(waits or [0])
-
-
-def measure(home, args, saving_cores):
-    """Medians over interleaved rounds: step without, step with, ratio, processor time per checkpoint."""
-    plain, saving, ratios, spent, added, waits = [], [], [], [], [], []
-    for _ in range(args.rounds):
-        without = one_run(home, args, NEVER, saving_cores)
-        with_saves = one_run(home, args, EVERY, saving_cores)
-        plain.append(without[0])
-        saving.append(with_saves[0])
-        ratios.append(with_saves[0] / without[0])
-        added.append((with_saves[0] - without[0]) * EVERY)
-        spent.append((with_saves[1] - without[1]) * EVERY)
-        waits.append(with_saves[2])
-    return {name: statistics.median(values)
-            for name, values in (("plain", plain), ("saving", saving), ("ratio", ratios), ("added", added),
-                                 ("spent", spent), ("wait", waits))}
+    took = windows(ends_of_steps(home, job), begin + period - begin % period, period)
+    beside = [(took[i - 1] + took[i + 1]) / 2 for i in range(2, len(took) - 1, 2)]
+    added = [took[i] - mean for i, mean in zip(range(2, len(took) - 1, 2), beside)]
+    return {"step": trimmed(beside)[0] / (period // 2), "added": trimmed(added)[0], "error": trimmed(added)[1],
+            "spent": spent / ((end - begin) / period), "wait": statistics.median(waits or [0]), "pairs": len(added)}
 
 
 def report(case, value, unit, yardstick, yardstick_value, ratio):
@@ -133,23 +141,32 @@ def say(text):
     print(text, file=sys.stderr, flush=True)
 
 
-def tell(home, args):
-    free = measure(home, args, CORES[1:])
-    report("free core/step", free["saving"], "s", "without checkpoints", free["plain"], free["ratio"])
-    say(f"a core free:  step {free['plain'] * 1e3:.1f} ms without, {free['saving'] * 1e3:.1f} ms with a checkpoint "
-        f"every {EVERY}: {free['ratio']:.4f}; saving took {free['spent'] * 1e3:.0f} ms of processor time each, "
-        f"a step waited {free['wait'] * 1e3:.1f} ms")
-    report("free core/saving", free["spent"], "s", "step without checkpoints", free["plain"],
-           free["spent"] / free["plain"])
-    report("free core/wait", free["wait"], "s", "step without checkpoints", free["plain"], free["wait"] / free["plain"])
-    none = measure(home, args, CORES[:1])
+def tell_saves(home, args):
+    free = one_run(home, args, SAVES, 2 * EVERY, CORES[1:])
+    step = free["step"] + free["added"] / EVERY
+    report("free core/step", step, "s", "without checkpoints", free["step"], step / free["step"])
+    report("free core/saving", free["spent"], "s", "step without checkpoints", free["step"],
+           free["spent"] / free["step"])
+    report("free core/wait", free["wait"], "s", "step without checkpoints", free["step"], free["wait"] / free["step"])
+    say(f"a core free, {free['pairs']} checkpoints: step {free['step'] * 1e3:.2f} ms without, {step * 1e3:.2f} ms "
+        f"with one every {EVERY}: {step / free['step']:.4f} (± {free['error'] / EVERY / free['step']:.4f}); saving "
+        f"took {free['spent'] * 1e3:.0f} ms of processor time each, a step waited {free['wait'] * 1e3:.1f} ms")
+    none = one_run(home, args, SAVES, 2 * EVERY, CORES[:1])
     report("no free core/run", none["added"], "s", "processor time of saving", none["spent"],
            none["added"] / none["spent"])
-    say(f"no core free: step {none['plain'] * 1e3:.1f} ms without, {none['saving'] * 1e3:.1f} ms with: a checkpoint "
-        f"adds {none['added'] * 1e3:.0f} ms (a step waited {none['wait'] * 1e3:.1f}), saving took "
-        f"{none['spent'] * 1e3:.0f} ms: "
-        f"{none['added'] / none['spent']:.2f}")
+    say(f"no core free, {none['pairs']} checkpoints: each adds {none['added'] * 1e3:.1f} ms "
+        f"(± {none['error'] * 1e3:.1f}; a step waited {none['wait'] * 1e3:.1f}), saving took "
+        f"{none['spent'] * 1e3:.1f} ms: {none['added'] / none['spent']:.2f}")
     return free
+
+
+def tell_copies(home, args):
+    made = one_run(home, args, COPIES, 4, CORES[1:])
+    report("copies/step", made["step"] + made["added"], "s", "without copies", made["step"],
+           1 + made["added"] / made["step"])
+    say(f"copies in memory, {made['pairs']} of them, a core free: each adds {made['added'] * 1e3:.2f} ms "
+        f"(± {made['error'] * 1e3:.2f}) to a step of {made['step'] * 1e3:.2f}: {made['added'] / made['step']:.4f}; "
+        f"copying took {made['spent'] * 1e3:.1f} ms of processor time")
 
 
 def peer_stalls(args, state_bytes):
@@ -161,8 +178,8 @@ def peer_stalls(args, state_bytes):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--saves", type=int, default=5, help="checkpoints of a run")
+    parser.add_argument("--pairs", type=int, default=40, help="checkpoints of a run")
+    parser.add_argument("--rounds", type=int, default=5, help="of the peer")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--peer", help="environment with PyTorch")
     parser.add_argument("--dir", default=".", help="folder that the peer saves in")
@@ -174,9 +191,10 @@ def main():
     from home import Home
 
     with Home(env={"CAIRN_HANG_MS": "60000", "CAIRN_WATCHDOG_MS": "60000"}) as home:
-        free = tell(home, args)
+        free = tell_saves(home, args)
         newest = next(iter(home.dir.glob("checkpoints/*/*/manifest.json")))
         state_bytes = json.loads(newest.read_text(encoding="utf-8"))["raw_bytes"]
+        tell_copies(home, args)
     if args.peer:
         for case, seconds in peer_stalls(args, state_bytes).items():
             report(case, seconds, "s", "a checkpoint adds", free["added"], seconds / max(free["added"], 1e-4))
