@@ -66,6 +66,8 @@ struct peers {
     uint64_t last_step;
     const struct slot *last; /* own copy of the last whole round */
     int turn;                /* of the wards' slots: the one that is written next */
+    int64_t begin_ns;        /* of this round */
+    int64_t told_ns;         /* what a round took when that was last logged */
     bool warned;
 };
 
@@ -299,7 +301,7 @@ static enum status await_all(struct peers *p)
 }
 
 /* The newest step that all ranks have, who tell at the same time; own: this rank's copy of it, or
- * NULL: a step later it may be gone. */
+ * NULL: a step later it may be gone. The round begins when they do: waiting for copies is none. */
 static enum status agree(struct peers *p, const struct slot **own, uint64_t *out_step)
 {
     struct session *session = p->options.session;
@@ -307,6 +309,7 @@ static enum status agree(struct peers *p, const struct slot **own, uint64_t *out
     enum status st = await_all(p);
     if (st != ST_OK)
         return st;
+    p->begin_ns = clock_mono_ns();
     const bool leaves = session_keep_newest(session, p->last_step, &slot) != ST_OK;
     st = tell_step(p, leaves ? LEAVING : slot_state(slot)->scalars.step, ANSWER_MS);
     if (st == ST_OK && one_leaves(p))
@@ -362,6 +365,42 @@ static enum status run_round(struct peers *p)
     return ST_OK;
 }
 
+/* ---- how often ---- */
+
+int64_t peers_pause_ns(int64_t round_ns)
+{
+    return (PEERS_SHARE - 1) * round_ns;
+}
+
+/* What a lost node may cost is the time between two rounds: told when that changed much. */
+static void tell_round(struct peers *p, int64_t round_ns)
+{
+    const struct log *log = p->options.log;
+    const double ms = (double)round_ns / 1e6;
+    LOG_DEBUG(log, "copies at other nodes: round to step %" PRIu64 " took %.3f ms", p->last_step,
+              ms);
+    if (p->rank != 0 || (round_ns < 2 * p->told_ns && p->told_ns < 2 * round_ns))
+        return;
+    p->told_ns = round_ns;
+    LOG_INFO(log, "copies at other nodes: a round took %.1f ms, the next begins after %.1f s", ms,
+             (double)peers_pause_ns(round_ns) / 1e9);
+}
+
+/* The slowest rank decides: none begins without the others. Who closes ends it. */
+static void pause_rounds(struct peers *p)
+{
+    const int64_t now_ns = clock_mono_ns(), round_ns = now_ns - p->begin_ns;
+    const int64_t end_ns = now_ns + peers_pause_ns(round_ns);
+    const struct timespec end = { .tv_sec = (time_t)(end_ns / 1000000000),
+                                  .tv_nsec = (long)(end_ns % 1000000000) };
+    tell_round(p, round_ns);
+    (void)pthread_mutex_lock(&p->mutex);
+    bool waiting = true;
+    while (waiting && !atomic_load(&p->leaves))
+        waiting = pthread_cond_timedwait(&p->changed, &p->mutex, &end) == 0;
+    (void)pthread_mutex_unlock(&p->mutex);
+}
+
 /* ---- the thread ---- */
 
 static enum status connect(struct peers *p)
@@ -388,8 +427,11 @@ static void *run(void *arg)
     struct peers *p = arg;
     (void)pthread_setname_np(pthread_self(), "cairn-peers");
     enum status st = connect(p);
-    while (st == ST_OK)
+    while (st == ST_OK) {
         st = run_round(p);
+        if (st == ST_OK)
+            pause_rounds(p);
+    }
     if (st != ST_STALE && !atomic_load(&p->leaves)) {
         LOG_WARN(p->options.log, "no more copies at other nodes in this generation, going on: %s",
                  status_string(st));
@@ -479,12 +521,13 @@ void peers_close(struct peers *peers, bool waits)
     struct peers *p = peers;
     if (p == NULL)
         return;
-    atomic_store(&p->leaves, true);
     session_keep_end(p->options.session);
     const int64_t end_ns = clock_mono_ns() + LEAVE_MS * 1000000;
     const struct timespec end = { .tv_sec = (time_t)(end_ns / 1000000000),
                                   .tv_nsec = (long)(end_ns % 1000000000) };
     (void)pthread_mutex_lock(&p->mutex);
+    atomic_store(&p->leaves, true);
+    (void)pthread_cond_broadcast(&p->changed);
     bool waiting = waits;
     while (waiting && !p->done)
         waiting = pthread_cond_timedwait(&p->changed, &p->mutex, &end) == 0;

@@ -1,4 +1,5 @@
 """Copies in memory: all workers of a job are killed at once, and at most one finished step is lost."""
+import json
 import os
 import re
 import shutil
@@ -6,6 +7,7 @@ import signal
 import struct
 import subprocess
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -336,3 +338,21 @@ def test_an_exchange_that_fails_ends_no_job(quiet):
         assert warnings() == [1, 1]
         for path in blocked:
             path.rmdir()
+
+
+def test_rounds_pause_for_as_long_as_their_share_of_the_time_wants():
+    with Home(env={"CAIRN_LOG": "debug"}, slots=1) as home, node(home):
+        job = home.submit(train__duration="2000 steps", **AT_A_PEER)
+        log = home.home / f"jobs/{job}/g1/r0.log"
+
+        def rounds():
+            """(end, how long it took), in seconds."""
+            lines = [json.loads(line) for line in log.read_text().splitlines() if "round to step" in line]
+            return [(datetime.fromisoformat(line["ts"][:-1]).timestamp(),
+                     float(re.search(r"took ([\d.]+) ms", line["msg"])[1]) / 1e3) for line in lines]
+        until(lambda: log.exists() and len(rounds()) >= 3, 60, "three rounds")
+        home.cairn("kill", job)
+        home.wait_state(job, "KILLED")
+        seen = rounds()
+        for (end, took), (next_end, next_took) in zip(seen, seen[1:]):
+            assert next_end - end >= 49 * took + next_took - 0.002, seen  # the log's times are whole milliseconds

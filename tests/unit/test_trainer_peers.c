@@ -110,6 +110,14 @@ static void ranks_of_one_node_have_none(void **unused)
     assert_int_equal(peers_pair(world.nodes, 1, partners), ST_NOT_FOUND);
 }
 
+static void rounds_take_a_fiftieth_of_the_time_however_long_they_are(void **unused)
+{
+    (void)unused;
+    for (int64_t round_ns = 1; round_ns < INT64_C(1000000000000); round_ns = round_ns * 3 + 1)
+        assert_int_equal(round_ns + peers_pause_ns(round_ns), 50 * round_ns);
+    assert_int_equal(peers_pause_ns(0), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -117,6 +125,7 @@ int main(void)
         cmocka_unit_test(every_placing_of_six_ranks_gives_each_a_partner_elsewhere),
         cmocka_unit_test(many_ranks_on_uneven_nodes_have_partners_elsewhere),
         cmocka_unit_test(ranks_of_one_node_have_none),
+        cmocka_unit_test(rounds_take_a_fiftieth_of_the_time_however_long_they_are),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
