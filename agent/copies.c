@@ -83,7 +83,7 @@ void copies_forget(const struct copies *copies, const char *job, const struct lo
     const struct dirent *found = NULL;
     while ((found = readdir(stream)) != NULL) {
         if (found->d_name[0] != '.' && join(path, folder, found->d_name) == ST_OK)
-            (void)unlink(path);
+            (void)remove(path); /* others' empty folders, too */
     }
     (void)closedir(stream);
     if (rmdir(folder) != 0) {

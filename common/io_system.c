@@ -19,7 +19,7 @@ static enum status result(int rc)
 static enum status system_open(void *self, const char *path, int flags, int *out_fd)
 {
     (void)self;
-    int how = O_CLOEXEC;
+    int how = O_CLOEXEC | O_NONBLOCK; /* of a FIFO: empty, not a wait for whoever writes it */
     how |= (flags & IO_CREATE_NEW) != 0 ? O_WRONLY | O_CREAT | O_EXCL : O_RDONLY;
     int fd = open(path, how, 0644);
     if (fd < 0)

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/copies.h"
 #include "agent/exit_cause.h"
 #include "agent/log_tail.h"
 #include "agent/proc.h"
@@ -447,6 +448,28 @@ static void spawned_process_holds_its_log_until_it_is_gone(void **state)
     assert_false(spawn_is_alive(files.log));
 }
 
+static void copies_of_a_job_go_whatever_lies_there(void **state)
+{
+    const struct folder *f = *state;
+    struct copies copies;
+    const struct log log = log_open("test");
+    char job[LIMIT_PATH], path[LIMIT_PATH], base[LIMIT_PATH];
+    assert_int_equal(paths_join(&f->paths, base, sizeof(base), "copies"), ST_OK);
+    assert_int_equal(setenv("CAIRN_COPIES", base, 1), 0);
+    copies_open(&copies, &f->paths, "here");
+    assert_int_equal(unsetenv("CAIRN_COPIES"), 0);
+    assert_int_equal(copies_folder(&copies, "j-test", job), ST_OK);
+    put(f, "x", 1);
+    (void)snprintf(path, sizeof(path), "%.900s/g1-r0-0.copy", job);
+    assert_int_equal(rename(f->file, path), 0);
+    (void)snprintf(path, sizeof(path), "%.900s/g1-r0-1.copy", job);
+    assert_int_equal(mkdir(path, 0700), 0);
+    (void)snprintf(path, sizeof(path), "%.900s/g1-r0-2.copy", job);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    copies_forget(&copies, "j-test", &log);
+    assert_int_not_equal(access(base, F_OK), 0);
+}
+
 #define FOLDER_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -467,6 +490,7 @@ int main(void)
         cmocka_unit_test(start_time_is_read_behind_any_process_name),
         cmocka_unit_test(counters_are_found_by_their_whole_name),
         cmocka_unit_test(each_kill_for_memory_explains_one_exit_for_a_while),
+        FOLDER_TEST(copies_of_a_job_go_whatever_lies_there),
         FOLDER_TEST(spawned_process_holds_its_log_until_it_is_gone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/buf.h"
@@ -80,6 +81,19 @@ static void publishing_never_replaces_and_leaves_no_temporary_name(void **state)
     assert_int_equal(io_read_file(io, path, 4, &data, &size), ST_FULL);
     assert_int_equal(io_read_file(io, path, 5, &data, &size), ST_OK);
     assert_string_equal(data, "three");
+    free(data);
+}
+
+static void a_fifo_that_nobody_writes_is_empty(void **state)
+{
+    const struct io *io = io_system();
+    char path[128];
+    (void)snprintf(path, sizeof(path), "%s/fifo", (char *)*state);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    char *data = NULL;
+    size_t size = 99;
+    assert_int_equal(io_read_file(io, path, 100, &data, &size), ST_OK);
+    assert_int_equal(size, 0);
     free(data);
 }
 
@@ -163,6 +177,8 @@ int main(void)
         cmocka_unit_test(a_buffer_never_passes_its_maximum_and_keeps_what_it_has),
         cmocka_unit_test_setup_teardown(publishing_never_replaces_and_leaves_no_temporary_name,
                                         make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(a_fifo_that_nobody_writes_is_empty, make_folder,
+                                        remove_folder),
         cmocka_unit_test_setup_teardown(a_mapped_file_is_its_bytes_and_outlives_its_descriptor,
                                         make_folder, remove_folder),
         cmocka_unit_test(a_long_home_gets_a_short_socket_path),

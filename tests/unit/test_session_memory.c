@@ -272,6 +272,25 @@ static void a_file_that_was_cut_is_not_whole(void **state)
     state_free(s);
 }
 
+/* A FIFO that nobody writes holds up no hello. */
+static void what_is_no_file_is_no_copy(void **state)
+{
+    (void)state;
+    struct state *s = state_new();
+    char path[PATH_MAX_];
+    struct slot_view view;
+    path_of(s, 4, 0, 0, path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(slot_map(path, &view), ST_INCOMPLETE);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_int_not_equal(slot_map(path, &view), ST_OK);
+    assert_int_equal(rmdir(path), 0);
+    assert_int_equal(symlink("/dev/zero", path), 0);
+    assert_int_not_equal(slot_map(path, &view), ST_OK);
+    state_free(s);
+}
+
 static void a_front_that_was_sent_is_parsed_like_the_file(void **state)
 {
     (void)state;
@@ -486,6 +505,7 @@ int main(void)
         cmocka_unit_test(a_copy_that_was_being_taken_is_not_whole),
         cmocka_unit_test(every_flipped_byte_is_found),
         cmocka_unit_test(a_file_that_was_cut_is_not_whole),
+        cmocka_unit_test(what_is_no_file_is_no_copy),
         cmocka_unit_test(a_front_that_was_sent_is_parsed_like_the_file),
         cmocka_unit_test(more_than_was_announced_is_refused),
         cmocka_unit_test(whole_copies_of_the_job_are_offered),
