@@ -1,4 +1,7 @@
-/* ckpt verify, scrub: every byte against its hashes. Nothing is changed. */
+/*
+ * ckpt verify, scrub: every byte against its hashes. Nothing is changed here; what a scrub of a job
+ * finds damaged is read again by the coordinator, who alone sets aside.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +16,7 @@
 
 #define LINE_EVERY_MS 200 /* of progress on a terminal */
 #define JOBS_MAX      65536
+#define CHECK_MS      300000 /* for the coordinator to read one and to set it aside */
 
 struct findings {
     json_t *lines; /* with JSON output, else NULL */
@@ -111,11 +115,12 @@ enum exit_code cmd_ckpt_verify(struct client *client)
 
 struct scrub {
     struct client *client;
+    const char *job; /* whose coordinator is asked; NULL: of a folder */
     struct throttle throttle;
     bool progress; /* there is a terminal to show it on */
     int64_t shown_ms;
     size_t at, count; /* checkpoints */
-    size_t good, damaged, unread, skipped;
+    size_t good, damaged, aside, unread, skipped;
     json_t *results;
     enum exit_code worst;
 };
@@ -135,6 +140,47 @@ static void show_progress(void *arg, uint64_t bytes)
         format_bytes(seconds > 0 ? (uint64_t)((double)bytes / seconds) : 0, speed, sizeof(speed)));
 }
 
+/* What the coordinator said of the last one, for people and in its result. */
+static void tell_checked(struct scrub *scrub, const char *said, const char *path)
+{
+    bool aside = strcmp(said, "bad") == 0;
+    scrub->aside += aside;
+    if (output_is_json(scrub->client)) {
+        json_t *result = json_array_get(scrub->results, json_array_size(scrub->results) - 1);
+        (void)json_object_set_new(result, "coordinator", json_string(said));
+        (void)json_object_set_new(result, "set_aside", aside ? json_string(path) : json_null());
+    } else if (aside) {
+        (void)printf("  set aside as %s\n", path);
+    } else if (strcmp(said, "good") == 0) {
+        (void)printf("  the coordinator reads it well, it stays: this machine or its way to the "
+                     "store is suspected\n");
+    }
+}
+
+/* It read badly here: the coordinator reads it itself. False: it was removed meanwhile, that was no
+ * damage. */
+static bool check(struct scrub *scrub, const struct target_folder *one)
+{
+    Cairn__V1__CheckCheckpointRequest request = CAIRN__V1__CHECK_CHECKPOINT_REQUEST__INIT;
+    request.job = (char *)scrub->job;
+    request.step = one->step;
+    request.generation = one->generation;
+    ProtobufCMessage *message = NULL;
+    (void)fflush(stdout);
+    enum exit_code code =
+        client_call(scrub->client, "CheckCheckpoint", &request.base, CHECK_MS, &message);
+    if (code != EXIT_DONE) {
+        tell_checked(scrub, code == EXIT_NOT_FOUND ? "removed" : "no answer", "");
+        return code != EXIT_NOT_FOUND;
+    }
+    const Cairn__V1__CheckCheckpointReply *reply = (const Cairn__V1__CheckCheckpointReply *)message;
+    if (reply->message[0] != '\0')
+        client_error("the coordinator can't read %s now, it stays: %s", one->path, reply->message);
+    tell_checked(scrub, reply->result, reply->checkpoint == NULL ? "" : reply->checkpoint->path);
+    protobuf_c_message_free_unpacked(message, NULL);
+    return true;
+}
+
 static void scrub_folders(struct scrub *scrub, const struct target_folders *folders)
 {
     scrub->count += folders->count;
@@ -151,6 +197,10 @@ static void scrub_folders(struct scrub *scrub, const struct target_folders *fold
         }
         enum exit_code code = verify_folder(scrub->client, &scrub->throttle.io, one->path,
                                             scrub->progress, scrub->results);
+        if (code == EXIT_DAMAGED && scrub->job != NULL && !check(scrub, one)) {
+            scrub->skipped++;
+            continue;
+        }
         scrub->good += code == EXIT_DONE;
         scrub->damaged += code == EXIT_DAMAGED;
         scrub->unread += code != EXIT_DONE && code != EXIT_DAMAGED;
@@ -226,6 +276,7 @@ static enum exit_code scrub_target(struct scrub *scrub, struct target *target)
 {
     struct target_folders folders = { 0 };
     enum exit_code code = EXIT_DONE;
+    scrub->job = target->is_folder ? NULL : target->job;
     bool one = target->has_step ||
                (target->is_folder && target_is_checkpoint(scrub->client, target->path));
     if (one) {
@@ -254,9 +305,10 @@ static enum exit_code print_summary(struct scrub *scrub)
         return print_results(client, scrub->results);
     if (client->args.output == OUTPUT_JSON) {
         return output_json(client,
-                           json_pack("{s:I, s:I, s:I, s:I, s:I, s:f, s:o}", "good",
+                           json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:o}", "good",
                                      (json_int_t)scrub->good, "damaged", (json_int_t)scrub->damaged,
-                                     "unread", (json_int_t)scrub->unread, "skipped",
+                                     "set_aside", (json_int_t)scrub->aside, "unread",
+                                     (json_int_t)scrub->unread, "skipped",
                                      (json_int_t)scrub->skipped, "bytes", (json_int_t)bytes,
                                      "seconds", seconds, "checkpoints", scrub->results));
     }
@@ -264,9 +316,9 @@ static enum exit_code print_summary(struct scrub *scrub)
     char size[32], time[32];
     (void)fflush(stdout);
     client_note(client,
-                "%zu good, %zu damaged, %zu that couldn't be read, %zu passed over (set aside, or "
-                "not committed); %s read in %s\n",
-                scrub->good, scrub->damaged, scrub->unread, scrub->skipped,
+                "%zu good, %zu damaged (%zu set aside now), %zu that couldn't be read, %zu passed "
+                "over (set aside before, removed, or not committed); %s read in %s\n",
+                scrub->good, scrub->damaged, scrub->aside, scrub->unread, scrub->skipped,
                 format_bytes(bytes, size, sizeof(size)),
                 format_seconds(seconds, time, sizeof(time)));
     return output_text(NULL);

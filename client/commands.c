@@ -148,8 +148,11 @@ static const struct command table[] = {
       NULL, cmd_ckpt_verify },
     { "ckpt", "scrub", WORD_CHECKPOINT, 1, 1, false, "JOB|STORE",
       "verify every checkpoint of a job or of a store",
-      "Exits 8 if any is damaged, and says what. Changes nothing: 'cairn ckpt rm' removes one.\n"
-      "JOB may be a job's folder, STORE a folder of such folders; then no coordinator is needed.",
+      "Exits 8 if any is damaged, and says what. Of a JOB the coordinator reads that one, too, "
+      "and\n"
+      "sets it aside (bad-...). JOB may be a job's folder, STORE a folder of such folders; then "
+      "no\n"
+      "coordinator is needed and nothing is changed: 'cairn ckpt rm' removes one.",
       "ckpt scrub resnet18-fashion\nckpt scrub checkpoints/ --rate 50\n"
       "ckpt scrub checkpoints/j-0123456789 -o json",
       scrub_options, cmd_ckpt_scrub },

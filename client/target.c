@@ -166,6 +166,7 @@ static enum exit_code add_of_job(struct client *client, const char *job, struct 
     for (size_t i = 0; code == EXIT_DONE && i < list->n_checkpoints; i++) {
         const Cairn__V1__Checkpoint *ckpt = list->checkpoints[i];
         struct target_folder one = { .step = ckpt->step,
+                                     .generation = ckpt->generation,
                                      .good = strcmp(ckpt->status, "good") == 0,
                                      .quarantined = strcmp(ckpt->status, "bad") == 0 };
         (void)snprintf(one.path, sizeof(one.path), "%s", ckpt->path);

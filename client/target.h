@@ -26,8 +26,9 @@ struct target {
 struct target_folder {
     char path[LIMIT_PATH];
     uint64_t step;
-    bool good;        /* committed, as far as is known */
-    bool quarantined; /* bad-… */
+    uint32_t generation; /* of a job; of a folder: 0 */
+    bool good;           /* committed, as far as is known */
+    bool quarantined;    /* bad-… */
 };
 
 struct target_folders {

@@ -106,6 +106,9 @@ void api_pump(struct api *api)
         case API_SAVE:
             api_save_pump(api, stream);
             break;
+        case API_CHECK:
+            api_check_pump(api, stream);
+            break;
         case API_DRAIN:
             api_drain_pump(api, stream, now);
             break;
@@ -474,6 +477,31 @@ static void save_checkpoint(Cairn__V1__Control_Service *service,
         stream->next_step = rests ? 0 : least;
 }
 
+static void check_checkpoint(Cairn__V1__Control_Service *service,
+                             const Cairn__V1__CheckCheckpointRequest *in,
+                             Cairn__V1__CheckCheckpointReply_Closure reply, void *call)
+{
+    struct api *api = api_of(service);
+    (void)reply;
+    struct core_job *job = api_job(api, call, in->job);
+    if (!job)
+        return;
+    const struct jm_ckpt *ckpt = jm_find_ckpt(&job->m, in->step, in->generation);
+    uint32_t reads = ckpt ? ckpt->reads : 0;
+    enum status st = core_check_ckpt(api->core, job, in->step, in->generation);
+    if (st != ST_OK) {
+        api_refuse(call, rpc_code_from_status(st), "%s has no checkpoint of step %llu, attempt %u",
+                   job->id, (unsigned long long)in->step, in->generation);
+        return;
+    }
+    struct api_stream *stream = api_stream_new(api, call, API_CHECK, job->id);
+    if (!stream)
+        return;
+    stream->next_step = in->step;
+    stream->generation = in->generation;
+    stream->reads = reads;
+}
+
 static void stream_logs(Cairn__V1__Control_Service *service, const Cairn__V1__StreamLogsRequest *in,
                         Cairn__V1__LogLine_Closure reply, void *call)
 {
@@ -506,6 +534,7 @@ enum status api_open(struct api *api, struct rpc_server *server)
                      .save_checkpoint = save_checkpoint,
                      .list_checkpoints = list_checkpoints,
                      .remove_checkpoint = remove_checkpoint,
+                     .check_checkpoint = check_checkpoint,
                      .stream_logs = stream_logs,
                      .stream_metrics = stream_metrics,
                      .list_nodes = list_nodes,

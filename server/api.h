@@ -35,7 +35,7 @@ struct api_service_sessions {
     struct api *api;
 };
 
-enum api_stream_kind { API_WATCH, API_METRICS, API_SAVE, API_DRAIN, API_LOGS };
+enum api_stream_kind { API_WATCH, API_METRICS, API_SAVE, API_CHECK, API_DRAIN, API_LOGS };
 
 struct api_logs;
 
@@ -49,7 +49,9 @@ struct api_stream {
     bool follow, first;
     int64_t at; /* not before */
     uint64_t version, rows_version;
-    uint64_t next_step;    /* METRICS, WATCH: of the next row; SAVE: the least that counts */
+    uint64_t next_step;    /* METRICS, WATCH: of the next row; SAVE: the least that counts; CHECK */
+    uint32_t generation;   /* CHECK */
+    uint32_t reads;        /* CHECK: of the checkpoint, when it was asked */
     int64_t until;         /* DRAIN */
     bool hurried;          /* DRAIN: trainers are being ended */
     uint32_t trainers;     /* DRAIN: at its start */
@@ -91,6 +93,7 @@ MUST_CHECK enum status api_sessions_open(struct api *api, struct rpc_server *ser
 void api_watch_pump(struct api *api, struct api_stream *stream, int64_t now);
 void api_metrics_pump(struct api *api, struct api_stream *stream, int64_t now);
 void api_save_pump(struct api *api, struct api_stream *stream);
+void api_check_pump(struct api *api, struct api_stream *stream);
 void api_drain_pump(struct api *api, struct api_stream *stream, int64_t now);
 void api_drain_begin(struct api *api, struct rpc_call *call, uint32_t timeout_ms);
 /* api_logs.c */

@@ -151,6 +151,34 @@ void api_save_pump(struct api *api, struct api_stream *stream)
     stream->at = INT64_MAX;
 }
 
+/* ---- CheckCheckpoint ---- */
+
+void api_check_pump(struct api *api, struct api_stream *stream)
+{
+    struct core_job *job = job_of(api, stream);
+    const struct jm_ckpt *ckpt =
+        job ? jm_find_ckpt(&job->m, stream->next_step, stream->generation) : NULL;
+    if (!job)
+        return;
+    if (!ckpt || ckpt->state == CKPT_REMOVING) {
+        api_refuse(stream->call, RPC_NOT_FOUND, "the checkpoint of step %llu was removed meanwhile",
+                   (unsigned long long)stream->next_step);
+        stream->at = INT64_MAX;
+        return;
+    }
+    bool bad = ckpt->state == CKPT_BAD;
+    if (ckpt->state == CKPT_QUARANTINING || (!bad && ckpt->reads == stream->reads))
+        return; /* the store answers, or its deadline passes */
+    bool good = !bad && ckpt->read_status == ST_OK;
+    Cairn__V1__CheckCheckpointReply reply = CAIRN__V1__CHECK_CHECKPOINT_REPLY__INIT;
+    reply.result = bad ? "bad" : good ? "good" : "unread";
+    reply.message = bad || good ? "" : (char *)status_string(ckpt->read_status);
+    reply.checkpoint = render_ckpt(job, ckpt);
+    (void)rpc_call_send(stream->call, &reply.base);
+    cairn__v1__checkpoint__free_unpacked(reply.checkpoint, NULL);
+    stream->at = INT64_MAX;
+}
+
 /* ---- Drain ---- */
 
 void api_drain_begin(struct api *api, struct rpc_call *call, uint32_t timeout_ms)

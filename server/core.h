@@ -178,6 +178,13 @@ MUST_CHECK enum status core_ask(struct core *core, struct core_job *job, enum jo
  * Errors: ST_NOT_FOUND; ST_REFUSED  it is the newest of a job that isn't over
  */
 MUST_CHECK enum status core_remove_ckpt(struct core *core, struct core_job *job, uint64_t step);
+/*
+ * Has a checkpoint read here, and set aside if it is damaged. jm_find_ckpt tells what came of it:
+ * it is CKPT_BAD, or its `reads` rose, or it is gone.
+ * Errors: ST_NOT_FOUND
+ */
+MUST_CHECK enum status core_check_ckpt(struct core *core, struct core_job *job, uint64_t step,
+                                       uint32_t generation);
 /* An id, a unique prefix of one, or a name (the newest of it). ST_NOT_FOUND; ST_INVALID: not unique
  */
 MUST_CHECK enum status core_find(struct core *core, const char *name, struct core_job **out);

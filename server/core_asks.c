@@ -200,6 +200,17 @@ enum status core_remove_ckpt(struct core *core, struct core_job *job, uint64_t s
     return st;
 }
 
+enum status core_check_ckpt(struct core *core, struct core_job *job, uint64_t step,
+                            uint32_t generation)
+{
+    struct job_event event = core_event(core, EV_CHECK_CKPT);
+    event.step = step;
+    event.of_generation = generation;
+    enum status st = core_apply(core, job, &event);
+    core_settle(core);
+    return st;
+}
+
 void core_drain(struct core *core, bool now)
 {
     core->draining_until = core_now(core) + CORE_DRAIN_MS_MAX;

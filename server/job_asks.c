@@ -136,11 +136,23 @@ static enum status on_remove_ckpt(struct jm_step *s)
     return ST_NOT_FOUND;
 }
 
+/* What is damaged is set aside already; what is being removed is none any more. */
+static enum status on_check_ckpt(struct jm_step *s)
+{
+    struct jm_ckpt *ckpt = jm_ckpt_at(s->m, s->ev->step, s->ev->of_generation);
+    if (!ckpt || ckpt->state == CKPT_REMOVING)
+        return ST_NOT_FOUND;
+    if (ckpt->state == CKPT_GOOD)
+        jm_ask_verify(s, ckpt);
+    return ST_OK;
+}
+
 enum status jm_ask(struct jm_step *s)
 {
     static enum status (*const asks[])(struct jm_step *) = {
-        on_pause, on_resume, on_stop, ask_to_kill, on_save, on_drain, on_drain_now, on_remove_ckpt,
+        on_pause, on_resume,    on_stop,        ask_to_kill,   on_save,
+        on_drain, on_drain_now, on_remove_ckpt, on_check_ckpt,
     };
-    _Static_assert(sizeof asks / sizeof asks[0] == EV_REMOVE_CKPT - EV_PAUSE + 1, "one per ask");
+    _Static_assert(sizeof asks / sizeof asks[0] == EV_CHECK_CKPT - EV_PAUSE + 1, "one per ask");
     return asks[s->ev->kind - EV_PAUSE](s);
 }

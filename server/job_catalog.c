@@ -116,6 +116,29 @@ static void damage_disproved(struct jm_step *s)
     jm_act(s, ACT_SCHEDULE);
 }
 
+/* The bytes that read badly may be those of the one that it is read through: that is read, too, and
+ * is nobody's base until then. */
+static void suspect_parent(struct jm_step *s, const struct jm_ckpt *ckpt)
+{
+    struct jm_ckpt *parent = jm_chain_next(s->m, ckpt);
+    if (!parent || parent->state != CKPT_GOOD)
+        return;
+    parent->verified = false;
+    jm_ask_verify(s, parent);
+}
+
+static void tell_none_left(struct jm_step *s)
+{
+    const struct job_machine *m = s->m;
+    if (job_state_final(m->state)) {
+        jm_event(s, "restart", "no good checkpoint is left");
+    } else if (m->state == JOB_RUNNING) {
+        jm_event(s, "restart", "no good checkpoint is left; one is taken soon");
+    } else {
+        jm_event(s, "restart", "no good checkpoint is left: training starts from the beginning");
+    }
+}
+
 void jm_on_verified(struct jm_step *s)
 {
     struct job_machine *m = s->m;
@@ -123,6 +146,8 @@ void jm_on_verified(struct jm_step *s)
     if (!ckpt)
         return;
     ckpt->verifying = false;
+    ckpt->reads++;
+    ckpt->read_status = s->ev->status;
     if (ckpt->state != CKPT_GOOD)
         return;
     bool suspected = m->damage_suspected && jm_in_chain(m, restored(m), ckpt);
@@ -135,8 +160,9 @@ void jm_on_verified(struct jm_step *s)
         return;
     }
     bool damaged = status_scope(s->ev->status) == SCOPE_CHECKPOINT || s->ev->status == ST_NOT_FOUND;
-    if (!damaged) { /* EIO and timeouts are no damage: asked again by jm_saves_tick */
-        jm_set_reason(m, "waits for the checkpoint store: %.400s", s->ev->message);
+    if (!damaged) {    /* EIO and timeouts are no damage */
+        if (suspected) /* asked again by jm_damage_tick */
+            jm_set_reason(m, "waits for the checkpoint store: %.400s", s->ev->message);
         return;
     }
     if (jm_in_chain(m, restored(m), ckpt)) {
@@ -148,12 +174,12 @@ void jm_on_verified(struct jm_step *s)
         m->retry_at = 0;
     }
     set_aside(s, ckpt, s->ev->message);
+    suspect_parent(s, ckpt);
     jm_drop_orphans(s);
-    if (!jm_newest(m)) {
-        jm_event(s, "restart", "no good checkpoint is left: training starts from the beginning");
-    } else if (m->state == JOB_RUNNING) {
+    if (!jm_newest(m))
+        tell_none_left(s);
+    if (m->state == JOB_RUNNING)
         jm_announce(s, false); /* a good newer one, soon */
-    }
     jm_act(s, ACT_SCHEDULE);
 }
 

@@ -150,10 +150,12 @@ struct jm_ckpt {
     uint32_t generation;
     uint32_t shards;
     enum jm_ckpt_state state;
-    bool verified;   /* the coordinator read it back */
-    bool verifying;  /* asked, not answered */
-    bool removing;   /* as above */
-    bool best, kept; /* as retention saw it last */
+    bool verified;           /* the coordinator read it back */
+    bool verifying;          /* asked, not answered */
+    uint32_t reads;          /* answered, in this process's life */
+    enum status read_status; /* of the last of them */
+    bool removing;           /* as above */
+    bool best, kept;         /* as retention saw it last */
     uint64_t bytes, raw_bytes;
     int64_t wall_ms;
     uint64_t parent_step; /* it holds differences to this one; generation 0: to none */
@@ -338,6 +340,7 @@ enum job_event_kind {
     EV_DRAIN,
     EV_DRAIN_NOW,   /* no more time: end the trainers */
     EV_REMOVE_CKPT, /* step */
+    EV_CHECK_CKPT,  /* step, of_generation: reads it, sets it aside if it is damaged */
 };
 
 /* Fields beyond kind and times are set as listed above; pointers are borrowed for the call. */

@@ -126,6 +126,64 @@ def test_with_every_checkpoint_damaged_the_job_starts_again_and_says_so(home, qu
     assert sum(e.startswith("forming") and "from the beginning" in e for e in said(shown)) == 2, said(shown)
 
 
+def scrub(home, job):
+    """Its exit code, what it says in all, and its results by path."""
+    done = home.cairn("ckpt", "scrub", job, "-o", "json", check=False)
+    said_all = json.loads(done.stdout)
+    return done.returncode, said_all, {Path(r["path"]): r for r in said_all["checkpoints"]}
+
+
+def test_scrub_of_a_job_that_waits_sets_damage_aside_and_nothing_else(home, quiet):
+    job, folders = paused_job(home)
+    assert home.cairn("ckpt", "scrub", job).returncode == 0
+    flip(shards(folders[0])[0], 5000, random.Random(10))
+    aside = folders[0].with_name("bad-" + folders[0].name)
+    code, summary, results = scrub(home, job)
+    assert code == 8 and summary["damaged"] == summary["set_aside"] == 1, summary
+    assert results[folders[0]]["coordinator"] == "bad" and results[folders[0]]["set_aside"] == str(aside), summary
+    assert aside.exists() and not folders[0].exists() and all(f.exists() for f in folders[1:])
+    code, summary, results = scrub(home, job)  # what is aside is passed over
+    assert code == 0 and summary["skipped"] == 1 and folders[1] in results, summary
+    before = home.show(job)["restarts"]
+    home.cairn("resume", job)
+    assert home.digest(job) == quiet
+    shown = home.show(job)
+    assert tries(shown, folders[0]) == 0 and tries(shown, folders[1]) == 1, said(shown)
+    assert shown["restarts"] == before, said(shown)
+
+
+def test_scrub_of_a_job_that_runs_keeps_its_recovery_from_the_damage(home):
+    for _ in range(10):  # on a busy machine it may be through before it is scrubbed
+        job = home.submit(**{**LONG, "train__duration": "20000 steps", "checkpoint__every": "20000 steps"})
+        until(lambda: int(home.show(job)["step"]) > 20, 30, "the job trains")
+        home.cairn("save", job)
+        folder = Path(home.show(job)["checkpoints"][0]["path"])
+        flip(shards(folder)[1], 5000, random.Random(11))
+        done = home.cairn("ckpt", "scrub", job, check=False)
+        if home.show(job)["state"] == "RUNNING":
+            break
+    assert done.returncode == 8 and f"DAMAGED  {folder}" in done.stdout, done
+    assert f"set aside as {folder.with_name('bad-' + folder.name)}" in done.stdout, done
+    assert "(1 set aside now)" in done.stderr and not folder.exists(), done
+    home.kill("cairn-trainer")
+    until(lambda: home.show(job)["generation"] == 2, 30, "it recovers")
+    assert tries(home.show(job), folder) == 0, said(home.show(job))
+    home.cairn("kill", job)
+
+
+def test_scrub_of_an_ended_job_sets_damage_aside(home):
+    job = home.submit()
+    home.wait_state(job, "SUCCEEDED")
+    folders = [Path(c["path"]) for c in home.show(job)["checkpoints"]]
+    (folders[0] / "manifest.json").unlink()
+    code, _, results = scrub(home, job)
+    assert code == 8 and results[folders[0]]["coordinator"] == "bad", results
+    shown = home.show(job)
+    assert shown["state"] == "SUCCEEDED" and shown["reason"] == "", shown["reason"]
+    assert [c["status"] for c in shown["checkpoints"]] == ["bad"] + ["good"] * (len(folders) - 1)
+    assert home.cairn("ckpt", "scrub", job).returncode == 0
+
+
 def parent_of(folder):
     """The folder that it is a difference to; None: it stands for itself."""
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))

@@ -209,7 +209,7 @@ def test_scrub_reads_all_of_a_store_and_says_what_is_damaged(home, gpt, resnet, 
     shard.write_bytes(good[:9000] + bytes([good[9000] ^ 1]) + good[9001:])
     try:
         for done in (alone("ckpt", "scrub", "checkpoints", check=False),
-                     home.cairn("ckpt", "scrub", gpt, check=False)):
+                     home.cairn("ckpt", "scrub", folder.parent, check=False)):
             assert done.returncode == 8
             assert f"DAMAGED  {folder}" in done.stdout and shard.name in done.stdout
             assert "1 damaged" in done.stderr

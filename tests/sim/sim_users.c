@@ -74,12 +74,26 @@ static void ask(struct sim *sim, uint32_t index, enum job_event_kind kind)
     sim_poll_core(sim);
 }
 
+/* `ckpt scrub` of one that it has. */
+static void check_one(struct sim *sim, uint32_t index)
+{
+    struct core_job *job = job_of(sim, index);
+    if (!job || job->m.catalog_count == 0 || sim->now < sim->coordinator->frozen_until)
+        return;
+    const struct jm_ckpt *ckpt = &job->m.catalog[sim_below(sim, job->m.catalog_count)];
+    enum status st = core_check_ckpt(sim->coordinator->core, job, ckpt->step, ckpt->generation);
+    sim_say(sim, "%s: a checkpoint is checked: %s", sim->jobs[index].id, status_string(st));
+    sim_poll_core(sim);
+}
+
 void sim_coordinator_chaos(struct sim *sim)
 {
     uint32_t index = (uint32_t)sim_below(sim, sim->job_count);
     uint64_t what = sim_below(sim, 100);
-    if (what < 30)
+    if (what < 20)
         ask(sim, index, EV_SAVE);
+    else if (what < 30)
+        check_one(sim, index);
     else if (what < 50)
         ask(sim, index, EV_PAUSE);
     else if (what < 90)
