@@ -1,6 +1,7 @@
 #include "checkpoint/planes.h"
 
 #include "checkpoint/planes_isa.h"
+#define PLANES_TARGET
 #include "checkpoint/planes_loops.h"
 
 static bool split4(const void *words, size_t count, unsigned turn, uint8_t *const plane[4])
@@ -21,59 +22,6 @@ static void merge4(const uint8_t *const plane[4], size_t count, unsigned turn, v
 static void merge2(const uint8_t *const plane[2], size_t count, unsigned turn, void *words)
 {
     loop_merge2(plane, 0, count, turn, words);
-}
-
-static void differ4(const void *words, const void *base, size_t count, void *out)
-{
-    loop_differ4(words, base, count, out);
-}
-
-static void differ2(const void *words, const void *base, size_t count, void *out)
-{
-    loop_differ2(words, base, count, out);
-}
-
-static void undiffer4(const void *words, const void *base, size_t count, void *out)
-{
-    loop_undiffer4(words, base, count, out);
-}
-
-static void undiffer2(const void *words, const void *base, size_t count, void *out)
-{
-    loop_undiffer2(words, base, count, out);
-}
-
-static void predict(const void *words, const int16_t *terms, uint32_t constant, size_t count,
-                    void *out)
-{
-    loop_predict(words, terms, constant, count, out);
-}
-
-static void unpredict(const void *words, const int16_t *terms, uint32_t constant, size_t count,
-                      void *out)
-{
-    loop_unpredict(words, terms, constant, count, out);
-}
-
-static uint64_t accumulate(const void *words, size_t count, uint32_t *sums)
-{
-    return loop_accumulate(words, count, sums);
-}
-
-static void correlate(const int16_t *probe, size_t size, const int16_t *range, size_t lags,
-                      int32_t *out)
-{
-    loop_correlate(probe, size, range, lags, out);
-}
-
-static bool pack4(const uint8_t *plane, size_t count, uint8_t *out)
-{
-    return loop_pack4(plane, count, out);
-}
-
-static void unpack4(const uint8_t *packed, size_t count, uint8_t *out)
-{
-    loop_unpack4(packed, count, out);
 }
 
 static void pack7(const uint8_t *plane, size_t count, uint8_t *out)
@@ -109,33 +57,13 @@ static bool unnibbles(const uint8_t *codes, const uint8_t *escapes, size_t escap
     return escape == end;
 }
 
-static void count_values(const uint8_t *bytes, size_t count, uint32_t seen[256])
-{
-    loop_count(bytes, count, seen);
-}
-
-static void put_codes(const struct huffman_code *code, const uint8_t *bytes, size_t count,
-                      uint8_t *out, size_t size[4])
-{
-    loop_put_codes(code, bytes, count, out, size);
-}
-
 static const struct plane_loops reference = {
     .name = "plain",
     .split4 = split4,
     .split2 = split2,
     .merge4 = merge4,
     .merge2 = merge2,
-    .differ4 = differ4,
-    .differ2 = differ2,
-    .undiffer4 = undiffer4,
-    .undiffer2 = undiffer2,
-    .predict = predict,
-    .unpredict = unpredict,
-    .accumulate = accumulate,
-    .correlate = correlate,
-    .pack4 = pack4,
-    .unpack4 = unpack4,
+    PLANES_COMPILED,
     .pack7 = pack7,
     .unpack7 = unpack7,
     .nibbles = nibbles,

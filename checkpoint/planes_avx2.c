@@ -3,9 +3,9 @@
 #ifdef __x86_64__
 #include <immintrin.h>
 
+#define PLANES_TARGET AVX2
 #include "checkpoint/planes_loops.h"
 
-#define AVX2 __attribute__((target("avx2")))
 #define STEP 32u /* bytes of each plane at a time */
 
 AVX2 static inline __m256i load(const void *at)
@@ -131,59 +131,6 @@ AVX2 static void merge2(const uint8_t *const plane[2], size_t count, unsigned tu
     loop_merge2(plane, i, count, turn, words);
 }
 
-AVX2 static void differ4(const void *words, const void *base, size_t count, void *out)
-{
-    loop_differ4(words, base, count, out);
-}
-
-AVX2 static void differ2(const void *words, const void *base, size_t count, void *out)
-{
-    loop_differ2(words, base, count, out);
-}
-
-AVX2 static void undiffer4(const void *words, const void *base, size_t count, void *out)
-{
-    loop_undiffer4(words, base, count, out);
-}
-
-AVX2 static void undiffer2(const void *words, const void *base, size_t count, void *out)
-{
-    loop_undiffer2(words, base, count, out);
-}
-
-AVX2 static void predict(const void *words, const int16_t *terms, uint32_t constant, size_t count,
-                         void *out)
-{
-    loop_predict(words, terms, constant, count, out);
-}
-
-AVX2 static void unpredict(const void *words, const int16_t *terms, uint32_t constant, size_t count,
-                           void *out)
-{
-    loop_unpredict(words, terms, constant, count, out);
-}
-
-AVX2 static uint64_t accumulate(const void *words, size_t count, uint32_t *sums)
-{
-    return loop_accumulate(words, count, sums);
-}
-
-AVX2 static void correlate(const int16_t *probe, size_t size, const int16_t *range, size_t lags,
-                           int32_t *out)
-{
-    loop_correlate(probe, size, range, lags, out);
-}
-
-AVX2 static bool pack4(const uint8_t *plane, size_t count, uint8_t *out)
-{
-    return loop_pack4(plane, count, out);
-}
-
-AVX2 static void unpack4(const uint8_t *packed, size_t count, uint8_t *out)
-{
-    loop_unpack4(packed, count, out);
-}
-
 /* 32 bytes become 28; 30 are written. */
 AVX2 static inline void pack_step(const uint8_t *plane, uint8_t *out)
 {
@@ -200,7 +147,7 @@ AVX2 static inline void pack_step(const uint8_t *plane, uint8_t *out)
     _mm_storeu_si128((__m128i_u *)(out + 14), _mm256_extracti128_si256(x, 1));
 }
 
-AVX2 static void pack7(const uint8_t *plane, size_t count, uint8_t *out)
+AVX2 void ckpt_pack7_avx2(const uint8_t *plane, size_t count, uint8_t *out)
 {
     size_t i = 0;
     for (; i + STEP + 8 <= count; i += STEP)
@@ -208,7 +155,7 @@ AVX2 static void pack7(const uint8_t *plane, size_t count, uint8_t *out)
     loop_pack7(plane, i, count, out);
 }
 
-AVX2 static void unpack7(const uint8_t *packed, size_t count, uint8_t *out)
+AVX2 void ckpt_unpack7_avx2(const uint8_t *packed, size_t count, uint8_t *out)
 {
     const __m256i order = _mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, -1, 7, 8, 9, 10, 11, 12, 13, -1, 0,
                                            1, 2, 3, 4, 5, 6, -1, 7, 8, 9, 10, 11, 12, 13, -1);
@@ -231,8 +178,8 @@ AVX2 static void unpack7(const uint8_t *packed, size_t count, uint8_t *out)
     loop_unpack7(packed, i, count, out);
 }
 
-AVX2 static size_t nibbles(const uint8_t *bytes, size_t count, uint8_t top, uint8_t *codes,
-                           uint8_t *escapes)
+AVX2 size_t ckpt_nibbles_avx2(const uint8_t *bytes, size_t count, uint8_t top, uint8_t *codes,
+                              uint8_t *escapes)
 {
     const __m256i tops = _mm256_set1_epi8((char)top), last = _mm256_set1_epi8(15);
     uint8_t *escape = escapes;
@@ -256,8 +203,8 @@ AVX2 static size_t nibbles(const uint8_t *bytes, size_t count, uint8_t top, uint
     return (size_t)(escape - escapes);
 }
 
-AVX2 static bool unnibbles(const uint8_t *codes, const uint8_t *escapes, size_t escape_count,
-                           size_t count, uint8_t top, uint8_t *bytes)
+AVX2 bool ckpt_unnibbles_avx2(const uint8_t *codes, const uint8_t *escapes, size_t escape_count,
+                              size_t count, uint8_t top, uint8_t *bytes)
 {
     const __m256i tops = _mm256_set1_epi8((char)top), last = _mm256_set1_epi8(15);
     const uint8_t *escape = escapes, *end = escapes + escape_count;
@@ -279,37 +226,17 @@ AVX2 static bool unnibbles(const uint8_t *codes, const uint8_t *escapes, size_t 
     return escape == end;
 }
 
-AVX2 static void count_values(const uint8_t *bytes, size_t count, uint32_t seen[256])
-{
-    loop_count(bytes, count, seen);
-}
-
-AVX2 static void put_codes(const struct huffman_code *code, const uint8_t *bytes, size_t count,
-                           uint8_t *out, size_t size[4])
-{
-    loop_put_codes(code, bytes, count, out, size);
-}
-
 static const struct plane_loops loops = {
     .name = "avx2",
     .split4 = split4,
     .split2 = split2,
     .merge4 = merge4,
     .merge2 = merge2,
-    .differ4 = differ4,
-    .differ2 = differ2,
-    .undiffer4 = undiffer4,
-    .undiffer2 = undiffer2,
-    .predict = predict,
-    .unpredict = unpredict,
-    .accumulate = accumulate,
-    .correlate = correlate,
-    .pack4 = pack4,
-    .unpack4 = unpack4,
-    .pack7 = pack7,
-    .unpack7 = unpack7,
-    .nibbles = nibbles,
-    .unnibbles = unnibbles,
+    PLANES_COMPILED,
+    .pack7 = ckpt_pack7_avx2,
+    .unpack7 = ckpt_unpack7_avx2,
+    .nibbles = ckpt_nibbles_avx2,
+    .unnibbles = ckpt_unnibbles_avx2,
     .count = count_values,
     .put_codes = put_codes,
 };

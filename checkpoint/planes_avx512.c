@@ -3,20 +3,13 @@
 #ifdef __x86_64__
 #include <immintrin.h>
 
+#define PLANES_TARGET BW
 #include "checkpoint/planes_loops.h"
 
 /*
  * Two tables: where VBMI is missing, bytes move within 16 first and then in fours, and packing and
  * nibbles, which live on VBMI, are those of AVX2.
  */
-#define BW_ISA "avx512f,avx512bw,avx512dq,avx512vl"
-
-#define BW   __attribute__((target(BW_ISA)))
-#define VBMI __attribute__((target(BW_ISA ",avx512vbmi,avx512vbmi2")))
-
-#define BW_INLINE   static inline __attribute__((always_inline)) BW
-#define VBMI_INLINE static inline __attribute__((always_inline)) VBMI
-
 #define STEP 64u /* bytes of each plane at a time */
 
 BW_INLINE __m512i load(const void *at)
@@ -151,59 +144,6 @@ BW static void merge2_bw(const uint8_t *const plane[2], size_t count, unsigned t
         store(out + 2 * i + STEP, turn2(_mm512_unpackhi_epi8(a, b), left, right));
     }
     loop_merge2(plane, i, count, turn, words);
-}
-
-BW static void differ4(const void *words, const void *base, size_t count, void *out)
-{
-    loop_differ4(words, base, count, out);
-}
-
-BW static void differ2(const void *words, const void *base, size_t count, void *out)
-{
-    loop_differ2(words, base, count, out);
-}
-
-BW static void undiffer4(const void *words, const void *base, size_t count, void *out)
-{
-    loop_undiffer4(words, base, count, out);
-}
-
-BW static void undiffer2(const void *words, const void *base, size_t count, void *out)
-{
-    loop_undiffer2(words, base, count, out);
-}
-
-BW static void predict(const void *words, const int16_t *terms, uint32_t constant, size_t count,
-                       void *out)
-{
-    loop_predict(words, terms, constant, count, out);
-}
-
-BW static void unpredict(const void *words, const int16_t *terms, uint32_t constant, size_t count,
-                         void *out)
-{
-    loop_unpredict(words, terms, constant, count, out);
-}
-
-BW static uint64_t accumulate(const void *words, size_t count, uint32_t *sums)
-{
-    return loop_accumulate(words, count, sums);
-}
-
-BW static void correlate(const int16_t *probe, size_t size, const int16_t *range, size_t lags,
-                         int32_t *out)
-{
-    loop_correlate(probe, size, range, lags, out);
-}
-
-BW static bool pack4(const uint8_t *plane, size_t count, uint8_t *out)
-{
-    return loop_pack4(plane, count, out);
-}
-
-BW static void unpack4(const uint8_t *packed, size_t count, uint8_t *out)
-{
-    loop_unpack4(packed, count, out);
 }
 
 VBMI_INLINE __m512i gather_order(void)
@@ -398,54 +338,18 @@ VBMI static bool unnibbles(const uint8_t *codes, const uint8_t *escapes, size_t 
     return escape == end;
 }
 
-static void pack7_avx2(const uint8_t *plane, size_t count, uint8_t *out)
-{
-    ckpt_loops_avx2()->pack7(plane, count, out);
-}
-
-static void unpack7_avx2(const uint8_t *packed, size_t count, uint8_t *out)
-{
-    ckpt_loops_avx2()->unpack7(packed, count, out);
-}
-
-static size_t nibbles_avx2(const uint8_t *bytes, size_t count, uint8_t top, uint8_t *codes,
-                           uint8_t *escapes)
-{
-    return ckpt_loops_avx2()->nibbles(bytes, count, top, codes, escapes);
-}
-
-static bool unnibbles_avx2(const uint8_t *codes, const uint8_t *escapes, size_t escape_count,
-                           size_t count, uint8_t top, uint8_t *bytes)
-{
-    return ckpt_loops_avx2()->unnibbles(codes, escapes, escape_count, count, top, bytes);
-}
-
-static void count_avx2(const uint8_t *bytes, size_t count, uint32_t seen[256])
-{
-    ckpt_loops_avx2()->count(bytes, count, seen);
-}
-
 static const struct plane_loops loops_bw = {
     .name = "avx512bw",
     .split4 = split4_bw,
     .split2 = split2_bw,
     .merge4 = merge4_bw,
     .merge2 = merge2_bw,
-    .differ4 = differ4,
-    .differ2 = differ2,
-    .undiffer4 = undiffer4,
-    .undiffer2 = undiffer2,
-    .predict = predict,
-    .unpredict = unpredict,
-    .accumulate = accumulate,
-    .correlate = correlate,
-    .pack4 = pack4,
-    .unpack4 = unpack4,
-    .pack7 = pack7_avx2,
-    .unpack7 = unpack7_avx2,
-    .nibbles = nibbles_avx2,
-    .unnibbles = unnibbles_avx2,
-    .count = count_avx2,
+    PLANES_COMPILED,
+    .pack7 = ckpt_pack7_avx2,
+    .unpack7 = ckpt_unpack7_avx2,
+    .nibbles = ckpt_nibbles_avx2,
+    .unnibbles = ckpt_unnibbles_avx2,
+    .count = count_values,
     .put_codes = ckpt_put_codes_avx512,
 };
 
@@ -455,16 +359,7 @@ static const struct plane_loops loops_vbmi = {
     .split2 = split2_vbmi,
     .merge4 = merge4_vbmi,
     .merge2 = merge2_bw,
-    .differ4 = differ4,
-    .differ2 = differ2,
-    .undiffer4 = undiffer4,
-    .undiffer2 = undiffer2,
-    .predict = predict,
-    .unpredict = unpredict,
-    .accumulate = accumulate,
-    .correlate = correlate,
-    .pack4 = pack4,
-    .unpack4 = unpack4,
+    PLANES_COMPILED,
     .pack7 = pack7,
     .unpack7 = unpack7,
     .nibbles = nibbles,

@@ -3,13 +3,8 @@
 #ifdef __x86_64__
 #include <immintrin.h>
 
+#define PLANES_TARGET VBMI
 #include "checkpoint/planes_loops.h"
-
-#define BW_ISA "avx512f,avx512bw,avx512dq,avx512vl"
-
-#define BW        __attribute__((target(BW_ISA)))
-#define VBMI      __attribute__((target(BW_ISA ",avx512vbmi,avx512vbmi2")))
-#define BW_INLINE static inline __attribute__((always_inline)) BW
 
 #define STEP  64u /* bytes at a time */
 #define LANES 8u  /* groups of eight codes that they make */
@@ -23,7 +18,7 @@ VBMI void ckpt_count_avx512(const uint8_t *bytes, size_t count, uint32_t seen[25
     uint32_t sample[256];
     uint64_t near[16] = { 0 };
     size_t found = 0, at = 0, whole = count & ~(size_t)(STEP - 1);
-    loop_count(bytes, count < 512 ? count : 512, sample);
+    count_values(bytes, count < 512 ? count : 512, sample);
     uint32_t within = 0, most = 0, low = 0;
     for (uint32_t v = 0; v < 256; v++) {
         within += sample[v] - (v >= 16 ? sample[v - 16] : 0);
@@ -43,7 +38,7 @@ VBMI void ckpt_count_avx512(const uint8_t *bytes, size_t count, uint32_t seen[25
         _mm512_storeu_si512(others + found, _mm512_maskz_compress_epi8(far, x));
         found += (size_t)__builtin_popcountll(far);
     }
-    loop_count(others, found, seen);
+    count_values(others, found, seen);
     for (size_t v = 0; v < 16; v++)
         seen[low + v] += (uint32_t)near[v];
     for (; at < count; at++)

@@ -1,6 +1,9 @@
 /*
- * The definition of every loop, to be inlined where a compiler's vectoriser makes of it what the
- * instruction set allows. planes_*.c only.
+ * The definition of every loop. planes_*.c only: each says before it for which instruction set, and
+ * the compiler's vectoriser makes of a loop what that allows.
+ *
+ * PLANES_TARGET  attribute of the functions that are entries of struct plane_loops as they are; the
+ *                others are parts, which take on the target of what they are inlined into
  */
 #pragma once
 
@@ -8,7 +11,14 @@
 
 #include "checkpoint/planes.h"
 
-#define LOOP static inline __attribute__((always_inline, unused))
+#define LOOP  static inline __attribute__((always_inline, unused))
+#define ENTRY PLANES_TARGET static __attribute__((unused))
+
+/* The entries of a table that no version writes by hand. */
+#define PLANES_COMPILED                                                                            \
+    .differ4 = differ4, .differ2 = differ2, .undiffer4 = undiffer4, .undiffer2 = undiffer2,        \
+    .predict = predict, .unpredict = unpredict, .accumulate = accumulate, .correlate = correlate,  \
+    .pack4 = pack4, .unpack4 = unpack4
 
 /* Words of any alignment, in memory of any type. */
 typedef uint32_t word32 __attribute__((may_alias, aligned(1)));
@@ -98,7 +108,7 @@ LOOP void loop_merge2(const uint8_t *const plane[2], size_t first, size_t count,
     }
 }
 
-LOOP void loop_differ4(const void *words, const void *base, size_t count, void *out)
+ENTRY void differ4(const void *words, const void *base, size_t count, void *out)
 {
     const word32 *in = words, *from = base;
     word32 *to = out;
@@ -108,7 +118,7 @@ LOOP void loop_differ4(const void *words, const void *base, size_t count, void *
     }
 }
 
-LOOP void loop_undiffer4(const void *words, const void *base, size_t count, void *out)
+ENTRY void undiffer4(const void *words, const void *base, size_t count, void *out)
 {
     const word32 *in = words, *from = base;
     word32 *to = out;
@@ -116,7 +126,7 @@ LOOP void loop_undiffer4(const void *words, const void *base, size_t count, void
         to[i] = (in[i] >> 1 ^ (0 - (in[i] & 1))) + from[i];
 }
 
-LOOP void loop_differ2(const void *words, const void *base, size_t count, void *out)
+ENTRY void differ2(const void *words, const void *base, size_t count, void *out)
 {
     const word16 *in = words, *from = base;
     word16 *to = out;
@@ -126,7 +136,7 @@ LOOP void loop_differ2(const void *words, const void *base, size_t count, void *
     }
 }
 
-LOOP void loop_undiffer2(const void *words, const void *base, size_t count, void *out)
+ENTRY void undiffer2(const void *words, const void *base, size_t count, void *out)
 {
     const word16 *in = words, *from = base;
     word16 *to = out;
@@ -134,8 +144,8 @@ LOOP void loop_undiffer2(const void *words, const void *base, size_t count, void
         to[i] = (uint16_t)(((uint32_t)in[i] >> 1 ^ (0u - (in[i] & 1u))) + from[i]);
 }
 
-LOOP void loop_predict(const void *words, const int16_t *terms, uint32_t constant, size_t count,
-                       void *out)
+ENTRY void predict(const void *words, const int16_t *terms, uint32_t constant, size_t count,
+                   void *out)
 {
     const word32 *in = words;
     word32 *to = out;
@@ -143,8 +153,8 @@ LOOP void loop_predict(const void *words, const int16_t *terms, uint32_t constan
         to[i] = in[i] - constant - ((uint32_t)(int32_t)terms[i] << CKPT_TERM_SHIFT);
 }
 
-LOOP void loop_unpredict(const void *words, const int16_t *terms, uint32_t constant, size_t count,
-                         void *out)
+ENTRY void unpredict(const void *words, const int16_t *terms, uint32_t constant, size_t count,
+                     void *out)
 {
     const word32 *in = words;
     word32 *to = out;
@@ -152,7 +162,7 @@ LOOP void loop_unpredict(const void *words, const int16_t *terms, uint32_t const
         to[i] = in[i] + constant + ((uint32_t)(int32_t)terms[i] << CKPT_TERM_SHIFT);
 }
 
-LOOP uint64_t loop_accumulate(const void *words, size_t count, uint32_t *restrict sums)
+ENTRY uint64_t accumulate(const void *words, size_t count, uint32_t *restrict sums)
 {
     const word32 *restrict in = words;
     uint64_t all = 0;
@@ -168,8 +178,8 @@ LOOP uint64_t loop_accumulate(const void *words, size_t count, uint32_t *restric
     return all;
 }
 
-LOOP void loop_correlate(const int16_t *probe, size_t size, const int16_t *range, size_t lags,
-                         int32_t *out)
+ENTRY void correlate(const int16_t *probe, size_t size, const int16_t *range, size_t lags,
+                     int32_t *out)
 {
     for (size_t k = 0; k < lags; k++) {
         int32_t sum = 0;
@@ -179,7 +189,7 @@ LOOP void loop_correlate(const int16_t *probe, size_t size, const int16_t *range
     }
 }
 
-LOOP bool loop_pack4(const uint8_t *plane, size_t count, uint8_t *restrict out)
+ENTRY bool pack4(const uint8_t *plane, size_t count, uint8_t *restrict out)
 {
     size_t half = (count + 1) / 2;
     uint8_t all = 0;
@@ -194,7 +204,7 @@ LOOP bool loop_pack4(const uint8_t *plane, size_t count, uint8_t *restrict out)
     return (all & 15) == 0;
 }
 
-LOOP void loop_unpack4(const uint8_t *packed, size_t count, uint8_t *restrict out)
+ENTRY void unpack4(const uint8_t *packed, size_t count, uint8_t *restrict out)
 {
     size_t half = (count + 1) / 2;
     for (size_t i = 0; i < half; i++)
@@ -296,8 +306,8 @@ LOOP void put_four(struct code_stream *stream, const struct huffman_code *code,
     put_code(stream, codes, length);
 }
 
-LOOP void loop_put_codes(const struct huffman_code *code, const uint8_t *bytes, size_t count,
-                         uint8_t *out, size_t size[4])
+ENTRY void put_codes(const struct huffman_code *code, const uint8_t *bytes, size_t count,
+                     uint8_t *out, size_t size[4])
 {
     size_t quarter = (count + 3) / 4, last = count > 3 * quarter ? count - 3 * quarter : 0;
     size_t whole = last & ~(size_t)3;
@@ -320,7 +330,7 @@ LOOP void loop_put_codes(const struct huffman_code *code, const uint8_t *bytes, 
     size[3] = end_codes(&s3, out + 3 * HUFFMAN_STREAM_ROOM);
 }
 
-LOOP void loop_count(const uint8_t *bytes, size_t count, uint32_t seen[256])
+ENTRY void count_values(const uint8_t *bytes, size_t count, uint32_t seen[256])
 {
     uint32_t part[4][256]; /* so that equal neighbours don't wait for each other */
     memset(part, 0, sizeof(part));
