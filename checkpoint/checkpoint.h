@@ -321,6 +321,7 @@ MUST_CHECK enum status ckpt_read_blob(struct ckpt_reader *reader, const char *na
 /* Chunk size in elements of a dtype; 0: unknown dtype. */
 uint64_t ckpt_chunk_elements(enum ckpt_dtype dtype);
 uint64_t ckpt_dtype_size(enum ckpt_dtype dtype);
+uint64_t ckpt_tensor_elements(const struct ckpt_tensor *tensor);
 /* Share of rank of a list of chunks: [*first, *first + *count). */
 void ckpt_share(uint64_t chunks, uint32_t rank, uint32_t size, uint64_t *first, uint64_t *count);
 /*

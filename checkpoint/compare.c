@@ -6,53 +6,20 @@
 #include <string.h>
 
 #include "checkpoint/floats.h"
+#include "checkpoint/parts.h"
 
-#define PART_ELEMENTS ((size_t)1 << 18)
-
-struct side {
-    struct ckpt_reader *reader;
-    const struct ckpt_buffer *buffers;
-    const struct ckpt_tensor *tensors;
-    uint32_t count;
-    void *part;  /* PART_ELEMENTS of any type */
-    float *wide; /* PART_ELEMENTS */
-};
-
-static enum status side_open(struct side *side, struct ckpt_reader *reader)
+static const struct ckpt_tensor *find(const struct ckpt_parts *side, const char *name)
 {
-    side->reader = reader;
-    (void)ckpt_reader_buffers(reader, &side->buffers);
-    side->count = ckpt_reader_tensors(reader, &side->tensors);
-    side->part = malloc(PART_ELEMENTS * sizeof(uint64_t));
-    side->wide = malloc(PART_ELEMENTS * sizeof(float));
-    return side->part == NULL || side->wide == NULL ? ST_NO_MEMORY : ST_OK;
-}
-
-static void side_release(struct side *side)
-{
-    free(side->part);
-    free(side->wide);
-}
-
-static const struct ckpt_tensor *find(const struct side *side, const char *name)
-{
-    for (uint32_t i = 0; i < side->count; i++) {
+    for (uint32_t i = 0; i < side->tensor_count; i++) {
         if (strcmp(side->tensors[i].name, name) == 0)
             return &side->tensors[i];
     }
     return NULL;
 }
 
-static enum ckpt_dtype dtype_of(const struct side *side, const struct ckpt_tensor *tensor)
+static enum ckpt_dtype dtype_of(const struct ckpt_parts *side, const struct ckpt_tensor *tensor)
 {
     return side->buffers[tensor->buffer].dtype;
-}
-
-static enum status read_part(struct side *side, const struct ckpt_tensor *tensor, uint64_t first,
-                             size_t count)
-{
-    return ckpt_read_buffer(side->reader, side->buffers[tensor->buffer].name,
-                            tensor->offset + first, count, side->part, NULL);
 }
 
 /* ---- one part ---- */
@@ -74,21 +41,21 @@ static double integer_value(enum ckpt_dtype dtype, const void *part, size_t i)
     return (double)((const uint8_t *)part)[i];
 }
 
-static double value(const struct side *side, enum ckpt_dtype dtype, size_t i)
+static double value(const struct ckpt_parts *side, enum ckpt_dtype dtype, size_t i)
 {
-    return floats_known(dtype) ? (double)side->wide[i] : integer_value(dtype, side->part, i);
+    return floats_known(dtype) ? (double)side->wide[i] : integer_value(dtype, side->stored, i);
 }
 
 struct sums {
     double difference, a; /* of squares */
 };
 
-static void add_part(struct compare_tensor *out, const struct side *a, const struct side *b,
-                     size_t count, struct sums *sums)
+static void add_part(struct compare_tensor *out, const struct ckpt_parts *a,
+                     const struct ckpt_parts *b, size_t count, struct sums *sums)
 {
     bool same_type = out->dtype_a == out->dtype_b;
     uint64_t width = ckpt_dtype_size(out->dtype_a);
-    const uint8_t *bytes_a = a->part, *bytes_b = b->part;
+    const uint8_t *bytes_a = a->stored, *bytes_b = b->stored;
     for (size_t i = 0; i < count; i++) {
         double x = value(a, out->dtype_a, i);
         if (isfinite(x))
@@ -113,34 +80,26 @@ static void add_part(struct compare_tensor *out, const struct side *a, const str
 /* ---- one tensor ---- */
 
 struct comparison {
-    struct side a, b;
+    struct ckpt_parts a, b;
     void (*progress)(void *arg, uint64_t bytes);
     void *arg;
     uint64_t bytes;
 };
-
-/* Parts end at chunks' borders of a, so that each is decoded once. */
-static size_t part_size(const struct ckpt_tensor *tensor, uint64_t first, uint64_t end)
-{
-    uint64_t border = ((tensor->offset + first) / PART_ELEMENTS + 1) * PART_ELEMENTS;
-    uint64_t stop = border - tensor->offset;
-    return (size_t)((stop < end ? stop : end) - first);
-}
 
 static enum status compare_values(struct comparison *c, const struct ckpt_tensor *x,
                                   const struct ckpt_tensor *y, struct compare_tensor *out)
 {
     struct sums sums = { 0 };
     for (uint64_t at = 0; at < out->elements;) {
-        size_t part = part_size(x, at, out->elements);
-        enum status st = read_part(&c->a, x, at, part);
+        size_t part = ckpt_parts_size(&c->a, x, at, out->elements);
+        enum status st = ckpt_parts_read(&c->a, x, at, part);
         if (st == ST_OK)
-            st = read_part(&c->b, y, at, part);
+            st = ckpt_parts_read(&c->b, y, at, part);
         if (st != ST_OK)
             return st;
         if (floats_known(out->dtype_a)) {
-            floats_widen(out->dtype_a, c->a.part, part, c->a.wide);
-            floats_widen(out->dtype_b, c->b.part, part, c->b.wide);
+            floats_widen(out->dtype_a, c->a.stored, part, c->a.wide);
+            floats_widen(out->dtype_b, c->b.stored, part, c->b.wide);
         }
         add_part(out, &c->a, &c->b, part, &sums);
         at += part;
@@ -160,9 +119,7 @@ static void describe(const struct ckpt_tensor *tensor, struct compare_tensor *ou
     memcpy(out->name, tensor->name, sizeof(out->name));
     out->ndim = tensor->ndim;
     memcpy(out->dims, tensor->dims, sizeof(out->dims));
-    out->elements = 1;
-    for (int32_t i = 0; i < tensor->ndim; i++)
-        out->elements *= tensor->dims[i];
+    out->elements = ckpt_tensor_elements(tensor);
 }
 
 static enum status compare_one(struct comparison *c, const struct ckpt_tensor *x,
@@ -187,12 +144,12 @@ static enum status compare_all(struct comparison *c, struct compare_tensor *list
                                uint32_t *out_count)
 {
     uint32_t count = 0;
-    for (uint32_t i = 0; i < c->a.count; i++) {
+    for (uint32_t i = 0; i < c->a.tensor_count; i++) {
         enum status st = compare_one(c, &c->a.tensors[i], &list[count++]);
         if (st != ST_OK)
             return st;
     }
-    for (uint32_t i = 0; i < c->b.count; i++) {
+    for (uint32_t i = 0; i < c->b.tensor_count; i++) {
         if (find(&c->a, c->b.tensors[i].name) != NULL)
             continue;
         describe(&c->b.tensors[i], &list[count]);
@@ -215,16 +172,16 @@ enum status compare_tensors(struct ckpt_reader *a, struct ckpt_reader *b,
                             struct compare_tensor **out, uint32_t *out_count)
 {
     struct comparison c = { .progress = progress, .arg = arg };
-    enum status st = side_open(&c.a, a);
+    enum status st = ckpt_parts_open(&c.a, a);
     if (st == ST_OK)
-        st = side_open(&c.b, b);
+        st = ckpt_parts_open(&c.b, b);
     struct compare_tensor *list = NULL;
     if (st == ST_OK) {
-        list = calloc((size_t)c.a.count + c.b.count + 1, sizeof(*list));
+        list = calloc((size_t)c.a.tensor_count + c.b.tensor_count + 1, sizeof(*list));
         st = list == NULL ? ST_NO_MEMORY : compare_all(&c, list, out_count);
     }
-    side_release(&c.a);
-    side_release(&c.b);
+    ckpt_parts_release(&c.a);
+    ckpt_parts_release(&c.b);
     if (st != ST_OK) {
         free(list);
         return st;

@@ -30,14 +30,6 @@ static enum status put_buffers(const struct ckpt_state *state, struct buf *out)
     return ST_OK;
 }
 
-static uint64_t elements_of(const struct ckpt_tensor *tensor)
-{
-    uint64_t count = 1;
-    for (int32_t i = 0; i < tensor->ndim; i++)
-        count *= tensor->dims[i];
-    return count;
-}
-
 static enum status put_tensor(const struct ckpt_state *state, const struct ckpt_tensor *tensor,
                               struct buf *out)
 {
@@ -69,7 +61,7 @@ static enum status put_tensors(const struct ckpt_footer_parts *parts, struct buf
     for (uint32_t i = 0; i < state->tensor_count; i++) {
         const struct ckpt_tensor *tensor = &state->tensors[i];
         uint32_t b = tensor->buffer;
-        uint64_t end = tensor->offset + elements_of(tensor);
+        uint64_t end = tensor->offset + ckpt_tensor_elements(tensor);
         if (tensor->offset >= first[b] + count[b] || end <= first[b])
             continue;
         enum status st = put_tensor(state, tensor, out);

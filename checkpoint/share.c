@@ -21,6 +21,14 @@ uint64_t ckpt_dtype_size(enum ckpt_dtype dtype)
     }
 }
 
+uint64_t ckpt_tensor_elements(const struct ckpt_tensor *tensor)
+{
+    uint64_t count = 1;
+    for (int32_t i = 0; i < tensor->ndim; i++)
+        count *= tensor->dims[i];
+    return count;
+}
+
 uint64_t ckpt_chunk_elements(enum ckpt_dtype dtype)
 {
     uint64_t size = ckpt_dtype_size(dtype);

@@ -5,11 +5,11 @@
 #include <string.h>
 
 #include "checkpoint/floats.h"
+#include "checkpoint/parts.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/weights.h"
 #include "common/cleanup.h"
 
-#define PART_ELEMENTS ((size_t)1 << 18) /* of a chunk; no float buffer has more in one */
 #define BATCH_COUNTER ".num_batches_tracked"
 #define TEXT_BYTES    64
 
@@ -21,16 +21,13 @@ struct item {
 
 struct export
 {
-    struct ckpt_reader *reader;
+    struct ckpt_parts parts;
     const struct weights_export *options;
     struct safetensors_writer *writer;
-    const struct ckpt_buffer *buffers;
     struct item *items;
     struct safetensors_tensor *tensors;
     uint32_t count;
-    void *stored; /* PART_ELEMENTS of any type */
-    float *wide;  /* PART_ELEMENTS */
-    void *narrow; /* PART_ELEMENTS */
+    void *narrow; /* a part's, of floats */
     void *block;  /* of a transposed tensor; NULL until one comes */
     struct weights_exported done;
     struct weights_message *message;
@@ -70,7 +67,7 @@ static enum ckpt_dtype wanted_dtype(const struct export *e, enum ckpt_dtype stor
 
 static void add_tensor(struct export *e, const struct ckpt_tensor *tensor)
 {
-    const struct ckpt_buffer *buffer = &e->buffers[tensor->buffer];
+    const struct ckpt_buffer *buffer = &e->parts.buffers[tensor->buffer];
     struct item *item = &e->items[e->count];
     struct safetensors_tensor *out = &e->tensors[e->count++];
     item->tensor = tensor;
@@ -104,15 +101,14 @@ static void add_counter(struct export *e, const struct ckpt_tensor *variance)
 
 static enum status choose(struct export *e)
 {
-    const struct ckpt_tensor *tensors = NULL;
-    (void)ckpt_reader_buffers(e->reader, &e->buffers);
-    uint32_t count = ckpt_reader_tensors(e->reader, &tensors);
+    const struct ckpt_tensor *tensors = e->parts.tensors;
+    uint32_t count = e->parts.tensor_count;
     e->items = calloc(2 * (size_t)count + 1, sizeof(*e->items));
     e->tensors = calloc(2 * (size_t)count + 1, sizeof(*e->tensors));
     if (e->items == NULL || e->tensors == NULL)
         return ST_NO_MEMORY;
     for (uint32_t i = 0; i < count; i++) {
-        if (!e->options->all && is_moment(&e->buffers[tensors[i].buffer]))
+        if (!e->options->all && is_moment(&e->parts.buffers[tensors[i].buffer]))
             continue;
         add_tensor(e, &tensors[i]);
         add_counter(e, &tensors[i]);
@@ -122,7 +118,7 @@ static enum status choose(struct export *e)
 
 static enum status create(struct export *e, const struct io *io, const char *path)
 {
-    const struct ckpt_manifest *manifest = ckpt_reader_manifest(e->reader);
+    const struct ckpt_manifest *manifest = ckpt_reader_manifest(e->parts.reader);
     char step[TEXT_BYTES], digest[33];
     (void)snprintf(step, sizeof(step), "%" PRIu64, manifest->step);
     ckpt_hash_text(&manifest->digest, digest);
@@ -160,34 +156,23 @@ static enum status write_bytes(struct export *e, const void *data, size_t size)
 static enum status read_part(struct export *e, const struct ckpt_tensor *tensor, uint64_t first,
                              size_t count, const void **out)
 {
-    const struct ckpt_buffer *buffer = &e->buffers[tensor->buffer];
+    const struct ckpt_buffer *buffer = &e->parts.buffers[tensor->buffer];
     enum ckpt_dtype want = wanted_dtype(e, buffer->dtype);
-    enum status st =
-        ckpt_read_buffer(e->reader, buffer->name, tensor->offset + first, count, e->stored, NULL);
-    *out = e->stored;
+    enum status st = ckpt_parts_read(&e->parts, tensor, first, count);
+    *out = e->parts.stored;
     if (st != ST_OK || want == buffer->dtype)
         return st;
-    floats_widen(buffer->dtype, e->stored, count, e->wide);
-    e->done.overflows += floats_narrow(want, e->wide, count, e->narrow);
+    floats_widen(buffer->dtype, e->parts.stored, count, e->parts.wide);
+    e->done.overflows += floats_narrow(want, e->parts.wide, count, e->narrow);
     *out = e->narrow;
     return ST_OK;
 }
 
-/* Up to the next border of a chunk, so that each is decoded once. */
-static size_t part_size(const struct export *e, const struct ckpt_tensor *tensor, uint64_t first,
-                        uint64_t end)
-{
-    uint64_t chunk = ckpt_chunk_elements(e->buffers[tensor->buffer].dtype);
-    uint64_t step = chunk < PART_ELEMENTS ? chunk : PART_ELEMENTS;
-    uint64_t border = ((tensor->offset + first) / step + 1) * step - tensor->offset;
-    return (size_t)((border < end ? border : end) - first);
-}
-
 static enum status write_plain(struct export *e, const struct ckpt_tensor *tensor, uint64_t count)
 {
-    uint64_t width = ckpt_dtype_size(wanted_dtype(e, e->buffers[tensor->buffer].dtype));
+    uint64_t width = ckpt_dtype_size(wanted_dtype(e, e->parts.buffers[tensor->buffer].dtype));
     for (uint64_t at = 0; at < count;) {
-        size_t part = part_size(e, tensor, at, count);
+        size_t part = ckpt_parts_size(&e->parts, tensor, at, count);
         const void *data = NULL;
         enum status st = read_part(e, tensor, at, part, &data);
         if (st == ST_OK)
@@ -204,9 +189,9 @@ static enum status fill_block(struct export *e, const struct ckpt_tensor *tensor
                               uint64_t to)
 {
     uint64_t rows = tensor->dims[0], columns = tensor->dims[1], count = rows * columns;
-    uint64_t width = ckpt_dtype_size(wanted_dtype(e, e->buffers[tensor->buffer].dtype));
+    uint64_t width = ckpt_dtype_size(wanted_dtype(e, e->parts.buffers[tensor->buffer].dtype));
     for (uint64_t at = 0; at < count;) {
-        size_t part = part_size(e, tensor, at, count);
+        size_t part = ckpt_parts_size(&e->parts, tensor, at, count);
         const void *data = NULL;
         enum status st = read_part(e, tensor, at, part, &data);
         if (st != ST_OK)
@@ -228,7 +213,7 @@ static enum status fill_block(struct export *e, const struct ckpt_tensor *tensor
 static enum status write_transposed(struct export *e, const struct ckpt_tensor *tensor)
 {
     uint64_t rows = tensor->dims[0], columns = tensor->dims[1];
-    uint64_t width = ckpt_dtype_size(wanted_dtype(e, e->buffers[tensor->buffer].dtype));
+    uint64_t width = ckpt_dtype_size(wanted_dtype(e, e->parts.buffers[tensor->buffer].dtype));
     if (e->block == NULL)
         e->block = malloc(WEIGHTS_WINDOW);
     if (e->block == NULL)
@@ -250,7 +235,7 @@ static enum status write_transposed(struct export *e, const struct ckpt_tensor *
 
 static enum status write_counter(struct export *e)
 {
-    int64_t steps = (int64_t)ckpt_reader_manifest(e->reader)->step;
+    int64_t steps = (int64_t)ckpt_reader_manifest(e->parts.reader)->step;
     return write_bytes(e, &steps, sizeof(steps)); /* little-endian, as the machine */
 }
 
@@ -259,9 +244,7 @@ static enum status write_items(struct export *e)
     enum status st = ST_OK;
     for (uint32_t i = 0; i < e->count && st == ST_OK; i++) {
         const struct item *item = &e->items[i];
-        uint64_t count = 1;
-        for (int32_t d = 0; item->tensor != NULL && d < item->tensor->ndim; d++)
-            count *= item->tensor->dims[d];
+        uint64_t count = item->tensor != NULL ? ckpt_tensor_elements(item->tensor) : 1;
         if (item->tensor == NULL) {
             st = write_counter(e);
         } else if (item->name.transposed) {
@@ -279,23 +262,18 @@ static enum status write_items(struct export *e)
     return st;
 }
 
-static enum status allocate(struct export *e)
-{
-    e->stored = malloc(PART_ELEMENTS * sizeof(uint64_t));
-    e->wide = malloc(PART_ELEMENTS * sizeof(float));
-    e->narrow = malloc(PART_ELEMENTS * sizeof(float));
-    return e->stored == NULL || e->wide == NULL || e->narrow == NULL ? ST_NO_MEMORY : ST_OK;
-}
-
 enum status weights_export(struct ckpt_reader *reader, const struct io *io, const char *path,
                            const struct weights_export *options, struct weights_exported *out,
                            struct weights_message *message)
 {
-    struct export e = { .reader = reader, .options = options, .message = message };
+    struct export e = { .options = options, .message = message };
     message->text[0] = '\0';
-    enum status st = choose(&e);
+    enum status st = ckpt_parts_open(&e.parts, reader);
     if (st == ST_OK)
-        st = allocate(&e);
+        st = choose(&e);
+    e.narrow = malloc(CKPT_PART_ELEMENTS * sizeof(float));
+    if (st == ST_OK && e.narrow == NULL)
+        st = ST_NO_MEMORY;
     if (st == ST_OK)
         st = create(&e, io, path);
     if (st == ST_OK)
@@ -314,8 +292,7 @@ enum status weights_export(struct ckpt_reader *reader, const struct io *io, cons
     }
     free(e.items);
     free(e.tensors);
-    free(e.stored);
-    free(e.wide);
+    ckpt_parts_release(&e.parts);
     free(e.narrow);
     free(e.block);
     return st;

@@ -224,9 +224,7 @@ static enum status read_tensor(struct load *load, const struct ckpt_tensor *tens
     float *out = load->target->data[tensor->buffer] + tensor->offset;
     if (source->transposed)
         return read_transposed(load, tensor, source->from, out);
-    uint64_t count = 1;
-    for (int32_t i = 0; i < tensor->ndim; i++)
-        count *= tensor->dims[i];
+    uint64_t count = ckpt_tensor_elements(tensor);
     for (uint64_t at = 0; at < count; at += PART_ELEMENTS) {
         size_t part = count - at < PART_ELEMENTS ? (size_t)(count - at) : PART_ELEMENTS;
         enum status st = read_wide(load, source->from, at, part, out + at);

@@ -21,14 +21,6 @@ static json_t *json_of_files(const struct ckpt_manifest *manifest)
     return files;
 }
 
-static uint64_t tensor_elements(const struct ckpt_tensor *tensor)
-{
-    uint64_t count = 1;
-    for (int32_t i = 0; i < tensor->ndim; i++)
-        count *= tensor->dims[i];
-    return count;
-}
-
 static json_t *json_of_buffers(const struct ckpt_reader *reader)
 {
     const struct ckpt_buffer *buffers = NULL;
@@ -55,7 +47,7 @@ static json_t *json_of_tensors(const struct ckpt_reader *reader)
         json_t *shape = json_array();
         for (int32_t d = 0; d < t->ndim; d++)
             (void)json_array_append_new(shape, json_integer((json_int_t)t->dims[d]));
-        uint64_t bytes = tensor_elements(t) * ckpt_dtype_size(buffer->dtype);
+        uint64_t bytes = ckpt_tensor_elements(t) * ckpt_dtype_size(buffer->dtype);
         (void)json_array_append_new(
             list, json_pack("{s:s, s:s, s:o, s:I, s:s, s:I, s:I}", "name", t->name, "dtype",
                             target_dtype_name(buffer->dtype), "shape", shape, "bytes",
@@ -127,8 +119,8 @@ static void show_tensors(const struct ckpt_reader *reader)
         for (int32_t d = 0; d < tensors[i].ndim; d++)
             (void)printf("%s%" PRIu64, d > 0 ? ", " : "", tensors[i].dims[d]);
         (void)printf("]  %" PRIu64 " bytes, %s from %" PRIu64 "\n",
-                     tensor_elements(&tensors[i]) * ckpt_dtype_size(buffer->dtype), buffer->name,
-                     tensors[i].offset);
+                     ckpt_tensor_elements(&tensors[i]) * ckpt_dtype_size(buffer->dtype),
+                     buffer->name, tensors[i].offset);
     }
 }
 
