@@ -135,7 +135,7 @@ static void open_bench(struct bench *b)
     must(model_input(model.arch, &input), "model");
     b->text = input == MODEL_TOKENS;
     if (b->text)
-        must(model_size(&model), "model");
+        model_text_defaults(&model);
     must(model_build(&model, &b->tape), "model");
     must(b->table->open(&threads, &b->backend), "backend");
     must(b->table->stream_new(b->backend, &b->stream), "stream");

@@ -100,7 +100,7 @@ static void choose_shape(struct train_model *model)
                                            .hidden = 256 };
     if (model->input == MODEL_TOKENS) {
         model->shape = (struct model_options){ .arch = arch, .context = model->options.seq };
-        must(model_size(&model->shape), arch);
+        model_text_defaults(&model->shape);
     }
     model->sample =
         model->input == MODEL_TOKENS

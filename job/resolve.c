@@ -216,6 +216,8 @@ static void check_times(struct reader *reader)
 
 /* ---- text models ---- */
 
+/* Radford et al., "Language models are unsupervised multitask learners", 2019, table 2; the counts
+ * that people call them by are those of the released weights. */
 static const struct {
     const char *size;
     int64_t layers, heads, width;

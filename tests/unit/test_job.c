@@ -159,6 +159,7 @@ static void a_text_model_takes_the_numbers_of_its_size_and_of_its_tokenizer(void
     } cases[] = {
         { "model.size=124M", 12, 12, 768, 1024, 256 },
         { "model={arch: gpt2}", 12, 12, 768, 1024, 256 },
+        { "model.size=774M", 36, 20, 1280, 1024, 256 },
         { "model={arch: gpt2, size: 1558M, context: 2048, vocab: 300}", 48, 25, 1600, 2048, 300 },
         { "model={arch: gpt2, layers: 6, heads: 6, width: 192, context: 128}", 6, 6, 192, 128,
           256 },

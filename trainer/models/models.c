@@ -44,31 +44,13 @@ static void default_to(int64_t *value, int64_t other)
         *value = other;
 }
 
-enum status model_size(struct model_options *options)
+void model_text_defaults(struct model_options *options)
 {
-    /* Radford et al., "Language models are unsupervised multitask learners", 2019, table 2; the
-     * counts that people call them by are those of the released weights. */
-    static const struct {
-        const char *size;
-        int64_t layers, heads, embed;
-    } sizes[] = {
-        { "124M", 12, 12, 768 },
-        { "355M", 24, 16, 1024 },
-        { "774M", 36, 20, 1280 },
-        { "1558M", 48, 25, 1600 },
-    };
-    const char *size = options->size == NULL || options->size[0] == '\0' ? "124M" : options->size;
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        if (strcmp(sizes[i].size, size) != 0)
-            continue;
-        default_to(&options->layers, sizes[i].layers);
-        default_to(&options->heads, sizes[i].heads);
-        default_to(&options->embed, sizes[i].embed);
-        default_to(&options->context, 1024);
-        default_to(&options->vocab, 50257);
-        return ST_OK;
-    }
-    return ST_NOT_FOUND;
+    default_to(&options->layers, 12);
+    default_to(&options->heads, 12);
+    default_to(&options->embed, 768);
+    default_to(&options->context, 1024);
+    default_to(&options->vocab, 50257);
 }
 
 static void append(const struct model *model, const struct model_options *options,
@@ -89,11 +71,10 @@ enum status model_build(const struct model_options *options, struct tape **out)
     struct model_options filled = *options;
     if (model == NULL)
         return ST_NOT_FOUND;
-    enum status st = model->input == MODEL_TOKENS ? model_size(&filled) : ST_OK;
-    if (st != ST_OK)
-        return st;
+    if (model->input == MODEL_TOKENS)
+        model_text_defaults(&filled);
     struct tape *tape;
-    st = tape_new(&tape);
+    enum status st = tape_new(&tape);
     if (st != ST_OK)
         return st;
     append(model, &filled, tape);

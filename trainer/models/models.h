@@ -22,8 +22,7 @@ struct model_options {
     int64_t classes;
     int64_t hidden; /* mlp */
 
-    /* of text models; 0 takes what size says: see model_size */
-    const char *size; /* "124M", "355M", "774M", "1558M"; NULL or "": 124M's numbers */
+    /* of text models; 0: model_text_defaults */
     int64_t layers, heads, embed;
     int64_t context; /* T */
     int64_t vocab;
@@ -33,10 +32,10 @@ struct model_options {
 /* What an architecture eats. ST_NOT_FOUND: no such model. */
 MUST_CHECK enum status model_input(const char *arch, enum model_input *out);
 
-/* Fills in layers, heads, embed, context and vocab where they are 0: those of GPT-2 of this size.
- * ST_NOT_FOUND: no such size. */
-MUST_CHECK enum status model_size(struct model_options *options);
+/* Fills in layers, heads, embed, context and vocab where they are 0: those of the smallest GPT-2.
+ */
+void model_text_defaults(struct model_options *options);
 
-/* ST_NOT_FOUND: no such model, or size; ST_INVALID: the image is too small for it, or the numbers
+/* ST_NOT_FOUND: no such model; ST_INVALID: the image is too small for it, or the numbers
  * of a text model don't fit each other. */
 MUST_CHECK enum status model_build(const struct model_options *options, struct tape **out);
