@@ -3,32 +3,20 @@
 #include <math.h>
 #include <string.h>
 
+#include "common/halves.h"
+
 #define F16_INFINITY 0x7c00u
 #define F16_LEAST    0x1p-24f /* of the subnormal ones, whose exponent all of them share */
-
-static uint32_t bits_of(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof(bits));
-    return bits;
-}
-
-static float float_of(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof(value));
-    return value;
-}
 
 static float f16_widen(uint16_t half)
 {
     uint32_t sign = (uint32_t)(half & 0x8000u) << 16, exponent = half >> 10 & 31u;
     uint32_t fraction = half & 0x3ffu;
     if (exponent == 31)
-        return float_of(sign | 0x7f800000u | fraction << 13);
+        return float_of_bits(sign | 0x7f800000u | fraction << 13);
     if (exponent == 0)
-        return float_of(sign | bits_of((float)fraction * F16_LEAST));
-    return float_of(sign | (exponent + 112) << 23 | fraction << 13);
+        return float_of_bits(sign | float_bits((float)fraction * F16_LEAST));
+    return float_of_bits(sign | (exponent + 112) << 23 | fraction << 13);
 }
 
 /* The upper bits of a fraction of `drop` bits more, rounded to nearest, ties to even. */
@@ -40,7 +28,7 @@ static uint32_t round_off(uint32_t bits, uint32_t drop)
 
 static uint16_t f16_narrow(float value)
 {
-    uint32_t bits = bits_of(value), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
+    uint32_t bits = float_bits(value), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u)
         return (uint16_t)(sign | F16_INFINITY | 0x200u | (magnitude >> 13 & 0x3ffu));
     if (magnitude >= 0x47800000u) /* 2^16 */
@@ -51,14 +39,6 @@ static uint16_t f16_narrow(float value)
     if (exponent < 102) /* under half of the least */
         return (uint16_t)sign;
     return (uint16_t)(sign | round_off((magnitude & 0x7fffffu) | 0x800000u, 126 - exponent));
-}
-
-static uint16_t bf16_narrow(float value)
-{
-    uint32_t bits = bits_of(value);
-    if ((bits & 0x7fffffffu) > 0x7f800000u)
-        return (uint16_t)(bits >> 16 | 0x40u);
-    return (uint16_t)round_off(bits, 16);
 }
 
 bool floats_known(enum ckpt_dtype dtype)
@@ -74,7 +54,7 @@ void floats_widen(enum ckpt_dtype dtype, const void *in, size_t count, float *ou
     }
     const uint16_t *halves = in;
     for (size_t i = 0; i < count; i++)
-        out[i] = dtype == CKPT_BF16 ? float_of((uint32_t)halves[i] << 16) : f16_widen(halves[i]);
+        out[i] = dtype == CKPT_BF16 ? bf16_widen(halves[i]) : f16_widen(halves[i]);
 }
 
 size_t floats_narrow(enum ckpt_dtype dtype, const float *in, size_t count, void *out)

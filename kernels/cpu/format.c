@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/check.h"
+#include "common/halves.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/loops_nhwc.h"
 
@@ -131,15 +132,6 @@ static void copy_run(const struct nhwc_loops *loops, const struct side *from, in
     }
 }
 
-static uint16_t narrowed(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof(bits));
-    if (value != value)
-        return (uint16_t)((bits | 0x400000u) >> 16);
-    return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
-}
-
 /* One channel of a sample, position by position. */
 static void copy_plane(const struct side *from, int64_t from_at, const struct side *to,
                        int64_t to_at, int64_t hw)
@@ -147,15 +139,9 @@ static void copy_plane(const struct side *from, int64_t from_at, const struct si
     for (int64_t i = 0; i < hw; i++) {
         const void *x = place(from, from_at + i * from->at.position);
         void *y = place(to, to_at + i * to->at.position);
-        float value = 0.0f;
-        if (from->half) {
-            const uint32_t bits = (uint32_t)(*(const uint16_t *)x) << 16;
-            memcpy(&value, &bits, sizeof(value));
-        } else {
-            value = *(const float *)x;
-        }
+        const float value = from->half ? bf16_widen(*(const uint16_t *)x) : *(const float *)x;
         if (to->half) {
-            *(uint16_t *)y = narrowed(value);
+            *(uint16_t *)y = bf16_narrow(value);
         } else {
             *(float *)y = value;
         }

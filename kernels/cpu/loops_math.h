@@ -30,9 +30,7 @@ LOOPS_INLINE vec get(const void *p, size_t i, bool half)
 {
     if (!half)
         return vec_load((const float *)p + i);
-    half_vec h;
-    memcpy(&h, (const uint16_t *)p + i, sizeof(h));
-    return half_to_vec(h);
+    return half_get((const uint16_t *)p + i, W);
 }
 
 LOOPS_INLINE void put(void *p, size_t i, vec v, bool half)
@@ -41,8 +39,7 @@ LOOPS_INLINE void put(void *p, size_t i, vec v, bool half)
         vec_store((float *)p + i, v);
         return;
     }
-    const half_vec h = half_of_vec(v);
-    memcpy((uint16_t *)p + i, &h, sizeof(h));
+    half_put((uint16_t *)p + i, v, W);
 }
 
 /* The same for count < W; what is not there is 0. */

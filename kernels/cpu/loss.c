@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/halves.h"
 #include "kernels/cpu/text.h"
 
 enum status cpu_softmax_cross_entropy_prepare(struct backend *backend, const struct op_spec *spec,
@@ -43,12 +44,7 @@ enum status cpu_softmax_cross_entropy_prepare(struct backend *backend, const str
 
 static float logit(struct source x, int64_t i)
 {
-    if (!x.half)
-        return ((const float *)x.data)[i];
-    const uint32_t bits = (uint32_t)((const uint16_t *)x.data)[i] << 16;
-    float value;
-    memcpy(&value, &bits, sizeof(value));
-    return value;
+    return x.half ? bf16_widen(((const uint16_t *)x.data)[i]) : ((const float *)x.data)[i];
 }
 
 static double row_loss(const struct softmax_row *row, int32_t label, double smoothing)

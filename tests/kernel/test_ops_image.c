@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/halves.h"
 #include "common/rng.h"
 #include "tests/kernel/op_case.h"
 #include "tests/test.h"
@@ -152,18 +153,8 @@ static void fill(uint16_t *to, size_t count, uint32_t array)
     for (size_t i = 0; i < count; i++) {
         const struct rng_counter w = rng_words(rng_key(7, RNG_SYNTHETIC), (uint32_t)i, array, 0, 0);
         const float x = 2.0f * rng_uniform(w.word[0]) - 1.0f;
-        uint32_t bits;
-        memcpy(&bits, &x, sizeof(bits));
-        to[i] = (uint16_t)(bits >> 16);
+        to[i] = (uint16_t)(float_bits(x) >> 16);
     }
-}
-
-static float widened(uint16_t half)
-{
-    const uint32_t bits = (uint32_t)half << 16;
-    float x;
-    memcpy(&x, &bits, sizeof(x));
-    return x;
 }
 
 static void large_open(struct large *l, int64_t n, int stride)
@@ -182,7 +173,7 @@ static void large_open(struct large *l, int64_t n, int stride)
     struct op_buffers *b = &l->buffers;
     float *weight = take(l->backend, sizeof(float) * CHANNELS * CHANNELS * 9);
     for (int i = 0; i < CHANNELS * CHANNELS * 9; i++)
-        weight[i] = widened((uint16_t)(0x3c00 + i * 37 % 500)) * (i % 3 == 0 ? -1.0f : 1.0f);
+        weight[i] = bf16_widen((uint16_t)(0x3c00 + i * 37 % 500)) * (i % 3 == 0 ? -1.0f : 1.0f);
     uint16_t *in = take(l->backend, spec.in[0].bytes), *dout = take(l->backend, l->info.out.bytes);
     fill(in, spec.in[0].bytes / sizeof(*in), 0);
     fill(dout, l->info.out.bytes / sizeof(*dout), 1);
@@ -220,7 +211,7 @@ static void large_close(struct large *l)
 static void assert_close(const uint16_t *x, const uint16_t *y, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        const double a = (double)widened(x[i]), b = (double)widened(y[i]);
+        const double a = (double)bf16_widen(x[i]), b = (double)bf16_widen(y[i]);
         if (!(fabs(a - b) <= 0.01 * (fabs(a) + 0.1)))
             fail_msg("element %zu is %g, alone it was %g", i, a, b);
     }
