@@ -136,22 +136,9 @@ static void assert_promises(struct world *world, enum history_when when)
         fail_msg("fault %d at call %" PRIu64 ": %s", (int)world->fault, world->nth, glance.why);
 }
 
-/* An acknowledged save of step 40, then the fault is armed. */
-static void world_init(struct world *world, enum memory_io_fault fault, uint64_t nth)
+static void arm(struct world *world)
 {
-    world->history = (struct history){ .memory = memory_io_new() };
-    world->io = memory_io_table(world->history.memory);
-    world->fault = fault;
-    world->nth = nth;
-    assert_true(save_once(world, 40));
-    memory_io_arm(world->history.memory, fault, nth);
-}
-
-/* Whether the fault was reached. */
-static bool world_release(struct world *world, uint64_t calls)
-{
-    history_release(&world->history);
-    return calls >= world->nth;
+    memory_io_arm(world->history.memory, world->fault, world->nth);
 }
 
 static uint64_t calls_of(const struct world *world)
@@ -172,97 +159,141 @@ static void next_life(struct world *world)
     assert_promises(world, HISTORY_RECOVERED);
 }
 
+/* After an acknowledged save of step 40, attempt, which arms the fault and returns how many calls
+ * were made since: by every fault at every call that it makes. */
+static void fail_everywhere(struct world *world, uint64_t (*attempt)(struct world *world))
+{
+    for (size_t f = 0; f < FAULTS; f++) {
+        uint64_t calls = UINT64_MAX;
+        world->fault = faults[f];
+        for (world->nth = 1; calls >= world->nth - 1; world->nth++) {
+            world->history = (struct history){ .memory = memory_io_new() };
+            world->io = memory_io_table(world->history.memory);
+            assert_true(save_once(world, 40));
+            calls = attempt(world);
+            history_release(&world->history);
+        }
+    }
+}
+
+static uint64_t save(struct world *world)
+{
+    bool saved = false;
+    arm(world);
+    for (int i = 0; i < TRIES && !saved; i++) {
+        saved = save_once(world, 80);
+        world->failed += !saved;
+        const struct history *history = &world->history;
+        if (!saved && history->savings[history->count - 1].decided != NEVER)
+            break; /* nothing but its publication is tried from now on */
+        if (world->fault == MEMORY_IO_DEAD)
+            break;
+    }
+    uint64_t calls = calls_of(world);
+    assert_true(saved || !passes(world->fault));
+    if (world->fault != MEMORY_IO_DEAD) {
+        assert_int_equal(memory_io_open_files(world->history.memory), 0);
+        assert_promises(world, HISTORY_CUT_OFF);
+    }
+    next_life(world);
+    assert_true(saved || save_once(world, 120));
+    assert_promises(world, HISTORY_RECOVERED);
+    return calls;
+}
+
 static void save_that_fails_at_any_call_is_made_again_or_leaves_nothing(void **state)
 {
     (void)state;
     struct world world = { 0 };
-    for (size_t f = 0; f < FAULTS; f++) {
-        bool reached = true;
-        for (uint64_t nth = 1; reached; nth++) {
-            world_init(&world, faults[f], nth);
-            bool saved = false;
-            for (int i = 0; i < TRIES && !saved; i++) {
-                saved = save_once(&world, 80);
-                world.failed += !saved;
-                const struct history *history = &world.history;
-                if (!saved && history->savings[history->count - 1].decided != NEVER)
-                    break; /* nothing but its publication is tried from now on */
-                if (faults[f] == MEMORY_IO_DEAD)
-                    break;
-            }
-            uint64_t calls = calls_of(&world);
-            assert_true(saved || !passes(faults[f]));
-            if (faults[f] != MEMORY_IO_DEAD) {
-                assert_int_equal(memory_io_open_files(world.history.memory), 0);
-                assert_promises(&world, HISTORY_CUT_OFF);
-            }
-            next_life(&world);
-            assert_true(saved || save_once(&world, 120));
-            assert_promises(&world, HISTORY_RECOVERED);
-            reached = world_release(&world, calls);
-        }
-    }
+    fail_everywhere(&world, save);
     assert_true(world.failed > 100);
     print_message("%" PRIu64 " failed saves, %" PRIu64 " states\n", world.failed, world.states);
+}
+
+static uint64_t removal(struct world *world)
+{
+    assert_true(save_once(world, 80));
+    arm(world);
+    struct saving *it = &world->history.savings[0];
+    it->given_up = memory_io_changes(world->history.memory);
+    enum status st = ckpt_remove(world->io, it->dir);
+    uint64_t calls = calls_of(world);
+    world->failed += st != ST_OK;
+    assert_int_equal(memory_io_open_files(world->history.memory), 0);
+    assert_true(st == ST_OK || world->fault != MEMORY_IO_FULL); /* a full disk is emptied */
+    assert_promises(world, st == ST_OK ? HISTORY_RECOVERED : HISTORY_CUT_OFF);
+    next_life(world);
+    return calls;
 }
 
 static void removal_that_fails_at_any_call_is_made_again(void **state)
 {
     (void)state;
     struct world world = { 0 };
-    for (size_t f = 0; f < FAULTS; f++) {
-        bool reached = true;
-        for (uint64_t nth = 1; reached; nth++) {
-            world_init(&world, MEMORY_IO_NONE, 0);
-            assert_true(save_once(&world, 80));
-            world.fault = faults[f];
-            world.nth = nth;
-            memory_io_arm(world.history.memory, faults[f], nth);
-            struct saving *it = &world.history.savings[0];
-            it->given_up = memory_io_changes(world.history.memory);
-            enum status st = ckpt_remove(world.io, it->dir);
-            uint64_t calls = calls_of(&world);
-            world.failed += st != ST_OK;
-            assert_int_equal(memory_io_open_files(world.history.memory), 0);
-            assert_true(st == ST_OK || faults[f] != MEMORY_IO_FULL); /* a full disk is emptied */
-            assert_promises(&world, st == ST_OK ? HISTORY_RECOVERED : HISTORY_CUT_OFF);
-            next_life(&world);
-            reached = world_release(&world, calls);
-        }
-    }
+    fail_everywhere(&world, removal);
     assert_true(world.failed > 20);
     print_message("%" PRIu64 " failed removals, %" PRIu64 " states\n", world.failed, world.states);
+}
+
+static uint64_t quarantine(struct world *world)
+{
+    char path[LIMIT_PATH];
+    assert_true(save_once(world, 80));
+    struct memory_io *memory = world->history.memory;
+    struct saving *it = &world->history.savings[1];
+    (void)snprintf(path, sizeof(path), "%.400s/shard-00000-of-00002.cairn", it->dir);
+    it->damaged = memory_io_changes(memory);
+    memory_io_damage(memory, path, 4096 + 200, 0x10);
+    it->condemned = memory_io_changes(memory);
+    arm(world);
+    enum status st = ckpt_quarantine(world->io, it->dir, path, sizeof(path));
+    uint64_t calls = calls_of(world);
+    world->failed += st != ST_OK;
+    assert_promises(world, st == ST_OK ? HISTORY_RECOVERED : HISTORY_CUT_OFF);
+    next_life(world);
+    return calls;
 }
 
 static void quarantine_that_fails_at_any_call_is_made_again(void **state)
 {
     (void)state;
     struct world world = { 0 };
-    for (size_t f = 0; f < FAULTS; f++) {
-        bool reached = true;
-        for (uint64_t nth = 1; reached; nth++) {
-            char path[LIMIT_PATH];
-            world_init(&world, MEMORY_IO_NONE, 0);
-            assert_true(save_once(&world, 80));
-            struct memory_io *memory = world.history.memory;
-            struct saving *it = &world.history.savings[1];
-            (void)snprintf(path, sizeof(path), "%.400s/shard-00000-of-00002.cairn", it->dir);
-            it->damaged = memory_io_changes(memory);
-            memory_io_damage(memory, path, 4096 + 200, 0x10);
-            it->condemned = memory_io_changes(memory);
-            world.fault = faults[f];
-            world.nth = nth;
-            memory_io_arm(memory, faults[f], nth);
-            enum status st = ckpt_quarantine(world.io, it->dir, path, sizeof(path));
-            uint64_t calls = calls_of(&world);
-            world.failed += st != ST_OK;
-            assert_promises(&world, st == ST_OK ? HISTORY_RECOVERED : HISTORY_CUT_OFF);
-            next_life(&world);
-            reached = world_release(&world, calls);
-        }
-    }
+    fail_everywhere(&world, quarantine);
     assert_true(world.failed > 5);
     print_message("%" PRIu64 " failed, %" PRIu64 " states\n", world.failed, world.states);
+}
+
+static uint64_t reading(struct world *world)
+{
+    struct memory_io *memory = world->history.memory;
+    const struct saving *it = &world->history.savings[0];
+    struct ckpt_entry *entries = NULL;
+    size_t count = 0;
+    bool equal = false;
+    arm(world);
+    enum status st = ckpt_list(world->io, SAMPLE_STORE, SAMPLE_JOB, &entries, &count);
+    if (st == ST_OK) {
+        assert_int_equal(count, 1);
+        assert_false(entries[0].damaged);
+        assert_true(entries[0].committed || status_scope(entries[0].manifest) == SCOPE_CALL);
+        free(entries);
+    }
+    uint64_t calls = calls_of(world);
+    arm(world);
+    st = ckpt_verify(world->io, it->dir, NULL, NULL);
+    assert_true(st == ST_OK || status_scope(st) == SCOPE_CALL);
+    assert_true(st != ST_NOT_FOUND);
+    calls = calls_of(world) > calls ? calls_of(world) : calls;
+    arm(world);
+    st = sample_compare(world->io, it->dir, &it->sample, &equal);
+    assert_true(st == ST_OK ? equal : status_scope(st) == SCOPE_CALL);
+    assert_true(st != ST_NOT_FOUND);
+    calls = calls_of(world) > calls ? calls_of(world) : calls;
+    world->failed += st != ST_OK;
+    if (world->fault != MEMORY_IO_DEAD)
+        assert_int_equal(memory_io_open_files(memory), 0);
+    assert_int_equal(memory_io_changes(memory), it->acknowledged);
+    return calls;
 }
 
 /* ST_OK and right, or an error that isn't damage; a list never leaves one out in silence. */
@@ -270,41 +301,7 @@ static void reading_that_fails_at_any_call_tells_no_lie(void **state)
 {
     (void)state;
     struct world world = { 0 };
-    for (size_t f = 0; f < FAULTS; f++) {
-        bool reached = true;
-        for (uint64_t nth = 1; reached; nth++) {
-            world_init(&world, faults[f], nth);
-            struct memory_io *memory = world.history.memory;
-            const struct saving *it = &world.history.savings[0];
-            struct ckpt_entry *entries = NULL;
-            size_t count = 0;
-            bool equal = false;
-            enum status st = ckpt_list(world.io, SAMPLE_STORE, SAMPLE_JOB, &entries, &count);
-            if (st == ST_OK) {
-                assert_int_equal(count, 1);
-                assert_false(entries[0].damaged);
-                assert_true(entries[0].committed ||
-                            status_scope(entries[0].manifest) == SCOPE_CALL);
-                free(entries);
-            }
-            uint64_t calls = calls_of(&world);
-            memory_io_arm(memory, faults[f], nth);
-            st = ckpt_verify(world.io, it->dir, NULL, NULL);
-            assert_true(st == ST_OK || status_scope(st) == SCOPE_CALL);
-            assert_true(st != ST_NOT_FOUND);
-            calls = calls_of(&world) > calls ? calls_of(&world) : calls;
-            memory_io_arm(memory, faults[f], nth);
-            st = sample_compare(world.io, it->dir, &it->sample, &equal);
-            assert_true(st == ST_OK ? equal : status_scope(st) == SCOPE_CALL);
-            assert_true(st != ST_NOT_FOUND);
-            calls = calls_of(&world) > calls ? calls_of(&world) : calls;
-            world.failed += st != ST_OK;
-            if (faults[f] != MEMORY_IO_DEAD)
-                assert_int_equal(memory_io_open_files(memory), 0);
-            assert_int_equal(memory_io_changes(memory), it->acknowledged);
-            reached = world_release(&world, calls);
-        }
-    }
+    fail_everywhere(&world, reading);
     assert_true(world.failed > 10);
     print_message("%" PRIu64 " failed restores\n", world.failed);
 }
