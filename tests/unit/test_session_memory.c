@@ -423,78 +423,83 @@ static void older_slots_are_used_again_and_removed_but_what_is_restored_from(voi
     state_free(s);
 }
 
-/* The bytes of a slot behind the seal come from elsewhere; then the seal. */
-static void receive(const struct slot_view *from, struct slot *to, struct slot_seal *seal)
+/* A slot whose bytes behind the seal came from another node's; the seal comes last. */
+struct received {
+    struct state *s;
+    char path[PATH_MAX_]; /* of to */
+    struct slot_view from;
+    struct slot to;
+    struct slot_seal seal;
+};
+
+static void receive(struct received *r)
 {
-    *seal = *from->seal;
-    slot_break(to);
-    memcpy(to->memory + sizeof(*seal), from->memory + sizeof(*seal), from->size - sizeof(*seal));
+    char path[PATH_MAX_];
+    r->s = state_new();
+    path_of(r->s, 4, 1, 0, path);
+    path_of(r->s, 4, 1, 8, r->path);
+    write_copy(r->s, path, 1, 3);
+    assert_int_equal(slot_map(path, &r->from), ST_OK);
+    assert_int_equal(slot_open_size(r->path, r->from.size, &r->to), ST_OK);
+    r->seal = *r->from.seal;
+    slot_break(&r->to);
+    memcpy(r->to.memory + sizeof(r->seal), r->from.memory + sizeof(r->seal),
+           r->from.size - sizeof(r->seal));
+}
+
+static void received_free(struct received *r)
+{
+    slot_unmap(&r->from);
+    slot_close(&r->to);
+    state_free(r->s);
 }
 
 static void what_another_node_sent_is_whole_only_after_all_of_it_was_checked(void **state)
 {
     (void)state;
-    struct state *s = state_new();
-    char path[PATH_MAX_], other[PATH_MAX_];
-    struct slot_view from, view;
-    struct slot to;
-    struct slot_seal seal;
-    path_of(s, 4, 1, 0, path);
-    path_of(s, 4, 1, 8, other);
-    write_copy(s, path, 1, 3);
-    assert_int_equal(slot_map(path, &from), ST_OK);
-    assert_int_equal(slot_open_size(other, from.size, &to), ST_OK);
-    receive(&from, &to, &seal);
-    assert_int_equal(slot_check(&to, &seal, &view), ST_OK);
-    check_view(s, &view);
-    assert_int_equal(slot_map(other, &view), ST_INCOMPLETE);
-    slot_accept(&to, &seal);
-    assert_int_equal(slot_map(other, &view), ST_OK);
-    check_view(s, &view);
+    struct received r;
+    struct slot_view view;
+    receive(&r);
+    assert_int_equal(slot_check(&r.to, &r.seal, &view), ST_OK);
+    check_view(r.s, &view);
+    assert_int_equal(slot_map(r.path, &view), ST_INCOMPLETE);
+    slot_accept(&r.to, &r.seal);
+    assert_int_equal(slot_map(r.path, &view), ST_OK);
+    check_view(r.s, &view);
     slot_unmap(&view);
-    slot_break(&to);
-    assert_int_equal(slot_map(other, &view), ST_INCOMPLETE);
-    slot_unmap(&from);
-    slot_close(&to);
-    state_free(s);
+    slot_break(&r.to);
+    assert_int_equal(slot_map(r.path, &view), ST_INCOMPLETE);
+    received_free(&r);
+}
+
+static void expect_noticed(struct received *r, size_t at, uint8_t bits)
+{
+    struct slot_view view;
+    r->to.memory[at] ^= bits;
+    assert_int_equal(slot_check(&r->to, &r->seal, &view), ST_CORRUPT);
+    r->to.memory[at] ^= bits;
 }
 
 static void any_bit_that_changed_on_the_way_is_noticed(void **state)
 {
     (void)state;
-    struct state *s = state_new();
-    char path[PATH_MAX_], other[PATH_MAX_];
-    struct slot_view from, view;
-    struct slot to;
-    struct slot_seal seal;
-    path_of(s, 4, 1, 0, path);
-    path_of(s, 4, 1, 8, other);
-    write_copy(s, path, 1, 3);
-    assert_int_equal(slot_map(path, &from), ST_OK);
-    assert_int_equal(slot_open_size(other, from.size, &to), ST_OK);
-    receive(&from, &to, &seal);
-    for (size_t at = sizeof(seal); at < seal.head_size; at += 13) {
-        to.memory[at] ^= 16;
-        assert_int_equal(slot_check(&to, &seal, &view), ST_CORRUPT);
-        to.memory[at] ^= 16;
+    struct received r;
+    struct slot_view view;
+    receive(&r);
+    for (size_t at = sizeof(r.seal); at < r.seal.head_size; at += 13)
+        expect_noticed(&r, at, 16);
+    for (uint32_t i = 0; i < r.from.head->buffer_count; i++) {
+        const struct slot_buffer *b = &r.from.head->buffers[i];
+        for (size_t at = 0; at < b->count * sizeof(float); at += 4 + b->count / 7)
+            expect_noticed(&r, b->data + at, 1);
     }
-    for (uint32_t i = 0; i < from.head->buffer_count; i++) {
-        const struct slot_buffer *b = &from.head->buffers[i];
-        for (size_t at = 0; at < b->count * sizeof(float); at += 4 + b->count / 7) {
-            to.memory[b->data + at] ^= 1;
-            assert_int_equal(slot_check(&to, &seal, &view), ST_CORRUPT);
-            to.memory[b->data + at] ^= 1;
-        }
-    }
-    for (size_t at = 0; at < sizeof(seal); at++) {
-        struct slot_seal bad = seal;
+    for (size_t at = 0; at < sizeof(r.seal); at++) {
+        struct slot_seal bad = r.seal;
         ((uint8_t *)&bad)[at] ^= 2;
-        assert_int_not_equal(slot_check(&to, &bad, &view), ST_OK);
+        assert_int_not_equal(slot_check(&r.to, &bad, &view), ST_OK);
     }
-    assert_int_equal(slot_check(&to, &seal, &view), ST_OK);
-    slot_unmap(&from);
-    slot_close(&to);
-    state_free(s);
+    assert_int_equal(slot_check(&r.to, &r.seal, &view), ST_OK);
+    received_free(&r);
 }
 
 int main(void)
