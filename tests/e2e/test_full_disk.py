@@ -2,6 +2,7 @@
 import ctypes
 import os
 import subprocess
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -43,9 +44,9 @@ def own_mounts():
         pytest.skip(f"no mount namespace of our own: {private.stderr}")
 
 
-@pytest.fixture(name="home")
-def home_with_a_small_store():
-    with Home() as home:
+@contextmanager
+def small_store(**options):
+    with Home(**options) as home:
         store = home.dir / "checkpoints"
         store.mkdir()
         mounted = mount("-t", "tmpfs", "-o", f"size={SIZE_MB}m", "tmpfs", store)
@@ -56,6 +57,12 @@ def home_with_a_small_store():
         finally:
             home.cairn("kill", "full", check=False)
             subprocess.run(["umount", "-l", store], check=False)
+
+
+@pytest.fixture(name="home")
+def home_with_a_small_store():
+    with small_store() as home:
+        yield home
 
 
 @pytest.fixture(scope="module", name="quiet")
@@ -116,6 +123,34 @@ def test_a_foreign_file_fills_the_store(home, quiet):
     shown = home.show(job)
     assert shown["restarts"] == 0 and shown["reason"] == ""
     assert any(e["kind"] == "store-room" for e in shown["events"])
+
+
+@pytest.mark.parametrize("point, nth", [("save.write", 1), ("save.create", 2)])
+def test_the_store_fills_up_while_a_rank_writes(point, nth, quiet):
+    """What the check before a save found is gone when the rank's bytes come: its own write meets the end."""
+    stop = f"trainer.forward,rank=0,step={100 * nth + 50}:wait"  # nothing else is saved meanwhile
+    with small_store(faults=f"{point},rank=1,nth={nth}:wait;{stop}") as home:
+        job = home.submit(JOB)
+        home.wait_hit(point)
+        home.wait_hit("trainer.forward")
+        before = steps(home, job)
+        assert len(before) == nth - 1 and int(plan(home, job)["refused"]) == 0
+        foreign = home.dir / "checkpoints" / "foreign"
+        fill(foreign)
+        home.go(point)
+        until(lambda: int(plan(home, job)["refused"]) == 1, 30, "the rank gave its save up")
+        assert f"save of step {100 * nth} failed" in (home.home / f"jobs/{job}/g1/r1.log").read_text()
+        home.go("trainer.forward")
+        refused_and_training(home, job)
+        assert steps(home, job) == before
+        no_half_checkpoints(home, job)
+        foreign.unlink()
+        until(lambda: len(steps(home, job)) > len(before), 60, "it commits again")
+        assert home.digest(job, 120) == quiet
+        shown = home.show(job)
+        assert shown["restarts"] == 0 and shown["reason"] == ""
+        folders = {path.name for path in home.dir.glob("checkpoints/*/*")}
+        assert folders == {Path(c["path"]).name for c in shown["checkpoints"]}
 
 
 def test_the_job_itself_fills_the_store(home, quiet):
