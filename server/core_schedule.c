@@ -126,8 +126,14 @@ static bool try_place(struct core *core, struct core_job *job)
     struct place_ask ask = { .count = job->m.config.ranks,
                              .device = job->spec->workers.device,
                              .excluded = (const char(*)[LIMIT_NAME])job->m.excluded,
-                             .excluded_count = job->m.excluded_count };
+                             .excluded_count = job->m.excluded_count,
+                             .avoided = (const char(*)[LIMIT_NAME])job->m.suspects,
+                             .avoided_count = job->m.suspect_count };
     enum status st = place_workers(board->nodes, board->count, &ask, slots, reason);
+    if (st != ST_OK && ask.avoided_count > 0) {
+        ask.avoided_count = 0;
+        st = place_workers(board->nodes, board->count, &ask, slots, reason);
+    }
     if (st == ST_OK) {
         place(core, job, board, slots);
     } else {

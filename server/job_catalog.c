@@ -100,6 +100,22 @@ static struct jm_ckpt *restored(struct job_machine *m)
                                       : jm_ckpt_at(m, m->restore_step, m->restore_generation);
 }
 
+/* Its memory, its way to the store: the next workers go elsewhere, if there is room. The newest of
+ * them stay known. */
+static void suspect_node(struct job_machine *m, const char *node)
+{
+    for (uint32_t i = 0; i < m->suspect_count; i++) {
+        if (strcmp(m->suspects[i], node) == 0)
+            return;
+    }
+    if (m->suspect_count == JM_SUSPECTS_MAX) {
+        m->suspect_count--;
+        memmove(m->suspects[0], m->suspects[1], m->suspect_count * sizeof(m->suspects[0]));
+    }
+    jm_text(m->suspects[m->suspect_count++], LIMIT_NAME, node);
+    m->dirty = true;
+}
+
 /* The restored one and those that it is read through were all read here since. */
 static void damage_disproved(struct jm_step *s)
 {
@@ -109,10 +125,13 @@ static void damage_disproved(struct jm_step *s)
             return;
     }
     m->damage_suspected = false;
+    const char *node = m->cause.rank < m->config.ranks ? m->ranks[m->cause.rank].node : "";
+    if (node[0] != '\0')
+        suspect_node(m, node);
     jm_event(s, "verified",
-             "the checkpoint of step %llu reads well here: the node that reported damage is "
-             "suspected",
-             (unsigned long long)m->restore_step);
+             "the checkpoint of step %llu reads well here: node %.128s, which reported damage, is "
+             "suspected and takes workers of this job only where no other has room",
+             (unsigned long long)m->restore_step, node);
     jm_act(s, ACT_SCHEDULE);
 }
 

@@ -233,6 +233,8 @@ static const struct list lists[] = {
       offsetof(struct job_machine, skip_count), number_fields, 1 },
     { "excluded", offsetof(struct job_machine, excluded), LIMIT_NAME, JM_EXCLUDED_MAX,
       offsetof(struct job_machine, excluded_count), name_fields, 1 },
+    { "suspects", offsetof(struct job_machine, suspects), LIMIT_NAME, JM_SUSPECTS_MAX,
+      offsetof(struct job_machine, suspect_count), name_fields, 1 },
 };
 
 static bool add(json_t *root, const char *name, json_t *value)

@@ -39,6 +39,7 @@
 #define JM_ANNOUNCED_MAX 4
 #define JM_SKIPS_MAX     16 /* steps left out for not being finite; one more: FAILED */
 #define JM_EXCLUDED_MAX  8  /* nodes whose pins differ */
+#define JM_SUSPECTS_MAX  8  /* nodes that read damage where there is none */
 #define JM_PHASE         32 /* bytes of a phase's name */
 #define JM_PHASES_MAX    12 /* phases with a statistic */
 #define JM_GAPS          9  /* observations of a phase's pace */
@@ -259,6 +260,8 @@ struct job_machine {
     uint32_t skip_count;
     char excluded[JM_EXCLUDED_MAX][LIMIT_NAME];
     uint32_t excluded_count;
+    char suspects[JM_SUSPECTS_MAX][LIMIT_NAME]; /* taken only where others have no room */
+    uint32_t suspect_count;
     struct jm_announced announced[JM_ANNOUNCED_MAX];
     int64_t saved_wall;        /* the newest save began */
     int64_t cost_us, write_ms; /* of a checkpoint, moving averages; 0: none was measured */

@@ -3,15 +3,19 @@
 #include <stdio.h>
 #include <string.h>
 
+static bool is_among(const char *name, const char (*list)[LIMIT_NAME], uint32_t count)
+{
+    bool found = false;
+    for (uint32_t i = 0; i < count; i++)
+        found = found || strcmp(list[i], name) == 0;
+    return found;
+}
+
 static bool fits(const struct place_node *node, const struct place_ask *ask)
 {
-    if (strcmp(node->device, ask->device) != 0)
-        return false;
-    for (uint32_t i = 0; i < ask->excluded_count; i++) {
-        if (strcmp(ask->excluded[i], node->name) == 0)
-            return false;
-    }
-    return true;
+    return strcmp(node->device, ask->device) == 0 &&
+           !is_among(node->name, ask->excluded, ask->excluded_count) &&
+           !is_among(node->name, ask->avoided, ask->avoided_count);
 }
 
 static uint32_t free_slots(const struct place_node *node)

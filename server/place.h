@@ -3,7 +3,7 @@
  *
  * All on one node if one has room (the fullest that fits, so that large gaps stay), else as few
  * nodes as possible, the emptiest first. Lost or unsupervised nodes and those that the job excludes
- * take nobody.
+ * or avoids take nobody.
  */
 #pragma once
 
@@ -29,6 +29,8 @@ struct place_ask {
     const char *device;
     const char (*excluded)[LIMIT_NAME];
     uint32_t excluded_count;
+    const char (*avoided)[LIMIT_NAME];
+    uint32_t avoided_count;
 };
 
 struct place_slot {

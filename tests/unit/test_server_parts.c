@@ -396,7 +396,7 @@ static void gpus_are_slots_after_the_cpu_shares(void **state)
     assert_int_equal(out[1].slot, 1);
 }
 
-static void excluded_nodes_take_nobody(void **state)
+static void excluded_and_avoided_nodes_take_nobody(void **state)
 {
     struct place_node nodes[] = { node("a", 4, none_used), node("b", 4, none_used) };
     const char excluded[1][LIMIT_NAME] = { "a" };
@@ -410,6 +410,11 @@ static void excluded_nodes_take_nobody(void **state)
     assert_int_equal(out[0].node, 1);
     assert_int_equal(place_workers(nodes, 1, &ask, out, reason), ST_AGAIN);
     assert_non_null(strstr(reason, "pins"));
+    ask.excluded_count = 0;
+    ask.avoided = excluded;
+    ask.avoided_count = 1;
+    assert_int_equal(place_workers(nodes, 2, &ask, out, reason), ST_OK);
+    assert_int_equal(out[0].node, 1);
 }
 
 /* ---- rendezvous ---- */
@@ -576,7 +581,7 @@ int main(void)
         cmocka_unit_test(gpus_are_slots_after_the_cpu_shares),
         cmocka_unit_test(workers_spread_over_few_nodes_when_none_has_room),
         cmocka_unit_test(waiting_says_what_is_missing),
-        cmocka_unit_test(excluded_nodes_take_nobody),
+        cmocka_unit_test(excluded_and_avoided_nodes_take_nobody),
         cmocka_unit_test(the_map_keeps_counts_and_forgets),
         cmocka_unit_test(the_map_is_bounded),
         cmocka_unit_test(tasks_are_answered_in_their_turn),

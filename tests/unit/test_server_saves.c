@@ -423,6 +423,8 @@ static void a_checkpoint_that_reads_well_here_stays(void **state)
     bench_store(b, EV_VERIFY_DONE, 10, 1, ST_OK);
     assert_null(bench_act(b, ACT_QUARANTINE, 0));
     assert_true(bench_event(b, "verified"));
+    assert_int_equal(b->m.suspect_count, 1);
+    assert_string_equal(b->m.suspects[0], "node");
     bench_tick(b, 5000);
     bench_place(b);
     assert_int_equal(b->m.restore_step, 10);
