@@ -237,6 +237,7 @@ static void drop_outdated(struct jm_step *s, uint32_t rank, uint64_t step)
             continue;
         *flags = RANK_TOLD | RANK_REMOVED;
         jm_save_drop(s, i, "a worker went on without it", true);
+        send_folder(s, i, rank, false); /* should it wait for one all the same */
     }
 }
 

@@ -21,7 +21,9 @@
  *     written or given up; no more than saves_max hold one.
  *  2. Whatever a message in session_out borrows (a report, pins, the job) is changed or freed only
  * by session_core_order and session_core_release, that is by the thread that sends.
- *  3. SaveFailed is said once per connection and never after the same step was begun anew: it would
+ *  3. A save is begun at the coordinator, who takes it that a rank speaks of one after the other,
+ *     once no earlier one is BEGUN, WRITING or REMOVING.
+ *  4. SaveFailed is said once per connection and never after the same step was begun anew: it would
  *     end the new try.
  */
 #pragma once
@@ -82,7 +84,7 @@ struct session_save_record {
     bool taken;      /* WRITING, REMOVING: the saver works on it */
     bool full, removed;
     int64_t repeat_ms; /* when to say it again */
-    int64_t since_ms;  /* of begin */
+    int64_t since_ms;  /* of begin, then of saying so */
     int slot;          /* COPYING, BEGUN, WRITING: where its snapshot is */
     uint64_t stall_us; /* the step thread waited for it */
     char dir[LIMIT_PATH];

@@ -540,13 +540,28 @@ static void fill(const struct session_save_record *save, struct session_out *out
     }
 }
 
+/* An earlier one has begun and is not reported or given up yet. Whoever begins a later save is
+ * taken to have let the earlier one go: one that waits must not cost the one that is written. */
+static bool follows(const struct session_core *core, const struct session_save_record *save)
+{
+    for (int i = 0; i < SESSION_SAVES_MAX; i++) {
+        const struct session_save_record *other = &core->saves[i];
+        const bool open = other->state == SAVE_BEGUN || other->state == SAVE_WRITING ||
+                          other->state == SAVE_REMOVING;
+        if (open && other->order < save->order)
+            return true;
+    }
+    return false;
+}
+
 /* In the order of begin, so that what is said of a step's earlier try comes before the next. */
 bool session_out_save(const struct session_core *core, int64_t now_ms, struct session_out *out)
 {
     const struct session_save_record *first = NULL;
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
         const struct session_save_record *save = &core->saves[i];
-        if (is_to_say(save, now_ms) && (first == NULL || save->order < first->order))
+        if (is_to_say(save, now_ms) && !(save->state == SAVE_BEGUN && follows(core, save)) &&
+            (first == NULL || save->order < first->order))
             first = save;
     }
     if (first == NULL)
@@ -566,6 +581,8 @@ void session_sent_save(struct session_core *core, const struct session_out *out,
     struct session_save_record *save = &core->saves[out->index];
     if (save->state != (enum session_save_state)out->state || save->order != out->id)
         return; /* it moved on while the message left */
+    if (save->state == SAVE_BEGUN && !save->said_begin)
+        save->since_ms = now_ms; /* a folder is expected from now on */
     save->said = true;
     save->said_begin = true;
     save->repeat_ms = now_ms + (save->state == SAVE_FAILED ? SESSION_FORGET_MS : SESSION_REPEAT_MS);

@@ -273,6 +273,18 @@ static void whoever_begins_a_later_save_gives_up_the_earlier(void **state)
     assert_int_equal(bench_act(b, ACT_REMOVE, 0)->step, 50);
 }
 
+static void who_goes_on_before_there_is_a_folder_is_told_too(void **state)
+{
+    struct bench *b = *state;
+    bench_save(b, EV_SAVE_BEGIN, 0, 50);
+    bench_save(b, EV_SAVE_BEGIN, 1, 50);
+    bench_save(b, EV_SAVE_BEGIN, 0, 60);
+    const struct jm_action *all = bench_act(b, ACT_SEND_FOLDER, 0);
+    const struct jm_action *own = bench_act(b, ACT_SEND_FOLDER, 1);
+    assert_true(all && all->step == 50 && all->rank == JM_ALL && !all->flag);
+    assert_true(own && own->step == 50 && own->rank == 0 && !own->flag);
+}
+
 static void a_report_of_a_save_that_nobody_knows_is_refused(void **state)
 {
     struct bench *b = *state;
@@ -460,6 +472,7 @@ int main(void)
         TEST(a_full_store_at_the_last_save_waits_and_tries_again),
         TEST(files_that_do_not_match_their_reports_never_commit),
         TEST(whoever_begins_a_later_save_gives_up_the_earlier),
+        TEST(who_goes_on_before_there_is_a_folder_is_told_too),
         TEST(a_report_of_a_save_that_nobody_knows_is_refused),
         TEST(a_worker_that_comes_back_hears_what_became_of_its_saves),
         TEST(a_restart_goes_on_with_what_was_decided_or_complete),
