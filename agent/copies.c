@@ -72,6 +72,14 @@ size_t copies_jobs(const struct copies *copies, char ***out)
     return count;
 }
 
+/* Files, and others' empty folders, too. One that stays keeps none of the rest. */
+static void forget(const char *path, const struct log *log)
+{
+    if (remove(path) == 0 || errno == ENOENT)
+        return;
+    LOG_WARN(log, "%s: not removed, ignoring: %s", path, status_string(status_from_errno(errno)));
+}
+
 void copies_forget(const struct copies *copies, const char *job, const struct log *log)
 {
     char folder[LIMIT_PATH], path[LIMIT_PATH];
@@ -82,14 +90,12 @@ void copies_forget(const struct copies *copies, const char *job, const struct lo
         return; /* never made, or gone already */
     const struct dirent *found = NULL;
     while ((found = readdir(stream)) != NULL) {
-        if (found->d_name[0] != '.' && join(path, folder, found->d_name) == ST_OK)
-            (void)remove(path); /* others' empty folders, too */
+        const bool is_link = strcmp(found->d_name, ".") == 0 || strcmp(found->d_name, "..") == 0;
+        if (!is_link && join(path, folder, found->d_name) == ST_OK)
+            forget(path, log);
     }
     (void)closedir(stream);
-    if (rmdir(folder) != 0) {
-        LOG_WARN(log, "%s: not removed, ignoring: %s", folder,
-                 status_string(status_from_errno(errno)));
-    }
+    forget(folder, log); /* if it stays, the next hello lists it, and it is ordered away anew */
     (void)rmdir(copies->root); /* if that was the last, of this node and of all */
     (void)rmdir(copies->base);
 }

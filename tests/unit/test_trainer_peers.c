@@ -1,4 +1,6 @@
 /* Who holds whose copies: always somebody on another node, and the burden is even. */
+#include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +9,31 @@
 #include "trainer/peers.h"
 
 #define RANKS 64
+
+/* ---- allocations and threads of our own objects, of which one fails ---- */
+
+void *__real_calloc(size_t count, size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *arg);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *arg);
+
+static int allocations, fails_at = -1; /* counted from 0 */
+static bool no_thread;
+
+void *__wrap_calloc(size_t count, size_t size)
+{
+    return allocations++ == fails_at ? NULL : __real_calloc(count, size);
+}
+
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *arg)
+{
+    return no_thread ? EAGAIN : __real_pthread_create(thread, attributes, run, arg);
+}
+
+/* ---- who with whom ---- */
 
 struct world {
     char names[RANKS][16];
@@ -118,6 +145,32 @@ static void rounds_take_a_fiftieth_of_the_time_however_long_they_are(void **unus
     assert_int_equal(peers_pause_ns(0), 0);
 }
 
+static void without_memory_or_a_thread_there_is_no_exchange_and_nothing_is_left(void **unused)
+{
+    (void)unused;
+    const uint32_t partners[] = { 1, 0 };
+    const struct session_plan plan = { .rank = 0, .size = 2 };
+    const struct peers_options options = { .plan = &plan, .partners = partners };
+    struct peers *peers = NULL;
+    int tries = 0;
+    no_thread = true;
+    for (bool failed = true; failed; tries++) {
+        allocations = 0;
+        fails_at = tries;
+        assert_int_equal(peers_open(&options, &peers), ST_NO_MEMORY);
+        failed = allocations > tries; /* else it was the thread that was missing */
+    }
+    assert_true(tries > 2);
+    assert_null(peers);
+    uint32_t out[2];
+    char *nodes[] = { "a", "b" };
+    allocations = 0;
+    fails_at = 0;
+    assert_int_equal(peers_pair(nodes, 2, out), ST_NO_MEMORY);
+    fails_at = -1;
+    no_thread = false;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -125,6 +178,7 @@ int main(void)
         cmocka_unit_test(every_placing_of_six_ranks_gives_each_a_partner_elsewhere),
         cmocka_unit_test(many_ranks_on_uneven_nodes_have_partners_elsewhere),
         cmocka_unit_test(ranks_of_one_node_have_none),
+        cmocka_unit_test(without_memory_or_a_thread_there_is_no_exchange_and_nothing_is_left),
         cmocka_unit_test(rounds_take_a_fiftieth_of_the_time_however_long_they_are),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
