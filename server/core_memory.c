@@ -63,10 +63,26 @@ static void send_forget(const struct core_node *node, const char *job)
         node->conn->ops->send(node->conn, &order.base);
 }
 
+/* What lies there is made there, or a generation that comes may start from it. */
+static bool needs_copies(const struct core_job *job, const struct core_node *node)
+{
+    const struct job_machine *m = &job->m;
+    if (m->state == JOB_PLACING || m->state == JOB_RECOVERING)
+        return true;
+    if (!jm_alive_rank(m, JM_ALL))
+        return false;
+    bool runs_there = false;
+    for (uint32_t r = 0; r < m->config.ranks; r++)
+        runs_there = runs_there || strcmp(m->ranks[r].node, node->name) == 0;
+    return runs_there || !m->committed;
+}
+
 void core_send_forget(struct core *core, const struct core_job *job)
 {
-    for (size_t i = 0; i < core->node_count; i++)
-        send_forget(core->nodes[i], job->id);
+    for (size_t i = 0; i < core->node_count; i++) {
+        if (!needs_copies(job, core->nodes[i]))
+            send_forget(core->nodes[i], job->id);
+    }
 }
 
 void core_check_copies(struct core *core, struct core_node *node,
@@ -74,9 +90,7 @@ void core_check_copies(struct core *core, struct core_node *node,
 {
     for (size_t i = 0; i < hello->n_copies; i++) {
         const struct core_job *job = core_job_at(core, hello->copies[i]);
-        const bool needed = job && (job->m.state == JOB_PLACING || job->m.state == JOB_RECOVERING ||
-                                    jm_alive_rank(&job->m, JM_ALL));
-        if (!needed)
+        if (!job || !needs_copies(job, node))
             send_forget(node, hello->copies[i]);
     }
 }

@@ -386,7 +386,7 @@ enum jm_action_kind {
     ACT_END,     /* those that are not gone */
     ACT_OVER,    /* message; their sessions are closed */
     ACT_PLAN,    /* rank */
-    ACT_FORGET,  /* its copies in memory, on all nodes */
+    ACT_FORGET,  /* its copies in memory, on nodes that need none of them */
     ACT_SAVE_AT, /* step, flag: exit; rank or JM_ALL */
     ACT_FOLDER,  /* step, generation, as all below */
     ACT_CHECK,

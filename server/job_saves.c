@@ -526,6 +526,8 @@ void jm_on_published(struct jm_step *s)
     }
     jm_save_set_state(s, save, SAVE_COMMITTED);
     jm_act_on(s, ACT_CKPT_ROW, save->step, save->generation);
+    if (!m->committed)
+        jm_act(s, ACT_FORGET); /* where its workers were before, but are no more */
     m->committed = true;
     if (save->step > m->step_max)
         m->step_max = save->step;

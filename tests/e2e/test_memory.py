@@ -256,6 +256,31 @@ def lose(home, agent):
     shutil.rmtree(next(iter(workers.values())))
 
 
+def test_a_node_that_the_job_left_keeps_no_copies():
+    faults = stop_at(5) + "".join(f";trainer.{point},generation=2,step={step}:wait"
+                                  for point, step in (("backward", 6), ("reduced", 11)))
+    sets = {"workers__count": 1, "checkpoint__every": "8 steps", "checkpoint__memory_every": "1 step"}
+    with Home(faults=faults, slots=2) as home:
+        with node(home) as agent:  # the tightest fit
+            job = home.submit(**sets)
+            home.wait_hit("trainer.forward")
+            (worker, folder), = workers_of(home, "another").items()
+            agent.kill()
+            agent.wait()
+        os.kill(worker, signal.SIGKILL)
+        home.wait_hit("trainer.backward")
+        assert not workers_of(home, "another")
+        with node(home):
+            until(lambda: home.cairn("node", "ls").stdout.count("ready") == 2, 20, "the node is back")
+            assert list(folder.iterdir()), "a generation that has saved nothing may fall back to them"
+            home.go("trainer.backward")
+            home.wait_hit("trainer.reduced")
+            until(lambda: not folder.exists(), 20, "its copies went with the first checkpoint from elsewhere")
+            assert home.show(job)["state"] == "RUNNING" and copies(home, job)
+            home.go("trainer.reduced")
+            home.wait_state(job, "SUCCEEDED")
+
+
 @pytest.mark.parametrize("slots", [1, 2])
 def test_a_lost_node_takes_no_step_with_it(quiet, slots):
     with Home(faults=stop_at(7), slots=1) as home:
