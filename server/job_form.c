@@ -38,7 +38,9 @@ void jm_on_probed(struct jm_step *s)
     }
     /* Slots are given back meanwhile; the scheduler places the job again. */
     m->state = m->generation == 0 ? JOB_QUEUED : JOB_RECOVERING;
-    if (s->ev->status == ST_REFUSED || s->ev->status == ST_INVALID) {
+    /* Of a store that was good before, anything may pass. */
+    const bool refused = s->ev->status == ST_REFUSED || s->ev->status == ST_INVALID;
+    if (refused && m->generation == 0) {
         jm_text(m->cause.message, sizeof m->cause.message, s->ev->message);
         m->cause.kind = FAULT_USER;
         jm_event(s, "fault", "%s", s->ev->message);

@@ -5,7 +5,8 @@
  *   OPENING -> COLLECTING           [on_folder]     ranks are told where
  *   COLLECTING -> CHECKING          [on_report]     the last report is journalled
  *   CHECKING -> COMMITTING          [on_check]      journalled with the manifest: this decides
- *   COMMITTING -> COMMITTED         [on_publish]    repeated until it succeeds
+ *   COMMITTING -> COMMITTED         [on_publish]    repeated until it succeeds, or the folder that
+ *                                                   it is to lie in stays gone: -> DROPPING
  *   OPENING, COLLECTING, CHECKING -> DROPPING [drop]  -> DROPPED [removed], perhaps -> OPENING
  */
 #include <stdio.h>
@@ -511,6 +512,10 @@ void jm_on_published(struct jm_step *s)
     struct jm_save *save = &m->saves[index];
     if (save->state != SAVE_COMMITTING)
         return;
+    if (s->ev->status == ST_NOT_FOUND && save->tries + 1 >= JM_STORE_TRIES) {
+        jm_save_drop(s, index, s->ev->message, true); /* somebody removed its folder */
+        return;
+    }
     if (s->ev->status != ST_OK || !s->ev->ckpt) {
         save->tries++;
         save->retry_at = s->now + retry_ms(save->tries);

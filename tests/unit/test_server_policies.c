@@ -195,6 +195,25 @@ static void a_store_that_may_not_be_written_is_a_user_error(void **state)
     assert_string_equal(b->m.reason, "the store");
 }
 
+/* A file system that was mounted read-only after an error, rights that were changed for a while. */
+static void a_store_that_may_not_be_written_any_more_is_waited_for(void **state)
+{
+    struct bench *b = *state;
+    bench_run(b, 100);
+    bench_fault(b, 0, FAULT_STORE, 10);
+    bench_all_exit(b);
+    bench_tick(b, 5000);
+    bench_place(b);
+    assert_non_null(bench_act(b, ACT_PROBE, 0));
+    bench_probe(b, ST_REFUSED);
+    bench_is_state(b, "RECOVERING");
+    assert_non_null(strstr(b->m.reason, "waits for the checkpoint store"));
+    bench_tick(b, 5000);
+    bench_place(b);
+    bench_probe(b, ST_OK);
+    bench_is_state(b, "FORMING");
+}
+
 /* ---- what people ask ---- */
 
 static void pause_saves_and_leaves_and_resume_goes_on_from_there(void **state)
@@ -371,6 +390,7 @@ int main(void)
         TEST(other_pins_are_accepted_when_exactness_is_relaxed),
         TEST(a_full_store_at_the_start_waits_with_the_reason),
         TEST(a_store_that_may_not_be_written_is_a_user_error),
+        TEST(a_store_that_may_not_be_written_any_more_is_waited_for),
         TEST(pause_saves_and_leaves_and_resume_goes_on_from_there),
         TEST(a_rank_that_passed_the_announced_step_gets_a_later_one),
         TEST(a_failure_while_pausing_pauses_at_the_newest_checkpoint),

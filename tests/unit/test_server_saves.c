@@ -144,6 +144,31 @@ static void publishing_is_repeated_until_it_succeeds(void **state)
     assert_int_equal(jm_newest(&b->m)->step, 50);
 }
 
+static void a_decided_save_whose_folder_stays_gone_is_dropped(void **state)
+{
+    struct bench *b = *state;
+    for (uint32_t i = 0; i < 2; i++)
+        bench_save(b, EV_SAVE_BEGIN, i, 50);
+    bench_store(b, EV_FOLDER_DONE, 50, 1, ST_OK);
+    for (uint32_t i = 0; i < 2; i++)
+        bench_save(b, EV_SAVE_REPORT, i, 50);
+    bench_store(b, EV_CHECK_DONE, 50, 1, ST_OK);
+    bench_exit(b, 0, EXIT_SIGNAL, 9);
+    bench_exit(b, 1, EXIT_SIGNAL, 9);
+    int tries = 0;
+    for (; tries < 20 && !bench_act(b, ACT_REMOVE, 0); tries++) {
+        assert_false(jm_wants_slots(&b->m, b->now));
+        bench_store(b, EV_PUBLISH_DONE, 50, 1, ST_NOT_FOUND);
+        if (!bench_act(b, ACT_REMOVE, 0))
+            bench_tick(b, 30000);
+    }
+    assert_in_range(tries, 3, 10); /* it may come back */
+    bench_store(b, EV_REMOVE_DONE, 50, 1, ST_OK);
+    bench_place(b);
+    bench_is_state(b, "FORMING");
+    assert_int_equal(b->m.restore_step, 0);
+}
+
 static void a_decided_save_is_published_whatever_becomes_of_the_generation(void **state)
 {
     struct bench *b = *state;
@@ -465,6 +490,7 @@ int main(void)
         TEST(the_record_decides_and_only_publishing_acknowledges),
         TEST(the_event_of_a_checkpoint_tells_what_it_took),
         TEST(publishing_is_repeated_until_it_succeeds),
+        TEST(a_decided_save_whose_folder_stays_gone_is_dropped),
         TEST(a_decided_save_is_published_whatever_becomes_of_the_generation),
         TEST(reports_from_last_words_complete_a_save_of_a_dead_generation),
         TEST(an_incomplete_save_of_a_dead_generation_is_removed),
