@@ -4,9 +4,9 @@
  *
  * Invariants:
  *  (1) Only chunks that hold a part of what is wanted are touched, each once.
- *  (2) Chunks are taken in order. After an error no more are taken, those begun are finished, and
- *      the error of the first chunk in order that had one is returned: the same with any number of
- *      threads, but for errors that come and go.
+ *  (2) Chunks are taken in order, some at once. After an error no more are taken, those taken are
+ *      finished up to the first error among them, and that of the first chunk in order that had
+ *      one is returned: the same with any number of threads, but for errors that come and go.
  *  (3) Findings come from the caller's thread only.
  */
 #include <pthread.h>
@@ -104,9 +104,12 @@ static void work(void *arg, uint32_t number)
     if (raw == NULL) {
         *outcome = (struct outcome){ ST_NO_MEMORY, 0 };
         atomic_store(&job->stop, true);
+        return;
     }
-    for (size_t i = 0, end = 0; !atomic_load(&job->stop); i++) {
+    for (size_t i = 0, end = 0;; i++) {
         if (i == end) {
+            if (atomic_load(&job->stop))
+                return;
             i = atomic_fetch_add(&job->next, job->run);
             end = i + job->run;
         }

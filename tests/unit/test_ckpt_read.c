@@ -11,7 +11,8 @@
 #include "tests/crash/memory_io.h"
 #include "tests/test.h"
 
-#define MANY 600000 /* elements: three chunks a float buffer */
+#define MANY 600000  /* elements: three chunks a float buffer */
+#define LONG 3000000 /* twelve: two threads take eight at once */
 
 /* ---- slices of tensors ---- */
 
@@ -296,6 +297,31 @@ static void any_number_of_threads_finds_the_same_damage(void **state)
     }
 }
 
+/* Of two damaged chunks the later one is met first: it begins what another thread takes at once. */
+static void the_first_damage_is_told_whatever_was_met_first(void **state)
+{
+    struct folder *folder = *state;
+    sample_release(&folder->sample);
+    sample_init(&folder->sample, LONG, 40, 2);
+    save_to(folder, 1);
+    struct ckpt_reader *reader = NULL;
+    assert_int_equal(ckpt_open(io_system(), folder->dir, &reader), ST_OK);
+    for (uint64_t i = 7; i <= 8; i++) {
+        const struct disk_reference *it = &ckpt_reader_place(reader, 0, i)->reference;
+        flip(folder, "shard-00000-of-00001.cairn", (long)(it->offset + it->size - 100));
+    }
+    ckpt_close(reader);
+    for (uint32_t threads = 0; threads <= 4; threads++) {
+        const struct ckpt_read_options options = { .threads = threads };
+        struct lines lines = { { 0 } };
+        assert_int_equal(ckpt_open_explained(io_system(), folder->dir, note_line, &lines, &reader),
+                         ST_OK);
+        assert_int_equal(ckpt_read_state(reader, NULL, &options), ST_CORRUPT);
+        assert_non_null(strstr(lines.text, "chunk 7 of parameters"));
+        ckpt_close(reader);
+    }
+}
+
 /* ---- parents ---- */
 
 /* A checkpoint and others that differ from it, each from the one before. */
@@ -549,6 +575,8 @@ int main(void)
         cmocka_unit_test(slice_reads_only_the_chunks_that_hold_a_part_of_it),
         cmocka_unit_test_setup_teardown(any_number_of_threads_reads_the_same, set_up_folder,
                                         tear_down_folder),
+        cmocka_unit_test_setup_teardown(the_first_damage_is_told_whatever_was_met_first,
+                                        set_up_folder, tear_down_folder),
         cmocka_unit_test_setup_teardown(any_number_of_threads_finds_the_same_damage, set_up_folder,
                                         tear_down_folder),
         cmocka_unit_test_setup_teardown(differences_are_read_through_eight_parents, set_up_chain,
