@@ -205,11 +205,11 @@ static enum status compare_with(const struct io *io, const char *path, const voi
 static enum status publish_again(const struct io *io, const char *dir, const char *path,
                                  const char *temporary)
 {
-    enum status st = io->unlink(io->self, temporary);
-    if (st == ST_OK || st == ST_NOT_FOUND)
+    enum status st = unlink_in(io, dir, CKPT_MANIFEST_TEMPORARY);
+    if (st == ST_OK)
         st = io->link(io->self, path, temporary);
     if (st == ST_OK)
-        st = io->unlink(io->self, temporary);
+        st = unlink_in(io, dir, CKPT_MANIFEST_TEMPORARY);
     return st == ST_OK ? io->fsync_dir(io->self, dir) : st;
 }
 
@@ -238,12 +238,15 @@ enum status ckpt_manifest_publish(const struct io *io, const char *dir, const vo
     if (st != ST_NOT_FOUND)
         return st;
     st = write_temporary(io, temporary, bytes, size);
-    if (st == ST_OK)
-        st = io->link(io->self, temporary, path);
+    if (st != ST_OK)
+        return st;
+    st = io->link(io->self, temporary, path);
+    if (st == ST_EXISTS) /* another one was quicker; or it was us, and NFS lost its answer */
+        st = compare_with(io, path, bytes, size);
     if (st == ST_OK)
         st = fault_status("commit.link");
     if (st == ST_OK)
-        st = io->unlink(io->self, temporary);
+        st = unlink_in(io, dir, CKPT_MANIFEST_TEMPORARY);
     if (st == ST_OK)
         st = io->fsync_dir(io->self, dir);
     return st == ST_OK ? fault_status("commit.fsync_dir") : st;

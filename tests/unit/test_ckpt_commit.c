@@ -166,6 +166,37 @@ static void publication_is_repeated_after_any_failure(void **state)
     assert_int_equal(ckpt_folder_create(world->io, DIR_40), ST_EXISTS);
 }
 
+/* A request whose answer was lost is sent again by NFS, and may find done what it did itself. */
+static enum status link_twice(void *self, const char *from, const char *to)
+{
+    const struct io *io = memory_io_table(self);
+    enum status st = io->link(io->self, from, to);
+    return st == ST_OK ? io->link(io->self, from, to) : st;
+}
+
+static enum status unlink_twice(void *self, const char *path)
+{
+    const struct io *io = memory_io_table(self);
+    enum status st = io->unlink(io->self, path);
+    return st == ST_OK ? io->unlink(io->self, path) : st;
+}
+
+static void publication_succeeds_though_answers_are_lost(void **state)
+{
+    struct world *world = *state;
+    auto_buf struct buf manifest;
+    struct io io = *world->io;
+    io.link = link_twice;
+    io.unlink = unlink_twice;
+    buf_init(&manifest, LIMIT_MANIFEST_BYTES);
+    assert_int_equal(sample_write(world->io, &world->sample, 2, DIR_40, &manifest), ST_OK);
+    assert_int_equal(ckpt_manifest_publish(&io, DIR_40, manifest.data, manifest.size), ST_OK);
+    assert_int_equal(ckpt_verify(world->io, DIR_40, NULL, NULL), ST_OK);
+    assert_false(memory_io_has(world->memory, DIR_40 "/manifest.json.tmp"));
+    assert_int_equal(ckpt_remove(&io, DIR_40), ST_OK);
+    assert_false(memory_io_has(world->memory, DIR_40));
+}
+
 static void commit_is_refused_while_a_file_is_missing_or_short(void **state)
 {
     struct world *world = *state;
@@ -434,6 +465,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(shard_file_of_that_name_is_never_touched, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(save_that_fails_anywhere_can_be_repeated, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(publication_succeeds_though_answers_are_lost, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(publication_is_repeated_after_any_failure, set_up,
                                         tear_down),
