@@ -170,20 +170,19 @@ static void add_parts(struct verifier *v, uint32_t file)
 
 static enum status list_parts(struct verifier *v)
 {
-    size_t room = 0;
-    const uint32_t files = v->reader.manifest.file_count;
-    for (uint32_t i = 0; i < files; i++)
-        room += parts_of(&v->reader, i);
-    v->parts = malloc((room + 1) * sizeof(*v->parts));
-    if (v->parts == NULL)
-        return ST_NO_MEMORY;
-    for (uint32_t i = 0; i < files; i++) {
+    for (uint32_t i = 0; i < v->reader.manifest.file_count; i++) {
         bool there = false;
         enum status st = file_is_there(&v->reader, i, &there);
         if (st != ST_OK)
             return st;
-        if (there)
-            add_parts(v, i);
+        if (!there)
+            continue;
+        size_t room = v->part_count + parts_of(&v->reader, i);
+        struct part *parts = realloc(v->parts, room * sizeof(*parts));
+        if (parts == NULL)
+            return ST_NO_MEMORY;
+        v->parts = parts;
+        add_parts(v, i);
     }
     return ST_OK;
 }

@@ -2,6 +2,7 @@
  * Whatever happens to the files of a checkpoint is found, and never read as if it were good.
  * Changes of single bytes are in test_ckpt_sweep.c.
  */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,6 +103,14 @@ static void missing_pieces_are_told_from_damage(void **state)
     assert_string_equal(world->lines, "manifest.json: there is none: this is no checkpoint\n");
 }
 
+static void rehash_manifest(char *text, size_t size)
+{
+    char hex[33];
+    struct ckpt_hash hash = ckpt_hash_of(text, size - (sizeof(",\"xxh3_128\":\"") - 1 + 32 + 3));
+    ckpt_hash_text(&hash, hex);
+    memcpy(text + size - 35, hex, 32);
+}
+
 /* Makes the manifest agree with the files again, as a forger would. */
 static void reseal(struct world *world)
 {
@@ -120,10 +129,29 @@ static void reseal(struct world *world)
         assert_non_null(entry);
         memcpy(entry + 11, hex, 32);
     }
-    size_t tail = sizeof(",\"xxh3_128\":\"") - 1 + 32 + 3;
-    struct ckpt_hash hash = ckpt_hash_of(text, size - tail);
-    ckpt_hash_text(&hash, hex);
-    memcpy(text + size - 35, hex, 32);
+    rehash_manifest(text, size);
+}
+
+/* What isn't there takes no memory, however large the manifest says that it is. */
+static void a_missing_file_of_any_size_is_missing(void **state)
+{
+    struct world *world = *state;
+    char path[LIMIT_PATH], text[4096];
+    size_t size = 0;
+    path_of(world, "manifest.json", path);
+    const char *bytes = (const char *)memory_io_bytes(world->memory, path, &size);
+    const char *at = memmem(bytes, size, "\"size\":", 7);
+    assert_non_null(at);
+    const char *rest = at + 7 + strspn(at + 7, "0123456789");
+    int whole = snprintf(text, sizeof(text), "%.*s%" PRIi64 "%.*s", (int)(at + 7 - bytes), bytes,
+                         INT64_MAX, (int)(bytes + size - rest), rest);
+    assert_in_range(whole, 1, sizeof(text) - 1);
+    rehash_manifest(text, (size_t)whole);
+    memory_io_put(world->memory, path, text, (size_t)whole);
+    assert_int_equal(verify(world), ST_INCOMPLETE);
+    shard_path(world, 0, path);
+    assert_int_equal(world->io->unlink(world->io->self, path), ST_OK);
+    assert_int_equal(verify(world), ST_INCOMPLETE);
 }
 
 static void file_of_another_save_is_found_even_if_the_manifest_agrees(void **state)
@@ -313,6 +341,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(missing_pieces_are_told_from_damage, set_up, tear_down),
         cmocka_unit_test_setup_teardown(file_of_another_save_is_found_even_if_the_manifest_agrees,
                                         set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_missing_file_of_any_size_is_missing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(forged_tables_are_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(state_that_isnt_the_one_of_the_digest_is_found, set_up,
                                         tear_down),
