@@ -11,9 +11,9 @@
  * Invariants:
  *  (1) From its first byte the file is a sequence of zstd and skippable frames.
  *  (2) Every byte belongs to exactly one frame above and is covered by a check: a hash, a
- * comparison with what it must be, or a test for zero. (3) Integers are little-endian, floats IEEE
- * 754; no field is unaligned in its struct. (4) magic, version and check of the header stay where
- * they are in all versions to come.
+ *      comparison with what it must be, or a test for zero.
+ *  (3) Integers are little-endian, floats IEEE 754; no field is unaligned in its struct.
+ *  (4) magic, version and check of the header stay where they are in all versions to come.
  */
 #pragma once
 

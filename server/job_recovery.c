@@ -2,8 +2,9 @@
  * Failures: which cause counts, and what is done about it (design 9).
  *
  *   user error                         FAILED at once, with the message
- *   numeric                            recomputed once; again at the same step: skip list, or
- * FAILED pins                               the node is left out; the job waits for one that fits
+ *   numeric                            recomputed once; again at the same step: skip list,
+ *                                      or FAILED
+ *   pins                               the node is left out; the job waits for one that fits
  *   kill from outside, lost node,
  *   lost session, failed formation     back off 0, 1, 2, 4 .. 60 s
  *   crash, memory, hang, communication,

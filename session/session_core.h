@@ -8,19 +8,22 @@
  *
  * A save (one of SESSION_SAVES_MAX that are remembered):
  *
- *   FREE ─begin─▶ COPYING ─copied─▶ BEGUN ─SaveFolder─▶ WRITING ─written─▶ REPORTING ─SaveAck─▶
- * ACKED │ SaveFolder ""     │ failed            │ SaveDone true     │ ▼                   ▼ ▼ │
- *                                    FREE               FAILED ─SaveDone─▶  FREE ◀──SaveDone true─┘
- *   a newer begin: BEGUN ─▶ FAILED (superseded; FREE if it was never said), if the link is down or
- * no folder came for SESSION_FOLDER_MS; else the newer one has to wait SaveDone false: WRITING ─▶
- * (when the writer is done) REMOVING; REPORTING, ACKED ─▶ REMOVING; REMOVING ─unlinked─▶ REMOVED
- * ─said─▶ FREE
+ *   FREE ─begin─▶ COPYING ─copied─▶ BEGUN ─SaveFolder─▶ WRITING ─written─▶ REPORTING
+ *   REPORTING ─SaveAck─▶ ACKED
+ *   COPYING ─copy failed─▶ FREE
+ *   BEGUN ─SaveFolder ""─▶ FREE
+ *   BEGUN ─a newer begin, while the link is down or no folder came for SESSION_FOLDER_MS─▶ FAILED
+ *       (superseded; FREE if it was never said); else the newer one has to wait
+ *   WRITING ─failed─▶ FAILED ─SaveDone─▶ FREE
+ *   REPORTING, ACKED ─SaveDone true─▶ FREE
+ *   WRITING (when the writer is done), REPORTING, ACKED ─SaveDone false─▶ REMOVING
+ *   REMOVING ─unlinked─▶ REMOVED ─said─▶ FREE
  *
  * Invariants
  *  1. At most one save is COPYING. A save holds its slot of the snapshot from then until it is
  *     written or given up; no more than saves_max hold one.
  *  2. Whatever a message in session_out borrows (a report, pins, the job) is changed or freed only
- * by session_core_order and session_core_release, that is by the thread that sends.
+ *     by session_core_order and session_core_release, that is by the thread that sends.
  *  3. A save is begun at the coordinator, who takes it that a rank speaks of one after the other,
  *     once no earlier one is BEGUN, WRITING or REMOVING.
  *  4. SaveFailed is said once per connection and never after the same step was begun anew: it would

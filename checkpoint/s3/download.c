@@ -2,11 +2,11 @@
  *     EMPTY --fetch--> LOADING --answer--> READY or FAILED --passed, or another place--> EMPTY
  *
  * Invariants:
- *  (1) Blocks that aren't EMPTY follow each other without a gap: first, first + 1, … (a ring);
- * their places are consecutive, too. (2) A LOADING block belongs to its job. It is waited for
- * before it is used for something else. (3) The ring is used by one thread at a time; a read that
- * meets another goes by itself. (4) A FAILED block is told once, to whoever reads it, then dropped:
- * the next read tries anew.
+ *  1. Blocks that aren't EMPTY follow each other without a gap: first, first + 1, … (a ring);
+ *     their places are consecutive, too.
+ *  2. A LOADING block belongs to its job. It is waited for before it is used for something else.
+ *  3. The ring is used by one thread at a time; a read that meets another goes by itself.
+ *  4. A FAILED block is told once, to whoever reads it, then dropped: the next read tries anew.
  */
 #include "checkpoint/s3/download.h"
 
