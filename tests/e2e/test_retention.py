@@ -1,4 +1,5 @@
 """When checkpoints are taken and which of them stay; what SIGTERM and SIGUSR1 do to a worker."""
+import json
 import os
 import signal
 
@@ -26,6 +27,12 @@ def steps(home, job):
 
 def events(home, job, kind):
     return [e["message"] for e in home.show(job)["events"] if e["kind"] == kind]
+
+
+def losses(home, job):
+    """{step: loss} of the last 1000 steps of a job that has ended."""
+    watched = home.cairn("watch", job, "-o", "jsonl").stdout.splitlines()
+    return {int(row["step"]): float(row["loss"]) for line in watched for row in json.loads(line).get("rows", [])}
 
 
 def training(home, job, step=20):
@@ -64,17 +71,19 @@ def test_auto_says_what_it_goes_by(home, quiet):
 
 
 def test_the_last_the_best_and_every_so_many_stay(home):
-    job = home.submit(train__duration="4000 steps", eval__every="200 steps",
-                      checkpoint__every="200 steps", checkpoint__keep__last=2,
+    job = home.submit(train__duration="1000 steps", eval__every="50 steps",
+                      checkpoint__every="50 steps", checkpoint__keep__last=2,
                       checkpoint__keep__best="{metric: loss, n: 2}",
-                      checkpoint__keep__every="1000 steps")
+                      checkpoint__keep__every="250 steps")
     home.digest(job)
     # A save that finds the one before still under way may be left out.
     saved = sorted(int(m.split()[1].rstrip(",")) for m in events(home, job, "saved"))
-    must = set(saved[-2:]) | {step for step in saved if step % 1000 == 0}
-    until(lambda: len(steps(home, job)) <= len(must) + 2, 30, "retention is through")
+    loss = losses(home, job)
+    best = sorted(saved, key=loss.get)[:2]
+    must = set(saved[-2:]) | {step for step in saved if step % 250 == 0} | set(best)
+    until(lambda: len(steps(home, job)) <= len(must), 30, "retention is through")
     kept = {int(c["step"]): c for c in home.show(job)["checkpoints"]}
-    assert must <= set(kept), (saved, sorted(kept))
+    assert must == set(kept), (saved, best, sorted(kept))
     assert all(float(c["loss"]) > 0 and float(c["eval_loss"]) > 0 for c in kept.values()), kept
     for ckpt in kept.values():
         home.cairn("ckpt", "verify", ckpt["path"])
