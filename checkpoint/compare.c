@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "checkpoint/floats.h"
-#include "checkpoint/parts.h"
+#include "checkpoint/values.h"
 
-static const struct ckpt_tensor *find(const struct ckpt_parts *side, const char *name)
+static const struct ckpt_tensor *find(const struct ckpt_values *side, const char *name)
 {
     for (uint32_t i = 0; i < side->tensor_count; i++) {
         if (strcmp(side->tensors[i].name, name) == 0)
@@ -17,7 +17,7 @@ static const struct ckpt_tensor *find(const struct ckpt_parts *side, const char 
     return NULL;
 }
 
-static enum ckpt_dtype dtype_of(const struct ckpt_parts *side, const struct ckpt_tensor *tensor)
+static enum ckpt_dtype dtype_of(const struct ckpt_values *side, const struct ckpt_tensor *tensor)
 {
     return side->buffers[tensor->buffer].dtype;
 }
@@ -41,7 +41,7 @@ static double integer_value(enum ckpt_dtype dtype, const void *part, size_t i)
     return (double)((const uint8_t *)part)[i];
 }
 
-static double value(const struct ckpt_parts *side, enum ckpt_dtype dtype, size_t i)
+static double value(const struct ckpt_values *side, enum ckpt_dtype dtype, size_t i)
 {
     return floats_known(dtype) ? (double)side->wide[i] : integer_value(dtype, side->stored, i);
 }
@@ -50,8 +50,8 @@ struct sums {
     double difference, a; /* of squares */
 };
 
-static void add_part(struct compare_tensor *out, const struct ckpt_parts *a,
-                     const struct ckpt_parts *b, size_t count, struct sums *sums)
+static void add_part(struct compare_tensor *out, const struct ckpt_values *a,
+                     const struct ckpt_values *b, size_t count, struct sums *sums)
 {
     bool same_type = out->dtype_a == out->dtype_b;
     uint64_t width = ckpt_dtype_size(out->dtype_a);
@@ -80,7 +80,7 @@ static void add_part(struct compare_tensor *out, const struct ckpt_parts *a,
 /* ---- one tensor ---- */
 
 struct comparison {
-    struct ckpt_parts a, b;
+    struct ckpt_values a, b;
     void (*progress)(void *arg, uint64_t bytes);
     void *arg;
     uint64_t bytes;
@@ -91,10 +91,10 @@ static enum status compare_values(struct comparison *c, const struct ckpt_tensor
 {
     struct sums sums = { 0 };
     for (uint64_t at = 0; at < out->elements;) {
-        size_t part = ckpt_parts_size(&c->a, x, at, out->elements);
-        enum status st = ckpt_parts_read(&c->a, x, at, part);
+        size_t part = ckpt_values_size(&c->a, x, at, out->elements);
+        enum status st = ckpt_values_read(&c->a, x, at, part);
         if (st == ST_OK)
-            st = ckpt_parts_read(&c->b, y, at, part);
+            st = ckpt_values_read(&c->b, y, at, part);
         if (st != ST_OK)
             return st;
         if (floats_known(out->dtype_a)) {
@@ -172,16 +172,16 @@ enum status compare_tensors(struct ckpt_reader *a, struct ckpt_reader *b,
                             struct compare_tensor **out, uint32_t *out_count)
 {
     struct comparison c = { .progress = progress, .arg = arg };
-    enum status st = ckpt_parts_open(&c.a, a);
+    enum status st = ckpt_values_open(&c.a, a);
     if (st == ST_OK)
-        st = ckpt_parts_open(&c.b, b);
+        st = ckpt_values_open(&c.b, b);
     struct compare_tensor *list = NULL;
     if (st == ST_OK) {
         list = calloc((size_t)c.a.tensor_count + c.b.tensor_count + 1, sizeof(*list));
         st = list == NULL ? ST_NO_MEMORY : compare_all(&c, list, out_count);
     }
-    ckpt_parts_release(&c.a);
-    ckpt_parts_release(&c.b);
+    ckpt_values_release(&c.a);
+    ckpt_values_release(&c.b);
     if (st != ST_OK) {
         free(list);
         return st;

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "checkpoint/floats.h"
-#include "checkpoint/parts.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/values.h"
 #include "checkpoint/weights.h"
 #include "common/cleanup.h"
 
@@ -21,7 +21,7 @@ struct item {
 
 struct export
 {
-    struct ckpt_parts parts;
+    struct ckpt_values values;
     const struct weights_export *options;
     struct safetensors_writer *writer;
     struct item *items;
@@ -67,7 +67,7 @@ static enum ckpt_dtype wanted_dtype(const struct export *e, enum ckpt_dtype stor
 
 static void add_tensor(struct export *e, const struct ckpt_tensor *tensor)
 {
-    const struct ckpt_buffer *buffer = &e->parts.buffers[tensor->buffer];
+    const struct ckpt_buffer *buffer = &e->values.buffers[tensor->buffer];
     struct item *item = &e->items[e->count];
     struct safetensors_tensor *out = &e->tensors[e->count++];
     item->tensor = tensor;
@@ -101,14 +101,14 @@ static void add_counter(struct export *e, const struct ckpt_tensor *variance)
 
 static enum status choose(struct export *e)
 {
-    const struct ckpt_tensor *tensors = e->parts.tensors;
-    uint32_t count = e->parts.tensor_count;
+    const struct ckpt_tensor *tensors = e->values.tensors;
+    uint32_t count = e->values.tensor_count;
     e->items = calloc(2 * (size_t)count + 1, sizeof(*e->items));
     e->tensors = calloc(2 * (size_t)count + 1, sizeof(*e->tensors));
     if (e->items == NULL || e->tensors == NULL)
         return ST_NO_MEMORY;
     for (uint32_t i = 0; i < count; i++) {
-        if (!e->options->all && is_moment(&e->parts.buffers[tensors[i].buffer]))
+        if (!e->options->all && is_moment(&e->values.buffers[tensors[i].buffer]))
             continue;
         add_tensor(e, &tensors[i]);
         add_counter(e, &tensors[i]);
@@ -118,7 +118,7 @@ static enum status choose(struct export *e)
 
 static enum status create(struct export *e, const struct io *io, const char *path)
 {
-    const struct ckpt_manifest *manifest = ckpt_reader_manifest(e->parts.reader);
+    const struct ckpt_manifest *manifest = ckpt_reader_manifest(e->values.reader);
     char step[TEXT_BYTES], digest[33];
     (void)snprintf(step, sizeof(step), "%" PRIu64, manifest->step);
     ckpt_hash_text(&manifest->digest, digest);
@@ -156,23 +156,23 @@ static enum status write_bytes(struct export *e, const void *data, size_t size)
 static enum status read_part(struct export *e, const struct ckpt_tensor *tensor, uint64_t first,
                              size_t count, const void **out)
 {
-    const struct ckpt_buffer *buffer = &e->parts.buffers[tensor->buffer];
+    const struct ckpt_buffer *buffer = &e->values.buffers[tensor->buffer];
     enum ckpt_dtype want = wanted_dtype(e, buffer->dtype);
-    enum status st = ckpt_parts_read(&e->parts, tensor, first, count);
-    *out = e->parts.stored;
+    enum status st = ckpt_values_read(&e->values, tensor, first, count);
+    *out = e->values.stored;
     if (st != ST_OK || want == buffer->dtype)
         return st;
-    floats_widen(buffer->dtype, e->parts.stored, count, e->parts.wide);
-    e->done.overflows += floats_narrow(want, e->parts.wide, count, e->narrow);
+    floats_widen(buffer->dtype, e->values.stored, count, e->values.wide);
+    e->done.overflows += floats_narrow(want, e->values.wide, count, e->narrow);
     *out = e->narrow;
     return ST_OK;
 }
 
 static enum status write_plain(struct export *e, const struct ckpt_tensor *tensor, uint64_t count)
 {
-    uint64_t width = ckpt_dtype_size(wanted_dtype(e, e->parts.buffers[tensor->buffer].dtype));
+    uint64_t width = ckpt_dtype_size(wanted_dtype(e, e->values.buffers[tensor->buffer].dtype));
     for (uint64_t at = 0; at < count;) {
-        size_t part = ckpt_parts_size(&e->parts, tensor, at, count);
+        size_t part = ckpt_values_size(&e->values, tensor, at, count);
         const void *data = NULL;
         enum status st = read_part(e, tensor, at, part, &data);
         if (st == ST_OK)
@@ -189,9 +189,9 @@ static enum status fill_block(struct export *e, const struct ckpt_tensor *tensor
                               uint64_t to)
 {
     uint64_t rows = tensor->dims[0], columns = tensor->dims[1], count = rows * columns;
-    uint64_t width = ckpt_dtype_size(wanted_dtype(e, e->parts.buffers[tensor->buffer].dtype));
+    uint64_t width = ckpt_dtype_size(wanted_dtype(e, e->values.buffers[tensor->buffer].dtype));
     for (uint64_t at = 0; at < count;) {
-        size_t part = ckpt_parts_size(&e->parts, tensor, at, count);
+        size_t part = ckpt_values_size(&e->values, tensor, at, count);
         const void *data = NULL;
         enum status st = read_part(e, tensor, at, part, &data);
         if (st != ST_OK)
@@ -213,7 +213,7 @@ static enum status fill_block(struct export *e, const struct ckpt_tensor *tensor
 static enum status write_transposed(struct export *e, const struct ckpt_tensor *tensor)
 {
     uint64_t rows = tensor->dims[0], columns = tensor->dims[1];
-    uint64_t width = ckpt_dtype_size(wanted_dtype(e, e->parts.buffers[tensor->buffer].dtype));
+    uint64_t width = ckpt_dtype_size(wanted_dtype(e, e->values.buffers[tensor->buffer].dtype));
     if (e->block == NULL)
         e->block = malloc(WEIGHTS_WINDOW);
     if (e->block == NULL)
@@ -235,7 +235,7 @@ static enum status write_transposed(struct export *e, const struct ckpt_tensor *
 
 static enum status write_counter(struct export *e)
 {
-    int64_t steps = (int64_t)ckpt_reader_manifest(e->parts.reader)->step;
+    int64_t steps = (int64_t)ckpt_reader_manifest(e->values.reader)->step;
     return write_bytes(e, &steps, sizeof(steps)); /* little-endian, as the machine */
 }
 
@@ -268,10 +268,10 @@ enum status weights_export(struct ckpt_reader *reader, const struct io *io, cons
 {
     struct export e = { .options = options, .message = message };
     message->text[0] = '\0';
-    enum status st = ckpt_parts_open(&e.parts, reader);
+    enum status st = ckpt_values_open(&e.values, reader);
     if (st == ST_OK)
         st = choose(&e);
-    e.narrow = malloc(CKPT_PART_ELEMENTS * sizeof(float));
+    e.narrow = malloc(CKPT_VALUES_ELEMENTS * sizeof(float));
     if (st == ST_OK && e.narrow == NULL)
         st = ST_NO_MEMORY;
     if (st == ST_OK)
@@ -292,7 +292,7 @@ enum status weights_export(struct ckpt_reader *reader, const struct io *io, cons
     }
     free(e.items);
     free(e.tensors);
-    ckpt_parts_release(&e.parts);
+    ckpt_values_release(&e.values);
     free(e.narrow);
     free(e.block);
     return st;
