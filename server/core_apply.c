@@ -330,7 +330,7 @@ static void perform(struct core *core, struct core_job *job, const struct jm_act
         core_send_forget(core, job);
     } else if (act->kind == ACT_OVER) {
         core_send_over(job, act->message);
-    } else if (act->kind == ACT_PROBE || (act->kind >= ACT_FOLDER && act->kind <= ACT_QUARANTINE)) {
+    } else if (act->kind == ACT_PROBE || (act->kind >= ACT_FOLDER && act->kind <= ACT_SWEEP)) {
         core_submit_store(core, job, act);
     } else {
         perform_save_order(job, act);

@@ -138,8 +138,24 @@ static enum store_kind kind_of(enum jm_action_kind kind)
         [ACT_REMOVE - ACT_FOLDER] = STORE_REMOVE,
         [ACT_VERIFY - ACT_FOLDER] = STORE_VERIFY,
         [ACT_QUARANTINE - ACT_FOLDER] = STORE_QUARANTINE,
+        [ACT_SWEEP - ACT_FOLDER] = STORE_SWEEP,
     };
     return kind == ACT_PROBE ? STORE_PROBE : kinds[kind - ACT_FOLDER];
+}
+
+/* What a sweep leaves alone, whatever became of its manifest. */
+static enum status list_kept(const struct core_job *job, struct store_task *task)
+{
+    const struct job_machine *m = &job->m;
+    task->kept = calloc(m->catalog_count + 1, sizeof *task->kept);
+    if (!task->kept)
+        return ST_NO_MEMORY;
+    for (size_t i = 0; i < m->catalog_count; i++) {
+        struct ckpt_parent *kept = &task->kept[task->kept_count++];
+        *kept = (struct ckpt_parent){ .step = m->catalog[i].step,
+                                      .generation = m->catalog[i].generation };
+    }
+    return ST_OK;
 }
 
 void core_submit_store(struct core *core, struct core_job *job, const struct jm_action *act)
@@ -160,6 +176,8 @@ void core_submit_store(struct core *core, struct core_job *job, const struct jm_
         const struct jm_save *save = jm_find_open(&job->m, act->step, act->generation);
         task->need_bytes = jm_expected_bytes(&job->m, !save || save->base_generation == 0);
     }
+    if (st == ST_OK && task->kind == STORE_SWEEP)
+        st = list_kept(job, task);
     if (st == ST_OK && task->kind == STORE_CHECK)
         st = load_reports(core, job, task);
     if (st == ST_OK && task->kind == STORE_PUBLISH)
@@ -184,6 +202,7 @@ static enum job_event_kind answer_of(enum store_kind kind)
         [STORE_REMOVE] = EV_REMOVE_DONE,
         [STORE_VERIFY] = EV_VERIFY_DONE,
         [STORE_QUARANTINE] = EV_QUARANTINE_DONE,
+        [STORE_SWEEP] = EV_SWEEP_DONE,
     };
     return kinds[kind];
 }
@@ -226,6 +245,7 @@ void core_store_done(struct core *core, struct store_task *task)
         event.of_generation = task->generation;
         event.status = task->status;
         event.message = task->message;
+        event.counter = task->swept;
         struct jm_ckpt ckpt = { .step = task->step,
                                 .generation = task->generation,
                                 .shards = task->shards,

@@ -52,6 +52,7 @@ static const struct field machine[] = {
     FIELD(job_machine, refused, U64),
     FIELD(job_machine, refused_row, U32),
     FIELD(job_machine, refused_reason, TEXT),
+    FIELD(job_machine, swept, U32),
     FIELD(job_machine, train_ms, I64),
     FIELD(job_machine, submitted_wall, I64),
     FIELD(job_machine, started_wall, I64),
@@ -303,6 +304,7 @@ enum status job_decode(struct job_machine *m, const char *text)
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     if (!root)
         return ST_CORRUPT;
+    m->swept = UINT32_MAX; /* of a job that an older version began: left as it is */
     bool ok = decode_machine(root, m);
     json_decref(root);
     m->dirty = false;

@@ -3,7 +3,7 @@
  * job_memory.c (copies in memory),
  * job_asks.c (what people ask),
  * job_recovery.c (failures), job_saves.c, job_saves_time.c and job_due.c (saves), job_catalog.c and
- * job_keep.c (checkpoints), job_time.c (deadlines, accounts, pace).
+ * job_keep.c (checkpoints), job_sweep.c (leftovers), job_time.c (deadlines, accounts, pace).
  */
 #pragma once
 
@@ -142,6 +142,11 @@ void jm_damage_tick(struct jm_step *s);
 void jm_catalog_resume(struct jm_step *s);
 bool jm_damage_pending(const struct job_machine *m);
 bool jm_final_committed(const struct job_machine *m);
+
+/* ---- job_sweep.c ---- */
+void jm_sweep(struct jm_step *s);       /* after every event */
+void jm_sweep_again(struct jm_step *s); /* a save committed */
+void jm_on_swept(struct jm_step *s);
 
 /* ---- job_time.c ---- */
 void jm_account(struct job_machine *m, int64_t now);

@@ -410,6 +410,7 @@ static const struct {
     [EV_REMOVE_DONE] = { CORE, jm_on_removed },
     [EV_VERIFY_DONE] = { CORE, jm_on_verified },
     [EV_QUARANTINE_DONE] = { CORE, jm_on_quarantined },
+    [EV_SWEEP_DONE] = { CORE, jm_on_swept },
 };
 
 /* What agents and trainers of another generation say changes nothing (invariant 2). */
@@ -441,6 +442,7 @@ enum status job_step(struct job_machine *m, const struct job_event *event, struc
     jm_watch(&s);
     jm_saves_tick(&s);
     settle(&s);
+    jm_sweep(&s);
     return ST_OK;
 }
 
@@ -477,4 +479,5 @@ void jm_resume(struct job_machine *m, const struct job_event *at, struct jm_acti
     jm_saves_resume(&s);
     jm_act(&s, ACT_SCHEDULE);
     settle(&s);
+    jm_sweep(&s);
 }

@@ -271,6 +271,7 @@ struct job_machine {
     uint32_t failures;         /* that cost steps */
     uint32_t refused_row;      /* of them in a row, up to now */
     char refused_reason[LIMIT_REASON];
+    uint32_t swept; /* what generations before it left in the store was looked for */
     int64_t lost_ms[LOST_COUNT], train_ms;
     int64_t submitted_wall, started_wall, ended_wall;
     char token[72]; /* of this generation */
@@ -286,7 +287,9 @@ struct job_machine {
     /* of this process's life */
     struct jm_copy *copies; /* offered to this generation; owned */
     size_t copy_count;
-    bool probed; /* the store took a file */
+    uint32_t sweep_asked; /* as swept, or under way */
+    bool sweep_failed;    /* it is asked again after the next commit */
+    bool probed;          /* the store took a file */
     bool probing;
     int64_t accounted_at;
     int64_t started_at; /* of the generation's formation */
@@ -335,6 +338,7 @@ enum job_event_kind {
     EV_REMOVE_DONE,
     EV_VERIFY_DONE,
     EV_QUARANTINE_DONE,
+    EV_SWEEP_DONE, /* of_generation, status, counter: folders */
     EV_PAUSE,
     EV_RESUME,
     EV_STOP,
@@ -394,6 +398,7 @@ enum jm_action_kind {
     ACT_REMOVE,
     ACT_VERIFY,
     ACT_QUARANTINE,
+    ACT_SWEEP,       /* generation: those before it */
     ACT_SEND_FOLDER, /* rank; flag: there is one, else it was dropped */
     ACT_SEND_ACK,    /* rank */
     ACT_SEND_DONE,   /* rank or JM_ALL; flag: committed */

@@ -534,6 +534,7 @@ void jm_on_published(struct jm_step *s)
     if (!m->committed)
         jm_act(s, ACT_FORGET); /* where its workers were before, but are no more */
     m->committed = true;
+    jm_sweep_again(s);
     if (save->step > m->step_max)
         m->step_max = save->step;
     if (save->generation == m->generation)

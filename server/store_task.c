@@ -8,6 +8,8 @@
 
 #include "common/fault.h"
 
+#define SWEEP_MAX 64 /* folders of one task */
+
 struct store_task *store_task_new(enum store_kind kind)
 {
     struct store_task *task = calloc(1, sizeof *task);
@@ -25,6 +27,7 @@ void store_task_free(struct store_task *task)
     for (uint32_t i = 0; i < task->report_count; i++)
         ckpt_report_release(&task->reports[i]);
     free(task->reports);
+    free(task->kept);
     buf_release(&task->manifest);
     free(task);
 }
@@ -103,6 +106,41 @@ static enum status make_folder(struct store_task *task, const struct io *io)
     return ckpt_folder_create(io, task->dir);
 }
 
+/* ---- leftovers ---- */
+
+static bool is_leftover(const struct store_task *task, const struct ckpt_entry *entry)
+{
+    if (entry->quarantined || entry->manifest != ST_NOT_FOUND ||
+        entry->generation >= task->generation)
+        return false;
+    for (uint32_t i = 0; i < task->kept_count; i++) {
+        if (task->kept[i].step == entry->step && task->kept[i].generation == entry->generation)
+            return false;
+    }
+    return true;
+}
+
+/* ST_AGAIN: there are more. */
+static enum status sweep(struct store_task *task, const struct io *io)
+{
+    struct ckpt_entry *entries = NULL;
+    size_t count = 0;
+    uint32_t tried = 0;
+    enum status st = ckpt_list(io, task->store, task->job, &entries, &count);
+    for (size_t i = 0; i < count && tried < SWEEP_MAX; i++) {
+        if (!is_leftover(task, &entries[i]))
+            continue;
+        struct io_stat info;
+        enum status removed = ckpt_remove(io, entries[i].dir);
+        tried++; /* one with somebody else's files stays */
+        task->swept +=
+            removed == ST_OK && io->stat(io->self, entries[i].dir, &info) == ST_NOT_FOUND;
+        st = st == ST_OK ? removed : st;
+    }
+    free(entries);
+    return st == ST_OK && tried == SWEEP_MAX ? ST_AGAIN : st;
+}
+
 static enum status run(struct store_task *task, const struct io *io)
 {
     char moved[LIMIT_PATH];
@@ -120,6 +158,8 @@ static enum status run(struct store_task *task, const struct io *io)
         return ckpt_remove(io, task->dir);
     case STORE_VERIFY:
         return ckpt_verify(io, task->dir, note_finding, task);
+    case STORE_SWEEP:
+        return sweep(task, io);
     case STORE_QUARANTINE:
         return ckpt_quarantine(io, task->dir, moved, sizeof moved);
     }
@@ -131,13 +171,14 @@ void store_task_run(struct store_task *task, const struct io *io)
     static const char *const doing[] = { "writing to it",       "making the folder",
                                          "checking the files",  "publishing the manifest",
                                          "removing the folder", "reading it",
-                                         "setting it aside" };
+                                         "setting it aside",    "sweeping it" };
     task->message[0] = '\0';
     task->status = run(task, io);
     if (task->status == ST_OK) {
         task->message[0] = '\0';
     } else if (task->message[0] == '\0') {
-        const char *where = task->kind == STORE_PROBE ? task->store : task->dir;
+        bool all = task->kind == STORE_PROBE || task->kind == STORE_SWEEP;
+        const char *where = all ? task->store : task->dir;
         char why[LIMIT_REASON];
         io_explain(io, task->status, why, sizeof why);
         (void)snprintf(task->message, sizeof task->message, "%s: %.300s: %.160s", doing[task->kind],

@@ -18,6 +18,8 @@ enum store_kind {
     STORE_REMOVE,
     STORE_VERIFY,
     STORE_QUARANTINE,
+    STORE_SWEEP, /* folders without a manifest, of generations before this one, but for those kept
+                  */
 };
 
 struct store_task {
@@ -34,7 +36,10 @@ struct store_task {
     struct buf manifest; /* made by CHECK, published by PUBLISH */
     char digest[33];
     struct ckpt_parent parent; /* CHECK: what the reports say that it holds differences to */
-    uint64_t need_bytes;       /* FOLDER: what the files will take, about */
+    struct ckpt_parent *kept;  /* SWEEP: steps and generations of the catalog; owned */
+    uint32_t kept_count;
+    uint32_t swept;      /* SWEEP: folders that went */
+    uint64_t need_bytes; /* FOLDER: what the files will take, about */
     uint64_t bytes, raw_bytes;
     uint32_t shards;
     /* the answer */

@@ -184,6 +184,19 @@ def test_scrub_of_an_ended_job_sets_damage_aside(home):
     assert home.cairn("ckpt", "scrub", job).returncode == 0
 
 
+def test_what_dropped_saves_left_goes_and_nothing_else(home, quiet):
+    job, folders = paused_job(home)
+    store = folders[0].parent
+    left, later = store / "step-000000000777.g1", store / "step-000000000778.g9"
+    for folder in (left, later):
+        folder.mkdir()
+        shutil.copy(shards(folders[0])[0], folder)
+    home.cairn("resume", job)
+    assert home.digest(job) == quiet
+    until(lambda: not left.exists(), 30, "the leftover goes")
+    assert later.exists()  # of a generation that was never there
+
+
 def parent_of(folder):
     """The folder that it is a difference to; None: it stands for itself."""
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))

@@ -107,7 +107,7 @@ struct sim {
     uint64_t crashes, faults, commits, restores;
     char path[256]; /* of its journal */
     struct sim_memory *memory;
-    uint64_t memory_restores;
+    uint64_t memory_restores, swept;
 };
 
 /* ---- sim.c: time, chance ---- */

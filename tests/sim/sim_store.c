@@ -146,10 +146,37 @@ static void check_removal(struct sim *sim, const struct sim_folder *gone)
                  (unsigned long long)gone->step, gone->job, newer, best ? "the" : "not the");
 }
 
+static bool is_kept(const struct store_task *task, const struct sim_folder *folder)
+{
+    for (uint32_t i = 0; i < task->kept_count; i++)
+        if (task->kept[i].step == folder->step && task->kept[i].generation == folder->generation)
+            return true;
+    return false;
+}
+
+/* Whether one of them is still to be published shows when it is (run_publish). */
+static enum status run_sweep(struct sim *sim, struct store_task *task)
+{
+    int job = sim_job_at(sim, task->job);
+    CHECK(job >= 0);
+    for (size_t i = 0; i < sim->folder_count; i++) {
+        struct sim_folder *folder = &sim->folders[i];
+        if (folder->job != (uint32_t)job || !folder->there || folder->manifest || folder->bad ||
+            folder->generation >= task->generation || is_kept(task, folder))
+            continue;
+        folder->there = false;
+        memset(folder->file, 0, sizeof folder->file);
+        task->swept++;
+        sim->swept++;
+    }
+    return ST_OK;
+}
+
 void sim_store_run(struct sim *sim, struct store_task *task)
 {
-    struct sim_folder *folder = task->kind == STORE_PROBE ? NULL : sim_folder_at(sim, task->dir);
-    CHECK(folder || task->kind == STORE_PROBE);
+    bool all = task->kind == STORE_PROBE || task->kind == STORE_SWEEP;
+    struct sim_folder *folder = all ? NULL : sim_folder_at(sim, task->dir);
+    CHECK(folder || all);
     bool full = sim->store_full;
     switch (task->kind) {
     case STORE_PROBE:
@@ -181,6 +208,9 @@ void sim_store_run(struct sim *sim, struct store_task *task)
                        : sim_folder_damaged(sim, folder)   ? ST_CORRUPT
                                                            : ST_OK;
         folder->read_back = folder->read_back || task->status == ST_OK;
+        break;
+    case STORE_SWEEP:
+        task->status = run_sweep(sim, task);
         break;
     case STORE_QUARANTINE:
         if (!sim_folder_damaged(sim, folder))

@@ -190,6 +190,17 @@ void sim_coordinator_stuck(struct sim *sim)
     sim_fail(sim, "trainers are left though all jobs ended");
 }
 
+/* What a job that was swept at its end leaves are checkpoints. */
+static void check_leftovers(struct sim *sim, uint32_t index, const struct job_machine *m)
+{
+    for (size_t i = 0; m->swept > m->generation && i < sim->folder_count; i++) {
+        const struct sim_folder *folder = &sim->folders[i];
+        if (folder->job == index && folder->there && !folder->manifest)
+            sim_fail(sim, "%s leaves a folder without a manifest: step %llu g%u",
+                     sim->jobs[index].id, (unsigned long long)folder->step, folder->generation);
+    }
+}
+
 void sim_coordinator_end(struct sim *sim)
 {
     for (uint32_t i = 0; i < sim->job_count; i++) {
@@ -212,6 +223,7 @@ void sim_coordinator_end(struct sim *sim)
         if (sim->options.calm && (m->state != JOB_SUCCEEDED || m->generation != 1))
             sim_fail(sim, "%s: %s after %u generations: %s", known->id, job_state_name(m->state),
                      m->generation, m->cause.message);
+        check_leftovers(sim, i, m);
         sim_say(sim, "%s: %s after %u generations, %s", known->id, job_state_name(m->state),
                 m->generation, m->reason);
     }
