@@ -133,15 +133,19 @@ enum status session_memory_find(const char *dir, const char *job, const struct s
     return found ? ST_OK : ST_INCOMPLETE;
 }
 
-/* Of an older generation, and not of kept. */
+/* Of an older generation, and not of kept. What can't be read now may be: only what is certainly
+ * not whole goes with the others. */
 static bool is_old(const struct entry *entry, uint32_t generation, uint32_t rank,
                    const struct session_copy *kept)
 {
     if (entry->generation >= generation || (rank != SESSION_RANK_ANY && entry->rank != rank))
         return false;
     struct slot_view view = { .size = 0 };
-    if (kept == NULL || slot_map(entry->path, &view) != ST_OK)
+    if (kept == NULL)
         return true;
+    const enum status st = slot_map(entry->path, &view);
+    if (st != ST_OK)
+        return status_scope(st) == SCOPE_CHECKPOINT;
     const bool old = view.head->generation != kept->generation || view.head->step != kept->step;
     slot_unmap(&view);
     return old;

@@ -81,8 +81,11 @@ enum status slot_open_size(const char *path, size_t size, struct slot *out)
                         fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, fd, 0);
     if (fd >= 0)
         (void)close(fd);
-    if (memory == MAP_FAILED)
+    if (memory == MAP_FAILED) {
+        if (path != NULL)
+            (void)unlink(path); /* room that nobody would use */
         return ST_NO_MEMORY;
+    }
     slot.memory = memory;
     slot_break(&slot);
 #ifdef MADV_POPULATE_WRITE

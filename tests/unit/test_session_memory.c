@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +15,18 @@
 #define COUNT     (3 * PIECE_ELEMENTS + 777)
 #define SMALL     50
 #define PATH_MAX_ 160
+
+/* ---- no more room to map anything ---- */
+
+void *__real_mmap(void *at, size_t size, int access, int flags, int fd, off_t offset);
+void *__wrap_mmap(void *at, size_t size, int access, int flags, int fd, off_t offset);
+
+static bool no_map;
+
+void *__wrap_mmap(void *at, size_t size, int access, int flags, int fd, off_t offset)
+{
+    return no_map ? MAP_FAILED : __real_mmap(at, size, access, flags, fd, offset);
+}
 
 struct state {
     char dir[64];
@@ -423,6 +436,26 @@ static void older_slots_are_used_again_and_removed_but_what_is_restored_from(voi
     state_free(s);
 }
 
+static void without_room_to_map_nothing_is_left_behind_or_lost(void **state)
+{
+    (void)state;
+    struct state *s = state_new();
+    const struct session_copy kept = { .generation = 4, .step = 7, .size = 1 };
+    struct slot slot;
+    char path[PATH_MAX_];
+    path_of(s, 4, 0, 0, path);
+    write_copy(s, path, 0, 1);
+    path_of(s, 5, 0, 0, path);
+    no_map = true;
+    session_memory_clean(s->dir, 5, 0, &kept); /* what is kept can't be told from the others */
+    assert_false(session_memory_reuse(s->dir, 5, 0, &kept, slot_bytes(share_bytes(s, 0, 1)), path));
+    assert_int_equal(slot_open(path, share_bytes(s, 0, 1), &slot), ST_NO_MEMORY);
+    no_map = false;
+    assert_true(is_there(s, 4, 0, 0));
+    assert_false(is_there(s, 5, 0, 0));
+    state_free(s);
+}
+
 /* A slot whose bytes behind the seal came from another node's; the seal comes last. */
 struct received {
     struct state *s;
@@ -515,6 +548,7 @@ int main(void)
         cmocka_unit_test(more_than_was_announced_is_refused),
         cmocka_unit_test(whole_copies_of_the_job_are_offered),
         cmocka_unit_test(older_slots_are_used_again_and_removed_but_what_is_restored_from),
+        cmocka_unit_test(without_room_to_map_nothing_is_left_behind_or_lost),
         cmocka_unit_test(what_another_node_sent_is_whole_only_after_all_of_it_was_checked),
         cmocka_unit_test(any_bit_that_changed_on_the_way_is_noticed),
     };
