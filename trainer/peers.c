@@ -403,6 +403,16 @@ static void pause_rounds(struct peers *p)
 
 /* ---- the thread ---- */
 
+/* Without a whole round nothing that others could be restored from came: its room is given back. */
+static void drop_wards(struct peers *p)
+{
+    for (uint32_t i = 0; i < p->ward_count; i++) {
+        slot_close(&p->wards[i].slots[0]);
+        slot_close(&p->wards[i].slots[1]);
+        session_memory_forget(p->options.copies, p->options.plan->generation, p->wards[i].rank);
+    }
+}
+
 static enum status connect(struct peers *p)
 {
     const struct session_plan *plan = p->options.plan;
@@ -436,6 +446,8 @@ static void *run(void *arg)
         LOG_WARN(p->options.log, "no more copies at other nodes in this generation, going on: %s",
                  status_string(st));
     }
+    if (p->last == NULL)
+        drop_wards(p);
     session_unkeep(p->options.session, p->last);
     session_peers_whole(p->options.session);
     (void)pthread_mutex_lock(&p->mutex);

@@ -347,7 +347,7 @@ def test_an_exchange_that_fails_ends_no_job(quiet):
         folders = set(workers_of(home, "another").values())
         assert len(folders) == 1
         folder = folders.pop()
-        blocked = [folder / f"g1-r{rank}-{FIRST_FROM_A_PEER}.copy" for rank in (0, 1)]
+        blocked = [folder / f"g1-r{rank}-{FIRST_FROM_A_PEER}.copy" for rank in (0, 1)]  # one is its ward's
         for path in blocked:
             path.mkdir()
         home.go("trainer.forming")
@@ -357,12 +357,13 @@ def test_an_exchange_that_fails_ends_no_job(quiet):
             logs = home.home.glob(f"jobs/{job}/g1/*.log")
             return [log.read_text().count("no more copies at other nodes") for log in logs]
         until(lambda: warnings() == [1, 1], 20, "both workers warn")
+        until(lambda: not any(path.name.endswith(f"-{FIRST_FROM_A_PEER}.copy") and path.is_file()
+                              for path in copies(home, job)), 10, "what the other one had begun to receive is gone")
         home.go("trainer.forward")
         assert home.digest(job) == quiet
         assert home.show(job)["generation"] == 1
         assert warnings() == [1, 1]
-        for path in blocked:
-            path.rmdir()
+        until(lambda: not copies(home, job), 10, "all of it went with the job")
 
 
 def test_rounds_pause_for_as_long_as_their_share_of_the_time_wants():
