@@ -440,8 +440,8 @@ static enum status run(struct rank *r, int *out_code)
     enum loop_end end = LOOP_DONE;
     start_peers(r);
     st = loop_run(&loop, &end, r->message, sizeof(r->message));
-    stop_peers(r, st == ST_OK && end != LOOP_OVER);
-    if (st == ST_OK) {
+    if (st == ST_OK) { /* else the fault is told first, before anything is waited for */
+        stop_peers(r, end != LOOP_OVER);
         *out_code = end == LOOP_OVER ? RANK_OVER : RANK_DONE;
         if (end != LOOP_OVER) /* what was finished is committed */
             forget_copies(r);
@@ -458,6 +458,7 @@ static enum status run(struct rank *r, int *out_code)
 static void release(struct rank *r)
 {
     notice_close(r->notice);
+    stop_peers(r, false);
     if (r->session != NULL)
         session_close(r->session);
     link_free(r->link);
