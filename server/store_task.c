@@ -8,7 +8,9 @@
 
 #include "common/fault.h"
 
-#define SWEEP_MAX 64 /* folders of one task */
+#define SWEEP_MAX        64 /* folders of one task */
+#define READERS_MAX      3  /* threads beside the task's own */
+#define CORES_PER_READER 4
 
 struct store_task *store_task_new(enum store_kind kind)
 {
@@ -106,6 +108,19 @@ static enum status make_folder(struct store_task *task, const struct io *io)
     return ckpt_folder_create(io, task->dir);
 }
 
+/* On a machine with few cores training needs them all: there the task reads alone. Others have the
+ * priority of this thread, which is low where trainers may run (store_worker_options). */
+static enum status read_back(struct store_task *task, const struct io *io)
+{
+    long readers = sysconf(_SC_NPROCESSORS_ONLN) / CORES_PER_READER;
+    if (readers < 0)
+        readers = 0;
+    struct ckpt_read_options options = {
+        .threads = readers < READERS_MAX ? (uint32_t)readers : READERS_MAX,
+    };
+    return ckpt_verify_with(io, task->dir, &options, note_finding, task);
+}
+
 /* ---- leftovers ---- */
 
 static bool is_leftover(const struct store_task *task, const struct ckpt_entry *entry)
@@ -157,7 +172,7 @@ static enum status run(struct store_task *task, const struct io *io)
     case STORE_REMOVE:
         return ckpt_remove(io, task->dir);
     case STORE_VERIFY:
-        return ckpt_verify(io, task->dir, note_finding, task);
+        return read_back(task, io);
     case STORE_SWEEP:
         return sweep(task, io);
     case STORE_QUARANTINE:
