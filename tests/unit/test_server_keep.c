@@ -7,13 +7,36 @@
 #include "tests/test.h"
 #include "tests/unit/server_fixture.h"
 
-static struct bench *open_with(const struct jm_config *config)
+/* A running job that keeps the last so many. */
+static struct bench *open_running(struct jm_config config, uint64_t keep_last)
 {
     struct bench *b = malloc(sizeof *b);
     assert_non_null(b);
-    bench_open(b, config);
+    config.keep_last = keep_last;
+    bench_open(b, &config);
     bench_run(b, 100000);
     return b;
+}
+
+static struct bench *open_keeping(uint64_t keep_last)
+{
+    return open_running(bench_config(), keep_last);
+}
+
+static struct bench *open_delta(uint64_t keep_last)
+{
+    struct jm_config config = bench_config();
+    config.delta = true;
+    return open_running(config, keep_last);
+}
+
+/* Keeps the n of least loss, too. */
+static struct bench *open_best(uint64_t keep_last, uint64_t n)
+{
+    struct jm_config config = bench_config();
+    config.best_metric = METRIC_LOSS;
+    config.keep_best = n;
+    return open_running(config, keep_last);
 }
 
 static void end(struct bench *b)
@@ -22,12 +45,17 @@ static void end(struct bench *b)
     free(b);
 }
 
+static void begin(struct bench *b, uint64_t step)
+{
+    for (uint32_t i = 0; i < b->m.config.ranks; i++)
+        bench_save(b, EV_SAVE_BEGIN, i, step);
+}
+
 /* A whole save; its bytes hold differences to base (0: to none), its loss is given. */
 static void commit(struct bench *b, uint64_t step, uint64_t base, double loss)
 {
     uint32_t generation = b->m.generation;
-    for (uint32_t i = 0; i < b->m.config.ranks; i++)
-        bench_save(b, EV_SAVE_BEGIN, i, step);
+    begin(b, step);
     bench_store(b, EV_FOLDER_DONE, step, generation, ST_OK);
     for (uint32_t i = 0; i < b->m.config.ranks; i++)
         bench_save(b, EV_SAVE_REPORT, i, step);
@@ -87,12 +115,8 @@ static void are_left(const struct bench *b, const char *want)
 static void the_last_the_best_and_every_so_many_stay(void **state)
 {
     (void)state;
-    struct jm_config config = bench_config();
-    config.keep_last = 2;
-    config.best_metric = METRIC_LOSS;
-    config.keep_best = 2;
-    config.keep_every = 50;
-    struct bench *b = open_with(&config);
+    struct bench *b = open_best(2, 2);
+    b->m.config.keep_every = 50;
     static const double loss[] = { 9, 5, 1, 8, 7, 6, (double)NAN, 2, 4, 3, 3.5, 9 };
     for (uint64_t i = 0; i < 12; i++) {
         commit(b, 10 * (i + 1), 0, loss[i]);
@@ -105,11 +129,7 @@ static void the_last_the_best_and_every_so_many_stay(void **state)
 static void of_equals_the_newer_is_better_and_accuracy_counts_upwards(void **state)
 {
     (void)state;
-    struct jm_config config = bench_config();
-    config.keep_last = 1;
-    config.best_metric = METRIC_LOSS;
-    config.keep_best = 1;
-    struct bench *b = open_with(&config);
+    struct bench *b = open_best(1, 1);
     for (uint64_t i = 1; i <= 4; i++) {
         commit(b, 10 * i, 0, i == 4 ? 8 : 5);
         store_works(b);
@@ -127,9 +147,7 @@ static void of_equals_the_newer_is_better_and_accuracy_counts_upwards(void **sta
 static void reading_back_does_not_fall_behind_saving(void **state)
 {
     (void)state;
-    struct jm_config config = bench_config();
-    config.keep_last = 1;
-    struct bench *b = open_with(&config);
+    struct bench *b = open_keeping(1);
     commit(b, 10, 0, 1);
     commit(b, 20, 0, 1);
     assert_int_equal(bench_act(b, ACT_VERIFY, 0)->step, 20);
@@ -148,9 +166,7 @@ static void reading_back_does_not_fall_behind_saving(void **state)
 static void a_removal_that_fails_is_made_again(void **state)
 {
     (void)state;
-    struct jm_config config = bench_config();
-    config.keep_last = 1;
-    struct bench *b = open_with(&config);
+    struct bench *b = open_keeping(1);
     commit(b, 10, 0, 1);
     commit(b, 20, 0, 1);
     bench_store(b, EV_VERIFY_DONE, 20, 1, ST_OK);
@@ -165,19 +181,10 @@ static void a_removal_that_fails_is_made_again(void **state)
 
 /* ---- differences ---- */
 
-static struct bench *open_delta(uint64_t keep_last)
-{
-    struct jm_config config = bench_config();
-    config.keep_last = keep_last;
-    config.delta = true;
-    return open_with(&config);
-}
-
 /* The base that ranks are told for a save of step; 0: none. */
 static uint64_t base_of(struct bench *b, uint64_t step)
 {
-    for (uint32_t i = 0; i < 2; i++)
-        bench_save(b, EV_SAVE_BEGIN, i, step);
+    begin(b, step);
     return jm_find_open(&b->m, step, 1)->base_step;
 }
 
@@ -282,16 +289,14 @@ static void with_a_damaged_one_go_those_that_are_read_through_it(void **state)
 static void the_oldest_of_the_last_gives_way_where_the_store_is_full(void **state)
 {
     (void)state;
-    struct jm_config config = bench_config(); /* keep.last: 3 */
-    struct bench *b = open_with(&config);
+    struct bench *b = open_keeping(3);
     for (uint64_t step = 10; step <= 30; step += 10) {
         commit(b, step, 0, 1);
         store_works(b);
     }
     are_left(b, "10 20 30");
     for (uint64_t step = 40; step <= 60; step += 10) {
-        for (uint32_t i = 0; i < 2; i++)
-            bench_save(b, EV_SAVE_BEGIN, i, step);
+        begin(b, step);
         bench_store(b, EV_FOLDER_DONE, step, 1, ST_FULL);
         store_works(b);
         are_left(b, "20 30"); /* one, not all of them */
@@ -305,13 +310,10 @@ static void the_oldest_of_the_last_gives_way_where_the_store_is_full(void **stat
 static void what_the_next_would_not_push_out_stays(void **state)
 {
     (void)state;
-    struct jm_config config = bench_config();
-    config.keep_last = 4;
-    struct bench *b = open_with(&config);
+    struct bench *b = open_keeping(4);
     for (uint64_t step = 10; step <= 30; step += 10)
         commit(b, step, 0, 1);
-    for (uint32_t i = 0; i < 2; i++)
-        bench_save(b, EV_SAVE_BEGIN, i, 40);
+    begin(b, 40);
     bench_store(b, EV_FOLDER_DONE, 40, 1, ST_FULL);
     store_works(b);
     are_left(b, "10 20 30");
