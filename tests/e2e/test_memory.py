@@ -339,6 +339,20 @@ def test_the_store_is_used_instead_of_a_peers_copy_that_is(name):
             assert any("not tried again" in text for text in events(home, job))
 
 
+def test_a_copy_that_came_damaged_costs_its_round_only(quiet):
+    with Home(faults=stop_at(7) + ";peers.received,rank=1:eio", slots=1) as home:
+        with node(home) as agent:
+            job = home.submit(**AT_A_PEER)
+            home.wait_hit("trainer.forward")
+            wait_for_peers(home, job, 6, 2)
+            log = (home.home / f"jobs/{job}/g1/r1.log").read_text()
+            assert log.count("as received: input/output error") == 1 and "no more copies" not in log, log
+            lose(home, agent)
+        with node(home):
+            assert home.digest(job) == quiet
+            assert restored_steps(home, job)[0] in (6, 7)
+
+
 def test_an_exchange_that_fails_ends_no_job(quiet):
     faults = stop_at(7) + ";trainer.forming,rank=0,generation=1:wait"
     with Home(faults=faults, slots=1) as home, node(home):
