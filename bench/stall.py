@@ -85,9 +85,12 @@ def seconds_of(pid, names):
     return spent / 1e9
 
 
-def wait_step(home, job, step):
+def wait_step(home, job, step, stalls=None):
+    """Until the job is there; stalls: {step: seconds for which that checkpoint held a step up}, of those seen."""
     while True:
         shown = home.show(job)
+        for saved in shown["checkpoints"] if stalls is not None else []:
+            stalls[saved["step"]] = saved["times"]["stall_us"] / 1e6
         if shown["step"] >= step and shown["workers"]:
             return shown
         time.sleep(0.2)
@@ -125,11 +128,10 @@ def one_run(home, args, when, period, saving_cores):
     pin(home, worker, CORES[:1], saving_cores)
     begin = wait_step(home, job, 2 * EVERY)["step"]
     before = seconds_of(worker, SAVING)
-    end = wait_step(home, job, begin + (pairs + 1) * period)["step"]
+    stalls = {}
+    end = wait_step(home, job, begin + (pairs + 1) * period, stalls)["step"]
     spent = seconds_of(worker, SAVING) - before
-    events = " ".join(event["message"] for event in home.show(job)["events"] if event["kind"] == "saved")
-    waits = [float(wait) / 1e3 for wait in re.findall(r"the step waited ([0-9.]+) ms", events)]
-    if when == SAVES and not waits:
+    if when == SAVES and not stalls:
         raise SystemExit("no checkpoint was committed: " + json.dumps(home.show(job)["events"]))
     home.cairn("kill", job)
     home.wait_state(job, "KILLED")
@@ -137,7 +139,7 @@ def one_run(home, args, when, period, saving_cores):
     beside = [(took[i - 1] + took[i + 1]) / 2 for i in range(2, len(took) - 1, 2)]
     added = [took[i] - mean for i, mean in zip(range(2, len(took) - 1, 2), beside)]
     return {"step": trimmed(beside)[0] / (period // 2), "added": trimmed(added)[0], "error": trimmed(added)[1],
-            "spent": spent / ((end - begin) / period), "wait": statistics.median(waits or [0]), "pairs": len(added)}
+            "spent": spent / ((end - begin) / period), "wait": statistics.median(stalls.values() or [0]), "pairs": len(added)}
 
 
 def report(case, value, unit, yardstick, yardstick_value, ratio):

@@ -6,6 +6,7 @@
 
 #include "client/format.h"
 #include "client/job.h"
+#include "client/json.h"
 #include "client/target.h"
 
 static json_t *json_of_files(const struct ckpt_manifest *manifest)
@@ -90,19 +91,20 @@ static json_t *json_of_parent(const struct ckpt_manifest *manifest)
                      (json_int_t)manifest->parent.generation);
 }
 
-static enum exit_code show_json(const struct client *client, const char *path,
+static enum exit_code show_json(const struct client *client, const struct target_folder *folder,
                                 const struct ckpt_reader *reader)
 {
     const struct ckpt_manifest *m = ckpt_reader_manifest(reader);
     char digest[33];
     ckpt_hash_text(&m->digest, digest);
-    json_t *object = json_pack("{s:s, s:s, s:I, s:I, s:o, s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o}",
-                               "path", path, "job", m->job, "step", (json_int_t)m->step,
-                               "generation", (json_int_t)m->generation, "parent", json_of_parent(m),
-                               "digest", digest, "committed_at", m->created_at, "raw_bytes",
-                               (json_int_t)m->raw_bytes, "files", json_of_files(m), "buffers",
-                               json_of_buffers(reader), "scalars", json_of_scalars(reader), "blobs",
-                               json_of_blobs(reader), "tensors", json_of_tensors(reader));
+    json_t *times = folder->timed ? json_from_message(&folder->times.base) : json_null();
+    json_t *object = json_pack(
+        "{s:s, s:s, s:I, s:I, s:o, s:s, s:s, s:o, s:I, s:o, s:o, s:o, s:o, s:o}", "path",
+        folder->path, "job", m->job, "step", (json_int_t)m->step, "generation",
+        (json_int_t)m->generation, "parent", json_of_parent(m), "digest", digest, "committed_at",
+        m->created_at, "times", times, "raw_bytes", (json_int_t)m->raw_bytes, "files",
+        json_of_files(m), "buffers", json_of_buffers(reader), "scalars", json_of_scalars(reader),
+        "blobs", json_of_blobs(reader), "tensors", json_of_tensors(reader));
     return output_json(client, object);
 }
 
@@ -133,6 +135,19 @@ static void show_scalars(const struct ckpt_reader *reader)
                  s->skip_count);
 }
 
+static void show_times(const Cairn__V1__SaveTimes *times)
+{
+    char stall[32], encode[32], write[32], sync[32], save[32], commit[32];
+    (void)printf(
+        "times        step waited %s, processor %s, writes %s, sync %s, save %s, commit %s\n",
+        format_us(times->stall_us, stall, sizeof(stall)),
+        format_us(times->encode_us, encode, sizeof(encode)),
+        format_us(times->write_us, write, sizeof(write)),
+        format_us(times->sync_us, sync, sizeof(sync)),
+        format_us(times->save_us, save, sizeof(save)),
+        format_us(times->commit_us, commit, sizeof(commit)));
+}
+
 static void show_files(const struct ckpt_reader *reader)
 {
     const struct ckpt_manifest *m = ckpt_reader_manifest(reader);
@@ -150,7 +165,7 @@ static void show_files(const struct ckpt_reader *reader)
         (void)printf("blob         %-28s %" PRIu64 " bytes\n", name, size);
 }
 
-static enum exit_code show_text(const struct client *client, const char *path,
+static enum exit_code show_text(const struct client *client, const struct target_folder *folder,
                                 const struct ckpt_reader *reader)
 {
     const struct ckpt_manifest *m = ckpt_reader_manifest(reader);
@@ -162,7 +177,7 @@ static enum exit_code show_text(const struct client *client, const char *path,
         stored += m->files[i].size;
     (void)printf("path         %s\njob          %s\nstep         %" PRIu64 "\n"
                  "attempt      %" PRIu64 "\ncommitted    %s\ndigest       %s\n",
-                 path, m->job, m->step, m->generation, m->created_at, hash);
+                 folder->path, m->job, m->step, m->generation, m->created_at, hash);
     if (m->parent.generation > 0) {
         (void)printf("parent       step %" PRIu64 " of attempt %" PRIu64
                      ": holds differences to it\n",
@@ -170,6 +185,8 @@ static enum exit_code show_text(const struct client *client, const char *path,
     }
     (void)printf("bytes        %" PRIu64 " of %" PRIu64 " raw, ratio %.3f\n", stored, m->raw_bytes,
                  stored == 0 ? 0 : (double)m->raw_bytes / (double)stored);
+    if (folder->timed)
+        show_times(&folder->times);
     show_scalars(reader);
     show_files(reader);
     uint32_t count = ckpt_reader_tensors(reader, &tensors);
@@ -182,19 +199,18 @@ static enum exit_code show_text(const struct client *client, const char *path,
 
 enum exit_code cmd_ckpt_show(struct client *client)
 {
-    char path[LIMIT_PATH];
+    struct target_folder folder;
     struct ckpt_reader *reader = NULL;
-    if (client->args.output == OUTPUT_NAME) {
-        enum exit_code found = target_find_one(client, client->args.words[0], path);
-        if (found != EXIT_DONE)
-            return found;
-        return printf("%s\n", path) < 0 ? EXIT_INTERNAL : output_text(NULL);
-    }
-    enum exit_code code = target_open(client, client->args.words[0], path, &reader);
+    enum exit_code code = target_find_folder(client, client->args.words[0], &folder);
     if (code != EXIT_DONE)
         return code;
-    code =
-        output_is_json(client) ? show_json(client, path, reader) : show_text(client, path, reader);
+    if (client->args.output == OUTPUT_NAME)
+        return printf("%s\n", folder.path) < 0 ? EXIT_INTERNAL : output_text(NULL);
+    code = target_open_at(client, folder.path, &reader);
+    if (code != EXIT_DONE)
+        return code;
+    code = output_is_json(client) ? show_json(client, &folder, reader)
+                                  : show_text(client, &folder, reader);
     ckpt_close(reader);
     return code;
 }

@@ -26,6 +26,12 @@ char *format_seconds(double seconds, char *out, size_t capacity)
     return out;
 }
 
+char *format_us(uint64_t us, char *out, size_t capacity)
+{
+    (void)snprintf(out, capacity, "%.1fms", (double)us / 1e3);
+    return us < 1000000 ? out : format_seconds((double)us / 1e6, out, capacity);
+}
+
 char *format_bytes(uint64_t bytes, char *out, size_t capacity)
 {
     static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };

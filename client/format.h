@@ -10,6 +10,9 @@
 /* "5m14s", "2h03m", "0.4s"; "-" if it isn't finite or negative. */
 char *format_seconds(double seconds, char *out, size_t capacity);
 
+/* "12.3ms"; from a second on as format_seconds. */
+char *format_us(uint64_t us, char *out, size_t capacity);
+
 /* "86.2 MiB" */
 char *format_bytes(uint64_t bytes, char *out, size_t capacity);
 

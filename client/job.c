@@ -203,6 +203,48 @@ static void ckpt_verified(const ProtobufCMessage *row, char *out, size_t capacit
     (void)snprintf(out, capacity, "%s", as_checkpoint(row)->verified ? "yes" : "-");
 }
 
+/* One of what the save took, by its place in the message. */
+static void ckpt_time(const ProtobufCMessage *row, size_t offset, char *out, size_t capacity)
+{
+    const Cairn__V1__SaveTimes *times = as_checkpoint(row)->times;
+    uint64_t us = 0;
+    (void)snprintf(out, capacity, "-");
+    if (times == NULL)
+        return;
+    memcpy(&us, (const char *)times + offset, sizeof(us));
+    (void)format_us(us, out, capacity);
+}
+
+static void ckpt_stall(const ProtobufCMessage *row, char *out, size_t capacity)
+{
+    ckpt_time(row, offsetof(Cairn__V1__SaveTimes, stall_us), out, capacity);
+}
+
+static void ckpt_encode(const ProtobufCMessage *row, char *out, size_t capacity)
+{
+    ckpt_time(row, offsetof(Cairn__V1__SaveTimes, encode_us), out, capacity);
+}
+
+static void ckpt_write(const ProtobufCMessage *row, char *out, size_t capacity)
+{
+    ckpt_time(row, offsetof(Cairn__V1__SaveTimes, write_us), out, capacity);
+}
+
+static void ckpt_sync(const ProtobufCMessage *row, char *out, size_t capacity)
+{
+    ckpt_time(row, offsetof(Cairn__V1__SaveTimes, sync_us), out, capacity);
+}
+
+static void ckpt_save(const ProtobufCMessage *row, char *out, size_t capacity)
+{
+    ckpt_time(row, offsetof(Cairn__V1__SaveTimes, save_us), out, capacity);
+}
+
+static void ckpt_commit(const ProtobufCMessage *row, char *out, size_t capacity)
+{
+    ckpt_time(row, offsetof(Cairn__V1__SaveTimes, commit_us), out, capacity);
+}
+
 static void ckpt_shards(const ProtobufCMessage *row, char *out, size_t capacity)
 {
     (void)snprintf(out, capacity, "%u", as_checkpoint(row)->shards);
@@ -239,6 +281,12 @@ const struct listing checkpoint_listing = {
             { "LOSS", .cell = ckpt_loss, .right = true, .wide = true },
             { "EVAL LOSS", .cell = ckpt_eval_loss, .right = true, .wide = true },
             { "ACCURACY", .cell = ckpt_eval_accuracy, .right = true, .wide = true },
+            { "STALL", .cell = ckpt_stall, .right = true, .wide = true },
+            { "CPU", .cell = ckpt_encode, .right = true, .wide = true },
+            { "WRITE", .cell = ckpt_write, .right = true, .wide = true },
+            { "SYNC", .cell = ckpt_sync, .right = true, .wide = true },
+            { "SAVE", .cell = ckpt_save, .right = true, .wide = true },
+            { "COMMIT", .cell = ckpt_commit, .right = true, .wide = true },
             { "DIGEST", .cell = ckpt_digest_text },
             { "PATH", .cell = ckpt_path, .wide = true },
             { 0 },

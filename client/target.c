@@ -168,7 +168,10 @@ static enum exit_code add_of_job(struct client *client, const char *job, struct 
         struct target_folder one = { .step = ckpt->step,
                                      .generation = ckpt->generation,
                                      .good = strcmp(ckpt->status, "good") == 0,
-                                     .quarantined = strcmp(ckpt->status, "bad") == 0 };
+                                     .quarantined = strcmp(ckpt->status, "bad") == 0,
+                                     .timed = ckpt->times != NULL };
+        if (ckpt->times != NULL)
+            one.times = *ckpt->times;
         (void)snprintf(one.path, sizeof(one.path), "%s", ckpt->path);
         code = add(all, &one) ? EXIT_DONE : EXIT_INTERNAL;
     }
@@ -253,7 +256,8 @@ enum exit_code target_find(struct client *client, const struct target *target,
     return code;
 }
 
-enum exit_code target_find_one(struct client *client, const char *word, char out[LIMIT_PATH])
+enum exit_code target_find_folder(struct client *client, const char *word,
+                                  struct target_folder *out)
 {
     struct target target;
     struct target_folders folders = { 0 };
@@ -265,8 +269,17 @@ enum exit_code target_find_one(struct client *client, const char *word, char out
     if (code == EXIT_DONE)
         code = target_find(client, &target, &folders);
     if (code == EXIT_DONE)
-        memcpy(out, folders.list[0].path, LIMIT_PATH);
+        *out = folders.list[0];
     target_folders_release(&folders);
+    return code;
+}
+
+enum exit_code target_find_one(struct client *client, const char *word, char out[LIMIT_PATH])
+{
+    struct target_folder folder;
+    enum exit_code code = target_find_folder(client, word, &folder);
+    if (code == EXIT_DONE)
+        memcpy(out, folder.path, LIMIT_PATH);
     return code;
 }
 
@@ -276,14 +289,17 @@ static void say_finding(void *arg, const char *line)
     client_error("%s: %s", (const char *)arg, line);
 }
 
+enum exit_code target_open_at(struct client *client, const char *path, struct ckpt_reader **out)
+{
+    enum status st = ckpt_open_explained(target_io(client), path, say_finding, (void *)path, out);
+    return st == ST_OK ? EXIT_DONE : target_report(client, path, st);
+}
+
 enum exit_code target_open(struct client *client, const char *word, char path[LIMIT_PATH],
                            struct ckpt_reader **out)
 {
     enum exit_code code = target_find_one(client, word, path);
-    if (code != EXIT_DONE)
-        return code;
-    enum status st = ckpt_open_explained(target_io(client), path, say_finding, path, out);
-    return st == ST_OK ? EXIT_DONE : target_report(client, path, st);
+    return code == EXIT_DONE ? target_open_at(client, path, out) : code;
 }
 
 /* ---- what came of it ---- */

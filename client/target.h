@@ -29,6 +29,8 @@ struct target_folder {
     uint32_t generation; /* of a job; of a folder: 0 */
     bool good;           /* committed, as far as is known */
     bool quarantined;    /* bad-… */
+    bool timed;          /* the coordinator knows what saving it took */
+    Cairn__V1__SaveTimes times;
 };
 
 struct target_folders {
@@ -63,9 +65,13 @@ enum exit_code target_find(struct client *client, const struct target *target,
 /* All of a job's folder, newest first; none is no error. */
 enum exit_code target_all(struct client *client, const char *path, struct target_folders *all);
 /* The one folder that a word means. */
+enum exit_code target_find_folder(struct client *client, const char *word,
+                                  struct target_folder *out);
 enum exit_code target_find_one(struct client *client, const char *word, char out[LIMIT_PATH]);
-/* As target_find_one, opened: ckpt_close(*out). Damage that is met then is told on standard error;
+/* A folder that was found: ckpt_close(*out). Damage that is met then is told on standard error;
  * path must live as long as the reader. */
+enum exit_code target_open_at(struct client *client, const char *path, struct ckpt_reader **out);
+/* target_find_one and target_open_at. */
 enum exit_code target_open(struct client *client, const char *word, char path[LIMIT_PATH],
                            struct ckpt_reader **out);
 

@@ -120,8 +120,10 @@ enum jm_save_state {
 /* What a checkpoint took: the highest of the ranks, of processor time their sum. Units: us */
 struct jm_save_times {
     int64_t stall_us;  /* a step waited */
-    int64_t encode_us; /* processor time */
+    int64_t encode_us; /* processor time; 0: nothing of all this is known */
     int64_t io_us, sync_us;
+    int64_t save_us;   /* from the folder to the end of the fsync */
+    int64_t commit_us; /* from the last report to the published manifest */
 };
 
 struct jm_save {
@@ -162,6 +164,7 @@ struct jm_ckpt {
     uint64_t parent_step; /* it holds differences to this one; generation 0: to none */
     uint32_t parent_generation;
     double loss, eval_loss, eval_accuracy; /* at its step; NaN: not known */
+    struct jm_save_times times;
     char digest[33];
 };
 

@@ -483,22 +483,31 @@ static void after_commit(struct jm_step *s, uint64_t step)
     }
 }
 
-/* Size, and what it took; of one that another coordinator began, not all of that is known. */
-static void tell_saved(struct jm_step *s, const struct jm_save *save)
+/* What it took; of one that another coordinator began, not all of that is known. */
+static struct jm_save_times times_of(const struct jm_step *s, const struct jm_save *save)
 {
-    const struct jm_ckpt *ckpt = s->ev->ckpt;
-    const struct jm_save_times *times = &save->times;
+    struct jm_save_times times = save->times;
+    if (save->reported_at == 0 || times.encode_us == 0)
+        return (struct jm_save_times){ 0 };
+    times.save_us = save->write_ms * 1000;
+    times.commit_us = (s->now - save->reported_at) * 1000;
+    return times;
+}
+
+static void tell_saved(struct jm_step *s, const struct jm_ckpt *ckpt)
+{
+    const struct jm_save_times *times = &ckpt->times;
     char took[160] = "";
-    if (save->reported_at > 0 && times->encode_us > 0) {
+    if (times->encode_us > 0) {
         (void)snprintf(took, sizeof(took),
                        "; the step waited %.1f ms, saving took %.1f ms of processor time, "
                        "writing %.1f ms, syncing %.1f, committing %lld",
                        (double)times->stall_us / 1e3, (double)times->encode_us / 1e3,
                        (double)times->io_us / 1e3, (double)times->sync_us / 1e3,
-                       (long long)(s->now - save->reported_at));
+                       (long long)times->commit_us / 1000);
     }
     jm_event(s, "saved", "step %llu, %.1f MB, %.3f times smaller than the state, digest %s%s",
-             (unsigned long long)save->step, (double)ckpt->bytes / 1e6,
+             (unsigned long long)ckpt->step, (double)ckpt->bytes / 1e6,
              ckpt->bytes > 0 ? (double)ckpt->raw_bytes / (double)ckpt->bytes : 0.0, ckpt->digest,
              took);
 }
@@ -525,7 +534,9 @@ void jm_on_published(struct jm_step *s)
             jm_retain(s);
         return;
     }
-    if (jm_catalog_add(m, s->ev->ckpt) != ST_OK) {
+    struct jm_ckpt ckpt = *s->ev->ckpt;
+    ckpt.times = times_of(s, save);
+    if (jm_catalog_add(m, &ckpt) != ST_OK) {
         save->retry_at = s->now + retry_ms(++save->tries);
         return;
     }
@@ -539,7 +550,7 @@ void jm_on_published(struct jm_step *s)
         m->step_max = save->step;
     if (save->generation == m->generation)
         m->progress_at = s->now;
-    tell_saved(s, save);
+    tell_saved(s, &ckpt);
     if (jm_alive(m))
         jm_send_done(s, save->step, JM_ALL, true);
     jm_room_again(s, save->step);

@@ -51,6 +51,17 @@ static const char upgrade[] =
     "PRAGMA user_version=2;"
     "COMMIT;";
 
+static const char upgrade_times[] =
+    "BEGIN;"
+    "ALTER TABLE checkpoints ADD COLUMN stall_us INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE checkpoints ADD COLUMN encode_us INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE checkpoints ADD COLUMN write_us INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE checkpoints ADD COLUMN sync_us INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE checkpoints ADD COLUMN save_us INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE checkpoints ADD COLUMN commit_us INTEGER NOT NULL DEFAULT 0;"
+    "PRAGMA user_version=3;"
+    "COMMIT;";
+
 #define STRING_(x) #x
 #define STRING(x)  STRING_(x)
 
@@ -76,7 +87,8 @@ static const char *const sql_texts[SQL_COUNT] = {
     [SQL_DROP_SAVE] = "DELETE FROM saves WHERE job=? AND step=? AND generation=?",
     [SQL_DROP_REPORTS] = "DELETE FROM reports WHERE job=? AND step=? AND generation=?",
     [SQL_PUT_REPORT] = "INSERT OR REPLACE INTO reports VALUES(?,?,?,?,?)",
-    [SQL_PUT_CKPT] = "INSERT OR REPLACE INTO checkpoints VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+    [SQL_PUT_CKPT] = "INSERT OR REPLACE INTO checkpoints "
+                     "VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
     [SQL_DROP_CKPT] = "DELETE FROM checkpoints WHERE job=? AND step=? AND generation=?",
     [SQL_PUT_METRIC] = "INSERT OR REPLACE INTO metrics VALUES(?,?,?,?)",
     [SQL_COUNT_METRICS] = "SELECT count(*), max(step) FROM metrics WHERE job=?",
@@ -99,8 +111,9 @@ static const char *const sql_texts[SQL_COUNT] = {
     [SQL_EACH_REPORT] =
         "SELECT rank,report FROM reports WHERE job=? AND step=? AND generation=? ORDER BY rank",
     [SQL_EACH_CKPT] = "SELECT step,generation,state,verified,wall_ms,digest,bytes,raw_bytes,shards,"
-                      "parent_step,parent_generation,loss,eval_loss,eval_accuracy FROM checkpoints "
-                      "WHERE job=? ORDER BY step, generation",
+                      "parent_step,parent_generation,loss,eval_loss,eval_accuracy,stall_us,"
+                      "encode_us,write_us,sync_us,save_us,commit_us FROM checkpoints WHERE job=? "
+                      "ORDER BY step, generation",
     [SQL_EACH_EVENT] = "SELECT * FROM (SELECT seq,wall_ms,generation,step,kind,message FROM events "
                        "WHERE job=? ORDER BY seq DESC LIMIT ?) ORDER BY seq",
     [SQL_EACH_GENERATION] = "SELECT generation,begin_ms,end_ms,restore_step,end_step,nodes,cause,"
@@ -179,6 +192,8 @@ static enum status open_db(struct journal *journal, const char *path)
         rc = read_version(journal->db, &version);
     if (rc == SQLITE_OK && version < 2)
         rc = sqlite3_exec(journal->db, upgrade, NULL, NULL, NULL);
+    if (rc == SQLITE_OK && version < 3)
+        rc = sqlite3_exec(journal->db, upgrade_times, NULL, NULL, NULL);
     return journal_status(journal, rc);
 }
 

@@ -214,12 +214,13 @@ enum status journal_each_report(struct journal *journal, const char *id, uint64_
 
 enum status journal_put_ckpt(struct journal *journal, const char *id, const struct jm_ckpt *ckpt)
 {
-    return journal_run(journal, SQL_PUT_CKPT, "tiiiiitiiiiirrr", id, (int64_t)ckpt->step,
-                       (int64_t)ckpt->generation, (int64_t)ckpt->state, (int64_t)ckpt->verified,
-                       ckpt->wall_ms, ckpt->digest, (int64_t)ckpt->bytes, (int64_t)ckpt->raw_bytes,
-                       (int64_t)ckpt->shards, (int64_t)ckpt->parent_step,
-                       (int64_t)ckpt->parent_generation, ckpt->loss, ckpt->eval_loss,
-                       ckpt->eval_accuracy);
+    return journal_run(
+        journal, SQL_PUT_CKPT, "tiiiiitiiiiirrriiiiii", id, (int64_t)ckpt->step,
+        (int64_t)ckpt->generation, (int64_t)ckpt->state, (int64_t)ckpt->verified, ckpt->wall_ms,
+        ckpt->digest, (int64_t)ckpt->bytes, (int64_t)ckpt->raw_bytes, (int64_t)ckpt->shards,
+        (int64_t)ckpt->parent_step, (int64_t)ckpt->parent_generation, ckpt->loss, ckpt->eval_loss,
+        ckpt->eval_accuracy, ckpt->times.stall_us, ckpt->times.encode_us, ckpt->times.io_us,
+        ckpt->times.sync_us, ckpt->times.save_us, ckpt->times.commit_us);
 }
 
 enum status journal_drop_ckpt(struct journal *journal, const char *id, uint64_t step,
@@ -247,7 +248,13 @@ enum status journal_each_ckpt(struct journal *journal, const char *id, journal_c
                                 .parent_generation = (uint32_t)sqlite3_column_int64(row, 10),
                                 .loss = number(row, 11),
                                 .eval_loss = number(row, 12),
-                                .eval_accuracy = number(row, 13) };
+                                .eval_accuracy = number(row, 13),
+                                .times = { .stall_us = sqlite3_column_int64(row, 14),
+                                           .encode_us = sqlite3_column_int64(row, 15),
+                                           .io_us = sqlite3_column_int64(row, 16),
+                                           .sync_us = sqlite3_column_int64(row, 17),
+                                           .save_us = sqlite3_column_int64(row, 18),
+                                           .commit_us = sqlite3_column_int64(row, 19) } };
         (void)snprintf(ckpt.digest, sizeof ckpt.digest, "%s", text(row, 5));
         more = fn(arg, &ckpt);
     }

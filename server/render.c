@@ -37,6 +37,25 @@ static char *time_text(int64_t wall_ms)
 
 /* ---- parts ---- */
 
+/* ST_NO_MEMORY, or ST_OK: *out is NULL where they are not known. */
+static enum status render_times(const struct jm_save_times *times, Cairn__V1__SaveTimes **out)
+{
+    *out = NULL;
+    if (times->encode_us == 0)
+        return ST_OK;
+    *out = malloc(sizeof **out);
+    if (!*out)
+        return ST_NO_MEMORY;
+    cairn__v1__save_times__init(*out);
+    (*out)->stall_us = (uint64_t)times->stall_us;
+    (*out)->encode_us = (uint64_t)times->encode_us;
+    (*out)->write_us = (uint64_t)times->io_us;
+    (*out)->sync_us = (uint64_t)times->sync_us;
+    (*out)->save_us = (uint64_t)times->save_us;
+    (*out)->commit_us = (uint64_t)times->commit_us;
+    return ST_OK;
+}
+
 Cairn__V1__Checkpoint *render_ckpt(const struct core_job *job, const struct jm_ckpt *ckpt)
 {
     Cairn__V1__Checkpoint *out = malloc(sizeof *out);
@@ -66,7 +85,10 @@ Cairn__V1__Checkpoint *render_ckpt(const struct core_job *job, const struct jm_c
     out->loss = ckpt->loss;
     out->eval_loss = ckpt->eval_loss;
     out->eval_accuracy = ckpt->eval_accuracy;
-    return out;
+    if (render_times(&ckpt->times, &out->times) == ST_OK)
+        return out;
+    cairn__v1__checkpoint__free_unpacked(out, NULL);
+    return NULL;
 }
 
 static const char *worker_state(const struct job_machine *m, const struct jm_rank *rank)

@@ -87,6 +87,7 @@ static void report_times(struct bench *b, uint32_t rank, const struct jm_save_ti
     struct job_event report = {
         .kind = EV_SAVE_REPORT, .generation = 1, .rank = rank, .step = 50, .times = *times
     };
+    report.write_ms = 40 - rank;
     assert_int_equal(bench_step(b, report), ST_OK);
 }
 
@@ -100,11 +101,11 @@ static const char *saved_message(const struct bench *b)
     return "";
 }
 
-static void the_event_of_a_checkpoint_tells_what_it_took(void **state)
+static void a_checkpoint_and_its_event_tell_what_it_took(void **state)
 {
     struct bench *b = *state;
-    static const struct jm_save_times first = { 1500, 80000, 30000, 200 };
-    static const struct jm_save_times second = { 900, 70000, 31000, 100 };
+    static const struct jm_save_times first = { 1500, 80000, 30000, 200, 0, 0 };
+    static const struct jm_save_times second = { 900, 70000, 31000, 100, 0, 0 };
     for (uint32_t i = 0; i < 2; i++)
         bench_save(b, EV_SAVE_BEGIN, i, 50);
     bench_store(b, EV_FOLDER_DONE, 50, 1, ST_OK);
@@ -114,6 +115,13 @@ static void the_event_of_a_checkpoint_tells_what_it_took(void **state)
     b->now += 12;
     bench_store(b, EV_CHECK_DONE, 50, 1, ST_OK);
     bench_store(b, EV_PUBLISH_DONE, 50, 1, ST_OK);
+    const struct jm_save_times *times = &jm_newest(&b->m)->times;
+    assert_int_equal(times->stall_us, 1500);
+    assert_int_equal(times->encode_us, 150000);
+    assert_int_equal(times->io_us, 31000);
+    assert_int_equal(times->sync_us, 200);
+    assert_int_equal(times->save_us, 40000);
+    assert_int_equal(times->commit_us, 12000);
     const char *took = strchr(saved_message(b), ';');
     assert_non_null(took);
     assert_string_equal(took, "; the step waited 1.5 ms, saving took 150.0 ms of processor time, "
@@ -488,7 +496,7 @@ int main(void)
         TEST(the_folder_is_made_before_anybody_is_told_where),
         TEST(a_report_is_journalled_with_its_acknowledgement),
         TEST(the_record_decides_and_only_publishing_acknowledges),
-        TEST(the_event_of_a_checkpoint_tells_what_it_took),
+        TEST(a_checkpoint_and_its_event_tell_what_it_took),
         TEST(publishing_is_repeated_until_it_succeeds),
         TEST(a_decided_save_whose_folder_stays_gone_is_dropped),
         TEST(a_decided_save_is_published_whatever_becomes_of_the_generation),
