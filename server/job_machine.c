@@ -270,6 +270,15 @@ static void settle(struct jm_step *s)
     jm_enter_final(s, to);
 }
 
+/* A killed or failed job doesn't wait for its saves: what isn't decided goes whenever it shows. */
+static void end_event(struct jm_step *s)
+{
+    settle(s);
+    if (job_state_final(s->m->state))
+        jm_saves_end(s);
+    jm_sweep(s);
+}
+
 static void on_exited(struct jm_step *s)
 {
     struct job_machine *m = s->m;
@@ -441,8 +450,7 @@ enum status job_step(struct job_machine *m, const struct job_event *event, struc
     m->watched_at = event->now;
     jm_watch(&s);
     jm_saves_tick(&s);
-    settle(&s);
-    jm_sweep(&s);
+    end_event(&s);
     return ST_OK;
 }
 
@@ -478,6 +486,5 @@ void jm_resume(struct job_machine *m, const struct job_event *at, struct jm_acti
     }
     jm_saves_resume(&s);
     jm_act(&s, ACT_SCHEDULE);
-    settle(&s);
-    jm_sweep(&s);
+    end_event(&s);
 }

@@ -232,6 +232,36 @@ static void an_incomplete_save_of_a_dead_generation_is_removed(void **state)
 
 /* ---- failures of a save ---- */
 
+static void a_killed_job_removes_a_folder_that_came_too_late(void **state)
+{
+    struct bench *b = *state;
+    bench_save(b, EV_SAVE_BEGIN, 0, 50);
+    assert_int_equal(bench_ask(b, EV_KILL), ST_OK);
+    bench_all_exit(b);
+    bench_is_state(b, "KILLED");
+    bench_store(b, EV_FOLDER_DONE, 50, 1, ST_OK);
+    assert_int_equal(bench_act(b, ACT_REMOVE, 0)->step, 50);
+    assert_null(bench_act(b, ACT_SWEEP, 0));
+    bench_store(b, EV_REMOVE_DONE, 50, 1, ST_OK);
+    assert_null(jm_find_ckpt(&b->m, 50, 1));
+    assert_int_equal(row(b, SAVE_FREE), 1);
+    assert_non_null(bench_act(b, ACT_SWEEP, 0));
+}
+
+static void what_an_ended_job_was_to_remove_goes_after_a_restart(void **state)
+{
+    struct bench *b = *state;
+    assert_int_equal(bench_ask(b, EV_KILL), ST_OK);
+    bench_all_exit(b);
+    b->m.saves[0] = (struct jm_save){ .state = SAVE_DROPPING, .step = 50, .generation = 1 };
+    b->m.saves[1] = (struct jm_save){ .state = SAVE_COLLECTING, .step = 60, .generation = 1 };
+    for (uint32_t i = 0; i < 2; i++)
+        b->m.ranks[i].save_flags[0] = b->m.ranks[i].save_flags[1] = RANK_BEGUN | RANK_ASSUMED;
+    struct job_event at = { .now = b->now };
+    jm_resume(&b->m, &at, &b->out);
+    assert_int_equal(bench_count(b, ACT_REMOVE), 2);
+}
+
 static void a_failed_save_is_dropped_by_all_and_its_folder_removed(void **state)
 {
     struct bench *b = *state;
@@ -502,6 +532,8 @@ int main(void)
         TEST(a_decided_save_is_published_whatever_becomes_of_the_generation),
         TEST(reports_from_last_words_complete_a_save_of_a_dead_generation),
         TEST(an_incomplete_save_of_a_dead_generation_is_removed),
+        TEST(a_killed_job_removes_a_folder_that_came_too_late),
+        TEST(what_an_ended_job_was_to_remove_goes_after_a_restart),
         TEST(a_failed_save_is_dropped_by_all_and_its_folder_removed),
         TEST(a_full_store_at_the_last_save_waits_and_tries_again),
         TEST(files_that_do_not_match_their_reports_never_commit),
