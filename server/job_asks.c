@@ -98,10 +98,22 @@ static enum status on_stop(struct jm_step *s)
     return ask_to_leave(s, INTENT_STOP, JOB_STOPPED);
 }
 
+/* What was asked of this job holds, also where the coordinator goes before it is done. */
+static enum job_state leaves_for(const struct job_machine *m)
+{
+    if (m->end_to != JOB_NONE)
+        return m->end_to;
+    return m->intent == INTENT_PAUSE  ? JOB_PAUSED
+           : m->intent == INTENT_STOP ? JOB_STOPPED
+                                      : JOB_QUEUED;
+}
+
 static enum status on_drain(struct jm_step *s)
 {
     struct job_machine *m = s->m;
-    if (m->state == JOB_QUEUED || m->state == JOB_PAUSED || job_state_final(m->state))
+    enum job_state to = leaves_for(m);
+    if (m->state == JOB_QUEUED || m->state == JOB_PAUSED || job_state_final(m->state) ||
+        to == JOB_PAUSED || to == JOB_STOPPED)
         return ST_OK;
     return ask_to_leave(s, INTENT_DRAIN, JOB_QUEUED);
 }
@@ -110,7 +122,7 @@ static enum status on_drain_now(struct jm_step *s)
 {
     struct job_machine *m = s->m;
     if (jm_alive(m) && (m->end_to == JOB_NONE || m->end_hard_at != 0))
-        jm_end_generation(s, m->end_to == JOB_NONE ? JOB_QUEUED : m->end_to, false);
+        jm_end_generation(s, leaves_for(m), false);
     return ST_OK;
 }
 
@@ -121,7 +133,13 @@ static enum status on_remove_ckpt(struct jm_step *s)
     const struct jm_ckpt *newest = jm_newest(m);
     for (size_t i = m->catalog_count; i > 0; i--) {
         struct jm_ckpt *ckpt = &m->catalog[i - 1];
-        if (ckpt->step != s->ev->step || ckpt->state != CKPT_GOOD)
+        if (ckpt->step != s->ev->step)
+            continue;
+        if (ckpt->state == CKPT_REMOVING && !ckpt->removing) { /* the store failed to */
+            jm_remove_ckpt(s, ckpt);
+            return ST_OK;
+        }
+        if (ckpt->state != CKPT_GOOD)
             continue;
         bool restored = ckpt->step == m->restore_step && ckpt->generation == m->restore_generation;
         if (!job_state_final(m->state) && (ckpt == newest || (restored && jm_alive(m))))

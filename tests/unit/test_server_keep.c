@@ -179,6 +179,21 @@ static void a_removal_that_fails_is_made_again(void **state)
     end(b);
 }
 
+static void a_removal_that_failed_can_be_asked_for_again(void **state)
+{
+    (void)state;
+    struct bench *b = open_keeping(3);
+    commit(b, 10, 0, 1);
+    commit(b, 20, 0, 1);
+    struct job_event ask = { .kind = EV_REMOVE_CKPT, .step = 10 };
+    assert_int_equal(bench_step(b, ask), ST_OK);
+    assert_int_equal(bench_step(b, ask), ST_NOT_FOUND); /* under way */
+    bench_store(b, EV_REMOVE_DONE, 10, 1, ST_IO);
+    assert_int_equal(bench_step(b, ask), ST_OK);
+    assert_int_equal(bench_act(b, ACT_REMOVE, 0)->step, 10);
+    end(b);
+}
+
 /* ---- differences ---- */
 
 /* The base that ranks are told for a save of step; 0: none. */
@@ -327,6 +342,7 @@ int main(void)
         cmocka_unit_test(of_equals_the_newer_is_better_and_accuracy_counts_upwards),
         cmocka_unit_test(reading_back_does_not_fall_behind_saving),
         cmocka_unit_test(a_removal_that_fails_is_made_again),
+        cmocka_unit_test(a_removal_that_failed_can_be_asked_for_again),
         cmocka_unit_test(a_chain_ends_with_a_whole_one_after_seven),
         cmocka_unit_test(what_was_not_read_back_is_no_base),
         cmocka_unit_test(what_others_are_read_through_stays_until_they_went),

@@ -316,6 +316,32 @@ static void drain_saves_and_queues_the_job_again(void **state)
     bench_is_state(b, "QUEUED");
 }
 
+static void drain_does_not_undo_what_was_asked_before(void **state)
+{
+    struct bench *b = *state;
+    static const enum job_event_kind asked[] = { EV_PAUSE, EV_STOP };
+    static const char *const ends[] = { "PAUSED", "STOPPED" };
+    for (int i = 0; i < 4; i++) {
+        bool hurried = i % 2 == 1;
+        bench_run(b, 100000);
+        assert_int_equal(bench_ask(b, asked[i / 2]), ST_OK);
+        uint64_t step = bench_act(b, ACT_SAVE_AT, 0)->step;
+        assert_int_equal(bench_ask(b, EV_DRAIN), ST_OK);
+        if (hurried) {
+            assert_int_equal(bench_ask(b, EV_DRAIN_NOW), ST_OK);
+        } else {
+            bench_commit(b, step);
+        }
+        bench_all_exit(b);
+        bench_is_state(b, ends[i / 2]);
+        if (i < 2) {
+            assert_int_equal(bench_ask(b, EV_RESUME), ST_OK);
+        } else {
+            b->m.state = JOB_QUEUED;
+        }
+    }
+}
+
 static void a_job_limited_in_time_saves_and_succeeds_when_it_is_over(void **state)
 {
     struct bench *b = *state;
@@ -398,6 +424,7 @@ int main(void)
         TEST(kill_ends_the_trainers_first),
         TEST(a_queued_job_is_paused_stopped_and_killed_at_once),
         TEST(drain_saves_and_queues_the_job_again),
+        TEST(drain_does_not_undo_what_was_asked_before),
         TEST(a_job_limited_in_time_saves_and_succeeds_when_it_is_over),
         TEST(every_second_is_attributed),
     };
