@@ -464,7 +464,7 @@ static void save_checkpoint(Cairn__V1__Control_Service *service,
         return;
     const struct jm_ckpt *newest = jm_newest(&job->m);
     bool rests = job->m.state == JOB_PAUSED || job_state_final(job->m.state);
-    uint64_t least = jm_step_now(&job->m) + 1;
+    uint64_t least = jm_step_now(&job->m) + 1, refused = job->m.refused;
     if (job->m.state == JOB_RUNNING && core_ask(api->core, job, EV_SAVE) != ST_OK)
         rests = false;
     if (job->m.state != JOB_RUNNING && job->m.state != JOB_SAVING && !(rests && newest)) {
@@ -473,8 +473,10 @@ static void save_checkpoint(Cairn__V1__Control_Service *service,
         return;
     }
     struct api_stream *stream = api_stream_new(api, call, API_SAVE, job->id);
-    if (stream)
-        stream->next_step = rests ? 0 : least;
+    if (!stream)
+        return;
+    stream->next_step = rests ? 0 : least;
+    stream->refused = refused;
 }
 
 static void check_checkpoint(Cairn__V1__Control_Service *service,

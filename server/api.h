@@ -52,6 +52,7 @@ struct api_stream {
     uint64_t next_step;    /* METRICS, WATCH: of the next row; SAVE: the least that counts; CHECK */
     uint32_t generation;   /* CHECK */
     uint32_t reads;        /* CHECK: of the checkpoint, when it was asked */
+    uint64_t refused;      /* SAVE: by the store, when it was asked */
     int64_t until;         /* DRAIN */
     bool hurried;          /* DRAIN: trainers are being ended */
     uint32_t trainers;     /* DRAIN: at its start */

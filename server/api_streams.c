@@ -129,6 +129,19 @@ void api_metrics_pump(struct api *api, struct api_stream *stream, int64_t now)
 
 /* ---- SaveCheckpoint ---- */
 
+/* One is announced or under way. */
+static bool save_comes(const struct job_machine *m)
+{
+    bool comes = false;
+    for (int i = 0; i < JM_ANNOUNCED_MAX; i++)
+        comes = comes || m->announced[i].step > 0;
+    for (int i = 0; i < JM_SAVES_MAX; i++) {
+        const struct jm_save *save = &m->saves[i];
+        comes = comes || (save->state >= SAVE_OPENING && save->state <= SAVE_COMMITTING);
+    }
+    return comes;
+}
+
 void api_save_pump(struct api *api, struct api_stream *stream)
 {
     struct core_job *job = job_of(api, stream);
@@ -141,6 +154,12 @@ void api_save_pump(struct api *api, struct api_stream *stream)
         reply.checkpoint = render_ckpt(job, newest);
         (void)rpc_call_send(stream->call, &reply.base);
         cairn__v1__checkpoint__free_unpacked(reply.checkpoint, NULL);
+        stream->at = INT64_MAX;
+        return;
+    }
+    if (job->m.refused > stream->refused && !save_comes(&job->m)) {
+        api_refuse(stream->call, RPC_RESOURCE_EXHAUSTED, "%s could not be saved: %s", job->id,
+                   job->m.refused_reason);
         stream->at = INT64_MAX;
         return;
     }

@@ -115,6 +115,8 @@ def test_a_foreign_file_fills_the_store(home, quiet):
     until(lambda: steps(home, job), 60, "a checkpoint")
     fill(home.dir / "checkpoints" / "foreign")
     refused_and_training(home, job)
+    asked = home.cairn("save", job, check=False)  # is answered, too
+    assert asked.returncode == 4 and ("room" in asked.stderr or "space" in asked.stderr), asked
     no_half_checkpoints(home, job)
     before = max(steps(home, job))
     (home.dir / "checkpoints" / "foreign").unlink()
