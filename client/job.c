@@ -200,7 +200,9 @@ static void ckpt_eval_accuracy(const ProtobufCMessage *row, char *out, size_t ca
 
 static void ckpt_verified(const ProtobufCMessage *row, char *out, size_t capacity)
 {
-    (void)snprintf(out, capacity, "%s", as_checkpoint(row)->verified ? "yes" : "-");
+    const Cairn__V1__Checkpoint *ckpt = as_checkpoint(row);
+    bool known = ckpt->verified__case == CAIRN__V1__CHECKPOINT__VERIFIED__VERIFIED;
+    (void)snprintf(out, capacity, "%s", !known ? "-" : ckpt->verified ? "yes" : "no");
 }
 
 /* One of what the save took, by its place in the message. */

@@ -79,6 +79,7 @@ Cairn__V1__Checkpoint *render_ckpt(const struct core_job *job, const struct jm_c
     out->shards = ckpt->shards;
     out->committed_at = time_text(ckpt->wall_ms);
     out->status = text(bad ? "bad" : "good");
+    out->verified__case = CAIRN__V1__CHECKPOINT__VERIFIED__VERIFIED;
     out->verified = ckpt->verified;
     out->parent_step = ckpt->parent_step;
     out->parent_generation = ckpt->parent_generation;

@@ -148,6 +148,7 @@ def test_a_folder_is_looked_at_as_the_job_is(home, gpt, alone):
     of_folder = json.loads(alone("ckpt", "ls", store, "-o", "json").stdout)
     assert [c["step"] for c in of_folder] == [c["step"] for c in listed] == [400, 200]
     assert set(of_folder[0]) == set(listed[0])
+    assert of_folder[0]["verified"] is None and listed[0]["verified"] in (True, False)
     for verb in ("show", "digest", "verify"):
         by_job = json.loads(home.cairn("ckpt", verb, f"{gpt}@200", "-o", "json").stdout)
         if verb == "show":

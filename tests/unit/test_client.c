@@ -313,6 +313,7 @@ static void a_table_is_aligned_and_wide_shows_more(void **state)
     one.status = "good";
     one.digest = "0123";
     one.path = "/a";
+    one.verified__case = CAIRN__V1__CHECKPOINT__VERIFIED__VERIFIED;
     one.verified = true;
     one.loss = 2.5;
     one.eval_loss = one.eval_accuracy = (double)NAN;
@@ -331,8 +332,19 @@ static void a_table_is_aligned_and_wide_shows_more(void **state)
                         "12345       12    -      0 B      -       5       0  bad     -\n");
     buf_clear(&out);
     assert_int_equal(output_table(&checkpoint_listing, true, false, rows, 1, &out), ST_OK);
-    assert_string_equal(out.data,
-                        "5  1  -  1.0 MiB  1.500  -  2  good  yes  2.5  -  -  0123  /a\n");
+    assert_string_equal(
+        out.data, "5  1  -  1.0 MiB  1.500  -  2  good  yes  2.5  -  -  -  -  -  -  -  -  0123  "
+                  "/a\n");
+    Cairn__V1__SaveTimes times = CAIRN__V1__SAVE_TIMES__INIT;
+    times.stall_us = 1550;
+    times.encode_us = 2000000;
+    times.commit_us = 12000;
+    one.times = &times;
+    one.verified = false;
+    buf_clear(&out);
+    assert_int_equal(output_table(&checkpoint_listing, true, false, rows, 1, &out), ST_OK);
+    assert_non_null(
+        strstr(out.data, "  no  2.5  -  -  1.6ms  2.0s  0.0ms  0.0ms  0.0ms  12.0ms  0123"));
 }
 
 /* ---- supervisor ---- */
