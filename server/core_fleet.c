@@ -326,11 +326,6 @@ static void explain_exit(const Cairn__V1__TrainerExited *exited, char out[LIMIT_
         break;
     }
     const char *more = exited->message[0] ? exited->message : last;
-    bool told = exited->cause == CAIRN__V1__TRAINER_EXITED__CAUSE__SIGNAL && more[0];
-    if (told) { /* the agent names the signal, and who sent it if it knows */
-        (void)snprintf(out, LIMIT_REASON, "%.500s", more);
-        return;
-    }
     (void)snprintf(out, LIMIT_REASON, "%s%s%.380s", how, more[0] ? ": " : "", more);
 }
 

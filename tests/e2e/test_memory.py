@@ -64,6 +64,7 @@ def test_at_most_one_finished_step_is_lost(quiet, step):
         assert home.digest(job) == quiet
         # Rank 0 had finished `step` steps; its copy may not have been whole yet.
         assert restored_steps(home, job) in ([step], [step - 1] if step > 1 else [])
+        assert any("killed by signal 9 (Killed): last in" in text for text in events(home, job))
         until(lambda: not copies(home, job), 10, "the copies went with the job")
 
 
