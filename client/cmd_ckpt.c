@@ -122,6 +122,17 @@ static bool find_child(struct client *client, const char *path, uint64_t *out_st
     return found;
 }
 
+/* path NULL: not known any more, the call was repeated after the checkpoint was gone. */
+static enum exit_code say_removed(const struct client *client, const char *path)
+{
+    if (output_is_json(client))
+        return output_json(client, json_pack("{s:s?}", "path", path));
+    if (client->args.output == OUTPUT_NAME && path != NULL)
+        return printf("%s\n", path) < 0 ? EXIT_INTERNAL : output_text(NULL);
+    client_note(client, "removed %s\n", path != NULL ? path : client->args.words[0]);
+    return EXIT_DONE;
+}
+
 static enum exit_code remove_folder(struct client *client, const char *path)
 {
     uint64_t child = 0;
@@ -138,8 +149,7 @@ static enum exit_code remove_folder(struct client *client, const char *path)
     enum status st = ckpt_remove(target_io(client), path);
     if (st != ST_OK)
         return target_report(client, path, st);
-    client_note(client, "removed %s\n", path);
-    return EXIT_DONE;
+    return say_removed(client, path);
 }
 
 enum exit_code cmd_ckpt_rm(struct client *client)
@@ -170,7 +180,9 @@ enum exit_code cmd_ckpt_rm(struct client *client)
     code = client_call(client, "RemoveCheckpoint", &request.base, 0, &reply);
     if (code != EXIT_DONE)
         return code;
+    const Cairn__V1__RemoveCheckpointReply *done = (const Cairn__V1__RemoveCheckpointReply *)reply;
+    bool known = done->path__case == CAIRN__V1__REMOVE_CHECKPOINT_REPLY__PATH__PATH;
+    code = say_removed(client, known ? done->path : NULL);
     protobuf_c_message_free_unpacked(reply, NULL);
-    client_note(client, "removed step %llu of %s\n", (unsigned long long)target.step, target.job);
-    return EXIT_DONE;
+    return code;
 }

@@ -408,6 +408,15 @@ static void remove_checkpoint(Cairn__V1__Control_Service *service,
     }
     remember(api, in->idempotency_key, job->id);
     Cairn__V1__RemoveCheckpointReply out = CAIRN__V1__REMOVE_CHECKPOINT_REPLY__INIT;
+    char dir[LIMIT_PATH];
+    for (size_t i = 0; i < job->m.catalog_count; i++) {
+        const struct jm_ckpt *ckpt = &job->m.catalog[i];
+        if (ckpt->step == in->step && ckpt->state == CKPT_REMOVING &&
+            core_ckpt_dir(job, ckpt, dir, sizeof dir) == ST_OK) {
+            out.path__case = CAIRN__V1__REMOVE_CHECKPOINT_REPLY__PATH__PATH;
+            out.path = dir;
+        }
+    }
     reply(&out, call);
 }
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from home import BIN, Home
+from home import BIN, Home, until
 
 CONFIG = {"layers": 2, "heads": 2, "width": 64, "context": 32, "vocab": 256}
 GPT = """\
@@ -366,8 +366,10 @@ def test_what_a_difference_is_to_is_not_removed(home, alone):
     assert refused.returncode == 4 and f"step {step} holds differences to it" in refused.stderr
     assert home.cairn("ckpt", "rm", f"{job}@{parent}", check=False).returncode == 4
     assert alone("ckpt", "diff", f"{store}@{step}", f"{store}@{step}").returncode == 0
-    alone("ckpt", "rm", f"{store}@{step}")
-    alone("ckpt", "rm", f"{store}@{parent}")
+    paths = {c["step"]: c["path"] for c in listed}
+    assert json.loads(home.cairn("ckpt", "rm", f"{job}@{step}", "-o", "json").stdout) == {"path": paths[step]}
+    until(lambda: not Path(paths[step]).exists(), 30, "the coordinator removed it")
+    assert alone("ckpt", "rm", f"{store}@{parent}", "-o", "name").stdout == paths[parent] + "\n"
     assert len(json.loads(alone("ckpt", "ls", store, "-o", "json").stdout)) == len(listed) - 2
 
 
