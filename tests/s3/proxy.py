@@ -99,7 +99,7 @@ def check_signature(request, keys, tokens):
     present = {k.lower() for k, _ in request.headers}
     must = {"host", "x-amz-content-sha256", "x-amz-date"}
     must |= {name for name in present if name.startswith("x-amz-")}
-    if not must <= set(names) or names != sorted(names):
+    if not must <= set(names) <= present or names != sorted(names):
         return "SignatureDoesNotMatch"
     token = request.get("x-amz-security-token")
     if who in tokens and token not in tokens[who]:
@@ -185,7 +185,7 @@ class Proxy:
     async def ask(self, request):
         reader, writer = await asyncio.open_connection(*self.upstream, limit=HEAD_MAX)
         try:
-            without = ("connection", "if-none-match") if self.forgets_conditions else ("connection",)
+            without = ["connection", "expect"] + ["if-none-match"] * self.forgets_conditions
             request.headers = [(k, v) for k, v in request.headers if k.lower() not in without]
             request.headers.append(("Connection", "close"))
             writer.write(request.head() + request.body)
