@@ -28,6 +28,11 @@ enum status ckpt_finding(struct ckpt_findings *findings, enum status st, const c
     (void)vsnprintf(text, sizeof(text), format, args);
     va_end(args);
     (void)snprintf(line, sizeof(line), "%.100s: %s", file, text);
+    /* Names may hold any bytes; a line goes to terminals, JSON and messages. */
+    for (char *c = line; *c != '\0'; c++) {
+        if (*c < ' ' || *c > '~')
+            *c = '?';
+    }
     findings->fn(findings->arg, line);
     return st;
 }

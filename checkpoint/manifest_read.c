@@ -51,6 +51,10 @@ static bool get_text(const json_t *object, const char *key, char *out, size_t ca
     if (!json_is_string(value) || json_string_length(value) >= capacity)
         return false;
     memcpy(out, json_string_value(value), json_string_length(value) + 1);
+    for (const char *c = out; *c != '\0'; c++) {
+        if (*c < ' ' || *c > '~')
+            return false; /* such texts are printed */
+    }
     return true;
 }
 

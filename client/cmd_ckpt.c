@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "client/job.h"
+#include "client/json.h"
 #include "client/target.h"
 
 /* ---- ls ---- */
@@ -93,7 +94,8 @@ enum exit_code cmd_ckpt_digest(struct client *client)
         return target_report(client, path, st);
     ckpt_hash_text(&digest, text);
     if (output_is_json(client))
-        return output_json(client, json_pack("{s:s, s:s}", "path", path, "digest", text));
+        return output_json(client,
+                           json_pack("{s:o, s:s}", "path", json_from_text(path), "digest", text));
     return printf("%s\n", text) < 0 ? EXIT_INTERNAL : output_text(NULL);
 }
 

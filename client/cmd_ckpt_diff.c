@@ -8,6 +8,7 @@
 #include "checkpoint/compare.h"
 #include "client/format.h"
 #include "client/job.h"
+#include "client/json.h"
 #include "client/target.h"
 
 #define SCALARS_MAX 8
@@ -153,8 +154,9 @@ static enum exit_code print_json(const struct client *client, const struct diff 
     for (uint32_t i = 0; i < diff->scalar_count; i++)
         (void)json_array_append_new(scalars, json_of_scalar(&diff->scalars[i]));
     return output_json(client,
-                       json_pack("{s:s, s:s, s:b, s:o, s:o}", "a", diff->path_a, "b", diff->path_b,
-                                 "equal", is_equal(diff), "scalars", scalars, "tensors", tensors));
+                       json_pack("{s:o, s:o, s:b, s:o, s:o}", "a", json_from_text(diff->path_a),
+                                 "b", json_from_text(diff->path_b), "equal", is_equal(diff),
+                                 "scalars", scalars, "tensors", tensors));
 }
 
 static void print_tensor(const struct compare_tensor *t)

@@ -99,8 +99,8 @@ static enum exit_code show_json(const struct client *client, const struct target
     ckpt_hash_text(&m->digest, digest);
     json_t *times = folder->timed ? json_from_message(&folder->times.base) : json_null();
     json_t *object = json_pack(
-        "{s:s, s:s, s:I, s:I, s:o, s:s, s:s, s:o, s:I, s:o, s:o, s:o, s:o, s:o}", "path",
-        folder->path, "job", m->job, "step", (json_int_t)m->step, "generation",
+        "{s:o, s:s, s:I, s:I, s:o, s:s, s:s, s:o, s:I, s:o, s:o, s:o, s:o, s:o}", "path",
+        json_from_text(folder->path), "job", m->job, "step", (json_int_t)m->step, "generation",
         (json_int_t)m->generation, "parent", json_of_parent(m), "digest", digest, "committed_at",
         m->created_at, "times", times, "raw_bytes", (json_int_t)m->raw_bytes, "files",
         json_of_files(m), "buffers", json_of_buffers(reader), "scalars", json_of_scalars(reader),

@@ -10,6 +10,7 @@
 
 #include "client/format.h"
 #include "client/job.h"
+#include "client/json.h"
 #include "client/target.h"
 #include "client/throttle.h"
 #include "common/clock.h"
@@ -60,9 +61,10 @@ static enum exit_code verify_folder(const struct client *client, const struct io
     if (progress)
         (void)fprintf(stderr, "\r\033[K");
     if (json) {
-        (void)json_array_append_new(results, json_pack("{s:s, s:b, s:s, s:o}", "path", path, "good",
-                                                       st == ST_OK, "status", target_status(st),
-                                                       "findings", findings.lines));
+        (void)json_array_append_new(results,
+                                    json_pack("{s:o, s:b, s:s, s:o}", "path", json_from_text(path),
+                                              "good", st == ST_OK, "status", target_status(st),
+                                              "findings", findings.lines));
     } else {
         print_one(client, path, st);
     }

@@ -47,6 +47,19 @@ static json_t *from_enum(const ProtobufCEnumDescriptor *type, int value)
     return json_string(strncmp(name, prefix, size) == 0 ? name + size : name);
 }
 
+json_t *json_from_text(const char *text)
+{
+    json_t *value = json_string(text);
+    char *copy = value == NULL ? strdup(text) : NULL;
+    if (copy == NULL)
+        return value;
+    for (char *c = copy; *c != '\0'; c++)
+        *c = (char)(*c < 0 ? '?' : *c);
+    value = json_string(copy);
+    free(copy);
+    return value;
+}
+
 static json_t *from_bytes(const ProtobufCBinaryData *bytes)
 {
     char *text = calloc(2 * bytes->len + 1, 1);
@@ -92,7 +105,7 @@ static json_t *from_slot(const ProtobufCFieldDescriptor *field, const void *slot
         return from_enum(field->descriptor, *(const int *)slot);
     case PROTOBUF_C_TYPE_STRING: {
         const char *text = *(char *const *)slot;
-        return json_string(text == NULL ? "" : text);
+        return json_from_text(text == NULL ? "" : text);
     }
     case PROTOBUF_C_TYPE_BYTES:
         return from_bytes(slot);

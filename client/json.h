@@ -14,7 +14,11 @@
 #include "common/buf.h"
 #include "common/status.h"
 
-/* Owned by the caller (json_decref); NULL: no memory, or a text that isn't UTF-8. */
+/* A text as it is; where it isn't UTF-8, as paths needn't be, '?' for each byte that isn't ASCII.
+ * Owned by the caller; NULL: no memory. */
+json_t *json_from_text(const char *text);
+
+/* Owned by the caller (json_decref); NULL: no memory. */
 json_t *json_from_message(const ProtobufCMessage *message);
 
 /* A message as one line on standard output. */
