@@ -119,7 +119,7 @@ struct safetensors_writer;
 
 /*
  * Begins a file under a temporary name beside path; offsets and sizes of the tensors are filled in.
- * Errors: ST_EXISTS   path is there, and replace is false
+ * Errors: ST_EXISTS   path is there, and replace is false or it is no file
  *         ST_INVALID  a name twice, or a text that isn't UTF-8
  */
 MUST_CHECK enum status safetensors_create(const struct io *io, const char *path, bool replace,

@@ -111,7 +111,9 @@ static enum status open_temporary(struct safetensors_writer *writer)
 {
     const struct io *io = writer->io;
     struct io_stat info;
-    if (!writer->replace && io->stat(io->self, writer->path, &info) == ST_OK)
+    /* A rename would take a device's place as readily as a file's. */
+    if (io->stat(io->self, writer->path, &info) == ST_OK &&
+        (!writer->replace || info.is_dir || info.is_special))
         return ST_EXISTS;
     enum status st = io->unlink(io->self, writer->temporary); /* of a process that died */
     if (st != ST_OK && st != ST_NOT_FOUND)
@@ -132,7 +134,7 @@ enum status safetensors_create(const struct io *io, const char *path, bool repla
         snprintf(writer->temporary, sizeof(writer->temporary), "%s.%ld.tmp", path, (long)getpid());
     auto_free char *header = NULL;
     size_t header_size = 0;
-    enum status st = size > 0 && (size_t)longer < sizeof(writer->temporary) ? ST_OK : ST_FULL;
+    enum status st = size > 0 && (size_t)longer < sizeof(writer->temporary) ? ST_OK : ST_INVALID;
     if (st == ST_OK)
         st = place_tensors(content, &writer->size);
     if (st == ST_OK)

@@ -30,6 +30,7 @@ struct export
     void *narrow; /* a part's, of floats */
     void *block;  /* of a transposed tensor; NULL until one comes */
     struct weights_exported done;
+    const char *path;
     struct weights_message *message;
 };
 
@@ -141,9 +142,30 @@ static enum status create(struct export *e, const struct io *io, const char *pat
 
 /* ---- bytes ---- */
 
+static const char *reason(const struct export *e, enum status st)
+{
+    if (st == ST_EXISTS && e->options->replace)
+        return "what is there is no file; choose another name";
+    if (st == ST_EXISTS)
+        return "there is such a file; choose another name, or --force";
+    if (st == ST_NOT_FOUND)
+        return "there is no folder for it";
+    return st == ST_REFUSED ? "no permission, or a read-only file system" : status_string(st);
+}
+
+/* The file that is written, not the tensor, is to blame. */
+static enum status blame_file(struct export *e, enum status st)
+{
+    (void)snprintf(e->message->text, sizeof(e->message->text), "%.400s: %s", e->path,
+                   reason(e, st));
+    return st;
+}
+
 static enum status write_bytes(struct export *e, const void *data, size_t size)
 {
     enum status st = safetensors_write(e->writer, data, size);
+    if (st != ST_OK)
+        return blame_file(e, st);
     e->done.bytes += size;
     if (st == ST_OK && e->options->progress != NULL &&
         !e->options->progress(e->options->progress_arg, e->done.bytes))
@@ -254,7 +276,7 @@ static enum status write_items(struct export *e)
         }
         e->done.elements += count;
         e->done.tensors++;
-        if (st != ST_OK) {
+        if (st != ST_OK && e->message->text[0] == '\0') {
             (void)snprintf(e->message->text, sizeof(e->message->text), "tensor %s: %s",
                            item->name.text, status_string(st));
         }
@@ -266,7 +288,7 @@ enum status weights_export(struct ckpt_reader *reader, const struct io *io, cons
                            const struct weights_export *options, struct weights_exported *out,
                            struct weights_message *message)
 {
-    struct export e = { .options = options, .message = message };
+    struct export e = { .options = options, .path = path, .message = message };
     message->text[0] = '\0';
     enum status st = ckpt_values_open(&e.values, reader);
     if (st == ST_OK)
@@ -286,9 +308,7 @@ enum status weights_export(struct ckpt_reader *reader, const struct io *io, cons
     if (st == ST_OK) {
         *out = e.done;
     } else if (message->text[0] == '\0') {
-        (void)snprintf(message->text, sizeof(message->text), "%.400s: %s", path,
-                       st == ST_EXISTS ? "there is such a file; choose another name, or --force"
-                                       : status_string(st));
+        (void)blame_file(&e, st);
     }
     free(e.items);
     free(e.tensors);

@@ -5,9 +5,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "checkpoint/store.h"
 #include "checkpoint/weights.h"
 #include "client/format.h"
 #include "client/job.h"
+#include "client/json.h"
 #include "client/target.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
@@ -110,8 +112,8 @@ static enum exit_code print_done(const struct client *client, const char *file,
     char size[32];
     if (output_is_json(client)) {
         return output_json(client,
-                           json_pack("{s:s, s:I, s:I, s:I, s:I}", "file", file, "tensors",
-                                     (json_int_t)done->tensors, "elements",
+                           json_pack("{s:o, s:I, s:I, s:I, s:I}", "file", json_from_text(file),
+                                     "tensors", (json_int_t)done->tensors, "elements",
                                      (json_int_t)done->elements, "bytes", (json_int_t)done->bytes,
                                      "overflows", (json_int_t)done->overflows));
     }
@@ -160,6 +162,10 @@ enum exit_code cmd_ckpt_export(struct client *client)
     char path[LIMIT_PATH], arch[JOB_TEXT] = "";
     struct ckpt_reader *reader = NULL;
     enum exit_code code = take_flags(client, &options);
+    if (code == EXIT_DONE && ckpt_store_is_object(client->args.words[1])) {
+        client_error("%s: export writes a file; copy it there afterwards", client->args.words[1]);
+        code = EXIT_USAGE;
+    }
     if (code == EXIT_DONE && !client_catch_signals(client))
         code = EXIT_INTERNAL;
     if (code == EXIT_DONE)

@@ -341,6 +341,8 @@ enum exit_code target_report(const struct client *client, const char *path, enum
         client_error("%s: %s; 'cairn ckpt verify' says where", path, target_status(st));
     } else if (st == ST_NOT_FOUND) {
         client_error("%s: there is no checkpoint here", path);
+    } else if (st == ST_REFUSED && !ckpt_store_is_object(path)) {
+        client_error("%s: no permission, or a read-only file system", path);
     } else {
         io_explain(target_io(client), st, why, sizeof(why));
         client_error("%s: %s", path, why);

@@ -32,6 +32,7 @@ struct io_stat {
     uint64_t size;
     int64_t mtime_ms;
     bool is_dir;
+    bool is_special; /* a device, a FIFO, a socket */
 };
 
 /* Called once per name in a folder, without "." and ".."; false stops. */

@@ -126,6 +126,7 @@ static enum status system_stat(void *self, const char *path, struct io_stat *out
         .size = (uint64_t)info.st_size,
         .mtime_ms = (int64_t)info.st_mtim.tv_sec * 1000 + info.st_mtim.tv_nsec / 1000000,
         .is_dir = S_ISDIR(info.st_mode),
+        .is_special = !S_ISDIR(info.st_mode) && !S_ISREG(info.st_mode),
     };
     return ST_OK;
 }

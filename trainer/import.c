@@ -43,8 +43,13 @@ struct import {
 
 static enum status fail(struct import *i, enum status st, const char *what)
 {
+    char why[LIMIT_REASON / 2] = "it is there already; choose another folder";
+    if (st == ST_REFUSED)
+        (void)snprintf(why, sizeof(why), "no permission, or a read-only file system");
+    if (st != ST_EXISTS && st != ST_REFUSED)
+        io_explain(i->io, st, why, sizeof(why));
     if (st != ST_OK)
-        (void)snprintf(i->message, sizeof(i->message), "%.300s: %s", what, status_string(st));
+        (void)snprintf(i->message, sizeof(i->message), "%.250s: %s", what, why);
     return st;
 }
 
@@ -171,7 +176,9 @@ static int exit_of(enum status st)
     case SCOPE_JOB:
         return EXIT_USAGE;
     case SCOPE_CALL:
-        return st == ST_EXISTS ? EXIT_REFUSED : st == ST_NOT_FOUND ? EXIT_NOT_FOUND : 1;
+        return st == ST_EXISTS || st == ST_REFUSED ? EXIT_REFUSED
+               : st == ST_NOT_FOUND                ? EXIT_NOT_FOUND
+                                                   : 1;
     case SCOPE_CHECKPOINT:
     case SCOPE_GENERATION:
     case SCOPE_WORKER:

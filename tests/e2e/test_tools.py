@@ -5,6 +5,7 @@ import json
 import os
 import random
 import re
+import shutil
 import struct
 import subprocess
 from pathlib import Path
@@ -280,6 +281,31 @@ def test_an_export_never_replaces_a_file_unless_forced(home, gpt):
     home.cairn("ckpt", "export", gpt, path, "--force")
     assert len(read_safetensors(path)[1]) == 28
     assert not list(home.dir.glob("*.tmp"))
+
+
+def test_an_export_takes_the_place_of_nothing_but_a_file(home, gpt):
+    (home.dir / "folder").mkdir()
+    os.mkfifo(home.dir / "fifo")
+    (home.dir / "device").symlink_to("/dev/null")
+    for name in ("folder", "fifo", "device"):
+        done = home.cairn("ckpt", "export", gpt, name, "--force", check=False)
+        assert done.returncode == 4 and "no file" in done.stderr, done.stderr
+    assert (home.dir / "folder").is_dir() and (home.dir / "fifo").is_fifo() and (home.dir / "device").is_symlink()
+    done = home.cairn("ckpt", "export", gpt, "nowhere/file", check=False)
+    assert done.returncode == 3 and "no folder" in done.stderr
+    assert home.cairn("ckpt", "export", gpt, "s3://bucket/file", check=False).returncode == 2
+
+
+def test_names_of_any_bytes_come_out_as_text(home, gpt, alone):
+    store = folder_of(home, gpt).parent
+    odd = home.dir / os.fsdecode(b"odd-\xff")
+    shutil.copytree(store, odd / store.name)
+    (odd / store.name / folder_of(home, gpt).name / os.fsdecode(b"\xfe\x1b[2J\n")).touch()
+    one, other = json.loads(alone("ckpt", "verify", f"{odd / store.name}@all", "-o", "json").stdout)
+    assert one["good"] and other["good"] and "/odd-?/" in one["path"]
+    assert one["findings"] == ["??[2J?: the manifest doesn't name it, ignored"]
+    for verb in ("ls", "show", "digest"):
+        assert "/odd-?/" in alone("ckpt", verb, odd / store.name, "-o", "json").stdout
 
 
 def test_halves_are_the_nearest_of_the_stored_values(home, gpt):
