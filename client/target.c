@@ -10,6 +10,7 @@
 #include "checkpoint/store.h"
 
 #define THREADS_MAX 7
+#define LISTED_MAX  ((size_t)1 << 17) /* twice what a coordinator keeps of one job */
 
 const struct io *target_io(const struct client *client)
 {
@@ -119,16 +120,48 @@ enum exit_code target_parse(const char *word, struct target *out)
 
 /* ---- lists ---- */
 
+bool target_join(Cairn__V1__ListCheckpointsReply **all, Cairn__V1__ListCheckpointsReply *page)
+{
+    Cairn__V1__ListCheckpointsReply *last = *all;
+    *all = page;
+    if (last == NULL)
+        return true;
+    size_t count = last->n_checkpoints + page->n_checkpoints;
+    Cairn__V1__Checkpoint **list = realloc(last->checkpoints, (count + 1) * sizeof(*list));
+    if (list != NULL) {
+        last->checkpoints = page->checkpoints;
+        if (page->n_checkpoints > 0)
+            memcpy(list + last->n_checkpoints, page->checkpoints,
+                   page->n_checkpoints * sizeof(*list));
+        last->n_checkpoints = 0;
+        page->checkpoints = list;
+        page->n_checkpoints = count;
+    }
+    cairn__v1__list_checkpoints_reply__free_unpacked(last, NULL);
+    return list != NULL;
+}
+
 enum exit_code target_list_of_job(struct client *client, const char *job,
                                   Cairn__V1__ListCheckpointsReply **out)
 {
     Cairn__V1__ListCheckpointsRequest request = CAIRN__V1__LIST_CHECKPOINTS_REQUEST__INIT;
+    Cairn__V1__ListCheckpointsReply *all = NULL;
     request.job = (char *)job;
-    ProtobufCMessage *reply = NULL;
-    enum exit_code code = client_call(client, "ListCheckpoints", &request.base, 0, &reply);
-    if (code == EXIT_DONE)
-        *out = (Cairn__V1__ListCheckpointsReply *)reply;
-    return code;
+    do {
+        ProtobufCMessage *reply = NULL;
+        request.page_token = all == NULL ? "" : all->next_page_token;
+        enum exit_code code = client_call(client, "ListCheckpoints", &request.base, 0, &reply);
+        if (code == EXIT_DONE && !target_join(&all, (Cairn__V1__ListCheckpointsReply *)reply)) {
+            client_error("%s", status_string(ST_NO_MEMORY));
+            code = EXIT_INTERNAL;
+        }
+        if (code != EXIT_DONE) {
+            cairn__v1__list_checkpoints_reply__free_unpacked(all, NULL);
+            return code;
+        }
+    } while (all->next_page_token[0] != '\0' && all->n_checkpoints < LISTED_MAX);
+    *out = all;
+    return EXIT_DONE;
 }
 
 enum exit_code target_list_of_folder(struct client *client, const char *path,

@@ -49,9 +49,11 @@ const char *target_base(const char *path);
 /* Is it one by its name (step-…, bad-…), or by its manifest? */
 bool target_is_checkpoint(struct client *client, const char *path);
 
-/* ListCheckpoints; cairn__v1__list_checkpoints_reply__free_unpacked. */
+/* ListCheckpoints, all pages; cairn__v1__list_checkpoints_reply__free_unpacked. */
 enum exit_code target_list_of_job(struct client *client, const char *job,
                                   Cairn__V1__ListCheckpointsReply **out);
+/* Puts a page behind what there is (NULL: nothing yet), in *all, which it takes both over. */
+bool target_join(Cairn__V1__ListCheckpointsReply **all, Cairn__V1__ListCheckpointsReply *page);
 /* What is in a job's folder; free(*out). */
 enum exit_code target_list_of_folder(struct client *client, const char *path,
                                      struct ckpt_entry **out, size_t *out_count);

@@ -141,7 +141,7 @@ static const struct field fields[] = {
 
     { "checkpoint.every", FIELD_DURATION, 0, AT(checkpoint.every), 1, 1e9,
       .units = STEP_UNITS | UNIT_TIME, .words = "auto", .fallback = "100 steps" },
-    { "checkpoint.keep.last", FIELD_INT, 0, AT(checkpoint.keep_last), 1, 1e6, .fallback = "3" },
+    { "checkpoint.keep.last", FIELD_INT, 0, AT(checkpoint.keep_last), 1, 1e4, .fallback = "3" },
     { "checkpoint.keep.best.metric", FIELD_WORD, FIELD_WITH_SECTION,
       AT(checkpoint.keep_best.metric), .words = "loss eval_loss eval_accuracy",
       .example = "metric: eval_loss" },

@@ -148,7 +148,7 @@ void api_close(struct api *api)
 static void reply_job(struct api *api, struct core_job *job, bool events,
                       Cairn__V1__Job_Closure reply, void *call)
 {
-    Cairn__V1__Job *out = render_job(api->core, job, events);
+    Cairn__V1__Job *out = render_job(api->core, job, RENDER_CKPTS, events);
     if (!out) {
         api_refuse(call, RPC_INTERNAL, "no memory");
         return;
@@ -196,7 +196,7 @@ static void submit_job(Cairn__V1__Control_Service *service, const Cairn__V1__Sub
     if (st != ST_OK)
         return;
     Cairn__V1__SubmitJobReply out = CAIRN__V1__SUBMIT_JOB_REPLY__INIT;
-    out.job = render_job(api->core, job, false);
+    out.job = render_job(api->core, job, RENDER_CKPTS, false);
     if (out.job) {
         reply(&out, call);
     } else {
@@ -293,7 +293,7 @@ static void explain(Cairn__V1__Control_Service *service, const Cairn__V1__JobReq
     if (!job)
         return;
     Cairn__V1__ExplainJobReply out = CAIRN__V1__EXPLAIN_JOB_REPLY__INIT;
-    out.job = render_job(api->core, job, true);
+    out.job = render_job(api->core, job, RENDER_CKPTS, true);
     out.text = explain_job(api->core, job);
     if (out.job && out.text) {
         reply(&out, call);
@@ -310,7 +310,8 @@ static void list_jobs(Cairn__V1__Control_Service *service, const Cairn__V1__List
                       Cairn__V1__ListJobsReply_Closure reply, void *call)
 {
     struct api *api = api_of(service);
-    size_t page = in->page_size > 0 && in->page_size < API_PAGE ? in->page_size : API_PAGE;
+    size_t page = in->page_size > 0 && in->page_size < RENDER_PAGE ? in->page_size : RENDER_PAGE;
+    size_t bytes = 0;
     size_t all = core_jobs(api->core, NULL, 0);
     struct core_job **jobs = calloc(all ? all : 1, sizeof(void *));
     Cairn__V1__Job **list = calloc(page, sizeof(void *));
@@ -321,10 +322,13 @@ static void list_jobs(Cairn__V1__Control_Service *service, const Cairn__V1__List
     size_t at = 0;
     while (ok && in->page_token[0] && at < all && strcmp(jobs[at]->id, in->page_token) >= 0)
         at++; /* the token is the last id of the page before; newest first */
-    while (ok && at < all && out.n_jobs < page) {
-        list[out.n_jobs] = render_job(api->core, jobs[at++], false);
-        ok = list[out.n_jobs] != NULL;
-        out.n_jobs += ok;
+    while (ok && at < all && out.n_jobs < page && bytes < API_PAGE_BYTES) {
+        Cairn__V1__Job *one = render_job(api->core, jobs[at++], 1, false);
+        ok = one != NULL;
+        if (!ok)
+            break;
+        bytes += cairn__v1__job__get_packed_size(one);
+        list[out.n_jobs++] = one;
     }
     out.jobs = list;
     if (ok && at < all && out.n_jobs > 0)
@@ -373,16 +377,14 @@ static void list_checkpoints(Cairn__V1__Control_Service *service,
     struct core_job *job = api_job(api, call, in->job);
     if (!job)
         return;
-    Cairn__V1__Job *all = render_job(api->core, job, false);
-    if (!all) {
-        api_refuse(call, RPC_INTERNAL, "no memory");
+    Cairn__V1__ListCheckpointsReply *page = NULL;
+    enum status st = render_ckpts(job, in->page_size, in->page_token, &page);
+    if (st != ST_OK) {
+        api_refuse(call, rpc_code_from_status(st), "listing checkpoints: %s", status_string(st));
         return;
     }
-    Cairn__V1__ListCheckpointsReply out = CAIRN__V1__LIST_CHECKPOINTS_REPLY__INIT;
-    out.checkpoints = all->checkpoints;
-    out.n_checkpoints = all->n_checkpoints;
-    reply(&out, call);
-    cairn__v1__job__free_unpacked(all, NULL);
+    reply(page, call);
+    cairn__v1__list_checkpoints_reply__free_unpacked(page, NULL);
 }
 
 static void remove_checkpoint(Cairn__V1__Control_Service *service,

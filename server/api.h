@@ -17,8 +17,9 @@
 #define API_BACKLOG_MS  10  /* until a reader that lags is looked at again */
 #define API_QUEUE_MAX   48  /* messages that wait in a call */
 #define API_STREAMS_MAX 4096
-#define API_PAGE        1000
-#define API_DETAIL_MAX  6000 /* of an error: it travels in a header */
+#define API_PAGE_BYTES                                                                             \
+    (LIMIT_MESSAGE_BYTES / 2) /* a page's last job may be over it: 1.2 MB at most */
+#define API_DETAIL_MAX 6000   /* of an error: it travels in a header */
 
 struct api;
 

@@ -75,7 +75,7 @@ void api_watch_pump(struct api *api, struct api_stream *stream, int64_t now)
         stream->next_step = 0;
     Cairn__V1__JobUpdate update = CAIRN__V1__JOB_UPDATE__INIT;
     struct rows *rows = load_rows(api, stream, WATCH_ROWS_MAX);
-    update.job = render_job(api->core, job, false);
+    update.job = render_job(api->core, job, RENDER_CKPTS, false);
     if (!rows || !update.job) {
         rpc_call_finish(stream->call, RPC_INTERNAL, "no memory");
     } else {

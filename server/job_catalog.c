@@ -4,6 +4,15 @@
 
 #include "server/job_internal.h"
 
+/* The order of the catalog. */
+static int compare(const void *a, const void *b)
+{
+    const struct jm_ckpt *x = a, *y = b;
+    if (x->step != y->step)
+        return x->step < y->step ? -1 : 1;
+    return (x->generation > y->generation) - (x->generation < y->generation);
+}
+
 enum status jm_catalog_add(struct job_machine *m, const struct jm_ckpt *ckpt)
 {
     if (m->catalog_count >= JM_CATALOG_MAX)
@@ -18,9 +27,7 @@ enum status jm_catalog_add(struct job_machine *m, const struct jm_ckpt *ckpt)
     }
     size_t at = m->catalog_count++;
     for (; at > 0; at--) { /* ascending by step, then generation */
-        const struct jm_ckpt *before = &m->catalog[at - 1];
-        if (before->step < ckpt->step ||
-            (before->step == ckpt->step && before->generation < ckpt->generation))
+        if (compare(&m->catalog[at - 1], ckpt) < 0)
             break;
         m->catalog[at] = m->catalog[at - 1];
     }
@@ -39,20 +46,15 @@ const struct jm_ckpt *jm_newest(const struct job_machine *m)
 
 struct jm_ckpt *jm_ckpt_at(struct job_machine *m, uint64_t step, uint32_t generation)
 {
-    for (size_t i = 0; i < m->catalog_count; i++) {
-        if (m->catalog[i].step == step && m->catalog[i].generation == generation)
-            return &m->catalog[i];
-    }
-    return NULL;
+    struct jm_ckpt key = { .step = step, .generation = generation };
+    if (m->catalog_count == 0)
+        return NULL;
+    return bsearch(&key, m->catalog, m->catalog_count, sizeof key, compare);
 }
 
 const struct jm_ckpt *jm_find_ckpt(const struct job_machine *m, uint64_t step, uint32_t generation)
 {
-    for (size_t i = 0; i < m->catalog_count; i++) {
-        if (m->catalog[i].step == step && m->catalog[i].generation == generation)
-            return &m->catalog[i];
-    }
-    return NULL;
+    return jm_ckpt_at((struct job_machine *)m, step, generation);
 }
 
 bool jm_final_committed(const struct job_machine *m)

@@ -177,21 +177,78 @@ Cairn__V1__Node *render_node(struct core *core, const struct core_node *node)
 
 /* ---- the job ---- */
 
-static bool add_checkpoints(const struct core_job *job, Cairn__V1__Job *out)
+/* At most `max` of the first *end of the catalog, the last of them first; *end: what is left. */
+static bool add_checkpoints(const struct core_job *job, size_t max, size_t *end, size_t *out_count,
+                            Cairn__V1__Checkpoint ***out)
 {
     const struct job_machine *m = &job->m;
-    out->checkpoints = calloc(m->catalog_count ? m->catalog_count : 1, sizeof(void *));
-    if (!out->checkpoints)
+    Cairn__V1__Checkpoint **list = calloc(max < *end ? max + 1 : *end + 1, sizeof(void *));
+    *out = list;
+    if (!list)
         return false;
-    for (size_t i = m->catalog_count; i > 0; i--) {
-        if (m->catalog[i - 1].state == CKPT_REMOVING)
+    for (; *end > 0 && *out_count < max; (*end)--) {
+        const struct jm_ckpt *ckpt = &m->catalog[*end - 1];
+        if (ckpt->state == CKPT_REMOVING)
             continue;
-        Cairn__V1__Checkpoint *ckpt = render_ckpt(job, &m->catalog[i - 1]);
-        if (!ckpt)
+        list[*out_count] = render_ckpt(job, ckpt);
+        if (!list[*out_count])
             return false;
-        out->checkpoints[out->n_checkpoints++] = ckpt;
+        (*out_count)++;
     }
     return true;
+}
+
+/* The token is the last one of the page before: STEP.GENERATION. */
+static bool read_token(const char *token, uint64_t *out_step, uint32_t *out_generation)
+{
+    unsigned long long step, generation;
+    char rest;
+    if (sscanf(token, "%llu.%llu%c", &step, &generation, &rest) != 2 || generation > UINT32_MAX)
+        return false;
+    *out_step = step;
+    *out_generation = (uint32_t)generation;
+    return true;
+}
+
+static Cairn__V1__ListCheckpointsReply *render_page(const struct core_job *job, size_t size,
+                                                    size_t end)
+{
+    Cairn__V1__ListCheckpointsReply *page = malloc(sizeof *page);
+    if (!page)
+        return NULL;
+    cairn__v1__list_checkpoints_reply__init(page);
+    bool ok = add_checkpoints(job, size, &end, &page->n_checkpoints, &page->checkpoints);
+    if (ok && end > 0 && page->n_checkpoints > 0) {
+        const Cairn__V1__Checkpoint *last = page->checkpoints[page->n_checkpoints - 1];
+        char token[48];
+        (void)snprintf(token, sizeof token, "%llu.%u", (unsigned long long)last->step,
+                       last->generation);
+        page->next_page_token = strdup(token);
+        ok = page->next_page_token != NULL;
+    }
+    if (ok)
+        return page;
+    cairn__v1__list_checkpoints_reply__free_unpacked(page, NULL);
+    return NULL;
+}
+
+enum status render_ckpts(const struct core_job *job, size_t size, const char *token,
+                         Cairn__V1__ListCheckpointsReply **out)
+{
+    const struct job_machine *m = &job->m;
+    size_t end = m->catalog_count;
+    if (token[0]) {
+        uint64_t step;
+        uint32_t generation;
+        if (!read_token(token, &step, &generation))
+            return ST_INVALID;
+        while (end > 0 &&
+               (m->catalog[end - 1].step > step ||
+                (m->catalog[end - 1].step == step && m->catalog[end - 1].generation >= generation)))
+            end--;
+    }
+    *out = render_page(job, size > 0 && size < RENDER_PAGE ? size : RENDER_PAGE, end);
+    return *out ? ST_OK : ST_NO_MEMORY;
 }
 
 static bool add_workers(const struct core_job *job, Cairn__V1__Job *out)
@@ -309,15 +366,18 @@ static void add_scalars(struct core_job *job, Cairn__V1__Job *out)
     out->store = text(store);
 }
 
-Cairn__V1__Job *render_job(struct core *core, struct core_job *job, bool with_events)
+Cairn__V1__Job *render_job(struct core *core, struct core_job *job, size_t ckpts_max,
+                           bool with_events)
 {
     Cairn__V1__Job *out = malloc(sizeof *out);
     if (!out)
         return NULL;
     cairn__v1__job__init(out);
     add_scalars(job, out);
-    bool ok = add_checkpoints(job, out) && add_workers(job, out) && add_lost(job, out) &&
-              add_plan(job, out) && (!with_events || add_events(core, job, out));
+    size_t end = job->m.catalog_count;
+    bool ok = add_checkpoints(job, ckpts_max, &end, &out->n_checkpoints, &out->checkpoints) &&
+              add_workers(job, out) && add_lost(job, out) && add_plan(job, out) &&
+              (!with_events || add_events(core, job, out));
     if (ok)
         return out;
     cairn__v1__job__free_unpacked(out, NULL);

@@ -13,6 +13,7 @@
 #include "client/output.h"
 #include "client/progress.h"
 #include "client/supervisor.h"
+#include "client/target.h"
 #include "common/buf.h"
 #include "tests/test.h"
 
@@ -347,6 +348,37 @@ static void a_table_is_aligned_and_wide_shows_more(void **state)
         strstr(out.data, "  no  2.5  -  -  1.6ms  2.0s  0.0ms  0.0ms  0.0ms  12.0ms  0123"));
 }
 
+/* ---- lists ---- */
+
+static Cairn__V1__ListCheckpointsReply *page_of(uint64_t first, size_t count)
+{
+    Cairn__V1__ListCheckpointsReply *page = malloc(sizeof(*page));
+    assert_non_null(page);
+    cairn__v1__list_checkpoints_reply__init(page);
+    page->checkpoints = calloc(count + 1, sizeof(*page->checkpoints));
+    for (; page->n_checkpoints < count; page->n_checkpoints++) {
+        Cairn__V1__Checkpoint *one = malloc(sizeof(*one));
+        cairn__v1__checkpoint__init(one);
+        one->step = first - page->n_checkpoints;
+        page->checkpoints[page->n_checkpoints] = one;
+    }
+    return page;
+}
+
+static void pages_become_one_list_in_their_order(void **state)
+{
+    (void)state;
+    Cairn__V1__ListCheckpointsReply *all = NULL;
+    assert_true(target_join(&all, page_of(9, 3)));
+    assert_true(target_join(&all, page_of(6, 2)));
+    assert_true(target_join(&all, page_of(4, 0)));
+    assert_true(target_join(&all, page_of(4, 4)));
+    assert_int_equal(all->n_checkpoints, 9);
+    for (size_t i = 0; i < 9; i++)
+        assert_int_equal(all->checkpoints[i]->step, 9 - i);
+    cairn__v1__list_checkpoints_reply__free_unpacked(all, NULL);
+}
+
 /* ---- supervisor ---- */
 
 static void restarts_wait_longer_each_time_and_forget_after_a_healthy_life(void **state)
@@ -406,6 +438,7 @@ int main(void)
         cmocka_unit_test(the_time_left_comes_from_steps_of_this_attempt_only),
         cmocka_unit_test(a_replayed_step_takes_the_place_of_the_old_course),
         cmocka_unit_test(a_table_is_aligned_and_wide_shows_more),
+        cmocka_unit_test(pages_become_one_list_in_their_order),
         cmocka_unit_test(restarts_wait_longer_each_time_and_forget_after_a_healthy_life),
         cmocka_unit_test(completion_scripts_know_every_command_and_option),
     };

@@ -1,4 +1,4 @@
-/* Checkpoints on their way into the journal and back. */
+/* Checkpoints on their way into the journal and back, and into messages. */
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "server/journal.h"
+#include "server/render.h"
 #include "tests/test.h"
 
 /* ---- journal ---- */
@@ -101,12 +102,126 @@ static void an_older_journal_gets_what_it_lacks(void **state)
     assert_int_equal(read_back(f).times.stall_us, 1);
 }
 
+/* ---- messages ---- */
+
+#define KEPT 10000 /* the most that keep.last takes */
+
+/* A job whose catalog has steps 1 to KEPT, with paths as long as they can be. */
+static int open_job(void **state)
+{
+    struct core_job *job = calloc(1, sizeof *job);
+    struct job_event at = { .now = 1, .wall = 1 };
+    struct jm_config config = { .ranks = 1, .keep_last = KEPT };
+    assert_int_equal(jm_init(&job->m, "j-0123456789", &config, &at), ST_OK);
+    job->spec = calloc(1, sizeof *job->spec);
+    memset(job->spec->checkpoint.store, 'x', 900);
+    job->spec->checkpoint.store[0] = '/';
+    job->job_file = "";
+    (void)snprintf(job->id, sizeof job->id, "j-0123456789");
+    for (uint64_t step = 1; step <= KEPT; step++) {
+        struct jm_ckpt ckpt = { .step = step,
+                                .generation = 1 + (uint32_t)(step / 100),
+                                .state = CKPT_GOOD,
+                                .wall_ms = 1800000000000,
+                                .times = { 1, 2, 3, 4, 5, 6 } };
+        memset(ckpt.digest, 'd', sizeof ckpt.digest - 1);
+        assert_int_equal(jm_catalog_add(&job->m, &ckpt), ST_OK);
+    }
+    *state = job;
+    return 0;
+}
+
+static int close_job(void **state)
+{
+    struct core_job *job = *state;
+    jm_release(&job->m);
+    free(job->spec);
+    free(job);
+    return 0;
+}
+
+static void a_job_is_shown_with_its_newest_checkpoints(void **state)
+{
+    struct core_job *job = *state;
+    Cairn__V1__Job *shown = render_job(NULL, job, RENDER_CKPTS, false);
+    assert_non_null(shown);
+    assert_int_equal(shown->n_checkpoints, RENDER_CKPTS);
+    assert_int_equal(shown->checkpoints[0]->step, KEPT);
+    assert_int_equal(shown->checkpoints[RENDER_CKPTS - 1]->step, KEPT - RENDER_CKPTS + 1);
+    assert_true(cairn__v1__job__get_packed_size(shown) < LIMIT_MESSAGE_BYTES / 2);
+    cairn__v1__job__free_unpacked(shown, NULL);
+}
+
+static void every_checkpoint_is_on_one_page_and_each_page_fits_a_message(void **state)
+{
+    struct core_job *job = *state;
+    job->m.catalog[KEPT - 5].state = CKPT_REMOVING; /* step KEPT - 4: on no page */
+    uint64_t next = KEPT;
+    size_t total = 0;
+    char token[64] = "";
+    do {
+        Cairn__V1__ListCheckpointsReply *page = NULL;
+        assert_int_equal(render_ckpts(job, 0, token, &page), ST_OK);
+        assert_in_range(page->n_checkpoints, 1, RENDER_PAGE);
+        for (size_t i = 0; i < page->n_checkpoints; i++, next--) {
+            next -= next == KEPT - 4;
+            assert_int_equal(page->checkpoints[i]->step, next);
+        }
+        size_t size = cairn__v1__list_checkpoints_reply__get_packed_size(page);
+        assert_true(size <= LIMIT_MESSAGE_BYTES / 2);
+        total += size;
+        (void)snprintf(token, sizeof token, "%s", page->next_page_token);
+        cairn__v1__list_checkpoints_reply__free_unpacked(page, NULL);
+    } while (token[0]);
+    assert_int_equal(next, 0);
+    assert_true(total > LIMIT_MESSAGE_BYTES); /* one message would not do */
+}
+
+static void pages_are_as_small_as_asked_and_go_on_where_one_was_removed(void **state)
+{
+    struct core_job *job = *state;
+    Cairn__V1__ListCheckpointsReply *page = NULL;
+    assert_int_equal(render_ckpts(job, 2, "", &page), ST_OK);
+    assert_int_equal(page->n_checkpoints, 2);
+    assert_string_equal(page->next_page_token, "9999.100");
+    cairn__v1__list_checkpoints_reply__free_unpacked(page, NULL);
+    job->m.catalog_count = 9000; /* those of the first page went meanwhile */
+    assert_int_equal(render_ckpts(job, 2, "9999.100", &page), ST_OK);
+    assert_int_equal(page->checkpoints[0]->step, 9000);
+    cairn__v1__list_checkpoints_reply__free_unpacked(page, NULL);
+    assert_int_equal(render_ckpts(job, 2, "1.1", &page), ST_OK);
+    assert_int_equal(page->n_checkpoints, 0);
+    assert_string_equal(page->next_page_token, "");
+    cairn__v1__list_checkpoints_reply__free_unpacked(page, NULL);
+    assert_int_equal(render_ckpts(job, 2, "j-0123", &page), ST_INVALID);
+}
+
+static void any_checkpoint_is_found_by_step_and_attempt(void **state)
+{
+    struct core_job *job = *state;
+    for (uint64_t step = 1; step <= KEPT; step++) {
+        const struct jm_ckpt *found = jm_find_ckpt(&job->m, step, 1 + (uint32_t)(step / 100));
+        assert_ptr_equal(found, &job->m.catalog[step - 1]);
+    }
+    assert_null(jm_find_ckpt(&job->m, 0, 1));
+    assert_null(jm_find_ckpt(&job->m, 50, 2));
+    assert_null(jm_find_ckpt(&job->m, KEPT + 1, 101));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_a_checkpoint_took_comes_back, open_files, close_files),
         cmocka_unit_test_setup_teardown(an_older_journal_gets_what_it_lacks, open_files,
                                         close_files),
+        cmocka_unit_test_setup_teardown(a_job_is_shown_with_its_newest_checkpoints, open_job,
+                                        close_job),
+        cmocka_unit_test_setup_teardown(
+            every_checkpoint_is_on_one_page_and_each_page_fits_a_message, open_job, close_job),
+        cmocka_unit_test_setup_teardown(pages_are_as_small_as_asked_and_go_on_where_one_was_removed,
+                                        open_job, close_job),
+        cmocka_unit_test_setup_teardown(any_checkpoint_is_found_by_step_and_attempt, open_job,
+                                        close_job),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
