@@ -306,6 +306,7 @@ def test_names_of_any_bytes_come_out_as_text(home, gpt, alone):
     assert one["findings"] == ["??[2J?: the manifest doesn't name it, ignored"]
     for verb in ("ls", "show", "digest"):
         assert "/odd-?/" in alone("ckpt", verb, odd / store.name, "-o", "json").stdout
+    assert "/odd-?/" in alone("ckpt", "rm", f"{odd / store.name}@200", "-o", "json").stdout
 
 
 def test_halves_are_the_nearest_of_the_stored_values(home, gpt):
