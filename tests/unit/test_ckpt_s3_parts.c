@@ -242,6 +242,9 @@ static void settings_that_cannot_work_are_explained(void **state)
     (void)setenv("AWS_ENDPOINT_URL_S3", "localhost:9000", 1);
     assert_int_equal(s3_config_load(&config, problem), ST_CONFIG);
     assert_non_null(strstr(problem, "localhost:9000"));
+    (void)setenv("AWS_ENDPOINT_URL_S3", "https://me:hidden@host", 1);
+    assert_int_equal(s3_config_load(&config, problem), ST_CONFIG);
+    assert_null(strstr(problem, "hidden"));
     (void)setenv("AWS_ENDPOINT_URL_S3", "http://host/path", 1);
     assert_int_equal(s3_config_load(&config, problem), ST_CONFIG);
     struct ckpt_store *store = NULL;
