@@ -8,6 +8,7 @@
  *   COMMITTING -> COMMITTED         [on_publish]    repeated until it succeeds, or the folder that
  *                                                   it is to lie in stays gone: -> DROPPING
  *   OPENING, COLLECTING, CHECKING -> DROPPING [drop]  -> DROPPED [removed], perhaps -> OPENING
+ *   FREE -> DROPPED                 [on_failed]     a rank is late with those before
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,30 +101,6 @@ void jm_send_done(struct jm_step *s, uint64_t step, uint32_t rank, bool committe
     struct jm_action *act = jm_act_on(s, ACT_SEND_DONE, step, s->m->generation);
     act->rank = rank;
     act->flag = committed;
-}
-
-bool jm_announced_exit(const struct job_machine *m, uint64_t step)
-{
-    for (int i = 0; i < JM_ANNOUNCED_MAX; i++) {
-        if (m->announced[i].step == step && m->announced[i].exit)
-            return true;
-    }
-    return false;
-}
-
-bool jm_forget_announced(struct job_machine *m, uint64_t step, bool *out_exit)
-{
-    bool found = false;
-    *out_exit = false;
-    for (int i = 0; i < JM_ANNOUNCED_MAX; i++) {
-        if (m->announced[i].step != step || step == 0)
-            continue;
-        *out_exit = *out_exit || m->announced[i].exit;
-        m->announced[i] = (struct jm_announced){ 0 };
-        m->dirty = true;
-        found = true;
-    }
-    return found;
 }
 
 /* ---- dropping ---- */
@@ -380,12 +357,33 @@ void jm_on_report(struct jm_step *s)
     }
 }
 
+/* A rank will not write what others may not have begun: all of them are to know at once, or each
+ * writes what the next is late for. */
+static void never_begun(struct jm_step *s)
+{
+    struct job_machine *m = s->m;
+    uint64_t step = s->ev->step;
+    bool runs = m->state == JOB_RUNNING || m->state == JOB_SAVING;
+    if (!runs || m->end_to != JOB_NONE || jm_ckpt_at(m, step, m->generation))
+        return;
+    int index = new_save(s, step, SAVE_DROPPED);
+    if (index < 0)
+        return;
+    m->ranks[s->ev->rank].save_flags[index] = RANK_TOLD | RANK_REMOVED;
+    m->saves[index].retry_at = s->now + retry_ms(1); /* where it was announced */
+    jm_event(s, "save-dropped", "step %llu: %.400s", (unsigned long long)step,
+             s->ev->message ? s->ev->message : "a worker was late");
+    jm_send_done(s, step, JM_ALL, false);
+}
+
 void jm_on_failed(struct jm_step *s)
 {
     struct job_machine *m = s->m;
     int index = jm_find_save(m, s->ev->step, m->generation);
-    if (index < 0)
+    if (index < 0) {
+        never_begun(s);
         return;
+    }
     struct jm_save *save = &m->saves[index];
     uint8_t *flags = &m->ranks[s->ev->rank].save_flags[index];
     if (s->ev->flag)

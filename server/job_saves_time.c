@@ -23,6 +23,30 @@ static uint64_t step_by_now(const struct jm_step *s)
     return jm_step_now(m) + (moves ? (uint64_t)((double)ago / m->step_ms) : 0);
 }
 
+bool jm_announced_exit(const struct job_machine *m, uint64_t step)
+{
+    for (int i = 0; i < JM_ANNOUNCED_MAX; i++) {
+        if (m->announced[i].step == step && m->announced[i].exit)
+            return true;
+    }
+    return false;
+}
+
+bool jm_forget_announced(struct job_machine *m, uint64_t step, bool *out_exit)
+{
+    bool found = false;
+    *out_exit = false;
+    for (int i = 0; i < JM_ANNOUNCED_MAX; i++) {
+        if (m->announced[i].step != step || step == 0)
+            continue;
+        *out_exit = *out_exit || m->announced[i].exit;
+        m->announced[i] = (struct jm_announced){ 0 };
+        m->dirty = true;
+        found = true;
+    }
+    return found;
+}
+
 /* The one that goes for an exit: of those that only save, the lowest step's. */
 static int least_needed(const struct job_machine *m)
 {

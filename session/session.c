@@ -11,6 +11,7 @@
 
 #define ORPHAN_MS        600000
 #define FAULT_WAIT_MS    200
+#define STORE_TICK_MS    1000
 #define FINISHED_WAIT_MS 1000
 
 /* ---- time, waiting ---- */
@@ -32,6 +33,17 @@ bool session_wait(struct session *session, int64_t deadline_ms)
     const struct timespec until = { (time_t)(deadline_ms / 1000),
                                     (long)(deadline_ms % 1000 * 1000000) };
     (void)pthread_cond_timedwait(&session->changed, &session->mutex, &until);
+    return true;
+}
+
+bool session_wait_at_store(struct session *session, int64_t deadline_ms)
+{
+    const int64_t soon_ms = session_deadline(STORE_TICK_MS);
+    if (session_core_at_store(&session->core))
+        session_tick(session);
+    if (soon_ms >= deadline_ms)
+        return session_wait(session, deadline_ms);
+    (void)session_wait(session, soon_ms);
     return true;
 }
 
@@ -222,7 +234,7 @@ enum status session_settle(struct session *session, int64_t timeout_ms, uint64_t
     while (st == ST_OK && !session_core_settled(&session->core)) {
         if (session->core.over) {
             st = ST_STALE;
-        } else if (!session_wait(session, deadline_ms)) {
+        } else if (!session_wait_at_store(session, deadline_ms)) {
             st = ST_TIMED_OUT;
         }
     }

@@ -143,6 +143,7 @@ struct session_snapshot {
      * before session_snapshot_wait has returned. All else is copied at once. */
     const struct ckpt_state *state;
     bool saves; /* it is the checkpoint of its step, too: the saver writes it to the store */
+    bool last;  /* and the last of this process: it waits for the store */
     /* Of a state on a device, or NULL: start is called at once, wait by the copying thread; then
      * buffers are the host's copies and the device's may change. */
     enum status (*start)(void *arg);
@@ -150,11 +151,12 @@ struct session_snapshot {
     void *arg;
 };
 /*
- * Waits while the snapshot before is being copied or a save has no slot: two may be under way, one
- * with memory_every; one that still waits for its folder (no coordinator) is given up instead.
- * Errors: ST_STALE   the generation is over
- *         ST_EXISTS  the save of this step is written already
- *         ST_FULL    more than session_ready announced
+ * Waits while the snapshot before is being copied; for a store only the last one waits. Two saves
+ * may be under way, one with memory_every. One more is late: it is given up, and said to be; with
+ * memory_every it is a copy in memory, else it is refused. Instead of it goes one that waits in
+ * vain for its folder (no coordinator). Errors: ST_STALE    the generation is over ST_EXISTS   the
+ * save of this step is written already ST_REFUSED  it is late; nothing was begun ST_FULL     more
+ * than session_ready announced
  */
 MUST_CHECK enum status session_snapshot_begin(struct session *session,
                                               const struct session_snapshot *snapshot);

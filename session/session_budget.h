@@ -36,8 +36,8 @@ struct session_budget {
 
 /*
  * Where the bound doesn't hold all, encoder threads are given up first, then the second slot: a
- * step that saves then waits until the save before is written. `every` needs two slots, for a copy
- * must not be overwritten before the next one is whole; what peers need is not given up.
+ * save that is due while the one before is written is then given up. `every` needs two slots, for
+ * a copy must not be overwritten before the next one is whole; what peers need is not given up.
  * Errors: ST_FULL  the bound is below out->least, which alone is set then
  */
 MUST_CHECK enum status session_budget(const struct session_wish *wish, struct session_budget *out);

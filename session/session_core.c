@@ -257,6 +257,74 @@ void session_core_kv_end(struct session_core *core, int index)
     memset(&core->kv[index], 0, sizeof(core->kv[index]));
 }
 
+/* ---- slots ---- */
+
+bool session_save_holds(const struct session_save_record *save)
+{
+    return save->state == SAVE_COPYING || save->state == SAVE_BEGUN || save->state == SAVE_WRITING;
+}
+
+void session_core_slots(struct session_core *core, int slot_count, int saves_max)
+{
+    CHECK(slot_count >= 1 && slot_count <= SESSION_SLOTS_MAX);
+    CHECK(saves_max >= 1 && saves_max <= slot_count);
+    core->slot_count = slot_count;
+    core->saves_max = saves_max;
+}
+
+static bool is_held(const struct session_core *core, int slot)
+{
+    for (int i = 0; i < SESSION_SAVES_MAX; i++) {
+        if (session_save_holds(&core->saves[i]) && core->saves[i].slot == slot)
+            return true;
+    }
+    return core->slots[slot].busy || core->slots[slot].kept > 0;
+}
+
+enum status session_core_copy_begin(struct session_core *core, uint64_t step, int *out_slot)
+{
+    int best = -1;
+    for (int i = 0; i < core->slot_count; i++) {
+        const struct session_slot_record *slot = &core->slots[i];
+        if (is_held(core, i))
+            continue;
+        if (best < 0 || (core->slots[best].whole && !slot->whole) ||
+            (core->slots[best].whole == slot->whole && slot->step < core->slots[best].step))
+            best = i;
+    }
+    if (best < 0)
+        return ST_AGAIN;
+    core->slots[best] = (struct session_slot_record){ .step = step, .busy = true };
+    *out_slot = best;
+    return ST_OK;
+}
+
+void session_core_copied(struct session_core *core, int slot, bool ok)
+{
+    core->slots[slot].busy = false;
+    core->slots[slot].whole = ok;
+}
+
+int session_core_newest(const struct session_core *core)
+{
+    int found = -1;
+    for (int i = 0; i < core->slot_count; i++) {
+        if (core->slots[i].whole && (found < 0 || core->slots[i].step > core->slots[found].step))
+            found = i;
+    }
+    return found;
+}
+
+int session_core_whole(const struct session_core *core, uint64_t step)
+{
+    int found = -1;
+    for (int i = 0; found < 0 && i < core->slot_count; i++) {
+        if (core->slots[i].whole && core->slots[i].step == step)
+            found = i;
+    }
+    return found;
+}
+
 /* ---- orders ---- */
 
 static void order_kv(struct session_core *core, const Cairn__V1__KvReply *reply)

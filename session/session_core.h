@@ -13,7 +13,8 @@
  *   COPYING ─copy failed─▶ FREE
  *   BEGUN ─SaveFolder ""─▶ FREE
  *   BEGUN ─a newer begin, while the link is down or no folder came for SESSION_FOLDER_MS─▶ FAILED
- *       (superseded; FREE if it was never said); else the newer one has to wait
+ *       (superseded; FREE if it was never said); else, without a slot, the newer one is late:
+ *   FREE ─session_core_save_late─▶ FAILED
  *   WRITING ─failed─▶ FAILED ─SaveDone─▶ FREE
  *   REPORTING, ACKED ─SaveDone true─▶ FREE
  *   WRITING (when the writer is done), REPORTING, ACKED ─SaveDone false─▶ REMOVING
@@ -28,6 +29,9 @@
  *     once no earlier one is BEGUN, WRITING or REMOVING.
  *  4. SaveFailed is said once per connection and never after the same step was begun anew: it would
  *     end the new try.
+ *  5. What was begun is not given up for a newer save while it can still be written: ranks whose
+ *     stores are slow in different ways would never agree on a step. The newer one is late, but
+ *     for the last.
  */
 #pragma once
 
@@ -54,7 +58,7 @@
 #define SESSION_ROWS_MS      250   /* rows wait for company */
 #define SESSION_REPEAT_MS    5000  /* SaveBegin, SaveReport without an answer */
 #define SESSION_FORGET_MS    10000 /* SaveFailed without an answer */
-#define SESSION_PATIENCE_MS  1000  /* a save waits for a slot before another gives way */
+#define SESSION_PATIENCE_MS  1000  /* the last save waits for a slot before another gives way */
 #define SESSION_FOLDER_MS    5000  /* a coordinator that is there makes a folder */
 
 struct session_progress {
@@ -182,7 +186,7 @@ struct session_core {
     uint64_t save_order;
     struct session_slot_record slots[SESSION_SLOTS_MAX];
     int slot_count, saves_max; /* one of each until session_core_slots */
-    int64_t blocked_ms;        /* since when a new save finds no slot; 0: none does */
+    int64_t blocked_ms;        /* since when the last save finds no slot; 0: it does not wait */
     int64_t now_ms;            /* when the core last heard of the time */
     uint64_t committed_step;
     uint64_t due_step; /* the step that session_due was last asked for */
@@ -299,9 +303,16 @@ void session_core_copied(struct session_core *core, int slot, bool ok);
 int session_core_newest(const struct session_core *core);
 /* The whole copy of that step, or -1. */
 int session_core_whole(const struct session_core *core, uint64_t step);
-/* ST_AGAIN: no slot is free. ST_EXISTS: that step is written already. */
-MUST_CHECK enum status session_core_save_begin(struct session_core *core, uint64_t step,
+/*
+ * last: nothing comes after it, so that it waits for a slot as long as it takes.
+ * Errors: ST_AGAIN    later
+ *         ST_REFUSED  late: those before are under way (never of the last)
+ *         ST_EXISTS   that step is written already
+ */
+MUST_CHECK enum status session_core_save_begin(struct session_core *core, uint64_t step, bool last,
                                                int *out_index);
+/* That step's save is given up, and the coordinator is told. */
+void session_core_save_late(struct session_core *core, uint64_t step);
 /* ok false: the copy failed, there is no such save. */
 void session_core_save_copied(struct session_core *core, int index, bool ok);
 /* Something for the saver: WRITING (write the snapshot into dir) or REMOVING (unlink the file in
@@ -311,6 +322,8 @@ int session_core_saver_work(struct session_core *core);
 void session_core_save_written(struct session_core *core, int index, Cairn__V1__SaveReport *report);
 void session_core_save_failed(struct session_core *core, int index, enum status st, bool removed);
 void session_core_save_removed(struct session_core *core, int index);
+/* A shard is being written or removed: whoever waits for that waits for the store. */
+bool session_core_at_store(const struct session_core *core);
 /* No save is under way; of one that gave way to a newer one no answer is waited for. */
 bool session_core_settled(const struct session_core *core);
 
@@ -325,6 +338,8 @@ MUST_CHECK enum status session_core_words(const struct session_core *core,
 
 /* ---- between the files of the core ---- */
 
+/* A slot, that is. */
+bool session_save_holds(const struct session_save_record *save);
 bool session_out_save(const struct session_core *core, int64_t now_ms, struct session_out *out);
 void session_sent_save(struct session_core *core, const struct session_out *out, int64_t now_ms);
 void session_order_folder(struct session_core *core, const Cairn__V1__SaveFolder *folder);

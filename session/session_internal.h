@@ -68,6 +68,9 @@ struct session_progress session_progress_of(struct session *session);
  * false: the deadline has passed. */
 bool session_wait(struct session *session, int64_t deadline_ms);
 int64_t session_deadline(int64_t timeout_ms);
+/* The same for the step thread, where it may be a store that it waits for: that is no hang of this
+ * process, however long it takes, and counts as progress. */
+bool session_wait_at_store(struct session *session, int64_t deadline_ms);
 /* Under mutex: something is to be sent; wakes everybody. */
 void session_wake(struct session *session);
 

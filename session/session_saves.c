@@ -104,6 +104,8 @@ void session_order_save_at(struct session_core *core, const Cairn__V1__SaveAt *s
         return;
     }
     const bool past = core->ready_known && save_at->step <= core->due_step;
+    if (past && save_at->step == core->ready.total_steps)
+        return; /* nobody goes on from it: said to have passed, it would be announced for ever */
     if (past && !exits && is_regular(core, save_at->step) && save_at->step > core->ready.step)
         return; /* it was saved anyway */
     struct session_announced *one = announced_slot(core);
@@ -135,16 +137,11 @@ enum session_due session_core_due(struct session_core *core, uint64_t step)
 
 /* ---- the step thread ---- */
 
-/* A folder is on its way: the snapshot is needed. */
+/* A folder is on its way, or will be asked for: the snapshot is needed. */
 static bool expects_folder(const struct session_core *core, const struct session_save_record *save)
 {
     return save->state == SAVE_BEGUN && core->up &&
-           core->now_ms - save->since_ms < SESSION_FOLDER_MS;
-}
-
-static bool holds_slot(const struct session_save_record *save)
-{
-    return save->state == SAVE_COPYING || save->state == SAVE_BEGUN || save->state == SAVE_WRITING;
+           (!save->said_begin || core->now_ms - save->since_ms < SESSION_FOLDER_MS);
 }
 
 static void supersede(struct session_save_record *save)
@@ -183,92 +180,33 @@ static int held_slots(const struct session_core *core)
 {
     int held = 0;
     for (int i = 0; i < SESSION_SAVES_MAX; i++)
-        held += holds_slot(&core->saves[i]);
+        held += session_save_holds(&core->saves[i]);
     return held;
 }
 
-/* A slow store delays the next checkpoint, not the training: with room for two saves, one that
- * waits while the other is written is given up, if only after a moment. */
-static bool has_room(struct session_core *core)
+/* The last save has time, but not for one that only waits while another is written. */
+static void make_room(struct session_core *core)
 {
-    struct session_save_record *last = waiting(core);
-    const bool patient =
-        core->blocked_ms == 0 || core->now_ms - core->blocked_ms < SESSION_PATIENCE_MS;
-    if (held_slots(core) >= core->saves_max && core->saves_max > 1 && last != NULL && !patient)
-        supersede(last);
-    const bool room = held_slots(core) < core->saves_max;
-    if (room) {
-        core->blocked_ms = 0;
-    } else if (core->blocked_ms == 0) {
+    struct session_save_record *save = waiting(core);
+    if (core->blocked_ms == 0)
         core->blocked_ms = core->now_ms;
-    }
-    return room;
+    if (core->saves_max > 1 && save != NULL &&
+        core->now_ms - core->blocked_ms >= SESSION_PATIENCE_MS)
+        supersede(save);
 }
 
-/* ---- slots ---- */
-
-void session_core_slots(struct session_core *core, int slot_count, int saves_max)
-{
-    CHECK(slot_count >= 1 && slot_count <= SESSION_SLOTS_MAX);
-    CHECK(saves_max >= 1 && saves_max <= slot_count);
-    core->slot_count = slot_count;
-    core->saves_max = saves_max;
-}
-
-static bool is_held(const struct session_core *core, int slot)
+/* A new try says it all. */
+static void forget(struct session_core *core, uint64_t step)
 {
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
-        if (holds_slot(&core->saves[i]) && core->saves[i].slot == slot)
-            return true;
+        struct session_save_record *save = &core->saves[i];
+        if ((save->state == SAVE_FAILED || save->state == SAVE_REMOVED) && save->step == step)
+            release(save);
     }
-    return core->slots[slot].busy || core->slots[slot].kept > 0;
 }
 
-enum status session_core_copy_begin(struct session_core *core, uint64_t step, int *out_slot)
-{
-    int best = -1;
-    for (int i = 0; i < core->slot_count; i++) {
-        const struct session_slot_record *slot = &core->slots[i];
-        if (is_held(core, i))
-            continue;
-        if (best < 0 || (core->slots[best].whole && !slot->whole) ||
-            (core->slots[best].whole == slot->whole && slot->step < core->slots[best].step))
-            best = i;
-    }
-    if (best < 0)
-        return ST_AGAIN;
-    core->slots[best] = (struct session_slot_record){ .step = step, .busy = true };
-    *out_slot = best;
-    return ST_OK;
-}
-
-void session_core_copied(struct session_core *core, int slot, bool ok)
-{
-    core->slots[slot].busy = false;
-    core->slots[slot].whole = ok;
-}
-
-int session_core_newest(const struct session_core *core)
-{
-    int found = -1;
-    for (int i = 0; i < core->slot_count; i++) {
-        if (core->slots[i].whole && (found < 0 || core->slots[i].step > core->slots[found].step))
-            found = i;
-    }
-    return found;
-}
-
-int session_core_whole(const struct session_core *core, uint64_t step)
-{
-    int found = -1;
-    for (int i = 0; found < 0 && i < core->slot_count; i++) {
-        if (core->slots[i].whole && core->slots[i].step == step)
-            found = i;
-    }
-    return found;
-}
-
-enum status session_core_save_begin(struct session_core *core, uint64_t step, int *out_index)
+enum status session_core_save_begin(struct session_core *core, uint64_t step, bool last,
+                                    int *out_index)
 {
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
         const struct session_save_record *save = &core->saves[i];
@@ -280,17 +218,16 @@ enum status session_core_save_begin(struct session_core *core, uint64_t step, in
             return ST_EXISTS;
     }
     give_way(core);
-    if (!has_room(core))
-        return ST_AGAIN;
-    for (int i = 0; i < SESSION_SAVES_MAX; i++) {
-        struct session_save_record *save = &core->saves[i];
-        if ((save->state == SAVE_FAILED || save->state == SAVE_REMOVED) && save->step == step)
-            release(save); /* the new try says it all */
-    }
+    if (last && held_slots(core) >= core->saves_max)
+        make_room(core);
+    if (held_slots(core) >= core->saves_max)
+        return last ? ST_AGAIN : ST_REFUSED;
+    core->blocked_ms = 0;
+    forget(core, step);
     struct session_save_record *save = vacant(core);
     int slot = -1;
     if (save == NULL || session_core_copy_begin(core, step, &slot) != ST_OK)
-        return ST_AGAIN;
+        return last ? ST_AGAIN : ST_REFUSED;
     enter(save, SAVE_COPYING);
     save->slot = slot;
     save->stall_us = 0;
@@ -300,12 +237,22 @@ enum status session_core_save_begin(struct session_core *core, uint64_t step, in
     return ST_OK;
 }
 
+void session_core_save_late(struct session_core *core, uint64_t step)
+{
+    forget(core, step);
+    struct session_save_record *save = vacant(core);
+    if (save == NULL)
+        return; /* the coordinator sees it when the next one is begun */
+    save->step = step;
+    save->order = ++core->save_order;
+    fail(save, "the store is slow: what was to be saved before is not yet written", false, true);
+}
+
 void session_core_save_copied(struct session_core *core, int index, bool ok)
 {
     struct session_save_record *save = &core->saves[index];
     CHECK(save->state == SAVE_COPYING);
     session_core_copied(core, save->slot, ok);
-    save->since_ms = core->now_ms;
     if (ok) {
         enter(save, SAVE_BEGUN);
     } else {
@@ -357,6 +304,14 @@ void session_core_save_removed(struct session_core *core, int index)
     struct session_save_record *save = &core->saves[index];
     CHECK(save->state == SAVE_REMOVING);
     enter(save, SAVE_REMOVED);
+}
+
+bool session_core_at_store(const struct session_core *core)
+{
+    bool found = false;
+    for (int i = 0; i < SESSION_SAVES_MAX; i++)
+        found = found || core->saves[i].taken;
+    return found;
 }
 
 bool session_core_settled(const struct session_core *core)

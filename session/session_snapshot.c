@@ -26,11 +26,27 @@ void session_copies_plan(struct session *session, const struct session_budget *b
 
 /* ---- the step thread ---- */
 
+/* Under mutex. A slow store delays no step: a save that is late is a copy at most. */
+static enum status begin_save(struct session *session, const struct session_snapshot *snapshot,
+                              int *out_save, int *out_slot)
+{
+    const uint64_t step = snapshot->state->scalars.step;
+    enum status st = session_core_save_begin(&session->core, step, snapshot->last, out_save);
+    if (st == ST_OK)
+        *out_slot = session->core.saves[*out_save].slot;
+    if (st != ST_REFUSED)
+        return st;
+    session_core_save_late(&session->core, step);
+    session_wake(session);
+    return session->core.ready.memory_every > 0
+               ? session_core_copy_begin(&session->core, step, out_slot)
+               : ST_REFUSED;
+}
+
 /* Under mutex. */
 static enum status take_slot(struct session *session, const struct session_snapshot *snapshot)
 {
     struct session_copies *copies = &session->copies;
-    const uint64_t step = snapshot->state->scalars.step;
     int save = -1, slot = -1;
     enum status st = ST_AGAIN;
     while (st == ST_AGAIN) {
@@ -41,18 +57,18 @@ static enum status take_slot(struct session *session, const struct session_snaps
         } else if (copies->made_status != ST_OK) {
             st = copies->made_status;
         } else if (snapshot->saves) {
-            st = session_core_save_begin(&session->core, step, &save);
+            st = begin_save(session, snapshot, &save, &slot);
         } else {
-            st = session_core_copy_begin(&session->core, step, &slot);
+            st = session_core_copy_begin(&session->core, snapshot->state->scalars.step, &slot);
         }
         if (st == ST_AGAIN)
-            (void)session_wait(session, session_deadline(1000));
+            (void)session_wait_at_store(session, INT64_MAX);
     }
     if (st != ST_OK)
         return st;
     copies->active = true;
     copies->save = save;
-    copies->slot = save >= 0 ? session->core.saves[save].slot : slot;
+    copies->slot = slot;
     return ST_OK;
 }
 

@@ -56,10 +56,10 @@ static enum status wait_copy(void *snapshot)
 }
 
 /* Copied beside the next forward and backward, which leave the state alone. */
-static enum status begin_copy(struct loop *l, bool saves)
+static enum status begin_copy(struct loop *l, bool saves, bool last)
 {
     struct state_view view;
-    struct session_snapshot snapshot = { .state = &view.state, .saves = saves };
+    struct session_snapshot snapshot = { .state = &view.state, .saves = saves, .last = last };
     if (l->worker->snapshot != NULL) {
         snapshot.start = start_copy;
         snapshot.wait = wait_copy;
@@ -68,8 +68,8 @@ static enum status begin_copy(struct loop *l, bool saves)
     marks_phase(l->marks, PHASE_SAVE);
     state_describe(l->worker, l->step, l->options.beside, &view);
     enum status st = session_snapshot_begin(l->options.session, &snapshot);
-    if (st == ST_EXISTS)
-        return ST_OK; /* this step is saved already */
+    if (st == ST_EXISTS || st == ST_REFUSED)
+        return ST_OK; /* this step is saved already, or its save is late */
     l->copying = st == ST_OK;
     if (st != ST_OK && st != ST_STALE)
         return fail(l, st, "snapshot");
@@ -187,7 +187,7 @@ static enum status save_if_due(struct loop *l)
     if (due == SESSION_NO_SAVE)
         return ST_OK;
     l->leave = due == SESSION_SAVE_AND_EXIT;
-    return begin_copy(l, due != SESSION_COPY);
+    return begin_copy(l, due != SESSION_COPY, l->leave || l->step >= l->end);
 }
 
 /* The last save must be committed; where it was dropped (a full store) it is made again. */
@@ -207,7 +207,7 @@ static enum status settle(struct loop *l)
         if (st != ST_OK)
             return fail(l, st, "waiting for the last save");
         (void)poll(NULL, 0, SAVE_RETRY_MS);
-        st = begin_copy(l, true);
+        st = begin_copy(l, true, true);
         if (st != ST_OK)
             return st;
     }

@@ -6,6 +6,7 @@ import shutil
 import signal
 import struct
 import subprocess
+import time
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +26,10 @@ def events(home, job):
 def restored_steps(home, job):
     found = (re.search(r"restored from memory: step (\d+)", text) for text in events(home, job))
     return [int(m.group(1)) for m in found if m]
+
+
+def saved_steps(home, job):
+    return [int(re.search(r"\d+", e["message"])[0]) for e in home.show(job)["events"] if e["kind"] == "saved"]
 
 
 def copies(home, job=None):
@@ -55,6 +60,21 @@ def killed_at(home, step):
     home.wait_hit("trainer.forward")
     kill_workers(home)
     return job
+
+
+@pytest.mark.parametrize("every", ["1 step", "none"])
+def test_a_store_that_hangs_stops_no_training_and_is_no_hang(every):
+    with Home(faults="save.write,rank=1:wait") as home:
+        job = home.submit(train__duration="1500 steps", eval__every="1500 steps", checkpoint__every="300 steps",
+                          checkpoint__keep__last="9", checkpoint__memory_every=every)
+        home.wait_hit("save.write")
+        until(lambda: home.show(job)["step"] == 1500, 30, "all steps are done")
+        held = time.monotonic() + 3  # longer than CAIRN_HANG_MS
+        until(lambda: time.monotonic() > held, 5, "the last save waits")
+        home.go("save.write")
+        shown = home.wait_state(job, "SUCCEEDED")
+        assert shown["generation"] == 1, shown["events"]
+        assert {300, 1500} <= set(saved_steps(home, job))
 
 
 @pytest.mark.parametrize("step", [1, 2, 7, 11])

@@ -214,10 +214,13 @@ static void run_saver(struct sim *sim, struct sim_trainer *t)
 static bool begin_save(struct sim_trainer *t)
 {
     int index;
-    enum status st = session_core_save_begin(&t->core, t->view.step, &index);
+    const bool last = t->leave || t->view.step >= t->total;
+    enum status st = session_core_save_begin(&t->core, t->view.step, last, &index);
     if (st == ST_OK)
         session_core_save_copied(&t->core, index, true);
-    return st == ST_OK || st == ST_EXISTS;
+    if (st == ST_REFUSED)
+        session_core_save_late(&t->core, t->view.step);
+    return st == ST_OK || st == ST_EXISTS || st == ST_REFUSED;
 }
 
 /* ---- training ---- */
@@ -421,6 +424,8 @@ struct sim_trainer *sim_trainer_new(struct sim *sim, struct sim_node *node,
     (void)snprintf(t->id, sizeof t->id, "%s", sim->jobs[start->job].id);
     CHECK(session_core_init(&t->core, t->id, start->generation, start->rank, t->view.pid,
                             sim->now) == ST_OK);
+    const int slots = 1 + (int)((start->job + start->rank) % 2);
+    session_core_slots(&t->core, slots, slots);
     struct session_copy copies[64];
     const size_t count = sim_memory_list(sim, node, start->job, copies, 64);
     CHECK(session_core_offer(&t->core, copies, count) == ST_OK);

@@ -179,7 +179,7 @@ Cairn__V1__SaveReport *report_of(uint64_t step)
 int begin_save(struct bench *b, uint64_t step)
 {
     int index = -1;
-    assert_int_equal(session_core_save_begin(&b->core, step, &index), ST_OK);
+    assert_int_equal(session_core_save_begin(&b->core, step, false, &index), ST_OK);
     session_core_save_copied(&b->core, index, true);
     return index;
 }

@@ -348,6 +348,26 @@ static void who_goes_on_before_there_is_a_folder_is_told_too(void **state)
     assert_true(own && own->step == 50 && own->rank == 0 && !own->flag);
 }
 
+static void a_save_that_one_is_late_for_is_given_up_by_all_at_once(void **state)
+{
+    struct bench *b = *state;
+    bench_save(b, EV_SAVE_FAILED, 1, 50); /* before anybody began it */
+    assert_true(bench_event(b, "save-dropped"));
+    const struct jm_action *told = bench_act(b, ACT_SEND_DONE, 0);
+    assert_non_null(told);
+    assert_int_equal(told->rank, JM_ALL);
+    assert_false(told->flag);
+    bench_save(b, EV_SAVE_BEGIN, 0, 50); /* crossed it */
+    assert_null(bench_act(b, ACT_FOLDER, 0));
+    told = bench_act(b, ACT_SEND_FOLDER, 0);
+    assert_non_null(told);
+    assert_false(told->flag);
+    bench_commit(b, 60);
+    assert_int_equal(jm_newest(&b->m)->step, 60);
+    bench_save(b, EV_SAVE_FAILED, 1, 60); /* of what is committed nothing is given up */
+    assert_null(bench_act(b, ACT_SEND_DONE, 0));
+}
+
 static void a_report_of_a_save_that_nobody_knows_is_refused(void **state)
 {
     struct bench *b = *state;
@@ -539,6 +559,7 @@ int main(void)
         TEST(files_that_do_not_match_their_reports_never_commit),
         TEST(whoever_begins_a_later_save_gives_up_the_earlier),
         TEST(who_goes_on_before_there_is_a_folder_is_told_too),
+        TEST(a_save_that_one_is_late_for_is_given_up_by_all_at_once),
         TEST(a_report_of_a_save_that_nobody_knows_is_refused),
         TEST(a_worker_that_comes_back_hears_what_became_of_its_saves),
         TEST(a_restart_goes_on_with_what_was_decided_or_complete),

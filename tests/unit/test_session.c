@@ -223,143 +223,6 @@ static void a_fault_is_in_the_last_words_with_or_without_a_coordinator(void **st
     }
 }
 
-/* ---- stores with something wrong ---- */
-
-struct bad_io {
-    pthread_mutex_t mutex;
-    pthread_cond_t changed;
-    bool hold; /* fsync waits while this is so */
-    int holding;
-    bool full; /* of the store: every sync says so */
-};
-
-static struct bad_io bad = { .mutex = PTHREAD_MUTEX_INITIALIZER,
-                             .changed = PTHREAD_COND_INITIALIZER };
-
-static enum status bad_fsync(void *self, int fd)
-{
-    (void)self;
-    (void)pthread_mutex_lock(&bad.mutex);
-    while (bad.hold) {
-        bad.holding++;
-        (void)pthread_cond_broadcast(&bad.changed);
-        (void)pthread_cond_wait(&bad.changed, &bad.mutex);
-    }
-    const bool full = bad.full;
-    (void)pthread_mutex_unlock(&bad.mutex);
-    return full ? ST_FULL : io_system()->fsync(NULL, fd);
-}
-
-static void set_bad(bool hold, bool full)
-{
-    (void)pthread_mutex_lock(&bad.mutex);
-    bad.hold = hold;
-    bad.full = full;
-    bad.holding = 0;
-    (void)pthread_cond_broadcast(&bad.changed);
-    (void)pthread_mutex_unlock(&bad.mutex);
-}
-
-static void unacknowledged_reports_are_in_the_last_words(void **state)
-{
-    (void)state;
-    struct world *w = joined();
-    get_ready(w);
-    w->io.fsync = bad_fsync;
-    set_bad(true, false);
-    struct training t;
-    training_init(&t, 5);
-    assert_int_equal(save(w->session, &t.state), ST_OK);
-    free(t.values);
-    (void)pthread_mutex_lock(&bad.mutex);
-    while (bad.holding == 0)
-        (void)pthread_cond_wait(&bad.changed, &bad.mutex);
-    (void)pthread_mutex_unlock(&bad.mutex);
-    (void)pthread_mutex_lock(&w->c.mutex);
-    w->c.absent = true; /* the coordinator goes while the file is written */
-    lose(&w->c);
-    (void)pthread_mutex_unlock(&w->c.mutex);
-    set_bad(false, false);
-    Cairn__V1__LastWords *words = NULL;
-    const int64_t end_ms = clock_mono_ms(clock_system()) + LONG_MS;
-    while (words == NULL && clock_mono_ms(clock_system()) < end_ms) {
-        words = read_words(w);
-        if (words != NULL && words->n_saves == 0) {
-            cairn__v1__last_words__free_unpacked(words, NULL);
-            words = NULL;
-        }
-    }
-    assert_non_null(words);
-    assert_int_equal(words->saves[0]->step, 5);
-    assert_string_equal(words->saves[0]->file, "shard-00000-of-00001.cairn");
-    cairn__v1__last_words__free_unpacked(words, NULL);
-    (void)pthread_mutex_lock(&w->c.mutex);
-    w->c.absent = false;
-    (void)pthread_mutex_unlock(&w->c.mutex);
-    uint64_t committed = 0;
-    assert_int_equal(session_settle(w->session, LONG_MS, &committed), ST_OK);
-    assert_int_equal(committed, 5);
-    words = read_words(w);
-    assert_int_equal(words->n_saves, 0);
-    cairn__v1__last_words__free_unpacked(words, NULL);
-    world_free(w);
-}
-
-struct saving {
-    struct session *session;
-    struct training training;
-    enum status status;
-};
-
-static void *save_in_thread(void *arg)
-{
-    struct saving *saving = arg;
-    saving->status = save(saving->session, &saving->training.state);
-    return NULL;
-}
-
-/* With copies between saves, saves have one slot of the three. */
-static void the_next_save_waits_while_a_slow_store_is_written_to(void **state)
-{
-    (void)state;
-    struct world *w = joined();
-    const struct session_ready ready = { .total_steps = 20,
-                                         .save_every = 5,
-                                         .pins = "{}",
-                                         .memory_every = 1,
-                                         .snapshot_bytes_max = ELEMENTS * sizeof(float) };
-    assert_int_equal(session_ready(w->session, &ready), ST_OK);
-    w->io.fsync = bad_fsync;
-    set_bad(true, false);
-    struct training t;
-    training_init(&t, 5);
-    assert_int_equal(save(w->session, &t.state), ST_OK);
-    free(t.values);
-    (void)pthread_mutex_lock(&bad.mutex);
-    while (bad.holding == 0)
-        (void)pthread_cond_wait(&bad.changed, &bad.mutex);
-    (void)pthread_mutex_unlock(&bad.mutex);
-    struct saving saving = { .session = w->session };
-    training_init(&saving.training, 10);
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, save_in_thread, &saving), 0);
-    uint64_t committed = 0;
-    assert_int_equal(session_settle(w->session, 100, &committed), ST_TIMED_OUT);
-    (void)pthread_mutex_lock(&w->c.mutex);
-    assert_int_equal(w->c.begins, 1); /* not before the first is written */
-    (void)pthread_mutex_unlock(&w->c.mutex);
-    char path[160];
-    (void)snprintf(path, sizeof(path), "%s/shard-00000-of-00001.cairn", w->c.dir);
-    (void)unlink(path); /* the next step would have a folder of its own */
-    set_bad(false, false);
-    assert_int_equal(pthread_join(thread, NULL), 0);
-    assert_int_equal(saving.status, ST_OK);
-    assert_int_equal(session_settle(w->session, LONG_MS, &committed), ST_OK);
-    assert_int_equal(committed, 10);
-    free(saving.training.values);
-    world_free(w);
-}
-
 /* A copy in memory, as the step loop takes one after each step. */
 static void take_copy(struct world *w, uint64_t step)
 {
@@ -403,33 +266,6 @@ static void a_copy_is_kept_for_another_node_while_training_goes_on(void **state)
     assert_int_equal(slot_state(other)->scalars.step, 12);
     session_keep_end(w->session);
     assert_int_equal(session_keep_newest(w->session, 12, &first), ST_STALE);
-    world_free(w);
-}
-
-static void a_full_store_is_told_and_the_save_can_be_made_again(void **state)
-{
-    (void)state;
-    struct world *w = joined();
-    get_ready(w);
-    w->io.fsync = bad_fsync;
-    set_bad(false, true);
-    struct training t;
-    training_init(&t, 20);
-    assert_int_equal(save(w->session, &t.state), ST_OK);
-    await(w, &w->c.fails, 1);
-    assert_int_equal(w->c.full, 1);
-    assert_int_equal(w->c.removed, 1);
-    (void)pthread_mutex_lock(&w->c.mutex);
-    order_done(&w->c, 20, false);
-    (void)pthread_mutex_unlock(&w->c.mutex);
-    uint64_t committed = 0;
-    assert_int_equal(session_settle(w->session, LONG_MS, &committed), ST_OK);
-    assert_int_equal(committed, 0);
-    set_bad(false, false);
-    assert_int_equal(save(w->session, &t.state), ST_OK);
-    assert_int_equal(session_settle(w->session, LONG_MS, &committed), ST_OK);
-    assert_int_equal(committed, 20);
-    free(t.values);
     world_free(w);
 }
 
@@ -551,11 +387,8 @@ int main(void)
         cmocka_unit_test(a_session_that_is_refused_is_over),
         cmocka_unit_test(a_session_without_a_coordinator_says_so_and_leaves_in_the_end),
         cmocka_unit_test(a_fault_is_in_the_last_words_with_or_without_a_coordinator),
-        cmocka_unit_test(unacknowledged_reports_are_in_the_last_words),
-        cmocka_unit_test(the_next_save_waits_while_a_slow_store_is_written_to),
         cmocka_unit_test(a_devices_copy_is_waited_for_beside_the_step),
         cmocka_unit_test(a_copy_is_kept_for_another_node_while_training_goes_on),
-        cmocka_unit_test(a_full_store_is_told_and_the_save_can_be_made_again),
         cmocka_unit_test(a_dropped_save_leaves_no_file),
         cmocka_unit_test(a_snapshot_larger_than_announced_is_refused_and_the_next_works),
     };

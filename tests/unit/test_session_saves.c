@@ -122,7 +122,7 @@ static void a_dropped_save_is_removed_and_that_is_said_once(void **state)
         assert_int_equal(b->core.saves[work].state, SAVE_REMOVING);
         assert_int_equal(session_core_saver_work(&b->core), -1);
         int index = -1;
-        assert_int_equal(session_core_save_begin(&b->core, 10, &index), ST_AGAIN);
+        assert_int_equal(session_core_save_begin(&b->core, 10, false, &index), ST_AGAIN);
         session_core_save_removed(&b->core, work);
         assert_false(session_core_settled(&b->core));
         assert_says(b, SAVE_FAILED);
@@ -218,7 +218,7 @@ static void a_save_that_waits_too_long_for_its_folder_gives_way_to_a_newer_one(v
     assert_says(b, SAVE_BEGIN);
     b->now_ms += SESSION_FOLDER_MS - 1;
     session_saves_tick(&b->core, b->now_ms);
-    assert_int_equal(session_core_save_begin(&b->core, 20, &index), ST_AGAIN);
+    assert_int_equal(session_core_save_begin(&b->core, 20, false, &index), ST_REFUSED);
     b->now_ms += 1;
     session_saves_tick(&b->core, b->now_ms);
     (void)begin_save(b, 20);
@@ -274,25 +274,25 @@ static void one_slot_holds_one_save(void **state)
     (void)state;
     struct bench *b = trained(1, 0);
     int index = -1, other = -1;
-    assert_int_equal(session_core_save_begin(&b->core, 10, &index), ST_OK);
+    assert_int_equal(session_core_save_begin(&b->core, 10, false, &index), ST_OK);
     assert_silent(b); /* while it is copied */
-    assert_int_equal(session_core_save_begin(&b->core, 20, &other), ST_AGAIN);
+    assert_int_equal(session_core_save_begin(&b->core, 20, false, &other), ST_AGAIN);
     session_core_save_copied(&b->core, index, true);
     assert_says(b, SAVE_BEGIN);
     hear_folder(b, 10, "/store");
-    assert_int_equal(session_core_save_begin(&b->core, 20, &other), ST_AGAIN);
+    assert_int_equal(session_core_save_begin(&b->core, 20, false, &other), ST_REFUSED);
     const int work = session_core_saver_work(&b->core);
-    assert_int_equal(session_core_save_begin(&b->core, 20, &other), ST_AGAIN);
+    assert_int_equal(session_core_save_begin(&b->core, 20, false, &other), ST_REFUSED);
     session_core_save_written(&b->core, work, report_of(10));
-    assert_int_equal(session_core_save_begin(&b->core, 10, &other), ST_EXISTS);
-    assert_int_equal(session_core_save_begin(&b->core, 20, &other), ST_OK);
+    assert_int_equal(session_core_save_begin(&b->core, 10, false, &other), ST_EXISTS);
+    assert_int_equal(session_core_save_begin(&b->core, 20, false, &other), ST_OK);
     session_core_save_copied(&b->core, other, false);
     assert_says(b, SAVE_REPORT);
     assert_silent(b);
     bench_free(b);
 }
 
-static void with_two_slots_a_save_waits_while_another_is_written(void **state)
+static void a_save_waits_unsaid_while_another_is_written_and_one_more_is_late(void **state)
 {
     (void)state;
     struct bench *b = trained(1, 0);
@@ -306,20 +306,49 @@ static void with_two_slots_a_save_waits_while_another_is_written(void **state)
     assert_silent(b); /* whoever begins a later one has let the earlier one go */
     reconnect(b);
     assert_says(b, READY);
+    b->now_ms += 10 * SESSION_FOLDER_MS; /* of a store that is slow */
+    session_saves_tick(&b->core, b->now_ms);
     assert_silent(b);
     int index = -1;
-    assert_int_equal(session_core_save_begin(&b->core, 30, &index), ST_AGAIN);
-    b->now_ms += SESSION_PATIENCE_MS;
-    session_saves_tick(&b->core, b->now_ms);
-    /* The store is slow: what waits gives way, what is written doesn't. */
-    assert_int_equal(session_core_save_begin(&b->core, 30, &index), ST_OK);
-    session_core_save_copied(&b->core, index, true);
-    assert_silent(b); /* nobody had heard of it */
+    assert_int_equal(session_core_save_begin(&b->core, 30, false, &index), ST_REFUSED);
+    session_core_save_late(&b->core, 30);
+    assert_says(b, SAVE_FAILED);
+    assert_int_equal(b->out.save_failed.step, 30);
+    assert_true(b->out.save_failed.removed);
+    assert_silent(b);
+    hear_done(b, 30, false);
     session_core_save_written(&b->core, work, report_of(10));
     assert_says(b, SAVE_REPORT);
     assert_says(b, SAVE_BEGIN);
-    assert_int_equal(b->out.save_begin.step, 30);
+    assert_int_equal(b->out.save_begin.step, 20);
     assert_silent(b);
+    bench_free(b);
+}
+
+static void the_last_save_waits_and_in_the_end_only_for_what_is_written(void **state)
+{
+    (void)state;
+    struct bench *b = trained(1, 0);
+    session_core_slots(&b->core, 2, 2);
+    (void)begin_save(b, 10);
+    assert_says(b, SAVE_BEGIN);
+    hear_folder(b, 10, "/store/10");
+    assert_false(session_core_at_store(&b->core));
+    const int work = session_core_saver_work(&b->core);
+    assert_true(session_core_at_store(&b->core));
+    (void)begin_save(b, 20);
+    int index = -1;
+    assert_int_equal(session_core_save_begin(&b->core, 30, true, &index), ST_AGAIN);
+    b->now_ms += SESSION_PATIENCE_MS;
+    session_saves_tick(&b->core, b->now_ms);
+    assert_int_equal(session_core_save_begin(&b->core, 30, true, &index), ST_OK);
+    session_core_save_copied(&b->core, index, true);
+    assert_silent(b);
+    session_core_save_written(&b->core, work, report_of(10));
+    assert_false(session_core_at_store(&b->core));
+    assert_says(b, SAVE_REPORT);
+    assert_says(b, SAVE_BEGIN);
+    assert_int_equal(b->out.save_begin.step, 30);
     bench_free(b);
 }
 
@@ -346,7 +375,7 @@ static void a_copy_takes_the_oldest_slot_that_no_save_needs(void **state)
     session_core_copied(&b->core, other, true);
     assert_int_equal(session_core_copy_begin(&b->core, 7, &index), ST_OK);
     assert_int_equal(index, slots[5]);
-    assert_int_equal(session_core_save_begin(&b->core, 8, &index), ST_AGAIN);
+    assert_int_equal(session_core_save_begin(&b->core, 8, false, &index), ST_REFUSED);
     bench_free(b);
 }
 
@@ -485,6 +514,16 @@ static void a_step_that_is_past_already_is_said_to_be(void **state)
     bench_free(b);
 }
 
+static void the_last_step_is_never_past(void **state)
+{
+    (void)state;
+    struct bench *b = trained(1, 0);
+    assert_int_equal(session_core_due(&b->core, 100), SESSION_SAVE);
+    hear_save_at(b, 100, true); /* a pause that comes late: what it wants happens anyway */
+    assert_silent(b);
+    bench_free(b);
+}
+
 static void saves_announced_before_the_plan_are_kept_and_old_ones_are_past(void **state)
 {
     (void)state;
@@ -517,7 +556,8 @@ int main(void)
         cmocka_unit_test(without_a_coordinator_saves_give_way_for_ever_and_nothing_is_left_of_them),
         cmocka_unit_test(with_a_coordinator_that_answers_nothing_there_is_room_for_every_new_save),
         cmocka_unit_test(one_slot_holds_one_save),
-        cmocka_unit_test(with_two_slots_a_save_waits_while_another_is_written),
+        cmocka_unit_test(a_save_waits_unsaid_while_another_is_written_and_one_more_is_late),
+        cmocka_unit_test(the_last_save_waits_and_in_the_end_only_for_what_is_written),
         cmocka_unit_test(a_copy_takes_the_oldest_slot_that_no_save_needs),
         cmocka_unit_test(a_copy_that_is_kept_is_not_overwritten),
         cmocka_unit_test(copies_in_memory_are_a_function_of_the_step),
@@ -525,6 +565,7 @@ int main(void)
         cmocka_unit_test(regular_saves_are_a_function_of_the_step),
         cmocka_unit_test(an_announced_save_happens_at_its_step_once),
         cmocka_unit_test(a_step_that_is_past_already_is_said_to_be),
+        cmocka_unit_test(the_last_step_is_never_past),
         cmocka_unit_test(saves_announced_before_the_plan_are_kept_and_old_ones_are_past),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,238 @@
+/* The session with its real threads on a store with something wrong. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/check.h"
+#include "tests/unit/session_world.h"
+
+struct bad_io {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    bool hold; /* fsync waits while this is so */
+    int holding;
+    bool full; /* of the store: every sync says so */
+};
+
+static struct bad_io bad = { .mutex = PTHREAD_MUTEX_INITIALIZER,
+                             .changed = PTHREAD_COND_INITIALIZER };
+
+static enum status bad_fsync(void *self, int fd)
+{
+    (void)self;
+    (void)pthread_mutex_lock(&bad.mutex);
+    while (bad.hold) {
+        bad.holding++;
+        (void)pthread_cond_broadcast(&bad.changed);
+        (void)pthread_cond_wait(&bad.changed, &bad.mutex);
+    }
+    const bool full = bad.full;
+    (void)pthread_mutex_unlock(&bad.mutex);
+    return full ? ST_FULL : io_system()->fsync(NULL, fd);
+}
+
+static void set_bad(bool hold, bool full)
+{
+    (void)pthread_mutex_lock(&bad.mutex);
+    bad.hold = hold;
+    bad.full = full;
+    bad.holding = 0;
+    (void)pthread_cond_broadcast(&bad.changed);
+    (void)pthread_mutex_unlock(&bad.mutex);
+}
+
+static void unacknowledged_reports_are_in_the_last_words(void **state)
+{
+    (void)state;
+    struct world *w = joined();
+    get_ready(w);
+    w->io.fsync = bad_fsync;
+    set_bad(true, false);
+    struct training t;
+    training_init(&t, 5);
+    assert_int_equal(save(w->session, &t.state), ST_OK);
+    free(t.values);
+    (void)pthread_mutex_lock(&bad.mutex);
+    while (bad.holding == 0)
+        (void)pthread_cond_wait(&bad.changed, &bad.mutex);
+    (void)pthread_mutex_unlock(&bad.mutex);
+    (void)pthread_mutex_lock(&w->c.mutex);
+    w->c.absent = true; /* the coordinator goes while the file is written */
+    lose(&w->c);
+    (void)pthread_mutex_unlock(&w->c.mutex);
+    set_bad(false, false);
+    Cairn__V1__LastWords *words = NULL;
+    const int64_t end_ms = clock_mono_ms(clock_system()) + LONG_MS;
+    while (words == NULL && clock_mono_ms(clock_system()) < end_ms) {
+        words = read_words(w);
+        if (words != NULL && words->n_saves == 0) {
+            cairn__v1__last_words__free_unpacked(words, NULL);
+            words = NULL;
+        }
+    }
+    assert_non_null(words);
+    assert_int_equal(words->saves[0]->step, 5);
+    assert_string_equal(words->saves[0]->file, "shard-00000-of-00001.cairn");
+    cairn__v1__last_words__free_unpacked(words, NULL);
+    (void)pthread_mutex_lock(&w->c.mutex);
+    w->c.absent = false;
+    (void)pthread_mutex_unlock(&w->c.mutex);
+    uint64_t committed = 0;
+    assert_int_equal(session_settle(w->session, LONG_MS, &committed), ST_OK);
+    assert_int_equal(committed, 5);
+    words = read_words(w);
+    assert_int_equal(words->n_saves, 0);
+    cairn__v1__last_words__free_unpacked(words, NULL);
+    world_free(w);
+}
+
+/* Ready, with a copy after each step; the save of step 5 waits for the store's fsync. */
+static void save_to_a_slow_store(struct world *w, uint64_t memory_every)
+{
+    const struct session_ready ready = { .total_steps = 20,
+                                         .save_every = 5,
+                                         .pins = "{}",
+                                         .memory_every = memory_every,
+                                         .snapshot_bytes_max = ELEMENTS * sizeof(float) };
+    assert_int_equal(session_ready(w->session, &ready), ST_OK);
+    w->io.fsync = bad_fsync;
+    set_bad(true, false);
+    struct training t;
+    training_init(&t, 5);
+    assert_int_equal(save(w->session, &t.state), ST_OK);
+    free(t.values);
+    (void)pthread_mutex_lock(&bad.mutex);
+    while (bad.holding == 0)
+        (void)pthread_cond_wait(&bad.changed, &bad.mutex);
+    (void)pthread_mutex_unlock(&bad.mutex);
+}
+
+/* Called by the step thread, which hangs here if it waits for the store. */
+static void no_step_waits_for_a_slow_store(void **state)
+{
+    (void)state;
+    for (uint64_t memory_every = 0; memory_every < 2; memory_every++) {
+        struct world *w = joined();
+        struct training t;
+        uint64_t committed = 0;
+        save_to_a_slow_store(w, memory_every);
+        training_init(&t, 10);
+        if (memory_every == 0) { /* there is a second slot, which is taken then */
+            assert_int_equal(save(w->session, &t.state), ST_OK);
+            t.state.scalars.step = 15;
+            assert_int_equal(save(w->session, &t.state), ST_REFUSED);
+        } else {
+            const struct slot *copy = NULL;
+            assert_int_equal(save(w->session, &t.state), ST_OK);
+            assert_int_equal(session_keep_newest(w->session, 5, &copy), ST_OK);
+            assert_int_equal(slot_state(copy)->scalars.step, 10);
+            session_unkeep(w->session, copy);
+        }
+        await(w, &w->c.fails, 1);
+        assert_int_equal(w->c.removed, 1);
+        assert_int_equal(w->c.begins, 1); /* of what waits nothing was said */
+        (void)pthread_mutex_lock(&w->c.mutex);
+        order_done(&w->c, memory_every == 0 ? 15 : 10, false);
+        w->c.gives_folders = false;
+        (void)pthread_mutex_unlock(&w->c.mutex);
+        set_bad(false, false);
+        await(w, &w->c.reports, 1);
+        if (memory_every == 0) {
+            await(w, &w->c.begins, 2);
+        } else {
+            assert_int_equal(session_settle(w->session, LONG_MS, &committed), ST_OK);
+            assert_int_equal(committed, 5);
+        }
+        free(t.values);
+        world_free(w);
+    }
+}
+
+struct saving {
+    struct session *session;
+    struct training training;
+    enum status status;
+};
+
+static void *save_the_last(void *arg)
+{
+    struct saving *saving = arg;
+    const struct session_snapshot snapshot = { .state = &saving->training.state,
+                                               .saves = true,
+                                               .last = true };
+    saving->status = session_snapshot_begin(saving->session, &snapshot);
+    if (saving->status == ST_OK)
+        saving->status = session_snapshot_wait(saving->session);
+    return NULL;
+}
+
+/* With copies between saves, saves have one slot of the three. */
+static void the_last_save_waits_for_a_slow_store_and_that_is_progress(void **state)
+{
+    (void)state;
+    struct world *w = joined();
+    save_to_a_slow_store(w, 1);
+    struct saving saving = { .session = w->session };
+    training_init(&saving.training, 10);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, save_the_last, &saving), 0);
+    (void)pthread_mutex_lock(&w->c.mutex);
+    const uint64_t before = w->c.progress_counter;
+    bool in_time = true;
+    while (in_time && w->c.progress_counter < before + 2)
+        in_time = wait_until(&w->c, clock_mono_ms(clock_system()) + LONG_MS);
+    assert_true(in_time);
+    assert_int_equal(w->c.begins, 1); /* not before the first is written */
+    assert_int_equal(w->c.fails, 0);
+    (void)pthread_mutex_unlock(&w->c.mutex);
+    char path[160];
+    (void)snprintf(path, sizeof(path), "%s/shard-00000-of-00001.cairn", w->c.dir);
+    (void)unlink(path); /* the next step would have a folder of its own */
+    set_bad(false, false);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(saving.status, ST_OK);
+    uint64_t committed = 0;
+    assert_int_equal(session_settle(w->session, LONG_MS, &committed), ST_OK);
+    assert_int_equal(committed, 10);
+    free(saving.training.values);
+    world_free(w);
+}
+
+static void a_full_store_is_told_and_the_save_can_be_made_again(void **state)
+{
+    (void)state;
+    struct world *w = joined();
+    get_ready(w);
+    w->io.fsync = bad_fsync;
+    set_bad(false, true);
+    struct training t;
+    training_init(&t, 20);
+    assert_int_equal(save(w->session, &t.state), ST_OK);
+    await(w, &w->c.fails, 1);
+    assert_int_equal(w->c.full, 1);
+    assert_int_equal(w->c.removed, 1);
+    (void)pthread_mutex_lock(&w->c.mutex);
+    order_done(&w->c, 20, false);
+    (void)pthread_mutex_unlock(&w->c.mutex);
+    uint64_t committed = 0;
+    assert_int_equal(session_settle(w->session, LONG_MS, &committed), ST_OK);
+    assert_int_equal(committed, 0);
+    set_bad(false, false);
+    assert_int_equal(save(w->session, &t.state), ST_OK);
+    assert_int_equal(session_settle(w->session, LONG_MS, &committed), ST_OK);
+    assert_int_equal(committed, 20);
+    free(t.values);
+    world_free(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(unacknowledged_reports_are_in_the_last_words),
+        cmocka_unit_test(no_step_waits_for_a_slow_store),
+        cmocka_unit_test(the_last_save_waits_for_a_slow_store_and_that_is_progress),
+        cmocka_unit_test(a_full_store_is_told_and_the_save_can_be_made_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
