@@ -320,7 +320,9 @@ void session_core_save_copied(struct session_core *core, int index, bool ok);
 int session_core_saver_work(struct session_core *core);
 /* Takes ownership of report. */
 void session_core_save_written(struct session_core *core, int index, Cairn__V1__SaveReport *report);
-void session_core_save_failed(struct session_core *core, int index, enum status st, bool removed);
+/* why: for people; cut to LIMIT_REASON. */
+void session_core_save_failed(struct session_core *core, int index, enum status st, const char *why,
+                              bool removed);
 void session_core_save_removed(struct session_core *core, int index);
 /* A shard is being written or removed: whoever waits for that waits for the store. */
 bool session_core_at_store(const struct session_core *core);

@@ -88,8 +88,8 @@ static void write_shard(struct saver *saver, const struct task *task)
             removed = false;
         }
     }
+    char why[LIMIT_REASON] = "";
     if (st != ST_OK) {
-        char why[LIMIT_REASON];
         io_explain(session->options.io, st, why, sizeof(why));
         LOG_WARN(session->options.log, "save of step %llu failed, ignoring: %s",
                  (unsigned long long)state->scalars.step, why);
@@ -99,7 +99,7 @@ static void write_shard(struct saver *saver, const struct task *task)
         message->stall_us = session->core.saves[task->index].stall_us;
         session_core_save_written(&session->core, task->index, message);
     } else {
-        session_core_save_failed(&session->core, task->index, st, removed);
+        session_core_save_failed(&session->core, task->index, st, why, removed);
     }
     (void)pthread_mutex_unlock(&session->mutex);
     session_write_words(session); /* before anybody is told: it must be known if this dies now */

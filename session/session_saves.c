@@ -288,14 +288,15 @@ void session_core_save_written(struct session_core *core, int index, Cairn__V1__
     core->words_version++;
 }
 
-void session_core_save_failed(struct session_core *core, int index, enum status st, bool removed)
+void session_core_save_failed(struct session_core *core, int index, enum status st, const char *why,
+                              bool removed)
 {
     struct session_save_record *save = &core->saves[index];
     CHECK(save->state == SAVE_WRITING);
     if (save->cancelled) {
         enter(save, removed ? SAVE_REMOVED : SAVE_REMOVING);
     } else {
-        fail(save, status_string(st), st == ST_FULL, removed);
+        fail(save, why, st == ST_FULL, removed);
     }
 }
 

@@ -153,7 +153,7 @@ static void save_file(struct sim *sim, struct sim_trainer *t)
     uint32_t rank = t->view.start.rank;
     if (sim->store_full || !folder || !folder->there || folder->file[rank] != 0) {
         enum status st = sim->store_full ? ST_FULL : ST_IO;
-        session_core_save_failed(&t->core, t->saving, st, true);
+        session_core_save_failed(&t->core, t->saving, st, status_string(st), true);
         return;
     }
     if (folder->manifest)
@@ -175,7 +175,8 @@ static void save_file(struct sim *sim, struct sim_trainer *t)
         report.parent.generation = base->generation;
     } else if (base) { /* the save was dropped meanwhile, or its base set aside */
         folder->file[rank] = 0;
-        session_core_save_failed(&t->core, t->saving, ST_NOT_FOUND, true);
+        session_core_save_failed(&t->core, t->saving, ST_NOT_FOUND, status_string(ST_NOT_FOUND),
+                                 true);
         return;
     }
     (void)snprintf(report.file, sizeof report.file, "shard-%05u", rank);

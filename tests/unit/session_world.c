@@ -145,6 +145,7 @@ static void on_kv(struct coordinator *c, const Cairn__V1__KvRequest *request)
 static void on_save_failed(struct coordinator *c, const Cairn__V1__SaveFailed *failed)
 {
     c->fails++;
+    (void)snprintf(c->fail_message, sizeof(c->fail_message), "%s", failed->message);
     c->removed += failed->removed != 0;
     c->full += failed->full != 0;
 }

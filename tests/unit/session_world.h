@@ -38,7 +38,7 @@ struct coordinator {
     int hellos, attached, begins, reports, fails, removed, full, faults, finished, passed;
     uint64_t rows_through, ready_total;
     uint64_t progress_counter;
-    char fault_message[LIMIT_REASON];
+    char fault_message[LIMIT_REASON], fail_message[LIMIT_REASON];
     struct ckpt_report report; /* the last one, owned */
     int over_calls;
     char over_reason[LIMIT_REASON];

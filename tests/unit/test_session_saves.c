@@ -169,7 +169,8 @@ static void a_failed_save_is_told_and_can_be_made_again(void **state)
     (void)begin_save(b, 10);
     assert_says(b, SAVE_BEGIN);
     hear_folder(b, 10, "/store");
-    session_core_save_failed(&b->core, session_core_saver_work(&b->core), ST_FULL, true);
+    session_core_save_failed(&b->core, session_core_saver_work(&b->core), ST_FULL,
+                             status_string(ST_FULL), true);
     assert_says(b, SAVE_FAILED);
     assert_true(b->out.save_failed.full);
     assert_true(b->out.save_failed.removed);
@@ -181,7 +182,8 @@ static void a_failed_save_is_told_and_can_be_made_again(void **state)
     assert_says(b, SAVE_BEGIN);
     /* A file that could not be made because one is there: it goes when the save is dropped. */
     hear_folder(b, 10, "/store");
-    session_core_save_failed(&b->core, session_core_saver_work(&b->core), ST_EXISTS, false);
+    session_core_save_failed(&b->core, session_core_saver_work(&b->core), ST_EXISTS,
+                             status_string(ST_EXISTS), false);
     assert_says(b, SAVE_FAILED);
     assert_false(b->out.save_failed.removed);
     hear_done(b, 10, false);
@@ -198,7 +200,8 @@ static void a_failure_that_nobody_answers_is_forgotten(void **state)
     (void)begin_save(b, 10);
     assert_says(b, SAVE_BEGIN);
     hear_folder(b, 10, "/store");
-    session_core_save_failed(&b->core, session_core_saver_work(&b->core), ST_IO, true);
+    session_core_save_failed(&b->core, session_core_saver_work(&b->core), ST_IO,
+                             status_string(ST_IO), true);
     assert_says(b, SAVE_FAILED);
     b->now_ms += SESSION_FORGET_MS - 1;
     session_saves_tick(&b->core, b->now_ms);

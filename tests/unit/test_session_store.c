@@ -199,18 +199,30 @@ static void the_last_save_waits_for_a_slow_store_and_that_is_progress(void **sta
     world_free(w);
 }
 
+/* More than a message holds. */
+static void bad_explain(void *self, enum status st, char *out, size_t capacity)
+{
+    (void)self;
+    assert_int_equal(st, ST_FULL);
+    memset(out, 'x', capacity - 1);
+    out[capacity - 1] = '\0';
+    memcpy(out, "QuotaExceeded", 13);
+}
+
 static void a_full_store_is_told_and_the_save_can_be_made_again(void **state)
 {
     (void)state;
     struct world *w = joined();
     get_ready(w);
     w->io.fsync = bad_fsync;
+    w->io.explain = bad_explain;
     set_bad(false, true);
     struct training t;
     training_init(&t, 20);
     assert_int_equal(save(w->session, &t.state), ST_OK);
     await(w, &w->c.fails, 1);
     assert_int_equal(w->c.full, 1);
+    assert_non_null(strstr(w->c.fail_message, "QuotaExceeded")); /* what the store said */
     assert_int_equal(w->c.removed, 1);
     (void)pthread_mutex_lock(&w->c.mutex);
     order_done(&w->c, 20, false);
