@@ -98,6 +98,8 @@ void core_check_copies(struct core *core, struct core_node *node,
 
 /* ---- core_schedule.c ---- */
 void core_schedule(struct core *core);
+/* Random hex digits, capacity - 1 of them: an even number, 64 at most. */
+void core_nonce(struct core *core, char *out, size_t capacity);
 
 /* core_gpu.c: what a hello or a beat says of a node's GPUs. */
 void core_take_gpus(struct core *core, struct core_node *node, Cairn__V1__Gpu *const *gpus,

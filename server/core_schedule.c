@@ -70,11 +70,12 @@ static enum status make_board(struct core *core, struct board *board)
     return ST_OK;
 }
 
-static void make_token(struct core *core, char out[65])
+void core_nonce(struct core *core, char *out, size_t capacity)
 {
     uint8_t bytes[32];
-    core->options.random(core->options.random_arg, bytes, sizeof bytes);
-    for (size_t i = 0; i < sizeof bytes; i++)
+    CHECK(capacity <= 2 * sizeof bytes + 1);
+    core->options.random(core->options.random_arg, bytes, capacity / 2);
+    for (size_t i = 0; i < capacity / 2; i++)
         (void)snprintf(out + 2 * i, 3, "%02x", bytes[i]);
 }
 
@@ -93,7 +94,7 @@ static void place(struct core *core, struct core_job *job, const struct board *b
         numbers[i] = slots[i].slot;
     }
     char token[65];
-    make_token(core, token);
+    core_nonce(core, token, sizeof token);
     struct job_event event = core_event(core, EV_PLACED);
     event.nodes = names;
     event.slots = numbers;

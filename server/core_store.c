@@ -169,7 +169,12 @@ void core_submit_store(struct core *core, struct core_job *job, const struct jm_
     (void)snprintf(task->store, sizeof task->store, "%s", job->spec->checkpoint.store);
     task->step = act->step;
     task->generation = act->generation;
+    (void)snprintf(task->mark, sizeof task->mark, "%s", job->m.store_mark);
+    task->holds = jm_newest(&job->m) != NULL;
+    task->given_up = job->m.store_away;
     task->wall_ms = clock_wall_ms(core->options.clock);
+    if (task->kind == STORE_PROBE)
+        core_nonce(core, task->nonce, sizeof task->nonce);
     struct jm_ckpt ckpt = { .step = act->step, .generation = act->generation };
     enum status st = core_ckpt_dir(job, &ckpt, task->dir, sizeof task->dir);
     if (task->kind == STORE_FOLDER) {
@@ -246,6 +251,8 @@ void core_store_done(struct core *core, struct store_task *task)
         event.status = task->status;
         event.message = task->message;
         event.counter = task->swept;
+        event.flag = task->away;
+        event.mark = task->mark;
         struct jm_ckpt ckpt = { .step = task->step,
                                 .generation = task->generation,
                                 .shards = task->shards,

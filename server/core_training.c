@@ -87,6 +87,7 @@ void core_send_plan(struct core *core, struct core_job *job, uint32_t rank)
     plan.saves = save_list;
     plan.n_saves = save_count;
     plan.host = (char *)host_of(core, job, rank);
+    plan.store_mark = m->store_mark;
     struct core_places places;
     if (core_places_list(m, &places) != ST_OK)
         return;

@@ -82,6 +82,7 @@ static enum status on_resume(struct jm_step *s)
     m->barren = 0;
     m->budget_used = 0;
     m->retry_at = 0;
+    m->probed = false; /* who knows what was done to the store meanwhile */
     jm_set_reason(m, "%s", "");
     jm_event(s, "resumed", "asked by the user");
     jm_act(s, ACT_SCHEDULE);
@@ -126,7 +127,8 @@ static enum status on_drain_now(struct jm_step *s)
     return ST_OK;
 }
 
-/* Not the one that the job would go on from, nor one that others are read through. */
+/* Not the one that the job would go on from, unless the store that it is in is gone; nor one that
+ * others are read through. */
 static enum status on_remove_ckpt(struct jm_step *s)
 {
     struct job_machine *m = s->m;
@@ -142,7 +144,8 @@ static enum status on_remove_ckpt(struct jm_step *s)
         if (ckpt->state != CKPT_GOOD)
             continue;
         bool restored = ckpt->step == m->restore_step && ckpt->generation == m->restore_generation;
-        if (!job_state_final(m->state) && (ckpt == newest || (restored && jm_alive(m))))
+        bool needed = (ckpt == newest && !m->store_away) || (restored && jm_alive(m));
+        if (!job_state_final(m->state) && needed)
             return ST_REFUSED;
         if (jm_is_parent(m, ckpt) || jm_is_base(m, ckpt))
             return ST_REFUSED;

@@ -127,14 +127,20 @@ static void damage_disproved(struct jm_step *s)
             return;
     }
     m->damage_suspected = false;
+    jm_act(s, ACT_SCHEDULE);
     const char *node = m->cause.rank < m->config.ranks ? m->ranks[m->cause.rank].node : "";
+    if (m->damage_waited && m->cause.kind == FAULT_STORE) {
+        jm_event(s, "verified", "the checkpoint of step %llu can be read again",
+                 (unsigned long long)m->restore_step);
+        return;
+    }
     if (node[0] != '\0')
         suspect_node(m, node);
     jm_event(s, "verified",
-             "the checkpoint of step %llu reads well here: node %.128s, which reported damage, is "
-             "suspected and takes workers of this job only where no other has room",
-             (unsigned long long)m->restore_step, node);
-    jm_act(s, ACT_SCHEDULE);
+             "the checkpoint of step %llu reads well here: node %.128s, which %s, is suspected and "
+             "takes workers of this job only where no other has room",
+             (unsigned long long)m->restore_step, node,
+             m->cause.kind == FAULT_STORE ? "could not read it" : "reported damage");
 }
 
 /* The bytes that read badly may be those of the one that it is read through: that is read, too, and
@@ -181,9 +187,12 @@ void jm_on_verified(struct jm_step *s)
         return;
     }
     bool damaged = status_scope(s->ev->status) == SCOPE_CHECKPOINT || s->ev->status == ST_NOT_FOUND;
-    if (!damaged) {    /* EIO and timeouts are no damage */
-        if (suspected) /* asked again by jm_damage_tick */
+    jm_note_away(s);
+    if (!damaged) { /* EIO and timeouts are no damage */
+        if (suspected) {
+            m->damage_waited = true; /* asked again by jm_damage_tick */
             jm_set_reason(m, "waits for the checkpoint store: %.400s", s->ev->message);
+        }
         return;
     }
     if (jm_in_chain(m, restored(m), ckpt)) {
@@ -224,6 +233,7 @@ void jm_suspect_damage(struct jm_step *s)
     if (!ckpt || ckpt->state != CKPT_GOOD)
         return;
     m->damage_suspected = true;
+    m->damage_waited = false;
     for (; ckpt; ckpt = jm_chain_next(m, ckpt)) {
         ckpt->verified = false;
         jm_ask_verify(s, ckpt);
@@ -245,6 +255,8 @@ void jm_on_ckpt_removed(struct jm_step *s, struct jm_ckpt *ckpt)
 {
     struct job_machine *m = s->m;
     ckpt->removing = false;
+    if (s->ev->flag)
+        jm_note_away(s); /* asked again, it is given up */
     if (s->ev->status != ST_OK)
         return; /* again with the next retention; it is un-published or still whole */
     size_t at = (size_t)(ckpt - m->catalog);
@@ -264,6 +276,7 @@ void jm_damage_tick(struct jm_step *s)
     struct jm_ckpt *ckpt = restored(m);
     if (!ckpt || ckpt->state != CKPT_GOOD) {
         m->damage_suspected = false;
+        jm_act(s, ACT_SCHEDULE);
         return;
     }
     for (; ckpt; ckpt = jm_chain_next(m, ckpt)) {

@@ -60,6 +60,7 @@ static const struct field machine[] = {
     FIELD(job_machine, token, TEXT),
     FIELD(job_machine, reason, TEXT),
     FIELD(job_machine, final_digest, TEXT),
+    FIELD(job_machine, store_mark, TEXT),
 };
 
 static const struct field fault[] = {

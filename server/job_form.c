@@ -14,13 +14,20 @@ void jm_on_placed(struct jm_step *s)
     }
     jm_text(m->token, sizeof m->token, s->ev->token);
     m->state = JOB_PLACING;
-    m->reason[0] = '\0';
     if (m->probed) {
         jm_form(s);
         return;
     }
     m->probing = true;
     jm_act(s, ACT_PROBE);
+}
+
+/* Of an answer of the store. */
+void jm_note_away(struct jm_step *s)
+{
+    if (s->ev->flag && !s->m->store_away)
+        jm_event(s, "store-away", "%s", s->ev->message);
+    s->m->store_away = s->ev->flag;
 }
 
 void jm_on_probed(struct jm_step *s)
@@ -33,9 +40,13 @@ void jm_on_probed(struct jm_step *s)
         return;
     if (s->ev->status == ST_OK) {
         m->probed = true;
+        m->store_away = false;
+        if (s->ev->mark && s->ev->mark[0])
+            jm_text(m->store_mark, sizeof m->store_mark, s->ev->mark);
         jm_form(s);
         return;
     }
+    jm_note_away(s);
     /* Slots are given back meanwhile; the scheduler places the job again. */
     m->state = m->generation == 0 ? JOB_QUEUED : JOB_RECOVERING;
     /* Of a store that was good before, anything may pass. */
@@ -62,6 +73,7 @@ void jm_form(struct jm_step *s)
     m->generation++;
     m->state = JOB_FORMING;
     m->dirty = true;
+    m->reason[0] = '\0';
     m->restore_step = ckpt ? ckpt->step : 0;
     m->restore_generation = ckpt ? ckpt->generation : 0;
     m->memory_generation = 0;

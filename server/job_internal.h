@@ -47,6 +47,7 @@ void jm_text(char *out, size_t capacity, const char *text); /* copies, cuts; NUL
 /* ---- job_form.c ---- */
 void jm_on_placed(struct jm_step *s);
 void jm_on_probed(struct jm_step *s);
+void jm_note_away(struct jm_step *s);
 void jm_on_hello(struct jm_step *s);
 void jm_on_ready(struct jm_step *s);
 void jm_form(struct jm_step *s);

@@ -85,7 +85,8 @@ struct jm_fault {
     enum jm_fault_kind kind;
     uint32_t rank; /* blamed, or JM_ALL */
     uint64_t step;
-    bool outside; /* a kill from outside or of unknown cause: backs off, uses no budget */
+    bool outside; /* a kill from outside or of unknown cause, a store that can't be read: backs off,
+                     uses no budget */
     char phase[JM_PHASE];
     char message[LIMIT_REASON];
 };
@@ -280,6 +281,7 @@ struct job_machine {
     char token[72]; /* of this generation */
     char reason[LIMIT_REASON];
     char final_digest[33];
+    char store_mark[33];   /* what the store that the checkpoints are in is known by; "": not yet */
     struct jm_rank *ranks; /* config.ranks of them; owned */
 
     /* journalled in rows of their own */
@@ -294,6 +296,8 @@ struct job_machine {
     bool sweep_failed;    /* it is asked again after the next commit */
     bool probed;          /* the store took a file */
     bool probing;
+    bool damage_waited; /* the read that was asked for failed on the medium, here too */
+    bool store_away;    /* what is at its place is not the job's store, or not mounted */
     int64_t accounted_at;
     int64_t started_at; /* of the generation's formation */
     int64_t running_since, progress_at;
@@ -318,7 +322,7 @@ enum job_event_kind {
     EV_TICK,
     EV_PLACED,  /* nodes, slots, token */
     EV_WAITING, /* message: why there are no slots */
-    EV_PROBED,  /* status, message */
+    EV_PROBED,  /* status, message, flag: the store is away, or mark */
     EV_STARTED, /* rank, pid */
     EV_MISSING, /* rank: its agent's hello does not list it */
     EV_EXITED,  /* rank, exit, code, fault (or NULL), finished, message, step, phase (or NULL) */
@@ -338,8 +342,8 @@ enum job_event_kind {
     EV_FOLDER_DONE, /* step, of_generation, status, message */
     EV_CHECK_DONE,
     EV_PUBLISH_DONE, /* and ckpt */
-    EV_REMOVE_DONE,
-    EV_VERIFY_DONE,
+    EV_REMOVE_DONE,  /* and flag, as EV_PROBED */
+    EV_VERIFY_DONE,  /* likewise */
     EV_QUARANTINE_DONE,
     EV_SWEEP_DONE, /* of_generation, status, counter: folders */
     EV_PAUSE,
@@ -367,7 +371,7 @@ struct job_event {
     struct jm_save_times times;
     uint32_t of_generation;
     enum status status;
-    const char *message, *phase, *token;
+    const char *message, *phase, *token, *mark;
     const char *const *nodes;
     const uint32_t *slots;
     enum jm_exit exit;

@@ -9,7 +9,8 @@
  *   lost session, failed formation     back off 0, 1, 2, 4 .. 60 s
  *   crash, memory, hang, communication,
  *   damage, store                      as above, and three at one step or phase: FAILED
- *   any, 10 generations in a row
+ *   store, while restoring             as above, without end
+ *   any other, 10 generations in a row
  *   without progress                   FAILED with the first cause
  */
 #include <stdio.h>
@@ -102,11 +103,11 @@ static bool uses_budget(const struct jm_fault *fault)
     switch (fault->kind) {
     case FAULT_PROCESS:
     case FAULT_MEMORY:
+    case FAULT_STORE:
         return !fault->outside;
     case FAULT_HANG:
     case FAULT_COMMUNICATION:
     case FAULT_DAMAGE:
-    case FAULT_STORE:
         return true;
     case FAULT_NODE:
     case FAULT_SESSION:
@@ -127,7 +128,7 @@ static void count_failure(struct job_machine *m, const struct jm_fault *fault)
         m->barren = 0;
         m->budget_used = 0;
         m->first_cause = (struct jm_fault){ 0 };
-    } else {
+    } else if (fault->kind != FAULT_STORE || !fault->outside) {
         m->barren++;
     }
     m->commitless = m->committed ? 0 : m->commitless + 1;
@@ -223,6 +224,9 @@ void jm_fail(struct jm_step *s, const struct jm_fault *reported)
     bool forming = m->state == JOB_FORMING;
     if (forming && copy.kind == FAULT_COMMUNICATION)
         copy.kind = FAULT_FORMATION;
+    /* The store is waited for, however long it is away; so is a node that doesn't see it. */
+    bool restoring = forming && copy.kind == FAULT_STORE && strcmp(copy.phase, "restore") == 0;
+    copy.outside = copy.outside || restoring;
     m->cause = *fault;
     m->dirty = true;
     describe(s, fault);

@@ -34,19 +34,78 @@ void store_task_free(struct store_task *task)
     free(task);
 }
 
-/* A file comes and goes: the store is there and takes what we write. */
+/* ---- whose store it is ---- */
+
+/* Where the job's checkpoints should be there is nothing of it, or something else: nobody may take
+ * that for damage, nor begin anew there. */
+static enum status away(struct store_task *task)
+{
+    task->away = true;
+    (void)snprintf(task->message, sizeof task->message,
+                   "%.240s/%s is not where the checkpoints of this job are (its %s is missing, or "
+                   "another's): mount that again, or give them up with `cairn ckpt rm`",
+                   task->store, task->job, CKPT_MARK_NAME);
+    return ST_UNREACHABLE;
+}
+
+static enum status check_mark(struct store_task *task, const struct io *io)
+{
+    char mark[CKPT_MARK];
+    if (task->mark[0] == '\0') /* the next probe makes it known */
+        return ST_OK;
+    enum status st = ckpt_mark_read(io, task->store, task->job, mark);
+    if (st == ST_NOT_FOUND || st == ST_CORRUPT)
+        return away(task);
+    return st == ST_OK && strcmp(mark, task->mark) != 0 ? away(task) : st;
+}
+
+static bool note_name(void *arg, const char *name)
+{
+    (void)name;
+    *(bool *)arg = true;
+    return false;
+}
+
+/* The mark that is there; where nothing can be lost by it, a new one. */
+static enum status settle_mark(struct store_task *task, const struct io *io, const char *dir)
+{
+    char mark[CKPT_MARK];
+    bool known = task->mark[0] != '\0', something = false;
+    enum status st = ckpt_mark_read(io, task->store, task->job, mark);
+    if (st == ST_NOT_FOUND && task->holds) {
+        /* Jobs of before there were marks: their folder is there. */
+        enum status listed = known ? ST_NOT_FOUND : io->list(io->self, dir, note_name, &something);
+        if (listed != ST_OK && listed != ST_NOT_FOUND)
+            return listed;
+        if (!something)
+            return away(task);
+    }
+    if (st == ST_NOT_FOUND) {
+        st = ckpt_mark_write(io, task->store, task->job, task->nonce);
+        if (st == ST_OK || st == ST_EXISTS)
+            st = ckpt_mark_read(io, task->store, task->job, mark);
+    }
+    if (st == ST_CORRUPT || (st == ST_OK && known && task->holds && strcmp(mark, task->mark) != 0))
+        return away(task);
+    if (st == ST_OK)
+        memcpy(task->mark, mark, sizeof mark);
+    return st;
+}
+
+/* It is the job's store, and a file comes and goes: it takes what we write. */
 static enum status probe(struct store_task *task, const struct io *io)
 {
     char dir[LIMIT_PATH], path[LIMIT_PATH + 64];
     int used = snprintf(dir, sizeof dir, "%s/%s", task->store, task->job);
     if (used < 0 || (size_t)used >= sizeof dir)
         return ST_INVALID;
-    enum status st = io_mkdir_all(io, dir);
+    enum status st = settle_mark(task, io, dir);
     if (st != ST_OK)
         return st;
     (void)snprintf(path, sizeof path, "%s/.probe-%ld", dir, (long)getpid());
-    (void)io->unlink(io->self, path); /* of a predecessor with our pid */
-    st = io_publish(io, path, "cairn\n", 6);
+    st = io->unlink(io->self, path); /* of a predecessor with our pid */
+    if (st == ST_OK || st == ST_NOT_FOUND)
+        st = io_publish(io, path, "cairn\n", 6);
     if (st != ST_OK)
         return st;
     /* Commits stand on this: a store that writes over what is there can't be used. */
@@ -87,13 +146,6 @@ static enum status check(struct store_task *task, const struct io *io)
     return ST_OK;
 }
 
-static void note_finding(void *arg, const char *line)
-{
-    struct store_task *task = arg;
-    if (task->message[0] == '\0')
-        (void)snprintf(task->message, sizeof task->message, "%s", line);
-}
-
 /* A save that can't fit is refused before anybody writes. */
 static enum status make_folder(struct store_task *task, const struct io *io)
 {
@@ -108,6 +160,13 @@ static enum status make_folder(struct store_task *task, const struct io *io)
     return ckpt_folder_create(io, task->dir);
 }
 
+static void note_finding(void *arg, const char *line)
+{
+    struct store_task *task = arg;
+    if (task->message[0] == '\0')
+        (void)snprintf(task->message, sizeof task->message, "%s", line);
+}
+
 /* On a machine with few cores training needs them all: there the task reads alone. Others have the
  * priority of this thread, which is low where trainers may run (store_worker_options). */
 static enum status read_back(struct store_task *task, const struct io *io)
@@ -119,6 +178,18 @@ static enum status read_back(struct store_task *task, const struct io *io)
         .threads = readers < READERS_MAX ? (uint32_t)readers : READERS_MAX,
     };
     return ckpt_verify_with(io, task->dir, &options, note_finding, task);
+}
+
+/* Bytes that are not there, or bad ones, are the checkpoint's fault only in the job's store. */
+static enum status verify(struct store_task *task, const struct io *io)
+{
+    enum status st = read_back(task, io);
+    if (status_scope(st) != SCOPE_CHECKPOINT && st != ST_NOT_FOUND)
+        return st;
+    enum status marked = check_mark(task, io);
+    if (marked != ST_OK && !task->away)
+        task->message[0] = '\0'; /* what was found says nothing */
+    return marked == ST_OK ? st : marked;
 }
 
 /* ---- leftovers ---- */
@@ -156,9 +227,19 @@ static enum status sweep(struct store_task *task, const struct io *io)
     return st == ST_OK && tried == SWEEP_MAX ? ST_AGAIN : st;
 }
 
+/* What makes, decides or removes something. */
+static bool needs_mark(const struct store_task *task)
+{
+    return task->kind == STORE_FOLDER || task->kind == STORE_PUBLISH || task->kind == STORE_SWEEP ||
+           (task->kind == STORE_REMOVE && !task->given_up);
+}
+
 static enum status run(struct store_task *task, const struct io *io)
 {
     char moved[LIMIT_PATH];
+    enum status st = needs_mark(task) ? check_mark(task, io) : ST_OK;
+    if (st != ST_OK)
+        return st;
     switch (task->kind) {
     case STORE_PROBE:
         return probe(task, io);
@@ -172,7 +253,7 @@ static enum status run(struct store_task *task, const struct io *io)
     case STORE_REMOVE:
         return ckpt_remove(io, task->dir);
     case STORE_VERIFY:
-        return read_back(task, io);
+        return verify(task, io);
     case STORE_SWEEP:
         return sweep(task, io);
     case STORE_QUARANTINE:
@@ -188,6 +269,7 @@ void store_task_run(struct store_task *task, const struct io *io)
                                          "removing the folder", "reading it",
                                          "setting it aside",    "sweeping it" };
     task->message[0] = '\0';
+    task->away = false;
     task->status = run(task, io);
     if (task->status == ST_OK) {
         task->message[0] = '\0';

@@ -5,13 +5,14 @@
 #pragma once
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/mark.h"
 #include "common/buf.h"
 #include "common/io.h"
 #include "common/limits.h"
 #include "common/status.h"
 
 enum store_kind {
-    STORE_PROBE, /* the store takes a file */
+    STORE_PROBE, /* the store is the job's, and takes a file */
     STORE_FOLDER,
     STORE_CHECK, /* files against reports; makes the manifest */
     STORE_PUBLISH,
@@ -29,6 +30,10 @@ struct store_task {
     uint64_t step;
     uint32_t generation;
     char store[LIMIT_PATH];
+    char mark[CKPT_MARK];        /* of the store, as the job knows it; "": not yet. PROBE sets it */
+    char nonce[CKPT_MARK];       /* PROBE: the mark of a store that has none */
+    bool holds;                  /* PROBE: checkpoints of the job are said to be there */
+    bool given_up;               /* REMOVE: also where the mark is missing, or another */
     char dir[LIMIT_PATH];        /* the checkpoint's folder */
     struct ckpt_report *reports; /* CHECK; owned */
     uint32_t report_count;
@@ -44,6 +49,7 @@ struct store_task {
     uint32_t shards;
     /* the answer */
     enum status status;
+    bool away; /* with ST_UNREACHABLE: the mark is missing, or another; nothing was touched */
     char message[LIMIT_REASON]; /* one line; "" on ST_OK */
 };
 

@@ -74,6 +74,7 @@ struct session_plan {
     const uint64_t *skip;
     size_t skip_count;
     const char *host;
+    const char *store_mark; /* of the checkpoint store, as the coordinator sees it; "": unknown */
 };
 
 MUST_CHECK enum status session_open(const struct session_options *options, struct session **out);

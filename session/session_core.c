@@ -169,6 +169,7 @@ enum status session_core_plan(const struct session_core *core, struct session_pl
     out->skip = plan->skip;
     out->skip_count = plan->n_skip;
     out->host = plan->host;
+    out->store_mark = plan->store_mark;
     return ST_OK;
 }
 

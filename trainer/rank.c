@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "checkpoint/mark.h"
 #include "checkpoint/store.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
@@ -45,6 +46,7 @@ struct rank {
     struct marks marks;
     struct worker *worker;
     struct comm *comm; /* the worker's from worker_connect on */
+    bool at_store;     /* what fails now fails at the checkpoint store */
     struct buf pins;
     char nccl_text[JOB_ENV_MAX][JOB_ENV_NAME + JOB_ENV_VALUE];
     const char *nccl[JOB_ENV_MAX];
@@ -68,16 +70,27 @@ struct failure {
     bool wait; /* to be told that it is over */
 };
 
-static struct failure failure_of(enum status st, enum phase phase)
+static struct failure failure_of(enum status st, enum phase phase, bool at_store)
 {
-    bool forming = phase == PHASE_FORMING;
+    const bool forming = phase == PHASE_FORMING;
+    const struct failure store = { CAIRN__V1__FAULT_KIND__STORE, RANK_CHECKPOINT, true };
     switch ((int)st) {
+    case ST_UNREACHABLE:
+    case ST_CLOSED:
+        return at_store ? store
+                        : (struct failure){ CAIRN__V1__FAULT_KIND__FAULT_KIND_UNSPECIFIED,
+                                            RANK_FAILED, true };
     case ST_CONFIG:
+        if (at_store) /* its credentials, its bucket: it was good when it was written to */
+            return store;
         return (struct failure){ CAIRN__V1__FAULT_KIND__USER, RANK_USER, false };
     case ST_NUMERIC:
         return (struct failure){ CAIRN__V1__FAULT_KIND__NUMERIC, RANK_NUMERIC, true };
-    case ST_PEER:
     case ST_TIMED_OUT:
+        if (at_store)
+            return store;
+        /* fall through */
+    case ST_PEER:
     case ST_STALE:
         return (struct failure){ forming ? CAIRN__V1__FAULT_KIND__FORMATION
                                          : CAIRN__V1__FAULT_KIND__COMMUNICATION,
@@ -91,7 +104,7 @@ static struct failure failure_of(enum status st, enum phase phase)
     case ST_NOT_FOUND:
     case ST_REFUSED:
     case ST_EXISTS:
-        return (struct failure){ CAIRN__V1__FAULT_KIND__STORE, RANK_CHECKPOINT, true };
+        return store;
     case ST_NO_MEMORY:
         return (struct failure){ CAIRN__V1__FAULT_KIND__OUT_OF_MEMORY, RANK_FAILED, true };
     default:
@@ -102,7 +115,7 @@ static struct failure failure_of(enum status st, enum phase phase)
 /* Tells what went wrong and returns the exit code. */
 static int report(struct rank *r, enum status st)
 {
-    struct failure f = failure_of(st, r->marks.phase);
+    struct failure f = failure_of(st, r->marks.phase, r->at_store);
     const char *message = r->message[0] != '\0' ? r->message : status_string(st);
     uint32_t blamed = 0;
     size_t count = 0;
@@ -279,7 +292,30 @@ static enum status restore_memory(struct rank *r)
     return st;
 }
 
-/* The state: from memory or the checkpoint that the plan names, or from the seed. */
+/* What this node sees at the store's place is what the coordinator sees there. */
+static enum status check_store(struct rank *r)
+{
+    const struct io *io = ckpt_store_io(r->store);
+    const char *store = r->job->checkpoint.store;
+    const char *node = r->plan.nodes != NULL ? r->plan.nodes[r->plan.rank] : "?";
+    char mark[CKPT_MARK], why[LIMIT_REASON / 2];
+    if (r->plan.store_mark[0] == '\0')
+        return ST_OK;
+    enum status st = ckpt_mark_read(io, store, r->plan.job, mark);
+    if (st == ST_OK && strcmp(mark, r->plan.store_mark) == 0)
+        return ST_OK;
+    if (st == ST_OK || st == ST_NOT_FOUND || st == ST_CORRUPT) {
+        return fail(r, ST_UNREACHABLE,
+                    "node %s sees at %.240s/%s another store than the coordinator, or none: its %s "
+                    "is missing, or another's",
+                    node, store, r->plan.job, CKPT_MARK_NAME);
+    }
+    io_explain(io, st, why, sizeof(why));
+    return fail(r, st, "node %s cannot read the checkpoint store %.160s: %s", node, store, why);
+}
+
+/* The state: from memory or the checkpoint that the plan names, or from the seed. Copies in memory
+ * are there for when the store isn't. */
 static enum status fill_state(struct rank *r)
 {
     marks_phase(&r->marks, PHASE_RESTORE);
@@ -290,11 +326,22 @@ static enum status fill_state(struct rank *r)
         fault_point("trainer.restore");
         return restore_memory(r);
     }
-    if (r->plan.restore[0] == '\0')
-        return state_seed(r->worker, r->message, sizeof(r->message));
-    fault_point("trainer.restore");
-    return state_restore(r->worker, r->plan.restore, r->plan.restore_step, r->message,
-                         sizeof(r->message));
+    const bool stored = r->plan.restore[0] != '\0';
+    if (stored)
+        fault_point("trainer.restore");
+    r->at_store = true;
+    st = check_store(r);
+    if (st == ST_OK && stored) {
+        st = state_restore(r->worker, r->plan.restore, r->plan.restore_step, r->message,
+                           sizeof(r->message));
+    }
+    if (st != ST_OK)
+        return st;
+    r->at_store = false;
+    if (stored)
+        return ST_OK;
+    marks_phase(&r->marks, PHASE_FORMING); /* imported weights are not the store's */
+    return state_seed(r->worker, r->message, sizeof(r->message));
 }
 
 static enum ckpt_level level_of(const char *word)

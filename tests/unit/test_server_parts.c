@@ -508,6 +508,7 @@ static void submit_probe(struct store_worker *worker)
     assert_non_null(task);
     (void)snprintf(task->job, sizeof task->job, "j-1");
     (void)snprintf(task->store, sizeof task->store, "/proc/none/store");
+    (void)snprintf(task->nonce, sizeof task->nonce, "%032d", 1);
     struct store_port port = store_worker_port(worker);
     port.submit(port.self, task);
 }
