@@ -93,9 +93,10 @@ enum exit_code cmd_ckpt_digest(struct client *client)
     if (st != ST_OK)
         return target_report(client, path, st);
     ckpt_hash_text(&digest, text);
-    if (output_is_json(client))
+    if (output_is_json(client)) {
         return output_json(client,
                            json_pack("{s:o, s:s}", "path", json_from_text(path), "digest", text));
+    }
     return printf("%s\n", text) < 0 ? EXIT_INTERNAL : output_text(NULL);
 }
 
@@ -127,9 +128,10 @@ static bool find_child(struct client *client, const char *path, uint64_t *out_st
 /* path NULL: not known any more, the call was repeated after the checkpoint was gone. */
 static enum exit_code say_removed(const struct client *client, const char *path)
 {
-    if (output_is_json(client))
+    if (output_is_json(client)) {
         return output_json(client,
                            json_pack("{s:o}", "path", path ? json_from_text(path) : json_null()));
+    }
     if (client->args.output == OUTPUT_NAME && path != NULL)
         return printf("%s\n", path) < 0 ? EXIT_INTERNAL : output_text(NULL);
     client_note(client, "removed %s\n", path != NULL ? path : client->args.words[0]);

@@ -127,12 +127,12 @@ bool target_join(Cairn__V1__ListCheckpointsReply **all, Cairn__V1__ListCheckpoin
     if (last == NULL)
         return true;
     size_t count = last->n_checkpoints + page->n_checkpoints;
-    Cairn__V1__Checkpoint **list = realloc(last->checkpoints, (count + 1) * sizeof(*list));
+    Cairn__V1__Checkpoint **list =
+        realloc(last->checkpoints, (count + 1) * sizeof(Cairn__V1__Checkpoint *));
     if (list != NULL) {
         last->checkpoints = page->checkpoints;
-        if (page->n_checkpoints > 0)
-            memcpy(list + last->n_checkpoints, page->checkpoints,
-                   page->n_checkpoints * sizeof(*list));
+        for (size_t i = 0; i < page->n_checkpoints; i++)
+            list[last->n_checkpoints + i] = page->checkpoints[i];
         last->n_checkpoints = 0;
         page->checkpoints = list;
         page->n_checkpoints = count;

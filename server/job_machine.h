@@ -266,6 +266,7 @@ struct job_machine {
     uint32_t excluded_count;
     char suspects[JM_SUSPECTS_MAX][LIMIT_NAME]; /* taken only where others have no room */
     uint32_t suspect_count;
+    uint32_t swept; /* what generations before it left in the store was looked for */
     struct jm_announced announced[JM_ANNOUNCED_MAX];
     int64_t saved_wall;        /* the newest save began */
     int64_t cost_us, write_ms; /* of a checkpoint, moving averages; 0: none was measured */
@@ -275,7 +276,6 @@ struct job_machine {
     uint32_t failures;         /* that cost steps */
     uint32_t refused_row;      /* of them in a row, up to now */
     char refused_reason[LIMIT_REASON];
-    uint32_t swept; /* what generations before it left in the store was looked for */
     int64_t lost_ms[LOST_COUNT], train_ms;
     int64_t submitted_wall, started_wall, ended_wall;
     char token[72]; /* of this generation */

@@ -1,5 +1,6 @@
 #include "server/render.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -201,13 +202,14 @@ static bool add_checkpoints(const struct core_job *job, size_t max, size_t *end,
 /* The token is the last one of the page before: STEP.GENERATION. */
 static bool read_token(const char *token, uint64_t *out_step, uint32_t *out_generation)
 {
-    unsigned long long step, generation;
-    char rest;
-    if (sscanf(token, "%llu.%llu%c", &step, &generation, &rest) != 2 || generation > UINT32_MAX)
+    char *end = NULL;
+    errno = 0;
+    *out_step = strtoull(token, &end, 10);
+    if (errno != 0 || *end != '.')
         return false;
-    *out_step = step;
+    unsigned long generation = strtoul(end + 1, &end, 10);
     *out_generation = (uint32_t)generation;
-    return true;
+    return errno == 0 && *end == '\0' && generation <= UINT32_MAX;
 }
 
 static Cairn__V1__ListCheckpointsReply *render_page(const struct core_job *job, size_t size,
