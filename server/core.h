@@ -109,6 +109,7 @@ struct core_job {
     uint64_t rows_version;          /* rises when rows are journalled */
     double loss, samples_per_s, step_ms, accuracy, eval_loss; /* newest; NaN: none */
     uint64_t metric_step;
+    uint32_t metric_generation; /* of the row of metric_step; 0: not known */
 };
 
 #define CORE_GPU_DEVICE "cuda"

@@ -300,24 +300,31 @@ void core_take_report(struct core *core, struct core_job *job, uint32_t rank,
     core->report = NULL;
 }
 
-/* Of a number that comes from outside: a step doesn't stall for more than a day. */
-static int64_t whole_ms(double ms)
+/* What the step waited for a copy in memory, of rank 0. What it waited for a checkpoint is told
+ * with that one, by all ranks (job_saves.c). A step's row may come again. */
+static void note_copy(struct core_job *job, const Cairn__V1__MetricRow *row)
 {
-    return ms > 0 && ms < 86400000.0 ? (int64_t)ms : 0;
+    struct job_machine *m = &job->m;
+    bool again = row->step <= job->metric_step && job->metric_generation == m->generation;
+    if (again || row->step == 0 || jm_find_open(m, row->step - 1, m->generation) != NULL)
+        return;
+    for (size_t i = 0; i < row->n_phases; i++) {
+        double ms = row->phases[i]->ms;
+        if (strcmp(row->phases[i]->name, "snapshot") == 0 && ms > 0 && ms < 86400000.0)
+            jm_note_stall(m, (int64_t)(ms * 1000)); /* from outside: not more than a day */
+    }
 }
 
 static void note_row(struct core_job *job, const Cairn__V1__MetricRow *row)
 {
     if (row->step < job->metric_step && row->generation < job->m.generation)
         return;
+    note_copy(job, row);
+    job->metric_generation = row->generation;
     job->metric_step = row->step;
     job->loss = (double)row->loss;
     job->samples_per_s = row->samples_per_s;
     job->step_ms = row->step_ms;
-    for (size_t i = 0; i < row->n_phases; i++) {
-        if (strcmp(row->phases[i]->name, "snapshot") == 0)
-            job->m.lost_ms[LOST_STALL] += whole_ms(row->phases[i]->ms);
-    }
     if (row->eval__case == CAIRN__V1__METRIC_ROW__EVAL__EVAL) {
         job->accuracy = row->eval->accuracy;
         job->eval_loss = row->eval->loss;

@@ -277,6 +277,7 @@ struct job_machine {
     uint32_t refused_row;      /* of them in a row, up to now */
     char refused_reason[LIMIT_REASON];
     int64_t lost_ms[LOST_COUNT], train_ms;
+    int64_t stall_us; /* below a millisecond, on its way to lost_ms; not kept by a restart */
     int64_t submitted_wall, started_wall, ended_wall;
     char token[72]; /* of this generation */
     char reason[LIMIT_REASON];
@@ -458,6 +459,8 @@ uint64_t jm_step_now(const struct job_machine *m);
 const struct jm_ckpt *jm_newest(const struct job_machine *m);
 /* What a save will take, at most, as far as is known; 0: nothing is. whole: without differences. */
 uint64_t jm_expected_bytes(const struct job_machine *m, bool whole);
+/* Time that training steps waited for checkpoints or copies. */
+void jm_note_stall(struct job_machine *m, int64_t us);
 /* The save of that step and generation, or NULL. */
 const struct jm_save *jm_find_open(const struct job_machine *m, uint64_t step, uint32_t generation);
 /* Between two saves; 0: they are not taken by time. */

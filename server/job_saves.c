@@ -553,6 +553,7 @@ void jm_on_published(struct jm_step *s)
         jm_send_done(s, save->step, JM_ALL, true);
     jm_room_again(s, save->step);
     jm_note_cost(s, save);
+    jm_note_stall(m, save->times.stall_us);
     after_commit(s, save->step);
     jm_retain(s);
 }

@@ -6,6 +6,13 @@
 
 /* ---- accounts ---- */
 
+void jm_note_stall(struct job_machine *m, int64_t us)
+{
+    m->stall_us += us;
+    m->lost_ms[LOST_STALL] += m->stall_us / 1000;
+    m->stall_us %= 1000;
+}
+
 void jm_account(struct job_machine *m, int64_t now)
 {
     int64_t ms = now - m->accounted_at;

@@ -126,6 +126,10 @@ static void a_checkpoint_and_its_event_tell_what_it_took(void **state)
     assert_non_null(took);
     assert_string_equal(took, "; the step waited 1.5 ms, saving took 150.0 ms of processor time, "
                               "writing 31.0 ms, syncing 0.2, committing 12");
+    assert_int_equal(b->m.lost_ms[LOST_STALL], 1); /* of the slowest rank */
+    for (int i = 0; i < 5; i++)
+        jm_note_stall(&b->m, 300); /* shorter than a millisecond each */
+    assert_int_equal(b->m.lost_ms[LOST_STALL], 3);
 }
 
 static void publishing_is_repeated_until_it_succeeds(void **state)
