@@ -1,7 +1,10 @@
 /* The session with its real threads on a store with something wrong. */
+#include <dirent.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "common/check.h"
@@ -238,6 +241,58 @@ static void a_full_store_is_told_and_the_save_can_be_made_again(void **state)
     world_free(w);
 }
 
+/* Nice and policy of this process's threads of that name, of which there must be `count`. */
+static void check_priority(const char *name, int count, long nice, long policy)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    assert_non_null(tasks);
+    const struct dirent *task = NULL;
+    while ((task = readdir(tasks)) != NULL) {
+        char path[64], text[512] = "";
+        (void)snprintf(path, sizeof(path), "/proc/self/task/%.20s/stat", task->d_name);
+        FILE *stat = task->d_name[0] == '.' ? NULL : fopen(path, "r");
+        if (stat == NULL)
+            continue;
+        (void)!fgets(text, sizeof(text), stat);
+        (void)fclose(stat);
+        const char *begin = strchr(text, '('), *end = strrchr(text, ')');
+        if (begin == NULL || end == NULL || strlen(name) != (size_t)(end - begin - 1) ||
+            strncmp(begin + 1, name, strlen(name)) != 0)
+            continue;
+        const char *at = end + 1;
+        long field[42] = { 0 };
+        for (int i = 3; i < 42 && at != NULL; i++, at = strchr(at + 1, ' '))
+            field[i] = strtol(at + 1, NULL, 10); /* numbered as proc(5) does */
+        assert_int_equal(field[19], nice);
+        assert_int_equal(field[41], policy);
+        count--;
+    }
+    (void)closedir(tasks);
+    assert_int_equal(count, 0);
+}
+
+/* The copier is not among them: the next update waits for it. */
+static void who_writes_and_who_encodes_take_what_training_leaves(void **state)
+{
+    (void)state;
+    struct world *w = joined();
+    const struct session_ready ready = { .total_steps = 20,
+                                         .save_every = 5,
+                                         .pins = "{}",
+                                         .threads = 2,
+                                         .snapshot_bytes_max = ELEMENTS * sizeof(float) };
+    assert_int_equal(session_ready(w->session, &ready), ST_OK);
+    struct training t;
+    training_init(&t, 5);
+    assert_int_equal(save(w->session, &t.state), ST_OK);
+    await(w, &w->c.reports, 1);
+    check_priority("cairn-saver", 1, 10, SCHED_BATCH);
+    check_priority("cairn-encoder", 2, 10, SCHED_BATCH);
+    check_priority("cairn-copier", 1, getpriority(PRIO_PROCESS, 0), sched_getscheduler(0));
+    free(t.values);
+    world_free(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -245,6 +300,7 @@ int main(void)
         cmocka_unit_test(no_step_waits_for_a_slow_store),
         cmocka_unit_test(the_last_save_waits_for_a_slow_store_and_that_is_progress),
         cmocka_unit_test(a_full_store_is_told_and_the_save_can_be_made_again),
+        cmocka_unit_test(who_writes_and_who_encodes_take_what_training_leaves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
