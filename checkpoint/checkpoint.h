@@ -155,9 +155,15 @@ struct ckpt_writer;
 MUST_CHECK enum status ckpt_writer_new(enum ckpt_level level, uint32_t threads,
                                        struct ckpt_writer **out);
 void ckpt_writer_free(struct ckpt_writer *writer);
-/* Host memory that it takes, with 1 MiB for tables: 24 bytes a chunk, 16 a piece, 352 a tensor.
- * differs: with a base, which it reads. */
-size_t ckpt_writer_bytes(uint32_t threads, bool differs);
+struct ckpt_writer_use {
+    uint32_t threads;
+    uint64_t share_bytes; /* of buffers, that it writes */
+    uint64_t base_bytes;  /* of buffers of a base, of all ranks, which it reads; 0: without one */
+    bool object;          /* to and from an object store */
+};
+/* Host memory that it takes at most, with tables, with what it reads of a base, and with what is on
+ * its way to or from an object store. */
+size_t ckpt_writer_bytes(const struct ckpt_writer_use *use);
 
 /*
  * Writes this rank's shard file into dir: creates exclusively, writes, one fsync. A base that can't

@@ -25,6 +25,8 @@
 #include "checkpoint/footer.h"
 #include "checkpoint/hash.h"
 #include "checkpoint/names.h"
+#include "checkpoint/s3/s3.h"
+#include "checkpoint/set.h"
 #include "checkpoint/shard_file.h"
 #include "checkpoint/shard_parts.h"
 #include "common/clock.h"
@@ -397,12 +399,32 @@ void ckpt_writer_free(struct ckpt_writer *writer)
     free(writer);
 }
 
-size_t ckpt_writer_bytes(uint32_t threads, bool differs)
+/* A reference in the writer's table and in the footer that is made of it, hashes of pieces of the
+ * smallest elements. */
+static size_t table_bytes(uint64_t share_bytes)
 {
-    /* A cursor of the base for each encoder, with a chunk of every parent. */
-    const size_t cursor = CKPT_CODEC_BYTES + (DISK_CHAIN_MAX + 1) * (size_t)CKPT_CHUNK_MAX;
-    const size_t cursors = differs ? (threads == 0 ? 1 : threads) * cursor : 0;
-    return ckpt_ring_bytes(threads) + ckpt_shard_file_bytes(BLOCK_BYTES) + TABLE_BYTES + cursors;
+    const uint64_t chunks = share_bytes / DISK_CHUNK_BYTES + CKPT_BUFFERS_MAX;
+    const uint64_t pieces = share_bytes / PIECE_ELEMENTS + CKPT_BUFFERS_MAX;
+    return TABLE_BYTES +
+           (size_t)(3 * chunks * sizeof(struct disk_reference) + pieces * sizeof(struct ckpt_hash));
+}
+
+/* A base and its parents: tables of all files; for each encoder a file of each, with a chunk. */
+static size_t base_bytes(const struct ckpt_writer_use *use)
+{
+    const size_t levels = DISK_CHAIN_MAX + 1, cursors = use->threads == 0 ? 1 : use->threads;
+    const uint64_t chunks = use->base_bytes / DISK_CHUNK_BYTES + CKPT_BUFFERS_MAX;
+    const size_t tables = TABLE_BYTES / 4 + (size_t)chunks * (sizeof(struct disk_reference) +
+                                                              sizeof(struct ckpt_place));
+    const size_t file = CKPT_CHUNK_MAX + (use->object ? s3_read_bytes() : 0);
+    return levels * tables + cursors * (CKPT_CODEC_BYTES + levels * file);
+}
+
+size_t ckpt_writer_bytes(const struct ckpt_writer_use *use)
+{
+    return ckpt_ring_bytes(use->threads) + ckpt_shard_file_bytes(BLOCK_BYTES) +
+           table_bytes(use->share_bytes) + (use->base_bytes > 0 ? base_bytes(use) : 0) +
+           (use->object ? s3_write_bytes(use->share_bytes) : 0);
 }
 
 enum status ckpt_writer_write(struct ckpt_writer *writer, const struct io *io, const char *dir,

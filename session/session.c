@@ -174,6 +174,8 @@ enum status session_ready(struct session *session, const struct session_ready *r
                                        .threads = ready->threads,
                                        .every = every,
                                        .differs = ready->differs,
+                                       .state_bytes = (size_t)ready->state_bytes,
+                                       .object = ready->object,
                                        .peers = ready->peers,
                                        .wards = ready->wards,
                                        .bytes_max = ready->memory_bytes_max };

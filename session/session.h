@@ -98,6 +98,7 @@ struct session_ready {
     enum ckpt_level level; /* of what is saved */
     uint32_t threads;      /* that encode it, beside the saver */
     bool differs;          /* saves may be differences to an earlier one */
+    bool object;           /* the store is S3 */
     uint64_t memory_every; /* copies in memory: step % memory_every == 0; 0: only those of saves */
     bool peers;            /* copies go to another node, by who calls session_keep_newest */
     uint32_t wards;        /* so many ranks' copies come from other nodes */

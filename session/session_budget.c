@@ -3,10 +3,23 @@
 #include "checkpoint/checkpoint.h"
 #include "session/session_slot.h"
 
+static size_t writer_bytes(const struct session_wish *wish, uint32_t threads)
+{
+    const struct ckpt_writer_use use = {
+        .threads = threads,
+        .share_bytes = wish->share_bytes,
+        .base_bytes = !wish->differs          ? 0
+                      : wish->state_bytes > 0 ? wish->state_bytes
+                                              : 1,
+        .object = wish->object,
+    };
+    return ckpt_writer_bytes(&use);
+}
+
 static size_t bytes_of(const struct session_wish *wish, int slots, uint32_t threads)
 {
     return ((size_t)slots + 2 * (size_t)wish->wards) * slot_bytes(wish->share_bytes) +
-           ckpt_writer_bytes(threads, wish->differs);
+           writer_bytes(wish, threads);
 }
 
 enum status session_budget(const struct session_wish *wish, struct session_budget *out)
@@ -29,7 +42,7 @@ enum status session_budget(const struct session_wish *wish, struct session_budge
     while (budget.threads < wish->threads &&
            bytes_of(wish, budget.slots, budget.threads + 1) <= bound)
         budget.threads++;
-    budget.writer_bytes = ckpt_writer_bytes(budget.threads, wish->differs);
+    budget.writer_bytes = writer_bytes(wish, budget.threads);
     budget.bytes = bytes_of(wish, budget.slots, budget.threads);
     *out = budget;
     return ST_OK;

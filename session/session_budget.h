@@ -20,6 +20,8 @@ struct session_wish {
     uint32_t threads;   /* to encode */
     bool every;         /* copies in memory, between checkpoints */
     bool differs;       /* checkpoints are differences: their base is read */
+    size_t state_bytes; /* of buffers, of all ranks: tables of a base */
+    bool object;        /* the store is S3: parts on their way, blocks read ahead */
     bool peers;         /* copies go to another node */
     uint32_t wards;     /* whose copies come from there: two slots for each */
     size_t bytes_max;   /* hard bound; 0: none */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/store.h"
 #include "comm/exact.h"
 #include "common/io.h"
 #include "common/limits.h"
@@ -132,7 +133,7 @@ static enum status print_job(const struct preview *p)
 }
 
 /* What the worker with the largest share of the state copies of it. */
-static size_t share_bytes(const struct preview *p)
+static size_t share_bytes(const struct preview *p, uint32_t ranks)
 {
     const struct optimizer_options *optimizer = &p->settings.optimizer;
     const uint32_t moments = optimizer->kind == OPTIMIZER_ADAMW ? 2 : optimizer->momentum != 0;
@@ -149,7 +150,7 @@ static size_t share_bytes(const struct preview *p)
     }
     uint64_t first = 0, count = 0, bytes = 0;
     for (uint32_t i = 0; i < state.buffer_count; i++) {
-        ckpt_share_elements(&state, i, 0, (uint32_t)p->job->workers.count, &first, &count);
+        ckpt_share_elements(&state, i, 0, ranks, &first, &count);
         bytes += count * sizeof(float);
     }
     return (size_t)bytes;
@@ -158,10 +159,13 @@ static size_t share_bytes(const struct preview *p)
 /* Host memory for checkpoints, and what checkpoint.memory means for it. */
 static enum status print_saving(const struct preview *p)
 {
-    const struct session_wish wish = { .share_bytes = share_bytes(p),
+    const struct session_wish wish = { .share_bytes =
+                                           share_bytes(p, (uint32_t)p->job->workers.count),
                                        .threads = (uint32_t)p->job->checkpoint.threads,
                                        .every = p->job->checkpoint.memory_every > 0,
                                        .differs = p->job->checkpoint.delta,
+                                       .state_bytes = share_bytes(p, 1),
+                                       .object = ckpt_store_is_object(p->job->checkpoint.store),
                                        .peers = p->job->checkpoint.peers > 0,
                                        .wards = p->job->checkpoint.peers > 0 ? 1 : 0,
                                        .bytes_max = (size_t)p->job->checkpoint.memory_bytes };
@@ -178,16 +182,18 @@ static enum status print_saving(const struct preview *p)
         return st;
     st = buf_printf(p->out,
                     "saving     at most %.1f MiB of host memory per worker: %d x %.1f for "
-                    "snapshots%s, %.1f for %u encoder threads",
+                    "snapshots%s, %.1f for %u encoder threads%s%s",
                     (double)budget.bytes / MIB, budget.slots + budget.ward_slots,
                     (double)budget.slot_bytes / MIB,
                     budget.ward_slots > 0 ? " and a peer's copies" : "",
-                    (double)budget.writer_bytes / MIB, budget.threads);
+                    (double)budget.writer_bytes / MIB, budget.threads,
+                    wish.differs ? ", reading what differences are made to" : "",
+                    wish.object ? ", parts on their way to S3" : "");
     const int own = budget.slots - (wish.peers ? SESSION_PEER_SLOTS : 0);
     if (st == ST_OK && own == 1) {
         st = buf_append_text(p->out,
-                             "; for want of more (checkpoint.memory) a step that saves waits until "
-                             "the checkpoint before is written");
+                             "; for want of more (checkpoint.memory) a checkpoint that is due "
+                             "while the one before is written is given up");
     } else if (st == ST_OK && budget.threads < wish.threads) {
         st = buf_printf(p->out, " instead of %u (checkpoint.memory)", wish.threads);
     }

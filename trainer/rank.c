@@ -424,6 +424,7 @@ static enum status get_ready(struct rank *r)
                                    .level = level_of(r->job->checkpoint.level),
                                    .threads = (uint32_t)r->job->checkpoint.threads,
                                    .differs = r->job->checkpoint.delta,
+                                   .object = ckpt_store_is_object(r->job->checkpoint.store),
                                    .memory_every = (uint64_t)r->job->checkpoint.memory_every,
                                    .peers = r->partners != NULL,
                                    .snapshot_bytes_max = state_share_bytes(r->worker),
@@ -436,6 +437,8 @@ static enum status get_ready(struct rank *r)
                                            .threads = ready.threads,
                                            .every = ready.memory_every > 0,
                                            .differs = ready.differs,
+                                           .state_bytes = (size_t)ready.state_bytes,
+                                           .object = ready.object,
                                            .peers = ready.peers,
                                            .wards = ready.wards,
                                            .bytes_max = ready.memory_bytes_max };

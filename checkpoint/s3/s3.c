@@ -43,6 +43,18 @@ struct s3_options s3_defaults(void)
     };
 }
 
+size_t s3_write_bytes(uint64_t file_bytes)
+{
+    const struct s3_options o = s3_defaults();
+    return (o.parts_max + 1) * s3_upload_part_bytes(o.part_bytes, file_bytes);
+}
+
+size_t s3_read_bytes(void)
+{
+    const struct s3_options o = s3_defaults();
+    return o.blocks_max * o.block_bytes;
+}
+
 static enum status parse(struct s3 *s3, const char *path, struct s3_path *out)
 {
     if (s3_path_parse(path, out))

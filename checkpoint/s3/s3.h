@@ -31,6 +31,10 @@ struct s3_options {
     uint32_t page; /* names per list request */
 };
 struct s3_options s3_defaults(void);
+/* Host memory of one file, with these defaults: while so many bytes of it are uploaded; while it
+ * is read. */
+size_t s3_write_bytes(uint64_t file_bytes);
+size_t s3_read_bytes(void);
 
 /* ST_CONFIG: problem says what to change. Nothing is sent. */
 MUST_CHECK enum status s3_new(const struct s3_options *options, struct s3 **out,

@@ -52,6 +52,18 @@ static size_t part_size(const struct s3_upload *upload, uint32_t number)
     return upload->options.part_bytes << ((number - 1) / SAME_SIZE_PARTS);
 }
 
+size_t s3_upload_part_bytes(size_t part_bytes, uint64_t file_bytes)
+{
+    uint64_t room = 0;
+    for (int i = 0; i < S3_PARTS_MAX / SAME_SIZE_PARTS - 1; i++) {
+        room += (uint64_t)SAME_SIZE_PARTS * part_bytes;
+        if (file_bytes <= room)
+            break;
+        part_bytes *= 2;
+    }
+    return part_bytes;
+}
+
 enum status s3_upload_new(const struct s3_upload_options *options, const struct s3_place *place,
                           struct s3_upload **out)
 {

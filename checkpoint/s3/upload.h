@@ -25,6 +25,9 @@ struct s3_upload_options {
     uint32_t parts_max; /* 1 to S3_PARTS_IN_FLIGHT_MAX */
 };
 
+/* Of the largest part of a file. */
+size_t s3_upload_part_bytes(size_t part_bytes, uint64_t file_bytes);
+
 MUST_CHECK enum status s3_upload_new(const struct s3_upload_options *options,
                                      const struct s3_place *place, struct s3_upload **out);
 /* Copies; waits while all buffers are on their way. An error stays. */

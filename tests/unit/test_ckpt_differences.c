@@ -1,5 +1,7 @@
 /* Differences as the writer makes them: they save space, and a bad base costs nothing but that. */
 #include <ftw.h>
+#include <malloc.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +10,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/disk.h"
 #include "checkpoint/hash.h"
+#include "checkpoint/s3/s3.h"
 #include "common/cleanup.h"
 #include "tests/crash/ckpt_sample.h"
 #include "tests/test.h"
@@ -195,6 +198,102 @@ static void chain_that_is_long_enough_ends_with_a_full_checkpoint(void **state)
     }
 }
 
+/* ---- memory ---- */
+
+/* What a store's files would hold that are open, as those of S3 do, and what this process has. */
+static struct {
+    struct io io;
+    pthread_mutex_t mutex;
+    bool writes[1024]; /* by descriptor */
+    size_t held, peak;
+} held = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+
+static size_t resident_bytes(void)
+{
+    unsigned long whole = 0, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%lu %lu", &whole, &resident), 2);
+    assert_int_equal(fclose(file), 0);
+    return (size_t)resident * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static size_t held_by(int fd)
+{
+    const struct s3_options o = s3_defaults();
+    return held.writes[fd] ? (o.parts_max + 1) * o.part_bytes : o.blocks_max * o.block_bytes;
+}
+
+static void note_peak(void)
+{
+    const size_t now = held.held + resident_bytes();
+    held.peak = now > held.peak ? now : held.peak;
+}
+
+static enum status held_open(void *self, const char *path, int flags, int *out_fd)
+{
+    enum status st = io_system()->open(self, path, flags, out_fd);
+    if (st != ST_OK)
+        return st;
+    (void)pthread_mutex_lock(&held.mutex);
+    assert_in_range(*out_fd, 0, 1023);
+    held.writes[*out_fd] = (flags & IO_CREATE_NEW) != 0;
+    held.held += held_by(*out_fd);
+    note_peak();
+    (void)pthread_mutex_unlock(&held.mutex);
+    return ST_OK;
+}
+
+static enum status held_close(void *self, int fd)
+{
+    (void)pthread_mutex_lock(&held.mutex);
+    note_peak();
+    held.held -= held_by(fd);
+    (void)pthread_mutex_unlock(&held.mutex);
+    return io_system()->close(self, fd);
+}
+
+/* To and from a store like S3, with a base of as many parents as there may be. */
+static void difference_takes_no_more_memory_than_the_writer_says(void **state)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip(); /* what is resident is the sanitizer's */
+#endif
+    struct world *world = *state;
+    char base[LIMIT_PATH] = "", dir[LIMIT_PATH];
+    struct ckpt_report report;
+    for (uint32_t i = 0; i < DISK_CHAIN_MAX; i++) {
+        commit(world, 0, i == 0 ? NULL : base, dir, &report);
+        ckpt_report_release(&report);
+        memcpy(base, dir, sizeof(base));
+        train(world);
+    }
+    held.io = *io_system();
+    held.io.open = held_open;
+    held.io.close = held_close;
+    world->io = &held.io;
+    for (uint32_t threads = 0; threads < 3; threads++) {
+        uint64_t bytes = 0;
+        for (uint32_t i = 0; i < world->sample.state.buffer_count; i++) {
+            const struct ckpt_buffer *b = &world->sample.buffers[i];
+            bytes += b->count * ckpt_dtype_size(b->dtype);
+        }
+        const struct ckpt_writer_use use = {
+            .threads = threads, .share_bytes = bytes, .base_bytes = bytes, .object = true
+        };
+        (void)malloc_trim(0);
+        const size_t before = resident_bytes();
+        held.peak = 0;
+        commit(world, threads, base, dir, &report);
+        assert_true(report.parent.generation != 0);
+        assert_in_range(held.peak - before, DISK_CHAIN_MAX * s3_read_bytes(),
+                        ckpt_writer_bytes(&use));
+        assert_int_equal(held.held, 0);
+        assert_int_equal(ckpt_remove(world->io, dir), ST_OK);
+        ckpt_report_release(&report);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -206,6 +305,8 @@ int main(void)
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(chain_that_is_long_enough_ends_with_a_full_checkpoint,
                                         setup, teardown),
+        cmocka_unit_test_setup_teardown(difference_takes_no_more_memory_than_the_writer_says, setup,
+                                        teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,12 +17,13 @@ static void without_a_bound_everything_is_as_wished(void **unused)
             const struct session_wish wish = { .share_bytes = shares[i],
                                                .threads = 4,
                                                .every = every != 0 };
+            const struct ckpt_writer_use use = { .threads = 4, .share_bytes = shares[i] };
             struct session_budget budget;
             assert_int_equal(session_budget(&wish, &budget), ST_OK);
             assert_int_equal(budget.slots, every ? 3 : 2);
             assert_int_equal(budget.threads, 4);
             assert_int_equal(budget.slot_bytes, slot_bytes(shares[i]));
-            assert_int_equal(budget.writer_bytes, ckpt_writer_bytes(4, false));
+            assert_int_equal(budget.writer_bytes, ckpt_writer_bytes(&use));
             assert_int_equal(budget.bytes,
                              (size_t)budget.slots * budget.slot_bytes + budget.writer_bytes);
         }
