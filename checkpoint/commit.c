@@ -93,7 +93,7 @@ static enum status sync_parents(const struct io *io, const char *dir)
         return ST_OK; /* what names an object is the object itself */
     int size = snprintf(path, sizeof(path), "%s", dir);
     if (size < 0 || (size_t)size >= sizeof(path))
-        return ST_FULL;
+        return ST_INVALID;
     for (int level = 0; level < LIMIT_PATH; level++) {
         enum status st = ckpt_parent(path, parent);
         if (st == ST_OK && strcmp(parent, path) == 0)

@@ -301,7 +301,7 @@ static enum status make_references(struct ckpt_writer *writer)
 {
     const uint64_t count = writer->parts.chunks;
     if (count > DISK_FOOTER_MAX / sizeof(struct disk_reference))
-        return ST_FULL;
+        return ST_INVALID; /* more than a file can list */
     writer->reference_count = 0;
     if (count <= writer->reference_capacity)
         return ST_OK;

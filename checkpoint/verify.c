@@ -103,7 +103,7 @@ static enum status check_manifest(struct verifier *v)
                            "it is of step %" PRIu64 ", generation %" PRIu64, reader->manifest.step,
                            reader->manifest.generation);
     }
-    return st == ST_OK ? io->list(io->self, reader->dir, remark_extra, v) : st;
+    return st;
 }
 
 /* Room for the hashes of all pieces, if the tables hold together. */
@@ -366,7 +366,9 @@ static enum status check_digest(struct verifier *v)
 
 static enum status verify(struct verifier *v)
 {
+    const struct io *io = v->reader.io;
     enum status st = check_manifest(v);
+    const bool named = st == ST_OK;
     if (st == ST_OK) {
         st = ckpt_set_open(v->reader.io, v->reader.dir, &v->reader.manifest, &v->reader.findings,
                            &v->reader.set);
@@ -377,6 +379,10 @@ static enum status verify(struct verifier *v)
         st = walk(v);
     if (st == ST_OK && v->reader.findings.worst == ST_OK)
         st = check_digest(v);
+    /* Remarks come last: the first line says what is wrong. */
+    enum status listed = named ? io->list(io->self, v->reader.dir, remark_extra, v) : ST_OK;
+    if (st == ST_OK)
+        st = listed;
     return st == ST_OK ? v->reader.findings.worst : st;
 }
 

@@ -68,7 +68,7 @@ static enum status parse(struct s3 *s3, const char *path, struct s3_path *out)
 
 static enum status add_file(struct s3 *s3, struct file file, int *out_fd)
 {
-    enum status st = ST_FULL;
+    enum status st = ST_INVALID; /* too many at a time */
     CHECK(pthread_mutex_lock(&s3->mutex) == 0);
     for (int i = 0; i < S3_FILES_MAX && st != ST_OK; i++) {
         if (s3->files[i].upload == NULL && s3->files[i].download == NULL) {
