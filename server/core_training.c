@@ -301,12 +301,11 @@ void core_take_report(struct core *core, struct core_job *job, uint32_t rank,
 }
 
 /* What the step waited for a copy in memory, of rank 0. What it waited for a checkpoint is told
- * with that one, by all ranks (job_saves.c). A step's row may come again. */
+ * with that one, by all ranks (job_saves.c). */
 static void note_copy(struct core_job *job, const Cairn__V1__MetricRow *row)
 {
     struct job_machine *m = &job->m;
-    bool again = row->step <= job->metric_step && job->metric_generation == m->generation;
-    if (again || row->step == 0 || jm_find_open(m, row->step - 1, m->generation) != NULL)
+    if (row->step == 0 || jm_find_open(m, row->step - 1, m->generation) != NULL)
         return;
     for (size_t i = 0; i < row->n_phases; i++) {
         double ms = row->phases[i]->ms;
@@ -317,11 +316,11 @@ static void note_copy(struct core_job *job, const Cairn__V1__MetricRow *row)
 
 static void note_row(struct core_job *job, const Cairn__V1__MetricRow *row)
 {
-    if (row->step < job->metric_step && row->generation < job->m.generation)
-        return;
+    if (row->step <= job->metric_step && row->generation == job->metric_generation)
+        return; /* told again after a lost session */
     note_copy(job, row);
-    job->metric_generation = row->generation;
     job->metric_step = row->step;
+    job->metric_generation = row->generation;
     job->loss = (double)row->loss;
     job->samples_per_s = row->samples_per_s;
     job->step_ms = row->step_ms;
