@@ -192,9 +192,27 @@ void jm_save_refuse(struct jm_step *s, int index, const char *why)
     jm_retain(s); /* makes room */
 }
 
+bool jm_unsaved(struct jm_step *s, const char *why)
+{
+    struct job_machine *m = s->m;
+    const struct jm_ckpt *newest = jm_newest(m);
+    unsigned long long since = newest ? newest->step : 0;
+    if ((m->state != JOB_RUNNING && m->state != JOB_SAVING) || m->end_to != JOB_NONE)
+        return false;
+    if (!m->unsaved)
+        jm_event(s, "store-fails", "no checkpoint since step %llu: %.400s", since, why);
+    m->unsaved = true;
+    if (m->state == JOB_RUNNING)
+        jm_set_reason(m, "no checkpoint since step %llu: %.400s", since, why);
+    return true;
+}
+
 void jm_room_again(struct jm_step *s, uint64_t step)
 {
     struct job_machine *m = s->m;
+    if (m->unsaved)
+        jm_event(s, "store-works", "step %llu is saved", (unsigned long long)step);
+    m->unsaved = false;
     if (m->refused_row == 0)
         return;
     jm_event(s, "store-room", "step %llu is saved; the store had no room for the %u before",

@@ -119,6 +119,9 @@ void jm_note_failure(struct jm_step *s); /* that cost steps */
 void jm_on_wanted(struct jm_step *s);
 void jm_save_refuse(struct jm_step *s, int index, const char *why);
 void jm_room_again(struct jm_step *s, uint64_t step); /* a save committed */
+/* The store fails saves: a reason and, until one commits, one event. false: nothing runs that could
+ * be saved. */
+bool jm_unsaved(struct jm_step *s, const char *why);
 
 /* ---- job_keep.c ---- */
 void jm_retain(struct jm_step *s);

@@ -200,7 +200,7 @@ void jm_retain(struct jm_step *s)
  * whole. So is a job's last one. */
 const struct jm_ckpt *jm_choose_base(struct job_machine *m, uint64_t step)
 {
-    if (!m->config.delta || (m->total_steps > 0 && step >= m->total_steps))
+    if (!m->config.delta || m->base_refused || (m->total_steps > 0 && step >= m->total_steps))
         return NULL;
     for (size_t i = m->catalog_count; i > 0; i--) {
         struct jm_ckpt *ckpt = &m->catalog[i - 1];

@@ -298,6 +298,8 @@ struct job_machine {
     bool probed;          /* the store took a file */
     bool probing;
     bool damage_waited; /* the read that was asked for failed on the medium, here too */
+    bool unsaved;       /* the store fails saves; it was told */
+    bool base_refused;  /* the files of a save with a base didn't fit together: the next has none */
     bool store_away;    /* what is at its place is not the job's store, or not mounted */
     int64_t accounted_at;
     int64_t started_at; /* of the generation's formation */

@@ -235,6 +235,8 @@ void jm_on_begin(struct jm_step *s)
         index = possible && m->end_to == JOB_NONE ? new_save(s, step, SAVE_OPENING) : -1;
         if (index < 0) {
             m->held_at = s->now; /* who waits for it is not hanging */
+            if (!m->unsaved)
+                (void)jm_unsaved(s, "the saves before wait for the store, one more has no place");
             jm_act_on(s, ACT_SEND_FOLDER, step, m->generation)->rank = rank;
             return;
         }
@@ -294,7 +296,7 @@ void jm_on_folder(struct jm_step *s)
         return;
     }
     if (s->ev->status != ST_OK) {
-        jm_save_drop(s, index, s->ev->message, true);
+        jm_save_drop(s, index, s->ev->message, !jm_unsaved(s, s->ev->message));
         return;
     }
     jm_save_set_state(s, save, SAVE_COLLECTING);
@@ -437,12 +439,17 @@ void jm_on_checked(struct jm_step *s)
         jm_act_on(s, ACT_PUBLISH, save->step, save->generation);
         return;
     }
-    bool again = s->ev->status == ST_IO || s->ev->status == ST_TIMED_OUT;
+    enum status st = s->ev->status;
+    bool again = st == ST_IO || st == ST_TIMED_OUT || st == ST_UNREACHABLE;
+    bool told = again && jm_unsaved(s, s->ev->message);
     if (again && ++save->tries < JM_STORE_TRIES) {
         save->retry_at = s->now + retry_ms(save->tries);
         return;
     }
-    jm_save_drop(s, index, s->ev->message, true);
+    /* Ranks may have disagreed on whether the base can be read. */
+    if (!again && save->base_generation > 0)
+        s->m->base_refused = true;
+    jm_save_drop(s, index, s->ev->message, !told);
 }
 
 /* What a commit allows: the job may be done, or what was asked of it. */
@@ -526,6 +533,7 @@ void jm_on_published(struct jm_step *s)
     if (s->ev->status != ST_OK || !s->ev->ckpt) {
         save->tries++;
         save->retry_at = s->now + retry_ms(save->tries);
+        (void)jm_unsaved(s, s->ev->message);
         jm_set_reason(m, "waits to publish step %llu: %.400s", (unsigned long long)save->step,
                       s->ev->message);
         if (s->ev->status == ST_FULL)
@@ -534,10 +542,15 @@ void jm_on_published(struct jm_step *s)
     }
     struct jm_ckpt ckpt = *s->ev->ckpt;
     ckpt.times = times_of(s, save);
-    if (jm_catalog_add(m, &ckpt) != ST_OK) {
+    enum status added = jm_catalog_add(m, &ckpt);
+    if (added != ST_OK) {
         save->retry_at = s->now + retry_ms(++save->tries);
+        jm_set_reason(m, "waits to list step %llu: %s", (unsigned long long)save->step,
+                      added == ST_FULL ? "a job has 65536 checkpoints at most, remove some"
+                                       : status_string(added));
         return;
     }
+    m->base_refused = false;
     jm_save_set_state(s, save, SAVE_COMMITTED);
     jm_act_on(s, ACT_CKPT_ROW, save->step, save->generation);
     if (!m->committed)
@@ -571,6 +584,7 @@ void jm_on_removed(struct jm_step *s)
         return;
     m->saves[index].removing = false;
     if (s->ev->status != ST_OK && !jm_all_gone(m)) {
+        (void)jm_unsaved(s, s->ev->message);
         m->saves[index].retry_at = s->now + retry_ms(++m->saves[index].tries);
         return;
     }

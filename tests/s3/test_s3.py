@@ -287,6 +287,22 @@ def test_job_that_is_killed_goes_on_from_s3(server, quiet_digest):
             assert secret not in log.read_text(errors="replace"), log
 
 
+def test_workers_wait_for_a_store_that_refuses_them_while_they_restore(server, quiet_digest):
+    with running_proxy(server) as proxy, \
+            Home(env=job_settings(proxy.port), faults="trainer.forward,rank=0,step=1000:wait") as home:
+        job = home.submit(checkpoint__store=f"s3://{BUCKET}/waited", **SETS)
+        home.wait_hit("trainer.forward")
+        until(lambda: 900 in good_steps(home, job), 30, "all that can be saved is")
+        proxy.region = "eu-north-1"  # no request helps, whoever makes it
+        home.kill("cairn-trainer")
+        until(lambda: "waits for the checkpoint store" in home.show(job)["reason"], 60, "it waits")
+        told = [e["message"] for e in home.show(job)["events"]]
+        assert any("cannot read the checkpoint store" in text for text in told), told
+        proxy.region = None
+        assert home.digest(job, seconds=180) == quiet_digest
+        assert not any(e["kind"] == "damaged" for e in home.show(job)["events"])
+
+
 def test_store_that_cannot_be_used_is_explained(server):
     with running_proxy(server) as proxy, Home(env=job_settings(proxy.port)) as home:
         job = home.submit(checkpoint__store="s3://no-such-bucket/jobs")

@@ -130,6 +130,16 @@ static void a_checkpoint_that_is_gone_from_its_store_is_damage(void **state)
     assert_false(s->task->away);
 }
 
+static void damage_is_told_by_its_cause_not_by_a_stray_file(void **state)
+{
+    struct store *s = *state;
+    memory_io_put(s->memory, DIR "/a-stray-file", "x", 1);
+    memory_io_damage(s->memory, DIR "/shard-00000-of-00001.cairn", 5000, 1);
+    assert_int_equal(run(s, STORE_VERIFY, "", true), ST_CORRUPT);
+    assert_null(strstr(s->task->message, "stray"));
+    assert_non_null(strstr(s->task->message, "shard-00000"));
+}
+
 static void what_was_given_up_is_removed_where_nothing_is(void **state)
 {
     struct store *s = *state;
@@ -146,8 +156,8 @@ static void what_was_given_up_is_removed_where_nothing_is(void **state)
 
 /* ---- the job ---- */
 
-/* A running job with checkpoints of steps 10 and 20, all of whose workers went. */
-static int open_ended(void **state)
+/* A running job with checkpoints of steps 10 and 20. */
+static int open_saved(void **state)
 {
     int rc = bench_setup(state);
     struct bench *b = *state;
@@ -276,6 +286,83 @@ static void restoring_is_tried_as_long_as_the_store_fails_workers(void **state)
     assert_int_equal(b->m.restore_step, 20);
 }
 
+/* ---- saves that the store fails ---- */
+
+static void begin(struct bench *b, uint64_t step)
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        bench_progress(b, i, step, "forward");
+        bench_save(b, EV_SAVE_BEGIN, i, step);
+    }
+}
+
+static void no_checkpoint_is_told_once_until_one_commits(void **state)
+{
+    struct bench *b = *state;
+    int told = 0;
+    for (uint64_t step = 30; step < 200; step += 10) { /* more than there are places for */
+        begin(b, step);
+        told += bench_event(b, "store-fails");
+        bench_store(b, EV_FOLDER_DONE, step, 1, ST_UNREACHABLE);
+        told += bench_event(b, "store-fails");
+        assert_false(bench_event(b, "save-dropped"));
+        bench_store(b, EV_REMOVE_DONE, step, 1, ST_UNREACHABLE);
+        told += bench_event(b, "store-fails");
+        assert_non_null(strstr(b->m.reason, "no checkpoint since step 20"));
+    }
+    assert_int_equal(told, 1);
+    for (int i = 0; i < JM_SAVES_MAX; i++)
+        bench_store(b, EV_REMOVE_DONE, b->m.saves[i].step, 1, ST_OK);
+    begin(b, 200);
+    bench_store(b, EV_FOLDER_DONE, 200, 1, ST_OK);
+    for (uint32_t i = 0; i < 2; i++)
+        bench_save(b, EV_SAVE_REPORT, i, 200);
+    bench_store(b, EV_CHECK_DONE, 200, 1, ST_UNREACHABLE); /* again, whatever was written */
+    bench_tick(b, 1000);
+    assert_non_null(bench_act(b, ACT_CHECK, 0));
+    bench_store(b, EV_CHECK_DONE, 200, 1, ST_OK);
+    bench_store(b, EV_PUBLISH_DONE, 200, 1, ST_OK);
+    assert_true(bench_event(b, "store-works"));
+    assert_string_equal(b->m.reason, "");
+}
+
+static void a_save_whose_files_do_not_fit_together_is_followed_by_a_whole_one(void **state)
+{
+    struct bench *b = *state;
+    b->m.config.delta = true;
+    for (size_t i = 0; i < b->m.catalog_count; i++)
+        b->m.catalog[i].verified = true;
+    begin(b, 30);
+    assert_int_equal(jm_find_open(&b->m, 30, 1)->base_step, 20);
+    bench_store(b, EV_FOLDER_DONE, 30, 1, ST_OK);
+    for (uint32_t i = 0; i < 2; i++)
+        bench_save(b, EV_SAVE_REPORT, i, 30);
+    bench_store(b, EV_CHECK_DONE, 30, 1, ST_INVALID);
+    assert_true(bench_event(b, "save-dropped"));
+    begin(b, 40);
+    assert_int_equal(jm_find_open(&b->m, 40, 1)->base_generation, 0);
+    bench_store(b, EV_FOLDER_DONE, 40, 1, ST_OK);
+    for (uint32_t i = 0; i < 2; i++)
+        bench_save(b, EV_SAVE_REPORT, i, 40);
+    bench_store(b, EV_CHECK_DONE, 40, 1, ST_OK);
+    bench_store(b, EV_PUBLISH_DONE, 40, 1, ST_OK);
+    bench_store(b, EV_VERIFY_DONE, 40, 1, ST_OK);
+    begin(b, 50);
+    assert_int_equal(jm_find_open(&b->m, 50, 1)->base_step, 40);
+}
+
+static void a_catalog_that_is_full_says_so(void **state)
+{
+    struct bench *b = *state;
+    b->m.config.keep_last = 0;
+    for (uint64_t step = 21; b->m.catalog_count < JM_CATALOG_MAX; step++) {
+        struct jm_ckpt ckpt = { .step = step, .generation = 1, .state = CKPT_GOOD };
+        assert_int_equal(jm_catalog_add(&b->m, &ckpt), ST_OK);
+    }
+    bench_commit(b, 90000);
+    assert_non_null(strstr(b->m.reason, "65536 checkpoints at most"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -290,14 +377,22 @@ int main(void)
                                         open_store, close_store),
         cmocka_unit_test_setup_teardown(what_was_given_up_is_removed_where_nothing_is, open_store,
                                         close_store),
-        cmocka_unit_test_setup_teardown(a_job_waits_for_its_store_and_goes_on_from_it, open_ended,
+        cmocka_unit_test_setup_teardown(a_job_waits_for_its_store_and_goes_on_from_it, open_saved,
                                         bench_teardown),
-        cmocka_unit_test_setup_teardown(a_resumed_job_asks_for_its_store_first, open_ended,
+        cmocka_unit_test_setup_teardown(a_resumed_job_asks_for_its_store_first, open_saved,
                                         bench_teardown),
         cmocka_unit_test_setup_teardown(checkpoints_of_a_store_that_is_gone_can_be_given_up,
-                                        open_ended, bench_teardown),
+                                        open_saved, bench_teardown),
         cmocka_unit_test_setup_teardown(restoring_is_tried_as_long_as_the_store_fails_workers,
-                                        open_ended, bench_teardown),
+                                        open_saved, bench_teardown),
+        cmocka_unit_test_setup_teardown(damage_is_told_by_its_cause_not_by_a_stray_file, open_store,
+                                        close_store),
+        cmocka_unit_test_setup_teardown(no_checkpoint_is_told_once_until_one_commits, open_saved,
+                                        bench_teardown),
+        cmocka_unit_test_setup_teardown(
+            a_save_whose_files_do_not_fit_together_is_followed_by_a_whole_one, open_saved,
+            bench_teardown),
+        cmocka_unit_test_setup_teardown(a_catalog_that_is_full_says_so, open_saved, bench_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
