@@ -166,7 +166,8 @@ static enum status write_shards(struct rank ranks[RANKS])
 
 /* Up to the decision. */
 static enum status write_and_decide(struct saver *saver, const struct sample *sample,
-                                    const char *dir, struct ckpt_reader *base, struct buf *manifest)
+                                    const char *dir, struct ckpt_reader *bases[RANKS],
+                                    struct buf *manifest)
 {
     struct rank ranks[RANKS] = { 0 };
     struct ckpt_report reports[RANKS];
@@ -174,7 +175,7 @@ static enum status write_and_decide(struct saver *saver, const struct sample *sa
     enum status st = ckpt_folder_create(saver->io, dir);
     for (uint32_t i = 0; i < RANKS; i++) {
         ranks[i] = (struct rank){
-            .saver = saver, .sample = sample, .dir = dir, .base = base, .number = i
+            .saver = saver, .sample = sample, .dir = dir, .base = bases[i], .number = i
         };
     }
     if (st == ST_OK)
@@ -227,9 +228,12 @@ static void save(struct saver *saver)
     saver_sample(&sample, saver->step, saver->life);
     must("a folder's name",
          ckpt_folder_path(saver->store, SAMPLE_JOB, saver->step, saver->life, dir, sizeof(dir)));
-    struct ckpt_reader *base = open_base(saver);
-    enum status st = write_and_decide(saver, &sample, dir, base, &manifest);
-    ckpt_close(base);
+    struct ckpt_reader *bases[RANKS]; /* a reader is one rank's */
+    for (uint32_t i = 0; i < RANKS; i++)
+        bases[i] = open_base(saver);
+    enum status st = write_and_decide(saver, &sample, dir, bases, &manifest);
+    for (uint32_t i = 0; i < RANKS; i++)
+        ckpt_close(bases[i]);
     sample_release(&sample);
     if (st == ST_FULL) {
         must("removing what failed", ckpt_remove(saver->io, dir));
