@@ -213,6 +213,7 @@ void jm_room_again(struct jm_step *s, uint64_t step)
     if (m->unsaved)
         jm_event(s, "store-works", "step %llu is saved", (unsigned long long)step);
     m->unsaved = false;
+    m->late_told = false;
     if (m->refused_row == 0)
         return;
     jm_event(s, "store-room", "step %llu is saved; the store had no room for the %u before",

@@ -299,6 +299,7 @@ struct job_machine {
     bool probing;
     bool damage_waited; /* the read that was asked for failed on the medium, here too */
     bool unsaved;       /* the store fails saves; it was told */
+    bool late_told;     /* saves since the newest one came too early for the store; it was told */
     bool base_refused;  /* the files of a save with a base didn't fit together: the next has none */
     bool store_away;    /* what is at its place is not the job's store, or not mounted */
     int64_t accounted_at;

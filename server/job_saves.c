@@ -214,7 +214,8 @@ static void drop_outdated(struct jm_step *s, uint32_t rank, uint64_t step)
         if (!open || save->step >= step || (*flags & RANK_REPORTED))
             continue;
         *flags = RANK_TOLD | RANK_REMOVED;
-        jm_save_drop(s, i, "a worker went on without it", true);
+        jm_save_drop(s, i, "a worker went on without it", !m->late_told);
+        m->late_told = true;
         send_folder(s, i, rank, false); /* should it wait for one all the same */
     }
 }
@@ -373,8 +374,10 @@ static void never_begun(struct jm_step *s)
         return;
     m->ranks[s->ev->rank].save_flags[index] = RANK_TOLD | RANK_REMOVED;
     m->saves[index].retry_at = s->now + retry_ms(1); /* where it was announced */
-    jm_event(s, "save-dropped", "step %llu: %.400s", (unsigned long long)step,
-             s->ev->message ? s->ev->message : "a worker was late");
+    if (!m->late_told)
+        jm_event(s, "save-dropped", "step %llu: %.400s", (unsigned long long)step,
+                 s->ev->message ? s->ev->message : "a worker was late");
+    m->late_told = true;
     jm_send_done(s, step, JM_ALL, false);
 }
 

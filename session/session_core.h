@@ -59,7 +59,8 @@
 #define SESSION_REPEAT_MS    5000  /* SaveBegin, SaveReport without an answer */
 #define SESSION_FORGET_MS    10000 /* SaveFailed without an answer */
 #define SESSION_PATIENCE_MS  1000  /* the last save waits for a slot before another gives way */
-#define SESSION_FOLDER_MS    5000  /* a coordinator that is there makes a folder */
+#define SESSION_RUSH_MS      100 /* saves due within it wait for each other: the store isn't slow */
+#define SESSION_FOLDER_MS    5000 /* a coordinator that is there makes a folder */
 
 struct session_progress {
     uint64_t step;
@@ -186,6 +187,7 @@ struct session_core {
     uint64_t save_order;
     struct session_slot_record slots[SESSION_SLOTS_MAX];
     int slot_count, saves_max; /* one of each until session_core_slots */
+    int64_t begun_ms;          /* of the newest save; 0: none was begun */
     int64_t blocked_ms;        /* since when the last save finds no slot; 0: it does not wait */
     int64_t now_ms;            /* when the core last heard of the time */
     uint64_t committed_step;

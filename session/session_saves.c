@@ -195,6 +195,13 @@ static void make_room(struct session_core *core)
         supersede(save);
 }
 
+/* Steps of milliseconds have no time to lose a slot in. This never waits for a store that hangs:
+ * what is late begins nothing. */
+static bool in_rush(const struct session_core *core)
+{
+    return core->begun_ms != 0 && core->now_ms - core->begun_ms < SESSION_RUSH_MS;
+}
+
 /* A new try says it all. */
 static void forget(struct session_core *core, uint64_t step)
 {
@@ -220,15 +227,17 @@ enum status session_core_save_begin(struct session_core *core, uint64_t step, bo
     give_way(core);
     if (last && held_slots(core) >= core->saves_max)
         make_room(core);
+    const bool waits = last || in_rush(core);
     if (held_slots(core) >= core->saves_max)
-        return last ? ST_AGAIN : ST_REFUSED;
+        return waits ? ST_AGAIN : ST_REFUSED;
     core->blocked_ms = 0;
     forget(core, step);
     struct session_save_record *save = vacant(core);
     int slot = -1;
     if (save == NULL || session_core_copy_begin(core, step, &slot) != ST_OK)
-        return last ? ST_AGAIN : ST_REFUSED;
+        return waits ? ST_AGAIN : ST_REFUSED;
     enter(save, SAVE_COPYING);
+    core->begun_ms = core->now_ms;
     save->slot = slot;
     save->stall_us = 0;
     save->step = step;

@@ -57,12 +57,13 @@ static enum status take_slot(struct session *session, const struct session_snaps
         } else if (copies->made_status != ST_OK) {
             st = copies->made_status;
         } else if (snapshot->saves) {
+            session->core.now_ms = session_now(session);
             st = begin_save(session, snapshot, &save, &slot);
         } else {
             st = session_core_copy_begin(&session->core, snapshot->state->scalars.step, &slot);
         }
         if (st == ST_AGAIN)
-            (void)session_wait_at_store(session, INT64_MAX);
+            (void)session_wait_at_store(session, session_deadline(SESSION_RUSH_MS));
     }
     if (st != ST_OK)
         return st;

@@ -184,6 +184,12 @@ int begin_save(struct bench *b, uint64_t step)
     return index;
 }
 
+void pass_ms(struct bench *b, int64_t ms)
+{
+    b->now_ms += ms;
+    session_saves_tick(&b->core, b->now_ms);
+}
+
 void add_rows(struct bench *b, uint64_t from, uint64_t to)
 {
     for (uint64_t step = from; step <= to; step++) {

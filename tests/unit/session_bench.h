@@ -34,6 +34,7 @@ void reconnect(struct bench *b);
 struct bench *trained(uint32_t rank, uint64_t step);
 Cairn__V1__SaveReport *report_of(uint64_t step);
 int begin_save(struct bench *b, uint64_t step);
+void pass_ms(struct bench *b, int64_t ms);
 void add_rows(struct bench *b, uint64_t from, uint64_t to);
 
 #define assert_says(b, what)                                                                       \

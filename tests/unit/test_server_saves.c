@@ -370,6 +370,8 @@ static void a_save_that_one_is_late_for_is_given_up_by_all_at_once(void **state)
     assert_int_equal(jm_newest(&b->m)->step, 60);
     bench_save(b, EV_SAVE_FAILED, 1, 60); /* of what is committed nothing is given up */
     assert_null(bench_act(b, ACT_SEND_DONE, 0));
+    bench_save(b, EV_SAVE_FAILED, 1, 60);
+    assert_false(bench_event(b, "save-dropped")); /* told once, until one is saved */
 }
 
 static void a_report_of_a_save_that_nobody_knows_is_refused(void **state)

@@ -203,11 +203,9 @@ static void a_failure_that_nobody_answers_is_forgotten(void **state)
     session_core_save_failed(&b->core, session_core_saver_work(&b->core), ST_IO,
                              status_string(ST_IO), true);
     assert_says(b, SAVE_FAILED);
-    b->now_ms += SESSION_FORGET_MS - 1;
-    session_saves_tick(&b->core, b->now_ms);
+    pass_ms(b, SESSION_FORGET_MS - 1);
     assert_false(session_core_settled(&b->core));
-    b->now_ms += 1;
-    session_saves_tick(&b->core, b->now_ms);
+    pass_ms(b, 1);
     assert_true(session_core_settled(&b->core));
     bench_free(b);
 }
@@ -219,11 +217,9 @@ static void a_save_that_waits_too_long_for_its_folder_gives_way_to_a_newer_one(v
     int index = -1;
     (void)begin_save(b, 10);
     assert_says(b, SAVE_BEGIN);
-    b->now_ms += SESSION_FOLDER_MS - 1;
-    session_saves_tick(&b->core, b->now_ms);
+    pass_ms(b, SESSION_FOLDER_MS - 1);
     assert_int_equal(session_core_save_begin(&b->core, 20, false, &index), ST_REFUSED);
-    b->now_ms += 1;
-    session_saves_tick(&b->core, b->now_ms);
+    pass_ms(b, 1);
     (void)begin_save(b, 20);
     assert_says(b, SAVE_FAILED);
     assert_int_equal(b->out.save_failed.step, 10);
@@ -266,8 +262,7 @@ static void with_a_coordinator_that_answers_nothing_there_is_room_for_every_new_
         (void)begin_save(b, step);
         while (say_news(b) != NULL)
             ;
-        b->now_ms += SESSION_FOLDER_MS;
-        session_saves_tick(&b->core, b->now_ms);
+        pass_ms(b, SESSION_FOLDER_MS);
     }
     bench_free(b);
 }
@@ -283,6 +278,7 @@ static void one_slot_holds_one_save(void **state)
     session_core_save_copied(&b->core, index, true);
     assert_says(b, SAVE_BEGIN);
     hear_folder(b, 10, "/store");
+    pass_ms(b, SESSION_RUSH_MS);
     assert_int_equal(session_core_save_begin(&b->core, 20, false, &other), ST_REFUSED);
     const int work = session_core_saver_work(&b->core);
     assert_int_equal(session_core_save_begin(&b->core, 20, false, &other), ST_REFUSED);
@@ -309,8 +305,7 @@ static void a_save_waits_unsaid_while_another_is_written_and_one_more_is_late(vo
     assert_silent(b); /* whoever begins a later one has let the earlier one go */
     reconnect(b);
     assert_says(b, READY);
-    b->now_ms += 10 * SESSION_FOLDER_MS; /* of a store that is slow */
-    session_saves_tick(&b->core, b->now_ms);
+    pass_ms(b, 10 * SESSION_FOLDER_MS); /* of a store that is slow */
     assert_silent(b);
     int index = -1;
     assert_int_equal(session_core_save_begin(&b->core, 30, false, &index), ST_REFUSED);
@@ -328,6 +323,27 @@ static void a_save_waits_unsaid_while_another_is_written_and_one_more_is_late(vo
     bench_free(b);
 }
 
+static void saves_of_a_job_in_a_rush_wait_for_each_other(void **state)
+{
+    (void)state;
+    struct bench *b = trained(1, 0);
+    session_core_slots(&b->core, 2, 2);
+    (void)begin_save(b, 10);
+    assert_says(b, SAVE_BEGIN);
+    hear_folder(b, 10, "/store/10");
+    (void)session_core_saver_work(&b->core);
+    (void)begin_save(b, 20);
+    int index = -1;
+    pass_ms(b, SESSION_RUSH_MS - 1);
+    assert_int_equal(session_core_save_begin(&b->core, 30, false, &index), ST_AGAIN);
+    pass_ms(b, 1);
+    assert_int_equal(session_core_save_begin(&b->core, 30, false, &index), ST_REFUSED);
+    session_core_save_late(&b->core, 30);
+    assert_int_equal(session_core_save_begin(&b->core, 40, false, &index),
+                     ST_REFUSED); /* at once */
+    bench_free(b);
+}
+
 static void the_last_save_waits_and_in_the_end_only_for_what_is_written(void **state)
 {
     (void)state;
@@ -342,8 +358,7 @@ static void the_last_save_waits_and_in_the_end_only_for_what_is_written(void **s
     (void)begin_save(b, 20);
     int index = -1;
     assert_int_equal(session_core_save_begin(&b->core, 30, true, &index), ST_AGAIN);
-    b->now_ms += SESSION_PATIENCE_MS;
-    session_saves_tick(&b->core, b->now_ms);
+    pass_ms(b, SESSION_PATIENCE_MS);
     assert_int_equal(session_core_save_begin(&b->core, 30, true, &index), ST_OK);
     session_core_save_copied(&b->core, index, true);
     assert_silent(b);
@@ -378,6 +393,7 @@ static void a_copy_takes_the_oldest_slot_that_no_save_needs(void **state)
     session_core_copied(&b->core, other, true);
     assert_int_equal(session_core_copy_begin(&b->core, 7, &index), ST_OK);
     assert_int_equal(index, slots[5]);
+    pass_ms(b, SESSION_RUSH_MS);
     assert_int_equal(session_core_save_begin(&b->core, 8, false, &index), ST_REFUSED);
     bench_free(b);
 }
@@ -560,6 +576,7 @@ int main(void)
         cmocka_unit_test(with_a_coordinator_that_answers_nothing_there_is_room_for_every_new_save),
         cmocka_unit_test(one_slot_holds_one_save),
         cmocka_unit_test(a_save_waits_unsaid_while_another_is_written_and_one_more_is_late),
+        cmocka_unit_test(saves_of_a_job_in_a_rush_wait_for_each_other),
         cmocka_unit_test(the_last_save_waits_and_in_the_end_only_for_what_is_written),
         cmocka_unit_test(a_copy_takes_the_oldest_slot_that_no_save_needs),
         cmocka_unit_test(a_copy_that_is_kept_is_not_overwritten),
