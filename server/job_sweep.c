@@ -7,11 +7,11 @@
  * manifest and is not in it. That is safe, however late the task runs (the store may be slow, the
  * thread given up):
  *   - a save commits only in the current generation or, decided, in one before; of those before
- * none is open when the sweep is asked for, and none is ever opened again (invariants 1 to 4);
+ *     none is open when the sweep is asked for, and none is ever opened again (invariants 1 to 4);
  *   - a checkpoint that lost its manifest is in the catalog: that is damage, and kept as evidence;
  *   - bad-… and whatever we didn't name stay;
  *   - a worker of a generation that is over may still write, cut off somewhere: nothing of it
- * counts.
+ *     counts.
  */
 #include "server/job_internal.h"
 

@@ -153,12 +153,15 @@ struct session_snapshot {
     void *arg;
 };
 /*
- * Waits while the snapshot before is being copied; for a store only the last one waits. Two saves
- * may be under way, one with memory_every. One more is late: it is given up, and said to be; with
- * memory_every it is a copy in memory, else it is refused. Instead of it goes one that waits in
- * vain for its folder (no coordinator). Errors: ST_STALE    the generation is over ST_EXISTS   the
- * save of this step is written already ST_REFUSED  it is late; nothing was begun ST_FULL     more
- * than session_ready announced
+ * Waits while the snapshot before is being copied; for a store only the last one waits, and one
+ * that is due within SESSION_RUSH_MS of the one before. Two saves may be under way, one with
+ * memory_every. One more is late: it is given up, and said to be; with memory_every it is a copy in
+ * memory, else it is refused. Instead of it goes one that waits in vain for its folder (no
+ * coordinator).
+ * Errors: ST_STALE    the generation is over
+ *         ST_EXISTS   the save of this step is written already
+ *         ST_REFUSED  it is late; nothing was begun
+ *         ST_FULL     more than session_ready announced
  */
 MUST_CHECK enum status session_snapshot_begin(struct session *session,
                                               const struct session_snapshot *snapshot);
