@@ -476,6 +476,8 @@ static void save_checkpoint(Cairn__V1__Control_Service *service,
     const struct jm_ckpt *newest = jm_newest(&job->m);
     bool rests = job->m.state == JOB_PAUSED || job_state_final(job->m.state);
     uint64_t least = jm_step_now(&job->m) + 1, refused = job->m.refused;
+    if (job->m.total_steps > 0 && least > job->m.total_steps)
+        least = job->m.total_steps; /* the last one, which is on its way */
     if (job->m.state == JOB_RUNNING && core_ask(api->core, job, EV_SAVE) != ST_OK)
         rests = false;
     if (job->m.state != JOB_RUNNING && job->m.state != JOB_SAVING && !(rests && newest)) {
