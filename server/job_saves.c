@@ -374,9 +374,10 @@ static void never_begun(struct jm_step *s)
         return;
     m->ranks[s->ev->rank].save_flags[index] = RANK_TOLD | RANK_REMOVED;
     m->saves[index].retry_at = s->now + retry_ms(1); /* where it was announced */
-    if (!m->late_told)
+    if (!m->late_told) {
         jm_event(s, "save-dropped", "step %llu: %.400s", (unsigned long long)step,
                  s->ev->message ? s->ev->message : "a worker was late");
+    }
     m->late_told = true;
     jm_send_done(s, step, JM_ALL, false);
 }

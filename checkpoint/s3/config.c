@@ -181,9 +181,10 @@ static enum status check_endpoint(struct s3_config *config, char problem[LIMIT_R
     bool known = strncmp(endpoint, "https://", 8) == 0 || strncmp(endpoint, "http://", 7) == 0;
     if (known && strchr(host + 3, '/') == NULL && strchr(host + 3, '@') == NULL && host[3] != '\0')
         return ST_OK;
-    if (strchr(endpoint, '@') != NULL) /* what stands before it may be a password */
+    if (strchr(endpoint, '@') != NULL) { /* what stands before it may be a password */
         return refuse(problem, "the S3 endpoint in AWS_ENDPOINT_URL_S3 holds a '@': credentials go "
                                "into AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY");
+    }
     return refuse(problem,
                   "the S3 endpoint '%s' is no address: write http://HOST:PORT or "
                   "https://HOST in AWS_ENDPOINT_URL_S3",
