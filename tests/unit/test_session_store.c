@@ -45,11 +45,9 @@ static void set_bad(bool hold, bool full)
     (void)pthread_mutex_unlock(&bad.mutex);
 }
 
-static void unacknowledged_reports_are_in_the_last_words(void **state)
+/* Returns once the save of step 5 hangs at the store. */
+static void hold_a_save(struct world *w)
 {
-    (void)state;
-    struct world *w = joined();
-    get_ready(w);
     w->io.fsync = bad_fsync;
     set_bad(true, false);
     struct training t;
@@ -60,6 +58,14 @@ static void unacknowledged_reports_are_in_the_last_words(void **state)
     while (bad.holding == 0)
         (void)pthread_cond_wait(&bad.changed, &bad.mutex);
     (void)pthread_mutex_unlock(&bad.mutex);
+}
+
+static void unacknowledged_reports_are_in_the_last_words(void **state)
+{
+    (void)state;
+    struct world *w = joined();
+    get_ready(w);
+    hold_a_save(w);
     (void)pthread_mutex_lock(&w->c.mutex);
     w->c.absent = true; /* the coordinator goes while the file is written */
     lose(&w->c);
@@ -99,16 +105,7 @@ static void save_to_a_slow_store(struct world *w, uint64_t memory_every)
                                          .memory_every = memory_every,
                                          .snapshot_bytes_max = ELEMENTS * sizeof(float) };
     assert_int_equal(session_ready(w->session, &ready), ST_OK);
-    w->io.fsync = bad_fsync;
-    set_bad(true, false);
-    struct training t;
-    training_init(&t, 5);
-    assert_int_equal(save(w->session, &t.state), ST_OK);
-    free(t.values);
-    (void)pthread_mutex_lock(&bad.mutex);
-    while (bad.holding == 0)
-        (void)pthread_cond_wait(&bad.changed, &bad.mutex);
-    (void)pthread_mutex_unlock(&bad.mutex);
+    hold_a_save(w);
 }
 
 /* Called by the step thread, which hangs here if it waits for the store. */
