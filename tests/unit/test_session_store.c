@@ -274,9 +274,10 @@ static void check_priority(const char *name, int count, long nice, long policy)
 {
     const int64_t deadline_ns = clock_mono_ns() + LONG_MS * 1000000LL;
     while (threads_of(name, nice, policy) != count) {
-        if (clock_mono_ns() > deadline_ns)
+        if (clock_mono_ns() > deadline_ns) {
             fail_msg("%d threads are called %s, not %d", threads_of(name, nice, policy), name,
                      count);
+        }
         (void)sched_yield();
     }
 }
