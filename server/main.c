@@ -23,8 +23,8 @@
 #include "common/watchdog.h"
 #include "proto/descriptors.h"
 #include "rpc/services.h"
-#include "server/api.h"
-#include "server/store_worker.h"
+#include "server/api/api.h"
+#include "server/store/worker.h"
 
 #define SEND_QUEUE       4096 /* a formation of LIMIT_RANKS answers that many GETs at once */
 #define STOP_GRACE_MS    300

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "common/check.h"
-#include "server/core.h"
+#include "server/core/core.h"
 #include "tests/fuzz/fuzz.h"
 
 struct world {

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "common/check.h"
-#include "server/core.h"
+#include "server/core/core.h"
 #include "tests/sim/sim.h"
 
 struct parcel {

@@ -3,7 +3,7 @@
  */
 #pragma once
 
-#include "server/core.h"
+#include "server/core/core.h"
 #include "tests/sim/sim.h"
 
 struct sim_conn {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "common/check.h"
-#include "server/store_task.h"
+#include "server/store/task.h"
 #include "tests/sim/sim.h"
 
 struct sim_folder *sim_folder_of(struct sim *sim, uint32_t job, uint64_t step, uint32_t generation)

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/core.h"
+#include "server/core/core.h"
 #include "tests/sim/sim.h"
 #include "tests/sim/sim_coordinator.h"
 

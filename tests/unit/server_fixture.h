@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "server/job_machine.h"
+#include "server/machine/machine.h"
 
 struct bench {
     struct job_machine m;

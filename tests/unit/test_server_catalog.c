@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "server/journal.h"
-#include "server/render.h"
+#include "server/api/render.h"
+#include "server/journal/journal.h"
 #include "tests/test.h"
 
 /* ---- journal ---- */

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/job_codec.h"
+#include "server/machine/codec.h"
 #include "tests/test.h"
 #include "tests/unit/server_fixture.h"
 

@@ -1,5 +1,5 @@
 /* checkpoint.every: auto, against worked examples. */
-#include "server/job_interval.h"
+#include "server/machine/interval.h"
 #include "tests/test.h"
 
 #define MINUTE 60000.0

@@ -7,11 +7,11 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "server/job_codec.h"
-#include "server/journal.h"
-#include "server/kv_map.h"
-#include "server/place.h"
-#include "server/store_worker.h"
+#include "server/core/place.h"
+#include "server/core/rendezvous.h"
+#include "server/journal/journal.h"
+#include "server/machine/codec.h"
+#include "server/store/worker.h"
 #include "tests/test.h"
 #include "tests/unit/server_fixture.h"
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/store_task.h"
+#include "server/store/task.h"
 #include "tests/crash/ckpt_sample.h"
 #include "tests/crash/memory_io.h"
 #include "tests/test.h"

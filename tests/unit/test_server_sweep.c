@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "common/io.h"
-#include "server/store_task.h"
+#include "server/store/task.h"
 #include "tests/test.h"
 #include "tests/unit/server_fixture.h"
 

@@ -1,0 +1,159 @@
+/* `cairn why`: what happened to a job, and where each of its seconds went. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/buf.h"
+#include "server/api/render.h"
+
+#define TEXT_MAX ((size_t)256 * 1024)
+
+struct page {
+    struct buf text;
+    enum status status;
+    const struct core_job *job;
+};
+
+static void __attribute__((format(printf, 2, 3))) line(struct page *page, const char *format, ...)
+{
+    char out[2 * LIMIT_REASON];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(out, sizeof out, format, args);
+    va_end(args);
+    if (page->status == ST_OK)
+        page->status = buf_append_text(&page->text, out);
+    if (page->status == ST_OK)
+        page->status = buf_append_text(&page->text, "\n");
+}
+
+static void head(struct page *page)
+{
+    const struct core_job *job = page->job;
+    const struct job_machine *m = &job->m;
+    line(page, "%s (%s) is %s at step %llu of %llu, generation %u, %u restart%s.", job->name,
+         job->id, job_state_name(m->state), (unsigned long long)jm_step_now(m),
+         (unsigned long long)m->total_steps, m->generation, m->restarts,
+         m->restarts == 1 ? "" : "s");
+    if (m->reason[0])
+        line(page, "Now: %s", m->reason);
+    if (m->first_cause.kind != FAULT_NONE) {
+        char who[32] = "";
+        if (m->first_cause.rank != JM_ALL)
+            (void)snprintf(who, sizeof who, "rank %u ", m->first_cause.rank);
+        bool broken = m->state == JOB_RECOVERING || m->state == JOB_FAILED;
+        line(page, "%s: %s, %sat step %llu%s%s: %s", broken ? "First cause" : "Last failure",
+             jm_fault_name(m->first_cause.kind), who, (unsigned long long)m->first_cause.step,
+             m->first_cause.phase[0] ? " in " : "", m->first_cause.phase, m->first_cause.message);
+    }
+}
+
+static void seconds(struct page *page)
+{
+    const struct job_machine *m = &page->job->m;
+    static const char *const means[] = {
+        "until a failure was noticed",
+        "ending the old and starting the new workers",
+        "preparing and reading the checkpoint",
+        "training again what had been trained",
+        "waiting for snapshots",
+        "waiting for slots, or before trying again",
+    };
+    int64_t lost = 0;
+    for (int i = 0; i < LOST_COUNT; i++)
+        lost += m->lost_ms[i];
+    line(page, "%s", "");
+    line(page, "Where the time went: %.1f s training, %.1f s not.", (double)m->train_ms / 1e3,
+         (double)lost / 1e3);
+    for (int i = 0; i < LOST_COUNT; i++) {
+        line(page, "  %8.1f s  %-8s %s", (double)m->lost_ms[i] / 1e3, jm_lost_name((enum jm_lost)i),
+             means[i]);
+    }
+}
+
+/* When the next checkpoint is taken, and why then. */
+static void checkpoints(struct page *page)
+{
+    const struct job_machine *m = &page->job->m;
+    const struct job_duration *every = &page->job->spec->checkpoint.every;
+    struct job_interval_facts facts = jm_interval_facts(m);
+    line(page, "%s", "");
+    if (every->unit == JOB_STEPS || every->unit == JOB_EPOCHS) {
+        line(page, "Checkpoints: every %.16g %s%s.", every->value,
+             every->unit == JOB_STEPS ? "step" : "epoch", every->value == 1 ? "" : "s");
+    } else if (every->unit == JOB_MS) {
+        line(page, "Checkpoints: every %.1f s.", every->value / 1e3);
+    } else if (m->cost_us == 0) {
+        line(page, "Checkpoints: auto; the first after %.0f s, as none was measured yet.",
+             (double)jm_interval_ms(m) / 1e3);
+    } else {
+        line(page, "Checkpoints: auto, every %.1f s.", (double)jm_interval_ms(m) / 1e3);
+        line(page, "  %10.3f s  of training are what one costs (waiting, and encoding it)",
+             (double)m->cost_us / 1e6);
+        line(page, "  %10.1f s  it takes from its begin until it is stored",
+             (double)m->write_ms / 1e3);
+        line(page,
+             "  %10.0f s  between two failures are expected: %u in %.0f s of training on %u "
+             "node%s, and one a day and node assumed beforehand",
+             job_interval_mtbf_ms(&facts) / 1e3, m->failures, (double)facts.trained_ms / 1e3,
+             facts.nodes, facts.nodes == 1 ? "" : "s");
+        line(page, "  %10.1f s  between two is best for that (Young, Daly); kept within %d to %d s",
+             job_interval_best_ms((double)m->cost_us / 1e3, job_interval_mtbf_ms(&facts)) / 1e3,
+             JOB_INTERVAL_MIN_MS / 1000, JOB_INTERVAL_MAX_MS / 1000);
+    }
+    if (m->refused > 0) {
+        line(page, "  %llu had no room in the store, last: %s", (unsigned long long)m->refused,
+             m->refused_reason);
+    }
+}
+
+static bool add_generation(void *arg, const struct journal_generation *row)
+{
+    struct page *page = arg;
+    char begin[32], how[LIMIT_REASON + 64] = "runs";
+    render_time(row->begin_ms, begin);
+    if (row->end_ms != 0 && row->cause[0]) {
+        (void)snprintf(how, sizeof how, "%.1f s, to step %llu: %s: %.400s",
+                       (double)(row->end_ms - row->begin_ms) / 1e3,
+                       (unsigned long long)row->end_step, row->cause, row->message);
+    } else if (row->end_ms != 0) {
+        (void)snprintf(how, sizeof how, "%.1f s, to step %llu: ended as planned",
+                       (double)(row->end_ms - row->begin_ms) / 1e3,
+                       (unsigned long long)row->end_step);
+    }
+    line(page, "  %s  generation %u from step %llu on %.200s: %s", begin, row->generation,
+         (unsigned long long)row->restore_step, row->nodes, how);
+    return page->status == ST_OK;
+}
+
+static bool add_event(void *arg, const struct journal_event *row)
+{
+    struct page *page = arg;
+    char at[32];
+    render_time(row->wall_ms, at);
+    line(page, "  %s  g%-3u step %-8llu %-12s %s", at, row->generation,
+         (unsigned long long)row->step, row->kind, row->message);
+    return page->status == ST_OK;
+}
+
+char *explain_job(struct core *core, struct core_job *job)
+{
+    struct page page = { .job = job, .status = ST_OK };
+    struct journal *journal = core_options(core)->journal;
+    buf_init(&page.text, TEXT_MAX);
+    head(&page);
+    seconds(&page);
+    checkpoints(&page);
+    line(&page, "%s", "");
+    line(&page, "Generations:");
+    enum status st = journal_each_generation(journal, job->id, add_generation, &page);
+    line(&page, "%s", "");
+    line(&page, "What happened (the newest %d events):", 200);
+    if (st == ST_OK)
+        st = journal_each_event(journal, job->id, 200, add_event, &page);
+    if (st != ST_OK)
+        line(&page, "  The journal can't be read: %s", status_string(st));
+    size_t size;
+    char *text = buf_take(&page.text, &size);
+    return text ? text : strdup("");
+}

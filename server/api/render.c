@@ -1,0 +1,387 @@
+#include "server/api/render.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+_Static_assert(JOB_KILLED == (int)CAIRN__V1__JOB_STATE__KILLED, "states as in common.proto");
+_Static_assert(JOB_SAVING == (int)CAIRN__V1__JOB_STATE__SAVING, "states as in common.proto");
+_Static_assert(FAULT_FORMATION == (int)CAIRN__V1__FAULT_KIND__FORMATION, "faults as in the proto");
+_Static_assert(FAULT_STORE == (int)CAIRN__V1__FAULT_KIND__STORE, "faults as in the proto");
+
+void render_time(int64_t wall_ms, char out[32])
+{
+    time_t seconds = (time_t)(wall_ms / 1000);
+    struct tm tm;
+    out[0] = '\0';
+    if (wall_ms <= 0 || !gmtime_r(&seconds, &tm))
+        return;
+    size_t used = strftime(out, 32, "%Y-%m-%dT%H:%M:%S", &tm);
+    (void)snprintf(out + used, 32 - used, ".%03dZ", (int)(wall_ms % 1000));
+}
+
+/* Of the default value "" nothing is allocated: free_unpacked knows it. */
+static char *text(const char *value)
+{
+    return value[0] ? strdup(value) : (char *)protobuf_c_empty_string;
+}
+
+static char *time_text(int64_t wall_ms)
+{
+    char out[32];
+    render_time(wall_ms, out);
+    return text(out);
+}
+
+/* ---- parts ---- */
+
+/* ST_NO_MEMORY, or ST_OK: *out is NULL where they are not known. */
+static enum status render_times(const struct jm_save_times *times, Cairn__V1__SaveTimes **out)
+{
+    *out = NULL;
+    if (times->encode_us == 0)
+        return ST_OK;
+    *out = malloc(sizeof **out);
+    if (!*out)
+        return ST_NO_MEMORY;
+    cairn__v1__save_times__init(*out);
+    (*out)->stall_us = (uint64_t)times->stall_us;
+    (*out)->encode_us = (uint64_t)times->encode_us;
+    (*out)->write_us = (uint64_t)times->io_us;
+    (*out)->sync_us = (uint64_t)times->sync_us;
+    (*out)->save_us = (uint64_t)times->save_us;
+    (*out)->commit_us = (uint64_t)times->commit_us;
+    return ST_OK;
+}
+
+Cairn__V1__Checkpoint *render_ckpt(const struct core_job *job, const struct jm_ckpt *ckpt)
+{
+    Cairn__V1__Checkpoint *out = malloc(sizeof *out);
+    if (!out)
+        return NULL;
+    cairn__v1__checkpoint__init(out);
+    bool bad = ckpt->state == CKPT_BAD || ckpt->state == CKPT_QUARANTINING;
+    char dir[LIMIT_PATH] = "", path[LIMIT_PATH + 8] = "";
+    if (core_ckpt_dir(job, ckpt, dir, sizeof dir) == ST_OK) {
+        const char *slash = strrchr(dir, '/');
+        int parent = slash ? (int)(slash - dir) + 1 : 0;
+        (void)snprintf(path, sizeof path, "%.*s%s%s", parent, dir,
+                       ckpt->state == CKPT_BAD ? "bad-" : "", dir + parent);
+    }
+    out->step = ckpt->step;
+    out->generation = ckpt->generation;
+    out->path = text(path);
+    out->bytes = ckpt->bytes;
+    out->raw_bytes = ckpt->raw_bytes;
+    out->digest = text(ckpt->digest);
+    out->shards = ckpt->shards;
+    out->committed_at = time_text(ckpt->wall_ms);
+    out->status = text(bad ? "bad" : "good");
+    out->verified__case = CAIRN__V1__CHECKPOINT__VERIFIED__VERIFIED;
+    out->verified = ckpt->verified;
+    out->parent_step = ckpt->parent_step;
+    out->parent_generation = ckpt->parent_generation;
+    out->loss = ckpt->loss;
+    out->eval_loss = ckpt->eval_loss;
+    out->eval_accuracy = ckpt->eval_accuracy;
+    if (render_times(&ckpt->times, &out->times) == ST_OK)
+        return out;
+    cairn__v1__checkpoint__free_unpacked(out, NULL);
+    return NULL;
+}
+
+static const char *worker_state(const struct job_machine *m, const struct jm_rank *rank)
+{
+    if (!jm_alive_rank(m, (uint32_t)(rank - m->ranks)))
+        return "gone";
+    if (!rank->joined)
+        return "starting";
+    return rank->ready ? "running" : "forming";
+}
+
+static Cairn__V1__Worker *render_worker(const struct core_job *job, uint32_t index)
+{
+    const struct jm_rank *rank = &job->m.ranks[index];
+    Cairn__V1__Worker *out = malloc(sizeof *out);
+    if (!out)
+        return NULL;
+    cairn__v1__worker__init(out);
+    out->rank = index;
+    out->node = text(rank->node);
+    out->pid = rank->pid;
+    out->share = job->spec->workers.shares[index];
+    out->step = rank->step;
+    out->phase = text(rank->phase);
+    out->state = text(worker_state(&job->m, rank));
+    return out;
+}
+
+static Cairn__V1__LostSeconds *render_lost(const struct job_machine *m, enum jm_lost lost)
+{
+    Cairn__V1__LostSeconds *out = malloc(sizeof *out);
+    if (!out)
+        return NULL;
+    cairn__v1__lost_seconds__init(out);
+    out->cause = text(jm_lost_name(lost));
+    out->seconds = (double)m->lost_ms[lost] / 1000.0;
+    return out;
+}
+
+static Cairn__V1__Gpu *render_gpu(const struct core_gpu *gpu)
+{
+    Cairn__V1__Gpu *out = malloc(sizeof *out);
+    if (!out)
+        return NULL;
+    cairn__v1__gpu__init(out);
+    out->name = text(gpu->name);
+    out->uuid = text(gpu->uuid);
+    out->driver = text(gpu->driver);
+    out->problem = text(gpu->problem);
+    out->capability = gpu->capability;
+    out->temperature = gpu->temperature;
+    out->memory_bytes = gpu->memory_bytes;
+    out->memory_used_bytes = gpu->memory_used_bytes;
+    out->ecc_errors = gpu->ecc_errors;
+    out->throttled = gpu->throttled;
+    return out;
+}
+
+Cairn__V1__Node *render_node(struct core *core, const struct core_node *node)
+{
+    Cairn__V1__Node *out = malloc(sizeof *out);
+    if (!out)
+        return NULL;
+    cairn__v1__node__init(out);
+    const char *state = "ready";
+    if (node->silent || !node->conn)
+        state = core_node_heard(core, node) ? "unsupervised" : node->silent ? "lost" : "ready";
+    out->name = text(node->name);
+    out->state = text(state);
+    out->device = text(node->device);
+    out->slots = node->slots;
+    out->used = core_node_used(core, node);
+    out->version = text(node->version);
+    out->host = text(node->host);
+    out->gpus_used = core_node_gpus_used(core, node);
+    out->gpus = calloc(node->gpu_count ? node->gpu_count : 1, sizeof(void *));
+    for (uint32_t i = 0; out->gpus && i < node->gpu_count; i++) {
+        out->gpus[i] = render_gpu(&node->gpus[i]);
+        if (!out->gpus[i])
+            break;
+        out->n_gpus++;
+    }
+    return out;
+}
+
+/* ---- the job ---- */
+
+/* At most `max` of the first *end of the catalog, the last of them first; *end: what is left. */
+static bool add_checkpoints(const struct core_job *job, size_t max, size_t *end, size_t *out_count,
+                            Cairn__V1__Checkpoint ***out)
+{
+    const struct job_machine *m = &job->m;
+    Cairn__V1__Checkpoint **list = calloc(max < *end ? max + 1 : *end + 1, sizeof(void *));
+    *out = list;
+    if (!list)
+        return false;
+    for (; *end > 0 && *out_count < max; (*end)--) {
+        const struct jm_ckpt *ckpt = &m->catalog[*end - 1];
+        if (ckpt->state == CKPT_REMOVING)
+            continue;
+        list[*out_count] = render_ckpt(job, ckpt);
+        if (!list[*out_count])
+            return false;
+        (*out_count)++;
+    }
+    return true;
+}
+
+/* The token is the last one of the page before: STEP.GENERATION. */
+static bool read_token(const char *token, uint64_t *out_step, uint32_t *out_generation)
+{
+    char *end = NULL;
+    errno = 0;
+    *out_step = strtoull(token, &end, 10);
+    if (errno != 0 || *end != '.')
+        return false;
+    unsigned long generation = strtoul(end + 1, &end, 10);
+    *out_generation = (uint32_t)generation;
+    return errno == 0 && *end == '\0' && generation <= UINT32_MAX;
+}
+
+static Cairn__V1__ListCheckpointsReply *render_page(const struct core_job *job, size_t size,
+                                                    size_t end)
+{
+    Cairn__V1__ListCheckpointsReply *page = malloc(sizeof *page);
+    if (!page)
+        return NULL;
+    cairn__v1__list_checkpoints_reply__init(page);
+    bool ok = add_checkpoints(job, size, &end, &page->n_checkpoints, &page->checkpoints);
+    if (ok && end > 0 && page->n_checkpoints > 0) {
+        const Cairn__V1__Checkpoint *last = page->checkpoints[page->n_checkpoints - 1];
+        char token[48];
+        (void)snprintf(token, sizeof token, "%llu.%u", (unsigned long long)last->step,
+                       last->generation);
+        page->next_page_token = strdup(token);
+        ok = page->next_page_token != NULL;
+    }
+    if (ok)
+        return page;
+    cairn__v1__list_checkpoints_reply__free_unpacked(page, NULL);
+    return NULL;
+}
+
+enum status render_ckpts(const struct core_job *job, size_t size, const char *token,
+                         Cairn__V1__ListCheckpointsReply **out)
+{
+    const struct job_machine *m = &job->m;
+    size_t end = m->catalog_count;
+    if (token[0]) {
+        uint64_t step;
+        uint32_t generation;
+        if (!read_token(token, &step, &generation))
+            return ST_INVALID;
+        while (end > 0 &&
+               (m->catalog[end - 1].step > step ||
+                (m->catalog[end - 1].step == step && m->catalog[end - 1].generation >= generation)))
+            end--;
+    }
+    *out = render_page(job, size > 0 && size < RENDER_PAGE ? size : RENDER_PAGE, end);
+    return *out ? ST_OK : ST_NO_MEMORY;
+}
+
+static bool add_workers(const struct core_job *job, Cairn__V1__Job *out)
+{
+    uint32_t ranks = job->m.generation > 0 ? job->m.config.ranks : 0;
+    out->workers = calloc(ranks ? ranks : 1, sizeof(void *));
+    if (!out->workers)
+        return false;
+    for (uint32_t i = 0; i < ranks; i++) {
+        Cairn__V1__Worker *worker = render_worker(job, i);
+        if (!worker)
+            return false;
+        out->workers[out->n_workers++] = worker;
+    }
+    return true;
+}
+
+static bool add_lost(const struct core_job *job, Cairn__V1__Job *out)
+{
+    out->lost_seconds = calloc(LOST_COUNT, sizeof(void *));
+    if (!out->lost_seconds)
+        return false;
+    for (int i = 0; i < LOST_COUNT; i++) {
+        Cairn__V1__LostSeconds *lost = render_lost(&job->m, (enum jm_lost)i);
+        if (!lost)
+            return false;
+        out->lost_seconds[out->n_lost_seconds++] = lost;
+    }
+    return true;
+}
+
+static bool add_plan(const struct core_job *job, Cairn__V1__Job *out)
+{
+    const struct job_machine *m = &job->m;
+    Cairn__V1__CheckpointPlan *plan = malloc(sizeof *plan);
+    if (!plan)
+        return false;
+    cairn__v1__checkpoint_plan__init(plan);
+    out->checkpoint_plan = plan;
+    plan->interval_s = (double)jm_interval_ms(m) / 1e3;
+    plan->failures = m->failures;
+    plan->refused = m->refused;
+    plan->refused_reason = text(m->refused_reason);
+    if (m->config.every_auto) {
+        struct job_interval_facts facts = jm_interval_facts(m);
+        plan->cost_s = (double)m->cost_us / 1e6;
+        plan->mtbf_s = job_interval_mtbf_ms(&facts) / 1e3;
+    }
+    return true;
+}
+
+static bool add_event(void *arg, const struct journal_event *row)
+{
+    Cairn__V1__Job *out = arg;
+    Cairn__V1__Event *event = malloc(sizeof *event);
+    if (!event)
+        return false;
+    cairn__v1__event__init(event);
+    event->time = time_text(row->wall_ms);
+    event->generation = row->generation;
+    event->step = row->step;
+    event->kind = text(row->kind);
+    event->message = text(row->message);
+    out->events[out->n_events++] = event;
+    return true;
+}
+
+static bool add_events(struct core *core, const struct core_job *job, Cairn__V1__Job *out)
+{
+    out->events = calloc(RENDER_EVENTS, sizeof(void *));
+    if (!out->events)
+        return false;
+    return journal_each_event(core_options(core)->journal, job->id, RENDER_EVENTS, add_event,
+                              out) == ST_OK;
+}
+
+static double eta(const struct core_job *job, uint64_t step)
+{
+    const struct job_machine *m = &job->m;
+    bool runs = m->state == JOB_RUNNING || m->state == JOB_SAVING;
+    if (!runs || m->total_steps == 0 || !isfinite(job->step_ms) || step > m->total_steps)
+        return __builtin_nan("");
+    return (double)(m->total_steps - step) * job->step_ms / 1000.0;
+}
+
+static void add_scalars(struct core_job *job, Cairn__V1__Job *out)
+{
+    const struct job_machine *m = &job->m;
+    uint64_t step = jm_step_now(m);
+    if (m->state == JOB_FORMING)
+        step = m->step_max;
+    out->id = text(job->id);
+    out->name = text(job->name);
+    out->state = (Cairn__V1__JobState)m->state;
+    out->health = text(jm_health(m));
+    out->reason = text(m->reason);
+    out->generation = m->generation;
+    out->step = step;
+    out->total_steps = m->total_steps;
+    out->steps_per_epoch = m->steps_per_epoch;
+    out->restarts = m->restarts;
+    out->loss = job->loss;
+    out->samples_per_s = job->samples_per_s;
+    out->accuracy = job->accuracy;
+    out->eval_loss = job->eval_loss;
+    out->eta_s = eta(job, step);
+    out->final_digest = text(m->final_digest);
+    out->submitted_at = time_text(m->submitted_wall);
+    out->started_at = time_text(m->started_wall);
+    out->ended_at = time_text(m->ended_wall);
+    out->job_file = text(job->job_file);
+    out->model = text(job->spec->model.arch);
+    char store[LIMIT_PATH + 16];
+    (void)snprintf(store, sizeof store, "%s/%s", job->spec->checkpoint.store, job->id);
+    out->store = text(store);
+}
+
+Cairn__V1__Job *render_job(struct core *core, struct core_job *job, size_t ckpts_max,
+                           bool with_events)
+{
+    Cairn__V1__Job *out = malloc(sizeof *out);
+    if (!out)
+        return NULL;
+    cairn__v1__job__init(out);
+    add_scalars(job, out);
+    size_t end = job->m.catalog_count;
+    bool ok = add_checkpoints(job, ckpts_max, &end, &out->n_checkpoints, &out->checkpoints) &&
+              add_workers(job, out) && add_lost(job, out) && add_plan(job, out) &&
+              (!with_events || add_events(core, job, out));
+    if (ok)
+        return out;
+    cairn__v1__job__free_unpacked(out, NULL);
+    return NULL;
+}

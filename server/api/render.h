@@ -1,0 +1,32 @@
+/*
+ * Jobs, checkpoints and nodes as the messages of control.proto.
+ *
+ * Memory: what comes back is on the heap, to be freed by the message's free_unpacked(…, NULL).
+ *         NULL: no memory.
+ */
+#pragma once
+
+#include "cairn/v1/control.pb-c.h"
+#include "server/core/core.h"
+
+#define RENDER_EVENTS 1000 /* the newest events of a job that GetJob and ExplainJob show */
+#define RENDER_CKPTS  100  /* the newest checkpoints of a job that is shown alone */
+#define RENDER_PAGE   1000 /* jobs, checkpoints */
+
+/* "2026-01-02T03:04:05.678Z"; 0: "". */
+void render_time(int64_t wall_ms, char out[32]);
+
+/* With its newest ckpts_max checkpoints. */
+Cairn__V1__Job *render_job(struct core *core, struct core_job *job, size_t ckpts_max,
+                           bool with_events);
+Cairn__V1__Checkpoint *render_ckpt(const struct core_job *job, const struct jm_ckpt *ckpt);
+/*
+ * Those after the token, newest first; size 0: RENDER_PAGE of them.
+ * Errors: ST_INVALID  no token of ours; ST_NO_MEMORY
+ */
+MUST_CHECK enum status render_ckpts(const struct core_job *job, size_t size, const char *token,
+                                    Cairn__V1__ListCheckpointsReply **out);
+Cairn__V1__Node *render_node(struct core *core, const struct core_node *node);
+
+/* For people: what happened, where each second went, first cause first. Owned by the caller. */
+char *explain_job(struct core *core, struct core_job *job);

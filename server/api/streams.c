@@ -1,0 +1,256 @@
+/* Watches, metrics, saves that are waited for, and going down. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/api/api.h"
+#include "server/api/render.h"
+
+#define WATCH_ROWS_MAX 1000
+#define HURRY_MS       5000 /* from ending the trainers to giving up on them */
+
+/* The job of a stream; NULL, and the call ended: it was forgotten meanwhile. */
+static struct core_job *job_of(struct api *api, struct api_stream *stream)
+{
+    struct core_job *job;
+    if (core_find(api->core, stream->job, &job) == ST_OK)
+        return job;
+    rpc_call_finish(stream->call, RPC_NOT_FOUND, "the job was forgotten");
+    return NULL;
+}
+
+/* ---- rows ---- */
+
+struct rows {
+    Cairn__V1__MetricRow *list[WATCH_ROWS_MAX];
+    size_t count;
+    uint64_t next_step;
+};
+
+static bool add_row(void *arg, uint64_t step, const void *data, size_t size)
+{
+    struct rows *rows = arg;
+    Cairn__V1__MetricRow *row = cairn__v1__metric_row__unpack(NULL, size, data);
+    if (row)
+        rows->list[rows->count++] = row;
+    rows->next_step = step + 1;
+    return rows->count < WATCH_ROWS_MAX;
+}
+
+static void free_rows(struct rows *rows)
+{
+    for (size_t i = 0; i < rows->count; i++)
+        cairn__v1__metric_row__free_unpacked(rows->list[i], NULL);
+    free(rows);
+}
+
+/* NULL: no memory, or the journal failed. */
+static struct rows *load_rows(struct api *api, struct api_stream *stream, uint32_t count_max)
+{
+    struct rows *rows = calloc(1, sizeof *rows);
+    if (!rows)
+        return NULL;
+    rows->next_step = stream->next_step;
+    struct journal *journal = core_options(api->core)->journal;
+    if (journal_each_metric(journal, stream->job, stream->next_step, count_max, add_row, rows) ==
+        ST_OK)
+        return rows;
+    free_rows(rows);
+    return NULL;
+}
+
+/* ---- WatchJob ---- */
+
+void api_watch_pump(struct api *api, struct api_stream *stream, int64_t now)
+{
+    struct core_job *job = job_of(api, stream);
+    if (!job || (!stream->first && job->version == stream->version))
+        return;
+    if (rpc_call_queued(stream->call) > 4) {
+        stream->at = now + API_UPDATE_MS;
+        return;
+    }
+    struct journal *journal = core_options(api->core)->journal;
+    if (stream->first &&
+        journal_metric_back(journal, job->id, WATCH_ROWS_MAX, &stream->next_step) != ST_OK)
+        stream->next_step = 0;
+    Cairn__V1__JobUpdate update = CAIRN__V1__JOB_UPDATE__INIT;
+    struct rows *rows = load_rows(api, stream, WATCH_ROWS_MAX);
+    update.job = render_job(api->core, job, RENDER_CKPTS, false);
+    if (!rows || !update.job) {
+        rpc_call_finish(stream->call, RPC_INTERNAL, "no memory");
+    } else {
+        update.rows = rows->list;
+        update.n_rows = rows->count;
+        (void)rpc_call_send(stream->call, &update.base);
+        stream->version = rows->count < WATCH_ROWS_MAX ? job->version : job->version - 1;
+        stream->next_step = rows->next_step;
+        stream->first = false;
+        stream->at = now + API_UPDATE_MS;
+        if (job_state_final(job->m.state) && rows->count < WATCH_ROWS_MAX)
+            rpc_call_finish(stream->call, RPC_OK, NULL);
+    }
+    cairn__v1__job__free_unpacked(update.job, NULL);
+    if (rows)
+        free_rows(rows);
+}
+
+/* ---- StreamMetrics ---- */
+
+void api_metrics_pump(struct api *api, struct api_stream *stream, int64_t now)
+{
+    struct core_job *job = job_of(api, stream);
+    if (!job || (!stream->first && job->rows_version == stream->rows_version &&
+                 !job_state_final(job->m.state)))
+        return;
+    uint32_t queued = rpc_call_queued(stream->call);
+    if (queued >= API_QUEUE_MAX) {
+        stream->at = now + API_BACKLOG_MS;
+        return;
+    }
+    uint32_t room = API_QUEUE_MAX - queued;
+    struct rows *rows = load_rows(api, stream, room);
+    if (!rows) {
+        rpc_call_finish(stream->call, RPC_INTERNAL, "no memory");
+        return;
+    }
+    for (size_t i = 0; i < rows->count; i++)
+        (void)rpc_call_send(stream->call, &rows->list[i]->base);
+    stream->next_step = rows->next_step;
+    if (rows->count == room) {
+        stream->at = now + API_BACKLOG_MS;
+    } else {
+        stream->first = false;
+        stream->rows_version = job->rows_version;
+        if (!stream->follow || job_state_final(job->m.state))
+            rpc_call_finish(stream->call, RPC_OK, NULL);
+    }
+    free_rows(rows);
+}
+
+/* ---- SaveCheckpoint ---- */
+
+/* One is announced or under way. */
+static bool save_comes(const struct job_machine *m)
+{
+    bool comes = false;
+    for (int i = 0; i < JM_ANNOUNCED_MAX; i++)
+        comes = comes || m->announced[i].step > 0;
+    for (int i = 0; i < JM_SAVES_MAX; i++) {
+        const struct jm_save *save = &m->saves[i];
+        comes = comes || (save->state >= SAVE_OPENING && save->state <= SAVE_COMMITTING);
+    }
+    return comes;
+}
+
+void api_save_pump(struct api *api, struct api_stream *stream)
+{
+    struct core_job *job = job_of(api, stream);
+    if (!job)
+        return;
+    const struct jm_ckpt *newest = jm_newest(&job->m);
+    if (newest && newest->step >= stream->next_step) {
+        Cairn__V1__SaveCheckpointReply reply = CAIRN__V1__SAVE_CHECKPOINT_REPLY__INIT;
+        reply.step = newest->step;
+        reply.checkpoint = render_ckpt(job, newest);
+        (void)rpc_call_send(stream->call, &reply.base);
+        cairn__v1__checkpoint__free_unpacked(reply.checkpoint, NULL);
+        stream->at = INT64_MAX;
+        return;
+    }
+    if (job->m.refused > stream->refused && !save_comes(&job->m)) {
+        api_refuse(stream->call, RPC_RESOURCE_EXHAUSTED, "%s could not be saved: %s", job->id,
+                   job->m.refused_reason);
+        stream->at = INT64_MAX;
+        return;
+    }
+    if (jm_alive_rank(&job->m, JM_ALL) && job->m.end_to != JOB_RECOVERING)
+        return;
+    api_refuse(stream->call, RPC_UNAVAILABLE, "%s is %s: its workers ended before the save: %s",
+               job->id, job_state_name(job->m.state), job->m.reason);
+    stream->at = INT64_MAX;
+}
+
+/* ---- CheckCheckpoint ---- */
+
+void api_check_pump(struct api *api, struct api_stream *stream)
+{
+    struct core_job *job = job_of(api, stream);
+    const struct jm_ckpt *ckpt =
+        job ? jm_find_ckpt(&job->m, stream->next_step, stream->generation) : NULL;
+    if (!job)
+        return;
+    if (!ckpt || ckpt->state == CKPT_REMOVING) {
+        api_refuse(stream->call, RPC_NOT_FOUND, "the checkpoint of step %llu was removed meanwhile",
+                   (unsigned long long)stream->next_step);
+        stream->at = INT64_MAX;
+        return;
+    }
+    bool bad = ckpt->state == CKPT_BAD;
+    if (ckpt->state == CKPT_QUARANTINING || (!bad && ckpt->reads == stream->reads))
+        return; /* the store answers, or its deadline passes */
+    bool good = !bad && ckpt->read_status == ST_OK;
+    Cairn__V1__CheckCheckpointReply reply = CAIRN__V1__CHECK_CHECKPOINT_REPLY__INIT;
+    reply.result = bad ? "bad" : good ? "good" : "unread";
+    reply.message = bad || good ? "" : (char *)status_string(ckpt->read_status);
+    reply.checkpoint = render_ckpt(job, ckpt);
+    (void)rpc_call_send(stream->call, &reply.base);
+    cairn__v1__checkpoint__free_unpacked(reply.checkpoint, NULL);
+    stream->at = INT64_MAX;
+}
+
+/* ---- Drain ---- */
+
+void api_drain_begin(struct api *api, struct rpc_call *call, uint32_t timeout_ms)
+{
+    struct api_stream *stream = api_stream_new(api, call, API_DRAIN, "");
+    if (!stream)
+        return;
+    size_t count = core_jobs(api->core, NULL, 0);
+    struct core_job **jobs = calloc(count ? count : 1, sizeof(void *));
+    if (!jobs) {
+        api_refuse(call, RPC_INTERNAL, "no memory");
+        return;
+    }
+    (void)core_jobs(api->core, jobs, count);
+    for (size_t i = 0; i < count; i++) {
+        for (uint32_t r = 0; r < jobs[i]->m.config.ranks; r++)
+            stream->trainers += jm_alive_rank(&jobs[i]->m, r);
+    }
+    free(jobs);
+    const struct clock *clock = core_options(api->core)->clock;
+    stream->begun_wall = clock_wall_ms(clock);
+    stream->until = clock_mono_ms(clock) + timeout_ms;
+    core_drain(api->core, false);
+}
+
+static void drain_reply(struct api *api, struct api_stream *stream)
+{
+    Cairn__V1__DrainReply reply = CAIRN__V1__DRAIN_REPLY__INIT;
+    size_t count = core_jobs(api->core, NULL, 0);
+    struct core_job **jobs = calloc(count ? count : 1, sizeof(void *));
+    if (jobs)
+        (void)core_jobs(api->core, jobs, count);
+    uint32_t left = 0;
+    for (size_t i = 0; jobs && i < count; i++) {
+        const struct jm_ckpt *newest = jm_newest(&jobs[i]->m);
+        reply.saved += newest && newest->wall_ms >= stream->begun_wall;
+        for (uint32_t r = 0; r < jobs[i]->m.config.ranks; r++)
+            left += jm_alive_rank(&jobs[i]->m, r);
+    }
+    free(jobs);
+    reply.ended = stream->trainers > left ? stream->trainers - left : 0;
+    (void)rpc_call_send(stream->call, &reply.base);
+    stream->at = INT64_MAX;
+}
+
+void api_drain_pump(struct api *api, struct api_stream *stream, int64_t now)
+{
+    bool late = now >= stream->until;
+    if (core_draining(api->core) == 0 || (late && stream->hurried)) {
+        drain_reply(api, stream);
+    } else if (late) {
+        stream->hurried = true;
+        stream->until = now + HURRY_MS;
+        core_drain(api->core, true);
+    }
+}

@@ -1,0 +1,283 @@
+/* What people ask of the coordinator: new jobs, changes to jobs, lists, and going down. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/core/internal.h"
+#include "server/core/place.h"
+#include "server/machine/codec.h"
+
+#define ID_EPOCH_MS 1704067200000 /* 2024-01-01 */
+#define STATE_MAX   ((size_t)4 * 1024 * 1024)
+
+/* ---- submission ---- */
+
+/* "j-" and 10 base32 digits: 41 bits of ms, 9 of chance; later jobs sort later. */
+static void make_id(struct core *core, int64_t seq, char out[16])
+{
+    static const char digits[] = "0123456789abcdefghjkmnpqrstvwxyz";
+    uint64_t bits = (uint64_t)seq;
+    (void)core;
+    char text[11];
+    for (int i = 9; i >= 0; i--) {
+        text[i] = digits[bits & 31];
+        bits >>= 5;
+    }
+    text[10] = '\0';
+    (void)snprintf(out, 16, "j-%s", text);
+}
+
+/* Order of submission and id in one: greater than all before, whatever the clock does. */
+static int64_t next_seq(struct core *core)
+{
+    uint16_t chance = 0;
+    core->options.random(core->options.random_arg, &chance, sizeof chance);
+    int64_t ms = clock_wall_ms(core->options.clock) - ID_EPOCH_MS;
+    int64_t seq =
+        (int64_t)(((uint64_t)(ms > 0 ? ms : 0) << 9 | (chance & 511)) & ((1ull << 50) - 1));
+    return seq > core->seq_last ? seq : core->seq_last + 1;
+}
+
+static enum status could_run(struct core *core, const struct job *spec, char reason[LIMIT_REASON])
+{
+    bool known = false;
+    for (size_t i = 0; i < core->node_count; i++) {
+        const struct core_node *node = core->nodes[i];
+        known = known || node->known;
+        if (node->known && core_node_has(node, spec->workers.device))
+            return ST_OK;
+    }
+    if (!known)
+        return ST_OK; /* nodes may come */
+    (void)snprintf(reason, LIMIT_REASON,
+                   "the job needs device '%s' and no registered node has it; start an agent on one "
+                   "that does, or set workers.device",
+                   spec->workers.device);
+    return ST_REFUSED;
+}
+
+static enum status make(struct core *core, const struct job *spec, const char *job_file,
+                        struct core_job **out)
+{
+    struct core_job *job = calloc(1, sizeof *job);
+    if (!job)
+        return ST_NO_MEMORY;
+    job->seq = next_seq(core);
+    job->loss = job->samples_per_s = job->step_ms = job->accuracy = job->eval_loss =
+        __builtin_nan("");
+    make_id(core, job->seq, job->id);
+    (void)snprintf(job->name, sizeof job->name, "%s", spec->name);
+    job->spec = malloc(sizeof *job->spec);
+    job->job_file = strdup(job_file);
+    job->pins = strdup("");
+    job->ranks = calloc((size_t)spec->workers.count, sizeof *job->ranks);
+    enum status st = job->spec && job->job_file && job->pins && job->ranks ? ST_OK : ST_NO_MEMORY;
+    if (st == ST_OK) {
+        *job->spec = *spec;
+        struct jm_config config = core_config(core, spec);
+        struct job_event at = core_event(core, EV_TICK);
+        st = jm_init(&job->m, job->id, &config, &at);
+    }
+    if (st != ST_OK) {
+        core_job_free(job);
+        return st;
+    }
+    *out = job;
+    return ST_OK;
+}
+
+static enum status record_job(struct core *core, const struct core_job *job, const char *key)
+{
+    struct journal *journal = core->options.journal;
+    int64_t wall = clock_wall_ms(core->options.clock);
+    auto_buf struct buf state;
+    buf_init(&state, STATE_MAX);
+    enum status st = job_encode(&job->m, &state);
+    if (st == ST_OK)
+        st = journal_begin(journal);
+    struct journal_job row = { .id = job->id,
+                               .name = job->name,
+                               .seq = job->seq,
+                               .job_file = job->job_file,
+                               .pins = "",
+                               .state = state.data };
+    if (st == ST_OK)
+        st = journal_put_job(journal, &row);
+    struct journal_event event = { .wall_ms = wall, .kind = "submitted", .message = job->name };
+    if (st == ST_OK)
+        st = journal_put_event(journal, job->id, &event);
+    if (st == ST_OK && key[0])
+        st = journal_put_key(journal, key, job->id, wall);
+    return st == ST_OK ? journal_commit(journal) : st;
+}
+
+/* Jobs that ended long ago make room; their checkpoints stay where they are. */
+static enum status make_room(struct core *core)
+{
+    size_t live = 0;
+    for (size_t i = 0; i < core->job_count; i++)
+        live += !job_state_final(core->jobs[i]->m.state);
+    if (live >= LIMIT_JOBS)
+        return ST_FULL;
+    if (core->job_count < CORE_JOBS_MAX)
+        return ST_OK;
+    for (size_t i = 0; i < core->job_count; i++) {
+        struct core_job *job = core->jobs[i];
+        if (!job_state_final(job->m.state))
+            continue;
+        enum status st = journal_begin(core->options.journal);
+        if (st == ST_OK)
+            st = journal_forget_job(core->options.journal, job->id);
+        if (st == ST_OK)
+            st = journal_commit(core->options.journal);
+        if (st != ST_OK) {
+            core_fail(core, st, "forgetting an old job");
+            return st;
+        }
+        core->job_count--;
+        memmove(&core->jobs[i], &core->jobs[i + 1],
+                (core->job_count - i) * sizeof(struct core_job *));
+        core_job_free(job);
+        return ST_OK;
+    }
+    return ST_FULL;
+}
+
+enum status core_submit(struct core *core, const struct job *spec, const char *job_file,
+                        const char *key, struct core_job **out, char reason[LIMIT_REASON])
+{
+    char known[32];
+    if (core->failed != ST_OK)
+        return core->failed;
+    if (key[0] && journal_get_key(core->options.journal, key, known, sizeof known) == ST_OK) {
+        struct core_job *before = core_job_at(core, known);
+        if (before) {
+            *out = before;
+            return ST_OK;
+        }
+    }
+    enum status st = could_run(core, spec, reason);
+    if (st == ST_OK)
+        st = make_room(core);
+    struct core_job *job;
+    if (st == ST_OK)
+        st = make(core, spec, job_file, &job);
+    if (st != ST_OK)
+        return st;
+    st = record_job(core, job, key);
+    if (st != ST_OK) {
+        core_fail(core, st, "journalling a new job");
+    } else {
+        st = core_add_job(core, job);
+    }
+    if (st != ST_OK) {
+        core_job_free(job);
+        return st;
+    }
+    job->m.dirty = false;
+    core->schedule_needed = true;
+    core_settle(core);
+    *out = job;
+    return core->failed;
+}
+
+/* ---- changes ---- */
+
+enum status core_ask(struct core *core, struct core_job *job, enum job_event_kind kind)
+{
+    struct job_event event = core_event(core, kind);
+    enum status st = core_apply(core, job, &event);
+    core_settle(core);
+    return st;
+}
+
+enum status core_remove_ckpt(struct core *core, struct core_job *job, uint64_t step)
+{
+    struct job_event event = core_event(core, EV_REMOVE_CKPT);
+    event.step = step;
+    enum status st = core_apply(core, job, &event);
+    core_settle(core);
+    return st;
+}
+
+enum status core_check_ckpt(struct core *core, struct core_job *job, uint64_t step,
+                            uint32_t generation)
+{
+    struct job_event event = core_event(core, EV_CHECK_CKPT);
+    event.step = step;
+    event.of_generation = generation;
+    enum status st = core_apply(core, job, &event);
+    core_settle(core);
+    return st;
+}
+
+void core_drain(struct core *core, bool now)
+{
+    core->draining_until = core_now(core) + CORE_DRAIN_MS_MAX;
+    for (size_t i = 0; i < core->job_count; i++) {
+        struct job_event event = core_event(core, now ? EV_DRAIN_NOW : EV_DRAIN);
+        (void)core_apply(core, core->jobs[i], &event);
+    }
+    core_settle(core);
+}
+
+void core_drain_end(struct core *core)
+{
+    core->draining_until = 0;
+    core->schedule_needed = true;
+}
+
+size_t core_draining(struct core *core)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < core->job_count; i++) {
+        const struct job_machine *m = &core->jobs[i]->m;
+        count += m->state == JOB_PLACING || jm_alive_rank(m, JM_ALL);
+    }
+    return count;
+}
+
+/* ---- lists ---- */
+
+enum status core_find(struct core *core, const char *name, struct core_job **out)
+{
+    struct core_job *found = core_job_at(core, name);
+    size_t size = strlen(name);
+    if (!found && strncmp(name, "j-", 2) == 0 && size > 2) {
+        for (size_t i = 0; i < core->job_count; i++) {
+            if (strncmp(core->jobs[i]->id, name, size) != 0)
+                continue;
+            if (found)
+                return ST_INVALID;
+            found = core->jobs[i];
+        }
+    }
+    for (size_t i = core->job_count; !found && i > 0; i--) {
+        if (strcmp(core->jobs[i - 1]->name, name) == 0)
+            found = core->jobs[i - 1];
+    }
+    if (!found)
+        return ST_NOT_FOUND;
+    *out = found;
+    return ST_OK;
+}
+
+size_t core_jobs(struct core *core, struct core_job **out, size_t capacity)
+{
+    for (size_t i = 0; i < core->job_count && i < capacity; i++)
+        out[i] = core->jobs[core->job_count - 1 - i];
+    return core->job_count;
+}
+
+size_t core_nodes(struct core *core, struct core_node **out, size_t capacity)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < core->node_count; i++) {
+        if (!core->nodes[i]->known)
+            continue;
+        if (count < capacity)
+            out[count] = core->nodes[i];
+        count++;
+    }
+    return count;
+}

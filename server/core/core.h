@@ -1,0 +1,215 @@
+/*
+ * The coordinator without its sockets, threads and clock: jobs, nodes, sessions, and the one way in
+ * which anything happens: an event goes through a job's state machine, the outcome is journalled,
+ * then its actions leave.
+ *
+ * What it needs from outside are ports (struct core_options): a clock, random bytes, a journal, who
+ * runs store tasks, and connections with two functions. cairnd gives it gRPC and threads,
+ * tests/sim a simulated world; both run this very code.
+ *
+ * Thread: all of it on one.
+ * Errors: a journal that can't be written makes the core fail for good (core_failed): the process
+ *         ends, is started again, and goes on from what was committed.
+ */
+#pragma once
+
+#include <protobuf-c/protobuf-c.h>
+
+#include "cairn/v1/common.pb-c.h"
+#include "cairn/v1/fleet.pb-c.h"
+#include "cairn/v1/training.pb-c.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "job/job.h"
+#include "rpc/rpc.h"
+#include "server/core/rendezvous.h"
+#include "server/journal/journal.h"
+#include "server/machine/machine.h"
+#include "server/store/task.h"
+
+struct core;
+struct core_job;
+struct core_node;
+
+/* A stream of an agent or a trainer. Owned by whoever carries it, who tells core when it is over.
+ */
+struct core_conn {
+    const struct core_conn_ops *ops;
+    char token[72]; /* bearer token of the call, "" if none */
+    bool local;     /* over the Unix socket */
+    /* the core's */
+    struct core_node *node;
+    struct core_job *job;
+    uint32_t generation, rank;
+};
+
+struct core_conn_ops {
+    void (*send)(struct core_conn *conn, const ProtobufCMessage *message);
+    void (*finish)(struct core_conn *conn, enum rpc_code code, const char *detail);
+};
+
+/* What others want to hear, called on the core's thread; they must not call the core back. */
+struct core_hooks {
+    void *arg;
+    void (*changed)(void *arg, struct core_job *job);
+    void (*log_chunk)(void *arg, const Cairn__V1__LogChunk *chunk);
+};
+
+struct core_options {
+    const struct clock *clock;
+    const struct log *log;
+    struct journal *journal;
+    struct store_port store;
+    void (*random)(void *arg, void *out, size_t size);
+    void *random_arg;
+    int64_t hang_ms; /* floor of the hang rule; 0: 30 s */
+    struct core_hooks hooks;
+};
+
+struct core_rank {
+    struct core_conn *conn; /* its session, or NULL */
+};
+
+/* A GET that waits for its key. */
+struct core_wait {
+    struct core_wait *next;
+    uint32_t rank;
+    uint64_t id;
+    int64_t until;
+    char key[LIMIT_KV_KEY];
+};
+
+/* Metric rows that rank 0 sent and that are not journalled yet. */
+struct core_rows {
+    size_t count, capacity;
+    int64_t since;
+    struct core_row {
+        uint64_t step;
+        bool eval;
+        void *data; /* packed MetricRow; owned */
+        size_t size;
+    } * list;
+};
+
+struct core_job {
+    struct job_machine m;
+    char id[16];
+    char name[LIMIT_NAME];
+    int64_t seq; /* order of submission */
+    struct job *spec;
+    char *job_file; /* normalised */
+    char *pins;     /* of its first formation; "" before */
+    struct core_rank *ranks;
+    struct kv_map kv;
+    struct core_wait *waits;
+    uint32_t wait_count;
+    struct core_rows rows;
+    struct core_conn *metrics_from; /* who is to be told that rows are journalled */
+    uint64_t version;               /* rises with every change */
+    uint64_t rows_version;          /* rises when rows are journalled */
+    double loss, samples_per_s, step_ms, accuracy, eval_loss; /* newest; NaN: none */
+    uint64_t metric_step;
+    uint32_t metric_generation; /* of the row of metric_step; 0: not known */
+};
+
+#define CORE_GPU_DEVICE "cuda"
+
+/* What the newest hello or beat said of a GPU. */
+struct core_gpu {
+    char name[64], uuid[64], driver[32], problem[LIMIT_NAME];
+    uint32_t capability, temperature;
+    uint64_t memory_bytes, memory_used_bytes, ecc_errors;
+    bool throttled;
+};
+
+struct core_node {
+    char name[LIMIT_NAME];
+    char device[32], version[32], host[LIMIT_NAME], boot_id[64];
+    uint32_t slots, cores; /* slots of `device`, numbers 0 and up */
+    struct core_gpu *gpus; /* slots + i is the number of GPU i, of device "cuda"; owned */
+    uint32_t gpu_count;
+    struct core_conn *conn; /* or NULL */
+    int64_t heard_at;
+    bool silent;
+    bool known; /* an agent said hello; else only a job's journal speaks of it */
+    bool local;
+};
+
+/* Reads the journal and resumes what it holds. */
+MUST_CHECK enum status core_new(const struct core_options *options, struct core **out);
+void core_free(struct core *core);
+/* ST_OK until the journal failed. */
+enum status core_failed(const struct core *core);
+
+/*
+ * Time. The caller asks for the deadline, waits until then or until something comes, calls
+ * core_wake first of all, passes on what came, and calls core_tick if that deadline has passed.
+ *
+ * core_deadline: mono ms; INT64_MAX: never. core_wake notices that this process did not run for a
+ * while, so that nobody else's silence of that time counts.
+ */
+int64_t core_deadline(struct core *core);
+void core_wake(struct core *core);
+void core_tick(struct core *core);
+
+/* ---- streams ---- */
+void core_agent_message(struct core *core, struct core_conn *conn,
+                        const Cairn__V1__AgentMessage *message);
+void core_agent_closed(struct core *core, struct core_conn *conn);
+void core_trainer_message(struct core *core, struct core_conn *conn,
+                          const Cairn__V1__TrainerMessage *message);
+void core_trainer_closed(struct core *core, struct core_conn *conn);
+/* Takes the task over. */
+void core_store_done(struct core *core, struct store_task *task);
+
+/* ---- what people ask ---- */
+
+/*
+ * job_file: normalised text of spec. key: idempotency key, or "".
+ * Errors: ST_REFUSED  no registered node could ever run it; reason says what is missing
+ *         ST_FULL     LIMIT_JOBS jobs are live
+ */
+MUST_CHECK enum status core_submit(struct core *core, const struct job *spec, const char *job_file,
+                                   const char *key, struct core_job **out,
+                                   char reason[LIMIT_REASON]);
+/* kind: EV_PAUSE .. EV_SAVE. ST_REFUSED: not in this state. */
+MUST_CHECK enum status core_ask(struct core *core, struct core_job *job, enum job_event_kind kind);
+/*
+ * Removes a checkpoint.
+ * Errors: ST_NOT_FOUND; ST_REFUSED  it is the newest of a job that isn't over
+ */
+MUST_CHECK enum status core_remove_ckpt(struct core *core, struct core_job *job, uint64_t step);
+/*
+ * Has a checkpoint read here, and set aside if it is damaged. jm_find_ckpt tells what came of it:
+ * it is CKPT_BAD, or its `reads` rose, or it is gone.
+ * Errors: ST_NOT_FOUND
+ */
+MUST_CHECK enum status core_check_ckpt(struct core *core, struct core_job *job, uint64_t step,
+                                       uint32_t generation);
+/* An id, a unique prefix of one, or a name (the newest of it). ST_NOT_FOUND; ST_INVALID: not unique
+ */
+MUST_CHECK enum status core_find(struct core *core, const char *name, struct core_job **out);
+/* Newest first; out: at most capacity; returns how many there are in all. */
+size_t core_jobs(struct core *core, struct core_job **out, size_t capacity);
+size_t core_nodes(struct core *core, struct core_node **out, size_t capacity);
+uint32_t core_node_used(struct core *core, const struct core_node *node);
+/* The same for its GPUs. */
+uint32_t core_node_gpus_used(struct core *core, const struct core_node *node);
+/* Trainers of the node have a live session. */
+bool core_node_heard(struct core *core, const struct core_node *node);
+
+/* `cairn down`: nothing is placed, running jobs save and leave. now: without saving. */
+void core_drain(struct core *core, bool now);
+void core_drain_end(struct core *core);
+/* Jobs that still have trainers. */
+size_t core_draining(struct core *core);
+
+/* Asks the agent that has it for a piece of a log; the answer goes to hooks.log_chunk.
+ * ST_NOT_FOUND: no such node now. */
+MUST_CHECK enum status core_log_request(struct core *core, const char *node,
+                                        const Cairn__V1__LogRequest *request);
+
+const struct core_options *core_options(const struct core *core);
+/* Folder of a checkpoint of the job. */
+MUST_CHECK enum status core_ckpt_dir(const struct core_job *job, const struct jm_ckpt *ckpt,
+                                     char *out, size_t capacity);

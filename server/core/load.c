@@ -1,0 +1,205 @@
+/* The journal read at the start, and what it says resumed. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/core/internal.h"
+#include "server/machine/codec.h"
+
+struct load {
+    struct core *core;
+    struct core_job *job;
+    enum status status;
+};
+
+/* The normalised job file parses to the same job. */
+static struct job *parse(struct core *core, const char *id, const char *text)
+{
+    struct job *spec = calloc(1, sizeof *spec);
+    if (!spec)
+        return NULL;
+    auto_buf struct buf errors;
+    buf_init(&errors, (size_t)LIMIT_JOB_FILE_BYTES);
+    if (job_parse(text, strlen(text), id, "/", NULL, 0, spec, &errors) == ST_OK)
+        return spec;
+    LOG_ERROR(core->options.log, "%s: its job file in the journal does not parse: %.300s", id,
+              errors.size ? errors.data : "");
+    free(spec);
+    return NULL;
+}
+
+static enum status make(struct core *core, const struct journal_job *row, struct core_job **out)
+{
+    struct core_job *job = calloc(1, sizeof *job);
+    if (!job)
+        return ST_NO_MEMORY;
+    job->seq = row->seq;
+    job->loss = job->samples_per_s = job->step_ms = job->accuracy = job->eval_loss =
+        __builtin_nan("");
+    (void)snprintf(job->id, sizeof job->id, "%s", row->id);
+    (void)snprintf(job->name, sizeof job->name, "%s", row->name);
+    job->spec = parse(core, row->id, row->job_file);
+    job->job_file = strdup(row->job_file);
+    job->pins = strdup(row->pins);
+    enum status st = job->spec && job->job_file && job->pins ? ST_OK : ST_CORRUPT;
+    struct job_event at = core_event(core, EV_TICK);
+    if (st == ST_OK) {
+        struct jm_config config = core_config(core, job->spec);
+        st = jm_init(&job->m, row->id, &config, &at);
+    }
+    if (st == ST_OK)
+        st = job_decode(&job->m, row->state);
+    if (st == ST_OK) {
+        job->ranks = calloc(job->m.config.ranks, sizeof *job->ranks);
+        st = job->ranks ? ST_OK : ST_NO_MEMORY;
+    }
+    if (st != ST_OK) {
+        core_job_free(job);
+        return st;
+    }
+    *out = job;
+    return ST_OK;
+}
+
+/* A job that can't be read is left out and said so; the others must not suffer. */
+static bool load_job(void *arg, const struct journal_job *row)
+{
+    struct load *load = arg;
+    struct core_job *job;
+    enum status st = make(load->core, row, &job);
+    if (st != ST_OK) {
+        LOG_ERROR(load->core->options.log, "%s: can't be taken from the journal: %s", row->id,
+                  status_string(st));
+        return true;
+    }
+    load->status = core_add_job(load->core, job);
+    if (load->status != ST_OK)
+        core_job_free(job);
+    return load->status == ST_OK;
+}
+
+static bool load_ckpt(void *arg, const struct jm_ckpt *ckpt)
+{
+    struct load *load = arg;
+    load->status = jm_catalog_add(&load->job->m, ckpt);
+    return load->status == ST_OK;
+}
+
+static bool load_save(void *arg, const struct journal_save *row)
+{
+    struct load *load = arg;
+    struct job_machine *m = &load->job->m;
+    for (int i = 0; i < JM_SAVES_MAX; i++) {
+        if (m->saves[i].state != SAVE_FREE)
+            continue;
+        m->saves[i] = (struct jm_save){ .state = (enum jm_save_state)row->state,
+                                        .step = row->step,
+                                        .generation = row->generation,
+                                        .base_step = row->base_step,
+                                        .base_generation = row->base_generation };
+        /* Who began it is not journalled: everybody may have a file there. */
+        for (uint32_t r = 0; r < m->config.ranks; r++)
+            m->ranks[r].save_flags[i] = RANK_BEGUN | RANK_ASSUMED;
+        break;
+    }
+    return true;
+}
+
+struct load_reports {
+    struct job_machine *m;
+    int save;
+};
+
+static bool load_report(void *arg, uint32_t rank, const void *report, size_t size)
+{
+    struct load_reports *load = arg;
+    (void)report;
+    (void)size;
+    if (rank < load->m->config.ranks)
+        load->m->ranks[rank].save_flags[load->save] |= RANK_REPORTED;
+    return true;
+}
+
+static bool load_kv(void *arg, const char *key, const void *value, size_t size)
+{
+    struct load *load = arg;
+    load->status = kv_map_set(&load->job->kv, key, value, size);
+    return load->status == ST_OK;
+}
+
+/* The newest row tells loss and pace until the next one comes. */
+static bool load_metric(void *arg, uint64_t step, const void *data, size_t size)
+{
+    struct core_job *job = arg;
+    Cairn__V1__MetricRow *row = cairn__v1__metric_row__unpack(NULL, size, data);
+    if (!row)
+        return true;
+    job->metric_step = step;
+    job->loss = (double)row->loss;
+    job->samples_per_s = row->samples_per_s;
+    job->step_ms = row->step_ms;
+    if (row->eval__case == CAIRN__V1__METRIC_ROW__EVAL__EVAL) {
+        job->accuracy = row->eval->accuracy;
+        job->eval_loss = row->eval->loss;
+    }
+    cairn__v1__metric_row__free_unpacked(row, NULL);
+    return true;
+}
+
+static enum status load_rest(struct core *core, struct core_job *job)
+{
+    struct journal *journal = core->options.journal;
+    struct load load = { .core = core, .job = job, .status = ST_OK };
+    enum status st = journal_each_ckpt(journal, job->id, load_ckpt, &load);
+    if (st == ST_OK)
+        st = load.status;
+    if (st == ST_OK)
+        st = journal_each_save(journal, job->id, load_save, &load);
+    for (int i = 0; st == ST_OK && i < JM_SAVES_MAX; i++) {
+        const struct jm_save *save = &job->m.saves[i];
+        struct load_reports reports = { .m = &job->m, .save = i };
+        if (save->state == SAVE_COLLECTING || save->state == SAVE_COMMITTING) {
+            st = journal_each_report(journal, job->id, save->step, save->generation, load_report,
+                                     &reports);
+        }
+    }
+    if (st == ST_OK)
+        st = journal_each_kv(journal, job->id, job->m.generation, load_kv, &load);
+    if (st == ST_OK)
+        st = load.status;
+    uint64_t from = 0;
+    if (st == ST_OK && journal_metric_back(journal, job->id, 1000, &from) == ST_OK)
+        st = journal_each_metric(journal, job->id, from, 1000, load_metric, job);
+    return st;
+}
+
+/* Nodes that jobs ran on are waited for before they are called silent. */
+static void await_nodes(struct core *core, const struct core_job *job)
+{
+    for (uint32_t i = 0; i < job->m.config.ranks; i++) {
+        const struct jm_rank *rank = &job->m.ranks[i];
+        if (!jm_holds_slot(&job->m, i) || core_node_at(core, rank->node))
+            continue;
+        struct core_node *node = core_node_make(core, rank->node);
+        if (node)
+            node->heard_at = core->started_at + CORE_GRACE_MS;
+    }
+}
+
+enum status core_load(struct core *core)
+{
+    struct load load = { .core = core, .status = ST_OK };
+    enum status st = journal_each_job(core->options.journal, load_job, &load);
+    if (st == ST_OK)
+        st = load.status;
+    for (size_t i = 0; st == ST_OK && i < core->job_count; i++) {
+        st = load_rest(core, core->jobs[i]);
+        await_nodes(core, core->jobs[i]);
+    }
+    if (st != ST_OK)
+        return st;
+    for (size_t i = 0; i < core->job_count && core->failed == ST_OK; i++)
+        core_resume(core, core->jobs[i]);
+    core_settle(core);
+    return core->failed;
+}

@@ -1,0 +1,130 @@
+#include "server/core/place.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool is_among(const char *name, const char (*list)[LIMIT_NAME], uint32_t count)
+{
+    bool found = false;
+    for (uint32_t i = 0; i < count; i++)
+        found = found || strcmp(list[i], name) == 0;
+    return found;
+}
+
+static bool fits(const struct place_node *node, const struct place_ask *ask)
+{
+    return strcmp(node->device, ask->device) == 0 &&
+           !is_among(node->name, ask->excluded, ask->excluded_count) &&
+           !is_among(node->name, ask->avoided, ask->avoided_count);
+}
+
+static uint32_t free_slots(const struct place_node *node)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < node->slots; i++)
+        count += !node->used[i];
+    return count;
+}
+
+uint32_t place_capacity(const struct place_node *nodes, size_t node_count,
+                        const struct place_ask *ask)
+{
+    uint32_t all = 0;
+    for (size_t i = 0; i < node_count; i++) {
+        if (fits(&nodes[i], ask))
+            all += nodes[i].slots;
+    }
+    return all;
+}
+
+static uint32_t take(const struct place_node *node, uint32_t index, uint32_t count,
+                     struct place_slot *out)
+{
+    uint32_t taken = 0;
+    for (uint32_t i = 0; i < node->slots && taken < count; i++) {
+        if (!node->used[i])
+            out[taken++] = (struct place_slot){ .node = index, .slot = node->first + i };
+    }
+    return taken;
+}
+
+/* The node to fill next: one that takes all that is left, as tightly as possible; else the emptiest
+ * of those not taken from yet. */
+static size_t choose(const struct place_node *nodes, size_t node_count, const struct place_ask *ask,
+                     const bool *taken, uint32_t left)
+{
+    size_t best = node_count;
+    uint32_t best_free = 0;
+    for (size_t i = 0; i < node_count; i++) {
+        if (taken[i] || !nodes[i].ready || !fits(&nodes[i], ask))
+            continue;
+        uint32_t n = free_slots(&nodes[i]);
+        if (n == 0)
+            continue;
+        bool better;
+        if (best == node_count) {
+            better = true;
+        } else if (n >= left) {
+            better = best_free < left || n < best_free;
+        } else {
+            better = best_free < left && n > best_free;
+        }
+        if (better) {
+            best = i;
+            best_free = n;
+        }
+    }
+    return best;
+}
+
+enum status place_workers(const struct place_node *nodes, size_t node_count,
+                          const struct place_ask *ask, struct place_slot *out,
+                          char reason[LIMIT_REASON])
+{
+    uint32_t capacity = 0, available = 0, others = 0, excluded = 0;
+    for (size_t i = 0; i < node_count; i++) {
+        bool same = strcmp(nodes[i].device, ask->device) == 0;
+        if (!same) {
+            others++;
+        } else if (!fits(&nodes[i], ask)) {
+            excluded++;
+        } else {
+            capacity += nodes[i].slots;
+            available += nodes[i].ready ? free_slots(&nodes[i]) : 0;
+        }
+    }
+    const char *many = ask->count == 1 ? "" : "s";
+    if (capacity == 0 && node_count == 0) {
+        (void)snprintf(reason, LIMIT_REASON, "needs %u slot%s, no node is registered yet",
+                       ask->count, many);
+        return ST_AGAIN;
+    }
+    if (capacity == 0 && excluded > 0) {
+        (void)snprintf(reason, LIMIT_REASON,
+                       "needs %u slot%s on a node with the pins of its first formation: those of "
+                       "%u node(s) differ",
+                       ask->count, many, excluded);
+        return ST_AGAIN;
+    }
+    if (capacity == 0) {
+        (void)snprintf(reason, LIMIT_REASON,
+                       "needs device '%s': none of the %u registered node(s) has it", ask->device,
+                       others);
+        return ST_REFUSED;
+    }
+    if (available < ask->count) {
+        (void)snprintf(reason, LIMIT_REASON, "needs %u slot%s, %u of %u %s free", ask->count, many,
+                       available, capacity, available == 1 ? "is" : "are");
+        return ST_AGAIN;
+    }
+    bool taken[PLACE_NODES_MAX] = { false };
+    uint32_t placed = 0;
+    while (placed < ask->count) {
+        size_t node = choose(nodes, node_count, ask, taken, ask->count - placed);
+        if (node == node_count)
+            return ST_AGAIN;
+        placed += take(&nodes[node], (uint32_t)node, ask->count - placed, out + placed);
+        taken[node] = true;
+    }
+    return ST_OK;
+}

@@ -1,0 +1,275 @@
+/* Between the state machines and the checkpoint store: tasks made from actions, answers to events.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "server/core/internal.h"
+
+enum status core_ckpt_dir(const struct core_job *job, const struct jm_ckpt *ckpt, char *out,
+                          size_t capacity)
+{
+    return ckpt_folder_path(job->spec->checkpoint.store, job->id, ckpt->step, ckpt->generation, out,
+                            capacity);
+}
+
+/* ---- reports ---- */
+
+static bool take_hash(const ProtobufCBinaryData *in, struct ckpt_hash *out)
+{
+    if (in->len != sizeof out->byte)
+        return false;
+    memcpy(out->byte, in->data, sizeof out->byte);
+    return true;
+}
+
+static enum status take_run(const Cairn__V1__PieceRun *in, struct ckpt_piece_run *out)
+{
+    size_t count = in->xxh3_128.len / sizeof(struct ckpt_hash);
+    if (in->xxh3_128.len % sizeof(struct ckpt_hash) != 0)
+        return ST_INVALID;
+    *out = (struct ckpt_piece_run){ .buffer = in->buffer, .first = in->first, .count = count };
+    if (count == 0)
+        return ST_OK;
+    out->hashes = malloc(in->xxh3_128.len);
+    if (!out->hashes)
+        return ST_NO_MEMORY;
+    memcpy(out->hashes, in->xxh3_128.data, in->xxh3_128.len);
+    return ST_OK;
+}
+
+/* out is released by the caller, whatever comes back. */
+static enum status take_report(const Cairn__V1__SaveReport *in, struct ckpt_report *out)
+{
+    out->step = in->step;
+    out->generation = in->generation;
+    out->rank = in->rank;
+    out->size = in->size;
+    out->raw_bytes = in->raw_bytes;
+    out->parent.step = in->parent_step;
+    out->parent.generation = in->parent_generation;
+    if (strlen(in->file) >= sizeof out->file || !take_hash(&in->xxh3_128, &out->hash) ||
+        !take_hash(&in->scalars_xxh3_128, &out->scalars))
+        return ST_INVALID;
+    (void)snprintf(out->file, sizeof out->file, "%s", in->file);
+    out->runs = calloc(in->n_pieces ? in->n_pieces : 1, sizeof *out->runs);
+    if (!out->runs)
+        return ST_NO_MEMORY;
+    for (size_t i = 0; i < in->n_pieces; i++) {
+        enum status st = take_run(in->pieces[i], &out->runs[i]);
+        if (st != ST_OK)
+            return st;
+        out->run_count++;
+    }
+    return ST_OK;
+}
+
+struct reports_read {
+    struct store_task *task;
+    uint32_t capacity;
+    enum status status;
+};
+
+static bool read_report(void *arg, uint32_t rank, const void *data, size_t size)
+{
+    struct reports_read *read = arg;
+    struct store_task *task = read->task;
+    Cairn__V1__SaveReport *report = cairn__v1__save_report__unpack(NULL, size, data);
+    read->status = ST_CORRUPT;
+    if (report && report->rank == rank && task->report_count < read->capacity) {
+        struct ckpt_report *out = &task->reports[task->report_count++];
+        read->status = take_report(report, out);
+    }
+    cairn__v1__save_report__free_unpacked(report, NULL);
+    return read->status == ST_OK;
+}
+
+static enum status load_reports(struct core *core, struct core_job *job, struct store_task *task)
+{
+    uint32_t ranks = job->m.config.ranks;
+    task->reports = calloc(ranks, sizeof *task->reports);
+    if (!task->reports)
+        return ST_NO_MEMORY;
+    struct reports_read read = { .task = task, .capacity = ranks, .status = ST_OK };
+    enum status st = journal_each_report(core->options.journal, job->id, task->step,
+                                         task->generation, read_report, &read);
+    if (st == ST_OK)
+        st = read.status;
+    if (st == ST_OK && task->report_count != ranks)
+        st = ST_INCOMPLETE;
+    return st;
+}
+
+/* ---- the decision, read back ---- */
+
+static bool read_decision(void *arg, const struct journal_save *save)
+{
+    struct store_task *task = arg;
+    if (save->step != task->step || save->generation != task->generation ||
+        save->state != SAVE_COMMITTING)
+        return true;
+    task->status = buf_append(&task->manifest, save->manifest, save->manifest_size);
+    task->wall_ms = save->wall_ms;
+    (void)snprintf(task->digest, sizeof task->digest, "%s", save->digest);
+    task->bytes = save->bytes;
+    task->raw_bytes = save->raw_bytes;
+    task->shards = save->shards;
+    task->parent.step = save->parent_step;
+    task->parent.generation = save->parent_generation;
+    return false;
+}
+
+static enum status load_decision(struct core *core, struct core_job *job, struct store_task *task)
+{
+    task->status = ST_NOT_FOUND;
+    enum status st = journal_each_save(core->options.journal, job->id, read_decision, task);
+    return st == ST_OK ? task->status : st;
+}
+
+/* ---- tasks ---- */
+
+static enum store_kind kind_of(enum jm_action_kind kind)
+{
+    static const enum store_kind kinds[] = {
+        [0] = STORE_FOLDER,
+        [ACT_CHECK - ACT_FOLDER] = STORE_CHECK,
+        [ACT_PUBLISH - ACT_FOLDER] = STORE_PUBLISH,
+        [ACT_REMOVE - ACT_FOLDER] = STORE_REMOVE,
+        [ACT_VERIFY - ACT_FOLDER] = STORE_VERIFY,
+        [ACT_QUARANTINE - ACT_FOLDER] = STORE_QUARANTINE,
+        [ACT_SWEEP - ACT_FOLDER] = STORE_SWEEP,
+    };
+    return kind == ACT_PROBE ? STORE_PROBE : kinds[kind - ACT_FOLDER];
+}
+
+/* What a sweep leaves alone, whatever became of its manifest. */
+static enum status list_kept(const struct core_job *job, struct store_task *task)
+{
+    const struct job_machine *m = &job->m;
+    task->kept = calloc(m->catalog_count + 1, sizeof *task->kept);
+    if (!task->kept)
+        return ST_NO_MEMORY;
+    for (size_t i = 0; i < m->catalog_count; i++) {
+        struct ckpt_parent *kept = &task->kept[task->kept_count++];
+        *kept = (struct ckpt_parent){ .step = m->catalog[i].step,
+                                      .generation = m->catalog[i].generation };
+    }
+    return ST_OK;
+}
+
+void core_submit_store(struct core *core, struct core_job *job, const struct jm_action *act)
+{
+    struct store_task *task = store_task_new(kind_of(act->kind));
+    if (!task) {
+        core_fail(core, ST_NO_MEMORY, "asking the store");
+        return;
+    }
+    (void)snprintf(task->job, sizeof task->job, "%s", job->id);
+    (void)snprintf(task->store, sizeof task->store, "%s", job->spec->checkpoint.store);
+    task->step = act->step;
+    task->generation = act->generation;
+    (void)snprintf(task->mark, sizeof task->mark, "%s", job->m.store_mark);
+    task->holds = jm_newest(&job->m) != NULL;
+    task->given_up = job->m.store_away;
+    task->wall_ms = clock_wall_ms(core->options.clock);
+    if (task->kind == STORE_PROBE)
+        core_nonce(core, task->nonce, sizeof task->nonce);
+    struct jm_ckpt ckpt = { .step = act->step, .generation = act->generation };
+    enum status st = core_ckpt_dir(job, &ckpt, task->dir, sizeof task->dir);
+    if (task->kind == STORE_FOLDER) {
+        const struct jm_save *save = jm_find_open(&job->m, act->step, act->generation);
+        task->need_bytes = jm_expected_bytes(&job->m, !save || save->base_generation == 0);
+    }
+    if (st == ST_OK && task->kind == STORE_SWEEP)
+        st = list_kept(job, task);
+    if (st == ST_OK && task->kind == STORE_CHECK)
+        st = load_reports(core, job, task);
+    if (st == ST_OK && task->kind == STORE_PUBLISH)
+        st = load_decision(core, job, task);
+    if (st != ST_OK) { /* our own records contradict each other */
+        store_task_free(task);
+        core_fail(core, st, "reading back what the store is to be asked");
+        return;
+    }
+    core->options.store.submit(core->options.store.self, task);
+}
+
+/* ---- answers ---- */
+
+static enum job_event_kind answer_of(enum store_kind kind)
+{
+    static const enum job_event_kind kinds[] = {
+        [STORE_PROBE] = EV_PROBED,
+        [STORE_FOLDER] = EV_FOLDER_DONE,
+        [STORE_CHECK] = EV_CHECK_DONE,
+        [STORE_PUBLISH] = EV_PUBLISH_DONE,
+        [STORE_REMOVE] = EV_REMOVE_DONE,
+        [STORE_VERIFY] = EV_VERIFY_DONE,
+        [STORE_QUARANTINE] = EV_QUARANTINE_DONE,
+        [STORE_SWEEP] = EV_SWEEP_DONE,
+    };
+    return kinds[kind];
+}
+
+static bool take_metrics(void *arg, uint64_t step, const void *data, size_t size)
+{
+    struct jm_ckpt *ckpt = arg;
+    Cairn__V1__MetricRow *row = cairn__v1__metric_row__unpack(NULL, size, data);
+    if (!row)
+        return false;
+    if (step == ckpt->step)
+        ckpt->loss = (double)row->loss;
+    if (row->eval__case == CAIRN__V1__METRIC_ROW__EVAL__EVAL) {
+        ckpt->eval_loss = row->eval->loss;
+        ckpt->eval_accuracy = row->eval->accuracy;
+    }
+    cairn__v1__metric_row__free_unpacked(row, NULL);
+    return false;
+}
+
+/* Rank 0 told the rows of a step before it began to save it. */
+static void note_metrics(struct core *core, struct core_job *job, struct jm_ckpt *ckpt)
+{
+    struct journal *journal = core->options.journal;
+    ckpt->loss = ckpt->eval_loss = ckpt->eval_accuracy = __builtin_nan("");
+    core_flush_rows(core, job);
+    enum status st = journal_each_metric(journal, job->id, ckpt->step, 1, take_metrics, ckpt);
+    if (st == ST_OK)
+        st = journal_last_eval(journal, job->id, ckpt->step, take_metrics, ckpt);
+    if (st != ST_OK)
+        core_fail(core, st, "reading the metrics of a checkpoint");
+}
+
+void core_store_done(struct core *core, struct store_task *task)
+{
+    struct core_job *job = core_job_at(core, task->job);
+    if (job && core->failed == ST_OK) {
+        struct job_event event = core_event(core, answer_of(task->kind));
+        event.step = task->step;
+        event.of_generation = task->generation;
+        event.status = task->status;
+        event.message = task->message;
+        event.counter = task->swept;
+        event.flag = task->away;
+        event.mark = task->mark;
+        struct jm_ckpt ckpt = { .step = task->step,
+                                .generation = task->generation,
+                                .shards = task->shards,
+                                .state = CKPT_GOOD,
+                                .bytes = task->bytes,
+                                .raw_bytes = task->raw_bytes,
+                                .wall_ms = task->wall_ms,
+                                .parent_step = task->parent.step,
+                                .parent_generation = (uint32_t)task->parent.generation };
+        (void)snprintf(ckpt.digest, sizeof ckpt.digest, "%s", task->digest);
+        if (task->kind == STORE_PUBLISH)
+            note_metrics(core, job, &ckpt);
+        event.ckpt = task->kind == STORE_PUBLISH ? &ckpt : NULL;
+        core->checked = task->kind == STORE_CHECK ? task : NULL;
+        (void)core_apply(core, job, &event);
+        core->checked = NULL;
+    }
+    store_task_free(task);
+    core_settle(core);
+}

@@ -1,0 +1,67 @@
+/* What journal.c (file, statements) and journal_rows.c (the tables) share. */
+#pragma once
+
+#include <sqlite3.h>
+
+#include "server/journal/journal.h"
+
+enum journal_sql {
+    SQL_PUT_JOB,
+    SQL_PUT_STATE,
+    SQL_PUT_PINS,
+    SQL_FORGET_JOB,
+    SQL_FORGET_EVENTS,
+    SQL_FORGET_METRICS,
+    SQL_FORGET_GENERATIONS,
+    SQL_FORGET_CKPTS,
+    SQL_PUT_EVENT,
+    SQL_BOUND_EVENTS,
+    SQL_PUT_GENERATION,
+    SQL_END_GENERATION,
+    SQL_PUT_SAVE,
+    SQL_DROP_SAVE,
+    SQL_DROP_REPORTS,
+    SQL_PUT_REPORT,
+    SQL_PUT_CKPT,
+    SQL_DROP_CKPT,
+    SQL_PUT_METRIC,
+    SQL_COUNT_METRICS,
+    SQL_THIN_METRICS,
+    SQL_METRIC_BACK,
+    SQL_LAST_EVAL,
+    SQL_PUT_KV,
+    SQL_DROP_KV,
+    SQL_FORGET_KV,
+    SQL_PUT_KEY,
+    SQL_BOUND_KEYS,
+    SQL_EACH_JOB,
+    SQL_EACH_SAVE,
+    SQL_EACH_REPORT,
+    SQL_EACH_CKPT,
+    SQL_EACH_EVENT,
+    SQL_EACH_GENERATION,
+    SQL_EACH_METRIC,
+    SQL_EACH_KV,
+    SQL_GET_KEY,
+    SQL_COUNT,
+};
+
+struct journal {
+    sqlite3 *db;
+    int lock_fd;
+    bool frozen;
+    char error[256];
+    sqlite3_stmt *statements[SQL_COUNT];
+};
+
+enum status journal_status(struct journal *journal, int rc);
+/*
+ * Prepares (once) and binds: 't' const char *, 'i' int64_t, 'r' double (NaN is NULL), 'b' const
+ * void * and size_t. The statement is reset by the next use of it.
+ */
+enum status journal_bind(struct journal *journal, enum journal_sql sql, sqlite3_stmt **out,
+                         const char *types, ...);
+/* journal_bind and one step, for writes. */
+enum status journal_run(struct journal *journal, enum journal_sql sql, const char *types, ...);
+/* ST_OK: there is a row; ST_NOT_FOUND: no more, reset. */
+enum status journal_next(struct journal *journal, sqlite3_stmt *statement);

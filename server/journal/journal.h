@@ -1,0 +1,157 @@
+/*
+ * The coordinator's memory: one SQLite file (WAL, synchronous=FULL). A commit is durable when
+ * journal_commit returned ST_OK; the caller lets no action leave before.
+ *
+ * Tables: jobs (the state machine as JSON, rewritten with every change), generations, saves (those
+ * under way; a row with a manifest decides), reports, checkpoints, events and metrics (bounded),
+ * kv (rendezvous of the current generations), keys (idempotency; bounded).
+ *
+ * Thread: the one that opened it.
+ * Errors: ST_IO, ST_FULL, ST_CORRUPT from SQLite; after one of them the caller must give up and be
+ *         restarted: what was not committed never happened.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/status.h"
+#include "server/machine/machine.h"
+
+#define JOURNAL_KEYS_MAX 10000
+#define JOURNAL_JOBS_MAX 10000 /* the oldest that ended are forgotten */
+
+struct journal;
+
+/* Creates the file and its tables where they are missing. ST_EXISTS: another process has it. */
+MUST_CHECK enum status journal_open(const char *path, struct journal **out);
+void journal_close(struct journal *journal);
+/* What failed last, for the log. */
+const char *journal_error(const struct journal *journal);
+/* As if the process had died here: whatever is committed from now on is lost (tests/sim). */
+void journal_freeze(struct journal *journal);
+
+MUST_CHECK enum status journal_begin(struct journal *journal);
+MUST_CHECK enum status journal_commit(struct journal *journal);
+
+/* ---- writes, within begin and commit ---- */
+
+struct journal_job {
+    const char *id, *name;
+    int64_t seq;
+    const char *job_file; /* normalised YAML */
+    const char *pins;     /* of the first formation, or "" */
+    const char *state;    /* job_codec */
+};
+MUST_CHECK enum status journal_put_job(struct journal *journal, const struct journal_job *job);
+MUST_CHECK enum status journal_put_state(struct journal *journal, const char *id,
+                                         const char *state);
+MUST_CHECK enum status journal_put_pins(struct journal *journal, const char *id, const char *pins);
+MUST_CHECK enum status journal_forget_job(struct journal *journal, const char *id);
+
+struct journal_event {
+    int64_t wall_ms;
+    uint32_t generation;
+    uint64_t step;
+    const char *kind, *message;
+};
+MUST_CHECK enum status journal_put_event(struct journal *journal, const char *id,
+                                         const struct journal_event *event);
+
+struct journal_generation {
+    uint32_t generation;
+    int64_t begin_ms, end_ms; /* wall; end 0: not yet */
+    uint64_t restore_step, end_step;
+    const char *nodes; /* names, comma separated, by rank */
+    const char *cause, *message;
+};
+MUST_CHECK enum status journal_put_generation(struct journal *journal, const char *id,
+                                              const struct journal_generation *row);
+MUST_CHECK enum status journal_end_generation(struct journal *journal, const char *id,
+                                              const struct journal_generation *row);
+
+struct journal_save {
+    uint64_t step;
+    uint32_t generation;
+    int state; /* enum jm_save_state: COLLECTING, COMMITTING, DROPPING */
+    int64_t wall_ms;
+    const void *manifest; /* COMMITTING: its bytes */
+    size_t manifest_size;
+    const char *digest;
+    uint64_t bytes, raw_bytes;
+    uint32_t shards;
+    uint64_t base_step; /* what ranks were told to write differences to; generation 0: nothing */
+    uint32_t base_generation;
+    uint64_t parent_step; /* COMMITTING: what they did */
+    uint32_t parent_generation;
+};
+MUST_CHECK enum status journal_put_save(struct journal *journal, const char *id,
+                                        const struct journal_save *save);
+/* With its reports. */
+MUST_CHECK enum status journal_drop_save(struct journal *journal, const char *id, uint64_t step,
+                                         uint32_t generation);
+MUST_CHECK enum status journal_drop_reports(struct journal *journal, const char *id, uint64_t step,
+                                            uint32_t generation);
+/* report: a packed cairn.v1.SaveReport. */
+MUST_CHECK enum status journal_put_report(struct journal *journal, const char *id, uint64_t step,
+                                          uint32_t generation, uint32_t rank, const void *report,
+                                          size_t size);
+
+MUST_CHECK enum status journal_put_ckpt(struct journal *journal, const char *id,
+                                        const struct jm_ckpt *ckpt);
+MUST_CHECK enum status journal_drop_ckpt(struct journal *journal, const char *id, uint64_t step,
+                                         uint32_t generation);
+
+/* row: a packed cairn.v1.MetricRow; takes the place of an older one of the same step. */
+MUST_CHECK enum status journal_put_metric(struct journal *journal, const char *id, uint64_t step,
+                                          bool eval, const void *row, size_t size);
+/* Thins what is older, once there are more than LIMIT_METRIC_ROWS; evaluations stay. */
+MUST_CHECK enum status journal_bound_metrics(struct journal *journal, const char *id);
+
+MUST_CHECK enum status journal_put_kv(struct journal *journal, const char *id, uint32_t generation,
+                                      const char *key, const void *value, size_t size);
+MUST_CHECK enum status journal_drop_kv(struct journal *journal, const char *id, const char *key);
+/* Those of all generations before this one. */
+MUST_CHECK enum status journal_forget_kv(struct journal *journal, const char *id,
+                                         uint32_t generation);
+
+MUST_CHECK enum status journal_put_key(struct journal *journal, const char *key, const char *what,
+                                       int64_t wall_ms);
+
+/* ---- reads; pointers are valid during the call of fn; false stops ---- */
+
+typedef bool (*journal_job_fn)(void *arg, const struct journal_job *job);
+MUST_CHECK enum status journal_each_job(struct journal *journal, journal_job_fn fn, void *arg);
+typedef bool (*journal_save_fn)(void *arg, const struct journal_save *save);
+MUST_CHECK enum status journal_each_save(struct journal *journal, const char *id,
+                                         journal_save_fn fn, void *arg);
+typedef bool (*journal_report_fn)(void *arg, uint32_t rank, const void *report, size_t size);
+MUST_CHECK enum status journal_each_report(struct journal *journal, const char *id, uint64_t step,
+                                           uint32_t generation, journal_report_fn fn, void *arg);
+typedef bool (*journal_ckpt_fn)(void *arg, const struct jm_ckpt *ckpt);
+MUST_CHECK enum status journal_each_ckpt(struct journal *journal, const char *id,
+                                         journal_ckpt_fn fn, void *arg);
+typedef bool (*journal_event_fn)(void *arg, const struct journal_event *event);
+/* The newest count_max, oldest first. */
+MUST_CHECK enum status journal_each_event(struct journal *journal, const char *id,
+                                          uint32_t count_max, journal_event_fn fn, void *arg);
+typedef bool (*journal_generation_fn)(void *arg, const struct journal_generation *row);
+MUST_CHECK enum status journal_each_generation(struct journal *journal, const char *id,
+                                               journal_generation_fn fn, void *arg);
+typedef bool (*journal_metric_fn)(void *arg, uint64_t step, const void *row, size_t size);
+/* Ascending, from a step on. */
+MUST_CHECK enum status journal_each_metric(struct journal *journal, const char *id, uint64_t from,
+                                           uint32_t count_max, journal_metric_fn fn, void *arg);
+/* The newest row of an evaluation up to a step, if there is one. */
+MUST_CHECK enum status journal_last_eval(struct journal *journal, const char *id, uint64_t step,
+                                         journal_metric_fn fn, void *arg);
+/* Step of the n-th newest row (n >= 1), or of the oldest if there are fewer. ST_NOT_FOUND: none. */
+MUST_CHECK enum status journal_metric_back(struct journal *journal, const char *id, uint32_t n,
+                                           uint64_t *out_step);
+typedef bool (*journal_kv_fn)(void *arg, const char *key, const void *value, size_t size);
+MUST_CHECK enum status journal_each_kv(struct journal *journal, const char *id, uint32_t generation,
+                                       journal_kv_fn fn, void *arg);
+/* ST_NOT_FOUND: it was not used. */
+MUST_CHECK enum status journal_get_key(struct journal *journal, const char *key, char *out,
+                                       size_t capacity);

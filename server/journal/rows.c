@@ -1,0 +1,390 @@
+/* The journal's tables, one pair of functions each: write, and call back with every row. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/limits.h"
+#include "server/journal/internal.h"
+
+static const char *text(sqlite3_stmt *row, int column)
+{
+    const char *value = (const char *)sqlite3_column_text(row, column);
+    return value ? value : "";
+}
+
+static double number(sqlite3_stmt *row, int column)
+{
+    bool none = sqlite3_column_type(row, column) == SQLITE_NULL;
+    return none ? __builtin_nan("") : sqlite3_column_double(row, column);
+}
+
+static enum status finish(sqlite3_stmt *row, enum status st)
+{
+    (void)sqlite3_reset(row);
+    return st == ST_NOT_FOUND ? ST_OK : st;
+}
+
+/* ---- jobs ---- */
+
+enum status journal_put_job(struct journal *journal, const struct journal_job *job)
+{
+    return journal_run(journal, SQL_PUT_JOB, "ttittt", job->id, job->name, job->seq, job->job_file,
+                       job->pins, job->state);
+}
+
+enum status journal_put_state(struct journal *journal, const char *id, const char *state)
+{
+    return journal_run(journal, SQL_PUT_STATE, "tt", id, state);
+}
+
+enum status journal_put_pins(struct journal *journal, const char *id, const char *pins)
+{
+    return journal_run(journal, SQL_PUT_PINS, "tt", id, pins);
+}
+
+enum status journal_forget_job(struct journal *journal, const char *id)
+{
+    static const enum journal_sql all[] = { SQL_FORGET_EVENTS, SQL_FORGET_METRICS,
+                                            SQL_FORGET_GENERATIONS, SQL_FORGET_CKPTS,
+                                            SQL_FORGET_JOB };
+    enum status st = ST_OK;
+    for (size_t i = 0; st == ST_OK && i < sizeof all / sizeof all[0]; i++)
+        st = journal_run(journal, all[i], "t", id);
+    return st;
+}
+
+enum status journal_each_job(struct journal *journal, journal_job_fn fn, void *arg)
+{
+    sqlite3_stmt *row;
+    enum status st = journal_bind(journal, SQL_EACH_JOB, &row, "");
+    bool more = true;
+    while (st == ST_OK && more && (st = journal_next(journal, row)) == ST_OK) {
+        struct journal_job job = { .id = text(row, 0),
+                                   .name = text(row, 1),
+                                   .seq = sqlite3_column_int64(row, 2),
+                                   .job_file = text(row, 3),
+                                   .pins = text(row, 4),
+                                   .state = text(row, 5) };
+        more = fn(arg, &job);
+    }
+    return finish(row, st);
+}
+
+/* ---- events, generations ---- */
+
+enum status journal_put_event(struct journal *journal, const char *id,
+                              const struct journal_event *event)
+{
+    enum status st =
+        journal_run(journal, SQL_PUT_EVENT, "tiiitt", id, event->wall_ms,
+                    (int64_t)event->generation, (int64_t)event->step, event->kind, event->message);
+    if (st != ST_OK)
+        return st;
+    /* Not with every one: the bound may be passed by a hundred. */
+    if (sqlite3_last_insert_rowid(journal->db) % 100 != 0)
+        return ST_OK;
+    return journal_run(journal, SQL_BOUND_EVENTS, "t", id);
+}
+
+enum status journal_each_event(struct journal *journal, const char *id, uint32_t count_max,
+                               journal_event_fn fn, void *arg)
+{
+    sqlite3_stmt *row;
+    enum status st = journal_bind(journal, SQL_EACH_EVENT, &row, "ti", id, (int64_t)count_max);
+    bool more = true;
+    while (st == ST_OK && more && (st = journal_next(journal, row)) == ST_OK) {
+        struct journal_event event = { .wall_ms = sqlite3_column_int64(row, 1),
+                                       .generation = (uint32_t)sqlite3_column_int64(row, 2),
+                                       .step = (uint64_t)sqlite3_column_int64(row, 3),
+                                       .kind = text(row, 4),
+                                       .message = text(row, 5) };
+        more = fn(arg, &event);
+    }
+    return finish(row, st);
+}
+
+enum status journal_put_generation(struct journal *journal, const char *id,
+                                   const struct journal_generation *row)
+{
+    return journal_run(journal, SQL_PUT_GENERATION, "tiiiit", id, (int64_t)row->generation,
+                       row->begin_ms, (int64_t)row->restore_step, (int64_t)row->end_step,
+                       row->nodes);
+}
+
+enum status journal_end_generation(struct journal *journal, const char *id,
+                                   const struct journal_generation *row)
+{
+    return journal_run(journal, SQL_END_GENERATION, "tiiitt", id, (int64_t)row->generation,
+                       row->end_ms, (int64_t)row->end_step, row->cause, row->message);
+}
+
+enum status journal_each_generation(struct journal *journal, const char *id,
+                                    journal_generation_fn fn, void *arg)
+{
+    sqlite3_stmt *row;
+    enum status st = journal_bind(journal, SQL_EACH_GENERATION, &row, "t", id);
+    bool more = true;
+    while (st == ST_OK && more && (st = journal_next(journal, row)) == ST_OK) {
+        struct journal_generation g = { .generation = (uint32_t)sqlite3_column_int64(row, 0),
+                                        .begin_ms = sqlite3_column_int64(row, 1),
+                                        .end_ms = sqlite3_column_int64(row, 2),
+                                        .restore_step = (uint64_t)sqlite3_column_int64(row, 3),
+                                        .end_step = (uint64_t)sqlite3_column_int64(row, 4),
+                                        .nodes = text(row, 5),
+                                        .cause = text(row, 6),
+                                        .message = text(row, 7) };
+        more = fn(arg, &g);
+    }
+    return finish(row, st);
+}
+
+/* ---- saves, reports, checkpoints ---- */
+
+enum status journal_put_save(struct journal *journal, const char *id,
+                             const struct journal_save *save)
+{
+    return journal_run(journal, SQL_PUT_SAVE, "tiiiibtiiiiiii", id, (int64_t)save->step,
+                       (int64_t)save->generation, (int64_t)save->state, save->wall_ms,
+                       save->manifest, save->manifest_size, save->digest, (int64_t)save->bytes,
+                       (int64_t)save->raw_bytes, (int64_t)save->shards, (int64_t)save->base_step,
+                       (int64_t)save->base_generation, (int64_t)save->parent_step,
+                       (int64_t)save->parent_generation);
+}
+
+enum status journal_drop_reports(struct journal *journal, const char *id, uint64_t step,
+                                 uint32_t generation)
+{
+    return journal_run(journal, SQL_DROP_REPORTS, "tii", id, (int64_t)step, (int64_t)generation);
+}
+
+enum status journal_drop_save(struct journal *journal, const char *id, uint64_t step,
+                              uint32_t generation)
+{
+    enum status st = journal_drop_reports(journal, id, step, generation);
+    if (st != ST_OK)
+        return st;
+    return journal_run(journal, SQL_DROP_SAVE, "tii", id, (int64_t)step, (int64_t)generation);
+}
+
+enum status journal_each_save(struct journal *journal, const char *id, journal_save_fn fn,
+                              void *arg)
+{
+    sqlite3_stmt *row;
+    enum status st = journal_bind(journal, SQL_EACH_SAVE, &row, "t", id);
+    bool more = true;
+    while (st == ST_OK && more && (st = journal_next(journal, row)) == ST_OK) {
+        struct journal_save save = { .step = (uint64_t)sqlite3_column_int64(row, 0),
+                                     .generation = (uint32_t)sqlite3_column_int64(row, 1),
+                                     .state = sqlite3_column_int(row, 2),
+                                     .wall_ms = sqlite3_column_int64(row, 3),
+                                     .manifest = sqlite3_column_blob(row, 4),
+                                     .manifest_size = (size_t)sqlite3_column_bytes(row, 4),
+                                     .digest = text(row, 5),
+                                     .bytes = (uint64_t)sqlite3_column_int64(row, 6),
+                                     .raw_bytes = (uint64_t)sqlite3_column_int64(row, 7),
+                                     .shards = (uint32_t)sqlite3_column_int64(row, 8),
+                                     .base_step = (uint64_t)sqlite3_column_int64(row, 9),
+                                     .base_generation = (uint32_t)sqlite3_column_int64(row, 10),
+                                     .parent_step = (uint64_t)sqlite3_column_int64(row, 11),
+                                     .parent_generation = (uint32_t)sqlite3_column_int64(row, 12) };
+        more = fn(arg, &save);
+    }
+    return finish(row, st);
+}
+
+enum status journal_put_report(struct journal *journal, const char *id, uint64_t step,
+                               uint32_t generation, uint32_t rank, const void *report, size_t size)
+{
+    return journal_run(journal, SQL_PUT_REPORT, "tiiib", id, (int64_t)step, (int64_t)generation,
+                       (int64_t)rank, report, size);
+}
+
+enum status journal_each_report(struct journal *journal, const char *id, uint64_t step,
+                                uint32_t generation, journal_report_fn fn, void *arg)
+{
+    sqlite3_stmt *row;
+    enum status st =
+        journal_bind(journal, SQL_EACH_REPORT, &row, "tii", id, (int64_t)step, (int64_t)generation);
+    bool more = true;
+    while (st == ST_OK && more && (st = journal_next(journal, row)) == ST_OK) {
+        more = fn(arg, (uint32_t)sqlite3_column_int64(row, 0), sqlite3_column_blob(row, 1),
+                  (size_t)sqlite3_column_bytes(row, 1));
+    }
+    return finish(row, st);
+}
+
+enum status journal_put_ckpt(struct journal *journal, const char *id, const struct jm_ckpt *ckpt)
+{
+    return journal_run(
+        journal, SQL_PUT_CKPT, "tiiiiitiiiiirrriiiiii", id, (int64_t)ckpt->step,
+        (int64_t)ckpt->generation, (int64_t)ckpt->state, (int64_t)ckpt->verified, ckpt->wall_ms,
+        ckpt->digest, (int64_t)ckpt->bytes, (int64_t)ckpt->raw_bytes, (int64_t)ckpt->shards,
+        (int64_t)ckpt->parent_step, (int64_t)ckpt->parent_generation, ckpt->loss, ckpt->eval_loss,
+        ckpt->eval_accuracy, ckpt->times.stall_us, ckpt->times.encode_us, ckpt->times.io_us,
+        ckpt->times.sync_us, ckpt->times.save_us, ckpt->times.commit_us);
+}
+
+enum status journal_drop_ckpt(struct journal *journal, const char *id, uint64_t step,
+                              uint32_t generation)
+{
+    return journal_run(journal, SQL_DROP_CKPT, "tii", id, (int64_t)step, (int64_t)generation);
+}
+
+enum status journal_each_ckpt(struct journal *journal, const char *id, journal_ckpt_fn fn,
+                              void *arg)
+{
+    sqlite3_stmt *row;
+    enum status st = journal_bind(journal, SQL_EACH_CKPT, &row, "t", id);
+    bool more = true;
+    while (st == ST_OK && more && (st = journal_next(journal, row)) == ST_OK) {
+        struct jm_ckpt ckpt = { .step = (uint64_t)sqlite3_column_int64(row, 0),
+                                .generation = (uint32_t)sqlite3_column_int64(row, 1),
+                                .state = (enum jm_ckpt_state)sqlite3_column_int(row, 2),
+                                .verified = sqlite3_column_int(row, 3) != 0,
+                                .wall_ms = sqlite3_column_int64(row, 4),
+                                .bytes = (uint64_t)sqlite3_column_int64(row, 6),
+                                .raw_bytes = (uint64_t)sqlite3_column_int64(row, 7),
+                                .shards = (uint32_t)sqlite3_column_int64(row, 8),
+                                .parent_step = (uint64_t)sqlite3_column_int64(row, 9),
+                                .parent_generation = (uint32_t)sqlite3_column_int64(row, 10),
+                                .loss = number(row, 11),
+                                .eval_loss = number(row, 12),
+                                .eval_accuracy = number(row, 13),
+                                .times = { .stall_us = sqlite3_column_int64(row, 14),
+                                           .encode_us = sqlite3_column_int64(row, 15),
+                                           .io_us = sqlite3_column_int64(row, 16),
+                                           .sync_us = sqlite3_column_int64(row, 17),
+                                           .save_us = sqlite3_column_int64(row, 18),
+                                           .commit_us = sqlite3_column_int64(row, 19) } };
+        (void)snprintf(ckpt.digest, sizeof ckpt.digest, "%s", text(row, 5));
+        more = fn(arg, &ckpt);
+    }
+    return finish(row, st);
+}
+
+/* ---- metrics ---- */
+
+enum status journal_put_metric(struct journal *journal, const char *id, uint64_t step, bool eval,
+                               const void *row, size_t size)
+{
+    return journal_run(journal, SQL_PUT_METRIC, "tiib", id, (int64_t)step, (int64_t)eval, row,
+                       size);
+}
+
+enum status journal_bound_metrics(struct journal *journal, const char *id)
+{
+    sqlite3_stmt *row;
+    enum status st = journal_bind(journal, SQL_COUNT_METRICS, &row, "t", id);
+    if (st == ST_OK)
+        st = journal_next(journal, row);
+    if (st != ST_OK)
+        return st == ST_NOT_FOUND ? ST_OK : st;
+    int64_t count = sqlite3_column_int64(row, 0);
+    int64_t newest = sqlite3_column_int64(row, 1);
+    (void)sqlite3_reset(row);
+    /* The older half of what there is keeps every second, fourth … step. */
+    for (int64_t stride = 2; count > LIMIT_METRIC_ROWS && stride <= newest; stride *= 2) {
+        st = journal_run(journal, SQL_THIN_METRICS, "tii", id, stride,
+                         newest - LIMIT_METRIC_ROWS / 4);
+        if (st != ST_OK)
+            return st;
+        count -= sqlite3_changes(journal->db);
+    }
+    return ST_OK;
+}
+
+enum status journal_each_metric(struct journal *journal, const char *id, uint64_t from,
+                                uint32_t count_max, journal_metric_fn fn, void *arg)
+{
+    sqlite3_stmt *row;
+    enum status st =
+        journal_bind(journal, SQL_EACH_METRIC, &row, "tii", id, (int64_t)from, (int64_t)count_max);
+    bool more = true;
+    while (st == ST_OK && more && (st = journal_next(journal, row)) == ST_OK) {
+        more = fn(arg, (uint64_t)sqlite3_column_int64(row, 0), sqlite3_column_blob(row, 1),
+                  (size_t)sqlite3_column_bytes(row, 1));
+    }
+    return finish(row, st);
+}
+
+enum status journal_last_eval(struct journal *journal, const char *id, uint64_t step,
+                              journal_metric_fn fn, void *arg)
+{
+    sqlite3_stmt *row;
+    enum status st = journal_bind(journal, SQL_LAST_EVAL, &row, "ti", id, (int64_t)step);
+    if (st == ST_OK)
+        st = journal_next(journal, row);
+    if (st == ST_OK) {
+        (void)fn(arg, (uint64_t)sqlite3_column_int64(row, 0), sqlite3_column_blob(row, 1),
+                 (size_t)sqlite3_column_bytes(row, 1));
+    }
+    return finish(row, st);
+}
+
+enum status journal_metric_back(struct journal *journal, const char *id, uint32_t n,
+                                uint64_t *out_step)
+{
+    sqlite3_stmt *row;
+    enum status st = journal_bind(journal, SQL_METRIC_BACK, &row, "ti", id, (int64_t)n);
+    if (st == ST_OK)
+        st = journal_next(journal, row);
+    if (st != ST_OK)
+        return st;
+    bool none = sqlite3_column_type(row, 0) == SQLITE_NULL;
+    if (!none)
+        *out_step = (uint64_t)sqlite3_column_int64(row, 0);
+    (void)sqlite3_reset(row);
+    return none ? ST_NOT_FOUND : ST_OK;
+}
+
+/* ---- rendezvous, idempotency ---- */
+
+enum status journal_put_kv(struct journal *journal, const char *id, uint32_t generation,
+                           const char *key, const void *value, size_t size)
+{
+    return journal_run(journal, SQL_PUT_KV, "titb", id, (int64_t)generation, key, value, size);
+}
+
+enum status journal_drop_kv(struct journal *journal, const char *id, const char *key)
+{
+    return journal_run(journal, SQL_DROP_KV, "tt", id, key);
+}
+
+enum status journal_forget_kv(struct journal *journal, const char *id, uint32_t generation)
+{
+    return journal_run(journal, SQL_FORGET_KV, "ti", id, (int64_t)generation);
+}
+
+enum status journal_each_kv(struct journal *journal, const char *id, uint32_t generation,
+                            journal_kv_fn fn, void *arg)
+{
+    sqlite3_stmt *row;
+    enum status st = journal_bind(journal, SQL_EACH_KV, &row, "ti", id, (int64_t)generation);
+    bool more = true;
+    while (st == ST_OK && more && (st = journal_next(journal, row)) == ST_OK) {
+        more = fn(arg, text(row, 0), sqlite3_column_blob(row, 1),
+                  (size_t)sqlite3_column_bytes(row, 1));
+    }
+    return finish(row, st);
+}
+
+enum status journal_put_key(struct journal *journal, const char *key, const char *what,
+                            int64_t wall_ms)
+{
+    enum status st = journal_run(journal, SQL_PUT_KEY, "tti", key, what, wall_ms);
+    if (st != ST_OK || sqlite3_last_insert_rowid(journal->db) % 100 != 0)
+        return st;
+    return journal_run(journal, SQL_BOUND_KEYS, "");
+}
+
+enum status journal_get_key(struct journal *journal, const char *key, char *out, size_t capacity)
+{
+    sqlite3_stmt *row;
+    enum status st = journal_bind(journal, SQL_GET_KEY, &row, "t", key);
+    if (st == ST_OK)
+        st = journal_next(journal, row);
+    if (st != ST_OK)
+        return st;
+    (void)snprintf(out, capacity, "%s", text(row, 0));
+    (void)sqlite3_reset(row);
+    return ST_OK;
+}

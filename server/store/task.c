@@ -1,0 +1,286 @@
+#include "server/store/task.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/fault.h"
+
+#define SWEEP_MAX        64 /* folders of one task */
+#define READERS_MAX      3  /* threads beside the task's own */
+#define CORES_PER_READER 4
+
+struct store_task *store_task_new(enum store_kind kind)
+{
+    struct store_task *task = calloc(1, sizeof *task);
+    if (!task)
+        return NULL;
+    task->kind = kind;
+    buf_init(&task->manifest, (size_t)LIMIT_MANIFEST_BYTES);
+    return task;
+}
+
+void store_task_free(struct store_task *task)
+{
+    if (!task)
+        return;
+    for (uint32_t i = 0; i < task->report_count; i++)
+        ckpt_report_release(&task->reports[i]);
+    free(task->reports);
+    free(task->kept);
+    buf_release(&task->manifest);
+    free(task);
+}
+
+/* ---- whose store it is ---- */
+
+/* Where the job's checkpoints should be there is nothing of it, or something else: nobody may take
+ * that for damage, nor begin anew there. */
+static enum status away(struct store_task *task)
+{
+    task->away = true;
+    (void)snprintf(task->message, sizeof task->message,
+                   "%.240s/%s is not where the checkpoints of this job are (its %s is missing, or "
+                   "another's): mount that again, or give them up with `cairn ckpt rm`",
+                   task->store, task->job, CKPT_MARK_NAME);
+    return ST_UNREACHABLE;
+}
+
+static enum status check_mark(struct store_task *task, const struct io *io)
+{
+    char mark[CKPT_MARK];
+    if (task->mark[0] == '\0') /* the next probe makes it known */
+        return ST_OK;
+    enum status st = ckpt_mark_read(io, task->store, task->job, mark);
+    if (st == ST_NOT_FOUND || st == ST_CORRUPT)
+        return away(task);
+    return st == ST_OK && strcmp(mark, task->mark) != 0 ? away(task) : st;
+}
+
+static bool note_name(void *arg, const char *name)
+{
+    (void)name;
+    *(bool *)arg = true;
+    return false;
+}
+
+/* The mark that is there; where nothing can be lost by it, a new one. */
+static enum status settle_mark(struct store_task *task, const struct io *io, const char *dir)
+{
+    char mark[CKPT_MARK];
+    bool known = task->mark[0] != '\0', something = false;
+    enum status st = ckpt_mark_read(io, task->store, task->job, mark);
+    if (st == ST_NOT_FOUND && task->holds) {
+        /* Jobs of before there were marks: their folder is there. */
+        enum status listed = known ? ST_NOT_FOUND : io->list(io->self, dir, note_name, &something);
+        if (listed != ST_OK && listed != ST_NOT_FOUND)
+            return listed;
+        if (!something)
+            return away(task);
+    }
+    if (st == ST_NOT_FOUND) {
+        st = ckpt_mark_write(io, task->store, task->job, task->nonce);
+        if (st == ST_OK || st == ST_EXISTS)
+            st = ckpt_mark_read(io, task->store, task->job, mark);
+    }
+    if (st == ST_CORRUPT || (st == ST_OK && known && task->holds && strcmp(mark, task->mark) != 0))
+        return away(task);
+    if (st == ST_OK)
+        memcpy(task->mark, mark, sizeof mark);
+    return st;
+}
+
+/* It is the job's store, and a file comes and goes: it takes what we write. */
+static enum status probe(struct store_task *task, const struct io *io)
+{
+    char dir[LIMIT_PATH], path[LIMIT_PATH + 64];
+    int used = snprintf(dir, sizeof dir, "%s/%s", task->store, task->job);
+    if (used < 0 || (size_t)used >= sizeof dir)
+        return ST_INVALID;
+    enum status st = settle_mark(task, io, dir);
+    if (st != ST_OK)
+        return st;
+    (void)snprintf(path, sizeof path, "%s/.probe-%ld", dir, (long)getpid());
+    st = io->unlink(io->self, path); /* of a predecessor with our pid */
+    if (st == ST_OK || st == ST_NOT_FOUND)
+        st = io_publish(io, path, "cairn\n", 6);
+    if (st != ST_OK)
+        return st;
+    /* Commits stand on this: a store that writes over what is there can't be used. */
+    enum status again = io_publish(io, path, "cairn\n", 6);
+    st = io->unlink(io->self, path);
+    if (again == ST_OK) {
+        (void)snprintf(task->message, sizeof task->message,
+                       "the store writes over files that are there (of S3: it ignores "
+                       "If-None-Match): %.360s",
+                       task->store);
+        return ST_CONFIG;
+    }
+    return again == ST_EXISTS ? st : again;
+}
+
+static enum status check(struct store_task *task, const struct io *io)
+{
+    enum status st = ckpt_commit_check(io, task->dir, task->reports, task->report_count);
+    if (st != ST_OK)
+        return st;
+    char wall[32];
+    time_t seconds = (time_t)(task->wall_ms / 1000);
+    struct tm tm;
+    if (!gmtime_r(&seconds, &tm) || strftime(wall, sizeof wall, "%Y-%m-%dT%H:%M:%SZ", &tm) == 0)
+        return ST_INVALID;
+    struct ckpt_hash digest;
+    st = ckpt_manifest_make(task->reports, task->report_count, task->job, wall, &task->manifest,
+                            &digest);
+    if (st != ST_OK)
+        return st;
+    ckpt_hash_text(&digest, task->digest);
+    task->shards = task->report_count;
+    task->parent = task->reports[0].parent;
+    for (uint32_t i = 0; i < task->report_count; i++) {
+        task->bytes += task->reports[i].size;
+        task->raw_bytes += task->reports[i].raw_bytes;
+    }
+    return ST_OK;
+}
+
+/* A save that can't fit is refused before anybody writes. */
+static enum status make_folder(struct store_task *task, const struct io *io)
+{
+    uint64_t room = UINT64_MAX;
+    if (io_space(io, task->store, &room) == ST_OK && room < task->need_bytes) {
+        (void)snprintf(task->message, sizeof task->message,
+                       "the checkpoint store has room for %.1f MB, about %.1f MB are needed: "
+                       "%.360s",
+                       (double)room / 1e6, (double)task->need_bytes / 1e6, task->store);
+        return ST_FULL;
+    }
+    return ckpt_folder_create(io, task->dir);
+}
+
+static void note_finding(void *arg, const char *line)
+{
+    struct store_task *task = arg;
+    if (task->message[0] == '\0')
+        (void)snprintf(task->message, sizeof task->message, "%s", line);
+}
+
+/* On a machine with few cores training needs them all: there the task reads alone. Others have the
+ * priority of this thread, which is low where trainers may run (store_worker_options). */
+static enum status read_back(struct store_task *task, const struct io *io)
+{
+    long readers = sysconf(_SC_NPROCESSORS_ONLN) / CORES_PER_READER;
+    if (readers < 0)
+        readers = 0;
+    struct ckpt_read_options options = {
+        .threads = readers < READERS_MAX ? (uint32_t)readers : READERS_MAX,
+    };
+    return ckpt_verify_with(io, task->dir, &options, note_finding, task);
+}
+
+/* Bytes that are not there, or bad ones, are the checkpoint's fault only in the job's store. */
+static enum status verify(struct store_task *task, const struct io *io)
+{
+    enum status st = read_back(task, io);
+    if (status_scope(st) != SCOPE_CHECKPOINT)
+        task->message[0] = '\0'; /* a remark at most */
+    if (status_scope(st) != SCOPE_CHECKPOINT && st != ST_NOT_FOUND)
+        return st;
+    enum status marked = check_mark(task, io);
+    if (marked != ST_OK && !task->away)
+        task->message[0] = '\0'; /* what was found says nothing */
+    return marked == ST_OK ? st : marked;
+}
+
+/* ---- leftovers ---- */
+
+static bool is_leftover(const struct store_task *task, const struct ckpt_entry *entry)
+{
+    if (entry->quarantined || entry->manifest != ST_NOT_FOUND ||
+        entry->generation >= task->generation)
+        return false;
+    for (uint32_t i = 0; i < task->kept_count; i++) {
+        if (task->kept[i].step == entry->step && task->kept[i].generation == entry->generation)
+            return false;
+    }
+    return true;
+}
+
+/* ST_AGAIN: there are more. */
+static enum status sweep(struct store_task *task, const struct io *io)
+{
+    struct ckpt_entry *entries = NULL;
+    size_t count = 0;
+    uint32_t tried = 0;
+    enum status st = ckpt_list(io, task->store, task->job, &entries, &count);
+    for (size_t i = 0; i < count && tried < SWEEP_MAX; i++) {
+        if (!is_leftover(task, &entries[i]))
+            continue;
+        struct io_stat info;
+        enum status removed = ckpt_remove(io, entries[i].dir);
+        tried++; /* one with somebody else's files stays */
+        task->swept +=
+            removed == ST_OK && io->stat(io->self, entries[i].dir, &info) == ST_NOT_FOUND;
+        st = st == ST_OK ? removed : st;
+    }
+    free(entries);
+    return st == ST_OK && tried == SWEEP_MAX ? ST_AGAIN : st;
+}
+
+/* What makes, decides or removes something. */
+static bool needs_mark(const struct store_task *task)
+{
+    return task->kind == STORE_FOLDER || task->kind == STORE_PUBLISH || task->kind == STORE_SWEEP ||
+           (task->kind == STORE_REMOVE && !task->given_up);
+}
+
+static enum status run(struct store_task *task, const struct io *io)
+{
+    char moved[LIMIT_PATH];
+    enum status st = needs_mark(task) ? check_mark(task, io) : ST_OK;
+    if (st != ST_OK)
+        return st;
+    switch (task->kind) {
+    case STORE_PROBE:
+        return probe(task, io);
+    case STORE_FOLDER:
+        return make_folder(task, io);
+    case STORE_CHECK:
+        return check(task, io);
+    case STORE_PUBLISH:
+        fault_point("coordinator.publish");
+        return ckpt_manifest_publish(io, task->dir, task->manifest.data, task->manifest.size);
+    case STORE_REMOVE:
+        return ckpt_remove(io, task->dir);
+    case STORE_VERIFY:
+        return verify(task, io);
+    case STORE_SWEEP:
+        return sweep(task, io);
+    case STORE_QUARANTINE:
+        return ckpt_quarantine(io, task->dir, moved, sizeof moved);
+    }
+    return ST_INVALID;
+}
+
+void store_task_run(struct store_task *task, const struct io *io)
+{
+    static const char *const doing[] = { "writing to it",       "making the folder",
+                                         "checking the files",  "publishing the manifest",
+                                         "removing the folder", "reading it",
+                                         "setting it aside",    "sweeping it" };
+    task->message[0] = '\0';
+    task->away = false;
+    task->status = run(task, io);
+    if (task->status == ST_OK) {
+        task->message[0] = '\0';
+    } else if (task->message[0] == '\0') {
+        bool all = task->kind == STORE_PROBE || task->kind == STORE_SWEEP;
+        const char *where = all ? task->store : task->dir;
+        char why[LIMIT_REASON];
+        io_explain(io, task->status, why, sizeof why);
+        (void)snprintf(task->message, sizeof task->message, "%s: %.300s: %.160s", doing[task->kind],
+                       why, where);
+    }
+}
