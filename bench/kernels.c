@@ -16,10 +16,10 @@
 #include <time.h>
 
 #include "kernels/backend.h"
-#include "trainer/init.h"
 #include "trainer/models/models.h"
-#include "trainer/optimizer.h"
+#include "trainer/tape/initial_values.h"
 #include "trainer/tape/plan.h"
+#include "trainer/update/optimizer.h"
 
 #define NODES_MAX 1024
 #define STEPS_MAX 200

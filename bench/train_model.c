@@ -8,11 +8,11 @@
 #include "common/clock.h"
 #include "common/rng.h"
 #include "kernels/backend.h"
-#include "trainer/init.h"
 #include "trainer/models/models.h"
-#include "trainer/optimizer.h"
+#include "trainer/tape/initial_values.h"
 #include "trainer/tape/lane.h"
 #include "trainer/tape/plan.h"
+#include "trainer/update/optimizer.h"
 
 #define SIDE          28
 #define SIDE_LARGE    224

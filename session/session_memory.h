@@ -3,7 +3,7 @@
  * restore from them, to remove them.
  *
  * A folder holds at most SESSION_SLOTS_MAX slots of each rank that runs or ran on the node, two of
- * each rank of another node whose copies come here (trainer/peers.h), and what the running
+ * each rank of another node whose copies come here (trainer/state/peers.h), and what the running
  * generation was restored from: session_memory_clean removes all else.
  */
 #pragma once

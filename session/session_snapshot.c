@@ -191,7 +191,7 @@ static void make_slots(struct session *session)
     (void)pthread_mutex_unlock(&session->mutex);
 }
 
-/* With its second copy a rank knows that every rank has the first (trainer/loop.c). */
+/* With its second copy a rank knows that every rank has the first (trainer/loop/loop.c). */
 static void clean(struct session *session, uint64_t step)
 {
     struct session_copies *copies = &session->copies;

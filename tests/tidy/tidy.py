@@ -133,7 +133,7 @@ def check_tree(root):
 
 def self_test():
     planted = {
-        "checkpoint/a.c": ('#include "trainer/loop.h"', "may not include"),
+        "checkpoint/a.c": ('#include "trainer/loop/loop.h"', "may not include"),
         "server/b.c": ("#include <grpc/grpc.h>", "belongs in rpc"),
         "trainer/m.c": ("#include <cuda_runtime_api.h>", "belongs in kernels/cuda"),
         "common/c.c": ("    strcpy(a, b);", "banned: strcpy"),

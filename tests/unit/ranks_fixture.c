@@ -9,7 +9,7 @@
 #include "common/check.h"
 #include "tests/test.h"
 #include "tests/unit/comm_fixture.h"
-#include "trainer/loop.h"
+#include "trainer/loop/loop.h"
 
 struct one {
     const struct ranks_options *options;

@@ -8,7 +8,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "session/session.h"
-#include "trainer/worker.h"
+#include "trainer/worker/worker.h"
 
 #define RANKS_MAX  8
 #define RANKS_ROWS 64

@@ -14,7 +14,7 @@
 #include "tests/gpu/fake_nccl.h"
 #include "tests/test.h"
 #include "tests/unit/ranks_fixture.h"
-#include "trainer/snapshot.h"
+#include "trainer/worker/device_copy.h"
 
 static const char mlp[] = "name: test\n"
                           "model: {arch: mlp, hidden: 40, classes: 10}\n"

@@ -4,8 +4,8 @@
 
 #include "common/rng.h"
 #include "tests/test.h"
-#include "trainer/init.h"
 #include "trainer/models/models.h"
+#include "trainer/tape/initial_values.h"
 
 static void four_words_give_the_numbers_of_box_and_muller(void **state)
 {

@@ -1,6 +1,6 @@
 /* The loss scale: a pure function of its options and of which steps overflowed. */
 #include "tests/test.h"
-#include "trainer/scaler.h"
+#include "trainer/update/scaler.h"
 
 static struct scaler after(const struct scaler_options *options, struct scaler scaler,
                            bool overflow)

@@ -9,7 +9,7 @@
 #include "proto/descriptors.h"
 #include "rpc/server.h"
 #include "tests/test.h"
-#include "trainer/link.h"
+#include "trainer/program/link.h"
 
 #define TOKEN "secret-of-generation-7"
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "tests/test.h"
-#include "trainer/peers.h"
+#include "trainer/state/peers.h"
 
 #define RANKS 64
 

@@ -6,11 +6,11 @@
 #pragma once
 
 #include "kernels/backend.h"
-#include "trainer/init.h"
 #include "trainer/models/models.h"
-#include "trainer/optimizer.h"
+#include "trainer/tape/initial_values.h"
 #include "trainer/tape/lane.h"
 #include "trainer/tape/plan.h"
+#include "trainer/update/optimizer.h"
 
 struct training_options {
     const char *arch;

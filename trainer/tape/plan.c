@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "common/check.h"
-#include "trainer/tape/plan_impl.h"
+#include "trainer/tape/plan_internal.h"
 
 static void set_batch(struct plan *plan)
 {

@@ -9,7 +9,7 @@
  */
 #include <string.h>
 
-#include "trainer/tape/plan_impl.h"
+#include "trainer/tape/plan_internal.h"
 
 static struct record_key key_of(const struct plan_call *call)
 {

@@ -3,7 +3,7 @@
 
 #include "common/check.h"
 #include "common/cleanup.h"
-#include "trainer/tape/plan_impl.h"
+#include "trainer/tape/plan_internal.h"
 
 static int backward_time(const struct plan *plan, int node)
 {

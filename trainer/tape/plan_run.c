@@ -1,7 +1,7 @@
 #include <string.h>
 
 #include "common/check.h"
-#include "trainer/tape/plan_impl.h"
+#include "trainer/tape/plan_internal.h"
 
 static void *region_at(const struct plan *plan, int region)
 {

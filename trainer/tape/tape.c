@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/check.h"
-#include "trainer/tape/tape_build.h"
+#include "trainer/tape/tape_internal.h"
 
 #define SAMPLE_MAX (INT64_C(1) << 40) /* elements of one value of one sample */
 #define VALUES_MAX (TAPE_NODES_MAX + TAPE_INPUTS_MAX)

@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "trainer/tape/tape_build.h"
+#include "trainer/tape/tape_internal.h"
 
 int tape_conv2d(struct tape *tape, const char *name, int x, const struct tape_conv2d *conv)
 {

@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "trainer/tape/tape_build.h"
+#include "trainer/tape/tape_internal.h"
 
 #define NORM_EPSILON 1e-5f
 

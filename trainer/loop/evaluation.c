@@ -1,0 +1,100 @@
+#include "trainer/loop/evaluation.h"
+
+#include "common/check.h"
+#include "common/fault.h"
+
+/* Own batches, in ascending order, into this rank's segment. */
+static enum status evaluate_own(struct worker *w)
+{
+    const struct comm_segment *own = &w->gather.segments[w->options.rank];
+    struct gather_batch *results = own->data;
+    size_t count = own->size / sizeof(*results);
+    size_t done = 0;
+    feed_start(w->eval_batches, 0);
+    const struct feed_item *item = NULL;
+    enum status st = feed_take(w->eval_batches, &item);
+    while (st == ST_OK && item != NULL) {
+        if (item->micro == 0) {
+            CHECK(done < count);
+            results[done++] = (struct gather_batch){ 0 };
+        }
+        struct gather_batch *batch = &results[done - 1];
+        struct plan_call call = { .inputs = { item->inputs[0], item->inputs[1] },
+                                  .params = optimizer_params(w->optimizer),
+                                  .stats = optimizer_stats(w->optimizer),
+                                  .loss_sum = &batch->loss,
+                                  .correct = &batch->correct,
+                                  .counted = &batch->counted };
+        st = plan_forward(w->eval_plan, &call);
+        if (st == ST_OK)
+            st = feed_done(w->eval_batches);
+        if (st == ST_OK)
+            st = feed_take(w->eval_batches, &item);
+    }
+    CHECK(st != ST_OK || done == count);
+    return st;
+}
+
+/* The tree over [begin, begin + width), width a power of two, absent leaves skipped. */
+static double tree_sum(const double *values, uint64_t count, uint64_t begin, uint64_t width)
+{
+    if (width == 1)
+        return values[begin];
+    uint64_t half = width / 2;
+    double left = tree_sum(values, count, begin, half);
+    if (begin + half >= count)
+        return left;
+    return left + tree_sum(values, count, begin + half, half);
+}
+
+/* Puts the gathered batches in order and sums them up. */
+static void sum_batches(struct worker *w, struct evaluation *out)
+{
+    uint32_t lanes = w->settings.lanes;
+    uint32_t lane = 0;
+    uint64_t correct = 0;
+    uint64_t counted = 0;
+    for (uint32_t r = 0; r < w->options.size; r++) {
+        const struct gather_batch *next = w->gather.segments[r].data;
+        uint32_t end = lane + w->options.shares[r];
+        for (uint64_t i = 0; i < w->eval_count; i++) {
+            if (i % lanes < lane || i % lanes >= end)
+                continue;
+            w->eval_losses[i] = next->loss;
+            correct += (uint64_t)next->correct;
+            counted += (uint64_t)next->counted;
+            next++;
+        }
+        lane = end;
+    }
+    uint64_t width = 1;
+    while (width < w->eval_count)
+        width *= 2;
+    double loss = tree_sum(w->eval_losses, w->eval_count, 0, width);
+    *out = (struct evaluation){ .loss = loss / (double)counted,
+                                .accuracy = (double)correct / (double)counted,
+                                .correct = correct,
+                                .counted = counted };
+}
+
+enum status evaluation_run(struct worker *worker, struct evaluation *out)
+{
+    struct worker *w = worker;
+    CHECK(w->eval_plan != NULL);
+    marks_phase(w->options.marks, PHASE_EVALUATION);
+    enum status st = plan_refresh(w->eval_plan, optimizer_params(w->optimizer));
+    if (st == ST_OK)
+        st = evaluate_own(w);
+    if (st != ST_OK)
+        return st;
+    fault_point("trainer.eval");
+    if (w->options.size > 1) {
+        marks_collective_begin(w->options.marks, "evaluation");
+        st = gather_run(&w->gather, &w->device, w->comm, w->options.rank, WORKER_COMM_TIMEOUT_MS);
+        if (st != ST_OK)
+            return st;
+        marks_collective_end(w->options.marks, "evaluation");
+    }
+    sum_batches(w, out);
+    return ST_OK;
+}

@@ -1,0 +1,140 @@
+#include "trainer/loop/step.h"
+
+#include "common/check.h"
+#include "common/fault.h"
+
+/* The buckets of the last lane that the backward pass hasn't completed yet: [0, left). */
+struct handover {
+    struct worker *worker;
+    size_t left;
+    const struct step_gate *gate;
+    enum status passed;
+};
+
+/* Elements [first, end of what was final before) are final now. */
+static void range_ready(void *arg, size_t first, size_t count)
+{
+    (void)count;
+    struct handover *h = arg;
+    while (h->left > 0 && h->worker->bucket_begin[h->left - 1] >= first) {
+        h->left--;
+        if (h->left == 0)
+            h->passed = h->gate->pass(h->gate->arg);
+        exact_ready(h->worker->exact, h->left);
+    }
+}
+
+static enum status run_micro(struct worker *w, const struct feed_item *item, float *vector,
+                             struct handover *handover)
+{
+    struct marks *marks = w->options.marks;
+    const struct backend_table *table = w->device.table;
+    struct plan_call call = { .params = optimizer_params(w->optimizer),
+                              .stats = optimizer_stats(w->optimizer),
+                              .draw = item->draw,
+                              .loss_scale = w->loss_scale,
+                              .micro = item->micro };
+    for (int i = 0; i < TAPE_INPUTS_MAX; i++)
+        call.inputs[i] = item->inputs[i];
+    call.lane = vector;
+    marks_phase(marks, PHASE_FORWARD);
+    fault_point("trainer.forward");
+    backend_range_push(table, "forward");
+    enum status st = plan_forward(w->plan, &call);
+    backend_range_pop(table);
+    if (st != ST_OK)
+        return st;
+    marks_phase(marks, PHASE_BACKWARD);
+    fault_point("trainer.backward");
+    backend_range_push(table, "backward");
+    st = plan_backward(w->plan, &call, handover != NULL ? range_ready : NULL, handover);
+    backend_range_pop(table);
+    return st;
+}
+
+static enum status compute_micro(struct worker *w, uint64_t step, uint32_t lane, uint32_t micro,
+                                 struct handover *handover)
+{
+    struct marks *marks = w->options.marks;
+    marks_phase(marks, PHASE_DATA);
+    const struct feed_item *item = NULL;
+    enum status st = feed_take(w->batches, &item);
+    if (st != ST_OK)
+        return st;
+    CHECK(item != NULL);
+    CHECK(item->step == step);
+    CHECK(item->lane == lane);
+    CHECK(item->micro == micro);
+    st = run_micro(w, item, exact_lane(w->exact), handover);
+    if (st != ST_OK || w->device.table->host_memory)
+        return st;
+    marks_phase(marks, PHASE_DATA);
+    return feed_done(w->batches); /* the device computes meanwhile */
+}
+
+enum status step_compute(struct worker *worker, uint64_t step, const struct step_gate *gate)
+{
+    struct worker *w = worker;
+    struct marks *marks = w->options.marks;
+    uint32_t end = w->lane_first + w->lane_count;
+    uint32_t accumulate = w->settings.accumulate;
+    struct handover handover = { .worker = w, .left = w->bucket_count, .gate = gate };
+    exact_begin(w->exact);
+    for (uint32_t lane = w->lane_first; lane < end; lane++) {
+        for (uint32_t micro = 0; micro < accumulate; micro++) {
+            bool last = lane + 1 == end && micro + 1 == accumulate;
+            enum status st = compute_micro(w, step, lane, micro, last ? &handover : NULL);
+            if (st != ST_OK)
+                return st;
+        }
+        if (lane + 1 == end)
+            break;
+        enum status st = exact_lane_done(w->exact);
+        if (st != ST_OK)
+            return st;
+    }
+    CHECK(handover.left == 0);
+    if (handover.passed != ST_OK)
+        return handover.passed;
+    marks_phase(marks, PHASE_REDUCE);
+    marks_collective_begin(marks, "reduce");
+    fault_point("trainer.reduce");
+    int64_t exposed_ns = 0;
+    backend_range_push(w->device.table, "reduce");
+    enum status st = exact_wait(w->exact, &exposed_ns);
+    backend_range_pop(w->device.table);
+    if (st == ST_OK)
+        marks_collective_end(marks, "reduce");
+    return st;
+}
+
+/* Nothing was written: the step is one that was not trained on. All ranks decide alike, since all
+ * saw the same sum; a checkpoint carries it in its skip list. */
+static enum status leave_out(struct worker *w, uint64_t step)
+{
+    enum status st = worker_scale(w, true);
+    return st == ST_OK ? worker_skip(w, &step, 1) : st;
+}
+
+enum status step_update(struct worker *worker, uint64_t step, double lr,
+                        struct optimizer_report *out)
+{
+    struct worker *w = worker;
+    marks_phase(w->options.marks, PHASE_UPDATE);
+    fault_point("trainer.reduced");
+    const struct optimizer_step of = { .lr = lr,
+                                       .update = step - worker_skipped(w, step) + 1,
+                                       .loss_scale = w->scaler.scale,
+                                       .may_overflow = w->settings.scaler.dynamic };
+    backend_range_push(w->device.table, "update");
+    enum status st =
+        optimizer_update(w->optimizer, exact_sum(w->exact), &of, w->device.compute, out);
+    backend_range_pop(w->device.table);
+    if (st != ST_OK)
+        return st;
+    if (out->overflow)
+        return leave_out(w, step);
+    fault_point("trainer.refresh");
+    st = plan_refresh(w->plan, optimizer_params(w->optimizer));
+    return st == ST_OK ? worker_scale(w, false) : st;
+}

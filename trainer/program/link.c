@@ -1,0 +1,143 @@
+#include "trainer/program/link.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "rpc/client.h"
+
+#define SEND_QUEUE 1024 /* rows of metrics while the coordinator is slow */
+
+struct link {
+    struct session_link table;
+    struct rpc_channel *channel;
+    pthread_mutex_t mutex; /* of the two below, for interrupt's sake */
+    struct rpc_stream *stream;
+    bool interrupted; /* while there was no stream */
+};
+
+static enum status meaning(enum status st, const struct rpc_result *result)
+{
+    if (result->code == RPC_FAILED_PRECONDITION || result->code == RPC_UNAUTHENTICATED ||
+        result->code == RPC_PERMISSION_DENIED)
+        return ST_STALE;
+    return st;
+}
+
+/* Ends the stream if there is one; tells how it ended. */
+static enum status end_stream(struct link *link)
+{
+    pthread_mutex_lock(&link->mutex);
+    struct rpc_stream *stream = link->stream;
+    link->stream = NULL;
+    pthread_mutex_unlock(&link->mutex);
+    if (stream == NULL)
+        return ST_CLOSED;
+    struct rpc_result result = { .code = RPC_UNKNOWN };
+    rpc_stream_close(stream, &result);
+    return meaning(ST_CLOSED, &result);
+}
+
+static enum status link_open(void *self, int64_t timeout_ms)
+{
+    struct link *link = self;
+    (void)end_stream(link);
+    struct rpc_stream_options options = { .open_timeout_ms = (int32_t)timeout_ms,
+                                          .wait_for_ready = true,
+                                          .send_queue_max = SEND_QUEUE };
+    struct rpc_stream *stream = NULL;
+    struct rpc_result result = { .code = RPC_UNKNOWN };
+    enum status st = rpc_stream_open(link->channel, &cairn__v1__training__descriptor, "Session",
+                                     &options, &stream, &result);
+    if (st != ST_OK)
+        return meaning(st, &result);
+    pthread_mutex_lock(&link->mutex);
+    link->stream = stream;
+    pthread_mutex_unlock(&link->mutex);
+    return ST_OK;
+}
+
+static enum status link_send(void *self, const Cairn__V1__TrainerMessage *message)
+{
+    struct link *link = self;
+    if (link->stream == NULL)
+        return ST_CLOSED;
+    return rpc_stream_send(link->stream, &message->base);
+}
+
+static enum status link_recv(void *self, int64_t timeout_ms, Cairn__V1__TrainerOrder **out)
+{
+    struct link *link = self;
+    pthread_mutex_lock(&link->mutex);
+    struct rpc_stream *stream = link->stream;
+    bool interrupted = link->interrupted;
+    link->interrupted = false;
+    pthread_mutex_unlock(&link->mutex);
+    if (interrupted)
+        return ST_TIMED_OUT;
+    if (stream == NULL)
+        return ST_CLOSED;
+    ProtobufCMessage *message = NULL;
+    enum status st = rpc_stream_recv(stream, (int32_t)timeout_ms, &message);
+    if (st == ST_AGAIN)
+        return ST_TIMED_OUT;
+    if (st == ST_OK) {
+        *out = (Cairn__V1__TrainerOrder *)message;
+    } else if (st != ST_TIMED_OUT) {
+        st = end_stream(link);
+    }
+    return st;
+}
+
+static void link_interrupt(void *self)
+{
+    struct link *link = self;
+    pthread_mutex_lock(&link->mutex);
+    if (link->stream != NULL) {
+        rpc_stream_interrupt(link->stream);
+    } else {
+        link->interrupted = true;
+    }
+    pthread_mutex_unlock(&link->mutex);
+}
+
+static void link_close(void *self)
+{
+    (void)end_stream(self);
+}
+
+enum status link_new(const char *target, const char *token, struct link **out)
+{
+    struct link *link = calloc(1, sizeof(*link));
+    if (link == NULL)
+        return ST_NO_MEMORY;
+    struct rpc_channel_options options = { .target = target, .token = token };
+    enum status st = rpc_channel_new(&options, &link->channel);
+    if (st != ST_OK) {
+        free(link);
+        return st;
+    }
+    pthread_mutex_init(&link->mutex, NULL);
+    link->table = (struct session_link){ .self = link,
+                                         .open = link_open,
+                                         .send = link_send,
+                                         .recv = link_recv,
+                                         .interrupt = link_interrupt,
+                                         .close = link_close };
+    *out = link;
+    return ST_OK;
+}
+
+void link_free(struct link *link)
+{
+    if (link == NULL)
+        return;
+    (void)end_stream(link);
+    rpc_channel_free(link->channel);
+    pthread_mutex_destroy(&link->mutex);
+    free(link);
+}
+
+const struct session_link *link_table(const struct link *link)
+{
+    return &link->table;
+}

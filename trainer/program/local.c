@@ -1,0 +1,141 @@
+#include "trainer/program/local.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/cleanup.h"
+#include "common/io.h"
+#include "job/job.h"
+#include "trainer/loop/loop.h"
+#include "trainer/program/import.h"
+#include "trainer/program/preview.h"
+
+#define ERRORS_MAX ((size_t)256 * 1024)
+#define PLAN_MAX   ((size_t)1024 * 1024)
+
+static void print_row(void *arg, const struct session_row *row)
+{
+    (void)arg;
+    (void)printf("step %llu loss %.9g lr %.9g norm %.9g ms %.3f", (unsigned long long)row->step,
+                 (double)row->loss, (double)row->lr, (double)row->grad_norm, row->step_ms);
+    for (int i = 0; i < row->phase_count; i++)
+        (void)printf(" %s %.3f", row->phase[i].name, row->phase[i].ms);
+    (void)printf("\n");
+    if (row->has_eval) {
+        (void)printf("evaluation loss %.9g accuracy %.4f (%llu of %llu)\n", row->eval_loss,
+                     row->eval_accuracy, (unsigned long long)row->eval_correct,
+                     (unsigned long long)row->eval_count);
+    }
+    (void)fflush(stdout);
+}
+
+static enum status read_job(const struct local_options *options, struct job *out)
+{
+    auto_free char *path = realpath(options->job_path, NULL);
+    auto_free char *text = NULL;
+    size_t size = 0;
+    if (path == NULL) {
+        (void)fprintf(stderr, "%s: no such file\n", options->job_path);
+        return ST_CONFIG;
+    }
+    enum status st = io_read_file(io_system(), path, (size_t)LIMIT_JOB_FILE_BYTES, &text, &size);
+    if (st != ST_OK) {
+        (void)fprintf(stderr, "%s: %s\n", path, status_string(st));
+        return ST_CONFIG;
+    }
+    char *slash = strrchr(path, '/');
+    *slash = '\0'; /* base_dir */
+    auto_buf struct buf errors;
+    buf_init(&errors, ERRORS_MAX);
+    st = job_parse(text, size, options->job_path, path[0] == '\0' ? "/" : path, options->sets,
+                   options->set_count, out, &errors);
+    if (st != ST_OK)
+        (void)fprintf(stderr, "%s", errors.size > 0 ? errors.data : status_string(st));
+    return st;
+}
+
+static void print_digest(struct worker *worker, uint64_t step, bool alone)
+{
+    struct ckpt_hash digest;
+    char text[33];
+    if (state_digest(worker, step, &digest) != ST_OK)
+        return;
+    ckpt_hash_text(&digest, text);
+    (void)printf("%s%s\n", alone ? "" : "digest ", text);
+}
+
+static enum status train(const struct local_options *options, struct worker *worker, char *message,
+                         size_t capacity)
+{
+    enum status st = worker_connect(worker, NULL, message, capacity);
+    if (st == ST_OK)
+        st = state_seed(worker, message, capacity);
+    if (st == ST_OK)
+        st = worker_start(worker, 0, message, capacity);
+    if (st != ST_OK)
+        return st;
+    struct loop_options loop = { .worker = worker, .stop_at = options->stop_at };
+    if (!options->digest_only)
+        loop.row = print_row;
+    enum loop_end end = LOOP_DONE;
+    st = loop_run(&loop, &end, message, capacity);
+    if (st == ST_OK)
+        print_digest(worker, worker->options.marks->step, options->digest_only);
+    return st;
+}
+
+static int exit_code(enum status st, const char *message)
+{
+    if (st != ST_OK)
+        (void)fprintf(stderr, "%s\n", message[0] != '\0' ? message : status_string(st));
+    return st == ST_OK ? 0 : st == ST_CONFIG ? 2 : 1;
+}
+
+static int show_plan(const struct job *job)
+{
+    auto_buf struct buf out;
+    buf_init(&out, PLAN_MAX);
+    char message[LIMIT_REASON] = "";
+    enum status st = preview_print(job, &out, message, sizeof(message));
+    if (st == ST_OK)
+        (void)printf("%s", out.data);
+    return exit_code(st, message);
+}
+
+static int import(const struct local_options *options, struct job *job)
+{
+    struct import_options import = { .job = job,
+                                     .file = options->import_file,
+                                     .dir = options->import_dir,
+                                     .quiet = options->quiet,
+                                     .json = options->json };
+    return import_run(&import);
+}
+
+int local_run(const struct local_options *options)
+{
+    auto_free struct job *job = calloc(1, sizeof(*job));
+    if (job == NULL)
+        return 1;
+    enum status st = read_job(options, job);
+    if (st != ST_OK)
+        return 2;
+    if (options->plan_only)
+        return show_plan(job);
+    if (options->import_file != NULL)
+        return import(options, job);
+    struct marks marks;
+    marks_init(&marks, NULL, NULL, 0, 1);
+    uint32_t shares[1] = { (uint32_t)job->train.lanes };
+    struct worker_options wo = {
+        .job = job, .io = io_system(), .marks = &marks, .size = 1, .shares = shares
+    };
+    char message[LIMIT_REASON] = "";
+    struct worker *worker = NULL;
+    st = worker_open(&wo, &worker, message, sizeof(message));
+    if (st == ST_OK)
+        st = train(options, worker, message, sizeof(message));
+    worker_close(worker);
+    return exit_code(st, message);
+}

@@ -1,0 +1,319 @@
+#include "trainer/program/preview.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/store.h"
+#include "comm/exact.h"
+#include "common/io.h"
+#include "common/limits.h"
+#include "session/session_budget.h"
+#include "trainer/state/initial_state.h"
+#include "trainer/tape/lane.h"
+#include "trainer/tape/plan.h"
+#include "trainer/worker/build.h"
+#include "trainer/worker/device.h"
+#include "trainer/worker/memory_need.h"
+#include "trainer/worker/settings.h"
+
+#define MIB (1024.0 * 1024.0)
+
+struct preview {
+    const struct job *job;
+    struct dataset *train, *eval;
+    struct settings settings;
+    struct tape *tape;
+    struct device device;
+    bool has_device;
+    char reason[LIMIT_REASON]; /* without one */
+    struct buf *out;
+    char *message;
+    size_t capacity;
+};
+
+static enum status fail(const struct preview *p, enum status st, const char *what)
+{
+    (void)snprintf(p->message, p->capacity, "%s: %s", what, status_string(st));
+    return st;
+}
+
+/* ---- what there is ---- */
+
+static enum status open_data(struct preview *p)
+{
+    struct build_options options = { .job = p->job, .io = io_system(), .split = DATASET_TRAIN };
+    enum status st = build_dataset(&options, &p->train, p->message, p->capacity);
+    if (st != ST_OK || p->job->data.eval.format[0] == '\0')
+        return st;
+    options.split = DATASET_EVAL;
+    return build_dataset(&options, &p->eval, p->message, p->capacity);
+}
+
+static void open_device(struct preview *p)
+{
+    struct device_options options = { .job = p->job };
+    p->has_device = device_open(&options, &p->device, p->reason, sizeof(p->reason)) == ST_OK;
+}
+
+/* The worker whose reduction holds the most copies. */
+static struct memory_options largest_worker(const struct preview *p)
+{
+    struct memory_options o = { .tape = p->tape,
+                                .settings = &p->settings,
+                                .table = p->device.table,
+                                .backend = p->device.backend,
+                                .evaluates = p->eval != NULL };
+    int most = 0;
+    uint32_t first = 0;
+    for (int64_t r = 0; r < p->job->workers.count; r++) {
+        uint32_t lanes = p->job->workers.shares[r];
+        int copies = exact_gradient_buffers(first, lanes, p->settings.lanes);
+        if (copies > most) {
+            most = copies;
+            o.lane_first = first;
+            o.lane_count = lanes;
+        }
+        first += lanes;
+    }
+    return o;
+}
+
+static enum status find_micro_batch(struct preview *p)
+{
+    struct settings *s = &p->settings;
+    uint64_t bytes = 0;
+    if (s->micro_batch > 0 || !p->has_device || device_total_bytes(&p->device, &bytes) != ST_OK)
+        return ST_OK;
+    struct memory_options options = largest_worker(p);
+    struct memory_need need;
+    enum status st = memory_fit(&options, s->lane_size, bytes, &s->micro_batch, &need);
+    if (st != ST_OK)
+        return fail(p, st, "train.micro_batch: auto");
+    s->accumulate = s->lane_size / s->micro_batch;
+    return ST_OK;
+}
+
+/* ---- what is said of it ---- */
+
+static enum status print_job(const struct preview *p)
+{
+    const struct job *job = p->job;
+    const struct settings *s = &p->settings;
+    const struct tape *tape = p->tape;
+    enum status st =
+        buf_printf(p->out, "model      %s: %.2f million parameters in %d tensors\n",
+                   job->model.arch, (double)tape->param_elements / 1e6, tape->param_count);
+    if (st == ST_OK) {
+        st = buf_printf(p->out, "data       %llu samples", (unsigned long long)p->train->samples);
+    }
+    if (st == ST_OK && p->train->context > 0)
+        st = buf_printf(p->out, " of %lld tokens", (long long)p->train->context);
+    if (st == ST_OK && p->eval != NULL) {
+        st = buf_printf(p->out, ", %llu to evaluate on", (unsigned long long)p->eval->samples);
+    }
+    if (st != ST_OK)
+        return st;
+    st = buf_printf(p->out, "\nstep       %lld samples in %u lanes of %u",
+                    (long long)job->train.global_batch, s->lanes, s->lane_size);
+    if (st == ST_OK && s->micro_batch > 0)
+        st = buf_printf(p->out, ", cut into %u x %u", s->accumulate, s->micro_batch);
+    if (st == ST_OK) {
+        st = buf_printf(p->out, "; %llu steps in all, %llu per epoch\nprecision  %s",
+                        (unsigned long long)s->total_steps, (unsigned long long)s->steps_per_epoch,
+                        job->train.precision);
+    }
+    if (st == ST_OK && job->train.amp[0] != '\0')
+        st = buf_printf(p->out, ", amp %s", job->train.amp);
+    if (st == ST_OK && s->scaler.dynamic)
+        st = buf_append_text(p->out, ", dynamic loss scale");
+    if (st == ST_OK && !s->scaler.dynamic && s->scaler.scale != 1)
+        st = buf_printf(p->out, ", loss scale %.9g", s->scaler.scale);
+    return st == ST_OK ? buf_append_text(p->out, "\n") : st;
+}
+
+/* What the worker with the largest share of the state copies of it. */
+static size_t share_bytes(const struct preview *p, uint32_t ranks)
+{
+    const struct optimizer_options *optimizer = &p->settings.optimizer;
+    const uint32_t moments = optimizer->kind == OPTIMIZER_ADAMW ? 2 : optimizer->momentum != 0;
+    const struct lane_layout layout = lane_layout(p->tape);
+    struct ckpt_buffer buffers[4] = { { .dtype = CKPT_F32 } };
+    struct ckpt_state state = { .buffers = buffers };
+    for (uint32_t i = 0; i < 1 + moments; i++) {
+        buffers[state.buffer_count++] =
+            (struct ckpt_buffer){ .dtype = CKPT_F32, .count = layout.param_count };
+    }
+    if (layout.stat_count > 0) {
+        buffers[state.buffer_count++] =
+            (struct ckpt_buffer){ .dtype = CKPT_F32, .count = layout.stat_count };
+    }
+    uint64_t first = 0, count = 0, bytes = 0;
+    for (uint32_t i = 0; i < state.buffer_count; i++) {
+        ckpt_share_elements(&state, i, 0, ranks, &first, &count);
+        bytes += count * sizeof(float);
+    }
+    return (size_t)bytes;
+}
+
+/* Host memory for checkpoints, and what checkpoint.memory means for it. */
+static enum status print_saving(const struct preview *p)
+{
+    const struct session_wish wish = { .share_bytes =
+                                           share_bytes(p, (uint32_t)p->job->workers.count),
+                                       .threads = (uint32_t)p->job->checkpoint.threads,
+                                       .every = p->job->checkpoint.memory_every > 0,
+                                       .differs = p->job->checkpoint.delta,
+                                       .state_bytes = share_bytes(p, 1),
+                                       .object = ckpt_store_is_object(p->job->checkpoint.store),
+                                       .peers = p->job->checkpoint.peers > 0,
+                                       .wards = p->job->checkpoint.peers > 0 ? 1 : 0,
+                                       .bytes_max = (size_t)p->job->checkpoint.memory_bytes };
+    struct session_budget budget;
+    enum status st = session_budget(&wish, &budget);
+    if (st == ST_FULL) {
+        (void)snprintf(p->message, p->capacity,
+                       "checkpoint.memory: a worker needs %.1f MiB at least to save its share of "
+                       "the state",
+                       (double)budget.least / MIB);
+        return ST_CONFIG;
+    }
+    if (st != ST_OK)
+        return st;
+    st = buf_printf(p->out,
+                    "saving     at most %.1f MiB of host memory per worker: %d x %.1f for "
+                    "snapshots%s, %.1f for %u encoder threads%s%s",
+                    (double)budget.bytes / MIB, budget.slots + budget.ward_slots,
+                    (double)budget.slot_bytes / MIB,
+                    budget.ward_slots > 0 ? " and a peer's copies" : "",
+                    (double)budget.writer_bytes / MIB, budget.threads,
+                    wish.differs ? ", reading what differences are made to" : "",
+                    wish.object ? ", parts on their way to S3" : "");
+    const int own = budget.slots - (wish.peers ? SESSION_PEER_SLOTS : 0);
+    if (st == ST_OK && own == 1) {
+        st = buf_append_text(p->out,
+                             "; for want of more (checkpoint.memory) a checkpoint that is due "
+                             "while the one before is written is given up");
+    } else if (st == ST_OK && budget.threads < wish.threads) {
+        st = buf_printf(p->out, " instead of %u (checkpoint.memory)", wish.threads);
+    }
+    return st == ST_OK ? buf_append_text(p->out, "\n") : st;
+}
+
+static enum status print_memory(const struct preview *p)
+{
+    struct memory_options options = largest_worker(p);
+    struct memory_need need;
+    char text[256];
+    enum status st = memory_measure(&options, p->settings.micro_batch, &need);
+    if (st != ST_OK)
+        return fail(p, st, "preparing the model");
+    memory_say(&need, text, sizeof(text));
+    return buf_printf(p->out, "worker     %.1f MiB with %u lanes: %s\n",
+                      (double)memory_total(&need) / MIB, options.lane_count, text);
+}
+
+static enum status print_plan(const struct preview *p)
+{
+    struct plan *plan = NULL;
+    struct plan_options options = { .table = p->device.table,
+                                    .backend = p->device.backend,
+                                    .batch = p->settings.micro_batch,
+                                    .training = true,
+                                    .math = p->settings.math,
+                                    .amp = p->settings.amp };
+    enum status st = plan_new(p->tape, &options, &plan);
+    if (st != ST_OK)
+        return fail(p, st, "preparing the model");
+    double micros = (double)p->settings.lanes * p->settings.accumulate;
+    const struct plan_sizes *sizes = plan_sizes(plan);
+    st = buf_printf(p->out, "compute    %.2f GFLOP per step\n",
+                    (sizes->flops_forward + sizes->flops_backward) * micros / 1e9);
+    if (st == ST_OK)
+        st = plan_print(plan, p->out);
+    plan_free(plan);
+    return st;
+}
+
+static enum status print_node(const struct preview *p, int n)
+{
+    const struct tape *tape = p->tape;
+    const struct tape_node *node = &tape->nodes[n];
+    const struct tape_value *value = &tape->values[node->out];
+    char shape[96] = "";
+    size_t used = 0;
+    for (int i = 0; i < value->tensor.ndim && used < sizeof(shape); i++) {
+        int64_t dim = value->tensor.dims[i];
+        if (i == 0 && value->batched && p->settings.micro_batch > 0)
+            dim *= p->settings.micro_batch;
+        int size =
+            snprintf(shape + used, sizeof(shape) - used, i > 0 ? "x%lld" : "%lld", (long long)dim);
+        used += size > 0 ? (size_t)size : 0;
+    }
+    size_t params = 0;
+    for (int i = 0; i < OP_PARAM_MAX; i++)
+        params += node->param[i] < 0 ? 0 : tape->params[node->param[i]].count;
+    return buf_printf(p->out, "%4d  %-21s  %-18s  %10zu\n", n, op_name(node->op), shape, params);
+}
+
+/* The tape, and the memory that is the same on all devices. */
+static enum status print_tape(const struct preview *p)
+{
+    const struct optimizer_options *optimizer = &p->settings.optimizer;
+    size_t moments = optimizer->kind == OPTIMIZER_ADAMW ? 2 : optimizer->momentum != 0;
+    double params = (double)p->tape->param_elements * sizeof(float) / MIB;
+    struct memory_options worker = largest_worker(p);
+    int copies = exact_gradient_buffers(worker.lane_first, worker.lane_count, p->settings.lanes);
+    enum status st = buf_printf(
+        p->out,
+        "worker     with %u lanes: parameters %.1f MiB, moments %.1f, gradient copies %.1f\n",
+        worker.lane_count, params, params * (double)moments, params * copies);
+    if (st == ST_OK) {
+        st = buf_printf(p->out,
+                        "not known without the device: activations, kernel caches, implementations"
+                        "%s (%s)\n",
+                        p->settings.micro_batch == 0 ? ", micro-batch" : "", p->reason);
+    }
+    if (st == ST_OK) {
+        st = buf_printf(p->out, "%4s  %-21s  %-18s  %10s\n", "node", "op", "output", "parameters");
+    }
+    for (int n = 0; st == ST_OK && n < p->tape->node_count; n++)
+        st = print_node(p, n);
+    return st;
+}
+
+static enum status print_all(struct preview *p)
+{
+    enum status st = open_data(p);
+    if (st == ST_OK) {
+        st = settings_derive(p->job, p->train->samples, &p->settings, p->message, p->capacity);
+    }
+    if (st == ST_OK)
+        st = build_tape(p->job, p->train, &p->tape, p->message, p->capacity);
+    if (st == ST_OK)
+        st = initial_check(p->job, io_system(), p->tape, p->message, p->capacity);
+    if (st != ST_OK)
+        return st;
+    open_device(p);
+    st = find_micro_batch(p);
+    if (st == ST_OK)
+        st = print_job(p);
+    if (st == ST_OK)
+        st = print_saving(p);
+    if (st != ST_OK || !p->has_device)
+        return st == ST_OK ? print_tape(p) : st;
+    st = print_memory(p);
+    return st == ST_OK ? print_plan(p) : st;
+}
+
+enum status preview_print(const struct job *job, struct buf *out, char *message, size_t capacity)
+{
+    struct preview p = { .job = job, .out = out, .capacity = capacity };
+    p.message = message;
+    enum status st = print_all(&p);
+    tape_free(p.tape);
+    dataset_close(p.train);
+    dataset_close(p.eval);
+    device_close(&p.device);
+    return st;
+}

@@ -1,0 +1,257 @@
+#include "trainer/state/state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "common/cleanup.h"
+#include "common/fault.h"
+#include "trainer/state/host_state.h"
+#include "trainer/state/initial_state.h"
+
+static bool on_host(const struct worker *w)
+{
+    return w->device.table->host_memory;
+}
+
+static enum status upload(struct worker *w, void *to, const void *from, size_t bytes)
+{
+    const struct device *d = &w->device;
+    enum status st = d->table->vector.copy(d->backend, to, from, bytes, d->compute);
+    return st == ST_OK ? d->table->stream_sync(d->backend, d->compute) : st;
+}
+
+enum status state_seed(struct worker *worker, char *message, size_t capacity)
+{
+    struct worker *w = worker;
+    struct initial_options initial = { .job = w->options.job,
+                                       .io = w->options.io,
+                                       .tape = w->tape };
+    w->scaler = scaler_start(&w->settings.scaler);
+    optimizer_describe(w->optimizer, &initial.buffers, &initial.buffer_count, &initial.tensors,
+                       &initial.tensor_count);
+    float *params = optimizer_params(w->optimizer), *stats = optimizer_stats(w->optimizer);
+    if (on_host(w))
+        return initial_state(&initial, params, stats, message, capacity);
+    const struct lane_layout *layout = &w->layout;
+    auto_free float *host = calloc(layout->param_count + layout->stat_count, sizeof(*host));
+    if (host == NULL)
+        return ST_NO_MEMORY;
+    enum status st = initial_state(&initial, host, host + layout->param_count, message, capacity);
+    if (st == ST_OK)
+        st = upload(w, params, host, layout->param_count * sizeof(*host));
+    if (st == ST_OK && layout->stat_count > 0) {
+        st = upload(w, stats, host + layout->param_count, layout->stat_count * sizeof(*host));
+    }
+    return st;
+}
+
+/* ---- describe ---- */
+
+static void add_blob(struct state_view *view, const char *name, const char *text)
+{
+    CHECK(view->state.blob_count < STATE_BLOBS);
+    struct ckpt_blob *blob = &view->blobs[view->state.blob_count++];
+    (void)snprintf(blob->name, sizeof(blob->name), "%s", name);
+    blob->data = text;
+    blob->size = strlen(text);
+}
+
+void state_describe(struct worker *worker, uint64_t step, const struct state_beside *beside,
+                    struct state_view *view)
+{
+    struct worker *w = worker;
+    memset(view, 0, sizeof(*view));
+    struct ckpt_state *s = &view->state;
+    optimizer_describe(w->optimizer, &s->buffers, &s->buffer_count, &s->tensors, &s->tensor_count);
+    if (w->snapshot != NULL)
+        s->buffers = snapshot_buffers(w->snapshot);
+    s->scalars = (struct ckpt_scalars){ .seed = w->settings.seed,
+                                        .step = step,
+                                        .epoch = step / w->settings.steps_per_epoch,
+                                        .epoch_step = step % w->settings.steps_per_epoch,
+                                        .loss_scale = w->scaler.scale,
+                                        .loss_scale_good_steps = w->scaler.good_steps,
+                                        .skip = w->skip,
+                                        .skip_count = worker_skipped(w, step) };
+    s->blobs = view->blobs;
+    if (beside == NULL)
+        return;
+    (void)snprintf(s->job, sizeof(s->job), "%s", beside->job);
+    s->generation = beside->generation;
+    (void)snprintf(view->metrics, sizeof(view->metrics), "{\"through_step\":%llu}",
+                   (unsigned long long)step);
+    add_blob(view, "job.yaml", beside->job_file);
+    add_blob(view, STATE_PINS_BLOB, beside->pins);
+    add_blob(view, "metrics.json", view->metrics);
+}
+
+uint64_t state_bytes(struct worker *worker)
+{
+    struct state_view view;
+    state_describe(worker, 0, NULL, &view);
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < view.state.buffer_count; i++) {
+        const struct ckpt_buffer *b = &view.state.buffers[i];
+        bytes += b->count * ckpt_dtype_size(b->dtype);
+    }
+    return bytes;
+}
+
+enum status state_allow_saves(struct worker *worker)
+{
+    if (on_host(worker))
+        return ST_OK;
+    struct state_view view;
+    state_describe(worker, 0, NULL, &view);
+    return snapshot_open(&worker->device, &view.state, worker->options.rank, worker->options.size,
+                         &worker->snapshot);
+}
+
+size_t state_share_bytes(struct worker *worker)
+{
+    struct state_view view;
+    state_describe(worker, 0, NULL, &view);
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < view.state.buffer_count; i++) {
+        uint64_t first = 0;
+        uint64_t count = 0;
+        ckpt_share_elements(&view.state, i, worker->options.rank, worker->options.size, &first,
+                            &count);
+        bytes += count * ckpt_dtype_size(view.state.buffers[i].dtype);
+    }
+    return bytes;
+}
+
+/* ---- digest ---- */
+
+enum status state_digest(struct worker *worker, uint64_t step, struct ckpt_hash *out)
+{
+    struct state_view view;
+    struct whole whole = { 0 };
+    state_describe(worker, step, NULL, &view);
+    enum status st = whole_make(worker, &view, &whole);
+    if (st == ST_OK)
+        st = whole_move(worker, &whole, view.state.buffer_count, false);
+    if (st == ST_OK)
+        st = ckpt_state_digest(&view.state, out);
+    whole_release(&whole);
+    return st;
+}
+
+/* ---- restore ---- */
+
+struct restore {
+    struct worker *worker;
+    const char *dir;
+    char finding[LIMIT_REASON]; /* the first */
+    char *message;
+    size_t capacity;
+};
+
+static enum status fail(const struct restore *r, enum status st, const char *cause)
+{
+    char why[LIMIT_REASON];
+    io_explain(r->worker->options.io, st, why, sizeof(why));
+    (void)snprintf(r->message, r->capacity, "%s: %s: %s", r->dir, cause,
+                   r->finding[0] != '\0' ? r->finding : why);
+    return st;
+}
+
+static void note_finding(void *arg, const char *line)
+{
+    struct restore *r = arg;
+    if (r->finding[0] == '\0')
+        (void)snprintf(r->finding, sizeof(r->finding), "%s", line);
+}
+
+static void chunk_read(void *arg, uint64_t done)
+{
+    (void)done;
+    marks_tick(arg);
+}
+
+/* What is stored is described as this job's state is, and its scalars are this job's. */
+static enum status check_kind(const struct restore *r, struct ckpt_reader *reader, uint64_t step,
+                              const struct ckpt_state *state)
+{
+    const struct ckpt_buffer *stored = NULL;
+    if (ckpt_reader_buffers(reader, &stored) != state->buffer_count)
+        return fail(r, ST_CORRUPT, "holds other buffers than this job's state");
+    for (uint32_t i = 0; i < state->buffer_count; i++) {
+        const struct ckpt_buffer *b = &state->buffers[i];
+        if (strcmp(b->name, stored[i].name) != 0 || b->dtype != stored[i].dtype ||
+            b->count != stored[i].count)
+            return fail(r, ST_CORRUPT, "holds buffers of another shape than this job's state");
+    }
+    const struct ckpt_scalars *scalars = ckpt_reader_scalars(reader);
+    if (scalars->step != step || scalars->seed != r->worker->settings.seed)
+        return fail(r, ST_CORRUPT, "is of another step or seed");
+    return ST_OK;
+}
+
+/* The bytes and, from them, the digest. */
+static enum status read_buffers(const struct restore *r, struct ckpt_reader *reader,
+                                const struct whole *whole)
+{
+    const struct worker *w = r->worker;
+    const struct ckpt_read_options options = {
+        .threads = (uint32_t)w->options.job->checkpoint.threads,
+        .progress = chunk_read,
+        .progress_arg = w->options.marks,
+    };
+    enum status st = fault_status("restore.read");
+    if (st == ST_OK)
+        st = ckpt_read_state(reader, whole->data, &options);
+    return st == ST_OK ? ST_OK : fail(r, st, "cannot be read");
+}
+
+static enum status take_scalars(const struct restore *r, const struct ckpt_scalars *scalars)
+{
+    struct worker *w = r->worker;
+    enum status st = worker_skip(w, scalars->skip, scalars->skip_count);
+    if (st != ST_OK)
+        return fail(r, st, "skip list");
+    w->scaler.scale = scalars->loss_scale;
+    w->scaler.good_steps = scalars->loss_scale_good_steps;
+    return ST_OK;
+}
+
+enum status state_restore(struct worker *worker, const char *dir, uint64_t step, char *message,
+                          size_t capacity)
+{
+    struct restore r = { .worker = worker, .dir = dir, .capacity = capacity };
+    r.message = message;
+    struct ckpt_reader *reader = NULL;
+    enum status st = ckpt_open_explained(worker->options.io, dir, note_finding, &r, &reader);
+    if (st != ST_OK)
+        return fail(&r, st, "cannot be restored");
+    struct state_view view;
+    struct whole whole = { 0 };
+    state_describe(worker, step, NULL, &view);
+    st = check_kind(&r, reader, step, &view.state);
+    if (st == ST_OK)
+        st = whole_make(worker, &view, &whole);
+    if (st == ST_OK)
+        st = read_buffers(&r, reader, &whole);
+    if (st == ST_OK)
+        st = take_scalars(&r, ckpt_reader_scalars(reader));
+    if (st == ST_OK)
+        st = whole_move(worker, &whole, view.state.buffer_count, true);
+    whole_release(&whole);
+    ckpt_close(reader);
+    return st;
+}
+
+enum status state_read_pins(const struct io *io, const char *dir, char **out)
+{
+    struct ckpt_reader *reader = NULL;
+    size_t size = 0;
+    enum status st = ckpt_open(io, dir, &reader);
+    if (st != ST_OK)
+        return st;
+    st = ckpt_read_blob(reader, STATE_PINS_BLOB, out, &size);
+    ckpt_close(reader);
+    return st;
+}

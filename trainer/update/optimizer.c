@@ -1,0 +1,383 @@
+#include "trainer/update/optimizer.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "common/cleanup.h"
+#include "common/fault.h"
+
+#define STATISTICS_MOMENTUM 0.1f /* PyTorch's default of BatchNorm2d */
+#define SCALARS             3
+#define CLIP_EPSILON        1e-6 /* clip_grad_norm_'s */
+
+/* The scalars of the sum (loss, targets, micro-batches), then the sums of squares. */
+struct told {
+    float scalars[SCALARS];
+    float unused;
+    double squares[];
+};
+
+struct optimizer {
+    struct optimizer_options options;
+    const struct backend_table *table;
+    struct backend *backend;
+    const struct tape *tape;
+    struct lane_layout layout;
+    float *params, *stats, *moments[OPTIMIZER_MOMENTS_MAX];
+    int moment_count;
+    double *squares;   /* one per piece of the gradient; device memory */
+    struct told *told; /* host memory: what an update is decided by */
+    size_t piece_count;
+    uint64_t *decay_borders; /* device memory; NULL: all decay */
+    struct decay_map decay;
+    struct ckpt_buffer buffers[OPTIMIZER_BUFFERS_MAX];
+    struct ckpt_tensor *tensors;
+    uint32_t buffer_count, tensor_count;
+};
+
+static const char *moment_name(const struct optimizer *optimizer, int moment)
+{
+    if (optimizer->options.kind == OPTIMIZER_SGD)
+        return "momentum";
+    return moment == 0 ? "adam.m" : "adam.v";
+}
+
+static enum status allocate(struct optimizer *optimizer)
+{
+    struct {
+        float **buffer;
+        size_t count;
+    } wanted[OPTIMIZER_BUFFERS_MAX] = { { &optimizer->params, optimizer->layout.param_count },
+                                        { &optimizer->stats, optimizer->layout.stat_count } };
+    for (int i = 0; i < optimizer->moment_count; i++) {
+        wanted[2 + i].buffer = &optimizer->moments[i];
+        wanted[2 + i].count = optimizer->layout.param_count;
+    }
+    for (int i = 0; i < 2 + optimizer->moment_count; i++) {
+        if (wanted[i].count == 0)
+            continue;
+        void *memory;
+        enum status st =
+            optimizer->table->alloc(optimizer->backend, wanted[i].count * sizeof(float), &memory);
+        if (st != ST_OK)
+            return st;
+        *wanted[i].buffer = memory;
+    }
+    optimizer->piece_count = (optimizer->layout.param_count + PIECE_ELEMENTS - 1) / PIECE_ELEMENTS;
+    size_t bytes = optimizer->piece_count * sizeof(double);
+    enum status st =
+        optimizer->table->alloc(optimizer->backend, bytes, (void **)&optimizer->squares);
+    if (st != ST_OK)
+        return st;
+    return optimizer->table->alloc_host(optimizer->backend, sizeof(struct told) + bytes,
+                                        (void **)&optimizer->told);
+}
+
+/* The borders at which decay changes; out has room for one more than there are parameters. */
+static size_t decay_borders(const struct tape *tape, unsigned no_decay, uint64_t *out)
+{
+    size_t count = 0;
+    bool decays = true;
+    for (int i = 0; i < tape->param_count; i++) {
+        bool wanted = ((unsigned)tape->params[i].kind & no_decay) == 0;
+        if (wanted != decays)
+            out[count++] = tape->params[i].offset;
+        decays = wanted;
+    }
+    return count;
+}
+
+static enum status copy_to_device(struct optimizer *optimizer, void *to, const void *from,
+                                  size_t bytes)
+{
+    const struct backend_table *table = optimizer->table;
+    struct stream *stream = NULL;
+    enum status st = table->stream_new(optimizer->backend, &stream);
+    if (st != ST_OK)
+        return st;
+    st = table->vector.copy(optimizer->backend, to, from, bytes, stream);
+    if (st == ST_OK)
+        st = table->stream_sync(optimizer->backend, stream);
+    table->stream_free(optimizer->backend, stream);
+    return st;
+}
+
+static enum status map_decay(struct optimizer *optimizer)
+{
+    const struct tape *tape = optimizer->tape;
+    auto_free uint64_t *borders = calloc((size_t)tape->param_count + 1, sizeof *borders);
+    if (borders == NULL)
+        return ST_NO_MEMORY;
+    size_t count = decay_borders(tape, optimizer->options.no_decay, borders);
+    if (count == 0)
+        return ST_OK;
+    size_t bytes = count * sizeof *borders;
+    enum status st =
+        optimizer->table->alloc(optimizer->backend, bytes, (void **)&optimizer->decay_borders);
+    if (st != ST_OK)
+        return st;
+    optimizer->decay.borders = optimizer->decay_borders;
+    optimizer->decay.count = count;
+    return copy_to_device(optimizer, optimizer->decay_borders, borders, bytes);
+}
+
+/* One buffer and its tensors, each named PREFIX + the tape's name. */
+static enum status describe_buffer(struct optimizer *optimizer, const char *name, const float *data,
+                                   const char *prefix, bool statistics)
+{
+    const struct tape *tape = optimizer->tape;
+    const struct tape_tensor *from = statistics ? tape->stats : tape->params;
+    int count = statistics ? tape->stat_count : tape->param_count;
+    if (count == 0)
+        return ST_OK;
+    struct ckpt_buffer *buffer = &optimizer->buffers[optimizer->buffer_count];
+    (void)snprintf(buffer->name, sizeof buffer->name, "%s", name);
+    buffer->dtype = CKPT_F32;
+    buffer->count = statistics ? tape->stat_elements : tape->param_elements;
+    buffer->data = data;
+    for (int i = 0; i < count; i++) {
+        struct ckpt_tensor *tensor = &optimizer->tensors[optimizer->tensor_count++];
+        int length = snprintf(tensor->name, sizeof tensor->name, "%s%s", prefix, from[i].name);
+        if (length < 0 || (size_t)length >= sizeof tensor->name)
+            return ST_INVALID;
+        tensor->buffer = optimizer->buffer_count;
+        tensor->offset = from[i].offset;
+        tensor->ndim = from[i].ndim;
+        for (int d = 0; d < from[i].ndim; d++)
+            tensor->dims[d] = (uint64_t)from[i].dims[d];
+    }
+    optimizer->buffer_count++;
+    return ST_OK;
+}
+
+static enum status describe(struct optimizer *optimizer)
+{
+    size_t count = (size_t)optimizer->tape->param_count * (size_t)(1 + optimizer->moment_count) +
+                   (size_t)optimizer->tape->stat_count;
+    optimizer->tensors = calloc(count + 1, sizeof *optimizer->tensors);
+    if (optimizer->tensors == NULL)
+        return ST_NO_MEMORY;
+    enum status st = describe_buffer(optimizer, "parameters", optimizer->params, "", false);
+    for (int i = 0; st == ST_OK && i < optimizer->moment_count; i++) {
+        char prefix[32];
+        (void)snprintf(prefix, sizeof prefix, "%s/", moment_name(optimizer, i));
+        st = describe_buffer(optimizer, moment_name(optimizer, i), optimizer->moments[i], prefix,
+                             false);
+    }
+    if (st != ST_OK)
+        return st;
+    return describe_buffer(optimizer, "statistics", optimizer->stats, "", true);
+}
+
+enum status optimizer_new(const struct optimizer_options *options, const struct tape *tape,
+                          const struct backend_table *table, struct backend *backend,
+                          struct optimizer **out)
+{
+    struct optimizer *optimizer = calloc(1, sizeof *optimizer);
+    if (optimizer == NULL)
+        return ST_NO_MEMORY;
+    optimizer->options = *options;
+    optimizer->table = table;
+    optimizer->backend = backend;
+    optimizer->tape = tape;
+    optimizer->layout = lane_layout(tape);
+    optimizer->moment_count = options->kind == OPTIMIZER_ADAMW ? 2 : options->momentum != 0;
+    enum status st = allocate(optimizer);
+    if (st == ST_OK)
+        st = map_decay(optimizer);
+    if (st == ST_OK)
+        st = describe(optimizer);
+    if (st != ST_OK) {
+        optimizer_free(optimizer);
+        return st;
+    }
+    *out = optimizer;
+    return ST_OK;
+}
+
+void optimizer_free(struct optimizer *optimizer)
+{
+    if (optimizer == NULL)
+        return;
+    void *const owned[] = { optimizer->params,     optimizer->stats,   optimizer->moments[0],
+                            optimizer->moments[1], optimizer->squares, optimizer->decay_borders };
+    for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) {
+        if (owned[i] != NULL)
+            optimizer->table->free(optimizer->backend, owned[i]);
+    }
+    if (optimizer->told != NULL)
+        optimizer->table->free_host(optimizer->backend, optimizer->told);
+    free(optimizer->tensors);
+    free(optimizer);
+}
+
+float *optimizer_params(struct optimizer *optimizer)
+{
+    return optimizer->params;
+}
+
+float *optimizer_stats(struct optimizer *optimizer)
+{
+    return optimizer->stats;
+}
+
+/* Sum over the pieces in the order of the binary tree over their index; absent leaves are skipped.
+ */
+static double tree_sum(double *values, size_t count)
+{
+    for (size_t stride = 1; stride < count; stride *= 2) {
+        for (size_t i = 0; i + stride < count; i += 2 * stride)
+            values[i] += values[i + stride];
+    }
+    return values[0];
+}
+
+/* What decides about the update, brought to the host. */
+static enum status fetch(struct optimizer *optimizer, const float *sum, struct stream *stream)
+{
+    const struct vector_table *vector = &optimizer->table->vector;
+    struct backend *backend = optimizer->backend;
+    struct told *told = optimizer->told;
+    enum status st = vector->copy(backend, told->scalars, sum + optimizer->layout.loss_at,
+                                  sizeof told->scalars, stream);
+    if (st == ST_OK) {
+        st = vector->square_sums(backend, optimizer->squares, sum, optimizer->layout.param_count,
+                                 stream);
+    }
+    if (st == ST_OK) {
+        st = vector->copy(backend, told->squares, optimizer->squares,
+                          optimizer->piece_count * sizeof(double), stream);
+    }
+    return st == ST_OK ? optimizer->table->stream_sync(backend, stream) : st;
+}
+
+/* Reads everything that decides about the update; writes no state. */
+static enum status examine(struct optimizer *optimizer, const float *sum,
+                           const struct optimizer_step *step, struct stream *stream,
+                           struct optimizer_report *out_report)
+{
+    enum status st = fetch(optimizer, sum, stream);
+    if (st != ST_OK)
+        return st;
+    struct told *told = optimizer->told;
+    double targets = (double)told->scalars[1];
+    if (!(targets >= 1) || !(told->scalars[2] >= 1))
+        return ST_INVALID;
+    double square = tree_sum(told->squares, optimizer->piece_count);
+    struct optimizer_report report = { .loss = (double)told->scalars[0] / targets,
+                                       .grad_norm = sqrt(square) / targets / step->loss_scale,
+                                       .targets = targets };
+    report.overflow = step->may_overflow && isfinite(report.loss) && !isfinite(square);
+    *out_report = report;
+    bool finite = isfinite(report.loss) && isfinite(square);
+    return finite || report.overflow ? ST_OK : ST_NUMERIC;
+}
+
+static float grad_scale(const struct optimizer *optimizer, const struct optimizer_step *step,
+                        const struct optimizer_report *report)
+{
+    double scale = 1.0 / report->targets / step->loss_scale;
+    if (optimizer->options.clip_norm > 0) {
+        double clip = (double)optimizer->options.clip_norm / (report->grad_norm + CLIP_EPSILON);
+        if (clip < 1)
+            scale *= clip;
+    }
+    return (float)scale;
+}
+
+static enum status update_params(struct optimizer *optimizer, const float *sum,
+                                 const struct optimizer_step *step, float scale,
+                                 struct stream *stream)
+{
+    const struct optimizer_options *options = &optimizer->options;
+    const struct vector_table *vector = &optimizer->table->vector;
+    const struct decay_map *decay = optimizer->decay_borders != NULL ? &optimizer->decay : NULL;
+    size_t count = optimizer->layout.param_count;
+    if (options->kind == OPTIMIZER_SGD) {
+        struct sgd_args args = { .lr = (float)step->lr,
+                                 .momentum = options->momentum,
+                                 .weight_decay = options->weight_decay,
+                                 .grad_scale = scale,
+                                 .nesterov = options->nesterov,
+                                 .decay = decay,
+                                 .first = step->update == 1 };
+        return vector->sgd(optimizer->backend, optimizer->params, optimizer->moments[0], sum, count,
+                           &args, stream);
+    }
+    struct adamw_args args = { .lr = (float)step->lr,
+                               .beta1 = options->beta1,
+                               .beta2 = options->beta2,
+                               .eps = options->eps,
+                               .weight_decay = options->weight_decay,
+                               .grad_scale = scale,
+                               .decay = decay,
+                               .t = step->update };
+    return vector->adamw(optimizer->backend, optimizer->params, optimizer->moments[0],
+                         optimizer->moments[1], sum, count, &args, stream);
+}
+
+/* running += 0.1·(mean over micro-batches - running): plain gradient descent towards the mean. */
+static enum status update_stats(struct optimizer *optimizer, const float *sum, double micro,
+                                struct stream *stream)
+{
+    if (optimizer->layout.stat_count == 0)
+        return ST_OK;
+    struct sgd_args args = { .lr = STATISTICS_MOMENTUM,
+                             .weight_decay = 1,
+                             .grad_scale = (float)(-1.0 / micro) };
+    return optimizer->table->vector.sgd(optimizer->backend, optimizer->stats, NULL,
+                                        sum + optimizer->layout.stat_at,
+                                        optimizer->layout.stat_count, &args, stream);
+}
+
+enum status optimizer_update(struct optimizer *optimizer, const float *sum,
+                             const struct optimizer_step *step, struct stream *stream,
+                             struct optimizer_report *out_report)
+{
+    CHECK(step->update >= 1);
+    CHECK(step->loss_scale > 0);
+    struct optimizer_report report;
+    enum status st = examine(optimizer, sum, step, stream, &report);
+    if (st == ST_OK || st == ST_NUMERIC)
+        *out_report = report;
+    if (st != ST_OK || report.overflow)
+        return st;
+    st = update_params(optimizer, sum, step, grad_scale(optimizer, step, &report), stream);
+    fault_point("trainer.update"); /* parameters are new, statistics old */
+    if (st == ST_OK)
+        st = update_stats(optimizer, sum, (double)optimizer->told->scalars[2], stream);
+    if (st != ST_OK)
+        return st;
+    return optimizer->table->stream_sync(optimizer->backend, stream);
+}
+
+void optimizer_describe(struct optimizer *optimizer, const struct ckpt_buffer **out_buffers,
+                        uint32_t *out_buffer_count, const struct ckpt_tensor **out_tensors,
+                        uint32_t *out_tensor_count)
+{
+    *out_buffers = optimizer->buffers;
+    *out_buffer_count = optimizer->buffer_count;
+    *out_tensors = optimizer->tensors;
+    *out_tensor_count = optimizer->tensor_count;
+}
+
+void *optimizer_buffer(struct optimizer *optimizer, const char *name)
+{
+    struct {
+        const char *name;
+        float *data;
+    } rows[OPTIMIZER_BUFFERS_MAX] = { { "parameters", optimizer->params },
+                                      { "statistics", optimizer->stats } };
+    for (int i = 0; i < optimizer->moment_count; i++) {
+        rows[2 + i].name = moment_name(optimizer, i);
+        rows[2 + i].data = optimizer->moments[i];
+    }
+    for (int i = 0; i < 2 + optimizer->moment_count; i++) {
+        if (strcmp(rows[i].name, name) == 0)
+            return rows[i].data;
+    }
+    return NULL;
+}

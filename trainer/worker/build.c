@@ -1,0 +1,87 @@
+#include "trainer/worker/build.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "trainer/models/models.h"
+
+/* What synthetic images look like: those that the architecture was published with. */
+static struct dataset_shape synthetic_shape(const struct job_model *model)
+{
+    bool large = strcmp(model->arch, "resnet50") == 0 || strcmp(model->arch, "resnet152") == 0;
+    return large ? (struct dataset_shape){ .channels = 3, .height = 224, .width = 224 }
+                 : (struct dataset_shape){ .channels = 1, .height = 28, .width = 28 };
+}
+
+enum status build_dataset(const struct build_options *options, struct dataset **out, char *message,
+                          size_t capacity)
+{
+    const struct job *job = options->job;
+    bool text = job_is_text(&job->model);
+    bool train = options->split == DATASET_TRAIN;
+    struct dataset_options data = {
+        .io = options->io,
+        .source = train ? &job->data.train : &job->data.eval,
+        .split = options->split,
+        .classes = text ? job->model.vocab : job->model.classes,
+        .context = text ? job->model.context : 0,
+        .seed = (uint64_t)job->train.seed,
+        .shape = synthetic_shape(&job->model),
+        .progress = options->progress,
+        .progress_arg = options->progress_arg,
+    };
+    return dataset_open(&data, out, message, capacity);
+}
+
+static void refuse_shape(const struct job *job, const struct dataset *data, char *message,
+                         size_t capacity)
+{
+    const struct job_model *model = &job->model;
+    if (job_is_text(model)) {
+        (void)snprintf(message, capacity,
+                       "model: %s can't have %lld layers of width %lld with %lld heads, context "
+                       "%lld and vocab %lld; use fewer layers, or heads that divide the width",
+                       model->arch, (long long)model->layers, (long long)model->width,
+                       (long long)model->heads, (long long)model->context, (long long)model->vocab);
+        return;
+    }
+    (void)snprintf(message, capacity,
+                   "data.train: images of %lldx%lldx%lld are not what model.arch %s takes; use "
+                   "other images or another model",
+                   (long long)data->shape.channels, (long long)data->shape.height,
+                   (long long)data->shape.width, model->arch);
+}
+
+enum status build_tape(const struct job *job, const struct dataset *data, struct tape **out,
+                       char *message, size_t capacity)
+{
+    const struct job_model *model = &job->model;
+    struct model_options options = {
+        .arch = model->arch,
+        .label_smoothing = (float)job->train.label_smoothing,
+        .channels = data->shape.channels,
+        .height = data->shape.height,
+        .width = data->shape.width,
+        .classes = model->classes,
+        .hidden = model->hidden,
+        .layers = model->layers,
+        .heads = model->heads,
+        .embed = model->width,
+        .context = model->context,
+        .vocab = model->vocab,
+        .dropout = (float)model->dropout,
+    };
+    enum status st = model_build(&options, out);
+    if (st == ST_INVALID) {
+        refuse_shape(job, data, message, capacity);
+        return ST_CONFIG;
+    }
+    if (st == ST_NOT_FOUND) {
+        (void)snprintf(message, capacity, "model.arch: no model \"%s\" in this version",
+                       model->arch);
+        return ST_CONFIG;
+    }
+    if (st != ST_OK)
+        (void)snprintf(message, capacity, "model: %s", status_string(st));
+    return st;
+}

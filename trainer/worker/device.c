@@ -1,0 +1,140 @@
+#include "trainer/worker/device.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/limits.h"
+#include "kernels/module.h"
+
+/* One device per process: the agent shows a worker no other (CUDA_VISIBLE_DEVICES). */
+#define ORDINAL 0
+
+static enum status fail(enum status st, const struct device *device, const char *cause,
+                        char *message, size_t capacity)
+{
+    const char *why = device->backend != NULL && device->table->why != NULL
+                          ? device->table->why(device->backend)
+                          : "";
+    (void)snprintf(message, capacity, "device %s: %s: %s%s%s", device->table->name, cause,
+                   status_string(st), why[0] != '\0' ? ": " : "", why);
+    return st;
+}
+
+static enum status find_tables(const struct device_options *options, struct device *device,
+                               char *message, size_t capacity)
+{
+    const char *kind = options->job->workers.device;
+    device->ordinal = -1;
+    if (options->table != NULL) {
+        device->table = options->table;
+        device->comm = options->comm;
+        return ST_OK;
+    }
+    if (strcmp(kind, "cpu") == 0) {
+        device->table = backend_cpu();
+        device->comm = comm_gloo();
+        return ST_OK;
+    }
+    const struct module *module = NULL;
+    char reason[LIMIT_REASON];
+    if (module_load(kind, ORDINAL, &module, reason) != ST_OK) {
+        (void)snprintf(message, capacity, "%s", reason);
+        return ST_CONFIG;
+    }
+    device->table = module->backend;
+    device->comm = module->comm;
+    device->ordinal = ORDINAL;
+    return ST_OK;
+}
+
+static enum status open_streams(struct device *device)
+{
+    const struct backend_table *table = device->table;
+    enum status st = table->stream_new(device->backend, &device->compute);
+    if (table->host_memory)
+        return st;
+    if (st == ST_OK)
+        st = table->stream_new(device->backend, &device->input);
+    if (st == ST_OK)
+        st = table->stream_new(device->backend, &device->snapshot);
+    if (st == ST_OK)
+        st = table->stream_new(device->backend, &device->communication);
+    return st;
+}
+
+enum status device_open(const struct device_options *options, struct device *out, char *message,
+                        size_t capacity)
+{
+    struct device device = { 0 };
+    enum status st = find_tables(options, &device, message, capacity);
+    if (st != ST_OK)
+        return st;
+    const struct backend_options backend = {
+        .ordinal = device.ordinal < 0 ? 0 : device.ordinal,
+        .threads = (int)options->job->workers.threads,
+        .managed = strcmp(options->job->workers.memory, "managed") == 0,
+        .choices = options->choices,
+    };
+    st = device.table->open(&backend, &device.backend);
+    if (st == ST_OK)
+        st = open_streams(&device);
+    if (st != ST_OK) {
+        st = fail(st, &device, "opening", message, capacity);
+        device_close(&device);
+        return st;
+    }
+    *out = device;
+    return ST_OK;
+}
+
+void device_close(struct device *device)
+{
+    struct stream *streams[] = { device->communication, device->snapshot, device->input,
+                                 device->compute };
+    for (size_t i = 0; i < sizeof(streams) / sizeof(streams[0]); i++) {
+        if (streams[i] != NULL)
+            device->table->stream_free(device->backend, streams[i]);
+    }
+    if (device->backend != NULL)
+        device->table->close(device->backend);
+    memset(device, 0, sizeof(*device));
+}
+
+enum status device_wait(const struct device *device, struct event *event)
+{
+    enum status st = device->table->event_query(device->backend, event);
+    while (st == ST_AGAIN) {
+        (void)sched_yield();
+        st = device->table->event_query(device->backend, event);
+    }
+    return st;
+}
+
+static enum status describe(const struct device *device, struct module_device *out)
+{
+    const struct module *module = NULL;
+    char reason[LIMIT_REASON];
+    if (device->ordinal < 0 || module_load("cuda", device->ordinal, &module, reason) != ST_OK)
+        return ST_NOT_FOUND;
+    return module->device(device->ordinal, out, reason) == ST_OK ? ST_OK : ST_NOT_FOUND;
+}
+
+enum status device_free_bytes(const struct device *device, uint64_t *out)
+{
+    struct module_device facts;
+    enum status st = describe(device, &facts);
+    if (st == ST_OK)
+        *out = facts.free_bytes;
+    return st;
+}
+
+enum status device_total_bytes(const struct device *device, uint64_t *out)
+{
+    struct module_device facts;
+    enum status st = describe(device, &facts);
+    if (st == ST_OK)
+        *out = facts.memory_bytes;
+    return st;
+}

@@ -1,0 +1,44 @@
+/*
+ * Micro-batches where the device reads them, in the order of a prefetch ring.
+ *
+ * On host memory an item is the ring's own. Else the ring lies in memory that the device copies
+ * from, and two slots on the device take turns: while one is computed with, the next micro-batch is
+ * copied into the other, on the input stream.
+ *
+ * Use: feed_start → feed_take → … enqueue what reads it … → feed_done → feed_take …
+ *
+ * Memory: allocated at open; addresses of items are those of the slots, two for the feed's life.
+ * Thread: one. Errors: those of prefetch_take and of the backend
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "common/status.h"
+#include "trainer/data/prefetch.h"
+#include "trainer/tape/tape.h"
+#include "trainer/worker/device.h"
+
+struct feed;
+
+struct feed_item {
+    uint64_t step; /* evaluation: the batch */
+    uint32_t lane, micro;
+    const void *inputs[TAPE_INPUTS_MAX]; /* x, labels */
+    const uint32_t *draw;                /* NULL in evaluation */
+};
+
+/* device and options->source.dataset are borrowed for life; options->memory is not read. */
+MUST_CHECK enum status feed_open(const struct device *device,
+                                 const struct prefetch_options *options, struct feed **out);
+void feed_close(struct feed *feed);
+
+/* As prefetch_start. */
+void feed_start(struct feed *feed, uint64_t step);
+/* The next item; the compute stream waits for its copy. *out is NULL at the end of an evaluation.
+ */
+MUST_CHECK enum status feed_take(struct feed *feed, const struct feed_item **out);
+/* All that reads the item is enqueued; the one after it is fetched. */
+MUST_CHECK enum status feed_done(struct feed *feed);
+/* After an error of feed_take or feed_done: prefetch_problem. */
+const char *feed_problem(const struct feed *feed);

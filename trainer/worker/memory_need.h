@@ -1,0 +1,51 @@
+/*
+ * What a worker's memory holds, by category, and the micro-batch that fits a device: arithmetic on
+ * the static plan; nothing is allocated.
+ *
+ * Thread: one. Errors: what plan_new returns
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/status.h"
+#include "kernels/backend.h"
+#include "trainer/tape/tape.h"
+#include "trainer/worker/settings.h"
+
+struct memory_options {
+    const struct tape *tape;         /* borrowed for the call, as all below */
+    const struct settings *settings; /* its micro_batch is not read */
+    const struct backend_table *table;
+    struct backend *backend;
+    uint32_t lane_first, lane_count; /* the worker's */
+    bool evaluates;                  /* there is data.eval */
+};
+
+/* Units: bytes. */
+struct memory_need {
+    size_t activations; /* and their gradients, saved and scratch regions: the arena */
+    size_t caches;      /* parameters in the kernels' own formats */
+    size_t parameters;  /* and running statistics */
+    size_t moments;
+    size_t gradients; /* copies of the lane's vector that the reduction holds */
+    size_t inputs;    /* two micro-batches */
+};
+
+MUST_CHECK enum status memory_measure(const struct memory_options *options, uint32_t micro_batch,
+                                      struct memory_need *out);
+size_t memory_total(const struct memory_need *need);
+/* "activations 12 MiB, …"; cut to capacity. */
+void memory_say(const struct memory_need *need, char *text, size_t capacity);
+
+/*
+ * `micro_batch: auto`: the largest divisor of lane_size with which a worker that carries all lanes
+ * fits into what a device of device_bytes has for it, a tenth and half a GiB being left to
+ * libraries. So it depends on the job and the device alone, not on who shares the lanes.
+ * Errors: ST_NO_MEMORY  not even 1 fits; *out_need is what that would take
+ */
+MUST_CHECK enum status memory_fit(const struct memory_options *options, uint32_t lane_size,
+                                  uint64_t device_bytes, uint32_t *out,
+                                  struct memory_need *out_need);

@@ -1,0 +1,519 @@
+#include "trainer/worker/worker.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "trainer/worker/build.h"
+#include "trainer/worker/memory_need.h"
+
+/* A bucket is large enough that its latency hides, small enough that several overlap the backward
+ * pass of a model of some million parameters. */
+#define BUCKET_ELEMENTS ((size_t)4 * 1024 * 1024)
+#define SKIP_MAX        4096
+
+static enum status fail(enum status st, const char *cause, char *message, size_t capacity)
+{
+    (void)snprintf(message, capacity, "%s: %s", cause, status_string(st));
+    return st;
+}
+
+/* With the backend's own words where it has some. */
+static enum status fail_device(const struct worker *w, enum status st, const char *cause,
+                               char *message, size_t capacity)
+{
+    const struct device *d = &w->device;
+    if (d->table->why == NULL)
+        return fail(st, cause, message, capacity);
+    (void)snprintf(message, capacity, "%s: %s: %s", cause, status_string(st),
+                   d->table->why(d->backend));
+    return st;
+}
+
+/* ---- data ---- */
+
+static void *load(void *arg)
+{
+    struct worker_loader *loader = arg;
+    loader->st = dataset_load(loader->dataset, loader->message, sizeof(loader->message));
+    return NULL;
+}
+
+static enum status open_data(struct worker *w, enum dataset_split split, char *message,
+                             size_t capacity)
+{
+    const struct job *job = w->options.job;
+    bool train = split == DATASET_TRAIN;
+    struct worker_loader *loader = train ? &w->train : &w->eval;
+    const struct job_dataset *source = train ? &job->data.train : &job->data.eval;
+    if (source->format[0] == '\0')
+        return ST_OK;
+    struct build_options options = { .job = job,
+                                     .io = w->options.io,
+                                     .split = split,
+                                     .progress = marks_tick,
+                                     .progress_arg = w->options.marks };
+    enum status st = build_dataset(&options, &loader->dataset, message, capacity);
+    if (st != ST_OK)
+        return st;
+    if (pthread_create(&loader->thread, NULL, load, loader) != 0)
+        return fail(ST_NO_MEMORY, "thread for loading data", message, capacity);
+    loader->running = true;
+    return ST_OK;
+}
+
+static enum status join_data(struct worker_loader *loader, char *message, size_t capacity)
+{
+    if (!loader->running)
+        return ST_OK;
+    (void)pthread_join(loader->thread, NULL);
+    loader->running = false;
+    if (loader->st != ST_OK)
+        (void)snprintf(message, capacity, "%s", loader->message);
+    return loader->st;
+}
+
+static enum status check_eval_shape(const struct worker *w, char *message, size_t capacity)
+{
+    if (w->eval.dataset == NULL)
+        return ST_OK;
+    const struct dataset_shape *a = &w->train.dataset->shape;
+    const struct dataset_shape *b = &w->eval.dataset->shape;
+    if (a->channels == b->channels && a->height == b->height && a->width == b->width)
+        return ST_OK;
+    (void)snprintf(message, capacity,
+                   "data.eval: images of %lldx%lldx%lld, but those of data.train are "
+                   "%lldx%lldx%lld; both must have one size",
+                   (long long)b->channels, (long long)b->height, (long long)b->width,
+                   (long long)a->channels, (long long)a->height, (long long)a->width);
+    return ST_CONFIG;
+}
+
+/* ---- the loss scale ---- */
+
+/* Without scaling there is no word, and kernels multiply by nothing. */
+static enum status scaling_open(struct worker *w)
+{
+    const struct scaler_options *options = &w->settings.scaler;
+    w->scaler = scaler_start(options);
+    if (!options->dynamic && options->scale == 1)
+        return ST_OK;
+    void *word = NULL, *staged = NULL;
+    enum status st = w->device.table->alloc(w->device.backend, sizeof(float), &word);
+    w->loss_scale = word;
+    if (st == ST_OK)
+        st = w->device.table->alloc_host(w->device.backend, sizeof(float), &staged);
+    w->loss_scale_staged = staged;
+    return st;
+}
+
+static void scaling_close(struct worker *w)
+{
+    if (w->loss_scale != NULL)
+        w->device.table->free(w->device.backend, w->loss_scale);
+    if (w->loss_scale_staged != NULL)
+        w->device.table->free_host(w->device.backend, w->loss_scale_staged);
+}
+
+/* The stream is idle: what was staged before is through. */
+static enum status scaling_write(struct worker *w)
+{
+    if (w->loss_scale == NULL)
+        return ST_OK;
+    *w->loss_scale_staged = (float)w->scaler.scale;
+    return w->device.table->vector.copy(w->device.backend, w->loss_scale, w->loss_scale_staged,
+                                        sizeof(float), w->device.compute);
+}
+
+enum status worker_scale(struct worker *worker, bool overflow)
+{
+    struct worker *w = worker;
+    struct scaler next = w->scaler;
+    enum status st = scaler_next(&w->settings.scaler, w->scaler, overflow, &next);
+    if (st != ST_OK)
+        return st;
+    const bool changed = next.scale != w->scaler.scale;
+    w->scaler = next;
+    return changed ? scaling_write(w) : ST_OK;
+}
+
+/* ---- memory ---- */
+
+static void node_done(void *arg, int node, bool backward)
+{
+    (void)node;
+    (void)backward;
+    marks_tick(arg);
+}
+
+static struct plan_options plan_options_of(struct worker *w)
+{
+    return (struct plan_options){ .table = w->device.table,
+                                  .backend = w->device.backend,
+                                  .stream = w->device.compute,
+                                  .batch = w->settings.micro_batch,
+                                  .training = true,
+                                  .math = w->settings.math,
+                                  .amp = w->settings.amp,
+                                  .graphs = !w->device.table->host_memory,
+                                  .segments = w->bucket_begin,
+                                  .segment_count = w->bucket_count,
+                                  .progress = node_done,
+                                  .progress_arg = w->options.marks };
+}
+
+static struct memory_options memory_options_of(const struct worker *w)
+{
+    return (struct memory_options){ .tape = w->tape,
+                                    .settings = &w->settings,
+                                    .table = w->device.table,
+                                    .backend = w->device.backend,
+                                    .lane_first = w->lane_first,
+                                    .lane_count = w->lane_count,
+                                    .evaluates = w->eval.dataset != NULL };
+}
+
+static enum status out_of_memory(struct worker *w, const char *what, char *message, size_t capacity)
+{
+    const struct memory_options options = memory_options_of(w);
+    struct memory_need need;
+    char parts[256] = "";
+    if (memory_measure(&options, w->settings.micro_batch, &need) == ST_OK)
+        memory_say(&need, parts, sizeof(parts));
+    (void)snprintf(message, capacity,
+                   "device %s: not enough memory for %s (%s); make train.micro_batch smaller%s%s",
+                   w->device.table->name, what, parts,
+                   w->settings.math == MATH_F32 ? ", set train.precision: bf16" : "",
+                   w->device.table->host_memory ? "" : ", or set workers.memory: managed");
+    return ST_NO_MEMORY;
+}
+
+/* Managed memory goes beyond the card's only slowly; and then other jobs of the card suffer. */
+static enum status check_managed(struct worker *w, char *message, size_t capacity)
+{
+    const struct memory_options options = memory_options_of(w);
+    struct memory_need need;
+    uint64_t available = 0;
+    if (strcmp(w->options.job->workers.memory, "managed") != 0 ||
+        device_free_bytes(&w->device, &available) != ST_OK)
+        return ST_OK;
+    enum status st = memory_measure(&options, w->settings.micro_batch, &need);
+    if (st != ST_OK)
+        return fail_device(w, st, "preparing the model", message, capacity);
+    if (memory_total(&need) <= available)
+        return ST_OK;
+    char parts[256];
+    memory_say(&need, parts, sizeof(parts));
+    (void)snprintf(message, capacity,
+                   "workers.memory: managed memory is held to the %.0f MiB that the device has "
+                   "free, and this job needs more (%s); make train.micro_batch smaller",
+                   (double)available / (1024.0 * 1024.0), parts);
+    return ST_CONFIG;
+}
+
+/* `micro_batch: auto`. What was found is a pin: the job keeps it. */
+static enum status find_micro_batch(struct worker *w, char *message, size_t capacity)
+{
+    if (w->settings.micro_batch > 0)
+        return ST_OK;
+    const struct memory_options options = memory_options_of(w);
+    struct memory_need need;
+    uint64_t total = 0;
+    enum status st = device_total_bytes(&w->device, &total);
+    if (st != ST_OK)
+        return fail(st, "train.micro_batch: auto: the device's memory", message, capacity);
+    const uint32_t lane = w->settings.lane_size;
+    st = memory_fit(&options, lane, total, &w->settings.micro_batch, &need);
+    if (st == ST_NO_MEMORY) {
+        char parts[256];
+        memory_say(&need, parts, sizeof(parts));
+        (void)snprintf(message, capacity,
+                       "train.micro_batch: auto: not even one sample fits into the device's %.0f "
+                       "MiB (%s); make the model smaller",
+                       (double)total / (1024.0 * 1024.0), parts);
+        return ST_CONFIG;
+    }
+    if (st != ST_OK)
+        return fail_device(w, st, "preparing the model", message, capacity);
+    w->settings.accumulate = lane / w->settings.micro_batch;
+    return ST_OK;
+}
+
+/* ---- model ---- */
+
+static enum status cut_buckets(struct worker *w, char *message, size_t capacity)
+{
+    w->layout = lane_layout(w->tape);
+    w->bucket_begin = calloc(LANE_BUCKETS_MAX, sizeof(*w->bucket_begin));
+    if (w->bucket_begin == NULL)
+        return fail(ST_NO_MEMORY, "buckets", message, capacity);
+    enum status st = lane_buckets(&w->layout, BUCKET_ELEMENTS, w->bucket_begin, LANE_BUCKETS_MAX,
+                                  &w->bucket_count);
+    return st == ST_OK ? ST_OK : fail(st, "buckets", message, capacity);
+}
+
+static enum status prepare_model(struct worker *w, char *message, size_t capacity)
+{
+    struct plan_options options = plan_options_of(w);
+    enum status st = plan_new(w->tape, &options, &w->plan);
+    if (st == ST_OK && w->eval.dataset != NULL) {
+        options.training = false;
+        options.share = w->plan;
+        st = plan_new(w->tape, &options, &w->eval_plan);
+    }
+    if (st == ST_OK) {
+        st = optimizer_new(&w->settings.optimizer, w->tape, w->device.table, w->device.backend,
+                           &w->optimizer);
+    }
+    if (st == ST_OK)
+        st = scaling_open(w);
+    if (st == ST_NO_MEMORY)
+        return out_of_memory(w, "the model", message, capacity);
+    return st == ST_OK ? ST_OK : fail_device(w, st, "preparing the model", message, capacity);
+}
+
+static enum status open_device(struct worker *w, char *message, size_t capacity)
+{
+    const struct device_options options = { .job = w->options.job,
+                                            .table = w->options.table,
+                                            .comm = w->options.comm,
+                                            .choices = w->options.choices };
+    return device_open(&options, &w->device, message, capacity);
+}
+
+static enum status cut_lanes(struct worker *w, char *message, size_t capacity)
+{
+    const struct worker_options *o = &w->options;
+    uint64_t lanes = 0;
+    CHECK(o->size > 0);
+    CHECK(o->rank < o->size);
+    for (uint32_t r = 0; r < o->size; r++) {
+        if (r == o->rank) {
+            w->lane_first = (uint32_t)lanes;
+            w->lane_count = o->shares[r];
+        }
+        if (o->shares[r] == 0)
+            return fail(ST_INVALID, "the plan gives a rank no lane", message, capacity);
+        lanes += o->shares[r];
+    }
+    if (lanes != (uint64_t)o->job->train.lanes)
+        return fail(ST_INVALID, "the plan's shares are not the job's lanes", message, capacity);
+    return ST_OK;
+}
+
+enum status worker_open(const struct worker_options *options, struct worker **out, char *message,
+                        size_t capacity)
+{
+    struct worker *w = calloc(1, sizeof(*w));
+    if (w == NULL)
+        return fail(ST_NO_MEMORY, "worker", message, capacity);
+    w->options = *options;
+    enum status st = cut_lanes(w, message, capacity);
+    if (st == ST_OK)
+        st = open_device(w, message, capacity); /* the fastest way to find out that it can't be */
+    if (st == ST_OK)
+        st = open_data(w, DATASET_TRAIN, message, capacity);
+    if (st == ST_OK)
+        st = open_data(w, DATASET_EVAL, message, capacity);
+    if (st == ST_OK)
+        st = check_eval_shape(w, message, capacity);
+    if (st == ST_OK) {
+        st = settings_derive(options->job, w->train.dataset->samples, &w->settings, message,
+                             capacity);
+    }
+    if (st == ST_OK)
+        st = build_tape(options->job, w->train.dataset, &w->tape, message, capacity);
+    if (st == ST_OK)
+        st = cut_buckets(w, message, capacity);
+    if (st == ST_OK)
+        st = find_micro_batch(w, message, capacity);
+    if (st == ST_OK)
+        st = check_managed(w, message, capacity);
+    if (st == ST_OK)
+        st = prepare_model(w, message, capacity);
+    if (st != ST_OK) {
+        worker_close(w);
+        return st;
+    }
+    w->options.choices = NULL;
+    *out = w;
+    return ST_OK;
+}
+
+static void close_data(struct worker_loader *loader)
+{
+    char ignored[LIMIT_REASON];
+    (void)join_data(loader, ignored, sizeof(ignored));
+    dataset_close(loader->dataset);
+}
+
+void worker_close(struct worker *worker)
+{
+    struct worker *w = worker;
+    if (w == NULL)
+        return;
+    feed_close(w->batches);
+    feed_close(w->eval_batches);
+    close_data(&w->train);
+    close_data(&w->eval);
+    if (w->exact != NULL)
+        exact_close(w->exact);
+    if (w->comm != NULL)
+        w->device.comm->close(w->comm);
+    snapshot_close(w->snapshot);
+    scaling_close(w);
+    gather_close(&w->gather, &w->device);
+    optimizer_free(w->optimizer);
+    plan_free(w->eval_plan);
+    plan_free(w->plan);
+    tape_free(w->tape);
+    device_close(&w->device);
+    free(w->bucket_begin);
+    free(w->eval_losses);
+    free(w->skip);
+    free(w);
+}
+
+/* ---- reduction ---- */
+
+enum status worker_connect(struct worker *worker, struct comm *comm, char *message, size_t capacity)
+{
+    struct worker *w = worker;
+    CHECK(comm != NULL || w->options.size == 1);
+    w->comm = comm;
+    const struct exact_options options = { .table = comm == NULL ? NULL : w->device.comm,
+                                           .comm = comm,
+                                           .rank = (int)w->options.rank,
+                                           .size = (int)w->options.size,
+                                           .shares = w->options.shares,
+                                           .count = w->layout.count,
+                                           .bucket_begin = w->bucket_begin,
+                                           .bucket_count = w->bucket_count,
+                                           .timeout_ms = WORKER_COMM_TIMEOUT_MS,
+                                           .fast = worker_is_fast(w),
+                                           .device = w->device.table,
+                                           .backend = w->device.backend,
+                                           .compute = w->device.compute,
+                                           .communication = w->device.communication };
+    enum status st = exact_open(&options, &w->exact);
+    if (st == ST_NO_MEMORY)
+        return out_of_memory(w, "the gradient copies of the reduction", message, capacity);
+    return st == ST_OK ? ST_OK : fail_device(w, st, "the reduction", message, capacity);
+}
+
+bool worker_is_fast(const struct worker *worker)
+{
+    return strcmp(worker->options.job->parallel.reduction, "fast") == 0;
+}
+
+/* ---- start ---- */
+
+static enum status start_evaluation(struct worker *w, const struct prefetch_options *base)
+{
+    struct prefetch_options options = *base;
+    options.evaluation = true;
+    options.source.dataset = w->eval.dataset;
+    w->eval_count = batch_eval_count(&options.source);
+    w->eval_losses = calloc(w->eval_count, sizeof(*w->eval_losses));
+    if (w->eval_losses == NULL)
+        return ST_NO_MEMORY;
+    uint64_t counts[LIMIT_RANKS];
+    const uint32_t lanes = w->settings.lanes;
+    uint64_t lane = 0;
+    for (uint32_t r = 0; r < w->options.size; r++) {
+        counts[r] = 0;
+        for (uint32_t i = 0; i < w->options.shares[r]; i++, lane++)
+            counts[r] += w->eval_count / lanes + (lane < w->eval_count % lanes ? 1 : 0);
+    }
+    enum status st = gather_open(&w->gather, &w->device, counts, w->options.size);
+    return st == ST_OK ? feed_open(&w->device, &options, &w->eval_batches) : st;
+}
+
+enum status worker_start(struct worker *worker, uint64_t step, char *message, size_t capacity)
+{
+    struct worker *w = worker;
+    enum status st = join_data(&w->train, message, capacity);
+    if (st == ST_OK)
+        st = join_data(&w->eval, message, capacity);
+    if (st != ST_OK)
+        return st;
+    struct prefetch_options options = {
+        .source = { .dataset = w->train.dataset,
+                    .seed = w->settings.seed,
+                    .lanes = w->settings.lanes,
+                    .micro_batch = w->settings.micro_batch,
+                    .accumulate = w->settings.accumulate,
+                    .crop = w->options.job->data.crop,
+                    .flip = w->options.job->data.flip },
+        .lane_first = w->lane_first,
+        .lane_count = w->lane_count,
+    };
+    st = feed_open(&w->device, &options, &w->batches);
+    if (st == ST_OK && w->eval.dataset != NULL)
+        st = start_evaluation(w, &options);
+    if (st == ST_NO_MEMORY)
+        return out_of_memory(w, "the inputs", message, capacity);
+    if (st == ST_OK)
+        st = scaling_write(w);
+    if (st == ST_OK)
+        st = plan_refresh(w->plan, optimizer_params(w->optimizer));
+    if (st != ST_OK)
+        return fail_device(w, st, "starting", message, capacity);
+    feed_start(w->batches, step);
+    return ST_OK;
+}
+
+/* ---- skip list ---- */
+
+enum status worker_skip(struct worker *worker, const uint64_t *steps, size_t count)
+{
+    struct worker *w = worker;
+    for (size_t i = 0; i < count; i++) {
+        if (worker_skips(w, steps[i]))
+            continue;
+        if (w->skip_count == SKIP_MAX)
+            return ST_FULL;
+        uint64_t *more = realloc(w->skip, (w->skip_count + 1) * sizeof(*more));
+        if (more == NULL)
+            return ST_NO_MEMORY;
+        w->skip = more;
+        size_t at = worker_skipped(w, steps[i]);
+        memmove(more + at + 1, more + at, (w->skip_count - at) * sizeof(*more));
+        more[at] = steps[i];
+        w->skip_count++;
+    }
+    return ST_OK;
+}
+
+bool worker_skips(const struct worker *worker, uint64_t step)
+{
+    size_t at = worker_skipped(worker, step);
+    return at < worker->skip_count && worker->skip[at] == step;
+}
+
+size_t worker_skipped(const struct worker *worker, uint64_t step)
+{
+    size_t n = 0;
+    while (n < worker->skip_count && worker->skip[n] < step)
+        n++;
+    return n;
+}
+
+enum status worker_pins(const struct worker *worker, struct buf *out)
+{
+    enum status st = buf_printf(out, "{");
+    if (st == ST_OK)
+        st = worker->device.table->pins(worker->device.backend, out);
+    if (st == ST_OK)
+        st = buf_append_text(out, ",\"implementations\":");
+    if (st == ST_OK)
+        st = plan_pins(worker->plan, out);
+    if (st == ST_OK && worker->options.job->train.micro_batch == 0)
+        st = buf_printf(out, ",\"micro_batch\":%u", worker->settings.micro_batch);
+    if (st == ST_OK && worker_is_fast(worker))
+        st = buf_append_text(out, ",\"reduction\":\"fast\"");
+    if (st == ST_OK)
+        st = buf_append_text(out, "}");
+    return st;
+}
