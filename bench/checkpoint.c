@@ -30,8 +30,8 @@
 #include <unistd.h>
 
 #include "bench/checkpoint_state.h"
-#include "checkpoint/cursor.h"
-#include "checkpoint/hash.h"
+#include "checkpoint/format/hash.h"
+#include "checkpoint/read/cursor.h"
 #include "common/buf.h"
 #include "common/clock.h"
 

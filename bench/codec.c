@@ -15,7 +15,7 @@
  * the sign-rotated byte planes in blocks of 32768 words, as a ratio: what a coder of single bytes
  * can reach.
  */
-#include "checkpoint/codec.h"
+#include "checkpoint/codec/codec.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -31,7 +31,7 @@
 #include <time.h>
 #include <zstd.h>
 
-#include "checkpoint/planes.h"
+#include "checkpoint/codec/planes.h"
 
 #define FILES_MAX   64
 #define BYTES_MAX   ((size_t)2 << 30)

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "checkpoint/store.h"
+#include "checkpoint/store/store.h"
 #include "client/options.h"
 
 void client_error(const char *format, ...)

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/compare.h"
+#include "checkpoint/weights/compare.h"
 #include "client/format.h"
 #include "client/job.h"
 #include "client/json.h"

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "checkpoint/store.h"
-#include "checkpoint/weights.h"
+#include "checkpoint/store/store.h"
+#include "checkpoint/weights/weights.h"
 #include "client/format.h"
 #include "client/job.h"
 #include "client/json.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "checkpoint/store.h"
+#include "checkpoint/store/store.h"
 
 #define THREADS_MAX 7
 #define LISTED_MAX  ((size_t)1 << 17) /* twice what a coordinator keeps of one job */

@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "checkpoint/store.h"
+#include "checkpoint/store/store.h"
 #include "common/check.h"
 #include "common/cleanup.h"
 #include "common/paths.h"

@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "checkpoint/names.h"
+#include "checkpoint/format/names.h"
 #include "common/check.h"
 #include "session/session_internal.h"
 

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "checkpoint/hash.h"
+#include "checkpoint/format/hash.h"
 #include "common/check.h"
 
 static const uint8_t magic[8] = "CAIRNMEM";

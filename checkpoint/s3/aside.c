@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "checkpoint/names.h"
+#include "checkpoint/format/names.h"
 
 /* Cuts the last part off; NULL: there is none. The part stays valid behind the new end. */
 static char *cut_last(char *key)

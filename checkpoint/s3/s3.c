@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/names.h"
+#include "checkpoint/format/names.h"
 #include "checkpoint/s3/aside.h"
 #include "checkpoint/s3/download.h"
 #include "checkpoint/s3/pool.h"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/hash.h"
+#include "checkpoint/format/hash.h"
 #include "common/check.h"
 #include "tests/crash/memory_internal.h"
 

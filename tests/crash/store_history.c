@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/names.h"
+#include "checkpoint/format/names.h"
 #include "common/check.h"
 #include "common/cleanup.h"
 

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/hash.h"
+#include "checkpoint/format/hash.h"
 #include "tests/crash/store_history.h"
 #include "tests/test.h"
 

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/hash.h"
-#include "checkpoint/manifest.h"
+#include "checkpoint/format/hash.h"
+#include "checkpoint/format/manifest.h"
 #include "common/check.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/disk.h"
-#include "checkpoint/hash.h"
+#include "checkpoint/format/disk.h"
+#include "checkpoint/format/hash.h"
 #include "common/check.h"
 #include "tests/crash/ckpt_sample.h"
 #include "tests/crash/memory_io.h"

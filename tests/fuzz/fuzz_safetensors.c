@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/safetensors.h"
+#include "checkpoint/weights/safetensors.h"
 #include "common/check.h"
 #include "tests/fuzz/fuzz.h"
 

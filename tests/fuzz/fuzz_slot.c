@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/hash.h"
+#include "checkpoint/format/hash.h"
 #include "common/check.h"
 #include "session/session_slot.h"
 #include "tests/fuzz/fuzz.h"

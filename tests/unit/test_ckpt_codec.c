@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/chunk.h"
-#include "checkpoint/planes.h"
+#include "checkpoint/codec/chunk.h"
+#include "checkpoint/codec/planes.h"
 #include "common/cleanup.h"
 #include "common/rng.h"
 #include "tests/test.h"

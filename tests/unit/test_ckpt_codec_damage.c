@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/codec.h"
+#include "checkpoint/codec/codec.h"
 #include "common/cleanup.h"
 #include "common/rng.h"
 #include "tests/test.h"

@@ -3,8 +3,8 @@
 #include <string.h>
 #include <zstd.h>
 
-#include "checkpoint/codec_huffman.h"
-#include "checkpoint/huffman_code.h"
+#include "checkpoint/codec/huffman.h"
+#include "checkpoint/codec/huffman_code.h"
 #include "common/cleanup.h"
 #include "common/rng.h"
 #include "tests/test.h"

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <zstd.h>
 
-#include "checkpoint/chunk.h"
+#include "checkpoint/codec/chunk.h"
 #include "common/cleanup.h"
 #include "tests/test.h"
 #include "tests/unit/codec_content.h"

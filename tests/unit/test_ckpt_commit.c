@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/names.h"
+#include "checkpoint/format/names.h"
 #include "common/cleanup.h"
 #include "tests/crash/ckpt_sample.h"
 #include "tests/crash/memory_io.h"

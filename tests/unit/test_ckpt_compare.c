@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/compare.h"
+#include "checkpoint/weights/compare.h"
 #include "common/check.h"
 #include "tests/crash/ckpt_sample.h"
 #include "tests/crash/memory_io.h"

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/disk.h"
-#include "checkpoint/hash.h"
+#include "checkpoint/format/disk.h"
+#include "checkpoint/format/hash.h"
 #include "checkpoint/s3/s3.h"
 #include "common/cleanup.h"
 #include "tests/crash/ckpt_sample.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "checkpoint/cursor.h"
+#include "checkpoint/read/cursor.h"
 #include "common/cleanup.h"
 #include "common/rng.h"
 #include "tests/crash/ckpt_sample.h"

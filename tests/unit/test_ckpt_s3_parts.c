@@ -9,7 +9,7 @@
 #include "checkpoint/s3/http.h"
 #include "checkpoint/s3/url.h"
 #include "checkpoint/s3/xml.h"
-#include "checkpoint/store.h"
+#include "checkpoint/store/store.h"
 #include "tests/test.h"
 
 #define X "s3://bucket/a/j-1/step-000000000040.g2"

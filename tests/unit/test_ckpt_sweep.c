@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/cursor.h"
+#include "checkpoint/read/cursor.h"
 #include "common/cleanup.h"
 #include "tests/crash/ckpt_sample.h"
 #include "tests/crash/memory_io.h"

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/hash.h"
+#include "checkpoint/format/hash.h"
 #include "common/cleanup.h"
 #include "tests/crash/ckpt_sample.h"
 #include "tests/crash/memory_io.h"

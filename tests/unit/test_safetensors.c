@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "checkpoint/floats.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/format/floats.h"
+#include "checkpoint/weights/safetensors.h"
 #include "common/cleanup.h"
 #include "tests/test.h"
 

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "checkpoint/safetensors.h"
-#include "checkpoint/weights.h"
+#include "checkpoint/weights/safetensors.h"
+#include "checkpoint/weights/weights.h"
 #include "common/cleanup.h"
 #include "tests/test.h"
 

@@ -8,8 +8,8 @@
 #include <time.h>
 
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/names.h"
-#include "checkpoint/store.h"
+#include "checkpoint/format/names.h"
+#include "checkpoint/store/store.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/io.h"

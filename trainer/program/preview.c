@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/store.h"
+#include "checkpoint/store/store.h"
 #include "comm/exact.h"
 #include "common/io.h"
 #include "common/limits.h"

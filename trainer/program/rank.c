@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "checkpoint/mark.h"
-#include "checkpoint/store.h"
+#include "checkpoint/store/mark.h"
+#include "checkpoint/store/store.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/fault.h"

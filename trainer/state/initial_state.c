@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/weights.h"
+#include "checkpoint/weights/weights.h"
 #include "common/cleanup.h"
 #include "trainer/tape/initial_values.h"
 

@@ -1,0 +1,519 @@
+#include "checkpoint/codec/codec.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/codec/frames.h"
+#include "checkpoint/codec/planes.h"
+#include "checkpoint/codec/probe.h"
+#include "checkpoint/codec/table.h"
+
+#define BLOCK         4096u /* words that are transformed at a time, in the first-level cache */
+#define SAMPLE_FAST   1024u
+#define SPARSE        1.2f /* bits a byte below which matches pay */
+#define NIBBLES_COVER 0.9f /* of the sample that 15 values must have */
+#define TABLE_GAIN    1.01f
+#define TABLE_WORDS   16384u /* a chunk with less isn't worth its terms */
+#define TURN          1u     /* of plain words: the sign to the lowest bit */
+#define TURN_TABLE    4u     /* of predicted ones: what is far from 0 to the lowest bits */
+#define TERMS_PLANE   4u
+
+struct ckpt_codec {
+    enum ckpt_level level;
+    const struct plane_loops *loops;
+    struct frames *frames;
+    struct table_maker *maker;    /* of the highest level, from its first use on */
+    struct probe_weights weights; /* from the first encoding on: readers need none */
+    uint32_t sample[SAMPLE_MAX], sample_other[SAMPLE_MAX];
+    uint32_t block[BLOCK];
+    uint8_t terms[TABLE_TERMS_MAX];
+    struct table table; /* of the chunk at work */
+    uint8_t scratch[DISK_CHUNK_BYTES];
+};
+
+enum status ckpt_codec_new(enum ckpt_level level, struct ckpt_codec **out)
+{
+    struct ckpt_codec *codec = calloc(1, sizeof(*codec));
+    if (codec == NULL)
+        return ST_NO_MEMORY;
+    codec->level = level;
+    codec->loops = ckpt_loops();
+    enum status st = frames_new(&codec->frames);
+    if (st == ST_OK && level == CKPT_MAX) {
+        codec->maker = table_maker_new();
+        st = codec->maker == NULL ? ST_NO_MEMORY : ST_OK;
+    }
+    if (st != ST_OK) {
+        ckpt_codec_free(codec);
+        return st;
+    }
+    *out = codec;
+    return ST_OK;
+}
+
+void ckpt_codec_free(struct ckpt_codec *codec)
+{
+    if (codec == NULL)
+        return;
+    frames_free(codec->frames);
+    table_maker_free(codec->maker);
+    free(codec);
+}
+
+/* How the words of a chunk become those that are split: what encoder and decoder share. */
+struct change {
+    enum disk_codec codec;
+    size_t width, count;
+    unsigned turn;
+    const uint8_t *base;       /* of DISK_DELTA */
+    const struct table *table; /* of DISK_TABLE */
+};
+
+/* Words [first, first + count) after the change, in out or where they are. */
+static const uint8_t *changed(const struct ckpt_codec *codec, const struct change *change,
+                              const uint8_t *raw, size_t first, size_t count, void *out)
+{
+    const uint8_t *words = raw + first * change->width;
+    if (change->codec == DISK_DELTA) {
+        const uint8_t *base = change->base + first * change->width;
+        if (change->width == 4) {
+            codec->loops->differ4(words, base, count, out);
+        } else {
+            codec->loops->differ2(words, base, count, out);
+        }
+        return out;
+    }
+    if (change->codec != DISK_TABLE)
+        return words;
+    table_predict(change->table, codec->loops, words, first, count, out);
+    return out;
+}
+
+/* ---- encoding ---- */
+
+static uint32_t word_at(const uint8_t *words, size_t index, size_t width, unsigned turn)
+{
+    uint32_t word = 0;
+    memcpy(&word, words + index * width, width);
+    if (turn == 0 || width == 1)
+        return word;
+    if (width == 2)
+        return (word << turn | word >> (16 - turn)) & 0xffff;
+    return word << turn | word >> (32 - turn);
+}
+
+/* Some of the words as they would be split. Returns how many. */
+static size_t take_sample(struct ckpt_codec *codec, const struct change *change, const uint8_t *raw,
+                          size_t words, uint32_t *out)
+{
+    struct sample_plan plan = sample_plan(change->count, words);
+    size_t done = 0;
+    for (size_t r = 0; r < plan.runs; r++) {
+        const uint8_t *run = changed(codec, change, raw, r * plan.step, plan.run, codec->block);
+        for (size_t i = 0; i < plan.run; i++)
+            out[done++] = word_at(run, i, change->width, change->turn);
+    }
+    return done;
+}
+
+/* Bits a word, of planes that are stored raw when that is about as small. */
+static float bits_of(const float entropy[4], size_t width)
+{
+    float bits = 0;
+    for (size_t p = 0; p < width; p++)
+        bits += entropy[p] > INCOMPRESSIBLE ? 8 : entropy[p];
+    return bits;
+}
+
+static bool any_lowest_bit(const uint32_t *words, size_t count)
+{
+    uint32_t all = 0;
+    for (size_t i = 0; i < count; i++)
+        all |= words[i];
+    return (all & 1) != 0;
+}
+
+/* What is known before the words are split. */
+struct choice {
+    struct change change;
+    size_t terms_size;
+    const uint8_t *terms;
+    enum coder coder[4];
+    bool packed; /* plane 0, if it turns out that it can be */
+};
+
+/* Whether 15 values in a row cover most of plane p of the words. */
+static bool mostly_near(const uint32_t *words, size_t count, size_t p)
+{
+    uint16_t seen[256] = { 0 };
+    for (size_t i = 0; i < count; i++)
+        seen[words[i] >> (8 * p) & 255]++;
+    unsigned within = 0, most = 0;
+    for (size_t i = 0; i < 256; i++) {
+        within += seen[i];
+        if (i >= 15)
+            within -= seen[i - 15];
+        most = within > most ? within : most;
+    }
+    return (float)most >= NIBBLES_COVER * (float)count;
+}
+
+static void choose_fast(struct ckpt_codec *codec, const uint8_t *raw, struct choice *choice)
+{
+    size_t width = choice->change.width;
+    size_t taken = take_sample(codec, &choice->change, raw, SAMPLE_FAST, codec->sample);
+    for (size_t p = 0; p < width; p++)
+        choice->coder[p] = mostly_near(codec->sample, taken, p) ? CODER_NIBBLES : CODER_RAW;
+    choice->packed = !any_lowest_bit(codec->sample, taken) && choice->coder[0] == CODER_RAW;
+}
+
+static void choose_coders(const float entropy[4], struct choice *choice)
+{
+    for (size_t p = 0; p < choice->change.width; p++) {
+        choice->coder[p] = entropy[p] > INCOMPRESSIBLE ? CODER_RAW
+                           : entropy[p] < SPARSE       ? CODER_SPARSE
+                                                       : CODER_ENTROPY;
+    }
+}
+
+/* Changes the choice if rows and columns make it smaller than bits a word. */
+static void choose_table(struct ckpt_codec *codec, const uint8_t *raw, float bits,
+                         struct choice *choice)
+{
+    size_t count = choice->change.count;
+    choice->terms_size = table_fit(codec->maker, raw, count, &choice->terms);
+    if (choice->terms_size == 0 ||
+        !table_read(choice->terms, choice->terms_size, count, &codec->table))
+        return;
+    struct change change = choice->change;
+    change.codec = DISK_TABLE;
+    change.turn = TURN_TABLE;
+    change.table = &codec->table;
+    float entropy[4];
+    size_t taken = take_sample(codec, &change, raw, SAMPLE_MAX, codec->sample_other);
+    probe_entropy(&codec->weights, codec->sample_other, taken, 4, entropy);
+    float terms = 8 * (float)choice->terms_size / (float)count;
+    if ((bits_of(entropy, 4) + terms) * TABLE_GAIN > bits)
+        return;
+    choice->change = change;
+    choose_coders(entropy, choice);
+    choice->packed = true;
+}
+
+/* Changes the choice if differences to the base are smaller than bits a word; returns the bits. */
+static float choose_delta(struct ckpt_codec *codec, const uint8_t *raw, float bits,
+                          struct choice *choice)
+{
+    struct change change = choice->change;
+    change.codec = DISK_DELTA;
+    change.turn = 0;
+    float entropy[4];
+    size_t taken = take_sample(codec, &change, raw, SAMPLE_MAX, codec->sample_other);
+    probe_entropy(&codec->weights, codec->sample_other, taken, change.width, entropy);
+    float delta = bits_of(entropy, change.width);
+    if (delta >= bits)
+        return bits;
+    choice->change = change;
+    choice->packed = false;
+    choose_coders(entropy, choice);
+    return delta;
+}
+
+static void choose(struct ckpt_codec *codec, const uint8_t *raw, bool table, struct choice *choice)
+{
+    const struct change *change = &choice->change;
+    float entropy[4];
+    size_t taken = take_sample(codec, change, raw, SAMPLE_MAX, codec->sample);
+    probe_entropy(&codec->weights, codec->sample, taken, change->width, entropy);
+    bool sign = any_lowest_bit(codec->sample, taken);
+    float bits = bits_of(entropy, change->width);
+    choice->packed = !sign && entropy[0] > INCOMPRESSIBLE - 1;
+    choose_coders(entropy, choice);
+    if (change->base != NULL)
+        bits = choose_delta(codec, raw, bits, choice);
+    if (table && !sign && change->width == 4 && change->count >= TABLE_WORDS)
+        choose_table(codec, raw, bits, choice);
+}
+
+/* Splits the words; raw planes that no compressed one comes before go to where they are stored.
+ * Returns whether plane 0 can be packed as chosen. */
+static bool split(struct ckpt_codec *codec, const struct choice *choice, const uint8_t *raw,
+                  uint8_t *out, uint8_t *plane[4])
+{
+    const struct change *change = &choice->change;
+    size_t count = change->count, at = 0;
+    bool known = !choice->packed, sign = false;
+    for (size_t p = 0; p < change->width; p++) {
+        known = known && choice->coder[p] == CODER_RAW;
+        plane[p] = known ? out + at + DISK_FRAME_BYTES : codec->scratch + p * count;
+        at += DISK_FRAME_BYTES + count;
+    }
+    size_t step = change->codec == DISK_ROTATED ? count : BLOCK;
+    for (size_t first = 0; first < count; first += step) {
+        size_t size = count - first < step ? count - first : step;
+        const uint8_t *words = changed(codec, change, raw, first, size, codec->block);
+        uint8_t *to[4];
+        for (size_t p = 0; p < change->width; p++)
+            to[p] = plane[p] + first;
+        if (change->width == 4) {
+            sign |= codec->loops->split4(words, size, change->turn, to);
+        } else {
+            sign |= codec->loops->split2(words, size, change->turn, to);
+        }
+    }
+    return choice->packed && (change->codec == DISK_TABLE || !sign);
+}
+
+/* Plane 0, packed where it lets itself; returns whether it did. */
+static bool put_packed(struct ckpt_codec *codec, const struct choice *choice, const uint8_t *data,
+                       struct disk_chunk *chunk, uint8_t *out)
+{
+    size_t count = choice->change.count;
+    uint8_t *at = out + DISK_FRAME_BYTES;
+    size_t size = ckpt_packed7_size(count);
+    if (choice->change.codec == DISK_TABLE) {
+        size = ckpt_packed4_size(count);
+        if (!codec->loops->pack4(data, count, at))
+            return false;
+    } else {
+        codec->loops->pack7(data, count, at);
+    }
+    frames_put(codec->frames, CODER_RAW, at, (uint32_t)size, chunk, out);
+    return true;
+}
+
+static enum disk_codec packed_of(enum disk_codec codec)
+{
+    return codec == DISK_TABLE ? DISK_TABLE_PACKED : DISK_ROTATED_PACKED;
+}
+
+static void begin(struct disk_chunk *chunk, enum ckpt_dtype dtype, uint32_t size)
+{
+    chunk->dtype = (uint16_t)dtype;
+    chunk->raw_size = size;
+    chunk->stored_size = 0;
+    chunk->plane_count = 0;
+    memset(chunk->plane_size, 0, sizeof(chunk->plane_size));
+    memset(chunk->plane_mode, 0, sizeof(chunk->plane_mode));
+}
+
+/* False: with tables it got too large. */
+static bool encode_words(struct ckpt_codec *codec, const struct change *change, bool table,
+                         const uint8_t *raw, struct disk_chunk *chunk, uint8_t *out)
+{
+    struct choice choice = { .change = *change };
+    if (codec->level == CKPT_FAST && change->base == NULL) {
+        choose_fast(codec, raw, &choice);
+    } else {
+        choose(codec, raw, table, &choice);
+    }
+    uint8_t *plane[4];
+    bool packed = split(codec, &choice, raw, out, plane);
+    packed = packed && put_packed(codec, &choice, plane[0], chunk, out);
+    for (size_t p = packed ? 1 : 0; p < change->width; p++)
+        frames_put(codec->frames, choice.coder[p], plane[p], (uint32_t)change->count, chunk, out);
+    chunk->codec = (uint8_t)(packed ? packed_of(choice.change.codec) : choice.change.codec);
+    if (choice.change.codec != DISK_TABLE)
+        return true;
+    if (chunk->stored_size + DISK_FRAME_BYTES + choice.terms_size > chunk->raw_size)
+        return false;
+    frames_put(codec->frames, CODER_BYTES, choice.terms, (uint32_t)choice.terms_size, chunk, out);
+    return true;
+}
+
+static bool is_float(uint32_t dtype)
+{
+    return dtype == CKPT_F32 || dtype == CKPT_BF16 || dtype == CKPT_F16;
+}
+
+enum status ckpt_encode(struct ckpt_codec *codec, enum ckpt_dtype dtype, const void *raw,
+                        const void *base, uint32_t size, struct disk_chunk *chunk, uint8_t *out)
+{
+    size_t width = (size_t)ckpt_dtype_size(dtype);
+    if (width == 0 || size == 0 || size > DISK_CHUNK_BYTES || size % width != 0)
+        return ST_INVALID;
+    if (codec->weights.of[SAMPLE_MAX] == 0)
+        probe_weights(&codec->weights);
+    begin(chunk, dtype, size);
+    struct change change = {
+        .codec = DISK_ROTATED,
+        .width = width,
+        .count = size / width,
+        .turn = TURN,
+        .base = base,
+    };
+    if (is_float(dtype)) {
+        if (!encode_words(codec, &change, codec->level == CKPT_MAX, raw, chunk, out)) {
+            begin(chunk, dtype, size);
+            (void)encode_words(codec, &change, false, raw, chunk, out);
+        }
+        return ST_OK;
+    }
+    change = (struct change){ .codec = DISK_ROTATED, .width = 1, .count = size };
+    float entropy[4];
+    size_t taken = take_sample(codec, &change, raw, SAMPLE_MAX, codec->sample);
+    probe_entropy(&codec->weights, codec->sample, taken, 1, entropy);
+    chunk->codec = DISK_BYTES;
+    frames_put(codec->frames, entropy[0] > INCOMPRESSIBLE ? CODER_RAW : CODER_BYTES, raw, size,
+               chunk, out);
+    return ST_OK;
+}
+
+/* ---- decoding ---- */
+
+static bool is_table(uint32_t codec)
+{
+    return codec == DISK_TABLE || codec == DISK_TABLE_PACKED;
+}
+
+static bool is_packed(uint32_t codec)
+{
+    return codec == DISK_ROTATED_PACKED || codec == DISK_TABLE_PACKED;
+}
+
+/* Bytes of plane p once its frame is decoded. */
+static size_t plane_length(const struct disk_chunk *chunk, size_t p)
+{
+    if (chunk->codec == DISK_BYTES)
+        return chunk->raw_size;
+    size_t count = chunk->raw_size / (size_t)ckpt_dtype_size(chunk->dtype);
+    if (p > 0 || !is_packed(chunk->codec))
+        return count;
+    return chunk->codec == DISK_TABLE_PACKED ? ckpt_packed4_size(count) : ckpt_packed7_size(count);
+}
+
+/* Planes and their sizes as codec and dtype want them. */
+static enum status check_planes(const struct disk_chunk *chunk)
+{
+    uint64_t width = ckpt_dtype_size(chunk->dtype);
+    if (width == 0 || chunk->codec < DISK_BYTES || chunk->codec > DISK_TABLE_PACKED)
+        return ST_VERSION;
+    if (chunk->raw_size == 0 || chunk->raw_size > DISK_CHUNK_BYTES || chunk->raw_size % width != 0)
+        return ST_CORRUPT;
+    if ((chunk->codec != DISK_BYTES && !is_float(chunk->dtype)) ||
+        (is_table(chunk->codec) && chunk->dtype != CKPT_F32))
+        return ST_CORRUPT;
+    uint64_t planes = chunk->codec == DISK_BYTES ? 1 : is_table(chunk->codec) ? width + 1 : width;
+    if (chunk->plane_count != planes)
+        return ST_CORRUPT;
+    uint64_t stored = 0;
+    for (size_t p = 0; p < DISK_PLANES; p++) {
+        stored += chunk->plane_size[p];
+        if (p >= planes && (chunk->plane_size[p] != 0 || chunk->plane_mode[p] != 0))
+            return ST_CORRUPT;
+        if (chunk->plane_mode[p] > DISK_NIBBLES)
+            return ST_VERSION;
+    }
+    if (is_packed(chunk->codec) && chunk->plane_mode[0] != DISK_RAW)
+        return ST_VERSION;
+    return stored == chunk->stored_size ? ST_OK : ST_CORRUPT;
+}
+
+static bool get_terms(struct ckpt_codec *codec, const struct disk_chunk *chunk,
+                      const uint8_t *frame, struct table *out)
+{
+    size_t size = chunk->plane_size[TERMS_PLANE];
+    enum disk_mode mode = chunk->plane_mode[TERMS_PLANE];
+    size_t length = frames_length(frame, size, mode);
+    if (length == 0 || length > sizeof(codec->terms))
+        return false;
+    const uint8_t *terms = frames_get(codec->frames, frame, size, mode, codec->terms, length);
+    return terms != NULL && table_read(terms, length, chunk->raw_size / 4, out);
+}
+
+static void merge(const struct ckpt_codec *codec, const struct change *change,
+                  const uint8_t *const plane[4], size_t first, size_t count, void *out)
+{
+    const uint8_t *from[4] = { NULL };
+    for (size_t p = 0; p < change->width; p++)
+        from[p] = plane[p] + first;
+    if (change->width == 4) {
+        codec->loops->merge4(from, count, change->turn, out);
+    } else {
+        codec->loops->merge2(from, count, change->turn, out);
+    }
+}
+
+static void unchange(struct ckpt_codec *codec, const struct change *change,
+                     const uint8_t *const plane[4], uint8_t *out)
+{
+    if (change->codec == DISK_ROTATED) {
+        merge(codec, change, plane, 0, change->count, out);
+        return;
+    }
+    for (size_t first = 0; first < change->count; first += BLOCK) {
+        size_t count = change->count - first < BLOCK ? change->count - first : BLOCK;
+        size_t at = first * change->width;
+        merge(codec, change, plane, first, count, codec->block);
+        if (change->codec == DISK_TABLE) {
+            table_unpredict(change->table, codec->loops, codec->block, first, count, out + at);
+        } else if (change->width == 4) {
+            codec->loops->undiffer4(codec->block, change->base + at, count, out + at);
+        } else {
+            codec->loops->undiffer2(codec->block, change->base + at, count, out + at);
+        }
+    }
+}
+
+/* The planes' bytes; those that were packed are stretched into the scratch of their place. */
+static bool get_planes(struct ckpt_codec *codec, const struct disk_chunk *chunk, size_t count,
+                       const uint8_t *stored, const uint8_t *plane[4])
+{
+    size_t planes = is_table(chunk->codec) ? TERMS_PLANE : chunk->plane_count;
+    for (size_t p = 0; p < planes; p++) {
+        uint8_t *scratch = codec->scratch + p * count;
+        plane[p] = frames_get(codec->frames, stored, chunk->plane_size[p], chunk->plane_mode[p],
+                              scratch, plane_length(chunk, p));
+        if (plane[p] == NULL)
+            return false;
+        stored += chunk->plane_size[p];
+    }
+    if (is_packed(chunk->codec)) {
+        if (is_table(chunk->codec)) {
+            codec->loops->unpack4(plane[0], count, codec->scratch);
+        } else {
+            codec->loops->unpack7(plane[0], count, codec->scratch);
+        }
+        plane[0] = codec->scratch;
+    }
+    return true;
+}
+
+enum status ckpt_decode(struct ckpt_codec *codec, const struct disk_chunk *chunk,
+                        const uint8_t *stored, const void *base, void *out)
+{
+    enum status st = check_planes(chunk);
+    if (st != ST_OK)
+        return st;
+    if (chunk->codec == DISK_DELTA && base == NULL)
+        return ST_INVALID;
+    if (chunk->codec == DISK_BYTES) {
+        const uint8_t *bytes = frames_get(codec->frames, stored, chunk->plane_size[0],
+                                          chunk->plane_mode[0], out, chunk->raw_size);
+        if (bytes != NULL && bytes != out)
+            memcpy(out, bytes, chunk->raw_size);
+        return bytes == NULL ? ST_CORRUPT : ST_OK;
+    }
+    struct change change = {
+        .codec = is_table(chunk->codec)       ? DISK_TABLE
+                 : chunk->codec == DISK_DELTA ? DISK_DELTA
+                                              : DISK_ROTATED,
+        .width = (size_t)ckpt_dtype_size(chunk->dtype),
+        .turn = is_table(chunk->codec)       ? TURN_TABLE
+                : chunk->codec == DISK_DELTA ? 0
+                                             : TURN,
+        .base = base,
+        .table = &codec->table,
+    };
+    change.count = chunk->raw_size / change.width;
+    const uint8_t *plane[4] = { NULL };
+    if (!get_planes(codec, chunk, change.count, stored, plane))
+        return ST_CORRUPT;
+    if (is_table(chunk->codec)) {
+        const uint8_t *terms = stored + chunk->stored_size - chunk->plane_size[TERMS_PLANE];
+        if (!get_terms(codec, chunk, terms, &codec->table))
+            return ST_CORRUPT;
+    }
+    unchange(codec, &change, plane, out);
+    return ST_OK;
+}

@@ -1,0 +1,49 @@
+/*
+ * The codec: raw bytes of a chunk to planes in frames and back (design 8, "Codec").
+ *
+ * Floats become sign-rotated byte planes. Of each plane the entropy of a sample decides: above
+ * 7.85 bits a byte it is stored raw, below 1.2 matches are looked for, the others are only entropy
+ * coded: on training state that is both the smallest and the fastest. Level fast makes nibbles of
+ * what fits instead; level max also tries to predict positive float32 by row and column
+ * (codec_table.h). With a base a chunk becomes a difference to it where that is smaller, at any
+ * level; planes of differences that are mostly zeros cost zstd -1's time.
+ *
+ * All decisions are integer arithmetic or sums in a fixed order, and all loops exist in plain C, so
+ * all machines store the same bytes (with the same libzstd).
+ *
+ * Thread: a codec belongs to one thread at a time.
+ * Memory: 1.5 MB each, allocated at the start, 0.3 more at level max; libzstd takes 2 more on use.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/format/disk.h"
+#include "common/status.h"
+
+struct ckpt_codec;
+
+/* level: how ckpt_encode weighs size against speed; decoding is the same for all. */
+MUST_CHECK enum status ckpt_codec_new(enum ckpt_level level, struct ckpt_codec **out);
+void ckpt_codec_free(struct ckpt_codec *codec);
+
+/*
+ * Encodes raw into out, which has room for DISK_STORED_MAX bytes, and sets dtype, raw_size,
+ * stored_size, codec and the planes of *chunk. size: 1..DISK_CHUNK_BYTES, whole elements.
+ * base: the same elements of an earlier state, or NULL; a difference to it is stored where that is
+ * smaller (ckpt_chunk_needs_base tells).
+ */
+MUST_CHECK enum status ckpt_encode(struct ckpt_codec *codec, enum ckpt_dtype dtype, const void *raw,
+                                   const void *base, uint32_t size, struct disk_chunk *chunk,
+                                   uint8_t *out);
+
+/*
+ * Decodes the stored bytes of a chunk, whatever they are, into out (raw_size bytes).
+ * base: what ckpt_encode got; ignored unless the chunk is a difference. May be out itself.
+ * Errors: ST_CORRUPT, ST_VERSION (a dtype or codec of a later version); ST_INVALID: the chunk is a
+ * difference and base is NULL. out is undefined then.
+ */
+MUST_CHECK enum status ckpt_decode(struct ckpt_codec *codec, const struct disk_chunk *chunk,
+                                   const uint8_t *stored, const void *base, void *out);

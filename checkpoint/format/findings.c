@@ -1,0 +1,38 @@
+#include "checkpoint/format/findings.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "common/limits.h"
+
+static int weight(enum status st)
+{
+    return st == ST_CORRUPT ? 3 : st == ST_INCOMPLETE ? 2 : st == ST_VERSION ? 1 : 0;
+}
+
+bool ckpt_is_damage(enum status st)
+{
+    return weight(st) > 0;
+}
+
+enum status ckpt_finding(struct ckpt_findings *findings, enum status st, const char *file,
+                         const char *format, ...)
+{
+    if (weight(st) > weight(findings->worst))
+        findings->worst = st;
+    if (findings->fn == NULL)
+        return st;
+    char text[LIMIT_REASON], line[LIMIT_REASON + LIMIT_NAME];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    (void)snprintf(line, sizeof(line), "%.100s: %s", file, text);
+    /* Names may hold any bytes; a line goes to terminals, JSON and messages. */
+    for (char *c = line; *c != '\0'; c++) {
+        if (*c < ' ' || *c > '~')
+            *c = '?';
+    }
+    findings->fn(findings->arg, line);
+    return st;
+}

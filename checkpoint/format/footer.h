@@ -1,0 +1,47 @@
+/*
+ * The footer of a shard file: its tables, built by the writer and read back from outside bytes.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/format/disk.h"
+#include "common/buf.h"
+#include "common/status.h"
+
+/*
+ * Appends the footer that will lie at offset in the file of rank: the tables of state, with those
+ * tensors of which it holds a part, and the references of its chunks.
+ */
+struct ckpt_footer_parts {
+    const struct ckpt_state *state;
+    uint32_t rank, size;
+    const struct disk_reference *references;
+    uint32_t reference_count;
+    uint64_t raw_size;
+    uint64_t offset;
+};
+MUST_CHECK enum status ckpt_footer_make(const struct ckpt_footer_parts *parts, struct buf *out);
+
+/* A checked footer. All pointers lie in bytes. */
+struct ckpt_footer {
+    char *bytes; /* owned */
+    uint64_t size;
+    const struct disk_footer *head;
+    const struct disk_scalars *scalars;
+    const uint64_t *skips;
+    const struct disk_buffer *buffers;
+    const struct disk_reference *references;
+    const struct disk_tensor *tensors;
+    const struct disk_blob *blobs;
+};
+
+/*
+ * Checks the size bytes at footer->bytes, which lie at offset in a file, and sets the rest of
+ * *footer. The table of chunks is then known to be gapless, ascending and within the footer's
+ * buffers and blobs, every name to be terminated, every tensor to lie in its buffer.
+ * Errors: ST_CORRUPT, ST_VERSION; *what is then static text.
+ */
+MUST_CHECK enum status ckpt_footer_check(struct ckpt_footer *footer, uint64_t size, uint64_t offset,
+                                         const char **what);

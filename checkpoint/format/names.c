@@ -1,0 +1,135 @@
+#include "checkpoint/format/names.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/checkpoint.h"
+
+bool ckpt_name_is_good(const char *name)
+{
+    size_t size = strnlen(name, LIMIT_NAME);
+    if (size == 0 || size == LIMIT_NAME || name[0] == '.')
+        return false;
+    for (size_t i = 0; i < size; i++) {
+        unsigned char c = (unsigned char)name[i];
+        if (c >= 0x80 || (isalnum(c) == 0 && c != '-' && c != '_' && c != '.'))
+            return false;
+    }
+    return true;
+}
+
+void ckpt_shard_name(uint32_t rank, uint32_t size, char out[64])
+{
+    (void)snprintf(out, 64, "shard-%05" PRIu32 "-of-%05" PRIu32 ".cairn", rank, size);
+}
+
+bool ckpt_file_is_ours(const char *name)
+{
+    if (strcmp(name, CKPT_MANIFEST) == 0 || strcmp(name, CKPT_MANIFEST_TEMPORARY) == 0)
+        return true;
+    size_t size = strlen(name);
+    return strncmp(name, "shard-", 6) == 0 && size > 6 && strcmp(name + size - 6, ".cairn") == 0;
+}
+
+enum status ckpt_path(const char *dir, const char *name, char out[LIMIT_PATH])
+{
+    int size = snprintf(out, LIMIT_PATH, "%s/%s", dir, name);
+    return size < 0 || size >= LIMIT_PATH ? ST_FULL : ST_OK;
+}
+
+/* Length without trailing slashes. */
+static size_t trimmed(const char *dir)
+{
+    size_t size = strlen(dir);
+    while (size > 1 && dir[size - 1] == '/')
+        size--;
+    return size;
+}
+
+enum status ckpt_parent(const char *dir, char out[LIMIT_PATH])
+{
+    size_t size = trimmed(dir);
+    while (size > 0 && dir[size - 1] != '/')
+        size--;
+    const char *from = size == 0 ? "." : dir;
+    while (size > 1 && dir[size - 1] == '/')
+        size--;
+    if (size == 0)
+        size = 1;
+    if (size >= LIMIT_PATH)
+        return ST_FULL;
+    memcpy(out, from, size);
+    out[size] = '\0';
+    return ST_OK;
+}
+
+enum status ckpt_base(const char *dir, char out[LIMIT_PATH])
+{
+    size_t end = trimmed(dir), start = end;
+    while (start > 0 && dir[start - 1] != '/')
+        start--;
+    if (end - start >= LIMIT_PATH)
+        return ST_FULL;
+    memcpy(out, dir + start, end - start);
+    out[end - start] = '\0';
+    return ST_OK;
+}
+
+/* A decimal number of 1..18 digits; *at is behind it then. */
+static bool number(const char **at, uint64_t *out)
+{
+    size_t digits = strspn(*at, "0123456789");
+    if (digits == 0 || digits > 18)
+        return false;
+    *out = strtoull(*at, NULL, 10);
+    *at += digits;
+    return true;
+}
+
+bool ckpt_folder_parse(const char *name, struct ckpt_folder_name *out)
+{
+    struct ckpt_folder_name found = { .quarantined = false };
+    size_t bad = strlen(CKPT_QUARANTINE);
+    if (strncmp(name, CKPT_QUARANTINE, bad) == 0) {
+        found.quarantined = true;
+        name += bad;
+    }
+    const char *at = name + 5;
+    if (strncmp(name, "step-", 5) != 0 || strspn(at, "0123456789") < 12 ||
+        !number(&at, &found.step) || strncmp(at, ".g", 2) != 0)
+        return false;
+    at += 2;
+    if (!number(&at, &found.generation))
+        return false;
+    uint64_t copy = 0;
+    if (found.quarantined && *at == '.') {
+        at++;
+        if (!number(&at, &copy))
+            return false;
+    }
+    if (*at != '\0')
+        return false;
+    *out = found;
+    return true;
+}
+
+enum status ckpt_folder_name(uint64_t step, uint64_t generation, char out[LIMIT_NAME])
+{
+    if (step > (uint64_t)INT64_MAX / 10 || generation > (uint64_t)INT64_MAX / 10)
+        return ST_INVALID;
+    (void)snprintf(out, LIMIT_NAME, "step-%012" PRIu64 ".g%" PRIu64, step, generation);
+    return ST_OK;
+}
+
+enum status ckpt_folder_path(const char *store, const char *job, uint64_t step, uint64_t generation,
+                             char *out, size_t capacity)
+{
+    char name[LIMIT_NAME];
+    if (!ckpt_name_is_good(job) || ckpt_folder_name(step, generation, name) != ST_OK)
+        return ST_INVALID;
+    int size = snprintf(out, capacity, "%s/%s/%s", store, job, name);
+    return size < 0 || (size_t)size >= capacity ? ST_FULL : ST_OK;
+}

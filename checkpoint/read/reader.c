@@ -1,0 +1,302 @@
+/*
+ * Opening a checkpoint for reading: manifest, tables of all files, and the chain of parents that a
+ * difference leans on, each in the folder beside.
+ *
+ * Memory: the footers; what cursors need.
+ */
+#include "checkpoint/read/reader.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/format/hash.h"
+#include "checkpoint/format/manifest.h"
+#include "checkpoint/format/names.h"
+#include "checkpoint/read/cursor.h"
+#include "common/cleanup.h"
+
+static void describe(struct ckpt_reader *reader)
+{
+    const struct ckpt_footer *footer = &reader->set.shards[0].footer;
+    reader->scalars = (struct ckpt_scalars){
+        .seed = footer->scalars->seed,
+        .step = footer->scalars->step,
+        .epoch = footer->scalars->epoch,
+        .epoch_step = footer->scalars->epoch_step,
+        .loss_scale = footer->scalars->loss_scale,
+        .loss_scale_good_steps = footer->scalars->loss_scale_good_steps,
+        .skip = footer->skips,
+        .skip_count = footer->head->skip_count,
+    };
+    reader->buffer_count = footer->head->buffer_count;
+    for (uint32_t i = 0; i < reader->buffer_count; i++) {
+        struct ckpt_buffer *buffer = &reader->buffers[i];
+        memcpy(buffer->name, footer->buffers[i].name, sizeof(buffer->name));
+        buffer->dtype = (enum ckpt_dtype)footer->buffers[i].dtype;
+        buffer->count = footer->buffers[i].count;
+    }
+}
+
+static enum status open_all(struct ckpt_reader *reader)
+{
+    const char *what = NULL;
+    enum status st = ckpt_manifest_load(reader->io, reader->dir, &reader->manifest, &what);
+    if (ckpt_is_damage(st))
+        return ckpt_finding(&reader->findings, st, CKPT_MANIFEST, "%s", what);
+    if (st == ST_OK) {
+        st = ckpt_set_open(reader->io, reader->dir, &reader->manifest, &reader->findings,
+                           &reader->set);
+    }
+    if (st == ST_OK)
+        st = reader->findings.worst;
+    return st == ST_OK ? ckpt_reader_join(reader) : st;
+}
+
+/* room: parents that may follow. */
+static enum status open_with(const struct io *io, const char *dir, uint32_t room,
+                             const struct ckpt_findings *findings, struct ckpt_reader **out)
+{
+    struct ckpt_reader *reader = calloc(1, sizeof(*reader));
+    if (reader == NULL)
+        return ST_NO_MEMORY;
+    enum status st = ckpt_reader_start(reader, io, dir, findings->fn, findings->arg);
+    reader->room = room;
+    if (st == ST_OK)
+        st = open_all(reader);
+    if (st != ST_OK) {
+        ckpt_close(reader);
+        return st;
+    }
+    *out = reader;
+    return ST_OK;
+}
+
+enum status ckpt_open_explained(const struct io *io, const char *dir, ckpt_finding_fn fn, void *arg,
+                                struct ckpt_reader **out)
+{
+    const struct ckpt_findings findings = { .fn = fn, .arg = arg };
+    return open_with(io, dir, DISK_CHAIN_MAX, &findings, out);
+}
+
+enum status ckpt_open(const struct io *io, const char *dir, struct ckpt_reader **out)
+{
+    return ckpt_open_explained(io, dir, NULL, NULL, out);
+}
+
+enum status ckpt_reader_start(struct ckpt_reader *reader, const struct io *io, const char *dir,
+                              ckpt_finding_fn fn, void *arg)
+{
+    *reader = (struct ckpt_reader){
+        .io = io,
+        .findings = { .fn = fn, .arg = arg },
+        .room = DISK_CHAIN_MAX,
+    };
+    size_t size = strlen(dir);
+    if (size >= sizeof(reader->dir))
+        return ST_FULL;
+    memcpy(reader->dir, dir, size + 1);
+    return ST_OK;
+}
+
+void ckpt_reader_release(struct ckpt_reader *reader)
+{
+    for (uint32_t i = 0; i < CKPT_CREW_MAX; i++)
+        ckpt_cursor_free(reader->cursors[i]);
+    ckpt_close(reader->parent);
+    free(reader->tensors);
+    ckpt_set_release(&reader->set);
+    ckpt_manifest_release(&reader->manifest);
+    *reader = (struct ckpt_reader){ 0 };
+}
+
+void ckpt_close(struct ckpt_reader *reader)
+{
+    if (reader == NULL)
+        return;
+    ckpt_reader_release(reader);
+    free(reader);
+}
+
+/* ---- the parent ---- */
+
+/* Whoever opens a parent tells what is wrong with it as what is wrong with the child. */
+struct told {
+    struct ckpt_findings *findings;
+    const char *folder;
+};
+
+static void tell(void *arg, const char *line)
+{
+    const struct told *told = arg;
+    (void)ckpt_finding(told->findings, ST_OK, told->folder, "%s", line);
+}
+
+/* Folder of the parent: its name, and where it is. */
+static enum status parent_place(const struct ckpt_reader *reader, char name[LIMIT_NAME],
+                                char path[LIMIT_PATH])
+{
+    const struct ckpt_parent *parent = &reader->manifest.parent;
+    char beside[LIMIT_PATH];
+    enum status st = ckpt_parent(reader->dir, beside);
+    if (st == ST_OK)
+        st = ckpt_folder_name(parent->step, parent->generation, name);
+    return st == ST_OK ? ckpt_path(beside, name, path) : st;
+}
+
+/* NULL, or in what the parent isn't one of this checkpoint. */
+static const char *misfit(const struct ckpt_reader *reader, const struct ckpt_reader *parent)
+{
+    const struct ckpt_manifest *it = &parent->manifest;
+    const struct ckpt_footer *mine = &reader->set.shards[0].footer;
+    const struct ckpt_footer *other = &parent->set.shards[0].footer;
+    if (it->step != reader->manifest.parent.step ||
+        it->generation != reader->manifest.parent.generation ||
+        strcmp(it->job, reader->manifest.job) != 0)
+        return "is of another job, step or generation than its folder";
+    if (parent->buffer_count != reader->buffer_count ||
+        memcmp(mine->buffers, other->buffers, mine->head->buffer_count * sizeof(*mine->buffers)) !=
+            0)
+        return "has other buffers";
+    return NULL;
+}
+
+static enum status open_parent(struct ckpt_reader *reader)
+{
+    char name[LIMIT_NAME], dir[LIMIT_PATH];
+    enum status st = parent_place(reader, name, dir);
+    if (reader->room == 0 || st == ST_INVALID) {
+        return ckpt_finding(&reader->findings, ST_CORRUPT, CKPT_MANIFEST,
+                            "the chain of its parents is too long");
+    }
+    if (st != ST_OK)
+        return st;
+    struct told told = { &reader->findings, name };
+    const struct ckpt_findings findings = { .fn = tell, .arg = &told };
+    struct ckpt_reader *parent = NULL;
+    st = open_with(reader->io, dir, reader->room - 1, &findings, &parent);
+    if (st == ST_NOT_FOUND) {
+        return ckpt_finding(&reader->findings, ST_INCOMPLETE, CKPT_MANIFEST,
+                            "it is a difference to %s, which is missing", name);
+    }
+    if (ckpt_is_damage(st)) {
+        return ckpt_finding(&reader->findings, st, CKPT_MANIFEST,
+                            "it is a difference to %s, which is damaged", name);
+    }
+    if (st != ST_OK)
+        return st;
+    const char *what = misfit(reader, parent);
+    if (what != NULL) {
+        ckpt_close(parent);
+        return ckpt_finding(&reader->findings, ST_CORRUPT, CKPT_MANIFEST,
+                            "it is a difference to %s, which %s", name, what);
+    }
+    parent->findings = (struct ckpt_findings){ 0 }; /* what is found later, its cursors tell */
+    reader->parent = parent;
+    return ST_OK;
+}
+
+enum status ckpt_reader_join(struct ckpt_reader *reader)
+{
+    enum status st = ckpt_set_join(&reader->set, &reader->manifest, &reader->findings);
+    if (st == ST_OK) {
+        st = ckpt_set_tensors(&reader->set, &reader->manifest, &reader->findings, &reader->tensors,
+                              &reader->tensor_count);
+    }
+    if (st != ST_OK)
+        return st;
+    describe(reader);
+    return reader->manifest.parent.generation == 0 ? ST_OK : open_parent(reader);
+}
+
+enum status ckpt_reader_compare(struct ckpt_reader *reader, const struct ckpt_hash *digest)
+{
+    if (ckpt_hash_equal(digest, &reader->manifest.digest))
+        return ST_OK;
+    char text[33];
+    ckpt_hash_text(digest, text);
+    return ckpt_finding(&reader->findings, ST_CORRUPT, CKPT_MANIFEST,
+                        "its digest isn't that of the stored bytes, which is %s", text);
+}
+
+/* ---- looking ---- */
+
+const struct ckpt_manifest *ckpt_reader_manifest(const struct ckpt_reader *reader)
+{
+    return &reader->manifest;
+}
+
+const struct ckpt_scalars *ckpt_reader_scalars(const struct ckpt_reader *reader)
+{
+    return &reader->scalars;
+}
+
+uint32_t ckpt_reader_buffers(const struct ckpt_reader *reader, const struct ckpt_buffer **out)
+{
+    *out = reader->buffers;
+    return reader->buffer_count;
+}
+
+uint32_t ckpt_reader_tensors(const struct ckpt_reader *reader, const struct ckpt_tensor **out)
+{
+    *out = reader->tensors;
+    return reader->tensor_count;
+}
+
+bool ckpt_reader_blob(const struct ckpt_reader *reader, uint32_t i, const char **out_name,
+                      uint64_t *out_size)
+{
+    if (i >= reader->set.blob_count)
+        return false;
+    *out_name = reader->set.blobs[i].name;
+    *out_size = reader->set.blobs[i].size;
+    return true;
+}
+
+const struct ckpt_place *ckpt_reader_place(const struct ckpt_reader *reader, uint32_t buffer,
+                                           uint64_t index)
+{
+    return &reader->set.places[reader->set.buffer_first[buffer] + index];
+}
+
+enum status ckpt_reader_cursor(struct ckpt_reader *reader, uint32_t number,
+                               struct ckpt_cursor **out)
+{
+    enum status st = ST_OK;
+    if (reader->cursors[number] == NULL)
+        st = ckpt_cursor_new(reader, &reader->cursors[number]);
+    if (st == ST_OK)
+        *out = reader->cursors[number];
+    return st;
+}
+
+enum status ckpt_read_blob(struct ckpt_reader *reader, const char *name, char **out,
+                           size_t *out_size)
+{
+    uint32_t i = 0;
+    while (i < reader->set.blob_count && strcmp(reader->set.blobs[i].name, name) != 0)
+        i++;
+    if (i == reader->set.blob_count)
+        return ST_NOT_FOUND;
+    const struct ckpt_set_blob *blob = &reader->set.blobs[i];
+    struct ckpt_cursor *cursor = NULL;
+    enum status st = ckpt_reader_cursor(reader, 0, &cursor);
+    auto_free char *data = malloc((size_t)blob->size + 1);
+    if (st == ST_OK && data == NULL)
+        st = ST_NO_MEMORY;
+    for (uint64_t at = 0, k = blob->first; at < blob->size && st == ST_OK;
+         at += DISK_CHUNK_BYTES, k++)
+        st = ckpt_cursor_read(cursor, &reader->set.places[k], data + at);
+    if (ckpt_is_damage(st)) {
+        const char *file = NULL, *what = NULL;
+        ckpt_cursor_damage(cursor, &file, &what);
+        return ckpt_finding(&reader->findings, st, file, "%s", what);
+    }
+    if (st != ST_OK)
+        return st;
+    data[blob->size] = '\0';
+    *out = TAKE_PTR(data);
+    *out_size = (size_t)blob->size;
+    return ST_OK;
+}

@@ -1,0 +1,415 @@
+/*
+ * Reading every byte of a checkpoint, once: each file's hash is fed with the same bytes that its
+ * header, chunks and footer are checked from. After damage it goes on as far as it can, so that one
+ * run names everything that is wrong.
+ *
+ * The files, one after the other, are cut into parts: chunks, or plain stretches where the tables
+ * are damaged. Several threads take parts in order. A part is read, waits for its turn to be fed to
+ * the hash of its file, and is decoded after that, beside others.
+ *
+ *     part: taken ─fetch─▶ read ─turn─▶ hashed ─decode─▶ done        (threads: turn is in order)
+ */
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/format/hash.h"
+#include "checkpoint/format/manifest.h"
+#include "checkpoint/format/names.h"
+#include "checkpoint/read/crew.h"
+#include "checkpoint/read/cursor.h"
+#include "common/cleanup.h"
+
+#define REMARKS_MAX 1000 /* findings kept in order; more are counted */
+
+struct part {
+    struct ckpt_place place;
+    bool first, last; /* of its file */
+    bool chunk;       /* else bytes that nothing is known about */
+};
+
+/* A finding of a thread, to be told in order. */
+struct remark {
+    size_t part;
+    enum status st;
+    char what[LIMIT_REASON];
+    char file[LIMIT_NAME];
+};
+
+struct verifier {
+    struct ckpt_reader reader;
+    const struct ckpt_read_options *options;
+    struct part *parts;
+    size_t part_count;
+    struct ckpt_hasher *hasher; /* of the file whose turn it is */
+    struct ckpt_hash *pieces;   /* of all buffers; NULL: the tables are damaged */
+    uint64_t piece_count;
+    uint64_t piece_first[CKPT_BUFFERS_MAX];
+    struct ckpt_cursor *cursors[CKPT_CREW_MAX];
+    atomic_size_t next;
+    pthread_mutex_t lock; /* of all below */
+    pthread_cond_t turned;
+    size_t turn;        /* part that may be hashed */
+    uint64_t done;      /* parts */
+    enum status failed; /* the first call that failed; all stop */
+    struct remark *remarks;
+    size_t remark_count, remarks_lost;
+};
+
+/* ---- manifest and tables ---- */
+
+static bool remark_extra(void *arg, const char *name)
+{
+    struct verifier *v = arg;
+    const struct ckpt_manifest *manifest = &v->reader.manifest;
+    bool known = strcmp(name, CKPT_MANIFEST) == 0;
+    for (uint32_t i = 0; i < manifest->file_count && !known; i++)
+        known = strcmp(name, manifest->files[i].name) == 0;
+    if (!known) {
+        (void)ckpt_finding(&v->reader.findings, ST_OK, name,
+                           "the manifest doesn't name it, ignored");
+    }
+    return true;
+}
+
+static enum status check_manifest(struct verifier *v)
+{
+    struct ckpt_reader *reader = &v->reader;
+    const struct io *io = reader->io;
+    struct io_stat info;
+    enum status st = io->stat(io->self, reader->dir, &info);
+    if (st != ST_OK)
+        return st;
+    const char *what = NULL;
+    st = ckpt_manifest_load(io, reader->dir, &reader->manifest, &what);
+    if (st == ST_NOT_FOUND) {
+        return ckpt_finding(&reader->findings, ST_INCOMPLETE, CKPT_MANIFEST,
+                            "there is none: this is no checkpoint");
+    }
+    if (ckpt_is_damage(st))
+        return ckpt_finding(&reader->findings, st, CKPT_MANIFEST, "%s", what);
+    if (st != ST_OK)
+        return st;
+    char base[LIMIT_PATH];
+    struct ckpt_folder_name folder;
+    st = ckpt_base(reader->dir, base);
+    if (st == ST_OK && ckpt_folder_parse(base, &folder) &&
+        (folder.step != reader->manifest.step ||
+         folder.generation != reader->manifest.generation)) {
+        (void)ckpt_finding(&reader->findings, ST_CORRUPT, CKPT_MANIFEST,
+                           "it is of step %" PRIu64 ", generation %" PRIu64, reader->manifest.step,
+                           reader->manifest.generation);
+    }
+    return st;
+}
+
+/* Room for the hashes of all pieces, if the tables hold together. */
+static enum status prepare(struct verifier *v)
+{
+    struct ckpt_reader *reader = &v->reader;
+    enum status st = ckpt_hasher_new(&v->hasher);
+    if (st != ST_OK || reader->findings.worst != ST_OK)
+        return st;
+    st = ckpt_reader_join(reader);
+    if (st != ST_OK)
+        return ckpt_is_damage(st) ? ST_OK : st;
+    for (uint32_t b = 0; b < reader->buffer_count; b++) {
+        v->piece_first[b] = v->piece_count;
+        v->piece_count += ckpt_pieces(reader->buffers[b].count);
+    }
+    v->pieces = calloc((size_t)v->piece_count + 1, sizeof(*v->pieces));
+    return v->pieces == NULL ? ST_NO_MEMORY : ST_OK;
+}
+
+/* ---- parts ---- */
+
+/* *out: whether there is a file of the right size. All else was reported when it was opened. */
+static enum status file_is_there(const struct ckpt_reader *reader, uint32_t file, bool *out)
+{
+    const struct ckpt_file *it = &reader->manifest.files[file];
+    char path[LIMIT_PATH];
+    struct io_stat info = { 0 };
+    enum status st = ckpt_path(reader->dir, it->name, path);
+    if (st == ST_OK)
+        st = reader->io->stat(reader->io->self, path, &info);
+    *out = st == ST_OK && !info.is_dir && info.size == it->size;
+    return st == ST_NOT_FOUND ? ST_OK : st;
+}
+
+static size_t parts_of(const struct ckpt_reader *reader, uint32_t file)
+{
+    const struct ckpt_shard *shard = &reader->set.shards[file];
+    if (shard->size != 0)
+        return (size_t)shard->footer.head->chunk_count + 1;
+    return (size_t)(reader->manifest.files[file].size / DISK_CHUNK_BYTES) + 2;
+}
+
+/* The last part of a file is its end: no bytes, but the footer and the comparison. */
+static void add_parts(struct verifier *v, uint32_t file)
+{
+    const struct ckpt_shard *shard = &v->reader.set.shards[file];
+    const uint64_t size = v->reader.manifest.files[file].size;
+    const size_t begin = v->part_count;
+    for (uint32_t i = 0; shard->size != 0 && i < shard->footer.head->chunk_count; i++) {
+        v->parts[v->part_count++] =
+            (struct part){ .place = { shard->footer.references[i], file, 0 }, .chunk = true };
+    }
+    for (uint64_t at = 0; shard->size == 0 && at < size; at += DISK_CHUNK_BYTES) {
+        uint64_t left = size - at;
+        struct part *part = &v->parts[v->part_count++];
+        *part = (struct part){ .place = { .file = file } };
+        part->place.reference.offset = at;
+        part->place.reference.size = (uint32_t)(left < DISK_CHUNK_BYTES ? left : DISK_CHUNK_BYTES);
+    }
+    v->parts[v->part_count++] = (struct part){ .place = { .file = file }, .last = true };
+    v->parts[begin].first = true;
+}
+
+static enum status list_parts(struct verifier *v)
+{
+    for (uint32_t i = 0; i < v->reader.manifest.file_count; i++) {
+        bool there = false;
+        enum status st = file_is_there(&v->reader, i, &there);
+        if (st != ST_OK)
+            return st;
+        if (!there)
+            continue;
+        size_t room = v->part_count + parts_of(&v->reader, i);
+        struct part *parts = realloc(v->parts, room * sizeof(*parts));
+        if (parts == NULL)
+            return ST_NO_MEMORY;
+        v->parts = parts;
+        add_parts(v, i);
+    }
+    return ST_OK;
+}
+
+/* ---- one part ---- */
+
+static void remark(struct verifier *v, size_t part, enum status st, const char *file,
+                   const char *what)
+{
+    if (v->remark_count == REMARKS_MAX) {
+        v->remarks_lost++;
+        return;
+    }
+    struct remark *it = &v->remarks[v->remark_count++];
+    *it = (struct remark){ .part = part, .st = st };
+    (void)snprintf(it->file, sizeof(it->file), "%s", file);
+    (void)snprintf(it->what, sizeof(it->what), "%s", what);
+}
+
+static void feed(struct verifier *v, size_t number, const uint8_t *bytes)
+{
+    const struct part *part = &v->parts[number];
+    const struct ckpt_shard *shard = &v->reader.set.shards[part->place.file];
+    const struct ckpt_file *file = &v->reader.manifest.files[part->place.file];
+    if (part->first) {
+        ckpt_hasher_reset(v->hasher);
+        if (shard->size != 0)
+            ckpt_hasher_add(v->hasher, &shard->header, sizeof(shard->header));
+    }
+    if (bytes != NULL)
+        ckpt_hasher_add(v->hasher, bytes, part->place.reference.size);
+    if (!part->last)
+        return;
+    if (shard->size != 0)
+        ckpt_hasher_add(v->hasher, shard->footer.bytes, (size_t)shard->footer.size);
+    struct ckpt_hash hash = ckpt_hasher_result(v->hasher);
+    if (!ckpt_hash_equal(&hash, &file->hash)) {
+        remark(v, number, ST_CORRUPT, file->name, "the bytes don't match the hash in the manifest");
+    }
+}
+
+/* Waits for the part's turn and feeds its bytes. st: of reading them. False: all stop. */
+static bool take_turn(struct verifier *v, size_t number, enum status st, struct ckpt_cursor *cursor,
+                      const uint8_t *bytes)
+{
+    (void)pthread_mutex_lock(&v->lock);
+    while (v->turn != number && v->failed == ST_OK)
+        (void)pthread_cond_wait(&v->turned, &v->lock);
+    if (v->failed == ST_OK && st != ST_OK && !ckpt_is_damage(st))
+        v->failed = st;
+    if (v->failed == ST_OK && st != ST_OK) {
+        const char *file = NULL, *what = NULL;
+        ckpt_cursor_damage(cursor, &file, &what);
+        remark(v, number, st, file, what);
+    }
+    if (v->failed == ST_OK)
+        feed(v, number, st == ST_OK ? bytes : NULL);
+    v->turn++;
+    bool go_on = v->failed == ST_OK;
+    (void)pthread_cond_broadcast(&v->turned);
+    (void)pthread_mutex_unlock(&v->lock);
+    return go_on;
+}
+
+static void keep_pieces(struct verifier *v, const struct ckpt_place *place, const uint8_t *raw)
+{
+    if (v->pieces == NULL || (place->reference.buffer & DISK_BLOB) != 0)
+        return;
+    struct ckpt_chunk_place it =
+        ckpt_shard_place(&v->reader.set.shards[place->file].footer, &place->reference);
+    uint64_t first = it.index * (ckpt_chunk_elements(it.dtype) / PIECE_ELEMENTS);
+    ckpt_piece_hashes(it.dtype, raw, it.raw_size, v->pieces + v->piece_first[it.buffer] + first);
+}
+
+static void decode(struct verifier *v, size_t number, struct ckpt_cursor *cursor, uint8_t *raw)
+{
+    const struct ckpt_place *place = &v->parts[number].place;
+    enum status st = ckpt_cursor_decode(cursor, place, raw);
+    if (st == ST_OK) {
+        keep_pieces(v, place, raw);
+        return;
+    }
+    bool parent_missing = st == ST_INVALID && v->reader.manifest.parent.generation != 0;
+    if (parent_missing)
+        return; /* which was reported, or follows from damage that was */
+    const char *file = NULL, *what = NULL;
+    ckpt_cursor_damage(cursor, &file, &what);
+    (void)pthread_mutex_lock(&v->lock);
+    if (ckpt_is_damage(st) || st == ST_INVALID) {
+        remark(v, number, st == ST_INVALID ? ST_CORRUPT : st, file, what);
+    } else if (v->failed == ST_OK) {
+        v->failed = st;
+        (void)pthread_cond_broadcast(&v->turned);
+    }
+    (void)pthread_mutex_unlock(&v->lock);
+}
+
+static void report(struct verifier *v)
+{
+    const struct ckpt_read_options *options = v->options;
+    if (options == NULL || options->progress == NULL)
+        return;
+    (void)pthread_mutex_lock(&v->lock);
+    options->progress(options->progress_arg, ++v->done);
+    (void)pthread_mutex_unlock(&v->lock);
+}
+
+static void work(void *arg, uint32_t number)
+{
+    struct verifier *v = arg;
+    struct ckpt_cursor *cursor = v->cursors[number];
+    auto_free uint8_t *raw = malloc(DISK_CHUNK_BYTES);
+    for (;;) {
+        size_t i = atomic_fetch_add(&v->next, 1);
+        if (i >= v->part_count)
+            return;
+        const struct part *part = &v->parts[i];
+        const uint8_t *bytes = NULL;
+        enum status st = raw == NULL ? ST_NO_MEMORY : ST_OK;
+        if (st == ST_OK && part->place.reference.size > 0)
+            st = ckpt_cursor_fetch(cursor, &part->place, &bytes);
+        if (!take_turn(v, i, st, cursor, bytes))
+            return;
+        if (st == ST_OK && part->chunk)
+            decode(v, i, cursor, raw);
+        report(v);
+    }
+}
+
+/* ---- all of them ---- */
+
+static int compare_remarks(const void *a, const void *b)
+{
+    const struct remark *x = a, *y = b;
+    return x->part < y->part ? -1 : x->part > y->part;
+}
+
+static void tell_remarks(struct verifier *v)
+{
+    struct ckpt_findings *findings = &v->reader.findings;
+    qsort(v->remarks, v->remark_count, sizeof(*v->remarks), compare_remarks);
+    for (size_t i = 0; i < v->remark_count; i++) {
+        const struct remark *it = &v->remarks[i];
+        (void)ckpt_finding(findings, it->st, it->file, "%s", it->what);
+    }
+    if (v->remarks_lost > 0) {
+        (void)ckpt_finding(findings, ST_CORRUPT, CKPT_MANIFEST, "%zu more chunks are damaged",
+                           v->remarks_lost);
+    }
+}
+
+static enum status walk(struct verifier *v)
+{
+    enum status st = list_parts(v);
+    uint32_t threads = v->options == NULL ? 0 : v->options->threads;
+    if (threads > CKPT_CREW_MAX - 1)
+        threads = CKPT_CREW_MAX - 1;
+    while (threads > 0 && threads >= v->part_count)
+        threads--;
+    for (uint32_t i = 0; i <= threads && st == ST_OK; i++)
+        st = ckpt_reader_cursor(&v->reader, i, &v->cursors[i]);
+    v->remarks = calloc(REMARKS_MAX, sizeof(*v->remarks));
+    if (st == ST_OK && v->remarks == NULL)
+        st = ST_NO_MEMORY;
+    if (st != ST_OK)
+        return st;
+    ckpt_crew_run(threads, work, v);
+    tell_remarks(v);
+    return v->failed;
+}
+
+static enum status check_digest(struct verifier *v)
+{
+    const struct ckpt_footer *footer = &v->reader.set.shards[0].footer;
+    size_t size = sizeof(*footer->scalars) + footer->head->skip_count * sizeof(uint64_t);
+    v->pieces[v->piece_count] = ckpt_hash_of(footer->scalars, size);
+    struct ckpt_hash hash =
+        ckpt_hash_of(v->pieces, (size_t)(v->piece_count + 1) * sizeof(*v->pieces));
+    return ckpt_reader_compare(&v->reader, &hash);
+}
+
+static enum status verify(struct verifier *v)
+{
+    const struct io *io = v->reader.io;
+    enum status st = check_manifest(v);
+    const bool named = st == ST_OK;
+    if (st == ST_OK) {
+        st = ckpt_set_open(v->reader.io, v->reader.dir, &v->reader.manifest, &v->reader.findings,
+                           &v->reader.set);
+    }
+    if (st == ST_OK)
+        st = prepare(v);
+    if (st == ST_OK)
+        st = walk(v);
+    if (st == ST_OK && v->reader.findings.worst == ST_OK)
+        st = check_digest(v);
+    /* Remarks come last: the first line says what is wrong. */
+    enum status listed = named ? io->list(io->self, v->reader.dir, remark_extra, v) : ST_OK;
+    if (st == ST_OK)
+        st = listed;
+    return st == ST_OK ? v->reader.findings.worst : st;
+}
+
+enum status ckpt_verify_with(const struct io *io, const char *dir,
+                             const struct ckpt_read_options *options, ckpt_finding_fn fn, void *arg)
+{
+    struct verifier *v = calloc(1, sizeof(*v));
+    if (v == NULL)
+        return ST_NO_MEMORY;
+    v->options = options;
+    (void)pthread_mutex_init(&v->lock, NULL);
+    (void)pthread_cond_init(&v->turned, NULL);
+    enum status st = ckpt_reader_start(&v->reader, io, dir, fn, arg);
+    if (st == ST_OK)
+        st = verify(v);
+    ckpt_hasher_free(v->hasher);
+    free(v->parts);
+    free(v->pieces);
+    free(v->remarks);
+    ckpt_reader_release(&v->reader);
+    (void)pthread_mutex_destroy(&v->lock);
+    (void)pthread_cond_destroy(&v->turned);
+    free(v);
+    return st;
+}
+
+enum status ckpt_verify(const struct io *io, const char *dir, ckpt_finding_fn fn, void *arg)
+{
+    return ckpt_verify_with(io, dir, NULL, fn, arg);
+}

@@ -1,0 +1,143 @@
+/* What checkpoints there are: a folder's name and its manifest must agree, all else is foreign. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/format/findings.h"
+#include "checkpoint/format/manifest.h"
+#include "checkpoint/format/names.h"
+#include "common/cleanup.h"
+
+#define ENTRIES_MAX 65536 /* checkpoints of one job */
+
+struct catalog {
+    struct ckpt_entry *entries;
+    size_t count, capacity;
+    const char *folder; /* of the job */
+    enum status st;
+};
+
+static bool collect(void *arg, const char *name)
+{
+    struct catalog *catalog = arg;
+    struct ckpt_folder_name found;
+    if (!ckpt_folder_parse(name, &found))
+        return true;
+    if (catalog->count == catalog->capacity) {
+        size_t capacity = catalog->capacity == 0 ? 16 : 2 * catalog->capacity;
+        catalog->st = capacity > ENTRIES_MAX ? ST_FULL : ST_OK;
+        void *more = catalog->st == ST_OK
+                         ? realloc(catalog->entries, capacity * sizeof(*catalog->entries))
+                         : NULL;
+        if (more == NULL) {
+            catalog->st = catalog->st == ST_OK ? ST_NO_MEMORY : catalog->st;
+            return false;
+        }
+        catalog->entries = more;
+        catalog->capacity = capacity;
+    }
+    struct ckpt_entry *entry = &catalog->entries[catalog->count];
+    *entry = (struct ckpt_entry){
+        .step = found.step,
+        .generation = found.generation,
+        .quarantined = found.quarantined,
+    };
+    catalog->st = ckpt_path(catalog->folder, name, entry->dir);
+    catalog->count += catalog->st == ST_OK;
+    return catalog->st == ST_OK;
+}
+
+struct folder_size {
+    const struct io *io;
+    const char *dir;
+    uint64_t bytes;
+};
+
+static bool add_size(void *arg, const char *name)
+{
+    struct folder_size *sum = arg;
+    char path[LIMIT_PATH];
+    struct io_stat info;
+    if (ckpt_file_is_ours(name) && ckpt_path(sum->dir, name, path) == ST_OK &&
+        sum->io->stat(sum->io->self, path, &info) == ST_OK)
+        sum->bytes += info.size;
+    return true;
+}
+
+/* What the manifest says, if it is there, whole and of this folder. */
+static enum status fill(const struct io *io, const char *job, struct ckpt_entry *entry)
+{
+    struct folder_size sum = { .io = io, .dir = entry->dir };
+    struct io_stat info;
+    enum status st = io->stat(io->self, entry->dir, &info);
+    if (st == ST_OK && !info.is_dir)
+        return ST_NOT_FOUND;
+    if (st == ST_OK)
+        st = io->list(io->self, entry->dir, add_size, &sum);
+    if (st != ST_OK)
+        return st;
+    entry->bytes = sum.bytes;
+    struct ckpt_manifest manifest;
+    entry->manifest = ckpt_manifest_read(io, entry->dir, &manifest);
+    entry->damaged = ckpt_is_damage(entry->manifest);
+    if (entry->manifest != ST_OK)
+        return ST_OK;
+    bool same = strcmp(manifest.job, job) == 0 && manifest.step == entry->step &&
+                manifest.generation == entry->generation;
+    entry->damaged = !same;
+    entry->manifest = same ? ST_OK : ST_CORRUPT;
+    entry->committed = same && !entry->quarantined;
+    if (same) {
+        entry->parent = manifest.parent;
+        entry->digest = manifest.digest;
+        entry->raw_bytes = manifest.raw_bytes;
+        entry->files = manifest.file_count;
+        memcpy(entry->created_at, manifest.created_at, sizeof(entry->created_at));
+    }
+    ckpt_manifest_release(&manifest);
+    return ST_OK;
+}
+
+static int compare_entries(const void *a, const void *b)
+{
+    const struct ckpt_entry *x = a, *y = b;
+    if (x->step != y->step)
+        return x->step > y->step ? -1 : 1;
+    if (x->generation != y->generation)
+        return x->generation > y->generation ? -1 : 1;
+    return strcmp(x->dir, y->dir);
+}
+
+enum status ckpt_list(const struct io *io, const char *store, const char *job,
+                      struct ckpt_entry **out, size_t *out_count)
+{
+    char folder[LIMIT_PATH];
+    if (!ckpt_name_is_good(job))
+        return ST_INVALID;
+    struct catalog catalog = { .folder = folder };
+    enum status st = ckpt_path(store, job, folder);
+    if (st == ST_OK)
+        st = io->list(io->self, folder, collect, &catalog);
+    if (st == ST_OK)
+        st = catalog.st;
+    if (st == ST_NOT_FOUND)
+        st = ST_OK; /* no folder: no checkpoint */
+    size_t kept = 0;
+    for (size_t i = 0; i < catalog.count && st == ST_OK; i++) {
+        enum status read = fill(io, job, &catalog.entries[i]);
+        if (read == ST_NOT_FOUND)
+            continue; /* removed meanwhile */
+        st = read;
+        catalog.entries[kept++] = catalog.entries[i];
+    }
+    if (st != ST_OK) {
+        free(catalog.entries);
+        return st;
+    }
+    if (kept > 0)
+        qsort(catalog.entries, kept, sizeof(*catalog.entries), compare_entries);
+    *out = catalog.entries;
+    *out_count = kept;
+    return ST_OK;
+}

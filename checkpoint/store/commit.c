@@ -1,0 +1,351 @@
+/*
+ * The coordinator's file operations around a commit (design 8).
+ *
+ *                    ckpt_folder_create              every rank: ckpt_shard_write
+ *     (nothing) ------------------------> FOLDER ---------------------------------> WRITTEN
+ *                                           |                                          |
+ *                         ckpt_remove       |                          ckpt_commit_check, then the
+ *     (nothing) <---------------------------+                          journal's committing record
+ *         ^                                                                            |
+ *         |   ckpt_remove        ckpt_manifest_publish                                 v
+ *         +--------------- COMMITTED <-------------------------------------------- DECIDED
+ *                              |  ckpt_quarantine
+ *                              +------------------> bad-…
+ *
+ * Invariants:
+ *  (1) manifest.json is in a folder only after every byte of every file that it names, and their
+ *      names, are durable.
+ *  (2) manifest.json is whole as soon as it is there, and never written to: it comes by link(), in
+ *      an object store by put_new.
+ *  (3) Every call may be cut off anywhere and made again, by another process too.
+ *  (4) What isn't a checkpoint any more loses its manifest first, durably, then its files.
+ *  (5) Only files whose names this library makes are ever removed.
+ *  (6) A failed fsync of a folder has left it clean without having written it, so that a second one
+ *      would lie: either the change is taken back, for the repetition to make it again, or the
+ *      folder is changed once more, or (before the decision) the save is over.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/format/manifest.h"
+#include "checkpoint/format/names.h"
+#include "common/cleanup.h"
+#include "common/fault.h"
+
+#define NAMES_MAX      256 /* of a folder, looked at in one go */
+#define QUARANTINE_MAX 100 /* folders of one step and generation that went bad */
+
+struct names {
+    char name[NAMES_MAX][64];
+    size_t count;
+    bool foreign;
+};
+
+static bool collect_ours(void *arg, const char *name)
+{
+    struct names *names = arg;
+    if (!ckpt_file_is_ours(name) || strlen(name) >= sizeof(names->name[0])) {
+        names->foreign = true;
+        return true;
+    }
+    (void)snprintf(names->name[names->count], sizeof(names->name[0]), "%s", name);
+    names->count++;
+    return names->count < NAMES_MAX;
+}
+
+static enum status unlink_in(const struct io *io, const char *dir, const char *name)
+{
+    char path[LIMIT_PATH];
+    enum status st = ckpt_path(dir, name, path);
+    if (st == ST_OK)
+        st = io->unlink(io->self, path);
+    return st == ST_NOT_FOUND ? ST_OK : st;
+}
+
+/* Removes our files; *foreign says whether others are left. */
+static enum status empty_folder(const struct io *io, const char *dir, bool *foreign)
+{
+    auto_free struct names *names = malloc(sizeof(*names));
+    if (names == NULL)
+        return ST_NO_MEMORY;
+    do {
+        names->count = 0;
+        names->foreign = false;
+        enum status st = io->list(io->self, dir, collect_ours, names);
+        for (size_t i = 0; i < names->count && st == ST_OK; i++)
+            st = unlink_in(io, dir, names->name[i]);
+        if (st != ST_OK)
+            return st;
+    } while (names->count == NAMES_MAX);
+    *foreign = names->foreign;
+    return ST_OK;
+}
+
+/*
+ * fsync of every folder that dir lies in, whoever made them: their maker may have died before its
+ * fsync. Those that hold the store may not be ours to open; then they were not ours to make either.
+ */
+static enum status sync_parents(const struct io *io, const char *dir)
+{
+    char path[LIMIT_PATH], parent[LIMIT_PATH];
+    if (io_is_object(io, dir))
+        return ST_OK; /* what names an object is the object itself */
+    int size = snprintf(path, sizeof(path), "%s", dir);
+    if (size < 0 || (size_t)size >= sizeof(path))
+        return ST_INVALID;
+    for (int level = 0; level < LIMIT_PATH; level++) {
+        enum status st = ckpt_parent(path, parent);
+        if (st == ST_OK && strcmp(parent, path) == 0)
+            break; /* "/" or "." */
+        if (st == ST_OK)
+            st = io->fsync_dir(io->self, parent);
+        if (st != ST_OK && (st != ST_REFUSED || level < 2))
+            return st;
+        memcpy(path, parent, strlen(parent) + 1);
+    }
+    return ST_OK;
+}
+
+enum status ckpt_folder_create(const struct io *io, const char *dir)
+{
+    char manifest[LIMIT_PATH];
+    struct io_stat info;
+    enum status st = ckpt_path(dir, CKPT_MANIFEST, manifest);
+    if (st == ST_OK)
+        st = io->stat(io->self, manifest, &info);
+    if (st == ST_OK)
+        return ST_EXISTS;
+    if (st != ST_NOT_FOUND)
+        return st;
+    st = io_mkdir_all(io, dir);
+    if (st != ST_OK)
+        return st;
+    bool foreign = false;
+    st = empty_folder(io, dir, &foreign);
+    if (st == ST_OK)
+        st = io->fsync_dir(io->self, dir);
+    if (st == ST_OK)
+        st = sync_parents(io, dir);
+    if (st != ST_OK) {
+        (void)io->rmdir(io->self, dir); /* made again by the repetition: (6) */
+        return st;
+    }
+    return fault_status("commit.folder");
+}
+
+enum status ckpt_commit_check(const struct io *io, const char *dir,
+                              const struct ckpt_report *reports, uint32_t count)
+{
+    enum status st = fault_status("commit.check");
+    if (st == ST_OK) {
+        st = io->fsync_dir(io->self, dir);
+        if (st != ST_OK && st != ST_NOT_FOUND)
+            return ST_INCOMPLETE; /* the names can't be made durable any more: (6) */
+    }
+    for (uint32_t i = 0; i < count && st == ST_OK; i++) {
+        char name[64], path[LIMIT_PATH];
+        struct io_stat info;
+        ckpt_shard_name(i, count, name);
+        if (reports[i].rank != i || strcmp(reports[i].file, name) != 0)
+            return ST_INVALID;
+        st = ckpt_path(dir, name, path);
+        if (st == ST_OK)
+            st = io->stat(io->self, path, &info);
+        if (st == ST_NOT_FOUND)
+            return ST_INCOMPLETE;
+        if (st == ST_OK && (info.is_dir || info.size != reports[i].size))
+            return ST_INCOMPLETE;
+    }
+    return st;
+}
+
+/* The manifest under its temporary name, durable. */
+static enum status write_temporary(const struct io *io, const char *path, const void *bytes,
+                                   size_t size)
+{
+    int fd = -1;
+    enum status st = io->unlink(io->self, path); /* of a publication that was cut off */
+    if (st == ST_OK || st == ST_NOT_FOUND)
+        st = io->open(io->self, path, IO_CREATE_NEW, &fd);
+    if (st != ST_OK)
+        return st;
+    st = io_write_all(io, fd, bytes, size, 0);
+    if (st == ST_OK)
+        st = io->fsync(io->self, fd);
+    enum status closed = io->close(io->self, fd);
+    if (st == ST_OK)
+        st = closed;
+    if (st == ST_OK)
+        st = fault_status("commit.manifest_tmp");
+    if (st != ST_OK)
+        (void)io->unlink(io->self, path);
+    return st;
+}
+
+/* Whether path holds exactly these bytes. ST_NOT_FOUND: there is nothing. ST_EXISTS: others. */
+static enum status compare_with(const struct io *io, const char *path, const void *bytes,
+                                size_t size)
+{
+    auto_free char *there = NULL;
+    size_t there_size = 0;
+    enum status st = io_read_file(io, path, size, &there, &there_size);
+    if (st == ST_FULL || st == ST_INVALID)
+        return ST_EXISTS;
+    if (st != ST_OK)
+        return st;
+    return there_size == size && memcmp(there, bytes, size) == 0 ? ST_OK : ST_EXISTS;
+}
+
+/*
+ * The manifest is there, but maybe only in memory: an earlier fsync of the folder may have failed
+ * or never have run. A failed one has left the folder's blocks marked clean, so they are changed
+ * again (a second name comes and goes) before the fsync that counts.
+ */
+static enum status publish_again(const struct io *io, const char *dir, const char *path,
+                                 const char *temporary)
+{
+    enum status st = unlink_in(io, dir, CKPT_MANIFEST_TEMPORARY);
+    if (st == ST_OK)
+        st = io->link(io->self, path, temporary);
+    if (st == ST_OK)
+        st = unlink_in(io, dir, CKPT_MANIFEST_TEMPORARY);
+    return st == ST_OK ? io->fsync_dir(io->self, dir) : st;
+}
+
+/* Another one may have been quicker, with the same bytes. */
+static enum status publish_object(const struct io *io, const char *path, const void *bytes,
+                                  size_t size)
+{
+    enum status st = io->put_new(io->self, path, bytes, size);
+    return st == ST_EXISTS ? compare_with(io, path, bytes, size) : st;
+}
+
+enum status ckpt_manifest_publish(const struct io *io, const char *dir, const void *bytes,
+                                  size_t size)
+{
+    char path[LIMIT_PATH], temporary[LIMIT_PATH];
+    enum status st = ckpt_path(dir, CKPT_MANIFEST, path);
+    if (st == ST_OK)
+        st = ckpt_path(dir, CKPT_MANIFEST_TEMPORARY, temporary);
+    if (st != ST_OK)
+        return st;
+    st = compare_with(io, path, bytes, size);
+    if (st != ST_EXISTS && io_is_object(io, path))
+        return st == ST_NOT_FOUND ? publish_object(io, path, bytes, size) : st;
+    if (st == ST_OK)
+        return publish_again(io, dir, path, temporary);
+    if (st != ST_NOT_FOUND)
+        return st;
+    st = write_temporary(io, temporary, bytes, size);
+    if (st != ST_OK)
+        return st;
+    st = io->link(io->self, temporary, path);
+    if (st == ST_EXISTS) /* another one was quicker; or it was us, and NFS lost its answer */
+        st = compare_with(io, path, bytes, size);
+    if (st == ST_OK)
+        st = fault_status("commit.link");
+    if (st == ST_OK)
+        st = unlink_in(io, dir, CKPT_MANIFEST_TEMPORARY);
+    if (st == ST_OK)
+        st = io->fsync_dir(io->self, dir);
+    return st == ST_OK ? fault_status("commit.fsync_dir") : st;
+}
+
+/* The folder is gone; maybe only in memory. Without the one that it lay in there is nothing to do.
+ */
+static enum status sync_removal(const struct io *io, const char *dir)
+{
+    char parent[LIMIT_PATH];
+    enum status st = ckpt_parent(dir, parent);
+    if (st == ST_OK)
+        st = io->fsync_dir(io->self, parent);
+    if (st == ST_NOT_FOUND)
+        return ST_OK;
+    if (st != ST_OK)
+        (void)io->mkdir(io->self, dir); /* gone again by the repetition: (6) */
+    return st;
+}
+
+/* The manifest's name is gone; durably, or the folder is dirty for the repetition. */
+static enum status sync_unpublished(const struct io *io, const char *dir)
+{
+    enum status st = io->fsync_dir(io->self, dir);
+    char path[LIMIT_PATH];
+    if (st == ST_OK || ckpt_path(dir, CKPT_MANIFEST_TEMPORARY, path) != ST_OK)
+        return st;
+    int fd = -1;
+    if (io->open(io->self, path, IO_CREATE_NEW, &fd) == ST_OK)
+        (void)io->close(io->self, fd);
+    (void)io->unlink(io->self, path);
+    return st;
+}
+
+enum status ckpt_remove(const struct io *io, const char *dir)
+{
+    struct io_stat info;
+    enum status st = io->stat(io->self, dir, &info);
+    if (st == ST_NOT_FOUND)
+        return sync_removal(io, dir);
+    if (st == ST_OK)
+        st = unlink_in(io, dir, CKPT_MANIFEST);
+    if (st == ST_OK)
+        st = fault_status("retention.unpublish");
+    if (st == ST_OK)
+        st = sync_unpublished(io, dir);
+    bool foreign = false;
+    if (st == ST_OK)
+        st = empty_folder(io, dir, &foreign);
+    if (st != ST_OK || foreign)
+        return st;
+    st = io->rmdir(io->self, dir);
+    return st == ST_OK || st == ST_NOT_FOUND ? sync_removal(io, dir) : st;
+}
+
+/* The path of a folder that was set aside: the copy-th of that name. */
+static enum status quarantine_path(const char *dir, int copy, char *out, size_t capacity)
+{
+    char parent[LIMIT_PATH], base[LIMIT_PATH], suffix[8] = "";
+    enum status st = ckpt_parent(dir, parent);
+    if (st == ST_OK)
+        st = ckpt_base(dir, base);
+    if (st != ST_OK)
+        return st;
+    if (copy > 1)
+        (void)snprintf(suffix, sizeof(suffix), ".%d", copy);
+    int size = snprintf(out, capacity, "%s/%s%s%s", parent, CKPT_QUARANTINE, base, suffix);
+    return size < 0 || (size_t)size >= capacity ? ST_FULL : ST_OK;
+}
+
+enum status ckpt_quarantine(const struct io *io, const char *dir, char *out, size_t capacity)
+{
+    char parent[LIMIT_PATH], path[LIMIT_PATH];
+    struct io_stat info;
+    int copy = 0;
+    enum status there = io->stat(io->self, dir, &info), st = ckpt_parent(dir, parent);
+    if (there != ST_OK && there != ST_NOT_FOUND)
+        return there;
+    while (st == ST_OK && copy < QUARANTINE_MAX) { /* to the first that is free */
+        st = quarantine_path(dir, ++copy, path, sizeof(path));
+        if (st == ST_OK)
+            st = io->stat(io->self, path, &info);
+    }
+    if (st != ST_NOT_FOUND)
+        return st == ST_OK ? ST_FULL : st;
+    st = ST_OK;
+    if (there == ST_NOT_FOUND) /* set aside already, perhaps */
+        st = copy > 1 ? quarantine_path(dir, copy - 1, path, sizeof(path)) : ST_NOT_FOUND;
+    if (st == ST_OK && strlen(path) >= capacity)
+        st = ST_FULL;
+    if (st == ST_OK && there == ST_OK)
+        st = io->rename(io->self, dir, path);
+    if (st != ST_OK)
+        return st;
+    st = io->fsync_dir(io->self, parent);
+    if (st != ST_OK) {
+        (void)io->rename(io->self, path, dir); /* again by the repetition: (6) */
+        return st;
+    }
+    memcpy(out, path, strlen(path) + 1);
+    return ST_OK;
+}

@@ -1,0 +1,191 @@
+#include "checkpoint/weights/compare.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/format/floats.h"
+#include "checkpoint/read/values.h"
+
+static const struct ckpt_tensor *find(const struct ckpt_values *side, const char *name)
+{
+    for (uint32_t i = 0; i < side->tensor_count; i++) {
+        if (strcmp(side->tensors[i].name, name) == 0)
+            return &side->tensors[i];
+    }
+    return NULL;
+}
+
+static enum ckpt_dtype dtype_of(const struct ckpt_values *side, const struct ckpt_tensor *tensor)
+{
+    return side->buffers[tensor->buffer].dtype;
+}
+
+/* ---- one part ---- */
+
+static uint64_t differing_bits(const uint8_t *a, const uint8_t *b, uint64_t width)
+{
+    uint64_t bits = 0;
+    for (uint64_t i = 0; i < width; i++)
+        bits += (uint64_t)__builtin_popcount((unsigned)(a[i] ^ b[i]));
+    return bits;
+}
+
+static double integer_value(enum ckpt_dtype dtype, const void *part, size_t i)
+{
+    if (dtype == CKPT_I32)
+        return (double)((const int32_t *)part)[i];
+    if (dtype == CKPT_I64)
+        return (double)((const int64_t *)part)[i];
+    return (double)((const uint8_t *)part)[i];
+}
+
+static double value(const struct ckpt_values *side, enum ckpt_dtype dtype, size_t i)
+{
+    return floats_known(dtype) ? (double)side->wide[i] : integer_value(dtype, side->stored, i);
+}
+
+struct sums {
+    double difference, a; /* of squares */
+};
+
+static void add_part(struct compare_tensor *out, const struct ckpt_values *a,
+                     const struct ckpt_values *b, size_t count, struct sums *sums)
+{
+    bool same_type = out->dtype_a == out->dtype_b;
+    uint64_t width = ckpt_dtype_size(out->dtype_a);
+    const uint8_t *bytes_a = a->stored, *bytes_b = b->stored;
+    for (size_t i = 0; i < count; i++) {
+        double x = value(a, out->dtype_a, i);
+        if (isfinite(x))
+            sums->a += x * x;
+        if (same_type && memcmp(bytes_a + i * width, bytes_b + i * width, width) == 0)
+            continue;
+        double y = value(b, out->dtype_b, i), distance = fabs(x - y);
+        if (!same_type && x == y)
+            continue;
+        out->differing++;
+        if (same_type)
+            out->bits += differing_bits(bytes_a + i * width, bytes_b + i * width, width);
+        if (!isfinite(distance)) {
+            out->not_finite++;
+            continue;
+        }
+        sums->difference += distance * distance;
+        out->max_abs = distance > out->max_abs ? distance : out->max_abs;
+    }
+}
+
+/* ---- one tensor ---- */
+
+struct comparison {
+    struct ckpt_values a, b;
+    void (*progress)(void *arg, uint64_t bytes);
+    void *arg;
+    uint64_t bytes;
+};
+
+static enum status compare_values(struct comparison *c, const struct ckpt_tensor *x,
+                                  const struct ckpt_tensor *y, struct compare_tensor *out)
+{
+    struct sums sums = { 0 };
+    for (uint64_t at = 0; at < out->elements;) {
+        size_t part = ckpt_values_size(&c->a, x, at, out->elements);
+        enum status st = ckpt_values_read(&c->a, x, at, part);
+        if (st == ST_OK)
+            st = ckpt_values_read(&c->b, y, at, part);
+        if (st != ST_OK)
+            return st;
+        if (floats_known(out->dtype_a)) {
+            floats_widen(out->dtype_a, c->a.stored, part, c->a.wide);
+            floats_widen(out->dtype_b, c->b.stored, part, c->b.wide);
+        }
+        add_part(out, &c->a, &c->b, part, &sums);
+        at += part;
+        c->bytes += part * ckpt_dtype_size(out->dtype_a);
+        if (c->progress != NULL)
+            c->progress(c->arg, c->bytes);
+    }
+    out->norm_difference = sqrt(sums.difference);
+    out->norm_a = sqrt(sums.a);
+    bool differs = out->differing > 0 || out->dtype_a != out->dtype_b;
+    out->kind = differs ? COMPARE_DIFFERS : COMPARE_EQUAL;
+    return ST_OK;
+}
+
+static void describe(const struct ckpt_tensor *tensor, struct compare_tensor *out)
+{
+    memcpy(out->name, tensor->name, sizeof(out->name));
+    out->ndim = tensor->ndim;
+    memcpy(out->dims, tensor->dims, sizeof(out->dims));
+    out->elements = ckpt_tensor_elements(tensor);
+}
+
+static enum status compare_one(struct comparison *c, const struct ckpt_tensor *x,
+                               struct compare_tensor *out)
+{
+    const struct ckpt_tensor *y = find(&c->b, x->name);
+    describe(x, out);
+    out->dtype_a = dtype_of(&c->a, x);
+    out->kind = COMPARE_ONLY_A;
+    if (y == NULL)
+        return ST_OK;
+    out->dtype_b = dtype_of(&c->b, y);
+    out->kind = COMPARE_SHAPE;
+    bool same_shape =
+        x->ndim == y->ndim && memcmp(x->dims, y->dims, (size_t)x->ndim * sizeof(x->dims[0])) == 0;
+    bool comparable =
+        out->dtype_a == out->dtype_b || (floats_known(out->dtype_a) && floats_known(out->dtype_b));
+    return same_shape && comparable ? compare_values(c, x, y, out) : ST_OK;
+}
+
+static enum status compare_all(struct comparison *c, struct compare_tensor *list,
+                               uint32_t *out_count)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < c->a.tensor_count; i++) {
+        enum status st = compare_one(c, &c->a.tensors[i], &list[count++]);
+        if (st != ST_OK)
+            return st;
+    }
+    for (uint32_t i = 0; i < c->b.tensor_count; i++) {
+        if (find(&c->a, c->b.tensors[i].name) != NULL)
+            continue;
+        describe(&c->b.tensors[i], &list[count]);
+        list[count].dtype_b = dtype_of(&c->b, &c->b.tensors[i]);
+        list[count++].kind = COMPARE_ONLY_B;
+    }
+    *out_count = count;
+    return ST_OK;
+}
+
+double compare_relative(const struct compare_tensor *tensor)
+{
+    if (tensor->norm_difference == 0)
+        return 0;
+    return tensor->norm_a == 0 ? (double)INFINITY : tensor->norm_difference / tensor->norm_a;
+}
+
+enum status compare_tensors(struct ckpt_reader *a, struct ckpt_reader *b,
+                            void (*progress)(void *arg, uint64_t bytes), void *arg,
+                            struct compare_tensor **out, uint32_t *out_count)
+{
+    struct comparison c = { .progress = progress, .arg = arg };
+    enum status st = ckpt_values_open(&c.a, a);
+    if (st == ST_OK)
+        st = ckpt_values_open(&c.b, b);
+    struct compare_tensor *list = NULL;
+    if (st == ST_OK) {
+        list = calloc((size_t)c.a.tensor_count + c.b.tensor_count + 1, sizeof(*list));
+        st = list == NULL ? ST_NO_MEMORY : compare_all(&c, list, out_count);
+    }
+    ckpt_values_release(&c.a);
+    ckpt_values_release(&c.b);
+    if (st != ST_OK) {
+        free(list);
+        return st;
+    }
+    *out = list;
+    return ST_OK;
+}

@@ -1,0 +1,319 @@
+/* A checkpoint's tensors, one after the other, as a safetensors file. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/format/floats.h"
+#include "checkpoint/read/values.h"
+#include "checkpoint/weights/safetensors.h"
+#include "checkpoint/weights/weights.h"
+#include "common/cleanup.h"
+
+#define BATCH_COUNTER ".num_batches_tracked"
+#define TEXT_BYTES    64
+
+/* One tensor of the file. */
+struct item {
+    const struct ckpt_tensor *tensor; /* NULL: a batch counter */
+    struct weights_name name;
+};
+
+struct export
+{
+    struct ckpt_values values;
+    const struct weights_export *options;
+    struct safetensors_writer *writer;
+    struct item *items;
+    struct safetensors_tensor *tensors;
+    uint32_t count;
+    void *narrow; /* a part's, of floats */
+    void *block;  /* of a transposed tensor; NULL until one comes */
+    struct weights_exported done;
+    const char *path;
+    struct weights_message *message;
+};
+
+static bool is_moment(const struct ckpt_buffer *buffer)
+{
+    return strcmp(buffer->name, "parameters") != 0 && strcmp(buffer->name, "statistics") != 0;
+}
+
+static enum safetensors_dtype file_dtype(enum ckpt_dtype dtype)
+{
+    switch (dtype) {
+    case CKPT_F32:
+        return SAFETENSORS_F32;
+    case CKPT_BF16:
+        return SAFETENSORS_BF16;
+    case CKPT_F16:
+        return SAFETENSORS_F16;
+    case CKPT_I32:
+        return SAFETENSORS_I32;
+    case CKPT_I64:
+        return SAFETENSORS_I64;
+    case CKPT_U8:
+        break;
+    }
+    return SAFETENSORS_U8;
+}
+
+/* What a buffer's values become. */
+static enum ckpt_dtype wanted_dtype(const struct export *e, enum ckpt_dtype stored)
+{
+    return e->options->dtype != 0 && floats_known(stored) ? e->options->dtype : stored;
+}
+
+/* ---- what goes into the file ---- */
+
+static void add_tensor(struct export *e, const struct ckpt_tensor *tensor)
+{
+    const struct ckpt_buffer *buffer = &e->values.buffers[tensor->buffer];
+    struct item *item = &e->items[e->count];
+    struct safetensors_tensor *out = &e->tensors[e->count++];
+    item->tensor = tensor;
+    weights_name(e->options->own_names || is_moment(buffer) ? "" : e->options->arch, tensor,
+                 &item->name);
+    out->name = item->name.text;
+    out->dtype = file_dtype(wanted_dtype(e, buffer->dtype));
+    out->ndim = tensor->ndim;
+    memcpy(out->dims, tensor->dims, sizeof(tensor->dims));
+    if (item->name.transposed) {
+        out->dims[0] = tensor->dims[1];
+        out->dims[1] = tensor->dims[0];
+    }
+}
+
+/* torchvision's norms count their batches. */
+static void add_counter(struct export *e, const struct ckpt_tensor *variance)
+{
+    static const char suffix[] = ".running_var";
+    size_t size = strlen(variance->name);
+    if (e->options->own_names || size < sizeof(suffix) ||
+        strcmp(variance->name + size - (sizeof(suffix) - 1), suffix) != 0)
+        return;
+    struct item *item = &e->items[e->count];
+    struct safetensors_tensor *out = &e->tensors[e->count++];
+    (void)snprintf(item->name.text, sizeof(item->name.text), "%.*s" BATCH_COUNTER,
+                   (int)(size - (sizeof(suffix) - 1)), variance->name);
+    out->name = item->name.text;
+    out->dtype = SAFETENSORS_I64;
+}
+
+static enum status choose(struct export *e)
+{
+    const struct ckpt_tensor *tensors = e->values.tensors;
+    uint32_t count = e->values.tensor_count;
+    e->items = calloc(2 * (size_t)count + 1, sizeof(*e->items));
+    e->tensors = calloc(2 * (size_t)count + 1, sizeof(*e->tensors));
+    if (e->items == NULL || e->tensors == NULL)
+        return ST_NO_MEMORY;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!e->options->all && is_moment(&e->values.buffers[tensors[i].buffer]))
+            continue;
+        add_tensor(e, &tensors[i]);
+        add_counter(e, &tensors[i]);
+    }
+    return ST_OK;
+}
+
+static enum status create(struct export *e, const struct io *io, const char *path)
+{
+    const struct ckpt_manifest *manifest = ckpt_reader_manifest(e->values.reader);
+    char step[TEXT_BYTES], digest[33];
+    (void)snprintf(step, sizeof(step), "%" PRIu64, manifest->step);
+    ckpt_hash_text(&manifest->digest, digest);
+    const struct safetensors_text metadata[] = {
+        { "format", "pt" }, /* transformers refuses files without it */
+        { "cairn.arch", e->options->arch },
+        { "cairn.names", e->options->own_names ? "cairn" : "hf" },
+        { "cairn.job", manifest->job },
+        { "cairn.step", step },
+        { "cairn.digest", digest },
+    };
+    struct safetensors_content content = {
+        .tensors = e->tensors,
+        .tensor_count = e->count,
+        .metadata = metadata,
+        .metadata_count = sizeof(metadata) / sizeof(metadata[0]),
+    };
+    return safetensors_create(io, path, e->options->replace, &content, &e->writer);
+}
+
+/* ---- bytes ---- */
+
+static const char *reason(const struct export *e, enum status st)
+{
+    if (st == ST_EXISTS && e->options->replace)
+        return "what is there is no file; choose another name";
+    if (st == ST_EXISTS)
+        return "there is such a file; choose another name, or --force";
+    if (st == ST_NOT_FOUND)
+        return "there is no folder for it";
+    return st == ST_REFUSED ? "no permission, or a read-only file system" : status_string(st);
+}
+
+/* The file that is written, not the tensor, is to blame. */
+static enum status blame_file(struct export *e, enum status st)
+{
+    (void)snprintf(e->message->text, sizeof(e->message->text), "%.400s: %s", e->path,
+                   reason(e, st));
+    return st;
+}
+
+static enum status write_bytes(struct export *e, const void *data, size_t size)
+{
+    enum status st = safetensors_write(e->writer, data, size);
+    if (st != ST_OK)
+        return blame_file(e, st);
+    e->done.bytes += size;
+    if (st == ST_OK && e->options->progress != NULL &&
+        !e->options->progress(e->options->progress_arg, e->done.bytes))
+        return ST_CLOSED;
+    return st;
+}
+
+/* Elements [first, first + count) of a tensor in the type of the file; *out is valid until the next
+ * call. */
+static enum status read_part(struct export *e, const struct ckpt_tensor *tensor, uint64_t first,
+                             size_t count, const void **out)
+{
+    const struct ckpt_buffer *buffer = &e->values.buffers[tensor->buffer];
+    enum ckpt_dtype want = wanted_dtype(e, buffer->dtype);
+    enum status st = ckpt_values_read(&e->values, tensor, first, count);
+    *out = e->values.stored;
+    if (st != ST_OK || want == buffer->dtype)
+        return st;
+    floats_widen(buffer->dtype, e->values.stored, count, e->values.wide);
+    e->done.overflows += floats_narrow(want, e->values.wide, count, e->narrow);
+    *out = e->narrow;
+    return ST_OK;
+}
+
+static enum status write_plain(struct export *e, const struct ckpt_tensor *tensor, uint64_t count)
+{
+    uint64_t width = ckpt_dtype_size(wanted_dtype(e, e->values.buffers[tensor->buffer].dtype));
+    for (uint64_t at = 0; at < count;) {
+        size_t part = ckpt_values_size(&e->values, tensor, at, count);
+        const void *data = NULL;
+        enum status st = read_part(e, tensor, at, part, &data);
+        if (st == ST_OK)
+            st = write_bytes(e, data, part * width);
+        if (st != ST_OK)
+            return st;
+        at += part;
+    }
+    return ST_OK;
+}
+
+/* Columns [from, to) of a [rows, columns] tensor, as rows of the block. */
+static enum status fill_block(struct export *e, const struct ckpt_tensor *tensor, uint64_t from,
+                              uint64_t to)
+{
+    uint64_t rows = tensor->dims[0], columns = tensor->dims[1], count = rows * columns;
+    uint64_t width = ckpt_dtype_size(wanted_dtype(e, e->values.buffers[tensor->buffer].dtype));
+    for (uint64_t at = 0; at < count;) {
+        size_t part = ckpt_values_size(&e->values, tensor, at, count);
+        const void *data = NULL;
+        enum status st = read_part(e, tensor, at, part, &data);
+        if (st != ST_OK)
+            return st;
+        uint64_t row = at / columns, column = at % columns;
+        for (uint64_t i = 0; i < part; i++) {
+            if (column >= from && column < to) {
+                memcpy((char *)e->block + ((column - from) * rows + row) * width,
+                       (const char *)data + i * width, width);
+            }
+            column = column + 1 == columns ? 0 : column + 1;
+            row += column == 0;
+        }
+        at += part;
+    }
+    return ST_OK;
+}
+
+static enum status write_transposed(struct export *e, const struct ckpt_tensor *tensor)
+{
+    uint64_t rows = tensor->dims[0], columns = tensor->dims[1];
+    uint64_t width = ckpt_dtype_size(wanted_dtype(e, e->values.buffers[tensor->buffer].dtype));
+    if (e->block == NULL)
+        e->block = malloc(WEIGHTS_WINDOW);
+    if (e->block == NULL)
+        return ST_NO_MEMORY;
+    uint64_t step = WEIGHTS_WINDOW / (rows * width), overflows = e->done.overflows;
+    if (step == 0)
+        return ST_FULL;
+    for (uint64_t from = 0; from < columns; from += step) {
+        uint64_t to = columns - from < step ? columns : from + step;
+        e->done.overflows = overflows; /* each pass counts all of them */
+        enum status st = fill_block(e, tensor, from, to);
+        if (st == ST_OK)
+            st = write_bytes(e, e->block, (size_t)((to - from) * rows * width));
+        if (st != ST_OK)
+            return st;
+    }
+    return ST_OK;
+}
+
+static enum status write_counter(struct export *e)
+{
+    int64_t steps = (int64_t)ckpt_reader_manifest(e->values.reader)->step;
+    return write_bytes(e, &steps, sizeof(steps)); /* little-endian, as the machine */
+}
+
+static enum status write_items(struct export *e)
+{
+    enum status st = ST_OK;
+    for (uint32_t i = 0; i < e->count && st == ST_OK; i++) {
+        const struct item *item = &e->items[i];
+        uint64_t count = item->tensor != NULL ? ckpt_tensor_elements(item->tensor) : 1;
+        if (item->tensor == NULL) {
+            st = write_counter(e);
+        } else if (item->name.transposed) {
+            st = count > 0 ? write_transposed(e, item->tensor) : ST_OK;
+        } else {
+            st = write_plain(e, item->tensor, count);
+        }
+        e->done.elements += count;
+        e->done.tensors++;
+        if (st != ST_OK && e->message->text[0] == '\0') {
+            (void)snprintf(e->message->text, sizeof(e->message->text), "tensor %s: %s",
+                           item->name.text, status_string(st));
+        }
+    }
+    return st;
+}
+
+enum status weights_export(struct ckpt_reader *reader, const struct io *io, const char *path,
+                           const struct weights_export *options, struct weights_exported *out,
+                           struct weights_message *message)
+{
+    struct export e = { .options = options, .path = path, .message = message };
+    message->text[0] = '\0';
+    enum status st = ckpt_values_open(&e.values, reader);
+    if (st == ST_OK)
+        st = choose(&e);
+    e.narrow = malloc(CKPT_VALUES_ELEMENTS * sizeof(float));
+    if (st == ST_OK && e.narrow == NULL)
+        st = ST_NO_MEMORY;
+    if (st == ST_OK)
+        st = create(&e, io, path);
+    if (st == ST_OK)
+        st = write_items(&e);
+    if (st == ST_OK) {
+        st = safetensors_publish(e.writer);
+    } else {
+        safetensors_abandon(e.writer);
+    }
+    if (st == ST_OK) {
+        *out = e.done;
+    } else if (message->text[0] == '\0') {
+        (void)blame_file(&e, st);
+    }
+    free(e.items);
+    free(e.tensors);
+    ckpt_values_release(&e.values);
+    free(e.narrow);
+    free(e.block);
+    return st;
+}

@@ -1,0 +1,47 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "checkpoint/weights/weights.h"
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t size = strlen(text), end_size = strlen(end);
+    return size >= end_size && strcmp(text + size - end_size, end) == 0;
+}
+
+static bool is_gpt2(const char *arch)
+{
+    return strcmp(arch, "gpt2") == 0;
+}
+
+/* transformers' Conv1D. */
+static bool is_conv1d(const char *name)
+{
+    static const char *const weights[] = { ".attn.c_attn.weight", ".attn.c_proj.weight",
+                                           ".mlp.c_fc.weight", ".mlp.c_proj.weight" };
+    for (size_t i = 0; i < sizeof(weights) / sizeof(weights[0]); i++) {
+        if (ends_with(name, weights[i]))
+            return true;
+    }
+    return false;
+}
+
+void weights_name(const char *arch, const struct ckpt_tensor *tensor, struct weights_name *out)
+{
+    (void)snprintf(out->text, sizeof(out->text), "%s", tensor->name);
+    out->transposed = is_gpt2(arch) && tensor->ndim == 2 && is_conv1d(tensor->name);
+}
+
+bool weights_pass_over(const char *arch, const char *name)
+{
+    static const char *const moments[] = { "momentum/", "adam.m/", "adam.v/" };
+    for (size_t i = 0; i < sizeof(moments) / sizeof(moments[0]); i++) {
+        if (strncmp(name, moments[i], strlen(moments[i])) == 0)
+            return true;
+    }
+    if (is_gpt2(arch)) {
+        return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") ||
+               strcmp(name, "lm_head.weight") == 0;
+    }
+    return ends_with(name, ".num_batches_tracked");
+}

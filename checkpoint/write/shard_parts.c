@@ -1,0 +1,127 @@
+#include "checkpoint/write/shard_parts.h"
+
+#include <string.h>
+
+#include "checkpoint/format/hash.h"
+#include "checkpoint/format/names.h"
+#include "common/check.h"
+
+static bool name_fits(const char *name)
+{
+    size_t size = strnlen(name, LIMIT_NAME);
+    return size > 0 && size < LIMIT_NAME;
+}
+
+static bool tensor_fits(const struct ckpt_state *state, const struct ckpt_tensor *tensor)
+{
+    if (!name_fits(tensor->name) || tensor->buffer >= state->buffer_count || tensor->ndim < 0 ||
+        tensor->ndim > 4)
+        return false;
+    uint64_t count = 1, room = state->buffers[tensor->buffer].count;
+    for (int32_t i = 0; i < tensor->ndim; i++) {
+        if (tensor->dims[i] == 0 || tensor->dims[i] > room / count)
+            return false;
+        count *= tensor->dims[i];
+    }
+    return count <= room && tensor->offset <= room - count;
+}
+
+/* Everything that a reader would refuse is refused before a file is made. */
+static bool state_fits(const struct ckpt_state *state)
+{
+    if (!ckpt_name_is_good(state->job) || state->buffer_count > CKPT_BUFFERS_MAX ||
+        state->tensor_count > LIMIT_TENSORS || state->blob_count > DISK_BLOBS_MAX ||
+        state->scalars.skip_count > DISK_SKIPS_MAX)
+        return false;
+    for (uint32_t i = 0; i < state->buffer_count; i++) {
+        if (!name_fits(state->buffers[i].name) || ckpt_dtype_size(state->buffers[i].dtype) == 0)
+            return false;
+    }
+    for (uint32_t i = 0; i < state->blob_count; i++) {
+        if (!name_fits(state->blobs[i].name) || state->blobs[i].size > DISK_BLOB_MAX)
+            return false;
+    }
+    for (uint32_t i = 0; i < state->tensor_count; i++) {
+        if (!tensor_fits(state, &state->tensors[i]))
+            return false;
+    }
+    return true;
+}
+
+static void add(struct ckpt_parts *parts, const struct ckpt_part *part)
+{
+    struct ckpt_part *to = &parts->part[parts->count++];
+    *to = *part;
+    to->number = parts->chunks;
+    parts->chunks += part->bytes / DISK_CHUNK_BYTES + (part->bytes % DISK_CHUNK_BYTES != 0);
+}
+
+/* Elements [first, first + count) of a buffer, which start at a chunk's border. */
+static enum status add_buffer(struct ckpt_parts *parts, const struct ckpt_buffer *buffer,
+                              uint32_t number, uint64_t first, uint64_t count)
+{
+    const uint64_t element = ckpt_dtype_size(buffer->dtype);
+    if (buffer->data == NULL || buffer->data_first > first)
+        return ST_INVALID;
+    const uint64_t skipped = first - buffer->data_first;
+    if (buffer->pieces != NULL && skipped % PIECE_ELEMENTS != 0)
+        return ST_INVALID;
+    const struct ckpt_part part = {
+        .buffer = number,
+        .dtype = buffer->dtype,
+        .index = first / ckpt_chunk_elements(buffer->dtype),
+        .data = (const uint8_t *)buffer->data + skipped * element,
+        .bytes = count * element,
+        .expected = buffer->pieces == NULL ? NULL : buffer->pieces + skipped / PIECE_ELEMENTS,
+    };
+    add(parts, &part);
+    parts->raw_bytes += part.bytes;
+    return ST_OK;
+}
+
+enum status ckpt_parts_of(const struct ckpt_state *state, uint32_t rank, uint32_t size,
+                          struct ckpt_parts *out)
+{
+    struct ckpt_parts parts = { .count = 0 };
+    if (rank >= size || size > LIMIT_RANKS || !state_fits(state))
+        return ST_INVALID;
+    for (uint32_t i = 0; i < state->buffer_count; i++) {
+        uint64_t first = 0, count = 0;
+        ckpt_share_elements(state, i, rank, size, &first, &count);
+        enum status st =
+            count == 0 ? ST_OK : add_buffer(&parts, &state->buffers[i], i, first, count);
+        if (st != ST_OK)
+            return st;
+    }
+    for (uint32_t i = 0; i < state->blob_count && rank == 0; i++) {
+        const struct ckpt_part part = {
+            .buffer = DISK_BLOB | i,
+            .dtype = CKPT_U8,
+            .data = state->blobs[i].data,
+            .bytes = state->blobs[i].size,
+        };
+        if (part.bytes > 0)
+            add(&parts, &part);
+    }
+    *out = parts;
+    return ST_OK;
+}
+
+const struct ckpt_part *ckpt_parts_find(const struct ckpt_parts *parts, uint64_t number,
+                                        struct ckpt_chunk_place *out_place, const uint8_t **out_raw)
+{
+    CHECK(number < parts->chunks);
+    uint32_t i = parts->count - 1;
+    while (parts->part[i].number > number)
+        i--;
+    const struct ckpt_part *part = &parts->part[i];
+    const uint64_t at = (number - part->number) * DISK_CHUNK_BYTES, left = part->bytes - at;
+    *out_place = (struct ckpt_chunk_place){
+        .buffer = part->buffer,
+        .index = part->index + (number - part->number),
+        .dtype = part->dtype,
+        .raw_size = (uint32_t)(left < DISK_CHUNK_BYTES ? left : DISK_CHUNK_BYTES),
+    };
+    *out_raw = part->data + at;
+    return part;
+}

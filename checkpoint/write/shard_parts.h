@@ -1,0 +1,38 @@
+/*
+ * What a rank's shard file holds, in the order of the file: the chunks of its share of every
+ * buffer, then, on rank 0, those of the blobs.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "checkpoint/codec/chunk.h"
+
+#define CKPT_PARTS_MAX (CKPT_BUFFERS_MAX + DISK_BLOBS_MAX)
+
+/* Consecutive chunks of one buffer or blob. */
+struct ckpt_part {
+    uint32_t buffer; /* or DISK_BLOB | number of a blob */
+    enum ckpt_dtype dtype;
+    uint64_t number;     /* of its first chunk in the file */
+    uint64_t index;      /* of its first chunk in the buffer */
+    const uint8_t *data; /* borrowed */
+    uint64_t bytes;
+    const struct ckpt_hash *expected; /* of its pieces; NULL: not known */
+    struct ckpt_piece_run *run;       /* of a buffer: where its pieces' hashes go */
+};
+
+struct ckpt_parts {
+    struct ckpt_part part[CKPT_PARTS_MAX];
+    uint32_t count;
+    uint64_t chunks;
+    uint64_t raw_bytes; /* of buffers */
+};
+
+/* ST_INVALID: a reader would refuse the state, or data of the share is missing. */
+MUST_CHECK enum status ckpt_parts_of(const struct ckpt_state *state, uint32_t rank, uint32_t size,
+                                     struct ckpt_parts *out);
+/* Chunk `number` of the file, its raw bytes and its part. */
+const struct ckpt_part *ckpt_parts_find(const struct ckpt_parts *parts, uint64_t number,
+                                        struct ckpt_chunk_place *out_place,
+                                        const uint8_t **out_raw);
