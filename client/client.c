@@ -1,4 +1,4 @@
-#include "client/client.h"
+#include "client/base/client.h"
 
 #include <langinfo.h>
 #include <locale.h>
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "checkpoint/store/store.h"
-#include "client/options.h"
+#include "client/base/options.h"
 
 void client_error(const char *format, ...)
 {

@@ -1,6 +1,6 @@
 /* Every command of `cairn`, one row each: parsing, help and completion come from here. */
-#include "client/job.h"
-#include "client/options.h"
+#include "client/ask/job.h"
+#include "client/base/options.h"
 
 #define AT(member) offsetof(struct arguments, member)
 

@@ -1,7 +1,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client/options.h"
+#include "client/base/options.h"
 #include "common/buf.h"
 
 /* All three scripts hold the table's words; jobs are asked for when TAB is pressed. */

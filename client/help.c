@@ -1,7 +1,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client/options.h"
+#include "client/base/options.h"
 
 static void print_name(const struct command *command)
 {

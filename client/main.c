@@ -1,4 +1,4 @@
-#include "client/client.h"
+#include "client/base/client.h"
 
 int main(int argc, char **argv)
 {

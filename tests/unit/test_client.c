@@ -6,14 +6,14 @@
 #include <string.h>
 
 #include "cairn/v1/control.pb-c.h"
-#include "client/client.h"
-#include "client/format.h"
-#include "client/job.h"
-#include "client/options.h"
-#include "client/output.h"
-#include "client/progress.h"
-#include "client/supervisor.h"
-#include "client/target.h"
+#include "client/ask/job.h"
+#include "client/ask/target.h"
+#include "client/base/client.h"
+#include "client/base/options.h"
+#include "client/home/supervisor.h"
+#include "client/print/format.h"
+#include "client/print/output.h"
+#include "client/print/progress.h"
 #include "common/buf.h"
 #include "tests/test.h"
 

@@ -5,7 +5,7 @@
 
 #include "cairn/v1/control.pb-c.h"
 #include "cairn/v1/fleet.pb-c.h"
-#include "client/json.h"
+#include "client/print/json.h"
 #include "common/cleanup.h"
 #include "tests/test.h"
 

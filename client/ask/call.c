@@ -1,0 +1,255 @@
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "cairn/v1/control.pb-c.h"
+#include "client/base/client.h"
+#include "common/check.h"
+#include "common/cleanup.h"
+#include "common/clock.h"
+#include "common/io.h"
+
+#define RESTART_MS 8000 /* so long a coordinator that a supervisor restarts is waited for */
+#define PROBE_MS   500  /* one wait for it; in between the supervisor is looked at */
+
+enum exit_code exit_of_code(enum rpc_code code)
+{
+    switch (code) {
+    case RPC_OK:
+        return EXIT_DONE;
+    case RPC_INVALID_ARGUMENT:
+    case RPC_OUT_OF_RANGE:
+        return EXIT_USAGE;
+    case RPC_NOT_FOUND:
+        return EXIT_NOT_FOUND;
+    case RPC_FAILED_PRECONDITION:
+    case RPC_PERMISSION_DENIED:
+    case RPC_UNAUTHENTICATED:
+    case RPC_RESOURCE_EXHAUSTED:
+    case RPC_ALREADY_EXISTS:
+    case RPC_ABORTED:
+        return EXIT_REFUSED;
+    case RPC_UNAVAILABLE:
+    case RPC_DEADLINE_EXCEEDED:
+        return EXIT_UNREACHABLE;
+    case RPC_DATA_LOSS:
+        return EXIT_DAMAGED;
+    case RPC_CANCELLED:
+    case RPC_UNKNOWN:
+    case RPC_UNIMPLEMENTED:
+    case RPC_INTERNAL:
+        return EXIT_INTERNAL;
+    }
+    return EXIT_INTERNAL;
+}
+
+enum exit_code exit_of_status(enum status st)
+{
+    switch (st) {
+    case ST_OK:
+        return EXIT_DONE;
+    case ST_INVALID:
+    case ST_CONFIG:
+        return EXIT_USAGE;
+    case ST_NOT_FOUND:
+        return EXIT_NOT_FOUND;
+    case ST_REFUSED:
+    case ST_EXISTS:
+        return EXIT_REFUSED;
+    case ST_UNREACHABLE:
+        return EXIT_UNREACHABLE;
+    case ST_CORRUPT:
+    case ST_INCOMPLETE:
+    case ST_VERSION:
+        return EXIT_DAMAGED;
+    case ST_AGAIN:
+    case ST_TIMED_OUT:
+    case ST_NO_MEMORY:
+    case ST_IO:
+    case ST_FULL:
+    case ST_CLOSED:
+    case ST_PEER:
+    case ST_STALE:
+    case ST_DEVICE:
+    case ST_NUMERIC:
+        return EXIT_INTERNAL;
+    }
+    return EXIT_INTERNAL;
+}
+
+/* --addr, CAIRN_ADDR, else the socket of this home. */
+static enum status find_target(struct client *client)
+{
+    const char *addr = client->args.addr != NULL ? client->args.addr : getenv("CAIRN_ADDR");
+    if (addr == NULL || addr[0] == '\0')
+        return paths_socket(&client->paths, client->target, sizeof(client->target));
+    int size = snprintf(client->target, sizeof(client->target), "%s%s",
+                        addr[0] == '/' ? "unix:" : "", addr);
+    return size < 0 || (size_t)size >= sizeof(client->target) ? ST_FULL : ST_OK;
+}
+
+/* TCP wants the bearer token; *out may stay NULL. */
+static void read_token(const struct client *client, char **out)
+{
+    char path[LIMIT_PATH];
+    const char *file = getenv("CAIRN_TOKEN_FILE");
+    if (file == NULL) {
+        if (paths_join(&client->paths, path, sizeof(path), "token") != ST_OK)
+            return;
+        file = path;
+    }
+    size_t size = 0;
+    if (io_read_file(io_system(), file, 4096, out, &size) != ST_OK)
+        return;
+    while (size > 0 && ((*out)[size - 1] == '\n' || (*out)[size - 1] == '\r'))
+        (*out)[--size] = '\0';
+}
+
+static enum status open_channel(struct client *client)
+{
+    if (client->channel != NULL)
+        return ST_OK;
+    enum status st = find_target(client);
+    if (st != ST_OK)
+        return st;
+    auto_free char *token = NULL;
+    if (strncmp(client->target, "unix:", 5) != 0)
+        read_token(client, &token);
+    rpc_init();
+    struct rpc_channel_options options = { .target = client->target, .token = token };
+    return rpc_channel_new(&options, &client->channel);
+}
+
+/*
+ * A connection makes progress only while some call waits on it (gRPC has no thread of its own for
+ * that), so whoever waits for a coordinator to come must wait inside a call: wait_for_ready.
+ */
+static enum rpc_code try_call(struct client *client, const char *method,
+                              const ProtobufCMessage *request,
+                              const struct rpc_call_options *options, ProtobufCMessage **out_reply)
+{
+    struct rpc_result result = { .code = RPC_INTERNAL };
+    if (open_channel(client) != ST_OK)
+        return RPC_INTERNAL;
+    if (rpc_unary(client->channel, &cairn__v1__control__descriptor, method, request, options,
+                  out_reply, &result) == ST_OK)
+        return RPC_OK;
+    return result.code == RPC_OK ? RPC_INTERNAL : result.code;
+}
+
+enum rpc_code client_try(struct client *client, const char *method, const ProtobufCMessage *request,
+                         int32_t timeout_ms, ProtobufCMessage **out_reply)
+{
+    struct rpc_call_options options = { .timeout_ms = timeout_ms };
+    return try_call(client, method, request, &options, out_reply);
+}
+
+enum rpc_code client_probe(struct client *client, int32_t timeout_ms, uint32_t *out_agents)
+{
+    Cairn__V1__GetVersionRequest request = CAIRN__V1__GET_VERSION_REQUEST__INIT;
+    struct rpc_call_options options = { .timeout_ms = timeout_ms, .wait_for_ready = true };
+    ProtobufCMessage *reply = NULL;
+    enum rpc_code code = try_call(client, "GetVersion", &request.base, &options, &reply);
+    if (code != RPC_OK)
+        return code;
+    *out_agents = ((const Cairn__V1__GetVersionReply *)reply)->agents;
+    protobuf_c_message_free_unpacked(reply, NULL);
+    return RPC_OK;
+}
+
+enum exit_code client_report(const struct client *client, const struct rpc_result *result)
+{
+    if (result->code == RPC_UNAVAILABLE) {
+        bool own = client->args.addr == NULL && getenv("CAIRN_ADDR") == NULL;
+        client_error("no coordinator answers at %s%s", client->target,
+                     own ? "\n  start one with: cairn up" : "");
+    } else if (result->code == RPC_DEADLINE_EXCEEDED) {
+        client_error("the coordinator at %s did not answer in time", client->target);
+    } else if (result->detail[0] != '\0') {
+        client_error("%s", result->detail);
+    } else {
+        client_error("the coordinator answered %s", rpc_code_name(result->code));
+    }
+    return exit_of_code(result->code);
+}
+
+/* While a supervisor lives: waits until the coordinator answers again; false: it doesn't. */
+static bool wait_for_restart(struct client *client)
+{
+    int64_t until = clock_mono_ms(clock_system()) + RESTART_MS;
+    while (home_supervisor(&client->paths) != 0 && clock_mono_ms(clock_system()) < until) {
+        uint32_t agents = 0;
+        if (client_probe(client, PROBE_MS, &agents) == RPC_OK)
+            return true;
+    }
+    return false;
+}
+
+enum exit_code client_call(struct client *client, const char *method,
+                           const ProtobufCMessage *request, int32_t timeout_ms,
+                           ProtobufCMessage **out_reply)
+{
+    struct rpc_call_options options = { .timeout_ms = timeout_ms };
+    struct rpc_result result = { .code = RPC_INTERNAL };
+    enum status st = open_channel(client);
+    if (st != ST_OK) {
+        client_error("%s: %s", client->target, status_string(st));
+        return EXIT_USAGE;
+    }
+    for (;;) {
+        if (rpc_unary(client->channel, &cairn__v1__control__descriptor, method, request, &options,
+                      out_reply, &result) == ST_OK)
+            return EXIT_DONE;
+        if (result.code != RPC_UNAVAILABLE || !wait_for_restart(client))
+            return client_report(client, &result);
+    }
+}
+
+enum rpc_code client_stream(struct client *client, const char *method,
+                            const ProtobufCMessage *request, int32_t wait_ms,
+                            struct rpc_stream **out, struct rpc_result *result)
+{
+    *result = (struct rpc_result){ .code = RPC_INTERNAL };
+    if (open_channel(client) != ST_OK)
+        return RPC_INTERNAL;
+    struct rpc_stream_options options = { .open_timeout_ms = wait_ms,
+                                          .wait_for_ready = wait_ms > 0 };
+    if (rpc_stream_request(client->channel, &cairn__v1__control__descriptor, method, request,
+                           &options, out, result) == ST_OK)
+        return RPC_OK;
+    if (result->code == RPC_OK)
+        result->code = RPC_UNAVAILABLE;
+    return result->code;
+}
+
+bool client_catch_signals(struct client *client)
+{
+    sigset_t set;
+    CHECK(client->channel == NULL); /* gRPC's threads inherit the mask */
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, SIGINT);
+    (void)sigaddset(&set, SIGTERM);
+    if (sigprocmask(SIG_BLOCK, &set, NULL) != 0)
+        return false;
+    client->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return client->signal_fd >= 0;
+}
+
+bool client_interrupted(const struct client *client)
+{
+    struct signalfd_siginfo info;
+    return client->signal_fd >= 0 && read(client->signal_fd, &info, sizeof(info)) > 0;
+}
+
+void client_idempotency_key(char out[33])
+{
+    uint8_t bytes[16];
+    CHECK(getrandom(bytes, sizeof(bytes), 0) == (ssize_t)sizeof(bytes));
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        (void)snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+}

@@ -1,0 +1,91 @@
+/*
+ * What the `ckpt` commands work on: JOB, JOB@STEP, JOB@all by the coordinator's list; a
+ * checkpoint's folder, a job's folder in a store (also FOLDER@STEP, FOLDER@all) and a store's
+ * folder without one. Folders may lie in an object store (s3://…).
+ *
+ * Errors are reported on standard error.
+ */
+#pragma once
+
+#include "cairn/v1/control.pb-c.h"
+#include "checkpoint/checkpoint.h"
+#include "client/base/client.h"
+#include "common/io.h"
+
+#define STEP_ALL UINT64_MAX
+
+struct target {
+    bool is_folder;
+    char path[LIMIT_PATH]; /* of the folder: absolute, or in an object store */
+    char job[LIMIT_NAME + 64];
+    bool has_step;
+    uint64_t step; /* STEP_ALL: all of them */
+};
+
+/* A checkpoint's folder that a target stands for. */
+struct target_folder {
+    char path[LIMIT_PATH];
+    uint64_t step;
+    uint32_t generation; /* of a job; of a folder: 0 */
+    bool good;           /* committed, as far as is known */
+    bool quarantined;    /* bad-… */
+    bool timed;          /* the coordinator knows what saving it took */
+    Cairn__V1__SaveTimes times;
+};
+
+struct target_folders {
+    struct target_folder *list; /* owned */
+    size_t count;
+};
+void target_folders_release(struct target_folders *folders);
+
+/* The files of all stores. */
+const struct io *target_io(const struct client *client);
+
+enum exit_code target_parse(const char *word, struct target *out);
+
+/* The last part of a path. */
+const char *target_base(const char *path);
+/* Is it one by its name (step-…, bad-…), or by its manifest? */
+bool target_is_checkpoint(struct client *client, const char *path);
+
+/* ListCheckpoints, all pages; cairn__v1__list_checkpoints_reply__free_unpacked. */
+enum exit_code target_list_of_job(struct client *client, const char *job,
+                                  Cairn__V1__ListCheckpointsReply **out);
+/* Puts a page behind what there is (NULL: nothing yet), in *all, which it takes both over. */
+bool target_join(Cairn__V1__ListCheckpointsReply **all, Cairn__V1__ListCheckpointsReply *page);
+/* What is in a job's folder; free(*out). */
+enum exit_code target_list_of_folder(struct client *client, const char *path,
+                                     struct ckpt_entry **out, size_t *out_count);
+
+/*
+ * The folders meant, newest first. The newest good one; with a step the good one of it, else any;
+ * with "all" all.
+ */
+enum exit_code target_find(struct client *client, const struct target *target,
+                           struct target_folders *out);
+/* All of a job's folder, newest first; none is no error. */
+enum exit_code target_all(struct client *client, const char *path, struct target_folders *all);
+/* The one folder that a word means. */
+enum exit_code target_find_folder(struct client *client, const char *word,
+                                  struct target_folder *out);
+enum exit_code target_find_one(struct client *client, const char *word, char out[LIMIT_PATH]);
+/* A folder that was found: ckpt_close(*out). Damage that is met then is told on standard error;
+ * path must live as long as the reader. */
+enum exit_code target_open_at(struct client *client, const char *path, struct ckpt_reader **out);
+/* target_find_one and target_open_at. */
+enum exit_code target_open(struct client *client, const char *word, char path[LIMIT_PATH],
+                           struct ckpt_reader **out);
+
+/* What reading the checkpoint at path came to. One that is named, or listed as committed, and has
+ * no manifest has lost it: damage. */
+enum exit_code target_exit(const char *path, enum status st);
+const char *target_status(enum status st);
+/* Says it, and returns target_exit. */
+enum exit_code target_report(const struct client *client, const char *path, enum status st);
+
+/* "f32" */
+const char *target_dtype_name(enum ckpt_dtype dtype);
+
+/* Threads that read beside the caller's, on this machine. */
+uint32_t target_threads(void);

@@ -1,0 +1,78 @@
+#include "client/ask/throttle.h"
+
+#include <time.h>
+
+#include "common/clock.h"
+
+#define NS INT64_C(1000000000)
+
+/* Waits until so many bytes may have been read since the start. */
+static void wait_for(const struct throttle *throttle, uint64_t bytes)
+{
+    if (throttle->rate == 0)
+        return;
+    double due = (double)bytes / (double)throttle->rate * (double)NS;
+    int64_t left = (int64_t)due - (clock_mono_ns() - throttle->start_ns);
+    struct timespec wait = { .tv_sec = left / NS, .tv_nsec = left % NS };
+    if (left > 0)
+        (void)clock_nanosleep(CLOCK_MONOTONIC, 0, &wait, NULL);
+}
+
+static enum status throttle_pread(void *self, int fd, void *data, size_t size, uint64_t at,
+                                  size_t *out_size)
+{
+    struct throttle *t = self;
+    enum status st = t->inner->pread(t->inner->self, fd, data, size, at, out_size);
+    if (st != ST_OK)
+        return st;
+    (void)pthread_mutex_lock(&t->lock);
+    t->bytes += *out_size;
+    uint64_t bytes = t->bytes;
+    if (t->progress != NULL)
+        t->progress(t->progress_arg, bytes);
+    (void)pthread_mutex_unlock(&t->lock);
+    wait_for(t, bytes);
+    return ST_OK;
+}
+
+static enum status throttle_open(void *self, const char *path, int flags, int *out_fd)
+{
+    const struct throttle *t = self;
+    return t->inner->open(t->inner->self, path, flags, out_fd);
+}
+
+static enum status throttle_close(void *self, int fd)
+{
+    const struct throttle *t = self;
+    return t->inner->close(t->inner->self, fd);
+}
+
+static enum status throttle_stat(void *self, const char *path, struct io_stat *out)
+{
+    const struct throttle *t = self;
+    return t->inner->stat(t->inner->self, path, out);
+}
+
+static enum status throttle_list(void *self, const char *path, io_name_fn fn, void *arg)
+{
+    const struct throttle *t = self;
+    return t->inner->list(t->inner->self, path, fn, arg);
+}
+
+void throttle_init(struct throttle *throttle, const struct io *inner, uint64_t rate)
+{
+    *throttle = (struct throttle){ .inner = inner, .rate = rate, .start_ns = clock_mono_ns() };
+    (void)pthread_mutex_init(&throttle->lock, NULL);
+    /* What changes anything, and mapping, which can't be counted, is left out. */
+    throttle->io = (struct io){ .self = throttle,
+                                .open = throttle_open,
+                                .close = throttle_close,
+                                .pread = throttle_pread,
+                                .stat = throttle_stat,
+                                .list = throttle_list };
+}
+
+void throttle_release(struct throttle *throttle)
+{
+    (void)pthread_mutex_destroy(&throttle->lock);
+}

@@ -1,0 +1,180 @@
+/* ckpt export: a checkpoint's tensors as a safetensors file. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "checkpoint/store/store.h"
+#include "checkpoint/weights/weights.h"
+#include "client/ask/job.h"
+#include "client/ask/target.h"
+#include "client/print/format.h"
+#include "client/print/json.h"
+#include "common/cleanup.h"
+#include "common/clock.h"
+#include "job/job.h"
+
+#define JOB_BLOB      "job.yaml"
+#define ERRORS_MAX    ((size_t)64 << 10)
+#define LINE_EVERY_MS 200
+
+/* ---- flags ---- */
+
+static bool one_of(const char *given, const char *flag, const char *first, const char *second,
+                   bool *out_second)
+{
+    *out_second = given != NULL && strcmp(given, second) == 0;
+    if (given == NULL || *out_second || strcmp(given, first) == 0)
+        return true;
+    client_error("--%s takes %s or %s, not '%s'", flag, first, second, given);
+    return false;
+}
+
+static bool take_dtype(const char *given, enum ckpt_dtype *out)
+{
+    static const enum ckpt_dtype dtypes[] = { CKPT_F32, CKPT_BF16, CKPT_F16 };
+    for (size_t i = 0; given != NULL && i < sizeof(dtypes) / sizeof(dtypes[0]); i++) {
+        if (strcmp(given, target_dtype_name(dtypes[i])) == 0) {
+            *out = dtypes[i];
+            return true;
+        }
+    }
+    if (given != NULL)
+        client_error("--dtype takes f32, bf16 or f16, not '%s'", given);
+    return given == NULL;
+}
+
+static enum exit_code take_flags(const struct client *client, struct weights_export *out)
+{
+    const struct arguments *args = &client->args;
+    bool good = one_of(args->names, "names", "hf", "cairn", &out->own_names) &&
+                one_of(args->only, "only", "model", "all", &out->all) &&
+                take_dtype(args->dtype, &out->dtype);
+    out->replace = args->force;
+    return good ? EXIT_DONE : EXIT_USAGE;
+}
+
+/* ---- the model ---- */
+
+/* The architecture, from the job file that the checkpoint was saved with. */
+static enum exit_code find_arch(const struct client *client, struct ckpt_reader *reader,
+                                const char *path, char out[JOB_TEXT])
+{
+    auto_free char *text = NULL;
+    auto_free struct job *job = malloc(sizeof(*job));
+    auto_buf struct buf errors;
+    size_t size = 0;
+    buf_init(&errors, ERRORS_MAX);
+    if (job == NULL)
+        return EXIT_INTERNAL;
+    enum status st = ckpt_read_blob(reader, JOB_BLOB, &text, &size);
+    if (st != ST_OK && st != ST_NOT_FOUND)
+        return target_report(client, path, st);
+    if (st == ST_OK)
+        st = job_parse(text, size, JOB_BLOB, "/", NULL, 0, job, &errors);
+    if (st != ST_OK) {
+        client_error("%s: the job file in it %s, so that its model isn't known; export it with "
+                     "--names cairn",
+                     path, st == ST_NOT_FOUND ? "is missing" : "can't be read by this version");
+        return EXIT_REFUSED;
+    }
+    (void)snprintf(out, JOB_TEXT, "%s", job->model.arch);
+    return EXIT_DONE;
+}
+
+/* ---- the file ---- */
+
+struct shown {
+    const struct client *client;
+    bool line; /* there is a terminal for it */
+    int64_t shown_ms;
+};
+
+/* Ctrl-C ends it here, so that no half file is left. */
+static bool show_progress(void *arg, uint64_t bytes)
+{
+    struct shown *shown = arg;
+    int64_t now = clock_mono_ms(clock_system());
+    char text[32];
+    if (client_interrupted(shown->client))
+        return false;
+    if (!shown->line || now - shown->shown_ms < LINE_EVERY_MS)
+        return true;
+    shown->shown_ms = now;
+    (void)fprintf(stderr, "\r\033[Kexport: %s", format_bytes(bytes, text, sizeof(text)));
+    return true;
+}
+
+static enum exit_code print_done(const struct client *client, const char *file,
+                                 const struct weights_exported *done)
+{
+    char size[32];
+    if (output_is_json(client)) {
+        return output_json(client,
+                           json_pack("{s:o, s:I, s:I, s:I, s:I}", "file", json_from_text(file),
+                                     "tensors", (json_int_t)done->tensors, "elements",
+                                     (json_int_t)done->elements, "bytes", (json_int_t)done->bytes,
+                                     "overflows", (json_int_t)done->overflows));
+    }
+    if (done->overflows > 0) {
+        client_error("%llu values are beyond this type's range and became infinite; bf16 and f32 "
+                     "have room for them",
+                     (unsigned long long)done->overflows);
+    }
+    if (client->args.output == OUTPUT_NAME)
+        return printf("%s\n", file) < 0 ? EXIT_INTERNAL : output_text(NULL);
+    client_note(client, "%s: %u tensors, %s\n", file, done->tensors,
+                format_bytes(done->bytes, size, sizeof(size)));
+    return EXIT_DONE;
+}
+
+static enum exit_code write_file(const struct client *client, const char *path,
+                                 struct ckpt_reader *reader, struct weights_export *options)
+{
+    const char *file = client->args.words[1];
+    struct shown shown = { .client = client, .shown_ms = clock_mono_ms(clock_system()) };
+    struct weights_exported done = { 0 };
+    struct weights_message why;
+    shown.line = client->terminal && !client->args.quiet && isatty(STDERR_FILENO) == 1;
+    options->progress = show_progress;
+    options->progress_arg = &shown;
+    enum status st = weights_export(reader, io_system(), file, options, &done, &why);
+    if (shown.line)
+        (void)fprintf(stderr, "\r\033[K");
+    if (st == ST_OK)
+        return print_done(client, file, &done);
+    if (st == ST_CLOSED) {
+        client_error("interrupted; %s was not written", file);
+        return EXIT_DETACHED;
+    }
+    if (exit_of_status(st) == EXIT_DAMAGED) {
+        client_error("%s: %s; 'cairn ckpt verify' says where", path, why.text);
+    } else {
+        client_error("%s", why.text);
+    }
+    return exit_of_status(st);
+}
+
+enum exit_code cmd_ckpt_export(struct client *client)
+{
+    struct weights_export options = { .arch = "" };
+    char path[LIMIT_PATH], arch[JOB_TEXT] = "";
+    struct ckpt_reader *reader = NULL;
+    enum exit_code code = take_flags(client, &options);
+    if (code == EXIT_DONE && ckpt_store_is_object(client->args.words[1])) {
+        client_error("%s: export writes a file; copy it there afterwards", client->args.words[1]);
+        code = EXIT_USAGE;
+    }
+    if (code == EXIT_DONE && !client_catch_signals(client))
+        code = EXIT_INTERNAL;
+    if (code == EXIT_DONE)
+        code = target_open(client, client->args.words[0], path, &reader);
+    if (code == EXIT_DONE && !options.own_names)
+        code = find_arch(client, reader, path, arch);
+    options.arch = arch;
+    if (code == EXIT_DONE)
+        code = write_file(client, path, reader, &options);
+    ckpt_close(reader);
+    return code;
+}

@@ -1,0 +1,377 @@
+/* watch, and the following that submit --watch and --wait do. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client/ask/job.h"
+#include "client/ask/repeat.h"
+#include "client/print/format.h"
+#include "client/print/json.h"
+#include "client/print/progress.h"
+#include "common/cleanup.h"
+#include "common/clock.h"
+
+#define RECEIVE_MS   100   /* Ctrl-C and timeout are looked at so often */
+#define REDRAW_MS    100   /* at most so often */
+#define LINE_MS      2000  /* plain output: a line of progress at most so often */
+#define REOPEN_MS    500   /* one try to reach it again */
+#define RECONNECT_MS 60000 /* so long a coordinator may be away */
+#define BLOCK_BYTES  65536
+#define SPARK_CELLS  40
+
+struct watch {
+    struct client *client;
+    const char *id;
+    enum watch_show show;
+    Cairn__V1__Job *job;       /* as last seen; NULL before the first update */
+    Cairn__V1__MetricRow *row; /* the newest; NULL: none yet */
+    struct progress *progress;
+    size_t drawn_lines; /* on the terminal, above the cursor */
+    int64_t drawn_ms;
+    /* Plain lines: what was said last. */
+    char said[LIMIT_REASON + 64];
+    uint64_t said_step;
+    bool broken;     /* standard output is gone */
+    int64_t lost_ms; /* since when the coordinator is away; 0: it isn't */
+};
+
+/* ---- the block on a terminal ---- */
+
+static size_t terminal_width(void)
+{
+    struct winsize size = { 0 };
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 20)
+        return size.ws_col;
+    return 80;
+}
+
+static enum status draw_head(const struct watch *watch, struct buf *out)
+{
+    const Cairn__V1__Job *job = watch->job;
+    const char *state = job_state_name(job->state);
+    return buf_printf(out, "%s  %s  %s%s%s  %s  %zu workers  attempt %u%s%s\n", job->name, job->id,
+                      color_of_state(watch->client, state), state, color_off(watch->client),
+                      job->health, job->n_workers, job->generation,
+                      job->reason[0] == '\0' ? "" : "  ", job->reason);
+}
+
+static enum status draw_bar(const struct watch *watch, struct buf *out)
+{
+    const Cairn__V1__Job *job = watch->job;
+    char bar[512];
+    char left[32];
+    char clock[32] = "";
+    bool known = job->total_steps > 0;
+    double fraction = known ? (double)job->step / (double)job->total_steps : 0;
+    double eta = job_is_over(job->state) ? NAN : progress_eta(watch->progress, job->total_steps);
+    if (isfinite(eta)) {
+        time_t at = (time_t)(clock_wall_ms(clock_system()) / 1000 + (int64_t)eta);
+        struct tm parts;
+        if (localtime_r(&at, &parts) != NULL)
+            (void)strftime(clock, sizeof(clock), " (%H:%M:%S)", &parts);
+    }
+    enum status st =
+        buf_printf(out, "%s %5.1f %%  step %llu/%llu",
+                   format_bar(fraction, 32, watch->client->utf8, bar, sizeof(bar)), 100 * fraction,
+                   (unsigned long long)job->step, (unsigned long long)job->total_steps);
+    if (st == ST_OK && watch->row != NULL)
+        st = buf_printf(out, "  epoch %.2f", watch->row->epoch);
+    if (st == ST_OK && !job_is_over(job->state))
+        st = buf_printf(out, "  left %s%s", format_seconds(eta, left, sizeof(left)), clock);
+    return st == ST_OK ? buf_append_text(out, "\n") : st;
+}
+
+static enum status draw_numbers(const struct watch *watch, struct buf *out)
+{
+    const Cairn__V1__MetricRow *row = watch->row;
+    char spark[SPARK_CELLS * 4 + 1];
+    char loss[32];
+    char lr[32];
+    if (row == NULL)
+        return ST_OK;
+    size_t count = watch->progress->loss_count;
+    enum status st =
+        buf_printf(out, "loss %-9s %s  lr %s", format_number((double)row->loss, loss, sizeof(loss)),
+                   format_sparkline(watch->progress->losses, count, SPARK_CELLS,
+                                    watch->client->utf8, spark, sizeof(spark)),
+                   format_number((double)row->lr, lr, sizeof(lr)));
+    if (st == ST_OK && isfinite(row->grad_norm))
+        st = buf_printf(out, "  norm %.3g", (double)row->grad_norm);
+    if (st == ST_OK && isfinite(watch->job->accuracy))
+        st = buf_printf(out, "  accuracy %.4f", watch->job->accuracy);
+    if (st == ST_OK)
+        st = buf_printf(out, "\n%.0f samples/s  step %.1f ms", row->samples_per_s, row->step_ms);
+    for (size_t i = 0; st == ST_OK && i < row->n_phases; i++) {
+        st = buf_printf(out, "%s%s %.1f", i == 0 ? " = " : " + ", row->phases[i]->name,
+                        row->phases[i]->ms);
+    }
+    return st == ST_OK ? buf_append_text(out, "\n") : st;
+}
+
+static enum status draw_saves(const struct watch *watch, struct buf *out)
+{
+    const Cairn__V1__Job *job = watch->job;
+    char bytes[32];
+    char age[32];
+    char seconds[32];
+    enum status st = ST_OK;
+    if (job->n_checkpoints > 0) {
+        const Cairn__V1__Checkpoint *ckpt = job->checkpoints[0];
+        st = buf_printf(
+            out, "checkpoint step %llu  %s  %s ago\n", (unsigned long long)ckpt->step,
+            format_bytes(ckpt->bytes, bytes, sizeof(bytes)),
+            format_age(ckpt->committed_at, clock_wall_ms(clock_system()), age, sizeof(age)));
+    }
+    double total = 0;
+    for (size_t i = 0; i < job->n_lost_seconds; i++)
+        total += job->lost_seconds[i]->seconds;
+    if (st == ST_OK && job->restarts > 0) {
+        st = buf_printf(out, "restarts %u  lost %s\n", job->restarts,
+                        format_seconds(total, seconds, sizeof(seconds)));
+    }
+    return st;
+}
+
+/* Writes the block with every line cut to the terminal, over the one before. */
+static void put_block(struct watch *watch, const char *text)
+{
+    auto_buf struct buf out;
+    buf_init(&out, (size_t)2 * BLOCK_BYTES);
+    size_t width = terminal_width() - 1;
+    enum status st = ST_OK;
+    if (watch->drawn_lines > 0)
+        st = buf_printf(&out, "\033[%zuA", watch->drawn_lines);
+    watch->drawn_lines = 0;
+    while (st == ST_OK && text[0] != '\0') {
+        size_t size = strcspn(text, "\n");
+        char line[2048];
+        (void)snprintf(line, sizeof(line), "%.*s", (int)size, text);
+        st = buf_printf(&out, "\r%.*s%s\033[K\n", (int)text_fit(line, width), line,
+                        color_off(watch->client));
+        watch->drawn_lines++;
+        text += size + (text[size] == '\n');
+    }
+    if (st == ST_OK && buf_append_text(&out, "\033[J") == ST_OK)
+        (void)output_text(out.data);
+}
+
+static void draw_block(struct watch *watch)
+{
+    auto_buf struct buf text;
+    buf_init(&text, BLOCK_BYTES);
+    enum status st = draw_head(watch, &text);
+    if (st == ST_OK)
+        st = draw_bar(watch, &text);
+    if (st == ST_OK)
+        st = draw_numbers(watch, &text);
+    size_t ranks = watch->job->n_workers < 16 ? watch->job->n_workers : 16;
+    if (st == ST_OK && ranks > 0) {
+        st = output_table(&worker_listing, false, true,
+                          (ProtobufCMessage *const *)watch->job->workers, ranks, &text);
+    }
+    if (st == ST_OK)
+        st = draw_saves(watch, &text);
+    if (st == ST_OK && watch->lost_ms != 0)
+        st = buf_append_text(&text, "the coordinator is away; trying to reach it\n");
+    if (st == ST_OK && !job_is_over(watch->job->state))
+        st = buf_append_text(&text, "Ctrl-C leaves; the job goes on\n");
+    if (st == ST_OK)
+        put_block(watch, text.data);
+}
+
+/* ---- plain lines ---- */
+
+static void put_line(struct watch *watch, const char *state)
+{
+    const Cairn__V1__Job *job = watch->job;
+    char clock[32] = "";
+    char loss[32];
+    time_t now = (time_t)(clock_wall_ms(clock_system()) / 1000);
+    struct tm parts;
+    if (localtime_r(&now, &parts) != NULL)
+        (void)strftime(clock, sizeof(clock), "%H:%M:%S", &parts);
+    (void)printf("%s  %-10s  step %llu/%llu  loss %s", clock, state, (unsigned long long)job->step,
+                 (unsigned long long)job->total_steps,
+                 format_number(job->loss, loss, sizeof(loss)));
+    if (isfinite(job->accuracy))
+        (void)printf("  accuracy %.4f", job->accuracy);
+    if (job->restarts > 0)
+        (void)printf("  restarts %u", job->restarts);
+    (void)printf("%s%s\n", job->reason[0] == '\0' ? "" : "  ", job->reason);
+    (void)fflush(stdout);
+}
+
+static void draw_line(struct watch *watch, int64_t now)
+{
+    const Cairn__V1__Job *job = watch->job;
+    char said[sizeof(watch->said)];
+    const char *state = job_state_name(job->state);
+    (void)snprintf(said, sizeof(said), "%s %u %s", state, job->generation, job->reason);
+    bool changed = strcmp(said, watch->said) != 0;
+    if (!changed && (job->step == watch->said_step || now - watch->drawn_ms < LINE_MS))
+        return;
+    (void)snprintf(watch->said, sizeof(watch->said), "%s", said);
+    watch->said_step = job->step;
+    watch->drawn_ms = now;
+    put_line(watch, state);
+}
+
+static void draw(struct watch *watch, bool now_or_never)
+{
+    int64_t now = clock_mono_ms(clock_system());
+    if (watch->show == WATCH_SILENT || watch->job == NULL || output_is_json(watch->client))
+        return;
+    if (!watch->client->terminal) {
+        draw_line(watch, now);
+        return;
+    }
+    if (!now_or_never && watch->drawn_ms != 0 && now - watch->drawn_ms < REDRAW_MS)
+        return;
+    watch->drawn_ms = now;
+    draw_block(watch);
+}
+
+/* ---- following ---- */
+
+/* Takes over the update. */
+static void take_update(struct watch *watch, Cairn__V1__JobUpdate *update)
+{
+    for (size_t i = 0; i < update->n_rows; i++) {
+        const Cairn__V1__MetricRow *row = update->rows[i];
+        progress_add(watch->progress, row->generation, row->step, row->loss, row->wall_ms);
+    }
+    if (watch->show == WATCH_SHOWN && output_is_json(watch->client))
+        watch->broken = json_write_message(&update->base) != ST_OK;
+    if (update->job != NULL) {
+        cairn__v1__job__free_unpacked(watch->job, NULL);
+        watch->job = TAKE_PTR(update->job);
+    }
+    if (update->n_rows > 0) {
+        cairn__v1__metric_row__free_unpacked(watch->row, NULL);
+        watch->row = update->rows[--update->n_rows];
+    }
+    cairn__v1__job_update__free_unpacked(update, NULL);
+}
+
+/* The stream until it ends. EXIT_DONE: the job is over; EXIT_UNREACHABLE: open a new one. */
+static enum exit_code follow(struct watch *watch, struct rpc_stream *stream, int64_t until,
+                             struct rpc_result *result)
+{
+    for (;;) {
+        ProtobufCMessage *message = NULL;
+        enum status st = rpc_stream_recv(stream, RECEIVE_MS, &message);
+        if (st == ST_OK) {
+            watch->lost_ms = 0;
+            take_update(watch, (Cairn__V1__JobUpdate *)message);
+        }
+        draw(watch, false);
+        if (watch->job != NULL && job_is_over(watch->job->state)) {
+            rpc_stream_close(stream, NULL);
+            return EXIT_DONE;
+        }
+        enum exit_code code = EXIT_DONE;
+        if (watch->broken) {
+            code = EXIT_INTERNAL;
+        } else if (client_interrupted(watch->client)) {
+            code = EXIT_DETACHED;
+        } else if (clock_mono_ms(clock_system()) >= until) {
+            code = EXIT_TIMED_OUT;
+        } else if (st == ST_CLOSED) {
+            code = EXIT_UNREACHABLE;
+        }
+        if (code != EXIT_DONE) {
+            rpc_stream_close(stream, result);
+            return code;
+        }
+    }
+}
+
+static bool may_retry(struct watch *watch, const struct rpc_result *result)
+{
+    int64_t now = clock_mono_ms(clock_system());
+    bool away = result->code == RPC_UNAVAILABLE || result->code == RPC_OK ||
+                result->code == RPC_DEADLINE_EXCEEDED || result->code == RPC_CANCELLED ||
+                result->code == RPC_UNKNOWN;
+    if (watch->job == NULL && home_supervisor(&watch->client->paths) == 0)
+        return false; /* never reached, and nobody restarts it */
+    if (watch->lost_ms == 0)
+        watch->lost_ms = now;
+    return away && now - watch->lost_ms < RECONNECT_MS;
+}
+
+static enum exit_code watch_job(struct watch *watch)
+{
+    int64_t timeout = watch->client->args.timeout_ms;
+    int64_t until = timeout < 0 ? INT64_MAX : clock_mono_ms(clock_system()) + timeout;
+    Cairn__V1__JobRequest request = CAIRN__V1__JOB_REQUEST__INIT;
+    request.job = (char *)watch->id;
+    for (;;) {
+        struct rpc_stream *stream = NULL;
+        struct rpc_result result;
+        int32_t wait = watch->lost_ms != 0 ? REOPEN_MS : 0;
+        if (client_stream(watch->client, "WatchJob", &request.base, wait, &stream, &result) ==
+            RPC_OK) {
+            enum exit_code code = follow(watch, stream, until, &result);
+            if (code != EXIT_UNREACHABLE)
+                return code;
+        }
+        if (!may_retry(watch, &result))
+            return client_report(watch->client, &result);
+        if (clock_mono_ms(clock_system()) >= until)
+            return EXIT_TIMED_OUT;
+        draw(watch, false);
+        if (client_interrupted(watch->client))
+            return EXIT_DETACHED;
+    }
+}
+
+static enum exit_code finish(struct watch *watch, enum exit_code code)
+{
+    const Cairn__V1__Job *job = watch->job;
+    const char *name = job == NULL ? watch->id : job->name;
+    if (code == EXIT_DONE && job != NULL) {
+        draw(watch, true);
+        if (watch->show == WATCH_SHOWN && job->final_digest[0] != '\0')
+            client_note(watch->client, "digest %s\n", job->final_digest);
+        if (job->state == CAIRN__V1__JOB_STATE__FAILED) {
+            client_error("%s FAILED: %s\n  cairn why %s says more", job->name, job->reason,
+                         job->id);
+        }
+        return job_exit(job->state);
+    }
+    if (code == EXIT_DETACHED)
+        client_note(watch->client, "left; %s goes on. Again: cairn watch %s\n", name, watch->id);
+    if (code == EXIT_TIMED_OUT) {
+        client_error("%s is not over yet: %s", name,
+                     job == NULL ? "not seen" : job_state_name(job->state));
+    }
+    return code;
+}
+
+enum exit_code job_watch(struct client *client, const char *id, enum watch_show show,
+                         Cairn__V1__Job **out_job)
+{
+    struct watch watch = { .client = client, .id = id, .show = show };
+    watch.progress = malloc(sizeof(*watch.progress));
+    if (watch.progress == NULL)
+        return EXIT_INTERNAL;
+    progress_init(watch.progress);
+    enum exit_code code = finish(&watch, watch_job(&watch));
+    if (out_job != NULL)
+        *out_job = TAKE_PTR(watch.job);
+    cairn__v1__job__free_unpacked(watch.job, NULL);
+    cairn__v1__metric_row__free_unpacked(watch.row, NULL);
+    free(watch.progress);
+    return code;
+}
+
+enum exit_code cmd_watch(struct client *client)
+{
+    if (!client_catch_signals(client))
+        return EXIT_INTERNAL;
+    return job_watch(client, client->args.words[0], WATCH_SHOWN, NULL);
+}

@@ -1,0 +1,363 @@
+#include "client/home/supervisor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "client/home/home.h"
+#include "common/cleanup.h"
+#include "common/clock.h"
+#include "common/io.h"
+#include "common/log.h"
+#include "common/watchdog.h"
+
+#define BACKOFF_MIN_MS 100
+#define BACKOFF_MAX_MS 5000
+#define HEALTHY_MS     10000
+#define STOP_GRACE_MS  3000
+#define LEFT_GRACE_MS  1000
+#define HANG_MS        15000 /* of no beat; a slow disk stalls a journal for seconds, not so long */
+#define WATCHDOG_FD    4     /* in the child */
+
+extern char **environ;
+
+struct child {
+    const char *program;  /* beside this program's file */
+    const char *log_name; /* under HOME/log */
+    char *argv[8];
+    pid_t pid; /* 0: not running */
+    int64_t started_ms;
+    int64_t backoff_ms;
+    int64_t start_at_ms;
+    int beat_fd; /* our end of its watchdog pipe; -1: none */
+    int64_t beat_ms;
+};
+
+struct supervisor {
+    const struct supervisor_options *options;
+    struct log log;
+    char folder[PATH_MAX]; /* of the programs */
+    struct child children[2];
+    pid_t down_pid; /* `cairn down` of a Ctrl-C */
+    int64_t hang_ms;
+    bool stopping;
+};
+
+int64_t supervisor_backoff_ms(int64_t last_ms, int64_t lived_ms)
+{
+    if (lived_ms >= HEALTHY_MS || last_ms < BACKOFF_MIN_MS)
+        return BACKOFF_MIN_MS;
+    return last_ms * 2 > BACKOFF_MAX_MS ? BACKOFF_MAX_MS : last_ms * 2;
+}
+
+static int64_t now_ms(void)
+{
+    return clock_mono_ms(clock_system());
+}
+
+/* Children start with no signal blocked, in their own process group, in HOME/log's file. */
+static int spawn(const char *path, char *const argv[], const char *log_path, int beat_fd,
+                 pid_t *out)
+{
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t attributes;
+    sigset_t none;
+    (void)sigemptyset(&none);
+    int error = posix_spawn_file_actions_init(&files);
+    if (error != 0)
+        return error;
+    error = posix_spawnattr_init(&attributes);
+    if (error != 0) {
+        (void)posix_spawn_file_actions_destroy(&files);
+        return error;
+    }
+    (void)posix_spawnattr_setsigmask(&attributes, &none);
+    (void)posix_spawnattr_setpgroup(&attributes, 0);
+    (void)posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
+    error = posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+    if (error == 0 && log_path != NULL) {
+        error = posix_spawn_file_actions_addopen(&files, 1, log_path, O_WRONLY | O_CREAT | O_APPEND,
+                                                 0644);
+    }
+    if (error == 0 && log_path != NULL)
+        error = posix_spawn_file_actions_adddup2(&files, 1, 2);
+    if (error == 0 && beat_fd >= 0)
+        error = posix_spawn_file_actions_adddup2(&files, beat_fd, WATCHDOG_FD);
+    if (error == 0)
+        error = posix_spawn(out, path, &files, &attributes, argv, environ);
+    (void)posix_spawn_file_actions_destroy(&files);
+    (void)posix_spawnattr_destroy(&attributes);
+    return error;
+}
+
+static void close_beat(struct child *child)
+{
+    if (child->beat_fd >= 0)
+        (void)close(child->beat_fd);
+    child->beat_fd = -1;
+}
+
+static void start(struct supervisor *supervisor, struct child *child)
+{
+    char path[PATH_MAX + 64];
+    char log_path[LIMIT_PATH];
+    (void)snprintf(path, sizeof(path), "%s/%s", supervisor->folder, child->program);
+    enum status st = paths_join(supervisor->options->paths, log_path, sizeof(log_path), "log/%s",
+                                child->log_name);
+    int ends[2] = { -1, -1 };
+    int error = st == ST_OK ? 0 : ENAMETOOLONG;
+    if (error == 0 && pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
+        error = errno;
+    if (error == 0)
+        error = spawn(path, child->argv, log_path, ends[1], &child->pid);
+    if (ends[1] >= 0)
+        (void)close(ends[1]);
+    child->beat_fd = ends[0];
+    child->started_ms = child->beat_ms = now_ms();
+    if (error == 0) {
+        LOG_INFO(&supervisor->log, "started %s, pid %lld", child->program, (long long)child->pid);
+        return;
+    }
+    child->pid = 0;
+    close_beat(child);
+    child->backoff_ms = supervisor_backoff_ms(child->backoff_ms, 0);
+    child->start_at_ms = now_ms() + child->backoff_ms;
+    LOG_ERROR(&supervisor->log, "can't start %s: %s", path, strerror(error));
+}
+
+static void describe_end(int status, char *out, size_t capacity)
+{
+    if (WIFSIGNALED(status)) {
+        (void)snprintf(out, capacity, "signal %d", WTERMSIG(status));
+    } else {
+        (void)snprintf(out, capacity, "exit code %d", WEXITSTATUS(status));
+    }
+}
+
+static void on_end(struct supervisor *supervisor, struct child *child, int status)
+{
+    char how[64];
+    int64_t now = now_ms();
+    describe_end(status, how, sizeof(how));
+    child->pid = 0;
+    close_beat(child);
+    child->backoff_ms = supervisor_backoff_ms(child->backoff_ms, now - child->started_ms);
+    child->start_at_ms = now + child->backoff_ms;
+    if (supervisor->stopping) {
+        LOG_INFO(&supervisor->log, "%s ended: %s", child->program, how);
+    } else {
+        LOG_WARN(&supervisor->log, "%s died: %s; it starts again in %lld ms", child->program, how,
+                 (long long)child->backoff_ms);
+    }
+}
+
+/* Also reaps trainers whose agent died: a subreaper gets them. */
+static void reap(struct supervisor *supervisor)
+{
+    int status = 0;
+    pid_t pid;
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        for (size_t i = 0; i < 2; i++) {
+            if (supervisor->children[i].pid == pid)
+                on_end(supervisor, &supervisor->children[i], status);
+        }
+        if (pid == supervisor->down_pid)
+            supervisor->down_pid = 0;
+    }
+}
+
+/* Starts what is due; how long to sleep until the next one (-1: nothing is waited for). */
+static int start_due(struct supervisor *supervisor)
+{
+    int64_t wait = -1;
+    for (size_t i = 0; i < 2; i++) {
+        struct child *child = &supervisor->children[i];
+        if (child->pid == 0 && now_ms() >= child->start_at_ms)
+            start(supervisor, child);
+        if (child->pid != 0)
+            continue;
+        int64_t left = child->start_at_ms - now_ms();
+        left = left < 1 ? 1 : left;
+        wait = wait < 0 || left < wait ? left : wait;
+    }
+    return (int)wait;
+}
+
+static void on_interrupt(struct supervisor *supervisor)
+{
+    char path[PATH_MAX + 64];
+    char *argv[] = { "cairn", "down", NULL };
+    if (supervisor->down_pid != 0) { /* twice: at once */
+        supervisor->stopping = true;
+        return;
+    }
+    (void)snprintf(path, sizeof(path), "%s/cairn", supervisor->folder);
+    int error = spawn(path, argv, NULL, -1, &supervisor->down_pid);
+    if (error != 0)
+        supervisor->stopping = true;
+}
+
+/* A child whose loop doesn't turn is ended like one that died. */
+static void end_hung(struct supervisor *supervisor)
+{
+    for (size_t i = 0; i < 2; i++) {
+        struct child *child = &supervisor->children[i];
+        char bytes[64];
+        if (child->pid == 0 || child->beat_fd < 0)
+            continue;
+        while (read(child->beat_fd, bytes, sizeof(bytes)) > 0)
+            child->beat_ms = now_ms();
+        if (now_ms() - child->beat_ms < supervisor->hang_ms)
+            continue;
+        LOG_ERROR(&supervisor->log, "%s, pid %lld, hangs: no beat for %lld ms; ending it",
+                  child->program, (long long)child->pid, (long long)supervisor->hang_ms);
+        (void)kill(child->pid, SIGKILL);
+        child->beat_ms = now_ms();
+    }
+}
+
+static void watch(struct supervisor *supervisor, int signal_fd)
+{
+    while (!supervisor->stopping) {
+        struct pollfd wait = { .fd = signal_fd, .events = POLLIN };
+        int due = start_due(supervisor);
+        (void)poll(&wait, 1, due >= 0 && due < WATCHDOG_BEAT_MS ? due : WATCHDOG_BEAT_MS);
+        struct signalfd_siginfo info;
+        while (read(signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+            if (info.ssi_signo == SIGTERM) {
+                supervisor->stopping = true;
+            } else if (info.ssi_signo == SIGINT) {
+                on_interrupt(supervisor);
+            }
+        }
+        reap(supervisor);
+        end_hung(supervisor);
+    }
+}
+
+/* Agent first: it would start trainers again for a coordinator that still asks. */
+static void stop_all(struct supervisor *supervisor, int signal_fd)
+{
+    int64_t until = now_ms() + STOP_GRACE_MS;
+    bool killed = false;
+    for (size_t i = 2; i-- > 0;) {
+        if (supervisor->children[i].pid != 0)
+            (void)kill(supervisor->children[i].pid, SIGTERM);
+    }
+    while (supervisor->children[0].pid != 0 || supervisor->children[1].pid != 0) {
+        struct pollfd wait = { .fd = signal_fd, .events = POLLIN };
+        struct signalfd_siginfo info;
+        (void)poll(&wait, 1, 50);
+        while (read(signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info))
+            ;
+        reap(supervisor);
+        if (!killed && now_ms() >= until) {
+            for (size_t i = 0; i < 2; i++) {
+                if (supervisor->children[i].pid != 0)
+                    (void)kill(-supervisor->children[i].pid, SIGKILL);
+            }
+            killed = true;
+        }
+    }
+    unsigned rest = HOME_COORDINATOR | HOME_AGENT | HOME_TRAINER;
+    if (!home_end(supervisor->options->paths, rest, LEFT_GRACE_MS)) {
+        LOG_ERROR(&supervisor->log, "some processes of %s could not be ended",
+                  supervisor->options->paths->home);
+    }
+}
+
+static enum status find_programs(struct supervisor *supervisor)
+{
+    ssize_t size = readlink("/proc/self/exe", supervisor->folder, sizeof(supervisor->folder) - 1);
+    if (size <= 0)
+        return status_from_errno(errno);
+    supervisor->folder[size] = '\0';
+    char *slash = strrchr(supervisor->folder, '/');
+    if (slash == NULL)
+        return ST_NOT_FOUND;
+    *slash = '\0';
+    return ST_OK;
+}
+
+static void describe_children(struct supervisor *supervisor, char slots[24])
+{
+    const struct supervisor_options *options = supervisor->options;
+    struct child *coordinator = &supervisor->children[0];
+    struct child *agent = &supervisor->children[1];
+    *coordinator = (struct child){ .program = "cairnd", .log_name = "cairnd.log", .beat_fd = -1 };
+    *agent = (struct child){ .program = "cairn-agent", .log_name = "agent.log", .beat_fd = -1 };
+    coordinator->argv[0] = "cairnd";
+    agent->argv[0] = "cairn-agent";
+    if (options->listen != NULL) {
+        coordinator->argv[1] = "--listen";
+        coordinator->argv[2] = (char *)options->listen;
+    }
+    if (options->slots >= 0) {
+        (void)snprintf(slots, 24, "%lld", (long long)options->slots);
+        agent->argv[1] = "--slots";
+        agent->argv[2] = slots;
+    }
+}
+
+static int catch_signals(void)
+{
+    sigset_t set;
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, SIGCHLD);
+    (void)sigaddset(&set, SIGTERM);
+    (void)sigaddset(&set, SIGINT);
+    if (sigprocmask(SIG_BLOCK, &set, NULL) != 0)
+        return -1;
+    (void)signal(SIGHUP, SIG_IGN);
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* CAIRN_WATCHDOG_MS, for tests; at least three beats. */
+static int64_t hang_limit_ms(void)
+{
+    const char *text = getenv("CAIRN_WATCHDOG_MS");
+    int64_t ms = text == NULL ? 0 : strtoll(text, NULL, 10);
+    return ms >= 3 * (int64_t)WATCHDOG_BEAT_MS && ms < 3600000 ? ms : HANG_MS;
+}
+
+enum exit_code supervisor_run(const struct supervisor_options *options)
+{
+    struct supervisor supervisor = { .options = options, .log = log_open("supervisor") };
+    char slots[24];
+    int lock = -1;
+    enum status st = home_lock(options->paths, &lock);
+    if (st == ST_EXISTS)
+        return EXIT_REFUSED;
+    auto_close int lock_fd = lock;
+    if (st == ST_OK)
+        st = find_programs(&supervisor);
+    auto_close int signal_fd = catch_signals();
+    if (st != ST_OK || signal_fd < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0) {
+        LOG_ERROR(&supervisor.log, "can't supervise %s: %s", options->paths->home,
+                  status_string(st));
+        return EXIT_INTERNAL;
+    }
+    (void)lock_fd;
+    supervisor.hang_ms = hang_limit_ms();
+    char number[8];
+    (void)snprintf(number, sizeof(number), "%d", WATCHDOG_FD);
+    if (setenv(WATCHDOG_ENV, number, 1) != 0)
+        return EXIT_INTERNAL;
+    describe_children(&supervisor, slots);
+    /* Those of a supervisor that was killed would be in the way; trainers train on. */
+    (void)home_end(options->paths, HOME_COORDINATOR | HOME_AGENT, STOP_GRACE_MS);
+    watch(&supervisor, signal_fd);
+    stop_all(&supervisor, signal_fd);
+    LOG_INFO(&supervisor.log, "stopped");
+    return EXIT_DONE;
+}
