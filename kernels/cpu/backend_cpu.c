@@ -13,10 +13,10 @@
 #include <unistd.h>
 
 #include "common/check.h"
-#include "kernels/cpu/cpu.h"
-#include "kernels/cpu/dnn.h"
-#include "kernels/cpu/loops_nhwc.h"
-#include "kernels/cpu/loops_text.h"
+#include "kernels/cpu/device/cpu.h"
+#include "kernels/cpu/gemm/dnn.h"
+#include "kernels/cpu/loops/half.h"
+#include "kernels/cpu/loops/text.h"
 
 #define PAGE_SMALL         4096
 #define PAGE_HUGE          (2u << 20)

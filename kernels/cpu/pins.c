@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "kernels/cpu/cpu.h"
-#include "kernels/cpu/dnn.h"
+#include "kernels/cpu/device/cpu.h"
+#include "kernels/cpu/gemm/dnn.h"
 
 struct processor {
     char vendor[13];

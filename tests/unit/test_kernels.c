@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "kernels/backend.h"
-#include "kernels/cpu/loops.h"
+#include "kernels/cpu/loops/loops.h"
 #include "tests/test.h"
 
 static const struct backend_table *cpu;

@@ -1,0 +1,253 @@
+/*
+ * The weights' gradient: for each tap, dW[c][k] = Σ x[i + shift][c] · dy[i][k] over positions i.
+ *
+ * Per chunk of positions the output's gradient becomes right operands (pairs of positions × output
+ * channels) and the input is transposed (channels × positions), a block of channels at a time: a
+ * tap's shift is then an offset within each row. The sums of all taps are kept as tiles of float32,
+ * [place][C / 16][K / 16][16][16], which each chunk adds to, in order; the last one writes them in
+ * canonical order. A single chunk keeps 32 × 32 of them at a time.
+ *
+ * Scratch: sums · right operands · transposed input · a row of zeros · pointers to rows
+ */
+#include "kernels/cpu/conv/amx.h"
+#include "kernels/cpu/conv/amx_grid.h"
+#include "kernels/cpu/gemm/amx_simd.h"
+
+#define SUMS_TILE INT64_C(256)
+
+struct work {
+    const struct amx_pass *pass;
+    const struct amx_dw *dw;
+    float *sums;
+    uint16_t *right, *turned, *zeros;
+    const uint16_t **rows;
+    int64_t first; /* of the chunk */
+    bool last, add;
+    float *canonical;
+};
+
+static void *take(char **at, size_t bytes)
+{
+    void *here = *at;
+    *at += (bytes + 63) / 64 * 64;
+    return here;
+}
+
+static struct work work_in(const struct amx_pass *pass, const struct amx_dw *dw, void *scratch)
+{
+    char *at = scratch;
+    const int64_t k = pass->out.channels;
+    const int64_t row = dw->padded > k ? dw->padded : k;
+    struct work w = { .pass = pass, .dw = dw };
+    w.sums = take(&at, sizeof(float) * (size_t)conv_amx_dw_sums(pass, dw));
+    w.right = take(&at, sizeof(uint16_t) * (size_t)(dw->chunk * k));
+    w.turned = take(&at, sizeof(uint16_t) * (size_t)(pass->in.count * dw->channels * dw->line));
+    w.zeros = take(&at, sizeof(uint16_t) * (size_t)row);
+    w.rows = take(&at, sizeof(void *) * (size_t)dw->line);
+    memset(w.zeros, 0, sizeof(uint16_t) * (size_t)row);
+    return w;
+}
+
+/* Where the rows of `count` positions from `first` on lie. */
+static void find_rows(struct work *w, const struct amx_images *images, int image,
+                      const uint16_t *data, int64_t first, int64_t count)
+{
+    struct amx_cursor at = amx_cursor_at(w->pass, first);
+    for (int64_t i = 0; i < count; i++, amx_cursor_next(w->pass, &at)) {
+        const int64_t element = amx_element(w->pass, images, image, &at);
+        w->rows[i] = element < 0 ? w->zeros : data + element;
+    }
+}
+
+/* [K / 16][positions / 2][16][2] */
+static void pack_right(struct work *w, const uint16_t *dy)
+{
+    const __m512i first =
+        _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6,
+                         37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+    const __m512i second = _mm512_add_epi16(first, _mm512_set1_epi16(16));
+    const int64_t panel = w->dw->chunk * AMX_SIDE;
+    find_rows(w, &w->pass->out, 0, dy, w->first, w->dw->chunk);
+    for (int64_t i = 0; i < w->dw->chunk; i += 2) {
+        uint16_t *to = w->right + i * AMX_SIDE;
+        for (int64_t k = 0; k < w->pass->out.channels; k += AMX_BLOCK, to += 2 * panel) {
+            const __m512i a = _mm512_loadu_si512(w->rows[i] + k);
+            const __m512i b = _mm512_loadu_si512(w->rows[i + 1] + k);
+            _mm512_store_si512(to, _mm512_permutex2var_epi16(a, first, b));
+            _mm512_store_si512(to + panel, _mm512_permutex2var_epi16(a, second, b));
+        }
+    }
+}
+
+/* 32 channels × 32 positions: pairs of positions first, then pairs as units. */
+static void turn_block(const uint16_t *const rows[AMX_BLOCK], int64_t channel, uint16_t *to,
+                       int64_t line)
+{
+    __m512i even[16], odd[16]; /* channels 0-3 of each 8, and 4-7 */
+    for (int64_t i = 0; i < AMX_SIDE; i++) {
+        const __m512i a = _mm512_loadu_si512(rows[2 * i] + channel);
+        const __m512i b = _mm512_loadu_si512(rows[2 * i + 1] + channel);
+        even[i] = _mm512_unpacklo_epi16(a, b);
+        odd[i] = _mm512_unpackhi_epi16(a, b);
+    }
+    amx_turn(even);
+    amx_turn(odd);
+    for (int64_t i = 0; i < AMX_SIDE; i++) {
+        uint16_t *row = to + (i / 4 * 8 + i % 4) * line;
+        _mm512_store_si512(row, even[i]);
+        _mm512_store_si512(row + 4 * line, odd[i]);
+    }
+}
+
+static void turn_images(struct work *w, const uint16_t *x, int64_t channel, int64_t channels)
+{
+    const struct amx_pass *pass = w->pass;
+    const int64_t all = pass->low + w->dw->chunk + pass->high;
+    const int64_t count = (all + AMX_BLOCK - 1) / AMX_BLOCK * AMX_BLOCK;
+    for (int image = 0; image < pass->in.count; image++) {
+        if (!pass->in.image[image].used)
+            continue;
+        uint16_t *to = w->turned + image * w->dw->channels * w->dw->line;
+        find_rows(w, &pass->in, image, x, w->first - pass->low, count);
+        for (int64_t i = 0; i < count; i += AMX_BLOCK) {
+            for (int64_t c = 0; c < channels; c += AMX_BLOCK)
+                turn_block(w->rows + i, channel + c, to + c * w->dw->line + i, w->dw->line);
+        }
+    }
+}
+
+/* The sums of 32 input × 32 output channels: from one place, or 16 input channels, to the next. */
+struct sums {
+    float *at;
+    int64_t place, below;
+};
+
+static struct sums sums_of(const struct work *w, int64_t c, int64_t k)
+{
+    const int64_t columns = w->pass->out.channels;
+    if (w->dw->single) /* no other chunk comes back to them */
+        return (struct sums){ .at = w->sums, .place = 4 * SUMS_TILE, .below = 2 * SUMS_TILE };
+    return (struct sums){ .at = w->sums + c * columns + k * AMX_SIDE,
+                          .place = w->dw->padded * columns,
+                          .below = columns / AMX_SIDE * SUMS_TILE };
+}
+
+/* Adds a chunk to 32 × 32 sums of one tap. */
+static void add_block(const struct work *w, const uint16_t *turned, int64_t k, float *sums,
+                      int64_t below)
+{
+    const int64_t panel = w->dw->chunk * AMX_SIDE;
+    float *low = sums + below;
+    if (w->first == 0) {
+        amx_zero();
+    } else {
+        _tile_loadd(0, sums, 64);
+        _tile_loadd(1, sums + SUMS_TILE, 64);
+        _tile_loadd(2, low, 64);
+        _tile_loadd(3, low + SUMS_TILE, 64);
+    }
+    amx_multiply(turned, w->dw->line * (int64_t)sizeof(uint16_t), AMX_DEPTH,
+                 w->right + k / AMX_SIDE * panel, panel, AMX_TILE, w->dw->chunk / AMX_DEPTH, 0);
+    _tile_stored(0, sums, 64);
+    _tile_stored(1, sums + SUMS_TILE, 64);
+    _tile_stored(2, low, 64);
+    _tile_stored(3, low + SUMS_TILE, 64);
+}
+
+/* One 16 × 16 of sums turned, [k][c]. */
+static void turn_sums(const float *sums, float *to, int64_t line)
+{
+    __m512i r[16];
+    for (int i = 0; i < AMX_SIDE; i++)
+        r[i] = _mm512_load_si512(sums + i * AMX_SIDE);
+    amx_turn(r);
+    for (int i = 0; i < AMX_SIDE; i++)
+        _mm512_storeu_si512(to + i * line, r[i]);
+}
+
+/* dW[k .. k + 16][c .. c + 16][all places], from [k][place][c]. */
+static void put_rows(const struct amx_pass *pass, const float *turned, int64_t c, bool add,
+                     float *to, int64_t columns)
+{
+    const int64_t places = pass->places, count = AMX_SIDE * places;
+    int32_t index[AMX_SIDE * AMX_TAPS_MAX];
+    for (int64_t i = 0; i < count; i++)
+        index[i] = (int32_t)(i % places * AMX_SIDE + i / places);
+    for (int64_t k = 0; k < AMX_SIDE; k++) {
+        float *row = to + k * columns + c * places;
+        for (int64_t i = 0; i < count; i += AMX_SIDE) {
+            const int64_t left = columns - c * places - i;
+            const __mmask16 there = (__mmask16)(left >= AMX_SIDE ? 0xffffu : (1u << left) - 1u);
+            const __m512i from = _mm512_loadu_si512(index + i);
+            __m512 v = _mm512_i32gather_ps(from, turned + k * count, 4);
+            if (add)
+                v = _mm512_add_ps(_mm512_maskz_loadu_ps(there, row + i), v);
+            _mm512_mask_storeu_ps(row + i, there, v);
+        }
+    }
+}
+
+/* 32 × 32 sums of all places to the gradient. */
+static void put_block(const struct work *w, const struct sums *sums, int64_t c, int64_t k)
+{
+    _Alignas(64) float turned[AMX_SIDE * AMX_SIDE * AMX_TAPS_MAX];
+    const int64_t places = w->pass->places;
+    for (int64_t i = 0; i < 4; i++) {
+        const int64_t down = i / 2, right = i % 2;
+        const int64_t channel = c + down * AMX_SIDE;
+        if (channel * places >= w->dw->columns)
+            continue;
+        for (int64_t place = 0; place < places; place++) {
+            turn_sums(sums->at + place * sums->place + down * sums->below + right * SUMS_TILE,
+                      turned + place * AMX_SIDE, places * AMX_SIDE);
+        }
+        put_rows(w->pass, turned, channel, w->add,
+                 w->canonical + (k + right * AMX_SIDE) * w->dw->columns, w->dw->columns);
+    }
+}
+
+static void add_channels(const struct work *w, int64_t channel, int64_t channels)
+{
+    const struct amx_pass *pass = w->pass;
+    for (int64_t k = 0; k < pass->out.channels; k += AMX_BLOCK) {
+        for (int64_t c = 0; c < channels; c += AMX_BLOCK) {
+            const struct sums sums = sums_of(w, channel + c, k);
+            for (int64_t t = 0; t < pass->places; t++) {
+                const struct amx_tap *tap = &pass->taps[0][t];
+                const uint16_t *turned = w->turned + tap->image * w->dw->channels * w->dw->line +
+                                         c * w->dw->line + pass->low + tap->shift;
+                add_block(w, turned, k, sums.at + tap->place * sums.place, sums.below);
+            }
+            if (w->last)
+                put_block(w, &sums, channel + c, k);
+        }
+    }
+}
+
+void conv_amx_dw_run(const struct amx_pass *forward, const struct amx_dw *dw,
+                     const struct amx_source *source, const uint16_t *dy, bool add,
+                     float *canonical, void *scratch)
+{
+    struct work w = work_in(forward, dw, scratch);
+    w.add = add;
+    w.canonical = canonical;
+    const int64_t all = forward->n * forward->rows * forward->pitch;
+    const int64_t channels = forward->in.channels;
+    amx_begin();
+    for (w.first = 0; w.first < all; w.first += dw->chunk) {
+        w.last = w.first + dw->chunk >= all;
+        pack_right(&w, dy);
+        for (int64_t c = 0; c < channels; c += dw->channels) {
+            const int64_t count = channels - c < dw->channels ? channels - c : dw->channels;
+            if (source->stem == NULL) {
+                turn_images(&w, source->x, c, count);
+            } else {
+                conv_amx_stem_turn(source->stem, source->images, w.first, dw->chunk, w.turned,
+                                   dw->line);
+            }
+            amx_fence();
+            add_channels(&w, c, count);
+        }
+    }
+    amx_end();
+}

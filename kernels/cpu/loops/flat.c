@@ -1,0 +1,224 @@
+/*
+ * Loops over flat arrays. Tails are done element by element with the same operations, so where an
+ * array begins and ends does not change the bits of an element.
+ */
+#include <math.h>
+
+#include "kernels/backend.h"
+#include "kernels/cpu/loops/loops.h"
+#include "kernels/cpu/loops/simd.h"
+
+#define SQUARE_LANES 16 /* whatever the width, so that the order is the same everywhere */
+#define COLUMN_TILE  64
+#define STREAM_MIN   ((size_t)1 << 20)
+
+typedef double dvec __attribute__((vector_size(8 * LOOPS_WIDTH)));
+
+static void flat_add(float *out, const float *x, const float *y, size_t n)
+{
+    size_t i = 0;
+    for (; i + W <= n; i += W)
+        vec_store(out + i, vec_load(x + i) + vec_load(y + i));
+    for (; i < n; i++)
+        out[i] = x[i] + y[i];
+}
+
+/* Far more than the caches hold goes past them. */
+static void flat_fill(float *out, float value, size_t n)
+{
+    size_t i = 0;
+    if (n >= STREAM_MIN) {
+        for (; (uintptr_t)(out + i) % sizeof(vec) != 0; i++)
+            out[i] = value;
+        for (; i + W <= n; i += W)
+            vec_put(out + i, vec_set(value), true);
+        vec_put_end();
+    }
+    for (; i < n; i++)
+        out[i] = value;
+}
+
+static void flat_relu(float *out, const float *x, size_t n)
+{
+    size_t i = 0;
+    for (; i + W <= n; i += W) {
+        vec v = vec_load(x + i);
+        vec_store(out + i, vec_keep(v, v));
+    }
+    for (; i < n; i++)
+        out[i] = x[i] <= 0.0f ? 0.0f : x[i];
+}
+
+static void flat_relu_backward(float *din, const float *a, const float *b, const float *out,
+                               size_t n)
+{
+    size_t i = 0;
+    for (; i + W <= n; i += W) {
+        vec g = vec_load(a + i);
+        if (b != NULL)
+            g += vec_load(b + i);
+        if (out != NULL)
+            g = vec_keep(g, vec_load(out + i));
+        vec_store(din + i, g);
+    }
+    for (; i < n; i++) {
+        float g = b == NULL ? a[i] : a[i] + b[i];
+        din[i] = out != NULL && out[i] <= 0.0f ? 0.0f : g;
+    }
+}
+
+static double flat_square_sum(const float *x, size_t n)
+{
+    dvec sum[SQUARE_LANES / W] = { { 0 } };
+    size_t i = 0;
+    for (; i + SQUARE_LANES <= n; i += SQUARE_LANES) {
+        for (size_t k = 0; k < SQUARE_LANES / W; k++) {
+            dvec v = __builtin_convertvector(vec_load(x + i + k * W), dvec);
+            sum[k] += v * v;
+        }
+    }
+    double lane[SQUARE_LANES];
+    memcpy(lane, sum, sizeof(lane));
+    for (size_t l = 0; i < n; i++, l++)
+        lane[l] += (double)x[i] * (double)x[i];
+    for (size_t half = SQUARE_LANES / 2; half > 0; half /= 2) {
+        for (size_t l = 0; l < half; l++)
+            lane[l] += lane[l + half];
+    }
+    return lane[0];
+}
+
+static void flat_bias_relu(float *out, const float *bias, size_t rows, size_t columns, bool relu)
+{
+    for (size_t r = 0; r < rows; r++) {
+        float *row = out + r * columns;
+        if (bias != NULL)
+            flat_add(row, row, bias, columns);
+        if (relu)
+            flat_relu(row, row, columns);
+    }
+}
+
+static void flat_column_sums(float *out, const float *x, size_t rows, size_t columns,
+                             bool accumulate)
+{
+    for (size_t c = 0; c < columns; c += COLUMN_TILE) {
+        double sum[COLUMN_TILE] = { 0 };
+        size_t count = columns - c < COLUMN_TILE ? columns - c : COLUMN_TILE;
+        for (size_t r = 0; r < rows; r++) {
+            const float *from = x + r * columns + c;
+            for (size_t l = 0; l < count; l++)
+                sum[l] += (double)from[l];
+        }
+        for (size_t l = 0; l < count; l++)
+            out[c + l] = accumulate ? out[c + l] + (float)sum[l] : (float)sum[l];
+    }
+}
+
+/* A run of elements that all decay, or all don't, and where it ends. */
+struct run {
+    size_t end;
+    bool decays;
+};
+
+/* The run that begins at `first`; `border` is the next border, in and out. */
+static struct run next_run(const struct decay_map *map, size_t first, size_t n, size_t *border)
+{
+    if (map == NULL)
+        return (struct run){ .end = n, .decays = true };
+    while (*border < map->count && map->borders[*border] <= first)
+        (*border)++;
+    const bool last = *border == map->count || map->borders[*border] >= n;
+    return (struct run){ .end = last ? n : (size_t)map->borders[*border],
+                         .decays = *border % 2 == 0 };
+}
+
+static void sgd_run(float *restrict param, float *restrict momentum, const float *restrict grad,
+                    size_t n, const struct sgd_args *args)
+{
+    const struct sgd_args a = *args;
+    if (a.momentum == 0.0f || momentum == NULL) {
+        for (size_t i = 0; i < n; i++) {
+            float g = grad[i] * a.grad_scale + a.weight_decay * param[i];
+            param[i] -= a.lr * g;
+        }
+        return;
+    }
+    const float keep = a.first ? 0.0f : a.momentum;
+    const float direct = a.nesterov ? 1.0f : 0.0f, along = a.nesterov ? a.momentum : 1.0f;
+    for (size_t i = 0; i < n; i++) {
+        float g = grad[i] * a.grad_scale + a.weight_decay * param[i];
+        float m = keep * momentum[i] + g;
+        momentum[i] = m;
+        param[i] -= a.lr * (direct * g + along * m);
+    }
+}
+
+static void flat_sgd(float *restrict param, float *restrict momentum, const float *restrict grad,
+                     size_t n, const struct sgd_args *args)
+{
+    struct run run;
+    size_t border = 0;
+    for (size_t i = 0; i < n; i = run.end) {
+        struct sgd_args a = *args;
+        run = next_run(args->decay, i, n, &border);
+        if (!run.decays)
+            a.weight_decay = 0.0f;
+        sgd_run(param + i, momentum == NULL ? NULL : momentum + i, grad + i, run.end - i, &a);
+    }
+}
+
+/* What is the same for all elements of a run. */
+struct adamw_factors {
+    float step, root, decay, rest1, rest2, beta2, eps, grad_scale;
+};
+
+static void adamw_run(float *restrict param, float *restrict m, float *restrict v,
+                      const float *restrict grad, size_t n, const struct adamw_factors *factors)
+{
+    const struct adamw_factors f = *factors;
+    for (size_t i = 0; i < n; i++) {
+        float g = grad[i] * f.grad_scale;
+        float first = m[i] + f.rest1 * (g - m[i]);
+        float second = v[i] * f.beta2 + f.rest2 * g * g;
+        m[i] = first;
+        v[i] = second;
+        param[i] =
+            param[i] * f.decay - f.step * (first / (__builtin_sqrtf(second) / f.root + f.eps));
+    }
+}
+
+static void flat_adamw(float *restrict param, float *restrict m, float *restrict v,
+                       const float *restrict grad, size_t n, const struct adamw_args *args)
+{
+    const struct adamw_args a = *args;
+    const double t = (double)a.t;
+    struct adamw_factors f = {
+        .step = (float)((double)a.lr / (1.0 - pow((double)a.beta1, t))),
+        .root = (float)sqrt(1.0 - pow((double)a.beta2, t)),
+        .rest1 = (float)(1.0 - (double)a.beta1),
+        .rest2 = (float)(1.0 - (double)a.beta2),
+        .beta2 = a.beta2,
+        .eps = a.eps,
+        .grad_scale = a.grad_scale,
+    };
+    struct run run;
+    size_t border = 0;
+    for (size_t i = 0; i < n; i = run.end) {
+        run = next_run(a.decay, i, n, &border);
+        f.decay = run.decays ? (float)(1.0 - (double)a.lr * (double)a.weight_decay) : 1.0f;
+        adamw_run(param + i, m + i, v + i, grad + i, run.end - i, &f);
+    }
+}
+
+const struct flat_loops LOOPS_TABLE(flat_loops) = {
+    .add = flat_add,
+    .fill = flat_fill,
+    .relu = flat_relu,
+    .relu_backward = flat_relu_backward,
+    .square_sum = flat_square_sum,
+    .bias_relu = flat_bias_relu,
+    .column_sums = flat_column_sums,
+    .sgd = flat_sgd,
+    .adamw = flat_adamw,
+};

@@ -1,0 +1,85 @@
+/*
+ * Tiles of attention: what happens to scores between the products. Rows have side elements, side a
+ * multiple of LANES.
+ */
+#include <math.h>
+
+#include "kernels/cpu/loops/text_parts.h"
+
+#define MASKED (-INFINITY)
+
+/* The scores of W keys from c on: what the query may not see is -infinity. */
+LOOPS_INLINE vec seen(vec scores, size_t c, size_t r, bool diagonal)
+{
+    if (!diagonal || c + W - 1 <= r)
+        return scores;
+    float lane[W];
+    memcpy(lane, &scores, sizeof(scores));
+    for (size_t l = r >= c ? r - c + 1 : 0; l < W; l++)
+        lane[l] = MASKED;
+    return vec_load(lane);
+}
+
+LOOPS_INLINE void attention_row(const struct attention_tile *t, size_t r, bool half)
+{
+    const size_t side = (size_t)t->side, depth = (size_t)t->depth;
+    const float *scores = t->scores + r * side;
+    const vec scale = vec_set(t->scale);
+    vec most[PARTS], sum[PARTS] = { { 0 } };
+    for (size_t k = 0; k < PARTS; k++)
+        most[k] = vec_set(t->most[r]);
+    for (size_t c = 0, k = 0; c < side; c += W, k = (k + 1) % PARTS) {
+        const vec s = seen(vec_load(scores + c) * scale, c, r, t->diagonal);
+        most[k] = vec_max(most[k], s);
+    }
+    const float before = t->most[r], now = lanes_max(most);
+    const vec by = vec_set(now);
+    for (size_t c = 0, k = 0; c < side; c += W, k = (k + 1) % PARTS) {
+        const vec s = seen(vec_load(scores + c) * scale, c, r, t->diagonal);
+        const vec p = vec_exp(s - by);
+        sum[k] += p;
+        put(t->probability.data, r * side + c, p, half);
+    }
+    const float keep = vec_exp(vec_set(before - now))[0];
+    t->most[r] = now;
+    t->sum[r] = t->sum[r] * keep + lanes_sum(sum);
+    float *out = t->out + r * depth;
+    for (size_t d = 0; keep != 1.0f && d < depth; d++)
+        out[d] *= keep;
+}
+
+void TEXT(attention)(const struct attention_tile *tile)
+{
+    for (size_t r = 0; r < (size_t)tile->side; r++) {
+        if (tile->probability.half) {
+            attention_row(tile, r, true);
+        } else {
+            attention_row(tile, r, false);
+        }
+    }
+}
+
+/* p = exp(scale·s - lse), ds = p·(dp - delta)·scale. */
+LOOPS_INLINE void attention_gradient(const struct attention_tile *t, size_t r, bool half)
+{
+    const size_t side = (size_t)t->side;
+    const vec scale = vec_set(t->scale), lse = vec_set(t->lse[r]), delta = vec_set(t->delta[r]);
+    for (size_t c = 0; c < side; c += W) {
+        const vec s = seen(vec_load(t->scores + r * side + c) * scale, c, r, t->diagonal);
+        const vec p = vec_exp(s - lse);
+        const vec dp = vec_load(t->dprobability + r * side + c);
+        put(t->probability.data, r * side + c, p, half);
+        put(t->dscores.data, r * side + c, p * (dp - delta) * scale, half);
+    }
+}
+
+void TEXT(attention_backward)(const struct attention_tile *tile)
+{
+    for (size_t r = 0; r < (size_t)tile->side; r++) {
+        if (tile->probability.half) {
+            attention_gradient(tile, r, true);
+        } else {
+            attention_gradient(tile, r, false);
+        }
+    }
+}

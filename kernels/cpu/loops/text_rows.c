@@ -1,0 +1,211 @@
+/*
+ * Rows that are reduced: layer_norm and softmax_cross_entropy. A row of float32 sums in LANES
+ * lanes, long ones in chunks whose sums go into a double.
+ */
+#include <math.h>
+
+#include "kernels/cpu/loops/text_parts.h"
+
+#define CHUNK 1024 /* elements that are added in float32 */
+
+LOOPS_INLINE vec get_some(const void *p, size_t i, size_t n, bool half)
+{
+    return n - i >= W ? get(p, i, half) : get_part(p, i, n - i, half);
+}
+
+LOOPS_INLINE void put_some(void *p, size_t i, size_t n, vec v, bool half)
+{
+    if (n - i >= W) {
+        put(p, i, v, half);
+    } else {
+        put_part(p, i, n - i, v, half);
+    }
+}
+
+/* 0 beyond the count, for sums of what a part's zeros would add to. */
+LOOPS_INLINE vec only(vec v, size_t count)
+{
+    float lane[W];
+    memcpy(lane, &v, sizeof(v));
+    for (size_t l = count; l < W; l++)
+        lane[l] = 0.0f;
+    return vec_load(lane);
+}
+
+LOOPS_INLINE void layer_forward(struct layer_row *row, bool from, void *out, bool to)
+{
+    const size_t n = (size_t)row->count;
+    const void *x = row->x.data;
+    vec sum[PARTS] = { { 0 } }, square[PARTS] = { { 0 } };
+    for (size_t i = 0, k = 0; i < n; i += W, k = (k + 1) % PARTS)
+        sum[k] += get_some(x, i, n, from);
+    const vec mean = vec_set(lanes_sum(sum) / (float)n);
+    for (size_t i = 0, k = 0; i < n; i += W, k = (k + 1) % PARTS) {
+        vec d = get_some(x, i, n, from) - mean;
+        if (n - i < W)
+            d = only(d, n - i);
+        square[k] += d * d;
+    }
+    const vec rstd = vec_set(1.0f / sqrtf(lanes_sum(square) / (float)n + row->eps));
+    for (size_t i = 0; i < n; i += W) {
+        const vec y = (get_some(x, i, n, from) - mean) * rstd;
+        put_some(out, i, n,
+                 y * get_some(row->gamma, i, n, false) + get_some(row->beta, i, n, false), to);
+    }
+    row->mean = mean[0];
+    row->rstd = rstd[0];
+}
+
+void TEXT(layer_norm)(struct layer_row *row, struct target out)
+{
+    if (out.half) {
+        row->x.half ? layer_forward(row, true, out.data, true)
+                    : layer_forward(row, false, out.data, true);
+    } else {
+        row->x.half ? layer_forward(row, true, out.data, false)
+                    : layer_forward(row, false, out.data, false);
+    }
+}
+
+/* With g = dout·γ and h = (x - mean)·rstd: din = rstd·(g - mean(g) - h·mean(g·h)). */
+LOOPS_INLINE void layer_backward(const struct layer_row *row, bool from, const void *dout, bool to,
+                                 const void *add, void *din, float *const dparam[2])
+{
+    const size_t n = (size_t)row->count;
+    const vec mean = vec_set(row->mean), rstd = vec_set(row->rstd);
+    vec sum[PARTS] = { { 0 } }, along[PARTS] = { { 0 } };
+    for (size_t i = 0, k = 0; i < n; i += W, k = (k + 1) % PARTS) {
+        const vec d = get_some(dout, i, n, to);
+        const vec h = (get_some(row->x.data, i, n, from) - mean) * rstd;
+        const vec g = d * get_some(row->gamma, i, n, false);
+        sum[k] += g;
+        along[k] += g * h;
+        put_some(dparam[0], i, n, get_some(dparam[0], i, n, false) + d * h, false);
+        put_some(dparam[1], i, n, get_some(dparam[1], i, n, false) + d, false);
+    }
+    if (din == NULL)
+        return;
+    const vec by_one = vec_set(lanes_sum(sum) / (float)n);
+    const vec by_h = vec_set(lanes_sum(along) / (float)n);
+    for (size_t i = 0; i < n; i += W) {
+        const vec h = (get_some(row->x.data, i, n, from) - mean) * rstd;
+        const vec g = get_some(dout, i, n, to) * get_some(row->gamma, i, n, false);
+        vec d = (g - by_one - h * by_h) * rstd;
+        if (add != NULL)
+            d += get_some(add, i, n, from);
+        put_some(din, i, n, d, from);
+    }
+}
+
+/* din and add are of x's dtype. */
+void TEXT(layer_norm_backward)(const struct layer_row *row, struct source dout, struct source add,
+                               struct target din, float *dgamma, float *dbeta)
+{
+    float *const dparam[2] = { dgamma, dbeta };
+    if (dout.half) {
+        row->x.half ? layer_backward(row, true, dout.data, true, add.data, din.data, dparam)
+                    : layer_backward(row, false, dout.data, true, add.data, din.data, dparam);
+    } else {
+        row->x.half ? layer_backward(row, true, dout.data, false, add.data, din.data, dparam)
+                    : layer_backward(row, false, dout.data, false, add.data, din.data, dparam);
+    }
+}
+
+/* The greatest of whole groups of LANES, the first of equals. */
+LOOPS_INLINE size_t find_best(struct softmax_row *row, bool half)
+{
+    const size_t n = (size_t)row->count;
+    float lane[LANES];
+    int32_t place[LANES];
+    vec most[PARTS];
+    ivec index[PARTS], group[PARTS];
+    for (int32_t l = 0; l < LANES; l++) {
+        lane[l] = -INFINITY;
+        place[l] = l;
+    }
+    memcpy(most, lane, sizeof(most));
+    memcpy(index, place, sizeof(index));
+    memcpy(group, place, sizeof(group));
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        for (size_t k = 0; k < PARTS; k++) {
+            const vec v = get(row->x.data, i + k * W, half);
+            const ivec above = v > most[k];
+            most[k] = vec_choose(above, v, most[k]);
+            index[k] = (group[k] & above) | (index[k] & ~above);
+            group[k] += LANES;
+        }
+    }
+    memcpy(lane, most, sizeof(most));
+    memcpy(place, index, sizeof(index));
+    row->most = lane[0];
+    row->best = place[0];
+    for (size_t l = 1; l < LANES; l++) {
+        if (lane[l] > row->most || (!(lane[l] < row->most) && place[l] < row->best)) {
+            row->most = lane[l];
+            row->best = place[l];
+        }
+    }
+    return i;
+}
+
+LOOPS_INLINE void softmax_forward(struct softmax_row *row, bool half, bool all)
+{
+    const size_t n = (size_t)row->count;
+    const void *x = row->x.data;
+    for (size_t i = find_best(row, half); i < n; i++) {
+        const float v = get_part(x, i, 1, half)[0];
+        if (v > row->most) {
+            row->most = v;
+            row->best = (int64_t)i;
+        }
+    }
+    row->sum = row->all = 0.0;
+    const vec most = vec_set(row->most);
+    for (size_t first = 0; first < n; first += CHUNK) {
+        const size_t end = n - first < CHUNK ? n : first + CHUNK;
+        vec sum[PARTS] = { { 0 } }, plain[PARTS] = { { 0 } };
+        for (size_t i = first, k = 0; i < end; i += W, k = (k + 1) % PARTS) {
+            const vec v = get_some(x, i, end, half);
+            vec e = vec_exp(v - most);
+            if (end - i < W)
+                e = only(e, end - i);
+            sum[k] += e;
+            if (all)
+                plain[k] += v;
+        }
+        row->sum += (double)lanes_sum(sum);
+        if (all)
+            row->all += (double)lanes_sum(plain);
+    }
+}
+
+void TEXT(softmax)(struct softmax_row *row, bool all)
+{
+    if (row->x.half) {
+        all ? softmax_forward(row, true, true) : softmax_forward(row, true, false);
+    } else {
+        all ? softmax_forward(row, false, true) : softmax_forward(row, false, false);
+    }
+}
+
+LOOPS_INLINE void softmax_gradient(const struct softmax_row *row, bool half, float factor,
+                                   float constant, void *dx)
+{
+    const size_t n = (size_t)row->count;
+    const vec most = vec_set(row->most), by = vec_set(factor), less = vec_set(constant);
+    for (size_t i = 0; i < n; i += W) {
+        const vec e = vec_exp(get_some(row->x.data, i, n, half) - most);
+        put_some(dx, i, n, e * by - less, half);
+    }
+}
+
+void TEXT(softmax_backward)(const struct softmax_row *row, float factor, float constant,
+                            struct target dx)
+{
+    if (row->x.half) {
+        softmax_gradient(row, true, factor, constant, dx.data);
+    } else {
+        softmax_gradient(row, false, factor, constant, dx.data);
+    }
+}

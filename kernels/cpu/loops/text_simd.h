@@ -1,0 +1,140 @@
+/*
+ * For loops_text*.c: elements of float32 or bfloat16 as vectors of float32, and functions of them.
+ *
+ * `half` is a constant wherever it matters: everything is inlined. Every function is element by
+ * element; reductions run in LANES lanes whatever the width. AVX-512 fuses the multiplications and
+ * additions of vec_fma, and so of vec_exp: there the last bits differ from other instruction sets.
+ */
+#pragma once
+
+#include "kernels/cpu/loops/half_simd.h"
+#include "kernels/cpu/loops/text.h"
+
+#define LANES LOOPS_LANES
+#define PARTS (LANES / W) /* vectors of one group of LANES elements */
+
+typedef half_wide uvec;
+
+LOOPS_INLINE const void *at(const void *p, size_t i, bool half)
+{
+    return (const char *)p + i * (half ? sizeof(uint16_t) : sizeof(float));
+}
+
+LOOPS_INLINE void *at_out(void *p, size_t i, bool half)
+{
+    return (char *)p + i * (half ? sizeof(uint16_t) : sizeof(float));
+}
+
+/* Elements [i, i + W) of an array. */
+LOOPS_INLINE vec get(const void *p, size_t i, bool half)
+{
+    if (!half)
+        return vec_load((const float *)p + i);
+    return half_get((const uint16_t *)p + i, W);
+}
+
+LOOPS_INLINE void put(void *p, size_t i, vec v, bool half)
+{
+    if (!half) {
+        vec_store((float *)p + i, v);
+        return;
+    }
+    half_put((uint16_t *)p + i, v, W);
+}
+
+/* The same for count < W; what is not there is 0. */
+LOOPS_INLINE vec get_part(const void *p, size_t i, size_t count, bool half)
+{
+    char part[sizeof(vec)] = { 0 };
+    const size_t size = half ? sizeof(uint16_t) : sizeof(float);
+    memcpy(part, at(p, i, half), count * size);
+    return get(part, 0, half);
+}
+
+LOOPS_INLINE void put_part(void *p, size_t i, size_t count, vec v, bool half)
+{
+    char part[sizeof(vec)];
+    const size_t size = half ? sizeof(uint16_t) : sizeof(float);
+    put(part, 0, v, half);
+    memcpy(at_out(p, i, half), part, count * size);
+}
+
+LOOPS_INLINE vec vec_max(vec a, vec b)
+{
+    return vec_choose(a > b, a, b);
+}
+
+/* a·b + c */
+LOOPS_INLINE vec vec_fma(vec a, vec b, vec c)
+{
+#if LOOPS_WIDTH == 16
+    return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#else
+    return a * b + c;
+#endif
+}
+
+/* e^r for |r| <= ln 2 / 2. Source: Cephes' expf. */
+LOOPS_INLINE vec exp_near_zero(vec r)
+{
+    vec p = vec_set(1.9875691500e-4f);
+    p = vec_fma(p, r, vec_set(1.3981999507e-3f));
+    p = vec_fma(p, r, vec_set(8.3334519073e-3f));
+    p = vec_fma(p, r, vec_set(4.1665795894e-2f));
+    p = vec_fma(p, r, vec_set(1.6666665459e-1f));
+    p = vec_fma(p, r, vec_set(5.0000001201e-1f));
+    p = vec_fma(p, r * r, r);
+    return p + vec_set(1.0f);
+}
+
+/*
+ * e^x with a relative error below 2e-7, by x = n·ln 2 + r; 0 where that would be denormal, and
+ * from 88.3 on at least e^88.3. NaN stays NaN.
+ */
+LOOPS_INLINE vec vec_exp(vec x)
+{
+    const vec log2e = vec_set(1.44269504f);
+    const vec high = vec_set(-0.693359375f), low = vec_set(2.12194440e-4f); /* -ln 2 */
+#if LOOPS_WIDTH == 16
+    /* These give the second operand where one is NaN. */
+    const __m512 bounded =
+        _mm512_min_ps(_mm512_set1_ps(104.0f), _mm512_max_ps(_mm512_set1_ps(-104.0f), (__m512)x));
+    const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(bounded, (__m512)log2e),
+                                          _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const vec r = vec_fma((vec)n, low, vec_fma((vec)n, high, (vec)bounded));
+    return (vec)_mm512_scalef_ps((__m512)exp_near_zero(r), n);
+#else
+    const ivec none = x < vec_set(-87.3f);
+    x = vec_choose(x > vec_set(88.3f), vec_set(88.3f), x);
+    x = vec_choose(none, vec_set(-87.3f), x);
+    const vec magic = vec_set(12582912.0f); /* 1.5·2^23: its ulp is 1 */
+    const vec shifted = x * log2e + magic;
+    const vec n = shifted - magic;
+    const vec r = vec_fma(n, low, vec_fma(n, high, x));
+    const ivec power = (vec_bits(shifted) - vec_bits(magic) + 127) << 23;
+    return vec_of_bits(vec_bits(exp_near_zero(r) * vec_of_bits(power)) & ~none);
+#endif
+}
+
+/* Lanes of a group combined by a tree: l with l + 8, then 4, 2, 1. */
+LOOPS_INLINE float lanes_sum(const vec part[PARTS])
+{
+    float lane[LANES];
+    memcpy(lane, part, sizeof(lane));
+    for (size_t l = 0; l < 8; l++)
+        lane[l] += lane[l + 8];
+    for (size_t l = 0; l < 4; l++)
+        lane[l] += lane[l + 4];
+    return (lane[0] + lane[2]) + (lane[1] + lane[3]);
+}
+
+LOOPS_INLINE float lanes_max(const vec part[PARTS])
+{
+    float lane[LANES];
+    memcpy(lane, part, sizeof(lane));
+    for (size_t half = LANES / 2; half > 0; half /= 2) {
+        for (size_t l = 0; l < half; l++)
+            lane[l] = lane[l] > lane[l + half] ? lane[l] : lane[l + half];
+    }
+    return lane[0];
+}
