@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/device/cuda.h"
 
 static enum status open_libraries(struct backend *backend, const char *stored)
 {

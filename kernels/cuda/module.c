@@ -2,7 +2,7 @@
  * The one symbol of cairn-cuda.so. CAIRN_MODULE_COMM names the function of the communicator's
  * table, which is linked in beside (comm knows kernels, not the other way round).
  */
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/device/cuda.h"
 
 const struct module *cairn_cuda_module(void);
 

@@ -1,7 +1,7 @@
 /*
  * What the bits of this backend depend on, as members of a JSON object.
  */
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/device/cuda.h"
 
 /* A device's name goes into JSON: printable, no quotes. */
 static void plain_name(char out[LIMIT_NAME], const char *name)

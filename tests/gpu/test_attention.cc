@@ -10,7 +10,7 @@ extern "C" {
 #include "tests/test.h"
 }
 
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention/attention.h"
 #include "tests/gpu/device.h"
 #if defined(CAIRN_EMULATE)
 #include "tests/gpu/emulator/emulated_mma.h"

@@ -5,7 +5,7 @@
 
 #include "common/limits.h"
 #include "kernels/backend.h"
-#include "kernels/cuda/k.h"
+#include "kernels/cuda/own/k.h"
 #include "tests/gpu/kernel_run.h"
 #include "tests/test.h"
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cuda/k.h"
+#include "kernels/cuda/own/k.h"
 #include "tests/gpu/kernel_run.h"
 #include "tests/test.h"
 

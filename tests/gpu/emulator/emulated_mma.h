@@ -1,5 +1,5 @@
 /*
- * What kernels/cuda/mma.cuh needs, on the emulator: each function is one that all 32 lanes of a
+ * What kernels/cuda/attention/mma.cuh needs, on the emulator: each function is one that all 32 lanes of a
  * warp call together, as on the device, with the fragment layouts of the PTX manual ("Matrix
  * fragments for mma.m16n8k16", "ldmatrix").
  *

@@ -1,6 +1,6 @@
 #include "tests/gpu/emulator/planted.h"
 
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/own/launch.h"
 
 /* 64 threads in two blocks of 32, or in one block of two warps. */
 static __global__ void planted_kernel(enum planted planted, float *out)

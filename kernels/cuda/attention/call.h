@@ -1,0 +1,33 @@
+/*
+ * Between attention.cu, which checks and chooses, and the files of the kernels: one call. Its shape
+ * was checked; ST_DEVICE if a launch failed.
+ */
+#pragma once
+
+#include "kernels/cuda/attention/attention.h"
+
+#define CUDA_ATTENTION_SAMPLES_MAX 65535
+#define CUDA_ATTENTION_HEADS_MAX   65535
+#define CUDA_ATTENTION_TOKENS_MAX  (1 << 24)
+
+/* Device pointers, of the shape's type unless said; what a call does not use is NULL. */
+struct attention_call {
+    const void *qkv, *out, *dout;
+    void *result; /* out, or dqkv */
+    float *lse;   /* backward: only read */
+    float *delta; /* [N, H, T]: the sum over D of dout · out */
+    int tokens, heads, dim;
+    float scale; /* 1 / √D */
+};
+
+/* Tensor cores: D of 32, 64, 96, 128; bfloat16 or float16. */
+MUST_CHECK enum status attention_mma_forward(const struct cuda_attention *shape,
+                                             const struct attention_call &call, void *stream);
+MUST_CHECK enum status attention_mma_backward(const struct cuda_attention *shape,
+                                              const struct attention_call &call, void *stream);
+
+/* Any D up to CUDA_ATTENTION_DIM_MAX, any type. */
+MUST_CHECK enum status attention_plain_forward(const struct cuda_attention *shape,
+                                               const struct attention_call &call, void *stream);
+MUST_CHECK enum status attention_plain_backward(const struct cuda_attention *shape,
+                                                const struct attention_call &call, void *stream);

@@ -1,0 +1,64 @@
+/*
+ * Captured graphs: what was enqueued on one stream, to be played again in one call.
+ *
+ * Thread-local capture: other threads may allocate and copy meanwhile. Graphs live until the
+ * backend is closed, CUDA_GRAPHS_MAX of them.
+ */
+#include "kernels/cuda/device/cuda.h"
+
+enum status cuda_capture_begin(struct backend *backend, struct stream *stream)
+{
+    enum status st = cuda_enter(backend);
+    if (st != ST_OK)
+        return st;
+    if (stream == NULL)
+        return ST_INVALID;
+    if (backend->graph_count == CUDA_GRAPHS_MAX)
+        return cuda_refuse(backend, ST_FULL, "too many captured graphs");
+    return cuda_status(backend,
+                       cudaStreamBeginCapture(stream->handle, cudaStreamCaptureModeThreadLocal),
+                       "cudaStreamBeginCapture");
+}
+
+enum status cuda_capture_end(struct backend *backend, struct stream *stream, int *out_graph)
+{
+    enum status st = cuda_enter(backend);
+    if (st != ST_OK)
+        return st;
+    if (stream == NULL)
+        return ST_INVALID;
+    cudaGraph_t graph = NULL;
+    st = cuda_status(backend, cudaStreamEndCapture(stream->handle, &graph), "cudaStreamEndCapture");
+    if (st != ST_OK)
+        return st;
+    if (graph == NULL)
+        return cuda_refuse(backend, ST_INVALID, "a capture was broken off");
+    cudaGraphExec_t exec = NULL;
+    st = cuda_status(backend, cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate");
+    (void)cudaGraphDestroy(graph);
+    if (st != ST_OK)
+        return st;
+    backend->graphs[backend->graph_count] = exec;
+    *out_graph = backend->graph_count++;
+    return ST_OK;
+}
+
+enum status cuda_replay(struct backend *backend, int graph, struct stream *stream)
+{
+    enum status st = cuda_enter(backend);
+    if (st != ST_OK)
+        return st;
+    if (graph < 0 || graph >= backend->graph_count || stream == NULL)
+        return ST_INVALID;
+    cuda_range_push("replay");
+    st = cuda_status(backend, cudaGraphLaunch(backend->graphs[graph], stream->handle),
+                     "cudaGraphLaunch");
+    cuda_range_pop();
+    return st;
+}
+
+void cuda_graphs_release(struct backend *backend)
+{
+    while (backend->graph_count > 0)
+        (void)cudaGraphExecDestroy(backend->graphs[--backend->graph_count]);
+}

@@ -1,0 +1,159 @@
+/*
+ * Device and pinned memory, copies, and the word of faults.
+ *
+ * A region's alignment is ours, not the driver's: each is 4096 bytes longer than asked for, and the
+ * backend remembers what to give back. Few regions live at a time (CUDA_REGIONS_MAX).
+ */
+#include <string.h>
+
+#include "common/check.h"
+#include "kernels/cuda/device/cuda.h"
+#include "kernels/cuda/own/k.h"
+
+#define PAGE ((size_t)4096)
+
+static cudaError_t take(const struct backend *backend, bool pinned, size_t size, void **base)
+{
+    if (pinned)
+        return cudaHostAlloc(base, size, cudaHostAllocPortable);
+    if (backend->managed)
+        return cudaMallocManaged(base, size, cudaMemAttachGlobal);
+    return cudaMalloc(base, size);
+}
+
+static void give_back(bool pinned, void *base)
+{
+    if (pinned) {
+        (void)cudaFreeHost(base);
+    } else {
+        (void)cudaFree(base);
+    }
+}
+
+static bool region_add(struct backend *backend, const struct region *region)
+{
+    CHECK(pthread_mutex_lock(&backend->lock) == 0);
+    const bool room = backend->region_count < CUDA_REGIONS_MAX;
+    if (room)
+        backend->regions[backend->region_count++] = *region;
+    CHECK(pthread_mutex_unlock(&backend->lock) == 0);
+    return room;
+}
+
+/* A region is forgotten; its base is NULL: not ours. */
+static struct region region_remove(struct backend *backend, const void *memory)
+{
+    struct region region = { 0 };
+    CHECK(pthread_mutex_lock(&backend->lock) == 0);
+    for (size_t i = 0; i < backend->region_count && region.base == NULL; i++) {
+        if (backend->regions[i].memory == memory) {
+            region = backend->regions[i];
+            backend->regions[i] = backend->regions[--backend->region_count];
+        }
+    }
+    CHECK(pthread_mutex_unlock(&backend->lock) == 0);
+    return region;
+}
+
+/* Zeroed and touched. The fill is waited for: the memory may be used on any stream. */
+static enum status clear(struct backend *backend, bool pinned, void *memory, size_t bytes)
+{
+    if (pinned) {
+        memset(memory, 0, bytes);
+        return ST_OK;
+    }
+    enum status st = cuda_status(backend, cudaMemset(memory, 0, bytes), "cudaMemset");
+    if (st == ST_OK)
+        st = cuda_status(backend, cudaStreamSynchronize(NULL), "cudaStreamSynchronize");
+    return st;
+}
+
+static enum status alloc_at(struct backend *backend, bool pinned, size_t bytes, void **out)
+{
+    enum status st = cuda_enter(backend);
+    if (st != ST_OK)
+        return st;
+    if (bytes > SIZE_MAX - 2 * PAGE)
+        return ST_NO_MEMORY;
+    const size_t size = bytes == 0 ? PAGE : bytes;
+    struct region region = { .pinned = pinned };
+    st = cuda_status(backend, take(backend, pinned, size + PAGE, &region.base),
+                     pinned ? "pinned memory" : "device memory");
+    if (st != ST_OK)
+        return st;
+    const size_t over = (uintptr_t)region.base % PAGE;
+    region.memory = (char *)region.base + (over == 0 ? 0 : PAGE - over);
+    st = clear(backend, pinned, region.memory, size);
+    if (st == ST_OK && !region_add(backend, &region))
+        st = cuda_refuse(backend, ST_NO_MEMORY, "too many regions of memory");
+    if (st != ST_OK) {
+        give_back(pinned, region.base);
+        return st;
+    }
+    *out = region.memory;
+    return ST_OK;
+}
+
+void cuda_free(struct backend *backend, void *memory)
+{
+    if (memory == NULL)
+        return;
+    const struct region region = region_remove(backend, memory);
+    CHECK(region.base != NULL);
+    (void)cudaSetDevice(backend->ordinal);
+    give_back(region.pinned, region.base);
+}
+
+void cuda_memory_release(struct backend *backend)
+{
+    while (backend->region_count > 0)
+        cuda_free(backend, backend->regions[0].memory);
+}
+
+enum status cuda_alloc(struct backend *backend, size_t bytes, void **out)
+{
+    return alloc_at(backend, false, bytes, out);
+}
+
+enum status cuda_alloc_host(struct backend *backend, size_t bytes, void **out)
+{
+    return alloc_at(backend, true, bytes, out);
+}
+
+void cuda_free_host(struct backend *backend, void *memory)
+{
+    cuda_free(backend, memory); /* a region knows what it is */
+}
+
+enum status cuda_faults_open(struct backend *backend)
+{
+    void *device = NULL, *host = NULL;
+    enum status st = cuda_alloc(backend, sizeof(uint32_t), &device);
+    if (st == ST_OK)
+        st = cuda_alloc_host(backend, sizeof(uint32_t), &host);
+    if (st != ST_OK) {
+        cuda_free(backend, device);
+        return st;
+    }
+    backend->fault = device;
+    backend->fault_seen = host;
+    return ST_OK;
+}
+
+enum status cuda_faults_fetch(struct backend *backend, cudaStream_t stream)
+{
+    return cuda_status(backend,
+                       cudaMemcpyAsync((void *)backend->fault_seen, backend->fault,
+                                       sizeof(uint32_t), cudaMemcpyDeviceToHost, stream),
+                       "cudaMemcpyAsync");
+}
+
+enum status cuda_faults_check(struct backend *backend)
+{
+    const uint32_t faults = backend->fault_seen == NULL ? 0 : *backend->fault_seen;
+    if ((faults & K_FAULT_TOKEN) != 0)
+        return cuda_refuse(backend, ST_INVALID, "the data has a token outside the vocabulary");
+    if ((faults & K_FAULT_LABEL) != 0)
+        return cuda_refuse(backend, ST_INVALID, "the data has a label outside the classes");
+    return ST_OK;
+}

@@ -1,0 +1,136 @@
+/*
+ * Attention: own kernels (attention.h), or cuDNN's where the module was built with it and the table
+ * says so (sdpa_cudnn.h). lse is kept for the backward pass; without training it is scratch.
+ */
+#include "kernels/cuda/attention/attention.h"
+
+#include <stdlib.h>
+
+#include "kernels/cuda/device/cuda.h"
+#include "kernels/cuda/ops/sdpa_cudnn.h"
+
+struct attention {
+    struct kernel base;
+    struct cuda_attention shape;
+    struct sdpa_cudnn *sdpa; /* NULL: own kernels; owned */
+};
+
+static void attention_release(struct kernel *kernel)
+{
+    struct attention *self = (struct attention *)kernel;
+    if (self->sdpa != NULL)
+        sdpa_cudnn_free(self->sdpa);
+}
+
+/* ST_INVALID: cuDNN does not take the shape or the device; the own kernels do. */
+static enum status sdpa_choose(struct backend *backend, struct attention *self)
+{
+    if (sdpa_cudnn_chosen == NULL || !sdpa_cudnn_chosen(&self->shape, backend->device.capability))
+        return ST_OK;
+    const enum status st =
+        sdpa_cudnn_new(backend->cudnn, &self->shape, self->base.spec.training, &self->sdpa);
+    return st == ST_INVALID ? ST_OK : st;
+}
+
+static enum status shape_of(struct backend *backend, const struct op_spec *spec,
+                            struct cuda_attention *out)
+{
+    const struct tensor *in = &spec->in[0];
+    const int64_t heads = spec->attr.heads;
+    if (spec->in_count != 1 || !cuda_dtype_is_floating(in->dtype) || in->ndim != 3 ||
+        in->format != FORMAT_PLAIN || heads < 1 || in->dims[2] % (3 * heads) != 0 ||
+        tensor_elements(in) < 1 || spec->out_dtype != in->dtype)
+        return cuda_refuse(backend, ST_INVALID, "attention");
+    const int64_t dim = in->dims[2] / (3 * heads);
+    *out = (struct cuda_attention){
+        .samples = in->dims[0],
+        .tokens = in->dims[1],
+        .heads = (int)heads,
+        .dim = dim > CUDA_ATTENTION_DIM_MAX ? 0 : (int)dim,
+        .dtype = in->dtype,
+    };
+    if (!cuda_attention_supported(out))
+        return cuda_refuse(backend, ST_INVALID, "attention: shape of heads");
+    return ST_OK;
+}
+
+enum status cuda_op_attention_prepare(struct backend *backend, const struct op_spec *spec,
+                                      struct kernel **out_kernel, struct kernel_info *out_info)
+{
+    struct cuda_attention shape;
+    enum status st = shape_of(backend, spec, &shape);
+    if (st != ST_OK)
+        return st;
+    struct attention *self = calloc(1, sizeof(*self));
+    if (self == NULL)
+        return ST_NO_MEMORY;
+    self->base.spec = *spec;
+    self->base.release = attention_release;
+    self->shape = shape;
+    st = sdpa_choose(backend, self);
+    if (st != ST_OK) {
+        free(self);
+        return cuda_refuse(backend, st, "attention by cuDNN");
+    }
+    const struct tensor *in = &spec->in[0];
+    const int64_t dims[3] = { in->dims[0], in->dims[1], in->dims[2] / 3 };
+    const size_t lse = cuda_attention_lse_bytes(&shape);
+    const size_t own = spec->training ? cuda_attention_scratch_bytes(&shape) : lse;
+    const double product = (double)in->dims[0] * (double)in->dims[1] * (double)in->dims[1] *
+                           (double)dims[2]; /* causal: half of each of two products */
+    *out_info = (struct kernel_info){
+        .out = tensor_plain(spec->out_dtype, 3, dims),
+        .saved_bytes = spec->training ? lse : 0,
+        .scratch_bytes =
+            CUDA_ALIGN + (self->sdpa != NULL ? sdpa_cudnn_workspace_bytes(self->sdpa) : own),
+        .backward_needs_in = { true },
+        .backward_needs_out = true,
+        .din = { *in },
+        .flops_forward = 2.0 * product,
+        .flops_backward = 5.0 * product,
+        .implementation = self->sdpa != NULL ? sdpa_cudnn_implementation()
+                                             : cuda_attention_implementation(&shape),
+    };
+    *out_kernel = &self->base;
+    return ST_OK;
+}
+
+enum status cuda_op_attention_forward(struct backend *backend, struct kernel *kernel,
+                                      const struct op_buffers *buffers, cudaStream_t stream)
+{
+    const struct attention *self = (const struct attention *)kernel;
+    void *scratch = cuda_scratch(buffers->scratch);
+    enum status st;
+    if (self->sdpa != NULL) {
+        st = sdpa_cudnn_forward(self->sdpa, buffers->in[0], buffers->out, buffers->saved, scratch,
+                                stream);
+    } else {
+        float *lse = kernel->spec.training ? buffers->saved : scratch;
+        st = cuda_attention_forward(&self->shape, buffers->in[0], buffers->out, lse, stream);
+    }
+    return cuda_launched(backend, st, "attention");
+}
+
+enum status cuda_op_attention_backward(struct backend *backend, struct kernel *kernel,
+                                       const struct op_buffers *buffers, cudaStream_t stream)
+{
+    const struct attention *self = (const struct attention *)kernel;
+    void *scratch = cuda_scratch(buffers->scratch);
+    enum status st;
+    if (buffers->din[0] == NULL)
+        return ST_OK;
+    if (self->sdpa != NULL) {
+        const struct sdpa_cudnn_grad args = {
+            .qkv = buffers->in[0],
+            .out = buffers->out,
+            .dout = buffers->dout[0],
+            .lse = buffers->saved,
+            .dqkv = buffers->din[0],
+        };
+        st = sdpa_cudnn_backward(self->sdpa, &args, scratch, stream);
+    } else {
+        st = cuda_attention_backward(&self->shape, buffers->in[0], buffers->out, buffers->saved,
+                                     buffers->dout[0], buffers->din[0], scratch, stream);
+    }
+    return cuda_launched(backend, st, "attention gradient");
+}

@@ -1,0 +1,576 @@
+/*
+ * conv2d on NHWC. A 1×1 window at stride 1 is a product of matrices: linear does it. All others are
+ * cuDNN's, by its C functions with fixed deterministic algorithms:
+ *
+ *   forward               IMPLICIT_PRECOMP_GEMM, else IMPLICIT_GEMM
+ *   gradient of x         ALGO_1 (ALGO_0 adds with atomics)
+ *   gradient of weights   ALGO_1 (ALGO_0 and ALGO_3 add with atomics)
+ *
+ * Where cuDNN refuses NHWC for a type, x, y and W are turned into NCHW and back in scratch.
+ *
+ * Cache:   W [K, R, S, C'] in the products' type; C' is C, or for the data of a model in half
+ *          precision the next multiple of 8, filled up with zeros
+ * Scratch: x as [N, H, W, C'] where it comes in another form; dy + second dy; dW as [K, R, S, C']
+ *          in the products' type; dx where x came in another type; cuDNN's workspace
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/device/cuda.h"
+#include "kernels/cuda/own/k.h"
+#include "kernels/cuda/own/pad.h"
+
+struct conv {
+    struct kernel base;
+    struct kernel *linear; /* owned; it does everything, or NULL */
+    int64_t n, c, padded, h, w, k, p, q;
+    int64_t window; /* R·S */
+    enum dtype type;
+    bool planar;          /* NCHW for cuDNN */
+    bool make_x, make_dx; /* in scratch */
+    cudnnTensorDescriptor_t x, y;
+    cudnnFilterDescriptor_t filter;
+    cudnnConvolutionDescriptor_t desc;
+    cudnnConvolutionFwdAlgo_t forward;
+    cudnnConvolutionBwdDataAlgo_t data;
+    cudnnConvolutionBwdFilterAlgo_t weights;
+    size_t forward_bytes, data_bytes, weights_bytes; /* of workspace */
+    /* Places in scratch, from its first byte that is aligned to CUDA_ALIGN. */
+    size_t g_at, y_at, sums_at, dw_at, dx_at, workspace_at, scratch_bytes;
+};
+
+static void descriptors_release(struct conv *self)
+{
+    if (self->desc != NULL)
+        (void)cudnnDestroyConvolutionDescriptor(self->desc);
+    if (self->filter != NULL)
+        (void)cudnnDestroyFilterDescriptor(self->filter);
+    if (self->y != NULL)
+        (void)cudnnDestroyTensorDescriptor(self->y);
+    if (self->x != NULL)
+        (void)cudnnDestroyTensorDescriptor(self->x);
+    self->desc = NULL;
+    self->filter = NULL;
+    self->x = self->y = NULL;
+}
+
+static void conv_release(struct kernel *kernel)
+{
+    struct conv *self = (struct conv *)kernel;
+    if (self->linear != NULL) {
+        if (self->linear->release != NULL)
+            self->linear->release(self->linear);
+        free(self->linear);
+    }
+    descriptors_release(self);
+}
+
+static bool is_valid(const struct op_spec *spec)
+{
+    const struct tensor *in = &spec->in[0];
+    const struct op_attr *attr = &spec->attr;
+    const enum dtype type = cuda_math_dtype(spec->math);
+    return spec->in_count == 1 && in->ndim == 4 && in->format != FORMAT_BLOCKED &&
+           (in->dtype == type || in->dtype == DTYPE_F32) && spec->out_dtype == type &&
+           tensor_elements(in) >= 1 && attr->out >= 1 && attr->kernel >= 1 && attr->stride >= 1 &&
+           attr->pad >= 0 && cuda_windows(in->dims[2], attr) >= 1 &&
+           cuda_windows(in->dims[3], attr) >= 1;
+}
+
+/* --- a product ------------------------------------------------------------------------------ */
+
+static bool is_product(const struct op_spec *spec)
+{
+    const struct tensor *in = &spec->in[0];
+    return spec->attr.kernel == 1 && spec->attr.stride == 1 && spec->attr.pad == 0 &&
+           (in->format == FORMAT_NHWC || in->dims[2] * in->dims[3] == 1);
+}
+
+static enum status product_refresh(struct backend *backend, struct kernel *kernel,
+                                   const float *const param[OP_PARAM_MAX], void *cache,
+                                   cudaStream_t stream)
+{
+    const struct conv *self = (const struct conv *)kernel;
+    return self->linear->refresh(backend, self->linear, param, cache, stream);
+}
+
+static enum status product_prepare(struct backend *backend, struct conv *self,
+                                   struct kernel_info *out_info)
+{
+    const struct op_spec *spec = &self->base.spec;
+    const int64_t dims[4] = { self->n, self->h, self->w, self->c };
+    const int64_t out[4] = { self->n, self->k, self->p, self->q };
+    struct op_spec linear = *spec;
+    linear.op = OP_LINEAR;
+    linear.in[0] = tensor_plain(spec->in[0].dtype, 4, dims);
+    enum status st = cuda_op_linear_prepare(backend, &linear, &self->linear, out_info);
+    if (st != ST_OK)
+        return st;
+    self->base.refresh = self->linear->refresh == NULL ? NULL : product_refresh;
+    out_info->out = cuda_nhwc(spec->out_dtype, out);
+    out_info->din[0] = cuda_nhwc(spec->in[0].dtype, spec->in[0].dims);
+    return ST_OK;
+}
+
+/* --- cuDNN ---------------------------------------------------------------------------------- */
+
+static cudnnTensorFormat_t format_of(const struct conv *self)
+{
+    return self->planar ? CUDNN_TENSOR_NCHW : CUDNN_TENSOR_NHWC;
+}
+
+static cudnnStatus_t set_tensor(const struct conv *self, cudnnTensorDescriptor_t *out,
+                                const int64_t dims[4])
+{
+    cudnnStatus_t st = cudnnCreateTensorDescriptor(out);
+    if (st == CUDNN_STATUS_SUCCESS) {
+        st = cudnnSetTensor4dDescriptor(*out, format_of(self), cudnn_type(self->type), (int)dims[0],
+                                        (int)dims[1], (int)dims[2], (int)dims[3]);
+    }
+    return st;
+}
+
+static cudnnStatus_t describe(struct conv *self)
+{
+    const struct op_attr *attr = &self->base.spec.attr;
+    const int64_t x[4] = { self->n, self->padded, self->h, self->w };
+    const int64_t y[4] = { self->n, self->k, self->p, self->q };
+    const cudnnMathType_t math =
+        self->base.spec.math == MATH_F32 ? CUDNN_FMA_MATH : CUDNN_TENSOR_OP_MATH;
+    cudnnStatus_t st = set_tensor(self, &self->x, x);
+    if (st == CUDNN_STATUS_SUCCESS)
+        st = set_tensor(self, &self->y, y);
+    if (st == CUDNN_STATUS_SUCCESS)
+        st = cudnnCreateFilterDescriptor(&self->filter);
+    if (st == CUDNN_STATUS_SUCCESS) {
+        st =
+            cudnnSetFilter4dDescriptor(self->filter, cudnn_type(self->type), format_of(self),
+                                       (int)self->k, (int)self->padded, attr->kernel, attr->kernel);
+    }
+    if (st == CUDNN_STATUS_SUCCESS)
+        st = cudnnCreateConvolutionDescriptor(&self->desc);
+    if (st == CUDNN_STATUS_SUCCESS) {
+        st = cudnnSetConvolution2dDescriptor(self->desc, attr->pad, attr->pad, attr->stride,
+                                             attr->stride, 1, 1, CUDNN_CROSS_CORRELATION,
+                                             CUDNN_DATA_FLOAT);
+    }
+    if (st == CUDNN_STATUS_SUCCESS)
+        st = cudnnSetConvolutionMathType(self->desc, math);
+    return st;
+}
+
+/* Algorithms and their workspaces; an algorithm that is refused leaves its error. */
+static cudnnStatus_t choose(const struct backend *backend, struct conv *self)
+{
+    static const cudnnConvolutionFwdAlgo_t forward[] = {
+        CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM, CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM
+    };
+    const struct op_spec *spec = &self->base.spec;
+    cudnnStatus_t st = CUDNN_STATUS_NOT_SUPPORTED;
+    for (int i = 0; i < 2 && st != CUDNN_STATUS_SUCCESS; i++) {
+        self->forward = forward[i];
+        st = cudnnGetConvolutionForwardWorkspaceSize(backend->cudnn, self->x, self->filter,
+                                                     self->desc, self->y, self->forward,
+                                                     &self->forward_bytes);
+    }
+    self->data = CUDNN_CONVOLUTION_BWD_DATA_ALGO_1;
+    self->weights = CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1;
+    if (st == CUDNN_STATUS_SUCCESS && spec->training && spec->need_din0) {
+        st = cudnnGetConvolutionBackwardDataWorkspaceSize(backend->cudnn, self->filter, self->y,
+                                                          self->desc, self->x, self->data,
+                                                          &self->data_bytes);
+    }
+    if (st == CUDNN_STATUS_SUCCESS && spec->training) {
+        st = cudnnGetConvolutionBackwardFilterWorkspaceSize(backend->cudnn, self->x, self->y,
+                                                            self->desc, self->filter, self->weights,
+                                                            &self->weights_bytes);
+    }
+    return st;
+}
+
+static size_t filter_bytes(const struct conv *self)
+{
+    return (size_t)(self->k * self->window * self->padded) * dtype_size(self->type);
+}
+
+static void lay_out(struct conv *self)
+{
+    const struct op_spec *spec = &self->base.spec;
+    const size_t type = dtype_size(self->type);
+    const size_t x = (size_t)(self->n * self->padded * self->h * self->w) * type;
+    const size_t y = (size_t)(self->n * self->k * self->p * self->q) * type;
+    const int64_t rows = self->n * self->p * self->q;
+    size_t workspace = self->forward_bytes;
+    workspace = self->data_bytes > workspace ? self->data_bytes : workspace;
+    workspace = self->weights_bytes > workspace ? self->weights_bytes : workspace;
+    self->g_at = self->make_x ? cuda_align(x) : 0;
+    self->y_at = self->g_at + (spec->training ? cuda_align(y) : 0);
+    self->sums_at = self->y_at + (self->planar ? cuda_align(y) : 0);
+    self->dw_at = self->sums_at;
+    if (spec->training && spec->attr.bias)
+        self->dw_at += cuda_align(k_activation_scratch(rows, self->k));
+    self->dx_at = self->dw_at + (spec->training ? cuda_align(filter_bytes(self)) : 0);
+    self->workspace_at = self->dx_at + (self->make_dx ? cuda_align(x) : 0);
+    self->scratch_bytes = self->workspace_at + workspace + CUDA_ALIGN;
+}
+
+static enum status conv_refresh(struct backend *backend, struct kernel *kernel,
+                                const float *const param[OP_PARAM_MAX], void *cache,
+                                cudaStream_t stream)
+{
+    const struct conv *self = (const struct conv *)kernel;
+    const struct k_pad args = {
+        .batch = self->k,
+        .a = self->c,
+        .padded = self->padded,
+        .b = self->window,
+        .from = DTYPE_F32,
+        .to = self->type,
+        .in = param[0],
+        .out = cache,
+    };
+    if (self->planar) {
+        return cuda_launched(backend,
+                             k_cast(DTYPE_F32, param[0], self->type, cache,
+                                    self->k * self->c * self->window, stream),
+                             "conv2d refresh");
+    }
+    return cuda_launched(backend, k_pad_transpose(&args, stream), "conv2d refresh");
+}
+
+static const char *implementation(const struct conv *self)
+{
+    const bool first = self->forward != CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM;
+    if (self->planar)
+        return first ? "cudnn nchw 1.1.1" : "cudnn nchw 0.1.1";
+    if (!first)
+        return "cudnn nhwc 0.1.1";
+    return self->padded == self->c ? "cudnn nhwc 1.1.1" : "cudnn nhwc 1.1.1, padded";
+}
+
+static struct kernel_info conv_info(struct conv *self)
+{
+    const struct op_spec *spec = &self->base.spec;
+    const int64_t out[4] = { self->n, self->k, self->p, self->q };
+    const double product = 2.0 * (double)self->n * (double)self->k * (double)self->p *
+                           (double)self->q * (double)self->c * (double)self->window;
+    lay_out(self);
+    return (struct kernel_info){
+        .out = cuda_nhwc(spec->out_dtype, out),
+        .scratch_bytes = self->scratch_bytes,
+        .cache_bytes = filter_bytes(self),
+        .backward_needs_in = { true },
+        .sums_douts = true,
+        .din_adds = { self->planar || !self->make_dx },
+        .din = { cuda_nhwc(spec->in[0].dtype, spec->in[0].dims) },
+        .flops_forward = product,
+        .flops_backward = spec->need_din0 ? 2.0 * product : product,
+        .implementation = implementation(self),
+    };
+}
+
+/* What is made in scratch, then descriptors and algorithms. ST_INVALID: cuDNN refuses it so. */
+static enum status try_format(struct backend *backend, struct conv *self, bool planar)
+{
+    const struct op_spec *spec = &self->base.spec;
+    const struct tensor *in = &spec->in[0];
+    const bool alike = self->c == 1 || self->h * self->w == 1; /* both formats are the same bytes */
+    const bool back = spec->training && spec->need_din0;
+    self->planar = planar;
+    self->make_x = in->dtype != self->type || (!alike && (in->format == FORMAT_PLAIN) != planar);
+    self->padded = self->c;
+    if (self->make_x && !back && !planar && self->type != DTYPE_F32)
+        self->padded = (self->c + 7) / 8 * 8;
+    self->make_dx = back && (planar || in->dtype != self->type);
+    enum status st = cuda_dnn_status(backend, describe(self), "convolution descriptors");
+    if (st == ST_OK)
+        st = cuda_dnn_status(backend, choose(backend, self), "convolution algorithm");
+    if (st != ST_OK)
+        descriptors_release(self);
+    return st;
+}
+
+static enum status dnn_prepare(struct backend *backend, struct conv *self,
+                               struct kernel_info *out_info)
+{
+    enum status st = try_format(backend, self, false);
+    if (st == ST_INVALID)
+        st = try_format(backend, self, true);
+    if (st != ST_OK)
+        return st;
+    self->base.refresh = conv_refresh;
+    *out_info = conv_info(self);
+    return ST_OK;
+}
+
+enum status cuda_op_conv2d_prepare(struct backend *backend, const struct op_spec *spec,
+                                   struct kernel **out_kernel, struct kernel_info *out_info)
+{
+    if (!is_valid(spec))
+        return cuda_refuse(backend, ST_INVALID, "conv2d");
+    struct conv *self = calloc(1, sizeof(*self));
+    if (self == NULL)
+        return ST_NO_MEMORY;
+    const struct op_attr *attr = &spec->attr;
+    self->base.spec = *spec;
+    self->base.release = conv_release;
+    self->n = spec->in[0].dims[0];
+    self->c = spec->in[0].dims[1];
+    self->h = spec->in[0].dims[2];
+    self->w = spec->in[0].dims[3];
+    self->k = attr->out;
+    self->p = cuda_windows(self->h, attr);
+    self->q = cuda_windows(self->w, attr);
+    self->window = (int64_t)attr->kernel * attr->kernel;
+    self->type = cuda_math_dtype(spec->math);
+    enum status st = is_product(spec) ? product_prepare(backend, self, out_info)
+                                      : dnn_prepare(backend, self, out_info);
+    if (st != ST_OK) {
+        conv_release(&self->base);
+        free(self);
+        return st;
+    }
+    *out_kernel = &self->base;
+    return ST_OK;
+}
+
+/* [batch, a, b] → [batch, b, a] (+)=. */
+static enum status turn(struct backend *backend, const struct k_transpose *args,
+                        cudaStream_t stream)
+{
+    return cuda_launched(backend, k_transpose(args, stream), "conv2d, between formats");
+}
+
+static enum status planar_input(struct backend *backend, const struct conv *self, const void *x,
+                                char *scratch, cudaStream_t stream)
+{
+    const struct tensor *in = &self->base.spec.in[0];
+    const struct k_transpose args = { .batch = self->n,
+                                      .a = self->h * self->w,
+                                      .b = self->c,
+                                      .from = in->dtype,
+                                      .to = self->type,
+                                      .in = x,
+                                      .out = scratch };
+    if (in->format == FORMAT_NHWC)
+        return turn(backend, &args, stream);
+    return cuda_launched(backend,
+                         k_cast(in->dtype, x, self->type, scratch, tensor_elements(in), stream),
+                         "conv2d input");
+}
+
+/* x as the convolution takes it. */
+static enum status input_of(struct backend *backend, const struct conv *self, const void *x,
+                            char *scratch, const void **out, cudaStream_t stream)
+{
+    const struct tensor *in = &self->base.spec.in[0];
+    *out = x;
+    if (!self->make_x)
+        return ST_OK;
+    *out = scratch;
+    if (self->planar)
+        return planar_input(backend, self, x, scratch, stream);
+    const bool plain = in->format == FORMAT_PLAIN;
+    struct k_pad args = {
+        .batch = plain ? self->n : self->n * self->h * self->w,
+        .a = self->c,
+        .padded = self->padded,
+        .b = plain ? self->h * self->w : 1,
+        .from = in->dtype,
+        .to = self->type,
+        .in = x,
+    };
+    args.out = scratch;
+    return cuda_launched(backend, k_pad_transpose(&args, stream), "conv2d input");
+}
+
+static enum status begin(struct backend *backend, cudaStream_t stream)
+{
+    return cuda_dnn_status(backend, cudnnSetStream(backend->cudnn, stream), "cudnnSetStream");
+}
+
+enum status cuda_op_conv2d_forward(struct backend *backend, struct kernel *kernel,
+                                   const struct op_buffers *buffers, cudaStream_t stream)
+{
+    const struct conv *self = (const struct conv *)kernel;
+    const float one = 1.0f, zero = 0.0f;
+    if (self->linear != NULL)
+        return cuda_op_linear_forward(backend, self->linear, buffers, stream);
+    char *scratch = cuda_scratch(buffers->scratch);
+    const void *x = NULL;
+    void *y = self->planar ? scratch + self->y_at : buffers->out;
+    enum status st = input_of(backend, self, buffers->in[0], scratch, &x, stream);
+    if (st == ST_OK)
+        st = begin(backend, stream);
+    if (st == ST_OK) {
+        st = cuda_dnn_status(backend,
+                             cudnnConvolutionForward(backend->cudnn, &one, self->x, x, self->filter,
+                                                     buffers->cache, self->desc, self->forward,
+                                                     scratch + self->workspace_at,
+                                                     self->forward_bytes, &zero, self->y, y),
+                             "cudnnConvolutionForward");
+    }
+    if (st == ST_OK && self->planar) {
+        const struct k_transpose args = { .batch = self->n,
+                                          .a = self->k,
+                                          .b = self->p * self->q,
+                                          .from = self->type,
+                                          .to = self->type,
+                                          .in = y,
+                                          .out = buffers->out };
+        st = turn(backend, &args, stream);
+    }
+    if (st != ST_OK || !kernel->spec.attr.bias)
+        return st;
+    const struct k_activation bias = {
+        .rows = self->n * self->p * self->q,
+        .c = self->k,
+        .activation = ACTIVATION_NONE,
+        .x_dtype = self->type,
+        .y_dtype = self->type,
+        .x = buffers->out,
+        .bias = buffers->param[1],
+        .y = buffers->out,
+    };
+    return cuda_launched(backend, k_activation_forward(&bias, stream), "conv2d bias");
+}
+
+/* The sum of the gradients of y, and the gradient of the bias. */
+static enum status gradient_of(struct backend *backend, const struct conv *self,
+                               const struct op_buffers *buffers, char *scratch, const void **out,
+                               cudaStream_t stream)
+{
+    float *dbias = self->base.spec.attr.bias ? buffers->dparam[1] : NULL;
+    void *g = buffers->dout[1] == NULL ? NULL : scratch + self->g_at;
+    *out = g == NULL ? buffers->dout[0] : g;
+    if (g == NULL && dbias == NULL)
+        return ST_OK;
+    const struct k_activation_grad args = {
+        .rows = self->n * self->p * self->q,
+        .c = self->k,
+        .activation = ACTIVATION_NONE,
+        .x_dtype = self->type,
+        .y_dtype = self->type,
+        .dy = buffers->dout[0],
+        .dy2 = buffers->dout[1],
+        .dx = g,
+        .dbias = dbias,
+        .accumulate = buffers->accumulate[1],
+        .scratch = scratch + self->sums_at,
+    };
+    return cuda_launched(backend, k_activation_backward(&args, stream), "conv2d gradient");
+}
+
+static enum status weights_gradient(struct backend *backend, const struct conv *self,
+                                    const struct op_buffers *buffers, const void *g,
+                                    cudaStream_t stream)
+{
+    const float one = 1.0f, zero = 0.0f;
+    char *scratch = cuda_scratch(buffers->scratch);
+    const void *x = NULL;
+    void *dw = scratch + self->dw_at;
+    enum status st = input_of(backend, self, buffers->in[0], scratch, &x, stream);
+    if (st == ST_OK) {
+        st = cuda_dnn_status(
+            backend,
+            cudnnConvolutionBackwardFilter(backend->cudnn, &one, self->x, x, self->y, g, self->desc,
+                                           self->weights, scratch + self->workspace_at,
+                                           self->weights_bytes, &zero, self->filter, dw),
+            "cudnnConvolutionBackwardFilter");
+    }
+    if (st != ST_OK)
+        return st;
+    const bool planar = self->planar; /* then it lies as it must */
+    const struct k_pad args = {
+        .batch = planar ? self->k * self->c * self->window : self->k,
+        .a = planar ? 1 : self->c,
+        .padded = planar ? 1 : self->padded,
+        .b = planar ? 1 : self->window,
+        .from = self->type,
+        .to = DTYPE_F32,
+        .in = dw,
+        .out = buffers->dparam[0],
+        .accumulate = buffers->accumulate[0],
+    };
+    return cuda_launched(backend, k_unpad_transpose(&args, stream), "conv2d gradient of weights");
+}
+
+/* What cuDNN made in scratch becomes the gradient of the input. */
+static enum status finish_data_gradient(struct backend *backend, const struct conv *self,
+                                        const struct op_buffers *buffers, const void *dx,
+                                        cudaStream_t stream)
+{
+    const struct tensor *in = &self->base.spec.in[0];
+    const struct k_transpose args = { .batch = self->n,
+                                      .a = self->c,
+                                      .b = self->h * self->w,
+                                      .from = self->type,
+                                      .to = in->dtype,
+                                      .in = dx,
+                                      .out = buffers->din[0],
+                                      .accumulate = buffers->din_add[0] != NULL };
+    if (self->planar)
+        return turn(backend, &args, stream);
+    return cuda_launched(
+        backend, k_cast(self->type, dx, in->dtype, buffers->din[0], tensor_elements(in), stream),
+        "conv2d gradient of the input");
+}
+
+static enum status data_gradient(struct backend *backend, const struct conv *self,
+                                 const struct op_buffers *buffers, const void *g,
+                                 cudaStream_t stream)
+{
+    const bool adds = buffers->din_add[0] != NULL;
+    const float one = 1.0f, beta = adds && !self->make_dx ? 1.0f : 0.0f;
+    char *scratch = cuda_scratch(buffers->scratch);
+    const struct tensor *in = &self->base.spec.in[0];
+    void *dx = self->make_dx ? scratch + self->dx_at : buffers->din[0];
+    enum status st = ST_OK;
+    if (adds && buffers->din_add[0] != buffers->din[0]) {
+        st = cuda_status(backend,
+                         cudaMemcpyAsync(buffers->din[0], buffers->din_add[0],
+                                         (size_t)tensor_elements(in) * dtype_size(in->dtype),
+                                         cudaMemcpyDeviceToDevice, stream),
+                         "cudaMemcpyAsync");
+    }
+    if (st == ST_OK) {
+        st = cuda_dnn_status(backend,
+                             cudnnConvolutionBackwardData(backend->cudnn, &one, self->filter,
+                                                          buffers->cache, self->y, g, self->desc,
+                                                          self->data, scratch + self->workspace_at,
+                                                          self->data_bytes, &beta, self->x, dx),
+                             "cudnnConvolutionBackwardData");
+    }
+    if (st != ST_OK || !self->make_dx)
+        return st;
+    return finish_data_gradient(backend, self, buffers, dx, stream);
+}
+
+enum status cuda_op_conv2d_backward(struct backend *backend, struct kernel *kernel,
+                                    const struct op_buffers *buffers, cudaStream_t stream)
+{
+    const struct conv *self = (const struct conv *)kernel;
+    if (self->linear != NULL)
+        return cuda_op_linear_backward(backend, self->linear, buffers, stream);
+    const void *g = NULL;
+    char *scratch = cuda_scratch(buffers->scratch);
+    enum status st = gradient_of(backend, self, buffers, scratch, &g, stream);
+    if (st == ST_OK && self->planar) {
+        const struct k_transpose args = { .batch = self->n,
+                                          .a = self->p * self->q,
+                                          .b = self->k,
+                                          .from = self->type,
+                                          .to = self->type,
+                                          .in = g,
+                                          .out = scratch + self->y_at };
+        st = turn(backend, &args, stream);
+        g = args.out;
+    }
+    if (st == ST_OK)
+        st = begin(backend, stream);
+    if (st == ST_OK && buffers->dparam[0] != NULL)
+        st = weights_gradient(backend, self, buffers, g, stream);
+    if (st == ST_OK && buffers->din[0] != NULL)
+        st = data_gradient(backend, self, buffers, g, stream);
+    return st;
+}

@@ -1,0 +1,387 @@
+/*
+ * linear: y = act(x·Wᵀ + b) (+ residual), three products on row-major matrices.
+ *
+ *   forward   y  [N, O] = act(x [N, I] · Wᵀ + b) (+ residual)
+ *   backward  g  [N, O] = act'(…)·(dy + second dy), in the type of the products
+ *             db [O]    = column sums of g
+ *             dW [O, I] (+)= gᵀ · x
+ *             dx [N, I] = g · W (+ another gradient)
+ *
+ * Relu, bias and residual are epilogues of the product. GELU is one, too, in half precision (its
+ * tanh form, with what it was applied to stored); else a kernel of its own follows.
+ *
+ * Cache:   W in the products' type where that is not float32; b in the type of the product's result
+ * Saved:   gelu: x·Wᵀ + b
+ * Scratch: x and g in the products' type where they come in another; column sums; workspace
+ * Flat parameters are aligned to 4 bytes only: products on them come twice, for both alignments.
+ */
+#include <stdlib.h>
+
+#include "kernels/cuda/device/cuda.h"
+#include "kernels/cuda/ops/product.h"
+#include "kernels/cuda/own/k.h"
+
+struct linear {
+    struct kernel base;
+    int64_t n, i, o;
+    enum dtype type, result; /* of the products' operands; of the forward product's result */
+    bool fused_gelu;         /* gelu is the product's epilogue */
+    bool cast_in, own_g;     /* x, g are made in scratch */
+    size_t cached_bias;      /* where it is in the cache */
+    /* By alignment: [0] 16 bytes, [1] 4 bytes. */
+    struct product forward[2], data[2], weights[2];
+    /* Places in scratch, from its first byte that is aligned to CUDA_ALIGN. */
+    size_t g_at, pre_at, sums_at, workspace_at;
+};
+
+static bool is_gelu(const struct op_spec *spec)
+{
+    return spec->attr.activation == ACTIVATION_GELU_TANH ||
+           spec->attr.activation == ACTIVATION_GELU_ERF;
+}
+
+static bool half_cache(const struct linear *self)
+{
+    return self->type != DTYPE_F32;
+}
+
+static void linear_release(struct kernel *kernel)
+{
+    struct linear *self = (struct linear *)kernel;
+    for (int i = 0; i < 2; i++) {
+        product_release(&self->forward[i]);
+        product_release(&self->data[i]);
+        product_release(&self->weights[i]);
+    }
+}
+
+static bool is_valid(const struct op_spec *spec)
+{
+    const struct tensor *in = &spec->in[0];
+    const struct op_attr *attr = &spec->attr;
+    const enum dtype type = cuda_math_dtype(spec->math);
+    if (spec->in_count != (attr->residual ? 2 : 1) || in->ndim < 2 || attr->out < 1 ||
+        in->format != FORMAT_PLAIN || tensor_elements(in) < 1)
+        return false;
+    if ((in->dtype != type && in->dtype != DTYPE_F32) ||
+        (spec->out_dtype != type && spec->out_dtype != DTYPE_F32))
+        return false;
+    if (!attr->residual)
+        return true;
+    const struct tensor *residual = &spec->in[1];
+    return attr->activation == ACTIVATION_NONE && residual->dtype == spec->out_dtype &&
+           residual->format == FORMAT_PLAIN &&
+           tensor_elements(residual) == tensor_elements(in) / in->dims[in->ndim - 1] * attr->out;
+}
+
+/* Both alignments of one product. A half-precision W comes from the cache, which is aligned. */
+static enum status both(struct backend *backend, const struct linear *self,
+                        struct product_spec spec, bool b_is_weight, struct product out[2])
+{
+    enum status st = product_init(backend, &spec, &out[0]);
+    if (st != ST_OK || (b_is_weight && half_cache(self)))
+        return st;
+    spec.weak_b = b_is_weight;
+    spec.weak_d = !b_is_weight;
+    return product_init(backend, &spec, &out[1]);
+}
+
+static enum status forward_init(struct backend *backend, struct linear *self)
+{
+    const struct op_spec *spec = &self->base.spec;
+    struct product_spec product = {
+        .rows = self->n,
+        .columns = self->o,
+        .depth = self->i,
+        .b_transposed = true,
+        .math = spec->math,
+        .out = spec->out_dtype,
+        .epilogue = spec->attr.activation == ACTIVATION_RELU ? PRODUCT_RELU : PRODUCT_PLAIN,
+        .bias = spec->attr.bias,
+    };
+    self->result = spec->out_dtype;
+    if (!is_gelu(spec))
+        return both(backend, self, product, true, self->forward);
+    self->result = self->type;
+    product.out = self->type;
+    if (spec->attr.activation == ACTIVATION_GELU_TANH && self->type != DTYPE_F32 &&
+        spec->out_dtype == self->type && self->o % 8 == 0) {
+        product.epilogue = PRODUCT_GELU;
+        enum status st = both(backend, self, product, true, self->forward);
+        self->fused_gelu = st == ST_OK;
+        if (st != ST_NOT_FOUND)
+            return st;
+        product.epilogue = PRODUCT_PLAIN;
+    }
+    return both(backend, self, product, true, self->forward);
+}
+
+static enum status backward_init(struct backend *backend, struct linear *self)
+{
+    const struct op_spec *spec = &self->base.spec;
+    const struct product_spec weights = {
+        .rows = self->o,
+        .columns = self->i,
+        .depth = self->n,
+        .a_transposed = true,
+        .math = spec->math,
+        .out = DTYPE_F32,
+    };
+    const struct product_spec data = {
+        .rows = self->n,
+        .columns = self->i,
+        .depth = self->o,
+        .math = spec->math,
+        .out = spec->in[0].dtype,
+    };
+    enum status st = both(backend, self, weights, false, self->weights);
+    if (st == ST_OK && spec->need_din0)
+        st = both(backend, self, data, true, self->data);
+    return st;
+}
+
+static size_t workspace_bytes(const struct linear *self)
+{
+    size_t most = 0;
+    for (int i = 0; i < 2; i++) {
+        const size_t bytes[] = { self->forward[i].workspace_bytes, self->data[i].workspace_bytes,
+                                 self->weights[i].workspace_bytes };
+        for (int k = 0; k < 3; k++)
+            most = bytes[k] > most ? bytes[k] : most;
+    }
+    return most;
+}
+
+/* Lays out scratch; returns its size. */
+static size_t lay_out(struct linear *self)
+{
+    const struct op_spec *spec = &self->base.spec;
+    const size_t type = dtype_size(self->type);
+    const size_t x = (size_t)(self->n * self->i) * type, y = (size_t)(self->n * self->o) * type;
+    self->g_at = self->cast_in ? cuda_align(x) : 0;
+    self->pre_at = self->g_at; /* never both: what gelu was applied to, where it isn't saved */
+    const bool pre = is_gelu(spec) && !spec->training;
+    self->sums_at = self->g_at + (self->own_g || pre ? cuda_align(y) : 0);
+    self->workspace_at = self->sums_at;
+    if (spec->training)
+        self->workspace_at += cuda_align(k_activation_scratch(self->n, self->o));
+    return self->workspace_at + workspace_bytes(self) + CUDA_ALIGN;
+}
+
+static size_t cache_layout(struct linear *self)
+{
+    const size_t weight = half_cache(self) ? (size_t)(self->i * self->o) * 2 : 0;
+    const size_t bias = self->base.spec.attr.bias ? (size_t)self->o * dtype_size(self->result) : 0;
+    self->cached_bias = cuda_align(weight);
+    return bias == 0 ? weight : self->cached_bias + bias;
+}
+
+static enum status linear_refresh(struct backend *backend, struct kernel *kernel,
+                                  const float *const param[OP_PARAM_MAX], void *cache,
+                                  cudaStream_t stream)
+{
+    const struct linear *self = (const struct linear *)kernel;
+    enum status st = ST_OK;
+    if (half_cache(self))
+        st = k_cast(DTYPE_F32, param[0], self->type, cache, self->i * self->o, stream);
+    if (st == ST_OK && kernel->spec.attr.bias) {
+        st = k_cast(DTYPE_F32, param[1], self->result, (char *)cache + self->cached_bias, self->o,
+                    stream);
+    }
+    return cuda_launched(backend, st, "linear refresh");
+}
+
+static const char *implementation(const struct linear *self)
+{
+    if (self->fused_gelu)
+        return "cublaslt gelu";
+    return is_gelu(&self->base.spec) ? "cublaslt, gelu" : "cublaslt";
+}
+
+static struct kernel_info describe(struct linear *self)
+{
+    const struct op_spec *spec = &self->base.spec;
+    const struct op_attr *attr = &spec->attr;
+    const double product = 2.0 * (double)self->n * (double)self->i * (double)self->o;
+    struct tensor out = spec->in[0];
+    out.dims[out.ndim - 1] = attr->out;
+    out = tensor_plain(spec->out_dtype, out.ndim, out.dims);
+    const bool keeps = is_gelu(spec) && spec->training;
+    return (struct kernel_info){
+        .out = out,
+        .saved_bytes = keeps ? (size_t)(self->n * self->o) * dtype_size(self->result) : 0,
+        .scratch_bytes = lay_out(self),
+        .cache_bytes = cache_layout(self),
+        .backward_needs_in = { true },
+        .backward_needs_out = attr->activation == ACTIVATION_RELU,
+        .din_aliases_dout = { false, attr->residual },
+        .din_alias = { 0, -1 },
+        .sums_douts = !attr->residual,
+        .din_adds = { true },
+        .din_overwrites_in = { true },
+        .din = { spec->in[0], out },
+        .flops_forward = product,
+        .flops_backward = spec->need_din0 ? 2.0 * product : product,
+        .implementation = implementation(self),
+    };
+}
+
+enum status cuda_op_linear_prepare(struct backend *backend, const struct op_spec *spec,
+                                   struct kernel **out_kernel, struct kernel_info *out_info)
+{
+    if (!is_valid(spec))
+        return cuda_refuse(backend, ST_INVALID, "linear");
+    struct linear *self = calloc(1, sizeof(*self));
+    if (self == NULL)
+        return ST_NO_MEMORY;
+    const struct tensor *in = &spec->in[0];
+    self->base.spec = *spec;
+    self->base.release = linear_release;
+    self->i = in->dims[in->ndim - 1];
+    self->n = tensor_elements(in) / self->i;
+    self->o = spec->attr.out;
+    self->type = cuda_math_dtype(spec->math);
+    self->cast_in = in->dtype != self->type;
+    /* A second gradient may come, which plan decides later: then g is made. */
+    self->own_g = spec->training;
+    enum status st = forward_init(backend, self);
+    if (st == ST_OK && spec->training)
+        st = backward_init(backend, self);
+    if (st != ST_OK) {
+        linear_release(&self->base);
+        free(self);
+        return st == ST_NOT_FOUND ? cuda_refuse(backend, ST_INVALID, "linear: no algorithm") : st;
+    }
+    *out_info = describe(self);
+    if (out_info->cache_bytes > 0)
+        self->base.refresh = linear_refresh;
+    *out_kernel = &self->base;
+    return ST_OK;
+}
+
+static const void *weight_of(const struct linear *self, const struct op_buffers *buffers)
+{
+    return half_cache(self) ? buffers->cache : buffers->param[0];
+}
+
+static int alignment_of(const void *memory)
+{
+    return (uintptr_t)memory % 16 == 0 ? 0 : 1;
+}
+
+/* x in the products' type. */
+static enum status input_of(struct backend *backend, const struct linear *self, const void *x,
+                            char *scratch, const void **out, cudaStream_t stream)
+{
+    *out = x;
+    if (!self->cast_in)
+        return ST_OK;
+    *out = scratch;
+    return cuda_launched(
+        backend,
+        k_cast(self->base.spec.in[0].dtype, x, self->type, scratch, self->n * self->i, stream),
+        "linear cast");
+}
+
+enum status cuda_op_linear_forward(struct backend *backend, struct kernel *kernel,
+                                   const struct op_buffers *buffers, cudaStream_t stream)
+{
+    const struct linear *self = (const struct linear *)kernel;
+    const struct op_spec *spec = &kernel->spec;
+    char *scratch = cuda_scratch(buffers->scratch);
+    const void *x = NULL;
+    enum status st = input_of(backend, self, buffers->in[0], scratch, &x, stream);
+    if (st != ST_OK)
+        return st;
+    const bool gelu = is_gelu(spec);
+    void *pre = spec->training ? buffers->saved : scratch + self->pre_at;
+    const void *weight = weight_of(self, buffers);
+    const struct product_operands operands = {
+        .a = x,
+        .b = weight,
+        .c = spec->attr.residual ? buffers->in[1] : NULL,
+        .d = gelu && !self->fused_gelu ? pre : buffers->out,
+        .bias = spec->attr.bias ? (const char *)buffers->cache + self->cached_bias : NULL,
+        .aux = self->fused_gelu ? pre : NULL,
+        .workspace = scratch + self->workspace_at,
+    };
+    st = product_run(backend, &self->forward[alignment_of(weight)], &operands, stream);
+    if (st != ST_OK || !gelu || self->fused_gelu)
+        return st;
+    const struct k_activation activation = {
+        .rows = self->n,
+        .c = self->o,
+        .activation = spec->attr.activation,
+        .x_dtype = self->result,
+        .y_dtype = spec->out_dtype,
+        .x = pre,
+        .y = buffers->out,
+    };
+    return cuda_launched(backend, k_activation_forward(&activation, stream), "gelu");
+}
+
+/* g and the gradient of the bias. */
+static enum status gradient_of(struct backend *backend, const struct linear *self,
+                               const struct op_buffers *buffers, char *scratch, const void **out,
+                               cudaStream_t stream)
+{
+    const struct op_spec *spec = &self->base.spec;
+    const bool straight = spec->attr.activation == ACTIVATION_NONE;
+    const bool plain = straight && buffers->dout[1] == NULL && spec->out_dtype == self->type;
+    const void *from = is_gelu(spec) ? buffers->saved : buffers->out;
+    float *dbias = spec->attr.bias ? buffers->dparam[1] : NULL;
+    void *g = plain ? NULL : scratch + self->g_at;
+    *out = plain ? buffers->dout[0] : g;
+    if (plain && dbias == NULL)
+        return ST_OK;
+    const struct k_activation_grad args = {
+        .rows = self->n,
+        .c = self->o,
+        .activation = spec->attr.activation,
+        .x_dtype = self->type,
+        .y_dtype = spec->out_dtype,
+        .dy = buffers->dout[0],
+        .dy2 = buffers->dout[1],
+        .from = straight ? NULL : from,
+        .dx = g,
+        .dbias = dbias,
+        .accumulate = buffers->accumulate[1],
+        .scratch = scratch + self->sums_at,
+    };
+    return cuda_launched(backend, k_activation_backward(&args, stream), "linear gradient");
+}
+
+enum status cuda_op_linear_backward(struct backend *backend, struct kernel *kernel,
+                                    const struct op_buffers *buffers, cudaStream_t stream)
+{
+    const struct linear *self = (const struct linear *)kernel;
+    char *scratch = cuda_scratch(buffers->scratch);
+    const void *g = NULL, *x = NULL;
+    enum status st = gradient_of(backend, self, buffers, scratch, &g, stream);
+    if (st == ST_OK && buffers->dparam[0] != NULL) {
+        st = input_of(backend, self, buffers->in[0], scratch, &x, stream);
+        const struct product_operands operands = {
+            .a = g,
+            .b = x,
+            .c = buffers->accumulate[0] ? buffers->dparam[0] : NULL,
+            .d = buffers->dparam[0],
+            .workspace = scratch + self->workspace_at,
+        };
+        if (st == ST_OK) {
+            st = product_run(backend, &self->weights[alignment_of(buffers->dparam[0])], &operands,
+                             stream);
+        }
+    }
+    if (st == ST_OK && buffers->din[0] != NULL) {
+        const void *weight = weight_of(self, buffers);
+        const struct product_operands operands = {
+            .a = g,
+            .b = weight,
+            .c = buffers->din_add[0],
+            .d = buffers->din[0],
+            .workspace = scratch + self->workspace_at,
+        };
+        st = product_run(backend, &self->data[alignment_of(weight)], &operands, stream);
+    }
+    return st;
+}

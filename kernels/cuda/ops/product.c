@@ -1,0 +1,285 @@
+/*
+ * cuBLASLt thinks in columns: a row-major matrix is its transpose. So dᵀ = bᵀ · aᵀ is asked for:
+ * cuBLASLt's A is our b, its B our a, m = columns, n = rows; its bias runs along m, as ours must.
+ */
+#include "kernels/cuda/ops/product.h"
+
+#include <stdio.h>
+
+#include "common/check.h"
+#include "kernels/cuda/device/cuda.h"
+
+#define RESULTS_MAX 8
+
+/* The settings that an algorithm consists of, in the order of a choice's numbers. */
+static const struct {
+    cublasLtMatmulAlgoConfigAttributes_t attribute;
+    size_t size;
+} settings[] = {
+    { CUBLASLT_ALGO_CONFIG_ID, sizeof(int32_t) }, /* the first is not set but initialised with */
+    { CUBLASLT_ALGO_CONFIG_TILE_ID, sizeof(uint32_t) },
+    { CUBLASLT_ALGO_CONFIG_STAGES_ID, sizeof(uint32_t) },
+    { CUBLASLT_ALGO_CONFIG_SPLITK_NUM, sizeof(int32_t) },
+    { CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, sizeof(uint32_t) },
+    { CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, sizeof(uint32_t) },
+    { CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, sizeof(uint32_t) },
+    { CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, sizeof(uint16_t) },
+    { CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, sizeof(uint16_t) },
+};
+
+#define SETTINGS (sizeof(settings) / sizeof(settings[0]))
+
+_Static_assert(SETTINGS <= CHOICE_NUMBERS_MAX, "a choice holds an algorithm");
+
+static cublasComputeType_t compute_type(enum math math)
+{
+    return math == MATH_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+}
+
+static const char *math_name(enum math math)
+{
+    static const char *const names[] = {
+        [MATH_F32] = "f32", [MATH_TF32] = "tf32", [MATH_BF16] = "bf16", [MATH_F16] = "f16"
+    };
+    CHECK(math <= MATH_F16);
+    return names[math];
+}
+
+static void key_print(char key[CHOICE_KEY_MAX], const struct product_spec *spec)
+{
+    static const char *const epilogues[] = {
+        [PRODUCT_PLAIN] = "", [PRODUCT_RELU] = " relu", [PRODUCT_GELU] = " gelu"
+    };
+    (void)snprintf(key, CHOICE_KEY_MAX, "product %lld.%lld.%lld %c%c %s %s%s%s%s%s",
+                   (long long)spec->rows, (long long)spec->columns, (long long)spec->depth,
+                   spec->a_transposed ? 't' : 'n', spec->b_transposed ? 't' : 'n',
+                   math_name(spec->math), dtype_name(spec->out), epilogues[spec->epilogue],
+                   spec->bias ? " bias" : "", spec->weak_b ? " weak-b" : "",
+                   spec->weak_d ? " weak-d" : "");
+}
+
+static cublasLtEpilogue_t epilogue_of(const struct product_spec *spec)
+{
+    switch (spec->epilogue) {
+    case PRODUCT_PLAIN:
+        break;
+    case PRODUCT_RELU:
+        return spec->bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+    case PRODUCT_GELU:
+        return spec->bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    }
+    return spec->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+static cublasStatus_t set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute,
+                          const void *value, size_t size)
+{
+    return cublasLtMatmulDescSetAttribute(desc, attribute, value, size);
+}
+
+static cublasStatus_t describe(struct product *p, const struct product_spec *spec)
+{
+    const cublasOperation_t a = spec->b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t b = spec->a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasLtEpilogue_t epilogue = epilogue_of(spec);
+    cublasStatus_t st = cublasLtMatmulDescCreate(&p->desc, compute_type(spec->math), CUDA_R_32F);
+    if (st == CUBLAS_STATUS_SUCCESS)
+        st = set(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof(a));
+    if (st == CUBLAS_STATUS_SUCCESS)
+        st = set(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof(b));
+    if (st == CUBLAS_STATUS_SUCCESS)
+        st = set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue));
+    if (st == CUBLAS_STATUS_SUCCESS && spec->bias) {
+        const int32_t type = (int32_t)cuda_type(spec->out);
+        st = set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof(type));
+    }
+    if (st == CUBLAS_STATUS_SUCCESS && spec->epilogue == PRODUCT_GELU) {
+        const int64_t ld = spec->columns;
+        st = set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &ld, sizeof(ld));
+    }
+    return st;
+}
+
+/* A row-major [rows, columns] as cuBLASLt sees it. */
+static cublasStatus_t layout(cublasLtMatrixLayout_t *out, enum dtype dtype, int64_t rows,
+                             int64_t columns)
+{
+    return cublasLtMatrixLayoutCreate(out, cuda_type(dtype), (uint64_t)columns, (uint64_t)rows,
+                                      columns);
+}
+
+static cublasStatus_t lay_out(struct product *p, const struct product_spec *spec)
+{
+    const enum dtype in = cuda_math_dtype(spec->math);
+    cublasStatus_t st = layout(&p->a, in, spec->b_transposed ? spec->columns : spec->depth,
+                               spec->b_transposed ? spec->depth : spec->columns);
+    if (st == CUBLAS_STATUS_SUCCESS) {
+        st = layout(&p->b, in, spec->a_transposed ? spec->depth : spec->rows,
+                    spec->a_transposed ? spec->rows : spec->depth);
+    }
+    if (st == CUBLAS_STATUS_SUCCESS)
+        st = layout(&p->d, spec->out, spec->rows, spec->columns);
+    return st;
+}
+
+static cublasStatus_t prefer(cublasLtMatmulPreference_t preference, const struct product_spec *spec)
+{
+    const uint64_t workspace = CUDA_WORKSPACE_MAX;
+    const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    const uint32_t alignment[4] = { spec->weak_b ? 4 : 16, 16, spec->weak_d ? 4 : 16,
+                                    spec->weak_d ? 4 : 16 };
+    static const cublasLtMatmulPreferenceAttributes_t attribute[4] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES
+    };
+    cublasStatus_t st = cublasLtMatmulPreferenceSetAttribute(
+        preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof(workspace));
+    if (st == CUBLAS_STATUS_SUCCESS) {
+        st = cublasLtMatmulPreferenceSetAttribute(
+            preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof(schemes));
+    }
+    for (int i = 0; i < 4 && st == CUBLAS_STATUS_SUCCESS; i++) {
+        st = cublasLtMatmulPreferenceSetAttribute(preference, attribute[i], &alignment[i],
+                                                  sizeof(alignment[i]));
+    }
+    return st;
+}
+
+/* The first of the heuristic's results that can be run. ST_NOT_FOUND: there is none. */
+static enum status ask(struct backend *backend, const struct product_spec *spec, struct product *p)
+{
+    cublasLtMatmulPreference_t preference = NULL;
+    cublasLtMatmulHeuristicResult_t results[RESULTS_MAX];
+    int count = 0;
+    enum status st = cuda_lt_status(backend, cublasLtMatmulPreferenceCreate(&preference),
+                                    "cublasLtMatmulPreferenceCreate");
+    if (st != ST_OK)
+        return st;
+    cublasStatus_t found = prefer(preference, spec);
+    if (found == CUBLAS_STATUS_SUCCESS) {
+        found = cublasLtMatmulAlgoGetHeuristic(backend->lt, p->desc, p->a, p->b, p->d, p->d,
+                                               preference, RESULTS_MAX, results, &count);
+    }
+    (void)cublasLtMatmulPreferenceDestroy(preference);
+    st = cuda_lt_status(backend, found, "cublasLtMatmulAlgoGetHeuristic");
+    if (st != ST_OK)
+        return st == ST_INVALID ? ST_NOT_FOUND : st;
+    for (int i = 0; i < count; i++) {
+        if (results[i].state == CUBLAS_STATUS_SUCCESS) {
+            p->algo = results[i].algo;
+            p->workspace_bytes = results[i].workspaceSize;
+            return ST_OK;
+        }
+    }
+    return ST_NOT_FOUND;
+}
+
+static enum status choice_of(struct backend *backend, const struct product *p, struct choice *out)
+{
+    out->count = (int)SETTINGS;
+    for (size_t i = 0; i < SETTINGS; i++) {
+        int64_t number = 0; /* little-endian, as all that CUDA runs on */
+        size_t written = 0;
+        enum status st = cuda_lt_status(
+            backend,
+            cublasLtMatmulAlgoConfigGetAttribute(&p->algo, settings[i].attribute, &number,
+                                                 settings[i].size, &written),
+            "cublasLtMatmulAlgoConfigGetAttribute");
+        if (st != ST_OK)
+            return st;
+        out->numbers[i] = number;
+    }
+    return ST_OK;
+}
+
+/* The algorithm of a choice, if this library and device can run it. */
+static bool take(struct backend *backend, const struct product_spec *spec,
+                 const struct choice *choice, struct product *p)
+{
+    const cudaDataType_t in = cuda_type(cuda_math_dtype(spec->math)), out = cuda_type(spec->out);
+    if (choice->count != (int)SETTINGS)
+        return false;
+    cublasStatus_t st = cublasLtMatmulAlgoInit(backend->lt, compute_type(spec->math), CUDA_R_32F,
+                                               in, in, out, out, (int)choice->numbers[0], &p->algo);
+    for (size_t i = 1; i < SETTINGS && st == CUBLAS_STATUS_SUCCESS; i++) {
+        st = cublasLtMatmulAlgoConfigSetAttribute(&p->algo, settings[i].attribute,
+                                                  &choice->numbers[i], settings[i].size);
+    }
+    cublasLtMatmulHeuristicResult_t result = { 0 };
+    if (st == CUBLAS_STATUS_SUCCESS) {
+        st = cublasLtMatmulAlgoCheck(backend->lt, p->desc, p->a, p->b, p->d, p->d, &p->algo,
+                                     &result);
+    }
+    if (st != CUBLAS_STATUS_SUCCESS || result.workspaceSize > CUDA_WORKSPACE_MAX)
+        return false;
+    p->workspace_bytes = result.workspaceSize;
+    return true;
+}
+
+static enum status choose(struct backend *backend, const struct product_spec *spec,
+                          struct product *p)
+{
+    struct choice choice = { 0 };
+    key_print(choice.key, spec);
+    const struct choice *made = choices_find(&backend->choices, choice.key);
+    if (made != NULL && take(backend, spec, made, p))
+        return ST_OK;
+    struct choice stored;
+    if (made == NULL && choices_stored(&backend->choices, choice.key, &stored) &&
+        take(backend, spec, &stored, p))
+        return choices_add(&backend->choices, &stored);
+    enum status st = ask(backend, spec, p);
+    if (st == ST_OK && made == NULL) {
+        st = choice_of(backend, p, &choice);
+        if (st == ST_OK)
+            st = choices_add(&backend->choices, &choice);
+    }
+    return st;
+}
+
+enum status product_init(struct backend *backend, const struct product_spec *spec,
+                         struct product *out)
+{
+    struct product p = { 0 };
+    enum status st = cuda_lt_status(backend, describe(&p, spec), "cublasLtMatmulDesc");
+    if (st == ST_OK)
+        st = cuda_lt_status(backend, lay_out(&p, spec), "cublasLtMatrixLayout");
+    if (st == ST_OK)
+        st = choose(backend, spec, &p);
+    if (st != ST_OK) {
+        product_release(&p);
+        return st;
+    }
+    *out = p;
+    return ST_OK;
+}
+
+void product_release(struct product *product)
+{
+    if (product->d != NULL)
+        (void)cublasLtMatrixLayoutDestroy(product->d);
+    if (product->b != NULL)
+        (void)cublasLtMatrixLayoutDestroy(product->b);
+    if (product->a != NULL)
+        (void)cublasLtMatrixLayoutDestroy(product->a);
+    if (product->desc != NULL)
+        (void)cublasLtMatmulDescDestroy(product->desc);
+    *product = (struct product){ 0 };
+}
+
+enum status product_run(struct backend *backend, const struct product *product,
+                        const struct product_operands *o, cudaStream_t stream)
+{
+    const float one = 1.0f, beta = o->c == NULL ? 0.0f : 1.0f;
+    cublasStatus_t st = CUBLAS_STATUS_SUCCESS;
+    if (o->bias != NULL)
+        st = set(product->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &o->bias, sizeof(o->bias));
+    if (st == CUBLAS_STATUS_SUCCESS && o->aux != NULL)
+        st = set(product->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &o->aux, sizeof(o->aux));
+    if (st == CUBLAS_STATUS_SUCCESS) {
+        st = cublasLtMatmul(backend->lt, product->desc, &one, o->b, product->a, o->a, product->b,
+                            &beta, o->c == NULL ? o->d : o->c, product->d, o->d, product->d,
+                            &product->algo, o->workspace, product->workspace_bytes, stream);
+    }
+    return cuda_lt_status(backend, st, "cublasLtMatmul");
+}

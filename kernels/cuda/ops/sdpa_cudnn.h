@@ -1,0 +1,60 @@
+/*
+ * Causal attention by cuDNN's graphs, instead of the own kernels: same tensors, same semantics
+ * (attention.h). In the module only where the build finds cudnn_frontend.h: elsewhere each of these
+ * functions is NULL.
+ *
+ * Which of the two computes is a table by capability and D, never a measurement; it is the own
+ * kernel everywhere unless the build says CAIRN_SDPA=cudnn. The implementation's name is a pin.
+ *
+ * Bits:   the backward pass asks for cuDNN's deterministic algorithm. What cuDNN's heuristic picks
+ *         depends on its version and the device, both pins.
+ * Thread: that of the handle, whose stream a call sets.
+ */
+#pragma once
+
+#include "kernels/cuda/attention/attention.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SDPA_OPTIONAL __attribute__((weak))
+
+struct sdpa_cudnn; /* the two graphs of one shape, built for one handle */
+
+/* Whether the table names cuDNN for a device of that capability (major · 10 + minor). */
+SDPA_OPTIONAL bool sdpa_cudnn_chosen(const struct cuda_attention *shape, int capability);
+
+/* For pins: "cudnn-sdpa". */
+SDPA_OPTIONAL const char *sdpa_cudnn_implementation(void);
+
+/*
+ * Builds both graphs, or, without `training`, the forward one; seconds.
+ * Memory: `handle` (a cudnnHandle_t) is borrowed until sdpa_cudnn_free
+ * Errors: ST_INVALID    a shape or a device that cuDNN does not take, or no handle
+ *         ST_NO_MEMORY  host or device
+ */
+MUST_CHECK SDPA_OPTIONAL enum status sdpa_cudnn_new(void *handle,
+                                                    const struct cuda_attention *shape,
+                                                    bool training, struct sdpa_cudnn **out);
+SDPA_OPTIONAL void sdpa_cudnn_free(struct sdpa_cudnn *sdpa);
+
+/* Device memory that forward or backward wants, whichever is more. */
+SDPA_OPTIONAL size_t sdpa_cudnn_workspace_bytes(const struct sdpa_cudnn *sdpa);
+
+/* Launch on `stream` (a cudaStream_t). lse: not written unless training. Errors: ST_DEVICE */
+MUST_CHECK SDPA_OPTIONAL enum status sdpa_cudnn_forward(struct sdpa_cudnn *sdpa, const void *qkv,
+                                                        void *out, float *lse, void *workspace,
+                                                        void *stream);
+struct sdpa_cudnn_grad {
+    const void *qkv, *out, *dout;
+    const float *lse;
+    void *dqkv;
+};
+MUST_CHECK SDPA_OPTIONAL enum status sdpa_cudnn_backward(struct sdpa_cudnn *sdpa,
+                                                         const struct sdpa_cudnn_grad *args,
+                                                         void *workspace, void *stream);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,78 @@
+/*
+ * Dropout whose mask is never stored: both directions draw it from (key, element, layer, sample,
+ * step). Four neighbours share one draw; where a sample's elements don't divide by four, each
+ * element draws for itself.
+ */
+#include "kernels/backend.h"
+#include "kernels/cuda/own/k.h"
+#include "kernels/cuda/own/philox.cuh"
+
+#define SAMPLES_AT_ONCE 65535 /* rows of a grid */
+
+template <typename X, typename Y, int WIDTH>
+static __global__ void __launch_bounds__(VECTOR_THREADS)
+    dropout_kernel(struct k_dropout a, float scale, int64_t first)
+{
+    const int64_t sample = first + blockIdx.y;
+    const int64_t e = ((int64_t)blockIdx.x * VECTOR_THREADS + threadIdx.x) * WIDTH;
+    const int64_t at = sample * a.elements + e;
+    float v[WIDTH], add[WIDTH] = {};
+    if (e >= a.elements)
+        return;
+    const uint32_t key0 = a.draw[OP_DRAW_KEY], key1 = a.draw[OP_DRAW_KEY + 1];
+    const uint32_t step = a.draw[OP_DRAW_STEP], row = a.draw[OP_DRAW_SAMPLES + sample];
+    load<WIDTH>(v, (const X *)a.x + at);
+    if (a.add != nullptr)
+        load<WIDTH>(add, (const Y *)a.add + at);
+#pragma unroll
+    for (int k = 0; k < WIDTH; k += 4) {
+        const struct philox_words w =
+            philox((uint32_t)((e + k) / 4), (uint32_t)a.layer, row, step, key0, key1);
+#pragma unroll
+        for (int i = 0; i < (WIDTH < 4 ? WIDTH : 4); i++) {
+            uint32_t word = w.word[i];
+            if constexpr (WIDTH == 1) {
+                const uint32_t low = (e & 1) != 0 ? w.word[1] : w.word[0];
+                const uint32_t high = (e & 1) != 0 ? w.word[3] : w.word[2];
+                word = (e & 2) != 0 ? high : low;
+            }
+            v[k + i] = philox_uniform(word) >= a.p ? v[k + i] * scale : 0.0f;
+            if (a.add != nullptr)
+                v[k + i] += add[k + i];
+        }
+    }
+    store<WIDTH>((Y *)a.y + at, v);
+}
+
+template <typename X, typename Y, int WIDTH>
+static enum status dropout_launch(const struct k_dropout *a, void *stream)
+{
+    const int64_t span = (int64_t)VECTOR_THREADS * WIDTH;
+    const unsigned blocks = (unsigned)((a->elements + span - 1) / span);
+    const float scale = 1.0f / (1.0f - a->p);
+    enum status st = ST_OK;
+    for (int64_t first = 0; first < a->samples && st == ST_OK; first += SAMPLES_AT_ONCE) {
+        const int64_t rest = a->samples - first;
+        const unsigned count = (unsigned)(rest < SAMPLES_AT_ONCE ? rest : SAMPLES_AT_ONCE);
+        st = launch(dropout_kernel<X, Y, WIDTH>, dim3(blocks, count), dim3(VECTOR_THREADS), 0,
+                    stream, *a, scale, first);
+    }
+    return st;
+}
+
+enum status k_dropout(const struct k_dropout *args, void *stream)
+{
+    const struct k_dropout *const a = args;
+    if (a->samples < 1 || a->elements < 1 || a->elements > (int64_t)1 << 34 ||
+        !(a->p >= 0.0f && a->p < 1.0f) || !is_aligned(a->x) || !is_aligned(a->add) ||
+        !is_aligned(a->y))
+        return ST_INVALID;
+    return with_any_types(a->x_dtype, a->y_dtype, [&](auto x, auto y) {
+        using X = typename decltype(x)::type;
+        using Y = typename decltype(y)::type;
+        constexpr int WIDTH = WIDTH_OF<X, Y>;
+        if (a->elements % WIDTH == 0)
+            return dropout_launch<X, Y, WIDTH>(a, stream);
+        return dropout_launch<X, Y, 1>(a, stream);
+    });
+}

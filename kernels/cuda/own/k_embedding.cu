@@ -1,0 +1,245 @@
+/*
+ * Embedding: rows of a table by token, and their gradient with one writer per row.
+ *
+ * Backward: positions are sorted by token (sort.cuh) and cut into chunks of fixed length. A block
+ * adds the rows of its chunk in order. A token whose positions lie within one chunk is written at
+ * once; the others leave a partial sum per chunk, which the block of the chunk where the token
+ * begins adds in order. So no token, however frequent, is more than a chunk of work for a block in
+ * the first pass and one row per chunk in the second.
+ */
+#include "kernels/cuda/own/k.h"
+#include "kernels/cuda/own/sort.cuh"
+#include "kernels/cuda/own/vector.cuh"
+
+#define EMBEDDING_THREADS 128
+#define EMBEDDING_CHUNK   32 /* positions; part of the bits */
+
+template <typename T, int WIDTH>
+static __global__ void __launch_bounds__(EMBEDDING_THREADS)
+    forward_kernel(struct k_embedding a, bool aligned)
+{
+    const int64_t row = blockIdx.x, t = row % a.t;
+    const int32_t token = a.tokens[row];
+    const bool valid = token >= 0 && token < a.vocab;
+    if (!valid && threadIdx.x == 0)
+        (void)atomicOr(a.fault, (unsigned)K_FAULT_TOKEN);
+    for (int64_t c = (int64_t)threadIdx.x * WIDTH; c < a.c; c += EMBEDDING_THREADS * WIDTH) {
+        float v[WIDTH] = {}, add[WIDTH];
+        if (valid) {
+            load_flat<WIDTH>(v, a.weight + token * a.c + c, aligned);
+            if (a.position != nullptr) {
+                load_flat<WIDTH>(add, a.position + t * a.c + c, aligned);
+#pragma unroll
+                for (int i = 0; i < WIDTH; i++)
+                    v[i] += add[i];
+            }
+        }
+        store<WIDTH>((T *)a.out + row * a.c + c, v);
+    }
+}
+
+enum status k_embedding_forward(const struct k_embedding *args, void *stream)
+{
+    const struct k_embedding *const a = args;
+    const bool aligned = is_aligned(a->weight) && is_aligned(a->position);
+    if (a->n < 1 || a->t < 1 || a->c < 1 || a->vocab < 1 || a->vocab >= INT32_MAX ||
+        a->n > INT32_MAX / a->t || !is_aligned(a->out))
+        return ST_INVALID;
+    const dim3 grid((unsigned)(a->n * a->t)), block(EMBEDDING_THREADS);
+    return with_type(a->dtype, [&](auto t) {
+        using T = typename decltype(t)::type;
+        if (a->c % 4 == 0)
+            return launch(forward_kernel<T, 4>, grid, block, 0, stream, *a, aligned);
+        return launch(forward_kernel<T, 1>, grid, block, 0, stream, *a, false);
+    });
+}
+
+/* What the kernels of the weight's gradient read and write. */
+struct token_sums {
+    const uint32_t *keys;
+    const int32_t *places;
+    const void *dout;
+    float *dweight;
+    float *partials; /* [chunks][2][c]: of the token that came in, of the one that goes on */
+    int64_t count, c, vocab;
+    bool accumulate, aligned;
+};
+
+template <int WIDTH>
+DEVICE_INLINE void add_row(const struct token_sums &s, uint32_t key, int64_t column, float *sum)
+{
+    float *const to = s.dweight + (int64_t)key * s.c + column;
+    if (s.accumulate) {
+        float before[WIDTH];
+        load_flat<WIDTH>(before, to, s.aligned);
+#pragma unroll
+        for (int i = 0; i < WIDTH; i++)
+            sum[i] += before[i];
+    }
+    store_flat<WIDTH>(to, sum, s.aligned);
+}
+
+template <typename T, int WIDTH>
+static __global__ void __launch_bounds__(EMBEDDING_THREADS) chunk_kernel(struct token_sums s)
+{
+    SHARED_ARRAY(uint32_t, keys, EMBEDDING_CHUNK + 2); /* and of both neighbours */
+    SHARED_ARRAY(int32_t, places, EMBEDDING_CHUNK);
+    const int64_t first = (int64_t)blockIdx.x * EMBEDDING_CHUNK;
+    const int64_t rest = s.count - first;
+    const int count = (int)(rest < EMBEDDING_CHUNK ? rest : EMBEDDING_CHUNK);
+    const uint32_t nobody = 0xffffffffu;
+    for (int i = (int)threadIdx.x; i < EMBEDDING_CHUNK + 2; i += EMBEDDING_THREADS) {
+        const int64_t at = first + i - 1;
+        keys[i] = at >= 0 && at < s.count ? s.keys[at] : nobody;
+        if (i < count)
+            places[i] = s.places[first + i];
+    }
+    __syncthreads();
+    const int64_t column = ((int64_t)blockIdx.y * EMBEDDING_THREADS + threadIdx.x) * WIDTH;
+    if (column >= s.c)
+        return;
+    float *const partial = s.partials + (int64_t)blockIdx.x * 2 * s.c + column;
+    float sum[WIDTH] = {};
+    bool came_in = keys[0] == keys[1];
+    for (int i = 0; i < count; i++) {
+        const uint32_t key = keys[i + 1];
+        float v[WIDTH];
+        if (key >= s.vocab) /* sorted: so are all that follow */
+            return;
+        load<WIDTH>(v, (const T *)s.dout + places[i] * s.c + column);
+#pragma unroll
+        for (int k = 0; k < WIDTH; k++)
+            sum[k] += v[k];
+        const bool ends = keys[i + 2] != key;
+        if (!ends && i + 1 < count)
+            continue;
+        if (came_in)
+            store<WIDTH>(partial, sum);
+        else if (!ends)
+            store<WIDTH>(partial + s.c, sum);
+        else
+            add_row<WIDTH>(s, key, column, sum);
+        came_in = false;
+#pragma unroll
+        for (int k = 0; k < WIDTH; k++)
+            sum[k] = 0.0f;
+    }
+}
+
+/* For each chunk in which a token begins that goes on in the next. */
+template <int WIDTH>
+static __global__ void __launch_bounds__(EMBEDDING_THREADS) join_kernel(struct token_sums s)
+{
+    const int64_t first = (int64_t)blockIdx.x * EMBEDDING_CHUNK, end = first + EMBEDDING_CHUNK;
+    const int64_t column = ((int64_t)blockIdx.y * EMBEDDING_THREADS + threadIdx.x) * WIDTH;
+    if (end >= s.count || column >= s.c)
+        return;
+    const uint32_t key = s.keys[end - 1];
+    if (key >= s.vocab || s.keys[end] != key || (first > 0 && s.keys[first - 1] == key))
+        return;
+    const float *partial = s.partials + (int64_t)blockIdx.x * 2 * s.c + column;
+    float sum[WIDTH], v[WIDTH];
+    load<WIDTH>(sum, partial + s.c);
+    for (int64_t at = end; at < s.count && s.keys[at] == key; at += EMBEDDING_CHUNK) {
+        partial += 2 * s.c;
+        load<WIDTH>(v, partial);
+#pragma unroll
+        for (int k = 0; k < WIDTH; k++)
+            sum[k] += v[k];
+    }
+    add_row<WIDTH>(s, key, column, sum);
+}
+
+/* dposition[t] = Σ over n, in order, of dout[n, t]; rows beyond t are zero. */
+template <typename T, int WIDTH> struct position_sums {
+    const T *dout;
+    float *dposition;
+    int64_t n, width, known; /* width: t·c; known: min(t, positions)·c */
+    bool accumulate, aligned;
+
+    template <int N> __device__ __forceinline__ void at(int64_t i)
+    {
+        float sum[N] = {}, v[N];
+        if (i < known) {
+            for (int64_t s = 0; s < n; s++) {
+                load<N>(v, dout + s * width + i);
+#pragma unroll
+                for (int k = 0; k < N; k++)
+                    sum[k] += v[k];
+            }
+        }
+        if (accumulate) {
+            load_flat<N>(v, dposition + i, aligned);
+#pragma unroll
+            for (int k = 0; k < N; k++)
+                sum[k] += v[k];
+        }
+        store_flat<N>(dposition + i, sum, aligned);
+    }
+};
+
+static int64_t embedding_chunks(int64_t tokens)
+{
+    return (tokens + EMBEDDING_CHUNK - 1) / EMBEDDING_CHUNK;
+}
+
+size_t k_embedding_scratch(int64_t tokens, int64_t c, int64_t vocab)
+{
+    (void)vocab;
+    return sort_layout(tokens, nullptr, nullptr) +
+           (size_t)embedding_chunks(tokens) * 2 * (size_t)c * sizeof(float);
+}
+
+template <typename T, int WIDTH>
+static enum status weight_gradient(const struct k_embedding_grad *a, void *stream)
+{
+    const int64_t count = a->n * a->t, span = EMBEDDING_THREADS * WIDTH;
+    struct sorted memory;
+    const size_t sorted_bytes = sort_layout(count, a->scratch, &memory);
+    struct token_sums s = {
+        nullptr, nullptr, a->dout,  a->dweight,           nullptr,
+        count,   a->c,    a->vocab, a->accumulate_weight, is_aligned(a->dweight)
+    };
+    s.partials = (float *)((char *)a->scratch + sorted_bytes);
+    const dim3 grid((unsigned)embedding_chunks(count), (unsigned)((a->c + span - 1) / span));
+    const dim3 block(EMBEDDING_THREADS);
+    enum status st = ST_OK;
+    if (!a->accumulate_weight)
+        st = k_vector_fill(a->dweight, 0.0f, (size_t)(a->vocab * a->c), stream);
+    if (st == ST_OK)
+        st = sort_tokens(a->tokens, count, a->vocab, &memory, &s.keys, &s.places, stream);
+    if (st == ST_OK)
+        st = launch(chunk_kernel<T, WIDTH>, grid, block, 0, stream, s);
+    if (st == ST_OK)
+        st = launch(join_kernel<WIDTH>, grid, block, 0, stream, s);
+    return st;
+}
+
+template <typename T, int WIDTH>
+static enum status position_gradient(const struct k_embedding_grad *a, void *stream)
+{
+    const struct position_sums<T, WIDTH> f = {
+        (const T *)a->dout, a->dposition, a->n, a->t * a->c, a->t * a->c, a->accumulate_position,
+            is_aligned(a->dposition),
+    };
+    return launch_each<WIDTH>(a->positions * a->c, stream, f);
+}
+
+enum status k_embedding_backward(const struct k_embedding_grad *args, void *stream)
+{
+    const struct k_embedding_grad *const a = args;
+    if (a->n < 1 || a->t < 1 || a->c < 1 || a->vocab < 1 || a->vocab >= INT32_MAX ||
+        a->n > INT32_MAX / a->t || !is_aligned(a->dout) || !is_aligned(a->scratch) ||
+        (a->dposition != nullptr && a->positions < a->t))
+        return ST_INVALID;
+    return with_type(a->dtype, [&](auto t) {
+        using T = typename decltype(t)::type;
+        const bool wide = a->c % 4 == 0;
+        enum status st = ST_OK;
+        if (a->dweight != nullptr)
+            st = wide ? weight_gradient<T, 4>(a, stream) : weight_gradient<T, 1>(a, stream);
+        if (st == ST_OK && a->dposition != nullptr)
+            st = wide ? position_gradient<T, 4>(a, stream) : position_gradient<T, 1>(a, stream);
+        return st;
+    });
+}

@@ -1,0 +1,264 @@
+/*
+ * Softmax cross-entropy over rows of logits.
+ *
+ * Forward: a block per row reads it once. A thread keeps the greatest logit so far, where it first
+ * was, and Σ 2^((x - greatest)·log2 e); a new greatest rescales the sum. Threads are joined by a
+ * tree of fixed shape, rows by a tree in one block.
+ * Backward: dx = (softmax(x) - (1 - s)·onehot - s/V)·scale, one element at a time from lse.
+ *
+ * A row begins anywhere (V is odd for GPT-2): it is walked as a head up to 16 bytes' alignment, a
+ * body of vectors and a tail. Which elements those are depends on the row's number alone.
+ */
+#include "kernels/cuda/own/k.h"
+#include "kernels/cuda/own/vector.cuh"
+
+#define LOSS_THREADS 512
+#define LOSS_FOLD    1024               /* threads that add up the rows */
+#define LOSS_UNSEEN  (-3.402823466e38f) /* below all but -inf, which adds nothing */
+
+/* What a row leaves for the sums over rows. */
+struct row_result {
+    float loss;
+    int32_t counted, right;
+};
+
+/* A set of logits: greatest, its first place, Σ 2^((x - greatest)·log2 e), Σ x. */
+struct logits_seen {
+    float greatest, sum, plain;
+    int32_t place;
+};
+
+DEVICE_INLINE float power_of(float x, float greatest)
+{
+    return exp2_approximate((x - greatest) * VECTOR_LOG2_E);
+}
+
+template <int N>
+DEVICE_INLINE void see(struct logits_seen &seen, const float *v, int64_t at, bool smoothed)
+{
+    float greatest = v[0];
+#pragma unroll
+    for (int k = 1; k < N; k++)
+        greatest = fmaxf(greatest, v[k]);
+    if (greatest > seen.greatest) {
+        seen.sum *= power_of(seen.greatest, greatest);
+        seen.greatest = greatest;
+        int place = 0;
+#pragma unroll
+        for (int k = N - 1; k >= 0; k--)
+            place = v[k] == greatest ? k : place;
+        seen.place = (int32_t)at + place;
+    }
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        seen.sum += power_of(v[k], seen.greatest);
+    if (smoothed) {
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            seen.plain += v[k];
+    }
+}
+
+/* a and b, of which any may have seen nothing. */
+DEVICE_INLINE struct logits_seen joined(const struct logits_seen &a, const struct logits_seen &b)
+{
+    const bool first = a.greatest > b.greatest || (a.greatest == b.greatest && a.place < b.place);
+    const float greatest = first ? a.greatest : b.greatest;
+    struct logits_seen both = { greatest, 0.0f, a.plain + b.plain, first ? a.place : b.place };
+    both.sum = (a.greatest == greatest ? a.sum : a.sum * power_of(a.greatest, greatest)) +
+               (b.greatest == greatest ? b.sum : b.sum * power_of(b.greatest, greatest));
+    return both;
+}
+
+/* Calls f.at<N>(first element) for the row's head, body and tail, by the threads of a block. */
+template <typename T, typename F>
+DEVICE_INLINE void walk_row(int64_t row, int64_t stride, int64_t vocab, F &f)
+{
+    constexpr int WIDTH = 16 / (int)sizeof(T);
+    const int64_t begin = row * stride;
+    int64_t head = (WIDTH - begin % WIDTH) % WIDTH;
+    head = head < vocab ? head : vocab;
+    const int64_t body = (vocab - head) / WIDTH, tail = head + body * WIDTH;
+    /* The last threads take head and tail: they may have one vector less. Each goes upwards. */
+    const int64_t left = LOSS_THREADS - 1 - (int64_t)threadIdx.x;
+    if (left < head)
+        f.template at<1>(left);
+    for (int64_t i = threadIdx.x; i < body; i += LOSS_THREADS)
+        f.template at<WIDTH>(head + i * WIDTH);
+    if (left >= head && left - head < vocab - tail)
+        f.template at<1>(tail + left - head);
+}
+
+template <typename T> struct row_forward {
+    const T *x;
+    bool smoothed;
+    struct logits_seen seen;
+
+    template <int N> __device__ __forceinline__ void at(int64_t i)
+    {
+        float v[N];
+        load<N>(v, x + i);
+        see<N>(seen, v, i, smoothed);
+    }
+};
+
+DEVICE_INLINE struct logits_seen warp_joined(struct logits_seen seen)
+{
+#pragma unroll
+    for (int bit = 16; bit > 0; bit >>= 1) {
+        struct logits_seen other;
+        other.greatest = __shfl_xor_sync(FULL_WARP, seen.greatest, bit);
+        other.sum = __shfl_xor_sync(FULL_WARP, seen.sum, bit);
+        other.plain = __shfl_xor_sync(FULL_WARP, seen.plain, bit);
+        other.place = __shfl_xor_sync(FULL_WARP, seen.place, bit);
+        seen = joined(seen, other);
+    }
+    return seen;
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(LOSS_THREADS)
+    forward_kernel(struct k_loss a, struct row_result *results)
+{
+    SHARED_ARRAY(struct logits_seen, shared, LOSS_THREADS / 32);
+    const int64_t row = blockIdx.x;
+    const T *const x = (const T *)a.logits + row * a.stride;
+    struct row_forward<T> f = {
+        x, a.smoothing > 0.0f,
+        {
+            LOSS_UNSEEN, 0.0f, 0.0f, INT32_MAX
+        }
+    };
+    walk_row<T>(row, a.stride, a.vocab, f);
+    f.seen = warp_joined(f.seen);
+    if (threadIdx.x % 32 == 0)
+        shared[threadIdx.x / 32] = f.seen;
+    __syncthreads();
+    if (threadIdx.x != 0)
+        return;
+    struct logits_seen seen = shared[0];
+    for (int w = 1; w < LOSS_THREADS / 32; w++)
+        seen = joined(seen, shared[w]);
+    const float lse = seen.greatest + logf(seen.sum);
+    const int32_t label = a.labels[row];
+    struct row_result result = { 0.0f, 0, 0 };
+    a.lse[row] = lse;
+    if (label < -1 || label >= a.vocab) {
+        (void)atomicOr(a.fault, (unsigned)K_FAULT_LABEL);
+    } else if (label >= 0) {
+        const float even = lse - seen.plain / (float)a.vocab; /* the mean of lse - x */
+        result.loss = (1.0f - a.smoothing) * (lse - to_float(x[label]));
+        if (a.smoothing > 0.0f)
+            result.loss += a.smoothing * even;
+        result.counted = 1;
+        result.right = seen.place == label;
+    }
+    results[row] = result;
+}
+
+/* One block: thread t adds rows t, t + LOSS_FOLD, ...; then a tree. */
+static __global__ void __launch_bounds__(LOSS_FOLD)
+    fold_kernel(const struct row_result *results, int64_t rows, float *out)
+{
+    SHARED_ARRAY(double, loss, LOSS_FOLD);
+    SHARED_ARRAY(int32_t, counted, LOSS_FOLD);
+    SHARED_ARRAY(int32_t, right, LOSS_FOLD);
+    const int t = (int)threadIdx.x;
+    double sum = 0.0;
+    int32_t n = 0, good = 0;
+    for (int64_t row = t; row < rows; row += LOSS_FOLD) {
+        sum += (double)results[row].loss;
+        n += results[row].counted;
+        good += results[row].right;
+    }
+    loss[t] = sum;
+    counted[t] = n;
+    right[t] = good;
+    for (int half = LOSS_FOLD / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (t < half) {
+            loss[t] += loss[t + half];
+            counted[t] += counted[t + half];
+            right[t] += right[t + half];
+        }
+    }
+    if (t == 0) {
+        out[0] = (float)loss[0];
+        out[1] = (float)counted[0];
+        out[2] = (float)right[0];
+    }
+}
+
+size_t k_loss_scratch(int64_t rows)
+{
+    return (size_t)rows * sizeof(struct row_result);
+}
+
+static bool loss_is_valid(int64_t rows, int64_t vocab, int64_t stride, float smoothing)
+{
+    return rows >= 1 && rows <= INT32_MAX && vocab >= 1 && vocab <= INT32_MAX && stride >= vocab &&
+           smoothing >= 0.0f && smoothing < 1.0f;
+}
+
+enum status k_loss_forward(const struct k_loss *args, void *stream)
+{
+    const struct k_loss *const a = args;
+    struct row_result *const results = (struct row_result *)a->scratch;
+    if (!loss_is_valid(a->rows, a->vocab, a->stride, a->smoothing) || !is_aligned(a->logits) ||
+        !is_aligned(a->scratch))
+        return ST_INVALID;
+    const enum status st = with_type(a->dtype, [&](auto t) {
+        return launch(forward_kernel<typename decltype(t)::type>, dim3((unsigned)a->rows),
+                      dim3(LOSS_THREADS), 0, stream, *a, results);
+    });
+    if (st != ST_OK)
+        return st;
+    return launch(fold_kernel, dim3(1), dim3(LOSS_FOLD), 0, stream, results, a->rows, a->out);
+}
+
+template <typename T> struct row_backward {
+    const T *x;
+    T *dx;
+    float lse2; /* lse·log2 e */
+    float scale, even, peak;
+    int64_t label; /* -1: zeros */
+
+    template <int N> __device__ __forceinline__ void at(int64_t i)
+    {
+        float v[N];
+        load<N>(v, x + i);
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            float d = exp2_approximate(v[k] * VECTOR_LOG2_E - lse2) - even;
+            d = i + k == label ? d - peak : d;
+            v[k] = label >= 0 ? d * scale : 0.0f;
+        }
+        store<N>(dx + i, v);
+    }
+};
+
+template <typename T>
+static __global__ void __launch_bounds__(LOSS_THREADS) backward_kernel(struct k_loss_grad a)
+{
+    const int64_t row = blockIdx.x;
+    const int32_t label = a.labels[row];
+    struct row_backward<T> f = {
+        (const T *)a.logits + row *a.stride,
+            (T *)a.dlogits + row *a.stride, a.lse[row] * VECTOR_LOG2_E,
+            a.scale != nullptr ? *a.scale : 1.0f, a.smoothing / (float)a.vocab,
+            1.0f - a.smoothing, label < a.vocab ? label : -1,
+    };
+    walk_row<T>(row, a.stride, a.vocab, f);
+}
+
+enum status k_loss_backward(const struct k_loss_grad *args, void *stream)
+{
+    const struct k_loss_grad *const a = args;
+    if (!loss_is_valid(a->rows, a->vocab, a->stride, a->smoothing) || !is_aligned(a->logits) ||
+        !is_aligned(a->dlogits))
+        return ST_INVALID;
+    return with_type(a->dtype, [&](auto t) {
+        return launch(backward_kernel<typename decltype(t)::type>, dim3((unsigned)a->rows),
+                      dim3(LOSS_THREADS), 0, stream, *a);
+    });
+}

@@ -1,0 +1,304 @@
+/*
+ * Loops over flat float32 buffers: fill, squares, optimizers. The arithmetic is the CPU backend's
+ * (cpu/loops_flat.c), element by element.
+ */
+#include "common/limits.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/own/k.h"
+#include "kernels/cuda/own/vector.cuh"
+
+#define SQUARE_THREADS 512
+#define BLOCK_ELEMENTS (VECTOR_THREADS * 4) /* one step of a block of launch_each<4> */
+
+struct fill_each {
+    float *out;
+    float value;
+
+    template <int N> __device__ __forceinline__ void at(int64_t i)
+    {
+        float v[N];
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            v[k] = value;
+        store<N>(out + i, v);
+    }
+};
+
+enum status k_vector_fill(float *out, float value, size_t n, void *stream)
+{
+    const struct fill_each f = { out, value };
+    return is_aligned(out) ? launch_each<4>((int64_t)n, stream, f)
+                           : launch_each<1>((int64_t)n, stream, f);
+}
+
+/* A block per piece: thread t takes four neighbours of every 4·SQUARE_THREADS; then a tree. */
+static __global__ void __launch_bounds__(SQUARE_THREADS)
+    square_kernel(double *out, const float *x, int64_t n, bool aligned)
+{
+    SHARED_ARRAY(double, shared, SQUARE_THREADS);
+    const int t = (int)threadIdx.x;
+    const int64_t first = (int64_t)blockIdx.x * PIECE_ELEMENTS;
+    const int64_t end = first + PIECE_ELEMENTS < n ? first + PIECE_ELEMENTS : n;
+    double sum[4] = {};
+    for (int64_t i = first + t * 4; i < end; i += SQUARE_THREADS * 4) {
+        float v[4] = {};
+        if (i + 4 <= end) {
+            load_flat<4>(v, x + i, aligned);
+        } else {
+            for (int k = 0; i + k < end; k++)
+                v[k] = x[i + k];
+        }
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            sum[k] += (double)v[k] * (double)v[k];
+    }
+    shared[t] = (sum[0] + sum[2]) + (sum[1] + sum[3]);
+    for (int half = SQUARE_THREADS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (t < half)
+            shared[t] += shared[t + half];
+    }
+    if (t == 0)
+        out[blockIdx.x] = shared[0];
+}
+
+enum status k_vector_square_sums(double *out, const float *x, size_t n, void *stream)
+{
+    const size_t pieces = (n + PIECE_ELEMENTS - 1) / PIECE_ELEMENTS;
+    if (n == 0)
+        return ST_OK;
+    if (pieces > INT32_MAX)
+        return ST_INVALID;
+    return launch(square_kernel, dim3((unsigned)pieces), dim3(SQUARE_THREADS), 0, stream, out, x,
+                  (int64_t)n, is_aligned(x));
+}
+
+/* Which elements decay. A block looks once whether all of its elements are alike. */
+struct decay {
+    const uint64_t *borders;
+    size_t count;
+};
+
+/* The number of borders <= i. */
+DEVICE_INLINE size_t borders_before(const struct decay &d, uint64_t i)
+{
+    size_t low = 0, high = d.count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (d.borders[middle] <= i)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* of_block[0] borders lie up to the first element of the block, of_block[1] up to its last. All
+ * threads of the block call it. */
+DEVICE_INLINE void block_borders(const struct decay &d, int64_t first, size_t *of_block)
+{
+    if (threadIdx.x == 0)
+        of_block[0] = borders_before(d, (uint64_t)first);
+    if (threadIdx.x == 32)
+        of_block[1] = borders_before(d, (uint64_t)first + BLOCK_ELEMENTS - 1);
+    __syncthreads();
+}
+
+DEVICE_INLINE bool decays(const struct decay &d, const size_t *of_block, int64_t i)
+{
+    const size_t before = of_block[0] == of_block[1] ? of_block[0] : borders_before(d, (uint64_t)i);
+    return before % 2 == 0;
+}
+
+/* Where it decays, and otherwise. */
+struct decay_values {
+    float where, otherwise;
+};
+
+/* f.read<N>(i, state) and f.write<N>(i, state, value of each): an update of N neighbours. What is
+ * read is on its way while the borders are looked up. */
+template <int WIDTH, typename F>
+static __global__ void __launch_bounds__(VECTOR_THREADS)
+    update_kernel(int64_t n, F f, struct decay d, struct decay_values values)
+{
+    SHARED_ARRAY(size_t, of_block, 2);
+    const int64_t first = (int64_t)blockIdx.x * BLOCK_ELEMENTS;
+    const int64_t mine = first + (int64_t)threadIdx.x * 4;
+    const bool whole = WIDTH == 4 && mine + 4 <= n;
+    typename F::template state<4> wide;
+    float value[4];
+    if (whole)
+        f.template read<4>(mine, wide);
+    block_borders(d, first, of_block);
+    if (whole) {
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            value[k] = decays(d, of_block, mine + k) ? values.where : values.otherwise;
+        f.template write<4>(mine, wide, value);
+        return;
+    }
+    for (int k = 0; k < 4; k++) {
+        const int64_t i = WIDTH == 4 ? mine + k : first + k * VECTOR_THREADS + threadIdx.x;
+        typename F::template state<1> narrow;
+        if (i >= n)
+            continue;
+        f.template read<1>(i, narrow);
+        value[0] = decays(d, of_block, i) ? values.where : values.otherwise;
+        f.template write<1>(i, narrow, value);
+    }
+}
+
+template <typename F>
+static enum status launch_update(size_t n, const F &f, const struct decay_map *map,
+                                 struct decay_values values, bool aligned, void *stream)
+{
+    const struct decay d = { map != nullptr ? map->borders : nullptr,
+                             map != nullptr ? map->count : 0 };
+    const size_t blocks = (n + BLOCK_ELEMENTS - 1) / BLOCK_ELEMENTS;
+    if (n == 0)
+        return ST_OK;
+    if (blocks > INT32_MAX)
+        return ST_INVALID;
+    const dim3 grid((unsigned)blocks), block(VECTOR_THREADS);
+    if (aligned)
+        return launch(update_kernel<4, F>, grid, block, 0, stream, (int64_t)n, f, d, values);
+    return launch(update_kernel<1, F>, grid, block, 0, stream, (int64_t)n, f, d, values);
+}
+
+struct sgd_each {
+    float *param, *momentum;
+    const float *grad;
+    float lr, scale, keep, direct, along; /* param -= lr·(direct·g + along·m), m = keep·m + g */
+
+    template <int N> struct state {
+        float p[N], m[N], g[N];
+    };
+    template <int N> __device__ __forceinline__ void read(int64_t i, state<N> &s) const
+    {
+        load<N>(s.p, param + i);
+        load<N>(s.g, grad + i);
+        if (momentum != nullptr && keep != 0.0f) {
+            load<N>(s.m, momentum + i);
+        } else {
+#pragma unroll
+            for (int k = 0; k < N; k++)
+                s.m[k] = 0.0f;
+        }
+    }
+    template <int N>
+    __device__ __forceinline__ void write(int64_t i, state<N> &s, const float *decay) const
+    {
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            s.g[k] = s.g[k] * scale + decay[k] * s.p[k];
+            s.m[k] = keep * s.m[k] + s.g[k];
+            s.p[k] -= lr * (direct * s.g[k] + along * s.m[k]);
+        }
+        if (momentum != nullptr)
+            store<N>(momentum + i, s.m);
+        store<N>(param + i, s.p);
+    }
+};
+
+enum status k_vector_sgd(float *param, float *momentum, const float *grad, size_t n,
+                         const struct sgd_args *args, void *stream)
+{
+    const bool moving = args->momentum != 0.0f;
+    const struct sgd_each f = {
+        param,
+        moving ? momentum : nullptr,
+        grad,
+        args->lr,
+        args->grad_scale,
+        moving && !args->first ? args->momentum : 0.0f,
+        moving && !args->nesterov ? 0.0f : 1.0f,
+        !moving ? 0.0f : (args->nesterov ? args->momentum : 1.0f),
+    };
+    const bool aligned = is_aligned(param) && is_aligned(f.momentum) && is_aligned(grad);
+    const struct decay_values values = { args->weight_decay, 0.0f };
+    return launch_update(n, f, args->decay, values, aligned, stream);
+}
+
+struct adamw_each {
+    struct k_adamw_buffers b;
+    float scale, rest1, rest2, beta2, step, root, eps;
+
+    template <int N> struct state {
+        float p[N], m[N], v[N], g[N];
+    };
+    template <int N> __device__ __forceinline__ void read(int64_t i, state<N> &s) const
+    {
+        load<N>(s.p, b.param + i);
+        load<N>(s.m, b.m + i);
+        load<N>(s.v, b.v + i);
+        load<N>(s.g, b.grad + i);
+    }
+    /* decay: 1 - lr·weight_decay, or 1 */
+    template <int N>
+    __device__ __forceinline__ void write(int64_t i, state<N> &s, const float *decay) const
+    {
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            const float gradient = s.g[k] * scale;
+            s.m[k] += rest1 * (gradient - s.m[k]);
+            s.v[k] = s.v[k] * beta2 + rest2 * gradient * gradient;
+            s.p[k] = s.p[k] * decay[k] - step * (s.m[k] / (sqrtf(s.v[k]) / root + eps));
+        }
+        store<N>(b.m + i, s.m);
+        store<N>(b.v + i, s.v);
+        store<N>(b.param + i, s.p);
+    }
+};
+
+enum status k_vector_adamw(const struct k_adamw_buffers *buffers, size_t n,
+                           const struct adamw_args *args, void *stream)
+{
+    const double t = (double)args->t;
+    const struct adamw_each f = {
+        *buffers,
+        args->grad_scale,
+        (float)(1.0 - (double)args->beta1),
+        (float)(1.0 - (double)args->beta2),
+        args->beta2,
+        (float)((double)args->lr / (1.0 - pow((double)args->beta1, t))),
+        (float)sqrt(1.0 - pow((double)args->beta2, t)),
+        args->eps,
+    };
+    const bool aligned = is_aligned(buffers->param) && is_aligned(buffers->m) &&
+                         is_aligned(buffers->v) && is_aligned(buffers->grad);
+    const struct decay_values values = {
+        (float)(1.0 - (double)args->lr * (double)args->weight_decay), 1.0f
+    };
+    return launch_update(n, f, args->decay, values, aligned, stream);
+}
+
+/* A block counts, then adds its number: integers may come in any order. */
+static __global__ void __launch_bounds__(VECTOR_THREADS)
+    nonfinite_kernel(const float *x, int64_t n, uint32_t *out_count, bool aligned)
+{
+    const int64_t first = ((int64_t)blockIdx.x * VECTOR_THREADS + threadIdx.x) * 4;
+    float v[4] = {};
+    uint32_t count = 0;
+    if (first + 4 <= n) {
+        load_flat<4>(v, x + first, aligned);
+    } else {
+        for (int k = 0; first + k < n; k++)
+            v[k] = x[first + k];
+    }
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        count += (__float_as_uint(v[k]) & 0x7f800000u) == 0x7f800000u;
+    if (count != 0) /* rare */
+        (void)atomicAdd(out_count, count);
+}
+
+enum status k_vector_nonfinite(const float *x, size_t n, uint32_t *out_count, void *stream)
+{
+    const size_t blocks = (n + BLOCK_ELEMENTS - 1) / BLOCK_ELEMENTS;
+    if (n == 0)
+        return ST_OK;
+    if (blocks > INT32_MAX)
+        return ST_INVALID;
+    return launch(nonfinite_kernel, dim3((unsigned)blocks), dim3(VECTOR_THREADS), 0, stream, x,
+                  (int64_t)n, out_count, is_aligned(x));
+}

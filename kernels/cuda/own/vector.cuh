@@ -1,0 +1,259 @@
+/*
+ * What own kernels share: elements as floats, 16 bytes at a time, and loops over flat arrays.
+ *
+ * A width is chosen by the shape alone; tensors are aligned so that it fits. Flat parameters may
+ * lie anywhere: they are read in the same order either way (`aligned` only says how).
+ */
+#pragma once
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <type_traits>
+
+#include "kernels/cuda/own/launch.h"
+#include "kernels/tensor.h"
+
+#define VECTOR_THREADS 256
+#define FULL_WARP      0xffffffffu
+#define DEVICE_INLINE  static __device__ __forceinline__
+
+DEVICE_INLINE float to_float(float x)
+{
+    return x;
+}
+DEVICE_INLINE float to_float(__nv_bfloat16 x)
+{
+    return __bfloat162float(x);
+}
+DEVICE_INLINE float to_float(__half x)
+{
+    return __half2float(x);
+}
+
+template <typename T> DEVICE_INLINE T from_float(float x);
+template <> __device__ __forceinline__ float from_float<float>(float x)
+{
+    return x;
+}
+template <> __device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(float x)
+{
+    return __float2bfloat16_rn(x);
+}
+template <> __device__ __forceinline__ __half from_float<__half>(float x)
+{
+    return __float2half_rn(x);
+}
+
+/* One 32-bit word of T's to floats and back: two halves, the first in the low bits. */
+template <typename T> DEVICE_INLINE void unpack(float *v, uint32_t word)
+{
+    if constexpr (sizeof(T) == 4) {
+        v[0] = __uint_as_float(word);
+    } else {
+        T pair[2];
+        memcpy(pair, &word, sizeof(word));
+        v[0] = to_float(pair[0]);
+        v[1] = to_float(pair[1]);
+    }
+}
+
+DEVICE_INLINE uint32_t pack(float, const float *v)
+{
+    return __float_as_uint(v[0]);
+}
+DEVICE_INLINE uint32_t pack(__nv_bfloat16, const float *v)
+{
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(v[0], v[1]);
+    uint32_t word;
+    memcpy(&word, &pair, sizeof(word));
+    return word;
+}
+DEVICE_INLINE uint32_t pack(__half, const float *v)
+{
+    const __half2 pair = __floats2half2_rn(v[0], v[1]);
+    uint32_t word;
+    memcpy(&word, &pair, sizeof(word));
+    return word;
+}
+
+DEVICE_INLINE void check_aligned(const void *p, unsigned bytes)
+{
+#if defined(CAIRN_EMULATE)
+    if ((uintptr_t)p % bytes != 0)
+        emulator_fail("a vector that is not aligned");
+#else
+    (void)p;
+    (void)bytes;
+#endif
+}
+
+/* N elements that are aligned to min(16, their size); N = 1 has no condition. */
+template <int N, typename T> DEVICE_INLINE void load(float *v, const T *p)
+{
+    if constexpr (N == 1) {
+        v[0] = to_float(*p);
+    } else {
+        constexpr int WORDS = N * (int)sizeof(T) / 4, EACH = 4 / (int)sizeof(T);
+        uint32_t words[WORDS];
+        check_aligned(p, WORDS >= 4 ? 16 : WORDS * 4);
+        if constexpr (WORDS == 1) {
+            words[0] = *(const uint32_t *)p;
+        } else if constexpr (WORDS == 2) {
+            const uint2 two = *(const uint2 *)p;
+            words[0] = two.x;
+            words[1] = two.y;
+        } else {
+#pragma unroll
+            for (int i = 0; i < WORDS; i += 4) {
+                const uint4 four = *(const uint4 *)((const uint32_t *)p + i);
+                words[i] = four.x;
+                words[i + 1] = four.y;
+                words[i + 2] = four.z;
+                words[i + 3] = four.w;
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < WORDS; i++)
+            unpack<T>(v + i * EACH, words[i]);
+    }
+}
+
+template <int N, typename T> DEVICE_INLINE void store(T *p, const float *v)
+{
+    if constexpr (N == 1) {
+        *p = from_float<T>(v[0]);
+    } else {
+        constexpr int WORDS = N * (int)sizeof(T) / 4, EACH = 4 / (int)sizeof(T);
+        uint32_t words[WORDS];
+        check_aligned(p, WORDS >= 4 ? 16 : WORDS * 4);
+#pragma unroll
+        for (int i = 0; i < WORDS; i++)
+            words[i] = pack(T(), v + i * EACH);
+        if constexpr (WORDS == 1) {
+            *(uint32_t *)p = words[0];
+        } else if constexpr (WORDS == 2) {
+            *(uint2 *)p = make_uint2(words[0], words[1]);
+        } else {
+#pragma unroll
+            for (int i = 0; i < WORDS; i += 4) {
+                *(uint4 *)((uint32_t *)p + i) =
+                    make_uint4(words[i], words[i + 1], words[i + 2], words[i + 3]);
+            }
+        }
+    }
+}
+
+/* N floats of a flat buffer; `aligned` is the same for all threads. */
+template <int N> DEVICE_INLINE void load_flat(float *v, const float *p, bool aligned)
+{
+    if (N >= 4 && aligned) {
+        load<N>(v, p);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        v[i] = p[i];
+}
+
+template <int N> DEVICE_INLINE void store_flat(float *p, const float *v, bool aligned)
+{
+    if (N >= 4 && aligned) {
+        store<N>(p, v);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        p[i] = v[i];
+}
+
+/* e^x to about 2 units in the last place for small |x|; 0 below 2^-126. */
+DEVICE_INLINE float exp2_approximate(float x)
+{
+#if defined(CAIRN_EMULATE)
+    return exp2f(x);
+#else
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#endif
+}
+
+#define VECTOR_LOG2_E 1.4426950408889634f
+
+DEVICE_INLINE float exp_approximate(float x)
+{
+    return exp2_approximate(x * VECTOR_LOG2_E);
+}
+
+/*
+ * f.at<N>(i) for all N neighbours from i on, i in steps of WIDTH; the tail one by one. Element i
+ * must depend on i only.
+ */
+template <int WIDTH, typename F>
+static __global__ void __launch_bounds__(VECTOR_THREADS) each_kernel(int64_t n, F f)
+{
+    int64_t i = ((int64_t)blockIdx.x * VECTOR_THREADS + threadIdx.x) * WIDTH;
+    if (i + WIDTH <= n) {
+        f.template at<WIDTH>(i);
+        return;
+    }
+    for (; i < n; i++)
+        f.template at<1>(i);
+}
+
+template <int WIDTH, typename F>
+static inline enum status launch_each(int64_t n, void *stream, const F &f)
+{
+    const int64_t blocks = (n + (int64_t)VECTOR_THREADS * WIDTH - 1) / (VECTOR_THREADS * WIDTH);
+    if (n == 0)
+        return ST_OK;
+    if (n < 0 || blocks > INT32_MAX)
+        return ST_INVALID;
+    return launch(each_kernel<WIDTH, F>, dim3((unsigned)blocks), dim3(VECTOR_THREADS), 0, stream, n,
+                  f);
+}
+
+/* The host's side: a dtype as a type. */
+template <typename T> struct type_of {
+    using type = T;
+};
+
+template <typename F> static inline enum status with_type(enum dtype dtype, const F &f)
+{
+    if (dtype == DTYPE_F32)
+        return f(type_of<float>());
+    if (dtype == DTYPE_BF16)
+        return f(type_of<__nv_bfloat16>());
+    if (dtype == DTYPE_F16)
+        return f(type_of<__half>());
+    return ST_INVALID;
+}
+
+/* x is of the residual stream, y what is computed from it: equal, or x float32 and y half. */
+template <typename F> static inline enum status with_types(enum dtype x, enum dtype y, const F &f)
+{
+    if (x == y)
+        return with_type(x, [&](auto t) { return f(t, t); });
+    if (x == DTYPE_F32)
+        return with_type(y, [&](auto t) { return f(type_of<float>(), t); });
+    return ST_INVALID;
+}
+
+/* … or the other way round. */
+template <typename F>
+static inline enum status with_any_types(enum dtype x, enum dtype y, const F &f)
+{
+    if (x == DTYPE_F32 || y != DTYPE_F32)
+        return with_types(x, y, f);
+    return with_types(y, x, [&](auto to, auto from) { return f(from, to); });
+}
+
+/* Elements in 16 bytes of the wider type. */
+template <typename X, typename Y>
+constexpr int WIDTH_OF = 16 / (int)(sizeof(X) > sizeof(Y) ? sizeof(X) : sizeof(Y));
+
+static inline bool is_aligned(const void *p)
+{
+    return (uintptr_t)p % 16 == 0;
+}
