@@ -27,7 +27,7 @@
 #include "bench/train_model.h"
 #include "common/clock.h"
 #include "kernels/module.h"
-#include "tests/unit/comm_fixture.h"
+#include "tests/unit/comm/comm_fixture.h"
 
 #define WARM_UP 3
 #define RANKS   2

@@ -14,7 +14,7 @@
 #include "common/cleanup.h"
 #include "tests/crash/ckpt_sample.h"
 #include "tests/crash/memory_io.h"
-#include "tests/unit/codec_content.h"
+#include "tests/unit/checkpoint/codec/codec_content.h"
 
 #define ELEMENTS 200
 #define BASE     SAMPLE_STORE "/" SAMPLE_JOB "/step-000000000020.g1"

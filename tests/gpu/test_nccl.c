@@ -20,7 +20,7 @@
 #include "common/check.h"
 #include "kernels/module.h"
 #include "tests/test.h"
-#include "tests/unit/comm_fixture.h"
+#include "tests/unit/comm/comm_fixture.h"
 
 #define RANKS_MAX 4
 #define LONG_MS   60000

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/unit/training.h"
+#include "tests/unit/trainer/training.h"
 
 enum { FILE_AT = 1, MATH, MODEL, OPTIMIZER, SEED, BATCH, BATCHES, STEPS, LR, WEIGHT_DECAY };
 enum { CHANNELS = WEIGHT_DECAY + 1, SIDE, LAYERS, HEADS, EMBED, CONTEXT, VOCAB, SHIFT, ARGUMENTS };

@@ -5,7 +5,7 @@
     make_reference.py --live PROGRAM         the real sizes: gpt2 124M, resnet50 at 224x224; PROGRAM is the
                                              build's tests/golden_live, 16 GiB of memory and an hour
 
-Weights are drawn as trainer/tape/initial_values.h says, batches as tests/unit/training.c says, so nothing big has to be stored.
+Weights are drawn as trainer/tape/initial_values.h says, batches as tests/unit/trainer/training.c says, so nothing big has to be stored.
 Each curve is computed in float32 and in float64; a case is only worth keeping where the two agree far better than
 the tolerance (1e-4), which the script checks. --check compares with the files that are there.
 

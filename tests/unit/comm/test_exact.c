@@ -1,0 +1,339 @@
+/* The exact reduction against a brute-force tree sum: equal bits for every spread of lanes. */
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xmmintrin.h>
+
+#include "comm/exact.h"
+#include "comm/exact_plan.h"
+#include "comm/sum.h"
+#include "common/limits.h"
+#include "tests/test.h"
+#include "tests/unit/comm/comm_fixture.h"
+
+#define LANES_MAX 16
+#define RANKS_MAX 5
+
+/* Values of mixed magnitude, so that every order of addition gives other bits. */
+static float value_of(uint32_t lane, size_t i)
+{
+    uint32_t z = (uint32_t)i * 0x9E3779B9u ^ (lane * 0x85EBCA6Bu + 0x165667B1u);
+    z ^= z >> 16;
+    z *= 0x7feb352du;
+    z ^= z >> 15;
+    z *= 0x846ca68bu;
+    z ^= z >> 16;
+    const float unit = (float)(int32_t)z / 2147483648.0f;
+    return unit * ((z & 7) != 0 ? 1.0f : 1024.0f);
+}
+
+static float reference_of(uint32_t first, uint32_t span, uint32_t lanes, size_t i)
+{
+    if (span == 1)
+        return value_of(first, i);
+    const float left = reference_of(first, span / 2, lanes, i);
+    if (first + span / 2 >= lanes)
+        return left;
+    return left + reference_of(first + span / 2, span / 2, lanes, i);
+}
+
+static uint32_t span_of(uint32_t lanes)
+{
+    uint32_t span = 1;
+    while (span < lanes)
+        span *= 2;
+    return span;
+}
+
+static float *reference_new(uint32_t lanes, size_t count)
+{
+    float *sum = malloc(count * sizeof(float));
+    assert_non_null(sum);
+    for (size_t i = 0; i < count; i++)
+        sum[i] = reference_of(0, span_of(lanes), lanes, i);
+    return sum;
+}
+
+struct world {
+    int size;
+    uint32_t shares[RANKS_MAX];
+    struct local_hub hub;
+    struct comm *comm[RANKS_MAX];
+    struct exact *exact[RANKS_MAX];
+    size_t count, bucket_count;
+    const size_t *bucket_begin;
+};
+
+static void open_world(struct world *world)
+{
+    local_hub_init(&world->hub, world->size);
+    for (int r = 0; r < world->size; r++) {
+        world->comm[r] = local_comm_new(&world->hub, r);
+        const struct exact_options options = { .table = world->size > 1 ? local_comm_table() : NULL,
+                                               .comm = world->comm[r],
+                                               .rank = r,
+                                               .size = world->size,
+                                               .shares = world->shares,
+                                               .count = world->count,
+                                               .bucket_begin = world->bucket_begin,
+                                               .bucket_count = world->bucket_count,
+                                               .timeout_ms = 60000 };
+        assert_int_equal(exact_open(&options, &world->exact[r]), ST_OK);
+    }
+}
+
+static void close_world(struct world *world)
+{
+    for (int r = 0; r < world->size; r++) {
+        exact_close(world->exact[r]);
+        local_comm_free(world->comm[r]);
+    }
+    local_hub_release(&world->hub);
+}
+
+/* One step of a rank up to handing over all buckets, the last first. */
+static void fill_lanes(const struct world *world, int rank)
+{
+    struct exact *exact = world->exact[rank];
+    uint32_t first = 0;
+    for (int r = 0; r < rank; r++)
+        first += world->shares[r];
+    exact_begin(exact);
+    for (uint32_t lane = 0; lane < world->shares[rank]; lane++) {
+        float *buffer = exact_lane(exact);
+        for (size_t i = 0; i < world->count; i++)
+            buffer[i] = value_of(first + lane, i);
+        if (lane + 1 < world->shares[rank])
+            assert_int_equal(exact_lane_done(exact), ST_OK);
+    }
+    for (size_t b = world->bucket_count; b > 0; b--)
+        exact_ready(exact, b - 1);
+}
+
+static void run_step(const struct world *world, const float *reference)
+{
+    for (int r = 0; r < world->size; r++)
+        fill_lanes(world, r);
+    for (int r = 0; r < world->size; r++) {
+        int64_t exposed_ns = -1;
+        assert_int_equal(exact_wait(world->exact[r], &exposed_ns), ST_OK);
+        assert_true(exposed_ns >= 0);
+        assert_memory_equal(exact_sum(world->exact[r]), reference, world->count * sizeof(float));
+    }
+}
+
+static void check_split(const uint32_t *shares, int size, const float *reference, size_t count)
+{
+    const size_t borders[] = { 0, count / 3, count / 2 };
+    struct world world = { .size = size, .count = count, .bucket_count = 3 };
+    world.bucket_begin = borders;
+    memcpy(world.shares, shares, (size_t)size * sizeof(*shares));
+    open_world(&world);
+    run_step(&world, reference);
+    run_step(&world, reference); /* buffers hold the last step's sums now */
+    close_world(&world);
+}
+
+/* All ways to give `left` lanes to ranks [rank, size), each at least one. Returns how many. */
+static int check_splits(uint32_t *shares, int rank, int size, uint32_t left, const float *reference,
+                        size_t count)
+{
+    if (rank + 1 == size) {
+        shares[rank] = left;
+        check_split(shares, size, reference, count);
+        return 1;
+    }
+    int splits = 0;
+    for (uint32_t n = 1; n + (uint32_t)(size - rank - 1) <= left; n++) {
+        shares[rank] = n;
+        splits += check_splits(shares, rank + 1, size, left - n, reference, count);
+    }
+    return splits;
+}
+
+static void sums_have_equal_bits_for_every_spread_of_up_to_16_lanes_over_up_to_5_ranks(void **state)
+{
+    (void)state;
+    const size_t count = 150;
+    int splits = 0;
+    for (uint32_t lanes = 1; lanes <= LANES_MAX; lanes++) {
+        float *reference = reference_new(lanes, count);
+        for (int size = 1; size <= RANKS_MAX && size <= (int)lanes; size++) {
+            uint32_t shares[RANKS_MAX];
+            splits += check_splits(shares, 0, size, lanes, reference, count);
+        }
+        free(reference);
+    }
+    assert_int_equal(splits, 6884); /* sum of binomials: none was left out */
+}
+
+static void other_orders_of_the_same_values_give_other_bits(void **state)
+{
+    (void)state;
+    /* If they didn't, the test above would prove nothing. */
+    int differences = 0;
+    for (size_t i = 0; i < 1000; i++) {
+        float sum = 0;
+        for (uint32_t lane = 0; lane < 8; lane++)
+            sum += value_of(lane, i);
+        differences += sum != reference_of(0, 8, 8, i);
+    }
+    assert_true(differences > 100);
+}
+
+static void buckets_of_many_pieces_are_cut_at_pieces_and_summed_right(void **state)
+{
+    (void)state;
+    const size_t piece = PIECE_ELEMENTS, count = 7 * piece + 1234;
+    const size_t borders[] = { 0, piece, 6 * piece };
+    float *reference = reference_new(3, count);
+    struct world world = { .size = 2, .shares = { 2, 1 }, .count = count, .bucket_count = 3 };
+    world.bucket_begin = borders;
+    open_world(&world);
+    run_step(&world, reference);
+    close_world(&world);
+    free(reference);
+}
+
+static void chunks_cover_a_bucket_and_lie_on_pieces_where_there_are_enough(void **state)
+{
+    (void)state;
+    const size_t piece = PIECE_ELEMENTS;
+    const size_t counts[] = { 1, 15, 16, 17, 1000, piece, 4 * piece, 5 * piece + 1, 100 * piece };
+    for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
+        for (uint32_t size = 1; size <= 7; size++) {
+            size_t at = 3 * piece;
+            for (uint32_t r = 0; r < size; r++) {
+                size_t begin = 0, end = 0;
+                exact_chunk(3 * piece, 3 * piece + counts[c], r, size, &begin, &end);
+                assert_int_equal(begin, at);
+                assert_true(end >= begin);
+                if (counts[c] >= size * piece)
+                    assert_true(begin % piece == 0 && end > begin);
+                at = end;
+            }
+            assert_int_equal(at, 3 * piece + counts[c]);
+        }
+    }
+}
+
+static void a_share_needs_at_most_two_logarithms_plus_one_buffers(void **state)
+{
+    (void)state;
+    for (uint32_t lanes = 1; lanes <= 70; lanes++) {
+        for (uint32_t first = 0; first < lanes; first++) {
+            for (uint32_t n = 1; first + n <= lanes; n++) {
+                int log = 0;
+                while ((2u << log) <= n)
+                    log++;
+                const int buffers = exact_gradient_buffers(first, n, lanes);
+                assert_true(buffers >= 1 && buffers <= 2 * log + 1);
+                struct exact_local local;
+                assert_int_equal(exact_local_init(&local, first, n, lanes), ST_OK);
+                assert_int_equal(local.buffers, buffers);
+                exact_local_release(&local);
+            }
+        }
+    }
+}
+
+static void an_aligned_power_of_two_share_is_one_partial_sum(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= 64; n *= 2) {
+        for (uint32_t first = 0; first + n <= 128; first += n) {
+            struct exact_local local;
+            assert_int_equal(exact_local_init(&local, first, n, 128), ST_OK);
+            assert_int_equal(local.node_count, 1);
+            exact_local_release(&local);
+        }
+    }
+}
+
+static void doubles_per_lane_are_summed_in_the_same_order(void **state)
+{
+    (void)state;
+    for (uint32_t lanes = 1; lanes <= 33; lanes++) {
+        double values[33 * 2], sums[2];
+        for (uint32_t lane = 0; lane < lanes; lane++) {
+            values[lane * 2] = (double)value_of(lane, 7);
+            values[lane * 2 + 1] = 1;
+        }
+        exact_tree_sum(values, lanes, 2, sums);
+        assert_true(sums[1] == lanes);
+        /* An independent statement of the order: levels, pairs, the odd one carried up. */
+        double level[64];
+        uint32_t n = lanes;
+        for (uint32_t i = 0; i < n; i++)
+            level[i] = values[i * 2];
+        for (; n > 1; n = (n + 1) / 2) {
+            for (uint32_t i = 0; i < n / 2; i++)
+                level[i] = level[2 * i] + level[2 * i + 1];
+            if (n % 2 == 1)
+                level[n / 2] = level[n - 1];
+        }
+        assert_true(sums[0] == level[0]);
+    }
+}
+
+static void impossible_shares_and_buckets_are_refused(void **state)
+{
+    (void)state;
+    const uint32_t shares[] = { 1, 0 };
+    const size_t borders[] = { 0, 10, 10 };
+    struct exact *exact = NULL;
+    struct exact_options options = { .size = 2,
+                                     .shares = shares,
+                                     .count = 20,
+                                     .bucket_begin = borders,
+                                     .bucket_count = 1,
+                                     .timeout_ms = 1000 };
+    assert_int_equal(exact_open(&options, &exact), ST_INVALID); /* an empty share */
+    options.size = 1;
+    options.bucket_count = 3;
+    assert_int_equal(exact_open(&options, &exact), ST_INVALID); /* an empty bucket */
+    options.bucket_count = 2;
+    options.count = 10;
+    assert_int_equal(exact_open(&options, &exact), ST_INVALID); /* begins at the end */
+    options.bucket_count = 1;
+    options.rank = 1;
+    assert_int_equal(exact_open(&options, &exact), ST_INVALID);
+    assert_null(exact);
+}
+
+/* One rank adds on the step's thread, which flushes denormals; several on a thread of their own. */
+static void denormals_are_zero_whatever_the_mode_of_the_thread(void **state)
+{
+    (void)state;
+    const float tiny[3] = { 1e-40f, 3e-39f, 1.5e-38f };
+    const unsigned mode = _mm_getcsr();
+    for (unsigned flush = 0; flush < 2; flush++) {
+        const unsigned set = (mode & ~0x8040u) | flush * 0x8040u;
+        const float minus[3] = { 1e-40f, -1e-40f, -1.4e-38f };
+        float out[3] = { 1, 1, 1 };
+        _mm_setcsr(set);
+        sum_f32(out, tiny, minus, 3);
+        const unsigned after = _mm_getcsr() & 0x8040u;
+        _mm_setcsr(mode);
+        assert_int_equal(after, set & 0x8040u);
+        assert_memory_equal(out, ((const float[3]){ 0, 0, 0 }), sizeof(out));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(denormals_are_zero_whatever_the_mode_of_the_thread),
+        cmocka_unit_test(
+            sums_have_equal_bits_for_every_spread_of_up_to_16_lanes_over_up_to_5_ranks),
+        cmocka_unit_test(other_orders_of_the_same_values_give_other_bits),
+        cmocka_unit_test(buckets_of_many_pieces_are_cut_at_pieces_and_summed_right),
+        cmocka_unit_test(chunks_cover_a_bucket_and_lie_on_pieces_where_there_are_enough),
+        cmocka_unit_test(a_share_needs_at_most_two_logarithms_plus_one_buffers),
+        cmocka_unit_test(an_aligned_power_of_two_share_is_one_partial_sum),
+        cmocka_unit_test(doubles_per_lane_are_summed_in_the_same_order),
+        cmocka_unit_test(impossible_shares_and_buckets_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

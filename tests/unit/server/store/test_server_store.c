@@ -1,0 +1,398 @@
+/* A store that is gone, empty or another one: what tasks say of it, and what a job does then. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/store/task.h"
+#include "tests/crash/ckpt_sample.h"
+#include "tests/crash/memory_io.h"
+#include "tests/test.h"
+#include "tests/unit/server/server_fixture.h"
+
+#define NONCE "00112233445566778899aabbccddeeff"
+#define OTHER "ffeeddccbbaa99887766554433221100"
+#define MARK  SAMPLE_STORE "/" SAMPLE_JOB "/" CKPT_MARK_NAME
+#define DIR   SAMPLE_STORE "/" SAMPLE_JOB "/step-000000000040.g2"
+
+/* ---- tasks ---- */
+
+struct store {
+    struct memory_io *memory;
+    struct store_task *task; /* the last */
+};
+
+/* A store with one checkpoint. */
+static int open_store(void **state)
+{
+    struct store *s = calloc(1, sizeof *s);
+    struct sample sample;
+    assert_non_null(s);
+    s->memory = memory_io_new();
+    sample_init(&sample, 20, 40, 2);
+    assert_int_equal(sample_save(memory_io_table(s->memory), &sample, 1, NULL), ST_OK);
+    sample_release(&sample);
+    *state = s;
+    return 0;
+}
+
+static int close_store(void **state)
+{
+    struct store *s = *state;
+    assert_int_equal(memory_io_open_files(s->memory), 0);
+    store_task_free(s->task);
+    memory_io_free(s->memory);
+    free(s);
+    return 0;
+}
+
+/* As if another medium were at the store's place. */
+static void take_away(struct store *s)
+{
+    memory_io_free(s->memory);
+    s->memory = memory_io_new();
+}
+
+static enum status run(struct store *s, enum store_kind kind, const char *mark, bool holds)
+{
+    store_task_free(s->task);
+    struct store_task *task = s->task = store_task_new(kind);
+    assert_non_null(task);
+    (void)snprintf(task->job, sizeof task->job, "%s", SAMPLE_JOB);
+    (void)snprintf(task->store, sizeof task->store, "%s", SAMPLE_STORE);
+    (void)snprintf(task->dir, sizeof task->dir, "%s", DIR);
+    (void)snprintf(task->mark, sizeof task->mark, "%s", mark);
+    (void)snprintf(task->nonce, sizeof task->nonce, "%s", NONCE);
+    task->step = 40;
+    task->generation = 2;
+    task->holds = holds;
+    store_task_run(task, memory_io_table(s->memory));
+    assert_true(task->status == ST_OK || task->message[0] != '\0');
+    return task->status;
+}
+
+static void the_mark_is_written_once_and_known_again(void **state)
+{
+    struct store *s = *state;
+    size_t size = 0;
+    take_away(s);
+    assert_int_equal(run(s, STORE_PROBE, "", false), ST_OK);
+    assert_string_equal(s->task->mark, NONCE);
+    const uint8_t *bytes = memory_io_bytes(s->memory, MARK, &size);
+    assert_int_equal(size, strlen("cairn-mark-1 " NONCE "\n"));
+    assert_memory_equal(bytes, "cairn-mark-1 " NONCE "\n", size);
+    memory_io_put(s->memory, MARK, "cairn-mark-1 " OTHER "\n", size); /* of who came before us */
+    assert_int_equal(run(s, STORE_PROBE, "", false), ST_OK);
+    assert_string_equal(s->task->mark, OTHER);
+}
+
+static void a_store_of_before_there_were_marks_gets_one_if_it_is_there(void **state)
+{
+    struct store *s = *state;
+    assert_int_equal(run(s, STORE_PROBE, "", true), ST_OK);
+    assert_string_equal(s->task->mark, NONCE);
+    take_away(s);
+    assert_int_equal(run(s, STORE_PROBE, "", true), ST_UNREACHABLE);
+    assert_true(s->task->away);
+    assert_false(memory_io_has(s->memory, SAMPLE_STORE));
+}
+
+static void nothing_is_made_or_found_damaged_in_a_store_that_is_not_the_jobs(void **state)
+{
+    struct store *s = *state;
+    static const enum store_kind kinds[] = { STORE_PROBE, STORE_FOLDER, STORE_VERIFY, STORE_REMOVE,
+                                             STORE_PUBLISH };
+    take_away(s);
+    for (int other = 0; other < 2; other++) {
+        if (other) {
+            const struct io *io = memory_io_table(s->memory);
+            assert_int_equal(io_mkdir_all(io, SAMPLE_STORE "/" SAMPLE_JOB), ST_OK);
+            memory_io_put(s->memory, MARK, "cairn-mark-1 " OTHER "\n", 46);
+        }
+        for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+            uint64_t before = memory_io_hash(s->memory, "/");
+            assert_int_equal(run(s, kinds[i], NONCE, true), ST_UNREACHABLE);
+            assert_true(s->task->away);
+            assert_non_null(strstr(s->task->message, SAMPLE_STORE "/" SAMPLE_JOB));
+            assert_int_equal(memory_io_hash(s->memory, "/"), before);
+        }
+    }
+    assert_int_equal(run(s, STORE_PROBE, NONCE, false), ST_OK); /* nothing can be lost */
+    assert_string_equal(s->task->mark, OTHER);
+}
+
+static void a_checkpoint_that_is_gone_from_its_store_is_damage(void **state)
+{
+    struct store *s = *state;
+    assert_int_equal(run(s, STORE_PROBE, "", true), ST_OK);
+    assert_int_equal(run(s, STORE_VERIFY, NONCE, true), ST_OK);
+    assert_int_equal(run(s, STORE_REMOVE, NONCE, true), ST_OK);
+    assert_int_equal(run(s, STORE_VERIFY, NONCE, true), ST_NOT_FOUND);
+    assert_false(s->task->away);
+}
+
+static void damage_is_told_by_its_cause_not_by_a_stray_file(void **state)
+{
+    struct store *s = *state;
+    memory_io_put(s->memory, DIR "/a-stray-file", "x", 1);
+    memory_io_damage(s->memory, DIR "/shard-00000-of-00001.cairn", 5000, 1);
+    assert_int_equal(run(s, STORE_VERIFY, "", true), ST_CORRUPT);
+    assert_null(strstr(s->task->message, "stray"));
+    assert_non_null(strstr(s->task->message, "shard-00000"));
+}
+
+static void what_was_given_up_is_removed_where_nothing_is(void **state)
+{
+    struct store *s = *state;
+    take_away(s);
+    store_task_free(s->task);
+    s->task = store_task_new(STORE_REMOVE);
+    assert_non_null(s->task);
+    (void)snprintf(s->task->dir, sizeof s->task->dir, "%s", DIR);
+    (void)snprintf(s->task->mark, sizeof s->task->mark, "%s", NONCE);
+    s->task->given_up = true;
+    store_task_run(s->task, memory_io_table(s->memory));
+    assert_int_equal(s->task->status, ST_OK);
+}
+
+/* ---- the job ---- */
+
+/* A running job with checkpoints of steps 10 and 20. */
+static int open_saved(void **state)
+{
+    int rc = bench_setup(state);
+    struct bench *b = *state;
+    bench_run(b, 100000);
+    bench_commit(b, 10);
+    bench_commit(b, 20);
+    return rc;
+}
+
+static void answer_away(struct bench *b, enum job_event_kind kind, uint64_t step)
+{
+    struct job_event event = { .kind = kind,
+                               .step = step,
+                               .of_generation = 1,
+                               .status = ST_UNREACHABLE,
+                               .flag = true,
+                               .message = "the store is not there" };
+    assert_int_equal(bench_step(b, event), ST_OK);
+}
+
+static void restore_fails(struct bench *b, const char *said)
+{
+    struct jm_fault fault = { .kind = FAULT_STORE, .rank = 0, .phase = "restore" };
+    (void)snprintf(fault.message, sizeof fault.message, "%s", said);
+    struct job_event event = { .kind = EV_FAULT, .generation = b->m.generation, .fault = &fault };
+    assert_int_equal(bench_step(b, event), ST_OK);
+    bench_all_exit(b);
+}
+
+static void is_waiting(struct bench *b)
+{
+    bench_is_state(b, "RECOVERING");
+    assert_non_null(strstr(b->m.reason, "the store is not there"));
+    assert_int_equal(jm_find_ckpt(&b->m, 10, 1)->state, CKPT_GOOD);
+    assert_int_equal(jm_find_ckpt(&b->m, 20, 1)->state, CKPT_GOOD);
+    assert_null(bench_act(b, ACT_QUARANTINE, 0));
+}
+
+static void a_job_waits_for_its_store_and_goes_on_from_it(void **state)
+{
+    struct bench *b = *state;
+    bench_all_exit(b);
+    bench_tick(b, 1000);
+    bench_place(b);
+    restore_fails(b, "the store is not there");
+    bench_tick(b, 1000);
+    answer_away(b, EV_VERIFY_DONE, 20);
+    assert_true(bench_event(b, "store-away"));
+    is_waiting(b);
+    for (int i = 0; i < 20; i++) { /* asked again, and told once */
+        bench_tick(b, 2000);
+        assert_non_null(bench_act(b, ACT_VERIFY, 0));
+        answer_away(b, EV_VERIFY_DONE, 20);
+        assert_false(bench_event(b, "store-away"));
+        is_waiting(b);
+    }
+    bench_tick(b, 2000);
+    bench_store(b, EV_VERIFY_DONE, 20, 1, ST_OK);
+    assert_int_equal(b->m.suspect_count, 0); /* the store was away from here, too */
+    bench_tick(b, 100000);
+    bench_run(b, 100000);
+    assert_int_equal(b->m.restore_step, 20);
+}
+
+static void a_resumed_job_asks_for_its_store_first(void **state)
+{
+    struct bench *b = *state;
+    assert_int_equal(bench_ask(b, EV_PAUSE), ST_OK);
+    bench_commit(b, b->m.announced[0].step);
+    bench_all_exit(b);
+    bench_is_state(b, "PAUSED");
+    uint32_t generation = b->m.generation;
+    assert_int_equal(bench_ask(b, EV_RESUME), ST_OK);
+    for (int i = 0; i < 20; i++) {
+        bench_tick(b, 60000);
+        bench_place(b);
+        assert_non_null(bench_act(b, ACT_PROBE, 0));
+        answer_away(b, EV_PROBED, 0);
+        is_waiting(b);
+    }
+    assert_int_equal(b->m.generation, generation);
+    assert_int_equal(b->m.budget_used, 0);
+}
+
+static void checkpoints_of_a_store_that_is_gone_can_be_given_up(void **state)
+{
+    struct bench *b = *state;
+    struct job_event rm = { .kind = EV_REMOVE_CKPT, .step = 20 };
+    bench_all_exit(b);
+    bench_tick(b, 1000);
+    assert_int_equal(bench_step(b, rm), ST_REFUSED); /* it would go on from it */
+    bench_place(b);
+    restore_fails(b, "the store is not there");
+    answer_away(b, EV_VERIFY_DONE, 20);
+    for (rm.step = 20; rm.step > 0; rm.step -= 10) {
+        assert_int_equal(bench_step(b, rm), ST_OK);
+        assert_int_equal(bench_act(b, ACT_REMOVE, 0)->step, rm.step);
+        bench_store(b, EV_REMOVE_DONE, rm.step, 1, ST_OK);
+    }
+    bench_tick(b, 10000);
+    bench_place(b);
+    bench_probe(b, ST_OK);
+    bench_is_state(b, "FORMING");
+    assert_int_equal(b->m.restore_generation, 0);
+}
+
+static void restoring_is_tried_as_long_as_the_store_fails_workers(void **state)
+{
+    struct bench *b = *state;
+    bench_all_exit(b);
+    for (int i = 0; i < 20; i++) {
+        bench_tick(b, 100000);
+        bench_place(b);
+        if (b->m.state == JOB_PLACING)
+            bench_probe(b, ST_OK);
+        bench_is_state(b, "FORMING");
+        restore_fails(b, "cannot connect");
+        assert_non_null(strstr(b->m.reason, "cannot connect"));
+        bench_store(b, EV_VERIFY_DONE, 20, 1, ST_OK); /* from here it can be read */
+        bench_is_state(b, "RECOVERING");
+    }
+    assert_int_equal(b->m.suspect_count, 1); /* others are taken, where there are any */
+    assert_int_equal(b->m.budget_used, 0);
+    bench_tick(b, 100000);
+    bench_run(b, 100000);
+    assert_int_equal(b->m.restore_step, 20);
+}
+
+/* ---- saves that the store fails ---- */
+
+static void begin(struct bench *b, uint64_t step)
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        bench_progress(b, i, step, "forward");
+        bench_save(b, EV_SAVE_BEGIN, i, step);
+    }
+}
+
+static void no_checkpoint_is_told_once_until_one_commits(void **state)
+{
+    struct bench *b = *state;
+    int told = 0;
+    for (uint64_t step = 30; step < 200; step += 10) { /* more than there are places for */
+        begin(b, step);
+        told += bench_event(b, "store-fails");
+        bench_store(b, EV_FOLDER_DONE, step, 1, ST_UNREACHABLE);
+        told += bench_event(b, "store-fails");
+        assert_false(bench_event(b, "save-dropped"));
+        bench_store(b, EV_REMOVE_DONE, step, 1, ST_UNREACHABLE);
+        told += bench_event(b, "store-fails");
+        assert_non_null(strstr(b->m.reason, "no checkpoint since step 20"));
+    }
+    assert_int_equal(told, 1);
+    for (int i = 0; i < JM_SAVES_MAX; i++)
+        bench_store(b, EV_REMOVE_DONE, b->m.saves[i].step, 1, ST_OK);
+    begin(b, 200);
+    bench_store(b, EV_FOLDER_DONE, 200, 1, ST_OK);
+    for (uint32_t i = 0; i < 2; i++)
+        bench_save(b, EV_SAVE_REPORT, i, 200);
+    bench_store(b, EV_CHECK_DONE, 200, 1, ST_UNREACHABLE); /* again, whatever was written */
+    bench_tick(b, 1000);
+    assert_non_null(bench_act(b, ACT_CHECK, 0));
+    bench_store(b, EV_CHECK_DONE, 200, 1, ST_OK);
+    bench_store(b, EV_PUBLISH_DONE, 200, 1, ST_OK);
+    assert_true(bench_event(b, "store-works"));
+    assert_string_equal(b->m.reason, "");
+}
+
+static void a_save_whose_files_do_not_fit_together_is_followed_by_a_whole_one(void **state)
+{
+    struct bench *b = *state;
+    b->m.config.delta = true;
+    for (size_t i = 0; i < b->m.catalog_count; i++)
+        b->m.catalog[i].verified = true;
+    begin(b, 30);
+    assert_int_equal(jm_find_open(&b->m, 30, 1)->base_step, 20);
+    bench_store(b, EV_FOLDER_DONE, 30, 1, ST_OK);
+    for (uint32_t i = 0; i < 2; i++)
+        bench_save(b, EV_SAVE_REPORT, i, 30);
+    bench_store(b, EV_CHECK_DONE, 30, 1, ST_INVALID);
+    assert_true(bench_event(b, "save-dropped"));
+    begin(b, 40);
+    assert_int_equal(jm_find_open(&b->m, 40, 1)->base_generation, 0);
+    bench_store(b, EV_FOLDER_DONE, 40, 1, ST_OK);
+    for (uint32_t i = 0; i < 2; i++)
+        bench_save(b, EV_SAVE_REPORT, i, 40);
+    bench_store(b, EV_CHECK_DONE, 40, 1, ST_OK);
+    bench_store(b, EV_PUBLISH_DONE, 40, 1, ST_OK);
+    bench_store(b, EV_VERIFY_DONE, 40, 1, ST_OK);
+    begin(b, 50);
+    assert_int_equal(jm_find_open(&b->m, 50, 1)->base_step, 40);
+}
+
+static void a_catalog_that_is_full_says_so(void **state)
+{
+    struct bench *b = *state;
+    b->m.config.keep_last = 0;
+    for (uint64_t step = 21; b->m.catalog_count < JM_CATALOG_MAX; step++) {
+        struct jm_ckpt ckpt = { .step = step, .generation = 1, .state = CKPT_GOOD };
+        assert_int_equal(jm_catalog_add(&b->m, &ckpt), ST_OK);
+    }
+    bench_commit(b, 90000);
+    assert_non_null(strstr(b->m.reason, "65536 checkpoints at most"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(the_mark_is_written_once_and_known_again, open_store,
+                                        close_store),
+        cmocka_unit_test_setup_teardown(a_store_of_before_there_were_marks_gets_one_if_it_is_there,
+                                        open_store, close_store),
+        cmocka_unit_test_setup_teardown(
+            nothing_is_made_or_found_damaged_in_a_store_that_is_not_the_jobs, open_store,
+            close_store),
+        cmocka_unit_test_setup_teardown(a_checkpoint_that_is_gone_from_its_store_is_damage,
+                                        open_store, close_store),
+        cmocka_unit_test_setup_teardown(what_was_given_up_is_removed_where_nothing_is, open_store,
+                                        close_store),
+        cmocka_unit_test_setup_teardown(a_job_waits_for_its_store_and_goes_on_from_it, open_saved,
+                                        bench_teardown),
+        cmocka_unit_test_setup_teardown(a_resumed_job_asks_for_its_store_first, open_saved,
+                                        bench_teardown),
+        cmocka_unit_test_setup_teardown(checkpoints_of_a_store_that_is_gone_can_be_given_up,
+                                        open_saved, bench_teardown),
+        cmocka_unit_test_setup_teardown(restoring_is_tried_as_long_as_the_store_fails_workers,
+                                        open_saved, bench_teardown),
+        cmocka_unit_test_setup_teardown(damage_is_told_by_its_cause_not_by_a_stray_file, open_store,
+                                        close_store),
+        cmocka_unit_test_setup_teardown(no_checkpoint_is_told_once_until_one_commits, open_saved,
+                                        bench_teardown),
+        cmocka_unit_test_setup_teardown(
+            a_save_whose_files_do_not_fit_together_is_followed_by_a_whole_one, open_saved,
+            bench_teardown),
+        cmocka_unit_test_setup_teardown(a_catalog_that_is_full_says_so, open_saved, bench_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

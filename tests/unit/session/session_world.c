@@ -1,0 +1,441 @@
+#include "tests/unit/session/session_world.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/check.h"
+
+/* ---- the coordinator's end ---- */
+
+static void copy_order(struct coordinator *c, const Cairn__V1__TrainerOrder *order)
+{
+    const size_t size = cairn__v1__trainer_order__get_packed_size(order);
+    uint8_t *bytes = malloc(size + 1);
+    CHECK(bytes != NULL);
+    (void)cairn__v1__trainer_order__pack(order, bytes);
+    CHECK(c->count < QUEUE_MAX);
+    c->queue[(c->first + c->count++) % QUEUE_MAX] =
+        cairn__v1__trainer_order__unpack(NULL, size, bytes);
+    free(bytes);
+    (void)pthread_cond_broadcast(&c->changed);
+}
+
+static void order_plan(struct coordinator *c, uint32_t rank)
+{
+    uint32_t share = 1;
+    Cairn__V1__Plan plan = CAIRN__V1__PLAN__INIT;
+    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
+    plan.job = (char *)(uintptr_t)JOB;
+    plan.generation = 3;
+    plan.rank = rank;
+    plan.size = 1;
+    plan.shares = &share;
+    plan.n_shares = 1;
+    plan.job_file = (char *)(uintptr_t) "name: x";
+    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_PLAN;
+    order.plan = &plan;
+    copy_order(c, &order);
+}
+
+void order_folder(struct coordinator *c, uint64_t step)
+{
+    Cairn__V1__SaveFolder folder = CAIRN__V1__SAVE_FOLDER__INIT;
+    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
+    folder.step = step;
+    folder.dir = c->dir;
+    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_SAVE_FOLDER;
+    order.save_folder = &folder;
+    copy_order(c, &order);
+}
+
+void order_done(struct coordinator *c, uint64_t step, bool committed)
+{
+    Cairn__V1__SaveDone done = CAIRN__V1__SAVE_DONE__INIT;
+    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
+    done.step = step;
+    done.committed = committed;
+    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_SAVE_DONE;
+    order.save_done = &done;
+    copy_order(c, &order);
+}
+
+void order_over(struct coordinator *c, const char *reason)
+{
+    Cairn__V1__Over over = CAIRN__V1__OVER__INIT;
+    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
+    over.reason = (char *)(uintptr_t)reason;
+    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_OVER;
+    order.over = &over;
+    copy_order(c, &order);
+}
+
+/* The report as the checkpoint library has it, to make a manifest of. */
+static void keep_report(struct coordinator *c, const Cairn__V1__SaveReport *from)
+{
+    ckpt_report_release(&c->report);
+    memset(&c->report, 0, sizeof(c->report));
+    c->report.step = from->step;
+    c->report.generation = from->generation;
+    c->report.rank = from->rank;
+    (void)snprintf(c->report.file, sizeof(c->report.file), "%s", from->file);
+    c->report.size = from->size;
+    c->report.raw_bytes = from->raw_bytes;
+    CHECK(from->xxh3_128.len == 16);
+    CHECK(from->scalars_xxh3_128.len == 16);
+    memcpy(&c->report.hash, from->xxh3_128.data, 16);
+    memcpy(&c->report.scalars, from->scalars_xxh3_128.data, 16);
+    c->report.runs = calloc(from->n_pieces, sizeof(*c->report.runs));
+    CHECK(c->report.runs != NULL);
+    for (size_t i = 0; i < from->n_pieces; i++) {
+        struct ckpt_piece_run *run = &c->report.runs[c->report.run_count++];
+        const size_t size = from->pieces[i]->xxh3_128.len;
+        run->buffer = from->pieces[i]->buffer;
+        run->first = from->pieces[i]->first;
+        run->count = size / sizeof(struct ckpt_hash);
+        if (size == 0)
+            continue;
+        run->hashes = malloc(size);
+        CHECK(run->hashes != NULL);
+        memcpy(run->hashes, from->pieces[i]->xxh3_128.data, size);
+    }
+}
+
+static void on_report(struct coordinator *c, const Cairn__V1__SaveReport *report)
+{
+    c->reports++;
+    keep_report(c, report);
+    Cairn__V1__SaveAck ack = CAIRN__V1__SAVE_ACK__INIT;
+    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
+    ack.step = report->step;
+    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_SAVE_ACK;
+    order.save_ack = &ack;
+    copy_order(c, &order);
+    if (c->commits)
+        order_done(c, report->step, true);
+}
+
+static void on_kv(struct coordinator *c, const Cairn__V1__KvRequest *request)
+{
+    Cairn__V1__KvReply reply = CAIRN__V1__KV_REPLY__INIT;
+    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
+    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_KV;
+    order.kv = &reply;
+    reply.id = request->id;
+    if (c->kv_silent)
+        return;
+    if (request->op == CAIRN__V1__KV_REQUEST__OP__SET) {
+        CHECK(request->value.len < sizeof(c->kv_value));
+        memcpy(c->kv_value, request->value.data, request->value.len);
+        c->kv_value[request->value.len] = '\0';
+        c->kv_sets++;
+    } else if (request->op == CAIRN__V1__KV_REQUEST__OP__ADD) {
+        reply.sum = request->delta + 40;
+    } else if (request->op == CAIRN__V1__KV_REQUEST__OP__GET) {
+        if (c->kv_value[0] == '\0')
+            reply.status = request->timeout_ms > 0 ? ST_TIMED_OUT : ST_NOT_FOUND;
+        reply.value.data = (uint8_t *)c->kv_value;
+        reply.value.len = strlen(c->kv_value);
+    }
+    copy_order(c, &order);
+}
+
+static void on_save_failed(struct coordinator *c, const Cairn__V1__SaveFailed *failed)
+{
+    c->fails++;
+    (void)snprintf(c->fail_message, sizeof(c->fail_message), "%s", failed->message);
+    c->removed += failed->removed != 0;
+    c->full += failed->full != 0;
+}
+
+static void on_message(struct coordinator *c, const Cairn__V1__TrainerMessage *message)
+{
+    switch ((int)message->body_case) {
+    case CAIRN__V1__TRAINER_MESSAGE__BODY_HELLO:
+        c->hellos++;
+        c->attached += message->hello->attached != 0;
+        if (!message->hello->attached)
+            order_plan(c, message->hello->rank);
+        break;
+    case CAIRN__V1__TRAINER_MESSAGE__BODY_READY:
+        c->ready_total = message->ready->total_steps;
+        break;
+    case CAIRN__V1__TRAINER_MESSAGE__BODY_PROGRESS:
+        c->progress_counter = message->progress->counter;
+        break;
+    case CAIRN__V1__TRAINER_MESSAGE__BODY_METRICS:
+        c->rows_through = message->metrics->rows[message->metrics->n_rows - 1]->step;
+        break;
+    case CAIRN__V1__TRAINER_MESSAGE__BODY_KV:
+        on_kv(c, message->kv);
+        break;
+    case CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_BEGIN:
+        c->begins++;
+        if (c->gives_folders)
+            order_folder(c, message->save_begin->step);
+        break;
+    case CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_REPORT:
+        on_report(c, message->save_report);
+        break;
+    case CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_FAILED:
+        on_save_failed(c, message->save_failed);
+        break;
+    case CAIRN__V1__TRAINER_MESSAGE__BODY_FAULT:
+        c->faults++;
+        (void)snprintf(c->fault_message, sizeof(c->fault_message), "%s", message->fault->message);
+        break;
+    case CAIRN__V1__TRAINER_MESSAGE__BODY_FINISHED:
+        c->finished++;
+        break;
+    default:
+        break;
+    }
+}
+
+/* ---- the link ---- */
+
+void lose(struct coordinator *c)
+{
+    c->open = false;
+    while (c->count > 0) {
+        cairn__v1__trainer_order__free_unpacked(c->queue[c->first], NULL);
+        c->first = (c->first + 1) % QUEUE_MAX;
+        c->count--;
+    }
+    (void)pthread_cond_broadcast(&c->changed);
+}
+
+static enum status link_open(void *self, int64_t timeout_ms)
+{
+    (void)timeout_ms;
+    struct coordinator *c = self;
+    (void)pthread_mutex_lock(&c->mutex);
+    lose(c);
+    enum status st = ST_OK;
+    if (c->refuse)
+        st = ST_STALE;
+    else if (c->absent)
+        st = ST_UNREACHABLE;
+    c->open = st == ST_OK;
+    c->opened += st == ST_OK;
+    if (c->loses)
+        c->lose_after = c->opened;
+    (void)pthread_mutex_unlock(&c->mutex);
+    return st;
+}
+
+static enum status link_send(void *self, const Cairn__V1__TrainerMessage *message)
+{
+    struct coordinator *c = self;
+    (void)pthread_mutex_lock(&c->mutex);
+    if (c->open && c->lose_after == 0)
+        lose(c);
+    enum status st = c->open ? ST_OK : ST_CLOSED;
+    if (st == ST_OK) {
+        c->lose_after -= c->lose_after > 0;
+        on_message(c, message);
+        (void)pthread_cond_broadcast(&c->changed);
+    }
+    (void)pthread_mutex_unlock(&c->mutex);
+    return st;
+}
+
+bool wait_until(struct coordinator *c, int64_t end_ms)
+{
+    if (clock_mono_ms(clock_system()) >= end_ms)
+        return false;
+    const struct timespec until = { (time_t)(end_ms / 1000), (long)(end_ms % 1000 * 1000000) };
+    (void)pthread_cond_timedwait(&c->changed, &c->mutex, &until);
+    return true;
+}
+
+static enum status link_recv(void *self, int64_t timeout_ms, Cairn__V1__TrainerOrder **out)
+{
+    struct coordinator *c = self;
+    const int64_t end_ms = clock_mono_ms(clock_system()) + timeout_ms;
+    enum status st = ST_OK;
+    (void)pthread_mutex_lock(&c->mutex);
+    while (st == ST_OK && c->open && c->count == 0) {
+        if (c->interrupted)
+            st = ST_AGAIN;
+        else if (!wait_until(c, end_ms))
+            st = ST_TIMED_OUT;
+    }
+    c->interrupted = false;
+    if (!c->open)
+        st = ST_CLOSED;
+    if (st == ST_OK) {
+        *out = c->queue[c->first];
+        c->first = (c->first + 1) % QUEUE_MAX;
+        c->count--;
+    }
+    (void)pthread_mutex_unlock(&c->mutex);
+    return st;
+}
+
+static void link_interrupt(void *self)
+{
+    struct coordinator *c = self;
+    (void)pthread_mutex_lock(&c->mutex);
+    c->interrupted = true;
+    (void)pthread_cond_broadcast(&c->changed);
+    (void)pthread_mutex_unlock(&c->mutex);
+}
+
+static void link_close(void *self)
+{
+    struct coordinator *c = self;
+    (void)pthread_mutex_lock(&c->mutex);
+    lose(c);
+    (void)pthread_mutex_unlock(&c->mutex);
+}
+
+/* ---- a session and its coordinator ---- */
+
+static void on_over(void *arg, const char *reason)
+{
+    struct coordinator *c = arg;
+    (void)pthread_mutex_lock(&c->mutex);
+    c->over_calls++;
+    (void)snprintf(c->over_reason, sizeof(c->over_reason), "%s", reason);
+    (void)pthread_cond_broadcast(&c->changed);
+    (void)pthread_mutex_unlock(&c->mutex);
+}
+
+struct world *world_new(int64_t orphan_ms)
+{
+    struct world *w = calloc(1, sizeof(*w));
+    CHECK(w != NULL);
+    struct coordinator *c = &w->c;
+    (void)pthread_mutex_init(&c->mutex, NULL);
+    pthread_condattr_t attr;
+    (void)pthread_condattr_init(&attr);
+    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&c->changed, &attr);
+    (void)pthread_condattr_destroy(&attr);
+    (void)snprintf(c->dir, sizeof(c->dir), "/tmp/cairn-session-XXXXXX");
+    assert_non_null(mkdtemp(c->dir));
+    (void)snprintf(w->words, sizeof(w->words), "%s/words", c->dir);
+    c->lose_after = -1;
+    c->gives_folders = true;
+    c->commits = true;
+    c->log = (struct log){ .fd = -1, .program = "test", .rank = -1, .generation = -1 };
+    w->io = *io_system();
+    w->link =
+        (struct session_link){ c, link_open, link_send, link_recv, link_interrupt, link_close };
+    const struct session_options options = { .job = JOB,
+                                             .generation = 3,
+                                             .rank = 0,
+                                             .link = &w->link,
+                                             .io = &w->io,
+                                             .clock = clock_system(),
+                                             .log = &c->log,
+                                             .words_path = w->words,
+                                             .orphan_ms = orphan_ms,
+                                             .over = on_over,
+                                             .over_arg = c };
+    assert_int_equal(session_open(&options, &w->session), ST_OK);
+    return w;
+}
+
+bool remove_name(void *arg, const char *name)
+{
+    char path[512];
+    (void)snprintf(path, sizeof(path), "%s/%s", (const char *)arg, name);
+    (void)unlink(path);
+    return true;
+}
+
+void world_free(struct world *w)
+{
+    session_close(w->session);
+    (void)io_system()->list(NULL, w->c.dir, remove_name, w->c.dir);
+    (void)rmdir(w->c.dir);
+    ckpt_report_release(&w->c.report);
+    (void)pthread_cond_destroy(&w->c.changed);
+    (void)pthread_mutex_destroy(&w->c.mutex);
+    free(w);
+}
+
+struct world *joined(void)
+{
+    struct world *w = world_new(0);
+    struct session_plan plan;
+    assert_int_equal(session_join(w->session, "{}", LONG_MS, &plan), ST_OK);
+    assert_int_equal(plan.size, 1);
+    assert_string_equal(plan.job_file, "name: x");
+    return w;
+}
+
+/* Waits until a number that the coordinator counts has come so far. */
+void await(struct world *w, const int *number, int at_least)
+{
+    const int64_t end_ms = clock_mono_ms(clock_system()) + LONG_MS;
+    (void)pthread_mutex_lock(&w->c.mutex);
+    bool in_time = true;
+    while (in_time && *number < at_least)
+        in_time = wait_until(&w->c, end_ms);
+    (void)pthread_mutex_unlock(&w->c.mutex);
+    assert_true(in_time);
+}
+
+/* ---- a state ---- */
+
+void training_init(struct training *t, uint64_t step)
+{
+    memset(t, 0, sizeof(*t));
+    t->values = malloc(ELEMENTS * sizeof(float));
+    CHECK(t->values != NULL);
+    for (size_t i = 0; i < ELEMENTS; i++)
+        t->values[i] = (float)i * 0.25f + (float)step;
+    t->buffer = (struct ckpt_buffer){
+        .name = "parameters", .dtype = CKPT_F32, .count = ELEMENTS, .data = t->values
+    };
+    t->tensor = (struct ckpt_tensor){ "w", 0, 0, 1, { ELEMENTS } };
+    t->blob = (struct ckpt_blob){ "job.yaml", "name: x", 7 };
+    t->skip[0] = 4;
+    t->skip[1] = 5;
+    t->state = (struct ckpt_state){
+        .generation = 3,
+        .buffers = &t->buffer,
+        .buffer_count = 1,
+        .tensors = &t->tensor,
+        .tensor_count = 1,
+        .blobs = &t->blob,
+        .blob_count = 1,
+        .scalars = { .seed = 1, .step = step, .loss_scale = 1, .skip = t->skip, .skip_count = 2 }
+    };
+    (void)snprintf(t->state.job, sizeof(t->state.job), "%s", JOB);
+}
+
+enum status save(struct session *session, const struct ckpt_state *state)
+{
+    const struct session_snapshot snapshot = { .state = state, .saves = true };
+    enum status st = session_snapshot_begin(session, &snapshot);
+    if (st == ST_EXISTS)
+        return ST_OK;
+    return st == ST_OK ? session_snapshot_wait(session) : st;
+}
+
+void get_ready(struct world *w)
+{
+    const struct session_ready ready = { .total_steps = 20,
+                                         .steps_per_epoch = 10,
+                                         .save_every = 5,
+                                         .pins = "{}",
+                                         .snapshot_bytes_max = ELEMENTS * sizeof(float) };
+    assert_int_equal(session_ready(w->session, &ready), ST_OK);
+}
+
+Cairn__V1__LastWords *read_words(const struct world *w)
+{
+    char *bytes = NULL;
+    size_t size = 0;
+    if (io_read_file(io_system(), w->words, 1 << 20, &bytes, &size) != ST_OK)
+        return NULL;
+    Cairn__V1__LastWords *words = cairn__v1__last_words__unpack(NULL, size, (uint8_t *)bytes);
+    free(bytes);
+    return words;
+}

@@ -1,0 +1,396 @@
+/* The session with its real threads and real files (tests/unit/session/session_world.h). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/check.h"
+#include "tests/unit/session/session_world.h"
+
+static void a_session_joins_trains_saves_and_finishes(void **state)
+{
+    (void)state;
+    struct world *w = joined();
+    get_ready(w);
+    struct training t;
+    uint64_t committed = 0;
+    for (uint64_t step = 1; step <= 20; step++) {
+        session_mark(w->session, step, "update");
+        session_tick(w->session);
+        session_row(w->session, &(struct session_row){ .step = step, .loss = 1 });
+        if (session_due(w->session, step) == SESSION_NO_SAVE)
+            continue;
+        assert_int_equal(step % 5, 0);
+        training_init(&t, step);
+        assert_int_equal(save(w->session, &t.state), ST_OK);
+        free(t.values);
+        assert_int_equal(session_settle(w->session, LONG_MS, &committed), ST_OK);
+        assert_int_equal(committed, step);
+        /* One folder serves all steps here. */
+        (void)io_system()->list(NULL, w->c.dir, remove_name, w->c.dir);
+    }
+    session_finished(w->session, 20);
+    await(w, &w->c.finished, 1);
+    assert_int_equal(w->c.reports, 4);
+    assert_int_equal(w->c.ready_total, 20);
+    assert_int_equal(w->c.rows_through, 20);
+    assert_int_equal(w->c.hellos, 1);
+    assert_false(session_is_over(w->session));
+    world_free(w);
+}
+
+static void what_is_stored_is_the_state_at_the_time_of_the_call(void **state)
+{
+    (void)state;
+    struct world *w = joined();
+    get_ready(w);
+    (void)pthread_mutex_lock(&w->c.mutex);
+    w->c.gives_folders = false;
+    (void)pthread_mutex_unlock(&w->c.mutex);
+    struct training t;
+    training_init(&t, 5);
+    struct ckpt_hash before, stored, made;
+    assert_int_equal(ckpt_state_digest(&t.state, &before), ST_OK);
+    assert_int_equal(save(w->session, &t.state), ST_OK);
+    await(w, &w->c.begins, 1);
+    memset(t.values, 0x55, ELEMENTS * sizeof(float)); /* training goes on */
+    t.skip[0] = 99;
+    (void)pthread_mutex_lock(&w->c.mutex);
+    order_folder(&w->c, 5);
+    (void)pthread_mutex_unlock(&w->c.mutex);
+    uint64_t committed = 0;
+    assert_int_equal(session_settle(w->session, LONG_MS, &committed), ST_OK);
+    assert_int_equal(committed, 5);
+    struct buf manifest;
+    buf_init(&manifest, LIMIT_MANIFEST_BYTES);
+    assert_int_equal(ckpt_commit_check(io_system(), w->c.dir, &w->c.report, 1), ST_OK);
+    assert_int_equal(
+        ckpt_manifest_make(&w->c.report, 1, JOB, "2026-01-02T03:04:05Z", &manifest, &made), ST_OK);
+    assert_int_equal(ckpt_manifest_publish(io_system(), w->c.dir, manifest.data, manifest.size),
+                     ST_OK);
+    assert_int_equal(ckpt_digest(io_system(), w->c.dir, &stored), ST_OK);
+    assert_memory_equal(&made, &before, sizeof(before));
+    assert_memory_equal(&stored, &before, sizeof(before));
+    buf_release(&manifest);
+    free(t.values);
+    world_free(w);
+}
+
+static void a_save_is_committed_however_often_the_link_is_lost(void **state)
+{
+    (void)state;
+    struct world *w = joined();
+    get_ready(w);
+    (void)pthread_mutex_lock(&w->c.mutex);
+    w->c.loses = true;
+    lose(&w->c);
+    (void)pthread_mutex_unlock(&w->c.mutex);
+    struct training t;
+    training_init(&t, 5);
+    assert_int_equal(save(w->session, &t.state), ST_OK);
+    free(t.values);
+    uint64_t committed = 0;
+    assert_int_equal(session_settle(w->session, LONG_MS, &committed), ST_OK);
+    assert_int_equal(committed, 5);
+    assert_true(w->c.opened >= 3); /* one message, two messages, … are not enough */
+    assert_int_equal(w->c.hellos - w->c.attached, 1);
+    world_free(w);
+}
+
+static void the_map_is_reached_from_any_thread(void **state)
+{
+    (void)state;
+    struct world *w = joined();
+    const struct kv *kv = session_kv(w->session);
+    char value[16] = "";
+    size_t size = 0;
+    assert_int_equal(kv->get(kv->self, "k", value, sizeof(value), &size, 0), ST_NOT_FOUND);
+    assert_int_equal(kv->set(kv->self, "k", "hello", 5), ST_OK);
+    assert_int_equal(kv->get(kv->self, "k", value, sizeof(value), &size, LONG_MS), ST_OK);
+    assert_int_equal(size, 5);
+    assert_memory_equal(value, "hello", 5);
+    assert_int_equal(kv->get(kv->self, "k", value, 3, &size, LONG_MS), ST_FULL);
+    int64_t sum = 0;
+    assert_int_equal(kv->add(kv->self, "n", 2, &sum), ST_OK);
+    assert_int_equal(sum, 42);
+    assert_int_equal(kv->remove(kv->self, "k"), ST_OK);
+    char key[LIMIT_KV_KEY + 1];
+    memset(key, 'k', sizeof(key));
+    key[LIMIT_KV_KEY] = '\0';
+    assert_int_equal(kv->set(kv->self, key, "", 0), ST_FULL);
+    world_free(w);
+}
+
+static void *wait_in_the_map(void *arg)
+{
+    struct world *w = arg;
+    const struct kv *kv = session_kv(w->session);
+    char value[16];
+    size_t size = 0;
+    return (void *)(intptr_t)kv->get(kv->self, "never", value, sizeof(value), &size, LONG_MS);
+}
+
+static void over_frees_whoever_waits_and_is_told_once(void **state)
+{
+    (void)state;
+    struct world *w = joined();
+    get_ready(w);
+    (void)pthread_mutex_lock(&w->c.mutex);
+    w->c.kv_silent = true;
+    w->c.gives_folders = false;
+    (void)pthread_mutex_unlock(&w->c.mutex);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, wait_in_the_map, w), 0);
+    struct training t;
+    training_init(&t, 5);
+    assert_int_equal(save(w->session, &t.state), ST_OK);
+    await(w, &w->c.begins, 1);
+    (void)pthread_mutex_lock(&w->c.mutex);
+    order_over(&w->c, "a newer generation");
+    (void)pthread_mutex_unlock(&w->c.mutex);
+    void *result = NULL;
+    assert_int_equal(pthread_join(thread, &result), 0);
+    assert_int_equal((int)(intptr_t)result, ST_STALE);
+    uint64_t committed = 0;
+    assert_int_equal(session_settle(w->session, LONG_MS, &committed), ST_STALE);
+    assert_int_equal(save(w->session, &t.state), ST_STALE);
+    await(w, &w->c.over_calls, 1);
+    assert_true(session_is_over(w->session));
+    assert_string_equal(w->c.over_reason, "a newer generation");
+    free(t.values);
+    session_close(w->session);
+    w->session = NULL;
+    assert_int_equal(w->c.over_calls, 1);
+    world_free(w);
+}
+
+static void a_session_that_is_refused_is_over(void **state)
+{
+    (void)state;
+    struct world *w = world_new(0);
+    (void)pthread_mutex_lock(&w->c.mutex);
+    w->c.refuse = true;
+    (void)pthread_mutex_unlock(&w->c.mutex);
+    struct session_plan plan;
+    assert_int_equal(session_join(w->session, "{}", LONG_MS, &plan), ST_STALE);
+    await(w, &w->c.over_calls, 1);
+    world_free(w);
+}
+
+static void a_session_without_a_coordinator_says_so_and_leaves_in_the_end(void **state)
+{
+    (void)state;
+    struct world *w = world_new(300);
+    (void)pthread_mutex_lock(&w->c.mutex);
+    w->c.absent = true;
+    (void)pthread_mutex_unlock(&w->c.mutex);
+    struct session_plan plan;
+    assert_int_equal(session_join(w->session, "{}", 10, &plan), ST_UNREACHABLE);
+    await(w, &w->c.over_calls, 1);
+    assert_non_null(strstr(w->c.over_reason, "no coordinator"));
+    world_free(w);
+}
+
+static void a_fault_is_in_the_last_words_with_or_without_a_coordinator(void **state)
+{
+    (void)state;
+    for (int absent = 0; absent < 2; absent++) {
+        struct world *w = joined();
+        get_ready(w);
+        if (absent == 1) {
+            (void)pthread_mutex_lock(&w->c.mutex);
+            w->c.absent = true;
+            lose(&w->c);
+            (void)pthread_mutex_unlock(&w->c.mutex);
+        }
+        session_mark(w->session, 12, "reduce");
+        const uint32_t blamed = 1;
+        session_fault(w->session, CAIRN__V1__FAULT_KIND__COMMUNICATION, "rank 1 is gone", &blamed,
+                      1);
+        session_fault(w->session, CAIRN__V1__FAULT_KIND__STORE, "what followed", NULL, 0);
+        if (absent == 0) {
+            await(w, &w->c.faults, 1);
+            assert_string_equal(w->c.fault_message, "rank 1 is gone");
+        }
+        Cairn__V1__LastWords *words = read_words(w);
+        assert_non_null(words);
+        assert_string_equal(words->fault->message, "rank 1 is gone");
+        assert_string_equal(words->fault->phase, "reduce");
+        assert_int_equal(words->fault->step, 12);
+        assert_int_equal(words->fault->ranks[0], 1);
+        cairn__v1__last_words__free_unpacked(words, NULL);
+        world_free(w);
+    }
+}
+
+/* A copy in memory, as the step loop takes one after each step. */
+static void take_copy(struct world *w, uint64_t step)
+{
+    struct training t;
+    training_init(&t, step);
+    const struct session_snapshot snapshot = { .state = &t.state };
+    assert_int_equal(session_snapshot_begin(w->session, &snapshot), ST_OK);
+    assert_int_equal(session_snapshot_wait(w->session), ST_OK);
+    free(t.values);
+}
+
+static void a_copy_is_kept_for_another_node_while_training_goes_on(void **state)
+{
+    (void)state;
+    struct world *w = joined();
+    const struct session_ready ready = { .total_steps = 100,
+                                         .save_every = 50,
+                                         .pins = "{}",
+                                         .memory_every = 1,
+                                         .peers = true,
+                                         .wards = 1,
+                                         .snapshot_bytes_max = ELEMENTS * sizeof(float) };
+    assert_int_equal(session_ready(w->session, &ready), ST_OK);
+    const struct slot *first = NULL, *second = NULL, *other = NULL;
+    take_copy(w, 1);
+    assert_int_equal(session_keep_newest(w->session, 0, &first), ST_OK);
+    assert_int_equal(slot_state(first)->scalars.step, 1);
+    take_copy(w, 2);
+    assert_int_equal(session_keep(w->session, 2, &second), ST_OK);
+    for (uint64_t step = 3; step <= 12; step++)
+        take_copy(w, step);
+    struct slot_view view;
+    assert_int_equal(slot_parse(first->memory, first->size, first->size, &view), ST_OK);
+    assert_int_equal(view.head->step, 1);
+    assert_int_equal(slot_parse(second->memory, second->size, second->size, &view), ST_OK);
+    assert_int_equal(view.head->step, 2);
+    session_unkeep(w->session, first);
+    assert_int_equal(session_keep(w->session, 5, &other), ST_INCOMPLETE);
+    assert_int_equal(session_keep(w->session, 13, &other), ST_INCOMPLETE);
+    assert_int_equal(session_keep_newest(w->session, 2, &other), ST_OK);
+    assert_int_equal(slot_state(other)->scalars.step, 12);
+    session_keep_end(w->session);
+    assert_int_equal(session_keep_newest(w->session, 12, &first), ST_STALE);
+    world_free(w);
+}
+
+static void a_dropped_save_leaves_no_file(void **state)
+{
+    (void)state;
+    struct world *w = joined();
+    get_ready(w);
+    (void)pthread_mutex_lock(&w->c.mutex);
+    w->c.commits = false;
+    (void)pthread_mutex_unlock(&w->c.mutex);
+    struct training t;
+    training_init(&t, 5);
+    assert_int_equal(save(w->session, &t.state), ST_OK);
+    await(w, &w->c.reports, 1);
+    char path[160];
+    (void)snprintf(path, sizeof(path), "%s/shard-00000-of-00001.cairn", w->c.dir);
+    assert_int_equal(access(path, F_OK), 0);
+    (void)pthread_mutex_lock(&w->c.mutex);
+    order_done(&w->c, 5, false);
+    (void)pthread_mutex_unlock(&w->c.mutex);
+    await(w, &w->c.removed, 1);
+    assert_int_not_equal(access(path, F_OK), 0);
+    uint64_t committed = 7;
+    assert_int_equal(session_settle(w->session, LONG_MS, &committed), ST_OK);
+    assert_int_equal(committed, 0);
+    free(t.values);
+    world_free(w);
+}
+
+static void a_snapshot_larger_than_announced_is_refused_and_the_next_works(void **state)
+{
+    (void)state;
+    struct world *w = joined();
+    const struct session_ready ready = { .total_steps = 20,
+                                         .pins = "{}",
+                                         .snapshot_bytes_max = PIECE_ELEMENTS };
+    assert_int_equal(session_ready(w->session, &ready), ST_OK);
+    struct training t;
+    training_init(&t, 5);
+    assert_int_equal(save(w->session, &t.state), ST_FULL);
+    t.buffer.count = 1000;
+    t.tensor.dims[0] = 1000;
+    assert_int_equal(save(w->session, &t.state), ST_OK);
+    uint64_t committed = 0;
+    assert_int_equal(session_settle(w->session, LONG_MS, &committed), ST_OK);
+    assert_int_equal(committed, 5);
+    free(t.values);
+    world_free(w);
+}
+
+struct device_copy {
+    struct training *training;
+    pthread_mutex_t mutex;
+    int starts;
+    bool arrived;
+};
+
+static enum status start_copy(void *arg)
+{
+    struct device_copy *copy = arg;
+    copy->starts++;
+    return ST_OK;
+}
+
+/* The copier waits for the device; only then the host's copy is what it should be. */
+static enum status wait_copy(void *arg)
+{
+    struct device_copy *copy = arg;
+    (void)pthread_mutex_lock(&copy->mutex); /* until the test lets it arrive */
+    memset(copy->training->values, 0x11, ELEMENTS * sizeof(float));
+    copy->arrived = true;
+    (void)pthread_mutex_unlock(&copy->mutex);
+    return ST_OK;
+}
+
+static void a_devices_copy_is_waited_for_beside_the_step(void **state)
+{
+    (void)state;
+    struct world *w = joined();
+    get_ready(w);
+    struct training t, arrived;
+    training_init(&t, 5);
+    training_init(&arrived, 5);
+    memset(arrived.values, 0x11, ELEMENTS * sizeof(float));
+    struct ckpt_hash wanted, made;
+    assert_int_equal(ckpt_state_digest(&arrived.state, &wanted), ST_OK);
+    struct device_copy copy = { .training = &t, .mutex = PTHREAD_MUTEX_INITIALIZER };
+    const struct session_snapshot snapshot = {
+        .state = &t.state, .saves = true, .start = start_copy, .wait = wait_copy, .arg = &copy
+    };
+    (void)pthread_mutex_lock(&copy.mutex);
+    assert_int_equal(session_snapshot_begin(w->session, &snapshot), ST_OK);
+    assert_int_equal(copy.starts, 1);
+    assert_false(copy.arrived);
+    (void)pthread_mutex_unlock(&copy.mutex);
+    assert_int_equal(session_snapshot_wait(w->session), ST_OK);
+    assert_true(copy.arrived);
+    await(w, &w->c.reports, 1);
+    struct buf manifest;
+    buf_init(&manifest, LIMIT_MANIFEST_BYTES);
+    assert_int_equal(
+        ckpt_manifest_make(&w->c.report, 1, JOB, "2026-01-02T03:04:05Z", &manifest, &made), ST_OK);
+    assert_memory_equal(&made, &wanted, sizeof(made));
+    buf_release(&manifest);
+    world_free(w);
+    free(t.values);
+    free(arrived.values);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_session_joins_trains_saves_and_finishes),
+        cmocka_unit_test(what_is_stored_is_the_state_at_the_time_of_the_call),
+        cmocka_unit_test(a_save_is_committed_however_often_the_link_is_lost),
+        cmocka_unit_test(the_map_is_reached_from_any_thread),
+        cmocka_unit_test(over_frees_whoever_waits_and_is_told_once),
+        cmocka_unit_test(a_session_that_is_refused_is_over),
+        cmocka_unit_test(a_session_without_a_coordinator_says_so_and_leaves_in_the_end),
+        cmocka_unit_test(a_fault_is_in_the_last_words_with_or_without_a_coordinator),
+        cmocka_unit_test(a_devices_copy_is_waited_for_beside_the_step),
+        cmocka_unit_test(a_copy_is_kept_for_another_node_while_training_goes_on),
+        cmocka_unit_test(a_dropped_save_leaves_no_file),
+        cmocka_unit_test(a_snapshot_larger_than_announced_is_refused_and_the_next_works),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

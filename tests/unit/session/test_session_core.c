@@ -1,0 +1,380 @@
+/* The session's state machine but for saves, against scripted orders: no thread, no clock. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/unit/session/session_bench.h"
+
+/* ---- joining ---- */
+
+static void hello_comes_first_and_says_whether_the_plan_is_known(void **state)
+{
+    (void)state;
+    struct bench *b = bench_new(1);
+    session_core_link_up(&b->core);
+    assert_null(say(b)); /* nobody has joined yet */
+    assert_int_equal(session_core_hello(&b->core, "pins"), ST_OK);
+    assert_says(b, HELLO);
+    assert_string_equal(b->out.hello.job, JOB);
+    assert_int_equal(b->out.hello.generation, 7);
+    assert_int_equal(b->out.hello.rank, 1);
+    assert_int_equal(b->out.hello.pid, 4711);
+    assert_string_equal(b->out.hello.pins, "pins");
+    assert_false(b->out.hello.attached);
+    reconnect(b);
+    assert_false(b->out.hello.attached);
+    hear_plan(b, 1, 4, 0);
+    b->progress.step = 12;
+    reconnect(b);
+    assert_true(b->out.hello.attached);
+    assert_int_equal(b->out.hello.step, 12);
+    bench_free(b);
+}
+
+static void a_message_that_was_not_taken_is_offered_again(void **state)
+{
+    (void)state;
+    struct bench *b = bench_new(1);
+    assert_int_equal(session_core_hello(&b->core, "pins"), ST_OK);
+    session_core_link_up(&b->core);
+    assert_true(session_core_next(&b->core, &b->progress, b->now_ms, &b->out));
+    assert_int_equal(b->out.kind, OUT_HELLO);
+    assert_says(b, HELLO);
+    bench_free(b);
+}
+
+static void a_plan_is_checked_before_it_is_used(void **state)
+{
+    (void)state;
+    struct session_plan plan;
+    struct bench *b = bench_new(1);
+    hear_plan(b, 1, 4, 0);
+    assert_int_equal(session_core_plan(&b->core, &plan), ST_OK);
+    assert_int_equal(plan.size, 4);
+    assert_int_equal(plan.shares[3], 4);
+    bench_free(b);
+    b = bench_new(1);
+    hear_plan(b, 2, 4, 0); /* somebody else's */
+    assert_int_equal(session_core_plan(&b->core, &plan), ST_INVALID);
+    bench_free(b);
+    b = bench_new(1);
+    hear_plan(b, 1, 1, 0); /* no such rank in it */
+    assert_int_equal(session_core_plan(&b->core, &plan), ST_INVALID);
+    bench_free(b);
+}
+
+static void ready_is_said_again_on_every_connection(void **state)
+{
+    (void)state;
+    struct bench *b = trained(1, 30);
+    for (int i = 0; i < 3; i++) {
+        reconnect(b);
+        assert_says(b, READY);
+        assert_int_equal(b->out.ready.total_steps, 100);
+        assert_int_equal(b->out.ready.step, 30);
+        assert_string_equal(b->out.ready.pins, ready_of_100.pins);
+        assert_silent(b);
+    }
+    bench_free(b);
+}
+
+static void progress_is_told_twice_a_second_while_it_changes_and_once_while_not(void **state)
+{
+    (void)state;
+    struct bench *b = trained(1, 0);
+    int changing = 0, still = 0;
+    for (int i = 0; i < 100; i++) {
+        b->now_ms += 100;
+        b->progress.counter++;
+        changing += say(b) != NULL;
+    }
+    for (int i = 0; i < 100; i++) {
+        b->now_ms += 100;
+        still += say(b) != NULL;
+    }
+    assert_int_equal(changing, 20);
+    assert_in_range(still, 10, 11);
+    bench_free(b);
+}
+
+/* ---- rows ---- */
+
+static void rows_go_in_company_and_are_kept_until_acknowledged(void **state)
+{
+    (void)state;
+    struct bench *b = trained(0, 0);
+    add_rows(b, 1, 3);
+    b->now_ms += SESSION_ROWS_MS;
+    assert_says(b, METRICS);
+    assert_int_equal(b->out.rows.n_rows, 3);
+    assert_int_equal(b->out.rows.rows[2]->step, 3);
+    assert_int_equal(b->out.rows.rows[1]->eval->correct, 2);
+    assert_string_equal(b->out.rows.rows[0]->phases[0]->name, "forward");
+    assert_silent(b);
+    hear_metric_ack(b, 1);
+    add_rows(b, 4, 100);
+    reconnect(b);
+    assert_says(b, READY);
+    assert_says(b, METRICS); /* all that is unacknowledged again */
+    assert_int_equal(b->out.rows.n_rows, SESSION_ROWS_PER_SEND);
+    assert_int_equal(b->out.rows.rows[0]->step, 2);
+    b->now_ms += SESSION_ROWS_MS;
+    assert_says(b, METRICS);
+    assert_int_equal(b->out.rows.rows[b->out.rows.n_rows - 1]->step, 100);
+    hear_metric_ack(b, 100);
+    reconnect(b);
+    assert_says(b, READY);
+    assert_silent(b);
+    bench_free(b);
+}
+
+static void the_oldest_rows_go_when_nobody_takes_them(void **state)
+{
+    (void)state;
+    struct bench *b = trained(0, 0);
+    add_rows(b, 1, LIMIT_METRIC_ROWS + 10);
+    uint64_t next = 11, messages = 0;
+    for (; say_news(b) != NULL; messages++) {
+        for (size_t i = 0; i < b->out.rows.n_rows; i++)
+            assert_int_equal(b->out.rows.rows[i]->step, next++);
+    }
+    assert_int_equal(messages, LIMIT_METRIC_ROWS / SESSION_ROWS_PER_SEND);
+    assert_int_equal(next, LIMIT_METRIC_ROWS + 11);
+    bench_free(b);
+}
+
+static void rows_of_a_step_are_told_before_its_save(void **state)
+{
+    (void)state;
+    struct bench *b = trained(0, 0);
+    b->core.rows_ms = b->now_ms; /* the last ones have just gone */
+    add_rows(b, 1, 10);
+    assert_silent(b);
+    (void)begin_save(b, 10);
+    assert_says(b, METRICS);
+    assert_says(b, SAVE_BEGIN);
+    bench_free(b);
+}
+
+/* ---- kv ---- */
+
+static int ask(struct bench *b, Cairn__V1__KvRequest__Op op, const char *key, char *out,
+               size_t capacity)
+{
+    struct session_kv_call call = { .op = op, .out = out, .capacity = capacity, .timeout_ms = 5 };
+    (void)snprintf(call.key, sizeof(call.key), "%s", key);
+    int index = -1;
+    assert_int_equal(session_core_kv_begin(&b->core, &call, &index), ST_OK);
+    return index;
+}
+
+static void answers_of_the_map_find_their_callers_in_any_order(void **state)
+{
+    (void)state;
+    struct bench *b = trained(1, 0);
+    char first[8] = "", second[8] = "", third[2] = "";
+    const int one = ask(b, CAIRN__V1__KV_REQUEST__OP__GET, "a", first, sizeof(first));
+    const int two = ask(b, CAIRN__V1__KV_REQUEST__OP__GET, "b", second, sizeof(second));
+    const int three = ask(b, CAIRN__V1__KV_REQUEST__OP__GET, "c", third, sizeof(third));
+    uint64_t id[3];
+    for (int i = 0; i < 3; i++) {
+        assert_says(b, KV);
+        id[i] = b->out.kv.id;
+    }
+    assert_silent(b);
+    hear_kv(b, id[1], ST_OK, "second", 0);
+    hear_kv(b, id[1], ST_OK, "again", 0); /* a second answer to the same */
+    hear_kv(b, 999, ST_OK, "nobody's", 0);
+    hear_kv(b, id[0], ST_TIMED_OUT, "", 0);
+    hear_kv(b, id[2], ST_OK, "too long", 0);
+    assert_int_equal(b->core.kv[two].status, ST_OK);
+    assert_int_equal(b->core.kv[two].out_size, 6);
+    assert_memory_equal(second, "second", 6);
+    assert_int_equal(b->core.kv[one].status, ST_TIMED_OUT);
+    assert_int_equal(b->core.kv[three].status, ST_FULL);
+    bench_free(b);
+}
+
+static void requests_are_repeated_after_a_lost_link_but_nothing_is_added_twice(void **state)
+{
+    (void)state;
+    struct bench *b = trained(1, 0);
+    char out[8];
+    const int get = ask(b, CAIRN__V1__KV_REQUEST__OP__GET, "a", out, sizeof(out));
+    const int sent_add = ask(b, CAIRN__V1__KV_REQUEST__OP__ADD, "n", NULL, 0);
+    assert_says(b, KV);
+    const uint64_t id = b->out.kv.id;
+    assert_says(b, KV);
+    const int fresh_add = ask(b, CAIRN__V1__KV_REQUEST__OP__ADD, "n", NULL, 0);
+    reconnect(b);
+    assert_int_equal(b->core.kv[sent_add].status, ST_UNREACHABLE);
+    assert_int_equal(b->core.kv[sent_add].state, KV_DONE);
+    assert_says(b, KV);
+    assert_int_equal(b->out.kv.id, id);
+    assert_says(b, KV);
+    hear_kv(b, b->out.kv.id, ST_OK, "", 42);
+    assert_int_equal(b->core.kv[fresh_add].sum, 42);
+    session_core_end(&b->core, "over");
+    assert_int_equal(b->core.kv[get].status, ST_STALE);
+    assert_int_equal(b->core.kv[get].state, KV_DONE);
+    bench_free(b);
+}
+
+static void the_map_has_room_for_so_many_calls_at_once(void **state)
+{
+    (void)state;
+    struct bench *b = trained(1, 0);
+    for (int i = 0; i < SESSION_KV_MAX; i++)
+        (void)ask(b, CAIRN__V1__KV_REQUEST__OP__SET, "k", NULL, 0);
+    struct session_kv_call call = { .op = CAIRN__V1__KV_REQUEST__OP__SET };
+    int index = -1;
+    assert_int_equal(session_core_kv_begin(&b->core, &call, &index), ST_FULL);
+    session_core_kv_end(&b->core, 5);
+    assert_int_equal(session_core_kv_begin(&b->core, &call, &index), ST_OK);
+    assert_int_equal(index, 5);
+    bench_free(b);
+}
+
+/* ---- the end ---- */
+
+static void the_first_fault_is_kept_and_said_on_every_connection(void **state)
+{
+    (void)state;
+    struct bench *b = trained(2, 0);
+    struct session_fault_record fault = { .kind = CAIRN__V1__FAULT_KIND__COMMUNICATION,
+                                          .message = "rank 1 is gone",
+                                          .ranks = { 1 },
+                                          .rank_count = 1,
+                                          .step = 12,
+                                          .phase = "reduce" };
+    session_core_fault(&b->core, &fault);
+    fault.kind = CAIRN__V1__FAULT_KIND__STORE;
+    (void)snprintf(fault.message, sizeof(fault.message), "what followed");
+    session_core_fault(&b->core, &fault);
+    assert_says(b, FAULT);
+    assert_string_equal(b->out.fault.message, "rank 1 is gone");
+    assert_int_equal(b->out.fault.kind, CAIRN__V1__FAULT_KIND__COMMUNICATION);
+    assert_int_equal(b->out.fault.ranks[0], 1);
+    assert_string_equal(b->out.fault.phase, "reduce");
+    assert_silent(b);
+    reconnect(b);
+    assert_says(b, FAULT);
+    bench_free(b);
+}
+
+static Cairn__V1__LastWords *words_of(struct bench *b)
+{
+    uint8_t *bytes = NULL;
+    size_t size = 0;
+    assert_int_equal(session_core_words(&b->core, &b->progress, &bytes, &size), ST_OK);
+    Cairn__V1__LastWords *words = cairn__v1__last_words__unpack(NULL, size, bytes);
+    assert_non_null(words);
+    free(bytes);
+    return words;
+}
+
+static void last_words_hold_the_fault_and_what_is_not_acknowledged(void **state)
+{
+    (void)state;
+    struct bench *b = trained(2, 0);
+    b->progress.step = 10;
+    uint64_t version = b->core.words_version;
+    (void)begin_save(b, 10);
+    assert_says(b, SAVE_BEGIN);
+    hear_folder(b, 10, "/store");
+    session_core_save_written(&b->core, session_core_saver_work(&b->core), report_of(10));
+    assert_true(b->core.words_version > version);
+    Cairn__V1__LastWords *words = words_of(b);
+    assert_string_equal(words->job, JOB);
+    assert_int_equal(words->step, 10);
+    assert_string_equal(words->phase, "forward");
+    assert_int_equal(words->n_saves, 1);
+    assert_int_equal(words->saves[0]->size, 12345);
+    assert_false(words->finished);
+    assert_int_equal(words->fault__case, CAIRN__V1__LAST_WORDS__FAULT___NOT_SET);
+    cairn__v1__last_words__free_unpacked(words, NULL);
+    version = b->core.words_version;
+    hear_ack(b, 10);
+    assert_true(b->core.words_version > version);
+    struct session_fault_record fault = { .kind = CAIRN__V1__FAULT_KIND__USER, .message = "no" };
+    session_core_fault(&b->core, &fault);
+    session_core_finished(&b->core, 10);
+    words = words_of(b);
+    assert_int_equal(words->n_saves, 0);
+    assert_string_equal(words->fault->message, "no");
+    assert_true(words->finished);
+    cairn__v1__last_words__free_unpacked(words, NULL);
+    bench_free(b);
+}
+
+static void finished_is_said_after_the_last_rows(void **state)
+{
+    (void)state;
+    struct bench *b = trained(0, 0);
+    b->core.rows_ms = b->now_ms;
+    add_rows(b, 100, 100);
+    session_core_finished(&b->core, 100);
+    assert_says(b, METRICS);
+    assert_says(b, FINISHED);
+    assert_int_equal(b->out.finished.step, 100);
+    assert_silent(b);
+    bench_free(b);
+}
+
+static void nothing_is_said_once_it_is_over(void **state)
+{
+    (void)state;
+    struct bench *b = trained(1, 0);
+    (void)begin_save(b, 10);
+    Cairn__V1__Over over = CAIRN__V1__OVER__INIT;
+    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
+    over.reason = (char *)(uintptr_t) "a newer generation";
+    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_OVER;
+    order.over = &over;
+    hear(b, &order);
+    assert_true(b->core.over);
+    assert_string_equal(b->core.over_reason, "a newer generation");
+    assert_null(say(b));
+    session_core_link_up(&b->core);
+    assert_null(say(b));
+    struct session_kv_call call = { .op = CAIRN__V1__KV_REQUEST__OP__SET };
+    int index = -1;
+    assert_int_equal(session_core_kv_begin(&b->core, &call, &index), ST_STALE);
+    bench_free(b);
+}
+
+static void orders_of_a_later_version_are_ignored(void **state)
+{
+    (void)state;
+    struct bench *b = trained(1, 0);
+    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
+    hear(b, &order);
+    hear_metric_ack(b, 50); /* to a rank that has no rows */
+    hear_ack(b, 5);
+    hear_done(b, 5, false);
+    assert_silent(b);
+    bench_free(b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hello_comes_first_and_says_whether_the_plan_is_known),
+        cmocka_unit_test(a_message_that_was_not_taken_is_offered_again),
+        cmocka_unit_test(a_plan_is_checked_before_it_is_used),
+        cmocka_unit_test(ready_is_said_again_on_every_connection),
+        cmocka_unit_test(progress_is_told_twice_a_second_while_it_changes_and_once_while_not),
+        cmocka_unit_test(rows_go_in_company_and_are_kept_until_acknowledged),
+        cmocka_unit_test(the_oldest_rows_go_when_nobody_takes_them),
+        cmocka_unit_test(rows_of_a_step_are_told_before_its_save),
+        cmocka_unit_test(answers_of_the_map_find_their_callers_in_any_order),
+        cmocka_unit_test(requests_are_repeated_after_a_lost_link_but_nothing_is_added_twice),
+        cmocka_unit_test(the_map_has_room_for_so_many_calls_at_once),
+        cmocka_unit_test(the_first_fault_is_kept_and_said_on_every_connection),
+        cmocka_unit_test(last_words_hold_the_fault_and_what_is_not_acknowledged),
+        cmocka_unit_test(finished_is_said_after_the_last_rows),
+        cmocka_unit_test(nothing_is_said_once_it_is_over),
+        cmocka_unit_test(orders_of_a_later_version_are_ignored),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,592 @@
+/* Saves in the session's state machine, against scripted orders: no thread, no clock. */
+#include <stdio.h>
+
+#include "tests/unit/session/session_bench.h"
+
+/* ---- saves ---- */
+
+/*
+ * A save from begin to commit with a coordinator that forgets nothing, but to which the link is
+ * lost after `cut` messages in either direction; `twice`: it says everything twice.
+ */
+static int save_with_a_cut(int cut, bool twice)
+{
+    struct bench *b = trained(1, 0);
+    (void)begin_save(b, 10);
+    bool has_report = false, removed = false;
+    int events = 0, written = 0;
+    for (int round = 0; round < 100 && !session_core_settled(&b->core); round++) {
+        b->now_ms += 100;
+        const int work = session_core_saver_work(&b->core);
+        if (work >= 0) {
+            assert_int_equal(b->core.saves[work].state, SAVE_WRITING);
+            assert_string_equal(b->core.saves[work].dir, "/store/step-10");
+            session_core_save_written(&b->core, work, report_of(10));
+            written++;
+        }
+        const Cairn__V1__TrainerMessage *message = say_news(b);
+        if (message == NULL)
+            continue;
+        if (events++ == cut) { /* it did not arrive */
+            reconnect(b);
+            continue;
+        }
+        if (message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_REPORT) {
+            assert_int_equal(message->save_report->n_pieces, 2);
+            assert_int_equal(message->save_report->pieces[0]->xxh3_128.len, 32);
+            has_report = true;
+        }
+        removed = removed || message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_FAILED;
+        if (events++ == cut) { /* the answer did not arrive */
+            reconnect(b);
+            continue;
+        }
+        for (int i = 0; i < (twice ? 2 : 1); i++) {
+            if (message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_BEGIN)
+                hear_folder(b, 10, "/store/step-10");
+            if (has_report)
+                hear_ack(b, 10);
+        }
+        if (events++ == cut) { /* what the coordinator says by itself did not arrive */
+            reconnect(b);
+            continue;
+        }
+        for (int i = 0; has_report && i < (twice ? 2 : 1); i++)
+            hear_done(b, 10, true);
+    }
+    assert_true(session_core_settled(&b->core));
+    assert_int_equal(b->core.committed_step, 10);
+    assert_int_equal(written, 1);
+    assert_false(removed);
+    reconnect(b);
+    assert_says(b, READY);
+    assert_silent(b);
+    bench_free(b);
+    return events;
+}
+
+static void a_save_is_committed_wherever_the_link_is_lost_and_whatever_is_said_twice(void **state)
+{
+    (void)state;
+    const int events = save_with_a_cut(-1, false);
+    assert_true(events >= 4);
+    for (int cut = -1; cut <= events + 2; cut++) {
+        (void)save_with_a_cut(cut, false);
+        (void)save_with_a_cut(cut, true);
+    }
+}
+
+static void a_report_is_repeated_until_it_is_acknowledged(void **state)
+{
+    (void)state;
+    struct bench *b = trained(1, 0);
+    (void)begin_save(b, 10);
+    assert_says(b, SAVE_BEGIN);
+    assert_silent(b);
+    b->now_ms += SESSION_REPEAT_MS;
+    assert_says(b, SAVE_BEGIN);
+    hear_folder(b, 10, "/store");
+    session_core_save_written(&b->core, session_core_saver_work(&b->core), report_of(10));
+    for (int i = 0; i < 3; i++) {
+        assert_says(b, SAVE_REPORT);
+        assert_silent(b);
+        b->now_ms += SESSION_REPEAT_MS;
+    }
+    assert_says(b, SAVE_REPORT);
+    hear_ack(b, 10);
+    assert_silent(b);
+    assert_false(session_core_settled(&b->core));
+    b->now_ms += SESSION_REPEAT_MS; /* acknowledged, but is it committed? */
+    assert_says(b, SAVE_REPORT);
+    hear_done(b, 10, true);
+    assert_true(session_core_settled(&b->core));
+    bench_free(b);
+}
+
+static void a_dropped_save_is_removed_and_that_is_said_once(void **state)
+{
+    (void)state;
+    struct bench *b = trained(1, 0);
+    for (int acked = 0; acked < 2; acked++) {
+        (void)begin_save(b, 10);
+        assert_says(b, SAVE_BEGIN);
+        hear_folder(b, 10, "/store");
+        session_core_save_written(&b->core, session_core_saver_work(&b->core), report_of(10));
+        assert_says(b, SAVE_REPORT);
+        if (acked == 1)
+            hear_ack(b, 10);
+        hear_done(b, 10, false);
+        assert_silent(b); /* not before it is so */
+        const int work = session_core_saver_work(&b->core);
+        assert_true(work >= 0);
+        assert_int_equal(b->core.saves[work].state, SAVE_REMOVING);
+        assert_int_equal(session_core_saver_work(&b->core), -1);
+        int index = -1;
+        assert_int_equal(session_core_save_begin(&b->core, 10, false, &index), ST_AGAIN);
+        session_core_save_removed(&b->core, work);
+        assert_false(session_core_settled(&b->core));
+        assert_says(b, SAVE_FAILED);
+        assert_true(b->out.save_failed.removed);
+        assert_true(session_core_settled(&b->core));
+        hear_done(b, 10, false);
+        assert_silent(b);
+    }
+    assert_int_equal(b->core.committed_step, 0);
+    bench_free(b);
+}
+
+static void a_save_that_is_dropped_while_it_is_written_is_removed_when_it_is(void **state)
+{
+    (void)state;
+    struct bench *b = trained(1, 0);
+    (void)begin_save(b, 10);
+    assert_says(b, SAVE_BEGIN);
+    hear_folder(b, 10, "/store");
+    int work = session_core_saver_work(&b->core);
+    hear_done(b, 10, false);
+    assert_silent(b);
+    session_core_save_written(&b->core, work, report_of(10));
+    work = session_core_saver_work(&b->core);
+    assert_int_equal(b->core.saves[work].state, SAVE_REMOVING);
+    session_core_save_removed(&b->core, work);
+    assert_says(b, SAVE_FAILED);
+    assert_true(b->out.save_failed.removed);
+    /* Dropped before the saver began: there is no file. */
+    (void)begin_save(b, 20);
+    assert_says(b, SAVE_BEGIN);
+    hear_folder(b, 20, "/store");
+    hear_done(b, 20, false);
+    assert_int_equal(session_core_saver_work(&b->core), -1);
+    assert_says(b, SAVE_FAILED);
+    assert_true(session_core_settled(&b->core));
+    bench_free(b);
+}
+
+static void a_failed_save_is_told_and_can_be_made_again(void **state)
+{
+    (void)state;
+    struct bench *b = trained(1, 0);
+    (void)begin_save(b, 10);
+    assert_says(b, SAVE_BEGIN);
+    hear_folder(b, 10, "/store");
+    session_core_save_failed(&b->core, session_core_saver_work(&b->core), ST_FULL,
+                             status_string(ST_FULL), true);
+    assert_says(b, SAVE_FAILED);
+    assert_true(b->out.save_failed.full);
+    assert_true(b->out.save_failed.removed);
+    assert_false(session_core_settled(&b->core));
+    hear_done(b, 10, false);
+    assert_true(session_core_settled(&b->core));
+    assert_silent(b);
+    (void)begin_save(b, 10);
+    assert_says(b, SAVE_BEGIN);
+    /* A file that could not be made because one is there: it goes when the save is dropped. */
+    hear_folder(b, 10, "/store");
+    session_core_save_failed(&b->core, session_core_saver_work(&b->core), ST_EXISTS,
+                             status_string(ST_EXISTS), false);
+    assert_says(b, SAVE_FAILED);
+    assert_false(b->out.save_failed.removed);
+    hear_done(b, 10, false);
+    session_core_save_removed(&b->core, session_core_saver_work(&b->core));
+    assert_says(b, SAVE_FAILED);
+    assert_true(b->out.save_failed.removed);
+    bench_free(b);
+}
+
+static void a_failure_that_nobody_answers_is_forgotten(void **state)
+{
+    (void)state;
+    struct bench *b = trained(1, 0);
+    (void)begin_save(b, 10);
+    assert_says(b, SAVE_BEGIN);
+    hear_folder(b, 10, "/store");
+    session_core_save_failed(&b->core, session_core_saver_work(&b->core), ST_IO,
+                             status_string(ST_IO), true);
+    assert_says(b, SAVE_FAILED);
+    pass_ms(b, SESSION_FORGET_MS - 1);
+    assert_false(session_core_settled(&b->core));
+    pass_ms(b, 1);
+    assert_true(session_core_settled(&b->core));
+    bench_free(b);
+}
+
+static void a_save_that_waits_too_long_for_its_folder_gives_way_to_a_newer_one(void **state)
+{
+    (void)state;
+    struct bench *b = trained(1, 0);
+    int index = -1;
+    (void)begin_save(b, 10);
+    assert_says(b, SAVE_BEGIN);
+    pass_ms(b, SESSION_FOLDER_MS - 1);
+    assert_int_equal(session_core_save_begin(&b->core, 20, false, &index), ST_REFUSED);
+    pass_ms(b, 1);
+    (void)begin_save(b, 20);
+    assert_says(b, SAVE_FAILED);
+    assert_int_equal(b->out.save_failed.step, 10);
+    assert_true(b->out.save_failed.removed);
+    assert_says(b, SAVE_BEGIN);
+    assert_int_equal(b->out.save_begin.step, 20);
+    hear_folder(b, 10, "/store/10"); /* crossed our message */
+    assert_int_equal(session_core_saver_work(&b->core), -1);
+    hear_folder(b, 20, "/store/20");
+    session_core_save_written(&b->core, session_core_saver_work(&b->core), report_of(20));
+    hear_done(b, 20, true);
+    assert_true(session_core_settled(&b->core)); /* of the older one nothing was heard yet */
+    hear_folder(b, 10, "");
+    assert_int_equal(b->core.saves[0].state, SAVE_FREE);
+    assert_int_equal(b->core.saves[1].state, SAVE_FREE);
+    bench_free(b);
+}
+
+static void without_a_coordinator_saves_give_way_for_ever_and_nothing_is_left_of_them(void **state)
+{
+    (void)state;
+    struct bench *b = trained(1, 0);
+    session_core_link_down(&b->core, b->now_ms);
+    for (uint64_t step = 10; step <= 1000; step += 10)
+        (void)begin_save(b, step);
+    session_core_link_up(&b->core);
+    assert_says(b, HELLO);
+    assert_says(b, READY);
+    assert_says(b, SAVE_BEGIN);
+    assert_int_equal(b->out.save_begin.step, 1000);
+    assert_silent(b);
+    bench_free(b);
+}
+
+static void with_a_coordinator_that_answers_nothing_there_is_room_for_every_new_save(void **state)
+{
+    (void)state;
+    struct bench *b = trained(1, 0);
+    for (uint64_t step = 10; step <= 1000; step += 10) {
+        (void)begin_save(b, step);
+        while (say_news(b) != NULL)
+            ;
+        pass_ms(b, SESSION_FOLDER_MS);
+    }
+    bench_free(b);
+}
+
+static void one_slot_holds_one_save(void **state)
+{
+    (void)state;
+    struct bench *b = trained(1, 0);
+    int index = -1, other = -1;
+    assert_int_equal(session_core_save_begin(&b->core, 10, false, &index), ST_OK);
+    assert_silent(b); /* while it is copied */
+    assert_int_equal(session_core_save_begin(&b->core, 20, false, &other), ST_AGAIN);
+    session_core_save_copied(&b->core, index, true);
+    assert_says(b, SAVE_BEGIN);
+    hear_folder(b, 10, "/store");
+    pass_ms(b, SESSION_RUSH_MS);
+    assert_int_equal(session_core_save_begin(&b->core, 20, false, &other), ST_REFUSED);
+    const int work = session_core_saver_work(&b->core);
+    assert_int_equal(session_core_save_begin(&b->core, 20, false, &other), ST_REFUSED);
+    session_core_save_written(&b->core, work, report_of(10));
+    assert_int_equal(session_core_save_begin(&b->core, 10, false, &other), ST_EXISTS);
+    assert_int_equal(session_core_save_begin(&b->core, 20, false, &other), ST_OK);
+    session_core_save_copied(&b->core, other, false);
+    assert_says(b, SAVE_REPORT);
+    assert_silent(b);
+    bench_free(b);
+}
+
+static void a_save_waits_unsaid_while_another_is_written_and_one_more_is_late(void **state)
+{
+    (void)state;
+    struct bench *b = trained(1, 0);
+    session_core_slots(&b->core, 2, 2);
+    (void)begin_save(b, 10);
+    assert_says(b, SAVE_BEGIN);
+    hear_folder(b, 10, "/store/10");
+    const int work = session_core_saver_work(&b->core);
+    const int second = begin_save(b, 20); /* training goes on */
+    assert_int_not_equal(b->core.saves[work].slot, b->core.saves[second].slot);
+    assert_silent(b); /* whoever begins a later one has let the earlier one go */
+    reconnect(b);
+    assert_says(b, READY);
+    pass_ms(b, 10 * SESSION_FOLDER_MS); /* of a store that is slow */
+    assert_silent(b);
+    int index = -1;
+    assert_int_equal(session_core_save_begin(&b->core, 30, false, &index), ST_REFUSED);
+    session_core_save_late(&b->core, 30);
+    assert_says(b, SAVE_FAILED);
+    assert_int_equal(b->out.save_failed.step, 30);
+    assert_true(b->out.save_failed.removed);
+    assert_silent(b);
+    hear_done(b, 30, false);
+    session_core_save_written(&b->core, work, report_of(10));
+    assert_says(b, SAVE_REPORT);
+    assert_says(b, SAVE_BEGIN);
+    assert_int_equal(b->out.save_begin.step, 20);
+    assert_silent(b);
+    bench_free(b);
+}
+
+static void saves_of_a_job_in_a_rush_wait_for_each_other(void **state)
+{
+    (void)state;
+    struct bench *b = trained(1, 0);
+    session_core_slots(&b->core, 2, 2);
+    (void)begin_save(b, 10);
+    assert_says(b, SAVE_BEGIN);
+    hear_folder(b, 10, "/store/10");
+    (void)session_core_saver_work(&b->core);
+    (void)begin_save(b, 20);
+    int index = -1;
+    pass_ms(b, SESSION_RUSH_MS - 1);
+    assert_int_equal(session_core_save_begin(&b->core, 30, false, &index), ST_AGAIN);
+    pass_ms(b, 1);
+    assert_int_equal(session_core_save_begin(&b->core, 30, false, &index), ST_REFUSED);
+    session_core_save_late(&b->core, 30);
+    assert_int_equal(session_core_save_begin(&b->core, 40, false, &index),
+                     ST_REFUSED); /* at once */
+    bench_free(b);
+}
+
+static void the_last_save_waits_and_in_the_end_only_for_what_is_written(void **state)
+{
+    (void)state;
+    struct bench *b = trained(1, 0);
+    session_core_slots(&b->core, 2, 2);
+    (void)begin_save(b, 10);
+    assert_says(b, SAVE_BEGIN);
+    hear_folder(b, 10, "/store/10");
+    assert_false(session_core_at_store(&b->core));
+    const int work = session_core_saver_work(&b->core);
+    assert_true(session_core_at_store(&b->core));
+    (void)begin_save(b, 20);
+    int index = -1;
+    assert_int_equal(session_core_save_begin(&b->core, 30, true, &index), ST_AGAIN);
+    pass_ms(b, SESSION_PATIENCE_MS);
+    assert_int_equal(session_core_save_begin(&b->core, 30, true, &index), ST_OK);
+    session_core_save_copied(&b->core, index, true);
+    assert_silent(b);
+    session_core_save_written(&b->core, work, report_of(10));
+    assert_false(session_core_at_store(&b->core));
+    assert_says(b, SAVE_REPORT);
+    assert_says(b, SAVE_BEGIN);
+    assert_int_equal(b->out.save_begin.step, 30);
+    bench_free(b);
+}
+
+static void a_copy_takes_the_oldest_slot_that_no_save_needs(void **state)
+{
+    (void)state;
+    struct bench *b = trained(1, 0);
+    session_core_slots(&b->core, 3, 1);
+    int slots[6] = { -1 };
+    for (uint64_t step = 1; step <= 3; step++) {
+        assert_int_equal(session_core_copy_begin(&b->core, step, &slots[step]), ST_OK);
+        session_core_copied(&b->core, slots[step], true);
+    }
+    assert_true(slots[1] != slots[2] && slots[2] != slots[3] && slots[1] != slots[3]);
+    const int save = begin_save(b, 4);
+    assert_int_equal(b->core.saves[save].slot, slots[1]);
+    assert_int_equal(session_core_copy_begin(&b->core, 5, &slots[5]), ST_OK);
+    assert_int_equal(slots[5], slots[2]);
+    int other = -1, index = -1;
+    assert_int_equal(session_core_copy_begin(&b->core, 6, &other), ST_OK);
+    assert_int_equal(other, slots[3]);
+    assert_int_equal(session_core_copy_begin(&b->core, 7, &index), ST_AGAIN);
+    session_core_copied(&b->core, slots[5], false); /* what failed is the first to go */
+    session_core_copied(&b->core, other, true);
+    assert_int_equal(session_core_copy_begin(&b->core, 7, &index), ST_OK);
+    assert_int_equal(index, slots[5]);
+    pass_ms(b, SESSION_RUSH_MS);
+    assert_int_equal(session_core_save_begin(&b->core, 8, false, &index), ST_REFUSED);
+    bench_free(b);
+}
+
+static void a_copy_that_is_kept_is_not_overwritten(void **state)
+{
+    (void)state;
+    struct bench *b = trained(1, 0);
+    session_core_slots(&b->core, 5, 1);
+    assert_int_equal(session_core_newest(&b->core), -1);
+    int slot = -1, last = -1;
+    for (uint64_t step = 1; step <= 3; step++) {
+        assert_int_equal(session_core_copy_begin(&b->core, step, &slot), ST_OK);
+        assert_int_equal(session_core_newest(&b->core), last); /* not yet whole */
+        session_core_copied(&b->core, slot, true);
+        last = slot;
+        assert_int_equal(session_core_newest(&b->core), slot);
+    }
+    const int first = session_core_whole(&b->core, 1), second = session_core_whole(&b->core, 2);
+    assert_true(first >= 0 && second >= 0 && first != second);
+    b->core.slots[first].kept = 1;
+    b->core.slots[second].kept = 1;
+    const int save = begin_save(b, 4);
+    for (uint64_t step = 5; step <= 20; step++) {
+        const int newest = session_core_newest(&b->core);
+        assert_int_equal(session_core_copy_begin(&b->core, step, &slot), ST_OK);
+        assert_true(slot != first && slot != second && slot != b->core.saves[save].slot);
+        assert_true(slot != newest || step == 5); /* the newest was the save's */
+        session_core_copied(&b->core, slot, true);
+    }
+    assert_int_equal(session_core_whole(&b->core, 1), first);
+    assert_int_equal(session_core_whole(&b->core, 2), second);
+    b->core.slots[first].kept = 0;
+    assert_int_equal(session_core_copy_begin(&b->core, 21, &slot), ST_OK);
+    assert_int_equal(slot, first);
+    assert_int_equal(session_core_whole(&b->core, 1), -1);
+    bench_free(b);
+}
+
+static void copies_in_memory_are_a_function_of_the_step(void **state)
+{
+    (void)state;
+    struct bench *b = bench_new(1);
+    struct session_ready ready = ready_of_100;
+    ready.memory_every = 3;
+    assert_int_equal(session_core_ready(&b->core, &ready), ST_OK);
+    for (uint64_t step = 1; step <= 100; step++) {
+        const enum session_due wanted = step % 10 == 0  ? SESSION_SAVE
+                                        : step % 3 == 0 ? SESSION_COPY
+                                                        : SESSION_NO_SAVE;
+        assert_int_equal(session_core_due(&b->core, step), wanted);
+    }
+    bench_free(b);
+}
+
+static void a_folder_that_nobody_asked_for_is_declined(void **state)
+{
+    (void)state;
+    struct bench *b = trained(1, 0);
+    hear_folder(b, 50, "/store/50");
+    assert_says(b, SAVE_FAILED);
+    assert_int_equal(b->out.save_failed.step, 50);
+    assert_true(b->out.save_failed.removed);
+    hear_folder(b, 60, ""); /* nothing is expected of us */
+    assert_silent(b);
+    assert_true(session_core_settled(&b->core));
+    (void)begin_save(b, 70);
+    assert_says(b, SAVE_BEGIN);
+    hear_folder(b, 70, ""); /* no save now */
+    assert_true(session_core_settled(&b->core));
+    assert_silent(b);
+    bench_free(b);
+}
+
+/* ---- which steps are saved ---- */
+
+static void regular_saves_are_a_function_of_the_step(void **state)
+{
+    (void)state;
+    struct bench *b = trained(1, 0);
+    for (uint64_t step = 1; step <= 100; step++) {
+        const enum session_due due = session_core_due(&b->core, step);
+        assert_int_equal(due, step % 10 == 0 ? SESSION_SAVE : SESSION_NO_SAVE);
+    }
+    bench_free(b);
+    b = bench_new(1);
+    struct session_ready ready = { .total_steps = 7, .pins = "" }; /* only the end */
+    assert_int_equal(session_core_ready(&b->core, &ready), ST_OK);
+    for (uint64_t step = 1; step <= 7; step++)
+        assert_int_equal(session_core_due(&b->core, step),
+                         step == 7 ? SESSION_SAVE : SESSION_NO_SAVE);
+    bench_free(b);
+}
+
+static void an_announced_save_happens_at_its_step_once(void **state)
+{
+    (void)state;
+    struct bench *b = trained(1, 0);
+    hear_save_at(b, 13, false);
+    hear_save_at(b, 13, false);
+    hear_save_at(b, 17, true);
+    hear_save_at(b, 20, true); /* regular, too */
+    assert_int_equal(session_core_due(&b->core, 12), SESSION_NO_SAVE);
+    assert_int_equal(session_core_due(&b->core, 13), SESSION_SAVE);
+    hear_save_at(b, 13, false); /* repeated after it happened */
+    assert_int_equal(session_core_due(&b->core, 14), SESSION_NO_SAVE);
+    assert_int_equal(session_core_due(&b->core, 17), SESSION_SAVE_AND_EXIT);
+    assert_int_equal(session_core_due(&b->core, 20), SESSION_SAVE_AND_EXIT);
+    assert_silent(b);
+    bench_free(b);
+}
+
+static void a_step_that_is_past_already_is_said_to_be(void **state)
+{
+    (void)state;
+    struct bench *b = trained(1, 0);
+    assert_int_equal(session_core_due(&b->core, 33), SESSION_NO_SAVE);
+    hear_save_at(b, 33, false); /* just missed */
+    assert_says(b, SAVE_PASSED);
+    assert_int_equal(b->out.passed.step, 33);
+    assert_int_equal(b->out.passed.at, 33);
+    assert_silent(b);
+    hear_save_at(b, 33, false); /* it did not hear */
+    assert_says(b, SAVE_PASSED);
+    reconnect(b);
+    assert_says(b, READY);
+    assert_says(b, SAVE_PASSED);
+    hear_done(b, 33, false);
+    reconnect(b);
+    assert_says(b, READY);
+    assert_silent(b);
+    assert_int_equal(session_core_due(&b->core, 40), SESSION_SAVE);
+    hear_save_at(b, 40, false); /* saved as a regular one */
+    assert_silent(b);
+    hear_save_at(b, 40, true); /* but we did not leave */
+    assert_says(b, SAVE_PASSED);
+    bench_free(b);
+}
+
+static void the_last_step_is_never_past(void **state)
+{
+    (void)state;
+    struct bench *b = trained(1, 0);
+    assert_int_equal(session_core_due(&b->core, 100), SESSION_SAVE);
+    hear_save_at(b, 100, true); /* a pause that comes late: what it wants happens anyway */
+    assert_silent(b);
+    bench_free(b);
+}
+
+static void saves_announced_before_the_plan_are_kept_and_old_ones_are_past(void **state)
+{
+    (void)state;
+    struct bench *b = bench_new(1);
+    assert_int_equal(session_core_hello(&b->core, ""), ST_OK);
+    session_core_link_up(&b->core);
+    assert_says(b, HELLO);
+    hear_plan(b, 1, 4, 25);
+    hear_save_at(b, 15, false);
+    struct session_ready ready = ready_of_100;
+    ready.step = 20; /* restored */
+    assert_int_equal(session_core_ready(&b->core, &ready), ST_OK);
+    assert_says(b, READY);
+    assert_says(b, SAVE_PASSED);
+    assert_int_equal(b->out.passed.step, 15);
+    assert_int_equal(session_core_due(&b->core, 25), SESSION_SAVE);
+    bench_free(b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_save_is_committed_wherever_the_link_is_lost_and_whatever_is_said_twice),
+        cmocka_unit_test(a_report_is_repeated_until_it_is_acknowledged),
+        cmocka_unit_test(a_dropped_save_is_removed_and_that_is_said_once),
+        cmocka_unit_test(a_save_that_is_dropped_while_it_is_written_is_removed_when_it_is),
+        cmocka_unit_test(a_failed_save_is_told_and_can_be_made_again),
+        cmocka_unit_test(a_failure_that_nobody_answers_is_forgotten),
+        cmocka_unit_test(a_save_that_waits_too_long_for_its_folder_gives_way_to_a_newer_one),
+        cmocka_unit_test(without_a_coordinator_saves_give_way_for_ever_and_nothing_is_left_of_them),
+        cmocka_unit_test(with_a_coordinator_that_answers_nothing_there_is_room_for_every_new_save),
+        cmocka_unit_test(one_slot_holds_one_save),
+        cmocka_unit_test(a_save_waits_unsaid_while_another_is_written_and_one_more_is_late),
+        cmocka_unit_test(saves_of_a_job_in_a_rush_wait_for_each_other),
+        cmocka_unit_test(the_last_save_waits_and_in_the_end_only_for_what_is_written),
+        cmocka_unit_test(a_copy_takes_the_oldest_slot_that_no_save_needs),
+        cmocka_unit_test(a_copy_that_is_kept_is_not_overwritten),
+        cmocka_unit_test(copies_in_memory_are_a_function_of_the_step),
+        cmocka_unit_test(a_folder_that_nobody_asked_for_is_declined),
+        cmocka_unit_test(regular_saves_are_a_function_of_the_step),
+        cmocka_unit_test(an_announced_save_happens_at_its_step_once),
+        cmocka_unit_test(a_step_that_is_past_already_is_said_to_be),
+        cmocka_unit_test(the_last_step_is_never_past),
+        cmocka_unit_test(saves_announced_before_the_plan_are_kept_and_old_ones_are_past),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,323 @@
+/*
+ * Whole small jobs on the CUDA backend over the fakes of its libraries and the emulated kernels
+ * (tests/gpu/fake): the same digest for one rank and two and after a restore, losses close to the
+ * CPU's. Between ranks Gloo carries what the fake device's memory holds, once the stream is done:
+ * NCCL has its own test.
+ */
+#include <dlfcn.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/module.h"
+#include "tests/test.h"
+#include "tests/unit/trainer/ranks_fixture.h"
+
+#define DATA                                                                                       \
+    "data:\n"                                                                                      \
+    "  train: {format: synthetic, samples: 60}\n"                                                  \
+    "  eval: {format: synthetic, samples: 5}\n"
+
+static const char mlp[] = "name: test\n"
+                          "model: {arch: mlp, hidden: 24, classes: 10}\n" DATA "train:\n"
+                          "  duration: 4 steps\n"
+                          "  global_batch: 6\n"
+                          "  lanes: 3\n"
+                          "  optimizer: {name: sgd, lr: 0.05, momentum: 0.9, weight_decay: 1e-4}\n"
+                          "  clip_norm: 1\n"
+                          "  seed: 5\n"
+                          "workers: {device: cuda}\n";
+
+static const char lenet[] = "name: test\n"
+                            "model: {arch: lenet, classes: 10}\n" DATA "train:\n"
+                            "  duration: 2 steps\n"
+                            "  global_batch: 3\n"
+                            "  lanes: 3\n"
+                            "  optimizer: {name: adamw, lr: 0.001}\n"
+                            "  seed: 5\n"
+                            "workers: {device: cuda}\n";
+
+static const char gpt2[] = "name: test\n"
+                           "model: {arch: gpt2, layers: 1, heads: 2, width: 32, context: 8,\n"
+                           "        vocab: 32, dropout: 0.1}\n" DATA "train:\n"
+                           "  duration: 4 steps\n"
+                           "  global_batch: 6\n"
+                           "  lanes: 3\n"
+                           "  accumulate: 2\n"
+                           "  optimizer: {name: adamw, lr: 0.001, weight_decay: 0.1,\n"
+                           "              no_decay: [bias, norm]}\n"
+                           "  seed: 5\n"
+                           "workers: {device: cuda}\n";
+
+/* ---- Gloo between devices whose memory is the host's ---- */
+
+struct comm {
+    struct comm *gloo;
+    struct comm_device device;
+};
+
+static enum status open_comm(const struct comm_options *options, struct comm **out)
+{
+    struct comm *comm = calloc(1, sizeof(*comm));
+    assert_non_null(comm);
+    comm->device = options->device;
+    enum status st = comm_gloo()->open(options, &comm->gloo);
+    if (st != ST_OK) {
+        free(comm);
+        return st;
+    }
+    *out = comm;
+    return ST_OK;
+}
+
+static enum status settle(const struct comm *comm)
+{
+    const struct comm_device *d = &comm->device;
+    return d->table->stream_sync(d->backend, d->stream);
+}
+
+static enum status all_to_all_v(struct comm *comm, const struct comm_segment *send,
+                                const struct comm_segment *recv, int64_t timeout_ms)
+{
+    enum status st = settle(comm);
+    return st == ST_OK ? comm_gloo()->all_to_all_v(comm->gloo, send, recv, timeout_ms) : st;
+}
+
+static enum status all_gather_v(struct comm *comm, const struct comm_segment *segments,
+                                int64_t timeout_ms)
+{
+    enum status st = settle(comm);
+    return st == ST_OK ? comm_gloo()->all_gather_v(comm->gloo, segments, timeout_ms) : st;
+}
+
+static enum status all_reduce_f32(struct comm *comm, float *data, size_t count, int64_t timeout_ms)
+{
+    enum status st = settle(comm);
+    return st == ST_OK ? comm_gloo()->all_reduce_f32(comm->gloo, data, count, timeout_ms) : st;
+}
+
+static enum status wait_comm(struct comm *comm, int64_t timeout_ms)
+{
+    (void)timeout_ms;
+    return settle(comm);
+}
+
+static void abort_comm(struct comm *comm)
+{
+    comm_gloo()->abort(comm->gloo);
+}
+
+static void close_comm(struct comm *comm)
+{
+    comm_gloo()->close(comm->gloo);
+    free(comm);
+}
+
+static const struct comm_table settled_gloo = {
+    .name = "settled gloo",
+    .on_stream = true,
+    .open = open_comm,
+    .all_to_all_v = all_to_all_v,
+    .all_gather_v = all_gather_v,
+    .all_reduce_f32 = all_reduce_f32,
+    .wait = wait_comm,
+    .abort = abort_comm,
+    .close = close_comm,
+};
+
+/* ---- the module, as a trainer loads it ---- */
+
+struct fake {
+    const struct module *module;
+    void (*describe)(const char *words);
+    size_t (*memory_left)(void);
+    int (*objects_left)(void);
+};
+
+/* ISO C has no cast from void * to a function. */
+static void find(void *file, const char *name, void *out)
+{
+    void *symbol = dlsym(file, name);
+    if (symbol == NULL)
+        fail_msg("%s: no %s", MODULE, name);
+    memcpy(out, &symbol, sizeof(symbol));
+}
+
+static struct fake load(void)
+{
+    struct fake fake = { 0 };
+    char reason[LIMIT_REASON] = "";
+    assert_int_equal(setenv("CAIRN_CUDA_MODULE", MODULE, 1), 0);
+    if (module_load("cuda", 0, &fake.module, reason) != ST_OK)
+        fail_msg("%s", reason);
+    void *file = dlopen(MODULE, RTLD_NOW | RTLD_LOCAL); /* the same again */
+    assert_non_null(file);
+    find(file, "fake_cuda_describe", &fake.describe);
+    find(file, "fake_cuda_memory_left", &fake.memory_left);
+    find(file, "fake_cuda_objects_left", &fake.objects_left);
+    return fake;
+}
+
+static void check_nothing_is_left(void)
+{
+    const struct fake fake = load();
+    assert_int_equal(fake.memory_left(), 0);
+    assert_int_equal(fake.objects_left(), 0);
+}
+
+/* ---- jobs ---- */
+
+static struct ranks_options on_device(const char *job, const char *const *sets, uint32_t size)
+{
+    return (struct ranks_options){ .job = job,
+                                   .sets = sets,
+                                   .size = size,
+                                   .shares = { size == 1 ? 3 : 2, 1 },
+                                   .table = load().module->backend,
+                                   .comm = &settled_gloo };
+}
+
+/* far: how much the loss may differ from the CPU's; 0: the CPU doesn't do that. */
+static void check_job(const char *job, const char *const *sets, double far)
+{
+    struct ranks_options options = on_device(job, sets, 1);
+    struct ranks_result *one = ranks_new_well(&options);
+    options = on_device(job, sets, 2);
+    struct ranks_result *two = ranks_new_well(&options);
+    assert_string_equal(one->digest, two->digest);
+    assert_memory_equal(&one->rows[1].loss, &two->rows[1].loss, sizeof(float));
+    check_nothing_is_left();
+    if (far > 0) {
+        options.size = 1;
+        options.shares[0] = 3;
+        options.table = backend_cpu();
+        options.comm = comm_gloo();
+        struct ranks_result *cpu = ranks_new_well(&options);
+        assert_int_equal(cpu->row_count, one->row_count);
+        for (size_t i = 0; i < cpu->row_count; i++)
+            assert_float_equal(cpu->rows[i].loss, one->rows[i].loss, far);
+        assert_float_equal(cpu->rows[cpu->row_count - 1].eval_loss,
+                           one->rows[cpu->row_count - 1].eval_loss, far);
+        free(cpu);
+    }
+    free(one);
+    free(two);
+}
+
+static void an_mlp_trains_as_on_the_cpu(void **state)
+{
+    (void)state;
+    check_job(mlp, NULL, 1e-5);
+}
+
+static void a_lenet_trains_as_on_the_cpu(void **state)
+{
+    (void)state;
+    check_job(lenet, NULL, 1e-5);
+}
+
+static void a_gpt2_trains_as_on_the_cpu(void **state)
+{
+    (void)state;
+    check_job(gpt2, NULL, 1e-5);
+}
+
+static void every_precision_trains(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *sets[3];
+        double far;
+    } rows[] = { { { "train.precision=bf16", NULL }, 2e-3 },
+                 { { "train.precision=bf16", "train.amp=O2", NULL }, 5e-3 },
+                 { { "train.precision=tf32", NULL }, 0 },
+                 { { "train.precision=fp16", "train.loss_scale=256", NULL }, 0 },
+                 { { "train.precision=fp16", NULL }, 0 } };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        check_job(gpt2, rows[i].sets, rows[i].far);
+}
+
+/* fp16's dynamic scale starts too high; what overflows is left out, and told by the norm. */
+static void a_scale_that_is_too_high_comes_down(void **state)
+{
+    const char *const sets[] = { "train.precision=fp16", "train.duration=6 steps", NULL };
+    struct ranks_options options = on_device(gpt2, sets, 1);
+    options.loss_scale = 0x1p17;
+    struct ranks_result *one = ranks_new_well(&options);
+    assert_true(isfinite(one->rows[0].grad_norm) == 0);
+    assert_true(isfinite(one->rows[0].loss) != 0);
+    assert_true(isfinite(one->rows[5].grad_norm) != 0);
+    char dir[256];
+    (void)snprintf(dir, sizeof(dir), "%s/step", (char *)*state);
+    options = on_device(gpt2, sets, 2);
+    options.loss_scale = 0x1p17;
+    options.stop_at = 1;
+    options.save = dir;
+    free(ranks_new_well(&options));
+    options = on_device(gpt2, sets, 2);
+    options.restore = dir;
+    options.restore_step = 1;
+    struct ranks_result *two = ranks_new_well(&options);
+    assert_string_equal(one->digest, two->digest);
+    free(one);
+    free(two);
+}
+
+static void a_restored_job_ends_as_if_nothing_had_happened(void **state)
+{
+    char dir[256];
+    (void)snprintf(dir, sizeof(dir), "%s/step", (char *)*state);
+    struct ranks_options options = on_device(gpt2, NULL, 1);
+    struct ranks_result *quiet = ranks_new_well(&options);
+    options = on_device(gpt2, NULL, 2);
+    options.stop_at = 2;
+    options.save = dir;
+    free(ranks_new_well(&options));
+    for (uint32_t size = 1; size <= 2; size++) {
+        options = on_device(gpt2, NULL, size);
+        options.restore = dir;
+        options.restore_step = 2;
+        struct ranks_result *end = ranks_new_well(&options);
+        assert_string_equal(end->digest, quiet->digest);
+        free(end);
+    }
+    free(quiet);
+}
+
+static void memory_that_runs_out_is_told_by_what_it_is_for(void **state)
+{
+    (void)state;
+    const struct fake fake = load();
+    fake.describe("memory=40000000");
+    const char *const sets[] = { "model.hidden=4096", NULL };
+    struct ranks_options options = on_device(mlp, sets, 1);
+    struct ranks_result *result = malloc(sizeof(*result));
+    assert_non_null(result);
+    ranks_run(&options, result);
+    assert_int_equal(result->st, ST_NO_MEMORY);
+    if (strstr(result->message, "not enough memory for the") == NULL ||
+        strstr(result->message, "gradient copies") == NULL)
+        fail_msg("%s", result->message);
+    free(result);
+    check_nothing_is_left();
+    fake.describe("");
+}
+
+#define IN_FOLDER(name)                                                                            \
+    cmocka_unit_test_setup_teardown(name, ranks_make_folder, ranks_remove_folder)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_mlp_trains_as_on_the_cpu),
+        cmocka_unit_test(a_lenet_trains_as_on_the_cpu),
+        cmocka_unit_test(a_gpt2_trains_as_on_the_cpu),
+        cmocka_unit_test(every_precision_trains),
+        IN_FOLDER(a_scale_that_is_too_high_comes_down),
+        IN_FOLDER(a_restored_job_ends_as_if_nothing_had_happened),
+        cmocka_unit_test(memory_that_runs_out_is_told_by_what_it_is_for),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,226 @@
+#include "tests/unit/trainer/ranks_fixture.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/buf.h"
+#include "common/check.h"
+#include "tests/test.h"
+#include "tests/unit/comm/comm_fixture.h"
+#include "trainer/loop/loop.h"
+
+struct one {
+    const struct ranks_options *options;
+    struct ranks_result *result;
+    struct shared_kv *kv;
+    struct job job;
+    uint32_t rank;
+    pthread_t thread;
+    enum status st;
+    uint64_t step;
+    char message[LIMIT_REASON];
+    char digest[33];
+    struct ckpt_report report;
+};
+
+static void take_row(void *arg, const struct session_row *row)
+{
+    struct one *one = arg;
+    struct ranks_result *result = one->result;
+    if (one->rank == 0) {
+        CHECK(result->row_count < RANKS_ROWS);
+        result->rows[result->row_count++] = *row;
+    }
+    if (one->options->row != NULL)
+        one->options->row(one->options->row_arg, one->rank, row);
+}
+
+static enum status open_comm(struct one *one, const struct device *device, struct comm **out)
+{
+    struct kv kv = shared_kv_table(one->kv);
+    struct comm_options options = { .kv = &kv,
+                                    .generation = 1,
+                                    .rank = (int)one->rank,
+                                    .size = (int)one->options->size,
+                                    .host = "127.0.0.1",
+                                    .timeout_ms = 60000,
+                                    .device = { .table = device->table,
+                                                .backend = device->backend,
+                                                .stream = device->communication } };
+    return one->options->size > 1 ? device->comm->open(&options, out) : ST_OK;
+}
+
+static enum status prepare(struct one *one, struct worker *worker, struct comm *comm)
+{
+    const struct ranks_options *o = one->options;
+    char *message = one->message;
+    size_t capacity = sizeof(one->message);
+    enum status st = worker_connect(worker, comm, message, capacity);
+    if (st == ST_OK)
+        st = worker_skip(worker, o->skip, o->skip_count);
+    if (st == ST_OK && o->restore != NULL)
+        st = state_restore(worker, o->restore, o->restore_step, message, capacity);
+    else if (st == ST_OK)
+        st = state_seed(worker, message, capacity);
+    if (st == ST_OK)
+        st = worker_start(worker, o->restore != NULL ? o->restore_step : 0, message, capacity);
+    return st;
+}
+
+/* Also after a failure: what state was left? */
+static void leave_state(struct one *one, struct worker *worker, uint64_t step)
+{
+    const struct ranks_options *o = one->options;
+    struct state_beside beside = {
+        .job = "j-test", .generation = 1, .job_file = o->job, .pins = "{}"
+    };
+    struct state_view view;
+    struct ckpt_hash digest;
+    one->step = step;
+    CHECK(state_digest(worker, step, &digest) == ST_OK);
+    ckpt_hash_text(&digest, one->digest);
+    if (one->st != ST_OK || o->save == NULL)
+        return;
+    CHECK(state_allow_saves(worker) == ST_OK);
+    if (worker->snapshot != NULL) {
+        CHECK(snapshot_begin(worker->snapshot) == ST_OK);
+        CHECK(snapshot_wait(worker->snapshot) == ST_OK);
+    }
+    state_describe(worker, step, &beside, &view);
+    struct ckpt_write_options write = { .level = 0 };
+    one->st = ckpt_shard_write(io_system(), o->save, &view.state, one->rank, o->size, &write,
+                               &one->report);
+}
+
+static void *run_rank(void *arg)
+{
+    struct one *one = arg;
+    const struct ranks_options *o = one->options;
+    struct marks marks;
+    marks_init(&marks, NULL, NULL, one->rank, 1);
+    struct worker_options options = { .job = &one->job,
+                                      .io = io_system(),
+                                      .marks = &marks,
+                                      .rank = one->rank,
+                                      .size = o->size,
+                                      .shares = o->shares,
+                                      .table = o->table,
+                                      .comm = o->comm };
+    struct worker *worker = NULL;
+    struct comm *comm = NULL;
+    one->st = worker_open(&options, &worker, one->message, sizeof(one->message));
+    if (one->st == ST_OK && o->loss_scale > 0)
+        worker->settings.scaler.scale = o->loss_scale;
+    if (one->st == ST_OK)
+        one->st = open_comm(one, &worker->device, &comm);
+    if (one->st == ST_OK)
+        one->st = prepare(one, worker, comm);
+    if (one->st == ST_OK) {
+        struct loop_options loop = { .worker = worker,
+                                     .step = o->restore != NULL ? o->restore_step : 0,
+                                     .stop_at = o->stop_at,
+                                     .row = take_row,
+                                     .row_arg = one };
+        enum loop_end end = LOOP_DONE;
+        one->st = loop_run(&loop, &end, one->message, sizeof(one->message));
+        leave_state(one, worker, marks.step);
+    }
+    worker_close(worker);
+    return NULL;
+}
+
+static void publish(const struct ranks_options *options, const struct one *ones)
+{
+    struct ckpt_report reports[RANKS_MAX];
+    for (uint32_t r = 0; r < options->size; r++)
+        reports[r] = ones[r].report;
+    auto_buf struct buf bytes;
+    buf_init(&bytes, LIMIT_MANIFEST_BYTES);
+    struct ckpt_hash digest;
+    char text[33];
+    CHECK(ckpt_manifest_make(reports, options->size, "j-test", "2026-01-02T03:04:05Z", &bytes,
+                             &digest) == ST_OK);
+    ckpt_hash_text(&digest, text);
+    CHECK(strcmp(text, ones[0].digest) == 0);
+    CHECK(ckpt_manifest_publish(io_system(), options->save, bytes.data, bytes.size) == ST_OK);
+}
+
+static void parse(const struct ranks_options *options, struct job *out)
+{
+    auto_buf struct buf errors;
+    buf_init(&errors, 65536);
+    size_t sets = 0;
+    while (options->sets != NULL && options->sets[sets] != NULL)
+        sets++;
+    enum status st = job_parse(options->job, strlen(options->job), "test.yaml", "/", options->sets,
+                               sets, out, &errors);
+    if (st != ST_OK)
+        (void)fprintf(stderr, "%s\n", errors.data);
+    CHECK(st == ST_OK);
+}
+
+void ranks_run(const struct ranks_options *options, struct ranks_result *out)
+{
+    struct one *ones = calloc(options->size, sizeof(*ones));
+    struct shared_kv *kv = shared_kv_new();
+    CHECK(ones != NULL);
+    memset(out, 0, sizeof(*out));
+    if (options->save != NULL)
+        CHECK(ckpt_folder_create(io_system(), options->save) == ST_OK);
+    for (uint32_t r = 0; r < options->size; r++) {
+        ones[r] = (struct one){ .options = options, .result = out, .kv = kv, .rank = r };
+        parse(options, &ones[r].job);
+        CHECK(pthread_create(&ones[r].thread, NULL, run_rank, &ones[r]) == 0);
+    }
+    for (uint32_t r = 0; r < options->size; r++)
+        CHECK(pthread_join(ones[r].thread, NULL) == 0);
+    for (uint32_t r = 0; r < options->size; r++) {
+        CHECK(strcmp(ones[r].digest, ones[0].digest) == 0);
+        CHECK(ones[r].step == ones[0].step);
+        if (out->st == ST_OK && ones[r].st != ST_OK) {
+            out->st = ones[r].st;
+            memcpy(out->message, ones[r].message, sizeof(out->message));
+        }
+    }
+    memcpy(out->digest, ones[0].digest, sizeof(out->digest));
+    out->step = ones[0].step;
+    if (out->st == ST_OK && options->save != NULL)
+        publish(options, ones);
+    for (uint32_t r = 0; r < options->size; r++)
+        ckpt_report_release(&ones[r].report);
+    shared_kv_free(kv);
+    free(ones);
+}
+
+struct ranks_result *ranks_new(const struct ranks_options *options)
+{
+    struct ranks_result *result = malloc(sizeof(*result));
+    assert_non_null(result);
+    ranks_run(options, result);
+    return result;
+}
+
+struct ranks_result *ranks_new_well(const struct ranks_options *options)
+{
+    struct ranks_result *result = ranks_new(options);
+    if (result->st != ST_OK)
+        fail_msg("%s: %s", status_string(result->st), result->message);
+    return result;
+}
+
+int ranks_make_folder(void **state)
+{
+    static char folder[64];
+    (void)snprintf(folder, sizeof(folder), "/tmp/cairn-ranks-XXXXXX");
+    *state = mkdtemp(folder);
+    return *state == NULL ? -1 : 0;
+}
+
+int ranks_remove_folder(void **state)
+{
+    char command[128];
+    (void)snprintf(command, sizeof(command), "rm -rf %s", (char *)*state);
+    return system(command) == 0 ? 0 : -1;
+}
