@@ -12,9 +12,6 @@
 #include "checkpoint/format/disk.h"
 #include "common/status.h"
 
-/* Room that a chunk needs at most. */
-#define CKPT_CHUNK_MAX (sizeof(struct disk_chunk) + DISK_GAP_MAX + DISK_STORED_MAX)
-
 /* Which chunk it is, and what it must hold. */
 struct ckpt_chunk_place {
     uint32_t buffer; /* or DISK_BLOB | number */
@@ -23,7 +20,7 @@ struct ckpt_chunk_place {
     uint32_t raw_size;
 };
 
-/* Writes the chunk that will lie at offset into out (CKPT_CHUNK_MAX). base: as ckpt_encode. */
+/* Writes the chunk that will lie at offset into out (DISK_CHUNK_MAX). base: as ckpt_encode. */
 MUST_CHECK enum status ckpt_chunk_make(struct ckpt_codec *codec,
                                        const struct ckpt_chunk_place *place, const void *raw,
                                        const void *base, uint64_t offset, uint8_t *out,

@@ -141,6 +141,9 @@ _Static_assert(offsetof(struct disk_chunk, raw_hash) == 80, "on-disk layout");
 _Static_assert(offsetof(struct disk_chunk, stored_hash) == 88, "on-disk layout");
 _Static_assert(offsetof(struct disk_chunk, check) == 96, "on-disk layout");
 
+/* Room that a chunk needs at most: header, gap, planes. */
+#define DISK_CHUNK_MAX (sizeof(struct disk_chunk) + DISK_GAP_MAX + DISK_STORED_MAX)
+
 /* Then, in this order: scalars, skip list, buffers, references, tensors, blobs, gap, trailer. */
 struct disk_footer {
     uint32_t frame_magic; /* DISK_FRAME_FOOTER */

@@ -4,7 +4,6 @@
  */
 #include <string.h>
 
-#include "checkpoint/codec/chunk.h"
 #include "checkpoint/format/footer.h"
 #include "checkpoint/format/hash.h"
 
@@ -129,7 +128,7 @@ static const char *check_references(const struct ckpt_footer *footer, uint64_t o
     uint64_t at = DISK_HEADER_SIZE, raw = 0, blob_raw = 0, blob_want = 0;
     for (uint32_t i = 0; i < footer->head->chunk_count; i++) {
         const struct disk_reference *it = &footer->references[i];
-        if (it->offset != at || it->size <= sizeof(struct disk_chunk) || it->size > CKPT_CHUNK_MAX)
+        if (it->offset != at || it->size <= sizeof(struct disk_chunk) || it->size > DISK_CHUNK_MAX)
             return "the table of chunks has a hole or an overlap";
         at += it->size;
         uint64_t size = raw_size_of(footer, it);

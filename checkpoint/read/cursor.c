@@ -14,7 +14,7 @@ struct level {
     const struct ckpt_reader *reader;
     uint32_t file; /* whose descriptor is open, or NO_FILE */
     int fd;
-    uint8_t *stored; /* CKPT_CHUNK_MAX */
+    uint8_t *stored; /* DISK_CHUNK_MAX */
 };
 
 struct ckpt_cursor {
@@ -33,7 +33,7 @@ enum status ckpt_cursor_new(const struct ckpt_reader *reader, struct ckpt_cursor
     for (; reader != NULL && st == ST_OK; reader = reader->parent) {
         struct level *level = &cursor->levels[cursor->level_count++];
         *level = (struct level){ .reader = reader, .file = NO_FILE, .fd = -1 };
-        level->stored = malloc(CKPT_CHUNK_MAX);
+        level->stored = malloc(DISK_CHUNK_MAX);
         if (level->stored == NULL)
             st = ST_NO_MEMORY;
     }

@@ -11,7 +11,7 @@
 /* One slot is the taker's and every thread has one in work; more are room for chunks that take
  * longer, and for a write that doesn't return. */
 #define SLOTS_BESIDE 4
-#define SLOT_BYTES   ((CKPT_CHUNK_MAX + 4095) / 4096 * 4096)
+#define SLOT_BYTES   ((DISK_CHUNK_MAX + 4095) / 4096 * 4096)
 
 struct thread {
     struct ckpt_ring *ring;

@@ -29,7 +29,7 @@
 /* One chunk on its way. */
 struct ckpt_slot {
     struct ckpt_chunk_place place;
-    uint8_t *bytes; /* CKPT_CHUNK_MAX: the chunk as made for offset 0 */
+    uint8_t *bytes; /* DISK_CHUNK_MAX: the chunk as made for offset 0 */
     uint32_t size;
 };
 

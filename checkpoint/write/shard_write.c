@@ -416,7 +416,7 @@ static size_t base_bytes(const struct ckpt_writer_use *use)
     const uint64_t chunks = use->base_bytes / DISK_CHUNK_BYTES + CKPT_BUFFERS_MAX;
     const size_t tables = TABLE_BYTES / 4 + (size_t)chunks * (sizeof(struct disk_reference) +
                                                               sizeof(struct ckpt_place));
-    const size_t file = CKPT_CHUNK_MAX + (use->object ? s3_read_bytes() : 0);
+    const size_t file = DISK_CHUNK_MAX + (use->object ? s3_read_bytes() : 0);
     return levels * tables + cursors * (CKPT_CODEC_BYTES + levels * file);
 }
 

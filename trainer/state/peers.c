@@ -4,8 +4,8 @@
  *   round: all have a newer copy ─▶ tell its step ─▶ keep the oldest that was told ─▶ tell its seal
  *          ─▶ transfers, in steps of CHUNK ─▶ check, seal ─▶ tell that all is well ─▶ round
  *
- * A copy is whole on all ranks before the next but one is begun on any (trainer/loop/loop.c). So the
- * oldest of steps that are told at one time is of use even where a rank stands still.
+ * A copy is whole on all ranks before the next but one is begun on any (trainer/loop/loop.c). So
+ * the oldest of steps that are told at one time is of use even where a rank stands still.
  *
  * Invariants
  *  1. Every rank makes the same calls of the communicator: what decides about them (steps, sizes,

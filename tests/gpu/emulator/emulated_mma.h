@@ -1,7 +1,7 @@
 /*
- * What kernels/cuda/attention/mma.cuh needs, on the emulator: each function is one that all 32 lanes of a
- * warp call together, as on the device, with the fragment layouts of the PTX manual ("Matrix
- * fragments for mma.m16n8k16", "ldmatrix").
+ * What kernels/cuda/attention/mma.cuh needs, on the emulator: each function is one that all 32
+ * lanes of a warp call together, as on the device, with the fragment layouts of the PTX manual
+ * ("Matrix fragments for mma.m16n8k16", "ldmatrix").
  *
  * An asynchronous copy happens as late as it may (when it is waited for), or as early (at once):
  * what is right in both cases waits for what it reads, and does not overwrite what is still read.

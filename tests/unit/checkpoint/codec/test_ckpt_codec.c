@@ -55,7 +55,7 @@ static void every_kind_of_chunk_comes_back_bit_for_bit(void **unused)
     struct ckpt_codec *codec = NULL;
     assert_int_equal(ckpt_codec_new(CKPT_DEFAULT, &codec), ST_OK);
     auto_free uint8_t *raw = malloc(DISK_CHUNK_BYTES), *back = malloc(DISK_CHUNK_BYTES);
-    auto_free uint8_t *stored = malloc(CKPT_CHUNK_MAX);
+    auto_free uint8_t *stored = malloc(DISK_CHUNK_MAX);
     assert_true(raw != NULL && back != NULL && stored != NULL);
     for (enum content content = ZEROS; content < CONTENTS; content++) {
         for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {

@@ -244,7 +244,7 @@ static void stored_chunks_of_every_codec_are_read(void **unused)
 static int write_goldens(const char *folder)
 {
     struct buffers b = take();
-    auto_free uint8_t *bytes = malloc(CKPT_CHUNK_MAX);
+    auto_free uint8_t *bytes = malloc(DISK_CHUNK_MAX);
     for (size_t i = 0; i < GOLDENS && bytes != NULL; i++) {
         const struct golden *golden = &goldens[i];
         struct ckpt_codec *codec = NULL;

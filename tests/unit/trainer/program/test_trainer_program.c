@@ -8,7 +8,7 @@
 #include "tests/test.h"
 
 #define EXAMPLES SOURCE_DIR "/examples/"
-#define SOURCE   SOURCE_DIR "/tests/unit/test_trainer_program.c" /* some text */
+#define SOURCE   SOURCE_DIR "/tests/unit/trainer/program/test_trainer_program.c" /* some text */
 #define IMAGES   "/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz"
 
 struct output {
