@@ -39,7 +39,7 @@ LOOPS_INLINE half_vec half_of_vec(vec v)
 #else
     const half_wide bits = (half_wide)vec_bits(v);
     const half_wide rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
-    const half_wide nan = (half_wide)(v != v);
+    const half_wide nan = (half_wide)(v != v); /* NOLINT(misc-redundant-expression) */
     const half_wide out = (rounded & ~nan) | ((bits | 0x400000u) & nan);
 #if LOOPS_WIDTH == 16
     return _mm512_cvtepi32_epi16((__m512i)(out >> 16));

@@ -9,6 +9,7 @@
 #include "comm/exact_plan.h"
 #include "comm/sum.h"
 #include "common/limits.h"
+#include "common/tree_sum.h"
 #include "tests/test.h"
 #include "tests/unit/comm/comm_fixture.h"
 
@@ -251,29 +252,28 @@ static void an_aligned_power_of_two_share_is_one_partial_sum(void **state)
     }
 }
 
-static void doubles_per_lane_are_summed_in_the_same_order(void **state)
+/* All lanes on one rank: what its binary counter adds is the tree of common/tree_sum.h. */
+static void counter_adds_in_the_order_of_the_tree(void **state)
 {
     (void)state;
-    for (uint32_t lanes = 1; lanes <= 33; lanes++) {
-        double values[33 * 2], sums[2];
+    for (uint32_t lanes = 1; lanes <= 300; lanes++) {
+        double values[300], buffer[EXACT_NODES_MAX], plain[300];
+        struct exact_local local;
+        size_t added = 0;
+        assert_int_equal(exact_local_init(&local, 0, lanes, lanes), ST_OK);
+        assert_int_equal(local.node_count, 1);
         for (uint32_t lane = 0; lane < lanes; lane++) {
-            values[lane * 2] = (double)value_of(lane, 7);
-            values[lane * 2 + 1] = 1;
+            values[lane] = plain[lane] = (double)value_of(lane, 7);
+            buffer[local.slot[lane]] = values[lane];
+            for (; added < local.add_begin[lane + 1]; added++)
+                buffer[local.adds[added].into] += buffer[local.adds[added].from];
         }
-        exact_tree_sum(values, lanes, 2, sums);
-        assert_true(sums[1] == lanes);
-        /* An independent statement of the order: levels, pairs, the odd one carried up. */
-        double level[64];
-        uint32_t n = lanes;
-        for (uint32_t i = 0; i < n; i++)
-            level[i] = values[i * 2];
-        for (; n > 1; n = (n + 1) / 2) {
-            for (uint32_t i = 0; i < n / 2; i++)
-                level[i] = level[2 * i] + level[2 * i + 1];
-            if (n % 2 == 1)
-                level[n / 2] = level[n - 1];
-        }
-        assert_true(sums[0] == level[0]);
+        const double sum = buffer[local.node[0].slot];
+        double other;
+        exact_tree_sum(plain, lanes, 1, &other);
+        assert_true(sum == other);
+        assert_true(sum == tree_sum(values, lanes));
+        exact_local_release(&local);
     }
 }
 
@@ -332,7 +332,7 @@ int main(void)
         cmocka_unit_test(chunks_cover_a_bucket_and_lie_on_pieces_where_there_are_enough),
         cmocka_unit_test(a_share_needs_at_most_two_logarithms_plus_one_buffers),
         cmocka_unit_test(an_aligned_power_of_two_share_is_one_partial_sum),
-        cmocka_unit_test(doubles_per_lane_are_summed_in_the_same_order),
+        cmocka_unit_test(counter_adds_in_the_order_of_the_tree),
         cmocka_unit_test(impossible_shares_and_buckets_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
