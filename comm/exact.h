@@ -80,7 +80,3 @@ void exact_ready(struct exact *exact, size_t bucket);
 MUST_CHECK enum status exact_wait(struct exact *exact, int64_t *exposed_ns);
 /* The result, valid until the next exact_begin; after a successful exact_wait. */
 const float *exact_sum(const struct exact *exact);
-
-/* Tree sum of a few doubles per lane, for values that cross lanes outside the vector: values holds
- * `width` doubles for each lane of the job in lane order; out gets the sums. Pure. */
-void exact_tree_sum(const double *values, uint32_t lanes, size_t width, double *out);

@@ -125,24 +125,3 @@ void exact_chunk(size_t bucket_begin, size_t bucket_end, uint32_t rank, uint32_t
     *begin = bucket_begin + (from < count ? from : count);
     *end = bucket_begin + (to < count ? to : count);
 }
-
-static double tree_sum(const double *values, size_t stride, uint32_t first, uint32_t span,
-                       uint32_t lanes)
-{
-    if (span == 1)
-        return values[first * stride];
-    const uint32_t half = span / 2;
-    const double left = tree_sum(values, stride, first, half, lanes);
-    if (first + half >= lanes)
-        return left;
-    return left + tree_sum(values, stride, first + half, half, lanes);
-}
-
-void exact_tree_sum(const double *values, uint32_t lanes, size_t width, double *out)
-{
-    uint32_t span = 1;
-    while (span < lanes)
-        span *= 2;
-    for (size_t i = 0; i < width; i++)
-        out[i] = tree_sum(values + i, width, 0, span, lanes);
-}

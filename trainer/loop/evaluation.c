@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "common/fault.h"
+#include "common/tree_sum.h"
 
 /* Own batches, in ascending order, into this rank's segment. */
 static enum status evaluate_own(struct worker *w)
@@ -35,18 +36,6 @@ static enum status evaluate_own(struct worker *w)
     return st;
 }
 
-/* The tree over [begin, begin + width), width a power of two, absent leaves skipped. */
-static double tree_sum(const double *values, uint64_t count, uint64_t begin, uint64_t width)
-{
-    if (width == 1)
-        return values[begin];
-    uint64_t half = width / 2;
-    double left = tree_sum(values, count, begin, half);
-    if (begin + half >= count)
-        return left;
-    return left + tree_sum(values, count, begin + half, half);
-}
-
 /* Puts the gathered batches in order and sums them up. */
 static void sum_batches(struct worker *w, struct evaluation *out)
 {
@@ -67,10 +56,7 @@ static void sum_batches(struct worker *w, struct evaluation *out)
         }
         lane = end;
     }
-    uint64_t width = 1;
-    while (width < w->eval_count)
-        width *= 2;
-    double loss = tree_sum(w->eval_losses, w->eval_count, 0, width);
+    double loss = tree_sum(w->eval_losses, w->eval_count);
     *out = (struct evaluation){ .loss = loss / (double)counted,
                                 .accuracy = (double)correct / (double)counted,
                                 .correct = correct,

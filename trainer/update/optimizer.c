@@ -8,6 +8,7 @@
 #include "common/check.h"
 #include "common/cleanup.h"
 #include "common/fault.h"
+#include "common/tree_sum.h"
 
 #define STATISTICS_MOMENTUM 0.1f /* PyTorch's default of BatchNorm2d */
 #define SCALARS             3
@@ -222,17 +223,6 @@ float *optimizer_params(struct optimizer *optimizer)
 float *optimizer_stats(struct optimizer *optimizer)
 {
     return optimizer->stats;
-}
-
-/* Sum over the pieces in the order of the binary tree over their index; absent leaves are skipped.
- */
-static double tree_sum(double *values, size_t count)
-{
-    for (size_t stride = 1; stride < count; stride *= 2) {
-        for (size_t i = 0; i + stride < count; i += 2 * stride)
-            values[i] += values[i + stride];
-    }
-    return values[0];
 }
 
 /* What decides about the update, brought to the host. */
