@@ -1,6 +1,6 @@
 /*
  * Invariants
- *  1. The order of additions is exact_plan's alone: nothing here depends on time, threads or sizes
+ *  1. The order of additions is exact_order's alone: nothing here depends on time, threads or sizes
  * of messages.
  *  2. A bucket belongs to the step thread until exact_ready, then to the communication thread until
  * it is counted in done; buckets are worked on one after the other, in the order in which they
@@ -29,7 +29,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "comm/exact_plan.h"
+#include "comm/exact_order.h"
 #include "comm/sum.h"
 #include "common/check.h"
 #include "common/clock.h"

@@ -10,7 +10,7 @@
  *                 +
  *
  * Everything that crosses lanes, pieces or batches is summed in this order, so that a sum doesn't
- * depend on who computed which part of it. comm/exact_plan.h has the same tree over lanes whose
+ * depend on who computed which part of it. comm/exact_order.h has the same tree over lanes whose
  * gradients lie on several ranks; tests/unit/comm/test_exact.c holds both together.
  *
  * Source: pairwise summation; Higham, "The accuracy of floating point summation", SIAM Journal on

@@ -6,7 +6,7 @@
 #include <xmmintrin.h>
 
 #include "comm/exact.h"
-#include "comm/exact_plan.h"
+#include "comm/exact_order.h"
 #include "comm/sum.h"
 #include "common/limits.h"
 #include "common/tree_sum.h"

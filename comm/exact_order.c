@@ -1,4 +1,4 @@
-#include "comm/exact_plan.h"
+#include "comm/exact_order.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
