@@ -1,0 +1,22 @@
+/*
+ * One line for a person: why something failed, and the way out.
+ *
+ * A function that can fail for reasons of its own takes a struct reason last and fills it in before
+ * it returns an error; on ST_OK it leaves it as it was.
+ *
+ * Memory: LIMIT_REASON bytes, with the NUL; what is longer is cut, never within a character.
+ * Thread: as any struct.
+ */
+#pragma once
+
+#include "common/limits.h"
+
+struct reason {
+    char text[LIMIT_REASON]; /* UTF-8; "": none */
+};
+
+void reason_set(struct reason *reason, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* Puts text before what is there: "FILE: " and the like. */
+void reason_prefix(struct reason *reason, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
