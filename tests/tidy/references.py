@@ -8,6 +8,7 @@
    it. `loops/text*.c` names those that match.
  - In a comment with a diagram ("A -> B [function]", also with longer arrows), what stands in brackets is a
    function of the same folder.
+ - In docs/walks.md and in docs/hacking.md "`FILE` `name()`" means that FILE defines name.
  - Nobody cites what a reader of the repository can't open ("design 8").
 """
 import os
@@ -83,6 +84,15 @@ def check_diagram(text, line, names):
                     yield line + at, f"the diagram names {word}, which is no function of this folder"
 
 
+def check_walks(root, text, files):
+    for at, row in enumerate(text.split("\n"), 1):
+        for name, called in re.findall(r"`([\w/.]+\.\w+)`((?: `\w+\(\)`,?)+)", row):
+            source = Path(root, name).read_text(encoding="utf-8") if name in files else ""
+            for function in re.findall(r"`(\w+)\(\)`", called):
+                if not re.search(rf"^(?!#|\s)[\w *]*?\b{function}\([^;{{}}]*?\)\s*\{{", source, re.M):
+                    yield at, f"says that {name} defines {function}()"
+
+
 def check_tree(root):
     files = files_of(root)
     functions = functions_of(root, files)
@@ -100,6 +110,9 @@ def check_tree(root):
         elif name.endswith((".md", "CMakeLists.txt", ".py", ".cmake", ".proto")) and name != "docs/renames.md":
             if name.startswith("tests/tidy/"):
                 continue # these speak of files that don't exist
+            if name in ("docs/walks.md", "docs/hacking.md"):
+                for at, what in check_walks(root, path.read_text(encoding="utf-8"), files):
+                    yield f"{name}:{at}: {what}"
             for at, what in check_names(path.read_text(encoding="utf-8"), 1, folder, files):
                 if name.endswith((".md", ".proto")) or "cites" in what:
                     yield f"{name}:{at}: {what}"
@@ -112,6 +125,7 @@ def self_test():
         "a/three.h": ("/* As it must be (design 5). */", "cites 'design 5'"),
         "docs/four.md": ("`a/five.c`", "names a/five.c"),
         "a/six.c": ("/* one*.cu */", "names one*.cu"),
+        "docs/walks.md": ("1. `b/one.c` `make_it()`, `lose_it()`: makes", "b/one.c defines lose_it()"),
     }
     good = {"b/one.c": "/* two.h, a/one.c and on*.c; A ──▶ B [make_it, no words here]; llm.c */\nint make_it(void)\n{\n}\n",
             "b/two.h": "int x;\n"}
