@@ -22,12 +22,12 @@ enum status io_space(const struct io *io, const char *path, uint64_t *out_bytes)
                                                        : io->space(io->self, path, out_bytes);
 }
 
-void io_explain(const struct io *io, enum status st, char *out, size_t capacity)
+void io_explain(const struct io *io, enum status st, struct reason *out)
 {
-    char words[LIMIT_REASON] = "";
+    struct reason own = { "" };
     if (io->explain != NULL)
-        io->explain(io->self, st, words, sizeof(words));
-    (void)snprintf(out, capacity, "%s%s%s", status_string(st), words[0] == '\0' ? "" : ": ", words);
+        io->explain(io->self, st, &own);
+    reason_set(out, "%s%s%s", status_string(st), own.text[0] == '\0' ? "" : ": ", own.text);
 }
 
 enum status io_write_all(const struct io *io, int fd, const void *data, size_t size, uint64_t at)

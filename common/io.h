@@ -16,6 +16,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "common/reason.h"
 #include "common/status.h"
 
 enum io_open_flags {
@@ -74,7 +75,7 @@ struct io {
     /* Bytes that may still be written below path. NULL where nobody knows: io_space says. */
     enum status (*space)(void *self, const char *path, uint64_t *out_bytes);
     /* Why this thread's last call that came to st did, in a sentence; "": nothing to say. */
-    void (*explain)(void *self, enum status st, char *out, size_t capacity);
+    void (*explain)(void *self, enum status st, struct reason *out);
 };
 
 /* The machine's files. Borrowed for ever. */
@@ -83,8 +84,8 @@ const struct io *io_system(void);
 bool io_is_object(const struct io *io, const char *path);
 /* Bytes that may still be written below path, a folder that is there; UINT64_MAX: not known. */
 MUST_CHECK enum status io_space(const struct io *io, const char *path, uint64_t *out_bytes);
-/* What is to be told of st, which a call on io has just come to: its text and the table's. */
-void io_explain(const struct io *io, enum status st, char *out, size_t capacity);
+/* A line about st, which a call on io has just come to: its text, and what the table explains. */
+void io_explain(const struct io *io, enum status st, struct reason *out);
 
 /* Write or read exactly size bytes; a short read is ST_INCOMPLETE. */
 MUST_CHECK enum status io_write_all(const struct io *io, int fd, const void *data, size_t size,

@@ -88,18 +88,18 @@ static void write_shard(struct saver *saver, const struct task *task)
             removed = false;
         }
     }
-    char why[LIMIT_REASON] = "";
+    struct reason why = { "" };
     if (st != ST_OK) {
-        io_explain(session->options.io, st, why, sizeof(why));
+        io_explain(session->options.io, st, &why);
         LOG_WARN(session->options.log, "save of step %llu failed, ignoring: %s",
-                 (unsigned long long)state->scalars.step, why);
+                 (unsigned long long)state->scalars.step, why.text);
     }
     (void)pthread_mutex_lock(&session->mutex);
     if (st == ST_OK) {
         message->stall_us = session->core.saves[task->index].stall_us;
         session_core_save_written(&session->core, task->index, message);
     } else {
-        session_core_save_failed(&session->core, task->index, st, why, removed);
+        session_core_save_failed(&session->core, task->index, st, why.text, removed);
     }
     (void)pthread_mutex_unlock(&session->mutex);
     session_write_words(session); /* before anybody is told: it must be known if this dies now */

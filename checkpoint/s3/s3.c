@@ -440,10 +440,10 @@ static bool s3_is_object(void *self, const char *path)
     return strncmp(path, "s3://", 5) == 0;
 }
 
-static void s3_explain(void *self, enum status st, char *out, size_t capacity)
+static void s3_explain(void *self, enum status st, struct reason *out)
 {
     struct s3 *s3 = self;
-    s3_client_explain(s3->client, st, out, capacity);
+    s3_client_explain(s3->client, st, out->text, sizeof(out->text));
 }
 
 /* ---- its life ---- */

@@ -174,15 +174,15 @@ static enum status store_space(void *self, const char *path, uint64_t *out_bytes
     return io_space(io_system(), path, out_bytes);
 }
 
-static void store_explain(void *self, enum status st, char *out, size_t capacity)
+static void store_explain(void *self, enum status st, struct reason *out)
 {
     struct ckpt_store *store = self;
     CHECK(pthread_mutex_lock(&store->mutex) == 0);
     const struct io *io = store->s3 == NULL ? NULL : s3_io(store->s3);
     if (io == NULL)
-        (void)snprintf(out, capacity, "%s", st == ST_CONFIG ? store->problem : "");
+        reason_set(out, "%s", st == ST_CONFIG ? store->problem : "");
     if (io != NULL)
-        io->explain(io->self, st, out, capacity);
+        io->explain(io->self, st, out);
     (void)pthread_mutex_unlock(&store->mutex);
 }
 

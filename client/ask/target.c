@@ -368,7 +368,7 @@ const char *target_status(enum status st)
 
 enum exit_code target_report(const struct client *client, const char *path, enum status st)
 {
-    char why[LIMIT_REASON];
+    struct reason why;
     enum exit_code code = target_exit(path, st);
     if (code == EXIT_DAMAGED) {
         client_error("%s: %s; 'cairn ckpt verify' says where", path, target_status(st));
@@ -377,8 +377,8 @@ enum exit_code target_report(const struct client *client, const char *path, enum
     } else if (st == ST_REFUSED && !ckpt_store_is_object(path)) {
         client_error("%s: no permission, or a read-only file system", path);
     } else {
-        io_explain(target_io(client), st, why, sizeof(why));
-        client_error("%s: %s", path, why);
+        io_explain(target_io(client), st, &why);
+        client_error("%s: %s", path, why.text);
     }
     return code;
 }

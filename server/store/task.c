@@ -278,9 +278,9 @@ void store_task_run(struct store_task *task, const struct io *io)
     } else if (task->message[0] == '\0') {
         bool all = task->kind == STORE_PROBE || task->kind == STORE_SWEEP;
         const char *where = all ? task->store : task->dir;
-        char why[LIMIT_REASON];
-        io_explain(io, task->status, why, sizeof why);
+        struct reason why;
+        io_explain(io, task->status, &why);
         (void)snprintf(task->message, sizeof task->message, "%s: %.300s: %.160s", doing[task->kind],
-                       why, where);
+                       why.text, where);
     }
 }

@@ -65,10 +65,10 @@ static int tear_down(void **state)
 
 static void check(struct world *w, enum status is, enum status should, const char *what)
 {
-    char problem[LIMIT_REASON];
-    io_explain(w->io, is, problem, sizeof(problem));
+    struct reason why;
+    io_explain(w->io, is, &why);
     if (is != should)
-        fail_msg("%s: %s instead of: %s", what, problem, status_string(should));
+        fail_msg("%s: %s instead of: %s", what, why.text, status_string(should));
 }
 
 static void path_of(const struct world *w, const char *name, char out[LIMIT_PATH])
@@ -454,14 +454,14 @@ static void one_of_several_committers_wins(void **state)
 static void missing_bucket_is_told(void **state)
 {
     struct world *w = *state;
-    char problem[LIMIT_REASON];
+    struct reason why;
     struct ckpt_entry *entries = NULL;
     size_t count = 0;
     enum status st = ckpt_list(w->io, "s3://no-such-bucket-here", SAMPLE_JOB, &entries, &count);
     assert_int_equal(st, ST_CONFIG);
-    io_explain(w->io, st, problem, sizeof(problem));
-    assert_non_null(strstr(problem, "NoSuchBucket"));
-    assert_non_null(strstr(problem, "checkpoint.store"));
+    io_explain(w->io, st, &why);
+    assert_non_null(strstr(why.text, "NoSuchBucket"));
+    assert_non_null(strstr(why.text, "checkpoint.store"));
     st = io_publish(w->io, "s3://no-such-bucket-here/x", "x", 1);
     assert_int_equal(st, ST_CONFIG);
 }
@@ -482,9 +482,10 @@ static void wrong_secret_is_told_but_not_shown(void **state)
     (void)setenv("AWS_SECRET_ACCESS_KEY", secret, 1);
     enum status st = io_publish(w.io, "s3://cairn-test/x", "x", 1);
     assert_int_equal(st, ST_REFUSED);
-    io_explain(w.io, st, problem, sizeof(problem));
-    assert_non_null(strstr(problem, "SignatureDoesNotMatch"));
-    assert_null(strstr(problem, "not-this-one"));
+    struct reason why;
+    io_explain(w.io, st, &why);
+    assert_non_null(strstr(why.text, "SignatureDoesNotMatch"));
+    assert_null(strstr(why.text, "not-this-one"));
     s3_free(w.s3);
 }
 

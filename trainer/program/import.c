@@ -43,13 +43,13 @@ struct import {
 
 static enum status fail(struct import *i, enum status st, const char *what)
 {
-    char why[LIMIT_REASON / 2] = "it is there already; choose another folder";
+    struct reason why = { "it is there already; choose another folder" };
     if (st == ST_REFUSED)
-        (void)snprintf(why, sizeof(why), "no permission, or a read-only file system");
+        reason_set(&why, "no permission, or a read-only file system");
     if (st != ST_EXISTS && st != ST_REFUSED)
-        io_explain(i->io, st, why, sizeof(why));
+        io_explain(i->io, st, &why);
     if (st != ST_OK)
-        (void)snprintf(i->message, sizeof(i->message), "%.250s: %s", what, why);
+        (void)snprintf(i->message, sizeof(i->message), "%.250s: %.255s", what, why.text);
     return st;
 }
 

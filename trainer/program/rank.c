@@ -298,7 +298,8 @@ static enum status check_store(struct rank *r)
     const struct io *io = ckpt_store_io(r->store);
     const char *store = r->job->checkpoint.store;
     const char *node = r->plan.nodes != NULL ? r->plan.nodes[r->plan.rank] : "?";
-    char mark[CKPT_MARK], why[LIMIT_REASON / 2];
+    char mark[CKPT_MARK];
+    struct reason why;
     if (r->plan.store_mark[0] == '\0')
         return ST_OK;
     enum status st = ckpt_mark_read(io, store, r->plan.job, mark);
@@ -310,8 +311,9 @@ static enum status check_store(struct rank *r)
                     "is missing, or another's",
                     node, store, r->plan.job, CKPT_MARK_NAME);
     }
-    io_explain(io, st, why, sizeof(why));
-    return fail(r, st, "node %s cannot read the checkpoint store %.160s: %s", node, store, why);
+    io_explain(io, st, &why);
+    return fail(r, st, "node %s cannot read the checkpoint store %.160s: %.255s", node, store,
+                why.text);
 }
 
 /* The state: from memory or the checkpoint that the plan names, or from the seed. Copies in memory

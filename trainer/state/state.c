@@ -152,10 +152,10 @@ struct restore {
 
 static enum status fail(const struct restore *r, enum status st, const char *cause)
 {
-    char why[LIMIT_REASON];
-    io_explain(r->worker->options.io, st, why, sizeof(why));
+    struct reason why;
+    io_explain(r->worker->options.io, st, &why);
     (void)snprintf(r->message, r->capacity, "%s: %s: %s", r->dir, cause,
-                   r->finding[0] != '\0' ? r->finding : why);
+                   r->finding[0] != '\0' ? r->finding : why.text);
     return st;
 }
 

@@ -200,13 +200,13 @@ static void the_last_save_waits_for_a_slow_store_and_that_is_progress(void **sta
 }
 
 /* More than a message holds. */
-static void bad_explain(void *self, enum status st, char *out, size_t capacity)
+static void bad_explain(void *self, enum status st, struct reason *out)
 {
     (void)self;
     assert_int_equal(st, ST_FULL);
-    memset(out, 'x', capacity - 1);
-    out[capacity - 1] = '\0';
-    memcpy(out, "QuotaExceeded", 13);
+    memset(out->text, 'x', sizeof(out->text) - 1);
+    out->text[sizeof(out->text) - 1] = '\0';
+    memcpy(out->text, "QuotaExceeded", 13);
 }
 
 static void a_full_store_is_told_and_the_save_can_be_made_again(void **state)

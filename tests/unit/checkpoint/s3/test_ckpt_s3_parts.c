@@ -252,8 +252,9 @@ static void settings_that_cannot_work_are_explained(void **state)
     assert_int_equal(ckpt_store_new(&store), ST_OK);
     const struct io *io = ckpt_store_io(store);
     assert_int_equal(io->stat(io->self, X, &info), ST_CONFIG);
-    io_explain(io, ST_CONFIG, problem, sizeof(problem));
-    assert_non_null(strstr(problem, "http://host/path"));
+    struct reason why;
+    io_explain(io, ST_CONFIG, &why);
+    assert_non_null(strstr(why.text, "http://host/path"));
     assert_int_equal(io->stat(io->self, home->dir, &info), ST_OK); /* folders need none of it */
     uint64_t room = 0;
     assert_int_equal(io_space(io, home->dir, &room), ST_OK);
