@@ -1,5 +1,5 @@
 /*
- * The folders of this node's memory that hold jobs' copies (session/session_slot.h): made when a
+ * The folders of this node's memory that hold jobs' copies (session/copy_file.h): made when a
  * trainer is started, removed when the coordinator says that the job needs them no more.
  *
  *   paths_copies()   of mode 0700 and our own, else unused

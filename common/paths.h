@@ -15,7 +15,7 @@
  * Copies in memory lie on tmpfs: in CAIRN_COPIES, else /dev/shm/cairn-UID-HASH, of DIR's
  * path; there
  *
- *   NODE/JOB/gG-rR-N.copy        slots of rank R of generation G (session/session_slot.h)
+ *   NODE/JOB/gG-rR-N.copy        slots of rank R of generation G (session/copy_file.h)
  */
 #pragma once
 

@@ -27,8 +27,8 @@
 #include "common/kv.h"
 #include "common/log.h"
 #include "common/status.h"
-#include "session/session_budget.h"
-#include "session/session_memory.h"
+#include "session/budget.h"
+#include "session/copy_folder.h"
 
 struct session;
 
@@ -138,7 +138,7 @@ enum session_due session_due(struct session *session, uint64_t step);
 /*
  * A snapshot: this rank's share of a state is copied into a slot by a thread of the session, beside
  * what the step thread does next, with the hashes of its pieces. Slots are files of `copies` that
- * outlive this process (session_slot.h).
+ * outlive this process (copy_file.h).
  */
 struct session_snapshot {
     /* Its tensors, and the data of its buffers, must live until close; the data must not change

@@ -3,7 +3,7 @@
  * every delay, crash, lost connection and full disk, so that a seed that fails fails again.
  *
  *   coordinator   server/core with its real journal (a file); crashes between any two of its
- * outputs workers       session/session_core over simulated streams; they "train" by counting
+ * outputs workers       session/core.h over simulated streams; they "train" by counting
  *   agents        started trainers outlive them; exits are repeated until acknowledged
  *   store         a model of folders, files and manifests, with full disks, damage, late answers
  *

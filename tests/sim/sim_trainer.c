@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/check.h"
-#include "session/session_core.h"
+#include "session/core.h"
 #include "tests/sim/sim.h"
 
 #define TICK_MS   20

@@ -8,7 +8,7 @@
 #include "comm/exact.h"
 #include "common/io.h"
 #include "common/limits.h"
-#include "session/session_budget.h"
+#include "session/budget.h"
 #include "trainer/state/initial_state.h"
 #include "trainer/tape/lane.h"
 #include "trainer/tape/plan.h"

@@ -1,5 +1,5 @@
 /*
- * The state from copies in memory (session/session_slot.h): every share is read where it lies, on
+ * The state from copies in memory (session/copy_file.h): every share is read where it lies, on
  * this node, or sent by a rank on whose node it lies; every piece is checked by its hash where it
  * came to lie.
  */

@@ -4,10 +4,10 @@
  *   peers_open ─▶ the exchange, a thread with a communicator of its own: rounds, with pauses
  *
  * A round: all ranks tell their newest whole copy and take the oldest of these; each sends that
- * to its partner and receives those of its wards into files of its own (session_slot.h: a ward's
- * rank, numbers from PEERS_FIRST on, two by turns), which are sealed when every piece of them was
- * checked. That round's own copies, and what was received in it, stay until all ranks have finished
- * a later round: so at any time there is a step of which every share is at two nodes.
+ * to its partner and receives those of its wards into files of its own (session/copy_file.h: a
+ * ward's rank, numbers from PEERS_FIRST on, two by turns), which are sealed when every piece of
+ * them was checked. That round's own copies, and what was received in it, stay until all ranks have
+ * finished a later round: so at any time there is a step of which every share is at two nodes.
  *
  * A round takes processors, memory and network from the training. Whatever it takes, it takes no
  * more than its own time: so a pause of so many times that follows it (peers_pause_ns), and rounds

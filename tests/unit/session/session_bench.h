@@ -3,7 +3,7 @@
  */
 #pragma once
 
-#include "session/session_core.h"
+#include "session/core.h"
 #include "tests/test.h"
 
 #define JOB "j-0123456789"

@@ -1,7 +1,7 @@
 /* checkpoint.memory: what it is shared out to, and that it is never passed. */
 #include "checkpoint/checkpoint.h"
-#include "session/session_budget.h"
-#include "session/session_slot.h"
+#include "session/budget.h"
+#include "session/copy_file.h"
 #include "tests/test.h"
 
 #define MIB ((size_t)1 << 20)

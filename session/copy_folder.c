@@ -1,4 +1,4 @@
-#include "session/session_memory.h"
+#include "session/copy_folder.h"
 
 #include <dirent.h>
 #include <stdio.h>

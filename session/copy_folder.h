@@ -1,5 +1,5 @@
 /*
- * The copies in a node's folder of a job (session_slot.h): which are there, to offer them, to
+ * The copies in a node's folder of a job (copy_file.h): which are there, to offer them, to
  * restore from them, to remove them.
  *
  * A folder holds at most SESSION_SLOTS_MAX slots of each rank that runs or ran on the node, two of
@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "common/status.h"
-#include "session/session_slot.h"
+#include "session/copy_file.h"
 
 #define SESSION_COPIES_MAX 4096 /* offered; more are ignored */
 

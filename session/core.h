@@ -331,7 +331,7 @@ bool session_core_at_store(const struct session_core *core);
 /* No save is under way; of one that gave way to a newer one no answer is waited for. */
 bool session_core_settled(const struct session_core *core);
 
-/* ---- messages (session_messages.c) ---- */
+/* ---- messages (core_messages.c) ---- */
 
 Cairn__V1__SaveReport *session_report_new(const struct ckpt_report *report, int64_t write_ms);
 void session_report_free(Cairn__V1__SaveReport *report);

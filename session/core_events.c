@@ -1,11 +1,10 @@
-/* The state machine but for saves (session_saves.c); what it is, session_core.h says. */
-#include "session/session_core.h"
-
+/* The state machine but for saves (core_saves.c); what it is, core.h says. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/check.h"
+#include "session/core.h"
 
 /* ---- lifecycle ---- */
 

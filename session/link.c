@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "common/fault.h"
-#include "session/session_internal.h"
+#include "session/internal.h"
 
 /* Units: milliseconds. */
 #define OPEN_MS     2000

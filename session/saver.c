@@ -12,7 +12,7 @@
 
 #include "checkpoint/format/names.h"
 #include "common/check.h"
-#include "session/session_internal.h"
+#include "session/internal.h"
 
 #define NICE 10
 

@@ -2,17 +2,17 @@
  * What the files of the session share: the object, its locks, its threads.
  *
  * Locks: words_mutex before mutex; neither is held while sending, receiving or writing a shard.
- * Threads: the step thread and others call session.h; the link thread (session_link.c) alone opens,
- *          sends and receives; the saver (session_saver.c) alone writes and unlinks in the store;
- *          the copier (session_snapshot.c) makes and fills slots.
+ * Threads: the step thread and others call session.h; the link thread (link.c) alone opens,
+ *          sends and receives; the saver (saver.c) alone writes and unlinks in the store;
+ *          the copier (snapshot.c) makes and fills slots.
  */
 #pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "session/session_core.h"
-#include "session/session_slot.h"
+#include "session/copy_file.h"
+#include "session/core.h"
 
 /*
  * The slots, and the copy that is being taken. All of it under the session's mutex, but for a slot

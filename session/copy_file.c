@@ -1,4 +1,4 @@
-#include "session/session_slot.h"
+#include "session/copy_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -9,7 +9,7 @@
 
 #include "common/check.h"
 #include "common/fault.h"
-#include "session/session_internal.h"
+#include "session/internal.h"
 
 void session_copies_plan(struct session *session, const struct session_budget *budget,
                          const struct session_ready *ready)

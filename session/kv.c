@@ -1,7 +1,7 @@
 /* The generation's map over the link: requests with ids; each caller waits for its own answer. */
 #include <string.h>
 
-#include "session/session_internal.h"
+#include "session/internal.h"
 
 #define CALL_MS  10000 /* for an answer that needs no waiting */
 #define GRACE_MS 1000  /* for the coordinator's own "timed out" to arrive */

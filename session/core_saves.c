@@ -1,9 +1,9 @@
-/* The part of the state machine that is about saves; states and transitions in session_core.h. */
+/* The part of the state machine that is about saves; states and transitions in core.h. */
 #include <stdio.h>
 #include <string.h>
 
 #include "common/check.h"
-#include "session/session_core.h"
+#include "session/core.h"
 
 static void release(struct session_save_record *save)
 {

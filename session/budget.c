@@ -1,7 +1,7 @@
-#include "session/session_budget.h"
+#include "session/budget.h"
 
 #include "checkpoint/checkpoint.h"
-#include "session/session_slot.h"
+#include "session/copy_file.h"
 
 static size_t writer_bytes(const struct session_wish *wish, uint32_t threads)
 {

@@ -1,6 +1,6 @@
 /* Copies for another node: which slot is read, and that it stays until it was. */
 #include "common/check.h"
-#include "session/session_internal.h"
+#include "session/internal.h"
 
 /* Under mutex. */
 static bool ends(const struct session *session)

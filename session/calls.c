@@ -7,7 +7,7 @@
 #include "common/check.h"
 #include "common/cleanup.h"
 #include "common/fault.h"
-#include "session/session_internal.h"
+#include "session/internal.h"
 
 #define ORPHAN_MS        600000
 #define FAULT_WAIT_MS    200

@@ -7,7 +7,7 @@
 
 #include "checkpoint/format/hash.h"
 #include "common/check.h"
-#include "session/session_slot.h"
+#include "session/copy_file.h"
 #include "tests/fuzz/fuzz.h"
 
 static void read_all(const struct slot_view *view)

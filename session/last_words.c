@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "common/cleanup.h"
-#include "session/session_internal.h"
+#include "session/internal.h"
 
 static enum status replace(const struct io *io, const char *path, const uint8_t *bytes, size_t size)
 {

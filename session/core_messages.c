@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "session/session_core.h"
+#include "session/core.h"
 
 /* protobuf-c has no const; nothing is written through these. */
 static char *text(const char *constant)
