@@ -16,34 +16,34 @@ static size_t writer_bytes(const struct session_wish *wish, uint32_t threads)
     return ckpt_writer_bytes(&use);
 }
 
-static size_t bytes_of(const struct session_wish *wish, int slots, uint32_t threads)
+static size_t bytes_of(const struct session_wish *wish, int files, uint32_t threads)
 {
-    return ((size_t)slots + 2 * (size_t)wish->wards) * slot_bytes(wish->share_bytes) +
+    return ((size_t)files + 2 * (size_t)wish->wards) * copy_file_bytes(wish->share_bytes) +
            writer_bytes(wish, threads);
 }
 
 enum status session_budget(const struct session_wish *wish, struct session_budget *out)
 {
-    const int away = wish->peers ? SESSION_PEER_SLOTS : 0;
+    const int away = wish->peers ? SESSION_PEER_FILES : 0;
     const int most = (wish->every ? 3 : 2) + away;
     struct session_budget budget = {
-        .slots = (wish->every ? 2 : 1) + away,
-        .ward_slots = 2 * (int)wish->wards,
-        .slot_bytes = slot_bytes(wish->share_bytes),
+        .files = (wish->every ? 2 : 1) + away,
+        .ward_files = 2 * (int)wish->wards,
+        .file_bytes = copy_file_bytes(wish->share_bytes),
     };
-    budget.least = bytes_of(wish, budget.slots, 0);
+    budget.least = bytes_of(wish, budget.files, 0);
     if (wish->bytes_max != 0 && budget.least > wish->bytes_max) {
         *out = (struct session_budget){ .least = budget.least };
         return ST_FULL;
     }
     const size_t bound = wish->bytes_max != 0 ? wish->bytes_max : SIZE_MAX;
-    while (budget.slots < most && bytes_of(wish, budget.slots + 1, 0) <= bound)
-        budget.slots++;
+    while (budget.files < most && bytes_of(wish, budget.files + 1, 0) <= bound)
+        budget.files++;
     while (budget.threads < wish->threads &&
-           bytes_of(wish, budget.slots, budget.threads + 1) <= bound)
+           bytes_of(wish, budget.files, budget.threads + 1) <= bound)
         budget.threads++;
     budget.writer_bytes = writer_bytes(wish, budget.threads);
-    budget.bytes = bytes_of(wish, budget.slots, budget.threads);
+    budget.bytes = bytes_of(wish, budget.files, budget.threads);
     *out = budget;
     return ST_OK;
 }

@@ -1,5 +1,5 @@
 /*
- * How a worker's checkpoint.memory is shared out: slots for snapshots, and what encodes them.
+ * How a worker's checkpoint.memory is shared out: copy files for snapshots, and what encodes them.
  *
  * A pure function, so that what `--plan` shows is what a worker does.
  */
@@ -11,9 +11,9 @@
 
 #include "common/status.h"
 
-#define SESSION_SLOTS_MAX 5
+#define SESSION_FILES_MAX 5
 /* Of copies that go to another node: the last that is there, and the one on its way. */
-#define SESSION_PEER_SLOTS 2
+#define SESSION_PEER_FILES 2
 
 struct session_wish {
     size_t share_bytes; /* of buffers, that a snapshot of this rank copies at most */
@@ -23,22 +23,22 @@ struct session_wish {
     size_t state_bytes; /* of buffers, of all ranks: tables of a base */
     bool object;        /* the store is S3: parts on their way, blocks read ahead */
     bool peers;         /* copies go to another node */
-    uint32_t wards;     /* whose copies come from there: two slots for each */
+    uint32_t wards;     /* ranks whose copies come from there: two files for each */
     size_t bytes_max;   /* hard bound; 0: none */
 };
 
 struct session_budget {
-    int slots;        /* two, three with `every`; two more with `peers`; fewer: session_budget */
-    int ward_slots;   /* beside them, for what comes from other nodes */
+    int files;        /* two, three with `every`; two more with `peers`; fewer: see below */
+    int ward_files;   /* beside them, for what comes from other nodes */
     uint32_t threads; /* at most those wished for; 0: the saver encodes */
-    size_t slot_bytes, writer_bytes;
+    size_t file_bytes, writer_bytes;
     size_t bytes; /* of all, at most */
     size_t least; /* bound below which nothing can be saved */
 };
 
 /*
- * Where the bound doesn't hold all, encoder threads are given up first, then the second slot: a
- * save that is due while the one before is written is then given up. `every` needs two slots, for
+ * Where the bound doesn't hold all, encoder threads are given up first, then the second file: a
+ * save that is due while the one before is written is then given up. `every` needs two files, for
  * a copy must not be overwritten before the next one is whole; what peers need is not given up.
  * Errors: ST_FULL  the bound is below out->least, which alone is set then
  */

@@ -126,8 +126,8 @@ void session_close(struct session *session)
     if (session->has_copier_thread)
         (void)pthread_join(session->copier_thread, NULL);
     session_core_release(&session->core);
-    for (int i = 0; i < SESSION_SLOTS_MAX; i++)
-        slot_close(&session->copies.slots[i]);
+    for (int i = 0; i < SESSION_FILES_MAX; i++)
+        copy_file_close(&session->copies.files[i]);
     free(session->out);
     (void)pthread_cond_destroy(&session->changed);
     (void)pthread_mutex_destroy(&session->words_mutex);
@@ -144,7 +144,7 @@ enum status session_join(struct session *session, const char *pins, int64_t time
     auto_free struct session_copy *copies = NULL;
     size_t count = 0;
     enum status st =
-        session_memory_list(session->options.copies, session->options.job, &copies, &count);
+        copy_folder_list(session->options.copies, session->options.job, &copies, &count);
     (void)pthread_mutex_lock(&session->mutex);
     if (st == ST_OK)
         st = session_core_offer(&session->core, copies, count);

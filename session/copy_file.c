@@ -22,23 +22,23 @@ static size_t aligned(size_t size, size_t to)
 static size_t beside_room(size_t share_bytes)
 {
     const size_t pieces = share_bytes / PIECE_ELEMENTS + CKPT_BUFFERS_MAX;
-    return aligned(SLOT_BESIDE + pieces * sizeof(struct ckpt_hash) + SLOT_ROOM, SLOT_PAGE);
+    return aligned(COPY_BESIDE + pieces * sizeof(struct ckpt_hash) + COPY_ROOM, COPY_PAGE);
 }
 
-size_t slot_bytes(size_t share_bytes)
+size_t copy_file_bytes(size_t share_bytes)
 {
     return beside_room(share_bytes) +
-           aligned(share_bytes + CKPT_BUFFERS_MAX * (size_t)SLOT_ALIGN, SLOT_PAGE);
+           aligned(share_bytes + CKPT_BUFFERS_MAX * (size_t)COPY_ALIGN, COPY_PAGE);
 }
 
-static struct slot_seal *seal_of(const struct slot *slot)
+static struct copy_seal *seal_of(const struct copy_file *file)
 {
-    return (struct slot_seal *)(void *)slot->memory;
+    return (struct copy_seal *)(void *)file->memory;
 }
 
-static struct slot_head *head_of(const struct slot *slot)
+static struct copy_head *head_of(const struct copy_file *file)
 {
-    return (struct slot_head *)(void *)(slot->memory + sizeof(struct slot_seal));
+    return (struct copy_head *)(void *)(file->memory + sizeof(struct copy_seal));
 }
 
 /* ---- open and close ---- */
@@ -59,25 +59,25 @@ static enum status open_file(const char *path, size_t size, int *out_fd)
     return ST_OK;
 }
 
-void slot_break(struct slot *slot)
+void copy_file_break(struct copy_file *file)
 {
-    memset(seal_of(slot), 0, sizeof(struct slot_seal));
+    memset(seal_of(file), 0, sizeof(struct copy_seal));
     __sync_synchronize(); /* the seal goes before what it stood for */
 }
 
-enum status slot_open_size(const char *path, size_t size, struct slot *out)
+enum status copy_file_open_size(const char *path, size_t size, struct copy_file *out)
 {
-    struct slot slot = { .size = size, .named = path != NULL };
+    struct copy_file file = { .size = size, .named = path != NULL };
     int fd = -1;
     if (path != NULL) {
-        if (strlen(path) >= sizeof(slot.path))
+        if (strlen(path) >= sizeof(file.path))
             return ST_FULL;
-        memcpy(slot.path, path, strlen(path) + 1);
-        enum status st = open_file(path, slot.size, &fd);
+        memcpy(file.path, path, strlen(path) + 1);
+        enum status st = open_file(path, file.size, &fd);
         if (st != ST_OK)
             return st;
     }
-    void *memory = mmap(NULL, slot.size, PROT_READ | PROT_WRITE,
+    void *memory = mmap(NULL, file.size, PROT_READ | PROT_WRITE,
                         fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, fd, 0);
     if (fd >= 0)
         (void)close(fd);
@@ -86,54 +86,54 @@ enum status slot_open_size(const char *path, size_t size, struct slot *out)
             (void)unlink(path); /* room that nobody would use */
         return ST_NO_MEMORY;
     }
-    slot.memory = memory;
-    slot_break(&slot);
+    file.memory = memory;
+    copy_file_break(&file);
 #ifdef MADV_POPULATE_WRITE
-    (void)madvise(memory, slot.size, MADV_POPULATE_WRITE); /* older kernels: at the first copy */
+    (void)madvise(memory, file.size, MADV_POPULATE_WRITE); /* older kernels: at the first copy */
 #endif
-    *out = slot;
+    *out = file;
     return ST_OK;
 }
 
-enum status slot_open(const char *path, size_t share_bytes, struct slot *out)
+enum status copy_file_open(const char *path, size_t share_bytes, struct copy_file *out)
 {
-    enum status st = slot_open_size(path, slot_bytes(share_bytes), out);
+    enum status st = copy_file_open_size(path, copy_file_bytes(share_bytes), out);
     if (st != ST_OK)
         return st;
     out->data_offset = beside_room(share_bytes);
-    out->room = out->data_offset - SLOT_BESIDE;
+    out->room = out->data_offset - COPY_BESIDE;
     return ST_OK;
 }
 
-void slot_close(struct slot *slot)
+void copy_file_close(struct copy_file *file)
 {
-    if (slot->memory != NULL)
-        (void)munmap(slot->memory, slot->size);
-    slot->memory = NULL;
+    if (file->memory != NULL)
+        (void)munmap(file->memory, file->size);
+    file->memory = NULL;
 }
 
 /* ---- writing ---- */
 
 /* Room in the part beside; 0: none is left. */
-static size_t take_room(const struct slot *slot, size_t *at, uint64_t size)
+static size_t take_room(const struct copy_file *file, size_t *at, uint64_t size)
 {
     const size_t here = aligned(*at, 8);
-    if (here > slot->data_offset || size > slot->data_offset - here)
+    if (here > file->data_offset || size > file->data_offset - here)
         return 0;
     *at = here + (size_t)size;
     return here;
 }
 
-static enum status put_buffer(struct slot *slot, const struct ckpt_state *state, uint32_t i,
+static enum status put_buffer(struct copy_file *file, const struct ckpt_state *state, uint32_t i,
                               const uint32_t share[2], size_t at[2])
 {
     const struct ckpt_buffer *from = &state->buffers[i];
-    struct slot_buffer *to = &head_of(slot)->buffers[i];
+    struct copy_buffer *to = &head_of(file)->buffers[i];
     uint64_t first = 0, count = 0;
     ckpt_share_elements(state, i, share[0], share[1], &first, &count);
     const size_t bytes = (size_t)(count * ckpt_dtype_size(from->dtype));
-    const size_t hashes = take_room(slot, &at[0], ckpt_pieces(count) * sizeof(struct ckpt_hash));
-    if (hashes == 0 || at[1] > slot->size || bytes > slot->size - at[1])
+    const size_t hashes = take_room(file, &at[0], ckpt_pieces(count) * sizeof(struct ckpt_hash));
+    if (hashes == 0 || at[1] > file->size || bytes > file->size - at[1])
         return ST_FULL;
     memcpy(to->name, from->name, strnlen(from->name, sizeof(to->name) - 1));
     to->dtype = (uint32_t)from->dtype;
@@ -142,39 +142,39 @@ static enum status put_buffer(struct slot *slot, const struct ckpt_state *state,
     to->count = count;
     to->data = at[1];
     to->hashes = hashes;
-    slot->buffers[i] = *from;
-    at[1] += aligned(bytes, SLOT_ALIGN);
+    file->buffers[i] = *from;
+    at[1] += aligned(bytes, COPY_ALIGN);
     return ST_OK;
 }
 
-static enum status put_blobs(struct slot *slot, const struct ckpt_state *state, size_t *at)
+static enum status put_blobs(struct copy_file *file, const struct ckpt_state *state, size_t *at)
 {
-    struct slot_head *head = head_of(slot);
+    struct copy_head *head = head_of(file);
     const uint64_t skip_bytes = state->scalars.skip_count * sizeof(uint64_t);
-    head->skip = take_room(slot, at, skip_bytes);
-    if (head->skip == 0 || state->blob_count > SLOT_BLOBS_MAX)
+    head->skip = take_room(file, at, skip_bytes);
+    if (head->skip == 0 || state->blob_count > COPY_BLOBS_MAX)
         return ST_FULL;
     if (skip_bytes > 0)
-        memcpy(slot->memory + head->skip, state->scalars.skip, (size_t)skip_bytes);
-    slot->state.scalars.skip = (const uint64_t *)(const void *)(slot->memory + head->skip);
+        memcpy(file->memory + head->skip, state->scalars.skip, (size_t)skip_bytes);
+    file->state.scalars.skip = (const uint64_t *)(const void *)(file->memory + head->skip);
     for (uint32_t i = 0; i < state->blob_count; i++) {
         const struct ckpt_blob *from = &state->blobs[i];
-        struct slot_blob *to = &head->blobs[i];
-        to->offset = take_room(slot, at, from->size);
+        struct copy_blob *to = &head->blobs[i];
+        to->offset = take_room(file, at, from->size);
         if (to->offset == 0)
             return ST_FULL;
         memcpy(to->name, from->name, strnlen(from->name, sizeof(to->name) - 1));
         to->size = from->size;
         if (from->size > 0)
-            memcpy(slot->memory + to->offset, from->data, (size_t)from->size);
-        slot->blobs[i] = *from;
-        slot->blobs[i].data = slot->memory + to->offset;
+            memcpy(file->memory + to->offset, from->data, (size_t)from->size);
+        file->blobs[i] = *from;
+        file->blobs[i].data = file->memory + to->offset;
     }
-    slot->state.blobs = slot->blobs;
+    file->state.blobs = file->blobs;
     return ST_OK;
 }
 
-static void put_scalars(struct slot_head *head, const struct ckpt_state *state)
+static void put_scalars(struct copy_head *head, const struct ckpt_state *state)
 {
     const struct ckpt_scalars *s = &state->scalars;
     memcpy(head->job, state->job, strnlen(state->job, sizeof(head->job) - 1));
@@ -190,69 +190,69 @@ static void put_scalars(struct slot_head *head, const struct ckpt_state *state)
     head->blob_count = state->blob_count;
 }
 
-enum status slot_begin(struct slot *slot, const struct ckpt_state *state, uint32_t rank,
-                       uint32_t size)
+enum status copy_file_begin(struct copy_file *file, const struct ckpt_state *state, uint32_t rank,
+                            uint32_t size)
 {
     CHECK(state->buffer_count <= CKPT_BUFFERS_MAX);
-    struct slot_head *head = head_of(slot);
-    slot_break(slot);
+    struct copy_head *head = head_of(file);
+    copy_file_break(file);
     memset(head, 0, sizeof(*head));
     put_scalars(head, state);
     head->rank = rank;
     head->size = size;
-    head->data_offset = slot->data_offset;
-    slot->state = *state;
-    slot->state.buffers = slot->buffers;
+    head->data_offset = file->data_offset;
+    file->state = *state;
+    file->state.buffers = file->buffers;
     const uint32_t share[2] = { rank, size };
-    size_t at[2] = { SLOT_BESIDE, slot->data_offset }; /* beside, data */
+    size_t at[2] = { COPY_BESIDE, file->data_offset }; /* beside, data */
     enum status st = ST_OK;
     for (uint32_t i = 0; st == ST_OK && i < state->buffer_count; i++)
-        st = put_buffer(slot, state, i, share, at);
+        st = put_buffer(file, state, i, share, at);
     if (st == ST_OK)
-        st = put_blobs(slot, state, &at[0]);
-    seal_of(slot)->head_size = at[0]; /* no seal yet: the magic is missing */
+        st = put_blobs(file, state, &at[0]);
+    seal_of(file)->head_size = at[0]; /* no seal yet: the magic is missing */
     return st;
 }
 
 /* A piece at a time: what was hashed is still in the cache when it is copied. */
-static void copy_buffer(struct slot *slot, uint32_t i)
+static void copy_buffer(struct copy_file *file, uint32_t i)
 {
-    const struct slot_buffer *b = &head_of(slot)->buffers[i];
-    struct ckpt_buffer *to = &slot->buffers[i];
+    const struct copy_buffer *b = &head_of(file)->buffers[i];
+    struct ckpt_buffer *to = &file->buffers[i];
     const size_t width = (size_t)ckpt_dtype_size(to->dtype);
     const uint8_t *from = (const uint8_t *)to->data + (b->first - to->data_first) * width;
-    struct ckpt_hash *hashes = (struct ckpt_hash *)(void *)(slot->memory + b->hashes);
+    struct ckpt_hash *hashes = (struct ckpt_hash *)(void *)(file->memory + b->hashes);
     const size_t bytes = (size_t)b->count * width, piece = PIECE_ELEMENTS * width;
     for (size_t at = 0, n = 0; at < bytes; at += piece, n++) {
         const size_t part = bytes - at < piece ? bytes - at : piece;
         hashes[n] = ckpt_hash_of(from + at, part);
-        memcpy(slot->memory + b->data + at, from + at, part);
+        memcpy(file->memory + b->data + at, from + at, part);
     }
-    to->data = slot->memory + b->data;
+    to->data = file->memory + b->data;
     to->data_first = b->first;
     to->pieces = hashes;
 }
 
-void slot_copy(struct slot *slot)
+void copy_file_fill(struct copy_file *file)
 {
-    for (uint32_t i = 0; i < slot->state.buffer_count; i++)
-        copy_buffer(slot, i);
+    for (uint32_t i = 0; i < file->state.buffer_count; i++)
+        copy_buffer(file, i);
 }
 
-void slot_seal(struct slot *slot)
+void copy_file_seal(struct copy_file *file)
 {
-    struct slot_seal seal = { .version = SLOT_VERSION,
-                              .head_size = seal_of(slot)->head_size,
-                              .file_size = slot->size };
+    struct copy_seal seal = { .version = COPY_VERSION,
+                              .head_size = seal_of(file)->head_size,
+                              .file_size = file->size };
     memcpy(seal.magic, magic, sizeof(seal.magic));
-    seal.head = ckpt_hash_of(head_of(slot), seal.head_size - sizeof(seal));
-    seal.check = ckpt_check_of(&seal, offsetof(struct slot_seal, check));
-    slot_accept(slot, &seal);
+    seal.head = ckpt_hash_of(head_of(file), seal.head_size - sizeof(seal));
+    seal.check = ckpt_check_of(&seal, offsetof(struct copy_seal, check));
+    copy_file_accept(file, &seal);
 }
 
-const struct ckpt_state *slot_state(const struct slot *slot)
+const struct ckpt_state *copy_file_state(const struct copy_file *file)
 {
-    return &slot->state;
+    return &file->state;
 }
 
 /* ---- reading ---- */
@@ -267,71 +267,72 @@ static bool is_sound_text(const char *text)
     return text[0] != '\0' && memchr(text, '\0', LIMIT_NAME) != NULL;
 }
 
-static bool is_sound_buffer(const struct slot_buffer *b, uint64_t head_size,
-                            const struct slot_seal *seal, uint64_t data_offset)
+static bool is_sound_buffer(const struct copy_buffer *b, uint64_t head_size,
+                            const struct copy_seal *seal, uint64_t data_offset)
 {
     const uint64_t width = ckpt_dtype_size((enum ckpt_dtype)b->dtype);
     return is_sound_text(b->name) && width > 0 && b->first <= b->elements &&
            b->count <= b->elements - b->first && b->elements <= UINT64_MAX / 16 &&
            inside(b->data, b->count * width, data_offset, seal->file_size) && b->hashes % 8 == 0 &&
-           inside(b->hashes, ckpt_pieces(b->count) * sizeof(struct ckpt_hash), SLOT_BESIDE,
+           inside(b->hashes, ckpt_pieces(b->count) * sizeof(struct ckpt_hash), COPY_BESIDE,
                   head_size);
 }
 
-static bool is_sound(const struct slot_seal *seal, const struct slot_head *head)
+static bool is_sound(const struct copy_seal *seal, const struct copy_head *head)
 {
     bool sound =
         is_sound_text(head->job) && head->rank < head->size && head->size <= LIMIT_RANKS &&
-        head->buffer_count <= CKPT_BUFFERS_MAX && head->blob_count <= SLOT_BLOBS_MAX &&
+        head->buffer_count <= CKPT_BUFFERS_MAX && head->blob_count <= COPY_BLOBS_MAX &&
         head->data_offset >= seal->head_size && head->data_offset <= seal->file_size &&
-        head->skip % 8 == 0 && head->skip_count <= SLOT_ROOM / sizeof(uint64_t) &&
-        inside(head->skip, head->skip_count * sizeof(uint64_t), SLOT_BESIDE, seal->head_size);
+        head->skip % 8 == 0 && head->skip_count <= COPY_ROOM / sizeof(uint64_t) &&
+        inside(head->skip, head->skip_count * sizeof(uint64_t), COPY_BESIDE, seal->head_size);
     for (uint32_t i = 0; sound && i < head->buffer_count; i++)
         sound = is_sound_buffer(&head->buffers[i], seal->head_size, seal, head->data_offset);
     for (uint32_t i = 0; sound && i < head->blob_count; i++) {
-        const struct slot_blob *blob = &head->blobs[i];
+        const struct copy_blob *blob = &head->blobs[i];
         sound = is_sound_text(blob->name) &&
-                inside(blob->offset, blob->size, SLOT_BESIDE, seal->head_size);
+                inside(blob->offset, blob->size, COPY_BESIDE, seal->head_size);
     }
     return sound;
 }
 
 /* seal: that of memory, or the one that memory is to have. */
-static enum status parse(const struct slot_seal *seal, const void *memory, size_t size,
-                         size_t file_size, struct slot_view *out)
+static enum status parse(const struct copy_seal *seal, const void *memory, size_t size,
+                         size_t file_size, struct copy_view *out)
 {
-    const struct slot_head *head =
-        (const struct slot_head *)(const void *)((const uint8_t *)memory + sizeof(*seal));
+    const struct copy_head *head =
+        (const struct copy_head *)(const void *)((const uint8_t *)memory + sizeof(*seal));
     static const uint8_t none[8] = { 0 };
-    if (size < SLOT_BESIDE || memcmp(seal->magic, none, sizeof(none)) == 0)
+    if (size < COPY_BESIDE || memcmp(seal->magic, none, sizeof(none)) == 0)
         return ST_INCOMPLETE;
     if (memcmp(seal->magic, magic, sizeof(magic)) != 0 ||
-        seal->check != ckpt_check_of(seal, offsetof(struct slot_seal, check)))
+        seal->check != ckpt_check_of(seal, offsetof(struct copy_seal, check)))
         return ST_CORRUPT;
-    if (seal->version != SLOT_VERSION || seal->features != 0)
+    if (seal->version != COPY_VERSION || seal->features != 0)
         return ST_VERSION;
-    if (seal->file_size != file_size || seal->head_size < SLOT_BESIDE || seal->head_size > size)
+    if (seal->file_size != file_size || seal->head_size < COPY_BESIDE || seal->head_size > size)
         return ST_CORRUPT;
     const struct ckpt_hash hash = ckpt_hash_of(head, seal->head_size - sizeof(*seal));
     if (!ckpt_hash_equal(&hash, &seal->head) || !is_sound(seal, head))
         return ST_CORRUPT;
-    *out = (struct slot_view){ .memory = memory, .size = file_size, .seal = seal, .head = head };
+    *out = (struct copy_view){ .memory = memory, .size = file_size, .seal = seal, .head = head };
     return ST_OK;
 }
 
-enum status slot_parse(const void *memory, size_t size, size_t file_size, struct slot_view *out)
+enum status copy_view_parse(const void *memory, size_t size, size_t file_size,
+                            struct copy_view *out)
 {
     return parse(memory, memory, size, file_size, out);
 }
 
-enum status slot_map(const char *path, struct slot_view *out)
+enum status copy_view_map(const char *path, struct copy_view *out)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); /* nobody writes a FIFO */
     if (fd < 0)
         return status_from_errno(errno);
     struct stat about;
     enum status st = fstat(fd, &about) == 0 ? ST_OK : status_from_errno(errno);
-    if (st == ST_OK && (!S_ISREG(about.st_mode) || about.st_size < (off_t)SLOT_BESIDE))
+    if (st == ST_OK && (!S_ISREG(about.st_mode) || about.st_size < (off_t)COPY_BESIDE))
         st = ST_INCOMPLETE;
     void *memory = MAP_FAILED;
     if (st == ST_OK) {
@@ -341,29 +342,29 @@ enum status slot_map(const char *path, struct slot_view *out)
     (void)close(fd);
     if (st != ST_OK)
         return st;
-    st = slot_parse(memory, (size_t)about.st_size, (size_t)about.st_size, out);
+    st = copy_view_parse(memory, (size_t)about.st_size, (size_t)about.st_size, out);
     if (st != ST_OK)
         (void)munmap(memory, (size_t)about.st_size);
     return st;
 }
 
-void slot_unmap(struct slot_view *view)
+void copy_view_unmap(struct copy_view *view)
 {
     if (view->memory != NULL)
         (void)munmap((void *)view->memory, view->size);
-    *view = (struct slot_view){ .size = 0 };
+    *view = (struct copy_view){ .size = 0 };
 }
 
-const void *slot_view_data(const struct slot_view *view, uint32_t buffer, size_t *out_size)
+const void *copy_view_data(const struct copy_view *view, uint32_t buffer, size_t *out_size)
 {
-    const struct slot_buffer *b = &view->head->buffers[buffer];
+    const struct copy_buffer *b = &view->head->buffers[buffer];
     *out_size = (size_t)(b->count * ckpt_dtype_size((enum ckpt_dtype)b->dtype));
     return view->memory + b->data;
 }
 
-enum status slot_check_data(const struct slot_view *view, uint32_t buffer, const void *data)
+enum status copy_view_check_data(const struct copy_view *view, uint32_t buffer, const void *data)
 {
-    const struct slot_buffer *b = &view->head->buffers[buffer];
+    const struct copy_buffer *b = &view->head->buffers[buffer];
     const size_t width = (size_t)ckpt_dtype_size((enum ckpt_dtype)b->dtype);
     const size_t bytes = (size_t)b->count * width, piece = PIECE_ELEMENTS * width;
     const uint8_t *from = data;
@@ -378,9 +379,9 @@ enum status slot_check_data(const struct slot_view *view, uint32_t buffer, const
     return ST_OK;
 }
 
-void slot_view_scalars(const struct slot_view *view, struct ckpt_scalars *out)
+void copy_view_scalars(const struct copy_view *view, struct ckpt_scalars *out)
 {
-    const struct slot_head *head = view->head;
+    const struct copy_head *head = view->head;
     *out =
         (struct ckpt_scalars){ .seed = head->seed,
                                .step = head->step,
@@ -392,10 +393,10 @@ void slot_view_scalars(const struct slot_view *view, struct ckpt_scalars *out)
                                .skip_count = head->skip_count };
 }
 
-const void *slot_view_blob(const struct slot_view *view, const char *name, size_t *out_size)
+const void *copy_view_blob(const struct copy_view *view, const char *name, size_t *out_size)
 {
     for (uint32_t i = 0; i < view->head->blob_count; i++) {
-        const struct slot_blob *blob = &view->head->blobs[i];
+        const struct copy_blob *blob = &view->head->blobs[i];
         if (strcmp(blob->name, name) != 0)
             continue;
         *out_size = (size_t)blob->size;
@@ -406,19 +407,20 @@ const void *slot_view_blob(const struct slot_view *view, const char *name, size_
 
 /* ---- receiving ---- */
 
-enum status slot_check(const struct slot *slot, const struct slot_seal *seal, struct slot_view *out)
+enum status copy_file_check(const struct copy_file *file, const struct copy_seal *seal,
+                            struct copy_view *out)
 {
-    struct slot_view view;
-    enum status st = parse(seal, slot->memory, slot->size, slot->size, &view);
+    struct copy_view view;
+    enum status st = parse(seal, file->memory, file->size, file->size, &view);
     for (uint32_t i = 0; st == ST_OK && i < view.head->buffer_count; i++)
-        st = slot_check_data(&view, i, view.memory + view.head->buffers[i].data);
+        st = copy_view_check_data(&view, i, view.memory + view.head->buffers[i].data);
     if (st == ST_OK)
         *out = view;
     return st;
 }
 
-void slot_accept(struct slot *slot, const struct slot_seal *seal)
+void copy_file_accept(struct copy_file *file, const struct copy_seal *seal)
 {
     __sync_synchronize(); /* the seal comes after what it stands for */
-    memcpy(slot->memory, seal, sizeof(*seal));
+    memcpy(file->memory, seal, sizeof(*seal));
 }

@@ -1,26 +1,33 @@
 /*
- * A slot: one rank's share of a state, in memory that outlives its process.
+ * A copy file: one rank's share of the state of one step, in memory that outlives its process.
  *
- * A file on tmpfs in the node's folder of the job, mapped once and used again for every copy; or,
- * without a folder, memory of this process alone.
+ * It is a file on tmpfs in the node's folder of the job (copy_folder.h), mapped once and used again
+ * for every copy. Without a folder it is memory of this process alone.
  *
- *     offset        what
- *     0             struct slot_seal: 64 bytes
- *     64            struct slot_head: scalars, table of buffers, table of blobs
- *     SLOT_BESIDE   hashes of the pieces, skip list, bytes of the blobs: up to head_size
- *     data_offset   this rank's share of each buffer, one after the other at multiples of 64
+ *     offset        bytes                 what
+ *     0             64                    struct copy_seal: zero, or "all behind me is whole"
+ *     64            4192                  struct copy_head: scalars, tables of buffers and blobs
+ *     COPY_BESIDE   up to head_size       hashes of the pieces, skip list, bytes of the blobs
+ *     data_offset   up to file_size       this rank's share of each buffer, at multiples of 64
  *
- * Names: g<generation>-r<rank>-<number>.copy, the rank whose share it is
+ * Name: g<generation>-r<rank>-<number>.copy; the rank is the one whose share it is.
+ *
+ * Life of one copy:
+ *
+ *     copy_file_begin ─▶ copy_file_fill ─▶ copy_file_seal       of a state of this process
+ *     copy_file_break ─▶ bytes arrive ─▶ copy_file_check ─▶ copy_file_accept    of another node's
  *
  * Invariants
  *  1. A seal is zeroed before the first byte behind it changes and written after the last one did.
- *     So a slot with a seal whose hash is right is whole, whenever its writer died.
+ *     So a file with a seal whose hash is right is whole, whenever its writer died.
  *  2. The seal's hash covers [64, head_size), which holds the hash of every piece of data. Piece
  *     hashes are taken of the source while it is copied: what is restored is what was trained.
  *  3. Integers are little-endian, floats IEEE 754. Only a machine of the kind that wrote it reads
- *     a slot: to another node the same bytes travel.
+ *     a copy: what goes to another node are the same bytes.
  *
- * Thread: one writer per slot; readers of a sealed slot any.
+ * docs/memory.md has the offsets field by field; tests/tidy/layout.py compares.
+ *
+ * Thread: one writer per file; readers of a sealed file any.
  */
 #pragma once
 
@@ -31,16 +38,15 @@
 #include "checkpoint/checkpoint.h"
 #include "common/status.h"
 
-#define SLOT_VERSION   1u
-#define SLOT_BLOBS_MAX 8
-#define SLOT_BESIDE    8192u
-#define SLOT_ALIGN     64u
-#define SLOT_PAGE      4096u
-/* Of skip list and blobs: the job file and pins are far below it. */
-#define SLOT_ROOM  ((size_t)1024 * 1024)
-#define SLOT_NAMES 64 /* bytes of a slot's file name */
+#define COPY_VERSION   1u
+#define COPY_BLOBS_MAX 8
+#define COPY_BESIDE    8192u
+#define COPY_ALIGN     64u
+#define COPY_PAGE      4096u
+/* For skip list and blobs together: the job file and the pins are far below it. */
+#define COPY_ROOM ((size_t)1024 * 1024)
 
-struct slot_seal {
+struct copy_seal {
     uint8_t magic[8]; /* "CAIRNMEM"; zero: not whole */
     uint32_t version;
     uint32_t features; /* 0; a reader refuses bits that it doesn't know */
@@ -50,16 +56,16 @@ struct slot_seal {
     uint8_t zero[8];
     uint64_t check; /* XXH3-64 of all before */
 };
-_Static_assert(sizeof(struct slot_seal) == 64, "layout");
-_Static_assert(offsetof(struct slot_seal, version) == 8, "layout");
-_Static_assert(offsetof(struct slot_seal, features) == 12, "layout");
-_Static_assert(offsetof(struct slot_seal, head_size) == 16, "layout");
-_Static_assert(offsetof(struct slot_seal, file_size) == 24, "layout");
-_Static_assert(offsetof(struct slot_seal, head) == 32, "layout");
-_Static_assert(offsetof(struct slot_seal, zero) == 48, "layout");
-_Static_assert(offsetof(struct slot_seal, check) == 56, "layout");
+_Static_assert(sizeof(struct copy_seal) == 64, "layout");
+_Static_assert(offsetof(struct copy_seal, version) == 8, "layout");
+_Static_assert(offsetof(struct copy_seal, features) == 12, "layout");
+_Static_assert(offsetof(struct copy_seal, head_size) == 16, "layout");
+_Static_assert(offsetof(struct copy_seal, file_size) == 24, "layout");
+_Static_assert(offsetof(struct copy_seal, head) == 32, "layout");
+_Static_assert(offsetof(struct copy_seal, zero) == 48, "layout");
+_Static_assert(offsetof(struct copy_seal, check) == 56, "layout");
 
-struct slot_buffer {
+struct copy_buffer {
     char name[LIMIT_NAME]; /* NUL to the end */
     uint32_t dtype;
     uint32_t zero;
@@ -68,20 +74,20 @@ struct slot_buffer {
     uint64_t data;         /* offset of its bytes in the file */
     uint64_t hashes;       /* offset of the first of its pieces' hashes */
 };
-_Static_assert(sizeof(struct slot_buffer) == 176, "layout");
-_Static_assert(offsetof(struct slot_buffer, dtype) == 128, "layout");
-_Static_assert(offsetof(struct slot_buffer, elements) == 136, "layout");
-_Static_assert(offsetof(struct slot_buffer, first) == 144, "layout");
-_Static_assert(offsetof(struct slot_buffer, data) == 160, "layout");
-_Static_assert(offsetof(struct slot_buffer, hashes) == 168, "layout");
+_Static_assert(sizeof(struct copy_buffer) == 176, "layout");
+_Static_assert(offsetof(struct copy_buffer, dtype) == 128, "layout");
+_Static_assert(offsetof(struct copy_buffer, elements) == 136, "layout");
+_Static_assert(offsetof(struct copy_buffer, first) == 144, "layout");
+_Static_assert(offsetof(struct copy_buffer, data) == 160, "layout");
+_Static_assert(offsetof(struct copy_buffer, hashes) == 168, "layout");
 
-struct slot_blob {
+struct copy_blob {
     char name[LIMIT_NAME];
     uint64_t offset, size;
 };
-_Static_assert(sizeof(struct slot_blob) == 144, "layout");
+_Static_assert(sizeof(struct copy_blob) == 144, "layout");
 
-struct slot_head {
+struct copy_head {
     char job[LIMIT_NAME];
     uint64_t generation;
     uint64_t step; /* finished steps */
@@ -92,103 +98,104 @@ struct slot_head {
     uint64_t loss_scale_good_steps;
     uint64_t skip_count, skip; /* skip: offset */
     uint64_t data_offset;
-    struct slot_buffer buffers[CKPT_BUFFERS_MAX];
-    struct slot_blob blobs[SLOT_BLOBS_MAX];
+    struct copy_buffer buffers[CKPT_BUFFERS_MAX];
+    struct copy_blob blobs[COPY_BLOBS_MAX];
 };
-_Static_assert(offsetof(struct slot_head, generation) == 128, "layout");
-_Static_assert(offsetof(struct slot_head, rank) == 144, "layout");
-_Static_assert(offsetof(struct slot_head, seed) == 160, "layout");
-_Static_assert(offsetof(struct slot_head, loss_scale) == 184, "layout");
-_Static_assert(offsetof(struct slot_head, skip_count) == 200, "layout");
-_Static_assert(offsetof(struct slot_head, data_offset) == 216, "layout");
-_Static_assert(offsetof(struct slot_head, buffers) == 224, "layout");
-_Static_assert(offsetof(struct slot_head, blobs) == 3040, "layout");
-_Static_assert(sizeof(struct slot_head) == 4192, "layout");
-_Static_assert(sizeof(struct slot_seal) + sizeof(struct slot_head) <= SLOT_BESIDE, "it fits");
+_Static_assert(offsetof(struct copy_head, generation) == 128, "layout");
+_Static_assert(offsetof(struct copy_head, rank) == 144, "layout");
+_Static_assert(offsetof(struct copy_head, seed) == 160, "layout");
+_Static_assert(offsetof(struct copy_head, loss_scale) == 184, "layout");
+_Static_assert(offsetof(struct copy_head, skip_count) == 200, "layout");
+_Static_assert(offsetof(struct copy_head, data_offset) == 216, "layout");
+_Static_assert(offsetof(struct copy_head, buffers) == 224, "layout");
+_Static_assert(offsetof(struct copy_head, blobs) == 3040, "layout");
+_Static_assert(sizeof(struct copy_head) == 4192, "layout");
+_Static_assert(sizeof(struct copy_seal) + sizeof(struct copy_head) <= COPY_BESIDE, "it fits");
 
-struct slot {
+struct copy_file {
     uint8_t *memory; /* the whole file */
     size_t size;
-    size_t room;        /* of what lies beside, hashes included: up to data_offset */
+    size_t room;        /* of what lies beside the data, hashes included: up to data_offset */
     size_t data_offset; /* multiple of a page */
     bool named;         /* in a folder: others can read it */
     char path[LIMIT_PATH];
-    /* The copy that is described last: pointers lead into memory. */
+    /* The copy that copy_file_begin described last; after copy_file_fill all of its pointers lead
+     * into memory. */
     struct ckpt_state state;
     struct ckpt_buffer buffers[CKPT_BUFFERS_MAX];
-    struct ckpt_blob blobs[SLOT_BLOBS_MAX];
+    struct ckpt_blob blobs[COPY_BLOBS_MAX];
 };
 
-/* Bytes of a slot for a share of so many bytes of buffers: what it costs in memory. */
-size_t slot_bytes(size_t share_bytes);
+/* Size of a file for a share of share_bytes of buffers: what it costs in memory. */
+size_t copy_file_bytes(size_t share_bytes);
 
 /*
- * Makes the slot, or takes over the file at path. All of it is allocated and touched, so that no
+ * Makes the file, or takes over the file at path. All of it is allocated and touched, so that no
  * copy meets a page fault or a full tmpfs: 2 GB/s where the memory is new. path NULL: unnamed.
  * Errors: ST_FULL  tmpfs has no room; ST_NO_MEMORY; ST_IO, ST_REFUSED, …
  */
-MUST_CHECK enum status slot_open(const char *path, size_t share_bytes, struct slot *out);
-/* The same of a slot of so many bytes, for what another node's slot of that size holds. */
-MUST_CHECK enum status slot_open_size(const char *path, size_t size, struct slot *out);
-/* The file stays. A slot that is all zero is fine. */
-void slot_close(struct slot *slot);
+MUST_CHECK enum status copy_file_open(const char *path, size_t share_bytes, struct copy_file *out);
+/* The same by the file's own size: to receive what another node's file of that size holds. */
+MUST_CHECK enum status copy_file_open_size(const char *path, size_t size, struct copy_file *out);
+/* Unmaps it; the file itself stays. A struct that is all zero is fine. */
+void copy_file_close(struct copy_file *file);
 
 /*
  * Begins a copy: breaks the seal, writes tables, scalars, skip list and blobs (rank's share of
- * `size` follows from state). Borrows what state's buffers and tensors point to until slot_copy
- * has returned.
- * Errors: ST_FULL  more than was announced; the slot is not whole then
+ * `size` follows from state). Borrows what state's buffers and tensors point to until
+ * copy_file_fill has returned.
+ * Errors: ST_FULL  more than was announced; the file is not whole then
  */
-MUST_CHECK enum status slot_begin(struct slot *slot, const struct ckpt_state *state, uint32_t rank,
-                                  uint32_t size);
+MUST_CHECK enum status copy_file_begin(struct copy_file *file, const struct ckpt_state *state,
+                                       uint32_t rank, uint32_t size);
 /* Copies the share and takes the hashes of it. */
-void slot_copy(struct slot *slot);
+void copy_file_fill(struct copy_file *file);
 /* Now it is whole. */
-void slot_seal(struct slot *slot);
+void copy_file_seal(struct copy_file *file);
 /* The copy, to be written or read: buffers with data, data_first and pieces. Valid until
- * slot_begin. */
-const struct ckpt_state *slot_state(const struct slot *slot);
+ * copy_file_begin. */
+const struct ckpt_state *copy_file_state(const struct copy_file *file);
 
 /* ---- reading what another process left ---- */
 
-struct slot_view {
+struct copy_view {
     const uint8_t *memory; /* mapped to read */
     size_t size;
-    const struct slot_seal *seal;
-    const struct slot_head *head;
+    const struct copy_seal *seal;
+    const struct copy_head *head;
 };
 
 /*
  * Maps and checks the seal, the head's hash and that all tables lead into the file. Data is not
- * read: slot_check_data does.
+ * read: copy_view_check_data does.
  * Errors: ST_INCOMPLETE  no seal; ST_CORRUPT, ST_VERSION; ST_NOT_FOUND, ST_IO
  */
-MUST_CHECK enum status slot_map(const char *path, struct slot_view *out);
+MUST_CHECK enum status copy_view_map(const char *path, struct copy_view *out);
 /* The same of memory that came from elsewhere: size bytes of the front, of a file of file_size. */
-MUST_CHECK enum status slot_parse(const void *memory, size_t size, size_t file_size,
-                                  struct slot_view *out);
-void slot_unmap(struct slot_view *view);
+MUST_CHECK enum status copy_view_parse(const void *memory, size_t size, size_t file_size,
+                                       struct copy_view *out);
+void copy_view_unmap(struct copy_view *view);
 
 /* The share of a buffer as it lies in the file. */
-const void *slot_view_data(const struct slot_view *view, uint32_t buffer, size_t *out_size);
-/* ---- receiving what a slot of another node holds ---- */
+const void *copy_view_data(const struct copy_view *view, uint32_t buffer, size_t *out_size);
+/* ---- receiving what another node's file holds ---- */
 
 /* Breaks the seal: what lies behind it may be written. */
-void slot_break(struct slot *slot);
+void copy_file_break(struct copy_file *file);
 /*
  * Whether all that was written behind the broken seal is what that seal stood for: head, tables and
- * every piece. Nothing is sealed. out borrows seal and slot.
- * Errors: as slot_map; ST_CORRUPT
+ * every piece. Nothing is sealed. out borrows seal and file.
+ * Errors: as copy_view_map; ST_CORRUPT
  */
-MUST_CHECK enum status slot_check(const struct slot *slot, const struct slot_seal *seal,
-                                  struct slot_view *out);
-/* After slot_check: now it is whole. */
-void slot_accept(struct slot *slot, const struct slot_seal *seal);
+MUST_CHECK enum status copy_file_check(const struct copy_file *file, const struct copy_seal *seal,
+                                       struct copy_view *out);
+/* After copy_file_check: now it is whole. */
+void copy_file_accept(struct copy_file *file, const struct copy_seal *seal);
 
 /* Compares bytes (of the whole share of that buffer) with its pieces' hashes. ST_CORRUPT */
-MUST_CHECK enum status slot_check_data(const struct slot_view *view, uint32_t buffer,
-                                       const void *data);
+MUST_CHECK enum status copy_view_check_data(const struct copy_view *view, uint32_t buffer,
+                                            const void *data);
 /* Scalars, with the skip list in the view. */
-void slot_view_scalars(const struct slot_view *view, struct ckpt_scalars *out);
+void copy_view_scalars(const struct copy_view *view, struct ckpt_scalars *out);
 /* A blob's bytes, not NUL-terminated; NULL: there is none of that name. */
-const void *slot_view_blob(const struct slot_view *view, const char *name, size_t *out_size);
+const void *copy_view_blob(const struct copy_view *view, const char *name, size_t *out_size);

@@ -9,7 +9,7 @@
 
 #include "common/cleanup.h"
 
-/* A slot's file by its name; what lies there otherwise is nobody's business. */
+/* A copy file by its name; what else lies in the folder is nobody's business. */
 struct entry {
     char path[LIMIT_PATH];
     uint32_t generation, rank;
@@ -46,7 +46,7 @@ static bool parse_name(const char *name, struct entry *out)
     return strcmp(name, ".copy") == 0;
 }
 
-/* The next slot; false: that was all, and the walk is closed. */
+/* The next copy file; false: that was all, and the walk is closed. */
 static bool walk_next(struct walk *walk, struct entry *out)
 {
     const struct dirent *found = NULL;
@@ -68,7 +68,7 @@ static bool same_share(const struct session_copy *a, const struct session_copy *
            a->step == b->step;
 }
 
-static struct session_copy copy_of(const struct slot_view *view)
+static struct session_copy copy_of(const struct copy_view *view)
 {
     return (struct session_copy){ .generation = (uint32_t)view->head->generation,
                                   .rank = view->head->rank,
@@ -78,14 +78,14 @@ static struct session_copy copy_of(const struct slot_view *view)
 }
 
 /* The name and the head must agree: a file that was moved is nobody's. */
-static bool is_of(const struct slot_view *view, const struct entry *entry, const char *job)
+static bool is_of(const struct copy_view *view, const struct entry *entry, const char *job)
 {
     return strcmp(view->head->job, job) == 0 && view->head->generation == entry->generation &&
            view->head->rank == entry->rank;
 }
 
-enum status session_memory_list(const char *dir, const char *job, struct session_copy **out,
-                                size_t *out_count)
+enum status copy_folder_list(const char *dir, const char *job, struct session_copy **out,
+                             size_t *out_count)
 {
     struct walk walk;
     struct entry entry;
@@ -95,39 +95,39 @@ enum status session_memory_list(const char *dir, const char *job, struct session
         return ST_NO_MEMORY;
     bool more = walk_open(&walk, dir);
     while (more && walk_next(&walk, &entry)) {
-        struct slot_view view = { .size = 0 };
-        if (count == SESSION_COPIES_MAX || slot_map(entry.path, &view) != ST_OK)
+        struct copy_view view = { .size = 0 };
+        if (count == SESSION_COPIES_MAX || copy_view_map(entry.path, &view) != ST_OK)
             continue; /* being written, or damaged: the store has an older state */
         bool wanted = is_of(&view, &entry, job);
         list[count] = copy_of(&view);
         for (size_t i = 0; wanted && i < count; i++)
             wanted = !same_share(&list[i], &list[count]);
         count += wanted;
-        slot_unmap(&view);
+        copy_view_unmap(&view);
     }
     *out = list;
     *out_count = count;
     return ST_OK;
 }
 
-enum status session_memory_find(const char *dir, const char *job, const struct session_copy *copy,
-                                struct slot_view *out)
+enum status copy_folder_find(const char *dir, const char *job, const struct session_copy *copy,
+                             struct copy_view *out)
 {
     struct walk walk;
     struct entry entry;
     bool found = false;
     bool more = walk_open(&walk, dir);
     while (more && walk_next(&walk, &entry)) {
-        struct slot_view view = { .size = 0 };
+        struct copy_view view = { .size = 0 };
         if (found || entry.generation != copy->generation || entry.rank != copy->rank ||
-            slot_map(entry.path, &view) != ST_OK)
+            copy_view_map(entry.path, &view) != ST_OK)
             continue;
         const struct session_copy here = copy_of(&view);
         found = is_of(&view, &entry, job) && same_share(&here, copy);
         if (found) {
             *out = view;
         } else {
-            slot_unmap(&view);
+            copy_view_unmap(&view);
         }
     }
     return found ? ST_OK : ST_INCOMPLETE;
@@ -140,19 +140,19 @@ static bool is_old(const struct entry *entry, uint32_t generation, uint32_t rank
 {
     if (entry->generation >= generation || (rank != SESSION_RANK_ANY && entry->rank != rank))
         return false;
-    struct slot_view view = { .size = 0 };
+    struct copy_view view = { .size = 0 };
     if (kept == NULL)
         return true;
-    const enum status st = slot_map(entry->path, &view);
+    const enum status st = copy_view_map(entry->path, &view);
     if (st != ST_OK)
         return status_scope(st) == SCOPE_CHECKPOINT;
     const bool old = view.head->generation != kept->generation || view.head->step != kept->step;
-    slot_unmap(&view);
+    copy_view_unmap(&view);
     return old;
 }
 
-void session_memory_clean(const char *dir, uint32_t generation, uint32_t rank,
-                          const struct session_copy *kept)
+void copy_folder_clean(const char *dir, uint32_t generation, uint32_t rank,
+                       const struct session_copy *kept)
 {
     struct walk walk;
     struct entry entry;
@@ -163,8 +163,8 @@ void session_memory_clean(const char *dir, uint32_t generation, uint32_t rank,
     }
 }
 
-bool session_memory_reuse(const char *dir, uint32_t generation, uint32_t rank,
-                          const struct session_copy *kept, size_t size, const char *path)
+bool copy_folder_reuse(const char *dir, uint32_t generation, uint32_t rank,
+                       const struct session_copy *kept, size_t size, const char *path)
 {
     struct walk walk;
     struct entry entry;
@@ -179,7 +179,7 @@ bool session_memory_reuse(const char *dir, uint32_t generation, uint32_t rank,
     return done;
 }
 
-void session_memory_forget(const char *dir, uint32_t generation, uint32_t rank)
+void copy_folder_forget(const char *dir, uint32_t generation, uint32_t rank)
 {
     struct walk walk;
     struct entry entry;

@@ -13,7 +13,7 @@
  *   COPYING ─copy failed─▶ FREE
  *   BEGUN ─SaveFolder ""─▶ FREE
  *   BEGUN ─a newer begin, while the link is down or no folder came for SESSION_FOLDER_MS─▶ FAILED
- *       (superseded; FREE if it was never said); else, without a slot, the newer one is late:
+ *       (superseded; FREE if it was never said); else, without a copy file, the newer one is late:
  *   FREE ─session_core_save_late─▶ FAILED
  *   WRITING ─failed─▶ FAILED ─SaveDone─▶ FREE
  *   REPORTING, ACKED ─SaveDone true─▶ FREE
@@ -21,8 +21,8 @@
  *   REMOVING ─unlinked─▶ REMOVED ─said─▶ FREE
  *
  * Invariants
- *  1. At most one save is COPYING. A save holds its slot of the snapshot from then until it is
- *     written or given up; no more than saves_max hold one.
+ *  1. At most one save is COPYING. A save holds the copy file with its snapshot from then until it
+ *     is written or given up; no more than saves_max hold one.
  *  2. Whatever a message in session_out borrows (a report, pins, the job) is changed or freed only
  *     by session_core_order and session_core_release, that is by the thread that sends.
  *  3. A save is begun at the coordinator, who takes it that a rank speaks of one after the other,
@@ -58,7 +58,7 @@
 #define SESSION_ROWS_MS      250   /* rows wait for company */
 #define SESSION_REPEAT_MS    5000  /* SaveBegin, SaveReport without an answer */
 #define SESSION_FORGET_MS    10000 /* SaveFailed without an answer */
-#define SESSION_PATIENCE_MS  1000  /* the last save waits for a slot before another gives way */
+#define SESSION_PATIENCE_MS  1000  /* the last save waits for a copy file, then one gives way */
 #define SESSION_RUSH_MS      100 /* saves due within it wait for each other: the store isn't slow */
 #define SESSION_FOLDER_MS    5000 /* a coordinator that is there makes a folder */
 
@@ -93,7 +93,7 @@ struct session_save_record {
     bool full, removed;
     int64_t repeat_ms; /* when to say it again */
     int64_t since_ms;  /* of begin, then of saying so */
-    int slot;          /* COPYING, BEGUN, WRITING: where its snapshot is */
+    int file;          /* COPYING, BEGUN, WRITING: the copy file with its snapshot */
     uint64_t stall_us; /* the step thread waited for it */
     char dir[LIMIT_PATH];
     char base_dir[LIMIT_PATH]; /* of the checkpoint to write differences to; "": none */
@@ -101,8 +101,8 @@ struct session_save_record {
     Cairn__V1__SaveReport *report; /* owned */
 };
 
-/* One snapshot's place, and what is in it. */
-struct session_slot_record {
+/* One copy file, and what is in it. */
+struct session_file_record {
     uint64_t step;
     bool whole, busy; /* busy: being copied into */
     int kept;         /* by so many who read it */
@@ -185,11 +185,11 @@ struct session_core {
 
     struct session_save_record saves[SESSION_SAVES_MAX];
     uint64_t save_order;
-    struct session_slot_record slots[SESSION_SLOTS_MAX];
-    int slot_count, saves_max; /* one of each until session_core_slots */
+    struct session_file_record files[SESSION_FILES_MAX];
+    int file_count, saves_max; /* one of each until session_core_files */
     int64_t begun_ms;          /* of the newest save; 0: none was begun */
-    int64_t blocked_ms;        /* since when the last save finds no slot; 0: it does not wait */
-    int64_t now_ms;            /* when the core last heard of the time */
+    int64_t blocked_ms; /* since when the last save finds no copy file; 0: it does not wait */
+    int64_t now_ms;     /* when the core last heard of the time */
     uint64_t committed_step;
     uint64_t due_step; /* the step that session_due was last asked for */
     struct session_announced announced[SESSION_ANNOUNCED_MAX];
@@ -295,18 +295,19 @@ void session_core_kv_end(struct session_core *core, int index);
 /* ---- saves ---- */
 
 enum session_due session_core_due(struct session_core *core, uint64_t step);
-/* So many slots, of which saves may hold so many. Before the first save. */
-void session_core_slots(struct session_core *core, int slot_count, int saves_max);
-/* A slot for a copy of that step that no save needs: the one with the oldest copy. ST_AGAIN */
+/* There are file_count copy files, of which saves may hold saves_max. Before the first save. */
+void session_core_files(struct session_core *core, int file_count, int saves_max);
+/* A copy file that no save needs, for a copy of that step: the one with the oldest copy.
+ * ST_AGAIN: all are needed. */
 MUST_CHECK enum status session_core_copy_begin(struct session_core *core, uint64_t step,
-                                               int *out_slot);
-void session_core_copied(struct session_core *core, int slot, bool ok);
+                                               int *out_file);
+void session_core_copied(struct session_core *core, int file, bool ok);
 /* The newest whole copy; -1: there is none. */
 int session_core_newest(const struct session_core *core);
 /* The whole copy of that step, or -1. */
 int session_core_whole(const struct session_core *core, uint64_t step);
 /*
- * last: nothing comes after it, so that it waits for a slot as long as it takes.
+ * last: nothing comes after it, so that it waits for a copy file as long as it takes.
  * Errors: ST_AGAIN    later
  *         ST_REFUSED  late: those before are under way (never of the last)
  *         ST_EXISTS   that step is written already
@@ -342,7 +343,7 @@ MUST_CHECK enum status session_core_words(const struct session_core *core,
 
 /* ---- between the files of the core ---- */
 
-/* A slot, that is. */
+/* Whether the save holds a copy file. */
 bool session_save_holds(const struct session_save_record *save);
 bool session_out_save(const struct session_core *core, int64_t now_ms, struct session_out *out);
 void session_sent_save(struct session_core *core, const struct session_out *out, int64_t now_ms);

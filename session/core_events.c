@@ -19,7 +19,7 @@ enum status session_core_init(struct session_core *core, const char *job, uint32
     core->down_since_ms = now_ms;
     core->now_ms = now_ms;
     core->progress_said.phase = "";
-    session_core_slots(core, 1, 1);
+    session_core_files(core, 1, 1);
     if (rank == 0) {
         /* Never touched by most jobs beyond a few pages. */
         core->rows = calloc(LIMIT_METRIC_ROWS, sizeof(*core->rows));
@@ -257,59 +257,59 @@ void session_core_kv_end(struct session_core *core, int index)
     memset(&core->kv[index], 0, sizeof(core->kv[index]));
 }
 
-/* ---- slots ---- */
+/* ---- copy files ---- */
 
 bool session_save_holds(const struct session_save_record *save)
 {
     return save->state == SAVE_COPYING || save->state == SAVE_BEGUN || save->state == SAVE_WRITING;
 }
 
-void session_core_slots(struct session_core *core, int slot_count, int saves_max)
+void session_core_files(struct session_core *core, int file_count, int saves_max)
 {
-    CHECK(slot_count >= 1 && slot_count <= SESSION_SLOTS_MAX);
-    CHECK(saves_max >= 1 && saves_max <= slot_count);
-    core->slot_count = slot_count;
+    CHECK(file_count >= 1 && file_count <= SESSION_FILES_MAX);
+    CHECK(saves_max >= 1 && saves_max <= file_count);
+    core->file_count = file_count;
     core->saves_max = saves_max;
 }
 
-static bool is_held(const struct session_core *core, int slot)
+static bool is_held(const struct session_core *core, int file)
 {
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
-        if (session_save_holds(&core->saves[i]) && core->saves[i].slot == slot)
+        if (session_save_holds(&core->saves[i]) && core->saves[i].file == file)
             return true;
     }
-    return core->slots[slot].busy || core->slots[slot].kept > 0;
+    return core->files[file].busy || core->files[file].kept > 0;
 }
 
-enum status session_core_copy_begin(struct session_core *core, uint64_t step, int *out_slot)
+enum status session_core_copy_begin(struct session_core *core, uint64_t step, int *out_file)
 {
     int best = -1;
-    for (int i = 0; i < core->slot_count; i++) {
-        const struct session_slot_record *slot = &core->slots[i];
+    for (int i = 0; i < core->file_count; i++) {
+        const struct session_file_record *file = &core->files[i];
         if (is_held(core, i))
             continue;
-        if (best < 0 || (core->slots[best].whole && !slot->whole) ||
-            (core->slots[best].whole == slot->whole && slot->step < core->slots[best].step))
+        if (best < 0 || (core->files[best].whole && !file->whole) ||
+            (core->files[best].whole == file->whole && file->step < core->files[best].step))
             best = i;
     }
     if (best < 0)
         return ST_AGAIN;
-    core->slots[best] = (struct session_slot_record){ .step = step, .busy = true };
-    *out_slot = best;
+    core->files[best] = (struct session_file_record){ .step = step, .busy = true };
+    *out_file = best;
     return ST_OK;
 }
 
-void session_core_copied(struct session_core *core, int slot, bool ok)
+void session_core_copied(struct session_core *core, int file, bool ok)
 {
-    core->slots[slot].busy = false;
-    core->slots[slot].whole = ok;
+    core->files[file].busy = false;
+    core->files[file].whole = ok;
 }
 
 int session_core_newest(const struct session_core *core)
 {
     int found = -1;
-    for (int i = 0; i < core->slot_count; i++) {
-        if (core->slots[i].whole && (found < 0 || core->slots[i].step > core->slots[found].step))
+    for (int i = 0; i < core->file_count; i++) {
+        if (core->files[i].whole && (found < 0 || core->files[i].step > core->files[found].step))
             found = i;
     }
     return found;
@@ -318,8 +318,8 @@ int session_core_newest(const struct session_core *core)
 int session_core_whole(const struct session_core *core, uint64_t step)
 {
     int found = -1;
-    for (int i = 0; found < 0 && i < core->slot_count; i++) {
-        if (core->slots[i].whole && core->slots[i].step == step)
+    for (int i = 0; found < 0 && i < core->file_count; i++) {
+        if (core->files[i].whole && core->files[i].step == step)
             found = i;
     }
     return found;

@@ -74,17 +74,17 @@ static void pass(struct session_announced *announced, uint64_t at)
 }
 
 /* A record for a newly announced step: one that is done with, else the lowest step's. */
-static struct session_announced *announced_slot(struct session_core *core)
+static struct session_announced *vacant_announced(struct session_core *core)
 {
-    struct session_announced *slot = &core->announced[0];
+    struct session_announced *lowest = &core->announced[0];
     for (int i = 0; i < SESSION_ANNOUNCED_MAX; i++) {
         struct session_announced *one = &core->announced[i];
         if (one->state == ANNOUNCED_NONE)
             return one;
-        if (one->step < slot->step)
-            slot = one;
+        if (one->step < lowest->step)
+            lowest = one;
     }
-    return slot;
+    return lowest;
 }
 
 void session_order_save_at(struct session_core *core, const Cairn__V1__SaveAt *save_at)
@@ -108,7 +108,7 @@ void session_order_save_at(struct session_core *core, const Cairn__V1__SaveAt *s
         return; /* nobody goes on from it: said to have passed, it would be announced for ever */
     if (past && !exits && is_regular(core, save_at->step) && save_at->step > core->ready.step)
         return; /* it was saved anyway */
-    struct session_announced *one = announced_slot(core);
+    struct session_announced *one = vacant_announced(core);
     *one = (struct session_announced){ .state = ANNOUNCED, .step = save_at->step, .exits = exits };
     if (past)
         pass(one, core->due_step);
@@ -153,7 +153,7 @@ static void supersede(struct session_save_record *save)
     }
 }
 
-/* A newer save needs a slot: what only waited for a folder that doesn't come is given up. */
+/* A newer save needs a copy file: what only waited for a folder that doesn't come is given up. */
 static void give_way(struct session_core *core)
 {
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
@@ -176,7 +176,7 @@ static struct session_save_record *waiting(struct session_core *core)
     return found;
 }
 
-static int held_slots(const struct session_core *core)
+static int held_files(const struct session_core *core)
 {
     int held = 0;
     for (int i = 0; i < SESSION_SAVES_MAX; i++)
@@ -195,8 +195,8 @@ static void make_room(struct session_core *core)
         supersede(save);
 }
 
-/* Steps of milliseconds have no time to lose a slot in. This never waits for a store that hangs:
- * what is late begins nothing. */
+/* Saves that follow each other within milliseconds wait for a copy file instead of being late. This
+ * never waits for a store that hangs: what is late begins nothing. */
 static bool in_rush(const struct session_core *core)
 {
     return core->begun_ms != 0 && core->now_ms - core->begun_ms < SESSION_RUSH_MS;
@@ -225,20 +225,20 @@ enum status session_core_save_begin(struct session_core *core, uint64_t step, bo
             return ST_EXISTS;
     }
     give_way(core);
-    if (last && held_slots(core) >= core->saves_max)
+    if (last && held_files(core) >= core->saves_max)
         make_room(core);
     const bool waits = last || in_rush(core);
-    if (held_slots(core) >= core->saves_max)
+    if (held_files(core) >= core->saves_max)
         return waits ? ST_AGAIN : ST_REFUSED;
     core->blocked_ms = 0;
     forget(core, step);
     struct session_save_record *save = vacant(core);
-    int slot = -1;
-    if (save == NULL || session_core_copy_begin(core, step, &slot) != ST_OK)
+    int file = -1;
+    if (save == NULL || session_core_copy_begin(core, step, &file) != ST_OK)
         return waits ? ST_AGAIN : ST_REFUSED;
     enter(save, SAVE_COPYING);
     core->begun_ms = core->now_ms;
-    save->slot = slot;
+    save->file = file;
     save->stall_us = 0;
     save->step = step;
     save->order = ++core->save_order;
@@ -261,7 +261,7 @@ void session_core_save_copied(struct session_core *core, int index, bool ok)
 {
     struct session_save_record *save = &core->saves[index];
     CHECK(save->state == SAVE_COPYING);
-    session_core_copied(core, save->slot, ok);
+    session_core_copied(core, save->file, ok);
     if (ok) {
         enter(save, SAVE_BEGUN);
     } else {

@@ -4,7 +4,7 @@
  * Locks: words_mutex before mutex; neither is held while sending, receiving or writing a shard.
  * Threads: the step thread and others call session.h; the link thread (link.c) alone opens,
  *          sends and receives; the saver (saver.c) alone writes and unlinks in the store;
- *          the copier (snapshot.c) makes and fills slots.
+ *          the copier (snapshot.c) makes and fills copy files.
  */
 #pragma once
 
@@ -15,20 +15,20 @@
 #include "session/core.h"
 
 /*
- * The slots, and the copy that is being taken. All of it under the session's mutex, but for a slot
- * itself: that is the step thread's in session_snapshot_begin, then the copier's, then, of a save,
- * the saver's.
+ * The copy files, and the copy that is being taken. All of it under the session's mutex, except
+ * what is in a file: that is the step thread's in session_snapshot_begin, then the copier's, then,
+ * if it is a save, the saver's.
  */
 struct session_copies {
-    struct slot slots[SESSION_SLOTS_MAX];
-    size_t share_bytes; /* the copier makes the slots; 0: not yet known */
-    int slot_count;     /* wanted */
+    struct copy_file files[SESSION_FILES_MAX];
+    size_t share_bytes; /* of a file; the copier makes them; 0: not yet known */
+    int file_count;     /* wanted */
     bool made;
     enum status made_status;
     bool active;    /* from begin until it is whole */
     bool given;     /* to the copier */
     bool unread;    /* the state must not change */
-    int slot, save; /* save: its record, or -1 */
+    int file, save; /* save: its record, or -1 */
     struct session_snapshot snapshot;
     enum status status;           /* of the last */
     struct session_copy restored; /* what this generation began with; generation 0: nothing here */
@@ -81,7 +81,7 @@ void *session_link_run(void *arg);
 void *session_saver_run(void *arg);
 
 void *session_copier_run(void *arg);
-/* Under mutex: how many slots, and how large; the copier makes them. */
+/* Under mutex: how many copy files, and how large; the copier makes them. */
 void session_copies_plan(struct session *session, const struct session_budget *budget,
                          const struct session_ready *ready);
 

@@ -1,4 +1,4 @@
-/* Copies for another node: which slot is read, and that it stays until it was. */
+/* Copies for another node: which copy file is read, and that nobody writes to it meanwhile. */
 #include "common/check.h"
 #include "session/internal.h"
 
@@ -9,43 +9,44 @@ static bool ends(const struct session *session)
 }
 
 /* Under mutex. */
-static const struct slot *keep(struct session *session, int slot)
+static const struct copy_file *keep(struct session *session, int file)
 {
-    session->core.slots[slot].kept++;
-    return &session->copies.slots[slot];
+    session->core.files[file].kept++;
+    return &session->copies.files[file];
 }
 
-enum status session_keep_newest(struct session *session, uint64_t after, const struct slot **out)
+enum status session_keep_newest(struct session *session, uint64_t after,
+                                const struct copy_file **out)
 {
     (void)pthread_mutex_lock(&session->mutex);
-    int slot = session_core_newest(&session->core);
-    while (!ends(session) && (slot < 0 || session->core.slots[slot].step <= after)) {
+    int file = session_core_newest(&session->core);
+    while (!ends(session) && (file < 0 || session->core.files[file].step <= after)) {
         (void)session_wait(session, session_deadline(1000));
-        slot = session_core_newest(&session->core);
+        file = session_core_newest(&session->core);
     }
     const enum status st = ends(session) ? ST_STALE : ST_OK;
     if (st == ST_OK)
-        *out = keep(session, slot);
+        *out = keep(session, file);
     (void)pthread_mutex_unlock(&session->mutex);
     return st;
 }
 
-enum status session_keep(struct session *session, uint64_t step, const struct slot **out)
+enum status session_keep(struct session *session, uint64_t step, const struct copy_file **out)
 {
     (void)pthread_mutex_lock(&session->mutex);
-    const int slot = session_core_whole(&session->core, step);
-    if (slot >= 0)
-        *out = keep(session, slot);
+    const int file = session_core_whole(&session->core, step);
+    if (file >= 0)
+        *out = keep(session, file);
     (void)pthread_mutex_unlock(&session->mutex);
-    return slot >= 0 ? ST_OK : ST_INCOMPLETE;
+    return file >= 0 ? ST_OK : ST_INCOMPLETE;
 }
 
-void session_unkeep(struct session *session, const struct slot *slot)
+void session_unkeep(struct session *session, const struct copy_file *file)
 {
-    if (slot == NULL)
+    if (file == NULL)
         return;
     (void)pthread_mutex_lock(&session->mutex);
-    struct session_slot_record *record = &session->core.slots[slot - session->copies.slots];
+    struct session_file_record *record = &session->core.files[file - session->copies.files];
     CHECK(record->kept > 0);
     record->kept--;
     session_wake(session);

@@ -27,7 +27,7 @@ struct saver {
 struct task {
     int index;
     bool writes;
-    int slot;
+    int file;
     char dir[LIMIT_PATH], base_dir[LIMIT_PATH];
 };
 
@@ -74,7 +74,7 @@ static enum status write_file(struct saver *saver, const struct task *task,
 static void write_shard(struct saver *saver, const struct task *task)
 {
     struct session *session = saver->session;
-    const struct ckpt_state *state = slot_state(&session->copies.slots[task->slot]);
+    const struct ckpt_state *state = copy_file_state(&session->copies.files[task->file]);
     const int64_t begin_ms = session_now(session);
     struct ckpt_report report;
     enum status st = write_file(saver, task, state, &report);
@@ -144,7 +144,7 @@ static bool next_task(struct session *session, struct task *out)
     *out = (struct task){
         .index = index,
         .writes = save->state == SAVE_WRITING,
-        .slot = save->slot,
+        .file = save->file,
     };
     memcpy(out->dir, save->dir, sizeof(out->dir));
     memcpy(out->base_dir, save->base_dir, sizeof(out->base_dir));

@@ -136,9 +136,9 @@ enum session_due { SESSION_NO_SAVE, SESSION_COPY, SESSION_SAVE, SESSION_SAVE_AND
 enum session_due session_due(struct session *session, uint64_t step);
 
 /*
- * A snapshot: this rank's share of a state is copied into a slot by a thread of the session, beside
- * what the step thread does next, with the hashes of its pieces. Slots are files of `copies` that
- * outlive this process (copy_file.h).
+ * A snapshot: this rank's share of a state is copied into a copy file by a thread of the session,
+ * beside what the step thread does next, with the hashes of its pieces. Copy files lie in the
+ * folder `copies` and outlive this process (copy_file.h).
  */
 struct session_snapshot {
     /* Its tensors, and the data of its buffers, must live until close; the data must not change
@@ -169,17 +169,17 @@ MUST_CHECK enum status session_snapshot_begin(struct session *session,
  * otherwise. Errors of the copy. */
 MUST_CHECK enum status session_snapshot_wait(struct session *session);
 /*
- * Copies for another node. One thread reads whole slots that it keeps meanwhile; the step thread
- * takes other ones. It keeps two at most.
+ * Copies for another node. One thread reads whole copy files that it keeps meanwhile (two at most);
+ * snapshots go to the other files.
  */
 /* Waits for a whole copy of a step after `after` and keeps it. ST_STALE: over, or told to end. */
 MUST_CHECK enum status session_keep_newest(struct session *session, uint64_t after,
-                                           const struct slot **out);
+                                           const struct copy_file **out);
 /* Keeps the whole copy of that step. ST_INCOMPLETE: there is none, or none any more. */
 MUST_CHECK enum status session_keep(struct session *session, uint64_t step,
-                                    const struct slot **out);
-/* slot NULL is fine. */
-void session_unkeep(struct session *session, const struct slot *slot);
+                                    const struct copy_file **out);
+/* NULL is fine. */
+void session_unkeep(struct session *session, const struct copy_file *file);
 /* From now on those that wait, or will, are told ST_STALE. Thread: any. */
 void session_keep_end(struct session *session);
 /* Every rank's copy of some step is at another node, or never will be: what this generation was

@@ -1,7 +1,7 @@
 /*
- * Snapshots: which slot one goes to, and the thread that copies it beside the step.
+ * Snapshots: which copy file one goes to, and the thread that copies it beside the step.
  *
- *   idle ─session_snapshot_begin─▶ active ─given─▶ the copier copies ─▶ idle, the slot is whole
+ *   idle ─session_snapshot_begin─▶ active ─given─▶ the copier copies ─▶ idle, the file is whole
  */
 #include <stdio.h>
 #include <string.h>
@@ -15,39 +15,39 @@ void session_copies_plan(struct session *session, const struct session_budget *b
                          const struct session_ready *ready)
 {
     struct session_copies *copies = &session->copies;
-    CHECK(copies->slot_count == 0);
-    const int own = budget->slots - (ready->peers ? SESSION_PEER_SLOTS : 0);
-    copies->slot_count = budget->slots;
+    CHECK(copies->file_count == 0);
+    const int own = budget->files - (ready->peers ? SESSION_PEER_FILES : 0);
+    copies->file_count = budget->files;
     copies->share_bytes = ready->snapshot_bytes_max;
     copies->peers_wait = ready->peers;
-    /* With copies between saves, two slots are theirs. */
-    session_core_slots(&session->core, budget->slots, ready->memory_every > 0 ? 1 : own);
+    /* With copies between saves, two files are theirs. */
+    session_core_files(&session->core, budget->files, ready->memory_every > 0 ? 1 : own);
 }
 
 /* ---- the step thread ---- */
 
 /* Under mutex. A slow store delays no step: a save that is late is a copy at most. */
 static enum status begin_save(struct session *session, const struct session_snapshot *snapshot,
-                              int *out_save, int *out_slot)
+                              int *out_save, int *out_file)
 {
     const uint64_t step = snapshot->state->scalars.step;
     enum status st = session_core_save_begin(&session->core, step, snapshot->last, out_save);
     if (st == ST_OK)
-        *out_slot = session->core.saves[*out_save].slot;
+        *out_file = session->core.saves[*out_save].file;
     if (st != ST_REFUSED)
         return st;
     session_core_save_late(&session->core, step);
     session_wake(session);
     return session->core.ready.memory_every > 0
-               ? session_core_copy_begin(&session->core, step, out_slot)
+               ? session_core_copy_begin(&session->core, step, out_file)
                : ST_REFUSED;
 }
 
 /* Under mutex. */
-static enum status take_slot(struct session *session, const struct session_snapshot *snapshot)
+static enum status take_file(struct session *session, const struct session_snapshot *snapshot)
 {
     struct session_copies *copies = &session->copies;
-    int save = -1, slot = -1;
+    int save = -1, file = -1;
     enum status st = ST_AGAIN;
     while (st == ST_AGAIN) {
         if (session->core.over) {
@@ -58,9 +58,9 @@ static enum status take_slot(struct session *session, const struct session_snaps
             st = copies->made_status;
         } else if (snapshot->saves) {
             session->core.now_ms = session_now(session);
-            st = begin_save(session, snapshot, &save, &slot);
+            st = begin_save(session, snapshot, &save, &file);
         } else {
-            st = session_core_copy_begin(&session->core, snapshot->state->scalars.step, &slot);
+            st = session_core_copy_begin(&session->core, snapshot->state->scalars.step, &file);
         }
         if (st == ST_AGAIN)
             (void)session_wait_at_store(session, session_deadline(SESSION_RUSH_MS));
@@ -69,7 +69,7 @@ static enum status take_slot(struct session *session, const struct session_snaps
         return st;
     copies->active = true;
     copies->save = save;
-    copies->slot = slot;
+    copies->file = file;
     return ST_OK;
 }
 
@@ -80,7 +80,7 @@ static void end(struct session *session, enum status st)
     if (copies->save >= 0) {
         session_core_save_copied(&session->core, copies->save, st == ST_OK);
     } else {
-        session_core_copied(&session->core, copies->slot, st == ST_OK);
+        session_core_copied(&session->core, copies->file, st == ST_OK);
     }
     copies->status = st;
     copies->active = false;
@@ -102,13 +102,13 @@ enum status session_snapshot_begin(struct session *session, const struct session
     struct session_copies *copies = &session->copies;
     const int64_t since_ns = clock_mono_ns();
     (void)pthread_mutex_lock(&session->mutex);
-    enum status st = take_slot(session, snapshot);
+    enum status st = take_file(session, snapshot);
     (void)pthread_mutex_unlock(&session->mutex);
     if (st != ST_OK)
         return st;
-    /* The slot is this thread's until it is given to the copier. */
-    st = slot_begin(&copies->slots[copies->slot], snapshot->state, session->options.rank,
-                    session->size);
+    /* The file is this thread's until it is given to the copier. */
+    st = copy_file_begin(&copies->files[copies->file], snapshot->state, session->options.rank,
+                         session->size);
     if (st == ST_OK && snapshot->start != NULL)
         st = snapshot->start(snapshot->arg);
     (void)pthread_mutex_lock(&session->mutex);
@@ -146,45 +146,45 @@ enum status session_snapshot_wait(struct session *session)
 
 /* ---- the copier ---- */
 
-static enum status make_slot(struct session *session, int number, struct slot *out)
+static enum status make_file(struct session *session, int number, struct copy_file *out)
 {
     const struct session_options *o = &session->options;
     const struct session_copy *restored = &session->copies.restored;
     const size_t bytes = session->copies.share_bytes;
     char path[LIMIT_PATH];
     if (o->copies == NULL)
-        return slot_open(NULL, bytes, out);
+        return copy_file_open(NULL, bytes, out);
     const int length = snprintf(path, sizeof(path), "%s/g%u-r%u-%d.copy", o->copies, o->generation,
                                 o->rank, number);
     enum status st = length > 0 && (size_t)length < sizeof(path) ? ST_OK : ST_FULL;
     if (st == ST_OK) {
-        (void)session_memory_reuse(o->copies, o->generation, o->rank,
-                                   restored->generation > 0 ? restored : NULL, slot_bytes(bytes),
-                                   path);
-        st = slot_open(path, bytes, out);
+        (void)copy_folder_reuse(o->copies, o->generation, o->rank,
+                                restored->generation > 0 ? restored : NULL, copy_file_bytes(bytes),
+                                path);
+        st = copy_file_open(path, bytes, out);
     }
     if (st == ST_OK)
         return ST_OK;
     LOG_WARN(o->log, "%s: copies in memory won't outlive this worker: %s", o->copies,
              status_string(st));
-    return slot_open(NULL, bytes, out);
+    return copy_file_open(NULL, bytes, out);
 }
 
 /* What no plan can name any more is used again or goes. What this generation was restored from
  * stays until it has copies of its own on every rank. */
-static void make_slots(struct session *session)
+static void make_files(struct session *session)
 {
     const struct session_options *o = &session->options;
     const struct session_copy *restored = &session->copies.restored;
-    struct slot slots[SESSION_SLOTS_MAX] = { { .memory = NULL } };
-    const int count = session->copies.slot_count;
+    struct copy_file files[SESSION_FILES_MAX] = { { .memory = NULL } };
+    const int count = session->copies.file_count;
     enum status st = ST_OK;
     for (int i = 0; st == ST_OK && i < count; i++)
-        st = make_slot(session, i, &slots[i]);
-    session_memory_clean(o->copies, o->generation, o->rank,
-                         restored->generation > 0 ? restored : NULL);
+        st = make_file(session, i, &files[i]);
+    copy_folder_clean(o->copies, o->generation, o->rank,
+                      restored->generation > 0 ? restored : NULL);
     (void)pthread_mutex_lock(&session->mutex);
-    memcpy(session->copies.slots, slots, sizeof(slots)); /* no pointer leads into it yet */
+    memcpy(session->copies.files, files, sizeof(files)); /* no pointer leads into it yet */
     session->copies.made = true;
     session->copies.made_status = st;
     (void)pthread_cond_broadcast(&session->changed);
@@ -203,14 +203,13 @@ static void clean(struct session *session, uint64_t step)
     if (copies->cleaned || early || step == copies->first)
         return;
     copies->cleaned = true;
-    session_memory_clean(session->options.copies, session->options.generation, SESSION_RANK_ANY,
-                         NULL);
+    copy_folder_clean(session->options.copies, session->options.generation, SESSION_RANK_ANY, NULL);
 }
 
 static void copy(struct session *session)
 {
     struct session_copies *copies = &session->copies;
-    struct slot *slot = &copies->slots[copies->slot];
+    struct copy_file *file = &copies->files[copies->file];
     const struct session_snapshot *snapshot = &copies->snapshot;
     enum status st = ST_OK;
     if (snapshot->wait != NULL) {
@@ -222,15 +221,15 @@ static void copy(struct session *session)
         (void)pthread_mutex_unlock(&session->mutex);
     }
     if (st == ST_OK) {
-        slot_copy(slot);
+        copy_file_fill(file);
         fault_point("save.snapshot");
-        slot_seal(slot);
+        copy_file_seal(file);
     }
     (void)pthread_mutex_lock(&session->mutex);
     end(session, st);
     (void)pthread_mutex_unlock(&session->mutex);
     if (st == ST_OK)
-        clean(session, slot_state(slot)->scalars.step);
+        clean(session, copy_file_state(file)->scalars.step);
 }
 
 void *session_copier_run(void *arg)
@@ -240,14 +239,14 @@ void *session_copier_run(void *arg)
     (void)pthread_setname_np(pthread_self(), "cairn-copier");
     (void)pthread_mutex_lock(&session->mutex);
     while (!session->closing) {
-        const bool makes = copies->slot_count > 0 && !copies->made, copying = copies->given;
+        const bool makes = copies->file_count > 0 && !copies->made, copying = copies->given;
         if (!makes && !copying) {
             (void)pthread_cond_wait(&session->changed, &session->mutex);
             continue;
         }
         (void)pthread_mutex_unlock(&session->mutex);
         if (makes) {
-            make_slots(session);
+            make_files(session);
         } else {
             copy(session);
         }

@@ -10,24 +10,24 @@
 #include "session/copy_file.h"
 #include "tests/fuzz/fuzz.h"
 
-static void read_all(const struct slot_view *view)
+static void read_all(const struct copy_view *view)
 {
     struct ckpt_scalars scalars;
-    slot_view_scalars(view, &scalars);
+    copy_view_scalars(view, &scalars);
     uint64_t sum = 0;
     for (uint64_t i = 0; i < scalars.skip_count; i++)
         sum += scalars.skip[i];
     for (uint32_t i = 0; i < view->head->blob_count; i++) {
         size_t size = 0;
-        const uint8_t *blob = slot_view_blob(view, view->head->blobs[i].name, &size);
+        const uint8_t *blob = copy_view_blob(view, view->head->blobs[i].name, &size);
         CHECK(blob != NULL);
         for (size_t b = 0; b < size; b++)
             sum += blob[b];
     }
     for (uint32_t i = 0; i < view->head->buffer_count; i++) {
         size_t size = 0;
-        const void *data = slot_view_data(view, i, &size);
-        const enum status st = slot_check_data(view, i, data);
+        const void *data = copy_view_data(view, i, &size);
+        const enum status st = copy_view_check_data(view, i, data);
         CHECK(st == ST_OK || st == ST_CORRUPT);
     }
     volatile uint64_t kept = sum; /* it was read */
@@ -36,8 +36,8 @@ static void read_all(const struct slot_view *view)
 
 static void parse(const void *memory, size_t size)
 {
-    struct slot_view view;
-    const enum status st = slot_parse(memory, size, size, &view);
+    struct copy_view view;
+    const enum status st = copy_view_parse(memory, size, size, &view);
     CHECK(st == ST_OK || st == ST_INCOMPLETE || st == ST_CORRUPT || st == ST_VERSION);
     if (st == ST_OK)
         read_all(&view);
@@ -45,21 +45,21 @@ static void parse(const void *memory, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    uint8_t *memory = aligned_alloc(SLOT_ALIGN, size / SLOT_ALIGN * SLOT_ALIGN + SLOT_ALIGN);
+    uint8_t *memory = aligned_alloc(COPY_ALIGN, size / COPY_ALIGN * COPY_ALIGN + COPY_ALIGN);
     CHECK(memory != NULL);
     if (size > 0)
         memcpy(memory, data, size);
     parse(memory, size);
-    if (size >= SLOT_BESIDE) {
-        struct slot_seal *seal = (struct slot_seal *)(void *)memory;
+    if (size >= COPY_BESIDE) {
+        struct copy_seal *seal = (struct copy_seal *)(void *)memory;
         memcpy(seal->magic, "CAIRNMEM", sizeof(seal->magic));
-        seal->version = SLOT_VERSION;
+        seal->version = COPY_VERSION;
         seal->features = 0;
         seal->file_size = size;
-        if (seal->head_size < SLOT_BESIDE || seal->head_size > size)
+        if (seal->head_size < COPY_BESIDE || seal->head_size > size)
             seal->head_size = size;
         seal->head = ckpt_hash_of(memory + sizeof(*seal), seal->head_size - sizeof(*seal));
-        seal->check = ckpt_check_of(seal, offsetof(struct slot_seal, check));
+        seal->check = ckpt_check_of(seal, offsetof(struct copy_seal, check));
         parse(memory, size);
     }
     free(memory);

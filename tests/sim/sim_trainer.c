@@ -426,7 +426,7 @@ struct sim_trainer *sim_trainer_new(struct sim *sim, struct sim_node *node,
     CHECK(session_core_init(&t->core, t->id, start->generation, start->rank, t->view.pid,
                             sim->now) == ST_OK);
     const int slots = 1 + (int)((start->job + start->rank) % 2);
-    session_core_slots(&t->core, slots, slots);
+    session_core_files(&t->core, slots, slots);
     struct session_copy copies[64];
     const size_t count = sim_memory_list(sim, node, start->job, copies, 64);
     CHECK(session_core_offer(&t->core, copies, count) == ST_OK);

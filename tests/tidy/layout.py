@@ -22,7 +22,7 @@ def structs_of(source):
     """{struct: ([(offset, bytes) of each field], size)}"""
     numbers = dict(re.findall(r"#define (\w+)\s+(\d+)u?\b", source))
     found = {"ckpt_hash": ([(0, 16)], 16)}
-    for name, body in re.findall(r"struct ((?:disk|slot)_\w+) \{\n(.*?)\n\};", source, re.S):
+    for name, body in re.findall(r"struct ((?:disk|copy)_\w+) \{\n(.*?)\n\};", source, re.S):
         fields, at = [], 0
         for kind, names in re.findall(r"^\s+((?:struct )?\w+) ([\w\[\], ]+);", body, re.M):
             one = SIZES.get(kind) or found.get(kind[7:], ([], 0))[1]
@@ -50,13 +50,13 @@ def check(source, form, memory):
         if [row for row in table if row[0] < structs[name][1]] != structs[name][0]:
             yield f"format.md: not as struct {name}: {structs[name][0]}"
     seal, head = tables_of(memory)[-2:]
-    for name, table in (("slot_seal", seal), ("slot_head", head)):
+    for name, table in (("copy_seal", seal), ("copy_head", head)):
         told, fields = {at for at, _ in table}, {at for at, _ in structs[name][0]}
         asserted = {int(at) for at in re.findall(rf"offsetof\(struct {name}, \w+\) == (\d+)", source)}
         if not asserted <= told <= fields:
             yield f"memory.md: struct {name} has fields at {sorted(fields)}, the table at {sorted(told)}"
     sizes = re.findall(r"`(?:struct )?(disk_\w+)`(?: \||,) (\d+)", form)
-    sizes += [("slot_" + name, size) for name, size in
+    sizes += [("copy_" + name, size) for name, size in
               re.findall(r"(seal|head|buffer|blob)s?(?:,| of) (\d+) bytes", memory[memory.rindex("## Bytes"):])]
     for name, size in sizes:
         if structs[name][1] != int(size):

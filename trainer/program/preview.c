@@ -183,13 +183,13 @@ static enum status print_saving(const struct preview *p)
     st = buf_printf(p->out,
                     "saving     at most %.1f MiB of host memory per worker: %d x %.1f for "
                     "snapshots%s, %.1f for %u encoder threads%s%s",
-                    (double)budget.bytes / MIB, budget.slots + budget.ward_slots,
-                    (double)budget.slot_bytes / MIB,
-                    budget.ward_slots > 0 ? " and a peer's copies" : "",
+                    (double)budget.bytes / MIB, budget.files + budget.ward_files,
+                    (double)budget.file_bytes / MIB,
+                    budget.ward_files > 0 ? " and a peer's copies" : "",
                     (double)budget.writer_bytes / MIB, budget.threads,
                     wish.differs ? ", reading what differences are made to" : "",
                     wish.object ? ", parts on their way to S3" : "");
-    const int own = budget.slots - (wish.peers ? SESSION_PEER_SLOTS : 0);
+    const int own = budget.files - (wish.peers ? SESSION_PEER_FILES : 0);
     if (st == ST_OK && own == 1) {
         st = buf_append_text(p->out,
                              "; for want of more (checkpoint.memory) a checkpoint that is due "

@@ -456,10 +456,10 @@ static enum status get_ready(struct rank *r)
 static void forget_copies(const struct rank *r)
 {
     const char *dir = r->options->copies;
-    session_memory_forget(dir, r->plan.generation, r->plan.rank);
+    copy_folder_forget(dir, r->plan.generation, r->plan.rank);
     for (uint32_t w = 0; r->partners != NULL && w < r->plan.size; w++) {
         if (r->partners[w] == r->plan.rank)
-            session_memory_forget(dir, r->plan.generation, w);
+            copy_folder_forget(dir, r->plan.generation, w);
     }
 }
 

@@ -67,16 +67,16 @@ static enum status send_all(const struct restore *r, void *data, size_t size)
 }
 
 /* It is this job's state, cut as this job's state of so many ranks is cut. */
-static enum status check_kind(const struct restore *r, const struct slot_view *view)
+static enum status check_kind(const struct restore *r, const struct copy_view *view)
 {
     const struct ckpt_state *state = &r->view.state;
-    const struct slot_head *head = view->head;
+    const struct copy_head *head = view->head;
     const struct session_copy *copy = &r->from->plan->memory;
     bool same = head->buffer_count == state->buffer_count && head->step == copy->step &&
                 head->generation == copy->generation && head->rank == r->share &&
                 head->size == copy->size && head->seed == r->worker->settings.seed;
     for (uint32_t i = 0; same && i < head->buffer_count; i++) {
-        const struct slot_buffer *b = &head->buffers[i];
+        const struct copy_buffer *b = &head->buffers[i];
         uint64_t first = 0, count = 0;
         ckpt_share_elements(state, i, r->share, copy->size, &first, &count);
         same = strcmp(b->name, state->buffers[i].name) == 0 &&
@@ -87,11 +87,11 @@ static enum status check_kind(const struct restore *r, const struct slot_view *v
 }
 
 /* All shares tell the same scalars; the first sets them. */
-static enum status take_scalars(const struct restore *r, const struct slot_view *view)
+static enum status take_scalars(const struct restore *r, const struct copy_view *view)
 {
     struct worker *w = r->worker;
     struct ckpt_scalars scalars;
-    slot_view_scalars(view, &scalars);
+    copy_view_scalars(view, &scalars);
     if (r->share == 0) {
         enum status st = worker_skip(w, scalars.skip, (size_t)scalars.skip_count);
         if (st != ST_OK)
@@ -106,12 +106,12 @@ static enum status take_scalars(const struct restore *r, const struct slot_view 
     return same ? ST_OK : fail(r, ST_CORRUPT, "is of another state than the others");
 }
 
-static enum status take_data(const struct restore *r, const struct slot_view *view, bool here,
+static enum status take_data(const struct restore *r, const struct copy_view *view, bool here,
                              bool sent)
 {
     enum status st = ST_OK;
     for (uint32_t i = 0; st == ST_OK && i < view->head->buffer_count; i++) {
-        const struct slot_buffer *b = &view->head->buffers[i];
+        const struct copy_buffer *b = &view->head->buffers[i];
         const size_t width = (size_t)ckpt_dtype_size((enum ckpt_dtype)b->dtype);
         uint8_t *to = (uint8_t *)r->whole.data[i] + b->first * width;
         const size_t size = (size_t)b->count * width;
@@ -123,14 +123,14 @@ static enum status take_data(const struct restore *r, const struct slot_view *vi
             st = send_all(r, to, size);
         if (st != ST_OK)
             return fail(r, st, "could not be sent");
-        st = slot_check_data(view, i, to);
+        st = copy_view_check_data(view, i, to);
         marks_tick(r->worker->options.marks);
     }
     return st == ST_OK ? ST_OK : fail(r, st, "is damaged");
 }
 
 /* Who has no copy gets its head: tables, scalars, hashes. *out_memory: free(). */
-static enum status send_head(const struct restore *r, struct slot_view *view, bool here,
+static enum status send_head(const struct restore *r, struct copy_view *view, bool here,
                              void **out_memory)
 {
     uint64_t sizes[2] = { 0, 0 };
@@ -150,7 +150,7 @@ static enum status send_head(const struct restore *r, struct slot_view *view, bo
         memcpy(memory, view->memory, (size_t)sizes[0]);
     st = send_all(r, memory, (size_t)sizes[0]);
     if (st == ST_OK && !here)
-        st = slot_parse(memory, (size_t)sizes[0], (size_t)sizes[1], view);
+        st = copy_view_parse(memory, (size_t)sizes[0], (size_t)sizes[1], view);
     if (st != ST_OK) {
         free(memory);
         return fail(r, st, "head");
@@ -164,13 +164,13 @@ static enum status take_share(struct restore *r)
     const struct session_plan *plan = r->from->plan;
     const bool sent = is_sent(plan, r->share);
     const bool here = same_node(plan, plan->rank, plan->holders[r->share]);
-    struct slot_view view = { .size = 0 };
+    struct copy_view view = { .size = 0 };
     auto_free void *head = NULL;
     enum status st = ST_OK;
     if (here) {
         struct session_copy wanted = plan->memory;
         wanted.rank = r->share;
-        st = session_memory_find(r->from->dir, plan->job, &wanted, &view);
+        st = copy_folder_find(r->from->dir, plan->job, &wanted, &view);
         if (st != ST_OK)
             return fail(r, st, "is not there");
     }
@@ -185,7 +185,7 @@ static enum status take_share(struct restore *r)
     if (st == ST_OK)
         st = take_data(r, &view, here, sent);
     if (here)
-        slot_unmap(&view);
+        copy_view_unmap(&view);
     return st;
 }
 
@@ -210,13 +210,13 @@ enum status state_memory_pins(const char *dir, const struct session_plan *plan, 
 {
     struct session_copy copy = plan->memory;
     for (copy.rank = 0; copy.rank < copy.size; copy.rank++) {
-        struct slot_view view;
-        if (session_memory_find(dir, plan->job, &copy, &view) != ST_OK)
+        struct copy_view view;
+        if (copy_folder_find(dir, plan->job, &copy, &view) != ST_OK)
             continue;
         size_t size = 0;
-        const char *text = slot_view_blob(&view, STATE_PINS_BLOB, &size);
+        const char *text = copy_view_blob(&view, STATE_PINS_BLOB, &size);
         *out = text != NULL ? strndup(text, size) : NULL;
-        slot_unmap(&view);
+        copy_view_unmap(&view);
         return *out != NULL ? ST_OK : ST_NOT_FOUND;
     }
     return ST_NOT_FOUND;

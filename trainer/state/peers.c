@@ -10,7 +10,7 @@
  * Invariants
  *  1. Every rank makes the same calls of the communicator: what decides about them (steps, sizes,
  *     whether one has no copy) is told to all first.
- *  2. `last` and the slots that are not `turn` hold the newest step that all ranks have told well
+ *  2. `last` and the files that are not `turn` hold the newest step that all ranks have told well
  *     of; they change only when all have told well of a later one.
  */
 #include "trainer/state/peers.h"
@@ -38,12 +38,12 @@
 struct told {
     uint64_t has; /* 0: that copy is gone, there is none in this round */
     uint64_t data_offset;
-    struct slot_seal seal;
+    struct copy_seal seal;
 };
 
 struct ward {
     uint32_t rank;
-    struct slot slots[2];
+    struct copy_file files[2];
 };
 
 struct peers {
@@ -65,10 +65,10 @@ struct peers {
     uint32_t ward_count;
 
     uint64_t last_step;
-    const struct slot *last; /* own copy of the last whole round */
-    int turn;                /* of the wards' slots: the one that is written next */
-    int64_t begin_ns;        /* of this round */
-    int64_t told_ns;         /* what a round took when that was last logged */
+    const struct copy_file *last; /* own copy of the last whole round */
+    int turn;                     /* of the wards' files: the one that is written next */
+    int64_t begin_ns;             /* of this round */
+    int64_t told_ns;              /* what a round took when that was last logged */
     bool warned;
 };
 
@@ -138,15 +138,15 @@ static bool all_have(const struct peers *p)
 /* What is sent: [64, head_size) and [data_offset, file_size). */
 static bool is_sound(const struct told *told)
 {
-    const struct slot_seal *seal = &told->seal;
-    return seal->head_size >= SLOT_BESIDE && seal->head_size <= told->data_offset &&
+    const struct copy_seal *seal = &told->seal;
+    return seal->head_size >= COPY_BESIDE && seal->head_size <= told->data_offset &&
            told->data_offset <= seal->file_size && seal->file_size <= UINT64_MAX / 4;
 }
 
 /* Part c of the two ranges; size 0: there is no such part. Above: how many there are. */
 static struct comm_segment part(const struct told *told, uint8_t *memory, uint64_t c)
 {
-    const uint64_t head = sizeof(struct slot_seal);
+    const uint64_t head = sizeof(struct copy_seal);
     const uint64_t heads = (told->seal.head_size - head + CHUNK - 1) / CHUNK;
     uint64_t at = head + c * CHUNK, end = told->seal.head_size;
     if (c >= heads) {
@@ -160,13 +160,13 @@ static struct comm_segment part(const struct told *told, uint8_t *memory, uint64
 
 static uint64_t part_count(const struct told *told)
 {
-    return (told->seal.head_size - sizeof(struct slot_seal) + CHUNK - 1) / CHUNK +
+    return (told->seal.head_size - sizeof(struct copy_seal) + CHUNK - 1) / CHUNK +
            (told->seal.file_size - told->data_offset + CHUNK - 1) / CHUNK;
 }
 
 /* The file for a ward's copy of this size; an older generation's is taken over. */
-static enum status open_slot(struct peers *p, const struct ward *ward, size_t size, int number,
-                             struct slot *out)
+static enum status open_file(struct peers *p, const struct ward *ward, size_t size, int number,
+                             struct copy_file *out)
 {
     const struct session_plan *plan = p->options.plan;
     const char *dir = p->options.copies;
@@ -175,33 +175,33 @@ static enum status open_slot(struct peers *p, const struct ward *ward, size_t si
                                 plan->generation, ward->rank, PEERS_FIRST + number);
     if (length <= 0 || (size_t)length >= sizeof(path))
         return ST_FULL;
-    (void)session_memory_reuse(dir, plan->generation, ward->rank,
-                               plan->memory.generation > 0 ? &plan->memory : NULL, size, path);
-    return slot_open_size(path, size, out);
+    (void)copy_folder_reuse(dir, plan->generation, ward->rank,
+                            plan->memory.generation > 0 ? &plan->memory : NULL, size, path);
+    return copy_file_open_size(path, size, out);
 }
 
 static enum status prepare(struct peers *p)
 {
     for (uint32_t i = 0; i < p->ward_count; i++) {
         struct ward *ward = &p->wards[i];
-        struct slot *slot = &ward->slots[p->turn];
+        struct copy_file *file = &ward->files[p->turn];
         const size_t size = (size_t)p->told[ward->rank].seal.file_size;
         /* Shares are cut evenly: budgeted for is one of this rank's size. */
         if (size > 2 * (size_t)p->told[p->rank].seal.file_size)
             return ST_FULL;
-        if (slot->memory != NULL && slot->size == size) {
-            slot_break(slot);
+        if (file->memory != NULL && file->size == size) {
+            copy_file_break(file);
             continue;
         }
-        slot_close(slot);
-        enum status st = open_slot(p, ward, size, p->turn, slot);
+        copy_file_close(file);
+        enum status st = open_file(p, ward, size, p->turn, file);
         if (st != ST_OK)
             return st;
     }
     return ST_OK;
 }
 
-static enum status transfer(struct peers *p, const struct slot *own)
+static enum status transfer(struct peers *p, const struct copy_file *own)
 {
     uint64_t parts = 0;
     for (uint32_t r = 0; r < p->size; r++) {
@@ -215,7 +215,7 @@ static enum status transfer(struct peers *p, const struct slot *own)
         p->send[p->partner] = part(&p->told[p->rank], own->memory, c);
         for (uint32_t i = 0; i < p->ward_count; i++) {
             const struct ward *ward = &p->wards[i];
-            p->recv[ward->rank] = part(&p->told[ward->rank], ward->slots[p->turn].memory, c);
+            p->recv[ward->rank] = part(&p->told[ward->rank], ward->files[p->turn].memory, c);
         }
         st = comm_gloo()->all_to_all_v(p->comm, p->send, p->recv, ANSWER_MS);
     }
@@ -226,19 +226,19 @@ static enum status transfer(struct peers *p, const struct slot *own)
 static enum status accept_copy(struct peers *p, struct ward *ward, uint64_t step)
 {
     const struct session_plan *plan = p->options.plan;
-    struct slot *slot = &ward->slots[p->turn];
-    const struct slot_seal *seal = &p->told[ward->rank].seal;
-    struct slot_view view;
+    struct copy_file *file = &ward->files[p->turn];
+    const struct copy_seal *seal = &p->told[ward->rank].seal;
+    struct copy_view view;
     enum status st = fault_status("peers.received");
     if (st == ST_OK)
-        st = slot_check(slot, seal, &view);
+        st = copy_file_check(file, seal, &view);
     if (st != ST_OK)
         return st;
-    const struct slot_head *head = view.head;
+    const struct copy_head *head = view.head;
     if (strcmp(head->job, plan->job) != 0 || head->generation != plan->generation ||
         head->rank != ward->rank || head->size != plan->size || head->step != step)
         return ST_CORRUPT;
-    slot_accept(slot, seal);
+    copy_file_accept(file, seal);
     return ST_OK;
 }
 
@@ -261,7 +261,8 @@ static void accept_copies(struct peers *p, uint64_t step)
 }
 
 /* With the copy that all ranks have of this round's step. */
-static enum status exchange(struct peers *p, const struct slot *own, uint64_t step, bool *out_well)
+static enum status exchange(struct peers *p, const struct copy_file *own, uint64_t step,
+                            bool *out_well)
 {
     for (uint32_t r = 0; r < p->size; r++) {
         if (!is_sound(&p->told[r]))
@@ -296,44 +297,44 @@ static bool one_leaves(const struct peers *p)
 /* Until every rank has a copy newer than the last round's. ST_STALE: one leaves, so all do. */
 static enum status await_all(struct peers *p)
 {
-    const struct slot *slot = NULL;
-    const enum status here = session_keep_newest(p->options.session, p->last_step, &slot);
-    session_unkeep(p->options.session, slot);
+    const struct copy_file *file = NULL;
+    const enum status here = session_keep_newest(p->options.session, p->last_step, &file);
+    session_unkeep(p->options.session, file);
     enum status st = tell_step(p, here == ST_OK ? 0 : LEAVING, NEXT_MS);
     return st == ST_OK && one_leaves(p) ? ST_STALE : st;
 }
 
 /* The newest step that all ranks have, who tell at the same time; own: this rank's copy of it, or
  * NULL: a step later it may be gone. The round begins when they do: waiting for copies is none. */
-static enum status agree(struct peers *p, const struct slot **own, uint64_t *out_step)
+static enum status agree(struct peers *p, const struct copy_file **own, uint64_t *out_step)
 {
     struct session *session = p->options.session;
-    const struct slot *slot = NULL;
+    const struct copy_file *file = NULL;
     enum status st = await_all(p);
     if (st != ST_OK)
         return st;
     p->begin_ns = clock_mono_ns();
-    const bool leaves = session_keep_newest(session, p->last_step, &slot) != ST_OK;
-    st = tell_step(p, leaves ? LEAVING : slot_state(slot)->scalars.step, ANSWER_MS);
+    const bool leaves = session_keep_newest(session, p->last_step, &file) != ST_OK;
+    st = tell_step(p, leaves ? LEAVING : copy_file_state(file)->scalars.step, ANSWER_MS);
     if (st == ST_OK && one_leaves(p))
         st = ST_STALE;
     uint64_t step = LEAVING;
     for (uint32_t r = 0; r < p->size; r++)
         step = p->steps[r] < step ? p->steps[r] : step;
     if (st != ST_OK || step != p->steps[p->rank]) {
-        session_unkeep(session, slot);
-        slot = NULL;
+        session_unkeep(session, file);
+        file = NULL;
     }
     if (st != ST_OK)
         return st;
-    if (slot == NULL)
-        (void)!session_keep(session, step, &slot); /* told to all */
-    *own = slot;
+    if (file == NULL)
+        (void)!session_keep(session, step, &file); /* told to all */
+    *own = file;
     *out_step = step;
     return ST_OK;
 }
 
-static void tell_of(struct told *told, const struct slot *own)
+static void tell_of(struct told *told, const struct copy_file *own)
 {
     memset(told, 0, sizeof(*told));
     if (own == NULL)
@@ -346,7 +347,7 @@ static void tell_of(struct told *told, const struct slot *own)
 static enum status run_round(struct peers *p)
 {
     struct session *session = p->options.session;
-    const struct slot *own = NULL;
+    const struct copy_file *own = NULL;
     uint64_t step = 0;
     bool well = false;
     enum status st = agree(p, &own, &step);
@@ -410,9 +411,9 @@ static void pause_rounds(struct peers *p)
 static void drop_wards(struct peers *p)
 {
     for (uint32_t i = 0; i < p->ward_count; i++) {
-        slot_close(&p->wards[i].slots[0]);
-        slot_close(&p->wards[i].slots[1]);
-        session_memory_forget(p->options.copies, p->options.plan->generation, p->wards[i].rank);
+        copy_file_close(&p->wards[i].files[0]);
+        copy_file_close(&p->wards[i].files[1]);
+        copy_folder_forget(p->options.copies, p->options.plan->generation, p->wards[i].rank);
     }
 }
 
@@ -470,8 +471,8 @@ static void *run(void *arg)
 static void release(struct peers *p)
 {
     for (uint32_t i = 0; p->wards != NULL && i < p->ward_count; i++) {
-        slot_close(&p->wards[i].slots[0]);
-        slot_close(&p->wards[i].slots[1]);
+        copy_file_close(&p->wards[i].files[0]);
+        copy_file_close(&p->wards[i].files[1]);
     }
     (void)pthread_cond_destroy(&p->changed);
     (void)pthread_mutex_destroy(&p->mutex);

@@ -26,7 +26,7 @@
 #include "common/status.h"
 #include "session/session.h"
 
-#define PEERS_FIRST 8 /* number of the first slot for a ward; own ones are below */
+#define PEERS_FIRST 8 /* number of the first copy file for a ward; own ones are below */
 #define PEERS_SHARE 50
 
 struct peers;

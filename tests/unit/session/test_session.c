@@ -246,24 +246,24 @@ static void a_copy_is_kept_for_another_node_while_training_goes_on(void **state)
                                          .wards = 1,
                                          .snapshot_bytes_max = ELEMENTS * sizeof(float) };
     assert_int_equal(session_ready(w->session, &ready), ST_OK);
-    const struct slot *first = NULL, *second = NULL, *other = NULL;
+    const struct copy_file *first = NULL, *second = NULL, *other = NULL;
     take_copy(w, 1);
     assert_int_equal(session_keep_newest(w->session, 0, &first), ST_OK);
-    assert_int_equal(slot_state(first)->scalars.step, 1);
+    assert_int_equal(copy_file_state(first)->scalars.step, 1);
     take_copy(w, 2);
     assert_int_equal(session_keep(w->session, 2, &second), ST_OK);
     for (uint64_t step = 3; step <= 12; step++)
         take_copy(w, step);
-    struct slot_view view;
-    assert_int_equal(slot_parse(first->memory, first->size, first->size, &view), ST_OK);
+    struct copy_view view;
+    assert_int_equal(copy_view_parse(first->memory, first->size, first->size, &view), ST_OK);
     assert_int_equal(view.head->step, 1);
-    assert_int_equal(slot_parse(second->memory, second->size, second->size, &view), ST_OK);
+    assert_int_equal(copy_view_parse(second->memory, second->size, second->size, &view), ST_OK);
     assert_int_equal(view.head->step, 2);
     session_unkeep(w->session, first);
     assert_int_equal(session_keep(w->session, 5, &other), ST_INCOMPLETE);
     assert_int_equal(session_keep(w->session, 13, &other), ST_INCOMPLETE);
     assert_int_equal(session_keep_newest(w->session, 2, &other), ST_OK);
-    assert_int_equal(slot_state(other)->scalars.step, 12);
+    assert_int_equal(copy_file_state(other)->scalars.step, 12);
     session_keep_end(w->session);
     assert_int_equal(session_keep_newest(w->session, 12, &first), ST_STALE);
     world_free(w);

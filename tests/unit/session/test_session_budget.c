@@ -20,12 +20,12 @@ static void without_a_bound_everything_is_as_wished(void **unused)
             const struct ckpt_writer_use use = { .threads = 4, .share_bytes = shares[i] };
             struct session_budget budget;
             assert_int_equal(session_budget(&wish, &budget), ST_OK);
-            assert_int_equal(budget.slots, every ? 3 : 2);
+            assert_int_equal(budget.files, every ? 3 : 2);
             assert_int_equal(budget.threads, 4);
-            assert_int_equal(budget.slot_bytes, slot_bytes(shares[i]));
+            assert_int_equal(budget.file_bytes, copy_file_bytes(shares[i]));
             assert_int_equal(budget.writer_bytes, ckpt_writer_bytes(&use));
             assert_int_equal(budget.bytes,
-                             (size_t)budget.slots * budget.slot_bytes + budget.writer_bytes);
+                             (size_t)budget.files * budget.file_bytes + budget.writer_bytes);
         }
     }
 }
@@ -44,18 +44,18 @@ static void bound_is_never_passed_and_more_of_it_is_never_worse(void **unused)
             struct session_budget budget;
             assert_int_equal(session_budget(&wish, &budget), ST_FULL);
             const size_t least = budget.least;
-            int slots = 0;
+            int files = 0;
             uint32_t threads = 0;
             for (size_t more = 0; more < 4000 * MIB; more += 3 * MIB) {
                 wish.bytes_max = least + more;
                 assert_int_equal(session_budget(&wish, &budget), ST_OK);
                 assert_true(budget.bytes <= wish.bytes_max);
-                assert_true(budget.slots > slots || budget.threads >= threads);
-                assert_true(budget.slots >= slots);
-                slots = budget.slots;
+                assert_true(budget.files > files || budget.threads >= threads);
+                assert_true(budget.files >= files);
+                files = budget.files;
                 threads = budget.threads;
             }
-            assert_int_equal(slots, wish.every ? 3 : 2);
+            assert_int_equal(files, wish.every ? 3 : 2);
             assert_int_equal(threads, 4);
         }
     }
@@ -66,19 +66,19 @@ static void least_is_the_least(void **unused)
     (void)unused;
     for (size_t i = 0; i < SHARES; i++) {
         struct session_wish wish = { .share_bytes = shares[i], .threads = 2, .bytes_max = 1 };
-        struct session_budget budget = { .slots = 9 };
+        struct session_budget budget = { .files = 9 };
         assert_int_equal(session_budget(&wish, &budget), ST_FULL);
-        assert_int_equal(budget.slots, 0);
+        assert_int_equal(budget.files, 0);
         wish.bytes_max = budget.least - 1;
         assert_int_equal(session_budget(&wish, &budget), ST_FULL);
         wish.bytes_max = budget.least;
         assert_int_equal(session_budget(&wish, &budget), ST_OK);
-        assert_int_equal(budget.slots, 1);
+        assert_int_equal(budget.files, 1);
         assert_int_equal(budget.threads, 0);
         assert_int_equal(budget.bytes, budget.least);
         wish.every = true; /* a copy isn't overwritten before the next one is whole */
         assert_int_equal(session_budget(&wish, &budget), ST_FULL);
-        assert_int_equal(budget.least, wish.bytes_max + slot_bytes(shares[i]));
+        assert_int_equal(budget.least, wish.bytes_max + copy_file_bytes(shares[i]));
     }
 }
 
@@ -93,15 +93,15 @@ static void copies_at_peers_have_slots_of_their_own(void **unused)
             };
             struct session_budget budget;
             assert_int_equal(session_budget(&wish, &budget), ST_OK);
-            assert_int_equal(budget.slots, 5);
-            assert_int_equal(budget.ward_slots, 2 * wards);
+            assert_int_equal(budget.files, 5);
+            assert_int_equal(budget.ward_files, 2 * wards);
             assert_int_equal(budget.bytes,
-                             (5 + 2 * wards) * budget.slot_bytes + budget.writer_bytes);
+                             (5 + 2 * wards) * budget.file_bytes + budget.writer_bytes);
             wish.bytes_max = 1;
             assert_int_equal(session_budget(&wish, &budget), ST_FULL);
             wish.bytes_max = budget.least;
             assert_int_equal(session_budget(&wish, &budget), ST_OK);
-            assert_int_equal(budget.slots, 4);
+            assert_int_equal(budget.files, 4);
             assert_int_equal(budget.bytes, wish.bytes_max);
         }
     }

@@ -1,4 +1,4 @@
-/* Slots of copies in memory: what is whole, what is damaged, what is used again. */
+/* Copy files: what is whole, what is damaged, what is used again. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,7 +51,7 @@ static struct state *state_new(void)
 {
     struct state *s = calloc(1, sizeof(*s));
     CHECK(s != NULL);
-    (void)snprintf(s->dir, sizeof(s->dir), "/tmp/cairn-slots-XXXXXX");
+    (void)snprintf(s->dir, sizeof(s->dir), "/tmp/cairn-copies-XXXXXX");
     assert_non_null(mkdtemp(s->dir));
     s->values = calloc(COUNT, sizeof(float));
     CHECK(s->values != NULL);
@@ -106,38 +106,38 @@ static size_t share_bytes(const struct state *s, uint32_t rank, uint32_t size)
 /* A whole copy at path, of the state as it is. */
 static void write_copy(const struct state *s, const char *path, uint32_t rank, uint32_t size)
 {
-    struct slot slot;
-    assert_int_equal(slot_open(path, share_bytes(s, rank, size), &slot), ST_OK);
-    assert_int_equal(slot_begin(&slot, &s->state, rank, size), ST_OK);
-    slot_copy(&slot);
-    slot_seal(&slot);
-    slot_close(&slot);
+    struct copy_file file;
+    assert_int_equal(copy_file_open(path, share_bytes(s, rank, size), &file), ST_OK);
+    assert_int_equal(copy_file_begin(&file, &s->state, rank, size), ST_OK);
+    copy_file_fill(&file);
+    copy_file_seal(&file);
+    copy_file_close(&file);
 }
 
-static void check_view(const struct state *s, const struct slot_view *view)
+static void check_view(const struct state *s, const struct copy_view *view)
 {
     assert_string_equal(view->head->job, JOB);
     for (uint32_t i = 0; i < 2; i++) {
         size_t size = 0;
-        const void *data = slot_view_data(view, i, &size);
-        const struct slot_buffer *b = &view->head->buffers[i];
+        const void *data = copy_view_data(view, i, &size);
+        const struct copy_buffer *b = &view->head->buffers[i];
         const float *from = s->buffers[i].data;
         assert_int_equal(size, b->count * sizeof(float));
         assert_memory_equal(data, from + b->first, size);
-        assert_int_equal(slot_check_data(view, i, data), ST_OK);
+        assert_int_equal(copy_view_check_data(view, i, data), ST_OK);
     }
     struct ckpt_scalars scalars;
-    slot_view_scalars(view, &scalars);
+    copy_view_scalars(view, &scalars);
     assert_int_equal(scalars.step, s->state.scalars.step);
     assert_int_equal(scalars.seed, 9);
     assert_true(scalars.loss_scale == 1024);
     assert_int_equal(scalars.skip_count, 2);
     assert_int_equal(scalars.skip[1], 5);
     size_t size = 0;
-    const char *pins = slot_view_blob(view, "pins.json", &size);
+    const char *pins = copy_view_blob(view, "pins.json", &size);
     assert_non_null(pins);
     assert_memory_equal(pins, "{\"a\":1}", size);
-    assert_null(slot_view_blob(view, "other", &size));
+    assert_null(copy_view_blob(view, "other", &size));
 }
 
 static void a_copy_is_read_as_it_was_taken(void **state)
@@ -146,12 +146,12 @@ static void a_copy_is_read_as_it_was_taken(void **state)
     struct state *s = state_new();
     for (uint32_t rank = 0; rank < 3; rank++) {
         char path[PATH_MAX_];
-        struct slot_view view;
+        struct copy_view view;
         path_of(s, 4, rank, 0, path);
         write_copy(s, path, rank, 3);
-        assert_int_equal(slot_map(path, &view), ST_OK);
+        assert_int_equal(copy_view_map(path, &view), ST_OK);
         check_view(s, &view);
-        slot_unmap(&view);
+        copy_view_unmap(&view);
     }
     state_free(s);
 }
@@ -160,18 +160,18 @@ static void what_is_copied_is_saved_with_the_hashes_of_the_source(void **state)
 {
     (void)state;
     struct state *s = state_new();
-    struct slot slot;
-    assert_int_equal(slot_open(NULL, share_bytes(s, 0, 1), &slot), ST_OK);
-    assert_int_equal(slot_begin(&slot, &s->state, 0, 1), ST_OK);
-    slot_copy(&slot);
-    const struct ckpt_state *copy = slot_state(&slot);
+    struct copy_file file;
+    assert_int_equal(copy_file_open(NULL, share_bytes(s, 0, 1), &file), ST_OK);
+    assert_int_equal(copy_file_begin(&file, &s->state, 0, 1), ST_OK);
+    copy_file_fill(&file);
+    const struct ckpt_state *copy = copy_file_state(&file);
     struct ckpt_hash wanted, made;
     assert_int_equal(ckpt_state_digest(&s->state, &wanted), ST_OK);
     assert_int_equal(ckpt_state_digest(copy, &made), ST_OK);
     assert_memory_equal(&made, &wanted, sizeof(made));
     assert_non_null(copy->buffers[0].pieces);
     assert_true(copy->buffers[0].data != s->buffers[0].data);
-    slot_close(&slot);
+    copy_file_close(&file);
     state_free(s);
 }
 
@@ -180,43 +180,43 @@ static void a_copy_that_was_being_taken_is_not_whole(void **state)
     (void)state;
     struct state *s = state_new();
     char path[PATH_MAX_];
-    struct slot slot;
-    struct slot_view view;
+    struct copy_file file;
+    struct copy_view view;
     path_of(s, 4, 0, 0, path);
-    assert_int_equal(slot_open(path, share_bytes(s, 0, 1), &slot), ST_OK);
-    assert_int_equal(slot_map(path, &view), ST_INCOMPLETE);
-    assert_int_equal(slot_begin(&slot, &s->state, 0, 1), ST_OK);
-    assert_int_equal(slot_map(path, &view), ST_INCOMPLETE);
-    slot_copy(&slot);
-    assert_int_equal(slot_map(path, &view), ST_INCOMPLETE);
-    slot_seal(&slot);
-    assert_int_equal(slot_map(path, &view), ST_OK);
-    slot_unmap(&view);
+    assert_int_equal(copy_file_open(path, share_bytes(s, 0, 1), &file), ST_OK);
+    assert_int_equal(copy_view_map(path, &view), ST_INCOMPLETE);
+    assert_int_equal(copy_file_begin(&file, &s->state, 0, 1), ST_OK);
+    assert_int_equal(copy_view_map(path, &view), ST_INCOMPLETE);
+    copy_file_fill(&file);
+    assert_int_equal(copy_view_map(path, &view), ST_INCOMPLETE);
+    copy_file_seal(&file);
+    assert_int_equal(copy_view_map(path, &view), ST_OK);
+    copy_view_unmap(&view);
     fill(s, 8);
-    assert_int_equal(slot_begin(&slot, &s->state, 0, 1), ST_OK); /* the old one goes first */
-    assert_int_equal(slot_map(path, &view), ST_INCOMPLETE);
-    slot_copy(&slot);
-    slot_seal(&slot);
-    assert_int_equal(slot_map(path, &view), ST_OK);
+    assert_int_equal(copy_file_begin(&file, &s->state, 0, 1), ST_OK); /* the old one goes first */
+    assert_int_equal(copy_view_map(path, &view), ST_INCOMPLETE);
+    copy_file_fill(&file);
+    copy_file_seal(&file);
+    assert_int_equal(copy_view_map(path, &view), ST_OK);
     check_view(s, &view);
-    slot_unmap(&view);
-    slot_close(&slot);
+    copy_view_unmap(&view);
+    copy_file_close(&file);
     state_free(s);
 }
 
 /* Whether a reader that checks all that it uses finds something wrong. */
 static bool is_found(const char *path)
 {
-    struct slot_view view;
-    if (slot_map(path, &view) != ST_OK)
+    struct copy_view view;
+    if (copy_view_map(path, &view) != ST_OK)
         return true;
     bool found = false;
     for (uint32_t i = 0; i < view.head->buffer_count; i++) {
         size_t size = 0;
-        const void *data = slot_view_data(&view, i, &size);
-        found = found || slot_check_data(&view, i, data) == ST_CORRUPT;
+        const void *data = copy_view_data(&view, i, &size);
+        found = found || copy_view_check_data(&view, i, data) == ST_CORRUPT;
     }
-    slot_unmap(&view);
+    copy_view_unmap(&view);
     return found;
 }
 
@@ -238,13 +238,13 @@ static void every_flipped_byte_is_found(void **state)
     (void)state;
     struct state *s = state_new();
     char path[PATH_MAX_];
-    struct slot_view view;
+    struct copy_view view;
     path_of(s, 4, 0, 0, path);
     write_copy(s, path, 0, 1);
-    assert_int_equal(slot_map(path, &view), ST_OK);
+    assert_int_equal(copy_view_map(path, &view), ST_OK);
     const size_t head_size = view.seal->head_size, first = view.head->buffers[0].data;
     const size_t end = first + COUNT * sizeof(float), piece = PIECE_ELEMENTS * sizeof(float);
-    slot_unmap(&view);
+    copy_view_unmap(&view);
     assert_false(is_found(path));
     for (size_t at = 0; at < head_size; at++) {
         flip(path, at, (uint8_t)(1u << (at % 8)));
@@ -269,19 +269,19 @@ static void a_file_that_was_cut_is_not_whole(void **state)
     (void)state;
     struct state *s = state_new();
     char path[PATH_MAX_];
-    struct slot_view view;
+    struct copy_view view;
     struct stat about;
     path_of(s, 4, 0, 0, path);
     write_copy(s, path, 0, 1);
     assert_int_equal(stat(path, &about), 0);
     for (off_t size = about.st_size - 1; size > 0; size -= about.st_size / 41 + 1) {
         assert_int_equal(truncate(path, size), 0);
-        assert_int_not_equal(slot_map(path, &view), ST_OK);
+        assert_int_not_equal(copy_view_map(path, &view), ST_OK);
     }
     assert_int_equal(truncate(path, 0), 0);
-    assert_int_equal(slot_map(path, &view), ST_INCOMPLETE);
+    assert_int_equal(copy_view_map(path, &view), ST_INCOMPLETE);
     assert_int_equal(unlink(path), 0);
-    assert_int_equal(slot_map(path, &view), ST_NOT_FOUND);
+    assert_int_equal(copy_view_map(path, &view), ST_NOT_FOUND);
     state_free(s);
 }
 
@@ -291,16 +291,16 @@ static void what_is_no_file_is_no_copy(void **state)
     (void)state;
     struct state *s = state_new();
     char path[PATH_MAX_];
-    struct slot_view view;
+    struct copy_view view;
     path_of(s, 4, 0, 0, path);
     assert_int_equal(mkfifo(path, 0600), 0);
-    assert_int_equal(slot_map(path, &view), ST_INCOMPLETE);
+    assert_int_equal(copy_view_map(path, &view), ST_INCOMPLETE);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(mkdir(path, 0700), 0);
-    assert_int_not_equal(slot_map(path, &view), ST_OK);
+    assert_int_not_equal(copy_view_map(path, &view), ST_OK);
     assert_int_equal(rmdir(path), 0);
     assert_int_equal(symlink("/dev/zero", path), 0);
-    assert_int_not_equal(slot_map(path, &view), ST_OK);
+    assert_int_not_equal(copy_view_map(path, &view), ST_OK);
     state_free(s);
 }
 
@@ -309,24 +309,24 @@ static void a_front_that_was_sent_is_parsed_like_the_file(void **state)
     (void)state;
     struct state *s = state_new();
     char path[PATH_MAX_];
-    struct slot_view view, front;
+    struct copy_view view, front;
     path_of(s, 4, 0, 0, path);
     write_copy(s, path, 0, 1);
-    assert_int_equal(slot_map(path, &view), ST_OK);
+    assert_int_equal(copy_view_map(path, &view), ST_OK);
     const size_t size = view.seal->head_size;
     uint8_t *memory = malloc(size);
     CHECK(memory != NULL);
     memcpy(memory, view.memory, size);
-    assert_int_equal(slot_parse(memory, size, view.size, &front), ST_OK);
-    assert_int_equal(slot_check_data(&front, 0, s->values), ST_OK);
+    assert_int_equal(copy_view_parse(memory, size, view.size, &front), ST_OK);
+    assert_int_equal(copy_view_check_data(&front, 0, s->values), ST_OK);
     s->values[5] += 1;
-    assert_int_equal(slot_check_data(&front, 0, s->values), ST_CORRUPT);
-    assert_int_equal(slot_parse(memory, size, view.size + 1, &front), ST_CORRUPT);
-    assert_int_equal(slot_parse(memory, size - 1, view.size, &front), ST_CORRUPT);
+    assert_int_equal(copy_view_check_data(&front, 0, s->values), ST_CORRUPT);
+    assert_int_equal(copy_view_parse(memory, size, view.size + 1, &front), ST_CORRUPT);
+    assert_int_equal(copy_view_parse(memory, size - 1, view.size, &front), ST_CORRUPT);
     memory[size - 1] ^= 1;
-    assert_int_equal(slot_parse(memory, size, view.size, &front), ST_CORRUPT);
+    assert_int_equal(copy_view_parse(memory, size, view.size, &front), ST_CORRUPT);
     free(memory);
-    slot_unmap(&view);
+    copy_view_unmap(&view);
     state_free(s);
 }
 
@@ -334,14 +334,14 @@ static void more_than_was_announced_is_refused(void **state)
 {
     (void)state;
     struct state *s = state_new();
-    struct slot slot;
-    assert_int_equal(slot_open(NULL, 4096, &slot), ST_OK);
-    assert_int_equal(slot_begin(&slot, &s->state, 0, 1), ST_FULL);
-    slot_close(&slot);
-    assert_int_equal(slot_open(NULL, share_bytes(s, 0, 1), &slot), ST_OK);
-    s->blob.size = SLOT_ROOM + 4096;
-    assert_int_equal(slot_begin(&slot, &s->state, 0, 1), ST_FULL);
-    slot_close(&slot);
+    struct copy_file file;
+    assert_int_equal(copy_file_open(NULL, 4096, &file), ST_OK);
+    assert_int_equal(copy_file_begin(&file, &s->state, 0, 1), ST_FULL);
+    copy_file_close(&file);
+    assert_int_equal(copy_file_open(NULL, share_bytes(s, 0, 1), &file), ST_OK);
+    s->blob.size = COPY_ROOM + 4096;
+    assert_int_equal(copy_file_begin(&file, &s->state, 0, 1), ST_FULL);
+    copy_file_close(&file);
     state_free(s);
 }
 
@@ -367,24 +367,24 @@ static void whole_copies_of_the_job_are_offered(void **state)
     write_copy(s, path, 0, 2); /* once more step 8 */
     struct session_copy *list = NULL;
     size_t count = 0;
-    assert_int_equal(session_memory_list(s->dir, JOB, &list, &count), ST_OK);
+    assert_int_equal(copy_folder_list(s->dir, JOB, &list, &count), ST_OK);
     assert_int_equal(count, 3);
     for (size_t i = 0; i < count; i++) {
-        struct slot_view view;
+        struct copy_view view;
         assert_int_equal(list[i].generation, 4);
         assert_int_equal(list[i].size, 2);
         assert_true(list[i].step == 7 || (list[i].step == 8 && list[i].rank == 0));
-        assert_int_equal(session_memory_find(s->dir, JOB, &list[i], &view), ST_OK);
+        assert_int_equal(copy_folder_find(s->dir, JOB, &list[i], &view), ST_OK);
         assert_int_equal(view.head->step, list[i].step);
-        slot_unmap(&view);
+        copy_view_unmap(&view);
         list[i].step = 99;
-        assert_int_equal(session_memory_find(s->dir, JOB, &list[i], &view), ST_INCOMPLETE);
+        assert_int_equal(copy_folder_find(s->dir, JOB, &list[i], &view), ST_INCOMPLETE);
     }
     free(list);
-    assert_int_equal(session_memory_list(s->dir, "j-another", &list, &count), ST_OK);
+    assert_int_equal(copy_folder_list(s->dir, "j-another", &list, &count), ST_OK);
     assert_int_equal(count, 0);
     free(list);
-    assert_int_equal(session_memory_list("/nowhere", JOB, &list, &count), ST_OK);
+    assert_int_equal(copy_folder_list("/nowhere", JOB, &list, &count), ST_OK);
     assert_int_equal(count, 0);
     free(list);
     state_free(s);
@@ -410,28 +410,28 @@ static void older_slots_are_used_again_and_removed_but_what_is_restored_from(voi
         }
     }
     const struct session_copy kept = { .generation = 4, .step = 8, .size = 2 };
-    const size_t bytes = slot_bytes(share_bytes(s, 0, 2));
+    const size_t bytes = copy_file_bytes(share_bytes(s, 0, 2));
     path_of(s, 5, 0, 0, path);
-    assert_false(session_memory_reuse(s->dir, 5, 0, &kept, bytes + 4096, path));
-    assert_true(session_memory_reuse(s->dir, 5, 0, &kept, bytes, path));
+    assert_false(copy_folder_reuse(s->dir, 5, 0, &kept, bytes + 4096, path));
+    assert_true(copy_folder_reuse(s->dir, 5, 0, &kept, bytes, path));
     path_of(s, 5, 0, 1, path);
-    assert_true(session_memory_reuse(s->dir, 5, 0, &kept, bytes, path));
+    assert_true(copy_folder_reuse(s->dir, 5, 0, &kept, bytes, path));
     path_of(s, 5, 0, 2, path);
-    assert_false(session_memory_reuse(s->dir, 5, 0, &kept, bytes, path)); /* kept */
+    assert_false(copy_folder_reuse(s->dir, 5, 0, &kept, bytes, path)); /* kept */
     assert_true(is_there(s, 5, 0, 0) && is_there(s, 5, 0, 1) && is_there(s, 4, 0, 1));
     struct session_copy *list =
         NULL; /* what was renamed is nobody's copy until it is sealed anew */
     size_t count = 0;
-    assert_int_equal(session_memory_list(s->dir, JOB, &list, &count), ST_OK);
+    assert_int_equal(copy_folder_list(s->dir, JOB, &list, &count), ST_OK);
     assert_int_equal(count, 4);
     free(list);
-    session_memory_clean(s->dir, 5, 1, &kept);
+    copy_folder_clean(s->dir, 5, 1, &kept);
     assert_true(is_there(s, 4, 1, 1));
     assert_false(is_there(s, 4, 1, 0) || is_there(s, 4, 1, 2));
-    session_memory_clean(s->dir, 5, SESSION_RANK_ANY, NULL);
+    copy_folder_clean(s->dir, 5, SESSION_RANK_ANY, NULL);
     assert_false(is_there(s, 4, 0, 1) || is_there(s, 4, 1, 1));
     assert_true(is_there(s, 5, 0, 0));
-    session_memory_forget(s->dir, 5, 0);
+    copy_folder_forget(s->dir, 5, 0);
     assert_false(is_there(s, 5, 0, 0) || is_there(s, 5, 0, 1));
     state_free(s);
 }
@@ -441,28 +441,29 @@ static void without_room_to_map_nothing_is_left_behind_or_lost(void **state)
     (void)state;
     struct state *s = state_new();
     const struct session_copy kept = { .generation = 4, .step = 7, .size = 1 };
-    struct slot slot;
+    struct copy_file file;
     char path[PATH_MAX_];
     path_of(s, 4, 0, 0, path);
     write_copy(s, path, 0, 1);
     path_of(s, 5, 0, 0, path);
     no_map = true;
-    session_memory_clean(s->dir, 5, 0, &kept); /* what is kept can't be told from the others */
-    assert_false(session_memory_reuse(s->dir, 5, 0, &kept, slot_bytes(share_bytes(s, 0, 1)), path));
-    assert_int_equal(slot_open(path, share_bytes(s, 0, 1), &slot), ST_NO_MEMORY);
+    copy_folder_clean(s->dir, 5, 0, &kept); /* what is kept can't be told from the others */
+    assert_false(
+        copy_folder_reuse(s->dir, 5, 0, &kept, copy_file_bytes(share_bytes(s, 0, 1)), path));
+    assert_int_equal(copy_file_open(path, share_bytes(s, 0, 1), &file), ST_NO_MEMORY);
     no_map = false;
     assert_true(is_there(s, 4, 0, 0));
     assert_false(is_there(s, 5, 0, 0));
     state_free(s);
 }
 
-/* A slot whose bytes behind the seal came from another node's; the seal comes last. */
+/* A file whose bytes behind the seal came from another node's; the seal comes last. */
 struct received {
     struct state *s;
     char path[PATH_MAX_]; /* of to */
-    struct slot_view from;
-    struct slot to;
-    struct slot_seal seal;
+    struct copy_view from;
+    struct copy_file to;
+    struct copy_seal seal;
 };
 
 static void receive(struct received *r)
@@ -472,18 +473,18 @@ static void receive(struct received *r)
     path_of(r->s, 4, 1, 0, path);
     path_of(r->s, 4, 1, 8, r->path);
     write_copy(r->s, path, 1, 3);
-    assert_int_equal(slot_map(path, &r->from), ST_OK);
-    assert_int_equal(slot_open_size(r->path, r->from.size, &r->to), ST_OK);
+    assert_int_equal(copy_view_map(path, &r->from), ST_OK);
+    assert_int_equal(copy_file_open_size(r->path, r->from.size, &r->to), ST_OK);
     r->seal = *r->from.seal;
-    slot_break(&r->to);
+    copy_file_break(&r->to);
     memcpy(r->to.memory + sizeof(r->seal), r->from.memory + sizeof(r->seal),
            r->from.size - sizeof(r->seal));
 }
 
 static void received_free(struct received *r)
 {
-    slot_unmap(&r->from);
-    slot_close(&r->to);
+    copy_view_unmap(&r->from);
+    copy_file_close(&r->to);
     state_free(r->s);
 }
 
@@ -491,25 +492,25 @@ static void what_another_node_sent_is_whole_only_after_all_of_it_was_checked(voi
 {
     (void)state;
     struct received r;
-    struct slot_view view;
+    struct copy_view view;
     receive(&r);
-    assert_int_equal(slot_check(&r.to, &r.seal, &view), ST_OK);
+    assert_int_equal(copy_file_check(&r.to, &r.seal, &view), ST_OK);
     check_view(r.s, &view);
-    assert_int_equal(slot_map(r.path, &view), ST_INCOMPLETE);
-    slot_accept(&r.to, &r.seal);
-    assert_int_equal(slot_map(r.path, &view), ST_OK);
+    assert_int_equal(copy_view_map(r.path, &view), ST_INCOMPLETE);
+    copy_file_accept(&r.to, &r.seal);
+    assert_int_equal(copy_view_map(r.path, &view), ST_OK);
     check_view(r.s, &view);
-    slot_unmap(&view);
-    slot_break(&r.to);
-    assert_int_equal(slot_map(r.path, &view), ST_INCOMPLETE);
+    copy_view_unmap(&view);
+    copy_file_break(&r.to);
+    assert_int_equal(copy_view_map(r.path, &view), ST_INCOMPLETE);
     received_free(&r);
 }
 
 static void expect_noticed(struct received *r, size_t at, uint8_t bits)
 {
-    struct slot_view view;
+    struct copy_view view;
     r->to.memory[at] ^= bits;
-    assert_int_equal(slot_check(&r->to, &r->seal, &view), ST_CORRUPT);
+    assert_int_equal(copy_file_check(&r->to, &r->seal, &view), ST_CORRUPT);
     r->to.memory[at] ^= bits;
 }
 
@@ -517,21 +518,21 @@ static void any_bit_that_changed_on_the_way_is_noticed(void **state)
 {
     (void)state;
     struct received r;
-    struct slot_view view;
+    struct copy_view view;
     receive(&r);
     for (size_t at = sizeof(r.seal); at < r.seal.head_size; at += 13)
         expect_noticed(&r, at, 16);
     for (uint32_t i = 0; i < r.from.head->buffer_count; i++) {
-        const struct slot_buffer *b = &r.from.head->buffers[i];
+        const struct copy_buffer *b = &r.from.head->buffers[i];
         for (size_t at = 0; at < b->count * sizeof(float); at += 4 + b->count / 7)
             expect_noticed(&r, b->data + at, 1);
     }
     for (size_t at = 0; at < sizeof(r.seal); at++) {
-        struct slot_seal bad = r.seal;
+        struct copy_seal bad = r.seal;
         ((uint8_t *)&bad)[at] ^= 2;
-        assert_int_not_equal(slot_check(&r.to, &bad, &view), ST_OK);
+        assert_int_not_equal(copy_file_check(&r.to, &bad, &view), ST_OK);
     }
-    assert_int_equal(slot_check(&r.to, &r.seal, &view), ST_OK);
+    assert_int_equal(copy_file_check(&r.to, &r.seal, &view), ST_OK);
     received_free(&r);
 }
 

@@ -295,13 +295,13 @@ static void a_save_waits_unsaid_while_another_is_written_and_one_more_is_late(vo
 {
     (void)state;
     struct bench *b = trained(1, 0);
-    session_core_slots(&b->core, 2, 2);
+    session_core_files(&b->core, 2, 2);
     (void)begin_save(b, 10);
     assert_says(b, SAVE_BEGIN);
     hear_folder(b, 10, "/store/10");
     const int work = session_core_saver_work(&b->core);
     const int second = begin_save(b, 20); /* training goes on */
-    assert_int_not_equal(b->core.saves[work].slot, b->core.saves[second].slot);
+    assert_int_not_equal(b->core.saves[work].file, b->core.saves[second].file);
     assert_silent(b); /* whoever begins a later one has let the earlier one go */
     reconnect(b);
     assert_says(b, READY);
@@ -327,7 +327,7 @@ static void saves_of_a_job_in_a_rush_wait_for_each_other(void **state)
 {
     (void)state;
     struct bench *b = trained(1, 0);
-    session_core_slots(&b->core, 2, 2);
+    session_core_files(&b->core, 2, 2);
     (void)begin_save(b, 10);
     assert_says(b, SAVE_BEGIN);
     hear_folder(b, 10, "/store/10");
@@ -348,7 +348,7 @@ static void the_last_save_waits_and_in_the_end_only_for_what_is_written(void **s
 {
     (void)state;
     struct bench *b = trained(1, 0);
-    session_core_slots(&b->core, 2, 2);
+    session_core_files(&b->core, 2, 2);
     (void)begin_save(b, 10);
     assert_says(b, SAVE_BEGIN);
     hear_folder(b, 10, "/store/10");
@@ -374,25 +374,25 @@ static void a_copy_takes_the_oldest_slot_that_no_save_needs(void **state)
 {
     (void)state;
     struct bench *b = trained(1, 0);
-    session_core_slots(&b->core, 3, 1);
-    int slots[6] = { -1 };
+    session_core_files(&b->core, 3, 1);
+    int files[6] = { -1 };
     for (uint64_t step = 1; step <= 3; step++) {
-        assert_int_equal(session_core_copy_begin(&b->core, step, &slots[step]), ST_OK);
-        session_core_copied(&b->core, slots[step], true);
+        assert_int_equal(session_core_copy_begin(&b->core, step, &files[step]), ST_OK);
+        session_core_copied(&b->core, files[step], true);
     }
-    assert_true(slots[1] != slots[2] && slots[2] != slots[3] && slots[1] != slots[3]);
+    assert_true(files[1] != files[2] && files[2] != files[3] && files[1] != files[3]);
     const int save = begin_save(b, 4);
-    assert_int_equal(b->core.saves[save].slot, slots[1]);
-    assert_int_equal(session_core_copy_begin(&b->core, 5, &slots[5]), ST_OK);
-    assert_int_equal(slots[5], slots[2]);
+    assert_int_equal(b->core.saves[save].file, files[1]);
+    assert_int_equal(session_core_copy_begin(&b->core, 5, &files[5]), ST_OK);
+    assert_int_equal(files[5], files[2]);
     int other = -1, index = -1;
     assert_int_equal(session_core_copy_begin(&b->core, 6, &other), ST_OK);
-    assert_int_equal(other, slots[3]);
+    assert_int_equal(other, files[3]);
     assert_int_equal(session_core_copy_begin(&b->core, 7, &index), ST_AGAIN);
-    session_core_copied(&b->core, slots[5], false); /* what failed is the first to go */
+    session_core_copied(&b->core, files[5], false); /* what failed is the first to go */
     session_core_copied(&b->core, other, true);
     assert_int_equal(session_core_copy_begin(&b->core, 7, &index), ST_OK);
-    assert_int_equal(index, slots[5]);
+    assert_int_equal(index, files[5]);
     pass_ms(b, SESSION_RUSH_MS);
     assert_int_equal(session_core_save_begin(&b->core, 8, false, &index), ST_REFUSED);
     bench_free(b);
@@ -402,33 +402,33 @@ static void a_copy_that_is_kept_is_not_overwritten(void **state)
 {
     (void)state;
     struct bench *b = trained(1, 0);
-    session_core_slots(&b->core, 5, 1);
+    session_core_files(&b->core, 5, 1);
     assert_int_equal(session_core_newest(&b->core), -1);
-    int slot = -1, last = -1;
+    int file = -1, last = -1;
     for (uint64_t step = 1; step <= 3; step++) {
-        assert_int_equal(session_core_copy_begin(&b->core, step, &slot), ST_OK);
+        assert_int_equal(session_core_copy_begin(&b->core, step, &file), ST_OK);
         assert_int_equal(session_core_newest(&b->core), last); /* not yet whole */
-        session_core_copied(&b->core, slot, true);
-        last = slot;
-        assert_int_equal(session_core_newest(&b->core), slot);
+        session_core_copied(&b->core, file, true);
+        last = file;
+        assert_int_equal(session_core_newest(&b->core), file);
     }
     const int first = session_core_whole(&b->core, 1), second = session_core_whole(&b->core, 2);
     assert_true(first >= 0 && second >= 0 && first != second);
-    b->core.slots[first].kept = 1;
-    b->core.slots[second].kept = 1;
+    b->core.files[first].kept = 1;
+    b->core.files[second].kept = 1;
     const int save = begin_save(b, 4);
     for (uint64_t step = 5; step <= 20; step++) {
         const int newest = session_core_newest(&b->core);
-        assert_int_equal(session_core_copy_begin(&b->core, step, &slot), ST_OK);
-        assert_true(slot != first && slot != second && slot != b->core.saves[save].slot);
-        assert_true(slot != newest || step == 5); /* the newest was the save's */
-        session_core_copied(&b->core, slot, true);
+        assert_int_equal(session_core_copy_begin(&b->core, step, &file), ST_OK);
+        assert_true(file != first && file != second && file != b->core.saves[save].file);
+        assert_true(file != newest || step == 5); /* the newest was the save's */
+        session_core_copied(&b->core, file, true);
     }
     assert_int_equal(session_core_whole(&b->core, 1), first);
     assert_int_equal(session_core_whole(&b->core, 2), second);
-    b->core.slots[first].kept = 0;
-    assert_int_equal(session_core_copy_begin(&b->core, 21, &slot), ST_OK);
-    assert_int_equal(slot, first);
+    b->core.files[first].kept = 0;
+    assert_int_equal(session_core_copy_begin(&b->core, 21, &file), ST_OK);
+    assert_int_equal(file, first);
     assert_int_equal(session_core_whole(&b->core, 1), -1);
     bench_free(b);
 }

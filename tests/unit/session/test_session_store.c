@@ -118,15 +118,15 @@ static void no_step_waits_for_a_slow_store(void **state)
         uint64_t committed = 0;
         save_to_a_slow_store(w, memory_every);
         training_init(&t, 10);
-        if (memory_every == 0) { /* there is a second slot, which is taken then */
+        if (memory_every == 0) { /* there is a second file, which is taken then */
             assert_int_equal(save(w->session, &t.state), ST_OK);
             t.state.scalars.step = 15;
             assert_int_equal(save(w->session, &t.state), ST_REFUSED);
         } else {
-            const struct slot *copy = NULL;
+            const struct copy_file *copy = NULL;
             assert_int_equal(save(w->session, &t.state), ST_OK);
             assert_int_equal(session_keep_newest(w->session, 5, &copy), ST_OK);
-            assert_int_equal(slot_state(copy)->scalars.step, 10);
+            assert_int_equal(copy_file_state(copy)->scalars.step, 10);
             session_unkeep(w->session, copy);
         }
         await(w, &w->c.fails, 1);
@@ -167,7 +167,7 @@ static void *save_the_last(void *arg)
     return NULL;
 }
 
-/* With copies between saves, saves have one slot of the three. */
+/* With copies between saves, saves have one file of the three. */
 static void the_last_save_waits_for_a_slow_store_and_that_is_progress(void **state)
 {
     (void)state;
