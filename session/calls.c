@@ -138,7 +138,7 @@ void session_close(struct session *session)
 /* ---- joining ---- */
 
 enum status session_join(struct session *session, const char *pins, int64_t timeout_ms,
-                         struct session_plan *out)
+                         struct session_assignment *out)
 {
     const int64_t deadline_ms = session_deadline(timeout_ms);
     auto_free struct session_copy *copies = NULL;
@@ -158,7 +158,7 @@ enum status session_join(struct session *session, const char *pins, int64_t time
     if (st == ST_OK && session->core.over)
         st = ST_STALE;
     if (st == ST_OK)
-        st = session_core_plan(&session->core, out);
+        st = session_core_assignment(&session->core, out);
     if (st == ST_OK) {
         session->size = out->size;
         session->copies.restored = out->memory;
@@ -189,7 +189,7 @@ enum status session_ready(struct session *session, const struct session_ready *r
     if (session->core.over) {
         st = ST_STALE;
     } else {
-        session_copies_plan(session, &budget, ready);
+        session_copies_want(session, &budget, ready);
         st = session_core_ready(&session->core, &planned);
     }
     session_wake(session);

@@ -170,7 +170,7 @@ struct session_core {
     bool over;
     char over_reason[LIMIT_REASON];
 
-    Cairn__V1__TrainerOrder *plan; /* owned; NULL until it came */
+    Cairn__V1__TrainerOrder *plan; /* the order with the assignment; owned; NULL until it came */
 
     bool ready_known, ready_said;
     struct session_ready ready; /* its pins are ready_pins */
@@ -278,8 +278,9 @@ void session_core_order(struct session_core *core, Cairn__V1__TrainerOrder *orde
 MUST_CHECK enum status session_core_offer(struct session_core *core,
                                           const struct session_copy *copies, size_t count);
 MUST_CHECK enum status session_core_hello(struct session_core *core, const char *pins);
-/* The plan, once it came. ST_INVALID: it makes no sense. */
-MUST_CHECK enum status session_core_plan(const struct session_core *core, struct session_plan *out);
+/* What the plan says, once it came. ST_INVALID: it makes no sense. */
+MUST_CHECK enum status session_core_assignment(const struct session_core *core,
+                                               struct session_assignment *out);
 MUST_CHECK enum status session_core_ready(struct session_core *core,
                                           const struct session_ready *ready);
 void session_core_row(struct session_core *core, const struct session_row *row, int64_t wall_ms);

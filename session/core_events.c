@@ -126,7 +126,7 @@ enum status session_core_hello(struct session_core *core, const char *pins)
     return core->pins == NULL ? ST_NO_MEMORY : ST_OK;
 }
 
-enum status session_core_plan(const struct session_core *core, struct session_plan *out)
+enum status session_core_assignment(const struct session_core *core, struct session_assignment *out)
 {
     CHECK(core->plan != NULL);
     const Cairn__V1__Plan *plan = core->plan->plan;

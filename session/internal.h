@@ -46,7 +46,7 @@ struct session {
     pthread_cond_t changed; /* of anything under mutex */
     struct session_core core;
     struct session_copies copies;
-    uint32_t size; /* ranks; known with the plan */
+    uint32_t size; /* ranks; known with the assignment */
     bool closing;
     bool over_told;
 
@@ -82,7 +82,7 @@ void *session_saver_run(void *arg);
 
 void *session_copier_run(void *arg);
 /* Under mutex: how many copy files, and how large; the copier makes them. */
-void session_copies_plan(struct session *session, const struct session_budget *budget,
+void session_copies_want(struct session *session, const struct session_budget *budget,
                          const struct session_ready *ready);
 
 void session_kv_init(struct session *session);

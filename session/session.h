@@ -61,7 +61,8 @@ struct session_options {
     void *over_arg;
 };
 
-struct session_plan {
+/* What a generation tells a rank; on the wire it is message Plan. */
+struct session_assignment {
     char job[LIMIT_NAME];
     uint32_t generation, size, rank;
     const uint32_t *shares; /* size of them; borrowed until close, as all text below */
@@ -81,10 +82,10 @@ MUST_CHECK enum status session_open(const struct session_options *options, struc
 /* Waits for a shard that is being written. NULL is fine. */
 void session_close(struct session *session);
 
-/* Says hello and waits for the plan, once. ST_STALE, ST_TIMED_OUT, ST_UNREACHABLE; ST_INVALID: the
- * plan makes no sense. */
+/* Says hello and waits for the assignment, once. ST_STALE, ST_TIMED_OUT, ST_UNREACHABLE;
+ * ST_INVALID: the assignment makes no sense. */
 MUST_CHECK enum status session_join(struct session *session, const char *pins, int64_t timeout_ms,
-                                    struct session_plan *out);
+                                    struct session_assignment *out);
 
 /* The generation's map, for comm. Its calls wait for the network. Borrowed until close. */
 const struct kv *session_kv(struct session *session);
@@ -199,6 +200,7 @@ void session_wanted(struct session *session, bool leaves, uint64_t grace_ms, con
  */
 void session_fault(struct session *session, Cairn__V1__FaultKind kind, const char *message,
                    const uint32_t *ranks, size_t rank_count);
-/* The job is done here, or the plan said to leave. Waits until it was sent, 1 s at most. */
+/* The job is done here, or a save was due that ends this process. Waits until it was sent, 1 s at
+ * most. */
 void session_finished(struct session *session, uint64_t step);
 bool session_is_over(const struct session *session);

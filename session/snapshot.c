@@ -11,7 +11,7 @@
 #include "common/fault.h"
 #include "session/internal.h"
 
-void session_copies_plan(struct session *session, const struct session_budget *budget,
+void session_copies_want(struct session *session, const struct session_budget *budget,
                          const struct session_ready *ready)
 {
     struct session_copies *copies = &session->copies;
@@ -170,8 +170,8 @@ static enum status make_file(struct session *session, int number, struct copy_fi
     return copy_file_open(NULL, bytes, out);
 }
 
-/* What no plan can name any more is used again or goes. What this generation was restored from
- * stays until it has copies of its own on every rank. */
+/* What no assignment can name any more is used again or goes. What this generation was restored
+ * from stays until it has copies of its own on every rank. */
 static void make_files(struct session *session)
 {
     const struct session_options *o = &session->options;

@@ -169,7 +169,7 @@ void sim_memory_put(struct sim *sim, const struct sim_trainer_view *view);
 size_t sim_memory_list(struct sim *sim, const struct sim_node *node, uint32_t job,
                        struct session_copy *out, size_t capacity);
 /* Checks what a plan promises of its copies; false: one is damaged, or gone with its machine. */
-bool sim_memory_restore(struct sim *sim, uint32_t job, const struct session_plan *plan);
+bool sim_memory_restore(struct sim *sim, uint32_t job, const struct session_assignment *plan);
 void sim_memory_forget(struct sim *sim, const struct sim_node *node, int job); /* -1: all */
 void sim_memory_free(struct sim *sim);
 

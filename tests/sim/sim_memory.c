@@ -117,7 +117,7 @@ static const struct sim_node *node_of(struct sim *sim, uint32_t job, uint32_t ge
 }
 
 /* Once is enough, but for a report that is lost with its machine. */
-static void note_damage(struct sim *sim, struct sim_job *job, const struct session_plan *plan)
+static void note_damage(struct sim *sim, struct sim_job *job, const struct session_assignment *plan)
 {
     if (job->memory_bad_in == plan->generation)
         return; /* another rank of it */
@@ -132,7 +132,7 @@ static void note_damage(struct sim *sim, struct sim_job *job, const struct sessi
                  plan->generation);
 }
 
-bool sim_memory_restore(struct sim *sim, uint32_t job, const struct session_plan *plan)
+bool sim_memory_restore(struct sim *sim, uint32_t job, const struct session_assignment *plan)
 {
     struct sim_job *known = &sim->jobs[job];
     if (known->memory_of == plan->generation && known->memory_step != plan->memory.step)

@@ -262,28 +262,29 @@ static void form(struct sim *sim, struct sim_trainer *t)
 {
     if (sim->now - t->stage_since < (int64_t)(300 + t->view.start.rank * 10))
         return;
-    struct session_plan plan;
-    CHECK(session_core_plan(&t->core, &plan) == ST_OK);
+    struct session_assignment assignment;
+    CHECK(session_core_assignment(&t->core, &assignment) == ST_OK);
     const struct sim_job *job = &sim->jobs[t->view.start.job];
     if (job->user_error) {
         fault(sim, t, CAIRN__V1__FAULT_KIND__USER, "job.yaml:3:1: this can't run");
         return;
     }
-    if (plan.memory.generation > 0 && !sim_memory_restore(sim, t->view.start.job, &plan)) {
+    if (assignment.memory.generation > 0 &&
+        !sim_memory_restore(sim, t->view.start.job, &assignment)) {
         fault(sim, t, CAIRN__V1__FAULT_KIND__DAMAGED_CHECKPOINT, "copy in memory is damaged");
         return;
     }
-    if (plan.restore[0]) {
-        const struct sim_folder *folder = sim_folder_at(sim, plan.restore);
-        if (!folder || folder->step != plan.restore_step)
-            sim_fail(sim, "%s: the plan restores something strange: %s", t->id, plan.restore);
+    if (assignment.restore[0]) {
+        const struct sim_folder *folder = sim_folder_at(sim, assignment.restore);
+        if (!folder || folder->step != assignment.restore_step)
+            sim_fail(sim, "%s: the plan restores something strange: %s", t->id, assignment.restore);
         if (!folder->there || !folder->manifest || sim_folder_damaged(sim, folder)) {
             fault(sim, t, CAIRN__V1__FAULT_KIND__DAMAGED_CHECKPOINT, "shard is damaged");
             return;
         }
         sim->restores++;
     }
-    t->view.step = plan.restore_step;
+    t->view.step = assignment.restore_step;
     t->total = job->total;
     t->every = job->every;
     struct session_ready ready = { .total_steps = t->total,

@@ -39,7 +39,7 @@ struct rank {
     struct ckpt_store *store;
     struct session *session;
     struct notice *notice;
-    struct session_plan plan;
+    struct session_assignment plan;
     uint32_t *partners; /* of copies at other nodes; NULL: there are none */
     struct peers *peers;
     struct job *job;

@@ -29,13 +29,13 @@ static enum status fail(const struct restore *r, enum status st, const char *cau
     return st;
 }
 
-static bool same_node(const struct session_plan *plan, uint32_t a, uint32_t b)
+static bool same_node(const struct session_assignment *plan, uint32_t a, uint32_t b)
 {
     return strcmp(plan->nodes[a], plan->nodes[b]) == 0;
 }
 
 /* Some rank has no way to the share but by the holder. */
-static bool is_sent(const struct session_plan *plan, uint32_t share)
+static bool is_sent(const struct session_assignment *plan, uint32_t share)
 {
     for (uint32_t r = 0; r < plan->size; r++) {
         if (!same_node(plan, r, plan->holders[share]))
@@ -44,7 +44,7 @@ static bool is_sent(const struct session_plan *plan, uint32_t share)
     return false;
 }
 
-bool state_memory_travels(const struct session_plan *plan)
+bool state_memory_travels(const struct session_assignment *plan)
 {
     for (uint32_t i = 0; i < plan->memory.size; i++) {
         if (is_sent(plan, i))
@@ -161,7 +161,7 @@ static enum status send_head(const struct restore *r, struct copy_view *view, bo
 
 static enum status take_share(struct restore *r)
 {
-    const struct session_plan *plan = r->from->plan;
+    const struct session_assignment *plan = r->from->plan;
     const bool sent = is_sent(plan, r->share);
     const bool here = same_node(plan, plan->rank, plan->holders[r->share]);
     struct copy_view view = { .size = 0 };
@@ -206,7 +206,7 @@ enum status state_restore_memory(struct worker *worker, const struct state_memor
     return st;
 }
 
-enum status state_memory_pins(const char *dir, const struct session_plan *plan, char **out)
+enum status state_memory_pins(const char *dir, const struct session_assignment *plan, char **out)
 {
     struct session_copy copy = plan->memory;
     for (copy.rank = 0; copy.rank < copy.size; copy.rank++) {

@@ -14,14 +14,14 @@
 
 struct state_memory {
     const char *dir; /* of this node's copies; NULL: none */
-    const struct session_plan *plan;
+    const struct session_assignment *plan;
     /* A communicator of host memory, if the ranks are not all on one node: every rank calls. */
     const struct comm_table *table;
     struct comm *comm;
 };
 
 /* Whether a share lies on another node than some rank's. */
-bool state_memory_travels(const struct session_plan *plan);
+bool state_memory_travels(const struct session_assignment *plan);
 
 /*
  * Errors: ST_CORRUPT, ST_INCOMPLETE  a copy is damaged or gone
@@ -33,5 +33,5 @@ MUST_CHECK enum status state_restore_memory(struct worker *worker, const struct 
 
 /* The pins that go with the copies, if one with them lies here; the caller frees *out. For the
  * algorithms that a device's libraries chose then. ST_NOT_FOUND */
-MUST_CHECK enum status state_memory_pins(const char *dir, const struct session_plan *plan,
+MUST_CHECK enum status state_memory_pins(const char *dir, const struct session_assignment *plan,
                                          char **out);

@@ -168,7 +168,7 @@ static uint64_t part_count(const struct told *told)
 static enum status open_file(struct peers *p, const struct ward *ward, size_t size, int number,
                              struct copy_file *out)
 {
-    const struct session_plan *plan = p->options.plan;
+    const struct session_assignment *plan = p->options.plan;
     const char *dir = p->options.copies;
     char path[LIMIT_PATH];
     const int length = snprintf(path, sizeof(path), "%s/g%" PRIu32 "-r%" PRIu32 "-%d.copy", dir,
@@ -225,7 +225,7 @@ static enum status transfer(struct peers *p, const struct copy_file *own)
 /* Seals what is whole and what it should be. */
 static enum status accept_copy(struct peers *p, struct ward *ward, uint64_t step)
 {
-    const struct session_plan *plan = p->options.plan;
+    const struct session_assignment *plan = p->options.plan;
     struct copy_file *file = &ward->files[p->turn];
     const struct copy_seal *seal = &p->told[ward->rank].seal;
     struct copy_view view;
@@ -419,7 +419,7 @@ static void drop_wards(struct peers *p)
 
 static enum status connect(struct peers *p)
 {
-    const struct session_plan *plan = p->options.plan;
+    const struct session_assignment *plan = p->options.plan;
     const struct comm_options options = { .kv = &p->kv,
                                           .generation = plan->generation,
                                           .rank = (int)p->rank,

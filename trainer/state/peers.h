@@ -45,8 +45,8 @@ uint32_t peers_wards(const uint32_t *partners, uint32_t size, uint32_t rank);
 int64_t peers_pause_ns(int64_t round_ns);
 
 struct peers_options {
-    struct session *session;         /* ready, with peers */
-    const struct session_plan *plan; /* borrowed for life, as all */
+    struct session *session;               /* ready, with peers */
+    const struct session_assignment *plan; /* borrowed for life, as all */
     const uint32_t *partners;
     const char *copies; /* the node's folder of the job */
     const struct log *log;

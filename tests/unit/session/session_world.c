@@ -362,10 +362,10 @@ void world_free(struct world *w)
 struct world *joined(void)
 {
     struct world *w = world_new(0);
-    struct session_plan plan;
-    assert_int_equal(session_join(w->session, "{}", LONG_MS, &plan), ST_OK);
-    assert_int_equal(plan.size, 1);
-    assert_string_equal(plan.job_file, "name: x");
+    struct session_assignment assignment;
+    assert_int_equal(session_join(w->session, "{}", LONG_MS, &assignment), ST_OK);
+    assert_int_equal(assignment.size, 1);
+    assert_string_equal(assignment.job_file, "name: x");
     return w;
 }
 

@@ -171,8 +171,8 @@ static void a_session_that_is_refused_is_over(void **state)
     (void)pthread_mutex_lock(&w->c.mutex);
     w->c.refuse = true;
     (void)pthread_mutex_unlock(&w->c.mutex);
-    struct session_plan plan;
-    assert_int_equal(session_join(w->session, "{}", LONG_MS, &plan), ST_STALE);
+    struct session_assignment assignment;
+    assert_int_equal(session_join(w->session, "{}", LONG_MS, &assignment), ST_STALE);
     await(w, &w->c.over_calls, 1);
     world_free(w);
 }
@@ -184,8 +184,8 @@ static void a_session_without_a_coordinator_says_so_and_leaves_in_the_end(void *
     (void)pthread_mutex_lock(&w->c.mutex);
     w->c.absent = true;
     (void)pthread_mutex_unlock(&w->c.mutex);
-    struct session_plan plan;
-    assert_int_equal(session_join(w->session, "{}", 10, &plan), ST_UNREACHABLE);
+    struct session_assignment assignment;
+    assert_int_equal(session_join(w->session, "{}", 10, &assignment), ST_UNREACHABLE);
     await(w, &w->c.over_calls, 1);
     assert_non_null(strstr(w->c.over_reason, "no coordinator"));
     world_free(w);

@@ -46,20 +46,20 @@ static void a_message_that_was_not_taken_is_offered_again(void **state)
 static void a_plan_is_checked_before_it_is_used(void **state)
 {
     (void)state;
-    struct session_plan plan;
+    struct session_assignment assignment;
     struct bench *b = bench_new(1);
     hear_plan(b, 1, 4, 0);
-    assert_int_equal(session_core_plan(&b->core, &plan), ST_OK);
-    assert_int_equal(plan.size, 4);
-    assert_int_equal(plan.shares[3], 4);
+    assert_int_equal(session_core_assignment(&b->core, &assignment), ST_OK);
+    assert_int_equal(assignment.size, 4);
+    assert_int_equal(assignment.shares[3], 4);
     bench_free(b);
     b = bench_new(1);
     hear_plan(b, 2, 4, 0); /* somebody else's */
-    assert_int_equal(session_core_plan(&b->core, &plan), ST_INVALID);
+    assert_int_equal(session_core_assignment(&b->core, &assignment), ST_INVALID);
     bench_free(b);
     b = bench_new(1);
     hear_plan(b, 1, 1, 0); /* no such rank in it */
-    assert_int_equal(session_core_plan(&b->core, &plan), ST_INVALID);
+    assert_int_equal(session_core_assignment(&b->core, &assignment), ST_INVALID);
     bench_free(b);
 }
 

@@ -149,7 +149,7 @@ static void without_memory_or_a_thread_there_is_no_exchange_and_nothing_is_left(
 {
     (void)unused;
     const uint32_t partners[] = { 1, 0 };
-    const struct session_plan plan = { .rank = 0, .size = 2 };
+    const struct session_assignment plan = { .rank = 0, .size = 2 };
     const struct peers_options options = { .plan = &plan, .partners = partners };
     struct peers *peers = NULL;
     int tries = 0;
