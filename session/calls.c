@@ -1,7 +1,7 @@
+/* What the step thread calls, from session_open to session_close; snapshots are in snapshot.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/check.h"
@@ -11,56 +11,7 @@
 
 #define ORPHAN_MS        600000
 #define FAULT_WAIT_MS    200
-#define STORE_TICK_MS    1000
 #define FINISHED_WAIT_MS 1000
-
-/* ---- time, waiting ---- */
-
-int64_t session_now(const struct session *session)
-{
-    return clock_mono_ms(session->options.clock);
-}
-
-int64_t session_deadline(int64_t timeout_ms)
-{
-    return clock_mono_ms(clock_system()) + timeout_ms;
-}
-
-bool session_wait(struct session *session, int64_t deadline_ms)
-{
-    if (clock_mono_ms(clock_system()) >= deadline_ms)
-        return false;
-    const struct timespec until = { (time_t)(deadline_ms / 1000),
-                                    (long)(deadline_ms % 1000 * 1000000) };
-    (void)pthread_cond_timedwait(&session->changed, &session->mutex, &until);
-    return true;
-}
-
-bool session_wait_at_store(struct session *session, int64_t deadline_ms)
-{
-    const int64_t soon_ms = session_deadline(STORE_TICK_MS);
-    if (session_core_at_store(&session->core))
-        session_tick(session);
-    if (soon_ms >= deadline_ms)
-        return session_wait(session, deadline_ms);
-    (void)session_wait(session, soon_ms);
-    return true;
-}
-
-void session_wake(struct session *session)
-{
-    (void)pthread_cond_broadcast(&session->changed);
-    session->options.link->interrupt(session->options.link->self);
-}
-
-struct session_progress session_progress_of(struct session *session)
-{
-    return (struct session_progress){
-        .step = atomic_load_explicit(&session->step, memory_order_relaxed),
-        .phase = atomic_load_explicit(&session->phase, memory_order_relaxed),
-        .counter = atomic_load_explicit(&session->counter, memory_order_relaxed),
-    };
-}
 
 /* ---- open and close ---- */
 
@@ -167,7 +118,7 @@ enum status session_join(struct session *session, const char *pins, int64_t time
     return st;
 }
 
-enum status session_ready(struct session *session, const struct session_ready *ready)
+enum status session_set_ready(struct session *session, const struct session_ready *ready)
 {
     const bool every = ready->memory_every > 0;
     const struct session_wish wish = { .share_bytes = ready->snapshot_bytes_max,
@@ -197,20 +148,9 @@ enum status session_ready(struct session *session, const struct session_ready *r
     return st;
 }
 
-/* ---- progress, rows ---- */
+/* ---- rows, saves ---- */
 
-void session_mark(struct session *session, uint64_t step, const char *phase)
-{
-    atomic_store_explicit(&session->step, step, memory_order_relaxed);
-    atomic_store_explicit(&session->phase, phase, memory_order_relaxed);
-}
-
-void session_tick(struct session *session)
-{
-    (void)atomic_fetch_add_explicit(&session->counter, 1, memory_order_relaxed);
-}
-
-void session_row(struct session *session, const struct session_row *row)
+void session_add_row(struct session *session, const struct session_row *row)
 {
     const int64_t wall_ms = clock_wall_ms(session->options.clock);
     (void)pthread_mutex_lock(&session->mutex);
@@ -218,9 +158,7 @@ void session_row(struct session *session, const struct session_row *row)
     (void)pthread_mutex_unlock(&session->mutex);
 }
 
-/* ---- saves ---- */
-
-enum session_due session_due(struct session *session, uint64_t step)
+enum session_due session_due_at(struct session *session, uint64_t step)
 {
     (void)pthread_mutex_lock(&session->mutex);
     const enum session_due due = session_core_due(&session->core, step);

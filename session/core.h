@@ -191,7 +191,7 @@ struct session_core {
     int64_t blocked_ms; /* since when the last save finds no copy file; 0: it does not wait */
     int64_t now_ms;     /* when the core last heard of the time */
     uint64_t committed_step;
-    uint64_t due_step; /* the step that session_due was last asked for */
+    uint64_t due_step; /* the step that session_due_at was last asked for */
     struct session_announced announced[SESSION_ANNOUNCED_MAX];
 
     struct session_kv_call kv[SESSION_KV_MAX];
@@ -335,8 +335,8 @@ bool session_core_settled(const struct session_core *core);
 
 /* ---- messages (core_messages.c) ---- */
 
+/* What the writer says of a shard, as a message; NULL: no memory. Freed as an unpacked one is. */
 Cairn__V1__SaveReport *session_report_new(const struct ckpt_report *report, int64_t write_ms);
-void session_report_free(Cairn__V1__SaveReport *report);
 /* The last words, packed; *out: free(). */
 MUST_CHECK enum status session_core_words(const struct session_core *core,
                                           const struct session_progress *progress, uint8_t **out,

@@ -342,17 +342,10 @@ Cairn__V1__SaveReport *session_report_new(const struct ckpt_report *report, int6
         made->n_pieces += whole;
     }
     if (!whole) {
-        session_report_free(made);
+        cairn__v1__save_report__free_unpacked(made, NULL);
         return NULL;
     }
     return made;
-}
-
-void session_report_free(Cairn__V1__SaveReport *report)
-{
-    /* All of it came from malloc, as protobuf-c's own allocator's does. */
-    if (report != NULL)
-        cairn__v1__save_report__free_unpacked(report, NULL);
 }
 
 /* ---- last words ---- */

@@ -7,7 +7,7 @@
 
 static void release(struct session_save_record *save)
 {
-    session_report_free(save->report);
+    cairn__v1__save_report__free_unpacked(save->report, NULL);
     memset(save, 0, sizeof(*save));
 }
 
@@ -288,7 +288,7 @@ void session_core_save_written(struct session_core *core, int index, Cairn__V1__
     struct session_save_record *save = &core->saves[index];
     CHECK(save->state == SAVE_WRITING);
     if (save->cancelled) {
-        session_report_free(report);
+        cairn__v1__save_report__free_unpacked(report, NULL);
         enter(save, SAVE_REMOVING);
         return;
     }
@@ -396,7 +396,7 @@ static void dropped(struct session_core *core, struct session_save_record *save)
         break;
     case SAVE_REPORTING:
     case SAVE_ACKED:
-        session_report_free(save->report);
+        cairn__v1__save_report__free_unpacked(save->report, NULL);
         save->report = NULL;
         enter(save, SAVE_REMOVING);
         core->words_version++;

@@ -108,7 +108,8 @@ struct session_ready {
     size_t snapshot_bytes_max, memory_bytes_max;
 };
 /* ST_FULL: memory_bytes_max is less than the least that session_budget says. */
-MUST_CHECK enum status session_ready(struct session *session, const struct session_ready *ready);
+MUST_CHECK enum status session_set_ready(struct session *session,
+                                         const struct session_ready *ready);
 
 /* Where the step thread is: stores into atomics, a few nanoseconds. phase is static text. */
 void session_mark(struct session *session, uint64_t step, const char *phase);
@@ -129,12 +130,12 @@ struct session_row {
     double eval_loss, eval_accuracy;
     uint64_t eval_correct, eval_count;
 };
-void session_row(struct session *session, const struct session_row *row);
+void session_add_row(struct session *session, const struct session_row *row);
 
 enum session_due { SESSION_NO_SAVE, SESSION_COPY, SESSION_SAVE, SESSION_SAVE_AND_EXIT };
 /* After finished step `step`: is a save, or a copy in memory, due? Also tells the coordinator when
  * an announced step passed. */
-enum session_due session_due(struct session *session, uint64_t step);
+enum session_due session_due_at(struct session *session, uint64_t step);
 
 /*
  * A snapshot: this rank's share of a state is copied into a copy file by a thread of the session,
@@ -162,7 +163,7 @@ struct session_snapshot {
  * Errors: ST_STALE    the generation is over
  *         ST_EXISTS   the save of this step is written already
  *         ST_REFUSED  it is late; nothing was begun
- *         ST_FULL     more than session_ready announced
+ *         ST_FULL     more than session_set_ready announced
  */
 MUST_CHECK enum status session_snapshot_begin(struct session *session,
                                               const struct session_snapshot *snapshot);

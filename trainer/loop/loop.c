@@ -183,7 +183,7 @@ static enum status save_if_due(struct loop *l)
 {
     if (l->options.session == NULL)
         return ST_OK;
-    enum session_due due = session_due(l->options.session, l->step);
+    enum session_due due = session_due_at(l->options.session, l->step);
     if (due == SESSION_NO_SAVE)
         return ST_OK;
     l->leave = due == SESSION_SAVE_AND_EXIT;
@@ -246,7 +246,7 @@ static enum status one_step(struct loop *l)
     if (l->options.row != NULL)
         l->options.row(l->options.row_arg, &row);
     if (l->options.session != NULL && w->options.rank == 0)
-        session_row(l->options.session, &row);
+        session_add_row(l->options.session, &row);
     return save_if_due(l);
 }
 

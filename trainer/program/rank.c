@@ -433,7 +433,7 @@ static enum status get_ready(struct rank *r)
                                    .memory_bytes_max = (size_t)r->job->checkpoint.memory_bytes };
     if (ready.peers)
         ready.wards = peers_wards(r->partners, r->plan.size, r->plan.rank);
-    st = session_ready(r->session, &ready);
+    st = session_set_ready(r->session, &ready);
     if (st == ST_FULL) {
         const struct session_wish wish = { .share_bytes = ready.snapshot_bytes_max,
                                            .threads = ready.threads,

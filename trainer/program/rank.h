@@ -2,7 +2,7 @@
  * One rank of a generation under a coordinator: from the session's hello to the exit code.
  *
  *   start → session_open → session_join (the plan) → forming: data, model, communication, reduction
- *   → restore or seed → session_ready → the step loop → finishing
+ *   → restore or seed → session_set_ready → the step loop → finishing
  *
  * What fails is told to the coordinator first, with its kind; then the process waits, 10 s at most,
  * to be told that the generation is over. When it is told so, at any time, it leaves at once from

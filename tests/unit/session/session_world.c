@@ -426,7 +426,7 @@ void get_ready(struct world *w)
                                          .save_every = 5,
                                          .pins = "{}",
                                          .snapshot_bytes_max = ELEMENTS * sizeof(float) };
-    assert_int_equal(session_ready(w->session, &ready), ST_OK);
+    assert_int_equal(session_set_ready(w->session, &ready), ST_OK);
 }
 
 Cairn__V1__LastWords *read_words(const struct world *w)

@@ -17,8 +17,8 @@ static void a_session_joins_trains_saves_and_finishes(void **state)
     for (uint64_t step = 1; step <= 20; step++) {
         session_mark(w->session, step, "update");
         session_tick(w->session);
-        session_row(w->session, &(struct session_row){ .step = step, .loss = 1 });
-        if (session_due(w->session, step) == SESSION_NO_SAVE)
+        session_add_row(w->session, &(struct session_row){ .step = step, .loss = 1 });
+        if (session_due_at(w->session, step) == SESSION_NO_SAVE)
             continue;
         assert_int_equal(step % 5, 0);
         training_init(&t, step);
@@ -245,7 +245,7 @@ static void a_copy_is_kept_for_another_node_while_training_goes_on(void **state)
                                          .peers = true,
                                          .wards = 1,
                                          .snapshot_bytes_max = ELEMENTS * sizeof(float) };
-    assert_int_equal(session_ready(w->session, &ready), ST_OK);
+    assert_int_equal(session_set_ready(w->session, &ready), ST_OK);
     const struct copy_file *first = NULL, *second = NULL, *other = NULL;
     take_copy(w, 1);
     assert_int_equal(session_keep_newest(w->session, 0, &first), ST_OK);
@@ -303,7 +303,7 @@ static void a_snapshot_larger_than_announced_is_refused_and_the_next_works(void 
     const struct session_ready ready = { .total_steps = 20,
                                          .pins = "{}",
                                          .snapshot_bytes_max = PIECE_ELEMENTS };
-    assert_int_equal(session_ready(w->session, &ready), ST_OK);
+    assert_int_equal(session_set_ready(w->session, &ready), ST_OK);
     struct training t;
     training_init(&t, 5);
     assert_int_equal(save(w->session, &t.state), ST_FULL);

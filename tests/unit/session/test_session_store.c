@@ -104,7 +104,7 @@ static void save_to_a_slow_store(struct world *w, uint64_t memory_every)
                                          .pins = "{}",
                                          .memory_every = memory_every,
                                          .snapshot_bytes_max = ELEMENTS * sizeof(float) };
-    assert_int_equal(session_ready(w->session, &ready), ST_OK);
+    assert_int_equal(session_set_ready(w->session, &ready), ST_OK);
     hold_a_save(w);
 }
 
@@ -292,7 +292,7 @@ static void who_writes_and_who_encodes_take_what_training_leaves(void **state)
                                          .pins = "{}",
                                          .threads = 2,
                                          .snapshot_bytes_max = ELEMENTS * sizeof(float) };
-    assert_int_equal(session_ready(w->session, &ready), ST_OK);
+    assert_int_equal(session_set_ready(w->session, &ready), ST_OK);
     struct training t;
     training_init(&t, 5);
     assert_int_equal(save(w->session, &t.state), ST_OK);

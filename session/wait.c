@@ -1,0 +1,67 @@
+/* Where the step thread is, what time it is, and waiting under the session's mutex. */
+#include <time.h>
+
+#include "session/internal.h"
+
+#define STORE_TICK_MS 1000
+
+/* ---- progress ---- */
+
+void session_mark(struct session *session, uint64_t step, const char *phase)
+{
+    atomic_store_explicit(&session->step, step, memory_order_relaxed);
+    atomic_store_explicit(&session->phase, phase, memory_order_relaxed);
+}
+
+void session_tick(struct session *session)
+{
+    (void)atomic_fetch_add_explicit(&session->counter, 1, memory_order_relaxed);
+}
+
+struct session_progress session_progress_of(struct session *session)
+{
+    return (struct session_progress){
+        .step = atomic_load_explicit(&session->step, memory_order_relaxed),
+        .phase = atomic_load_explicit(&session->phase, memory_order_relaxed),
+        .counter = atomic_load_explicit(&session->counter, memory_order_relaxed),
+    };
+}
+
+/* ---- time, waiting ---- */
+
+int64_t session_now(const struct session *session)
+{
+    return clock_mono_ms(session->options.clock);
+}
+
+int64_t session_deadline(int64_t timeout_ms)
+{
+    return clock_mono_ms(clock_system()) + timeout_ms;
+}
+
+bool session_wait(struct session *session, int64_t deadline_ms)
+{
+    if (clock_mono_ms(clock_system()) >= deadline_ms)
+        return false;
+    const struct timespec until = { (time_t)(deadline_ms / 1000),
+                                    (long)(deadline_ms % 1000 * 1000000) };
+    (void)pthread_cond_timedwait(&session->changed, &session->mutex, &until);
+    return true;
+}
+
+bool session_wait_at_store(struct session *session, int64_t deadline_ms)
+{
+    const int64_t soon_ms = session_deadline(STORE_TICK_MS);
+    if (session_core_at_store(&session->core))
+        session_tick(session);
+    if (soon_ms >= deadline_ms)
+        return session_wait(session, deadline_ms);
+    (void)session_wait(session, soon_ms);
+    return true;
+}
+
+void session_wake(struct session *session)
+{
+    (void)pthread_cond_broadcast(&session->changed);
+    session->options.link->interrupt(session->options.link->self);
+}
