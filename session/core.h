@@ -71,15 +71,15 @@ struct session_progress {
 /* ---- what is remembered ---- */
 
 enum session_save_state {
-    SAVE_FREE,
-    SAVE_COPYING,
-    SAVE_BEGUN,
-    SAVE_WRITING,
-    SAVE_REPORTING,
-    SAVE_ACKED,
-    SAVE_FAILED,
-    SAVE_REMOVING,
-    SAVE_REMOVED,
+    SESSION_SAVE_FREE,
+    SESSION_SAVE_COPYING,
+    SESSION_SAVE_BEGUN,
+    SESSION_SAVE_WRITING,
+    SESSION_SAVE_REPORTING,
+    SESSION_SAVE_ACKED,
+    SESSION_SAVE_FAILED,
+    SESSION_SAVE_REMOVING,
+    SESSION_SAVE_REMOVED,
 };
 
 struct session_save_record {
@@ -108,7 +108,12 @@ struct session_file_record {
     int kept;         /* by so many who read it */
 };
 
-enum session_announced_state { ANNOUNCED_NONE, ANNOUNCED, ANNOUNCED_TAKEN, ANNOUNCED_PASSED };
+enum session_announced_state {
+    SESSION_ANNOUNCED_NONE,
+    SESSION_ANNOUNCED_AHEAD,
+    SESSION_ANNOUNCED_TAKEN,
+    SESSION_ANNOUNCED_PASSED
+};
 
 struct session_announced {
     enum session_announced_state state;
@@ -116,7 +121,7 @@ struct session_announced {
     bool exits, said;
 };
 
-enum session_kv_state { KV_FREE, KV_QUEUED, KV_SENT, KV_DONE };
+enum session_kv_state { SESSION_KV_FREE, SESSION_KV_QUEUED, SESSION_KV_SENT, SESSION_KV_DONE };
 
 /* One call of the map; the memory that it points to is the caller's until session_core_kv_end. */
 struct session_kv_call {
@@ -208,16 +213,16 @@ struct session_core {
 /* ---- a message, with room for what it points to ---- */
 
 enum session_out_kind {
-    OUT_HELLO,
-    OUT_FAULT,
-    OUT_KV,
-    OUT_READY,
-    OUT_ROWS,
-    OUT_SAVE,
-    OUT_PASSED,
-    OUT_WANTED,
-    OUT_FINISHED,
-    OUT_PROGRESS,
+    SESSION_OUT_HELLO,
+    SESSION_OUT_FAULT,
+    SESSION_OUT_KV,
+    SESSION_OUT_READY,
+    SESSION_OUT_ROWS,
+    SESSION_OUT_SAVE,
+    SESSION_OUT_PASSED,
+    SESSION_OUT_WANTED,
+    SESSION_OUT_FINISHED,
+    SESSION_OUT_PROGRESS,
 };
 
 struct session_out {

@@ -67,13 +67,13 @@ void session_core_link_down(struct session_core *core, int64_t now_ms)
     core->up = false;
     for (int i = 0; i < SESSION_KV_MAX; i++) {
         struct session_kv_call *call = &core->kv[i];
-        if (call->state != KV_SENT)
+        if (call->state != SESSION_KV_SENT)
             continue;
-        call->state = KV_QUEUED;
+        call->state = SESSION_KV_QUEUED;
         if (call->op == CAIRN__V1__KV_REQUEST__OP__ADD) {
             /* Whether it was added is unknown, and asking again might add twice. */
             call->status = ST_UNREACHABLE;
-            call->state = KV_DONE;
+            call->state = SESSION_KV_DONE;
         }
     }
 }
@@ -85,9 +85,9 @@ void session_core_end(struct session_core *core, const char *reason)
     core->over = true;
     (void)snprintf(core->over_reason, sizeof(core->over_reason), "%s", reason);
     for (int i = 0; i < SESSION_KV_MAX; i++) {
-        if (core->kv[i].state == KV_QUEUED || core->kv[i].state == KV_SENT) {
+        if (core->kv[i].state == SESSION_KV_QUEUED || core->kv[i].state == SESSION_KV_SENT) {
             core->kv[i].status = ST_STALE;
-            core->kv[i].state = KV_DONE;
+            core->kv[i].state = SESSION_KV_DONE;
         }
     }
 }
@@ -184,8 +184,8 @@ enum status session_core_ready(struct session_core *core, const struct session_r
     core->due_step = ready->step;
     for (int i = 0; i < SESSION_ANNOUNCED_MAX; i++) {
         struct session_announced *one = &core->announced[i];
-        if (one->state == ANNOUNCED && one->step <= ready->step) {
-            one->state = ANNOUNCED_PASSED;
+        if (one->state == SESSION_ANNOUNCED_AHEAD && one->step <= ready->step) {
+            one->state = SESSION_ANNOUNCED_PASSED;
             one->at = ready->step;
         }
     }
@@ -241,10 +241,10 @@ enum status session_core_kv_begin(struct session_core *core, const struct sessio
     if (core->over)
         return ST_STALE;
     for (int i = 0; i < SESSION_KV_MAX; i++) {
-        if (core->kv[i].state != KV_FREE)
+        if (core->kv[i].state != SESSION_KV_FREE)
             continue;
         core->kv[i] = *call;
-        core->kv[i].state = KV_QUEUED;
+        core->kv[i].state = SESSION_KV_QUEUED;
         core->kv[i].id = ++core->kv_id;
         *out_index = i;
         return ST_OK;
@@ -263,7 +263,8 @@ static void order_kv(struct session_core *core, const Cairn__V1__KvReply *reply)
 {
     for (int i = 0; i < SESSION_KV_MAX; i++) {
         struct session_kv_call *call = &core->kv[i];
-        if ((call->state != KV_SENT && call->state != KV_QUEUED) || call->id != reply->id)
+        if ((call->state != SESSION_KV_SENT && call->state != SESSION_KV_QUEUED) ||
+            call->id != reply->id)
             continue;
         enum status st = (enum status)reply->status;
         if (st == ST_OK && call->op == CAIRN__V1__KV_REQUEST__OP__GET) {
@@ -276,7 +277,7 @@ static void order_kv(struct session_core *core, const Cairn__V1__KvReply *reply)
         }
         call->sum = reply->sum;
         call->status = st;
-        call->state = KV_DONE;
+        call->state = SESSION_KV_DONE;
         return;
     }
 }

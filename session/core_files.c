@@ -4,7 +4,8 @@
 
 bool session_save_holds(const struct session_save_record *save)
 {
-    return save->state == SAVE_COPYING || save->state == SAVE_BEGUN || save->state == SAVE_WRITING;
+    return save->state == SESSION_SAVE_COPYING || save->state == SESSION_SAVE_BEGUN ||
+           save->state == SESSION_SAVE_WRITING;
 }
 
 void session_core_files(struct session_core *core, int file_count, int saves_max)

@@ -30,7 +30,7 @@ static bool out_hello(const struct session_core *core, const struct session_prog
     }
     out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_HELLO;
     out->message.hello = &out->hello;
-    out->kind = OUT_HELLO;
+    out->kind = SESSION_OUT_HELLO;
     return true;
 }
 
@@ -51,7 +51,7 @@ static bool out_fault(const struct session_core *core, struct session_out *out)
     out->fault.step = fault->step;
     out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_FAULT;
     out->message.fault = &out->fault;
-    out->kind = OUT_FAULT;
+    out->kind = SESSION_OUT_FAULT;
     return true;
 }
 
@@ -61,7 +61,7 @@ static bool out_kv(const struct session_core *core, struct session_out *out)
     const struct session_kv_call *first = NULL;
     for (int i = 0; i < SESSION_KV_MAX; i++) {
         const struct session_kv_call *call = &core->kv[i];
-        if (call->state == KV_QUEUED && (first == NULL || call->id < first->id))
+        if (call->state == SESSION_KV_QUEUED && (first == NULL || call->id < first->id))
             first = call;
     }
     if (first == NULL)
@@ -79,7 +79,7 @@ static bool out_kv(const struct session_core *core, struct session_out *out)
     out->kv.timeout_ms = first->timeout_ms;
     out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_KV;
     out->message.kv = &out->kv;
-    out->kind = OUT_KV;
+    out->kind = SESSION_OUT_KV;
     out->index = (int)(first - core->kv);
     out->id = first->id;
     return true;
@@ -98,7 +98,7 @@ static bool out_ready(const struct session_core *core, struct session_out *out)
     out->ready.step = core->ready.step;
     out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_READY;
     out->message.ready = &out->ready;
-    out->kind = OUT_READY;
+    out->kind = SESSION_OUT_READY;
     return true;
 }
 
@@ -155,7 +155,7 @@ static bool out_rows(const struct session_core *core, int64_t now_ms, struct ses
     out->rows.rows = out->row_list;
     out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_METRICS;
     out->message.metrics = &out->rows;
-    out->kind = OUT_ROWS;
+    out->kind = SESSION_OUT_ROWS;
     out->through = core->row_said + (uint64_t)count;
     return true;
 }
@@ -164,14 +164,14 @@ static bool out_passed(const struct session_core *core, struct session_out *out)
 {
     for (int i = 0; i < SESSION_ANNOUNCED_MAX; i++) {
         const struct session_announced *one = &core->announced[i];
-        if (one->state != ANNOUNCED_PASSED || one->said)
+        if (one->state != SESSION_ANNOUNCED_PASSED || one->said)
             continue;
         cairn__v1__save_passed__init(&out->passed);
         out->passed.step = one->step;
         out->passed.at = one->at;
         out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_PASSED;
         out->message.save_passed = &out->passed;
-        out->kind = OUT_PASSED;
+        out->kind = SESSION_OUT_PASSED;
         out->index = i;
         out->id = one->step;
         return true;
@@ -191,7 +191,7 @@ static bool out_wanted(const struct session_core *core, struct session_out *out)
     out->wanted.reason = out->text;
     out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_WANTED;
     out->message.save_wanted = &out->wanted;
-    out->kind = OUT_WANTED;
+    out->kind = SESSION_OUT_WANTED;
     return true;
 }
 
@@ -203,7 +203,7 @@ static bool out_finished(const struct session_core *core, struct session_out *ou
     out->finished.step = core->finished_step;
     out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_FINISHED;
     out->message.finished = &out->finished;
-    out->kind = OUT_FINISHED;
+    out->kind = SESSION_OUT_FINISHED;
     return true;
 }
 
@@ -222,7 +222,7 @@ static bool out_progress(const struct session_core *core, const struct session_p
     out->progress_message.counter = progress->counter;
     out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_PROGRESS;
     out->message.progress = &out->progress_message;
-    out->kind = OUT_PROGRESS;
+    out->kind = SESSION_OUT_PROGRESS;
     out->progress = *progress;
     return true;
 }
@@ -245,40 +245,40 @@ void session_core_sent(struct session_core *core, const struct session_out *out,
 {
     core->now_ms = now_ms;
     switch (out->kind) {
-    case OUT_HELLO:
+    case SESSION_OUT_HELLO:
         core->hello_said = true;
         break;
-    case OUT_FAULT:
+    case SESSION_OUT_FAULT:
         core->fault.said = true;
         core->fault.said_ever = true;
         break;
-    case OUT_KV:
-        if (core->kv[out->index].state == KV_QUEUED && core->kv[out->index].id == out->id)
-            core->kv[out->index].state = KV_SENT;
+    case SESSION_OUT_KV:
+        if (core->kv[out->index].state == SESSION_KV_QUEUED && core->kv[out->index].id == out->id)
+            core->kv[out->index].state = SESSION_KV_SENT;
         break;
-    case OUT_READY:
+    case SESSION_OUT_READY:
         core->ready_said = true;
         break;
-    case OUT_ROWS:
+    case SESSION_OUT_ROWS:
         if (out->through > core->row_said)
             core->row_said = out->through;
         core->rows_ms = now_ms;
         break;
-    case OUT_SAVE:
+    case SESSION_OUT_SAVE:
         session_sent_save(core, out, now_ms);
         break;
-    case OUT_PASSED:
+    case SESSION_OUT_PASSED:
         if (core->announced[out->index].step == out->id)
             core->announced[out->index].said = true;
         break;
-    case OUT_WANTED:
+    case SESSION_OUT_WANTED:
         core->wanted.said = true;
         break;
-    case OUT_FINISHED:
+    case SESSION_OUT_FINISHED:
         core->finished_said = true;
         core->finished_said_ever = true;
         break;
-    case OUT_PROGRESS:
+    case SESSION_OUT_PROGRESS:
         core->progress_said = out->progress;
         core->progress_ms = now_ms;
         break;
@@ -365,7 +365,7 @@ enum status session_core_words(const struct session_core *core,
     words.finished = core->finished;
     words.saves = saves;
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
-        if (core->saves[i].state == SAVE_REPORTING)
+        if (core->saves[i].state == SESSION_SAVE_REPORTING)
             saves[words.n_saves++] = core->saves[i].report;
     }
     if (core->fault.known) {

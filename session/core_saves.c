@@ -21,7 +21,7 @@ static void enter(struct session_save_record *save, enum session_save_state stat
 
 static void fail(struct session_save_record *save, const char *message, bool full, bool removed)
 {
-    enter(save, SAVE_FAILED);
+    enter(save, SESSION_SAVE_FAILED);
     (void)snprintf(save->message, sizeof(save->message), "%s", message);
     save->full = full;
     save->removed = removed;
@@ -33,7 +33,7 @@ static struct session_save_record *find(struct session_core *core, uint64_t step
     struct session_save_record *found = NULL;
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
         struct session_save_record *save = &core->saves[i];
-        if (save->state != SAVE_FREE && save->step == step &&
+        if (save->state != SESSION_SAVE_FREE && save->step == step &&
             (found == NULL || save->order > found->order))
             found = save;
     }
@@ -46,9 +46,9 @@ static struct session_save_record *vacant(struct session_core *core)
     struct session_save_record *oldest = NULL;
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
         struct session_save_record *save = &core->saves[i];
-        if (save->state == SAVE_FREE)
+        if (save->state == SESSION_SAVE_FREE)
             return save;
-        if (save->state == SAVE_FAILED && (oldest == NULL || save->order < oldest->order))
+        if (save->state == SESSION_SAVE_FAILED && (oldest == NULL || save->order < oldest->order))
             oldest = save;
     }
     if (oldest != NULL)
@@ -68,7 +68,7 @@ static bool is_regular(const struct session_core *core, uint64_t step)
 
 static void pass(struct session_announced *announced, uint64_t at)
 {
-    announced->state = ANNOUNCED_PASSED;
+    announced->state = SESSION_ANNOUNCED_PASSED;
     announced->at = at;
     announced->said = false;
 }
@@ -79,7 +79,7 @@ static struct session_announced *vacant_announced(struct session_core *core)
     struct session_announced *lowest = &core->announced[0];
     for (int i = 0; i < SESSION_ANNOUNCED_MAX; i++) {
         struct session_announced *one = &core->announced[i];
-        if (one->state == ANNOUNCED_NONE)
+        if (one->state == SESSION_ANNOUNCED_NONE)
             return one;
         if (one->step < lowest->step)
             lowest = one;
@@ -92,12 +92,12 @@ void session_order_save_at(struct session_core *core, const Cairn__V1__SaveAt *s
     const bool exits = save_at->then == CAIRN__V1__SAVE_AT__THEN__EXIT;
     for (int i = 0; i < SESSION_ANNOUNCED_MAX; i++) {
         struct session_announced *one = &core->announced[i];
-        if (one->state == ANNOUNCED_NONE || one->step != save_at->step)
+        if (one->state == SESSION_ANNOUNCED_NONE || one->step != save_at->step)
             continue;
         /* Said before; whoever asks again did not hear the answer. */
         one->said = false;
         one->exits = one->exits || exits;
-        if (one->state != ANNOUNCED_TAKEN)
+        if (one->state != SESSION_ANNOUNCED_TAKEN)
             return;
         if (exits && core->due_step > one->step)
             pass(one, core->due_step);
@@ -109,7 +109,9 @@ void session_order_save_at(struct session_core *core, const Cairn__V1__SaveAt *s
     if (past && !exits && is_regular(core, save_at->step) && save_at->step > core->ready.step)
         return; /* it was saved anyway */
     struct session_announced *one = vacant_announced(core);
-    *one = (struct session_announced){ .state = ANNOUNCED, .step = save_at->step, .exits = exits };
+    *one = (struct session_announced){ .state = SESSION_ANNOUNCED_AHEAD,
+                                       .step = save_at->step,
+                                       .exits = exits };
     if (past)
         pass(one, core->due_step);
 }
@@ -117,20 +119,21 @@ void session_order_save_at(struct session_core *core, const Cairn__V1__SaveAt *s
 enum session_due session_core_due(struct session_core *core, uint64_t step)
 {
     const uint64_t copies = core->ready_known ? core->ready.memory_every : 0;
-    enum session_due due = is_regular(core, step)             ? SESSION_SAVE
-                           : copies > 0 && step % copies == 0 ? SESSION_COPY
-                                                              : SESSION_NO_SAVE;
+    enum session_due due = is_regular(core, step)             ? SESSION_DUE_SAVE
+                           : copies > 0 && step % copies == 0 ? SESSION_DUE_COPY
+                                                              : SESSION_DUE_NOTHING;
     core->due_step = step;
     for (int i = 0; i < SESSION_ANNOUNCED_MAX; i++) {
         struct session_announced *one = &core->announced[i];
-        if (one->state != ANNOUNCED || one->step > step)
+        if (one->state != SESSION_ANNOUNCED_AHEAD || one->step > step)
             continue;
         if (one->step < step) {
             pass(one, step);
             continue;
         }
-        one->state = ANNOUNCED_TAKEN;
-        due = one->exits || due == SESSION_SAVE_AND_EXIT ? SESSION_SAVE_AND_EXIT : SESSION_SAVE;
+        one->state = SESSION_ANNOUNCED_TAKEN;
+        due = one->exits || due == SESSION_DUE_SAVE_AND_EXIT ? SESSION_DUE_SAVE_AND_EXIT
+                                                             : SESSION_DUE_SAVE;
     }
     return due;
 }
@@ -140,7 +143,7 @@ enum session_due session_core_due(struct session_core *core, uint64_t step)
 /* A folder is on its way, or will be asked for: the snapshot is needed. */
 static bool expects_folder(const struct session_core *core, const struct session_save_record *save)
 {
-    return save->state == SAVE_BEGUN && core->up &&
+    return save->state == SESSION_SAVE_BEGUN && core->up &&
            (!save->said_begin || core->now_ms - save->since_ms < SESSION_FOLDER_MS);
 }
 
@@ -158,7 +161,7 @@ static void give_way(struct session_core *core)
 {
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
         struct session_save_record *save = &core->saves[i];
-        if (save->state == SAVE_BEGUN && !expects_folder(core, save))
+        if (save->state == SESSION_SAVE_BEGUN && !expects_folder(core, save))
             supersede(save);
     }
 }
@@ -169,7 +172,8 @@ static struct session_save_record *waiting(struct session_core *core)
     struct session_save_record *found = NULL;
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
         struct session_save_record *save = &core->saves[i];
-        if ((save->state == SAVE_BEGUN || (save->state == SAVE_WRITING && !save->taken)) &&
+        if ((save->state == SESSION_SAVE_BEGUN ||
+             (save->state == SESSION_SAVE_WRITING && !save->taken)) &&
             (found == NULL || save->order > found->order))
             found = save;
     }
@@ -207,7 +211,8 @@ static void forget(struct session_core *core, uint64_t step)
 {
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
         struct session_save_record *save = &core->saves[i];
-        if ((save->state == SAVE_FAILED || save->state == SAVE_REMOVED) && save->step == step)
+        if ((save->state == SESSION_SAVE_FAILED || save->state == SESSION_SAVE_REMOVED) &&
+            save->step == step)
             release(save);
     }
 }
@@ -217,11 +222,12 @@ enum status session_core_save_begin(struct session_core *core, uint64_t step, bo
 {
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
         const struct session_save_record *save = &core->saves[i];
-        const bool needed = save->state == SAVE_WRITING || save->state == SAVE_REMOVING ||
-                            expects_folder(core, save);
-        if (save->state == SAVE_COPYING || (needed && save->step == step))
+        const bool needed = save->state == SESSION_SAVE_WRITING ||
+                            save->state == SESSION_SAVE_REMOVING || expects_folder(core, save);
+        if (save->state == SESSION_SAVE_COPYING || (needed && save->step == step))
             return ST_AGAIN;
-        if ((save->state == SAVE_REPORTING || save->state == SAVE_ACKED) && save->step == step)
+        if ((save->state == SESSION_SAVE_REPORTING || save->state == SESSION_SAVE_ACKED) &&
+            save->step == step)
             return ST_EXISTS;
     }
     give_way(core);
@@ -236,7 +242,7 @@ enum status session_core_save_begin(struct session_core *core, uint64_t step, bo
     int file = -1;
     if (save == NULL || session_core_copy_begin(core, step, &file) != ST_OK)
         return waits ? ST_AGAIN : ST_REFUSED;
-    enter(save, SAVE_COPYING);
+    enter(save, SESSION_SAVE_COPYING);
     core->begun_ms = core->now_ms;
     save->file = file;
     save->stall_us = 0;
@@ -260,10 +266,10 @@ void session_core_save_late(struct session_core *core, uint64_t step)
 void session_core_save_copied(struct session_core *core, int index, bool ok)
 {
     struct session_save_record *save = &core->saves[index];
-    CHECK(save->state == SAVE_COPYING);
+    CHECK(save->state == SESSION_SAVE_COPYING);
     session_core_copied(core, save->file, ok);
     if (ok) {
-        enter(save, SAVE_BEGUN);
+        enter(save, SESSION_SAVE_BEGUN);
     } else {
         release(save);
     }
@@ -275,7 +281,8 @@ int session_core_saver_work(struct session_core *core)
 {
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
         struct session_save_record *save = &core->saves[i];
-        if ((save->state == SAVE_WRITING || save->state == SAVE_REMOVING) && !save->taken) {
+        if ((save->state == SESSION_SAVE_WRITING || save->state == SESSION_SAVE_REMOVING) &&
+            !save->taken) {
             save->taken = true;
             return i;
         }
@@ -286,13 +293,13 @@ int session_core_saver_work(struct session_core *core)
 void session_core_save_written(struct session_core *core, int index, Cairn__V1__SaveReport *report)
 {
     struct session_save_record *save = &core->saves[index];
-    CHECK(save->state == SAVE_WRITING);
+    CHECK(save->state == SESSION_SAVE_WRITING);
     if (save->cancelled) {
         cairn__v1__save_report__free_unpacked(report, NULL);
-        enter(save, SAVE_REMOVING);
+        enter(save, SESSION_SAVE_REMOVING);
         return;
     }
-    enter(save, SAVE_REPORTING);
+    enter(save, SESSION_SAVE_REPORTING);
     save->report = report;
     core->words_version++;
 }
@@ -301,9 +308,9 @@ void session_core_save_failed(struct session_core *core, int index, enum status 
                               bool removed)
 {
     struct session_save_record *save = &core->saves[index];
-    CHECK(save->state == SAVE_WRITING);
+    CHECK(save->state == SESSION_SAVE_WRITING);
     if (save->cancelled) {
-        enter(save, removed ? SAVE_REMOVED : SAVE_REMOVING);
+        enter(save, removed ? SESSION_SAVE_REMOVED : SESSION_SAVE_REMOVING);
     } else {
         fail(save, why, st == ST_FULL, removed);
     }
@@ -312,8 +319,8 @@ void session_core_save_failed(struct session_core *core, int index, enum status 
 void session_core_save_removed(struct session_core *core, int index)
 {
     struct session_save_record *save = &core->saves[index];
-    CHECK(save->state == SAVE_REMOVING);
-    enter(save, SAVE_REMOVED);
+    CHECK(save->state == SESSION_SAVE_REMOVING);
+    enter(save, SESSION_SAVE_REMOVED);
 }
 
 bool session_core_at_store(const struct session_core *core)
@@ -328,8 +335,8 @@ bool session_core_settled(const struct session_core *core)
 {
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
         const struct session_save_record *save = &core->saves[i];
-        const bool gave_way = save->state == SAVE_FAILED && save->order < core->save_order;
-        if (save->state != SAVE_FREE && !gave_way)
+        const bool gave_way = save->state == SESSION_SAVE_FAILED && save->order < core->save_order;
+        if (save->state != SESSION_SAVE_FREE && !gave_way)
             return false;
     }
     return true;
@@ -347,17 +354,18 @@ void session_order_folder(struct session_core *core, const Cairn__V1__SaveFolder
             return;
         save->step = folder->step;
         save->order = ++core->save_order;
-        enter(save, SAVE_REMOVED);
+        enter(save, SESSION_SAVE_REMOVED);
         return;
     }
     if (save == NULL)
         return;
     if (folder->dir[0] == '\0') {
-        if (save->state == SAVE_BEGUN || (save->state == SAVE_FAILED && save->removed))
+        if (save->state == SESSION_SAVE_BEGUN ||
+            (save->state == SESSION_SAVE_FAILED && save->removed))
             release(save);
         return;
     }
-    if (save->state != SAVE_BEGUN)
+    if (save->state != SESSION_SAVE_BEGUN)
         return;
     if (strlen(folder->dir) >= sizeof(save->dir)) {
         fail(save, "the folder's path is too long", false, true);
@@ -367,15 +375,15 @@ void session_order_folder(struct session_core *core, const Cairn__V1__SaveFolder
     const size_t base = strlen(folder->base_dir);
     const bool differs = base < sizeof(save->base_dir); /* else the file stands for itself */
     memcpy(save->base_dir, differs ? folder->base_dir : "", differs ? base + 1 : 1);
-    enter(save, SAVE_WRITING);
+    enter(save, SESSION_SAVE_WRITING);
 }
 
 void session_order_ack(struct session_core *core, const Cairn__V1__SaveAck *ack, int64_t now_ms)
 {
     struct session_save_record *save = find(core, ack->step);
-    if (save == NULL || save->state != SAVE_REPORTING)
+    if (save == NULL || save->state != SESSION_SAVE_REPORTING)
         return;
-    enter(save, SAVE_ACKED);
+    enter(save, SESSION_SAVE_ACKED);
     save->said = true;
     save->repeat_ms = now_ms + SESSION_REPEAT_MS;
     core->words_version++;
@@ -384,36 +392,36 @@ void session_order_ack(struct session_core *core, const Cairn__V1__SaveAck *ack,
 static void dropped(struct session_core *core, struct session_save_record *save)
 {
     switch (save->state) {
-    case SAVE_BEGUN:
+    case SESSION_SAVE_BEGUN:
         release(save);
         break;
-    case SAVE_WRITING:
+    case SESSION_SAVE_WRITING:
         if (save->taken) {
             save->cancelled = true;
         } else {
-            enter(save, SAVE_REMOVED);
+            enter(save, SESSION_SAVE_REMOVED);
         }
         break;
-    case SAVE_REPORTING:
-    case SAVE_ACKED:
+    case SESSION_SAVE_REPORTING:
+    case SESSION_SAVE_ACKED:
         cairn__v1__save_report__free_unpacked(save->report, NULL);
         save->report = NULL;
-        enter(save, SAVE_REMOVING);
+        enter(save, SESSION_SAVE_REMOVING);
         core->words_version++;
         break;
-    case SAVE_FAILED:
+    case SESSION_SAVE_FAILED:
         if (!save->removed) {
-            enter(save, SAVE_REMOVING);
+            enter(save, SESSION_SAVE_REMOVING);
         } else if (save->said) {
             release(save);
         } else {
-            enter(save, SAVE_REMOVED);
+            enter(save, SESSION_SAVE_REMOVED);
         }
         break;
-    case SAVE_FREE:
-    case SAVE_COPYING: /* meant an earlier try */
-    case SAVE_REMOVING:
-    case SAVE_REMOVED:
+    case SESSION_SAVE_FREE:
+    case SESSION_SAVE_COPYING: /* meant an earlier try */
+    case SESSION_SAVE_REMOVING:
+    case SESSION_SAVE_REMOVED:
         break;
     }
 }
@@ -422,7 +430,7 @@ void session_order_done(struct session_core *core, const Cairn__V1__SaveDone *do
 {
     for (int i = 0; i < SESSION_ANNOUNCED_MAX; i++) {
         struct session_announced *one = &core->announced[i];
-        if (one->step == done->step && one->state != ANNOUNCED)
+        if (one->step == done->step && one->state != SESSION_ANNOUNCED_AHEAD)
             memset(one, 0, sizeof(*one));
     }
     struct session_save_record *save = find(core, done->step);
@@ -435,9 +443,9 @@ void session_order_done(struct session_core *core, const Cairn__V1__SaveDone *do
         core->committed_step = done->step;
     if (!core->wanted.leaves)
         core->wanted.known = false;
-    if (save == NULL || save->state == SAVE_COPYING || save->state == SAVE_WRITING)
+    if (save == NULL || save->state == SESSION_SAVE_COPYING || save->state == SESSION_SAVE_WRITING)
         return; /* of a file that is being written nothing can be committed */
-    if (save->state == SAVE_REPORTING)
+    if (save->state == SESSION_SAVE_REPORTING)
         core->words_version++;
     release(save);
 }
@@ -457,7 +465,7 @@ void session_saves_tick(struct session_core *core, int64_t now_ms)
     core->now_ms = now_ms;
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
         struct session_save_record *save = &core->saves[i];
-        if (save->state == SAVE_FAILED && save->said && now_ms >= save->repeat_ms)
+        if (save->state == SESSION_SAVE_FAILED && save->said && now_ms >= save->repeat_ms)
             release(save);
     }
 }
@@ -465,17 +473,17 @@ void session_saves_tick(struct session_core *core, int64_t now_ms)
 static bool is_to_say(const struct session_save_record *save, int64_t now_ms)
 {
     switch (save->state) {
-    case SAVE_BEGUN:
-    case SAVE_REPORTING:
-    case SAVE_ACKED:
+    case SESSION_SAVE_BEGUN:
+    case SESSION_SAVE_REPORTING:
+    case SESSION_SAVE_ACKED:
         return !save->said || now_ms >= save->repeat_ms;
-    case SAVE_FAILED:
-    case SAVE_REMOVED:
+    case SESSION_SAVE_FAILED:
+    case SESSION_SAVE_REMOVED:
         return !save->said;
-    case SAVE_FREE:
-    case SAVE_COPYING:
-    case SAVE_WRITING:
-    case SAVE_REMOVING:
+    case SESSION_SAVE_FREE:
+    case SESSION_SAVE_COPYING:
+    case SESSION_SAVE_WRITING:
+    case SESSION_SAVE_REMOVING:
         return false;
     }
     return false;
@@ -484,16 +492,16 @@ static bool is_to_say(const struct session_save_record *save, int64_t now_ms)
 static void fill(const struct session_save_record *save, struct session_out *out)
 {
     Cairn__V1__TrainerMessage *message = &out->message;
-    if (save->state == SAVE_BEGUN) {
+    if (save->state == SESSION_SAVE_BEGUN) {
         cairn__v1__save_begin__init(&out->save_begin);
         out->save_begin.step = save->step;
         message->body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_BEGIN;
         message->save_begin = &out->save_begin;
-    } else if (save->state == SAVE_REPORTING || save->state == SAVE_ACKED) {
+    } else if (save->state == SESSION_SAVE_REPORTING || save->state == SESSION_SAVE_ACKED) {
         message->body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_REPORT;
         message->save_report = save->report;
     } else {
-        const bool failed = save->state == SAVE_FAILED;
+        const bool failed = save->state == SESSION_SAVE_FAILED;
         cairn__v1__save_failed__init(&out->save_failed);
         out->save_failed.step = save->step;
         out->save_failed.full = failed && save->full;
@@ -511,8 +519,9 @@ static bool follows(const struct session_core *core, const struct session_save_r
 {
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
         const struct session_save_record *other = &core->saves[i];
-        const bool open = other->state == SAVE_BEGUN || other->state == SAVE_WRITING ||
-                          other->state == SAVE_REMOVING;
+        const bool open = other->state == SESSION_SAVE_BEGUN ||
+                          other->state == SESSION_SAVE_WRITING ||
+                          other->state == SESSION_SAVE_REMOVING;
         if (open && other->order < save->order)
             return true;
     }
@@ -525,7 +534,8 @@ bool session_out_save(const struct session_core *core, int64_t now_ms, struct se
     const struct session_save_record *first = NULL;
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
         const struct session_save_record *save = &core->saves[i];
-        if (is_to_say(save, now_ms) && !(save->state == SAVE_BEGUN && follows(core, save)) &&
+        if (is_to_say(save, now_ms) &&
+            !(save->state == SESSION_SAVE_BEGUN && follows(core, save)) &&
             (first == NULL || save->order < first->order))
             first = save;
     }
@@ -534,7 +544,7 @@ bool session_out_save(const struct session_core *core, int64_t now_ms, struct se
     if (out == NULL)
         return true;
     fill(first, out);
-    out->kind = OUT_SAVE;
+    out->kind = SESSION_OUT_SAVE;
     out->index = (int)(first - core->saves);
     out->id = first->order;
     out->state = (int)first->state;
@@ -546,11 +556,12 @@ void session_sent_save(struct session_core *core, const struct session_out *out,
     struct session_save_record *save = &core->saves[out->index];
     if (save->state != (enum session_save_state)out->state || save->order != out->id)
         return; /* it moved on while the message left */
-    if (save->state == SAVE_BEGUN && !save->said_begin)
+    if (save->state == SESSION_SAVE_BEGUN && !save->said_begin)
         save->since_ms = now_ms; /* a folder is expected from now on */
     save->said = true;
     save->said_begin = true;
-    save->repeat_ms = now_ms + (save->state == SAVE_FAILED ? SESSION_FORGET_MS : SESSION_REPEAT_MS);
-    if (save->state == SAVE_REMOVED)
+    save->repeat_ms =
+        now_ms + (save->state == SESSION_SAVE_FAILED ? SESSION_FORGET_MS : SESSION_REPEAT_MS);
+    if (save->state == SESSION_SAVE_REMOVED)
         release(save);
 }

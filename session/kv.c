@@ -19,7 +19,7 @@ static enum status call(struct session *session, struct session_kv_call *one, co
     if (st == ST_OK) {
         session_wake(session);
         const struct session_kv_call *live = &session->core.kv[index];
-        while (st == ST_OK && live->state != KV_DONE) {
+        while (st == ST_OK && live->state != SESSION_KV_DONE) {
             if (!session_wait(session, deadline_ms))
                 st = ST_TIMED_OUT;
         }

@@ -54,7 +54,7 @@ static enum status say(struct session *session)
         session_core_sent(&session->core, session->out, now_ms);
         (void)pthread_cond_broadcast(&session->changed);
         (void)pthread_mutex_unlock(&session->mutex);
-        if (session->out->kind == OUT_SAVE && session->out->state == SAVE_REPORTING)
+        if (session->out->kind == SESSION_OUT_SAVE && session->out->state == SESSION_SAVE_REPORTING)
             fault_point("save.reported");
     }
 }

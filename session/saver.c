@@ -143,7 +143,7 @@ static bool next_task(struct session *session, struct task *out)
     const struct session_save_record *save = &session->core.saves[index];
     *out = (struct task){
         .index = index,
-        .writes = save->state == SAVE_WRITING,
+        .writes = save->state == SESSION_SAVE_WRITING,
         .file = save->file,
     };
     memcpy(out->dir, save->dir, sizeof(out->dir));

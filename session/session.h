@@ -132,7 +132,12 @@ struct session_row {
 };
 void session_add_row(struct session *session, const struct session_row *row);
 
-enum session_due { SESSION_NO_SAVE, SESSION_COPY, SESSION_SAVE, SESSION_SAVE_AND_EXIT };
+enum session_due {
+    SESSION_DUE_NOTHING,
+    SESSION_DUE_COPY,
+    SESSION_DUE_SAVE,
+    SESSION_DUE_SAVE_AND_EXIT
+};
 /* After finished step `step`: is a save, or a copy in memory, due? Also tells the coordinator when
  * an announced step passed. */
 enum session_due session_due_at(struct session *session, uint64_t step);

@@ -191,9 +191,9 @@ static void run_saver(struct sim *sim, struct sim_trainer *t)
         if (sim->now < t->write_until)
             return;
         struct session_save_record *save = &t->core.saves[t->saving];
-        if (save->state == SAVE_WRITING) {
+        if (save->state == SESSION_SAVE_WRITING) {
             save_file(sim, t);
-        } else if (save->state == SAVE_REMOVING) {
+        } else if (save->state == SESSION_SAVE_REMOVING) {
             struct sim_folder *folder = sim_folder_at(sim, save->dir);
             if (folder && folder->there) {
                 if (folder->manifest)
@@ -311,8 +311,8 @@ static void finish_step(struct sim *sim, struct sim_trainer *t)
         session_core_row(&t->core, &row, sim->now);
     }
     enum session_due due = session_core_due(&t->core, t->view.step);
-    t->leave = due == SESSION_SAVE_AND_EXIT;
-    if (due != SESSION_NO_SAVE && !begin_save(t)) {
+    t->leave = due == SESSION_DUE_SAVE_AND_EXIT;
+    if (due != SESSION_DUE_NOTHING && !begin_save(t)) {
         t->retry_at = sim->now + 100; /* the snapshot is in use: the step thread waits */
         t->stage = t->stage == TRAINING ? TRAINING : t->stage;
     } else {

@@ -184,10 +184,10 @@ static enum status save_if_due(struct loop *l)
     if (l->options.session == NULL)
         return ST_OK;
     enum session_due due = session_due_at(l->options.session, l->step);
-    if (due == SESSION_NO_SAVE)
+    if (due == SESSION_DUE_NOTHING)
         return ST_OK;
-    l->leave = due == SESSION_SAVE_AND_EXIT;
-    return begin_copy(l, due != SESSION_COPY, l->leave || l->step >= l->end);
+    l->leave = due == SESSION_DUE_SAVE_AND_EXIT;
+    return begin_copy(l, due != SESSION_DUE_COPY, l->leave || l->step >= l->end);
 }
 
 /* The last save must be committed; where it was dropped (a full store) it is made again. */

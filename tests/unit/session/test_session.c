@@ -18,7 +18,7 @@ static void a_session_joins_trains_saves_and_finishes(void **state)
         session_mark(w->session, step, "update");
         session_tick(w->session);
         session_add_row(w->session, &(struct session_row){ .step = step, .loss = 1 });
-        if (session_due_at(w->session, step) == SESSION_NO_SAVE)
+        if (session_due_at(w->session, step) == SESSION_DUE_NOTHING)
             continue;
         assert_int_equal(step % 5, 0);
         training_init(&t, step);

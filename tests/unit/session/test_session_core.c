@@ -38,7 +38,7 @@ static void a_message_that_was_not_taken_is_offered_again(void **state)
     assert_int_equal(session_core_hello(&b->core, "pins"), ST_OK);
     session_core_link_up(&b->core);
     assert_true(session_core_next(&b->core, &b->progress, b->now_ms, &b->out));
-    assert_int_equal(b->out.kind, OUT_HELLO);
+    assert_int_equal(b->out.kind, SESSION_OUT_HELLO);
     assert_says(b, HELLO);
     bench_free(b);
 }
@@ -208,7 +208,7 @@ static void requests_are_repeated_after_a_lost_link_but_nothing_is_added_twice(v
     const int fresh_add = ask(b, CAIRN__V1__KV_REQUEST__OP__ADD, "n", NULL, 0);
     reconnect(b);
     assert_int_equal(b->core.kv[sent_add].status, ST_UNREACHABLE);
-    assert_int_equal(b->core.kv[sent_add].state, KV_DONE);
+    assert_int_equal(b->core.kv[sent_add].state, SESSION_KV_DONE);
     assert_says(b, KV);
     assert_int_equal(b->out.kv.id, id);
     assert_says(b, KV);
@@ -216,7 +216,7 @@ static void requests_are_repeated_after_a_lost_link_but_nothing_is_added_twice(v
     assert_int_equal(b->core.kv[fresh_add].sum, 42);
     session_core_end(&b->core, "over");
     assert_int_equal(b->core.kv[get].status, ST_STALE);
-    assert_int_equal(b->core.kv[get].state, KV_DONE);
+    assert_int_equal(b->core.kv[get].state, SESSION_KV_DONE);
     bench_free(b);
 }
 

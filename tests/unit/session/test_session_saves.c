@@ -19,7 +19,7 @@ static int save_with_a_cut(int cut, bool twice)
         b->now_ms += 100;
         const int work = session_core_saver_work(&b->core);
         if (work >= 0) {
-            assert_int_equal(b->core.saves[work].state, SAVE_WRITING);
+            assert_int_equal(b->core.saves[work].state, SESSION_SAVE_WRITING);
             assert_string_equal(b->core.saves[work].dir, "/store/step-10");
             session_core_save_written(&b->core, work, report_of(10));
             written++;
@@ -119,7 +119,7 @@ static void a_dropped_save_is_removed_and_that_is_said_once(void **state)
         assert_silent(b); /* not before it is so */
         const int work = session_core_saver_work(&b->core);
         assert_true(work >= 0);
-        assert_int_equal(b->core.saves[work].state, SAVE_REMOVING);
+        assert_int_equal(b->core.saves[work].state, SESSION_SAVE_REMOVING);
         assert_int_equal(session_core_saver_work(&b->core), -1);
         int index = -1;
         assert_int_equal(session_core_save_begin(&b->core, 10, false, &index), ST_AGAIN);
@@ -147,7 +147,7 @@ static void a_save_that_is_dropped_while_it_is_written_is_removed_when_it_is(voi
     assert_silent(b);
     session_core_save_written(&b->core, work, report_of(10));
     work = session_core_saver_work(&b->core);
-    assert_int_equal(b->core.saves[work].state, SAVE_REMOVING);
+    assert_int_equal(b->core.saves[work].state, SESSION_SAVE_REMOVING);
     session_core_save_removed(&b->core, work);
     assert_says(b, SAVE_FAILED);
     assert_true(b->out.save_failed.removed);
@@ -233,8 +233,8 @@ static void a_save_that_waits_too_long_for_its_folder_gives_way_to_a_newer_one(v
     hear_done(b, 20, true);
     assert_true(session_core_settled(&b->core)); /* of the older one nothing was heard yet */
     hear_folder(b, 10, "");
-    assert_int_equal(b->core.saves[0].state, SAVE_FREE);
-    assert_int_equal(b->core.saves[1].state, SAVE_FREE);
+    assert_int_equal(b->core.saves[0].state, SESSION_SAVE_FREE);
+    assert_int_equal(b->core.saves[1].state, SESSION_SAVE_FREE);
     bench_free(b);
 }
 
@@ -441,9 +441,9 @@ static void copies_in_memory_are_a_function_of_the_step(void **state)
     ready.memory_every = 3;
     assert_int_equal(session_core_ready(&b->core, &ready), ST_OK);
     for (uint64_t step = 1; step <= 100; step++) {
-        const enum session_due wanted = step % 10 == 0  ? SESSION_SAVE
-                                        : step % 3 == 0 ? SESSION_COPY
-                                                        : SESSION_NO_SAVE;
+        const enum session_due wanted = step % 10 == 0  ? SESSION_DUE_SAVE
+                                        : step % 3 == 0 ? SESSION_DUE_COPY
+                                                        : SESSION_DUE_NOTHING;
         assert_int_equal(session_core_due(&b->core, step), wanted);
     }
     bench_free(b);
@@ -476,7 +476,7 @@ static void regular_saves_are_a_function_of_the_step(void **state)
     struct bench *b = trained(1, 0);
     for (uint64_t step = 1; step <= 100; step++) {
         const enum session_due due = session_core_due(&b->core, step);
-        assert_int_equal(due, step % 10 == 0 ? SESSION_SAVE : SESSION_NO_SAVE);
+        assert_int_equal(due, step % 10 == 0 ? SESSION_DUE_SAVE : SESSION_DUE_NOTHING);
     }
     bench_free(b);
     b = bench_new(1);
@@ -484,7 +484,7 @@ static void regular_saves_are_a_function_of_the_step(void **state)
     assert_int_equal(session_core_ready(&b->core, &ready), ST_OK);
     for (uint64_t step = 1; step <= 7; step++)
         assert_int_equal(session_core_due(&b->core, step),
-                         step == 7 ? SESSION_SAVE : SESSION_NO_SAVE);
+                         step == 7 ? SESSION_DUE_SAVE : SESSION_DUE_NOTHING);
     bench_free(b);
 }
 
@@ -496,12 +496,12 @@ static void an_announced_save_happens_at_its_step_once(void **state)
     hear_save_at(b, 13, false);
     hear_save_at(b, 17, true);
     hear_save_at(b, 20, true); /* regular, too */
-    assert_int_equal(session_core_due(&b->core, 12), SESSION_NO_SAVE);
-    assert_int_equal(session_core_due(&b->core, 13), SESSION_SAVE);
+    assert_int_equal(session_core_due(&b->core, 12), SESSION_DUE_NOTHING);
+    assert_int_equal(session_core_due(&b->core, 13), SESSION_DUE_SAVE);
     hear_save_at(b, 13, false); /* repeated after it happened */
-    assert_int_equal(session_core_due(&b->core, 14), SESSION_NO_SAVE);
-    assert_int_equal(session_core_due(&b->core, 17), SESSION_SAVE_AND_EXIT);
-    assert_int_equal(session_core_due(&b->core, 20), SESSION_SAVE_AND_EXIT);
+    assert_int_equal(session_core_due(&b->core, 14), SESSION_DUE_NOTHING);
+    assert_int_equal(session_core_due(&b->core, 17), SESSION_DUE_SAVE_AND_EXIT);
+    assert_int_equal(session_core_due(&b->core, 20), SESSION_DUE_SAVE_AND_EXIT);
     assert_silent(b);
     bench_free(b);
 }
@@ -510,7 +510,7 @@ static void a_step_that_is_past_already_is_said_to_be(void **state)
 {
     (void)state;
     struct bench *b = trained(1, 0);
-    assert_int_equal(session_core_due(&b->core, 33), SESSION_NO_SAVE);
+    assert_int_equal(session_core_due(&b->core, 33), SESSION_DUE_NOTHING);
     hear_save_at(b, 33, false); /* just missed */
     assert_says(b, SAVE_PASSED);
     assert_int_equal(b->out.passed.step, 33);
@@ -525,7 +525,7 @@ static void a_step_that_is_past_already_is_said_to_be(void **state)
     reconnect(b);
     assert_says(b, READY);
     assert_silent(b);
-    assert_int_equal(session_core_due(&b->core, 40), SESSION_SAVE);
+    assert_int_equal(session_core_due(&b->core, 40), SESSION_DUE_SAVE);
     hear_save_at(b, 40, false); /* saved as a regular one */
     assert_silent(b);
     hear_save_at(b, 40, true); /* but we did not leave */
@@ -537,7 +537,7 @@ static void the_last_step_is_never_past(void **state)
 {
     (void)state;
     struct bench *b = trained(1, 0);
-    assert_int_equal(session_core_due(&b->core, 100), SESSION_SAVE);
+    assert_int_equal(session_core_due(&b->core, 100), SESSION_DUE_SAVE);
     hear_save_at(b, 100, true); /* a pause that comes late: what it wants happens anyway */
     assert_silent(b);
     bench_free(b);
@@ -558,7 +558,7 @@ static void saves_announced_before_the_plan_are_kept_and_old_ones_are_past(void 
     assert_says(b, READY);
     assert_says(b, SAVE_PASSED);
     assert_int_equal(b->out.passed.step, 15);
-    assert_int_equal(session_core_due(&b->core, 25), SESSION_SAVE);
+    assert_int_equal(session_core_due(&b->core, 25), SESSION_DUE_SAVE);
     bench_free(b);
 }
 
