@@ -207,7 +207,7 @@ enum status amount_read(const struct field *field, const char *text, struct job_
     }
     if (!value_real(text, &end, &count)) {
         char list[LIMIT_REASON / 2];
-        char words[JOB_TEXT];
+        char words[FIELD_WORD_BYTES];
         char way_out[LIMIT_REASON];
         double example = field->kind == FIELD_DURATION ? 100 : 64;
         join(field, &example, list, sizeof(list));

@@ -21,8 +21,8 @@
 #include "common/buf.h"
 #include "common/limits.h"
 #include "common/status.h"
+#include "job/words.h"
 
-#define JOB_TEXT      64 /* short words: architectures, formats */
 #define JOB_ENV_MAX   32 /* settings that a job passes to NCCL */
 #define JOB_ENV_NAME  64
 #define JOB_ENV_VALUE 256
@@ -43,10 +43,10 @@ struct job_duration {
 };
 
 struct job_model {
-    char arch[JOB_TEXT];
+    enum job_arch arch;
     int64_t classes;                              /* image models */
     int64_t hidden;                               /* mlp */
-    char size[JOB_TEXT];                          /* gpt2; resolved: "", the numbers say it */
+    enum job_size size;                           /* gpt2; resolved: none, the numbers say it */
     int64_t layers, heads, width, context, vocab; /* gpt2; context: tokens of a sample */
     double dropout;                               /* gpt2 */
     char weights[LIMIT_PATH]; /* safetensors to start from; "" : drawn from the seed */
@@ -56,9 +56,9 @@ struct job_model {
 bool job_is_text(const struct job_model *model);
 
 struct job_dataset {
-    char format[JOB_TEXT]; /* "" : absent */
+    enum job_format format; /* none: the split is absent */
     char images[LIMIT_PATH], labels[LIMIT_PATH], path[LIMIT_PATH];
-    char tokenizer[JOB_TEXT];
+    enum job_tokenizer tokenizer;
     int64_t samples; /* synthetic */
 };
 
@@ -67,14 +67,16 @@ struct job {
     struct job_model model;
     struct {
         struct job_dataset train, eval;
-        bool crop, flip; /* augment */
+        struct {
+            bool crop, flip;
+        } augment;
     } data;
     struct {
         struct job_duration duration;
         int64_t global_batch, lanes;
         int64_t accumulate, micro_batch; /* both 0: auto, the device's memory says it */
         struct {
-            char name[JOB_TEXT]; /* sgd, adamw */
+            enum job_optimizer name;
             double lr, momentum, weight_decay, beta1, beta2, eps;
             bool nesterov;
             struct {
@@ -82,16 +84,16 @@ struct job {
             } no_decay; /* parameters that weight_decay leaves alone */
         } optimizer;
         struct {
-            char name[JOB_TEXT]; /* constant, cosine, step */
+            enum job_schedule name;
             struct job_duration warmup;
             double min_lr;             /* cosine: the end; fraction of lr */
             double gamma;              /* step: factor */
             struct job_duration every; /* step: interval */
         } schedule;
-        char precision[JOB_TEXT]; /* fp32, bf16, fp16, tf32 */
-        char amp[JOB_TEXT];       /* bf16, fp16: O1, O2 */
-        double loss_scale;        /* bf16, fp16: 1 none, 0 dynamic */
-        double clip_norm;         /* 0: off */
+        enum job_precision precision;
+        enum job_amp amp;  /* bf16, fp16 */
+        double loss_scale; /* bf16, fp16: 1 none, 0 dynamic */
+        double clip_norm;  /* 0: off */
         double label_smoothing;
         int64_t seed;
     } train;
@@ -99,26 +101,26 @@ struct job {
     struct {
         int64_t count, min, spares, threads;
         uint32_t shares[LIMIT_RANKS]; /* lanes per rank, count of them; resolved */
-        char device[JOB_TEXT];        /* cpu, cuda */
-        char memory[JOB_TEXT];        /* device, managed */
+        enum job_device device;
+        enum job_memory memory;
     } workers;
     struct job_env {
         char name[JOB_ENV_NAME];
         char value[JOB_ENV_VALUE];
     } nccl[JOB_ENV_MAX]; /* environment of NCCL, by name; behind the last one "" */
     struct {
-        char reduction[JOB_TEXT]; /* exact, fast */
+        enum job_reduction reduction;
     } parallel;
     struct {
         struct job_duration every; /* JOB_AUTO: Young/Daly from what is measured */
         int64_t keep_last;
         struct {
-            char metric[JOB_TEXT]; /* "" : off */
+            enum job_metric metric; /* none: off */
             int64_t n;
         } keep_best;
         int64_t keep_every;     /* steps: checkpoints at multiples of it are kept; 0: off */
         char store[LIMIT_PATH]; /* folder, or s3://bucket/prefix */
-        char level[JOB_TEXT];
+        enum job_level level;
         bool delta;           /* differences to the checkpoint before */
         int64_t memory_bytes; /* most host memory for snapshots and encoders; 0: what they want */
         int64_t memory_every; /* steps between copies in memory; 0: only those of checkpoints */
@@ -127,8 +129,8 @@ struct job {
         int64_t grace_ms;     /* what a worker told to go (SIGTERM) has for a checkpoint */
     } checkpoint;
     struct {
-        char exactness[JOB_TEXT]; /* strict, relaxed */
-        char on_nan[JOB_TEXT];    /* skip, fail */
+        enum job_exactness exactness;
+        enum job_on_nan on_nan;
     } recovery;
 };
 

@@ -13,7 +13,7 @@ static bool read_words(struct reader *reader, const struct field *field, const s
         const char *at = field->words;
         bool built = true;
         bool found = false;
-        char word[JOB_TEXT];
+        char word[FIELD_WORD_BYTES];
         for (size_t i = 0; schema_next_word(&at, &built, word, sizeof(word)); i++) {
             if (item->kind == NODE_SCALAR && strcmp(word, item->text) == 0)
                 found = flags[i] = true;

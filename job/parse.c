@@ -208,10 +208,12 @@ static void check_use(struct reader *reader, const struct field *field, size_t i
         CHECK(other != NULL);
         if (reader->given[selector].bad)
             return;
-        const char *value = (const char *)&reader->job + other->offset;
-        if (value[0] != '\0' && !schema_applies(field, &reader->job)) {
+        unsigned value = schema_value(field->when_path, &reader->job);
+        if (value != 0 && !schema_applies(field, &reader->job)) {
+            char word[FIELD_WORD_BYTES];
+            schema_value_text(field->when_path, &reader->job, word, sizeof(word));
             job_report_add(&reader->report, node->key_place, "remove this key",
-                           "%s is not for %s: %s", field->path, field->when_path, value);
+                           "%s is not for %s: %s", field->path, field->when_path, word);
             return;
         }
     }
@@ -283,14 +285,7 @@ static void clear_unused(struct reader *reader)
         const struct field *field = &fields[i];
         if (field->offset == FIELD_NOWHERE || schema_applies(field, &reader->job))
             continue;
-        size_t size = field->kind == FIELD_INT    ? sizeof(int64_t)
-                      : field->kind == FIELD_REAL ? sizeof(double)
-                      : field->kind == FIELD_BOOL ? sizeof(bool)
-                      : field->kind == FIELD_PATH ? LIMIT_PATH
-                      : field->kind == FIELD_WORD ? JOB_TEXT
-                      : field->kind == FIELD_ENV  ? sizeof(reader->job.nccl)
-                                                  : sizeof(struct job_duration);
-        memset((char *)&reader->job + field->offset, 0, size);
+        memset((char *)&reader->job + field->offset, 0, field->size);
     }
 }
 

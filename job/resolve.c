@@ -71,7 +71,7 @@ static void find_micro_batch(struct reader *reader, int64_t lane)
                 "train.accumulate follows from train.micro_batch: auto");
         return;
     }
-    if (strcmp(job->workers.device, "cpu") != 0)
+    if (job->workers.device != JOB_DEVICE_CPU)
         return;
     int64_t most = text ? JOB_AUTO_TOKENS / job->model.context : JOB_AUTO_IMAGES;
     int64_t micro = most < 1 ? 1 : most < lane ? most : lane;
@@ -176,7 +176,7 @@ static void resolve_workers(struct reader *reader, bool lanes_known)
 static void check_optimizer(struct reader *reader)
 {
     struct job *job = &reader->job;
-    bool adamw = strcmp(job->train.optimizer.name, "adamw") == 0;
+    bool adamw = job->train.optimizer.name == JOB_OPTIMIZER_ADAMW;
     if (!reader_has(reader, "train.optimizer.weight_decay"))
         job->train.optimizer.weight_decay = adamw ? 0.01 : 0; /* as in PyTorch */
     if (!reader_has(reader, "train.optimizer.no_decay") && adamw && job_is_text(&job->model)) {
@@ -200,12 +200,12 @@ static void check_times(struct reader *reader)
         mistake(reader, "train.schedule.warmup", "warm up for a part of train.duration",
                 "the warm-up is longer than the training");
     }
-    if (reader_has(reader, "eval.every") && job->data.eval.format[0] == '\0' &&
+    if (reader_has(reader, "eval.every") && job->data.eval.format == JOB_FORMAT_NONE &&
         reader_is_good(reader, "data.eval.format")) {
         mistake(reader, "eval.every", "add data.eval, or remove eval",
                 "eval.every needs data.eval: there is nothing to evaluate on");
     }
-    if (strcmp(job->data.train.format, "synthetic") == 0 &&
+    if (job->data.train.format == JOB_FORMAT_SYNTHETIC &&
         reader_has(reader, "train.global_batch") && reader_is_good(reader, "data.train.samples") &&
         job->data.train.samples < job->train.global_batch) {
         mistake(reader, "data.train.samples", "an epoch has at least one step",
@@ -218,48 +218,48 @@ static void check_times(struct reader *reader)
 
 /* Radford et al., "Language models are unsupervised multitask learners", 2019, table 2; the counts
  * that people call them by are those of the released weights. */
-static const struct {
-    const char *size;
+static const struct size_numbers {
     int64_t layers, heads, width;
 } sizes[] = {
-    { "124M", 12, 12, 768 }, /* the default */
-    { "355M", 24, 16, 1024 },
-    { "774M", 36, 20, 1280 },
-    { "1558M", 48, 25, 1600 },
+    [JOB_SIZE_124M] = { 12, 12, 768 },
+    [JOB_SIZE_355M] = { 24, 16, 1024 },
+    [JOB_SIZE_774M] = { 36, 20, 1280 },
+    [JOB_SIZE_1558M] = { 48, 25, 1600 },
 };
 
-static void fill_size(struct reader *reader, size_t size)
+/* What the file doesn't say of a text model follows from its size. */
+static void fill_size(struct reader *reader)
 {
     struct job_model *model = &reader->job.model;
+    CHECK(model->size < sizeof(sizes) / sizeof(sizes[0]));
+    const struct size_numbers *size =
+        &sizes[model->size == JOB_SIZE_NONE ? JOB_SIZE_124M : model->size];
     const struct {
         const char *path;
         int64_t *to, from;
     } numbers[] = {
-        { "model.layers", &model->layers, sizes[size].layers },
-        { "model.heads", &model->heads, sizes[size].heads },
-        { "model.width", &model->width, sizes[size].width },
+        { "model.layers", &model->layers, size->layers },
+        { "model.heads", &model->heads, size->heads },
+        { "model.width", &model->width, size->width },
     };
     for (size_t i = 0; i < 3; i++) {
         if (!reader_has(reader, numbers[i].path)) {
             *numbers[i].to = numbers[i].from;
-        } else if (model->size[0] != '\0') {
+        } else if (model->size != JOB_SIZE_NONE) {
             mistake(reader, numbers[i].path, "remove one of the two",
-                    "%s follows from model.size: %s", numbers[i].path, model->size);
+                    "%s follows from model.size: %s", numbers[i].path, job_size_word(model->size));
         }
     }
+    model->size = JOB_SIZE_NONE;
 }
 
 static void resolve_text_model(struct reader *reader)
 {
     struct job *job = &reader->job;
     struct job_model *model = &job->model;
-    size_t size = 0;
-    while (model->size[0] != '\0' && strcmp(sizes[size].size, model->size) != 0)
-        size++;
-    fill_size(reader, size);
-    memset(model->size, 0, sizeof(model->size));
+    fill_size(reader);
     if (!reader_has(reader, "model.vocab")) {
-        bool bytes = strcmp(job->data.train.format, "text") == 0;
+        bool bytes = job->data.train.format == JOB_FORMAT_TEXT;
         model->vocab = bytes ? JOB_VOCAB_BYTES : JOB_VOCAB_GPT2;
     }
     bool good = reader_is_good(reader, "model.width") && reader_is_good(reader, "model.heads");
@@ -275,17 +275,28 @@ static void resolve_text_model(struct reader *reader)
 }
 
 /* Text models read tokens, the others images. */
-static void check_data(struct reader *reader, const char *path, const char *format)
+static void check_data(struct reader *reader, const char *path, enum job_format format)
 {
     const struct job_model *model = &reader->job.model;
     bool text = job_is_text(model);
-    bool tokens = strcmp(format, "text") == 0 || strcmp(format, "tokens") == 0;
-    if (format[0] == '\0' || strcmp(format, "synthetic") == 0 || text == tokens)
+    bool tokens = false;
+    switch (format) {
+    case JOB_FORMAT_NONE:
+    case JOB_FORMAT_SYNTHETIC:
+        return;
+    case JOB_FORMAT_TEXT:
+    case JOB_FORMAT_TOKENS:
+        tokens = true;
+        break;
+    case JOB_FORMAT_IDX:
+        break;
+    }
+    if (text == tokens)
         return;
     mistake(reader, path,
             text ? "use text, tokens or synthetic" : "use idx or synthetic, or model.arch: gpt2",
-            "format %s holds %s, but model.arch %s reads %s", format, tokens ? "tokens" : "images",
-            model->arch, text ? "tokens" : "images");
+            "format %s holds %s, but model.arch %s reads %s", job_format_word(format),
+            tokens ? "tokens" : "images", job_arch_word(model->arch), text ? "tokens" : "images");
 }
 
 static void check_model(struct reader *reader)
@@ -298,9 +309,10 @@ static void check_model(struct reader *reader)
     if (!job_is_text(&job->model))
         return;
     resolve_text_model(reader);
-    if (reader_has(reader, "data.augment") && (job->data.crop || job->data.flip)) {
+    if (reader_has(reader, "data.augment") && (job->data.augment.crop || job->data.augment.flip)) {
         mistake(reader, "data.augment", "remove this key",
-                "data.augment is for images, but model.arch %s reads tokens", job->model.arch);
+                "data.augment is for images, but model.arch %s reads tokens",
+                job_arch_word(job->model.arch));
     }
 }
 
@@ -309,29 +321,28 @@ static void check_model(struct reader *reader)
 static void check_device(struct reader *reader)
 {
     struct job *job = &reader->job;
-    bool dynamic = strcmp(job->train.precision, "fp16") == 0;
-    bool half = dynamic || strcmp(job->train.precision, "bf16") == 0;
     if (!reader_has(reader, "train.loss_scale"))
-        job->train.loss_scale = half && !dynamic ? 1 : 0;
-    if (!reader_is_good(reader, "workers.device") || strcmp(job->workers.device, "cuda") == 0)
+        job->train.loss_scale = job->train.precision == JOB_PRECISION_BF16 ? 1 : 0;
+    if (!reader_is_good(reader, "workers.device") || job->workers.device == JOB_DEVICE_CUDA)
         return;
     const struct {
-        const char *path, *value, *refused, *way_out;
+        const char *path;
+        unsigned refused; /* a value of the path's enum */
+        const char *way_out;
     } rows[] = {
-        { "train.precision", job->train.precision, "fp16",
-          "use bf16, or set workers.device to cuda" },
-        { "train.precision", job->train.precision, "tf32",
-          "use fp32, or set workers.device to cuda" },
-        { "workers.memory", job->workers.memory, "managed",
-          "remove this key, or set workers.device to cuda" },
-        { "parallel.reduction", job->parallel.reduction, "fast",
+        { "train.precision", JOB_PRECISION_FP16, "use bf16, or set workers.device to cuda" },
+        { "train.precision", JOB_PRECISION_TF32, "use fp32, or set workers.device to cuda" },
+        { "workers.memory", JOB_MEMORY_MANAGED, "remove this key, or set workers.device to cuda" },
+        { "parallel.reduction", JOB_REDUCTION_FAST,
           "remove this key, or set workers.device to cuda" },
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        if (strcmp(rows[i].value, rows[i].refused) == 0) {
-            mistake(reader, rows[i].path, rows[i].way_out, "%s: %s is not for workers.device: %s",
-                    rows[i].path, rows[i].refused, job->workers.device);
-        }
+        if (schema_value(rows[i].path, job) != rows[i].refused)
+            continue;
+        char word[FIELD_WORD_BYTES];
+        schema_value_text(rows[i].path, job, word, sizeof(word));
+        mistake(reader, rows[i].path, rows[i].way_out, "%s: %s is not for workers.device: %s",
+                rows[i].path, word, job_device_word(job->workers.device));
     }
 }
 
@@ -340,12 +351,12 @@ static void check_device(struct reader *reader)
 static void check_checkpoint(struct reader *reader)
 {
     struct job *job = &reader->job;
-    const char *metric = job->checkpoint.keep_best.metric;
-    bool needs_eval = strncmp(metric, "eval_", 5) == 0;
-    if (needs_eval && job->data.eval.format[0] == '\0' &&
+    enum job_metric metric = job->checkpoint.keep_best.metric;
+    bool needs_eval = metric == JOB_METRIC_EVAL_LOSS || metric == JOB_METRIC_EVAL_ACCURACY;
+    if (needs_eval && job->data.eval.format == JOB_FORMAT_NONE &&
         reader_is_good(reader, "data.eval.format")) {
         mistake(reader, "checkpoint.keep.best.metric", "add data.eval, or use loss",
-                "%s needs data.eval: there is nothing to evaluate on", metric);
+                "%s needs data.eval: there is nothing to evaluate on", job_metric_word(metric));
     }
 }
 

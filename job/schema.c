@@ -6,24 +6,42 @@
 #include "common/check.h"
 #include "job/suggest.h"
 
-#define AT(member) .offset = offsetof(struct job, member)
-#define NOWHERE    .offset = FIELD_NOWHERE
+#define AT(member)                                                                                 \
+    .offset = offsetof(struct job, member), .size = sizeof(((struct job *)NULL)->member)
+#define NOWHERE .offset = FIELD_NOWHERE, .size = 0
 
-#define SGD              .when_path = "train.optimizer.name", .when_words = "sgd"
-#define ADAMW            .when_path = "train.optimizer.name", .when_words = "adamw"
-#define TEXTUAL          .when_path = "model.arch", .when_words = "gpt2 bert"
-#define IMAGE_MODELS     "mlp lenet resnet18 resnet50 resnet152"
-#define IMAGES           .when_path = "model.arch", .when_words = IMAGE_MODELS
-#define MLP              .when_path = "model.arch", .when_words = "mlp"
-#define HALF             .when_path = "train.precision", .when_words = "bf16 fp16"
-#define CUDA             .when_path = "workers.device", .when_words = "cuda"
-#define COSINE           .when_path = "train.schedule.name", .when_words = "cosine"
-#define STEPWISE         .when_path = "train.schedule.name", .when_words = "step"
-#define FORMATS          "idx text tokens synthetic | cifar"
-#define TRAIN_IS(words_) .when_path = "data.train.format", .when_words = words_
-#define EVAL_IS(words_)  .when_path = "data.eval.format", .when_words = words_
-#define BEST                                                                                       \
-    .when_path = "checkpoint.keep.best.metric", .when_words = "loss eval_loss eval_accuracy"
+#define FORMATS JOB_WORDS(JOB_FORMATS) "| cifar"
+
+#define TEXT_MODELS FIELD_BIT(JOB_ARCH_GPT2)
+#define IMAGE_MODELS                                                                               \
+    (FIELD_BIT(JOB_ARCH_MLP) | FIELD_BIT(JOB_ARCH_LENET) | FIELD_BIT(JOB_ARCH_RESNET18) |          \
+     FIELD_BIT(JOB_ARCH_RESNET50) | FIELD_BIT(JOB_ARCH_RESNET152))
+#define IDX       FIELD_BIT(JOB_FORMAT_IDX)
+#define TEXT      FIELD_BIT(JOB_FORMAT_TEXT)
+#define TOKENS    FIELD_BIT(JOB_FORMAT_TOKENS)
+#define SYNTHETIC FIELD_BIT(JOB_FORMAT_SYNTHETIC)
+#define HALVES    (FIELD_BIT(JOB_PRECISION_BF16) | FIELD_BIT(JOB_PRECISION_FP16))
+
+/* What a key is for. */
+#define WHEN(path_, values_) .when_path = path_, .when_values = values_
+#define SGD                  WHEN("train.optimizer.name", FIELD_BIT(JOB_OPTIMIZER_SGD))
+#define ADAMW                WHEN("train.optimizer.name", FIELD_BIT(JOB_OPTIMIZER_ADAMW))
+#define TEXTUAL              WHEN("model.arch", TEXT_MODELS)
+#define IMAGES               WHEN("model.arch", IMAGE_MODELS)
+#define MLP                  WHEN("model.arch", FIELD_BIT(JOB_ARCH_MLP))
+#define HALF                 WHEN("train.precision", HALVES)
+#define CUDA                 WHEN("workers.device", FIELD_BIT(JOB_DEVICE_CUDA))
+#define COSINE               WHEN("train.schedule.name", FIELD_BIT(JOB_SCHEDULE_COSINE))
+#define STEPWISE             WHEN("train.schedule.name", FIELD_BIT(JOB_SCHEDULE_STEP))
+#define TRAIN_IS(values_)    WHEN("data.train.format", values_)
+#define EVAL_IS(values_)     WHEN("data.eval.format", values_)
+#define BEST                 WHEN("checkpoint.keep.best.metric", ~FIELD_BIT(JOB_METRIC_NONE))
+
+#define ARCH_BIT(name, word) | FIELD_BIT(name)
+_Static_assert((TEXT_MODELS | IMAGE_MODELS) == (0 JOB_ARCHS(ARCH_BIT)) &&
+                   (TEXT_MODELS & IMAGE_MODELS) == 0,
+               "a model reads either tokens or images");
+
 #define STEP_UNITS (UNIT_STEPS | UNIT_EPOCHS)
 
 /* clang-format off: one row, one line or two */
@@ -31,8 +49,8 @@ static const struct field fields[] = {
     { "name", FIELD_NAME, FIELD_REQUIRED, AT(name), .example = "name: my-job" },
 
     { "model.arch", FIELD_WORD, FIELD_REQUIRED, AT(model.arch), .example = "arch: resnet18",
-      .words = IMAGE_MODELS " gpt2 | bert" },
-    { "model.size", FIELD_WORD, 0, AT(model.size), .words = "124M 355M 774M 1558M", TEXTUAL },
+      .words = JOB_WORDS(JOB_ARCHS) "| bert" },
+    { "model.size", FIELD_WORD, 0, AT(model.size), .words = JOB_WORDS(JOB_SIZES), TEXTUAL },
     { "model.classes", FIELD_INT, 0, AT(model.classes), 2, 1e6, .fallback = "10", IMAGES },
     { "model.hidden", FIELD_INT, 0, AT(model.hidden), 1, 65536, .fallback = "256", MLP },
     { "model.layers", FIELD_INT, 0, AT(model.layers), 1, 100, TEXTUAL },
@@ -46,29 +64,29 @@ static const struct field fields[] = {
 
     { "data.train.format", FIELD_WORD, FIELD_REQUIRED, AT(data.train.format), .words = FORMATS,
       .example = "format: idx" },
-    { "data.train.images", FIELD_PATH, FIELD_WITH_SECTION, AT(data.train.images), TRAIN_IS("idx"),
+    { "data.train.images", FIELD_PATH, FIELD_WITH_SECTION, AT(data.train.images), TRAIN_IS(IDX),
       .example = "images: train-images-idx3-ubyte.gz" },
-    { "data.train.labels", FIELD_PATH, FIELD_WITH_SECTION, AT(data.train.labels), TRAIN_IS("idx"),
+    { "data.train.labels", FIELD_PATH, FIELD_WITH_SECTION, AT(data.train.labels), TRAIN_IS(IDX),
       .example = "labels: train-labels-idx1-ubyte.gz" },
     { "data.train.path", FIELD_PATH, FIELD_WITH_SECTION, AT(data.train.path),
-      TRAIN_IS("text tokens cifar"), .example = "path: train.txt" },
-    { "data.train.tokenizer", FIELD_WORD, 0, AT(data.train.tokenizer), .words = "bytes | gpt2",
-      .fallback = "bytes", TRAIN_IS("text") },
+      TRAIN_IS(TEXT | TOKENS), .example = "path: train.txt" },
+    { "data.train.tokenizer", FIELD_WORD, 0, AT(data.train.tokenizer),
+      .words = JOB_WORDS(JOB_TOKENIZERS) "| gpt2", .fallback = "bytes", TRAIN_IS(TEXT) },
     { "data.train.samples", FIELD_INT, 0, AT(data.train.samples), 1, 1e9, .fallback = "8192",
-      TRAIN_IS("synthetic") },
+      TRAIN_IS(SYNTHETIC) },
     { "data.eval.format", FIELD_WORD, FIELD_WITH_SECTION, AT(data.eval.format), .words = FORMATS,
       .example = "format: idx" },
-    { "data.eval.images", FIELD_PATH, FIELD_WITH_SECTION, AT(data.eval.images), EVAL_IS("idx"),
+    { "data.eval.images", FIELD_PATH, FIELD_WITH_SECTION, AT(data.eval.images), EVAL_IS(IDX),
       .example = "images: t10k-images-idx3-ubyte.gz" },
-    { "data.eval.labels", FIELD_PATH, FIELD_WITH_SECTION, AT(data.eval.labels), EVAL_IS("idx"),
+    { "data.eval.labels", FIELD_PATH, FIELD_WITH_SECTION, AT(data.eval.labels), EVAL_IS(IDX),
       .example = "labels: t10k-labels-idx1-ubyte.gz" },
-    { "data.eval.path", FIELD_PATH, FIELD_WITH_SECTION, AT(data.eval.path),
-      EVAL_IS("text tokens cifar"), .example = "path: eval.txt" },
-    { "data.eval.tokenizer", FIELD_WORD, 0, AT(data.eval.tokenizer), .words = "bytes | gpt2",
-      .fallback = "bytes", EVAL_IS("text") },
+    { "data.eval.path", FIELD_PATH, FIELD_WITH_SECTION, AT(data.eval.path), EVAL_IS(TEXT | TOKENS),
+      .example = "path: eval.txt" },
+    { "data.eval.tokenizer", FIELD_WORD, 0, AT(data.eval.tokenizer),
+      .words = JOB_WORDS(JOB_TOKENIZERS) "| gpt2", .fallback = "bytes", EVAL_IS(TEXT) },
     { "data.eval.samples", FIELD_INT, 0, AT(data.eval.samples), 1, 1e9, .fallback = "1024",
-      EVAL_IS("synthetic") },
-    { "data.augment", FIELD_WORDS, 0, AT(data.crop), .words = "crop flip",
+      EVAL_IS(SYNTHETIC) },
+    { "data.augment", FIELD_WORDS, 0, AT(data.augment), .words = "crop flip",
       .example = "[crop, flip]" },
 
     { "train.duration", FIELD_DURATION, FIELD_REQUIRED, AT(train.duration), 1, 1e9,
@@ -78,8 +96,8 @@ static const struct field fields[] = {
     { "train.lanes", FIELD_INT, 0, AT(train.lanes), 1, LIMIT_LANES },
     { "train.accumulate", FIELD_INT, 0, AT(train.accumulate), 1, 1 << 24 },
     { "train.micro_batch", FIELD_INT, 0, AT(train.micro_batch), 1, 1 << 24, .words = "auto" },
-    { "train.optimizer.name", FIELD_WORD, 0, AT(train.optimizer.name), .words = "sgd adamw",
-      .fallback = "sgd" },
+    { "train.optimizer.name", FIELD_WORD, 0, AT(train.optimizer.name),
+      .words = JOB_WORDS(JOB_OPTIMIZERS), .fallback = "sgd" },
     { "train.optimizer.lr", FIELD_REAL, FIELD_REQUIRED, AT(train.optimizer.lr), 0, 1000,
       .example = "lr: 0.1" },
     { "train.optimizer.momentum", FIELD_REAL, FIELD_HIGH_OPEN, AT(train.optimizer.momentum), 0, 1,
@@ -96,7 +114,7 @@ static const struct field fields[] = {
     { "train.optimizer.no_decay", FIELD_WORDS, 0, AT(train.optimizer.no_decay),
       .words = "bias norm embedding", .example = "[bias, norm]" },
     { "train.schedule.name", FIELD_WORD, 0, AT(train.schedule.name),
-      .words = "constant cosine step", .fallback = "constant" },
+      .words = JOB_WORDS(JOB_SCHEDULES), .fallback = "constant" },
     { "train.schedule.warmup", FIELD_DURATION, 0, AT(train.schedule.warmup), 0, 1e9,
       .units = STEP_UNITS, .fallback = "0 steps" },
     { "train.schedule.min_lr", FIELD_REAL, 0, AT(train.schedule.min_lr), 0, 1, .fallback = "0",
@@ -105,9 +123,10 @@ static const struct field fields[] = {
       .fallback = "0.1", STEPWISE },
     { "train.schedule.every", FIELD_DURATION, FIELD_WITH_SECTION, AT(train.schedule.every), 1, 1e9,
       .units = STEP_UNITS, STEPWISE, .example = "every: 30 epochs" },
-    { "train.precision", FIELD_WORD, 0, AT(train.precision), .words = "fp32 bf16 fp16 tf32",
+    { "train.precision", FIELD_WORD, 0, AT(train.precision), .words = JOB_WORDS(JOB_PRECISIONS),
       .fallback = "fp32" },
-    { "train.amp", FIELD_WORD, 0, AT(train.amp), .words = "O1 O2", .fallback = "O1", HALF },
+    { "train.amp", FIELD_WORD, 0, AT(train.amp), .words = JOB_WORDS(JOB_AMPS), .fallback = "O1",
+      HALF },
     { "train.loss_scale", FIELD_REAL, FIELD_LOW_OPEN, AT(train.loss_scale), 0, 1 << 30,
       .words = "dynamic", HALF },
     { "train.recompute", FIELD_WORD, 0, NOWHERE, .words = "none | selective full",
@@ -125,9 +144,10 @@ static const struct field fields[] = {
     { "workers.spares", FIELD_INT, FIELD_UNBUILT, AT(workers.spares), 0, LIMIT_RANKS,
       .fallback = "0" },
     { "workers.shares", FIELD_COUNTS, 0, AT(workers.shares), 1, LIMIT_LANES, .example = "[3, 1]" },
-    { "workers.device", FIELD_WORD, 0, AT(workers.device), .words = "cpu cuda", .fallback = "cpu" },
+    { "workers.device", FIELD_WORD, 0, AT(workers.device), .words = JOB_WORDS(JOB_DEVICES),
+      .fallback = "cpu" },
     { "workers.threads", FIELD_INT, 0, AT(workers.threads), 1, 256, .fallback = "1" },
-    { "workers.memory", FIELD_WORD, 0, AT(workers.memory), .words = "device managed",
+    { "workers.memory", FIELD_WORD, 0, AT(workers.memory), .words = JOB_WORDS(JOB_MEMORIES),
       .fallback = "device" },
 
     { "nccl", FIELD_ENV, 0, AT(nccl), .words = "NCCL_", CUDA,
@@ -136,21 +156,21 @@ static const struct field fields[] = {
     { "parallel.tensor", FIELD_INT, FIELD_UNBUILT, NOWHERE, 1, LIMIT_RANKS, .fallback = "1" },
     { "parallel.pipeline", FIELD_INT, FIELD_UNBUILT, NOWHERE, 1, LIMIT_RANKS, .fallback = "1" },
     { "parallel.zero", FIELD_INT, FIELD_UNBUILT, NOWHERE, 0, 3, .fallback = "0" },
-    { "parallel.reduction", FIELD_WORD, 0, AT(parallel.reduction), .words = "exact fast",
-      .fallback = "exact" },
+    { "parallel.reduction", FIELD_WORD, 0, AT(parallel.reduction),
+      .words = JOB_WORDS(JOB_REDUCTIONS), .fallback = "exact" },
 
     { "checkpoint.every", FIELD_DURATION, 0, AT(checkpoint.every), 1, 1e9,
       .units = STEP_UNITS | UNIT_TIME, .words = "auto", .fallback = "100 steps" },
     { "checkpoint.keep.last", FIELD_INT, 0, AT(checkpoint.keep_last), 1, 1e4, .fallback = "3" },
     { "checkpoint.keep.best.metric", FIELD_WORD, FIELD_WITH_SECTION,
-      AT(checkpoint.keep_best.metric), .words = "loss eval_loss eval_accuracy",
+      AT(checkpoint.keep_best.metric), .words = JOB_WORDS(JOB_METRICS),
       .example = "metric: eval_loss" },
     { "checkpoint.keep.best.n", FIELD_INT, 0, AT(checkpoint.keep_best.n), 1, 1000, .fallback = "1",
       BEST },
     { "checkpoint.keep.every", FIELD_AMOUNT, 0, AT(checkpoint.keep_every), 0, 1e9,
       .units = UNIT_STEPS, .words = "none", .fallback = "none" },
     { "checkpoint.store", FIELD_STORE, 0, AT(checkpoint.store), .fallback = "checkpoints" },
-    { "checkpoint.level", FIELD_WORD, 0, AT(checkpoint.level), .words = "default fast max",
+    { "checkpoint.level", FIELD_WORD, 0, AT(checkpoint.level), .words = JOB_WORDS(JOB_LEVELS),
       .fallback = "default" },
     { "checkpoint.delta", FIELD_BOOL, 0, AT(checkpoint.delta), .fallback = "false" },
     { "checkpoint.threads", FIELD_INT, 0, AT(checkpoint.threads), 1, 64, .fallback = "1" },
@@ -162,9 +182,9 @@ static const struct field fields[] = {
     { "checkpoint.grace", FIELD_AMOUNT, 0, AT(checkpoint.grace_ms), 0, 3600e3, .units = UNIT_TIME,
       .fallback = "30 s" },
 
-    { "recovery.exactness", FIELD_WORD, 0, AT(recovery.exactness), .words = "strict relaxed",
-      .fallback = "strict" },
-    { "recovery.on_nan", FIELD_WORD, 0, AT(recovery.on_nan), .words = "skip fail",
+    { "recovery.exactness", FIELD_WORD, 0, AT(recovery.exactness),
+      .words = JOB_WORDS(JOB_EXACTNESSES), .fallback = "strict" },
+    { "recovery.on_nan", FIELD_WORD, 0, AT(recovery.on_nan), .words = JOB_WORDS(JOB_ON_NANS),
       .fallback = "skip" },
 };
 
@@ -212,7 +232,7 @@ static const struct {
 /* clang-format on */
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-_Static_assert(COUNT(fields) <= FIELDS_MAX, "one slot per row in the reader");
+_Static_assert(COUNT(fields) <= FIELDS_MAX, "the reader has an entry per row");
 
 const struct field *schema_fields(size_t *out_count)
 {
@@ -279,7 +299,7 @@ void schema_keys(const char *section, char *out, size_t capacity)
     size_t used = 0;
     out[0] = '\0';
     for (size_t i = 0; i < COUNT(fields); i++) {
-        char key[JOB_TEXT];
+        char key[FIELD_WORD_BYTES];
         if (!child_key(i, section, key, sizeof(key)))
             continue;
         int size = snprintf(out + used, capacity - used, "%s%s", used > 0 ? ", " : "", key);
@@ -300,7 +320,7 @@ bool schema_suggest(const char *section, const char *key, char *out, size_t capa
 {
     size_t best = suggest_limit(key) + 1;
     for (size_t i = 0; i < COUNT(fields); i++) {
-        char child[JOB_TEXT];
+        char child[FIELD_WORD_BYTES];
         if (!child_key(i, section, child, sizeof(child)))
             continue;
         size_t distance = suggest_distance(key, child);
@@ -348,25 +368,54 @@ bool schema_next_word(const char **at, bool *built, char *out, size_t capacity)
     return true;
 }
 
+unsigned schema_word(const struct field *field, const char *text, bool *out_built)
+{
+    const char *at = field->words;
+    bool built = true;
+    char word[FIELD_WORD_BYTES];
+    for (unsigned number = 1; schema_next_word(&at, &built, word, sizeof(word)); number++) {
+        if (strcmp(word, text) == 0) {
+            *out_built = built;
+            return number;
+        }
+    }
+    return 0;
+}
+
+static const struct field *find_word(const char *path)
+{
+    size_t index = 0;
+    const struct field *field = schema_find(path, &index);
+    CHECK(field != NULL);
+    CHECK(field->kind == FIELD_WORD);
+    CHECK(field->size == sizeof(unsigned));
+    return field;
+}
+
+unsigned schema_value(const char *path, const struct job *job)
+{
+    return *(const unsigned *)(const void *)((const char *)job + find_word(path)->offset);
+}
+
+void schema_value_text(const char *path, const struct job *job, char *out, size_t capacity)
+{
+    const char *at = find_word(path)->words;
+    bool built = true;
+    out[0] = '\0';
+    for (unsigned left = schema_value(path, job); left > 0; left--) {
+        bool found = schema_next_word(&at, &built, out, capacity);
+        CHECK(found);
+    }
+}
+
 bool schema_applies(const struct field *field, const struct job *job)
 {
     if (field->when_path == NULL)
         return true;
-    size_t index = 0;
-    const struct field *selector = schema_find(field->when_path, &index);
-    CHECK(selector != NULL);
-    const char *value = (const char *)job + selector->offset;
-    const char *at = field->when_words;
-    bool built = true;
-    char word[JOB_TEXT];
-    while (schema_next_word(&at, &built, word, sizeof(word))) {
-        if (strcmp(word, value) == 0)
-            return true;
-    }
-    return false;
+    return (field->when_values & FIELD_BIT(schema_value(field->when_path, job))) != 0;
 }
 
 bool job_is_text(const struct job_model *model)
 {
-    return strcmp(model->arch, "gpt2") == 0;
+    return (TEXT_MODELS & FIELD_BIT(model->arch)) != 0;
 }

@@ -11,12 +11,14 @@
 
 #include "job/job.h"
 
-#define FIELDS_MAX    128
-#define FIELD_NOWHERE sizeof(struct job) /* offset of what is read but not kept */
+#define FIELDS_MAX       128
+#define FIELD_NOWHERE    sizeof(struct job) /* offset of what is read but not kept */
+#define FIELD_WORD_BYTES 64 /* the longest word, or key in its section, with the NUL */
+#define FIELD_BIT(value) (1u << (value))
 
 enum field_kind {
     FIELD_NAME,     /* char[LIMIT_NAME] */
-    FIELD_WORD,     /* char[JOB_TEXT], one of words */
+    FIELD_WORD,     /* an enum of job/words.h, whose list words is made of */
     FIELD_WORDS,    /* bool per word, one behind the other: a list of words */
     FIELD_INT,      /* int64_t; the one word that is accepted besides is 0 */
     FIELD_COUNTS,   /* uint32_t[LIMIT_RANKS]: a list of numbers */
@@ -48,14 +50,14 @@ struct field {
     const char *path;
     enum field_kind kind;
     unsigned flags;
-    size_t offset; /* in struct job */
+    size_t offset, size; /* in struct job */
     double low, high;
-    const char *words;      /* "sgd adamw | lamb": behind '|' not built */
-    unsigned units;         /* durations: those built; amounts: the one */
-    const char *fallback;   /* text of the default; NULL: none, or made by job_resolve */
-    const char *when_path;  /* this key is for jobs in which the word at when_path ... */
-    const char *when_words; /* ... is one of these */
-    const char *example;    /* required keys: what to add; lists: how to write one */
+    const char *words;     /* "sgd adamw | lamb": behind '|' not built */
+    unsigned units;        /* durations: those built; amounts: the one */
+    const char *fallback;  /* text of the default; NULL: none, or made by job_resolve */
+    const char *when_path; /* this key is for jobs in which the word at when_path ... */
+    unsigned when_values;  /* ... is one of these: FIELD_BIT of each */
+    const char *example;   /* required keys: what to add; lists: how to write one */
 };
 
 const struct field *schema_fields(size_t *out_count);
@@ -79,6 +81,13 @@ bool schema_suggest(const char *section, const char *key, char *out, size_t capa
 /* Iterates over "a b | c d". *at starts as the list, ends as NULL. *built says on which side of
  * '|'. false: no more. */
 bool schema_next_word(const char **at, bool *built, char *out, size_t capacity);
+
+/* Which of the field's words a text is, counted from 1; 0: none. *out_built: is it built? */
+unsigned schema_word(const struct field *field, const char *text, bool *out_built);
+
+/* What a job has at the path of a FIELD_WORD: the enum's value, and as it is written; "" for 0. */
+unsigned schema_value(const char *path, const struct job *job);
+void schema_value_text(const char *path, const struct job *job, char *out, size_t capacity);
 
 /* Does a job have use for this field: does its `when` hold? */
 bool schema_applies(const struct field *field, const struct job *job);

@@ -22,22 +22,12 @@ enum status value_refuse(struct value_problem *problem, const char *way_out, con
     return ST_CONFIG;
 }
 
-static void *slot(const struct field *field, struct job *job)
-{
-    return field->offset == FIELD_NOWHERE ? NULL : (char *)job + field->offset;
-}
-
-static const void *slot_of(const struct field *field, const struct job *job)
-{
-    return field->offset == FIELD_NOWHERE ? NULL : (const char *)job + field->offset;
-}
-
 /* A range as one reads it: "write a number from 0 to below 1". */
 static void describe_range(const struct field *field, char *out, size_t capacity)
 {
     bool open_low = (field->flags & FIELD_LOW_OPEN) != 0;
     bool open_high = (field->flags & FIELD_HIGH_OPEN) != 0;
-    char words[JOB_TEXT];
+    char words[FIELD_WORD_BYTES];
     value_words(field, false, words, sizeof(words));
     (void)snprintf(out, capacity, "write a number %s %.16g %s %.16g%s%s",
                    open_low ? "above" : "from", field->low, open_high ? "to below" : "to",
@@ -83,7 +73,7 @@ void value_words(const struct field *field, bool all, char *out, size_t capacity
 {
     const char *at = field->words;
     bool built = true;
-    char word[JOB_TEXT];
+    char word[FIELD_WORD_BYTES];
     size_t used = 0;
     out[0] = '\0';
     while (schema_next_word(&at, &built, word, sizeof(word))) {
@@ -101,7 +91,7 @@ void value_refuse_word(const struct field *field, const char *text,
 {
     const char *at = field->words;
     bool built = true;
-    char word[JOB_TEXT];
+    char word[FIELD_WORD_BYTES];
     char way_out[LIMIT_REASON] = "";
     size_t best = suggest_limit(text) + 1;
     while (schema_next_word(&at, &built, word, sizeof(word))) {
@@ -136,40 +126,26 @@ enum status value_refuse_unbuilt(const struct field *field, const char *text,
                         field->path, text);
 }
 
-/* Is text one of the field's words? *out_built: one that this version has. */
-static bool is_word(const struct field *field, const char *text, bool *out_built)
-{
-    const char *at = field->words;
-    bool built = true;
-    char word[JOB_TEXT];
-    while (schema_next_word(&at, &built, word, sizeof(word))) {
-        if (strcmp(word, text) == 0) {
-            *out_built = built;
-            return true;
-        }
-    }
-    return false;
-}
-
-static enum status read_word(const struct field *field, const char *text, char *out,
+static enum status read_word(const struct field *field, const char *text, unsigned *out,
                              struct value_problem *problem)
 {
     bool built = false;
-    if (!is_word(field, text, &built)) {
+    unsigned number = schema_word(field, text, &built);
+    if (number == 0) {
         value_refuse_word(field, text, problem);
         return ST_CONFIG;
     }
     if (!built)
         return value_refuse_unbuilt(field, text, problem);
     if (out != NULL)
-        (void)snprintf(out, JOB_TEXT, "%s", text);
+        *out = number;
     return ST_OK;
 }
 
 bool value_is_word(const struct field *field, const char *text)
 {
     bool built = false;
-    return field->words != NULL && is_word(field, text, &built) && built;
+    return schema_word(field, text, &built) != 0 && built;
 }
 
 static enum status read_int(const struct field *field, const char *text, int64_t *out,
@@ -383,23 +359,25 @@ enum status value_read(const struct field *field, const char *text, const char *
                        struct job *job, struct value_problem *out_problem)
 {
     bool built = true;
-    if (field->kind != FIELD_WORD && is_word(field, text, &built) && !built)
+    void *out = field->offset == FIELD_NOWHERE ? NULL : (char *)job + field->offset;
+    if (field->kind != FIELD_WORD && schema_word(field, text, &built) != 0 && !built)
         return value_refuse_unbuilt(field, text, out_problem);
-    return read_kind(field, text, base_dir, slot(field, job), out_problem);
+    return read_kind(field, text, base_dir, out, out_problem);
 }
 
 bool value_is_set(const struct field *field, const struct job *job)
 {
-    const void *at = slot_of(field, job);
-    if (at == NULL)
+    if (field->offset == FIELD_NOWHERE)
         return false;
+    const void *at = (const char *)job + field->offset;
     switch (field->kind) {
     case FIELD_NAME:
-    case FIELD_WORD:
     case FIELD_PATH:
     case FIELD_STORE:
     case FIELD_ENV: /* its first name */
         return *(const char *)at != '\0';
+    case FIELD_WORD:
+        return *(const unsigned *)at != 0;
     case FIELD_DURATION:
         return field->low <= 0 || ((const struct job_duration *)at)->value > 0 ||
                ((const struct job_duration *)at)->unit == JOB_AUTO;
@@ -455,13 +433,20 @@ static enum status print_counts(const uint32_t *counts, int64_t count, struct bu
     return st == ST_OK ? buf_append_text(out, "]") : st;
 }
 
+static enum status print_word(const struct field *field, const struct job *job, struct buf *out)
+{
+    char word[FIELD_WORD_BYTES];
+    schema_value_text(field->path, job, word, sizeof(word));
+    return buf_append_text(out, word);
+}
+
 static enum status print_words(const struct field *field, const bool *flags, struct buf *out)
 {
     enum status st = buf_append_text(out, "[");
     const char *at = field->words;
     bool built = true;
     bool first = true;
-    char word[JOB_TEXT];
+    char word[FIELD_WORD_BYTES];
     for (size_t i = 0; st == ST_OK && schema_next_word(&at, &built, word, sizeof(word)); i++) {
         if (!flags[i])
             continue;
@@ -485,7 +470,7 @@ static enum status print_env(const struct job_env *env, struct buf *out)
 /* A number, or the word that stands for 0. */
 static enum status print_number(const struct field *field, double value, struct buf *out)
 {
-    char word[JOB_TEXT];
+    char word[FIELD_WORD_BYTES];
     value_words(field, false, word, sizeof(word));
     if (value == 0 && word[0] != '\0')
         return buf_append_text(out, word);
@@ -494,15 +479,15 @@ static enum status print_number(const struct field *field, double value, struct 
 
 enum status value_print(const struct field *field, const struct job *job, struct buf *out)
 {
-    const void *at = slot_of(field, job);
-    CHECK(at != NULL);
+    CHECK(field->offset != FIELD_NOWHERE);
+    const void *at = (const char *)job + field->offset;
     switch (field->kind) {
     case FIELD_NAME:
     case FIELD_PATH:
     case FIELD_STORE:
         return print_quoted(at, out);
     case FIELD_WORD:
-        return buf_append_text(out, at);
+        return print_word(field, job, out);
     case FIELD_INT:
         if (*(const int64_t *)at == 0)
             return print_number(field, 0, out);

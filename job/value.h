@@ -1,5 +1,5 @@
 /*
- * One value of a job file: text to its slot in struct job and back.
+ * One value of a job file: text to its member of struct job and back.
  */
 #pragma once
 
@@ -48,7 +48,7 @@ void value_refuse_word(const struct field *field, const char *text,
 enum status value_refuse_unbuilt(const struct field *field, const char *text,
                                  struct value_problem *out_problem);
 
-/* Is the field's slot filled: is there something to print? */
+/* Does the job have a value of the field: is there something to print? */
 bool value_is_set(const struct field *field, const struct job *job);
 
 /* As YAML in one line. */

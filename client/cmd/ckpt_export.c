@@ -59,7 +59,7 @@ static enum exit_code take_flags(const struct client *client, struct weights_exp
 
 /* The architecture, from the job file that the checkpoint was saved with. */
 static enum exit_code find_arch(const struct client *client, struct ckpt_reader *reader,
-                                const char *path, char out[JOB_TEXT])
+                                const char *path, const char **out)
 {
     auto_free char *text = NULL;
     auto_free struct job *job = malloc(sizeof(*job));
@@ -79,7 +79,7 @@ static enum exit_code find_arch(const struct client *client, struct ckpt_reader 
                      path, st == ST_NOT_FOUND ? "is missing" : "can't be read by this version");
         return EXIT_REFUSED;
     }
-    (void)snprintf(out, JOB_TEXT, "%s", job->model.arch);
+    *out = job_arch_word(job->model.arch);
     return EXIT_DONE;
 }
 
@@ -159,7 +159,7 @@ static enum exit_code write_file(const struct client *client, const char *path,
 enum exit_code cmd_ckpt_export(struct client *client)
 {
     struct weights_export options = { .arch = "" };
-    char path[LIMIT_PATH], arch[JOB_TEXT] = "";
+    char path[LIMIT_PATH];
     struct ckpt_reader *reader = NULL;
     enum exit_code code = take_flags(client, &options);
     if (code == EXIT_DONE && ckpt_store_is_object(client->args.words[1])) {
@@ -171,8 +171,7 @@ enum exit_code cmd_ckpt_export(struct client *client)
     if (code == EXIT_DONE)
         code = target_open(client, client->args.words[0], path, &reader);
     if (code == EXIT_DONE && !options.own_names)
-        code = find_arch(client, reader, path, arch);
-    options.arch = arch;
+        code = find_arch(client, reader, path, &options.arch);
     if (code == EXIT_DONE)
         code = write_file(client, path, reader, &options);
     ckpt_close(reader);

@@ -362,7 +362,7 @@ static void add_scalars(struct core_job *job, Cairn__V1__Job *out)
     out->started_at = time_text(m->started_wall);
     out->ended_at = time_text(m->ended_wall);
     out->job_file = text(job->job_file);
-    out->model = text(job->spec->model.arch);
+    out->model = text(job_arch_word(job->spec->model.arch));
     char store[LIMIT_PATH + 16];
     (void)snprintf(store, sizeof store, "%s/%s", job->spec->checkpoint.store, job->id);
     out->store = text(store);

@@ -40,11 +40,12 @@ static int64_t next_seq(struct core *core)
 
 static enum status could_run(struct core *core, const struct job *spec, char reason[LIMIT_REASON])
 {
+    const char *device = job_device_word(spec->workers.device);
     bool known = false;
     for (size_t i = 0; i < core->node_count; i++) {
         const struct core_node *node = core->nodes[i];
         known = known || node->known;
-        if (node->known && core_node_has(node, spec->workers.device))
+        if (node->known && core_node_has(node, device))
             return ST_OK;
     }
     if (!known)
@@ -52,7 +53,7 @@ static enum status could_run(struct core *core, const struct job *spec, char rea
     (void)snprintf(reason, LIMIT_REASON,
                    "the job needs device '%s' and no registered node has it; start an agent on one "
                    "that does, or set workers.device",
-                   spec->workers.device);
+                   device);
     return ST_REFUSED;
 }
 

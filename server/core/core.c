@@ -85,12 +85,19 @@ void core_fail(struct core *core, enum status st, const char *doing)
 
 /* ---- jobs ---- */
 
-static enum jm_metric metric_of(const char *word)
+static enum jm_metric metric_of(enum job_metric metric)
 {
-    return strcmp(word, "loss") == 0            ? METRIC_LOSS
-           : strcmp(word, "eval_loss") == 0     ? METRIC_EVAL_LOSS
-           : strcmp(word, "eval_accuracy") == 0 ? METRIC_EVAL_ACCURACY
-                                                : METRIC_NONE;
+    switch (metric) {
+    case JOB_METRIC_LOSS:
+        return METRIC_LOSS;
+    case JOB_METRIC_EVAL_LOSS:
+        return METRIC_EVAL_LOSS;
+    case JOB_METRIC_EVAL_ACCURACY:
+        return METRIC_EVAL_ACCURACY;
+    case JOB_METRIC_NONE:
+        break;
+    }
+    return METRIC_NONE;
 }
 
 struct jm_config core_config(const struct core *core, const struct job *spec)
@@ -102,8 +109,8 @@ struct jm_config core_config(const struct core *core, const struct job *spec)
                                 .keep_every = (uint64_t)spec->checkpoint.keep_every,
                                 .delta = spec->checkpoint.delta,
                                 .every_auto = spec->checkpoint.every.unit == JOB_AUTO,
-                                .relaxed = strcmp(spec->recovery.exactness, "relaxed") == 0,
-                                .skip_nan = strcmp(spec->recovery.on_nan, "skip") == 0,
+                                .relaxed = spec->recovery.exactness == JOB_EXACTNESS_RELAXED,
+                                .skip_nan = spec->recovery.on_nan == JOB_ON_NAN_SKIP,
                                 .hang_ms = core->options.hang_ms };
     if (spec->checkpoint.every.unit == JOB_MS)
         config.every_ms = (int64_t)spec->checkpoint.every.value;

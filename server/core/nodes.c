@@ -143,7 +143,7 @@ void core_send_start(struct core *core, struct core_job *job, uint32_t rank)
     start.slot = job->m.ranks[rank].slot;
     start.token = job->m.token;
     start.threads = (uint32_t)job->spec->workers.threads;
-    start.device = job->spec->workers.device;
+    start.device = (char *)job_device_word(job->spec->workers.device);
     Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;
     order.body_case = CAIRN__V1__AGENT_ORDER__BODY_START;
     order.start = &start;

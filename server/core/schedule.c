@@ -125,7 +125,7 @@ static bool try_place(struct core *core, struct core_job *job)
         return true;
     }
     struct place_ask ask = { .count = job->m.config.ranks,
-                             .device = job->spec->workers.device,
+                             .device = job_device_word(job->spec->workers.device),
                              .excluded = (const char(*)[LIMIT_NAME])job->m.excluded,
                              .excluded_count = job->m.excluded_count,
                              .avoided = (const char(*)[LIMIT_NAME])job->m.suspects,

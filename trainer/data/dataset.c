@@ -211,7 +211,7 @@ static enum status open_tokens(const struct dataset_options *options, const stru
     const char *path = options->source->path;
     struct tokens_options to = { .io = options->io,
                                  .path = path,
-                                 .text = strcmp(options->source->format, "text") == 0 };
+                                 .text = options->source->format == JOB_FORMAT_TEXT };
     enum status st = tokens_open(&to, &dataset->tokens, errors->message, errors->capacity);
     if (st != ST_OK)
         return st;
@@ -247,21 +247,21 @@ enum status dataset_open(const struct dataset_options *options, struct dataset *
     if (dataset == NULL)
         return read_error(&errors, ST_NO_MEMORY);
     const struct job_dataset *source = options->source;
-    const char *format = source->format;
+    const enum job_format format = source->format;
     bool text = options->context > 0;
     dataset->classes = options->classes;
     dataset->context = options->context;
     dataset->split = options->split;
     enum status st = ST_OK;
-    if (strcmp(format, "synthetic") == 0) {
+    if (format == JOB_FORMAT_SYNTHETIC) {
         open_synthetic(options, dataset);
-    } else if (text && (strcmp(format, "text") == 0 || strcmp(format, "tokens") == 0)) {
+    } else if (text && (format == JOB_FORMAT_TEXT || format == JOB_FORMAT_TOKENS)) {
         st = open_tokens(options, &errors, dataset);
-    } else if (!text && strcmp(format, "idx") == 0) {
+    } else if (!text && format == JOB_FORMAT_IDX) {
         st = open_idx(options, &errors, dataset);
     } else {
         (void)snprintf(message, capacity, "data.%s.format: %s is not for this model; use %s",
-                       options->split == DATASET_TRAIN ? "train" : "eval", format,
+                       options->split == DATASET_TRAIN ? "train" : "eval", job_format_word(format),
                        text ? "text, tokens or synthetic" : "idx or synthetic");
         st = ST_CONFIG;
     }

@@ -44,7 +44,7 @@ static enum status open_data(struct preview *p)
 {
     struct build_options options = { .job = p->job, .io = io_system(), .split = DATASET_TRAIN };
     enum status st = build_dataset(&options, &p->train, p->message, p->capacity);
-    if (st != ST_OK || p->job->data.eval.format[0] == '\0')
+    if (st != ST_OK || p->job->data.eval.format == JOB_FORMAT_NONE)
         return st;
     options.split = DATASET_EVAL;
     return build_dataset(&options, &p->eval, p->message, p->capacity);
@@ -101,9 +101,9 @@ static enum status print_job(const struct preview *p)
     const struct job *job = p->job;
     const struct settings *s = &p->settings;
     const struct tape *tape = p->tape;
-    enum status st =
-        buf_printf(p->out, "model      %s: %.2f million parameters in %d tensors\n",
-                   job->model.arch, (double)tape->param_elements / 1e6, tape->param_count);
+    enum status st = buf_printf(p->out, "model      %s: %.2f million parameters in %d tensors\n",
+                                job_arch_word(job->model.arch), (double)tape->param_elements / 1e6,
+                                tape->param_count);
     if (st == ST_OK) {
         st = buf_printf(p->out, "data       %llu samples", (unsigned long long)p->train->samples);
     }
@@ -121,10 +121,10 @@ static enum status print_job(const struct preview *p)
     if (st == ST_OK) {
         st = buf_printf(p->out, "; %llu steps in all, %llu per epoch\nprecision  %s",
                         (unsigned long long)s->total_steps, (unsigned long long)s->steps_per_epoch,
-                        job->train.precision);
+                        job_precision_word(job->train.precision));
     }
-    if (st == ST_OK && job->train.amp[0] != '\0')
-        st = buf_printf(p->out, ", amp %s", job->train.amp);
+    if (st == ST_OK && job->train.amp != JOB_AMP_NONE)
+        st = buf_printf(p->out, ", amp %s", job_amp_word(job->train.amp));
     if (st == ST_OK && s->scaler.dynamic)
         st = buf_append_text(p->out, ", dynamic loss scale");
     if (st == ST_OK && !s->scaler.dynamic && s->scaler.scale != 1)

@@ -246,7 +246,7 @@ static enum status form(struct rank *r)
         return st;
     auto_free char *choices = NULL;
     /* Damage shows again, and is told, when the state is restored. */
-    const bool chooses = strcmp(r->job->workers.device, "cpu") != 0;
+    const bool chooses = r->job->workers.device != JOB_DEVICE_CPU;
     if (chooses && r->plan.memory.generation > 0) {
         (void)!state_memory_pins(r->options->copies, &r->plan, &choices);
     } else if (chooses && r->plan.restore[0] != '\0') {
@@ -346,11 +346,18 @@ static enum status fill_state(struct rank *r)
     return state_seed(r->worker, r->message, sizeof(r->message));
 }
 
-static enum ckpt_level level_of(const char *word)
+static enum ckpt_level level_of(enum job_level level)
 {
-    return strcmp(word, "fast") == 0  ? CKPT_FAST
-           : strcmp(word, "max") == 0 ? CKPT_MAX
-                                      : CKPT_DEFAULT;
+    switch (level) {
+    case JOB_LEVEL_FAST:
+        return CKPT_FAST;
+    case JOB_LEVEL_MAX:
+        return CKPT_MAX;
+    case JOB_LEVEL_NONE:
+    case JOB_LEVEL_DEFAULT:
+        break;
+    }
+    return CKPT_DEFAULT;
 }
 
 /* Who holds whose copies, if the job wants them at another node and there is one. */

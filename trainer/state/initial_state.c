@@ -28,7 +28,7 @@ enum status initial_state(const struct initial_options *options, float *params, 
     if (options->job->model.weights[0] == '\0')
         return ST_OK;
     float *data[CKPT_BUFFERS_MAX] = { NULL };
-    struct weights_target target = { .arch = options->job->model.arch,
+    struct weights_target target = { .arch = job_arch_word(options->job->model.arch),
                                      .buffers = options->buffers,
                                      .data = data,
                                      .buffer_count = options->buffer_count,
@@ -77,7 +77,7 @@ enum status initial_check(const struct job *job, const struct io *io, const stru
         st = describe(tape->stats, tape->stat_count, 1, tensors + params);
     if (st != ST_OK)
         return st;
-    struct weights_target target = { .arch = job->model.arch,
+    struct weights_target target = { .arch = job_arch_word(job->model.arch),
                                      .buffers = buffers,
                                      .buffer_count = 2,
                                      .tensors = tensors,

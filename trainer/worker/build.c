@@ -8,7 +8,7 @@
 /* What synthetic images look like: those that the architecture was published with. */
 static struct dataset_shape synthetic_shape(const struct job_model *model)
 {
-    bool large = strcmp(model->arch, "resnet50") == 0 || strcmp(model->arch, "resnet152") == 0;
+    bool large = model->arch == JOB_ARCH_RESNET50 || model->arch == JOB_ARCH_RESNET152;
     return large ? (struct dataset_shape){ .channels = 3, .height = 224, .width = 224 }
                  : (struct dataset_shape){ .channels = 1, .height = 28, .width = 28 };
 }
@@ -41,15 +41,16 @@ static void refuse_shape(const struct job *job, const struct dataset *data, char
         (void)snprintf(message, capacity,
                        "model: %s can't have %lld layers of width %lld with %lld heads, context "
                        "%lld and vocab %lld; use fewer layers, or heads that divide the width",
-                       model->arch, (long long)model->layers, (long long)model->width,
-                       (long long)model->heads, (long long)model->context, (long long)model->vocab);
+                       job_arch_word(model->arch), (long long)model->layers,
+                       (long long)model->width, (long long)model->heads, (long long)model->context,
+                       (long long)model->vocab);
         return;
     }
     (void)snprintf(message, capacity,
                    "data.train: images of %lldx%lldx%lld are not what model.arch %s takes; use "
                    "other images or another model",
                    (long long)data->shape.channels, (long long)data->shape.height,
-                   (long long)data->shape.width, model->arch);
+                   (long long)data->shape.width, job_arch_word(model->arch));
 }
 
 enum status build_tape(const struct job *job, const struct dataset *data, struct tape **out,
@@ -57,7 +58,7 @@ enum status build_tape(const struct job *job, const struct dataset *data, struct
 {
     const struct job_model *model = &job->model;
     struct model_options options = {
-        .arch = model->arch,
+        .arch = job_arch_word(model->arch),
         .label_smoothing = (float)job->train.label_smoothing,
         .channels = data->shape.channels,
         .height = data->shape.height,
@@ -78,7 +79,7 @@ enum status build_tape(const struct job *job, const struct dataset *data, struct
     }
     if (st == ST_NOT_FOUND) {
         (void)snprintf(message, capacity, "model.arch: no model \"%s\" in this version",
-                       model->arch);
+                       job_arch_word(model->arch));
         return ST_CONFIG;
     }
     if (st != ST_OK)

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/check.h"
 #include "common/limits.h"
 #include "kernels/module.h"
 
@@ -22,21 +23,9 @@ static enum status fail(enum status st, const struct device *device, const char 
     return st;
 }
 
-static enum status find_tables(const struct device_options *options, struct device *device,
-                               char *message, size_t capacity)
+static enum status find_module(const char *kind, struct device *device, char *message,
+                               size_t capacity)
 {
-    const char *kind = options->job->workers.device;
-    device->ordinal = -1;
-    if (options->table != NULL) {
-        device->table = options->table;
-        device->comm = options->comm;
-        return ST_OK;
-    }
-    if (strcmp(kind, "cpu") == 0) {
-        device->table = backend_cpu();
-        device->comm = comm_gloo();
-        return ST_OK;
-    }
     const struct module *module = NULL;
     char reason[LIMIT_REASON];
     if (module_load(kind, ORDINAL, &module, reason) != ST_OK) {
@@ -47,6 +36,29 @@ static enum status find_tables(const struct device_options *options, struct devi
     device->comm = module->comm;
     device->ordinal = ORDINAL;
     return ST_OK;
+}
+
+static enum status find_tables(const struct device_options *options, struct device *device,
+                               char *message, size_t capacity)
+{
+    device->ordinal = -1;
+    if (options->table != NULL) {
+        device->table = options->table;
+        device->comm = options->comm;
+        return ST_OK;
+    }
+    switch (options->job->workers.device) {
+    case JOB_DEVICE_CPU:
+        device->table = backend_cpu();
+        device->comm = comm_gloo();
+        return ST_OK;
+    case JOB_DEVICE_CUDA:
+        return find_module(job_device_word(JOB_DEVICE_CUDA), device, message, capacity);
+    case JOB_DEVICE_NONE:
+        break;
+    }
+    CHECK(false); /* every job has a device */
+    return ST_INVALID;
 }
 
 static enum status open_streams(struct device *device)
@@ -74,7 +86,7 @@ enum status device_open(const struct device_options *options, struct device *out
     const struct backend_options backend = {
         .ordinal = device.ordinal < 0 ? 0 : device.ordinal,
         .threads = (int)options->job->workers.threads,
-        .managed = strcmp(options->job->workers.memory, "managed") == 0,
+        .managed = options->job->workers.memory == JOB_MEMORY_MANAGED,
         .choices = options->choices,
     };
     st = device.table->open(&backend, &device.backend);

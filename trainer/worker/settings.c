@@ -60,27 +60,31 @@ static enum status derive_durations(const struct job *job, struct settings *s, c
     return ST_OK;
 }
 
-static enum status derive_schedule(const struct job *job, struct settings *s, char *message,
-                                   size_t capacity)
+static enum schedule_kind schedule_of(enum job_schedule name)
 {
-    const char *name = job->train.schedule.name;
+    switch (name) {
+    case JOB_SCHEDULE_CONSTANT:
+        return SCHEDULE_CONSTANT;
+    case JOB_SCHEDULE_COSINE:
+        return SCHEDULE_COSINE;
+    case JOB_SCHEDULE_STEP:
+        return SCHEDULE_STEP;
+    case JOB_SCHEDULE_NONE:
+        break;
+    }
+    CHECK(false); /* every job has a schedule */
+    return SCHEDULE_CONSTANT;
+}
+
+static void derive_schedule(const struct job *job, struct settings *s)
+{
     s->schedule.lr = job->train.optimizer.lr;
     s->schedule.total = s->total_steps;
     s->schedule.min = job->train.schedule.min_lr;
     s->schedule.gamma = job->train.schedule.gamma;
     if (s->schedule.every == 0)
         s->schedule.every = 1;
-    if (strcmp(name, "constant") == 0) {
-        s->schedule.kind = SCHEDULE_CONSTANT;
-    } else if (strcmp(name, "cosine") == 0) {
-        s->schedule.kind = SCHEDULE_COSINE;
-    } else if (strcmp(name, "step") == 0) {
-        s->schedule.kind = SCHEDULE_STEP;
-    } else {
-        (void)snprintf(message, capacity, "train.schedule.name: no schedule \"%s\"", name);
-        return ST_CONFIG;
-    }
-    return ST_OK;
+    s->schedule.kind = schedule_of(job->train.schedule.name);
 }
 
 static unsigned no_decay(const struct job *job)
@@ -95,43 +99,52 @@ static unsigned no_decay(const struct job *job)
     return kinds;
 }
 
-static enum status derive_precision(const struct job *job, struct settings *s, char *message,
-                                    size_t capacity)
+static enum math math_of(enum job_precision precision)
 {
-    static const struct {
-        const char *word;
-        enum math math;
-    } words[] = {
-        { "fp32", MATH_F32 }, { "tf32", MATH_TF32 }, { "bf16", MATH_BF16 }, { "fp16", MATH_F16 }
-    };
-    size_t i = 0;
-    while (i < sizeof(words) / sizeof(words[0]) && strcmp(words[i].word, job->train.precision) != 0)
-        i++;
-    if (i == sizeof(words) / sizeof(words[0])) {
-        (void)snprintf(message, capacity, "train.precision: no precision \"%s\"",
-                       job->train.precision);
-        return ST_CONFIG;
+    switch (precision) {
+    case JOB_PRECISION_FP32:
+        return MATH_F32;
+    case JOB_PRECISION_TF32:
+        return MATH_TF32;
+    case JOB_PRECISION_BF16:
+        return MATH_BF16;
+    case JOB_PRECISION_FP16:
+        return MATH_F16;
+    case JOB_PRECISION_NONE:
+        break;
     }
-    bool half = words[i].math == MATH_BF16 || words[i].math == MATH_F16;
-    s->math = words[i].math;
-    s->amp = strcmp(job->train.amp, "O2") == 0 ? AMP_O2 : AMP_O1;
+    CHECK(false); /* every job has a precision */
+    return MATH_F32;
+}
+
+static void derive_precision(const struct job *job, struct settings *s)
+{
+    s->math = math_of(job->train.precision);
+    s->amp = job->train.amp == JOB_AMP_O2 ? AMP_O2 : AMP_O1;
+    bool half = s->math == MATH_BF16 || s->math == MATH_F16;
     s->scaler = scaler_static(half && job->train.loss_scale > 0 ? job->train.loss_scale : 1);
     if (half && job->train.loss_scale == 0)
         s->scaler = scaler_dynamic();
-    return ST_OK;
 }
 
-static enum status derive_optimizer(const struct job *job, struct settings *s, char *message,
-                                    size_t capacity)
+static enum optimizer_kind optimizer_of(enum job_optimizer name)
 {
-    const char *name = job->train.optimizer.name;
-    bool adamw = strcmp(name, "adamw") == 0;
-    if (!adamw && strcmp(name, "sgd") != 0) {
-        (void)snprintf(message, capacity, "train.optimizer.name: no optimizer \"%s\"", name);
-        return ST_CONFIG;
+    switch (name) {
+    case JOB_OPTIMIZER_SGD:
+        return OPTIMIZER_SGD;
+    case JOB_OPTIMIZER_ADAMW:
+        return OPTIMIZER_ADAMW;
+    case JOB_OPTIMIZER_NONE:
+        break;
     }
+    CHECK(false); /* every job has an optimizer */
+    return OPTIMIZER_SGD;
+}
+
+static void derive_optimizer(const struct job *job, struct settings *s)
+{
     s->optimizer = (struct optimizer_options){
-        .kind = adamw ? OPTIMIZER_ADAMW : OPTIMIZER_SGD,
+        .kind = optimizer_of(job->train.optimizer.name),
         .momentum = (float)job->train.optimizer.momentum,
         .nesterov = job->train.optimizer.nesterov,
         .beta1 = (float)job->train.optimizer.beta1,
@@ -141,7 +154,6 @@ static enum status derive_optimizer(const struct job *job, struct settings *s, c
         .clip_norm = (float)job->train.clip_norm,
         .no_decay = no_decay(job),
     };
-    return ST_OK;
 }
 
 enum status settings_derive(const struct job *job, uint64_t samples, struct settings *out,
@@ -168,14 +180,11 @@ enum status settings_derive(const struct job *job, uint64_t samples, struct sett
         .steps_per_epoch = samples / batch,
     };
     enum status st = derive_durations(job, &s, message, capacity);
-    if (st == ST_OK)
-        st = derive_schedule(job, &s, message, capacity);
-    if (st == ST_OK)
-        st = derive_optimizer(job, &s, message, capacity);
-    if (st == ST_OK)
-        st = derive_precision(job, &s, message, capacity);
     if (st != ST_OK)
         return st;
+    derive_schedule(job, &s);
+    derive_optimizer(job, &s);
+    derive_precision(job, &s);
     CHECK(s.total_steps > 0);
     *out = s;
     return ST_OK;

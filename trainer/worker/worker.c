@@ -47,7 +47,7 @@ static enum status open_data(struct worker *w, enum dataset_split split, char *m
     bool train = split == DATASET_TRAIN;
     struct worker_loader *loader = train ? &w->train : &w->eval;
     const struct job_dataset *source = train ? &job->data.train : &job->data.eval;
-    if (source->format[0] == '\0')
+    if (source->format == JOB_FORMAT_NONE)
         return ST_OK;
     struct build_options options = { .job = job,
                                      .io = w->options.io,
@@ -195,7 +195,7 @@ static enum status check_managed(struct worker *w, char *message, size_t capacit
     const struct memory_options options = memory_options_of(w);
     struct memory_need need;
     uint64_t available = 0;
-    if (strcmp(w->options.job->workers.memory, "managed") != 0 ||
+    if (w->options.job->workers.memory != JOB_MEMORY_MANAGED ||
         device_free_bytes(&w->device, &available) != ST_OK)
         return ST_OK;
     enum status st = memory_measure(&options, w->settings.micro_batch, &need);
@@ -404,7 +404,7 @@ enum status worker_connect(struct worker *worker, struct comm *comm, char *messa
 
 bool worker_is_fast(const struct worker *worker)
 {
-    return strcmp(worker->options.job->parallel.reduction, "fast") == 0;
+    return worker->options.job->parallel.reduction == JOB_REDUCTION_FAST;
 }
 
 /* ---- start ---- */
@@ -444,8 +444,8 @@ enum status worker_start(struct worker *worker, uint64_t step, char *message, si
                     .lanes = w->settings.lanes,
                     .micro_batch = w->settings.micro_batch,
                     .accumulate = w->settings.accumulate,
-                    .crop = w->options.job->data.crop,
-                    .flip = w->options.job->data.flip },
+                    .crop = w->options.job->data.augment.crop,
+                    .flip = w->options.job->data.augment.flip },
         .lane_first = w->lane_first,
         .lane_count = w->lane_count,
     };

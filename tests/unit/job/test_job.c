@@ -128,20 +128,20 @@ static void a_short_file_gets_the_defaults(void **state)
     assert_int_equal(job->train.lanes, 8);
     assert_int_equal(job->train.micro_batch, 8);
     assert_int_equal(job->train.accumulate, 1);
-    assert_string_equal(job->train.optimizer.name, "sgd");
-    assert_string_equal(job->train.schedule.name, "constant");
-    assert_string_equal(job->train.precision, "fp32");
+    assert_int_equal(job->train.optimizer.name, JOB_OPTIMIZER_SGD);
+    assert_int_equal(job->train.schedule.name, JOB_SCHEDULE_CONSTANT);
+    assert_int_equal(job->train.precision, JOB_PRECISION_FP32);
     assert_int_equal(job->workers.count, 1);
     assert_int_equal(job->workers.shares[0], 8);
-    assert_string_equal(job->workers.device, "cpu");
+    assert_int_equal(job->workers.device, JOB_DEVICE_CPU);
     assert_string_equal(job->checkpoint.store, "/base/checkpoints");
     assert_int_equal(job->checkpoint.keep_last, 3);
     assert_int_equal(job->checkpoint.keep_best.n, 0);
     assert_int_equal(job->checkpoint.grace_ms, 30000);
     assert_true(job->checkpoint.every.value == 100 && job->checkpoint.every.unit == JOB_STEPS);
     assert_true(job->eval_every.value == 0);
-    assert_string_equal(job->recovery.exactness, "strict");
-    assert_string_equal(job->recovery.on_nan, "skip");
+    assert_int_equal(job->recovery.exactness, JOB_EXACTNESS_STRICT);
+    assert_int_equal(job->recovery.on_nan, JOB_ON_NAN_SKIP);
 }
 
 static const char text_job[] =
@@ -264,7 +264,7 @@ static void loss_scaling_follows_the_precision(void **state)
         assert_true(job->train.loss_scale == cases[i].want);
         bool half =
             strcmp(cases[i].precision, "bf16") == 0 || strcmp(cases[i].precision, "fp16") == 0;
-        assert_string_equal(job->train.amp, half ? "O1" : "");
+        assert_int_equal(job->train.amp, half ? JOB_AMP_O1 : JOB_AMP_NONE);
     }
 }
 
@@ -320,7 +320,7 @@ static void settings_replace_add_and_are_read_as_yaml(void **state)
     assert_true(job->train.optimizer.lr == 0.05);
     assert_int_equal(job->checkpoint.keep_last, 7);
     assert_string_equal(job->checkpoint.store, "/base/other/place");
-    assert_string_equal(job->train.schedule.name, "cosine");
+    assert_int_equal(job->train.schedule.name, JOB_SCHEDULE_COSINE);
     assert_true(job->train.schedule.warmup.value == 2);
 }
 
@@ -353,7 +353,7 @@ static void when_checkpoints_are_taken_and_what_they_may_take_has_units(void **s
     assert_int_equal(job->checkpoint.memory_every, 0);
     assert_int_equal(job->checkpoint.keep_every, 50);
     assert_int_equal(job->checkpoint.keep_best.n, 1);
-    assert_string_equal(job->checkpoint.keep_best.metric, "loss");
+    assert_int_equal(job->checkpoint.keep_best.metric, JOB_METRIC_LOSS);
     assert_string_equal(job->checkpoint.store, "s3://some.bucket/a/../b/");
     assert_int_equal(job->checkpoint.grace_ms, 120000);
     assert_int_equal(job->checkpoint.threads, 1);

@@ -90,7 +90,7 @@ static int set_up(void **state)
     assert_non_null(f);
     (void)snprintf(f->dir, sizeof(f->dir), "/tmp/test_data_XXXXXX");
     assert_non_null(mkdtemp(f->dir));
-    (void)snprintf(f->source.format, sizeof(f->source.format), "idx");
+    f->source.format = JOB_FORMAT_IDX;
     (void)snprintf(f->source.images, sizeof(f->source.images), "%s/images", f->dir);
     (void)snprintf(f->source.labels, sizeof(f->source.labels), "%s/labels", f->dir);
     size_t size = 0;
@@ -408,7 +408,7 @@ static void augmentation_moves_and_mirrors_as_its_counter_says(void **state)
 static void synthetic_samples_depend_on_seed_split_and_number_only(void **state)
 {
     struct fixture *f = *state;
-    struct job_dataset synthetic = { .format = "synthetic", .samples = 100 };
+    struct job_dataset synthetic = { .format = JOB_FORMAT_SYNTHETIC, .samples = 100 };
     struct dataset_options options = {
         .io = io_system(), .source = &synthetic, .classes = 7, .seed = 3, .shape = { 1, 5, 5 }
     };

@@ -382,9 +382,9 @@ static void durations_become_steps_of_the_data_at_hand(void **state)
     job.train.accumulate = 1;
     job.train.duration = (struct job_duration){ JOB_EPOCHS, 2.5 };
     job.checkpoint.every = (struct job_duration){ JOB_STEPS, 7 };
-    (void)snprintf(job.train.optimizer.name, JOB_TEXT, "sgd");
-    (void)snprintf(job.train.schedule.name, JOB_TEXT, "constant");
-    (void)snprintf(job.train.precision, JOB_TEXT, "fp32");
+    job.train.optimizer.name = JOB_OPTIMIZER_SGD;
+    job.train.schedule.name = JOB_SCHEDULE_CONSTANT;
+    job.train.precision = JOB_PRECISION_FP32;
     struct settings settings;
     char message[256];
     assert_int_equal(settings_derive(&job, 24 * 10 + 23, &settings, message, sizeof(message)),
