@@ -1,0 +1,87 @@
+/*
+ * dropout; without training a copy, or the sum with the residual.
+ */
+#include "kernels/cuda/ops/rows.h"
+
+enum status cuda_op_dropout_prepare(struct backend *backend, const struct op_spec *spec,
+                                    struct kernel **out_kernel, struct kernel_info *out_info)
+{
+    const struct tensor *in = &spec->in[0];
+    const bool residual = spec->attr.residual;
+    if (spec->in_count != (residual ? 2 : 1) || !cuda_dtype_is_floating(in->dtype) ||
+        !cuda_dtype_is_floating(spec->out_dtype) || tensor_elements(in) < 1 ||
+        !(spec->attr.drop >= 0.0f) || !(spec->attr.drop < 1.0f))
+        return cuda_refuse(backend, ST_INVALID, "dropout");
+    if (residual && (spec->in[1].dtype != spec->out_dtype || !same_shape(in, &spec->in[1])))
+        return cuda_refuse(backend, ST_INVALID, "dropout: the residual differs from the output");
+    struct text *self = NULL;
+    enum status st = text_new(spec, &self);
+    if (st != ST_OK)
+        return st;
+    *out_info = (struct kernel_info){
+        .out = like_input(spec),
+        .din_aliases_dout = { false, residual },
+        .din_alias = { 0, -1 },
+        .din_adds = { true },
+        .din = { *in, like_input(spec) },
+        .implementation = "own",
+    };
+    *out_kernel = &self->base;
+    return ST_OK;
+}
+
+static enum status inference_dropout(struct backend *backend, const struct text *self,
+                                     const struct op_buffers *buffers, cudaStream_t stream)
+{
+    const struct k_activation args = {
+        .rows = self->rows,
+        .c = self->c,
+        .activation = ACTIVATION_NONE,
+        .x_dtype = self->base.spec.in[0].dtype,
+        .y_dtype = self->base.spec.out_dtype,
+        .x = buffers->in[0],
+        .residual = self->base.spec.attr.residual ? buffers->in[1] : NULL,
+        .y = buffers->out,
+    };
+    return cuda_launched(backend, k_activation_forward(&args, stream), "dropout");
+}
+
+static struct k_dropout dropout_args(const struct kernel *kernel, const struct op_buffers *buffers)
+{
+    const struct tensor *in = &kernel->spec.in[0];
+    return (struct k_dropout){
+        .samples = in->dims[0],
+        .elements = tensor_elements(in) / in->dims[0],
+        .p = kernel->spec.attr.drop,
+        .layer = kernel->spec.attr.layer,
+        .draw = buffers->draw,
+    };
+}
+
+enum status cuda_op_dropout_forward(struct backend *backend, struct kernel *kernel,
+                                    const struct op_buffers *buffers, cudaStream_t stream)
+{
+    if (!kernel->spec.training)
+        return inference_dropout(backend, (const struct text *)kernel, buffers, stream);
+    struct k_dropout args = dropout_args(kernel, buffers);
+    args.x_dtype = kernel->spec.in[0].dtype;
+    args.y_dtype = kernel->spec.out_dtype;
+    args.x = buffers->in[0];
+    args.add = kernel->spec.attr.residual ? buffers->in[1] : NULL;
+    args.y = buffers->out;
+    return cuda_launched(backend, k_dropout(&args, stream), "dropout");
+}
+
+enum status cuda_op_dropout_backward(struct backend *backend, struct kernel *kernel,
+                                     const struct op_buffers *buffers, cudaStream_t stream)
+{
+    if (buffers->din[0] == NULL)
+        return ST_OK;
+    struct k_dropout args = dropout_args(kernel, buffers);
+    args.x_dtype = kernel->spec.out_dtype;
+    args.y_dtype = kernel->spec.in[0].dtype;
+    args.x = buffers->dout[0];
+    args.add = buffers->din_add[0];
+    args.y = buffers->din[0];
+    return cuda_launched(backend, k_dropout(&args, stream), "dropout gradient");
+}

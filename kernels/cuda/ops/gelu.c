@@ -1,0 +1,67 @@
+/*
+ * gelu: alone, in its two forms.
+ */
+#include "kernels/cuda/ops/rows.h"
+
+enum status cuda_op_gelu_prepare(struct backend *backend, const struct op_spec *spec,
+                                 struct kernel **out_kernel, struct kernel_info *out_info)
+{
+    const struct tensor *in = &spec->in[0];
+    if (spec->in_count != 1 || !cuda_dtype_is_floating(in->dtype) || tensor_elements(in) < 1 ||
+        !cuda_dtype_is_floating(spec->out_dtype) ||
+        (spec->attr.activation != ACTIVATION_GELU_TANH &&
+         spec->attr.activation != ACTIVATION_GELU_ERF))
+        return cuda_refuse(backend, ST_INVALID, "gelu");
+    struct text *self = NULL;
+    enum status st = text_new(spec, &self);
+    if (st != ST_OK)
+        return st;
+    *out_info = (struct kernel_info){
+        .out = like_input(spec),
+        .backward_needs_in = { true },
+        .sums_douts = true,
+        .din_adds = { true },
+        .din_overwrites_in = { true },
+        .din = { *in },
+        .implementation = "own",
+    };
+    *out_kernel = &self->base;
+    return ST_OK;
+}
+
+enum status cuda_op_gelu_forward(struct backend *backend, struct kernel *kernel,
+                                 const struct op_buffers *buffers, cudaStream_t stream)
+{
+    const struct text *self = (const struct text *)kernel;
+    const struct k_activation args = {
+        .rows = self->rows,
+        .c = self->c,
+        .activation = kernel->spec.attr.activation,
+        .x_dtype = kernel->spec.in[0].dtype,
+        .y_dtype = kernel->spec.out_dtype,
+        .x = buffers->in[0],
+        .y = buffers->out,
+    };
+    return cuda_launched(backend, k_activation_forward(&args, stream), "gelu");
+}
+
+enum status cuda_op_gelu_backward(struct backend *backend, struct kernel *kernel,
+                                  const struct op_buffers *buffers, cudaStream_t stream)
+{
+    const struct text *self = (const struct text *)kernel;
+    if (buffers->din[0] == NULL)
+        return ST_OK;
+    const struct k_activation_grad args = {
+        .rows = self->rows,
+        .c = self->c,
+        .activation = kernel->spec.attr.activation,
+        .x_dtype = kernel->spec.in[0].dtype,
+        .y_dtype = kernel->spec.out_dtype,
+        .dy = buffers->dout[0],
+        .dy2 = buffers->dout[1],
+        .from = buffers->in[0],
+        .dx_add = buffers->din_add[0],
+        .dx = buffers->din[0],
+    };
+    return cuda_launched(backend, k_activation_backward(&args, stream), "gelu gradient");
+}

@@ -1,0 +1,80 @@
+/*
+ * softmax_cross_entropy by own kernels.
+ */
+#include "kernels/cuda/ops/rows.h"
+
+enum status cuda_op_softmax_cross_entropy_prepare(struct backend *backend,
+                                                  const struct op_spec *spec,
+                                                  struct kernel **out_kernel,
+                                                  struct kernel_info *out_info)
+{
+    const struct tensor *in = &spec->in[0], *labels = &spec->in[1];
+    if (spec->in_count != 2 || !cuda_dtype_is_floating(in->dtype) || in->ndim < 2 ||
+        in->format != FORMAT_PLAIN || tensor_elements(in) < 1 || !is_plain(labels, DTYPE_I32, 1) ||
+        tensor_elements(labels) != tensor_elements(in) / in->dims[in->ndim - 1] ||
+        !(spec->attr.label_smoothing >= 0.0f) || !(spec->attr.label_smoothing < 1.0f))
+        return cuda_refuse(backend, ST_INVALID, "softmax_cross_entropy");
+    struct text *self = NULL;
+    enum status st = text_new(spec, &self);
+    if (st != ST_OK)
+        return st;
+    const int64_t dims[1] = { 3 };
+    const size_t lse = (size_t)self->rows * sizeof(float);
+    self->first_at = spec->training ? 0 : cuda_align(lse);
+    *out_info = (struct kernel_info){
+        .out = tensor_plain(DTYPE_F32, 1, dims),
+        .saved_bytes = spec->training ? lse : 0,
+        .scratch_bytes = self->first_at + k_loss_scratch(self->rows) + CUDA_ALIGN,
+        .backward_needs_in = { true, true },
+        .din_overwrites_in = { true },
+        .din = { *in },
+        .implementation = "own",
+    };
+    *out_kernel = &self->base;
+    return ST_OK;
+}
+
+enum status cuda_op_softmax_cross_entropy_forward(struct backend *backend, struct kernel *kernel,
+                                                  const struct op_buffers *buffers,
+                                                  cudaStream_t stream)
+{
+    const struct text *self = (const struct text *)kernel;
+    char *scratch = cuda_scratch(buffers->scratch);
+    const struct k_loss args = {
+        .rows = self->rows,
+        .vocab = self->c,
+        .stride = self->c,
+        .dtype = kernel->spec.in[0].dtype,
+        .smoothing = kernel->spec.attr.label_smoothing,
+        .logits = buffers->in[0],
+        .labels = buffers->in[1],
+        .lse = kernel->spec.training ? buffers->saved : (float *)(void *)scratch,
+        .out = buffers->out,
+        .scratch = scratch + self->first_at,
+        .fault = backend->fault,
+    };
+    enum status st = cuda_launched(backend, k_loss_forward(&args, stream), "loss");
+    return st == ST_OK ? cuda_faults_fetch(backend, stream) : st;
+}
+
+enum status cuda_op_softmax_cross_entropy_backward(struct backend *backend, struct kernel *kernel,
+                                                   const struct op_buffers *buffers,
+                                                   cudaStream_t stream)
+{
+    const struct text *self = (const struct text *)kernel;
+    if (buffers->din[0] == NULL)
+        return ST_OK;
+    const struct k_loss_grad args = {
+        .rows = self->rows,
+        .vocab = self->c,
+        .stride = self->c,
+        .dtype = kernel->spec.in[0].dtype,
+        .smoothing = kernel->spec.attr.label_smoothing,
+        .logits = buffers->in[0],
+        .labels = buffers->in[1],
+        .lse = buffers->saved,
+        .scale = buffers->loss_scale,
+        .dlogits = buffers->din[0],
+    };
+    return cuda_launched(backend, k_loss_backward(&args, stream), "loss gradient");
+}
