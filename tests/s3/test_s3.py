@@ -143,8 +143,10 @@ def test_session_tokens_are_signed_and_renewed_when_they_expire(moto, tmp_path):
             number = 0
             while not ending.wait(0.5):
                 number += 1
-                write_profile(path, f"token-{number}")  # from now on the old one is refused
-                proxy.tokens = {"AKIDSESSION": {f"token-{number}"}}
+                old, new = f"token-{number - 1}", f"token-{number}"
+                proxy.tokens = {"AKIDSESSION": {old, new}}
+                write_profile(path, new)
+                proxy.tokens = {"AKIDSESSION": {new}}  # from now on the old one is refused
         thread = threading.Thread(target=rotate)
         thread.start()
         try:
