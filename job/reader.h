@@ -7,10 +7,10 @@
 #include <stddef.h>
 
 #include "job/job.h"
-#include "job/report.h"
 #include "job/schema.h"
-#include "job/tree.h"
 #include "job/value.h"
+#include "job/yaml/report.h"
+#include "job/yaml/tree.h"
 
 #define MEANT_MAX 64
 

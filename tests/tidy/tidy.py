@@ -22,7 +22,7 @@ LIBRARIES = {  # header prefix: where it may be included
     "gloo/": "comm/gloo_shim",
     "sqlite3.h": "server/journal",
     "uv.h": "agent",
-    "libfyaml.h": "job/tree_yaml",
+    "libfyaml.h": "job/yaml/read_yaml",
     "zstd.h": "checkpoint/codec",
     "xxhash.h": "checkpoint/format",
     "curl/": "checkpoint/s3",

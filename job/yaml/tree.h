@@ -1,6 +1,6 @@
 /*
  * A job file as a tree of our own: what was written and where. Made from YAML by libfyaml's events
- * (tree_yaml.c, the only file that knows libfyaml); --set then replaces parts of it.
+ * (read_yaml.c, the only file that knows libfyaml); --set then replaces parts of it.
  *
  * Memory: all nodes belong to the tree; tree_release frees them.
  */
@@ -10,7 +10,7 @@
 #include <stddef.h>
 
 #include "common/status.h"
-#include "job/report.h"
+#include "job/yaml/report.h"
 
 #define TREE_NODES_MAX 8192
 #define TREE_DEPTH_MAX 16

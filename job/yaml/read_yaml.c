@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "job/tree.h"
+#include "job/yaml/tree.h"
 
 /* One document on its way into a tree. */
 struct yaml {

@@ -1,4 +1,4 @@
-#include "job/tree.h"
+#include "job/yaml/tree.h"
 
 #include <stdlib.h>
 #include <string.h>

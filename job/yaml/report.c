@@ -1,4 +1,4 @@
-#include "job/report.h"
+#include "job/yaml/report.h"
 
 #include <stdarg.h>
 #include <stdio.h>
