@@ -4,6 +4,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "common/check.h"
+#include "job/number.h"
 #include "job/suggest.h"
 
 /* Within a group the unit that is printed comes first among equals. */
@@ -23,16 +25,18 @@ static const struct {
 
 #define UNIT_COUNT (sizeof(units) / sizeof(units[0]))
 
-/* What one says of a group. */
-static const struct {
+/* What one says of a group. Bytes are never a duration: their unit says nothing. */
+static const struct group {
     unsigned group;
+    enum job_unit unit;
     const char *units;   /* the list of them */
     const char *example; /* behind a number */
+    const char *base;    /* what can't be cut further; NULL: as it was written */
 } groups[] = {
-    { UNIT_STEPS, "steps", "steps" },
-    { UNIT_EPOCHS, "epochs", "epochs" },
-    { UNIT_TIME, "ms, s, m, h, d", "s" },
-    { UNIT_BYTES, "B, KiB, MiB, GiB, TiB", "MiB" },
+    { UNIT_STEPS, JOB_STEPS, "steps", "steps", NULL },
+    { UNIT_EPOCHS, JOB_EPOCHS, "epochs", "epochs", NULL },
+    { UNIT_TIME, JOB_MS, "ms, s, m, h, d", "s", "milliseconds" },
+    { UNIT_BYTES, JOB_STEPS, "B, KiB, MiB, GiB, TiB", "MiB", "bytes" },
 };
 
 #define GROUP_COUNT (sizeof(groups) / sizeof(groups[0]))
@@ -47,7 +51,7 @@ static const struct {
 };
 
 /* Joins what each of the field's groups says: "A, B or C". number: before each, in quotes. */
-static void join(const struct field *field, const double *number, char *out, size_t capacity)
+static void join_units(const struct field *field, const double *number, char *out, size_t capacity)
 {
     size_t left = 0;
     size_t used = 0;
@@ -68,6 +72,15 @@ static void join(const struct field *field, const double *number, char *out, siz
             return;
         used += (size_t)size;
     }
+}
+
+static const struct group *find_group(unsigned group)
+{
+    size_t i = 0;
+    while (i < GROUP_COUNT && groups[i].group != group)
+        i++;
+    CHECK(i < GROUP_COUNT);
+    return &groups[i];
 }
 
 static unsigned group_of(const char *unit)
@@ -100,37 +113,36 @@ static const char *near_unit(const struct field *field, const char *text)
 }
 
 static enum status refuse_unit(const struct field *field, double value, const char *unit,
-                               struct value_problem *problem)
+                               struct refusal *refusal)
 {
     char list[LIMIT_REASON / 2];
     char way_out[LIMIT_REASON];
     if (unit[0] == '\0') {
-        join(field, &value, list, sizeof(list));
+        join_units(field, &value, list, sizeof(list));
         (void)snprintf(way_out, sizeof(way_out), "write %s", list);
-        return value_refuse(problem, way_out, "%s needs a unit", field->path);
+        return refuse_value(refusal, way_out, "%s needs a unit", field->path);
     }
     const char *near = near_unit(field, unit);
     if (near != NULL) {
         (void)snprintf(way_out, sizeof(way_out), "did you mean '%.16g %s'?", value, near);
     } else {
-        join(field, NULL, list, sizeof(list));
+        join_units(field, NULL, list, sizeof(list));
         (void)snprintf(way_out, sizeof(way_out), "units are %s", list);
     }
-    return value_refuse(problem, way_out, "%s: '%.100s' is not a unit", field->path, unit);
+    return refuse_value(refusal, way_out, "%s: '%.100s' is not a unit", field->path, unit);
 }
 
-static enum status refuse_group(const struct field *field, unsigned group,
-                                struct value_problem *problem)
+static enum status refuse_group(const struct field *field, unsigned group, struct refusal *refusal)
 {
     char list[LIMIT_REASON / 2];
     char way_out[LIMIT_REASON];
-    join(field, NULL, list, sizeof(list));
+    join_units(field, NULL, list, sizeof(list));
     (void)snprintf(way_out, sizeof(way_out), "write it in %s", list);
     if (group == UNIT_TIME && field->kind == FIELD_DURATION) {
-        return value_refuse(problem, way_out, "%s: a time is not supported in this version",
+        return refuse_value(refusal, way_out, "%s: a time is not supported in this version",
                             field->path);
     }
-    return value_refuse(problem, way_out, "%s can't have that unit", field->path);
+    return refuse_value(refusal, way_out, "%s can't have that unit", field->path);
 }
 
 /* The unit in which an amount is said: the largest that leaves it whole. */
@@ -147,7 +159,7 @@ static size_t best_unit(unsigned group, double amount)
     return best;
 }
 
-static void say(unsigned group, double amount, char *out, size_t capacity)
+static void say_amount(unsigned group, double amount, char *out, size_t capacity)
 {
     size_t unit = best_unit(group, amount);
     double count = amount / units[unit].factor;
@@ -160,7 +172,7 @@ static void say(unsigned group, double amount, char *out, size_t capacity)
 /* Bounds in the field's base unit; steps and epochs are counted, times where both are possible
  * have their own. */
 static enum status check_range(const struct field *field, size_t unit, double count,
-                               struct value_problem *problem)
+                               struct refusal *refusal)
 {
     unsigned group = units[unit].group;
     bool time_of_several = group == UNIT_TIME && field->kind == FIELD_DURATION;
@@ -173,48 +185,42 @@ static enum status check_range(const struct field *field, size_t unit, double co
     } else {
         char from[64];
         char to[64];
-        say(group, low, from, sizeof(from));
-        say(group, high, to, sizeof(to));
+        say_amount(group, low, from, sizeof(from));
+        say_amount(group, high, to, sizeof(to));
         (void)snprintf(range, sizeof(range), "from %s to %s", from, to);
     }
     if (!(amount >= low && amount <= high)) {
-        return value_refuse(problem, range, "%s can't be %.16g %s", field->path, count,
+        return refuse_value(refusal, range, "%s can't be %.16g %s", field->path, count,
                             units[unit].word);
     }
     if (amount != (double)(int64_t)amount) {
-        return value_refuse(problem, range, "%s must be a whole number of %s", field->path,
-                            group == UNIT_BYTES  ? "bytes"
-                            : group == UNIT_TIME ? "milliseconds"
-                                                 : units[unit].word);
+        const char *base = find_group(group)->base;
+        return refuse_value(refusal, range, "%s must be a whole number of %s", field->path,
+                            base == NULL ? units[unit].word : base);
     }
     return ST_OK;
 }
 
-static enum job_unit unit_of(unsigned group)
-{
-    return group == UNIT_EPOCHS ? JOB_EPOCHS : group == UNIT_TIME ? JOB_MS : JOB_STEPS;
-}
-
 enum status amount_read(const struct field *field, const char *text, struct job_duration *out,
-                        struct value_problem *problem)
+                        struct refusal *refusal)
 {
     double count = 0;
     char *end = NULL;
-    if (value_is_word(field, text)) {
+    if (schema_has_word(field, text)) {
         bool automatic = field->kind == FIELD_DURATION && strcmp(text, "auto") == 0;
         *out = (struct job_duration){ automatic ? JOB_AUTO : JOB_STEPS, 0 };
         return ST_OK;
     }
-    if (!value_real(text, &end, &count)) {
+    if (!number_real(text, &end, &count)) {
         char list[LIMIT_REASON / 2];
         char words[FIELD_WORD_BYTES];
         char way_out[LIMIT_REASON];
         double example = field->kind == FIELD_DURATION ? 100 : 64;
-        join(field, &example, list, sizeof(list));
-        value_words(field, false, words, sizeof(words));
+        join_units(field, &example, list, sizeof(list));
+        schema_words(field, false, words, sizeof(words));
         (void)snprintf(way_out, sizeof(way_out), "write it as in %s%s%s", list,
                        words[0] != '\0' ? ", or " : "", words);
-        return value_refuse(problem, way_out, "%s must be a number and a unit; it is '%.100s'",
+        return refuse_value(refusal, way_out, "%s must be a number and a unit; it is '%.100s'",
                             field->path, text);
     }
     end += strspn(end, " ");
@@ -223,32 +229,45 @@ enum status amount_read(const struct field *field, const char *text, struct job_
         unit++;
     bool none = unit == UNIT_COUNT;
     if (none && count == 0 && end[0] == 0 && field->kind == FIELD_AMOUNT && field->low <= 0) {
-        *out = (struct job_duration){ unit_of(field->units), 0 }; /* nothing needs no unit */
+        *out =
+            (struct job_duration){ find_group(field->units)->unit, 0 }; /* nothing needs no unit */
         return ST_OK;
     }
     if (none)
-        return refuse_unit(field, count, end, problem);
+        return refuse_unit(field, count, end, refusal);
     if ((units[unit].group & field->units) == 0)
-        return refuse_group(field, units[unit].group, problem);
-    enum status st = check_range(field, unit, count, problem);
+        return refuse_group(field, units[unit].group, refusal);
+    enum status st = check_range(field, unit, count, refusal);
     if (st != ST_OK)
         return st;
-    *out = (struct job_duration){ unit_of(units[unit].group), count * units[unit].factor };
+    *out = (struct job_duration){ find_group(units[unit].group)->unit, count * units[unit].factor };
     return ST_OK;
+}
+
+/* The units that a duration is written in. */
+static unsigned group_of_duration(enum job_unit unit)
+{
+    switch (unit) {
+    case JOB_EPOCHS:
+        return UNIT_EPOCHS;
+    case JOB_MS:
+        return UNIT_TIME;
+    case JOB_STEPS:
+    case JOB_AUTO:
+        return UNIT_STEPS;
+    }
+    CHECK(false);
+    return UNIT_STEPS;
 }
 
 enum status amount_print(const struct field *field, const struct job_duration *amount,
                          struct buf *out)
 {
-    unsigned group = amount->unit == JOB_EPOCHS ? UNIT_EPOCHS
-                     : amount->unit == JOB_MS   ? UNIT_TIME
-                                                : UNIT_STEPS;
-    if (field->kind == FIELD_AMOUNT)
-        group = field->units;
+    unsigned group = field->kind == FIELD_AMOUNT ? field->units : group_of_duration(amount->unit);
     char text[64];
-    value_words(field, false, text, sizeof(text));
+    schema_words(field, false, text, sizeof(text));
     bool word = field->kind == FIELD_AMOUNT ? amount->value == 0 : amount->unit == JOB_AUTO;
     if (!word || text[0] == '\0')
-        say(group, amount->value, text, sizeof(text));
+        say_amount(group, amount->value, text, sizeof(text));
     return buf_append_text(out, text);
 }

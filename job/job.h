@@ -1,12 +1,20 @@
 /*
- * The job file: YAML in, a checked `struct job` out, and back to text (design 12).
+ * The job file: YAML in, a checked `struct job` out, and back to text. What its keys mean:
+ * docs/job.md.
  *
- * One schema table says of every key: path, type, unit, default, range, whether this version builds
- * what it asks for. Parsing reports all mistakes of a file in one go, each as
+ *     text        →  tree of keys, values   job/yaml: YAML, then each --set
+ *     tree        →  struct job             parse.c: value.h and lists.c read, then defaults
+ *     keys given  →  what follows of them   resolve.c; what doesn't fit together is a mistake
+ *     struct job  →  text                   print.c
+ *
+ * schema.h has a row per key: path, kind, unit, default, range, whether this version builds it.
+ * Parsing reports all mistakes of a file in one go (job/yaml/report.h), each as
+ *
  *     FILE:LINE:COLUMN: cause
  *       the line
  *       ^ caret
  *       way out
+ *
  * Memory: a job is a value without pointers. What a job has no use for (keys of another model or
  *         optimizer) is zero, so equal jobs are equal bytes.
  * Errors: ST_CONFIG   the errors are in out_errors
@@ -148,7 +156,9 @@ MUST_CHECK enum status job_print(const struct job *job, struct buf *out);
 
 /*
  * Spreads lanes over count workers: as evenly as it goes, and of the even ways the one whose shares
- * fall into the fewest complete subtrees (design 5). out: count of them. ST_INVALID: fewer lanes
- * than workers, or over the limits.
+ * fall into the fewest complete subtrees of the tree over lanes (common/tree_sum.h), since a rank
+ * sends one sum per subtree.
+ * out: count shares, in the order of the ranks.
+ * Errors: ST_INVALID  fewer lanes than workers, or over the limits
  */
 MUST_CHECK enum status job_shares(int64_t lanes, int64_t count, uint32_t *out);

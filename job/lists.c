@@ -2,42 +2,45 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "job/number.h"
 #include "job/reader.h"
 
 /* `augment: [crop, flip]` */
-static bool read_words(struct reader *reader, const struct field *field, const struct node *node)
+static bool read_words(struct reader *reader, const struct field *field,
+                       const struct tree_node *node)
 {
     bool good = true;
     bool *flags = (bool *)((char *)&reader->job + field->offset);
-    for (const struct node *item = node->first; item != NULL; item = item->next) {
+    for (const struct tree_node *item = node->first; item != NULL; item = item->next) {
         const char *at = field->words;
         bool built = true;
         bool found = false;
         char word[FIELD_WORD_BYTES];
         for (size_t i = 0; schema_next_word(&at, &built, word, sizeof(word)); i++) {
-            if (item->kind == NODE_SCALAR && strcmp(word, item->text) == 0)
+            if (item->kind == TREE_SCALAR && strcmp(word, item->text) == 0)
                 found = flags[i] = true;
         }
         if (found)
             continue;
-        struct value_problem problem;
-        value_refuse_word(field, item->kind == NODE_SCALAR ? item->text : "", &problem);
-        reader_refuse(reader, item->place, &problem);
+        struct refusal refusal;
+        (void)refuse_word(field, item->kind == TREE_SCALAR ? item->text : "", &refusal);
+        reader_refuse(reader, item->place, &refusal);
         good = false;
     }
     return good;
 }
 
 /* `shares: [3, 1]` */
-static bool read_counts(struct reader *reader, const struct field *field, const struct node *node)
+static bool read_counts(struct reader *reader, const struct field *field,
+                        const struct tree_node *node)
 {
     bool good = true;
     uint32_t *counts = (uint32_t *)(void *)((char *)&reader->job + field->offset);
     size_t count = 0;
-    for (const struct node *item = node->first; item != NULL; item = item->next) {
+    for (const struct tree_node *item = node->first; item != NULL; item = item->next) {
         int64_t value = 0;
-        if (item->kind != NODE_SCALAR ||
-            !value_whole(item->text, field->low, field->high, &value)) {
+        if (item->kind != TREE_SCALAR ||
+            !number_whole(item->text, field->low, field->high, &value)) {
             job_report_add(&reader->report, item->place, "every worker carries at least one lane",
                            "%s holds whole numbers from %.16g to %.16g", field->path, field->low,
                            field->high);
@@ -79,7 +82,8 @@ static bool is_env_value(const char *text)
     return strlen(text) < JOB_ENV_VALUE;
 }
 
-static bool check_env(struct reader *reader, const struct field *field, const struct node *item)
+static bool check_env(struct reader *reader, const struct field *field,
+                      const struct tree_node *item)
 {
     char way_out[LIMIT_REASON];
     if (!is_env_name(item->key, field->words)) {
@@ -90,8 +94,8 @@ static bool check_env(struct reader *reader, const struct field *field, const st
                        field->path, item->key);
         return false;
     }
-    if (item->kind != NODE_SCALAR) {
-        job_report_add(&reader->report, item->kind == NODE_ABSENT ? item->key_place : item->place,
+    if (item->kind != TREE_SCALAR) {
+        job_report_add(&reader->report, item->kind == TREE_ABSENT ? item->key_place : item->place,
                        "write one value", "%s.%s must be a single value", field->path, item->key);
         return false;
     }
@@ -106,7 +110,7 @@ static bool check_env(struct reader *reader, const struct field *field, const st
 }
 
 /* Keeps the settings in the order of their names. */
-static void insert_env(struct job_env *env, size_t count, const struct node *item)
+static void insert_env(struct job_env *env, size_t count, const struct tree_node *item)
 {
     size_t at = count;
     while (at > 0 && strcmp(env[at - 1].name, item->key) > 0)
@@ -118,12 +122,12 @@ static void insert_env(struct job_env *env, size_t count, const struct node *ite
 }
 
 /* `nccl: {NCCL_SOCKET_IFNAME: eth0}` */
-static bool read_env(struct reader *reader, const struct field *field, const struct node *node)
+static bool read_env(struct reader *reader, const struct field *field, const struct tree_node *node)
 {
     struct job_env *env = (struct job_env *)(void *)((char *)&reader->job + field->offset);
     bool good = true;
     size_t count = 0;
-    for (const struct node *item = node->first; item != NULL; item = item->next) {
+    for (const struct tree_node *item = node->first; item != NULL; item = item->next) {
         if (!check_env(reader, field, item)) {
             good = false;
         } else if (count == JOB_ENV_MAX) {
@@ -137,10 +141,10 @@ static bool read_env(struct reader *reader, const struct field *field, const str
     return good;
 }
 
-bool reader_list(struct reader *reader, const struct field *field, const struct node *node)
+bool reader_list(struct reader *reader, const struct field *field, const struct tree_node *node)
 {
     bool map = field->kind == FIELD_ENV;
-    if (node->kind != (map ? NODE_MAP : NODE_LIST)) {
+    if (node->kind != (map ? TREE_MAP : TREE_LIST)) {
         char way_out[LIMIT_REASON];
         (void)snprintf(way_out, sizeof(way_out), "write it as in %s", field->example);
         job_report_add(&reader->report, node->place, way_out, "%s must be a %s", field->path,

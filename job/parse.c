@@ -6,90 +6,30 @@
 #include "job/reader.h"
 #include "job/value.h"
 
-enum { FILE_BYTES_MAX = LIMIT_JOB_FILE_BYTES };
-#define PATH_MAX_BYTES 256 /* of keys: "train.optimizer.lr" */
-
-/* ---- places ---- */
-
-/* The node at path, or the deepest one above it that is there; *out_whole says which. */
-static const struct node *locate(const struct reader *reader, const char *path, bool *out_whole)
-{
-    const struct node *node = reader->tree.root;
-    *out_whole = false;
-    while (node != NULL && node->kind == NODE_MAP) {
-        char key[PATH_MAX_BYTES];
-        size_t size = strcspn(path, ".");
-        if (size == 0 || size >= sizeof(key))
-            break;
-        memcpy(key, path, size);
-        key[size] = '\0';
-        const struct node *child = node_find(node, key);
-        if (child == NULL)
-            break;
-        node = child;
-        path += size;
-        *out_whole = path[0] == '\0';
-        if (*out_whole)
-            break;
-        path++;
-    }
-    return node;
-}
-
-struct job_place reader_place(const struct reader *reader, const char *path)
-{
-    bool whole = false;
-    const struct node *node = locate(reader, path, &whole);
-    if (node == NULL || (!whole && node->key == NULL))
-        return (struct job_place){ 0 };
-    return whole && node->kind != NODE_ABSENT ? node->place : node->key_place;
-}
-
-bool reader_has(const struct reader *reader, const char *path)
-{
-    size_t index = 0;
-    const struct field *field = schema_find(path, &index);
-    CHECK(field != NULL);
-    return reader->given[index].node != NULL && !reader->given[index].bad;
-}
-
-bool reader_is_good(const struct reader *reader, const char *path)
-{
-    size_t index = 0;
-    const struct field *field = schema_find(path, &index);
-    CHECK(field != NULL);
-    return !reader->given[index].bad;
-}
-
 /* ---- values ---- */
 
-void reader_refuse(struct reader *reader, struct job_place place,
-                   const struct value_problem *problem)
+static bool read_single(struct reader *reader, const struct field *field,
+                        const struct tree_node *node)
 {
-    job_report_add(&reader->report, place, problem->way_out, "%s", problem->cause);
-}
-
-static bool read_single(struct reader *reader, const struct field *field, const struct node *node)
-{
-    if (node->kind != NODE_SCALAR) {
+    if (node->kind != TREE_SCALAR) {
         job_report_add(&reader->report, node->place, "write one value",
                        "%s must be a single value, not a %s", field->path,
-                       node->kind == NODE_LIST ? "list" : "section");
+                       node->kind == TREE_LIST ? "list" : "section");
         return false;
     }
-    struct value_problem problem;
-    if (value_read(field, node->text, reader->base_dir, &reader->job, &problem) == ST_OK)
+    struct refusal refusal;
+    if (value_read(field, node->text, reader->base_dir, &reader->job, &refusal) == ST_OK)
         return true;
-    reader_refuse(reader, node->place, &problem);
+    reader_refuse(reader, node->place, &refusal);
     return false;
 }
 
 static void read_field(struct reader *reader, const struct field *field, size_t index,
-                       const struct node *node)
+                       const struct tree_node *node)
 {
     reader->given[index].node = node;
     bool good = false;
-    if (node->kind == NODE_ABSENT) {
+    if (node->kind == TREE_ABSENT) {
         job_report_add(&reader->report, node->key_place, "write a value, or remove the key",
                        "%s has no value", field->path);
     } else if (field->kind == FIELD_WORDS || field->kind == FIELD_COUNTS ||
@@ -106,10 +46,11 @@ static void read_field(struct reader *reader, const struct field *field, size_t 
 /* A mistyped key's meaning isn't reported as missing, too. */
 static void note_meant(struct reader *reader, const char *section, const char *meant)
 {
-    char path[PATH_MAX_BYTES];
+    char path[READER_PATH_BYTES];
     int size =
         snprintf(path, sizeof(path), "%s%s%s", section, section[0] == '\0' ? "" : ".", meant);
-    if (size <= 0 || (size_t)size >= sizeof(reader->meant[0]) || reader->meant_count == MEANT_MAX)
+    if (size <= 0 || (size_t)size >= sizeof(reader->meant[0]) ||
+        reader->meant_count == READER_MEANT_MAX)
         return;
     size_t index = 0;
     bool here = schema_is_section(path) || schema_find(path, &index) != NULL;
@@ -132,9 +73,9 @@ static bool was_meant(const struct reader *reader, const char *path)
     return false;
 }
 
-static void refuse_key(struct reader *reader, const char *section, const struct node *node)
+static void refuse_key(struct reader *reader, const char *section, const struct tree_node *node)
 {
-    char meant[PATH_MAX_BYTES];
+    char meant[READER_PATH_BYTES];
     char keys[LIMIT_REASON / 2];
     char way_out[LIMIT_REASON];
     const char *where = section[0] == '\0' ? "" : " in ";
@@ -149,10 +90,10 @@ static void refuse_key(struct reader *reader, const char *section, const struct 
                    where, section);
 }
 
-static void read_section(struct reader *reader, const char *section, const struct node *map)
+static void read_section(struct reader *reader, const char *section, const struct tree_node *map)
 {
-    for (const struct node *node = map->first; node != NULL; node = node->next) {
-        char path[PATH_MAX_BYTES];
+    for (const struct tree_node *node = map->first; node != NULL; node = node->next) {
+        char path[READER_PATH_BYTES];
         int size = snprintf(path, sizeof(path), "%s%s%s", section, section[0] == '\0' ? "" : ".",
                             node->key);
         size_t index = 0;
@@ -162,9 +103,9 @@ static void read_section(struct reader *reader, const char *section, const struc
             read_field(reader, field, index, node);
         } else if (!fits || node->key[0] == '\0' || !schema_is_section(path)) {
             refuse_key(reader, section, node);
-        } else if (node->kind == NODE_MAP) {
+        } else if (node->kind == TREE_MAP) {
             read_section(reader, path, node);
-        } else if (node->kind != NODE_ABSENT) {
+        } else if (node->kind != TREE_ABSENT) {
             char way_out[LIMIT_REASON];
             char keys[LIMIT_REASON / 2];
             schema_keys(path, keys, sizeof(keys));
@@ -186,20 +127,20 @@ static void fill_defaults(struct reader *reader)
         bool has_value = reader->given[i].node != NULL && !reader->given[i].bad;
         if (has_value || field->fallback == NULL || field->offset == FIELD_NOWHERE)
             continue;
-        struct value_problem problem;
+        struct refusal refusal;
         enum status st =
-            value_read(field, field->fallback, reader->base_dir, &reader->job, &problem);
+            value_read(field, field->fallback, reader->base_dir, &reader->job, &refusal);
         CHECK(st == ST_OK ||
               field->kind == FIELD_PATH); /* a path with a long base may be too long */
         if (st != ST_OK)
-            reader_refuse(reader, reader_place(reader, field->path), &problem);
+            reader_refuse(reader, reader_place(reader, field->path), &refusal);
     }
 }
 
 /* Keys of a job of another kind, and of what isn't built. */
 static void check_use(struct reader *reader, const struct field *field, size_t index)
 {
-    const struct node *node = reader->given[index].node;
+    const struct tree_node *node = reader->given[index].node;
     size_t selector = 0;
     if (node == NULL)
         return;
@@ -219,10 +160,10 @@ static void check_use(struct reader *reader, const struct field *field, size_t i
     }
     if ((field->flags & FIELD_UNBUILT) == 0 || reader->given[index].bad)
         return;
-    struct value_problem problem;
+    struct refusal refusal;
     if ((field->fallback == NULL || strcmp(field->fallback, node->text) != 0) &&
-        value_refuse_unbuilt(field, node->text, &problem) != ST_OK) {
-        reader_refuse(reader, node->place, &problem);
+        refuse_unbuilt(field, node->text, &refusal) != ST_OK) {
+        reader_refuse(reader, node->place, &refusal);
     }
 }
 
@@ -230,16 +171,16 @@ static void check_use(struct reader *reader, const struct field *field, size_t i
 static size_t missing_section(const struct reader *reader, const char *path)
 {
     for (const char *dot = strchr(path, '.'); dot != NULL; dot = strchr(dot + 1, '.')) {
-        char section[PATH_MAX_BYTES];
+        char section[READER_PATH_BYTES];
         size_t size = (size_t)(dot - path);
         CHECK(size < sizeof(section));
         memcpy(section, path, size);
         section[size] = '\0';
-        bool whole = false;
-        const struct node *node = locate(reader, section, &whole);
-        if (!whole)
+        bool found = false;
+        const struct tree_node *node = reader_locate(reader, section, &found);
+        if (!found)
             return size;
-        if (node->kind != NODE_MAP && node->kind != NODE_ABSENT)
+        if (node->kind != TREE_MAP && node->kind != TREE_ABSENT)
             return SIZE_MAX; /* something else stands there: reported already */
     }
     return 0;
@@ -253,7 +194,7 @@ static void check_required(struct reader *reader, const struct field *field, siz
     size_t size = missing_section(reader, field->path);
     if (size == SIZE_MAX || (size > 0 && (field->flags & FIELD_REQUIRED) == 0))
         return;
-    char section[PATH_MAX_BYTES];
+    char section[READER_PATH_BYTES];
     (void)snprintf(section, sizeof(section), "%.*s", (int)size, field->path);
     if (was_meant(reader, size > 0 ? section : field->path))
         return;
@@ -271,7 +212,7 @@ static void check_fields(struct reader *reader)
     const struct field *fields = schema_fields(&count);
     for (size_t i = 0; i < count; i++) {
         check_use(reader, &fields[i], i);
-        if (reader->tree.whole)
+        if (reader->tree.complete)
             check_required(reader, &fields[i], i);
     }
 }
@@ -289,7 +230,7 @@ static void clear_unused(struct reader *reader)
     }
 }
 
-/* ---- the whole ---- */
+/* ---- the file ---- */
 
 static enum status read_sources(struct reader *reader, size_t set_count)
 {
@@ -304,7 +245,7 @@ static enum status read_sources(struct reader *reader, size_t set_count)
         }
         return ST_CONFIG;
     }
-    if (reader->tree.root->kind != NODE_MAP) {
+    if (reader->tree.root->kind != TREE_MAP) {
         job_report_add(&reader->report, start, "write 'key: value' lines",
                        "a job file is a list of keys with values");
         return ST_CONFIG;
@@ -326,13 +267,13 @@ static enum status read_job(struct reader *reader, size_t set_count)
     fill_defaults(reader);
     check_fields(reader);
     clear_unused(reader);
-    if (reader->tree.whole)
-        job_resolve(reader);
+    if (reader->tree.complete)
+        reader_resolve(reader);
     return job_report_empty(&reader->report) ? ST_OK : ST_CONFIG;
 }
 
-static enum status parse(const struct job_source *sources, size_t set_count, const char *base_dir,
-                         struct job *out, struct buf *out_errors)
+static enum status parse_sources(const struct job_source *sources, size_t set_count,
+                                 const char *base_dir, struct job *out, struct buf *out_errors)
 {
     struct reader *reader = calloc(1, sizeof(*reader));
     if (reader == NULL)
@@ -371,12 +312,12 @@ enum status job_parse(const char *text, size_t size, const char *file_name, cons
             .name = "--set", .text = sets[i], .size = strlen(sets[i]), .line = i + 1
         };
     }
-    bool bounded = size <= FILE_BYTES_MAX;
+    bool bounded = size <= (size_t)LIMIT_JOB_FILE_BYTES;
     for (size_t i = 0; i < set_count; i++)
         bounded = bounded && sources[i + 1].size <= JOB_SET_BYTES;
     enum status st = ST_CONFIG;
     if (bounded) {
-        st = parse(sources, set_count, base_dir, out, out_errors);
+        st = parse_sources(sources, set_count, base_dir, out, out_errors);
     } else if (buf_printf(out_errors, "%s:1:1: a job file has at most %d bytes, a --set %d\n",
                           file_name, LIMIT_JOB_FILE_BYTES, JOB_SET_BYTES) == ST_NO_MEMORY) {
         st = ST_NO_MEMORY;

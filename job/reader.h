@@ -1,5 +1,8 @@
 /*
  * A job file while it is being read: the tree, what each field got, the job so far.
+ *
+ * parse.c drives it: sources into the tree, fields into the job (lists.c reads those that hold
+ * several values), defaults, then resolve.c. reader.c has what all of them ask.
  */
 #pragma once
 
@@ -12,7 +15,8 @@
 #include "job/yaml/report.h"
 #include "job/yaml/tree.h"
 
-#define MEANT_MAX 64
+#define READER_PATH_BYTES 256 /* of keys: "train.optimizer.lr" */
+#define READER_MEANT_MAX  64
 
 struct reader {
     struct tree tree;
@@ -20,13 +24,20 @@ struct reader {
     const char *base_dir;
     struct job job;
     struct {
-        const struct node *node; /* NULL: not in the file */
-        bool bad;                /* its value was refused */
-    } given[FIELDS_MAX];         /* by row of the schema */
-    size_t share_count;          /* of workers.shares */
-    char meant[MEANT_MAX][128];  /* paths that mistyped keys stand for */
+        const struct tree_node *node; /* NULL: not in the file */
+        bool bad;                     /* its value was refused */
+    } given[FIELDS_MAX];              /* by row of the schema */
+    size_t share_count;               /* of workers.shares */
+    /* Paths that mistyped keys stand for: not reported as missing, too. */
+    char meant[READER_MEANT_MAX][128];
     size_t meant_count;
 };
+
+/* ---- reader.c ---- */
+
+/* The node at path, or the deepest one above it that is there; *out_found says which. */
+const struct tree_node *reader_locate(const struct reader *reader, const char *path,
+                                      bool *out_found);
 
 /* Where a field's value stands in the file, or the place of the nearest section that is there. */
 struct job_place reader_place(const struct reader *reader, const char *path);
@@ -37,15 +48,18 @@ bool reader_has(const struct reader *reader, const char *path);
 /* Is the field's value usable: given and good, or not given? */
 bool reader_is_good(const struct reader *reader, const char *path);
 
-void reader_refuse(struct reader *reader, struct job_place place,
-                   const struct value_problem *problem);
+void reader_refuse(struct reader *reader, struct job_place place, const struct refusal *refusal);
+
+/* ---- lists.c ---- */
 
 /* Reads a field that holds several values: FIELD_WORDS, FIELD_COUNTS, FIELD_ENV. False: mistakes
  * were reported. */
-bool reader_list(struct reader *reader, const struct field *field, const struct node *node);
+bool reader_list(struct reader *reader, const struct field *field, const struct tree_node *node);
+
+/* ---- resolve.c ---- */
 
 /*
  * Fills in what follows from other values and checks what must fit together; mistakes go to the
  * report. All fields hold values by then, those with `bad` their defaults or zero.
  */
-void job_resolve(struct reader *reader);
+void reader_resolve(struct reader *reader);

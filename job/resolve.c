@@ -62,7 +62,7 @@ static bool resolve_lanes(struct reader *reader)
 
 /* `micro_batch: auto`: on CPU the largest part of a lane that is not above a bound, as its caches
  * want no more at once and its memory is not what counts. Other devices are asked at formation. */
-static void find_micro_batch(struct reader *reader, int64_t lane)
+static void resolve_auto_micro_batch(struct reader *reader, int64_t lane)
 {
     struct job *job = &reader->job;
     bool text = job_is_text(&job->model);
@@ -91,7 +91,7 @@ static void resolve_micro_batch(struct reader *reader)
     if (!reader_is_good(reader, "train.micro_batch") || !reader_is_good(reader, "train.accumulate"))
         return;
     if (has_micro && job->train.micro_batch == 0) {
-        find_micro_batch(reader, lane);
+        resolve_auto_micro_batch(reader, lane);
         return;
     }
     if (!has_accumulate && !has_micro)
@@ -193,10 +193,10 @@ static void check_optimizer(struct reader *reader)
 static void check_times(struct reader *reader)
 {
     struct job *job = &reader->job;
-    const struct job_duration *whole = &job->train.duration;
+    const struct job_duration *duration = &job->train.duration;
     const struct job_duration *warmup = &job->train.schedule.warmup;
     if (reader_has(reader, "train.duration") && reader_has(reader, "train.schedule.warmup") &&
-        whole->unit == warmup->unit && warmup->value > whole->value) {
+        duration->unit == warmup->unit && warmup->value > duration->value) {
         mistake(reader, "train.schedule.warmup", "warm up for a part of train.duration",
                 "the warm-up is longer than the training");
     }
@@ -318,7 +318,7 @@ static void check_model(struct reader *reader)
 
 /* ---- devices ---- */
 
-static void check_device(struct reader *reader)
+static void check_device_use(struct reader *reader)
 {
     struct job *job = &reader->job;
     if (!reader_has(reader, "train.loss_scale"))
@@ -348,7 +348,7 @@ static void check_device(struct reader *reader)
 
 /* ---- checkpoints ---- */
 
-static void check_checkpoint(struct reader *reader)
+static void check_metric(struct reader *reader)
 {
     struct job *job = &reader->job;
     enum job_metric metric = job->checkpoint.keep_best.metric;
@@ -360,15 +360,15 @@ static void check_checkpoint(struct reader *reader)
     }
 }
 
-void job_resolve(struct reader *reader)
+void reader_resolve(struct reader *reader)
 {
     check_model(reader);
-    check_device(reader);
+    check_device_use(reader);
     bool lanes_known = resolve_lanes(reader);
     if (lanes_known)
         resolve_micro_batch(reader);
     resolve_workers(reader, lanes_known);
     check_optimizer(reader);
     check_times(reader);
-    check_checkpoint(reader);
+    check_metric(reader);
 }

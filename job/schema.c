@@ -23,7 +23,7 @@
 #define HALVES    (FIELD_BIT(JOB_PRECISION_BF16) | FIELD_BIT(JOB_PRECISION_FP16))
 
 /* What a key is for. */
-#define WHEN(path_, values_) .when_path = path_, .when_values = values_
+#define WHEN(path_, values_) .when_path = (path_), .when_values = (values_)
 #define SGD                  WHEN("train.optimizer.name", FIELD_BIT(JOB_OPTIMIZER_SGD))
 #define ADAMW                WHEN("train.optimizer.name", FIELD_BIT(JOB_OPTIMIZER_ADAMW))
 #define TEXTUAL              WHEN("model.arch", TEXT_MODELS)
@@ -380,6 +380,29 @@ unsigned schema_word(const struct field *field, const char *text, bool *out_buil
         }
     }
     return 0;
+}
+
+bool schema_has_word(const struct field *field, const char *text)
+{
+    bool built = false;
+    return schema_word(field, text, &built) != 0 && built;
+}
+
+void schema_words(const struct field *field, bool all, char *out, size_t capacity)
+{
+    const char *at = field->words;
+    bool built = true;
+    char word[FIELD_WORD_BYTES];
+    size_t used = 0;
+    out[0] = '\0';
+    while (schema_next_word(&at, &built, word, sizeof(word))) {
+        if (!built && !all)
+            continue;
+        int size = snprintf(out + used, capacity - used, "%s%s", used > 0 ? ", " : "", word);
+        if (size < 0 || (size_t)size >= capacity - used)
+            return;
+        used += (size_t)size;
+    }
 }
 
 static const struct field *find_word(const char *path)

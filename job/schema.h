@@ -3,6 +3,7 @@
  *
  * Every name of the format has a row from the start. What this version doesn't build is marked: a
  * row with FIELD_UNBUILT accepts only its default, the words behind '|' are known and refused.
+ * Words that are a value of their own are the enums of job/words.h.
  */
 #pragma once
 
@@ -19,7 +20,7 @@
 enum field_kind {
     FIELD_NAME,     /* char[LIMIT_NAME] */
     FIELD_WORD,     /* an enum of job/words.h, whose list words is made of */
-    FIELD_WORDS,    /* bool per word, one behind the other: a list of words */
+    FIELD_WORDS,    /* a struct of one bool per word, in their order: a list of words */
     FIELD_INT,      /* int64_t; the one word that is accepted besides is 0 */
     FIELD_COUNTS,   /* uint32_t[LIMIT_RANKS]: a list of numbers */
     FIELD_REAL,     /* double; as FIELD_INT */
@@ -53,11 +54,11 @@ struct field {
     size_t offset, size; /* in struct job */
     double low, high;
     const char *words;     /* "sgd adamw | lamb": behind '|' not built */
-    unsigned units;        /* durations: those built; amounts: the one */
-    const char *fallback;  /* text of the default; NULL: none, or made by job_resolve */
+    const char *fallback;  /* text of the default; NULL: none, or made by reader_resolve */
+    const char *example;   /* required keys: what to add; lists: how to write one */
     const char *when_path; /* this key is for jobs in which the word at when_path ... */
     unsigned when_values;  /* ... is one of these: FIELD_BIT of each */
-    const char *example;   /* required keys: what to add; lists: how to write one */
+    unsigned units;        /* durations: those built; amounts: the one */
 };
 
 const struct field *schema_fields(size_t *out_count);
@@ -84,6 +85,12 @@ bool schema_next_word(const char **at, bool *built, char *out, size_t capacity);
 
 /* Which of the field's words a text is, counted from 1; 0: none. *out_built: is it built? */
 unsigned schema_word(const struct field *field, const char *text, bool *out_built);
+
+/* Is text one of the field's words that are built? */
+bool schema_has_word(const struct field *field, const char *text);
+
+/* The words of a field: "a, b, c"; built ones only, or all. */
+void schema_words(const struct field *field, bool all, char *out, size_t capacity);
 
 /* What a job has at the path of a FIELD_WORD: the enum's value, and as it is written; "" for 0. */
 unsigned schema_value(const char *path, const struct job *job);

@@ -4,7 +4,7 @@
 
 #define WORD_MAX 48
 
-static size_t least(size_t a, size_t b)
+static size_t smaller(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
@@ -23,10 +23,10 @@ size_t suggest_distance(const char *a, const char *b)
     for (size_t i = 1; i <= n; i++) {
         for (size_t j = 1; j <= m; j++) {
             size_t cost = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
-            cost = least(cost, d[i - 1][j] + 1);
-            cost = least(cost, d[i][j - 1] + 1);
+            cost = smaller(cost, d[i - 1][j] + 1);
+            cost = smaller(cost, d[i][j - 1] + 1);
             if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-                cost = least(cost, d[i - 2][j - 2] + 1);
+                cost = smaller(cost, d[i - 2][j - 2] + 1);
             d[i][j] = cost;
         }
     }

@@ -1,7 +1,6 @@
 #include "job/value.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,18 +8,7 @@
 
 #include "common/check.h"
 #include "job/amount.h"
-#include "job/suggest.h"
-
-enum status value_refuse(struct value_problem *problem, const char *way_out, const char *format,
-                         ...)
-{
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(problem->cause, sizeof(problem->cause), format, args);
-    va_end(args);
-    (void)snprintf(problem->way_out, sizeof(problem->way_out), "%s", way_out);
-    return ST_CONFIG;
-}
+#include "job/number.h"
 
 /* A range as one reads it: "write a number from 0 to below 1". */
 static void describe_range(const struct field *field, char *out, size_t capacity)
@@ -28,7 +16,7 @@ static void describe_range(const struct field *field, char *out, size_t capacity
     bool open_low = (field->flags & FIELD_LOW_OPEN) != 0;
     bool open_high = (field->flags & FIELD_HIGH_OPEN) != 0;
     char words[FIELD_WORD_BYTES];
-    value_words(field, false, words, sizeof(words));
+    schema_words(field, false, words, sizeof(words));
     (void)snprintf(out, capacity, "write a number %s %.16g %s %.16g%s%s",
                    open_low ? "above" : "from", field->low, open_high ? "to below" : "to",
                    field->high, words[0] != '\0' ? ", or " : "", words);
@@ -43,160 +31,71 @@ static bool in_range(const struct field *field, double value)
     return (field->flags & FIELD_HIGH_OPEN) == 0 || value < field->high;
 }
 
-bool value_whole(const char *text, double low, double high, int64_t *out)
-{
-    const char *digits = text + (text[0] == '-');
-    if (!isdigit((unsigned char)digits[0]))
-        return false;
-    char *end = NULL;
-    errno = 0;
-    long long value = strtoll(text, &end, 10);
-    if (errno != 0 || *end != '\0' || (double)value < low || (double)value > high)
-        return false;
-    *out = value;
-    return true;
-}
-
-/* No hexadecimal, no "inf" and "nan", which strtod would take. */
-bool value_real(const char *text, char **out_end, double *out)
-{
-    const char *digits = text + (text[0] == '-');
-    if (!isdigit((unsigned char)digits[0]) && digits[0] != '.')
-        return false;
-    if (digits[0] == '0' && (digits[1] == 'x' || digits[1] == 'X'))
-        return false;
-    *out = strtod(text, out_end);
-    return *out_end != text && isfinite(*out);
-}
-
-void value_words(const struct field *field, bool all, char *out, size_t capacity)
-{
-    const char *at = field->words;
-    bool built = true;
-    char word[FIELD_WORD_BYTES];
-    size_t used = 0;
-    out[0] = '\0';
-    while (schema_next_word(&at, &built, word, sizeof(word))) {
-        if (!built && !all)
-            continue;
-        int size = snprintf(out + used, capacity - used, "%s%s", used > 0 ? ", " : "", word);
-        if (size < 0 || (size_t)size >= capacity - used)
-            return;
-        used += (size_t)size;
-    }
-}
-
-void value_refuse_word(const struct field *field, const char *text,
-                       struct value_problem *out_problem)
-{
-    const char *at = field->words;
-    bool built = true;
-    char word[FIELD_WORD_BYTES];
-    char way_out[LIMIT_REASON] = "";
-    size_t best = suggest_limit(text) + 1;
-    while (schema_next_word(&at, &built, word, sizeof(word))) {
-        size_t distance = suggest_distance(text, word);
-        if (distance < best && distance < strlen(word)) {
-            best = distance;
-            (void)snprintf(way_out, sizeof(way_out), "did you mean '%s'?", word);
-        }
-    }
-    if (way_out[0] == '\0') {
-        char words[LIMIT_REASON / 2];
-        value_words(field, true, words, sizeof(words));
-        (void)snprintf(way_out, sizeof(way_out), "one of: %s", words);
-    }
-    (void)value_refuse(out_problem, way_out, "%s can't be '%.100s'", field->path, text);
-}
-
-enum status value_refuse_unbuilt(const struct field *field, const char *text,
-                                 struct value_problem *problem)
-{
-    char words[LIMIT_REASON / 2];
-    char way_out[LIMIT_REASON] = "remove this key";
-    value_words(field, false, words, sizeof(words));
-    if (field->kind == FIELD_INT && field->words != NULL) {
-        (void)snprintf(way_out, sizeof(way_out), "write a number, or remove this key");
-    } else if (field->fallback != NULL && words[0] == '\0') {
-        (void)snprintf(way_out, sizeof(way_out), "this version has %s only", field->fallback);
-    } else if (words[0] != '\0') {
-        (void)snprintf(way_out, sizeof(way_out), "this version has: %s", words);
-    }
-    return value_refuse(problem, way_out, "%s: '%.100s' is not supported in this version",
-                        field->path, text);
-}
-
 static enum status read_word(const struct field *field, const char *text, unsigned *out,
-                             struct value_problem *problem)
+                             struct refusal *refusal)
 {
     bool built = false;
     unsigned number = schema_word(field, text, &built);
-    if (number == 0) {
-        value_refuse_word(field, text, problem);
-        return ST_CONFIG;
-    }
+    if (number == 0)
+        return refuse_word(field, text, refusal);
     if (!built)
-        return value_refuse_unbuilt(field, text, problem);
+        return refuse_unbuilt(field, text, refusal);
     if (out != NULL)
         *out = number;
     return ST_OK;
 }
 
-bool value_is_word(const struct field *field, const char *text)
-{
-    bool built = false;
-    return schema_word(field, text, &built) != 0 && built;
-}
-
 static enum status read_int(const struct field *field, const char *text, int64_t *out,
-                            struct value_problem *problem)
+                            struct refusal *refusal)
 {
     int64_t value = 0;
     char range[192];
-    if (value_is_word(field, text)) {
-        *out = 0;
+    if (schema_has_word(field, text)) {
+        if (out != NULL)
+            *out = 0;
         return ST_OK;
     }
     describe_range(field, range, sizeof(range));
-    if (!value_whole(text, -INFINITY, INFINITY, &value)) {
-        return value_refuse(problem, range, "%s must be a whole number; it is '%.100s'",
+    if (!number_whole(text, -INFINITY, INFINITY, &value)) {
+        return refuse_value(refusal, range, "%s must be a whole number; it is '%.100s'",
                             field->path, text);
     }
     if (!in_range(field, (double)value))
-        return value_refuse(problem, range, "%s can't be %lld", field->path, (long long)value);
+        return refuse_value(refusal, range, "%s can't be %lld", field->path, (long long)value);
     if (out != NULL)
         *out = value;
     return ST_OK;
 }
 
 static enum status read_number(const struct field *field, const char *text, double *out,
-                               struct value_problem *problem)
+                               struct refusal *refusal)
 {
     double value = 0;
     char *end = NULL;
     char range[192];
-    if (value_is_word(field, text)) {
-        *out = 0;
+    if (schema_has_word(field, text)) {
+        if (out != NULL)
+            *out = 0;
         return ST_OK;
     }
     describe_range(field, range, sizeof(range));
-    if (!value_real(text, &end, &value) || *end != '\0') {
-        return value_refuse(problem, range, "%s must be a number; it is '%.100s'", field->path,
+    if (!number_real(text, &end, &value) || *end != '\0') {
+        return refuse_value(refusal, range, "%s must be a number; it is '%.100s'", field->path,
                             text);
     }
     if (!in_range(field, value))
-        return value_refuse(problem, range, "%s can't be %.16g", field->path, value);
+        return refuse_value(refusal, range, "%s can't be %.16g", field->path, value);
     if (out != NULL)
         *out = value == 0 ? 0 : value; /* no -0 */
     return ST_OK;
 }
 
 static enum status read_bool(const struct field *field, const char *text, bool *out,
-                             struct value_problem *problem)
+                             struct refusal *refusal)
 {
     bool yes = strcmp(text, "true") == 0;
     if (!yes && strcmp(text, "false") != 0) {
-        return value_refuse(problem, "write true or false",
+        return refuse_value(refusal, "write true or false",
                             "%s must be true or false; it is '%.100s'", field->path, text);
     }
     if (out != NULL)
@@ -205,10 +104,10 @@ static enum status read_bool(const struct field *field, const char *text, bool *
 }
 
 static enum status read_duration(const struct field *field, const char *text,
-                                 struct job_duration *out, struct value_problem *problem)
+                                 struct job_duration *out, struct refusal *refusal)
 {
     struct job_duration amount;
-    enum status st = amount_read(field, text, &amount, problem);
+    enum status st = amount_read(field, text, &amount, refusal);
     if (st == ST_OK && out != NULL) {
         out->unit = amount.unit; /* by member: equal jobs are equal bytes, padding too */
         out->value = amount.value;
@@ -217,29 +116,29 @@ static enum status read_duration(const struct field *field, const char *text,
 }
 
 static enum status read_amount(const struct field *field, const char *text, int64_t *out,
-                               struct value_problem *problem)
+                               struct refusal *refusal)
 {
     struct job_duration amount;
-    enum status st = amount_read(field, text, &amount, problem);
+    enum status st = amount_read(field, text, &amount, refusal);
     if (st == ST_OK && out != NULL)
         *out = (int64_t)amount.value;
     return st;
 }
 
 static enum status read_name(const struct field *field, const char *text, char *out,
-                             struct value_problem *problem)
+                             struct refusal *refusal)
 {
     size_t size = strlen(text);
     bool good = size > 0 && size < 64 && isalnum((unsigned char)text[0]);
     for (size_t i = 0; i < size; i++)
         good = good && (isalnum((unsigned char)text[i]) || strchr("-_.", text[i]) != NULL);
     if (!good) {
-        return value_refuse(
-            problem, "letters, digits, '-', '_' and '.', at most 63, a letter or digit first",
+        return refuse_value(
+            refusal, "letters, digits, '-', '_' and '.', at most 63, a letter or digit first",
             "%s can't be '%.100s'", field->path, text);
     }
     if (strncmp(text, "j-", 2) == 0) {
-        return value_refuse(problem, "take another beginning",
+        return refuse_value(refusal, "take another beginning",
                             "%s can't start with 'j-': that is how ids start", field->path);
     }
     (void)snprintf(out, LIMIT_NAME, "%s", text);
@@ -274,24 +173,24 @@ static bool has_control_characters(const char *text)
 }
 
 static enum status read_path(const struct field *field, const char *text, const char *base_dir,
-                             char *out, struct value_problem *problem)
+                             char *out, struct refusal *refusal)
 {
     char path[LIMIT_PATH] = "";
     size_t used = 0;
     if (text[0] == '\0')
-        return value_refuse(problem, "write a path", "%s is empty", field->path);
+        return refuse_value(refusal, "write a path", "%s is empty", field->path);
     if (text[0] == '~') {
-        return value_refuse(problem, "write the whole path", "%s: '~' is not replaced in job files",
+        return refuse_value(refusal, "write the whole path", "%s: '~' is not replaced in job files",
                             field->path);
     }
     if (strstr(text, "://") != NULL) {
-        return value_refuse(problem, "write the path of a folder or file",
+        return refuse_value(refusal, "write the path of a folder or file",
                             "%s: '%.100s' is not supported in this version", field->path, text);
     }
     if ((text[0] != '/' && !append_path(path, &used, base_dir)) || !append_path(path, &used, text))
-        return value_refuse(problem, "use a shorter path", "%s is too long", field->path);
+        return refuse_value(refusal, "use a shorter path", "%s is too long", field->path);
     if (has_control_characters(path))
-        return value_refuse(problem, "remove it", "%s holds a control character", field->path);
+        return refuse_value(refusal, "remove it", "%s holds a control character", field->path);
     if (out != NULL)
         (void)snprintf(out, LIMIT_PATH, "%s", used == 0 ? "/" : path);
     return ST_OK;
@@ -299,11 +198,11 @@ static enum status read_path(const struct field *field, const char *text, const 
 
 /* `s3://bucket/prefix` stays as it is; anything else is a folder. */
 static enum status read_store(const struct field *field, const char *text, const char *base_dir,
-                              char *out, struct value_problem *problem)
+                              char *out, struct refusal *refusal)
 {
     static const char scheme[] = "s3://";
     if (strncmp(text, scheme, sizeof(scheme) - 1) != 0)
-        return read_path(field, text, base_dir, out, problem);
+        return read_path(field, text, base_dir, out, refusal);
     const char *bucket = text + sizeof(scheme) - 1;
     size_t size = strcspn(bucket, "/");
     bool good = size >= 3 && size <= 63 && isalnum((unsigned char)bucket[0]);
@@ -312,40 +211,40 @@ static enum status read_store(const struct field *field, const char *text, const
         good = good && (islower(c) || isdigit(c) || c == '-' || c == '.');
     }
     if (!good) {
-        return value_refuse(problem, "a bucket has 3 to 63 lower-case letters, digits, '-' and '.'",
+        return refuse_value(refusal, "a bucket has 3 to 63 lower-case letters, digits, '-' and '.'",
                             "%s: '%.100s' names no bucket", field->path, text);
     }
     if (has_control_characters(text))
-        return value_refuse(problem, "remove it", "%s holds a control character", field->path);
+        return refuse_value(refusal, "remove it", "%s holds a control character", field->path);
     if (strlen(text) >= LIMIT_PATH)
-        return value_refuse(problem, "use a shorter prefix", "%s is too long", field->path);
+        return refuse_value(refusal, "use a shorter prefix", "%s is too long", field->path);
     if (out != NULL)
         (void)snprintf(out, LIMIT_PATH, "%s", text);
     return ST_OK;
 }
 
 static enum status read_kind(const struct field *field, const char *text, const char *base_dir,
-                             void *out, struct value_problem *problem)
+                             void *out, struct refusal *refusal)
 {
     switch (field->kind) {
     case FIELD_NAME:
-        return read_name(field, text, out, problem);
+        return read_name(field, text, out, refusal);
     case FIELD_WORD:
-        return read_word(field, text, out, problem);
+        return read_word(field, text, out, refusal);
     case FIELD_INT:
-        return read_int(field, text, out, problem);
+        return read_int(field, text, out, refusal);
     case FIELD_REAL:
-        return read_number(field, text, out, problem);
+        return read_number(field, text, out, refusal);
     case FIELD_BOOL:
-        return read_bool(field, text, out, problem);
+        return read_bool(field, text, out, refusal);
     case FIELD_DURATION:
-        return read_duration(field, text, out, problem);
+        return read_duration(field, text, out, refusal);
     case FIELD_AMOUNT:
-        return read_amount(field, text, out, problem);
+        return read_amount(field, text, out, refusal);
     case FIELD_PATH:
-        return read_path(field, text, base_dir, out, problem);
+        return read_path(field, text, base_dir, out, refusal);
     case FIELD_STORE:
-        return read_store(field, text, base_dir, out, problem);
+        return read_store(field, text, base_dir, out, refusal);
     case FIELD_WORDS:
     case FIELD_COUNTS:
     case FIELD_ENV:
@@ -356,13 +255,13 @@ static enum status read_kind(const struct field *field, const char *text, const 
 }
 
 enum status value_read(const struct field *field, const char *text, const char *base_dir,
-                       struct job *job, struct value_problem *out_problem)
+                       struct job *job, struct refusal *out_refusal)
 {
     bool built = true;
     void *out = field->offset == FIELD_NOWHERE ? NULL : (char *)job + field->offset;
     if (field->kind != FIELD_WORD && schema_word(field, text, &built) != 0 && !built)
-        return value_refuse_unbuilt(field, text, out_problem);
-    return read_kind(field, text, base_dir, out, out_problem);
+        return refuse_unbuilt(field, text, out_refusal);
+    return read_kind(field, text, base_dir, out, out_refusal);
 }
 
 bool value_is_set(const struct field *field, const struct job *job)
@@ -471,7 +370,7 @@ static enum status print_env(const struct job_env *env, struct buf *out)
 static enum status print_number(const struct field *field, double value, struct buf *out)
 {
     char word[FIELD_WORD_BYTES];
-    value_words(field, false, word, sizeof(word));
+    schema_words(field, false, word, sizeof(word));
     if (value == 0 && word[0] != '\0')
         return buf_append_text(out, word);
     return print_real(value, out);

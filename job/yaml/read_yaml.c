@@ -10,8 +10,8 @@ struct yaml {
     struct job_report *report;
     uint32_t source;
     size_t from; /* libfyaml's byte 0 */
-    struct node *root;
-    struct node *stack[TREE_DEPTH_MAX]; /* open lists and maps */
+    struct tree_node *root;
+    struct tree_node *stack[TREE_DEPTH_MAX]; /* open lists and maps */
     size_t depth;
     char *key; /* of the map on top: read, its value not yet */
     struct job_place key_place;
@@ -44,8 +44,8 @@ static const char *advice_for(const char *cause)
     return "look at indentation, quotes and brackets here";
 }
 
-static struct job_place place_of(const struct yaml *yaml, const struct fy_mark *start,
-                                 const struct fy_mark *end)
+static struct job_place yaml_place(const struct yaml *yaml, const struct fy_mark *start,
+                                   const struct fy_mark *end)
 {
     const struct job_source *source = &yaml->report->sources[yaml->source];
     size_t at = yaml->from + (start == NULL ? 0 : start->input_pos);
@@ -63,13 +63,13 @@ static struct job_place place_of(const struct yaml *yaml, const struct fy_mark *
     return (struct job_place){ yaml->source, (uint32_t)at, (uint32_t)(to > at ? to - at : 0) };
 }
 
-static struct job_place place_of_event(const struct yaml *yaml, struct fy_event *event)
+static struct job_place yaml_place_of_event(const struct yaml *yaml, struct fy_event *event)
 {
-    return place_of(yaml, fy_event_start_mark(event), fy_event_end_mark(event));
+    return yaml_place(yaml, fy_event_start_mark(event), fy_event_end_mark(event));
 }
 
-static void refuse(struct yaml *yaml, struct job_place place, const char *cause,
-                   const char *way_out)
+static void yaml_refuse(struct yaml *yaml, struct job_place place, const char *cause,
+                        const char *way_out)
 {
     job_report_add(yaml->report, place, way_out, "%s", cause);
     yaml->st = ST_CONFIG;
@@ -99,47 +99,49 @@ static bool is_absent(struct fy_token *value, const char *text)
 }
 
 /* Hangs a new node where the reader is: root, list or map. */
-static void place_node(struct yaml *yaml, struct node *node)
+static void place_node(struct yaml *yaml, struct tree_node *node)
 {
     if (yaml->depth == 0) {
         yaml->root = node;
         return;
     }
-    struct node *parent = yaml->stack[yaml->depth - 1];
-    if (parent->kind == NODE_LIST) {
-        node_append(parent, node);
+    struct tree_node *parent = yaml->stack[yaml->depth - 1];
+    if (parent->kind == TREE_LIST) {
+        tree_append(parent, node);
         return;
     }
-    const struct node *before = node_find(parent, yaml->key);
+    const struct tree_node *before = tree_find(parent, yaml->key);
     if (before != NULL) {
-        refuse(yaml, yaml->key_place, "this key is there twice in its section",
-               "keep one of the two");
+        yaml_refuse(yaml, yaml->key_place, "this key is there twice in its section",
+                    "keep one of the two");
     }
     node->key = yaml->key;
     node->key_place = yaml->key_place;
     yaml->key = NULL;
     /* A second one is reported and not looked at: hung nowhere. */
     if (before == NULL)
-        node_append(parent, node);
+        tree_append(parent, node);
 }
 
 static bool wants_key(const struct yaml *yaml)
 {
-    return yaml->depth > 0 && yaml->stack[yaml->depth - 1]->kind == NODE_MAP && yaml->key == NULL;
+    return yaml->depth > 0 && yaml->stack[yaml->depth - 1]->kind == TREE_MAP && yaml->key == NULL;
 }
 
-static struct node *add(struct yaml *yaml, enum node_kind kind, struct job_place place)
+static struct tree_node *yaml_add(struct yaml *yaml, enum tree_kind kind, struct job_place place)
 {
-    struct node *node = tree_add(yaml->tree, kind, place);
-    if (node == NULL)
-        refuse(yaml, place, "the file has more values than a job can have", "is this a job file?");
+    struct tree_node *node = tree_add(yaml->tree, kind, place);
+    if (node == NULL) {
+        yaml_refuse(yaml, place, "the file has more values than a job can have",
+                    "is this a job file?");
+    }
     return node;
 }
 
 /* false: reading can't go on. */
-static bool on_scalar(struct yaml *yaml, struct fy_event *event)
+static bool yaml_scalar(struct yaml *yaml, struct fy_event *event)
 {
-    struct job_place place = place_of_event(yaml, event);
+    struct job_place place = yaml_place_of_event(yaml, event);
     if (event->scalar.value == NULL || fy_event_start_mark(event) == NULL)
         place = yaml->key_place;
     char *text = text_of(event->scalar.value);
@@ -147,15 +149,17 @@ static bool on_scalar(struct yaml *yaml, struct fy_event *event)
         yaml->st = ST_NO_MEMORY;
         return false;
     }
-    if (event->scalar.tag != NULL || event->scalar.anchor != NULL)
-        refuse(yaml, place, "anchors and tags are not used in job files", "write the value alone");
+    if (event->scalar.tag != NULL || event->scalar.anchor != NULL) {
+        yaml_refuse(yaml, place, "anchors and tags are not used in job files",
+                    "write the value alone");
+    }
     if (wants_key(yaml)) {
         yaml->key = text;
         yaml->key_place = place;
         return true;
     }
-    struct node *node =
-        add(yaml, is_absent(event->scalar.value, text) ? NODE_ABSENT : NODE_SCALAR, place);
+    struct tree_node *node =
+        yaml_add(yaml, is_absent(event->scalar.value, text) ? TREE_ABSENT : TREE_SCALAR, place);
     if (node == NULL) {
         free(text);
         return false;
@@ -165,23 +169,25 @@ static bool on_scalar(struct yaml *yaml, struct fy_event *event)
     return true;
 }
 
-static bool on_open(struct yaml *yaml, struct fy_event *event, enum node_kind kind)
+static bool yaml_open(struct yaml *yaml, struct fy_event *event, enum tree_kind kind)
 {
-    struct job_place place = place_of_event(yaml, event);
-    bool marked = kind == NODE_MAP
+    struct job_place place = yaml_place_of_event(yaml, event);
+    bool marked = kind == TREE_MAP
                       ? event->mapping_start.tag != NULL || event->mapping_start.anchor != NULL
                       : event->sequence_start.tag != NULL || event->sequence_start.anchor != NULL;
-    if (marked)
-        refuse(yaml, place, "anchors and tags are not used in job files", "write the value alone");
+    if (marked) {
+        yaml_refuse(yaml, place, "anchors and tags are not used in job files",
+                    "write the value alone");
+    }
     if (wants_key(yaml)) {
-        refuse(yaml, place, "a key is a single word", "write 'key: value'");
+        yaml_refuse(yaml, place, "a key is a single word", "write 'key: value'");
         return false;
     }
     if (yaml->depth == TREE_DEPTH_MAX) {
-        refuse(yaml, place, "sections are nested too deeply", "is this a job file?");
+        yaml_refuse(yaml, place, "sections are nested too deeply", "is this a job file?");
         return false;
     }
-    struct node *node = add(yaml, kind, place);
+    struct tree_node *node = yaml_add(yaml, kind, place);
     if (node == NULL)
         return false;
     place_node(yaml, node);
@@ -189,35 +195,35 @@ static bool on_open(struct yaml *yaml, struct fy_event *event, enum node_kind ki
     return true;
 }
 
-static bool on_alias(struct yaml *yaml, struct fy_event *event)
+static bool yaml_alias(struct yaml *yaml, struct fy_event *event)
 {
-    struct job_place place = place_of_event(yaml, event);
+    struct job_place place = yaml_place_of_event(yaml, event);
     if (place.at > yaml->from) { /* the mark is behind the '*' */
         place.at--;
         place.size++;
     }
-    refuse(yaml, place, "aliases are not used in job files", "write the value out");
-    yaml->tree->whole = false; /* what it stands for is not missing */
+    yaml_refuse(yaml, place, "aliases are not used in job files", "write the value out");
+    yaml->tree->complete = false; /* what it stands for is not missing */
     if (wants_key(yaml))
         return false;
-    struct node *node = add(yaml, NODE_ABSENT, place);
+    struct tree_node *node = yaml_add(yaml, TREE_ABSENT, place);
     if (node == NULL)
         return false;
     place_node(yaml, node);
     return true;
 }
 
-static bool on_event(struct yaml *yaml, struct fy_event *event)
+static bool yaml_event(struct yaml *yaml, struct fy_event *event)
 {
     switch (event->type) {
     case FYET_SCALAR:
-        return on_scalar(yaml, event);
+        return yaml_scalar(yaml, event);
     case FYET_ALIAS:
-        return on_alias(yaml, event);
+        return yaml_alias(yaml, event);
     case FYET_MAPPING_START:
-        return on_open(yaml, event, NODE_MAP);
+        return yaml_open(yaml, event, TREE_MAP);
     case FYET_SEQUENCE_START:
-        return on_open(yaml, event, NODE_LIST);
+        return yaml_open(yaml, event, TREE_LIST);
     case FYET_MAPPING_END:
     case FYET_SEQUENCE_END:
         yaml->depth--;
@@ -225,16 +231,16 @@ static bool on_event(struct yaml *yaml, struct fy_event *event)
     case FYET_DOCUMENT_START:
         if (++yaml->documents == 1)
             return true;
-        refuse(yaml, place_of_event(yaml, event), "a second document starts here",
-               "one file holds one job");
+        yaml_refuse(yaml, yaml_place_of_event(yaml, event), "a second document starts here",
+                    "one file holds one job");
         return false;
     case FYET_NONE:
     case FYET_STREAM_START:
     case FYET_STREAM_END:
     case FYET_DOCUMENT_END:
-    default:
-        return true;
+        break;
     }
+    return true;
 }
 
 static void report_syntax(struct yaml *yaml, struct fy_diag *diag)
@@ -245,11 +251,13 @@ static void report_syntax(struct yaml *yaml, struct fy_diag *diag)
         struct fy_token *token = error->fyt;
         const struct fy_mark *start = token == NULL ? NULL : fy_token_start_mark(token);
         const struct fy_mark *end = token == NULL ? NULL : fy_token_end_mark(token);
-        job_report_add(yaml->report, place_of(yaml, start, end), advice_for(error->msg), "%s",
+        job_report_add(yaml->report, yaml_place(yaml, start, end), advice_for(error->msg), "%s",
                        error->msg);
     }
-    if (job_report_empty(yaml->report))
-        job_report_add(yaml->report, place_of(yaml, NULL, NULL), advice_for(""), "this isn't YAML");
+    if (job_report_empty(yaml->report)) {
+        job_report_add(yaml->report, yaml_place(yaml, NULL, NULL), advice_for(""),
+                       "this isn't YAML");
+    }
     yaml->st = ST_CONFIG;
 }
 
@@ -258,11 +266,11 @@ static void read_events(struct yaml *yaml, struct fy_parser *parser, struct fy_d
     struct fy_event *event;
     bool more = true;
     while (more && (event = fy_parser_parse(parser)) != NULL) {
-        more = on_event(yaml, event);
+        more = yaml_event(yaml, event);
         fy_parser_event_free(parser, event);
     }
     if (!more || fy_parser_get_stream_error(parser))
-        yaml->tree->whole = false;
+        yaml->tree->complete = false;
     if (more && fy_parser_get_stream_error(parser))
         report_syntax(yaml, diag);
 }
@@ -295,8 +303,8 @@ static bool is_text(struct yaml *yaml)
     for (size_t i = yaml->from; i < source->size; i += length) {
         length = character(text + i, source->size - i);
         if (length == 0) {
-            refuse(yaml, (struct job_place){ yaml->source, (uint32_t)i, 1 },
-                   "this byte is not text (UTF-8)", "is this a job file?");
+            yaml_refuse(yaml, (struct job_place){ yaml->source, (uint32_t)i, 1 },
+                        "this byte is not text (UTF-8)", "is this a job file?");
             return false;
         }
     }
@@ -304,12 +312,12 @@ static bool is_text(struct yaml *yaml)
 }
 
 enum status tree_read_yaml(struct tree *tree, uint32_t source, size_t from,
-                           struct job_report *report, struct node **out_root)
+                           struct job_report *report, struct tree_node **out_root)
 {
     struct yaml yaml = { .tree = tree, .report = report, .source = source, .from = from };
     *out_root = NULL;
     if (!is_text(&yaml)) {
-        tree->whole = false;
+        tree->complete = false;
         return yaml.st;
     }
     struct fy_diag_cfg diag_options;

@@ -21,7 +21,7 @@ void job_report_release(struct job_report *report)
     *report = (struct job_report){ 0 };
 }
 
-static bool known(const struct job_report *report, struct job_place place, const char *cause)
+static bool is_known(const struct job_report *report, struct job_place place, const char *cause)
 {
     for (size_t i = 0; i < report->count; i++) {
         const struct job_error *error = &report->errors[i];
@@ -44,7 +44,7 @@ void job_report_add(struct job_report *report, struct job_place place, const cha
         if ((unsigned char)*c < 0x20 || *c == 0x7F)
             *c = '?'; /* a value may hold line ends: the cause is one line */
     }
-    if (known(report, place, cause))
+    if (is_known(report, place, cause))
         return;
     if (report->count == JOB_ERRORS_MAX) {
         report->dropped++;
@@ -62,7 +62,7 @@ bool job_report_empty(const struct job_report *report)
     return report->count == 0;
 }
 
-static int compare(const void *left, const void *right)
+static int compare_errors(const void *left, const void *right)
 {
     const struct job_error *a = left;
     const struct job_error *b = right;
@@ -73,14 +73,14 @@ static int compare(const void *left, const void *right)
     return a->number < b->number ? -1 : a->number > b->number;
 }
 
-struct line {
+struct source_line {
     size_t number;
     size_t start, end; /* bytes; end is before the newline */
 };
 
-static struct line find_line(const struct job_source *source, size_t at)
+static struct source_line find_line(const struct job_source *source, size_t at)
 {
-    struct line line = { .number = source->line };
+    struct source_line line = { .number = source->line };
     for (size_t i = 0; i < at; i++) {
         if (source->text[i] == '\n') {
             line.number++;
@@ -109,8 +109,9 @@ static size_t cells(const struct job_source *source, size_t from, size_t to)
 }
 
 /* The line with every control character as a space, cut to a window that holds the place. */
-static enum status print_line(const struct job_source *source, const struct line *line, size_t at,
-                              struct buf *out, size_t *out_column)
+static enum status print_source_line(const struct job_source *source,
+                                     const struct source_line *line, size_t at, struct buf *out,
+                                     size_t *out_column)
 {
     size_t start = line->start;
     while (cells(source, start, at) > LINE_CELLS / 2)
@@ -134,7 +135,7 @@ static enum status print_line(const struct job_source *source, const struct line
     return size == 0 ? ST_OK : buf_printf(out, "  %s\n", text);
 }
 
-static enum status print_caret(const struct job_source *source, const struct line *line,
+static enum status print_caret(const struct job_source *source, const struct source_line *line,
                                struct job_place place, size_t column, struct buf *out)
 {
     size_t end = (size_t)place.at + place.size;
@@ -156,13 +157,13 @@ static enum status print_error(const struct job_report *report, const struct job
     struct job_place place = error->place;
     if (place.at > source->size)
         place.at = (uint32_t)source->size;
-    struct line line = find_line(source, place.at);
+    struct source_line line = find_line(source, place.at);
     enum status st = buf_printf(out, "%s:%zu:%zu: %s\n", source->name, line.number,
                                 cells(source, line.start, place.at) + 1, error->cause);
     size_t before = out->size;
     size_t column = 0;
     if (st == ST_OK)
-        st = print_line(source, &line, place.at, out, &column);
+        st = print_source_line(source, &line, place.at, out, &column);
     if (st == ST_OK && out->size > before)
         st = print_caret(source, &line, place, column, out);
     if (st == ST_OK && error->way_out[0] != '\0')
@@ -172,7 +173,7 @@ static enum status print_error(const struct job_report *report, const struct job
 
 enum status job_report_print(struct job_report *report, struct buf *out)
 {
-    qsort(report->errors, report->count, sizeof(*report->errors), compare);
+    qsort(report->errors, report->count, sizeof(*report->errors), compare_errors);
     for (size_t i = 0; i < report->count; i++) {
         enum status st = print_error(report, &report->errors[i], out);
         if (st != ST_OK)

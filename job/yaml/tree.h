@@ -1,6 +1,6 @@
 /*
- * A job file as a tree of our own: what was written and where. Made from YAML by libfyaml's events
- * (read_yaml.c, the only file that knows libfyaml); --set then replaces parts of it.
+ * A job file as a tree: what was written, and where. read_yaml.c makes it from libfyaml's events
+ * (no other file knows libfyaml); each --set then replaces a part of it (tree_set.c).
  *
  * Memory: all nodes belong to the tree; tree_release frees them.
  */
@@ -15,37 +15,42 @@
 #define TREE_NODES_MAX 8192
 #define TREE_DEPTH_MAX 16
 
-enum node_kind {
-    NODE_ABSENT, /* `key:` with nothing after it, null, ~ */
-    NODE_SCALAR,
-    NODE_LIST,
-    NODE_MAP,
+enum tree_kind {
+    TREE_ABSENT, /* `key:` with nothing after it, null, ~ */
+    TREE_SCALAR,
+    TREE_LIST,
+    TREE_MAP,
 };
 
-struct node {
-    enum node_kind kind;
+struct tree_node {
+    enum tree_kind kind;
     struct job_place place;
     char *key; /* member of a map: its key; else NULL */
     struct job_place key_place;
     char *text; /* scalar */
-    struct node *first, *last, *next;
+    struct tree_node *first, *last, *next;
 };
 
 struct tree {
-    struct node *nodes; /* TREE_NODES_MAX of them */
+    struct tree_node *nodes; /* TREE_NODES_MAX of them */
     size_t count;
-    struct node *root;
-    bool whole; /* false: what isn't there may have been meant: after a syntax error, an alias */
+    struct tree_node *root;
+    bool complete; /* false: a syntax error or an alias may hide keys, so none counts as missing */
 };
+
+/* ---- tree.c ---- */
 
 MUST_CHECK enum status tree_init(struct tree *tree);
 void tree_release(struct tree *tree);
 
 /* NULL: the tree is full or memory ran out. */
-struct node *tree_add(struct tree *tree, enum node_kind kind, struct job_place place);
+struct tree_node *tree_add(struct tree *tree, enum tree_kind kind, struct job_place place);
 /* Last child of a list or map. */
-void node_append(struct node *parent, struct node *child);
-struct node *node_find(const struct node *map, const char *key);
+void tree_append(struct tree_node *parent, struct tree_node *child);
+/* The member of a map; NULL: there is none. */
+struct tree_node *tree_find(const struct tree_node *map, const char *key);
+
+/* ---- read_yaml.c ---- */
 
 /*
  * Reads the bytes [from, size) of a source as one YAML document. Syntax errors, aliases, anchors,
@@ -54,7 +59,9 @@ struct node *node_find(const struct node *map, const char *key);
  * Errors: ST_CONFIG  a mistake was reported; the tree holds what was read before it
  */
 MUST_CHECK enum status tree_read_yaml(struct tree *tree, uint32_t source, size_t from,
-                                      struct job_report *report, struct node **out_root);
+                                      struct job_report *report, struct tree_node **out_root);
+
+/* ---- tree_set.c ---- */
 
 /* Applies source `source`, "key.key=value", to the tree. Errors: as tree_read_yaml. */
 MUST_CHECK enum status tree_set(struct tree *tree, uint32_t source, struct job_report *report);

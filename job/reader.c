@@ -1,0 +1,60 @@
+#include "job/reader.h"
+
+#include <string.h>
+
+#include "common/check.h"
+
+const struct tree_node *reader_locate(const struct reader *reader, const char *path,
+                                      bool *out_found)
+{
+    const struct tree_node *node = reader->tree.root;
+    *out_found = false;
+    while (node != NULL && node->kind == TREE_MAP) {
+        char key[READER_PATH_BYTES];
+        size_t size = strcspn(path, ".");
+        if (size == 0 || size >= sizeof(key))
+            break;
+        memcpy(key, path, size);
+        key[size] = '\0';
+        const struct tree_node *child = tree_find(node, key);
+        if (child == NULL)
+            break;
+        node = child;
+        path += size;
+        *out_found = path[0] == '\0';
+        if (*out_found)
+            break;
+        path++;
+    }
+    return node;
+}
+
+struct job_place reader_place(const struct reader *reader, const char *path)
+{
+    bool found = false;
+    const struct tree_node *node = reader_locate(reader, path, &found);
+    if (node == NULL || (!found && node->key == NULL))
+        return (struct job_place){ 0 };
+    return found && node->kind != TREE_ABSENT ? node->place : node->key_place;
+}
+
+bool reader_has(const struct reader *reader, const char *path)
+{
+    size_t index = 0;
+    const struct field *field = schema_find(path, &index);
+    CHECK(field != NULL);
+    return reader->given[index].node != NULL && !reader->given[index].bad;
+}
+
+bool reader_is_good(const struct reader *reader, const char *path)
+{
+    size_t index = 0;
+    const struct field *field = schema_find(path, &index);
+    CHECK(field != NULL);
+    return !reader->given[index].bad;
+}
+
+void reader_refuse(struct reader *reader, struct job_place place, const struct refusal *refusal)
+{
+    job_report_add(&reader->report, place, refusal->way_out, "%s", refusal->cause);
+}
