@@ -1,6 +1,6 @@
 /* Every command of `cairn`, one row each: parsing, help and completion come from here. */
-#include "client/ask/job.h"
 #include "client/base/options.h"
+#include "client/print/job.h"
 
 #define AT(member) offsetof(struct arguments, member)
 

@@ -1,7 +1,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client/ask/job.h"
+#include "client/print/job.h"
 #include "client/print/json.h"
 
 #define RECEIVE_MS 100

@@ -2,9 +2,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client/ask/job.h"
-#include "client/ask/repeat.h"
+#include "client/base/interrupt.h"
 #include "client/base/options.h"
+#include "client/print/job.h"
 #include "client/print/json.h"
 #include "common/buf.h"
 

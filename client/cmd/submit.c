@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "client/ask/job.h"
+#include "client/print/job.h"
 #include "common/buf.h"
 #include "common/cleanup.h"
 #include "common/io.h"

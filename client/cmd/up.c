@@ -10,9 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "client/ask/job.h"
 #include "client/home/home.h"
 #include "client/home/supervisor.h"
+#include "client/print/job.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/io.h"

@@ -7,9 +7,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "client/ask/job.h"
-#include "client/ask/repeat.h"
+#include "client/base/interrupt.h"
 #include "client/print/format.h"
+#include "client/print/job.h"
 #include "client/print/json.h"
 #include "client/print/progress.h"
 #include "common/cleanup.h"

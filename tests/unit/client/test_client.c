@@ -6,12 +6,12 @@
 #include <string.h>
 
 #include "cairn/v1/control.pb-c.h"
-#include "client/ask/job.h"
 #include "client/ask/target.h"
 #include "client/base/client.h"
 #include "client/base/options.h"
 #include "client/home/supervisor.h"
 #include "client/print/format.h"
+#include "client/print/job.h"
 #include "client/print/output.h"
 #include "client/print/progress.h"
 #include "common/buf.h"

@@ -1,10 +1,9 @@
 /* ps, show, why; pause, resume, stop, kill, save. */
-#include "client/ask/job.h"
-
 #include <stdio.h>
 #include <string.h>
 
-#include "client/ask/repeat.h"
+#include "client/base/interrupt.h"
+#include "client/print/job.h"
 #include "client/print/json.h"
 #include "common/clock.h"
 

@@ -1,4 +1,4 @@
-#include "client/ask/throttle.h"
+#include "client/ckpt/throttle.h"
 
 #include <time.h>
 

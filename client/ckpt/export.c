@@ -7,9 +7,9 @@
 
 #include "checkpoint/store/store.h"
 #include "checkpoint/weights/weights.h"
-#include "client/ask/job.h"
 #include "client/ask/target.h"
 #include "client/print/format.h"
+#include "client/print/job.h"
 #include "client/print/json.h"
 #include "common/cleanup.h"
 #include "common/clock.h"

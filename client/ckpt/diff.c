@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "checkpoint/weights/compare.h"
-#include "client/ask/job.h"
 #include "client/ask/target.h"
 #include "client/print/format.h"
+#include "client/print/job.h"
 #include "client/print/json.h"
 
 #define SCALARS_MAX 8

@@ -1,4 +1,4 @@
-#include "client/ask/job.h"
+#include "client/print/job.h"
 
 #include <math.h>
 #include <stdio.h>

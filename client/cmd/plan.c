@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "client/ask/job.h"
 #include "client/base/options.h"
+#include "client/print/job.h"
 
 #define ARGV_MAX (2 * ARGUMENTS_MAX + 8)
 

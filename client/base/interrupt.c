@@ -1,4 +1,4 @@
-#include "client/ask/repeat.h"
+#include "client/base/interrupt.h"
 
 #include <poll.h>
 #include <stdio.h>

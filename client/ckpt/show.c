@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/ask/job.h"
 #include "client/ask/target.h"
 #include "client/print/format.h"
+#include "client/print/job.h"
 #include "client/print/json.h"
 
 static json_t *json_of_files(const struct ckpt_manifest *manifest)

@@ -8,10 +8,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "client/ask/job.h"
 #include "client/ask/target.h"
-#include "client/ask/throttle.h"
+#include "client/ckpt/throttle.h"
 #include "client/print/format.h"
+#include "client/print/job.h"
 #include "client/print/json.h"
 #include "common/clock.h"
 

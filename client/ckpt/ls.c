@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/ask/job.h"
 #include "client/ask/target.h"
+#include "client/print/job.h"
 #include "client/print/json.h"
 
 /* ---- ls ---- */
