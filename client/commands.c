@@ -1,10 +1,13 @@
 /* Every command of `cairn`, one row each: parsing, help and completion come from here. */
-#include "client/base/options.h"
-#include "client/print/job.h"
+#include "client/commands.h"
+
+#include "client/base/client.h"
+#include "client/ckpt/commands.h"
+#include "client/cmd/commands.h"
 
 #define AT(member) offsetof(struct arguments, member)
 
-const struct option global_options[] = {
+static const struct option options_of_all[] = {
     { "addr", '\0', OPTION_TEXT, AT(addr), "ADDR",
       "coordinator: unix:/path or host:port (CAIRN_ADDR)" },
     { "output", 'o', OPTION_FORMAT, AT(output), "FORMAT", "table, wide, json, jsonl or name" },
@@ -87,66 +90,67 @@ static const struct option import_options[] = {
 
 #define WHERE "Works on a checkpoint's folder, too; then no coordinator is needed."
 
-static const struct command table[] = {
-    { NULL, "up", WORD_NONE, 0, 0, false, "[--slots N]",
+static const struct command rows[] = {
+    { NULL, "up", OPERAND_NONE, 0, 0, false, "[--slots N]",
       "start a coordinator and an agent on this machine",
       "Returns when both answer. Does nothing where they run already. CAIRN_HOME=DIR puts\n"
       "everything of this instance under DIR.",
       "up\nup --slots 8\nup --foreground", up_options, cmd_up },
-    { NULL, "down", WORD_NONE, 0, 0, false, "",
+    { NULL, "down", OPERAND_NONE, 0, 0, false, "",
       "save running jobs and end every process of this home",
       "The next 'cairn up' resumes the jobs.", "down", NULL, cmd_down },
-    { NULL, "submit", WORD_FILE, 1, 1, false, "FILE", "check a job file and train what it says",
+    { NULL, "submit", OPERAND_FILE, 1, 1, false, "FILE", "check a job file and train what it says",
       "Mistakes in the file are all shown at once, with their places; then nothing is sent\n"
       "(exit 2). FILE - is standard input.",
       "submit examples/mlp-fashion.yaml --watch\n"
       "submit job.yaml --set train.global_batch=64 --set workers.count=4\n"
       "submit job.yaml --wait --timeout 2h\nsubmit job.yaml -o name",
       submit_options, cmd_submit },
-    { NULL, "plan", WORD_FILE, 1, 1, false, "FILE",
+    { NULL, "plan", OPERAND_FILE, 1, 1, false, "FILE",
       "show the model of a job file as it would run, and its memory",
       "Starts nothing and needs no coordinator.",
       "plan examples/resnet18-fashion.yaml\nplan job.yaml --set train.precision=bf16", plan_options,
       cmd_plan },
-    { NULL, "ps", WORD_NONE, 0, 0, false, "", "list jobs, newest first", NULL,
+    { NULL, "ps", OPERAND_NONE, 0, 0, false, "", "list jobs, newest first", NULL,
       "ps\nps -w\nps -o json", NULL, cmd_ps },
-    { NULL, "show", WORD_JOB, 1, 1, false, "JOB", "show a job: state, workers, checkpoints, events",
-      NULL, "show resnet18-fashion\nshow j-01 -o json", NULL, cmd_show },
-    { NULL, "watch", WORD_JOB, 1, 1, false, "JOB", "follow a job until it is over",
+    { NULL, "show", OPERAND_JOB, 1, 1, false, "JOB",
+      "show a job: state, workers, checkpoints, events", NULL,
+      "show resnet18-fashion\nshow j-01 -o json", NULL, cmd_show },
+    { NULL, "watch", OPERAND_JOB, 1, 1, false, "JOB", "follow a job until it is over",
       "The exit code is the job's: 0, 10 (FAILED), 11 (STOPPED, KILLED). Ctrl-C leaves (130);\n"
       "the job goes on.",
       "watch resnet18-fashion\nwatch resnet18-fashion -o jsonl", timeout_options, cmd_watch },
-    { NULL, "logs", WORD_JOB, 1, 1, false, "JOB", "print what the workers wrote", NULL,
+    { NULL, "logs", OPERAND_JOB, 1, 1, false, "JOB", "print what the workers wrote", NULL,
       "logs resnet18-fashion -f\nlogs resnet18-fashion --rank 1 --attempt 1", logs_options,
       cmd_logs },
-    { NULL, "why", WORD_JOB, 1, 1, false, "JOB", "explain why a job waits, failed or lost time",
+    { NULL, "why", OPERAND_JOB, 1, 1, false, "JOB", "explain why a job waits, failed or lost time",
       NULL, "why resnet18-fashion", NULL, cmd_why },
-    { NULL, "pause", WORD_JOB, 1, 1, false, "JOB",
+    { NULL, "pause", OPERAND_JOB, 1, 1, false, "JOB",
       "save a job and free its slots until it is resumed", NULL,
       "pause resnet18-fashion\npause resnet18-fashion --wait", steer_options, cmd_pause },
-    { NULL, "resume", WORD_JOB, 1, 1, false, "JOB", "go on with a paused job", NULL,
+    { NULL, "resume", OPERAND_JOB, 1, 1, false, "JOB", "go on with a paused job", NULL,
       "resume resnet18-fashion", steer_options, cmd_resume },
-    { NULL, "stop", WORD_JOB, 1, 1, false, "JOB", "save a job and end it", NULL,
+    { NULL, "stop", OPERAND_JOB, 1, 1, false, "JOB", "save a job and end it", NULL,
       "stop resnet18-fashion\nstop resnet18-fashion --wait", steer_options, cmd_stop },
-    { NULL, "kill", WORD_JOB, 1, 1, false, "JOB", "end a job at once, without a checkpoint", NULL,
-      "kill resnet18-fashion", steer_options, cmd_kill },
-    { NULL, "save", WORD_JOB, 1, 1, false, "JOB", "make a checkpoint now and print its step", NULL,
-      "save resnet18-fashion", timeout_options, cmd_save },
-    { "ckpt", "ls", WORD_CHECKPOINT, 1, 1, false, "JOB", "list the checkpoints of a job",
+    { NULL, "kill", OPERAND_JOB, 1, 1, false, "JOB", "end a job at once, without a checkpoint",
+      NULL, "kill resnet18-fashion", steer_options, cmd_kill },
+    { NULL, "save", OPERAND_JOB, 1, 1, false, "JOB", "make a checkpoint now and print its step",
+      NULL, "save resnet18-fashion", timeout_options, cmd_save },
+    { "ckpt", "ls", OPERAND_CHECKPOINT, 1, 1, false, "JOB", "list the checkpoints of a job",
       "-o wide adds losses and paths. Works on a job's folder in a store, too; then no\n"
       "coordinator is needed.",
       "ckpt ls resnet18-fashion\nckpt ls checkpoints/j-0123456789", NULL, cmd_ckpt_ls },
-    { "ckpt", "show", WORD_CHECKPOINT, 1, 1, false, "JOB[@STEP]", "show what a checkpoint holds",
+    { "ckpt", "show", OPERAND_CHECKPOINT, 1, 1, false, "JOB[@STEP]", "show what a checkpoint holds",
       WHERE, "ckpt show resnet18-fashion@100\nckpt show resnet18-fashion -o json", NULL,
       cmd_ckpt_show },
-    { "ckpt", "verify", WORD_CHECKPOINT, 1, 1, false, "JOB[@STEP]",
+    { "ckpt", "verify", OPERAND_CHECKPOINT, 1, 1, false, "JOB[@STEP]",
       "read every byte and check it against its hashes",
       "Exits 8 if anything is damaged, and says what. Changes nothing. JOB@all checks all of\n"
       "them. " WHERE,
       "ckpt verify resnet18-fashion\nckpt verify resnet18-fashion@all\n"
       "ckpt verify checkpoints/j-0123456789/step-000000000100.g1",
       NULL, cmd_ckpt_verify },
-    { "ckpt", "scrub", WORD_CHECKPOINT, 1, 1, false, "JOB|STORE",
+    { "ckpt", "scrub", OPERAND_CHECKPOINT, 1, 1, false, "JOB|STORE",
       "verify every checkpoint of a job or of a store",
       "Exits 8 if any is damaged, and says what. Of a JOB the coordinator reads that one, too, "
       "and\n"
@@ -156,11 +160,11 @@ static const struct command table[] = {
       "ckpt scrub resnet18-fashion\nckpt scrub checkpoints/ --rate 50\n"
       "ckpt scrub checkpoints/j-0123456789 -o json",
       scrub_options, cmd_ckpt_scrub },
-    { "ckpt", "digest", WORD_CHECKPOINT, 1, 1, false, "JOB[@STEP]",
+    { "ckpt", "digest", OPERAND_CHECKPOINT, 1, 1, false, "JOB[@STEP]",
       "compute the digest of the stored state from its bytes",
       "Equal digests mean equal bits. " WHERE, "ckpt digest resnet18-fashion@100", NULL,
       cmd_ckpt_digest },
-    { "ckpt", "diff", WORD_CHECKPOINT, 2, 2, false, "A B",
+    { "ckpt", "diff", OPERAND_CHECKPOINT, 2, 2, false, "A B",
       "compare two checkpoints, tensor by tensor",
       "A and B are JOB[@STEP] or a checkpoint's folder. Per tensor: how many elements and bits\n"
       "differ, the largest distance, and the norm of the difference over that of A's. Exits 0 if\n"
@@ -168,7 +172,7 @@ static const struct command table[] = {
       "ckpt diff resnet18-fashion@100 resnet18-fashion@200\n"
       "ckpt diff job@100 other@100 --sort relative\nckpt diff a@5 b@5 -o json",
       diff_options, cmd_ckpt_diff },
-    { "ckpt", "export", WORD_CHECKPOINT, 2, 2, false, "JOB[@STEP] FILE",
+    { "ckpt", "export", OPERAND_CHECKPOINT, 2, 2, false, "JOB[@STEP] FILE",
       "write a checkpoint's weights as a safetensors file",
       "transformers' GPT2LMHeadModel and torchvision's resnets load it. The file appears whole or\n"
       "not at all. " WHERE,
@@ -176,7 +180,7 @@ static const struct command table[] = {
       "ckpt export my-gpt@1000 half.safetensors --dtype bf16\n"
       "ckpt export checkpoints/j-0123456789 all.safetensors --only all --names cairn",
       export_options, cmd_ckpt_export },
-    { "ckpt", "import", WORD_FILE, 1, 1, false, "FILE --job JOBFILE",
+    { "ckpt", "import", OPERAND_FILE, 1, 1, false, "FILE --job JOBFILE",
       "make a checkpoint's folder of a safetensors file",
       "Names, shapes and types are checked against the job's model. The state is that of step 0:\n"
       "moments are zero. DIR is by default FILE without .safetensors, and in it\n"
@@ -184,31 +188,32 @@ static const struct command table[] = {
       "ckpt import gpt2.safetensors --job job.yaml\n"
       "ckpt import gpt2.safetensors --job job.yaml --to imported/gpt2/step-000000000000.g1",
       import_options, cmd_ckpt_import },
-    { "ckpt", "rm", WORD_CHECKPOINT, 1, 1, false, "JOB@STEP", "remove a checkpoint",
+    { "ckpt", "rm", OPERAND_CHECKPOINT, 1, 1, false, "JOB@STEP", "remove a checkpoint",
       "What a job still needs, or another checkpoint holds differences to, is refused (exit "
       "4).\n" WHERE,
       "ckpt rm resnet18-fashion@100", NULL, cmd_ckpt_rm },
-    { "node", "ls", WORD_NONE, 0, 0, false, "", "list the machines and their slots", NULL,
+    { "node", "ls", OPERAND_NONE, 0, 0, false, "", "list the machines and their slots", NULL,
       "node ls", NULL, cmd_node_ls },
-    { "node", "check", WORD_NONE, 0, 0, false, "[--device cpu|cuda]",
+    { "node", "check", OPERAND_NONE, 0, 0, false, "[--device cpu|cuda]",
       "measure this machine's devices and the paths between them",
       "Memory and copy bandwidth of each device; all-reduce and all-to-all between them, with\n"
       "algorithm and bus bandwidth per size as nccl-tests define them. Needs no coordinator;\n"
       "exits 4 where the device can't be used, with what is missing.",
       "node check\nnode check --device cuda\nnode check --ranks 4 -o json", check_options,
       cmd_node_check },
-    { NULL, "completion", WORD_SHELL, 1, 1, false, "bash|zsh|fish",
+    { NULL, "completion", OPERAND_SHELL, 1, 1, false, "bash|zsh|fish",
       "print a completion script for a shell", NULL,
       "completion bash > ~/.local/share/bash-completion/completions/cairn", NULL, cmd_completion },
-    { NULL, "version", WORD_NONE, 0, 0, false, "", "print the versions of client and coordinator",
-      NULL, "version\nversion -o json", NULL, cmd_version },
+    { NULL, "version", OPERAND_NONE, 0, 0, false, "",
+      "print the versions of client and coordinator", NULL, "version\nversion -o json", NULL,
+      cmd_version },
     /* What `cairn up` starts: the supervisor. */
-    { NULL, "supervise", WORD_NONE, 0, 0, true, "", "keep coordinator and agent alive", NULL,
+    { NULL, "supervise", OPERAND_NONE, 0, 0, true, "", "keep coordinator and agent alive", NULL,
       "supervise", up_options, cmd_supervise },
 };
 
-const struct command *command_table(size_t *out_count)
-{
-    *out_count = sizeof(table) / sizeof(table[0]);
-    return table;
-}
+const struct command_table commands = {
+    .commands = rows,
+    .count = sizeof(rows) / sizeof(rows[0]),
+    .options = options_of_all,
+};

@@ -1,7 +1,7 @@
+#include "client/help.h"
+
 #include <stdio.h>
 #include <string.h>
-
-#include "client/base/options.h"
 
 static void print_name(const struct command *command)
 {
@@ -9,7 +9,7 @@ static void print_name(const struct command *command)
                  command->noun == NULL ? "" : " ", command->verb);
 }
 
-static void print_line(const struct command *command)
+static void print_command(const struct command *command)
 {
     char name[80];
     (void)snprintf(name, sizeof(name), "%s%s%s %s", command->noun == NULL ? "" : command->noun,
@@ -31,31 +31,18 @@ static void print_options(const struct option *options)
     }
 }
 
-bool is_noun(const char *word)
+void help_all(const struct command_table *table)
 {
-    size_t count = 0;
-    const struct command *table = command_table(&count);
-    for (size_t i = 0; i < count; i++) {
-        if (table[i].noun != NULL && strcmp(table[i].noun, word) == 0)
-            return true;
-    }
-    return false;
-}
-
-void help_all(void)
-{
-    size_t count = 0;
-    const struct command *table = command_table(&count);
     (void)printf("cairn: train neural networks on machines that fail\n\n"
                  "  cairn up                          start a coordinator and an agent here\n"
                  "  cairn submit job.yaml --watch     train, and look on\n"
                  "\ncommands\n");
-    for (size_t i = 0; i < count; i++) {
-        if (!table[i].hidden)
-            print_line(&table[i]);
+    for (size_t i = 0; i < table->count; i++) {
+        if (!table->commands[i].hidden)
+            print_command(&table->commands[i]);
     }
     (void)printf("\noptions of every command\n");
-    print_options(global_options);
+    print_options(table->options);
     (void)printf(
         "\nJOB is an id, the start of one, or a name (then the newest job of that name).\n"
         "exit codes: 0 done, 1 internal, 2 usage or job file, 3 not found, 4 refused,\n"
@@ -63,18 +50,17 @@ void help_all(void)
         "  124 timeout, 130 detached\n");
 }
 
-void help_noun(const char *noun)
+void help_noun(const struct command_table *table, const char *noun)
 {
-    size_t count = 0;
-    const struct command *table = command_table(&count);
     (void)printf("commands\n");
-    for (size_t i = 0; i < count; i++) {
-        if (!table[i].hidden && table[i].noun != NULL && strcmp(table[i].noun, noun) == 0)
-            print_line(&table[i]);
+    for (size_t i = 0; i < table->count; i++) {
+        const struct command *command = &table->commands[i];
+        if (!command->hidden && command->noun != NULL && strcmp(command->noun, noun) == 0)
+            print_command(command);
     }
 }
 
-void help_command(const struct command *command)
+void help_command(const struct command_table *table, const struct command *command)
 {
     print_name(command);
     (void)printf(" %s\n\n%s\n", command->usage, command->summary);
@@ -92,5 +78,5 @@ void help_command(const struct command *command)
         print_options(command->options);
     }
     (void)printf("\noptions of every command\n");
-    print_options(global_options);
+    print_options(table->options);
 }

@@ -1,6 +1,75 @@
+/* Program `cairn`: from the arguments to a command of the table, and its exit code. */
+#include <langinfo.h>
+#include <locale.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "checkpoint/store/store.h"
 #include "client/base/client.h"
+#include "client/commands.h"
+#include "client/help.h"
+#include "rpc/client.h"
+
+static void look_at_terminal(struct client *client)
+{
+    const char *term = getenv("TERM");
+    const char *no_color = getenv("NO_COLOR");
+    bool dumb = term == NULL || strcmp(term, "dumb") == 0;
+    (void)setlocale(LC_CTYPE, ""); /* not LC_NUMERIC: numbers are written with a point */
+    client->utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+    client->terminal = isatty(STDOUT_FILENO) == 1 && !dumb;
+    client->color = client->terminal && !client->args.no_color &&
+                    (no_color == NULL || no_color[0] == '\0') && client->args.output <= OUTPUT_WIDE;
+}
+
+static enum exit_code show_help(const struct client *client)
+{
+    if (client->command != NULL) {
+        help_command(client->table, client->command);
+    } else if (client->args.operand_count > 0) {
+        help_noun(client->table, client->args.operands[0]);
+    } else {
+        help_all(client->table);
+    }
+    return fflush(stdout) == 0 ? EXIT_DONE : EXIT_INTERNAL;
+}
 
 int main(int argc, char **argv)
 {
-    return client_main(argc, argv);
+    struct client client = { .table = &commands, .signal_fd = -1 };
+    struct reason reason;
+    (void)signal(SIGPIPE, SIG_IGN);
+    if (arguments_parse(client.table, argc - 1, argv + 1, &client.args, &client.command, &reason) !=
+        ST_OK) {
+        client_error("%s", reason.text);
+        return EXIT_USAGE;
+    }
+    look_at_terminal(&client);
+    if (client.args.help)
+        return (int)show_help(&client);
+    if (client.command == NULL) {
+        (void)show_help(&client);
+        return EXIT_USAGE;
+    }
+    enum status st = paths_open(&client.paths);
+    if (st != ST_OK) {
+        client_error("there is no place for state; set CAIRN_HOME");
+        return EXIT_USAGE;
+    }
+    if (ckpt_store_new(&client.store) != ST_OK) {
+        client_error("%s", status_string(ST_NO_MEMORY));
+        return EXIT_INTERNAL;
+    }
+    enum exit_code code = client.command->run(&client);
+    ckpt_store_free(client.store);
+    if (client.channel != NULL) {
+        rpc_channel_free(client.channel);
+        rpc_shutdown();
+    }
+    if (client.signal_fd >= 0)
+        (void)close(client.signal_fd);
+    return (int)code;
 }

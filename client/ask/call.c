@@ -1,14 +1,11 @@
-#include <errno.h>
-#include <signal.h>
+#include "client/ask/call.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/signalfd.h>
-#include <unistd.h>
 
-#include "cairn/v1/control.pb-c.h"
-#include "client/base/client.h"
+#include "client/home/home.h"
 #include "common/check.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
@@ -17,80 +14,15 @@
 #define RESTART_MS 8000 /* so long a coordinator that a supervisor restarts is waited for */
 #define PROBE_MS   500  /* one wait for it; in between the supervisor is looked at */
 
-enum exit_code exit_of_code(enum rpc_code code)
-{
-    switch (code) {
-    case RPC_OK:
-        return EXIT_DONE;
-    case RPC_INVALID_ARGUMENT:
-    case RPC_OUT_OF_RANGE:
-        return EXIT_USAGE;
-    case RPC_NOT_FOUND:
-        return EXIT_NOT_FOUND;
-    case RPC_FAILED_PRECONDITION:
-    case RPC_PERMISSION_DENIED:
-    case RPC_UNAUTHENTICATED:
-    case RPC_RESOURCE_EXHAUSTED:
-    case RPC_ALREADY_EXISTS:
-    case RPC_ABORTED:
-        return EXIT_REFUSED;
-    case RPC_UNAVAILABLE:
-    case RPC_DEADLINE_EXCEEDED:
-        return EXIT_UNREACHABLE;
-    case RPC_DATA_LOSS:
-        return EXIT_DAMAGED;
-    case RPC_CANCELLED:
-    case RPC_UNKNOWN:
-    case RPC_UNIMPLEMENTED:
-    case RPC_INTERNAL:
-        return EXIT_INTERNAL;
-    }
-    return EXIT_INTERNAL;
-}
-
-enum exit_code exit_of_status(enum status st)
-{
-    switch (st) {
-    case ST_OK:
-        return EXIT_DONE;
-    case ST_INVALID:
-    case ST_CONFIG:
-        return EXIT_USAGE;
-    case ST_NOT_FOUND:
-        return EXIT_NOT_FOUND;
-    case ST_REFUSED:
-    case ST_EXISTS:
-        return EXIT_REFUSED;
-    case ST_UNREACHABLE:
-        return EXIT_UNREACHABLE;
-    case ST_CORRUPT:
-    case ST_INCOMPLETE:
-    case ST_VERSION:
-        return EXIT_DAMAGED;
-    case ST_AGAIN:
-    case ST_TIMED_OUT:
-    case ST_NO_MEMORY:
-    case ST_IO:
-    case ST_FULL:
-    case ST_CLOSED:
-    case ST_PEER:
-    case ST_STALE:
-    case ST_DEVICE:
-    case ST_NUMERIC:
-        return EXIT_INTERNAL;
-    }
-    return EXIT_INTERNAL;
-}
-
 /* --addr, CAIRN_ADDR, else the socket of this home. */
 static enum status find_target(struct client *client)
 {
     const char *addr = client->args.addr != NULL ? client->args.addr : getenv("CAIRN_ADDR");
     if (addr == NULL || addr[0] == '\0')
-        return paths_socket(&client->paths, client->target, sizeof(client->target));
-    int size = snprintf(client->target, sizeof(client->target), "%s%s",
+        return paths_socket(&client->paths, client->address, sizeof(client->address));
+    int size = snprintf(client->address, sizeof(client->address), "%s%s",
                         addr[0] == '/' ? "unix:" : "", addr);
-    return size < 0 || (size_t)size >= sizeof(client->target) ? ST_FULL : ST_OK;
+    return size < 0 || (size_t)size >= sizeof(client->address) ? ST_FULL : ST_OK;
 }
 
 /* TCP wants the bearer token; *out may stay NULL. */
@@ -118,10 +50,10 @@ static enum status open_channel(struct client *client)
     if (st != ST_OK)
         return st;
     auto_free char *token = NULL;
-    if (strncmp(client->target, "unix:", 5) != 0)
+    if (strncmp(client->address, "unix:", 5) != 0)
         read_token(client, &token);
     rpc_init();
-    struct rpc_channel_options options = { .target = client->target, .token = token };
+    struct rpc_channel_options options = { .target = client->address, .token = token };
     return rpc_channel_new(&options, &client->channel);
 }
 
@@ -166,10 +98,10 @@ enum exit_code client_report(const struct client *client, const struct rpc_resul
 {
     if (result->code == RPC_UNAVAILABLE) {
         bool own = client->args.addr == NULL && getenv("CAIRN_ADDR") == NULL;
-        client_error("no coordinator answers at %s%s", client->target,
+        client_error("no coordinator answers at %s%s", client->address,
                      own ? "\n  start one with: cairn up" : "");
     } else if (result->code == RPC_DEADLINE_EXCEEDED) {
-        client_error("the coordinator at %s did not answer in time", client->target);
+        client_error("the coordinator at %s did not answer in time", client->address);
     } else if (result->detail[0] != '\0') {
         client_error("%s", result->detail);
     } else {
@@ -198,7 +130,7 @@ enum exit_code client_call(struct client *client, const char *method,
     struct rpc_result result = { .code = RPC_INTERNAL };
     enum status st = open_channel(client);
     if (st != ST_OK) {
-        client_error("%s: %s", client->target, status_string(st));
+        client_error("%s: %s", client->address, status_string(st));
         return EXIT_USAGE;
     }
     for (;;) {
@@ -208,6 +140,17 @@ enum exit_code client_call(struct client *client, const char *method,
         if (result.code != RPC_UNAVAILABLE || !wait_for_restart(client))
             return client_report(client, &result);
     }
+}
+
+enum exit_code client_get_job(struct client *client, const char *name, Cairn__V1__Job **out)
+{
+    Cairn__V1__JobRequest request = CAIRN__V1__JOB_REQUEST__INIT;
+    request.job = (char *)name;
+    ProtobufCMessage *reply = NULL;
+    enum exit_code code = client_call(client, "GetJob", &request.base, 0, &reply);
+    if (code == EXIT_DONE)
+        *out = (Cairn__V1__Job *)reply;
+    return code;
 }
 
 enum rpc_code client_stream(struct client *client, const char *method,
@@ -225,25 +168,6 @@ enum rpc_code client_stream(struct client *client, const char *method,
     if (result->code == RPC_OK)
         result->code = RPC_UNAVAILABLE;
     return result->code;
-}
-
-bool client_catch_signals(struct client *client)
-{
-    sigset_t set;
-    CHECK(client->channel == NULL); /* gRPC's threads inherit the mask */
-    (void)sigemptyset(&set);
-    (void)sigaddset(&set, SIGINT);
-    (void)sigaddset(&set, SIGTERM);
-    if (sigprocmask(SIG_BLOCK, &set, NULL) != 0)
-        return false;
-    client->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    return client->signal_fd >= 0;
-}
-
-bool client_interrupted(const struct client *client)
-{
-    struct signalfd_siginfo info;
-    return client->signal_fd >= 0 && read(client->signal_fd, &info, sizeof(info)) > 0;
 }
 
 void client_idempotency_key(char out[33])

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "checkpoint/store/store.h"
+#include "client/ask/call.h"
 
 #define THREADS_MAX 7
 #define LISTED_MAX  ((size_t)1 << 17) /* twice what a coordinator keeps of one job */

@@ -1,12 +1,21 @@
 /*
- * -w: a reading command again and again, until Ctrl-C.
+ * Ctrl-C (and SIGTERM) as something that a command sees and answers, and what waits until then.
  */
 #pragma once
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "client/base/client.h"
 
-/* Runs once, or with --watch every second until Ctrl-C or a failure. */
-enum exit_code repeat(struct client *client, enum exit_code (*once)(struct client *client));
+/* From here on Ctrl-C doesn't end the process but shows in interrupt_came. Before the first call
+ * of the coordinator: gRPC's threads inherit the signals that are blocked. */
+bool interrupt_catch(struct client *client);
+bool interrupt_came(const struct client *client);
 
 /* Waits, but no longer than until Ctrl-C; false: it was pressed. */
-bool wait_interruptibly(const struct client *client, int64_t ms);
+bool interrupt_wait(const struct client *client, int64_t ms);
+
+/* Runs once, or with --watch every second until Ctrl-C or a failure. */
+enum exit_code interrupt_repeat(struct client *client,
+                                enum exit_code (*once)(struct client *client));

@@ -11,35 +11,31 @@
 
 /* Where parsing is. */
 struct parser {
+    const struct command_table *table;
     int argc;
     char *const *argv;
     int at;
     struct arguments *args;
     const struct command *command;
     const char *noun; /* read, its verb not yet */
-    char error[512];
+    struct reason reason;
 };
 
-void arguments_init(struct arguments *args)
-{
-    *args = (struct arguments){
-        .rank = -1, .attempt = -1, .slots = -1, .ranks = -1, .rate = -1, .timeout_ms = -1
-    };
-}
-
-static enum status refuse(struct parser *parser, const char *format, ...)
+static enum status refuse_call(struct parser *parser, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-static enum status refuse(struct parser *parser, const char *format, ...)
+static enum status refuse_call(struct parser *parser, const char *format, ...)
 {
+    char text[LIMIT_REASON];
     va_list list;
     va_start(list, format);
-    (void)vsnprintf(parser->error, sizeof(parser->error), format, list);
+    (void)vsnprintf(text, sizeof(text), format, list);
     va_end(list);
+    reason_set(&parser->reason, "%s", text);
     return ST_INVALID;
 }
 
-bool duration_parse(const char *text, int64_t *out_ms)
+bool option_duration_parse(const char *text, int64_t *out_ms)
 {
     static const struct {
         const char *unit;
@@ -61,59 +57,61 @@ bool duration_parse(const char *text, int64_t *out_ms)
     return false;
 }
 
-static enum status store(struct parser *parser, const struct option *option, const char *value)
+static enum status store_option(struct parser *parser, const struct option *option,
+                                const char *value)
 {
     static const char *const formats[] = { [OUTPUT_TABLE] = "table",
                                            [OUTPUT_WIDE] = "wide",
                                            [OUTPUT_JSON] = "json",
                                            [OUTPUT_JSONL] = "jsonl",
                                            [OUTPUT_NAME] = "name" };
-    void *slot = (char *)parser->args + option->offset;
+    void *out = (char *)parser->args + option->offset;
     switch (option->kind) {
     case OPTION_FLAG:
-        *(bool *)slot = true;
+        *(bool *)out = true;
         return ST_OK;
     case OPTION_TEXT:
-        *(const char **)slot = value;
+        *(const char **)out = value;
         return ST_OK;
     case OPTION_NUMBER: {
         char *end = NULL;
         errno = 0;
         long long number = strtoll(value, &end, 10);
         if (errno != 0 || *end != '\0' || end == value || number < 0)
-            return refuse(parser, "--%s needs a whole number, not '%s'", option->name, value);
-        *(int64_t *)slot = number;
+            return refuse_call(parser, "--%s needs a whole number, not '%s'", option->name, value);
+        *(int64_t *)out = number;
         return ST_OK;
     }
     case OPTION_DURATION:
-        if (!duration_parse(value, slot)) {
-            return refuse(parser, "--%s needs a time like 30s or 5m, not '%s'", option->name,
-                          value);
+        if (!option_duration_parse(value, out)) {
+            return refuse_call(parser, "--%s needs a time like 30s or 5m, not '%s'", option->name,
+                               value);
         }
         return ST_OK;
     case OPTION_FORMAT:
         for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++) {
             if (strcmp(formats[i], value) == 0) {
-                *(enum output_format *)slot = (enum output_format)i;
+                *(enum output_format *)out = (enum output_format)i;
                 return ST_OK;
             }
         }
-        return refuse(parser, "-o takes table, wide, json, jsonl or name, not '%s'", value);
+        return refuse_call(parser, "-o takes table, wide, json, jsonl or name, not '%s'", value);
     case OPTION_SETS:
-        if (parser->args->set_count == ARGUMENTS_MAX)
-            return refuse(parser, "more than %d times --set", ARGUMENTS_MAX);
+        if (parser->args->set_count == ARGUMENTS_SETS_MAX)
+            return refuse_call(parser, "more than %d times --set", ARGUMENTS_SETS_MAX);
         parser->args->sets[parser->args->set_count++] = value;
         return ST_OK;
     }
     return ST_INVALID;
 }
 
-/* Looks in the command's options, then in the global ones; by name, or by letter if name is NULL.
- */
-static const struct option *find_option(const struct command *command, const char *name,
-                                        size_t size, char letter)
+/* Looks in the command's options, then in those of every command; by name, or by letter if name is
+ * NULL. */
+static const struct option *find_option(const struct parser *parser, const char *name, size_t size,
+                                        char letter)
 {
-    const struct option *tables[] = { command == NULL ? NULL : command->options, global_options };
+    const struct option *tables[] = { parser->command == NULL ? NULL : parser->command->options,
+                                      parser->table->options };
     for (size_t i = 0; i < 2; i++) {
         for (const struct option *option = tables[i]; option != NULL && option->name != NULL;
              option++) {
@@ -130,7 +128,7 @@ static const struct option *find_option(const struct command *command, const cha
 static enum status refuse_option(struct parser *parser, const char *text)
 {
     const struct option *tables[] = { parser->command == NULL ? NULL : parser->command->options,
-                                      global_options };
+                                      parser->table->options };
     const char *best = NULL;
     size_t distance = 3;
     for (size_t i = 0; i < 2; i++) {
@@ -144,34 +142,34 @@ static enum status refuse_option(struct parser *parser, const char *text)
         }
     }
     if (best != NULL)
-        return refuse(parser, "there is no option %s; did you mean --%s?", text, best);
-    return refuse(parser, "there is no option %s%s", text,
-                  parser->command == NULL ? " (options of a command come behind it)" : "");
+        return refuse_call(parser, "there is no option %s; did you mean --%s?", text, best);
+    return refuse_call(parser, "there is no option %s%s", text,
+                       parser->command == NULL ? " (options of a command come behind it)" : "");
 }
 
 static enum status parse_long(struct parser *parser, const char *text)
 {
     const char *equals = strchr(text, '=');
     size_t size = equals == NULL ? strlen(text) : (size_t)(equals - text);
-    const struct option *option = find_option(parser->command, text + 2, size - 2, '\0');
+    const struct option *option = find_option(parser, text + 2, size - 2, '\0');
     if (option == NULL)
         return refuse_option(parser, text);
     const char *value = equals == NULL ? NULL : equals + 1;
     if (option->kind == OPTION_FLAG && value != NULL)
-        return refuse(parser, "--%s takes no value", option->name);
+        return refuse_call(parser, "--%s takes no value", option->name);
     if (option->kind != OPTION_FLAG && value == NULL) {
         if (parser->at >= parser->argc)
-            return refuse(parser, "--%s needs a value: %s", option->name, option->value);
+            return refuse_call(parser, "--%s needs a value: %s", option->name, option->value);
         value = parser->argv[parser->at++];
     }
-    return store(parser, option, value);
+    return store_option(parser, option, value);
 }
 
 /* "-f", "-ojson", "-qf" */
 static enum status parse_short(struct parser *parser, const char *text)
 {
     for (const char *letter = text + 1; *letter != '\0'; letter++) {
-        const struct option *option = find_option(parser->command, NULL, 0, *letter);
+        const struct option *option = find_option(parser, NULL, 0, *letter);
         if (option == NULL)
             return refuse_option(parser, text);
         const char *value = NULL;
@@ -180,21 +178,30 @@ static enum status parse_short(struct parser *parser, const char *text)
             if (value == NULL && parser->at < parser->argc)
                 value = parser->argv[parser->at++];
             if (value == NULL)
-                return refuse(parser, "-%c needs a value: %s", *letter, option->value);
+                return refuse_call(parser, "-%c needs a value: %s", *letter, option->value);
         }
-        enum status st = store(parser, option, value);
+        enum status st = store_option(parser, option, value);
         if (st != ST_OK || value != NULL)
             return st;
     }
     return ST_OK;
 }
 
-static const struct command *find_command(const char *noun, const char *verb)
+bool command_is_noun(const struct command_table *table, const char *word)
 {
-    size_t count = 0;
-    const struct command *table = command_table(&count);
-    for (size_t i = 0; i < count; i++) {
-        const struct command *command = &table[i];
+    for (size_t i = 0; i < table->count; i++) {
+        const char *noun = table->commands[i].noun;
+        if (noun != NULL && strcmp(noun, word) == 0)
+            return true;
+    }
+    return false;
+}
+
+static const struct command *find_command(const struct command_table *table, const char *noun,
+                                          const char *verb)
+{
+    for (size_t i = 0; i < table->count; i++) {
+        const struct command *command = &table->commands[i];
         bool same_noun = noun == NULL ? command->noun == NULL
                                       : command->noun != NULL && strcmp(command->noun, noun) == 0;
         if (same_noun && strcmp(command->verb, verb) == 0)
@@ -205,43 +212,44 @@ static const struct command *find_command(const char *noun, const char *verb)
 
 static enum status refuse_command(struct parser *parser, const char *word)
 {
-    size_t count = 0;
-    const struct command *table = command_table(&count);
     const char *best = NULL;
     size_t distance = suggest_limit(word) + 1;
-    for (size_t i = 0; i < count; i++) {
-        if (table[i].hidden || (table[i].noun == NULL) != (parser->noun == NULL) ||
-            (parser->noun != NULL && strcmp(table[i].noun, parser->noun) != 0))
+    for (size_t i = 0; i < parser->table->count; i++) {
+        const struct command *command = &parser->table->commands[i];
+        if (command->hidden || (command->noun == NULL) != (parser->noun == NULL) ||
+            (parser->noun != NULL && strcmp(command->noun, parser->noun) != 0))
             continue;
-        size_t d = suggest_distance(table[i].verb, word);
+        size_t d = suggest_distance(command->verb, word);
         if (d < distance) {
             distance = d;
-            best = table[i].verb;
+            best = command->verb;
         }
     }
     const char *noun = parser->noun == NULL ? "" : parser->noun;
     const char *space = parser->noun == NULL ? "" : " ";
     if (best != NULL) {
-        return refuse(parser, "there is no command '%s%s%s'; did you mean 'cairn %s%s%s'?", noun,
-                      space, word, noun, space, best);
+        return refuse_call(parser, "there is no command '%s%s%s'; did you mean 'cairn %s%s%s'?",
+                           noun, space, word, noun, space, best);
     }
-    return refuse(parser, "there is no command '%s%s%s'; 'cairn -h' lists them", noun, space, word);
+    return refuse_call(parser, "there is no command '%s%s%s'; 'cairn -h' lists them", noun, space,
+                       word);
 }
 
 static enum status parse_word(struct parser *parser, const char *word)
 {
     struct arguments *args = parser->args;
     if (parser->command != NULL) {
-        if (args->word_count >= parser->command->words_max || args->word_count == WORDS_MAX)
-            return refuse(parser, "'%s' is one argument too many", word);
-        args->words[args->word_count++] = word;
+        if (args->operand_count >= parser->command->operands_max ||
+            args->operand_count == ARGUMENTS_OPERANDS_MAX)
+            return refuse_call(parser, "'%s' is one argument too many", word);
+        args->operands[args->operand_count++] = word;
         return ST_OK;
     }
-    if (parser->noun == NULL && is_noun(word)) {
+    if (parser->noun == NULL && command_is_noun(parser->table, word)) {
         parser->noun = word;
         return ST_OK;
     }
-    parser->command = find_command(parser->noun, word);
+    parser->command = find_command(parser->table, parser->noun, word);
     return parser->command == NULL ? refuse_command(parser, word) : ST_OK;
 }
 
@@ -274,28 +282,31 @@ static enum status check_complete(struct parser *parser)
     struct arguments *args = parser->args;
     const char *noun = parser->noun == NULL ? "" : parser->noun;
     if (parser->command == NULL && parser->noun != NULL && !args->help)
-        return refuse(parser, "'cairn %s' needs a verb; 'cairn %s -h' lists them", noun, noun);
+        return refuse_call(parser, "'cairn %s' needs a verb; 'cairn %s -h' lists them", noun, noun);
     if (parser->command == NULL && parser->noun != NULL)
-        args->words[args->word_count++] = parser->noun; /* what help is about */
-    if (parser->command != NULL && !args->help && args->word_count < parser->command->words_min) {
-        return refuse(parser, "something is missing: cairn %s%s%s %s", noun,
-                      parser->noun == NULL ? "" : " ", parser->command->verb,
-                      parser->command->usage);
+        args->operands[args->operand_count++] = parser->noun; /* what help is about */
+    if (parser->command != NULL && !args->help &&
+        args->operand_count < parser->command->operands_min) {
+        return refuse_call(parser, "something is missing: cairn %s%s%s %s", noun,
+                           parser->noun == NULL ? "" : " ", parser->command->verb,
+                           parser->command->usage);
     }
     return ST_OK;
 }
 
-enum status arguments_parse(int argc, char *const *argv, struct arguments *out,
-                            const struct command **out_command, char *out_error, size_t error_size)
+enum status arguments_parse(const struct command_table *table, int argc, char *const *argv,
+                            struct arguments *out, const struct command **out_command,
+                            struct reason *reason)
 {
-    struct arguments args;
-    struct parser parser = { .argc = argc, .argv = argv, .args = &args };
-    arguments_init(&args);
+    struct arguments args = {
+        .rank = -1, .attempt = -1, .slots = -1, .ranks = -1, .rate = -1, .timeout_ms = -1
+    };
+    struct parser parser = { .table = table, .argc = argc, .argv = argv, .args = &args };
     enum status st = parse_all(&parser);
     if (st == ST_OK)
         st = check_complete(&parser);
     if (st != ST_OK) {
-        (void)snprintf(out_error, error_size, "%s", parser.error);
+        *reason = parser.reason;
         return st;
     }
     *out = args;

@@ -1,9 +1,40 @@
 /*
- * Options as tables, commands as rows: parsing, help and completion all come from them.
+ * Options as tables, commands as rows: parsing, help and completion all come from them. Whoever
+ * needs the table is handed it; the one of `cairn` stands above all commands (client/commands.h).
  */
 #pragma once
 
-#include "client/base/client.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "client/base/exit.h"
+#include "common/reason.h"
+#include "common/status.h"
+
+#define ARGUMENTS_SETS_MAX     64 /* --set of one call */
+#define ARGUMENTS_OPERANDS_MAX 8  /* job, file and so on of one call */
+
+enum output_format { OUTPUT_TABLE, OUTPUT_WIDE, OUTPUT_JSON, OUTPUT_JSONL, OUTPUT_NAME };
+
+/* What a call said. Absent numbers are -1, absent texts NULL. */
+struct arguments {
+    const char *addr;
+    enum output_format output;
+    bool no_color, quiet, watch, help;
+    bool wait, follow, foreground, force;
+    const char *sets[ARGUMENTS_SETS_MAX];
+    size_t set_count;
+    const char *listen;
+    const char *device;
+    const char *names, *dtype, *only; /* of an export */
+    const char *job_file, *to;        /* of an import */
+    const char *sort;
+    int64_t rank, attempt, slots, ranks, rate;
+    int64_t timeout_ms;
+    const char *operands[ARGUMENTS_OPERANDS_MAX];
+    size_t operand_count;
+};
 
 enum option_kind {
     OPTION_FLAG,     /* bool */
@@ -23,49 +54,43 @@ struct option {
     const char *help;
 };
 
-/* What a positional argument is, for completion and messages. */
-enum word_kind { WORD_NONE, WORD_JOB, WORD_FILE, WORD_CHECKPOINT, WORD_SHELL };
+/* What an operand (an argument that is no option) is, for completion and messages. */
+enum operand_kind { OPERAND_NONE, OPERAND_JOB, OPERAND_FILE, OPERAND_CHECKPOINT, OPERAND_SHELL };
+
+struct client;
 
 struct command {
     const char *noun; /* "ckpt"; NULL: a verb on its own */
     const char *verb;
-    enum word_kind word;
-    unsigned words_min, words_max;
+    enum operand_kind operand;
+    unsigned operands_min, operands_max;
     bool hidden;
     const char *usage;            /* "JOB [flags]" */
     const char *summary;          /* one line, starts with a verb, no full stop */
     const char *details;          /* more lines; or NULL */
     const char *examples;         /* lines without "cairn " in front */
-    const struct option *options; /* besides the global ones */
+    const struct option *options; /* besides those of every command */
     enum exit_code (*run)(struct client *client);
 };
 
-/* commands.c */
-extern const struct option global_options[];
-const struct command *command_table(size_t *out_count);
+struct command_table {
+    const struct command *commands; /* those of a noun stand together */
+    size_t count;
+    const struct option *options; /* of every command */
+};
 
-/* Absent values, before parsing. */
-void arguments_init(struct arguments *args);
+/* Is this word a noun of the table? */
+bool command_is_noun(const struct command_table *table, const char *word);
 
 /*
  * Finds the command and parses all arguments (argv without the program's name); options may stand
- * anywhere, "--" ends them. out_command is NULL when only help was asked for or nothing was said.
- * Errors: ST_INVALID  a message for people is in out_error
+ * anywhere, "--" ends them. out_command is NULL when only help was asked for or nothing was said;
+ * of help about a noun, that noun is the only operand.
+ * Errors: ST_INVALID  reason says why
  */
-MUST_CHECK enum status arguments_parse(int argc, char *const *argv, struct arguments *out,
-                                       const struct command **out_command, char *out_error,
-                                       size_t error_size);
+MUST_CHECK enum status arguments_parse(const struct command_table *table, int argc,
+                                       char *const *argv, struct arguments *out,
+                                       const struct command **out_command, struct reason *reason);
 
 /* "30s", "5m", "2h", "1d", "500ms"; a number alone is seconds. false: it isn't one. */
-bool duration_parse(const char *text, int64_t *out_ms);
-
-/* help.c: to standard output */
-void help_all(void);
-void help_noun(const char *noun);
-void help_command(const struct command *command);
-/* Is this word a noun of the table? */
-bool is_noun(const char *word);
-
-/* completion.c: a script for "bash", "zsh" or "fish"; ST_NOT_FOUND: another shell. */
-struct buf;
-MUST_CHECK enum status completion_script(const char *shell, struct buf *out);
+bool option_duration_parse(const char *text, int64_t *out_ms);

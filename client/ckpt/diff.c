@@ -7,9 +7,10 @@
 
 #include "checkpoint/weights/compare.h"
 #include "client/ask/target.h"
+#include "client/ckpt/commands.h"
 #include "client/print/format.h"
-#include "client/print/job.h"
 #include "client/print/json.h"
+#include "client/print/output.h"
 
 #define SCALARS_MAX 8
 
@@ -269,9 +270,9 @@ enum exit_code cmd_ckpt_diff(struct client *client)
         client_error("--sort takes stored, relative or max, not '%s'", order);
         return EXIT_USAGE;
     }
-    enum exit_code code = target_open(client, client->args.words[0], diff.path_a, &a);
+    enum exit_code code = target_open(client, client->args.operands[0], diff.path_a, &a);
     if (code == EXIT_DONE)
-        code = target_open(client, client->args.words[1], diff.path_b, &b);
+        code = target_open(client, client->args.operands[1], diff.path_b, &b);
     if (code == EXIT_DONE)
         code = compare(client, a, b, &diff);
     ckpt_close(a);

@@ -8,9 +8,11 @@
 #include "checkpoint/store/store.h"
 #include "checkpoint/weights/weights.h"
 #include "client/ask/target.h"
+#include "client/base/interrupt.h"
+#include "client/ckpt/commands.h"
 #include "client/print/format.h"
-#include "client/print/job.h"
 #include "client/print/json.h"
+#include "client/print/output.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "job/job.h"
@@ -97,7 +99,7 @@ static bool show_progress(void *arg, uint64_t bytes)
     struct shown *shown = arg;
     int64_t now = clock_mono_ms(clock_system());
     char text[32];
-    if (client_interrupted(shown->client))
+    if (interrupt_came(shown->client))
         return false;
     if (!shown->line || now - shown->shown_ms < LINE_EVERY_MS)
         return true;
@@ -132,7 +134,7 @@ static enum exit_code print_done(const struct client *client, const char *file,
 static enum exit_code write_file(const struct client *client, const char *path,
                                  struct ckpt_reader *reader, struct weights_export *options)
 {
-    const char *file = client->args.words[1];
+    const char *file = client->args.operands[1];
     struct shown shown = { .client = client, .shown_ms = clock_mono_ms(clock_system()) };
     struct weights_exported done = { 0 };
     struct weights_message why;
@@ -162,14 +164,15 @@ enum exit_code cmd_ckpt_export(struct client *client)
     char path[LIMIT_PATH];
     struct ckpt_reader *reader = NULL;
     enum exit_code code = take_flags(client, &options);
-    if (code == EXIT_DONE && ckpt_store_is_object(client->args.words[1])) {
-        client_error("%s: export writes a file; copy it there afterwards", client->args.words[1]);
+    if (code == EXIT_DONE && ckpt_store_is_object(client->args.operands[1])) {
+        client_error("%s: export writes a file; copy it there afterwards",
+                     client->args.operands[1]);
         code = EXIT_USAGE;
     }
-    if (code == EXIT_DONE && !client_catch_signals(client))
+    if (code == EXIT_DONE && !interrupt_catch(client))
         code = EXIT_INTERNAL;
     if (code == EXIT_DONE)
-        code = target_open(client, client->args.words[0], path, &reader);
+        code = target_open(client, client->args.operands[0], path, &reader);
     if (code == EXIT_DONE && !options.own_names)
         code = find_arch(client, reader, path, &options.arch);
     if (code == EXIT_DONE)

@@ -1,14 +1,13 @@
-/* ckpt ls, digest, rm: of a job, or of a folder without a coordinator. */
+/* ckpt ls: the checkpoints of a job, or of a folder without a coordinator. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/ask/target.h"
+#include "client/ckpt/commands.h"
 #include "client/print/job.h"
 #include "client/print/json.h"
-
-/* ---- ls ---- */
 
 /* What one entry of a folder is as the message that ListCheckpoints gives; texts are borrowed. */
 static void describe(const struct ckpt_entry *entry, char digest[33], Cairn__V1__Checkpoint *out)
@@ -53,7 +52,7 @@ static enum exit_code print_entries(const struct client *client, const struct ck
 enum exit_code cmd_ckpt_ls(struct client *client)
 {
     struct target target;
-    enum exit_code code = target_parse(client->args.words[0], &target);
+    enum exit_code code = target_parse(client->args.operands[0], &target);
     if (code == EXIT_DONE && target.has_step) {
         client_error("ls lists all of a job: cairn ckpt ls %s",
                      target.is_folder ? target.path : target.job);
@@ -77,117 +76,5 @@ enum exit_code cmd_ckpt_ls(struct client *client)
     code = output_list(client, &checkpoint_listing, (ProtobufCMessage *const *)list->checkpoints,
                        list->n_checkpoints);
     cairn__v1__list_checkpoints_reply__free_unpacked(list, NULL);
-    return code;
-}
-
-/* ---- digest ---- */
-
-enum exit_code cmd_ckpt_digest(struct client *client)
-{
-    char path[LIMIT_PATH], text[33];
-    struct ckpt_hash digest;
-    enum exit_code code = target_find_one(client, client->args.words[0], path);
-    if (code != EXIT_DONE)
-        return code;
-    enum status st = ckpt_digest(target_io(client), path, &digest);
-    if (st != ST_OK)
-        return target_report(client, path, st);
-    ckpt_hash_text(&digest, text);
-    if (output_is_json(client)) {
-        return output_json(client,
-                           json_pack("{s:o, s:s}", "path", json_from_text(path), "digest", text));
-    }
-    return printf("%s\n", text) < 0 ? EXIT_INTERNAL : output_text(NULL);
-}
-
-/* ---- rm ---- */
-
-/* The checkpoint beside the one at path that holds differences to it; false: none does. */
-static bool find_child(struct client *client, const char *path, uint64_t *out_step)
-{
-    char job[LIMIT_PATH];
-    struct ckpt_entry *entries = NULL;
-    struct ckpt_manifest own;
-    size_t count = 0;
-    (void)snprintf(job, sizeof(job), "%.*s", (int)(target_base(path) - path) - 1, path);
-    if (ckpt_manifest_read(target_io(client), path, &own) != ST_OK)
-        return false;
-    bool found = false;
-    if (job[0] != '\0' && target_list_of_folder(client, job, &entries, &count) == EXIT_DONE) {
-        for (size_t i = 0; i < count && !found; i++) {
-            found = entries[i].committed && entries[i].parent.generation == own.generation &&
-                    entries[i].parent.step == own.step && entries[i].parent.generation > 0;
-            *out_step = entries[i].step;
-        }
-    }
-    free(entries);
-    ckpt_manifest_release(&own);
-    return found;
-}
-
-/* path NULL: not known any more, the call was repeated after the checkpoint was gone. */
-static enum exit_code say_removed(const struct client *client, const char *path)
-{
-    if (output_is_json(client)) {
-        return output_json(client,
-                           json_pack("{s:o}", "path", path ? json_from_text(path) : json_null()));
-    }
-    if (client->args.output == OUTPUT_NAME && path != NULL)
-        return printf("%s\n", path) < 0 ? EXIT_INTERNAL : output_text(NULL);
-    client_note(client, "removed %s\n", path != NULL ? path : client->args.words[0]);
-    return EXIT_DONE;
-}
-
-static enum exit_code remove_folder(struct client *client, const char *path)
-{
-    uint64_t child = 0;
-    if (!target_is_checkpoint(client, path)) {
-        client_error("%s is no checkpoint's folder", path);
-        return EXIT_REFUSED;
-    }
-    if (find_child(client, path, &child)) {
-        client_error("%s: the checkpoint of step %llu holds differences to it and could not be "
-                     "read any more; remove that one first",
-                     path, (unsigned long long)child);
-        return EXIT_REFUSED;
-    }
-    enum status st = ckpt_remove(target_io(client), path);
-    if (st != ST_OK)
-        return target_report(client, path, st);
-    return say_removed(client, path);
-}
-
-enum exit_code cmd_ckpt_rm(struct client *client)
-{
-    struct target target;
-    enum exit_code code = target_parse(client->args.words[0], &target);
-    if (code != EXIT_DONE)
-        return code;
-    if (target.is_folder && !target.has_step)
-        return remove_folder(client, target.path);
-    if (!target.has_step || target.step == STEP_ALL) {
-        client_error("write which one: cairn ckpt rm %s@STEP",
-                     target.is_folder ? target.path : target.job);
-        return EXIT_USAGE;
-    }
-    if (target.is_folder) {
-        char path[LIMIT_PATH];
-        code = target_find_one(client, client->args.words[0], path);
-        return code == EXIT_DONE ? remove_folder(client, path) : code;
-    }
-    char key[33];
-    client_idempotency_key(key);
-    Cairn__V1__RemoveCheckpointRequest request = CAIRN__V1__REMOVE_CHECKPOINT_REQUEST__INIT;
-    request.job = target.job;
-    request.step = target.step;
-    request.idempotency_key = key;
-    ProtobufCMessage *reply = NULL;
-    code = client_call(client, "RemoveCheckpoint", &request.base, 0, &reply);
-    if (code != EXIT_DONE)
-        return code;
-    const Cairn__V1__RemoveCheckpointReply *done = (const Cairn__V1__RemoveCheckpointReply *)reply;
-    bool known = done->path__case == CAIRN__V1__REMOVE_CHECKPOINT_REPLY__PATH__PATH;
-    code = say_removed(client, known ? done->path : NULL);
-    protobuf_c_message_free_unpacked(reply, NULL);
     return code;
 }

@@ -5,9 +5,10 @@
 #include <string.h>
 
 #include "client/ask/target.h"
+#include "client/ckpt/commands.h"
 #include "client/print/format.h"
-#include "client/print/job.h"
 #include "client/print/json.h"
+#include "client/print/output.h"
 
 static json_t *json_of_files(const struct ckpt_manifest *manifest)
 {
@@ -201,7 +202,7 @@ enum exit_code cmd_ckpt_show(struct client *client)
 {
     struct target_folder folder;
     struct ckpt_reader *reader = NULL;
-    enum exit_code code = target_find_folder(client, client->args.words[0], &folder);
+    enum exit_code code = target_find_folder(client, client->args.operands[0], &folder);
     if (code != EXIT_DONE)
         return code;
     if (client->args.output == OUTPUT_NAME)

@@ -1,21 +1,27 @@
+/*
+ * completion: a script for bash, zsh or fish.
+ *
+ * All three hold the words of the table; jobs are asked for when TAB is pressed.
+ */
+#include "client/cmd/completion.h"
+
 #include <stdio.h>
 #include <string.h>
 
-#include "client/base/options.h"
-#include "common/buf.h"
+#include "client/cmd/commands.h"
+#include "client/print/output.h"
 
-/* All three scripts hold the table's words; jobs are asked for when TAB is pressed. */
+#define COMPLETION_MAX ((size_t)256 << 10)
 
 /* The verbs of a noun, or the first words (verbs without noun, and nouns) for NULL. */
-static enum status put_words(const char *noun, const char *separator, struct buf *out)
+static enum status put_words(const struct command_table *table, const char *noun,
+                             const char *separator, struct buf *out)
 {
-    size_t count = 0;
-    const struct command *table = command_table(&count);
     const char *last_noun = NULL;
     enum status st = ST_OK;
     const char *before = "";
-    for (size_t i = 0; st == ST_OK && i < count; i++) {
-        const struct command *command = &table[i];
+    for (size_t i = 0; st == ST_OK && i < table->count; i++) {
+        const struct command *command = &table->commands[i];
         const char *word = command->verb;
         if (command->hidden)
             continue;
@@ -32,9 +38,10 @@ static enum status put_words(const char *noun, const char *separator, struct buf
     return st;
 }
 
-static enum status put_options(const struct command *command, struct buf *out)
+static enum status put_options(const struct command_table *table, const struct command *command,
+                               struct buf *out)
 {
-    const struct option *tables[] = { command->options, global_options };
+    const struct option *tables[] = { command->options, table->options };
     enum status st = ST_OK;
     for (size_t i = 0; i < 2; i++) {
         for (const struct option *option = tables[i];
@@ -45,59 +52,56 @@ static enum status put_options(const struct command *command, struct buf *out)
 }
 
 /* Shell words that list what a positional argument can be. */
-static const char *candidates(enum word_kind kind)
+static const char *candidates(enum operand_kind kind)
 {
     switch (kind) {
-    case WORD_JOB:
-    case WORD_CHECKPOINT:
+    case OPERAND_JOB:
+    case OPERAND_CHECKPOINT:
         return "$(cairn ps -o name 2>/dev/null)";
-    case WORD_SHELL:
+    case OPERAND_SHELL:
         return "bash zsh fish";
-    case WORD_NONE:
-    case WORD_FILE:
+    case OPERAND_NONE:
+    case OPERAND_FILE:
         return "";
     }
     return "";
 }
 
 /* One case per command: key "verb" or "noun verb". */
-static enum status put_cases(struct buf *out)
+static enum status put_cases(const struct command_table *table, struct buf *out)
 {
-    size_t count = 0;
-    const struct command *table = command_table(&count);
     enum status st = ST_OK;
-    for (size_t i = 0; st == ST_OK && i < count; i++) {
-        const struct command *command = &table[i];
+    for (size_t i = 0; st == ST_OK && i < table->count; i++) {
+        const struct command *command = &table->commands[i];
         if (command->hidden)
             continue;
         st = buf_printf(out, "        \"%s%s%s\") options=\"",
                         command->noun == NULL ? "" : command->noun,
                         command->noun == NULL ? "" : " ", command->verb);
         if (st == ST_OK)
-            st = put_options(command, out);
+            st = put_options(table, command, out);
         if (st == ST_OK) {
-            st = buf_printf(out, "\"; words=\"%s\"; files=%d ;;\n", candidates(command->word),
-                            command->word == WORD_FILE || command->word == WORD_CHECKPOINT);
+            st = buf_printf(out, "\"; words=\"%s\"; files=%d ;;\n", candidates(command->operand),
+                            command->operand == OPERAND_FILE ||
+                                command->operand == OPERAND_CHECKPOINT);
         }
     }
     return st;
 }
 
 /* "        ckpt) words="ls show ..." ;;" for every noun. */
-static enum status put_nouns(struct buf *out)
+static enum status put_nouns(const struct command_table *table, struct buf *out)
 {
-    size_t count = 0;
-    const struct command *table = command_table(&count);
     const char *last = "";
     enum status st = ST_OK;
-    for (size_t i = 0; st == ST_OK && i < count; i++) {
-        const char *noun = table[i].noun;
+    for (size_t i = 0; st == ST_OK && i < table->count; i++) {
+        const char *noun = table->commands[i].noun;
         if (noun == NULL || strcmp(noun, last) == 0)
             continue;
         last = noun;
         st = buf_printf(out, "        %s) words=\"", noun);
         if (st == ST_OK)
-            st = put_words(noun, " ", out);
+            st = put_words(table, noun, " ", out);
         if (st == ST_OK)
             st = buf_append_text(out, "\" ;;\n");
     }
@@ -105,27 +109,27 @@ static enum status put_nouns(struct buf *out)
 }
 
 /* The part that bash and zsh share: sets options, words, files from the words typed so far. */
-static enum status put_function(struct buf *out)
+static enum status put_function(const struct command_table *table, struct buf *out)
 {
     enum status st = buf_append_text(out, "_cairn_find() {\n"
                                           "    options=\"\"; words=\"\"; files=0\n"
                                           "    if [ -z \"$1\" ]; then words=\"");
     if (st == ST_OK)
-        st = put_words(NULL, " ", out);
+        st = put_words(table, NULL, " ", out);
     if (st == ST_OK)
         st = buf_append_text(out, "\"; return; fi\n    case \"$1\" in\n");
     if (st == ST_OK)
-        st = put_nouns(out);
+        st = put_nouns(table, out);
     if (st == ST_OK)
-        st = put_cases(out);
+        st = put_cases(table, out);
     return st == ST_OK ? buf_append_text(out, "    esac\n}\n") : st;
 }
 
-static enum status put_bash(struct buf *out)
+static enum status put_bash(const struct command_table *table, struct buf *out)
 {
     enum status st = buf_append_text(out, "# bash completion: source <(cairn completion bash)\n");
     if (st == ST_OK)
-        st = put_function(out);
+        st = put_function(table, out);
     if (st != ST_OK)
         return st;
     return buf_append_text(
@@ -151,11 +155,11 @@ static enum status put_bash(struct buf *out)
              "complete -o filenames -F _cairn cairn\n");
 }
 
-static enum status put_zsh(struct buf *out)
+static enum status put_zsh(const struct command_table *table, struct buf *out)
 {
     enum status st = buf_append_text(out, "#compdef cairn\n");
     if (st == ST_OK)
-        st = put_function(out);
+        st = put_function(table, out);
     if (st != ST_OK)
         return st;
     return buf_append_text(
@@ -207,39 +211,49 @@ static enum status put_fish_command(const struct command *command, struct buf *o
         st = buf_printf(out, "complete -c cairn -n '%s' -l %s%s -d '%s'\n", seen, option->name,
                         option->kind == OPTION_FLAG ? "" : " -x", option->help);
     }
-    if (st == ST_OK && (command->word == WORD_JOB || command->word == WORD_CHECKPOINT)) {
+    if (st == ST_OK &&
+        (command->operand == OPERAND_JOB || command->operand == OPERAND_CHECKPOINT)) {
         st = buf_printf(out, "complete -c cairn -n '%s' -a '(cairn ps -o name 2>/dev/null)'\n",
                         seen);
     }
-    if (st == ST_OK && command->word == WORD_SHELL)
+    if (st == ST_OK && command->operand == OPERAND_SHELL)
         st = buf_printf(out, "complete -c cairn -f -n '%s' -a 'bash zsh fish'\n", seen);
-    if (st == ST_OK && (command->word == WORD_FILE || command->word == WORD_CHECKPOINT))
+    if (st == ST_OK && (command->operand == OPERAND_FILE || command->operand == OPERAND_CHECKPOINT))
         st = buf_printf(out, "complete -c cairn -F -n '%s'\n", seen);
     return st;
 }
 
-static enum status put_fish(struct buf *out)
+static enum status put_fish(const struct command_table *table, struct buf *out)
 {
-    size_t count = 0;
-    const struct command *table = command_table(&count);
     enum status st = buf_append_text(out, "# fish completion: cairn completion fish | source\n");
-    for (const struct option *option = global_options; st == ST_OK && option->name != NULL;
+    for (const struct option *option = table->options; st == ST_OK && option->name != NULL;
          option++) {
         st = buf_printf(out, "complete -c cairn -l %s%s -d '%s'\n", option->name,
                         option->kind == OPTION_FLAG ? "" : " -x", option->help);
     }
-    for (size_t i = 0; st == ST_OK && i < count; i++) {
-        if (!table[i].hidden)
-            st = put_fish_command(&table[i], out);
+    for (size_t i = 0; st == ST_OK && i < table->count; i++) {
+        if (!table->commands[i].hidden)
+            st = put_fish_command(&table->commands[i], out);
     }
     return st;
 }
 
-enum status completion_script(const char *shell, struct buf *out)
+enum status completion_script(const struct command_table *table, const char *shell, struct buf *out)
 {
     if (strcmp(shell, "bash") == 0)
-        return put_bash(out);
+        return put_bash(table, out);
     if (strcmp(shell, "zsh") == 0)
-        return put_zsh(out);
-    return strcmp(shell, "fish") == 0 ? put_fish(out) : ST_NOT_FOUND;
+        return put_zsh(table, out);
+    return strcmp(shell, "fish") == 0 ? put_fish(table, out) : ST_NOT_FOUND;
+}
+
+enum exit_code cmd_completion(struct client *client)
+{
+    auto_buf struct buf script;
+    buf_init(&script, COMPLETION_MAX);
+    enum status st = completion_script(client->table, client->args.operands[0], &script);
+    if (st == ST_OK)
+        return output_text(script.data);
+    client_error("completion is for bash, zsh or fish, not '%s'", client->args.operands[0]);
+    return EXIT_USAGE;
 }

@@ -1,6 +1,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "client/ask/call.h"
+#include "client/base/interrupt.h"
+#include "client/cmd/commands.h"
 #include "client/print/job.h"
 #include "client/print/json.h"
 
@@ -32,7 +35,7 @@ static enum exit_code print_stream(struct client *client, struct rpc_stream *str
         }
         if (message != NULL)
             protobuf_c_message_free_unpacked(message, NULL);
-        if (code == EXIT_DONE && client_interrupted(client))
+        if (code == EXIT_DONE && interrupt_came(client))
             code = EXIT_DETACHED;
     }
     rpc_stream_close(stream, &result);
@@ -44,10 +47,10 @@ static enum exit_code print_stream(struct client *client, struct rpc_stream *str
 
 enum exit_code cmd_logs(struct client *client)
 {
-    if (!client_catch_signals(client))
+    if (!interrupt_catch(client))
         return EXIT_INTERNAL;
     Cairn__V1__StreamLogsRequest request = CAIRN__V1__STREAM_LOGS_REQUEST__INIT;
-    request.job = (char *)client->args.words[0];
+    request.job = (char *)client->args.operands[0];
     request.follow = client->args.follow;
     if (client->args.rank >= 0) {
         request.rank__case = CAIRN__V1__STREAM_LOGS_REQUEST__RANK__RANK;

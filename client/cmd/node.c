@@ -1,15 +1,11 @@
-/* node ls, version, completion. */
+/* node ls: the machines. node check: this one's devices, which the trainer measures. */
 #include <stdio.h>
-#include <string.h>
 
+#include "client/ask/call.h"
 #include "client/base/interrupt.h"
-#include "client/base/options.h"
-#include "client/print/job.h"
-#include "client/print/json.h"
-#include "common/buf.h"
-
-#define VERSION_MS     1000
-#define COMPLETION_MAX ((size_t)256 << 10)
+#include "client/base/trainer.h"
+#include "client/cmd/commands.h"
+#include "client/print/output.h"
 
 static const Cairn__V1__Node *as_node(const ProtobufCMessage *row)
 {
@@ -99,41 +95,21 @@ static enum exit_code node_ls_once(struct client *client)
 
 enum exit_code cmd_node_ls(struct client *client)
 {
-    return repeat(client, node_ls_once);
+    return interrupt_repeat(client, node_ls_once);
 }
 
-enum exit_code cmd_version(struct client *client)
+enum exit_code cmd_node_check(struct client *client)
 {
-    Cairn__V1__GetVersionRequest request = CAIRN__V1__GET_VERSION_REQUEST__INIT;
-    ProtobufCMessage *reply = NULL;
-    enum rpc_code code = client_try(client, "GetVersion", &request.base, VERSION_MS, &reply);
-    const Cairn__V1__GetVersionReply *version =
-        code == RPC_OK ? (const Cairn__V1__GetVersionReply *)reply : NULL;
-    enum exit_code exit_code = EXIT_DONE;
-    if (output_is_json(client)) {
-        exit_code = output_json(
-            client, json_pack("{s:s, s:o}", "version", CAIRN_VERSION, "coordinator",
-                              version == NULL ? json_null() : json_from_message(reply)));
-    } else {
-        (void)printf("cairn %s\n", CAIRN_VERSION);
-        if (version != NULL) {
-            (void)printf("coordinator %s (pid %u, %u agents) at %s\n", version->version,
-                         version->pid, version->agents, client->target);
-        }
-        exit_code = output_text(NULL);
+    char ranks[24];
+    struct trainer_call call = { .count = 0 };
+    trainer_add(&call, "--check");
+    trainer_add(&call, client->args.device == NULL ? "cpu" : client->args.device);
+    if (client->args.ranks >= 0) {
+        (void)snprintf(ranks, sizeof(ranks), "%lld", (long long)client->args.ranks);
+        trainer_add(&call, "--ranks");
+        trainer_add(&call, ranks);
     }
-    if (reply != NULL)
-        protobuf_c_message_free_unpacked(reply, NULL);
-    return exit_code;
-}
-
-enum exit_code cmd_completion(struct client *client)
-{
-    auto_buf struct buf script;
-    buf_init(&script, COMPLETION_MAX);
-    enum status st = completion_script(client->args.words[0], &script);
-    if (st == ST_OK)
-        return output_text(script.data);
-    client_error("completion is for bash, zsh or fish, not '%s'", client->args.words[0]);
-    return EXIT_USAGE;
+    if (output_is_json(client))
+        trainer_add(&call, "--json");
+    return trainer_become(&call);
 }

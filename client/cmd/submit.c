@@ -5,13 +5,16 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "client/ask/call.h"
+#include "client/base/interrupt.h"
+#include "client/cmd/commands.h"
+#include "client/cmd/watch.h"
 #include "client/print/job.h"
 #include "common/buf.h"
 #include "common/cleanup.h"
 #include "common/io.h"
 #include "job/job.h"
 
-enum { FILE_BYTES_MAX = LIMIT_JOB_FILE_BYTES };
 #define ERRORS_MAX ((size_t)1024 << 10)
 
 /* What is submitted. */
@@ -25,7 +28,7 @@ struct submission {
 static enum exit_code read_input(struct submission *out)
 {
     auto_buf struct buf text;
-    buf_init(&text, FILE_BYTES_MAX);
+    buf_init(&text, LIMIT_JOB_FILE_BYTES);
     char piece[4096];
     size_t size;
     while ((size = fread(piece, 1, sizeof(piece), stdin)) > 0) {
@@ -50,7 +53,7 @@ static enum exit_code read_job_file(const char *name, struct submission *out)
         client_error("%s: %s", name, strerror(errno));
         return EXIT_USAGE;
     }
-    enum status st = io_read_file(io_system(), path, FILE_BYTES_MAX, &out->text, &out->size);
+    enum status st = io_read_file(io_system(), path, LIMIT_JOB_FILE_BYTES, &out->text, &out->size);
     if (st != ST_OK) {
         client_error("%s: %s", name,
                      st == ST_FULL ? "too large for a job file" : status_string(st));
@@ -63,7 +66,7 @@ static enum exit_code read_job_file(const char *name, struct submission *out)
 }
 
 /* Parses here first: mistakes are shown before anything is sent. */
-static enum exit_code check(const struct client *client, const struct submission *submission)
+static enum exit_code check_job(const struct client *client, const struct submission *submission)
 {
     auto_buf struct buf errors;
     buf_init(&errors, ERRORS_MAX);
@@ -121,10 +124,10 @@ static enum exit_code announce(const struct client *client, const Cairn__V1__Job
     return output_text(NULL);
 }
 
-static enum exit_code submit(struct client *client, const struct submission *submission)
+static enum exit_code submit_job(struct client *client, const struct submission *submission)
 {
     Cairn__V1__SubmitJobReply *reply = NULL;
-    enum exit_code code = check(client, submission);
+    enum exit_code code = check_job(client, submission);
     if (code == EXIT_DONE)
         code = send_job(client, submission, &reply);
     if (code != EXIT_DONE)
@@ -133,7 +136,7 @@ static enum exit_code submit(struct client *client, const struct submission *sub
     if (code == EXIT_DONE && (client->args.wait || client->args.watch)) {
         Cairn__V1__Job *last = NULL;
         bool shown = client->args.watch && client->args.output != OUTPUT_NAME;
-        code = job_watch(client, reply->job->id, shown ? WATCH_SHOWN : WATCH_SILENT, &last);
+        code = watch_job(client, reply->job->id, shown ? WATCH_SHOWN : WATCH_SILENT, &last);
         if (last != NULL && output_is_json(client) && !shown && job_is_over(last->state)) {
             enum exit_code printed = job_show(client, last);
             code = printed == EXIT_DONE ? code : printed;
@@ -146,14 +149,14 @@ static enum exit_code submit(struct client *client, const struct submission *sub
 
 enum exit_code cmd_submit(struct client *client)
 {
-    if ((client->args.wait || client->args.watch) && !client_catch_signals(client))
+    if ((client->args.wait || client->args.watch) && !interrupt_catch(client))
         return EXIT_INTERNAL;
     struct submission *submission = malloc(sizeof(*submission));
     if (submission == NULL)
         return EXIT_INTERNAL;
-    enum exit_code code = read_job_file(client->args.words[0], submission);
+    enum exit_code code = read_job_file(client->args.operands[0], submission);
     if (code == EXIT_DONE)
-        code = submit(client, submission);
+        code = submit_job(client, submission);
     free(submission->text);
     free(submission);
     return code;

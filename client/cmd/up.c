@@ -1,34 +1,25 @@
-/* up, down, and the supervisor's command. */
+/* up: a supervisor, which starts coordinator and agent; supervise: what that process runs. */
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
-#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
+#include "client/ask/call.h"
+#include "client/cmd/commands.h"
 #include "client/home/home.h"
 #include "client/home/supervisor.h"
-#include "client/print/job.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/io.h"
 
 #define UP_MS    10000
-#define DRAIN_MS 10000
-#define STOP_MS  8000
+#define END_MS   2000 /* for what a killed supervisor left */
 #define POLL_MS  50
 #define PROBE_MS 1000
 
 extern char **environ;
-
-static int64_t now_ms(void)
-{
-    return clock_mono_ms(clock_system());
-}
 
 /* Folders, and CAIRN_HOME for everything that is started from here. */
 static enum exit_code prepare_home(const struct client *client)
@@ -122,7 +113,7 @@ static enum exit_code wait_healthy(struct client *client, int64_t until)
         agents = count_agents(client);
         if (agents >= 1)
             return EXIT_DONE;
-        if (now_ms() >= until)
+        if (clock_mono_ms(clock_system()) >= until)
             break;
         (void)poll(NULL, 0, POLL_MS);
     }
@@ -145,7 +136,7 @@ enum exit_code cmd_supervise(struct client *client)
 
 enum exit_code cmd_up(struct client *client)
 {
-    int64_t until = now_ms() + UP_MS;
+    int64_t until = clock_mono_ms(clock_system()) + UP_MS;
     if (client->args.slots == 0) {
         client_error("--slots needs at least 1");
         return EXIT_USAGE;
@@ -164,7 +155,7 @@ enum exit_code cmd_up(struct client *client)
         return EXIT_REFUSED;
     }
     /* A killed supervisor's children would answer now and be replaced in a moment. */
-    if (!lives && !home_end(&client->paths, HOME_COORDINATOR | HOME_AGENT, STOP_MS / 4)) {
+    if (!lives && !home_end(&client->paths, HOME_COORDINATOR | HOME_AGENT, END_MS)) {
         client_error("processes of %s are in the way and could not be ended", client->paths.home);
         return EXIT_INTERNAL;
     }
@@ -175,65 +166,6 @@ enum exit_code cmd_up(struct client *client)
     }
     code = wait_healthy(client, until);
     if (code == EXIT_DONE)
-        client_note(client, "%s: %s\n", lives ? "already up" : "up", client->target);
+        client_note(client, "%s: %s\n", lives ? "already up" : "up", client->address);
     return code;
-}
-
-/* ---- down ---- */
-
-static void drain(struct client *client)
-{
-    Cairn__V1__DrainRequest request = CAIRN__V1__DRAIN_REQUEST__INIT;
-    ProtobufCMessage *reply = NULL;
-    uint32_t agents = 0;
-    request.timeout_ms = DRAIN_MS;
-    if (home_supervisor(&client->paths) != 0) /* it may be just starting one */
-        (void)client_probe(client, 2 * PROBE_MS, &agents);
-    enum rpc_code code = client_try(client, "Drain", &request.base, DRAIN_MS + PROBE_MS, &reply);
-    if (code != RPC_OK) {
-        client_note(client,
-                    "the coordinator did not save the jobs (%s); they go on from their last "
-                    "checkpoint\n",
-                    rpc_code_name(code));
-        return;
-    }
-    const Cairn__V1__DrainReply *drained = (const Cairn__V1__DrainReply *)reply;
-    if (drained->ended > 0)
-        client_note(client, "saved %u jobs, ended %u workers\n", drained->saved, drained->ended);
-    protobuf_c_message_free_unpacked(reply, NULL);
-}
-
-static void stop_supervisor(const struct client *client)
-{
-    int64_t pid = home_supervisor(&client->paths);
-    if (pid <= 1)
-        return;
-    (void)kill((pid_t)pid, SIGTERM);
-    (void)kill((pid_t)pid, SIGCONT);
-    int64_t until = now_ms() + STOP_MS;
-    while (home_supervisor(&client->paths) == pid && now_ms() < until)
-        (void)poll(NULL, 0, POLL_MS / 2);
-    if (home_supervisor(&client->paths) == pid)
-        (void)kill((pid_t)pid, SIGKILL);
-}
-
-enum exit_code cmd_down(struct client *client)
-{
-    unsigned all = HOME_COORDINATOR | HOME_AGENT | HOME_TRAINER | HOME_SUPERVISOR;
-    auto_free pid_t *pids = malloc(HOME_PIDS_MAX * sizeof(*pids));
-    if (pids == NULL)
-        return EXIT_INTERNAL;
-    bool runs = home_processes(&client->paths, all, pids, HOME_PIDS_MAX) > 0;
-    if (!runs && home_supervisor(&client->paths) == 0) {
-        client_note(client, "nothing runs in %s\n", client->paths.home);
-        return EXIT_DONE;
-    }
-    drain(client);
-    stop_supervisor(client);
-    if (!home_end(&client->paths, all, 1000)) {
-        client_error("some processes of %s could not be ended", client->paths.home);
-        return EXIT_INTERNAL;
-    }
-    client_note(client, "down\n");
-    return EXIT_DONE;
 }

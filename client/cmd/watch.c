@@ -1,4 +1,6 @@
 /* watch, and the following that submit --watch and --wait do. */
+#include "client/cmd/watch.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +9,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "client/ask/call.h"
 #include "client/base/interrupt.h"
+#include "client/cmd/commands.h"
+#include "client/home/home.h"
 #include "client/print/format.h"
 #include "client/print/job.h"
 #include "client/print/json.h"
@@ -54,7 +59,7 @@ static enum status draw_head(const struct watch *watch, struct buf *out)
     const Cairn__V1__Job *job = watch->job;
     const char *state = job_state_name(job->state);
     return buf_printf(out, "%s  %s  %s%s%s  %s  %zu workers  attempt %u%s%s\n", job->name, job->id,
-                      color_of_state(watch->client, state), state, color_off(watch->client),
+                      output_color(watch->client, state), state, output_color_off(watch->client),
                       job->health, job->n_workers, job->generation,
                       job->reason[0] == '\0' ? "" : "  ", job->reason);
 }
@@ -137,7 +142,7 @@ static enum status draw_saves(const struct watch *watch, struct buf *out)
 }
 
 /* Writes the block with every line cut to the terminal, over the one before. */
-static void put_block(struct watch *watch, const char *text)
+static void write_block(struct watch *watch, const char *text)
 {
     auto_buf struct buf out;
     buf_init(&out, (size_t)2 * BLOCK_BYTES);
@@ -150,8 +155,8 @@ static void put_block(struct watch *watch, const char *text)
         size_t size = strcspn(text, "\n");
         char line[2048];
         (void)snprintf(line, sizeof(line), "%.*s", (int)size, text);
-        st = buf_printf(&out, "\r%.*s%s\033[K\n", (int)text_fit(line, width), line,
-                        color_off(watch->client));
+        st = buf_printf(&out, "\r%.*s%s\033[K\n", (int)format_fit(line, width), line,
+                        output_color_off(watch->client));
         watch->drawn_lines++;
         text += size + (text[size] == '\n');
     }
@@ -180,12 +185,12 @@ static void draw_block(struct watch *watch)
     if (st == ST_OK && !job_is_over(watch->job->state))
         st = buf_append_text(&text, "Ctrl-C leaves; the job goes on\n");
     if (st == ST_OK)
-        put_block(watch, text.data);
+        write_block(watch, text.data);
 }
 
 /* ---- plain lines ---- */
 
-static void put_line(struct watch *watch, const char *state)
+static void write_line(struct watch *watch, const char *state)
 {
     const Cairn__V1__Job *job = watch->job;
     char clock[32] = "";
@@ -217,10 +222,10 @@ static void draw_line(struct watch *watch, int64_t now)
     (void)snprintf(watch->said, sizeof(watch->said), "%s", said);
     watch->said_step = job->step;
     watch->drawn_ms = now;
-    put_line(watch, state);
+    write_line(watch, state);
 }
 
-static void draw(struct watch *watch, bool now_or_never)
+static void draw_watch(struct watch *watch, bool now_or_never)
 {
     int64_t now = clock_mono_ms(clock_system());
     if (watch->show == WATCH_SILENT || watch->job == NULL || output_is_json(watch->client))
@@ -258,8 +263,8 @@ static void take_update(struct watch *watch, Cairn__V1__JobUpdate *update)
 }
 
 /* The stream until it ends. EXIT_DONE: the job is over; EXIT_UNREACHABLE: open a new one. */
-static enum exit_code follow(struct watch *watch, struct rpc_stream *stream, int64_t until,
-                             struct rpc_result *result)
+static enum exit_code follow_stream(struct watch *watch, struct rpc_stream *stream, int64_t until,
+                                    struct rpc_result *result)
 {
     for (;;) {
         ProtobufCMessage *message = NULL;
@@ -268,7 +273,7 @@ static enum exit_code follow(struct watch *watch, struct rpc_stream *stream, int
             watch->lost_ms = 0;
             take_update(watch, (Cairn__V1__JobUpdate *)message);
         }
-        draw(watch, false);
+        draw_watch(watch, false);
         if (watch->job != NULL && job_is_over(watch->job->state)) {
             rpc_stream_close(stream, NULL);
             return EXIT_DONE;
@@ -276,7 +281,7 @@ static enum exit_code follow(struct watch *watch, struct rpc_stream *stream, int
         enum exit_code code = EXIT_DONE;
         if (watch->broken) {
             code = EXIT_INTERNAL;
-        } else if (client_interrupted(watch->client)) {
+        } else if (interrupt_came(watch->client)) {
             code = EXIT_DETACHED;
         } else if (clock_mono_ms(clock_system()) >= until) {
             code = EXIT_TIMED_OUT;
@@ -303,7 +308,7 @@ static bool may_retry(struct watch *watch, const struct rpc_result *result)
     return away && now - watch->lost_ms < RECONNECT_MS;
 }
 
-static enum exit_code watch_job(struct watch *watch)
+static enum exit_code watch_streams(struct watch *watch)
 {
     int64_t timeout = watch->client->args.timeout_ms;
     int64_t until = timeout < 0 ? INT64_MAX : clock_mono_ms(clock_system()) + timeout;
@@ -315,7 +320,7 @@ static enum exit_code watch_job(struct watch *watch)
         int32_t wait = watch->lost_ms != 0 ? REOPEN_MS : 0;
         if (client_stream(watch->client, "WatchJob", &request.base, wait, &stream, &result) ==
             RPC_OK) {
-            enum exit_code code = follow(watch, stream, until, &result);
+            enum exit_code code = follow_stream(watch, stream, until, &result);
             if (code != EXIT_UNREACHABLE)
                 return code;
         }
@@ -323,18 +328,18 @@ static enum exit_code watch_job(struct watch *watch)
             return client_report(watch->client, &result);
         if (clock_mono_ms(clock_system()) >= until)
             return EXIT_TIMED_OUT;
-        draw(watch, false);
-        if (client_interrupted(watch->client))
+        draw_watch(watch, false);
+        if (interrupt_came(watch->client))
             return EXIT_DETACHED;
     }
 }
 
-static enum exit_code finish(struct watch *watch, enum exit_code code)
+static enum exit_code say_end(struct watch *watch, enum exit_code code)
 {
     const Cairn__V1__Job *job = watch->job;
     const char *name = job == NULL ? watch->id : job->name;
     if (code == EXIT_DONE && job != NULL) {
-        draw(watch, true);
+        draw_watch(watch, true);
         if (watch->show == WATCH_SHOWN && job->final_digest[0] != '\0')
             client_note(watch->client, "digest %s\n", job->final_digest);
         if (job->state == CAIRN__V1__JOB_STATE__FAILED) {
@@ -352,7 +357,7 @@ static enum exit_code finish(struct watch *watch, enum exit_code code)
     return code;
 }
 
-enum exit_code job_watch(struct client *client, const char *id, enum watch_show show,
+enum exit_code watch_job(struct client *client, const char *id, enum watch_show show,
                          Cairn__V1__Job **out_job)
 {
     struct watch watch = { .client = client, .id = id, .show = show };
@@ -360,7 +365,7 @@ enum exit_code job_watch(struct client *client, const char *id, enum watch_show 
     if (watch.progress == NULL)
         return EXIT_INTERNAL;
     progress_init(watch.progress);
-    enum exit_code code = finish(&watch, watch_job(&watch));
+    enum exit_code code = say_end(&watch, watch_streams(&watch));
     if (out_job != NULL)
         *out_job = TAKE_PTR(watch.job);
     cairn__v1__job__free_unpacked(watch.job, NULL);
@@ -371,7 +376,7 @@ enum exit_code job_watch(struct client *client, const char *id, enum watch_show 
 
 enum exit_code cmd_watch(struct client *client)
 {
-    if (!client_catch_signals(client))
+    if (!interrupt_catch(client))
         return EXIT_INTERNAL;
-    return job_watch(client, client->args.words[0], WATCH_SHOWN, NULL);
+    return watch_job(client, client->args.operands[0], WATCH_SHOWN, NULL);
 }

@@ -15,9 +15,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "client/base/client.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
+#include "common/limits.h"
 
 #define ENVIRON_BYTES (1 << 20)
 #define POLL_MS       20

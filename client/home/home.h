@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "common/paths.h"
@@ -28,6 +29,9 @@ size_t home_processes(const struct paths *paths, unsigned programs, pid_t *out, 
 /* SIGTERM, then after grace_ms SIGKILL, to processes and the groups they lead; true: all are gone.
  */
 bool home_end(const struct paths *paths, unsigned programs, int grace_ms);
+
+/* The pid of the supervisor that holds HOME/supervisor.lock; 0: none does. */
+int64_t home_supervisor(const struct paths *paths);
 
 /*
  * Takes HOME/supervisor.lock and writes this pid into it; held until out_fd is closed.

@@ -18,6 +18,7 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/io.h"
+#include "common/limits.h"
 #include "common/log.h"
 #include "common/watchdog.h"
 

@@ -11,7 +11,8 @@
 
 #include <stdint.h>
 
-#include "client/base/client.h"
+#include "client/base/exit.h"
+#include "common/paths.h"
 
 struct supervisor_options {
     const struct paths *paths;

@@ -55,7 +55,7 @@ char *format_number(double value, char *out, size_t capacity)
     return out;
 }
 
-bool parse_time(const char *time, int64_t *out_ms)
+bool format_read_time(const char *time, int64_t *out_ms)
 {
     struct tm parts = { 0 };
     const char *rest = time == NULL ? NULL : strptime(time, "%Y-%m-%dT%H:%M:%S", &parts);
@@ -76,7 +76,7 @@ bool parse_time(const char *time, int64_t *out_ms)
 char *format_age(const char *time, int64_t now_ms, char *out, size_t capacity)
 {
     int64_t then = 0;
-    if (!parse_time(time, &then)) {
+    if (!format_read_time(time, &then)) {
         (void)snprintf(out, capacity, "-");
         return out;
     }
@@ -185,7 +185,7 @@ static size_t next_character(const char *text, size_t *out_cells)
     return size;
 }
 
-size_t text_cells(const char *text)
+size_t format_cells(const char *text)
 {
     size_t total = 0;
     for (size_t at = 0; text[at] != '\0';) {
@@ -196,7 +196,7 @@ size_t text_cells(const char *text)
     return total;
 }
 
-size_t text_fit(const char *text, size_t cells)
+size_t format_fit(const char *text, size_t cells)
 {
     size_t at = 0;
     size_t total = 0;

@@ -23,7 +23,7 @@ char *format_number(double value, char *out, size_t capacity);
 char *format_age(const char *time, int64_t now_ms, char *out, size_t capacity);
 
 /* Unix milliseconds of an RFC 3339 time in UTC; false: it isn't one. */
-bool parse_time(const char *time, int64_t *out_ms);
+bool format_read_time(const char *time, int64_t *out_ms);
 
 /* width cells, fraction of them filled. */
 char *format_bar(double fraction, size_t width, bool utf8, char *out, size_t capacity);
@@ -34,6 +34,6 @@ char *format_sparkline(const float *values, size_t count, size_t width, bool utf
                        size_t capacity);
 
 /* Cells of a UTF-8 text on a terminal (each character one), escape sequences not counted. */
-size_t text_cells(const char *text);
+size_t format_cells(const char *text);
 /* Bytes of the longest beginning that has at most `cells` cells. */
-size_t text_fit(const char *text, size_t cells);
+size_t format_fit(const char *text, size_t cells);

@@ -355,17 +355,6 @@ const struct listing worker_listing = {
 
 /* ---- one job ---- */
 
-enum exit_code job_get(struct client *client, const char *name, Cairn__V1__Job **out)
-{
-    Cairn__V1__JobRequest request = CAIRN__V1__JOB_REQUEST__INIT;
-    request.job = (char *)name;
-    ProtobufCMessage *reply = NULL;
-    enum exit_code code = client_call(client, "GetJob", &request.base, 0, &reply);
-    if (code == EXIT_DONE)
-        *out = (Cairn__V1__Job *)reply;
-    return code;
-}
-
 static enum status show_line(struct buf *out, const char *title, const char *text)
 {
     if (text[0] == '\0' || strcmp(text, "-") == 0)
@@ -401,8 +390,8 @@ static enum status show_facts(const struct client *client, const Cairn__V1__Job 
     char text[CELL_BYTES];
     const char *state = job_state_name(job->state);
     enum status st =
-        buf_printf(out, "%-12s %s%s%s%s%s\n", job->name, color_of_state(client, state), state,
-                   color_off(client), job->health[0] == '\0' ? "" : "  ", job->health);
+        buf_printf(out, "%-12s %s%s%s%s%s\n", job->name, output_color(client, state), state,
+                   output_color_off(client), job->health[0] == '\0' ? "" : "  ", job->health);
     if (st == ST_OK)
         st = show_line(out, "id", job->id);
     if (st == ST_OK)

@@ -64,7 +64,7 @@ static enum exit_code list_json(const struct client *client, ProtobufCMessage *c
 static enum status print_cell(const char *text, size_t width, bool right, bool last,
                               struct buf *out)
 {
-    size_t cells = text_cells(text);
+    size_t cells = format_cells(text);
     size_t pad = cells < width ? width - cells : 0;
     if (right)
         return buf_printf(out, "%*s%s%s", (int)pad, "", text, last ? "\n" : "  ");
@@ -100,11 +100,11 @@ enum status output_table(const struct listing *listing, bool wide, bool header,
             columns[column_count++] = c;
     }
     for (size_t c = 0; c < column_count; c++) {
-        widths[c] = header ? text_cells(columns[c]->title) : 0;
+        widths[c] = header ? format_cells(columns[c]->title) : 0;
         for (size_t r = 0; r < count; r++) {
             char text[CELL_BYTES] = "";
             columns[c]->cell(rows[r], text, sizeof(text));
-            size_t cells = text_cells(text);
+            size_t cells = format_cells(text);
             if (cells > widths[c])
                 widths[c] = cells;
         }
@@ -140,7 +140,7 @@ enum exit_code output_list(const struct client *client, const struct listing *li
     return output_text(out.data);
 }
 
-const char *color_of_state(const struct client *client, const char *state)
+const char *output_color(const struct client *client, const char *state)
 {
     static const struct {
         const char *state, *color;
@@ -157,7 +157,7 @@ const char *color_of_state(const struct client *client, const char *state)
     return "\033[0m";
 }
 
-const char *color_off(const struct client *client)
+const char *output_color_off(const struct client *client)
 {
     return client->color ? "\033[0m" : "";
 }

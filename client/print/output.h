@@ -4,6 +4,7 @@
 #pragma once
 
 #include <jansson.h>
+#include <protobuf-c/protobuf-c.h>
 
 #include "client/base/client.h"
 #include "common/buf.h"
@@ -45,5 +46,5 @@ bool output_is_json(const struct client *client);
 enum exit_code output_text(const char *text);
 
 /* A state in its colour, if there are colours. */
-const char *color_of_state(const struct client *client, const char *state);
-const char *color_off(const struct client *client);
+const char *output_color(const struct client *client, const char *state);
+const char *output_color_off(const struct client *client);

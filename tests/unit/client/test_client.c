@@ -7,8 +7,9 @@
 
 #include "cairn/v1/control.pb-c.h"
 #include "client/ask/target.h"
-#include "client/base/client.h"
 #include "client/base/options.h"
+#include "client/cmd/completion.h"
+#include "client/commands.h"
 #include "client/home/supervisor.h"
 #include "client/print/format.h"
 #include "client/print/job.h"
@@ -23,18 +24,18 @@ struct parsed {
     enum status st;
     struct arguments args;
     const struct command *command;
-    char error[512];
+    struct reason reason;
 };
 
 #define PARSE(...) parse((char *[]){ __VA_ARGS__, NULL })
 
 static struct parsed parse(char **words)
 {
-    struct parsed out = { .error = "" };
+    struct parsed out = { .st = ST_OK };
     int count = 0;
     while (words[count] != NULL)
         count++;
-    out.st = arguments_parse(count, words, &out.args, &out.command, out.error, sizeof(out.error));
+    out.st = arguments_parse(&commands, count, words, &out.args, &out.command, &out.reason);
     return out;
 }
 
@@ -51,8 +52,8 @@ static void options_stand_anywhere_and_take_values_in_every_way(void **state)
     assert_string_equal(p.args.sets[1], "b.c=2");
     assert_int_equal(p.args.output, OUTPUT_JSON);
     assert_int_equal(p.args.timeout_ms, 300000);
-    assert_int_equal(p.args.word_count, 1);
-    assert_string_equal(p.args.words[0], "job.yaml");
+    assert_int_equal(p.args.operand_count, 1);
+    assert_string_equal(p.args.operands[0], "job.yaml");
 }
 
 static void a_noun_has_verbs_and_two_dashes_end_the_options(void **state)
@@ -63,7 +64,7 @@ static void a_noun_has_verbs_and_two_dashes_end_the_options(void **state)
     assert_string_equal(p.command->noun, "ckpt");
     assert_string_equal(p.command->verb, "verify");
     assert_int_equal(p.args.output, OUTPUT_JSONL);
-    assert_string_equal(p.args.words[0], "-strange");
+    assert_string_equal(p.args.operands[0], "-strange");
 }
 
 static void what_is_absent_has_a_value_of_its_own(void **state)
@@ -106,7 +107,7 @@ static void mistakes_are_named_and_the_nearest_is_suggested(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct parsed p = parse((char **)cases[i].words);
         assert_int_equal(p.st, ST_INVALID);
-        assert_string_equal(p.error, cases[i].error);
+        assert_string_equal(p.reason.text, cases[i].error);
     }
 }
 
@@ -118,15 +119,14 @@ static void help_is_asked_for_without_the_words_that_a_command_needs(void **stat
     struct parsed p = PARSE("ckpt", "--help");
     assert_int_equal(p.st, ST_OK);
     assert_null(p.command);
-    assert_string_equal(p.args.words[0], "ckpt");
+    assert_string_equal(p.args.operands[0], "ckpt");
 }
 
 static void every_command_can_be_called_and_has_an_example(void **state)
 {
     (void)state;
-    size_t count = 0;
-    const struct command *table = command_table(&count);
-    for (size_t i = 0; i < count; i++) {
+    const struct command *table = commands.commands;
+    for (size_t i = 0; i < commands.count; i++) {
         char *words[] = { NULL, NULL, "-h", NULL };
         size_t n = 0;
         if (table[i].noun != NULL)
@@ -147,14 +147,14 @@ static void times_are_read_with_their_units(void **state)
 {
     (void)state;
     int64_t ms = 0;
-    assert_true(duration_parse("30", &ms) && ms == 30000);
-    assert_true(duration_parse("500ms", &ms) && ms == 500);
-    assert_true(duration_parse("1.5 m", &ms) && ms == 90000);
-    assert_true(duration_parse("2h", &ms) && ms == 7200000);
-    assert_false(duration_parse("", &ms));
-    assert_false(duration_parse("-1s", &ms));
-    assert_false(duration_parse("5 parsecs", &ms));
-    assert_false(duration_parse("nan", &ms));
+    assert_true(option_duration_parse("30", &ms) && ms == 30000);
+    assert_true(option_duration_parse("500ms", &ms) && ms == 500);
+    assert_true(option_duration_parse("1.5 m", &ms) && ms == 90000);
+    assert_true(option_duration_parse("2h", &ms) && ms == 7200000);
+    assert_false(option_duration_parse("", &ms));
+    assert_false(option_duration_parse("-1s", &ms));
+    assert_false(option_duration_parse("5 parsecs", &ms));
+    assert_false(option_duration_parse("nan", &ms));
 }
 
 /* ---- exit codes ---- */
@@ -208,11 +208,11 @@ static void seconds_bytes_and_ages_are_short(void **state)
     assert_string_equal(format_bytes(UINT64_MAX, text, sizeof(text)), "16.0 EiB");
     assert_string_equal(format_number(NAN, text, sizeof(text)), "-");
     int64_t ms = 0;
-    assert_true(parse_time("2026-01-02T03:04:05.250Z", &ms));
+    assert_true(format_read_time("2026-01-02T03:04:05.250Z", &ms));
     assert_true(ms % 1000 == 250);
     assert_string_equal(format_age("2026-01-02T03:04:05Z", ms + 61000, text, sizeof(text)), "1m");
     assert_string_equal(format_age("", ms, text, sizeof(text)), "-");
-    assert_false(parse_time("yesterday", &ms));
+    assert_false(format_read_time("yesterday", &ms));
 }
 
 static void a_spike_never_vanishes_from_the_sparkline(void **state)
@@ -247,10 +247,10 @@ static void a_bar_is_filled_by_its_fraction_and_no_further(void **state)
 static void lines_are_cut_by_what_is_seen_not_by_bytes(void **state)
 {
     (void)state;
-    assert_int_equal(text_cells("\033[32mgrün\033[0m"), 4);
-    assert_int_equal(text_fit("\033[32mgrün\033[0m", 3), 5 + 4);
-    assert_int_equal(text_fit("abc", 9), 3);
-    assert_int_equal(text_fit("abc", 0), 0);
+    assert_int_equal(format_cells("\033[32mgrün\033[0m"), 4);
+    assert_int_equal(format_fit("\033[32mgrün\033[0m", 3), 5 + 4);
+    assert_int_equal(format_fit("abc", 9), 3);
+    assert_int_equal(format_fit("abc", 0), 0);
 }
 
 /* ---- progress ---- */
@@ -399,13 +399,12 @@ static void completion_scripts_know_every_command_and_option(void **state)
 {
     (void)state;
     static const char *const shells[] = { "bash", "zsh", "fish" };
-    size_t count = 0;
-    const struct command *table = command_table(&count);
+    const struct command *table = commands.commands;
     for (size_t s = 0; s < 3; s++) {
         auto_buf struct buf script;
         buf_init(&script, 1 << 20);
-        assert_int_equal(completion_script(shells[s], &script), ST_OK);
-        for (size_t i = 0; i < count; i++) {
+        assert_int_equal(completion_script(&commands, shells[s], &script), ST_OK);
+        for (size_t i = 0; i < commands.count; i++) {
             if (table[i].hidden)
                 continue;
             assert_non_null(strstr(script.data, table[i].verb));
@@ -416,7 +415,7 @@ static void completion_scripts_know_every_command_and_option(void **state)
     }
     auto_buf struct buf script;
     buf_init(&script, 1 << 20);
-    assert_int_equal(completion_script("tcsh", &script), ST_NOT_FOUND);
+    assert_int_equal(completion_script(&commands, "tcsh", &script), ST_NOT_FOUND);
 }
 
 int main(void)

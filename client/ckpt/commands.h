@@ -1,0 +1,17 @@
+/*
+ * The commands of `cairn ckpt`: each prints its result and returns the exit code. What they take
+ * and do is said in client/commands.c, as `cairn ckpt COMMAND -h` prints it.
+ */
+#pragma once
+
+#include "client/base/client.h"
+
+enum exit_code cmd_ckpt_ls(struct client *client);
+enum exit_code cmd_ckpt_show(struct client *client);
+enum exit_code cmd_ckpt_verify(struct client *client);
+enum exit_code cmd_ckpt_scrub(struct client *client);
+enum exit_code cmd_ckpt_digest(struct client *client);
+enum exit_code cmd_ckpt_diff(struct client *client);
+enum exit_code cmd_ckpt_export(struct client *client);
+enum exit_code cmd_ckpt_import(struct client *client);
+enum exit_code cmd_ckpt_rm(struct client *client);

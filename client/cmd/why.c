@@ -1,0 +1,32 @@
+/* why: the coordinator explains a job in plain text. */
+#include <stdio.h>
+#include <string.h>
+
+#include "client/ask/call.h"
+#include "client/cmd/commands.h"
+#include "client/print/output.h"
+
+enum exit_code cmd_why(struct client *client)
+{
+    Cairn__V1__JobRequest request = CAIRN__V1__JOB_REQUEST__INIT;
+    request.job = (char *)client->args.operands[0];
+    ProtobufCMessage *reply = NULL;
+    enum exit_code code = client_call(client, "ExplainJob", &request.base, 0, &reply);
+    if (code != EXIT_DONE)
+        return code;
+    const Cairn__V1__ExplainJobReply *why = (const Cairn__V1__ExplainJobReply *)reply;
+    if (output_is_json(client)) {
+        code = output_message(client, reply);
+    } else if (client->args.output == OUTPUT_NAME) {
+        code = printf("%s\n", why->job == NULL ? "" : why->job->id) < 0 ? EXIT_INTERNAL
+                                                                        : output_text(NULL);
+    } else {
+        size_t size = strlen(why->text);
+        bool ended = size > 0 && why->text[size - 1] == '\n';
+        code = output_text(why->text);
+        if (code == EXIT_DONE && !ended)
+            code = output_text("\n");
+    }
+    protobuf_c_message_free_unpacked(reply, NULL);
+    return code;
+}
