@@ -41,7 +41,7 @@ static enum exit_code print_entries(const struct client *client, const struct ck
             describe(&entries[i], digests[i], &list[i]);
             rows[i] = &list[i].base;
         }
-        code = output_list(client, &checkpoint_listing, rows, count);
+        code = output_list(client, checkpoint_columns, rows, count);
     }
     free(list);
     free(rows);
@@ -73,7 +73,7 @@ enum exit_code cmd_ckpt_ls(struct client *client)
     code = target_list_of_job(client, target.job, &list);
     if (code != EXIT_DONE)
         return code;
-    code = output_list(client, &checkpoint_listing, (ProtobufCMessage *const *)list->checkpoints,
+    code = output_list(client, checkpoint_columns, (ProtobufCMessage *const *)list->checkpoints,
                        list->n_checkpoints);
     cairn__v1__list_checkpoints_reply__free_unpacked(list, NULL);
     return code;

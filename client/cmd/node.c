@@ -5,36 +5,20 @@
 #include "client/base/interrupt.h"
 #include "client/base/trainer.h"
 #include "client/cmd/commands.h"
+#include "client/print/cell.h"
 #include "client/print/output.h"
 
-static const Cairn__V1__Node *as_node(const ProtobufCMessage *row)
+#define NODE(member) .offset = offsetof(Cairn__V1__Node, member)
+
+static void node_slots(const void *row, char *out, size_t capacity)
 {
-    return (const Cairn__V1__Node *)row;
+    const Cairn__V1__Node *node = row;
+    (void)snprintf(out, capacity, "%u/%u", node->used, node->slots);
 }
 
-static void node_name(const ProtobufCMessage *row, char *out, size_t capacity)
+static void node_gpus(const void *row, char *out, size_t capacity)
 {
-    (void)snprintf(out, capacity, "%s", as_node(row)->name);
-}
-
-static void node_state(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    (void)snprintf(out, capacity, "%s", as_node(row)->state);
-}
-
-static void node_device(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    (void)snprintf(out, capacity, "%s", as_node(row)->device);
-}
-
-static void node_slots(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    (void)snprintf(out, capacity, "%u/%u", as_node(row)->used, as_node(row)->slots);
-}
-
-static void node_gpus(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    const Cairn__V1__Node *node = as_node(row);
+    const Cairn__V1__Node *node = row;
     size_t bad = 0;
     for (size_t i = 0; i < node->n_gpus; i++)
         bad += node->gpus[i]->problem[0] != '\0';
@@ -47,36 +31,22 @@ static void node_gpus(const ProtobufCMessage *row, char *out, size_t capacity)
     }
 }
 
-static void node_gpu_name(const ProtobufCMessage *row, char *out, size_t capacity)
+static void node_gpu_name(const void *row, char *out, size_t capacity)
 {
-    const Cairn__V1__Node *node = as_node(row);
+    const Cairn__V1__Node *node = row;
     (void)snprintf(out, capacity, "%s", node->n_gpus > 0 ? node->gpus[0]->name : "-");
 }
 
-static void node_host(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    (void)snprintf(out, capacity, "%s", as_node(row)->host);
-}
-
-static void node_version(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    (void)snprintf(out, capacity, "%s", as_node(row)->version);
-}
-
-static const struct listing node_listing = {
-    .columns =
-        (const struct column[]){
-            { "NAME", .cell = node_name },
-            { "STATE", .cell = node_state },
-            { "DEVICE", .cell = node_device },
-            { "USED", .cell = node_slots, .right = true },
-            { "GPUS", .cell = node_gpus, .right = true },
-            { "GPU", .cell = node_gpu_name, .wide = true },
-            { "HOST", .cell = node_host, .wide = true },
-            { "VERSION", .cell = node_version },
-            { 0 },
-        },
-    .name = node_name,
+static const struct column node_columns[] = {
+    { "NAME", NODE(name), .cell = cell_text },
+    { "STATE", NODE(state), .cell = cell_text },
+    { "DEVICE", NODE(device), .cell = cell_text },
+    { "USED", .cell = node_slots, .right = true },
+    { "GPUS", .cell = node_gpus, .right = true },
+    { "GPU", .cell = node_gpu_name, .wide = true },
+    { "HOST", NODE(host), .cell = cell_text, .wide = true },
+    { "VERSION", NODE(version), .cell = cell_text },
+    { 0 },
 };
 
 static enum exit_code node_ls_once(struct client *client)
@@ -87,8 +57,7 @@ static enum exit_code node_ls_once(struct client *client)
     if (code != EXIT_DONE)
         return code;
     const Cairn__V1__ListNodesReply *list = (const Cairn__V1__ListNodesReply *)reply;
-    code =
-        output_list(client, &node_listing, (ProtobufCMessage *const *)list->nodes, list->n_nodes);
+    code = output_list(client, node_columns, (ProtobufCMessage *const *)list->nodes, list->n_nodes);
     protobuf_c_message_free_unpacked(reply, NULL);
     return code;
 }

@@ -76,7 +76,7 @@ static enum exit_code ps_once(struct client *client)
     struct job_list list = { 0 };
     enum exit_code code = list_all(client, &list);
     if (code == EXIT_DONE)
-        code = output_list(client, &job_listing, list.rows, list.count);
+        code = output_list(client, job_columns, list.rows, list.count);
     if (code == EXIT_DONE && list.count == 0 && client->args.output == OUTPUT_TABLE)
         client_note(client, "no jobs yet; submit one with: cairn submit FILE\n");
     list_release(&list);

@@ -175,7 +175,7 @@ static void draw_block(struct watch *watch)
         st = draw_numbers(watch, &text);
     size_t ranks = watch->job->n_workers < 16 ? watch->job->n_workers : 16;
     if (st == ST_OK && ranks > 0) {
-        st = output_table(&worker_listing, false, true,
+        st = output_table(worker_columns, false, true,
                           (ProtobufCMessage *const *)watch->job->workers, ranks, &text);
     }
     if (st == ST_OK)

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "client/print/cell.h"
 #include "client/print/format.h"
-#include "common/clock.h"
 
 #define SHOW_BYTES_MAX ((size_t)16 << 20)
 
@@ -35,35 +35,16 @@ enum exit_code job_exit(Cairn__V1__JobState state)
 
 /* ---- jobs in a table ---- */
 
-static const Cairn__V1__Job *as_job(const ProtobufCMessage *row)
+#define JOB(member) .offset = offsetof(Cairn__V1__Job, member)
+
+static void job_state(const void *state, char *out, size_t capacity)
 {
-    return (const Cairn__V1__Job *)row;
+    (void)snprintf(out, capacity, "%s", job_state_name(*(const Cairn__V1__JobState *)state));
 }
 
-static void job_id(const ProtobufCMessage *row, char *out, size_t capacity)
+static void job_step(const void *row, char *out, size_t capacity)
 {
-    (void)snprintf(out, capacity, "%s", as_job(row)->id);
-}
-
-static void job_name(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    (void)snprintf(out, capacity, "%s", as_job(row)->name);
-}
-
-static void job_state(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    (void)snprintf(out, capacity, "%s", job_state_name(as_job(row)->state));
-}
-
-static void job_health(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    const char *health = as_job(row)->health;
-    (void)snprintf(out, capacity, "%s", health[0] == '\0' ? "-" : health);
-}
-
-static void job_step(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    const Cairn__V1__Job *job = as_job(row);
+    const Cairn__V1__Job *job = row;
     if (job->total_steps > 0) {
         (void)snprintf(out, capacity, "%llu/%llu", (unsigned long long)job->step,
                        (unsigned long long)job->total_steps);
@@ -72,100 +53,39 @@ static void job_step(const ProtobufCMessage *row, char *out, size_t capacity)
     }
 }
 
-static void job_loss(const ProtobufCMessage *row, char *out, size_t capacity)
+static void job_eta(const void *row, char *out, size_t capacity)
 {
-    (void)format_number(as_job(row)->loss, out, capacity);
-}
-
-static void job_eta(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    const Cairn__V1__Job *job = as_job(row);
+    const Cairn__V1__Job *job = row;
     (void)format_seconds(job->state == CAIRN__V1__JOB_STATE__RUNNING ? job->eta_s : NAN, out,
                          capacity);
 }
 
-static void job_workers(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    (void)snprintf(out, capacity, "%zu", as_job(row)->n_workers);
-}
-
-static void job_restarts(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    (void)snprintf(out, capacity, "%u", as_job(row)->restarts);
-}
-
-static void job_age(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    (void)format_age(as_job(row)->submitted_at, clock_wall_ms(clock_system()), out, capacity);
-}
-
-static void job_model(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    (void)snprintf(out, capacity, "%s", as_job(row)->model);
-}
-
-static void job_accuracy(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    (void)format_number(as_job(row)->accuracy, out, capacity);
-}
-
-static void job_reason(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    (void)snprintf(out, capacity, "%s", as_job(row)->reason);
-}
-
-const struct listing job_listing = {
-    .columns =
-        (const struct column[]){
-            { "ID", .cell = job_id },
-            { "NAME", .cell = job_name },
-            { "STATE", .cell = job_state },
-            { "HEALTH", .cell = job_health, .wide = true },
-            { "STEP", .cell = job_step, .right = true },
-            { "LOSS", .cell = job_loss, .right = true },
-            { "ACCURACY", .cell = job_accuracy, .right = true, .wide = true },
-            { "ETA", .cell = job_eta, .right = true },
-            { "WORKERS", .cell = job_workers, .right = true },
-            { "RESTARTS", .cell = job_restarts, .right = true },
-            { "AGE", .cell = job_age, .right = true },
-            { "MODEL", .cell = job_model, .wide = true },
-            { "REASON", .cell = job_reason },
-            { 0 },
-        },
-    .name = job_id,
+const struct column job_columns[] = {
+    { "ID", JOB(id), .cell = cell_text },
+    { "NAME", JOB(name), .cell = cell_text },
+    { "STATE", JOB(state), .cell = job_state },
+    { "HEALTH", JOB(health), .cell = cell_optional_text, .wide = true },
+    { "STEP", .cell = job_step, .right = true },
+    { "LOSS", JOB(loss), .cell = cell_number, .right = true },
+    { "ACCURACY", JOB(accuracy), .cell = cell_number, .right = true, .wide = true },
+    { "ETA", .cell = job_eta, .right = true },
+    { "WORKERS", JOB(n_workers), .cell = cell_size, .right = true },
+    { "RESTARTS", JOB(restarts), .cell = cell_u32, .right = true },
+    { "AGE", JOB(submitted_at), .cell = cell_age, .right = true },
+    { "MODEL", JOB(model), .cell = cell_text, .wide = true },
+    { "REASON", JOB(reason), .cell = cell_text },
+    { 0 },
 };
 
 /* ---- checkpoints in a table ---- */
 
-static const Cairn__V1__Checkpoint *as_checkpoint(const ProtobufCMessage *row)
-{
-    return (const Cairn__V1__Checkpoint *)row;
-}
+#define CKPT(member) .offset = offsetof(Cairn__V1__Checkpoint, member)
+#define TIME(member)                                                                               \
+    .part = offsetof(Cairn__V1__Checkpoint, times), .offset = offsetof(Cairn__V1__SaveTimes, member)
 
-static void ckpt_step(const ProtobufCMessage *row, char *out, size_t capacity)
+static void ckpt_ratio(const void *row, char *out, size_t capacity)
 {
-    (void)snprintf(out, capacity, "%llu", (unsigned long long)as_checkpoint(row)->step);
-}
-
-static void ckpt_generation(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    (void)snprintf(out, capacity, "%u", as_checkpoint(row)->generation);
-}
-
-static void ckpt_age(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    (void)format_age(as_checkpoint(row)->committed_at, clock_wall_ms(clock_system()), out,
-                     capacity);
-}
-
-static void ckpt_size(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    (void)format_bytes(as_checkpoint(row)->bytes, out, capacity);
-}
-
-static void ckpt_ratio(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    const Cairn__V1__Checkpoint *ckpt = as_checkpoint(row);
+    const Cairn__V1__Checkpoint *ckpt = row;
     if (ckpt->bytes == 0 || ckpt->raw_bytes == 0) {
         (void)snprintf(out, capacity, "-");
     } else {
@@ -173,9 +93,9 @@ static void ckpt_ratio(const ProtobufCMessage *row, char *out, size_t capacity)
     }
 }
 
-static void ckpt_parent_step(const ProtobufCMessage *row, char *out, size_t capacity)
+static void ckpt_parent_step(const void *row, char *out, size_t capacity)
 {
-    const Cairn__V1__Checkpoint *ckpt = as_checkpoint(row);
+    const Cairn__V1__Checkpoint *ckpt = row;
     if (ckpt->parent_generation == 0) {
         (void)snprintf(out, capacity, "-");
     } else {
@@ -183,174 +103,50 @@ static void ckpt_parent_step(const ProtobufCMessage *row, char *out, size_t capa
     }
 }
 
-static void ckpt_loss(const ProtobufCMessage *row, char *out, size_t capacity)
+static void ckpt_verified(const void *row, char *out, size_t capacity)
 {
-    (void)format_number(as_checkpoint(row)->loss, out, capacity);
-}
-
-static void ckpt_eval_loss(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    (void)format_number(as_checkpoint(row)->eval_loss, out, capacity);
-}
-
-static void ckpt_eval_accuracy(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    (void)format_number(as_checkpoint(row)->eval_accuracy, out, capacity);
-}
-
-static void ckpt_verified(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    const Cairn__V1__Checkpoint *ckpt = as_checkpoint(row);
+    const Cairn__V1__Checkpoint *ckpt = row;
     bool known = ckpt->verified__case == CAIRN__V1__CHECKPOINT__VERIFIED__VERIFIED;
     (void)snprintf(out, capacity, "%s", !known ? "-" : ckpt->verified ? "yes" : "no");
 }
 
-/* One of what the save took, by its place in the message. */
-static void ckpt_time(const ProtobufCMessage *row, size_t offset, char *out, size_t capacity)
-{
-    const Cairn__V1__SaveTimes *times = as_checkpoint(row)->times;
-    uint64_t us = 0;
-    (void)snprintf(out, capacity, "-");
-    if (times == NULL)
-        return;
-    memcpy(&us, (const char *)times + offset, sizeof(us));
-    (void)format_us(us, out, capacity);
-}
-
-static void ckpt_stall(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    ckpt_time(row, offsetof(Cairn__V1__SaveTimes, stall_us), out, capacity);
-}
-
-static void ckpt_encode(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    ckpt_time(row, offsetof(Cairn__V1__SaveTimes, encode_us), out, capacity);
-}
-
-static void ckpt_write(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    ckpt_time(row, offsetof(Cairn__V1__SaveTimes, write_us), out, capacity);
-}
-
-static void ckpt_sync(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    ckpt_time(row, offsetof(Cairn__V1__SaveTimes, sync_us), out, capacity);
-}
-
-static void ckpt_save(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    ckpt_time(row, offsetof(Cairn__V1__SaveTimes, save_us), out, capacity);
-}
-
-static void ckpt_commit(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    ckpt_time(row, offsetof(Cairn__V1__SaveTimes, commit_us), out, capacity);
-}
-
-static void ckpt_shards(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    (void)snprintf(out, capacity, "%u", as_checkpoint(row)->shards);
-}
-
-static void ckpt_status(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    (void)snprintf(out, capacity, "%s", as_checkpoint(row)->status);
-}
-
-static void ckpt_digest_text(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    const char *digest = as_checkpoint(row)->digest;
-    (void)snprintf(out, capacity, "%s", digest[0] == '\0' ? "-" : digest);
-}
-
-static void ckpt_path(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    (void)snprintf(out, capacity, "%s", as_checkpoint(row)->path);
-}
-
-const struct listing checkpoint_listing = {
-    .columns =
-        (const struct column[]){
-            { "STEP", .cell = ckpt_step, .right = true },
-            { "ATTEMPT", .cell = ckpt_generation, .right = true },
-            { "AGE", .cell = ckpt_age, .right = true },
-            { "SIZE", .cell = ckpt_size, .right = true },
-            { "RATIO", .cell = ckpt_ratio, .right = true },
-            { "PARENT", .cell = ckpt_parent_step, .right = true },
-            { "SHARDS", .cell = ckpt_shards, .right = true },
-            { "STATUS", .cell = ckpt_status },
-            { "VERIFIED", .cell = ckpt_verified, .wide = true },
-            { "LOSS", .cell = ckpt_loss, .right = true, .wide = true },
-            { "EVAL LOSS", .cell = ckpt_eval_loss, .right = true, .wide = true },
-            { "ACCURACY", .cell = ckpt_eval_accuracy, .right = true, .wide = true },
-            { "STALL", .cell = ckpt_stall, .right = true, .wide = true },
-            { "CPU", .cell = ckpt_encode, .right = true, .wide = true },
-            { "WRITE", .cell = ckpt_write, .right = true, .wide = true },
-            { "SYNC", .cell = ckpt_sync, .right = true, .wide = true },
-            { "SAVE", .cell = ckpt_save, .right = true, .wide = true },
-            { "COMMIT", .cell = ckpt_commit, .right = true, .wide = true },
-            { "DIGEST", .cell = ckpt_digest_text },
-            { "PATH", .cell = ckpt_path, .wide = true },
-            { 0 },
-        },
-    .name = ckpt_step,
+const struct column checkpoint_columns[] = {
+    { "STEP", CKPT(step), .cell = cell_u64, .right = true },
+    { "ATTEMPT", CKPT(generation), .cell = cell_u32, .right = true },
+    { "AGE", CKPT(committed_at), .cell = cell_age, .right = true },
+    { "SIZE", CKPT(bytes), .cell = cell_bytes, .right = true },
+    { "RATIO", .cell = ckpt_ratio, .right = true },
+    { "PARENT", .cell = ckpt_parent_step, .right = true },
+    { "SHARDS", CKPT(shards), .cell = cell_u32, .right = true },
+    { "STATUS", CKPT(status), .cell = cell_text },
+    { "VERIFIED", .cell = ckpt_verified, .wide = true },
+    { "LOSS", CKPT(loss), .cell = cell_number, .right = true, .wide = true },
+    { "EVAL LOSS", CKPT(eval_loss), .cell = cell_number, .right = true, .wide = true },
+    { "ACCURACY", CKPT(eval_accuracy), .cell = cell_number, .right = true, .wide = true },
+    { "STALL", TIME(stall_us), .cell = cell_us, .right = true, .wide = true },
+    { "CPU", TIME(encode_us), .cell = cell_us, .right = true, .wide = true },
+    { "WRITE", TIME(write_us), .cell = cell_us, .right = true, .wide = true },
+    { "SYNC", TIME(sync_us), .cell = cell_us, .right = true, .wide = true },
+    { "SAVE", TIME(save_us), .cell = cell_us, .right = true, .wide = true },
+    { "COMMIT", TIME(commit_us), .cell = cell_us, .right = true, .wide = true },
+    { "DIGEST", CKPT(digest), .cell = cell_optional_text },
+    { "PATH", CKPT(path), .cell = cell_text, .wide = true },
+    { 0 },
 };
 
 /* ---- workers in a table ---- */
 
-static const Cairn__V1__Worker *as_worker(const ProtobufCMessage *row)
-{
-    return (const Cairn__V1__Worker *)row;
-}
+#define WORKER(member) .offset = offsetof(Cairn__V1__Worker, member)
 
-static void worker_rank(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    (void)snprintf(out, capacity, "%u", as_worker(row)->rank);
-}
-
-static void worker_node(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    (void)snprintf(out, capacity, "%s", as_worker(row)->node);
-}
-
-static void worker_pid(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    (void)snprintf(out, capacity, "%u", as_worker(row)->pid);
-}
-
-static void worker_share(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    (void)snprintf(out, capacity, "%u", as_worker(row)->share);
-}
-
-static void worker_step(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    (void)snprintf(out, capacity, "%llu", (unsigned long long)as_worker(row)->step);
-}
-
-static void worker_phase(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    (void)snprintf(out, capacity, "%s", as_worker(row)->phase);
-}
-
-static void worker_state(const ProtobufCMessage *row, char *out, size_t capacity)
-{
-    (void)snprintf(out, capacity, "%s", as_worker(row)->state);
-}
-
-const struct listing worker_listing = {
-    .columns =
-        (const struct column[]){
-            { "RANK", .cell = worker_rank, .right = true },
-            { "NODE", .cell = worker_node },
-            { "PID", .cell = worker_pid, .right = true },
-            { "LANES", .cell = worker_share, .right = true },
-            { "STEP", .cell = worker_step, .right = true },
-            { "STATE", .cell = worker_state },
-            { "PHASE", .cell = worker_phase },
-            { 0 },
-        },
-    .name = worker_rank,
+const struct column worker_columns[] = {
+    { "RANK", WORKER(rank), .cell = cell_u32, .right = true },
+    { "NODE", WORKER(node), .cell = cell_text },
+    { "PID", WORKER(pid), .cell = cell_u32, .right = true },
+    { "LANES", WORKER(share), .cell = cell_u32, .right = true },
+    { "STEP", WORKER(step), .cell = cell_u64, .right = true },
+    { "STATE", WORKER(state), .cell = cell_text },
+    { "PHASE", WORKER(phase), .cell = cell_text },
+    { 0 },
 };
 
 /* ---- one job ---- */
@@ -398,14 +194,14 @@ static enum status show_facts(const struct client *client, const Cairn__V1__Job 
         st = show_line(out, "reason", job->reason);
     if (st == ST_OK)
         st = show_line(out, "model", job->model);
-    job_step(&job->base, text, sizeof(text));
+    job_step(job, text, sizeof(text));
     if (st == ST_OK)
         st = show_line(out, "step", text);
     if (st == ST_OK)
         st = show_line(out, "loss", format_number(job->loss, text, sizeof(text)));
     if (st == ST_OK)
         st = show_line(out, "accuracy", format_number(job->accuracy, text, sizeof(text)));
-    job_eta(&job->base, text, sizeof(text));
+    job_eta(job, text, sizeof(text));
     if (st == ST_OK)
         st = show_line(out, "left", text);
     if (st == ST_OK && job->samples_per_s > 0)
@@ -449,13 +245,13 @@ enum exit_code job_show(const struct client *client, const Cairn__V1__Job *job)
     if (st == ST_OK && job->n_workers > 0)
         st = buf_append_text(&out, "\n");
     if (st == ST_OK && job->n_workers > 0) {
-        st = output_table(&worker_listing, wide, true, (ProtobufCMessage *const *)job->workers,
+        st = output_table(worker_columns, wide, true, (ProtobufCMessage *const *)job->workers,
                           job->n_workers, &out);
     }
     if (st == ST_OK && job->n_checkpoints > 0)
         st = buf_append_text(&out, "\n");
     if (st == ST_OK && job->n_checkpoints > 0) {
-        st = output_table(&checkpoint_listing, wide, true,
+        st = output_table(checkpoint_columns, wide, true,
                           (ProtobufCMessage *const *)job->checkpoints, job->n_checkpoints, &out);
     }
     if (st == ST_OK)

@@ -73,49 +73,62 @@ static enum status print_cell(const char *text, size_t width, bool right, bool l
                : ST_NO_MEMORY;
 }
 
-static enum status print_row(const struct column *const *columns, size_t column_count,
+static void fill_cell(const struct column *column, const ProtobufCMessage *row,
+                      char out[CELL_BYTES])
+{
+    const char *at = (const char *)row;
+    if (column->part != 0)
+        at = *(const char *const *)(const void *)(at + column->part);
+    if (at == NULL) {
+        (void)snprintf(out, CELL_BYTES, "-");
+    } else {
+        column->cell(at + column->offset, out, CELL_BYTES);
+    }
+}
+
+static enum status print_row(const struct column *const *shown, size_t shown_count,
                              const size_t *widths, const ProtobufCMessage *row, struct buf *out)
 {
     enum status st = ST_OK;
-    for (size_t c = 0; st == ST_OK && c < column_count; c++) {
+    for (size_t c = 0; st == ST_OK && c < shown_count; c++) {
         char text[CELL_BYTES] = "";
         if (row == NULL) {
-            (void)snprintf(text, sizeof(text), "%s", columns[c]->title);
+            (void)snprintf(text, sizeof(text), "%s", shown[c]->title);
         } else {
-            columns[c]->cell(row, text, sizeof(text));
+            fill_cell(shown[c], row, text);
         }
-        st = print_cell(text, widths[c], columns[c]->right, c + 1 == column_count, out);
+        st = print_cell(text, widths[c], shown[c]->right, c + 1 == shown_count, out);
     }
     return st;
 }
 
-enum status output_table(const struct listing *listing, bool wide, bool header,
+enum status output_table(const struct column *columns, bool wide, bool header,
                          ProtobufCMessage *const *rows, size_t count, struct buf *out)
 {
-    const struct column *columns[COLUMNS_MAX];
+    const struct column *shown[COLUMNS_MAX];
     size_t widths[COLUMNS_MAX];
-    size_t column_count = 0;
-    for (const struct column *c = listing->columns; c->title != NULL; c++) {
-        if ((wide || !c->wide) && column_count < COLUMNS_MAX)
-            columns[column_count++] = c;
+    size_t shown_count = 0;
+    for (const struct column *c = columns; c->title != NULL; c++) {
+        if ((wide || !c->wide) && shown_count < COLUMNS_MAX)
+            shown[shown_count++] = c;
     }
-    for (size_t c = 0; c < column_count; c++) {
-        widths[c] = header ? format_cells(columns[c]->title) : 0;
+    for (size_t c = 0; c < shown_count; c++) {
+        widths[c] = header ? format_cells(shown[c]->title) : 0;
         for (size_t r = 0; r < count; r++) {
             char text[CELL_BYTES] = "";
-            columns[c]->cell(rows[r], text, sizeof(text));
+            fill_cell(shown[c], rows[r], text);
             size_t cells = format_cells(text);
             if (cells > widths[c])
                 widths[c] = cells;
         }
     }
-    enum status st = header ? print_row(columns, column_count, widths, NULL, out) : ST_OK;
+    enum status st = header ? print_row(shown, shown_count, widths, NULL, out) : ST_OK;
     for (size_t r = 0; st == ST_OK && r < count; r++)
-        st = print_row(columns, column_count, widths, rows[r], out);
+        st = print_row(shown, shown_count, widths, rows[r], out);
     return st;
 }
 
-enum exit_code output_list(const struct client *client, const struct listing *listing,
+enum exit_code output_list(const struct client *client, const struct column *columns,
                            ProtobufCMessage *const *rows, size_t count)
 {
     if (output_is_json(client))
@@ -126,12 +139,12 @@ enum exit_code output_list(const struct client *client, const struct listing *li
     if (client->args.output == OUTPUT_NAME) {
         for (size_t i = 0; st == ST_OK && i < count; i++) {
             char name[CELL_BYTES] = "";
-            listing->name(rows[i], name, sizeof(name));
+            fill_cell(&columns[0], rows[i], name);
             st = buf_printf(&out, "%s\n", name);
         }
     } else {
         bool wide = client->args.output == OUTPUT_WIDE;
-        st = output_table(listing, wide, !client->args.quiet, rows, count, &out);
+        st = output_table(columns, wide, !client->args.quiet, rows, count, &out);
     }
     if (st != ST_OK) {
         client_error("can't print: %s", status_string(st));

@@ -11,26 +11,24 @@
 
 #define CELL_BYTES 512
 
+/* Rows are messages of one type. A column shows one member of it, or of a message in it. */
 struct column {
     const char *title;
+    size_t part;   /* place of a pointer to a message that holds the member; if it is NULL, the cell
+                      is "-"; 0: the row itself holds it */
+    size_t offset; /* place of the member; 0: the cell is made of the whole message */
+    void (*cell)(const void *member, char *out, size_t capacity);
     bool right; /* aligned */
     bool wide;  /* only with -o wide */
-    void (*cell)(const ProtobufCMessage *row, char *out, size_t capacity);
 };
 
-/* Rows of one message type, described by columns up to the one without title. The first column that
- * is `name` prints ids for -o name. */
-struct listing {
-    const struct column *columns;
-    void (*name)(const ProtobufCMessage *row, char *out, size_t capacity);
-};
-
-/* A list: table, array, lines of JSON, or ids. A table is printed with its header even if empty. */
-enum exit_code output_list(const struct client *client, const struct listing *listing,
+/* A list: table, array, lines of JSON, or names (-o name: the first column). A table is printed
+ * with its header even if empty. The column without a title ends the columns. */
+enum exit_code output_list(const struct client *client, const struct column *columns,
                            ProtobufCMessage *const *rows, size_t count);
 
 /* As output_list, but only the table, into a buffer (without header if !header). */
-MUST_CHECK enum status output_table(const struct listing *listing, bool wide, bool header,
+MUST_CHECK enum status output_table(const struct column *columns, bool wide, bool header,
                                     ProtobufCMessage *const *rows, size_t count, struct buf *out);
 
 /* A message as JSON; takes care of json and jsonl. */

@@ -326,13 +326,13 @@ static void a_table_is_aligned_and_wide_shows_more(void **state)
     ProtobufCMessage *rows[] = { &one.base, &two.base };
     auto_buf struct buf out;
     buf_init(&out, 65536);
-    assert_int_equal(output_table(&checkpoint_listing, false, true, rows, 2, &out), ST_OK);
+    assert_int_equal(output_table(checkpoint_columns, false, true, rows, 2, &out), ST_OK);
     assert_string_equal(out.data,
                         " STEP  ATTEMPT  AGE     SIZE  RATIO  PARENT  SHARDS  STATUS  DIGEST\n"
                         "    5        1    -  1.0 MiB  1.500       -       2  good    0123\n"
                         "12345       12    -      0 B      -       5       0  bad     -\n");
     buf_clear(&out);
-    assert_int_equal(output_table(&checkpoint_listing, true, false, rows, 1, &out), ST_OK);
+    assert_int_equal(output_table(checkpoint_columns, true, false, rows, 1, &out), ST_OK);
     assert_string_equal(
         out.data, "5  1  -  1.0 MiB  1.500  -  2  good  yes  2.5  -  -  -  -  -  -  -  -  0123  "
                   "/a\n");
@@ -343,7 +343,7 @@ static void a_table_is_aligned_and_wide_shows_more(void **state)
     one.times = &times;
     one.verified = false;
     buf_clear(&out);
-    assert_int_equal(output_table(&checkpoint_listing, true, false, rows, 1, &out), ST_OK);
+    assert_int_equal(output_table(checkpoint_columns, true, false, rows, 1, &out), ST_OK);
     assert_non_null(
         strstr(out.data, "  no  2.5  -  -  1.6ms  2.0s  0.0ms  0.0ms  0.0ms  12.0ms  0123"));
 }
