@@ -11,7 +11,7 @@
 #include "common/clock.h"
 #include "common/io.h"
 
-#define RESTART_MS 8000 /* so long a coordinator that a supervisor restarts is waited for */
+#define RESTART_MS 8000 /* for a coordinator that its supervisor restarts */
 #define PROBE_MS   500  /* one wait for it; in between the supervisor is looked at */
 
 /* --addr, CAIRN_ADDR, else the socket of this home. */

@@ -9,6 +9,7 @@
 
 #include "checkpoint/store/store.h"
 #include "client/ask/call.h"
+#include "common/check.h"
 
 #define THREADS_MAX 7
 #define LISTED_MAX  ((size_t)1 << 17) /* twice what a coordinator keeps of one job */
@@ -81,7 +82,7 @@ static bool take_step(const char *text, struct target *out)
 {
     char *end = NULL;
     if (strcmp(text, "all") == 0) {
-        out->step = STEP_ALL;
+        out->step = TARGET_STEP_ALL;
         return true;
     }
     errno = 0;
@@ -181,7 +182,7 @@ enum exit_code target_list_of_folder(struct client *client, const char *path,
     return st == ST_OK ? EXIT_DONE : target_report(client, path, st);
 }
 
-static bool add(struct target_folders *folders, const struct target_folder *one)
+static bool add_folder(struct target_folders *folders, const struct target_folder *one)
 {
     struct target_folder *list = realloc(folders->list, (folders->count + 1) * sizeof(*list));
     if (list == NULL) {
@@ -207,7 +208,7 @@ static enum exit_code add_of_job(struct client *client, const char *job, struct 
         if (ckpt->times != NULL)
             one.times = *ckpt->times;
         (void)snprintf(one.path, sizeof(one.path), "%s", ckpt->path);
-        code = add(all, &one) ? EXIT_DONE : EXIT_INTERNAL;
+        code = add_folder(all, &one) ? EXIT_DONE : EXIT_INTERNAL;
     }
     if (list != NULL)
         cairn__v1__list_checkpoints_reply__free_unpacked(list, NULL);
@@ -224,7 +225,7 @@ enum exit_code target_all(struct client *client, const char *path, struct target
                                      .good = entries[i].committed,
                                      .quarantined = entries[i].quarantined };
         (void)snprintf(one.path, sizeof(one.path), "%s", entries[i].dir);
-        code = add(all, &one) ? EXIT_DONE : EXIT_INTERNAL;
+        code = add_folder(all, &one) ? EXIT_DONE : EXIT_INTERNAL;
     }
     free(entries);
     return code;
@@ -239,13 +240,13 @@ static bool is_wanted(const struct target *target, const struct target_folder *o
     return !good || one->good;
 }
 
-static enum exit_code choose(const struct target *target, const struct target_folders *all,
-                             struct target_folders *out)
+static enum exit_code choose_folder(const struct target *target, const struct target_folders *all,
+                                    struct target_folders *out)
 {
     /* What isn't good is taken only where it is named. */
     for (int pass = 0; pass < (target->has_step ? 2 : 1) && out->count == 0; pass++) {
         for (size_t i = 0; i < all->count && out->count == 0; i++) {
-            if (is_wanted(target, &all->list[i], pass == 0) && !add(out, &all->list[i]))
+            if (is_wanted(target, &all->list[i], pass == 0) && !add_folder(out, &all->list[i]))
                 return EXIT_INTERNAL;
         }
     }
@@ -270,21 +271,22 @@ enum exit_code target_find(struct client *client, const struct target *target,
 {
     struct target_folders all = { 0 };
     enum exit_code code = EXIT_DONE;
+    CHECK(out->count == 0);
     if (target->is_folder && !target->has_step && target_is_checkpoint(client, target->path)) {
         struct target_folder one = { .good = true };
         (void)snprintf(one.path, sizeof(one.path), "%s", target->path);
-        return add(out, &one) ? EXIT_DONE : EXIT_INTERNAL;
+        return add_folder(out, &one) ? EXIT_DONE : EXIT_INTERNAL;
     }
     code = target->is_folder ? target_all(client, target->path, &all)
                              : add_of_job(client, target->job, &all);
-    if (code == EXIT_DONE && target->has_step && target->step == STEP_ALL && all.count > 0) {
+    if (code == EXIT_DONE && target->has_step && target->step == TARGET_STEP_ALL && all.count > 0) {
         *out = all;
         return EXIT_DONE;
     }
     if (code == EXIT_DONE) {
         struct target one = *target;
-        one.has_step = target->has_step && target->step != STEP_ALL;
-        code = choose(&one, &all, out);
+        one.has_step = target->has_step && target->step != TARGET_STEP_ALL;
+        code = choose_folder(&one, &all, out);
     }
     target_folders_release(&all);
     return code;
@@ -296,7 +298,7 @@ enum exit_code target_find_folder(struct client *client, const char *word,
     struct target target;
     struct target_folders folders = { 0 };
     enum exit_code code = target_parse(word, &target);
-    if (code == EXIT_DONE && target.has_step && target.step == STEP_ALL) {
+    if (code == EXIT_DONE && target.has_step && target.step == TARGET_STEP_ALL) {
         client_error("write JOB@STEP: this takes one checkpoint");
         code = EXIT_USAGE;
     }

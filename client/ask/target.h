@@ -1,9 +1,11 @@
 /*
- * What the `ckpt` commands work on: JOB, JOB@STEP, JOB@all by the coordinator's list; a
- * checkpoint's folder, a job's folder in a store (also FOLDER@STEP, FOLDER@all) and a store's
- * folder without one. Folders may lie in an object store (s3://…).
+ * What the commands of `cairn ckpt` work on.
  *
- * Errors are reported on standard error.
+ *   JOB  JOB@STEP  JOB@all           by the coordinator's list of that job's checkpoints
+ *   FOLDER                           a checkpoint's, or a job's in a store: no coordinator needed
+ *   FOLDER@STEP  FOLDER@all          a job's folder in a store
+ *
+ * Folders may lie in an object store (s3://…). Errors are reported on standard error.
  */
 #pragma once
 
@@ -12,14 +14,14 @@
 #include "client/base/client.h"
 #include "common/io.h"
 
-#define STEP_ALL UINT64_MAX
+#define TARGET_STEP_ALL UINT64_MAX
 
 struct target {
     bool is_folder;
     char path[LIMIT_PATH]; /* of the folder: absolute, or in an object store */
     char job[LIMIT_NAME + 64];
     bool has_step;
-    uint64_t step; /* STEP_ALL: all of them */
+    uint64_t step; /* TARGET_STEP_ALL: all of them */
 };
 
 /* A checkpoint's folder that a target stands for. */
@@ -52,15 +54,16 @@ bool target_is_checkpoint(struct client *client, const char *path);
 /* ListCheckpoints, all pages; cairn__v1__list_checkpoints_reply__free_unpacked. */
 enum exit_code target_list_of_job(struct client *client, const char *job,
                                   Cairn__V1__ListCheckpointsReply **out);
-/* Puts a page behind what there is (NULL: nothing yet), in *all, which it takes both over. */
+/* Appends a page to *all (NULL: nothing yet) and takes it over, whatever comes of it. False: no
+ * memory. */
 bool target_join(Cairn__V1__ListCheckpointsReply **all, Cairn__V1__ListCheckpointsReply *page);
 /* What is in a job's folder; free(*out). */
 enum exit_code target_list_of_folder(struct client *client, const char *path,
                                      struct ckpt_entry **out, size_t *out_count);
 
 /*
- * The folders meant, newest first. The newest good one; with a step the good one of it, else any;
- * with "all" all.
+ * The folders meant, newest first, into an empty list: without a step the newest good one; with a
+ * step its good one, else any of it; with "all" all of them.
  */
 enum exit_code target_find(struct client *client, const struct target *target,
                            struct target_folders *out);
@@ -70,18 +73,19 @@ enum exit_code target_all(struct client *client, const char *path, struct target
 enum exit_code target_find_folder(struct client *client, const char *word,
                                   struct target_folder *out);
 enum exit_code target_find_one(struct client *client, const char *word, char out[LIMIT_PATH]);
-/* A folder that was found: ckpt_close(*out). Damage that is met then is told on standard error;
- * path must live as long as the reader. */
+/* Opens a folder that was found: ckpt_close(*out). Damage that is met while reading is reported on
+ * standard error; path must live as long as the reader. */
 enum exit_code target_open_at(struct client *client, const char *path, struct ckpt_reader **out);
 /* target_find_one and target_open_at. */
 enum exit_code target_open(struct client *client, const char *word, char path[LIMIT_PATH],
                            struct ckpt_reader **out);
 
-/* What reading the checkpoint at path came to. One that is named, or listed as committed, and has
- * no manifest has lost it: damage. */
+/* The exit code of reading the checkpoint at path. One that is named, or listed as committed, and
+ * has no manifest has lost it: damage. */
 enum exit_code target_exit(const char *path, enum status st);
+/* The same in words. */
 const char *target_status(enum status st);
-/* Says it, and returns target_exit. */
+/* Reports it, and returns target_exit. */
 enum exit_code target_report(const struct client *client, const char *path, enum status st);
 
 /* "f32" */

@@ -14,6 +14,7 @@ bool interrupt_catch(struct client *client)
 {
     sigset_t set;
     CHECK(client->channel == NULL); /* gRPC's threads inherit the mask */
+    CHECK(client->signal_fd < 0);
     (void)sigemptyset(&set);
     (void)sigaddset(&set, SIGINT);
     (void)sigaddset(&set, SIGTERM);

@@ -73,7 +73,7 @@ static int by_max(const void *x, const void *y)
     return (a->max_abs < b->max_abs) - (a->max_abs > b->max_abs);
 }
 
-static void sort(const char *order, struct diff *diff)
+static void sort_tensors(const char *order, struct diff *diff)
 {
     if (order != NULL && strcmp(order, "relative") == 0) {
         qsort(diff->tensors, diff->count, sizeof(*diff->tensors), by_relative);
@@ -124,7 +124,7 @@ static json_t *json_dtype(enum ckpt_dtype dtype)
     return dtype == 0 ? json_null() : json_string(target_dtype_name(dtype));
 }
 
-static json_t *json_of_tensor(const struct compare_tensor *t)
+static json_t *json_of_difference(const struct compare_tensor *t)
 {
     json_t *shape = json_array();
     for (int32_t i = 0; i < t->ndim; i++)
@@ -147,11 +147,11 @@ static json_t *json_of_scalar(const struct scalar *s)
                      json_number(s->b), "differs", s->differs);
 }
 
-static enum exit_code print_json(const struct client *client, const struct diff *diff)
+static enum exit_code print_diff_json(const struct client *client, const struct diff *diff)
 {
     json_t *tensors = json_array(), *scalars = json_array();
     for (uint32_t i = 0; i < diff->count; i++)
-        (void)json_array_append_new(tensors, json_of_tensor(&diff->tensors[i]));
+        (void)json_array_append_new(tensors, json_of_difference(&diff->tensors[i]));
     for (uint32_t i = 0; i < diff->scalar_count; i++)
         (void)json_array_append_new(scalars, json_of_scalar(&diff->scalars[i]));
     return output_json(client,
@@ -200,7 +200,7 @@ static void print_scalars(const struct diff *diff)
 }
 
 /* Equal tensors only with -o wide. */
-static enum exit_code print_text(const struct client *client, const struct diff *diff)
+static enum exit_code print_diff_text(const struct client *client, const struct diff *diff)
 {
     uint32_t differing = 0;
     bool titled = false;
@@ -235,8 +235,8 @@ static enum exit_code print_names(const struct diff *diff)
 
 /* ---- the command ---- */
 
-static enum exit_code compare(struct client *client, struct ckpt_reader *a, struct ckpt_reader *b,
-                              struct diff *diff)
+static enum exit_code compare_checkpoints(struct client *client, struct ckpt_reader *a,
+                                          struct ckpt_reader *b, struct diff *diff)
 {
     compare_scalars(diff, ckpt_reader_scalars(a), ckpt_reader_scalars(b));
     enum status st = compare_tensors(a, b, NULL, NULL, &diff->tensors, &diff->count);
@@ -246,13 +246,13 @@ static enum exit_code compare(struct client *client, struct ckpt_reader *a, stru
         return exit_of_status(st);
     }
     enum exit_code code = EXIT_DONE;
-    sort(client->args.sort, diff);
+    sort_tensors(client->args.sort, diff);
     if (output_is_json(client)) {
-        code = print_json(client, diff);
+        code = print_diff_json(client, diff);
     } else if (client->args.output == OUTPUT_NAME) {
         code = print_names(diff);
     } else {
-        code = print_text(client, diff);
+        code = print_diff_text(client, diff);
     }
     if (code == EXIT_DONE && !is_equal(diff))
         code = EXIT_DIFFERENT;
@@ -274,7 +274,7 @@ enum exit_code cmd_ckpt_diff(struct client *client)
     if (code == EXIT_DONE)
         code = target_open(client, client->args.operands[1], diff.path_b, &b);
     if (code == EXIT_DONE)
-        code = compare(client, a, b, &diff);
+        code = compare_checkpoints(client, a, b, &diff);
     ckpt_close(a);
     ckpt_close(b);
     return code;

@@ -33,7 +33,7 @@ static bool one_of(const char *given, const char *flag, const char *first, const
     return false;
 }
 
-static bool take_dtype(const char *given, enum ckpt_dtype *out)
+static bool take_type(const char *given, enum ckpt_dtype *out)
 {
     static const enum ckpt_dtype dtypes[] = { CKPT_F32, CKPT_BF16, CKPT_F16 };
     for (size_t i = 0; given != NULL && i < sizeof(dtypes) / sizeof(dtypes[0]); i++) {
@@ -52,7 +52,7 @@ static enum exit_code take_flags(const struct client *client, struct weights_exp
     const struct arguments *args = &client->args;
     bool good = one_of(args->names, "names", "hf", "cairn", &out->own_names) &&
                 one_of(args->only, "only", "model", "all", &out->all) &&
-                take_dtype(args->dtype, &out->dtype);
+                take_type(args->dtype, &out->dtype);
     out->replace = args->force;
     return good ? EXIT_DONE : EXIT_USAGE;
 }
@@ -94,7 +94,7 @@ struct shown {
 };
 
 /* Ctrl-C ends it here, so that no half file is left. */
-static bool show_progress(void *arg, uint64_t bytes)
+static bool show_exported(void *arg, uint64_t bytes)
 {
     struct shown *shown = arg;
     int64_t now = clock_mono_ms(clock_system());
@@ -131,15 +131,15 @@ static enum exit_code print_done(const struct client *client, const char *file,
     return EXIT_DONE;
 }
 
-static enum exit_code write_file(const struct client *client, const char *path,
-                                 struct ckpt_reader *reader, struct weights_export *options)
+static enum exit_code write_weights(const struct client *client, const char *path,
+                                    struct ckpt_reader *reader, struct weights_export *options)
 {
     const char *file = client->args.operands[1];
     struct shown shown = { .client = client, .shown_ms = clock_mono_ms(clock_system()) };
     struct weights_exported done = { 0 };
     struct weights_message why;
     shown.line = client->terminal && !client->args.quiet && isatty(STDERR_FILENO) == 1;
-    options->progress = show_progress;
+    options->progress = show_exported;
     options->progress_arg = &shown;
     enum status st = weights_export(reader, io_system(), file, options, &done, &why);
     if (shown.line)
@@ -176,7 +176,7 @@ enum exit_code cmd_ckpt_export(struct client *client)
     if (code == EXIT_DONE && !options.own_names)
         code = find_arch(client, reader, path, &options.arch);
     if (code == EXIT_DONE)
-        code = write_file(client, path, reader, &options);
+        code = write_weights(client, path, reader, &options);
     ckpt_close(reader);
     return code;
 }

@@ -10,7 +10,8 @@
 #include "client/print/json.h"
 
 /* What one entry of a folder is as the message that ListCheckpoints gives; texts are borrowed. */
-static void describe(const struct ckpt_entry *entry, char digest[33], Cairn__V1__Checkpoint *out)
+static void describe_entry(const struct ckpt_entry *entry, char digest[33],
+                           Cairn__V1__Checkpoint *out)
 {
     *out = (Cairn__V1__Checkpoint)CAIRN__V1__CHECKPOINT__INIT;
     ckpt_hash_text(&entry->digest, digest);
@@ -38,7 +39,7 @@ static enum exit_code print_entries(const struct client *client, const struct ck
     enum exit_code code = EXIT_INTERNAL;
     if (list != NULL && rows != NULL && digests != NULL) {
         for (size_t i = 0; i < count; i++) {
-            describe(&entries[i], digests[i], &list[i]);
+            describe_entry(&entries[i], digests[i], &list[i]);
             rows[i] = &list[i].base;
         }
         code = output_list(client, checkpoint_columns, rows, count);

@@ -73,7 +73,7 @@ enum exit_code cmd_ckpt_rm(struct client *client)
         return code;
     if (target.is_folder && !target.has_step)
         return remove_folder(client, target.path);
-    if (!target.has_step || target.step == STEP_ALL) {
+    if (!target.has_step || target.step == TARGET_STEP_ALL) {
         client_error("write which one: cairn ckpt rm %s@STEP",
                      target.is_folder ? target.path : target.job);
         return EXIT_USAGE;

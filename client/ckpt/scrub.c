@@ -15,6 +15,7 @@
 #include "client/ckpt/verify.h"
 #include "client/print/format.h"
 #include "client/print/output.h"
+#include "common/check.h"
 #include "common/clock.h"
 
 #define LINE_EVERY_MS 200 /* of progress on a terminal */
@@ -50,10 +51,11 @@ static void show_scrubbed(void *arg, uint64_t bytes)
         format_bytes(seconds > 0 ? (uint64_t)((double)bytes / seconds) : 0, speed, sizeof(speed)));
 }
 
-/* What the coordinator said of the last one, for people and in its result. */
+/* What the coordinator said of the checkpoint verified last, for people and in its result. */
 static void say_checked(struct scrub *scrub, const char *said, const char *path)
 {
     bool aside = strcmp(said, "bad") == 0;
+    CHECK(scrub->job != NULL);
     scrub->aside += aside;
     if (output_is_json(scrub->client)) {
         json_t *result = json_array_get(scrub->results, json_array_size(scrub->results) - 1);
@@ -197,7 +199,7 @@ static enum exit_code scrub_target(struct scrub *scrub, struct target *target)
             return scrub_store(scrub, target->path);
     } else {
         target->has_step = true;
-        target->step = STEP_ALL;
+        target->step = TARGET_STEP_ALL;
         code = target_find(scrub->client, target, &folders);
     }
     if (code == EXIT_DONE)

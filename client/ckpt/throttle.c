@@ -6,8 +6,8 @@
 
 #define NS INT64_C(1000000000)
 
-/* Waits until so many bytes may have been read since the start. */
-static void wait_for(const struct throttle *throttle, uint64_t bytes)
+/* Waits until the rate allows that `bytes` were read since the start. */
+static void wait_for_rate(const struct throttle *throttle, uint64_t bytes)
 {
     if (throttle->rate == 0)
         return;
@@ -31,7 +31,7 @@ static enum status throttle_pread(void *self, int fd, void *data, size_t size, u
     if (t->progress != NULL)
         t->progress(t->progress_arg, bytes);
     (void)pthread_mutex_unlock(&t->lock);
-    wait_for(t, bytes);
+    wait_for_rate(t, bytes);
     return ST_OK;
 }
 

@@ -12,8 +12,8 @@
 /* ---- steering ---- */
 
 /* Polls until the job is in a state that `settled` accepts. *job is replaced by what was seen. */
-static enum exit_code wait_until(struct client *client, Cairn__V1__Job **job,
-                                 bool (*settled)(Cairn__V1__JobState state))
+static enum exit_code wait_settled(struct client *client, Cairn__V1__Job **job,
+                                   bool (*settled)(Cairn__V1__JobState state))
 {
     const struct clock *clock = clock_system();
     int64_t until = clock_mono_ms(clock) + client->args.timeout_ms;
@@ -60,7 +60,7 @@ static enum exit_code steer(struct client *client, const char *method, const cha
         return code;
     Cairn__V1__Job *job = (Cairn__V1__Job *)reply;
     if (client->args.wait)
-        code = wait_until(client, &job, settled);
+        code = wait_settled(client, &job, settled);
     if (code == EXIT_DONE && client->args.output == OUTPUT_TABLE) {
         client_note(client, "%s %s: %s%s%s\n", done, job->name, job_state_name(job->state),
                     job->reason[0] == '\0' ? "" : ", ", job->reason);

@@ -20,11 +20,11 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 
-#define RECEIVE_MS   100   /* Ctrl-C and timeout are looked at so often */
-#define REDRAW_MS    100   /* at most so often */
-#define LINE_MS      2000  /* plain output: a line of progress at most so often */
+#define RECEIVE_MS   100   /* between two looks at Ctrl-C and the timeout */
+#define REDRAW_MS    100   /* between two blocks on a terminal */
+#define LINE_MS      2000  /* between two lines of progress in plain output */
 #define REOPEN_MS    500   /* one try to reach it again */
-#define RECONNECT_MS 60000 /* so long a coordinator may be away */
+#define RECONNECT_MS 60000 /* a coordinator that is away longer is given up */
 #define BLOCK_BYTES  65536
 #define SPARK_CELLS  40
 
@@ -41,7 +41,7 @@ struct watch {
     char said[LIMIT_REASON + 64];
     uint64_t said_step;
     bool broken;     /* standard output is gone */
-    int64_t lost_ms; /* since when the coordinator is away; 0: it isn't */
+    int64_t lost_ms; /* when the coordinator went away; 0: it is there */
 };
 
 /* ---- the block on a terminal ---- */

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "client/home/home.h"
+#include "common/check.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/io.h"
@@ -27,7 +28,7 @@
 #define HEALTHY_MS     10000
 #define STOP_GRACE_MS  3000
 #define LEFT_GRACE_MS  1000
-#define HANG_MS        15000 /* of no beat; a slow disk stalls a journal for seconds, not so long */
+#define HANG_MS        15000 /* without a beat; a slow disk stalls a journal for seconds only */
 #define WATCHDOG_FD    4     /* in the child */
 
 extern char **environ;
@@ -67,8 +68,8 @@ static int64_t now_ms(void)
 }
 
 /* Children start with no signal blocked, in their own process group, in HOME/log's file. */
-static int spawn(const char *path, char *const argv[], const char *log_path, int beat_fd,
-                 pid_t *out)
+static int spawn_child(const char *path, char *const argv[], const char *log_path, int beat_fd,
+                       pid_t *out)
 {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attributes;
@@ -108,10 +109,12 @@ static void close_beat(struct child *child)
     child->beat_fd = -1;
 }
 
-static void start(struct supervisor *supervisor, struct child *child)
+static void start_child(struct supervisor *supervisor, struct child *child)
 {
     char path[PATH_MAX + 64];
     char log_path[LIMIT_PATH];
+    CHECK(child->pid == 0);
+    CHECK(child->beat_fd < 0);
     (void)snprintf(path, sizeof(path), "%s/%s", supervisor->folder, child->program);
     enum status st = paths_join(supervisor->options->paths, log_path, sizeof(log_path), "log/%s",
                                 child->log_name);
@@ -120,7 +123,7 @@ static void start(struct supervisor *supervisor, struct child *child)
     if (error == 0 && pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
         error = errno;
     if (error == 0)
-        error = spawn(path, child->argv, log_path, ends[1], &child->pid);
+        error = spawn_child(path, child->argv, log_path, ends[1], &child->pid);
     if (ends[1] >= 0)
         (void)close(ends[1]);
     child->beat_fd = ends[0];
@@ -184,7 +187,7 @@ static int start_due(struct supervisor *supervisor)
     for (size_t i = 0; i < 2; i++) {
         struct child *child = &supervisor->children[i];
         if (child->pid == 0 && now_ms() >= child->start_at_ms)
-            start(supervisor, child);
+            start_child(supervisor, child);
         if (child->pid != 0)
             continue;
         int64_t left = child->start_at_ms - now_ms();
@@ -203,7 +206,7 @@ static void on_interrupt(struct supervisor *supervisor)
         return;
     }
     (void)snprintf(path, sizeof(path), "%s/cairn", supervisor->folder);
-    int error = spawn(path, argv, NULL, -1, &supervisor->down_pid);
+    int error = spawn_child(path, argv, NULL, -1, &supervisor->down_pid);
     if (error != 0)
         supervisor->stopping = true;
 }
@@ -227,7 +230,7 @@ static void end_hung(struct supervisor *supervisor)
     }
 }
 
-static void watch(struct supervisor *supervisor, int signal_fd)
+static void watch_children(struct supervisor *supervisor, int signal_fd)
 {
     while (!supervisor->stopping) {
         struct pollfd wait = { .fd = signal_fd, .events = POLLIN };
@@ -357,7 +360,7 @@ enum exit_code supervisor_run(const struct supervisor_options *options)
     describe_children(&supervisor, slots);
     /* Those of a supervisor that was killed would be in the way; trainers train on. */
     (void)home_end(options->paths, HOME_COORDINATOR | HOME_AGENT, STOP_GRACE_MS);
-    watch(&supervisor, signal_fd);
+    watch_children(&supervisor, signal_fd);
     stop_all(&supervisor, signal_fd);
     LOG_INFO(&supervisor.log, "stopped");
     return EXIT_DONE;

@@ -20,7 +20,7 @@ struct supervisor_options {
     const char *listen; /* NULL: no TCP */
 };
 
-/* Returns when it was told to stop. EXIT_REFUSED: another supervisor of this home lives. */
+/* Returns after SIGTERM. EXIT_REFUSED: another supervisor of this home lives. */
 enum exit_code supervisor_run(const struct supervisor_options *options);
 
 /* How long to wait before the next start: `last` waited before, after a life of lived_ms. */

@@ -96,7 +96,7 @@ char *format_age(const char *time, int64_t now_ms, char *out, size_t capacity)
 }
 
 /* Appends text if it fits. */
-static size_t append(char *out, size_t capacity, size_t used, const char *text)
+static size_t append_cell(char *out, size_t capacity, size_t used, const char *text)
 {
     size_t size = strlen(text);
     if (used + size + 1 > capacity)
@@ -116,9 +116,9 @@ char *format_bar(double fraction, size_t width, bool utf8, char *out, size_t cap
     size_t filled = (size_t)(fraction * (double)width);
     for (size_t i = 0; i < width; i++) {
         if (i < filled) {
-            used = append(out, capacity, used, utf8 ? "█" : "#");
+            used = append_cell(out, capacity, used, utf8 ? "█" : "#");
         } else {
-            used = append(out, capacity, used, utf8 ? "·" : ".");
+            used = append_cell(out, capacity, used, utf8 ? "·" : ".");
         }
     }
     return out;
@@ -158,12 +158,12 @@ char *format_sparkline(const float *values, size_t count, size_t width, bool utf
     for (size_t i = 0; i < cells; i++) {
         float value = cell_value(values, count, i, cells);
         if (!isfinite(value)) {
-            used = append(out, capacity, used, "!");
+            used = append_cell(out, capacity, used, "!");
             continue;
         }
         double at = high > low ? ((double)value - low) / (high - low) : 0;
         size_t level = (size_t)(at * 7.999);
-        used = append(out, capacity, used, utf8 ? blocks[level] : ascii[level]);
+        used = append_cell(out, capacity, used, utf8 ? blocks[level] : ascii[level]);
     }
     return out;
 }

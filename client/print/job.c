@@ -160,7 +160,7 @@ static enum status show_line(struct buf *out, const char *title, const char *tex
 
 static enum status show_lost(const Cairn__V1__Job *job, struct buf *out)
 {
-    char text[CELL_BYTES];
+    char text[OUTPUT_CELL_BYTES];
     double total = 0;
     size_t used = 0;
     for (size_t i = 0; i < job->n_lost_seconds; i++)
@@ -183,7 +183,7 @@ static enum status show_lost(const Cairn__V1__Job *job, struct buf *out)
 static enum status show_facts(const struct client *client, const Cairn__V1__Job *job,
                               struct buf *out)
 {
-    char text[CELL_BYTES];
+    char text[OUTPUT_CELL_BYTES];
     const char *state = job_state_name(job->state);
     enum status st =
         buf_printf(out, "%-12s %s%s%s%s%s\n", job->name, output_color(client, state), state,

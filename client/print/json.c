@@ -78,46 +78,46 @@ static json_t *from_unsigned(uint64_t value)
 }
 
 /* One value of a field's type. */
-static json_t *from_slot(const ProtobufCFieldDescriptor *field, const void *slot)
+static json_t *from_member(const ProtobufCFieldDescriptor *field, const void *member)
 {
     switch (field->type) {
     case PROTOBUF_C_TYPE_INT32:
     case PROTOBUF_C_TYPE_SINT32:
     case PROTOBUF_C_TYPE_SFIXED32:
-        return json_integer(*(const int32_t *)slot);
+        return json_integer(*(const int32_t *)member);
     case PROTOBUF_C_TYPE_INT64:
     case PROTOBUF_C_TYPE_SINT64:
     case PROTOBUF_C_TYPE_SFIXED64:
-        return json_integer(*(const int64_t *)slot);
+        return json_integer(*(const int64_t *)member);
     case PROTOBUF_C_TYPE_UINT32:
     case PROTOBUF_C_TYPE_FIXED32:
-        return json_integer(*(const uint32_t *)slot);
+        return json_integer(*(const uint32_t *)member);
     case PROTOBUF_C_TYPE_UINT64:
     case PROTOBUF_C_TYPE_FIXED64:
-        return from_unsigned(*(const uint64_t *)slot);
+        return from_unsigned(*(const uint64_t *)member);
     case PROTOBUF_C_TYPE_FLOAT:
-        return from_float(*(const float *)slot);
+        return from_float(*(const float *)member);
     case PROTOBUF_C_TYPE_DOUBLE:
-        return from_real(*(const double *)slot);
+        return from_real(*(const double *)member);
     case PROTOBUF_C_TYPE_BOOL:
-        return json_boolean(*(const protobuf_c_boolean *)slot);
+        return json_boolean(*(const protobuf_c_boolean *)member);
     case PROTOBUF_C_TYPE_ENUM:
-        return from_enum(field->descriptor, *(const int *)slot);
+        return from_enum(field->descriptor, *(const int *)member);
     case PROTOBUF_C_TYPE_STRING: {
-        const char *text = *(char *const *)slot;
+        const char *text = *(char *const *)member;
         return json_from_text(text == NULL ? "" : text);
     }
     case PROTOBUF_C_TYPE_BYTES:
-        return from_bytes(slot);
+        return from_bytes(member);
     case PROTOBUF_C_TYPE_MESSAGE: {
-        const ProtobufCMessage *message = *(ProtobufCMessage *const *)slot;
+        const ProtobufCMessage *message = *(ProtobufCMessage *const *)member;
         return message == NULL ? json_null() : json_from_message(message);
     }
     }
     return NULL;
 }
 
-static size_t slot_size(ProtobufCType type)
+static size_t member_size(ProtobufCType type)
 {
     switch (type) {
     case PROTOBUF_C_TYPE_INT64:
@@ -180,8 +180,8 @@ static json_t *from_repeated(const ProtobufCFieldDescriptor *field, const Protob
     }
     json_t *array = json_array();
     for (size_t i = 0; array != NULL && i < count; i++) {
-        if (json_array_append_new(array, from_slot(field, items + i * slot_size(field->type))) !=
-            0) {
+        if (json_array_append_new(array,
+                                  from_member(field, items + i * member_size(field->type))) != 0) {
             json_decref(array);
             return NULL;
         }
@@ -199,7 +199,7 @@ static json_t *from_field(const ProtobufCFieldDescriptor *field, const ProtobufC
         if (which != field->id)
             return json_null();
     }
-    return from_slot(field, base + field->offset);
+    return from_member(field, base + field->offset);
 }
 
 json_t *json_from_message(const ProtobufCMessage *message)
@@ -217,7 +217,7 @@ json_t *json_from_message(const ProtobufCMessage *message)
 
 /* ---- text ---- */
 
-static enum status put(const json_t *value, int depth, struct buf *out);
+static enum status put_value(const json_t *value, int depth, struct buf *out);
 
 /* The shortest digits that read back as the same number, marked as a real. jansson always
  * writes 17. */
@@ -248,7 +248,7 @@ static enum status put_array(const json_t *array, int depth, struct buf *out)
         if (st == ST_OK)
             st = put_break(inside, out);
         if (st == ST_OK)
-            st = put(json_array_get(array, i), inside, out);
+            st = put_value(json_array_get(array, i), inside, out);
     }
     if (st == ST_OK && json_array_size(array) > 0)
         st = put_break(depth, out);
@@ -270,19 +270,19 @@ static enum status put_object(const json_t *object, int depth, struct buf *out)
         if (st == ST_OK)
             st = put_break(inside, out);
         if (st == ST_OK)
-            st = put(key, inside, out);
+            st = put_value(key, inside, out);
         json_decref(key);
         if (st == ST_OK)
             st = buf_append_text(out, depth < 0 ? ":" : ": ");
         if (st == ST_OK)
-            st = put(json_object_iter_value(at), inside, out);
+            st = put_value(json_object_iter_value(at), inside, out);
     }
     if (st == ST_OK && !first)
         st = put_break(depth, out);
     return st == ST_OK ? buf_append_text(out, "}") : st;
 }
 
-static enum status put(const json_t *value, int depth, struct buf *out)
+static enum status put_value(const json_t *value, int depth, struct buf *out)
 {
     if (json_is_object(value))
         return put_object(value, depth, out);
@@ -298,7 +298,7 @@ static enum status put(const json_t *value, int depth, struct buf *out)
 
 enum status json_print(const json_t *value, bool one_line, struct buf *out)
 {
-    enum status st = value == NULL ? ST_NO_MEMORY : put(value, one_line ? -1 : 0, out);
+    enum status st = value == NULL ? ST_NO_MEMORY : put_value(value, one_line ? -1 : 0, out);
     return st == ST_OK ? buf_append_text(out, "\n") : st;
 }
 

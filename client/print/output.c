@@ -6,6 +6,7 @@
 
 #include "client/print/format.h"
 #include "client/print/json.h"
+#include "common/check.h"
 
 #define OUTPUT_BYTES_MAX ((size_t)64 << 20)
 #define COLUMNS_MAX      24
@@ -74,15 +75,15 @@ static enum status print_cell(const char *text, size_t width, bool right, bool l
 }
 
 static void fill_cell(const struct column *column, const ProtobufCMessage *row,
-                      char out[CELL_BYTES])
+                      char out[OUTPUT_CELL_BYTES])
 {
     const char *at = (const char *)row;
     if (column->part != 0)
         at = *(const char *const *)(const void *)(at + column->part);
     if (at == NULL) {
-        (void)snprintf(out, CELL_BYTES, "-");
+        (void)snprintf(out, OUTPUT_CELL_BYTES, "-");
     } else {
-        column->cell(at + column->offset, out, CELL_BYTES);
+        column->cell(at + column->offset, out, OUTPUT_CELL_BYTES);
     }
 }
 
@@ -91,7 +92,7 @@ static enum status print_row(const struct column *const *shown, size_t shown_cou
 {
     enum status st = ST_OK;
     for (size_t c = 0; st == ST_OK && c < shown_count; c++) {
-        char text[CELL_BYTES] = "";
+        char text[OUTPUT_CELL_BYTES] = "";
         if (row == NULL) {
             (void)snprintf(text, sizeof(text), "%s", shown[c]->title);
         } else {
@@ -109,13 +110,14 @@ enum status output_table(const struct column *columns, bool wide, bool header,
     size_t widths[COLUMNS_MAX];
     size_t shown_count = 0;
     for (const struct column *c = columns; c->title != NULL; c++) {
-        if ((wide || !c->wide) && shown_count < COLUMNS_MAX)
+        CHECK(shown_count < COLUMNS_MAX);
+        if (wide || !c->wide)
             shown[shown_count++] = c;
     }
     for (size_t c = 0; c < shown_count; c++) {
         widths[c] = header ? format_cells(shown[c]->title) : 0;
         for (size_t r = 0; r < count; r++) {
-            char text[CELL_BYTES] = "";
+            char text[OUTPUT_CELL_BYTES] = "";
             fill_cell(shown[c], rows[r], text);
             size_t cells = format_cells(text);
             if (cells > widths[c])
@@ -138,7 +140,7 @@ enum exit_code output_list(const struct client *client, const struct column *col
     enum status st = ST_OK;
     if (client->args.output == OUTPUT_NAME) {
         for (size_t i = 0; st == ST_OK && i < count; i++) {
-            char name[CELL_BYTES] = "";
+            char name[OUTPUT_CELL_BYTES] = "";
             fill_cell(&columns[0], rows[i], name);
             st = buf_printf(&out, "%s\n", name);
         }

@@ -9,7 +9,7 @@
 #include "client/base/client.h"
 #include "common/buf.h"
 
-#define CELL_BYTES 512
+#define OUTPUT_CELL_BYTES 512
 
 /* Rows are messages of one type. A column shows one member of it, or of a message in it. */
 struct column {

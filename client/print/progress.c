@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "common/check.h"
+
 void progress_init(struct progress *progress)
 {
     memset(progress, 0, sizeof(*progress));
@@ -26,6 +28,8 @@ static void add_loss(struct progress *progress, uint64_t step, float loss)
 void progress_add(struct progress *progress, uint32_t generation, uint64_t step, float loss,
                   int64_t wall_ms)
 {
+    CHECK(progress->window_next < PROGRESS_WINDOW);
+    CHECK(progress->window_count <= PROGRESS_WINDOW);
     if (generation < progress->generation)
         return;
     if (generation > progress->generation) {
