@@ -15,7 +15,8 @@
 #include "common/io.h"
 #include "job/job.h"
 
-#define ERRORS_MAX ((size_t)1024 << 10)
+#define FILE_BYTES_MAX ((size_t)LIMIT_JOB_FILE_BYTES)
+#define ERRORS_MAX     ((size_t)1024 << 10)
 
 /* What is submitted. */
 struct submission {
@@ -28,7 +29,7 @@ struct submission {
 static enum exit_code read_input(struct submission *out)
 {
     auto_buf struct buf text;
-    buf_init(&text, LIMIT_JOB_FILE_BYTES);
+    buf_init(&text, FILE_BYTES_MAX);
     char piece[4096];
     size_t size;
     while ((size = fread(piece, 1, sizeof(piece), stdin)) > 0) {
@@ -53,7 +54,7 @@ static enum exit_code read_job_file(const char *name, struct submission *out)
         client_error("%s: %s", name, strerror(errno));
         return EXIT_USAGE;
     }
-    enum status st = io_read_file(io_system(), path, LIMIT_JOB_FILE_BYTES, &out->text, &out->size);
+    enum status st = io_read_file(io_system(), path, FILE_BYTES_MAX, &out->text, &out->size);
     if (st != ST_OK) {
         client_error("%s: %s", name,
                      st == ST_FULL ? "too large for a job file" : status_string(st));
