@@ -1,11 +1,4 @@
-/*
- * The CPU backend: memory, trivial streams and the table.
- *
- * Denormals: every entry that computes flushes them to zero and treats them as zero on its thread.
- * Threads that OpenMP starts inherit the mode from the thread that starts them.
- */
-#include <immintrin.h>
-#include <omp.h>
+/* The CPU backend: memory, trivial streams and the table. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -20,9 +13,8 @@
 
 #define PAGE_SMALL         4096
 #define PAGE_HUGE          (2u << 20)
-#define FLUSH_MODES        (0x8000u | 0x0040u) /* MXCSR: flush to zero, denormals are zero */
-#define REQUEST_PERMISSION 0x1023              /* arch_prctl's ARCH_REQ_XCOMP_PERM ... */
-#define TILE_DATA          18                  /* ... of XFEATURE_XTILEDATA */
+#define REQUEST_PERMISSION 0x1023 /* arch_prctl's ARCH_REQ_XCOMP_PERM ... */
+#define TILE_DATA          18     /* ... of XFEATURE_XTILEDATA */
 
 struct stream {
     int unused;
@@ -31,15 +23,6 @@ struct stream {
 struct event {
     bool recorded;
 };
-
-void cpu_enter(const struct backend *backend)
-{
-    unsigned mode = _mm_getcsr();
-    if ((mode & FLUSH_MODES) != FLUSH_MODES)
-        _mm_setcsr(mode | FLUSH_MODES);
-    if (omp_get_max_threads() != backend->threads)
-        omp_set_num_threads(backend->threads);
-}
 
 /* Our loops follow oneDNN's choice, so that its cap (ONEDNN_MAX_CPU_ISA) holds for all. */
 static void choose_loops(struct backend *backend)
