@@ -1,12 +1,13 @@
 #!/usr/bin/python3
-"""Folders are layers: what may include what, how much a folder holds, and no new circle between files.
+"""Folders are layers: who may include and use what, how much a folder holds, no new circle between files.
 
     layers.py ROOT      prints "file: what" per finding; exit status 1 if there is any
     layers.py --self    plants one violation of each kind and checks that it is found
     layers.py --circles ROOT    what holds each circle together
 
  - The table in docs/architecture.md is the rule. A row is a folder; it may include itself and what its last
-   column names. `a/b` names that folder alone, `a` in the row of another house all of a.
+   column names, and use the functions and objects that are defined there, wherever a header declares them.
+   `a/b` names that folder alone, `a` in the row of another house all of a.
  - Every folder with sources has a row, a row has a folder, no chain of rows comes back to where it began.
  - A folder holds at most SOURCES_MAX compiled files.
  - Files of one stem are one node. A node leans on the headers it includes, and on where the functions and
@@ -95,11 +96,17 @@ def check_folders(root, table, files):
         yield "docs/architecture.md: rows in a circle: " + " ".join(circle)
 
 
+def row_of(table, path):
+    """The folder of a file as far up as the table has it; "": it has none."""
+    folder = os.path.dirname(path)
+    while folder and folder not in table:
+        folder = os.path.dirname(folder)
+    return folder
+
+
 def check_includes(table, files):
     for path, text in files.items():
-        folder = os.path.dirname(path)
-        while folder and folder not in table:
-            folder = os.path.dirname(folder)
+        folder = row_of(table, path)
         for include in INCLUDE.findall(text):
             target = folder_of(include)
             if folder in table and not may_include(table, folder, target):
@@ -128,8 +135,11 @@ def stem(path):
 
 
 def declared_in(text):
+    """What a header leaves to others to define."""
+    own = set(re.findall(r"^(?![\s#}])[^;{}]*?(\w+)\([^;{}]*\)\s*\{", text, re.M))
     text = outside_braces(text)
-    return set(re.findall(r"(\w+)\s*\(", text)) | set(re.findall(r"^extern [^;(]*?(\w+)(?:\[[^\]]*\])*[,;]", text, re.M))
+    objects = re.findall(r"^extern [^;(]*?(\w+)(?:\[[^\]]*\])*[,;]", text, re.M)
+    return set(re.findall(r"(\w+)\s*\(", text)) - own | set(objects)
 
 
 def closest(header, stems):
@@ -206,8 +216,17 @@ def product(table, files):
     return {path: text for path, text in files.items() if house(path) not in free}
 
 
-def check_circles(table, files):
-    circles = circles_of(graph_of(product(table, files)))
+def check_uses(table, graph):
+    for node, leans_on in sorted(graph.items()):
+        folder = row_of(table, node)
+        for other, why in sorted(leans_on.items()):
+            names = sorted(name for name in why if not name.endswith(HEADERS))
+            if names and folder and not may_include(table, folder, row_of(table, other)):
+                yield f"{node}: {folder} may not use {', '.join(names)} of {other}"
+
+
+def check_circles(graph):
+    circles = circles_of(graph)
     if len(circles) > CIRCLES_MAX:
         yield f"{len(circles)} circles between files, more than {CIRCLES_MAX}:"
         for circle in circles:
@@ -219,7 +238,9 @@ def check_tree(root):
     files = read_tree(root, table)
     yield from check_folders(root, table, files)
     yield from check_includes(table, files)
-    yield from check_circles(table, files)
+    graph = graph_of(product(table, files))
+    yield from check_uses(table, graph)
+    yield from check_circles(graph)
 
 
 def show_circles(root):
@@ -247,6 +268,13 @@ def self_test():
         "house/low/a.c": ('#include "house/high/b.h"', "house/low may not include"),
         "common/c.c": ('#include "other/d.h"', "common may not include"),
         "house/new/e.c": ("int e;", "house/new: has no row"),
+        "house/low/up.h": ("int up(void);", ""),
+        "house/low/f.c": ('#include "house/low/up.h"\nint f(void)\n{\n    return up();\n}',
+                          "house/low may not use up of house/high/up"),
+        "house/high/up.c": ('#include "house/low/up.h"\nint up(void)\n{\n    return 1;\n}', ""),
+        "house/low/own.h": ("static inline int own(void)\n{\n    return 1;\n}", ""),
+        "house/low/g.c": ('#include "house/low/own.h"\nint g(void)\n{\n    return own();\n}', ""),
+        "house/high/own.c": ("int own(void)\n{\n    return 2;\n}", ""),
         "docs/architecture.md": (table, "a row for absent"),
     } | {f"common/s{n}.c": ("int s;", "common: 17 sources") for n in range(16)}
     with tempfile.TemporaryDirectory() as root:
@@ -254,7 +282,8 @@ def self_test():
             Path(root, path).parent.mkdir(parents=True, exist_ok=True)
             Path(root, path).write_text(text + "\n", encoding="utf-8")
         found = list(check_tree(root))
-    missed = [want for _, want in planted.values() if want and want != table and not any(want in f for f in found)]
+    missed = [want for _, want in planted.values() if want and not any(want in f for f in found)]
+    missed += [f"nothing in {f}" for f in found if f.startswith("house/low/g")]
     good = {"a/x.h": "int x_get(void);", "a/x.c": '#include "a/x.h"\nint x_get(void)\n{\n}\n',
             "a/y.h": "int y_get(void);", "a/y.c": '#include "a/x.h"\n#include "a/y.h"\nint y_get(void)\n{\n    x_get();\n}\n'}
     bad = good | {"a/x.c": '#include "a/x.h"\n#include "a/y.h"\nint x_get(void)\n{\n    return y_get();\n}\n'}
@@ -264,7 +293,7 @@ def self_test():
     if not any("in a circle" in f for f in check_folders("/", rows, {})):
         missed.append("a circle between rows")
     print(*(f"not found: {want}" for want in missed), sep="\n")
-    print(f"{len(planted) + 2} planted violations")
+    print(f"{sum(want != '' for _, want in planted.values()) + 2} planted violations")
     return 1 if missed else 0
 
 
