@@ -1,3 +1,4 @@
+/* Fields that hold several values: lists of words, lists of numbers, environments. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* From the text of a job file to a job: keys to fields, defaults, mistakes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

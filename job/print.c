@@ -1,3 +1,4 @@
+/* A job as YAML: the rows of the schema that it has values for, in their order. */
 #include <string.h>
 
 #include "job/schema.h"

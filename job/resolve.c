@@ -1,3 +1,4 @@
+/* What follows from other values of a job, and what must fit together. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

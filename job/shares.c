@@ -1,3 +1,4 @@
+/* How lanes are spread over workers. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>

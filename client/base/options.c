@@ -187,7 +187,7 @@ static enum status parse_short(struct parser *parser, const char *text)
     return ST_OK;
 }
 
-bool command_is_noun(const struct command_table *table, const char *word)
+static bool is_noun(const struct command_table *table, const char *word)
 {
     for (size_t i = 0; i < table->count; i++) {
         const char *noun = table->commands[i].noun;
@@ -245,7 +245,7 @@ static enum status parse_word(struct parser *parser, const char *word)
         args->operands[args->operand_count++] = word;
         return ST_OK;
     }
-    if (parser->noun == NULL && command_is_noun(parser->table, word)) {
+    if (parser->noun == NULL && is_noun(parser->table, word)) {
         parser->noun = word;
         return ST_OK;
     }

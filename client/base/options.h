@@ -79,9 +79,6 @@ struct command_table {
     const struct option *options; /* of every command */
 };
 
-/* Is this word a noun of the table? */
-bool command_is_noun(const struct command_table *table, const char *word);
-
 /*
  * Finds the command and parses all arguments (argv without the program's name); options may stand
  * anywhere, "--" ends them. out_command is NULL when only help was asked for or nothing was said;

@@ -22,8 +22,6 @@
 #define JOBS_MAX      65536
 #define CHECK_MS      300000 /* for the coordinator to read one and to set it aside */
 
-/* ---- scrub ---- */
-
 struct scrub {
     struct client *client;
     const char *job; /* whose coordinator is asked; NULL: of a folder */

@@ -1,3 +1,4 @@
+/* logs: what the workers of a job wrote, one line each, and with -f what comes. */
 #include <stdio.h>
 #include <string.h>
 

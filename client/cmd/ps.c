@@ -10,7 +10,7 @@
 #define PAGE       1000
 #define LISTED_MAX ((size_t)1024 << 10)
 
-/* All pages in one list; false: out of memory. */
+/* All pages as one list. */
 struct job_list {
     ProtobufCMessage **rows; /* borrowed from pages */
     size_t count;
@@ -27,7 +27,7 @@ static void list_release(struct job_list *list)
     *list = (struct job_list){ 0 };
 }
 
-/* Takes over the page. */
+/* Takes over the page. False: out of memory. */
 static bool list_add(struct job_list *list, Cairn__V1__ListJobsReply *page)
 {
     Cairn__V1__ListJobsReply **pages =

@@ -9,8 +9,6 @@
 
 #define POLL_MS 200
 
-/* ---- steering ---- */
-
 /* Polls until the job is in a state that `settled` accepts. *job is replaced by what was seen. */
 static enum exit_code wait_settled(struct client *client, Cairn__V1__Job **job,
                                    bool (*settled)(Cairn__V1__JobState state))

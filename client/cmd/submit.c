@@ -1,3 +1,4 @@
+/* submit: reads and checks a job file, sends it, and with --watch or --wait follows the job. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* YAML into a tree, by libfyaml's events; what job files don't use of YAML is a mistake. */
 #include <libfyaml.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* --set: a value of its own YAML takes the place of what stands at its key. */
 #include <stdlib.h>
 #include <string.h>
 
