@@ -21,10 +21,11 @@ static void drop_half_character(char *text, size_t size)
 static void print(struct reason *reason, const char *format, va_list list)
 {
     const int size = vsnprintf(reason->text, sizeof(reason->text), format, list);
-    if (size < 0)
+    if (size < 0) {
         reason->text[0] = '\0';
-    else if ((size_t)size >= sizeof(reason->text))
+    } else if ((size_t)size >= sizeof(reason->text)) {
         drop_half_character(reason->text, sizeof(reason->text) - 1);
+    }
 }
 
 void reason_set(struct reason *reason, const char *format, ...)

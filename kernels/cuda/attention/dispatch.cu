@@ -1,8 +1,7 @@
 /* Checks a shape, chooses the kernels by it alone, and launches them. */
-#include "kernels/cuda/attention/attention.h"
-
 #include <math.h>
 
+#include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/attention/call.h"
 
 static bool is_half(enum dtype dtype)

@@ -1,5 +1,4 @@
 #include "kernels/cuda/own/pad.h"
-
 #include "kernels/cuda/own/vector.cuh"
 
 /* One thread per element of the padded array, so that writing it, or reading it, is in order. */
