@@ -47,7 +47,7 @@ enum status session_open(const struct session_options *options, struct session *
     atomic_init(&session->phase, "");
     session_kv_init(session);
     (void)pthread_mutex_init(&session->mutex, NULL);
-    (void)pthread_mutex_init(&session->words_mutex, NULL);
+    (void)pthread_mutex_init(&session->last_words_mutex, NULL);
     pthread_condattr_t attr;
     (void)pthread_condattr_init(&attr);
     (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -81,7 +81,7 @@ void session_close(struct session *session)
         copy_file_close(&session->copies.files[i]);
     free(session->out);
     (void)pthread_cond_destroy(&session->changed);
-    (void)pthread_mutex_destroy(&session->words_mutex);
+    (void)pthread_mutex_destroy(&session->last_words_mutex);
     (void)pthread_mutex_destroy(&session->mutex);
     free(session);
 }
@@ -207,7 +207,7 @@ void session_fault(struct session *session, Cairn__V1__FaultKind kind, const cha
     (void)pthread_mutex_lock(&session->mutex);
     session_core_fault(&session->core, &fault);
     (void)pthread_mutex_unlock(&session->mutex);
-    session_write_words(session);
+    session_write_last_words(session);
     (void)pthread_mutex_lock(&session->mutex);
     session_wake(session);
     bool waiting = true;
@@ -222,7 +222,7 @@ void session_finished(struct session *session, uint64_t step)
     (void)pthread_mutex_lock(&session->mutex);
     session_core_finished(&session->core, step);
     (void)pthread_mutex_unlock(&session->mutex);
-    session_write_words(session);
+    session_write_last_words(session);
     (void)pthread_mutex_lock(&session->mutex);
     session_wake(session);
     bool waiting = true;

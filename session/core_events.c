@@ -214,7 +214,7 @@ void session_core_fault(struct session_core *core, const struct session_fault_re
     core->fault.known = true;
     core->fault.said = false;
     core->fault.said_ever = false;
-    core->words_version++;
+    core->last_words_version++;
 }
 
 void session_core_wanted(struct session_core *core, bool leaves, uint64_t grace_ms,
@@ -232,7 +232,7 @@ void session_core_finished(struct session_core *core, uint64_t step)
 {
     core->finished = true;
     core->finished_step = step;
-    core->words_version++;
+    core->last_words_version++;
 }
 
 enum status session_core_kv_begin(struct session_core *core, const struct session_kv_call *call,

@@ -350,9 +350,9 @@ Cairn__V1__SaveReport *session_report_new(const struct ckpt_report *report, int6
 
 /* ---- last words ---- */
 
-enum status session_core_words(const struct session_core *core,
-                               const struct session_progress *progress, uint8_t **out,
-                               size_t *out_size)
+enum status session_core_last_words(const struct session_core *core,
+                                    const struct session_progress *progress, uint8_t **out,
+                                    size_t *out_size)
 {
     Cairn__V1__LastWords words = CAIRN__V1__LAST_WORDS__INIT;
     Cairn__V1__Fault fault = CAIRN__V1__FAULT__INIT;

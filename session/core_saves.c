@@ -144,7 +144,7 @@ enum session_due session_core_due(struct session_core *core, uint64_t step)
 static bool expects_folder(const struct session_core *core, const struct session_save_record *save)
 {
     return save->state == SESSION_SAVE_BEGUN && core->up &&
-           (!save->said_begin || core->now_ms - save->since_ms < SESSION_FOLDER_MS);
+           (!save->said_begin || core->now_ms - save->said_begin_ms < SESSION_FOLDER_MS);
 }
 
 static void supersede(struct session_save_record *save)
@@ -301,7 +301,7 @@ void session_core_save_written(struct session_core *core, int index, Cairn__V1__
     }
     enter(save, SESSION_SAVE_REPORTING);
     save->report = report;
-    core->words_version++;
+    core->last_words_version++;
 }
 
 void session_core_save_failed(struct session_core *core, int index, enum status st, const char *why,
@@ -386,7 +386,7 @@ void session_order_ack(struct session_core *core, const Cairn__V1__SaveAck *ack,
     enter(save, SESSION_SAVE_ACKED);
     save->said = true;
     save->repeat_ms = now_ms + SESSION_REPEAT_MS;
-    core->words_version++;
+    core->last_words_version++;
 }
 
 static void dropped(struct session_core *core, struct session_save_record *save)
@@ -407,7 +407,7 @@ static void dropped(struct session_core *core, struct session_save_record *save)
         cairn__v1__save_report__free_unpacked(save->report, NULL);
         save->report = NULL;
         enter(save, SESSION_SAVE_REMOVING);
-        core->words_version++;
+        core->last_words_version++;
         break;
     case SESSION_SAVE_FAILED:
         if (!save->removed) {
@@ -446,7 +446,7 @@ void session_order_done(struct session_core *core, const Cairn__V1__SaveDone *do
     if (save == NULL || save->state == SESSION_SAVE_COPYING || save->state == SESSION_SAVE_WRITING)
         return; /* of a file that is being written nothing can be committed */
     if (save->state == SESSION_SAVE_REPORTING)
-        core->words_version++;
+        core->last_words_version++;
     release(save);
 }
 
@@ -460,7 +460,7 @@ void session_saves_link_up(struct session_core *core)
         core->announced[i].said = false;
 }
 
-void session_saves_tick(struct session_core *core, int64_t now_ms)
+void session_core_tick(struct session_core *core, int64_t now_ms)
 {
     core->now_ms = now_ms;
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
@@ -557,7 +557,7 @@ void session_sent_save(struct session_core *core, const struct session_out *out,
     if (save->state != (enum session_save_state)out->state || save->order != out->id)
         return; /* it moved on while the message left */
     if (save->state == SESSION_SAVE_BEGUN && !save->said_begin)
-        save->since_ms = now_ms; /* a folder is expected from now on */
+        save->said_begin_ms = now_ms; /* a folder is expected from now on */
     save->said = true;
     save->said_begin = true;
     save->repeat_ms =

@@ -1,10 +1,12 @@
 /*
  * What the files of the session share: the object, its locks, its threads.
  *
- * Locks: words_mutex before mutex; neither is held while sending, receiving or writing a shard.
- * Threads: the step thread and others call session.h; the link thread (link.c) alone opens,
- *          sends and receives; the saver (saver.c) alone writes and unlinks in the store;
- *          the copier (snapshot.c) makes and fills copy files.
+ * Locks:   last_words_mutex before mutex; neither is held while sending, receiving or writing a
+ *          shard.
+ * Threads: the step thread and others   call session.h (calls.c, snapshot.c, keep.c, kv.c)
+ *          the link thread (link.c)     alone opens, sends and receives
+ *          the saver (saver.c)          alone writes and unlinks in the store
+ *          the copier (snapshot.c)      makes and fills copy files
  */
 #pragma once
 
@@ -50,8 +52,8 @@ struct session {
     bool closing;
     bool over_told;
 
-    pthread_mutex_t words_mutex;
-    uint64_t words_written; /* version */
+    pthread_mutex_t last_words_mutex;
+    uint64_t last_words_written; /* version */
 
     _Atomic uint64_t step, counter;
     _Atomic(const char *) phase;
@@ -75,7 +77,7 @@ bool session_wait_at_store(struct session *session, int64_t deadline_ms);
 void session_wake(struct session *session);
 
 /* Writes the last words if they changed since. Not under mutex. */
-void session_write_words(struct session *session);
+void session_write_last_words(struct session *session);
 
 void *session_link_run(void *arg);
 void *session_saver_run(void *arg);

@@ -26,28 +26,28 @@ static enum status replace(const struct io *io, const char *path, const uint8_t 
     return st == ST_OK ? io->rename(io->self, beside, path) : st;
 }
 
-void session_write_words(struct session *session)
+void session_write_last_words(struct session *session)
 {
     const struct session_options *o = &session->options;
-    if (o->words_path == NULL)
+    if (o->last_words_path == NULL)
         return;
     auto_free uint8_t *bytes = NULL;
     size_t size = 0;
     const struct session_progress progress = session_progress_of(session);
-    (void)pthread_mutex_lock(&session->words_mutex);
+    (void)pthread_mutex_lock(&session->last_words_mutex);
     (void)pthread_mutex_lock(&session->mutex);
-    const uint64_t version = session->core.words_version;
+    const uint64_t version = session->core.last_words_version;
     enum status st = ST_OK;
-    if (version != session->words_written)
-        st = session_core_words(&session->core, &progress, &bytes, &size);
+    if (version != session->last_words_written)
+        st = session_core_last_words(&session->core, &progress, &bytes, &size);
     (void)pthread_mutex_unlock(&session->mutex);
     if (bytes != NULL)
-        st = replace(o->io, o->words_path, bytes, size);
+        st = replace(o->io, o->last_words_path, bytes, size);
     if (st == ST_OK) {
-        session->words_written = version;
+        session->last_words_written = version;
     } else {
-        LOG_WARN(o->log, "%s: last words not written, ignoring: %s", o->words_path,
+        LOG_WARN(o->log, "%s: last words not written, ignoring: %s", o->last_words_path,
                  status_string(st));
     }
-    (void)pthread_mutex_unlock(&session->words_mutex);
+    (void)pthread_mutex_unlock(&session->last_words_mutex);
 }

@@ -42,7 +42,7 @@ static enum status say(struct session *session)
         const struct session_progress progress = session_progress_of(session);
         (void)pthread_mutex_lock(&session->mutex);
         const int64_t now_ms = session_now(session);
-        session_saves_tick(&session->core, now_ms);
+        session_core_tick(&session->core, now_ms);
         const bool some = session_core_next(&session->core, &progress, now_ms, session->out);
         (void)pthread_mutex_unlock(&session->mutex);
         if (!some)
@@ -71,7 +71,7 @@ static enum status hear(struct session *session)
     session_core_order(&session->core, order, session_now(session));
     (void)pthread_cond_broadcast(&session->changed);
     (void)pthread_mutex_unlock(&session->mutex);
-    session_write_words(session);
+    session_write_last_words(session);
     if (is_ack)
         fault_point("save.acked");
     return ST_OK;
@@ -155,7 +155,7 @@ void *session_link_run(void *arg)
     session->over_told = true;
     (void)pthread_mutex_unlock(&session->mutex);
     if (tell) {
-        session_write_words(session);
+        session_write_last_words(session);
         if (session->options.over != NULL)
             session->options.over(session->options.over_arg, session->core.over_reason);
     }

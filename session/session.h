@@ -53,7 +53,7 @@ struct session_options {
     const struct io *io;
     const struct clock *clock;
     const struct log *log;
-    const char *words_path;
+    const char *last_words_path;
     const char
         *copies; /* the node's folder of this job for copies in memory, on tmpfs; NULL: none */
     int64_t orphan_ms; /* without a link for so long: over; 0: 10 minutes */

@@ -42,7 +42,7 @@ void sim_trainer_free(struct sim_trainer *trainer)
 
 void sim_trainer_words(struct sim_trainer *trainer, uint8_t **out, size_t *out_size)
 {
-    CHECK(session_core_words(&trainer->core, &trainer->progress, out, out_size) == ST_OK);
+    CHECK(session_core_last_words(&trainer->core, &trainer->progress, out, out_size) == ST_OK);
 }
 
 /* ---- ends ---- */
@@ -395,7 +395,7 @@ static void tick(struct sim *sim, void *arg, uint64_t number)
         leave(sim, t, SIM_EXIT, 4); /* an orphan */
         return;
     }
-    session_saves_tick(&t->core, sim->now);
+    session_core_tick(&t->core, sim->now);
     if (t->stage == JOINING)
         join(sim, t);
     else if (t->stage == FORMING)

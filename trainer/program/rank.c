@@ -159,7 +159,7 @@ static enum status join(struct rank *r)
                                        .io = ckpt_store_io(r->store),
                                        .clock = clock_system(),
                                        .log = &r->log,
-                                       .words_path = o->words_path,
+                                       .last_words_path = o->words_path,
                                        .copies = o->copies,
                                        .over = leave_at_once,
                                        .over_arg = r };

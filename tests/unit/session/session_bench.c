@@ -187,7 +187,7 @@ int begin_save(struct bench *b, uint64_t step)
 void pass_ms(struct bench *b, int64_t ms)
 {
     b->now_ms += ms;
-    session_saves_tick(&b->core, b->now_ms);
+    session_core_tick(&b->core, b->now_ms);
 }
 
 void add_rows(struct bench *b, uint64_t from, uint64_t to)

@@ -332,7 +332,7 @@ struct world *world_new(int64_t orphan_ms)
                                              .io = &w->io,
                                              .clock = clock_system(),
                                              .log = &c->log,
-                                             .words_path = w->words,
+                                             .last_words_path = w->words,
                                              .orphan_ms = orphan_ms,
                                              .over = on_over,
                                              .over_arg = c };

@@ -266,7 +266,7 @@ static Cairn__V1__LastWords *words_of(struct bench *b)
 {
     uint8_t *bytes = NULL;
     size_t size = 0;
-    assert_int_equal(session_core_words(&b->core, &b->progress, &bytes, &size), ST_OK);
+    assert_int_equal(session_core_last_words(&b->core, &b->progress, &bytes, &size), ST_OK);
     Cairn__V1__LastWords *words = cairn__v1__last_words__unpack(NULL, size, bytes);
     assert_non_null(words);
     free(bytes);
@@ -278,12 +278,12 @@ static void last_words_hold_the_fault_and_what_is_not_acknowledged(void **state)
     (void)state;
     struct bench *b = trained(2, 0);
     b->progress.step = 10;
-    uint64_t version = b->core.words_version;
+    uint64_t version = b->core.last_words_version;
     (void)begin_save(b, 10);
     assert_says(b, SAVE_BEGIN);
     hear_folder(b, 10, "/store");
     session_core_save_written(&b->core, session_core_saver_work(&b->core), report_of(10));
-    assert_true(b->core.words_version > version);
+    assert_true(b->core.last_words_version > version);
     Cairn__V1__LastWords *words = words_of(b);
     assert_string_equal(words->job, JOB);
     assert_int_equal(words->step, 10);
@@ -293,9 +293,9 @@ static void last_words_hold_the_fault_and_what_is_not_acknowledged(void **state)
     assert_false(words->finished);
     assert_int_equal(words->fault__case, CAIRN__V1__LAST_WORDS__FAULT___NOT_SET);
     cairn__v1__last_words__free_unpacked(words, NULL);
-    version = b->core.words_version;
+    version = b->core.last_words_version;
     hear_ack(b, 10);
-    assert_true(b->core.words_version > version);
+    assert_true(b->core.last_words_version > version);
     struct session_fault_record fault = { .kind = CAIRN__V1__FAULT_KIND__USER, .message = "no" };
     session_core_fault(&b->core, &fault);
     session_core_finished(&b->core, 10);

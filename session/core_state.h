@@ -1,0 +1,300 @@
+/*
+ * What the session's state machine (core.h) remembers, and what its files share.
+ *
+ * A save, from the step thread's call to the coordinator's decision. FREE is a record without one.
+ *
+ *     FREE      -> COPYING    [session_core_save_begin]
+ *     COPYING   -> BEGUN      [session_core_save_copied]   the copy is whole; SaveBegin is said
+ *     COPYING   -> FREE       [session_core_save_copied]   the copy failed
+ *     BEGUN     -> WRITING    [session_order_folder]       the saver writes the shard file there
+ *     WRITING   -> REPORTING  [session_core_save_written]  SaveReport is said
+ *     REPORTING -> ACKED      [session_order_ack]          the coordinator has the report
+ *     ACKED     -> FREE       [session_order_done]         committed; also where the ack was lost
+ *
+ * What came to nothing:
+ *
+ *     BEGUN     -> FREE       [session_order_folder]       an empty path: not wanted
+ *     BEGUN     -> FAILED     [session_core_save_begin]    a newer save takes the copy file, for no
+ *                                                          folder can come (invariant 5); FREE if
+ *                                                          SaveBegin was never said
+ *     FREE      -> FAILED     [session_core_save_late]     there was no copy file for it
+ *     WRITING   -> FAILED     [session_core_save_failed]   SaveFailed is said, with the reason
+ *     FAILED    -> FREE       [session_core_tick]          no answer within SESSION_FORGET_MS
+ *
+ * Dropped, that is SaveDone without "committed". The shard file goes, and that is said:
+ *
+ *     BEGUN     -> FREE       [session_order_done]
+ *     WRITING   -> REMOVED    [session_order_done]         if the saver has not taken it; else when
+ *                                                          the saver is through with it:
+ *     WRITING   -> REMOVING   [session_core_save_written]
+ *     WRITING   -> REMOVED    [session_core_save_failed]   REMOVING if the file may be left
+ *     REPORTING -> REMOVING   [session_order_done]         ACKED -> REMOVING, too
+ *     FAILED    -> REMOVING   [session_order_done]         REMOVED or FREE if the file is gone
+ *     FREE      -> REMOVED    [session_order_folder]       of a save that nobody here knows
+ *     REMOVING  -> REMOVED    [session_core_save_removed]  SaveFailed is said: "removed"
+ *     REMOVED   -> FREE       [session_sent_save]
+ *
+ * Invariants
+ *  1. At most one save is COPYING. A save holds the copy file with its snapshot from then until it
+ *     is written or given up; no more than saves_max hold one.
+ *  2. Whatever a message in session_out borrows (a report, pins, the job) is changed or freed only
+ *     by session_core_order and session_core_release, that is by the thread that sends.
+ *  3. A save is begun at the coordinator only once no earlier one is BEGUN, WRITING or REMOVING:
+ *     the coordinator takes it that a rank speaks of one save after the other.
+ *  4. SaveFailed is said once per connection, and never after the same step was begun anew: that
+ *     would end the new try.
+ *  5. What was begun is not given up for a newer save while it can still be written: ranks whose
+ *     stores are slow in different ways would never agree on a step. Instead the newer one is late,
+ *     unless it is the last.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cairn/v1/training.pb-c.h"
+#include "checkpoint/checkpoint.h"
+#include "common/limits.h"
+#include "common/reason.h"
+#include "common/status.h"
+#include "session/session.h"
+
+#define SESSION_SAVES_MAX     8
+#define SESSION_ANNOUNCED_MAX 8
+#define SESSION_KV_MAX        32
+#define SESSION_ROWS_PER_SEND 64
+#define SESSION_PHASES_MAX    8
+#define SESSION_BLAMED_MAX    16
+
+#define SESSION_PROGRESS_MS  500   /* between two reports of progress that changed, at least */
+#define SESSION_HEARTBEAT_MS 1000  /* between two reports of progress, at most */
+#define SESSION_ROWS_MS      250   /* metric rows wait so long to be sent together */
+#define SESSION_REPEAT_MS    5000  /* SaveBegin and SaveReport are said again without an answer */
+#define SESSION_FORGET_MS    10000 /* SaveFailed needs no answer any more */
+#define SESSION_PATIENCE_MS  1000  /* the last save waits for a copy file, then another gives way */
+#define SESSION_RUSH_MS      100   /* saves due within it wait for each other: no store is slow */
+#define SESSION_FOLDER_MS    5000  /* a coordinator that is there has made a folder by then */
+
+struct session_progress {
+    uint64_t step;
+    const char *phase; /* static text */
+    uint64_t counter;
+};
+
+/* ---- what is remembered ---- */
+
+/* Transitions stand at the top. */
+enum session_save_state {
+    SESSION_SAVE_FREE,
+    SESSION_SAVE_COPYING,
+    SESSION_SAVE_BEGUN,
+    SESSION_SAVE_WRITING,
+    SESSION_SAVE_REPORTING,
+    SESSION_SAVE_ACKED,
+    SESSION_SAVE_FAILED,
+    SESSION_SAVE_REMOVING,
+    SESSION_SAVE_REMOVED,
+};
+
+struct session_save_record {
+    enum session_save_state state;
+    uint64_t step;
+    uint64_t order;        /* in which saves were begun: the newest is highest */
+    bool said;             /* what this state has to say was said on this connection */
+    bool said_begin;       /* some message of it was ever said: the coordinator may know of it */
+    bool cancelled;        /* WRITING: SaveDone false came */
+    bool taken;            /* WRITING, REMOVING: the saver works on it */
+    bool full;             /* FAILED: the store has no room */
+    bool removed;          /* FAILED: no shard file is left */
+    int64_t repeat_ms;     /* when to say it again */
+    int64_t said_begin_ms; /* when SaveBegin was first said: a folder is expected from then on */
+    int file;              /* COPYING, BEGUN, WRITING: the copy file with its snapshot */
+    uint64_t stall_us;     /* the step thread waited for it */
+    char dir[LIMIT_PATH];
+    char base_dir[LIMIT_PATH]; /* of the checkpoint to write differences to; "": none */
+    char message[LIMIT_REASON];
+    Cairn__V1__SaveReport *report; /* owned */
+};
+
+/* One copy file, and what is in it. */
+struct session_file_record {
+    uint64_t step;
+    bool whole; /* the copy of that step can be read */
+    bool busy;  /* it is being written */
+    int kept;   /* how many readers want it to stay (session_keep) */
+};
+
+/*
+ * A save that the coordinator announced for a step (order SaveAt), beside the regular ones.
+ *
+ *     AHEAD -> TAKEN   [session_core_due]        the step came: its save is due
+ *     AHEAD -> PASSED  [session_core_due]        this rank was beyond it already, which it says
+ *     any   -> NONE    [session_order_done]      the save of that step is decided
+ */
+enum session_announced_state {
+    SESSION_ANNOUNCED_NONE,
+    SESSION_ANNOUNCED_AHEAD,
+    SESSION_ANNOUNCED_TAKEN,
+    SESSION_ANNOUNCED_PASSED,
+};
+
+struct session_announced {
+    enum session_announced_state state;
+    uint64_t step;
+    uint64_t at; /* PASSED: the step that this rank had reached */
+    bool exits;  /* the process is to end after that save */
+    bool said;
+};
+
+enum session_kv_state { SESSION_KV_FREE, SESSION_KV_QUEUED, SESSION_KV_SENT, SESSION_KV_DONE };
+
+/* One call of the rendezvous map (common/kv.h); the memory that it points to is the caller's until
+ * session_core_kv_end. */
+struct session_kv_call {
+    enum session_kv_state state;
+    uint64_t id;
+    Cairn__V1__KvRequest__Op op;
+    char key[LIMIT_KV_KEY];
+    const void *value;
+    size_t value_size;
+    int64_t delta, timeout_ms;
+    void *out;
+    size_t capacity;
+    enum status status; /* from here on: the answer */
+    size_t out_size;
+    int64_t sum;
+};
+
+struct session_fault_record {
+    bool known, said, said_ever;
+    Cairn__V1__FaultKind kind;
+    char message[LIMIT_REASON];
+    uint32_t ranks[SESSION_BLAMED_MAX];
+    size_t rank_count;
+    uint64_t step;
+    char phase[32];
+};
+
+/* SaveWanted is said once per connection: until a save was committed, or, of a process that is to
+ * leave, until it ends. */
+struct session_wanted_record {
+    bool known, said, leaves;
+    uint64_t grace_ms;
+    char reason[128];
+};
+
+struct session_row_record {
+    struct session_row row;
+    int64_t wall_ms;
+};
+
+struct session_core {
+    const char *job; /* borrowed */
+    uint32_t generation, rank, pid;
+
+    bool up, ever_up, hello_said;
+    int64_t down_since_ms;
+    char *pins;                    /* for hello; owned; NULL: hello is not yet to be said */
+    Cairn__V1__MemoryCopy *copies; /* for hello; owned, as is the list of pointers to them */
+    Cairn__V1__MemoryCopy **copy_list;
+    size_t copy_count;
+    bool over;
+    char over_reason[LIMIT_REASON];
+
+    Cairn__V1__TrainerOrder *plan; /* the order with the assignment; owned; NULL until it came */
+
+    bool ready_known, ready_said;
+    struct session_ready ready; /* its pins are ready_pins */
+    char *ready_pins;           /* owned */
+
+    struct session_progress progress_said;
+    int64_t progress_ms;
+
+    /* A ring of LIMIT_METRIC_ROWS, by number modulo its size; NULL unless rank 0. Rows from
+     * row_first on are not acknowledged, from row_said on not said; row_end is the next free. */
+    struct session_row_record *rows;
+    uint64_t row_first, row_said, row_end;
+    int64_t rows_ms; /* when rows were last said */
+
+    struct session_save_record saves[SESSION_SAVES_MAX];
+    uint64_t save_order;
+    struct session_file_record files[SESSION_FILES_MAX];
+    int file_count, saves_max; /* one of each until session_core_files */
+    int64_t begun_ms;          /* of the newest save; 0: none was begun */
+    int64_t blocked_ms; /* since when the last save finds no copy file; 0: it does not wait */
+    int64_t now_ms;     /* when the core last heard of the time */
+    uint64_t committed_step;
+    uint64_t due_step; /* the step that session_due_at was last asked for */
+    struct session_announced announced[SESSION_ANNOUNCED_MAX];
+
+    struct session_kv_call kv[SESSION_KV_MAX];
+    uint64_t kv_id;
+
+    struct session_wanted_record wanted;
+    struct session_fault_record fault;
+    bool finished, finished_said, finished_said_ever;
+    uint64_t finished_step;
+
+    uint64_t last_words_version; /* rises with every change of what they would say */
+};
+
+/* ---- a message, with room for what it points to ---- */
+
+enum session_out_kind {
+    SESSION_OUT_HELLO,
+    SESSION_OUT_FAULT,
+    SESSION_OUT_KV,
+    SESSION_OUT_READY,
+    SESSION_OUT_ROWS,
+    SESSION_OUT_SAVE,
+    SESSION_OUT_PASSED,
+    SESSION_OUT_WANTED,
+    SESSION_OUT_FINISHED,
+    SESSION_OUT_PROGRESS,
+};
+
+struct session_out {
+    Cairn__V1__TrainerMessage message; /* valid until the next session_core_next */
+    enum session_out_kind kind;
+    int index;                        /* SAVE, PASSED, KV: of the record that it is about */
+    uint64_t id;                      /* KV: the call's id; SAVE: its order; PASSED: its step */
+    int state;                        /* SAVE: the save's */
+    uint64_t through;                 /* ROWS: all rows before this one are in it */
+    struct session_progress progress; /* PROGRESS: what it says */
+
+    Cairn__V1__TrainerHello hello;
+    Cairn__V1__Ready ready;
+    Cairn__V1__Progress progress_message;
+    Cairn__V1__MetricRows rows;
+    Cairn__V1__KvRequest kv;
+    Cairn__V1__SaveBegin save_begin;
+    Cairn__V1__SaveFailed save_failed;
+    Cairn__V1__Fault fault;
+    Cairn__V1__SavePassed passed;
+    Cairn__V1__SaveWanted wanted;
+    Cairn__V1__Finished finished;
+
+    char text[LIMIT_REASON];
+    char phase_text[32];
+    char key[LIMIT_KV_KEY];
+    uint8_t value[LIMIT_KV_VALUE];
+    uint32_t ranks[SESSION_BLAMED_MAX];
+    Cairn__V1__MetricRow row[SESSION_ROWS_PER_SEND];
+    Cairn__V1__MetricRow *row_list[SESSION_ROWS_PER_SEND];
+    Cairn__V1__Phase phase[SESSION_ROWS_PER_SEND][SESSION_PHASES_MAX];
+    Cairn__V1__Phase *phase_list[SESSION_ROWS_PER_SEND][SESSION_PHASES_MAX];
+    Cairn__V1__Eval eval[SESSION_ROWS_PER_SEND];
+};
+
+/* ---- between the files of the core ---- */
+
+/* Whether the save holds a copy file. */
+bool session_save_holds(const struct session_save_record *save);
+bool session_out_save(const struct session_core *core, int64_t now_ms, struct session_out *out);
+void session_sent_save(struct session_core *core, const struct session_out *out, int64_t now_ms);
+void session_order_folder(struct session_core *core, const Cairn__V1__SaveFolder *folder);
+void session_order_ack(struct session_core *core, const Cairn__V1__SaveAck *ack, int64_t now_ms);
+void session_order_done(struct session_core *core, const Cairn__V1__SaveDone *done);
+void session_order_save_at(struct session_core *core, const Cairn__V1__SaveAt *save_at);
+void session_saves_link_up(struct session_core *core);
