@@ -15,7 +15,7 @@
 
 /* ---- open and close ---- */
 
-static enum status start(struct session *session)
+static enum status session_start(struct session *session)
 {
     const struct session_options *o = &session->options;
     session->out = calloc(1, sizeof(*session->out));
@@ -53,7 +53,7 @@ enum status session_open(const struct session_options *options, struct session *
     (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     (void)pthread_cond_init(&session->changed, &attr);
     (void)pthread_condattr_destroy(&attr);
-    const enum status st = start(session);
+    const enum status st = session_start(session);
     if (st != ST_OK) {
         session_close(session);
         return st;

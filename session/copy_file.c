@@ -257,7 +257,7 @@ const struct ckpt_state *copy_file_state(const struct copy_file *file)
 
 /* ---- reading ---- */
 
-static bool inside(uint64_t offset, uint64_t size, uint64_t first, uint64_t end)
+static bool is_inside(uint64_t offset, uint64_t size, uint64_t first, uint64_t end)
 {
     return offset >= first && offset <= end && size <= end - offset;
 }
@@ -273,9 +273,10 @@ static bool is_sound_buffer(const struct copy_buffer *b, uint64_t head_size,
     const uint64_t width = ckpt_dtype_size((enum ckpt_dtype)b->dtype);
     return is_sound_text(b->name) && width > 0 && b->first <= b->elements &&
            b->count <= b->elements - b->first && b->elements <= UINT64_MAX / 16 &&
-           inside(b->data, b->count * width, data_offset, seal->file_size) && b->hashes % 8 == 0 &&
-           inside(b->hashes, ckpt_pieces(b->count) * sizeof(struct ckpt_hash), COPY_BESIDE,
-                  head_size);
+           is_inside(b->data, b->count * width, data_offset, seal->file_size) &&
+           b->hashes % 8 == 0 &&
+           is_inside(b->hashes, ckpt_pieces(b->count) * sizeof(struct ckpt_hash), COPY_BESIDE,
+                     head_size);
 }
 
 static bool is_sound(const struct copy_seal *seal, const struct copy_head *head)
@@ -285,20 +286,20 @@ static bool is_sound(const struct copy_seal *seal, const struct copy_head *head)
         head->buffer_count <= CKPT_BUFFERS_MAX && head->blob_count <= COPY_BLOBS_MAX &&
         head->data_offset >= seal->head_size && head->data_offset <= seal->file_size &&
         head->skip % 8 == 0 && head->skip_count <= COPY_ROOM / sizeof(uint64_t) &&
-        inside(head->skip, head->skip_count * sizeof(uint64_t), COPY_BESIDE, seal->head_size);
+        is_inside(head->skip, head->skip_count * sizeof(uint64_t), COPY_BESIDE, seal->head_size);
     for (uint32_t i = 0; sound && i < head->buffer_count; i++)
         sound = is_sound_buffer(&head->buffers[i], seal->head_size, seal, head->data_offset);
     for (uint32_t i = 0; sound && i < head->blob_count; i++) {
         const struct copy_blob *blob = &head->blobs[i];
         sound = is_sound_text(blob->name) &&
-                inside(blob->offset, blob->size, COPY_BESIDE, seal->head_size);
+                is_inside(blob->offset, blob->size, COPY_BESIDE, seal->head_size);
     }
     return sound;
 }
 
 /* seal: that of memory, or the one that memory is to have. */
-static enum status parse(const struct copy_seal *seal, const void *memory, size_t size,
-                         size_t file_size, struct copy_view *out)
+static enum status parse_view(const struct copy_seal *seal, const void *memory, size_t size,
+                              size_t file_size, struct copy_view *out)
 {
     const struct copy_head *head =
         (const struct copy_head *)(const void *)((const uint8_t *)memory + sizeof(*seal));
@@ -322,7 +323,7 @@ static enum status parse(const struct copy_seal *seal, const void *memory, size_
 enum status copy_view_parse(const void *memory, size_t size, size_t file_size,
                             struct copy_view *out)
 {
-    return parse(memory, memory, size, file_size, out);
+    return parse_view(memory, memory, size, file_size, out);
 }
 
 enum status copy_view_map(const char *path, struct copy_view *out)
@@ -411,7 +412,7 @@ enum status copy_file_check(const struct copy_file *file, const struct copy_seal
                             struct copy_view *out)
 {
     struct copy_view view;
-    enum status st = parse(seal, file->memory, file->size, file->size, &view);
+    enum status st = parse_view(seal, file->memory, file->size, file->size, &view);
     for (uint32_t i = 0; st == ST_OK && i < view.head->buffer_count; i++)
         st = copy_view_check_data(&view, i, view.memory + view.head->buffers[i].data);
     if (st == ST_OK)

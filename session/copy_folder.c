@@ -10,23 +10,23 @@
 #include "common/cleanup.h"
 
 /* A copy file by its name; what else lies in the folder is nobody's business. */
-struct entry {
+struct folder_entry {
     char path[LIMIT_PATH];
     uint32_t generation, rank;
 };
 
-struct walk {
+struct folder_walk {
     const char *dir;
     DIR *stream;
 };
 
-static bool walk_open(struct walk *walk, const char *dir)
+static bool walk_open(struct folder_walk *walk, const char *dir)
 {
-    *walk = (struct walk){ .dir = dir, .stream = dir != NULL ? opendir(dir) : NULL };
+    *walk = (struct folder_walk){ .dir = dir, .stream = dir != NULL ? opendir(dir) : NULL };
     return walk->stream != NULL;
 }
 
-static bool parse_name(const char *name, struct entry *out)
+static bool parse_name(const char *name, struct folder_entry *out)
 {
     static const char *const before[3] = { "g", "-r", "-" };
     uint32_t numbers[3] = { 0, 0, 0 };
@@ -47,7 +47,7 @@ static bool parse_name(const char *name, struct entry *out)
 }
 
 /* The next copy file; false: that was all, and the walk is closed. */
-static bool walk_next(struct walk *walk, struct entry *out)
+static bool walk_next(struct folder_walk *walk, struct folder_entry *out)
 {
     const struct dirent *found = NULL;
     while ((found = readdir(walk->stream)) != NULL) {
@@ -78,7 +78,7 @@ static struct session_copy copy_of(const struct copy_view *view)
 }
 
 /* The name and the head must agree: a file that was moved is nobody's. */
-static bool is_of(const struct copy_view *view, const struct entry *entry, const char *job)
+static bool is_of(const struct copy_view *view, const struct folder_entry *entry, const char *job)
 {
     return strcmp(view->head->job, job) == 0 && view->head->generation == entry->generation &&
            view->head->rank == entry->rank;
@@ -87,8 +87,8 @@ static bool is_of(const struct copy_view *view, const struct entry *entry, const
 enum status copy_folder_list(const char *dir, const char *job, struct session_copy **out,
                              size_t *out_count)
 {
-    struct walk walk;
-    struct entry entry;
+    struct folder_walk walk;
+    struct folder_entry entry;
     struct session_copy *list = calloc(SESSION_COPIES_MAX, sizeof(*list));
     size_t count = 0;
     if (list == NULL)
@@ -113,8 +113,8 @@ enum status copy_folder_list(const char *dir, const char *job, struct session_co
 enum status copy_folder_find(const char *dir, const char *job, const struct session_copy *copy,
                              struct copy_view *out)
 {
-    struct walk walk;
-    struct entry entry;
+    struct folder_walk walk;
+    struct folder_entry entry;
     bool found = false;
     bool more = walk_open(&walk, dir);
     while (more && walk_next(&walk, &entry)) {
@@ -135,7 +135,7 @@ enum status copy_folder_find(const char *dir, const char *job, const struct sess
 
 /* Of an older generation, and not of kept. What can't be read now may be: only what is certainly
  * not whole goes with the others. */
-static bool is_old(const struct entry *entry, uint32_t generation, uint32_t rank,
+static bool is_old(const struct folder_entry *entry, uint32_t generation, uint32_t rank,
                    const struct session_copy *kept)
 {
     if (entry->generation >= generation || (rank != SESSION_RANK_ANY && entry->rank != rank))
@@ -154,8 +154,8 @@ static bool is_old(const struct entry *entry, uint32_t generation, uint32_t rank
 void copy_folder_clean(const char *dir, uint32_t generation, uint32_t rank,
                        const struct session_copy *kept)
 {
-    struct walk walk;
-    struct entry entry;
+    struct folder_walk walk;
+    struct folder_entry entry;
     bool more = walk_open(&walk, dir);
     while (more && walk_next(&walk, &entry)) {
         if (is_old(&entry, generation, rank, kept))
@@ -166,8 +166,8 @@ void copy_folder_clean(const char *dir, uint32_t generation, uint32_t rank,
 bool copy_folder_reuse(const char *dir, uint32_t generation, uint32_t rank,
                        const struct session_copy *kept, size_t size, const char *path)
 {
-    struct walk walk;
-    struct entry entry;
+    struct folder_walk walk;
+    struct folder_entry entry;
     struct stat about;
     bool done = false;
     bool more = walk_open(&walk, dir);
@@ -181,8 +181,8 @@ bool copy_folder_reuse(const char *dir, uint32_t generation, uint32_t rank,
 
 void copy_folder_forget(const char *dir, uint32_t generation, uint32_t rank)
 {
-    struct walk walk;
-    struct entry entry;
+    struct folder_walk walk;
+    struct folder_entry entry;
     bool more = walk_open(&walk, dir);
     while (more && walk_next(&walk, &entry)) {
         if (entry.generation == generation && entry.rank == rank)

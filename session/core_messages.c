@@ -6,7 +6,7 @@
 #include "session/core.h"
 
 /* protobuf-c has no const; nothing is written through these. */
-static char *text(const char *constant)
+static char *unconst(const char *constant)
 {
     return (char *)constant;
 }
@@ -17,7 +17,7 @@ static bool out_hello(const struct session_core *core, const struct session_prog
                       struct session_out *out)
 {
     cairn__v1__trainer_hello__init(&out->hello);
-    out->hello.job = text(core->job);
+    out->hello.job = unconst(core->job);
     out->hello.generation = core->generation;
     out->hello.rank = core->rank;
     out->hello.pid = core->pid;
@@ -120,7 +120,7 @@ static void fill_row(const struct session_core *core, const struct session_row_r
     row->phases = out->phase_list[i];
     for (int p = 0; p < from->phase_count && p < SESSION_PHASES_MAX; p++) {
         cairn__v1__phase__init(&out->phase[i][p]);
-        out->phase[i][p].name = text(from->phase[p].name);
+        out->phase[i][p].name = unconst(from->phase[p].name);
         out->phase[i][p].ms = from->phase[p].ms;
         out->phase_list[i][p] = &out->phase[i][p];
         row->n_phases++;
@@ -218,7 +218,7 @@ static bool out_progress(const struct session_core *core, const struct session_p
         return false;
     cairn__v1__progress__init(&out->progress_message);
     out->progress_message.step = progress->step;
-    out->progress_message.phase = text(progress->phase);
+    out->progress_message.phase = unconst(progress->phase);
     out->progress_message.counter = progress->counter;
     out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_PROGRESS;
     out->message.progress = &out->progress_message;
@@ -357,11 +357,11 @@ enum status session_core_last_words(const struct session_core *core,
     Cairn__V1__LastWords words = CAIRN__V1__LAST_WORDS__INIT;
     Cairn__V1__Fault fault = CAIRN__V1__FAULT__INIT;
     Cairn__V1__SaveReport *saves[SESSION_SAVES_MAX];
-    words.job = text(core->job);
+    words.job = unconst(core->job);
     words.generation = core->generation;
     words.rank = core->rank;
     words.step = progress->step;
-    words.phase = text(progress->phase);
+    words.phase = unconst(progress->phase);
     words.finished = core->finished;
     words.saves = saves;
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
@@ -370,8 +370,8 @@ enum status session_core_last_words(const struct session_core *core,
     }
     if (core->fault.known) {
         fault.kind = core->fault.kind;
-        fault.message = text(core->fault.message);
-        fault.phase = text(core->fault.phase);
+        fault.message = unconst(core->fault.message);
+        fault.phase = unconst(core->fault.phase);
         fault.ranks = (uint32_t *)core->fault.ranks;
         fault.n_ranks = core->fault.rank_count;
         fault.step = core->fault.step;

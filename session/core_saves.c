@@ -5,13 +5,13 @@
 #include "common/check.h"
 #include "session/core.h"
 
-static void release(struct session_save_record *save)
+static void save_release(struct session_save_record *save)
 {
     cairn__v1__save_report__free_unpacked(save->report, NULL);
     memset(save, 0, sizeof(*save));
 }
 
-static void enter(struct session_save_record *save, enum session_save_state state)
+static void save_enter(struct session_save_record *save, enum session_save_state state)
 {
     save->state = state;
     save->said = false;
@@ -19,16 +19,17 @@ static void enter(struct session_save_record *save, enum session_save_state stat
     save->taken = false;
 }
 
-static void fail(struct session_save_record *save, const char *message, bool full, bool removed)
+static void save_fail(struct session_save_record *save, const char *message, bool full,
+                      bool removed)
 {
-    enter(save, SESSION_SAVE_FAILED);
+    save_enter(save, SESSION_SAVE_FAILED);
     (void)snprintf(save->message, sizeof(save->message), "%s", message);
     save->full = full;
     save->removed = removed;
 }
 
 /* The newest record of a step, or NULL. */
-static struct session_save_record *find(struct session_core *core, uint64_t step)
+static struct session_save_record *save_find(struct session_core *core, uint64_t step)
 {
     struct session_save_record *found = NULL;
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
@@ -41,7 +42,7 @@ static struct session_save_record *find(struct session_core *core, uint64_t step
 }
 
 /* A free record; else the oldest of which nothing is left but an answer that did not come. */
-static struct session_save_record *vacant(struct session_core *core)
+static struct session_save_record *save_vacant(struct session_core *core)
 {
     struct session_save_record *oldest = NULL;
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
@@ -52,7 +53,7 @@ static struct session_save_record *vacant(struct session_core *core)
             oldest = save;
     }
     if (oldest != NULL)
-        release(oldest);
+        save_release(oldest);
     return oldest;
 }
 
@@ -66,7 +67,7 @@ static bool is_regular(const struct session_core *core, uint64_t step)
     return step == core->ready.total_steps || (every > 0 && step % every == 0);
 }
 
-static void pass(struct session_announced *announced, uint64_t at)
+static void announced_pass(struct session_announced *announced, uint64_t at)
 {
     announced->state = SESSION_ANNOUNCED_PASSED;
     announced->at = at;
@@ -74,7 +75,7 @@ static void pass(struct session_announced *announced, uint64_t at)
 }
 
 /* A record for a newly announced step: one that is done with, else the lowest step's. */
-static struct session_announced *vacant_announced(struct session_core *core)
+static struct session_announced *announced_vacant(struct session_core *core)
 {
     struct session_announced *lowest = &core->announced[0];
     for (int i = 0; i < SESSION_ANNOUNCED_MAX; i++) {
@@ -100,7 +101,7 @@ void session_order_save_at(struct session_core *core, const Cairn__V1__SaveAt *s
         if (one->state != SESSION_ANNOUNCED_TAKEN)
             return;
         if (exits && core->due_step > one->step)
-            pass(one, core->due_step);
+            announced_pass(one, core->due_step);
         return;
     }
     const bool past = core->ready_known && save_at->step <= core->due_step;
@@ -108,12 +109,12 @@ void session_order_save_at(struct session_core *core, const Cairn__V1__SaveAt *s
         return; /* nobody goes on from it: said to have passed, it would be announced for ever */
     if (past && !exits && is_regular(core, save_at->step) && save_at->step > core->ready.step)
         return; /* it was saved anyway */
-    struct session_announced *one = vacant_announced(core);
+    struct session_announced *one = announced_vacant(core);
     *one = (struct session_announced){ .state = SESSION_ANNOUNCED_AHEAD,
                                        .step = save_at->step,
                                        .exits = exits };
     if (past)
-        pass(one, core->due_step);
+        announced_pass(one, core->due_step);
 }
 
 enum session_due session_core_due(struct session_core *core, uint64_t step)
@@ -128,7 +129,7 @@ enum session_due session_core_due(struct session_core *core, uint64_t step)
         if (one->state != SESSION_ANNOUNCED_AHEAD || one->step > step)
             continue;
         if (one->step < step) {
-            pass(one, step);
+            announced_pass(one, step);
             continue;
         }
         one->state = SESSION_ANNOUNCED_TAKEN;
@@ -141,18 +142,19 @@ enum session_due session_core_due(struct session_core *core, uint64_t step)
 /* ---- the step thread ---- */
 
 /* A folder is on its way, or will be asked for: the snapshot is needed. */
-static bool expects_folder(const struct session_core *core, const struct session_save_record *save)
+static bool save_expects_folder(const struct session_core *core,
+                                const struct session_save_record *save)
 {
     return save->state == SESSION_SAVE_BEGUN && core->up &&
            (!save->said_begin || core->now_ms - save->said_begin_ms < SESSION_FOLDER_MS);
 }
 
-static void supersede(struct session_save_record *save)
+static void save_supersede(struct session_save_record *save)
 {
     if (save->said_begin) {
-        fail(save, "superseded by a newer save", false, true);
+        save_fail(save, "superseded by a newer save", false, true);
     } else {
-        release(save);
+        save_release(save);
     }
 }
 
@@ -161,13 +163,13 @@ static void give_way(struct session_core *core)
 {
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
         struct session_save_record *save = &core->saves[i];
-        if (save->state == SESSION_SAVE_BEGUN && !expects_folder(core, save))
-            supersede(save);
+        if (save->state == SESSION_SAVE_BEGUN && !save_expects_folder(core, save))
+            save_supersede(save);
     }
 }
 
 /* The newest save that waits while an older one is written. */
-static struct session_save_record *waiting(struct session_core *core)
+static struct session_save_record *save_waiting(struct session_core *core)
 {
     struct session_save_record *found = NULL;
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
@@ -191,12 +193,12 @@ static int held_files(const struct session_core *core)
 /* The last save has time, but not for one that only waits while another is written. */
 static void make_room(struct session_core *core)
 {
-    struct session_save_record *save = waiting(core);
+    struct session_save_record *save = save_waiting(core);
     if (core->blocked_ms == 0)
         core->blocked_ms = core->now_ms;
     if (core->saves_max > 1 && save != NULL &&
         core->now_ms - core->blocked_ms >= SESSION_PATIENCE_MS)
-        supersede(save);
+        save_supersede(save);
 }
 
 /* Saves that follow each other within milliseconds wait for a copy file instead of being late. This
@@ -207,13 +209,13 @@ static bool in_rush(const struct session_core *core)
 }
 
 /* A new try says it all. */
-static void forget(struct session_core *core, uint64_t step)
+static void save_forget(struct session_core *core, uint64_t step)
 {
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
         struct session_save_record *save = &core->saves[i];
         if ((save->state == SESSION_SAVE_FAILED || save->state == SESSION_SAVE_REMOVED) &&
             save->step == step)
-            release(save);
+            save_release(save);
     }
 }
 
@@ -223,7 +225,7 @@ enum status session_core_save_begin(struct session_core *core, uint64_t step, bo
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
         const struct session_save_record *save = &core->saves[i];
         const bool needed = save->state == SESSION_SAVE_WRITING ||
-                            save->state == SESSION_SAVE_REMOVING || expects_folder(core, save);
+                            save->state == SESSION_SAVE_REMOVING || save_expects_folder(core, save);
         if (save->state == SESSION_SAVE_COPYING || (needed && save->step == step))
             return ST_AGAIN;
         if ((save->state == SESSION_SAVE_REPORTING || save->state == SESSION_SAVE_ACKED) &&
@@ -237,12 +239,12 @@ enum status session_core_save_begin(struct session_core *core, uint64_t step, bo
     if (held_files(core) >= core->saves_max)
         return waits ? ST_AGAIN : ST_REFUSED;
     core->blocked_ms = 0;
-    forget(core, step);
-    struct session_save_record *save = vacant(core);
+    save_forget(core, step);
+    struct session_save_record *save = save_vacant(core);
     int file = -1;
     if (save == NULL || session_core_copy_begin(core, step, &file) != ST_OK)
         return waits ? ST_AGAIN : ST_REFUSED;
-    enter(save, SESSION_SAVE_COPYING);
+    save_enter(save, SESSION_SAVE_COPYING);
     core->begun_ms = core->now_ms;
     save->file = file;
     save->stall_us = 0;
@@ -254,13 +256,14 @@ enum status session_core_save_begin(struct session_core *core, uint64_t step, bo
 
 void session_core_save_late(struct session_core *core, uint64_t step)
 {
-    forget(core, step);
-    struct session_save_record *save = vacant(core);
+    save_forget(core, step);
+    struct session_save_record *save = save_vacant(core);
     if (save == NULL)
         return; /* the coordinator sees it when the next one is begun */
     save->step = step;
     save->order = ++core->save_order;
-    fail(save, "the store is slow: what was to be saved before is not yet written", false, true);
+    save_fail(save, "the store is slow: what was to be saved before is not yet written", false,
+              true);
 }
 
 void session_core_save_copied(struct session_core *core, int index, bool ok)
@@ -269,9 +272,9 @@ void session_core_save_copied(struct session_core *core, int index, bool ok)
     CHECK(save->state == SESSION_SAVE_COPYING);
     session_core_copied(core, save->file, ok);
     if (ok) {
-        enter(save, SESSION_SAVE_BEGUN);
+        save_enter(save, SESSION_SAVE_BEGUN);
     } else {
-        release(save);
+        save_release(save);
     }
 }
 
@@ -296,10 +299,10 @@ void session_core_save_written(struct session_core *core, int index, Cairn__V1__
     CHECK(save->state == SESSION_SAVE_WRITING);
     if (save->cancelled) {
         cairn__v1__save_report__free_unpacked(report, NULL);
-        enter(save, SESSION_SAVE_REMOVING);
+        save_enter(save, SESSION_SAVE_REMOVING);
         return;
     }
-    enter(save, SESSION_SAVE_REPORTING);
+    save_enter(save, SESSION_SAVE_REPORTING);
     save->report = report;
     core->last_words_version++;
 }
@@ -310,9 +313,9 @@ void session_core_save_failed(struct session_core *core, int index, enum status 
     struct session_save_record *save = &core->saves[index];
     CHECK(save->state == SESSION_SAVE_WRITING);
     if (save->cancelled) {
-        enter(save, removed ? SESSION_SAVE_REMOVED : SESSION_SAVE_REMOVING);
+        save_enter(save, removed ? SESSION_SAVE_REMOVED : SESSION_SAVE_REMOVING);
     } else {
-        fail(save, why, st == ST_FULL, removed);
+        save_fail(save, why, st == ST_FULL, removed);
     }
 }
 
@@ -320,7 +323,7 @@ void session_core_save_removed(struct session_core *core, int index)
 {
     struct session_save_record *save = &core->saves[index];
     CHECK(save->state == SESSION_SAVE_REMOVING);
-    enter(save, SESSION_SAVE_REMOVED);
+    save_enter(save, SESSION_SAVE_REMOVED);
 }
 
 bool session_core_at_store(const struct session_core *core)
@@ -346,15 +349,15 @@ bool session_core_settled(const struct session_core *core)
 
 void session_order_folder(struct session_core *core, const Cairn__V1__SaveFolder *folder)
 {
-    struct session_save_record *save = find(core, folder->step);
+    struct session_save_record *save = save_find(core, folder->step);
     if (save == NULL && folder->dir[0] != '\0') {
         /* The coordinator waits for a file that nobody here writes: it must know. */
-        save = vacant(core);
+        save = save_vacant(core);
         if (save == NULL)
             return;
         save->step = folder->step;
         save->order = ++core->save_order;
-        enter(save, SESSION_SAVE_REMOVED);
+        save_enter(save, SESSION_SAVE_REMOVED);
         return;
     }
     if (save == NULL)
@@ -362,60 +365,60 @@ void session_order_folder(struct session_core *core, const Cairn__V1__SaveFolder
     if (folder->dir[0] == '\0') {
         if (save->state == SESSION_SAVE_BEGUN ||
             (save->state == SESSION_SAVE_FAILED && save->removed))
-            release(save);
+            save_release(save);
         return;
     }
     if (save->state != SESSION_SAVE_BEGUN)
         return;
     if (strlen(folder->dir) >= sizeof(save->dir)) {
-        fail(save, "the folder's path is too long", false, true);
+        save_fail(save, "the folder's path is too long", false, true);
         return;
     }
     memcpy(save->dir, folder->dir, strlen(folder->dir) + 1);
     const size_t base = strlen(folder->base_dir);
     const bool differs = base < sizeof(save->base_dir); /* else the file stands for itself */
     memcpy(save->base_dir, differs ? folder->base_dir : "", differs ? base + 1 : 1);
-    enter(save, SESSION_SAVE_WRITING);
+    save_enter(save, SESSION_SAVE_WRITING);
 }
 
 void session_order_ack(struct session_core *core, const Cairn__V1__SaveAck *ack, int64_t now_ms)
 {
-    struct session_save_record *save = find(core, ack->step);
+    struct session_save_record *save = save_find(core, ack->step);
     if (save == NULL || save->state != SESSION_SAVE_REPORTING)
         return;
-    enter(save, SESSION_SAVE_ACKED);
+    save_enter(save, SESSION_SAVE_ACKED);
     save->said = true;
     save->repeat_ms = now_ms + SESSION_REPEAT_MS;
     core->last_words_version++;
 }
 
-static void dropped(struct session_core *core, struct session_save_record *save)
+static void save_drop(struct session_core *core, struct session_save_record *save)
 {
     switch (save->state) {
     case SESSION_SAVE_BEGUN:
-        release(save);
+        save_release(save);
         break;
     case SESSION_SAVE_WRITING:
         if (save->taken) {
             save->cancelled = true;
         } else {
-            enter(save, SESSION_SAVE_REMOVED);
+            save_enter(save, SESSION_SAVE_REMOVED);
         }
         break;
     case SESSION_SAVE_REPORTING:
     case SESSION_SAVE_ACKED:
         cairn__v1__save_report__free_unpacked(save->report, NULL);
         save->report = NULL;
-        enter(save, SESSION_SAVE_REMOVING);
+        save_enter(save, SESSION_SAVE_REMOVING);
         core->last_words_version++;
         break;
     case SESSION_SAVE_FAILED:
         if (!save->removed) {
-            enter(save, SESSION_SAVE_REMOVING);
+            save_enter(save, SESSION_SAVE_REMOVING);
         } else if (save->said) {
-            release(save);
+            save_release(save);
         } else {
-            enter(save, SESSION_SAVE_REMOVED);
+            save_enter(save, SESSION_SAVE_REMOVED);
         }
         break;
     case SESSION_SAVE_FREE:
@@ -433,10 +436,10 @@ void session_order_done(struct session_core *core, const Cairn__V1__SaveDone *do
         if (one->step == done->step && one->state != SESSION_ANNOUNCED_AHEAD)
             memset(one, 0, sizeof(*one));
     }
-    struct session_save_record *save = find(core, done->step);
+    struct session_save_record *save = save_find(core, done->step);
     if (!done->committed) {
         if (save != NULL)
-            dropped(core, save);
+            save_drop(core, save);
         return;
     }
     if (done->step > core->committed_step)
@@ -447,7 +450,7 @@ void session_order_done(struct session_core *core, const Cairn__V1__SaveDone *do
         return; /* of a file that is being written nothing can be committed */
     if (save->state == SESSION_SAVE_REPORTING)
         core->last_words_version++;
-    release(save);
+    save_release(save);
 }
 
 /* ---- saying it ---- */
@@ -466,11 +469,11 @@ void session_core_tick(struct session_core *core, int64_t now_ms)
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
         struct session_save_record *save = &core->saves[i];
         if (save->state == SESSION_SAVE_FAILED && save->said && now_ms >= save->repeat_ms)
-            release(save);
+            save_release(save);
     }
 }
 
-static bool is_to_say(const struct session_save_record *save, int64_t now_ms)
+static bool save_is_to_say(const struct session_save_record *save, int64_t now_ms)
 {
     switch (save->state) {
     case SESSION_SAVE_BEGUN:
@@ -489,7 +492,7 @@ static bool is_to_say(const struct session_save_record *save, int64_t now_ms)
     return false;
 }
 
-static void fill(const struct session_save_record *save, struct session_out *out)
+static void save_fill(const struct session_save_record *save, struct session_out *out)
 {
     Cairn__V1__TrainerMessage *message = &out->message;
     if (save->state == SESSION_SAVE_BEGUN) {
@@ -515,7 +518,7 @@ static void fill(const struct session_save_record *save, struct session_out *out
 
 /* An earlier one has begun and is not reported or given up yet. Whoever begins a later save is
  * taken to have let the earlier one go: one that waits must not cost the one that is written. */
-static bool follows(const struct session_core *core, const struct session_save_record *save)
+static bool save_follows(const struct session_core *core, const struct session_save_record *save)
 {
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
         const struct session_save_record *other = &core->saves[i];
@@ -534,8 +537,8 @@ bool session_out_save(const struct session_core *core, int64_t now_ms, struct se
     const struct session_save_record *first = NULL;
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
         const struct session_save_record *save = &core->saves[i];
-        if (is_to_say(save, now_ms) &&
-            !(save->state == SESSION_SAVE_BEGUN && follows(core, save)) &&
+        if (save_is_to_say(save, now_ms) &&
+            !(save->state == SESSION_SAVE_BEGUN && save_follows(core, save)) &&
             (first == NULL || save->order < first->order))
             first = save;
     }
@@ -543,7 +546,7 @@ bool session_out_save(const struct session_core *core, int64_t now_ms, struct se
         return false;
     if (out == NULL)
         return true;
-    fill(first, out);
+    save_fill(first, out);
     out->kind = SESSION_OUT_SAVE;
     out->index = (int)(first - core->saves);
     out->id = first->order;
@@ -563,5 +566,5 @@ void session_sent_save(struct session_core *core, const struct session_out *out,
     save->repeat_ms =
         now_ms + (save->state == SESSION_SAVE_FAILED ? SESSION_FORGET_MS : SESSION_REPEAT_MS);
     if (save->state == SESSION_SAVE_REMOVED)
-        release(save);
+        save_release(save);
 }

@@ -3,13 +3,13 @@
 #include "session/internal.h"
 
 /* Under mutex. */
-static bool ends(const struct session *session)
+static bool keep_ends(const struct session *session)
 {
     return session->core.over || session->closing || session->copies.keep_ends;
 }
 
 /* Under mutex. */
-static const struct copy_file *keep(struct session *session, int file)
+static const struct copy_file *keep_file(struct session *session, int file)
 {
     session->core.files[file].kept++;
     return &session->copies.files[file];
@@ -20,13 +20,13 @@ enum status session_keep_newest(struct session *session, uint64_t after,
 {
     (void)pthread_mutex_lock(&session->mutex);
     int file = session_core_newest(&session->core);
-    while (!ends(session) && (file < 0 || session->core.files[file].step <= after)) {
+    while (!keep_ends(session) && (file < 0 || session->core.files[file].step <= after)) {
         (void)session_wait(session, session_deadline(1000));
         file = session_core_newest(&session->core);
     }
-    const enum status st = ends(session) ? ST_STALE : ST_OK;
+    const enum status st = keep_ends(session) ? ST_STALE : ST_OK;
     if (st == ST_OK)
-        *out = keep(session, file);
+        *out = keep_file(session, file);
     (void)pthread_mutex_unlock(&session->mutex);
     return st;
 }
@@ -36,7 +36,7 @@ enum status session_keep(struct session *session, uint64_t step, const struct co
     (void)pthread_mutex_lock(&session->mutex);
     const int file = session_core_whole(&session->core, step);
     if (file >= 0)
-        *out = keep(session, file);
+        *out = keep_file(session, file);
     (void)pthread_mutex_unlock(&session->mutex);
     return file >= 0 ? ST_OK : ST_INCOMPLETE;
 }

@@ -6,8 +6,8 @@
 #define CALL_MS  10000 /* for an answer that needs no waiting */
 #define GRACE_MS 1000  /* for the coordinator's own "timed out" to arrive */
 
-static enum status call(struct session *session, struct session_kv_call *one, const char *key,
-                        int64_t wait_ms)
+static enum status kv_call(struct session *session, struct session_kv_call *one, const char *key,
+                           int64_t wait_ms)
 {
     if (strlen(key) >= sizeof(one->key) || one->value_size > LIMIT_KV_VALUE)
         return ST_FULL;
@@ -30,16 +30,16 @@ static enum status call(struct session *session, struct session_kv_call *one, co
     return st == ST_OK ? one->status : st;
 }
 
-static enum status set(void *self, const char *key, const void *value, size_t size)
+static enum status kv_set(void *self, const char *key, const void *value, size_t size)
 {
     struct session_kv_call one = { .op = CAIRN__V1__KV_REQUEST__OP__SET,
                                    .value = value,
                                    .value_size = size };
-    return call(self, &one, key, CALL_MS);
+    return kv_call(self, &one, key, CALL_MS);
 }
 
-static enum status get(void *self, const char *key, void *out, size_t capacity, size_t *out_size,
-                       int64_t timeout_ms)
+static enum status kv_get(void *self, const char *key, void *out, size_t capacity, size_t *out_size,
+                          int64_t timeout_ms)
 {
     const int64_t end_ms = session_deadline(timeout_ms);
     for (;;) {
@@ -48,7 +48,8 @@ static enum status get(void *self, const char *key, void *out, size_t capacity, 
                                        .out = out,
                                        .capacity = capacity,
                                        .timeout_ms = left_ms > 0 ? left_ms : 0 };
-        const enum status st = call(self, &one, key, timeout_ms > 0 ? left_ms + GRACE_MS : CALL_MS);
+        const enum status st =
+            kv_call(self, &one, key, timeout_ms > 0 ? left_ms + GRACE_MS : CALL_MS);
         if (st == ST_OK)
             *out_size = one.out_size;
         /* The coordinator waits no longer than it likes to. */
@@ -58,25 +59,26 @@ static enum status get(void *self, const char *key, void *out, size_t capacity, 
     }
 }
 
-static enum status add(void *self, const char *key, int64_t delta, int64_t *out_value)
+static enum status kv_add(void *self, const char *key, int64_t delta, int64_t *out_value)
 {
     struct session_kv_call one = { .op = CAIRN__V1__KV_REQUEST__OP__ADD, .delta = delta };
-    const enum status st = call(self, &one, key, CALL_MS);
+    const enum status st = kv_call(self, &one, key, CALL_MS);
     if (st == ST_OK)
         *out_value = one.sum;
     return st;
 }
 
-static enum status remove_key(void *self, const char *key)
+static enum status kv_remove(void *self, const char *key)
 {
     struct session_kv_call one = { .op = CAIRN__V1__KV_REQUEST__OP__REMOVE };
-    return call(self, &one, key, CALL_MS);
+    return kv_call(self, &one, key, CALL_MS);
 }
 
 void session_kv_init(struct session *session)
 {
-    session->kv =
-        (struct kv){ .self = session, .set = set, .get = get, .add = add, .remove = remove_key };
+    session->kv = (struct kv){
+        .self = session, .set = kv_set, .get = kv_get, .add = kv_add, .remove = kv_remove
+    };
 }
 
 const struct kv *session_kv(struct session *session)

@@ -8,7 +8,8 @@
 #include "common/cleanup.h"
 #include "session/internal.h"
 
-static enum status replace(const struct io *io, const char *path, const uint8_t *bytes, size_t size)
+static enum status replace_file(const struct io *io, const char *path, const uint8_t *bytes,
+                                size_t size)
 {
     char beside[LIMIT_PATH];
     const int length = snprintf(beside, sizeof(beside), "%s.new", path);
@@ -42,7 +43,7 @@ void session_write_last_words(struct session *session)
         st = session_core_last_words(&session->core, &progress, &bytes, &size);
     (void)pthread_mutex_unlock(&session->mutex);
     if (bytes != NULL)
-        st = replace(o->io, o->last_words_path, bytes, size);
+        st = replace_file(o->io, o->last_words_path, bytes, size);
     if (st == ST_OK) {
         session->last_words_written = version;
     } else {

@@ -15,7 +15,7 @@
 #define BACKOFF_MIN 100
 #define BACKOFF_MAX 1000
 
-static void end(struct session *session, const char *reason)
+static void link_end(struct session *session, const char *reason)
 {
     (void)pthread_mutex_lock(&session->mutex);
     session_core_end(&session->core, reason);
@@ -23,7 +23,7 @@ static void end(struct session *session, const char *reason)
     (void)pthread_mutex_unlock(&session->mutex);
 }
 
-static void lost(struct session *session)
+static void link_lost(struct session *session)
 {
     (void)pthread_mutex_lock(&session->mutex);
     const bool was_up = session->core.up;
@@ -35,7 +35,7 @@ static void lost(struct session *session)
 }
 
 /* Sends what there is to send. ST_FULL: the rest waits. */
-static enum status say(struct session *session)
+static enum status link_say(struct session *session)
 {
     const struct session_link *link = session->options.link;
     for (;;) {
@@ -59,7 +59,7 @@ static enum status say(struct session *session)
     }
 }
 
-static enum status hear(struct session *session)
+static enum status link_hear(struct session *session)
 {
     const struct session_link *link = session->options.link;
     Cairn__V1__TrainerOrder *order = NULL;
@@ -78,7 +78,7 @@ static enum status hear(struct session *session)
 }
 
 /* While the link is up: until it is lost or there is no more use for it. */
-static void talk(struct session *session)
+static void link_talk(struct session *session)
 {
     for (;;) {
         (void)pthread_mutex_lock(&session->mutex);
@@ -86,15 +86,15 @@ static void talk(struct session *session)
         (void)pthread_mutex_unlock(&session->mutex);
         if (leave)
             return;
-        enum status st = say(session);
+        enum status st = link_say(session);
         if (st == ST_OK || st == ST_FULL || st == ST_AGAIN)
-            st = hear(session);
+            st = link_hear(session);
         if (st == ST_STALE) {
-            end(session, "the coordinator refused the session: this generation is over");
+            link_end(session, "the coordinator refused the session: this generation is over");
             return;
         }
         if (st != ST_OK && st != ST_TIMED_OUT && st != ST_AGAIN) {
-            lost(session);
+            link_lost(session);
             return;
         }
     }
@@ -110,7 +110,7 @@ static void check_orphaned(struct session *session)
     char reason[LIMIT_REASON];
     (void)snprintf(reason, sizeof(reason), "no coordinator for %lld s",
                    (long long)(alone_ms / 1000));
-    end(session, reason);
+    link_end(session, reason);
 }
 
 /* Waits until there is something to open for. false: closing or over. */
@@ -139,12 +139,12 @@ void *session_link_run(void *arg)
             (void)pthread_mutex_lock(&session->mutex);
             session_core_link_up(&session->core);
             (void)pthread_mutex_unlock(&session->mutex);
-            talk(session);
+            link_talk(session);
             backoff_ms = BACKOFF_MIN;
             continue;
         }
         if (st == ST_STALE)
-            end(session, "the coordinator refused the session: this generation is over");
+            link_end(session, "the coordinator refused the session: this generation is over");
         check_orphaned(session);
         backoff_ms = backoff_ms < BACKOFF_MIN ? BACKOFF_MIN : 2 * backoff_ms;
         if (backoff_ms > BACKOFF_MAX)

@@ -24,7 +24,7 @@ struct saver {
 };
 
 /* What the saver works on, copied from its record. */
-struct task {
+struct saver_task {
     int index;
     bool writes;
     int file;
@@ -50,7 +50,7 @@ static struct ckpt_reader *open_base(const struct session_options *o, const char
     return NULL;
 }
 
-static enum status write_file(struct saver *saver, const struct task *task,
+static enum status write_file(struct saver *saver, const struct saver_task *task,
                               const struct ckpt_state *state, struct ckpt_report *out)
 {
     struct session *session = saver->session;
@@ -71,7 +71,7 @@ static enum status write_file(struct saver *saver, const struct task *task,
     return st;
 }
 
-static void write_shard(struct saver *saver, const struct task *task)
+static void write_shard(struct saver *saver, const struct saver_task *task)
 {
     struct session *session = saver->session;
     const struct ckpt_state *state = copy_file_state(&session->copies.files[task->file]);
@@ -106,7 +106,7 @@ static void write_shard(struct saver *saver, const struct task *task)
         session); /* before anybody is told: it must be known if this dies now */
 }
 
-static void remove_shard(struct session *session, const struct task *task)
+static void remove_shard(struct session *session, const struct saver_task *task)
 {
     const struct session_options *o = &session->options;
     char name[64], path[LIMIT_PATH];
@@ -136,13 +136,13 @@ static void lower_priority(void)
 }
 
 /* Under mutex. */
-static bool next_task(struct session *session, struct task *out)
+static bool saver_next(struct session *session, struct saver_task *out)
 {
     const int index = session->core.over ? -1 : session_core_saver_work(&session->core);
     if (index < 0)
         return false;
     const struct session_save_record *save = &session->core.saves[index];
-    *out = (struct task){
+    *out = (struct saver_task){
         .index = index,
         .writes = save->state == SESSION_SAVE_WRITING,
         .file = save->file,
@@ -173,13 +173,13 @@ void *session_saver_run(void *arg)
     lower_priority();
     (void)pthread_mutex_lock(&session->mutex);
     while (!session->closing) {
-        struct task task;
+        struct saver_task task;
         if (!prepared && session->core.ready_known) {
             prepared = true;
             make_writer(&saver);
             continue; /* closing may have come meanwhile */
         }
-        if (!next_task(session, &task)) {
+        if (!saver_next(session, &task)) {
             (void)pthread_cond_wait(&session->changed, &session->mutex);
             continue;
         }

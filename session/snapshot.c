@@ -74,7 +74,7 @@ static enum status take_file(struct session *session, const struct session_snaps
 }
 
 /* Under mutex. What was begun is over. */
-static void end(struct session *session, enum status st)
+static void snapshot_end(struct session *session, enum status st)
 {
     struct session_copies *copies = &session->copies;
     if (copies->save >= 0) {
@@ -121,7 +121,7 @@ enum status session_snapshot_begin(struct session *session, const struct session
         count_stall(session, since_ns);
         (void)pthread_cond_broadcast(&session->changed);
     } else {
-        end(session, st);
+        snapshot_end(session, st);
     }
     (void)pthread_mutex_unlock(&session->mutex);
     return st;
@@ -192,7 +192,7 @@ static void make_files(struct session *session)
 }
 
 /* With its second copy a rank knows that every rank has the first (trainer/loop/loop.c). */
-static void clean(struct session *session, uint64_t step)
+static void copier_clean(struct session *session, uint64_t step)
 {
     struct session_copies *copies = &session->copies;
     if (copies->first == 0)
@@ -206,7 +206,7 @@ static void clean(struct session *session, uint64_t step)
     copy_folder_clean(session->options.copies, session->options.generation, SESSION_RANK_ANY, NULL);
 }
 
-static void copy(struct session *session)
+static void copier_copy(struct session *session)
 {
     struct session_copies *copies = &session->copies;
     struct copy_file *file = &copies->files[copies->file];
@@ -226,10 +226,10 @@ static void copy(struct session *session)
         copy_file_seal(file);
     }
     (void)pthread_mutex_lock(&session->mutex);
-    end(session, st);
+    snapshot_end(session, st);
     (void)pthread_mutex_unlock(&session->mutex);
     if (st == ST_OK)
-        clean(session, copy_file_state(file)->scalars.step);
+        copier_clean(session, copy_file_state(file)->scalars.step);
 }
 
 void *session_copier_run(void *arg)
@@ -248,7 +248,7 @@ void *session_copier_run(void *arg)
         if (makes) {
             make_files(session);
         } else {
-            copy(session);
+            copier_copy(session);
         }
         (void)pthread_mutex_lock(&session->mutex);
     }
