@@ -200,7 +200,7 @@ void session_fault(struct session *session, Cairn__V1__FaultKind kind, const cha
     const int64_t deadline_ms = session_deadline(FAULT_WAIT_MS);
     const struct session_progress progress = session_progress_of(session);
     struct session_fault_record fault = { .kind = kind, .step = progress.step };
-    (void)snprintf(fault.message, sizeof(fault.message), "%s", message);
+    reason_set(&fault.why, "%s", message);
     (void)snprintf(fault.phase, sizeof(fault.phase), "%s", progress.phase);
     for (size_t i = 0; i < rank_count && i < SESSION_BLAMED_MAX; i++)
         fault.ranks[fault.rank_count++] = ranks[i];

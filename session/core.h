@@ -3,8 +3,8 @@
  * time go in, messages come out. It has no thread, clock, socket or file; the caller holds a lock.
  *
  *     core_state.h      what it remembers, with the states of a save and the invariants
- *     core_events.c     what it hears: the link, orders, calls of the step thread
- *     core_saves.c      saves and announced saves
+ *     core_events.c     what it hears: the link, calls of the step thread, announced saves, orders
+ *     core_saves.c      saves
  *     core_files.c      copy files: which may be written to, which copy lies where
  *     core_messages.c   what it says, and the last words
  *

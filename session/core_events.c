@@ -1,4 +1,4 @@
-/* The state machine but for saves (core_saves.c); what it is, core.h says. */
+/* What the state machine hears: the link, calls of the step thread, announced saves, orders. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,7 +83,7 @@ void session_core_end(struct session_core *core, const char *reason)
     if (core->over)
         return;
     core->over = true;
-    (void)snprintf(core->over_reason, sizeof(core->over_reason), "%s", reason);
+    reason_set(&core->over_reason, "%s", reason);
     for (int i = 0; i < SESSION_KV_MAX; i++) {
         if (core->kv[i].state == SESSION_KV_QUEUED || core->kv[i].state == SESSION_KV_SENT) {
             core->kv[i].status = ST_STALE;
@@ -201,6 +201,8 @@ void session_core_row(struct session_core *core, const struct session_row *row, 
         if (core->row_said < core->row_first)
             core->row_said = core->row_first;
     }
+    CHECK(core->row_first <= core->row_said);
+    CHECK(core->row_said <= core->row_end);
     struct session_row_record *record = &core->rows[core->row_end++ % LIMIT_METRIC_ROWS];
     record->row = *row;
     record->wall_ms = wall_ms;
@@ -238,6 +240,7 @@ void session_core_finished(struct session_core *core, uint64_t step)
 enum status session_core_kv_begin(struct session_core *core, const struct session_kv_call *call,
                                   int *out_index)
 {
+    CHECK(call->value_size <= LIMIT_KV_VALUE);
     if (core->over)
         return ST_STALE;
     for (int i = 0; i < SESSION_KV_MAX; i++) {
@@ -254,7 +257,92 @@ enum status session_core_kv_begin(struct session_core *core, const struct sessio
 
 void session_core_kv_end(struct session_core *core, int index)
 {
+    CHECK(core->kv[index].state != SESSION_KV_FREE);
     memset(&core->kv[index], 0, sizeof(core->kv[index]));
+}
+
+/* ---- announced saves ---- */
+
+static bool is_regular(const struct session_core *core, uint64_t step)
+{
+    if (!core->ready_known)
+        return false;
+    const uint64_t every = core->ready.save_every;
+    return step == core->ready.total_steps || (every > 0 && step % every == 0);
+}
+
+static void announced_pass(struct session_announced *announced, uint64_t at)
+{
+    announced->state = SESSION_ANNOUNCED_PASSED;
+    announced->at = at;
+    announced->said = false;
+}
+
+/* A record for a newly announced step: one that is done with, else the lowest step's. */
+static struct session_announced *announced_vacant(struct session_core *core)
+{
+    struct session_announced *lowest = &core->announced[0];
+    for (int i = 0; i < SESSION_ANNOUNCED_MAX; i++) {
+        struct session_announced *one = &core->announced[i];
+        if (one->state == SESSION_ANNOUNCED_NONE)
+            return one;
+        if (one->step < lowest->step)
+            lowest = one;
+    }
+    return lowest;
+}
+
+static void order_save_at(struct session_core *core, const Cairn__V1__SaveAt *save_at)
+{
+    const bool exits = save_at->then == CAIRN__V1__SAVE_AT__THEN__EXIT;
+    for (int i = 0; i < SESSION_ANNOUNCED_MAX; i++) {
+        struct session_announced *one = &core->announced[i];
+        if (one->state == SESSION_ANNOUNCED_NONE || one->step != save_at->step)
+            continue;
+        /* Said before; whoever asks again did not hear the answer. */
+        one->said = false;
+        one->exits = one->exits || exits;
+        if (one->state != SESSION_ANNOUNCED_TAKEN)
+            return;
+        if (exits && core->due_step > one->step)
+            announced_pass(one, core->due_step);
+        return;
+    }
+    const bool past = core->ready_known && save_at->step <= core->due_step;
+    if (past && save_at->step == core->ready.total_steps)
+        return; /* nobody goes on from it: said to have passed, it would be announced for ever */
+    if (past && !exits && is_regular(core, save_at->step) && save_at->step > core->ready.step)
+        return; /* it was saved anyway */
+    struct session_announced *one = announced_vacant(core);
+    *one = (struct session_announced){ .state = SESSION_ANNOUNCED_AHEAD,
+                                       .step = save_at->step,
+                                       .exits = exits };
+    if (past)
+        announced_pass(one, core->due_step);
+}
+
+enum session_due session_core_due(struct session_core *core, uint64_t step)
+{
+    const uint64_t copies = core->ready_known ? core->ready.memory_every : 0;
+    enum session_due due = SESSION_DUE_NOTHING;
+    if (is_regular(core, step))
+        due = SESSION_DUE_SAVE;
+    else if (copies > 0 && step % copies == 0)
+        due = SESSION_DUE_COPY;
+    core->due_step = step;
+    for (int i = 0; i < SESSION_ANNOUNCED_MAX; i++) {
+        struct session_announced *one = &core->announced[i];
+        if (one->state != SESSION_ANNOUNCED_AHEAD || one->step > step)
+            continue;
+        if (one->step < step) {
+            announced_pass(one, step);
+            continue;
+        }
+        one->state = SESSION_ANNOUNCED_TAKEN;
+        due = one->exits || due == SESSION_DUE_SAVE_AND_EXIT ? SESSION_DUE_SAVE_AND_EXIT
+                                                             : SESSION_DUE_SAVE;
+    }
+    return due;
 }
 
 /* ---- orders ---- */
@@ -299,13 +387,13 @@ static void order_plan(struct session_core *core, Cairn__V1__TrainerOrder **orde
     *order = NULL;
     const Cairn__V1__Plan *plan = core->plan->plan;
     for (size_t i = 0; i < plan->n_saves; i++)
-        session_order_save_at(core, plan->saves[i]);
+        order_save_at(core, plan->saves[i]);
 }
 
 void session_core_order(struct session_core *core, Cairn__V1__TrainerOrder *order, int64_t now_ms)
 {
     core->now_ms = now_ms;
-    switch ((int)order->body_case) {
+    switch (order->body_case) {
     case CAIRN__V1__TRAINER_ORDER__BODY_PLAN:
         order_plan(core, &order);
         break;
@@ -325,13 +413,14 @@ void session_core_order(struct session_core *core, Cairn__V1__TrainerOrder *orde
         session_order_done(core, order->save_done);
         break;
     case CAIRN__V1__TRAINER_ORDER__BODY_SAVE_AT:
-        session_order_save_at(core, order->save_at);
+        order_save_at(core, order->save_at);
         break;
     case CAIRN__V1__TRAINER_ORDER__BODY_OVER:
         session_core_end(core, order->over->reason);
         break;
-    default:
-        break; /* of a later version */
+    case CAIRN__V1__TRAINER_ORDER__BODY__NOT_SET: /* an order of a later version */
+    case _CAIRN__V1__TRAINER_ORDER__BODY__CASE_IS_INT_SIZE:
+        break;
     }
     if (order != NULL)
         cairn__v1__trainer_order__free_unpacked(order, NULL);

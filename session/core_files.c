@@ -45,6 +45,7 @@ enum status session_core_copy_begin(struct session_core *core, uint64_t step, in
 
 void session_core_copied(struct session_core *core, int file, bool ok)
 {
+    CHECK(core->files[file].busy);
     core->files[file].busy = false;
     core->files[file].whole = ok;
 }

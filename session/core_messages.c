@@ -40,11 +40,11 @@ static bool out_fault(const struct session_core *core, struct session_out *out)
     if (!fault->known || fault->said)
         return false;
     cairn__v1__fault__init(&out->fault);
-    memcpy(out->text, fault->message, sizeof(out->text));
+    out->text = fault->why;
     memcpy(out->phase_text, fault->phase, sizeof(out->phase_text));
     memcpy(out->ranks, fault->ranks, sizeof(out->ranks));
     out->fault.kind = fault->kind;
-    out->fault.message = out->text;
+    out->fault.message = out->text.text;
     out->fault.phase = out->phase_text;
     out->fault.ranks = out->ranks;
     out->fault.n_ranks = fault->rank_count;
@@ -185,10 +185,10 @@ static bool out_wanted(const struct session_core *core, struct session_out *out)
     if (!wanted->known || wanted->said)
         return false;
     cairn__v1__save_wanted__init(&out->wanted);
-    (void)snprintf(out->text, sizeof(out->text), "%s", wanted->reason);
+    reason_set(&out->text, "%s", wanted->reason);
     out->wanted.leaves = wanted->leaves;
     out->wanted.grace_ms = wanted->grace_ms;
-    out->wanted.reason = out->text;
+    out->wanted.reason = out->text.text;
     out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_WANTED;
     out->message.save_wanted = &out->wanted;
     out->kind = SESSION_OUT_WANTED;
@@ -370,7 +370,7 @@ enum status session_core_last_words(const struct session_core *core,
     }
     if (core->fault.known) {
         fault.kind = core->fault.kind;
-        fault.message = unconst(core->fault.message);
+        fault.message = unconst(core->fault.why.text);
         fault.phase = unconst(core->fault.phase);
         fault.ranks = (uint32_t *)core->fault.ranks;
         fault.n_ranks = core->fault.rank_count;

@@ -1,5 +1,4 @@
-/* The part of the state machine that is about saves; states and transitions in core.h. */
-#include <stdio.h>
+/* Saves; their states, with what makes each transition, are in core_state.h. */
 #include <string.h>
 
 #include "common/check.h"
@@ -19,11 +18,10 @@ static void save_enter(struct session_save_record *save, enum session_save_state
     save->taken = false;
 }
 
-static void save_fail(struct session_save_record *save, const char *message, bool full,
-                      bool removed)
+static void save_fail(struct session_save_record *save, const char *why, bool full, bool removed)
 {
     save_enter(save, SESSION_SAVE_FAILED);
-    (void)snprintf(save->message, sizeof(save->message), "%s", message);
+    reason_set(&save->why, "%s", why);
     save->full = full;
     save->removed = removed;
 }
@@ -57,91 +55,9 @@ static struct session_save_record *save_vacant(struct session_core *core)
     return oldest;
 }
 
-/* ---- announced saves ---- */
-
-static bool is_regular(const struct session_core *core, uint64_t step)
-{
-    if (!core->ready_known)
-        return false;
-    const uint64_t every = core->ready.save_every;
-    return step == core->ready.total_steps || (every > 0 && step % every == 0);
-}
-
-static void announced_pass(struct session_announced *announced, uint64_t at)
-{
-    announced->state = SESSION_ANNOUNCED_PASSED;
-    announced->at = at;
-    announced->said = false;
-}
-
-/* A record for a newly announced step: one that is done with, else the lowest step's. */
-static struct session_announced *announced_vacant(struct session_core *core)
-{
-    struct session_announced *lowest = &core->announced[0];
-    for (int i = 0; i < SESSION_ANNOUNCED_MAX; i++) {
-        struct session_announced *one = &core->announced[i];
-        if (one->state == SESSION_ANNOUNCED_NONE)
-            return one;
-        if (one->step < lowest->step)
-            lowest = one;
-    }
-    return lowest;
-}
-
-void session_order_save_at(struct session_core *core, const Cairn__V1__SaveAt *save_at)
-{
-    const bool exits = save_at->then == CAIRN__V1__SAVE_AT__THEN__EXIT;
-    for (int i = 0; i < SESSION_ANNOUNCED_MAX; i++) {
-        struct session_announced *one = &core->announced[i];
-        if (one->state == SESSION_ANNOUNCED_NONE || one->step != save_at->step)
-            continue;
-        /* Said before; whoever asks again did not hear the answer. */
-        one->said = false;
-        one->exits = one->exits || exits;
-        if (one->state != SESSION_ANNOUNCED_TAKEN)
-            return;
-        if (exits && core->due_step > one->step)
-            announced_pass(one, core->due_step);
-        return;
-    }
-    const bool past = core->ready_known && save_at->step <= core->due_step;
-    if (past && save_at->step == core->ready.total_steps)
-        return; /* nobody goes on from it: said to have passed, it would be announced for ever */
-    if (past && !exits && is_regular(core, save_at->step) && save_at->step > core->ready.step)
-        return; /* it was saved anyway */
-    struct session_announced *one = announced_vacant(core);
-    *one = (struct session_announced){ .state = SESSION_ANNOUNCED_AHEAD,
-                                       .step = save_at->step,
-                                       .exits = exits };
-    if (past)
-        announced_pass(one, core->due_step);
-}
-
-enum session_due session_core_due(struct session_core *core, uint64_t step)
-{
-    const uint64_t copies = core->ready_known ? core->ready.memory_every : 0;
-    enum session_due due = is_regular(core, step)             ? SESSION_DUE_SAVE
-                           : copies > 0 && step % copies == 0 ? SESSION_DUE_COPY
-                                                              : SESSION_DUE_NOTHING;
-    core->due_step = step;
-    for (int i = 0; i < SESSION_ANNOUNCED_MAX; i++) {
-        struct session_announced *one = &core->announced[i];
-        if (one->state != SESSION_ANNOUNCED_AHEAD || one->step > step)
-            continue;
-        if (one->step < step) {
-            announced_pass(one, step);
-            continue;
-        }
-        one->state = SESSION_ANNOUNCED_TAKEN;
-        due = one->exits || due == SESSION_DUE_SAVE_AND_EXIT ? SESSION_DUE_SAVE_AND_EXIT
-                                                             : SESSION_DUE_SAVE;
-    }
-    return due;
-}
-
 /* ---- the step thread ---- */
 
-/* A folder is on its way, or will be asked for: the snapshot is needed. */
+/* A folder is on its way, or will be asked for: the snapshot is needed (invariant 5). */
 static bool save_expects_folder(const struct session_core *core,
                                 const struct session_save_record *save)
 {
@@ -190,7 +106,8 @@ static int held_files(const struct session_core *core)
     return held;
 }
 
-/* The last save has time, but not for one that only waits while another is written. */
+/* The last save has time, but not for one that only waits while another is written: after
+ * SESSION_PATIENCE_MS that one is given up. */
 static void make_room(struct session_core *core)
 {
     struct session_save_record *save = save_waiting(core);
@@ -208,7 +125,7 @@ static bool in_rush(const struct session_core *core)
     return core->begun_ms != 0 && core->now_ms - core->begun_ms < SESSION_RUSH_MS;
 }
 
-/* A new try says it all. */
+/* A new try of that step makes it needless to say what became of the last (invariant 4). */
 static void save_forget(struct session_core *core, uint64_t step)
 {
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
@@ -244,6 +161,7 @@ enum status session_core_save_begin(struct session_core *core, uint64_t step, bo
     int file = -1;
     if (save == NULL || session_core_copy_begin(core, step, &file) != ST_OK)
         return waits ? ST_AGAIN : ST_REFUSED;
+    CHECK(held_files(core) < core->saves_max);
     save_enter(save, SESSION_SAVE_COPYING);
     core->begun_ms = core->now_ms;
     save->file = file;
@@ -297,6 +215,8 @@ void session_core_save_written(struct session_core *core, int index, Cairn__V1__
 {
     struct session_save_record *save = &core->saves[index];
     CHECK(save->state == SESSION_SAVE_WRITING);
+    CHECK(save->taken);
+    CHECK(report != NULL);
     if (save->cancelled) {
         cairn__v1__save_report__free_unpacked(report, NULL);
         save_enter(save, SESSION_SAVE_REMOVING);
@@ -312,6 +232,7 @@ void session_core_save_failed(struct session_core *core, int index, enum status 
 {
     struct session_save_record *save = &core->saves[index];
     CHECK(save->state == SESSION_SAVE_WRITING);
+    CHECK(save->taken);
     if (save->cancelled) {
         save_enter(save, removed ? SESSION_SAVE_REMOVED : SESSION_SAVE_REMOVING);
     } else {
@@ -323,6 +244,7 @@ void session_core_save_removed(struct session_core *core, int index)
 {
     struct session_save_record *save = &core->saves[index];
     CHECK(save->state == SESSION_SAVE_REMOVING);
+    CHECK(save->taken);
     save_enter(save, SESSION_SAVE_REMOVED);
 }
 
@@ -492,32 +414,49 @@ static bool save_is_to_say(const struct session_save_record *save, int64_t now_m
     return false;
 }
 
-static void save_fill(const struct session_save_record *save, struct session_out *out)
+static void fill_failed(const struct session_save_record *save, struct session_out *out)
 {
-    Cairn__V1__TrainerMessage *message = &out->message;
-    if (save->state == SESSION_SAVE_BEGUN) {
-        cairn__v1__save_begin__init(&out->save_begin);
-        out->save_begin.step = save->step;
-        message->body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_BEGIN;
-        message->save_begin = &out->save_begin;
-    } else if (save->state == SESSION_SAVE_REPORTING || save->state == SESSION_SAVE_ACKED) {
-        message->body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_REPORT;
-        message->save_report = save->report;
-    } else {
-        const bool failed = save->state == SESSION_SAVE_FAILED;
-        cairn__v1__save_failed__init(&out->save_failed);
-        out->save_failed.step = save->step;
-        out->save_failed.full = failed && save->full;
-        out->save_failed.removed = !failed || save->removed;
-        (void)snprintf(out->text, sizeof(out->text), "%s", failed ? save->message : "removed");
-        out->save_failed.message = out->text;
-        message->body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_FAILED;
-        message->save_failed = &out->save_failed;
-    }
+    const bool failed = save->state == SESSION_SAVE_FAILED;
+    cairn__v1__save_failed__init(&out->save_failed);
+    out->save_failed.step = save->step;
+    out->save_failed.full = failed && save->full;
+    out->save_failed.removed = !failed || save->removed;
+    reason_set(&out->text, "%s", failed ? save->why.text : "removed");
+    out->save_failed.message = out->text.text;
+    out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_FAILED;
+    out->message.save_failed = &out->save_failed;
 }
 
-/* An earlier one has begun and is not reported or given up yet. Whoever begins a later save is
- * taken to have let the earlier one go: one that waits must not cost the one that is written. */
+static void save_fill(const struct session_save_record *save, struct session_out *out)
+{
+    switch (save->state) {
+    case SESSION_SAVE_BEGUN:
+        cairn__v1__save_begin__init(&out->save_begin);
+        out->save_begin.step = save->step;
+        out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_BEGIN;
+        out->message.save_begin = &out->save_begin;
+        return;
+    case SESSION_SAVE_REPORTING:
+    case SESSION_SAVE_ACKED:
+        CHECK(save->report != NULL);
+        out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_REPORT;
+        out->message.save_report = save->report;
+        return;
+    case SESSION_SAVE_FAILED:
+    case SESSION_SAVE_REMOVED:
+        fill_failed(save, out);
+        return;
+    case SESSION_SAVE_FREE:
+    case SESSION_SAVE_COPYING:
+    case SESSION_SAVE_WRITING:
+    case SESSION_SAVE_REMOVING:
+        break; /* save_is_to_say: nothing is said of these */
+    }
+    CHECK(false);
+}
+
+/* An earlier save was begun and is neither reported nor given up (invariant 3): the coordinator
+ * would take it that the earlier one was let go. */
 static bool save_follows(const struct session_core *core, const struct session_save_record *save)
 {
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {

@@ -17,6 +17,8 @@
  *     BEGUN     -> FAILED     [session_core_save_begin]    a newer save takes the copy file, for no
  *                                                          folder can come (invariant 5); FREE if
  *                                                          SaveBegin was never said
+ *     WRITING   -> FAILED     [session_core_save_begin]    the last save takes the copy file of one
+ *                                                          that only waits for the saver
  *     FREE      -> FAILED     [session_core_save_late]     there was no copy file for it
  *     WRITING   -> FAILED     [session_core_save_failed]   SaveFailed is said, with the reason
  *     FAILED    -> FREE       [session_core_tick]          no answer within SESSION_FORGET_MS
@@ -112,8 +114,8 @@ struct session_save_record {
     int file;              /* COPYING, BEGUN, WRITING: the copy file with its snapshot */
     uint64_t stall_us;     /* the step thread waited for it */
     char dir[LIMIT_PATH];
-    char base_dir[LIMIT_PATH]; /* of the checkpoint to write differences to; "": none */
-    char message[LIMIT_REASON];
+    char base_dir[LIMIT_PATH];     /* of the checkpoint to write differences to; "": none */
+    struct reason why;             /* FAILED */
     Cairn__V1__SaveReport *report; /* owned */
 };
 
@@ -128,9 +130,12 @@ struct session_file_record {
 /*
  * A save that the coordinator announced for a step (order SaveAt), beside the regular ones.
  *
- *     AHEAD -> TAKEN   [session_core_due]        the step came: its save is due
- *     AHEAD -> PASSED  [session_core_due]        this rank was beyond it already, which it says
- *     any   -> NONE    [session_order_done]      the save of that step is decided
+ *     NONE   -> AHEAD   [order_save_at]
+ *     AHEAD  -> TAKEN   [session_core_due]      the step came: its save is due
+ *     AHEAD  -> PASSED  [session_core_due]      this rank is beyond the step already, and says so;
+ *                       [session_core_ready]    the same of a step up to the restored one
+ *     TAKEN  -> PASSED  [order_save_at]         announced again, now to exit after it: too late
+ *     TAKEN  -> NONE    [session_order_done]    the save is decided; PASSED -> NONE, too
  */
 enum session_announced_state {
     SESSION_ANNOUNCED_NONE,
@@ -169,7 +174,7 @@ struct session_kv_call {
 struct session_fault_record {
     bool known, said, said_ever;
     Cairn__V1__FaultKind kind;
-    char message[LIMIT_REASON];
+    struct reason why;
     uint32_t ranks[SESSION_BLAMED_MAX];
     size_t rank_count;
     uint64_t step;
@@ -200,7 +205,7 @@ struct session_core {
     Cairn__V1__MemoryCopy **copy_list;
     size_t copy_count;
     bool over;
-    char over_reason[LIMIT_REASON];
+    struct reason over_reason;
 
     Cairn__V1__TrainerOrder *plan; /* the order with the assignment; owned; NULL until it came */
 
@@ -275,7 +280,7 @@ struct session_out {
     Cairn__V1__SaveWanted wanted;
     Cairn__V1__Finished finished;
 
-    char text[LIMIT_REASON];
+    struct reason text;
     char phase_text[32];
     char key[LIMIT_KV_KEY];
     uint8_t value[LIMIT_KV_VALUE];
@@ -296,5 +301,4 @@ void session_sent_save(struct session_core *core, const struct session_out *out,
 void session_order_folder(struct session_core *core, const Cairn__V1__SaveFolder *folder);
 void session_order_ack(struct session_core *core, const Cairn__V1__SaveAck *ack, int64_t now_ms);
 void session_order_done(struct session_core *core, const Cairn__V1__SaveDone *done);
-void session_order_save_at(struct session_core *core, const Cairn__V1__SaveAt *save_at);
 void session_saves_link_up(struct session_core *core);

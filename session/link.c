@@ -4,8 +4,6 @@
  *   idle ─session_join─▶ opening ─ok─▶ up ─lost─▶ waiting (0.1 to 1 s) ─▶ opening
  *   any ─Over, refused as stale, orphaned─▶ over: `over` is called once, the link is closed
  */
-#include <stdio.h>
-
 #include "common/fault.h"
 #include "session/internal.h"
 
@@ -107,10 +105,9 @@ static void check_orphaned(struct session *session)
     (void)pthread_mutex_unlock(&session->mutex);
     if (alone_ms < session->options.orphan_ms)
         return;
-    char reason[LIMIT_REASON];
-    (void)snprintf(reason, sizeof(reason), "no coordinator for %lld s",
-                   (long long)(alone_ms / 1000));
-    link_end(session, reason);
+    struct reason reason;
+    reason_set(&reason, "no coordinator for %lld s", (long long)(alone_ms / 1000));
+    link_end(session, reason.text);
 }
 
 /* Waits until there is something to open for. false: closing or over. */
@@ -157,7 +154,7 @@ void *session_link_run(void *arg)
     if (tell) {
         session_write_last_words(session);
         if (session->options.over != NULL)
-            session->options.over(session->options.over_arg, session->core.over_reason);
+            session->options.over(session->options.over_arg, session->core.over_reason.text);
     }
     link->close(link->self);
     return NULL;

@@ -230,7 +230,7 @@ static void fault(struct sim *sim, struct sim_trainer *t, Cairn__V1__FaultKind k
                   const char *message)
 {
     struct session_fault_record record = { .kind = kind, .step = t->view.step };
-    (void)snprintf(record.message, sizeof record.message, "%s", message);
+    reason_set(&record.why, "%s", message);
     (void)snprintf(record.phase, sizeof record.phase, "%s", t->progress.phase);
     session_core_fault(&t->core, &record);
     t->stage = WAITING_OVER;

@@ -242,14 +242,14 @@ static void the_first_fault_is_kept_and_said_on_every_connection(void **state)
     (void)state;
     struct bench *b = trained(2, 0);
     struct session_fault_record fault = { .kind = CAIRN__V1__FAULT_KIND__COMMUNICATION,
-                                          .message = "rank 1 is gone",
+                                          .why = { "rank 1 is gone" },
                                           .ranks = { 1 },
                                           .rank_count = 1,
                                           .step = 12,
                                           .phase = "reduce" };
     session_core_fault(&b->core, &fault);
     fault.kind = CAIRN__V1__FAULT_KIND__STORE;
-    (void)snprintf(fault.message, sizeof(fault.message), "what followed");
+    reason_set(&fault.why, "what followed");
     session_core_fault(&b->core, &fault);
     assert_says(b, FAULT);
     assert_string_equal(b->out.fault.message, "rank 1 is gone");
@@ -296,7 +296,7 @@ static void last_words_hold_the_fault_and_what_is_not_acknowledged(void **state)
     version = b->core.last_words_version;
     hear_ack(b, 10);
     assert_true(b->core.last_words_version > version);
-    struct session_fault_record fault = { .kind = CAIRN__V1__FAULT_KIND__USER, .message = "no" };
+    struct session_fault_record fault = { .kind = CAIRN__V1__FAULT_KIND__USER, .why = { "no" } };
     session_core_fault(&b->core, &fault);
     session_core_finished(&b->core, 10);
     words = words_of(b);
@@ -333,7 +333,7 @@ static void nothing_is_said_once_it_is_over(void **state)
     order.over = &over;
     hear(b, &order);
     assert_true(b->core.over);
-    assert_string_equal(b->core.over_reason, "a newer generation");
+    assert_string_equal(b->core.over_reason.text, "a newer generation");
     assert_null(say(b));
     session_core_link_up(&b->core);
     assert_null(say(b));
