@@ -12,34 +12,36 @@
 #include "common/status.h"
 
 #define SESSION_FILES_MAX 5
-/* Of copies that go to another node: the last that is there, and the one on its way. */
+/* More files where copies go to another node: for the last that is there, and the next on its
+ * way. */
 #define SESSION_PEER_FILES 2
 
 struct session_wish {
     size_t share_bytes; /* of buffers, that a snapshot of this rank copies at most */
+    size_t state_bytes; /* of buffers, of all ranks: how large the tables of a base are */
     uint32_t threads;   /* to encode */
     bool every;         /* copies in memory, between checkpoints */
     bool differs;       /* checkpoints are differences: their base is read */
-    size_t state_bytes; /* of buffers, of all ranks: tables of a base */
-    bool object;        /* the store is S3: parts on their way, blocks read ahead */
+    bool object;        /* the store is S3: parts on their way and blocks read ahead take memory */
     bool peers;         /* copies go to another node */
     uint32_t wards;     /* ranks whose copies come from there: two files for each */
     size_t bytes_max;   /* hard bound; 0: none */
 };
 
 struct session_budget {
-    int files;        /* two, three with `every`; two more with `peers`; fewer: see below */
-    int ward_files;   /* beside them, for what comes from other nodes */
-    uint32_t threads; /* at most those wished for; 0: the saver encodes */
-    size_t file_bytes, writer_bytes;
-    size_t bytes; /* of all, at most */
-    size_t least; /* bound below which nothing can be saved */
+    int files;           /* two, three with `every`; two more with `peers`; fewer: see below */
+    int ward_files;      /* beside them, for what comes from other nodes */
+    uint32_t threads;    /* at most those wished for; 0: the saver encodes */
+    size_t file_bytes;   /* of one copy file */
+    size_t writer_bytes; /* of all that encodes and writes */
+    size_t bytes;        /* of all, at most */
+    size_t least;        /* the bound below which nothing can be saved */
 };
 
 /*
- * Where the bound doesn't hold all, encoder threads are given up first, then the second file: a
- * save that is due while the one before is written is then given up. `every` needs two files, for
- * a copy must not be overwritten before the next one is whole; what peers need is not given up.
+ * If the bound doesn't hold all, encoder threads are given up first, then the second file: a save
+ * that is due while the one before is written is then late. `every` needs two files, for a copy
+ * must not be overwritten before the next one is whole; what peers need is not given up.
  * Errors: ST_FULL  the bound is below out->least, which alone is set then
  */
 MUST_CHECK enum status session_budget(const struct session_wish *wish, struct session_budget *out);

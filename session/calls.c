@@ -194,6 +194,19 @@ void session_wanted(struct session *session, bool leaves, uint64_t grace_ms, con
 
 /* ---- the end ---- */
 
+/* Says what was just told to the core, to the last words and the coordinator, and waits until it
+ * was sent: *said is the core's. */
+static void say_now(struct session *session, const bool *said, int64_t deadline_ms)
+{
+    session_write_last_words(session);
+    (void)pthread_mutex_lock(&session->mutex);
+    session_wake(session);
+    bool waiting = true;
+    while (waiting && !session->core.over && !*said)
+        waiting = session_wait(session, deadline_ms);
+    (void)pthread_mutex_unlock(&session->mutex);
+}
+
 void session_fault(struct session *session, Cairn__V1__FaultKind kind, const char *message,
                    const uint32_t *ranks, size_t rank_count)
 {
@@ -207,13 +220,7 @@ void session_fault(struct session *session, Cairn__V1__FaultKind kind, const cha
     (void)pthread_mutex_lock(&session->mutex);
     session_core_fault(&session->core, &fault);
     (void)pthread_mutex_unlock(&session->mutex);
-    session_write_last_words(session);
-    (void)pthread_mutex_lock(&session->mutex);
-    session_wake(session);
-    bool waiting = true;
-    while (waiting && !session->core.over && !session->core.fault.said_ever)
-        waiting = session_wait(session, deadline_ms);
-    (void)pthread_mutex_unlock(&session->mutex);
+    say_now(session, &session->core.fault.said_ever, deadline_ms);
 }
 
 void session_finished(struct session *session, uint64_t step)
@@ -222,13 +229,7 @@ void session_finished(struct session *session, uint64_t step)
     (void)pthread_mutex_lock(&session->mutex);
     session_core_finished(&session->core, step);
     (void)pthread_mutex_unlock(&session->mutex);
-    session_write_last_words(session);
-    (void)pthread_mutex_lock(&session->mutex);
-    session_wake(session);
-    bool waiting = true;
-    while (waiting && !session->core.over && !session->core.finished_said_ever)
-        waiting = session_wait(session, deadline_ms);
-    (void)pthread_mutex_unlock(&session->mutex);
+    say_now(session, &session->core.finished_said_ever, deadline_ms);
 }
 
 bool session_is_over(const struct session *session)

@@ -244,6 +244,8 @@ void copy_file_seal(struct copy_file *file)
     struct copy_seal seal = { .version = COPY_VERSION,
                               .head_size = seal_of(file)->head_size,
                               .file_size = file->size };
+    CHECK(seal.head_size >= COPY_BESIDE); /* copy_file_begin set it */
+    CHECK(seal.head_size <= file->data_offset);
     memcpy(seal.magic, magic, sizeof(seal.magic));
     seal.head = ckpt_hash_of(head_of(file), seal.head_size - sizeof(seal));
     seal.check = ckpt_check_of(&seal, offsetof(struct copy_seal, check));

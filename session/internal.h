@@ -17,27 +17,33 @@
 #include "session/core.h"
 
 /*
- * The copy files, and the copy that is being taken. All of it under the session's mutex, except
- * what is in a file: that is the step thread's in session_snapshot_begin, then the copier's, then,
- * if it is a save, the saver's.
+ * The copy files, and the snapshot that is being taken (its states: snapshot.c). All of it under
+ * the session's mutex, except what is in a file: that is the step thread's in
+ * session_snapshot_begin, then the copier's, then, if it is a save, the saver's.
  */
 struct session_copies {
+    /* The files. session_copies_want says how many; the copier makes them. */
     struct copy_file files[SESSION_FILES_MAX];
-    size_t share_bytes; /* of a file; the copier makes them; 0: not yet known */
-    int file_count;     /* wanted */
+    size_t share_bytes; /* what one of them holds */
+    int file_count;     /* 0: not yet known */
     bool made;
     enum status made_status;
-    bool active;    /* from begin until it is whole */
-    bool given;     /* to the copier */
-    bool unread;    /* the state must not change */
-    int file, save; /* save: its record, or -1 */
+
+    /* The snapshot. */
+    bool active; /* from session_snapshot_begin until the copy is whole, or came to nothing */
+    bool given;  /* to the copier */
+    bool unread; /* the state must not change */
+    int file;
+    int save; /* index of its record in the core; -1: it is a copy only */
     struct session_snapshot snapshot;
-    enum status status;           /* of the last */
+    enum status status; /* of the last snapshot */
+
+    /* What lies in the folder beside them. */
     struct session_copy restored; /* what this generation began with; generation 0: nothing here */
-    uint64_t first;               /* step of the first copy; 0: none yet */
-    bool cleaned;                 /* of what older generations left */
+    uint64_t first_step;          /* of the first copy; 0: none yet */
+    bool cleaned;                 /* what older generations left is gone */
     bool peers_wait;              /* some rank's copy is not yet at another node */
-    bool keep_ends;               /* no more copies for another node */
+    bool keep_ends;               /* session_keep_end was called */
 };
 
 struct session {
@@ -48,12 +54,12 @@ struct session {
     pthread_cond_t changed; /* of anything under mutex */
     struct session_core core;
     struct session_copies copies;
-    uint32_t size; /* ranks; known with the assignment */
-    bool closing;
-    bool over_told;
+    uint32_t size;    /* ranks; known with the assignment */
+    bool closing;     /* session_close was called: the threads end */
+    bool over_called; /* options.over was */
 
     pthread_mutex_t last_words_mutex;
-    uint64_t last_words_written; /* version */
+    uint64_t last_words_written; /* core.last_words_version that the file holds */
 
     _Atomic uint64_t step, counter;
     _Atomic(const char *) phase;

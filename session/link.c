@@ -1,8 +1,12 @@
 /*
  * The link thread: opens, says, hears, opens again.
  *
- *   idle ─session_join─▶ opening ─ok─▶ up ─lost─▶ waiting (0.1 to 1 s) ─▶ opening
- *   any ─Over, refused as stale, orphaned─▶ over: `over` is called once, the link is closed
+ *     waiting -> opening   [wait_to_open]       once session_join has a hello to say, and after a
+ *                                               pause of 0.1 s that doubles up to 1 s
+ *     opening -> up        [session_link_run]   [link_talk] until it is lost
+ *     up      -> waiting   [link_lost]
+ *     any     -> over      [link_end]           an Over order, refused as stale, no coordinator for
+ *                                               orphan_ms: `over` is called, the link is closed
  */
 #include "common/fault.h"
 #include "session/internal.h"
@@ -148,8 +152,8 @@ void *session_link_run(void *arg)
             backoff_ms = BACKOFF_MAX;
     }
     (void)pthread_mutex_lock(&session->mutex);
-    const bool tell = session->core.over && !session->over_told;
-    session->over_told = true;
+    const bool tell = session->core.over && !session->over_called;
+    session->over_called = true;
     (void)pthread_mutex_unlock(&session->mutex);
     if (tell) {
         session_write_last_words(session);

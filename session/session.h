@@ -1,18 +1,21 @@
 /*
- * A worker's side of the Training protocol: join a generation, rendezvous, progress, metrics,
- * saves, faults, last words. No kernels, no comm, no rpc below it: what carries the messages is a
- * link.
+ * A worker's end of the Training protocol: it joins a generation, finds its peers, reports progress
+ * and metrics, saves, and says why it ended.
  *
- * The step thread calls; three threads of the session do the talking (link), the copying of states
- * (copier) and the writing of shards (saver). No call below waits for the network but those that
- * say so.
+ *     step thread ──calls below──▶ session ──link thread──▶ struct session_link ──▶ coordinator
+ *                                     ├─────copier──▶ copy files (copy_file.h)
+ *                                     └─────saver───▶ shard files in the store (checkpoint)
  *
- * Losing the link doesn't end anything: the session reconnects every 0.1-1 s, says hello again with
- * attached = true and repeats what wasn't acknowledged. An Over order, or a refusal as stale, calls
- * `over` from the link thread: the generation is dead, abort communication and leave.
+ * The step thread calls; three threads of the session talk, copy states and write shards. No call
+ * below waits for the network, except where it says so. Nothing here knows kernels, collectives or
+ * gRPC: what carries the messages is a link that the caller makes.
  *
- * Last words: a file (training.proto, LastWords) rewritten whenever step-independent facts change:
- * a fault, a save that isn't acknowledged, finished.
+ * Losing the link ends nothing: the session opens it again every 0.1 to 1 s, says hello with
+ * attached = true and repeats what was not acknowledged. An Over order, or a refusal as stale,
+ * calls `over` from the link thread: the generation is dead; abort communication and leave.
+ *
+ * Last words: a file (training.proto, LastWords), rewritten whenever what doesn't change with every
+ * step changes: a fault, a save that is not acknowledged, finished.
  */
 #pragma once
 
@@ -32,11 +35,12 @@
 
 struct session;
 
-/* What carries messages. open and recv are called by the link thread only; send by it, too. */
+/* What carries messages. All but interrupt are called by the link thread only. */
 struct session_link {
     void *self;
     enum status (*open)(void *self, int64_t timeout_ms); /* a new stream; ends the old one */
-    /* Never waits. ST_FULL, ST_AGAIN: not taken, the same comes again; others: the link is lost. */
+    /* Never waits. ST_FULL, ST_AGAIN: not taken, the same message comes again; other errors: the
+     * link is lost. */
     enum status (*send)(void *self, const Cairn__V1__TrainerMessage *message);
     /* ST_TIMED_OUT: nothing came; ST_CLOSED: lost, open again; ST_STALE: refused for good. */
     enum status (*recv)(void *self, int64_t timeout_ms, Cairn__V1__TrainerOrder **out);
@@ -46,35 +50,36 @@ struct session_link {
     void (*close)(void *self);
 };
 
+/* All pointers are borrowed for the session's life. */
 struct session_options {
-    const char *job; /* borrowed for life, as all below */
+    const char *job;
     uint32_t generation, rank;
     const struct session_link *link;
     const struct io *io;
     const struct clock *clock;
     const struct log *log;
-    const char *last_words_path;
-    const char
-        *copies; /* the node's folder of this job for copies in memory, on tmpfs; NULL: none */
-    int64_t orphan_ms; /* without a link for so long: over; 0: 10 minutes */
+    const char *last_words_path; /* NULL: none are written */
+    const char *copies; /* folder of this job's copies on this node (copy_folder.h); NULL: none */
+    int64_t orphan_ms;  /* after this time without a link the generation is over; 0: 10 minutes */
     void (*over)(void *arg, const char *reason); /* link thread; must not call the session */
     void *over_arg;
 };
 
-/* What a generation tells a rank; on the wire it is message Plan. */
+/* What a generation tells a rank; on the wire it is message Plan. All pointers are borrowed until
+ * session_close. */
 struct session_assignment {
     char job[LIMIT_NAME];
     uint32_t generation, size, rank;
-    const uint32_t *shares; /* size of them; borrowed until close, as all text below */
+    const uint32_t *shares; /* per rank: how many lanes it carries */
     const char *job_file;   /* normalised YAML */
-    const char *restore;    /* folder, or "" */
+    const char *restore;    /* folder of the checkpoint to begin with, or "" */
     uint64_t restore_step;
-    struct session_copy memory; /* generation 0: none; else its shares are the state of that step */
-    const uint32_t *holders;    /* per share: a rank on whose node it lies */
+    struct session_copy memory; /* the copies to begin with: generation, size, step; 0: none */
+    const uint32_t *holders;    /* per share of memory: a rank on whose node it lies */
     char *const *nodes;         /* per rank: where it runs; NULL (not with memory): unknown */
-    const uint64_t *skip;
+    const uint64_t *skip;       /* steps not to train on */
     size_t skip_count;
-    const char *host;
+    const char *host;       /* address to bind for talking to the other ranks */
     const char *store_mark; /* of the checkpoint store, as the coordinator sees it; "": unknown */
 };
 
@@ -82,32 +87,31 @@ MUST_CHECK enum status session_open(const struct session_options *options, struc
 /* Waits for a shard that is being written. NULL is fine. */
 void session_close(struct session *session);
 
-/* Says hello and waits for the assignment, once. ST_STALE, ST_TIMED_OUT, ST_UNREACHABLE;
- * ST_INVALID: the assignment makes no sense. */
+/* Says hello and waits for the assignment; called once.
+ * Errors: ST_STALE, ST_TIMED_OUT, ST_UNREACHABLE; ST_INVALID  the assignment makes no sense */
 MUST_CHECK enum status session_join(struct session *session, const char *pins, int64_t timeout_ms,
                                     struct session_assignment *out);
 
 /* The generation's map, for comm. Its calls wait for the network. Borrowed until close. */
 const struct kv *session_kv(struct session *session);
 
+/* What is known once the state is there: for the coordinator, and for saving. */
 struct session_ready {
     uint64_t total_steps, steps_per_epoch, parameters, state_bytes;
-    uint64_t step; /* restored */
-    uint64_t
-        save_every;   /* regular saves: step % save_every == 0, and total_steps; 0: only the end */
-    const char *pins; /* complete; copied */
+    uint64_t step;         /* the restored one */
+    uint64_t save_every;   /* saves at multiples of it, and at total_steps; 0: only at the end */
+    uint64_t memory_every; /* copies in memory at multiples of it; 0: only those of saves */
+    const char *pins;      /* complete; copied */
     enum ckpt_level level; /* of what is saved */
     uint32_t threads;      /* that encode it, beside the saver */
     bool differs;          /* saves may be differences to an earlier one */
     bool object;           /* the store is S3 */
-    uint64_t memory_every; /* copies in memory: step % memory_every == 0; 0: only those of saves */
-    bool peers;            /* copies go to another node, by who calls session_keep_newest */
-    uint32_t wards;        /* so many ranks' copies come from other nodes */
-    /* What a snapshot of this rank copies, at most; and what snapshots and encoders may take
-     * together (0: as much as they want), which session_budget shares out. */
-    size_t snapshot_bytes_max, memory_bytes_max;
+    bool peers;     /* copies go to another node, by a thread that calls session_keep_newest */
+    uint32_t wards; /* number of ranks whose copies come from other nodes */
+    size_t snapshot_bytes_max; /* what a snapshot of this rank copies, at most */
+    size_t memory_bytes_max; /* for snapshots and encoders together (session_budget); 0: no bound */
 };
-/* ST_FULL: memory_bytes_max is less than the least that session_budget says. */
+/* ST_FULL: memory_bytes_max is below the least that session_budget says. */
 MUST_CHECK enum status session_set_ready(struct session *session,
                                          const struct session_ready *ready);
 
@@ -115,7 +119,7 @@ MUST_CHECK enum status session_set_ready(struct session *session,
 void session_mark(struct session *session, uint64_t step, const char *phase);
 /* One more unit of work (tape node, chunk, MiB) is done. */
 void session_tick(struct session *session);
-/* Rank 0: a row of metrics; the last LIMIT_METRIC_ROWS are kept until acknowledged. */
+
 struct session_row {
     uint64_t step;
     double epoch;
@@ -126,20 +130,21 @@ struct session_row {
         double ms;
     } phase[8];
     int phase_count;
-    bool has_eval;
+    bool has_eval; /* an evaluation follows */
     double eval_loss, eval_accuracy;
     uint64_t eval_correct, eval_count;
 };
+/* Rank 0: a row of metrics; the last LIMIT_METRIC_ROWS are kept until acknowledged. */
 void session_add_row(struct session *session, const struct session_row *row);
 
 enum session_due {
     SESSION_DUE_NOTHING,
-    SESSION_DUE_COPY,
+    SESSION_DUE_COPY, /* a snapshot that is not saved */
     SESSION_DUE_SAVE,
-    SESSION_DUE_SAVE_AND_EXIT
+    SESSION_DUE_SAVE_AND_EXIT,
 };
-/* After finished step `step`: is a save, or a copy in memory, due? Also tells the coordinator when
- * an announced step passed. */
+/* What is due after the finished step `step`. Also tells the coordinator of an announced save for
+ * which this rank is too late. */
 enum session_due session_due_at(struct session *session, uint64_t step);
 
 /*
@@ -153,18 +158,18 @@ struct session_snapshot {
     const struct ckpt_state *state;
     bool saves; /* it is the checkpoint of its step, too: the saver writes it to the store */
     bool last;  /* and the last of this process: it waits for the store */
-    /* Of a state on a device, or NULL: start is called at once, wait by the copying thread; then
-     * buffers are the host's copies and the device's may change. */
+    /* For a state on a device, else NULL: start is called at once, wait by the copier; after it the
+     * buffers are the host's copies, and the device's may change. */
     enum status (*start)(void *arg);
     enum status (*wait)(void *arg);
     void *arg;
 };
 /*
- * Waits while the snapshot before is being copied; for a store only the last one waits, and one
- * that is due within SESSION_RUSH_MS of the one before. Two saves may be under way, one with
- * memory_every. One more is late: it is given up, and said to be; with memory_every it is a copy in
- * memory, else it is refused. Instead of it goes one that waits in vain for its folder (no
- * coordinator).
+ * Waits while the snapshot before is being copied. For the store it waits only if it is the last,
+ * or is due within SESSION_RUSH_MS of the one before.
+ * Two saves may be under way; with memory_every, one. One more is late: it is given up, and the
+ * coordinator hears of it. It then is a copy in memory (with memory_every) or is refused. If one of
+ * those before waits in vain for its folder (there is no coordinator), that one is given up.
  * Errors: ST_STALE    the generation is over
  *         ST_EXISTS   the save of this step is written already
  *         ST_REFUSED  it is late; nothing was begun
@@ -172,14 +177,16 @@ struct session_snapshot {
  */
 MUST_CHECK enum status session_snapshot_begin(struct session *session,
                                               const struct session_snapshot *snapshot);
-/* Until what was begun is copied: of a device, until its memory was read. Returns at once
- * otherwise. Errors of the copy. */
+/* Waits until what was begun is copied; of a state on a device, until its memory was read. Returns
+ * at once if there is nothing to wait for. Errors: those of the copy. */
 MUST_CHECK enum status session_snapshot_wait(struct session *session);
+
 /*
  * Copies for another node. One thread reads whole copy files that it keeps meanwhile (two at most);
  * snapshots go to the other files.
  */
-/* Waits for a whole copy of a step after `after` and keeps it. ST_STALE: over, or told to end. */
+/* Waits for a whole copy of a step after `after` and keeps it. ST_STALE: over, or ended by
+ * session_keep_end. */
 MUST_CHECK enum status session_keep_newest(struct session *session, uint64_t after,
                                            const struct copy_file **out);
 /* Keeps the whole copy of that step. ST_INCOMPLETE: there is none, or none any more. */
@@ -187,19 +194,19 @@ MUST_CHECK enum status session_keep(struct session *session, uint64_t step,
                                     const struct copy_file **out);
 /* NULL is fine. */
 void session_unkeep(struct session *session, const struct copy_file *file);
-/* From now on those that wait, or will, are told ST_STALE. Thread: any. */
+/* From now on session_keep_newest returns ST_STALE, also where it waits already. Thread: any. */
 void session_keep_end(struct session *session);
-/* Every rank's copy of some step is at another node, or never will be: what this generation was
- * restored from is needed no more. */
+/* Every rank's copy of some step is at another node, or will never be: what this generation was
+ * restored from is no longer needed. */
 void session_peers_whole(struct session *session);
 
-/* Waits until no save is pending (committed or dropped); out_committed: the newest committed step.
- * A save that was dropped may be made again then. ST_TIMED_OUT, ST_STALE. */
+/* Waits until every save is committed or dropped; out_committed: the newest committed step. A save
+ * that was dropped may be made again then. ST_TIMED_OUT, ST_STALE. */
 MUST_CHECK enum status session_settle(struct session *session, int64_t timeout_ms,
                                       uint64_t *out_committed);
 
-/* Tells the coordinator that a save is wanted: this process was told to go, within grace_ms, or
- * (leaves false) only to save. Thread: any. Returns at once. */
+/* Tells the coordinator that a save is wanted. leaves: because this process was asked to end within
+ * grace_ms. Thread: any. Returns at once. */
 void session_wanted(struct session *session, bool leaves, uint64_t grace_ms, const char *reason);
 
 /* Tells the coordinator, and the last words, what went wrong. Waits 200 ms at most for it to leave.

@@ -1,7 +1,10 @@
 /*
  * Snapshots: which copy file one goes to, and the thread that copies it beside the step.
  *
- *   idle ─session_snapshot_begin─▶ active ─given─▶ the copier copies ─▶ idle, the file is whole
+ *     idle   -> active   [take_file]                a copy file was found; its head is written
+ *     active -> given    [session_snapshot_begin]   the copier's; the state must not change
+ *     given  -> idle     [copier_copy]              the copy is whole
+ *     active -> idle     [snapshot_end]             an error
  */
 #include <stdio.h>
 #include <string.h>
@@ -67,6 +70,7 @@ static enum status take_file(struct session *session, const struct session_snaps
     }
     if (st != ST_OK)
         return st;
+    CHECK(!copies->given);
     copies->active = true;
     copies->save = save;
     copies->file = file;
@@ -77,6 +81,7 @@ static enum status take_file(struct session *session, const struct session_snaps
 static void snapshot_end(struct session *session, enum status st)
 {
     struct session_copies *copies = &session->copies;
+    CHECK(copies->active);
     if (copies->save >= 0) {
         session_core_save_copied(&session->core, copies->save, st == ST_OK);
     } else {
@@ -195,12 +200,12 @@ static void make_files(struct session *session)
 static void copier_clean(struct session *session, uint64_t step)
 {
     struct session_copies *copies = &session->copies;
-    if (copies->first == 0)
-        copies->first = step;
+    if (copies->first_step == 0)
+        copies->first_step = step;
     (void)pthread_mutex_lock(&session->mutex);
     const bool early = copies->peers_wait;
     (void)pthread_mutex_unlock(&session->mutex);
-    if (copies->cleaned || early || step == copies->first)
+    if (copies->cleaned || early || step == copies->first_step)
         return;
     copies->cleaned = true;
     copy_folder_clean(session->options.copies, session->options.generation, SESSION_RANK_ANY, NULL);
