@@ -41,13 +41,9 @@ const Cairn__V1__TrainerMessage *say_news(struct bench *b)
     return message;
 }
 
-void hear(struct bench *b, const Cairn__V1__TrainerOrder *order)
+void hear(struct bench *b, Cairn__V1__TrainerOrder *order)
 {
-    uint8_t bytes[4096];
-    const size_t size = cairn__v1__trainer_order__get_packed_size(order);
-    CHECK(size <= sizeof(bytes));
-    (void)cairn__v1__trainer_order__pack(order, bytes);
-    session_core_order(&b->core, cairn__v1__trainer_order__unpack(NULL, size, bytes), b->now_ms);
+    session_core_order(&b->core, order, b->now_ms);
 }
 
 void hear_plan(struct bench *b, uint32_t rank, uint32_t size, uint64_t save_at)
@@ -55,86 +51,10 @@ void hear_plan(struct bench *b, uint32_t rank, uint32_t size, uint64_t save_at)
     uint32_t shares[4] = { 2, 1, 1, 4 };
     Cairn__V1__SaveAt at = CAIRN__V1__SAVE_AT__INIT, *list[1] = { &at };
     Cairn__V1__Plan plan = CAIRN__V1__PLAN__INIT;
-    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
-    plan.job = (char *)(uintptr_t)JOB;
-    plan.generation = 7;
-    plan.rank = rank;
-    plan.size = size;
-    plan.shares = shares;
-    plan.n_shares = size;
     at.step = save_at;
     plan.saves = list;
     plan.n_saves = save_at > 0;
-    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_PLAN;
-    order.plan = &plan;
-    hear(b, &order);
-}
-
-void hear_folder(struct bench *b, uint64_t step, const char *dir)
-{
-    Cairn__V1__SaveFolder folder = CAIRN__V1__SAVE_FOLDER__INIT;
-    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
-    folder.step = step;
-    folder.dir = (char *)(uintptr_t)dir;
-    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_SAVE_FOLDER;
-    order.save_folder = &folder;
-    hear(b, &order);
-}
-
-void hear_ack(struct bench *b, uint64_t step)
-{
-    Cairn__V1__SaveAck ack = CAIRN__V1__SAVE_ACK__INIT;
-    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
-    ack.step = step;
-    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_SAVE_ACK;
-    order.save_ack = &ack;
-    hear(b, &order);
-}
-
-void hear_done(struct bench *b, uint64_t step, bool committed)
-{
-    Cairn__V1__SaveDone done = CAIRN__V1__SAVE_DONE__INIT;
-    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
-    done.step = step;
-    done.committed = committed;
-    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_SAVE_DONE;
-    order.save_done = &done;
-    hear(b, &order);
-}
-
-void hear_save_at(struct bench *b, uint64_t step, bool exits)
-{
-    Cairn__V1__SaveAt at = CAIRN__V1__SAVE_AT__INIT;
-    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
-    at.step = step;
-    at.then = exits ? CAIRN__V1__SAVE_AT__THEN__EXIT : CAIRN__V1__SAVE_AT__THEN__CONTINUE;
-    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_SAVE_AT;
-    order.save_at = &at;
-    hear(b, &order);
-}
-
-void hear_kv(struct bench *b, uint64_t id, enum status st, const char *value, int64_t sum)
-{
-    Cairn__V1__KvReply reply = CAIRN__V1__KV_REPLY__INIT;
-    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
-    reply.id = id;
-    reply.status = st;
-    reply.value.data = (uint8_t *)(uintptr_t)value;
-    reply.value.len = strlen(value);
-    reply.sum = sum;
-    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_KV;
-    order.kv = &reply;
-    hear(b, &order);
-}
-
-void hear_metric_ack(struct bench *b, uint64_t through)
-{
-    Cairn__V1__MetricAck ack = CAIRN__V1__METRIC_ACK__INIT;
-    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
-    ack.through_step = through;
-    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_METRIC_ACK;
-    order.metric_ack = &ack;
-    hear(b, &order);
+    hear(b, plan_order(&plan, 7, rank, shares, size));
 }
 
 void reconnect(struct bench *b)
@@ -182,6 +102,13 @@ int begin_save(struct bench *b, uint64_t step)
     assert_int_equal(session_core_save_begin(&b->core, step, false, &index), ST_OK);
     session_core_save_copied(&b->core, index, true);
     return index;
+}
+
+void give_folder(struct bench *b, uint64_t step)
+{
+    (void)begin_save(b, step);
+    assert_says(b, SAVE_BEGIN);
+    hear(b, folder_order(step, "/store"));
 }
 
 void pass_ms(struct bench *b, int64_t ms)

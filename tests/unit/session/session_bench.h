@@ -5,8 +5,7 @@
 
 #include "session/core.h"
 #include "tests/test.h"
-
-#define JOB "j-0123456789"
+#include "tests/unit/session/session_orders.h"
 
 struct bench {
     struct session_core core;
@@ -21,19 +20,16 @@ void bench_free(struct bench *b);
 const Cairn__V1__TrainerMessage *say(struct bench *b);
 /* The next message but for progress, which is taken on the way. */
 const Cairn__V1__TrainerMessage *say_news(struct bench *b);
-void hear(struct bench *b, const Cairn__V1__TrainerOrder *order);
+/* Takes ownership of order. */
+void hear(struct bench *b, Cairn__V1__TrainerOrder *order);
 void hear_plan(struct bench *b, uint32_t rank, uint32_t size, uint64_t save_at);
-void hear_folder(struct bench *b, uint64_t step, const char *dir);
-void hear_ack(struct bench *b, uint64_t step);
-void hear_done(struct bench *b, uint64_t step, bool committed);
-void hear_save_at(struct bench *b, uint64_t step, bool exits);
-void hear_kv(struct bench *b, uint64_t id, enum status st, const char *value, int64_t sum);
-void hear_metric_ack(struct bench *b, uint64_t through);
 void reconnect(struct bench *b);
 /* Joined, ready at step, everything said. */
 struct bench *trained(uint32_t rank, uint64_t step);
 Cairn__V1__SaveReport *report_of(uint64_t step);
 int begin_save(struct bench *b, uint64_t step);
+/* Begins a save, says so and hears the folder: the saver has work. */
+void give_folder(struct bench *b, uint64_t step);
 void pass_ms(struct bench *b, int64_t ms);
 void add_rows(struct bench *b, uint64_t from, uint64_t to);
 

@@ -10,16 +10,11 @@
 
 /* ---- the coordinator's end ---- */
 
-static void copy_order(struct coordinator *c, const Cairn__V1__TrainerOrder *order)
+/* Takes ownership of order. */
+static void put_order(struct coordinator *c, Cairn__V1__TrainerOrder *order)
 {
-    const size_t size = cairn__v1__trainer_order__get_packed_size(order);
-    uint8_t *bytes = malloc(size + 1);
-    CHECK(bytes != NULL);
-    (void)cairn__v1__trainer_order__pack(order, bytes);
     CHECK(c->count < QUEUE_MAX);
-    c->queue[(c->first + c->count++) % QUEUE_MAX] =
-        cairn__v1__trainer_order__unpack(NULL, size, bytes);
-    free(bytes);
+    c->queue[(c->first + c->count++) % QUEUE_MAX] = order;
     (void)pthread_cond_broadcast(&c->changed);
 }
 
@@ -27,49 +22,23 @@ static void order_plan(struct coordinator *c, uint32_t rank)
 {
     uint32_t share = 1;
     Cairn__V1__Plan plan = CAIRN__V1__PLAN__INIT;
-    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
-    plan.job = (char *)(uintptr_t)JOB;
-    plan.generation = 3;
-    plan.rank = rank;
-    plan.size = 1;
-    plan.shares = &share;
-    plan.n_shares = 1;
     plan.job_file = (char *)(uintptr_t) "name: x";
-    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_PLAN;
-    order.plan = &plan;
-    copy_order(c, &order);
+    put_order(c, plan_order(&plan, 3, rank, &share, 1));
 }
 
 void order_folder(struct coordinator *c, uint64_t step)
 {
-    Cairn__V1__SaveFolder folder = CAIRN__V1__SAVE_FOLDER__INIT;
-    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
-    folder.step = step;
-    folder.dir = c->dir;
-    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_SAVE_FOLDER;
-    order.save_folder = &folder;
-    copy_order(c, &order);
+    put_order(c, folder_order(step, c->dir));
 }
 
 void order_done(struct coordinator *c, uint64_t step, bool committed)
 {
-    Cairn__V1__SaveDone done = CAIRN__V1__SAVE_DONE__INIT;
-    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
-    done.step = step;
-    done.committed = committed;
-    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_SAVE_DONE;
-    order.save_done = &done;
-    copy_order(c, &order);
+    put_order(c, done_order(step, committed));
 }
 
 void order_over(struct coordinator *c, const char *reason)
 {
-    Cairn__V1__Over over = CAIRN__V1__OVER__INIT;
-    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
-    over.reason = (char *)(uintptr_t)reason;
-    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_OVER;
-    order.over = &over;
-    copy_order(c, &order);
+    put_order(c, over_order(reason));
 }
 
 /* The report as the checkpoint library has it, to make a manifest of. */
@@ -107,23 +76,16 @@ static void on_report(struct coordinator *c, const Cairn__V1__SaveReport *report
 {
     c->reports++;
     keep_report(c, report);
-    Cairn__V1__SaveAck ack = CAIRN__V1__SAVE_ACK__INIT;
-    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
-    ack.step = report->step;
-    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_SAVE_ACK;
-    order.save_ack = &ack;
-    copy_order(c, &order);
+    put_order(c, ack_order(report->step));
     if (c->commits)
         order_done(c, report->step, true);
 }
 
 static void on_kv(struct coordinator *c, const Cairn__V1__KvRequest *request)
 {
-    Cairn__V1__KvReply reply = CAIRN__V1__KV_REPLY__INIT;
-    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
-    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_KV;
-    order.kv = &reply;
-    reply.id = request->id;
+    enum status st = ST_OK;
+    const char *value = "";
+    int64_t sum = 0;
     if (c->kv_silent)
         return;
     if (request->op == CAIRN__V1__KV_REQUEST__OP__SET) {
@@ -132,14 +94,13 @@ static void on_kv(struct coordinator *c, const Cairn__V1__KvRequest *request)
         c->kv_value[request->value.len] = '\0';
         c->kv_sets++;
     } else if (request->op == CAIRN__V1__KV_REQUEST__OP__ADD) {
-        reply.sum = request->delta + 40;
+        sum = request->delta + 40;
     } else if (request->op == CAIRN__V1__KV_REQUEST__OP__GET) {
-        if (c->kv_value[0] == '\0')
-            reply.status = request->timeout_ms > 0 ? ST_TIMED_OUT : ST_NOT_FOUND;
-        reply.value.data = (uint8_t *)c->kv_value;
-        reply.value.len = strlen(c->kv_value);
+        value = c->kv_value;
+        if (value[0] == '\0')
+            st = request->timeout_ms > 0 ? ST_TIMED_OUT : ST_NOT_FOUND;
     }
-    copy_order(c, &order);
+    put_order(c, kv_order(request->id, st, value, sum));
 }
 
 static void on_save_failed(struct coordinator *c, const Cairn__V1__SaveFailed *failed)

@@ -11,8 +11,8 @@
 #include "common/limits.h"
 #include "session/session.h"
 #include "tests/test.h"
+#include "tests/unit/session/session_orders.h"
 
-#define JOB       "j-0123456789"
 #define QUEUE_MAX 256
 #define LONG_MS   60000
 #define ELEMENTS  (3 * PIECE_ELEMENTS + 777)

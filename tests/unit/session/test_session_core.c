@@ -111,7 +111,7 @@ static void rows_go_in_company_and_are_kept_until_acknowledged(void **state)
     assert_int_equal(b->out.rows.rows[1]->eval->correct, 2);
     assert_string_equal(b->out.rows.rows[0]->phases[0]->name, "forward");
     assert_silent(b);
-    hear_metric_ack(b, 1);
+    hear(b, metric_ack_order(1));
     add_rows(b, 4, 100);
     reconnect(b);
     assert_says(b, READY);
@@ -121,7 +121,7 @@ static void rows_go_in_company_and_are_kept_until_acknowledged(void **state)
     b->now_ms += SESSION_ROWS_MS;
     assert_says(b, METRICS);
     assert_int_equal(b->out.rows.rows[b->out.rows.n_rows - 1]->step, 100);
-    hear_metric_ack(b, 100);
+    hear(b, metric_ack_order(100));
     reconnect(b);
     assert_says(b, READY);
     assert_silent(b);
@@ -147,8 +147,9 @@ static void rows_of_a_step_are_told_before_its_save(void **state)
 {
     (void)state;
     struct bench *b = trained(0, 0);
-    b->core.rows_ms = b->now_ms; /* the last ones have just gone */
-    add_rows(b, 1, 10);
+    add_rows(b, 1, 1);
+    assert_says(b, METRICS);
+    add_rows(b, 2, 10); /* wait for company */
     assert_silent(b);
     (void)begin_save(b, 10);
     assert_says(b, METRICS);
@@ -182,11 +183,11 @@ static void answers_of_the_map_find_their_callers_in_any_order(void **state)
         id[i] = b->out.kv.id;
     }
     assert_silent(b);
-    hear_kv(b, id[1], ST_OK, "second", 0);
-    hear_kv(b, id[1], ST_OK, "again", 0); /* a second answer to the same */
-    hear_kv(b, 999, ST_OK, "nobody's", 0);
-    hear_kv(b, id[0], ST_TIMED_OUT, "", 0);
-    hear_kv(b, id[2], ST_OK, "too long", 0);
+    hear(b, kv_order(id[1], ST_OK, "second", 0));
+    hear(b, kv_order(id[1], ST_OK, "again", 0)); /* a second answer to the same */
+    hear(b, kv_order(999, ST_OK, "nobody's", 0));
+    hear(b, kv_order(id[0], ST_TIMED_OUT, "", 0));
+    hear(b, kv_order(id[2], ST_OK, "too long", 0));
     assert_int_equal(b->core.kv[two].status, ST_OK);
     assert_int_equal(b->core.kv[two].out_size, 6);
     assert_memory_equal(second, "second", 6);
@@ -212,7 +213,7 @@ static void requests_are_repeated_after_a_lost_link_but_nothing_is_added_twice(v
     assert_says(b, KV);
     assert_int_equal(b->out.kv.id, id);
     assert_says(b, KV);
-    hear_kv(b, b->out.kv.id, ST_OK, "", 42);
+    hear(b, kv_order(b->out.kv.id, ST_OK, "", 42));
     assert_int_equal(b->core.kv[fresh_add].sum, 42);
     session_core_end(&b->core, "over");
     assert_int_equal(b->core.kv[get].status, ST_STALE);
@@ -279,9 +280,7 @@ static void last_words_hold_the_fault_and_what_is_not_acknowledged(void **state)
     struct bench *b = trained(2, 0);
     b->progress.step = 10;
     uint64_t version = b->core.last_words_version;
-    (void)begin_save(b, 10);
-    assert_says(b, SAVE_BEGIN);
-    hear_folder(b, 10, "/store");
+    give_folder(b, 10);
     session_core_save_written(&b->core, session_core_saver_work(&b->core), report_of(10));
     assert_true(b->core.last_words_version > version);
     Cairn__V1__LastWords *words = words_of(b);
@@ -294,7 +293,7 @@ static void last_words_hold_the_fault_and_what_is_not_acknowledged(void **state)
     assert_int_equal(words->fault__case, CAIRN__V1__LAST_WORDS__FAULT___NOT_SET);
     cairn__v1__last_words__free_unpacked(words, NULL);
     version = b->core.last_words_version;
-    hear_ack(b, 10);
+    hear(b, ack_order(10));
     assert_true(b->core.last_words_version > version);
     struct session_fault_record fault = { .kind = CAIRN__V1__FAULT_KIND__USER, .why = { "no" } };
     session_core_fault(&b->core, &fault);
@@ -311,8 +310,10 @@ static void finished_is_said_after_the_last_rows(void **state)
 {
     (void)state;
     struct bench *b = trained(0, 0);
-    b->core.rows_ms = b->now_ms;
+    add_rows(b, 99, 99);
+    assert_says(b, METRICS);
     add_rows(b, 100, 100);
+    assert_silent(b);
     session_core_finished(&b->core, 100);
     assert_says(b, METRICS);
     assert_says(b, FINISHED);
@@ -326,12 +327,7 @@ static void nothing_is_said_once_it_is_over(void **state)
     (void)state;
     struct bench *b = trained(1, 0);
     (void)begin_save(b, 10);
-    Cairn__V1__Over over = CAIRN__V1__OVER__INIT;
-    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
-    over.reason = (char *)(uintptr_t) "a newer generation";
-    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_OVER;
-    order.over = &over;
-    hear(b, &order);
+    hear(b, over_order("a newer generation"));
     assert_true(b->core.over);
     assert_string_equal(b->core.over_reason.text, "a newer generation");
     assert_null(say(b));
@@ -347,11 +343,11 @@ static void orders_of_a_later_version_are_ignored(void **state)
 {
     (void)state;
     struct bench *b = trained(1, 0);
-    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
-    hear(b, &order);
-    hear_metric_ack(b, 50); /* to a rank that has no rows */
-    hear_ack(b, 5);
-    hear_done(b, 5, false);
+    const Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
+    hear(b, order_new(&order));
+    hear(b, metric_ack_order(50)); /* to a rank that has no rows */
+    hear(b, ack_order(5));
+    hear(b, done_order(5, false));
     assert_silent(b);
     bench_free(b);
 }

@@ -43,16 +43,16 @@ static int save_with_a_cut(int cut, bool twice)
         }
         for (int i = 0; i < (twice ? 2 : 1); i++) {
             if (message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_BEGIN)
-                hear_folder(b, 10, "/store/step-10");
+                hear(b, folder_order(10, "/store/step-10"));
             if (has_report)
-                hear_ack(b, 10);
+                hear(b, ack_order(10));
         }
         if (events++ == cut) { /* what the coordinator says by itself did not arrive */
             reconnect(b);
             continue;
         }
         for (int i = 0; has_report && i < (twice ? 2 : 1); i++)
-            hear_done(b, 10, true);
+            hear(b, done_order(10, true));
     }
     assert_true(session_core_settled(&b->core));
     assert_int_equal(b->core.committed_step, 10);
@@ -85,7 +85,7 @@ static void a_report_is_repeated_until_it_is_acknowledged(void **state)
     assert_silent(b);
     b->now_ms += SESSION_REPEAT_MS;
     assert_says(b, SAVE_BEGIN);
-    hear_folder(b, 10, "/store");
+    hear(b, folder_order(10, "/store"));
     session_core_save_written(&b->core, session_core_saver_work(&b->core), report_of(10));
     for (int i = 0; i < 3; i++) {
         assert_says(b, SAVE_REPORT);
@@ -93,12 +93,12 @@ static void a_report_is_repeated_until_it_is_acknowledged(void **state)
         b->now_ms += SESSION_REPEAT_MS;
     }
     assert_says(b, SAVE_REPORT);
-    hear_ack(b, 10);
+    hear(b, ack_order(10));
     assert_silent(b);
     assert_false(session_core_settled(&b->core));
     b->now_ms += SESSION_REPEAT_MS; /* acknowledged, but is it committed? */
     assert_says(b, SAVE_REPORT);
-    hear_done(b, 10, true);
+    hear(b, done_order(10, true));
     assert_true(session_core_settled(&b->core));
     bench_free(b);
 }
@@ -108,14 +108,12 @@ static void a_dropped_save_is_removed_and_that_is_said_once(void **state)
     (void)state;
     struct bench *b = trained(1, 0);
     for (int acked = 0; acked < 2; acked++) {
-        (void)begin_save(b, 10);
-        assert_says(b, SAVE_BEGIN);
-        hear_folder(b, 10, "/store");
+        give_folder(b, 10);
         session_core_save_written(&b->core, session_core_saver_work(&b->core), report_of(10));
         assert_says(b, SAVE_REPORT);
         if (acked == 1)
-            hear_ack(b, 10);
-        hear_done(b, 10, false);
+            hear(b, ack_order(10));
+        hear(b, done_order(10, false));
         assert_silent(b); /* not before it is so */
         const int work = session_core_saver_work(&b->core);
         assert_true(work >= 0);
@@ -128,7 +126,7 @@ static void a_dropped_save_is_removed_and_that_is_said_once(void **state)
         assert_says(b, SAVE_FAILED);
         assert_true(b->out.save_failed.removed);
         assert_true(session_core_settled(&b->core));
-        hear_done(b, 10, false);
+        hear(b, done_order(10, false));
         assert_silent(b);
     }
     assert_int_equal(b->core.committed_step, 0);
@@ -139,11 +137,9 @@ static void a_save_that_is_dropped_while_it_is_written_is_removed_when_it_is(voi
 {
     (void)state;
     struct bench *b = trained(1, 0);
-    (void)begin_save(b, 10);
-    assert_says(b, SAVE_BEGIN);
-    hear_folder(b, 10, "/store");
+    give_folder(b, 10);
     int work = session_core_saver_work(&b->core);
-    hear_done(b, 10, false);
+    hear(b, done_order(10, false));
     assert_silent(b);
     session_core_save_written(&b->core, work, report_of(10));
     work = session_core_saver_work(&b->core);
@@ -152,10 +148,8 @@ static void a_save_that_is_dropped_while_it_is_written_is_removed_when_it_is(voi
     assert_says(b, SAVE_FAILED);
     assert_true(b->out.save_failed.removed);
     /* Dropped before the saver began: there is no file. */
-    (void)begin_save(b, 20);
-    assert_says(b, SAVE_BEGIN);
-    hear_folder(b, 20, "/store");
-    hear_done(b, 20, false);
+    give_folder(b, 20);
+    hear(b, done_order(20, false));
     assert_int_equal(session_core_saver_work(&b->core), -1);
     assert_says(b, SAVE_FAILED);
     assert_true(session_core_settled(&b->core));
@@ -166,27 +160,25 @@ static void a_failed_save_is_told_and_can_be_made_again(void **state)
 {
     (void)state;
     struct bench *b = trained(1, 0);
-    (void)begin_save(b, 10);
-    assert_says(b, SAVE_BEGIN);
-    hear_folder(b, 10, "/store");
+    give_folder(b, 10);
     session_core_save_failed(&b->core, session_core_saver_work(&b->core), ST_FULL,
                              status_string(ST_FULL), true);
     assert_says(b, SAVE_FAILED);
     assert_true(b->out.save_failed.full);
     assert_true(b->out.save_failed.removed);
     assert_false(session_core_settled(&b->core));
-    hear_done(b, 10, false);
+    hear(b, done_order(10, false));
     assert_true(session_core_settled(&b->core));
     assert_silent(b);
     (void)begin_save(b, 10);
     assert_says(b, SAVE_BEGIN);
     /* A file that could not be made because one is there: it goes when the save is dropped. */
-    hear_folder(b, 10, "/store");
+    hear(b, folder_order(10, "/store"));
     session_core_save_failed(&b->core, session_core_saver_work(&b->core), ST_EXISTS,
                              status_string(ST_EXISTS), false);
     assert_says(b, SAVE_FAILED);
     assert_false(b->out.save_failed.removed);
-    hear_done(b, 10, false);
+    hear(b, done_order(10, false));
     session_core_save_removed(&b->core, session_core_saver_work(&b->core));
     assert_says(b, SAVE_FAILED);
     assert_true(b->out.save_failed.removed);
@@ -197,9 +189,7 @@ static void a_failure_that_nobody_answers_is_forgotten(void **state)
 {
     (void)state;
     struct bench *b = trained(1, 0);
-    (void)begin_save(b, 10);
-    assert_says(b, SAVE_BEGIN);
-    hear_folder(b, 10, "/store");
+    give_folder(b, 10);
     session_core_save_failed(&b->core, session_core_saver_work(&b->core), ST_IO,
                              status_string(ST_IO), true);
     assert_says(b, SAVE_FAILED);
@@ -226,13 +216,13 @@ static void a_save_that_waits_too_long_for_its_folder_gives_way_to_a_newer_one(v
     assert_true(b->out.save_failed.removed);
     assert_says(b, SAVE_BEGIN);
     assert_int_equal(b->out.save_begin.step, 20);
-    hear_folder(b, 10, "/store/10"); /* crossed our message */
+    hear(b, folder_order(10, "/store/10")); /* crossed our message */
     assert_int_equal(session_core_saver_work(&b->core), -1);
-    hear_folder(b, 20, "/store/20");
+    hear(b, folder_order(20, "/store/20"));
     session_core_save_written(&b->core, session_core_saver_work(&b->core), report_of(20));
-    hear_done(b, 20, true);
+    hear(b, done_order(20, true));
     assert_true(session_core_settled(&b->core)); /* of the older one nothing was heard yet */
-    hear_folder(b, 10, "");
+    hear(b, folder_order(10, ""));
     assert_int_equal(b->core.saves[0].state, SESSION_SAVE_FREE);
     assert_int_equal(b->core.saves[1].state, SESSION_SAVE_FREE);
     bench_free(b);
@@ -277,7 +267,7 @@ static void one_slot_holds_one_save(void **state)
     assert_int_equal(session_core_save_begin(&b->core, 20, false, &other), ST_AGAIN);
     session_core_save_copied(&b->core, index, true);
     assert_says(b, SAVE_BEGIN);
-    hear_folder(b, 10, "/store");
+    hear(b, folder_order(10, "/store"));
     pass_ms(b, SESSION_RUSH_MS);
     assert_int_equal(session_core_save_begin(&b->core, 20, false, &other), ST_REFUSED);
     const int work = session_core_saver_work(&b->core);
@@ -298,7 +288,7 @@ static void a_save_waits_unsaid_while_another_is_written_and_one_more_is_late(vo
     session_core_files(&b->core, 2, 2);
     (void)begin_save(b, 10);
     assert_says(b, SAVE_BEGIN);
-    hear_folder(b, 10, "/store/10");
+    hear(b, folder_order(10, "/store/10"));
     const int work = session_core_saver_work(&b->core);
     const int second = begin_save(b, 20); /* training goes on */
     assert_int_not_equal(b->core.saves[work].file, b->core.saves[second].file);
@@ -314,7 +304,7 @@ static void a_save_waits_unsaid_while_another_is_written_and_one_more_is_late(vo
     assert_int_equal(b->out.save_failed.step, 30);
     assert_true(b->out.save_failed.removed);
     assert_silent(b);
-    hear_done(b, 30, false);
+    hear(b, done_order(30, false));
     session_core_save_written(&b->core, work, report_of(10));
     assert_says(b, SAVE_REPORT);
     assert_says(b, SAVE_BEGIN);
@@ -330,7 +320,7 @@ static void saves_of_a_job_in_a_rush_wait_for_each_other(void **state)
     session_core_files(&b->core, 2, 2);
     (void)begin_save(b, 10);
     assert_says(b, SAVE_BEGIN);
-    hear_folder(b, 10, "/store/10");
+    hear(b, folder_order(10, "/store/10"));
     (void)session_core_saver_work(&b->core);
     (void)begin_save(b, 20);
     int index = -1;
@@ -351,7 +341,7 @@ static void the_last_save_waits_and_in_the_end_only_for_what_is_written(void **s
     session_core_files(&b->core, 2, 2);
     (void)begin_save(b, 10);
     assert_says(b, SAVE_BEGIN);
-    hear_folder(b, 10, "/store/10");
+    hear(b, folder_order(10, "/store/10"));
     assert_false(session_core_at_store(&b->core));
     const int work = session_core_saver_work(&b->core);
     assert_true(session_core_at_store(&b->core));
@@ -453,16 +443,16 @@ static void a_folder_that_nobody_asked_for_is_declined(void **state)
 {
     (void)state;
     struct bench *b = trained(1, 0);
-    hear_folder(b, 50, "/store/50");
+    hear(b, folder_order(50, "/store/50"));
     assert_says(b, SAVE_FAILED);
     assert_int_equal(b->out.save_failed.step, 50);
     assert_true(b->out.save_failed.removed);
-    hear_folder(b, 60, ""); /* nothing is expected of us */
+    hear(b, folder_order(60, "")); /* nothing is expected of us */
     assert_silent(b);
     assert_true(session_core_settled(&b->core));
     (void)begin_save(b, 70);
     assert_says(b, SAVE_BEGIN);
-    hear_folder(b, 70, ""); /* no save now */
+    hear(b, folder_order(70, "")); /* no save now */
     assert_true(session_core_settled(&b->core));
     assert_silent(b);
     bench_free(b);
@@ -492,13 +482,13 @@ static void an_announced_save_happens_at_its_step_once(void **state)
 {
     (void)state;
     struct bench *b = trained(1, 0);
-    hear_save_at(b, 13, false);
-    hear_save_at(b, 13, false);
-    hear_save_at(b, 17, true);
-    hear_save_at(b, 20, true); /* regular, too */
+    hear(b, save_at_order(13, false));
+    hear(b, save_at_order(13, false));
+    hear(b, save_at_order(17, true));
+    hear(b, save_at_order(20, true)); /* regular, too */
     assert_int_equal(session_core_due(&b->core, 12), SESSION_DUE_NOTHING);
     assert_int_equal(session_core_due(&b->core, 13), SESSION_DUE_SAVE);
-    hear_save_at(b, 13, false); /* repeated after it happened */
+    hear(b, save_at_order(13, false)); /* repeated after it happened */
     assert_int_equal(session_core_due(&b->core, 14), SESSION_DUE_NOTHING);
     assert_int_equal(session_core_due(&b->core, 17), SESSION_DUE_SAVE_AND_EXIT);
     assert_int_equal(session_core_due(&b->core, 20), SESSION_DUE_SAVE_AND_EXIT);
@@ -511,24 +501,24 @@ static void a_step_that_is_past_already_is_said_to_be(void **state)
     (void)state;
     struct bench *b = trained(1, 0);
     assert_int_equal(session_core_due(&b->core, 33), SESSION_DUE_NOTHING);
-    hear_save_at(b, 33, false); /* just missed */
+    hear(b, save_at_order(33, false)); /* just missed */
     assert_says(b, SAVE_PASSED);
     assert_int_equal(b->out.passed.step, 33);
     assert_int_equal(b->out.passed.at, 33);
     assert_silent(b);
-    hear_save_at(b, 33, false); /* it did not hear */
+    hear(b, save_at_order(33, false)); /* it did not hear */
     assert_says(b, SAVE_PASSED);
     reconnect(b);
     assert_says(b, READY);
     assert_says(b, SAVE_PASSED);
-    hear_done(b, 33, false);
+    hear(b, done_order(33, false));
     reconnect(b);
     assert_says(b, READY);
     assert_silent(b);
     assert_int_equal(session_core_due(&b->core, 40), SESSION_DUE_SAVE);
-    hear_save_at(b, 40, false); /* saved as a regular one */
+    hear(b, save_at_order(40, false)); /* saved as a regular one */
     assert_silent(b);
-    hear_save_at(b, 40, true); /* but we did not leave */
+    hear(b, save_at_order(40, true)); /* but we did not leave */
     assert_says(b, SAVE_PASSED);
     bench_free(b);
 }
@@ -538,7 +528,7 @@ static void the_last_step_is_never_past(void **state)
     (void)state;
     struct bench *b = trained(1, 0);
     assert_int_equal(session_core_due(&b->core, 100), SESSION_DUE_SAVE);
-    hear_save_at(b, 100, true); /* a pause that comes late: what it wants happens anyway */
+    hear(b, save_at_order(100, true)); /* a pause that comes late: what it wants happens anyway */
     assert_silent(b);
     bench_free(b);
 }
@@ -551,7 +541,7 @@ static void saves_announced_before_the_plan_are_kept_and_old_ones_are_past(void 
     session_core_link_up(&b->core);
     assert_says(b, HELLO);
     hear_plan(b, 1, 4, 25);
-    hear_save_at(b, 15, false);
+    hear(b, save_at_order(15, false));
     struct session_ready ready = ready_of_100;
     ready.step = 20; /* restored */
     assert_int_equal(session_core_ready(&b->core, &ready), ST_OK);

@@ -1,0 +1,91 @@
+#include "tests/unit/session/session_orders.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+
+#define ORDER(which, name, body)                                                                   \
+    order_new(&(Cairn__V1__TrainerOrder){                                                          \
+        PROTOBUF_C_MESSAGE_INIT(&cairn__v1__trainer_order__descriptor),                            \
+        .body_case = CAIRN__V1__TRAINER_ORDER__BODY_##which, .name = (body) })
+
+Cairn__V1__TrainerOrder *order_new(const Cairn__V1__TrainerOrder *order)
+{
+    const size_t size = cairn__v1__trainer_order__get_packed_size(order);
+    uint8_t *bytes = malloc(size + 1);
+    CHECK(bytes != NULL);
+    (void)cairn__v1__trainer_order__pack(order, bytes);
+    Cairn__V1__TrainerOrder *made = cairn__v1__trainer_order__unpack(NULL, size, bytes);
+    CHECK(made != NULL);
+    free(bytes);
+    return made;
+}
+
+Cairn__V1__TrainerOrder *plan_order(Cairn__V1__Plan *plan, uint32_t generation, uint32_t rank,
+                                    uint32_t *shares, uint32_t size)
+{
+    plan->job = (char *)(uintptr_t)JOB;
+    plan->generation = generation;
+    plan->rank = rank;
+    plan->size = size;
+    plan->shares = shares;
+    plan->n_shares = size;
+    return ORDER(PLAN, plan, plan);
+}
+
+Cairn__V1__TrainerOrder *folder_order(uint64_t step, const char *dir)
+{
+    Cairn__V1__SaveFolder folder = CAIRN__V1__SAVE_FOLDER__INIT;
+    folder.step = step;
+    folder.dir = (char *)(uintptr_t)dir;
+    return ORDER(SAVE_FOLDER, save_folder, &folder);
+}
+
+Cairn__V1__TrainerOrder *ack_order(uint64_t step)
+{
+    Cairn__V1__SaveAck ack = CAIRN__V1__SAVE_ACK__INIT;
+    ack.step = step;
+    return ORDER(SAVE_ACK, save_ack, &ack);
+}
+
+Cairn__V1__TrainerOrder *done_order(uint64_t step, bool committed)
+{
+    Cairn__V1__SaveDone done = CAIRN__V1__SAVE_DONE__INIT;
+    done.step = step;
+    done.committed = committed;
+    return ORDER(SAVE_DONE, save_done, &done);
+}
+
+Cairn__V1__TrainerOrder *save_at_order(uint64_t step, bool exits)
+{
+    Cairn__V1__SaveAt at = CAIRN__V1__SAVE_AT__INIT;
+    at.step = step;
+    at.then = exits ? CAIRN__V1__SAVE_AT__THEN__EXIT : CAIRN__V1__SAVE_AT__THEN__CONTINUE;
+    return ORDER(SAVE_AT, save_at, &at);
+}
+
+Cairn__V1__TrainerOrder *kv_order(uint64_t id, enum status st, const char *value, int64_t sum)
+{
+    Cairn__V1__KvReply reply = CAIRN__V1__KV_REPLY__INIT;
+    reply.id = id;
+    reply.status = st;
+    reply.value.data = (uint8_t *)(uintptr_t)value;
+    reply.value.len = strlen(value);
+    reply.sum = sum;
+    return ORDER(KV, kv, &reply);
+}
+
+Cairn__V1__TrainerOrder *metric_ack_order(uint64_t through)
+{
+    Cairn__V1__MetricAck ack = CAIRN__V1__METRIC_ACK__INIT;
+    ack.through_step = through;
+    return ORDER(METRIC_ACK, metric_ack, &ack);
+}
+
+Cairn__V1__TrainerOrder *over_order(const char *reason)
+{
+    Cairn__V1__Over over = CAIRN__V1__OVER__INIT;
+    over.reason = (char *)(uintptr_t)reason;
+    return ORDER(OVER, over, &over);
+}
