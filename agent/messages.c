@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "agent/last_words.h"
 #include "agent/log_tail.h"
 #include "agent/trainer.h"
-#include "agent/words.h"
 #include "common/cleanup.h"
 
 /* protobuf-c's messages have no const members; what they point to is only read. */

@@ -10,8 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/last_words.h"
 #include "agent/spawn.h"
-#include "agent/words.h"
 #include "common/check.h"
 #include "common/fault.h"
 

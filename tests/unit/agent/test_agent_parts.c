@@ -10,11 +10,11 @@
 
 #include "agent/copies.h"
 #include "agent/exit_cause.h"
+#include "agent/last_words.h"
 #include "agent/log_tail.h"
 #include "agent/proc.h"
 #include "agent/record.h"
 #include "agent/spawn.h"
-#include "agent/words.h"
 #include "common/flight.h"
 #include "tests/test.h"
 

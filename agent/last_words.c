@@ -1,4 +1,4 @@
-#include "agent/words.h"
+#include "agent/last_words.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,5 +1,3 @@
-#include "agent/agent.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -10,6 +8,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "agent/agent.h"
 #include "agent/trainer.h"
 #include "common/check.h"
 #include "common/clock.h"
