@@ -1,9 +1,14 @@
 /*
- * One node's agent: starts trainers, sees them end, reports, and adopts what ran before it.
+ * One node's agent: starts trainers, sees them end, reports, and adopts those that run already.
  *
- * Everything runs on one libuv loop, but the link's thread (link.h). What the coordinator must hear
- * whatever happens (exits) is kept and repeated until it is acknowledged; all else is told anew by
- * the hello of the next stream.
+ *     loop.c       the loop: orders, beats, signals
+ *     trainer.h    one trainer, from the order to start it until its exit is acknowledged
+ *     messages.h   what is said
+ *     link.h       the stream to the coordinator, on a thread of its own
+ *     gpu.h        GPUs and their health, on a thread of its own
+ *
+ * All else runs on one libuv loop. What the coordinator must hear whatever happens (exits) is kept
+ * and repeated until it is acknowledged; all else is said anew by the hello of the next stream.
  */
 #pragma once
 
@@ -18,8 +23,6 @@
 #include "common/log.h"
 #include "common/paths.h"
 
-struct trainer;
-
 struct agent_options {
     const char *node;
     const char *coordinator; /* "unix:/…" or "HOST:PORT" */
@@ -28,6 +31,22 @@ struct agent_options {
     const char *program;     /* path of cairn-trainer */
     uint32_t slots;          /* for CPU shares; each GPU is one more after them */
     const char *nvml;        /* another library than the driver's; NULL: the driver's */
+};
+
+/* One trainer; its states are in trainer.h. */
+struct trainer {
+    struct trainer *next;
+    struct agent *agent;
+    struct record record;
+    struct ref_files files;
+    int pidfd;                  /* -1: not made, or exited */
+    int sent;                   /* the last signal that we sent; 0: none */
+    char why_ended[LIMIT_NAME]; /* why we sent it, where it was our own idea; or "" */
+    bool watched;
+    uv_poll_t poll;   /* of pidfd */
+    uv_timer_t grace; /* until SIGKILL */
+    unsigned handles; /* libuv handles of it that are open */
+    bool forgotten;   /* freed when the last handle is closed */
 };
 
 struct agent {
@@ -45,8 +64,8 @@ struct agent {
     int signal_fd;
     int lock_fd;
     struct link *link;
-    uint64_t epoch; /* of the stream that had its hello; 0: none */
-    struct trainer *trainers;
+    uint64_t epoch; /* number of the stream that had its hello (link.h); 0: none is open */
+    struct trainer *trainers; /* a list */
     size_t trainer_count;
     struct oom_watch oom;
     struct gpu_watch *gpus; /* NULL: none */
@@ -58,14 +77,3 @@ struct agent {
  *         others     the home can't be used; logged
  */
 MUST_CHECK enum status agent_run(const struct agent_options *options);
-
-/* messages.c: what is said. Each is dropped when no stream is open. */
-void agent_send(struct agent *agent, Cairn__V1__AgentMessage *message);
-void agent_say_hello(struct agent *agent);
-void agent_say_beat(struct agent *agent);
-void agent_say_started(struct agent *agent, struct trainer *trainer);
-void agent_say_exited(struct agent *agent, struct trainer *trainer);
-/* An exit of which nothing is kept: of a trainer that isn't known here, or wasn't started. */
-void agent_say_none(struct agent *agent, struct ref *ref, Cairn__V1__TrainerExited__Cause cause,
-                    const char *message);
-void agent_say_log(struct agent *agent, const Cairn__V1__LogRequest *request);

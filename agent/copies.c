@@ -23,7 +23,7 @@ static enum status make_private(const char *path)
     return ours ? ST_OK : ST_REFUSED;
 }
 
-static enum status join(char out[LIMIT_PATH], const char *folder, const char *name)
+static enum status join_path(char out[LIMIT_PATH], const char *folder, const char *name)
 {
     const int length = snprintf(out, LIMIT_PATH, "%s/%s", folder, name);
     return length > 0 && length < LIMIT_PATH ? ST_OK : ST_FULL;
@@ -33,7 +33,7 @@ void copies_open(struct copies *copies, const struct paths *paths, const char *n
 {
     enum status st = paths_copies(paths, copies->base, sizeof(copies->base));
     if (st == ST_OK)
-        st = join(copies->root, copies->base, node);
+        st = join_path(copies->root, copies->base, node);
     if (st != ST_OK)
         copies->root[0] = '\0';
 }
@@ -42,7 +42,7 @@ enum status copies_folder(const struct copies *copies, const char *job, char out
 {
     if (copies->root[0] == '\0')
         return ST_FULL;
-    enum status st = join(out, copies->root, job);
+    enum status st = join_path(out, copies->root, job);
     if (st == ST_OK)
         st = make_private(copies->base);
     if (st == ST_OK)
@@ -61,7 +61,7 @@ size_t copies_jobs(const struct copies *copies, char ***out)
     size_t count = 0;
     const struct dirent *found = NULL;
     while (list != NULL && count < COPIES_JOBS_MAX && (found = readdir(stream)) != NULL) {
-        if (!name_is_safe(found->d_name))
+        if (!ref_name_is_safe(found->d_name))
             continue;
         list[count] = (char *)(list + COPIES_JOBS_MAX) + count * LIMIT_NAME;
         memcpy(list[count], found->d_name, strlen(found->d_name) + 1); /* a safe name fits */
@@ -73,7 +73,7 @@ size_t copies_jobs(const struct copies *copies, char ***out)
 }
 
 /* Files, and others' empty folders, too. One that stays keeps none of the rest. */
-static void forget(const char *path, const struct log *log)
+static void remove_path(const char *path, const struct log *log)
 {
     if (remove(path) == 0 || errno == ENOENT)
         return;
@@ -83,7 +83,8 @@ static void forget(const char *path, const struct log *log)
 void copies_forget(const struct copies *copies, const char *job, const struct log *log)
 {
     char folder[LIMIT_PATH], path[LIMIT_PATH];
-    if (copies->root[0] == '\0' || !name_is_safe(job) || join(folder, copies->root, job) != ST_OK)
+    if (copies->root[0] == '\0' || !ref_name_is_safe(job) ||
+        join_path(folder, copies->root, job) != ST_OK)
         return;
     DIR *stream = opendir(folder);
     if (stream == NULL)
@@ -91,11 +92,12 @@ void copies_forget(const struct copies *copies, const char *job, const struct lo
     const struct dirent *found = NULL;
     while ((found = readdir(stream)) != NULL) {
         const bool is_link = strcmp(found->d_name, ".") == 0 || strcmp(found->d_name, "..") == 0;
-        if (!is_link && join(path, folder, found->d_name) == ST_OK)
-            forget(path, log);
+        if (!is_link && join_path(path, folder, found->d_name) == ST_OK)
+            remove_path(path, log);
     }
     (void)closedir(stream);
-    forget(folder, log); /* if it stays, the next hello lists it, and it is ordered away anew */
+    remove_path(folder,
+                log); /* if it stays, the next hello lists it, and it is ordered away anew */
     (void)rmdir(copies->root); /* if that was the last, of this node and of all */
     (void)rmdir(copies->base);
 }

@@ -2,8 +2,9 @@
  * The folders of this node's memory that hold jobs' copies (session/copy_file.h): made when a
  * trainer is started, removed when the coordinator says that the job needs them no more.
  *
- *   paths_copies()   of mode 0700 and our own, else unused
- *   …/NODE/JOB/      the job's slots
+ *     BASE/             paths_copies(); of mode 0700 and our own, else not used
+ *     BASE/NODE/        this agent's
+ *     BASE/NODE/JOB/    the job's copy files
  */
 #pragma once
 
@@ -17,7 +18,7 @@
 
 struct copies {
     char base[LIMIT_PATH];
-    char root[LIMIT_PATH]; /* of this node; "": a path too long */
+    char root[LIMIT_PATH]; /* BASE/NODE; "": the path is too long, nothing is kept */
 };
 
 void copies_open(struct copies *copies, const struct paths *paths, const char *node);

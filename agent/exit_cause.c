@@ -17,18 +17,18 @@ static const char *signal_name(int number)
     return name != NULL ? name : "?";
 }
 
-/* Adds a part to the line. */
-static void add(struct exit_cause *cause, const char *head, const char *text)
+/* Adds a part to the line, after a comma if it isn't the first. */
+static void add_part(struct exit_cause *cause, const char *head, const char *text)
 {
-    size_t size = strlen(cause->message);
+    const struct reason before = cause->message;
     if (text[0] != '\0') {
-        (void)snprintf(cause->message + size, sizeof(cause->message) - size, "%s%s%s",
-                       size > 0 ? ", " : "", head, text);
+        reason_set(&cause->message, "%s%s%s%s", before.text, before.text[0] != '\0' ? ", " : "",
+                   head, text);
     }
 }
 
 /* An adopted trainer's status went to somebody else: its last words are all there is. */
-static struct exit_cause unwaited(const struct exit_facts *facts)
+static struct exit_cause decide_unwaited(const struct exit_facts *facts)
 {
     struct exit_cause out = { .cause = CAUSE_UNKNOWN };
     const Cairn__V1__LastWords *words = facts->words;
@@ -40,20 +40,20 @@ static struct exit_cause unwaited(const struct exit_facts *facts)
         /* Whether it was our signal that ended it isn't known, but nothing else is likelier. */
         out.cause = CAUSE_SIGNAL;
         out.signal = facts->sent;
-        add(&out, "", "sent by this agent");
+        add_part(&out, "", "sent by this agent");
     } else {
-        add(&out, "", "it wasn't this agent's child");
+        add_part(&out, "", "it wasn't this agent's child");
     }
-    add(&out, "last ", facts->last_mark);
+    add_part(&out, "last ", facts->last_mark);
     if (words != NULL && words->fault__case == CAIRN__V1__LAST_WORDS__FAULT__FAULT)
-        add(&out, "its last words: ", words->fault->message);
+        add_part(&out, "its last words: ", words->fault->message);
     return out;
 }
 
 struct exit_cause exit_cause_decide(const struct exit_facts *facts)
 {
     if (!facts->waited)
-        return unwaited(facts);
+        return decide_unwaited(facts);
     struct exit_cause out = { .cause = CAUSE_EXIT };
     int status = facts->info.si_status;
     if (facts->info.si_code == CLD_EXITED) {
@@ -64,20 +64,20 @@ struct exit_cause exit_cause_decide(const struct exit_facts *facts)
     out.signal = status;
     if (status == facts->sent) {
         bool own = facts->why_sent != NULL && facts->why_sent[0] != '\0';
-        add(&out, "", own ? facts->why_sent : "sent by this agent");
+        add_part(&out, "", own ? facts->why_sent : "sent by this agent");
     } else if (status == SIGKILL && facts->sent != SIGKILL && facts->oom_rose) {
         out.cause = CAUSE_OOM;
     }
     if (facts->info.si_code == CLD_DUMPED)
-        add(&out, "", "core dumped");
-    add(&out, "last ", facts->last_mark);
+        add_part(&out, "", "core dumped");
+    add_part(&out, "last ", facts->last_mark);
     return out;
 }
 
 void exit_cause_text(const struct exit_cause *cause, char *out, size_t capacity)
 {
     char how[64] = "is gone";
-    switch ((int)cause->cause) {
+    switch (cause->cause) {
     case FINISHED:
         (void)snprintf(how, sizeof(how), "finished");
         break;
@@ -94,9 +94,10 @@ void exit_cause_text(const struct exit_cause *cause, char *out, size_t capacity)
     case CAUSE_SPAWN:
         (void)snprintf(how, sizeof(how), "couldn't be started");
         break;
-    default:
+    case CAUSE_UNKNOWN:
+    case _CAIRN__V1__TRAINER_EXITED__CAUSE_IS_INT_SIZE:
         break;
     }
-    (void)snprintf(out, capacity, "%s%s%s", how, cause->message[0] != '\0' ? ": " : "",
-                   cause->message);
+    (void)snprintf(out, capacity, "%s%s%s", how, cause->message.text[0] != '\0' ? ": " : "",
+                   cause->message.text);
 }

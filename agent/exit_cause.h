@@ -9,6 +9,7 @@
 
 #include "cairn/v1/fleet.pb-c.h"
 #include "common/limits.h"
+#include "common/reason.h"
 
 struct exit_facts {
     bool waited; /* it was our child: info holds what waitid said */
@@ -24,7 +25,7 @@ struct exit_cause {
     Cairn__V1__TrainerExited__Cause cause;
     int32_t code;
     int32_t signal;
-    char message[LIMIT_REASON]; /* one line of what the other members don't say; may be empty */
+    struct reason message; /* what the other members don't say; may be empty */
 };
 
 struct exit_cause exit_cause_decide(const struct exit_facts *facts);

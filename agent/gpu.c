@@ -78,7 +78,7 @@ static bool is_stopped(struct gpu_watch *w)
     return stop;
 }
 
-static void take_event(struct gpu_watch *w, const struct nvml_event *event)
+static void take_xid(struct gpu_watch *w, const struct nvml_event *event)
 {
     for (size_t i = 0; i < w->count; i++) {
         const char *meaning = xid_meaning(event->data);
@@ -98,7 +98,7 @@ static void take_event(struct gpu_watch *w, const struct nvml_event *event)
 }
 
 /* What changes, into a copy of the GPU's state. */
-static struct gpu_state ask(struct gpu_watch *w, size_t i)
+static struct gpu_state ask_gpu(struct gpu_watch *w, size_t i)
 {
     (void)pthread_mutex_lock(&w->lock);
     struct gpu_state gpu = w->gpus[i];
@@ -123,7 +123,7 @@ static struct gpu_state ask(struct gpu_watch *w, size_t i)
 static void poll_gpus(struct gpu_watch *w)
 {
     for (size_t i = 0; i < w->count; i++) {
-        struct gpu_state now = ask(w, i);
+        struct gpu_state now = ask_gpu(w, i);
         (void)pthread_mutex_lock(&w->lock);
         bool more = now.ecc_errors > w->gpus[i].ecc_errors;
         memcpy(now.problem, w->gpus[i].problem, sizeof(now.problem)); /* set meanwhile, maybe */
@@ -143,7 +143,7 @@ static void wait_for_events(struct gpu_watch *w)
     if (w->events != NULL) {
         int result = w->nvml.events_wait(w->events, &event, POLL_MS);
         if (result == NVML_OK) {
-            take_event(w, &event);
+            take_xid(w, &event);
             return;
         }
         if (result == NVML_TIMEOUT)
@@ -181,7 +181,7 @@ static void *watch_main(void *arg)
 }
 
 /* What never changes; ECC errors of before are no news. */
-static void identify(struct gpu_watch *w, size_t i)
+static void identify_gpu(struct gpu_watch *w, size_t i)
 {
     struct gpu_state *gpu = &w->gpus[i];
     int major = 0;
@@ -191,7 +191,7 @@ static void identify(struct gpu_watch *w, size_t i)
     (void)w->nvml.uuid(w->handles[i], gpu->uuid, sizeof(gpu->uuid));
     if (w->nvml.capability(w->handles[i], &major, &minor) == NVML_OK)
         gpu->capability = (uint32_t)(major * 10 + minor);
-    *gpu = ask(w, i);
+    *gpu = ask_gpu(w, i);
     if (w->events != NULL)
         (void)w->nvml.events_register(w->handles[i], NVML_EVENT_XID, w->events);
 }
@@ -212,7 +212,7 @@ static void find_gpus(struct gpu_watch *w)
             LOG_ERROR(w->log, "GPU %u can't be opened; it and those after it are left out", i);
             break; /* ordinals must stay those of CUDA */
         }
-        identify(w, w->count++);
+        identify_gpu(w, w->count++);
     }
 }
 

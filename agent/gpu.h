@@ -7,7 +7,7 @@
  *
  * What counts as a problem: an Xid that means broken hardware or a lost GPU (the table in gpu.c), a
  * new uncorrected ECC error, a driver that gives no answer for GPU_SILENT_MS. Heat and power
- * throttling are told but are no problem: the job only gets slower.
+ * throttling are reported but are no problem: the job only gets slower.
  */
 #pragma once
 

@@ -9,13 +9,13 @@
 #include "common/flight.h"
 
 /* They travel in a message, beside other fields. */
-enum { WORDS_BYTES_MAX = LIMIT_MESSAGE_BYTES - 256 * 1024 };
+enum { LAST_WORDS_BYTES_MAX = LIMIT_MESSAGE_BYTES - 256 * 1024 };
 
-Cairn__V1__LastWords *words_read(const struct io *io, const char *path, const struct ref *ref)
+Cairn__V1__LastWords *last_words_read(const struct io *io, const char *path, const struct ref *ref)
 {
     auto_free char *bytes = NULL;
     size_t size = 0;
-    if (io_read_file(io, path, WORDS_BYTES_MAX, &bytes, &size) != ST_OK)
+    if (io_read_file(io, path, LAST_WORDS_BYTES_MAX, &bytes, &size) != ST_OK)
         return NULL;
     Cairn__V1__LastWords *words = cairn__v1__last_words__unpack(NULL, size, (const uint8_t *)bytes);
     if (words == NULL)
@@ -23,17 +23,30 @@ Cairn__V1__LastWords *words_read(const struct io *io, const char *path, const st
     if (strcmp(words->job, ref->job) == 0 && words->generation == ref->generation &&
         words->rank == ref->rank)
         return words;
-    words_free(words);
+    last_words_free(words);
     return NULL;
 }
 
-void words_free(const Cairn__V1__LastWords *words)
+void last_words_free(const Cairn__V1__LastWords *words)
 {
     union {
         const Cairn__V1__LastWords *in;
         Cairn__V1__LastWords *out;
     } same = { .in = words };
     cairn__v1__last_words__free_unpacked(same.out, NULL);
+}
+
+static const char *kind_text(uint32_t kind)
+{
+    switch ((enum flight_kind)kind) {
+    case FLIGHT_PHASE:
+        return "in phase";
+    case FLIGHT_COLLECTIVE_BEGIN:
+        return "in collective";
+    case FLIGHT_COLLECTIVE_END:
+        break;
+    }
+    return "after collective";
 }
 
 void last_mark_read(const struct io *io, const char *path, char *out, size_t capacity)
@@ -43,9 +56,6 @@ void last_mark_read(const struct io *io, const char *path, char *out, size_t cap
     if (dump == NULL || flight_read(io, path, dump) != ST_OK || dump->count == 0)
         return;
     const struct flight_record *last = &dump->records[dump->count - 1];
-    (void)snprintf(out, capacity, "%s %s of step %" PRIu64,
-                   last->kind == FLIGHT_PHASE              ? "in phase"
-                   : last->kind == FLIGHT_COLLECTIVE_BEGIN ? "in collective"
-                                                           : "after collective",
-                   last->name, last->step + 1);
+    (void)snprintf(out, capacity, "%s %s of step %" PRIu64, kind_text(last->kind), last->name,
+                   last->step + 1);
 }

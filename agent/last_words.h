@@ -1,5 +1,6 @@
 /*
- * What a trainer leaves: its last words (training.proto, LastWords) and its flight recorder.
+ * What a trainer leaves that says why it ended: its last words (training.proto, LastWords), written
+ * by session/last_words.c, and the last mark of its flight recorder (common/flight.h).
  */
 #pragma once
 
@@ -7,9 +8,10 @@
 #include "cairn/v1/common.pb-c.h"
 #include "common/io.h"
 
-/* NULL: there are none, or they are not whole, or somebody else's. words_free. */
-Cairn__V1__LastWords *words_read(const struct io *io, const char *path, const struct ref *ref);
-void words_free(const Cairn__V1__LastWords *words);
+/* NULL: there are none, or they are not whole, or are another trainer's. Freed by last_words_free.
+ * */
+Cairn__V1__LastWords *last_words_read(const struct io *io, const char *path, const struct ref *ref);
+void last_words_free(const Cairn__V1__LastWords *words);
 
-/* The flight recorder's last mark, as "in phase reduce of step 7"; "" if there is none. */
+/* The last mark as text: "in phase reduce of step 7"; "" if there is none. */
 void last_mark_read(const struct io *io, const char *path, char *out, size_t capacity);

@@ -2,9 +2,9 @@
  * The agent's stream to the coordinator: a thread that opens it, receives, and opens it again for
  * ever, 0.1 to 1 s after it was lost.
  *
- * What happens becomes events that the agent's loop takes with link_next; wake() is called when
- * there are some. Every stream has a number (epoch): what is meant for one never goes into the
- * next.
+ * What happens becomes events that the agent's loop takes with link_next; options.wake is called
+ * when there are some. Every stream has a number, its epoch: a message that is meant for one stream
+ * never goes into the next.
  *
  * Thread: link_next and link_send by the loop's thread; wake is called by the link's.
  */
@@ -31,7 +31,7 @@ enum link_event_kind { LINK_NOTHING, LINK_UP, LINK_DOWN, LINK_ORDER };
 struct link_event {
     enum link_event_kind kind;
     uint64_t epoch;
-    Cairn__V1__AgentOrder *order; /* LINK_ORDER: the taker's */
+    Cairn__V1__AgentOrder *order; /* LINK_ORDER; owned by who takes the event */
 };
 
 /* Errors: ST_CONFIG  target unusable */

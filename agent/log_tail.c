@@ -34,16 +34,17 @@ static size_t sequence_size(const unsigned char *text, size_t size)
     return 0;
 }
 
-void make_utf8(char *text, size_t size)
+/* Replaces what isn't UTF-8 (and NUL) by '?', in place. */
+static void make_utf8(char *text, size_t size)
 {
     size_t at = 0;
     while (at < size) {
-        size_t step = sequence_size((const unsigned char *)text + at, size - at);
-        if (step == 0) {
+        size_t length = sequence_size((const unsigned char *)text + at, size - at);
+        if (length == 0) {
             text[at] = '?';
-            step = 1;
+            length = 1;
         }
-        at += step;
+        at += length;
     }
 }
 
@@ -100,7 +101,7 @@ static void cut_line(char *line, size_t size)
     line[size] = '\0';
 }
 
-enum status last_lines_read(const struct io *io, const char *path, struct last_lines *out)
+enum status log_tail_read(const struct io *io, const char *path, struct log_tail *out)
 {
     struct log_piece piece;
     enum status st = log_piece_read(io, path, UINT64_MAX, 0, &piece); /* its size */
@@ -111,7 +112,7 @@ enum status last_lines_read(const struct io *io, const char *path, struct last_l
     st = log_piece_read(io, path, from, TAIL_BYTES, &piece);
     if (st != ST_OK)
         return st;
-    struct last_lines lines = { .count = 0 };
+    struct log_tail lines = { .count = 0 };
     char *text = piece.missing ? calloc(1, 1) : (char *)piece.data;
     if (text == NULL)
         return ST_NO_MEMORY;
@@ -132,8 +133,8 @@ enum status last_lines_read(const struct io *io, const char *path, struct last_l
     return ST_OK;
 }
 
-void last_lines_release(struct last_lines *lines)
+void log_tail_release(struct log_tail *lines)
 {
     free(lines->text);
-    *lines = (struct last_lines){ .count = 0 };
+    *lines = (struct log_tail){ .count = 0 };
 }

@@ -14,16 +14,15 @@
  * The last LIMIT_LAST_LINES lines, oldest first, each cut to LIMIT_LOG_LINE - 1 bytes. Bytes that
  * aren't UTF-8, and NULs, are '?': the lines travel in text fields.
  */
-struct last_lines {
+struct log_tail {
     char *text; /* one allocation, owned */
     char *lines[LIMIT_LAST_LINES];
     size_t count;
 };
 
 /* No file: no lines. */
-MUST_CHECK enum status last_lines_read(const struct io *io, const char *path,
-                                       struct last_lines *out);
-void last_lines_release(struct last_lines *lines);
+MUST_CHECK enum status log_tail_read(const struct io *io, const char *path, struct log_tail *out);
+void log_tail_release(struct log_tail *lines);
 
 /* A piece of the file as it is. */
 struct log_piece {
@@ -38,6 +37,3 @@ struct log_piece {
 #define LOG_PIECE_MAX ((size_t)1024 * 1024)
 MUST_CHECK enum status log_piece_read(const struct io *io, const char *path, uint64_t offset,
                                       size_t size_max, struct log_piece *out);
-
-/* Replaces what isn't UTF-8 (and NUL) by '?', in place. */
-void make_utf8(char *text, size_t size);

@@ -1,3 +1,4 @@
+/* The agent's loop: orders of the coordinator, a beat every second, signals. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "agent/messages.h"
 #include "agent/trainer.h"
 #include "common/check.h"
 #include "common/clock.h"
@@ -74,8 +76,8 @@ static void take_end(struct agent *agent, const Cairn__V1__EndTrainer *order)
     if (trainer != NULL) {
         trainer_end(trainer, number, order->grace_ms);
     } else {
-        agent_say_none(agent, &ref, CAIRN__V1__TRAINER_EXITED__CAUSE__CAUSE_UNSPECIFIED,
-                       "this agent knows no such trainer");
+        agent_say_no_trainer(agent, &ref, CAIRN__V1__TRAINER_EXITED__CAUSE__CAUSE_UNSPECIFIED,
+                             "this agent knows no such trainer");
     }
 }
 
@@ -113,7 +115,6 @@ static void take_order(struct agent *agent, const Cairn__V1__AgentOrder *order)
         break;
     case CAIRN__V1__AGENT_ORDER__BODY__NOT_SET:
     case _CAIRN__V1__AGENT_ORDER__BODY__CASE_IS_INT_SIZE:
-    default:
         LOG_WARN(&agent->log, "an order that this version doesn't know, ignoring");
         break;
     }
@@ -246,7 +247,7 @@ static void close_loop(struct agent *agent)
     CHECK(uv_loop_close(&agent->loop) == 0);
 }
 
-static void adopt(void *arg, const char *path)
+static void adopt_record(void *arg, const char *path)
 {
     trainer_adopt(arg, path);
 }
@@ -263,7 +264,7 @@ enum status agent_run(const struct agent_options *options)
     }
     open_loop(&agent);
     oom_watch_init(&agent.oom, proc_oom_kills());
-    st = record_list(agent.io, &agent.paths, adopt, &agent);
+    st = record_list(agent.io, &agent.paths, adopt_record, &agent);
     if (st != ST_OK)
         LOG_ERROR(&agent.log, "records of trainers: %s", status_string(st));
     if (st == ST_OK) {

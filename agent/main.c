@@ -1,3 +1,4 @@
+/* Program cairn-agent: arguments, defaults, and the agent until it is told to end. */
 #include <errno.h>
 #include <getopt.h>
 #include <signal.h>
@@ -52,9 +53,9 @@ static enum status parse_slots(const char *text, uint32_t *out)
     return ST_OK;
 }
 
-/* 1: go on; else the exit code is in *out_exit. */
-static bool parse(int argc, char **argv, struct agent_options *options, const char **token_file,
-                  int *out_exit)
+/* true: go on; else the exit code is in *out_exit. */
+static bool parse_options(int argc, char **argv, struct agent_options *options,
+                          const char **token_file, int *out_exit)
 {
     static const struct option names[] = {
         { "coordinator", required_argument, NULL, 'c' },
@@ -64,37 +65,45 @@ static bool parse(int argc, char **argv, struct agent_options *options, const ch
         { "token-file", required_argument, NULL, 'k' },
         { "trainer", required_argument, NULL, 't' },
         { "nvml", required_argument, NULL, 'g' },
-        { "help", no_argument, NULL, '?' + 1 },
+        { "help", no_argument, NULL, 'u' },
         { "version", no_argument, NULL, 'v' },
         { NULL, 0, NULL, 0 },
     };
     int option = 0;
     while ((option = getopt_long(argc, argv, "", names, NULL)) != -1) {
         bool good = true;
-        if (option == 'c') {
+        switch (option) {
+        case 'c':
             options->coordinator = optarg;
-        } else if (option == 's') {
+            break;
+        case 's':
             good = parse_slots(optarg, &options->slots) == ST_OK;
-        } else if (option == 'n') {
+            break;
+        case 'n':
             options->node = optarg;
-            good = name_is_safe(optarg);
-        } else if (option == 'h') {
+            good = ref_name_is_safe(optarg);
+            break;
+        case 'h':
             options->host = optarg;
-        } else if (option == 'k') {
+            break;
+        case 'k':
             *token_file = optarg;
-        } else if (option == 't') {
+            break;
+        case 't':
             options->program = optarg;
-        } else if (option == 'g') {
+            break;
+        case 'g':
             options->nvml = optarg;
-        } else if (option == 'v') {
+            break;
+        case 'v':
             (void)printf("cairn-agent %s\n", CAIRN_VERSION);
             *out_exit = EXIT_DONE;
             return false;
-        } else if (option == '?' + 1) {
+        case 'u':
             (void)fputs(usage, stdout);
             *out_exit = EXIT_DONE;
             return false;
-        } else {
+        default:
             *out_exit = EXIT_USAGE;
             return false;
         }
@@ -136,7 +145,7 @@ static void default_name(char *out, size_t capacity)
         (void)snprintf(host, sizeof(host), "node");
     for (char *c = host; *c != '\0'; c++) {
         const char one[2] = { *c, '\0' };
-        if (!name_is_safe(one) && *c != '.')
+        if (!ref_name_is_safe(one) && *c != '.')
             *c = '-';
     }
     (void)snprintf(out, capacity, "%s", host);
@@ -198,7 +207,7 @@ int main(int argc, char **argv)
     struct agent_options options = { .host = "127.0.0.1" };
     const char *token_file = NULL;
     int code = EXIT_DONE;
-    if (!parse(argc, argv, &options, &token_file, &code))
+    if (!parse_options(argc, argv, &options, &token_file, &code))
         return code;
     struct texts texts = { .token = NULL };
     enum status st = fill_defaults(&options, token_file, &texts);

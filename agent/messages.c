@@ -1,6 +1,6 @@
-/*
- * What the agent says. Messages are built on the stack from what the agent owns, packed, forgotten.
- */
+/* Messages are built on the stack, of pointers to what the agent owns; the link packs them. */
+#include "agent/messages.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,6 @@
 
 #include "agent/last_words.h"
 #include "agent/log_tail.h"
-#include "agent/trainer.h"
 #include "common/cleanup.h"
 
 /* protobuf-c's messages have no const members; what they point to is only read. */
@@ -21,7 +20,7 @@ static char *unqualified(const char *text)
     return same.out;
 }
 
-void agent_send(struct agent *agent, Cairn__V1__AgentMessage *message)
+static void send_message(struct agent *agent, Cairn__V1__AgentMessage *message)
 {
     if (agent->epoch == 0)
         return;
@@ -100,7 +99,7 @@ void agent_say_hello(struct agent *agent)
     Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
     message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_HELLO;
     message.hello = &hello;
-    agent_send(agent, &message);
+    send_message(agent, &message);
 }
 
 void agent_say_beat(struct agent *agent)
@@ -115,7 +114,7 @@ void agent_say_beat(struct agent *agent)
     Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
     message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_BEAT;
     message.beat = &beat;
-    agent_send(agent, &message);
+    send_message(agent, &message);
 }
 
 void agent_say_started(struct agent *agent, struct trainer *trainer)
@@ -128,7 +127,7 @@ void agent_say_started(struct agent *agent, struct trainer *trainer)
     Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
     message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_STARTED;
     message.started = &started;
-    agent_send(agent, &message);
+    send_message(agent, &message);
 }
 
 static void send_exited(struct agent *agent, Cairn__V1__TrainerExited *exited)
@@ -136,7 +135,7 @@ static void send_exited(struct agent *agent, Cairn__V1__TrainerExited *exited)
     Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
     message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_EXITED;
     message.exited = exited;
-    agent_send(agent, &message);
+    send_message(agent, &message);
 }
 
 void agent_say_exited(struct agent *agent, struct trainer *trainer)
@@ -152,24 +151,25 @@ void agent_say_exited(struct agent *agent, struct trainer *trainer)
     exited.cause = record->exit.cause;
     exited.code = record->exit.code;
     exited.signal = record->exit.signal;
-    exited.message = unqualified(record->exit.message);
-    struct last_lines lines = { .count = 0 };
-    if (last_lines_read(agent->io, trainer->files.log, &lines) == ST_OK) {
+    exited.message = unqualified(record->exit.message.text);
+    struct log_tail lines = { .count = 0 };
+    if (log_tail_read(agent->io, trainer->files.log, &lines) == ST_OK) {
         exited.last_lines = lines.lines;
         exited.n_last_lines = lines.count;
     }
-    Cairn__V1__LastWords *words = words_read(agent->io, trainer->files.words, &trainer->record.ref);
+    Cairn__V1__LastWords *words =
+        last_words_read(agent->io, trainer->files.words, &trainer->record.ref);
     if (words != NULL) {
         exited.words__case = CAIRN__V1__TRAINER_EXITED__WORDS__WORDS;
         exited.words = words;
     }
     send_exited(agent, &exited);
-    words_free(words);
-    last_lines_release(&lines);
+    last_words_free(words);
+    log_tail_release(&lines);
 }
 
-void agent_say_none(struct agent *agent, struct ref *ref, Cairn__V1__TrainerExited__Cause cause,
-                    const char *message)
+void agent_say_no_trainer(struct agent *agent, struct ref *ref,
+                          Cairn__V1__TrainerExited__Cause cause, const char *message)
 {
     Cairn__V1__TrainerRef wire;
     ref_to_wire(ref, &wire);
@@ -201,6 +201,6 @@ void agent_say_log(struct agent *agent, const Cairn__V1__LogRequest *request)
     Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
     message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_LOG;
     message.log = &chunk;
-    agent_send(agent, &message);
+    send_message(agent, &message);
     free(piece.data);
 }

@@ -37,8 +37,8 @@ uint64_t proc_oom_kills(void);
 bool proc_field(const char *text, const char *name, uint64_t *out);
 
 /*
- * Whether memory ran out lately: the counter, sampled once per beat, and how many of its increments
- * were given to an exit already.
+ * Whether memory ran out lately: samples of proc_oom_kills, one per beat, and how many of its
+ * increments have explained an exit already.
  */
 enum { OOM_SAMPLES = 10 };
 struct oom_watch {
@@ -48,5 +48,5 @@ struct oom_watch {
 };
 void oom_watch_init(struct oom_watch *watch, uint64_t now);
 void oom_watch_sample(struct oom_watch *watch, uint64_t now);
-/* True: the counter rose within the last samples, and this increment is nobody else's. */
+/* True: the counter rose within the last samples by an increment that explains no other exit. */
 bool oom_watch_claim(struct oom_watch *watch, uint64_t now);

@@ -11,7 +11,7 @@ enum { VERSION = 1, RECORD_BYTES_MAX = 16 * 1024 };
 
 static const char *const state_names[] = { "intent", "running", "exited" };
 
-static json_t *to_json(const struct record *r)
+static json_t *record_to_json(const struct record *r)
 {
     return json_pack("{s:i, s:s, s:s, s:I, s:I, s:I, s:s, s:s, s:I, s:I, s:i, s:i, s:i, s:s}",
                      "version", VERSION, "node", r->node, "job", r->ref.job, "generation",
@@ -19,7 +19,7 @@ static json_t *to_json(const struct record *r)
                      (json_int_t)r->slot, "boot_id", r->boot_id, "state", state_names[r->state],
                      "pid", (json_int_t)r->pid, "start_time", (json_int_t)r->start_time, "cause",
                      (int)r->exit.cause, "code", (int)r->exit.code, "signal", (int)r->exit.signal,
-                     "message", r->exit.message);
+                     "message", r->exit.message.text);
 }
 
 enum status record_write(const struct io *io, const struct paths *paths,
@@ -29,7 +29,7 @@ enum status record_write(const struct io *io, const struct paths *paths,
     enum status st = ref_files(&record->ref, paths, &files);
     if (st != ST_OK)
         return st;
-    json_t *json = to_json(record);
+    json_t *json = record_to_json(record);
     if (json == NULL)
         return ST_NO_MEMORY;
     auto_free char *text = json_dumps(json, JSON_COMPACT);
@@ -50,13 +50,13 @@ static bool find_state(const char *name, enum record_state *out)
     return false;
 }
 
-static bool fits(char *out, size_t capacity, const char *text)
+static bool copy_text(char *out, size_t capacity, const char *text)
 {
     int size = snprintf(out, capacity, "%s", text);
     return size >= 0 && (size_t)size < capacity;
 }
 
-static bool from_json(json_t *json, struct record *out)
+static bool record_from_json(json_t *json, struct record *out)
 {
     int version = 0;
     int cause = 0;
@@ -77,7 +77,7 @@ static bool from_json(json_t *json, struct record *out)
                     "start_time", &start_time, "cause", &cause, "code", &r.exit.code, "signal",
                     &r.exit.signal, "message", &message) != 0)
         return false;
-    if (version != VERSION || !name_is_safe(node) || !name_is_safe(job) || generation < 0 ||
+    if (version != VERSION || !ref_name_is_safe(node) || !ref_name_is_safe(job) || generation < 0 ||
         generation > UINT32_MAX || rank < 0 || rank >= LIMIT_RANKS || slot < 0 ||
         slot > UINT32_MAX || pid < 0 || start_time < 0 || !find_state(state, &r.state))
         return false;
@@ -87,9 +87,9 @@ static bool from_json(json_t *json, struct record *out)
     r.pid = pid;
     r.start_time = (uint64_t)start_time;
     r.exit.cause = (Cairn__V1__TrainerExited__Cause)cause;
-    if (!fits(r.node, sizeof(r.node), node) || !fits(r.ref.job, sizeof(r.ref.job), job) ||
-        !fits(r.boot_id, sizeof(r.boot_id), boot_id) ||
-        !fits(r.exit.message, sizeof(r.exit.message), message))
+    if (!copy_text(r.node, sizeof(r.node), node) || !copy_text(r.ref.job, sizeof(r.ref.job), job) ||
+        !copy_text(r.boot_id, sizeof(r.boot_id), boot_id) ||
+        !copy_text(r.exit.message.text, sizeof(r.exit.message.text), message))
         return false;
     *out = r;
     return true;
@@ -105,7 +105,7 @@ enum status record_read(const struct io *io, const char *path, struct record *ou
     json_t *json = json_loadb(text, size, JSON_REJECT_DUPLICATES, NULL);
     if (json == NULL)
         return ST_CORRUPT;
-    bool good = from_json(json, out);
+    bool good = record_from_json(json, out);
     json_decref(json);
     return good ? ST_OK : ST_CORRUPT;
 }

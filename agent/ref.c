@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-bool name_is_safe(const char *name)
+bool ref_name_is_safe(const char *name)
 {
     size_t size = strnlen(name, LIMIT_NAME);
     if (size == 0 || size >= LIMIT_NAME || name[0] == '.')
@@ -16,7 +16,7 @@ bool name_is_safe(const char *name)
 
 enum status ref_from_wire(const Cairn__V1__TrainerRef *wire, struct ref *out)
 {
-    if (wire == NULL || !name_is_safe(wire->job) || wire->rank >= LIMIT_RANKS)
+    if (wire == NULL || !ref_name_is_safe(wire->job) || wire->rank >= LIMIT_RANKS)
         return ST_INVALID;
     *out = (struct ref){ .generation = wire->generation, .rank = wire->rank };
     (void)snprintf(out->job, sizeof(out->job), "%s", wire->job);
@@ -36,20 +36,12 @@ bool ref_equal(const struct ref *a, const struct ref *b)
     return a->generation == b->generation && a->rank == b->rank && strcmp(a->job, b->job) == 0;
 }
 
-void ref_text(const struct ref *ref, char out[REF_TEXT])
-{
-    (void)snprintf(out, REF_TEXT, "%s.g%" PRIu32 ".r%" PRIu32, ref->job, ref->generation,
-                   ref->rank);
-}
-
 enum status ref_files(const struct ref *ref, const struct paths *paths, struct ref_files *out)
 {
     struct ref_files files;
     const char *job = ref->job;
     uint32_t g = ref->generation;
     uint32_t r = ref->rank;
-    char text[REF_TEXT];
-    ref_text(ref, text);
     enum status st =
         paths_join(paths, files.folder, sizeof(files.folder), "jobs/%s/g%" PRIu32, job, g);
     if (st == ST_OK) {
@@ -65,7 +57,8 @@ enum status ref_files(const struct ref *ref, const struct paths *paths, struct r
                         "jobs/%s/g%" PRIu32 "/r%" PRIu32 ".flight", job, g, r);
     }
     if (st == ST_OK)
-        st = paths_join(paths, files.record, sizeof(files.record), "agent/%s.json", text);
+        st = paths_join(paths, files.record, sizeof(files.record),
+                        "agent/%s.g%" PRIu32 ".r%" PRIu32 ".json", job, g, r);
     if (st == ST_OK)
         *out = files;
     return st;

@@ -17,20 +17,14 @@ struct ref {
     uint32_t generation, rank;
 };
 
-/* Room for "JOB.gG.rR" with the NUL. */
-#define REF_TEXT (LIMIT_NAME + 32)
-
 /* Errors: ST_INVALID  no reference, a rank out of range, or a job id that is no file name */
 MUST_CHECK enum status ref_from_wire(const Cairn__V1__TrainerRef *wire, struct ref *out);
 /* The wire's view of a reference: borrows from it. */
 void ref_to_wire(struct ref *ref, Cairn__V1__TrainerRef *out);
 bool ref_equal(const struct ref *a, const struct ref *b);
-/* "JOB.gG.rR" */
-void ref_text(const struct ref *ref, char out[REF_TEXT]);
 
-/* A name that can be part of a file's: [A-Za-z0-9._-], not beginning with a dot, 1..LIMIT_NAME-1.
- */
-bool name_is_safe(const char *name);
+/* A name that can be part of a file's: 1 to LIMIT_NAME - 1 of [A-Za-z0-9._-], the first no dot. */
+bool ref_name_is_safe(const char *name);
 
 /* The files of one trainer (common/paths.h). */
 struct ref_files {

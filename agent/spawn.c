@@ -131,8 +131,8 @@ static int set_files(posix_spawn_file_actions_t *actions, int log_fd, int token_
 }
 
 /* Returns an errno value. */
-static int spawn(const char *program, char *const argv[], char *const env[], const int fds[2],
-                 pid_t *out_pid)
+static int spawn_process(const char *program, char *const argv[], char *const env[],
+                         const int fds[2], pid_t *out_pid)
 {
     posix_spawnattr_t attr;
     posix_spawn_file_actions_t actions;
@@ -162,8 +162,8 @@ static char *argument(const char *text)
     return same.out;
 }
 
-static int spawn_with(const struct spawn_request *r, char *const env[], const int fds[2],
-                      pid_t *out_pid)
+static int spawn_arguments(const struct spawn_request *r, char *const env[], const int fds[2],
+                           pid_t *out_pid)
 {
     char generation[NUMBER_TEXT];
     char rank[NUMBER_TEXT];
@@ -191,11 +191,11 @@ static int spawn_with(const struct spawn_request *r, char *const env[], const in
         argument(r->copies),
         NULL,
     };
-    return spawn(r->program, argv, env, fds, out_pid);
+    return spawn_process(r->program, argv, env, fds, out_pid);
 }
 
-enum status spawn_trainer(const struct spawn_request *request, pid_t *out_pid, char *out_why,
-                          size_t why_capacity)
+enum status spawn_trainer(const struct spawn_request *request, pid_t *out_pid,
+                          struct reason *out_why)
 {
     char threads[64];
     char gpu[64];
@@ -203,8 +203,8 @@ enum status spawn_trainer(const struct spawn_request *request, pid_t *out_pid, c
     size_t count = 0;
     for (size_t i = 0; i < request->env_count; i++) {
         if (count == SPAWN_ENV_MAX || !may_set(request->env[i])) {
-            (void)snprintf(out_why, why_capacity, "a job may not set the variable %.*s",
-                           (int)strcspn(request->env[i], "="), request->env[i]);
+            reason_set(out_why, "a job may not set the variable %.*s",
+                       (int)strcspn(request->env[i], "="), request->env[i]);
             return ST_INVALID;
         }
         set[count++] = request->env[i];
@@ -220,29 +220,29 @@ enum status spawn_trainer(const struct spawn_request *request, pid_t *out_pid, c
         (void)snprintf(gpu, sizeof(gpu), "CUDA_VISIBLE_DEVICES=%d", request->gpu);
     set[count++] = gpu;
 
-    const char *step = "environment";
+    const char *part = "environment";
     auto_close int log_fd = -1;
     auto_close int token_fd = -1;
     auto_free char **env = NULL;
     enum status st = make_environment(set, count, &env);
     if (st == ST_OK) {
-        step = request->files->log;
+        part = request->files->log;
         st = open_log(request->files->log, O_CREAT, &log_fd);
     }
     if (st == ST_OK) {
-        step = "token";
+        part = "token";
         st = make_token_pipe(request->token, &token_fd);
     }
     if (st != ST_OK) {
-        (void)snprintf(out_why, why_capacity, "%s: %s", step, status_string(st));
+        reason_set(out_why, "%s: %s", part, status_string(st));
         return st;
     }
     pid_t pid = 0;
     const int fds[2] = { log_fd, token_fd };
-    int error = spawn_with(request, env, fds, &pid);
+    int error = spawn_arguments(request, env, fds, &pid);
     if (error != 0) {
-        (void)snprintf(out_why, why_capacity, "%s: %s", request->program,
-                       strerrordesc_np(error) != NULL ? strerrordesc_np(error) : "unknown error");
+        const char *text = strerrordesc_np(error);
+        reason_set(out_why, "%s: %s", request->program, text != NULL ? text : "unknown error");
         return status_from_errno(error);
     }
     *out_pid = pid;

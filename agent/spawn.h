@@ -11,6 +11,7 @@
 #include <sys/types.h>
 
 #include "agent/ref.h"
+#include "common/reason.h"
 
 #define SPAWN_ENV_MAX 64
 
@@ -22,18 +23,18 @@ struct spawn_request {
     const char *token;
     const char *copies; /* folder for copies in memory; NULL: none */
     uint32_t threads;   /* 0: 1 */
-    char *const *env;   /* KEY=VALUE, of the job */
+    char *const *env;   /* KEY=VALUE, what the job sets */
     size_t env_count;
-    int gpu; /* the only one that it may see; -1: none */
+    int gpu; /* ordinal of the only one that it may see; -1: none */
 };
 
 /*
  * Errors: ST_INVALID   a variable that a job may not set, or too many
  *         ST_EXISTS    its process exists already
- *         others       of open, pipe, posix_spawn; out_why is then one line
+ *         others       of open, pipe, posix_spawn
  */
 MUST_CHECK enum status spawn_trainer(const struct spawn_request *request, pid_t *out_pid,
-                                     char *out_why, size_t why_capacity);
+                                     struct reason *out_why);
 
 /* Whether some process holds the log file's lock. */
 bool spawn_is_alive(const char *log_path);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "agent/last_words.h"
+#include "agent/messages.h"
 #include "agent/spawn.h"
 #include "common/check.h"
 #include "common/fault.h"
@@ -29,7 +30,7 @@ struct trainer *trainer_find(const struct agent *agent, const struct ref *ref)
     return trainer;
 }
 
-/* The log of what concerns this one. */
+/* The agent's log, with this trainer's ids. */
 static struct log log_of(const struct trainer *trainer)
 {
     struct log log = trainer->agent->log;
@@ -87,8 +88,10 @@ static void unwatch(struct trainer *trainer)
     trainer->pidfd = -1;
 }
 
-static void forget(struct trainer *trainer)
+/* Out of the list; freed once libuv has closed its handles. */
+static void trainer_forget(struct trainer *trainer)
 {
+    CHECK(!trainer->forgotten);
     unwatch(trainer);
     struct trainer **link = &trainer->agent->trainers;
     while (*link != trainer)
@@ -102,7 +105,7 @@ static void forget(struct trainer *trainer)
 
 void trainer_let_go(struct trainer *trainer)
 {
-    forget(trainer);
+    trainer_forget(trainer);
 }
 
 void trainer_acknowledged(struct trainer *trainer)
@@ -112,12 +115,14 @@ void trainer_acknowledged(struct trainer *trainer)
     enum status st = record_remove(agent->io, &agent->paths, &trainer->record.ref);
     if (st != ST_OK)
         LOG_ERROR(&log, "removing the record of the trainer: %s, ignoring", status_string(st));
-    forget(trainer);
+    trainer_forget(trainer);
 }
 
 static void set_exited(struct trainer *trainer, const struct exit_cause *cause)
 {
     struct log log = log_of(trainer);
+    CHECK(trainer->record.state != RECORD_EXITED);
+    CHECK(!trainer->watched);
     fault_point("agent.exit_seen");
     trainer->record.state = RECORD_EXITED;
     trainer->record.exit = *cause;
@@ -139,15 +144,15 @@ static void kill_rest(const struct trainer *trainer)
     (void)kill(-(pid_t)trainer->record.pid, SIGKILL);
 }
 
-/* With what it left behind. */
-static struct exit_cause decide(const struct trainer *trainer, struct exit_facts *facts)
+/* The cause, by facts and by what the trainer left behind. */
+static struct exit_cause find_cause(const struct trainer *trainer, struct exit_facts *facts)
 {
     const struct io *io = trainer->agent->io;
-    Cairn__V1__LastWords *words = words_read(io, trainer->files.words, &trainer->record.ref);
+    Cairn__V1__LastWords *words = last_words_read(io, trainer->files.words, &trainer->record.ref);
     facts->words = words;
     last_mark_read(io, trainer->files.flight, facts->last_mark, sizeof(facts->last_mark));
     struct exit_cause cause = exit_cause_decide(facts);
-    words_free(words);
+    last_words_free(words);
     return cause;
 }
 
@@ -165,7 +170,7 @@ static void trainer_died(struct trainer *trainer)
         trainer->sent != SIGKILL)
         facts.oom_rose = oom_watch_claim(&agent->oom, proc_oom_kills());
     facts.why_sent = trainer->why_ended;
-    struct exit_cause cause = decide(trainer, &facts);
+    struct exit_cause cause = find_cause(trainer, &facts);
     unwatch(trainer);
     set_exited(trainer, &cause);
 }
@@ -178,8 +183,11 @@ static void on_pidfd(uv_poll_t *poll_handle, int status, int events)
 }
 
 /* Takes over the pidfd. */
-static void watch(struct trainer *trainer, int pidfd)
+static void watch_process(struct trainer *trainer, int pidfd)
 {
+    CHECK(pidfd >= 0);
+    CHECK(!trainer->watched);
+    CHECK(trainer->record.state == RECORD_RUNNING);
     trainer->pidfd = pidfd;
     CHECK(uv_poll_init(&trainer->agent->loop, &trainer->poll, pidfd) == 0);
     CHECK(uv_timer_init(&trainer->agent->loop, &trainer->grace) == 0);
@@ -192,6 +200,7 @@ static void watch(struct trainer *trainer, int pidfd)
 
 static void send_signal(struct trainer *trainer, int number)
 {
+    CHECK(trainer->pidfd >= 0);
     trainer->sent = number;
     /* If the leader takes it, its number is still its own, and the group may have it as well. */
     if (pidfd_send_signal(trainer->pidfd, number, NULL, 0) == 0)
@@ -219,10 +228,10 @@ void trainer_end(struct trainer *trainer, int signal_number, uint32_t grace_ms)
         (void)uv_timer_start(&trainer->grace, on_grace_over, grace_ms, 0);
 }
 
-static void fail_start(struct trainer *trainer, const char *why)
+static void fail_start(struct trainer *trainer, const struct reason *why)
 {
-    struct exit_cause cause = { .cause = CAIRN__V1__TRAINER_EXITED__CAUSE__SPAWN_FAILED };
-    (void)snprintf(cause.message, sizeof(cause.message), "%s", why);
+    const struct exit_cause cause = { .cause = CAIRN__V1__TRAINER_EXITED__CAUSE__SPAWN_FAILED,
+                                      .message = *why };
     set_exited(trainer, &cause);
 }
 
@@ -234,12 +243,12 @@ static int gpu_of(const struct agent *agent, uint32_t slot)
 }
 
 static enum status make_process(struct trainer *trainer, const Cairn__V1__StartTrainer *order,
-                                pid_t *out_pid, char *why, size_t why_capacity)
+                                pid_t *out_pid, struct reason *why)
 {
     struct agent *agent = trainer->agent;
     enum status st = io_mkdir_all(agent->io, trainer->files.folder);
     if (st != ST_OK) {
-        (void)snprintf(why, why_capacity, "%.400s: %s", trainer->files.folder, status_string(st));
+        reason_set(why, "%.400s: %s", trainer->files.folder, status_string(st));
         return st;
     }
     char copies[LIMIT_PATH];
@@ -256,7 +265,7 @@ static enum status make_process(struct trainer *trainer, const Cairn__V1__StartT
                                            .env = order->env,
                                            .env_count = order->n_env,
                                            .gpu = gpu_of(agent, order->slot) };
-    return spawn_trainer(&request, out_pid, why, why_capacity);
+    return spawn_trainer(&request, out_pid, why);
 }
 
 /* The process is there: records, watches and reports it. */
@@ -275,7 +284,7 @@ static void set_running(struct trainer *trainer, pid_t pid)
     fault_point("agent.recorded");
     int pidfd = pidfd_open(pid, 0);
     CHECK(pidfd >= 0); /* without descriptors there would be no log file either */
-    watch(trainer, pidfd);
+    watch_process(trainer, pidfd);
     LOG_INFO(&log, "trainer started as %ld", (long)pid);
     agent_say_started(trainer->agent, trainer);
 }
@@ -283,19 +292,19 @@ static void set_running(struct trainer *trainer, pid_t pid)
 static void start_new(struct trainer *trainer, const Cairn__V1__StartTrainer *order)
 {
     struct agent *agent = trainer->agent;
-    char why[LIMIT_REASON] = "";
+    struct reason why = { "" };
     enum status st = record_write(agent->io, &agent->paths, &trainer->record);
     if (st != ST_OK) {
         /* A process without a record could be lost: rather none. */
-        (void)snprintf(why, sizeof(why), "%.400s: %s", trainer->files.record, status_string(st));
-        fail_start(trainer, why);
+        reason_set(&why, "%.400s: %s", trainer->files.record, status_string(st));
+        fail_start(trainer, &why);
         return;
     }
     fault_point("agent.intent");
     pid_t pid = 0;
-    st = make_process(trainer, order, &pid, why, sizeof(why));
+    st = make_process(trainer, order, &pid, &why);
     if (st != ST_OK) {
-        fail_start(trainer, why);
+        fail_start(trainer, &why);
     } else {
         set_running(trainer, pid);
     }
@@ -317,8 +326,8 @@ void trainer_start(struct agent *agent, const struct ref *ref, const Cairn__V1__
     struct trainer *trainer =
         agent->trainer_count < TRAINERS_MAX ? new_trainer(agent, &record) : NULL;
     if (trainer == NULL) {
-        agent_say_none(agent, &record.ref, CAIRN__V1__TRAINER_EXITED__CAUSE__SPAWN_FAILED,
-                       "this agent has too many trainers");
+        agent_say_no_trainer(agent, &record.ref, CAIRN__V1__TRAINER_EXITED__CAUSE__SPAWN_FAILED,
+                             "this agent has too many trainers");
     } else {
         start_new(trainer, order);
     }
@@ -342,9 +351,9 @@ static int open_same_process(const struct record *record, const char *boot_id)
 }
 
 /*
- * Not where the record says, or not yet recorded: does the process exist? Its log file's lock
- * tells, and its arguments name it, if only after a moment: the agent may have died between fork
- * and exec. False: there is none.
+ * The process is not where the record says, or was not recorded yet. Whether it exists, the lock of
+ * its log file tells; which it is, its arguments, if only after a moment: the agent may have died
+ * between fork and exec. False: there is none.
  */
 static bool find_unrecorded(struct trainer *trainer)
 {
@@ -368,7 +377,7 @@ static bool find_unrecorded(struct trainer *trainer)
 static void adopt_gone(struct trainer *trainer)
 {
     struct exit_facts facts = { .waited = false };
-    struct exit_cause cause = decide(trainer, &facts);
+    struct exit_cause cause = find_cause(trainer, &facts);
     set_exited(trainer, &cause);
 }
 
@@ -399,6 +408,6 @@ void trainer_adopt(struct agent *agent, const char *path)
     }
     trainer->record.state = RECORD_RUNNING;
     write_record(trainer);
-    watch(trainer, pidfd);
+    watch_process(trainer, pidfd);
     LOG_INFO(&log, "trainer %" PRId64 " runs on, adopted", trainer->record.pid);
 }

@@ -1,36 +1,28 @@
 /*
  * A trainer that this agent answers for: from the order to start it until its exit is acknowledged.
  *
- * Invariants
- * 1. The record on disk is never behind: intent before the process is made, running before anything
- *    is said of it, exited before its exit is said, removed only when that was acknowledged.
- * 2. A process is named by its pidfd; pid numbers are only used while it can't have been reused
- * (our unreaped child, or a process whose pidfd just proved to live).
- * 3. What its process group leaves behind is killed before the exit is said: no orphans.
+ *     no record -> INTENT    [trainer_start]          the record is written, then the process made
+ *     INTENT    -> RUNNING   [set_running]            its pidfd is watched
+ *     INTENT    -> EXITED    [fail_start]             SPAWN_FAILED
+ *     RUNNING   -> EXITED    [trainer_died]           the pidfd is readable
+ *     EXITED    -> no record [trainer_acknowledged]   the coordinator has heard of it
  *
- * States
- *   trainer_start ──▶ RUNNING ──(pidfd)──▶ EXITED ──trainer_acknowledged──▶ freed
- *   trainer_adopt ──▶ RUNNING or EXITED
- *   a failed start ─▶ EXITED (SPAWN_FAILED)
+ * The next agent of this name goes on from the record [trainer_adopt]: a process that is there is
+ * watched again, one that is gone has exited.
+ *
+ * Invariants
+ *  1. The record on disk is never behind: INTENT is written before the process is made, RUNNING
+ *     before anything is said of it, EXITED before its exit is said; it is removed only when that
+ *     was acknowledged.
+ *  2. A process is named by its pidfd. Its number is used only while it can't have been given to
+ *     another process: for our unreaped child, or one whose pidfd just proved to live.
+ *  3. What its process group leaves behind is killed before the exit is said: no orphans.
+ *
+ * Thread: the loop's.
  */
 #pragma once
 
 #include "agent/agent.h"
-
-struct trainer {
-    struct trainer *next;
-    struct agent *agent;
-    struct record record;
-    struct ref_files files;
-    int pidfd;                  /* -1: exited */
-    int sent;                   /* the last signal that we sent */
-    char why_ended[LIMIT_NAME]; /* why we sent it, where it was our own idea; or "" */
-    bool watched;
-    uv_poll_t poll;
-    uv_timer_t grace;
-    unsigned handles; /* open libuv handles of it */
-    bool forgotten;   /* freed when the last handle is closed */
-};
 
 /* NULL: not known. */
 struct trainer *trainer_find(const struct agent *agent, const struct ref *ref);

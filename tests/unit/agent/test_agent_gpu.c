@@ -1,4 +1,4 @@
-/* The agent's view of GPUs, over a driver that is a test's own (agent/fake_nvml.c). */
+/* The agent's view of GPUs, over a driver that is a test's own (tests/unit/agent/fake_nvml.c). */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -89,7 +89,7 @@ static struct record some_record(void)
                              .start_time = UINT64_C(1) << 40,
                              .exit = { .cause = CAIRN__V1__TRAINER_EXITED__CAUSE__SIGNAL,
                                        .signal = 11,
-                                       .message = "with \"quotes\", \n and \xc3\xa4" } };
+                                       .message = { "with \"quotes\", \n and \xc3\xa4" } } };
     return record;
 }
 
@@ -114,7 +114,7 @@ static void record_comes_back_as_it_was_written(void **state)
         assert_int_equal(out.start_time, in.start_time);
         assert_int_equal(out.exit.cause, in.exit.cause);
         assert_int_equal(out.exit.signal, in.exit.signal);
-        assert_string_equal(out.exit.message, in.exit.message);
+        assert_string_equal(out.exit.message.text, in.exit.message.text);
     }
     assert_int_equal(record_remove(io_system(), &f->paths, &in.ref), ST_OK);
     assert_int_equal(access(files.record, F_OK), -1);
@@ -184,7 +184,7 @@ static void exit_cause_is_what_the_system_says(void **state)
     struct exit_cause cause = exit_cause_decide(&facts);
     assert_int_equal(cause.cause, CAIRN__V1__TRAINER_EXITED__CAUSE__EXIT);
     assert_int_equal(cause.code, 3);
-    assert_string_equal(cause.message, "");
+    assert_string_equal(cause.message.text, "");
     char text[200];
     exit_cause_text(&cause, text, sizeof(text));
     assert_string_equal(text, "ended with exit code 3");
@@ -193,7 +193,7 @@ static void exit_cause_is_what_the_system_says(void **state)
     cause = exit_cause_decide(&facts);
     assert_int_equal(cause.cause, CAIRN__V1__TRAINER_EXITED__CAUSE__SIGNAL);
     assert_int_equal(cause.signal, SIGSEGV);
-    assert_string_equal(cause.message, "core dumped");
+    assert_string_equal(cause.message.text, "core dumped");
     (void)snprintf(facts.last_mark, sizeof(facts.last_mark), "in phase forward of step 7");
     cause = exit_cause_decide(&facts);
     exit_cause_text(&cause, text, sizeof(text));
@@ -231,7 +231,7 @@ static void exit_of_an_adopted_trainer_is_told_by_its_last_words(void **state)
     words.fault = &fault;
     struct exit_cause cause = exit_cause_decide(&facts);
     assert_int_equal(cause.cause, CAIRN__V1__TRAINER_EXITED__CAUSE__CAUSE_UNSPECIFIED);
-    assert_non_null(strstr(cause.message, "no such file"));
+    assert_non_null(strstr(cause.message.text, "no such file"));
 }
 
 static void last_lines_are_the_last_ones_oldest_first(void **state)
@@ -242,29 +242,29 @@ static void last_lines_are_the_last_ones_oldest_first(void **state)
     for (int i = 0; i < 100; i++)
         size += (size_t)snprintf(text + size, sizeof(text) - size, "line %d\n", i);
     put(f, text, size);
-    struct last_lines lines;
-    assert_int_equal(last_lines_read(io_system(), f->file, &lines), ST_OK);
+    struct log_tail lines;
+    assert_int_equal(log_tail_read(io_system(), f->file, &lines), ST_OK);
     assert_int_equal(lines.count, LIMIT_LAST_LINES);
     assert_string_equal(lines.lines[0], "line 80");
     assert_string_equal(lines.lines[LIMIT_LAST_LINES - 1], "line 99");
-    last_lines_release(&lines);
+    log_tail_release(&lines);
 
     put(f, "a\n\nno end", 9);
-    assert_int_equal(last_lines_read(io_system(), f->file, &lines), ST_OK);
+    assert_int_equal(log_tail_read(io_system(), f->file, &lines), ST_OK);
     assert_int_equal(lines.count, 3);
     assert_string_equal(lines.lines[0], "a");
     assert_string_equal(lines.lines[1], "");
     assert_string_equal(lines.lines[2], "no end");
-    last_lines_release(&lines);
+    log_tail_release(&lines);
 
     put(f, "", 0);
-    assert_int_equal(last_lines_read(io_system(), f->file, &lines), ST_OK);
+    assert_int_equal(log_tail_read(io_system(), f->file, &lines), ST_OK);
     assert_int_equal(lines.count, 0);
-    last_lines_release(&lines);
+    log_tail_release(&lines);
     assert_int_equal(unlink(f->file), 0);
-    assert_int_equal(last_lines_read(io_system(), f->file, &lines), ST_OK);
+    assert_int_equal(log_tail_read(io_system(), f->file, &lines), ST_OK);
     assert_int_equal(lines.count, 0);
-    last_lines_release(&lines);
+    log_tail_release(&lines);
 }
 
 static void huge_lines_are_cut_and_bytes_that_are_no_text_replaced(void **state)
@@ -276,18 +276,18 @@ static void huge_lines_are_cut_and_bytes_that_are_no_text_replaced(void **state)
     memset(text, 'x', size);
     put(f, text, size);
     free(text);
-    struct last_lines lines;
-    assert_int_equal(last_lines_read(io_system(), f->file, &lines), ST_OK);
+    struct log_tail lines;
+    assert_int_equal(log_tail_read(io_system(), f->file, &lines), ST_OK);
     assert_int_equal(lines.count, 1);
     assert_int_equal(strlen(lines.lines[0]), LIMIT_LOG_LINE - 1);
-    last_lines_release(&lines);
+    log_tail_release(&lines);
 
     static const char odd[] = "\xc3\xa4 \xff \x00 \xed\xa0\x80 \xe2\x82\xac \xf4\x90\x80\x80 \xc3";
     put(f, odd, sizeof(odd) - 1);
-    assert_int_equal(last_lines_read(io_system(), f->file, &lines), ST_OK);
+    assert_int_equal(log_tail_read(io_system(), f->file, &lines), ST_OK);
     assert_int_equal(lines.count, 1);
     assert_string_equal(lines.lines[0], "\xc3\xa4 ? ? ??? \xe2\x82\xac ???? ?");
-    last_lines_release(&lines);
+    log_tail_release(&lines);
 }
 
 static void log_piece_is_bounded_and_says_where_it_is(void **state)
@@ -322,16 +322,16 @@ static void words_of_somebody_else_or_damaged_are_none(void **state)
     uint8_t bytes[128];
     size_t size = cairn__v1__last_words__pack(&words, bytes);
     put(f, bytes, size);
-    Cairn__V1__LastWords *back = words_read(io_system(), f->file, &ref);
+    Cairn__V1__LastWords *back = last_words_read(io_system(), f->file, &ref);
     assert_non_null(back);
     assert_true(back->finished);
-    words_free(back);
+    last_words_free(back);
     const struct ref other = { .job = "j-a", .generation = 3, .rank = 1 };
-    assert_null(words_read(io_system(), f->file, &other));
+    assert_null(last_words_read(io_system(), f->file, &other));
     put(f, "\xff\xff\xff", 3);
-    assert_null(words_read(io_system(), f->file, &ref));
+    assert_null(last_words_read(io_system(), f->file, &ref));
     assert_int_equal(unlink(f->file), 0);
-    assert_null(words_read(io_system(), f->file, &ref));
+    assert_null(last_words_read(io_system(), f->file, &ref));
 }
 
 static void last_mark_of_the_flight_recorder_says_where_it_was(void **state)
@@ -419,12 +419,12 @@ static void spawned_process_holds_its_log_until_it_is_gone(void **state)
                                      .env = env,
                                      .env_count = 1 };
     pid_t pid = 0;
-    char why[200] = "";
-    assert_int_equal(spawn_trainer(&request, &pid, why, sizeof(why)), ST_OK);
+    struct reason why = { "" };
+    assert_int_equal(spawn_trainer(&request, &pid, &why), ST_OK);
     assert_int_equal(getpgid(pid), pid);
     assert_true(spawn_is_alive(files.log));
     pid_t second = 0;
-    assert_int_equal(spawn_trainer(&request, &second, why, sizeof(why)), ST_EXISTS);
+    assert_int_equal(spawn_trainer(&request, &second, &why), ST_EXISTS);
     pid_t found = 0;
     while (proc_find("--words", files.words, &found) != ST_OK) /* the shell takes its time */
         (void)poll(NULL, 0, 2);
@@ -436,15 +436,15 @@ static void spawned_process_holds_its_log_until_it_is_gone(void **state)
     assert_false(spawn_is_alive(files.log));
 
     env[0] = (char *)"LD_PRELOAD=/tmp/x.so";
-    assert_int_equal(spawn_trainer(&request, &pid, why, sizeof(why)), ST_INVALID);
+    assert_int_equal(spawn_trainer(&request, &pid, &why), ST_INVALID);
     env[0] = (char *)"CAIRN_HOME=/";
-    assert_int_equal(spawn_trainer(&request, &pid, why, sizeof(why)), ST_INVALID);
+    assert_int_equal(spawn_trainer(&request, &pid, &why), ST_INVALID);
     env[0] = (char *)"NOVALUE";
-    assert_int_equal(spawn_trainer(&request, &pid, why, sizeof(why)), ST_INVALID);
+    assert_int_equal(spawn_trainer(&request, &pid, &why), ST_INVALID);
     request.env_count = 0;
     request.program = "/nonexistent/trainer";
-    assert_int_equal(spawn_trainer(&request, &pid, why, sizeof(why)), ST_NOT_FOUND);
-    assert_non_null(strstr(why, "/nonexistent/trainer"));
+    assert_int_equal(spawn_trainer(&request, &pid, &why), ST_NOT_FOUND);
+    assert_non_null(strstr(why.text, "/nonexistent/trainer"));
     assert_false(spawn_is_alive(files.log));
 }
 

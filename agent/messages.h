@@ -1,0 +1,20 @@
+/*
+ * What the agent says to the coordinator. Each message is dropped when no stream is open: what must
+ * be heard (exits) is repeated, all else follows from the hello of the next stream.
+ *
+ * Thread: the loop's.
+ */
+#pragma once
+
+#include "agent/agent.h"
+
+void agent_say_hello(struct agent *agent);
+void agent_say_beat(struct agent *agent);
+void agent_say_started(struct agent *agent, struct trainer *trainer);
+void agent_say_exited(struct agent *agent, struct trainer *trainer);
+/* That there is no such trainer: it isn't known here, or it wasn't started. Nothing of it is kept.
+ * */
+void agent_say_no_trainer(struct agent *agent, struct ref *ref,
+                          Cairn__V1__TrainerExited__Cause cause, const char *message);
+/* Answers with a piece of a trainer's output. */
+void agent_say_log(struct agent *agent, const Cairn__V1__LogRequest *request);
