@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rpc/server_impl.h"
+#include "rpc/server_internal.h"
 
 struct outgoing {
     struct outgoing *next;

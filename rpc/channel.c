@@ -4,7 +4,7 @@
 
 #include "common/check.h"
 #include "common/limits.h"
-#include "rpc/client_impl.h"
+#include "rpc/client_internal.h"
 
 static int or_default(int32_t value, int otherwise)
 {

@@ -15,7 +15,7 @@
 #include <time.h>
 
 #include "common/check.h"
-#include "rpc/client_impl.h"
+#include "rpc/client_internal.h"
 
 #define RECV_QUEUE_MAX 16
 

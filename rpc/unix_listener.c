@@ -18,7 +18,7 @@
 
 #include "common/check.h"
 #include "common/cleanup.h"
-#include "rpc/server_impl.h"
+#include "rpc/server_internal.h"
 
 enum {
     BACKLOG = 128,

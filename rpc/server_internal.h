@@ -1,5 +1,5 @@
 /*
- * Private to rpc/: what server.c, call.c and unix_listener.c share.
+ * Private to rpc/: what server_life.c, call.c and unix_listener.c share.
  */
 #pragma once
 
@@ -70,7 +70,7 @@ void rpc_unix_listeners_start(struct rpc_server *server);
 void rpc_unix_listeners_stop(struct rpc_server *server); /* ends the threads, removes the sockets */
 void rpc_unix_listeners_free(struct rpc_server *server);
 
-/* server.c */
+/* server_life.c */
 struct rpc_method *rpc_server_method(struct rpc_server *server, grpc_slice path);
 void rpc_server_adopt_peer(struct rpc_server *server, int fd, const struct ucred *cred);
 bool rpc_server_cred(struct rpc_server *server, const char *peer, struct ucred *out);

@@ -1,5 +1,3 @@
-#include "rpc/server.h"
-
 #include <errno.h>
 #include <grpc/grpc_posix.h>
 #include <stdio.h>
@@ -9,7 +7,8 @@
 
 #include "common/check.h"
 #include "common/limits.h"
-#include "rpc/server_impl.h"
+#include "rpc/server.h"
+#include "rpc/server_internal.h"
 
 enum {
     REQUEST_SLOTS = 32, /* calls asked for at a time; re-armed at once, so few suffice */
