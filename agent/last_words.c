@@ -7,6 +7,7 @@
 
 #include "common/cleanup.h"
 #include "common/flight.h"
+#include "common/unconst.h"
 
 /* They travel in a message, beside other fields. */
 enum { LAST_WORDS_BYTES_MAX = LIMIT_MESSAGE_BYTES - 256 * 1024 };
@@ -29,11 +30,7 @@ Cairn__V1__LastWords *last_words_read(const struct io *io, const char *path, con
 
 void last_words_free(const Cairn__V1__LastWords *words)
 {
-    union {
-        const Cairn__V1__LastWords *in;
-        Cairn__V1__LastWords *out;
-    } same = { .in = words };
-    cairn__v1__last_words__free_unpacked(same.out, NULL);
+    cairn__v1__last_words__free_unpacked(unconst(words), NULL);
 }
 
 static const char *kind_text(uint32_t kind)

@@ -4,8 +4,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "common/clock.h"
 #include "rpc/client.h"
 
 enum {
@@ -114,13 +114,9 @@ static void run_stream(struct link *link, struct rpc_stream *stream)
 /* False: stopping. */
 static bool pause_ms(struct link *link, int64_t pause)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += (long)(pause % 1000) * 1000000L;
-    until.tv_sec += pause / 1000 + until.tv_nsec / 1000000000L;
-    until.tv_nsec %= 1000000000L;
+    const int64_t until_ns = clock_mono_ns() + pause * 1000000;
     pthread_mutex_lock(&link->mutex);
-    while (!link->stopping && pthread_cond_timedwait(&link->cond, &link->mutex, &until) == 0) {
+    while (!link->stopping && clock_cond_wait(&link->cond, &link->mutex, until_ns)) {
     }
     bool going = !link->stopping;
     pthread_mutex_unlock(&link->mutex);
@@ -174,11 +170,7 @@ enum status link_start(const struct link_options *options, struct link **out)
         return st;
     }
     pthread_mutex_init(&link->mutex, NULL);
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&link->cond, &attr);
-    pthread_condattr_destroy(&attr);
+    clock_cond_init(&link->cond);
     if (pthread_create(&link->thread, NULL, link_main, link) != 0)
         abort();
     *out = link;

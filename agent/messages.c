@@ -9,16 +9,7 @@
 #include "agent/last_words.h"
 #include "agent/log_tail.h"
 #include "common/cleanup.h"
-
-/* protobuf-c's messages have no const members; what they point to is only read. */
-static char *unqualified(const char *text)
-{
-    union {
-        const char *in;
-        char *out;
-    } same = { .in = text };
-    return same.out;
-}
+#include "common/unconst.h"
 
 static void send_message(struct agent *agent, Cairn__V1__AgentMessage *message)
 {
@@ -61,13 +52,13 @@ static void list_gpus(struct agent *agent, struct gpu_list *list)
 void agent_say_hello(struct agent *agent)
 {
     Cairn__V1__AgentHello hello = CAIRN__V1__AGENT_HELLO__INIT;
-    hello.node = unqualified(agent->options.node);
+    hello.node = unconst(agent->options.node);
     hello.boot_id = agent->boot_id;
     hello.pid = (uint32_t)getpid();
     hello.slots = agent->options.slots;
-    hello.device = unqualified("cpu");
-    hello.version = unqualified(CAIRN_VERSION);
-    hello.host = unqualified(agent->options.host);
+    hello.device = unconst("cpu");
+    hello.version = unconst(CAIRN_VERSION);
+    hello.host = unconst(agent->options.host);
     hello.cores = proc_cores();
     hello.memory_bytes = proc_memory_total();
     struct gpu_list gpus;
@@ -151,7 +142,7 @@ void agent_say_exited(struct agent *agent, struct trainer *trainer)
     exited.cause = record->exit.cause;
     exited.code = record->exit.code;
     exited.signal = record->exit.signal;
-    exited.message = unqualified(record->exit.message.text);
+    exited.message = unconst(record->exit.message.text);
     struct log_tail lines = { .count = 0 };
     if (log_tail_read(agent->io, trainer->files.log, &lines) == ST_OK) {
         exited.last_lines = lines.lines;
@@ -176,7 +167,7 @@ void agent_say_no_trainer(struct agent *agent, struct ref *ref,
     Cairn__V1__TrainerExited exited = CAIRN__V1__TRAINER_EXITED__INIT;
     exited.ref = &wire;
     exited.cause = cause;
-    exited.message = unqualified(message);
+    exited.message = unconst(message);
     send_exited(agent, &exited);
 }
 

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/unconst.h"
 
 enum { TOKEN_FD = 3, OWN_ENV = 3, NUMBER_TEXT = 16 };
 
@@ -152,16 +153,6 @@ static int spawn_process(const char *program, char *const argv[], char *const en
     return error;
 }
 
-/* argv has no const, and nobody writes to it. */
-static char *argument(const char *text)
-{
-    union {
-        const char *in;
-        char *out;
-    } same = { .in = text };
-    return same.out;
-}
-
 static int spawn_arguments(const struct spawn_request *r, char *const env[], const int fds[2],
                            pid_t *out_pid)
 {
@@ -172,23 +163,23 @@ static int spawn_arguments(const struct spawn_request *r, char *const env[], con
     (void)snprintf(rank, sizeof(rank), "%" PRIu32, r->ref->rank);
     (void)snprintf(token_fd, sizeof(token_fd), "%d", TOKEN_FD);
     char *const argv[] = {
-        argument(r->program),
-        argument("--job"),
-        argument(r->ref->job),
-        argument("--generation"),
+        unconst(r->program),
+        unconst("--job"),
+        unconst(r->ref->job),
+        unconst("--generation"),
         generation,
-        argument("--rank"),
+        unconst("--rank"),
         rank,
-        argument("--coordinator"),
-        argument(r->coordinator),
-        argument("--words"),
-        argument(r->files->words),
-        argument("--flight"),
-        argument(r->files->flight),
-        argument("--token-fd"),
+        unconst("--coordinator"),
+        unconst(r->coordinator),
+        unconst("--words"),
+        unconst(r->files->words),
+        unconst("--flight"),
+        unconst(r->files->flight),
+        unconst("--token-fd"),
         token_fd,
-        argument(r->copies != NULL ? "--copies" : NULL),
-        argument(r->copies),
+        unconst(r->copies != NULL ? "--copies" : NULL),
+        unconst(r->copies),
         NULL,
     };
     return spawn_process(r->program, argv, env, fds, out_pid);
@@ -212,7 +203,7 @@ enum status spawn_trainer(const struct spawn_request *request, pid_t *out_pid,
     (void)snprintf(threads, sizeof(threads), "OMP_NUM_THREADS=%" PRIu32,
                    request->threads > 0 ? request->threads : 1);
     set[count++] = threads;
-    set[count++] = argument("OMP_DYNAMIC=false"); /* bits depend on the number of threads */
+    set[count++] = unconst("OMP_DYNAMIC=false"); /* bits depend on the number of threads */
 
     /* An empty list: a worker on a CPU share must not touch a GPU that is another's. */
     (void)snprintf(gpu, sizeof(gpu), "CUDA_VISIBLE_DEVICES=");

@@ -2,6 +2,8 @@
 
 #include <time.h>
 
+#include "common/check.h"
+
 static int64_t read_ns(clockid_t id)
 {
     struct timespec now = { 0 };
@@ -45,4 +47,20 @@ int64_t clock_mono_ns(void)
 int64_t clock_thread_ns(void)
 {
     return read_ns(CLOCK_THREAD_CPUTIME_ID);
+}
+
+void clock_cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t attributes;
+    CHECK(pthread_condattr_init(&attributes) == 0);
+    CHECK(pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0);
+    CHECK(pthread_cond_init(cond, &attributes) == 0);
+    (void)pthread_condattr_destroy(&attributes);
+}
+
+bool clock_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until_ns)
+{
+    const struct timespec until = { (time_t)(until_ns / 1000000000),
+                                    (long)(until_ns % 1000000000) };
+    return pthread_cond_timedwait(cond, mutex, &until) == 0;
 }

@@ -6,6 +6,8 @@
  */
 #pragma once
 
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 struct clock {
@@ -24,3 +26,8 @@ int64_t clock_wall_ms(const struct clock *clock);
 int64_t clock_mono_ns(void);
 /* Processor time of the calling thread, user and system. */
 int64_t clock_thread_ns(void);
+
+/* A condition whose waits end at times of clock_mono_ns. pthread_cond_destroy ends it. */
+void clock_cond_init(pthread_cond_t *cond);
+/* Waits, under mutex, until cond is signalled or the time has come. false: the time has come. */
+bool clock_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until_ns);

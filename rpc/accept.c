@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -20,12 +19,6 @@
 
 static pthread_mutex_t accept_mutex = PTHREAD_MUTEX_INITIALIZER;
 static int accept_reserve = -1; /* a descriptor to give up when there are no others */
-static _Atomic uint64_t accept_shed;
-
-uint64_t rpc_shed_connections(void)
-{
-    return atomic_load(&accept_shed);
-}
 
 static int open_reserve(void)
 {
@@ -52,7 +45,6 @@ static void shed_waiting(int fd)
         if (waiting < 0)
             break;
         (void)close(waiting);
-        atomic_fetch_add(&accept_shed, 1);
     }
     accept_reserve = open_reserve();
     pthread_mutex_unlock(&accept_mutex);

@@ -21,11 +21,6 @@
 
 #include "rpc/server_internal.h"
 
-struct outgoing {
-    struct outgoing *next;
-    grpc_byte_buffer *bytes;
-};
-
 struct rpc_call {
     struct rpc_tag on_close;
     struct rpc_tag on_recv;
@@ -38,7 +33,6 @@ struct rpc_call {
     gpr_timespec deadline;
     struct ucred cred;
     bool has_cred;
-    char peer[128];
     pthread_mutex_t mutex;
     /* receiving */
     grpc_byte_buffer *received;
@@ -51,9 +45,7 @@ struct rpc_call {
     bool over;
     bool status_waits;
     bool status_sent;
-    struct outgoing *first;
-    struct outgoing *last;
-    uint32_t queued;
+    struct rpc_outbox outbox;
     enum rpc_code code;
     char *detail;
     /* the end */
@@ -92,12 +84,7 @@ void rpc_call_unref(struct rpc_call *call)
 {
     if (atomic_fetch_sub(&call->references, 1) != 1)
         return;
-    while (call->first != NULL) {
-        struct outgoing *next = call->first->next;
-        grpc_byte_buffer_destroy(call->first->bytes);
-        free(call->first);
-        call->first = next;
-    }
+    rpc_outbox_clear(&call->outbox);
     if (call->received != NULL)
         grpc_byte_buffer_destroy(call->received);
     grpc_metadata_array_destroy(&call->metadata); /* its elements are the core call's */
@@ -136,25 +123,13 @@ static void unlock_call(struct rpc_call *call)
         run_task(call, &call->done_task);
 }
 
-static struct outgoing *take_outgoing(struct rpc_call *call)
-{
-    struct outgoing *message = call->first;
-    if (message == NULL)
-        return NULL;
-    call->first = message->next;
-    if (call->first == NULL)
-        call->last = NULL;
-    call->queued--;
-    return message;
-}
-
 /* Under the mutex: one batch of what waits. */
 static void pump(struct rpc_call *call)
 {
     bool metadata = call->accepted && !call->metadata_sent;
     if (call->send_busy || call->status_sent)
         return;
-    if (call->first == NULL && !call->status_waits && !metadata)
+    if (call->outbox.count == 0 && !call->status_waits && !metadata)
         return;
     grpc_op ops[3];
     memset(ops, 0, sizeof(ops));
@@ -162,14 +137,14 @@ static void pump(struct rpc_call *call)
     if (!call->metadata_sent)
         ops[count++].op = GRPC_OP_SEND_INITIAL_METADATA;
     call->metadata_sent = true;
-    struct outgoing *message = take_outgoing(call);
-    if (message != NULL) {
+    grpc_byte_buffer *bytes = rpc_outbox_take(&call->outbox);
+    if (bytes != NULL) {
         ops[count].op = GRPC_OP_SEND_MESSAGE;
-        ops[count].flags = call->first != NULL ? GRPC_WRITE_BUFFER_HINT : 0;
-        ops[count++].data.send_message.send_message = message->bytes;
+        ops[count].flags = call->outbox.count > 0 ? GRPC_WRITE_BUFFER_HINT : 0;
+        ops[count++].data.send_message.send_message = bytes;
     }
     grpc_slice detail = grpc_empty_slice();
-    if (call->status_waits && call->first == NULL) {
+    if (call->status_waits && call->outbox.count == 0) {
         call->status_sent = true;
         detail = grpc_slice_from_copied_string(call->detail != NULL ? call->detail : "");
         ops[count].op = GRPC_OP_SEND_STATUS_FROM_SERVER;
@@ -184,10 +159,8 @@ static void pump(struct rpc_call *call)
         (void)grpc_call_cancel(call->core, NULL);
     }
     grpc_slice_unref(detail);
-    if (message != NULL) { /* core holds the slices, not their shell */
-        grpc_byte_buffer_destroy(message->bytes);
-        free(message);
-    }
+    if (bytes != NULL)
+        grpc_byte_buffer_destroy(bytes); /* core holds the slices, not their shell */
 }
 
 static void sent(struct rpc_tag *tag, bool ok)
@@ -222,19 +195,6 @@ void rpc_call_finish(struct rpc_call *call, enum rpc_code code, const char *deta
     pthread_mutex_unlock(&call->mutex);
 }
 
-static void queue_message(struct rpc_call *call, grpc_byte_buffer *bytes)
-{
-    struct outgoing *message = rpc_alloc(sizeof(*message));
-    message->bytes = bytes;
-    if (call->last != NULL) {
-        call->last->next = message;
-    } else {
-        call->first = message;
-    }
-    call->last = message;
-    call->queued++;
-}
-
 enum status rpc_call_send(struct rpc_call *call, const ProtobufCMessage *message)
 {
     if (atomic_load_explicit(&call->dead, memory_order_relaxed))
@@ -244,12 +204,12 @@ enum status rpc_call_send(struct rpc_call *call, const ProtobufCMessage *message
     pthread_mutex_lock(&call->mutex);
     if (call->over || call->closed) {
         st = ST_CLOSED;
-    } else if (call->queued >= call->server->options.send_queue_max) {
+    } else if (call->outbox.count >= call->server->options.send_queue_max) {
         /* Never drop a message in silence: the stream ends, the peer can start anew. */
         finish(call, RPC_RESOURCE_EXHAUSTED, "the caller reads too slowly");
         st = ST_FULL;
     } else {
-        queue_message(call, bytes);
+        rpc_outbox_put(&call->outbox, bytes);
         bytes = NULL;
         if ((call->method->flags & RPC_SERVER_STREAMING) == 0) {
             finish(call, RPC_OK, NULL); /* one batch for metadata, reply and status */
@@ -266,7 +226,7 @@ enum status rpc_call_send(struct rpc_call *call, const ProtobufCMessage *message
 uint32_t rpc_call_queued(struct rpc_call *call)
 {
     pthread_mutex_lock(&call->mutex);
-    uint32_t queued = call->queued;
+    uint32_t queued = call->outbox.count;
     pthread_mutex_unlock(&call->mutex);
     return queued;
 }
@@ -393,10 +353,8 @@ static struct rpc_call *new_call(struct rpc_server *server, struct rpc_method *m
     call->deadline = deadline;
     pthread_mutex_init(&call->mutex, NULL);
     char *peer = grpc_call_get_peer(core);
-    if (peer != NULL)
-        (void)snprintf(call->peer, sizeof(call->peer), "%s", peer);
+    call->has_cred = peer != NULL && rpc_server_cred(server, peer, &call->cred);
     gpr_free(peer);
-    call->has_cred = rpc_server_cred(server, call->peer, &call->cred);
     return call;
 }
 
@@ -494,11 +452,6 @@ void *rpc_call_data(struct rpc_call *call)
     return call->data;
 }
 
-bool rpc_call_cancelled(struct rpc_call *call)
-{
-    return atomic_load_explicit(&call->dead, memory_order_acquire);
-}
-
 int64_t rpc_call_ms_left(struct rpc_call *call)
 {
     gpr_timespec deadline = call->deadline;
@@ -566,9 +519,4 @@ bool rpc_call_peer_cred(const struct rpc_call *call, struct ucred *out)
     if (call->has_cred)
         *out = call->cred;
     return call->has_cred;
-}
-
-void rpc_call_peer(const struct rpc_call *call, char *out, size_t capacity)
-{
-    (void)snprintf(out, capacity, "%s", call->peer);
 }

@@ -229,25 +229,3 @@ enum status rpc_unary(struct rpc_channel *channel, const ProtobufCServiceDescrip
     *out_reply = reply;
     return ST_OK;
 }
-
-static void invoke_stub(ProtobufCService *service, unsigned method, const ProtobufCMessage *in,
-                        ProtobufCClosure closure, void *data)
-{
-    struct rpc_stub *stub = CONTAINER_OF(service, struct rpc_stub, base);
-    ProtobufCMessage *reply = NULL;
-    enum status st =
-        rpc_unary(stub->channel, service->descriptor, service->descriptor->methods[method].name, in,
-                  &stub->options, &reply, &stub->result);
-    (void)st; /* stub->result says more */
-    closure(reply, data);
-    if (reply != NULL)
-        protobuf_c_message_free_unpacked(reply, NULL);
-}
-
-void rpc_stub_init(struct rpc_stub *stub, struct rpc_channel *channel,
-                   const ProtobufCServiceDescriptor *service)
-{
-    *stub = (struct rpc_stub){ .channel = channel };
-    stub->base.descriptor = service;
-    stub->base.invoke = invoke_stub;
-}

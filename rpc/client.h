@@ -58,19 +58,6 @@ MUST_CHECK enum status rpc_unary(struct rpc_channel *channel,
                                  const struct rpc_call_options *options,
                                  ProtobufCMessage **out_reply, struct rpc_result *result);
 
-/*
- * A protobuf-c service whose invoke() is rpc_unary, so that the client functions that protoc-c
- * generates are typed stubs; the closure gets NULL on failure, result tells why.
- */
-struct rpc_stub {
-    ProtobufCService base;
-    struct rpc_channel *channel;
-    struct rpc_call_options options;
-    struct rpc_result result;
-};
-void rpc_stub_init(struct rpc_stub *stub, struct rpc_channel *channel,
-                   const ProtobufCServiceDescriptor *service);
-
 struct rpc_stream_options {
     int32_t open_timeout_ms; /* until the server accepted; 0: 10000 */
     int32_t deadline_ms;     /* of the whole call; 0: none */

@@ -4,32 +4,7 @@
 #include <string.h>
 
 #include "common/check.h"
-
-/* absl's OnDeadlockCycle::kIgnore. */
-#define DEADLOCK_IGNORE 0
-
-/*
- * absl::SetMutexDeadlockDetectionMode. Debian builds absl without NDEBUG: its mutexes then keep a
- * graph of lock orders and abort the process on a merely potential deadlock inside gRPC. Weak: an
- * absl without this symbol is fine.
- */
-extern void absl_set_deadlock_mode(int mode) __asm__(
-    "_ZN4absl7debian329SetMutexDeadlockDetectionModeENS0_15OnDeadlockCycleE") __attribute__((weak));
-
-void rpc_init(void)
-{
-    rpc_accept_init();
-    if (absl_set_deadlock_mode)
-        absl_set_deadlock_mode(DEADLOCK_IGNORE);
-    /* Peers can provoke lines of gRPC's own log; what matters we log ourselves. */
-    (void)setenv("GRPC_VERBOSITY", "NONE", 0);
-    grpc_init();
-}
-
-void rpc_shutdown(void)
-{
-    grpc_shutdown();
-}
+#include "common/unconst.h"
 
 const char *rpc_code_name(enum rpc_code code)
 {
@@ -143,21 +118,11 @@ ProtobufCMessage *rpc_unpack(const ProtobufCMessageDescriptor *descriptor, grpc_
     return message;
 }
 
-/* gRPC takes these texts as char *, but only copies them. */
-static char *unqualified(const char *text)
-{
-    union {
-        const char *in;
-        char *out;
-    } same = { .in = text };
-    return same.out;
-}
-
 static grpc_arg *next_arg(struct rpc_args *args, const char *key)
 {
     CHECK(args->count < sizeof(args->list) / sizeof(args->list[0]));
     grpc_arg *arg = &args->list[args->count++];
-    *arg = (grpc_arg){ .key = unqualified(key) };
+    *arg = (grpc_arg){ .key = unconst(key) };
     return arg;
 }
 
@@ -172,7 +137,7 @@ void rpc_args_text(struct rpc_args *args, const char *key, const char *value)
 {
     grpc_arg *arg = next_arg(args, key);
     arg->type = GRPC_ARG_STRING;
-    arg->value.string = unqualified(value);
+    arg->value.string = unconst(value);
 }
 
 gpr_timespec rpc_deadline(int64_t timeout_ms)
@@ -181,6 +146,41 @@ gpr_timespec rpc_deadline(int64_t timeout_ms)
         return gpr_inf_future(GPR_CLOCK_MONOTONIC);
     return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
                         gpr_time_from_millis(timeout_ms, GPR_TIMESPAN));
+}
+
+void rpc_outbox_put(struct rpc_outbox *box, grpc_byte_buffer *bytes)
+{
+    struct rpc_outgoing *message = rpc_alloc(sizeof(*message));
+    message->bytes = bytes;
+    if (box->last != NULL) {
+        box->last->next = message;
+    } else {
+        box->first = message;
+    }
+    box->last = message;
+    box->count++;
+}
+
+grpc_byte_buffer *rpc_outbox_take(struct rpc_outbox *box)
+{
+    struct rpc_outgoing *message = box->first;
+    if (message == NULL)
+        return NULL;
+    CHECK(box->count > 0);
+    grpc_byte_buffer *bytes = message->bytes;
+    box->first = message->next;
+    if (box->first == NULL)
+        box->last = NULL;
+    box->count--;
+    free(message);
+    return bytes;
+}
+
+void rpc_outbox_clear(struct rpc_outbox *box)
+{
+    grpc_byte_buffer *bytes = NULL;
+    while ((bytes = rpc_outbox_take(box)) != NULL)
+        grpc_byte_buffer_destroy(bytes);
 }
 
 void *rpc_queue_run(void *queue)

@@ -69,9 +69,25 @@ void rpc_args_text(struct rpc_args *args, const char *key, const char *value);
 
 gpr_timespec rpc_deadline(int64_t timeout_ms); /* < 0: never */
 
+/* Packed messages that wait to be sent, oldest first. Zeroed is empty. */
+struct rpc_outgoing {
+    struct rpc_outgoing *next;
+    grpc_byte_buffer *bytes;
+};
+struct rpc_outbox {
+    struct rpc_outgoing *first, *last;
+    uint32_t count;
+};
+/* Takes ownership of bytes. */
+void rpc_outbox_put(struct rpc_outbox *box, grpc_byte_buffer *bytes);
+/* The oldest, the caller's; NULL: there is none. */
+grpc_byte_buffer *rpc_outbox_take(struct rpc_outbox *box);
+void rpc_outbox_clear(struct rpc_outbox *box);
+
 /* Runs the tags of a queue until it is shut down and drained; a thread's function. */
 void *rpc_queue_run(void *queue);
 
+/* accept.c: before gRPC's first listener. */
 void rpc_accept_init(void);
 
 _Static_assert((int)RPC_UNAUTHENTICATED == (int)GRPC_STATUS_UNAUTHENTICATED, "gRPC's numbers");

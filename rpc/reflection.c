@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/unconst.h"
 #include "grpc/reflection/v1alpha/reflection.pb-c.h"
 #include "rpc/core.h"
 #include "rpc/services.h"
@@ -26,22 +27,12 @@ struct rpc_reflection {
     const struct rpc_server *server;
 };
 
-/* protobuf-c's messages have no const members; what they point to is only read. */
-static void *unqualified(const void *pointer)
-{
-    union {
-        const void *in;
-        void *out;
-    } same = { .in = pointer };
-    return same.out;
-}
-
 static void init_response(Grpc__Reflection__V1alpha__ServerReflectionResponse *response,
                           const Grpc__Reflection__V1alpha__ServerReflectionRequest *request)
 {
     grpc__reflection__v1alpha__server_reflection_response__init(response);
     response->valid_host = request->host;
-    response->original_request = unqualified(request);
+    response->original_request = unconst(request);
 }
 
 static void list_services(const struct rpc_reflection *reflection,
@@ -58,7 +49,7 @@ static void list_services(const struct rpc_reflection *reflection,
     size_t count = rpc_server_services(reflection->server, names, SERVICES_MAX);
     for (size_t i = 0; i < count && i < SERVICES_MAX; i++) {
         grpc__reflection__v1alpha__service_response__init(&rows[i]);
-        rows[i].name = unqualified(names[i]);
+        rows[i].name = unconst(names[i]);
         links[i] = &rows[i];
         list.n_service = i + 1;
     }
@@ -78,7 +69,7 @@ static void collect(void *arg, struct rpc_bytes file)
     struct files *files = arg;
     if (files->count < FILES_MAX) {
         files->list[files->count++] =
-            (ProtobufCBinaryData){ .len = file.size, .data = unqualified(file.data) };
+            (ProtobufCBinaryData){ .len = file.size, .data = unconst(file.data) };
     }
 }
 
@@ -108,7 +99,7 @@ static void send_error(enum rpc_code code, const char *text,
     Grpc__Reflection__V1alpha__ErrorResponse error =
         GRPC__REFLECTION__V1ALPHA__ERROR_RESPONSE__INIT;
     error.error_code = (int32_t)code;
-    error.error_message = unqualified(text);
+    error.error_message = unconst(text);
     response.message_response_case = RESPONSE_ERROR;
     response.error_response = &error;
     (void)rpc_call_send(call, &response.base);

@@ -56,9 +56,6 @@ enum status rpc_code_status(enum rpc_code code);
 void rpc_init(void);
 void rpc_shutdown(void);
 
-/* Connections refused because the process had no descriptor left (see accept.c). */
-uint64_t rpc_shed_connections(void);
-
 /* Bytes of somebody else. */
 struct rpc_bytes {
     const uint8_t *data;

@@ -77,9 +77,6 @@ MUST_CHECK enum status rpc_server_listen(struct rpc_server *server, const char *
  */
 MUST_CHECK enum status rpc_server_listen_unix(struct rpc_server *server, const char *path);
 
-/* Serves a connected, non-blocking stream socket, which it takes over (plaintext). After start. */
-void rpc_server_adopt(struct rpc_server *server, int fd);
-
 void rpc_server_start(struct rpc_server *server);
 
 /*
@@ -118,8 +115,6 @@ void rpc_call_set_data(struct rpc_call *call, void *data,
                        void (*on_done)(struct rpc_call *call, void *data, bool cancelled));
 void *rpc_call_data(struct rpc_call *call);
 
-/* The peer is gone, cancelled, or its deadline passed. */
-bool rpc_call_cancelled(struct rpc_call *call);
 int64_t rpc_call_ms_left(struct rpc_call *call);        /* INT64_MAX: no deadline */
 const char *rpc_call_path(const struct rpc_call *call); /* "/cairn.v1.Control/GetJob" */
 
@@ -134,7 +129,6 @@ bool rpc_call_token(const struct rpc_call *call, char *out, size_t capacity);
 
 /* True for a peer that came over listen_unix: then its credentials were checked. */
 bool rpc_call_peer_cred(const struct rpc_call *call, struct ucred *out);
-void rpc_call_peer(const struct rpc_call *call, char *out, size_t capacity);
 
 void rpc_call_ref(struct rpc_call *call);
 void rpc_call_unref(struct rpc_call *call);

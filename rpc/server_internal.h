@@ -1,5 +1,11 @@
 /*
- * Private to rpc/: what server_life.c, call.c and unix_listener.c share.
+ * Private to rpc/: the server, from the floor to the roof
+ *
+ *     server_methods.c   the table of methods
+ *     server_creds.c     whose connection a peer is
+ *     unix_listener.c    accepts connections of Unix sockets, with their credentials
+ *     call.c             one call, from asking core for it to its end
+ *     server_life.c      a server's life: made, started, stopped, freed
  */
 #pragma once
 
@@ -12,7 +18,7 @@
 #define METHOD_BUCKETS 256
 
 struct rpc_method {
-    char *path;
+    char *path; /* "/package.Service/Method" */
     size_t path_size;
     uint32_t hash;
     ProtobufCService *service; /* borrowed */
@@ -20,6 +26,13 @@ struct rpc_method {
     int flags; /* enum rpc_method_flags */
     const ProtobufCMessageDescriptor *input;
     struct rpc_method *chain; /* of its bucket */
+};
+
+/* By the hash of the path. */
+struct rpc_methods {
+    struct rpc_method *buckets[METHOD_BUCKETS];
+    char **services; /* names */
+    size_t service_count;
 };
 
 /* Credentials of adopted connections, by descriptor: gRPC's name of such a peer is "fd:N". */
@@ -46,9 +59,7 @@ struct rpc_server {
     grpc_completion_queue *queue;
     pthread_t queue_thread;
     pthread_t stop_thread;
-    struct rpc_method *buckets[METHOD_BUCKETS];
-    char **services;
-    size_t service_count;
+    struct rpc_methods methods;
     struct rpc_unix_listener *unix_listeners;
     struct rpc_creds creds;
     bool started;
@@ -62,15 +73,26 @@ struct rpc_server {
     bool down; /* core's shutdown is complete; under mutex */
 };
 
-/* call.c: asks core for the next call. False: the server is going down. */
+/* ---- server_methods.c ---- */
+
+/* NULL: there is no such method. */
+struct rpc_method *rpc_server_method(struct rpc_server *server, grpc_slice path);
+void rpc_methods_free(struct rpc_methods *methods);
+
+/* ---- server_creds.c ---- */
+
+/* Serves a connected, non-blocking stream socket, which it takes over (plaintext). After start. */
+void rpc_server_adopt(struct rpc_server *server, int fd, const struct ucred *cred);
+/* Of gRPC's name of a peer; false: it is no adopted one. */
+bool rpc_server_cred(struct rpc_server *server, const char *peer, struct ucred *out);
+
+/* ---- call.c ---- */
+
+/* Asks core for the next call. False: the server is going down. */
 bool rpc_call_request(struct rpc_server *server);
 
-/* unix_listener.c */
+/* ---- unix_listener.c ---- */
+
 void rpc_unix_listeners_start(struct rpc_server *server);
 void rpc_unix_listeners_stop(struct rpc_server *server); /* ends the threads, removes the sockets */
 void rpc_unix_listeners_free(struct rpc_server *server);
-
-/* server_life.c */
-struct rpc_method *rpc_server_method(struct rpc_server *server, grpc_slice path);
-void rpc_server_adopt_peer(struct rpc_server *server, int fd, const struct ucred *cred);
-bool rpc_server_cred(struct rpc_server *server, const char *peer, struct ucred *out);

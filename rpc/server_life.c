@@ -1,20 +1,16 @@
-#include <errno.h>
-#include <grpc/grpc_posix.h>
-#include <stdio.h>
+/* A server from rpc_server_new to rpc_server_free. */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/limits.h"
-#include "rpc/server.h"
 #include "rpc/server_internal.h"
 
 enum {
     REQUEST_SLOTS = 32, /* calls asked for at a time; re-armed at once, so few suffice */
     METADATA_MAX = 16 * 1024,
     HANDSHAKE_MS = 10000,
-    FD_MAX = 1 << 20, /* of the table of credentials */
     CLIENT_PING_MIN_MS = 500,
 };
 
@@ -62,84 +58,8 @@ struct rpc_server *rpc_server_new(const struct rpc_server_options *options)
     grpc_server_register_completion_queue(server->core, server->queue, NULL);
     pthread_mutex_init(&server->creds.mutex, NULL);
     pthread_mutex_init(&server->mutex, NULL);
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&server->cond, &attr);
-    pthread_condattr_destroy(&attr);
+    clock_cond_init(&server->cond);
     return server;
-}
-
-static uint32_t hash_bytes(const uint8_t *data, size_t size) /* FNV-1a */
-{
-    uint32_t hash = 2166136261U;
-    for (size_t i = 0; i < size; i++)
-        hash = (hash ^ data[i]) * 16777619U;
-    return hash;
-}
-
-struct rpc_method *rpc_server_method(struct rpc_server *server, grpc_slice path)
-{
-    const uint8_t *data = GRPC_SLICE_START_PTR(path);
-    size_t size = GRPC_SLICE_LENGTH(path);
-    uint32_t hash = hash_bytes(data, size);
-    struct rpc_method *method = server->buckets[hash % METHOD_BUCKETS];
-    while (method != NULL && (method->hash != hash || method->path_size != size ||
-                              memcmp(method->path, data, size) != 0))
-        method = method->chain;
-    return method;
-}
-
-static void add_method(struct rpc_server *server, ProtobufCService *service, unsigned index,
-                       const char *service_name)
-{
-    const ProtobufCMethodDescriptor *descriptor = &service->descriptor->methods[index];
-    struct rpc_method *method = rpc_alloc(sizeof(*method));
-    size_t capacity = strlen(service_name) + strlen(descriptor->name) + 3;
-    method->path = rpc_alloc(capacity);
-    (void)snprintf(method->path, capacity, "/%s/%s", service_name, descriptor->name);
-    method->path_size = capacity - 1;
-    method->hash = hash_bytes((const uint8_t *)method->path, method->path_size);
-    method->service = service;
-    method->index = index;
-    method->flags = rpc_descdb_method_flags(server->options.descdb, service_name, descriptor->name);
-    method->input = descriptor->input;
-    struct rpc_method **bucket = &server->buckets[method->hash % METHOD_BUCKETS];
-    method->chain = *bucket;
-    *bucket = method;
-}
-
-enum status rpc_server_add_service(struct rpc_server *server, ProtobufCService *service,
-                                   const char *name)
-{
-    CHECK(!server->started);
-    const ProtobufCServiceDescriptor *descriptor = service->descriptor;
-    const char *service_name = name != NULL ? name : descriptor->name;
-    for (unsigned i = 0; i < descriptor->n_methods; i++) {
-        if (rpc_descdb_method_flags(server->options.descdb, service_name,
-                                    descriptor->methods[i].name) < 0)
-            return ST_NOT_FOUND;
-    }
-    server->services =
-        realloc(server->services, (server->service_count + 1) * sizeof(*server->services));
-    if (server->services == NULL)
-        abort();
-    server->services[server->service_count++] = rpc_copy_text(service_name);
-    for (unsigned i = 0; i < descriptor->n_methods; i++)
-        add_method(server, service, i, service_name);
-    return ST_OK;
-}
-
-size_t rpc_server_services(const struct rpc_server *server, const char **out, size_t capacity)
-{
-    for (size_t i = 0; i < server->service_count && i < capacity; i++)
-        out[i] = server->services[i];
-    return server->service_count;
-}
-
-const struct rpc_descdb *rpc_server_descdb(const struct rpc_server *server)
-{
-    return server->options.descdb;
 }
 
 enum status rpc_server_listen(struct rpc_server *server, const char *address,
@@ -167,57 +87,6 @@ enum status rpc_server_listen(struct rpc_server *server, const char *address,
     return ST_OK;
 }
 
-static void set_cred(struct rpc_creds *creds, int fd, const struct ucred *cred)
-{
-    size_t index = (size_t)fd;
-    pthread_mutex_lock(&creds->mutex);
-    if (index >= creds->count) {
-        size_t count = index * 2 + 64;
-        creds->list = realloc(creds->list, count * sizeof(*creds->list));
-        if (creds->list == NULL)
-            abort();
-        memset(creds->list + creds->count, 0, (count - creds->count) * sizeof(*creds->list));
-        creds->count = count;
-    }
-    creds->list[index] = cred != NULL ? *cred : (struct ucred){ 0 };
-    pthread_mutex_unlock(&creds->mutex);
-}
-
-bool rpc_server_cred(struct rpc_server *server, const char *peer, struct ucred *out)
-{
-    if (strncmp(peer, "fd:", 3) != 0)
-        return false;
-    char *end = NULL;
-    errno = 0;
-    unsigned long fd = strtoul(peer + 3, &end, 10);
-    if (errno != 0 || end == peer + 3 || *end != '\0')
-        return false;
-    struct rpc_creds *creds = &server->creds;
-    bool known = false;
-    pthread_mutex_lock(&creds->mutex);
-    if (fd < creds->count && creds->list[fd].pid != 0) {
-        *out = creds->list[fd];
-        known = true;
-    }
-    pthread_mutex_unlock(&creds->mutex);
-    return known;
-}
-
-void rpc_server_adopt_peer(struct rpc_server *server, int fd, const struct ucred *cred)
-{
-    CHECK(fd >= 0 && fd < FD_MAX);
-    /* Before core sees it: a number that was another connection's says nothing any more. */
-    set_cred(&server->creds, fd, cred);
-    grpc_server_credentials *credentials = grpc_insecure_server_credentials_create();
-    grpc_server_add_channel_from_fd(server->core, fd, credentials);
-    grpc_server_credentials_release(credentials);
-}
-
-void rpc_server_adopt(struct rpc_server *server, int fd)
-{
-    rpc_server_adopt_peer(server, fd, NULL);
-}
-
 void rpc_server_start(struct rpc_server *server)
 {
     CHECK(!server->started);
@@ -240,19 +109,6 @@ static void on_core_down(struct rpc_tag *tag, bool ok)
     pthread_mutex_unlock(&server->mutex);
 }
 
-static struct timespec monotonic_in(int32_t timeout_ms)
-{
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    at.tv_sec += timeout_ms / 1000;
-    at.tv_nsec += (timeout_ms % 1000) * 1000000L;
-    if (at.tv_nsec >= 1000000000L) {
-        at.tv_sec++;
-        at.tv_nsec -= 1000000000L;
-    }
-    return at;
-}
-
 static void *stop_main(void *arg)
 {
     struct rpc_server *server = arg;
@@ -260,11 +116,11 @@ static void *stop_main(void *arg)
     server->on_down.fn = on_core_down;
     rpc_tag_out(&server->on_down);
     grpc_server_shutdown_and_notify(server->core, server->queue, &server->on_down);
-    struct timespec until = monotonic_in(server->grace_ms);
+    const int64_t until_ns = clock_mono_ns() + (int64_t)server->grace_ms * 1000000;
     pthread_mutex_lock(&server->mutex);
-    int waited = 0;
-    while (!server->down && waited == 0)
-        waited = pthread_cond_timedwait(&server->cond, &server->mutex, &until);
+    bool in_time = true;
+    while (!server->down && in_time)
+        in_time = clock_cond_wait(&server->cond, &server->mutex, until_ns);
     bool down = server->down;
     pthread_mutex_unlock(&server->mutex);
     if (!down)
@@ -333,17 +189,7 @@ void rpc_server_free(struct rpc_server *server)
         CHECK(rpc_server_stopped(server));
     }
     rpc_unix_listeners_free(server);
-    for (size_t i = 0; i < METHOD_BUCKETS; i++) {
-        while (server->buckets[i] != NULL) {
-            struct rpc_method *method = server->buckets[i];
-            server->buckets[i] = method->chain;
-            free(method->path);
-            free(method);
-        }
-    }
-    for (size_t i = 0; i < server->service_count; i++)
-        free(server->services[i]);
-    free(server->services);
+    rpc_methods_free(&server->methods);
     free(server->creds.list);
     pthread_mutex_destroy(&server->creds.mutex);
     pthread_mutex_destroy(&server->mutex);

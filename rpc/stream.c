@@ -12,17 +12,13 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/check.h"
+#include "common/clock.h"
 #include "rpc/client_internal.h"
 
 #define RECV_QUEUE_MAX 16
-
-struct outgoing {
-    struct outgoing *next;
-    grpc_byte_buffer *bytes;
-};
+#define FOR_EVER       INT64_MAX
 
 struct rpc_stream {
     struct rpc_tag on_status;
@@ -45,9 +41,7 @@ struct rpc_stream {
     bool ended;
     bool closing;
     /* sending */
-    struct outgoing *first;
-    struct outgoing *last;
-    uint32_t queued;
+    struct rpc_outbox outbox;
     uint32_t queue_max;
     bool send_busy;
     bool send_broken; /* a send failed: the status follows */
@@ -83,14 +77,10 @@ static void pump_send(struct rpc_stream *stream)
         return;
     grpc_op op;
     memset(&op, 0, sizeof(op));
-    struct outgoing *message = stream->first;
-    if (message != NULL) {
-        stream->first = message->next;
-        if (stream->first == NULL)
-            stream->last = NULL;
-        stream->queued--;
+    grpc_byte_buffer *bytes = rpc_outbox_take(&stream->outbox);
+    if (bytes != NULL) {
         op.op = GRPC_OP_SEND_MESSAGE;
-        op.data.send_message.send_message = message->bytes;
+        op.data.send_message.send_message = bytes;
     } else if (stream->half_close && !stream->half_closed) {
         stream->half_closed = true;
         op.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT;
@@ -99,10 +89,8 @@ static void pump_send(struct rpc_stream *stream)
     }
     stream->send_busy = start_batch(stream, &op, 1, &stream->on_sent);
     stream->send_broken = !stream->send_busy;
-    if (message != NULL) {
-        grpc_byte_buffer_destroy(message->bytes);
-        free(message);
-    }
+    if (bytes != NULL)
+        grpc_byte_buffer_destroy(bytes);
 }
 
 static void pump_recv(struct rpc_stream *stream)
@@ -172,24 +160,17 @@ static void received(struct rpc_tag *tag, bool ok)
         grpc_byte_buffer_destroy(bytes);
 }
 
-static bool wait_until(struct rpc_stream *stream, const struct timespec *until)
+/* Under the mutex. false: the time has come. */
+static bool stream_wait(struct rpc_stream *stream, int64_t until_ns)
 {
-    if (until == NULL)
+    if (until_ns == FOR_EVER)
         return pthread_cond_wait(&stream->cond, &stream->mutex) == 0;
-    return pthread_cond_timedwait(&stream->cond, &stream->mutex, until) == 0;
+    return clock_cond_wait(&stream->cond, &stream->mutex, until_ns);
 }
 
-static struct timespec time_in(int32_t timeout_ms)
+static int64_t time_in(int32_t timeout_ms)
 {
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    at.tv_sec += timeout_ms / 1000;
-    at.tv_nsec += (timeout_ms % 1000) * 1000000L;
-    if (at.tv_nsec >= 1000000000L) {
-        at.tv_sec++;
-        at.tv_nsec -= 1000000000L;
-    }
-    return at;
+    return clock_mono_ns() + (int64_t)timeout_ms * 1000000;
 }
 
 static struct rpc_stream *new_stream(struct rpc_channel *channel,
@@ -211,11 +192,7 @@ static struct rpc_stream *new_stream(struct rpc_channel *channel,
     grpc_metadata_array_init(&stream->initial);
     grpc_metadata_array_init(&stream->trailing);
     pthread_mutex_init(&stream->mutex, NULL);
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&stream->cond, &attr);
-    pthread_condattr_destroy(&attr);
+    clock_cond_init(&stream->cond);
     stream->call = rpc_channel_call(channel, rpc_channel_queue(channel), service, method,
                                     options->deadline_ms > 0 ? options->deadline_ms : -1);
     return stream;
@@ -245,15 +222,7 @@ static void start_call(struct rpc_stream *stream, const struct rpc_channel *chan
 
 static void queue_bytes(struct rpc_stream *stream, grpc_byte_buffer *bytes)
 {
-    struct outgoing *message = rpc_alloc(sizeof(*message));
-    message->bytes = bytes;
-    if (stream->last != NULL) {
-        stream->last->next = message;
-    } else {
-        stream->first = message;
-    }
-    stream->last = message;
-    stream->queued++;
+    rpc_outbox_put(&stream->outbox, bytes);
     pump_send(stream);
 }
 
@@ -269,7 +238,7 @@ static enum status open_stream(struct rpc_channel *channel,
         options = &defaults;
     struct rpc_result ours;
     struct rpc_stream *stream = new_stream(channel, service, method, options);
-    struct timespec until =
+    const int64_t until_ns =
         time_in(options->open_timeout_ms > 0 ? options->open_timeout_ms : DEFAULT_TIMEOUT_MS);
     pthread_mutex_lock(&stream->mutex);
     start_call(stream, channel, options->wait_for_ready);
@@ -278,11 +247,11 @@ static enum status open_stream(struct rpc_channel *channel,
         stream->half_close = true;
         pump_send(stream);
     }
-    while (!stream->opened && wait_until(stream, &until)) {
+    while (!stream->opened && stream_wait(stream, until_ns)) {
     }
     /* An open that failed has its status in a moment. */
     while (stream->opened && !stream->accepted && !stream->ended)
-        (void)wait_until(stream, NULL);
+        (void)stream_wait(stream, FOR_EVER);
     bool accepted = stream->accepted &&
                     !(stream->ended && stream->code != GRPC_STATUS_OK && stream->ring_count == 0);
     bool timed_out = !stream->opened;
@@ -322,7 +291,7 @@ enum status rpc_stream_send(struct rpc_stream *stream, const ProtobufCMessage *m
     pthread_mutex_lock(&stream->mutex);
     if (stream->ended || stream->send_broken || stream->half_close) {
         st = ST_CLOSED;
-    } else if (stream->queued >= stream->queue_max) {
+    } else if (stream->outbox.count >= stream->queue_max) {
         st = ST_FULL;
     } else {
         queue_bytes(stream, rpc_pack(message));
@@ -342,7 +311,7 @@ void rpc_stream_send_done(struct rpc_stream *stream)
 uint32_t rpc_stream_queued(struct rpc_stream *stream)
 {
     pthread_mutex_lock(&stream->mutex);
-    uint32_t queued = stream->queued;
+    uint32_t queued = stream->outbox.count;
     pthread_mutex_unlock(&stream->mutex);
     return queued;
 }
@@ -369,11 +338,11 @@ static enum status take_event(struct rpc_stream *stream, grpc_byte_buffer **out)
 enum status rpc_stream_recv(struct rpc_stream *stream, int32_t timeout_ms, ProtobufCMessage **out)
 {
     grpc_byte_buffer *bytes = NULL;
-    struct timespec until = time_in(timeout_ms > 0 ? timeout_ms : 0);
+    const int64_t until_ns = timeout_ms < 0 ? FOR_EVER : time_in(timeout_ms);
     pthread_mutex_lock(&stream->mutex);
     enum status st = take_event(stream, &bytes);
     while (st == ST_TIMED_OUT && timeout_ms != 0) {
-        bool in_time = wait_until(stream, timeout_ms > 0 ? &until : NULL);
+        bool in_time = stream_wait(stream, until_ns);
         st = take_event(stream, &bytes);
         if (!in_time)
             break;
@@ -409,12 +378,7 @@ void rpc_stream_cancel(struct rpc_stream *stream)
 
 static void drop_queues(struct rpc_stream *stream)
 {
-    while (stream->first != NULL) {
-        struct outgoing *next = stream->first->next;
-        grpc_byte_buffer_destroy(stream->first->bytes);
-        free(stream->first);
-        stream->first = next;
-    }
+    rpc_outbox_clear(&stream->outbox);
     for (unsigned i = 0; i < stream->ring_count; i++)
         grpc_byte_buffer_destroy(stream->ring[(stream->ring_start + i) % RECV_QUEUE_MAX]);
 }
@@ -429,7 +393,7 @@ void rpc_stream_close(struct rpc_stream *stream, struct rpc_result *result)
      * status would wait. */
     (void)grpc_call_cancel(stream->call, NULL);
     while (!stream->ended || !stream->opened || stream->send_busy || stream->recv_busy)
-        (void)wait_until(stream, NULL);
+        (void)stream_wait(stream, FOR_EVER);
     pthread_mutex_unlock(&stream->mutex);
     if (result != NULL && stream->mistake.code != RPC_OK) {
         *result = stream->mistake;

@@ -113,7 +113,7 @@ static bool accept_waiting(struct rpc_unix_listener *listener)
             return errno == EAGAIN;
         struct ucred cred;
         if (may_connect(fd, &cred)) {
-            rpc_server_adopt_peer(listener->server, fd, &cred);
+            rpc_server_adopt(listener->server, fd, &cred);
         } else {
             (void)close(fd);
         }

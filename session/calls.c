@@ -48,11 +48,7 @@ enum status session_open(const struct session_options *options, struct session *
     session_kv_init(session);
     (void)pthread_mutex_init(&session->mutex, NULL);
     (void)pthread_mutex_init(&session->last_words_mutex, NULL);
-    pthread_condattr_t attr;
-    (void)pthread_condattr_init(&attr);
-    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&session->changed, &attr);
-    (void)pthread_condattr_destroy(&attr);
+    clock_cond_init(&session->changed);
     const enum status st = session_start(session);
     if (st != ST_OK) {
         session_close(session);

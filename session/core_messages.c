@@ -3,13 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/unconst.h"
 #include "session/core.h"
-
-/* protobuf-c has no const; nothing is written through these. */
-static char *unconst(const char *constant)
-{
-    return (char *)constant;
-}
 
 /* ---- next message ---- */
 
@@ -372,7 +367,7 @@ enum status session_core_last_words(const struct session_core *core,
         fault.kind = core->fault.kind;
         fault.message = unconst(core->fault.why.text);
         fault.phase = unconst(core->fault.phase);
-        fault.ranks = (uint32_t *)core->fault.ranks;
+        fault.ranks = unconst(core->fault.ranks);
         fault.n_ranks = core->fault.rank_count;
         fault.step = core->fault.step;
         words.fault__case = CAIRN__V1__LAST_WORDS__FAULT__FAULT;

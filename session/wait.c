@@ -1,6 +1,4 @@
 /* Where the step thread is, what time it is, and waiting under the session's mutex. */
-#include <time.h>
-
 #include "session/internal.h"
 
 #define STORE_TICK_MS 1000
@@ -43,9 +41,7 @@ bool session_wait(struct session *session, int64_t deadline_ms)
 {
     if (clock_mono_ms(clock_system()) >= deadline_ms)
         return false;
-    const struct timespec until = { (time_t)(deadline_ms / 1000),
-                                    (long)(deadline_ms % 1000 * 1000000) };
-    (void)pthread_cond_timedwait(&session->changed, &session->mutex, &until);
+    (void)clock_cond_wait(&session->changed, &session->mutex, deadline_ms * 1000000);
     return true;
 }
 

@@ -156,35 +156,6 @@ static void unary_call_brings_the_reply_or_the_status(void **state)
     assert_string_equal(result.detail, "asked to fail");
 }
 
-struct stub_answer {
-    bool called;
-    bool replied;
-};
-
-static void take_answer(const Cairn__Test__EchoReply *reply, void *data)
-{
-    struct stub_answer *answer = data;
-    answer->called = true;
-    answer->replied = reply != NULL;
-}
-
-static void generated_client_functions_work_through_a_stub(void **state)
-{
-    struct fixture *f = *state;
-    start_server(f, 0);
-    struct rpc_stub stub;
-    rpc_stub_init(&stub, f->channel, chat_service);
-    struct stub_answer answer = { false, false };
-    Cairn__Test__EchoRequest request = CAIRN__TEST__ECHO_REQUEST__INIT;
-    cairn__test__chat__echo(&stub.base, &request, take_answer, &answer);
-    assert_true(answer.called);
-    assert_true(answer.replied);
-    request.fail_code = RPC_ABORTED;
-    cairn__test__chat__echo(&stub.base, &request, take_answer, &answer);
-    assert_false(answer.replied);
-    assert_int_equal(stub.result.code, RPC_ABORTED);
-}
-
 static void unary_call_ends_at_its_timeout(void **state)
 {
     struct fixture *f = *state;
@@ -532,7 +503,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         RPC_TEST(unary_call_brings_the_reply_or_the_status),
-        RPC_TEST(generated_client_functions_work_through_a_stub),
         RPC_TEST(unary_call_ends_at_its_timeout),
         RPC_TEST(calls_without_a_server_fail_as_unreachable),
         RPC_TEST(too_large_a_message_ends_its_call_only),

@@ -1,0 +1,56 @@
+/* Connections that our own listener accepted, and whose they are. */
+#include <errno.h>
+#include <grpc/grpc_posix.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "rpc/server_internal.h"
+
+enum { FD_MAX = 1 << 20 }; /* of the table of credentials */
+
+static void set_cred(struct rpc_creds *creds, int fd, const struct ucred *cred)
+{
+    size_t index = (size_t)fd;
+    pthread_mutex_lock(&creds->mutex);
+    if (index >= creds->count) {
+        size_t count = index * 2 + 64;
+        creds->list = realloc(creds->list, count * sizeof(*creds->list));
+        if (creds->list == NULL)
+            abort();
+        memset(creds->list + creds->count, 0, (count - creds->count) * sizeof(*creds->list));
+        creds->count = count;
+    }
+    creds->list[index] = *cred;
+    pthread_mutex_unlock(&creds->mutex);
+}
+
+bool rpc_server_cred(struct rpc_server *server, const char *peer, struct ucred *out)
+{
+    if (strncmp(peer, "fd:", 3) != 0)
+        return false;
+    char *end = NULL;
+    errno = 0;
+    unsigned long fd = strtoul(peer + 3, &end, 10);
+    if (errno != 0 || end == peer + 3 || *end != '\0')
+        return false;
+    struct rpc_creds *creds = &server->creds;
+    bool known = false;
+    pthread_mutex_lock(&creds->mutex);
+    if (fd < creds->count && creds->list[fd].pid != 0) {
+        *out = creds->list[fd];
+        known = true;
+    }
+    pthread_mutex_unlock(&creds->mutex);
+    return known;
+}
+
+void rpc_server_adopt(struct rpc_server *server, int fd, const struct ucred *cred)
+{
+    CHECK(fd >= 0 && fd < FD_MAX);
+    /* Before core sees it: a number that was another connection's says nothing any more. */
+    set_cred(&server->creds, fd, cred);
+    grpc_server_credentials *credentials = grpc_insecure_server_credentials_create();
+    grpc_server_add_channel_from_fd(server->core, fd, credentials);
+    grpc_server_credentials_release(credentials);
+}
