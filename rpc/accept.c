@@ -3,8 +3,8 @@
  *
  * When accept4() fails with EMFILE and its like, gRPC before 1.53.2 (Debian 12 has 1.51.1) drops
  * its listener for good while the process looks healthy. libgrpc calls accept4 through the PLT, so
- * this definition in the executable wins: it sheds the connections that nobody can hold, tells core
- * that there is nothing to accept, and the listener stays.
+ * this definition in the executable wins: it closes the connections that nobody can hold, tells
+ * core that there is nothing to accept, and the listener stays.
  *
  * The state is static because an interposed C function has no context to find it in.
  */

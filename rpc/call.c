@@ -1,24 +1,31 @@
 /*
  * One call on the server's side.
  *
- * Invariants
- * 1. At most three batches are in flight, each with its own tag:
- *      on_close  RECV_CLOSE_ON_SERVER, started at accept, completes exactly once: the call is over
- *      on_recv   RECV_MESSAGE, one at a time; the next one after the handler came back
- *      on_sent   SEND_INITIAL_METADATA? SEND_MESSAGE? SEND_STATUS?, one at a time
- * 2. Batches of a call are started under its mutex. Completions only go into the queue, never back
- *    into us, so that can't deadlock.
- * 3. on_done is posted once, when on_close completed and neither recv nor send is busy; recv is
- * busy also while a handler runs. After it nothing but references touch the call.
- * 4. over: a status is queued or the call is dead; nothing more may be queued.
+ *     asked for -> accepted   [take_call]     core has a call; [arm_request] asks for the next
+ *     asked for -> refused    [refuse_call]   there is no such method
+ *     accepted  -> handled    [run_message]   the handler runs, once per message
+ *     handled   -> over       [finish_call]   a status is queued: the handler's, or of a mistake
+ *     any       -> closed     [close_call]    core is through with it, or the peer is gone
+ *     closed    -> freed      [run_done]      on_done ran; then the last [rpc_call_unref]
  *
- * States: accept_call -> (handler per message, rpc_call_send) -> rpc_call_finish | peer gone
- *         -> close_call -> run_done -> last rpc_call_unref
+ * Invariants
+ *  1. At most three batches are in flight, each with its own tag:
+ *       on_close   RECV_CLOSE_ON_SERVER             started at accept, completes exactly once
+ *       on_recv    RECV_MESSAGE                     one at a time; the next one after the handler
+ *                                                   came back
+ *       on_sent    any of SEND_INITIAL_METADATA,    one at a time
+ *                  SEND_MESSAGE, SEND_STATUS
+ *  2. Batches of a call are started under its mutex. Completions only go into the queue, never back
+ *     into us, so that this can't deadlock.
+ *  3. on_done is posted once: when on_close completed and neither recv nor send is busy (recv is
+ *     busy also while a handler runs). After it nothing but references touch the call.
+ *  4. over: a status is queued or the call is dead; nothing more may be queued.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/check.h"
 #include "rpc/server_internal.h"
 
 struct rpc_call {
@@ -59,8 +66,8 @@ struct rpc_call {
     void (*on_done)(struct rpc_call *call, void *data, bool cancelled);
 };
 
-/* A request for the next call. */
-struct slot {
+/* What core fills in when the next call comes. */
+struct call_request {
     struct rpc_tag tag;
     struct rpc_server *server;
     grpc_call *call;
@@ -107,6 +114,7 @@ static void run_task(struct rpc_call *call, struct rpc_task *task)
 static void run_done(struct rpc_task *task)
 {
     struct rpc_call *call = CONTAINER_OF(task, struct rpc_call, done_task);
+    CHECK(call->closed);
     if (call->on_done != NULL)
         call->on_done(call, call->data, call->cancelled != 0);
     rpc_call_unref(call); /* this layer's own reference */
@@ -124,7 +132,7 @@ static void unlock_call(struct rpc_call *call)
 }
 
 /* Under the mutex: one batch of what waits. */
-static void pump(struct rpc_call *call)
+static void pump_call(struct rpc_call *call)
 {
     bool metadata = call->accepted && !call->metadata_sent;
     if (call->send_busy || call->status_sent)
@@ -151,6 +159,7 @@ static void pump(struct rpc_call *call)
         ops[count].data.send_status_from_server.status = (grpc_status_code)call->code;
         ops[count++].data.send_status_from_server.status_details = &detail;
     }
+    CHECK(count > 0);
     call->send_busy = true;
     rpc_tag_out(&call->on_sent);
     if (grpc_call_start_batch(call->core, ops, count, &call->on_sent, NULL) != GRPC_CALL_OK) {
@@ -163,21 +172,22 @@ static void pump(struct rpc_call *call)
         grpc_byte_buffer_destroy(bytes); /* core holds the slices, not their shell */
 }
 
-static void sent(struct rpc_tag *tag, bool ok)
+static void message_sent(struct rpc_tag *tag, bool ok)
 {
     struct rpc_call *call = CONTAINER_OF(tag, struct rpc_call, on_sent);
     pthread_mutex_lock(&call->mutex);
+    CHECK(call->send_busy);
     call->send_busy = false;
     if (!ok) {
         call->over = true; /* the peer is gone; on_close follows */
     } else {
-        pump(call);
+        pump_call(call);
     }
     unlock_call(call);
 }
 
-/* Under the mutex. */
-static void finish(struct rpc_call *call, enum rpc_code code, const char *detail)
+/* Under the mutex. The first end counts. */
+static void finish_call(struct rpc_call *call, enum rpc_code code, const char *detail)
 {
     if (call->over)
         return;
@@ -185,13 +195,13 @@ static void finish(struct rpc_call *call, enum rpc_code code, const char *detail
     call->code = code;
     call->detail = detail != NULL ? rpc_copy_text(detail) : NULL;
     call->status_waits = true;
-    pump(call);
+    pump_call(call);
 }
 
 void rpc_call_finish(struct rpc_call *call, enum rpc_code code, const char *detail)
 {
     pthread_mutex_lock(&call->mutex);
-    finish(call, code, detail);
+    finish_call(call, code, detail);
     pthread_mutex_unlock(&call->mutex);
 }
 
@@ -206,15 +216,15 @@ enum status rpc_call_send(struct rpc_call *call, const ProtobufCMessage *message
         st = ST_CLOSED;
     } else if (call->outbox.count >= call->server->options.send_queue_max) {
         /* Never drop a message in silence: the stream ends, the peer can start anew. */
-        finish(call, RPC_RESOURCE_EXHAUSTED, "the caller reads too slowly");
+        finish_call(call, RPC_RESOURCE_EXHAUSTED, "the caller reads too slowly");
         st = ST_FULL;
     } else {
         rpc_outbox_put(&call->outbox, bytes);
         bytes = NULL;
         if ((call->method->flags & RPC_SERVER_STREAMING) == 0) {
-            finish(call, RPC_OK, NULL); /* one batch for metadata, reply and status */
+            finish_call(call, RPC_OK, NULL); /* one batch for metadata, reply and status */
         } else {
-            pump(call);
+            pump_call(call);
         }
     }
     pthread_mutex_unlock(&call->mutex);
@@ -232,7 +242,7 @@ uint32_t rpc_call_queued(struct rpc_call *call)
 }
 
 /* The closure that every handler is given. */
-static void reply(const ProtobufCMessage *message, void *call)
+static void call_reply(const ProtobufCMessage *message, void *call)
 {
     if (message != NULL) {
         (void)rpc_call_send(call, message);
@@ -243,6 +253,7 @@ static void reply(const ProtobufCMessage *message, void *call)
 
 static void start_recv(struct rpc_call *call) /* under the mutex */
 {
+    CHECK(!call->recv_busy);
     grpc_op op;
     memset(&op, 0, sizeof(op));
     op.op = GRPC_OP_RECV_MESSAGE;
@@ -259,7 +270,7 @@ static void run_message(struct rpc_task *task)
     ProtobufCMessage *message = call->message;
     call->message = NULL;
     if (!atomic_load_explicit(&call->dead, memory_order_acquire))
-        method->service->invoke(method->service, method->index, message, reply, call);
+        method->service->invoke(method->service, method->index, message, call_reply, call);
     bool half_closed = message == NULL;
     if (message != NULL)
         protobuf_c_message_free_unpacked(message, NULL);
@@ -270,7 +281,7 @@ static void run_message(struct rpc_task *task)
     unlock_call(call);
 }
 
-static void received(struct rpc_tag *tag, bool ok)
+static void message_received(struct rpc_tag *tag, bool ok)
 {
     struct rpc_call *call = CONTAINER_OF(tag, struct rpc_call, on_recv);
     grpc_byte_buffer *bytes = call->received;
@@ -290,7 +301,7 @@ static void received(struct rpc_tag *tag, bool ok)
         return;
     }
     pthread_mutex_lock(&call->mutex);
-    finish(call, RPC_INVALID_ARGUMENT, mistake);
+    finish_call(call, RPC_INVALID_ARGUMENT, mistake);
     call->recv_busy = false;
     unlock_call(call);
 }
@@ -302,6 +313,7 @@ static void close_call(struct rpc_tag *tag, bool ok)
     if (call->cancelled != 0)
         atomic_store_explicit(&call->dead, true, memory_order_release);
     pthread_mutex_lock(&call->mutex);
+    CHECK(!call->closed);
     call->closed = true;
     call->over = true;
     unlock_call(call);
@@ -315,7 +327,7 @@ static void drop_refusal(struct rpc_tag *tag, bool ok)
     free(refusal);
 }
 
-static void refuse(grpc_call *call, enum rpc_code code, const char *text)
+static void refuse_call(grpc_call *call, enum rpc_code code, const char *text)
 {
     struct refusal *refusal = rpc_alloc(sizeof(*refusal));
     refusal->tag.fn = drop_refusal;
@@ -340,8 +352,8 @@ static struct rpc_call *new_call(struct rpc_server *server, struct rpc_method *m
 {
     struct rpc_call *call = rpc_alloc(sizeof(*call));
     call->on_close.fn = close_call;
-    call->on_recv.fn = received;
-    call->on_sent.fn = sent;
+    call->on_recv.fn = message_received;
+    call->on_sent.fn = message_sent;
     call->message_task.run = run_message;
     call->done_task.run = run_done;
     atomic_init(&call->references, 1);
@@ -378,52 +390,53 @@ static void accept_call(struct rpc_call *call)
         return;
     }
     if (code != RPC_OK) {
-        finish(call, code, detail);
+        finish_call(call, code, detail);
     } else {
         call->accepted = (call->method->flags & (RPC_CLIENT_STREAMING | RPC_SERVER_STREAMING)) != 0;
-        pump(call); /* a stream's peer learns at once that it was accepted */
+        pump_call(call); /* a stream's peer learns at once that it was accepted */
         start_recv(call);
     }
     unlock_call(call);
 }
 
-static bool arm(struct slot *slot)
+static bool arm_request(struct call_request *request)
 {
-    slot->call = NULL;
-    grpc_metadata_array_init(&slot->metadata);
-    grpc_call_details_init(&slot->details);
-    rpc_tag_out(&slot->tag);
-    struct rpc_server *server = slot->server;
-    return grpc_server_request_call(server->core, &slot->call, &slot->details, &slot->metadata,
-                                    server->queue, server->queue, &slot->tag) == GRPC_CALL_OK;
+    request->call = NULL;
+    grpc_metadata_array_init(&request->metadata);
+    grpc_call_details_init(&request->details);
+    rpc_tag_out(&request->tag);
+    struct rpc_server *server = request->server;
+    return grpc_server_request_call(server->core, &request->call, &request->details,
+                                    &request->metadata, server->queue, server->queue,
+                                    &request->tag) == GRPC_CALL_OK;
 }
 
-static void drop_slot(struct slot *slot)
+static void drop_request(struct call_request *request)
 {
-    grpc_metadata_array_destroy(&slot->metadata);
-    grpc_call_details_destroy(&slot->details);
-    free(slot);
+    grpc_metadata_array_destroy(&request->metadata);
+    grpc_call_details_destroy(&request->details);
+    free(request);
 }
 
 static void take_call(struct rpc_tag *tag, bool ok)
 {
-    struct slot *slot = CONTAINER_OF(tag, struct slot, tag);
-    struct rpc_server *server = slot->server;
-    if (!ok || slot->call == NULL) { /* the server is going down */
-        drop_slot(slot);
+    struct call_request *request = CONTAINER_OF(tag, struct call_request, tag);
+    struct rpc_server *server = request->server;
+    if (!ok || request->call == NULL) { /* the server is going down */
+        drop_request(request);
         return;
     }
-    /* Everything out, the slot armed again at once, then work on the call. */
-    grpc_call *core = slot->call;
-    grpc_metadata_array metadata = slot->metadata;
-    gpr_timespec deadline = slot->details.deadline;
-    struct rpc_method *method = rpc_server_method(server, slot->details.method);
-    grpc_call_details_destroy(&slot->details);
-    if (!arm(slot))
-        drop_slot(slot);
+    /* Everything out, the request armed again at once, then work on the call. */
+    grpc_call *core = request->call;
+    grpc_metadata_array metadata = request->metadata;
+    gpr_timespec deadline = request->details.deadline;
+    struct rpc_method *method = rpc_server_method(server, request->details.method);
+    grpc_call_details_destroy(&request->details);
+    if (!arm_request(request))
+        drop_request(request);
     if (method == NULL) {
         grpc_metadata_array_destroy(&metadata);
-        refuse(core, RPC_UNIMPLEMENTED, "unknown method");
+        refuse_call(core, RPC_UNIMPLEMENTED, "unknown method");
         return;
     }
     accept_call(new_call(server, method, core, metadata, deadline));
@@ -431,12 +444,12 @@ static void take_call(struct rpc_tag *tag, bool ok)
 
 bool rpc_call_request(struct rpc_server *server)
 {
-    struct slot *slot = rpc_alloc(sizeof(*slot));
-    slot->tag.fn = take_call;
-    slot->server = server;
-    if (arm(slot))
+    struct call_request *request = rpc_alloc(sizeof(*request));
+    request->tag.fn = take_call;
+    request->server = server;
+    if (arm_request(request))
         return true;
-    drop_slot(slot);
+    drop_request(request);
     return false;
 }
 

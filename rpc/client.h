@@ -20,8 +20,8 @@ struct rpc_channel_options {
     const char *target; /* required: "unix:/run/x.sock", "ipv4:127.0.0.1:7000", "host:7000" */
     const struct rpc_tls *tls;
     const char *tls_name;         /* expected in the certificate; NULL: the target's */
-    const char *token;            /* sent as "authorization: Bearer TOKEN"; not with tls == NULL to
-                                     other machines, that is the caller's business */
+    const char *token;            /* sent as "authorization: Bearer TOKEN"; that it goes to no other
+                                     machine without TLS is the caller's business */
     uint32_t message_size_max;    /* of a reply; LIMIT_MESSAGE_BYTES */
     int32_t keepalive_ms;         /* 10000 */
     int32_t keepalive_timeout_ms; /* 5000 */
@@ -42,7 +42,7 @@ struct rpc_result {
 };
 
 struct rpc_call_options {
-    int32_t timeout_ms;  /* unary: of the whole call. stream: until the server accepted. 0: 10000 */
+    int32_t timeout_ms;  /* of the whole call; 0: 10000 */
     bool wait_for_ready; /* a server that can't be reached is waited for (within timeout_ms), else
                             the call fails at once with UNAVAILABLE */
 };
@@ -64,7 +64,7 @@ struct rpc_stream_options {
     bool wait_for_ready;
     uint32_t send_queue_max; /* messages waiting; 0: 64 */
     /* Called on gRPC's thread, or in open, whenever rpc_stream_recv would no longer say
-     * ST_TIMED_OUT; must not block or call this stream. NULL: nobody is told. */
+     * ST_TIMED_OUT; must not block or call this stream. NULL: none. */
     void (*notify)(void *arg);
     void *notify_arg;
 };
@@ -103,8 +103,8 @@ uint32_t rpc_stream_queued(struct rpc_stream *stream);
  * The next message, waiting timeout_ms at most (0: not at all; < 0: for ever); the caller's.
  * Errors: ST_TIMED_OUT  none came
  *         ST_AGAIN      rpc_stream_interrupt was called
- *         ST_CLOSED     the call is over and all its messages were taken: close() tells how it
- * ended
+ *         ST_CLOSED     the call is over and all its messages were taken: rpc_stream_close says
+ *                       how it ended
  */
 MUST_CHECK enum status rpc_stream_recv(struct rpc_stream *stream, int32_t timeout_ms,
                                        ProtobufCMessage **out);

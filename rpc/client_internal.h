@@ -30,8 +30,8 @@ grpc_call *rpc_channel_call(struct rpc_channel *channel, grpc_completion_queue *
                             const ProtobufCServiceDescriptor *service, const char *method,
                             int64_t deadline_ms);
 
-/* Fills SEND_INITIAL_METADATA; `row` must live until the batch started, then row->value is unref'd
- * if the channel has an authorization. */
+/* Fills in SEND_INITIAL_METADATA. `row` must live until the batch is started; the caller then
+ * unrefs row->value if the channel has an authorization. */
 void rpc_channel_metadata(const struct rpc_channel *channel, grpc_op *op, grpc_metadata *row,
                           bool wait_for_ready);
 

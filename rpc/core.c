@@ -37,7 +37,7 @@ struct code_pair {
     enum status st;
 };
 
-/* The first row of a code or a status is what it is turned into. */
+/* A code becomes the status of the first row that has it, a status the code of the first. */
 static const struct code_pair code_pairs[] = {
     { RPC_OK, ST_OK },
     { RPC_CANCELLED, ST_CLOSED },

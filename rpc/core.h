@@ -1,8 +1,9 @@
 /*
- * Private to rpc/: the only header that knows gRPC's core.
+ * Private to rpc/: the only header that knows gRPC's core, and what all files here share.
  *
- * Every void * that is given to a completion queue is a struct rpc_tag inside a longer-lived
- * object.
+ * Everything in core's interface is asynchronous: a batch of operations is started with a tag (a
+ * void *) that comes out of a completion queue when the batch is through. Our tags are struct
+ * rpc_tag, inside an object that lives longer than the batch; a thread per queue calls their fn.
  */
 #pragma once
 
@@ -50,7 +51,7 @@ static inline void rpc_tag_back(void *tag)
 }
 #endif
 
-/* Zeroed memory, a copy of a text; never NULL. */
+/* Zeroed memory; a copy of a text. Never NULL: the process aborts without memory, as core does. */
 void *rpc_alloc(size_t size);
 char *rpc_copy_text(const char *text);
 

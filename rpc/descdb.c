@@ -1,11 +1,13 @@
 /*
- * The index is made by walking the wire format of the few fields of descriptor.proto that count:
+ * The index is made by walking the wire format of those few fields of protobuf's descriptors
+ * that matter here:
  *
- *   FileDescriptorSet     1 file
- *   FileDescriptorProto   1 name, 2 package, 3 dependency, 4 message, 5 enum, 6 service, 7
- * extension DescriptorProto       1 name, 2 field, 3 nested message, 4 nested enum
- *   ServiceDescriptor     1 name, 2 method
- *   MethodDescriptor      1 name, 5 client_streaming, 6 server_streaming
+ *     FileDescriptorSet     1 file
+ *     FileDescriptorProto   1 name, 2 package, 3 dependency, 4 message, 5 enum, 6 service,
+ *                           7 extension
+ *     DescriptorProto       1 name, 2 field, 3 nested message, 4 nested enum
+ *     ServiceDescriptor     1 name, 2 method
+ *     MethodDescriptor      1 name, 5 client_streaming, 6 server_streaming
  */
 #include "rpc/descdb.h"
 
@@ -74,7 +76,7 @@ static bool read_varint(struct cursor *cursor, uint64_t *out)
     return false;
 }
 
-static bool skip(struct cursor *cursor, size_t size)
+static bool skip_bytes(struct cursor *cursor, size_t size)
 {
     if ((size_t)(cursor->end - cursor->at) < size)
         return false;
@@ -98,15 +100,15 @@ static enum status next_field(struct cursor *cursor, struct field *out)
         good = read_varint(cursor, &out->value);
         break;
     case WIRE_FIXED64:
-        good = skip(cursor, 8);
+        good = skip_bytes(cursor, 8);
         break;
     case WIRE_FIXED32:
-        good = skip(cursor, 4);
+        good = skip_bytes(cursor, 4);
         break;
     case WIRE_BYTES:
         good = read_varint(cursor, &size);
         out->bytes = (struct rpc_bytes){ cursor->at, (size_t)size };
-        good = good && skip(cursor, (size_t)size);
+        good = good && skip_bytes(cursor, (size_t)size);
         break;
     default:
         break;
@@ -126,7 +128,7 @@ static struct rpc_bytes find_bytes(struct rpc_bytes message, uint32_t number)
     return (struct rpc_bytes){ (const uint8_t *)"", 0 };
 }
 
-static char *join(const char *scope, struct rpc_bytes name)
+static char *join_names(const char *scope, struct rpc_bytes name)
 {
     size_t capacity = strlen(scope) + name.size + 2;
     char *joined = rpc_alloc(capacity);
@@ -146,7 +148,7 @@ static const char *add_symbol(struct rpc_descdb *db, const char *scope, struct r
             abort();
     }
     struct symbol *symbol = &db->symbols[db->symbol_count++];
-    *symbol = (struct symbol){ join(scope, name), db->file_count - 1, flags };
+    *symbol = (struct symbol){ join_names(scope, name), db->file_count - 1, flags };
     return symbol->name;
 }
 
@@ -254,8 +256,8 @@ static enum status add_file(struct rpc_descdb *db, struct rpc_bytes bytes)
     db->files = realloc(db->files, (db->file_count + 1) * sizeof(*db->files));
     if (db->files == NULL)
         abort();
-    db->files[db->file_count++] = (struct file){ join("", name), bytes };
-    char *package = join("", find_bytes(bytes, 2));
+    db->files[db->file_count++] = (struct file){ join_names("", name), bytes };
+    char *package = join_names("", find_bytes(bytes, 2));
     enum status st = add_file_fields(db, package, bytes);
     free(package);
     return st;

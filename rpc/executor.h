@@ -18,9 +18,9 @@ struct rpc_task {
 };
 
 struct rpc_executor {
-    void (*post)(void *self,
-                 struct rpc_task *task); /* any thread; first in, first out per producer */
     void *self;
+    /* From any thread; tasks of one producer run in the order in which it posted them. */
+    void (*post)(void *self, struct rpc_task *task);
 };
 
 struct rpc_mailbox;

@@ -1,3 +1,4 @@
+/* grpc.health.v1.Health: a table of names, and the calls that watch them. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,13 +49,15 @@ static struct health_row *find_row(struct rpc_health *health, const char *name)
 static void send_row(struct rpc_call *call, const struct health_row *row)
 {
     Grpc__Health__V1__HealthCheckResponse response = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
-    response.status = row == NULL ? SERVICE_UNKNOWN : row->serving ? SERVING : NOT_SERVING;
+    response.status = SERVICE_UNKNOWN;
+    if (row != NULL)
+        response.status = row->serving ? SERVING : NOT_SERVING;
     (void)rpc_call_send(call, &response.base);
 }
 
-static void check(Grpc__Health__V1__Health_Service *service,
-                  const Grpc__Health__V1__HealthCheckRequest *in,
-                  Grpc__Health__V1__HealthCheckResponse_Closure reply, void *call)
+static void health_check(Grpc__Health__V1__Health_Service *service,
+                         const Grpc__Health__V1__HealthCheckRequest *in,
+                         Grpc__Health__V1__HealthCheckResponse_Closure reply, void *call)
 {
     (void)reply;
     struct rpc_health *health = CONTAINER_OF(service, struct rpc_health, service);
@@ -82,9 +85,9 @@ static void watch_done(struct rpc_call *call, void *data, bool cancelled)
     free(watcher);
 }
 
-static void watch(Grpc__Health__V1__Health_Service *service,
-                  const Grpc__Health__V1__HealthCheckRequest *in,
-                  Grpc__Health__V1__HealthCheckResponse_Closure reply, void *call)
+static void health_watch(Grpc__Health__V1__Health_Service *service,
+                         const Grpc__Health__V1__HealthCheckRequest *in,
+                         Grpc__Health__V1__HealthCheckResponse_Closure reply, void *call)
 {
     (void)reply;
     struct rpc_health *health = CONTAINER_OF(service, struct rpc_health, service);
@@ -111,8 +114,8 @@ enum status rpc_health_new(struct rpc_server *server, struct rpc_health **out)
     struct rpc_health *health = rpc_alloc(sizeof(*health));
     health->service = (Grpc__Health__V1__Health_Service){
         .base = GRPC__HEALTH__V1__HEALTH__BASE_INIT,
-        .check = check,
-        .watch = watch,
+        .check = health_check,
+        .watch = health_watch,
     };
     pthread_mutex_init(&health->mutex, NULL);
     enum status st = rpc_server_add_service(server, &health->service.base, NULL);

@@ -1,3 +1,4 @@
+/* Server reflection: the descriptor sets, for tools that ask. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,12 +10,10 @@
 #define SERVICES_MAX 64
 #define FILES_MAX    64
 
-#define REQUEST_LIST                                                                               \
-    GRPC__REFLECTION__V1ALPHA__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_LIST_SERVICES
-#define REQUEST_FILE                                                                               \
-    GRPC__REFLECTION__V1ALPHA__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_FILE_BY_FILENAME
-#define REQUEST_SYMBOL                                                                             \
-    GRPC__REFLECTION__V1ALPHA__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_FILE_CONTAINING_SYMBOL
+/* Kinds of requests, as protoc-c names them. */
+#define REQUEST(kind) GRPC__REFLECTION__V1ALPHA__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_##kind
+#define REQUEST_INT_SIZE                                                                           \
+    _GRPC__REFLECTION__V1ALPHA__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST__CASE_IS_INT_SIZE
 #define RESPONSE_LIST                                                                              \
     GRPC__REFLECTION__V1ALPHA__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_LIST_SERVICES_RESPONSE
 #define RESPONSE_FILES                                                                             \
@@ -64,7 +63,7 @@ struct files {
     size_t count;
 };
 
-static void collect(void *arg, struct rpc_bytes file)
+static void collect_file(void *arg, struct rpc_bytes file)
 {
     struct files *files = arg;
     if (files->count < FILES_MAX) {
@@ -80,7 +79,7 @@ static void send_files(const struct rpc_reflection *reflection, const char *name
     Grpc__Reflection__V1alpha__ServerReflectionResponse response;
     init_response(&response, request);
     struct files files = { .count = 0 };
-    rpc_descdb_closure(rpc_server_descdb(reflection->server), name, collect, &files);
+    rpc_descdb_closure(rpc_server_descdb(reflection->server), name, collect_file, &files);
     Grpc__Reflection__V1alpha__FileDescriptorResponse found =
         GRPC__REFLECTION__V1ALPHA__FILE_DESCRIPTOR_RESPONSE__INIT;
     found.file_descriptor_proto = files.list;
@@ -105,9 +104,10 @@ static void send_error(enum rpc_code code, const char *text,
     (void)rpc_call_send(call, &response.base);
 }
 
-static void info(Grpc__Reflection__V1alpha__ServerReflection_Service *service,
-                 const Grpc__Reflection__V1alpha__ServerReflectionRequest *in,
-                 Grpc__Reflection__V1alpha__ServerReflectionResponse_Closure reply, void *call)
+static void reflection_info(Grpc__Reflection__V1alpha__ServerReflection_Service *service,
+                            const Grpc__Reflection__V1alpha__ServerReflectionRequest *in,
+                            Grpc__Reflection__V1alpha__ServerReflectionResponse_Closure reply,
+                            void *call)
 {
     (void)reply;
     const struct rpc_reflection *reflection = CONTAINER_OF(service, struct rpc_reflection, service);
@@ -118,16 +118,21 @@ static void info(Grpc__Reflection__V1alpha__ServerReflection_Service *service,
     const struct rpc_descdb *db = rpc_server_descdb(reflection->server);
     const char *name = NULL;
     struct rpc_bytes bytes;
-    if (in->message_request_case == REQUEST_LIST) {
+    switch (in->message_request_case) {
+    case REQUEST(LIST_SERVICES):
         list_services(reflection, in, call);
         return;
-    }
-    if (in->message_request_case == REQUEST_FILE) {
+    case REQUEST(FILE_BY_FILENAME):
         if (rpc_descdb_file(db, in->file_by_filename, &bytes) == ST_OK)
             name = in->file_by_filename;
-    } else if (in->message_request_case == REQUEST_SYMBOL) {
+        break;
+    case REQUEST(FILE_CONTAINING_SYMBOL):
         name = rpc_descdb_symbol(db, in->file_containing_symbol);
-    } else { /* extensions: proto3 has none */
+        break;
+    case REQUEST(FILE_CONTAINING_EXTENSION): /* proto3 has none */
+    case REQUEST(ALL_EXTENSION_NUMBERS_OF_TYPE):
+    case REQUEST(_NOT_SET):
+    case REQUEST_INT_SIZE:
         send_error(RPC_UNIMPLEMENTED, "not supported", in, call);
         return;
     }
@@ -143,7 +148,7 @@ enum status rpc_reflection_new(struct rpc_server *server, struct rpc_reflection 
     struct rpc_reflection *reflection = rpc_alloc(sizeof(*reflection));
     reflection->service = (Grpc__Reflection__V1alpha__ServerReflection_Service){
         .base = GRPC__REFLECTION__V1ALPHA__SERVER_REFLECTION__BASE_INIT,
-        .server_reflection_info = info,
+        .server_reflection_info = reflection_info,
     };
     reflection->server = server;
     enum status st = rpc_server_add_service(server, &reflection->service.base, NULL);

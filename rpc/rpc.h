@@ -56,7 +56,7 @@ enum status rpc_code_status(enum rpc_code code);
 void rpc_init(void);
 void rpc_shutdown(void);
 
-/* Bytes of somebody else. */
+/* Borrowed bytes. */
 struct rpc_bytes {
     const uint8_t *data;
     size_t size;

@@ -8,7 +8,7 @@
 #include "rpc/server_internal.h"
 
 enum {
-    REQUEST_SLOTS = 32, /* calls asked for at a time; re-armed at once, so few suffice */
+    REQUESTS = 32, /* calls asked for at a time; each is asked for again at once, so few suffice */
     METADATA_MAX = 16 * 1024,
     HANDSHAKE_MS = 10000,
     CLIENT_PING_MIN_MS = 500,
@@ -92,7 +92,7 @@ void rpc_server_start(struct rpc_server *server)
     CHECK(!server->started);
     grpc_server_start(server->core);
     server->started = true;
-    for (int i = 0; i < REQUEST_SLOTS; i++)
+    for (int i = 0; i < REQUESTS; i++)
         CHECK(rpc_call_request(server));
     if (pthread_create(&server->queue_thread, NULL, rpc_queue_run, server->queue) != 0)
         abort();

@@ -2,13 +2,18 @@
  * A client's stream: the channel's queue thread moves messages between core and two bounded queues;
  * callers only touch the queues.
  *
+ *     rpc_stream_send ──▶ outbox ──[pump_send]──▶ core ──[pump_recv]──▶ ring ──▶ rpc_stream_recv
+ *
  * Invariants (all under the mutex)
- * 1. Four batches at most are in flight, each with its own tag: on_status from open to the end of
- *    the call; on_open (metadata both ways); on_sent and on_received, one at a time each.
- * 2. Nothing is received while RECV_QUEUE_MAX messages wait: that is the flow control.
- * 3. ended: the status is there. The stream is over when it ended, no receive is in flight and the
- *    queue is empty; core hands out the status only after the last message was read.
- * 4. close() frees when no batch is in flight; cancelling makes all of them complete.
+ *  1. At most four batches are in flight, each with its own tag:
+ *       on_status     from open to the end of the call
+ *       on_open       metadata, both ways
+ *       on_sent       one message at a time
+ *       on_received   one message at a time
+ *  2. Nothing is received while RECV_QUEUE_MAX messages wait: that is the flow control.
+ *  3. ended: the status is there. The stream is over when it ended, no receive is in flight and the
+ *     ring is empty; core hands out the status only after the last message was read.
+ *  4. rpc_stream_close frees when no batch is in flight; cancelling makes all of them complete.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -35,9 +40,10 @@ struct rpc_stream {
     grpc_metadata_array trailing;
     grpc_status_code code;
     grpc_slice detail;
-    struct rpc_result mistake; /* ours, if code isn't OK: replaces how the call ended */
-    bool opened;               /* on_open completed */
-    bool accepted;             /* with success */
+    struct rpc_result
+        mistake;   /* if not RPC_OK: our own finding, which replaces how the call ended */
+    bool opened;   /* on_open completed */
+    bool accepted; /* on_open completed, with success */
     bool ended;
     bool closing;
     /* sending */
@@ -64,7 +70,7 @@ static bool start_batch(struct rpc_stream *stream, const grpc_op *ops, size_t co
     return grpc_call_start_batch(stream->call, ops, count, tag, NULL) == GRPC_CALL_OK;
 }
 
-static void wake(struct rpc_stream *stream)
+static void stream_wake(struct rpc_stream *stream)
 {
     pthread_cond_broadcast(&stream->cond);
     if (stream->notify != NULL && !stream->closing)
@@ -112,11 +118,11 @@ static void status_came(struct rpc_tag *tag, bool ok)
     struct rpc_stream *stream = CONTAINER_OF(tag, struct rpc_stream, on_status);
     pthread_mutex_lock(&stream->mutex);
     stream->ended = true;
-    wake(stream);
+    stream_wake(stream);
     pthread_mutex_unlock(&stream->mutex);
 }
 
-static void opened(struct rpc_tag *tag, bool ok)
+static void stream_opened(struct rpc_tag *tag, bool ok)
 {
     struct rpc_stream *stream = CONTAINER_OF(tag, struct rpc_stream, on_open);
     pthread_mutex_lock(&stream->mutex);
@@ -126,10 +132,11 @@ static void opened(struct rpc_tag *tag, bool ok)
     pthread_mutex_unlock(&stream->mutex);
 }
 
-static void sent(struct rpc_tag *tag, bool ok)
+static void message_sent(struct rpc_tag *tag, bool ok)
 {
     struct rpc_stream *stream = CONTAINER_OF(tag, struct rpc_stream, on_sent);
     pthread_mutex_lock(&stream->mutex);
+    CHECK(stream->send_busy);
     stream->send_busy = false;
     if (!ok)
         stream->send_broken = true;
@@ -138,14 +145,16 @@ static void sent(struct rpc_tag *tag, bool ok)
     pthread_mutex_unlock(&stream->mutex);
 }
 
-static void received(struct rpc_tag *tag, bool ok)
+static void message_received(struct rpc_tag *tag, bool ok)
 {
     struct rpc_stream *stream = CONTAINER_OF(tag, struct rpc_stream, on_received);
     pthread_mutex_lock(&stream->mutex);
+    CHECK(stream->recv_busy);
     stream->recv_busy = false;
     grpc_byte_buffer *bytes = stream->receiving;
     stream->receiving = NULL;
     if (bytes != NULL && ok) {
+        CHECK(stream->ring_count < RECV_QUEUE_MAX);
         unsigned at = (stream->ring_start + stream->ring_count) % RECV_QUEUE_MAX;
         stream->ring[at] = bytes;
         stream->ring_count++;
@@ -154,7 +163,7 @@ static void received(struct rpc_tag *tag, bool ok)
     } else {
         stream->recv_end = true;
     }
-    wake(stream);
+    stream_wake(stream);
     pthread_mutex_unlock(&stream->mutex);
     if (bytes != NULL)
         grpc_byte_buffer_destroy(bytes);
@@ -179,9 +188,9 @@ static struct rpc_stream *new_stream(struct rpc_channel *channel,
 {
     struct rpc_stream *stream = rpc_alloc(sizeof(*stream));
     stream->on_status.fn = status_came;
-    stream->on_open.fn = opened;
-    stream->on_sent.fn = sent;
-    stream->on_received.fn = received;
+    stream->on_open.fn = stream_opened;
+    stream->on_sent.fn = message_sent;
+    stream->on_received.fn = message_received;
     stream->method = rpc_find_method(service, method);
     CHECK(stream->method != NULL);
     stream->notify = options->notify;
@@ -317,7 +326,7 @@ uint32_t rpc_stream_queued(struct rpc_stream *stream)
 }
 
 /* Under the mutex; ST_TIMED_OUT: nothing to tell. */
-static enum status take_event(struct rpc_stream *stream, grpc_byte_buffer **out)
+static enum status take_message(struct rpc_stream *stream, grpc_byte_buffer **out)
 {
     if (stream->ring_count > 0) {
         *out = stream->ring[stream->ring_start];
@@ -340,10 +349,10 @@ enum status rpc_stream_recv(struct rpc_stream *stream, int32_t timeout_ms, Proto
     grpc_byte_buffer *bytes = NULL;
     const int64_t until_ns = timeout_ms < 0 ? FOR_EVER : time_in(timeout_ms);
     pthread_mutex_lock(&stream->mutex);
-    enum status st = take_event(stream, &bytes);
+    enum status st = take_message(stream, &bytes);
     while (st == ST_TIMED_OUT && timeout_ms != 0) {
         bool in_time = stream_wait(stream, until_ns);
-        st = take_event(stream, &bytes);
+        st = take_message(stream, &bytes);
         if (!in_time)
             break;
     }
@@ -367,7 +376,7 @@ void rpc_stream_interrupt(struct rpc_stream *stream)
 {
     pthread_mutex_lock(&stream->mutex);
     stream->interrupted = true;
-    wake(stream);
+    stream_wake(stream);
     pthread_mutex_unlock(&stream->mutex);
 }
 
