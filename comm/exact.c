@@ -1,24 +1,30 @@
 /*
+ * The exact reduction on one rank; exact.h has the picture and the words.
+ *
+ * A bucket
+ *
+ *     step thread's -> handed over   [exact_ready]         size 1: reduced at once, done
+ *     handed over   -> in work       [communication_run]   one after the other, as they were handed
+ *                                                          over, which is the same on all ranks
+ *     in work       -> done          [reduce_bucket]       local [add_local], [exchange_partials],
+ *                                                          [add_tree], [gather_chunks]; with `fast`
+ *                                                          [reduce_fast] after the first
+ *     all done      -> step thread's [exact_wait]
+ *
  * Invariants
  *  1. The order of additions is exact_order's alone: nothing here depends on time, threads or sizes
- * of messages.
+ *     of messages.
  *  2. A bucket belongs to the step thread until exact_ready, then to the communication thread until
- * it is counted in done; buckets are worked on one after the other, in the order in which they
- * became ready, which is the same on all ranks.
- *  3. The result lies in the buffer of this rank's first partial sum: when an owner writes a
- * finished element there, its own partial has been added, and when another rank's chunk arrives
- * there, the partial has been sent (an exchange returns only when all was sent).
+ *     it is counted in done.
+ *  3. The result lies in the buffer of this rank's first partial sum. When an owner writes a
+ *     finished element there, its own partial has been added; and when another rank's chunk arrives
+ *     there, the partial has been sent (an exchange returns only when all was sent).
  *  4. After an error no bucket is worked on any more, but each is still counted in done: exact_wait
  *     ends.
  *  5. On a device a bucket counts as done when its work is enqueued; only the last of a step waits
  *     for the device. The communication stream waits for the compute stream by the bucket's event,
- *     recorded before the bucket is handed over; the compute stream needs no event back, since
- *     the host waits for the end of the step before it enqueues more.
- *
- * A step: exact_begin ─lanes─▶ exact_ready(b)… ─all─▶ exact_wait → result. In the communication
- * thread, per bucket: last lane's local additions → rounds of all-to-all, one per partial sum of
- * the rank that has most → owner's tree → all-gather. With `fast`: last lane's local
- * additions → the partial sums into the first → all-reduce.
+ *     recorded before the bucket is handed over. The compute stream needs no event back, since the
+ *     host waits for the end of the step before it enqueues more.
  */
 #include "comm/exact.h"
 
@@ -62,10 +68,10 @@ struct exact {
     uint32_t rounds;        /* the largest of node_count */
     uint32_t operand_count; /* of the owner's tree: all partial sums of all ranks, ascending */
     uint32_t *operand_of;   /* [size] first operand of each rank */
-    struct exact_add *tree; /* [operand_count - 1] */
-    float **operand;        /* [operand_count] of the bucket in work */
-    float *staging;         /* [operands of others, chunk_max] */
-    size_t chunk_max;
+    struct exact_add *tree; /* [operand_count - 1] what an owner adds */
+    float **operand;        /* [operand_count] where each lies, of the bucket in work */
+    float *staging;         /* [operands of others, chunk_max] where they are received */
+    size_t chunk_max;       /* elements of this rank's chunk of the largest bucket */
     struct comm_segment *send, *recv; /* [size] */
 
     uint32_t lane; /* own lanes done in this step; step thread only */
@@ -74,8 +80,10 @@ struct exact {
     bool has_thread;
     pthread_mutex_t mutex; /* of all below */
     pthread_cond_t changed;
-    size_t *order; /* [bucket_count] buckets as they became ready */
-    size_t ready, done;
+    size_t *order;  /* [bucket_count] buckets as they were handed over */
+    bool *is_ready; /* [bucket_count] in this step */
+    size_t ready;   /* how many were handed over */
+    size_t done;    /* how many of those are reduced */
     enum status status;
     bool quit;
 };
@@ -114,20 +122,21 @@ static void floats_free(const struct exact *exact, float *memory)
     }
 }
 
-static enum status allocate(struct exact *exact, const struct exact_options *options)
+static enum status allocate_tables(struct exact *exact, const struct exact_options *options)
 {
     const size_t size = exact->size, buckets = exact->bucket_count;
     exact->bucket_begin = calloc(buckets + 1, sizeof(*exact->bucket_begin));
     exact->order = calloc(buckets, sizeof(*exact->order));
+    exact->is_ready = calloc(buckets, sizeof(*exact->is_ready));
     exact->node_count = calloc(size, sizeof(*exact->node_count));
     exact->operand_of = calloc(size, sizeof(*exact->operand_of));
     exact->send = calloc(size, sizeof(*exact->send));
     exact->recv = calloc(size, sizeof(*exact->recv));
     exact->tree = calloc(exact->lanes, sizeof(*exact->tree));
     exact->operand = calloc(exact->lanes, sizeof(*exact->operand));
-    if (exact->bucket_begin == NULL || exact->order == NULL || exact->node_count == NULL ||
-        exact->operand_of == NULL || exact->send == NULL || exact->recv == NULL ||
-        exact->tree == NULL || exact->operand == NULL)
+    if (exact->bucket_begin == NULL || exact->order == NULL || exact->is_ready == NULL ||
+        exact->node_count == NULL || exact->operand_of == NULL || exact->send == NULL ||
+        exact->recv == NULL || exact->tree == NULL || exact->operand == NULL)
         return ST_NO_MEMORY;
     memcpy(exact->bucket_begin, options->bucket_begin, buckets * sizeof(*exact->bucket_begin));
     exact->bucket_begin[buckets] = exact->count;
@@ -164,9 +173,9 @@ static enum status make_events(struct exact *exact)
     return st;
 }
 
-/* ---- the plan of all ranks ---- */
+/* ---- the order, for all ranks ---- */
 
-static enum status plan(struct exact *exact, const uint32_t *shares)
+static enum status derive_order(struct exact *exact, const uint32_t *shares)
 {
     struct exact_counter all;
     exact_counter_init(&all, exact->lanes, exact->tree);
@@ -182,7 +191,7 @@ static enum status plan(struct exact *exact, const uint32_t *shares)
             exact->rounds = local.node_count;
         for (uint32_t i = 0; i < local.node_count; i++) {
             struct exact_node node = local.node[i];
-            node.slot = exact->operand_count++;
+            node.place = exact->operand_count++;
             exact_counter_push(&all, node);
         }
         if (r == exact->rank) {
@@ -191,6 +200,8 @@ static enum status plan(struct exact *exact, const uint32_t *shares)
             exact_local_release(&local);
         }
     }
+    CHECK(first == exact->lanes); /* the shares add up */
+    CHECK(exact->operand_count <= exact->lanes);
     CHECK(all.count == 1);
     CHECK(all.add_count + 1 == exact->operand_count);
     for (size_t b = 0; b < exact->bucket_count; b++) {
@@ -203,7 +214,7 @@ static enum status plan(struct exact *exact, const uint32_t *shares)
     return ST_OK;
 }
 
-static bool is_valid(const struct exact_options *options, uint32_t *out_lanes)
+static bool are_valid(const struct exact_options *options, uint32_t *out_lanes)
 {
     if (options->size < 1 || options->size > LIMIT_RANKS || options->rank < 0 ||
         options->rank >= options->size || options->count < 1 || options->bucket_count < 1 ||
@@ -228,8 +239,8 @@ static bool is_valid(const struct exact_options *options, uint32_t *out_lanes)
 /* ---- one bucket, in the communication thread (with size 1: in the step thread) ---- */
 
 /* On a device the addition is enqueued on the stream. */
-static enum status add(const struct exact *exact, float *out, const float *x, const float *y,
-                       size_t count, struct stream *stream)
+static enum status add_vectors(const struct exact *exact, float *out, const float *x,
+                               const float *y, size_t count, struct stream *stream)
 {
     if (exact->device != NULL)
         return exact->device->vector.add(exact->backend, out, x, y, count, stream);
@@ -244,8 +255,8 @@ static enum status add_local(const struct exact *exact, uint32_t lane, size_t be
     enum status st = ST_OK;
     for (size_t i = local->add_begin[lane]; st == ST_OK && i < local->add_begin[lane + 1]; i++) {
         float *into = exact->buffer[local->adds[i].into] + begin;
-        st =
-            add(exact, into, into, exact->buffer[local->adds[i].from] + begin, end - begin, stream);
+        st = add_vectors(exact, into, into, exact->buffer[local->adds[i].from] + begin, end - begin,
+                         stream);
     }
     return st;
 }
@@ -256,7 +267,7 @@ static struct comm_segment segment_of(float *base, size_t begin, size_t end)
 }
 
 /* Round k moves every rank's k-th partial sum, cut into chunks, to the chunks' owners. */
-static enum status exchange(struct exact *exact, size_t bucket_begin, size_t bucket_end)
+static enum status exchange_partials(struct exact *exact, size_t bucket_begin, size_t bucket_end)
 {
     size_t own_begin = 0, own_end = 0;
     exact_chunk(bucket_begin, bucket_end, exact->rank, exact->size, &own_begin, &own_end);
@@ -265,23 +276,27 @@ static enum status exchange(struct exact *exact, size_t bucket_begin, size_t buc
         for (uint32_t k = 0; k < exact->node_count[r]; k++) {
             float **operand = &exact->operand[exact->operand_of[r] + k];
             if (r == exact->rank) {
-                *operand = exact->buffer[exact->local.node[k].slot] + own_begin;
+                *operand = exact->buffer[exact->local.node[k].place] + own_begin;
             } else {
                 *operand = exact->staging + exact->chunk_max * foreign++;
             }
         }
     }
+    CHECK(foreign == exact->operand_count - exact->local.node_count);
     for (uint32_t k = 0; k < exact->rounds; k++) {
         for (uint32_t r = 0; r < exact->size; r++) {
             size_t begin = 0, end = 0;
             exact_chunk(bucket_begin, bucket_end, r, exact->size, &begin, &end);
-            const bool sends = k < exact->local.node_count, receives = k < exact->node_count[r];
-            exact->send[r] = sends
-                                 ? segment_of(exact->buffer[exact->local.node[k].slot], begin, end)
-                                 : (struct comm_segment){ NULL, 0 };
-            exact->recv[r] = receives ? segment_of(exact->operand[exact->operand_of[r] + k], 0,
-                                                   own_end - own_begin)
-                                      : (struct comm_segment){ NULL, 0 };
+            exact->send[r] = (struct comm_segment){ NULL, 0 };
+            exact->recv[r] = (struct comm_segment){ NULL, 0 };
+            if (k < exact->local.node_count) {
+                float *partial = exact->buffer[exact->local.node[k].place];
+                exact->send[r] = segment_of(partial, begin, end);
+            }
+            if (k < exact->node_count[r]) {
+                float *operand = exact->operand[exact->operand_of[r] + k];
+                exact->recv[r] = segment_of(operand, 0, own_end - own_begin);
+            }
         }
         enum status st =
             exact->table->all_to_all_v(exact->comm, exact->send, exact->recv, exact->timeout_ms);
@@ -296,7 +311,7 @@ static enum status add_tree(struct exact *exact, size_t bucket_begin, size_t buc
 {
     size_t begin = 0, end = 0;
     exact_chunk(bucket_begin, bucket_end, exact->rank, exact->size, &begin, &end);
-    float *result = exact->buffer[exact->local.node[0].slot] + begin;
+    float *result = exact->buffer[exact->local.node[0].place] + begin;
     const uint32_t adds = exact->operand_count - 1;
     const size_t block = exact->device != NULL ? end - begin : BLOCK_ELEMENTS;
     for (size_t at = 0; at < end - begin; at += block) {
@@ -305,8 +320,8 @@ static enum status add_tree(struct exact *exact, size_t bucket_begin, size_t buc
         for (uint32_t i = 0; i < adds; i++) {
             float *into = exact->operand[exact->tree[i].into] + at;
             const float *from = exact->operand[exact->tree[i].from] + at;
-            enum status st = add(exact, i + 1 == adds ? result + at : into, into, from, count,
-                                 exact->communication);
+            enum status st = add_vectors(exact, i + 1 == adds ? result + at : into, into, from,
+                                         count, exact->communication);
             if (st != ST_OK)
                 return st;
         }
@@ -314,9 +329,9 @@ static enum status add_tree(struct exact *exact, size_t bucket_begin, size_t buc
     return ST_OK;
 }
 
-static enum status gather(struct exact *exact, size_t bucket_begin, size_t bucket_end)
+static enum status gather_chunks(struct exact *exact, size_t bucket_begin, size_t bucket_end)
 {
-    float *result = exact->buffer[exact->local.node[0].slot];
+    float *result = exact->buffer[exact->local.node[0].place];
     for (uint32_t r = 0; r < exact->size; r++) {
         size_t begin = 0, end = 0;
         exact_chunk(bucket_begin, bucket_end, r, exact->size, &begin, &end);
@@ -328,17 +343,18 @@ static enum status gather(struct exact *exact, size_t bucket_begin, size_t bucke
 /* The rank's partial sums into one, then the sum of all ranks' in NCCL's or Gloo's own order. */
 static enum status reduce_fast(struct exact *exact, size_t begin, size_t end)
 {
-    float *into = exact->buffer[exact->local.node[0].slot] + begin;
+    float *into = exact->buffer[exact->local.node[0].place] + begin;
     for (uint32_t k = 1; k < exact->local.node_count; k++) {
-        enum status st = add(exact, into, into, exact->buffer[exact->local.node[k].slot] + begin,
-                             end - begin, exact->communication);
+        enum status st =
+            add_vectors(exact, into, into, exact->buffer[exact->local.node[k].place] + begin,
+                        end - begin, exact->communication);
         if (st != ST_OK)
             return st;
     }
     return exact->table->all_reduce_f32(exact->comm, into, end - begin, exact->timeout_ms);
 }
 
-static enum status reduce(struct exact *exact, size_t bucket)
+static enum status reduce_bucket(struct exact *exact, size_t bucket)
 {
     const size_t begin = exact->bucket_begin[bucket], end = exact->bucket_begin[bucket + 1];
     enum status st = ST_OK;
@@ -355,24 +371,24 @@ static enum status reduce(struct exact *exact, size_t bucket)
         fault_point("comm.exchange");
         return reduce_fast(exact, begin, end);
     }
-    st = exchange(exact, begin, end);
+    st = exchange_partials(exact, begin, end);
     if (st != ST_OK)
         return st;
     fault_point("comm.exchange");
     st = add_tree(exact, begin, end);
-    return st == ST_OK ? gather(exact, begin, end) : st;
+    return st == ST_OK ? gather_chunks(exact, begin, end) : st;
 }
 
-/* The last bucket of a step waits until everything is through on the device. */
-static enum status work(struct exact *exact, size_t bucket, bool last)
+/* After the last bucket of a step everything is through on the device. */
+static enum status work_on(struct exact *exact, size_t bucket, bool last)
 {
-    enum status st = reduce(exact, bucket);
+    enum status st = reduce_bucket(exact, bucket);
     if (st != ST_OK || !last || exact->device == NULL)
         return st;
     return exact->table->wait(exact->comm, exact->timeout_ms);
 }
 
-static void *run(void *arg)
+static void *communication_run(void *arg)
 {
     struct exact *exact = arg;
     (void)pthread_mutex_lock(&exact->mutex);
@@ -386,7 +402,7 @@ static void *run(void *arg)
         enum status st = exact->status;
         if (st == ST_OK) {
             (void)pthread_mutex_unlock(&exact->mutex);
-            st = work(exact, bucket, last);
+            st = work_on(exact, bucket, last);
             (void)pthread_mutex_lock(&exact->mutex);
         }
         exact->status = st;
@@ -402,7 +418,7 @@ static void *run(void *arg)
 enum status exact_open(const struct exact_options *options, struct exact **out)
 {
     uint32_t lanes = 0;
-    if (!is_valid(options, &lanes))
+    if (!are_valid(options, &lanes))
         return ST_INVALID;
     struct exact *exact = calloc(1, sizeof(*exact));
     if (exact == NULL)
@@ -424,15 +440,15 @@ enum status exact_open(const struct exact_options *options, struct exact **out)
     }
     (void)pthread_mutex_init(&exact->mutex, NULL);
     (void)pthread_cond_init(&exact->changed, NULL);
-    enum status st = allocate(exact, options);
+    enum status st = allocate_tables(exact, options);
     if (st == ST_OK)
-        st = plan(exact, options->shares);
+        st = derive_order(exact, options->shares);
     if (st == ST_OK)
         st = allocate_buffers(exact);
     if (st == ST_OK)
         st = make_events(exact);
     if (st == ST_OK && exact->size > 1) {
-        exact->has_thread = pthread_create(&exact->thread, NULL, run, exact) == 0;
+        exact->has_thread = pthread_create(&exact->thread, NULL, communication_run, exact) == 0;
         st = exact->has_thread ? ST_OK : ST_NO_MEMORY;
     }
     if (st != ST_OK) {
@@ -499,6 +515,7 @@ void exact_close(struct exact *exact)
     exact_local_release(&exact->local);
     free(exact->bucket_begin);
     free(exact->order);
+    free(exact->is_ready);
     free(exact->node_count);
     free(exact->operand_of);
     free(exact->tree);
@@ -518,6 +535,7 @@ void exact_begin(struct exact *exact)
     CHECK(exact->done == exact->ready);
     exact->done = 0;
     exact->ready = 0;
+    memset(exact->is_ready, 0, exact->bucket_count * sizeof(*exact->is_ready));
     (void)pthread_mutex_unlock(&exact->mutex);
     exact->lane = 0;
 }
@@ -525,7 +543,7 @@ void exact_begin(struct exact *exact)
 float *exact_lane(struct exact *exact)
 {
     CHECK(exact->lane < exact->local.n);
-    return exact->buffer[exact->local.slot[exact->lane]];
+    return exact->buffer[exact->local.buffer_of[exact->lane]];
 }
 
 enum status exact_lane_done(struct exact *exact)
@@ -542,14 +560,15 @@ void exact_ready(struct exact *exact, size_t bucket)
     CHECK(bucket < exact->bucket_count);
     enum status st = ST_OK;
     if (!exact->has_thread) {
-        st = reduce(exact, bucket);
+        st = reduce_bucket(exact, bucket);
     } else if (exact->device != NULL) {
         st = exact->device->event_record(exact->backend, exact->event[bucket], exact->compute);
     }
     (void)pthread_mutex_lock(&exact->mutex);
     if (exact->status == ST_OK)
         exact->status = st;
-    CHECK(exact->ready < exact->bucket_count);
+    CHECK(!exact->is_ready[bucket]);
+    exact->is_ready[bucket] = true;
     exact->order[exact->ready++] = bucket;
     if (!exact->has_thread)
         exact->done++;
@@ -572,5 +591,5 @@ enum status exact_wait(struct exact *exact, int64_t *exposed_ns)
 
 const float *exact_sum(const struct exact *exact)
 {
-    return exact->buffer[exact->local.node[0].slot];
+    return exact->buffer[exact->local.node[0].place];
 }

@@ -1,24 +1,61 @@
 /*
- * The exact reduction: the sum over lanes in the order of the binary tree over the next power of
- * two
- * >= V, the same bits for every number of workers and every spread of lanes (design 5).
+ * The exact reduction: the sum over lanes, with the same bits for every number of workers and every
+ * spread of lanes over them (docs/rules.md, "The exact step").
  *
- * A worker holds lanes [first, first + count). It pre-sums complete subtrees only (a binary counter
- * of partial sums), sends each chunk's partials to the chunk's owner, who adds them up the tree;
- * then the finished chunks are gathered. Absent leaves are skipped, a node with one child is that
- * child.
+ * What is summed are the lane vectors, element by element, in the order of a binary tree over the
+ * lanes (common/tree_sum.h). Whoever adds, it is always these pairs that are added:
  *
- * The vector of a lane is cut into buckets (borders at multiples of PIECE_ELEMENTS from its start);
- * a bucket can be reduced while later ones (lower addresses) are still being computed: for the last
- * lane, exact_ready(bucket) hands it to the communication thread.
+ *     lane       0   1   2   3   4   5   6
+ *                 \ /     \ /     \ /    |          V = 7: an absent leaf is skipped,
+ *                  +       +       +     |          a node with one child is that child
+ *                   \     /         \   /
+ *                    - + -           - + -
+ *                       \             /
+ *                        ----- + -----
  *
- * Use, per step:  exact_begin → for each own lane but the last: fill exact_lane(),
- * exact_lane_done() → last lane: fill exact_lane(), exact_ready(b) as each bucket is complete, in
- * one fixed order on all ranks → exact_wait → read exact_sum().
+ * Three workers A, B, C with 3, 2 and 2 lanes. A can add 0 + 1: a complete subtree. Lane 2 must
+ * wait for lane 3, which B has. What a worker can't add any further are its *partial sums*:
+ *
+ *                A               B               C
+ *     lanes      0 1 2           3 4             5 6
+ *     partials   (0+1)  2        3  4            5  6
+ *
+ * A worker adds as a binary counter counts: lane after lane, and two neighbours that are siblings
+ * become their parent at once. So a share of n lanes needs 2·floor(log2 n) + 1 buffers at most, and
+ * leaves at most two partial sums per level.
+ *
+ * A lane vector is cut into *buckets*, a bucket into one *chunk* per worker, its *owner*. Phases of
+ * a bucket:
+ *
+ *     1. local      each worker adds what it can of its own lanes: (0+1)
+ *     2. exchange   of every partial sum, chunk a goes to A, b to B, c to C
+ *     3. tree       an owner adds its chunk of all partial sums: ((0+1)+(2+3))+((4+5)+6)
+ *     4. gather     every worker gets every finished chunk
+ *
+ *          A                    B                    C
+ *     (0+1) [a|b|c]        3 [a|b|c]            5 [a|b|c]
+ *        2  [a|b|c]        4 [a|b|c]            6 [a|b|c]
+ *            |                    |                    |         exchange
+ *      six parts a          six parts b          six parts c
+ *            |                    |                    |         tree
+ *           [a]                  [b]                  [c]
+ *            |                    |                    |         gather
+ *        [a|b|c]              [a|b|c]              [a|b|c]
+ *
+ * Of its last lane a worker hands over bucket by bucket: a bucket is reduced while the others are
+ * still being computed. A step is
+ *
+ *     exact_begin
+ *     for each own lane:
+ *         fill exact_lane()
+ *         not the last one:   exact_lane_done()
+ *         the last one:       exact_ready(b) as each bucket is complete, in one order on all ranks
+ *     exact_wait
+ *     read exact_sum()
  *
  * On a device "fill" means: enqueue on the compute stream. Additions and communication of the last
- * lane run beside it, on the communicator's stream; exact_wait returns when they are through, with
- * one rank at once: the result is then the compute stream's like any other.
+ * lane run beside it, on the communicator's stream; exact_wait returns when they are through. With
+ * one rank it returns at once: the result is then the compute stream's like any other.
  *
  * Memory: all allocated at open: exact_gradient_buffers() copies of the vector, in one of which the
  *         result comes to lie, and with size > 1 a chunk of the largest bucket for each partial sum
@@ -49,8 +86,8 @@ struct exact_options {
     size_t count;               /* float32 elements of the vector */
     const size_t *bucket_begin; /* ascending, first 0; copied */
     size_t bucket_count;
-    int64_t timeout_ms; /* per exchange, a few of which a bucket needs */
-    /* Each rank's lanes are summed, then all-reduced: the bits differ with the spread of lanes. */
+    int64_t timeout_ms; /* of one exchange; a bucket needs a few */
+    /* Instead: each rank's lanes are summed, then all-reduced. The bits differ with the spread. */
     bool fast;
     /* Where the vectors lie; NULL or host memory: on the host. Borrowed for life. */
     const struct backend_table *device;
@@ -63,10 +100,6 @@ struct exact_options {
 MUST_CHECK enum status exact_open(const struct exact_options *options, struct exact **out);
 /* Aborts the communicator if a step is under way. */
 void exact_close(struct exact *exact);
-
-/* Copies of the vector that a share of lanes [first, first + n) needs: 2·floor(log2 n) + 1 at most.
- */
-int exact_gradient_buffers(uint32_t first, uint32_t n, uint32_t lanes);
 
 void exact_begin(struct exact *exact);
 /* The buffer that the lane to compute next is to be written into; changes with every lane. It holds

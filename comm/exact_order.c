@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/exact.h"
 #include "common/check.h"
 #include "common/limits.h"
 
@@ -20,6 +19,12 @@ void exact_counter_init(struct exact_counter *counter, uint32_t lanes, struct ex
     counter->adds = adds;
 }
 
+/* The first lane right of a node. */
+static uint64_t end_of(const struct exact_node *node)
+{
+    return ((uint64_t)node->index + 1) << node->level;
+}
+
 static bool are_siblings(const struct exact_node *left, const struct exact_node *right)
 {
     return left->level == right->level && right->index % 2 == 1 && left->index + 1 == right->index;
@@ -27,20 +32,23 @@ static bool are_siblings(const struct exact_node *left, const struct exact_node 
 
 static bool is_only_child(const struct exact_counter *counter, const struct exact_node *node)
 {
-    return node->level < counter->height && node->index % 2 == 0 &&
-           ((uint64_t)node->index + 1) << node->level >= counter->lanes;
+    return node->level < counter->height && node->index % 2 == 0 && end_of(node) >= counter->lanes;
 }
 
 void exact_counter_push(struct exact_counter *counter, struct exact_node node)
 {
+    if (counter->count > 0) { /* disjoint and ascending, without a gap */
+        const struct exact_node *last = &counter->node[counter->count - 1];
+        CHECK(end_of(last) == (uint64_t)node.index << node.level);
+    }
     for (;;) {
         struct exact_node *below = counter->node + counter->count - 1;
         if (counter->count > 0 && are_siblings(below, &node)) {
-            const struct exact_add add = { below->slot, node.slot };
+            const struct exact_add add = { below->place, node.place };
             if (counter->adds != NULL)
                 counter->adds[counter->add_count] = add;
             counter->add_count++;
-            node.slot = below->slot;
+            node.place = below->place;
             counter->count--;
         } else if (!is_only_child(counter, &node)) {
             break;
@@ -52,38 +60,53 @@ void exact_counter_push(struct exact_counter *counter, struct exact_node node)
     counter->node[counter->count++] = node;
 }
 
-/* The lowest buffer that no partial sum is in. */
-static uint32_t free_slot(const struct exact_counter *counter)
+/* The lowest place that no partial sum is in. */
+static uint32_t free_place(const struct exact_counter *counter)
 {
-    for (uint32_t slot = 0;; slot++) {
+    for (uint32_t place = 0;; place++) {
         bool used = false;
         for (uint32_t i = 0; i < counter->count; i++)
-            used = used || counter->node[i].slot == slot;
+            used = used || counter->node[i].place == place;
         if (!used)
-            return slot;
+            return place;
     }
+}
+
+/* Pushes lanes [first, first + n) and returns how many buffers that takes. buffer_of and add_begin
+ * as in struct exact_local, or NULL. */
+static uint32_t push_lanes(struct exact_counter *counter, uint32_t first, uint32_t n,
+                           uint32_t *buffer_of, size_t *add_begin)
+{
+    uint32_t buffers = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t place = free_place(counter);
+        if (place + 1 > buffers)
+            buffers = place + 1;
+        if (buffer_of != NULL)
+            buffer_of[i] = place;
+        if (add_begin != NULL)
+            add_begin[i] = counter->add_count;
+        exact_counter_push(counter, (struct exact_node){ 0, first + i, place });
+    }
+    return buffers;
 }
 
 enum status exact_local_init(struct exact_local *local, uint32_t first, uint32_t n, uint32_t lanes)
 {
     struct exact_local made = { .n = n };
-    made.slot = calloc(n, sizeof(*made.slot));
+    CHECK(n >= 1);
+    CHECK(first + n <= lanes);
+    made.buffer_of = calloc(n, sizeof(*made.buffer_of));
     made.add_begin = calloc((size_t)n + 1, sizeof(*made.add_begin));
     made.adds = calloc(n, sizeof(*made.adds));
-    if (made.slot == NULL || made.add_begin == NULL || made.adds == NULL) {
+    if (made.buffer_of == NULL || made.add_begin == NULL || made.adds == NULL) {
         exact_local_release(&made);
         return ST_NO_MEMORY;
     }
     struct exact_counter counter;
     exact_counter_init(&counter, lanes, made.adds);
-    for (uint32_t i = 0; i < n; i++) {
-        const uint32_t slot = free_slot(&counter);
-        made.slot[i] = slot;
-        if (slot + 1 > made.buffers)
-            made.buffers = slot + 1;
-        made.add_begin[i] = counter.add_count;
-        exact_counter_push(&counter, (struct exact_node){ 0, first + i, slot });
-    }
+    made.buffers = push_lanes(&counter, first, n, made.buffer_of, made.add_begin);
+    CHECK(counter.add_count < n); /* each addition makes one partial sum of two */
     made.add_begin[n] = counter.add_count;
     memcpy(made.node, counter.node, sizeof(made.node));
     made.node_count = counter.count;
@@ -93,7 +116,7 @@ enum status exact_local_init(struct exact_local *local, uint32_t first, uint32_t
 
 void exact_local_release(struct exact_local *local)
 {
-    free(local->slot);
+    free(local->buffer_of);
     free(local->add_begin);
     free(local->adds);
     memset(local, 0, sizeof(*local));
@@ -103,14 +126,7 @@ int exact_gradient_buffers(uint32_t first, uint32_t n, uint32_t lanes)
 {
     struct exact_counter counter;
     exact_counter_init(&counter, lanes, NULL);
-    uint32_t buffers = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        const uint32_t slot = free_slot(&counter);
-        if (slot + 1 > buffers)
-            buffers = slot + 1;
-        exact_counter_push(&counter, (struct exact_node){ 0, first + i, slot });
-    }
-    return (int)buffers;
+    return (int)push_lanes(&counter, first, n, NULL, NULL);
 }
 
 void exact_chunk(size_t bucket_begin, size_t bucket_end, uint32_t rank, uint32_t size,

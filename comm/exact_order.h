@@ -1,10 +1,13 @@
 /*
- * The arithmetic of the exact reduction without data: which lane goes to which buffer, what is
- * added to what and when, who owns which part of a bucket. Pure functions of the shares, so every
- * rank derives the same (design 5).
+ * The order of the exact reduction, without data: which lane goes into which buffer, what is added
+ * to what and when, who owns which part of a bucket. Pure functions of the shares, so that every
+ * rank derives the same. exact.h has the picture.
  *
  * A node (level, index) of the tree stands for the lanes [index << level, (index + 1) << level)
  * below `lanes`. A node whose right child has no lanes is its left child.
+ *
+ * A sum lies in a *place*: while a rank adds its own lanes, a place is one of its buffers; when an
+ * owner adds the partial sums of all ranks, it is one of the operands.
  */
 #pragma once
 
@@ -18,23 +21,23 @@
 
 struct exact_node {
     uint32_t level, index;
-    uint32_t slot; /* where its sum lies: a buffer (local) or an operand (owner) */
+    uint32_t place; /* where its sum lies */
 };
 
-/* slot `into` += slot `from`. */
+/* place `into` += place `from`. */
 struct exact_add {
     uint32_t into, from;
 };
 
 /*
- * A binary counter: nodes are pushed in ascending order; what is complete is merged at once.
- * Additions that a push causes are appended to adds.
+ * The binary counter: nodes are pushed from left to right without a gap. Siblings are merged at
+ * once; the additions that a push causes are appended to adds.
  */
 struct exact_counter {
     uint32_t lanes, height;
-    struct exact_node node[EXACT_NODES_MAX]; /* ascending, disjoint, none mergeable */
+    struct exact_node node[EXACT_NODES_MAX]; /* from left to right, no siblings among them */
     uint32_t count;
-    struct exact_add *adds; /* borrowed; NULL: not wanted */
+    struct exact_add *adds; /* borrowed; NULL: they are only counted */
     size_t add_count;
 };
 
@@ -44,13 +47,17 @@ void exact_counter_push(struct exact_counter *counter, struct exact_node node);
 /* What one rank does with its own lanes [first, first + n). */
 struct exact_local {
     uint32_t n;
-    uint32_t *slot;    /* [n] the buffer of each lane */
-    size_t *add_begin; /* [n + 1] into adds: what is added once lane i is done */
+    uint32_t *buffer_of; /* [n] the buffer that lane i is written into */
+    size_t *add_begin;   /* [n + 1] into adds: what is added once lane i is done */
     struct exact_add *adds;
     struct exact_node node[EXACT_NODES_MAX]; /* the partial sums that are left */
     uint32_t node_count;
-    uint32_t buffers;
+    uint32_t buffers; /* how many are needed */
 };
+
+/* The buffers that a share of lanes [first, first + n) needs, each a copy of the lane vector:
+ * 2·floor(log2 n) + 1 at most. */
+int exact_gradient_buffers(uint32_t first, uint32_t n, uint32_t lanes);
 
 MUST_CHECK enum status exact_local_init(struct exact_local *local, uint32_t first, uint32_t n,
                                         uint32_t lanes);

@@ -1,5 +1,6 @@
 /*
- * The table of comm.h over Gloo: rendezvous, slots, and the collectives as lists of transfers.
+ * The table of comm.h over Gloo: rendezvous, tags (Gloo calls them slots), and the collectives as
+ * lists of transfers.
  *
  * Rendezvous. Every pair of ranks has a listener on each side. Rank r puts the addresses where it
  * listens for the peers of block b (256 of them) under "gloo/<r>/<b>", then takes from every rank
@@ -7,8 +8,8 @@
  * comes is noticed while waiting in the kv, which can be ended early; connections then take
  * milliseconds.
  *
- * Slots. Collectives use one slot each, counted up on all ranks alike; point-to-point messages use
- * slots of their own, counted per pair and direction.
+ * Tags. Each collective has one, counted up on all ranks alike; point-to-point messages have tags
+ * of their own, counted per pair and direction.
  */
 #include <arpa/inet.h>
 #include <signal.h>
@@ -23,6 +24,7 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/limits.h"
+#include "common/unconst.h"
 
 #define BLOCK_RANKS        256
 #define POINT_TO_POINT     (UINT64_C(1) << 62)
@@ -35,7 +37,7 @@ _Static_assert(BLOCK_RANKS *GLOO_ADDRESS_BYTES <= LIMIT_KV_VALUE, "a block is on
 struct comm {
     struct gloo_mesh *mesh; /* NULL with size 1 */
     int rank, size;
-    uint64_t slot;
+    uint64_t tag;                    /* of the next collective */
     uint64_t *sent, *received;       /* [size] point-to-point messages so far */
     struct gloo_transfer *transfers; /* [2 · size] */
     struct comm_segment *segments;   /* [2 · size] of all_reduce */
@@ -50,7 +52,7 @@ static int block_size(int block, int size)
     return rest < BLOCK_RANKS ? rest : BLOCK_RANKS;
 }
 
-static enum status publish(const struct comm *comm, const struct kv *kv, uint8_t *value)
+static enum status publish_addresses(const struct comm *comm, const struct kv *kv, uint8_t *value)
 {
     for (int block = 0; block * BLOCK_RANKS < comm->size; block++) {
         const int count = block_size(block, comm->size);
@@ -74,8 +76,8 @@ static enum status publish(const struct comm *comm, const struct kv *kv, uint8_t
 }
 
 /* addresses: [size][GLOO_ADDRESS_BYTES], where each peer listens for this rank. */
-static enum status gather(const struct comm *comm, const struct kv *kv, uint8_t *value,
-                          int64_t deadline_ms, uint8_t *addresses)
+static enum status take_addresses(const struct comm *comm, const struct kv *kv, uint8_t *value,
+                                  int64_t deadline_ms, uint8_t *addresses)
 {
     const int block = comm->rank / BLOCK_RANKS, place = comm->rank % BLOCK_RANKS;
     for (int peer = 0; peer < comm->size; peer++) {
@@ -104,9 +106,9 @@ static enum status rendezvous(struct comm *comm, const struct kv *kv, int64_t de
     auto_free uint8_t *addresses = malloc((size_t)comm->size * GLOO_ADDRESS_BYTES);
     if (value == NULL || addresses == NULL)
         return ST_NO_MEMORY;
-    enum status st = publish(comm, kv, value);
+    enum status st = publish_addresses(comm, kv, value);
     if (st == ST_OK)
-        st = gather(comm, kv, value, deadline_ms, addresses);
+        st = take_addresses(comm, kv, value, deadline_ms, addresses);
     for (int peer = 0; st == ST_OK && peer < comm->size; peer++) {
         if (peer != comm->rank)
             st = gloo_mesh_connect(comm->mesh, peer, addresses + (size_t)peer * GLOO_ADDRESS_BYTES);
@@ -116,7 +118,7 @@ static enum status rendezvous(struct comm *comm, const struct kv *kv, int64_t de
 
 /* ---- open and close ---- */
 
-static void release(struct comm *comm)
+static void gloo_release(struct comm *comm)
 {
     gloo_mesh_close(comm->mesh);
     free(comm->sent);
@@ -142,7 +144,7 @@ static void ignore_sigpipe(void)
         (void)signal(SIGPIPE, SIG_IGN);
 }
 
-static struct comm *allocate(int rank, int size)
+static struct comm *gloo_allocate(int rank, int size)
 {
     struct comm *comm = calloc(1, sizeof(*comm));
     if (comm == NULL)
@@ -155,20 +157,20 @@ static struct comm *allocate(int rank, int size)
     comm->segments = calloc(2 * (size_t)size, sizeof(*comm->segments));
     if (comm->sent == NULL || comm->received == NULL || comm->transfers == NULL ||
         comm->segments == NULL) {
-        release(comm);
+        gloo_release(comm);
         return NULL;
     }
     return comm;
 }
 
-static enum status open_comm(const struct comm_options *options, struct comm **out)
+static enum status gloo_open(const struct comm_options *options, struct comm **out)
 {
     const int rank = options->rank, size = options->size;
     if (size < 1 || size > LIMIT_RANKS || rank < 0 || rank >= size || options->timeout_ms < 1 ||
         (size > 1 && !is_numeric_host(options->host)))
         return ST_INVALID;
     const int64_t now_ms = clock_mono_ms(clock_system());
-    struct comm *comm = allocate(rank, size);
+    struct comm *comm = gloo_allocate(rank, size);
     if (comm == NULL)
         return ST_NO_MEMORY;
     if (size > 1) {
@@ -180,7 +182,7 @@ static enum status open_comm(const struct comm_options *options, struct comm **o
         if (st == ST_OK)
             st = rendezvous(comm, options->kv, now_ms + options->timeout_ms - connect_ms);
         if (st != ST_OK) {
-            release(comm);
+            gloo_release(comm);
             return st;
         }
     }
@@ -191,12 +193,12 @@ static enum status open_comm(const struct comm_options *options, struct comm **o
 /* ---- collectives ---- */
 
 /* Receptions first: a message moves only when its reception is posted. */
-static enum status exchange(struct comm *comm, const struct comm_segment *send,
-                            const struct comm_segment *recv, int64_t timeout_ms)
+static enum status gloo_exchange(struct comm *comm, const struct comm_segment *send,
+                                 const struct comm_segment *recv, int64_t timeout_ms)
 {
     if (timeout_ms < 1)
         return ST_INVALID;
-    const uint64_t slot = comm->slot++;
+    const uint64_t tag = comm->tag++;
     size_t count = 0;
     for (int k = 1; k < comm->size; k++) {
         const int peer = (comm->rank - k + comm->size) % comm->size;
@@ -214,21 +216,21 @@ static enum status exchange(struct comm *comm, const struct comm_segment *send,
     }
     if (comm->size == 1)
         return ST_OK;
-    return gloo_mesh_exchange(comm->mesh, comm->transfers, count, slot, timeout_ms);
+    return gloo_mesh_exchange(comm->mesh, comm->transfers, count, tag, timeout_ms);
 }
 
-static enum status all_to_all_v(struct comm *comm, const struct comm_segment *send,
-                                const struct comm_segment *recv, int64_t timeout_ms)
+static enum status gloo_all_to_all_v(struct comm *comm, const struct comm_segment *send,
+                                     const struct comm_segment *recv, int64_t timeout_ms)
 {
-    return exchange(comm, send, recv, timeout_ms);
+    return gloo_exchange(comm, send, recv, timeout_ms);
 }
 
-static enum status all_gather_v(struct comm *comm, const struct comm_segment *segments,
-                                int64_t timeout_ms)
+static enum status gloo_all_gather_v(struct comm *comm, const struct comm_segment *segments,
+                                     int64_t timeout_ms)
 {
     if (timeout_ms < 1)
         return ST_INVALID;
-    const uint64_t slot = comm->slot++;
+    const uint64_t tag = comm->tag++;
     const struct comm_segment own = segments[comm->rank];
     size_t count = 0;
     for (int k = 1; k < comm->size; k++) {
@@ -244,7 +246,7 @@ static enum status all_gather_v(struct comm *comm, const struct comm_segment *se
     }
     if (comm->size == 1)
         return ST_OK;
-    return gloo_mesh_exchange(comm->mesh, comm->transfers, count, slot, timeout_ms);
+    return gloo_mesh_exchange(comm->mesh, comm->transfers, count, tag, timeout_ms);
 }
 
 static enum status point_to_point(struct comm *comm, struct gloo_transfer transfer,
@@ -254,29 +256,28 @@ static enum status point_to_point(struct comm *comm, struct gloo_transfer transf
         return ST_INVALID;
     if (transfer.size == 0)
         return ST_OK;
-    const uint64_t slot = POINT_TO_POINT | (*counter)++;
-    return gloo_mesh_exchange(comm->mesh, &transfer, 1, slot, timeout_ms);
+    const uint64_t tag = POINT_TO_POINT | (*counter)++;
+    return gloo_mesh_exchange(comm->mesh, &transfer, 1, tag, timeout_ms);
 }
 
-static bool is_peer(const struct comm *comm, int peer)
+static bool gloo_is_peer(const struct comm *comm, int peer)
 {
     return peer >= 0 && peer < comm->size && peer != comm->rank;
 }
 
-static enum status send_to(struct comm *comm, int peer, const void *data, size_t size,
-                           int64_t timeout_ms)
+static enum status gloo_send_to(struct comm *comm, int peer, const void *data, size_t size,
+                                int64_t timeout_ms)
 {
-    if (!is_peer(comm, peer))
+    if (!gloo_is_peer(comm, peer))
         return ST_INVALID;
-    /* Gloo's interface takes no const; a send only reads. */
-    const struct gloo_transfer transfer = { (void *)data, size, peer, true };
+    const struct gloo_transfer transfer = { unconst(data), size, peer, true }; /* only read */
     return point_to_point(comm, transfer, &comm->sent[peer], timeout_ms);
 }
 
-static enum status recv_from(struct comm *comm, int peer, void *data, size_t size,
-                             int64_t timeout_ms)
+static enum status gloo_recv_from(struct comm *comm, int peer, void *data, size_t size,
+                                  int64_t timeout_ms)
 {
-    if (!is_peer(comm, peer))
+    if (!gloo_is_peer(comm, peer))
         return ST_INVALID;
     const struct gloo_transfer transfer = { data, size, peer, false };
     return point_to_point(comm, transfer, &comm->received[peer], timeout_ms);
@@ -298,17 +299,18 @@ static enum status all_reduce_block(struct comm *comm, float *data, size_t count
                                        own * sizeof(float) };
         }
     }
-    enum status st = exchange(comm, send, recv, timeout_ms);
+    enum status st = gloo_exchange(comm, send, recv, timeout_ms);
     if (st != ST_OK)
         return st;
     for (size_t r = 0; r < size; r++) {
         if (r != rank)
             sum_f32(data + own_begin, data + own_begin, recv[r].data, own);
     }
-    return all_gather_v(comm, send, timeout_ms);
+    return gloo_all_gather_v(comm, send, timeout_ms);
 }
 
-static enum status all_reduce_f32(struct comm *comm, float *data, size_t count, int64_t timeout_ms)
+static enum status gloo_all_reduce_f32(struct comm *comm, float *data, size_t count,
+                                       int64_t timeout_ms)
 {
     const size_t size = (size_t)comm->size;
     if (size == 1)
@@ -332,7 +334,7 @@ static enum status all_reduce_f32(struct comm *comm, float *data, size_t count, 
  * collective: so all say farewell first. Whoever has heard all of them goes, which may cut off the
  * farewells of others, but no more than that. After an error this returns at once.
  */
-static void close_comm(struct comm *comm)
+static void gloo_close(struct comm *comm)
 {
     if (comm == NULL)
         return;
@@ -341,29 +343,29 @@ static void close_comm(struct comm *comm)
         comm->segments[r] = (struct comm_segment){ bytes + r, 1 };
     bytes[comm->rank] = 1;
     if (comm->mesh != NULL)
-        (void)all_gather_v(comm, comm->segments, FAREWELL_MS);
-    release(comm);
+        (void)gloo_all_gather_v(comm, comm->segments, FAREWELL_MS);
+    gloo_release(comm);
 }
 
 /* Every call has returned with its work done. */
-static enum status wait_comm(struct comm *comm, int64_t timeout_ms)
+static enum status gloo_wait(struct comm *comm, int64_t timeout_ms)
 {
     (void)comm;
     (void)timeout_ms;
     return ST_OK;
 }
 
-static int blamed(const struct comm *comm)
+static int gloo_blamed(const struct comm *comm)
 {
     return comm->mesh == NULL ? -1 : gloo_mesh_blamed(comm->mesh);
 }
 
-static const char *why(const struct comm *comm)
+static const char *gloo_why(const struct comm *comm)
 {
     return comm->mesh == NULL ? "" : gloo_mesh_why(comm->mesh);
 }
 
-static void abort_comm(struct comm *comm)
+static void gloo_abort(struct comm *comm)
 {
     if (comm->mesh != NULL)
         gloo_mesh_abort(comm->mesh);
@@ -373,17 +375,17 @@ const struct comm_table *comm_gloo(void)
 {
     static const struct comm_table table = {
         .name = "gloo",
-        .open = open_comm,
-        .all_to_all_v = all_to_all_v,
-        .all_gather_v = all_gather_v,
-        .send = send_to,
-        .recv = recv_from,
-        .all_reduce_f32 = all_reduce_f32,
-        .wait = wait_comm,
-        .blamed = blamed,
-        .why = why,
-        .abort = abort_comm,
-        .close = close_comm,
+        .open = gloo_open,
+        .all_to_all_v = gloo_all_to_all_v,
+        .all_gather_v = gloo_all_gather_v,
+        .send = gloo_send_to,
+        .recv = gloo_recv_from,
+        .all_reduce_f32 = gloo_all_reduce_f32,
+        .wait = gloo_wait,
+        .blamed = gloo_blamed,
+        .why = gloo_why,
+        .abort = gloo_abort,
+        .close = gloo_close,
     };
     return &table;
 }

@@ -1,17 +1,22 @@
 /*
+ *     new -> connecting   [gloo_mesh_new]         listens; then [gloo_mesh_connect] for each peer
+ *     connecting -> on    [gloo_mesh_start]       the watcher waits; then [gloo_mesh_exchange]
+ *     any -> failed       [mesh_fail]             an error, or a dead peer: all pairs are closed
+ *     any -> aborted      [gloo_mesh_abort]       who waits is freed, and fails
+ *     any -> closed       [gloo_mesh_close]
+ *
  * Invariants
  *  1. flights holds exactly the buffers that the exchanging thread has posted and not yet waited
- * for; whoever touches one that isn't his own holds the mutex. So abort never meets a buffer that
- * is being destroyed.
+ *     for; whoever touches one that isn't his own holds the mutex. So abort never meets a buffer
+ *     that is being destroyed.
  *  2. Gloo's abort marks stick to a buffer until its next wait: an abort between posting and
- * waiting is not lost. Afterwards the mesh is useless, so a mark that stays behind does no harm.
- *  3. When exchange returns an error, all pairs are closed, and Gloo's own thread has ticked since:
- * no buffer of the caller is read or written any more.
- *  4. Each pair has two receptions under WATCH_SLOT that no peer ever answers: one into alarm, on
- * which the watcher waits for all peers at once, one into its own canary, which tells whose pair
- * failed.
- *
- * States: new → (connect each) → started → failed or aborted → closed.
+ *     waiting is not lost. Afterwards the mesh is useless, so a mark that stays behind does no
+ *     harm.
+ *  3. When an exchange returns an error, all pairs are closed, and Gloo's own thread has ticked
+ *     since: no buffer of the caller is read or written any more.
+ *  4. Each pair has two receptions under WATCH_TAG that no peer ever answers: one into alarm, on
+ *     which the watcher waits for all peers at once, and one into its own canary, which tells whose
+ *     pair failed.
  */
 #include "comm/gloo_shim.h"
 
@@ -38,7 +43,7 @@ using steady = std::chrono::steady_clock;
 
 namespace {
 
-constexpr uint64_t WATCH_SLOT = UINT64_MAX;
+constexpr uint64_t WATCH_TAG = UINT64_MAX;
 constexpr size_t CACHE_MAX = 65536; /* handles; a step uses a few per bucket and peer */
 
 using transfer_key = std::tuple<void *, size_t, int, bool>;
@@ -120,7 +125,7 @@ void find_lost_peer(struct gloo_mesh *mesh, int *out_peer, std::string *out_why)
     }
 }
 
-void watch(struct gloo_mesh *mesh)
+void mesh_watch(struct gloo_mesh *mesh)
 {
     try {
         if (!mesh->alarm->waitRecv(nullptr, std::chrono::hours(24 * 365)))
@@ -157,7 +162,7 @@ void close_pairs(struct gloo_mesh *mesh) noexcept
     }
 }
 
-enum status fail(struct gloo_mesh *mesh, enum status st, int blamed, const std::string &why)
+enum status mesh_fail(struct gloo_mesh *mesh, enum status st, int blamed, const std::string &why)
 {
     close_pairs(mesh);
     std::lock_guard<std::mutex> lock(mesh->mutex);
@@ -182,14 +187,14 @@ enum status fail_as_watched(struct gloo_mesh *mesh)
             why = mesh->lost_why;
         }
     }
-    return fail(mesh, ST_PEER, blamed, why);
+    return mesh_fail(mesh, ST_PEER, blamed, why);
 }
 
 enum status fail_at(struct gloo_mesh *mesh, int peer, const char *what)
 {
     if (is_echo(what) && !is_own_timeout(what))
         return fail_as_watched(mesh);
-    return fail(mesh, ST_PEER, peer, "rank " + std::to_string(peer) + ": " + what);
+    return mesh_fail(mesh, ST_PEER, peer, "rank " + std::to_string(peer) + ": " + what);
 }
 
 UnboundBuffer *handle_of(struct gloo_mesh *mesh, const struct gloo_transfer &t)
@@ -235,8 +240,8 @@ enum status wait_all(struct gloo_mesh *mesh, steady::time_point deadline)
     return ST_OK;
 }
 
-enum status exchange(struct gloo_mesh *mesh, const struct gloo_transfer *transfers, size_t count,
-                     uint64_t slot, int64_t timeout_ms)
+enum status mesh_exchange(struct gloo_mesh *mesh, const struct gloo_transfer *transfers,
+                          size_t count, uint64_t tag, int64_t timeout_ms)
 {
     const auto deadline = steady::now() + milliseconds(timeout_ms);
     if (!register_flights(mesh, transfers, count))
@@ -244,9 +249,9 @@ enum status exchange(struct gloo_mesh *mesh, const struct gloo_transfer *transfe
     for (const flight &f : mesh->flights) {
         try {
             if (f.is_send)
-                f.buffer->send(f.peer, slot);
+                f.buffer->send(f.peer, tag);
             else
-                f.buffer->recv(f.peer, slot);
+                f.buffer->recv(f.peer, tag);
         } catch (const std::exception &e) {
             return fail_at(mesh, f.peer, e.what());
         }
@@ -310,7 +315,7 @@ enum status gloo_mesh_connect(struct gloo_mesh *mesh, int peer,
     } catch (const std::exception &e) {
         return fail_at(mesh, peer, e.what());
     } catch (...) {
-        return fail(mesh, ST_PEER, peer, "the connection failed");
+        return mesh_fail(mesh, ST_PEER, peer, "the connection failed");
     }
 }
 
@@ -325,29 +330,29 @@ enum status gloo_mesh_start(struct gloo_mesh *mesh)
                 continue;
             auto &canary = mesh->canaries[static_cast<size_t>(peer)];
             canary = mesh->context->createUnboundBuffer(&mesh->byte, 1);
-            canary->recv(peer, WATCH_SLOT);
-            mesh->alarm->recv(peer, WATCH_SLOT);
+            canary->recv(peer, WATCH_TAG);
+            mesh->alarm->recv(peer, WATCH_TAG);
         }
-        mesh->watcher = std::thread(watch, mesh);
+        mesh->watcher = std::thread(mesh_watch, mesh);
         return ST_OK;
     } catch (const std::exception &e) {
         return fail_at(mesh, peer, e.what());
     } catch (...) {
-        return fail(mesh, ST_PEER, -1, "the watcher could not be started");
+        return mesh_fail(mesh, ST_PEER, -1, "the watcher could not be started");
     }
 }
 
 enum status gloo_mesh_exchange(struct gloo_mesh *mesh, const struct gloo_transfer *transfers,
-                               size_t count, uint64_t slot, int64_t timeout_ms)
+                               size_t count, uint64_t tag, int64_t timeout_ms)
 {
     if (mesh->failed != ST_OK)
         return mesh->failed;
     try {
-        return exchange(mesh, transfers, count, slot, timeout_ms);
+        return mesh_exchange(mesh, transfers, count, tag, timeout_ms);
     } catch (const std::exception &e) {
-        return fail(mesh, ST_PEER, -1, e.what());
+        return mesh_fail(mesh, ST_PEER, -1, e.what());
     } catch (...) {
-        return fail(mesh, ST_PEER, -1, "an exchange failed");
+        return mesh_fail(mesh, ST_PEER, -1, "an exchange failed");
     }
 }
 

@@ -3,16 +3,17 @@
  * list of transfers that are posted together and waited for together. No exception crosses it.
  *
  * What this adds to Gloo 0.5.0, whose closing of connections doesn't free a waiting thread:
- *  - abort frees the thread that waits, from any thread, by aborting every buffer in flight;
+ *  - gloo_mesh_abort frees the thread that waits, from any thread, by aborting every buffer that is
+ *    in flight;
  *  - a watcher thread notices a dead peer at once, whatever this rank is waiting for: a pair that
- * fails tells only the operations that it has not begun yet, so each pair holds one that never
- * begins;
- *  - a failed exchange closes all pairs itself, before it returns: then nothing writes into its
- * buffers.
+ *    fails is noticed only by operations that it has not begun yet, so each pair holds one that
+ *    never begins;
+ *  - a failed exchange closes all pairs itself before it returns: then nothing writes into its
+ *    buffers any more.
  *
- * Thread: one thread opens, connects, exchanges and closes; abort from any.
+ * Thread: one thread opens, connects, exchanges and closes; gloo_mesh_abort from any.
  * Errors: ST_PEER (blamed is set), ST_STALE (aborted), ST_INVALID, ST_NO_MEMORY, ST_IO. After an
- * error of connect, start or exchange only close is left.
+ *         error of connect, start or exchange only close is left.
  */
 #pragma once
 
@@ -51,13 +52,13 @@ struct gloo_transfer {
 };
 
 /*
- * Posts all transfers under slot and waits until each is through. Both sides of a transfer name the
- * same slot; a slot is used once per pair and direction.
+ * Posts all transfers under tag and waits until each is through. Both sides of a transfer name the
+ * same tag (Gloo calls it a slot); one is used once per pair and direction.
  * Memory: Gloo's handle for (data, size, peer, direction) is kept for the next time.
  */
 MUST_CHECK enum status gloo_mesh_exchange(struct gloo_mesh *mesh,
                                           const struct gloo_transfer *transfers, size_t count,
-                                          uint64_t slot, int64_t timeout_ms);
+                                          uint64_t tag, int64_t timeout_ms);
 
 /* After an error: the peer that is to blame, or -1; one line that says what happened. */
 int gloo_mesh_blamed(const struct gloo_mesh *mesh);

@@ -31,13 +31,13 @@
 
 #include "common/clock.h"
 #include "common/limits.h"
+#include "common/reason.h"
 
 #define FAREWELL_MS    INT64_C(2000)
 #define DRAIN_MS       INT64_C(5000)
 #define STALE_CHECK_MS INT64_C(500)     /* between two looks at the map during open */
 #define SPIN_NS        INT64_C(1000000) /* a wait spins for so long, then it naps */
 #define NAP_NS         20000L
-#define WHY_BYTES      512
 
 struct comm {
     int rank, size;
@@ -48,12 +48,12 @@ struct comm {
     pthread_mutex_t inside;
     atomic_bool aborted; /* asked for, by any thread */
     enum status failed;  /* the first error; returned by every later call */
-    char why[WHY_BYTES];
+    struct reason why;   /* of failed */
 };
 
 /* ---- errors ---- */
 
-static enum status meaning(ncclResult_t result)
+static enum status status_of_nccl(ncclResult_t result)
 {
     switch (result) {
     case ncclSuccess:
@@ -91,7 +91,7 @@ static void nap(int64_t since_ns)
 }
 
 /* Ends the communicator and waits until its kernels have left the stream. Under `inside`. */
-static void end(struct comm *comm)
+static void nccl_end(struct comm *comm)
 {
     if (comm->nccl == NULL)
         return;
@@ -108,34 +108,36 @@ static void end(struct comm *comm)
     }
 }
 
-static enum status fail(struct comm *comm, enum status st, const char *why)
+static enum status nccl_fail(struct comm *comm, enum status st, const char *why)
 {
     if (comm->failed == ST_OK) {
         comm->failed = st;
-        (void)snprintf(comm->why, sizeof(comm->why), "%s", why);
+        reason_set(&comm->why, "%s", why);
     }
-    end(comm);
+    nccl_end(comm);
     return comm->failed;
 }
 
-static enum status fail_nccl(struct comm *comm, ncclResult_t result)
+static enum status nccl_fail_of(struct comm *comm, ncclResult_t result)
 {
-    char why[WHY_BYTES];
+    struct reason why;
     const char *last = ncclGetLastError(comm->nccl);
-    (void)snprintf(why, sizeof(why), "NCCL: %s%s%.300s", ncclGetErrorString(result),
-                   last != NULL && last[0] != '\0' ? ": " : "", last != NULL ? last : "");
-    return fail(comm, meaning(result), why);
+    if (last == NULL)
+        last = "";
+    reason_set(&why, "NCCL: %s%s%.300s", ncclGetErrorString(result), last[0] != '\0' ? ": " : "",
+               last);
+    return nccl_fail(comm, status_of_nccl(result), why.text);
 }
 
 /* ---- in and out ---- */
 
-static enum status enter(struct comm *comm, int64_t timeout_ms)
+static enum status nccl_enter(struct comm *comm, int64_t timeout_ms)
 {
     if (timeout_ms < 1)
         return ST_INVALID;
     (void)pthread_mutex_lock(&comm->inside);
     if (comm->failed == ST_OK && atomic_load(&comm->aborted))
-        (void)fail(comm, ST_STALE, "aborted");
+        (void)nccl_fail(comm, ST_STALE, "aborted");
     if (comm->failed == ST_OK)
         return ST_OK;
     const enum status st = comm->failed;
@@ -143,46 +145,46 @@ static enum status enter(struct comm *comm, int64_t timeout_ms)
     return st;
 }
 
-/* An abort that came while the mutex was held, and after the last look at the flag, is made up
- * for. */
-static enum status leave(struct comm *comm, enum status st)
+/* An abort that came while the mutex was held, after the last look at the flag, is carried out
+ * here. */
+static enum status nccl_leave(struct comm *comm, enum status st)
 {
     (void)pthread_mutex_unlock(&comm->inside);
     if (atomic_load(&comm->aborted) && pthread_mutex_trylock(&comm->inside) == 0) {
-        (void)fail(comm, ST_STALE, "aborted");
+        (void)nccl_fail(comm, ST_STALE, "aborted");
         (void)pthread_mutex_unlock(&comm->inside);
     }
     return st;
 }
 
 /* One look at all that can end a wait. */
-static enum status look(struct comm *comm, int64_t deadline_ns)
+static enum status nccl_look(struct comm *comm, int64_t deadline_ns)
 {
     if (atomic_load(&comm->aborted))
-        return fail(comm, ST_STALE, "aborted");
+        return nccl_fail(comm, ST_STALE, "aborted");
     ncclResult_t state = ncclSuccess;
     ncclResult_t result = ncclCommGetAsyncError(comm->nccl, &state);
     if (result == ncclSuccess)
         result = state;
     if (result != ncclSuccess && result != ncclInProgress)
-        return fail_nccl(comm, result);
+        return nccl_fail_of(comm, result);
     if (clock_mono_ns() >= deadline_ns)
-        return fail(comm, ST_PEER, "a peer did not answer in time");
+        return nccl_fail(comm, ST_PEER, "a peer did not answer in time");
     return result == ncclInProgress ? ST_AGAIN : ST_OK;
 }
 
 /* Waits until what was asked of NCCL is enqueued. */
-static enum status settle(struct comm *comm, ncclResult_t result, int64_t timeout_ms)
+static enum status nccl_settle(struct comm *comm, ncclResult_t result, int64_t timeout_ms)
 {
     if (result == ncclSuccess)
         return ST_OK;
     if (result != ncclInProgress)
-        return fail_nccl(comm, result);
+        return nccl_fail_of(comm, result);
     const int64_t begin_ns = clock_mono_ns();
-    enum status st = look(comm, begin_ns + timeout_ms * 1000000);
+    enum status st = nccl_look(comm, begin_ns + timeout_ms * 1000000);
     while (st == ST_AGAIN) {
         nap(begin_ns);
-        st = look(comm, begin_ns + timeout_ms * 1000000);
+        st = nccl_look(comm, begin_ns + timeout_ms * 1000000);
     }
     return st;
 }
@@ -196,7 +198,7 @@ static enum status wait_inside(struct comm *comm, int64_t timeout_ms)
         st = look_at_stream(comm);
     while (st == ST_AGAIN) {
         if (comm->nccl != NULL) {
-            st = look(comm, begin_ns + timeout_ms * 1000000);
+            st = nccl_look(comm, begin_ns + timeout_ms * 1000000);
             if (st != ST_OK && st != ST_AGAIN)
                 return st;
         }
@@ -204,9 +206,9 @@ static enum status wait_inside(struct comm *comm, int64_t timeout_ms)
         st = look_at_stream(comm);
     }
     if (st != ST_OK)
-        return fail(comm, st, "the device failed");
+        return nccl_fail(comm, st, "the device failed");
     /* What went wrong without holding up the stream. */
-    st = comm->nccl == NULL ? ST_OK : look(comm, INT64_MAX);
+    st = comm->nccl == NULL ? ST_OK : nccl_look(comm, INT64_MAX);
     return st == ST_AGAIN ? ST_OK : st;
 }
 
@@ -251,7 +253,7 @@ static enum status agree_on_id(struct comm *comm, const struct comm_options *opt
     if (comm->rank == 0) {
         const ncclResult_t result = ncclGetUniqueId(out);
         if (result != ncclSuccess)
-            return fail_nccl(comm, result);
+            return nccl_fail_of(comm, result);
         return kv->set(kv->self, key, out, sizeof(*out));
     }
     size_t size = 0;
@@ -274,8 +276,8 @@ static bool is_stale(const struct kv *kv, int64_t *next_ns)
     return kv->get(kv->self, "nccl/over", nothing, sizeof(nothing), &size, 0) == ST_STALE;
 }
 
-static enum status form(struct comm *comm, const struct comm_options *options,
-                        const ncclUniqueId *id, int64_t deadline_ns)
+static enum status nccl_form(struct comm *comm, const struct comm_options *options,
+                             const ncclUniqueId *id, int64_t deadline_ns)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
@@ -285,20 +287,20 @@ static enum status form(struct comm *comm, const struct comm_options *options,
     int64_t next_ns = begin_ns + STALE_CHECK_MS * 1000000;
     ncclResult_t result = ncclCommInitRankConfig(&comm->nccl, comm->size, *id, comm->rank, &config);
     if (result != ncclSuccess && result != ncclInProgress)
-        return fail_nccl(comm, result);
-    enum status st = look(comm, INT64_MAX);
+        return nccl_fail_of(comm, result);
+    enum status st = nccl_look(comm, INT64_MAX);
     while (st == ST_AGAIN) {
         if (clock_mono_ns() >= deadline_ns)
-            return fail(comm, ST_TIMED_OUT, "not all ranks came in time");
+            return nccl_fail(comm, ST_TIMED_OUT, "not all ranks came in time");
         if (is_stale(options->kv, &next_ns))
-            return fail(comm, ST_STALE, "the generation is over");
+            return nccl_fail(comm, ST_STALE, "the generation is over");
         nap(begin_ns);
-        st = look(comm, INT64_MAX);
+        st = nccl_look(comm, INT64_MAX);
     }
     return st;
 }
 
-static void release(struct comm *comm)
+static void nccl_release(struct comm *comm)
 {
     const struct comm_device *d = &comm->device;
     if (comm->done != NULL)
@@ -307,7 +309,7 @@ static void release(struct comm *comm)
     free(comm);
 }
 
-static enum status open_comm(const struct comm_options *options, struct comm **out)
+static enum status nccl_open(const struct comm_options *options, struct comm **out)
 {
     const int rank = options->rank, size = options->size;
     const struct comm_device *d = &options->device;
@@ -331,9 +333,9 @@ static enum status open_comm(const struct comm_options *options, struct comm **o
     if (st == ST_OK && size > 1)
         st = agree_on_id(comm, options, deadline_ns, &id);
     if (st == ST_OK && size > 1)
-        st = form(comm, options, &id, deadline_ns);
+        st = nccl_form(comm, options, &id, deadline_ns);
     if (st != ST_OK) {
-        release(comm);
+        nccl_release(comm);
         return st;
     }
     *out = comm;
@@ -357,7 +359,7 @@ static bool say_farewell(struct comm *comm)
     return result == ncclSuccess;
 }
 
-static void close_comm(struct comm *comm)
+static void nccl_close(struct comm *comm)
 {
     if (comm == NULL)
         return;
@@ -367,21 +369,21 @@ static void close_comm(struct comm *comm)
         (void)ncclCommDestroy(comm->nccl);
         comm->nccl = NULL;
     }
-    end(comm);
+    nccl_end(comm);
     (void)pthread_mutex_unlock(&comm->inside);
-    release(comm);
+    nccl_release(comm);
 }
 
 /* ---- collectives ---- */
 
 /* Sends and receptions of one group; NCCL runs them at once, in any order. The bytes of its own
  * all-to-all are the same, but it wants them in one array with the own part in it. */
-static enum status exchange(struct comm *comm, const struct comm_segment *send,
-                            const struct comm_segment *recv, int64_t timeout_ms)
+static enum status nccl_exchange(struct comm *comm, const struct comm_segment *send,
+                                 const struct comm_segment *recv, int64_t timeout_ms)
 {
     ncclResult_t result = ncclGroupStart();
     if (result != ncclSuccess)
-        return fail_nccl(comm, result);
+        return nccl_fail_of(comm, result);
     for (int k = 1; k < comm->size; k++) {
         const int to = (comm->rank + k) % comm->size;
         const int from = (comm->rank - k + comm->size) % comm->size;
@@ -397,18 +399,18 @@ static enum status exchange(struct comm *comm, const struct comm_segment *send,
     const ncclResult_t ended = ncclGroupEnd(); /* also after an error: the group is open */
     if (result == ncclSuccess || result == ncclInProgress)
         result = ended;
-    return settle(comm, result, timeout_ms);
+    return nccl_settle(comm, result, timeout_ms);
 }
 
-static enum status all_to_all_v(struct comm *comm, const struct comm_segment *send,
-                                const struct comm_segment *recv, int64_t timeout_ms)
+static enum status nccl_all_to_all_v(struct comm *comm, const struct comm_segment *send,
+                                     const struct comm_segment *recv, int64_t timeout_ms)
 {
-    enum status st = enter(comm, timeout_ms);
+    enum status st = nccl_enter(comm, timeout_ms);
     if (st != ST_OK)
         return st;
     if (comm->size > 1)
-        st = exchange(comm, send, recv, timeout_ms);
-    return leave(comm, st);
+        st = nccl_exchange(comm, send, recv, timeout_ms);
+    return nccl_leave(comm, st);
 }
 
 /* One array of equal parts: NCCL's own all-gather, in place. */
@@ -422,104 +424,105 @@ static bool is_even(const struct comm *comm, const struct comm_segment *segments
     return segments[0].size > 0;
 }
 
-static enum status gather(struct comm *comm, const struct comm_segment *segments,
-                          int64_t timeout_ms)
+static enum status nccl_gather(struct comm *comm, const struct comm_segment *segments,
+                               int64_t timeout_ms)
 {
     const struct comm_segment own = segments[comm->rank];
     if (is_even(comm, segments)) {
         const ncclResult_t result = ncclAllGather(own.data, segments[0].data, own.size, ncclUint8,
                                                   comm->nccl, comm->stream);
-        return settle(comm, result, timeout_ms);
+        return nccl_settle(comm, result, timeout_ms);
     }
     struct comm_segment send[LIMIT_RANKS];
     for (int r = 0; r < comm->size; r++)
         send[r] = own;
-    return exchange(comm, send, segments, timeout_ms);
+    return nccl_exchange(comm, send, segments, timeout_ms);
 }
 
-static enum status all_gather_v(struct comm *comm, const struct comm_segment *segments,
-                                int64_t timeout_ms)
+static enum status nccl_all_gather_v(struct comm *comm, const struct comm_segment *segments,
+                                     int64_t timeout_ms)
 {
-    enum status st = enter(comm, timeout_ms);
+    enum status st = nccl_enter(comm, timeout_ms);
     if (st != ST_OK)
         return st;
     if (comm->size > 1)
-        st = gather(comm, segments, timeout_ms);
-    return leave(comm, st);
+        st = nccl_gather(comm, segments, timeout_ms);
+    return nccl_leave(comm, st);
 }
 
-static bool is_peer(const struct comm *comm, int peer)
+static bool nccl_is_peer(const struct comm *comm, int peer)
 {
     return peer >= 0 && peer < comm->size && peer != comm->rank;
 }
 
-static enum status send_to(struct comm *comm, int peer, const void *data, size_t size,
-                           int64_t timeout_ms)
+static enum status nccl_send_to(struct comm *comm, int peer, const void *data, size_t size,
+                                int64_t timeout_ms)
 {
-    if (!is_peer(comm, peer))
+    if (!nccl_is_peer(comm, peer))
         return ST_INVALID;
-    enum status st = enter(comm, timeout_ms);
+    enum status st = nccl_enter(comm, timeout_ms);
     if (st != ST_OK)
         return st;
     if (size > 0) {
-        st = settle(comm, ncclSend(data, size, ncclUint8, peer, comm->nccl, comm->stream),
-                    timeout_ms);
+        st = nccl_settle(comm, ncclSend(data, size, ncclUint8, peer, comm->nccl, comm->stream),
+                         timeout_ms);
     }
-    return leave(comm, st);
+    return nccl_leave(comm, st);
 }
 
-static enum status recv_from(struct comm *comm, int peer, void *data, size_t size,
-                             int64_t timeout_ms)
+static enum status nccl_recv_from(struct comm *comm, int peer, void *data, size_t size,
+                                  int64_t timeout_ms)
 {
-    if (!is_peer(comm, peer))
+    if (!nccl_is_peer(comm, peer))
         return ST_INVALID;
-    enum status st = enter(comm, timeout_ms);
+    enum status st = nccl_enter(comm, timeout_ms);
     if (st != ST_OK)
         return st;
     if (size > 0) {
-        st = settle(comm, ncclRecv(data, size, ncclUint8, peer, comm->nccl, comm->stream),
-                    timeout_ms);
+        st = nccl_settle(comm, ncclRecv(data, size, ncclUint8, peer, comm->nccl, comm->stream),
+                         timeout_ms);
     }
-    return leave(comm, st);
+    return nccl_leave(comm, st);
 }
 
-static enum status all_reduce_f32(struct comm *comm, float *data, size_t count, int64_t timeout_ms)
+static enum status nccl_all_reduce_f32(struct comm *comm, float *data, size_t count,
+                                       int64_t timeout_ms)
 {
-    enum status st = enter(comm, timeout_ms);
+    enum status st = nccl_enter(comm, timeout_ms);
     if (st != ST_OK)
         return st;
     if (comm->size > 1 && count > 0) {
-        st = settle(
+        st = nccl_settle(
             comm, ncclAllReduce(data, data, count, ncclFloat32, ncclSum, comm->nccl, comm->stream),
             timeout_ms);
     }
-    return leave(comm, st);
+    return nccl_leave(comm, st);
 }
 
-static enum status wait_comm(struct comm *comm, int64_t timeout_ms)
+static enum status nccl_wait(struct comm *comm, int64_t timeout_ms)
 {
-    enum status st = enter(comm, timeout_ms);
-    return st == ST_OK ? leave(comm, wait_inside(comm, timeout_ms)) : st;
+    enum status st = nccl_enter(comm, timeout_ms);
+    return st == ST_OK ? nccl_leave(comm, wait_inside(comm, timeout_ms)) : st;
 }
 
 /* NCCL doesn't tell who. */
-static int blamed(const struct comm *comm)
+static int nccl_blamed(const struct comm *comm)
 {
     (void)comm;
     return -1;
 }
 
-static const char *why(const struct comm *comm)
+static const char *nccl_why(const struct comm *comm)
 {
-    return comm->why;
+    return comm->why.text;
 }
 
-static void abort_comm(struct comm *comm)
+static void nccl_abort(struct comm *comm)
 {
     atomic_store(&comm->aborted, true);
     if (pthread_mutex_trylock(&comm->inside) != 0)
         return;
-    (void)fail(comm, ST_STALE, "aborted");
+    (void)nccl_fail(comm, ST_STALE, "aborted");
     (void)pthread_mutex_unlock(&comm->inside);
 }
 
@@ -528,17 +531,17 @@ const struct comm_table *comm_nccl(void)
     static const struct comm_table table = {
         .name = "nccl",
         .on_stream = true,
-        .open = open_comm,
-        .all_to_all_v = all_to_all_v,
-        .all_gather_v = all_gather_v,
-        .send = send_to,
-        .recv = recv_from,
-        .all_reduce_f32 = all_reduce_f32,
-        .wait = wait_comm,
-        .blamed = blamed,
-        .why = why,
-        .abort = abort_comm,
-        .close = close_comm,
+        .open = nccl_open,
+        .all_to_all_v = nccl_all_to_all_v,
+        .all_gather_v = nccl_all_gather_v,
+        .send = nccl_send_to,
+        .recv = nccl_recv_from,
+        .all_reduce_f32 = nccl_all_reduce_f32,
+        .wait = nccl_wait,
+        .blamed = nccl_blamed,
+        .why = nccl_why,
+        .abort = nccl_abort,
+        .close = nccl_close,
     };
     return &table;
 }

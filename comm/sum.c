@@ -7,7 +7,8 @@
 #endif
 
 /* Not inlined: the additions must stay between the changes of mode. */
-static void __attribute__((noinline)) add(float *out, const float *a, const float *b, size_t count)
+static void __attribute__((noinline))
+add_loop(float *out, const float *a, const float *b, size_t count)
 {
     /* Element i depends on element i only, also where out is a or b. */
 #pragma GCC ivdep
@@ -20,9 +21,9 @@ void sum_f32(float *out, const float *a, const float *b, size_t count)
 #ifdef __SSE__
     const unsigned mode = _mm_getcsr();
     _mm_setcsr(mode | FLUSH_MODES);
-    add(out, a, b, count);
+    add_loop(out, a, b, count);
     _mm_setcsr(mode);
 #else
-    add(out, a, b, count);
+    add_loop(out, a, b, count);
 #endif
 }

@@ -5,7 +5,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/store/store.h"
-#include "comm/exact.h"
+#include "comm/exact_order.h"
 #include "common/io.h"
 #include "common/limits.h"
 #include "session/budget.h"

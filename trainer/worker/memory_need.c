@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-#include "comm/exact.h"
+#include "comm/exact_order.h"
 #include "trainer/tape/lane.h"
 #include "trainer/tape/plan.h"
 

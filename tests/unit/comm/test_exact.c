@@ -264,11 +264,11 @@ static void counter_adds_in_the_order_of_the_tree(void **state)
         assert_int_equal(local.node_count, 1);
         for (uint32_t lane = 0; lane < lanes; lane++) {
             values[lane] = (double)value_of(lane, 7);
-            buffer[local.slot[lane]] = values[lane];
+            buffer[local.buffer_of[lane]] = values[lane];
             for (; added < local.add_begin[lane + 1]; added++)
                 buffer[local.adds[added].into] += buffer[local.adds[added].from];
         }
-        assert_true(buffer[local.node[0].slot] == tree_sum(values, lanes));
+        assert_true(buffer[local.node[0].place] == tree_sum(values, lanes));
         exact_local_release(&local);
     }
 }
