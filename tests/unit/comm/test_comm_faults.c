@@ -309,11 +309,11 @@ static int stopped_body(const struct scene *scene, struct comm *comm, int rank)
     return 0;
 }
 
-static void abort_frees_the_thread_that_waits_for_a_stopped_peer(void **state)
+/* Rank 0 does what body says, and ends well, while rank 1 is stopped. */
+static void beside_a_stopped_peer(int (*body)(const struct scene *, struct comm *, int))
 {
-    (void)state;
     struct scene scene = scene_new(2);
-    const pid_t waiter = fork_rank(&scene, 0, aborted_body);
+    const pid_t waiter = fork_rank(&scene, 0, body);
     const pid_t stopped = fork_rank(&scene, 1, stopped_body);
     int code = -1;
     assert_int_equal(waitpid(stopped, &code, WUNTRACED), stopped);
@@ -323,6 +323,12 @@ static void abort_frees_the_thread_that_waits_for_a_stopped_peer(void **state)
     assert_int_equal(kill(stopped, SIGKILL), 0);
     assert_int_equal(waitpid(stopped, &code, 0), stopped);
     scene_free(&scene);
+}
+
+static void abort_frees_the_thread_that_waits_for_a_stopped_peer(void **state)
+{
+    (void)state;
+    beside_a_stopped_peer(aborted_body);
 }
 
 static int timed_out_body(const struct scene *scene, struct comm *comm, int rank)
@@ -337,16 +343,7 @@ static int timed_out_body(const struct scene *scene, struct comm *comm, int rank
 static void a_stopped_peer_is_blamed_when_the_deadline_has_passed(void **state)
 {
     (void)state;
-    struct scene scene = scene_new(2);
-    const pid_t waiter = fork_rank(&scene, 0, timed_out_body);
-    const pid_t stopped = fork_rank(&scene, 1, stopped_body);
-    int code = -1;
-    assert_int_equal(waitpid(stopped, &code, WUNTRACED), stopped);
-    count_up(scene.turn, &scene.turn->sending);
-    expect_exit(waiter, 0);
-    assert_int_equal(kill(stopped, SIGKILL), 0);
-    assert_int_equal(waitpid(stopped, &code, 0), stopped);
-    scene_free(&scene);
+    beside_a_stopped_peer(timed_out_body);
 }
 
 /* A step that the peer never joins; closing the reduction ends it. */
@@ -375,16 +372,7 @@ static int closing_body(const struct scene *scene, struct comm *comm, int rank)
 static void closing_the_reduction_amid_a_step_ends_its_thread(void **state)
 {
     (void)state;
-    struct scene scene = scene_new(2);
-    const pid_t waiter = fork_rank(&scene, 0, closing_body);
-    const pid_t stopped = fork_rank(&scene, 1, stopped_body);
-    int code = -1;
-    assert_int_equal(waitpid(stopped, &code, WUNTRACED), stopped);
-    count_up(scene.turn, &scene.turn->sending);
-    expect_exit(waiter, 0);
-    assert_int_equal(kill(stopped, SIGKILL), 0);
-    assert_int_equal(waitpid(stopped, &code, 0), stopped);
-    scene_free(&scene);
+    beside_a_stopped_peer(closing_body);
 }
 
 int main(void)

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/check.h"
@@ -207,8 +206,7 @@ bool wait_until(struct coordinator *c, int64_t end_ms)
 {
     if (clock_mono_ms(clock_system()) >= end_ms)
         return false;
-    const struct timespec until = { (time_t)(end_ms / 1000), (long)(end_ms % 1000 * 1000000) };
-    (void)pthread_cond_timedwait(&c->changed, &c->mutex, &until);
+    (void)clock_cond_wait(&c->changed, &c->mutex, end_ms * 1000000);
     return true;
 }
 
@@ -271,11 +269,7 @@ struct world *world_new(int64_t orphan_ms)
     CHECK(w != NULL);
     struct coordinator *c = &w->c;
     (void)pthread_mutex_init(&c->mutex, NULL);
-    pthread_condattr_t attr;
-    (void)pthread_condattr_init(&attr);
-    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&c->changed, &attr);
-    (void)pthread_condattr_destroy(&attr);
+    clock_cond_init(&c->changed);
     (void)snprintf(c->dir, sizeof(c->dir), "/tmp/cairn-session-XXXXXX");
     assert_non_null(mkdtemp(c->dir));
     (void)snprintf(w->words, sizeof(w->words), "%s/words", c->dir);

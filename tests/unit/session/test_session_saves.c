@@ -286,9 +286,7 @@ static void a_save_waits_unsaid_while_another_is_written_and_one_more_is_late(vo
     (void)state;
     struct bench *b = trained(1, 0);
     session_core_files(&b->core, 2, 2);
-    (void)begin_save(b, 10);
-    assert_says(b, SAVE_BEGIN);
-    hear(b, folder_order(10, "/store/10"));
+    give_folder(b, 10);
     const int work = session_core_saver_work(&b->core);
     const int second = begin_save(b, 20); /* training goes on */
     assert_int_not_equal(b->core.saves[work].file, b->core.saves[second].file);
@@ -318,9 +316,7 @@ static void saves_of_a_job_in_a_rush_wait_for_each_other(void **state)
     (void)state;
     struct bench *b = trained(1, 0);
     session_core_files(&b->core, 2, 2);
-    (void)begin_save(b, 10);
-    assert_says(b, SAVE_BEGIN);
-    hear(b, folder_order(10, "/store/10"));
+    give_folder(b, 10);
     (void)session_core_saver_work(&b->core);
     (void)begin_save(b, 20);
     int index = -1;
@@ -339,9 +335,7 @@ static void the_last_save_waits_and_in_the_end_only_for_what_is_written(void **s
     (void)state;
     struct bench *b = trained(1, 0);
     session_core_files(&b->core, 2, 2);
-    (void)begin_save(b, 10);
-    assert_says(b, SAVE_BEGIN);
-    hear(b, folder_order(10, "/store/10"));
+    give_folder(b, 10);
     assert_false(session_core_at_store(&b->core));
     const int work = session_core_saver_work(&b->core);
     assert_true(session_core_at_store(&b->core));
