@@ -27,7 +27,8 @@ MUST_CHECK enum status buf_append(struct buf *buf, const void *data, size_t size
 MUST_CHECK enum status buf_append_text(struct buf *buf, const char *text);
 MUST_CHECK enum status buf_printf(struct buf *buf, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* Passes ownership of the bytes to the caller (free); the buffer is empty afterwards. */
+/* Passes ownership of the bytes to the caller (free; NULL if nothing was ever appended); the buffer
+ * is empty afterwards. */
 char *buf_take(struct buf *buf, size_t *out_size);
 
 #define auto_buf __attribute__((cleanup(buf_release)))

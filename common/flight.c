@@ -67,7 +67,7 @@ void flight_close(struct flight *flight)
     free(flight);
 }
 
-static struct flight_record *slot(uint8_t *map, uint64_t number)
+static struct flight_record *entry_of(uint8_t *map, uint64_t number)
 {
     size_t at = (size_t)((number - 1) % FLIGHT_RECORDS) * sizeof(struct flight_record);
     return (struct flight_record *)(void *)(map + FLIGHT_HEADER_BYTES + at);
@@ -80,7 +80,7 @@ void flight_mark(struct flight *flight, enum flight_kind kind, uint64_t step, ui
         return;
     struct flight_header *header = (struct flight_header *)(void *)flight->map;
     uint64_t number = __atomic_add_fetch(&header->marks, 1, __ATOMIC_RELAXED);
-    struct flight_record *r = slot(flight->map, number);
+    struct flight_record *r = entry_of(flight->map, number);
     __atomic_store_n(&r->number, 0, __ATOMIC_RELAXED);
     atomic_thread_fence(memory_order_release);
     r->mono_ns = clock_mono_ns();
@@ -110,7 +110,7 @@ enum status flight_read(const struct io *io, const char *path, struct flight_dum
     out->count = 0;
     uint64_t first = header.marks > FLIGHT_RECORDS ? header.marks - FLIGHT_RECORDS + 1 : 1;
     for (uint64_t n = first; n - first < FLIGHT_RECORDS && n <= header.marks; n++) {
-        struct flight_record r = *slot((uint8_t *)bytes, n);
+        struct flight_record r = *entry_of((uint8_t *)bytes, n);
         if (r.number != n)
             continue;
         r.name[FLIGHT_NAME - 1] = '\0';

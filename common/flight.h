@@ -2,12 +2,12 @@
  * The flight recorder: the last FLIGHT_RECORDS marks of a worker, in a file that is mapped into its
  * memory, so that whoever finds the process dead or hanging can read how far it came.
  *
- * Layout (little-endian, fixed):
- *      0  struct flight_header, zeros up to 4096
- *   4096  FLIGHT_RECORDS records of 64 bytes; mark n (from 1) lies in slot (n - 1) mod
- * FLIGHT_RECORDS
+ * Layout (little-endian, fixed)
  *
- * A record whose number is 0, or doesn't belong in its slot, was being written.
+ *      0   struct flight_header, zeros up to 4096
+ *   4096   FLIGHT_RECORDS records of 64 bytes; mark n (from 1) is entry (n - 1) mod FLIGHT_RECORDS
+ *
+ * A record whose number is 0, or belongs into another entry, was being written.
  *
  * Thread: flight_mark from any; it takes no lock and waits for nothing.
  */

@@ -133,16 +133,23 @@ static enum status temporary_of(const char *path, char out[LIMIT_PATH])
     return length < 0 || length >= LIMIT_PATH ? ST_FULL : ST_OK;
 }
 
+/* Writes the file under its temporary name; out_parent is the folder of both. */
+static enum status write_temporary(const struct io *io, const char *path, const void *data,
+                                   size_t size, char out_temporary[LIMIT_PATH],
+                                   char out_parent[LIMIT_PATH])
+{
+    enum status st = temporary_of(path, out_temporary);
+    if (st == ST_OK)
+        st = parent_of(path, out_parent);
+    return st == ST_OK ? write_new(io, out_temporary, data, size) : st;
+}
+
 enum status io_publish(const struct io *io, const char *path, const void *data, size_t size)
 {
     if (io_is_object(io, path))
         return io->put_new(io->self, path, data, size);
     char temporary[LIMIT_PATH], parent[LIMIT_PATH];
-    enum status st = temporary_of(path, temporary);
-    if (st == ST_OK)
-        st = parent_of(path, parent);
-    if (st == ST_OK)
-        st = write_new(io, temporary, data, size);
+    enum status st = write_temporary(io, path, data, size, temporary, parent);
     if (st != ST_OK)
         return st;
     st = io->link(io->self, temporary, path);
@@ -157,16 +164,10 @@ enum status io_publish(const struct io *io, const char *path, const void *data, 
 enum status io_replace(const struct io *io, const char *path, const void *data, size_t size)
 {
     char temporary[LIMIT_PATH], parent[LIMIT_PATH];
-    enum status st = temporary_of(path, temporary);
-    if (st == ST_OK)
-        st = parent_of(path, parent);
-    if (st == ST_OK)
-        st = write_new(io, temporary, data, size);
+    enum status st = write_temporary(io, path, data, size, temporary, parent);
     if (st == ST_OK)
         st = io->rename(io->self, temporary, path);
-    if (st != ST_OK)
-        return st;
-    return io->fsync_dir(io->self, parent);
+    return st == ST_OK ? io->fsync_dir(io->self, parent) : st;
 }
 
 /* Makes one folder; durable in its parent. */

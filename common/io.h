@@ -2,8 +2,8 @@
  * File operations as a table, so that tests can fail, record and replay them.
  *
  * All paths are absolute or relative to the working directory; files are opened O_CLOEXEC. Each
- * call returns a status made by status_from_errno; io_errno_text of the table's self isn't needed:
- * the implementation logs nothing, the caller that decides does.
+ * call returns a status made by status_from_errno. Implementations log nothing: the caller that
+ * decides what follows does.
  *
  * Thread: any.
  * Durable: after fsync of a file its bytes survive a crash; its name only after fsync_dir of the
@@ -25,8 +25,8 @@ enum io_open_flags {
     IO_DIRECT = 1 << 1,     /* past the page cache, where the file system can; a hint */
 };
 
-/* Memory, size and place of what is written to a file that was opened with IO_DIRECT are multiples
- * of it. */
+/* What is written to a file that was opened with IO_DIRECT: its address in memory, its size and its
+ * place in the file are multiples of this. */
 #define IO_DIRECT_ALIGN 4096u
 
 struct io_stat {
@@ -43,7 +43,7 @@ struct io {
     void *self;
     enum status (*open)(void *self, const char *path, int flags, int *out_fd);
     enum status (*close)(void *self, int fd);
-    /* One attempt each: may transfer less; out_size tells. End of file is ST_OK with 0. */
+    /* One attempt each: may transfer less, out_size bytes. The end of the file is ST_OK with 0. */
     enum status (*pread)(void *self, int fd, void *data, size_t size, uint64_t at,
                          size_t *out_size);
     enum status (*pwrite)(void *self, int fd, const void *data, size_t size, uint64_t at,
@@ -59,8 +59,8 @@ struct io {
     enum status (*list)(void *self, const char *path, io_name_fn fn, void *arg);
     /* A whole file as memory to read (only: a write is a SIGSEGV); the descriptor may be closed
      * afterwards. Pages are read when they are touched: one that the file has lost since, or that
-     * the medium can't give, is a SIGBUS. An empty file is NULL with size 0. NULL in tables of
-     * tests that map nothing. */
+     * the medium can't give, is a SIGBUS. An empty file is NULL with size 0. The call is NULL in
+     * tables of tests that map nothing. */
     enum status (*map)(void *self, int fd, void **out_data, size_t *out_size);
     enum status (*unmap)(void *self, void *data, size_t size);
 
@@ -72,7 +72,7 @@ struct io {
     bool (*is_object)(void *self, const char *path);
     /* Makes an object at once, never over one that is there (ST_EXISTS). Durable: on ST_OK. */
     enum status (*put_new)(void *self, const char *path, const void *data, size_t size);
-    /* Bytes that may still be written below path. NULL where nobody knows: io_space says. */
+    /* Bytes that may still be written below path. NULL where that isn't known (io_space). */
     enum status (*space)(void *self, const char *path, uint64_t *out_bytes);
     /* Why this thread's last call that came to st did, in a sentence; "": nothing to say. */
     void (*explain)(void *self, enum status st, struct reason *out);

@@ -1,6 +1,7 @@
 /*
- * A small shared map for rendezvous. The coordinator holds it, one per job and generation, and
- * forgets it with the generation; so no key of an old generation can reach a new one.
+ * The rendezvous: a small map that all ranks of a generation share, to find each other's addresses.
+ * The coordinator holds it, one per job and generation, and forgets it with the generation: no key
+ * of an old generation can reach a new one. session/kv.c is the trainers' end of it.
  *
  * Thread: callable from any thread.
  * Errors: ST_STALE      the generation is over

@@ -1,30 +1,39 @@
 /*
- * The bound of everything that could grow, in one place, each with its reason.
+ * The bound of everything that could grow, in one place, each with its reason. What only one folder
+ * bounds stands in that folder's header.
  */
 #pragma once
 
 #include <stdint.h>
 
-#define LIMIT_RANKS          1024 /* workers of one job */
-#define LIMIT_LANES          4096 /* lanes of one job */
-#define LIMIT_JOBS           1024 /* live jobs of one coordinator */
-#define LIMIT_NODES          1024
-#define LIMIT_SLOTS          1024              /* slots of one node */
-#define LIMIT_GPUS           64                /* of one node */
-#define LIMIT_NAME           128               /* job, tensor, node names, bytes with the NUL */
-#define LIMIT_PATH           1024              /* paths that we build, bytes with the NUL */
-#define LIMIT_REASON         512               /* one line shown to a person */
+/* How many there are. */
+#define LIMIT_RANKS      1024  /* workers of one job */
+#define LIMIT_LANES      4096  /* of one job */
+#define LIMIT_JOBS       1024  /* live ones of one coordinator */
+#define LIMIT_NODES      1024  /* of one coordinator */
+#define LIMIT_SLOTS      1024  /* of one node */
+#define LIMIT_GPUS       64    /* of one node */
+#define LIMIT_TENSORS    65536 /* of one checkpoint */
+#define LIMIT_DATA_FILES 4096  /* of one data set: shards of some 100 MB each */
+
+/* Bytes of texts, with the NUL. */
+#define LIMIT_NAME   128  /* a name of a job, a tensor, a node */
+#define LIMIT_PATH   1024 /* a path that we build */
+#define LIMIT_REASON 512  /* one line shown to a person (reason.h) */
+
+/* Bytes of what is read or sent. */
 #define LIMIT_JOB_FILE_BYTES (256 * 1024)      /* a job file is written by hand */
 #define LIMIT_MESSAGE_BYTES  (4 * 1024 * 1024) /* one message on the wire */
-#define LIMIT_KV_KEY         256
-#define LIMIT_KV_VALUE       65536
-#define LIMIT_METRIC_ROWS    65536 /* kept by rank 0 until acknowledged */
-#define LIMIT_LOG_LINE       4096  /* one line of a worker's log */
-#define LIMIT_LAST_LINES     20    /* of a worker's output, shown with its exit */
-#define LIMIT_EVENTS_PER_JOB 10000 /* kept by the journal */
-#define LIMIT_DATA_FILES     4096  /* of one data set: shards of some 100 MB each */
-#define LIMIT_TENSORS        65536 /* of one checkpoint */
 #define LIMIT_MANIFEST_BYTES (16 * 1024 * 1024)
+#define LIMIT_KV_KEY         256   /* of the rendezvous map */
+#define LIMIT_KV_VALUE       65536 /* of the rendezvous map */
+#define LIMIT_LOG_LINE       4096  /* one line of a worker's log */
 
-/* Elements of a piece: the unit of digests, norm blocks, bucket and chunk borders (design 5, 8). */
+/* What is kept. */
+#define LIMIT_METRIC_ROWS    65536 /* by rank 0, until they are acknowledged */
+#define LIMIT_LAST_LINES     20    /* of a worker's output, shown with its exit */
+#define LIMIT_EVENTS_PER_JOB 10000 /* by the journal */
+
+/* Elements of a piece: the unit of digests and norms, and of the borders of buckets and chunks
+ * (docs/rules.md, "The exact step"). */
 #define PIECE_ELEMENTS 65536

@@ -29,7 +29,7 @@ struct log log_open(const char *program)
 }
 
 /* A line that is being built; its tail is kept free for the closing. */
-struct line {
+struct log_line {
     char text[LIMIT_LOG_LINE];
     size_t size;
     bool cut;
@@ -37,7 +37,7 @@ struct line {
 
 #define TAIL_BYTES 16 /* `","cut":true}` and newline */
 
-static void put(struct line *line, const char *text)
+static void log_put(struct log_line *line, const char *text)
 {
     size_t room = sizeof(line->text) - TAIL_BYTES - line->size, size = strlen(text);
     if (size > room) {
@@ -49,7 +49,7 @@ static void put(struct line *line, const char *text)
 }
 
 /* As the inside of a JSON string. */
-static void put_escaped(struct line *line, const char *text)
+static void log_put_escaped(struct log_line *line, const char *text)
 {
     for (; *text != '\0' && !line->cut; text++) {
         unsigned char byte = (unsigned char)*text;
@@ -61,31 +61,31 @@ static void put_escaped(struct line *line, const char *text)
         } else if (byte < 0x20) {
             (void)snprintf(piece, sizeof(piece), "\\u%04x", byte);
         }
-        put(line, piece);
+        log_put(line, piece);
     }
 }
 
-static void put_text(struct line *line, const char *name, const char *value)
+static void log_put_text(struct log_line *line, const char *name, const char *value)
 {
     if (value == NULL)
         return;
-    put(line, ",\"");
-    put(line, name);
-    put(line, "\":\"");
-    put_escaped(line, value);
-    put(line, "\"");
+    log_put(line, ",\"");
+    log_put(line, name);
+    log_put(line, "\":\"");
+    log_put_escaped(line, value);
+    log_put(line, "\"");
 }
 
-static void put_number(struct line *line, const char *name, int64_t value)
+static void log_put_number(struct log_line *line, const char *name, int64_t value)
 {
     if (value < 0)
         return;
     char text[64];
     (void)snprintf(text, sizeof(text), ",\"%s\":%lld", name, (long long)value);
-    put(line, text);
+    log_put(line, text);
 }
 
-static void put_time(struct line *line)
+static void log_put_time(struct log_line *line)
 {
     int64_t ms = clock_wall_ms(clock_system());
     time_t seconds = (time_t)(ms / 1000);
@@ -94,7 +94,7 @@ static void put_time(struct line *line)
     if (gmtime_r(&seconds, &utc) != NULL)
         (void)strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%S", &utc);
     (void)snprintf(text, sizeof(text), "{\"ts\":\"%s.%03dZ\"", date, (int)(ms % 1000));
-    put(line, text);
+    log_put(line, text);
 }
 
 void log_write(const struct log *log, enum log_level level, const char *format, ...)
@@ -107,16 +107,16 @@ void log_write(const struct log *log, enum log_level level, const char *format, 
     (void)vsnprintf(message, sizeof(message), format, list);
     va_end(list);
 
-    struct line line = { .size = 0 };
-    put_time(&line);
-    put_text(&line, "level", level_names[level]);
-    put_text(&line, "program", log->program);
-    put_text(&line, "node", log->node);
-    put_text(&line, "job", log->job);
-    put_number(&line, "rank", log->rank);
-    put_number(&line, "generation", log->generation);
-    put(&line, ",\"msg\":\"");
-    put_escaped(&line, message);
+    struct log_line line = { .size = 0 };
+    log_put_time(&line);
+    log_put_text(&line, "level", level_names[level]);
+    log_put_text(&line, "program", log->program);
+    log_put_text(&line, "node", log->node);
+    log_put_text(&line, "job", log->job);
+    log_put_number(&line, "rank", log->rank);
+    log_put_number(&line, "generation", log->generation);
+    log_put(&line, ",\"msg\":\"");
+    log_put_escaped(&line, message);
     const char *tail = line.cut ? "\",\"cut\":true}\n" : "\"}\n";
     size_t size = strlen(tail);
     memcpy(line.text + line.size, tail, size);

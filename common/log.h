@@ -17,7 +17,7 @@
 
 enum log_level { LOG_LEVEL_DEBUG, LOG_LEVEL_INFO, LOG_LEVEL_WARN, LOG_LEVEL_ERROR };
 
-/* Sits in a program's context; contexts of parts copy it and fill in their ids. */
+/* Lies in a program's context; parts of a program copy it and fill in their ids. */
 struct log {
     int fd;               /* borrowed; -1: nothing is written */
     enum log_level level; /* lower levels are dropped */

@@ -8,7 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* Appends "/cairn" to an absolute folder. */
+/* The home: an absolute folder, with rest appended. */
 static enum status set_home(struct paths *paths, const char *folder, const char *rest)
 {
     int length = snprintf(paths->home, sizeof(paths->home), "%s%s", folder, rest);

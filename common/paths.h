@@ -1,21 +1,24 @@
 /*
- * Where things are (design 17). CAIRN_HOME=DIR puts everything under DIR; else XDG folders, else
- * /var/lib/cairn and /run/cairn for root.
+ * Where things are. CAIRN_HOME=DIR puts everything under DIR; without it DIR is cairn/ in the XDG
+ * state folder, or /var/lib/cairn for root.
  *
- *   DIR/cairnd.sock              the coordinator's socket (or cairnd.sock.path: the short path
- * where it is bound, if DIR is too long for a socket address) DIR/cairnd.addr              address
- * of the TCP listener, if there is one DIR/token                    bearer token of the TCP
- * listener, mode 0600 DIR/supervisor.lock          held by the supervisor of `cairn up`; holds its
- * pid DIR/state/cairnd.db          the journal DIR/log/{cairnd,agent,supervisor}.log
+ *   DIR/cairnd.sock              the coordinator's socket; if DIR is too long for a socket address,
+ *                                it is bound in XDG_RUNTIME_DIR or /tmp, and
+ *   DIR/cairnd.sock.path         holds the path where it is bound
+ *   DIR/cairnd.addr              address of the TCP listener, if there is one
+ *   DIR/token                    bearer token of the TCP listener, mode 0600
+ *   DIR/supervisor.lock          held by the supervisor of `cairn up`; holds its pid
+ *   DIR/state/cairnd.db          the journal
+ *   DIR/log/cairnd.log           likewise agent.log, supervisor.log
  *   DIR/jobs/JOB/gG/rR.log       output of rank R of generation G
  *   DIR/jobs/JOB/gG/rR.words     its last words (training.proto, LastWords)
- *   DIR/jobs/JOB/gG/rR.flight    its flight recorder
- *   DIR/agent/JOB.gG.rR.json     a running trainer, for adoption: pid, start time, boot id
+ *   DIR/jobs/JOB/gG/rR.flight    its flight recorder (flight.h)
+ *   DIR/agent/JOB.gG.rR.json     a running trainer, for adoption (agent/record.h)
  *
- * Copies in memory lie on tmpfs: in CAIRN_COPIES, else /dev/shm/cairn-UID-HASH, of DIR's
- * path; there
+ * Copies in memory lie on tmpfs: in CAIRN_COPIES, else in /dev/shm/cairn-UID-HASH, the hash being
+ * that of DIR; there
  *
- *   NODE/JOB/gG-rR-N.copy        slots of rank R of generation G (session/copy_file.h)
+ *   NODE/JOB/gG-rR-N.copy        copy file N of rank R of generation G (session/copy_file.h)
  */
 #pragma once
 

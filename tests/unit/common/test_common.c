@@ -1,4 +1,4 @@
-/* Status scopes, the bounded buffer, publishing of files, paths. */
+/* Status scopes, the bounded buffer, publishing of files, time, paths. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "common/buf.h"
+#include "common/clock.h"
 #include "common/io.h"
 #include "common/limits.h"
 #include "common/log.h"
@@ -170,6 +171,22 @@ static void a_log_line_is_one_bounded_json_object(void **state)
     (void)close(ends[1]);
 }
 
+static void a_wait_ends_at_its_time_and_not_before(void **state)
+{
+    (void)state;
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    pthread_cond_t cond;
+    clock_cond_init(&cond);
+    const int64_t until_ns = clock_mono_ns() + 5000000;
+    (void)pthread_mutex_lock(&mutex);
+    while (clock_cond_wait(&cond, &mutex, until_ns)) {
+    }
+    assert_true(clock_mono_ns() >= until_ns);
+    assert_false(clock_cond_wait(&cond, &mutex, until_ns)); /* which has passed */
+    (void)pthread_mutex_unlock(&mutex);
+    (void)pthread_cond_destroy(&cond);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -181,6 +198,7 @@ int main(void)
                                         remove_folder),
         cmocka_unit_test_setup_teardown(a_mapped_file_is_its_bytes_and_outlives_its_descriptor,
                                         make_folder, remove_folder),
+        cmocka_unit_test(a_wait_ends_at_its_time_and_not_before),
         cmocka_unit_test(a_long_home_gets_a_short_socket_path),
         cmocka_unit_test(a_log_line_is_one_bounded_json_object),
     };
