@@ -44,7 +44,7 @@ struct link_event link_next(struct link *link);
 /*
  * Errors: ST_CLOSED  that stream is over
  *         ST_FULL    the coordinator doesn't read: the stream is ended, so that the hello of the
- *                    next one tells everything anew
+ *                    next one says everything anew
  */
 MUST_CHECK enum status link_send(struct link *link, uint64_t epoch,
                                  const Cairn__V1__AgentMessage *message);

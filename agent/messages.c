@@ -76,8 +76,8 @@ void agent_say_hello(struct agent *agent)
     auto_free Cairn__V1__TrainerRef *refs = calloc(capacity, sizeof(*refs));
     if (rows == NULL || links == NULL || refs == NULL)
         return; /* the stream without a hello ends at the coordinator's patience */
-    /* Also those whose exit follows at once: a trainer that isn't listed is taken for gone, before
-     * the cause could be told. */
+    /* Also those whose exit follows at once: a trainer that isn't listed would be taken for gone
+     * before its cause came. */
     for (struct trainer *t = agent->trainers; t != NULL; t = t->next) {
         size_t i = hello.n_running++;
         ref_to_wire(&t->record.ref, &refs[i]);

@@ -35,7 +35,7 @@ static bool same_name(const char *a, const char *b)
     return strncmp(a, b, size) == 0;
 }
 
-/* The environment is ours, with each of `set` in the place of what has its name. */
+/* Our own environment, in which each of `set` replaces the variable of its name. */
 static enum status make_environment(char *const *set, size_t count, char ***out)
 {
     size_t own = 0;

@@ -190,8 +190,8 @@ void session_wanted(struct session *session, bool leaves, uint64_t grace_ms, con
 
 /* ---- the end ---- */
 
-/* Says what was just told to the core, to the last words and the coordinator, and waits until it
- * was sent: *said is the core's. */
+/* What the core was just given goes into the last words and to the coordinator. Waits until it was
+ * sent, which *said, under the mutex, shows. */
 static void say_now(struct session *session, const bool *said, int64_t deadline_ms)
 {
     session_write_last_words(session);

@@ -414,9 +414,10 @@ enum status copy_file_check(const struct copy_file *file, const struct copy_seal
                             struct copy_view *out)
 {
     struct copy_view view;
+    size_t size = 0;
     enum status st = parse_view(seal, file->memory, file->size, file->size, &view);
     for (uint32_t i = 0; st == ST_OK && i < view.head->buffer_count; i++)
-        st = copy_view_check_data(&view, i, view.memory + view.head->buffers[i].data);
+        st = copy_view_check_data(&view, i, copy_view_data(&view, i, &size));
     if (st == ST_OK)
         *out = view;
     return st;

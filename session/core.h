@@ -80,7 +80,7 @@ int session_core_whole(const struct session_core *core, uint64_t step);
  */
 MUST_CHECK enum status session_core_save_begin(struct session_core *core, uint64_t step, bool last,
                                                int *out_index);
-/* That step's save is given up, and the coordinator is told. */
+/* That step's save is given up, which the coordinator will hear. */
 void session_core_save_late(struct session_core *core, uint64_t step);
 /* ok false: the copy failed, there is no such save. */
 void session_core_save_copied(struct session_core *core, int index, bool ok);

@@ -133,7 +133,8 @@ static void fill_row(const struct session_core *core, const struct session_row_r
     out->row_list[i] = row;
 }
 
-/* Rows wait for company, but not beyond a save: what it holds was told before it is committed. */
+/* Rows wait for company, but not beyond a save: rows of its steps are said before it is committed.
+ * */
 static bool out_rows(const struct session_core *core, int64_t now_ms, struct session_out *out)
 {
     const uint64_t waiting = core->row_end - core->row_said;

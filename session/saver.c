@@ -102,8 +102,7 @@ static void write_shard(struct saver *saver, const struct saver_task *task)
         session_core_save_failed(&session->core, task->index, st, why.text, removed);
     }
     (void)pthread_mutex_unlock(&session->mutex);
-    session_write_last_words(
-        session); /* before anybody is told: it must be known if this dies now */
+    session_write_last_words(session); /* before it is said: it must be known if this dies now */
 }
 
 static void remove_shard(struct session *session, const struct saver_task *task)
