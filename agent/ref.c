@@ -56,9 +56,10 @@ enum status ref_files(const struct ref *ref, const struct paths *paths, struct r
         st = paths_join(paths, files.flight, sizeof(files.flight),
                         "jobs/%s/g%" PRIu32 "/r%" PRIu32 ".flight", job, g, r);
     }
-    if (st == ST_OK)
+    if (st == ST_OK) {
         st = paths_join(paths, files.record, sizeof(files.record),
                         "agent/%s.g%" PRIu32 ".r%" PRIu32 ".json", job, g, r);
+    }
     if (st == ST_OK)
         *out = files;
     return st;

@@ -325,10 +325,11 @@ enum session_due session_core_due(struct session_core *core, uint64_t step)
 {
     const uint64_t copies = core->ready_known ? core->ready.memory_every : 0;
     enum session_due due = SESSION_DUE_NOTHING;
-    if (is_regular(core, step))
+    if (is_regular(core, step)) {
         due = SESSION_DUE_SAVE;
-    else if (copies > 0 && step % copies == 0)
+    } else if (copies > 0 && step % copies == 0) {
         due = SESSION_DUE_COPY;
+    }
     core->due_step = step;
     for (int i = 0; i < SESSION_ANNOUNCED_MAX; i++) {
         struct session_announced *one = &core->announced[i];
