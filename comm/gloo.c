@@ -193,8 +193,8 @@ static enum status gloo_open(const struct comm_options *options, struct comm **o
 /* ---- collectives ---- */
 
 /* Receptions first: a message moves only when its reception is posted. */
-static enum status gloo_exchange(struct comm *comm, const struct comm_segment *send,
-                                 const struct comm_segment *recv, int64_t timeout_ms)
+static enum status gloo_all_to_all_v(struct comm *comm, const struct comm_segment *send,
+                                     const struct comm_segment *recv, int64_t timeout_ms)
 {
     if (timeout_ms < 1)
         return ST_INVALID;
@@ -219,34 +219,14 @@ static enum status gloo_exchange(struct comm *comm, const struct comm_segment *s
     return gloo_mesh_exchange(comm->mesh, comm->transfers, count, tag, timeout_ms);
 }
 
-static enum status gloo_all_to_all_v(struct comm *comm, const struct comm_segment *send,
-                                     const struct comm_segment *recv, int64_t timeout_ms)
-{
-    return gloo_exchange(comm, send, recv, timeout_ms);
-}
-
+/* Everybody sends its own segment to everybody. */
 static enum status gloo_all_gather_v(struct comm *comm, const struct comm_segment *segments,
                                      int64_t timeout_ms)
 {
-    if (timeout_ms < 1)
-        return ST_INVALID;
-    const uint64_t tag = comm->tag++;
-    const struct comm_segment own = segments[comm->rank];
-    size_t count = 0;
-    for (int k = 1; k < comm->size; k++) {
-        const int peer = (comm->rank - k + comm->size) % comm->size;
-        if (segments[peer].size > 0) {
-            comm->transfers[count++] =
-                (struct gloo_transfer){ segments[peer].data, segments[peer].size, peer, false };
-        }
-    }
-    for (int k = 1; own.size > 0 && k < comm->size; k++) {
-        const int peer = (comm->rank + k) % comm->size;
-        comm->transfers[count++] = (struct gloo_transfer){ own.data, own.size, peer, true };
-    }
-    if (comm->size == 1)
-        return ST_OK;
-    return gloo_mesh_exchange(comm->mesh, comm->transfers, count, tag, timeout_ms);
+    struct comm_segment send[LIMIT_RANKS];
+    for (int r = 0; r < comm->size; r++)
+        send[r] = segments[comm->rank];
+    return gloo_all_to_all_v(comm, send, segments, timeout_ms);
 }
 
 static enum status point_to_point(struct comm *comm, struct gloo_transfer transfer,
@@ -299,7 +279,7 @@ static enum status all_reduce_block(struct comm *comm, float *data, size_t count
                                        own * sizeof(float) };
         }
     }
-    enum status st = gloo_exchange(comm, send, recv, timeout_ms);
+    enum status st = gloo_all_to_all_v(comm, send, recv, timeout_ms);
     if (st != ST_OK)
         return st;
     for (size_t r = 0; r < size; r++) {
