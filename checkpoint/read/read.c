@@ -17,9 +17,9 @@
 
 #include "checkpoint/format/hash.h"
 #include "checkpoint/format/manifest.h"
-#include "checkpoint/format/slice.h"
 #include "checkpoint/read/crew.h"
 #include "checkpoint/read/cursor.h"
+#include "checkpoint/read/slice.h"
 #include "common/cleanup.h"
 
 /* A part of a buffer, and where it goes. */

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/format/floats.h"
-#include "checkpoint/read/values.h"
+#include "checkpoint/weights/floats.h"
+#include "checkpoint/weights/values.h"
 
 static const struct ckpt_tensor *find(const struct ckpt_values *side, const char *name)
 {

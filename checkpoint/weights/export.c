@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/format/floats.h"
-#include "checkpoint/read/values.h"
+#include "checkpoint/weights/floats.h"
 #include "checkpoint/weights/safetensors.h"
+#include "checkpoint/weights/values.h"
 #include "checkpoint/weights/weights.h"
 #include "common/cleanup.h"
 

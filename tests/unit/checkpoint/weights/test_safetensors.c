@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "checkpoint/format/floats.h"
+#include "checkpoint/weights/floats.h"
 #include "checkpoint/weights/safetensors.h"
 #include "common/cleanup.h"
 #include "tests/test.h"

@@ -1,4 +1,4 @@
-#include "checkpoint/format/slice.h"
+#include "checkpoint/read/slice.h"
 
 #include <string.h>
 

@@ -1,5 +1,4 @@
 #include "checkpoint/codec/planes.h"
-
 #include "checkpoint/codec/planes_isa.h"
 #define PLANES_TARGET
 #include "checkpoint/codec/planes_loops.h"

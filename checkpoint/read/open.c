@@ -4,8 +4,6 @@
  *
  * Memory: the footers; what cursors need.
  */
-#include "checkpoint/read/reader.h"
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +13,7 @@
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/names.h"
 #include "checkpoint/read/cursor.h"
+#include "checkpoint/read/reader.h"
 #include "common/cleanup.h"
 
 static void describe(struct ckpt_reader *reader)

@@ -1,4 +1,4 @@
-#include "checkpoint/read/values.h"
+#include "checkpoint/weights/values.h"
 
 #include <stdlib.h>
 

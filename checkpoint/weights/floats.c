@@ -1,4 +1,4 @@
-#include "checkpoint/format/floats.h"
+#include "checkpoint/weights/floats.h"
 
 #include <math.h>
 #include <string.h>
