@@ -31,7 +31,7 @@
 #include <time.h>
 #include <zstd.h>
 
-#include "checkpoint/codec/planes.h"
+#include "checkpoint/codec/planes_choose.h"
 
 #define FILES_MAX   64
 #define BYTES_MAX   ((size_t)2 << 30)

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "checkpoint/codec/frames.h"
-#include "checkpoint/codec/planes.h"
+#include "checkpoint/codec/planes_choose.h"
 #include "checkpoint/codec/probe.h"
 #include "checkpoint/codec/table.h"
 

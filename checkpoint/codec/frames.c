@@ -6,6 +6,7 @@
 #include <zstd.h>
 
 #include "checkpoint/codec/huffman.h"
+#include "checkpoint/codec/planes_choose.h"
 #include "common/check.h"
 
 /* A plane of nibbles: blocks of so many bytes (the last may be shorter), each a head of 4 bytes

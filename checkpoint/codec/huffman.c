@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "checkpoint/codec/huffman_code.h"
-#include "checkpoint/codec/planes.h"
+#include "checkpoint/codec/planes_choose.h"
 
 #define COUNT_MIN  1024u /* of a frame; a shorter one is no work for anybody */
 #define BLOCK_MIN  256u  /* of a block that is coded */

@@ -13,7 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CKPT_NIBBLE_SLACK 64 /* bytes that nibbles may write behind what it returns */
+#define CKPT_NIBBLE_GROUP 128u /* bytes whose codes lie together */
+#define CKPT_NIBBLE_SLACK 64   /* bytes that nibbles may write behind what it returns */
 
 /* A Huffman code of values first to first + HUFFMAN_SPAN - 1; see huffman_code.h. */
 #define HUFFMAN_SPAN 128u
@@ -67,7 +68,7 @@ struct plane_loops {
 
     /*
      * A byte b from top - 14 to top becomes the code top - b, any other one the code 15 and itself,
-     * appended to escapes. Of each group of 128 bytes (the last may be shorter: of g), byte j of
+     * appended to escapes. Of each group of CKPT_NIBBLE_GROUP bytes (the last may be shorter: of g), byte j of
      * codes has code j in its lower and code j + (g + 1) / 2 in its upper half. Returns the number
      * of escapes; CKPT_NIBBLE_SLACK bytes behind them may be written.
      */
@@ -90,13 +91,20 @@ struct plane_loops {
 
 #define CKPT_TERM_SHIFT 19 /* terms count sixteenths of a binary order of a float32 */
 
-/* The fastest that this machine runs. */
-const struct plane_loops *ckpt_loops(void);
-/* Number i of those that this machine runs; 0 is the definition, NULL after the last. */
-const struct plane_loops *ckpt_loops_at(size_t i);
+/* Bytes that count bytes have once they are packed. */
+static inline size_t ckpt_packed7_size(size_t count)
+{
+    return count / 8 * 7 + count % 8;
+}
 
-/* Bytes that count bytes have packed. */
-size_t ckpt_packed7_size(size_t count);
-size_t ckpt_packed4_size(size_t count);
+static inline size_t ckpt_packed4_size(size_t count)
+{
+    return (count + 1) / 2;
+}
+
 /* Bytes of the codes of count bytes. */
-size_t ckpt_nibble_size(size_t count);
+static inline size_t ckpt_nibble_size(size_t count)
+{
+    return count / CKPT_NIBBLE_GROUP * (CKPT_NIBBLE_GROUP / 2) +
+           (count % CKPT_NIBBLE_GROUP + 1) / 2;
+}

@@ -184,7 +184,7 @@ AVX2 size_t ckpt_nibbles_avx2(const uint8_t *bytes, size_t count, uint8_t top, u
     const __m256i tops = _mm256_set1_epi8((char)top), last = _mm256_set1_epi8(15);
     uint8_t *escape = escapes;
     size_t at = 0;
-    for (; at + NIBBLE_GROUP <= count; at += NIBBLE_GROUP) {
+    for (; at + CKPT_NIBBLE_GROUP <= count; at += CKPT_NIBBLE_GROUP) {
         __m256i code[4];
         for (size_t k = 0; k < 4; k++) {
             code[k] = _mm256_sub_epi8(tops, load(bytes + at + STEP * k));
@@ -209,7 +209,7 @@ AVX2 bool ckpt_unnibbles_avx2(const uint8_t *codes, const uint8_t *escapes, size
     const __m256i tops = _mm256_set1_epi8((char)top), last = _mm256_set1_epi8(15);
     const uint8_t *escape = escapes, *end = escapes + escape_count;
     size_t at = 0;
-    for (; at + NIBBLE_GROUP <= count; at += NIBBLE_GROUP) {
+    for (; at + CKPT_NIBBLE_GROUP <= count; at += CKPT_NIBBLE_GROUP) {
         for (size_t k = 0; k < 4; k++) {
             __m256i code = load(codes + at / 2 + STEP * (k & 1));
             code = _mm256_and_si256(k < 2 ? code : _mm256_srli_epi16(code, 4), last);

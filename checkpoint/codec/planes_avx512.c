@@ -281,7 +281,7 @@ VBMI static size_t nibbles(const uint8_t *bytes, size_t count, uint8_t top, uint
     const __m512i tops = _mm512_set1_epi8((char)top), last = _mm512_set1_epi8(15);
     uint8_t *escape = escapes;
     size_t at = 0;
-    for (; at + NIBBLE_GROUP <= count; at += NIBBLE_GROUP) {
+    for (; at + CKPT_NIBBLE_GROUP <= count; at += CKPT_NIBBLE_GROUP) {
         __m512i code[2];
         for (size_t k = 0; k < 2; k++) {
             __m512i byte = load(bytes + at + STEP * k);
@@ -302,7 +302,7 @@ VBMI_INLINE void unnibble_groups(const uint8_t *codes, size_t count, uint8_t top
                                  const uint8_t **escape, const uint8_t *stop, uint8_t *bytes)
 {
     const __m512i tops = _mm512_set1_epi8((char)top), last = _mm512_set1_epi8(15);
-    for (; *at + NIBBLE_GROUP <= count && *escape <= stop; *at += NIBBLE_GROUP) {
+    for (; *at + CKPT_NIBBLE_GROUP <= count && *escape <= stop; *at += CKPT_NIBBLE_GROUP) {
         __m512i both = load(codes + *at / 2);
         __m512i code[2] = { _mm512_and_si512(both, last),
                             _mm512_and_si512(_mm512_srli_epi16(both, 4), last) };
@@ -320,12 +320,12 @@ VBMI static bool unnibbles(const uint8_t *codes, const uint8_t *escapes, size_t 
 {
     const uint8_t *escape = escapes, *end = escapes + escape_count;
     size_t at = 0;
-    if (escape_count >= NIBBLE_GROUP)
-        unnibble_groups(codes, count, top, &at, &escape, end - NIBBLE_GROUP, bytes);
+    if (escape_count >= CKPT_NIBBLE_GROUP)
+        unnibble_groups(codes, count, top, &at, &escape, end - CKPT_NIBBLE_GROUP, bytes);
     /* The last ones with room behind them, so that a group may ask for more than there are. */
-    uint8_t rest[2 * NIBBLE_GROUP + STEP] = { 0 };
+    uint8_t rest[2 * CKPT_NIBBLE_GROUP + STEP] = { 0 };
     size_t left = (size_t)(end - escape);
-    if (at + NIBBLE_GROUP <= count) {
+    if (at + CKPT_NIBBLE_GROUP <= count) {
         memcpy(rest, escape, left);
         escape = rest;
         end = rest + left;

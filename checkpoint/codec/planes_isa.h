@@ -3,6 +3,9 @@
 
 #include "checkpoint/codec/planes.h"
 
+/* The table of the definition itself. */
+const struct plane_loops *ckpt_loops_plain(void);
+
 #ifdef __x86_64__
 #define BW_ISA "avx512f,avx512bw,avx512dq,avx512vl"
 

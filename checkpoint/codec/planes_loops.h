@@ -345,8 +345,6 @@ ENTRY void count_values(const uint8_t *bytes, size_t count, uint32_t seen[256])
         seen[v] = part[0][v] + part[1][v] + part[2][v] + part[3][v];
 }
 
-#define NIBBLE_GROUP 128u
-
 LOOP uint8_t nibble_of(uint8_t byte, uint8_t top, uint8_t **escape)
 {
     uint8_t code = (uint8_t)(top - byte);

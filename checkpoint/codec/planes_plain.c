@@ -37,8 +37,8 @@ static size_t nibbles(const uint8_t *bytes, size_t count, uint8_t top, uint8_t *
                       uint8_t *escapes)
 {
     uint8_t *escape = escapes;
-    for (size_t at = 0; at < count; at += NIBBLE_GROUP) {
-        size_t size = count - at < NIBBLE_GROUP ? count - at : NIBBLE_GROUP;
+    for (size_t at = 0; at < count; at += CKPT_NIBBLE_GROUP) {
+        size_t size = count - at < CKPT_NIBBLE_GROUP ? count - at : CKPT_NIBBLE_GROUP;
         nibble_group(bytes + at, size, top, codes + at / 2, &escape);
     }
     return (size_t)(escape - escapes);
@@ -48,15 +48,15 @@ static bool unnibbles(const uint8_t *codes, const uint8_t *escapes, size_t escap
                       size_t count, uint8_t top, uint8_t *bytes)
 {
     const uint8_t *escape = escapes, *end = escapes + escape_count;
-    for (size_t at = 0; at < count; at += NIBBLE_GROUP) {
-        size_t size = count - at < NIBBLE_GROUP ? count - at : NIBBLE_GROUP;
+    for (size_t at = 0; at < count; at += CKPT_NIBBLE_GROUP) {
+        size_t size = count - at < CKPT_NIBBLE_GROUP ? count - at : CKPT_NIBBLE_GROUP;
         if (!unnibble_group(codes + at / 2, size, top, &escape, end, bytes + at))
             return false;
     }
     return escape == end;
 }
 
-static const struct plane_loops reference = {
+static const struct plane_loops loops = {
     .name = "plain",
     .split4 = split4,
     .split2 = split2,
@@ -71,44 +71,7 @@ static const struct plane_loops reference = {
     .put_codes = put_codes,
 };
 
-const struct plane_loops *ckpt_loops_at(size_t i)
+const struct plane_loops *ckpt_loops_plain(void)
 {
-    const struct plane_loops *all[] = {
-        &reference,
-#ifdef __x86_64__
-        ckpt_loops_avx2(),
-        ckpt_loops_avx512bw(),
-        ckpt_loops_avx512vbmi(),
-#endif
-    };
-    for (size_t k = 0; k < sizeof(all) / sizeof(all[0]); k++) {
-        if (all[k] != NULL && i-- == 0)
-            return all[k];
-    }
-    return NULL;
-}
-
-const struct plane_loops *ckpt_loops(void)
-{
-    const struct plane_loops *best = &reference, *next = best;
-    for (size_t i = 0; next != NULL; i++) {
-        best = next;
-        next = ckpt_loops_at(i);
-    }
-    return best;
-}
-
-size_t ckpt_packed7_size(size_t count)
-{
-    return count / 8 * 7 + count % 8;
-}
-
-size_t ckpt_packed4_size(size_t count)
-{
-    return (count + 1) / 2;
-}
-
-size_t ckpt_nibble_size(size_t count)
-{
-    return count / NIBBLE_GROUP * (NIBBLE_GROUP / 2) + (count % NIBBLE_GROUP + 1) / 2;
+    return &loops;
 }

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint/codec/planes_choose.h"
+
 #define COLUMNS_MIN 16u
 #define COLUMNS_MAX 8192u
 #define PROBE       384u /* words that are looked for again further on */

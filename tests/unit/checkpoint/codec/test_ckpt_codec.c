@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "checkpoint/codec/chunk.h"
-#include "checkpoint/codec/planes.h"
+#include "checkpoint/codec/planes_choose.h"
 #include "common/cleanup.h"
 #include "common/rng.h"
 #include "tests/test.h"

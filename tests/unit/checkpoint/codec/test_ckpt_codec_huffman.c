@@ -5,6 +5,7 @@
 
 #include "checkpoint/codec/huffman.h"
 #include "checkpoint/codec/huffman_code.h"
+#include "checkpoint/codec/planes_choose.h"
 #include "common/cleanup.h"
 #include "common/rng.h"
 #include "tests/test.h"

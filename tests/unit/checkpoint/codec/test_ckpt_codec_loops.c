@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/codec/planes.h"
+#include "checkpoint/codec/planes_choose.h"
 #include "common/cleanup.h"
 #include "common/rng.h"
 #include "tests/test.h"
