@@ -328,6 +328,9 @@ MUST_CHECK enum status ckpt_read_blob(struct ckpt_reader *reader, const char *na
 uint64_t ckpt_chunk_elements(enum ckpt_dtype dtype);
 uint64_t ckpt_dtype_size(enum ckpt_dtype dtype);
 uint64_t ckpt_tensor_elements(const struct ckpt_tensor *tensor);
+/* Pieces and chunks of a buffer with that number of elements; the last of each may be shorter. */
+uint64_t ckpt_pieces(uint64_t elements);
+uint64_t ckpt_chunks(enum ckpt_dtype dtype, uint64_t elements);
 /* Share of rank of a list of chunks: [*first, *first + *count). */
 void ckpt_share(uint64_t chunks, uint32_t rank, uint32_t size, uint64_t *first, uint64_t *count);
 /*

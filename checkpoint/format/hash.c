@@ -110,11 +110,6 @@ enum status ckpt_hash_parse(const char *text, struct ckpt_hash *out)
     return ST_OK;
 }
 
-uint64_t ckpt_pieces(uint64_t elements)
-{
-    return elements / PIECE_ELEMENTS + (elements % PIECE_ELEMENTS != 0);
-}
-
 void ckpt_piece_hashes(enum ckpt_dtype dtype, const void *data, size_t size, struct ckpt_hash *out)
 {
     size_t piece = (size_t)ckpt_dtype_size(dtype) * PIECE_ELEMENTS;

@@ -29,9 +29,6 @@ struct ckpt_hash ckpt_hasher_result(const struct ckpt_hasher *hasher);
 /* Hashes of the pieces of size bytes, which start at a piece's border. out has room for all of
  * them: ckpt_pieces(size / ckpt_dtype_size(dtype)). */
 void ckpt_piece_hashes(enum ckpt_dtype dtype, const void *data, size_t size, struct ckpt_hash *out);
-uint64_t ckpt_pieces(uint64_t elements);
-/* Chunks of a buffer. */
-uint64_t ckpt_chunks(enum ckpt_dtype dtype, uint64_t elements);
 
 /* Appends the record of scalars. */
 MUST_CHECK enum status ckpt_scalars_record(const struct ckpt_scalars *scalars, struct buf *out);

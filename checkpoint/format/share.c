@@ -1,7 +1,6 @@
 /* Arithmetic of chunks and shares: pure functions, the same on every rank. */
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/format/disk.h"
-#include "checkpoint/format/hash.h"
 
 uint64_t ckpt_dtype_size(enum ckpt_dtype dtype)
 {
@@ -33,6 +32,11 @@ uint64_t ckpt_chunk_elements(enum ckpt_dtype dtype)
 {
     uint64_t size = ckpt_dtype_size(dtype);
     return size == 0 ? 0 : DISK_CHUNK_BYTES / size;
+}
+
+uint64_t ckpt_pieces(uint64_t elements)
+{
+    return elements / PIECE_ELEMENTS + (elements % PIECE_ELEMENTS != 0);
 }
 
 uint64_t ckpt_chunks(enum ckpt_dtype dtype, uint64_t elements)
