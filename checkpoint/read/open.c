@@ -4,17 +4,16 @@
  *
  * Memory: the footers; what cursors need.
  */
+#include "checkpoint/read/open.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/format/hash.h"
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/names.h"
 #include "checkpoint/read/cursor.h"
-#include "checkpoint/read/reader.h"
-#include "common/cleanup.h"
 
 static void describe(struct ckpt_reader *reader)
 {
@@ -209,56 +208,6 @@ enum status ckpt_reader_join(struct ckpt_reader *reader)
     return reader->manifest.parent.generation == 0 ? ST_OK : open_parent(reader);
 }
 
-enum status ckpt_reader_compare(struct ckpt_reader *reader, const struct ckpt_hash *digest)
-{
-    if (ckpt_hash_equal(digest, &reader->manifest.digest))
-        return ST_OK;
-    char text[33];
-    ckpt_hash_text(digest, text);
-    return ckpt_finding(&reader->findings, ST_CORRUPT, CKPT_MANIFEST,
-                        "its digest isn't that of the stored bytes, which is %s", text);
-}
-
-/* ---- looking ---- */
-
-const struct ckpt_manifest *ckpt_reader_manifest(const struct ckpt_reader *reader)
-{
-    return &reader->manifest;
-}
-
-const struct ckpt_scalars *ckpt_reader_scalars(const struct ckpt_reader *reader)
-{
-    return &reader->scalars;
-}
-
-uint32_t ckpt_reader_buffers(const struct ckpt_reader *reader, const struct ckpt_buffer **out)
-{
-    *out = reader->buffers;
-    return reader->buffer_count;
-}
-
-uint32_t ckpt_reader_tensors(const struct ckpt_reader *reader, const struct ckpt_tensor **out)
-{
-    *out = reader->tensors;
-    return reader->tensor_count;
-}
-
-bool ckpt_reader_blob(const struct ckpt_reader *reader, uint32_t i, const char **out_name,
-                      uint64_t *out_size)
-{
-    if (i >= reader->set.blob_count)
-        return false;
-    *out_name = reader->set.blobs[i].name;
-    *out_size = reader->set.blobs[i].size;
-    return true;
-}
-
-const struct ckpt_place *ckpt_reader_place(const struct ckpt_reader *reader, uint32_t buffer,
-                                           uint64_t index)
-{
-    return &reader->set.places[reader->set.buffer_first[buffer] + index];
-}
-
 enum status ckpt_reader_cursor(struct ckpt_reader *reader, uint32_t number,
                                struct ckpt_cursor **out)
 {
@@ -268,34 +217,4 @@ enum status ckpt_reader_cursor(struct ckpt_reader *reader, uint32_t number,
     if (st == ST_OK)
         *out = reader->cursors[number];
     return st;
-}
-
-enum status ckpt_read_blob(struct ckpt_reader *reader, const char *name, char **out,
-                           size_t *out_size)
-{
-    uint32_t i = 0;
-    while (i < reader->set.blob_count && strcmp(reader->set.blobs[i].name, name) != 0)
-        i++;
-    if (i == reader->set.blob_count)
-        return ST_NOT_FOUND;
-    const struct ckpt_set_blob *blob = &reader->set.blobs[i];
-    struct ckpt_cursor *cursor = NULL;
-    enum status st = ckpt_reader_cursor(reader, 0, &cursor);
-    auto_free char *data = malloc((size_t)blob->size + 1);
-    if (st == ST_OK && data == NULL)
-        st = ST_NO_MEMORY;
-    for (uint64_t at = 0, k = blob->first; at < blob->size && st == ST_OK;
-         at += DISK_CHUNK_BYTES, k++)
-        st = ckpt_cursor_read(cursor, &reader->set.places[k], data + at);
-    if (ckpt_is_damage(st)) {
-        const char *file = NULL, *what = NULL;
-        ckpt_cursor_damage(cursor, &file, &what);
-        return ckpt_finding(&reader->findings, st, file, "%s", what);
-    }
-    if (st != ST_OK)
-        return st;
-    data[blob->size] = '\0';
-    *out = TAKE_PTR(data);
-    *out_size = (size_t)blob->size;
-    return ST_OK;
 }

@@ -16,9 +16,8 @@
 #include <sys/mman.h>
 
 #include "checkpoint/format/hash.h"
-#include "checkpoint/format/manifest.h"
 #include "checkpoint/read/crew.h"
-#include "checkpoint/read/cursor.h"
+#include "checkpoint/read/open.h"
 #include "checkpoint/read/slice.h"
 #include "common/cleanup.h"
 
@@ -169,6 +168,17 @@ static enum status list_tasks(struct job *job, uint32_t want_count)
     return ST_OK;
 }
 
+/* Reports what a cursor has found, if st is damage; returns st. */
+static enum status report_damage(struct ckpt_reader *reader, const struct ckpt_cursor *cursor,
+                                 enum status st)
+{
+    if (!ckpt_is_damage(st))
+        return st;
+    const char *file = NULL, *what = NULL;
+    ckpt_cursor_damage(cursor, &file, &what);
+    return ckpt_finding(&reader->findings, st, file, "%s", what);
+}
+
 /* The first error in order, reported. */
 static enum status result_of(struct job *job)
 {
@@ -181,13 +191,7 @@ static enum status result_of(struct job *job)
             number = i;
         }
     }
-    if (worst == NULL)
-        return ST_OK;
-    if (!ckpt_is_damage(worst->st))
-        return worst->st;
-    const char *file = NULL, *what = NULL;
-    ckpt_cursor_damage(job->cursors[number], &file, &what);
-    return ckpt_finding(&job->reader->findings, worst->st, file, "%s", what);
+    return worst == NULL ? ST_OK : report_damage(job->reader, job->cursors[number], worst->st);
 }
 
 static enum status read_wants(struct ckpt_reader *reader, const struct want *wants, uint32_t count,
@@ -303,4 +307,31 @@ enum status ckpt_digest(const struct io *io, const char *dir, struct ckpt_hash *
         st = read_all(reader, NULL, NULL, out);
     ckpt_close(reader);
     return st;
+}
+
+/* ---- blobs ---- */
+
+enum status ckpt_read_blob(struct ckpt_reader *reader, const char *name, char **out,
+                           size_t *out_size)
+{
+    uint32_t i = 0;
+    while (i < reader->set.blob_count && strcmp(reader->set.blobs[i].name, name) != 0)
+        i++;
+    if (i == reader->set.blob_count)
+        return ST_NOT_FOUND;
+    const struct ckpt_set_blob *blob = &reader->set.blobs[i];
+    struct ckpt_cursor *cursor = NULL;
+    enum status st = ckpt_reader_cursor(reader, 0, &cursor);
+    auto_free char *data = malloc((size_t)blob->size + 1);
+    if (st == ST_OK && data == NULL)
+        st = ST_NO_MEMORY;
+    for (uint64_t at = 0, k = blob->first; at < blob->size && st == ST_OK;
+         at += DISK_CHUNK_BYTES, k++)
+        st = ckpt_cursor_read(cursor, &reader->set.places[k], data + at);
+    if (st != ST_OK)
+        return report_damage(reader, cursor, st);
+    data[blob->size] = '\0';
+    *out = TAKE_PTR(data);
+    *out_size = (size_t)blob->size;
+    return ST_OK;
 }

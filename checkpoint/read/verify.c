@@ -20,7 +20,7 @@
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/names.h"
 #include "checkpoint/read/crew.h"
-#include "checkpoint/read/cursor.h"
+#include "checkpoint/read/open.h"
 #include "common/cleanup.h"
 
 #define REMARKS_MAX 1000 /* findings kept in order; more are counted */

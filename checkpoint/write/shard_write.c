@@ -23,7 +23,7 @@
 #include "checkpoint/format/footer.h"
 #include "checkpoint/format/hash.h"
 #include "checkpoint/format/names.h"
-#include "checkpoint/read/cursor.h"
+#include "checkpoint/read/open.h"
 #include "checkpoint/read/set.h"
 #include "checkpoint/s3/s3.h"
 #include "checkpoint/write/encode_ring.h"
