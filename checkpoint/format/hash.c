@@ -1,4 +1,3 @@
-/* Hashes: XXH3 in its canonical (big-endian) form, so that a digest reads the same everywhere. */
 #include "checkpoint/format/hash.h"
 
 #include <stdlib.h>
@@ -9,6 +8,7 @@
 #endif
 
 #include "checkpoint/format/disk.h"
+#include "common/cleanup.h"
 
 struct ckpt_hasher {
     XXH3_state_t *state;
@@ -137,20 +137,26 @@ enum status ckpt_scalars_record(const struct ckpt_scalars *scalars, struct buf *
     return st;
 }
 
-static void add_buffer(struct ckpt_hasher *hasher, const struct ckpt_buffer *buffer)
+enum status ckpt_scalars_hash(const struct ckpt_scalars *scalars, struct ckpt_hash *out)
 {
-    uint64_t element = ckpt_dtype_size(buffer->dtype);
-    const char *bytes = buffer->data;
-    for (uint64_t at = 0; at < buffer->count; at += PIECE_ELEMENTS) {
-        uint64_t left = buffer->count - at;
-        uint64_t count = left < PIECE_ELEMENTS ? left : PIECE_ELEMENTS;
-        struct ckpt_hash hash = ckpt_hash_of(bytes + at * element, (size_t)(count * element));
-        ckpt_hasher_add(hasher, hash.byte, sizeof(hash.byte));
-    }
+    auto_buf struct buf record;
+    buf_init(&record, sizeof(struct disk_scalars) + DISK_SKIPS_MAX * sizeof(uint64_t));
+    enum status st = ckpt_scalars_record(scalars, &record);
+    if (st == ST_OK)
+        *out = ckpt_hash_of(record.data, record.size);
+    return st;
+}
+
+struct ckpt_hash ckpt_digest_of(struct ckpt_hash *list, uint64_t pieces,
+                                const struct ckpt_hash *scalars)
+{
+    list[pieces] = *scalars;
+    return ckpt_hash_of(list, (size_t)(pieces + 1) * sizeof(*list));
 }
 
 enum status ckpt_state_digest(const struct ckpt_state *state, struct ckpt_hash *out)
 {
+    uint64_t pieces = 0;
     if (state->buffer_count > CKPT_BUFFERS_MAX)
         return ST_INVALID;
     for (uint32_t i = 0; i < state->buffer_count; i++) {
@@ -158,21 +164,22 @@ enum status ckpt_state_digest(const struct ckpt_state *state, struct ckpt_hash *
         bool whole = buffer->data_first == 0 && (buffer->data != NULL || buffer->count == 0);
         if (!whole || ckpt_dtype_size(buffer->dtype) == 0)
             return ST_INVALID;
+        pieces += ckpt_pieces(buffer->count);
     }
-    auto_buf struct buf record;
-    buf_init(&record, sizeof(struct disk_scalars) + DISK_SKIPS_MAX * sizeof(uint64_t));
-    enum status st = ckpt_scalars_record(&state->scalars, &record);
+    struct ckpt_hash scalars;
+    enum status st = ckpt_scalars_hash(&state->scalars, &scalars);
     if (st != ST_OK)
         return st;
-    struct ckpt_hasher *hasher = NULL;
-    st = ckpt_hasher_new(&hasher);
-    if (st != ST_OK)
-        return st;
-    for (uint32_t i = 0; i < state->buffer_count; i++)
-        add_buffer(hasher, &state->buffers[i]);
-    struct ckpt_hash hash = ckpt_hash_of(record.data, record.size);
-    ckpt_hasher_add(hasher, hash.byte, sizeof(hash.byte));
-    *out = ckpt_hasher_result(hasher);
-    ckpt_hasher_free(hasher);
+    auto_free struct ckpt_hash *list = malloc((size_t)(pieces + 1) * sizeof(*list));
+    if (list == NULL)
+        return ST_NO_MEMORY;
+    struct ckpt_hash *at = list;
+    for (uint32_t i = 0; i < state->buffer_count; i++) {
+        const struct ckpt_buffer *buffer = &state->buffers[i];
+        size_t size = (size_t)(buffer->count * ckpt_dtype_size(buffer->dtype));
+        ckpt_piece_hashes(buffer->dtype, buffer->data, size, at);
+        at += ckpt_pieces(buffer->count);
+    }
+    *out = ckpt_digest_of(list, pieces, &scalars);
     return ST_OK;
 }

@@ -1,9 +1,12 @@
 /*
- * Hashes, the record of scalars and the digest (design 8).
+ * Hashes, the record of scalars, and the digest of a state (docs/format.md).
  *
- * digest = XXH3-128 over the list of 16-byte canonical XXH3-128 hashes: of every piece
- * (PIECE_ELEMENTS elements, the last of a buffer short) of every buffer in order, then of the
- * record of scalars (struct disk_scalars with its skip list).
+ *     digest = XXH3-128 of the list  piece 0, piece 1, …, scalars
+ *     piece    XXH3-128 of PIECE_ELEMENTS elements of a buffer (of its last piece: of the rest);
+ *              buffer after buffer
+ *     scalars  XXH3-128 of struct disk_scalars with its skip list
+ *
+ * All hashes are in their canonical form of 16 bytes, so that a digest reads the same everywhere.
  */
 #pragma once
 
@@ -30,5 +33,11 @@ struct ckpt_hash ckpt_hasher_result(const struct ckpt_hasher *hasher);
  * them: ckpt_pieces(size / ckpt_dtype_size(dtype)). */
 void ckpt_piece_hashes(enum ckpt_dtype dtype, const void *data, size_t size, struct ckpt_hash *out);
 
-/* Appends the record of scalars. */
+/* Appends the record of scalars. ST_INVALID: its skip list is too long. */
 MUST_CHECK enum status ckpt_scalars_record(const struct ckpt_scalars *scalars, struct buf *out);
+/* The record's hash. Errors: likewise */
+MUST_CHECK enum status ckpt_scalars_hash(const struct ckpt_scalars *scalars, struct ckpt_hash *out);
+
+/* The digest. list: the hashes of all pieces, and room for one more, which gets the scalars'. */
+struct ckpt_hash ckpt_digest_of(struct ckpt_hash *list, uint64_t pieces,
+                                const struct ckpt_hash *scalars);

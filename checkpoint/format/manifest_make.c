@@ -58,31 +58,31 @@ static int compare_runs(const void *a, const void *b)
 }
 
 /*
- * The runs, ascending: each starts where the one before ended; each buffer ends with as many end
- * marks as there are reports, all at its end.
+ * Whether the runs, ascending, are all pieces of all buffers: each starts where the one before
+ * ended; each buffer ends with as many end marks as there are reports, all at its end.
  */
-static enum status digest_runs(const struct ckpt_piece_run *runs, size_t run_count,
-                               uint32_t report_count, struct ckpt_hasher *hasher)
+static bool runs_are_complete(const struct ckpt_piece_run *runs, size_t run_count,
+                              uint32_t report_count, uint64_t *out_pieces)
 {
-    uint64_t at = 0;
-    uint32_t buffer = 0, marks = 0;
+    uint64_t at = 0, pieces = 0;
+    uint32_t buffer = 0, ends = 0;
     for (size_t i = 0; i < run_count; i++) {
         const struct ckpt_piece_run *run = &runs[i];
         if (run->buffer != buffer) {
-            if (marks != report_count || run->buffer != buffer + 1)
-                return ST_INVALID;
+            if (ends != report_count || run->buffer != buffer + 1)
+                return false;
             buffer = run->buffer;
-            marks = 0;
+            ends = 0;
             at = 0;
         }
-        if (run->first != at || (run->count > 0 && (marks > 0 || run->hashes == NULL)))
-            return ST_INVALID;
-        marks += run->count == 0;
+        if (run->first != at || (run->count > 0 && (ends > 0 || run->hashes == NULL)))
+            return false;
+        ends += run->count == 0;
         at += run->count;
-        for (uint64_t k = 0; k < run->count; k++)
-            ckpt_hasher_add(hasher, run->hashes[k].byte, sizeof(run->hashes[k].byte));
+        pieces += run->count;
     }
-    return run_count == 0 || marks == report_count ? ST_OK : ST_INVALID;
+    *out_pieces = pieces;
+    return run_count == 0 || ends == report_count;
 }
 
 static enum status digest_of(const struct ckpt_report *reports, uint32_t report_count,
@@ -100,16 +100,19 @@ static enum status digest_of(const struct ckpt_report *reports, uint32_t report_
             runs[at++] = reports[i].runs[k];
     }
     qsort(runs, total, sizeof(*runs), compare_runs);
-    struct ckpt_hasher *hasher = NULL;
-    enum status st = ckpt_hasher_new(&hasher);
-    if (st != ST_OK)
-        return st;
-    st = digest_runs(runs, total, report_count, hasher);
-    ckpt_hasher_add(hasher, reports[0].scalars.byte, sizeof(reports[0].scalars.byte));
-    if (st == ST_OK)
-        *out = ckpt_hasher_result(hasher);
-    ckpt_hasher_free(hasher);
-    return st;
+    uint64_t pieces = 0;
+    if (!runs_are_complete(runs, total, report_count, &pieces))
+        return ST_INVALID;
+    auto_free struct ckpt_hash *list = malloc((size_t)(pieces + 1) * sizeof(*list));
+    if (list == NULL)
+        return ST_NO_MEMORY;
+    struct ckpt_hash *next = list;
+    for (size_t i = 0; i < total; next += runs[i++].count) {
+        if (runs[i].count > 0)
+            memcpy(next, runs[i].hashes, (size_t)runs[i].count * sizeof(*next));
+    }
+    *out = ckpt_digest_of(list, pieces, &reports[0].scalars);
+    return ST_OK;
 }
 
 static enum status put_body(const struct ckpt_report *reports, uint32_t count, const char *job,

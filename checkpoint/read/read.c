@@ -279,16 +279,13 @@ static enum status read_all(struct ckpt_reader *reader, void *const *out,
         };
         pieces += ckpt_pieces(reader->buffers[i].count);
     }
+    struct ckpt_hash scalars;
     enum status st = read_wants(reader, wants, reader->buffer_count, options);
-    auto_buf struct buf record;
-    buf_init(&record, sizeof(struct disk_scalars) + DISK_SKIPS_MAX * sizeof(uint64_t));
     if (st == ST_OK)
-        st = ckpt_scalars_record(&reader->scalars, &record);
-    if (st != ST_OK)
-        return st;
-    hashes[pieces] = ckpt_hash_of(record.data, record.size);
-    *digest = ckpt_hash_of(hashes, (size_t)(pieces + 1) * sizeof(*hashes));
-    return ST_OK;
+        st = ckpt_scalars_hash(&reader->scalars, &scalars);
+    if (st == ST_OK)
+        *digest = ckpt_digest_of(hashes, pieces, &scalars);
+    return st;
 }
 
 enum status ckpt_read_state(struct ckpt_reader *reader, void *const *out,

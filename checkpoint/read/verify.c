@@ -356,12 +356,12 @@ static enum status walk(struct verifier *v)
 
 static enum status check_digest(struct verifier *v)
 {
-    const struct ckpt_footer *footer = &v->reader.set.shards[0].footer;
-    size_t size = sizeof(*footer->scalars) + footer->head->skip_count * sizeof(uint64_t);
-    v->pieces[v->piece_count] = ckpt_hash_of(footer->scalars, size);
-    struct ckpt_hash hash =
-        ckpt_hash_of(v->pieces, (size_t)(v->piece_count + 1) * sizeof(*v->pieces));
-    return ckpt_reader_compare(&v->reader, &hash);
+    struct ckpt_hash scalars;
+    enum status st = ckpt_scalars_hash(&v->reader.scalars, &scalars);
+    if (st != ST_OK)
+        return st;
+    const struct ckpt_hash digest = ckpt_digest_of(v->pieces, v->piece_count, &scalars);
+    return ckpt_reader_compare(&v->reader, &digest);
 }
 
 static enum status verify(struct verifier *v)

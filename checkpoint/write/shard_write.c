@@ -203,12 +203,9 @@ static enum status finish_report(struct ckpt_writer *writer)
             .first = ckpt_pieces(state->buffers[i].count),
         };
     }
-    auto_buf struct buf record;
-    buf_init(&record, sizeof(struct disk_scalars) + DISK_SKIPS_MAX * sizeof(uint64_t));
-    enum status st = ckpt_scalars_record(&state->scalars, &record);
+    enum status st = ckpt_scalars_hash(&state->scalars, &report->scalars);
     if (st != ST_OK)
         return st;
-    report->scalars = ckpt_hash_of(record.data, record.size);
     report->hash = ckpt_hasher_result(writer->file.hasher);
     report->size = writer->file.at;
     report->raw_bytes = writer->parts.raw_bytes;
