@@ -242,7 +242,7 @@ static void restore(struct world *w, const char *dir, uint32_t threads, struct f
     struct ckpt_reader *reader = NULL;
     void *out[3];
     const struct moment begin = now();
-    need(ckpt_open(io_system(), dir, &reader), "restore");
+    need(ckpt_open(io_system(), dir, NULL, NULL, &reader), "restore");
     for (int i = 0; i < 3; i++)
         out[i] = fresh(bytes);
     need(ckpt_read_state(reader, out, &options), "restore");
@@ -259,7 +259,7 @@ static void verify(const char *dir, uint32_t threads, struct figures *f)
 {
     const struct ckpt_read_options options = { .threads = threads };
     const struct moment begin = now();
-    need(ckpt_verify_with(io_system(), dir, &options, NULL, NULL), "verify");
+    need(ckpt_verify(io_system(), dir, &options, NULL, NULL), "verify");
     add(&f->verify, begin);
 }
 
@@ -301,7 +301,7 @@ static void decode(const char *dir, uint32_t threads, struct figures *f)
     struct decoder decoders[CKPT_CREW_MAX];
     struct ckpt_reader *reader = NULL;
     double slowest = 0;
-    need(ckpt_open(io_system(), dir, &reader), "decode");
+    need(ckpt_open(io_system(), dir, NULL, NULL, &reader), "decode");
     for (uint32_t i = 0; i <= threads; i++) {
         decoders[i] = (struct decoder){ .reader = reader, .number = i, .step = threads + 1 };
         if (i > 0 && pthread_create(&decoders[i].thread, NULL, decode_some, &decoders[i]) != 0)

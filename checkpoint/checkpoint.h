@@ -236,9 +236,13 @@ struct ckpt_manifest {
     uint32_t file_count;
 };
 void ckpt_manifest_release(struct ckpt_manifest *manifest);
-/* ST_NOT_FOUND: none; ST_CORRUPT, ST_VERSION. */
+/* ST_NOT_FOUND: there is none. ST_CORRUPT, ST_VERSION: *what is then static text that says what is
+ * wrong with it. what: or NULL. */
 MUST_CHECK enum status ckpt_manifest_read(const struct io *io, const char *dir,
-                                          struct ckpt_manifest *out);
+                                          struct ckpt_manifest *out, const char **what);
+/* The same of a manifest's bytes; what isn't NULL. */
+MUST_CHECK enum status ckpt_manifest_parse(const char *bytes, size_t size,
+                                           struct ckpt_manifest *out, const char **what);
 
 struct ckpt_entry {
     char dir[LIMIT_PATH];
@@ -259,25 +263,6 @@ struct ckpt_entry {
 MUST_CHECK enum status ckpt_list(const struct io *io, const char *store, const char *job,
                                  struct ckpt_entry **out, size_t *out_count);
 
-/* One line per finding, with file and place. */
-typedef void (*ckpt_finding_fn)(void *arg, const char *line);
-/*
- * Reads every byte: hashes of files, frames, chunks, zero gaps, entry table, digest. Changes
- * nothing. Errors: ST_CORRUPT, ST_INCOMPLETE, ST_VERSION after all findings were reported;
- * ST_NOT_FOUND.
- */
-MUST_CHECK enum status ckpt_verify(const struct io *io, const char *dir, ckpt_finding_fn fn,
-                                   void *arg);
-/* Likewise, by several threads; findings are in the order of the files all the same. */
-struct ckpt_read_options;
-MUST_CHECK enum status ckpt_verify_with(const struct io *io, const char *dir,
-                                        const struct ckpt_read_options *options, ckpt_finding_fn fn,
-                                        void *arg);
-/* The digest, computed from the stored bytes (not copied from the manifest). */
-MUST_CHECK enum status ckpt_digest(const struct io *io, const char *dir, struct ckpt_hash *out);
-/* The digest of a state in memory. */
-MUST_CHECK enum status ckpt_state_digest(const struct ckpt_state *state, struct ckpt_hash *out);
-
 struct ckpt_read_options {
     uint32_t threads; /* that decode beside the caller's */
     /* Per chunk, by the thread that has read it, never two at once; may be NULL. */
@@ -285,11 +270,26 @@ struct ckpt_read_options {
     void *progress_arg;
 };
 
-/* Opens all shard files, checks headers, footers, sizes against the manifest. */
-MUST_CHECK enum status ckpt_open(const struct io *io, const char *dir, struct ckpt_reader **out);
-/* Likewise; fn is told what is wrong, now and in later calls on the reader, before they return. */
-MUST_CHECK enum status ckpt_open_explained(const struct io *io, const char *dir, ckpt_finding_fn fn,
-                                           void *arg, struct ckpt_reader **out);
+/* One line per finding, with file and place. */
+typedef void (*ckpt_finding_fn)(void *arg, const char *line);
+/*
+ * Reads every byte: hashes of files, frames, chunks, zero gaps, entry table, digest. Changes
+ * nothing. Findings come in the order of the files, with any number of threads.
+ * options, fn: or NULL
+ * Errors: ST_CORRUPT, ST_INCOMPLETE, ST_VERSION after all findings were reported; ST_NOT_FOUND
+ */
+MUST_CHECK enum status ckpt_verify(const struct io *io, const char *dir,
+                                   const struct ckpt_read_options *options, ckpt_finding_fn fn,
+                                   void *arg);
+/* The digest, computed from the stored bytes (not copied from the manifest). */
+MUST_CHECK enum status ckpt_digest(const struct io *io, const char *dir, struct ckpt_hash *out);
+/* The digest of a state in memory. */
+MUST_CHECK enum status ckpt_state_digest(const struct ckpt_state *state, struct ckpt_hash *out);
+
+/* Opens all shard files, checks headers, footers, sizes against the manifest. fn, if it isn't NULL,
+ * is told what is wrong, now and in later calls on the reader, before they return. */
+MUST_CHECK enum status ckpt_open(const struct io *io, const char *dir, ckpt_finding_fn fn,
+                                 void *arg, struct ckpt_reader **out);
 void ckpt_close(struct ckpt_reader *reader);
 const struct ckpt_manifest *ckpt_reader_manifest(const struct ckpt_reader *reader);
 const struct ckpt_scalars *ckpt_reader_scalars(const struct ckpt_reader *reader);

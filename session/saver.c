@@ -43,7 +43,7 @@ static struct ckpt_reader *open_base(const struct session_options *o, const char
     struct ckpt_reader *base = NULL;
     if (dir[0] == '\0')
         return NULL;
-    enum status st = ckpt_open(o->io, dir, &base);
+    enum status st = ckpt_open(o->io, dir, NULL, NULL, &base);
     if (st == ST_OK)
         return base;
     LOG_WARN(o->log, "%s: no difference to it is saved, ignoring: %s", dir, status_string(st));

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "checkpoint/format/hash.h"
-#include "checkpoint/format/manifest.h"
 #include "checkpoint/format/names.h"
 #include "common/cleanup.h"
 

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "checkpoint/format/hash.h"
-#include "checkpoint/format/manifest.h"
 #include "checkpoint/format/names.h"
 #include "common/cleanup.h"
 
@@ -140,9 +139,11 @@ enum status ckpt_manifest_parse(const char *bytes, size_t size, struct ckpt_mani
     return ST_OK;
 }
 
-enum status ckpt_manifest_load(const struct io *io, const char *dir, struct ckpt_manifest *out,
+enum status ckpt_manifest_read(const struct io *io, const char *dir, struct ckpt_manifest *out,
                                const char **what)
 {
+    const char *unwanted = NULL;
+    const char **why = what == NULL ? &unwanted : what;
     char path[LIMIT_PATH];
     enum status st = ckpt_path(dir, CKPT_MANIFEST, path);
     if (st != ST_OK)
@@ -151,14 +152,8 @@ enum status ckpt_manifest_load(const struct io *io, const char *dir, struct ckpt
     size_t size = 0;
     st = io_read_file(io, path, (size_t)LIMIT_MANIFEST_BYTES, &bytes, &size);
     if (st == ST_FULL || st == ST_INVALID || st == ST_INCOMPLETE) {
-        *what = "this can't be a manifest";
+        *why = "this can't be a manifest";
         return ST_CORRUPT;
     }
-    return st == ST_OK ? ckpt_manifest_parse(bytes, size, out, what) : st;
-}
-
-enum status ckpt_manifest_read(const struct io *io, const char *dir, struct ckpt_manifest *out)
-{
-    const char *what = NULL;
-    return ckpt_manifest_load(io, dir, out, &what);
+    return st == ST_OK ? ckpt_manifest_parse(bytes, size, out, why) : st;
 }

@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/format/manifest.h"
 #include "checkpoint/format/names.h"
 #include "checkpoint/read/cursor.h"
 
@@ -40,7 +39,7 @@ static void describe(struct ckpt_reader *reader)
 static enum status open_all(struct ckpt_reader *reader)
 {
     const char *what = NULL;
-    enum status st = ckpt_manifest_load(reader->io, reader->dir, &reader->manifest, &what);
+    enum status st = ckpt_manifest_read(reader->io, reader->dir, &reader->manifest, &what);
     if (ckpt_is_damage(st))
         return ckpt_finding(&reader->findings, st, CKPT_MANIFEST, "%s", what);
     if (st == ST_OK) {
@@ -71,16 +70,11 @@ static enum status open_with(const struct io *io, const char *dir, uint32_t room
     return ST_OK;
 }
 
-enum status ckpt_open_explained(const struct io *io, const char *dir, ckpt_finding_fn fn, void *arg,
-                                struct ckpt_reader **out)
+enum status ckpt_open(const struct io *io, const char *dir, ckpt_finding_fn fn, void *arg,
+                      struct ckpt_reader **out)
 {
     const struct ckpt_findings findings = { .fn = fn, .arg = arg };
     return open_with(io, dir, DISK_CHAIN_MAX, &findings, out);
-}
-
-enum status ckpt_open(const struct io *io, const char *dir, struct ckpt_reader **out)
-{
-    return ckpt_open_explained(io, dir, NULL, NULL, out);
 }
 
 enum status ckpt_reader_start(struct ckpt_reader *reader, const struct io *io, const char *dir,

@@ -299,7 +299,7 @@ enum status ckpt_read_state(struct ckpt_reader *reader, void *const *out,
 enum status ckpt_digest(const struct io *io, const char *dir, struct ckpt_hash *out)
 {
     struct ckpt_reader *reader = NULL;
-    enum status st = ckpt_open(io, dir, &reader);
+    enum status st = ckpt_open(io, dir, NULL, NULL, &reader);
     if (st == ST_OK)
         st = read_all(reader, NULL, NULL, out);
     ckpt_close(reader);

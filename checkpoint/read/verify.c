@@ -17,7 +17,6 @@
 #include <string.h>
 
 #include "checkpoint/format/hash.h"
-#include "checkpoint/format/manifest.h"
 #include "checkpoint/format/names.h"
 #include "checkpoint/read/crew.h"
 #include "checkpoint/read/open.h"
@@ -84,7 +83,7 @@ static enum status check_manifest(struct verifier *v)
     if (st != ST_OK)
         return st;
     const char *what = NULL;
-    st = ckpt_manifest_load(io, reader->dir, &reader->manifest, &what);
+    st = ckpt_manifest_read(io, reader->dir, &reader->manifest, &what);
     if (st == ST_NOT_FOUND) {
         return ckpt_finding(&reader->findings, ST_INCOMPLETE, CKPT_MANIFEST,
                             "there is none: this is no checkpoint");
@@ -386,8 +385,8 @@ static enum status verify(struct verifier *v)
     return st == ST_OK ? v->reader.findings.worst : st;
 }
 
-enum status ckpt_verify_with(const struct io *io, const char *dir,
-                             const struct ckpt_read_options *options, ckpt_finding_fn fn, void *arg)
+enum status ckpt_verify(const struct io *io, const char *dir,
+                        const struct ckpt_read_options *options, ckpt_finding_fn fn, void *arg)
 {
     struct verifier *v = calloc(1, sizeof(*v));
     if (v == NULL)
@@ -407,9 +406,4 @@ enum status ckpt_verify_with(const struct io *io, const char *dir,
     (void)pthread_cond_destroy(&v->turned);
     free(v);
     return st;
-}
-
-enum status ckpt_verify(const struct io *io, const char *dir, ckpt_finding_fn fn, void *arg)
-{
-    return ckpt_verify_with(io, dir, NULL, fn, arg);
 }

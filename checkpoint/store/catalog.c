@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "checkpoint/format/findings.h"
-#include "checkpoint/format/manifest.h"
 #include "checkpoint/format/names.h"
 #include "common/cleanup.h"
 
@@ -79,7 +78,7 @@ static enum status fill(const struct io *io, const char *job, struct ckpt_entry 
         return st;
     entry->bytes = sum.bytes;
     struct ckpt_manifest manifest;
-    entry->manifest = ckpt_manifest_read(io, entry->dir, &manifest);
+    entry->manifest = ckpt_manifest_read(io, entry->dir, &manifest, NULL);
     entry->damaged = ckpt_is_damage(entry->manifest);
     if (entry->manifest != ST_OK)
         return ST_OK;

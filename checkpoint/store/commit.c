@@ -28,7 +28,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/format/manifest.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/format/names.h"
 #include "common/cleanup.h"
 #include "common/fault.h"

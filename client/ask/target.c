@@ -48,7 +48,7 @@ bool target_is_checkpoint(struct client *client, const char *path)
     struct ckpt_manifest manifest;
     if (is_named_checkpoint(path))
         return true;
-    enum status st = ckpt_manifest_read(target_io(client), path, &manifest);
+    enum status st = ckpt_manifest_read(target_io(client), path, &manifest, NULL);
     if (st == ST_OK)
         ckpt_manifest_release(&manifest);
     return st == ST_OK || st == ST_CORRUPT || st == ST_VERSION;
@@ -327,7 +327,7 @@ static void say_finding(void *arg, const char *line)
 
 enum exit_code target_open_at(struct client *client, const char *path, struct ckpt_reader **out)
 {
-    enum status st = ckpt_open_explained(target_io(client), path, say_finding, (void *)path, out);
+    enum status st = ckpt_open(target_io(client), path, say_finding, (void *)path, out);
     return st == ST_OK ? EXIT_DONE : target_report(client, path, st);
 }
 

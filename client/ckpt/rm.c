@@ -18,7 +18,7 @@ static bool find_child(struct client *client, const char *path, uint64_t *out_st
     struct ckpt_manifest own;
     size_t count = 0;
     (void)snprintf(job, sizeof(job), "%.*s", (int)(target_base(path) - path) - 1, path);
-    if (ckpt_manifest_read(target_io(client), path, &own) != ST_OK)
+    if (ckpt_manifest_read(target_io(client), path, &own, NULL) != ST_OK)
         return false;
     bool found = false;
     if (job[0] != '\0' && target_list_of_folder(client, job, &entries, &count) == EXIT_DONE) {

@@ -100,8 +100,8 @@ static void scrub_folders(struct scrub *scrub, const struct target_folders *fold
         scrub->at++;
         /* Set aside already, or never committed: no checkpoint. A lost manifest is damage. */
         if (one->quarantined ||
-            (!one->good &&
-             ckpt_manifest_read(target_io(scrub->client), one->path, &manifest) == ST_NOT_FOUND)) {
+            (!one->good && ckpt_manifest_read(target_io(scrub->client), one->path, &manifest,
+                                              NULL) == ST_NOT_FOUND)) {
             scrub->skipped++;
             continue;
         }

@@ -46,7 +46,7 @@ enum exit_code verify_folder(const struct client *client, const struct io *io, c
     bool json = output_is_json(client);
     if (json)
         findings.lines = json_array();
-    enum status st = ckpt_verify_with(io, path, &options, on_finding, &findings);
+    enum status st = ckpt_verify(io, path, &options, on_finding, &findings);
     if (progress)
         (void)fprintf(stderr, "\r\033[K");
     if (json) {

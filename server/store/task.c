@@ -177,7 +177,7 @@ static enum status read_back(struct store_task *task, const struct io *io)
     struct ckpt_read_options options = {
         .threads = readers < READERS_MAX ? (uint32_t)readers : READERS_MAX,
     };
-    return ckpt_verify_with(io, task->dir, &options, note_finding, task);
+    return ckpt_verify(io, task->dir, &options, note_finding, task);
 }
 
 /* Bytes that are not there, or bad ones, are the checkpoint's fault only in the job's store. */

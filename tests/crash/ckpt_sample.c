@@ -239,7 +239,7 @@ enum status sample_compare(const struct io *io, const char *dir, const struct sa
 {
     struct ckpt_reader *reader = NULL;
     const struct ckpt_state *state = &sample->state;
-    enum status st = ckpt_open(io, dir, &reader);
+    enum status st = ckpt_open(io, dir, NULL, NULL, &reader);
     if (st != ST_OK)
         return st;
     bool equal =

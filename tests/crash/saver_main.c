@@ -214,7 +214,7 @@ static struct ckpt_reader *open_base(const struct saver *saver)
     if (count == 0 || !entries[0].committed || saver->step % 3 != 0 ||
         entries[0].parent.generation != 0)
         return NULL;
-    must("the base", ckpt_open(saver->io, entries[0].dir, &base));
+    must("the base", ckpt_open(saver->io, entries[0].dir, NULL, NULL, &base));
     return base;
 }
 
@@ -243,7 +243,7 @@ static void save(struct saver *saver)
     must("a save", st);
     publish(saver, dir, &manifest);
     tell(saver, SAVER_SAVED, saver->step, saver->life);
-    must("reading back", ckpt_verify(saver->io, dir, NULL, NULL));
+    must("reading back", ckpt_verify(saver->io, dir, NULL, NULL, NULL));
     (void)clean(saver, KEEP);
 }
 

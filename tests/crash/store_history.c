@@ -66,7 +66,7 @@ static void write_all(struct history *history, struct saving *it, struct seating
     const struct io *io = memory_io_table(history->memory);
     *seats = (struct seating){ 0 };
     if (it->base != NULL)
-        MUST(ckpt_open(io, it->base->dir, &seats->base));
+        MUST(ckpt_open(io, it->base->dir, NULL, NULL, &seats->base));
     seats->first = now(history);
     for (uint32_t i = 0; i < it->ranks; i++)
         MUST(write_rank(history, it, seats, i));
@@ -120,7 +120,7 @@ static void remove_it(struct history *history, struct saving *it)
 /* keep: {last: 1}: an older one goes after a newer one was read back. */
 static void retain(struct history *history, struct saving *old, const struct saving *newer)
 {
-    MUST(ckpt_verify(memory_io_table(history->memory), newer->dir, NULL, NULL));
+    MUST(ckpt_verify(memory_io_table(history->memory), newer->dir, NULL, NULL, NULL));
     remove_it(history, old);
 }
 
@@ -187,7 +187,7 @@ static void spoil(struct history *history, struct saving *it)
     it->damaged = now(history);
     MUST(ckpt_path(it->dir, "shard-00001-of-00003.cairn", path));
     memory_io_damage(history->memory, path, 4096 + 200, 0x10);
-    CHECK(ckpt_verify(io, it->dir, NULL, NULL) == ST_CORRUPT);
+    CHECK(ckpt_verify(io, it->dir, NULL, NULL, NULL) == ST_CORRUPT);
     it->condemned = now(history);
     MUST(ckpt_quarantine(io, it->dir, path, sizeof(path)));
 }
@@ -246,7 +246,7 @@ static enum verdict read_folder(const struct io *io, const struct saving *it)
 {
     bool equal = false;
     size_t named = 0;
-    enum status verified = ckpt_verify(io, it->dir, count_finding, &named);
+    enum status verified = ckpt_verify(io, it->dir, NULL, count_finding, &named);
     enum status compared = sample_compare(io, it->dir, &it->sample, &equal);
     if (verified == ST_OK && compared == ST_OK && equal)
         return WHOLE;

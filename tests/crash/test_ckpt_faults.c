@@ -280,7 +280,7 @@ static uint64_t reading(struct world *world)
     }
     uint64_t calls = calls_of(world);
     arm(world);
-    st = ckpt_verify(world->io, it->dir, NULL, NULL);
+    st = ckpt_verify(world->io, it->dir, NULL, NULL, NULL);
     assert_true(st == ST_OK || status_scope(st) == SCOPE_CALL);
     assert_true(st != ST_NOT_FOUND);
     calls = calls_of(world) > calls ? calls_of(world) : calls;

@@ -126,7 +126,7 @@ static void check_store(struct killer *killer, bool settled)
         if (!entries[i].committed)
             continue;
         saver_sample(&sample, entries[i].step, entries[i].generation);
-        CHECK(ckpt_verify(io, entries[i].dir, NULL, NULL) == ST_OK);
+        CHECK(ckpt_verify(io, entries[i].dir, NULL, NULL, NULL) == ST_OK);
         CHECK(sample_compare(io, entries[i].dir, &sample, &equal) == ST_OK);
         CHECK(equal);
         sample_release(&sample);

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "checkpoint/format/hash.h"
-#include "checkpoint/format/manifest.h"
 #include "common/check.h"
 #include "tests/fuzz/fuzz.h"
 

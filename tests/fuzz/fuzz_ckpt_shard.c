@@ -122,7 +122,7 @@ static void read_tensors(struct ckpt_reader *reader)
 static void restore(const struct io *io)
 {
     struct ckpt_reader *reader = NULL;
-    if (ckpt_open(io, DIR, &reader) != ST_OK)
+    if (ckpt_open(io, DIR, NULL, NULL, &reader) != ST_OK)
         return;
     const struct ckpt_buffer *buffers = NULL;
     uint32_t count = ckpt_reader_buffers(reader, &buffers);
@@ -166,7 +166,7 @@ static void feed(const uint8_t *data, size_t size, bool repaired)
     if (repaired)
         repair(bytes, size);
     put_manifest(memory, bytes, size);
-    CHECK(ckpt_verify(io, DIR, NULL, NULL) != ST_OK);
+    CHECK(ckpt_verify(io, DIR, NULL, NULL, NULL) != ST_OK);
     restore(io);
     CHECK(memory_io_open_files(memory) == 0);
     memory_io_free(memory);

@@ -323,7 +323,7 @@ static void checkpoint_is_saved_listed_verified_and_removed(void **state)
     assert_string_equal(both[1].dir, dir[0]);
     assert_true(both[0].committed && both[1].committed);
     assert_true(both[1].bytes > 2 * S3_PART_BYTES_MIN);
-    check(w, ckpt_verify(w->io, dir[0], print_line, NULL), ST_OK, "ckpt_verify");
+    check(w, ckpt_verify(w->io, dir[0], NULL, print_line, NULL), ST_OK, "ckpt_verify");
     struct ckpt_hash digest;
     check(w, ckpt_digest(w->io, dir[0], &digest), ST_OK, "ckpt_digest");
     assert_memory_equal(&digest, &both[1].digest, sizeof(digest));
@@ -369,13 +369,13 @@ static void save_that_did_not_finish_is_none(void **state)
     assert_false(entry->committed);
     assert_false(entry->damaged);
     struct ckpt_manifest none;
-    assert_int_equal(ckpt_manifest_read(w->io, dir, &none), ST_NOT_FOUND);
+    assert_int_equal(ckpt_manifest_read(w->io, dir, &none, NULL), ST_NOT_FOUND);
     struct ckpt_report report;
     assert_int_equal(ckpt_shard_write(w->io, dir, &sample.state, 0, 2, NULL, &report), ST_EXISTS);
     buf_clear(&manifest); /* the folder is emptied first */
     check(w, sample_write(w->io, &sample, 2, dir, &manifest), ST_OK, "saving again");
     check(w, ckpt_manifest_publish(w->io, dir, manifest.data, manifest.size), ST_OK, "publishing");
-    check(w, ckpt_verify(w->io, dir, print_line, NULL), ST_OK, "ckpt_verify");
+    check(w, ckpt_verify(w->io, dir, NULL, print_line, NULL), ST_OK, "ckpt_verify");
     sample_release(&sample);
 }
 
@@ -396,8 +396,9 @@ static void checkpoint_set_aside_looks_as_in_a_folder(void **state)
     assert_true(all[0].committed && all[2].committed);
     assert_false(is_there(w, dir[1]));
     struct ckpt_manifest none;
-    assert_int_equal(ckpt_manifest_read(w->io, dir[1], &none), ST_NOT_FOUND);
-    check(w, ckpt_verify(w->io, moved, print_line, NULL), ST_OK, "reading what was set aside");
+    assert_int_equal(ckpt_manifest_read(w->io, dir[1], &none, NULL), ST_NOT_FOUND);
+    check(w, ckpt_verify(w->io, moved, NULL, print_line, NULL), ST_OK,
+          "reading what was set aside");
     check(w, ckpt_folder_create(w->io, dir[1]), ST_EXISTS, "making it anew");
     check(w, ckpt_remove(w->io, moved), ST_OK, "removing it");
     assert_false(is_there(w, moved));

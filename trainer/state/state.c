@@ -224,7 +224,7 @@ enum status state_restore(struct worker *worker, const char *dir, uint64_t step,
     struct restore r = { .worker = worker, .dir = dir, .capacity = capacity };
     r.message = message;
     struct ckpt_reader *reader = NULL;
-    enum status st = ckpt_open_explained(worker->options.io, dir, note_finding, &r, &reader);
+    enum status st = ckpt_open(worker->options.io, dir, note_finding, &r, &reader);
     if (st != ST_OK)
         return fail(&r, st, "cannot be restored");
     struct state_view view;
@@ -248,7 +248,7 @@ enum status state_read_pins(const struct io *io, const char *dir, char **out)
 {
     struct ckpt_reader *reader = NULL;
     size_t size = 0;
-    enum status st = ckpt_open(io, dir, &reader);
+    enum status st = ckpt_open(io, dir, NULL, NULL, &reader);
     if (st != ST_OK)
         return st;
     st = ckpt_read_blob(reader, STATE_PINS_BLOB, out, &size);

@@ -29,11 +29,11 @@ static void state_written_by_any_number_of_ranks_is_read_back(void **unused)
             assert_int_equal(sample_save(io, &sample, ranks, dir), ST_OK);
             assert_int_equal(sample_compare(io, dir, &sample, &equal), ST_OK);
             assert_true(equal);
-            assert_int_equal(ckpt_verify(io, dir, NULL, NULL), ST_OK);
+            assert_int_equal(ckpt_verify(io, dir, NULL, NULL, NULL), ST_OK);
             assert_int_equal(ckpt_digest(io, dir, &stored), ST_OK);
             assert_memory_equal(digest.byte, stored.byte, sizeof(digest.byte));
             struct ckpt_manifest manifest;
-            assert_int_equal(ckpt_manifest_read(io, dir, &manifest), ST_OK);
+            assert_int_equal(ckpt_manifest_read(io, dir, &manifest, NULL), ST_OK);
             assert_memory_equal(digest.byte, manifest.digest.byte, sizeof(digest.byte));
             assert_int_equal(manifest.file_count, ranks);
             ckpt_manifest_release(&manifest);
@@ -54,7 +54,7 @@ static void slices_are_read_from_any_place(void **unused)
     char dir[LIMIT_PATH];
     assert_int_equal(sample_save(io, &sample, 3, dir), ST_OK);
     struct ckpt_reader *reader = NULL;
-    assert_int_equal(ckpt_open(io, dir, &reader), ST_OK);
+    assert_int_equal(ckpt_open(io, dir, NULL, NULL, &reader), ST_OK);
     const float *all = sample.buffers[1].data;
     auto_free float *part = calloc(LARGE_STATE, sizeof(*part));
     static const uint64_t slices[][2] = {
@@ -255,7 +255,7 @@ static void stock_zstd_walks_the_whole_file(void **unused)
     const struct io *io = io_system();
     assert_int_equal(sample_write(io, &sample, 2, dir, &manifest), ST_OK);
     assert_int_equal(ckpt_manifest_publish(io, dir, manifest.data, manifest.size), ST_OK);
-    assert_int_equal(ckpt_verify(io, dir, NULL, NULL), ST_OK);
+    assert_int_equal(ckpt_verify(io, dir, NULL, NULL, NULL), ST_OK);
     for (int i = 0; i < 2; i++) {
         struct io_stat info;
         (void)snprintf(path, sizeof(path), "%s/shard-0000%d-of-00002.cairn", dir, i);

@@ -36,7 +36,7 @@ static void note_line(void *arg, const char *line)
 static enum status verify(struct world *world)
 {
     world->lines[0] = '\0';
-    return ckpt_verify(world->io, world->dir, note_line, world);
+    return ckpt_verify(world->io, world->dir, NULL, note_line, world);
 }
 
 static int set_up(void **state)

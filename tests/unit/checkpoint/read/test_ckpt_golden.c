@@ -33,7 +33,7 @@ static void version_1_is_read(void **unused)
     bool equal = false;
     struct ckpt_hash digest;
     char text[33];
-    assert_int_equal(ckpt_verify(io_system(), VERSION_1, note_line, NULL), ST_OK);
+    assert_int_equal(ckpt_verify(io_system(), VERSION_1, NULL, note_line, NULL), ST_OK);
     assert_int_equal(sample_compare(io_system(), VERSION_1, &sample, &equal), ST_OK);
     assert_true(equal);
     assert_int_equal(ckpt_digest(io_system(), VERSION_1, &digest), ST_OK);
@@ -48,7 +48,7 @@ static void version_1_of_one_rank_is_read(void **unused)
     struct sample sample;
     sample_init(&sample, ELEMENTS, STEP + 1, GENERATION);
     bool equal = false;
-    assert_int_equal(ckpt_verify(io_system(), VERSION_1_ALONE, note_line, NULL), ST_OK);
+    assert_int_equal(ckpt_verify(io_system(), VERSION_1_ALONE, NULL, note_line, NULL), ST_OK);
     assert_int_equal(sample_compare(io_system(), VERSION_1_ALONE, &sample, &equal), ST_OK);
     assert_true(equal);
     sample_release(&sample);
@@ -61,7 +61,7 @@ static void tables_are_written_as_version_1_has_them(void **unused)
     struct ckpt_manifest manifest;
     auto_free char *bytes = NULL;
     size_t size = 0;
-    assert_int_equal(ckpt_manifest_read(io_system(), VERSION_1, &manifest), ST_OK);
+    assert_int_equal(ckpt_manifest_read(io_system(), VERSION_1, &manifest, NULL), ST_OK);
     assert_int_equal(manifest.file_count, 2);
     assert_int_equal(manifest.step, STEP);
     assert_int_equal(manifest.generation, GENERATION);

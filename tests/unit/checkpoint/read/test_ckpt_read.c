@@ -83,7 +83,7 @@ static void slices_of_a_tensor_are_those_of_the_whole(void **unused)
         char dir[LIMIT_PATH];
         struct ckpt_reader *reader = NULL;
         assert_int_equal(sample_save(io, &as_sample, ranks, dir), ST_OK);
-        assert_int_equal(ckpt_open(io, dir, &reader), ST_OK);
+        assert_int_equal(ckpt_open(io, dir, NULL, NULL, &reader), ST_OK);
         for (uint32_t i = 0; i < 120; i++) {
             uint64_t start[4], extent[4];
             struct rng_counter words = rng_words(ranks, i, 0, 0, 0);
@@ -114,7 +114,7 @@ static void slice_reads_only_the_chunks_that_hold_a_part_of_it(void **unused)
     char dir[LIMIT_PATH];
     struct ckpt_reader *reader = NULL;
     assert_int_equal(sample_save(io, &as_sample, 1, dir), ST_OK);
-    assert_int_equal(ckpt_open(io, dir, &reader), ST_OK);
+    assert_int_equal(ckpt_open(io, dir, NULL, NULL, &reader), ST_OK);
     const struct ckpt_place *place = ckpt_reader_place(reader, 0, 1);
     char path[LIMIT_PATH];
     size_t size = 0;
@@ -213,7 +213,7 @@ static void any_number_of_threads_reads_the_same(void **state)
             const struct ckpt_read_options options = { threads, tick, &ticks };
             struct ckpt_reader *reader = NULL;
             void *out[SAMPLE_BUFFERS];
-            assert_int_equal(ckpt_open(io_system(), folder->dir, &reader), ST_OK);
+            assert_int_equal(ckpt_open(io_system(), folder->dir, NULL, NULL, &reader), ST_OK);
             for (uint32_t i = 0; i < SAMPLE_BUFFERS; i++) {
                 out[i] = calloc((size_t)folder->sample.buffers[i].count, 8);
                 assert_non_null(out[i]);
@@ -230,8 +230,7 @@ static void any_number_of_threads_reads_the_same(void **state)
             assert_int_equal(ckpt_read_state(reader, NULL, &options), ST_OK);
             ckpt_close(reader);
             ticks.count = 0;
-            assert_int_equal(ckpt_verify_with(io_system(), folder->dir, &options, NULL, NULL),
-                             ST_OK);
+            assert_int_equal(ckpt_verify(io_system(), folder->dir, &options, NULL, NULL), ST_OK);
         }
     }
 }
@@ -269,20 +268,18 @@ static void any_number_of_threads_finds_the_same_damage(void **state)
     flip(folder, "shard-00000-of-00002.cairn", 5000);
     flip(folder, "shard-00001-of-00002.cairn", 1000000);
     struct lines first = { { 0 } };
-    assert_int_equal(ckpt_verify_with(io_system(), folder->dir, &alone, note_line, &first),
-                     ST_CORRUPT);
+    assert_int_equal(ckpt_verify(io_system(), folder->dir, &alone, note_line, &first), ST_CORRUPT);
     assert_non_null(strstr(first.text, "shard-00000-of-00002.cairn: chunk 0 of parameters"));
     assert_non_null(strstr(first.text, "shard-00001-of-00002.cairn: chunk"));
     for (uint32_t threads = 1; threads <= 4; threads++) {
         const struct ckpt_read_options options = { .threads = threads };
         struct lines lines = { { 0 } };
-        assert_int_equal(ckpt_verify_with(io_system(), folder->dir, &options, note_line, &lines),
+        assert_int_equal(ckpt_verify(io_system(), folder->dir, &options, note_line, &lines),
                          ST_CORRUPT);
         assert_string_equal(lines.text, first.text);
         struct ckpt_reader *reader = NULL;
         lines.text[0] = '\0';
-        assert_int_equal(ckpt_open_explained(io_system(), folder->dir, note_line, &lines, &reader),
-                         ST_OK);
+        assert_int_equal(ckpt_open(io_system(), folder->dir, note_line, &lines, &reader), ST_OK);
         assert_int_equal(ckpt_read_state(reader, NULL, &options), ST_CORRUPT);
         assert_non_null(strstr(lines.text, "chunk 0 of parameters"));
         ckpt_close(reader);
@@ -291,7 +288,7 @@ static void any_number_of_threads_finds_the_same_damage(void **state)
     for (uint32_t threads = 0; threads <= 3; threads += 3) {
         const struct ckpt_read_options options = { .threads = threads };
         struct lines lines = { { 0 } };
-        assert_int_equal(ckpt_verify_with(io_system(), folder->dir, &options, note_line, &lines),
+        assert_int_equal(ckpt_verify(io_system(), folder->dir, &options, note_line, &lines),
                          ST_CORRUPT);
         assert_non_null(strstr(lines.text, "shard-00001-of-00002.cairn: the bytes don't match"));
     }
@@ -305,7 +302,7 @@ static void the_first_damage_is_told_whatever_was_met_first(void **state)
     sample_init(&folder->sample, LONG, 40, 2);
     save_to(folder, 1);
     struct ckpt_reader *reader = NULL;
-    assert_int_equal(ckpt_open(io_system(), folder->dir, &reader), ST_OK);
+    assert_int_equal(ckpt_open(io_system(), folder->dir, NULL, NULL, &reader), ST_OK);
     for (uint64_t i = 7; i <= 8; i++) {
         const struct disk_reference *it = &ckpt_reader_place(reader, 0, i)->reference;
         flip(folder, "shard-00000-of-00001.cairn", (long)(it->offset + it->size - 100));
@@ -314,8 +311,7 @@ static void the_first_damage_is_told_whatever_was_met_first(void **state)
     for (uint32_t threads = 0; threads <= 4; threads++) {
         const struct ckpt_read_options options = { .threads = threads };
         struct lines lines = { { 0 } };
-        assert_int_equal(ckpt_open_explained(io_system(), folder->dir, note_line, &lines, &reader),
-                         ST_OK);
+        assert_int_equal(ckpt_open(io_system(), folder->dir, note_line, &lines, &reader), ST_OK);
         assert_int_equal(ckpt_read_state(reader, NULL, &options), ST_CORRUPT);
         assert_non_null(strstr(lines.text, "chunk 7 of parameters"));
         ckpt_close(reader);
@@ -363,7 +359,7 @@ static int tear_down_chain(void **state)
 static enum status save_link(struct chain *chain, uint32_t i)
 {
     struct ckpt_reader *base = NULL;
-    enum status st = ckpt_open(chain->io, chain->dirs[i - 1], &base);
+    enum status st = ckpt_open(chain->io, chain->dirs[i - 1], NULL, NULL, &base);
     if (st != ST_OK)
         return st;
     const struct ckpt_write_options options = { .base = base };
@@ -395,7 +391,7 @@ static void assert_reads_back(struct chain *chain, uint32_t i)
     struct ckpt_hash is, stored;
     assert_int_equal(sample_compare(chain->io, chain->dirs[i], &chain->samples[i], &equal), ST_OK);
     assert_true(equal);
-    assert_int_equal(ckpt_verify(chain->io, chain->dirs[i], NULL, NULL), ST_OK);
+    assert_int_equal(ckpt_verify(chain->io, chain->dirs[i], NULL, NULL, NULL), ST_OK);
     assert_int_equal(ckpt_state_digest(&chain->samples[i].state, &is), ST_OK);
     assert_int_equal(ckpt_digest(chain->io, chain->dirs[i], &stored), ST_OK);
     assert_memory_equal(is.byte, stored.byte, sizeof(is.byte));
@@ -407,7 +403,7 @@ static void differences_are_read_through_eight_parents(void **state)
     for (uint32_t i = 1; i <= DISK_CHAIN_MAX; i++) {
         assert_int_equal(save_link(chain, i), ST_OK);
         struct ckpt_reader *reader = NULL;
-        assert_int_equal(ckpt_open(chain->io, chain->dirs[i], &reader), ST_OK);
+        assert_int_equal(ckpt_open(chain->io, chain->dirs[i], NULL, NULL, &reader), ST_OK);
         const struct ckpt_parent *parent = &ckpt_reader_manifest(reader)->parent;
         assert_int_equal(parent->step, 39 + i);
         assert_int_equal(parent->generation, i == 1 ? 2 : 2 + (i - 1) % 2);
@@ -430,7 +426,7 @@ static void too_long_a_chain_is_refused(void **state)
     for (uint32_t i = 1; i <= DISK_CHAIN_MAX; i++)
         assert_int_equal(save_link(chain, i), ST_OK);
     struct ckpt_reader *base = NULL;
-    assert_int_equal(ckpt_open(chain->io, chain->dirs[DISK_CHAIN_MAX], &base), ST_OK);
+    assert_int_equal(ckpt_open(chain->io, chain->dirs[DISK_CHAIN_MAX], NULL, NULL, &base), ST_OK);
     struct ckpt_reader *parents = base->parent;
     base->parent = NULL; /* the writer would not take it */
     const struct ckpt_write_options options = { .base = base };
@@ -440,11 +436,13 @@ static void too_long_a_chain_is_refused(void **state)
     ckpt_close(parents);
     ckpt_close(base);
     struct lines lines = { { 0 } };
-    assert_int_equal(ckpt_verify(chain->io, chain->dirs[DISK_CHAIN_MAX + 1], note_line, &lines),
-                     ST_CORRUPT);
+    assert_int_equal(
+        ckpt_verify(chain->io, chain->dirs[DISK_CHAIN_MAX + 1], NULL, note_line, &lines),
+        ST_CORRUPT);
     assert_non_null(strstr(lines.text, "the chain of its parents is too long"));
     struct ckpt_reader *reader = NULL;
-    assert_int_equal(ckpt_open(chain->io, chain->dirs[DISK_CHAIN_MAX + 1], &reader), ST_CORRUPT);
+    assert_int_equal(ckpt_open(chain->io, chain->dirs[DISK_CHAIN_MAX + 1], NULL, NULL, &reader),
+                     ST_CORRUPT);
     assert_reads_back(chain, DISK_CHAIN_MAX);
 }
 
@@ -457,10 +455,11 @@ static void missing_parent_is_named(void **state)
     for (uint32_t i = 2; i <= 3; i++) {
         struct lines lines = { { 0 } };
         struct ckpt_reader *reader = NULL;
-        assert_int_equal(ckpt_verify(chain->io, chain->dirs[i], note_line, &lines), ST_INCOMPLETE);
+        assert_int_equal(ckpt_verify(chain->io, chain->dirs[i], NULL, note_line, &lines),
+                         ST_INCOMPLETE);
         assert_non_null(
             strstr(lines.text, "it is a difference to step-000000000041.g3, which is missing"));
-        assert_int_equal(ckpt_open(chain->io, chain->dirs[i], &reader), ST_INCOMPLETE);
+        assert_int_equal(ckpt_open(chain->io, chain->dirs[i], NULL, NULL, &reader), ST_INCOMPLETE);
     }
     assert_reads_back(chain, 0);
 }
@@ -477,7 +476,7 @@ static void damage_of_a_parent_is_told_with_its_place(void **state)
     uint8_t *bytes = memory_io_bytes(chain->memory, path, &size);
     bytes[4096 + 104 + 5000] ^= 1;
     struct lines lines = { { 0 } };
-    assert_int_equal(ckpt_verify(chain->io, chain->dirs[2], note_line, &lines), ST_CORRUPT);
+    assert_int_equal(ckpt_verify(chain->io, chain->dirs[2], NULL, note_line, &lines), ST_CORRUPT);
     assert_non_null(strstr(lines.text, "step-000000000040.g2/shard-00000-of-00002.cairn: chunk 0 "
                                        "of parameters"));
     bool equal = true;
@@ -486,7 +485,7 @@ static void damage_of_a_parent_is_told_with_its_place(void **state)
     bytes = memory_io_bytes(chain->memory, path, &size);
     bytes[20] ^= 1; /* the header */
     lines.text[0] = '\0';
-    assert_int_equal(ckpt_verify(chain->io, chain->dirs[2], note_line, &lines), ST_CORRUPT);
+    assert_int_equal(ckpt_verify(chain->io, chain->dirs[2], NULL, note_line, &lines), ST_CORRUPT);
     assert_non_null(
         strstr(lines.text, "it is a difference to step-000000000041.g3, which is damaged"));
     assert_non_null(strstr(lines.text, "step-000000000040.g2"));
@@ -503,8 +502,8 @@ static void another_parent_of_the_same_name_is_never_taken_for_the_right_one(voi
     assert_int_equal(ckpt_remove(chain->io, chain->dirs[0]), ST_OK);
     assert_int_equal(sample_save(chain->io, &other, 2, NULL), ST_OK);
     bool equal = true;
-    assert_int_equal(ckpt_verify(chain->io, chain->dirs[0], NULL, NULL), ST_OK);
-    assert_int_equal(ckpt_verify(chain->io, chain->dirs[1], NULL, NULL), ST_CORRUPT);
+    assert_int_equal(ckpt_verify(chain->io, chain->dirs[0], NULL, NULL, NULL), ST_OK);
+    assert_int_equal(ckpt_verify(chain->io, chain->dirs[1], NULL, NULL, NULL), ST_CORRUPT);
     assert_int_equal(sample_compare(chain->io, chain->dirs[1], &chain->samples[1], &equal),
                      ST_CORRUPT);
     assert_int_equal(ckpt_remove(chain->io, chain->dirs[0]), ST_OK);
@@ -512,7 +511,7 @@ static void another_parent_of_the_same_name_is_never_taken_for_the_right_one(voi
     sample_init(&short_one, 29999, 40, 2);
     assert_int_equal(sample_save(chain->io, &short_one, 2, NULL), ST_OK);
     struct lines lines = { { 0 } };
-    assert_int_equal(ckpt_verify(chain->io, chain->dirs[1], note_line, &lines), ST_CORRUPT);
+    assert_int_equal(ckpt_verify(chain->io, chain->dirs[1], NULL, note_line, &lines), ST_CORRUPT);
     assert_non_null(strstr(lines.text, "which has other buffers"));
     sample_release(&other);
     sample_release(&short_one);
@@ -525,13 +524,13 @@ static void failing_reads_of_a_parent_are_no_damage(void **state)
     for (uint32_t i = 1; i <= 2; i++)
         assert_int_equal(save_link(chain, i), ST_OK);
     memory_io_arm(chain->memory, MEMORY_IO_NONE, 0);
-    assert_int_equal(ckpt_verify(chain->io, chain->dirs[2], NULL, NULL), ST_OK);
+    assert_int_equal(ckpt_verify(chain->io, chain->dirs[2], NULL, NULL, NULL), ST_OK);
     uint64_t calls = memory_io_calls(chain->memory);
     assert_true(calls > 40);
     for (uint64_t n = 1; n <= calls; n++) {
         struct lines lines = { { 0 } };
         memory_io_arm(chain->memory, MEMORY_IO_EIO, n);
-        enum status st = ckpt_verify(chain->io, chain->dirs[2], note_line, &lines);
+        enum status st = ckpt_verify(chain->io, chain->dirs[2], NULL, note_line, &lines);
         assert_true(st == ST_IO || st == ST_OK); /* closing may fail */
         assert_string_equal(lines.text, "");
         assert_int_equal(memory_io_open_files(chain->memory), 0);
@@ -547,7 +546,7 @@ static void reports_of_other_parents_make_no_manifest(void **state)
     struct ckpt_reader *base = NULL;
     auto_buf struct buf out;
     buf_init(&out, LIMIT_MANIFEST_BYTES);
-    assert_int_equal(ckpt_open(chain->io, chain->dirs[0], &base), ST_OK);
+    assert_int_equal(ckpt_open(chain->io, chain->dirs[0], NULL, NULL, &base), ST_OK);
     const struct ckpt_write_options options = { .base = base };
     assert_int_equal(ckpt_folder_create(chain->io, "/x"), ST_OK);
     for (uint32_t i = 0; i < 2; i++) {

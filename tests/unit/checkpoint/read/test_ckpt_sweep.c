@@ -47,7 +47,7 @@ static void count_line(void *arg, const char *line)
 static enum status verify(const struct world *world, const char *dir, int *lines)
 {
     *lines = 0;
-    return ckpt_verify(world->io, dir, count_line, lines);
+    return ckpt_verify(world->io, dir, NULL, count_line, lines);
 }
 
 static void set_up(struct world *world, const struct kind *kind)
@@ -60,7 +60,7 @@ static void set_up(struct world *world, const struct kind *kind)
     if (kind->differs) {
         assert_int_equal(
             sample_save_with(world->io, &world->before, RANKS, &options, world->parent), ST_OK);
-        assert_int_equal(ckpt_open(world->io, world->parent, &options.base), ST_OK);
+        assert_int_equal(ckpt_open(world->io, world->parent, NULL, NULL, &options.base), ST_OK);
     }
     assert_int_equal(sample_save_with(world->io, &world->sample, RANKS, &options, world->dir),
                      ST_OK);
@@ -84,7 +84,7 @@ static void tell_codecs(const struct world *world, char out[64])
     struct ckpt_reader *reader = NULL;
     struct ckpt_cursor *cursor = NULL;
     bool seen[256] = { false };
-    assert_int_equal(ckpt_open(world->io, world->dir, &reader), ST_OK);
+    assert_int_equal(ckpt_open(world->io, world->dir, NULL, NULL, &reader), ST_OK);
     assert_int_equal(ckpt_cursor_new(reader, &cursor), ST_OK);
     for (uint64_t i = 0; i < reader->set.place_count; i++) {
         const uint8_t *stored = NULL;

@@ -133,7 +133,7 @@ static void save_that_fails_anywhere_can_be_repeated(void **state)
             } else {
                 assert_int_equal(sample_save(world->io, &world->sample, 3, NULL), ST_OK);
             }
-            assert_int_equal(ckpt_verify(world->io, DIR_40, NULL, NULL), ST_OK);
+            assert_int_equal(ckpt_verify(world->io, DIR_40, NULL, NULL, NULL), ST_OK);
             assert_int_equal(ckpt_remove(world->io, DIR_40), ST_OK);
             assert_false(memory_io_has(world->memory, DIR_40));
         }
@@ -156,7 +156,7 @@ static void publication_is_repeated_after_any_failure(void **state)
         for (int again = 0; again < 2; again++)
             assert_int_equal(ckpt_manifest_publish(world->io, DIR_40, manifest.data, manifest.size),
                              ST_OK);
-        assert_int_equal(ckpt_verify(world->io, DIR_40, NULL, NULL), ST_OK);
+        assert_int_equal(ckpt_verify(world->io, DIR_40, NULL, NULL, NULL), ST_OK);
         assert_false(memory_io_has(world->memory, DIR_40 "/manifest.json.tmp"));
         assert_int_equal(world->io->unlink(world->io->self, DIR_40 "/manifest.json"), ST_OK);
     }
@@ -191,7 +191,7 @@ static void publication_succeeds_though_answers_are_lost(void **state)
     buf_init(&manifest, LIMIT_MANIFEST_BYTES);
     assert_int_equal(sample_write(world->io, &world->sample, 2, DIR_40, &manifest), ST_OK);
     assert_int_equal(ckpt_manifest_publish(&io, DIR_40, manifest.data, manifest.size), ST_OK);
-    assert_int_equal(ckpt_verify(world->io, DIR_40, NULL, NULL), ST_OK);
+    assert_int_equal(ckpt_verify(world->io, DIR_40, NULL, NULL, NULL), ST_OK);
     assert_false(memory_io_has(world->memory, DIR_40 "/manifest.json.tmp"));
     assert_int_equal(ckpt_remove(&io, DIR_40), ST_OK);
     assert_false(memory_io_has(world->memory, DIR_40));
@@ -326,7 +326,7 @@ static void removal_takes_the_manifest_first(void **state)
         assert_int_equal(st, reached ? ST_IO : ST_OK);
         memory_io_arm(world->memory, MEMORY_IO_NONE, 0);
         if (memory_io_has(world->memory, DIR_40 "/manifest.json"))
-            assert_int_equal(ckpt_verify(world->io, DIR_40, NULL, NULL), ST_OK);
+            assert_int_equal(ckpt_verify(world->io, DIR_40, NULL, NULL, NULL), ST_OK);
         assert_int_equal(ckpt_remove(world->io, DIR_40), ST_OK);
         assert_int_equal(ckpt_remove(world->io, DIR_40), ST_OK); /* a missing one is success */
         assert_false(memory_io_has(world->memory, DIR_40));
@@ -395,9 +395,9 @@ static void checkpoint_in_the_folder_of_another_is_none(void **state)
     assert_false(entries[0].committed);
     assert_true(entries[0].damaged);
     free(entries);
-    assert_int_equal(
-        ckpt_verify(world->io, SAMPLE_STORE "/" SAMPLE_JOB "/step-000000000011.g1", NULL, NULL),
-        ST_CORRUPT);
+    assert_int_equal(ckpt_verify(world->io, SAMPLE_STORE "/" SAMPLE_JOB "/step-000000000011.g1",
+                                 NULL, NULL, NULL),
+                     ST_CORRUPT);
 }
 
 static void second_bad_folder_of_one_name_gets_a_number(void **state)
@@ -409,7 +409,7 @@ static void second_bad_folder_of_one_name_gets_a_number(void **state)
         assert_int_equal(ckpt_quarantine(world->io, DIR_40, moved, sizeof(moved)), ST_OK);
     }
     assert_string_equal(moved, SAMPLE_STORE "/" SAMPLE_JOB "/bad-step-000000000040.g2.3");
-    assert_int_equal(ckpt_verify(world->io, moved, NULL, NULL), ST_OK);
+    assert_int_equal(ckpt_verify(world->io, moved, NULL, NULL, NULL), ST_OK);
     struct ckpt_entry *entries = NULL;
     size_t count = 0;
     assert_int_equal(ckpt_list(world->io, SAMPLE_STORE, SAMPLE_JOB, &entries, &count), ST_OK);

@@ -71,7 +71,7 @@ static void commit(struct world *world, uint32_t threads, const char *base, char
     auto_buf struct buf manifest;
     buf_init(&manifest, LIMIT_MANIFEST_BYTES);
     if (base != NULL)
-        assert_int_equal(ckpt_open(world->io, base, &options.base), ST_OK);
+        assert_int_equal(ckpt_open(world->io, base, NULL, NULL, &options.base), ST_OK);
     assert_int_equal(ckpt_folder_path(world->store, SAMPLE_JOB, state->scalars.step,
                                       state->generation, dir, LIMIT_PATH),
                      ST_OK);
@@ -109,7 +109,7 @@ static void difference_is_smaller_and_the_same_with_any_number_of_threads(void *
             first = report.hash;
         assert_memory_equal(first.byte, report.hash.byte, sizeof(first.byte));
         assert_reads_back(world, dir);
-        assert_int_equal(ckpt_verify(world->io, dir, NULL, NULL), ST_OK);
+        assert_int_equal(ckpt_verify(world->io, dir, NULL, NULL, NULL), ST_OK);
         assert_int_equal(ckpt_remove(world->io, dir), ST_OK);
         ckpt_report_release(&report);
     }
@@ -131,7 +131,7 @@ static void base_of_other_buffers_or_a_later_step_is_left_alone(void **state)
             (void)snprintf(world->sample.state.job, sizeof(world->sample.state.job), "j-another");
         world->sample.state.scalars.step = kind == 2 ? 39 : 41; /* 39: before its base */
         struct ckpt_write_options options = { .threads = 1 };
-        assert_int_equal(ckpt_open(world->io, base, &options.base), ST_OK);
+        assert_int_equal(ckpt_open(world->io, base, NULL, NULL, &options.base), ST_OK);
         (void)snprintf(dir, sizeof(dir), "%s/alone", world->store);
         assert_int_equal(world->io->mkdir(world->io->self, dir), ST_OK);
         struct ckpt_report alone;
