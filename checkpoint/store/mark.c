@@ -1,17 +1,17 @@
-#include "checkpoint/store/mark.h"
-
+/* A store's mark: one line of a fixed size, "cairn-mark-1 " and 32 hex digits. */
 #include <stdio.h>
 #include <string.h>
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/format/names.h"
+#include "checkpoint/store/store.h"
 #include "common/cleanup.h"
 
 #define FORM      "cairn-mark-1 %s\n"
 #define FORM_SIZE (13 + CKPT_MARK) /* the newline in the NUL's place */
 
-static enum status path_of(const char *store, const char *job, char folder[LIMIT_PATH],
-                           char path[LIMIT_PATH])
+static enum status mark_path(const char *store, const char *job, char folder[LIMIT_PATH],
+                             char path[LIMIT_PATH])
 {
     if (!ckpt_name_is_good(job))
         return ST_INVALID;
@@ -26,7 +26,7 @@ enum status ckpt_mark_read(const struct io *io, const char *store, const char *j
     auto_free char *text = NULL;
     size_t size = 0;
     struct ckpt_hash nonce;
-    enum status st = path_of(store, job, folder, path);
+    enum status st = mark_path(store, job, folder, path);
     if (st == ST_OK)
         st = io_read_file(io, path, FORM_SIZE, &text, &size);
     if (st == ST_FULL) /* longer */
@@ -47,7 +47,7 @@ enum status ckpt_mark_write(const struct io *io, const char *store, const char *
                             const char *mark)
 {
     char folder[LIMIT_PATH], path[LIMIT_PATH], text[FORM_SIZE + 1];
-    enum status st = path_of(store, job, folder, path);
+    enum status st = mark_path(store, job, folder, path);
     if (st != ST_OK)
         return st;
     int size = snprintf(text, sizeof(text), FORM, mark);

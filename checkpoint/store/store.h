@@ -1,7 +1,9 @@
 /*
- * Where checkpoints may be kept, behind one struct io: paths that begin with s3:// go to S3, all
- * others to the machine's files. Which S3 is meant, and by whom, is found in the environment
- * (docs/s3.md) when the first such path is met.
+ * Where checkpoints may be kept, and the mark that says whose a store is.
+ *
+ * All stores are behind one struct io: paths that begin with s3:// go to S3, all others to the
+ * machine's files. Where S3 is, and with which credentials, is found in the environment (docs/s3.md)
+ * when the first such path is met.
  *
  * Thread: any.
  */
@@ -23,3 +25,20 @@ const struct io *ckpt_store_io(struct ckpt_store *store);
 
 /* Whether a path names a place in an object store. */
 bool ckpt_store_is_object(const char *path);
+
+/* ---- a store's mark ---- */
+
+/*
+ * The mark is the file `<store>/<job id>/store-mark` (docs/format.md), written once, before the
+ * job's first checkpoint. A place that lacks it, or holds another, isn't the store that the job's
+ * checkpoints are in, whatever its path says: a folder that isn't mounted, another bucket.
+ */
+#define CKPT_MARK_NAME "store-mark"
+#define CKPT_MARK      33 /* bytes: 32 lower-case hex digits and a NUL */
+
+/* ST_NOT_FOUND: there is none. ST_CORRUPT: a file of that name holds something else. */
+MUST_CHECK enum status ckpt_mark_read(const struct io *io, const char *store, const char *job,
+                                      char out[CKPT_MARK]);
+/* Makes the job's folder, too. Durable: on ST_OK. ST_EXISTS: there is one; it stays. */
+MUST_CHECK enum status ckpt_mark_write(const struct io *io, const char *store, const char *job,
+                                       const char *mark);

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/store/mark.h"
+#include "checkpoint/store/store.h"
 #include "common/buf.h"
 #include "common/io.h"
 #include "common/limits.h"

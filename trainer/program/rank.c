@@ -7,7 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "checkpoint/store/mark.h"
 #include "checkpoint/store/store.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
