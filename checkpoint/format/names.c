@@ -49,7 +49,7 @@ static size_t trimmed(const char *dir)
     return size;
 }
 
-enum status ckpt_parent(const char *dir, char out[LIMIT_PATH])
+enum status ckpt_dirname(const char *dir, char out[LIMIT_PATH])
 {
     size_t size = trimmed(dir);
     while (size > 0 && dir[size - 1] != '/')
@@ -66,7 +66,7 @@ enum status ckpt_parent(const char *dir, char out[LIMIT_PATH])
     return ST_OK;
 }
 
-enum status ckpt_base(const char *dir, char out[LIMIT_PATH])
+enum status ckpt_basename(const char *dir, char out[LIMIT_PATH])
 {
     size_t end = trimmed(dir), start = end;
     while (start > 0 && dir[start - 1] != '/')

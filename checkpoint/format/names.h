@@ -1,5 +1,10 @@
 /*
- * Names of folders and files in a store (design 8, "Layout").
+ * Names of folders and files in a store: docs/rules.md ("Checkpoints") says what each is.
+ *
+ *     STORE/JOB/step-000000001000.g7/     a checkpoint, of step 1000 and generation 7
+ *         shard-00000-of-00008.cairn …    one file per rank
+ *         manifest.json                   it exists by this one; before, under the temporary name
+ *     STORE/JOB/bad-step-…                set aside; of several, the later ones end in .2, .3, …
  */
 #pragma once
 
@@ -21,15 +26,16 @@ void ckpt_shard_name(uint32_t rank, uint32_t size, char out[64]);
 /* Whether a file's name is one that this library makes in a checkpoint's folder. */
 bool ckpt_file_is_ours(const char *name);
 
-/* "dir/name"; ST_FULL: too long. */
+/* "dir/name". ST_FULL: it is too long, as in the next two. */
 MUST_CHECK enum status ckpt_path(const char *dir, const char *name, char out[LIMIT_PATH]);
-/* Folder that dir lies in ("." if it has none), and its last part. Trailing slashes don't count. */
-MUST_CHECK enum status ckpt_parent(const char *dir, char out[LIMIT_PATH]);
-MUST_CHECK enum status ckpt_base(const char *dir, char out[LIMIT_PATH]);
+/* The folder that dir lies in ("." if none is named), and the last part of dir, as the commands
+ * dirname and basename have them: trailing slashes don't count. */
+MUST_CHECK enum status ckpt_dirname(const char *dir, char out[LIMIT_PATH]);
+MUST_CHECK enum status ckpt_basename(const char *dir, char out[LIMIT_PATH]);
 
-/* "step-000000001000.g7"; ST_INVALID: numbers that no folder has. */
+/* "step-000000001000.g7". ST_INVALID: numbers that no folder has. */
 MUST_CHECK enum status ckpt_folder_name(uint64_t step, uint64_t generation, char out[LIMIT_NAME]);
-/* Reads "step-000000001000.g7", with "bad-" before and ".2" behind if it is quarantined. */
+/* What a folder's name says; false: it is none of ours. */
 struct ckpt_folder_name {
     uint64_t step, generation;
     bool quarantined;

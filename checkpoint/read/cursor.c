@@ -72,7 +72,7 @@ static enum status note(struct ckpt_cursor *cursor, const struct level *level,
     const struct ckpt_reader *reader = level->reader;
     const char *file = reader->manifest.files[place->file].name;
     char base[LIMIT_PATH], chunk[256];
-    if (level == cursor->levels || ckpt_base(reader->dir, base) != ST_OK) {
+    if (level == cursor->levels || ckpt_basename(reader->dir, base) != ST_OK) {
         (void)snprintf(cursor->file, sizeof(cursor->file), "%s", file);
     } else {
         (void)snprintf(cursor->file, sizeof(cursor->file), "%.200s/%s", base, file);

@@ -131,7 +131,7 @@ static enum status parent_place(const struct ckpt_reader *reader, char name[LIMI
 {
     const struct ckpt_parent *parent = &reader->manifest.parent;
     char beside[LIMIT_PATH];
-    enum status st = ckpt_parent(reader->dir, beside);
+    enum status st = ckpt_dirname(reader->dir, beside);
     if (st == ST_OK)
         st = ckpt_folder_name(parent->step, parent->generation, name);
     return st == ST_OK ? ckpt_path(beside, name, path) : st;

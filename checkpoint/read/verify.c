@@ -94,7 +94,7 @@ static enum status check_manifest(struct verifier *v)
         return st;
     char base[LIMIT_PATH];
     struct ckpt_folder_name folder;
-    st = ckpt_base(reader->dir, base);
+    st = ckpt_basename(reader->dir, base);
     if (st == ST_OK && ckpt_folder_parse(base, &folder) &&
         (folder.step != reader->manifest.step ||
          folder.generation != reader->manifest.generation)) {

@@ -95,7 +95,7 @@ static enum status sync_parents(const struct io *io, const char *dir)
     if (size < 0 || (size_t)size >= sizeof(path))
         return ST_INVALID;
     for (int level = 0; level < LIMIT_PATH; level++) {
-        enum status st = ckpt_parent(path, parent);
+        enum status st = ckpt_dirname(path, parent);
         if (st == ST_OK && strcmp(parent, path) == 0)
             break; /* "/" or "." */
         if (st == ST_OK)
@@ -257,7 +257,7 @@ enum status ckpt_manifest_publish(const struct io *io, const char *dir, const vo
 static enum status sync_removal(const struct io *io, const char *dir)
 {
     char parent[LIMIT_PATH];
-    enum status st = ckpt_parent(dir, parent);
+    enum status st = ckpt_dirname(dir, parent);
     if (st == ST_OK)
         st = io->fsync_dir(io->self, parent);
     if (st == ST_NOT_FOUND)
@@ -306,9 +306,9 @@ enum status ckpt_remove(const struct io *io, const char *dir)
 static enum status quarantine_path(const char *dir, int copy, char *out, size_t capacity)
 {
     char parent[LIMIT_PATH], base[LIMIT_PATH], suffix[8] = "";
-    enum status st = ckpt_parent(dir, parent);
+    enum status st = ckpt_dirname(dir, parent);
     if (st == ST_OK)
-        st = ckpt_base(dir, base);
+        st = ckpt_basename(dir, base);
     if (st != ST_OK)
         return st;
     if (copy > 1)
@@ -322,7 +322,7 @@ enum status ckpt_quarantine(const struct io *io, const char *dir, char *out, siz
     char parent[LIMIT_PATH], path[LIMIT_PATH];
     struct io_stat info;
     int copy = 0;
-    enum status there = io->stat(io->self, dir, &info), st = ckpt_parent(dir, parent);
+    enum status there = io->stat(io->self, dir, &info), st = ckpt_dirname(dir, parent);
     if (there != ST_OK && there != ST_NOT_FOUND)
         return there;
     while (st == ST_OK && copy < QUARANTINE_MAX) { /* to the first that is free */

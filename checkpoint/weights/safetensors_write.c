@@ -196,7 +196,7 @@ static enum status give_name(const struct safetensors_writer *writer)
     if (st == ST_OK && !writer->replace)
         st = io->unlink(io->self, writer->temporary);
     if (st == ST_OK)
-        st = ckpt_parent(writer->path, parent);
+        st = ckpt_dirname(writer->path, parent);
     return st == ST_OK ? io->fsync_dir(io->self, parent) : st;
 }
 

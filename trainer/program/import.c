@@ -96,9 +96,9 @@ static enum status fill_state(struct import *i)
 static enum status name_job(struct import *i)
 {
     char parent[LIMIT_PATH], base[LIMIT_PATH];
-    enum status st = ckpt_parent(i->options->dir, parent);
+    enum status st = ckpt_dirname(i->options->dir, parent);
     if (st == ST_OK)
-        st = ckpt_base(parent, base);
+        st = ckpt_basename(parent, base);
     bool good = st == ST_OK && ckpt_name_is_good(base) && strlen(base) < sizeof(i->state.job);
     (void)snprintf(i->state.job, sizeof(i->state.job), "%.*s", (int)sizeof(i->state.job) - 1,
                    good ? base : i->options->job->name);
