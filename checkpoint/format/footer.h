@@ -37,6 +37,10 @@ struct ckpt_footer {
     const struct disk_blob *blobs;
 };
 
+/* Raw bytes of the chunk that a reference names; 0: the footer has no such chunk. */
+uint64_t ckpt_footer_raw_size(const struct ckpt_footer *footer,
+                              const struct disk_reference *reference);
+
 /*
  * Checks the size bytes at footer->bytes, which lie at offset in a file, and sets the rest of
  * *footer. The table of chunks is then known to be gapless, ascending and within the footer's

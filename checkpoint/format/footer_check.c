@@ -106,8 +106,7 @@ static const char *check_blobs(const struct ckpt_footer *footer)
     return NULL;
 }
 
-/* Bytes of chunk index, 0 if there is no such chunk. */
-static uint64_t raw_size_of(const struct ckpt_footer *footer, const struct disk_reference *it)
+uint64_t ckpt_footer_raw_size(const struct ckpt_footer *footer, const struct disk_reference *it)
 {
     uint64_t number = it->buffer & ~DISK_BLOB, bytes = 0;
     if ((it->buffer & DISK_BLOB) != 0) {
@@ -117,7 +116,7 @@ static uint64_t raw_size_of(const struct ckpt_footer *footer, const struct disk_
         const struct disk_buffer *buffer = &footer->buffers[number];
         bytes = buffer->count * ckpt_dtype_size(buffer->dtype);
     }
-    if (it->index >= bytes / DISK_CHUNK_BYTES + (bytes % DISK_CHUNK_BYTES != 0))
+    if (it->index >= ckpt_chunks(CKPT_U8, bytes))
         return 0;
     uint64_t left = bytes - it->index * DISK_CHUNK_BYTES;
     return left < DISK_CHUNK_BYTES ? left : DISK_CHUNK_BYTES;
@@ -131,7 +130,7 @@ static const char *check_references(const struct ckpt_footer *footer, uint64_t o
         if (it->offset != at || it->size <= sizeof(struct disk_chunk) || it->size > DISK_CHUNK_MAX)
             return "the table of chunks has a hole or an overlap";
         at += it->size;
-        uint64_t size = raw_size_of(footer, it);
+        uint64_t size = ckpt_footer_raw_size(footer, it);
         if (size == 0)
             return "the table of chunks names a chunk that can't be";
         if ((it->buffer & DISK_BLOB) != 0) {

@@ -25,11 +25,8 @@ enum status ckpt_set_open(const struct io *io, const char *dir,
     if (set.shards == NULL)
         return ST_NO_MEMORY;
     for (uint32_t i = 0; i < set.shard_count; i++) {
-        int fd = -1;
-        enum status st = ckpt_shard_open(io, dir, manifest, i, findings, &set.shards[i], &fd);
-        if (st == ST_OK) {
-            (void)io->close(io->self, fd);
-        } else if (!ckpt_is_damage(st)) {
+        enum status st = ckpt_shard_open(io, dir, manifest, i, findings, &set.shards[i]);
+        if (st != ST_OK && !ckpt_is_damage(st)) {
             ckpt_set_release(&set);
             return st;
         }
@@ -149,14 +146,10 @@ enum status ckpt_set_join(struct ckpt_set *set, const struct ckpt_manifest *mani
     return what == NULL ? ST_OK : ckpt_finding(findings, ST_CORRUPT, "manifest.json", "%s", what);
 }
 
-struct tensor_reference {
-    const struct disk_tensor *entry;
-};
-
 static int compare_tensors(const void *a, const void *b)
 {
-    const struct disk_tensor *x = ((const struct tensor_reference *)a)->entry;
-    const struct disk_tensor *y = ((const struct tensor_reference *)b)->entry;
+    const struct disk_tensor *x = *(const struct disk_tensor *const *)a;
+    const struct disk_tensor *y = *(const struct disk_tensor *const *)b;
     if (x->buffer != y->buffer)
         return x->buffer < y->buffer ? -1 : 1;
     if (x->offset != y->offset)
@@ -193,26 +186,25 @@ enum status ckpt_set_tensors(const struct ckpt_set *set, const struct ckpt_manif
     size_t total = 0;
     for (uint32_t i = 0; i < set->shard_count; i++)
         total += set->shards[i].footer.head->tensor_count;
-    auto_free struct tensor_reference *all = malloc((total + 1) * sizeof(*all));
+    auto_free const struct disk_tensor **all = malloc((total + 1) * sizeof(*all));
     auto_free struct ckpt_tensor *tensors = calloc(total + 1, sizeof(*tensors));
     if (all == NULL || tensors == NULL)
         return ST_NO_MEMORY;
     size_t at = 0;
     for (uint32_t i = 0; i < set->shard_count; i++) {
         for (uint32_t k = 0; k < set->shards[i].footer.head->tensor_count; k++)
-            all[at++].entry = &set->shards[i].footer.tensors[k];
+            all[at++] = &set->shards[i].footer.tensors[k];
     }
     qsort(all, total, sizeof(*all), compare_tensors);
     uint32_t count = 0;
     for (size_t i = 0; i < total; i++) {
         bool again = i > 0 && compare_tensors(&all[i - 1], &all[i]) == 0;
-        if (again && !same_tensor(all[i - 1].entry, all[i].entry)) {
+        if (again && !same_tensor(all[i - 1], all[i])) {
             return ckpt_finding(findings, ST_CORRUPT, manifest->files[0].name,
-                                "tensor %s is described differently in another file",
-                                all[i].entry->name);
+                                "tensor %s is described differently in another file", all[i]->name);
         }
         if (!again)
-            tensors[count++] = from_disk(all[i].entry);
+            tensors[count++] = from_disk(all[i]);
     }
     if (count > LIMIT_TENSORS)
         return ckpt_finding(findings, ST_CORRUPT, manifest->files[0].name, "too many tensors");

@@ -88,7 +88,7 @@ static enum status read_tables(const struct io *io, int fd, const struct ckpt_ma
 
 enum status ckpt_shard_open(const struct io *io, const char *dir,
                             const struct ckpt_manifest *manifest, uint32_t rank,
-                            struct ckpt_findings *findings, struct ckpt_shard *out, int *out_fd)
+                            struct ckpt_findings *findings, struct ckpt_shard *out)
 {
     const struct ckpt_file *file = &manifest->files[rank];
     char path[LIMIT_PATH];
@@ -115,32 +115,25 @@ enum status ckpt_shard_open(const struct io *io, const char *dir,
     if (st != ST_OK)
         return st;
     st = read_tables(io, fd, manifest, rank, findings, &shard);
-    if (st != ST_OK) {
-        (void)io->close(io->self, fd);
+    (void)io->close(io->self, fd);
+    if (st == ST_OK) {
+        *out = shard;
+    } else {
         ckpt_shard_release(&shard);
-        return st;
     }
-    *out = shard;
-    *out_fd = fd;
-    return ST_OK;
+    return st;
 }
 
 struct ckpt_chunk_place ckpt_shard_place(const struct ckpt_footer *footer,
                                          const struct disk_reference *reference)
 {
-    struct ckpt_chunk_place place = { .buffer = reference->buffer, .index = reference->index };
-    uint64_t bytes = 0;
-    if ((reference->buffer & DISK_BLOB) != 0) {
-        place.dtype = CKPT_U8;
-        bytes = footer->blobs[reference->buffer & ~DISK_BLOB].size;
-    } else {
-        const struct disk_buffer *buffer = &footer->buffers[reference->buffer];
-        place.dtype = (enum ckpt_dtype)buffer->dtype;
-        bytes = buffer->count * ckpt_dtype_size(buffer->dtype);
-    }
-    uint64_t left = bytes - reference->index * DISK_CHUNK_BYTES;
-    place.raw_size = (uint32_t)(left < DISK_CHUNK_BYTES ? left : DISK_CHUNK_BYTES);
-    return place;
+    bool is_blob = (reference->buffer & DISK_BLOB) != 0;
+    return (struct ckpt_chunk_place){
+        .buffer = reference->buffer,
+        .index = reference->index,
+        .dtype = is_blob ? CKPT_U8 : (enum ckpt_dtype)footer->buffers[reference->buffer].dtype,
+        .raw_size = (uint32_t)ckpt_footer_raw_size(footer, reference),
+    };
 }
 
 void ckpt_shard_describe(const struct ckpt_footer *footer, const struct disk_reference *reference,

@@ -53,7 +53,7 @@ static void add(struct ckpt_parts *parts, const struct ckpt_part *part)
     struct ckpt_part *to = &parts->part[parts->count++];
     *to = *part;
     to->number = parts->chunks;
-    parts->chunks += part->bytes / DISK_CHUNK_BYTES + (part->bytes % DISK_CHUNK_BYTES != 0);
+    parts->chunks += ckpt_chunks(CKPT_U8, part->bytes);
 }
 
 /* Elements [first, first + count) of a buffer, which start at a chunk's border. */
