@@ -222,9 +222,8 @@ static void save(struct world *w, enum ckpt_level level, uint32_t threads, struc
     need(ckpt_remove(io, dir), "save");
     need(ckpt_folder_create(io, dir), "save");
     need(ckpt_writer_new(level, threads, &writer), "save");
-    const struct ckpt_write_options options = { .level = level, .threads = threads };
     const struct moment begin = now();
-    need(ckpt_writer_write(writer, io, dir, &w->state.state, 0, 1, &options, &report), "save");
+    need(ckpt_writer_write(writer, io, dir, &w->state.state, 0, 1, NULL, &report), "save");
     add(&f->save, begin);
     ckpt_writer_free(writer);
     buf_init(&manifest, LIMIT_MANIFEST_BYTES);

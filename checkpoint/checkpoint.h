@@ -132,9 +132,8 @@ enum ckpt_level {
 
 struct ckpt_reader;
 
+/* Of one file; all may be 0. */
 struct ckpt_write_options {
-    enum ckpt_level level;
-    uint32_t threads;         /* that encode beside the caller's; 0: the caller encodes */
     struct ckpt_reader *base; /* committed, of the same buffers: write differences to it; or NULL */
     void (*progress)(void *arg, uint64_t done); /* per chunk stored; may be NULL */
     void *progress_arg;
@@ -150,8 +149,8 @@ struct ckpt_write_options {
  * Thread: one at a time. Its threads inherit the priority of the one that makes it.
  */
 struct ckpt_writer;
-/* level and threads as in the options of a write, which must name the same. ST_INVALID: no such
- * level, too many threads. */
+/* threads: that encode beside the caller's; 0: the caller encodes. ST_INVALID: no such level, too
+ * many threads. */
 MUST_CHECK enum status ckpt_writer_new(enum ckpt_level level, uint32_t threads,
                                        struct ckpt_writer **out);
 void ckpt_writer_free(struct ckpt_writer *writer);
@@ -167,7 +166,7 @@ size_t ckpt_writer_bytes(const struct ckpt_writer_use *use);
 
 /*
  * Writes this rank's shard file into dir: creates exclusively, writes, one fsync. A base that can't
- * be read, or is of other buffers, costs size, never the save.
+ * be read, or is of other buffers, costs size, never the save. options: or NULL
  *
  * Durable: the bytes on ST_OK; the name with the commit.
  *
@@ -180,7 +179,7 @@ MUST_CHECK enum status ckpt_writer_write(struct ckpt_writer *writer, const struc
                                          const struct ckpt_write_options *options,
                                          struct ckpt_report *out);
 
-/* The same with a writer of its own. options: or NULL. */
+/* The same with a writer of its own, of level default and without threads. */
 MUST_CHECK enum status ckpt_shard_write(const struct io *io, const char *dir,
                                         const struct ckpt_state *state, uint32_t rank,
                                         uint32_t size, const struct ckpt_write_options *options,

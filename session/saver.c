@@ -55,10 +55,7 @@ static enum status write_file(struct saver *saver, const struct saver_task *task
 {
     struct session *session = saver->session;
     const struct session_options *o = &session->options;
-    struct ckpt_write_options options = { .level = saver->level,
-                                          .threads = saver->threads,
-                                          .progress = chunk_stored,
-                                          .progress_arg = session };
+    struct ckpt_write_options options = { .progress = chunk_stored, .progress_arg = session };
     enum status st = ST_OK;
     if (saver->writer == NULL)
         st = ckpt_writer_new(saver->level, saver->threads, &saver->writer);

@@ -37,7 +37,6 @@
 #define TABLE_BYTES     ((size_t)1 << 20)
 
 struct ckpt_writer {
-    enum ckpt_level level;
     uint32_t threads;
     struct ckpt_ring *ring;
     struct ckpt_shard_file file;
@@ -337,8 +336,6 @@ static enum status make_runs(struct ckpt_writer *writer)
 static enum status prepare(struct ckpt_writer *writer, const struct ckpt_state *state,
                            uint32_t rank, uint32_t size, const struct ckpt_write_options *options)
 {
-    if (options->level != writer->level || options->threads != writer->threads)
-        return ST_INVALID;
     enum status st = ckpt_parts_of(state, rank, size, &writer->parts);
     if (st != ST_OK)
         return st;
@@ -366,7 +363,6 @@ static enum status writer_new(enum ckpt_level level, uint32_t threads, size_t bl
     struct ckpt_writer *writer = calloc(1, sizeof(*writer));
     if (writer == NULL)
         return ST_NO_MEMORY;
-    writer->level = level;
     writer->threads = threads;
     buf_init(&writer->footer, DISK_FOOTER_MAX);
     enum status st = ckpt_shard_file_init(&writer->file, block_bytes);
@@ -428,7 +424,10 @@ enum status ckpt_writer_write(struct ckpt_writer *writer, const struct io *io, c
                               const struct ckpt_state *state, uint32_t rank, uint32_t size,
                               const struct ckpt_write_options *options, struct ckpt_report *out)
 {
+    static const struct ckpt_write_options none = { .base = NULL };
     char path[LIMIT_PATH];
+    if (options == NULL)
+        options = &none;
     enum status st = prepare(writer, state, rank, size, options);
     if (st == ST_OK) {
         ckpt_shard_name(rank, size, writer->report.file);
@@ -460,12 +459,10 @@ enum status ckpt_shard_write(const struct io *io, const char *dir, const struct 
                              uint32_t rank, uint32_t size, const struct ckpt_write_options *options,
                              struct ckpt_report *out)
 {
-    static const struct ckpt_write_options none = { .level = CKPT_DEFAULT };
-    const struct ckpt_write_options *o = options == NULL ? &none : options;
     struct ckpt_writer *writer = NULL;
-    enum status st = writer_new(o->level, o->threads, block_for(state), &writer);
+    enum status st = writer_new(CKPT_DEFAULT, 0, block_for(state), &writer);
     if (st == ST_OK)
-        st = ckpt_writer_write(writer, io, dir, state, rank, size, o, out);
+        st = ckpt_writer_write(writer, io, dir, state, rank, size, options, out);
     ckpt_writer_free(writer);
     return st;
 }

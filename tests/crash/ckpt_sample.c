@@ -137,49 +137,53 @@ void sample_release(struct sample *sample)
     free(sample->large);
 }
 
-static enum status write_with(const struct io *io, const struct sample *sample, uint32_t size,
-                              const char *dir, const struct ckpt_write_options *options,
-                              struct buf *out)
+enum status sample_shard_write(const struct io *io, const char *dir, const struct ckpt_state *state,
+                               uint32_t rank, uint32_t size, const struct sample_options *options,
+                               struct ckpt_report *out)
+{
+    static const struct sample_options none = { .level = CKPT_DEFAULT };
+    const struct sample_options *o = options == NULL ? &none : options;
+    if (o->level == CKPT_DEFAULT && o->threads == 0)
+        return ckpt_shard_write(io, dir, state, rank, size, &o->write, out);
+    struct ckpt_writer *writer = NULL;
+    enum status st = ckpt_writer_new(o->level, o->threads, &writer);
+    if (st == ST_OK)
+        st = ckpt_writer_write(writer, io, dir, state, rank, size, &o->write, out);
+    ckpt_writer_free(writer);
+    return st;
+}
+
+enum status sample_write(const struct io *io, const struct sample *sample, uint32_t ranks,
+                         const struct sample_options *options, const char *dir, struct buf *out)
 {
     struct ckpt_report reports[16] = { 0 };
-    CHECK(size <= 16);
+    CHECK(ranks <= 16);
     enum status st = ckpt_folder_create(io, dir);
-    for (uint32_t i = 0; i < size && st == ST_OK; i++)
-        st = ckpt_shard_write(io, dir, &sample->state, i, size, options, &reports[i]);
+    for (uint32_t i = 0; i < ranks && st == ST_OK; i++)
+        st = sample_shard_write(io, dir, &sample->state, i, ranks, options, &reports[i]);
     if (st == ST_OK)
-        st = ckpt_commit_check(io, dir, reports, size);
+        st = ckpt_commit_check(io, dir, reports, ranks);
     struct ckpt_hash digest;
     if (st == ST_OK) {
-        st = ckpt_manifest_make(reports, size, sample->state.job, "2026-01-02T03:04:05Z", out,
-                                &digest);
+        st = ckpt_manifest_make(reports, ranks, sample->state.job, SAMPLE_TIME, out, &digest);
     }
-    for (uint32_t i = 0; i < size; i++)
+    for (uint32_t i = 0; i < ranks; i++)
         ckpt_report_release(&reports[i]);
     return st;
 }
 
-enum status sample_write(const struct io *io, const struct sample *sample, uint32_t size,
-                         const char *dir, struct buf *out)
+enum status sample_save(const struct io *io, const struct sample *sample, uint32_t ranks,
+                        const struct sample_options *options, char *out_dir)
 {
-    return write_with(io, sample, size, dir, NULL, out);
-}
-
-enum status sample_save(const struct io *io, const struct sample *sample, uint32_t size,
-                        char *out_dir)
-{
-    return sample_save_with(io, sample, size, NULL, out_dir);
-}
-
-enum status sample_save_with(const struct io *io, const struct sample *sample, uint32_t size,
-                             const struct ckpt_write_options *options, char *out_dir)
-{
+    const struct ckpt_state *state = &sample->state;
+    const char *store = options == NULL || options->store == NULL ? SAMPLE_STORE : options->store;
     char dir[LIMIT_PATH];
-    enum status st = ckpt_folder_path(SAMPLE_STORE, sample->state.job, sample->state.scalars.step,
-                                      sample->state.generation, dir, sizeof(dir));
+    enum status st = ckpt_folder_path(store, state->job, state->scalars.step, state->generation,
+                                      dir, sizeof(dir));
     auto_buf struct buf manifest;
     buf_init(&manifest, LIMIT_MANIFEST_BYTES);
     if (st == ST_OK)
-        st = write_with(io, sample, size, dir, options, &manifest);
+        st = sample_write(io, sample, ranks, options, dir, &manifest);
     if (st == ST_OK)
         st = ckpt_manifest_publish(io, dir, manifest.data, manifest.size);
     if (st == ST_OK && out_dir != NULL)

@@ -9,6 +9,7 @@
 
 #define SAMPLE_JOB     "j-0123456789"
 #define SAMPLE_STORE   "/store"
+#define SAMPLE_TIME    "2026-01-02T03:04:05Z" /* of every manifest */
 #define SAMPLE_BUFFERS 6
 #define SAMPLE_TENSORS 7
 
@@ -32,18 +33,28 @@ void sample_init_near(struct sample *sample, const struct sample *before, uint64
                       uint64_t generation);
 void sample_release(struct sample *sample);
 
+/* How it is saved; all may be 0. */
+struct sample_options {
+    const char *store; /* NULL: SAMPLE_STORE */
+    enum ckpt_level level;
+    uint32_t threads;                /* that encode */
+    struct ckpt_write_options write; /* of every rank's file: all differ from one base */
+};
+
+/* ckpt_shard_write, with options; they may be NULL here and below. */
+MUST_CHECK enum status sample_shard_write(const struct io *io, const char *dir,
+                                          const struct ckpt_state *state, uint32_t rank,
+                                          uint32_t size, const struct sample_options *options,
+                                          struct ckpt_report *out);
 /*
- * What a coordinator and `size` ranks do: folder, shards, check, manifest. Everything is released;
+ * What a coordinator and its ranks do: folder, shard files, check, manifest. Everything is released;
  * the first error is returned. If out_dir is not NULL it gets the folder's path (LIMIT_PATH).
  */
-MUST_CHECK enum status sample_save(const struct io *io, const struct sample *sample, uint32_t size,
-                                   char *out_dir);
-/* The same with options for every rank's file; a base is then what all differ from. */
-MUST_CHECK enum status sample_save_with(const struct io *io, const struct sample *sample,
-                                        uint32_t size, const struct ckpt_write_options *options,
-                                        char *out_dir);
+MUST_CHECK enum status sample_save(const struct io *io, const struct sample *sample, uint32_t ranks,
+                                   const struct sample_options *options, char *out_dir);
 /* The same without the publication: out gets the manifest's bytes. */
-MUST_CHECK enum status sample_write(const struct io *io, const struct sample *sample, uint32_t size,
+MUST_CHECK enum status sample_write(const struct io *io, const struct sample *sample,
+                                    uint32_t ranks, const struct sample_options *options,
                                     const char *dir, struct buf *out);
 /* Reads everything back: ST_OK and equal, ST_OK and *out_equal false, or the error. */
 MUST_CHECK enum status sample_compare(const struct io *io, const char *dir,

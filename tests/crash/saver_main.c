@@ -138,13 +138,13 @@ struct rank {
 static void *run_rank(void *arg)
 {
     struct rank *rank = arg;
-    struct ckpt_write_options options = {
+    struct sample_options options = {
         .level = (enum ckpt_level)(rank->sample->state.scalars.step % 3),
-        .base = rank->base,
         .threads = rank->number,
+        .write = { .base = rank->base },
     };
-    rank->st = ckpt_shard_write(rank->saver->io, rank->dir, &rank->sample->state, rank->number,
-                                RANKS, &options, &rank->report);
+    rank->st = sample_shard_write(rank->saver->io, rank->dir, &rank->sample->state, rank->number,
+                                  RANKS, &options, &rank->report);
     return NULL;
 }
 

@@ -375,7 +375,7 @@ const char *history_go_on(struct history *history, struct memory_io *found)
     bool equal = false;
     const struct io *io = memory_io_table(found);
     sample_init(&sample, ELEMENTS, 240, 9);
-    enum status st = sample_save(io, &sample, 2, dir);
+    enum status st = sample_save(io, &sample, 2, NULL, dir);
     if (st == ST_OK)
         st = sample_compare(io, dir, &sample, &equal);
     if (st == ST_OK)

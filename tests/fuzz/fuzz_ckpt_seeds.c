@@ -40,11 +40,11 @@ static void make(const char *folder, const char *name, const struct ckpt_state *
     struct ckpt_report report;
     struct sample sample;
     sample_init(&sample, ELEMENTS, 20, 1);
-    CHECK(sample_save(io, &sample, 1, NULL) == ST_OK);
+    CHECK(sample_save(io, &sample, 1, NULL, NULL) == ST_OK);
     CHECK(ckpt_open(io, BASE, NULL, NULL, &base) == ST_OK);
     CHECK(io_mkdir_all(io, DIR) == ST_OK);
-    struct ckpt_write_options options = { .level = level, .base = differs ? base : NULL };
-    CHECK(ckpt_shard_write(io, DIR, state, 0, 1, &options, &report) == ST_OK);
+    struct sample_options options = { .level = level, .write = { .base = differs ? base : NULL } };
+    CHECK(sample_shard_write(io, DIR, state, 0, 1, &options, &report) == ST_OK);
     CHECK((report.parent.generation != 0) == differs);
     ckpt_report_release(&report);
     ckpt_close(base);

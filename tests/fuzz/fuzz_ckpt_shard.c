@@ -150,7 +150,7 @@ static struct memory_io *store_with_base(void)
         struct sample sample;
         store = memory_io_new();
         sample_init(&sample, ELEMENTS, 20, 1);
-        CHECK(sample_save(memory_io_table(store), &sample, 1, NULL) == ST_OK);
+        CHECK(sample_save(memory_io_table(store), &sample, 1, NULL, NULL) == ST_OK);
         CHECK(io_mkdir_all(memory_io_table(store), DIR) == ST_OK);
         sample_release(&sample);
     }

@@ -286,7 +286,7 @@ static void save(struct world *w, uint64_t elements, uint64_t step, char dir[LIM
     buf_init(&manifest, (size_t)LIMIT_MANIFEST_BYTES);
     sample_init(&sample, elements, step, 2);
     step_of(w, step, dir);
-    check(w, sample_write(w->io, &sample, 2, dir, &manifest), ST_OK, "saving");
+    check(w, sample_write(w->io, &sample, 2, NULL, dir, &manifest), ST_OK, "saving");
     check(w, ckpt_manifest_publish(w->io, dir, manifest.data, manifest.size), ST_OK, "publishing");
     check(w, ckpt_manifest_publish(w->io, dir, manifest.data, manifest.size), ST_OK, "once more");
     check(w, ckpt_manifest_publish(w->io, dir, "x", 1), ST_EXISTS, "something else");
@@ -364,7 +364,7 @@ static void save_that_did_not_finish_is_none(void **state)
     buf_init(&manifest, (size_t)LIMIT_MANIFEST_BYTES);
     sample_init(&sample, 300, 40, 2);
     step_of(w, 40, dir);
-    check(w, sample_write(w->io, &sample, 2, dir, &manifest), ST_OK, "saving");
+    check(w, sample_write(w->io, &sample, 2, NULL, dir, &manifest), ST_OK, "saving");
     auto_free struct ckpt_entry *entry = list(w, 1);
     assert_false(entry->committed);
     assert_false(entry->damaged);
@@ -373,7 +373,7 @@ static void save_that_did_not_finish_is_none(void **state)
     struct ckpt_report report;
     assert_int_equal(ckpt_shard_write(w->io, dir, &sample.state, 0, 2, NULL, &report), ST_EXISTS);
     buf_clear(&manifest); /* the folder is emptied first */
-    check(w, sample_write(w->io, &sample, 2, dir, &manifest), ST_OK, "saving again");
+    check(w, sample_write(w->io, &sample, 2, NULL, dir, &manifest), ST_OK, "saving again");
     check(w, ckpt_manifest_publish(w->io, dir, manifest.data, manifest.size), ST_OK, "publishing");
     check(w, ckpt_verify(w->io, dir, NULL, print_line, NULL), ST_OK, "ckpt_verify");
     sample_release(&sample);

@@ -140,8 +140,7 @@ static enum status save(struct import *i)
     if (st != ST_OK)
         return fail(i, st, dir);
     struct ckpt_report report = { 0 };
-    struct ckpt_write_options write = { .level = CKPT_DEFAULT };
-    st = ckpt_shard_write(i->io, dir, &i->state, 0, 1, &write, &report);
+    st = ckpt_shard_write(i->io, dir, &i->state, 0, 1, NULL, &report);
     if (st == ST_OK)
         st = commit(i, &report);
     ckpt_report_release(&report);

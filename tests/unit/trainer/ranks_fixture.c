@@ -89,9 +89,8 @@ static void leave_state(struct one *one, struct worker *worker, uint64_t step)
         CHECK(snapshot_wait(worker->snapshot) == ST_OK);
     }
     state_describe(worker, step, &beside, &view);
-    struct ckpt_write_options write = { .level = 0 };
-    one->st = ckpt_shard_write(io_system(), o->save, &view.state, one->rank, o->size, &write,
-                               &one->report);
+    one->st =
+        ckpt_shard_write(io_system(), o->save, &view.state, one->rank, o->size, NULL, &one->report);
 }
 
 static void *run_rank(void *arg)

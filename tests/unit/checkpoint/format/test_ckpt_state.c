@@ -26,7 +26,7 @@ static void state_written_by_any_number_of_ranks_is_read_back(void **unused)
             const struct io *io = memory_io_table(memory);
             char dir[LIMIT_PATH];
             bool equal = false;
-            assert_int_equal(sample_save(io, &sample, ranks, dir), ST_OK);
+            assert_int_equal(sample_save(io, &sample, ranks, NULL, dir), ST_OK);
             assert_int_equal(sample_compare(io, dir, &sample, &equal), ST_OK);
             assert_true(equal);
             assert_int_equal(ckpt_verify(io, dir, NULL, NULL, NULL), ST_OK);
@@ -52,7 +52,7 @@ static void slices_are_read_from_any_place(void **unused)
     struct memory_io *memory = memory_io_new();
     const struct io *io = memory_io_table(memory);
     char dir[LIMIT_PATH];
-    assert_int_equal(sample_save(io, &sample, 3, dir), ST_OK);
+    assert_int_equal(sample_save(io, &sample, 3, NULL, dir), ST_OK);
     struct ckpt_reader *reader = NULL;
     assert_int_equal(ckpt_open(io, dir, NULL, NULL, &reader), ST_OK);
     const float *all = sample.buffers[1].data;
@@ -203,8 +203,7 @@ static void state_that_no_reader_would_accept_is_refused(void **unused)
     for (int kind = 0; kind < 10; kind++) {
         struct sample sample;
         sample_init(&sample, 64, 1, 1);
-        struct ckpt_write_options options = { .level =
-                                                  kind == 9 ? (enum ckpt_level)7 : CKPT_DEFAULT };
+        struct sample_options options = { .level = kind == 9 ? (enum ckpt_level)7 : CKPT_DEFAULT };
         sample.tensors[1].offset += kind == 0;
         sample.tensors[1].dims[0] += kind == 1 ? UINT64_MAX / 2 : 0;
         sample.tensors[2].buffer += kind == 2 ? 90 : 0;
@@ -221,7 +220,7 @@ static void state_that_no_reader_would_accept_is_refused(void **unused)
         if (kind == 8)
             sample.buffers[3].data = NULL;
         struct ckpt_report report;
-        assert_int_equal(ckpt_shard_write(io, "/d", &sample.state, 0, 1, &options, &report),
+        assert_int_equal(sample_shard_write(io, "/d", &sample.state, 0, 1, &options, &report),
                          ST_INVALID);
         assert_false(memory_io_has(memory, "/d/shard-00000-of-00001.cairn"));
         sample.buffers[3].data = data;
@@ -253,7 +252,7 @@ static void stock_zstd_walks_the_whole_file(void **unused)
     auto_buf struct buf manifest;
     buf_init(&manifest, LIMIT_MANIFEST_BYTES);
     const struct io *io = io_system();
-    assert_int_equal(sample_write(io, &sample, 2, dir, &manifest), ST_OK);
+    assert_int_equal(sample_write(io, &sample, 2, NULL, dir, &manifest), ST_OK);
     assert_int_equal(ckpt_manifest_publish(io, dir, manifest.data, manifest.size), ST_OK);
     assert_int_equal(ckpt_verify(io, dir, NULL, NULL, NULL), ST_OK);
     for (int i = 0; i < 2; i++) {

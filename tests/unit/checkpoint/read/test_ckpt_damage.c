@@ -46,7 +46,7 @@ static int set_up(void **state)
     sample_init(&world->sample, 300, 40, 2);
     world->memory = memory_io_new();
     world->io = memory_io_table(world->memory);
-    assert_int_equal(sample_save(world->io, &world->sample, RANKS, world->dir), ST_OK);
+    assert_int_equal(sample_save(world->io, &world->sample, RANKS, NULL, world->dir), ST_OK);
     assert_int_equal(verify(world), ST_OK);
     *state = world;
     return 0;

@@ -98,7 +98,7 @@ static int write_files(const char *folder, uint64_t step, uint32_t ranks)
     buf_init(&manifest, LIMIT_MANIFEST_BYTES);
     enum status st = ckpt_folder_path(folder, SAMPLE_JOB, step, GENERATION, dir, sizeof(dir));
     if (st == ST_OK)
-        st = sample_write(io_system(), &sample, ranks, dir, &manifest);
+        st = sample_write(io_system(), &sample, ranks, NULL, dir, &manifest);
     if (st == ST_OK)
         st = ckpt_manifest_publish(io_system(), dir, manifest.data, manifest.size);
     sample_release(&sample);

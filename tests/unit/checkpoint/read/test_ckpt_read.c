@@ -82,7 +82,7 @@ static void slices_of_a_tensor_are_those_of_the_whole(void **unused)
         struct sample as_sample = { .state = block.state };
         char dir[LIMIT_PATH];
         struct ckpt_reader *reader = NULL;
-        assert_int_equal(sample_save(io, &as_sample, ranks, dir), ST_OK);
+        assert_int_equal(sample_save(io, &as_sample, ranks, NULL, dir), ST_OK);
         assert_int_equal(ckpt_open(io, dir, NULL, NULL, &reader), ST_OK);
         for (uint32_t i = 0; i < 120; i++) {
             uint64_t start[4], extent[4];
@@ -113,7 +113,7 @@ static void slice_reads_only_the_chunks_that_hold_a_part_of_it(void **unused)
     struct sample as_sample = { .state = block.state };
     char dir[LIMIT_PATH];
     struct ckpt_reader *reader = NULL;
-    assert_int_equal(sample_save(io, &as_sample, 1, dir), ST_OK);
+    assert_int_equal(sample_save(io, &as_sample, 1, NULL, dir), ST_OK);
     assert_int_equal(ckpt_open(io, dir, NULL, NULL, &reader), ST_OK);
     const struct ckpt_place *place = ckpt_reader_place(reader, 0, 1);
     char path[LIMIT_PATH];
@@ -337,7 +337,7 @@ static int set_up_chain(void **state)
     chain->memory = memory_io_new();
     chain->io = memory_io_table(chain->memory);
     sample_init(&chain->samples[0], 30000, 40, 2);
-    assert_int_equal(sample_save(chain->io, &chain->samples[0], 2, chain->dirs[0]), ST_OK);
+    assert_int_equal(sample_save(chain->io, &chain->samples[0], 2, NULL, chain->dirs[0]), ST_OK);
     for (uint32_t i = 1; i < LINKS; i++)
         sample_init_near(&chain->samples[i], &chain->samples[i - 1], 40 + i, 2 + i % 2);
     *state = chain;
@@ -362,10 +362,9 @@ static enum status save_link(struct chain *chain, uint32_t i)
     enum status st = ckpt_open(chain->io, chain->dirs[i - 1], NULL, NULL, &base);
     if (st != ST_OK)
         return st;
-    const struct ckpt_write_options options = { .base = base };
+    const struct sample_options options = { .write = { .base = base } };
     assert_int_equal(
-        sample_save_with(chain->io, &chain->samples[i], 1 + i % 3, &options, chain->dirs[i]),
-        ST_OK);
+        sample_save(chain->io, &chain->samples[i], 1 + i % 3, &options, chain->dirs[i]), ST_OK);
     ckpt_close(base);
     return ST_OK;
 }
@@ -429,9 +428,9 @@ static void too_long_a_chain_is_refused(void **state)
     assert_int_equal(ckpt_open(chain->io, chain->dirs[DISK_CHAIN_MAX], NULL, NULL, &base), ST_OK);
     struct ckpt_reader *parents = base->parent;
     base->parent = NULL; /* the writer would not take it */
-    const struct ckpt_write_options options = { .base = base };
-    assert_int_equal(sample_save_with(chain->io, &chain->samples[DISK_CHAIN_MAX + 1], 2, &options,
-                                      chain->dirs[DISK_CHAIN_MAX + 1]),
+    const struct sample_options options = { .write = { .base = base } };
+    assert_int_equal(sample_save(chain->io, &chain->samples[DISK_CHAIN_MAX + 1], 2, &options,
+                                 chain->dirs[DISK_CHAIN_MAX + 1]),
                      ST_OK);
     ckpt_close(parents);
     ckpt_close(base);
@@ -500,7 +499,7 @@ static void another_parent_of_the_same_name_is_never_taken_for_the_right_one(voi
     sample_init(&other, 30000, 39, 2);
     other.state.scalars.step = 40;
     assert_int_equal(ckpt_remove(chain->io, chain->dirs[0]), ST_OK);
-    assert_int_equal(sample_save(chain->io, &other, 2, NULL), ST_OK);
+    assert_int_equal(sample_save(chain->io, &other, 2, NULL, NULL), ST_OK);
     bool equal = true;
     assert_int_equal(ckpt_verify(chain->io, chain->dirs[0], NULL, NULL, NULL), ST_OK);
     assert_int_equal(ckpt_verify(chain->io, chain->dirs[1], NULL, NULL, NULL), ST_CORRUPT);
@@ -509,7 +508,7 @@ static void another_parent_of_the_same_name_is_never_taken_for_the_right_one(voi
     assert_int_equal(ckpt_remove(chain->io, chain->dirs[0]), ST_OK);
     struct sample short_one; /* other buffers */
     sample_init(&short_one, 29999, 40, 2);
-    assert_int_equal(sample_save(chain->io, &short_one, 2, NULL), ST_OK);
+    assert_int_equal(sample_save(chain->io, &short_one, 2, NULL, NULL), ST_OK);
     struct lines lines = { { 0 } };
     assert_int_equal(ckpt_verify(chain->io, chain->dirs[1], NULL, note_line, &lines), ST_CORRUPT);
     assert_non_null(strstr(lines.text, "which has other buffers"));

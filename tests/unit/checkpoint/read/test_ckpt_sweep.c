@@ -54,17 +54,17 @@ static void set_up(struct world *world, const struct kind *kind)
 {
     *world = (struct world){ .kind = kind, .memory = memory_io_new() };
     world->io = memory_io_table(world->memory);
-    struct ckpt_write_options options = { .level = kind->level };
+    struct sample_options options = { .level = kind->level };
     sample_init(&world->before, 200, 40, 2);
     sample_init_near(&world->sample, &world->before, 41, 2);
     if (kind->differs) {
-        assert_int_equal(
-            sample_save_with(world->io, &world->before, RANKS, &options, world->parent), ST_OK);
-        assert_int_equal(ckpt_open(world->io, world->parent, NULL, NULL, &options.base), ST_OK);
+        assert_int_equal(sample_save(world->io, &world->before, RANKS, &options, world->parent),
+                         ST_OK);
+        assert_int_equal(ckpt_open(world->io, world->parent, NULL, NULL, &options.write.base),
+                         ST_OK);
     }
-    assert_int_equal(sample_save_with(world->io, &world->sample, RANKS, &options, world->dir),
-                     ST_OK);
-    ckpt_close(options.base);
+    assert_int_equal(sample_save(world->io, &world->sample, RANKS, &options, world->dir), ST_OK);
+    ckpt_close(options.write.base);
     int lines = 0;
     assert_int_equal(verify(world, world->dir, &lines), ST_OK);
 }

@@ -44,7 +44,7 @@ static void save_at(struct world *world, uint64_t step, uint64_t generation)
 {
     struct sample sample;
     sample_init(&sample, 20, step, generation);
-    assert_int_equal(sample_save(world->io, &sample, 2, NULL), ST_OK);
+    assert_int_equal(sample_save(world->io, &sample, 2, NULL, NULL), ST_OK);
     sample_release(&sample);
 }
 
@@ -52,7 +52,7 @@ static void folder_has_the_documented_names(void **state)
 {
     struct world *world = *state;
     char dir[LIMIT_PATH];
-    assert_int_equal(sample_save(world->io, &world->sample, 2, dir), ST_OK);
+    assert_int_equal(sample_save(world->io, &world->sample, 2, NULL, dir), ST_OK);
     assert_string_equal(dir, DIR_40);
     assert_true(memory_io_has(world->memory, DIR_40 "/manifest.json"));
     assert_true(memory_io_has(world->memory, DIR_40 "/shard-00000-of-00002.cairn"));
@@ -121,7 +121,7 @@ static void save_that_fails_anywhere_can_be_repeated(void **state)
         for (uint64_t n = 1; reached; n++) {
             bool equal = false;
             memory_io_arm(world->memory, faults[f], n);
-            enum status st = sample_save(world->io, &world->sample, 2, NULL);
+            enum status st = sample_save(world->io, &world->sample, 2, NULL, NULL);
             reached = memory_io_calls(world->memory) >= n;
             assert_true(st == ST_OK || st == ST_IO || st == ST_FULL || st == ST_INCOMPLETE);
             memory_io_arm(world->memory, MEMORY_IO_NONE, 0);
@@ -131,7 +131,7 @@ static void save_that_fails_anywhere_can_be_repeated(void **state)
                 assert_int_equal(sample_compare(world->io, DIR_40, &world->sample, &equal), ST_OK);
                 assert_true(equal);
             } else {
-                assert_int_equal(sample_save(world->io, &world->sample, 3, NULL), ST_OK);
+                assert_int_equal(sample_save(world->io, &world->sample, 3, NULL, NULL), ST_OK);
             }
             assert_int_equal(ckpt_verify(world->io, DIR_40, NULL, NULL, NULL), ST_OK);
             assert_int_equal(ckpt_remove(world->io, DIR_40), ST_OK);
@@ -145,7 +145,7 @@ static void publication_is_repeated_after_any_failure(void **state)
     struct world *world = *state;
     auto_buf struct buf manifest;
     buf_init(&manifest, LIMIT_MANIFEST_BYTES);
-    assert_int_equal(sample_write(world->io, &world->sample, 2, DIR_40, &manifest), ST_OK);
+    assert_int_equal(sample_write(world->io, &world->sample, 2, NULL, DIR_40, &manifest), ST_OK);
     bool reached = true;
     for (uint64_t n = 1; reached; n++) {
         memory_io_arm(world->memory, MEMORY_IO_EIO, n);
@@ -189,7 +189,7 @@ static void publication_succeeds_though_answers_are_lost(void **state)
     io.link = link_twice;
     io.unlink = unlink_twice;
     buf_init(&manifest, LIMIT_MANIFEST_BYTES);
-    assert_int_equal(sample_write(world->io, &world->sample, 2, DIR_40, &manifest), ST_OK);
+    assert_int_equal(sample_write(world->io, &world->sample, 2, NULL, DIR_40, &manifest), ST_OK);
     assert_int_equal(ckpt_manifest_publish(&io, DIR_40, manifest.data, manifest.size), ST_OK);
     assert_int_equal(ckpt_verify(world->io, DIR_40, NULL, NULL, NULL), ST_OK);
     assert_false(memory_io_has(world->memory, DIR_40 "/manifest.json.tmp"));
@@ -319,7 +319,7 @@ static void removal_takes_the_manifest_first(void **state)
     bool reached = true;
     for (uint64_t n = 1; reached; n++) {
         memory_io_arm(world->memory, MEMORY_IO_NONE, 0);
-        assert_int_equal(sample_save(world->io, &world->sample, 2, NULL), ST_OK);
+        assert_int_equal(sample_save(world->io, &world->sample, 2, NULL, NULL), ST_OK);
         memory_io_arm(world->memory, MEMORY_IO_EIO, n);
         enum status st = ckpt_remove(world->io, DIR_40);
         reached = memory_io_calls(world->memory) >= n;
@@ -405,7 +405,7 @@ static void second_bad_folder_of_one_name_gets_a_number(void **state)
     struct world *world = *state;
     char moved[LIMIT_PATH];
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(sample_save(world->io, &world->sample, 1, NULL), ST_OK);
+        assert_int_equal(sample_save(world->io, &world->sample, 1, NULL, NULL), ST_OK);
         assert_int_equal(ckpt_quarantine(world->io, DIR_40, moved, sizeof(moved)), ST_OK);
     }
     assert_string_equal(moved, SAMPLE_STORE "/" SAMPLE_JOB "/bad-step-000000000040.g2.3");
@@ -441,7 +441,7 @@ static void every_fault_point_is_passed_by_a_save_or_a_removal(void **state)
         (void)snprintf(hit, sizeof(hit), "%s/%s.hit", dir, points[i]);
         assert_int_equal(setenv("CAIRN_FAULT_DIR", dir, 1), 0);
         assert_int_equal(setenv("CAIRN_FAULT", fault, 1), 0);
-        enum status saved = sample_save(world->io, &world->sample, 2, NULL);
+        enum status saved = sample_save(world->io, &world->sample, 2, NULL, NULL);
         enum status removed = ckpt_remove(world->io, DIR_40);
         assert_int_equal(unsetenv("CAIRN_FAULT"), 0);
         assert_true(saved == ST_FULL || (saved == ST_OK && removed == ST_FULL));

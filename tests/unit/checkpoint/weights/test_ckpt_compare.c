@@ -72,7 +72,7 @@ static void side_release(struct side *side)
 
 static void side_save(const struct io *io, struct side *side)
 {
-    assert_int_equal(sample_save(io, &side->sample, 2, side->dir), ST_OK);
+    assert_int_equal(sample_save(io, &side->sample, 2, NULL, side->dir), ST_OK);
     assert_int_equal(ckpt_open(io, side->dir, NULL, NULL, &side->reader), ST_OK);
 }
 

@@ -66,18 +66,18 @@ static void commit(struct world *world, uint32_t threads, const char *base, char
                    struct ckpt_report *out)
 {
     const struct ckpt_state *state = &world->sample.state;
-    struct ckpt_write_options options = { .threads = threads };
+    struct sample_options options = { .threads = threads };
     struct ckpt_hash digest;
     auto_buf struct buf manifest;
     buf_init(&manifest, LIMIT_MANIFEST_BYTES);
     if (base != NULL)
-        assert_int_equal(ckpt_open(world->io, base, NULL, NULL, &options.base), ST_OK);
+        assert_int_equal(ckpt_open(world->io, base, NULL, NULL, &options.write.base), ST_OK);
     assert_int_equal(ckpt_folder_path(world->store, SAMPLE_JOB, state->scalars.step,
                                       state->generation, dir, LIMIT_PATH),
                      ST_OK);
     assert_int_equal(ckpt_folder_create(world->io, dir), ST_OK);
-    assert_int_equal(ckpt_shard_write(world->io, dir, state, 0, 1, &options, out), ST_OK);
-    ckpt_close(options.base);
+    assert_int_equal(sample_shard_write(world->io, dir, state, 0, 1, &options, out), ST_OK);
+    ckpt_close(options.write.base);
     assert_int_equal(ckpt_commit_check(world->io, dir, out, 1), ST_OK);
     assert_int_equal(
         ckpt_manifest_make(out, 1, SAMPLE_JOB, "2026-01-01T00:00:00Z", &manifest, &digest), ST_OK);
@@ -130,14 +130,15 @@ static void base_of_other_buffers_or_a_later_step_is_left_alone(void **state)
         if (kind == 1)
             (void)snprintf(world->sample.state.job, sizeof(world->sample.state.job), "j-another");
         world->sample.state.scalars.step = kind == 2 ? 39 : 41; /* 39: before its base */
-        struct ckpt_write_options options = { .threads = 1 };
-        assert_int_equal(ckpt_open(world->io, base, NULL, NULL, &options.base), ST_OK);
+        struct sample_options options = { .threads = 1 };
+        assert_int_equal(ckpt_open(world->io, base, NULL, NULL, &options.write.base), ST_OK);
         (void)snprintf(dir, sizeof(dir), "%s/alone", world->store);
         assert_int_equal(world->io->mkdir(world->io->self, dir), ST_OK);
         struct ckpt_report alone;
         assert_int_equal(
-            ckpt_shard_write(world->io, dir, &world->sample.state, 0, 1, &options, &report), ST_OK);
-        ckpt_close(options.base);
+            sample_shard_write(world->io, dir, &world->sample.state, 0, 1, &options, &report),
+            ST_OK);
+        ckpt_close(options.write.base);
         assert_int_equal(report.parent.generation, 0);
         char path[2 * LIMIT_PATH];
         (void)snprintf(path, sizeof(path), "%s/%s", dir, report.file);

@@ -28,12 +28,10 @@ static struct memory_io *new_folder(void)
     return memory;
 }
 
-static enum status write_with(struct ckpt_writer *writer, uint32_t threads, const struct io *io,
-                              const char *dir, const struct ckpt_state *state,
-                              struct ckpt_report *out)
+static enum status write_with(struct ckpt_writer *writer, const struct io *io, const char *dir,
+                              const struct ckpt_state *state, struct ckpt_report *out)
 {
-    const struct ckpt_write_options options = { .threads = threads };
-    return ckpt_writer_write(writer, io, dir, state, 0, 1, &options, out);
+    return ckpt_writer_write(writer, io, dir, state, 0, 1, NULL, out);
 }
 
 static struct ckpt_writer *new_writer(uint32_t threads)
@@ -75,9 +73,8 @@ static void bytes_of_a_file_dont_depend_on_the_number_of_threads(void **unused)
         for (int again = 0; again < 2; again++) { /* a writer is used for many files */
             struct memory_io *memory = new_folder();
             struct ckpt_report other;
-            assert_int_equal(write_with(writer, thread_counts[i], memory_io_table(memory), DIR,
-                                        &sample.state, &other),
-                             ST_OK);
+            assert_int_equal(
+                write_with(writer, memory_io_table(memory), DIR, &sample.state, &other), ST_OK);
             size_t other_size = 0;
             const uint8_t *mine = memory_io_bytes(memory, FILE_OF_ONE, &other_size);
             assert_int_equal(other_size, size);
@@ -105,7 +102,7 @@ static void writer_serves_states_of_any_size_in_turn(void **unused)
         struct ckpt_report a, b;
         assert_int_equal(
             ckpt_shard_write(memory_io_table(alone), DIR, &sample.state, 0, 1, NULL, &a), ST_OK);
-        assert_int_equal(write_with(writer, 2, memory_io_table(memory), DIR, &sample.state, &b),
+        assert_int_equal(write_with(writer, memory_io_table(memory), DIR, &sample.state, &b),
                          ST_OK);
         assert_same_report(&a, &b);
         ckpt_report_release(&a);
@@ -146,13 +143,11 @@ static void snapshot_that_changed_is_never_stored(void **unused)
                             sample.buffers[b].count * ckpt_dtype_size(sample.buffers[b].dtype) - 1;
             struct ckpt_report report;
             *last ^= 1;
-            assert_int_equal(write_with(writer, thread_counts[i], io, DIR, &sample.state, &report),
-                             ST_CORRUPT);
+            assert_int_equal(write_with(writer, io, DIR, &sample.state, &report), ST_CORRUPT);
             assert_false(memory_io_has(memory, FILE_OF_ONE));
             assert_int_equal(memory_io_open_files(memory), 0);
             *last ^= 1;
-            assert_int_equal(write_with(writer, thread_counts[i], io, DIR, &sample.state, &report),
-                             ST_OK);
+            assert_int_equal(write_with(writer, io, DIR, &sample.state, &report), ST_OK);
             assert_memory_equal(report.runs[b].hashes, hashes[b],
                                 (size_t)report.runs[b].count * sizeof(**hashes));
             ckpt_report_release(&report);
@@ -187,10 +182,10 @@ static void hashes_of_a_share_start_where_its_data_does(void **unused)
         }
         state.buffers = buffers;
         struct memory_io *memory = new_folder();
-        const struct ckpt_write_options options = { .threads = 2 };
+        const struct sample_options options = { .threads = 2 };
         struct ckpt_report report;
         assert_int_equal(
-            ckpt_shard_write(memory_io_table(memory), DIR, &state, rank, 3, &options, &report),
+            sample_shard_write(memory_io_table(memory), DIR, &state, rank, 3, &options, &report),
             ST_OK);
         ckpt_report_release(&report);
         memory_io_free(memory);
@@ -219,8 +214,7 @@ static void failing_call_leaves_nothing_whoever_encodes(void **unused)
                 const struct io *io = memory_io_table(memory);
                 struct ckpt_report report;
                 memory_io_arm(memory, faults[f], n);
-                enum status st =
-                    write_with(writer, thread_counts[i], io, DIR, &sample.state, &report);
+                enum status st = write_with(writer, io, DIR, &sample.state, &report);
                 reached = memory_io_calls(memory) >= n;
                 assert_int_equal(memory_io_open_files(memory), 0);
                 assert_int_equal(memory_io_has(memory, FILE_OF_ONE), st == ST_OK);
@@ -247,10 +241,10 @@ static void states_without_a_chunk_are_written_too(void **unused)
     struct ckpt_state state = sample.state;
     for (size_t i = 0; i < THREAD_COUNTS; i++) {
         struct memory_io *memory = new_folder();
-        const struct ckpt_write_options options = { .threads = thread_counts[i] };
+        const struct sample_options options = { .threads = thread_counts[i] };
         struct ckpt_report report;
         assert_int_equal(
-            ckpt_shard_write(memory_io_table(memory), DIR, &state, 1000, 1001, &options, &report),
+            sample_shard_write(memory_io_table(memory), DIR, &state, 1000, 1001, &options, &report),
             ST_OK);
         assert_int_equal(report.raw_bytes, 0);
         ckpt_report_release(&report);
@@ -274,13 +268,14 @@ static void progress_is_told_for_every_chunk_in_order(void **unused)
     for (size_t i = 0; i < THREAD_COUNTS; i++) {
         struct memory_io *memory = new_folder();
         uint64_t done = 0;
-        const struct ckpt_write_options options = { .threads = thread_counts[i],
-                                                    .progress = count_progress,
-                                                    .progress_arg = &done };
+        const struct sample_options options = {
+            .threads = thread_counts[i],
+            .write = { .progress = count_progress, .progress_arg = &done },
+        };
         struct ckpt_report report;
-        assert_int_equal(
-            ckpt_shard_write(memory_io_table(memory), DIR, &sample.state, 0, 1, &options, &report),
-            ST_OK);
+        assert_int_equal(sample_shard_write(memory_io_table(memory), DIR, &sample.state, 0, 1,
+                                            &options, &report),
+                         ST_OK);
         assert_in_range(done, 18, 24);
         ckpt_report_release(&report);
         memory_io_free(memory);
@@ -331,7 +326,7 @@ static void writes_are_large_and_aligned_on_a_real_folder(void **unused)
     watched.io.open = watched_open;
     watched.io.pwrite = watched_pwrite;
     struct ckpt_writer *writer = new_writer(2);
-    assert_int_equal(write_with(writer, 2, &watched.io, dir, &sample.state, &got), ST_OK);
+    assert_int_equal(write_with(writer, &watched.io, dir, &sample.state, &got), ST_OK);
     ckpt_writer_free(writer);
     assert_same_report(&want, &got);
     assert_true(watched.direct);
@@ -401,7 +396,6 @@ static void assert_fits(enum ckpt_level level, uint32_t threads, const struct sa
     const size_t before = resident_bytes();
     size_t kept = 0, heap = 1;
     struct ckpt_writer *writer = NULL;
-    const struct ckpt_write_options options = { .level = level, .threads = threads };
     assert_non_null(mkdtemp(dir));
     assert_int_equal(ckpt_writer_new(level, threads, &writer), ST_OK);
     /* Files come and go, and nothing is added, once every thread has had a chunk of its own. */
@@ -410,7 +404,7 @@ static void assert_fits(enum ckpt_level level, uint32_t threads, const struct sa
         assert_in_range(again, 0, WRITES_MAX);
         kept = heap;
         assert_int_equal(
-            ckpt_writer_write(writer, io_system(), dir, &sample->state, 0, 1, &options, &report),
+            ckpt_writer_write(writer, io_system(), dir, &sample->state, 0, 1, NULL, &report),
             ST_OK);
         (void)snprintf(path, sizeof(path), "%s/%s", dir, report.file);
         assert_int_equal(unlink(path), 0);
@@ -447,16 +441,6 @@ static void writer_of_another_level_or_too_many_threads_is_refused(void **unused
     assert_int_equal(ckpt_writer_new(CKPT_DEFAULT, CKPT_THREADS_MAX + 1, &writer), ST_INVALID);
     assert_int_equal(ckpt_writer_new((enum ckpt_level)9, 0, &writer), ST_INVALID);
     assert_null(writer);
-    struct sample sample;
-    sample_init(&sample, 100, 1, 1);
-    struct memory_io *memory = new_folder();
-    struct ckpt_report report;
-    writer = new_writer(1);
-    assert_int_equal(write_with(writer, 2, memory_io_table(memory), DIR, &sample.state, &report),
-                     ST_INVALID);
-    ckpt_writer_free(writer);
-    memory_io_free(memory);
-    sample_release(&sample);
 }
 
 int main(void)

@@ -29,7 +29,7 @@ static int open_store(void **state)
     assert_non_null(s);
     s->memory = memory_io_new();
     sample_init(&sample, 20, 40, 2);
-    assert_int_equal(sample_save(memory_io_table(s->memory), &sample, 1, NULL), ST_OK);
+    assert_int_equal(sample_save(memory_io_table(s->memory), &sample, 1, NULL, NULL), ST_OK);
     sample_release(&sample);
     *state = s;
     return 0;
