@@ -4,11 +4,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "checkpoint/checkpoint.h"
 #include "common/cleanup.h"
-#include "tests/crash/ckpt_sample.h"
-#include "tests/crash/memory_io.h"
 #include "tests/test.h"
+#include "tests/unit/checkpoint/store_fixture.h"
 
 #define LARGE_STATE 700000 /* elements: three chunks a float buffer, eleven pieces */
 
@@ -17,45 +15,35 @@ static void state_written_by_any_number_of_ranks_is_read_back(void **unused)
     (void)unused;
     static const uint64_t sizes[] = { 1, 2, 100, 65536, 262144, LARGE_STATE };
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-        struct sample sample;
-        sample_init(&sample, sizes[i] < 4 ? 4 * sizes[i] : sizes[i], 40, 2);
+        uint64_t elements = sizes[i] < 4 ? 4 * sizes[i] : sizes[i];
+        struct store_fixture *f = store_fixture_new(STORE_IN_MEMORY, elements);
         struct ckpt_hash digest, stored;
-        assert_int_equal(ckpt_state_digest(&sample.state, &digest), ST_OK);
+        assert_int_equal(ckpt_state_digest(&f->sample.state, &digest), ST_OK);
         for (uint32_t ranks = 1; ranks <= 5; ranks++) {
-            struct memory_io *memory = memory_io_new();
-            const struct io *io = memory_io_table(memory);
-            char dir[LIMIT_PATH];
-            bool equal = false;
-            assert_int_equal(sample_save(io, &sample, ranks, NULL, dir), ST_OK);
-            assert_int_equal(sample_compare(io, dir, &sample, &equal), ST_OK);
-            assert_true(equal);
-            assert_int_equal(ckpt_verify(io, dir, NULL, NULL, NULL), ST_OK);
-            assert_int_equal(ckpt_digest(io, dir, &stored), ST_OK);
+            store_fixture_save(f, ranks, NULL);
+            store_fixture_assert_saved(f, f->dir);
+            assert_int_equal(ckpt_digest(f->io, f->dir, &stored), ST_OK);
             assert_memory_equal(digest.byte, stored.byte, sizeof(digest.byte));
             struct ckpt_manifest manifest;
-            assert_int_equal(ckpt_manifest_read(io, dir, &manifest, NULL), ST_OK);
+            assert_int_equal(ckpt_manifest_read(f->io, f->dir, &manifest, NULL), ST_OK);
             assert_memory_equal(digest.byte, manifest.digest.byte, sizeof(digest.byte));
             assert_int_equal(manifest.file_count, ranks);
             ckpt_manifest_release(&manifest);
-            assert_int_equal(memory_io_open_files(memory), 0);
-            memory_io_free(memory);
+            assert_int_equal(memory_io_open_files(f->memory), 0);
+            assert_int_equal(ckpt_remove(f->io, f->dir), ST_OK);
         }
-        sample_release(&sample);
+        store_fixture_free(f);
     }
 }
 
 static void slices_are_read_from_any_place(void **unused)
 {
     (void)unused;
-    struct sample sample;
-    sample_init(&sample, LARGE_STATE, 9, 1);
-    struct memory_io *memory = memory_io_new();
-    const struct io *io = memory_io_table(memory);
-    char dir[LIMIT_PATH];
-    assert_int_equal(sample_save(io, &sample, 3, NULL, dir), ST_OK);
+    struct store_fixture *f = store_fixture_new(STORE_IN_MEMORY, LARGE_STATE);
+    store_fixture_save(f, 3, NULL);
     struct ckpt_reader *reader = NULL;
-    assert_int_equal(ckpt_open(io, dir, NULL, NULL, &reader), ST_OK);
-    const float *all = sample.buffers[1].data;
+    assert_int_equal(ckpt_open(f->io, f->dir, NULL, NULL, &reader), ST_OK);
+    const float *all = f->sample.buffers[1].data;
     auto_free float *part = calloc(LARGE_STATE, sizeof(*part));
     static const uint64_t slices[][2] = {
         { 0, 1 },           { 1, 262143 },      { 262143, 2 },          { 262144, 262144 },
@@ -75,8 +63,7 @@ static void slices_are_read_from_any_place(void **unused)
     size_t blob_size = 0;
     assert_int_equal(ckpt_read_blob(reader, "absent", &blob, &blob_size), ST_NOT_FOUND);
     ckpt_close(reader);
-    memory_io_free(memory);
-    sample_release(&sample);
+    store_fixture_free(f);
 }
 
 static void rank_writes_what_a_copy_of_its_share_holds(void **unused)
@@ -243,31 +230,20 @@ static void stock_zstd_walks_the_whole_file(void **unused)
         print_message("zstd isn't installed\n");
         skip();
     }
-    char base[] = "/tmp/cairn-ckpt-XXXXXX", store[64], dir[LIMIT_PATH], path[LIMIT_PATH + 64];
-    assert_non_null(mkdtemp(base));
-    (void)snprintf(store, sizeof(store), "%s/store", base);
-    struct sample sample;
-    sample_init(&sample, LARGE_STATE, 40, 2);
-    assert_int_equal(ckpt_folder_path(store, SAMPLE_JOB, 40, 2, dir, sizeof(dir)), ST_OK);
-    auto_buf struct buf manifest;
-    buf_init(&manifest, LIMIT_MANIFEST_BYTES);
-    const struct io *io = io_system();
-    assert_int_equal(sample_write(io, &sample, 2, NULL, dir, &manifest), ST_OK);
-    assert_int_equal(ckpt_manifest_publish(io, dir, manifest.data, manifest.size), ST_OK);
-    assert_int_equal(ckpt_verify(io, dir, NULL, NULL, NULL), ST_OK);
-    for (int i = 0; i < 2; i++) {
+    struct store_fixture *f = store_fixture_new(STORE_IN_FOLDER, LARGE_STATE);
+    store_fixture_save(f, 2, NULL);
+    store_fixture_assert_saved(f, f->dir);
+    for (uint32_t i = 0; i < 2; i++) {
         struct io_stat info;
-        (void)snprintf(path, sizeof(path), "%s/shard-0000%d-of-00002.cairn", dir, i);
+        char path[LIMIT_PATH];
+        store_fixture_shard(f->dir, i, 2, path);
         assert_true(zstd_accepts(path));
-        assert_int_equal(io->stat(io->self, path, &info), ST_OK);
+        assert_int_equal(f->io->stat(f->io->self, path, &info), ST_OK);
         assert_int_equal(info.size % 4096, 0);
         assert_int_equal(truncate(path, (off_t)info.size - 1), 0);
         assert_false(zstd_accepts(path)); /* it does look at the end */
     }
-    assert_int_equal(ckpt_remove(io, dir), ST_OK);
-    (void)snprintf(path, sizeof(path), "rm -r '%s'", base);
-    assert_int_equal(system(path), 0);
-    sample_release(&sample);
+    store_fixture_free(f);
 }
 
 int main(void)

@@ -7,100 +7,66 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/checkpoint.h"
 #include "checkpoint/format/disk.h"
 #include "checkpoint/format/hash.h"
 #include "common/cleanup.h"
-#include "tests/crash/ckpt_sample.h"
-#include "tests/crash/memory_io.h"
 #include "tests/test.h"
+#include "tests/unit/checkpoint/store_fixture.h"
 
 #define RANKS 2
 
-/* A small checkpoint of two ranks, and what a verification said. */
-struct world {
-    struct sample sample;
-    struct memory_io *memory;
-    const struct io *io;
-    char dir[LIMIT_PATH];
-    char lines[4096];
-};
-
-static void note_line(void *arg, const char *line)
-{
-    struct world *world = arg;
-    size_t used = strlen(world->lines);
-    (void)snprintf(world->lines + used, sizeof(world->lines) - used, "%s\n", line);
-}
-
-static enum status verify(struct world *world)
-{
-    world->lines[0] = '\0';
-    return ckpt_verify(world->io, world->dir, NULL, note_line, world);
-}
-
+/* A small checkpoint of two ranks. */
 static int set_up(void **state)
 {
-    struct world *world = calloc(1, sizeof(*world));
-    assert_non_null(world);
-    sample_init(&world->sample, 300, 40, 2);
-    world->memory = memory_io_new();
-    world->io = memory_io_table(world->memory);
-    assert_int_equal(sample_save(world->io, &world->sample, RANKS, NULL, world->dir), ST_OK);
-    assert_int_equal(verify(world), ST_OK);
-    *state = world;
+    struct store_fixture *f = store_fixture_new(STORE_IN_MEMORY, 300);
+    store_fixture_save(f, RANKS, NULL);
+    store_fixture_assert_saved(f, f->dir);
+    *state = f;
     return 0;
 }
 
-static int tear_down(void **state)
+static enum status verify(struct store_fixture *f)
 {
-    struct world *world = *state;
-    assert_int_equal(memory_io_open_files(world->memory), 0);
-    memory_io_free(world->memory);
-    sample_release(&world->sample);
-    free(world);
-    return 0;
+    return store_fixture_verify(f, f->dir, NULL);
 }
 
-static void path_of(const struct world *world, const char *name, char out[LIMIT_PATH])
+static void path_of(const struct store_fixture *f, const char *name, char out[LIMIT_PATH])
 {
-    assert_true(snprintf(out, LIMIT_PATH, "%.500s/%s", world->dir, name) < LIMIT_PATH);
+    store_fixture_path(f->dir, name, out);
 }
 
-static void shard_path(const struct world *world, uint32_t rank, char out[LIMIT_PATH])
+static void shard_path(const struct store_fixture *f, uint32_t rank, char out[LIMIT_PATH])
 {
-    char name[64];
-    (void)snprintf(name, sizeof(name), "shard-%05u-of-%05u.cairn", rank, RANKS);
-    path_of(world, name, out);
+    store_fixture_shard(f->dir, rank, RANKS, out);
 }
 
 /* Damage is found by verify, and a restore fails, or gives the right state all the same. */
-static void assert_found(struct world *world)
+static void assert_found(struct store_fixture *f)
 {
-    enum status st = verify(world);
+    enum status st = verify(f);
     assert_int_equal(status_scope(st), SCOPE_CHECKPOINT);
-    assert_true(strlen(world->lines) > 0);
+    assert_true(strlen(f->lines) > 0);
     bool equal = false;
-    st = sample_compare(world->io, world->dir, &world->sample, &equal);
+    st = sample_compare(f->io, f->dir, &f->sample, &equal);
     assert_true(status_scope(st) == SCOPE_CHECKPOINT || (st == ST_OK && equal));
 }
 
 static void missing_pieces_are_told_from_damage(void **state)
 {
-    struct world *world = *state;
+    struct store_fixture *f = *state;
     char path[LIMIT_PATH], job[LIMIT_PATH];
-    shard_path(world, 1, path);
-    assert_int_equal(world->io->unlink(world->io->self, path), ST_OK);
-    assert_int_equal(verify(world), ST_INCOMPLETE);
-    assert_string_equal(world->lines, "shard-00001-of-00002.cairn: the file is missing\n");
-    assert_int_equal(world->io->mkdir(world->io->self, path), ST_OK);
-    assert_int_equal(verify(world), ST_CORRUPT);
+    shard_path(f, 1, path);
+    assert_int_equal(f->io->unlink(f->io->self, path), ST_OK);
+    assert_int_equal(verify(f), ST_INCOMPLETE);
+    assert_string_equal(f->lines, "shard-00001-of-00002.cairn: the file is missing\n");
+    assert_int_equal(f->io->mkdir(f->io->self, path), ST_OK);
+    assert_int_equal(verify(f), ST_CORRUPT);
     (void)snprintf(job, sizeof(job), "%s/%s", SAMPLE_STORE, SAMPLE_JOB);
-    assert_true(snprintf(world->dir, sizeof(world->dir), "%.500s/step-000000000001.g1", job) > 0);
-    assert_int_equal(verify(world), ST_NOT_FOUND);
-    assert_int_equal(world->io->mkdir(world->io->self, world->dir), ST_OK);
-    assert_int_equal(verify(world), ST_INCOMPLETE);
-    assert_string_equal(world->lines, "manifest.json: there is none: this is no checkpoint\n");
+    assert_true(snprintf(f->dir, sizeof(f->dir), "%.500s/step-000000000001.g1", job) > 0);
+    assert_int_equal(verify(f), ST_NOT_FOUND);
+    assert_int_equal(f->io->mkdir(f->io->self, f->dir), ST_OK);
+    assert_int_equal(verify(f), ST_INCOMPLETE);
+    assert_string_equal(f->lines, "manifest.json: there is none: this is no checkpoint\n");
 }
 
 static void rehash_manifest(char *text, size_t size)
@@ -112,15 +78,15 @@ static void rehash_manifest(char *text, size_t size)
 }
 
 /* Makes the manifest agree with the files again, as a forger would. */
-static void reseal(struct world *world)
+static void reseal(struct store_fixture *f)
 {
     char path[LIMIT_PATH], name[LIMIT_PATH], hex[33];
     size_t size = 0, shard_size = 0;
-    path_of(world, "manifest.json", path);
-    char *text = (char *)memory_io_bytes(world->memory, path, &size);
+    path_of(f, "manifest.json", path);
+    char *text = (char *)memory_io_bytes(f->memory, path, &size);
     for (uint32_t rank = 0; rank < RANKS; rank++) {
-        shard_path(world, rank, name);
-        const uint8_t *bytes = memory_io_bytes(world->memory, name, &shard_size);
+        shard_path(f, rank, name);
+        const uint8_t *bytes = memory_io_bytes(f->memory, name, &shard_size);
         struct ckpt_hash hash = ckpt_hash_of(bytes, shard_size);
         ckpt_hash_text(&hash, hex);
         char *entry = memmem(text, size, strrchr(name, '/') + 1, 26);
@@ -135,11 +101,11 @@ static void reseal(struct world *world)
 /* What isn't there takes no memory, however large the manifest says that it is. */
 static void a_missing_file_of_any_size_is_missing(void **state)
 {
-    struct world *world = *state;
+    struct store_fixture *f = *state;
     char path[LIMIT_PATH], text[4096];
     size_t size = 0;
-    path_of(world, "manifest.json", path);
-    const char *bytes = (const char *)memory_io_bytes(world->memory, path, &size);
+    path_of(f, "manifest.json", path);
+    const char *bytes = (const char *)memory_io_bytes(f->memory, path, &size);
     const char *at = memmem(bytes, size, "\"size\":", 7);
     assert_non_null(at);
     const char *rest = at + 7 + strspn(at + 7, "0123456789");
@@ -147,16 +113,16 @@ static void a_missing_file_of_any_size_is_missing(void **state)
                          INT64_MAX, (int)(bytes + size - rest), rest);
     assert_in_range(whole, 1, sizeof(text) - 1);
     rehash_manifest(text, (size_t)whole);
-    memory_io_put(world->memory, path, text, (size_t)whole);
-    assert_int_equal(verify(world), ST_INCOMPLETE);
-    shard_path(world, 0, path);
-    assert_int_equal(world->io->unlink(world->io->self, path), ST_OK);
-    assert_int_equal(verify(world), ST_INCOMPLETE);
+    memory_io_put(f->memory, path, text, (size_t)whole);
+    assert_int_equal(verify(f), ST_INCOMPLETE);
+    shard_path(f, 0, path);
+    assert_int_equal(f->io->unlink(f->io->self, path), ST_OK);
+    assert_int_equal(verify(f), ST_INCOMPLETE);
 }
 
 static void file_of_another_save_is_found_even_if_the_manifest_agrees(void **state)
 {
-    struct world *world = *state;
+    struct store_fixture *f = *state;
     char path[LIMIT_PATH];
     size_t size = 0;
     static const char *const lines[] = { "the file is of another job",
@@ -178,22 +144,22 @@ static void file_of_another_save_is_found_even_if_the_manifest_agrees(void **sta
         char from[64];
         (void)snprintf(from, sizeof(from), "/d/%.50s", report.file);
         const uint8_t *bytes = memory_io_bytes(memory, from, &size);
-        shard_path(world, 0, path);
+        shard_path(f, 0, path);
         size_t old_size = 0;
-        const uint8_t *old = memory_io_bytes(world->memory, path, &old_size);
+        const uint8_t *old = memory_io_bytes(f->memory, path, &old_size);
         auto_free uint8_t *copy = malloc(old_size);
         assert_non_null(copy);
         memcpy(copy, old, old_size);
-        memory_io_put(world->memory, path, bytes, size);
-        assert_found(world);
+        memory_io_put(f->memory, path, bytes, size);
+        assert_found(f);
         if (size == old_size) {
-            reseal(world);
-            assert_found(world);
-            assert_non_null(strstr(world->lines, lines[kind]));
+            reseal(f);
+            assert_found(f);
+            assert_non_null(strstr(f->lines, lines[kind]));
         }
-        memory_io_put(world->memory, path, copy, old_size);
-        reseal(world);
-        assert_int_equal(verify(world), ST_OK);
+        memory_io_put(f->memory, path, copy, old_size);
+        reseal(f);
+        assert_int_equal(verify(f), ST_OK);
         ckpt_report_release(&report);
         sample_release(&other);
         memory_io_free(memory);
@@ -230,14 +196,14 @@ struct forgery {
 
 static void forged_tables_are_refused(void **state)
 {
-    struct world *world = *state;
+    struct store_fixture *f = *state;
     const size_t scalars = sizeof(struct disk_footer);
     const size_t buffers = scalars + sizeof(struct disk_scalars) + 2 * sizeof(uint64_t);
     const size_t chunks = buffers + SAMPLE_BUFFERS * sizeof(struct disk_buffer);
     char path[LIMIT_PATH];
     size_t size = 0;
-    shard_path(world, 0, path);
-    uint8_t *bytes = memory_io_bytes(world->memory, path, &size);
+    shard_path(f, 0, path);
+    uint8_t *bytes = memory_io_bytes(f->memory, path, &size);
     struct disk_trailer trailer = trailer_of(bytes, size);
     uint32_t chunk_count = 0;
     memcpy(&chunk_count, bytes + trailer.footer_offset + 20, sizeof(chunk_count));
@@ -272,82 +238,85 @@ static void forged_tables_are_refused(void **state)
         after = before + (uint32_t)it->value;
         memcpy(at, &after, sizeof(after));
         rehash(bytes, size);
-        reseal(world);
-        assert_int_equal(verify(world), it->st);
-        if (strstr(world->lines, it->line) == NULL)
-            fail_msg("forgery %zu: %s", i, world->lines);
+        reseal(f);
+        assert_int_equal(verify(f), it->st);
+        if (strstr(f->lines, it->line) == NULL)
+            fail_msg("forgery %zu: %s", i, f->lines);
         bool equal = false;
-        assert_int_equal(sample_compare(world->io, world->dir, &world->sample, &equal), it->st);
+        assert_int_equal(sample_compare(f->io, f->dir, &f->sample, &equal), it->st);
         memcpy(at, &before, sizeof(before));
         rehash(bytes, size);
-        reseal(world);
+        reseal(f);
     }
-    assert_int_equal(verify(world), ST_OK);
+    assert_int_equal(verify(f), ST_OK);
 }
 
 /* All checks of bytes pass; only the digest tells. */
 static void state_that_isnt_the_one_of_the_digest_is_found(void **state)
 {
-    struct world *world = *state;
+    struct store_fixture *f = *state;
     char path[LIMIT_PATH];
     size_t size = 0;
     for (uint32_t rank = 0; rank < RANKS; rank++) {
-        shard_path(world, rank, path);
-        uint8_t *bytes = memory_io_bytes(world->memory, path, &size);
+        shard_path(f, rank, path);
+        uint8_t *bytes = memory_io_bytes(f->memory, path, &size);
         bytes[trailer_of(bytes, size).footer_offset + sizeof(struct disk_footer)] ^= 1; /* seed */
         rehash(bytes, size);
     }
-    reseal(world);
-    assert_int_equal(verify(world), ST_CORRUPT);
-    assert_non_null(strstr(world->lines, "its digest isn't that of the stored bytes"));
+    reseal(f);
+    assert_int_equal(verify(f), ST_CORRUPT);
+    assert_non_null(strstr(f->lines, "its digest isn't that of the stored bytes"));
 }
 
 static void files_that_the_manifest_doesnt_name_are_ignored_and_listed(void **state)
 {
-    struct world *world = *state;
+    struct store_fixture *f = *state;
     char path[LIMIT_PATH];
-    path_of(world, "notes.txt", path);
-    memory_io_put(world->memory, path, "mine", 4);
-    assert_int_equal(verify(world), ST_OK);
-    assert_string_equal(world->lines, "notes.txt: the manifest doesn't name it, ignored\n");
+    path_of(f, "notes.txt", path);
+    memory_io_put(f->memory, path, "mine", 4);
+    assert_int_equal(verify(f), ST_OK);
+    assert_string_equal(f->lines, "notes.txt: the manifest doesn't name it, ignored\n");
 }
 
 static void failing_reads_are_no_damage(void **state)
 {
-    struct world *world = *state;
+    struct store_fixture *f = *state;
     static const enum memory_io_fault faults[] = { MEMORY_IO_EIO, MEMORY_IO_SHORT,
                                                    MEMORY_IO_AGAIN };
-    memory_io_arm(world->memory, MEMORY_IO_NONE, 0);
-    assert_int_equal(verify(world), ST_OK);
-    uint64_t calls = memory_io_calls(world->memory);
-    for (size_t f = 0; f < 3; f++) {
+    memory_io_arm(f->memory, MEMORY_IO_NONE, 0);
+    assert_int_equal(verify(f), ST_OK);
+    uint64_t calls = memory_io_calls(f->memory);
+    for (size_t k = 0; k < 3; k++) {
         for (uint64_t n = 1; n <= calls; n++) {
             bool equal = true;
-            memory_io_arm(world->memory, faults[f], n);
-            enum status st = verify(world);
-            assert_true(st == ST_OK || (f == 0 && st == ST_IO));
-            memory_io_arm(world->memory, faults[f], n);
-            st = sample_compare(world->io, world->dir, &world->sample, &equal);
-            assert_true((st == ST_OK && equal) || (f == 0 && st == ST_IO));
-            assert_int_equal(memory_io_open_files(world->memory), 0);
+            memory_io_arm(f->memory, faults[k], n);
+            enum status st = verify(f);
+            assert_true(st == ST_OK || (k == 0 && st == ST_IO));
+            memory_io_arm(f->memory, faults[k], n);
+            st = sample_compare(f->io, f->dir, &f->sample, &equal);
+            assert_true((st == ST_OK && equal) || (k == 0 && st == ST_IO));
+            assert_int_equal(memory_io_open_files(f->memory), 0);
         }
     }
-    memory_io_arm(world->memory, MEMORY_IO_NONE, 0);
+    memory_io_arm(f->memory, MEMORY_IO_NONE, 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(missing_pieces_are_told_from_damage, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(missing_pieces_are_told_from_damage, set_up,
+                                        store_fixture_tear_down),
         cmocka_unit_test_setup_teardown(file_of_another_save_is_found_even_if_the_manifest_agrees,
-                                        set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_missing_file_of_any_size_is_missing, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(forged_tables_are_refused, set_up, tear_down),
+                                        set_up, store_fixture_tear_down),
+        cmocka_unit_test_setup_teardown(a_missing_file_of_any_size_is_missing, set_up,
+                                        store_fixture_tear_down),
+        cmocka_unit_test_setup_teardown(forged_tables_are_refused, set_up, store_fixture_tear_down),
         cmocka_unit_test_setup_teardown(state_that_isnt_the_one_of_the_digest_is_found, set_up,
-                                        tear_down),
+                                        store_fixture_tear_down),
         cmocka_unit_test_setup_teardown(files_that_the_manifest_doesnt_name_are_ignored_and_listed,
-                                        set_up, tear_down),
-        cmocka_unit_test_setup_teardown(failing_reads_are_no_damage, set_up, tear_down),
+                                        set_up, store_fixture_tear_down),
+        cmocka_unit_test_setup_teardown(failing_reads_are_no_damage, set_up,
+                                        store_fixture_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -94,15 +94,10 @@ static int write_files(const char *folder, uint64_t step, uint32_t ranks)
     struct sample sample;
     char dir[LIMIT_PATH];
     sample_init(&sample, ELEMENTS, step, GENERATION);
-    auto_buf struct buf manifest;
-    buf_init(&manifest, LIMIT_MANIFEST_BYTES);
-    enum status st = ckpt_folder_path(folder, SAMPLE_JOB, step, GENERATION, dir, sizeof(dir));
-    if (st == ST_OK)
-        st = sample_write(io_system(), &sample, ranks, NULL, dir, &manifest);
-    if (st == ST_OK)
-        st = ckpt_manifest_publish(io_system(), dir, manifest.data, manifest.size);
+    const struct sample_options options = { .store = folder };
+    enum status st = sample_save(io_system(), &sample, ranks, &options, dir);
     sample_release(&sample);
-    (void)fprintf(stderr, "%s: %s\n", dir,
+    (void)fprintf(stderr, "%s: %s\n", st == ST_OK ? dir : folder,
                   st == ST_EXISTS ? "is there already" : status_string(st));
     return st == ST_OK ? 0 : 1;
 }

@@ -7,9 +7,8 @@
 #include "checkpoint/read/cursor.h"
 #include "common/cleanup.h"
 #include "common/rng.h"
-#include "tests/crash/ckpt_sample.h"
-#include "tests/crash/memory_io.h"
 #include "tests/test.h"
+#include "tests/unit/checkpoint/store_fixture.h"
 
 #define MANY 600000  /* elements: three chunks a float buffer */
 #define LONG 3000000 /* twelve: two threads take eight at once */
@@ -69,6 +68,17 @@ static void assert_slice(const float *part, const uint64_t *start, const uint64_
     }
 }
 
+/* The block, saved by so many ranks, and opened. */
+static struct store_fixture *save_block(const struct block *block, uint32_t ranks,
+                                        struct ckpt_reader **out)
+{
+    struct store_fixture *f = store_fixture_new(STORE_IN_MEMORY, 4);
+    f->sample.state = block->state;
+    store_fixture_save(f, ranks, NULL);
+    assert_int_equal(ckpt_open(f->io, f->dir, NULL, NULL, out), ST_OK);
+    return f;
+}
+
 static void slices_of_a_tensor_are_those_of_the_whole(void **unused)
 {
     (void)unused;
@@ -77,13 +87,8 @@ static void slices_of_a_tensor_are_those_of_the_whole(void **unused)
     auto_free float *part = malloc((size_t)BLOCK_COUNT * sizeof(*part));
     assert_non_null(part);
     for (uint32_t ranks = 1; ranks <= 3; ranks++) {
-        struct memory_io *memory = memory_io_new();
-        const struct io *io = memory_io_table(memory);
-        struct sample as_sample = { .state = block.state };
-        char dir[LIMIT_PATH];
         struct ckpt_reader *reader = NULL;
-        assert_int_equal(sample_save(io, &as_sample, ranks, NULL, dir), ST_OK);
-        assert_int_equal(ckpt_open(io, dir, NULL, NULL, &reader), ST_OK);
+        struct store_fixture *f = save_block(&block, ranks, &reader);
         for (uint32_t i = 0; i < 120; i++) {
             uint64_t start[4], extent[4];
             struct rng_counter words = rng_words(ranks, i, 0, 0, 0);
@@ -96,8 +101,7 @@ static void slices_of_a_tensor_are_those_of_the_whole(void **unused)
             assert_slice(part, start, extent);
         }
         ckpt_close(reader);
-        assert_int_equal(memory_io_open_files(memory), 0);
-        memory_io_free(memory);
+        store_fixture_free(f);
     }
     free(block.data);
 }
@@ -108,18 +112,12 @@ static void slice_reads_only_the_chunks_that_hold_a_part_of_it(void **unused)
     (void)unused;
     struct block block;
     block_init(&block);
-    struct memory_io *memory = memory_io_new();
-    const struct io *io = memory_io_table(memory);
-    struct sample as_sample = { .state = block.state };
-    char dir[LIMIT_PATH];
     struct ckpt_reader *reader = NULL;
-    assert_int_equal(sample_save(io, &as_sample, 1, NULL, dir), ST_OK);
-    assert_int_equal(ckpt_open(io, dir, NULL, NULL, &reader), ST_OK);
+    struct store_fixture *f = save_block(&block, 1, &reader);
     const struct ckpt_place *place = ckpt_reader_place(reader, 0, 1);
     char path[LIMIT_PATH];
-    size_t size = 0;
-    assert_true(snprintf(path, sizeof(path), "%.500s/shard-00000-of-00001.cairn", dir) > 0);
-    memory_io_bytes(memory, path, &size)[place->reference.offset + 2000] ^= 1;
+    store_fixture_shard(f->dir, 0, 1, path);
+    store_fixture_flip(f, path, place->reference.offset + 2000, 1);
     auto_free float *part = malloc((size_t)BLOCK_COUNT * sizeof(*part));
     assert_non_null(part);
     uint64_t per_row = shape[1] * shape[2] * shape[3]; /* of the first dimension: 58869 */
@@ -133,62 +131,17 @@ static void slice_reads_only_the_chunks_that_hold_a_part_of_it(void **unused)
     assert_int_equal(ckpt_read_tensor(reader, "block", past, one, part, NULL), ST_INVALID);
     assert_int_equal(ckpt_read_tensor(reader, "clock", past, one, part, NULL), ST_NOT_FOUND);
     ckpt_close(reader);
-    memory_io_free(memory);
+    store_fixture_free(f);
     free(block.data);
 }
 
 /* ---- several threads ---- */
 
 /* On the machine's files: those in memory are for one thread at a time. */
-struct folder {
-    char store[64], dir[LIMIT_PATH];
-    struct sample sample;
-};
-
 static int set_up_folder(void **state)
 {
-    struct folder *folder = calloc(1, sizeof(*folder));
-    assert_non_null(folder);
-    (void)snprintf(folder->store, sizeof(folder->store), "/tmp/cairn-read-XXXXXX");
-    assert_non_null(mkdtemp(folder->store));
-    sample_init(&folder->sample, MANY, 40, 2);
-    *state = folder;
+    *state = store_fixture_new(STORE_IN_FOLDER, MANY);
     return 0;
-}
-
-static int tear_down_folder(void **state)
-{
-    struct folder *folder = *state;
-    char command[128];
-    sample_release(&folder->sample);
-    (void)snprintf(command, sizeof(command), "rm -r '%s'", folder->store);
-    assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c): a name of our own */
-    free(folder);
-    return 0;
-}
-
-static void save_to(struct folder *folder, uint32_t ranks)
-{
-    const struct io *io = io_system();
-    struct ckpt_report reports[4] = { 0 };
-    struct ckpt_hash digest;
-    auto_buf struct buf manifest;
-    buf_init(&manifest, LIMIT_MANIFEST_BYTES);
-    assert_int_equal(ckpt_folder_path(folder->store, SAMPLE_JOB, 40, 2, folder->dir, LIMIT_PATH),
-                     ST_OK);
-    assert_int_equal(ckpt_remove(io, folder->dir), ST_OK);
-    assert_int_equal(ckpt_folder_create(io, folder->dir), ST_OK);
-    for (uint32_t i = 0; i < ranks; i++) {
-        assert_int_equal(
-            ckpt_shard_write(io, folder->dir, &folder->sample.state, i, ranks, NULL, &reports[i]),
-            ST_OK);
-    }
-    assert_int_equal(
-        ckpt_manifest_make(reports, ranks, SAMPLE_JOB, "2026-01-02T03:04:05Z", &manifest, &digest),
-        ST_OK);
-    assert_int_equal(ckpt_manifest_publish(io, folder->dir, manifest.data, manifest.size), ST_OK);
-    for (uint32_t i = 0; i < ranks; i++)
-        ckpt_report_release(&reports[i]);
 }
 
 struct ticks {
@@ -205,24 +158,24 @@ static void tick(void *arg, uint64_t done)
 
 static void any_number_of_threads_reads_the_same(void **state)
 {
-    struct folder *folder = *state;
+    struct store_fixture *f = *state;
     for (uint32_t ranks = 1; ranks <= 4; ranks += 3) {
-        save_to(folder, ranks);
+        store_fixture_save(f, ranks, NULL);
         for (uint32_t threads = 0; threads <= 5; threads++) {
             struct ticks ticks = { .count = 0 };
             const struct ckpt_read_options options = { threads, tick, &ticks };
             struct ckpt_reader *reader = NULL;
             void *out[SAMPLE_BUFFERS];
-            assert_int_equal(ckpt_open(io_system(), folder->dir, NULL, NULL, &reader), ST_OK);
+            assert_int_equal(ckpt_open(f->io, f->dir, NULL, NULL, &reader), ST_OK);
             for (uint32_t i = 0; i < SAMPLE_BUFFERS; i++) {
-                out[i] = calloc((size_t)folder->sample.buffers[i].count, 8);
+                out[i] = calloc((size_t)f->sample.buffers[i].count, 8);
                 assert_non_null(out[i]);
             }
             assert_int_equal(ckpt_read_state(reader, out, &options), ST_OK);
             assert_int_equal(ticks.count, reader->set.blobs[0].first); /* all chunks of buffers */
             assert_false(ticks.strange);
             for (uint32_t i = 0; i < SAMPLE_BUFFERS; i++) {
-                const struct ckpt_buffer *b = &folder->sample.buffers[i];
+                const struct ckpt_buffer *b = &f->sample.buffers[i];
                 assert_memory_equal(out[i], b->data, b->count * ckpt_dtype_size(b->dtype));
                 free(out[i]);
             }
@@ -230,92 +183,75 @@ static void any_number_of_threads_reads_the_same(void **state)
             assert_int_equal(ckpt_read_state(reader, NULL, &options), ST_OK);
             ckpt_close(reader);
             ticks.count = 0;
-            assert_int_equal(ckpt_verify(io_system(), folder->dir, &options, NULL, NULL), ST_OK);
+            assert_int_equal(store_fixture_verify(f, f->dir, &options), ST_OK);
         }
+        assert_int_equal(ckpt_remove(f->io, f->dir), ST_OK);
     }
 }
 
-static void flip(const struct folder *folder, const char *file, long at)
+/* A byte of one of two shard files. */
+static void flip(struct store_fixture *f, uint32_t rank, uint64_t at)
 {
     char path[LIMIT_PATH];
-    assert_true(snprintf(path, sizeof(path), "%.500s/%s", folder->dir, file) > 0);
-    FILE *opened = fopen(path, "r+b");
-    assert_non_null(opened);
-    assert_int_equal(fseek(opened, at, SEEK_SET), 0);
-    int byte = fgetc(opened);
-    assert_int_equal(fseek(opened, at, SEEK_SET), 0);
-    assert_int_not_equal(fputc(byte ^ 4, opened), EOF);
-    assert_int_equal(fclose(opened), 0);
-}
-
-struct lines {
-    char text[8192];
-};
-
-static void note_line(void *arg, const char *line)
-{
-    struct lines *lines = arg;
-    size_t used = strlen(lines->text);
-    (void)snprintf(lines->text + used, sizeof(lines->text) - used, "%s\n", line);
+    store_fixture_shard(f->dir, rank, 2, path);
+    store_fixture_flip(f, path, at, 4);
 }
 
 static void any_number_of_threads_finds_the_same_damage(void **state)
 {
-    struct folder *folder = *state;
-    save_to(folder, 2);
-    const struct ckpt_read_options alone = { .threads = 0 };
-    flip(folder, "shard-00000-of-00002.cairn", 2000000);
-    flip(folder, "shard-00000-of-00002.cairn", 5000);
-    flip(folder, "shard-00001-of-00002.cairn", 1000000);
-    struct lines first = { { 0 } };
-    assert_int_equal(ckpt_verify(io_system(), folder->dir, &alone, note_line, &first), ST_CORRUPT);
-    assert_non_null(strstr(first.text, "shard-00000-of-00002.cairn: chunk 0 of parameters"));
-    assert_non_null(strstr(first.text, "shard-00001-of-00002.cairn: chunk"));
+    struct store_fixture *f = *state;
+    store_fixture_save(f, 2, NULL);
+    flip(f, 0, 2000000);
+    flip(f, 0, 5000);
+    flip(f, 1, 1000000);
+    char first[sizeof(f->lines)];
+    assert_int_equal(store_fixture_verify(f, f->dir, NULL), ST_CORRUPT);
+    memcpy(first, f->lines, sizeof(first));
+    assert_non_null(strstr(first, "shard-00000-of-00002.cairn: chunk 0 of parameters"));
+    assert_non_null(strstr(first, "shard-00001-of-00002.cairn: chunk"));
     for (uint32_t threads = 1; threads <= 4; threads++) {
         const struct ckpt_read_options options = { .threads = threads };
-        struct lines lines = { { 0 } };
-        assert_int_equal(ckpt_verify(io_system(), folder->dir, &options, note_line, &lines),
-                         ST_CORRUPT);
-        assert_string_equal(lines.text, first.text);
+        assert_int_equal(store_fixture_verify(f, f->dir, &options), ST_CORRUPT);
+        assert_string_equal(f->lines, first);
         struct ckpt_reader *reader = NULL;
-        lines.text[0] = '\0';
-        assert_int_equal(ckpt_open(io_system(), folder->dir, note_line, &lines, &reader), ST_OK);
+        f->lines[0] = '\0';
+        assert_int_equal(ckpt_open(f->io, f->dir, store_fixture_note, f, &reader), ST_OK);
         assert_int_equal(ckpt_read_state(reader, NULL, &options), ST_CORRUPT);
-        assert_non_null(strstr(lines.text, "chunk 0 of parameters"));
+        assert_non_null(strstr(f->lines, "chunk 0 of parameters"));
         ckpt_close(reader);
     }
-    flip(folder, "shard-00001-of-00002.cairn", 200); /* the tables of a file: its bytes alone */
+    flip(f, 1, 200); /* the tables of a file: its bytes alone */
     for (uint32_t threads = 0; threads <= 3; threads += 3) {
         const struct ckpt_read_options options = { .threads = threads };
-        struct lines lines = { { 0 } };
-        assert_int_equal(ckpt_verify(io_system(), folder->dir, &options, note_line, &lines),
-                         ST_CORRUPT);
-        assert_non_null(strstr(lines.text, "shard-00001-of-00002.cairn: the bytes don't match"));
+        assert_int_equal(store_fixture_verify(f, f->dir, &options), ST_CORRUPT);
+        assert_non_null(strstr(f->lines, "shard-00001-of-00002.cairn: the bytes don't match"));
     }
 }
 
 /* Of two damaged chunks the later one is met first: it begins what another thread takes at once. */
-static void the_first_damage_is_told_whatever_was_met_first(void **state)
+static void the_first_damage_is_told_whatever_was_met_first(void **unused)
 {
-    struct folder *folder = *state;
-    sample_release(&folder->sample);
-    sample_init(&folder->sample, LONG, 40, 2);
-    save_to(folder, 1);
+    (void)unused;
+    struct store_fixture *f = store_fixture_new(STORE_IN_FOLDER, LONG);
+    store_fixture_save(f, 1, NULL);
     struct ckpt_reader *reader = NULL;
-    assert_int_equal(ckpt_open(io_system(), folder->dir, NULL, NULL, &reader), ST_OK);
+    char path[LIMIT_PATH];
+    store_fixture_shard(f->dir, 0, 1, path);
+    assert_int_equal(ckpt_open(f->io, f->dir, NULL, NULL, &reader), ST_OK);
     for (uint64_t i = 7; i <= 8; i++) {
         const struct disk_reference *it = &ckpt_reader_place(reader, 0, i)->reference;
-        flip(folder, "shard-00000-of-00001.cairn", (long)(it->offset + it->size - 100));
+        store_fixture_flip(f, path, it->offset + it->size - 100, 4);
     }
     ckpt_close(reader);
     for (uint32_t threads = 0; threads <= 4; threads++) {
         const struct ckpt_read_options options = { .threads = threads };
-        struct lines lines = { { 0 } };
-        assert_int_equal(ckpt_open(io_system(), folder->dir, note_line, &lines, &reader), ST_OK);
+        f->lines[0] = '\0';
+        assert_int_equal(ckpt_open(f->io, f->dir, store_fixture_note, f, &reader), ST_OK);
         assert_int_equal(ckpt_read_state(reader, NULL, &options), ST_CORRUPT);
-        assert_non_null(strstr(lines.text, "chunk 7 of parameters"));
+        assert_non_null(strstr(f->lines, "chunk 7 of parameters"));
         ckpt_close(reader);
     }
+    store_fixture_free(f);
 }
 
 /* ---- parents ---- */
@@ -324,8 +260,8 @@ static void the_first_damage_is_told_whatever_was_met_first(void **state)
 #define LINKS 10
 
 struct chain {
-    struct memory_io *memory;
-    const struct io *io;
+    struct store_fixture *f;
+    const struct io *io; /* the fixture's */
     struct sample samples[LINKS];
     char dirs[LINKS][LIMIT_PATH];
 };
@@ -334,8 +270,8 @@ static int set_up_chain(void **state)
 {
     struct chain *chain = calloc(1, sizeof(*chain));
     assert_non_null(chain);
-    chain->memory = memory_io_new();
-    chain->io = memory_io_table(chain->memory);
+    chain->f = store_fixture_new(STORE_IN_MEMORY, 4);
+    chain->io = chain->f->io;
     sample_init(&chain->samples[0], 30000, 40, 2);
     assert_int_equal(sample_save(chain->io, &chain->samples[0], 2, NULL, chain->dirs[0]), ST_OK);
     for (uint32_t i = 1; i < LINKS; i++)
@@ -347,12 +283,17 @@ static int set_up_chain(void **state)
 static int tear_down_chain(void **state)
 {
     struct chain *chain = *state;
-    assert_int_equal(memory_io_open_files(chain->memory), 0);
-    memory_io_free(chain->memory);
     for (uint32_t i = 0; i < LINKS; i++)
         sample_release(&chain->samples[i]);
+    store_fixture_free(chain->f);
     free(chain);
     return 0;
+}
+
+/* Verifies number i; what was found is in the fixture's lines. */
+static enum status verify(struct chain *chain, uint32_t i)
+{
+    return store_fixture_verify(chain->f, chain->dirs[i], NULL);
 }
 
 /* Saves number i, by one rank more than the one before, as a difference to that. */
@@ -434,11 +375,8 @@ static void too_long_a_chain_is_refused(void **state)
                      ST_OK);
     ckpt_close(parents);
     ckpt_close(base);
-    struct lines lines = { { 0 } };
-    assert_int_equal(
-        ckpt_verify(chain->io, chain->dirs[DISK_CHAIN_MAX + 1], NULL, note_line, &lines),
-        ST_CORRUPT);
-    assert_non_null(strstr(lines.text, "the chain of its parents is too long"));
+    assert_int_equal(verify(chain, DISK_CHAIN_MAX + 1), ST_CORRUPT);
+    assert_non_null(strstr(chain->f->lines, "the chain of its parents is too long"));
     struct ckpt_reader *reader = NULL;
     assert_int_equal(ckpt_open(chain->io, chain->dirs[DISK_CHAIN_MAX + 1], NULL, NULL, &reader),
                      ST_CORRUPT);
@@ -452,12 +390,10 @@ static void missing_parent_is_named(void **state)
         assert_int_equal(save_link(chain, i), ST_OK);
     assert_int_equal(ckpt_remove(chain->io, chain->dirs[1]), ST_OK);
     for (uint32_t i = 2; i <= 3; i++) {
-        struct lines lines = { { 0 } };
         struct ckpt_reader *reader = NULL;
-        assert_int_equal(ckpt_verify(chain->io, chain->dirs[i], NULL, note_line, &lines),
-                         ST_INCOMPLETE);
-        assert_non_null(
-            strstr(lines.text, "it is a difference to step-000000000041.g3, which is missing"));
+        assert_int_equal(verify(chain, i), ST_INCOMPLETE);
+        assert_non_null(strstr(chain->f->lines,
+                               "it is a difference to step-000000000041.g3, which is missing"));
         assert_int_equal(ckpt_open(chain->io, chain->dirs[i], NULL, NULL, &reader), ST_INCOMPLETE);
     }
     assert_reads_back(chain, 0);
@@ -469,25 +405,20 @@ static void damage_of_a_parent_is_told_with_its_place(void **state)
     for (uint32_t i = 1; i <= 2; i++)
         assert_int_equal(save_link(chain, i), ST_OK);
     char path[LIMIT_PATH];
-    size_t size = 0;
-    assert_true(snprintf(path, sizeof(path), "%.500s/shard-00000-of-00002.cairn", chain->dirs[0]) >
-                0);
-    uint8_t *bytes = memory_io_bytes(chain->memory, path, &size);
-    bytes[4096 + 104 + 5000] ^= 1;
-    struct lines lines = { { 0 } };
-    assert_int_equal(ckpt_verify(chain->io, chain->dirs[2], NULL, note_line, &lines), ST_CORRUPT);
-    assert_non_null(strstr(lines.text, "step-000000000040.g2/shard-00000-of-00002.cairn: chunk 0 "
-                                       "of parameters"));
+    store_fixture_shard(chain->dirs[0], 0, 2, path);
+    store_fixture_flip(chain->f, path, 4096 + 104 + 5000, 1);
+    assert_int_equal(verify(chain, 2), ST_CORRUPT);
+    assert_non_null(strstr(chain->f->lines,
+                           "step-000000000040.g2/shard-00000-of-00002.cairn: chunk 0 "
+                           "of parameters"));
     bool equal = true;
     assert_int_equal(sample_compare(chain->io, chain->dirs[2], &chain->samples[2], &equal),
                      ST_CORRUPT);
-    bytes = memory_io_bytes(chain->memory, path, &size);
-    bytes[20] ^= 1; /* the header */
-    lines.text[0] = '\0';
-    assert_int_equal(ckpt_verify(chain->io, chain->dirs[2], NULL, note_line, &lines), ST_CORRUPT);
+    store_fixture_flip(chain->f, path, 20, 1); /* the header */
+    assert_int_equal(verify(chain, 2), ST_CORRUPT);
     assert_non_null(
-        strstr(lines.text, "it is a difference to step-000000000041.g3, which is damaged"));
-    assert_non_null(strstr(lines.text, "step-000000000040.g2"));
+        strstr(chain->f->lines, "it is a difference to step-000000000041.g3, which is damaged"));
+    assert_non_null(strstr(chain->f->lines, "step-000000000040.g2"));
 }
 
 /* Same folder, same step, other bytes: only what each chunk says of its raw bytes tells. */
@@ -509,9 +440,8 @@ static void another_parent_of_the_same_name_is_never_taken_for_the_right_one(voi
     struct sample short_one; /* other buffers */
     sample_init(&short_one, 29999, 40, 2);
     assert_int_equal(sample_save(chain->io, &short_one, 2, NULL, NULL), ST_OK);
-    struct lines lines = { { 0 } };
-    assert_int_equal(ckpt_verify(chain->io, chain->dirs[1], NULL, note_line, &lines), ST_CORRUPT);
-    assert_non_null(strstr(lines.text, "which has other buffers"));
+    assert_int_equal(verify(chain, 1), ST_CORRUPT);
+    assert_non_null(strstr(chain->f->lines, "which has other buffers"));
     sample_release(&other);
     sample_release(&short_one);
 }
@@ -522,19 +452,18 @@ static void failing_reads_of_a_parent_are_no_damage(void **state)
     struct chain *chain = *state;
     for (uint32_t i = 1; i <= 2; i++)
         assert_int_equal(save_link(chain, i), ST_OK);
-    memory_io_arm(chain->memory, MEMORY_IO_NONE, 0);
+    memory_io_arm(chain->f->memory, MEMORY_IO_NONE, 0);
     assert_int_equal(ckpt_verify(chain->io, chain->dirs[2], NULL, NULL, NULL), ST_OK);
-    uint64_t calls = memory_io_calls(chain->memory);
+    uint64_t calls = memory_io_calls(chain->f->memory);
     assert_true(calls > 40);
     for (uint64_t n = 1; n <= calls; n++) {
-        struct lines lines = { { 0 } };
-        memory_io_arm(chain->memory, MEMORY_IO_EIO, n);
-        enum status st = ckpt_verify(chain->io, chain->dirs[2], NULL, note_line, &lines);
+        memory_io_arm(chain->f->memory, MEMORY_IO_EIO, n);
+        enum status st = verify(chain, 2);
         assert_true(st == ST_IO || st == ST_OK); /* closing may fail */
-        assert_string_equal(lines.text, "");
-        assert_int_equal(memory_io_open_files(chain->memory), 0);
+        assert_string_equal(chain->f->lines, "");
+        assert_int_equal(memory_io_open_files(chain->f->memory), 0);
     }
-    memory_io_arm(chain->memory, MEMORY_IO_NONE, 0);
+    memory_io_arm(chain->f->memory, MEMORY_IO_NONE, 0);
 }
 
 static void reports_of_other_parents_make_no_manifest(void **state)
@@ -572,11 +501,10 @@ int main(void)
         cmocka_unit_test(slices_of_a_tensor_are_those_of_the_whole),
         cmocka_unit_test(slice_reads_only_the_chunks_that_hold_a_part_of_it),
         cmocka_unit_test_setup_teardown(any_number_of_threads_reads_the_same, set_up_folder,
-                                        tear_down_folder),
-        cmocka_unit_test_setup_teardown(the_first_damage_is_told_whatever_was_met_first,
-                                        set_up_folder, tear_down_folder),
+                                        store_fixture_tear_down),
+        cmocka_unit_test(the_first_damage_is_told_whatever_was_met_first),
         cmocka_unit_test_setup_teardown(any_number_of_threads_finds_the_same_damage, set_up_folder,
-                                        tear_down_folder),
+                                        store_fixture_tear_down),
         cmocka_unit_test_setup_teardown(differences_are_read_through_eight_parents, set_up_chain,
                                         tear_down_chain),
         cmocka_unit_test_setup_teardown(too_long_a_chain_is_refused, set_up_chain, tear_down_chain),

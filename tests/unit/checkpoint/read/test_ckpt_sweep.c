@@ -1,8 +1,7 @@
 /*
  * A small checkpoint with every byte changed, one at a time, and cut off at every byte (at level
- * default, and as a difference): verify
- * finds each, and a restore refuses each. With CAIRN_TEST_FULL every bit of every byte is
- * changed by itself, and files of all levels are cut off.
+ * default, and as a difference): verify finds each, and a restore refuses each. With
+ * CAIRN_TEST_FULL every bit of every byte is changed by itself, and files of all levels are cut off.
  */
 #include <glob.h>
 #include <stdio.h>
@@ -11,9 +10,8 @@
 
 #include "checkpoint/read/cursor.h"
 #include "common/cleanup.h"
-#include "tests/crash/ckpt_sample.h"
-#include "tests/crash/memory_io.h"
 #include "tests/test.h"
+#include "tests/unit/checkpoint/store_fixture.h"
 
 #define RANKS  2
 #define CODECS 16 /* more than there are */
@@ -28,53 +26,35 @@ struct kind {
 
 struct world {
     const struct kind *kind;
-    struct memory_io *memory;
-    const struct io *io;
-    struct sample before, sample;
-    char parent[LIMIT_PATH], dir[LIMIT_PATH];
+    struct store_fixture *f;
+    char parent[LIMIT_PATH];
 };
 
 struct counts {
     uint64_t changes, refused, right, cuts;
 };
 
-static void count_line(void *arg, const char *line)
+static enum status verify(const struct world *world, const char *dir)
 {
-    assert_true(strlen(line) > 0);
-    ++*(int *)arg;
-}
-
-static enum status verify(const struct world *world, const char *dir, int *lines)
-{
-    *lines = 0;
-    return ckpt_verify(world->io, dir, NULL, count_line, lines);
+    return store_fixture_verify(world->f, dir, NULL);
 }
 
 static void set_up(struct world *world, const struct kind *kind)
 {
-    *world = (struct world){ .kind = kind, .memory = memory_io_new() };
-    world->io = memory_io_table(world->memory);
+    struct store_fixture *f = store_fixture_new(STORE_IN_MEMORY, 200);
+    struct sample before = f->sample;
     struct sample_options options = { .level = kind->level };
-    sample_init(&world->before, 200, 40, 2);
-    sample_init_near(&world->sample, &world->before, 41, 2);
+    *world = (struct world){ .kind = kind, .f = f };
     if (kind->differs) {
-        assert_int_equal(sample_save(world->io, &world->before, RANKS, &options, world->parent),
-                         ST_OK);
-        assert_int_equal(ckpt_open(world->io, world->parent, NULL, NULL, &options.write.base),
-                         ST_OK);
+        store_fixture_save(f, RANKS, &options);
+        memcpy(world->parent, f->dir, sizeof(world->parent));
+        assert_int_equal(ckpt_open(f->io, f->dir, NULL, NULL, &options.write.base), ST_OK);
     }
-    assert_int_equal(sample_save(world->io, &world->sample, RANKS, &options, world->dir), ST_OK);
+    sample_init_near(&f->sample, &before, 41, 2);
+    sample_release(&before);
+    store_fixture_save(f, RANKS, &options);
     ckpt_close(options.write.base);
-    int lines = 0;
-    assert_int_equal(verify(world, world->dir, &lines), ST_OK);
-}
-
-static void tear_down(struct world *world)
-{
-    assert_int_equal(memory_io_open_files(world->memory), 0);
-    memory_io_free(world->memory);
-    sample_release(&world->before);
-    sample_release(&world->sample);
+    store_fixture_assert_saved(f, f->dir);
 }
 
 /* Which codecs the chunks are of: what a sweep of this kind has swept. */
@@ -84,7 +64,7 @@ static void tell_codecs(const struct world *world, char out[64])
     struct ckpt_reader *reader = NULL;
     struct ckpt_cursor *cursor = NULL;
     bool seen[256] = { false };
-    assert_int_equal(ckpt_open(world->io, world->dir, NULL, NULL, &reader), ST_OK);
+    assert_int_equal(ckpt_open(world->f->io, world->f->dir, NULL, NULL, &reader), ST_OK);
     assert_int_equal(ckpt_cursor_new(reader, &cursor), ST_OK);
     for (uint64_t i = 0; i < reader->set.place_count; i++) {
         const uint8_t *stored = NULL;
@@ -107,7 +87,7 @@ static void tell_codecs(const struct world *world, char out[64])
 static void restore(struct world *world, bool must_refuse, struct counts *counts)
 {
     bool equal = false;
-    enum status st = sample_compare(world->io, world->dir, &world->sample, &equal);
+    enum status st = sample_compare(world->f->io, world->f->dir, &world->f->sample, &equal);
     bool refused = status_scope(st) == SCOPE_CHECKPOINT;
     if (!refused && (must_refuse || st != ST_OK || !equal))
         fail_msg("a restore gave %s, %s", status_string(st), equal ? "equal" : "different");
@@ -119,20 +99,20 @@ static void restore(struct world *world, bool must_refuse, struct counts *counts
 static void change_every_byte(struct world *world, const char *dir, const char *name,
                               struct counts *counts)
 {
-    bool own = strcmp(dir, world->dir) == 0;
+    bool own = strcmp(dir, world->f->dir) == 0;
     bool every_bit = world->kind->full || strcmp(name, "manifest.json") == 0;
     char path[LIMIT_PATH];
     size_t size = 0;
-    assert_true(snprintf(path, sizeof(path), "%.500s/%s", dir, name) > 0);
-    uint8_t *bytes = memory_io_bytes(world->memory, path, &size);
+    store_fixture_path(dir, name, path);
+    uint8_t *bytes = memory_io_bytes(world->f->memory, path, &size);
     assert_non_null(bytes);
     for (size_t i = 0; i < size; i++) {
         for (int bit = 0; bit < (every_bit ? 8 : 1); bit++) {
-            int lines = 0, place = every_bit ? bit : (int)((i * 5 + i / 8) % 8);
+            int place = every_bit ? bit : (int)((i * 5 + i / 8) % 8);
             uint8_t mask = (uint8_t)(!every_bit && i % 11 == 0 ? 0xff : 1 << place);
             bytes[i] ^= mask;
-            enum status st = verify(world, dir, &lines);
-            if (status_scope(st) != SCOPE_CHECKPOINT || lines == 0)
+            enum status st = verify(world, dir);
+            if (status_scope(st) != SCOPE_CHECKPOINT || world->f->lines[0] == '\0')
                 fail_msg("byte %zu of %s: verify says %s", i, name, status_string(st));
             restore(world, own, counts);
             bytes[i] ^= mask;
@@ -145,24 +125,23 @@ static void cut_at_every_byte(struct world *world, const char *name, struct coun
 {
     char path[LIMIT_PATH];
     size_t size = 0;
-    assert_true(snprintf(path, sizeof(path), "%.500s/%s", world->dir, name) > 0);
-    const uint8_t *bytes = memory_io_bytes(world->memory, path, &size);
+    store_fixture_path(world->f->dir, name, path);
+    const uint8_t *bytes = memory_io_bytes(world->f->memory, path, &size);
     auto_free uint8_t *copy = calloc(size + 1, 1);
     assert_non_null(copy);
     memcpy(copy, bytes, size);
     for (size_t keep = 0; keep <= size + 1; keep++) {
         if (keep == size)
             continue;
-        int lines = 0;
-        memory_io_put(world->memory, path, copy, keep);
-        enum status st = verify(world, world->dir, &lines);
-        if (status_scope(st) != SCOPE_CHECKPOINT || lines == 0)
+        memory_io_put(world->f->memory, path, copy, keep);
+        enum status st = verify(world, world->f->dir);
+        if (status_scope(st) != SCOPE_CHECKPOINT || world->f->lines[0] == '\0')
             fail_msg("%s cut to %zu bytes: verify says %s", name, keep, status_string(st));
         struct counts ignored = { 0 };
         restore(world, true, &ignored);
         counts->cuts++;
     }
-    memory_io_put(world->memory, path, copy, size);
+    memory_io_put(world->f->memory, path, copy, size);
 }
 
 static void sweep(void **state)
@@ -176,14 +155,13 @@ static void sweep(void **state)
     set_up(&world, kind);
     tell_codecs(&world, codecs);
     for (size_t i = 0; i < 3; i++) {
-        change_every_byte(&world, world.dir, files[i], &own);
+        change_every_byte(&world, world.f->dir, files[i], &own);
         if (kind->cuts || kind->full)
             cut_at_every_byte(&world, files[i], &own);
         if (kind->differs)
             change_every_byte(&world, world.parent, files[i], &others);
     }
-    int lines = 0;
-    assert_int_equal(verify(&world, world.dir, &lines), ST_OK);
+    assert_int_equal(verify(&world, world.f->dir), ST_OK);
     assert_int_equal(own.refused, own.changes);
     print_message("%s (codecs %s): %llu changes, each found and refused; %llu cuts, likewise\n",
                   kind->name, codecs, (unsigned long long)own.changes,
@@ -194,7 +172,7 @@ static void sweep(void **state)
                       (unsigned long long)others.changes, (unsigned long long)others.refused,
                       (unsigned long long)others.right);
     }
-    tear_down(&world);
+    store_fixture_free(world.f);
 }
 
 /* The stored golden chunks have every codec and every mode of a plane, also those that only larger

@@ -6,12 +6,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "checkpoint/checkpoint.h"
 #include "checkpoint/format/hash.h"
 #include "common/cleanup.h"
-#include "tests/crash/ckpt_sample.h"
-#include "tests/crash/memory_io.h"
 #include "tests/test.h"
+#include "tests/unit/checkpoint/store_fixture.h"
 
 #define DIR         "/d"
 #define FILE_OF_ONE "/d/shard-00000-of-00001.cairn"
@@ -379,16 +377,6 @@ static void direct_writes_that_are_refused_go_the_other_way(void **unused)
 #endif
 
 #define WRITES_MAX 50
-
-static size_t resident_bytes(void)
-{
-    unsigned long whole = 0, resident = 0;
-    FILE *file = fopen("/proc/self/statm", "r");
-    assert_non_null(file);
-    assert_int_equal(fscanf(file, "%lu %lu", &whole, &resident), 2);
-    assert_int_equal(fclose(file), 0);
-    return (size_t)resident * (size_t)sysconf(_SC_PAGESIZE);
-}
 
 static void assert_fits(enum ckpt_level level, uint32_t threads, const struct sample *sample)
 {
