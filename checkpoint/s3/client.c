@@ -56,7 +56,7 @@ struct s3_client_options s3_client_defaults(void)
 
 struct problem {
     enum status st;
-    char text[LIMIT_REASON];
+    struct reason reason;
 };
 
 void s3_client_set_problem(struct s3_client *client, enum status st, const char *format, ...)
@@ -71,15 +71,15 @@ void s3_client_set_problem(struct s3_client *client, enum status st, const char 
     }
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(problem->text, sizeof(problem->text), format, args);
+    (void)vsnprintf(problem->reason.text, sizeof(problem->reason.text), format, args);
     va_end(args);
     problem->st = st;
 }
 
-void s3_client_explain(struct s3_client *client, enum status st, char *out, size_t capacity)
+void s3_client_explain(struct s3_client *client, enum status st, struct reason *out)
 {
     const struct problem *problem = pthread_getspecific(client->problem);
-    (void)snprintf(out, capacity, "%s", problem == NULL || problem->st != st ? "" : problem->text);
+    *out = problem == NULL || problem->st != st ? (struct reason){ "" } : problem->reason;
 }
 
 /* Says what came of a call that is given up. */
@@ -398,13 +398,13 @@ enum status s3_client_do(struct s3_client *client, const struct s3_call *call)
 /* ---- its life ---- */
 
 enum status s3_client_new(const struct s3_client_options *options, struct s3_client **out,
-                          char problem[LIMIT_REASON])
+                          struct reason *reason)
 {
     struct s3_client *client = calloc(1, sizeof(*client));
     if (client == NULL)
         return ST_NO_MEMORY;
     client->options = *options;
-    enum status st = s3_config_load(&client->config, problem);
+    enum status st = s3_config_load(&client->config, reason);
     if (st == ST_OK) {
         client->credentials = client->config.credentials;
         st =

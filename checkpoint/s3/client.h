@@ -48,9 +48,9 @@ struct s3_call {
     bool patient; /* the server may think for minutes */
 };
 
-/* Reads the configuration. ST_CONFIG: see problem. */
+/* Reads the configuration. ST_CONFIG: the reason says what to change. */
 MUST_CHECK enum status s3_client_new(const struct s3_client_options *options,
-                                     struct s3_client **out, char problem[LIMIT_REASON]);
+                                     struct s3_client **out, struct reason *reason);
 /* Calls in progress end soon after it, waits included; none may begin. */
 void s3_client_close(struct s3_client *client);
 /* No call may be in progress. */
@@ -74,6 +74,6 @@ MUST_CHECK enum status s3_client_do(struct s3_client *client, const struct s3_ca
 
 /* The sentence of this thread's last call that failed, if it came to st; else "". Also set by hand,
  * e.g. to pass one on from another thread. */
-void s3_client_explain(struct s3_client *client, enum status st, char *out, size_t capacity);
+void s3_client_explain(struct s3_client *client, enum status st, struct reason *out);
 void s3_client_set_problem(struct s3_client *client, enum status st, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

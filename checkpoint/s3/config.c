@@ -1,6 +1,5 @@
 #include "checkpoint/s3/config.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -158,18 +157,8 @@ static void take_credentials(struct wanted *wanted)
     }
 }
 
-static enum status __attribute__((format(printf, 2, 3)))
-refuse(char problem[LIMIT_REASON], const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(problem, LIMIT_REASON, format, args);
-    va_end(args);
-    return ST_CONFIG;
-}
-
 /* An endpoint is scheme and host; what people put behind it is cut off. */
-static enum status check_endpoint(struct s3_config *config, char problem[LIMIT_REASON])
+static enum status check_endpoint(struct s3_config *config, struct reason *reason)
 {
     char *endpoint = config->endpoint;
     if (endpoint[0] == '\0')
@@ -182,16 +171,18 @@ static enum status check_endpoint(struct s3_config *config, char problem[LIMIT_R
     if (known && strchr(host + 3, '/') == NULL && strchr(host + 3, '@') == NULL && host[3] != '\0')
         return ST_OK;
     if (strchr(endpoint, '@') != NULL) { /* what stands before it may be a password */
-        return refuse(problem, "the S3 endpoint in AWS_ENDPOINT_URL_S3 holds a '@': credentials go "
-                               "into AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY");
+        reason_set(reason, "the S3 endpoint in AWS_ENDPOINT_URL_S3 holds a '@': credentials go "
+                           "into AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY");
+        return ST_CONFIG;
     }
-    return refuse(problem,
-                  "the S3 endpoint '%s' is no address: write http://HOST:PORT or "
-                  "https://HOST in AWS_ENDPOINT_URL_S3",
-                  endpoint);
+    reason_set(reason,
+               "the S3 endpoint '%s' is no address: write http://HOST:PORT or "
+               "https://HOST in AWS_ENDPOINT_URL_S3",
+               endpoint);
+    return ST_CONFIG;
 }
 
-enum status s3_config_load(struct s3_config *out, char problem[LIMIT_REASON])
+enum status s3_config_load(struct s3_config *out, struct reason *reason)
 {
     auto_free struct s3_config *config = calloc(1, sizeof(*config));
     if (config == NULL)
@@ -201,8 +192,10 @@ enum status s3_config_load(struct s3_config *out, char problem[LIMIT_REASON])
     bool named = profile != NULL && profile[0] != '\0';
     int size =
         snprintf(config->profile, sizeof(config->profile), "%s", named ? profile : "default");
-    if (size < 0 || (size_t)size >= sizeof(config->profile))
-        return refuse(problem, "the name in AWS_PROFILE is too long");
+    if (size < 0 || (size_t)size >= sizeof(config->profile)) {
+        reason_set(reason, "the name in AWS_PROFILE is too long");
+        return ST_CONFIG;
+    }
     take_credentials(&wanted);
     take_variable(&wanted, "AWS_REGION", config->region, sizeof(config->region));
     take_variable(&wanted, "AWS_DEFAULT_REGION", config->region, sizeof(config->region));
@@ -214,24 +207,28 @@ enum status s3_config_load(struct s3_config *out, char problem[LIMIT_REASON])
     if (from_environment)
         wanted.credentials = &ignored;
     take_profile(config->profile, &wanted);
-    if (wanted.too_long)
-        return refuse(problem, "a setting of S3 (credentials, region or endpoint) is too long");
+    if (wanted.too_long) {
+        reason_set(reason, "a setting of S3 (credentials, region or endpoint) is too long");
+        return ST_CONFIG;
+    }
     if (named && !wanted.found && !from_environment) {
-        return refuse(problem,
-                      "AWS_PROFILE names the profile '%s', which is in neither "
-                      "~/.aws/credentials nor ~/.aws/config",
-                      config->profile);
+        reason_set(reason,
+                   "AWS_PROFILE names the profile '%s', which is in neither "
+                   "~/.aws/credentials nor ~/.aws/config",
+                   config->profile);
+        return ST_CONFIG;
     }
     if (wanted.unsupported && !from_environment && config->credentials.key_id[0] == '\0') {
-        return refuse(problem,
-                      "the profile '%s' gets its credentials by a role, single sign-on or "
-                      "a program, which is not supported: put them into the environment "
-                      "(aws configure export-credentials --format env)",
-                      config->profile);
+        reason_set(reason,
+                   "the profile '%s' gets its credentials by a role, single sign-on or "
+                   "a program, which is not supported: put them into the environment "
+                   "(aws configure export-credentials --format env)",
+                   config->profile);
+        return ST_CONFIG;
     }
     if (config->region[0] == '\0')
         memcpy(config->region, DEFAULT_REGION, sizeof(DEFAULT_REGION));
-    enum status st = check_endpoint(config, problem);
+    enum status st = check_endpoint(config, reason);
     if (st == ST_OK)
         *out = *config;
     return st;

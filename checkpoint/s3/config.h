@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "common/limits.h"
+#include "common/reason.h"
 #include "common/status.h"
 
 #define S3_KEY_ID_MAX 256
@@ -37,9 +38,9 @@ struct s3_config {
 
 /*
  * Reads environment and files. Credentials may stay empty: the machine's role is asked then.
- * Errors: ST_CONFIG  with a sentence and a way out in problem
+ * Errors: ST_CONFIG  the reason says what to change
  */
-MUST_CHECK enum status s3_config_load(struct s3_config *out, char problem[LIMIT_REASON]);
+MUST_CHECK enum status s3_config_load(struct s3_config *out, struct reason *reason);
 
 /* Only the credentials again, of the same profile: the file may have been renewed meanwhile. */
 MUST_CHECK enum status s3_config_reload(const struct s3_config *config, struct s3_credentials *out);

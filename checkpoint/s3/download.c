@@ -27,7 +27,7 @@ struct block {
     size_t size;
     char *data;
     enum status st;
-    char problem[LIMIT_REASON];
+    struct reason reason; /* of a FAILED one */
 };
 
 struct s3_download {
@@ -78,7 +78,7 @@ static void load_block(void *arg)
     block->st = st;
     block->state = st == ST_OK ? BLOCK_READY : BLOCK_FAILED;
     if (st != ST_OK)
-        s3_client_explain(d->options.client, st, block->problem, sizeof(block->problem));
+        s3_client_explain(d->options.client, st, &block->reason);
     (void)pthread_cond_broadcast(&d->changed);
     (void)pthread_mutex_unlock(&d->mutex);
 }
@@ -144,7 +144,7 @@ static enum status copy_first(struct s3_download *d, void *data, size_t size, ui
         (void)pthread_cond_wait(&d->changed, &d->mutex);
     if (block->state == BLOCK_FAILED) {
         enum status st = block->st;
-        s3_client_set_problem(d->options.client, st, "%s", block->problem);
+        s3_client_set_problem(d->options.client, st, "%s", block->reason.text);
         while (d->count > 0)
             drop_first(d);
         return st;

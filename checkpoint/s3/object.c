@@ -78,8 +78,8 @@ static enum status settle(struct s3_client *client, const struct s3_place *place
 {
     if (st == ST_OK || st == ST_REFUSED || st == ST_CONFIG || st == ST_CLOSED)
         return st;
-    char problem[LIMIT_REASON];
-    s3_client_explain(client, st, problem, sizeof(problem));
+    struct reason reason;
+    s3_client_explain(client, st, &reason);
     struct s3_object object;
     enum status found = s3_object_head(client, place, &object);
     if (found == ST_OK && strcmp(object.nonce, nonce) == 0 && object.size == size)
@@ -90,7 +90,7 @@ static enum status settle(struct s3_client *client, const struct s3_place *place
         return ST_EXISTS;
     }
     st = st == ST_EXISTS || st == ST_NOT_FOUND ? ST_IO : st;
-    s3_client_set_problem(client, st, "%s", problem);
+    s3_client_set_problem(client, st, "%s", reason.text);
     return st;
 }
 

@@ -443,18 +443,18 @@ static bool s3_is_object(void *self, const char *path)
 static void s3_explain(void *self, enum status st, struct reason *out)
 {
     struct s3 *s3 = self;
-    s3_client_explain(s3->client, st, out->text, sizeof(out->text));
+    s3_client_explain(s3->client, st, out);
 }
 
 /* ---- its life ---- */
 
-enum status s3_new(const struct s3_options *options, struct s3 **out, char problem[LIMIT_REASON])
+enum status s3_new(const struct s3_options *options, struct s3 **out, struct reason *reason)
 {
     struct s3 *s3 = calloc(1, sizeof(*s3));
     if (s3 == NULL)
         return ST_NO_MEMORY;
     s3->options = *options;
-    enum status st = s3_client_new(&options->client, &s3->client, problem);
+    enum status st = s3_client_new(&options->client, &s3->client, reason);
     if (st == ST_OK)
         st = s3_pool_new(POOL_THREADS, &s3->pool);
     if (st != ST_OK) {

@@ -36,9 +36,9 @@ struct s3_options s3_defaults(void);
 size_t s3_write_bytes(uint64_t file_bytes);
 size_t s3_read_bytes(void);
 
-/* ST_CONFIG: problem says what to change. Nothing is sent. */
+/* ST_CONFIG: the reason says what to change. Nothing is sent. */
 MUST_CHECK enum status s3_new(const struct s3_options *options, struct s3 **out,
-                              char problem[LIMIT_REASON]);
+                              struct reason *reason);
 /* Calls in progress fail soon with ST_CLOSED. */
 void s3_close(struct s3 *s3);
 /* No call may be in progress. */

@@ -43,8 +43,8 @@ struct s3_upload {
     uint32_t sending;
     char (*etags)[S3_ETAG_MAX];
     uint32_t etag_capacity;
-    enum status st;
-    char problem[LIMIT_REASON];
+    enum status st; /* the first error */
+    struct reason reason;
 };
 
 static size_t part_size(const struct s3_upload *upload, uint32_t number)
@@ -94,17 +94,18 @@ static void send_part(void *arg)
 {
     struct buffer *buffer = arg;
     struct s3_upload *upload = buffer->upload;
-    char etag[S3_ETAG_MAX] = "", problem[LIMIT_REASON] = "";
+    char etag[S3_ETAG_MAX] = "";
+    struct reason reason = { "" };
     enum status st = s3_multipart_part(upload->options.client, &upload->multipart, buffer->number,
                                        buffer->data, buffer->size, etag);
     if (st != ST_OK)
-        s3_client_explain(upload->options.client, st, problem, sizeof(problem));
+        s3_client_explain(upload->options.client, st, &reason);
     CHECK(pthread_mutex_lock(&upload->mutex) == 0);
     if (st == ST_OK) {
         memcpy(upload->etags[buffer->number - 1], etag, sizeof(etag));
     } else if (upload->st == ST_OK) {
         upload->st = st;
-        memcpy(upload->problem, problem, sizeof(problem));
+        upload->reason = reason;
     }
     buffer->state = BUFFER_FREE;
     upload->sending--;
@@ -112,11 +113,11 @@ static void send_part(void *arg)
     (void)pthread_mutex_unlock(&upload->mutex);
 }
 
-/* Hands a thread's problem to the caller's. */
+/* Hands what a thread has to say to the caller's. */
 static enum status pass_on(struct s3_upload *upload, enum status st)
 {
-    if (st != ST_OK && upload->problem[0] != '\0')
-        s3_client_set_problem(upload->options.client, st, "%s", upload->problem);
+    if (st != ST_OK && upload->reason.text[0] != '\0')
+        s3_client_set_problem(upload->options.client, st, "%s", upload->reason.text);
     return st;
 }
 
@@ -283,10 +284,10 @@ void s3_upload_free(struct s3_upload *upload)
         return;
     enum status st = wait_for(upload, 0);
     if (!upload->finished && upload->multipart.id[0] != '\0') {
-        char problem[LIMIT_REASON];
-        s3_client_explain(upload->options.client, st, problem, sizeof(problem));
+        struct reason reason;
+        s3_client_explain(upload->options.client, st, &reason);
         s3_multipart_abort(upload->options.client, &upload->multipart);
-        s3_client_set_problem(upload->options.client, st, "%s", problem);
+        s3_client_set_problem(upload->options.client, st, "%s", reason.text);
     }
     for (size_t i = 0; i < BUFFERS_MAX; i++)
         free(upload->buffers[i].data);

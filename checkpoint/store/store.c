@@ -20,7 +20,7 @@ struct ckpt_store {
     struct s3 *s3; /* NULL until a path asked for it */
     uint32_t inside;
     bool closing;
-    char problem[LIMIT_REASON]; /* why there is no s3 */
+    struct reason reason; /* why there is no s3 */
 };
 
 bool ckpt_store_is_object(const char *path)
@@ -37,7 +37,7 @@ static enum status enter(struct ckpt_store *store, const struct io **out)
     enum status st = store->closing ? ST_CLOSED : ST_OK;
     if (st == ST_OK && store->s3 == NULL) {
         struct s3_options options = s3_defaults();
-        st = s3_new(&options, &store->s3, store->problem);
+        st = s3_new(&options, &store->s3, &store->reason);
     }
     if (st == ST_OK) {
         store->inside++;
@@ -179,10 +179,11 @@ static void store_explain(void *self, enum status st, struct reason *out)
     struct ckpt_store *store = self;
     CHECK(pthread_mutex_lock(&store->mutex) == 0);
     const struct io *io = store->s3 == NULL ? NULL : s3_io(store->s3);
-    if (io == NULL)
-        reason_set(out, "%s", st == ST_CONFIG ? store->problem : "");
-    if (io != NULL)
+    if (io != NULL) {
         io->explain(io->self, st, out);
+    } else {
+        *out = st == ST_CONFIG ? store->reason : (struct reason){ "" };
+    }
     (void)pthread_mutex_unlock(&store->mutex);
 }
 

@@ -31,7 +31,7 @@ struct export
     void *block;  /* of a transposed tensor; NULL until one comes */
     struct weights_exported done;
     const char *path;
-    struct weights_message *message;
+    struct reason *reason;
 };
 
 static bool is_moment(const struct ckpt_buffer *buffer)
@@ -142,7 +142,7 @@ static enum status create(struct export *e, const struct io *io, const char *pat
 
 /* ---- bytes ---- */
 
-static const char *reason(const struct export *e, enum status st)
+static const char *cause_of(const struct export *e, enum status st)
 {
     if (st == ST_EXISTS && e->options->replace)
         return "what is there is no file; choose another name";
@@ -156,8 +156,7 @@ static const char *reason(const struct export *e, enum status st)
 /* The file that is written, not the tensor, is to blame. */
 static enum status blame_file(struct export *e, enum status st)
 {
-    (void)snprintf(e->message->text, sizeof(e->message->text), "%.400s: %s", e->path,
-                   reason(e, st));
+    reason_set(e->reason, "%.400s: %s", e->path, cause_of(e, st));
     return st;
 }
 
@@ -276,9 +275,8 @@ static enum status write_items(struct export *e)
         }
         e->done.elements += count;
         e->done.tensors++;
-        if (st != ST_OK && e->message->text[0] == '\0') {
-            (void)snprintf(e->message->text, sizeof(e->message->text), "tensor %s: %s",
-                           item->name.text, status_string(st));
+        if (st != ST_OK && e->reason->text[0] == '\0') {
+            reason_set(e->reason, "tensor %s: %s", item->name.text, status_string(st));
         }
     }
     return st;
@@ -286,10 +284,10 @@ static enum status write_items(struct export *e)
 
 enum status weights_export(struct ckpt_reader *reader, const struct io *io, const char *path,
                            const struct weights_export *options, struct weights_exported *out,
-                           struct weights_message *message)
+                           struct reason *reason)
 {
-    struct export e = { .options = options, .path = path, .message = message };
-    message->text[0] = '\0';
+    struct reason why = { "" };
+    struct export e = { .options = options, .path = path, .reason = &why };
     enum status st = ckpt_values_open(&e.values, reader);
     if (st == ST_OK)
         st = choose(&e);
@@ -305,10 +303,12 @@ enum status weights_export(struct ckpt_reader *reader, const struct io *io, cons
     } else {
         safetensors_abandon(e.writer);
     }
+    if (st != ST_OK && why.text[0] == '\0')
+        (void)blame_file(&e, st);
     if (st == ST_OK) {
         *out = e.done;
-    } else if (message->text[0] == '\0') {
-        (void)blame_file(&e, st);
+    } else {
+        *reason = why;
     }
     free(e.items);
     free(e.tensors);

@@ -29,7 +29,7 @@ struct load {
     void *part;  /* PART_ELEMENTS of any type */
     float *wide; /* PART_ELEMENTS */
     struct weights_loaded done;
-    struct weights_message *message;
+    struct reason *reason;
 };
 
 #define SHAPE_BYTES 96
@@ -70,10 +70,10 @@ static enum status refuse_missing(const struct load *load, const char *name)
         const char *buffer = load->target->buffers[tensor->buffer].name;
         more += strcmp(buffer, "parameters") == 0 && find(load, tensor->name) == NULL;
     }
-    (void)snprintf(load->message->text, sizeof(load->message->text),
-                   "%.200s: there is no tensor %.100s in it (%u of the model's are missing); give "
-                   "the model (%s) the sizes that the file is of, or another file",
-                   load->path, name, more, load->target->arch);
+    reason_set(load->reason,
+               "%.200s: there is no tensor %.100s in it (%u of the model's are missing); give "
+               "the model (%s) the sizes that the file is of, or another file",
+               load->path, name, more, load->target->arch);
     return ST_CONFIG;
 }
 
@@ -83,10 +83,10 @@ static enum status refuse_shape(const struct load *load, const struct safetensor
     char has[SHAPE_BYTES], needs[SHAPE_BYTES];
     shape_text(from->ndim, from->dims, has);
     shape_text(ndim, want, needs);
-    (void)snprintf(load->message->text, sizeof(load->message->text),
-                   "%.100s: tensor %.100s is %s, the model has %s; give the model the sizes that "
-                   "the file is of, or another file",
-                   load->path, from->name, has, needs);
+    reason_set(load->reason,
+               "%.100s: tensor %.100s is %s, the model has %s; give the model the sizes that "
+               "the file is of, or another file",
+               load->path, from->name, has, needs);
     return ST_CONFIG;
 }
 
@@ -110,9 +110,8 @@ static enum status match(const struct load *load, const struct ckpt_tensor *tens
         memcmp(from->dims, want, (size_t)tensor->ndim * sizeof(*want)) != 0)
         return refuse_shape(load, from, want, tensor->ndim);
     if (!known_dtype(from->dtype, &dtype)) {
-        (void)snprintf(load->message->text, sizeof(load->message->text),
-                       "%.200s: tensor %.100s is %s; weights can be F32, BF16 or F16", load->path,
-                       from->name, safetensors_dtype_name(from->dtype));
+        reason_set(load->reason, "%.200s: tensor %.100s is %s; weights can be F32, BF16 or F16",
+                   load->path, from->name, safetensors_dtype_name(from->dtype));
         return ST_CONFIG;
     }
     out->from = from;
@@ -140,10 +139,10 @@ static enum status match_rest(struct load *load)
         passed_over++;
         if (weights_pass_over(load->target->arch, tensors[i].name))
             continue;
-        (void)snprintf(load->message->text, sizeof(load->message->text),
-                       "%.200s: its tensor %.100s has no place in the model (%s); give the model "
-                       "the sizes that the file is of, or another file",
-                       load->path, tensors[i].name, load->target->arch);
+        reason_set(load->reason,
+                   "%.200s: its tensor %.100s has no place in the model (%s); give the model "
+                   "the sizes that the file is of, or another file",
+                   load->path, tensors[i].name, load->target->arch);
         return ST_CONFIG;
     }
     load->done.passed_over = passed_over;
@@ -179,8 +178,7 @@ static enum status match_all(struct load *load)
 
 static enum status fail_read(const struct load *load, const char *name, enum status st)
 {
-    (void)snprintf(load->message->text, sizeof(load->message->text), "%.300s: tensor %.100s: %s",
-                   load->path, name, status_string(st));
+    reason_set(load->reason, "%.300s: tensor %.100s: %s", load->path, name, status_string(st));
     return st;
 }
 
@@ -256,10 +254,10 @@ static enum status check_head(struct load *load)
     }
     if (same)
         return ST_OK;
-    (void)snprintf(load->message->text, sizeof(load->message->text),
-                   "%.200s: its " HEAD " is not its %s, but this model has one table for both; "
-                   "use a file with tied embeddings",
-                   load->path, table->name);
+    reason_set(load->reason,
+               "%.200s: its " HEAD " is not its %s, but this model has one table for both; "
+               "use a file with tied embeddings",
+               load->path, table->name);
     return ST_CONFIG;
 }
 
@@ -282,22 +280,23 @@ static enum status load_all(struct load *load)
 }
 
 enum status weights_load(const struct io *io, const char *path, const struct weights_target *target,
-                         struct weights_loaded *out, struct weights_message *message)
+                         struct weights_loaded *out, struct reason *reason)
 {
-    struct load load = { .target = target, .path = path, .message = message };
-    struct safetensors_message cause;
-    message->text[0] = '\0';
+    struct reason why = { "" }, cause;
+    struct load load = { .target = target, .path = path, .reason = &why };
     enum status st = safetensors_open(io, path, &load.file, &cause);
     if (st == ST_CORRUPT || st == ST_NOT_FOUND || st == ST_REFUSED) {
-        (void)snprintf(message->text, sizeof(message->text), "%.200s: %.300s", path, cause.text);
+        reason_set(reason, "%.200s: %.300s", path, cause.text);
         return ST_CONFIG;
     }
     if (st == ST_OK)
         st = load_all(&load);
     if (st == ST_OK) {
         *out = load.done;
-    } else if (message->text[0] == '\0') {
-        (void)snprintf(message->text, sizeof(message->text), "%.300s: %s", path, status_string(st));
+    } else if (why.text[0] == '\0') {
+        reason_set(reason, "%.300s: %s", path, status_string(st));
+    } else {
+        *reason = why;
     }
     safetensors_close(load.file);
     free(load.sources);

@@ -60,14 +60,14 @@ uint32_t safetensors_dtype_bits(enum safetensors_dtype dtype)
     return dtypes[dtype].bits;
 }
 
-static enum status complain(struct safetensors_message *message, const char *format, ...)
+static enum status complain(struct reason *reason, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-static enum status complain(struct safetensors_message *message, const char *format, ...)
+static enum status complain(struct reason *reason, const char *format, ...)
 {
     va_list list;
     va_start(list, format);
-    (void)vsnprintf(message->text, sizeof(message->text), format, list);
+    (void)vsnprintf(reason->text, sizeof(reason->text), format, list);
     va_end(list);
     return ST_CORRUPT;
 }
@@ -75,7 +75,7 @@ static enum status complain(struct safetensors_message *message, const char *for
 /* ---- one tensor ---- */
 
 static enum status take_dtype(const json_t *value, struct safetensors_tensor *out,
-                              struct safetensors_message *message)
+                              struct reason *reason)
 {
     const char *text = json_string_value(value);
     for (int i = 0; text != NULL && i < SAFETENSORS_DTYPES; i++) {
@@ -84,8 +84,8 @@ static enum status take_dtype(const json_t *value, struct safetensors_tensor *ou
             return ST_OK;
         }
     }
-    return complain(message, "tensor %.100s: dtype %.32s is none that this version knows",
-                    out->name, text == NULL ? "(missing)" : text);
+    return complain(reason, "tensor %.100s: dtype %.32s is none that this version knows", out->name,
+                    text == NULL ? "(missing)" : text);
 }
 
 /* A list of whole numbers >= 0. */
@@ -101,12 +101,12 @@ static bool take_numbers(const json_t *list, size_t count, uint64_t *out)
 }
 
 static enum status take_shape(const json_t *value, struct safetensors_tensor *out,
-                              struct safetensors_message *message)
+                              struct reason *reason)
 {
     size_t count = json_array_size(value);
     if (!json_is_array(value) || count > SAFETENSORS_DIMS ||
         !take_numbers(value, count, out->dims)) {
-        return complain(message, "tensor %.100s: its shape isn't a list of at most %d sizes",
+        return complain(reason, "tensor %.100s: its shape isn't a list of at most %d sizes",
                         out->name, SAFETENSORS_DIMS);
     }
     out->ndim = (int32_t)count;
@@ -126,13 +126,13 @@ static bool bytes_of(const struct safetensors_tensor *tensor, uint64_t *out)
 }
 
 static enum status take_offsets(const json_t *value, uint64_t data_size,
-                                struct safetensors_tensor *out, struct safetensors_message *message)
+                                struct safetensors_tensor *out, struct reason *reason)
 {
     uint64_t offsets[2], bytes = 0;
     if (!json_is_array(value) || json_array_size(value) != 2 || !take_numbers(value, 2, offsets))
-        return complain(message, "tensor %.100s: its data_offsets aren't two numbers", out->name);
+        return complain(reason, "tensor %.100s: its data_offsets aren't two numbers", out->name);
     if (offsets[0] > offsets[1] || offsets[1] > data_size) {
-        return complain(message,
+        return complain(reason,
                         "tensor %.100s: its data_offsets [%" PRIu64 ", %" PRIu64
                         "] lie outside the file's %" PRIu64 " bytes of data",
                         out->name, offsets[0], offsets[1], data_size);
@@ -140,38 +140,38 @@ static enum status take_offsets(const json_t *value, uint64_t data_size,
     out->offset = offsets[0];
     out->size = offsets[1] - offsets[0];
     if (!bytes_of(out, &bytes) || bytes != out->size) {
-        return complain(message, "tensor %.100s: its shape and dtype don't take %" PRIu64 " bytes",
+        return complain(reason, "tensor %.100s: its shape and dtype don't take %" PRIu64 " bytes",
                         out->name, out->size);
     }
     return ST_OK;
 }
 
 static enum status take_tensor(const json_t *value, uint64_t data_size,
-                               struct safetensors_tensor *out, struct safetensors_message *message)
+                               struct safetensors_tensor *out, struct reason *reason)
 {
     if (json_object_size(value) != 3) {
-        return complain(message, "tensor %.100s: it isn't {dtype, shape, data_offsets}", out->name);
+        return complain(reason, "tensor %.100s: it isn't {dtype, shape, data_offsets}", out->name);
     }
-    enum status st = take_dtype(json_object_get(value, "dtype"), out, message);
+    enum status st = take_dtype(json_object_get(value, "dtype"), out, reason);
     if (st == ST_OK)
-        st = take_shape(json_object_get(value, "shape"), out, message);
+        st = take_shape(json_object_get(value, "shape"), out, reason);
     if (st == ST_OK)
-        st = take_offsets(json_object_get(value, "data_offsets"), data_size, out, message);
+        st = take_offsets(json_object_get(value, "data_offsets"), data_size, out, reason);
     return st;
 }
 
 /* ---- the header ---- */
 
-static enum status check_metadata(const json_t *metadata, struct safetensors_message *message)
+static enum status check_metadata(const json_t *metadata, struct reason *reason)
 {
     if (metadata == NULL)
         return ST_OK;
     if (!json_is_object(metadata))
-        return complain(message, METADATA " isn't an object");
+        return complain(reason, METADATA " isn't an object");
     void *at = json_object_iter((json_t *)metadata);
     for (; at != NULL; at = json_object_iter_next((json_t *)metadata, at)) {
         if (!json_is_string(json_object_iter_value(at)))
-            return complain(message, METADATA ": %.100s isn't a text", json_object_iter_key(at));
+            return complain(reason, METADATA ": %.100s isn't a text", json_object_iter_key(at));
     }
     return ST_OK;
 }
@@ -191,8 +191,7 @@ static int compare_names(const void *a, const void *b)
 }
 
 /* In the order of their offsets they fill the data; afterwards they are in that of their names. */
-static enum status check_places(struct safetensors *file, uint64_t data_size,
-                                struct safetensors_message *message)
+static enum status check_places(struct safetensors *file, uint64_t data_size, struct reason *reason)
 {
     uint64_t end = 0;
     if (file->count > 0)
@@ -200,7 +199,7 @@ static enum status check_places(struct safetensors *file, uint64_t data_size,
     for (uint32_t i = 0; i < file->count; i++) {
         const struct safetensors_tensor *tensor = &file->tensors[i];
         if (tensor->offset != end) {
-            return complain(message,
+            return complain(reason,
                             "tensor %.100s: it begins at byte %" PRIu64 " where %" PRIu64
                             " was due: %s",
                             tensor->name, tensor->offset, end,
@@ -209,7 +208,7 @@ static enum status check_places(struct safetensors *file, uint64_t data_size,
         end += tensor->size;
     }
     if (end != data_size) {
-        return complain(message, "%" PRIu64 " bytes behind the last tensor belong to none",
+        return complain(reason, "%" PRIu64 " bytes behind the last tensor belong to none",
                         data_size - end);
     }
     if (file->count > 0)
@@ -217,14 +216,13 @@ static enum status check_places(struct safetensors *file, uint64_t data_size,
     return ST_OK;
 }
 
-static enum status take_tensors(struct safetensors *file, uint64_t data_size,
-                                struct safetensors_message *message)
+static enum status take_tensors(struct safetensors *file, uint64_t data_size, struct reason *reason)
 {
     size_t size = json_object_size(file->header);
     file->tensors = calloc(size + 1, sizeof(*file->tensors));
     if (file->tensors == NULL)
         return ST_NO_MEMORY;
-    enum status st = check_metadata(json_object_get(file->header, METADATA), message);
+    enum status st = check_metadata(json_object_get(file->header, METADATA), reason);
     void *at = json_object_iter(file->header);
     for (; st == ST_OK && at != NULL; at = json_object_iter_next(file->header, at)) {
         const char *name = json_object_iter_key(at);
@@ -232,21 +230,21 @@ static enum status take_tensors(struct safetensors *file, uint64_t data_size,
             continue;
         struct safetensors_tensor *tensor = &file->tensors[file->count++];
         tensor->name = name;
-        st = take_tensor(json_object_iter_value(at), data_size, tensor, message);
+        st = take_tensor(json_object_iter_value(at), data_size, tensor, reason);
     }
-    return st == ST_OK ? check_places(file, data_size, message) : st;
+    return st == ST_OK ? check_places(file, data_size, reason) : st;
 }
 
 enum status safetensors_parse(const char *header, size_t size, uint64_t data_size,
-                              struct safetensors **out, struct safetensors_message *message)
+                              struct safetensors **out, struct reason *reason)
 {
     json_error_t error;
     if (size > SAFETENSORS_HEADER_MAX) {
-        return complain(message, "a header of %zu bytes is over the limit of %u", size,
+        return complain(reason, "a header of %zu bytes is over the limit of %u", size,
                         SAFETENSORS_HEADER_MAX);
     }
     if (size == 0 || header[0] != '{')
-        return complain(message, "the header doesn't begin with {");
+        return complain(reason, "the header doesn't begin with {");
     struct safetensors *file = calloc(1, sizeof(*file));
     if (file == NULL)
         return ST_NO_MEMORY;
@@ -256,11 +254,11 @@ enum status safetensors_parse(const char *header, size_t size, uint64_t data_siz
     if (file->header == NULL && json_error_code(&error) == json_error_out_of_memory) {
         st = ST_NO_MEMORY;
     } else if (file->header == NULL) {
-        st = complain(message, "the header is no JSON: %.120s (byte %d)", error.text,
-                      error.position);
+        st =
+            complain(reason, "the header is no JSON: %.120s (byte %d)", error.text, error.position);
     }
     if (st == ST_OK)
-        st = take_tensors(file, data_size, message);
+        st = take_tensors(file, data_size, reason);
     if (st != ST_OK) {
         safetensors_close(file);
         return st;
@@ -280,30 +278,30 @@ static uint64_t little_endian(const uint8_t bytes[8])
 }
 
 static enum status read_header(const struct io *io, int fd, uint64_t file_size,
-                               struct safetensors **out, struct safetensors_message *message)
+                               struct safetensors **out, struct reason *reason)
 {
     uint8_t length[8];
     if (file_size < sizeof(length))
-        return complain(message, "%" PRIu64 " bytes are no safetensors file", file_size);
+        return complain(reason, "%" PRIu64 " bytes are no safetensors file", file_size);
     enum status st = io_read_all(io, fd, length, sizeof(length), 0);
     if (st != ST_OK)
         return st;
     uint64_t size = little_endian(length), rest = file_size - sizeof(length);
     if (size > SAFETENSORS_HEADER_MAX) {
-        return complain(message,
+        return complain(reason,
                         "its first 8 bytes ask for a header of %" PRIu64
                         " bytes, over the limit of %u: this is no safetensors file",
                         size, SAFETENSORS_HEADER_MAX);
     }
     if (size > rest)
-        return complain(message, "it ends within its header of %" PRIu64 " bytes", size);
+        return complain(reason, "it ends within its header of %" PRIu64 " bytes", size);
     auto_free char *header = malloc((size_t)size + 1);
     if (header == NULL)
         return ST_NO_MEMORY;
     st = io_read_all(io, fd, header, (size_t)size, sizeof(length));
     if (st != ST_OK)
         return st;
-    st = safetensors_parse(header, (size_t)size, rest - size, out, message);
+    st = safetensors_parse(header, (size_t)size, rest - size, out, reason);
     if (st != ST_OK)
         return st;
     CHECK(*out != NULL);
@@ -312,24 +310,24 @@ static enum status read_header(const struct io *io, int fd, uint64_t file_size,
 }
 
 enum status safetensors_open(const struct io *io, const char *path, struct safetensors **out,
-                             struct safetensors_message *message)
+                             struct reason *reason)
 {
     struct io_stat info;
     int fd = -1;
     enum status st = io->stat(io->self, path, &info);
     if (st == ST_OK && info.is_dir)
-        return complain(message, "this is a folder");
+        return complain(reason, "this is a folder");
     if (st == ST_OK)
         st = io->open(io->self, path, IO_READ, &fd);
     struct safetensors *file = NULL;
     if (st == ST_OK) {
-        st = read_header(io, fd, info.size, &file, message);
+        st = read_header(io, fd, info.size, &file, reason);
         if (st != ST_OK)
             (void)io->close(io->self, fd);
     }
     if (st != ST_OK) {
         if (st != ST_CORRUPT)
-            (void)snprintf(message->text, sizeof(message->text), "%s", status_string(st));
+            reason_set(reason, "%s", status_string(st));
         return st;
     }
     CHECK(file != NULL);

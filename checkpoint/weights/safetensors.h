@@ -16,7 +16,7 @@
  *
  * A file is read and written by parts; only its header is held in memory.
  *
- * Errors: message is a cause without the file's name: of ST_CORRUPT, from safetensors_open of all.
+ * Errors: the reason is a cause without the file's name: of ST_CORRUPT, from safetensors_open of all.
  * Source: the README and safetensors/src/tensor.rs of github.com/huggingface/safetensors.
  */
 #pragma once
@@ -26,7 +26,7 @@
 #include <stdint.h>
 
 #include "common/io.h"
-#include "common/limits.h"
+#include "common/reason.h"
 #include "common/status.h"
 
 #define SAFETENSORS_HEADER_MAX 100000000u
@@ -74,21 +74,15 @@ struct safetensors_tensor {
 
 struct safetensors;
 
-struct safetensors_message {
-    char text[LIMIT_REASON];
-};
-
 /*
  * Errors: ST_CORRUPT                       not a safetensors file, or one that breaks a rule above
  *         ST_NOT_FOUND, ST_IO, ST_REFUSED  it can't be read
  */
 MUST_CHECK enum status safetensors_open(const struct io *io, const char *path,
-                                        struct safetensors **out,
-                                        struct safetensors_message *message);
+                                        struct safetensors **out, struct reason *reason);
 /* A header alone, in front of data_size bytes; nothing can be read of it. */
 MUST_CHECK enum status safetensors_parse(const char *header, size_t size, uint64_t data_size,
-                                         struct safetensors **out,
-                                         struct safetensors_message *message);
+                                         struct safetensors **out, struct reason *reason);
 void safetensors_close(struct safetensors *file);
 
 /* In the order of their names. Borrowed. */

@@ -12,7 +12,7 @@
  *   all     where the metadata says "cairn.names": "cairn", names and shapes are the checkpoint's.
  *
  * Memory: a tensor is held by parts of WEIGHTS_WINDOW bytes; one that is transposed is read as
- * often as it has such parts. Errors: message is "FILE: cause; way out" or "FILE: cause".
+ * often as it has such parts. Errors: the reason is "FILE: cause; way out" or "FILE: cause".
  */
 #pragma once
 
@@ -22,12 +22,9 @@
 
 #include "checkpoint/checkpoint.h"
 #include "common/io.h"
+#include "common/reason.h"
 
 #define WEIGHTS_WINDOW ((size_t)64 << 20)
-
-struct weights_message {
-    char text[LIMIT_REASON];
-};
 
 /* ---- out of a checkpoint ---- */
 
@@ -55,8 +52,7 @@ struct weights_exported {
  */
 MUST_CHECK enum status weights_export(struct ckpt_reader *reader, const struct io *io,
                                       const char *path, const struct weights_export *options,
-                                      struct weights_exported *out,
-                                      struct weights_message *message);
+                                      struct weights_exported *out, struct reason *reason);
 
 /* ---- into a model ---- */
 
@@ -83,7 +79,7 @@ struct weights_loaded {
  */
 MUST_CHECK enum status weights_load(const struct io *io, const char *path,
                                     const struct weights_target *target, struct weights_loaded *out,
-                                    struct weights_message *message);
+                                    struct reason *reason);
 
 /* ---- shared by both ---- */
 

@@ -137,7 +137,7 @@ static enum exit_code write_weights(const struct client *client, const char *pat
     const char *file = client->args.operands[1];
     struct shown shown = { .client = client, .shown_ms = clock_mono_ms(clock_system()) };
     struct weights_exported done = { 0 };
-    struct weights_message why;
+    struct reason why;
     shown.line = client->terminal && !client->args.quiet && isatty(STDERR_FILENO) == 1;
     options->progress = show_exported;
     options->progress_arg = &shown;

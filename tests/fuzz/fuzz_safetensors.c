@@ -25,7 +25,7 @@ static void check_places(const struct safetensors *file, uint64_t data_size)
 static void parse(const char *header, size_t size, uint64_t data_size)
 {
     struct safetensors *file = NULL;
-    struct safetensors_message message = { "" };
+    struct reason message = { "" };
     enum status st = safetensors_parse(header, size, data_size, &file, &message);
     CHECK(st == ST_OK || message.text[0] != '\0');
     if (st != ST_OK)
@@ -97,7 +97,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                      .pread = bytes_pread,
                      .stat = bytes_stat };
     struct safetensors *file = NULL;
-    struct safetensors_message message = { "" };
+    struct reason message = { "" };
     enum status st = safetensors_open(&io, "/file", &file, &message);
     CHECK(st == ST_OK || message.text[0] != '\0');
     if (st == ST_OK) {

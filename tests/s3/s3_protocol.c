@@ -43,13 +43,13 @@ static int set_up(void **state)
 {
     static int number;
     struct world *w = calloc(1, sizeof(*w));
-    char problem[LIMIT_REASON] = "";
+    struct reason why = { "" };
     struct s3_options options = small();
     assert_non_null(w);
     assert_non_null(getenv("CAIRN_TEST_S3"));
     (void)snprintf(w->store, sizeof(w->store), "%s/%d", getenv("CAIRN_TEST_S3"), ++number);
-    if (s3_new(&options, &w->s3, problem) != ST_OK)
-        fail_msg("%s", problem);
+    if (s3_new(&options, &w->s3, &why) != ST_OK)
+        fail_msg("%s", why.text);
     w->io = s3_io(w->s3);
     *state = w;
     return 0;
@@ -337,11 +337,12 @@ static void checkpoint_is_saved_listed_verified_and_removed(void **state)
 static void parts_of_a_killed_worker_are_given_up_later(void **state)
 {
     struct world *w = *state;
-    char problem[LIMIT_REASON], dir[LIMIT_PATH], path[LIMIT_PATH + 8];
+    char dir[LIMIT_PATH], path[LIMIT_PATH + 8];
+    struct reason why;
     struct s3_options options = small();
     struct world killed = { .s3 = NULL };
     auto_free char *data = pattern(BIG);
-    assert_int_equal(s3_new(&options, &killed.s3, problem), ST_OK);
+    assert_int_equal(s3_new(&options, &killed.s3, &why), ST_OK);
     killed.io = s3_io(killed.s3);
     step_of(w, 40, dir); /* of generation 2 */
     (void)snprintf(path, sizeof(path), "%s/shard", dir);
@@ -473,17 +474,17 @@ static void wrong_secret_is_told_but_not_shown(void **state)
     const char *right = getenv("AWS_SECRET_ACCESS_KEY");
     if (getenv("CAIRN_TEST_S3_CHECKED") == NULL || right == NULL || right[0] == '\0')
         skip(); /* a server that looks at no signature, or keys from elsewhere */
-    char secret[256], problem[LIMIT_REASON];
+    char secret[256];
+    struct reason why;
     (void)snprintf(secret, sizeof(secret), "%s", right);
     (void)setenv("AWS_SECRET_ACCESS_KEY", "not-this-one", 1);
     struct world w = { .s3 = NULL };
     struct s3_options options = small();
-    assert_int_equal(s3_new(&options, &w.s3, problem), ST_OK);
+    assert_int_equal(s3_new(&options, &w.s3, &why), ST_OK);
     w.io = s3_io(w.s3);
     (void)setenv("AWS_SECRET_ACCESS_KEY", secret, 1);
     enum status st = io_publish(w.io, "s3://cairn-test/x", "x", 1);
     assert_int_equal(st, ST_REFUSED);
-    struct reason why;
     io_explain(w.io, st, &why);
     assert_non_null(strstr(why.text, "SignatureDoesNotMatch"));
     assert_null(strstr(why.text, "not-this-one"));

@@ -12,7 +12,7 @@ static enum status load(const struct job *job, const struct io *io,
                         const struct weights_target *target, char *message, size_t capacity)
 {
     struct weights_loaded loaded;
-    struct weights_message why;
+    struct reason why;
     enum status st = weights_load(io, job->model.weights, target, &loaded, &why);
     if (st != ST_OK)
         (void)snprintf(message, capacity, "model.weights: %s", why.text);

@@ -1,5 +1,4 @@
 /* What is read in parts, by several threads or through parents is what was saved. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -180,24 +180,24 @@ static void environment_wins_over_files(void **state)
 {
     struct home *home = *state;
     static struct s3_config config;
-    char problem[LIMIT_REASON];
+    struct reason why;
     put(home->credentials, "[default]\naws_access_key_id = file\naws_secret_access_key = s\n");
     put(home->config, "[default]\nregion = eu-west-1\nendpoint_url = http://file:1\n");
     (void)setenv("AWS_ACCESS_KEY_ID", "env", 1);
-    assert_int_equal(s3_config_load(&config, problem), ST_OK); /* half a pair is none */
+    assert_int_equal(s3_config_load(&config, &why), ST_OK); /* half a pair is none */
     assert_string_equal(config.credentials.key_id, "file");
     (void)setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
     (void)setenv("AWS_REGION", "us-west-2", 1);
     (void)setenv("AWS_DEFAULT_REGION", "us-west-1", 1);
     (void)setenv("AWS_ENDPOINT_URL", "http://env:2/", 1);
-    assert_int_equal(s3_config_load(&config, problem), ST_OK);
+    assert_int_equal(s3_config_load(&config, &why), ST_OK);
     assert_string_equal(config.credentials.key_id, "env");
     assert_string_equal(config.credentials.secret, "secret");
     assert_string_equal(config.credentials.token, "");
     assert_string_equal(config.region, "us-west-2");
     assert_string_equal(config.endpoint, "http://env:2");
     (void)setenv("AWS_ENDPOINT_URL_S3", "https://s3:3", 1);
-    assert_int_equal(s3_config_load(&config, problem), ST_OK);
+    assert_int_equal(s3_config_load(&config, &why), ST_OK);
     assert_string_equal(config.endpoint, "https://s3:3");
 }
 
@@ -205,14 +205,14 @@ static void profiles_are_read_from_both_files(void **state)
 {
     struct home *home = *state;
     static struct s3_config config;
-    char problem[LIMIT_REASON];
+    struct reason why;
     put(home->credentials, "# comment\n[default]\naws_access_key_id=d\naws_secret_access_key=d\n"
                            "[ work ]\r\naws_access_key_id = w\r\n\taws_session_token = nested\n"
                            "aws_secret_access_key = a=b/c\naws_session_token = t\n");
     put(home->config, "[profile work]\nregion = eu-central-1\ns3 =\n  region = nested\n"
                       "[work]\nregion = not-this\n");
     (void)setenv("AWS_PROFILE", "work", 1);
-    assert_int_equal(s3_config_load(&config, problem), ST_OK);
+    assert_int_equal(s3_config_load(&config, &why), ST_OK);
     assert_string_equal(config.credentials.key_id, "w");
     assert_string_equal(config.credentials.secret, "a=b/c");
     assert_string_equal(config.credentials.token, "t");
@@ -228,31 +228,30 @@ static void settings_that_cannot_work_are_explained(void **state)
 {
     struct home *home = *state;
     static struct s3_config config;
-    char problem[LIMIT_REASON] = "";
-    assert_int_equal(s3_config_load(&config, problem), ST_OK); /* a role may have credentials */
+    struct reason why = { "" };
+    assert_int_equal(s3_config_load(&config, &why), ST_OK); /* a role may have credentials */
     assert_string_equal(config.credentials.key_id, "");
     assert_string_equal(config.region, "us-east-1");
     (void)setenv("AWS_PROFILE", "nobody", 1);
-    assert_int_equal(s3_config_load(&config, problem), ST_CONFIG);
-    assert_non_null(strstr(problem, "nobody"));
+    assert_int_equal(s3_config_load(&config, &why), ST_CONFIG);
+    assert_non_null(strstr(why.text, "nobody"));
     put(home->config, "[profile nobody]\nsso_session = here\n");
-    assert_int_equal(s3_config_load(&config, problem), ST_CONFIG);
-    assert_non_null(strstr(problem, "single sign-on"));
+    assert_int_equal(s3_config_load(&config, &why), ST_CONFIG);
+    assert_non_null(strstr(why.text, "single sign-on"));
     (void)unsetenv("AWS_PROFILE");
     (void)setenv("AWS_ENDPOINT_URL_S3", "localhost:9000", 1);
-    assert_int_equal(s3_config_load(&config, problem), ST_CONFIG);
-    assert_non_null(strstr(problem, "localhost:9000"));
+    assert_int_equal(s3_config_load(&config, &why), ST_CONFIG);
+    assert_non_null(strstr(why.text, "localhost:9000"));
     (void)setenv("AWS_ENDPOINT_URL_S3", "https://me:hidden@host", 1);
-    assert_int_equal(s3_config_load(&config, problem), ST_CONFIG);
-    assert_null(strstr(problem, "hidden"));
+    assert_int_equal(s3_config_load(&config, &why), ST_CONFIG);
+    assert_null(strstr(why.text, "hidden"));
     (void)setenv("AWS_ENDPOINT_URL_S3", "http://host/path", 1);
-    assert_int_equal(s3_config_load(&config, problem), ST_CONFIG);
+    assert_int_equal(s3_config_load(&config, &why), ST_CONFIG);
     struct ckpt_store *store = NULL;
     struct io_stat info;
     assert_int_equal(ckpt_store_new(&store), ST_OK);
     const struct io *io = ckpt_store_io(store);
     assert_int_equal(io->stat(io->self, X, &info), ST_CONFIG);
-    struct reason why;
     io_explain(io, ST_CONFIG, &why);
     assert_non_null(strstr(why.text, "http://host/path"));
     assert_int_equal(io->stat(io->self, home->dir, &info), ST_OK); /* folders need none of it */

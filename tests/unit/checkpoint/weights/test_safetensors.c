@@ -91,7 +91,7 @@ static void a_header_that_breaks_a_rule_is_refused_with_its_cause(void **state)
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct safetensors *file = NULL;
-        struct safetensors_message message = { "" };
+        struct reason message = { "" };
         assert_int_equal(safetensors_parse(cases[i].header, strlen(cases[i].header),
                                            cases[i].data_size, &file, &message),
                          ST_CORRUPT);
@@ -105,7 +105,7 @@ static void a_header_over_the_limit_is_refused_before_it_is_parsed(void **state)
 {
     (void)state;
     struct safetensors *file = NULL;
-    struct safetensors_message message = { "" };
+    struct reason message = { "" };
     assert_int_equal(
         safetensors_parse("{}", (size_t)SAFETENSORS_HEADER_MAX + 1, 0, &file, &message),
         ST_CORRUPT);
@@ -134,7 +134,7 @@ static void sound_headers_are_accepted(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct safetensors *file = NULL;
         const struct safetensors_tensor *tensors = NULL;
-        struct safetensors_message message = { "" };
+        struct reason message = { "" };
         assert_int_equal(safetensors_parse(cases[i].header, strlen(cases[i].header),
                                            cases[i].data_size, &file, &message),
                          ST_OK);
@@ -156,7 +156,7 @@ static void a_file_that_is_none_is_refused(void **state)
     (void)state;
     const char *path = in_folder("odd");
     struct safetensors *file = NULL;
-    struct safetensors_message message = { "" };
+    struct reason message = { "" };
     static const struct {
         const char *bytes;
         size_t size;
@@ -211,7 +211,7 @@ static void what_was_written_is_read_back(void **state)
 {
     (void)state;
     const char *path = in_folder("good.safetensors");
-    struct safetensors_message message = { "" };
+    struct reason message = { "" };
     struct safetensors *file = NULL;
     write_sample(path, false);
     assert_int_equal(safetensors_open(io_system(), path, &file, &message), ST_OK);
@@ -307,7 +307,7 @@ static void files_of_the_reference_library_are_read(void **state)
 {
     (void)state;
     struct safetensors *file = NULL;
-    struct safetensors_message message = { "" };
+    struct reason message = { "" };
     static const float weight[6] = { 0, 0.25f, 0.5f, 0.75f, 1, 1.25f };
     static const struct {
         const char *name;

@@ -96,7 +96,7 @@ static void write_file(const struct part *parts, uint32_t count, const char *nam
     assert_int_equal(safetensors_publish(writer), ST_OK);
 }
 
-static enum status load(struct weights_loaded *out, struct weights_message *message)
+static enum status load(struct weights_loaded *out, struct reason *message)
 {
     float *data[] = { parameters, NULL, statistics };
     struct weights_target target = { .arch = "gpt2",
@@ -114,7 +114,7 @@ static enum status load(struct weights_loaded *out, struct weights_message *mess
 static void assert_refused(const char *cause)
 {
     struct weights_loaded loaded;
-    struct weights_message message;
+    struct reason message;
     assert_int_equal(load(&loaded, &message), ST_CONFIG);
     if (strstr(message.text, cause) == NULL)
         fail_msg("'%s' doesn't say '%s'", message.text, cause);
@@ -128,7 +128,7 @@ static void assert_loaded(uint32_t count, uint32_t passed_over, uint32_t kept)
     static const float expected[PARAMETERS] = { 1,  2,  3,  4,  5,  6,  10, 13,
                                                 11, 14, 12, 15, 20, 21, 22, 23 };
     struct weights_loaded loaded;
-    struct weights_message message;
+    struct reason message;
     if (load(&loaded, &message) != ST_OK)
         fail_msg("%s", message.text);
     assert_memory_equal(parameters, expected, sizeof(parameters));
