@@ -8,15 +8,14 @@
 #include "checkpoint/codec/probe.h"
 #include "checkpoint/codec/table.h"
 
-#define BLOCK         4096u /* words that are transformed at a time, in the first-level cache */
-#define SAMPLE_FAST   1024u
-#define SPARSE        1.2f /* bits a byte below which matches pay */
-#define NIBBLES_COVER 0.9f /* of the sample that 15 values must have */
-#define TABLE_GAIN    1.01f
-#define TABLE_WORDS   16384u /* a chunk with less isn't worth its terms */
-#define TURN          1u     /* of plain words: the sign to the lowest bit */
-#define TURN_TABLE    4u     /* of predicted ones: what is far from 0 to the lowest bits */
-#define TERMS_PLANE   4u
+#define BLOCK       4096u /* words that are transformed at a time, in the first-level cache */
+#define SAMPLE_FAST 1024u
+#define SPARSE      1.2f /* bits a byte below which matches pay */
+#define TABLE_GAIN  1.01f
+#define TABLE_WORDS 16384u /* a chunk with less isn't worth its terms */
+#define TURN        1u     /* of plain words: the sign to the lowest bit */
+#define TURN_TABLE  4u     /* of predicted ones: what is far from 0 to the lowest bits */
+#define TERMS_PLANE 4u
 
 struct ckpt_codec {
     enum ckpt_level level;
@@ -24,7 +23,7 @@ struct ckpt_codec {
     struct frames *frames;
     struct table_maker *maker;    /* of the highest level, from its first use on */
     struct probe_weights weights; /* from the first encoding on: readers need none */
-    uint32_t sample[SAMPLE_MAX], sample_other[SAMPLE_MAX];
+    uint32_t sample[PROBE_WORDS_MAX], sample_other[PROBE_WORDS_MAX];
     uint32_t block[BLOCK];
     uint8_t terms[TABLE_TERMS_MAX];
     struct table table; /* of the chunk at work */
@@ -60,7 +59,7 @@ void ckpt_codec_free(struct ckpt_codec *codec)
     free(codec);
 }
 
-/* How the words of a chunk become those that are split: what encoder and decoder share. */
+/* How the words of a chunk become those that are split. Encoder and decoder share it. */
 struct change {
     enum disk_codec codec;
     size_t width, count;
@@ -69,9 +68,9 @@ struct change {
     const struct table *table; /* of DISK_TABLE */
 };
 
-/* Words [first, first + count) after the change, in out or where they are. */
-static const uint8_t *changed(const struct ckpt_codec *codec, const struct change *change,
-                              const uint8_t *raw, size_t first, size_t count, void *out)
+/* Words [first, first + count) after the change: in out, or where they lie if nothing changes. */
+static const uint8_t *change_words(const struct ckpt_codec *codec, const struct change *change,
+                                   const uint8_t *raw, size_t first, size_t count, void *out)
 {
     const uint8_t *words = raw + first * change->width;
     if (change->codec == DISK_DELTA) {
@@ -102,35 +101,19 @@ static uint32_t word_at(const uint8_t *words, size_t index, size_t width, unsign
     return word << turn | word >> (32 - turn);
 }
 
-/* Some of the words as they would be split. Returns how many. */
+/* A sample of the words as they would be split; returns its size. words: that it has at most. */
 static size_t take_sample(struct ckpt_codec *codec, const struct change *change, const uint8_t *raw,
                           size_t words, uint32_t *out)
 {
-    struct sample_plan plan = sample_plan(change->count, words);
+    struct probe_places places = probe_places(change->count, words);
     size_t done = 0;
-    for (size_t r = 0; r < plan.runs; r++) {
-        const uint8_t *run = changed(codec, change, raw, r * plan.step, plan.run, codec->block);
-        for (size_t i = 0; i < plan.run; i++)
+    for (size_t r = 0; r < places.runs; r++) {
+        const uint8_t *run =
+            change_words(codec, change, raw, r * places.stride, places.run, codec->block);
+        for (size_t i = 0; i < places.run; i++)
             out[done++] = word_at(run, i, change->width, change->turn);
     }
     return done;
-}
-
-/* Bits a word, of planes that are stored raw when that is about as small. */
-static float bits_of(const float entropy[4], size_t width)
-{
-    float bits = 0;
-    for (size_t p = 0; p < width; p++)
-        bits += entropy[p] > INCOMPRESSIBLE ? 8 : entropy[p];
-    return bits;
-}
-
-static bool any_lowest_bit(const uint32_t *words, size_t count)
-{
-    uint32_t all = 0;
-    for (size_t i = 0; i < count; i++)
-        all |= words[i];
-    return (all & 1) != 0;
 }
 
 /* What is known before the words are split. */
@@ -142,29 +125,13 @@ struct choice {
     bool packed; /* plane 0, if it turns out that it can be */
 };
 
-/* Whether 15 values in a row cover most of plane p of the words. */
-static bool mostly_near(const uint32_t *words, size_t count, size_t p)
-{
-    uint16_t seen[256] = { 0 };
-    for (size_t i = 0; i < count; i++)
-        seen[words[i] >> (8 * p) & 255]++;
-    unsigned within = 0, most = 0;
-    for (size_t i = 0; i < 256; i++) {
-        within += seen[i];
-        if (i >= 15)
-            within -= seen[i - 15];
-        most = within > most ? within : most;
-    }
-    return (float)most >= NIBBLES_COVER * (float)count;
-}
-
 static void choose_fast(struct ckpt_codec *codec, const uint8_t *raw, struct choice *choice)
 {
     size_t width = choice->change.width;
     size_t taken = take_sample(codec, &choice->change, raw, SAMPLE_FAST, codec->sample);
     for (size_t p = 0; p < width; p++)
-        choice->coder[p] = mostly_near(codec->sample, taken, p) ? CODER_NIBBLES : CODER_RAW;
-    choice->packed = !any_lowest_bit(codec->sample, taken) && choice->coder[0] == CODER_RAW;
+        choice->coder[p] = probe_is_narrow(codec->sample, taken, p) ? CODER_NIBBLES : CODER_RAW;
+    choice->packed = !probe_any_lowest_bit(codec->sample, taken) && choice->coder[0] == CODER_RAW;
 }
 
 static void choose_coders(const float entropy[4], struct choice *choice)
@@ -176,7 +143,7 @@ static void choose_coders(const float entropy[4], struct choice *choice)
     }
 }
 
-/* Changes the choice if rows and columns make it smaller than bits a word. */
+/* Chooses rows and columns if they take less than `bits` a word. */
 static void choose_table(struct ckpt_codec *codec, const uint8_t *raw, float bits,
                          struct choice *choice)
 {
@@ -190,17 +157,17 @@ static void choose_table(struct ckpt_codec *codec, const uint8_t *raw, float bit
     change.turn = TURN_TABLE;
     change.table = &codec->table;
     float entropy[4];
-    size_t taken = take_sample(codec, &change, raw, SAMPLE_MAX, codec->sample_other);
+    size_t taken = take_sample(codec, &change, raw, PROBE_WORDS_MAX, codec->sample_other);
     probe_entropy(&codec->weights, codec->sample_other, taken, 4, entropy);
     float terms = 8 * (float)choice->terms_size / (float)count;
-    if ((bits_of(entropy, 4) + terms) * TABLE_GAIN > bits)
+    if ((probe_bits(entropy, 4) + terms) * TABLE_GAIN > bits)
         return;
     choice->change = change;
     choose_coders(entropy, choice);
     choice->packed = true;
 }
 
-/* Changes the choice if differences to the base are smaller than bits a word; returns the bits. */
+/* Chooses differences to the base if they take less than `bits` a word; returns what is taken now. */
 static float choose_delta(struct ckpt_codec *codec, const uint8_t *raw, float bits,
                           struct choice *choice)
 {
@@ -208,9 +175,9 @@ static float choose_delta(struct ckpt_codec *codec, const uint8_t *raw, float bi
     change.codec = DISK_DELTA;
     change.turn = 0;
     float entropy[4];
-    size_t taken = take_sample(codec, &change, raw, SAMPLE_MAX, codec->sample_other);
+    size_t taken = take_sample(codec, &change, raw, PROBE_WORDS_MAX, codec->sample_other);
     probe_entropy(&codec->weights, codec->sample_other, taken, change.width, entropy);
-    float delta = bits_of(entropy, change.width);
+    float delta = probe_bits(entropy, change.width);
     if (delta >= bits)
         return bits;
     choice->change = change;
@@ -219,14 +186,15 @@ static float choose_delta(struct ckpt_codec *codec, const uint8_t *raw, float bi
     return delta;
 }
 
-static void choose(struct ckpt_codec *codec, const uint8_t *raw, bool table, struct choice *choice)
+static void choose_smallest(struct ckpt_codec *codec, const uint8_t *raw, bool table,
+                            struct choice *choice)
 {
     const struct change *change = &choice->change;
     float entropy[4];
-    size_t taken = take_sample(codec, change, raw, SAMPLE_MAX, codec->sample);
+    size_t taken = take_sample(codec, change, raw, PROBE_WORDS_MAX, codec->sample);
     probe_entropy(&codec->weights, codec->sample, taken, change->width, entropy);
-    bool sign = any_lowest_bit(codec->sample, taken);
-    float bits = bits_of(entropy, change->width);
+    bool sign = probe_any_lowest_bit(codec->sample, taken);
+    float bits = probe_bits(entropy, change->width);
     choice->packed = !sign && entropy[0] > INCOMPRESSIBLE - 1;
     choose_coders(entropy, choice);
     if (change->base != NULL)
@@ -235,10 +203,10 @@ static void choose(struct ckpt_codec *codec, const uint8_t *raw, bool table, str
         choose_table(codec, raw, bits, choice);
 }
 
-/* Splits the words; raw planes that no compressed one comes before go to where they are stored.
- * Returns whether plane 0 can be packed as chosen. */
-static bool split(struct ckpt_codec *codec, const struct choice *choice, const uint8_t *raw,
-                  uint8_t *out, uint8_t *plane[4])
+/* Splits the words into planes. As long as planes are stored raw they are made where they will lie
+ * in out, the others in the scratch. Returns whether plane 0 can be packed as chosen. */
+static bool split_words(struct ckpt_codec *codec, const struct choice *choice, const uint8_t *raw,
+                        uint8_t *out, uint8_t *plane[4])
 {
     const struct change *change = &choice->change;
     size_t count = change->count, at = 0;
@@ -248,10 +216,10 @@ static bool split(struct ckpt_codec *codec, const struct choice *choice, const u
         plane[p] = known ? out + at + DISK_FRAME_BYTES : codec->scratch + p * count;
         at += DISK_FRAME_BYTES + count;
     }
-    size_t step = change->codec == DISK_ROTATED ? count : BLOCK;
-    for (size_t first = 0; first < count; first += step) {
-        size_t size = count - first < step ? count - first : step;
-        const uint8_t *words = changed(codec, change, raw, first, size, codec->block);
+    size_t at_once = change->codec == DISK_ROTATED ? count : BLOCK;
+    for (size_t first = 0; first < count; first += at_once) {
+        size_t size = count - first < at_once ? count - first : at_once;
+        const uint8_t *words = change_words(codec, change, raw, first, size, codec->block);
         uint8_t *to[4];
         for (size_t p = 0; p < change->width; p++)
             to[p] = plane[p] + first;
@@ -264,7 +232,7 @@ static bool split(struct ckpt_codec *codec, const struct choice *choice, const u
     return choice->packed && (change->codec == DISK_TABLE || !sign);
 }
 
-/* Plane 0, packed where it lets itself; returns whether it did. */
+/* Stores plane 0 packed, if its bytes allow it; returns whether they do. */
 static bool put_packed(struct ckpt_codec *codec, const struct choice *choice, const uint8_t *data,
                        struct disk_chunk *chunk, uint8_t *out)
 {
@@ -287,7 +255,7 @@ static enum disk_codec packed_of(enum disk_codec codec)
     return codec == DISK_TABLE ? DISK_TABLE_PACKED : DISK_ROTATED_PACKED;
 }
 
-static void begin(struct disk_chunk *chunk, enum ckpt_dtype dtype, uint32_t size)
+static void begin_chunk(struct disk_chunk *chunk, enum ckpt_dtype dtype, uint32_t size)
 {
     chunk->dtype = (uint16_t)dtype;
     chunk->raw_size = size;
@@ -297,7 +265,8 @@ static void begin(struct disk_chunk *chunk, enum ckpt_dtype dtype, uint32_t size
     memset(chunk->plane_mode, 0, sizeof(chunk->plane_mode));
 }
 
-/* False: with tables it got too large. */
+/* Encodes floats. table: rows and columns may be tried. False: they were, and took more than the raw
+ * bytes. */
 static bool encode_words(struct ckpt_codec *codec, const struct change *change, bool table,
                          const uint8_t *raw, struct disk_chunk *chunk, uint8_t *out)
 {
@@ -305,10 +274,10 @@ static bool encode_words(struct ckpt_codec *codec, const struct change *change, 
     if (codec->level == CKPT_FAST && change->base == NULL) {
         choose_fast(codec, raw, &choice);
     } else {
-        choose(codec, raw, table, &choice);
+        choose_smallest(codec, raw, table, &choice);
     }
     uint8_t *plane[4];
-    bool packed = split(codec, &choice, raw, out, plane);
+    bool packed = split_words(codec, &choice, raw, out, plane);
     packed = packed && put_packed(codec, &choice, plane[0], chunk, out);
     for (size_t p = packed ? 1 : 0; p < change->width; p++)
         frames_put(codec->frames, choice.coder[p], plane[p], (uint32_t)change->count, chunk, out);
@@ -332,9 +301,9 @@ enum status ckpt_encode(struct ckpt_codec *codec, enum ckpt_dtype dtype, const v
     size_t width = (size_t)ckpt_dtype_size(dtype);
     if (width == 0 || size == 0 || size > DISK_CHUNK_BYTES || size % width != 0)
         return ST_INVALID;
-    if (codec->weights.of[SAMPLE_MAX] == 0)
+    if (codec->weights.of[PROBE_WORDS_MAX] == 0)
         probe_weights(&codec->weights);
-    begin(chunk, dtype, size);
+    begin_chunk(chunk, dtype, size);
     struct change change = {
         .codec = DISK_ROTATED,
         .width = width,
@@ -344,14 +313,14 @@ enum status ckpt_encode(struct ckpt_codec *codec, enum ckpt_dtype dtype, const v
     };
     if (is_float(dtype)) {
         if (!encode_words(codec, &change, codec->level == CKPT_MAX, raw, chunk, out)) {
-            begin(chunk, dtype, size);
+            begin_chunk(chunk, dtype, size);
             (void)encode_words(codec, &change, false, raw, chunk, out);
         }
         return ST_OK;
     }
     change = (struct change){ .codec = DISK_ROTATED, .width = 1, .count = size };
     float entropy[4];
-    size_t taken = take_sample(codec, &change, raw, SAMPLE_MAX, codec->sample);
+    size_t taken = take_sample(codec, &change, raw, PROBE_WORDS_MAX, codec->sample);
     probe_entropy(&codec->weights, codec->sample, taken, 1, entropy);
     chunk->codec = DISK_BYTES;
     frames_put(codec->frames, entropy[0] > INCOMPRESSIBLE ? CODER_RAW : CODER_BYTES, raw, size,
@@ -421,8 +390,8 @@ static bool get_terms(struct ckpt_codec *codec, const struct disk_chunk *chunk,
     return terms != NULL && table_read(terms, length, chunk->raw_size / 4, out);
 }
 
-static void merge(const struct ckpt_codec *codec, const struct change *change,
-                  const uint8_t *const plane[4], size_t first, size_t count, void *out)
+static void merge_words(const struct ckpt_codec *codec, const struct change *change,
+                        const uint8_t *const plane[4], size_t first, size_t count, void *out)
 {
     const uint8_t *from[4] = { NULL };
     for (size_t p = 0; p < change->width; p++)
@@ -434,17 +403,17 @@ static void merge(const struct ckpt_codec *codec, const struct change *change,
     }
 }
 
-static void unchange(struct ckpt_codec *codec, const struct change *change,
-                     const uint8_t *const plane[4], uint8_t *out)
+static void restore_words(struct ckpt_codec *codec, const struct change *change,
+                          const uint8_t *const plane[4], uint8_t *out)
 {
     if (change->codec == DISK_ROTATED) {
-        merge(codec, change, plane, 0, change->count, out);
+        merge_words(codec, change, plane, 0, change->count, out);
         return;
     }
     for (size_t first = 0; first < change->count; first += BLOCK) {
         size_t count = change->count - first < BLOCK ? change->count - first : BLOCK;
         size_t at = first * change->width;
-        merge(codec, change, plane, first, count, codec->block);
+        merge_words(codec, change, plane, first, count, codec->block);
         if (change->codec == DISK_TABLE) {
             table_unpredict(change->table, codec->loops, codec->block, first, count, out + at);
         } else if (change->width == 4) {
@@ -479,6 +448,36 @@ static bool get_planes(struct ckpt_codec *codec, const struct disk_chunk *chunk,
     return true;
 }
 
+/* The change that a chunk's words have gone through, which isn't of DISK_BYTES. */
+static struct change change_of(const struct ckpt_codec *codec, const struct disk_chunk *chunk,
+                               const uint8_t *base)
+{
+    struct change change = {
+        .codec = DISK_ROTATED,
+        .width = (size_t)ckpt_dtype_size(chunk->dtype),
+        .turn = TURN,
+    };
+    change.count = chunk->raw_size / change.width;
+    switch ((enum disk_codec)chunk->codec) {
+    case DISK_DELTA:
+        change.codec = DISK_DELTA;
+        change.turn = 0;
+        change.base = base;
+        break;
+    case DISK_TABLE:
+    case DISK_TABLE_PACKED:
+        change.codec = DISK_TABLE;
+        change.turn = TURN_TABLE;
+        change.table = &codec->table;
+        break;
+    case DISK_BYTES:
+    case DISK_ROTATED:
+    case DISK_ROTATED_PACKED:
+        break;
+    }
+    return change;
+}
+
 enum status ckpt_decode(struct ckpt_codec *codec, const struct disk_chunk *chunk,
                         const uint8_t *stored, const void *base, void *out)
 {
@@ -494,18 +493,7 @@ enum status ckpt_decode(struct ckpt_codec *codec, const struct disk_chunk *chunk
             memcpy(out, bytes, chunk->raw_size);
         return bytes == NULL ? ST_CORRUPT : ST_OK;
     }
-    struct change change = {
-        .codec = is_table(chunk->codec)       ? DISK_TABLE
-                 : chunk->codec == DISK_DELTA ? DISK_DELTA
-                                              : DISK_ROTATED,
-        .width = (size_t)ckpt_dtype_size(chunk->dtype),
-        .turn = is_table(chunk->codec)       ? TURN_TABLE
-                : chunk->codec == DISK_DELTA ? 0
-                                             : TURN,
-        .base = base,
-        .table = &codec->table,
-    };
-    change.count = chunk->raw_size / change.width;
+    const struct change change = change_of(codec, chunk, base);
     const uint8_t *plane[4] = { NULL };
     if (!get_planes(codec, chunk, change.count, stored, plane))
         return ST_CORRUPT;
@@ -514,6 +502,6 @@ enum status ckpt_decode(struct ckpt_codec *codec, const struct disk_chunk *chunk
         if (!get_terms(codec, chunk, terms, &codec->table))
             return ST_CORRUPT;
     }
-    unchange(codec, &change, plane, out);
+    restore_words(codec, &change, plane, out);
     return ST_OK;
 }

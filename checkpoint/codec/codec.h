@@ -1,12 +1,19 @@
 /*
- * The codec: raw bytes of a chunk to planes in frames and back (design 8, "Codec").
+ * The codec: the raw bytes of a chunk to planes in frames, and back (docs/format.md).
  *
- * Floats become sign-rotated byte planes. Of each plane the entropy of a sample decides: above
- * 7.85 bits a byte it is stored raw, below 1.2 matches are looked for, the others are only entropy
- * coded: on training state that is both the smallest and the fastest. Level fast makes nibbles of
- * what fits instead; level max also tries to predict positive float32 by row and column
- * (codec_table.h). With a base a chunk becomes a difference to it where that is smaller, at any
- * level; planes of differences that are mostly zeros cost zstd -1's time.
+ *     raw words ─change─▶ words ─split─▶ byte planes ─coder─▶ frames: the chunk's stored bytes
+ *
+ *     change    of the words of floats; other dtypes are one plane, their bytes
+ *       rotation      the sign to the lowest bit
+ *       difference    to a base, where one is given and that is smaller
+ *       prediction    of positive float32 by row and column (table.h), at level max, if smaller
+ *
+ *     coder     of each plane, by the entropy of a sample of it (probe.h)
+ *       none                 above 7.85 bits a byte: it is stored raw
+ *       entropy alone        in between: on training state both the smallest and the fastest
+ *       zstd with matches    below 1.2: mostly zeros
+ *       nibbles              at level fast and without a base, where 15 values cover most of it;
+ *                            every other plane is stored raw then
  *
  * All decisions are integer arithmetic or sums in a fixed order, and all loops exist in plain C, so
  * all machines store the same bytes (with the same libzstd).
@@ -33,7 +40,7 @@ void ckpt_codec_free(struct ckpt_codec *codec);
  * Encodes raw into out, which has room for DISK_STORED_MAX bytes, and sets dtype, raw_size,
  * stored_size, codec and the planes of *chunk. size: 1..DISK_CHUNK_BYTES, whole elements.
  * base: the same elements of an earlier state, or NULL; a difference to it is stored where that is
- * smaller (ckpt_chunk_needs_base tells).
+ * smaller (ckpt_chunk_needs_base in chunk.h tells whether it was).
  */
 MUST_CHECK enum status ckpt_encode(struct ckpt_codec *codec, enum ckpt_dtype dtype, const void *raw,
                                    const void *base, uint32_t size, struct disk_chunk *chunk,

@@ -9,8 +9,16 @@
 #include "checkpoint/codec/planes_choose.h"
 #include "common/check.h"
 
-/* A plane of nibbles: blocks of so many bytes (the last may be shorter), each a head of 4 bytes
- * (the code's top, zero, number of escapes - 16 bits), codes, escapes. */
+/*
+ * A plane of nibbles is a sequence of blocks, each of NIBBLE_BLOCK bytes of the plane (the last may
+ * have fewer):
+ *
+ *     offset    what
+ *     0         the code's top
+ *     1         zero
+ *     2         number of escapes, 16 bits
+ *     4         codes, then escapes: struct plane_loops
+ */
 #define NIBBLE_BLOCK 32768u
 #define NIBBLE_HEAD  4u
 #define NIBBLE_ROOM  (NIBBLE_HEAD + NIBBLE_BLOCK / 2 + NIBBLE_BLOCK + CKPT_NIBBLE_SLACK)
@@ -92,12 +100,12 @@ void frames_free(struct frames *frames)
     free(frames);
 }
 
-/* The top whose 15 values have most of a sample of the bytes. */
+/* The top of the 15 values in a row that have most of a sample of the bytes. */
 static uint8_t choose_top(const uint8_t *bytes, size_t count)
 {
     uint16_t seen[256] = { 0 };
-    size_t step = count >= 4096 ? count / 16 : 256;
-    for (size_t at = 0; at < count; at += step) {
+    size_t stride = count >= 4096 ? count / 16 : 256;
+    for (size_t at = 0; at < count; at += stride) {
         size_t end = count - at < 64 ? count : at + 64;
         for (size_t i = at; i < end; i++)
             seen[bytes[i]]++;
@@ -165,19 +173,31 @@ static void put_skippable(uint8_t *out, uint32_t size)
     memcpy(out, head, sizeof(head));
 }
 
-static ZSTD_CCtx *coder_of(const struct frames *frames, enum coder coder)
+/* NULL: zstd isn't asked for such a plane. */
+static ZSTD_CCtx *zstd_of(const struct frames *frames, enum coder coder)
 {
-    return coder == CODER_ENTROPY  ? frames->entropy
-           : coder == CODER_SPARSE ? frames->sparse
-                                   : frames->bytes;
+    switch (coder) {
+    case CODER_ENTROPY:
+        return frames->entropy;
+    case CODER_SPARSE:
+        return frames->sparse;
+    case CODER_BYTES:
+        return frames->bytes;
+    case CODER_RAW:
+    case CODER_NIBBLES:
+        break;
+    }
+    return NULL;
 }
 
 void frames_put(struct frames *frames, enum coder coder, const uint8_t *data, uint32_t size,
                 struct disk_chunk *chunk, uint8_t *out)
 {
+    CHECK(chunk->plane_count < DISK_PLANES);
     uint8_t p = chunk->plane_count++;
     uint8_t *at = out + chunk->stored_size;
     size_t done = 0;
+    ZSTD_CCtx *zstd = zstd_of(frames, coder);
     enum disk_mode mode = coder == CODER_NIBBLES ? DISK_NIBBLES : DISK_ZSTD;
     if (coder == CODER_NIBBLES) {
         done = put_nibbles(frames, data, size, at + DISK_FRAME_BYTES, size);
@@ -186,8 +206,8 @@ void frames_put(struct frames *frames, enum coder coder, const uint8_t *data, ui
     } else if (coder == CODER_ENTROPY) {
         done = huffman_frame(frames->huffman, data, size, at, size);
     }
-    if (done == 0 && coder >= CODER_ENTROPY) {
-        done = ZSTD_compress2(coder_of(frames, coder), at, size, data, size);
+    if (done == 0 && zstd != NULL) {
+        done = ZSTD_compress2(zstd, at, size, data, size);
         done = ZSTD_isError(done) ? 0 : done; /* isn't smaller */
     }
     if (done == 0) {

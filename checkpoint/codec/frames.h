@@ -14,13 +14,13 @@
 #include "checkpoint/format/disk.h"
 #include "common/status.h"
 
-/* How a plane is to be stored; what doesn't get smaller so is stored raw. */
+/* How a plane is to be stored. What doesn't get smaller by it is stored raw. */
 enum coder {
     CODER_RAW,
     CODER_NIBBLES,
-    CODER_ENTROPY, /* zstd without matches: numbers */
-    CODER_SPARSE,  /* zstd with a fast match finder: mostly zeros */
-    CODER_BYTES,   /* zstd as usual: texts, tables, integers */
+    CODER_ENTROPY, /* numbers: huffman.h's frames, or zstd without matches */
+    CODER_SPARSE,  /* mostly zeros: zstd with a fast match finder */
+    CODER_BYTES,   /* texts, tables, integers: zstd as usual */
 };
 
 struct frames;

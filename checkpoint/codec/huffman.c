@@ -39,7 +39,8 @@ static void put_block_head(uint8_t *out, bool last, enum block_type type, size_t
     memcpy(out, &head, BLOCK_HEAD);
 }
 
-static size_t put_raw(const uint8_t *bytes, size_t count, bool last, uint8_t *out, size_t room)
+static size_t put_raw_block(const uint8_t *bytes, size_t count, bool last, uint8_t *out,
+                            size_t room)
 {
     if (BLOCK_HEAD + count > room)
         return 0;
@@ -49,8 +50,9 @@ static size_t put_raw(const uint8_t *bytes, size_t count, bool last, uint8_t *ou
 }
 
 /* Literals, and no sequences. */
-static size_t put_coded(struct huffman *huffman, const uint8_t *tree, size_t tree_size,
-                        const size_t size[4], size_t count, bool last, uint8_t *out, size_t room)
+static size_t put_coded_block(struct huffman *huffman, const uint8_t *tree, size_t tree_size,
+                              const size_t size[4], size_t count, bool last, uint8_t *out,
+                              size_t room)
 {
     size_t coded = tree_size + JUMPS + size[0] + size[1] + size[2] + size[3];
     size_t block = CODED_HEAD + coded + 1;
@@ -79,7 +81,7 @@ static size_t put_block(struct huffman *huffman, const uint8_t *bytes, size_t co
                         uint8_t *out, size_t room)
 {
     if (count < BLOCK_MIN)
-        return put_raw(bytes, count, last, out, room);
+        return put_raw_block(bytes, count, last, out, room);
     uint32_t seen[256];
     huffman->loops->count(bytes, count, seen);
     if (seen[bytes[0]] == count) {
@@ -95,8 +97,8 @@ static size_t put_block(struct huffman *huffman, const uint8_t *bytes, size_t co
     if (tree_size == 0)
         return 0;
     huffman->loops->put_codes(&code, bytes, count, huffman->streams, size);
-    size_t done = put_coded(huffman, tree, tree_size, size, count, last, out, room);
-    return done > 0 ? done : put_raw(bytes, count, last, out, room);
+    size_t done = put_coded_block(huffman, tree, tree_size, size, count, last, out, room);
+    return done > 0 ? done : put_raw_block(bytes, count, last, out, room);
 }
 
 size_t huffman_frame(struct huffman *huffman, const uint8_t *bytes, size_t count, uint8_t *out,

@@ -186,7 +186,7 @@ static uint32_t code_weight(const struct weight_table *table, uint32_t state, ui
 }
 
 /* Weights coded by two states in turn; returns the bytes at out, 0: more than room. */
-static size_t put_coded(const uint8_t *weights, size_t count, uint8_t *out, size_t room)
+static size_t put_coded_weights(const uint8_t *weights, size_t count, uint8_t *out, size_t room)
 {
     const unsigned log = count >= 48 ? LOG_MAX : LOG_MAX - 1;
     struct weight_table table = { .size = 1u << log };
@@ -214,7 +214,7 @@ static size_t put_coded(const uint8_t *weights, size_t count, uint8_t *out, size
     return bits.full ? 0 : (size_t)(bits.at - out);
 }
 
-static size_t put_direct(const uint8_t *weights, size_t count, uint8_t *out)
+static size_t put_direct_weights(const uint8_t *weights, size_t count, uint8_t *out)
 {
     for (size_t i = 0; i < count; i += 2)
         out[i / 2] = (uint8_t)(weights[i] << 4 | (i + 1 < count ? weights[i + 1] : 0));
@@ -222,14 +222,14 @@ static size_t put_direct(const uint8_t *weights, size_t count, uint8_t *out)
 }
 
 /* The weights of all values below the last one that occurs, whose weight follows from theirs. */
-static size_t describe(const uint8_t *length, size_t last, unsigned longest,
-                       uint8_t tree[HUFFMAN_TREE_MAX])
+static size_t describe_lengths(const uint8_t *length, size_t last, unsigned longest,
+                               uint8_t tree[HUFFMAN_TREE_MAX])
 {
     uint8_t weights[VALUES];
     for (size_t v = 0; v < last; v++)
         weights[v] = (uint8_t)(length[v] == 0 ? 0 : longest + 1 - length[v]);
     size_t direct = last <= DIRECT_MAX ? (last + 1) / 2 : VALUES;
-    size_t coded = put_coded(weights, last, tree + 1, 127);
+    size_t coded = put_coded_weights(weights, last, tree + 1, 127);
     if (coded > 0 && coded < direct) {
         tree[0] = (uint8_t)coded;
         return coded + 1;
@@ -237,7 +237,7 @@ static size_t describe(const uint8_t *length, size_t last, unsigned longest,
     if (last > DIRECT_MAX)
         return 0;
     tree[0] = (uint8_t)(127 + last);
-    return put_direct(weights, last, tree + 1) + 1;
+    return put_direct_weights(weights, last, tree + 1) + 1;
 }
 
 size_t huffman_code(const uint32_t seen[256], struct huffman_code *out,
@@ -272,5 +272,5 @@ size_t huffman_code(const uint32_t seen[256], struct huffman_code *out,
         out->entry[v - out->first] =
             l == 0 ? 0 : (uint16_t)((uint32_t)l << HUFFMAN_LENGTH_SHIFT | next[l]++);
     }
-    return describe(length, last, longest, tree);
+    return describe_lengths(length, last, longest, tree);
 }

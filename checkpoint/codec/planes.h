@@ -1,8 +1,13 @@
 /*
- * The inner loops of the codec: words to byte planes and back, and what the planes need.
+ * The inner loops of the codec, as a table: words to byte planes and back, and what planes need.
  *
- * Every loop exists as plain C, which is the definition, and in versions for instruction sets of
- * one machine or another. All give the same bits: they work on integers.
+ *     planes_loops.h   every loop in plain C: the definition
+ *     planes_plain.c   the table of it as it is
+ *     planes_avx2.c, planes_avx512.c, planes_huffman_avx512.c
+ *                      tables for x86's instruction sets: some loops by hand, the others compiled
+ *     planes_choose.h  which of the tables this machine runs
+ *
+ * All give the same bits: they work on integers.
  *
  * Memory: nothing needs alignment; nothing overlaps, unless a comment says so.
  * Thread: any; pure.
@@ -16,14 +21,13 @@
 #define CKPT_NIBBLE_GROUP 128u /* bytes whose codes lie together */
 #define CKPT_NIBBLE_SLACK 64   /* bytes that nibbles may write behind what it returns */
 
-/* A Huffman code of values first to first + HUFFMAN_SPAN - 1; see huffman_code.h. */
-#define HUFFMAN_SPAN 128u
-#define HUFFMAN_LENGTH_SHIFT                                                                       \
-    12 /* an entry: the length above the code, which has at most 11 bits                           \
-        */
-#define HUFFMAN_BLOCK 32768u
-#define HUFFMAN_STREAM_ROOM                                                                        \
-    ((size_t)HUFFMAN_BLOCK / 4 * 11 / 8 + 64) /* one of four streams of a block */
+/* A Huffman code of values first to first + HUFFMAN_SPAN - 1; see huffman_code.h. An entry is the
+ * length above the code, which has at most 11 bits; 0: the value has none. */
+#define HUFFMAN_SPAN         128u
+#define HUFFMAN_LENGTH_SHIFT 12
+#define HUFFMAN_BLOCK        32768u /* bytes that are coded at once, at most */
+/* Of one of the four streams of a block. */
+#define HUFFMAN_STREAM_ROOM ((size_t)HUFFMAN_BLOCK / 4 * 11 / 8 + 64)
 
 struct huffman_code {
     uint8_t first;

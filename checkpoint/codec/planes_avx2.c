@@ -6,7 +6,7 @@
 #define PLANES_TARGET AVX2
 #include "checkpoint/codec/planes_loops.h"
 
-#define STEP 32u /* bytes of each plane at a time */
+#define STRIDE 32u /* bytes of each plane at a time */
 
 AVX2 static inline __m256i load(const void *at)
 {
@@ -34,12 +34,12 @@ AVX2 static bool split4(const void *words, size_t count, unsigned turn, uint8_t 
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     __m256i all = _mm256_setzero_si256();
     size_t i = 0;
-    for (; i + STEP <= count; i += STEP) {
+    for (; i + STRIDE <= count; i += STRIDE) {
         __m256i x[4];
         for (size_t k = 0; k < 4; k++) {
-            __m256i word = load(in + 4 * i + STEP * k);
+            __m256i word = load(in + 4 * i + STRIDE * k);
             all = _mm256_or_si256(all, word);
-            will_read(in + 4 * i + STEP * k, WORDS_AHEAD);
+            will_read(in + 4 * i + STRIDE * k, WORDS_AHEAD);
             will_write(p[k] + i, PLANES_AHEAD);
             word = _mm256_or_si256(_mm256_sllv_epi32(word, left), _mm256_srlv_epi32(word, right));
             x[k] = _mm256_permutevar8x32_epi32(transpose_bytes(word), order);
@@ -64,7 +64,7 @@ AVX2 static void merge4(const uint8_t *const plane[4], size_t count, unsigned tu
     char *out = words;
     const __m256i left = _mm256_set1_epi32(32 - (int)turn), right = _mm256_set1_epi32((int)turn);
     size_t i = 0;
-    for (; i + STEP <= count; i += STEP) {
+    for (; i + STRIDE <= count; i += STRIDE) {
         __m256i a = load(p[0] + i), b = load(p[1] + i);
         __m256i c = load(p[2] + i), d = load(p[3] + i);
         __m256i ab_low = _mm256_unpacklo_epi8(a, b), ab_high = _mm256_unpackhi_epi8(a, b);
@@ -77,7 +77,7 @@ AVX2 static void merge4(const uint8_t *const plane[4], size_t count, unsigned tu
         __m256i turned[4];
         for (size_t k = 0; k < 4; k++) {
             will_read(p[k] + i, PLANES_AHEAD);
-            will_write(out + 4 * i + STEP * k, WORDS_AHEAD);
+            will_write(out + 4 * i + STRIDE * k, WORDS_AHEAD);
             turned[k] = _mm256_or_si256(_mm256_sllv_epi32(word[k], left),
                                         _mm256_srlv_epi32(word[k], right));
         }
@@ -102,8 +102,8 @@ AVX2 static bool split2(const void *words, size_t count, unsigned turn, uint8_t 
     const __m256i low = _mm256_set1_epi16(0xff);
     __m256i all = _mm256_setzero_si256();
     size_t i = 0;
-    for (; i + STEP <= count; i += STEP) {
-        __m256i a = load(in + 2 * i), b = load(in + 2 * i + STEP);
+    for (; i + STRIDE <= count; i += STRIDE) {
+        __m256i a = load(in + 2 * i), b = load(in + 2 * i + STRIDE);
         all = _mm256_or_si256(all, _mm256_or_si256(a, b));
         a = turn2(a, left, right);
         b = turn2(b, left, right);
@@ -122,17 +122,17 @@ AVX2 static void merge2(const uint8_t *const plane[2], size_t count, unsigned tu
     char *out = words;
     const __m128i left = _mm_cvtsi32_si128(16 - (int)turn), right = _mm_cvtsi32_si128((int)turn);
     size_t i = 0;
-    for (; i + STEP <= count; i += STEP) {
+    for (; i + STRIDE <= count; i += STRIDE) {
         __m256i a = _mm256_permute4x64_epi64(load(p[0] + i), 0xd8);
         __m256i b = _mm256_permute4x64_epi64(load(p[1] + i), 0xd8);
         store(out + 2 * i, turn2(_mm256_unpacklo_epi8(a, b), left, right));
-        store(out + 2 * i + STEP, turn2(_mm256_unpackhi_epi8(a, b), left, right));
+        store(out + 2 * i + STRIDE, turn2(_mm256_unpackhi_epi8(a, b), left, right));
     }
     loop_merge2(plane, i, count, turn, words);
 }
 
 /* 32 bytes become 28; 30 are written. */
-AVX2 static inline void pack_step(const uint8_t *plane, uint8_t *out)
+AVX2 static inline void pack_stride(const uint8_t *plane, uint8_t *out)
 {
     const __m256i order = _mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14, -1, -1, 0,
                                            1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14, -1, -1);
@@ -150,8 +150,8 @@ AVX2 static inline void pack_step(const uint8_t *plane, uint8_t *out)
 AVX2 void ckpt_pack7_avx2(const uint8_t *plane, size_t count, uint8_t *out)
 {
     size_t i = 0;
-    for (; i + STEP + 8 <= count; i += STEP)
-        pack_step(plane + i, out + i / 8 * 7);
+    for (; i + STRIDE + 8 <= count; i += STRIDE)
+        pack_stride(plane + i, out + i / 8 * 7);
     loop_pack7(plane, i, count, out);
 }
 
@@ -162,7 +162,7 @@ AVX2 void ckpt_unpack7_avx2(const uint8_t *packed, size_t count, uint8_t *out)
     const __m256i low28 = _mm256_set1_epi64x(0x0fffffff);
     const __m256i low14 = _mm256_set1_epi32(0x3fff), low7 = _mm256_set1_epi16(0x7f);
     size_t i = 0;
-    for (; i + STEP + 8 <= count; i += STEP) { /* reads 30 bytes for 28 */
+    for (; i + STRIDE + 8 <= count; i += STRIDE) { /* reads 30 bytes for 28 */
         const uint8_t *in = packed + i / 8 * 7;
         __m256i x = _mm256_set_m128i(_mm_loadu_si128((const __m128i_u *)(in + 14)),
                                      _mm_loadu_si128((const __m128i_u *)in));
@@ -187,14 +187,14 @@ AVX2 size_t ckpt_nibbles_avx2(const uint8_t *bytes, size_t count, uint8_t top, u
     for (; at + CKPT_NIBBLE_GROUP <= count; at += CKPT_NIBBLE_GROUP) {
         __m256i code[4];
         for (size_t k = 0; k < 4; k++) {
-            code[k] = _mm256_sub_epi8(tops, load(bytes + at + STEP * k));
+            code[k] = _mm256_sub_epi8(tops, load(bytes + at + STRIDE * k));
             code[k] = _mm256_min_epu8(code[k], last);
             uint32_t odd = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(code[k], last));
             for (; odd != 0; odd &= odd - 1)
-                *escape++ = bytes[at + STEP * k + (size_t)__builtin_ctz(odd)];
+                *escape++ = bytes[at + STRIDE * k + (size_t)__builtin_ctz(odd)];
         }
         for (size_t k = 0; k < 2; k++) {
-            store(codes + at / 2 + STEP * k,
+            store(codes + at / 2 + STRIDE * k,
                   _mm256_or_si256(code[k], _mm256_slli_epi16(code[k + 2], 4)));
         }
     }
@@ -211,14 +211,14 @@ AVX2 bool ckpt_unnibbles_avx2(const uint8_t *codes, const uint8_t *escapes, size
     size_t at = 0;
     for (; at + CKPT_NIBBLE_GROUP <= count; at += CKPT_NIBBLE_GROUP) {
         for (size_t k = 0; k < 4; k++) {
-            __m256i code = load(codes + at / 2 + STEP * (k & 1));
+            __m256i code = load(codes + at / 2 + STRIDE * (k & 1));
             code = _mm256_and_si256(k < 2 ? code : _mm256_srli_epi16(code, 4), last);
-            store(bytes + at + STEP * k, _mm256_sub_epi8(tops, code));
+            store(bytes + at + STRIDE * k, _mm256_sub_epi8(tops, code));
             uint32_t odd = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(code, last));
             if (__builtin_popcount(odd) > end - escape)
                 return false;
             for (; odd != 0; odd &= odd - 1)
-                bytes[at + STEP * k + (size_t)__builtin_ctz(odd)] = *escape++;
+                bytes[at + STRIDE * k + (size_t)__builtin_ctz(odd)] = *escape++;
         }
     }
     if (at < count && !unnibble_group(codes + at / 2, count - at, top, &escape, end, bytes + at))

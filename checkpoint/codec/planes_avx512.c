@@ -10,7 +10,7 @@
  * Two tables: where VBMI is missing, bytes move within 16 first and then in fours, and packing and
  * nibbles, which live on VBMI, are those of AVX2.
  */
-#define STEP 64u /* bytes of each plane at a time */
+#define STRIDE 64u /* bytes of each plane at a time */
 
 BW_INLINE __m512i load(const void *at)
 {
@@ -55,11 +55,11 @@ BW static bool split4_bw(const void *words, size_t count, unsigned turn, uint8_t
     const __m512i left = _mm512_set1_epi32((int)turn);
     __m512i all = _mm512_setzero_si512();
     size_t i = 0;
-    for (; i + STEP <= count; i += STEP) {
+    for (; i + STRIDE <= count; i += STRIDE) {
         __m512i x[4];
         for (size_t k = 0; k < 4; k++) {
-            x[k] = load(in + 4 * i + STEP * k);
-            will_read(in + 4 * i + STEP * k, WORDS_AHEAD);
+            x[k] = load(in + 4 * i + STRIDE * k);
+            will_read(in + 4 * i + STRIDE * k, WORDS_AHEAD);
             will_write(p[k] + i, PLANES_AHEAD);
             all = _mm512_or_si512(all, x[k]);
             x[k] = gather_bytes(_mm512_rolv_epi32(x[k], left));
@@ -78,16 +78,16 @@ BW static void merge4_bw(const uint8_t *const plane[4], size_t count, unsigned t
     char *out = words;
     const __m512i right = _mm512_set1_epi32((int)turn);
     size_t i = 0;
-    for (; i + STEP <= count; i += STEP) {
+    for (; i + STRIDE <= count; i += STRIDE) {
         __m512i x[4];
         for (size_t k = 0; k < 4; k++) {
             x[k] = load(p[k] + i);
             will_read(p[k] + i, PLANES_AHEAD);
-            will_write(out + 4 * i + STEP * k, WORDS_AHEAD);
+            will_write(out + 4 * i + STRIDE * k, WORDS_AHEAD);
         }
         transpose_blocks(x);
         for (size_t k = 0; k < 4; k++)
-            store(out + 4 * i + STEP * k, _mm512_rorv_epi32(scatter_bytes(x[k]), right));
+            store(out + 4 * i + STRIDE * k, _mm512_rorv_epi32(scatter_bytes(x[k]), right));
     }
     loop_merge4(plane, i, count, turn, words);
 }
@@ -104,10 +104,10 @@ BW static bool split2_bw(const void *words, size_t count, unsigned turn, uint8_t
     const __m128i left = _mm_cvtsi32_si128((int)turn), right = _mm_cvtsi32_si128(16 - (int)turn);
     __m512i all = _mm512_setzero_si512();
     size_t i = 0;
-    for (; i + STEP <= count; i += STEP) {
-        __m512i a = load(in + 2 * i), b = load(in + 2 * i + STEP);
+    for (; i + STRIDE <= count; i += STRIDE) {
+        __m512i a = load(in + 2 * i), b = load(in + 2 * i + STRIDE);
         for (size_t k = 0; k < 2; k++) {
-            will_read(in + 2 * i + STEP * k, WORDS_AHEAD);
+            will_read(in + 2 * i + STRIDE * k, WORDS_AHEAD);
             will_write(p[k] + i, PLANES_AHEAD);
         }
         all = _mm512_or_si512(all, _mm512_or_si512(a, b));
@@ -133,31 +133,31 @@ BW static void merge2_bw(const uint8_t *const plane[2], size_t count, unsigned t
     const __m128i left = _mm_cvtsi32_si128(16 - (int)turn), right = _mm_cvtsi32_si128((int)turn);
     const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
     size_t i = 0;
-    for (; i + STEP <= count; i += STEP) {
+    for (; i + STRIDE <= count; i += STRIDE) {
         for (size_t k = 0; k < 2; k++) {
             will_read(p[k] + i, PLANES_AHEAD);
-            will_write(out + 2 * i + STEP * k, WORDS_AHEAD);
+            will_write(out + 2 * i + STRIDE * k, WORDS_AHEAD);
         }
         __m512i a = _mm512_permutexvar_epi64(order, load(p[0] + i));
         __m512i b = _mm512_permutexvar_epi64(order, load(p[1] + i));
         store(out + 2 * i, turn2(_mm512_unpacklo_epi8(a, b), left, right));
-        store(out + 2 * i + STEP, turn2(_mm512_unpackhi_epi8(a, b), left, right));
+        store(out + 2 * i + STRIDE, turn2(_mm512_unpackhi_epi8(a, b), left, right));
     }
     loop_merge2(plane, i, count, turn, words);
 }
 
 VBMI_INLINE __m512i gather_order(void)
 {
-    uint8_t from[STEP];
-    for (unsigned i = 0; i < STEP; i++)
+    uint8_t from[STRIDE];
+    for (unsigned i = 0; i < STRIDE; i++)
         from[i] = (uint8_t)(4 * (i % 16) + i / 16);
     return load(from);
 }
 
 VBMI_INLINE __m512i scatter_order(void)
 {
-    uint8_t from[STEP];
-    for (unsigned i = 0; i < STEP; i++)
+    uint8_t from[STRIDE];
+    for (unsigned i = 0; i < STRIDE; i++)
         from[i] = (uint8_t)(16 * (i % 4) + i / 4);
     return load(from);
 }
@@ -170,11 +170,11 @@ VBMI static bool split4_vbmi(const void *words, size_t count, unsigned turn,
     const __m512i left = _mm512_set1_epi32((int)turn), order = gather_order();
     __m512i all = _mm512_setzero_si512();
     size_t i = 0;
-    for (; i + STEP <= count; i += STEP) {
+    for (; i + STRIDE <= count; i += STRIDE) {
         __m512i x[4];
         for (size_t k = 0; k < 4; k++) {
-            x[k] = load(in + 4 * i + STEP * k);
-            will_read(in + 4 * i + STEP * k, WORDS_AHEAD);
+            x[k] = load(in + 4 * i + STRIDE * k);
+            will_read(in + 4 * i + STRIDE * k, WORDS_AHEAD);
             will_write(p[k] + i, PLANES_AHEAD);
             all = _mm512_or_si512(all, x[k]);
             x[k] = _mm512_permutexvar_epi8(order, _mm512_rolv_epi32(x[k], left));
@@ -194,16 +194,16 @@ VBMI static void merge4_vbmi(const uint8_t *const plane[4], size_t count, unsign
     char *out = words;
     const __m512i right = _mm512_set1_epi32((int)turn), order = scatter_order();
     size_t i = 0;
-    for (; i + STEP <= count; i += STEP) {
+    for (; i + STRIDE <= count; i += STRIDE) {
         __m512i x[4];
         for (size_t k = 0; k < 4; k++) {
             x[k] = load(p[k] + i);
             will_read(p[k] + i, PLANES_AHEAD);
-            will_write(out + 4 * i + STEP * k, WORDS_AHEAD);
+            will_write(out + 4 * i + STRIDE * k, WORDS_AHEAD);
         }
         transpose_blocks(x);
         for (size_t k = 0; k < 4; k++) {
-            store(out + 4 * i + STEP * k,
+            store(out + 4 * i + STRIDE * k,
                   _mm512_rorv_epi32(_mm512_permutexvar_epi8(order, x[k]), right));
         }
     }
@@ -216,16 +216,16 @@ VBMI static bool split2_vbmi(const void *words, size_t count, unsigned turn,
     uint8_t *const p[2] = { plane[0], plane[1] };
     const char *in = words;
     const __m128i left = _mm_cvtsi32_si128((int)turn), right = _mm_cvtsi32_si128(16 - (int)turn);
-    uint8_t from[STEP];
-    for (unsigned i = 0; i < STEP; i++)
+    uint8_t from[STRIDE];
+    for (unsigned i = 0; i < STRIDE; i++)
         from[i] = (uint8_t)(2 * i);
     const __m512i even = load(from), odd = _mm512_or_si512(even, _mm512_set1_epi8(1));
     __m512i all = _mm512_setzero_si512();
     size_t i = 0;
-    for (; i + STEP <= count; i += STEP) {
-        __m512i a = load(in + 2 * i), b = load(in + 2 * i + STEP);
+    for (; i + STRIDE <= count; i += STRIDE) {
+        __m512i a = load(in + 2 * i), b = load(in + 2 * i + STRIDE);
         for (size_t k = 0; k < 2; k++) {
-            will_read(in + 2 * i + STEP * k, WORDS_AHEAD);
+            will_read(in + 2 * i + STRIDE * k, WORDS_AHEAD);
             will_write(p[k] + i, PLANES_AHEAD);
         }
         all = _mm512_or_si512(all, _mm512_or_si512(a, b));
@@ -241,12 +241,12 @@ VBMI static bool split2_vbmi(const void *words, size_t count, unsigned turn,
 /* 64 bytes become 56; 64 are written. */
 VBMI static void pack7(const uint8_t *plane, size_t count, uint8_t *out)
 {
-    uint8_t from[STEP];
-    for (unsigned i = 0; i < STEP; i++)
-        from[i] = (uint8_t)((i + i / 7) % STEP);
+    uint8_t from[STRIDE];
+    for (unsigned i = 0; i < STRIDE; i++)
+        from[i] = (uint8_t)((i + i / 7) % STRIDE);
     const __m512i order = load(from), low = _mm512_set1_epi64(0xffffffff);
     size_t i = 0;
-    for (; i + STEP + 16 <= count; i += STEP) {
+    for (; i + STRIDE + 16 <= count; i += STRIDE) {
         __m512i x = _mm512_srli_epi16(load(plane + i), 1);
         x = _mm512_and_si512(x, _mm512_set1_epi8(0x7f));
         x = _mm512_maddubs_epi16(_mm512_set1_epi16((short)0x8001), x);
@@ -260,14 +260,14 @@ VBMI static void pack7(const uint8_t *plane, size_t count, uint8_t *out)
 
 VBMI static void unpack7(const uint8_t *packed, size_t count, uint8_t *out)
 {
-    uint8_t from[STEP];
-    for (unsigned i = 0; i < STEP; i++)
+    uint8_t from[STRIDE];
+    for (unsigned i = 0; i < STRIDE; i++)
         from[i] = (uint8_t)(i - i / 8);
     const __m512i order = load(from);
     const __m512i places = _mm512_set1_epi64(0x3029221b140d063f); /* 7 j - 1 mod 64 */
     const __mmask64 seven = 0x7f7f7f7f7f7f7f7f;
     size_t i = 0;
-    for (; i + STEP + 16 <= count; i += STEP) { /* reads 64 bytes for 56 */
+    for (; i + STRIDE + 16 <= count; i += STRIDE) { /* reads 64 bytes for 56 */
         __m512i x = _mm512_maskz_permutexvar_epi8(seven, order, load(packed + i / 8 * 7));
         x = _mm512_multishift_epi64_epi8(places, x);
         store(out + i, _mm512_and_si512(x, _mm512_set1_epi8((char)0xfe)));
@@ -284,7 +284,7 @@ VBMI static size_t nibbles(const uint8_t *bytes, size_t count, uint8_t top, uint
     for (; at + CKPT_NIBBLE_GROUP <= count; at += CKPT_NIBBLE_GROUP) {
         __m512i code[2];
         for (size_t k = 0; k < 2; k++) {
-            __m512i byte = load(bytes + at + STEP * k);
+            __m512i byte = load(bytes + at + STRIDE * k);
             code[k] = _mm512_min_epu8(_mm512_sub_epi8(tops, byte), last);
             __mmask64 odd = _mm512_cmpeq_epi8_mask(code[k], last);
             store(escape, _mm512_maskz_compress_epi8(odd, byte));
@@ -309,7 +309,7 @@ VBMI_INLINE void unnibble_groups(const uint8_t *codes, size_t count, uint8_t top
         for (size_t k = 0; k < 2; k++) {
             __mmask64 odd = _mm512_cmpeq_epi8_mask(code[k], last);
             __m512i byte = _mm512_sub_epi8(tops, code[k]);
-            store(bytes + *at + STEP * k, _mm512_mask_expand_epi8(byte, odd, load(*escape)));
+            store(bytes + *at + STRIDE * k, _mm512_mask_expand_epi8(byte, odd, load(*escape)));
             *escape += __builtin_popcountll(odd);
         }
     }
@@ -323,7 +323,7 @@ VBMI static bool unnibbles(const uint8_t *codes, const uint8_t *escapes, size_t 
     if (escape_count >= CKPT_NIBBLE_GROUP)
         unnibble_groups(codes, count, top, &at, &escape, end - CKPT_NIBBLE_GROUP, bytes);
     /* The last ones with room behind them, so that a group may ask for more than there are. */
-    uint8_t rest[2 * CKPT_NIBBLE_GROUP + STEP] = { 0 };
+    uint8_t rest[2 * CKPT_NIBBLE_GROUP + STRIDE] = { 0 };
     size_t left = (size_t)(end - escape);
     if (at + CKPT_NIBBLE_GROUP <= count) {
         memcpy(rest, escape, left);

@@ -6,18 +6,18 @@
 #define PLANES_TARGET VBMI
 #include "checkpoint/codec/planes_loops.h"
 
-#define STEP  64u /* bytes at a time */
-#define LANES 8u  /* groups of eight codes that they make */
-#define MAX   56u /* bits that a group may have in all to be put at once */
+#define STRIDE 64u /* bytes at a time */
+#define LANES  8u  /* groups of eight codes that they make */
+#define MAX    56u /* bits that a group may have in all to be put at once */
 
 /* Most bytes lie close together: each of 16 values in a row is compared with 64 bytes at a time,
  * the few others are gathered and counted one by one. */
 VBMI void ckpt_count_avx512(const uint8_t *bytes, size_t count, uint32_t seen[256])
 {
-    uint8_t others[HUFFMAN_BLOCK + STEP];
+    uint8_t others[HUFFMAN_BLOCK + STRIDE];
     uint32_t sample[256];
     uint64_t near[16] = { 0 };
-    size_t found = 0, at = 0, whole = count & ~(size_t)(STEP - 1);
+    size_t found = 0, at = 0, whole = count & ~(size_t)(STRIDE - 1);
     count_values(bytes, count < 512 ? count : 512, sample);
     uint32_t within = 0, most = 0, low = 0;
     for (uint32_t v = 0; v < 256; v++) {
@@ -28,7 +28,7 @@ VBMI void ckpt_count_avx512(const uint8_t *bytes, size_t count, uint32_t seen[25
         }
     }
     const __m512i lowest = _mm512_set1_epi8((char)low);
-    for (; at < whole; at += STEP) {
+    for (; at < whole; at += STRIDE) {
         __m512i x = _mm512_loadu_si512(bytes + at), y = _mm512_sub_epi8(x, lowest);
         for (int v = 0; v < 16; v++) {
             __mmask64 here = _mm512_cmpeq_epi8_mask(y, _mm512_set1_epi8((char)v));
@@ -87,7 +87,7 @@ BW_INLINE bool join_eights(const struct entries *entries, const uint8_t *bytes,
                            uint64_t code[LANES], uint64_t length[LANES])
 {
     struct lanes a = join_fours(entries_of(entries, bytes));
-    struct lanes b = join_fours(entries_of(entries, bytes + STEP / 2));
+    struct lanes b = join_fours(entries_of(entries, bytes + STRIDE / 2));
     __m512i later = _mm512_unpackhi_epi64(a.length, b.length);
     __m512i codes =
         _mm512_or_si512(_mm512_unpackhi_epi64(a.code, b.code),
@@ -106,7 +106,7 @@ BW void ckpt_put_codes_avx512(const struct huffman_code *code, const uint8_t *by
     for (size_t i = 0; i < 4; i++)
         entries.part[i] = _mm512_loadu_si512(code->entry + 32 * i);
     struct code_stream stream[4];
-    size_t whole = last / STEP * STEP;
+    size_t whole = last / STRIDE * STRIDE;
     for (size_t k = 0; k < 4; k++) { /* the ends that not all four have */
         stream[k] = (struct code_stream){ .at = out + k * HUFFMAN_STREAM_ROOM };
         put_codes_of(&stream[k], code, bytes + k * quarter, whole, k < 3 ? quarter : last);
@@ -115,15 +115,15 @@ BW void ckpt_put_codes_avx512(const struct huffman_code *code, const uint8_t *by
     struct code_stream s0 = stream[0], s1 = stream[1], s2 = stream[2], s3 = stream[3];
     for (size_t at = whole; at > 0;) {
         static const uint8_t order[LANES] = { 7, 5, 3, 1, 6, 4, 2, 0 };
-        at -= STEP;
+        at -= STRIDE;
         bool fits = true;
         for (size_t k = 0; k < 4; k++)
             fits &= join_eights(&entries, bytes + k * quarter + at, codes[k], lengths[k]);
         if (!fits) {
-            put_codes_of(&s0, code, bytes, at, at + STEP);
-            put_codes_of(&s1, code, bytes + quarter, at, at + STEP);
-            put_codes_of(&s2, code, bytes + 2 * quarter, at, at + STEP);
-            put_codes_of(&s3, code, bytes + 3 * quarter, at, at + STEP);
+            put_codes_of(&s0, code, bytes, at, at + STRIDE);
+            put_codes_of(&s1, code, bytes + quarter, at, at + STRIDE);
+            put_codes_of(&s2, code, bytes + 2 * quarter, at, at + STRIDE);
+            put_codes_of(&s3, code, bytes + 3 * quarter, at, at + STRIDE);
             continue;
         }
         for (size_t j = 0; j < LANES; j++) {

@@ -1,4 +1,7 @@
-/* What the versions of the loops for one instruction set or another share. */
+/*
+ * What the versions of the loops share: each version's table, the names of instruction sets, and the
+ * loops that two tables have. For planes_*.c alone; all others ask planes_choose.h.
+ */
 #pragma once
 
 #include "checkpoint/codec/planes.h"
@@ -21,7 +24,7 @@ const struct plane_loops *ckpt_loops_avx2(void);
 const struct plane_loops *ckpt_loops_avx512bw(void);   /* F, BW, DQ, VL */
 const struct plane_loops *ckpt_loops_avx512vbmi(void); /* likewise, VBMI, VBMI2 */
 
-/* Also in the second table; as in struct plane_loops. */
+/* Of AVX2's table; that of avx512bw has them, too. As in struct plane_loops. */
 void ckpt_pack7_avx2(const uint8_t *plane, size_t count, uint8_t *out);
 void ckpt_unpack7_avx2(const uint8_t *packed, size_t count, uint8_t *out);
 size_t ckpt_nibbles_avx2(const uint8_t *bytes, size_t count, uint8_t top, uint8_t *codes,
@@ -29,7 +32,7 @@ size_t ckpt_nibbles_avx2(const uint8_t *bytes, size_t count, uint8_t top, uint8_
 bool ckpt_unnibbles_avx2(const uint8_t *codes, const uint8_t *escapes, size_t escape_count,
                          size_t count, uint8_t top, uint8_t *bytes);
 
-/* Of the latter two tables, likewise. The first needs VBMI2. */
+/* Of AVX-512's tables, in a file of their own. The first needs VBMI2, and only that table has it. */
 void ckpt_count_avx512(const uint8_t *bytes, size_t count, uint32_t seen[256]);
 void ckpt_put_codes_avx512(const struct huffman_code *code, const uint8_t *bytes, size_t count,
                            uint8_t *out, size_t size[4]);

@@ -1,9 +1,10 @@
 /*
- * The definition of every loop. planes_*.c only: each says before it for which instruction set, and
- * the compiler's vectoriser makes of a loop what that allows.
+ * The definition of every loop. Only planes_*.c include this, each for one instruction set; the
+ * compiler's vectoriser makes of a loop what that set allows.
  *
- * PLANES_TARGET  attribute of the functions that are entries of struct plane_loops as they are; the
- *                others are parts, which take on the target of what they are inlined into
+ * PLANES_TARGET  is defined by who includes this: the attribute of the functions that are entries of
+ *                struct plane_loops as they are (ENTRY). The others (LOOP) are parts of entries that
+ *                are written by hand, and take on the target of what they are inlined into.
  */
 #pragma once
 
@@ -24,8 +25,8 @@
 typedef uint32_t word32 __attribute__((may_alias, aligned(1)));
 typedef uint16_t word16 __attribute__((may_alias, aligned(1)));
 
-/* Lines that will be read or written soon: the machine's own guesses stop at each page, of which
- * five streams begin one ever so often. Beyond an end nothing happens. */
+/* Fetches what will be read or written soon: the machine's own guesses end with a page, and five
+ * streams come to the end of one all the time. Beyond the end of memory nothing happens. */
 #define WORDS_AHEAD  2048u /* bytes */
 #define PLANES_AHEAD 1024u
 

@@ -1,9 +1,11 @@
 /*
- * What a sample of the words says: which planes are worth an entropy coder, and which of several
- * ways to make planes of the words is the smallest.
+ * What a sample of a chunk's words says: which planes are worth an entropy coder, and which of
+ * several ways to make planes of the words is the smallest.
  *
- * Thread: any; pure. All of it is integer arithmetic or sums in a fixed order, so every machine
- * decides alike.
+ * All of it is integer arithmetic or sums in a fixed order, so every machine decides alike. Plane p
+ * of a word is its byte p, the lowest first.
+ *
+ * Thread: any; pure.
  */
 #pragma once
 
@@ -11,22 +13,30 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SAMPLE_MAX 4096u /* words that an entropy is estimated from */
-#define SAMPLE_RUN 64u   /* in runs of so many, spread evenly */
+#define PROBE_WORDS_MAX 4096u /* of a sample */
+#define PROBE_RUN       64u   /* a sample's words lie in runs of that many, spread evenly */
 
 #define INCOMPRESSIBLE 7.85f /* bits a byte; the estimate for random bytes is 7.955 */
 
-/* Where the runs of a sample of a chunk of count words lie. */
-struct sample_plan {
-    size_t runs, run, step;
+/* Where the runs of a sample lie: run r begins at word r * stride of the chunk. */
+struct probe_places {
+    size_t runs, run, stride;
 };
-struct sample_plan sample_plan(size_t count, size_t words);
+/* For at most that many words of a chunk of count words. */
+struct probe_places probe_places(size_t count, size_t words);
 
 struct probe_weights {
-    float of[SAMPLE_MAX + 1]; /* n * log2(n) */
+    float of[PROBE_WORDS_MAX + 1]; /* n * log2(n) */
 };
 void probe_weights(struct probe_weights *out);
 
-/* Estimated bits a byte of every plane of the words. */
+/* Estimated bits a byte of every plane of the words. width: planes, 4 at most. */
 void probe_entropy(const struct probe_weights *weights, const uint32_t *words, size_t count,
                    size_t width, float entropy[4]);
+/* Bits a word, of planes that are stored raw when that is about as small. */
+float probe_bits(const float entropy[4], size_t width);
+
+/* Whether the lowest bit of a word is set. */
+bool probe_any_lowest_bit(const uint32_t *words, size_t count);
+/* Whether 15 values in a row cover most of plane p: it is worth being stored as nibbles. */
+bool probe_is_narrow(const uint32_t *words, size_t count, size_t p);

@@ -7,14 +7,14 @@
 
 #define COLUMNS_MIN 16u
 #define COLUMNS_MAX 8192u
-#define PROBE       384u /* words that are looked for again further on */
-#define SMOOTH      64u  /* words that a local mean is of */
+#define PROBE       384u /* levels at the beginning that are looked for again further on */
+#define SMOOTH      64u  /* words around a word whose mean is taken off its level */
 #define LEVELS      (PROBE + COLUMNS_MAX)
-#define LIKE        4096u /* words that a likeness is of */
-#define ALIKE       200   /* thousandths */
-#define EDGE        24u   /* words on each side of a row's edge */
-#define EDGE_WORDS  16384u
-#define HEAD        8u /* constant, columns, phase */
+#define LIKE        4096u  /* levels that a likeness is taken of, at most */
+#define ALIKE       200    /* thousandths: from here on levels count as alike */
+#define EDGE        24u    /* words on each side of a row's edge that are compared */
+#define EDGE_WORDS  16384u /* in which edges are looked for */
+#define HEAD        8u     /* bytes of constant, columns, phase */
 
 typedef uint32_t word32 __attribute__((may_alias, aligned(1)));
 
@@ -42,7 +42,8 @@ void table_maker_free(struct table_maker *maker)
     free(maker);
 }
 
-/* Sixty-fourths of a binary order, less the mean around, cut to 4 orders on both sides. */
+/* The level of a word is its binary order in sixty-fourths, less the mean of the words around it,
+ * cut to 4 orders on both sides. */
 static void make_levels(struct table_maker *maker, const word32 *words, size_t count)
 {
     int32_t sum = 0;
@@ -67,7 +68,7 @@ static int32_t likeness(struct table_maker *maker, size_t levels, uint32_t dista
     return same / 1000 == 0 ? 0 : moved / (same / 1000);
 }
 
-/* The distance at which the first levels come again most alike. */
+/* The distance at which levels are most alike the first ones. */
 static uint32_t find_distance(struct table_maker *maker, size_t levels)
 {
     size_t lags = levels - PROBE;
@@ -129,7 +130,7 @@ static void mean_columns(struct table_maker *maker, size_t count, uint32_t colum
     }
 }
 
-/* Where a row begins: what is left without the columns changes most there. */
+/* Where a row begins: what is left of the words without their columns' means changes most there. */
 static uint32_t find_phase(struct table_maker *maker, const word32 *words, size_t count,
                            uint32_t columns)
 {
@@ -210,7 +211,7 @@ size_t table_fit(struct table_maker *maker, const void *words, size_t count, con
         uint32_t found = find_columns(maker, in + at, part, columns);
         columns = found == 0 ? columns : found;
         if (columns == 0)
-            return 0; /* what the chunk begins with has none */
+            return 0; /* the chunk begins with words that lie in none */
         uint32_t phase = find_phase(maker, in + at, part, columns);
         size_t all = columns + (part + phase + columns - 1) / columns;
         if (HEAD + 2 * all > TABLE_TERMS_MAX - size)
