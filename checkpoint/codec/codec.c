@@ -8,14 +8,14 @@
 #include "checkpoint/codec/probe.h"
 #include "checkpoint/codec/table.h"
 
-#define BLOCK       4096u /* words that are transformed at a time, in the first-level cache */
-#define SAMPLE_FAST 1024u
-#define SPARSE      1.2f /* bits a byte below which matches pay */
-#define TABLE_GAIN  1.01f
+#define BLOCK       4096u  /* words that are transformed at a time, in the first-level cache */
+#define SAMPLE_FAST 1024u  /* words of a sample at level fast */
+#define SPARSE      1.2f   /* bits a byte below which matches pay */
+#define TABLE_GAIN  1.01f  /* that rows and columns must bring, at least */
 #define TABLE_WORDS 16384u /* a chunk with less isn't worth its terms */
 #define TURN        1u     /* of plain words: the sign to the lowest bit */
 #define TURN_TABLE  4u     /* of predicted ones: what is far from 0 to the lowest bits */
-#define TERMS_PLANE 4u
+#define TERMS_PLANE 4u     /* of a table: behind the planes of the words */
 
 struct ckpt_codec {
     enum ckpt_level level;
@@ -116,6 +116,15 @@ static size_t take_sample(struct ckpt_codec *codec, const struct change *change,
     return done;
 }
 
+/* Takes a sample and estimates the entropy of its planes; returns its size. */
+static size_t sample_entropy(struct ckpt_codec *codec, const struct change *change,
+                             const uint8_t *raw, uint32_t *sample, float entropy[4])
+{
+    size_t taken = take_sample(codec, change, raw, PROBE_WORDS_MAX, sample);
+    probe_entropy(&codec->weights, sample, taken, change->width, entropy);
+    return taken;
+}
+
 /* What is known before the words are split. */
 struct choice {
     struct change change;
@@ -157,8 +166,7 @@ static void choose_table(struct ckpt_codec *codec, const uint8_t *raw, float bit
     change.turn = TURN_TABLE;
     change.table = &codec->table;
     float entropy[4];
-    size_t taken = take_sample(codec, &change, raw, PROBE_WORDS_MAX, codec->sample_other);
-    probe_entropy(&codec->weights, codec->sample_other, taken, 4, entropy);
+    (void)sample_entropy(codec, &change, raw, codec->sample_other, entropy);
     float terms = 8 * (float)choice->terms_size / (float)count;
     if ((probe_bits(entropy, 4) + terms) * TABLE_GAIN > bits)
         return;
@@ -175,8 +183,7 @@ static float choose_delta(struct ckpt_codec *codec, const uint8_t *raw, float bi
     change.codec = DISK_DELTA;
     change.turn = 0;
     float entropy[4];
-    size_t taken = take_sample(codec, &change, raw, PROBE_WORDS_MAX, codec->sample_other);
-    probe_entropy(&codec->weights, codec->sample_other, taken, change.width, entropy);
+    (void)sample_entropy(codec, &change, raw, codec->sample_other, entropy);
     float delta = probe_bits(entropy, change.width);
     if (delta >= bits)
         return bits;
@@ -191,8 +198,7 @@ static void choose_smallest(struct ckpt_codec *codec, const uint8_t *raw, bool t
 {
     const struct change *change = &choice->change;
     float entropy[4];
-    size_t taken = take_sample(codec, change, raw, PROBE_WORDS_MAX, codec->sample);
-    probe_entropy(&codec->weights, codec->sample, taken, change->width, entropy);
+    size_t taken = sample_entropy(codec, change, raw, codec->sample, entropy);
     bool sign = probe_any_lowest_bit(codec->sample, taken);
     float bits = probe_bits(entropy, change->width);
     choice->packed = !sign && entropy[0] > INCOMPRESSIBLE - 1;
@@ -320,8 +326,7 @@ enum status ckpt_encode(struct ckpt_codec *codec, enum ckpt_dtype dtype, const v
     }
     change = (struct change){ .codec = DISK_ROTATED, .width = 1, .count = size };
     float entropy[4];
-    size_t taken = take_sample(codec, &change, raw, PROBE_WORDS_MAX, codec->sample);
-    probe_entropy(&codec->weights, codec->sample, taken, 1, entropy);
+    (void)sample_entropy(codec, &change, raw, codec->sample, entropy);
     chunk->codec = DISK_BYTES;
     frames_put(codec->frames, entropy[0] > INCOMPRESSIBLE ? CODER_RAW : CODER_BYTES, raw, size,
                chunk, out);
