@@ -1,19 +1,31 @@
 /*
- * Threads for the time of one call.
+ * Threads for the time of one call, that share a number of tasks.
+ *
+ * Thread: any; what the threads share is the caller's to protect.
  */
 #pragma once
 
+#include <pthread.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "checkpoint/checkpoint.h"
 
 #define CKPT_CREW_MAX (CKPT_THREADS_MAX + 1) /* with the caller's thread */
 
-typedef void (*ckpt_crew_fn)(void *arg, uint32_t number);
+/* How many threads to run beside the caller's: those that options want, no more than there is work
+ * for. options: or NULL, for none. */
+uint32_t ckpt_crew_threads(const struct ckpt_read_options *options, size_t tasks);
 
+typedef void (*ckpt_crew_fn)(void *arg, uint32_t number);
 /*
  * Calls fn with the numbers 0 to threads: 0 on the caller's thread, each other one on a thread of
  * its own, without signals. Returns when all calls have returned. A thread that can't be made is
- * done without: the calls share the work among those that there are. At most CKPT_CREW_MAX calls.
+ * done without: the calls share the work among those that there are.
  */
 void ckpt_crew_run(uint32_t threads, ckpt_crew_fn fn, void *arg);
+
+/* One task more is done: says so to the options' progress, if there is one. lock: of *done, and
+ * around the call, so that there are never two at once. */
+void ckpt_crew_progress(const struct ckpt_read_options *options, pthread_mutex_t *lock,
+                        uint64_t *done);

@@ -6,11 +6,12 @@
 #include <string.h>
 
 #include "checkpoint/format/names.h"
+#include "common/check.h"
 
 #define NO_FILE UINT32_MAX
 
-/* One checkpoint of the chain: the open file and what was read of it last. */
-struct level {
+/* One checkpoint of the chain: the file of it that is open, and what was read of it last. */
+struct chain_level {
     const struct ckpt_reader *reader;
     uint32_t file; /* whose descriptor is open, or NO_FILE */
     int fd;
@@ -18,7 +19,7 @@ struct level {
 };
 
 struct ckpt_cursor {
-    struct level levels[DISK_CHAIN_MAX + 1];
+    struct chain_level levels[DISK_CHAIN_MAX + 1]; /* the checkpoint, its parent, … */
     uint32_t level_count;
     struct ckpt_codec *codec;
     char file[LIMIT_REASON], what[LIMIT_REASON]; /* of the last damage */
@@ -31,8 +32,9 @@ enum status ckpt_cursor_new(const struct ckpt_reader *reader, struct ckpt_cursor
         return ST_NO_MEMORY;
     enum status st = ckpt_codec_new(CKPT_DEFAULT, &cursor->codec);
     for (; reader != NULL && st == ST_OK; reader = reader->parent) {
-        struct level *level = &cursor->levels[cursor->level_count++];
-        *level = (struct level){ .reader = reader, .file = NO_FILE, .fd = -1 };
+        CHECK(cursor->level_count <= DISK_CHAIN_MAX); /* opening has bounded the chain */
+        struct chain_level *level = &cursor->levels[cursor->level_count++];
+        *level = (struct chain_level){ .reader = reader, .file = NO_FILE, .fd = -1 };
         level->stored = malloc(DISK_CHUNK_MAX);
         if (level->stored == NULL)
             st = ST_NO_MEMORY;
@@ -45,7 +47,7 @@ enum status ckpt_cursor_new(const struct ckpt_reader *reader, struct ckpt_cursor
     return ST_OK;
 }
 
-static void close_file(struct level *level)
+static void close_file(struct chain_level *level)
 {
     const struct io *io = level->reader->io;
     if (level->file != NO_FILE)
@@ -65,9 +67,10 @@ void ckpt_cursor_free(struct ckpt_cursor *cursor)
     free(cursor);
 }
 
-/* Notes damage of a chunk and returns st; a parent's file is named with its folder. */
-static enum status note(struct ckpt_cursor *cursor, const struct level *level,
-                        const struct ckpt_place *place, enum status st, const char *what)
+/* Describes damage of a chunk for ckpt_cursor_damage; returns st. A parent's file is named with its
+ * folder. */
+static enum status found_damage(struct ckpt_cursor *cursor, const struct chain_level *level,
+                                const struct ckpt_place *place, enum status st, const char *what)
 {
     const struct ckpt_reader *reader = level->reader;
     const char *file = reader->manifest.files[place->file].name;
@@ -86,7 +89,7 @@ static enum status note(struct ckpt_cursor *cursor, const struct level *level,
     return st;
 }
 
-static enum status open_file(struct level *level, uint32_t file)
+static enum status open_file(struct chain_level *level, uint32_t file)
 {
     if (level->file == file)
         return ST_OK;
@@ -101,22 +104,22 @@ static enum status open_file(struct level *level, uint32_t file)
     return st;
 }
 
-static enum status fetch(struct ckpt_cursor *cursor, struct level *level,
-                         const struct ckpt_place *place)
+static enum status fetch_at(struct ckpt_cursor *cursor, struct chain_level *level,
+                            const struct ckpt_place *place)
 {
     const struct disk_reference *it = &place->reference;
     enum status st = open_file(level, place->file);
     if (st == ST_NOT_FOUND) /* it was there when the reader opened it */
-        return note(cursor, level, place, ST_INCOMPLETE, "the file is gone");
+        return found_damage(cursor, level, place, ST_INCOMPLETE, "the file is gone");
     if (st == ST_OK)
         st = io_read_all(level->reader->io, level->fd, level->stored, it->size, it->offset);
     if (st == ST_INCOMPLETE)
-        return note(cursor, level, place, st, "the file has become shorter");
+        return found_damage(cursor, level, place, st, "the file has become shorter");
     return st;
 }
 
-static enum status decode(struct ckpt_cursor *cursor, const struct level *level,
-                          const struct ckpt_place *place, const void *base, void *raw)
+static enum status decode_at(struct ckpt_cursor *cursor, const struct chain_level *level,
+                             const struct ckpt_place *place, const void *base, void *raw)
 {
     const struct ckpt_footer *footer = &level->reader->set.shards[place->file].footer;
     struct ckpt_chunk_place want = ckpt_shard_place(footer, &place->reference);
@@ -124,14 +127,14 @@ static enum status decode(struct ckpt_cursor *cursor, const struct level *level,
     enum status st = ckpt_chunk_read(cursor->codec, &want, level->stored, place->reference.size,
                                      base, raw, &what);
     if (ckpt_is_damage(st) || st == ST_INVALID)
-        return note(cursor, level, place, st, what);
+        return found_damage(cursor, level, place, st, what);
     return st;
 }
 
 enum status ckpt_cursor_fetch(struct ckpt_cursor *cursor, const struct ckpt_place *place,
                               const uint8_t **out)
 {
-    enum status st = fetch(cursor, &cursor->levels[0], place);
+    enum status st = fetch_at(cursor, &cursor->levels[0], place);
     if (st == ST_OK)
         *out = cursor->levels[0].stored;
     return st;
@@ -140,21 +143,21 @@ enum status ckpt_cursor_fetch(struct ckpt_cursor *cursor, const struct ckpt_plac
 enum status ckpt_cursor_decode(struct ckpt_cursor *cursor, const struct ckpt_place *place,
                                void *raw)
 {
-    const struct ckpt_place *places[DISK_CHAIN_MAX + 1] = { place };
+    const struct ckpt_place *places[DISK_CHAIN_MAX + 1] = { place }; /* by level */
     bool blob = (place->reference.buffer & DISK_BLOB) != 0;
     uint32_t last = 0;
     while (!blob && last + 1 < cursor->level_count &&
            ckpt_chunk_needs_base(cursor->levels[last].stored, places[last]->reference.size)) {
-        struct level *below = &cursor->levels[++last];
+        struct chain_level *below = &cursor->levels[++last];
         places[last] =
             ckpt_reader_place(below->reader, place->reference.buffer, place->reference.index);
-        enum status st = fetch(cursor, below, places[last]);
+        enum status st = fetch_at(cursor, below, places[last]);
         if (st != ST_OK)
             return st;
     }
-    enum status st = decode(cursor, &cursor->levels[last], places[last], NULL, raw);
+    enum status st = decode_at(cursor, &cursor->levels[last], places[last], NULL, raw);
     while (st == ST_OK && last-- > 0)
-        st = decode(cursor, &cursor->levels[last], places[last], raw, raw);
+        st = decode_at(cursor, &cursor->levels[last], places[last], raw, raw);
     return st;
 }
 

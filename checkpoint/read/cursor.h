@@ -1,6 +1,9 @@
 /*
- * Reading chunks of an open checkpoint, each checked before its bytes are handed out. A chunk that
- * is a difference is decoded upon that of the parent, down to the first that stands for itself.
+ * Reading chunks of an open checkpoint, each checked before its bytes are handed out.
+ *
+ * A chunk that is a difference needs the same chunk of the parent, which may be a difference, too.
+ * So a cursor goes down the chain of parents to the first that stands for itself, and decodes from
+ * there back up.
  *
  * Thread: a cursor belongs to one thread at a time; many may read one reader.
  * Memory: a codec, and for the checkpoint and each parent one chunk as stored.
@@ -16,17 +19,17 @@ struct ckpt_cursor;
 MUST_CHECK enum status ckpt_cursor_new(const struct ckpt_reader *reader, struct ckpt_cursor **out);
 void ckpt_cursor_free(struct ckpt_cursor *cursor);
 
-/* Reads a chunk into raw (as many bytes as it has; room for DISK_CHUNK_BYTES always suffices).
- * Errors: damage, which ckpt_cursor_damage describes then; others: the call failed. */
+/* Reads a chunk into raw, which has room for its bytes, DISK_CHUNK_BYTES at most.
+ * Errors: damage, which ckpt_cursor_damage describes then; others: the call failed */
 MUST_CHECK enum status ckpt_cursor_read(struct ckpt_cursor *cursor, const struct ckpt_place *place,
                                         void *raw);
 
 /* The two halves of ckpt_cursor_read. What fetch has read stays until the next fetch; decode is of
- * the place that was fetched last. ST_INVALID: a difference, and the parent isn't at hand. */
+ * the place that was fetched last. ST_INVALID: it is a difference, and the parent isn't open. */
 MUST_CHECK enum status ckpt_cursor_fetch(struct ckpt_cursor *cursor, const struct ckpt_place *place,
                                          const uint8_t **out);
 MUST_CHECK enum status ckpt_cursor_decode(struct ckpt_cursor *cursor,
                                           const struct ckpt_place *place, void *raw);
 
-/* Where the last damage is, and which: two texts of the cursor. */
+/* In which file the last damage is, and what it is: two texts, valid until the cursor's next call. */
 void ckpt_cursor_damage(const struct ckpt_cursor *cursor, const char **file, const char **what);

@@ -2,6 +2,13 @@
  * Opening a checkpoint for reading: manifest, tables of all files, and the chain of parents that a
  * difference leans on, each in the folder beside.
  *
+ *     (nothing)      ─▶ a folder         [ckpt_reader_start]
+ *     a folder       ─▶ its manifest     ckpt_manifest_read
+ *     its manifest   ─▶ all tables       [ckpt_set_open]
+ *     all tables     ─▶ one checkpoint   [ckpt_reader_join], with its parents
+ *
+ * ckpt_verify goes the same way by itself: it goes on after damage.
+ *
  * Memory: the footers; what cursors need.
  */
 #include "checkpoint/read/open.h"
@@ -13,8 +20,10 @@
 
 #include "checkpoint/format/names.h"
 #include "checkpoint/read/cursor.h"
+#include "common/check.h"
 
-static void describe(struct ckpt_reader *reader)
+/* What the reader says of the state, from the first file's tables: all files have the same. */
+static void describe_state(struct ckpt_reader *reader)
 {
     const struct ckpt_footer *footer = &reader->set.shards[0].footer;
     reader->scalars = (struct ckpt_scalars){
@@ -113,19 +122,19 @@ void ckpt_close(struct ckpt_reader *reader)
 
 /* ---- the parent ---- */
 
-/* Whoever opens a parent tells what is wrong with it as what is wrong with the child. */
-struct told {
-    struct ckpt_findings *findings;
-    const char *folder;
+/* What is wrong with a parent is reported as what is wrong with the child, with its folder. */
+struct parent_findings {
+    struct ckpt_findings *of_child;
+    const char *folder; /* of the parent */
 };
 
-static void tell(void *arg, const char *line)
+static void report_to_child(void *arg, const char *line)
 {
-    const struct told *told = arg;
-    (void)ckpt_finding(told->findings, ST_OK, told->folder, "%s", line);
+    const struct parent_findings *it = arg;
+    (void)ckpt_finding(it->of_child, ST_OK, it->folder, "%s", line);
 }
 
-/* Folder of the parent: its name, and where it is. */
+/* The parent's folder: its name, and its path beside the child's. */
 static enum status parent_place(const struct ckpt_reader *reader, char name[LIMIT_NAME],
                                 char path[LIMIT_PATH])
 {
@@ -137,8 +146,8 @@ static enum status parent_place(const struct ckpt_reader *reader, char name[LIMI
     return st == ST_OK ? ckpt_path(beside, name, path) : st;
 }
 
-/* NULL, or in what the parent isn't one of this checkpoint. */
-static const char *misfit(const struct ckpt_reader *reader, const struct ckpt_reader *parent)
+/* NULL, or why the checkpoint in the parent's folder can't be the parent. */
+static const char *parent_misfit(const struct ckpt_reader *reader, const struct ckpt_reader *parent)
 {
     const struct ckpt_manifest *it = &parent->manifest;
     const struct ckpt_footer *mine = &reader->set.shards[0].footer;
@@ -164,8 +173,8 @@ static enum status open_parent(struct ckpt_reader *reader)
     }
     if (st != ST_OK)
         return st;
-    struct told told = { &reader->findings, name };
-    const struct ckpt_findings findings = { .fn = tell, .arg = &told };
+    struct parent_findings of_parent = { &reader->findings, name };
+    const struct ckpt_findings findings = { .fn = report_to_child, .arg = &of_parent };
     struct ckpt_reader *parent = NULL;
     st = open_with(reader->io, dir, reader->room - 1, &findings, &parent);
     if (st == ST_NOT_FOUND) {
@@ -178,13 +187,13 @@ static enum status open_parent(struct ckpt_reader *reader)
     }
     if (st != ST_OK)
         return st;
-    const char *what = misfit(reader, parent);
+    const char *what = parent_misfit(reader, parent);
     if (what != NULL) {
         ckpt_close(parent);
         return ckpt_finding(&reader->findings, ST_CORRUPT, CKPT_MANIFEST,
                             "it is a difference to %s, which %s", name, what);
     }
-    parent->findings = (struct ckpt_findings){ 0 }; /* what is found later, its cursors tell */
+    parent->findings = (struct ckpt_findings){ 0 }; /* what is found later, cursors report */
     reader->parent = parent;
     return ST_OK;
 }
@@ -198,17 +207,17 @@ enum status ckpt_reader_join(struct ckpt_reader *reader)
     }
     if (st != ST_OK)
         return st;
-    describe(reader);
+    describe_state(reader);
     return reader->manifest.parent.generation == 0 ? ST_OK : open_parent(reader);
 }
 
-enum status ckpt_reader_cursor(struct ckpt_reader *reader, uint32_t number,
-                               struct ckpt_cursor **out)
+enum status ckpt_reader_need_cursors(struct ckpt_reader *reader, uint32_t count)
 {
     enum status st = ST_OK;
-    if (reader->cursors[number] == NULL)
-        st = ckpt_cursor_new(reader, &reader->cursors[number]);
-    if (st == ST_OK)
-        *out = reader->cursors[number];
+    CHECK(count <= CKPT_CREW_MAX);
+    for (uint32_t i = 0; i < count && st == ST_OK; i++) {
+        if (reader->cursors[i] == NULL)
+            st = ckpt_cursor_new(reader, &reader->cursors[i]);
+    }
     return st;
 }

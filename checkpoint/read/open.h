@@ -21,7 +21,6 @@ void ckpt_reader_release(struct ckpt_reader *reader);
  */
 MUST_CHECK enum status ckpt_reader_join(struct ckpt_reader *reader);
 
-/* Cursor `number` of a reader, below CKPT_CREW_MAX; made when it is first asked for, borrowed until
- * the reader is closed. */
-MUST_CHECK enum status ckpt_reader_cursor(struct ckpt_reader *reader, uint32_t number,
-                                          struct ckpt_cursor **out);
+/* Sees to it that the reader's first `count` cursors are there, CKPT_CREW_MAX at most: one for each
+ * thread that will read. They are kept until it is closed. */
+MUST_CHECK enum status ckpt_reader_need_cursors(struct ckpt_reader *reader, uint32_t count);

@@ -1,13 +1,13 @@
 /*
- * Reading a state: chunks are decoded by several threads while others are read, straight to where
- * they are wanted.
+ * Reading a state, a part of it, or a blob: chunks are decoded by several threads while others are
+ * read, straight to where they are wanted.
  *
  * Invariants:
  *  (1) Only chunks that hold a part of what is wanted are touched, each once.
- *  (2) Chunks are taken in order, some at once. After an error no more are taken, those taken are
- *      finished up to the first error among them, and that of the first chunk in order that had
+ *  (2) Threads take chunks in order, several at once. After an error no more are taken; those taken
+ *      are read up to the first error among them. The error of the first chunk in order that had
  *      one is returned: the same with any number of threads, but for errors that come and go.
- *  (3) Findings come from the caller's thread only.
+ *  (3) Findings are reported by the caller's thread only.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -16,13 +16,13 @@
 #include <sys/mman.h>
 
 #include "checkpoint/format/hash.h"
-#include "checkpoint/read/crew.h"
 #include "checkpoint/read/open.h"
 #include "checkpoint/read/slice.h"
+#include "common/check.h"
 #include "common/cleanup.h"
 
 /* A part of a buffer, and where it goes. */
-struct want {
+struct wanted {
     uint32_t buffer;
     struct ckpt_slice slice;
     void *out;                /* NULL: it is only hashed */
@@ -30,28 +30,28 @@ struct want {
 };
 
 /* A chunk that is to be read. */
-struct task {
-    uint32_t want;
+struct chunk_task {
+    uint32_t wanted; /* that it is for */
     uint64_t index;
 };
 
-#define RUN_MAX 8 /* chunks that a thread takes at once: see struct job */
+#define TAKEN_MAX 8 /* chunks that a thread takes at once: see struct reading */
 
-/* What one thread came to. */
-struct outcome {
+/* How a thread's work ended. */
+struct thread_outcome {
     enum status st;
     size_t task; /* that failed */
 };
 
-struct job {
+struct reading {
     struct ckpt_reader *reader;
-    const struct want *wants;
-    struct task *tasks;
+    const struct wanted *wanted;
+    struct chunk_task *tasks;
     size_t task_count;
-    struct ckpt_cursor *cursors[CKPT_CREW_MAX];
-    struct outcome outcomes[CKPT_CREW_MAX];
-    uint32_t crew;
-    size_t run; /* chunks taken at once: threads that first touch one huge page both clear it */
+    struct thread_outcome outcomes[CKPT_CREW_MAX];
+    uint32_t crew; /* threads, the caller's among them */
+    /* Chunks that a thread takes at once: two threads that first touch one huge page both clear it. */
+    size_t taken;
     const struct ckpt_read_options *options;
     atomic_size_t next;
     atomic_bool stop;
@@ -61,7 +61,7 @@ struct job {
 
 /* ---- one chunk ---- */
 
-/* Pages that were never touched come all at once: half the price of a fault for each. */
+/* Touches pages that were never touched, all at once: half the price of a fault for each. */
 static void populate(uint8_t *to, uint64_t size)
 {
 #ifdef MADV_POPULATE_WRITE
@@ -75,96 +75,95 @@ static void populate(uint8_t *to, uint64_t size)
 #endif
 }
 
-static enum status read_task(const struct job *job, struct ckpt_cursor *cursor, uint8_t *raw,
-                             const struct task *task)
+static enum status read_chunk(const struct reading *reading, struct ckpt_cursor *cursor,
+                              uint8_t *raw, const struct chunk_task *task)
 {
-    const struct want *want = &job->wants[task->want];
-    const struct ckpt_buffer *buffer = &job->reader->buffers[want->buffer];
+    const struct wanted *wanted = &reading->wanted[task->wanted];
+    const struct ckpt_buffer *buffer = &reading->reader->buffers[wanted->buffer];
     const uint64_t width = ckpt_dtype_size(buffer->dtype);
-    const uint64_t step = ckpt_chunk_elements(buffer->dtype), first = task->index * step;
-    const uint64_t count = buffer->count - first < step ? buffer->count - first : step;
-    const struct ckpt_slice *slice = &want->slice;
-    bool whole = want->out != NULL && slice->runs == 1 && first >= slice->first &&
-                 first + count <= slice->first + slice->run;
-    uint8_t *to = whole ? (uint8_t *)want->out + (first - slice->first) * width : raw;
-    if (whole)
+    const uint64_t chunk = ckpt_chunk_elements(buffer->dtype), first = task->index * chunk;
+    const uint64_t count = buffer->count - first < chunk ? buffer->count - first : chunk;
+    const struct ckpt_slice *slice = &wanted->slice;
+    bool all_wanted = wanted->out != NULL && slice->runs == 1 && first >= slice->first &&
+                      first + count <= slice->first + slice->run;
+    uint8_t *to = all_wanted ? (uint8_t *)wanted->out + (first - slice->first) * width : raw;
+    if (all_wanted)
         populate(to, count * width);
-    enum status st =
-        ckpt_cursor_read(cursor, ckpt_reader_place(job->reader, want->buffer, task->index), to);
+    const struct ckpt_place *place =
+        ckpt_reader_place(reading->reader, wanted->buffer, task->index);
+    enum status st = ckpt_cursor_read(cursor, place, to);
     if (st != ST_OK)
         return st;
-    if (want->pieces != NULL) {
+    if (wanted->pieces != NULL) {
         ckpt_piece_hashes(buffer->dtype, to, (size_t)(count * width),
-                          want->pieces + first / PIECE_ELEMENTS);
+                          wanted->pieces + first / PIECE_ELEMENTS);
     }
-    if (!whole && want->out != NULL)
-        ckpt_slice_copy(slice, first, count, width, raw, want->out);
+    if (!all_wanted && wanted->out != NULL)
+        ckpt_slice_copy(slice, first, count, width, raw, wanted->out);
     return ST_OK;
 }
 
-static void report(struct job *job)
+/* A ckpt_crew_fn: takes chunks until there are no more, or one can't be read. */
+static void read_chunks(void *arg, uint32_t number)
 {
-    const struct ckpt_read_options *options = job->options;
-    if (options == NULL || options->progress == NULL)
-        return;
-    (void)pthread_mutex_lock(&job->lock);
-    options->progress(options->progress_arg, ++job->done);
-    (void)pthread_mutex_unlock(&job->lock);
-}
-
-static void work(void *arg, uint32_t number)
-{
-    struct job *job = arg;
-    struct outcome *outcome = &job->outcomes[number];
+    struct reading *reading = arg;
+    struct thread_outcome *outcome = &reading->outcomes[number];
     auto_free uint8_t *raw = malloc(DISK_CHUNK_BYTES);
     if (raw == NULL) {
-        *outcome = (struct outcome){ ST_NO_MEMORY, 0 };
-        atomic_store(&job->stop, true);
+        *outcome = (struct thread_outcome){ ST_NO_MEMORY, 0 };
+        atomic_store(&reading->stop, true);
         return;
     }
     for (size_t i = 0, end = 0;; i++) {
         if (i == end) {
-            if (atomic_load(&job->stop))
+            if (atomic_load(&reading->stop))
                 return;
-            i = atomic_fetch_add(&job->next, job->run);
-            end = i + job->run;
+            i = atomic_fetch_add(&reading->next, reading->taken);
+            end = i + reading->taken;
         }
-        if (i >= job->task_count)
+        if (i >= reading->task_count)
             return;
-        enum status st = read_task(job, job->cursors[number], raw, &job->tasks[i]);
+        enum status st =
+            read_chunk(reading, reading->reader->cursors[number], raw, &reading->tasks[i]);
         if (st != ST_OK) {
-            *outcome = (struct outcome){ st, i };
-            atomic_store(&job->stop, true);
+            *outcome = (struct thread_outcome){ st, i };
+            atomic_store(&reading->stop, true);
             return;
         }
-        report(job);
+        ckpt_crew_progress(reading->options, &reading->lock, &reading->done);
     }
 }
 
-/* ---- all of them ---- */
+/* ---- all chunks ---- */
 
-/* The chunks of the wants, in order. */
-static enum status list_tasks(struct job *job, uint32_t want_count)
+static uint64_t chunk_of(const struct reading *reading, const struct wanted *wanted)
+{
+    return ckpt_chunk_elements(reading->reader->buffers[wanted->buffer].dtype);
+}
+
+/* The chunks of all that is wanted, in order. */
+static enum status list_tasks(struct reading *reading, uint32_t wanted_count)
 {
     uint64_t room = 1;
-    for (uint32_t i = 0; i < want_count; i++) {
-        const struct ckpt_slice *slice = &job->wants[i].slice;
-        uint64_t step = ckpt_chunk_elements(job->reader->buffers[job->wants[i].buffer].dtype);
+    for (uint32_t i = 0; i < wanted_count; i++) {
+        const struct ckpt_slice *slice = &reading->wanted[i].slice;
+        uint64_t chunk = chunk_of(reading, &reading->wanted[i]);
         if (slice->runs > 0)
-            room += (ckpt_slice_end(slice) - 1) / step - slice->first / step + 1;
+            room += (ckpt_slice_end(slice) - 1) / chunk - slice->first / chunk + 1;
     }
-    job->tasks = malloc((size_t)room * sizeof(*job->tasks));
-    if (job->tasks == NULL)
+    reading->tasks = malloc((size_t)room * sizeof(*reading->tasks));
+    if (reading->tasks == NULL)
         return ST_NO_MEMORY;
-    for (uint32_t i = 0; i < want_count; i++) {
-        const struct ckpt_slice *slice = &job->wants[i].slice;
-        uint64_t step = ckpt_chunk_elements(job->reader->buffers[job->wants[i].buffer].dtype);
+    for (uint32_t i = 0; i < wanted_count; i++) {
+        const struct ckpt_slice *slice = &reading->wanted[i].slice;
+        uint64_t chunk = chunk_of(reading, &reading->wanted[i]);
         uint64_t end = slice->runs > 0 ? ckpt_slice_end(slice) : 0;
-        for (uint64_t at = slice->first / step; at * step < end; at++) {
-            if (ckpt_slice_touches(slice, at * step, step))
-                job->tasks[job->task_count++] = (struct task){ i, at };
+        for (uint64_t at = slice->first / chunk; at * chunk < end; at++) {
+            if (ckpt_slice_touches(slice, at * chunk, chunk))
+                reading->tasks[reading->task_count++] = (struct chunk_task){ i, at };
         }
     }
+    CHECK(reading->task_count < room);
     return ST_OK;
 }
 
@@ -180,58 +179,52 @@ static enum status report_damage(struct ckpt_reader *reader, const struct ckpt_c
 }
 
 /* The first error in order, reported. */
-static enum status result_of(struct job *job)
+static enum status first_error(const struct reading *reading)
 {
-    const struct outcome *worst = NULL;
-    uint32_t number = 0;
-    for (uint32_t i = 0; i < job->crew; i++) {
-        const struct outcome *it = &job->outcomes[i];
-        if (it->st != ST_OK && (worst == NULL || it->task < worst->task)) {
-            worst = it;
-            number = i;
-        }
+    uint32_t first = 0;
+    for (uint32_t i = 1; i < reading->crew; i++) {
+        const struct thread_outcome *it = &reading->outcomes[i], *best = &reading->outcomes[first];
+        if (it->st != ST_OK && (best->st == ST_OK || it->task < best->task))
+            first = i;
     }
-    return worst == NULL ? ST_OK : report_damage(job->reader, job->cursors[number], worst->st);
+    return report_damage(reading->reader, reading->reader->cursors[first],
+                         reading->outcomes[first].st);
 }
 
-static enum status read_wants(struct ckpt_reader *reader, const struct want *wants, uint32_t count,
-                              const struct ckpt_read_options *options)
+static enum status read_wanted(struct ckpt_reader *reader, const struct wanted *wanted,
+                               uint32_t count, const struct ckpt_read_options *options)
 {
-    struct job job = { .reader = reader, .wants = wants, .options = options };
-    enum status st = list_tasks(&job, count);
-    uint32_t threads = options == NULL ? 0 : options->threads;
-    if (threads > CKPT_CREW_MAX - 1)
-        threads = CKPT_CREW_MAX - 1;
-    while (threads > 0 && threads >= job.task_count)
-        threads--;
-    job.crew = threads + 1;
-    job.run = job.task_count / job.crew / 4;
-    job.run = job.run < 1 ? 1 : job.run > RUN_MAX ? RUN_MAX : job.run;
-    for (uint32_t i = 0; i < job.crew && st == ST_OK; i++)
-        st = ckpt_reader_cursor(reader, i, &job.cursors[i]);
+    struct reading reading = { .reader = reader, .wanted = wanted, .options = options };
+    enum status st = list_tasks(&reading, count);
+    const uint32_t threads = ckpt_crew_threads(options, reading.task_count);
+    reading.crew = threads + 1;
+    reading.taken = reading.task_count / reading.crew / 4;
+    reading.taken = reading.taken < 1 ? 1 : reading.taken > TAKEN_MAX ? TAKEN_MAX : reading.taken;
+    if (st == ST_OK)
+        st = ckpt_reader_need_cursors(reader, reading.crew);
     if (st == ST_OK) {
-        (void)pthread_mutex_init(&job.lock, NULL);
-        ckpt_crew_run(threads, work, &job);
-        (void)pthread_mutex_destroy(&job.lock);
-        st = result_of(&job);
+        (void)pthread_mutex_init(&reading.lock, NULL);
+        ckpt_crew_run(threads, read_chunks, &reading);
+        (void)pthread_mutex_destroy(&reading.lock);
+        st = first_error(&reading);
     }
-    free(job.tasks);
+    free(reading.tasks);
     return st;
 }
 
 enum status ckpt_read_buffer(struct ckpt_reader *reader, const char *name, uint64_t first,
                              uint64_t count, void *out, const struct ckpt_read_options *options)
 {
-    struct want want = { .slice = ckpt_slice_range(first, count), .out = out };
-    while (want.buffer < reader->buffer_count &&
-           strcmp(reader->buffers[want.buffer].name, name) != 0)
-        want.buffer++;
-    if (want.buffer == reader->buffer_count)
+    struct wanted wanted = { .slice = ckpt_slice_range(first, count), .out = out };
+    while (wanted.buffer < reader->buffer_count &&
+           strcmp(reader->buffers[wanted.buffer].name, name) != 0)
+        wanted.buffer++;
+    if (wanted.buffer == reader->buffer_count)
         return ST_NOT_FOUND;
-    uint64_t room = reader->buffers[want.buffer].count;
+    uint64_t room = reader->buffers[wanted.buffer].count;
     if (count > room || first > room - count)
         return ST_INVALID;
-    return read_wants(reader, &want, 1, options);
+    return read_wanted(reader, &wanted, 1, options);
 }
 
 enum status ckpt_read_tensor(struct ckpt_reader *reader, const char *name, const uint64_t *start,
@@ -248,21 +241,21 @@ enum status ckpt_read_tensor(struct ckpt_reader *reader, const char *name, const
         if (extent[d] > tensor->dims[d] || start[d] > tensor->dims[d] - extent[d])
             return ST_INVALID;
     }
-    struct want want = {
+    struct wanted wanted = {
         .buffer = tensor->buffer,
         .slice = ckpt_slice_of(tensor->offset, (uint32_t)tensor->ndim, tensor->dims, start, extent),
         .out = out,
     };
-    return read_wants(reader, &want, 1, options);
+    return read_wanted(reader, &wanted, 1, options);
 }
 
 /* ---- the whole state ---- */
 
 /* Reads all buffers, to out[i] unless out is NULL, and hashes what was read. */
-static enum status read_all(struct ckpt_reader *reader, void *const *out,
-                            const struct ckpt_read_options *options, struct ckpt_hash *digest)
+static enum status read_whole(struct ckpt_reader *reader, void *const *out,
+                              const struct ckpt_read_options *options, struct ckpt_hash *digest)
 {
-    struct want wants[CKPT_BUFFERS_MAX] = { { 0 } };
+    struct wanted wanted[CKPT_BUFFERS_MAX] = { { 0 } };
     uint64_t pieces = 0;
     for (uint32_t i = 0; i < reader->buffer_count; i++)
         pieces += ckpt_pieces(reader->buffers[i].count);
@@ -271,7 +264,7 @@ static enum status read_all(struct ckpt_reader *reader, void *const *out,
         return ST_NO_MEMORY;
     pieces = 0;
     for (uint32_t i = 0; i < reader->buffer_count; i++) {
-        wants[i] = (struct want){
+        wanted[i] = (struct wanted){
             .buffer = i,
             .slice = ckpt_slice_range(0, reader->buffers[i].count),
             .out = out == NULL ? NULL : out[i],
@@ -280,7 +273,7 @@ static enum status read_all(struct ckpt_reader *reader, void *const *out,
         pieces += ckpt_pieces(reader->buffers[i].count);
     }
     struct ckpt_hash scalars;
-    enum status st = read_wants(reader, wants, reader->buffer_count, options);
+    enum status st = read_wanted(reader, wanted, reader->buffer_count, options);
     if (st == ST_OK)
         st = ckpt_scalars_hash(&reader->scalars, &scalars);
     if (st == ST_OK)
@@ -292,7 +285,7 @@ enum status ckpt_read_state(struct ckpt_reader *reader, void *const *out,
                             const struct ckpt_read_options *options)
 {
     struct ckpt_hash digest;
-    enum status st = read_all(reader, out, options, &digest);
+    enum status st = read_whole(reader, out, options, &digest);
     return st == ST_OK ? ckpt_reader_compare(reader, &digest) : st;
 }
 
@@ -301,7 +294,7 @@ enum status ckpt_digest(const struct io *io, const char *dir, struct ckpt_hash *
     struct ckpt_reader *reader = NULL;
     enum status st = ckpt_open(io, dir, NULL, NULL, &reader);
     if (st == ST_OK)
-        st = read_all(reader, NULL, NULL, out);
+        st = read_whole(reader, NULL, NULL, out);
     ckpt_close(reader);
     return st;
 }
@@ -317,16 +310,15 @@ enum status ckpt_read_blob(struct ckpt_reader *reader, const char *name, char **
     if (i == reader->set.blob_count)
         return ST_NOT_FOUND;
     const struct ckpt_set_blob *blob = &reader->set.blobs[i];
-    struct ckpt_cursor *cursor = NULL;
-    enum status st = ckpt_reader_cursor(reader, 0, &cursor);
+    enum status st = ckpt_reader_need_cursors(reader, 1);
     auto_free char *data = malloc((size_t)blob->size + 1);
     if (st == ST_OK && data == NULL)
         st = ST_NO_MEMORY;
     for (uint64_t at = 0, k = blob->first; at < blob->size && st == ST_OK;
          at += DISK_CHUNK_BYTES, k++)
-        st = ckpt_cursor_read(cursor, &reader->set.places[k], data + at);
+        st = ckpt_cursor_read(reader->cursors[0], &reader->set.places[k], data + at);
     if (st != ST_OK)
-        return report_damage(reader, cursor, st);
+        return report_damage(reader, reader->cursors[0], st);
     data[blob->size] = '\0';
     *out = TAKE_PTR(data);
     *out_size = (size_t)blob->size;

@@ -1,5 +1,6 @@
 /*
- * An open checkpoint: its tables, and the checkpoint that it is a difference to, opened alike.
+ * An open checkpoint: its tables, and the checkpoint that it is a difference to, opened likewise.
+ * open.h makes and frees it, cursors read its chunks.
  *
  * Thread: opening, closing and findings belong to one thread at a time; all else is only read, by
  *         any number of cursors at once.
@@ -21,7 +22,7 @@ struct ckpt_reader {
     struct ckpt_manifest manifest;
     struct ckpt_set set;
     struct ckpt_reader *parent;  /* owned; NULL: it stands for itself */
-    uint32_t room;               /* for parents, parents of parents, … */
+    uint32_t room;               /* parents that its chain may still have */
     struct ckpt_scalars scalars; /* its skip list lies in the first footer */
     struct ckpt_buffer buffers[CKPT_BUFFERS_MAX];
     uint32_t buffer_count;

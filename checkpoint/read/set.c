@@ -63,8 +63,8 @@ static int compare_places(const void *a, const void *b)
     return x->reference.index < y->reference.index ? -1 : x->reference.index > y->reference.index;
 }
 
-/* All references and all blobs of all files, into arrays. */
-static enum status gather(struct ckpt_set *set)
+/* All references and all blobs of all files; the places in order. */
+static enum status collect_places(struct ckpt_set *set)
 {
     uint64_t places = 0;
     uint32_t blobs = 0;
@@ -135,7 +135,7 @@ enum status ckpt_set_join(struct ckpt_set *set, const struct ckpt_manifest *mani
         if (what != NULL)
             return ckpt_finding(findings, ST_CORRUPT, manifest->files[i].name, "%s", what);
     }
-    enum status st = gather(set);
+    enum status st = collect_places(set);
     if (st != ST_OK)
         return st;
     const char *what = check_places(set);

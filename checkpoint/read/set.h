@@ -11,7 +11,7 @@
 struct ckpt_place {
     struct disk_reference reference; /* buffer: a blob's number is that in its file */
     uint32_t file;
-    uint32_t blob; /* in the set's list, if it is a blob's */
+    uint32_t blob; /* of a blob's chunk: its number in the set's list */
 };
 
 struct ckpt_set_blob {
@@ -32,15 +32,15 @@ struct ckpt_set {
 void ckpt_set_release(struct ckpt_set *set);
 
 /*
- * Opens all shard files, one after the other. Damage is reported, then the next file is opened:
- * findings->worst tells. Errors: of calls; then nothing is owned.
+ * Reads the tables of all shard files, one after the other. Damage is reported, and the next file is
+ * read: findings->worst says whether there was any. Errors: those of calls; nothing is owned then
  */
 MUST_CHECK enum status ckpt_set_open(const struct io *io, const char *dir,
                                      const struct ckpt_manifest *manifest,
                                      struct ckpt_findings *findings, struct ckpt_set *out);
 
-/* Of an undamaged set: the files agree with each other, and together hold everything. Damage is
- * reported and returned. */
+/* Checks of an undamaged set that its files agree with each other, and together hold everything, and
+ * fills in the places. Damage is reported and returned. */
 MUST_CHECK enum status ckpt_set_join(struct ckpt_set *set, const struct ckpt_manifest *manifest,
                                      struct ckpt_findings *findings);
 

@@ -1,4 +1,4 @@
-/* A parser of outside bytes: no length is used before it was compared with what there is. */
+/* A parser of outside bytes: no length is used before it was compared with what the file has. */
 #include "checkpoint/read/shard.h"
 
 #include <inttypes.h>

@@ -32,7 +32,7 @@ struct ckpt_slice ckpt_slice_of(uint64_t offset, uint32_t dims, const uint64_t *
 }
 
 /* The element that run number r begins with. */
-static uint64_t start_of(const struct ckpt_slice *slice, uint64_t r)
+static uint64_t run_start(const struct ckpt_slice *slice, uint64_t r)
 {
     uint64_t at = slice->first;
     for (uint32_t i = slice->dims; i-- > 0; r /= slice->extent[i])
@@ -42,7 +42,7 @@ static uint64_t start_of(const struct ckpt_slice *slice, uint64_t r)
 
 uint64_t ckpt_slice_end(const struct ckpt_slice *slice)
 {
-    return start_of(slice, slice->runs - 1) + slice->run;
+    return run_start(slice, slice->runs - 1) + slice->run;
 }
 
 /* The first run that doesn't end before element `at`, or runs. */
@@ -51,7 +51,7 @@ static uint64_t run_at(const struct ckpt_slice *slice, uint64_t at)
     uint64_t low = 0, high = slice->runs;
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
-        if (start_of(slice, middle) + slice->run <= at) {
+        if (run_start(slice, middle) + slice->run <= at) {
             low = middle + 1;
         } else {
             high = middle;
@@ -63,7 +63,7 @@ static uint64_t run_at(const struct ckpt_slice *slice, uint64_t at)
 bool ckpt_slice_touches(const struct ckpt_slice *slice, uint64_t first, uint64_t count)
 {
     uint64_t r = run_at(slice, first);
-    return r < slice->runs && start_of(slice, r) < first + count;
+    return r < slice->runs && run_start(slice, r) < first + count;
 }
 
 void ckpt_slice_copy(const struct ckpt_slice *slice, uint64_t first, uint64_t count, uint64_t width,
@@ -71,7 +71,7 @@ void ckpt_slice_copy(const struct ckpt_slice *slice, uint64_t first, uint64_t co
 {
     uint64_t end = first + count;
     for (uint64_t r = run_at(slice, first); r < slice->runs; r++) {
-        uint64_t start = start_of(slice, r), stop = start + slice->run;
+        uint64_t start = run_start(slice, r), stop = start + slice->run;
         if (start >= end)
             return;
         uint64_t from = start > first ? start : first, to = stop < end ? stop : end;

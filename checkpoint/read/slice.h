@@ -1,6 +1,10 @@
 /*
- * Which elements of a flat buffer an n-dimensional slice of a tensor is made of: runs of
- * consecutive ones, ascending. Pure arithmetic; a plain range is one run.
+ * Which elements of a flat buffer a slice of a tensor is made of: runs of consecutive elements,
+ * ascending. A range of the buffer is one run.
+ *
+ *     tensor [3, 4, 5], its slice [1:3, 1:2, 0:5]    runs of 5 elements, at 25 and at 45
+ *
+ * Thread: any; pure.
  */
 #pragma once
 
@@ -13,9 +17,9 @@ struct ckpt_slice {
     uint64_t first;              /* element of the buffer that the first run begins with */
     uint64_t run;                /* elements of a run */
     uint64_t runs;               /* 0: the slice is empty */
-    uint32_t dims;               /* that the runs are counted by, the outermost first */
-    uint64_t extent[SLICE_DIMS]; /* of each: its product is runs */
-    uint64_t stride[SLICE_DIMS]; /* elements from one to the next */
+    uint32_t dims;               /* that lie outside of a run, the outermost first */
+    uint64_t extent[SLICE_DIMS]; /* of each; their product is runs */
+    uint64_t stride[SLICE_DIMS]; /* elements from one index to the next */
 };
 
 struct ckpt_slice ckpt_slice_range(uint64_t first, uint64_t count);

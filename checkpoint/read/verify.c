@@ -3,11 +3,18 @@
  * header, chunks and footer are checked from. After damage it goes on as far as it can, so that one
  * run names everything that is wrong.
  *
- * The files, one after the other, are cut into parts: chunks, or plain stretches where the tables
- * are damaged. Several threads take parts in order. A part is read, waits for its turn to be fed to
- * the hash of its file, and is decoded after that, beside others.
+ * The files, one after the other, are cut into parts: chunks, or plain stretches of bytes where the
+ * tables are damaged. Several threads take parts in order.
  *
- *     part: taken ─fetch─▶ read ─turn─▶ hashed ─decode─▶ done        (threads: turn is in order)
+ *     a part:  taken  ─▶ read      [verify_parts]  any thread
+ *              read   ─▶ hashed    [take_turn]     in order: it waits for its turn
+ *              hashed ─▶ done      [decode_part]   any thread, beside others
+ *
+ * Invariants:
+ *  (1) The hasher has been fed with what could be read of the parts before `turn` that are of the
+ *      same file.
+ *  (2) A call that fails ends the run: no turn is taken any more. Damage ends nothing.
+ *  (3) Findings are kept until all threads are done, and reported in the order of the parts.
  */
 #include <inttypes.h>
 #include <pthread.h>
@@ -18,11 +25,11 @@
 
 #include "checkpoint/format/hash.h"
 #include "checkpoint/format/names.h"
-#include "checkpoint/read/crew.h"
 #include "checkpoint/read/open.h"
+#include "common/check.h"
 #include "common/cleanup.h"
 
-#define REMARKS_MAX 1000 /* findings kept in order; more are counted */
+#define KEPT_MAX 1000 /* findings; more are counted */
 
 struct part {
     struct ckpt_place place;
@@ -30,8 +37,8 @@ struct part {
     bool chunk;       /* else bytes that nothing is known about */
 };
 
-/* A finding of a thread, to be told in order. */
-struct remark {
+/* A finding of a thread, kept to be reported in order. */
+struct kept_finding {
     size_t part;
     enum status st;
     char what[LIMIT_REASON];
@@ -47,20 +54,20 @@ struct verifier {
     struct ckpt_hash *pieces;   /* of all buffers; NULL: the tables are damaged */
     uint64_t piece_count;
     uint64_t piece_first[CKPT_BUFFERS_MAX];
-    struct ckpt_cursor *cursors[CKPT_CREW_MAX];
-    atomic_size_t next;
+    atomic_size_t next;   /* part that no thread has taken */
     pthread_mutex_t lock; /* of all below */
     pthread_cond_t turned;
     size_t turn;        /* part that may be hashed */
     uint64_t done;      /* parts */
     enum status failed; /* the first call that failed; all stop */
-    struct remark *remarks;
-    size_t remark_count, remarks_lost;
+    struct kept_finding *kept;
+    size_t kept_count, lost_count;
 };
 
 /* ---- manifest and tables ---- */
 
-static bool remark_extra(void *arg, const char *name)
+/* An io_name_fn: remarks on a file that the manifest doesn't name. */
+static bool remark_foreign(void *arg, const char *name)
 {
     struct verifier *v = arg;
     const struct ckpt_manifest *manifest = &v->reader.manifest;
@@ -105,8 +112,8 @@ static enum status check_manifest(struct verifier *v)
     return st;
 }
 
-/* Room for the hashes of all pieces, if the tables hold together. */
-static enum status prepare(struct verifier *v)
+/* The hasher; and, if the tables hold together, room for the hashes of all pieces. */
+static enum status prepare_hashes(struct verifier *v)
 {
     struct ckpt_reader *reader = &v->reader;
     enum status st = ckpt_hasher_new(&v->hasher);
@@ -188,21 +195,33 @@ static enum status list_parts(struct verifier *v)
 
 /* ---- one part ---- */
 
-static void remark(struct verifier *v, size_t part, enum status st, const char *file,
-                   const char *what)
+static void keep_finding(struct verifier *v, size_t part, enum status st, const char *file,
+                         const char *what)
 {
-    if (v->remark_count == REMARKS_MAX) {
-        v->remarks_lost++;
+    if (v->kept_count == KEPT_MAX) {
+        v->lost_count++;
         return;
     }
-    struct remark *it = &v->remarks[v->remark_count++];
-    *it = (struct remark){ .part = part, .st = st };
+    struct kept_finding *it = &v->kept[v->kept_count++];
+    *it = (struct kept_finding){ .part = part, .st = st };
     (void)snprintf(it->file, sizeof(it->file), "%s", file);
     (void)snprintf(it->what, sizeof(it->what), "%s", what);
 }
 
-static void feed(struct verifier *v, size_t number, const uint8_t *bytes)
+/* What the cursor has found in the part. Under the lock, as the above. */
+static void keep_damage(struct verifier *v, size_t part, enum status st,
+                        const struct ckpt_cursor *cursor)
 {
+    const char *file = NULL, *what = NULL;
+    ckpt_cursor_damage(cursor, &file, &what);
+    keep_finding(v, part, st, file, what);
+}
+
+/* Feeds the part to the hash of its file; at its end that is compared. bytes: NULL where there are
+ * none, or they can't be read. */
+static void hash_part(struct verifier *v, size_t number, const uint8_t *bytes)
+{
+    CHECK(v->turn == number);
     const struct part *part = &v->parts[number];
     const struct ckpt_shard *shard = &v->reader.set.shards[part->place.file];
     const struct ckpt_file *file = &v->reader.manifest.files[part->place.file];
@@ -219,11 +238,12 @@ static void feed(struct verifier *v, size_t number, const uint8_t *bytes)
         ckpt_hasher_add(v->hasher, shard->footer.bytes, (size_t)shard->footer.size);
     struct ckpt_hash hash = ckpt_hasher_result(v->hasher);
     if (!ckpt_hash_equal(&hash, &file->hash)) {
-        remark(v, number, ST_CORRUPT, file->name, "the bytes don't match the hash in the manifest");
+        keep_finding(v, number, ST_CORRUPT, file->name,
+                     "the bytes don't match the hash in the manifest");
     }
 }
 
-/* Waits for the part's turn and feeds its bytes. st: of reading them. False: all stop. */
+/* Waits for the part's turn and hashes its bytes. st: of reading them. False: all stop. */
 static bool take_turn(struct verifier *v, size_t number, enum status st, struct ckpt_cursor *cursor,
                       const uint8_t *bytes)
 {
@@ -232,13 +252,10 @@ static bool take_turn(struct verifier *v, size_t number, enum status st, struct 
         (void)pthread_cond_wait(&v->turned, &v->lock);
     if (v->failed == ST_OK && st != ST_OK && !ckpt_is_damage(st))
         v->failed = st;
-    if (v->failed == ST_OK && st != ST_OK) {
-        const char *file = NULL, *what = NULL;
-        ckpt_cursor_damage(cursor, &file, &what);
-        remark(v, number, st, file, what);
-    }
+    if (v->failed == ST_OK && st != ST_OK)
+        keep_damage(v, number, st, cursor);
     if (v->failed == ST_OK)
-        feed(v, number, st == ST_OK ? bytes : NULL);
+        hash_part(v, number, st == ST_OK ? bytes : NULL);
     v->turn++;
     bool go_on = v->failed == ST_OK;
     (void)pthread_cond_broadcast(&v->turned);
@@ -256,7 +273,7 @@ static void keep_pieces(struct verifier *v, const struct ckpt_place *place, cons
     ckpt_piece_hashes(it.dtype, raw, it.raw_size, v->pieces + v->piece_first[it.buffer] + first);
 }
 
-static void decode(struct verifier *v, size_t number, struct ckpt_cursor *cursor, uint8_t *raw)
+static void decode_part(struct verifier *v, size_t number, struct ckpt_cursor *cursor, uint8_t *raw)
 {
     const struct ckpt_place *place = &v->parts[number].place;
     enum status st = ckpt_cursor_decode(cursor, place, raw);
@@ -266,12 +283,10 @@ static void decode(struct verifier *v, size_t number, struct ckpt_cursor *cursor
     }
     bool parent_missing = st == ST_INVALID && v->reader.manifest.parent.generation != 0;
     if (parent_missing)
-        return; /* which was reported, or follows from damage that was */
-    const char *file = NULL, *what = NULL;
-    ckpt_cursor_damage(cursor, &file, &what);
+        return; /* that was reported, or follows from damage that was */
     (void)pthread_mutex_lock(&v->lock);
     if (ckpt_is_damage(st) || st == ST_INVALID) {
-        remark(v, number, st == ST_INVALID ? ST_CORRUPT : st, file, what);
+        keep_damage(v, number, st == ST_INVALID ? ST_CORRUPT : st, cursor);
     } else if (v->failed == ST_OK) {
         v->failed = st;
         (void)pthread_cond_broadcast(&v->turned);
@@ -279,20 +294,11 @@ static void decode(struct verifier *v, size_t number, struct ckpt_cursor *cursor
     (void)pthread_mutex_unlock(&v->lock);
 }
 
-static void report(struct verifier *v)
-{
-    const struct ckpt_read_options *options = v->options;
-    if (options == NULL || options->progress == NULL)
-        return;
-    (void)pthread_mutex_lock(&v->lock);
-    options->progress(options->progress_arg, ++v->done);
-    (void)pthread_mutex_unlock(&v->lock);
-}
-
-static void work(void *arg, uint32_t number)
+/* A ckpt_crew_fn: takes parts until there are no more, or a call has failed. */
+static void verify_parts(void *arg, uint32_t number)
 {
     struct verifier *v = arg;
-    struct ckpt_cursor *cursor = v->cursors[number];
+    struct ckpt_cursor *cursor = v->reader.cursors[number];
     auto_free uint8_t *raw = malloc(DISK_CHUNK_BYTES);
     for (;;) {
         size_t i = atomic_fetch_add(&v->next, 1);
@@ -306,50 +312,46 @@ static void work(void *arg, uint32_t number)
         if (!take_turn(v, i, st, cursor, bytes))
             return;
         if (st == ST_OK && part->chunk)
-            decode(v, i, cursor, raw);
-        report(v);
+            decode_part(v, i, cursor, raw);
+        ckpt_crew_progress(v->options, &v->lock, &v->done);
     }
 }
 
 /* ---- all of them ---- */
 
-static int compare_remarks(const void *a, const void *b)
+static int compare_kept(const void *a, const void *b)
 {
-    const struct remark *x = a, *y = b;
+    const struct kept_finding *x = a, *y = b;
     return x->part < y->part ? -1 : x->part > y->part;
 }
 
-static void tell_remarks(struct verifier *v)
+static void report_kept(struct verifier *v)
 {
     struct ckpt_findings *findings = &v->reader.findings;
-    qsort(v->remarks, v->remark_count, sizeof(*v->remarks), compare_remarks);
-    for (size_t i = 0; i < v->remark_count; i++) {
-        const struct remark *it = &v->remarks[i];
+    qsort(v->kept, v->kept_count, sizeof(*v->kept), compare_kept);
+    for (size_t i = 0; i < v->kept_count; i++) {
+        const struct kept_finding *it = &v->kept[i];
         (void)ckpt_finding(findings, it->st, it->file, "%s", it->what);
     }
-    if (v->remarks_lost > 0) {
+    if (v->lost_count > 0) {
         (void)ckpt_finding(findings, ST_CORRUPT, CKPT_MANIFEST, "%zu more chunks are damaged",
-                           v->remarks_lost);
+                           v->lost_count);
     }
 }
 
-static enum status walk(struct verifier *v)
+static enum status check_files(struct verifier *v)
 {
     enum status st = list_parts(v);
-    uint32_t threads = v->options == NULL ? 0 : v->options->threads;
-    if (threads > CKPT_CREW_MAX - 1)
-        threads = CKPT_CREW_MAX - 1;
-    while (threads > 0 && threads >= v->part_count)
-        threads--;
-    for (uint32_t i = 0; i <= threads && st == ST_OK; i++)
-        st = ckpt_reader_cursor(&v->reader, i, &v->cursors[i]);
-    v->remarks = calloc(REMARKS_MAX, sizeof(*v->remarks));
-    if (st == ST_OK && v->remarks == NULL)
+    const uint32_t threads = ckpt_crew_threads(v->options, v->part_count);
+    if (st == ST_OK)
+        st = ckpt_reader_need_cursors(&v->reader, threads + 1);
+    v->kept = calloc(KEPT_MAX, sizeof(*v->kept));
+    if (st == ST_OK && v->kept == NULL)
         st = ST_NO_MEMORY;
     if (st != ST_OK)
         return st;
-    ckpt_crew_run(threads, work, v);
-    tell_remarks(v);
+    ckpt_crew_run(threads, verify_parts, v);
+    report_kept(v);
     return v->failed;
 }
 
@@ -363,7 +365,7 @@ static enum status check_digest(struct verifier *v)
     return ckpt_reader_compare(&v->reader, &digest);
 }
 
-static enum status verify(struct verifier *v)
+static enum status verify_all(struct verifier *v)
 {
     const struct io *io = v->reader.io;
     enum status st = check_manifest(v);
@@ -373,13 +375,13 @@ static enum status verify(struct verifier *v)
                            &v->reader.set);
     }
     if (st == ST_OK)
-        st = prepare(v);
+        st = prepare_hashes(v);
     if (st == ST_OK)
-        st = walk(v);
+        st = check_files(v);
     if (st == ST_OK && v->reader.findings.worst == ST_OK)
         st = check_digest(v);
-    /* Remarks come last: the first line says what is wrong. */
-    enum status listed = named ? io->list(io->self, v->reader.dir, remark_extra, v) : ST_OK;
+    /* Remarks on other files come last: the first line says what is wrong. */
+    enum status listed = named ? io->list(io->self, v->reader.dir, remark_foreign, v) : ST_OK;
     if (st == ST_OK)
         st = listed;
     return st == ST_OK ? v->reader.findings.worst : st;
@@ -396,11 +398,11 @@ enum status ckpt_verify(const struct io *io, const char *dir,
     (void)pthread_cond_init(&v->turned, NULL);
     enum status st = ckpt_reader_start(&v->reader, io, dir, fn, arg);
     if (st == ST_OK)
-        st = verify(v);
+        st = verify_all(v);
     ckpt_hasher_free(v->hasher);
     free(v->parts);
     free(v->pieces);
-    free(v->remarks);
+    free(v->kept);
     ckpt_reader_release(&v->reader);
     (void)pthread_mutex_destroy(&v->lock);
     (void)pthread_cond_destroy(&v->turned);

@@ -47,8 +47,7 @@ struct ckpt_writer {
     /* The save under way. */
     const struct ckpt_state *state;
     uint32_t rank, size;
-    struct ckpt_reader *base;                      /* that fits, or NULL */
-    struct ckpt_cursor *cursors[CKPT_THREADS_MAX]; /* of base, one per encoder */
+    struct ckpt_reader *base; /* that fits, with a cursor for each encoder; or NULL */
     struct ckpt_parts parts;
     uint32_t reference_count;
     struct ckpt_report report;
@@ -72,7 +71,7 @@ static const uint8_t *read_base(const struct ckpt_writer *writer,
     if (writer->base == NULL || (place->buffer & DISK_BLOB) != 0)
         return NULL;
     const struct ckpt_place *there = ckpt_reader_place(writer->base, place->buffer, place->index);
-    enum status st = ckpt_cursor_read(writer->cursors[encoder->number], there, encoder->base);
+    enum status st = ckpt_cursor_read(writer->base->cursors[encoder->number], there, encoder->base);
     return st == ST_OK ? encoder->base : NULL;
 }
 
@@ -281,11 +280,9 @@ static enum status take_base(struct ckpt_writer *writer, struct ckpt_reader *bas
     writer->base = NULL;
     if (base == NULL || !base_fits(writer->state, base))
         return ST_OK;
-    for (uint32_t i = 0; i < writer->threads || i == 0; i++) {
-        enum status st = ckpt_reader_cursor(base, i, &writer->cursors[i]);
-        if (st != ST_OK)
-            return st;
-    }
+    enum status st = ckpt_reader_need_cursors(base, writer->threads == 0 ? 1 : writer->threads);
+    if (st != ST_OK)
+        return st;
     const struct ckpt_manifest *manifest = ckpt_reader_manifest(base);
     writer->report.parent =
         (struct ckpt_parent){ .step = manifest->step, .generation = manifest->generation };
