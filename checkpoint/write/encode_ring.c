@@ -8,12 +8,12 @@
 #include "common/clock.h"
 #include "common/pages.h"
 
-/* One slot is the taker's and every thread has one in work; more are room for chunks that take
+/* One entry is the taker's and every thread has one in work; more are room for chunks that take
  * longer, and for a write that doesn't return. */
-#define SLOTS_BESIDE 4
-#define SLOT_BYTES   ((DISK_CHUNK_MAX + 4095) / 4096 * 4096)
+#define ENTRIES_BESIDE 4
+#define ENTRY_BYTES    ((DISK_CHUNK_MAX + 4095) / 4096 * 4096)
 
-struct thread {
+struct encoder_thread {
     struct ckpt_ring *ring;
     pthread_t id;
     bool runs;
@@ -21,8 +21,8 @@ struct thread {
     int64_t used_ns; /* processor time of this run */
 };
 
-struct entry {
-    struct ckpt_slot slot;
+struct ring_entry {
+    struct ckpt_encoded chunk;
     enum status st;
     bool ready;
 };
@@ -39,15 +39,16 @@ struct ckpt_ring {
     ckpt_ring_fn fn;
     void *arg;
 
-    uint32_t thread_count, slot_count;
-    struct thread *threads; /* at least one: the caller's encoder is the first's without threads */
-    struct entry *entries;
-    uint8_t *memory; /* slots, then bases */
+    uint32_t thread_count, entry_count;
+    struct encoder_thread
+        *threads; /* at least one: the caller's encoder is the first's without threads */
+    struct ring_entry *entries;
+    uint8_t *memory; /* of entries, then of bases */
 };
 
-static uint32_t slots_of(uint32_t threads)
+static uint32_t entries_of(uint32_t threads)
 {
-    return threads == 0 ? 1 : 2 * threads + SLOTS_BESIDE;
+    return threads == 0 ? 1 : 2 * threads + ENTRIES_BESIDE;
 }
 
 static uint32_t encoders_of(uint32_t threads)
@@ -57,7 +58,7 @@ static uint32_t encoders_of(uint32_t threads)
 
 static size_t memory_of(uint32_t threads)
 {
-    return slots_of(threads) * SLOT_BYTES + encoders_of(threads) * (size_t)DISK_CHUNK_BYTES;
+    return entries_of(threads) * ENTRY_BYTES + encoders_of(threads) * (size_t)DISK_CHUNK_BYTES;
 }
 
 size_t ckpt_ring_bytes(uint32_t threads)
@@ -69,19 +70,20 @@ size_t ckpt_ring_bytes(uint32_t threads)
 
 static bool may_take(const struct ckpt_ring *ring)
 {
-    return ring->taken < ring->count && ring->taken < ring->given + ring->slot_count - 1;
+    return ring->taken < ring->count && ring->taken < ring->given + ring->entry_count - 1;
 }
 
 /* Under mutex, which is given up while encoding. */
-static void encode_next(struct thread *thread)
+static void encode_next(struct encoder_thread *thread)
 {
     struct ckpt_ring *ring = thread->ring;
     const uint64_t number = ring->taken++;
-    struct entry *entry = &ring->entries[number % ring->slot_count];
+    struct ring_entry *entry = &ring->entries[number % ring->entry_count];
+    CHECK(!entry->ready);
     ring->busy++;
     (void)pthread_mutex_unlock(&ring->mutex);
     const int64_t begin_ns = clock_thread_ns();
-    const enum status st = ring->fn(ring->arg, &thread->encoder, number, &entry->slot);
+    const enum status st = ring->fn(ring->arg, &thread->encoder, number, &entry->chunk);
     const int64_t used_ns = clock_thread_ns() - begin_ns;
     (void)pthread_mutex_lock(&ring->mutex);
     thread->used_ns += used_ns;
@@ -93,9 +95,9 @@ static void encode_next(struct thread *thread)
     (void)pthread_cond_signal(&ring->ready);
 }
 
-static void *run(void *arg)
+static void *run_encoder(void *arg)
 {
-    struct thread *thread = arg;
+    struct encoder_thread *thread = arg;
     struct ckpt_ring *ring = thread->ring;
     (void)pthread_setname_np(pthread_self(), "cairn-encoder");
     (void)pthread_mutex_lock(&ring->mutex);
@@ -112,7 +114,7 @@ static void *run(void *arg)
 
 /* ---- lifecycle ---- */
 
-/* What is blocked now is blocked in them: signals are the program's business. */
+/* Threads have the signals blocked that are blocked while they are made: here all of them. */
 static enum status start_threads(struct ckpt_ring *ring)
 {
     sigset_t all, before;
@@ -120,26 +122,26 @@ static enum status start_threads(struct ckpt_ring *ring)
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     bool started = true;
     for (uint32_t i = 0; i < ring->thread_count && started; i++) {
-        struct thread *thread = &ring->threads[i];
-        thread->runs = pthread_create(&thread->id, NULL, run, thread) == 0;
+        struct encoder_thread *thread = &ring->threads[i];
+        thread->runs = pthread_create(&thread->id, NULL, run_encoder, thread) == 0;
         started = thread->runs;
     }
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     return started ? ST_OK : ST_NO_MEMORY;
 }
 
-static enum status start(struct ckpt_ring *ring, enum ckpt_level level)
+static enum status make_encoders(struct ckpt_ring *ring, enum ckpt_level level)
 {
     void *memory = NULL;
     enum status st = pages_alloc(memory_of(ring->thread_count), &memory);
     if (st != ST_OK)
         return st;
     ring->memory = memory;
-    for (uint32_t i = 0; i < ring->slot_count; i++)
-        ring->entries[i].slot.bytes = ring->memory + i * SLOT_BYTES;
-    uint8_t *bases = ring->memory + ring->slot_count * SLOT_BYTES;
+    for (uint32_t i = 0; i < ring->entry_count; i++)
+        ring->entries[i].chunk.bytes = ring->memory + i * ENTRY_BYTES;
+    uint8_t *bases = ring->memory + ring->entry_count * ENTRY_BYTES;
     for (uint32_t i = 0; i < encoders_of(ring->thread_count); i++) {
-        struct thread *thread = &ring->threads[i];
+        struct encoder_thread *thread = &ring->threads[i];
         thread->ring = ring;
         thread->encoder.number = i;
         thread->encoder.base = bases + i * (size_t)DISK_CHUNK_BYTES;
@@ -156,14 +158,14 @@ enum status ckpt_ring_new(enum ckpt_level level, uint32_t threads, struct ckpt_r
     if (ring == NULL)
         return ST_NO_MEMORY;
     ring->thread_count = threads;
-    ring->slot_count = slots_of(threads);
+    ring->entry_count = entries_of(threads);
     (void)pthread_mutex_init(&ring->mutex, NULL);
     (void)pthread_cond_init(&ring->work, NULL);
     (void)pthread_cond_init(&ring->ready, NULL);
     ring->threads = calloc(encoders_of(threads), sizeof(*ring->threads));
-    ring->entries = calloc(ring->slot_count, sizeof(*ring->entries));
+    ring->entries = calloc(ring->entry_count, sizeof(*ring->entries));
     enum status st =
-        ring->threads == NULL || ring->entries == NULL ? ST_NO_MEMORY : start(ring, level);
+        ring->threads == NULL || ring->entries == NULL ? ST_NO_MEMORY : make_encoders(ring, level);
     if (st != ST_OK) {
         ckpt_ring_free(ring);
         return st;
@@ -205,7 +207,7 @@ void ckpt_ring_begin(struct ckpt_ring *ring, uint64_t count, ckpt_ring_fn fn, vo
     ring->arg = arg;
     ring->taken = 0;
     ring->given = 0;
-    for (uint32_t i = 0; i < ring->slot_count; i++)
+    for (uint32_t i = 0; i < ring->entry_count; i++)
         ring->entries[i].ready = false;
     for (uint32_t i = 0; i < encoders_of(ring->thread_count); i++)
         ring->threads[i].used_ns = 0;
@@ -214,11 +216,11 @@ void ckpt_ring_begin(struct ckpt_ring *ring, uint64_t count, ckpt_ring_fn fn, vo
     (void)pthread_mutex_unlock(&ring->mutex);
 }
 
-enum status ckpt_ring_next(struct ckpt_ring *ring, const struct ckpt_slot **out)
+enum status ckpt_ring_next(struct ckpt_ring *ring, const struct ckpt_encoded **out)
 {
     (void)pthread_mutex_lock(&ring->mutex);
     const uint64_t number = ring->given;
-    struct entry *entry = &ring->entries[number % ring->slot_count];
+    struct ring_entry *entry = &ring->entries[number % ring->entry_count];
     CHECK(number < ring->count);
     if (ring->thread_count == 0)
         encode_next(&ring->threads[0]);
@@ -230,7 +232,7 @@ enum status ckpt_ring_next(struct ckpt_ring *ring, const struct ckpt_slot **out)
     (void)pthread_cond_signal(&ring->work);
     (void)pthread_mutex_unlock(&ring->mutex);
     if (st == ST_OK)
-        *out = &entry->slot;
+        *out = &entry->chunk;
     return st;
 }
 
@@ -238,6 +240,7 @@ void ckpt_ring_end(struct ckpt_ring *ring, int64_t *out_ns)
 {
     int64_t used_ns = 0;
     (void)pthread_mutex_lock(&ring->mutex);
+    CHECK(ring->fn != NULL);
     ring->count = 0;
     while (ring->busy > 0)
         (void)pthread_cond_wait(&ring->ready, &ring->mutex);

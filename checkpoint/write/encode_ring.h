@@ -1,15 +1,18 @@
 /*
  * Chunks encoded by several threads, handed out in their order.
  *
- * A ring of slots, each with room for one chunk. Threads take the numbers of chunks one after the
- * other and encode into slot number % slots; whoever writes takes the slots in the same order, so
- * that what he sees doesn't depend on how many threads there are. Without threads the taker encodes
- * himself.
+ * A ring of entries, each with room for one chunk. Threads take the numbers of chunks one after the
+ * other and encode chunk n into entry n % entries. Whoever writes the file, the taker, gets the
+ * chunks in the same order, so that what is written doesn't depend on how many threads there are.
+ * Without threads the taker encodes.
  *
- *     slot: EMPTY ─taken by a thread─▶ BUSY ─encoded─▶ READY ─next─▶ (the taker's) ─next─▶ EMPTY
+ *     an entry:  empty ─▶ busy          [encode_next]     a thread has taken its number
+ *                busy  ─▶ ready         [encode_next]     it is encoded
+ *                ready ─▶ the taker's   [ckpt_ring_next]
+ *                      ─▶ empty         [ckpt_ring_next]  the next one is the taker's now
  *
  * Invariants:
- *  (1) Chunk n is taken only after chunk n - slots has left its slot.
+ *  (1) Chunk n is taken only after chunk n - entries has left its entry.
  *  (2) Between ckpt_ring_end and the next ckpt_ring_begin no thread touches what a chunk leads to.
  *
  * Thread:  one at a time calls; the function runs on the ring's threads, or the caller's if it has
@@ -27,7 +30,7 @@
 #define CKPT_CODEC_BYTES ((size_t)4 << 20) /* of one codec, at most, of any level */
 
 /* One chunk on its way. */
-struct ckpt_slot {
+struct ckpt_encoded {
     struct ckpt_chunk_place place;
     uint8_t *bytes; /* DISK_CHUNK_MAX: the chunk as made for offset 0 */
     uint32_t size;
@@ -40,10 +43,9 @@ struct ckpt_encoder {
     uint8_t *base; /* DISK_CHUNK_BYTES: the chunk that a difference is made to */
 };
 
-/* Fills slot with chunk `number`. An error ends the ring: the taker gets it in that chunk's turn.
- */
+/* Encodes chunk `number` into out. An error ends the run: the taker gets it in that chunk's turn. */
 typedef enum status (*ckpt_ring_fn)(void *arg, struct ckpt_encoder *encoder, uint64_t number,
-                                    struct ckpt_slot *slot);
+                                    struct ckpt_encoded *out);
 
 struct ckpt_ring;
 
@@ -55,9 +57,9 @@ size_t ckpt_ring_bytes(uint32_t threads);
 
 /* From here fn is called for every number below count. */
 void ckpt_ring_begin(struct ckpt_ring *ring, uint64_t count, ckpt_ring_fn fn, void *arg);
-/* Waits for the next chunk in order; the slot of the one before may be filled again. Called count
+/* Waits for the next chunk in order; the entry of the one before may be filled again. Called count
  * times at most. Errors: of fn; ckpt_ring_end follows then. */
-MUST_CHECK enum status ckpt_ring_next(struct ckpt_ring *ring, const struct ckpt_slot **out);
+MUST_CHECK enum status ckpt_ring_next(struct ckpt_ring *ring, const struct ckpt_encoded **out);
 /* Waits until no thread works; at any time after begin. out_ns: processor time of the threads since
  * begin. */
 void ckpt_ring_end(struct ckpt_ring *ring, int64_t *out_ns);

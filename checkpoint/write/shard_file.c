@@ -56,7 +56,7 @@ enum status ckpt_shard_file_create(struct ckpt_shard_file *file, const struct io
     return ST_OK;
 }
 
-static enum status flush(struct ckpt_shard_file *file)
+static enum status flush_block(struct ckpt_shard_file *file)
 {
     const int64_t begin_ns = clock_mono_ns();
     enum status st =
@@ -78,7 +78,7 @@ enum status ckpt_shard_file_put(struct ckpt_shard_file *file, const void *data, 
         file->used += now;
         file->at += now;
         done += now;
-        enum status st = file->used == file->capacity ? flush(file) : ST_OK;
+        enum status st = file->used == file->capacity ? flush_block(file) : ST_OK;
         if (st != ST_OK)
             return st;
     }
@@ -88,7 +88,7 @@ enum status ckpt_shard_file_put(struct ckpt_shard_file *file, const void *data, 
 enum status ckpt_shard_file_sync(struct ckpt_shard_file *file)
 {
     CHECK(file->at % IO_DIRECT_ALIGN == 0);
-    enum status st = file->used > 0 ? flush(file) : ST_OK;
+    enum status st = file->used > 0 ? flush_block(file) : ST_OK;
     if (st == ST_OK)
         st = fault_status("save.fsync");
     if (st != ST_OK)

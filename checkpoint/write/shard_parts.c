@@ -48,8 +48,9 @@ static bool state_fits(const struct ckpt_state *state)
     return true;
 }
 
-static void add(struct ckpt_parts *parts, const struct ckpt_part *part)
+static void add_part(struct ckpt_parts *parts, const struct ckpt_part *part)
 {
+    CHECK(parts->count < CKPT_PARTS_MAX);
     struct ckpt_part *to = &parts->part[parts->count++];
     *to = *part;
     to->number = parts->chunks;
@@ -74,7 +75,7 @@ static enum status add_buffer(struct ckpt_parts *parts, const struct ckpt_buffer
         .bytes = count * element,
         .expected = buffer->pieces == NULL ? NULL : buffer->pieces + skipped / PIECE_ELEMENTS,
     };
-    add(parts, &part);
+    add_part(parts, &part);
     parts->raw_bytes += part.bytes;
     return ST_OK;
 }
@@ -101,7 +102,7 @@ enum status ckpt_parts_of(const struct ckpt_state *state, uint32_t rank, uint32_
             .bytes = state->blobs[i].size,
         };
         if (part.bytes > 0)
-            add(&parts, &part);
+            add_part(&parts, &part);
     }
     *out = parts;
     return ST_OK;

@@ -1,11 +1,10 @@
 /*
  * Writing a shard file: from front to back, once.
  *
- *     (nothing) --open exclusively--> PARTIAL --write, fsync, close--> WRITTEN
- *                                        |
- *                                        +--any error: close, unlink--> (nothing)
+ *     (nothing) ── open exclusively ──▶ partial ── write, fsync, close ──▶ written
+ *                                          └── any error: close, unlink ──▶ (nothing)
  *
- *     chunks of the share --threads--> ring of encoded chunks --caller, in order--> block --> file
+ *     chunks of the share ── threads ──▶ ring of encoded chunks ── caller, in order ──▶ block ──▶ file
  *
  * Invariants:
  *  (1) Only ST_OK leaves a file behind; the only name that is ever unlinked is one this call made.
@@ -14,8 +13,8 @@
  *  (3) Where a chunk lies is known when those before it are encoded: the caller places it. So the
  *      bytes are the same however many threads there are.
  *  (4) Memory is the writer's, kept from file to file; only the report's hashes are a file's own.
- *  (5) A base is only ever a help. One that can't be read costs size, never the save; the file
- * names it as its parent nevertheless once other ranks may have, for all files must agree on it.
+ *  (5) A base is only ever a help. One that can't be read costs size, never the save. The file names
+ *      it as its parent nevertheless, since other ranks may have: all files must agree on it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -95,17 +94,18 @@ static enum status hash_pieces(const struct ckpt_part *part, const struct ckpt_c
     return ST_OK;
 }
 
-static enum status encode(void *arg, struct ckpt_encoder *encoder, uint64_t number,
-                          struct ckpt_slot *slot)
+/* A ckpt_ring_fn. */
+static enum status encode_chunk(void *arg, struct ckpt_encoder *encoder, uint64_t number,
+                                struct ckpt_encoded *chunk)
 {
     struct ckpt_writer *writer = arg;
     const uint8_t *raw = NULL;
-    const struct ckpt_part *part = ckpt_parts_find(&writer->parts, number, &slot->place, &raw);
-    const uint8_t *base = read_base(writer, encoder, &slot->place);
+    const struct ckpt_part *part = ckpt_parts_find(&writer->parts, number, &chunk->place, &raw);
+    const uint8_t *base = read_base(writer, encoder, &chunk->place);
     enum status st =
-        ckpt_chunk_make(encoder->codec, &slot->place, raw, base, 0, slot->bytes, &slot->size);
-    /* Afterwards: a change while it was encoded is one, too. */
-    return st == ST_OK ? hash_pieces(part, &slot->place, raw) : st;
+        ckpt_chunk_make(encoder->codec, &chunk->place, raw, base, 0, chunk->bytes, &chunk->size);
+    /* Afterwards: a change of the snapshot while it was encoded must be found, too. */
+    return st == ST_OK ? hash_pieces(part, &chunk->place, raw) : st;
 }
 
 /* ---- the file: on the caller's thread ---- */
@@ -133,18 +133,18 @@ static enum status put_header(struct ckpt_writer *writer)
     return ckpt_shard_file_put(&writer->file, &head, sizeof(head));
 }
 
-static enum status put_chunk(struct ckpt_writer *writer, const struct ckpt_slot *slot)
+static enum status put_chunk(struct ckpt_writer *writer, const struct ckpt_encoded *chunk)
 {
     static const uint8_t zero[DISK_GAP_MAX];
     struct ckpt_shard_file *file = &writer->file;
     struct disk_chunk head;
-    memcpy(&head, slot->bytes, sizeof(head));
-    const uint8_t *stored = slot->bytes + sizeof(head) + head.gap_size;
+    memcpy(&head, chunk->bytes, sizeof(head));
+    const uint8_t *stored = chunk->bytes + sizeof(head) + head.gap_size;
     ckpt_chunk_settle(&head, file->at);
     writer->references[writer->reference_count++] = (struct disk_reference){
         .offset = file->at,
-        .index = slot->place.index,
-        .buffer = slot->place.buffer,
+        .index = chunk->place.index,
+        .buffer = chunk->place.buffer,
         .size = (uint32_t)sizeof(head) + head.gap_size + head.stored_size,
     };
     enum status st = fault_status("save.write");
@@ -159,12 +159,12 @@ static enum status put_chunks(struct ckpt_writer *writer, const struct ckpt_writ
                               int64_t *out_ns)
 {
     enum status st = ST_OK;
-    ckpt_ring_begin(writer->ring, writer->parts.chunks, encode, writer);
+    ckpt_ring_begin(writer->ring, writer->parts.chunks, encode_chunk, writer);
     for (uint64_t i = 0; i < writer->parts.chunks && st == ST_OK; i++) {
-        const struct ckpt_slot *slot = NULL;
-        st = ckpt_ring_next(writer->ring, &slot);
+        const struct ckpt_encoded *chunk = NULL;
+        st = ckpt_ring_next(writer->ring, &chunk);
         if (st == ST_OK)
-            st = put_chunk(writer, slot);
+            st = put_chunk(writer, chunk);
         if (st == ST_OK && options->progress != NULL)
             options->progress(options->progress_arg, i + 1);
     }
@@ -241,7 +241,7 @@ static enum status create_and_write(struct ckpt_writer *writer, const struct io 
         st = closed;
     if (st == ST_OK)
         st = fault_status("save.written");
-    if (st != ST_OK && st != ST_EXISTS) /* which fsync comes to if another's took the name */
+    if (st != ST_OK && st != ST_EXISTS) /* fsync's, in S3: the file of that name is another's */
         (void)io->unlink(io->self, path);
     writer->report.encode_us = (uint64_t)(clock_thread_ns() - begin_ns + threads_ns) / 1000;
     writer->report.write_us = (uint64_t)writer->file.write_ns / 1000;
@@ -273,8 +273,8 @@ static bool base_fits(const struct ckpt_state *state, const struct ckpt_reader *
     return parents <= DISK_CHAIN_MAX;
 }
 
-/* All ranks come to the same: it depends on tables that all can read. What is damaged in a chunk of
- * the base is found by one of them, and costs that chunk's size only. */
+/* Takes the base if it fits. All ranks decide alike: it depends on tables that all can read. Damage
+ * of a chunk of the base is found by one of them, and costs that chunk's size only. */
 static enum status take_base(struct ckpt_writer *writer, struct ckpt_reader *base)
 {
     writer->base = NULL;
@@ -330,8 +330,9 @@ static enum status make_runs(struct ckpt_writer *writer)
     return ST_OK;
 }
 
-static enum status prepare(struct ckpt_writer *writer, const struct ckpt_state *state,
-                           uint32_t rank, uint32_t size, const struct ckpt_write_options *options)
+static enum status prepare_save(struct ckpt_writer *writer, const struct ckpt_state *state,
+                                uint32_t rank, uint32_t size,
+                                const struct ckpt_write_options *options)
 {
     enum status st = ckpt_parts_of(state, rank, size, &writer->parts);
     if (st != ST_OK)
@@ -425,7 +426,7 @@ enum status ckpt_writer_write(struct ckpt_writer *writer, const struct io *io, c
     char path[LIMIT_PATH];
     if (options == NULL)
         options = &none;
-    enum status st = prepare(writer, state, rank, size, options);
+    enum status st = prepare_save(writer, state, rank, size, options);
     if (st == ST_OK) {
         ckpt_shard_name(rank, size, writer->report.file);
         st = ckpt_path(dir, writer->report.file, path);
