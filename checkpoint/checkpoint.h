@@ -2,7 +2,8 @@
  * Checkpoints: what a state is, and the calls that write, commit, list, verify and read one.
  *
  * A checkpoint is a folder `<store>/<job id>/step-%012d.g%d/` with one shard file per rank and a
- * manifest. It exists if and only if its manifest does (design 8; bytes in docs/format.md).
+ * manifest. It exists if and only if its manifest does: docs/rules.md, "Checkpoints". Bytes:
+ * docs/format.md.
  *
  * This library takes host buffers and knows neither wire nor device. It does all file work through
  * `struct io`.
@@ -185,7 +186,7 @@ MUST_CHECK enum status ckpt_shard_write(const struct io *io, const char *dir,
                                         uint32_t size, const struct ckpt_write_options *options,
                                         struct ckpt_report *out);
 
-/* ---- the coordinator's side: commit.c opens with the protocol's states ---- */
+/* ---- the coordinator's side: checkpoint/store/commit.c opens with the protocol's states ---- */
 
 MUST_CHECK enum status ckpt_folder_path(const char *store, const char *job, uint64_t step,
                                         uint64_t generation, char *out, size_t capacity);

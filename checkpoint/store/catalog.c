@@ -1,4 +1,4 @@
-/* What checkpoints there are: a folder's name and its manifest must agree, all else is foreign. */
+/* Which checkpoints a job has: a folder's name and its manifest must agree, all else is foreign. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,25 +17,32 @@ struct catalog {
     enum status st;
 };
 
-static bool collect(void *arg, const char *name)
+/* Room for one more entry. */
+static enum status reserve_entry(struct catalog *catalog)
+{
+    if (catalog->count < catalog->capacity)
+        return ST_OK;
+    size_t capacity = catalog->capacity == 0 ? 16 : 2 * catalog->capacity;
+    if (capacity > ENTRIES_MAX)
+        return ST_FULL;
+    void *more = realloc(catalog->entries, capacity * sizeof(*catalog->entries));
+    if (more == NULL)
+        return ST_NO_MEMORY;
+    catalog->entries = more;
+    catalog->capacity = capacity;
+    return ST_OK;
+}
+
+/* An io_name_fn: adds a checkpoint's folder. */
+static bool collect_folder(void *arg, const char *name)
 {
     struct catalog *catalog = arg;
     struct ckpt_folder_name found;
     if (!ckpt_folder_parse(name, &found))
         return true;
-    if (catalog->count == catalog->capacity) {
-        size_t capacity = catalog->capacity == 0 ? 16 : 2 * catalog->capacity;
-        catalog->st = capacity > ENTRIES_MAX ? ST_FULL : ST_OK;
-        void *more = catalog->st == ST_OK
-                         ? realloc(catalog->entries, capacity * sizeof(*catalog->entries))
-                         : NULL;
-        if (more == NULL) {
-            catalog->st = catalog->st == ST_OK ? ST_NO_MEMORY : catalog->st;
-            return false;
-        }
-        catalog->entries = more;
-        catalog->capacity = capacity;
-    }
+    catalog->st = reserve_entry(catalog);
+    if (catalog->st != ST_OK)
+        return false;
     struct ckpt_entry *entry = &catalog->entries[catalog->count];
     *entry = (struct ckpt_entry){
         .step = found.step,
@@ -65,7 +72,7 @@ static bool add_size(void *arg, const char *name)
 }
 
 /* What the manifest says, if it is there, whole and of this folder. */
-static enum status fill(const struct io *io, const char *job, struct ckpt_entry *entry)
+static enum status fill_entry(const struct io *io, const char *job, struct ckpt_entry *entry)
 {
     struct folder_size sum = { .io = io, .dir = entry->dir };
     struct io_stat info;
@@ -117,14 +124,14 @@ enum status ckpt_list(const struct io *io, const char *store, const char *job,
     struct catalog catalog = { .folder = folder };
     enum status st = ckpt_path(store, job, folder);
     if (st == ST_OK)
-        st = io->list(io->self, folder, collect, &catalog);
+        st = io->list(io->self, folder, collect_folder, &catalog);
     if (st == ST_OK)
         st = catalog.st;
     if (st == ST_NOT_FOUND)
         st = ST_OK; /* no folder: no checkpoint */
     size_t kept = 0;
     for (size_t i = 0; i < catalog.count && st == ST_OK; i++) {
-        enum status read = fill(io, job, &catalog.entries[i]);
+        enum status read = fill_entry(io, job, &catalog.entries[i]);
         if (read == ST_NOT_FOUND)
             continue; /* removed meanwhile */
         st = read;

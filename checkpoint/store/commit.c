@@ -1,5 +1,5 @@
 /*
- * The coordinator's file operations around a commit (design 8).
+ * The coordinator's file operations around a commit (docs/rules.md, "Checkpoints").
  *
  *                    ckpt_folder_create              every rank: ckpt_shard_write
  *     (nothing) ------------------------> FOLDER ---------------------------------> WRITTEN

@@ -50,6 +50,7 @@ static enum status enter(struct ckpt_store *store, const struct io **out)
 static enum status leave(struct ckpt_store *store, enum status st)
 {
     CHECK(pthread_mutex_lock(&store->mutex) == 0);
+    CHECK(store->inside > 0);
     if (--store->inside == 0)
         (void)pthread_cond_broadcast(&store->changed);
     (void)pthread_mutex_unlock(&store->mutex);
@@ -83,7 +84,8 @@ static path_fn path_call_of(const struct io *io, enum path_call call)
     case CALL_RMDIR:
         return io->rmdir;
     }
-    return io->unlink;
+    CHECK(false);
+    return NULL;
 }
 
 static enum status by_path(void *self, const char *path, enum path_call call)
@@ -115,7 +117,7 @@ static enum status store_rmdir(void *self, const char *path)
     return by_path(self, path, CALL_RMDIR);
 }
 
-/* From one kind of store to the other there is no way. */
+/* Nothing is linked or moved from one kind of store to the other. */
 static enum status store_link(void *self, const char *from, const char *to)
 {
     (void)self;
@@ -167,7 +169,7 @@ static enum status store_put_new(void *self, const char *path, const void *data,
     return st == ST_OK ? leave(self, io->put_new(io->self, path, data, size)) : st;
 }
 
-/* Of folders: a bucket has no end. */
+/* Of folders; a bucket has no end. */
 static enum status store_space(void *self, const char *path, uint64_t *out_bytes)
 {
     (void)self;
