@@ -7,8 +7,9 @@
 
 #include "checkpoint/weights/floats.h"
 #include "checkpoint/weights/values.h"
+#include "common/check.h"
 
-static const struct ckpt_tensor *find(const struct ckpt_values *side, const char *name)
+static const struct ckpt_tensor *find_tensor(const struct ckpt_values *side, const char *name)
 {
     for (uint32_t i = 0; i < side->tensor_count; i++) {
         if (strcmp(side->tensors[i].name, name) == 0)
@@ -34,14 +35,23 @@ static uint64_t differing_bits(const uint8_t *a, const uint8_t *b, uint64_t widt
 
 static double integer_value(enum ckpt_dtype dtype, const void *part, size_t i)
 {
-    if (dtype == CKPT_I32)
+    switch (dtype) {
+    case CKPT_I32:
         return (double)((const int32_t *)part)[i];
-    if (dtype == CKPT_I64)
+    case CKPT_I64:
         return (double)((const int64_t *)part)[i];
-    return (double)((const uint8_t *)part)[i];
+    case CKPT_U8:
+        return (double)((const uint8_t *)part)[i];
+    case CKPT_F32:
+    case CKPT_BF16:
+    case CKPT_F16:
+        break;
+    }
+    CHECK(false); /* the caller asks for floats elsewhere */
+    return 0;
 }
 
-static double value(const struct ckpt_values *side, enum ckpt_dtype dtype, size_t i)
+static double value_at(const struct ckpt_values *side, enum ckpt_dtype dtype, size_t i)
 {
     return floats_known(dtype) ? (double)side->wide[i] : integer_value(dtype, side->stored, i);
 }
@@ -57,12 +67,12 @@ static void add_part(struct compare_tensor *out, const struct ckpt_values *a,
     uint64_t width = ckpt_dtype_size(out->dtype_a);
     const uint8_t *bytes_a = a->stored, *bytes_b = b->stored;
     for (size_t i = 0; i < count; i++) {
-        double x = value(a, out->dtype_a, i);
+        double x = value_at(a, out->dtype_a, i);
         if (isfinite(x))
             sums->a += x * x;
         if (same_type && memcmp(bytes_a + i * width, bytes_b + i * width, width) == 0)
             continue;
-        double y = value(b, out->dtype_b, i), distance = fabs(x - y);
+        double y = value_at(b, out->dtype_b, i), distance = fabs(x - y);
         if (!same_type && x == y)
             continue;
         out->differing++;
@@ -90,20 +100,19 @@ static enum status compare_values(struct comparison *c, const struct ckpt_tensor
                                   const struct ckpt_tensor *y, struct compare_tensor *out)
 {
     struct sums sums = { 0 };
-    for (uint64_t at = 0; at < out->elements;) {
-        size_t part = ckpt_values_size(&c->a, x, at, out->elements);
-        enum status st = ckpt_values_read(&c->a, x, at, part);
+    struct ckpt_values_part part = { 0 };
+    while (ckpt_values_next(&c->a, x, &part)) {
+        enum status st = ckpt_values_read(&c->a, x, &part);
         if (st == ST_OK)
-            st = ckpt_values_read(&c->b, y, at, part);
+            st = ckpt_values_read(&c->b, y, &part);
         if (st != ST_OK)
             return st;
         if (floats_known(out->dtype_a)) {
-            floats_widen(out->dtype_a, c->a.stored, part, c->a.wide);
-            floats_widen(out->dtype_b, c->b.stored, part, c->b.wide);
+            ckpt_values_widen(&c->a, x, part.count);
+            ckpt_values_widen(&c->b, y, part.count);
         }
-        add_part(out, &c->a, &c->b, part, &sums);
-        at += part;
-        c->bytes += part * ckpt_dtype_size(out->dtype_a);
+        add_part(out, &c->a, &c->b, part.count, &sums);
+        c->bytes += part.count * ckpt_dtype_size(out->dtype_a);
         if (c->progress != NULL)
             c->progress(c->arg, c->bytes);
     }
@@ -114,7 +123,7 @@ static enum status compare_values(struct comparison *c, const struct ckpt_tensor
     return ST_OK;
 }
 
-static void describe(const struct ckpt_tensor *tensor, struct compare_tensor *out)
+static void describe_tensor(const struct ckpt_tensor *tensor, struct compare_tensor *out)
 {
     memcpy(out->name, tensor->name, sizeof(out->name));
     out->ndim = tensor->ndim;
@@ -125,8 +134,8 @@ static void describe(const struct ckpt_tensor *tensor, struct compare_tensor *ou
 static enum status compare_one(struct comparison *c, const struct ckpt_tensor *x,
                                struct compare_tensor *out)
 {
-    const struct ckpt_tensor *y = find(&c->b, x->name);
-    describe(x, out);
+    const struct ckpt_tensor *y = find_tensor(&c->b, x->name);
+    describe_tensor(x, out);
     out->dtype_a = dtype_of(&c->a, x);
     out->kind = COMPARE_ONLY_A;
     if (y == NULL)
@@ -150,9 +159,9 @@ static enum status compare_all(struct comparison *c, struct compare_tensor *list
             return st;
     }
     for (uint32_t i = 0; i < c->b.tensor_count; i++) {
-        if (find(&c->a, c->b.tensors[i].name) != NULL)
+        if (find_tensor(&c->a, c->b.tensors[i].name) != NULL)
             continue;
-        describe(&c->b.tensors[i], &list[count]);
+        describe_tensor(&c->b.tensors[i], &list[count]);
         list[count].dtype_b = dtype_of(&c->b, &c->b.tensors[i]);
         list[count++].kind = COMPARE_ONLY_B;
     }

@@ -14,7 +14,7 @@
 #define TEXT_BYTES    64
 
 /* One tensor of the file. */
-struct item {
+struct export_item {
     const struct ckpt_tensor *tensor; /* NULL: a batch counter */
     struct weights_name name;
 };
@@ -24,7 +24,7 @@ struct export
     struct ckpt_values values;
     const struct weights_export *options;
     struct safetensors_writer *writer;
-    struct item *items;
+    struct export_item *items;
     struct safetensors_tensor *tensors;
     uint32_t count;
     void *narrow; /* a part's, of floats */
@@ -69,7 +69,7 @@ static enum ckpt_dtype wanted_dtype(const struct export *e, enum ckpt_dtype stor
 static void add_tensor(struct export *e, const struct ckpt_tensor *tensor)
 {
     const struct ckpt_buffer *buffer = &e->values.buffers[tensor->buffer];
-    struct item *item = &e->items[e->count];
+    struct export_item *item = &e->items[e->count];
     struct safetensors_tensor *out = &e->tensors[e->count++];
     item->tensor = tensor;
     weights_name(e->options->own_names || is_moment(buffer) ? "" : e->options->arch, tensor,
@@ -92,7 +92,7 @@ static void add_counter(struct export *e, const struct ckpt_tensor *variance)
     if (e->options->own_names || size < sizeof(suffix) ||
         strcmp(variance->name + size - (sizeof(suffix) - 1), suffix) != 0)
         return;
-    struct item *item = &e->items[e->count];
+    struct export_item *item = &e->items[e->count];
     struct safetensors_tensor *out = &e->tensors[e->count++];
     (void)snprintf(item->name.text, sizeof(item->name.text), "%.*s" BATCH_COUNTER,
                    (int)(size - (sizeof(suffix) - 1)), variance->name);
@@ -100,7 +100,7 @@ static void add_counter(struct export *e, const struct ckpt_tensor *variance)
     out->dtype = SAFETENSORS_I64;
 }
 
-static enum status choose(struct export *e)
+static enum status choose_tensors(struct export *e)
 {
     const struct ckpt_tensor *tensors = e->values.tensors;
     uint32_t count = e->values.tensor_count;
@@ -117,7 +117,7 @@ static enum status choose(struct export *e)
     return ST_OK;
 }
 
-static enum status create(struct export *e, const struct io *io, const char *path)
+static enum status create_file(struct export *e, const struct io *io, const char *path)
 {
     const struct ckpt_manifest *manifest = ckpt_reader_manifest(e->values.reader);
     char step[TEXT_BYTES], digest[33];
@@ -172,53 +172,54 @@ static enum status write_bytes(struct export *e, const void *data, size_t size)
     return st;
 }
 
-/* Elements [first, first + count) of a tensor in the type of the file; *out is valid until the next
- * call. */
-static enum status read_part(struct export *e, const struct ckpt_tensor *tensor, uint64_t first,
-                             size_t count, const void **out)
+/* A part of a tensor in the type of the file; *out is valid until the next call. */
+static enum status read_part(struct export *e, const struct ckpt_tensor *tensor,
+                             const struct ckpt_values_part *part, const void **out)
 {
     const struct ckpt_buffer *buffer = &e->values.buffers[tensor->buffer];
     enum ckpt_dtype want = wanted_dtype(e, buffer->dtype);
-    enum status st = ckpt_values_read(&e->values, tensor, first, count);
+    enum status st = ckpt_values_read(&e->values, tensor, part);
     *out = e->values.stored;
     if (st != ST_OK || want == buffer->dtype)
         return st;
-    floats_widen(buffer->dtype, e->values.stored, count, e->values.wide);
-    e->done.overflows += floats_narrow(want, e->values.wide, count, e->narrow);
+    ckpt_values_widen(&e->values, tensor, part->count);
+    e->done.overflows += floats_narrow(want, e->values.wide, part->count, e->narrow);
     *out = e->narrow;
     return ST_OK;
 }
 
-static enum status write_plain(struct export *e, const struct ckpt_tensor *tensor, uint64_t count)
+/* Bytes of an element in the file. */
+static uint64_t width_of(const struct export *e, const struct ckpt_tensor *tensor)
 {
-    uint64_t width = ckpt_dtype_size(wanted_dtype(e, e->values.buffers[tensor->buffer].dtype));
-    for (uint64_t at = 0; at < count;) {
-        size_t part = ckpt_values_size(&e->values, tensor, at, count);
+    return ckpt_dtype_size(wanted_dtype(e, e->values.buffers[tensor->buffer].dtype));
+}
+
+static enum status write_plain(struct export *e, const struct ckpt_tensor *tensor)
+{
+    struct ckpt_values_part part = { 0 };
+    enum status st = ST_OK;
+    while (st == ST_OK && ckpt_values_next(&e->values, tensor, &part)) {
         const void *data = NULL;
-        enum status st = read_part(e, tensor, at, part, &data);
+        st = read_part(e, tensor, &part, &data);
         if (st == ST_OK)
-            st = write_bytes(e, data, part * width);
-        if (st != ST_OK)
-            return st;
-        at += part;
+            st = write_bytes(e, data, part.count * width_of(e, tensor));
     }
-    return ST_OK;
+    return st;
 }
 
 /* Columns [from, to) of a [rows, columns] tensor, as rows of the block. */
 static enum status fill_block(struct export *e, const struct ckpt_tensor *tensor, uint64_t from,
                               uint64_t to)
 {
-    uint64_t rows = tensor->dims[0], columns = tensor->dims[1], count = rows * columns;
-    uint64_t width = ckpt_dtype_size(wanted_dtype(e, e->values.buffers[tensor->buffer].dtype));
-    for (uint64_t at = 0; at < count;) {
-        size_t part = ckpt_values_size(&e->values, tensor, at, count);
+    const uint64_t rows = tensor->dims[0], columns = tensor->dims[1], width = width_of(e, tensor);
+    struct ckpt_values_part part = { 0 };
+    while (ckpt_values_next(&e->values, tensor, &part)) {
         const void *data = NULL;
-        enum status st = read_part(e, tensor, at, part, &data);
+        enum status st = read_part(e, tensor, &part, &data);
         if (st != ST_OK)
             return st;
-        uint64_t row = at / columns, column = at % columns;
-        for (uint64_t i = 0; i < part; i++) {
+        uint64_t row = part.first / columns, column = part.first % columns;
+        for (uint64_t i = 0; i < part.count; i++) {
             if (column >= from && column < to) {
                 memcpy((char *)e->block + ((column - from) * rows + row) * width,
                        (const char *)data + i * width, width);
@@ -226,24 +227,22 @@ static enum status fill_block(struct export *e, const struct ckpt_tensor *tensor
             column = column + 1 == columns ? 0 : column + 1;
             row += column == 0;
         }
-        at += part;
     }
     return ST_OK;
 }
 
 static enum status write_transposed(struct export *e, const struct ckpt_tensor *tensor)
 {
-    uint64_t rows = tensor->dims[0], columns = tensor->dims[1];
-    uint64_t width = ckpt_dtype_size(wanted_dtype(e, e->values.buffers[tensor->buffer].dtype));
+    const uint64_t rows = tensor->dims[0], columns = tensor->dims[1], width = width_of(e, tensor);
     if (e->block == NULL)
         e->block = malloc(WEIGHTS_WINDOW);
     if (e->block == NULL)
         return ST_NO_MEMORY;
-    uint64_t step = WEIGHTS_WINDOW / (rows * width), overflows = e->done.overflows;
-    if (step == 0)
+    const uint64_t at_once = WEIGHTS_WINDOW / (rows * width), overflows = e->done.overflows;
+    if (at_once == 0)
         return ST_FULL;
-    for (uint64_t from = 0; from < columns; from += step) {
-        uint64_t to = columns - from < step ? columns : from + step;
+    for (uint64_t from = 0; from < columns; from += at_once) {
+        uint64_t to = columns - from < at_once ? columns : from + at_once;
         e->done.overflows = overflows; /* each pass counts all of them */
         enum status st = fill_block(e, tensor, from, to);
         if (st == ST_OK)
@@ -264,14 +263,14 @@ static enum status write_items(struct export *e)
 {
     enum status st = ST_OK;
     for (uint32_t i = 0; i < e->count && st == ST_OK; i++) {
-        const struct item *item = &e->items[i];
+        const struct export_item *item = &e->items[i];
         uint64_t count = item->tensor != NULL ? ckpt_tensor_elements(item->tensor) : 1;
         if (item->tensor == NULL) {
             st = write_counter(e);
         } else if (item->name.transposed) {
             st = count > 0 ? write_transposed(e, item->tensor) : ST_OK;
         } else {
-            st = write_plain(e, item->tensor, count);
+            st = write_plain(e, item->tensor);
         }
         e->done.elements += count;
         e->done.tensors++;
@@ -290,12 +289,12 @@ enum status weights_export(struct ckpt_reader *reader, const struct io *io, cons
     struct export e = { .options = options, .path = path, .reason = &why };
     enum status st = ckpt_values_open(&e.values, reader);
     if (st == ST_OK)
-        st = choose(&e);
+        st = choose_tensors(&e);
     e.narrow = malloc(CKPT_VALUES_ELEMENTS * sizeof(float));
     if (st == ST_OK && e.narrow == NULL)
         st = ST_NO_MEMORY;
     if (st == ST_OK)
-        st = create(&e, io, path);
+        st = create_file(&e, io, path);
     if (st == ST_OK)
         st = write_items(&e);
     if (st == ST_OK) {

@@ -46,7 +46,7 @@ static void shape_text(int32_t ndim, const uint64_t *dims, char out[SHAPE_BYTES]
 }
 
 /* The files of GPT2Model, as the hub's, lack the first part of our names. */
-static const struct safetensors_tensor *find(const struct load *load, const char *name)
+static const struct safetensors_tensor *find_in_file(const struct load *load, const char *name)
 {
     const struct safetensors_tensor *found = safetensors_find(load->file, name);
     if (found == NULL && strncmp(name, TRANSFORMER, strlen(TRANSFORMER)) == 0)
@@ -68,7 +68,7 @@ static enum status refuse_missing(const struct load *load, const char *name)
     for (uint32_t i = 0; i < load->target->tensor_count; i++) {
         const struct ckpt_tensor *tensor = &load->target->tensors[i];
         const char *buffer = load->target->buffers[tensor->buffer].name;
-        more += strcmp(buffer, "parameters") == 0 && find(load, tensor->name) == NULL;
+        more += strcmp(buffer, "parameters") == 0 && find_in_file(load, tensor->name) == NULL;
     }
     reason_set(load->reason,
                "%.200s: there is no tensor %.100s in it (%u of the model's are missing); give "
@@ -90,12 +90,12 @@ static enum status refuse_shape(const struct load *load, const struct safetensor
     return ST_CONFIG;
 }
 
-static enum status match(const struct load *load, const struct ckpt_tensor *tensor,
-                         struct source *out)
+static enum status match_tensor(const struct load *load, const struct ckpt_tensor *tensor,
+                                struct source *out)
 {
     struct weights_name name;
     weights_name(load->names_of, tensor, &name);
-    const struct safetensors_tensor *from = find(load, name.text);
+    const struct safetensors_tensor *from = find_in_file(load, name.text);
     const char *buffer = load->target->buffers[tensor->buffer].name;
     if (from == NULL)
         return strcmp(buffer, "parameters") == 0 ? refuse_missing(load, name.text) : ST_OK;
@@ -165,7 +165,7 @@ static enum status match_all(struct load *load)
     for (uint32_t i = 0; i < target->tensor_count; i++) {
         if (!is_wanted(target, target->tensors[i].buffer))
             continue;
-        enum status st = match(load, &target->tensors[i], &load->sources[i]);
+        enum status st = match_tensor(load, &target->tensors[i], &load->sources[i]);
         if (st != ST_OK)
             return st;
         load->done.tensors += load->sources[i].from != NULL;
@@ -236,7 +236,7 @@ static enum status read_tensor(struct load *load, const struct ckpt_tensor *tens
 static enum status check_head(struct load *load)
 {
     const struct safetensors_tensor *head = safetensors_find(load->file, HEAD);
-    const struct safetensors_tensor *table = find(load, TOKEN_TABLE);
+    const struct safetensors_tensor *table = find_in_file(load, TOKEN_TABLE);
     if (head == NULL || table == NULL || strcmp(load->target->arch, "gpt2") != 0)
         return ST_OK;
     bool same = head->dtype == table->dtype && head->size == table->size;
