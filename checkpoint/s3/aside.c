@@ -37,8 +37,8 @@ bool s3_place_join(const struct s3_place *folder, const char *name, struct s3_pl
 }
 
 /* The folder X in job, or the file in it; and the marker. */
-static bool make(const struct s3_place *job, const char *plain, const char *file,
-                 struct s3_path *out)
+static bool make_path(const struct s3_place *job, const char *plain, const char *file,
+                      struct s3_path *out)
 {
     char name[S3_KEY_MAX + sizeof(CKPT_QUARANTINE)];
     (void)snprintf(name, sizeof(name), CKPT_QUARANTINE "%s", plain);
@@ -77,7 +77,7 @@ bool s3_path_parse(const char *path, struct s3_path *out)
                         : strcmp(file, CKPT_MANIFEST) == 0 ? S3_ASIDE_MANIFEST
                                                            : S3_PLAIN;
     }
-    if (!make(&job, plain, file, &found))
+    if (!make_path(&job, plain, file, &found))
         return false;
     *out = found;
     return true;

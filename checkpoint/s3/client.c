@@ -83,8 +83,9 @@ void s3_client_explain(struct s3_client *client, enum status st, struct reason *
 }
 
 /* Says what came of a call that is given up. */
-static void tell(struct s3_client *client, const struct s3_call *call,
-                 const struct s3_http_answer *answer, const struct judgement *j, uint32_t attempts)
+static void explain_failure(struct s3_client *client, const struct s3_call *call,
+                            const struct s3_http_answer *answer, const struct judgement *j,
+                            uint32_t attempts)
 {
     char tried[48] = "";
     if (attempts > 1)
@@ -231,7 +232,7 @@ static void judge_status(long status, struct judgement *j)
     }
 }
 
-static struct judgement judge(const struct s3_call *call, struct s3_http_answer *answer)
+static struct judgement judge_answer(const struct s3_call *call, struct s3_http_answer *answer)
 {
     struct judgement j = { .verdict = VERDICT_DONE, .st = ST_OK, .hint = "" };
     if (answer->curl != CURLE_OK || answer->status == 0) {
@@ -260,7 +261,7 @@ static struct judgement judge(const struct s3_call *call, struct s3_http_answer 
 /* ---- credentials ---- */
 
 /* Under the mutex: what files and roles say now. The old ones stay if nobody says anything. */
-static enum status renew(struct s3_client *client)
+static enum status renew_credentials(struct s3_client *client)
 {
     auto_free struct s3_credentials *next = calloc(1, sizeof(*next));
     if (next == NULL)
@@ -292,7 +293,7 @@ static enum status current_credentials(struct s3_client *client,
         now->key_id[0] == '\0' ||
         (now->expires_ms != 0 && now->expires_ms - RENEW_BEFORE_MS < clock_wall_ms(clock_system()));
     if (due || (refused != NULL && is_same(now, refused)))
-        st = renew(client);
+        st = renew_credentials(client);
     if (st == ST_OK && refused != NULL && is_same(now, refused))
         st = ST_NOT_FOUND;
     if (st == ST_OK)
@@ -369,7 +370,7 @@ enum status s3_client_call(struct s3_client *client, const struct s3_call *call,
         st = call_once(client, call, url, &credentials, &answer);
         if (st != ST_OK)
             return st;
-        struct judgement j = judge(call, &answer);
+        struct judgement j = judge_answer(call, &answer);
         if (j.verdict == VERDICT_DONE) {
             *out = answer;
             return ST_OK;
@@ -379,7 +380,7 @@ enum status s3_client_call(struct s3_client *client, const struct s3_call *call,
         if (j.verdict == VERDICT_RENEW && attempt < client->options.tries.attempts_max)
             again = current_credentials(client, &credentials, &credentials) == ST_OK;
         if (!again && j.st != ST_NOT_FOUND && j.st != ST_EXISTS)
-            tell(client, call, &answer, &j, attempt);
+            explain_failure(client, call, &answer, &j, attempt);
         s3_http_answer_release(&answer);
         if (!again)
             return atomic_load(&client->closing) ? ST_CLOSED : j.st;

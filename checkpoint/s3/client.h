@@ -6,7 +6,7 @@
  * that fail, stall or are cut off, answers cut short, 408, 429, 500, 502, 503, 504, and the codes
  * RequestTimeout, SlowDown, InternalError, ServiceUnavailable, OperationAborted and
  * ConditionalRequestConflict, also where they come as the body of a 200. Whoever sends something
- * that isn't idempotent must be able to tell his own doing from that of others (see s3/object.h).
+ * that isn't idempotent must be able to tell his own doing from that of others (see object.h).
  *
  * Source: back-off with full jitter: M. Brooker, "Exponential Backoff And Jitter", AWS Architecture
  *         Blog, 2015.

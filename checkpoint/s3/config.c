@@ -22,7 +22,7 @@ struct wanted {
     bool too_long;
 };
 
-static void trim(char **text)
+static void trim_blanks(char **text)
 {
     while (**text == ' ' || **text == '\t')
         (*text)++;
@@ -68,7 +68,7 @@ static void take_value(struct wanted *wanted, const char *name, const char *valu
 static void take_line(struct wanted *wanted, char *line, bool *ours)
 {
     bool nested = line[0] == ' ' || line[0] == '\t'; /* belongs to the value above it */
-    trim(&line);
+    trim_blanks(&line);
     if (line[0] == '\0' || line[0] == '#' || line[0] == ';')
         return;
     if (line[0] == '[') {
@@ -76,7 +76,7 @@ static void take_line(struct wanted *wanted, char *line, bool *ours)
         char *name = line + 1;
         if (end != NULL)
             *end = '\0';
-        trim(&name);
+        trim_blanks(&name);
         *ours =
             end != NULL && (strcmp(name, wanted->section[0]) == 0 ||
                             (wanted->section[1] != NULL && strcmp(name, wanted->section[1]) == 0));
@@ -87,8 +87,8 @@ static void take_line(struct wanted *wanted, char *line, bool *ours)
     if (nested || !*ours || value == NULL)
         return;
     *value++ = '\0';
-    trim(&line);
-    trim(&value);
+    trim_blanks(&line);
+    trim_blanks(&value);
     if (value[0] != '\0')
         take_value(wanted, line, value);
 }

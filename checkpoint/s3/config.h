@@ -4,7 +4,7 @@
  * Order: environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION,
  * AWS_DEFAULT_REGION, AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_CA_BUNDLE), then the profile
  * AWS_PROFILE (or "default") in ~/.aws/credentials and ~/.aws/config (AWS_SHARED_CREDENTIALS_FILE,
- * AWS_CONFIG_FILE). What neither gives comes from the machine's role: s3/role.h.
+ * AWS_CONFIG_FILE). What neither gives comes from the machine's role: role.h.
  *
  * Secrets are in these structs and nowhere else; no text for people is made from them.
  */

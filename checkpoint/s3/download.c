@@ -1,12 +1,16 @@
 /*
- *     EMPTY --fetch--> LOADING --answer--> READY or FAILED --passed, or another place--> EMPTY
+ *     a block:  EMPTY   ─▶ LOADING             [fetch_on]
+ *               LOADING ─▶ READY, or FAILED    [load_block]    by a thread of the pool
+ *               READY   ─▶ EMPTY               [drop_first]    it was read to its end, or reading
+ *                                                              goes on at another place
+ *               FAILED  ─▶ EMPTY               [copy_first]
  *
  * Invariants:
- *  1. Blocks that aren't EMPTY follow each other without a gap: first, first + 1, … (a ring);
- *     their places are consecutive, too.
- *  2. A LOADING block belongs to its job. It is waited for before it is used for something else.
- *  3. The ring is used by one thread at a time; a read that meets another goes by itself.
- *  4. A FAILED block is told once, to whoever reads it, then dropped: the next read tries anew.
+ *  (1) Blocks that aren't EMPTY follow each other without a gap: first, first + 1, … (a ring);
+ *      their places are consecutive, too.
+ *  (2) A LOADING block belongs to its task. It is waited for before it is used for something else.
+ *  (3) The ring is used by one thread at a time; a read that meets another goes by itself.
+ *  (4) A FAILED block is reported once, to whoever reads it, then dropped: the next read tries anew.
  */
 #include "checkpoint/s3/download.h"
 
@@ -21,7 +25,7 @@ enum block_state { BLOCK_EMPTY, BLOCK_LOADING, BLOCK_READY, BLOCK_FAILED };
 
 struct block {
     struct s3_download *download;
-    struct s3_job job;
+    struct s3_task task;
     enum block_state state;
     uint64_t at;
     size_t size;
@@ -116,8 +120,8 @@ static void fetch_on(struct s3_download *d, uint64_t at)
         block->at = at;
         block->size = left < d->options.block_bytes ? (size_t)left : d->options.block_bytes;
         block->state = BLOCK_LOADING;
-        block->job = (struct s3_job){ .run = load_block, .arg = block };
-        if (s3_pool_submit(d->options.pool, &block->job) != ST_OK) {
+        block->task = (struct s3_task){ .run = load_block, .arg = block };
+        if (s3_pool_submit(d->options.pool, &block->task) != ST_OK) {
             block->state = BLOCK_EMPTY;
             return;
         }

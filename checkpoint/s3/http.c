@@ -256,7 +256,7 @@ static bool set_signature(struct transfer *t, struct curl_slist **list)
            curl_easy_setopt(t->curl, CURLOPT_PASSWORD, who->secret) == CURLE_OK;
 }
 
-static enum status perform(struct transfer *t)
+static enum status perform_transfer(struct transfer *t)
 {
     const struct s3_http_request *r = t->request;
     struct curl_slist *list = NULL;
@@ -297,7 +297,7 @@ enum status s3_http_send(struct s3_http *http, const struct s3_http_request *req
     t.curl = take_handle(http);
     if (t.curl == NULL)
         return ST_NO_MEMORY;
-    enum status st = perform(&t);
+    enum status st = perform_transfer(&t);
     give_handle(http, t.curl);
     if (st == ST_OK) {
         *out = answer;

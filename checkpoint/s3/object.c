@@ -73,8 +73,8 @@ static enum status make_nonce(char out[S3_NONCE_TEXT])
 }
 
 /* What an attempt to make an object came to, st being what was told of it. */
-static enum status settle(struct s3_client *client, const struct s3_place *place, const char *nonce,
-                          uint64_t size, enum status st)
+static enum status settle_attempt(struct s3_client *client, const struct s3_place *place,
+                                  const char *nonce, uint64_t size, enum status st)
 {
     if (st == ST_OK || st == ST_REFUSED || st == ST_CONFIG || st == ST_CLOSED)
         return st;
@@ -110,7 +110,7 @@ enum status s3_object_put_new(struct s3_client *client, const struct s3_place *p
         .body = data,
         .size = size,
     };
-    return settle(client, place, nonce, size, s3_client_do(client, &call));
+    return settle_attempt(client, place, nonce, size, s3_client_do(client, &call));
 }
 
 /* ---- lists ---- */
@@ -323,7 +323,7 @@ enum status s3_multipart_complete(struct s3_client *client, const struct s3_mult
         .size = body.size,
         .patient = true,
     };
-    return settle(client, &upload->place, upload->nonce, size, s3_client_do(client, &call));
+    return settle_attempt(client, &upload->place, upload->nonce, size, s3_client_do(client, &call));
 }
 
 void s3_multipart_abort(struct s3_client *client, const struct s3_multipart *upload)

@@ -11,28 +11,29 @@ struct s3_pool {
     pthread_cond_t work;
     pthread_t threads[S3_POOL_THREADS_MAX];
     size_t threads_max, thread_count, idle, waiting;
-    struct s3_job *first, *last;
+    struct s3_task *first, *last;
     bool ending;
 };
 
-static void *run_jobs(void *arg)
+static void *run_tasks(void *arg)
 {
     struct s3_pool *pool = arg;
     CHECK(pthread_mutex_lock(&pool->mutex) == 0);
     for (;;) {
-        struct s3_job *job = pool->first;
-        if (job == NULL && pool->ending)
+        struct s3_task *task = pool->first;
+        if (task == NULL && pool->ending)
             break;
-        if (job == NULL) {
+        if (task == NULL) {
             pool->idle++;
             (void)pthread_cond_wait(&pool->work, &pool->mutex);
             pool->idle--;
             continue;
         }
-        pool->first = job->next;
+        pool->first = task->next;
+        CHECK(pool->waiting > 0);
         pool->waiting--;
         (void)pthread_mutex_unlock(&pool->mutex);
-        job->run(job->arg);
+        task->run(task->arg);
         CHECK(pthread_mutex_lock(&pool->mutex) == 0);
     }
     (void)pthread_mutex_unlock(&pool->mutex);
@@ -66,21 +67,21 @@ void s3_pool_free(struct s3_pool *pool)
     free(pool);
 }
 
-enum status s3_pool_submit(struct s3_pool *pool, struct s3_job *job)
+enum status s3_pool_submit(struct s3_pool *pool, struct s3_task *task)
 {
     CHECK(pthread_mutex_lock(&pool->mutex) == 0);
     if (pool->idle <= pool->waiting && pool->thread_count < pool->threads_max &&
-        pthread_create(&pool->threads[pool->thread_count], NULL, run_jobs, pool) == 0)
+        pthread_create(&pool->threads[pool->thread_count], NULL, run_tasks, pool) == 0)
         pool->thread_count++;
     enum status st = pool->thread_count > 0 ? ST_OK : ST_NO_MEMORY;
     if (st == ST_OK) {
-        job->next = NULL;
+        task->next = NULL;
         if (pool->first == NULL) {
-            pool->first = job;
+            pool->first = task;
         } else {
-            pool->last->next = job;
+            pool->last->next = task;
         }
-        pool->last = job;
+        pool->last = task;
         pool->waiting++;
         (void)pthread_cond_signal(&pool->work);
     }

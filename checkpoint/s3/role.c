@@ -17,8 +17,8 @@
 #define TEXT_MAX       4096
 
 /* A short answer of status 200 as text. */
-static enum status fetch(struct s3_http *http, const char *method, const char *url,
-                         const char *header, char *out, size_t capacity)
+static enum status fetch_text(struct s3_http *http, const char *method, const char *url,
+                              const char *header, char *out, size_t capacity)
 {
     struct s3_http_request request = { .method = method, .url = url, .headers = { header } };
     struct s3_http_answer answer;
@@ -44,7 +44,7 @@ static bool take_text(const json_t *root, const char *name, char *out, size_t ca
     return true;
 }
 
-static enum status parse(const char *text, struct s3_credentials *out)
+static enum status parse_credentials(const char *text, struct s3_credentials *out)
 {
     auto_free struct s3_credentials *found = calloc(1, sizeof(*found));
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
@@ -91,8 +91,9 @@ static enum status of_container(struct s3_http *http, struct s3_credentials *out
         return ST_NOT_FOUND;
     container_token(token, sizeof(token));
     (void)snprintf(header, sizeof(header), "Authorization: %s", token);
-    enum status st = fetch(http, "GET", url, token[0] == '\0' ? NULL : header, text, S3_BODY_MAX);
-    return st == ST_OK ? parse(text, out) : st;
+    enum status st =
+        fetch_text(http, "GET", url, token[0] == '\0' ? NULL : header, text, S3_BODY_MAX);
+    return st == ST_OK ? parse_credentials(text, out) : st;
 }
 
 static enum status of_instance(struct s3_http *http, struct s3_credentials *out)
@@ -105,17 +106,17 @@ static enum status of_instance(struct s3_http *http, struct s3_credentials *out)
     if (text == NULL)
         return ST_NO_MEMORY;
     enum status st =
-        fetch(http, "PUT", INSTANCE_HOST "/latest/api/token", TOKEN_TTL, token, sizeof(token));
+        fetch_text(http, "PUT", INSTANCE_HOST "/latest/api/token", TOKEN_TTL, token, sizeof(token));
     (void)snprintf(header, sizeof(header), "X-aws-ec2-metadata-token: %s",
                    st == ST_OK ? token : "");
     if (st == ST_OK)
-        st = fetch(http, "GET", INSTANCE_PATH, header, role, sizeof(role));
+        st = fetch_text(http, "GET", INSTANCE_PATH, header, role, sizeof(role));
     if (st != ST_OK)
         return st;
     role[strcspn(role, "\r\n")] = '\0';
     (void)snprintf(url, sizeof(url), INSTANCE_PATH "%s", role);
-    st = fetch(http, "GET", url, header, text, S3_BODY_MAX);
-    return st == ST_OK ? parse(text, out) : st;
+    st = fetch_text(http, "GET", url, header, text, S3_BODY_MAX);
+    return st == ST_OK ? parse_credentials(text, out) : st;
 }
 
 enum status s3_role_fetch(struct s3_http *http, struct s3_credentials *out)

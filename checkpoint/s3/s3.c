@@ -55,7 +55,7 @@ size_t s3_read_bytes(void)
     return o.blocks_max * o.block_bytes;
 }
 
-static enum status parse(struct s3 *s3, const char *path, struct s3_path *out)
+static enum status parse_path(struct s3 *s3, const char *path, struct s3_path *out)
 {
     if (s3_path_parse(path, out))
         return ST_OK;
@@ -130,7 +130,7 @@ static enum status s3_open(void *self, const char *name, int flags, int *out_fd)
     struct s3 *s3 = self;
     struct s3_path path;
     struct file file = { .upload = NULL };
-    enum status st = parse(s3, name, &path);
+    enum status st = parse_path(s3, name, &path);
     if (st != ST_OK)
         return st;
     if ((flags & IO_CREATE_NEW) == 0) {
@@ -188,7 +188,7 @@ static enum status s3_unlink(void *self, const char *name)
 {
     struct s3 *s3 = self;
     struct s3_path path;
-    enum status st = parse(s3, name, &path);
+    enum status st = parse_path(s3, name, &path);
     if (st == ST_OK)
         st = s3_object_delete(s3->client, &path.place);
     if (st == ST_OK && path.meaning == S3_ASIDE_MANIFEST)
@@ -200,7 +200,7 @@ static enum status s3_put_new(void *self, const char *name, const void *data, si
 {
     struct s3 *s3 = self;
     struct s3_path path;
-    enum status st = parse(s3, name, &path);
+    enum status st = parse_path(s3, name, &path);
     if (st != ST_OK)
         return st;
     return path.meaning == S3_PLAIN ? s3_object_put_new(s3->client, &path.place, data, size)
@@ -242,7 +242,7 @@ static enum status s3_stat(void *self, const char *name, struct io_stat *out)
     struct s3 *s3 = self;
     struct s3_path path;
     struct s3_object object;
-    enum status st = parse(s3, name, &path);
+    enum status st = parse_path(s3, name, &path);
     if (st != ST_OK)
         return st;
     bool folder = path.meaning == S3_STEP || path.meaning == S3_ASIDE || path.place.key[0] == '\0';
@@ -305,7 +305,7 @@ static enum status s3_list_names(void *self, const char *name, io_name_fn fn, vo
 {
     struct s3 *s3 = self;
     struct s3_path path;
-    enum status st = parse(s3, name, &path);
+    enum status st = parse_path(s3, name, &path);
     if (st != ST_OK)
         return st;
     struct listing l = { .st = ST_OK };
@@ -338,7 +338,7 @@ static bool is_left_over(void *arg, const char *key)
 }
 
 /* Parts that killed workers of the job have left; that it can't be done holds nothing up. */
-static void sweep(struct s3 *s3, const struct s3_place *folder)
+static void sweep_parts(struct s3 *s3, const struct s3_place *folder)
 {
     struct s3_place job = *folder;
     struct ckpt_folder_name name;
@@ -355,12 +355,12 @@ static enum status s3_mkdir(void *self, const char *name)
     struct s3 *s3 = self;
     struct s3_path path;
     struct s3_object object;
-    enum status st = parse(s3, name, &path);
+    enum status st = parse_path(s3, name, &path);
     if (st != ST_OK || path.meaning == S3_PLAIN)
         return st;
     if (path.meaning != S3_STEP)
         return ST_REFUSED;
-    sweep(s3, &path.place);
+    sweep_parts(s3, &path.place);
     st = s3_object_head(s3->client, &path.marker, &object);
     if (st == ST_OK) {
         s3_client_set_problem(s3->client, ST_EXISTS,
@@ -398,9 +398,9 @@ static enum status s3_rename(void *self, const char *from, const char *to)
 {
     struct s3 *s3 = self;
     struct s3_path path, target;
-    enum status st = parse(s3, from, &path);
+    enum status st = parse_path(s3, from, &path);
     if (st == ST_OK)
-        st = parse(s3, to, &target);
+        st = parse_path(s3, to, &target);
     if (st != ST_OK)
         return st;
     if (path.meaning != S3_STEP || target.meaning != S3_ASIDE ||

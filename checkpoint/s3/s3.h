@@ -1,13 +1,12 @@
 /*
  * Files in S3 behind struct io. Paths are "s3://bucket/key".
  *
- *  - A file that is written appears with its fsync, as a whole, and never over one that is there;
- *    closed without, it was never there. What is written goes from front to back.
+ *  - A file is written from front to back. It appears with its fsync, as a whole, and never over one
+ *    that is there; closed without an fsync, it was never there.
  *  - Folders are prefixes: making and removing them does nothing, listing any is fine. Making a
  *    checkpoint's folder gives up uploads of the job's earlier generations.
- *  - rename sets a checkpoint aside (s3/aside.h). link: ST_REFUSED. Nothing is
- *    mapped.
- *  - All calls try again by themselves (s3/client.h); what they fail with is final, and explained.
+ *  - rename sets a checkpoint aside (aside.h), and nothing else. link: ST_REFUSED. Nothing is mapped.
+ *  - All calls try again by themselves (client.h); what they fail with is final, and explained.
  *
  * Thread: any; a file that is written is one thread's at a time.
  */
@@ -17,8 +16,8 @@
 #include "common/io.h"
 
 #define S3_FILES_MAX 256 /* open at once */
-#define S3_FD_FIRST                                                                                \
-    0x40000000 /* descriptors of S3 files begin here: those of the system don't reach it */
+/* The first descriptor of a file in S3; the system's own don't come that far. */
+#define S3_FD_FIRST 0x40000000
 
 struct s3;
 
@@ -31,8 +30,8 @@ struct s3_options {
     uint32_t page; /* names per list request */
 };
 struct s3_options s3_defaults(void);
-/* Host memory of one file, with these defaults: while so many bytes of it are uploaded; while it
- * is read. */
+/* Host memory of one file, with these defaults: while it is written, file_bytes long; while it is
+ * read. */
 size_t s3_write_bytes(uint64_t file_bytes);
 size_t s3_read_bytes(void);
 

@@ -1,9 +1,11 @@
 /*
- *     FILLING --part full--> SENDING --answer--> FREE --next part--> FILLING
+ *     a buffer:  FREE    ─▶ FILLING    [begin_buffer]
+ *                FILLING ─▶ SENDING    [send_filling]    a part is full
+ *                SENDING ─▶ FREE       [send_part]       by a thread of the pool
  *
  * Invariants:
  *  (1) At most one buffer is FILLING, and it holds the bytes after those of all parts begun.
- *  (2) A SENDING buffer belongs to its job; its owner waits for it before anything is freed.
+ *  (2) A SENDING buffer belongs to its task; its owner waits for it before anything is freed.
  *  (3) The object appears by s3_multipart_complete or s3_object_put_new, and by nothing else.
  */
 #include "checkpoint/s3/upload.h"
@@ -22,7 +24,7 @@ enum buffer_state { BUFFER_FREE, BUFFER_FILLING, BUFFER_SENDING };
 
 struct buffer {
     struct s3_upload *upload;
-    struct s3_job job;
+    struct s3_task task;
     enum buffer_state state;
     uint32_t number;
     char *data;
@@ -108,6 +110,7 @@ static void send_part(void *arg)
         upload->reason = reason;
     }
     buffer->state = BUFFER_FREE;
+    CHECK(upload->sending > 0);
     upload->sending--;
     (void)pthread_cond_broadcast(&upload->changed);
     (void)pthread_mutex_unlock(&upload->mutex);
@@ -147,7 +150,7 @@ static bool reserve_etag(struct s3_upload *upload)
 }
 
 /* Sends the buffer that is being filled as the next part. */
-static enum status flush(struct s3_upload *upload)
+static enum status send_filling(struct s3_upload *upload)
 {
     struct buffer *buffer = upload->filling;
     enum status st = ST_OK;
@@ -164,14 +167,14 @@ static enum status flush(struct s3_upload *upload)
     if (st == ST_OK) {
         buffer->number = ++upload->parts;
         buffer->state = BUFFER_SENDING;
-        buffer->job = (struct s3_job){ .run = send_part, .arg = buffer };
+        buffer->task = (struct s3_task){ .run = send_part, .arg = buffer };
         upload->sending++;
     }
     (void)pthread_mutex_unlock(&upload->mutex);
     if (st != ST_OK)
         return st;
     upload->filling = NULL;
-    st = s3_pool_submit(upload->options.pool, &buffer->job);
+    st = s3_pool_submit(upload->options.pool, &buffer->task);
     if (st != ST_OK) { /* no thread at all: by this one */
         send_part(buffer);
         st = ST_OK;
@@ -220,7 +223,7 @@ enum status s3_upload_write(struct s3_upload *upload, const void *data, size_t s
     while (size > 0 && st == ST_OK) {
         struct buffer *buffer = upload->filling;
         if (buffer != NULL && buffer->size == part_size(upload, upload->parts + 1)) {
-            st = flush(upload);
+            st = send_filling(upload);
             continue;
         }
         if (buffer == NULL) {
@@ -259,7 +262,7 @@ enum status s3_upload_finish(struct s3_upload *upload)
     enum status st = wait_for(upload, BUFFERS_MAX);
     bool small = upload->parts == 0 && st == ST_OK;
     if (!small && st == ST_OK && upload->filling != NULL && upload->filling->size > 0)
-        st = flush(upload);
+        st = send_filling(upload);
     enum status sent = wait_for(upload, 0);
     if (st == ST_OK)
         st = sent;

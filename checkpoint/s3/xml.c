@@ -19,7 +19,7 @@ struct walk {
     bool bad, ended;
 };
 
-static void stop(struct walk *walk, bool bad)
+static void stop_walk(struct walk *walk, bool bad)
 {
     walk->bad = walk->bad || bad;
     walk->ended = true;
@@ -35,7 +35,7 @@ static void element_begins(void *arg, const XML_Char *name, const XML_Char **att
     const char *plain = colon == NULL ? name : colon + 1;
     size_t at = strlen(walk->path), size = strlen(plain);
     if (size == 0 || walk->depth == S3_XML_DEPTH || at + size + 2 > sizeof(walk->path)) {
-        stop(walk, true);
+        stop_walk(walk, true);
         return;
     }
     walk->length[walk->depth++] = at;
@@ -53,7 +53,7 @@ static void element_ends(void *arg, const XML_Char *name)
         return; /* an empty element, stopped at its beginning */
     walk->text[walk->text_size] = '\0';
     if (!walk->fn(walk->arg, walk->path, walk->text))
-        stop(walk, false);
+        stop_walk(walk, false);
     walk->path[walk->length[--walk->depth]] = '\0';
     walk->text_size = 0;
 }
@@ -62,7 +62,7 @@ static void characters(void *arg, const XML_Char *text, int size)
 {
     struct walk *walk = arg;
     if ((size_t)size >= sizeof(walk->text) - walk->text_size) {
-        stop(walk, true);
+        stop_walk(walk, true);
         return;
     }
     memcpy(walk->text + walk->text_size, text, (size_t)size);
@@ -73,7 +73,7 @@ static void document_type(void *arg, const XML_Char *name, const XML_Char *syste
                           const XML_Char *public, int internal)
 {
     (void)name, (void)system, (void)public, (void)internal;
-    stop(arg, true);
+    stop_walk(arg, true);
 }
 
 enum status s3_xml_walk(const char *bytes, size_t size, s3_xml_fn fn, void *arg)
