@@ -1,6 +1,11 @@
 /*
  * Checkpoints: what a state is, and the calls that write, commit, list, verify and read one.
  *
+ *     a rank              write/     ckpt_writer_…: one shard file
+ *     the coordinator     store/     ckpt_folder_…, ckpt_commit_…, ckpt_manifest_…, ckpt_list
+ *     whoever restores    read/      ckpt_open, ckpt_read_…, ckpt_verify
+ *     all of them         format/    the bytes; codec/ how a chunk becomes smaller
+ *
  * A checkpoint is a folder `<store>/<job id>/step-%012d.g%d/` with one shard file per rank and a
  * manifest. It exists if and only if its manifest does: docs/rules.md, "Checkpoints". Bytes:
  * docs/format.md.
@@ -249,9 +254,10 @@ struct ckpt_entry {
     uint64_t step, generation;
     struct ckpt_parent parent;
     bool committed; /* has a readable manifest of this job, step and generation; not bad-… */
-    bool damaged;   /* has a manifest that isn't */
-    enum status
-        manifest; /* of reading it: ST_OK, damage, ST_NOT_FOUND: none; else: couldn't be read now */
+    bool damaged;   /* has a manifest that isn't one */
+    /* Of reading the manifest: ST_OK; damage; ST_NOT_FOUND: there is none; others: it couldn't be
+     * read now. */
+    enum status manifest;
     bool quarantined; /* bad-… */
     uint64_t bytes;
     struct ckpt_hash digest;
@@ -259,7 +265,8 @@ struct ckpt_entry {
     uint64_t raw_bytes;
     uint32_t files;
 };
-/* All of a job, newest step first, of one step the highest generation first. *out: free(). */
+/* All folders of a job, the newest step first, of one step the highest generation first. *out:
+ * free(). */
 MUST_CHECK enum status ckpt_list(const struct io *io, const char *store, const char *job,
                                  struct ckpt_entry **out, size_t *out_count);
 
@@ -286,8 +293,9 @@ MUST_CHECK enum status ckpt_digest(const struct io *io, const char *dir, struct 
 /* The digest of a state in memory. */
 MUST_CHECK enum status ckpt_state_digest(const struct ckpt_state *state, struct ckpt_hash *out);
 
-/* Opens all shard files, checks headers, footers, sizes against the manifest. fn, if it isn't NULL,
- * is told what is wrong, now and in later calls on the reader, before they return. */
+/* Reads the tables of all shard files, and checks headers, footers and sizes against the manifest.
+ * fn, if it isn't NULL, gets what is wrong, now and in later calls on the reader, before they
+ * return. */
 MUST_CHECK enum status ckpt_open(const struct io *io, const char *dir, ckpt_finding_fn fn,
                                  void *arg, struct ckpt_reader **out);
 void ckpt_close(struct ckpt_reader *reader);
@@ -313,8 +321,9 @@ MUST_CHECK enum status ckpt_read_tensor(struct ckpt_reader *reader, const char *
                                         const uint64_t *start, const uint64_t *extent, void *out,
                                         const struct ckpt_read_options *options);
 /*
- * All buffers, whole, out[i] for buffer i; out NULL: they are checked and thrown away. The digest
- * of what was read is the manifest's, or ST_CORRUPT. After an error what is in out is undefined.
+ * All buffers, whole: buffer i to out[i]; out NULL: they are checked and thrown away.
+ * Errors: ST_CORRUPT, too, where the digest of what was read isn't the manifest's. What is in out
+ *         is undefined after an error
  */
 MUST_CHECK enum status ckpt_read_state(struct ckpt_reader *reader, void *const *out,
                                        const struct ckpt_read_options *options);
@@ -322,7 +331,7 @@ MUST_CHECK enum status ckpt_read_state(struct ckpt_reader *reader, void *const *
 MUST_CHECK enum status ckpt_read_blob(struct ckpt_reader *reader, const char *name, char **out,
                                       size_t *out_size);
 
-/* ---- for whoever plans ---- */
+/* ---- arithmetic ---- */
 
 /* Chunk size in elements of a dtype; 0: unknown dtype. */
 uint64_t ckpt_chunk_elements(enum ckpt_dtype dtype);
@@ -331,12 +340,12 @@ uint64_t ckpt_tensor_elements(const struct ckpt_tensor *tensor);
 /* Pieces and chunks of a buffer with that number of elements; the last of each may be shorter. */
 uint64_t ckpt_pieces(uint64_t elements);
 uint64_t ckpt_chunks(enum ckpt_dtype dtype, uint64_t elements);
-/* Share of rank of a list of chunks: [*first, *first + *count). */
+/* The share that rank, one of size ranks, has of a list of chunks: [*first, *first + *count). */
 void ckpt_share(uint64_t chunks, uint32_t rank, uint32_t size, uint64_t *first, uint64_t *count);
 /*
- * Elements [*first, *first + *count) of a buffer are written by rank: the share of the chunks of
- * all buffers of state, one after the other. A snapshot needs no more than these
- * (ckpt_buffer.data_first).
+ * The elements of a buffer that rank writes: [*first, *first + *count). The list that is shared is
+ * that of the chunks of all buffers of state, one buffer after the other. A snapshot needs no other
+ * elements (ckpt_buffer.data_first).
  */
 void ckpt_share_elements(const struct ckpt_state *state, uint32_t buffer, uint32_t rank,
                          uint32_t size, uint64_t *first, uint64_t *count);

@@ -175,7 +175,8 @@ static void choose_table(struct ckpt_codec *codec, const uint8_t *raw, float bit
     choice->packed = true;
 }
 
-/* Chooses differences to the base if they take less than `bits` a word; returns what is taken now. */
+/* Chooses differences to the base if they take less than `bits` a word; returns the bits of what is
+ * chosen. */
 static float choose_delta(struct ckpt_codec *codec, const uint8_t *raw, float bits,
                           struct choice *choice)
 {
@@ -271,8 +272,8 @@ static void begin_chunk(struct disk_chunk *chunk, enum ckpt_dtype dtype, uint32_
     memset(chunk->plane_mode, 0, sizeof(chunk->plane_mode));
 }
 
-/* Encodes floats. table: rows and columns may be tried. False: they were, and took more than the raw
- * bytes. */
+/* Encodes floats. table: rows and columns may be tried. False: they were, and took more than the
+ * raw bytes. */
 static bool encode_words(struct ckpt_codec *codec, const struct change *change, bool table,
                          const uint8_t *raw, struct disk_chunk *chunk, uint8_t *out)
 {

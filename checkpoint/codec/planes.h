@@ -72,9 +72,9 @@ struct plane_loops {
 
     /*
      * A byte b from top - 14 to top becomes the code top - b, any other one the code 15 and itself,
-     * appended to escapes. Of each group of CKPT_NIBBLE_GROUP bytes (the last may be shorter: of g), byte j of
-     * codes has code j in its lower and code j + (g + 1) / 2 in its upper half. Returns the number
-     * of escapes; CKPT_NIBBLE_SLACK bytes behind them may be written.
+     * appended to escapes. Of each group of CKPT_NIBBLE_GROUP bytes (the last may be shorter: of
+     * g), byte j of codes has code j in its lower and code j + (g + 1) / 2 in its upper half.
+     * Returns the number of escapes; CKPT_NIBBLE_SLACK bytes behind them may be written.
      */
     size_t (*nibbles)(const uint8_t *bytes, size_t count, uint8_t top, uint8_t *codes,
                       uint8_t *escapes);

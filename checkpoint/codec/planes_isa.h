@@ -1,6 +1,6 @@
 /*
- * What the versions of the loops share: each version's table, the names of instruction sets, and the
- * loops that two tables have. For planes_*.c alone; all others ask planes_choose.h.
+ * What the versions of the loops share: each version's table, the names of instruction sets, and
+ * the loops that two tables have. For planes_*.c alone; all others ask planes_choose.h.
  */
 #pragma once
 
@@ -32,7 +32,7 @@ size_t ckpt_nibbles_avx2(const uint8_t *bytes, size_t count, uint8_t top, uint8_
 bool ckpt_unnibbles_avx2(const uint8_t *codes, const uint8_t *escapes, size_t escape_count,
                          size_t count, uint8_t top, uint8_t *bytes);
 
-/* Of AVX-512's tables, in a file of their own. The first needs VBMI2, and only that table has it. */
+/* Of AVX-512's tables, in a file of their own. The first needs VBMI2: one of the tables has it. */
 void ckpt_count_avx512(const uint8_t *bytes, size_t count, uint32_t seen[256]);
 void ckpt_put_codes_avx512(const struct huffman_code *code, const uint8_t *bytes, size_t count,
                            uint8_t *out, size_t size[4]);

@@ -1,5 +1,8 @@
 /*
- * What is wrong with a checkpoint: lines for a person, and the worst of their kinds.
+ * What is wrong with a checkpoint: a line for a person per finding, and the worst kind among them.
+ *
+ * Findings are about bytes that are there: ST_VERSION, ST_INCOMPLETE or ST_CORRUPT. A call that
+ * fails (ST_IO, …) says nothing of them.
  */
 #pragma once
 
@@ -9,12 +12,12 @@
 struct ckpt_findings {
     ckpt_finding_fn fn; /* or NULL */
     void *arg;
-    enum status worst; /* ST_OK; ST_VERSION < ST_INCOMPLETE < ST_CORRUPT */
+    enum status worst; /* ST_OK < ST_VERSION < ST_INCOMPLETE < ST_CORRUPT */
 };
 
 /* Reports "file: …" of kind st (one of the three above, or ST_OK for a remark) and returns st. */
 enum status ckpt_finding(struct ckpt_findings *findings, enum status st, const char *file,
                          const char *format, ...) __attribute__((format(printf, 4, 5)));
 
-/* Whether st is a finding: the bytes are bad. Everything else is a failed call. */
+/* Whether st is one of the three: the bytes are bad. */
 bool ckpt_is_damage(enum status st);

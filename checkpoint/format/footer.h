@@ -1,5 +1,6 @@
 /*
- * The footer of a shard file: its tables, built by the writer and read back from outside bytes.
+ * The footer of a shard file: its tables (disk.h), made by the writer and checked by readers, to
+ * whom its bytes are outside bytes.
  */
 #pragma once
 
@@ -10,18 +11,16 @@
 #include "common/buf.h"
 #include "common/status.h"
 
-/*
- * Appends the footer that will lie at offset in the file of rank: the tables of state, with those
- * tensors of which it holds a part, and the references of its chunks.
- */
 struct ckpt_footer_parts {
     const struct ckpt_state *state;
     uint32_t rank, size;
-    const struct disk_reference *references;
+    const struct disk_reference *references; /* of the file's chunks, in order */
     uint32_t reference_count;
-    uint64_t raw_size;
-    uint64_t offset;
+    uint64_t raw_size; /* bytes of the buffers' chunks in the file */
+    uint64_t offset;   /* of the footer in the file */
 };
+/* Appends the footer: the tables of the state, with those tensors of which the rank's file holds a
+ * part, and the references. ST_FULL: it is larger than a reader accepts. */
 MUST_CHECK enum status ckpt_footer_make(const struct ckpt_footer_parts *parts, struct buf *out);
 
 /* A checked footer. All pointers lie in bytes. */

@@ -29,7 +29,7 @@ void ckpt_hasher_reset(struct ckpt_hasher *hasher);
 void ckpt_hasher_add(struct ckpt_hasher *hasher, const void *data, size_t size);
 struct ckpt_hash ckpt_hasher_result(const struct ckpt_hasher *hasher);
 
-/* Hashes of the pieces of size bytes, which start at a piece's border. out has room for all of
+/* Hashes of the pieces of size bytes, which begin at the border of a piece. out has room for all of
  * them: ckpt_pieces(size / ckpt_dtype_size(dtype)). */
 void ckpt_piece_hashes(enum ckpt_dtype dtype, const void *data, size_t size, struct ckpt_hash *out);
 

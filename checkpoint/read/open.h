@@ -1,6 +1,6 @@
 /*
- * Opening a checkpoint by parts, for those that do more than read it: verifying, which goes on after
- * damage, and writing differences.
+ * Opening a checkpoint by parts, for those that do more than read it: verifying, which goes on
+ * after damage, and writing differences.
  *
  * Thread: one at a time.
  */

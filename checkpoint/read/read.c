@@ -50,7 +50,8 @@ struct reading {
     size_t task_count;
     struct thread_outcome outcomes[CKPT_CREW_MAX];
     uint32_t crew; /* threads, the caller's among them */
-    /* Chunks that a thread takes at once: two threads that first touch one huge page both clear it. */
+    /* Chunks that a thread takes at once, for two threads that touch a huge page first both clear
+     * it. */
     size_t taken;
     const struct ckpt_read_options *options;
     atomic_size_t next;

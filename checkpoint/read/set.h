@@ -32,15 +32,16 @@ struct ckpt_set {
 void ckpt_set_release(struct ckpt_set *set);
 
 /*
- * Reads the tables of all shard files, one after the other. Damage is reported, and the next file is
- * read: findings->worst says whether there was any. Errors: those of calls; nothing is owned then
+ * Reads the tables of all shard files, one after the other. Damage is reported, and the next file
+ * is read: findings->worst says whether there was any.
+ * Errors: those of calls; nothing is owned then
  */
 MUST_CHECK enum status ckpt_set_open(const struct io *io, const char *dir,
                                      const struct ckpt_manifest *manifest,
                                      struct ckpt_findings *findings, struct ckpt_set *out);
 
-/* Checks of an undamaged set that its files agree with each other, and together hold everything, and
- * fills in the places. Damage is reported and returned. */
+/* Checks of an undamaged set that its files agree with each other, and together hold everything,
+ * and fills in the places. Damage is reported and returned. */
 MUST_CHECK enum status ckpt_set_join(struct ckpt_set *set, const struct ckpt_manifest *manifest,
                                      struct ckpt_findings *findings);
 

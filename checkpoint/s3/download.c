@@ -10,7 +10,8 @@
  *      their places are consecutive, too.
  *  (2) A LOADING block belongs to its task. It is waited for before it is used for something else.
  *  (3) The ring is used by one thread at a time; a read that meets another goes by itself.
- *  (4) A FAILED block is reported once, to whoever reads it, then dropped: the next read tries anew.
+ *  (4) A FAILED block is reported once, to whoever reads it; then it is dropped, and the next read
+ *      tries anew.
  */
 #include "checkpoint/s3/download.h"
 

@@ -2,8 +2,8 @@
  * Where checkpoints may be kept, and the mark that says whose a store is.
  *
  * All stores are behind one struct io: paths that begin with s3:// go to S3, all others to the
- * machine's files. Where S3 is, and with which credentials, is found in the environment (docs/s3.md)
- * when the first such path is met.
+ * machine's files. Where S3 is, and with which credentials, is found in the environment
+ * (docs/s3.md) when the first such path is met.
  *
  * Thread: any.
  */

@@ -16,7 +16,7 @@
 enum compare_kind {
     COMPARE_EQUAL,   /* in every bit */
     COMPARE_DIFFERS, /* in values */
-    COMPARE_SHAPE,   /* shapes, or types without a common one, differ: values weren't compared */
+    COMPARE_SHAPE,   /* other shapes, or types without a common one: values weren't compared */
     COMPARE_ONLY_A,
     COMPARE_ONLY_B,
 };
@@ -25,7 +25,7 @@ struct compare_tensor {
     char name[LIMIT_NAME];
     enum compare_kind kind;
     enum ckpt_dtype dtype_a, dtype_b; /* 0: it isn't there */
-    int32_t ndim;                     /* of a, or of what there is */
+    int32_t ndim;                     /* of a's; of b's, if a has none */
     uint64_t dims[4];
     uint64_t elements;
     uint64_t differing;  /* elements whose bits differ (of other types: whose values do) */

@@ -10,7 +10,7 @@
 
 #include "checkpoint/checkpoint.h"
 
-/* Is this one of F32, BF16, F16? */
+/* Whether dtype is F32, BF16 or F16. */
 bool floats_known(enum ckpt_dtype dtype);
 /* count values of a type that floats_known. */
 void floats_widen(enum ckpt_dtype dtype, const void *in, size_t count, float *out);

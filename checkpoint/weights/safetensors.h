@@ -16,7 +16,8 @@
  *
  * A file is read and written by parts; only its header is held in memory.
  *
- * Errors: the reason is a cause without the file's name: of ST_CORRUPT, from safetensors_open of all.
+ * Errors: the reason is a cause without the file's name: of ST_CORRUPT, and of every error of
+ *         safetensors_open.
  * Source: the README and safetensors/src/tensor.rs of github.com/huggingface/safetensors.
  */
 #pragma once

@@ -36,5 +36,5 @@ bool ckpt_values_next(const struct ckpt_values *values, const struct ckpt_tensor
 MUST_CHECK enum status ckpt_values_read(struct ckpt_values *values,
                                         const struct ckpt_tensor *tensor,
                                         const struct ckpt_values_part *part);
-/* count of the values that were read last, as float32 to values->wide; of a type that floats_known. */
+/* The first count of the values that were read last, as float32 to values->wide. Of floats only. */
 void ckpt_values_widen(struct ckpt_values *values, const struct ckpt_tensor *tensor, size_t count);

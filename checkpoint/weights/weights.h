@@ -3,16 +3,21 @@
  * shapes of Hugging Face's transformers (gpt2) and torchvision (resnet…). The other models' names
  * are our own.
  *
- * Between a checkpoint's tensors and such a file:
- *   gpt2    same names. The weights of attn.c_attn, attn.c_proj, mlp.c_fc and mlp.c_proj are
- *           [in, out] there and [out, in] here. The output's weight is the token table, once. In
- *           files that are read names may lack "transformer."; causal masks (attn.bias,
- *           attn.masked_bias) and an lm_head.weight equal to the token table are passed over.
- *   resnet  same names and shapes; each norm has a num_batches_tracked, the steps made.
- *   all     where the metadata says "cairn.names": "cairn", names and shapes are the checkpoint's.
+ * How a file differs from a checkpoint's tensors:
  *
- * Memory: a tensor is held by parts of WEIGHTS_WINDOW bytes; one that is transposed is read as
- * often as it has such parts. Errors: the reason is "FILE: cause; way out" or "FILE: cause".
+ *     gpt2     same names
+ *              transposed, [in, out] instead of [out, in]: the weights of attn.c_attn, attn.c_proj,
+ *              mlp.c_fc and mlp.c_proj
+ *              once: the token table, which is the output's weight, too
+ *              of a file that is read, names may lack "transformer."; passed over are causal masks
+ *              (attn.bias, attn.masked_bias) and an lm_head.weight equal to the token table
+ *     resnet   same names and shapes
+ *              beside each norm a num_batches_tracked, the steps made
+ *     any      in no way, if the metadata says "cairn.names": "cairn"
+ *
+ * Memory: a tensor is held by parts of WEIGHTS_WINDOW bytes; one that is transposed is read once
+ *         for each such part.
+ * Errors: the reason is "FILE: cause; way out" or "FILE: cause".
  */
 #pragma once
 
@@ -90,5 +95,5 @@ struct weights_name {
 
 /* What a tensor is in a file with the names of arch's library. */
 void weights_name(const char *arch, const struct ckpt_tensor *tensor, struct weights_name *out);
-/* Does a file's tensor of this name carry nothing of the model? */
+/* Whether a file's tensor of this name carries nothing of the model. */
 bool weights_pass_over(const char *arch, const char *name);

@@ -43,7 +43,7 @@ struct ckpt_encoder {
     uint8_t *base; /* DISK_CHUNK_BYTES: the chunk that a difference is made to */
 };
 
-/* Encodes chunk `number` into out. An error ends the run: the taker gets it in that chunk's turn. */
+/* Encodes chunk `number` into out. An error ends the run; the taker gets it in the chunk's turn. */
 typedef enum status (*ckpt_ring_fn)(void *arg, struct ckpt_encoder *encoder, uint64_t number,
                                     struct ckpt_encoded *out);
 

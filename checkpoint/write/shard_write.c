@@ -1,10 +1,10 @@
 /*
  * Writing a shard file: from front to back, once.
  *
- *     (nothing) ── open exclusively ──▶ partial ── write, fsync, close ──▶ written
- *                                          └── any error: close, unlink ──▶ (nothing)
+ *     (nothing) ─ open exclusively ─▶ partial ─ write, fsync, close ─▶ written
+ *                                       └───── any error: close, unlink ─▶ (nothing)
  *
- *     chunks of the share ── threads ──▶ ring of encoded chunks ── caller, in order ──▶ block ──▶ file
+ *     chunks of the share ─ threads ─▶ ring of encoded chunks ─ caller, in order ─▶ block ─▶ file
  *
  * Invariants:
  *  (1) Only ST_OK leaves a file behind; the only name that is ever unlinked is one this call made.
@@ -13,8 +13,8 @@
  *  (3) Where a chunk lies is known when those before it are encoded: the caller places it. So the
  *      bytes are the same however many threads there are.
  *  (4) Memory is the writer's, kept from file to file; only the report's hashes are a file's own.
- *  (5) A base is only ever a help. One that can't be read costs size, never the save. The file names
- *      it as its parent nevertheless, since other ranks may have: all files must agree on it.
+ *  (5) A base is only ever a help. One that can't be read costs size, never the save. The file
+ *      names it as its parent nevertheless, since other ranks may have: all files must agree on it.
  */
 #include <stdlib.h>
 #include <string.h>

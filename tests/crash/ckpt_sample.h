@@ -47,8 +47,9 @@ MUST_CHECK enum status sample_shard_write(const struct io *io, const char *dir,
                                           uint32_t size, const struct sample_options *options,
                                           struct ckpt_report *out);
 /*
- * What a coordinator and its ranks do: folder, shard files, check, manifest. Everything is released;
- * the first error is returned. If out_dir is not NULL it gets the folder's path (LIMIT_PATH).
+ * What a coordinator and its ranks do: folder, shard files, check, manifest. Everything is
+ * released; the first error is returned. If out_dir is not NULL it gets the folder's path
+ * (LIMIT_PATH).
  */
 MUST_CHECK enum status sample_save(const struct io *io, const struct sample *sample, uint32_t ranks,
                                    const struct sample_options *options, char *out_dir);

@@ -160,7 +160,7 @@ static void next_life(struct world *world)
 }
 
 /* After an acknowledged save of step 40, attempt, which arms the fault and returns how many calls
- * were made since: by every fault at every call that it makes. More than failed_min attempts fail. */
+ * were made since: by every fault at every call that it makes. More than failed_min of them fail. */
 static void fail_everywhere(uint64_t (*attempt)(struct world *world), uint64_t failed_min)
 {
     struct world world = { 0 };

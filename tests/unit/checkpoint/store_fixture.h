@@ -1,6 +1,6 @@
 /*
- * A store for one test, with a sample to save in it: on files in memory, which are for one thread at
- * a time and can be made to fail, or in a folder of its own on the machine's.
+ * A store for one test, with a sample to save in it: on files in memory, which are for one thread
+ * at a time and can be made to fail, or in a folder of its own on the machine's.
  *
  * What isn't expected to fail here is asserted.
  */

@@ -1,7 +1,7 @@
 /*
  * A small checkpoint with every byte changed, one at a time, and cut off at every byte (at level
  * default, and as a difference): verify finds each, and a restore refuses each. With
- * CAIRN_TEST_FULL every bit of every byte is changed by itself, and files of all levels are cut off.
+ * CAIRN_TEST_FULL every bit of every byte is changed by itself, and all levels are cut off.
  */
 #include <glob.h>
 #include <stdio.h>
