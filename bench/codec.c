@@ -39,7 +39,7 @@
 #define ROUNDS      7
 #define ROUNDS_SLOW 2 /* of zstd -3 */
 #define BLOCK       32768u
-#define WORKS_MAX   4096 /* that repetition makes of small files */
+#define CHUNKS_MAX  4096 /* that repetition makes of small files */
 
 struct file {
     const char *path;
@@ -47,15 +47,15 @@ struct file {
     size_t size;
 };
 
-/* A piece of a file, and where it is stored. */
-struct work {
+/* A chunk of a file, and where it is stored. */
+struct coded {
     const struct file *file;
     size_t at, size;
     uint8_t *out;
-    struct disk_chunk chunk; /* of zstd only stored_size */
+    struct disk_chunk head; /* of zstd only stored_size */
 };
 
-enum method_kind { COPY, PLAIN, LEVEL, DELTA };
+enum method_kind { METHOD_COPY, METHOD_PLAIN, METHOD_LEVEL, METHOD_DELTA };
 
 struct method {
     char name[24];
@@ -76,8 +76,8 @@ struct bench {
     struct file files[FILES_MAX];
     size_t file_count, base_count, bytes; /* bytes: of all files once */
     const char *bases[FILES_MAX];
-    struct work *works;
-    size_t work_count, work_once; /* works of the files once come first */
+    struct coded *chunks;
+    size_t chunk_count, chunks_once; /* once: without repetitions, which come last */
     struct method methods[METHODS_MAX];
     size_t method_count;
     uint8_t *out, *back;
@@ -169,14 +169,14 @@ static void cut(struct bench *b)
 {
     size_t times = b->bytes >= BYTES_MIN ? 1 : (BYTES_MIN + b->bytes - 1) / b->bytes;
     for (size_t i = 0; i < b->file_count; i++)
-        b->work_once += (b->files[i].size + DISK_CHUNK_BYTES - 1) / DISK_CHUNK_BYTES;
-    if (times > 1 && times * b->work_once > WORKS_MAX)
-        times = (WORKS_MAX + b->work_once - 1) / b->work_once;
-    b->works = calloc(b->work_once * times, sizeof(*b->works));
-    if (b->works == NULL)
+        b->chunks_once += (b->files[i].size + DISK_CHUNK_BYTES - 1) / DISK_CHUNK_BYTES;
+    if (times > 1 && times * b->chunks_once > CHUNKS_MAX)
+        times = (CHUNKS_MAX + b->chunks_once - 1) / b->chunks_once;
+    b->chunks = calloc(b->chunks_once * times, sizeof(*b->chunks));
+    if (b->chunks == NULL)
         fail("no memory");
     b->out =
-        take(times * (b->bytes + b->work_once * (room_of(DISK_CHUNK_BYTES) - DISK_CHUNK_BYTES)));
+        take(times * (b->bytes + b->chunks_once * (room_of(DISK_CHUNK_BYTES) - DISK_CHUNK_BYTES)));
     uint8_t *out = b->out;
     b->back = take(b->bytes + DISK_CHUNK_BYTES);
     for (size_t t = 0; t < times; t++) {
@@ -184,13 +184,13 @@ static void cut(struct bench *b)
             const struct file *file = &b->files[i];
             for (size_t at = 0; at < file->size; at += DISK_CHUNK_BYTES) {
                 size_t left = file->size - at;
-                b->works[b->work_count] = (struct work){
+                b->chunks[b->chunk_count] = (struct coded){
                     .file = file,
                     .at = at,
                     .size = left < DISK_CHUNK_BYTES ? left : DISK_CHUNK_BYTES,
                     .out = out,
                 };
-                out += room_of(b->works[b->work_count++].size);
+                out += room_of(b->chunks[b->chunk_count++].size);
             }
         }
     }
@@ -202,65 +202,75 @@ static void must(enum status st, const char *what)
         fail("%s: %s", what, status_string(st));
 }
 
-static void encode(struct bench *b, const struct method *m, struct work *work)
+static void encode(struct bench *b, const struct method *m, struct coded *chunk)
 {
-    const uint8_t *raw = work->file->data + work->at;
-    const uint8_t *base = m->kind == DELTA ? work->file->base + work->at : NULL;
-    if (m->kind == COPY) {
-        memcpy(work->out, raw, work->size);
-        work->chunk.stored_size = (uint32_t)work->size;
-    } else if (m->kind == PLAIN) {
-        size_t done =
-            ZSTD_compressCCtx(b->zstd, work->out, room_of(work->size), raw, work->size, m->level);
+    const uint8_t *raw = chunk->file->data + chunk->at;
+    const uint8_t *base = m->kind == METHOD_DELTA ? chunk->file->base + chunk->at : NULL;
+    size_t done = 0;
+    switch (m->kind) {
+    case METHOD_COPY:
+        memcpy(chunk->out, raw, chunk->size);
+        chunk->head.stored_size = (uint32_t)chunk->size;
+        break;
+    case METHOD_PLAIN:
+        done = ZSTD_compressCCtx(b->zstd, chunk->out, room_of(chunk->size), raw, chunk->size,
+                                 m->level);
         if (ZSTD_isError(done))
             fail("zstd: %s", ZSTD_getErrorName(done));
-        work->chunk.stored_size = (uint32_t)done;
-    } else {
-        must(ckpt_encode(m->codec, b->dtype, raw, base, (uint32_t)work->size, &work->chunk,
-                         work->out),
+        chunk->head.stored_size = (uint32_t)done;
+        break;
+    case METHOD_LEVEL:
+    case METHOD_DELTA:
+        must(ckpt_encode(m->codec, b->dtype, raw, base, (uint32_t)chunk->size, &chunk->head,
+                         chunk->out),
              m->name);
     }
 }
 
-static void decode(struct bench *b, const struct method *m, const struct work *work, uint8_t *out)
+static void decode(struct bench *b, const struct method *m, const struct coded *chunk, uint8_t *out)
 {
-    const uint8_t *base = m->kind == DELTA ? work->file->base + work->at : NULL;
-    if (m->kind == COPY) {
-        memcpy(out, work->out, work->size);
-    } else if (m->kind == PLAIN) {
-        size_t done =
-            ZSTD_decompressDCtx(b->unzstd, out, work->size, work->out, work->chunk.stored_size);
-        if (done != work->size)
+    const uint8_t *base = m->kind == METHOD_DELTA ? chunk->file->base + chunk->at : NULL;
+    size_t done = 0;
+    switch (m->kind) {
+    case METHOD_COPY:
+        memcpy(out, chunk->out, chunk->size);
+        break;
+    case METHOD_PLAIN:
+        done =
+            ZSTD_decompressDCtx(b->unzstd, out, chunk->size, chunk->out, chunk->head.stored_size);
+        if (done != chunk->size)
             fail("zstd doesn't give back what it got");
-    } else {
-        must(ckpt_decode(m->codec, &work->chunk, work->out, base, out), m->name);
+        break;
+    case METHOD_LEVEL:
+    case METHOD_DELTA:
+        must(ckpt_decode(m->codec, &chunk->head, chunk->out, base, out), m->name);
     }
 }
 
 /* One round; the first also checks that every byte comes back. */
-static void run(struct bench *b, struct method *m, int round)
+static void run_method(struct bench *b, struct method *m, int round)
 {
     double start = now();
-    for (size_t i = 0; i < b->work_count; i++)
-        encode(b, m, &b->works[i]);
+    for (size_t i = 0; i < b->chunk_count; i++)
+        encode(b, m, &b->chunks[i]);
     double middle = now();
-    for (size_t i = 0, at = 0; i < b->work_count; i++) {
-        at = i % b->work_once == 0 ? 0 : at;
-        decode(b, m, &b->works[i], b->back + at);
-        at += b->works[i].size;
+    for (size_t i = 0, at = 0; i < b->chunk_count; i++) {
+        at = i % b->chunks_once == 0 ? 0 : at;
+        decode(b, m, &b->chunks[i], b->back + at);
+        at += b->chunks[i].size;
     }
     double end = now();
     m->encode = round == 0 || middle - start < m->encode ? middle - start : m->encode;
     m->decode = round == 0 || end - middle < m->decode ? end - middle : m->decode;
     if (round > 0)
         return;
-    for (size_t i = 0, at = 0; i < b->work_once; i++) {
-        const struct work *work = &b->works[i];
-        if (memcmp(b->back + at, work->file->data + work->at, work->size) != 0)
-            fail("%s: %s didn't come back as it was", m->name, work->file->path);
-        at += work->size;
-        m->stored += work->chunk.stored_size;
-        m->stored_of[work->file - b->files] += work->chunk.stored_size;
+    for (size_t i = 0, at = 0; i < b->chunks_once; i++) {
+        const struct coded *chunk = &b->chunks[i];
+        if (memcmp(b->back + at, chunk->file->data + chunk->at, chunk->size) != 0)
+            fail("%s: %s didn't come back as it was", m->name, chunk->file->path);
+        at += chunk->size;
+        m->stored += chunk->head.stored_size;
+        m->stored_of[chunk->file - b->files] += chunk->head.stored_size;
     }
 }
 
@@ -269,9 +279,9 @@ static void add_method(struct bench *b, const char *name, enum method_kind kind,
     struct method *m = &b->methods[b->method_count++];
     *m = (struct method){ .kind = kind, .level = level, .rounds = ROUNDS };
     (void)snprintf(m->name, sizeof m->name, "%s", name);
-    if (kind == PLAIN)
+    if (kind == METHOD_PLAIN)
         m->rounds = level > 1 ? ROUNDS_SLOW : ROUNDS - 2;
-    if (kind == LEVEL || kind == DELTA)
+    if (kind == METHOD_LEVEL || kind == METHOD_DELTA)
         must(ckpt_codec_new((enum ckpt_level)level, &m->codec), "codec");
 }
 
@@ -282,18 +292,18 @@ static const struct {
 
 static void add_methods(struct bench *b)
 {
-    add_method(b, "memcpy", COPY, 0);
-    add_method(b, "zstd -1", PLAIN, 1);
-    add_method(b, "zstd -3", PLAIN, 3);
+    add_method(b, "memcpy", METHOD_COPY, 0);
+    add_method(b, "zstd -1", METHOD_PLAIN, 1);
+    add_method(b, "zstd -3", METHOD_PLAIN, 3);
     for (size_t i = 0; i < 3; i++) {
         if (b->level < 0 || b->level == (int)levels[i].level)
-            add_method(b, levels[i].name, LEVEL, (int)levels[i].level);
+            add_method(b, levels[i].name, METHOD_LEVEL, (int)levels[i].level);
     }
     for (size_t i = 0; i < 3 && b->base_count == b->file_count; i++) {
         char name[24];
         (void)snprintf(name, sizeof name, "delta/%s", levels[i].name);
         if (b->level < 0 || b->level == (int)levels[i].level)
-            add_method(b, name, DELTA, (int)levels[i].level);
+            add_method(b, name, METHOD_DELTA, (int)levels[i].level);
     }
 }
 
@@ -364,8 +374,8 @@ static void report_all(const struct bench *b)
                           (double)file->size / (double)b->methods[k].stored_of[i]);
         (void)fputc('\n', stderr);
     }
-    for (size_t i = 0; i < b->work_count; i++)
-        whole += (double)b->works[i].size;
+    for (size_t i = 0; i < b->chunk_count; i++)
+        whole += (double)b->chunks[i].size;
     const struct method *plain = &b->methods[1];
     (void)fprintf(stderr, "bound of all: %.4f\n\n%-16s %9s %13s %13s\n", (double)b->bytes / least,
                   "all files", "ratio", "encode GB/s", "decode GB/s");
@@ -374,7 +384,7 @@ static void report_all(const struct bench *b)
         (void)fprintf(stderr, "%-16s %9.4f %13.2f %13.2f\n", m->name,
                       (double)b->bytes / (double)m->stored, whole / m->encode / 1e9,
                       whole / m->decode / 1e9);
-        if (m->kind != LEVEL && m->kind != DELTA)
+        if (m->kind != METHOD_LEVEL && m->kind != METHOD_DELTA)
             continue;
         report(m->name, "ratio", "ratio", (double)b->bytes / (double)m->stored,
                (double)b->bytes / (double)plain->stored);
@@ -446,7 +456,7 @@ int main(int argc, char **argv)
     for (int round = 0; round < ROUNDS; round++) {
         for (size_t k = 0; k < b->method_count; k++) {
             if (round < b->methods[k].rounds)
-                run(b, &b->methods[k], round);
+                run_method(b, &b->methods[k], round);
         }
     }
     report_all(b);
@@ -458,7 +468,7 @@ int main(int argc, char **argv)
     }
     (void)ZSTD_freeCCtx(b->zstd);
     (void)ZSTD_freeDCtx(b->unzstd);
-    free(b->works);
+    free(b->chunks);
     free(b->out);
     free(b->back);
     return 0;

@@ -257,3 +257,9 @@ enum status sample_compare(const struct io *io, const char *dir, const struct sa
         *out_equal = equal;
     return st;
 }
+
+uint64_t sample_setting(const char *variable, uint64_t otherwise)
+{
+    const char *text = getenv(variable);
+    return text == NULL ? otherwise : strtoull(text, NULL, 10);
+}

@@ -60,3 +60,6 @@ MUST_CHECK enum status sample_write(const struct io *io, const struct sample *sa
 /* Reads everything back: ST_OK and equal, ST_OK and *out_equal false, or the error. */
 MUST_CHECK enum status sample_compare(const struct io *io, const char *dir,
                                       const struct sample *sample, bool *out_equal);
+
+/* A number from the environment (CAIRN_TEST_FULL, …); `otherwise` if it isn't set. */
+uint64_t sample_setting(const char *variable, uint64_t otherwise);

@@ -10,7 +10,7 @@
 #define PAGE       4096
 #define VALUES_MAX 16
 
-enum fate { GONE, THERE, HALF, SECTORS, PAGES, JUNK, ZEROS };
+enum fate { FATE_GONE, FATE_THERE, FATE_HALF, FATE_SECTORS, FATE_PAGES, FATE_JUNK, FATE_ZEROS };
 
 struct choice {
     const struct change *change; /* a write, or the first change of a name */
@@ -109,7 +109,7 @@ static void collect_writes(struct crash_point *point)
             continue;
         struct choice *choice = add_choice(point, change);
         choice->values = CRASH_WRITE_FATES;
-        choice->newest = THERE;
+        choice->newest = FATE_THERE;
     }
 }
 
@@ -208,24 +208,24 @@ static void apply_write(struct tree *tree, const struct change *change, enum fat
                         uint64_t seed)
 {
     switch (fate) {
-    case GONE:
+    case FATE_GONE:
         break;
-    case THERE:
+    case FATE_THERE:
         tree_write(tree, change->inode, change->data, change->size, change->at);
         break;
-    case HALF:
+    case FATE_HALF:
         tree_write(tree, change->inode, change->data, change->size / 2, change->at);
         break;
-    case SECTORS:
+    case FATE_SECTORS:
         write_blocks(tree, change, SECTOR, seed);
         break;
-    case PAGES:
+    case FATE_PAGES:
         write_blocks(tree, change, PAGE, seed);
         break;
-    case JUNK:
+    case FATE_JUNK:
         write_junk(tree, change, seed);
         break;
-    case ZEROS: /* the length came, the bytes didn't */
+    case FATE_ZEROS: /* the length came, the bytes didn't */
         (void)tree_own(tree, change->inode, (size_t)change->at + change->size);
         break;
     }

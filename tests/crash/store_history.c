@@ -234,7 +234,7 @@ static struct saving *owner(struct history *history, const char *dir, size_t n)
     return it;
 }
 
-enum verdict { NOT_READ, WHOLE, REFUSED, WRONG };
+enum verdict { VERDICT_NOT_READ, VERDICT_WHOLE, VERDICT_REFUSED, VERDICT_WRONG };
 
 static void count_finding(void *arg, const char *line)
 {
@@ -249,10 +249,11 @@ static enum verdict read_folder(const struct io *io, const struct saving *it)
     enum status verified = ckpt_verify(io, it->dir, NULL, count_finding, &named);
     enum status compared = sample_compare(io, it->dir, &it->sample, &equal);
     if (verified == ST_OK && compared == ST_OK && equal)
-        return WHOLE;
+        return VERDICT_WHOLE;
     bool damage = verified == ST_CORRUPT || verified == ST_INCOMPLETE;
-    return damage && named > 0 && (compared == verified || (compared == ST_OK && equal)) ? REFUSED
-                                                                                         : WRONG;
+    return damage && named > 0 && (compared == verified || (compared == ST_OK && equal))
+               ? VERDICT_REFUSED
+               : VERDICT_WRONG;
 }
 
 /* A folder that has the bytes of one that was read already has its verdict. */
@@ -295,7 +296,7 @@ static const char *check_entry(struct history *history, struct memory_io *found,
     if (n < it->decided)
         return broken(history, "committed, though nobody decided it", entry->dir);
     enum verdict verdict = verdict_of(history, found, it);
-    if (verdict != (spoilt ? REFUSED : WHOLE))
+    if (verdict != (spoilt ? VERDICT_REFUSED : VERDICT_WHOLE))
         return broken(history,
                       spoilt ? "damage that isn't refused" : "committed, but not what was saved",
                       entry->dir);

@@ -29,15 +29,9 @@ struct exploration {
     const char *why; /* the promise that was broken */
 };
 
-static uint64_t environment(const char *name, uint64_t otherwise)
-{
-    const char *text = getenv(name);
-    return text == NULL ? otherwise : strtoull(text, NULL, 10);
-}
-
 static bool is_full(void)
 {
-    return environment("CAIRN_TEST_FULL", 0) != 0;
+    return sample_setting("CAIRN_TEST_FULL", 0) != 0;
 }
 
 /* A sanitizer's run is slower by ten times. */
@@ -54,7 +48,7 @@ static struct exploration *exploration_new(uint64_t number, struct crash_seen *s
 {
     struct exploration *it = calloc(1, sizeof(*it));
     assert_non_null(it);
-    uint64_t seed = environment("CAIRN_TEST_SEED", 0) + number;
+    uint64_t seed = sample_setting("CAIRN_TEST_SEED", 0) + number;
     history_new(&it->history, seed);
     it->seen = seen;
     it->limits = (struct crash_limits){ .all_max = share(is_full() ? 2048 : 400),

@@ -159,8 +159,9 @@ static void next_life(struct world *world)
     assert_promises(world, HISTORY_RECOVERED);
 }
 
-/* After an acknowledged save of step 40, attempt, which arms the fault and returns how many calls
- * were made since: by every fault at every call that it makes. More than failed_min of them fail. */
+/* Makes an attempt after an acknowledged save of step 40, with every fault at every call that it
+ * makes. attempt: arms the fault, and returns how many calls were made since. failed_min: more
+ * attempts than that must fail. */
 static void fail_everywhere(uint64_t (*attempt)(struct world *world), uint64_t failed_min)
 {
     struct world world = { 0 };

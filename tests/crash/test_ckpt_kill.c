@@ -43,16 +43,10 @@ struct killer {
     bool is_full;          /* it said so */
 };
 
-static uint64_t environment(const char *name, uint64_t otherwise)
-{
-    const char *text = getenv(name);
-    return text == NULL ? otherwise : strtoull(text, NULL, 10);
-}
-
 static uint64_t kills(void)
 {
-    bool full = environment("CAIRN_TEST_FULL", 0) != 0;
-    return environment("CAIRN_TEST_KILLS", full ? KILLS_FULL : KILLS);
+    bool full = sample_setting("CAIRN_TEST_FULL", 0) != 0;
+    return sample_setting("CAIRN_TEST_KILLS", full ? KILLS_FULL : KILLS);
 }
 
 static uint32_t draw(const struct killer *killer, uint32_t purpose, uint32_t n)
@@ -200,7 +194,7 @@ static void process_that_is_killed_while_it_saves_loses_nothing(void **state)
 {
     (void)state;
     char folder[] = "/tmp/cairn-kill-XXXXXX";
-    struct killer killer = { .seed = environment("CAIRN_TEST_SEED", 1), .span_us = SPAN_US };
+    struct killer killer = { .seed = sample_setting("CAIRN_TEST_SEED", 1), .span_us = SPAN_US };
     assert_non_null(mkdtemp(folder));
     (void)snprintf(killer.store, sizeof(killer.store), "%s/store", folder);
     for (uint64_t i = 0; i < kills(); i++)
@@ -228,7 +222,7 @@ static void fill_up(const char *path, uint64_t room)
 static void run_on_tmpfs(const char *folder, uint64_t count)
 {
     char ballast[LIMIT_PATH];
-    struct killer killer = { .seed = environment("CAIRN_TEST_SEED", 1) + 1, .span_us = SPAN_US };
+    struct killer killer = { .seed = sample_setting("CAIRN_TEST_SEED", 1) + 1, .span_us = SPAN_US };
     (void)snprintf(killer.store, sizeof(killer.store), "%.400s/store", folder);
     (void)snprintf(ballast, sizeof(ballast), "%.400s/ballast", folder);
     for (uint64_t i = 0; i < count; i++) {

@@ -10,9 +10,18 @@
 #include "tests/test.h"
 
 /* What numbers there are in a chunk. */
-enum content { ZEROS, WEIGHTS, SQUARES, NOISE, SPECIAL, ONE_NEGATIVE, RAMP, CONTENTS };
+enum numbers {
+    NUMBERS_ZEROS,
+    NUMBERS_WEIGHTS,
+    NUMBERS_SQUARES,
+    NUMBERS_NOISE,
+    NUMBERS_SPECIAL,
+    NUMBERS_ONE_NEGATIVE,
+    NUMBERS_RAMP,
+    NUMBERS
+};
 
-static float number(enum content content, uint64_t i)
+static float number(enum numbers numbers, uint64_t i)
 {
     static const float special[] = { 0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1e-45f, -3e38f };
     struct rng_counter words = rng_words(3, (uint32_t)i, 0, 0, 0);
@@ -20,30 +29,30 @@ static float number(enum content content, uint64_t i)
     memcpy(&noise, &words.word[1], sizeof(noise));
     for (int k = 0; k < 4; k++)
         value += rng_uniform(words.word[k]) - 0.5f;
-    switch (content) {
-    case WEIGHTS:
+    switch (numbers) {
+    case NUMBERS_WEIGHTS:
         return value;
-    case SQUARES:
+    case NUMBERS_SQUARES:
         return value * value;
-    case NOISE:
+    case NUMBERS_NOISE:
         return noise;
-    case SPECIAL:
+    case NUMBERS_SPECIAL:
         return special[words.word[0] % 7];
-    case ONE_NEGATIVE:
+    case NUMBERS_ONE_NEGATIVE:
         return i == 11 ? -1.0f : value * value;
-    case RAMP:
+    case NUMBERS_RAMP:
         return (float)i;
-    case ZEROS:
-    case CONTENTS:
+    case NUMBERS_ZEROS:
+    case NUMBERS:
         break;
     }
     return 0;
 }
 
-static void fill(uint8_t *raw, size_t size, enum content content)
+static void fill(uint8_t *raw, size_t size, enum numbers numbers)
 {
     for (size_t i = 0; i < size; i += 4) {
-        float value = number(content, i / 4);
+        float value = number(numbers, i / 4);
         memcpy(raw + i, &value, size - i < 4 ? size - i : 4);
     }
 }
@@ -57,9 +66,9 @@ static void every_kind_of_chunk_comes_back_bit_for_bit(void **unused)
     auto_free uint8_t *raw = malloc(DISK_CHUNK_BYTES), *back = malloc(DISK_CHUNK_BYTES);
     auto_free uint8_t *stored = malloc(DISK_CHUNK_MAX);
     assert_true(raw != NULL && back != NULL && stored != NULL);
-    for (enum content content = ZEROS; content < CONTENTS; content++) {
+    for (enum numbers numbers = NUMBERS_ZEROS; numbers < NUMBERS; numbers++) {
         for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
-            fill(raw, sizes[s], content);
+            fill(raw, sizes[s], numbers);
             for (uint32_t dtype = CKPT_F32; dtype <= CKPT_U8; dtype++) {
                 struct ckpt_chunk_place place = { 3, 7, dtype, sizes[s] };
                 uint32_t size = 0;
@@ -86,18 +95,18 @@ static void weights_get_smaller_and_noise_does_not_grow(void **unused)
     auto_free uint8_t *stored = malloc(DISK_STORED_MAX);
     assert_true(raw != NULL && stored != NULL);
     static const struct {
-        enum content content;
+        enum numbers numbers;
         uint32_t percent_max;
         enum disk_codec codec;
     } cases[] = {
-        { ZEROS, 1, DISK_ROTATED },
-        { WEIGHTS, 86, DISK_ROTATED },
-        { SQUARES, 86, DISK_ROTATED_PACKED },
-        { ONE_NEGATIVE, 88, DISK_ROTATED },
+        { NUMBERS_ZEROS, 1, DISK_ROTATED },
+        { NUMBERS_WEIGHTS, 86, DISK_ROTATED },
+        { NUMBERS_SQUARES, 86, DISK_ROTATED_PACKED },
+        { NUMBERS_ONE_NEGATIVE, 88, DISK_ROTATED },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct disk_chunk chunk = { 0 };
-        fill(raw, DISK_CHUNK_BYTES, cases[i].content);
+        fill(raw, DISK_CHUNK_BYTES, cases[i].numbers);
         assert_int_equal(ckpt_encode(codec, CKPT_F32, raw, NULL, DISK_CHUNK_BYTES, &chunk, stored),
                          ST_OK);
         assert_true(chunk.stored_size <= DISK_CHUNK_BYTES / 100 * cases[i].percent_max);
@@ -155,7 +164,7 @@ static void headers_that_lie_are_refused(void **unused)
     struct ckpt_codec *codec = NULL;
     assert_int_equal(ckpt_codec_new(CKPT_DEFAULT, &codec), ST_OK);
     uint8_t raw[4000], stored[8000], back[4000];
-    fill(raw, sizeof(raw), WEIGHTS);
+    fill(raw, sizeof(raw), NUMBERS_WEIGHTS);
     struct disk_chunk good = { 0 };
     assert_int_equal(ckpt_encode(codec, CKPT_F32, raw, NULL, sizeof(raw), &good, stored), ST_OK);
     assert_int_equal(ckpt_decode(codec, &good, stored, NULL, back), ST_OK);

@@ -13,36 +13,45 @@
 #define SIZE_MAX_TESTED 70001u
 
 /* Kinds of planes, of values first and more; the last ones span too much or can't be smaller. */
-enum kind { HALVING, TWO, FLAT, RARE, FIBONACCI, RUNS, ALONE, KINDS };
+enum plane {
+    PLANE_HALVING,
+    PLANE_TWO,
+    PLANE_FLAT,
+    PLANE_RARE,
+    PLANE_FIBONACCI,
+    PLANE_RUNS,
+    PLANE_ALONE,
+    PLANES
+};
 
-static uint8_t value_of(enum kind kind, uint32_t i)
+static uint8_t value_of(enum plane plane, uint32_t i)
 {
-    struct rng_counter r = rng_words(31, i, kind, 0, 0);
+    struct rng_counter r = rng_words(31, i, plane, 0, 0);
     uint32_t zeros = (uint32_t)__builtin_ctz(r.word[0] | 1u << 30);
-    switch (kind) {
-    case HALVING:
+    switch (plane) {
+    case PLANE_HALVING:
         return (uint8_t)zeros;
-    case TWO:
+    case PLANE_TWO:
         return r.word[0] % 5 == 0 ? 127 : 0;
-    case FLAT:
+    case PLANE_FLAT:
         return (uint8_t)(r.word[0] % 100);
-    case RARE: /* most values once or twice in a block: long codes */
+    case PLANE_RARE: /* most values once or twice in a block: long codes */
         return r.word[1] % 256 == 0 ? (uint8_t)(r.word[0] % 128) : 3;
-    case FIBONACCI: /* deeper than 11 without a limit */
+    case PLANE_FIBONACCI: /* deeper than 11 without a limit */
         return (uint8_t)(zeros + (uint32_t)__builtin_ctz(r.word[1] | 1u << 30) / 2);
-    case RUNS:
+    case PLANE_RUNS:
         return (uint8_t)(i / 1000 % 7);
-    case ALONE:
-    case KINDS:
+    case PLANE_ALONE:
+    case PLANES:
         break;
     }
     return 9;
 }
 
-static void fill(enum kind kind, uint8_t first, uint8_t *bytes, size_t count)
+static void fill(enum plane plane, uint8_t first, uint8_t *bytes, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        bytes[i] = (uint8_t)(value_of(kind, (uint32_t)i) + first);
+        bytes[i] = (uint8_t)(value_of(plane, (uint32_t)i) + first);
 }
 
 static void frames_are_read_by_zstd(void **unused)
@@ -54,11 +63,11 @@ static void frames_are_read_by_zstd(void **unused)
     auto_free uint8_t *frame = malloc(SIZE_MAX_TESTED);
     struct huffman *huffman = huffman_new();
     assert_true(bytes != NULL && back != NULL && frame != NULL && huffman != NULL);
-    for (enum kind kind = 0; kind < KINDS; kind++) {
+    for (enum plane plane = 0; plane < PLANES; plane++) {
         for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
             for (size_t f = 0; f < sizeof(firsts); f++) {
                 size_t count = counts[c];
-                fill(kind, firsts[f], bytes, count);
+                fill(plane, firsts[f], bytes, count);
                 size_t size = huffman_frame(huffman, bytes, count, frame, count);
                 assert_true(size > 0 && size <= count);
                 memset(back, 0xa5, count);
@@ -78,7 +87,7 @@ static void what_it_is_not_for_is_left_to_others(void **unused)
     uint8_t bytes[4096], frame[4096];
     struct huffman *huffman = huffman_new();
     assert_non_null(huffman);
-    fill(HALVING, 0, bytes, sizeof(bytes));
+    fill(PLANE_HALVING, 0, bytes, sizeof(bytes));
     assert_int_equal(huffman_frame(huffman, bytes, 1023, frame, sizeof(frame)), 0);
     bytes[7] = 200;
     assert_int_equal(huffman_frame(huffman, bytes, sizeof(bytes), frame, sizeof(frame)), 0);
@@ -118,11 +127,11 @@ static void every_version_counts_and_codes_alike(void **unused)
     auto_free uint8_t *want = malloc(4 * HUFFMAN_STREAM_ROOM);
     assert_true(out != NULL && want != NULL);
     for (size_t v = 0; ckpt_loops_at(v) != NULL; v++) {
-        for (enum kind kind = 0; kind < ALONE; kind++) {
+        for (enum plane plane = 0; plane < PLANE_ALONE; plane++) {
             for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
                 auto_free uint8_t *bytes = malloc(counts[c]); /* a sanitizer sees its end */
                 assert_non_null(bytes);
-                fill(kind, 100, bytes, counts[c]);
+                fill(plane, 100, bytes, counts[c]);
                 uint32_t seen[256], seen_want[256];
                 size_t size[4], size_want[4];
                 struct huffman_code code;
