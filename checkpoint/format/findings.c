@@ -5,20 +5,20 @@
 
 #include "common/limits.h"
 
-static int weight(enum status st)
+static int kind_weight(enum status st)
 {
     return st == ST_CORRUPT ? 3 : st == ST_INCOMPLETE ? 2 : st == ST_VERSION ? 1 : 0;
 }
 
 bool ckpt_is_damage(enum status st)
 {
-    return weight(st) > 0;
+    return kind_weight(st) > 0;
 }
 
 enum status ckpt_finding(struct ckpt_findings *findings, enum status st, const char *file,
                          const char *format, ...)
 {
-    if (weight(st) > weight(findings->worst))
+    if (kind_weight(st) > kind_weight(findings->worst))
         findings->worst = st;
     if (findings->fn == NULL)
         return st;

@@ -79,7 +79,7 @@ enum status ckpt_basename(const char *dir, char out[LIMIT_PATH])
 }
 
 /* A decimal number of 1..18 digits; *at is behind it then. */
-static bool number(const char **at, uint64_t *out)
+static bool take_number(const char **at, uint64_t *out)
 {
     size_t digits = strspn(*at, "0123456789");
     if (digits == 0 || digits > 18)
@@ -99,15 +99,15 @@ bool ckpt_folder_parse(const char *name, struct ckpt_folder_name *out)
     }
     const char *at = name + 5;
     if (strncmp(name, "step-", 5) != 0 || strspn(at, "0123456789") < 12 ||
-        !number(&at, &found.step) || strncmp(at, ".g", 2) != 0)
+        !take_number(&at, &found.step) || strncmp(at, ".g", 2) != 0)
         return false;
     at += 2;
-    if (!number(&at, &found.generation))
+    if (!take_number(&at, &found.generation))
         return false;
     uint64_t copy = 0;
     if (found.quarantined && *at == '.') {
         at++;
-        if (!number(&at, &copy))
+        if (!take_number(&at, &copy))
             return false;
     }
     if (*at != '\0')

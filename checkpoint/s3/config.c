@@ -13,7 +13,7 @@
 /* ---- ini files ---- */
 
 /* What is wanted of a profile: each value at most once, the first file that has it wins. */
-struct wanted {
+struct wanted_settings {
     const char *section[2]; /* names that the profile goes by in this file */
     struct s3_credentials *credentials;
     struct s3_config *config; /* or NULL */
@@ -31,7 +31,7 @@ static void trim_blanks(char **text)
         (*text)[--size] = '\0';
 }
 
-static void set_once(struct wanted *wanted, char *out, size_t capacity, const char *value)
+static void set_once(struct wanted_settings *wanted, char *out, size_t capacity, const char *value)
 {
     size_t size = strlen(value);
     if (out[0] != '\0')
@@ -43,7 +43,7 @@ static void set_once(struct wanted *wanted, char *out, size_t capacity, const ch
     memcpy(out, value, size + 1);
 }
 
-static void take_value(struct wanted *wanted, const char *name, const char *value)
+static void take_value(struct wanted_settings *wanted, const char *name, const char *value)
 {
     struct s3_credentials *c = wanted->credentials;
     if (strcmp(name, "aws_access_key_id") == 0) {
@@ -65,7 +65,7 @@ static void take_value(struct wanted *wanted, const char *name, const char *valu
 }
 
 /* One line, changed in place; *ours: whether the section that it is in is the profile's. */
-static void take_line(struct wanted *wanted, char *line, bool *ours)
+static void take_line(struct wanted_settings *wanted, char *line, bool *ours)
 {
     bool nested = line[0] == ' ' || line[0] == '\t'; /* belongs to the value above it */
     trim_blanks(&line);
@@ -94,7 +94,7 @@ static void take_line(struct wanted *wanted, char *line, bool *ours)
 }
 
 /* A file that isn't there has nothing to say. */
-static void take_file(struct wanted *wanted, const char *path)
+static void take_file(struct wanted_settings *wanted, const char *path)
 {
     auto_free char *text = NULL;
     size_t size = 0;
@@ -122,7 +122,7 @@ static void file_of(const char *variable, const char *name, char out[LIMIT_PATH]
 }
 
 /* Both files of a profile. */
-static void take_profile(const char *profile, struct wanted *wanted)
+static void take_profile(const char *profile, struct wanted_settings *wanted)
 {
     char path[LIMIT_PATH], section[LIMIT_NAME + 16];
     file_of("AWS_SHARED_CREDENTIALS_FILE", "credentials", path);
@@ -138,14 +138,15 @@ static void take_profile(const char *profile, struct wanted *wanted)
 
 /* ---- environment ---- */
 
-static void take_variable(struct wanted *wanted, const char *name, char *out, size_t capacity)
+static void take_variable(struct wanted_settings *wanted, const char *name, char *out,
+                          size_t capacity)
 {
     const char *value = getenv(name);
     if (value != NULL && value[0] != '\0')
         set_once(wanted, out, capacity, value);
 }
 
-static void take_credentials(struct wanted *wanted)
+static void take_credentials(struct wanted_settings *wanted)
 {
     struct s3_credentials *c = wanted->credentials;
     take_variable(wanted, "AWS_ACCESS_KEY_ID", c->key_id, sizeof(c->key_id));
@@ -187,7 +188,7 @@ enum status s3_config_load(struct s3_config *out, struct reason *reason)
     auto_free struct s3_config *config = calloc(1, sizeof(*config));
     if (config == NULL)
         return ST_NO_MEMORY;
-    struct wanted wanted = { .credentials = &config->credentials, .config = config };
+    struct wanted_settings wanted = { .credentials = &config->credentials, .config = config };
     const char *profile = getenv("AWS_PROFILE");
     bool named = profile != NULL && profile[0] != '\0';
     int size =
@@ -239,7 +240,7 @@ enum status s3_config_reload(const struct s3_config *config, struct s3_credentia
     auto_free struct s3_credentials *fresh = calloc(1, sizeof(*fresh));
     if (fresh == NULL)
         return ST_NO_MEMORY;
-    struct wanted wanted = { .credentials = fresh };
+    struct wanted_settings wanted = { .credentials = fresh };
     take_credentials(&wanted);
     if (fresh->key_id[0] == '\0')
         take_profile(config->profile, &wanted);

@@ -115,7 +115,7 @@ enum status s3_object_put_new(struct s3_client *client, const struct s3_place *p
 
 /* ---- lists ---- */
 
-struct page {
+struct list_page {
     s3_name_fn fn;
     void *arg;
     size_t prefix_size;
@@ -125,7 +125,7 @@ struct page {
 
 static bool take_entry(void *arg, const char *path, const char *text)
 {
-    struct page *page = arg;
+    struct list_page *page = arg;
     bool file = strcmp(path, "ListBucketResult/Contents/Key") == 0;
     bool folder = strcmp(path, "ListBucketResult/CommonPrefixes/Prefix") == 0;
     if (strcmp(path, "ListBucketResult/IsTruncated") == 0)
@@ -147,7 +147,7 @@ static bool take_entry(void *arg, const char *path, const char *text)
 }
 
 static enum status list_page(struct s3_client *client, const struct s3_place *folder,
-                             const char *prefix, uint32_t size, struct page *page)
+                             const char *prefix, uint32_t size, struct list_page *page)
 {
     char query[QUERY_MAX], encoded[3 * S3_KEY_MAX], token[S3_XML_TEXT];
     if (!s3_url_encode(prefix, false, encoded, sizeof(encoded)) ||
@@ -181,7 +181,7 @@ enum status s3_list(struct s3_client *client, const struct s3_place *folder, uin
 {
     char prefix[S3_KEY_MAX + 1];
     (void)snprintf(prefix, sizeof(prefix), "%s%s", folder->key, folder->key[0] == '\0' ? "" : "/");
-    auto_free struct page *page = calloc(1, sizeof(*page));
+    auto_free struct list_page *page = calloc(1, sizeof(*page));
     if (page == NULL)
         return ST_NO_MEMORY;
     page->fn = fn;
@@ -340,7 +340,7 @@ void s3_multipart_abort(struct s3_client *client, const struct s3_multipart *upl
     (void)!s3_client_do(client, &call);
 }
 
-struct sweep {
+struct upload_sweep {
     struct s3_client *client;
     struct s3_multipart upload; /* the one whose elements come by */
     s3_is_left_fn is_left;
@@ -349,7 +349,7 @@ struct sweep {
 
 static bool take_upload(void *arg, const char *path, const char *text)
 {
-    struct sweep *sweep = arg;
+    struct upload_sweep *sweep = arg;
     struct s3_multipart *upload = &sweep->upload;
     if (strcmp(path, "ListMultipartUploadsResult/Upload/Key") == 0) {
         char key[S3_XML_TEXT];
@@ -383,10 +383,10 @@ enum status s3_multipart_sweep(struct s3_client *client, const struct s3_place *
     enum status st = s3_client_call(client, &call, &answer);
     if (st != ST_OK)
         return st;
-    auto_free struct sweep *sweep = calloc(1, sizeof(*sweep));
+    auto_free struct upload_sweep *sweep = calloc(1, sizeof(*sweep));
     st = sweep == NULL ? ST_NO_MEMORY : ST_OK;
     if (st == ST_OK) {
-        *sweep = (struct sweep){ .client = client, .is_left = is_left, .arg = arg };
+        *sweep = (struct upload_sweep){ .client = client, .is_left = is_left, .arg = arg };
         sweep->upload.place = *folder;
         st = s3_xml_walk(answer.body.data, answer.body.size, take_upload, sweep);
     }

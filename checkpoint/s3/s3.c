@@ -17,7 +17,7 @@
 #define NAMES_BYTES  ((size_t)64 << 20) /* of one folder */
 
 /* One open file: exactly one of the two is not NULL. */
-struct file {
+struct open_file {
     struct s3_upload *upload;
     struct s3_download *download;
 };
@@ -27,7 +27,7 @@ struct s3 {
     struct s3_client *client;
     struct s3_pool *pool;
     pthread_mutex_t mutex; /* of files */
-    struct file files[S3_FILES_MAX];
+    struct open_file files[S3_FILES_MAX];
     struct io io;
 };
 
@@ -66,7 +66,7 @@ static enum status parse_path(struct s3 *s3, const char *path, struct s3_path *o
 
 /* ---- descriptors ---- */
 
-static enum status add_file(struct s3 *s3, struct file file, int *out_fd)
+static enum status add_file(struct s3 *s3, struct open_file file, int *out_fd)
 {
     enum status st = ST_INVALID; /* too many at a time */
     CHECK(pthread_mutex_lock(&s3->mutex) == 0);
@@ -81,9 +81,9 @@ static enum status add_file(struct s3 *s3, struct file file, int *out_fd)
     return st;
 }
 
-static struct file get_file(struct s3 *s3, int fd)
+static struct open_file get_file(struct s3 *s3, int fd)
 {
-    struct file file = { .upload = NULL };
+    struct open_file file = { .upload = NULL };
     CHECK(pthread_mutex_lock(&s3->mutex) == 0);
     if (fd >= S3_FD_FIRST && fd < S3_FD_FIRST + S3_FILES_MAX)
         file = s3->files[fd - S3_FD_FIRST];
@@ -93,7 +93,7 @@ static struct file get_file(struct s3 *s3, int fd)
 
 /* ---- files ---- */
 
-static enum status open_to_write(struct s3 *s3, const struct s3_path *path, struct file *out)
+static enum status open_to_write(struct s3 *s3, const struct s3_path *path, struct open_file *out)
 {
     struct s3_object object;
     enum status st = s3_object_head(s3->client, &path->place, &object);
@@ -108,7 +108,7 @@ static enum status open_to_write(struct s3 *s3, const struct s3_path *path, stru
     return s3_upload_new(&options, &path->place, &out->upload);
 }
 
-static enum status open_to_read(struct s3 *s3, const struct s3_path *path, struct file *out)
+static enum status open_to_read(struct s3 *s3, const struct s3_path *path, struct open_file *out)
 {
     struct s3_download_options options = { .client = s3->client,
                                            .pool = s3->pool,
@@ -118,7 +118,7 @@ static enum status open_to_read(struct s3 *s3, const struct s3_path *path, struc
     return s3_download_new(&options, aside ? &path->marker : &path->place, &out->download);
 }
 
-static enum status close_file(struct file file)
+static enum status release_file(struct open_file file)
 {
     s3_upload_free(file.upload);
     s3_download_free(file.download);
@@ -129,7 +129,7 @@ static enum status s3_open(void *self, const char *name, int flags, int *out_fd)
 {
     struct s3 *s3 = self;
     struct s3_path path;
-    struct file file = { .upload = NULL };
+    struct open_file file = { .upload = NULL };
     enum status st = parse_path(s3, name, &path);
     if (st != ST_OK)
         return st;
@@ -141,26 +141,26 @@ static enum status s3_open(void *self, const char *name, int flags, int *out_fd)
     if (st == ST_OK)
         st = add_file(s3, file, out_fd);
     if (st != ST_OK)
-        (void)close_file(file);
+        (void)release_file(file);
     return st;
 }
 
 static enum status s3_close_fd(void *self, int fd)
 {
     struct s3 *s3 = self;
-    struct file file = get_file(s3, fd);
+    struct open_file file = get_file(s3, fd);
     if (file.upload == NULL && file.download == NULL)
         return ST_INVALID;
     CHECK(pthread_mutex_lock(&s3->mutex) == 0);
-    s3->files[fd - S3_FD_FIRST] = (struct file){ .upload = NULL };
+    s3->files[fd - S3_FD_FIRST] = (struct open_file){ .upload = NULL };
     (void)pthread_mutex_unlock(&s3->mutex);
-    return close_file(file);
+    return release_file(file);
 }
 
 static enum status s3_pread(void *self, int fd, void *data, size_t size, uint64_t at,
                             size_t *out_size)
 {
-    struct file file = get_file(self, fd);
+    struct open_file file = get_file(self, fd);
     return file.download == NULL ? ST_INVALID
                                  : s3_download_read(file.download, data, size, at, out_size);
 }
@@ -169,7 +169,7 @@ static enum status s3_pwrite(void *self, int fd, const void *data, size_t size, 
                              size_t *out_size)
 {
     struct s3 *s3 = self;
-    struct file file = get_file(s3, fd);
+    struct open_file file = get_file(s3, fd);
     if (file.upload == NULL || at != s3_upload_size(file.upload))
         return ST_INVALID;
     enum status st = s3_upload_write(file.upload, data, size);
@@ -180,7 +180,7 @@ static enum status s3_pwrite(void *self, int fd, const void *data, size_t size, 
 
 static enum status s3_fsync(void *self, int fd)
 {
-    struct file file = get_file(self, fd);
+    struct open_file file = get_file(self, fd);
     return file.upload == NULL ? ST_INVALID : s3_upload_finish(file.upload);
 }
 
@@ -496,7 +496,7 @@ void s3_free(struct s3 *s3)
     if (s3 == NULL)
         return;
     for (size_t i = 0; i < S3_FILES_MAX; i++)
-        (void)close_file(s3->files[i]);
+        (void)release_file(s3->files[i]);
     s3_pool_free(s3->pool);
     s3_client_free(s3->client);
     (void)pthread_mutex_destroy(&s3->mutex);

@@ -125,7 +125,7 @@ static enum status pass_on(struct s3_upload *upload, enum status st)
 }
 
 /* Waits until at most `most` parts are on their way. */
-static enum status wait_for(struct s3_upload *upload, uint32_t most)
+static enum status wait_for_parts(struct s3_upload *upload, uint32_t most)
 {
     CHECK(pthread_mutex_lock(&upload->mutex) == 0);
     while (upload->sending > most)
@@ -159,7 +159,7 @@ static enum status send_filling(struct s3_upload *upload)
                                 &upload->multipart);
     }
     if (st == ST_OK)
-        st = wait_for(upload, upload->options.parts_max - 1);
+        st = wait_for_parts(upload, upload->options.parts_max - 1);
     if (st != ST_OK)
         return st;
     CHECK(pthread_mutex_lock(&upload->mutex) == 0);
@@ -219,7 +219,7 @@ enum status s3_upload_write(struct s3_upload *upload, const void *data, size_t s
     const char *from = data;
     if (upload->finished)
         return ST_REFUSED;
-    enum status st = wait_for(upload, BUFFERS_MAX); /* an error stays */
+    enum status st = wait_for_parts(upload, BUFFERS_MAX); /* an error stays */
     while (size > 0 && st == ST_OK) {
         struct buffer *buffer = upload->filling;
         if (buffer != NULL && buffer->size == part_size(upload, upload->parts + 1)) {
@@ -259,11 +259,11 @@ enum status s3_upload_finish(struct s3_upload *upload)
 {
     if (upload->finished)
         return ST_OK;
-    enum status st = wait_for(upload, BUFFERS_MAX);
+    enum status st = wait_for_parts(upload, BUFFERS_MAX);
     bool small = upload->parts == 0 && st == ST_OK;
     if (!small && st == ST_OK && upload->filling != NULL && upload->filling->size > 0)
         st = send_filling(upload);
-    enum status sent = wait_for(upload, 0);
+    enum status sent = wait_for_parts(upload, 0);
     if (st == ST_OK)
         st = sent;
     if (st == ST_OK && small)
@@ -285,7 +285,7 @@ void s3_upload_free(struct s3_upload *upload)
 {
     if (upload == NULL)
         return;
-    enum status st = wait_for(upload, 0);
+    enum status st = wait_for_parts(upload, 0);
     if (!upload->finished && upload->multipart.id[0] != '\0') {
         struct reason reason;
         s3_client_explain(upload->options.client, st, &reason);

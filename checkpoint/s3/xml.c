@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct walk {
+struct xml_walk {
     XML_Parser parser;
     s3_xml_fn fn;
     void *arg;
@@ -19,7 +19,7 @@ struct walk {
     bool bad, ended;
 };
 
-static void stop_walk(struct walk *walk, bool bad)
+static void stop_walk(struct xml_walk *walk, bool bad)
 {
     walk->bad = walk->bad || bad;
     walk->ended = true;
@@ -30,7 +30,7 @@ static void stop_walk(struct walk *walk, bool bad)
 static void element_begins(void *arg, const XML_Char *name, const XML_Char **attributes)
 {
     (void)attributes;
-    struct walk *walk = arg;
+    struct xml_walk *walk = arg;
     const char *colon = strrchr(name, ':');
     const char *plain = colon == NULL ? name : colon + 1;
     size_t at = strlen(walk->path), size = strlen(plain);
@@ -48,7 +48,7 @@ static void element_begins(void *arg, const XML_Char *name, const XML_Char **att
 static void element_ends(void *arg, const XML_Char *name)
 {
     (void)name;
-    struct walk *walk = arg;
+    struct xml_walk *walk = arg;
     if (walk->ended)
         return; /* an empty element, stopped at its beginning */
     walk->text[walk->text_size] = '\0';
@@ -60,7 +60,7 @@ static void element_ends(void *arg, const XML_Char *name)
 
 static void characters(void *arg, const XML_Char *text, int size)
 {
-    struct walk *walk = arg;
+    struct xml_walk *walk = arg;
     if ((size_t)size >= sizeof(walk->text) - walk->text_size) {
         stop_walk(walk, true);
         return;
@@ -80,7 +80,7 @@ enum status s3_xml_walk(const char *bytes, size_t size, s3_xml_fn fn, void *arg)
 {
     if (size > INT_MAX)
         return ST_IO;
-    struct walk *walk = calloc(1, sizeof(*walk));
+    struct xml_walk *walk = calloc(1, sizeof(*walk));
     if (walk == NULL)
         return ST_NO_MEMORY;
     walk->fn = fn;

@@ -31,7 +31,7 @@ bool ckpt_store_is_object(const char *path)
 /* ---- the way in and out of S3 ---- */
 
 /* *out is the table to call; leave afterwards. */
-static enum status enter(struct ckpt_store *store, const struct io **out)
+static enum status enter_s3(struct ckpt_store *store, const struct io **out)
 {
     CHECK(pthread_mutex_lock(&store->mutex) == 0);
     enum status st = store->closing ? ST_CLOSED : ST_OK;
@@ -47,7 +47,7 @@ static enum status enter(struct ckpt_store *store, const struct io **out)
     return st;
 }
 
-static enum status leave(struct ckpt_store *store, enum status st)
+static enum status leave_s3(struct ckpt_store *store, enum status st)
 {
     CHECK(pthread_mutex_lock(&store->mutex) == 0);
     CHECK(store->inside > 0);
@@ -64,8 +64,8 @@ static enum status store_open(void *self, const char *path, int flags, int *out_
     const struct io *io = io_system();
     if (!ckpt_store_is_object(path))
         return io->open(io->self, path, flags, out_fd);
-    enum status st = enter(self, &io);
-    return st == ST_OK ? leave(self, io->open(io->self, path, flags, out_fd)) : st;
+    enum status st = enter_s3(self, &io);
+    return st == ST_OK ? leave_s3(self, io->open(io->self, path, flags, out_fd)) : st;
 }
 
 /* A call that takes nothing but a path. */
@@ -93,8 +93,8 @@ static enum status by_path(void *self, const char *path, enum path_call call)
     const struct io *io = io_system();
     if (!ckpt_store_is_object(path))
         return path_call_of(io, call)(io->self, path);
-    enum status st = enter(self, &io);
-    return st == ST_OK ? leave(self, path_call_of(io, call)(io->self, path)) : st;
+    enum status st = enter_s3(self, &io);
+    return st == ST_OK ? leave_s3(self, path_call_of(io, call)(io->self, path)) : st;
 }
 
 static enum status store_fsync_dir(void *self, const char *path)
@@ -134,8 +134,8 @@ static enum status store_rename(void *self, const char *from, const char *to)
         return ST_REFUSED;
     if (!ckpt_store_is_object(from))
         return io->rename(io->self, from, to);
-    enum status st = enter(self, &io);
-    return st == ST_OK ? leave(self, io->rename(io->self, from, to)) : st;
+    enum status st = enter_s3(self, &io);
+    return st == ST_OK ? leave_s3(self, io->rename(io->self, from, to)) : st;
 }
 
 static enum status store_stat(void *self, const char *path, struct io_stat *out)
@@ -143,8 +143,8 @@ static enum status store_stat(void *self, const char *path, struct io_stat *out)
     const struct io *io = io_system();
     if (!ckpt_store_is_object(path))
         return io->stat(io->self, path, out);
-    enum status st = enter(self, &io);
-    return st == ST_OK ? leave(self, io->stat(io->self, path, out)) : st;
+    enum status st = enter_s3(self, &io);
+    return st == ST_OK ? leave_s3(self, io->stat(io->self, path, out)) : st;
 }
 
 static enum status store_list(void *self, const char *path, io_name_fn fn, void *arg)
@@ -152,8 +152,8 @@ static enum status store_list(void *self, const char *path, io_name_fn fn, void 
     const struct io *io = io_system();
     if (!ckpt_store_is_object(path))
         return io->list(io->self, path, fn, arg);
-    enum status st = enter(self, &io);
-    return st == ST_OK ? leave(self, io->list(io->self, path, fn, arg)) : st;
+    enum status st = enter_s3(self, &io);
+    return st == ST_OK ? leave_s3(self, io->list(io->self, path, fn, arg)) : st;
 }
 
 static bool store_is_object(void *self, const char *path)
@@ -165,8 +165,8 @@ static bool store_is_object(void *self, const char *path)
 static enum status store_put_new(void *self, const char *path, const void *data, size_t size)
 {
     const struct io *io = NULL;
-    enum status st = ckpt_store_is_object(path) ? enter(self, &io) : ST_INVALID;
-    return st == ST_OK ? leave(self, io->put_new(io->self, path, data, size)) : st;
+    enum status st = ckpt_store_is_object(path) ? enter_s3(self, &io) : ST_INVALID;
+    return st == ST_OK ? leave_s3(self, io->put_new(io->self, path, data, size)) : st;
 }
 
 /* Of folders; a bucket has no end. */
@@ -196,8 +196,8 @@ static enum status store_close(void *self, int fd)
     const struct io *io = io_system();
     if (fd < S3_FD_FIRST)
         return io->close(io->self, fd);
-    enum status st = enter(self, &io);
-    return st == ST_OK ? leave(self, io->close(io->self, fd)) : st;
+    enum status st = enter_s3(self, &io);
+    return st == ST_OK ? leave_s3(self, io->close(io->self, fd)) : st;
 }
 
 static enum status store_pread(void *self, int fd, void *data, size_t size, uint64_t at,
@@ -206,8 +206,8 @@ static enum status store_pread(void *self, int fd, void *data, size_t size, uint
     const struct io *io = io_system();
     if (fd < S3_FD_FIRST)
         return io->pread(io->self, fd, data, size, at, out_size);
-    enum status st = enter(self, &io);
-    return st == ST_OK ? leave(self, io->pread(io->self, fd, data, size, at, out_size)) : st;
+    enum status st = enter_s3(self, &io);
+    return st == ST_OK ? leave_s3(self, io->pread(io->self, fd, data, size, at, out_size)) : st;
 }
 
 static enum status store_pwrite(void *self, int fd, const void *data, size_t size, uint64_t at,
@@ -216,8 +216,8 @@ static enum status store_pwrite(void *self, int fd, const void *data, size_t siz
     const struct io *io = io_system();
     if (fd < S3_FD_FIRST)
         return io->pwrite(io->self, fd, data, size, at, out_size);
-    enum status st = enter(self, &io);
-    return st == ST_OK ? leave(self, io->pwrite(io->self, fd, data, size, at, out_size)) : st;
+    enum status st = enter_s3(self, &io);
+    return st == ST_OK ? leave_s3(self, io->pwrite(io->self, fd, data, size, at, out_size)) : st;
 }
 
 static enum status store_fsync(void *self, int fd)
@@ -225,8 +225,8 @@ static enum status store_fsync(void *self, int fd)
     const struct io *io = io_system();
     if (fd < S3_FD_FIRST)
         return io->fsync(io->self, fd);
-    enum status st = enter(self, &io);
-    return st == ST_OK ? leave(self, io->fsync(io->self, fd)) : st;
+    enum status st = enter_s3(self, &io);
+    return st == ST_OK ? leave_s3(self, io->fsync(io->self, fd)) : st;
 }
 
 static enum status store_map(void *self, int fd, void **out_data, size_t *out_size)

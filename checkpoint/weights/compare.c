@@ -60,8 +60,8 @@ struct sums {
     double difference, a; /* of squares */
 };
 
-static void add_part(struct compare_tensor *out, const struct ckpt_values *a,
-                     const struct ckpt_values *b, size_t count, struct sums *sums)
+static void add_differences(struct compare_tensor *out, const struct ckpt_values *a,
+                            const struct ckpt_values *b, size_t count, struct sums *sums)
 {
     bool same_type = out->dtype_a == out->dtype_b;
     uint64_t width = ckpt_dtype_size(out->dtype_a);
@@ -111,7 +111,7 @@ static enum status compare_values(struct comparison *c, const struct ckpt_tensor
             ckpt_values_widen(&c->a, x, part.count);
             ckpt_values_widen(&c->b, y, part.count);
         }
-        add_part(out, &c->a, &c->b, part.count, &sums);
+        add_differences(out, &c->a, &c->b, part.count, &sums);
         c->bytes += part.count * ckpt_dtype_size(out->dtype_a);
         if (c->progress != NULL)
             c->progress(c->arg, c->bytes);
