@@ -283,7 +283,7 @@ static bool encode_words(struct ckpt_codec *codec, const struct change *change, 
     } else {
         choose_smallest(codec, raw, table, &choice);
     }
-    uint8_t *plane[4];
+    uint8_t *plane[4] = { NULL };
     bool packed = split_words(codec, &choice, raw, out, plane);
     packed = packed && put_packed(codec, &choice, plane[0], chunk, out);
     for (size_t p = packed ? 1 : 0; p < change->width; p++)

@@ -106,19 +106,20 @@ static const char *check_blobs(const struct ckpt_footer *footer)
     return NULL;
 }
 
-uint64_t ckpt_footer_raw_size(const struct ckpt_footer *footer, const struct disk_reference *it)
+uint64_t ckpt_footer_raw_size(const struct ckpt_footer *footer,
+                              const struct disk_reference *reference)
 {
-    uint64_t number = it->buffer & ~DISK_BLOB, bytes = 0;
-    if ((it->buffer & DISK_BLOB) != 0) {
+    uint64_t number = reference->buffer & ~DISK_BLOB, bytes = 0;
+    if ((reference->buffer & DISK_BLOB) != 0) {
         if (number < footer->head->blob_count)
             bytes = footer->blobs[number].size;
     } else if (number < footer->head->buffer_count) {
         const struct disk_buffer *buffer = &footer->buffers[number];
         bytes = buffer->count * ckpt_dtype_size(buffer->dtype);
     }
-    if (it->index >= ckpt_chunks(CKPT_U8, bytes))
+    if (reference->index >= ckpt_chunks(CKPT_U8, bytes))
         return 0;
-    uint64_t left = bytes - it->index * DISK_CHUNK_BYTES;
+    uint64_t left = bytes - reference->index * DISK_CHUNK_BYTES;
     return left < DISK_CHUNK_BYTES ? left : DISK_CHUNK_BYTES;
 }
 

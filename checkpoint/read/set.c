@@ -146,10 +146,14 @@ enum status ckpt_set_join(struct ckpt_set *set, const struct ckpt_manifest *mani
     return what == NULL ? ST_OK : ckpt_finding(findings, ST_CORRUPT, "manifest.json", "%s", what);
 }
 
+struct tensor_reference {
+    const struct disk_tensor *entry;
+};
+
 static int compare_tensors(const void *a, const void *b)
 {
-    const struct disk_tensor *x = *(const struct disk_tensor *const *)a;
-    const struct disk_tensor *y = *(const struct disk_tensor *const *)b;
+    const struct disk_tensor *x = ((const struct tensor_reference *)a)->entry;
+    const struct disk_tensor *y = ((const struct tensor_reference *)b)->entry;
     if (x->buffer != y->buffer)
         return x->buffer < y->buffer ? -1 : 1;
     if (x->offset != y->offset)
@@ -186,25 +190,26 @@ enum status ckpt_set_tensors(const struct ckpt_set *set, const struct ckpt_manif
     size_t total = 0;
     for (uint32_t i = 0; i < set->shard_count; i++)
         total += set->shards[i].footer.head->tensor_count;
-    auto_free const struct disk_tensor **all = malloc((total + 1) * sizeof(*all));
+    auto_free struct tensor_reference *all = malloc((total + 1) * sizeof(*all));
     auto_free struct ckpt_tensor *tensors = calloc(total + 1, sizeof(*tensors));
     if (all == NULL || tensors == NULL)
         return ST_NO_MEMORY;
     size_t at = 0;
     for (uint32_t i = 0; i < set->shard_count; i++) {
         for (uint32_t k = 0; k < set->shards[i].footer.head->tensor_count; k++)
-            all[at++] = &set->shards[i].footer.tensors[k];
+            all[at++].entry = &set->shards[i].footer.tensors[k];
     }
     qsort(all, total, sizeof(*all), compare_tensors);
     uint32_t count = 0;
     for (size_t i = 0; i < total; i++) {
         bool again = i > 0 && compare_tensors(&all[i - 1], &all[i]) == 0;
-        if (again && !same_tensor(all[i - 1], all[i])) {
+        if (again && !same_tensor(all[i - 1].entry, all[i].entry)) {
             return ckpt_finding(findings, ST_CORRUPT, manifest->files[0].name,
-                                "tensor %s is described differently in another file", all[i]->name);
+                                "tensor %s is described differently in another file",
+                                all[i].entry->name);
         }
         if (!again)
-            tensors[count++] = from_disk(all[i]);
+            tensors[count++] = from_disk(all[i].entry);
     }
     if (count > LIMIT_TENSORS)
         return ckpt_finding(findings, ST_CORRUPT, manifest->files[0].name, "too many tensors");
