@@ -1,3 +1,9 @@
+/*
+ * Invariants:
+ *  (1) Credentials are read and replaced under the mutex; a call works on a copy.
+ *  (2) `closing` is set once and stays; every wait and every transfer ends soon after it.
+ *  (3) What is explained is a thread's own: the problem of its last call that failed.
+ */
 #include "checkpoint/s3/client.h"
 
 #include <curl/curl.h>

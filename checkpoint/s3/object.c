@@ -72,7 +72,7 @@ static enum status make_nonce(char out[S3_NONCE_TEXT])
     return ST_OK;
 }
 
-/* What an attempt to make an object came to, st being what was told of it. */
+/* Decides what an attempt to make an object came to. st: what its call returned. */
 static enum status settle_attempt(struct s3_client *client, const struct s3_place *place,
                                   const char *nonce, uint64_t size, enum status st)
 {

@@ -3,7 +3,7 @@
  *
  * Making an object is not idempotent: an answer may be lost, and the attempt after it then finds
  * our own object in the way. So each object carries a random number of its making
- * (x-amz-meta-cairn-upload), and whoever isn't told whether he made it reads that.
+ * (x-amz-meta-cairn-upload): an attempt whose outcome isn't known reads it, and knows its own.
  *
  * Thread: any. Errors: as s3_client_call.
  */

@@ -1,3 +1,9 @@
+/*
+ * Invariants, under the mutex:
+ *  (1) first to last are the tasks that wait, `waiting` of them; none wait while first is NULL.
+ *  (2) Threads are made until there are threads_max, and end only once `ending` is set and no task
+ *      waits.
+ */
 #include "checkpoint/s3/pool.h"
 
 #include <pthread.h>
