@@ -8,6 +8,7 @@
 #endif
 
 #include "checkpoint/format/disk.h"
+#include "common/check.h"
 #include "common/cleanup.h"
 
 struct ckpt_hasher {
@@ -113,6 +114,7 @@ enum status ckpt_hash_parse(const char *text, struct ckpt_hash *out)
 void ckpt_piece_hashes(enum ckpt_dtype dtype, const void *data, size_t size, struct ckpt_hash *out)
 {
     size_t piece = (size_t)ckpt_dtype_size(dtype) * PIECE_ELEMENTS;
+    CHECK(piece > 0);
     const char *bytes = data;
     for (size_t at = 0; at < size; at += piece)
         *out++ = ckpt_hash_of(bytes + at, size - at < piece ? size - at : piece);

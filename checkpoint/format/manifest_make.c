@@ -10,6 +10,7 @@
 
 #include "checkpoint/format/hash.h"
 #include "checkpoint/format/names.h"
+#include "common/check.h"
 #include "common/cleanup.h"
 
 static bool text_is_plain(const char *text, size_t capacity)
@@ -110,6 +111,7 @@ static enum status digest_of(const struct ckpt_report *reports, uint32_t report_
         if (runs[i].count > 0)
             memcpy(next, runs[i].hashes, (size_t)runs[i].count * sizeof(*next));
     }
+    CHECK(next == list + pieces);
     *out = ckpt_digest_of(list, pieces, &reports[0].scalars);
     return ST_OK;
 }

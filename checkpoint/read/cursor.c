@@ -108,6 +108,8 @@ static enum status fetch_at(struct ckpt_cursor *cursor, struct chain_level *leve
                             const struct ckpt_place *place)
 {
     const struct disk_reference *it = &place->reference;
+    CHECK(it->size <= DISK_CHUNK_MAX);
+    CHECK(place->file < level->reader->manifest.file_count);
     enum status st = open_file(level, place->file);
     if (st == ST_NOT_FOUND) /* it was there when the reader opened it */
         return found_damage(cursor, level, place, ST_INCOMPLETE, "the file is gone");

@@ -200,6 +200,7 @@ static enum status open_parent(struct ckpt_reader *reader)
 
 enum status ckpt_reader_join(struct ckpt_reader *reader)
 {
+    CHECK(reader->parent == NULL);
     enum status st = ckpt_set_join(&reader->set, &reader->manifest, &reader->findings);
     if (st == ST_OK) {
         st = ckpt_set_tensors(&reader->set, &reader->manifest, &reader->findings, &reader->tensors,

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "checkpoint/format/hash.h"
+#include "common/check.h"
 #include "common/cleanup.h"
 
 void ckpt_set_release(struct ckpt_set *set)
@@ -129,6 +130,8 @@ enum status ckpt_set_join(struct ckpt_set *set, const struct ckpt_manifest *mani
                           struct ckpt_findings *findings)
 {
     uint64_t raw = 0;
+    CHECK(set->shard_count > 0);
+    CHECK(set->places == NULL); /* once */
     for (uint32_t i = 0; i < set->shard_count; i++) {
         raw += set->shards[i].footer.head->raw_size;
         const char *what = compare_shards(&set->shards[0].footer, &set->shards[i].footer);

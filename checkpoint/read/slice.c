@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "common/check.h"
+
 struct ckpt_slice ckpt_slice_range(uint64_t first, uint64_t count)
 {
     return (struct ckpt_slice){ .first = first, .run = count, .runs = count > 0 };
@@ -12,6 +14,7 @@ struct ckpt_slice ckpt_slice_of(uint64_t offset, uint32_t dims, const uint64_t *
 {
     struct ckpt_slice slice = { .first = offset, .run = 1, .runs = 1 };
     uint64_t stride[SLICE_DIMS] = { 0 }, size = 1;
+    CHECK(dims <= SLICE_DIMS);
     for (uint32_t i = dims; i-- > 0; size *= shape[i]) {
         stride[i] = size;
         slice.first += start[i] * size;
@@ -42,6 +45,7 @@ static uint64_t run_start(const struct ckpt_slice *slice, uint64_t r)
 
 uint64_t ckpt_slice_end(const struct ckpt_slice *slice)
 {
+    CHECK(slice->runs > 0);
     return run_start(slice, slice->runs - 1) + slice->run;
 }
 

@@ -189,6 +189,7 @@ static enum status list_parts(struct verifier *v)
             return ST_NO_MEMORY;
         v->parts = parts;
         add_parts(v, i);
+        CHECK(v->part_count <= room);
     }
     return ST_OK;
 }
@@ -270,6 +271,7 @@ static void keep_pieces(struct verifier *v, const struct ckpt_place *place, cons
     struct ckpt_chunk_place it =
         ckpt_shard_place(&v->reader.set.shards[place->file].footer, &place->reference);
     uint64_t first = it.index * (ckpt_chunk_elements(it.dtype) / PIECE_ELEMENTS);
+    CHECK(v->piece_first[it.buffer] + first < v->piece_count);
     ckpt_piece_hashes(it.dtype, raw, it.raw_size, v->pieces + v->piece_first[it.buffer] + first);
 }
 

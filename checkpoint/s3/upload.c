@@ -96,6 +96,7 @@ static void send_part(void *arg)
 {
     struct buffer *buffer = arg;
     struct s3_upload *upload = buffer->upload;
+    CHECK(buffer->state == BUFFER_SENDING);
     char etag[S3_ETAG_MAX] = "";
     struct reason reason = { "" };
     enum status st = s3_multipart_part(upload->options.client, &upload->multipart, buffer->number,
@@ -154,6 +155,8 @@ static enum status send_filling(struct s3_upload *upload)
 {
     struct buffer *buffer = upload->filling;
     enum status st = ST_OK;
+    CHECK(buffer != NULL);
+    CHECK(buffer->state == BUFFER_FILLING);
     if (upload->multipart.id[0] == '\0') {
         st = s3_multipart_begin(upload->options.client, &upload->multipart.place,
                                 &upload->multipart);

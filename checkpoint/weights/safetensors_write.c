@@ -7,6 +7,7 @@
 
 #include "checkpoint/format/names.h"
 #include "checkpoint/weights/safetensors.h"
+#include "common/check.h"
 #include "common/cleanup.h"
 
 #define STAGE_BYTES ((size_t)1 << 20) /* small tensors go out together */
@@ -160,6 +161,7 @@ enum status safetensors_create(const struct io *io, const char *path, bool repla
 
 static enum status flush_stage(struct safetensors_writer *writer)
 {
+    CHECK(writer->staged <= STAGE_BYTES);
     enum status st =
         io_write_all(writer->io, writer->fd, writer->stage, writer->staged, writer->written);
     if (st == ST_OK) {

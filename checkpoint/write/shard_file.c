@@ -70,6 +70,7 @@ enum status ckpt_shard_file_put(struct ckpt_shard_file *file, const void *data, 
 {
     const uint8_t *bytes = data;
     size_t done = 0;
+    CHECK(file->fd >= 0);
     while (done < size) {
         const size_t room = file->capacity - file->used, left = size - done;
         const size_t now = left < room ? left : room;
@@ -102,6 +103,7 @@ enum status ckpt_shard_file_sync(struct ckpt_shard_file *file)
 enum status ckpt_shard_file_close(struct ckpt_shard_file *file)
 {
     const int fd = file->fd;
+    CHECK(fd >= 0);
     file->fd = -1;
     return file->io->close(file->io->self, fd);
 }

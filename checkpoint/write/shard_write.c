@@ -28,12 +28,14 @@
 #include "checkpoint/write/encode_ring.h"
 #include "checkpoint/write/shard_file.h"
 #include "checkpoint/write/shard_parts.h"
+#include "common/check.h"
 #include "common/clock.h"
 #include "common/fault.h"
 
 #define BLOCK_BYTES     ((size_t)4 << 20) /* of one write */
 #define BLOCK_BYTES_MIN ((size_t)64 << 10)
 #define TABLE_BYTES     ((size_t)1 << 20)
+#define RUNS_MAX        ((size_t)2 * CKPT_BUFFERS_MAX) /* of a report: pieces and end of each buffer */
 
 struct ckpt_writer {
     uint32_t threads;
@@ -84,6 +86,7 @@ static enum status hash_pieces(const struct ckpt_part *part, const struct ckpt_c
     const uint64_t piece =
         (place->index - part->index) * (ckpt_chunk_elements(part->dtype) / PIECE_ELEMENTS);
     const uint64_t count = ckpt_pieces(place->raw_size / element);
+    CHECK(piece + count <= part->run->count);
     ckpt_piece_hashes(part->dtype, raw, place->raw_size, part->run->hashes + piece);
     if (part->expected == NULL)
         return ST_OK;
@@ -141,6 +144,7 @@ static enum status put_chunk(struct ckpt_writer *writer, const struct ckpt_encod
     memcpy(&head, chunk->bytes, sizeof(head));
     const uint8_t *stored = chunk->bytes + sizeof(head) + head.gap_size;
     ckpt_chunk_settle(&head, file->at);
+    CHECK(writer->reference_count < writer->reference_capacity);
     writer->references[writer->reference_count++] = (struct disk_reference){
         .offset = file->at,
         .index = chunk->place.index,
@@ -183,6 +187,7 @@ static enum status put_footer(struct ckpt_writer *writer)
         .raw_size = writer->parts.raw_bytes,
         .offset = writer->file.at,
     };
+    CHECK(writer->reference_count == writer->parts.chunks);
     buf_clear(&writer->footer);
     enum status st = ckpt_footer_make(&parts, &writer->footer);
     if (st != ST_OK)
@@ -196,6 +201,7 @@ static enum status finish_report(struct ckpt_writer *writer)
     struct ckpt_report *report = &writer->report;
     const struct ckpt_state *state = writer->state;
     for (uint32_t i = 0; i < state->buffer_count; i++) {
+        CHECK(report->run_count < RUNS_MAX);
         report->runs[report->run_count++] = (struct ckpt_piece_run){
             .buffer = i,
             .first = ckpt_pieces(state->buffers[i].count),
@@ -310,7 +316,7 @@ static enum status make_references(struct ckpt_writer *writer)
 static enum status make_runs(struct ckpt_writer *writer)
 {
     struct ckpt_report *report = &writer->report;
-    report->runs = calloc(2 * (size_t)CKPT_BUFFERS_MAX, sizeof(*report->runs));
+    report->runs = calloc(RUNS_MAX, sizeof(*report->runs));
     if (report->runs == NULL)
         return ST_NO_MEMORY;
     for (uint32_t i = 0; i < writer->parts.count; i++) {
@@ -424,6 +430,7 @@ enum status ckpt_writer_write(struct ckpt_writer *writer, const struct io *io, c
 {
     static const struct ckpt_write_options none = { .base = NULL };
     char path[LIMIT_PATH];
+    CHECK(writer->state == NULL); /* one save at a time */
     if (options == NULL)
         options = &none;
     enum status st = prepare_save(writer, state, rank, size, options);
