@@ -35,7 +35,7 @@
 #define BLOCK_BYTES     ((size_t)4 << 20) /* of one write */
 #define BLOCK_BYTES_MIN ((size_t)64 << 10)
 #define TABLE_BYTES     ((size_t)1 << 20)
-#define RUNS_MAX        ((size_t)2 * CKPT_BUFFERS_MAX) /* of a report: pieces and end of each buffer */
+#define RUNS_MAX        ((size_t)2 * CKPT_BUFFERS_MAX) /* of a report: two of each buffer */
 
 struct ckpt_writer {
     uint32_t threads;
