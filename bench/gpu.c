@@ -48,13 +48,13 @@ static void fail(const char *what)
 static const struct backend_table *load(const struct options *o, const struct comm_table **comm)
 {
     const struct module *module = NULL;
-    char reason[LIMIT_REASON] = "";
+    struct reason reason;
     if (strcmp(o->device, "cpu") == 0) {
         *comm = comm_gloo();
         return backend_cpu();
     }
-    if (module_load(o->device, 0, &module, reason) != ST_OK)
-        fail(reason);
+    if (module_load(o->device, 0, &module, &reason) != ST_OK)
+        fail(reason.text);
     *comm = module->comm;
     return module->backend;
 }

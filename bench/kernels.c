@@ -150,8 +150,8 @@ static void open_bench(struct bench *b)
     must(plan_new(b->tape, &plan, &b->plan), "plan");
     must(optimizer_new(b->text ? &adamw : &sgd, b->tape, b->table, b->backend, &b->optimizer),
          "optimizer");
-    init_params(b->tape, 1, optimizer_params(b->optimizer));
-    init_stats(b->tape, optimizer_stats(b->optimizer));
+    initial_values_params(b->tape, 1, optimizer_params(b->optimizer));
+    initial_values_stats(b->tape, optimizer_stats(b->optimizer));
     fill_inputs(b);
     b->lane = take(b, lane_layout(b->tape).count * sizeof(float));
     for (int d = 0; d < 2; d++) {

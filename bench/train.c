@@ -4,21 +4,26 @@
  *   train [--model NAME] [--precision fp32|bf16] [--batch N] [--seq N] [--lanes N,N] [--steps N]
  *         [--rounds N] [--cpu N] [--peer DIR] [--modes NAME,NAME]
  *
- * Models: resnet18, lenet and mlp (28×28×1), resnet50 and resnet152 (224×224×3), gpt2 (124M, --seq
- * tokens per sample; a sample of the figures is then a token). DIR holds the peer's environment and
- * script (DIR/bin/python, DIR/torch_step.py); its modes (eager, channels-last, fused, compiled;
- * those in --modes, else all that suit the model) run as processes of their own between our rounds,
- * since a machine's speed moves from minute to minute. Everything is pinned to one core. Values are
- * medians over all steps of all rounds; "fastest" compares the fastest step of each side, which
- * others on the machine disturb less. The yardstick is PyTorch's best mode with the whole batch in
- * one lane.
- *
- * "of the bound": the products of a step, each at the speed of a large product of this precision
- * that was measured between the rounds, and nothing else. Winograd's convolutions need fewer
- * operations than the bound counts; all that is not a product is not in it.
+ * Models
+ *   resnet18, lenet, mlp  28×28×1
+ *   resnet50, resnet152   224×224×3
+ *   gpt2                  124M, --seq tokens per sample; a sample of the figures is then a token
  *
  * A step here is what a job with one worker does: each lane forward and backward, the exact sum
  * over lanes, norm, update, refresh of the kernels' copies.
+ *
+ * PyTorch is not part of this repository: DIR is a Python environment that has it, with a script
+ * that times steps of the same models and prints its figures as a JSON object (choose_modes has the
+ * names of both). Its modes (eager, channels-last, fused, compiled; those in --modes, else all that
+ * suit the model) run as processes of their own between our rounds, since a machine's speed moves
+ * from minute to minute.
+ *
+ * Everything is pinned to one core. Values are medians over all steps of all rounds. The yardstick
+ * is PyTorch's best mode with the whole batch in one lane.
+ *   "fastest"       the fastest step of each side, which others on the machine disturb less
+ *   "of the bound"  against the products of a step alone, each at the speed of a large product of
+ *                   this precision, measured between the rounds. Winograd's convolutions need fewer
+ *                   operations than the bound counts; what is not a product is not in it.
  */
 #include <getopt.h>
 #include <jansson.h>
@@ -54,7 +59,7 @@ struct series {
 
 struct mode {
     const char *name;
-    const char *flags;              /* of torch_step.py */
+    const char *flags;              /* of the peer's script */
     bool text, images;              /* which models it suits */
     struct series medians, fastest; /* one per round */
 };

@@ -113,9 +113,9 @@ static void fill_state(struct train_model *model)
 {
     const size_t params = model->tape->param_elements, stats = model->tape->stat_elements;
     float *host = need(calloc(params + stats + 1, sizeof *host));
-    init_params(model->tape, 1, host);
+    initial_values_params(model->tape, 1, host);
     upload(model, optimizer_params(model->optimizer), host, params * sizeof *host);
-    init_stats(model->tape, host);
+    initial_values_stats(model->tape, host);
     if (stats > 0)
         upload(model, optimizer_stats(model->optimizer), host, stats * sizeof *host);
     free(host);
@@ -135,8 +135,8 @@ static void open_model(struct train_model *model)
                                  .training = true,
                                  .math = model->options.math,
                                  .graphs = model->options.graphs,
-                                 .segments = model->bucket_begin,
-                                 .segment_count = model->bucket_count };
+                                 .bucket_begin = model->bucket_begin,
+                                 .bucket_count = model->bucket_count };
     must(plan_new(model->tape, &plan, &model->plan), "plan");
     struct optimizer_options sgd = { .kind = OPTIMIZER_SGD,
                                      .momentum = 0.9f,
@@ -318,12 +318,12 @@ void train_model_free(struct train_model *model)
     free(model);
 }
 
-static void on_ready(void *arg, size_t first, size_t count)
+static void on_final(void *arg, size_t first, size_t count)
 {
     struct train_model *model = arg;
     (void)count;
     while (model->bucket_next > 0 && model->bucket_begin[model->bucket_next - 1] >= first)
-        exact_ready(model->exact, --model->bucket_next);
+        exact_bucket_done(model->exact, --model->bucket_next);
 }
 
 void train_model_step(struct train_model *model)
@@ -338,7 +338,7 @@ void train_model_step(struct train_model *model)
                                   .lane = exact_lane(model->exact) };
         bool last = lane == model->options.lanes - 1;
         must(plan_forward(model->plan, &call), "forward");
-        must(plan_backward(model->plan, &call, last ? on_ready : NULL, model), "backward");
+        must(plan_backward(model->plan, &call, last ? on_final : NULL, model), "backward");
         if (!last)
             must(exact_lane_done(model->exact), "sum");
     }

@@ -3,7 +3,7 @@
  *
  * A bucket
  *
- *     step thread's -> handed over   [exact_ready]         size 1: reduced at once, done
+ *     step thread's -> handed over   [exact_bucket_done]         size 1: reduced at once, done
  *     handed over   -> in work       [communication_run]   one after the other, as they were handed
  *                                                          over, which is the same on all ranks
  *     in work       -> done          [reduce_bucket]       local [add_local], [exchange_partials],
@@ -14,8 +14,8 @@
  * Invariants
  *  1. The order of additions is exact_order's alone: nothing here depends on time, threads or sizes
  *     of messages.
- *  2. A bucket belongs to the step thread until exact_ready, then to the communication thread until
- *     it is counted in done.
+ *  2. A bucket belongs to the step thread until exact_bucket_done, then to the communication thread
+ *     until it is counted in done.
  *  3. The result lies in the buffer of this rank's first partial sum. When an owner writes a
  *     finished element there, its own partial has been added; and when another rank's chunk arrives
  *     there, the partial has been sent (an exchange returns only when all was sent).
@@ -80,10 +80,10 @@ struct exact {
     bool has_thread;
     pthread_mutex_t mutex; /* of all below */
     pthread_cond_t changed;
-    size_t *order;  /* [bucket_count] buckets as they were handed over */
-    bool *is_ready; /* [bucket_count] in this step */
-    size_t ready;   /* how many were handed over */
-    size_t done;    /* how many of those are reduced */
+    size_t *order;        /* [bucket_count] buckets as they were handed over */
+    bool *is_handed_over; /* [bucket_count] in this step */
+    size_t ready;         /* how many were handed over */
+    size_t done;          /* how many of those are reduced */
     enum status status;
     bool quit;
 };
@@ -127,14 +127,14 @@ static enum status allocate_tables(struct exact *exact, const struct exact_optio
     const size_t size = exact->size, buckets = exact->bucket_count;
     exact->bucket_begin = calloc(buckets + 1, sizeof(*exact->bucket_begin));
     exact->order = calloc(buckets, sizeof(*exact->order));
-    exact->is_ready = calloc(buckets, sizeof(*exact->is_ready));
+    exact->is_handed_over = calloc(buckets, sizeof(*exact->is_handed_over));
     exact->node_count = calloc(size, sizeof(*exact->node_count));
     exact->operand_of = calloc(size, sizeof(*exact->operand_of));
     exact->send = calloc(size, sizeof(*exact->send));
     exact->recv = calloc(size, sizeof(*exact->recv));
     exact->tree = calloc(exact->lanes, sizeof(*exact->tree));
     exact->operand = calloc(exact->lanes, sizeof(*exact->operand));
-    if (exact->bucket_begin == NULL || exact->order == NULL || exact->is_ready == NULL ||
+    if (exact->bucket_begin == NULL || exact->order == NULL || exact->is_handed_over == NULL ||
         exact->node_count == NULL || exact->operand_of == NULL || exact->send == NULL ||
         exact->recv == NULL || exact->tree == NULL || exact->operand == NULL)
         return ST_NO_MEMORY;
@@ -515,7 +515,7 @@ void exact_close(struct exact *exact)
     exact_local_release(&exact->local);
     free(exact->bucket_begin);
     free(exact->order);
-    free(exact->is_ready);
+    free(exact->is_handed_over);
     free(exact->node_count);
     free(exact->operand_of);
     free(exact->tree);
@@ -535,7 +535,7 @@ void exact_begin(struct exact *exact)
     CHECK(exact->done == exact->ready);
     exact->done = 0;
     exact->ready = 0;
-    memset(exact->is_ready, 0, exact->bucket_count * sizeof(*exact->is_ready));
+    memset(exact->is_handed_over, 0, exact->bucket_count * sizeof(*exact->is_handed_over));
     (void)pthread_mutex_unlock(&exact->mutex);
     exact->lane = 0;
 }
@@ -554,7 +554,7 @@ enum status exact_lane_done(struct exact *exact)
     return st;
 }
 
-void exact_ready(struct exact *exact, size_t bucket)
+void exact_bucket_done(struct exact *exact, size_t bucket)
 {
     CHECK(exact->lane + 1 == exact->local.n);
     CHECK(bucket < exact->bucket_count);
@@ -567,8 +567,8 @@ void exact_ready(struct exact *exact, size_t bucket)
     (void)pthread_mutex_lock(&exact->mutex);
     if (exact->status == ST_OK)
         exact->status = st;
-    CHECK(!exact->is_ready[bucket]);
-    exact->is_ready[bucket] = true;
+    CHECK(!exact->is_handed_over[bucket]);
+    exact->is_handed_over[bucket] = true;
     exact->order[exact->ready++] = bucket;
     if (!exact->has_thread)
         exact->done++;

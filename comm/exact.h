@@ -49,7 +49,8 @@
  *     for each own lane:
  *         fill exact_lane()
  *         not the last one:   exact_lane_done()
- *         the last one:       exact_ready(b) as each bucket is complete, in one order on all ranks
+ *         the last one:       exact_bucket_done(b) as each bucket is complete, on all ranks in the
+ *                             same order
  *     exact_wait
  *     read exact_sum()
  *
@@ -61,7 +62,7 @@
  *         result comes to lie, and with size > 1 a chunk of the largest bucket for each partial sum
  *         of the other ranks.
  * Thread: the step thread calls; one communication thread is owned by this object (size > 1).
- *         Between exact_wait and the next exact_ready the communicator is free for the step
+ *         Between exact_wait and the next exact_bucket_done the communicator is free for the step
  *         thread's own use.
  * Errors: those of comm.h and of the backend. After one, exact_close is all that is left; the
  *         communicator has let go of the buffers by then.
@@ -108,7 +109,7 @@ float *exact_lane(struct exact *exact);
 /* The lane's buffer is complete (not for the last own lane, which is handed over by bucket). */
 MUST_CHECK enum status exact_lane_done(struct exact *exact);
 /* Bucket of the last own lane is complete: each once per step. */
-void exact_ready(struct exact *exact, size_t bucket);
+void exact_bucket_done(struct exact *exact, size_t bucket);
 /* Waits for all buckets; exposed_ns is the time that this call waited. */
 MUST_CHECK enum status exact_wait(struct exact *exact, int64_t *exposed_ns);
 /* The result, valid until the next exact_begin; after a successful exact_wait. */

@@ -1,6 +1,5 @@
 #include "common/reason.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,7 +17,7 @@ static void drop_half_character(char *text, size_t size)
         text[at - 1] = '\0';
 }
 
-static void print(struct reason *reason, const char *format, va_list list)
+void reason_set_list(struct reason *reason, const char *format, va_list list)
 {
     const int size = vsnprintf(reason->text, sizeof(reason->text), format, list);
     if (size < 0) {
@@ -32,16 +31,6 @@ void reason_set(struct reason *reason, const char *format, ...)
 {
     va_list list;
     va_start(list, format);
-    print(reason, format, list);
+    reason_set_list(reason, format, list);
     va_end(list);
-}
-
-void reason_prefix(struct reason *reason, const char *format, ...)
-{
-    struct reason before, after = *reason;
-    va_list list;
-    va_start(list, format);
-    print(&before, format, list);
-    va_end(list);
-    reason_set(reason, "%s%s", before.text, after.text);
 }

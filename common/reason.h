@@ -2,12 +2,15 @@
  * One line for a person: why something failed, and the way out.
  *
  * A function that can fail for reasons of its own takes a struct reason last and fills it in before
- * it returns an error; on ST_OK it leaves it as it was.
+ * it returns an error; where it leaves it as it was, status_string says all there is. On ST_OK it
+ * stays as it was.
  *
  * Memory: LIMIT_REASON bytes, with the NUL; what is longer is cut, never within a character.
  * Thread: as any struct.
  */
 #pragma once
+
+#include <stdarg.h>
 
 #include "common/limits.h"
 
@@ -17,6 +20,5 @@ struct reason {
 
 void reason_set(struct reason *reason, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* Puts text before what is there: "FILE: " and the like. */
-void reason_prefix(struct reason *reason, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+void reason_set_list(struct reason *reason, const char *format, va_list list)
+    __attribute__((format(printf, 2, 0)));

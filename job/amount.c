@@ -201,8 +201,8 @@ static enum status check_range(const struct field *field, size_t unit, double co
     return ST_OK;
 }
 
-enum status amount_read(const struct field *field, const char *text, struct job_duration *out,
-                        struct refusal *refusal)
+enum status amount_parse(const struct field *field, const char *text, struct job_duration *out,
+                         struct refusal *refusal)
 {
     double count = 0;
     char *end = NULL;

@@ -17,8 +17,8 @@
  * Units: as job_duration has them; bytes where the field has UNIT_BYTES
  * Errors: ST_CONFIG  out_refusal says why
  */
-MUST_CHECK enum status amount_read(const struct field *field, const char *text,
-                                   struct job_duration *out, struct refusal *out_refusal);
+MUST_CHECK enum status amount_parse(const struct field *field, const char *text,
+                                    struct job_duration *out, struct refusal *out_refusal);
 
 /* In the largest unit that says it in a whole number; or the field's word, where one stands for
  * this amount. */

@@ -67,8 +67,8 @@ static enum status read_int(const struct field *field, const char *text, int64_t
     return ST_OK;
 }
 
-static enum status read_number(const struct field *field, const char *text, double *out,
-                               struct refusal *refusal)
+static enum status read_real(const struct field *field, const char *text, double *out,
+                             struct refusal *refusal)
 {
     double value = 0;
     char *end = NULL;
@@ -107,7 +107,7 @@ static enum status read_duration(const struct field *field, const char *text,
                                  struct job_duration *out, struct refusal *refusal)
 {
     struct job_duration amount;
-    enum status st = amount_read(field, text, &amount, refusal);
+    enum status st = amount_parse(field, text, &amount, refusal);
     if (st == ST_OK && out != NULL) {
         out->unit = amount.unit; /* by member: equal jobs are equal bytes, padding too */
         out->value = amount.value;
@@ -119,7 +119,7 @@ static enum status read_amount(const struct field *field, const char *text, int6
                                struct refusal *refusal)
 {
     struct job_duration amount;
-    enum status st = amount_read(field, text, &amount, refusal);
+    enum status st = amount_parse(field, text, &amount, refusal);
     if (st == ST_OK && out != NULL)
         *out = (int64_t)amount.value;
     return st;
@@ -234,7 +234,7 @@ static enum status read_kind(const struct field *field, const char *text, const 
     case FIELD_INT:
         return read_int(field, text, out, refusal);
     case FIELD_REAL:
-        return read_number(field, text, out, refusal);
+        return read_real(field, text, out, refusal);
     case FIELD_BOOL:
         return read_bool(field, text, out, refusal);
     case FIELD_DURATION:

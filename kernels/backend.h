@@ -1,18 +1,24 @@
 /*
  * The backend table: everything that computes on tensors goes through it. `cpu` (oneDNN and C
- * loops) is here; `cuda` fills the same table from a module.
+ * loops) is linked in; `cuda` fills the same table from a module (kernels/module.h).
  *
- * Use: open → for each op of the tape, in order: prepare → the caller lays out memory from
- * kernel_info → per step: refresh (after each update), forward, backward.
- *
+ * Use:     open
+ *          → prepare, for each op of the tape in order
+ *          → the caller lays out memory from each kernel_info
+ *          → per step: refresh (after each update), forward, backward
  * Streams: every call that computes takes a stream and is asynchronous in the interface: its
- * buffers belong to the stream until an event recorded after it was waited for. The CPU's streams
- *          are trivial: everything is done on return.
+ *          buffers belong to the stream until an event recorded after it was waited for. The CPU's
+ *          streams are trivial: everything is done on return.
  * Bits:    a kernel's output depends on its spec, its inputs and the pins only: not on threads,
- * rank or time. One writer per output, reductions in fixed order, no float atomics. Memory: nothing
- * is allocated after prepare. All pointers are borrowed for the call (until the event). Device
- * pointers of alloc are aligned to 4096 bytes. Thread:  one thread per stream. Errors:  ST_INVALID
- * the spec is outside what the op takes (prepare only) ST_NO_MEMORY, ST_DEVICE
+ *          rank or time. One writer per output, reductions in fixed order, no float atomics.
+ * Memory:  nothing is allocated after prepare. All pointers are borrowed for the call (until the
+ *          event). What alloc gives is aligned to 4096 bytes.
+ * Thread:  one thread per stream.
+ * Errors:  ST_INVALID    prepare: the spec is outside what the op takes;
+ *                        forward: a label or token is out of range (a device that computes later
+ *                        says so to whoever waits for the stream)
+ *          ST_NO_MEMORY  of the host or the device; nothing is lost
+ *          ST_DEVICE     the device must be considered lost
  */
 #pragma once
 
@@ -35,30 +41,32 @@ struct backend_options {
     int ordinal;  /* device number; 0 on CPU */
     int threads;  /* of the mathematics library: a pin. 1 unless the job says otherwise */
     bool managed; /* alloc gives unified memory; ignored on CPU */
-    /* pins() of an earlier run, or NULL: algorithms that it names are taken where they still are
-     * possible, instead of what the library would choose today. Borrowed until prepare is done. */
+    /* pins() of an earlier run, or NULL. Algorithms that it names are taken where they still are
+     * possible, instead of what the library would choose today. Borrowed until all is prepared. */
     const char *choices;
 };
 
-/* What prepare decided. Sizes in bytes; each region aligned to 64 by the caller. */
+/* What prepare decided. Sizes in bytes; the caller aligns each region to 64. */
 struct kernel_info {
-    struct tensor out;                 /* format and bytes filled in */
-    size_t saved_bytes;                /* lives from forward to backward */
-    size_t scratch_bytes;              /* of forward or backward, whichever is more */
-    size_t cache_bytes;                /* parameters in the kernel's own format; see refresh */
-    bool backward_needs_in[OP_IN_MAX]; /* the input must live until backward */
-    bool backward_needs_out;
-    bool din_aliases_dout[OP_IN_MAX]; /* backward writes no din[i]: the gradient is … */
-    int din_alias[OP_IN_MAX];         /* … the same bytes as din[j] (j >= 0), or dout[0] (-1) */
-    bool sums_douts;                  /* backward takes two gradients and adds them itself (never
-                                         together with din_aliases_dout -1) */
-    bool din_adds[OP_IN_MAX];         /* backward can write din[i] + din_add[i]: another gradient of
-                                         the same input, same format and dtype as din[i] */
-    bool din_overwrites_in[OP_IN_MAX]; /* backward can write din[i] over in[i], where nobody reads
-                                          that any more: the same bytes then */
-    struct tensor din[OP_IN_MAX];      /* format and bytes of the gradients of the inputs */
+    struct tensor out;    /* format and bytes filled in */
+    size_t saved_bytes;   /* lives from forward to backward */
+    size_t scratch_bytes; /* lives for one call; what forward or backward needs, the greater */
+    size_t cache_bytes;   /* parameters in the kernel's own format; see refresh */
+    bool backward_needs_in[OP_IN_MAX]; /* in[i] must live until backward */
+    bool backward_needs_out;           /* out must */
+    /* Backward writes no din[i]: its bytes are those of din[din_alias[i]], or of dout[0] where
+     * din_alias[i] is -1. */
+    bool din_aliases_dout[OP_IN_MAX];
+    int din_alias[OP_IN_MAX];
+    /* Backward takes two gradients of out and adds them itself. Never with an alias of dout[0]. */
+    bool sums_douts;
+    /* Backward can write din[i] + din_add[i]: another gradient of in[i], like din[i]. */
+    bool din_adds[OP_IN_MAX];
+    /* Backward can write din[i] where in[i] lies, if nobody else reads that any more. */
+    bool din_overwrites_in[OP_IN_MAX];
+    struct tensor din[OP_IN_MAX]; /* the gradients of the inputs: format and bytes filled in */
     double flops_forward, flops_backward;
-    const char *implementation; /* for pins; static */
+    const char *implementation; /* for pins; lives as long as the kernel */
 };
 
 /* Buffers of one call. Unused pointers are NULL. */
@@ -67,8 +75,8 @@ struct op_buffers {
     void *out;
     const float *param[OP_PARAM_MAX]; /* flat, canonical */
     const float *stat[OP_STAT_MAX];   /* running statistics: read when not training */
-    float *stat_sum[OP_STAT_MAX];     /* training forward adds this micro-batch's mean and unbiased
-                                         variance (or writes: accumulate) */
+    float *stat_sum[OP_STAT_MAX];     /* training forward: this micro-batch's mean and unbiased
+                                         variance are written, or added (accumulate_stats) */
     void *saved, *scratch, *cache;
     const void *dout[2];            /* backward: the gradient, and a second one to add, or NULL */
     void *din[OP_IN_MAX];           /* NULL: not wanted */
@@ -76,22 +84,29 @@ struct op_buffers {
     float *dparam[OP_PARAM_MAX];    /* flat, canonical */
     bool accumulate[OP_PARAM_MAX];  /* dparam[i]: add instead of write */
     bool accumulate_stats;          /* stat_sum: the same */
-    const uint32_t *draw;           /* dropout: see struct op_draw */
+    const uint32_t *draw;           /* dropout: words as enum op_draw says */
     const float *loss_scale;        /* softmax_cross_entropy: one factor of the gradient, or NULL */
 };
 
 /*
- * What random numbers of a micro-batch depend on, as words: the key (low, high), the step, then the
- * sample of each row (N of them). Element e (within its sample) of a dropout is kept iff
- * rng_uniform(w) >= p, with w word e % 4 of Philox(key, (e / 4, layer, sample, step)).
- * In device memory, so that a captured graph reads what is there when it runs.
+ * What the random numbers of a micro-batch depend on, as words of 32 bits:
+ *
+ *   0, 1      the key: low, high
+ *   2         the step
+ *   3 .. N+2  the sample of each of the N rows
+ *
+ * Element e (within its sample) of a dropout is kept iff rng_uniform(w) >= p, where w is word e % 4
+ * of Philox(key, (e / 4, layer, sample, step)): common/rng.h.
+ * The words lie in device memory, so that a captured graph reads what is there when it runs.
  */
 enum op_draw { OP_DRAW_KEY, OP_DRAW_STEP = 2, OP_DRAW_SAMPLES = 3 };
 
 /*
- * softmax_cross_entropy: the losses of labels >= 0 are summed in row order, in double (or a fixed
- * tree of float32); its backward gives the gradient of that sum (dout is not read). The division by
- * the global number of targets happens once, after the tree sum.
+ * The three functions of an op.
+ *
+ * softmax_cross_entropy sums the losses of labels >= 0, in row order in double or by a fixed tree;
+ * its backward gives the gradient of that sum and doesn't read dout. The division by the global
+ * number of targets happens once, after the tree sum (docs/rules.md, "The exact step").
  */
 struct op_table {
     enum status (*prepare)(struct backend *backend, const struct op_spec *spec,
@@ -103,11 +118,11 @@ struct op_table {
 };
 
 /*
- * Which elements of a flat buffer decay: ascending borders at which it changes, the first elements
- * do. NULL: all do. Element i decays iff an even number of borders is <= i. In device memory.
+ * Which elements of a flat buffer decay; NULL: all do. Element i decays iff the number of borders
+ * <= i is even: the first elements decay, and at each border that changes.
  */
 struct decay_map {
-    const uint64_t *borders;
+    const uint64_t *borders; /* ascending; in device memory */
     size_t count;
 };
 
@@ -116,18 +131,17 @@ struct sgd_args {
     float grad_scale; /* gradient = grad · grad_scale, before decay */
     bool nesterov;
     const struct decay_map *decay; /* may be NULL; borders count from param[0] */
-    bool first; /* the momentum buffer is set, not averaged (PyTorch's first step) */
+    bool first; /* the momentum buffer is set instead of added to, as PyTorch's first step does */
 };
 
 struct adamw_args {
     float lr, beta1, beta2, eps, weight_decay;
     float grad_scale;
-    const struct decay_map *decay; /* as above */
+    const struct decay_map *decay; /* may be NULL; borders count from param[0] */
     uint64_t t;                    /* 1 at the first update */
 };
 
-/* Loops over flat float32 buffers of n elements; element i of the output depends on element i only.
- */
+/* Loops over flat float32 buffers of n elements: each element for itself, but for square_sums. */
 struct vector_table {
     enum status (*add)(struct backend *b, float *out, const float *x, const float *y, size_t n,
                        struct stream *s); /* out may be x or y */
@@ -136,8 +150,8 @@ struct vector_table {
     enum status (*copy)(struct backend *b, void *to, const void *from, size_t bytes,
                         struct stream *s);
     enum status (*fill)(struct backend *b, float *out, float value, size_t n, struct stream *s);
-    /* out[i] = sum of squares of piece i (PIECE_ELEMENTS, the last short), in double, fixed order.
-     */
+    /* out[i] = the sum of the squares of piece i (PIECE_ELEMENTS, the last one may be short), in
+     * double and in a fixed order. */
     enum status (*square_sums)(struct backend *b, double *out, const float *x, size_t n,
                                struct stream *s);
     enum status (*sgd)(struct backend *b, float *param, float *momentum, const float *grad,
@@ -151,9 +165,9 @@ struct backend_table {
     bool host_memory; /* the host may read and write what alloc gives */
     enum status (*open)(const struct backend_options *options, struct backend **out);
     void (*close)(struct backend *backend);
-    enum status (*alloc)(struct backend *backend, size_t bytes, void **out); /* zeroed, touched */
+    enum status (*alloc)(struct backend *backend, size_t bytes, void **out); /* zeroed */
     void (*free)(struct backend *backend, void *memory);
-    /* Host memory that copies to and from the device run beside computing from; zeroed. */
+    /* Host memory whose copies to and from the device run beside computing; zeroed. */
     enum status (*alloc_host)(struct backend *backend, size_t bytes, void **out);
     void (*free_host)(struct backend *backend, void *memory);
     enum status (*stream_new)(struct backend *backend, struct stream **out);
@@ -167,14 +181,14 @@ struct backend_table {
     enum status (*stream_sync)(struct backend *backend, struct stream *stream);
     /* The stream as the device's other libraries take it (cudaStream_t); NULL: no such thing. */
     void *(*stream_native)(struct stream *stream);
-    /* Record what follows on the stream, and play it again; a backend without it returns
-     * ST_INVALID. */
+    /* Record what follows on the stream as a graph, and play it again. A backend that can't
+     * returns ST_INVALID. */
     enum status (*capture_begin)(struct backend *backend, struct stream *stream);
     enum status (*capture_end)(struct backend *backend, struct stream *stream, int *out_graph);
     enum status (*replay)(struct backend *backend, int graph, struct stream *stream);
     struct op_table op[OP_COUNT];
-    /* Rewrites a kernel's cache from its flat parameters; after every update and after a restore.
-     */
+    /* Rewrites a kernel's cache from its flat parameters. Called after every update, and after a
+     * restore. */
     enum status (*refresh)(struct backend *backend, struct kernel *kernel,
                            const float *const param[OP_PARAM_MAX], void *cache,
                            struct stream *stream);
@@ -190,8 +204,7 @@ struct backend_table {
     enum status (*pins)(struct backend *backend, struct buf *out);
     /* One line about the last error, never NULL. The member is NULL where a status says it all. */
     const char *(*why)(const struct backend *backend);
-    /* Named ranges for profilers around what this thread issues; they nest. NULL: there are none.
-     */
+    /* Named ranges for profilers around what this thread issues; they nest. NULL: none. */
     void (*range_push)(const char *name);
     void (*range_pop)(void);
 };
@@ -208,6 +221,5 @@ static inline void backend_range_pop(const struct backend_table *table)
         table->range_pop();
 }
 
-/* The CPU backend; static. Sets flush-to-zero and denormals-are-zero on each thread that calls it.
- */
+/* The CPU's, static. A thread that computes with it flushes denormals to zero from then on. */
 const struct backend_table *backend_cpu(void);

@@ -14,7 +14,7 @@
 
 static const char *const places[] = { "", "../lib/cairn/", "../lib/" };
 
-/* The folder of the running program with its last slash; "" if it can't be told. */
+/* The folder of the running program with its last slash; "" if that isn't known. */
 static void program_folder(char folder[LIMIT_PATH])
 {
     const ssize_t length = readlink("/proc/self/exe", folder, LIMIT_PATH - 1);
@@ -28,7 +28,7 @@ static void program_folder(char folder[LIMIT_PATH])
 }
 
 /* False: there is no such file. */
-static bool find_file(char path[LIMIT_PATH])
+static bool module_find(char path[LIMIT_PATH])
 {
     const char *named = getenv("CAIRN_CUDA_MODULE");
     if (named != NULL && named[0] != '\0') {
@@ -46,7 +46,7 @@ static bool find_file(char path[LIMIT_PATH])
     return false;
 }
 
-static void say_not_opened(const char *path, char reason[LIMIT_REASON])
+static void say_not_opened(const char *path, struct reason *reason)
 {
     const char *error = dlerror();
     if (error == NULL)
@@ -54,19 +54,17 @@ static void say_not_opened(const char *path, char reason[LIMIT_REASON])
     /* The text of a missing library is "libX.so.N: cannot open shared object file: …". */
     const char *colon = strchr(error, ':');
     if (colon != NULL && strstr(error, "cannot open shared object file") != NULL) {
-        (void)snprintf(
-            reason, LIMIT_REASON,
-            "device cuda: library %.*s is not installed, which %.200s needs: install the "
-            "CUDA 13 libraries (cuBLAS, cuDNN 9, NCCL) or add their folder to "
-            "LD_LIBRARY_PATH, " INSTEAD,
-            (int)(colon - error > 80 ? 80 : colon - error), error, path);
+        reason_set(reason,
+                   "device cuda: library %.*s is not installed, which %.200s needs: install the "
+                   "CUDA 13 libraries (cuBLAS, cuDNN 9, NCCL) or add their folder to "
+                   "LD_LIBRARY_PATH, " INSTEAD,
+                   (int)(colon - error > 80 ? 80 : colon - error), error, path);
         return;
     }
-    (void)snprintf(reason, LIMIT_REASON, "device cuda: %.400s: reinstall the module, " INSTEAD,
-                   error);
+    reason_set(reason, "device cuda: %.400s: reinstall the module, " INSTEAD, error);
 }
 
-static enum status open_file(const char *path, const struct module **out, char reason[LIMIT_REASON])
+static enum status module_open(const char *path, const struct module **out, struct reason *reason)
 {
     void *file = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (file == NULL) {
@@ -81,53 +79,53 @@ static enum status open_file(const char *path, const struct module **out, char r
         module->table_bytes != sizeof(*module->backend) ||
         strcmp(module->version, CAIRN_VERSION) != 0) {
         (void)dlclose(file);
-        (void)snprintf(reason, LIMIT_REASON,
-                       "device cuda: %.300s belongs to another version: install trainer and module "
-                       "from one build, " INSTEAD,
-                       path);
+        reason_set(reason,
+                   "device cuda: %.300s belongs to another version: install trainer and module "
+                   "from one build, " INSTEAD,
+                   path);
         return ST_VERSION;
     }
     *out = module;
     return ST_OK;
 }
 
-static enum status check_device(const struct module *module, int ordinal, char reason[LIMIT_REASON])
+static enum status module_check_device(const struct module *module, int ordinal,
+                                       struct reason *reason)
 {
     struct module_device device;
     enum status st = module->device(ordinal, &device, reason);
     if (st != ST_OK)
         return st;
     if (device.capability < MODULE_CAPABILITY_MIN) {
-        (void)snprintf(reason, LIMIT_REASON,
-                       "device cuda: GPU %d (%.100s) has compute capability %d.%d, at least %d.%d "
-                       "is needed: use a GPU of the Ampere generation or later, " INSTEAD,
-                       ordinal, device.name, device.capability / 10, device.capability % 10,
-                       MODULE_CAPABILITY_MIN / 10, MODULE_CAPABILITY_MIN % 10);
+        reason_set(reason,
+                   "device cuda: GPU %d (%.100s) has compute capability %d.%d, at least %d.%d "
+                   "is needed: use a GPU of the Ampere generation or later, " INSTEAD,
+                   ordinal, device.name, device.capability / 10, device.capability % 10,
+                   MODULE_CAPABILITY_MIN / 10, MODULE_CAPABILITY_MIN % 10);
         return ST_REFUSED;
     }
     return ST_OK;
 }
 
 enum status module_load(const char *device, int ordinal, const struct module **out,
-                        char reason[LIMIT_REASON])
+                        struct reason *reason)
 {
     if (strcmp(device, "cuda") != 0) {
-        (void)snprintf(reason, LIMIT_REASON, "device %.100s: there is no such kind of device",
-                       device);
+        reason_set(reason, "device %.100s: there is no such kind of device", device);
         return ST_INVALID;
     }
     char path[LIMIT_PATH];
-    if (!find_file(path)) {
-        (void)snprintf(reason, LIMIT_REASON,
-                       "device cuda: %.300s is not there: install the CUDA module (cairn built "
-                       "where CMake finds a CUDA toolkit), or set CAIRN_CUDA_MODULE, " INSTEAD,
-                       path);
+    if (!module_find(path)) {
+        reason_set(reason,
+                   "device cuda: %.300s is not there: install the CUDA module (cairn built "
+                   "where CMake finds a CUDA toolkit), or set CAIRN_CUDA_MODULE, " INSTEAD,
+                   path);
         return ST_NOT_FOUND;
     }
     const struct module *module = NULL;
-    enum status st = open_file(path, &module, reason);
+    enum status st = module_open(path, &module, reason);
     if (st == ST_OK)
-        st = check_device(module, ordinal, reason);
+        st = module_check_device(module, ordinal, reason);
     if (st == ST_OK)
         *out = module;
     return st;

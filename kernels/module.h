@@ -1,13 +1,10 @@
 /*
  * Devices whose code is loaded at run time: `device: cuda` is cairn-cuda.so, a shared object that
  * exports one function and links what a machine without GPUs doesn't have. So one build serves
- * both.
+ * machines with and without GPUs.
  *
- * The file is $CAIRN_CUDA_MODULE if set, else cairn-cuda.so next to the running program, else in
- * ../lib/cairn or ../lib seen from there.
- *
- * module_load says in one line what is missing and what to do: the file, one of the libraries that
- * it links, the driver, a device, or the capability of the device.
+ * The file is $CAIRN_CUDA_MODULE if that is set, else cairn-cuda.so next to the running program,
+ * else in ../lib/cairn or ../lib seen from there.
  *
  * Thread: any. Memory: a loaded module stays for the life of the process.
  */
@@ -17,13 +14,14 @@
 #include <stdint.h>
 
 #include "common/limits.h"
+#include "common/reason.h"
 #include "common/status.h"
 #include "kernels/backend.h"
 
 struct comm_table; /* comm/comm.h; kernels doesn't know it */
 
-/* Rises with every change of a table or a struct that crosses the border. */
-#define MODULE_ABI    3u
+/* Rises with every change of a table or a struct that program and module share. */
+#define MODULE_ABI    4u
 #define MODULE_SYMBOL "cairn_cuda_module"
 
 #define MODULE_CAPABILITY_MIN 80 /* major · 10 + minor */
@@ -39,22 +37,23 @@ struct module_device {
 
 /* What the shared object exports, const for its life. */
 struct module {
-    uint32_t abi;                     /* first for ever */
+    uint32_t abi;                     /* stays the first member for ever */
     uint32_t size_bytes, table_bytes; /* of this struct and of struct backend_table */
     const char *name;                 /* "cuda" */
     const char *version;              /* of the project */
     const struct backend_table *backend;
     const struct comm_table *comm; /* between devices; NULL: it was built without */
-    /* ST_NOT_FOUND: no driver, or no device; *out_count is written with ST_OK only. */
-    enum status (*device_count)(int *out_count, char reason[LIMIT_REASON]);
-    enum status (*device)(int ordinal, struct module_device *out, char reason[LIMIT_REASON]);
+    /* ST_NOT_FOUND: no driver, or no device. */
+    enum status (*device_count)(int *out_count, struct reason *reason);
+    enum status (*device)(int ordinal, struct module_device *out, struct reason *reason);
 };
 
 typedef const struct module *module_entry(void);
 
 /*
- * Loads the module of a device kind and checks that the device can be used. On failure `reason` is
- * one line for the person who asked for the device.
+ * Loads the module of a device kind and checks that the device can be used. On failure `reason`
+ * says what is missing and what to do: the file, one of the libraries that it links, the driver, a
+ * device, or the capability of the device.
  *
  * Errors: ST_INVALID    no such kind of device ("cpu" is none: it needs no module)
  *         ST_NOT_FOUND  the module, a library, the driver or the device is missing
@@ -62,4 +61,4 @@ typedef const struct module *module_entry(void);
  *         ST_VERSION    the module belongs to another build
  */
 MUST_CHECK enum status module_load(const char *device, int ordinal, const struct module **out,
-                                   char reason[LIMIT_REASON]);
+                                   struct reason *reason);

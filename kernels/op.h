@@ -1,5 +1,5 @@
 /*
- * The closed set of operations, once: name and number of tensor inputs, outputs, parameters.
+ * The closed set of operations, listed once, and how one of them is described to a backend.
  *
  * Parameters are float32 masters in the job's flat buffer, canonical: row-major in PyTorch's order.
  * Statistics (running mean and variance) are in a flat buffer of their own.
@@ -16,24 +16,30 @@
 #define OP_STAT_MAX  2
 
 /*
- *  conv2d                 x [N, C, H, W] → y [N, K, P, Q]; weight [K, C, R, S], (bias [K])
- *  batch_norm             x [N, C, H, W], (residual like x) → relu?(norm(x)·γ + β (+ residual));
- *                         γ [C], β [C]; running mean [C], running variance [C]
- *  relu                   x → y
- *  max_pool               x [N, C, H, W] → y [N, C, P, Q]
- *  global_avg_pool        x [N, C, H, W] → y [N, C]
- *  flatten                x [N, C, H, W] → y [N, C·H·W] plain
- *  linear                 x [.., I], (residual [.., O]) → act(x·Wᵀ + b) (+ residual) [.., O];
- *                         weight [O, I], (bias [O]); no activation together with a residual
- *  gelu                   x → y
- *  dropout                x, (residual like x) → keep?(x / (1 - p), 0) (+ residual)
- *  layer_norm             x [.., C] → norm over C of x ·γ + β; γ [C], β [C]
- *  embedding              tokens i32 [N, T] → weight[token] (+ position[t]) [N, T, C];
- *                         weight [V, C], (position [L, C], L >= T)
- *  attention              qkv [N, T, 3·C] → softmax(q·kᵀ/√D, causal)·v of each head [N, T, C];
- *                         heads side by side in C: head h is columns [h·D, (h + 1)·D), D = C /
- * heads softmax_cross_entropy  logits [.., V], labels i32 [..] → f32 [3]: the sum of the losses,
- * the number of labels that count (not -1), the number of right guesses
+ * Inputs → output, then parameters. What stands in brackets is optional; [..] are any dims.
+ *
+ *   conv2d           x [N, C, H, W] → y [N, K, P, Q]
+ *                    weight [K, C, R, S], (bias [K]); P = op_windows(H), Q = op_windows(W)
+ *   batch_norm       x [N, C, H, W], (residual like x) → relu?(norm(x)·γ + β (+ residual))
+ *                    γ [C], β [C]; statistics: running mean [C], running variance [C]
+ *   relu             x → y
+ *   max_pool         x [N, C, H, W] → y [N, C, P, Q]
+ *   global_avg_pool  x [N, C, H, W] → y [N, C]
+ *   flatten          x [N, C, H, W] → y [N, C·H·W], plain
+ *   linear           x [.., I], (residual [.., O]) → act(x·Wᵀ + b) (+ residual) [.., O]
+ *                    weight [O, I], (bias [O]); no activation together with a residual
+ *   gelu             x → y
+ *   dropout          x, (residual like x) → (keep ? x / (1 - p) : 0) (+ residual)
+ *   layer_norm       x [.., C] → norm(x)·γ + β, the norm over C
+ *                    γ [C], β [C]
+ *   embedding        tokens i32 [N, T] → weight[token] (+ position[t]) [N, T, C]
+ *                    weight [V, C], (position [L, C], L >= T)
+ *   attention        qkv [N, T, 3·C] → softmax(q·kᵀ/√D, causal)·v of each head [N, T, C]
+ *                    q, k and v are C columns each; head h is columns [h·D, (h + 1)·D) of each,
+ *                    D = C / heads
+ *   softmax_cross_entropy
+ *                    logits [.., V], labels i32 [..] → f32 [3]: the sum of the losses, the number
+ *                    of labels that count (not -1), the number of right guesses
  */
 /* X(UPPER, lower, tensor inputs, parameters, statistics); an input or parameter may be optional. */
 #define OP_LIST(X)                                                                                 \
@@ -80,7 +86,14 @@ struct op_attr {
     float label_smoothing;      /* softmax_cross_entropy, in [0, 1) */
 };
 
-/* In what the operands of products enter; products are always summed in float32. */
+/* Windows of a convolution or pool along a side of `pixels`: P of H, Q of W; 0: none fits. */
+static inline int64_t op_windows(int64_t pixels, const struct op_attr *attr)
+{
+    const int64_t room = pixels + 2 * (int64_t)attr->pad - attr->kernel;
+    return room < 0 ? 0 : room / attr->stride + 1;
+}
+
+/* The type in which the operands of products enter; products are always summed in float32. */
 enum math {
     MATH_F32,
     MATH_TF32, /* float32 in memory, rounded to 10 bits of mantissa on the way in: CUDA only */
@@ -89,10 +102,10 @@ enum math {
 };
 
 /*
- * One operation to prepare. The caller fills op, attr and in (formats too: those of the producers'
- * outputs). A kernel takes the format and dtype it is given, and converts in its own scratch where
- * it must; it writes out_dtype. Parameters are float32 whatever the math is: what a kernel wants in
- * half precision it keeps in its cache.
+ * One operation to prepare. The caller fills in everything; the formats of `in` are those that the
+ * producers' kernel_info named. A kernel takes the format and dtype that it is given, converts in
+ * its own scratch where it must, and writes out_dtype. Parameters are float32 whatever the math is:
+ * what a kernel wants in half precision it keeps in its cache.
  */
 struct op_spec {
     enum op op;

@@ -3,7 +3,11 @@
  *
  * dims are always logical, outermost first, in PyTorch's index order (N, C, H, W); `format` says
  * how they lie in memory. Only FORMAT_PLAIN is the same on every backend; whatever leaves a worker
- * is plain.
+ * is plain. Element (n, c, h, w) of [N, C, H, W] is number
+ *
+ *   FORMAT_PLAIN    ((n·C + c)·H + h)·W + w
+ *   FORMAT_NHWC     ((n·H + h)·W + w)·C + c
+ *   FORMAT_BLOCKED  (((n·⌈C/B⌉ + c / B)·H + h)·W + w)·B + c % B     B: the backend's block
  */
 #pragma once
 
@@ -16,8 +20,8 @@ enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_I32, DTYPE_I64, DTYPE_U8 };
 
 enum format {
     FORMAT_PLAIN,   /* row-major over dims */
-    FORMAT_NHWC,    /* channels innermost */
-    FORMAT_BLOCKED, /* the backend's own (CPU: nChw16c or nChw8c), channels padded */
+    FORMAT_NHWC,    /* the channels innermost */
+    FORMAT_BLOCKED, /* CPU only (oneDNN's nChw16c or nChw8c); channels padded with zeros */
 };
 
 struct tensor {

@@ -4,7 +4,8 @@
  *     asked for -> accepted   [take_call]     core has a call; [arm_request] asks for the next
  *     asked for -> refused    [refuse_call]   there is no such method
  *     accepted  -> handled    [run_message]   the handler runs, once per message
- *     handled   -> over       [finish_call]   a status is queued: the handler's, or of a mistake
+ *     handled   -> over       [finish_call]   a status is queued: the handler's, or of a mistake;
+ *                                             from accepted, where no handler may run
  *     any       -> closed     [close_call]    core is through with it, or the peer is gone
  *     closed    -> freed      [run_done]      on_done ran; then the last [rpc_call_unref]
  *

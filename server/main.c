@@ -24,7 +24,7 @@
 #include "proto/descriptors.h"
 #include "rpc/services.h"
 #include "server/api/api.h"
-#include "server/store/worker.h"
+#include "server/store/queue.h"
 
 #define SEND_QUEUE       4096 /* a formation of LIMIT_RANKS answers that many GETs at once */
 #define STOP_GRACE_MS    300
@@ -52,7 +52,7 @@ struct daemon {
     struct rpc_health *health;
     struct rpc_reflection *reflection;
     struct ckpt_store *checkpoints;
-    struct store_worker *store, *reader;
+    struct store_queue *store, *reader;
     struct core *core;
     struct api api;
     int watchdog_fd; /* or -1 */
@@ -168,7 +168,7 @@ static void store_done(void *arg, struct store_task *done)
 static void submit_task(void *self, struct store_task *task)
 {
     struct daemon *d = self;
-    struct store_port port = store_worker_port(task->kind == STORE_VERIFY ? d->reader : d->store);
+    struct store_port port = store_queue_port(task->kind == STORE_VERIFY ? d->reader : d->store);
     port.submit(port.self, task);
 }
 
@@ -202,17 +202,17 @@ static enum status open_core(struct daemon *d)
     enum status st = ckpt_store_new(&d->checkpoints);
     if (st != ST_OK)
         return st;
-    struct store_worker_options store = { .io = ckpt_store_io(d->checkpoints),
-                                          .done = store_done,
-                                          .arg = d };
+    struct store_queue_options store = { .io = ckpt_store_io(d->checkpoints),
+                                         .done = store_done,
+                                         .arg = d };
     st = rpc_mailbox_new(&d->mailbox);
     if (st == ST_OK)
-        st = store_worker_new(&store, &d->store);
-    struct store_worker_options reader = store;
+        st = store_queue_new(&store, &d->store);
+    struct store_queue_options reader = store;
     reader.deadline_ms = READ_DEADLINE_MS;
     reader.background = true;
     if (st == ST_OK)
-        st = store_worker_new(&reader, &d->reader);
+        st = store_queue_new(&reader, &d->reader);
     if (st != ST_OK)
         return st;
     struct core_options options = { .clock = clock_system(),
@@ -221,7 +221,8 @@ static enum status open_core(struct daemon *d)
                                     .store = { .self = d, .submit = submit_task },
                                     .random = random_bytes,
                                     .hang_ms = hang_ms(),
-                                    .hooks = { .arg = &d->api, .log_chunk = log_chunk } };
+                                    .log_chunk = log_chunk,
+                                    .log_arg = &d->api };
     st = core_new(&options, &d->core);
     d->api.core = d->core;
     d->api.log = &d->log;
@@ -295,7 +296,7 @@ static enum status listen_tcp(struct daemon *d)
     return io_replace(io_system(), path, address, strlen(address));
 }
 
-static enum status start(struct daemon *d)
+static enum status daemon_start(struct daemon *d)
 {
     enum status st = paths_open(&d->paths);
     if (st == ST_OK)
@@ -362,7 +363,7 @@ static void beat(struct daemon *d)
     d->beat_at = now + WATCHDOG_BEAT_MS;
 }
 
-static enum status run(struct daemon *d)
+static enum status daemon_run(struct daemon *d)
 {
     d->watchdog_fd = watchdog_open();
     struct pollfd fds[] = { { .fd = rpc_mailbox_fd(d->mailbox), .events = POLLIN },
@@ -388,7 +389,7 @@ static enum status run(struct daemon *d)
  * Nothing needs to be saved here: the journal holds everything. The server is given a moment to end
  * its streams, so that callers hear of it at once.
  */
-static void stop(struct daemon *d)
+static void daemon_stop(struct daemon *d)
 {
     rpc_health_drain(d->health);
     api_close(&d->api);
@@ -399,8 +400,8 @@ static void stop(struct daemon *d)
         (void)rpc_mailbox_drain(d->mailbox, 256);
     }
     ckpt_store_close(d->checkpoints); /* what is cut off is done again by the next cairnd */
-    store_worker_free(d->store);
-    store_worker_free(d->reader);
+    store_queue_free(d->store);
+    store_queue_free(d->reader);
     ckpt_store_free(d->checkpoints);
     (void)rpc_mailbox_drain(d->mailbox, UINT32_MAX);
     rpc_server_free(d->server);
@@ -457,11 +458,11 @@ int main(int argc, char **argv)
     int code = take_arguments(&d, argc, argv);
     if (code >= 0)
         return code;
-    if (start(&d) != ST_OK)
+    if (daemon_start(&d) != ST_OK)
         return EXIT_FAILURE; /* the process's end cleans up what was opened */
-    enum status st = run(&d);
+    enum status st = daemon_run(&d);
     if (st != ST_OK)
         return EXIT_FAILURE;
-    stop(&d);
+    daemon_stop(&d);
     return EXIT_SUCCESS;
 }

@@ -98,7 +98,7 @@ enum status session_join(struct session *session, const char *pins, int64_t time
     if (st == ST_OK)
         st = session_core_hello(&session->core, pins);
     session_wake(session);
-    while (st == ST_OK && session->core.plan == NULL && !session->core.over) {
+    while (st == ST_OK && session->core.assigned == NULL && !session->core.over) {
         if (!session_wait(session, deadline_ms))
             st = session->core.ever_up ? ST_TIMED_OUT : ST_UNREACHABLE;
     }
@@ -167,9 +167,11 @@ enum status session_settle(struct session *session, int64_t timeout_ms, uint64_t
     const int64_t deadline_ms = session_deadline(timeout_ms);
     enum status st = ST_OK;
     (void)pthread_mutex_lock(&session->mutex);
-    while (st == ST_OK && !session_core_settled(&session->core)) {
+    while (st == ST_OK && (session->core.stays || !session_core_settled(&session->core))) {
         if (session->core.over) {
             st = ST_STALE;
+        } else if (session->core.stays) {
+            st = ST_REFUSED;
         } else if (!session_wait_at_store(session, deadline_ms)) {
             st = ST_TIMED_OUT;
         }

@@ -3,8 +3,8 @@
  * be offered, found to be restored from, taken over by a new generation, and removed.
  *
  * The folder holds at most: SESSION_FILES_MAX files of each rank that runs or ran on the node; two
- * of each rank of another node whose copies come here (trainer/state/peers.h); and what the running
- * generation was restored from. copy_folder_clean removes all else.
+ * of each rank of another node whose copies come here (trainer/state/copy_exchange.h); and what the
+ * running generation was restored from. copy_folder_clean removes all else.
  */
 #pragma once
 

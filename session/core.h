@@ -43,7 +43,7 @@ void session_core_order(struct session_core *core, Cairn__V1__TrainerOrder *orde
 MUST_CHECK enum status session_core_offer(struct session_core *core,
                                           const struct session_copy *copies, size_t count);
 MUST_CHECK enum status session_core_hello(struct session_core *core, const char *pins);
-/* What the plan says, once it came. ST_INVALID: it makes no sense. */
+/* What the coordinator says, once it came (message Plan). ST_INVALID: it makes no sense. */
 MUST_CHECK enum status session_core_assignment(const struct session_core *core,
                                                struct session_assignment *out);
 MUST_CHECK enum status session_core_ready(struct session_core *core,

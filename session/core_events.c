@@ -33,8 +33,8 @@ void session_core_release(struct session_core *core)
 {
     for (int i = 0; i < SESSION_SAVES_MAX; i++)
         cairn__v1__save_report__free_unpacked(core->saves[i].report, NULL);
-    if (core->plan != NULL)
-        cairn__v1__trainer_order__free_unpacked(core->plan, NULL);
+    if (core->assigned != NULL)
+        cairn__v1__trainer_order__free_unpacked(core->assigned, NULL);
     free(core->pins);
     free(core->copies);
     free(core->copy_list);
@@ -128,8 +128,8 @@ enum status session_core_hello(struct session_core *core, const char *pins)
 
 enum status session_core_assignment(const struct session_core *core, struct session_assignment *out)
 {
-    CHECK(core->plan != NULL);
-    const Cairn__V1__Plan *plan = core->plan->plan;
+    CHECK(core->assigned != NULL);
+    const Cairn__V1__Plan *plan = core->assigned->plan;
     bool sound = plan->size >= 1 && plan->size <= LIMIT_RANKS && plan->rank == core->rank &&
                  plan->rank < plan->size && plan->generation == core->generation &&
                  plan->n_shares == plan->size && strcmp(plan->job, core->job) == 0 &&
@@ -292,8 +292,22 @@ static struct session_announced *announced_vacant(struct session_core *core)
     return lowest;
 }
 
+static void order_stay(struct session_core *core, uint64_t step)
+{
+    for (int i = 0; i < SESSION_ANNOUNCED_MAX; i++) {
+        if (core->announced[i].step == step)
+            memset(&core->announced[i], 0, sizeof(core->announced[i]));
+    }
+    if (core->leaves && core->due_step == step)
+        core->stays = true;
+}
+
 static void order_save_at(struct session_core *core, const Cairn__V1__SaveAt *save_at)
 {
+    if (save_at->then == CAIRN__V1__SAVE_AT__THEN__STAY) {
+        order_stay(core, save_at->step);
+        return;
+    }
     const bool exits = save_at->then == CAIRN__V1__SAVE_AT__THEN__EXIT;
     for (int i = 0; i < SESSION_ANNOUNCED_MAX; i++) {
         struct session_announced *one = &core->announced[i];
@@ -343,6 +357,8 @@ enum session_due session_core_due(struct session_core *core, uint64_t step)
         due = one->exits || due == SESSION_DUE_SAVE_AND_EXIT ? SESSION_DUE_SAVE_AND_EXIT
                                                              : SESSION_DUE_SAVE;
     }
+    core->leaves = due == SESSION_DUE_SAVE_AND_EXIT;
+    core->stays = false;
     return due;
 }
 
@@ -380,13 +396,13 @@ static void order_metric_ack(struct session_core *core, const Cairn__V1__MetricA
         core->row_said = core->row_first;
 }
 
-static void order_plan(struct session_core *core, Cairn__V1__TrainerOrder **order)
+static void order_assignment(struct session_core *core, Cairn__V1__TrainerOrder **order)
 {
-    if (core->plan != NULL)
+    if (core->assigned != NULL)
         return; /* said twice */
-    core->plan = *order;
+    core->assigned = *order;
     *order = NULL;
-    const Cairn__V1__Plan *plan = core->plan->plan;
+    const Cairn__V1__Plan *plan = core->assigned->plan;
     for (size_t i = 0; i < plan->n_saves; i++)
         order_save_at(core, plan->saves[i]);
 }
@@ -396,7 +412,7 @@ void session_core_order(struct session_core *core, Cairn__V1__TrainerOrder *orde
     core->now_ms = now_ms;
     switch (order->body_case) {
     case CAIRN__V1__TRAINER_ORDER__BODY_PLAN:
-        order_plan(core, &order);
+        order_assignment(core, &order);
         break;
     case CAIRN__V1__TRAINER_ORDER__BODY_KV:
         order_kv(core, order->kv);

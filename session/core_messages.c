@@ -16,10 +16,10 @@ static bool out_hello(const struct session_core *core, const struct session_prog
     out->hello.generation = core->generation;
     out->hello.rank = core->rank;
     out->hello.pid = core->pid;
-    out->hello.attached = core->plan != NULL;
+    out->hello.attached = core->assigned != NULL;
     out->hello.pins = core->pins;
     out->hello.step = progress->step;
-    if (core->plan == NULL) {
+    if (core->assigned == NULL) {
         out->hello.copies = core->copy_list;
         out->hello.n_copies = core->copy_count;
     }

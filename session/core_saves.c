@@ -355,7 +355,10 @@ void session_order_done(struct session_core *core, const Cairn__V1__SaveDone *do
 {
     for (int i = 0; i < SESSION_ANNOUNCED_MAX; i++) {
         struct session_announced *one = &core->announced[i];
-        if (one->step == done->step && one->state != SESSION_ANNOUNCED_AHEAD)
+        /* Peers that are to leave after that step try again until the coordinator knows it. */
+        const bool unheard =
+            one->state == SESSION_ANNOUNCED_PASSED && !one->said && !done->committed;
+        if (one->step == done->step && one->state != SESSION_ANNOUNCED_AHEAD && !unheard)
             memset(one, 0, sizeof(*one));
     }
     struct session_save_record *save = save_find(core, done->step);

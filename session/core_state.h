@@ -9,7 +9,8 @@
  *     BEGUN     -> WRITING    [session_order_folder]       the saver writes the shard file there
  *     WRITING   -> REPORTING  [session_core_save_written]  SaveReport is said
  *     REPORTING -> ACKED      [session_order_ack]          the coordinator has the report
- *     ACKED     -> FREE       [session_order_done]         committed; also where the ack was lost
+ *     ACKED     -> FREE       [session_order_done]         committed; so from any state in which
+ *                                                          nobody copies or writes: an ack is lost
  *
  * What came to nothing:
  *
@@ -21,7 +22,8 @@
  *                                                          that only waits for the saver
  *     FREE      -> FAILED     [session_core_save_late]     there was no copy file for it
  *     WRITING   -> FAILED     [session_core_save_failed]   SaveFailed is said, with the reason
- *     FAILED    -> FREE       [session_core_tick]          no answer within SESSION_FORGET_MS
+ *     FAILED    -> FREE       [session_core_tick]          no answer within SESSION_FORGET_MS; or
+ *                                                          [save_forget, save_vacant] for another
  *
  * Dropped, that is SaveDone without "committed". The shard file goes, and that is said:
  *
@@ -135,7 +137,12 @@ struct session_file_record {
  *     AHEAD  -> PASSED  [session_core_due]      this rank is beyond the step already, and says so;
  *                       [session_core_ready]    the same of a step up to the restored one
  *     TAKEN  -> PASSED  [order_save_at]         announced again, now to exit after it: too late
- *     TAKEN  -> NONE    [session_order_done]    the save is decided; PASSED -> NONE, too
+ *     TAKEN  -> NONE    [session_order_done]    the save is decided; PASSED -> NONE, too, once said
+ *     any    -> NONE    [order_stay]            taken back, for another rank had passed it
+ *
+ * A rank that took one to exit after it waits for the commit (session_settle). Where another rank
+ * has passed the step, there is none: the coordinator takes the exit back, for all ranks, and
+ * announces a later one; until then this rank trains on.
  */
 enum session_announced_state {
     SESSION_ANNOUNCED_NONE,
@@ -207,7 +214,7 @@ struct session_core {
     bool over;
     struct reason over_reason;
 
-    Cairn__V1__TrainerOrder *plan; /* the order with the assignment; owned; NULL until it came */
+    Cairn__V1__TrainerOrder *assigned; /* the order Plan; owned; NULL until it came */
 
     bool ready_known, ready_said;
     struct session_ready ready; /* its pins are ready_pins */
@@ -232,6 +239,8 @@ struct session_core {
     uint64_t committed_step;
     uint64_t due_step; /* the step that session_due_at was last asked for */
     struct session_announced announced[SESSION_ANNOUNCED_MAX];
+    bool leaves; /* an exit was due at due_step */
+    bool stays;  /* it was taken back */
 
     struct session_kv_call kv[SESSION_KV_MAX];
     uint64_t kv_id;

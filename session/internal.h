@@ -4,7 +4,7 @@
  * Locks:   last_words_mutex before mutex; neither is held while sending, receiving or writing a
  *          shard.
  * Threads: the step thread and others   call session.h (calls.c, snapshot.c, keep.c, kv.c)
- *          the link thread (link.c)     alone opens, sends and receives
+ *          the link (link_thread.c)     alone opens, sends and receives
  *          the saver (saver.c)          alone writes and unlinks in the store
  *          the copier (snapshot.c)      makes and fills copy files
  */
@@ -30,9 +30,9 @@ struct session_copies {
     enum status made_status;
 
     /* The snapshot. */
-    bool active; /* from session_snapshot_begin until the copy is whole, or came to nothing */
-    bool given;  /* to the copier */
-    bool unread; /* the state must not change */
+    bool active;      /* from session_snapshot_begin until the copy is whole, or came to nothing */
+    bool given;       /* to the copier */
+    bool reads_state; /* the state must not change */
     int file;
     int save; /* index of its record in the core; -1: it is a copy only */
     struct session_snapshot snapshot;

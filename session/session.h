@@ -172,7 +172,7 @@ struct session_snapshot {
  * those before waits in vain for its folder (there is no coordinator), that one is given up.
  * Errors: ST_STALE    the generation is over
  *         ST_EXISTS   the save of this step is written already
- *         ST_REFUSED  it is late; nothing was begun
+ *         ST_REFUSED  it is late, or this process is not to end after it; nothing was begun
  *         ST_FULL     more than session_set_ready announced
  */
 MUST_CHECK enum status session_snapshot_begin(struct session *session,
@@ -200,8 +200,14 @@ void session_keep_end(struct session *session);
  * restored from is no longer needed. */
 void session_peers_whole(struct session *session);
 
-/* Waits until every save is committed or dropped; out_committed: the newest committed step. A save
- * that was dropped may be made again then. ST_TIMED_OUT, ST_STALE. */
+/*
+ * Waits until every save is committed or dropped; out_committed: the newest committed step. A save
+ * that was dropped may be made again then.
+ * Errors: ST_TIMED_OUT
+ *         ST_STALE
+ *         ST_REFUSED    this process is not to end after that step, as SESSION_DUE_SAVE_AND_EXIT
+ *                       said: another rank has passed it and waits in the next; train on
+ */
 MUST_CHECK enum status session_settle(struct session *session, int64_t timeout_ms,
                                       uint64_t *out_committed);
 

@@ -3,7 +3,7 @@
  *
  *     idle   -> active   [take_file]                a copy file was found; its head is written
  *     active -> given    [session_snapshot_begin]   the copier's; the state must not change
- *     given  -> idle     [copier_copy]              the copy is whole
+ *     given  -> idle     [copier_copy]              the copy is whole, or it failed
  *     active -> idle     [snapshot_end]             an error
  */
 #include <stdio.h>
@@ -55,6 +55,8 @@ static enum status take_file(struct session *session, const struct session_snaps
     while (st == ST_AGAIN) {
         if (session->core.over) {
             st = ST_STALE;
+        } else if (session->core.stays) {
+            st = ST_REFUSED;
         } else if (copies->active || !copies->made) {
             st = ST_AGAIN;
         } else if (copies->made_status != ST_OK) {
@@ -90,7 +92,7 @@ static void snapshot_end(struct session *session, enum status st)
     copies->status = st;
     copies->active = false;
     copies->given = false;
-    copies->unread = false;
+    copies->reads_state = false;
     session_wake(session);
 }
 
@@ -122,7 +124,7 @@ enum status session_snapshot_begin(struct session *session, const struct session
         copies->snapshot.state = NULL; /* the caller's */
         copies->status = ST_OK;
         copies->given = true;
-        copies->unread = true;
+        copies->reads_state = true;
         count_stall(session, since_ns);
         (void)pthread_cond_broadcast(&session->changed);
     } else {
@@ -136,10 +138,10 @@ enum status session_snapshot_wait(struct session *session)
 {
     struct session_copies *copies = &session->copies;
     (void)pthread_mutex_lock(&session->mutex);
-    if (copies->unread) {
+    if (copies->reads_state) {
         const int64_t since_ns = clock_mono_ns();
         const int save = copies->save;
-        while (copies->unread)
+        while (copies->reads_state)
             (void)session_wait(session, session_deadline(1000));
         if (save >= 0 && save == copies->save)
             count_stall(session, since_ns);
@@ -220,7 +222,7 @@ static void copier_copy(struct session *session)
     if (snapshot->wait != NULL) {
         st = snapshot->wait(snapshot->arg);
         (void)pthread_mutex_lock(&session->mutex);
-        copies->unread = false;
+        copies->reads_state = false;
         copies->status = st;
         (void)pthread_cond_broadcast(&session->changed);
         (void)pthread_mutex_unlock(&session->mutex);

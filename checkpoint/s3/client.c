@@ -77,7 +77,7 @@ void s3_client_set_problem(struct s3_client *client, enum status st, const char 
     }
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(problem->reason.text, sizeof(problem->reason.text), format, args);
+    reason_set_list(&problem->reason, format, args);
     va_end(args);
     problem->st = st;
 }

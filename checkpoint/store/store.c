@@ -1,7 +1,7 @@
 /*
  * Invariants:
  *  (1) S3's descriptors begin where the system's can't be (S3_FD_FIRST).
- *  (2) s3 is made once, under the mutex; nothing calls it that isn't counted in `inside`.
+ *  (2) s3 is made once, under the mutex. Whoever calls it is counted in `inside`, or holds it.
  */
 #include "checkpoint/store/store.h"
 

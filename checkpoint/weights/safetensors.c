@@ -67,7 +67,7 @@ static enum status complain(struct reason *reason, const char *format, ...)
 {
     va_list list;
     va_start(list, format);
-    (void)vsnprintf(reason->text, sizeof(reason->text), format, list);
+    reason_set_list(reason, format, list);
     va_end(list);
     return ST_CORRUPT;
 }

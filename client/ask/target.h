@@ -2,7 +2,8 @@
  * What the commands of `cairn ckpt` work on.
  *
  *   JOB  JOB@STEP  JOB@all           by the coordinator's list of that job's checkpoints
- *   FOLDER                           a checkpoint's, or a job's in a store: no coordinator needed
+ *   FOLDER                           a checkpoint's, a job's in a store, for scrub a whole store:
+ *                                    no coordinator needed
  *   FOLDER@STEP  FOLDER@all          a job's folder in a store
  *
  * Folders may lie in an object store (s3://…). Errors are reported on standard error.

@@ -6,8 +6,6 @@
 #include "client/print/json.h"
 #include "client/print/output.h"
 
-/* ---- digest ---- */
-
 enum exit_code cmd_ckpt_digest(struct client *client)
 {
     char path[LIMIT_PATH], text[33];

@@ -14,8 +14,6 @@
 #define POLL_MS  25
 #define PROBE_MS 1000
 
-/* ---- down ---- */
-
 static void save_jobs(struct client *client)
 {
     Cairn__V1__DrainRequest request = CAIRN__V1__DRAIN_REQUEST__INIT;

@@ -1,4 +1,7 @@
-/* The CPU backend: memory, trivial streams and the table. */
+/*
+ * The CPU's backend table: which loops the processor gets, memory, and streams and events that are
+ * trivial, since all work is done when a call returns.
+ */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -24,7 +27,8 @@ struct event {
     bool recorded;
 };
 
-/* Our loops follow oneDNN's choice, so that its cap (ONEDNN_MAX_CPU_ISA) holds for all. */
+/* Our loops follow oneDNN's choice of instructions, so that its cap (ONEDNN_MAX_CPU_ISA) is also
+ * ours. */
 static void choose_loops(struct backend *backend)
 {
     const unsigned isa = (unsigned)dnnl_get_effective_cpu_isa();
@@ -40,30 +44,30 @@ static void choose_loops(struct backend *backend)
         loops->pool_blocked = &pool_loops_avx512;
         loops->flat = &flat_loops_avx512;
         loops->text = &text_loops_avx512;
-        loops->nhwc_norm = &nhwc_norm_loops_avx512;
-        loops->nhwc = &nhwc_loops_avx512;
+        loops->half_norm = &half_norm_loops_avx512;
+        loops->half = &half_loops_avx512;
         loops->name = "avx512";
     } else if ((isa & avx2) == avx2) {
         loops->norm_blocked = &norm_loops_avx2;
         loops->pool_blocked = &pool_loops_avx2;
         loops->flat = &flat_loops_avx2;
         loops->text = &text_loops_avx2;
-        loops->nhwc_norm = &nhwc_norm_loops_avx2;
-        loops->nhwc = &nhwc_loops_avx2;
+        loops->half_norm = &half_norm_loops_avx2;
+        loops->half = &half_loops_avx2;
         loops->name = "avx2";
     } else {
         loops->norm_blocked = &norm_loops_base;
         loops->pool_blocked = &pool_loops_base;
         loops->flat = &flat_loops_base;
         loops->text = &text_loops_base;
-        loops->nhwc_norm = &nhwc_norm_loops_base;
-        loops->nhwc = &nhwc_loops_base;
+        loops->half_norm = &half_norm_loops_base;
+        loops->half = &half_loops_base;
         loops->name = "base";
     }
 }
 
-/* The bfloat16 loops of processors that convert in one instruction, and tiles, which a process has
- * to ask the kernel for. */
+/* Processors that round to bfloat16 in one instruction have loops of their own. AMX tiles are a
+ * permission that the process asks of Linux. */
 static void choose_half_loops(struct backend *backend)
 {
     const unsigned isa = (unsigned)dnnl_get_effective_cpu_isa();
@@ -71,8 +75,8 @@ static void choose_half_loops(struct backend *backend)
     const unsigned amx = (unsigned)dnnl_cpu_isa_avx512_core_amx;
     if ((isa & bf16) != bf16)
         return;
-    backend->loops.nhwc_norm = &nhwc_norm_loops_avx512bf16;
-    backend->loops.nhwc = &nhwc_loops_avx512bf16;
+    backend->loops.half_norm = &half_norm_loops_avx512bf16;
+    backend->loops.half = &half_loops_avx512bf16;
     backend->loops.text = &text_loops_avx512bf16;
     backend->amx =
         (isa & amx) == amx && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
@@ -169,7 +173,7 @@ static enum status cpu_event_record(struct backend *backend, struct event *e, st
     return ST_OK;
 }
 
-/* All work before a record was done when it was issued; an event never recorded is done, too. */
+/* Work that was issued before the record is done already; so is an event never recorded. */
 static enum status cpu_event_wait(struct backend *backend, struct event *e, struct stream *stream)
 {
     (void)backend;
@@ -227,17 +231,12 @@ static enum status cpu_refresh(struct backend *backend, struct kernel *kernel,
     return kernel->refresh(backend, kernel, param, cache);
 }
 
-static bool is_float(enum dtype dtype)
-{
-    return dtype == DTYPE_F32 || dtype == DTYPE_BF16;
-}
-
 static enum status cpu_reformat_checked(struct backend *backend, const struct tensor *from,
                                         const void *in, const struct tensor *to, void *out,
                                         struct stream *stream)
 {
     (void)stream;
-    if (!is_float(from->dtype) || !is_float(to->dtype) || from->ndim != to->ndim)
+    if (!cpu_is_float(from->dtype) || !cpu_is_float(to->dtype) || from->ndim != to->ndim)
         return ST_INVALID;
     for (int i = 0; i < from->ndim; i++) {
         if (from->dims[i] != to->dims[i])
@@ -254,11 +253,11 @@ static enum status cpu_sum(struct backend *backend, const struct tensor *tensor,
                            const void *y, void *out, struct stream *stream)
 {
     (void)stream;
-    if (!is_float(tensor->dtype))
+    if (!cpu_is_float(tensor->dtype))
         return ST_INVALID;
     cpu_enter(backend);
     if (tensor->dtype == DTYPE_BF16) {
-        backend->loops.nhwc->add(out, x, y, tensor->bytes / sizeof(uint16_t));
+        backend->loops.half->add(out, x, y, tensor->bytes / sizeof(uint16_t));
     } else {
         backend->loops.flat->add(out, x, y, tensor->bytes / sizeof(float));
     }

@@ -1,8 +1,9 @@
 /*
- * The CUDA backend: the table, opening and closing, streams and events.
+ * The CUDA backend: its table, opening and closing, streams and events.
  *
- * Denormals: own kernels flush them (-ftz=true); cuBLASLt and cuDNN do what they do. A pin.
- * Errors:    most CUDA errors are sticky: nothing after them can be trusted, and every later call
+ * Denormals: our own kernels flush them to zero (-ftz=true); cuBLASLt and cuDNN do what they do.
+ *            The pins say "flush".
+ * Errors:    most CUDA errors are sticky: after one nothing can be trusted, and every later call
  *            fails, too. They are ST_DEVICE, and the process must be replaced.
  */
 #include <stdlib.h>
@@ -38,9 +39,9 @@ static void cuda_close(struct backend *backend)
 
 static enum status cuda_open(const struct backend_options *options, struct backend **out)
 {
-    char reason[LIMIT_REASON];
+    struct reason reason;
     struct module_device device;
-    enum status st = cuda_device(options->ordinal, &device, reason);
+    enum status st = cuda_device(options->ordinal, &device, &reason);
     if (st != ST_OK)
         return st;
     if (device.capability < MODULE_CAPABILITY_MIN)
@@ -90,7 +91,7 @@ static void cuda_stream_free(struct backend *backend, struct stream *stream)
 {
     if (stream == NULL)
         return;
-    (void)cudaSetDevice(backend->ordinal); /* a lost device is given back by the process's end */
+    (void)cudaSetDevice(backend->ordinal); /* if the device is lost, the process's end frees all */
     (void)cudaStreamDestroy(stream->handle);
     free(stream);
 }
@@ -196,12 +197,13 @@ static void cuda_kernel_free(struct backend *backend, struct kernel *kernel)
 
 static const char *cuda_why(const struct backend *backend)
 {
-    return backend->why;
+    return backend->why.text;
 }
 
 /* --- ops ------------------------------------------------------------------------------------ */
 
-/* Each op's own part, with what surrounds it for all: the device, and a range for profilers. */
+/* The three functions of each op. What is the same for all comes around them: the device is made
+ * the thread's, and profilers see a range. */
 static const struct {
     const char *forward_name, *backward_name;
     enum status (*prepare)(struct backend *backend, const struct op_spec *spec,

@@ -1,6 +1,6 @@
 /*
- * The one symbol of cairn-cuda.so. CAIRN_MODULE_COMM names the function of the communicator's
- * table, which is linked in beside (comm knows kernels, not the other way round).
+ * The one symbol of cairn-cuda.so. The communicator's table is linked in beside: comm knows
+ * kernels, not the other way round, so the build names its function in CAIRN_MODULE_COMM.
  */
 #include "kernels/cuda/device/cuda.h"
 
@@ -21,7 +21,7 @@ const struct comm_table *CAIRN_MODULE_COMM(void);
 
 static struct module module; /* written once */
 
-static void fill(void)
+static void module_fill(void)
 {
     module = (struct module){
         .abi = MODULE_ABI,
@@ -39,6 +39,6 @@ static void fill(void)
 __attribute__((visibility("default"))) const struct module *cairn_cuda_module(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    (void)pthread_once(&once, fill);
+    (void)pthread_once(&once, module_fill);
     return &module;
 }

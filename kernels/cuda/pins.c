@@ -1,10 +1,10 @@
 /*
- * What the bits of this backend depend on, as members of a JSON object.
+ * What this backend's bits depend on, as members of a JSON object.
  */
 #include "kernels/cuda/device/cuda.h"
 
-/* A device's name goes into JSON: printable, no quotes. */
-static void plain_name(char out[LIMIT_NAME], const char *name)
+/* The device's name as JSON can hold it: what isn't printable, or a quote, becomes '?'. */
+static void gpu_name(char out[LIMIT_NAME], const char *name)
 {
     size_t i = 0;
     for (; name[i] != '\0' && i < LIMIT_NAME - 1; i++) {
@@ -20,7 +20,7 @@ enum status cuda_pins(struct backend *backend, struct buf *out)
 {
     const struct module_device *device = &backend->device;
     char name[LIMIT_NAME];
-    plain_name(name, device->name);
+    gpu_name(name, device->name);
     enum status st = buf_printf(
         out,
         "\"cuda\":{\"gpu\":\"%s\",\"capability\":%d,\"processors\":%d,\"driver\":%d,\"runtime\":%d,"

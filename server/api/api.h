@@ -1,9 +1,10 @@
 /*
- * The three services over gRPC: handlers that call the core, and the streams that it feeds.
+ * The three services over gRPC. Control (`cairn` and other callers): handlers that ask the core,
+ * and calls that wait for what it does. Fleet and Training: connections of agents and trainers.
  *
- * Streams are not told of every change: the core counts versions, api_pump looks at them and sends
- * what is new, at most every API_UPDATE_MS. A reader that is slow gets fewer updates, not more
- * memory.
+ * Calls that wait are not told of every change: the core counts versions, api_pump looks at them
+ * and sends what is new, at most every API_UPDATE_MS. A slow reader gets fewer updates; it doesn't
+ * cost more memory.
  *
  * Thread: the core's.
  */
@@ -28,7 +29,8 @@ struct api_service_control {
     struct api *api;
 };
 
-struct api_service_sessions {
+/* Fleet or Training: a call is a connection of an agent or a trainer. */
+struct api_service_connections {
     union {
         Cairn__V1__Fleet_Service fleet; /* first, too */
         Cairn__V1__Training_Service training;
@@ -45,27 +47,41 @@ struct api_stream {
     struct api_stream *next;
     enum api_stream_kind kind;
     struct rpc_call *call;
-    bool over; /* on_done ran: to be freed */
+    bool over; /* the call is done: to be freed */
     char job[16];
-    bool follow, first;
-    int64_t at; /* not before */
-    uint64_t version, rows_version;
-    uint64_t next_step;    /* METRICS, WATCH: of the next row; SAVE: the least that counts; CHECK */
-    uint32_t generation;   /* CHECK */
-    uint32_t reads;        /* CHECK: of the checkpoint, when it was asked */
-    uint64_t refused;      /* SAVE: by the store, when it was asked */
-    int64_t until;         /* DRAIN */
-    bool hurried;          /* DRAIN: trainers are being ended */
-    uint32_t trainers;     /* DRAIN: at its start */
-    int64_t begun_wall;    /* DRAIN */
-    struct api_logs *logs; /* LOGS; owned */
+    int64_t at; /* not looked at before */
+    union {
+        struct {
+            bool begun;
+            uint64_t version;   /* of the job, as it was sent last */
+            uint64_t next_step; /* of the next row */
+        } watch;
+        struct {
+            bool follow, caught_up; /* caught_up: all rows went at least once */
+            uint64_t rows_version;  /* of the job, as it was sent last */
+            uint64_t next_step;
+        } metrics;
+        struct machine_awaited save;
+        struct {
+            uint64_t step;
+            uint32_t generation;
+            uint32_t reads; /* of the checkpoint, when it was asked */
+        } check;
+        struct {
+            int64_t until;
+            bool hurried;      /* trainers are being ended */
+            uint32_t trainers; /* at its start */
+            int64_t begun_wall;
+        } drain;
+        struct api_logs *logs; /* owned; NULL: there was no memory */
+    };
 };
 
 struct api {
     struct core *core;
     const struct log *log;
     struct api_service_control control;
-    struct api_service_sessions sessions[2]; /* of agents, of trainers */
+    struct api_service_connections connections[2]; /* of agents, of trainers */
     struct api_stream *streams;
     size_t stream_count;
     uint64_t log_id;
@@ -80,27 +96,36 @@ int64_t api_deadline(const struct api *api);
 /* Ends all streams: before the server stops. */
 void api_close(struct api *api);
 
-/* ---- between the files of the api ---- */
+/* ---- between the files of the api, from floor to roof ---- */
 
-/* NULL, and the call ended: not found, or out of bounds. */
-struct core_job *api_job(struct api *api, struct rpc_call *call, const char *name);
-struct api_stream *api_stream_new(struct api *api, struct rpc_call *call, enum api_stream_kind kind,
-                                  const char *job);
+/* ---- calls.c ---- */
+
 void api_refuse(struct rpc_call *call, enum rpc_code code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* NULL, and the call ended: there is none, or several. */
+struct core_job *api_job(struct api *api, struct rpc_call *call, const char *name);
+/* NULL, and the call ended: there are too many, or the coordinator ends. */
+struct api_stream *api_stream_new(struct api *api, struct rpc_call *call, enum api_stream_kind kind,
+                                  const char *job);
 
-/* api_sessions.c */
-MUST_CHECK enum status api_sessions_open(struct api *api, struct rpc_server *server);
-/* api_streams.c */
+/* ---- connections.c ---- */
+
+MUST_CHECK enum status api_connections_open(struct api *api, struct rpc_server *server);
+
+/* ---- streams.c ---- */
+
 void api_watch_pump(struct api *api, struct api_stream *stream, int64_t now);
 void api_metrics_pump(struct api *api, struct api_stream *stream, int64_t now);
 void api_save_pump(struct api *api, struct api_stream *stream);
 void api_check_pump(struct api *api, struct api_stream *stream);
-void api_drain_pump(struct api *api, struct api_stream *stream, int64_t now);
 void api_drain_begin(struct api *api, struct rpc_call *call, uint32_t timeout_ms);
-/* api_logs.c */
+void api_drain_pump(struct api *api, struct api_stream *stream, int64_t now);
+
+/* ---- logs.c ---- */
+
 void api_logs_begin(struct api *api, struct rpc_call *call, struct core_job *job,
                     const Cairn__V1__StreamLogsRequest *request);
 void api_logs_pump(struct api *api, struct api_stream *stream, int64_t now);
 void api_logs_free(struct api_logs *logs);
+/* A piece of a log came from an agent. */
 void api_logs_chunk(struct api *api, const Cairn__V1__LogChunk *chunk);

@@ -6,7 +6,8 @@
 #include "common/buf.h"
 #include "server/api/render.h"
 
-#define TEXT_MAX ((size_t)256 * 1024)
+#define TEXT_MAX   ((size_t)256 * 1024)
+#define EVENTS_MAX 200 /* that are listed: the newest */
 
 struct page {
     struct buf text;
@@ -30,53 +31,53 @@ static void __attribute__((format(printf, 2, 3))) line(struct page *page, const 
 static void head(struct page *page)
 {
     const struct core_job *job = page->job;
-    const struct job_machine *m = &job->m;
+    const struct machine *m = &job->m;
     line(page, "%s (%s) is %s at step %llu of %llu, generation %u, %u restart%s.", job->name,
-         job->id, job_state_name(m->state), (unsigned long long)jm_step_now(m),
+         job->id, machine_state_name(m->state), (unsigned long long)machine_step_now(m),
          (unsigned long long)m->total_steps, m->generation, m->restarts,
          m->restarts == 1 ? "" : "s");
     if (m->reason[0])
         line(page, "Now: %s", m->reason);
-    if (m->first_cause.kind != FAULT_NONE) {
+    if (m->first_cause.kind != MACHINE_FAULT_NONE) {
         char who[32] = "";
-        if (m->first_cause.rank != JM_ALL)
+        if (m->first_cause.rank != MACHINE_ALL_RANKS)
             (void)snprintf(who, sizeof who, "rank %u ", m->first_cause.rank);
-        bool broken = m->state == JOB_RECOVERING || m->state == JOB_FAILED;
+        bool broken = m->state == MACHINE_RECOVERING || m->state == MACHINE_FAILED;
         line(page, "%s: %s, %sat step %llu%s%s: %s", broken ? "First cause" : "Last failure",
-             jm_fault_name(m->first_cause.kind), who, (unsigned long long)m->first_cause.step,
+             machine_fault_name(m->first_cause.kind), who, (unsigned long long)m->first_cause.step,
              m->first_cause.phase[0] ? " in " : "", m->first_cause.phase, m->first_cause.message);
     }
 }
 
 static void seconds(struct page *page)
 {
-    const struct job_machine *m = &page->job->m;
-    static const char *const means[] = {
-        "until a failure was noticed",
-        "ending the old and starting the new workers",
-        "preparing and reading the checkpoint",
-        "training again what had been trained",
-        "waiting for snapshots",
-        "waiting for slots, or before trying again",
+    const struct machine *m = &page->job->m;
+    static const char *const means[MACHINE_LOST_COUNT] = {
+        [MACHINE_LOST_DETECT] = "until a failure was noticed",
+        [MACHINE_LOST_FORM] = "ending the old and starting the new workers",
+        [MACHINE_LOST_RESTORE] = "preparing and reading the checkpoint",
+        [MACHINE_LOST_REPLAY] = "training again what had been trained",
+        [MACHINE_LOST_STALL] = "waiting for snapshots",
+        [MACHINE_LOST_WAIT] = "waiting for slots, or before trying again",
     };
     int64_t lost = 0;
-    for (int i = 0; i < LOST_COUNT; i++)
+    for (int i = 0; i < MACHINE_LOST_COUNT; i++)
         lost += m->lost_ms[i];
     line(page, "%s", "");
     line(page, "Where the time went: %.1f s training, %.1f s not.", (double)m->train_ms / 1e3,
          (double)lost / 1e3);
-    for (int i = 0; i < LOST_COUNT; i++) {
-        line(page, "  %8.1f s  %-8s %s", (double)m->lost_ms[i] / 1e3, jm_lost_name((enum jm_lost)i),
-             means[i]);
+    for (int i = 0; i < MACHINE_LOST_COUNT; i++) {
+        line(page, "  %8.1f s  %-8s %s", (double)m->lost_ms[i] / 1e3,
+             machine_lost_name((enum machine_lost)i), means[i]);
     }
 }
 
 /* When the next checkpoint is taken, and why then. */
 static void checkpoints(struct page *page)
 {
-    const struct job_machine *m = &page->job->m;
+    const struct machine *m = &page->job->m;
     const struct job_duration *every = &page->job->spec->checkpoint.every;
-    struct job_interval_facts facts = jm_interval_facts(m);
+    struct interval_facts facts = machine_interval_facts(m);
     line(page, "%s", "");
     if (every->unit == JOB_STEPS || every->unit == JOB_EPOCHS) {
         line(page, "Checkpoints: every %.16g %s%s.", every->value,
@@ -85,9 +86,9 @@ static void checkpoints(struct page *page)
         line(page, "Checkpoints: every %.1f s.", every->value / 1e3);
     } else if (m->cost_us == 0) {
         line(page, "Checkpoints: auto; the first after %.0f s, as none was measured yet.",
-             (double)jm_interval_ms(m) / 1e3);
+             (double)machine_interval_ms(m) / 1e3);
     } else {
-        line(page, "Checkpoints: auto, every %.1f s.", (double)jm_interval_ms(m) / 1e3);
+        line(page, "Checkpoints: auto, every %.1f s.", (double)machine_interval_ms(m) / 1e3);
         line(page, "  %10.3f s  of training are what one costs (waiting, and encoding it)",
              (double)m->cost_us / 1e6);
         line(page, "  %10.1f s  it takes from its begin until it is stored",
@@ -95,11 +96,11 @@ static void checkpoints(struct page *page)
         line(page,
              "  %10.0f s  between two failures are expected: %u in %.0f s of training on %u "
              "node%s, and one a day and node assumed beforehand",
-             job_interval_mtbf_ms(&facts) / 1e3, m->failures, (double)facts.trained_ms / 1e3,
+             interval_mtbf_ms(&facts) / 1e3, m->failures, (double)facts.trained_ms / 1e3,
              facts.nodes, facts.nodes == 1 ? "" : "s");
         line(page, "  %10.1f s  between two is best for that (Young, Daly); kept within %d to %d s",
-             job_interval_best_ms((double)m->cost_us / 1e3, job_interval_mtbf_ms(&facts)) / 1e3,
-             JOB_INTERVAL_MIN_MS / 1000, JOB_INTERVAL_MAX_MS / 1000);
+             interval_best_ms((double)m->cost_us / 1e3, interval_mtbf_ms(&facts)) / 1e3,
+             INTERVAL_MIN_MS / 1000, INTERVAL_MAX_MS / 1000);
     }
     if (m->refused > 0) {
         line(page, "  %llu had no room in the store, last: %s", (unsigned long long)m->refused,
@@ -148,9 +149,9 @@ char *explain_job(struct core *core, struct core_job *job)
     line(&page, "Generations:");
     enum status st = journal_each_generation(journal, job->id, add_generation, &page);
     line(&page, "%s", "");
-    line(&page, "What happened (the newest %d events):", 200);
+    line(&page, "What happened (the newest %d events):", EVENTS_MAX);
     if (st == ST_OK)
-        st = journal_each_event(journal, job->id, 200, add_event, &page);
+        st = journal_each_event(journal, job->id, EVENTS_MAX, add_event, &page);
     if (st != ST_OK)
         line(&page, "  The journal can't be read: %s", status_string(st));
     size_t size;

@@ -25,6 +25,7 @@ struct api_cursor {
 struct api_logs {
     uint32_t first, count; /* ranks */
     uint32_t generation;
+    bool follow;
     bool fixed;       /* this attempt only */
     bool any;         /* a file was there */
     uint32_t at;      /* the rank of this round */
@@ -87,6 +88,7 @@ void api_logs_begin(struct api *api, struct rpc_call *call, struct core_job *job
     }
     *logs = (struct api_logs){ .first = one ? request->rank : 0,
                                .count = one ? 1 : ranks,
+                               .follow = request->follow,
                                .fixed = fixed,
                                .cursors = cursors };
     for (uint32_t i = 0; i < logs->count; i++)
@@ -94,7 +96,6 @@ void api_logs_begin(struct api *api, struct rpc_call *call, struct core_job *job
     buf_init(&logs->piece, 4 * PIECE_BYTES);
     rewind_to(logs, fixed ? request->attempt : job->m.generation);
     stream->logs = logs;
-    stream->follow = request->follow;
 }
 
 /* ---- where a rank of a generation ran ---- */
@@ -185,7 +186,7 @@ static void send_rests(struct api_stream *stream)
 void api_logs_chunk(struct api *api, const Cairn__V1__LogChunk *chunk)
 {
     for (struct api_stream *stream = api->streams; stream; stream = stream->next) {
-        struct api_logs *logs = stream->logs;
+        struct api_logs *logs = stream->kind == API_LOGS ? stream->logs : NULL;
         if (stream->over || !logs || logs->request != chunk->id || chunk->id == 0)
             continue;
         struct api_cursor *cursor = &logs->cursors[logs->at];
@@ -210,19 +211,19 @@ static void end_of_round(struct api_stream *stream, const struct core_job *job, 
     struct api_logs *logs = stream->logs;
     logs->at = 0;
     if (!logs->any && !logs->fixed && logs->generation > 1 &&
-        (!stream->follow || logs->generation < job->m.generation)) {
+        (!logs->follow || logs->generation < job->m.generation)) {
         rewind_to(logs, logs->generation - 1); /* the newest that has a log */
         return;
     }
-    bool newer = !logs->fixed && stream->follow && logs->generation < job->m.generation;
+    bool newer = !logs->fixed && logs->follow && logs->generation < job->m.generation;
     if (newer) {
         send_rests(stream);
         rewind_to(logs, logs->generation + 1);
         return;
     }
-    bool live =
-        !job_state_final(job->m.state) && (!logs->fixed || logs->generation == job->m.generation);
-    if (stream->follow && live) {
+    bool live = !machine_state_final(job->m.state) &&
+                (!logs->fixed || logs->generation == job->m.generation);
+    if (logs->follow && live) {
         stream->at = now + FOLLOW_MS;
         return;
     }
@@ -274,7 +275,7 @@ void api_logs_pump(struct api *api, struct api_stream *stream, int64_t now)
         rewind_to(logs, 1);
     if (logs->generation == 0) { /* nothing ever ran */
         stream->at = now + FOLLOW_MS;
-        if (!stream->follow || job_state_final(job->m.state)) {
+        if (!logs->follow || machine_state_final(job->m.state)) {
             rpc_call_finish(stream->call, RPC_OK, NULL);
             stream->at = INT64_MAX;
         }

@@ -7,10 +7,11 @@
 #include <string.h>
 #include <time.h>
 
-_Static_assert(JOB_KILLED == (int)CAIRN__V1__JOB_STATE__KILLED, "states as in common.proto");
-_Static_assert(JOB_SAVING == (int)CAIRN__V1__JOB_STATE__SAVING, "states as in common.proto");
-_Static_assert(FAULT_FORMATION == (int)CAIRN__V1__FAULT_KIND__FORMATION, "faults as in the proto");
-_Static_assert(FAULT_STORE == (int)CAIRN__V1__FAULT_KIND__STORE, "faults as in the proto");
+_Static_assert(MACHINE_KILLED == (int)CAIRN__V1__JOB_STATE__KILLED, "states as in common.proto");
+_Static_assert(MACHINE_SAVING == (int)CAIRN__V1__JOB_STATE__SAVING, "states as in common.proto");
+_Static_assert(MACHINE_FAULT_FORMATION == (int)CAIRN__V1__FAULT_KIND__FORMATION,
+               "faults as in the proto");
+_Static_assert(MACHINE_FAULT_STORE == (int)CAIRN__V1__FAULT_KIND__STORE, "faults as in the proto");
 
 void render_time(int64_t wall_ms, char out[32])
 {
@@ -23,8 +24,8 @@ void render_time(int64_t wall_ms, char out[32])
     (void)snprintf(out + used, 32 - used, ".%03dZ", (int)(wall_ms % 1000));
 }
 
-/* Of the default value "" nothing is allocated: free_unpacked knows it. */
-static char *text(const char *value)
+/* A copy on the heap; "" is the default value, which free_unpacked knows and leaves alone. */
+static char *text_copy(const char *value)
 {
     return value[0] ? strdup(value) : (char *)protobuf_c_empty_string;
 }
@@ -33,13 +34,13 @@ static char *time_text(int64_t wall_ms)
 {
     char out[32];
     render_time(wall_ms, out);
-    return text(out);
+    return text_copy(out);
 }
 
 /* ---- parts ---- */
 
 /* ST_NO_MEMORY, or ST_OK: *out is NULL where they are not known. */
-static enum status render_times(const struct jm_save_times *times, Cairn__V1__SaveTimes **out)
+static enum status render_times(const struct machine_save_times *times, Cairn__V1__SaveTimes **out)
 {
     *out = NULL;
     if (times->encode_us == 0)
@@ -57,29 +58,29 @@ static enum status render_times(const struct jm_save_times *times, Cairn__V1__Sa
     return ST_OK;
 }
 
-Cairn__V1__Checkpoint *render_ckpt(const struct core_job *job, const struct jm_ckpt *ckpt)
+Cairn__V1__Checkpoint *render_ckpt(const struct core_job *job, const struct machine_ckpt *ckpt)
 {
     Cairn__V1__Checkpoint *out = malloc(sizeof *out);
     if (!out)
         return NULL;
     cairn__v1__checkpoint__init(out);
-    bool bad = ckpt->state == CKPT_BAD || ckpt->state == CKPT_QUARANTINING;
+    bool bad = ckpt->state == MACHINE_CKPT_BAD || ckpt->state == MACHINE_CKPT_QUARANTINING;
     char dir[LIMIT_PATH] = "", path[LIMIT_PATH + 8] = "";
-    if (core_ckpt_dir(job, ckpt, dir, sizeof dir) == ST_OK) {
+    if (core_ckpt_dir(job, ckpt->step, ckpt->generation, dir, sizeof dir) == ST_OK) {
         const char *slash = strrchr(dir, '/');
         int parent = slash ? (int)(slash - dir) + 1 : 0;
         (void)snprintf(path, sizeof path, "%.*s%s%s", parent, dir,
-                       ckpt->state == CKPT_BAD ? "bad-" : "", dir + parent);
+                       ckpt->state == MACHINE_CKPT_BAD ? "bad-" : "", dir + parent);
     }
     out->step = ckpt->step;
     out->generation = ckpt->generation;
-    out->path = text(path);
+    out->path = text_copy(path);
     out->bytes = ckpt->bytes;
     out->raw_bytes = ckpt->raw_bytes;
-    out->digest = text(ckpt->digest);
+    out->digest = text_copy(ckpt->digest);
     out->shards = ckpt->shards;
     out->committed_at = time_text(ckpt->wall_ms);
-    out->status = text(bad ? "bad" : "good");
+    out->status = text_copy(bad ? "bad" : "good");
     out->verified__case = CAIRN__V1__CHECKPOINT__VERIFIED__VERIFIED;
     out->verified = ckpt->verified;
     out->parent_step = ckpt->parent_step;
@@ -93,9 +94,9 @@ Cairn__V1__Checkpoint *render_ckpt(const struct core_job *job, const struct jm_c
     return NULL;
 }
 
-static const char *worker_state(const struct job_machine *m, const struct jm_rank *rank)
+static const char *worker_state(const struct machine *m, const struct machine_rank *rank)
 {
-    if (!jm_alive_rank(m, (uint32_t)(rank - m->ranks)))
+    if (!machine_alive_rank(m, (uint32_t)(rank - m->ranks)))
         return "gone";
     if (!rank->joined)
         return "starting";
@@ -104,28 +105,28 @@ static const char *worker_state(const struct job_machine *m, const struct jm_ran
 
 static Cairn__V1__Worker *render_worker(const struct core_job *job, uint32_t index)
 {
-    const struct jm_rank *rank = &job->m.ranks[index];
+    const struct machine_rank *rank = &job->m.ranks[index];
     Cairn__V1__Worker *out = malloc(sizeof *out);
     if (!out)
         return NULL;
     cairn__v1__worker__init(out);
     out->rank = index;
-    out->node = text(rank->node);
+    out->node = text_copy(rank->node);
     out->pid = rank->pid;
     out->share = job->spec->workers.shares[index];
     out->step = rank->step;
-    out->phase = text(rank->phase);
-    out->state = text(worker_state(&job->m, rank));
+    out->phase = text_copy(rank->phase);
+    out->state = text_copy(worker_state(&job->m, rank));
     return out;
 }
 
-static Cairn__V1__LostSeconds *render_lost(const struct job_machine *m, enum jm_lost lost)
+static Cairn__V1__LostSeconds *render_lost(const struct machine *m, enum machine_lost lost)
 {
     Cairn__V1__LostSeconds *out = malloc(sizeof *out);
     if (!out)
         return NULL;
     cairn__v1__lost_seconds__init(out);
-    out->cause = text(jm_lost_name(lost));
+    out->cause = text_copy(machine_lost_name(lost));
     out->seconds = (double)m->lost_ms[lost] / 1000.0;
     return out;
 }
@@ -136,10 +137,10 @@ static Cairn__V1__Gpu *render_gpu(const struct core_gpu *gpu)
     if (!out)
         return NULL;
     cairn__v1__gpu__init(out);
-    out->name = text(gpu->name);
-    out->uuid = text(gpu->uuid);
-    out->driver = text(gpu->driver);
-    out->problem = text(gpu->problem);
+    out->name = text_copy(gpu->name);
+    out->uuid = text_copy(gpu->uuid);
+    out->driver = text_copy(gpu->driver);
+    out->problem = text_copy(gpu->problem);
     out->capability = gpu->capability;
     out->temperature = gpu->temperature;
     out->memory_bytes = gpu->memory_bytes;
@@ -156,15 +157,18 @@ Cairn__V1__Node *render_node(struct core *core, const struct core_node *node)
         return NULL;
     cairn__v1__node__init(out);
     const char *state = "ready";
-    if (node->silent || !node->conn)
-        state = core_node_heard(core, node) ? "unsupervised" : node->silent ? "lost" : "ready";
-    out->name = text(node->name);
-    out->state = text(state);
-    out->device = text(node->device);
+    if ((node->silent || !node->conn) && core_node_heard(core, node)) {
+        state = "unsupervised";
+    } else if (node->silent) {
+        state = "lost";
+    }
+    out->name = text_copy(node->name);
+    out->state = text_copy(state);
+    out->device = text_copy(node->device);
     out->slots = node->slots;
     out->used = core_node_used(core, node);
-    out->version = text(node->version);
-    out->host = text(node->host);
+    out->version = text_copy(node->version);
+    out->host = text_copy(node->host);
     out->gpus_used = core_node_gpus_used(core, node);
     out->gpus = calloc(node->gpu_count ? node->gpu_count : 1, sizeof(void *));
     for (uint32_t i = 0; out->gpus && i < node->gpu_count; i++) {
@@ -182,14 +186,14 @@ Cairn__V1__Node *render_node(struct core *core, const struct core_node *node)
 static bool add_checkpoints(const struct core_job *job, size_t max, size_t *end, size_t *out_count,
                             Cairn__V1__Checkpoint ***out)
 {
-    const struct job_machine *m = &job->m;
+    const struct machine *m = &job->m;
     Cairn__V1__Checkpoint **list = calloc(max < *end ? max + 1 : *end + 1, sizeof(void *));
     *out = list;
     if (!list)
         return false;
     for (; *end > 0 && *out_count < max; (*end)--) {
-        const struct jm_ckpt *ckpt = &m->catalog[*end - 1];
-        if (ckpt->state == CKPT_REMOVING)
+        const struct machine_ckpt *ckpt = &m->catalog[*end - 1];
+        if (ckpt->state == MACHINE_CKPT_REMOVING)
             continue;
         list[*out_count] = render_ckpt(job, ckpt);
         if (!list[*out_count])
@@ -237,7 +241,7 @@ static Cairn__V1__ListCheckpointsReply *render_page(const struct core_job *job, 
 enum status render_ckpts(const struct core_job *job, size_t size, const char *token,
                          Cairn__V1__ListCheckpointsReply **out)
 {
-    const struct job_machine *m = &job->m;
+    const struct machine *m = &job->m;
     size_t end = m->catalog_count;
     if (token[0]) {
         uint64_t step;
@@ -270,11 +274,11 @@ static bool add_workers(const struct core_job *job, Cairn__V1__Job *out)
 
 static bool add_lost(const struct core_job *job, Cairn__V1__Job *out)
 {
-    out->lost_seconds = calloc(LOST_COUNT, sizeof(void *));
+    out->lost_seconds = calloc(MACHINE_LOST_COUNT, sizeof(void *));
     if (!out->lost_seconds)
         return false;
-    for (int i = 0; i < LOST_COUNT; i++) {
-        Cairn__V1__LostSeconds *lost = render_lost(&job->m, (enum jm_lost)i);
+    for (int i = 0; i < MACHINE_LOST_COUNT; i++) {
+        Cairn__V1__LostSeconds *lost = render_lost(&job->m, (enum machine_lost)i);
         if (!lost)
             return false;
         out->lost_seconds[out->n_lost_seconds++] = lost;
@@ -284,20 +288,20 @@ static bool add_lost(const struct core_job *job, Cairn__V1__Job *out)
 
 static bool add_plan(const struct core_job *job, Cairn__V1__Job *out)
 {
-    const struct job_machine *m = &job->m;
+    const struct machine *m = &job->m;
     Cairn__V1__CheckpointPlan *plan = malloc(sizeof *plan);
     if (!plan)
         return false;
     cairn__v1__checkpoint_plan__init(plan);
     out->checkpoint_plan = plan;
-    plan->interval_s = (double)jm_interval_ms(m) / 1e3;
+    plan->interval_s = (double)machine_interval_ms(m) / 1e3;
     plan->failures = m->failures;
     plan->refused = m->refused;
-    plan->refused_reason = text(m->refused_reason);
+    plan->refused_reason = text_copy(m->refused_reason);
     if (m->config.every_auto) {
-        struct job_interval_facts facts = jm_interval_facts(m);
+        struct interval_facts facts = machine_interval_facts(m);
         plan->cost_s = (double)m->cost_us / 1e6;
-        plan->mtbf_s = job_interval_mtbf_ms(&facts) / 1e3;
+        plan->mtbf_s = interval_mtbf_ms(&facts) / 1e3;
     }
     return true;
 }
@@ -312,8 +316,8 @@ static bool add_event(void *arg, const struct journal_event *row)
     event->time = time_text(row->wall_ms);
     event->generation = row->generation;
     event->step = row->step;
-    event->kind = text(row->kind);
-    event->message = text(row->message);
+    event->kind = text_copy(row->kind);
+    event->message = text_copy(row->message);
     out->events[out->n_events++] = event;
     return true;
 }
@@ -329,8 +333,8 @@ static bool add_events(struct core *core, const struct core_job *job, Cairn__V1_
 
 static double eta(const struct core_job *job, uint64_t step)
 {
-    const struct job_machine *m = &job->m;
-    bool runs = m->state == JOB_RUNNING || m->state == JOB_SAVING;
+    const struct machine *m = &job->m;
+    bool runs = m->state == MACHINE_RUNNING || m->state == MACHINE_SAVING;
     if (!runs || m->total_steps == 0 || !isfinite(job->step_ms) || step > m->total_steps)
         return __builtin_nan("");
     return (double)(m->total_steps - step) * job->step_ms / 1000.0;
@@ -338,15 +342,15 @@ static double eta(const struct core_job *job, uint64_t step)
 
 static void add_scalars(struct core_job *job, Cairn__V1__Job *out)
 {
-    const struct job_machine *m = &job->m;
-    uint64_t step = jm_step_now(m);
-    if (m->state == JOB_FORMING)
+    const struct machine *m = &job->m;
+    uint64_t step = machine_step_now(m);
+    if (m->state == MACHINE_FORMING)
         step = m->step_max;
-    out->id = text(job->id);
-    out->name = text(job->name);
+    out->id = text_copy(job->id);
+    out->name = text_copy(job->name);
     out->state = (Cairn__V1__JobState)m->state;
-    out->health = text(jm_health(m));
-    out->reason = text(m->reason);
+    out->health = text_copy(machine_health(m));
+    out->reason = text_copy(m->reason);
     out->generation = m->generation;
     out->step = step;
     out->total_steps = m->total_steps;
@@ -357,15 +361,15 @@ static void add_scalars(struct core_job *job, Cairn__V1__Job *out)
     out->accuracy = job->accuracy;
     out->eval_loss = job->eval_loss;
     out->eta_s = eta(job, step);
-    out->final_digest = text(m->final_digest);
+    out->final_digest = text_copy(m->final_digest);
     out->submitted_at = time_text(m->submitted_wall);
     out->started_at = time_text(m->started_wall);
     out->ended_at = time_text(m->ended_wall);
-    out->job_file = text(job->job_file);
-    out->model = text(job_arch_word(job->spec->model.arch));
+    out->job_file = text_copy(job->job_file);
+    out->model = text_copy(job_arch_word(job->spec->model.arch));
     char store[LIMIT_PATH + 16];
     (void)snprintf(store, sizeof store, "%s/%s", job->spec->checkpoint.store, job->id);
-    out->store = text(store);
+    out->store = text_copy(store);
 }
 
 Cairn__V1__Job *render_job(struct core *core, struct core_job *job, size_t ckpts_max,

@@ -16,10 +16,10 @@
 /* "2026-01-02T03:04:05.678Z"; 0: "". */
 void render_time(int64_t wall_ms, char out[32]);
 
-/* With its newest ckpts_max checkpoints. */
+/* With its newest ckpts_max checkpoints, and, if asked, its newest events. */
 Cairn__V1__Job *render_job(struct core *core, struct core_job *job, size_t ckpts_max,
                            bool with_events);
-Cairn__V1__Checkpoint *render_ckpt(const struct core_job *job, const struct jm_ckpt *ckpt);
+Cairn__V1__Checkpoint *render_ckpt(const struct core_job *job, const struct machine_ckpt *ckpt);
 /*
  * Those after the token, newest first; size 0: RENDER_PAGE of them.
  * Errors: ST_INVALID  no token of ours; ST_NO_MEMORY

@@ -1,4 +1,4 @@
-/* Watches, metrics, saves that are waited for, and going down. */
+/* Calls that wait: watches, metrics, saves, checkpoints that are read, going down. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #define HURRY_MS       5000 /* from ending the trainers to giving up on them */
 
 /* The job of a stream; NULL, and the call ended: it was forgotten meanwhile. */
-static struct core_job *job_of(struct api *api, struct api_stream *stream)
+static struct core_job *stream_job(struct api *api, struct api_stream *stream)
 {
     struct core_job *job;
     if (core_find(api->core, stream->job, &job) == ST_OK)
@@ -43,16 +43,15 @@ static void free_rows(struct rows *rows)
     free(rows);
 }
 
-/* NULL: no memory, or the journal failed. */
-static struct rows *load_rows(struct api *api, struct api_stream *stream, uint32_t count_max)
+/* From step `from` on. NULL: no memory, or the journal failed. */
+static struct rows *load_rows(struct api *api, const char *job, uint64_t from, uint32_t count_max)
 {
     struct rows *rows = calloc(1, sizeof *rows);
     if (!rows)
         return NULL;
-    rows->next_step = stream->next_step;
+    rows->next_step = from;
     struct journal *journal = core_options(api->core)->journal;
-    if (journal_each_metric(journal, stream->job, stream->next_step, count_max, add_row, rows) ==
-        ST_OK)
+    if (journal_each_metric(journal, job, from, count_max, add_row, rows) == ST_OK)
         return rows;
     free_rows(rows);
     return NULL;
@@ -62,19 +61,19 @@ static struct rows *load_rows(struct api *api, struct api_stream *stream, uint32
 
 void api_watch_pump(struct api *api, struct api_stream *stream, int64_t now)
 {
-    struct core_job *job = job_of(api, stream);
-    if (!job || (!stream->first && job->version == stream->version))
+    struct core_job *job = stream_job(api, stream);
+    if (!job || (stream->watch.begun && job->version == stream->watch.version))
         return;
     if (rpc_call_queued(stream->call) > 4) {
         stream->at = now + API_UPDATE_MS;
         return;
     }
     struct journal *journal = core_options(api->core)->journal;
-    if (stream->first &&
-        journal_metric_back(journal, job->id, WATCH_ROWS_MAX, &stream->next_step) != ST_OK)
-        stream->next_step = 0;
+    if (!stream->watch.begun &&
+        journal_metric_back(journal, job->id, WATCH_ROWS_MAX, &stream->watch.next_step) != ST_OK)
+        stream->watch.next_step = 0;
     Cairn__V1__JobUpdate update = CAIRN__V1__JOB_UPDATE__INIT;
-    struct rows *rows = load_rows(api, stream, WATCH_ROWS_MAX);
+    struct rows *rows = load_rows(api, job->id, stream->watch.next_step, WATCH_ROWS_MAX);
     update.job = render_job(api->core, job, RENDER_CKPTS, false);
     if (!rows || !update.job) {
         rpc_call_finish(stream->call, RPC_INTERNAL, "no memory");
@@ -82,11 +81,11 @@ void api_watch_pump(struct api *api, struct api_stream *stream, int64_t now)
         update.rows = rows->list;
         update.n_rows = rows->count;
         (void)rpc_call_send(stream->call, &update.base);
-        stream->version = rows->count < WATCH_ROWS_MAX ? job->version : job->version - 1;
-        stream->next_step = rows->next_step;
-        stream->first = false;
+        stream->watch.version = rows->count < WATCH_ROWS_MAX ? job->version : job->version - 1;
+        stream->watch.next_step = rows->next_step;
+        stream->watch.begun = true;
         stream->at = now + API_UPDATE_MS;
-        if (job_state_final(job->m.state) && rows->count < WATCH_ROWS_MAX)
+        if (machine_state_final(job->m.state) && rows->count < WATCH_ROWS_MAX)
             rpc_call_finish(stream->call, RPC_OK, NULL);
     }
     cairn__v1__job__free_unpacked(update.job, NULL);
@@ -98,9 +97,9 @@ void api_watch_pump(struct api *api, struct api_stream *stream, int64_t now)
 
 void api_metrics_pump(struct api *api, struct api_stream *stream, int64_t now)
 {
-    struct core_job *job = job_of(api, stream);
-    if (!job || (!stream->first && job->rows_version == stream->rows_version &&
-                 !job_state_final(job->m.state)))
+    struct core_job *job = stream_job(api, stream);
+    if (!job || (stream->metrics.caught_up && job->rows_version == stream->metrics.rows_version &&
+                 !machine_state_final(job->m.state)))
         return;
     uint32_t queued = rpc_call_queued(stream->call);
     if (queued >= API_QUEUE_MAX) {
@@ -108,20 +107,20 @@ void api_metrics_pump(struct api *api, struct api_stream *stream, int64_t now)
         return;
     }
     uint32_t room = API_QUEUE_MAX - queued;
-    struct rows *rows = load_rows(api, stream, room);
+    struct rows *rows = load_rows(api, job->id, stream->metrics.next_step, room);
     if (!rows) {
         rpc_call_finish(stream->call, RPC_INTERNAL, "no memory");
         return;
     }
     for (size_t i = 0; i < rows->count; i++)
         (void)rpc_call_send(stream->call, &rows->list[i]->base);
-    stream->next_step = rows->next_step;
+    stream->metrics.next_step = rows->next_step;
     if (rows->count == room) {
         stream->at = now + API_BACKLOG_MS;
     } else {
-        stream->first = false;
-        stream->rows_version = job->rows_version;
-        if (!stream->follow || job_state_final(job->m.state))
+        stream->metrics.caught_up = true;
+        stream->metrics.rows_version = job->rows_version;
+        if (!stream->metrics.follow || machine_state_final(job->m.state))
             rpc_call_finish(stream->call, RPC_OK, NULL);
     }
     free_rows(rows);
@@ -129,44 +128,36 @@ void api_metrics_pump(struct api *api, struct api_stream *stream, int64_t now)
 
 /* ---- SaveCheckpoint ---- */
 
-/* One is announced or under way. */
-static bool save_comes(const struct job_machine *m)
+static void send_saved(struct api_stream *stream, const struct core_job *job)
 {
-    bool comes = false;
-    for (int i = 0; i < JM_ANNOUNCED_MAX; i++)
-        comes = comes || m->announced[i].step > 0;
-    for (int i = 0; i < JM_SAVES_MAX; i++) {
-        const struct jm_save *save = &m->saves[i];
-        comes = comes || (save->state >= SAVE_OPENING && save->state <= SAVE_COMMITTING);
-    }
-    return comes;
+    const struct machine_ckpt *newest = machine_newest(&job->m);
+    Cairn__V1__SaveCheckpointReply reply = CAIRN__V1__SAVE_CHECKPOINT_REPLY__INIT;
+    reply.step = newest->step;
+    reply.checkpoint = render_ckpt(job, newest);
+    (void)rpc_call_send(stream->call, &reply.base);
+    cairn__v1__checkpoint__free_unpacked(reply.checkpoint, NULL);
 }
 
 void api_save_pump(struct api *api, struct api_stream *stream)
 {
-    struct core_job *job = job_of(api, stream);
+    struct core_job *job = stream_job(api, stream);
     if (!job)
         return;
-    const struct jm_ckpt *newest = jm_newest(&job->m);
-    if (newest && newest->step >= stream->next_step) {
-        Cairn__V1__SaveCheckpointReply reply = CAIRN__V1__SAVE_CHECKPOINT_REPLY__INIT;
-        reply.step = newest->step;
-        reply.checkpoint = render_ckpt(job, newest);
-        (void)rpc_call_send(stream->call, &reply.base);
-        cairn__v1__checkpoint__free_unpacked(reply.checkpoint, NULL);
-        stream->at = INT64_MAX;
+    switch (machine_save_outcome(&job->m, &stream->save)) {
+    case MACHINE_OUTCOME_OPEN:
         return;
-    }
-    if (job->m.refused > stream->refused && !save_comes(&job->m)) {
+    case MACHINE_OUTCOME_SAVED:
+        send_saved(stream, job);
+        break;
+    case MACHINE_OUTCOME_REFUSED:
         api_refuse(stream->call, RPC_RESOURCE_EXHAUSTED, "%s could not be saved: %s", job->id,
                    job->m.refused_reason);
-        stream->at = INT64_MAX;
-        return;
+        break;
+    case MACHINE_OUTCOME_ENDED:
+        api_refuse(stream->call, RPC_UNAVAILABLE, "%s is %s: its workers ended before the save: %s",
+                   job->id, machine_state_name(job->m.state), job->m.reason);
+        break;
     }
-    if (jm_alive_rank(&job->m, JM_ALL) && job->m.end_to != JOB_RECOVERING)
-        return;
-    api_refuse(stream->call, RPC_UNAVAILABLE, "%s is %s: its workers ended before the save: %s",
-               job->id, job_state_name(job->m.state), job->m.reason);
     stream->at = INT64_MAX;
 }
 
@@ -174,19 +165,19 @@ void api_save_pump(struct api *api, struct api_stream *stream)
 
 void api_check_pump(struct api *api, struct api_stream *stream)
 {
-    struct core_job *job = job_of(api, stream);
-    const struct jm_ckpt *ckpt =
-        job ? jm_find_ckpt(&job->m, stream->next_step, stream->generation) : NULL;
+    struct core_job *job = stream_job(api, stream);
+    const struct machine_ckpt *ckpt =
+        job ? machine_find_ckpt(&job->m, stream->check.step, stream->check.generation) : NULL;
     if (!job)
         return;
-    if (!ckpt || ckpt->state == CKPT_REMOVING) {
+    if (!ckpt || ckpt->state == MACHINE_CKPT_REMOVING) {
         api_refuse(stream->call, RPC_NOT_FOUND, "the checkpoint of step %llu was removed meanwhile",
-                   (unsigned long long)stream->next_step);
+                   (unsigned long long)stream->check.step);
         stream->at = INT64_MAX;
         return;
     }
-    bool bad = ckpt->state == CKPT_BAD;
-    if (ckpt->state == CKPT_QUARANTINING || (!bad && ckpt->reads == stream->reads))
+    bool bad = ckpt->state == MACHINE_CKPT_BAD;
+    if (ckpt->state == MACHINE_CKPT_QUARANTINING || (!bad && ckpt->reads == stream->check.reads))
         return; /* the store answers, or its deadline passes */
     bool good = !bad && ckpt->read_status == ST_OK;
     Cairn__V1__CheckCheckpointReply reply = CAIRN__V1__CHECK_CHECKPOINT_REPLY__INIT;
@@ -214,12 +205,12 @@ void api_drain_begin(struct api *api, struct rpc_call *call, uint32_t timeout_ms
     (void)core_jobs(api->core, jobs, count);
     for (size_t i = 0; i < count; i++) {
         for (uint32_t r = 0; r < jobs[i]->m.config.ranks; r++)
-            stream->trainers += jm_alive_rank(&jobs[i]->m, r);
+            stream->drain.trainers += machine_alive_rank(&jobs[i]->m, r);
     }
     free(jobs);
     const struct clock *clock = core_options(api->core)->clock;
-    stream->begun_wall = clock_wall_ms(clock);
-    stream->until = clock_mono_ms(clock) + timeout_ms;
+    stream->drain.begun_wall = clock_wall_ms(clock);
+    stream->drain.until = clock_mono_ms(clock) + timeout_ms;
     core_drain(api->core, false);
 }
 
@@ -232,25 +223,25 @@ static void drain_reply(struct api *api, struct api_stream *stream)
         (void)core_jobs(api->core, jobs, count);
     uint32_t left = 0;
     for (size_t i = 0; jobs && i < count; i++) {
-        const struct jm_ckpt *newest = jm_newest(&jobs[i]->m);
-        reply.saved += newest && newest->wall_ms >= stream->begun_wall;
+        const struct machine_ckpt *newest = machine_newest(&jobs[i]->m);
+        reply.saved += newest && newest->wall_ms >= stream->drain.begun_wall;
         for (uint32_t r = 0; r < jobs[i]->m.config.ranks; r++)
-            left += jm_alive_rank(&jobs[i]->m, r);
+            left += machine_alive_rank(&jobs[i]->m, r);
     }
     free(jobs);
-    reply.ended = stream->trainers > left ? stream->trainers - left : 0;
+    reply.ended = stream->drain.trainers > left ? stream->drain.trainers - left : 0;
     (void)rpc_call_send(stream->call, &reply.base);
     stream->at = INT64_MAX;
 }
 
 void api_drain_pump(struct api *api, struct api_stream *stream, int64_t now)
 {
-    bool late = now >= stream->until;
-    if (core_draining(api->core) == 0 || (late && stream->hurried)) {
+    bool late = now >= stream->drain.until;
+    if (core_draining(api->core) == 0 || (late && stream->drain.hurried)) {
         drain_reply(api, stream);
     } else if (late) {
-        stream->hurried = true;
-        stream->until = now + HURRY_MS;
+        stream->drain.hurried = true;
+        stream->drain.until = now + HURRY_MS;
         core_drain(api->core, true);
     }
 }

@@ -8,16 +8,14 @@
 #include "server/machine/codec.h"
 
 #define ID_EPOCH_MS 1704067200000 /* 2024-01-01 */
-#define STATE_MAX   ((size_t)4 * 1024 * 1024)
 
 /* ---- submission ---- */
 
 /* "j-" and 10 base32 digits: 41 bits of ms, 9 of chance; later jobs sort later. */
-static void make_id(struct core *core, int64_t seq, char out[16])
+static void make_id(int64_t seq, char out[16])
 {
     static const char digits[] = "0123456789abcdefghjkmnpqrstvwxyz";
     uint64_t bits = (uint64_t)seq;
-    (void)core;
     char text[11];
     for (int i = 9; i >= 0; i--) {
         text[i] = digits[bits & 31];
@@ -38,7 +36,7 @@ static int64_t next_seq(struct core *core)
     return seq > core->seq_last ? seq : core->seq_last + 1;
 }
 
-static enum status could_run(struct core *core, const struct job *spec, char reason[LIMIT_REASON])
+static enum status could_run(struct core *core, const struct job *spec, struct reason *reason)
 {
     const char *device = job_device_word(spec->workers.device);
     bool known = false;
@@ -50,41 +48,26 @@ static enum status could_run(struct core *core, const struct job *spec, char rea
     }
     if (!known)
         return ST_OK; /* nodes may come */
-    (void)snprintf(reason, LIMIT_REASON,
-                   "the job needs device '%s' and no registered node has it; start an agent on one "
-                   "that does, or set workers.device",
-                   device);
+    reason_set(reason,
+               "the job needs device '%s' and no registered node has it; start an agent on one "
+               "that does, or set workers.device",
+               device);
     return ST_REFUSED;
 }
 
-static enum status make(struct core *core, const struct job *spec, const char *job_file,
-                        struct core_job **out)
+static enum status new_job(struct core *core, const struct job *spec, const char *job_file,
+                           struct core_job **out)
 {
-    struct core_job *job = calloc(1, sizeof *job);
-    if (!job)
+    struct job *copy = malloc(sizeof *copy);
+    if (!copy)
         return ST_NO_MEMORY;
-    job->seq = next_seq(core);
-    job->loss = job->samples_per_s = job->step_ms = job->accuracy = job->eval_loss =
-        __builtin_nan("");
-    make_id(core, job->seq, job->id);
-    (void)snprintf(job->name, sizeof job->name, "%s", spec->name);
-    job->spec = malloc(sizeof *job->spec);
-    job->job_file = strdup(job_file);
-    job->pins = strdup("");
-    job->ranks = calloc((size_t)spec->workers.count, sizeof *job->ranks);
-    enum status st = job->spec && job->job_file && job->pins && job->ranks ? ST_OK : ST_NO_MEMORY;
-    if (st == ST_OK) {
-        *job->spec = *spec;
-        struct jm_config config = core_config(core, spec);
-        struct job_event at = core_event(core, EV_TICK);
-        st = jm_init(&job->m, job->id, &config, &at);
-    }
-    if (st != ST_OK) {
-        core_job_free(job);
-        return st;
-    }
-    *out = job;
-    return ST_OK;
+    *copy = *spec;
+    char id[16];
+    struct journal_job row = {
+        .id = id, .name = spec->name, .seq = next_seq(core), .job_file = job_file, .pins = ""
+    };
+    make_id(row.seq, id);
+    return core_job_new(core, &row, copy, out);
 }
 
 static enum status record_job(struct core *core, const struct core_job *job, const char *key)
@@ -92,8 +75,8 @@ static enum status record_job(struct core *core, const struct core_job *job, con
     struct journal *journal = core->options.journal;
     int64_t wall = clock_wall_ms(core->options.clock);
     auto_buf struct buf state;
-    buf_init(&state, STATE_MAX);
-    enum status st = job_encode(&job->m, &state);
+    buf_init(&state, CORE_STATE_BYTES_MAX);
+    enum status st = machine_encode(&job->m, &state);
     if (st == ST_OK)
         st = journal_begin(journal);
     struct journal_job row = { .id = job->id,
@@ -117,14 +100,14 @@ static enum status make_room(struct core *core)
 {
     size_t live = 0;
     for (size_t i = 0; i < core->job_count; i++)
-        live += !job_state_final(core->jobs[i]->m.state);
+        live += !machine_state_final(core->jobs[i]->m.state);
     if (live >= LIMIT_JOBS)
         return ST_FULL;
     if (core->job_count < CORE_JOBS_MAX)
         return ST_OK;
     for (size_t i = 0; i < core->job_count; i++) {
         struct core_job *job = core->jobs[i];
-        if (!job_state_final(job->m.state))
+        if (!machine_state_final(job->m.state))
             continue;
         enum status st = journal_begin(core->options.journal);
         if (st == ST_OK)
@@ -145,7 +128,7 @@ static enum status make_room(struct core *core)
 }
 
 enum status core_submit(struct core *core, const struct job *spec, const char *job_file,
-                        const char *key, struct core_job **out, char reason[LIMIT_REASON])
+                        const char *key, struct core_job **out, struct reason *reason)
 {
     char known[32];
     if (core->failed != ST_OK)
@@ -162,7 +145,7 @@ enum status core_submit(struct core *core, const struct job *spec, const char *j
         st = make_room(core);
     struct core_job *job;
     if (st == ST_OK)
-        st = make(core, spec, job_file, &job);
+        st = new_job(core, spec, job_file, &job);
     if (st != ST_OK)
         return st;
     st = record_job(core, job, key);
@@ -177,38 +160,38 @@ enum status core_submit(struct core *core, const struct job *spec, const char *j
     }
     job->m.dirty = false;
     core->schedule_needed = true;
-    core_settle(core);
+    core_schedule(core);
     *out = job;
     return core->failed;
 }
 
 /* ---- changes ---- */
 
-enum status core_ask(struct core *core, struct core_job *job, enum job_event_kind kind)
+enum status core_ask(struct core *core, struct core_job *job, enum machine_event_kind kind)
 {
-    struct job_event event = core_event(core, kind);
+    struct machine_event event = core_event(core, kind);
     enum status st = core_apply(core, job, &event);
-    core_settle(core);
+    core_schedule(core);
     return st;
 }
 
 enum status core_remove_ckpt(struct core *core, struct core_job *job, uint64_t step)
 {
-    struct job_event event = core_event(core, EV_REMOVE_CKPT);
-    event.step = step;
+    struct machine_event event = core_event(core, MACHINE_EV_REMOVE_CKPT);
+    event.remove_ckpt.step = step;
     enum status st = core_apply(core, job, &event);
-    core_settle(core);
+    core_schedule(core);
     return st;
 }
 
 enum status core_check_ckpt(struct core *core, struct core_job *job, uint64_t step,
                             uint32_t generation)
 {
-    struct job_event event = core_event(core, EV_CHECK_CKPT);
-    event.step = step;
-    event.of_generation = generation;
+    struct machine_event event = core_event(core, MACHINE_EV_CHECK_CKPT);
+    event.check_ckpt.step = step;
+    event.check_ckpt.generation = generation;
     enum status st = core_apply(core, job, &event);
-    core_settle(core);
+    core_schedule(core);
     return st;
 }
 
@@ -216,10 +199,11 @@ void core_drain(struct core *core, bool now)
 {
     core->draining_until = core_now(core) + CORE_DRAIN_MS_MAX;
     for (size_t i = 0; i < core->job_count; i++) {
-        struct job_event event = core_event(core, now ? EV_DRAIN_NOW : EV_DRAIN);
+        struct machine_event event =
+            core_event(core, now ? MACHINE_EV_DRAIN_NOW : MACHINE_EV_DRAIN);
         (void)core_apply(core, core->jobs[i], &event);
     }
-    core_settle(core);
+    core_schedule(core);
 }
 
 void core_drain_end(struct core *core)
@@ -232,8 +216,8 @@ size_t core_draining(struct core *core)
 {
     size_t count = 0;
     for (size_t i = 0; i < core->job_count; i++) {
-        const struct job_machine *m = &core->jobs[i]->m;
-        count += m->state == JOB_PLACING || jm_alive_rank(m, JM_ALL);
+        const struct machine *m = &core->jobs[i]->m;
+        count += m->state == MACHINE_PLACING || machine_alive_rank(m, MACHINE_ALL_RANKS);
     }
     return count;
 }

@@ -20,9 +20,10 @@
 #include "cairn/v1/training.pb-c.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/reason.h"
 #include "job/job.h"
 #include "rpc/rpc.h"
-#include "server/core/rendezvous.h"
+#include "server/core/kv_map.h"
 #include "server/journal/journal.h"
 #include "server/machine/machine.h"
 #include "server/store/task.h"
@@ -31,8 +32,7 @@ struct core;
 struct core_job;
 struct core_node;
 
-/* A stream of an agent or a trainer. Owned by whoever carries it, who tells core when it is over.
- */
+/* A connection of an agent or a trainer. Owned by whoever carries it, who says when it is over. */
 struct core_conn {
     const struct core_conn_ops *ops;
     char token[72]; /* bearer token of the call, "" if none */
@@ -48,13 +48,6 @@ struct core_conn_ops {
     void (*finish)(struct core_conn *conn, enum rpc_code code, const char *detail);
 };
 
-/* What others want to hear, called on the core's thread; they must not call the core back. */
-struct core_hooks {
-    void *arg;
-    void (*changed)(void *arg, struct core_job *job);
-    void (*log_chunk)(void *arg, const Cairn__V1__LogChunk *chunk);
-};
-
 struct core_options {
     const struct clock *clock;
     const struct log *log;
@@ -63,7 +56,10 @@ struct core_options {
     void (*random)(void *arg, void *out, size_t size);
     void *random_arg;
     int64_t hang_ms; /* floor of the hang rule; 0: 30 s */
-    struct core_hooks hooks;
+    /* Takes a piece of a log (core_log_request), on the core's thread; must not call the core back.
+     * NULL: nobody does. */
+    void (*log_chunk)(void *arg, const Cairn__V1__LogChunk *chunk);
+    void *log_arg;
 };
 
 struct core_rank {
@@ -92,7 +88,7 @@ struct core_rows {
 };
 
 struct core_job {
-    struct job_machine m;
+    struct machine m;
     char id[16];
     char name[LIMIT_NAME];
     int64_t seq; /* order of submission */
@@ -104,7 +100,7 @@ struct core_job {
     struct core_wait *waits;
     uint32_t wait_count;
     struct core_rows rows;
-    struct core_conn *metrics_from; /* who is to be told that rows are journalled */
+    struct core_conn *metrics_from; /* who hears that rows are journalled */
     uint64_t version;               /* rises with every change */
     uint64_t rows_version;          /* rises when rows are journalled */
     double loss, samples_per_s, step_ms, accuracy, eval_loss; /* newest; NaN: none */
@@ -125,14 +121,13 @@ struct core_gpu {
 struct core_node {
     char name[LIMIT_NAME];
     char device[32], version[32], host[LIMIT_NAME], boot_id[64];
-    uint32_t slots, cores; /* slots of `device`, numbers 0 and up */
+    uint32_t slots;        /* of `device`, numbers 0 and up */
     struct core_gpu *gpus; /* slots + i is the number of GPU i, of device "cuda"; owned */
     uint32_t gpu_count;
     struct core_conn *conn; /* or NULL */
     int64_t heard_at;
     bool silent;
     bool known; /* an agent said hello; else only a job's journal speaks of it */
-    bool local;
 };
 
 /* Reads the journal and resumes what it holds. */
@@ -170,18 +165,19 @@ void core_store_done(struct core *core, struct store_task *task);
  *         ST_FULL     LIMIT_JOBS jobs are live
  */
 MUST_CHECK enum status core_submit(struct core *core, const struct job *spec, const char *job_file,
-                                   const char *key, struct core_job **out,
-                                   char reason[LIMIT_REASON]);
-/* kind: EV_PAUSE .. EV_SAVE. ST_REFUSED: not in this state. */
-MUST_CHECK enum status core_ask(struct core *core, struct core_job *job, enum job_event_kind kind);
+                                   const char *key, struct core_job **out, struct reason *reason);
+/* kind: MACHINE_EV_PAUSE to MACHINE_EV_SAVE. ST_REFUSED: not in this state. */
+MUST_CHECK enum status core_ask(struct core *core, struct core_job *job,
+                                enum machine_event_kind kind);
 /*
  * Removes a checkpoint.
- * Errors: ST_NOT_FOUND; ST_REFUSED  it is the newest of a job that isn't over
+ * Errors: ST_NOT_FOUND
+ *         ST_REFUSED    the job goes on from it, or others are read through it
  */
 MUST_CHECK enum status core_remove_ckpt(struct core *core, struct core_job *job, uint64_t step);
 /*
- * Has a checkpoint read here, and set aside if it is damaged. jm_find_ckpt tells what came of it:
- * it is CKPT_BAD, or its `reads` rose, or it is gone.
+ * Has a checkpoint read here, and set aside if it is damaged. What came of it: machine_find_ckpt:
+ * it is MACHINE_CKPT_BAD, or its `reads` rose, or it is gone.
  * Errors: ST_NOT_FOUND
  */
 MUST_CHECK enum status core_check_ckpt(struct core *core, struct core_job *job, uint64_t step,
@@ -204,12 +200,12 @@ void core_drain_end(struct core *core);
 /* Jobs that still have trainers. */
 size_t core_draining(struct core *core);
 
-/* Asks the agent that has it for a piece of a log; the answer goes to hooks.log_chunk.
+/* Asks the agent that has it for a piece of a log; the answer goes to core_options.log_chunk.
  * ST_NOT_FOUND: no such node now. */
 MUST_CHECK enum status core_log_request(struct core *core, const char *node,
                                         const Cairn__V1__LogRequest *request);
 
 const struct core_options *core_options(const struct core *core);
-/* Folder of a checkpoint of the job. */
-MUST_CHECK enum status core_ckpt_dir(const struct core_job *job, const struct jm_ckpt *ckpt,
+/* Folder of a checkpoint of the job, or of a save. */
+MUST_CHECK enum status core_ckpt_dir(const struct core_job *job, uint64_t step, uint32_t generation,
                                      char *out, size_t capacity);

@@ -1,26 +1,35 @@
 /*
- * What the files of the core share: core.c (life, time), core_load.c (the journal read),
- * core_apply.c (event, journal, actions), core_store.c, core_fleet.c, core_training.c,
- * core_memory.c, core_schedule.c, core_asks.c.
+ * What the files of the core share: struct core, and the functions of each file.
+ *
+ * The sections stand from floor to roof: a file calls what stands above its own section, never what
+ * stands below. core.h, which stands beside all of them, has what others may call: loop.c, asks.c,
+ * nodes.c, trainers.c and answers.c are the entries.
  */
 #pragma once
 
 #include "server/core/core.h"
 
-#define CORE_JOBS_MAX     JOURNAL_JOBS_MAX
-#define CORE_NODE_MS      5000  /* without a beat: silent */
-#define CORE_LATE_MS      2000  /* a tick so late: it was us who did not run */
-#define CORE_GRACE_MS     10000 /* after the start */
-#define CORE_ROWS_MS      200   /* rows are journalled together */
-#define CORE_ROWS_MAX     4096
-#define CORE_WAITS_MAX    8192 /* GETs of one job */
-#define CORE_KV_MS_MAX    600000
-#define CORE_DRAIN_MS_MAX 60000 /* a drain that nobody ends is forgotten */
+#define CORE_JOBS_MAX        JOURNAL_JOBS_MAX
+#define CORE_NODE_MS         5000  /* without a beat: silent */
+#define CORE_LATE_MS         2000  /* a tick that comes so late: it was us who did not run */
+#define CORE_GRACE_MS        10000 /* after the start: no node is called silent */
+#define CORE_ROWS_MS         200   /* metric rows of that time are journalled together */
+#define CORE_ROWS_MAX        4096
+#define CORE_WAITS_MAX       8192 /* GETs of one job that wait for their keys */
+#define CORE_KV_MS_MAX       600000
+#define CORE_DRAIN_MS_MAX    60000                     /* a drain that nobody ends is forgotten */
+#define CORE_STATE_BYTES_MAX ((size_t)4 * 1024 * 1024) /* of a job's machine as JSON */
 
+/*
+ * Invariants:
+ *   1 What a turn of a machine decides is journalled before any of its actions leaves; if that
+ *     fails, `failed` is set and nothing leaves any more.
+ *   2 No turn begins within a turn (`applying`): actions don't call back.
+ */
 struct core {
     struct core_options options;
     enum status failed;
-    struct core_job **jobs; /* ascending by seq */
+    struct core_job **jobs; /* ascending by seq; owned, as nodes */
     size_t job_count, job_capacity;
     struct core_node **nodes;
     size_t node_count;
@@ -30,9 +39,7 @@ struct core {
     int64_t promised_at;    /* when core_tick was to be called; INT64_MAX: not at all */
     bool schedule_needed;
     bool applying;
-    struct jm_actions actions;
-    struct store_task *checked;          /* the CHECK whose answer is being applied */
-    const Cairn__V1__SaveReport *report; /* that an event brought */
+    struct machine_actions actions; /* of the turn */
 };
 
 static inline int64_t core_now(const struct core *core)
@@ -40,69 +47,99 @@ static inline int64_t core_now(const struct core *core)
     return clock_mono_ms(core->options.clock);
 }
 
-/* ---- core.c ---- */
-struct core_job *core_job_at(struct core *core, const char *id);
-/* Gives up: nothing leaves any more. */
+/* ---- tables.c: jobs and nodes ---- */
+
+/* Gives up: nothing leaves any more, and the process ends. */
 void core_fail(struct core *core, enum status st, const char *doing);
-MUST_CHECK enum status core_add_job(struct core *core, struct core_job *job);
+/* Random hex digits, capacity - 1 of them: an even number, 64 at most. */
+void core_nonce(struct core *core, char *out, size_t capacity);
+struct core_job *core_job_at(struct core *core, const char *id); /* or NULL, as node_at */
+/*
+ * A job that is in no table yet: QUEUED. Takes spec over, whatever comes back.
+ * row: all but state; borrowed.
+ */
+MUST_CHECK enum status core_job_new(struct core *core, const struct journal_job *row,
+                                    struct job *spec, struct core_job **out);
 void core_job_free(struct core_job *job);
-/* At the end of every entry: places jobs if slots changed. */
-void core_settle(struct core *core);
-struct jm_config core_config(const struct core *core, const struct job *spec);
-
-/* ---- core_load.c ---- */
-MUST_CHECK enum status core_load(struct core *core);
-
-/* ---- core_apply.c ---- */
-struct job_event core_event(const struct core *core, enum job_event_kind kind);
-enum status core_apply(struct core *core, struct core_job *job, struct job_event *event);
-void core_resume(struct core *core, struct core_job *job);
-void core_flush_rows(struct core *core, struct core_job *job);
-
-/* ---- core_store.c ---- */
-void core_submit_store(struct core *core, struct core_job *job, const struct jm_action *act);
-
-/* ---- core_fleet.c ---- */
+MUST_CHECK enum status core_add_job(struct core *core, struct core_job *job);
+/* Forgets the rendezvous of a generation, and who waits for keys. */
+void core_forget_kv(struct core_job *job);
 struct core_node *core_node_at(struct core *core, const char *name);
 struct core_node *core_node_make(struct core *core, const char *name); /* NULL: LIMIT_NODES */
+/* Whether it has slots of this device kind. */
+bool core_node_has(const struct core_node *node, const char *device);
+
+/* ---- orders.c: what leaves to agents and trainers ---- */
+
 void core_send_start(struct core *core, struct core_job *job, uint32_t rank);
+/* Kills the trainer, if it isn't gone; the same for one that should not run. */
 void core_send_end(struct core *core, struct core_job *job, uint32_t rank);
-void core_nodes_tick(struct core *core);
-
-/* ---- core_training.c ---- */
-void core_send_order(struct core_job *job, uint32_t rank, Cairn__V1__TrainerOrder *order);
-void core_send_plan(struct core *core, struct core_job *job, uint32_t rank);
-void core_send_over(struct core_job *job, const char *reason);
-void core_waits_tick(struct core *core, struct core_job *job);
-void core_forget_kv(struct core_job *job);
-struct jm_fault core_fault(const Cairn__V1__Fault *in);
-void core_take_report(struct core *core, struct core_job *job, uint32_t rank,
-                      const Cairn__V1__SaveReport *report);
-
-/* ---- core_memory.c ---- */
-/* What a plan says of nodes and copies in memory; borrows from the machine. */
-struct core_places {
-    char **nodes;
-    uint32_t *holders;
-    Cairn__V1__MemoryRestore memory;
-};
-MUST_CHECK enum status core_places_list(struct job_machine *m, struct core_places *out);
-void core_places_release(struct core_places *places);
-/* NULL: none; else free(). */
-struct jm_copy *core_copies_offered(const Cairn__V1__TrainerHello *hello, size_t *out_count);
-/* Tells every agent that is there; another tells of it in its hello. */
+void core_send_end_of(struct core_conn *conn, Cairn__V1__TrainerRef *ref);
+/* To every agent that is there and needs no copies of the job; others tell of theirs in a hello. */
 void core_send_forget(struct core *core, const struct core_job *job);
 /* Which copies on a node, of those that its hello names, nobody needs. */
 void core_check_copies(struct core *core, struct core_node *node,
                        const Cairn__V1__AgentHello *hello);
+void core_send_order(struct core_job *job, uint32_t rank, Cairn__V1__TrainerOrder *order);
+/* This generation is over: to one connection, which ends; to all of the job. */
+void core_send_over_to(struct core_conn *conn, const char *reason);
+void core_send_over(struct core_job *job, const char *reason);
+/* The assignment (message Plan) of a rank. */
+void core_send_assignment(struct core *core, struct core_job *job, uint32_t rank);
+void core_send_save_at(struct core_job *job, uint32_t rank, uint64_t step, bool exit);
+void core_send_stay(struct core_job *job, uint32_t rank, uint64_t step);
+void core_send_folder(struct core_job *job, uint32_t rank, const struct machine_action *act);
+void core_send_ack(struct core_job *job, uint32_t rank, uint64_t step);
+void core_send_done(struct core_job *job, uint32_t rank, uint64_t step, bool committed);
 
-/* ---- core_schedule.c ---- */
+/* ---- rendezvous.c: ranks find each other ---- */
+
+void core_on_kv(struct core *core, struct core_job *job, uint32_t rank,
+                const Cairn__V1__KvRequest *request);
+void core_waits_tick(struct core *core, struct core_job *job); /* GETs that waited long enough */
+
+/* ---- metrics.c: rows of metrics ---- */
+
+/* Of rank 0: kept until they are journalled. */
+void core_take_rows(struct core *core, struct core_conn *conn, const Cairn__V1__MetricRows *in);
+/* The newest loss, pace and evaluation, for people. */
+void core_show_row(struct core_job *job, uint64_t step, const Cairn__V1__MetricRow *row);
+MUST_CHECK enum status core_record_rows(struct core *core, struct core_job *job);
+/* They are journalled: rank 0 may forget them. */
+void core_rows_recorded(struct core_job *job);
+
+/* ---- tasks.c: what the store is asked ---- */
+
+void core_submit_store(struct core *core, struct core_job *job, const struct machine_action *act);
+
+/* ---- apply.c: event, journal, actions ---- */
+
+struct machine_event core_event(const struct core *core, enum machine_event_kind kind);
+/* Of a rank: its agent or its trainer says it. */
+struct machine_event core_event_of(const struct core *core, enum machine_event_kind kind,
+                                   uint32_t generation, uint32_t rank);
+enum status core_apply(struct core *core, struct core_job *job, struct machine_event *event);
+/* After it was read from the journal. */
+void core_resume(struct core *core, struct core_job *job);
+/* Journals metric rows without an event. */
+void core_flush_rows(struct core *core, struct core_job *job);
+
+/* ---- schedule.c: who gets slots ---- */
+
+/* At the end of every entry: places jobs if slots changed. */
 void core_schedule(struct core *core);
-/* Random hex digits, capacity - 1 of them: an even number, 64 at most. */
-void core_nonce(struct core *core, char *out, size_t capacity);
 
-/* core_gpu.c: what a hello or a beat says of a node's GPUs. */
-void core_take_gpus(struct core *core, struct core_node *node, Cairn__V1__Gpu *const *gpus,
-                    size_t count);
-/* Whether it has slots of this device kind. */
-bool core_node_has(const struct core_node *node, const char *device);
+/* ---- trainers.c ---- */
+
+struct machine_fault core_fault(const Cairn__V1__Fault *in);
+void core_take_report(struct core *core, struct core_job *job, uint32_t rank,
+                      const Cairn__V1__SaveReport *report);
+
+/* ---- nodes.c ---- */
+
+void core_nodes_tick(struct core *core);
+
+/* ---- load.c ---- */
+
+/* Reads the journal, and resumes what it holds. */
+MUST_CHECK enum status core_load(struct core *core);

@@ -1,5 +1,4 @@
 /* The journal read at the start, and what it says resumed. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +12,7 @@ struct load {
 };
 
 /* The normalised job file parses to the same job. */
-static struct job *parse(struct core *core, const char *id, const char *text)
+static struct job *parse_spec(struct core *core, const char *id, const char *text)
 {
     struct job *spec = calloc(1, sizeof *spec);
     if (!spec)
@@ -28,37 +27,18 @@ static struct job *parse(struct core *core, const char *id, const char *text)
     return NULL;
 }
 
-static enum status make(struct core *core, const struct journal_job *row, struct core_job **out)
+static enum status read_job(struct core *core, const struct journal_job *row, struct core_job **out)
 {
-    struct core_job *job = calloc(1, sizeof *job);
-    if (!job)
-        return ST_NO_MEMORY;
-    job->seq = row->seq;
-    job->loss = job->samples_per_s = job->step_ms = job->accuracy = job->eval_loss =
-        __builtin_nan("");
-    (void)snprintf(job->id, sizeof job->id, "%s", row->id);
-    (void)snprintf(job->name, sizeof job->name, "%s", row->name);
-    job->spec = parse(core, row->id, row->job_file);
-    job->job_file = strdup(row->job_file);
-    job->pins = strdup(row->pins);
-    enum status st = job->spec && job->job_file && job->pins ? ST_OK : ST_CORRUPT;
-    struct job_event at = core_event(core, EV_TICK);
-    if (st == ST_OK) {
-        struct jm_config config = core_config(core, job->spec);
-        st = jm_init(&job->m, row->id, &config, &at);
-    }
-    if (st == ST_OK)
-        st = job_decode(&job->m, row->state);
-    if (st == ST_OK) {
-        job->ranks = calloc(job->m.config.ranks, sizeof *job->ranks);
-        st = job->ranks ? ST_OK : ST_NO_MEMORY;
-    }
-    if (st != ST_OK) {
-        core_job_free(job);
+    struct job *spec = parse_spec(core, row->id, row->job_file);
+    if (!spec)
+        return ST_CORRUPT;
+    enum status st = core_job_new(core, row, spec, out);
+    if (st != ST_OK)
         return st;
-    }
-    *out = job;
-    return ST_OK;
+    st = machine_decode(&(*out)->m, row->state);
+    if (st != ST_OK)
+        core_job_free(*out);
+    return st;
 }
 
 /* A job that can't be read is left out and said so; the others must not suffer. */
@@ -66,7 +46,7 @@ static bool load_job(void *arg, const struct journal_job *row)
 {
     struct load *load = arg;
     struct core_job *job;
-    enum status st = make(load->core, row, &job);
+    enum status st = read_job(load->core, row, &job);
     if (st != ST_OK) {
         LOG_ERROR(load->core->options.log, "%s: can't be taken from the journal: %s", row->id,
                   status_string(st));
@@ -78,36 +58,29 @@ static bool load_job(void *arg, const struct journal_job *row)
     return load->status == ST_OK;
 }
 
-static bool load_ckpt(void *arg, const struct jm_ckpt *ckpt)
+static bool load_ckpt(void *arg, const struct machine_ckpt *ckpt)
 {
     struct load *load = arg;
-    load->status = jm_catalog_add(&load->job->m, ckpt);
+    load->status = machine_add_ckpt(&load->job->m, ckpt);
     return load->status == ST_OK;
 }
 
 static bool load_save(void *arg, const struct journal_save *row)
 {
     struct load *load = arg;
-    struct job_machine *m = &load->job->m;
-    for (int i = 0; i < JM_SAVES_MAX; i++) {
-        if (m->saves[i].state != SAVE_FREE)
-            continue;
-        m->saves[i] = (struct jm_save){ .state = (enum jm_save_state)row->state,
-                                        .step = row->step,
-                                        .generation = row->generation,
-                                        .base_step = row->base_step,
-                                        .base_generation = row->base_generation };
-        /* Who began it is not journalled: everybody may have a file there. */
-        for (uint32_t r = 0; r < m->config.ranks; r++)
-            m->ranks[r].save_flags[i] = RANK_BEGUN | RANK_ASSUMED;
-        break;
-    }
+    struct machine_save save = { .state = (enum machine_save_state)row->state,
+                                 .step = row->step,
+                                 .generation = row->generation,
+                                 .base_step = row->base_step,
+                                 .base_generation = row->base_generation };
+    machine_load_save(&load->job->m, &save);
     return true;
 }
 
 struct load_reports {
-    struct job_machine *m;
-    int save;
+    struct machine *m;
+    uint64_t step;
+    uint32_t generation;
 };
 
 static bool load_report(void *arg, uint32_t rank, const void *report, size_t size)
@@ -115,8 +88,7 @@ static bool load_report(void *arg, uint32_t rank, const void *report, size_t siz
     struct load_reports *load = arg;
     (void)report;
     (void)size;
-    if (rank < load->m->config.ranks)
-        load->m->ranks[rank].save_flags[load->save] |= RANK_REPORTED;
+    machine_load_report(load->m, load->step, load->generation, rank);
     return true;
 }
 
@@ -134,14 +106,7 @@ static bool load_metric(void *arg, uint64_t step, const void *data, size_t size)
     Cairn__V1__MetricRow *row = cairn__v1__metric_row__unpack(NULL, size, data);
     if (!row)
         return true;
-    job->metric_step = step;
-    job->loss = (double)row->loss;
-    job->samples_per_s = row->samples_per_s;
-    job->step_ms = row->step_ms;
-    if (row->eval__case == CAIRN__V1__METRIC_ROW__EVAL__EVAL) {
-        job->accuracy = row->eval->accuracy;
-        job->eval_loss = row->eval->loss;
-    }
+    core_show_row(job, step, row);
     cairn__v1__metric_row__free_unpacked(row, NULL);
     return true;
 }
@@ -155,10 +120,10 @@ static enum status load_rest(struct core *core, struct core_job *job)
         st = load.status;
     if (st == ST_OK)
         st = journal_each_save(journal, job->id, load_save, &load);
-    for (int i = 0; st == ST_OK && i < JM_SAVES_MAX; i++) {
-        const struct jm_save *save = &job->m.saves[i];
-        struct load_reports reports = { .m = &job->m, .save = i };
-        if (save->state == SAVE_COLLECTING || save->state == SAVE_COMMITTING) {
+    for (int i = 0; st == ST_OK && i < MACHINE_SAVES_MAX; i++) {
+        const struct machine_save *save = &job->m.saves[i];
+        struct load_reports reports = { &job->m, save->step, save->generation };
+        if (save->state == MACHINE_SAVE_COLLECTING || save->state == MACHINE_SAVE_COMMITTING) {
             st = journal_each_report(journal, job->id, save->step, save->generation, load_report,
                                      &reports);
         }
@@ -177,8 +142,8 @@ static enum status load_rest(struct core *core, struct core_job *job)
 static void await_nodes(struct core *core, const struct core_job *job)
 {
     for (uint32_t i = 0; i < job->m.config.ranks; i++) {
-        const struct jm_rank *rank = &job->m.ranks[i];
-        if (!jm_holds_slot(&job->m, i) || core_node_at(core, rank->node))
+        const struct machine_rank *rank = &job->m.ranks[i];
+        if (!machine_holds_slot(&job->m, i) || core_node_at(core, rank->node))
             continue;
         struct core_node *node = core_node_make(core, rank->node);
         if (node)
@@ -200,6 +165,6 @@ enum status core_load(struct core *core)
         return st;
     for (size_t i = 0; i < core->job_count && core->failed == ST_OK; i++)
         core_resume(core, core->jobs[i]);
-    core_settle(core);
+    core_schedule(core);
     return core->failed;
 }

@@ -1,6 +1,5 @@
 #include "server/core/place.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static bool is_among(const char *name, const char (*list)[LIMIT_NAME], uint32_t count)
@@ -11,7 +10,7 @@ static bool is_among(const char *name, const char (*list)[LIMIT_NAME], uint32_t 
     return found;
 }
 
-static bool fits(const struct place_node *node, const struct place_ask *ask)
+static bool node_fits(const struct place_node *node, const struct place_ask *ask)
 {
     return strcmp(node->device, ask->device) == 0 &&
            !is_among(node->name, ask->excluded, ask->excluded_count) &&
@@ -31,14 +30,14 @@ uint32_t place_capacity(const struct place_node *nodes, size_t node_count,
 {
     uint32_t all = 0;
     for (size_t i = 0; i < node_count; i++) {
-        if (fits(&nodes[i], ask))
+        if (node_fits(&nodes[i], ask))
             all += nodes[i].slots;
     }
     return all;
 }
 
-static uint32_t take(const struct place_node *node, uint32_t index, uint32_t count,
-                     struct place_slot *out)
+static uint32_t take_slots(const struct place_node *node, uint32_t index, uint32_t count,
+                           struct place_slot *out)
 {
     uint32_t taken = 0;
     for (uint32_t i = 0; i < node->slots && taken < count; i++) {
@@ -50,13 +49,13 @@ static uint32_t take(const struct place_node *node, uint32_t index, uint32_t cou
 
 /* The node to fill next: one that takes all that is left, as tightly as possible; else the emptiest
  * of those not taken from yet. */
-static size_t choose(const struct place_node *nodes, size_t node_count, const struct place_ask *ask,
-                     const bool *taken, uint32_t left)
+static size_t choose_node(const struct place_node *nodes, size_t node_count,
+                          const struct place_ask *ask, const bool *taken, uint32_t left)
 {
     size_t best = node_count;
     uint32_t best_free = 0;
     for (size_t i = 0; i < node_count; i++) {
-        if (taken[i] || !nodes[i].ready || !fits(&nodes[i], ask))
+        if (taken[i] || !nodes[i].ready || !node_fits(&nodes[i], ask))
             continue;
         uint32_t n = free_slots(&nodes[i]);
         if (n == 0)
@@ -79,14 +78,14 @@ static size_t choose(const struct place_node *nodes, size_t node_count, const st
 
 enum status place_workers(const struct place_node *nodes, size_t node_count,
                           const struct place_ask *ask, struct place_slot *out,
-                          char reason[LIMIT_REASON])
+                          struct reason *reason)
 {
     uint32_t capacity = 0, available = 0, others = 0, excluded = 0;
     for (size_t i = 0; i < node_count; i++) {
         bool same = strcmp(nodes[i].device, ask->device) == 0;
         if (!same) {
             others++;
-        } else if (!fits(&nodes[i], ask)) {
+        } else if (!node_fits(&nodes[i], ask)) {
             excluded++;
         } else {
             capacity += nodes[i].slots;
@@ -95,35 +94,33 @@ enum status place_workers(const struct place_node *nodes, size_t node_count,
     }
     const char *many = ask->count == 1 ? "" : "s";
     if (capacity == 0 && node_count == 0) {
-        (void)snprintf(reason, LIMIT_REASON, "needs %u slot%s, no node is registered yet",
-                       ask->count, many);
+        reason_set(reason, "needs %u slot%s, no node is registered yet", ask->count, many);
         return ST_AGAIN;
     }
     if (capacity == 0 && excluded > 0) {
-        (void)snprintf(reason, LIMIT_REASON,
-                       "needs %u slot%s on a node with the pins of its first formation: those of "
-                       "%u node(s) differ",
-                       ask->count, many, excluded);
+        reason_set(reason,
+                   "needs %u slot%s on a node with the pins of its first formation: those of "
+                   "%u node(s) differ",
+                   ask->count, many, excluded);
         return ST_AGAIN;
     }
     if (capacity == 0) {
-        (void)snprintf(reason, LIMIT_REASON,
-                       "needs device '%s': none of the %u registered node(s) has it", ask->device,
-                       others);
+        reason_set(reason, "needs device '%s': none of the %u registered node(s) has it",
+                   ask->device, others);
         return ST_REFUSED;
     }
     if (available < ask->count) {
-        (void)snprintf(reason, LIMIT_REASON, "needs %u slot%s, %u of %u %s free", ask->count, many,
-                       available, capacity, available == 1 ? "is" : "are");
+        reason_set(reason, "needs %u slot%s, %u of %u %s free", ask->count, many, available,
+                   capacity, available == 1 ? "is" : "are");
         return ST_AGAIN;
     }
     bool taken[PLACE_NODES_MAX] = { false };
     uint32_t placed = 0;
     while (placed < ask->count) {
-        size_t node = choose(nodes, node_count, ask, taken, ask->count - placed);
+        size_t node = choose_node(nodes, node_count, ask, taken, ask->count - placed);
         if (node == node_count)
             return ST_AGAIN;
-        placed += take(&nodes[node], (uint32_t)node, ask->count - placed, out + placed);
+        placed += take_slots(&nodes[node], (uint32_t)node, ask->count - placed, out + placed);
         taken[node] = true;
     }
     return ST_OK;

@@ -1,9 +1,9 @@
 /*
  * Which slots a job's workers get: a pure function of what is free.
  *
- * All on one node if one has room (the fullest that fits, so that large gaps stay), else as few
- * nodes as possible, the emptiest first. Lost or unsupervised nodes and those that the job excludes
- * or avoids take nobody.
+ * All on one node if one has room: on the fullest that fits, so that large gaps stay. Else on as
+ * few nodes as possible, the emptiest first. Nodes that are lost or unsupervised take nobody, nor
+ * do those that the job excludes or avoids.
  */
 #pragma once
 
@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "common/limits.h"
+#include "common/reason.h"
 #include "common/status.h"
 
 /* The slots of one device kind on one node. */
@@ -45,7 +46,7 @@ struct place_slot {
  */
 MUST_CHECK enum status place_workers(const struct place_node *nodes, size_t node_count,
                                      const struct place_ask *ask, struct place_slot *out,
-                                     char reason[LIMIT_REASON]);
+                                     struct reason *reason);
 #define PLACE_NODES_MAX ((size_t)LIMIT_NODES * 2) /* CPU shares and GPUs */
 /* All slots of the device, free or not. */
 uint32_t place_capacity(const struct place_node *nodes, size_t node_count,

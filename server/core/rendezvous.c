@@ -1,138 +1,136 @@
-#include "server/core/rendezvous.h"
-
-#include <errno.h>
-#include <inttypes.h>
+/*
+ * The rendezvous of a generation: its ranks set, add and get keys; a GET waits for its key. What is
+ * set is journalled before it is answered.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/check.h"
-#include "common/limits.h"
+#include "server/core/internal.h"
 
-void kv_map_clear(struct kv_map *map)
+static void reply_kv(struct core_job *job, uint32_t rank, uint64_t id, enum status st,
+                     const struct kv_entry *entry, int64_t sum)
 {
-    for (size_t i = 0; i < map->count; i++) {
-        free(map->entries[i].key);
-        free(map->entries[i].value);
-    }
-    free(map->entries);
-    *map = (struct kv_map){ 0 };
-}
-
-/* Where key is, or would be. */
-static size_t find(const struct kv_map *map, const char *key, int *out_order)
-{
-    size_t low = 0, high = map->count;
-    *out_order = 1;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        int order = strcmp(map->entries[middle].key, key);
-        if (order == 0) {
-            *out_order = 0;
-            return middle;
-        }
-        if (order < 0) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
-const struct kv_entry *kv_map_get(const struct kv_map *map, const char *key)
-{
-    int order;
-    size_t at = find(map, key, &order);
-    return order == 0 ? &map->entries[at] : NULL;
-}
-
-static enum status grow(struct kv_map *map)
-{
-    if (map->count < map->capacity)
-        return ST_OK;
-    if (map->count >= KV_KEYS_MAX)
-        return ST_FULL;
-    size_t capacity = map->capacity ? 2 * map->capacity : 16;
-    struct kv_entry *more = realloc(map->entries, capacity * sizeof *more);
-    if (!more)
-        return ST_NO_MEMORY;
-    map->entries = more;
-    map->capacity = capacity;
-    return ST_OK;
-}
-
-enum status kv_map_set(struct kv_map *map, const char *key, const void *value, size_t size)
-{
-    size_t key_size = strlen(key) + 1;
-    if (key_size > LIMIT_KV_KEY || size > LIMIT_KV_VALUE ||
-        map->bytes + size + key_size > KV_BYTES_MAX)
-        return ST_FULL;
-    void *copy = malloc(size ? size : 1);
-    if (!copy)
-        return ST_NO_MEMORY;
-    if (size > 0)
-        memcpy(copy, value, size);
-    int order;
-    size_t at = find(map, key, &order);
-    if (order == 0) {
-        CHECK(map->entries);
-        CHECK(at < map->count);
-        struct kv_entry *entry = &map->entries[at];
-        map->bytes = map->bytes - entry->size + size;
-        free(entry->value);
-        entry->value = copy;
-        entry->size = size;
-        return ST_OK;
-    }
-    enum status st = grow(map);
-    char *name = st == ST_OK ? strdup(key) : NULL;
-    if (!name) {
-        free(copy);
-        return st == ST_OK ? ST_NO_MEMORY : st;
-    }
-    CHECK(map->entries);
-    memmove(&map->entries[at + 1], &map->entries[at], (map->count - at) * sizeof map->entries[0]);
-    map->entries[at] = (struct kv_entry){ .key = name, .value = copy, .size = size };
-    map->count++;
-    map->bytes += size + key_size;
-    return ST_OK;
-}
-
-enum status kv_map_add(struct kv_map *map, const char *key, int64_t delta, int64_t *out_sum)
-{
-    int64_t sum = 0;
-    const struct kv_entry *entry = kv_map_get(map, key);
+    Cairn__V1__KvReply reply = CAIRN__V1__KV_REPLY__INIT;
+    reply.id = id;
+    reply.status = st;
+    reply.sum = sum;
     if (entry) {
-        char text[24] = "";
-        char *end;
-        if (entry->size >= sizeof text)
-            return ST_INVALID;
-        memcpy(text, entry->value, entry->size);
-        errno = 0;
-        sum = strtoll(text, &end, 10);
-        if (errno != 0 || end == text || *end != '\0')
-            return ST_INVALID;
+        reply.value.data = entry->value;
+        reply.value.len = entry->size;
     }
-    if (__builtin_add_overflow(sum, delta, &sum))
-        return ST_INVALID;
-    char text[24];
-    int size = snprintf(text, sizeof text, "%" PRId64, sum);
-    enum status st = kv_map_set(map, key, text, (size_t)size);
+    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
+    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_KV;
+    order.kv = &reply;
+    core_send_order(job, rank, &order);
+}
+
+/* A restart of the coordinator must not make a formation fail: the map is journalled. */
+static enum status record_kv(struct core *core, struct core_job *job, const char *key)
+{
+    const struct kv_entry *entry = kv_map_get(&job->kv, key);
+    struct journal *journal = core->options.journal;
+    enum status st = journal_begin(journal);
+    if (st == ST_OK && entry) {
+        st = journal_put_kv(journal, job->id, job->m.generation, key, entry->value, entry->size);
+    } else if (st == ST_OK) {
+        st = journal_drop_kv(journal, job->id, key);
+    }
     if (st == ST_OK)
-        *out_sum = sum;
+        st = journal_commit(journal);
+    if (st != ST_OK)
+        core_fail(core, st, "journalling the rendezvous");
     return st;
 }
 
-void kv_map_remove(struct kv_map *map, const char *key)
+static void answer_waits(struct core_job *job, const char *key)
 {
-    int order;
-    size_t at = find(map, key, &order);
-    if (order != 0)
+    const struct kv_entry *entry = kv_map_get(&job->kv, key);
+    for (struct core_wait **at = &job->waits; entry && *at;) {
+        struct core_wait *wait = *at;
+        if (strcmp(wait->key, key) != 0) {
+            at = &wait->next;
+            continue;
+        }
+        *at = wait->next;
+        CHECK(job->wait_count > 0);
+        job->wait_count--;
+        reply_kv(job, wait->rank, wait->id, ST_OK, entry, 0);
+        free(wait);
+    }
+}
+
+static void wait_for_key(struct core *core, struct core_job *job, uint32_t rank,
+                         const Cairn__V1__KvRequest *request)
+{
+    int64_t ms = request->timeout_ms < CORE_KV_MS_MAX ? request->timeout_ms : CORE_KV_MS_MAX;
+    if (ms <= 0) {
+        reply_kv(job, rank, request->id, ST_NOT_FOUND, NULL, 0);
         return;
-    map->bytes -= map->entries[at].size + strlen(key) + 1;
-    free(map->entries[at].key);
-    free(map->entries[at].value);
-    map->count--;
-    memmove(&map->entries[at], &map->entries[at + 1], (map->count - at) * sizeof map->entries[0]);
+    }
+    for (struct core_wait *wait = job->waits; wait; wait = wait->next) {
+        if (wait->rank == rank && wait->id == request->id)
+            return; /* repeated after a lost session */
+    }
+    struct core_wait *wait = job->wait_count < CORE_WAITS_MAX ? calloc(1, sizeof *wait) : NULL;
+    if (!wait) {
+        reply_kv(job, rank, request->id, ST_FULL, NULL, 0);
+        return;
+    }
+    *wait = (struct core_wait){
+        .next = job->waits, .rank = rank, .id = request->id, .until = core_now(core) + ms
+    };
+    (void)snprintf(wait->key, sizeof wait->key, "%s", request->key);
+    job->waits = wait;
+    job->wait_count++;
+}
+
+void core_waits_tick(struct core *core, struct core_job *job)
+{
+    int64_t now = core_now(core);
+    for (struct core_wait **at = &job->waits; *at;) {
+        struct core_wait *wait = *at;
+        if (now < wait->until) {
+            at = &wait->next;
+            continue;
+        }
+        *at = wait->next;
+        CHECK(job->wait_count > 0);
+        job->wait_count--;
+        reply_kv(job, wait->rank, wait->id, ST_TIMED_OUT, NULL, 0);
+        free(wait);
+    }
+}
+
+void core_on_kv(struct core *core, struct core_job *job, uint32_t rank,
+                const Cairn__V1__KvRequest *request)
+{
+    enum status st = ST_INVALID;
+    int64_t sum = 0;
+    if (strlen(request->key) >= LIMIT_KV_KEY) {
+        reply_kv(job, rank, request->id, ST_FULL, NULL, 0);
+        return;
+    }
+    if (request->op == CAIRN__V1__KV_REQUEST__OP__GET) {
+        const struct kv_entry *entry = kv_map_get(&job->kv, request->key);
+        if (entry) {
+            reply_kv(job, rank, request->id, ST_OK, entry, 0);
+        } else {
+            wait_for_key(core, job, rank, request);
+        }
+        return;
+    }
+    if (request->op == CAIRN__V1__KV_REQUEST__OP__SET) {
+        st = kv_map_set(&job->kv, request->key, request->value.data, request->value.len);
+    } else if (request->op == CAIRN__V1__KV_REQUEST__OP__ADD) {
+        st = kv_map_add(&job->kv, request->key, request->delta, &sum);
+    } else if (request->op == CAIRN__V1__KV_REQUEST__OP__REMOVE) {
+        kv_map_remove(&job->kv, request->key);
+        st = ST_OK;
+    }
+    if (st == ST_OK && record_kv(core, job, request->key) != ST_OK)
+        return;
+    reply_kv(job, rank, request->id, st, NULL, sum);
+    answer_waits(job, request->key);
 }

@@ -2,8 +2,6 @@
  * Which job is placed next: in order of submission. A job that has to wait for slots holds back the
  * later ones, so that large jobs don't starve; one that could not run even on empty nodes doesn't.
  */
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +10,7 @@
 #include "server/core/internal.h"
 #include "server/core/place.h"
 
+/* What is free, as place.h wants it: two entries for a node with CPU shares and GPUs. */
 struct board {
     struct place_node nodes[PLACE_NODES_MAX];
     struct core_node *of[PLACE_NODES_MAX];
@@ -27,6 +26,7 @@ static void add_pools(struct board *board, struct core_node *node, const bool *u
                                .slots = node->slots,
                                .used = used,
                                .ready = node->conn && !node->silent };
+    CHECK(board->count + 2 <= PLACE_NODES_MAX);
     board->of[board->count] = node;
     board->nodes[board->count++] = pool;
     if (node->gpu_count == 0)
@@ -56,9 +56,9 @@ static enum status make_board(struct core *core, struct board *board)
         uint32_t slots = node->slots + node->gpu_count;
         add_pools(board, node, used);
         for (size_t j = 0; j < core->job_count; j++) {
-            const struct job_machine *m = &core->jobs[j]->m;
+            const struct machine *m = &core->jobs[j]->m;
             for (uint32_t r = 0; r < m->config.ranks; r++) {
-                if (jm_holds_slot(m, r) && m->ranks[r].slot < slots &&
+                if (machine_holds_slot(m, r) && m->ranks[r].slot < slots &&
                     strcmp(m->ranks[r].node, node->name) == 0)
                     used[m->ranks[r].slot] = true;
             }
@@ -70,17 +70,8 @@ static enum status make_board(struct core *core, struct board *board)
     return ST_OK;
 }
 
-void core_nonce(struct core *core, char *out, size_t capacity)
-{
-    uint8_t bytes[32];
-    CHECK(capacity <= 2 * sizeof bytes + 1);
-    core->options.random(core->options.random_arg, bytes, capacity / 2);
-    for (size_t i = 0; i < capacity / 2; i++)
-        (void)snprintf(out + 2 * i, 3, "%02x", bytes[i]);
-}
-
-static void place(struct core *core, struct core_job *job, const struct board *board,
-                  const struct place_slot *slots)
+static void place_job(struct core *core, struct core_job *job, const struct board *board,
+                      const struct place_slot *slots)
 {
     uint32_t ranks = job->m.config.ranks;
     auto_free const char **names = calloc(ranks, sizeof *names);
@@ -95,19 +86,17 @@ static void place(struct core *core, struct core_job *job, const struct board *b
     }
     char token[65];
     core_nonce(core, token, sizeof token);
-    struct job_event event = core_event(core, EV_PLACED);
-    event.nodes = names;
-    event.slots = numbers;
-    event.token = token;
+    struct machine_event event = core_event(core, MACHINE_EV_PLACED);
+    event.placed = (struct machine_placed){ names, numbers, token };
     (void)core_apply(core, job, &event);
 }
 
-static void wait(struct core *core, struct core_job *job, const char *reason)
+static void keep_waiting(struct core *core, struct core_job *job, const char *reason)
 {
     if (strcmp(job->m.reason, reason) == 0)
         return;
-    struct job_event event = core_event(core, EV_WAITING);
-    event.message = reason;
+    struct machine_event event = core_event(core, MACHINE_EV_WAITING);
+    event.waiting.reason = reason;
     (void)core_apply(core, job, &event);
 }
 
@@ -117,7 +106,7 @@ static bool try_place(struct core *core, struct core_job *job)
     struct board *board = malloc(sizeof *board);
     struct place_slot *slots = calloc(job->m.config.ranks, sizeof *slots);
     bool holds_back = false;
-    char reason[LIMIT_REASON];
+    struct reason reason = { "" };
     if (!board || !slots || make_board(core, board) != ST_OK) {
         core_fail(core, ST_NO_MEMORY, "placing");
         free(board);
@@ -130,16 +119,16 @@ static bool try_place(struct core *core, struct core_job *job)
                              .excluded_count = job->m.excluded_count,
                              .avoided = (const char(*)[LIMIT_NAME])job->m.suspects,
                              .avoided_count = job->m.suspect_count };
-    enum status st = place_workers(board->nodes, board->count, &ask, slots, reason);
+    enum status st = place_workers(board->nodes, board->count, &ask, slots, &reason);
     if (st != ST_OK && ask.avoided_count > 0) {
         ask.avoided_count = 0;
-        st = place_workers(board->nodes, board->count, &ask, slots, reason);
+        st = place_workers(board->nodes, board->count, &ask, slots, &reason);
     }
     if (st == ST_OK) {
-        place(core, job, board, slots);
+        place_job(core, job, board, slots);
     } else {
         holds_back = place_capacity(board->nodes, board->count, &ask) >= ask.count;
-        wait(core, job, reason);
+        keep_waiting(core, job, reason.text);
     }
     free(board->used);
     free(board);
@@ -147,24 +136,32 @@ static bool try_place(struct core *core, struct core_job *job)
     return holds_back;
 }
 
-void core_schedule(struct core *core)
+static void schedule_jobs(struct core *core)
 {
     const struct core_job *before = NULL;
     int64_t now = core_now(core);
     for (size_t i = 0; i < core->job_count && core->failed == ST_OK; i++) {
         struct core_job *job = core->jobs[i];
-        if (!jm_wants_slots(&job->m, now))
+        if (!machine_wants_slots(&job->m, now))
             continue;
         if (core->draining_until != 0) {
-            wait(core, job, "the coordinator is going down; the job goes on when it is up again");
+            keep_waiting(core, job,
+                         "the coordinator is going down; the job goes on when it is up again");
         } else if (before) {
-            char reason[LIMIT_REASON];
-            (void)snprintf(reason, sizeof reason,
-                           "waits behind %s (%s), which was submitted before", before->name,
-                           before->id);
-            wait(core, job, reason);
+            struct reason reason;
+            reason_set(&reason, "waits behind %s (%s), which was submitted before", before->name,
+                       before->id);
+            keep_waiting(core, job, reason.text);
         } else if (try_place(core, job)) {
             before = job;
         }
+    }
+}
+
+void core_schedule(struct core *core)
+{
+    for (int i = 0; i < 8 && core->schedule_needed && core->failed == ST_OK; i++) {
+        core->schedule_needed = false;
+        schedule_jobs(core);
     }
 }

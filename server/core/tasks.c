@@ -1,18 +1,11 @@
-/* Between the state machines and the checkpoint store: tasks made from actions, answers to events.
- */
+/* What the checkpoint store is asked: tasks made from actions, with what the journal holds for
+ * them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/check.h"
 #include "server/core/internal.h"
-
-enum status core_ckpt_dir(const struct core_job *job, const struct jm_ckpt *ckpt, char *out,
-                          size_t capacity)
-{
-    return ckpt_folder_path(job->spec->checkpoint.store, job->id, ckpt->step, ckpt->generation, out,
-                            capacity);
-}
 
 /* ---- reports ---- */
 
@@ -107,7 +100,7 @@ static bool read_decision(void *arg, const struct journal_save *save)
 {
     struct store_task *task = arg;
     if (save->step != task->step || save->generation != task->generation ||
-        save->state != SAVE_COMMITTING)
+        save->state != MACHINE_SAVE_COMMITTING)
         return true;
     task->status = buf_append(&task->manifest, save->manifest, save->manifest_size);
     task->wall_ms = save->wall_ms;
@@ -129,24 +122,22 @@ static enum status load_decision(struct core *core, struct core_job *job, struct
 
 /* ---- tasks ---- */
 
-static enum store_kind kind_of(enum jm_action_kind kind)
+static enum store_kind kind_of(enum machine_action_kind kind)
 {
     static const enum store_kind kinds[] = {
-        [0] = STORE_FOLDER,
-        [ACT_CHECK - ACT_FOLDER] = STORE_CHECK,
-        [ACT_PUBLISH - ACT_FOLDER] = STORE_PUBLISH,
-        [ACT_REMOVE - ACT_FOLDER] = STORE_REMOVE,
-        [ACT_VERIFY - ACT_FOLDER] = STORE_VERIFY,
-        [ACT_QUARANTINE - ACT_FOLDER] = STORE_QUARANTINE,
-        [ACT_SWEEP - ACT_FOLDER] = STORE_SWEEP,
+        [MACHINE_ACT_PROBE] = STORE_PROBE,           [MACHINE_ACT_FOLDER] = STORE_FOLDER,
+        [MACHINE_ACT_CHECK] = STORE_CHECK,           [MACHINE_ACT_PUBLISH] = STORE_PUBLISH,
+        [MACHINE_ACT_REMOVE] = STORE_REMOVE,         [MACHINE_ACT_VERIFY] = STORE_VERIFY,
+        [MACHINE_ACT_QUARANTINE] = STORE_QUARANTINE, [MACHINE_ACT_SWEEP] = STORE_SWEEP,
     };
-    return kind == ACT_PROBE ? STORE_PROBE : kinds[kind - ACT_FOLDER];
+    CHECK(kind < sizeof kinds / sizeof kinds[0]);
+    return kinds[kind];
 }
 
 /* What a sweep leaves alone, whatever became of its manifest. */
 static enum status list_kept(const struct core_job *job, struct store_task *task)
 {
-    const struct job_machine *m = &job->m;
+    const struct machine *m = &job->m;
     task->kept = calloc(m->catalog_count + 1, sizeof *task->kept);
     if (!task->kept)
         return ST_NO_MEMORY;
@@ -158,7 +149,7 @@ static enum status list_kept(const struct core_job *job, struct store_task *task
     return ST_OK;
 }
 
-void core_submit_store(struct core *core, struct core_job *job, const struct jm_action *act)
+void core_submit_store(struct core *core, struct core_job *job, const struct machine_action *act)
 {
     struct store_task *task = store_task_new(kind_of(act->kind));
     if (!task) {
@@ -170,16 +161,15 @@ void core_submit_store(struct core *core, struct core_job *job, const struct jm_
     task->step = act->step;
     task->generation = act->generation;
     (void)snprintf(task->mark, sizeof task->mark, "%s", job->m.store_mark);
-    task->holds = jm_newest(&job->m) != NULL;
+    task->holds = machine_newest(&job->m) != NULL;
     task->given_up = job->m.store_away;
     task->wall_ms = clock_wall_ms(core->options.clock);
     if (task->kind == STORE_PROBE)
         core_nonce(core, task->nonce, sizeof task->nonce);
-    struct jm_ckpt ckpt = { .step = act->step, .generation = act->generation };
-    enum status st = core_ckpt_dir(job, &ckpt, task->dir, sizeof task->dir);
+    enum status st = core_ckpt_dir(job, act->step, act->generation, task->dir, sizeof task->dir);
     if (task->kind == STORE_FOLDER) {
-        const struct jm_save *save = jm_find_open(&job->m, act->step, act->generation);
-        task->need_bytes = jm_expected_bytes(&job->m, !save || save->base_generation == 0);
+        const struct machine_save *save = machine_find_save(&job->m, act->step, act->generation);
+        task->need_bytes = machine_expected_bytes(&job->m, !save || save->base_generation == 0);
     }
     if (st == ST_OK && task->kind == STORE_SWEEP)
         st = list_kept(job, task);
@@ -193,83 +183,4 @@ void core_submit_store(struct core *core, struct core_job *job, const struct jm_
         return;
     }
     core->options.store.submit(core->options.store.self, task);
-}
-
-/* ---- answers ---- */
-
-static enum job_event_kind answer_of(enum store_kind kind)
-{
-    static const enum job_event_kind kinds[] = {
-        [STORE_PROBE] = EV_PROBED,
-        [STORE_FOLDER] = EV_FOLDER_DONE,
-        [STORE_CHECK] = EV_CHECK_DONE,
-        [STORE_PUBLISH] = EV_PUBLISH_DONE,
-        [STORE_REMOVE] = EV_REMOVE_DONE,
-        [STORE_VERIFY] = EV_VERIFY_DONE,
-        [STORE_QUARANTINE] = EV_QUARANTINE_DONE,
-        [STORE_SWEEP] = EV_SWEEP_DONE,
-    };
-    return kinds[kind];
-}
-
-static bool take_metrics(void *arg, uint64_t step, const void *data, size_t size)
-{
-    struct jm_ckpt *ckpt = arg;
-    Cairn__V1__MetricRow *row = cairn__v1__metric_row__unpack(NULL, size, data);
-    if (!row)
-        return false;
-    if (step == ckpt->step)
-        ckpt->loss = (double)row->loss;
-    if (row->eval__case == CAIRN__V1__METRIC_ROW__EVAL__EVAL) {
-        ckpt->eval_loss = row->eval->loss;
-        ckpt->eval_accuracy = row->eval->accuracy;
-    }
-    cairn__v1__metric_row__free_unpacked(row, NULL);
-    return false;
-}
-
-/* Rank 0 told the rows of a step before it began to save it. */
-static void note_metrics(struct core *core, struct core_job *job, struct jm_ckpt *ckpt)
-{
-    struct journal *journal = core->options.journal;
-    ckpt->loss = ckpt->eval_loss = ckpt->eval_accuracy = __builtin_nan("");
-    core_flush_rows(core, job);
-    enum status st = journal_each_metric(journal, job->id, ckpt->step, 1, take_metrics, ckpt);
-    if (st == ST_OK)
-        st = journal_last_eval(journal, job->id, ckpt->step, take_metrics, ckpt);
-    if (st != ST_OK)
-        core_fail(core, st, "reading the metrics of a checkpoint");
-}
-
-void core_store_done(struct core *core, struct store_task *task)
-{
-    struct core_job *job = core_job_at(core, task->job);
-    if (job && core->failed == ST_OK) {
-        struct job_event event = core_event(core, answer_of(task->kind));
-        event.step = task->step;
-        event.of_generation = task->generation;
-        event.status = task->status;
-        event.message = task->message;
-        event.counter = task->swept;
-        event.flag = task->away;
-        event.mark = task->mark;
-        struct jm_ckpt ckpt = { .step = task->step,
-                                .generation = task->generation,
-                                .shards = task->shards,
-                                .state = CKPT_GOOD,
-                                .bytes = task->bytes,
-                                .raw_bytes = task->raw_bytes,
-                                .wall_ms = task->wall_ms,
-                                .parent_step = task->parent.step,
-                                .parent_generation = (uint32_t)task->parent.generation };
-        (void)snprintf(ckpt.digest, sizeof ckpt.digest, "%s", task->digest);
-        if (task->kind == STORE_PUBLISH)
-            note_metrics(core, job, &ckpt);
-        event.ckpt = task->kind == STORE_PUBLISH ? &ckpt : NULL;
-        core->checked = task->kind == STORE_CHECK ? task : NULL;
-        (void)core_apply(core, job, &event);
-        core->checked = NULL;
-    }
-    store_task_free(task);
-    core_settle(core);
 }

@@ -1,4 +1,7 @@
-/* What journal.c (file, statements) and journal_rows.c (the tables) share. */
+/*
+ * What sqlite.c (the file, its statements) offers to rows.c (the tables): an open journal, and the
+ * statements by name.
+ */
 #pragma once
 
 #include <sqlite3.h>
@@ -48,12 +51,13 @@ enum journal_sql {
 
 struct journal {
     sqlite3 *db;
-    int lock_fd;
-    bool frozen;
-    char error[256];
-    sqlite3_stmt *statements[SQL_COUNT];
+    int lock_fd;                         /* of the lock file beside it; -1: none */
+    bool frozen;                         /* journal_freeze */
+    char error[256];                     /* what failed last */
+    sqlite3_stmt *statements[SQL_COUNT]; /* prepared with their first use */
 };
 
+/* What a code of SQLite means; keeps its message for journal_error. */
 enum status journal_status(struct journal *journal, int rc);
 /*
  * Prepares (once) and binds: 't' const char *, 'i' int64_t, 'r' double (NaN is NULL), 'b' const
@@ -61,7 +65,7 @@ enum status journal_status(struct journal *journal, int rc);
  */
 enum status journal_bind(struct journal *journal, enum journal_sql sql, sqlite3_stmt **out,
                          const char *types, ...);
-/* journal_bind and one step, for writes. */
+/* Binds and runs a statement that has no rows. */
 enum status journal_run(struct journal *journal, enum journal_sql sql, const char *types, ...);
 /* ST_OK: there is a row; ST_NOT_FOUND: no more, reset. */
 enum status journal_next(struct journal *journal, sqlite3_stmt *statement);

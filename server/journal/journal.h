@@ -42,7 +42,7 @@ struct journal_job {
     int64_t seq;
     const char *job_file; /* normalised YAML */
     const char *pins;     /* of the first formation, or "" */
-    const char *state;    /* job_codec */
+    const char *state;    /* JSON: server/machine/codec.h */
 };
 MUST_CHECK enum status journal_put_job(struct journal *journal, const struct journal_job *job);
 MUST_CHECK enum status journal_put_state(struct journal *journal, const char *id,
@@ -74,7 +74,7 @@ MUST_CHECK enum status journal_end_generation(struct journal *journal, const cha
 struct journal_save {
     uint64_t step;
     uint32_t generation;
-    int state; /* enum jm_save_state: COLLECTING, COMMITTING, DROPPING */
+    int state; /* enum machine_save_state: COLLECTING, COMMITTING or DROPPING */
     int64_t wall_ms;
     const void *manifest; /* COMMITTING: its bytes */
     size_t manifest_size;
@@ -99,7 +99,7 @@ MUST_CHECK enum status journal_put_report(struct journal *journal, const char *i
                                           size_t size);
 
 MUST_CHECK enum status journal_put_ckpt(struct journal *journal, const char *id,
-                                        const struct jm_ckpt *ckpt);
+                                        const struct machine_ckpt *ckpt);
 MUST_CHECK enum status journal_drop_ckpt(struct journal *journal, const char *id, uint64_t step,
                                          uint32_t generation);
 
@@ -129,7 +129,7 @@ MUST_CHECK enum status journal_each_save(struct journal *journal, const char *id
 typedef bool (*journal_report_fn)(void *arg, uint32_t rank, const void *report, size_t size);
 MUST_CHECK enum status journal_each_report(struct journal *journal, const char *id, uint64_t step,
                                            uint32_t generation, journal_report_fn fn, void *arg);
-typedef bool (*journal_ckpt_fn)(void *arg, const struct jm_ckpt *ckpt);
+typedef bool (*journal_ckpt_fn)(void *arg, const struct machine_ckpt *ckpt);
 MUST_CHECK enum status journal_each_ckpt(struct journal *journal, const char *id,
                                          journal_ckpt_fn fn, void *arg);
 typedef bool (*journal_event_fn)(void *arg, const struct journal_event *event);

@@ -5,19 +5,19 @@
 #include "common/limits.h"
 #include "server/journal/internal.h"
 
-static const char *text(sqlite3_stmt *row, int column)
+static const char *text_at(sqlite3_stmt *row, int column)
 {
     const char *value = (const char *)sqlite3_column_text(row, column);
     return value ? value : "";
 }
 
-static double number(sqlite3_stmt *row, int column)
+static double number_at(sqlite3_stmt *row, int column)
 {
     bool none = sqlite3_column_type(row, column) == SQLITE_NULL;
     return none ? __builtin_nan("") : sqlite3_column_double(row, column);
 }
 
-static enum status finish(sqlite3_stmt *row, enum status st)
+static enum status end_rows(sqlite3_stmt *row, enum status st)
 {
     (void)sqlite3_reset(row);
     return st == ST_NOT_FOUND ? ST_OK : st;
@@ -58,15 +58,15 @@ enum status journal_each_job(struct journal *journal, journal_job_fn fn, void *a
     enum status st = journal_bind(journal, SQL_EACH_JOB, &row, "");
     bool more = true;
     while (st == ST_OK && more && (st = journal_next(journal, row)) == ST_OK) {
-        struct journal_job job = { .id = text(row, 0),
-                                   .name = text(row, 1),
+        struct journal_job job = { .id = text_at(row, 0),
+                                   .name = text_at(row, 1),
                                    .seq = sqlite3_column_int64(row, 2),
-                                   .job_file = text(row, 3),
-                                   .pins = text(row, 4),
-                                   .state = text(row, 5) };
+                                   .job_file = text_at(row, 3),
+                                   .pins = text_at(row, 4),
+                                   .state = text_at(row, 5) };
         more = fn(arg, &job);
     }
-    return finish(row, st);
+    return end_rows(row, st);
 }
 
 /* ---- events, generations ---- */
@@ -95,11 +95,11 @@ enum status journal_each_event(struct journal *journal, const char *id, uint32_t
         struct journal_event event = { .wall_ms = sqlite3_column_int64(row, 1),
                                        .generation = (uint32_t)sqlite3_column_int64(row, 2),
                                        .step = (uint64_t)sqlite3_column_int64(row, 3),
-                                       .kind = text(row, 4),
-                                       .message = text(row, 5) };
+                                       .kind = text_at(row, 4),
+                                       .message = text_at(row, 5) };
         more = fn(arg, &event);
     }
-    return finish(row, st);
+    return end_rows(row, st);
 }
 
 enum status journal_put_generation(struct journal *journal, const char *id,
@@ -129,12 +129,12 @@ enum status journal_each_generation(struct journal *journal, const char *id,
                                         .end_ms = sqlite3_column_int64(row, 2),
                                         .restore_step = (uint64_t)sqlite3_column_int64(row, 3),
                                         .end_step = (uint64_t)sqlite3_column_int64(row, 4),
-                                        .nodes = text(row, 5),
-                                        .cause = text(row, 6),
-                                        .message = text(row, 7) };
+                                        .nodes = text_at(row, 5),
+                                        .cause = text_at(row, 6),
+                                        .message = text_at(row, 7) };
         more = fn(arg, &g);
     }
-    return finish(row, st);
+    return end_rows(row, st);
 }
 
 /* ---- saves, reports, checkpoints ---- */
@@ -178,7 +178,7 @@ enum status journal_each_save(struct journal *journal, const char *id, journal_s
                                      .wall_ms = sqlite3_column_int64(row, 3),
                                      .manifest = sqlite3_column_blob(row, 4),
                                      .manifest_size = (size_t)sqlite3_column_bytes(row, 4),
-                                     .digest = text(row, 5),
+                                     .digest = text_at(row, 5),
                                      .bytes = (uint64_t)sqlite3_column_int64(row, 6),
                                      .raw_bytes = (uint64_t)sqlite3_column_int64(row, 7),
                                      .shards = (uint32_t)sqlite3_column_int64(row, 8),
@@ -188,7 +188,7 @@ enum status journal_each_save(struct journal *journal, const char *id, journal_s
                                      .parent_generation = (uint32_t)sqlite3_column_int64(row, 12) };
         more = fn(arg, &save);
     }
-    return finish(row, st);
+    return end_rows(row, st);
 }
 
 enum status journal_put_report(struct journal *journal, const char *id, uint64_t step,
@@ -209,10 +209,11 @@ enum status journal_each_report(struct journal *journal, const char *id, uint64_
         more = fn(arg, (uint32_t)sqlite3_column_int64(row, 0), sqlite3_column_blob(row, 1),
                   (size_t)sqlite3_column_bytes(row, 1));
     }
-    return finish(row, st);
+    return end_rows(row, st);
 }
 
-enum status journal_put_ckpt(struct journal *journal, const char *id, const struct jm_ckpt *ckpt)
+enum status journal_put_ckpt(struct journal *journal, const char *id,
+                             const struct machine_ckpt *ckpt)
 {
     return journal_run(
         journal, SQL_PUT_CKPT, "tiiiiitiiiiirrriiiiii", id, (int64_t)ckpt->step,
@@ -236,29 +237,29 @@ enum status journal_each_ckpt(struct journal *journal, const char *id, journal_c
     enum status st = journal_bind(journal, SQL_EACH_CKPT, &row, "t", id);
     bool more = true;
     while (st == ST_OK && more && (st = journal_next(journal, row)) == ST_OK) {
-        struct jm_ckpt ckpt = { .step = (uint64_t)sqlite3_column_int64(row, 0),
-                                .generation = (uint32_t)sqlite3_column_int64(row, 1),
-                                .state = (enum jm_ckpt_state)sqlite3_column_int(row, 2),
-                                .verified = sqlite3_column_int(row, 3) != 0,
-                                .wall_ms = sqlite3_column_int64(row, 4),
-                                .bytes = (uint64_t)sqlite3_column_int64(row, 6),
-                                .raw_bytes = (uint64_t)sqlite3_column_int64(row, 7),
-                                .shards = (uint32_t)sqlite3_column_int64(row, 8),
-                                .parent_step = (uint64_t)sqlite3_column_int64(row, 9),
-                                .parent_generation = (uint32_t)sqlite3_column_int64(row, 10),
-                                .loss = number(row, 11),
-                                .eval_loss = number(row, 12),
-                                .eval_accuracy = number(row, 13),
-                                .times = { .stall_us = sqlite3_column_int64(row, 14),
-                                           .encode_us = sqlite3_column_int64(row, 15),
-                                           .io_us = sqlite3_column_int64(row, 16),
-                                           .sync_us = sqlite3_column_int64(row, 17),
-                                           .save_us = sqlite3_column_int64(row, 18),
-                                           .commit_us = sqlite3_column_int64(row, 19) } };
-        (void)snprintf(ckpt.digest, sizeof ckpt.digest, "%s", text(row, 5));
+        struct machine_ckpt ckpt = { .step = (uint64_t)sqlite3_column_int64(row, 0),
+                                     .generation = (uint32_t)sqlite3_column_int64(row, 1),
+                                     .state = (enum machine_ckpt_state)sqlite3_column_int(row, 2),
+                                     .verified = sqlite3_column_int(row, 3) != 0,
+                                     .wall_ms = sqlite3_column_int64(row, 4),
+                                     .bytes = (uint64_t)sqlite3_column_int64(row, 6),
+                                     .raw_bytes = (uint64_t)sqlite3_column_int64(row, 7),
+                                     .shards = (uint32_t)sqlite3_column_int64(row, 8),
+                                     .parent_step = (uint64_t)sqlite3_column_int64(row, 9),
+                                     .parent_generation = (uint32_t)sqlite3_column_int64(row, 10),
+                                     .loss = number_at(row, 11),
+                                     .eval_loss = number_at(row, 12),
+                                     .eval_accuracy = number_at(row, 13),
+                                     .times = { .stall_us = sqlite3_column_int64(row, 14),
+                                                .encode_us = sqlite3_column_int64(row, 15),
+                                                .io_us = sqlite3_column_int64(row, 16),
+                                                .sync_us = sqlite3_column_int64(row, 17),
+                                                .save_us = sqlite3_column_int64(row, 18),
+                                                .commit_us = sqlite3_column_int64(row, 19) } };
+        (void)snprintf(ckpt.digest, sizeof ckpt.digest, "%s", text_at(row, 5));
         more = fn(arg, &ckpt);
     }
-    return finish(row, st);
+    return end_rows(row, st);
 }
 
 /* ---- metrics ---- */
@@ -303,7 +304,7 @@ enum status journal_each_metric(struct journal *journal, const char *id, uint64_
         more = fn(arg, (uint64_t)sqlite3_column_int64(row, 0), sqlite3_column_blob(row, 1),
                   (size_t)sqlite3_column_bytes(row, 1));
     }
-    return finish(row, st);
+    return end_rows(row, st);
 }
 
 enum status journal_last_eval(struct journal *journal, const char *id, uint64_t step,
@@ -317,7 +318,7 @@ enum status journal_last_eval(struct journal *journal, const char *id, uint64_t 
         (void)fn(arg, (uint64_t)sqlite3_column_int64(row, 0), sqlite3_column_blob(row, 1),
                  (size_t)sqlite3_column_bytes(row, 1));
     }
-    return finish(row, st);
+    return end_rows(row, st);
 }
 
 enum status journal_metric_back(struct journal *journal, const char *id, uint32_t n,
@@ -361,10 +362,10 @@ enum status journal_each_kv(struct journal *journal, const char *id, uint32_t ge
     enum status st = journal_bind(journal, SQL_EACH_KV, &row, "ti", id, (int64_t)generation);
     bool more = true;
     while (st == ST_OK && more && (st = journal_next(journal, row)) == ST_OK) {
-        more = fn(arg, text(row, 0), sqlite3_column_blob(row, 1),
+        more = fn(arg, text_at(row, 0), sqlite3_column_blob(row, 1),
                   (size_t)sqlite3_column_bytes(row, 1));
     }
-    return finish(row, st);
+    return end_rows(row, st);
 }
 
 enum status journal_put_key(struct journal *journal, const char *key, const char *what,
@@ -384,7 +385,7 @@ enum status journal_get_key(struct journal *journal, const char *key, char *out,
         st = journal_next(journal, row);
     if (st != ST_OK)
         return st;
-    (void)snprintf(out, capacity, "%s", text(row, 0));
+    (void)snprintf(out, capacity, "%s", text_at(row, 0));
     (void)sqlite3_reset(row);
     return ST_OK;
 }

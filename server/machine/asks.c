@@ -1,179 +1,193 @@
-/* What people ask of a job: pause, resume, stop, kill, save; and of all jobs: drain. */
+/* What people ask: of a job to pause, resume, stop, be killed, save; of all jobs to drain; of a
+ * checkpoint to be removed or read. */
+#include "common/check.h"
 #include "server/machine/internal.h"
 
-static enum status ask_to_leave(struct jm_step *s, enum jm_intent intent, enum job_state to)
+/* Its trainers are to save and leave, if there are any, and the job to go to `to`. */
+static enum status ask_to_leave(struct machine_turn *t, enum machine_intent intent,
+                                enum machine_state to)
 {
-    struct job_machine *m = s->m;
+    struct machine *m = t->m;
     switch (m->state) {
-    case JOB_QUEUED:
-    case JOB_PLACING:
-        jm_enter_final(s, to);
+    case MACHINE_QUEUED:
+    case MACHINE_PLACING:
+        machine_rest(t, to);
         return ST_OK;
-    case JOB_FORMING:
-        jm_end_generation(s, to, false);
+    case MACHINE_FORMING:
+        machine_end_generation(t, to, false);
         return ST_OK;
-    case JOB_RECOVERING:
-        if (m->end_to == JOB_NONE) {
-            jm_enter_final(s, to);
-        } else if (m->end_to == JOB_RECOVERING) {
+    case MACHINE_RECOVERING:
+        if (m->end_to == MACHINE_NONE) {
+            machine_rest(t, to);
+        } else if (m->end_to == MACHINE_RECOVERING) {
             m->end_to = to;
         }
         m->dirty = true;
         return ST_OK;
-    case JOB_RUNNING:
-    case JOB_SAVING:
-        if (m->end_to != JOB_NONE) {
-            if (!job_state_final(m->end_to))
+    case MACHINE_RUNNING:
+    case MACHINE_SAVING:
+        if (m->end_to != MACHINE_NONE) {
+            if (!machine_state_final(m->end_to))
                 m->end_to = to;
             m->dirty = true;
             return ST_OK;
         }
-        if (m->intent == INTENT_NONE && m->state == JOB_RUNNING)
-            jm_announce(s, true);
+        if (m->intent == MACHINE_INTENT_NONE && m->state == MACHINE_RUNNING)
+            machine_announce(t, true);
         m->intent = intent;
-        m->state = JOB_SAVING;
+        m->state = MACHINE_SAVING;
         m->dirty = true;
         return ST_OK;
-    case JOB_PAUSED:
-        if (to == JOB_STOPPED)
-            jm_enter_final(s, to);
+    case MACHINE_PAUSED:
+        if (to == MACHINE_STOPPED)
+            machine_rest(t, to);
         return ST_OK;
-    case JOB_NONE:
-    case JOB_SUCCEEDED:
-    case JOB_FAILED:
-    case JOB_STOPPED:
-    case JOB_KILLED:
+    case MACHINE_NONE:
+    case MACHINE_SUCCEEDED:
+    case MACHINE_FAILED:
+    case MACHINE_STOPPED:
+    case MACHINE_KILLED:
         break;
     }
     return ST_REFUSED;
 }
 
-static enum status ask_to_kill(struct jm_step *s)
+static enum status ask_kill(struct machine_turn *t)
 {
-    struct job_machine *m = s->m;
-    if (job_state_final(m->state))
+    struct machine *m = t->m;
+    if (machine_state_final(m->state))
         return ST_REFUSED;
-    if (!jm_alive(m)) {
-        jm_enter_final(s, JOB_KILLED);
+    if (!machine_alive(m)) {
+        machine_rest(t, MACHINE_KILLED);
         return ST_OK;
     }
-    if (m->end_to != JOB_KILLED) {
-        jm_event(s, "kill", "asked by the user");
-        jm_end_generation(s, JOB_KILLED, false);
+    if (m->end_to != MACHINE_KILLED) {
+        machine_tell(t, "kill", "asked by the user");
+        machine_end_generation(t, MACHINE_KILLED, false);
     }
     return ST_OK;
 }
 
-static enum status on_save(struct jm_step *s)
+static enum status ask_save(struct machine_turn *t)
 {
-    if (s->m->state != JOB_RUNNING)
+    if (t->m->state != MACHINE_RUNNING)
         return ST_REFUSED;
-    jm_announce(s, false);
+    machine_announce(t, false);
     return ST_OK;
 }
 
-static enum status on_resume(struct jm_step *s)
+static enum status ask_resume(struct machine_turn *t)
 {
-    struct job_machine *m = s->m;
-    if (m->state != JOB_PAUSED)
+    struct machine *m = t->m;
+    if (m->state != MACHINE_PAUSED)
         return ST_REFUSED;
-    m->state = JOB_QUEUED;
+    m->state = MACHINE_QUEUED;
     m->streak = 0;
     m->barren = 0;
     m->budget_used = 0;
     m->retry_at = 0;
     m->probed = false; /* who knows what was done to the store meanwhile */
-    jm_set_reason(m, "%s", "");
-    jm_event(s, "resumed", "asked by the user");
-    jm_act(s, ACT_SCHEDULE);
+    machine_set_reason(m, "%s", "");
+    machine_tell(t, "resumed", "asked by the user");
+    machine_act(t, MACHINE_ACT_SCHEDULE);
     return ST_OK;
 }
 
-static enum status on_pause(struct jm_step *s)
+static enum status ask_pause(struct machine_turn *t)
 {
-    return ask_to_leave(s, INTENT_PAUSE, JOB_PAUSED);
+    return ask_to_leave(t, MACHINE_INTENT_PAUSE, MACHINE_PAUSED);
 }
 
-static enum status on_stop(struct jm_step *s)
+static enum status ask_stop(struct machine_turn *t)
 {
-    return ask_to_leave(s, INTENT_STOP, JOB_STOPPED);
+    return ask_to_leave(t, MACHINE_INTENT_STOP, MACHINE_STOPPED);
 }
 
-/* What was asked of this job holds, also where the coordinator goes before it is done. */
-static enum job_state leaves_for(const struct job_machine *m)
+/* Where a drained job goes. What was asked of it before holds, also where the coordinator goes down
+ * before that is done. */
+static enum machine_state drained_state(const struct machine *m)
 {
-    if (m->end_to != JOB_NONE)
+    if (m->end_to != MACHINE_NONE)
         return m->end_to;
-    return m->intent == INTENT_PAUSE  ? JOB_PAUSED
-           : m->intent == INTENT_STOP ? JOB_STOPPED
-                                      : JOB_QUEUED;
+    bool asked = m->intent == MACHINE_INTENT_PAUSE || m->intent == MACHINE_INTENT_STOP;
+    return asked ? machine_intended(m->intent) : MACHINE_QUEUED;
 }
 
-static enum status on_drain(struct jm_step *s)
+static enum status ask_drain(struct machine_turn *t)
 {
-    struct job_machine *m = s->m;
-    enum job_state to = leaves_for(m);
-    if (m->state == JOB_QUEUED || m->state == JOB_PAUSED || job_state_final(m->state) ||
-        to == JOB_PAUSED || to == JOB_STOPPED)
+    struct machine *m = t->m;
+    enum machine_state to = drained_state(m);
+    if (m->state == MACHINE_QUEUED || m->state == MACHINE_PAUSED || machine_state_final(m->state) ||
+        to == MACHINE_PAUSED || to == MACHINE_STOPPED)
         return ST_OK;
-    return ask_to_leave(s, INTENT_DRAIN, JOB_QUEUED);
+    return ask_to_leave(t, MACHINE_INTENT_DRAIN, MACHINE_QUEUED);
 }
 
-static enum status on_drain_now(struct jm_step *s)
+static enum status ask_drain_now(struct machine_turn *t)
 {
-    struct job_machine *m = s->m;
-    if (jm_alive(m) && (m->end_to == JOB_NONE || m->end_hard_at != 0))
-        jm_end_generation(s, leaves_for(m), false);
+    struct machine *m = t->m;
+    if (machine_alive(m) && (m->end_to == MACHINE_NONE || m->end_hard_at != 0))
+        machine_end_generation(t, drained_state(m), false);
     return ST_OK;
 }
 
-/* Not the one that the job would go on from, unless the store that it is in is gone; nor one that
- * others are read through. */
-static enum status on_remove_ckpt(struct jm_step *s)
+/* Refused: the one that the job would go on from, unless its store is away; and one that others are
+ * read through, or may be. */
+static enum status ask_remove_ckpt(struct machine_turn *t)
 {
-    struct job_machine *m = s->m;
-    const struct jm_ckpt *newest = jm_newest(m);
+    struct machine *m = t->m;
+    const struct machine_ckpt *newest = machine_newest(m);
     for (size_t i = m->catalog_count; i > 0; i--) {
-        struct jm_ckpt *ckpt = &m->catalog[i - 1];
-        if (ckpt->step != s->ev->step)
+        struct machine_ckpt *ckpt = &m->catalog[i - 1];
+        if (ckpt->step != t->ev->remove_ckpt.step)
             continue;
-        if (ckpt->state == CKPT_REMOVING && !ckpt->removing) { /* the store failed to */
-            jm_remove_ckpt(s, ckpt);
+        if (ckpt->state == MACHINE_CKPT_REMOVING && !ckpt->removing) { /* it failed in the store */
+            machine_remove_ckpt(t, ckpt);
             return ST_OK;
         }
-        if (ckpt->state != CKPT_GOOD)
+        if (ckpt->state != MACHINE_CKPT_GOOD)
             continue;
         bool restored = ckpt->step == m->restore_step && ckpt->generation == m->restore_generation;
-        bool needed = (ckpt == newest && !m->store_away) || (restored && jm_alive(m));
-        if (!job_state_final(m->state) && needed)
+        bool needed = (ckpt == newest && !m->store_away) || (restored && machine_alive(m));
+        if (!machine_state_final(m->state) && needed)
             return ST_REFUSED;
-        if (jm_is_parent(m, ckpt) || jm_is_base(m, ckpt))
+        if (machine_is_parent(m, ckpt) || machine_is_base(m, ckpt))
             return ST_REFUSED;
-        jm_remove_ckpt(s, ckpt);
-        jm_event(s, "removed", "the checkpoint of step %llu, asked by the user",
-                 (unsigned long long)ckpt->step);
+        machine_remove_ckpt(t, ckpt);
+        machine_tell(t, "removed", "the checkpoint of step %llu, asked by the user",
+                     (unsigned long long)ckpt->step);
         return ST_OK;
     }
     return ST_NOT_FOUND;
 }
 
 /* What is damaged is set aside already; what is being removed is none any more. */
-static enum status on_check_ckpt(struct jm_step *s)
+static enum status ask_check_ckpt(struct machine_turn *t)
 {
-    struct jm_ckpt *ckpt = jm_ckpt_at(s->m, s->ev->step, s->ev->of_generation);
-    if (!ckpt || ckpt->state == CKPT_REMOVING)
+    struct machine_ckpt *ckpt =
+        machine_ckpt_at(t->m, t->ev->check_ckpt.step, t->ev->check_ckpt.generation);
+    if (!ckpt || ckpt->state == MACHINE_CKPT_REMOVING)
         return ST_NOT_FOUND;
-    if (ckpt->state == CKPT_GOOD)
-        jm_ask_verify(s, ckpt);
+    if (ckpt->state == MACHINE_CKPT_GOOD)
+        machine_ask_verify(t, ckpt);
     return ST_OK;
 }
 
-enum status jm_ask(struct jm_step *s)
+enum status machine_ask(struct machine_turn *t)
 {
-    static enum status (*const asks[])(struct jm_step *) = {
-        on_pause, on_resume,    on_stop,        ask_to_kill,   on_save,
-        on_drain, on_drain_now, on_remove_ckpt, on_check_ckpt,
+#define ASK(kind) [(kind)-MACHINE_EV_FIRST_ASK]
+    static enum status (*const asks[])(struct machine_turn *) = {
+        ASK(MACHINE_EV_PAUSE) = ask_pause,
+        ASK(MACHINE_EV_RESUME) = ask_resume,
+        ASK(MACHINE_EV_STOP) = ask_stop,
+        ASK(MACHINE_EV_KILL) = ask_kill,
+        ASK(MACHINE_EV_SAVE) = ask_save,
+        ASK(MACHINE_EV_DRAIN) = ask_drain,
+        ASK(MACHINE_EV_DRAIN_NOW) = ask_drain_now,
+        ASK(MACHINE_EV_REMOVE_CKPT) = ask_remove_ckpt,
+        ASK(MACHINE_EV_CHECK_CKPT) = ask_check_ckpt,
     };
-    _Static_assert(sizeof asks / sizeof asks[0] == EV_CHECK_CKPT - EV_PAUSE + 1, "one per ask");
-    return asks[s->ev->kind - EV_PAUSE](s);
+#undef ASK
+    CHECK(t->ev->kind >= MACHINE_EV_FIRST_ASK);
+    return asks[t->ev->kind - MACHINE_EV_FIRST_ASK](t);
 }

@@ -4,85 +4,90 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { U32, U64, I64, BOOLEAN, ENUM, TEXT };
+enum field_kind { FIELD_U32, FIELD_U64, FIELD_I64, FIELD_BOOLEAN, FIELD_ENUM, FIELD_TEXT };
 
 struct field {
     const char *name;
     size_t offset, size;
-    enum kind kind;
+    enum field_kind kind;
 };
 
 #define FIELD(type, member, kind)                                                                  \
     {                                                                                              \
-#member, offsetof(struct type, member), sizeof(((struct type *)0)->member), kind           \
+#member, offsetof(struct type, member), sizeof(((struct type *)0)->member), FIELD_##kind   \
     }
 
-static const struct field machine[] = {
-    FIELD(job_machine, state, ENUM),
-    FIELD(job_machine, end_to, ENUM),
-    FIELD(job_machine, intent, ENUM),
-    FIELD(job_machine, generation, U32),
-    FIELD(job_machine, restarts, U32),
-    FIELD(job_machine, step_max, U64),
-    FIELD(job_machine, total_steps, U64),
-    FIELD(job_machine, steps_per_epoch, U64),
-    FIELD(job_machine, restore_step, U64),
-    FIELD(job_machine, restore_generation, U32),
-    FIELD(job_machine, memory_generation, U32),
-    FIELD(job_machine, memory_from, U32),
-    FIELD(job_machine, memory_decided, BOOLEAN),
-    FIELD(job_machine, progressed, BOOLEAN),
-    FIELD(job_machine, committed, BOOLEAN),
-    FIELD(job_machine, streak, U32),
-    FIELD(job_machine, barren, U32),
-    FIELD(job_machine, commitless, U32),
-    FIELD(job_machine, budget_kind, ENUM),
-    FIELD(job_machine, budget_step, U64),
-    FIELD(job_machine, budget_phase, TEXT),
-    FIELD(job_machine, budget_used, U32),
-    FIELD(job_machine, damage_suspected, BOOLEAN),
-    FIELD(job_machine, numeric_seen, BOOLEAN),
-    FIELD(job_machine, numeric_step, U64),
-    FIELD(job_machine, saved_wall, I64),
-    FIELD(job_machine, cost_us, I64),
-    FIELD(job_machine, write_ms, I64),
-    FIELD(job_machine, interval_ms, I64),
-    FIELD(job_machine, failures, U32),
-    FIELD(job_machine, state_bytes, U64),
-    FIELD(job_machine, refused, U64),
-    FIELD(job_machine, refused_row, U32),
-    FIELD(job_machine, refused_reason, TEXT),
-    FIELD(job_machine, swept, U32),
-    FIELD(job_machine, train_ms, I64),
-    FIELD(job_machine, submitted_wall, I64),
-    FIELD(job_machine, started_wall, I64),
-    FIELD(job_machine, ended_wall, I64),
-    FIELD(job_machine, token, TEXT),
-    FIELD(job_machine, reason, TEXT),
-    FIELD(job_machine, final_digest, TEXT),
-    FIELD(job_machine, store_mark, TEXT),
+static const struct field machine_fields[] = {
+    FIELD(machine, state, ENUM),
+    FIELD(machine, end_to, ENUM),
+    FIELD(machine, intent, ENUM),
+    FIELD(machine, generation, U32),
+    FIELD(machine, restarts, U32),
+    FIELD(machine, step_max, U64),
+    FIELD(machine, total_steps, U64),
+    FIELD(machine, steps_per_epoch, U64),
+    FIELD(machine, restore_step, U64),
+    FIELD(machine, restore_generation, U32),
+    FIELD(machine, memory_generation, U32),
+    FIELD(machine, memory_from, U32),
+    FIELD(machine, memory_decided, BOOLEAN),
+    FIELD(machine, progressed, BOOLEAN),
+    FIELD(machine, committed, BOOLEAN),
+    FIELD(machine, streak, U32),
+    FIELD(machine, barren, U32),
+    FIELD(machine, commitless, U32),
+    FIELD(machine, budget_kind, ENUM),
+    FIELD(machine, budget_step, U64),
+    FIELD(machine, budget_phase, TEXT),
+    FIELD(machine, budget_used, U32),
+    FIELD(machine, damage_suspected, BOOLEAN),
+    FIELD(machine, numeric_seen, BOOLEAN),
+    FIELD(machine, numeric_step, U64),
+    FIELD(machine, stay_step, U64),
+    FIELD(machine, saved_wall, I64),
+    FIELD(machine, cost_us, I64),
+    FIELD(machine, write_ms, I64),
+    FIELD(machine, interval_ms, I64),
+    FIELD(machine, failures, U32),
+    FIELD(machine, state_bytes, U64),
+    FIELD(machine, refused, U64),
+    FIELD(machine, refused_row, U32),
+    FIELD(machine, refused_reason, TEXT),
+    FIELD(machine, swept, U32),
+    FIELD(machine, train_ms, I64),
+    FIELD(machine, submitted_wall, I64),
+    FIELD(machine, started_wall, I64),
+    FIELD(machine, ended_wall, I64),
+    FIELD(machine, token, TEXT),
+    FIELD(machine, reason, TEXT),
+    FIELD(machine, final_digest, TEXT),
+    FIELD(machine, store_mark, TEXT),
 };
 
-static const struct field fault[] = {
-    FIELD(jm_fault, kind, ENUM),       FIELD(jm_fault, rank, U32),   FIELD(jm_fault, step, U64),
-    FIELD(jm_fault, outside, BOOLEAN), FIELD(jm_fault, phase, TEXT), FIELD(jm_fault, message, TEXT),
+static const struct field fault_fields[] = {
+    FIELD(machine_fault, kind, ENUM),  FIELD(machine_fault, rank, U32),
+    FIELD(machine_fault, step, U64),   FIELD(machine_fault, outside, BOOLEAN),
+    FIELD(machine_fault, phase, TEXT), FIELD(machine_fault, message, TEXT),
 };
 
-static const struct field rank[] = {
-    FIELD(jm_rank, node, TEXT),
-    FIELD(jm_rank, slot, U32),
-    FIELD(jm_rank, gone, BOOLEAN),
-    FIELD(jm_rank, holder, U32),
+static const struct field rank_fields[] = {
+    FIELD(machine_rank, node, TEXT),
+    FIELD(machine_rank, slot, U32),
+    FIELD(machine_rank, gone, BOOLEAN),
+    FIELD(machine_rank, holder, U32),
 };
 
-static const struct field announced[] = {
-    FIELD(jm_announced, step, U64),
-    FIELD(jm_announced, exit, BOOLEAN),
+static const struct field announced_fields[] = {
+    FIELD(machine_announced, step, U64),
+    FIELD(machine_announced, exit, BOOLEAN),
 };
 
 #define COUNT(table) (sizeof(table) / sizeof((table)[0]))
 
 /* ---- one field ---- */
+
+/* Enums are journalled as numbers. */
+_Static_assert(sizeof(enum machine_state) == sizeof(uint32_t), "an enum is read as 32 bits");
 
 /* Fault messages come from outside: what isn't UTF-8 is replaced, never refused. */
 static json_t *text_value(const char *text)
@@ -98,56 +103,56 @@ static json_t *text_value(const char *text)
     return json_string(clean);
 }
 
-static json_t *get(const void *object, const struct field *field)
+static json_t *field_get(const void *object, const struct field *field)
 {
     const char *at = (const char *)object + field->offset;
     switch (field->kind) {
-    case U32:
-    case ENUM: {
+    case FIELD_U32:
+    case FIELD_ENUM: {
         uint32_t value;
         memcpy(&value, at, sizeof value);
         return json_integer(value);
     }
-    case U64:
-    case I64: {
+    case FIELD_U64:
+    case FIELD_I64: {
         int64_t value;
         memcpy(&value, at, sizeof value);
         return json_integer(value);
     }
-    case BOOLEAN:
+    case FIELD_BOOLEAN:
         return json_boolean(*(const bool *)at);
-    case TEXT:
+    case FIELD_TEXT:
         return text_value(at);
     }
     return NULL;
 }
 
-static bool set(void *object, const struct field *field, const json_t *value)
+static bool field_set(void *object, const struct field *field, const json_t *value)
 {
     char *at = (char *)object + field->offset;
     switch (field->kind) {
-    case U32:
-    case ENUM: {
+    case FIELD_U32:
+    case FIELD_ENUM: {
         if (!json_is_integer(value))
             return false;
         uint32_t number = (uint32_t)json_integer_value(value);
         memcpy(at, &number, sizeof number);
         return true;
     }
-    case U64:
-    case I64: {
+    case FIELD_U64:
+    case FIELD_I64: {
         if (!json_is_integer(value))
             return false;
         int64_t number = json_integer_value(value);
         memcpy(at, &number, sizeof number);
         return true;
     }
-    case BOOLEAN:
+    case FIELD_BOOLEAN:
         if (!json_is_boolean(value))
             return false;
         *(bool *)at = json_is_true(value);
         return true;
-    case TEXT: {
+    case FIELD_TEXT: {
         const char *text = json_string_value(value);
         if (!text || strlen(text) >= field->size)
             return false;
@@ -159,11 +164,11 @@ static bool set(void *object, const struct field *field, const json_t *value)
 }
 
 /* Owned by the caller; NULL: no memory. */
-static json_t *encode(const void *object, const struct field *fields, size_t count)
+static json_t *encode_fields(const void *object, const struct field *fields, size_t count)
 {
     json_t *out = json_object();
     for (size_t i = 0; out && i < count; i++) {
-        if (json_object_set_new(out, fields[i].name, get(object, &fields[i])) != 0) {
+        if (json_object_set_new(out, fields[i].name, field_get(object, &fields[i])) != 0) {
             json_decref(out);
             out = NULL;
         }
@@ -171,13 +176,13 @@ static json_t *encode(const void *object, const struct field *fields, size_t cou
     return out;
 }
 
-static bool decode(const json_t *in, void *object, const struct field *fields, size_t count)
+static bool decode_fields(const json_t *in, void *object, const struct field *fields, size_t count)
 {
     if (!json_is_object(in))
         return false;
     for (size_t i = 0; i < count; i++) {
         const json_t *value = json_object_get(in, fields[i].name);
-        if (value && !set(object, &fields[i], value))
+        if (value && !field_set(object, &fields[i], value))
             return false;
     }
     return true;
@@ -190,7 +195,7 @@ static json_t *encode_all(const void *objects, size_t size, size_t n, const stru
 {
     json_t *out = json_array();
     for (size_t i = 0; out && i < n; i++) {
-        json_t *one = encode((const char *)objects + i * size, fields, count);
+        json_t *one = encode_fields((const char *)objects + i * size, fields, count);
         if (json_array_append_new(out, one) != 0) {
             json_decref(out);
             out = NULL;
@@ -205,14 +210,14 @@ static bool decode_all(const json_t *in, void *objects, size_t size, size_t n_ma
     if (!json_is_array(in) || json_array_size(in) > n_max)
         return false;
     for (size_t i = 0; i < json_array_size(in); i++) {
-        if (!decode(json_array_get(in, i), (char *)objects + i * size, fields, count))
+        if (!decode_fields(json_array_get(in, i), (char *)objects + i * size, fields, count))
             return false;
     }
     return true;
 }
 
-static const struct field number_fields[] = { { "n", 0, sizeof(int64_t), I64 } };
-static const struct field name_fields[] = { { "name", 0, LIMIT_NAME, TEXT } };
+static const struct field number_fields[] = { { "n", 0, sizeof(int64_t), FIELD_I64 } };
+static const struct field name_fields[] = { { "name", 0, LIMIT_NAME, FIELD_TEXT } };
 
 struct list {
     const char *name;
@@ -223,49 +228,50 @@ struct list {
 };
 
 static const struct list lists[] = {
-    { "cause", offsetof(struct job_machine, cause), sizeof(struct jm_fault), 1, 0, fault,
-      COUNT(fault) },
-    { "first_cause", offsetof(struct job_machine, first_cause), sizeof(struct jm_fault), 1, 0,
-      fault, COUNT(fault) },
-    { "announced", offsetof(struct job_machine, announced), sizeof(struct jm_announced),
-      JM_ANNOUNCED_MAX, 0, announced, COUNT(announced) },
-    { "lost_ms", offsetof(struct job_machine, lost_ms), sizeof(int64_t), LOST_COUNT, 0,
+    { "cause", offsetof(struct machine, cause), sizeof(struct machine_fault), 1, 0, fault_fields,
+      COUNT(fault_fields) },
+    { "first_cause", offsetof(struct machine, first_cause), sizeof(struct machine_fault), 1, 0,
+      fault_fields, COUNT(fault_fields) },
+    { "announced", offsetof(struct machine, announced), sizeof(struct machine_announced),
+      MACHINE_ANNOUNCED_MAX, 0, announced_fields, COUNT(announced_fields) },
+    { "lost_ms", offsetof(struct machine, lost_ms), sizeof(int64_t), MACHINE_LOST_COUNT, 0,
       number_fields, 1 },
-    { "skip", offsetof(struct job_machine, skip), sizeof(uint64_t), JM_SKIPS_MAX,
-      offsetof(struct job_machine, skip_count), number_fields, 1 },
-    { "excluded", offsetof(struct job_machine, excluded), LIMIT_NAME, JM_EXCLUDED_MAX,
-      offsetof(struct job_machine, excluded_count), name_fields, 1 },
-    { "suspects", offsetof(struct job_machine, suspects), LIMIT_NAME, JM_SUSPECTS_MAX,
-      offsetof(struct job_machine, suspect_count), name_fields, 1 },
+    { "skip", offsetof(struct machine, skip), sizeof(uint64_t), MACHINE_SKIPS_MAX,
+      offsetof(struct machine, skip_count), number_fields, 1 },
+    { "excluded", offsetof(struct machine, excluded), LIMIT_NAME, MACHINE_EXCLUDED_MAX,
+      offsetof(struct machine, excluded_count), name_fields, 1 },
+    { "suspects", offsetof(struct machine, suspects), LIMIT_NAME, MACHINE_SUSPECTS_MAX,
+      offsetof(struct machine, suspect_count), name_fields, 1 },
 };
 
-static bool add(json_t *root, const char *name, json_t *value)
+static bool add_key(json_t *root, const char *name, json_t *value)
 {
     return json_object_set_new(root, name, value) == 0;
 }
 
-static json_t *encode_machine(const struct job_machine *m)
+static json_t *encode_machine(const struct machine *m)
 {
-    json_t *root = encode(m, machine, COUNT(machine));
+    json_t *root = encode_fields(m, machine_fields, COUNT(machine_fields));
     bool ok = root != NULL;
     for (size_t i = 0; ok && i < COUNT(lists); i++) {
         const struct list *list = &lists[i];
         uint32_t n = (uint32_t)list->n_max;
         if (list->count_offset)
             memcpy(&n, (const char *)m + list->count_offset, sizeof n);
-        ok = add(
+        ok = add_key(
             root, list->name,
             encode_all((const char *)m + list->offset, list->size, n, list->fields, list->count));
     }
-    ok = ok && add(root, "ranks",
-                   encode_all(m->ranks, sizeof m->ranks[0], m->config.ranks, rank, COUNT(rank)));
+    ok = ok && add_key(root, "ranks",
+                       encode_all(m->ranks, sizeof m->ranks[0], m->config.ranks, rank_fields,
+                                  COUNT(rank_fields)));
     if (ok)
         return root;
     json_decref(root);
     return NULL;
 }
 
-enum status job_encode(const struct job_machine *m, struct buf *out)
+enum status machine_encode(const struct machine *m, struct buf *out)
 {
     json_t *root = encode_machine(m);
     if (!root)
@@ -279,9 +285,9 @@ enum status job_encode(const struct job_machine *m, struct buf *out)
     return st;
 }
 
-static bool decode_machine(const json_t *root, struct job_machine *m)
+static bool decode_machine(const json_t *root, struct machine *m)
 {
-    if (!decode(root, m, machine, COUNT(machine)))
+    if (!decode_fields(root, m, machine_fields, COUNT(machine_fields)))
         return false;
     for (size_t i = 0; i < COUNT(lists); i++) {
         const struct list *list = &lists[i];
@@ -296,16 +302,17 @@ static bool decode_machine(const json_t *root, struct job_machine *m)
             memcpy((char *)m + list->count_offset, &n, sizeof n);
     }
     const json_t *ranks = json_object_get(root, "ranks");
-    return decode_all(ranks, m->ranks, sizeof m->ranks[0], m->config.ranks, rank, COUNT(rank)) &&
-           m->state > JOB_NONE && m->state <= JOB_KILLED && m->end_to <= JOB_KILLED;
+    return decode_all(ranks, m->ranks, sizeof m->ranks[0], m->config.ranks, rank_fields,
+                      COUNT(rank_fields)) &&
+           m->state > MACHINE_NONE && m->state <= MACHINE_KILLED && m->end_to <= MACHINE_KILLED;
 }
 
-enum status job_decode(struct job_machine *m, const char *text)
+enum status machine_decode(struct machine *m, const char *text)
 {
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     if (!root)
         return ST_CORRUPT;
-    m->swept = UINT32_MAX; /* of a job that an older version began: left as it is */
+    m->swept = UINT32_MAX; /* no key of an older version: leftovers of such a job stay */
     bool ok = decode_machine(root, m);
     json_decref(root);
     m->dirty = false;

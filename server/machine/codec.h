@@ -1,14 +1,15 @@
 /*
  * The journalled part of a job's state machine as one JSON object, and back.
  *
- * Every scalar field is one line of a table, so that what is written is what is read. Unknown keys
- * are ignored and missing ones keep their value: old journals stay readable (design 10: additive).
+ * Every scalar field is one line of a table, so that what is written is what is read. Old journals
+ * stay readable: a key that isn't known is ignored, a field whose key is missing keeps its value.
  */
 #pragma once
 
 #include "common/buf.h"
 #include "server/machine/machine.h"
 
-MUST_CHECK enum status job_encode(const struct job_machine *m, struct buf *out);
-/* m was made by jm_init with the job's config. Errors: ST_CORRUPT */
-MUST_CHECK enum status job_decode(struct job_machine *m, const char *text);
+/* Appends it to out. */
+MUST_CHECK enum status machine_encode(const struct machine *m, struct buf *out);
+/* m was made by machine_init with the job's config. Errors: ST_CORRUPT; then m is half read */
+MUST_CHECK enum status machine_decode(struct machine *m, const char *text);

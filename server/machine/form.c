@@ -1,214 +1,248 @@
-/* From slots to a running generation. */
+/*
+ * From slots to a running generation: slots, the store's answer, a new generation, every rank's
+ * hello, assignments, every rank ready.
+ */
 #include "common/check.h"
 #include "server/machine/internal.h"
 
-void jm_on_placed(struct jm_step *s)
+/* The one place where a generation begins (invariants 1 and 4). */
+static void form_generation(struct machine_turn *t)
 {
-    struct job_machine *m = s->m;
-    if (!jm_wants_slots(m, s->now))
-        return;
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
-        struct jm_rank *rank = &m->ranks[i];
-        *rank = (struct jm_rank){ .gone = true, .slot = s->ev->slots[i] };
-        jm_text(rank->node, sizeof rank->node, s->ev->nodes[i]);
-    }
-    jm_text(m->token, sizeof m->token, s->ev->token);
-    m->state = JOB_PLACING;
-    if (m->probed) {
-        jm_form(s);
-        return;
-    }
-    m->probing = true;
-    jm_act(s, ACT_PROBE);
-}
-
-/* Of an answer of the store. */
-void jm_note_away(struct jm_step *s)
-{
-    if (s->ev->flag && !s->m->store_away)
-        jm_event(s, "store-away", "%s", s->ev->message);
-    s->m->store_away = s->ev->flag;
-}
-
-void jm_on_probed(struct jm_step *s)
-{
-    struct job_machine *m = s->m;
-    if (!m->probing)
-        return;
-    m->probing = false;
-    if (m->state != JOB_PLACING)
-        return;
-    if (s->ev->status == ST_OK) {
-        m->probed = true;
-        m->store_away = false;
-        if (s->ev->mark && s->ev->mark[0])
-            jm_text(m->store_mark, sizeof m->store_mark, s->ev->mark);
-        jm_form(s);
-        return;
-    }
-    jm_note_away(s);
-    /* Slots are given back meanwhile; the scheduler places the job again. */
-    m->state = m->generation == 0 ? JOB_QUEUED : JOB_RECOVERING;
-    /* Of a store that was good before, anything may pass. */
-    const bool refused = s->ev->status == ST_REFUSED || s->ev->status == ST_INVALID;
-    if (refused && m->generation == 0) {
-        jm_text(m->cause.message, sizeof m->cause.message, s->ev->message);
-        m->cause.kind = FAULT_USER;
-        jm_event(s, "fault", "%s", s->ev->message);
-        jm_set_reason(m, "%s", s->ev->message);
-        jm_enter_final(s, JOB_FAILED);
-        return;
-    }
-    m->retry_at = s->now + JM_SILENT_MS;
-    jm_set_reason(m, "waits for the checkpoint store: %s", s->ev->message);
-    jm_act(s, ACT_SCHEDULE);
-}
-
-/* The one place where a generation begins: journalled (dirty) before any trainer is started. */
-void jm_form(struct jm_step *s)
-{
-    struct job_machine *m = s->m;
-    CHECK(jm_all_gone(m));
-    const struct jm_ckpt *ckpt = jm_newest(m);
+    struct machine *m = t->m;
+    CHECK(m->state == MACHINE_PLACING);
+    CHECK(machine_all_gone(m));
+    CHECK(!machine_saves_busy(m));
+    const struct machine_ckpt *ckpt = machine_newest(m);
     m->generation++;
-    m->state = JOB_FORMING;
+    m->state = MACHINE_FORMING;
     m->dirty = true;
     m->reason[0] = '\0';
     m->restore_step = ckpt ? ckpt->step : 0;
     m->restore_generation = ckpt ? ckpt->generation : 0;
     m->memory_generation = 0;
     m->memory_decided = false;
-    jm_memory_forget(m);
+    machine_copies_clear(m);
     m->progressed = false;
     m->committed = false;
-    m->intent = INTENT_NONE;
-    m->cause = (struct jm_fault){ 0 };
-    m->candidate = (struct jm_fault){ 0 };
+    m->intent = MACHINE_INTENT_NONE;
+    m->cause = (struct machine_fault){ 0 };
+    m->candidate = (struct machine_fault){ 0 };
     m->window_until = 0;
     m->end_hard_at = 0;
-    m->started_at = s->now;
-    m->progress_at = s->now;
+    m->started_at = t->now;
+    m->progress_at = t->now;
     m->replay_until = m->step_max;
     m->step_at = 0;
     m->passes = 0;
-    for (int i = 0; i < JM_ANNOUNCED_MAX; i++)
-        m->announced[i] = (struct jm_announced){ 0 };
-    for (int i = 0; i < JM_SAVES_MAX; i++)
-        m->saves[i] = (struct jm_save){ 0 };
+    for (int i = 0; i < MACHINE_ANNOUNCED_MAX; i++)
+        m->announced[i] = (struct machine_announced){ 0 };
+    m->stay_step = 0;
+    for (int i = 0; i < MACHINE_SAVES_MAX; i++)
+        m->saves[i] = (struct machine_save){ 0 };
     for (uint32_t i = 0; i < m->config.ranks; i++) {
         m->ranks[i].gone = false;
         m->ranks[i].step = m->restore_step;
-        m->ranks[i].counter_at = s->now;
+        m->ranks[i].counter_at = t->now;
     }
-    jm_act(s, ACT_GEN_BEGIN);
+    machine_act(t, MACHINE_ACT_GEN_BEGIN);
     if (ckpt) {
-        jm_event(s, "forming", "generation %u with %u workers, from the checkpoint of step %llu",
-                 m->generation, m->config.ranks, (unsigned long long)ckpt->step);
+        machine_tell(t, "forming",
+                     "generation %u with %u workers, from the checkpoint of step %llu",
+                     m->generation, m->config.ranks, (unsigned long long)ckpt->step);
     } else {
-        jm_event(s, "forming", "generation %u with %u workers, from the beginning", m->generation,
-                 m->config.ranks);
+        machine_tell(t, "forming", "generation %u with %u workers, from the beginning",
+                     m->generation, m->config.ranks);
     }
-    jm_act(s, ACT_START);
+    machine_act(t, MACHINE_ACT_START);
 }
 
-static void send_plans(struct jm_step *s)
+void machine_on_placed(struct machine_turn *t)
 {
-    struct job_machine *m = s->m;
+    struct machine *m = t->m;
+    if (!machine_wants_slots(m, t->now))
+        return;
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
+        struct machine_rank *rank = &m->ranks[i];
+        *rank = (struct machine_rank){ .gone = true, .slot = t->ev->placed.slots[i] };
+        machine_text(rank->node, sizeof rank->node, t->ev->placed.nodes[i]);
+    }
+    machine_text(m->token, sizeof m->token, t->ev->placed.token);
+    m->state = MACHINE_PLACING;
+    if (m->probed) {
+        form_generation(t);
+        return;
+    }
+    m->probing = true;
+    machine_act(t, MACHINE_ACT_PROBE);
+}
+
+void machine_on_probed(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    if (!m->probing)
+        return;
+    m->probing = false;
+    if (m->state != MACHINE_PLACING)
+        return;
+    if (t->ev->answer.status == ST_OK) {
+        m->probed = true;
+        m->store_away = false;
+        if (t->ev->answer.mark && t->ev->answer.mark[0])
+            machine_text(m->store_mark, sizeof m->store_mark, t->ev->answer.mark);
+        form_generation(t);
+        return;
+    }
+    machine_note_away(t);
+    /* Slots are given back meanwhile; the scheduler places the job again. */
+    m->state = m->generation == 0 ? MACHINE_QUEUED : MACHINE_RECOVERING;
+    /* Of a store that was good before, anything may pass. */
+    const bool refused = t->ev->answer.status == ST_REFUSED || t->ev->answer.status == ST_INVALID;
+    if (refused && m->generation == 0) {
+        machine_text(m->cause.message, sizeof m->cause.message, t->ev->answer.message);
+        m->cause.kind = MACHINE_FAULT_USER;
+        machine_tell(t, "fault", "%s", t->ev->answer.message);
+        machine_set_reason(m, "%s", t->ev->answer.message);
+        machine_rest(t, MACHINE_FAILED);
+        return;
+    }
+    m->retry_at = t->now + MACHINE_SILENT_MS;
+    machine_set_reason(m, "waits for the checkpoint store: %s", t->ev->answer.message);
+    machine_act(t, MACHINE_ACT_SCHEDULE);
+}
+
+/* Once all ranks said hello. */
+static void send_assignments(struct machine_turn *t)
+{
+    struct machine *m = t->m;
     for (uint32_t i = 0; i < m->config.ranks; i++) {
         if (!m->ranks[i].joined)
             return;
     }
-    jm_memory_choose(s);
-    bool whole = m->config.ranks > JM_ACTIONS_MAX / 2;
-    if (whole)
-        jm_act(s, ACT_PLAN)->rank = JM_ALL;
+    machine_copies_choose(t);
+    bool in_one = m->config.ranks > MACHINE_ACTIONS_MAX / 2; /* else one action each, if at all */
+    if (in_one)
+        machine_act(t, MACHINE_ACT_ASSIGN)->rank = MACHINE_ALL_RANKS;
     for (uint32_t i = 0; i < m->config.ranks; i++) {
-        struct jm_rank *rank = &m->ranks[i];
-        if (!rank->planned && !whole)
-            jm_act(s, ACT_PLAN)->rank = i;
-        rank->planned = true;
-        rank->counter_at = s->now;
+        struct machine_rank *rank = &m->ranks[i];
+        if (!rank->assigned && !in_one)
+            machine_act(t, MACHINE_ACT_ASSIGN)->rank = i;
+        rank->assigned = true;
+        rank->counter_at = t->now;
     }
 }
 
-void jm_on_hello(struct jm_step *s)
+/* What became of saves while the rank, or the coordinator, was away; and what is announced. */
+static void tell_saves(struct machine_turn *t, uint32_t rank)
 {
-    struct job_machine *m = s->m;
-    struct jm_rank *rank = &m->ranks[s->ev->rank];
+    struct machine *m = t->m;
+    for (int i = 0; i < MACHINE_SAVES_MAX; i++) {
+        const struct machine_save *save = &m->saves[i];
+        if (save->state == MACHINE_SAVE_COMMITTED) {
+            machine_send_done(t, save->step, rank, true);
+        } else if (save->state == MACHINE_SAVE_DROPPING ||
+                   (save->state == MACHINE_SAVE_DROPPED && !save->wanted)) {
+            machine_send_done(t, save->step, rank, false);
+        }
+    }
+    const struct machine_ckpt *newest = machine_newest(m);
+    if (newest && newest->generation == m->generation &&
+        machine_save_index(m, newest->step, m->generation) < 0)
+        machine_send_done(t, newest->step, rank, true);
+    if (m->stay_step > 0)
+        machine_act_on(t, MACHINE_ACT_STAY, m->stay_step, m->generation)->rank = rank;
+    for (int i = 0; i < MACHINE_ANNOUNCED_MAX; i++) {
+        if (m->announced[i].step == 0)
+            continue;
+        struct machine_action *act =
+            machine_act_on(t, MACHINE_ACT_SAVE_AT, m->announced[i].step, m->generation);
+        act->exit = m->announced[i].exit;
+        act->rank = rank;
+    }
+}
+
+void machine_on_hello(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    struct machine_rank *rank = &m->ranks[t->ev->rank];
     rank->session = true;
     rank->started = true;
     rank->lost_at = 0;
     rank->missing_at = 0;
-    rank->pid = s->ev->pid;
+    rank->pid = t->ev->hello.pid;
     bool again = rank->joined;
     rank->joined = true;
-    if (m->end_to != JOB_NONE && m->end_hard_at == 0)
-        return; /* the caller answers Over */
-    if (!s->ev->flag) {
-        jm_memory_hear(s);
-        if (again && rank->planned) {
-            jm_act(s, ACT_PLAN)->rank = s->ev->rank; /* the plan was lost with the session */
-        } else if (m->state == JOB_FORMING) {
-            send_plans(s);
+    if (m->end_to != MACHINE_NONE && m->end_hard_at == 0)
+        return; /* the generation is being ended; the core answers Over before it comes to this */
+    if (!t->ev->hello.attached) {
+        machine_copies_hear(t);
+        if (again && rank->assigned) {
+            /* Its assignment was lost with the session. */
+            machine_act(t, MACHINE_ACT_ASSIGN)->rank = t->ev->rank;
+        } else if (m->state == MACHINE_FORMING) {
+            send_assignments(t);
         }
         return;
     }
-    rank->planned = true;
-    rank->counter_at = s->now;
-    if (s->ev->step > rank->step)
-        rank->step = s->ev->step;
-    if (m->state != JOB_FORMING) {
+    rank->assigned = true;
+    rank->counter_at = t->now;
+    if (t->ev->hello.step > rank->step)
+        rank->step = t->ev->hello.step;
+    if (m->state != MACHINE_FORMING) {
         rank->ready = true;
     } else {
-        send_plans(s);
+        send_assignments(t);
     }
-    jm_saves_attach(s, s->ev->rank);
+    tell_saves(t, t->ev->rank);
 }
 
-void jm_running(struct jm_step *s)
+void machine_enter_running(struct machine_turn *t)
 {
-    struct job_machine *m = s->m;
-    m->state = JOB_RUNNING;
+    struct machine *m = t->m;
+    CHECK(m->state == MACHINE_FORMING);
+    CHECK(m->end_to == MACHINE_NONE);
+    m->state = MACHINE_RUNNING;
     m->dirty = true;
-    m->running_since = s->now;
-    m->progress_at = s->now;
+    m->progress_at = t->now;
     if (m->started_wall == 0)
-        m->started_wall = s->ev->wall;
+        m->started_wall = t->wall;
     for (uint32_t i = 0; i < m->config.ranks; i++)
         m->ranks[i].ready = true;
-    jm_due_from(s);
-    jm_set_reason(m, "%s", "");
-    jm_event(s, "running", "generation %u runs after %.1f s", m->generation,
-             (double)(s->now - m->started_at) / 1000.0);
+    machine_due_from(t);
+    machine_set_reason(m, "%s", "");
+    machine_tell(t, "running", "generation %u runs after %.1f s", m->generation,
+                 (double)(t->now - m->started_at) / 1000.0);
     if (m->commitless >= 2)
-        jm_announce(s, false); /* two attempts without a commit: save early */
+        machine_announce(t, false); /* two attempts without a commit: save early */
 }
 
-void jm_on_ready(struct jm_step *s)
+void machine_on_ready(struct machine_turn *t)
 {
-    struct job_machine *m = s->m;
-    struct jm_rank *rank = &m->ranks[s->ev->rank];
-    if (s->ev->message && !m->config.relaxed) {
-        struct jm_fault fault = { .kind = FAULT_PINS, .rank = s->ev->rank };
-        jm_text(fault.phase, sizeof fault.phase, "forming");
-        jm_text(fault.message, sizeof fault.message, s->ev->message);
-        jm_fault_report(s, &fault);
+    struct machine *m = t->m;
+    const struct machine_ready *ready = &t->ev->ready;
+    struct machine_rank *rank = &m->ranks[t->ev->rank];
+    if (ready->pins_differ && !m->config.relaxed) {
+        struct machine_fault fault = { .kind = MACHINE_FAULT_PINS, .rank = t->ev->rank };
+        machine_text(fault.phase, sizeof fault.phase, "forming");
+        machine_text(fault.message, sizeof fault.message, ready->pins_differ);
+        machine_report_fault(t, &fault);
         return;
     }
-    if (s->ev->message)
-        jm_event(s, "pins", "rank %u: %s (exactness: relaxed)", s->ev->rank, s->ev->message);
-    if (m->total_steps != s->ev->total_steps || m->steps_per_epoch != s->ev->steps_per_epoch)
+    if (ready->pins_differ) {
+        machine_tell(t, "pins", "rank %u: %s (exactness: relaxed)", t->ev->rank,
+                     ready->pins_differ);
+    }
+    if (m->total_steps != ready->total_steps || m->steps_per_epoch != ready->steps_per_epoch)
         m->dirty = true;
-    m->total_steps = s->ev->total_steps;
-    m->steps_per_epoch = s->ev->steps_per_epoch;
-    if (s->ev->bytes > 0)
-        m->state_bytes = s->ev->bytes;
+    m->total_steps = ready->total_steps;
+    m->steps_per_epoch = ready->steps_per_epoch;
+    if (ready->state_bytes > 0)
+        m->state_bytes = ready->state_bytes;
     rank->ready = true;
-    if (m->state != JOB_FORMING || m->end_to != JOB_NONE)
+    if (m->state != MACHINE_FORMING || m->end_to != MACHINE_NONE)
         return;
     for (uint32_t i = 0; i < m->config.ranks; i++) {
         if (!m->ranks[i].ready)
             return;
     }
-    jm_running(s);
+    machine_enter_running(t);
 }

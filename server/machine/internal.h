@@ -1,158 +1,198 @@
 /*
- * What the files of the state machine share: job_machine.c (life, dispatch), job_form.c,
- * job_memory.c (copies in memory),
- * job_asks.c (what people ask),
- * job_recovery.c (failures), job_saves.c, job_saves_time.c and job_due.c (saves), job_catalog.c and
- * job_keep.c (checkpoints), job_sweep.c (leftovers), job_time.c (deadlines, accounts, pace).
+ * What the files of the state machine share.
+ *
+ * The sections stand from floor to roof: a file calls what stands above its own section, never what
+ * stands below. The machine changes only within a turn: one event taken, with the actions that it
+ * leads to.
  */
 #pragma once
 
 #include "server/machine/interval.h"
 #include "server/machine/machine.h"
 
-#define JM_HELLO_MS       60000 /* from the start of a trainer to its hello */
-#define JM_WINDOW_MS      250   /* for the first cause to arrive */
-#define JM_SESSION_MS     10000 /* for a lost session to come back */
-#define JM_SILENT_MS      5000  /* an agent or a trainer without a sign */
-#define JM_GRACE_MS       10000 /* after the coordinator's start */
-#define JM_MISSING_MS     1000  /* for the exit of a trainer that its agent doesn't list */
-#define JM_LEAVE_MS       10000 /* for trainers to leave after the last commit */
-#define JM_END_AGAIN_MS   2000  /* ACT_END is repeated */
-#define JM_NEVER_MS       5000  /* a trainer that never showed up counts as gone */
-#define JM_ASSUMED_MS     10000 /* for ranks that may have nothing to unlink */
-#define JM_REMOVE_MS      60000 /* for ranks to unlink a dropped save */
-#define JM_WATCH_MS       500   /* how often rules of silence are looked at */
-#define JM_BARREN_MAX     10
-#define JM_BUDGET         3
-#define JM_BACKOFF_MAX_MS 60000
-#define JM_STORE_TRIES    5
-#define JM_LEAD_MS        500 /* for workers to hear of a save */
-#define JM_PASSES_MAX     16  /* doublings of that */
+#define MACHINE_HELLO_MS       60000 /* from the start of a trainer to its hello */
+#define MACHINE_WINDOW_MS      250   /* for the first cause to arrive */
+#define MACHINE_SESSION_MS     10000 /* for a lost session to come back */
+#define MACHINE_SILENT_MS      5000  /* an agent or a trainer without a sign */
+#define MACHINE_GRACE_MS       10000 /* after the coordinator's start: nobody is judged lost */
+#define MACHINE_MISSING_MS     1000  /* for the exit of a trainer that its agent doesn't list */
+#define MACHINE_LEAVE_MS       10000 /* for trainers to leave after the last commit */
+#define MACHINE_END_AGAIN_MS   2000  /* between two MACHINE_ACT_END */
+#define MACHINE_NEVER_MS       5000  /* a trainer that never showed up counts as gone */
+#define MACHINE_ASSUMED_MS     10000 /* for ranks that may have nothing to unlink */
+#define MACHINE_REMOVE_MS      60000 /* for ranks to unlink their files of a dropped save */
+#define MACHINE_WATCH_MS       500   /* how often the rules of silence are looked at */
+#define MACHINE_BARREN_MAX     10    /* generations in a row without progress; then FAILED */
+#define MACHINE_BUDGET         3     /* failures at the same place; then FAILED */
+#define MACHINE_BACKOFF_MAX_MS 60000
+#define MACHINE_STORE_TRIES    5
+#define MACHINE_LEAD_MS        500 /* for workers to hear of an announced save */
+#define MACHINE_PASSES_MAX     16  /* doublings of that */
+#define MACHINE_CHAIN_MAX      7   /* checkpoints that one is read through; the eighth is whole */
 
-struct jm_step {
-    struct job_machine *m;
-    const struct job_event *ev;
-    struct jm_actions *out;
-    int64_t now;
+/* One event taken: what its handlers get. */
+struct machine_turn {
+    struct machine *m;
+    const struct machine_event *ev; /* NULL: the job is resumed */
+    struct machine_actions *out;
+    int64_t now, wall;
 };
 
-/* ---- actions ---- */
-struct jm_action *jm_act(struct jm_step *s, enum jm_action_kind kind);
-struct jm_action *jm_act_on(struct jm_step *s, enum jm_action_kind kind, uint64_t step,
-                            uint32_t generation);
-void jm_event(struct jm_step *s, const char *kind, const char *format, ...)
+/* ---- catalog.c: checkpoints and saves of the job; lists and questions ---- */
+
+struct machine_ckpt *machine_ckpt_at(struct machine *m, uint64_t step, uint32_t generation);
+/* The checkpoint of the job's last step is there. */
+bool machine_final_committed(const struct machine *m);
+/* A report of damage is open, or a damaged one is being set aside: nothing may be restored. */
+bool machine_damage_pending(const struct machine *m);
+/* The one that ckpt holds differences to, or NULL. */
+struct machine_ckpt *machine_chain_next(struct machine *m, const struct machine_ckpt *ckpt);
+/* ckpt is `of`, or one that `of` is read through. */
+bool machine_in_chain(struct machine *m, const struct machine_ckpt *of,
+                      const struct machine_ckpt *ckpt);
+/* Another one holds differences to ckpt. */
+bool machine_is_parent(const struct machine *m, const struct machine_ckpt *ckpt);
+/* A save under way may write differences to ckpt. */
+bool machine_is_base(const struct machine *m, const struct machine_ckpt *ckpt);
+/* Its place in m->saves, or -1. */
+int machine_save_index(const struct machine *m, uint64_t step, uint32_t generation);
+/* All ranks have that flag for the save. */
+bool machine_every_rank(const struct machine *m, int index, uint8_t flag);
+/* It may still commit, or is still to be removed; the same of any of them. */
+bool machine_save_busy(const struct machine_save *save);
+bool machine_saves_busy(const struct machine *m);
+/* Workers may be waiting for the store. */
+bool machine_store_holds(const struct machine *m);
+
+/* ---- life.c: actions, the reason, what a state means, accounts, endings ---- */
+
+struct machine_action *machine_act(struct machine_turn *t, enum machine_action_kind kind);
+struct machine_action *machine_act_on(struct machine_turn *t, enum machine_action_kind kind,
+                                      uint64_t step, uint32_t generation);
+/* An event for people, in the job's history. */
+void machine_tell(struct machine_turn *t, const char *what, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-void jm_text(char *out, size_t capacity, const char *text); /* copies, cuts; NULL: "" */
-
-/* ---- job_form.c ---- */
-void jm_on_placed(struct jm_step *s);
-void jm_on_probed(struct jm_step *s);
-void jm_note_away(struct jm_step *s);
-void jm_on_hello(struct jm_step *s);
-void jm_on_ready(struct jm_step *s);
-void jm_form(struct jm_step *s);
-void jm_running(struct jm_step *s);
-
-/* ---- job_memory.c ---- */
-void jm_memory_hear(struct jm_step *s);   /* of EV_HELLO */
-void jm_memory_choose(struct jm_step *s); /* before the first plan of a generation */
-void jm_memory_forget(struct job_machine *m);
-/* Before it is counted; true: the copies were the cause, or may have been, and won't be again. */
-bool jm_memory_failed(struct jm_step *s, const struct jm_fault *fault, bool budget);
-
-/* ---- job_machine.c ---- */
-/* Trainers are to go and the job to end up in `to`; gently: they leave by themselves first. */
-void jm_end_generation(struct jm_step *s, enum job_state to, bool gently);
-void jm_enter_final(struct jm_step *s, enum job_state to);
-bool jm_all_gone(const struct job_machine *m);
-void jm_set_reason(struct job_machine *m, const char *format, ...)
+void machine_text(char *out, size_t capacity, const char *text); /* copies, cuts; NULL: "" */
+void machine_set_reason(struct machine *m, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-bool jm_alive(const struct job_machine *m); /* a generation of it has, or may have, trainers */
+bool machine_alive(const struct machine *m);  /* a generation of it has, or may have, trainers */
+bool machine_trains(const struct machine *m); /* its workers train: RUNNING, SAVING */
+bool machine_all_gone(const struct machine *m);
+/* Where a job goes whose generation saved and left as it was intended. */
+enum machine_state machine_intended(enum machine_intent intent);
+/* Books the time since the last turn as training or as lost. */
+void machine_account(struct machine *m, int64_t now);
+/* Trainers are to go and the job to end up in `to`; gently: they leave by themselves first. */
+void machine_end_generation(struct machine_turn *t, enum machine_state to, bool gently);
+/* The job comes to rest, without trainers: QUEUED, PAUSED, or a final state. */
+void machine_rest(struct machine_turn *t, enum machine_state to);
 
-/* ---- job_asks.c ---- */
-MUST_CHECK enum status jm_ask(struct jm_step *s);
+/* ---- announce.c: saves to come ---- */
 
-/* ---- job_recovery.c ---- */
-void jm_fault_report(struct jm_step *s,
-                     const struct jm_fault *fault); /* may wait for a better one */
-void jm_fail(struct jm_step *s, const struct jm_fault *reported);
-void jm_window(struct jm_step *s);
-int64_t jm_backoff_ms(const struct job_machine *m);
+/* For a step beyond every one reported; exit: workers leave after it. */
+void machine_announce(struct machine_turn *t, bool exit);
+bool machine_announced_exit(const struct machine *m, uint64_t step);
+/* false: none was announced for that step. */
+bool machine_forget_announced(struct machine *m, uint64_t step, bool *out_exit);
+void machine_due_tick(struct machine_turn *t);
+int64_t machine_due_deadline(const struct machine *m);
+void machine_due_from(struct machine_turn *t); /* the next save by time is counted from now */
+void machine_due_resume(struct machine_turn *t);
+/* What a save cost: `every: auto` goes by it. */
+void machine_note_cost(struct machine_turn *t, const struct machine_save *save);
+void machine_note_failure(struct machine_turn *t); /* that cost steps */
+void machine_on_save_wanted(struct machine_turn *t);
 
-/* ---- job_saves.c ---- */
-void jm_on_begin(struct jm_step *s);
-void jm_on_report(struct jm_step *s);
-void jm_on_failed(struct jm_step *s);
-void jm_on_passed(struct jm_step *s);
-void jm_on_folder(struct jm_step *s);
-void jm_on_checked(struct jm_step *s);
-void jm_on_published(struct jm_step *s);
-void jm_on_removed(struct jm_step *s);
-int jm_find_save(const struct job_machine *m, uint64_t step, uint32_t generation);
-void jm_save_set_state(struct jm_step *s, struct jm_save *save, enum jm_save_state state);
-bool jm_announced_exit(const struct job_machine *m, uint64_t step);
-void jm_save_drop(struct jm_step *s, int index, const char *why, bool tell);
-void jm_save_remove(struct jm_step *s, int index); /* once no rank can write into it any more */
-void jm_save_again(struct jm_step *s, int index);
-void jm_save_check(struct jm_step *s, int index);
-bool jm_every_rank(const struct job_machine *m, int index, uint8_t flag);
-void jm_send_done(struct jm_step *s, uint64_t step, uint32_t rank, bool committed);
-bool jm_forget_announced(struct job_machine *m, uint64_t step, bool *out_exit);
+/* ---- keep.c: which checkpoints stay ---- */
 
-/* ---- job_saves_time.c ---- */
-void jm_announce(struct jm_step *s, bool exit);
-void jm_saves_tick(struct jm_step *s);
-void jm_saves_end(struct jm_step *s);             /* all trainers are gone: what is whole commits */
-bool jm_saves_busy(const struct job_machine *m);  /* one may still commit or be removed */
-bool jm_store_holds(const struct job_machine *m); /* workers may be waiting for the store */
-void jm_saves_attach(struct jm_step *s, uint32_t rank); /* tells a rank that is back */
-void jm_saves_resume(struct jm_step *s);
-int64_t jm_saves_deadline(const struct job_machine *m);
+void machine_ask_verify(struct machine_turn *t, struct machine_ckpt *ckpt);
+void machine_set_aside(struct machine_turn *t, struct machine_ckpt *ckpt, const char *why);
+void machine_drop_orphans(struct machine_turn *t); /* sets aside what is read through a bad one */
+void machine_remove_ckpt(struct machine_turn *t, struct machine_ckpt *ckpt);
+/* Removes what nothing keeps any more, and reads back what that needs. */
+void machine_retain(struct machine_turn *t);
+/* For a save of step to write differences to, or NULL. */
+const struct machine_ckpt *machine_choose_base(struct machine *m, uint64_t step);
 
-/* ---- job_due.c ---- */
-void jm_due_tick(struct jm_step *s);
-int64_t jm_due_deadline(const struct job_machine *m);
-void jm_due_from(struct jm_step *s); /* the next save by time is counted from now */
-void jm_due_resume(struct jm_step *s);
-void jm_note_cost(struct jm_step *s, const struct jm_save *save);
-void jm_note_failure(struct jm_step *s); /* that cost steps */
-void jm_on_wanted(struct jm_step *s);
-void jm_save_refuse(struct jm_step *s, int index, const char *why);
-void jm_room_again(struct jm_step *s, uint64_t step); /* a save committed */
+/* ---- damage.c: checkpoints read back; a store that is away ---- */
+
+/* Whether the store is away, from an answer of it. */
+void machine_note_away(struct machine_turn *t);
+/* A worker found the restored checkpoint damaged: it is read here, with those that it is read
+ * through, before anything else. */
+void machine_suspect_damage(struct machine_turn *t);
+/* Asks again for those reads that failed on the medium. */
+void machine_damage_tick(struct machine_turn *t);
+void machine_ckpt_removed(struct machine_turn *t, struct machine_ckpt *ckpt);
+void machine_on_verify_done(struct machine_turn *t);
+void machine_on_quarantine_done(struct machine_turn *t);
+void machine_catalog_resume(struct machine_turn *t);
+
+/* ---- copies.c: copies in memory ---- */
+
+void machine_copies_hear(struct machine_turn *t);   /* of MACHINE_EV_HELLO */
+void machine_copies_choose(struct machine_turn *t); /* before the first assignment */
+void machine_copies_clear(struct machine *m);
+/* Before it is counted; true: the copies were the cause, or may have been, and won't be again. */
+bool machine_copies_failed(struct machine_turn *t, const struct machine_fault *fault, bool budget);
+
+/* ---- recover.c: failures ---- */
+
+/* A sign of one. The generation fails at once, or a little later where a better sign may follow. */
+void machine_report_fault(struct machine_turn *t, const struct machine_fault *fault);
+void machine_window_tick(struct machine_turn *t);
+/* The generation is over; the cause decides what comes next. */
+void machine_fail(struct machine_turn *t, const struct machine_fault *reported);
+
+/* ---- drop.c: saves that do not become checkpoints ---- */
+
+int64_t machine_retry_ms(uint32_t tries);
+int machine_save_new(struct machine_turn *t, uint64_t step, enum machine_save_state state);
+void machine_save_set_state(struct machine_turn *t, struct machine_save *save,
+                            enum machine_save_state state);
+void machine_send_done(struct machine_turn *t, uint64_t step, uint32_t rank, bool committed);
+void machine_save_drop(struct machine_turn *t, int index, const char *why, bool tell);
+void machine_save_remove(struct machine_turn *t, int index); /* once no rank can write there */
+/* true: its ranks had their time for removing their files. */
+bool machine_drop_tick(struct machine_turn *t, int index);
+void machine_saves_end(struct machine_turn *t); /* all trainers are gone: what is whole commits */
+int64_t machine_saves_deadline(const struct machine *m);
+/* The store has no room for it. */
+void machine_save_refuse(struct machine_turn *t, int index, const char *why);
 /* The store fails saves: a reason and, until one commits, one event. false: nothing runs that could
  * be saved. */
-bool jm_unsaved(struct jm_step *s, const char *why);
+bool machine_unsaved(struct machine_turn *t, const char *why);
+void machine_room_again(struct machine_turn *t, uint64_t step); /* a save committed */
+void machine_on_save_failed(struct machine_turn *t);
+void machine_on_remove_done(struct machine_turn *t);
+void machine_sweep(struct machine_turn *t);       /* after every event */
+void machine_sweep_again(struct machine_turn *t); /* a save committed */
+void machine_on_sweep_done(struct machine_turn *t);
 
-/* ---- job_keep.c ---- */
-void jm_retain(struct jm_step *s);
-void jm_remove_ckpt(struct jm_step *s, struct jm_ckpt *ckpt);
-bool jm_is_parent(const struct job_machine *m, const struct jm_ckpt *ckpt); /* one is read through
-                                                                                it */
-bool jm_is_base(const struct job_machine *m, const struct jm_ckpt *ckpt); /* of a save under way */
-bool jm_in_chain(struct job_machine *m, const struct jm_ckpt *of, const struct jm_ckpt *ckpt);
-struct jm_ckpt *jm_chain_next(struct job_machine *m, const struct jm_ckpt *ckpt); /* or NULL */
-/* For a save of step to write differences to, or NULL. */
-const struct jm_ckpt *jm_choose_base(struct job_machine *m, uint64_t step);
+/* ---- saves.c: saves on their way to checkpoints ---- */
 
-/* ---- job_catalog.c ---- */
-struct jm_ckpt *jm_ckpt_at(struct job_machine *m, uint64_t step, uint32_t generation);
-void jm_ask_verify(struct jm_step *s, struct jm_ckpt *ckpt);
-void jm_drop_orphans(struct jm_step *s); /* sets aside what is read through a bad one */
-void jm_on_verified(struct jm_step *s);
-void jm_on_quarantined(struct jm_step *s);
-void jm_on_ckpt_removed(struct jm_step *s, struct jm_ckpt *ckpt);
-void jm_suspect_damage(struct jm_step *s);
-void jm_damage_tick(struct jm_step *s);
-void jm_catalog_resume(struct jm_step *s);
-bool jm_damage_pending(const struct job_machine *m);
-bool jm_final_committed(const struct job_machine *m);
+void machine_on_save_begin(struct machine_turn *t);
+void machine_on_folder_done(struct machine_turn *t);
+void machine_on_save_report(struct machine_turn *t);
+void machine_on_save_passed(struct machine_turn *t);
+void machine_on_check_done(struct machine_turn *t);
+void machine_on_publish_done(struct machine_turn *t);
+void machine_saves_tick(struct machine_turn *t);
+void machine_saves_resume(struct machine_turn *t);
 
-/* ---- job_sweep.c ---- */
-void jm_sweep(struct jm_step *s);       /* after every event */
-void jm_sweep_again(struct jm_step *s); /* a save committed */
-void jm_on_swept(struct jm_step *s);
+/* ---- form.c: from slots to a running generation ---- */
 
-/* ---- job_time.c ---- */
-void jm_account(struct job_machine *m, int64_t now);
-void jm_note_progress(struct jm_step *s, struct jm_rank *rank);
-void jm_watch(struct jm_step *s);
+void machine_on_placed(struct machine_turn *t);
+void machine_on_probed(struct machine_turn *t);
+void machine_on_hello(struct machine_turn *t);
+void machine_on_ready(struct machine_turn *t);
+void machine_enter_running(struct machine_turn *t);
+
+/* ---- watch.c: pace, silence, deadlines ---- */
+
+void machine_note_progress(struct machine_turn *t, struct machine_rank *rank);
+void machine_watch(struct machine_turn *t);
+
+/* ---- asks.c: what people ask ---- */
+
+MUST_CHECK enum status machine_ask(struct machine_turn *t);

@@ -22,13 +22,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define JOB_INTERVAL_FIRST_MS 30000   /* until a checkpoint was measured */
-#define JOB_INTERVAL_MIN_MS   10000   /* nobody wants to lose less */
-#define JOB_INTERVAL_MAX_MS   3600000 /* nobody wants to lose more, however rarely */
-#define JOB_INTERVAL_STEP     1.25    /* a change by less is none */
-#define JOB_INTERVAL_DAY_MS   86400000.0
+#define INTERVAL_FIRST_MS 30000   /* until a checkpoint was measured */
+#define INTERVAL_MIN_MS   10000   /* nobody wants to lose less */
+#define INTERVAL_MAX_MS   3600000 /* nobody wants to lose more, however rarely */
+#define INTERVAL_CHANGE   1.25    /* a change by less is none */
+#define INTERVAL_DAY_MS   86400000.0
 
-struct job_interval_facts {
+struct interval_facts {
     int64_t cost_us;    /* that a checkpoint takes from training; 0: none was measured */
     int64_t write_ms;   /* from its begin until it is stored: they don't overlap */
     int64_t trained_ms; /* by this job, in all */
@@ -38,8 +38,8 @@ struct job_interval_facts {
 };
 
 /* T of above, unbounded. */
-double job_interval_best_ms(double cost_ms, double mtbf_ms);
-double job_interval_mtbf_ms(const struct job_interval_facts *facts);
+double interval_best_ms(double cost_ms, double mtbf_ms);
+double interval_mtbf_ms(const struct interval_facts *facts);
 /* The interval from now on: within the bounds, and the current one unless the facts ask for one
- * that differs from it by JOB_INTERVAL_STEP or more. */
-int64_t job_interval_ms(const struct job_interval_facts *facts);
+ * that differs from it by INTERVAL_CHANGE or more. */
+int64_t interval_choose_ms(const struct interval_facts *facts);

@@ -1,202 +1,77 @@
 /*
- * Saves of a generation, and the catalog of what was committed (design 8).
+ * Saves on their way to checkpoints. A save is one attempt at a checkpoint of one step:
  *
- *   FREE -> OPENING                 [on_begin]      the store makes the folder
- *   OPENING -> COLLECTING           [on_folder]     ranks are told where
- *   COLLECTING -> CHECKING          [on_report]     the last report is journalled
- *   CHECKING -> COMMITTING          [on_check]      journalled with the manifest: this decides
- *   COMMITTING -> COMMITTED         [on_publish]    repeated until it succeeds, or the folder that
- *                                                   it is to lie in stays gone: -> DROPPING
- *   OPENING, COLLECTING, CHECKING -> DROPPING [drop]  -> DROPPED [removed], perhaps -> OPENING
- *   FREE -> DROPPED                 [on_failed]     a rank is late with those before
+ *   FREE, DROPPED -> OPENING    [open_save]               a rank begins; the folder is being made
+ *   OPENING       -> COLLECTING [machine_on_folder_done]  ranks are told where, write and report
+ *   COLLECTING    -> CHECKING   [check_save]              the last report is journalled
+ *   CHECKING      -> COMMITTING [machine_on_check_done]   journalled with the manifest: it decides
+ *   COMMITTING    -> COMMITTED  [machine_on_publish_done] repeated until it succeeds
+ *
+ *   OPENING, COLLECTING, CHECKING -> DROPPING [machine_save_drop]
+ *   COMMITTING -> DROPPING  [machine_on_publish_done]  the folder was removed, and stays gone
+ *   DROPPING   -> DROPPED   [machine_on_remove_done, give_up_on]
+ *   FREE       -> DROPPED   [drop_before_begin, machine_on_save_passed]  a rank will not save it
+ *
+ * The journal has COLLECTING (with the reports that are in), COMMITTING and DROPPING. A save that
+ * is OPENING when the coordinator dies is begun again by its ranks. One that is COMMITTED or
+ * DROPPED keeps its place as long as nobody needs it, so that late ranks hear what became of it.
  */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "common/check.h"
 #include "server/machine/internal.h"
 
-static int64_t retry_ms(uint32_t tries)
-{
-    int64_t ms = 500;
-    for (uint32_t i = 1; i < tries && ms < 30000; i++)
-        ms *= 2;
-    return ms < 30000 ? ms : 30000;
-}
+/* ---- a save begins ---- */
 
-/* ---- saves ---- */
-
-int jm_find_save(const struct job_machine *m, uint64_t step, uint32_t generation)
+static void send_folder(struct machine_turn *t, int index, uint32_t rank, bool there)
 {
-    for (int i = 0; i < JM_SAVES_MAX; i++) {
-        const struct jm_save *save = &m->saves[i];
-        if (save->state != SAVE_FREE && save->step == step && save->generation == generation)
-            return i;
-    }
-    return -1;
-}
-
-const struct jm_save *jm_find_open(const struct job_machine *m, uint64_t step, uint32_t generation)
-{
-    int index = jm_find_save(m, step, generation);
-    return index < 0 ? NULL : &m->saves[index];
-}
-
-static int new_save(struct jm_step *s, uint64_t step, enum jm_save_state state)
-{
-    struct job_machine *m = s->m;
-    int index = -1;
-    for (int i = 0; i < JM_SAVES_MAX; i++) {
-        const struct jm_save *save = &m->saves[i];
-        if (save->state == SAVE_FREE) {
-            index = i;
-            break;
-        }
-        bool over = save->state == SAVE_COMMITTED || (save->state == SAVE_DROPPED && !save->wanted);
-        if (over && (index < 0 || save->since < m->saves[index].since))
-            index = i;
-    }
-    if (index < 0)
-        return -1;
-    m->saves[index] = (struct jm_save){
-        .state = state, .step = step, .generation = m->generation, .since = s->now
-    };
-    for (uint32_t i = 0; i < m->config.ranks; i++)
-        m->ranks[i].save_flags[index] = 0;
-    return index;
-}
-
-void jm_save_set_state(struct jm_step *s, struct jm_save *save, enum jm_save_state state)
-{
-    save->state = state;
-    save->since = s->now;
-    save->retry_at = 0;
-    if (state == SAVE_CHECKING)
-        return; /* the journalled reports say it */
-    bool keeps = state == SAVE_COLLECTING || state == SAVE_COMMITTING || state == SAVE_DROPPING;
-    jm_act_on(s, ACT_SAVE_ROW, save->step, save->generation)->value =
-        keeps ? (int)state : SAVE_FREE;
-}
-
-bool jm_every_rank(const struct job_machine *m, int index, uint8_t flag)
-{
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
-        if (!(m->ranks[i].save_flags[index] & flag))
-            return false;
-    }
-    return true;
-}
-
-static void send_folder(struct jm_step *s, int index, uint32_t rank, bool there)
-{
-    struct jm_save *save = &s->m->saves[index];
-    struct jm_action *act = jm_act_on(s, ACT_SEND_FOLDER, save->step, save->generation);
+    struct machine_save *save = &t->m->saves[index];
+    struct machine_action *act =
+        machine_act_on(t, MACHINE_ACT_SEND_FOLDER, save->step, save->generation);
     act->rank = rank;
-    act->flag = there;
-}
-
-void jm_send_done(struct jm_step *s, uint64_t step, uint32_t rank, bool committed)
-{
-    struct jm_action *act = jm_act_on(s, ACT_SEND_DONE, step, s->m->generation);
-    act->rank = rank;
-    act->flag = committed;
-}
-
-/* ---- dropping ---- */
-
-/* All files of it are gone, or nobody is left to write one: the folder may go. */
-void jm_save_remove(struct jm_step *s, int index)
-{
-    struct job_machine *m = s->m;
-    struct jm_save *save = &m->saves[index];
-    if (save->removing)
-        return;
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
-        const struct jm_rank *rank = &m->ranks[i];
-        bool may_write =
-            (rank->save_flags[index] & RANK_BEGUN) && !(rank->save_flags[index] & RANK_REMOVED);
-        if (may_write && !rank->gone)
-            return;
-    }
-    save->removing = true;
-    jm_act_on(s, ACT_REMOVE, save->step, save->generation);
-}
-
-void jm_save_drop(struct jm_step *s, int index, const char *why, bool tell)
-{
-    struct job_machine *m = s->m;
-    struct jm_save *save = &m->saves[index];
-    bool opening = save->state == SAVE_OPENING;
-    save->tries++;
-    jm_text(save->message, sizeof save->message, why);
-    jm_save_set_state(s, save, SAVE_DROPPING);
-    if (tell)
-        jm_event(s, "save-dropped", "step %llu: %.400s", (unsigned long long)save->step, why);
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
-        uint8_t *flags = &m->ranks[i].save_flags[index];
-        if (*flags & RANK_BEGUN)
-            *flags |= opening ? RANK_TOLD | RANK_REMOVED : RANK_TOLD;
-        *flags &= (uint8_t)~RANK_REPORTED;
-    }
-    if (opening) {
-        struct jm_action *act = jm_act_on(s, ACT_SEND_FOLDER, save->step, save->generation);
-        act->rank = JM_ALL;
-    } else {
-        jm_send_done(s, save->step, JM_ALL, false);
-    }
-    if (jm_alive(m) && m->state == JOB_SAVING && m->end_to == JOB_NONE)
-        jm_set_reason(m, "waits to save step %llu: %.400s", (unsigned long long)save->step, why);
-    jm_save_remove(s, index);
-}
-
-/* The folder is gone. What was the last step, or announced, is saved again. */
-static void removed(struct jm_step *s, int index)
-{
-    struct job_machine *m = s->m;
-    struct jm_save *save = &m->saves[index];
-    jm_save_set_state(s, save, SAVE_DROPPED);
-    save->retry_at = s->now + retry_ms(save->tries);
+    act->there = there;
 }
 
 /* It begins: from now on it has a base, and the next one by time is counted. */
-static void open_save(struct jm_step *s, struct jm_save *save)
+static void open_save(struct machine_turn *t, struct machine_save *save)
 {
-    const struct jm_ckpt *base = jm_choose_base(s->m, save->step);
-    save->state = SAVE_OPENING;
-    save->since = s->now;
+    const struct machine_ckpt *base = machine_choose_base(t->m, save->step);
+    CHECK(save->state == MACHINE_SAVE_OPENING || save->state == MACHINE_SAVE_DROPPED);
+    save->state = MACHINE_SAVE_OPENING;
+    save->since = t->now;
     save->base_step = base ? base->step : 0;
     save->base_generation = base ? base->generation : 0;
     save->cost_us = 0;
     save->write_ms = 0;
-    save->times = (struct jm_save_times){ 0 };
+    save->times = (struct machine_save_times){ 0 };
     save->reported_at = 0;
-    jm_due_from(s);
-    jm_act_on(s, ACT_FOLDER, save->step, save->generation);
+    machine_due_from(t);
+    machine_act_on(t, MACHINE_ACT_FOLDER, save->step, save->generation);
 }
 
-/* A save that ranks asked for again, or that people wait for, after its folder went. */
-void jm_save_again(struct jm_step *s, int index)
+/* The folder of a dropped save is gone: it is begun again if ranks did so or people wait for it. */
+static void save_again(struct machine_turn *t, int index)
 {
-    struct job_machine *m = s->m;
-    struct jm_save *save = &m->saves[index];
-    save->retry_at = 0;
-    if (m->end_to != JOB_NONE)
+    struct machine *m = t->m;
+    struct machine_save *save = &m->saves[index];
+    if (m->end_to != MACHINE_NONE)
         return;
     if (save->wanted) {
         save->wanted = false;
         for (uint32_t i = 0; i < m->config.ranks; i++) {
             uint8_t *flags = &m->ranks[i].save_flags[index];
-            *flags = (*flags & RANK_BEGUN) && !(*flags & RANK_TOLD) ? RANK_BEGUN : 0;
+            *flags = (*flags & MACHINE_RANK_BEGUN) && !(*flags & MACHINE_RANK_KNOWS_DROP)
+                         ? MACHINE_RANK_BEGUN
+                         : 0;
         }
-        open_save(s, save);
+        open_save(t, save);
         return;
     }
     bool exit;
-    if (jm_announced_exit(m, save->step))
+    if (machine_announced_exit(m, save->step))
         return; /* ranks that are to leave with it begin it again by themselves */
-    if (jm_forget_announced(m, save->step, &exit))
-        jm_announce(s, false);
+    if (machine_forget_announced(m, save->step, &exit))
+        machine_announce(t, false);
 }
 
 /*
@@ -204,114 +79,133 @@ void jm_save_again(struct jm_step *s, int index)
  * one will not report an earlier one any more. (It may have let it go while the coordinator was
  * away.)
  */
-static void drop_outdated(struct jm_step *s, uint32_t rank, uint64_t step)
+static void drop_outdated(struct machine_turn *t, uint32_t rank, uint64_t step)
 {
-    struct job_machine *m = s->m;
-    for (int i = 0; i < JM_SAVES_MAX; i++) {
-        struct jm_save *save = &m->saves[i];
+    struct machine *m = t->m;
+    for (int i = 0; i < MACHINE_SAVES_MAX; i++) {
+        struct machine_save *save = &m->saves[i];
         uint8_t *flags = &m->ranks[rank].save_flags[i];
-        bool open = save->state == SAVE_OPENING || save->state == SAVE_COLLECTING;
-        if (!open || save->step >= step || (*flags & RANK_REPORTED))
+        bool open = save->state == MACHINE_SAVE_OPENING || save->state == MACHINE_SAVE_COLLECTING;
+        if (!open || save->step >= step || (*flags & MACHINE_RANK_REPORTED))
             continue;
-        *flags = RANK_TOLD | RANK_REMOVED;
-        jm_save_drop(s, i, "a worker went on without it", !m->late_told);
-        m->late_told = true;
-        send_folder(s, i, rank, false); /* should it wait for one all the same */
+        *flags = MACHINE_RANK_KNOWS_DROP | MACHINE_RANK_REMOVED;
+        machine_save_drop(t, i, "a worker went on without it", !m->late_reported);
+        m->late_reported = true;
+        send_folder(t, i, rank, false); /* should it wait for the folder all the same */
     }
 }
 
-void jm_on_begin(struct jm_step *s)
+/* The save of that step, perhaps a new one; -1: there is none for this rank, which was answered. */
+static int find_or_open(struct machine_turn *t, uint32_t rank, uint64_t step)
 {
-    struct job_machine *m = s->m;
-    uint32_t rank = s->ev->rank;
-    uint64_t step = s->ev->step;
-    drop_outdated(s, rank, step);
-    int index = jm_find_save(m, step, m->generation);
+    struct machine *m = t->m;
+    int index = machine_save_index(m, step, m->generation);
+    if (index >= 0)
+        return index;
+    if (machine_ckpt_at(m, step, m->generation)) {
+        machine_send_done(t, step, rank, true);
+        return -1;
+    }
+    if (machine_trains(m) && m->end_to == MACHINE_NONE)
+        index = machine_save_new(t, step, MACHINE_SAVE_OPENING);
     if (index < 0) {
-        if (jm_ckpt_at(m, step, m->generation)) {
-            jm_send_done(s, step, rank, true);
-            return;
-        }
-        bool possible = m->state == JOB_RUNNING || m->state == JOB_SAVING;
-        index = possible && m->end_to == JOB_NONE ? new_save(s, step, SAVE_OPENING) : -1;
-        if (index < 0) {
-            m->held_at = s->now; /* who waits for it is not hanging */
-            if (!m->unsaved)
-                (void)jm_unsaved(s, "the saves before wait for the store, one more has no place");
-            jm_act_on(s, ACT_SEND_FOLDER, step, m->generation)->rank = rank;
-            return;
-        }
-        if (m->total_steps > 0 && step >= m->total_steps && m->state == JOB_RUNNING) {
-            m->state = JOB_SAVING;
-            m->dirty = true;
-        }
-        open_save(s, &m->saves[index]);
+        m->held_at = t->now; /* who waits for it is not hanging */
+        if (!m->unsaved)
+            (void)machine_unsaved(t, "the saves before wait for the store, one more has no place");
+        machine_act_on(t, MACHINE_ACT_SEND_FOLDER, step, m->generation)->rank = rank;
+        return -1;
     }
-    struct jm_save *save = &m->saves[index];
-    uint8_t *flags = &m->ranks[rank].save_flags[index];
-    *flags &= (uint8_t)~RANK_ASSUMED;
-    switch (save->state) {
-    case SAVE_OPENING:
-        *flags |= RANK_BEGUN;
-        break;
-    case SAVE_COLLECTING:
-        *flags |= RANK_BEGUN;
-        send_folder(s, index, rank, true);
-        break;
-    case SAVE_COMMITTED:
-        jm_send_done(s, step, rank, true);
-        break;
-    case SAVE_DROPPING:
-    case SAVE_DROPPED:
-        if (*flags & RANK_TOLD) { /* it was told, and tries again */
-            *flags = RANK_BEGUN | RANK_REMOVED;
-            save->wanted = true;
-            if (save->state == SAVE_DROPPING) {
-                jm_save_remove(s, index);
-            } else if (save->retry_at == 0) {
-                save->retry_at = s->now + retry_ms(save->tries);
-            }
-        } else if (!(*flags & RANK_BEGUN)) {
-            *flags |= RANK_TOLD | RANK_REMOVED;
-            send_folder(s, index, rank, false);
+    if (m->total_steps > 0 && step >= m->total_steps && m->state == MACHINE_RUNNING) {
+        m->state = MACHINE_SAVING;
+        m->dirty = true;
+    }
+    open_save(t, &m->saves[index]);
+    return index;
+}
+
+/* A rank begins a save that is dropped. */
+static void begin_dropped(struct machine_turn *t, int index, uint32_t rank)
+{
+    struct machine_save *save = &t->m->saves[index];
+    uint8_t *flags = &t->m->ranks[rank].save_flags[index];
+    if (*flags & MACHINE_RANK_KNOWS_DROP) { /* it tries again */
+        *flags = MACHINE_RANK_BEGUN | MACHINE_RANK_REMOVED;
+        save->wanted = true;
+        if (save->state == MACHINE_SAVE_DROPPING) {
+            machine_save_remove(t, index);
+        } else if (save->retry_at == 0) {
+            save->retry_at = t->now + machine_retry_ms(save->tries);
         }
-        break;
-    case SAVE_CHECKING:
-    case SAVE_COMMITTING:
-    case SAVE_FREE:
-        break;
+    } else if (!(*flags & MACHINE_RANK_BEGUN)) {
+        *flags |= MACHINE_RANK_KNOWS_DROP | MACHINE_RANK_REMOVED;
+        send_folder(t, index, rank, false);
     }
 }
 
-void jm_on_folder(struct jm_step *s)
+void machine_on_save_begin(struct machine_turn *t)
 {
-    struct job_machine *m = s->m;
-    int index = jm_find_save(m, s->ev->step, s->ev->of_generation);
+    struct machine *m = t->m;
+    uint32_t rank = t->ev->rank;
+    uint64_t step = t->ev->save_begin.step;
+    drop_outdated(t, rank, step);
+    int index = find_or_open(t, rank, step);
     if (index < 0)
         return;
-    struct jm_save *save = &m->saves[index];
-    if (save->state != SAVE_OPENING)
-        return;
-    if (s->ev->status == ST_FULL) {
-        jm_save_refuse(s, index, s->ev->message);
-        return;
+    uint8_t *flags = &m->ranks[rank].save_flags[index];
+    *flags &= (uint8_t)~MACHINE_RANK_ASSUMED;
+    switch (m->saves[index].state) {
+    case MACHINE_SAVE_OPENING:
+        *flags |= MACHINE_RANK_BEGUN;
+        break;
+    case MACHINE_SAVE_COLLECTING:
+        *flags |= MACHINE_RANK_BEGUN;
+        send_folder(t, index, rank, true);
+        break;
+    case MACHINE_SAVE_COMMITTED:
+        machine_send_done(t, step, rank, true);
+        break;
+    case MACHINE_SAVE_DROPPING:
+    case MACHINE_SAVE_DROPPED:
+        begin_dropped(t, index, rank);
+        break;
+    case MACHINE_SAVE_CHECKING:
+    case MACHINE_SAVE_COMMITTING:
+    case MACHINE_SAVE_FREE:
+        break;
     }
-    if (s->ev->status != ST_OK) {
-        jm_save_drop(s, index, s->ev->message, !jm_unsaved(s, s->ev->message));
-        return;
-    }
-    jm_save_set_state(s, save, SAVE_COLLECTING);
-    struct jm_action *act = jm_act_on(s, ACT_SEND_FOLDER, save->step, save->generation);
-    act->rank = JM_ALL; /* those that began */
-    act->flag = true;
 }
 
-void jm_save_check(struct jm_step *s, int index)
+void machine_on_folder_done(struct machine_turn *t)
 {
-    struct jm_save *save = &s->m->saves[index];
-    jm_save_set_state(s, save, SAVE_CHECKING);
-    save->reported_at = s->now;
-    jm_act_on(s, ACT_CHECK, save->step, save->generation);
+    struct machine *m = t->m;
+    int index = machine_save_index(m, t->ev->answer.step, t->ev->answer.generation);
+    if (index < 0)
+        return;
+    struct machine_save *save = &m->saves[index];
+    if (save->state != MACHINE_SAVE_OPENING)
+        return;
+    if (t->ev->answer.status == ST_FULL) {
+        machine_save_refuse(t, index, t->ev->answer.message);
+        return;
+    }
+    if (t->ev->answer.status != ST_OK) {
+        machine_save_drop(t, index, t->ev->answer.message,
+                          !machine_unsaved(t, t->ev->answer.message));
+        return;
+    }
+    machine_save_set_state(t, save, MACHINE_SAVE_COLLECTING);
+    send_folder(t, index, MACHINE_ALL_RANKS, true);
+}
+
+/* ---- ranks report ---- */
+
+static void check_save(struct machine_turn *t, int index)
+{
+    struct machine_save *save = &t->m->saves[index];
+    CHECK(machine_every_rank(t->m, index, MACHINE_RANK_REPORTED));
+    machine_save_set_state(t, save, MACHINE_SAVE_CHECKING);
+    save->reported_at = t->now;
+    machine_act_on(t, MACHINE_ACT_CHECK, save->step, save->generation);
 }
 
 static int64_t larger(int64_t a, int64_t b)
@@ -319,193 +213,138 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* The slowest rank counts. */
-static void note_times(struct jm_save *save, const struct job_event *ev)
+/* Of the slowest rank; of processor time the sum. */
+static void note_times(struct machine_save *save, const struct machine_report *report)
 {
-    struct jm_save_times *times = &save->times;
-    save->cost_us = larger(save->cost_us, ev->cost_us);
-    save->write_ms = larger(save->write_ms, ev->write_ms);
-    times->stall_us = larger(times->stall_us, ev->times.stall_us);
-    times->encode_us += ev->times.encode_us;
-    times->io_us = larger(times->io_us, ev->times.io_us);
-    times->sync_us = larger(times->sync_us, ev->times.sync_us);
+    struct machine_save_times *times = &save->times;
+    save->cost_us = larger(save->cost_us, report->cost_us);
+    save->write_ms = larger(save->write_ms, report->write_ms);
+    times->stall_us = larger(times->stall_us, report->times.stall_us);
+    times->encode_us += report->times.encode_us;
+    times->io_us = larger(times->io_us, report->times.io_us);
+    times->sync_us = larger(times->sync_us, report->times.sync_us);
 }
 
-void jm_on_report(struct jm_step *s)
+void machine_on_save_report(struct machine_turn *t)
 {
-    struct job_machine *m = s->m;
-    uint32_t rank = s->ev->rank;
-    uint64_t step = s->ev->step;
-    int index = jm_find_save(m, step, m->generation);
-    const struct jm_save *save = index < 0 ? NULL : &m->saves[index];
-    bool known = save && save->state >= SAVE_COLLECTING && save->state <= SAVE_COMMITTED;
-    if (!known && !jm_ckpt_at(m, step, m->generation)) {
-        jm_send_done(s, step, rank, false);
+    struct machine *m = t->m;
+    uint32_t rank = t->ev->rank;
+    uint64_t step = t->ev->save_report.step;
+    int index = machine_save_index(m, step, m->generation);
+    const struct machine_save *save = index < 0 ? NULL : &m->saves[index];
+    bool known =
+        save && save->state >= MACHINE_SAVE_COLLECTING && save->state <= MACHINE_SAVE_COMMITTED;
+    if (!known && !machine_ckpt_at(m, step, m->generation)) {
+        machine_send_done(t, step, rank, false);
         return;
     }
-    if (known && save->state == SAVE_COLLECTING) {
+    if (known && save->state == MACHINE_SAVE_COLLECTING) {
         uint8_t *flags = &m->ranks[rank].save_flags[index];
-        if (!(*flags & RANK_REPORTED)) {
-            *flags |= RANK_BEGUN | RANK_REPORTED;
-            note_times(&m->saves[index], s->ev);
-            struct jm_action *row = jm_act_on(s, ACT_REPORT_ROW, step, m->generation);
+        if (!(*flags & MACHINE_RANK_REPORTED)) {
+            *flags |= MACHINE_RANK_BEGUN | MACHINE_RANK_REPORTED;
+            note_times(&m->saves[index], &t->ev->save_report);
+            struct machine_action *row =
+                machine_act_on(t, MACHINE_ACT_REPORT_ROW, step, m->generation);
             row->rank = rank;
         }
     }
-    jm_act_on(s, ACT_SEND_ACK, step, m->generation)->rank = rank;
-    if (!known || save->state == SAVE_COMMITTED) {
-        jm_send_done(s, step, rank, true);
-    } else if (save->state == SAVE_COLLECTING && jm_every_rank(m, index, RANK_REPORTED)) {
-        jm_save_check(s, index);
+    machine_act_on(t, MACHINE_ACT_SEND_ACK, step, m->generation)->rank = rank;
+    if (!known || save->state == MACHINE_SAVE_COMMITTED) {
+        machine_send_done(t, step, rank, true);
+    } else if (save->state == MACHINE_SAVE_COLLECTING &&
+               machine_every_rank(m, index, MACHINE_RANK_REPORTED)) {
+        check_save(t, index);
     }
 }
 
-/* A rank will not write what others may not have begun: all of them are to know at once, or each
- * writes what the next is late for. */
-static void never_begun(struct jm_step *s)
+void machine_on_save_passed(struct machine_turn *t)
 {
-    struct job_machine *m = s->m;
-    uint64_t step = s->ev->step;
-    bool runs = m->state == JOB_RUNNING || m->state == JOB_SAVING;
-    if (!runs || m->end_to != JOB_NONE || jm_ckpt_at(m, step, m->generation))
-        return;
-    int index = new_save(s, step, SAVE_DROPPED);
-    if (index < 0)
-        return;
-    m->ranks[s->ev->rank].save_flags[index] = RANK_TOLD | RANK_REMOVED;
-    m->saves[index].retry_at = s->now + retry_ms(1); /* where it was announced */
-    if (!m->late_told) {
-        jm_event(s, "save-dropped", "step %llu: %.400s", (unsigned long long)step,
-                 s->ev->message ? s->ev->message : "a worker was late");
-    }
-    m->late_told = true;
-    jm_send_done(s, step, JM_ALL, false);
-}
-
-void jm_on_failed(struct jm_step *s)
-{
-    struct job_machine *m = s->m;
-    int index = jm_find_save(m, s->ev->step, m->generation);
-    if (index < 0) {
-        never_begun(s);
-        return;
-    }
-    struct jm_save *save = &m->saves[index];
-    uint8_t *flags = &m->ranks[s->ev->rank].save_flags[index];
-    if (s->ev->flag)
-        *flags |= RANK_REMOVED;
-    if (save->state == SAVE_OPENING || save->state == SAVE_COLLECTING) {
-        char why[LIMIT_REASON];
-        jm_text(why, sizeof why,
-                s->ev->message && s->ev->message[0] ? s->ev->message
-                : s->ev->full                       ? "the store is full"
-                                                    : "a worker could not write");
-        *flags |= RANK_BEGUN;
-        if (s->ev->full) {
-            jm_save_refuse(s, index, why);
-        } else {
-            jm_save_drop(s, index, why, true);
-        }
-    } else if (save->state == SAVE_DROPPING) {
-        jm_save_remove(s, index);
-    }
-}
-
-void jm_on_passed(struct jm_step *s)
-{
-    struct job_machine *m = s->m;
+    struct machine *m = t->m;
     bool exit;
-    if (s->ev->at > m->ranks[s->ev->rank].step)
-        m->ranks[s->ev->rank].step = s->ev->at;
-    if (!jm_forget_announced(m, s->ev->step, &exit))
+    if (t->ev->save_passed.at > m->ranks[t->ev->rank].step)
+        m->ranks[t->ev->rank].step = t->ev->save_passed.at;
+    if (!machine_forget_announced(m, t->ev->save_passed.step, &exit))
         return;
-    int index = jm_find_save(m, s->ev->step, m->generation);
-    if (index < 0) {
-        (void)new_save(s, s->ev->step, SAVE_DROPPED); /* late ranks are told so */
-    } else if (m->saves[index].state == SAVE_OPENING || m->saves[index].state == SAVE_COLLECTING) {
-        jm_save_drop(s, index, "a worker had passed that step", true);
+    if (exit) { /* said first: who waits for that save, to leave, is not to begin it again */
+        m->stay_step = t->ev->save_passed.step;
+        machine_act_on(t, MACHINE_ACT_STAY, m->stay_step, m->generation);
     }
-    m->passes++; /* they are faster than thought: further ahead next time */
-    jm_announce(s, exit);
+    int index = machine_save_index(m, t->ev->save_passed.step, m->generation);
+    if (index < 0) {
+        /* Ranks that come to that step are told so. */
+        (void)machine_save_new(t, t->ev->save_passed.step, MACHINE_SAVE_DROPPED);
+    } else if (m->saves[index].state == MACHINE_SAVE_OPENING ||
+               m->saves[index].state == MACHINE_SAVE_COLLECTING) {
+        machine_save_drop(t, index, "a worker had passed that step", true);
+    }
+    m->passes++; /* they are faster than we thought: further ahead next time */
+    machine_announce(t, exit);
 }
 
-void jm_on_checked(struct jm_step *s)
+/* ---- the decision ---- */
+
+void machine_on_check_done(struct machine_turn *t)
 {
-    int index = jm_find_save(s->m, s->ev->step, s->ev->of_generation);
+    int index = machine_save_index(t->m, t->ev->answer.step, t->ev->answer.generation);
     if (index < 0)
         return;
-    struct jm_save *save = &s->m->saves[index];
-    if (save->state != SAVE_CHECKING)
+    struct machine_save *save = &t->m->saves[index];
+    if (save->state != MACHINE_SAVE_CHECKING)
         return;
-    if (s->ev->status == ST_OK) {
+    if (t->ev->answer.status == ST_OK) {
         save->tries = 0;
-        jm_save_set_state(s, save, SAVE_COMMITTING);
-        jm_act_on(s, ACT_PUBLISH, save->step, save->generation);
+        machine_save_set_state(t, save, MACHINE_SAVE_COMMITTING);
+        machine_act_on(t, MACHINE_ACT_PUBLISH, save->step, save->generation);
         return;
     }
-    enum status st = s->ev->status;
+    enum status st = t->ev->answer.status;
     bool again = st == ST_IO || st == ST_TIMED_OUT || st == ST_UNREACHABLE;
-    bool told = again && jm_unsaved(s, s->ev->message);
-    if (again && ++save->tries < JM_STORE_TRIES) {
-        save->retry_at = s->now + retry_ms(save->tries);
+    bool reported = again && machine_unsaved(t, t->ev->answer.message);
+    if (again && ++save->tries < MACHINE_STORE_TRIES) {
+        save->retry_at = t->now + machine_retry_ms(save->tries);
         return;
     }
     /* Ranks may have disagreed on whether the base can be read. */
     if (!again && save->base_generation > 0)
-        s->m->base_refused = true;
-    jm_save_drop(s, index, s->ev->message, !told);
+        t->m->base_refused = true;
+    machine_save_drop(t, index, t->ev->answer.message, !reported);
 }
 
-/* What a commit allows: the job may be done, or what was asked of it. */
-static void after_commit(struct jm_step *s, uint64_t step)
+/* A commit may be what the job's end waits for, or the end of this generation. */
+static void after_commit(struct machine_turn *t, uint64_t step)
 {
-    struct job_machine *m = s->m;
-    bool exit = jm_announced_exit(m, step);
+    struct machine *m = t->m;
+    bool exit = machine_announced_exit(m, step);
     bool forgotten;
-    if (jm_forget_announced(m, step, &forgotten))
+    if (machine_forget_announced(m, step, &forgotten))
         m->passes = 0;
-    if (m->end_to != JOB_NONE || !jm_alive(m))
+    if (m->end_to != MACHINE_NONE || !machine_alive(m))
         return;
     if (m->total_steps > 0 && step >= m->total_steps) {
-        jm_end_generation(s, JOB_SUCCEEDED, true);
+        machine_end_generation(t, MACHINE_SUCCEEDED, true);
         return;
     }
-    jm_set_reason(m, "%s", "");
+    machine_set_reason(m, "%s", "");
     if (!exit)
         return;
-    switch (m->intent) {
-    case INTENT_PAUSE:
-        jm_end_generation(s, JOB_PAUSED, true);
-        break;
-    case INTENT_STOP:
-        jm_end_generation(s, JOB_STOPPED, true);
-        break;
-    case INTENT_DRAIN:
-        jm_end_generation(s, JOB_QUEUED, true);
-        break;
-    case INTENT_FINISH:
-        jm_end_generation(s, JOB_SUCCEEDED, true);
-        break;
-    case INTENT_NONE:
-        jm_end_generation(s, JOB_RECOVERING, true);
-        break;
-    }
+    machine_end_generation(t, machine_intended(m->intent), true);
 }
 
 /* What it took; of one that another coordinator began, not all of that is known. */
-static struct jm_save_times times_of(const struct jm_step *s, const struct jm_save *save)
+static struct machine_save_times times_of(const struct machine_turn *t,
+                                          const struct machine_save *save)
 {
-    struct jm_save_times times = save->times;
+    struct machine_save_times times = save->times;
     if (save->reported_at == 0 || times.encode_us == 0)
-        return (struct jm_save_times){ 0 };
+        return (struct machine_save_times){ 0 };
     times.save_us = save->write_ms * 1000;
-    times.commit_us = (s->now - save->reported_at) * 1000;
+    times.commit_us = (t->now - save->reported_at) * 1000;
     return times;
 }
 
-static void tell_saved(struct jm_step *s, const struct jm_ckpt *ckpt)
+static void tell_saved(struct machine_turn *t, const struct machine_ckpt *ckpt)
 {
-    const struct jm_save_times *times = &ckpt->times;
+    const struct machine_save_times *times = &ckpt->times;
     char took[160] = "";
     if (times->encode_us > 0) {
         (void)snprintf(took, sizeof(took),
@@ -515,82 +354,133 @@ static void tell_saved(struct jm_step *s, const struct jm_ckpt *ckpt)
                        (double)times->io_us / 1e3, (double)times->sync_us / 1e3,
                        (long long)times->commit_us / 1000);
     }
-    jm_event(s, "saved", "step %llu, %.1f MB, %.3f times smaller than the state, digest %s%s",
-             (unsigned long long)ckpt->step, (double)ckpt->bytes / 1e6,
-             ckpt->bytes > 0 ? (double)ckpt->raw_bytes / (double)ckpt->bytes : 0.0, ckpt->digest,
-             took);
+    machine_tell(t, "saved", "step %llu, %.1f MB, %.3f times smaller than the state, digest %s%s",
+                 (unsigned long long)ckpt->step, (double)ckpt->bytes / 1e6,
+                 ckpt->bytes > 0 ? (double)ckpt->raw_bytes / (double)ckpt->bytes : 0.0,
+                 ckpt->digest, took);
 }
 
-void jm_on_published(struct jm_step *s)
+void machine_on_publish_done(struct machine_turn *t)
 {
-    struct job_machine *m = s->m;
-    int index = jm_find_save(m, s->ev->step, s->ev->of_generation);
+    struct machine *m = t->m;
+    int index = machine_save_index(m, t->ev->answer.step, t->ev->answer.generation);
     if (index < 0)
         return;
-    struct jm_save *save = &m->saves[index];
-    if (save->state != SAVE_COMMITTING)
+    struct machine_save *save = &m->saves[index];
+    if (save->state != MACHINE_SAVE_COMMITTING)
         return;
-    if (s->ev->status == ST_NOT_FOUND && save->tries + 1 >= JM_STORE_TRIES) {
-        jm_save_drop(s, index, s->ev->message, true); /* somebody removed its folder */
+    if (t->ev->answer.status == ST_NOT_FOUND && save->tries + 1 >= MACHINE_STORE_TRIES) {
+        machine_save_drop(t, index, t->ev->answer.message, true); /* somebody removed its folder */
         return;
     }
-    if (s->ev->status != ST_OK || !s->ev->ckpt) {
+    if (t->ev->answer.status != ST_OK || !t->ev->answer.ckpt) {
         save->tries++;
-        save->retry_at = s->now + retry_ms(save->tries);
-        (void)jm_unsaved(s, s->ev->message);
-        jm_set_reason(m, "waits to publish step %llu: %.400s", (unsigned long long)save->step,
-                      s->ev->message);
-        if (s->ev->status == ST_FULL)
-            jm_retain(s);
+        save->retry_at = t->now + machine_retry_ms(save->tries);
+        (void)machine_unsaved(t, t->ev->answer.message);
+        machine_set_reason(m, "waits to publish step %llu: %.400s", (unsigned long long)save->step,
+                           t->ev->answer.message);
+        if (t->ev->answer.status == ST_FULL)
+            machine_retain(t);
         return;
     }
-    struct jm_ckpt ckpt = *s->ev->ckpt;
-    ckpt.times = times_of(s, save);
-    enum status added = jm_catalog_add(m, &ckpt);
+    struct machine_ckpt ckpt = *t->ev->answer.ckpt;
+    CHECK(ckpt.step == save->step);
+    CHECK(ckpt.generation == save->generation);
+    ckpt.times = times_of(t, save);
+    enum status added = machine_add_ckpt(m, &ckpt);
     if (added != ST_OK) {
-        save->retry_at = s->now + retry_ms(++save->tries);
-        jm_set_reason(m, "waits to list step %llu: %s", (unsigned long long)save->step,
-                      added == ST_FULL ? "a job has 65536 checkpoints at most, remove some"
-                                       : status_string(added));
+        save->retry_at = t->now + machine_retry_ms(++save->tries);
+        machine_set_reason(m, "waits to list step %llu: %s", (unsigned long long)save->step,
+                           added == ST_FULL ? "a job has 65536 checkpoints at most, remove some"
+                                            : status_string(added));
         return;
     }
     m->base_refused = false;
-    jm_save_set_state(s, save, SAVE_COMMITTED);
-    jm_act_on(s, ACT_CKPT_ROW, save->step, save->generation);
+    machine_save_set_state(t, save, MACHINE_SAVE_COMMITTED);
+    machine_act_on(t, MACHINE_ACT_CKPT_ROW, save->step, save->generation);
     if (!m->committed)
-        jm_act(s, ACT_FORGET); /* where its workers were before, but are no more */
+        machine_act(t, MACHINE_ACT_FORGET); /* copies on nodes that it doesn't run on any more */
     m->committed = true;
-    jm_sweep_again(s);
+    machine_sweep_again(t);
     if (save->step > m->step_max)
         m->step_max = save->step;
     if (save->generation == m->generation)
-        m->progress_at = s->now;
-    tell_saved(s, &ckpt);
-    if (jm_alive(m))
-        jm_send_done(s, save->step, JM_ALL, true);
-    jm_room_again(s, save->step);
-    jm_note_cost(s, save);
-    jm_note_stall(m, save->times.stall_us);
-    after_commit(s, save->step);
-    jm_retain(s);
+        m->progress_at = t->now;
+    tell_saved(t, &ckpt);
+    if (machine_alive(m))
+        machine_send_done(t, save->step, MACHINE_ALL_RANKS, true);
+    machine_room_again(t, save->step);
+    machine_note_cost(t, save);
+    machine_note_stall(m, save->times.stall_us);
+    after_commit(t, save->step);
+    machine_retain(t);
 }
 
-void jm_on_removed(struct jm_step *s)
+/* ---- time; after a restart of the coordinator ---- */
+
+void machine_saves_tick(struct machine_turn *t)
 {
-    struct job_machine *m = s->m;
-    int index = jm_find_save(m, s->ev->step, s->ev->of_generation);
-    struct jm_ckpt *ckpt = jm_ckpt_at(m, s->ev->step, s->ev->of_generation);
-    if (ckpt && ckpt->state == CKPT_REMOVING) {
-        jm_on_ckpt_removed(s, ckpt);
+    struct machine *m = t->m;
+    for (int i = 0; i < MACHINE_SAVES_MAX; i++) {
+        struct machine_save *save = &m->saves[i];
+        if (machine_drop_tick(t, i))
+            continue;
+        if (save->retry_at == 0 || t->now < save->retry_at)
+            continue;
+        save->retry_at = 0;
+        switch (save->state) {
+        case MACHINE_SAVE_CHECKING:
+            machine_act_on(t, MACHINE_ACT_CHECK, save->step, save->generation);
+            break;
+        case MACHINE_SAVE_COMMITTING:
+            machine_act_on(t, MACHINE_ACT_PUBLISH, save->step, save->generation);
+            break;
+        case MACHINE_SAVE_DROPPING:
+            machine_save_remove(t, i);
+            break;
+        case MACHINE_SAVE_DROPPED:
+            save_again(t, i);
+            break;
+        case MACHINE_SAVE_FREE:
+        case MACHINE_SAVE_OPENING:
+        case MACHINE_SAVE_COLLECTING:
+        case MACHINE_SAVE_COMMITTED:
+            break;
+        }
+    }
+}
+
+void machine_saves_resume(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    for (int i = 0; i < MACHINE_SAVES_MAX; i++) {
+        struct machine_save *save = &m->saves[i];
+        save->since = t->now;
+        if (save->state == MACHINE_SAVE_COMMITTING) {
+            machine_act_on(t, MACHINE_ACT_PUBLISH, save->step, save->generation);
+        } else if (save->state == MACHINE_SAVE_COLLECTING &&
+                   machine_every_rank(m, i, MACHINE_RANK_REPORTED)) {
+            check_save(t, i);
+        }
+    }
+}
+
+void machine_load_save(struct machine *m, const struct machine_save *row)
+{
+    for (int i = 0; i < MACHINE_SAVES_MAX; i++) {
+        if (m->saves[i].state != MACHINE_SAVE_FREE)
+            continue;
+        m->saves[i] = *row;
+        /* Who began it is not journalled: everybody may have a file there. */
+        for (uint32_t r = 0; r < m->config.ranks; r++)
+            m->ranks[r].save_flags[i] = MACHINE_RANK_BEGUN | MACHINE_RANK_ASSUMED;
         return;
     }
-    if (index < 0 || m->saves[index].state != SAVE_DROPPING)
-        return;
-    m->saves[index].removing = false;
-    if (s->ev->status != ST_OK && !jm_all_gone(m)) {
-        (void)jm_unsaved(s, s->ev->message);
-        m->saves[index].retry_at = s->now + retry_ms(++m->saves[index].tries);
-        return;
-    }
-    removed(s, index); /* a folder that stays hinders no other generation */
+}
+
+void machine_load_report(struct machine *m, uint64_t step, uint32_t generation, uint32_t rank)
+{
+    int index = machine_save_index(m, step, generation);
+    if (index >= 0 && rank < m->config.ranks)
+        m->ranks[rank].save_flags[index] |= MACHINE_RANK_REPORTED;
 }

@@ -38,7 +38,7 @@ void store_task_free(struct store_task *task)
 
 /* Where the job's checkpoints should be there is nothing of it, or something else: nobody may take
  * that for damage, nor begin anew there. */
-static enum status away(struct store_task *task)
+static enum status answer_away(struct store_task *task)
 {
     task->away = true;
     (void)snprintf(task->message, sizeof task->message,
@@ -55,8 +55,8 @@ static enum status check_mark(struct store_task *task, const struct io *io)
         return ST_OK;
     enum status st = ckpt_mark_read(io, task->store, task->job, mark);
     if (st == ST_NOT_FOUND || st == ST_CORRUPT)
-        return away(task);
-    return st == ST_OK && strcmp(mark, task->mark) != 0 ? away(task) : st;
+        return answer_away(task);
+    return st == ST_OK && strcmp(mark, task->mark) != 0 ? answer_away(task) : st;
 }
 
 static bool note_name(void *arg, const char *name)
@@ -78,7 +78,7 @@ static enum status settle_mark(struct store_task *task, const struct io *io, con
         if (listed != ST_OK && listed != ST_NOT_FOUND)
             return listed;
         if (!something)
-            return away(task);
+            return answer_away(task);
     }
     if (st == ST_NOT_FOUND) {
         st = ckpt_mark_write(io, task->store, task->job, task->nonce);
@@ -86,14 +86,14 @@ static enum status settle_mark(struct store_task *task, const struct io *io, con
             st = ckpt_mark_read(io, task->store, task->job, mark);
     }
     if (st == ST_CORRUPT || (st == ST_OK && known && task->holds && strcmp(mark, task->mark) != 0))
-        return away(task);
+        return answer_away(task);
     if (st == ST_OK)
         memcpy(task->mark, mark, sizeof mark);
     return st;
 }
 
 /* It is the job's store, and a file comes and goes: it takes what we write. */
-static enum status probe(struct store_task *task, const struct io *io)
+static enum status probe_store(struct store_task *task, const struct io *io)
 {
     char dir[LIMIT_PATH], path[LIMIT_PATH + 64];
     int used = snprintf(dir, sizeof dir, "%s/%s", task->store, task->job);
@@ -121,7 +121,7 @@ static enum status probe(struct store_task *task, const struct io *io)
     return again == ST_EXISTS ? st : again;
 }
 
-static enum status check(struct store_task *task, const struct io *io)
+static enum status prepare_commit(struct store_task *task, const struct io *io)
 {
     enum status st = ckpt_commit_check(io, task->dir, task->reports, task->report_count);
     if (st != ST_OK)
@@ -168,7 +168,7 @@ static void note_finding(void *arg, const char *line)
 }
 
 /* On a machine with few cores training needs them all: there the task reads alone. Others have the
- * priority of this thread, which is low where trainers may run (store_worker_options). */
+ * priority of this thread, which is low where trainers may run (store_queue_options). */
 static enum status read_back(struct store_task *task, const struct io *io)
 {
     long readers = sysconf(_SC_NPROCESSORS_ONLN) / CORES_PER_READER;
@@ -181,7 +181,7 @@ static enum status read_back(struct store_task *task, const struct io *io)
 }
 
 /* Bytes that are not there, or bad ones, are the checkpoint's fault only in the job's store. */
-static enum status verify(struct store_task *task, const struct io *io)
+static enum status verify_bytes(struct store_task *task, const struct io *io)
 {
     enum status st = read_back(task, io);
     if (status_scope(st) != SCOPE_CHECKPOINT)
@@ -209,7 +209,7 @@ static bool is_leftover(const struct store_task *task, const struct ckpt_entry *
 }
 
 /* ST_AGAIN: there are more. */
-static enum status sweep(struct store_task *task, const struct io *io)
+static enum status sweep_folders(struct store_task *task, const struct io *io)
 {
     struct ckpt_entry *entries = NULL;
     size_t count = 0;
@@ -236,7 +236,7 @@ static bool needs_mark(const struct store_task *task)
            (task->kind == STORE_REMOVE && !task->given_up);
 }
 
-static enum status run(struct store_task *task, const struct io *io)
+static enum status do_task(struct store_task *task, const struct io *io)
 {
     char moved[LIMIT_PATH];
     enum status st = needs_mark(task) ? check_mark(task, io) : ST_OK;
@@ -244,20 +244,20 @@ static enum status run(struct store_task *task, const struct io *io)
         return st;
     switch (task->kind) {
     case STORE_PROBE:
-        return probe(task, io);
+        return probe_store(task, io);
     case STORE_FOLDER:
         return make_folder(task, io);
     case STORE_CHECK:
-        return check(task, io);
+        return prepare_commit(task, io);
     case STORE_PUBLISH:
         fault_point("coordinator.publish");
         return ckpt_manifest_publish(io, task->dir, task->manifest.data, task->manifest.size);
     case STORE_REMOVE:
         return ckpt_remove(io, task->dir);
     case STORE_VERIFY:
-        return verify(task, io);
+        return verify_bytes(task, io);
     case STORE_SWEEP:
-        return sweep(task, io);
+        return sweep_folders(task, io);
     case STORE_QUARANTINE:
         return ckpt_quarantine(io, task->dir, moved, sizeof moved);
     }
@@ -266,13 +266,15 @@ static enum status run(struct store_task *task, const struct io *io)
 
 void store_task_run(struct store_task *task, const struct io *io)
 {
-    static const char *const doing[] = { "writing to it",       "making the folder",
-                                         "checking the files",  "publishing the manifest",
-                                         "removing the folder", "reading it",
-                                         "setting it aside",    "sweeping it" };
+    static const char *const doing[] = {
+        [STORE_PROBE] = "writing to it",         [STORE_FOLDER] = "making the folder",
+        [STORE_CHECK] = "checking the files",    [STORE_PUBLISH] = "publishing the manifest",
+        [STORE_REMOVE] = "removing the folder",  [STORE_VERIFY] = "reading it",
+        [STORE_QUARANTINE] = "setting it aside", [STORE_SWEEP] = "sweeping it",
+    };
     task->message[0] = '\0';
     task->away = false;
-    task->status = run(task, io);
+    task->status = do_task(task, io);
     if (task->status == ST_OK) {
         task->message[0] = '\0';
     } else if (task->message[0] == '\0') {

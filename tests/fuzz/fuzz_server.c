@@ -90,7 +90,7 @@ static void open_world(struct world *w)
                                "workers: {count: 2}\n"
                                "checkpoint: {every: 5 steps, store: /store}\n";
     static struct job spec;
-    char reason[LIMIT_REASON];
+    struct reason reason;
     struct buf errors;
     buf_init(&errors, 4096);
     *w = (struct world){ .now = 1000, .log = { .fd = -1, .rank = -1, .generation = -1 } };
@@ -101,14 +101,14 @@ static void open_world(struct world *w)
     CHECK(journal_open(w->path, &w->journal) == ST_OK);
     open_core(w);
     CHECK(job_parse(text, sizeof text - 1, "fuzz", "/", NULL, 0, &spec, &errors) == ST_OK);
-    CHECK(core_submit(w->core, &spec, text, "", &w->job, reason) == ST_OK);
+    CHECK(core_submit(w->core, &spec, text, "", &w->job, &reason) == ST_OK);
     w->agent.ops = &ops;
     for (int i = 0; i < 2; i++)
         w->trainer[i].ops = &ops;
 }
 
 /* Up to the plan. */
-static void form(struct world *w)
+static void form_generation(struct world *w)
 {
     Cairn__V1__AgentHello hello = CAIRN__V1__AGENT_HELLO__INIT;
     hello.node = "n";
@@ -132,7 +132,7 @@ static void form(struct world *w)
     CHECK(w->job->m.generation == 1);
 }
 
-static void frame(struct world *w, uint8_t kind, const uint8_t *data, size_t size)
+static void play_frame(struct world *w, uint8_t kind, const uint8_t *data, size_t size)
 {
     if (kind % 5 == 0) {
         Cairn__V1__AgentMessage *message = cairn__v1__agent_message__unpack(NULL, size, data);
@@ -150,8 +150,10 @@ static void frame(struct world *w, uint8_t kind, const uint8_t *data, size_t siz
         w->now += 1 + (size > 0 ? data[0] * 100 : 0);
         core_tick(w->core);
     } else {
-        static const enum job_event_kind kinds[] = { EV_PAUSE, EV_RESUME, EV_STOP,     EV_KILL,
-                                                     EV_SAVE,  EV_DRAIN,  EV_DRAIN_NOW };
+        static const enum machine_event_kind kinds[] = { MACHINE_EV_PAUSE,    MACHINE_EV_RESUME,
+                                                         MACHINE_EV_STOP,     MACHINE_EV_KILL,
+                                                         MACHINE_EV_SAVE,     MACHINE_EV_DRAIN,
+                                                         MACHINE_EV_DRAIN_NOW };
         enum status st = core_ask(w->core, w->job, kinds[size > 0 ? data[0] % 7 : 0]);
         CHECK(st == ST_OK || st == ST_REFUSED);
     }
@@ -172,12 +174,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct world w;
     open_world(&w);
-    form(&w);
+    form_generation(&w);
     for (size_t at = 0; at + 2 <= size;) {
         size_t length = data[at + 1];
         if (length > size - at - 2)
             length = size - at - 2;
-        frame(&w, data[at], data + at + 2, length);
+        play_frame(&w, data[at], data + at + 2, length);
         at += 2 + length;
     }
     CHECK(core_failed(w.core) == ST_OK);

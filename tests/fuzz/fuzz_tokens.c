@@ -99,16 +99,16 @@ static enum status files_unmap(void *self, void *data, size_t size)
 
 static void read_all(const struct tokens *tokens)
 {
-    char message[LIMIT_REASON];
+    struct reason reason;
     int32_t out[READ_TOKENS];
     uint64_t count = tokens_count(tokens);
     for (uint64_t at = 0; at < count; at += READ_TOKENS) {
         struct tokens_range range = { .at = at, .vocab = 1 << 20 };
         range.count = count - at < READ_TOKENS ? count - at : READ_TOKENS;
-        CHECK(tokens_read(tokens, &range, out, message, sizeof(message)) == ST_OK);
+        CHECK(tokens_read(tokens, &range, out, &reason) == ST_OK);
         range.vocab = out[0];
-        CHECK(tokens_read(tokens, &range, out, message, sizeof(message)) == ST_CONFIG);
-        CHECK(message[0] != '\0');
+        CHECK(tokens_read(tokens, &range, out, &reason) == ST_CONFIG);
+        CHECK(reason.text[0] != '\0');
     }
 }
 
@@ -128,15 +128,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct tokens_options options = { .io = &io,
                                       .path = files.count == 1 ? "/data/0" : "/data/*",
                                       .text = (data[0] & 1) != 0 };
-    char message[LIMIT_REASON] = "";
+    struct reason reason = { .text = "" };
     struct tokens *tokens = NULL;
-    enum status st = tokens_open(&options, &tokens, message, sizeof(message));
+    enum status st = tokens_open(&options, &tokens, &reason);
     if (st == ST_OK) {
         read_all(tokens);
         tokens_close(tokens);
     } else {
         CHECK(st == ST_CONFIG);
-        CHECK(message[0] != '\0');
+        CHECK(reason.text[0] != '\0');
     }
     return 0;
 }

@@ -180,27 +180,6 @@ static void updates_are_those_of_the_definition_and_decay_where_the_map_says(voi
     }
 }
 
-static void nonfinite(struct run *run, const void *arg)
-{
-    const int64_t n = *(const int64_t *)arg;
-    double *x = run_random(run, DTYPE_F32, n, -3e38, 3e38);
-    uint32_t count = 5, want = 5;
-    for (int64_t i = 0; i < n; i += 100, want++)
-        x[n - 1 - i] = i % 300 == 0 ? NAN : i % 300 == 100 ? INFINITY : -INFINITY;
-    uint32_t *out = run_in_bytes(run, &count, sizeof(count));
-    run_changes(run, out);
-    assert_int_equal(k_vector_nonfinite(run_in_flat(run, x, n), (size_t)n, out, NULL), ST_OK);
-    run_get(run, out, &count, sizeof(count));
-    assert_int_equal(count, want);
-}
-
-static void every_number_that_is_not_finite_is_counted(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < SIZES; i++)
-        run_seeds(nonfinite, &sizes[i]);
-}
-
 static void what_is_out_of_range_is_refused(void **state)
 {
     (void)state;
@@ -236,7 +215,6 @@ int main(void)
         cmocka_unit_test(sums_and_fills_touch_every_element),
         cmocka_unit_test(square_sums_are_of_pieces),
         cmocka_unit_test(updates_are_those_of_the_definition_and_decay_where_the_map_says),
-        cmocka_unit_test(every_number_that_is_not_finite_is_counted),
         cmocka_unit_test(what_is_out_of_range_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -68,9 +68,9 @@ static void scene_free(struct scene *scene)
 
 static bool open_device(struct rank *r)
 {
-    char reason[LIMIT_REASON] = "";
-    if (module_load("cuda", 0, &r->module, reason) != ST_OK) {
-        (void)printf("skipped: %s\n", reason);
+    struct reason reason;
+    if (module_load("cuda", 0, &r->module, &reason) != ST_OK) {
+        (void)printf("skipped: %s\n", reason.text);
         return false;
     }
     if (r->module->comm == NULL) {
@@ -144,7 +144,7 @@ static enum status one_step(struct rank *r, struct exact *exact, float *host)
             st = exact_lane_done(exact);
     }
     for (size_t b = BUCKETS; st == ST_OK && b-- > 0;)
-        exact_ready(exact, b);
+        exact_bucket_done(exact, b);
     int64_t exposed_ns = 0;
     if (st == ST_OK)
         st = exact_wait(exact, &exposed_ns);

@@ -10,9 +10,9 @@
 int main(void)
 {
     const struct module *module = NULL;
-    char reason[LIMIT_REASON];
-    if (module_load("cuda", 0, &module, reason) != ST_OK) {
-        printf("skipped: %s\n", reason);
+    struct reason reason;
+    if (module_load("cuda", 0, &module, &reason) != ST_OK) {
+        printf("skipped: %s\n", reason.text);
         return SKIPPED;
     }
     return cuda_cases_run(module);

@@ -14,10 +14,8 @@ struct tensor reference_out(const struct op_spec *spec)
     const int64_t *in = spec->in[0].dims;
     const struct op_attr *attr = &spec->attr;
     const int64_t three[1] = { 3 };
-    const int64_t p =
-        attr->stride < 1 ? 0 : (in[2] + 2 * attr->pad - attr->kernel) / attr->stride + 1;
-    const int64_t q =
-        attr->stride < 1 ? 0 : (in[3] + 2 * attr->pad - attr->kernel) / attr->stride + 1;
+    const int64_t p = attr->stride < 1 ? 0 : op_windows(in[2], attr);
+    const int64_t q = attr->stride < 1 ? 0 : op_windows(in[3], attr);
     switch (spec->op) {
     case OP_CONV2D:
         return tensor_plain(DTYPE_F32, 4, (const int64_t[]){ in[0], attr->out, p, q });

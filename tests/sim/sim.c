@@ -1,5 +1,4 @@
-/* Time, chance, chaos; and main: runs seeds, each in this process, and prints the one that fails.
- */
+/* Time, chance, chaos; and main, which runs seed after seed and prints the one that fails. */
 #include "tests/sim/sim.h"
 
 #include <stdarg.h>
@@ -80,7 +79,7 @@ static int64_t wall_ms(void *self)
     return WALL_START + ((struct sim *)self)->now;
 }
 
-static bool before(const struct sim_event *a, const struct sim_event *b)
+static bool comes_before(const struct sim_event *a, const struct sim_event *b)
 {
     return a->at != b->at ? a->at < b->at : a->order < b->order;
 }
@@ -98,7 +97,7 @@ void sim_at(struct sim *sim, int64_t delay_ms, sim_fn fn, void *arg, uint64_t nu
                                .fn = fn,
                                .arg = arg,
                                .number = number };
-    for (; at > 0 && before(&event, &sim->heap[(at - 1) / 2]); at = (at - 1) / 2)
+    for (; at > 0 && comes_before(&event, &sim->heap[(at - 1) / 2]); at = (at - 1) / 2)
         sim->heap[at] = sim->heap[(at - 1) / 2];
     sim->heap[at] = event;
 }
@@ -112,9 +111,9 @@ static struct sim_event take_event(struct sim *sim)
         size_t child = 2 * at + 1;
         if (child >= sim->event_count)
             break;
-        if (child + 1 < sim->event_count && before(&sim->heap[child + 1], &sim->heap[child]))
+        if (child + 1 < sim->event_count && comes_before(&sim->heap[child + 1], &sim->heap[child]))
             child++;
-        if (before(&last, &sim->heap[child]))
+        if (comes_before(&last, &sim->heap[child]))
             break;
         sim->heap[at] = sim->heap[child];
         at = child;
@@ -243,17 +242,17 @@ static void chaos(struct sim *sim, void *arg, uint64_t number)
     sim_at(sim, (int64_t)sim_below(sim, 2 * CHAOS_GAP_MS), chaos, NULL, 0);
 }
 
-static void submit(struct sim *sim, void *arg, uint64_t job)
+static void submit_job(struct sim *sim, void *arg, uint64_t job)
 {
     (void)arg;
     sim_coordinator_submit(sim, (uint32_t)job);
     if (!sim->jobs[job].submitted)
-        sim_at(sim, 500, submit, NULL, job);
+        sim_at(sim, 500, submit_job, NULL, job);
 }
 
 /* ---- a run ---- */
 
-static void build(struct sim *sim)
+static void build_world(struct sim *sim)
 {
     sim->job_count = 1 + (uint32_t)sim_below(sim, SIM_JOBS);
     for (uint32_t i = 0; i < sim->job_count; i++) {
@@ -266,7 +265,7 @@ static void build(struct sim *sim)
             sim->jobs[i].every = 0;
             sim->jobs[i].every_ms = 500 + (int64_t)sim_below(sim, 5000);
         }
-        sim_at(sim, (int64_t)sim_below(sim, 20000), submit, NULL, i);
+        sim_at(sim, (int64_t)sim_below(sim, 20000), submit_job, NULL, i);
     }
     for (uint32_t i = 0; i < SIM_NODES; i++)
         sim->nodes[i] = sim_node_new(sim, i);
@@ -283,7 +282,7 @@ static bool trainers_left(struct sim *sim)
     return false;
 }
 
-static void run(struct sim *sim)
+static void run_world(struct sim *sim)
 {
     int64_t looked_at = 0, done_at = 0;
     for (;;) {
@@ -342,8 +341,8 @@ static void run_seed(const struct sim_options *options)
     const char *dir = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
     (void)snprintf(sim->path, sizeof sim->path, "%s/cairn-sim-%ld.db", dir, (long)getpid());
     remove_journal(sim->path);
-    build(sim);
-    run(sim);
+    build_world(sim);
+    run_world(sim);
     sim_coordinator_end(sim);
     (void)printf(
         "seed %llu: %u jobs, %llu events, %llu failures, %llu coordinator crashes, %zu "

@@ -2,15 +2,18 @@
  * A simulated world around the real coordinator core and the real worker session: one seed decides
  * every delay, crash, lost connection and full disk, so that a seed that fails fails again.
  *
- *   coordinator   server/core with its real journal (a file); crashes between any two of its
- * outputs workers       session/core.h over simulated streams; they "train" by counting
- *   agents        started trainers outlive them; exits are repeated until acknowledged
- *   store         a model of folders, files and manifests, with full disks, damage, late answers
+ *   coordinator  server/core with its real journal (a file); it may crash at any of its outputs
+ *   workers      session/core.h over simulated connections; they "train" by counting
+ *   agents       trainers outlive them; they repeat an exit until it is acknowledged
+ *   store        a model of folders, files and manifests, with full disks, damage, late answers
+ *   memory       copies of states on the machines' tmpfs, some of them damaged
+ *   users        ask for things, and see that the promises made to them are kept
  *
- * After every event the promises are checked (sim_check.c). A failed promise prints the seed, the
- * time and the promise, and ends the process.
+ * The promises are checked after every event (sim_coordinator_check), where an order leaves
+ * (sim_coordinator.c), and where the store changes (sim_store.c). One that isn't kept prints the
+ * seed, the time and the promise, and ends the process.
  *
- * Units: milliseconds of simulated time. Memory: objects of the world live until sim_free.
+ * Units: milliseconds of simulated time. Memory: objects of the world live until its end.
  */
 #pragma once
 
@@ -62,10 +65,11 @@ struct sim_job {
     uint64_t acked;       /* newest step that anybody was told is committed, and is undamaged */
     bool killed, stopped; /* asked by the user */
     bool user_error;      /* its trainers report one */
-    uint32_t memory_bad_in, memory_bad_of,
-        memory_bad_times; /* damage found: last, whose, how often */
+    /* Damage that was found in copies: by which generation last, in whose copies, of which step,
+     * and how often in the same ones. */
+    uint32_t memory_bad_in, memory_bad_of, memory_bad_times;
     uint64_t memory_bad_step;
-    uint32_t memory_of; /* this generation restores memory_step of memory */
+    uint32_t memory_of; /* this generation restores memory_step from copies */
     uint64_t memory_step;
 };
 
@@ -140,16 +144,16 @@ void sim_coordinator_free(struct sim *sim);
 void sim_coordinator_drop(sim_fn fn, void *arg); /* an event that is not run any more */
 void sim_coordinator_end(struct sim *sim);       /* the last checks */
 
-/* Streams. The peer is told of orders and of the end; messages are packed. */
-struct sim_peer_ops {
-    void (*order)(struct sim *sim, void *peer, const uint8_t *data, size_t size);
-    void (*closed)(struct sim *sim, void *peer);
+/* Connections. The far end (an agent, a trainer) gets orders, packed, and hears of the end. */
+struct sim_far_ops {
+    void (*order)(struct sim *sim, void *far, const uint8_t *data, size_t size);
+    void (*closed)(struct sim *sim, void *far);
 };
-/* NULL: nobody listens. */
+/* NULL: the coordinator is down. */
 struct sim_conn *sim_connect(struct sim *sim, bool agent, const char *token,
-                             const struct sim_peer_ops *ops, void *peer);
+                             const struct sim_far_ops *ops, void *far);
 void sim_send(struct sim *sim, struct sim_conn *conn, const ProtobufCMessage *message);
-void sim_hang_up(struct sim *sim, struct sim_conn *conn); /* by the peer; ops.closed isn't called */
+void sim_hang_up(struct sim *sim, struct sim_conn *conn); /* by that end: ops.closed isn't called */
 void sim_cut(struct sim *sim, struct sim_conn *conn);     /* the network: both hear of it */
 
 /* ---- sim_store.c ---- */

@@ -124,8 +124,8 @@ void sim_agent_exited(struct sim *sim, struct sim_trainer *trainer)
 
 /* ---- what it is told ---- */
 
-static struct sim_trainer *find(struct sim *sim, const struct sim_node *node,
-                                const Cairn__V1__TrainerRef *ref)
+static struct sim_trainer *find_trainer(struct sim *sim, const struct sim_node *node,
+                                        const Cairn__V1__TrainerRef *ref)
 {
     int job = sim_job_at(sim, ref->job);
     for (size_t i = 0; i < sim->trainer_count; i++) {
@@ -161,7 +161,7 @@ static void check_start(struct sim *sim, const struct sim_node *node,
 
 static void take_start(struct sim *sim, struct sim_node *node, const Cairn__V1__StartTrainer *order)
 {
-    struct sim_trainer *trainer = find(sim, node, order->ref);
+    struct sim_trainer *trainer = find_trainer(sim, node, order->ref);
     if (trainer && sim_trainer_view(trainer)->exit == SIM_RUNS) {
         say_started(sim, node, trainer);
         return;
@@ -180,9 +180,9 @@ static void take_start(struct sim *sim, struct sim_node *node, const Cairn__V1__
     say_started(sim, node, trainer);
 }
 
-static void on_order(struct sim *sim, void *peer, const uint8_t *data, size_t size)
+static void on_order(struct sim *sim, void *far, const uint8_t *data, size_t size)
 {
-    struct sim_node *node = peer;
+    struct sim_node *node = far;
     if (!node->agent || !node->conn)
         return;
     Cairn__V1__AgentOrder *order = cairn__v1__agent_order__unpack(NULL, size, data);
@@ -190,7 +190,7 @@ static void on_order(struct sim *sim, void *peer, const uint8_t *data, size_t si
     if (order->body_case == CAIRN__V1__AGENT_ORDER__BODY_START) {
         take_start(sim, node, order->start);
     } else if (order->body_case == CAIRN__V1__AGENT_ORDER__BODY_END) {
-        struct sim_trainer *trainer = find(sim, node, order->end->ref);
+        struct sim_trainer *trainer = find_trainer(sim, node, order->end->ref);
         if (trainer && sim_trainer_view(trainer)->exit == SIM_RUNS)
             sim_trainer_kill(sim, trainer, 9);
         else if (trainer)
@@ -198,7 +198,7 @@ static void on_order(struct sim *sim, void *peer, const uint8_t *data, size_t si
         else
             say_none(sim, node, order->end->ref);
     } else if (order->body_case == CAIRN__V1__AGENT_ORDER__BODY_EXIT_ACK) {
-        struct sim_trainer *trainer = find(sim, node, order->exit_ack->ref);
+        struct sim_trainer *trainer = find_trainer(sim, node, order->exit_ack->ref);
         if (trainer)
             sim_trainer_view(trainer)->acked = true;
     } else if (order->body_case == CAIRN__V1__AGENT_ORDER__BODY_FORGET) {
@@ -207,23 +207,23 @@ static void on_order(struct sim *sim, void *peer, const uint8_t *data, size_t si
     cairn__v1__agent_order__free_unpacked(order, NULL);
 }
 
-static void on_closed(struct sim *sim, void *peer)
+static void on_closed(struct sim *sim, void *far)
 {
-    struct sim_node *node = peer;
+    struct sim_node *node = far;
     node->conn = NULL;
     node->connect_at = sim->now + 100 + (int64_t)sim_below(sim, 900);
 }
 
-static const struct sim_peer_ops OPS = { .order = on_order, .closed = on_closed };
+static const struct sim_far_ops OPS = { .order = on_order, .closed = on_closed };
 
 /* ---- life ---- */
 
-static void tick(struct sim *sim, void *arg, uint64_t life)
+static void agent_tick(struct sim *sim, void *arg, uint64_t life)
 {
     struct sim_node *node = arg;
     if (!node->agent || life != node->life)
         return;
-    sim_at(sim, node->conn ? 1000 : 100, tick, node, life);
+    sim_at(sim, node->conn ? 1000 : 100, agent_tick, node, life);
     if (!node->conn && sim->now >= node->connect_at) {
         node->conn = sim_connect(sim, true, "", &OPS, node);
         if (node->conn)
@@ -247,7 +247,7 @@ static void start_agent(struct sim *sim, void *arg, uint64_t life)
     if (node->agent || !node->up || life != node->life)
         return;
     node->agent = true;
-    tick(sim, node, node->life);
+    agent_tick(sim, node, node->life);
 }
 
 static void start_node(struct sim *sim, void *arg, uint64_t life)

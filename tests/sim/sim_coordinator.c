@@ -26,7 +26,7 @@ bool sim_coordinator_up(const struct sim *sim)
 
 /* ---- crash and restart ---- */
 
-static void restart(struct sim *sim, void *arg, uint64_t epoch)
+static void start_again(struct sim *sim, void *arg, uint64_t epoch)
 {
     (void)arg;
     if (sim->coordinator->epoch == epoch && !sim->coordinator->core)
@@ -34,7 +34,7 @@ static void restart(struct sim *sim, void *arg, uint64_t epoch)
 }
 
 /* After a call of the core in which it crashed. */
-static void reap(struct sim *sim)
+static void reap_core(struct sim *sim)
 {
     struct coordinator *c = sim->coordinator;
     if (!c->crashed || !c->core)
@@ -48,8 +48,8 @@ static void reap(struct sim *sim)
     c->journal = NULL;
     c->crashed = false;
     c->epoch++;
-    sim_at(sim, 50 + (int64_t)sim_below(sim, sim_chance(sim, 100) ? 20000 : 2000), restart, NULL,
-           c->epoch);
+    sim_at(sim, 50 + (int64_t)sim_below(sim, sim_chance(sim, 100) ? 20000 : 2000), start_again,
+           NULL, c->epoch);
 }
 
 /* An output is about to leave; false: it doesn't, the process is dead. */
@@ -67,7 +67,7 @@ static bool may_leave(struct sim *sim)
 }
 
 /* Something for the core: true if it has to wait, and comes again when the process runs. */
-static bool waits(struct sim *sim, sim_fn fn, void *arg, uint64_t number)
+static bool has_to_wait(struct sim *sim, sim_fn fn, void *arg, uint64_t number)
 {
     struct coordinator *c = sim->coordinator;
     if (sim->now < c->frozen_until) {
@@ -82,7 +82,8 @@ static bool waits(struct sim *sim, sim_fn fn, void *arg, uint64_t number)
 static void on_tick(struct sim *sim, void *arg, uint64_t epoch)
 {
     struct coordinator *c = sim->coordinator;
-    if (!c->core || c->epoch != epoch || sim->now < c->tick_at || waits(sim, on_tick, arg, epoch))
+    if (!c->core || c->epoch != epoch || sim->now < c->tick_at ||
+        has_to_wait(sim, on_tick, arg, epoch))
         return;
     c->tick_at = INT64_MAX;
     core_tick(c->core);
@@ -95,7 +96,7 @@ void sim_poll_core(struct sim *sim)
     struct coordinator *c = sim->coordinator;
     if (!c->crashed && core_failed(c->core) != ST_OK)
         sim_fail(sim, "the core gave up: %s", journal_error(c->journal));
-    reap(sim);
+    reap_core(sim);
     if (!c->core)
         return;
     int64_t at = core_deadline(c->core);
@@ -132,30 +133,30 @@ static struct parcel *pack(struct sim_conn *conn, const ProtobufCMessage *messag
     return parcel;
 }
 
-static void to_peer(struct sim *sim, void *arg, uint64_t number)
+static void to_far(struct sim *sim, void *arg, uint64_t number)
 {
     struct parcel *parcel = arg;
     (void)number;
-    if (parcel->conn->peer_open)
-        parcel->conn->ops->order(sim, parcel->conn->peer, parcel->data, parcel->size);
+    if (parcel->conn->far_open)
+        parcel->conn->ops->order(sim, parcel->conn->far, parcel->data, parcel->size);
     free(parcel);
 }
 
-static void peer_closed(struct sim *sim, void *arg, uint64_t number)
+static void far_closed(struct sim *sim, void *arg, uint64_t number)
 {
     struct sim_conn *conn = arg;
     (void)number;
-    if (!conn->peer_open)
+    if (!conn->far_open)
         return;
-    conn->peer_open = false;
-    conn->ops->closed(sim, conn->peer);
+    conn->far_open = false;
+    conn->ops->closed(sim, conn->far);
 }
 
 static void core_closed(struct sim *sim, void *arg, uint64_t number)
 {
     struct sim_conn *conn = arg;
     struct coordinator *c = sim->coordinator;
-    if (waits(sim, core_closed, arg, number))
+    if (has_to_wait(sim, core_closed, arg, number))
         return;
     if (!conn->core_open || conn->epoch != c->epoch || !c->core)
         return;
@@ -172,7 +173,7 @@ static void to_core(struct sim *sim, void *arg, uint64_t number)
     struct parcel *parcel = arg;
     struct sim_conn *conn = parcel->conn;
     struct coordinator *c = sim->coordinator;
-    if (waits(sim, to_core, arg, number))
+    if (has_to_wait(sim, to_core, arg, number))
         return;
     if (c->core && conn->epoch == c->epoch && conn->core_open) {
         if (conn->agent) {
@@ -234,8 +235,8 @@ static void conn_send(struct core_conn *base, const ProtobufCMessage *message)
         return;
     check_order(sim, message);
     note_done(sim, conn, message);
-    if (conn->peer_open)
-        sim_at(sim, in_order(sim, &conn->to_peer_at, network_ms(sim)), to_peer, pack(conn, message),
+    if (conn->far_open)
+        sim_at(sim, in_order(sim, &conn->to_far_at, network_ms(sim)), to_far, pack(conn, message),
                0);
 }
 
@@ -247,7 +248,7 @@ static void conn_finish(struct core_conn *base, enum rpc_code code, const char *
     (void)detail;
     if (!may_leave(sim))
         return;
-    sim_at(sim, in_order(sim, &conn->to_peer_at, network_ms(sim)), peer_closed, conn, 0);
+    sim_at(sim, in_order(sim, &conn->to_far_at, network_ms(sim)), far_closed, conn, 0);
     sim_at(sim, in_order(sim, &conn->to_core_at, network_ms(sim)), core_closed, conn, 0);
 }
 
@@ -263,7 +264,7 @@ static struct sim_conn *make_conn(struct sim *sim, bool agent, const char *token
     conn->sim = sim;
     conn->agent = agent;
     conn->core_open = true;
-    conn->peer_open = true;
+    conn->far_open = true;
     conn->epoch = sim->coordinator->epoch;
     conn->next = sim->coordinator->conns;
     sim->coordinator->conns = conn;
@@ -271,13 +272,13 @@ static struct sim_conn *make_conn(struct sim *sim, bool agent, const char *token
 }
 
 struct sim_conn *sim_connect(struct sim *sim, bool agent, const char *token,
-                             const struct sim_peer_ops *ops, void *peer)
+                             const struct sim_far_ops *ops, void *far)
 {
     if (!sim_coordinator_up(sim))
         return NULL;
     struct sim_conn *conn = make_conn(sim, agent, token);
     conn->ops = ops;
-    conn->peer = peer;
+    conn->far = far;
     return conn;
 }
 
@@ -294,7 +295,7 @@ static bool may_repeat(const ProtobufCMessage *message)
 void sim_send(struct sim *sim, struct sim_conn *conn, const ProtobufCMessage *message)
 {
     if (conn->epoch != sim->coordinator->epoch) { /* the coordinator died meanwhile */
-        sim_at(sim, 1, peer_closed, conn, 0);
+        sim_at(sim, 1, far_closed, conn, 0);
         return;
     }
     sim_at(sim, in_order(sim, &conn->to_core_at, network_ms(sim)), to_core, pack(conn, message), 0);
@@ -305,17 +306,17 @@ void sim_send(struct sim *sim, struct sim_conn *conn, const ProtobufCMessage *me
 
 void sim_hang_up(struct sim *sim, struct sim_conn *conn)
 {
-    conn->peer_open = false;
+    conn->far_open = false;
     sim_at(sim, in_order(sim, &conn->to_core_at, network_ms(sim)), core_closed, conn, 0);
 }
 
 /* What is under way on it is lost, in both directions. */
 void sim_cut(struct sim *sim, struct sim_conn *conn)
 {
-    if (!conn->peer_open)
+    if (!conn->far_open)
         return;
     sim_say(sim, "network cuts the stream of %s", conn->agent ? "an agent" : "a trainer");
-    peer_closed(sim, conn, 0);
+    far_closed(sim, conn, 0);
     sim_at(sim, (int64_t)sim_below(sim, 3000), core_closed, conn, 0);
 }
 
@@ -330,7 +331,7 @@ static void store_runs(struct sim *sim, void *arg, uint64_t number)
 {
     struct store_run *run = arg;
     struct coordinator *c = sim->coordinator;
-    if (waits(sim, store_runs, arg, number))
+    if (has_to_wait(sim, store_runs, arg, number))
         return;
     bool lives = c->core && c->epoch == run->epoch;
     if (!lives && sim_chance(sim, 500)) { /* its thread died with the process before it began */
@@ -418,7 +419,7 @@ void sim_coordinator_crash(struct sim *sim)
         return;
     c->crashed = true;
     journal_freeze(c->journal);
-    reap(sim);
+    reap_core(sim);
 }
 
 void sim_coordinator_free(struct sim *sim)
@@ -439,7 +440,7 @@ void sim_coordinator_free(struct sim *sim)
 /* What an event that never happened would have freed. */
 void sim_coordinator_drop(sim_fn fn, void *arg)
 {
-    if (fn == to_peer || fn == to_core) {
+    if (fn == to_far || fn == to_core) {
         free(arg);
     } else if (fn == store_runs) {
         store_task_free(((struct store_run *)arg)->task);

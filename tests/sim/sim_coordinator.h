@@ -10,11 +10,11 @@ struct sim_conn {
     struct core_conn base; /* first */
     struct sim_conn *next; /* of all that ever were: parcels under way point at them */
     struct sim *sim;
-    bool agent, core_open, peer_open;
+    bool agent, core_open, far_open;
     uint64_t epoch;
-    const struct sim_peer_ops *ops;
-    void *peer;
-    int64_t to_peer_at, to_core_at; /* messages stay in order */
+    const struct sim_far_ops *ops;
+    void *far;
+    int64_t to_far_at, to_core_at; /* messages stay in order */
 };
 
 struct coordinator {

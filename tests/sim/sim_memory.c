@@ -90,8 +90,8 @@ size_t sim_memory_list(struct sim *sim, const struct sim_node *node, uint32_t jo
     return count;
 }
 
-static const struct sim_copy *find(struct sim *sim, const struct sim_node *node, uint32_t job,
-                                   const struct session_copy *wanted)
+static const struct sim_copy *find_copy(struct sim *sim, const struct sim_node *node, uint32_t job,
+                                        const struct session_copy *wanted)
 {
     const struct sim_memory *memory = memory_of(sim);
     for (size_t i = 0; i < memory->count; i++) {
@@ -144,7 +144,7 @@ bool sim_memory_restore(struct sim *sim, uint32_t job, const struct session_assi
         struct session_copy wanted = plan->memory;
         wanted.rank = r;
         const struct sim_copy *copy =
-            find(sim, node_of(sim, job, plan->generation, plan->holders[r]), job, &wanted);
+            find_copy(sim, node_of(sim, job, plan->generation, plan->holders[r]), job, &wanted);
         if (!copy || copy->damaged) {
             note_damage(sim, known, plan);
             return false;

@@ -98,9 +98,9 @@ void sim_trainer_hang(struct sim *sim, struct sim_trainer *t)
 
 /* ---- stream ---- */
 
-static void on_order(struct sim *sim, void *peer, const uint8_t *data, size_t size)
+static void on_order(struct sim *sim, void *far, const uint8_t *data, size_t size)
 {
-    struct sim_trainer *t = peer;
+    struct sim_trainer *t = far;
     if (t->view.exit != SIM_RUNS || t->view.hung)
         return;
     Cairn__V1__TrainerOrder *order = cairn__v1__trainer_order__unpack(NULL, size, data);
@@ -110,15 +110,15 @@ static void on_order(struct sim *sim, void *peer, const uint8_t *data, size_t si
         leave(sim, t, SIM_EXIT, 4);
 }
 
-static void on_closed(struct sim *sim, void *peer)
+static void on_closed(struct sim *sim, void *far)
 {
-    struct sim_trainer *t = peer;
+    struct sim_trainer *t = far;
     t->conn = NULL;
     session_core_link_down(&t->core, sim->now);
     t->connect_at = sim->now + 100 + (int64_t)sim_below(sim, 900);
 }
 
-static const struct sim_peer_ops OPS = { .order = on_order, .closed = on_closed };
+static const struct sim_far_ops OPS = { .order = on_order, .closed = on_closed };
 
 void sim_trainer_cut(struct sim *sim, struct sim_trainer *t)
 {
@@ -349,6 +349,13 @@ static void train(struct sim *sim, struct sim_trainer *t)
 
 static void settle(struct sim *sim, struct sim_trainer *t)
 {
+    if (t->core.stays) { /* a peer passed that step, and waits for this one in the next */
+        t->leave = false;
+        t->retry_at = 0;
+        t->stage = TRAINING;
+        t->stage_since = sim->now;
+        return;
+    }
     if (t->retry_at != 0) {
         if (sim->now >= t->retry_at)
             t->retry_at = begin_save(t) ? 0 : sim->now + 100;
@@ -372,7 +379,7 @@ static void settle(struct sim *sim, struct sim_trainer *t)
 
 static void join(struct sim *sim, struct sim_trainer *t)
 {
-    if (!t->core.plan)
+    if (!t->core.assigned)
         return;
     t->stage = FORMING;
     t->stage_since = sim->now;

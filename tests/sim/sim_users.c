@@ -12,7 +12,8 @@ void sim_coordinator_submit(struct sim *sim, uint32_t index)
 {
     struct coordinator *c = sim->coordinator;
     struct sim_job *job = &sim->jobs[index];
-    char text[768], key[32], reason[LIMIT_REASON] = "", every[32];
+    char text[768], key[32], every[32];
+    struct reason reason;
     if (!c->core || job->submitted || sim->now < c->frozen_until)
         return;
     (void)snprintf(every, sizeof every, "%lld ms", (long long)job->every_ms);
@@ -36,7 +37,7 @@ void sim_coordinator_submit(struct sim *sim, uint32_t index)
     buf_release(&errors);
     (void)snprintf(key, sizeof key, "key%u", index);
     struct core_job *made;
-    enum status st = core_submit(c->core, &spec, text, key, &made, reason);
+    enum status st = core_submit(c->core, &spec, text, key, &made, &reason);
     if (st == ST_OK && !c->crashed) {
         job->submitted = true;
         (void)snprintf(job->id, sizeof job->id, "%s", made->id);
@@ -57,7 +58,7 @@ static struct core_job *job_of(struct sim *sim, uint32_t index)
     return job;
 }
 
-static void ask(struct sim *sim, uint32_t index, enum job_event_kind kind)
+static void ask(struct sim *sim, uint32_t index, enum machine_event_kind kind)
 {
     struct core_job *job = job_of(sim, index);
     if (!job || sim->now < sim->coordinator->frozen_until)
@@ -66,9 +67,9 @@ static void ask(struct sim *sim, uint32_t index, enum job_event_kind kind)
     bool crashed = sim->coordinator->crashed;
     if (st == ST_OK)
         sim_say(sim, "%s is asked: %d", sim->jobs[index].id, (int)kind);
-    if (st == ST_OK && kind == EV_KILL)
+    if (st == ST_OK && kind == MACHINE_EV_KILL)
         sim->jobs[index].killed = true;
-    if (st == ST_OK && kind == EV_STOP)
+    if (st == ST_OK && kind == MACHINE_EV_STOP)
         sim->jobs[index].stopped = true;
     (void)crashed;
     sim_poll_core(sim);
@@ -80,7 +81,7 @@ static void check_one(struct sim *sim, uint32_t index)
     struct core_job *job = job_of(sim, index);
     if (!job || job->m.catalog_count == 0 || sim->now < sim->coordinator->frozen_until)
         return;
-    const struct jm_ckpt *ckpt = &job->m.catalog[sim_below(sim, job->m.catalog_count)];
+    const struct machine_ckpt *ckpt = &job->m.catalog[sim_below(sim, job->m.catalog_count)];
     enum status st = core_check_ckpt(sim->coordinator->core, job, ckpt->step, ckpt->generation);
     sim_say(sim, "%s: a checkpoint is checked: %s", sim->jobs[index].id, status_string(st));
     sim_poll_core(sim);
@@ -91,17 +92,17 @@ void sim_coordinator_chaos(struct sim *sim)
     uint32_t index = (uint32_t)sim_below(sim, sim->job_count);
     uint64_t what = sim_below(sim, 100);
     if (what < 20)
-        ask(sim, index, EV_SAVE);
+        ask(sim, index, MACHINE_EV_SAVE);
     else if (what < 30)
         check_one(sim, index);
     else if (what < 50)
-        ask(sim, index, EV_PAUSE);
+        ask(sim, index, MACHINE_EV_PAUSE);
     else if (what < 90)
-        ask(sim, index, EV_RESUME);
+        ask(sim, index, MACHINE_EV_RESUME);
     else if (what < 93)
-        ask(sim, index, EV_KILL);
+        ask(sim, index, MACHINE_EV_KILL);
     else if (what < 96)
-        ask(sim, index, EV_STOP);
+        ask(sim, index, MACHINE_EV_STOP);
     else if (sim->coordinator->core && sim_chance(sim, 300)) {
         core_drain(sim->coordinator->core, sim_chance(sim, 300));
         sim_poll_core(sim);
@@ -123,9 +124,9 @@ bool sim_coordinator_done(struct sim *sim)
         struct core_job *job = job_of(sim, i);
         if (!job)
             return false;
-        if (job->m.state == JOB_PAUSED)
-            ask(sim, i, EV_RESUME);
-        if (!job_state_final(job->m.state))
+        if (job->m.state == MACHINE_PAUSED)
+            ask(sim, i, MACHINE_EV_RESUME);
+        if (!machine_state_final(job->m.state))
             return false;
     }
     return true;
@@ -135,10 +136,11 @@ bool sim_coordinator_done(struct sim *sim)
 
 /* A job that trains undisturbed saves when it is time: no later than the slowest announcement,
  * store and workers together. */
-static void check_time(struct sim *sim, struct sim_job *known, const struct job_machine *m)
+static void check_time(struct sim *sim, struct sim_job *known, const struct machine *m)
 {
-    bool undisturbed = !sim->chaos && m->state == JOB_RUNNING && m->end_to == JOB_NONE &&
-                       m->intent == INTENT_NONE && sim->now >= sim->coordinator->frozen_until;
+    bool undisturbed = !sim->chaos && m->state == MACHINE_RUNNING && m->end_to == MACHINE_NONE &&
+                       m->intent == MACHINE_INTENT_NONE &&
+                       sim->now >= sim->coordinator->frozen_until;
     if (known->every_ms == 0 || !undisturbed) {
         known->saved_at = sim->now;
     } else if (sim->now - known->saved_at > known->every_ms + 30000) {
@@ -150,14 +152,14 @@ static void check_time(struct sim *sim, struct sim_job *known, const struct job_
 static void check_job(struct sim *sim, uint32_t index, struct core_job *job)
 {
     struct sim_job *known = &sim->jobs[index];
-    const struct job_machine *m = &job->m;
+    const struct machine *m = &job->m;
     check_time(sim, known, m);
     if (m->generation < known->generation)
         sim_fail(sim, "%s: generation %u is known to agents, the coordinator knows %u", known->id,
                  known->generation, m->generation);
     for (size_t i = 0; i < m->catalog_count; i++) {
-        const struct jm_ckpt *ckpt = &m->catalog[i];
-        if (ckpt->state != CKPT_GOOD)
+        const struct machine_ckpt *ckpt = &m->catalog[i];
+        if (ckpt->state != MACHINE_CKPT_GOOD)
             continue;
         const struct sim_folder *folder = sim_folder_of(sim, index, ckpt->step, ckpt->generation);
         if (!folder->manifest)
@@ -179,19 +181,19 @@ void sim_coordinator_stuck(struct sim *sim)
 {
     for (uint32_t i = 0; i < sim->job_count; i++) {
         struct core_job *job = job_of(sim, i);
-        if (!job || job_state_final(job->m.state))
+        if (!job || machine_state_final(job->m.state))
             continue;
-        const struct job_machine *m = &job->m;
+        const struct machine *m = &job->m;
         sim_fail(sim, "%s does not end: %s to %d, g%u step %llu/%llu intent %d reason '%s'",
-                 job->id, job_state_name(m->state), (int)m->end_to, m->generation,
-                 (unsigned long long)jm_step_now(m), (unsigned long long)m->total_steps,
+                 job->id, machine_state_name(m->state), (int)m->end_to, m->generation,
+                 (unsigned long long)machine_step_now(m), (unsigned long long)m->total_steps,
                  (int)m->intent, m->reason);
     }
     sim_fail(sim, "trainers are left though all jobs ended");
 }
 
 /* What a job that was swept at its end leaves are checkpoints. */
-static void check_leftovers(struct sim *sim, uint32_t index, const struct job_machine *m)
+static void check_leftovers(struct sim *sim, uint32_t index, const struct machine *m)
 {
     for (size_t i = 0; m->swept > m->generation && i < sim->folder_count; i++) {
         const struct sim_folder *folder = &sim->folders[i];
@@ -206,25 +208,25 @@ void sim_coordinator_end(struct sim *sim)
     for (uint32_t i = 0; i < sim->job_count; i++) {
         const struct sim_job *known = &sim->jobs[i];
         struct core_job *job = job_of(sim, i);
-        const struct job_machine *m = &job->m;
+        const struct machine *m = &job->m;
         char digest[33];
         (void)snprintf(digest, sizeof digest, "%032llx",
                        (unsigned long long)sim_state(i, known->total));
-        bool worn_out =
-            m->state == JOB_FAILED && (m->barren >= 10 || m->budget_used >= 3 || known->user_error);
-        bool as_asked = (m->state == JOB_KILLED && known->killed) ||
-                        (m->state == JOB_STOPPED && known->stopped);
-        if (m->state == JOB_SUCCEEDED && strcmp(m->final_digest, digest) != 0)
+        bool worn_out = m->state == MACHINE_FAILED &&
+                        (m->barren >= 10 || m->budget_used >= 3 || known->user_error);
+        bool as_asked = (m->state == MACHINE_KILLED && known->killed) ||
+                        (m->state == MACHINE_STOPPED && known->stopped);
+        if (m->state == MACHINE_SUCCEEDED && strcmp(m->final_digest, digest) != 0)
             sim_fail(sim, "%s: final digest %s, should be %s", known->id, m->final_digest, digest);
-        if (m->state != JOB_SUCCEEDED && !worn_out && !as_asked)
-            sim_fail(sim, "%s ends %s: %s", known->id, job_state_name(m->state), m->reason);
-        if (known->user_error && m->state == JOB_SUCCEEDED)
+        if (m->state != MACHINE_SUCCEEDED && !worn_out && !as_asked)
+            sim_fail(sim, "%s ends %s: %s", known->id, machine_state_name(m->state), m->reason);
+        if (known->user_error && m->state == MACHINE_SUCCEEDED)
             sim_fail(sim, "%s succeeded with a user error", known->id);
-        if (sim->options.calm && (m->state != JOB_SUCCEEDED || m->generation != 1))
-            sim_fail(sim, "%s: %s after %u generations: %s", known->id, job_state_name(m->state),
-                     m->generation, m->cause.message);
+        if (sim->options.calm && (m->state != MACHINE_SUCCEEDED || m->generation != 1))
+            sim_fail(sim, "%s: %s after %u generations: %s", known->id,
+                     machine_state_name(m->state), m->generation, m->cause.message);
         check_leftovers(sim, i, m);
-        sim_say(sim, "%s: %s after %u generations, %s", known->id, job_state_name(m->state),
+        sim_say(sim, "%s: %s after %u generations, %s", known->id, machine_state_name(m->state),
                 m->generation, m->reason);
     }
 }

@@ -50,8 +50,8 @@ static void convert_moved(const uint8_t *image, const struct dataset_shape *shap
     }
 }
 
-static void fill_row(const struct batch_source *source, uint64_t sample, uint64_t step,
-                     uint8_t *room, float *x)
+static void fill_image(const struct batch_source *source, uint64_t sample, uint64_t step,
+                       uint8_t *room, float *x)
 {
     const struct dataset *dataset = source->dataset;
     const uint8_t *image = dataset_image(dataset, sample, room);
@@ -71,13 +71,12 @@ static void fill_row(const struct batch_source *source, uint64_t sample, uint64_
     convert_moved(image, &dataset->shape, dy, dx, mirror, x);
 }
 
-/* Row j of a micro-batch. */
+/* Row j of a micro-batch: a window of tokens. */
 static enum status fill_text(const struct batch_source *source, uint64_t sample, uint32_t j,
-                             int32_t *room, const struct batch *out, struct batch_problem *problem)
+                             int32_t *room, const struct batch *out, struct reason *reason)
 {
     size_t context = (size_t)source->dataset->context;
-    enum status st =
-        dataset_window(source->dataset, sample, room, problem->message, sizeof(problem->message));
+    enum status st = dataset_window(source->dataset, sample, room, reason);
     if (st != ST_OK)
         return st;
     memcpy((int32_t *)out->x + j * context, room, context * sizeof(int32_t));
@@ -113,7 +112,7 @@ static void begin_draw(const struct batch_source *source, uint64_t step, uint32_
 }
 
 enum status batch_fill(const struct batch_source *source, const struct batch_place *place,
-                       void *room, const struct batch *out, struct batch_problem *out_problem)
+                       void *room, const struct batch *out, struct reason *reason)
 {
     const struct dataset *dataset = source->dataset;
     uint64_t steps = batch_steps_per_epoch(source);
@@ -129,17 +128,18 @@ enum status batch_fill(const struct batch_source *source, const struct batch_pla
         uint64_t sample = rng_permute(source->seed, epoch, dataset->samples, at + j);
         out->draw[OP_DRAW_SAMPLES + j] = (uint32_t)sample;
         if (dataset->context > 0) {
-            enum status st = fill_text(source, sample, j, room, out, out_problem);
+            enum status st = fill_text(source, sample, j, room, out, reason);
             if (st != ST_OK)
                 return st;
             continue;
         }
-        fill_row(source, sample, place->step, room, (float *)out->x + j * elements);
+        fill_image(source, sample, place->step, room, (float *)out->x + j * elements);
         out->labels[j] = dataset_label(dataset, sample);
     }
     return ST_OK;
 }
 
+/* Row j past the end of the set. */
 static void fill_nothing(const struct batch_source *source, uint32_t j, const struct batch *out)
 {
     size_t context = (size_t)source->dataset->context;
@@ -155,16 +155,17 @@ static void fill_nothing(const struct batch_source *source, uint32_t j, const st
 }
 
 enum status batch_fill_eval(const struct batch_source *source, const struct batch_place *place,
-                            void *room, const struct batch *out, struct batch_problem *out_problem)
+                            void *room, const struct batch *out, struct reason *reason)
 {
     const struct dataset *dataset = source->dataset;
+    CHECK(place->micro < source->accumulate);
     uint64_t at = place->step * lane_size(source) + (uint64_t)place->micro * source->micro_batch;
     size_t elements = dataset_image_elements(dataset);
     for (uint32_t j = 0; j < source->micro_batch; j++) {
         if (at + j >= dataset->samples) {
             fill_nothing(source, j, out);
         } else if (dataset->context > 0) {
-            enum status st = fill_text(source, at + j, j, room, out, out_problem);
+            enum status st = fill_text(source, at + j, j, room, out, reason);
             if (st != ST_OK)
                 return st;
         } else {

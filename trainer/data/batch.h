@@ -1,20 +1,23 @@
 /*
  * Which samples a batch holds, and its contents: pure functions of (seed, step, lane, micro-batch),
- * so that whoever computes a lane, whenever, gets the same bytes (design 5).
+ * so that whoever computes a lane, whenever, gets the same bytes (docs/rules.md, "The exact step").
  *
- * Training: step s (from 0) of E = floor(samples / global_batch) per epoch lies in epoch s / E;
- *           lane v, micro-batch m, row j of it is position (s mod E)·global_batch + v·lane_size +
- *           m·micro_batch + j of perm(seed, epoch). The tail of an epoch's permutation is dropped.
- * Evaluation: samples in file order, batch i is [i·lane_size, …), cut into the same micro-batches;
- *           rows past the end are zero with labels of -1, which the loss ignores.
- * Augmentation (training only): a crop out of the image with a zero border of PyTorch's padding 4,
- *           a horizontal flip; drawn by counter (0, 0, sample, step).
+ * Training     step s (from 0) of E = floor(samples / global_batch) per epoch is in epoch s / E;
+ *              row j of micro-batch m of lane v is the sample at position
+ *                (s mod E)·global_batch + v·lane_size + m·micro_batch + j
+ *              of perm(seed, epoch). The tail of an epoch's permutation is dropped.
+ * Evaluation   samples in file order: batch i is [i·lane_size, (i + 1)·lane_size), cut into micro-
+ *              batches as in training; rows past the end are zero with labels of -1, which the loss
+ *              ignores.
+ * Augmentation (training only) a crop out of the image with a zero border of 4 (PyTorch's padding),
+ *              a horizontal flip; drawn by counter (0, 0, sample, step).
  *
- * Shapes: images  x [micro_batch, C, H, W] float32, labels i32 [micro_batch]
- *         text    x [micro_batch, T] i32, labels i32 [micro_batch, T], labels[t] = the token after
- *                 x[t]
+ * Shapes
+ *   images  x [micro_batch, C, H, W] float32, labels i32 [micro_batch]
+ *   text    x [micro_batch, T] i32, labels i32 [micro_batch, T]; labels[t]: the token after x[t]
+ *
  * Thread: any; room is the caller's scratch.
- * Errors: ST_CONFIG  the data are wrong (a token out of range): message names file and place
+ * Errors: ST_CONFIG  the data are wrong (a token out of range): reason names file and place
  */
 #pragma once
 
@@ -37,8 +40,8 @@ struct batch_source {
 struct batch {
     void *x;
     int32_t *labels;
-    uint32_t *draw; /* what random numbers of it depend on: the words of enum op_draw, key of
-                       RNG_DROPOUT (kernels/backend.h); written in training only */
+    uint32_t *draw; /* what dropout depends on: the words of enum op_draw (kernels/backend.h) with
+                       the key of RNG_DROPOUT; written in training only */
 };
 
 /* Bytes of a micro-batch's parts, and of the scratch that filling one takes. */
@@ -47,14 +50,10 @@ struct batch_sizes {
 };
 struct batch_sizes batch_sizes(const struct batch_source *source);
 
-/* Where a message goes. */
-struct batch_problem {
-    char message[LIMIT_REASON];
-};
-
-/* 0: the set is smaller than a global batch. */
+/* Whole global batches in the set; 0: it is smaller than one. */
 uint64_t batch_steps_per_epoch(const struct batch_source *source);
 
+/* Which micro-batch. */
 struct batch_place {
     uint64_t step; /* evaluation: the batch */
     uint32_t lane; /* training */
@@ -62,10 +61,10 @@ struct batch_place {
 };
 MUST_CHECK enum status batch_fill(const struct batch_source *source,
                                   const struct batch_place *place, void *room,
-                                  const struct batch *out, struct batch_problem *out_problem);
+                                  const struct batch *out, struct reason *reason);
 
 /* Batches that the whole set is evaluated in. */
 uint64_t batch_eval_count(const struct batch_source *source);
 MUST_CHECK enum status batch_fill_eval(const struct batch_source *source,
                                        const struct batch_place *place, void *room,
-                                       const struct batch *out, struct batch_problem *out_problem);
+                                       const struct batch *out, struct reason *reason);

@@ -7,6 +7,7 @@
 #include "common/check.h"
 #include "common/cleanup.h"
 #include "common/rng.h"
+#include "trainer/data/data_error.h"
 #include "trainer/data/stream.h"
 
 /*
@@ -31,35 +32,13 @@ struct idx {
     uint8_t *data; /* owned */
 };
 
-struct errors {
-    char *message;
-    size_t capacity;
-    const char *path;
-};
-
-static enum status user_error(const struct errors *errors, const char *cause)
+static enum status unreadable(const char *path, enum status st, struct reason *reason)
 {
-    (void)snprintf(errors->message, errors->capacity, "%s: %s", errors->path, cause);
-    return ST_CONFIG;
-}
-
-/* What a failed read means to whoever wrote the job file. */
-static enum status read_error(const struct errors *errors, enum status st)
-{
-    switch ((int)st) {
-    case ST_NOT_FOUND:
-        return user_error(errors, "no such file; correct the path in the job file");
-    case ST_REFUSED:
-        return user_error(errors, "permission denied; make it readable for the agent's user");
-    case ST_INCOMPLETE:
-        return user_error(errors, "the file ends early; fetch it again");
-    case ST_CORRUPT:
-        return user_error(errors, "the gzip data are damaged; fetch it again");
-    default:
-        (void)snprintf(errors->message, errors->capacity, "%s: cannot be read: %s", errors->path,
-                       status_string(st));
-        return st;
-    }
+    if (st == ST_INCOMPLETE)
+        return data_refuse(path, "the file ends early; fetch it again", reason);
+    if (st == ST_CORRUPT)
+        return data_refuse(path, "the gzip data are damaged; fetch it again", reason);
+    return data_unreadable(path, st, reason);
 }
 
 static uint32_t big_endian_u32(const uint8_t *p)
@@ -67,73 +46,77 @@ static uint32_t big_endian_u32(const uint8_t *p)
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | (uint32_t)p[3];
 }
 
-static enum status idx_header(struct byte_stream *stream, const struct errors *errors, bool labels,
-                              struct idx *out)
+static enum status idx_header(struct byte_stream *stream, const char *path, bool labels,
+                              struct idx *out, struct reason *reason)
 {
     uint8_t bytes[4 * (1 + IDX_DIMS_MAX)];
     enum status st = byte_stream_read(stream, bytes, 4);
     if (st != ST_OK)
-        return read_error(errors, st);
+        return unreadable(path, st, reason);
     if (bytes[0] != 0 || bytes[1] != 0 || bytes[2] != IDX_UBYTE)
-        return user_error(errors, "not an IDX file of unsigned bytes; is the format right?");
+        return data_refuse(path, "not an IDX file of unsigned bytes; is the format right?", reason);
     struct idx idx = { .ndim = bytes[3], .elements = 1 };
     if (labels && idx.ndim != 1) {
-        return user_error(errors, "holds no labels (one dimension expected); are images and "
-                                  "labels swapped?");
+        return data_refuse(path,
+                           "holds no labels (one dimension expected); are images and "
+                           "labels swapped?",
+                           reason);
     }
     if (!labels && idx.ndim != 3 && idx.ndim != 4) {
-        return user_error(errors, "holds no images (three or four dimensions expected); are "
-                                  "images and labels swapped?");
+        return data_refuse(path,
+                           "holds no images (three or four dimensions expected); are "
+                           "images and labels swapped?",
+                           reason);
     }
     st = byte_stream_read(stream, bytes, 4 * (size_t)idx.ndim);
     if (st != ST_OK)
-        return read_error(errors, st);
+        return unreadable(path, st, reason);
     for (int d = 0; d < idx.ndim; d++) {
         uint32_t dim = big_endian_u32(bytes + (size_t)d * 4);
         if (dim == 0 || dim > (d == 0 ? SAMPLES_MAX : SIDE_MAX))
-            return user_error(errors, "its header has a size out of range; fetch it again");
+            return data_refuse(path, "its header has a size out of range; fetch it again", reason);
         idx.dims[d] = dim;
         idx.elements *= dim;
         if (idx.elements > BYTES_MAX)
-            return user_error(errors, "its header claims more than 64 GiB; fetch it again");
+            return data_refuse(path, "its header claims more than 64 GiB; fetch it again", reason);
     }
     *out = idx;
     return ST_OK;
 }
 
 /* The elements, and the end of the file after them. *out is the caller's. */
-static enum status idx_body(struct byte_stream *stream, const struct errors *errors,
-                            uint64_t elements, uint8_t **out)
+static enum status idx_body(struct byte_stream *stream, const char *path, uint64_t elements,
+                            uint8_t **out, struct reason *reason)
 {
     CHECK(elements > 0);
     auto_free uint8_t *data = malloc(elements);
     if (data == NULL)
-        return read_error(errors, ST_NO_MEMORY);
+        return unreadable(path, ST_NO_MEMORY, reason);
     enum status st = byte_stream_read(stream, data, elements);
     bool ended = false;
     if (st == ST_OK)
         st = byte_stream_at_end(stream, &ended);
     if (st != ST_OK)
-        return read_error(errors, st);
+        return unreadable(path, st, reason);
     if (!ended)
-        return user_error(errors, "holds more bytes than its header says; fetch it again");
+        return data_refuse(path, "holds more bytes than its header says; fetch it again", reason);
     *out = TAKE_PTR(data);
     return ST_OK;
 }
 
 /* Opens the file and reads its header; the elements follow in the stream. */
-static enum status idx_open(const struct dataset_options *options, const struct errors *errors,
-                            bool labels, struct byte_stream **out_stream, struct idx *out)
+static enum status idx_open(const struct dataset_options *options, const char *path, bool labels,
+                            struct byte_stream **out_stream, struct idx *out, struct reason *reason)
 {
     struct byte_stream *stream = NULL;
     struct byte_stream_options so = { .io = options->io,
-                                      .path = errors->path,
+                                      .path = path,
                                       .progress = options->progress,
                                       .progress_arg = options->progress_arg };
     enum status st = byte_stream_open(&so, &stream);
     if (st != ST_OK)
-        return read_error(errors, st);
-    st = idx_header(stream, errors, labels, out);
+        return unreadable(path, st, reason);
+    st = idx_header(stream, path, labels, out, reason);
     if (st != ST_OK) {
         byte_stream_close(stream);
         return st;
@@ -142,59 +125,57 @@ static enum status idx_open(const struct dataset_options *options, const struct 
     return ST_OK;
 }
 
-static enum status idx_labels(const struct dataset_options *options, const struct errors *errors,
-                              struct idx *out)
+static enum status idx_labels(const struct dataset_options *options, const char *path,
+                              struct idx *out, struct reason *reason)
 {
     struct byte_stream *stream = NULL;
     struct idx idx = { 0 };
-    enum status st = idx_open(options, errors, true, &stream, &idx);
+    enum status st = idx_open(options, path, true, &stream, &idx, reason);
     if (st != ST_OK)
         return st;
-    st = idx_body(stream, errors, idx.elements, &idx.data);
+    st = idx_body(stream, path, idx.elements, &idx.data, reason);
     byte_stream_close(stream);
     if (st == ST_OK)
         *out = idx;
     return st;
 }
 
-static enum status check_labels(const struct errors *errors, const struct idx *labels,
-                                int64_t classes)
+static enum status check_labels(const char *path, const struct idx *labels, int64_t classes,
+                                struct reason *reason)
 {
+    CHECK(labels->data != NULL);
     for (uint64_t i = 0; i < labels->elements; i++) {
         if (labels->data[i] < classes)
             continue;
-        (void)snprintf(errors->message, errors->capacity,
-                       "%s: label %d of sample %llu is not below model.classes (%lld); raise "
-                       "model.classes or correct the labels",
-                       errors->path, labels->data[i], (unsigned long long)i, (long long)classes);
+        reason_set(reason,
+                   "%s: label %d of sample %llu is not below model.classes (%lld); raise "
+                   "model.classes or correct the labels",
+                   path, labels->data[i], (unsigned long long)i, (long long)classes);
         return ST_CONFIG;
     }
     return ST_OK;
 }
 
-static enum status open_idx(const struct dataset_options *options, const struct errors *errors,
-                            struct dataset *dataset)
+static enum status open_idx(const struct dataset_options *options, struct dataset *dataset,
+                            struct reason *reason)
 {
     const struct job_dataset *source = options->source;
-    struct errors at = *errors;
-    struct idx images;
-    struct idx labels;
-    at.path = source->labels; /* the small one first: its mistakes show at once */
-    enum status st = idx_labels(options, &at, &labels);
+    struct idx images = { 0 };
+    struct idx labels = { 0 };
+    /* The small file first: its mistakes show at once. */
+    enum status st = idx_labels(options, source->labels, &labels, reason);
     if (st != ST_OK)
         return st;
     dataset->labels = labels.data;
-    st = check_labels(&at, &labels, options->classes);
+    st = check_labels(source->labels, &labels, options->classes, reason);
     if (st != ST_OK)
         return st;
-    at.path = source->images;
-    st = idx_open(options, &at, false, &dataset->stream, &images);
+    st = idx_open(options, source->images, false, &dataset->stream, &images, reason);
     if (st != ST_OK)
         return st;
     if (images.dims[0] != labels.dims[0]) {
-        (void)snprintf(errors->message, errors->capacity,
-                       "%s: holds %u images, but %s holds %u labels; they must belong together",
-                       source->images, images.dims[0], source->labels, labels.dims[0]);
+        reason_set(reason, "%s: holds %u images, but %s holds %u labels; they must belong together",
+                   source->images, images.dims[0], source->labels, labels.dims[0]);
         return ST_CONFIG;
     }
     (void)snprintf(dataset->path, sizeof(dataset->path), "%s", source->images);
@@ -205,25 +186,25 @@ static enum status open_idx(const struct dataset_options *options, const struct 
     return ST_OK;
 }
 
-static enum status open_tokens(const struct dataset_options *options, const struct errors *errors,
-                               struct dataset *dataset)
+static enum status open_tokens(const struct dataset_options *options, struct dataset *dataset,
+                               struct reason *reason)
 {
     const char *path = options->source->path;
     struct tokens_options to = { .io = options->io,
                                  .path = path,
                                  .text = options->source->format == JOB_FORMAT_TEXT };
-    enum status st = tokens_open(&to, &dataset->tokens, errors->message, errors->capacity);
+    enum status st = tokens_open(&to, &dataset->tokens, reason);
     if (st != ST_OK)
         return st;
     uint64_t count = tokens_count(dataset->tokens);
     uint64_t context = (uint64_t)options->context;
     uint64_t samples = count == 0 ? 0 : (count - 1) / context;
     if (samples == 0 || samples > SAMPLES_MAX) {
-        (void)snprintf(errors->message, errors->capacity,
-                       "%s: its %llu tokens make %llu windows of model.context + 1 (%llu), but a "
-                       "data set has from 1 to %u; change model.context or take other data",
-                       path, (unsigned long long)count, (unsigned long long)samples,
-                       (unsigned long long)context + 1, SAMPLES_MAX);
+        reason_set(reason,
+                   "%s: its %llu tokens make %llu windows of model.context + 1 (%llu), but a "
+                   "data set has from 1 to %u; change model.context or take other data",
+                   path, (unsigned long long)count, (unsigned long long)samples,
+                   (unsigned long long)context + 1, SAMPLES_MAX);
         return ST_CONFIG;
     }
     dataset->samples = samples;
@@ -239,13 +220,12 @@ static void open_synthetic(const struct dataset_options *options, struct dataset
     dataset->key = rng_key(options->seed, RNG_SYNTHETIC);
 }
 
-enum status dataset_open(const struct dataset_options *options, struct dataset **out, char *message,
-                         size_t capacity)
+enum status dataset_open(const struct dataset_options *options, struct dataset **out,
+                         struct reason *reason)
 {
-    struct errors errors = { .message = message, .capacity = capacity, .path = "data" };
     struct dataset *dataset = calloc(1, sizeof(*dataset));
     if (dataset == NULL)
-        return read_error(&errors, ST_NO_MEMORY);
+        return unreadable("data", ST_NO_MEMORY, reason);
     const struct job_dataset *source = options->source;
     const enum job_format format = source->format;
     bool text = options->context > 0;
@@ -256,13 +236,13 @@ enum status dataset_open(const struct dataset_options *options, struct dataset *
     if (format == JOB_FORMAT_SYNTHETIC) {
         open_synthetic(options, dataset);
     } else if (text && (format == JOB_FORMAT_TEXT || format == JOB_FORMAT_TOKENS)) {
-        st = open_tokens(options, &errors, dataset);
+        st = open_tokens(options, dataset, reason);
     } else if (!text && format == JOB_FORMAT_IDX) {
-        st = open_idx(options, &errors, dataset);
+        st = open_idx(options, dataset, reason);
     } else {
-        (void)snprintf(message, capacity, "data.%s.format: %s is not for this model; use %s",
-                       options->split == DATASET_TRAIN ? "train" : "eval", job_format_word(format),
-                       text ? "text, tokens or synthetic" : "idx or synthetic");
+        reason_set(reason, "data.%s.format: %s is not for this model; use %s",
+                   options->split == DATASET_TRAIN ? "train" : "eval", job_format_word(format),
+                   text ? "text, tokens or synthetic" : "idx or synthetic");
         st = ST_CONFIG;
     }
     if (st != ST_OK) {
@@ -273,15 +253,13 @@ enum status dataset_open(const struct dataset_options *options, struct dataset *
     return ST_OK;
 }
 
-enum status dataset_load(struct dataset *dataset, char *message, size_t capacity)
+enum status dataset_load(struct dataset *dataset, struct reason *reason)
 {
-    struct errors errors = { .capacity = capacity, .path = dataset->path };
-    errors.message = message;
     if (dataset->stream == NULL)
         return ST_OK;
     CHECK(dataset->pixels == NULL);
     uint64_t elements = dataset->samples * dataset_image_elements(dataset);
-    enum status st = idx_body(dataset->stream, &errors, elements, &dataset->pixels);
+    enum status st = idx_body(dataset->stream, dataset->path, elements, &dataset->pixels, reason);
     byte_stream_close(dataset->stream);
     dataset->stream = NULL;
     return st;
@@ -305,10 +283,12 @@ size_t dataset_image_elements(const struct dataset *dataset)
 }
 
 /*
- * A synthetic image is its class's pattern (a fixed noise image, half as strong) plus noise of its
- * own, so that a model has something to learn. Counters: (word, purpose, sample or class, split).
+ * A synthetic image: the mean of its class's pattern, a fixed noise image, and of noise of its own;
+ * so a model has something to learn. 16 pixels of each at a time:
+ *   own      Philox(key, (i / 16, 1, sample, split))
+ *   pattern  Philox(key, (i / 16, 2, label, 0))
  */
-static void synthesize(const struct dataset *d, uint64_t sample, uint8_t *out)
+static void synthesize_image(const struct dataset *d, uint64_t sample, uint8_t *out)
 {
     size_t n = dataset_image_elements(d);
     uint32_t label = (uint32_t)dataset_label(d, sample);
@@ -330,7 +310,7 @@ const uint8_t *dataset_image(const struct dataset *dataset, uint64_t sample, uin
     CHECK(dataset->stream == NULL);
     if (dataset->pixels != NULL)
         return dataset->pixels + sample * dataset_image_elements(dataset);
-    synthesize(dataset, sample, room);
+    synthesize_image(dataset, sample, room);
     return room;
 }
 
@@ -344,11 +324,12 @@ int32_t dataset_label(const struct dataset *dataset, uint64_t sample)
 }
 
 /*
- * A synthetic text is a walk: after a token comes, three times of four, the one that follows it
- * everywhere, else any. A model learns the followers. Counters: (position, purpose, sample, split);
- * (token, purpose, 0, 0).
+ * A synthetic text: every token has a follower, which comes after it three times of four; else any
+ * token comes. A model can learn the followers.
+ *   own       Philox(key, (position, 3, sample, split))
+ *   follower  Philox(key, (token, 4, 0, 0))
  */
-static void walk(const struct dataset *d, uint64_t sample, int32_t *out)
+static void synthesize_text(const struct dataset *d, uint64_t sample, int32_t *out)
 {
     uint32_t vocab = (uint32_t)d->classes;
     uint32_t token = 0;
@@ -362,17 +343,17 @@ static void walk(const struct dataset *d, uint64_t sample, int32_t *out)
 }
 
 enum status dataset_window(const struct dataset *dataset, uint64_t sample, int32_t *out,
-                           char *message, size_t capacity)
+                           struct reason *reason)
 {
     CHECK(dataset->context > 0);
     CHECK(sample < dataset->samples);
     if (dataset->tokens == NULL) {
-        walk(dataset, sample, out);
+        synthesize_text(dataset, sample, out);
         return ST_OK;
     }
     uint64_t context = (uint64_t)dataset->context;
     struct tokens_range range = { .at = sample * context,
                                   .count = context + 1,
                                   .vocab = dataset->classes };
-    return tokens_read(dataset->tokens, &range, out, message, capacity);
+    return tokens_read(dataset->tokens, &range, out, reason);
 }

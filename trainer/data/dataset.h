@@ -1,29 +1,32 @@
 /*
  * The samples of one split: images of bytes with a label each, or windows of a stream of tokens.
  *
- * Formats: idx        files of the MNIST family, gzip or plain: images u8 [N, H, W], labels u8 [N]
- *          text       any bytes, a token each (tokens.h)
- *          tokens     files of uint16 (tokens.h)
- *          synthetic  computed from (seed, split, sample); no files
+ * Formats
+ *   idx        files of the MNIST family, gzip or plain: images u8 [N, H, W], labels u8 [N]
+ *   text       any bytes, a token each (tokens.h)
+ *   tokens     files of uint16 (tokens.h)
+ *   synthetic  computed from (seed, split, sample); no files
  *
  * A pixel p becomes p / 255 in float32, what PyTorch's ToTensor gives. Sample i of a stream of
  * tokens is the window of context + 1 tokens from i·context on: the first context of them are what
  * the model reads, the last context the labels. Tokens after the last whole window are left out.
  *
- * Use:     dataset_open (headers and labels: shape and number of samples are known) → dataset_load
- *          (the images, perhaps in a thread of its own) → reading
+ * Use: dataset_open (headers and labels: shape and number of samples are known) → dataset_load (the
+ *      images, perhaps in a thread of its own) → reading
  *
- * Memory:  the caller owns *out. message gets one line "path: cause; way out" on an error.
- * Thread:  open and load by one at a time; reading by any number afterwards.
- * Errors:  ST_CONFIG     the user must act: a missing file, a file of another kind, counts that
- *                        differ, a label or token out of range, too few tokens
- *          ST_IO, ST_NO_MEMORY
+ * Memory: the caller owns *out.
+ * Thread: open and load by one at a time; reading by any number afterwards.
+ * Errors: reason: one line "path: cause; way out"
+ *         ST_CONFIG  the user must act: a missing file, a file of another kind, counts that differ,
+ *                    a label or token out of range, too few tokens
+ *         ST_IO, ST_NO_MEMORY
  */
 #pragma once
 
 #include <stdint.h>
 
 #include "common/io.h"
+#include "common/reason.h"
 #include "common/status.h"
 #include "job/job.h"
 #include "trainer/data/tokens.h"
@@ -61,9 +64,9 @@ struct dataset_options {
 };
 
 MUST_CHECK enum status dataset_open(const struct dataset_options *options, struct dataset **out,
-                                    char *message, size_t capacity);
+                                    struct reason *reason);
 /* Reads the images; for all others there is nothing to do. Once. */
-MUST_CHECK enum status dataset_load(struct dataset *dataset, char *message, size_t capacity);
+MUST_CHECK enum status dataset_load(struct dataset *dataset, struct reason *reason);
 void dataset_close(struct dataset *dataset);
 
 /* Elements of one image; 0: text. */
@@ -74,4 +77,4 @@ int32_t dataset_label(const struct dataset *dataset, uint64_t sample);
 
 /* The context + 1 tokens of one sample. Errors: ST_CONFIG  one is not below the vocabulary */
 MUST_CHECK enum status dataset_window(const struct dataset *dataset, uint64_t sample, int32_t *out,
-                                      char *message, size_t capacity);
+                                      struct reason *reason);

@@ -1,13 +1,19 @@
 /*
- * Invariants
- * 1. Items taken are in the order of the sequence, none left out.
- * 2. Items [taken, filled) wait in the ring, item k in slot k mod PREFETCH_SLOTS; the caller holds
- * item taken - 1 while `held`; the thread writes only into the slot of item `filled`, and only
- * while that is neither waiting nor held.
- * 3. A start while the thread fills bumps `epoch`; what it was filling is dropped when it is done.
+ * Items are numbered from 0 on in the order in which they are filled; item k lies in entry
+ * k mod PREFETCH_ENTRIES of the ring.
  *
- * States of the thread: waiting (ring full, sequence ended, or not started) and filling (no lock
- * held).
+ *   taken - 1        the caller's, while `held`
+ *   [taken, filled)  wait
+ *   filled           is what the thread fills, if it does
+ *
+ * Invariants
+ *  1. Items are taken in the order of the sequence, none left out.
+ *  2. The thread writes only into the entry of item `filled`, and only while that entry neither
+ *     waits nor is held.
+ *  3. A start while the thread fills makes another `epoch`; what it was filling is dropped when it
+ *     is done.
+ *
+ * The thread waits (ring full, sequence ended, or not started) or fills, without the mutex.
  */
 #include "trainer/data/prefetch.h"
 
@@ -20,11 +26,11 @@
 struct prefetch {
     struct prefetch_options options;
     uint64_t eval_batches;
-    struct prefetch_item ring[PREFETCH_SLOTS];
-    struct batch batch[PREFETCH_SLOTS];
+    struct prefetch_item ring[PREFETCH_ENTRIES];
+    struct batch batch[PREFETCH_ENTRIES];
     void *memory; /* of all batches */
     void *room;
-    struct batch_problem problem; /* the thread's while it fills */
+    struct reason reason; /* of st; the thread's while it fills */
 
     pthread_t thread;
     bool thread_runs;
@@ -72,35 +78,37 @@ static bool cursor_advance(const struct prefetch *p, struct batch_place *c)
     return true;
 }
 
-static enum status fill(struct prefetch *p, const struct batch_place *c, size_t slot)
+static enum status fill_entry(struct prefetch *p, const struct batch_place *c, size_t entry)
 {
     const struct batch_source *source = &p->options.source;
-    const struct batch *batch = &p->batch[slot];
+    const struct batch *batch = &p->batch[entry];
     if (p->options.evaluation)
-        return batch_fill_eval(source, c, p->room, batch, &p->problem);
-    return batch_fill(source, c, p->room, batch, &p->problem);
+        return batch_fill_eval(source, c, p->room, batch, &p->reason);
+    return batch_fill(source, c, p->room, batch, &p->reason);
 }
 
 static bool may_fill(const struct prefetch *p)
 {
     uint64_t busy = p->filled - p->taken + (p->held ? 1 : 0);
-    return p->started && !p->ended && busy < PREFETCH_SLOTS;
+    return p->started && !p->ended && busy < PREFETCH_ENTRIES;
 }
 
-static void put(struct prefetch *p, const struct batch_place *c, size_t slot)
+/* The entry is filled: it waits now. */
+static void add_item(struct prefetch *p, const struct batch_place *c, size_t entry)
 {
-    p->ring[slot] =
+    p->ring[entry] =
         (struct prefetch_item){ .step = c->step,
                                 .lane = c->lane,
                                 .micro = c->micro,
-                                .x = p->batch[slot].x,
-                                .labels = p->batch[slot].labels,
-                                .draw = p->options.evaluation ? NULL : p->batch[slot].draw };
+                                .x = p->batch[entry].x,
+                                .labels = p->batch[entry].labels,
+                                .draw = p->options.evaluation ? NULL : p->batch[entry].draw };
     p->filled++;
+    CHECK(p->filled - p->taken <= PREFETCH_ENTRIES);
     p->ended = !cursor_advance(p, &p->next);
 }
 
-static void *run(void *arg)
+static void *prefetch_main(void *arg)
 {
     struct prefetch *p = arg;
     pthread_mutex_lock(&p->mutex);
@@ -111,14 +119,14 @@ static void *run(void *arg)
         }
         struct batch_place c = p->next;
         uint64_t epoch = p->epoch;
-        size_t slot = (size_t)(p->filled % PREFETCH_SLOTS);
+        size_t entry = (size_t)(p->filled % PREFETCH_ENTRIES);
         pthread_mutex_unlock(&p->mutex);
-        enum status st = fill(p, &c, slot);
+        enum status st = fill_entry(p, &c, entry);
         pthread_mutex_lock(&p->mutex);
         if (epoch != p->epoch)
             continue;
         if (st == ST_OK) {
-            put(p, &c, slot);
+            add_item(p, &c, entry);
         } else {
             p->st = st;
             p->ended = true;
@@ -129,32 +137,32 @@ static void *run(void *arg)
     return NULL;
 }
 
-static size_t round_up(size_t n)
+static size_t align(size_t n)
 {
     return (n + 63) / 64 * 64;
 }
 
-static enum status allocate(struct prefetch *p)
+static enum status allocate_ring(struct prefetch *p)
 {
     struct batch_sizes sizes = batch_sizes(&p->options.source);
-    size_t x = round_up(sizes.x);
-    size_t labels = round_up(sizes.labels);
-    size_t slot = x + labels + round_up(sizes.draw);
+    size_t x = align(sizes.x);
+    size_t labels = align(sizes.labels);
+    size_t entry_bytes = x + labels + align(sizes.draw);
     const struct prefetch_memory *memory = p->options.memory;
-    p->room = aligned_alloc(64, round_up(sizes.room));
+    p->room = aligned_alloc(64, align(sizes.room));
     if (p->room == NULL)
         return ST_NO_MEMORY;
     if (memory != NULL) {
-        enum status st = memory->alloc(memory->self, PREFETCH_SLOTS * slot, &p->memory);
+        enum status st = memory->alloc(memory->self, PREFETCH_ENTRIES * entry_bytes, &p->memory);
         if (st != ST_OK)
             return st;
     } else {
-        p->memory = aligned_alloc(64, PREFETCH_SLOTS * slot);
+        p->memory = aligned_alloc(64, PREFETCH_ENTRIES * entry_bytes);
     }
     if (p->memory == NULL)
         return ST_NO_MEMORY;
-    for (size_t i = 0; i < PREFETCH_SLOTS; i++) {
-        char *at = (char *)p->memory + i * slot;
+    for (size_t i = 0; i < PREFETCH_ENTRIES; i++) {
+        char *at = (char *)p->memory + i * entry_bytes;
         p->batch[i].x = at;
         p->batch[i].labels = (int32_t *)(void *)(at + x);
         p->batch[i].draw = (uint32_t *)(void *)(at + x + labels);
@@ -172,8 +180,8 @@ enum status prefetch_open(const struct prefetch_options *options, struct prefetc
     p->eval_batches = batch_eval_count(&options->source);
     pthread_mutex_init(&p->mutex, NULL);
     pthread_cond_init(&p->changed, NULL);
-    enum status st = allocate(p);
-    if (st == ST_OK && pthread_create(&p->thread, NULL, run, p) != 0)
+    enum status st = allocate_ring(p);
+    if (st == ST_OK && pthread_create(&p->thread, NULL, prefetch_main, p) != 0)
         st = ST_NO_MEMORY;
     if (st != ST_OK) {
         prefetch_close(p);
@@ -218,8 +226,8 @@ void prefetch_start(struct prefetch *prefetch, uint64_t step)
         p->next = (struct batch_place){ .step = 0 };
         p->ended = !seek_batch(p, &p->next);
     }
-    /* The thread may still write into slot `filled`: the ring goes on from there, so that its
-     * dropped work and the new item lie in the same slot, one after the other. */
+    /* The thread may still write into the entry of item `filled`. The ring goes on from there, so
+     * that what it drops and the first new item lie in the same entry, one after the other. */
     p->taken = p->filled;
     p->held = false;
     p->started = true;
@@ -240,8 +248,9 @@ enum status prefetch_take(struct prefetch *prefetch, const struct prefetch_item 
     }
     while (p->taken == p->filled && !p->ended)
         pthread_cond_wait(&p->changed, &p->mutex);
+    CHECK(p->taken <= p->filled);
     if (p->taken < p->filled) {
-        item = &p->ring[p->taken % PREFETCH_SLOTS];
+        item = &p->ring[p->taken % PREFETCH_ENTRIES];
         p->taken++;
         p->held = true;
     } else {
@@ -253,7 +262,7 @@ enum status prefetch_take(struct prefetch *prefetch, const struct prefetch_item 
     return st;
 }
 
-const char *prefetch_problem(const struct prefetch *prefetch)
+const struct reason *prefetch_reason(const struct prefetch *prefetch)
 {
-    return prefetch->problem.message;
+    return &prefetch->reason;
 }

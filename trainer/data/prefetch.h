@@ -1,13 +1,14 @@
 /*
  * A thread that fills the batches to come into a ring of fixed size, in one fixed order.
  *
- * Training order: steps ascending without end; in a step the lanes [lane_first, lane_first +
- * lane_count) ascending; in a lane its micro-batches. Evaluation order: the batches i with i mod
- * lanes in that range, ascending; in a batch its micro-batches; then the end.
+ * Training order    steps ascending without end; in a step the lanes [lane_first, lane_first +
+ *                   lane_count) ascending; in a lane its micro-batches
+ * Evaluation order  the batches i with i mod lanes in that range, ascending; in a batch its
+ *                   micro-batches; then the end
  *
  * Memory: allocated at open; nothing afterwards.
  * Thread: one caller beside the thread.
- * Errors: ST_CONFIG  the data are wrong; prefetch_problem says what, and nothing comes any more
+ * Errors: ST_CONFIG  the data are wrong; prefetch_reason says what, and nothing comes any more
  */
 #pragma once
 
@@ -18,11 +19,11 @@
 #include "common/status.h"
 #include "trainer/data/batch.h"
 
-#define PREFETCH_SLOTS 4
+#define PREFETCH_ENTRIES 4 /* of the ring */
 
 struct prefetch;
 
-/* Where the ring lies: memory that a device copies from, say. Aligned to 64 bytes. */
+/* Where the ring lies: for example in memory that a device copies from. Aligned to 64 bytes. */
 struct prefetch_memory {
     enum status (*alloc)(void *self, size_t bytes, void **out);
     void (*free)(void *self, void *memory);
@@ -54,4 +55,4 @@ void prefetch_start(struct prefetch *prefetch, uint64_t step);
  * *out is NULL at the end of an evaluation. */
 MUST_CHECK enum status prefetch_take(struct prefetch *prefetch, const struct prefetch_item **out);
 /* After an error of prefetch_take: one line "path: cause; way out". */
-const char *prefetch_problem(const struct prefetch *prefetch);
+const struct reason *prefetch_reason(const struct prefetch *prefetch);

@@ -21,7 +21,7 @@ struct byte_stream {
 };
 
 /* Fills the block when it is used up. */
-static enum status fill_block(struct byte_stream *s)
+static enum status read_block(struct byte_stream *s)
 {
     if (s->begin < s->end || s->file_ended)
         return ST_OK;
@@ -58,7 +58,7 @@ enum status byte_stream_open(const struct byte_stream_options *options, struct b
     s->fd = -1;
     enum status st = options->io->open(options->io->self, options->path, IO_READ, &s->fd);
     if (st == ST_OK)
-        st = fill_block(s);
+        st = read_block(s);
     if (st == ST_OK && s->end >= 2 && s->block[0] == 0x1f && s->block[1] == 0x8b) {
         s->gzip = true;
         st = inflateInit2(&s->inflate, 15 + 16) == Z_OK ? ST_OK : ST_NO_MEMORY;
@@ -88,7 +88,7 @@ void byte_stream_close(struct byte_stream *stream)
 static enum status read_plain(struct byte_stream *s, uint8_t *out, size_t size)
 {
     while (size > 0) {
-        enum status st = fill_block(s);
+        enum status st = read_block(s);
         if (st != ST_OK)
             return st;
         size_t n = s->end - s->begin;
@@ -106,7 +106,7 @@ static enum status read_plain(struct byte_stream *s, uint8_t *out, size_t size)
 /* Opens the next gzip member if one follows. */
 static enum status next_member(struct byte_stream *s)
 {
-    enum status st = fill_block(s);
+    enum status st = read_block(s);
     if (st != ST_OK || s->begin == s->end)
         return st;
     if (inflateReset(&s->inflate) != Z_OK)
@@ -121,7 +121,7 @@ static enum status inflate_some(struct byte_stream *s, uint8_t *out, size_t size
     size_t part = size < (1u << 30) ? size : (1u << 30);
     *out_size = 0;
     while (*out_size == 0) {
-        enum status st = s->member_open ? fill_block(s) : next_member(s);
+        enum status st = s->member_open ? read_block(s) : next_member(s);
         if (st != ST_OK || !s->member_open)
             return st;
         if (s->begin == s->end)
@@ -165,7 +165,7 @@ enum status byte_stream_read(struct byte_stream *stream, void *out, size_t size)
 enum status byte_stream_at_end(struct byte_stream *stream, bool *out)
 {
     if (!stream->gzip) {
-        enum status st = fill_block(stream);
+        enum status st = read_block(stream);
         if (st == ST_OK)
             *out = stream->begin == stream->end;
         return st;

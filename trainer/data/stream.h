@@ -1,8 +1,7 @@
 /*
- * The bytes of a data file from its start, inflated when the file is gzip (told by its first bytes,
- * not by its name; several members in a row are one stream).
+ * The bytes of a data file from its start, inflated where the file is gzip: its first bytes say so,
+ * not its name. Several gzip members in a row are one stream.
  *
- * Units:  progress is called once per MiB read from the file.
  * Thread: one per stream.
  * Errors: ST_INCOMPLETE  the file ends early
  *         ST_CORRUPT     the gzip data are damaged
@@ -22,7 +21,7 @@ struct byte_stream;
 struct byte_stream_options {
     const struct io *io; /* borrowed for life */
     const char *path;
-    void (*progress)(void *arg); /* may be NULL */
+    void (*progress)(void *arg); /* per MiB read from the file; may be NULL */
     void *progress_arg;
 };
 

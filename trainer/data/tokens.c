@@ -7,6 +7,7 @@
 
 #include "common/check.h"
 #include "common/limits.h"
+#include "trainer/data/data_error.h"
 
 #define MAGIC        20240520u /* llm.c: tokens of two bytes */
 #define MAGIC_WIDE   20240801u /* llm.c: tokens of four bytes */
@@ -18,7 +19,7 @@ struct token_file {
     void *map; /* owned: the whole file */
     size_t map_size;
     const uint8_t *data; /* in map */
-    uint64_t first;      /* of the stream */
+    uint64_t first;      /* its first token's number in the stream */
     uint64_t count;
 };
 
@@ -30,33 +31,9 @@ struct tokens {
     uint64_t count;
 };
 
-struct errors {
-    char *message;
-    size_t capacity;
-    const char *path;
-};
-
-static enum status user_error(const struct errors *errors, const char *cause)
-{
-    (void)snprintf(errors->message, errors->capacity, "%s: %s", errors->path, cause);
-    return ST_CONFIG;
-}
-
-/* What a failed call means to whoever wrote the job file. */
-static enum status io_error(const struct errors *errors, enum status st)
-{
-    if (st == ST_NOT_FOUND)
-        return user_error(errors, "no such file; correct the path in the job file");
-    if (st == ST_REFUSED)
-        return user_error(errors, "permission denied; make it readable for the agent's user");
-    (void)snprintf(errors->message, errors->capacity, "%s: cannot be read: %s", errors->path,
-                   status_string(st));
-    return st;
-}
-
 /* ---- which files ---- */
 
-static enum status add_file(struct tokens *t, const char *folder, const char *name)
+static enum status add_token_file(struct tokens *t, const char *folder, const char *name)
 {
     if (t->file_count == LIMIT_DATA_FILES)
         return ST_FULL;
@@ -88,56 +65,59 @@ static bool match_name(void *arg, const char *name)
 {
     struct search *s = arg;
     if (fnmatch(s->pattern, name, FNM_PERIOD) == 0)
-        s->st = add_file(s->tokens, s->folder, name);
+        s->st = add_token_file(s->tokens, s->folder, name);
     return s->st == ST_OK;
 }
 
-static int by_path(const void *a, const void *b)
+static int by_file_path(const void *a, const void *b)
 {
     const struct token_file *x = a;
     const struct token_file *y = b;
     return strcmp(x->path, y->path);
 }
 
-static enum status find_matches(struct tokens *t, const struct errors *errors, const char *pattern)
+static enum status find_matches(struct tokens *t, const char *path, const char *pattern,
+                                struct reason *reason)
 {
     char folder[LIMIT_PATH];
-    size_t size = (size_t)(pattern - errors->path);
+    size_t size = (size_t)(pattern - path);
     CHECK(size < sizeof(folder));
-    memcpy(folder, errors->path, size);
+    memcpy(folder, path, size);
     folder[size] = '\0';
     struct search search = { .tokens = t, .folder = folder, .pattern = pattern };
     enum status st = t->io->list(t->io->self, folder, match_name, &search);
     if (st == ST_NOT_FOUND) {
-        return user_error(errors, "no such folder; correct the path in the job file (a pattern may "
-                                  "stand in its last part only)");
+        return data_refuse(path,
+                           "no such folder; correct the path in the job file (a pattern may "
+                           "stand in its last part only)",
+                           reason);
     }
     if (st != ST_OK)
-        return io_error(errors, st);
+        return data_unreadable(path, st, reason);
     if (search.st == ST_FULL)
-        return user_error(errors, "more files than a data set may have; join some of them");
+        return data_refuse(path, "more files than a data set may have; join some of them", reason);
     if (search.st == ST_INVALID)
-        return user_error(errors, "a name that fits is too long; use shorter names");
+        return data_refuse(path, "a name that fits is too long; use shorter names", reason);
     if (search.st != ST_OK)
-        return io_error(errors, search.st);
+        return data_unreadable(path, search.st, reason);
     if (t->file_count == 0)
-        return user_error(errors, "no file's name fits; correct the path in the job file");
-    qsort(t->files, t->file_count, sizeof(*t->files), by_path);
+        return data_refuse(path, "no file's name fits; correct the path in the job file", reason);
+    qsort(t->files, t->file_count, sizeof(*t->files), by_file_path);
     return ST_OK;
 }
 
-static enum status find_files(struct tokens *t, const struct errors *errors)
+static enum status find_files(struct tokens *t, const char *path, struct reason *reason)
 {
     struct io_stat info;
-    enum status st = t->io->stat(t->io->self, errors->path, &info);
-    const char *slash = strrchr(errors->path, '/');
-    const char *name = slash == NULL ? errors->path : slash + 1;
+    enum status st = t->io->stat(t->io->self, path, &info);
+    const char *slash = strrchr(path, '/');
+    const char *name = slash == NULL ? path : slash + 1;
     if (st == ST_NOT_FOUND && slash != NULL && strpbrk(name, "*?[") != NULL)
-        return find_matches(t, errors, name);
+        return find_matches(t, path, name, reason);
     if (st != ST_OK)
-        return io_error(errors, st);
-    st = add_file(t, "", errors->path);
-    return st == ST_OK ? ST_OK : io_error(errors, st);
+        return data_unreadable(path, st, reason);
+    st = add_token_file(t, "", path);
+    return st == ST_OK ? ST_OK : data_unreadable(path, st, reason);
 }
 
 /* ---- one file ---- */
@@ -147,73 +127,84 @@ static uint32_t little_endian_u32(const uint8_t *p)
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-static enum status read_header(struct token_file *file, const struct errors *errors)
+static enum status read_token_header(struct token_file *file, struct reason *reason)
 {
+    const char *path = file->path;
     const uint8_t *bytes = file->map;
     if (file->map_size < HEADER_BYTES)
-        return user_error(errors, "ends within its header; write it again");
-    if (little_endian_u32(bytes + 4) != VERSION)
-        return user_error(errors, "its header has a version other than 1; write it as version 1");
+        return data_refuse(path, "ends within its header; write it again", reason);
+    if (little_endian_u32(bytes + 4) != VERSION) {
+        return data_refuse(path, "its header has a version other than 1; write it as version 1",
+                           reason);
+    }
     uint64_t count = little_endian_u32(bytes + 8);
     uint64_t there = (file->map_size - HEADER_BYTES) / 2;
     if (count > there || count > INT32_MAX) {
-        (void)snprintf(errors->message, errors->capacity,
-                       "%s: its header says %llu tokens, but it holds %llu: it was cut short; "
-                       "write it again",
-                       errors->path, (unsigned long long)count, (unsigned long long)there);
+        reason_set(reason,
+                   "%s: its header says %llu tokens, but it holds %llu: it was cut short; "
+                   "write it again",
+                   path, (unsigned long long)count, (unsigned long long)there);
         return ST_CONFIG;
     }
     if (HEADER_BYTES + 2 * count != file->map_size)
-        return user_error(errors, "holds more bytes than its header says; write it again");
+        return data_refuse(path, "holds more bytes than its header says; write it again", reason);
     file->data = bytes + HEADER_BYTES;
     file->count = count;
     return ST_OK;
 }
 
-static enum status find_tokens(struct token_file *file, const struct errors *errors, bool text)
+/* What kind of file it is, and where its tokens lie. */
+static enum status find_tokens(struct token_file *file, bool text, struct reason *reason)
 {
+    const char *path = file->path;
     const uint8_t *bytes = file->map;
     file->data = bytes;
     if (file->map_size == 0)
-        return user_error(errors, "is empty; remove it or correct the path");
-    if (file->map_size >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b)
-        return user_error(errors, "is compressed, but it is not loaded as a whole; unpack it");
+        return data_refuse(path, "is empty; remove it or correct the path", reason);
+    if (file->map_size >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b) {
+        return data_refuse(path, "is compressed, but it is not loaded as a whole; unpack it",
+                           reason);
+    }
     file->count = file->map_size;
     if (text)
         return ST_OK;
     uint32_t magic = file->map_size >= 4 ? little_endian_u32(bytes) : 0;
     if (magic == MAGIC)
-        return read_header(file, errors);
+        return read_token_header(file, reason);
     if (magic == MAGIC_WIDE) {
-        return user_error(errors, "has tokens of four bytes, which this version does not read; "
-                                  "write them with two");
+        return data_refuse(path,
+                           "has tokens of four bytes, which this version does not read; "
+                           "write them with two",
+                           reason);
     }
     if (file->map_size % 2 != 0) {
-        return user_error(errors, "has an odd number of bytes, but a token has two; is it a file "
-                                  "of tokens, and whole?");
+        return data_refuse(path,
+                           "has an odd number of bytes, but a token has two; is it a file "
+                           "of tokens, and whole?",
+                           reason);
     }
     file->count = file->map_size / 2;
     return ST_OK;
 }
 
-static enum status open_file(struct tokens *t, struct token_file *file, struct errors *errors)
+static enum status open_token_file(struct tokens *t, struct token_file *file, struct reason *reason)
 {
     const struct io *io = t->io;
     struct io_stat info;
-    errors->path = file->path;
+    const char *path = file->path;
     enum status st = io->stat(io->self, file->path, &info);
     if (st == ST_OK && info.is_dir)
-        return user_error(errors, "is a folder; name the files in it, as in 'FOLDER/*.bin'");
+        return data_refuse(path, "is a folder; name the files in it, as in 'FOLDER/*.bin'", reason);
     int fd = -1;
     if (st == ST_OK)
         st = io->open(io->self, file->path, IO_READ, &fd);
     if (st != ST_OK)
-        return io_error(errors, st);
+        return data_unreadable(path, st, reason);
     st = io->map(io->self, fd, &file->map, &file->map_size);
     (void)io->close(io->self, fd);
     if (st != ST_OK)
-        return io_error(errors, st);
-    st = find_tokens(file, errors, t->text);
+        return data_unreadable(path, st, reason);
+    st = find_tokens(file, t->text, reason);
     if (st != ST_OK)
         return st;
     file->first = t->count;
@@ -221,19 +212,17 @@ static enum status open_file(struct tokens *t, struct token_file *file, struct e
     return ST_OK;
 }
 
-enum status tokens_open(const struct tokens_options *options, struct tokens **out, char *message,
-                        size_t capacity)
+enum status tokens_open(const struct tokens_options *options, struct tokens **out,
+                        struct reason *reason)
 {
-    struct errors errors = { .capacity = capacity, .path = options->path };
-    errors.message = message;
     struct tokens *t = calloc(1, sizeof(*t));
     if (t == NULL)
-        return io_error(&errors, ST_NO_MEMORY);
+        return data_unreadable(options->path, ST_NO_MEMORY, reason);
     t->io = options->io;
     t->text = options->text;
-    enum status st = find_files(t, &errors);
+    enum status st = find_files(t, options->path, reason);
     for (size_t i = 0; st == ST_OK && i < t->file_count; i++)
-        st = open_file(t, &t->files[i], &errors);
+        st = open_token_file(t, &t->files[i], reason);
     if (st != ST_OK) {
         tokens_close(t);
         return st;
@@ -263,7 +252,7 @@ uint64_t tokens_count(const struct tokens *tokens)
 /* ---- reading ---- */
 
 /* The file that holds token `at` of the stream. */
-static const struct token_file *file_of(const struct tokens *t, uint64_t at)
+static const struct token_file *file_at(const struct tokens *t, uint64_t at)
 {
     size_t low = 0;
     size_t high = t->file_count;
@@ -280,7 +269,7 @@ static const struct token_file *file_of(const struct tokens *t, uint64_t at)
 
 static enum status check_tokens(const struct token_file *file, uint64_t first,
                                 const struct tokens_range *range, const int32_t *tokens, size_t n,
-                                const struct errors *errors)
+                                struct reason *reason)
 {
     int32_t highest = 0;
     for (size_t i = 0; i < n; i++)
@@ -291,24 +280,24 @@ static enum status check_tokens(const struct token_file *file, uint64_t first,
     while (tokens[i] < range->vocab)
         i++;
     uint64_t place = first + i;
-    (void)snprintf(errors->message, errors->capacity,
-                   "%s: token %d at position %llu is not below model.vocab (%lld); raise "
-                   "model.vocab or correct the file",
-                   file->path, tokens[i], (unsigned long long)place, (long long)range->vocab);
+    reason_set(reason,
+               "%s: token %d at position %llu is not below model.vocab (%lld); raise "
+               "model.vocab or correct the file",
+               file->path, tokens[i], (unsigned long long)place, (long long)range->vocab);
     return ST_CONFIG;
 }
 
 enum status tokens_read(const struct tokens *tokens, const struct tokens_range *range, int32_t *out,
-                        char *message, size_t capacity)
+                        struct reason *reason)
 {
-    struct errors errors = { .capacity = capacity };
-    errors.message = message;
     CHECK(range->count <= tokens->count);
     CHECK(range->at <= tokens->count - range->count);
     uint64_t at = range->at;
     uint64_t left = range->count;
     while (left > 0) {
-        const struct token_file *file = file_of(tokens, at);
+        const struct token_file *file = file_at(tokens, at);
+        CHECK(at >= file->first);
+        CHECK(at - file->first < file->count);
         uint64_t first = at - file->first;
         uint64_t there = file->count - first;
         size_t n = (size_t)(left < there ? left : there);
@@ -316,7 +305,7 @@ enum status tokens_read(const struct tokens *tokens, const struct tokens_range *
             const uint8_t *p = file->data + (tokens->text ? 1 : 2) * (first + i);
             out[i] = tokens->text ? p[0] : p[0] | p[1] << 8;
         }
-        enum status st = check_tokens(file, first, range, out, n, &errors);
+        enum status st = check_tokens(file, first, range, out, n, reason);
         if (st != ST_OK)
             return st;
         out += n;

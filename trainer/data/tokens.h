@@ -1,20 +1,22 @@
 /*
  * A stream of tokens out of mapped files: nothing is loaded, a batch reads the pages it touches.
  *
- * Files: text    any bytes, a token each; not compressed
- *        tokens  uint16, little-endian, with llm.c's header or without one. Header, 1024 bytes:
- *                  0  i32  magic 20240520
- *                  4  i32  version 1
- *                  8  i32  number of tokens, which fill the rest of the file
- * A path whose last part holds '*', '?' or '[' and is no file's name is a pattern (fnmatch); its
- * files, in the order of their names by bytes, are one stream: what crosses a border is no special
- * case.
+ * Formats
+ *   text    any bytes, a token each; not compressed
+ *   tokens  uint16, little-endian, with llm.c's header or without one; the header, 1024 bytes:
+ *             0  i32  magic 20240520
+ *             4  i32  version 1
+ *             8  i32  number of tokens, which fill the rest of the file
  *
- * Memory: the caller owns *out. message gets one line "path: cause; way out" on an error. A file
- *         must not be shortened while it is open (io.h, map).
+ * A path whose last part holds '*', '?' or '[', and which names no file, is a pattern (fnmatch).
+ * Its files are one stream, in the order of their names by bytes; a window may cross from one file
+ * to the next.
+ *
+ * Memory: the caller owns *out. A file must not be shortened while it is open (common/io.h, map).
  * Thread: reading by any number.
- * Errors: ST_CONFIG     the user must act: no such file, a file of another kind or cut short, an
- *                       empty pattern, a token that is not below the vocabulary
+ * Errors: reason: one line "path: cause; way out"
+ *         ST_CONFIG     the user must act: no such file, a file of another kind or cut short, a
+ *                       pattern that fits no name, a token that is not below the vocabulary
  *         ST_IO, ST_NO_MEMORY
  */
 #pragma once
@@ -24,6 +26,7 @@
 #include <stdint.h>
 
 #include "common/io.h"
+#include "common/reason.h"
 #include "common/status.h"
 
 struct tokens;
@@ -35,7 +38,7 @@ struct tokens_options {
 };
 
 MUST_CHECK enum status tokens_open(const struct tokens_options *options, struct tokens **out,
-                                   char *message, size_t capacity);
+                                   struct reason *reason);
 void tokens_close(struct tokens *tokens);
 
 uint64_t tokens_count(const struct tokens *tokens);
@@ -44,6 +47,6 @@ struct tokens_range {
     uint64_t at, count; /* within the stream */
     int64_t vocab;
 };
-/* Errors: ST_CONFIG  a token is not below vocab; message names its file and its place there */
+/* Errors: ST_CONFIG  a token is not below vocab; reason names its file and its place there */
 MUST_CHECK enum status tokens_read(const struct tokens *tokens, const struct tokens_range *range,
-                                   int32_t *out, char *message, size_t capacity);
+                                   int32_t *out, struct reason *reason);

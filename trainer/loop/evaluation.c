@@ -7,8 +7,8 @@
 /* Own batches, in ascending order, into this rank's segment. */
 static enum status evaluate_own(struct worker *w)
 {
-    const struct comm_segment *own = &w->gather.segments[w->options.rank];
-    struct gather_batch *results = own->data;
+    const struct comm_segment *own = &w->eval_results.segments[w->options.rank];
+    struct evaluation_batch *results = own->data;
     size_t count = own->size / sizeof(*results);
     size_t done = 0;
     feed_start(w->eval_batches, 0);
@@ -17,9 +17,9 @@ static enum status evaluate_own(struct worker *w)
     while (st == ST_OK && item != NULL) {
         if (item->micro == 0) {
             CHECK(done < count);
-            results[done++] = (struct gather_batch){ 0 };
+            results[done++] = (struct evaluation_batch){ 0 };
         }
-        struct gather_batch *batch = &results[done - 1];
+        struct evaluation_batch *batch = &results[done - 1];
         struct plan_call call = { .inputs = { item->inputs[0], item->inputs[1] },
                                   .params = optimizer_params(w->optimizer),
                                   .stats = optimizer_stats(w->optimizer),
@@ -36,7 +36,7 @@ static enum status evaluate_own(struct worker *w)
     return st;
 }
 
-/* Puts the gathered batches in order and sums them up. */
+/* Puts the results of all ranks in the order of the batches and sums them up. */
 static void sum_batches(struct worker *w, struct evaluation *out)
 {
     uint32_t lanes = w->settings.lanes;
@@ -44,7 +44,7 @@ static void sum_batches(struct worker *w, struct evaluation *out)
     uint64_t correct = 0;
     uint64_t counted = 0;
     for (uint32_t r = 0; r < w->options.size; r++) {
-        const struct gather_batch *next = w->gather.segments[r].data;
+        const struct evaluation_batch *next = w->eval_results.segments[r].data;
         uint32_t end = lane + w->options.shares[r];
         for (uint64_t i = 0; i < w->eval_count; i++) {
             if (i % lanes < lane || i % lanes >= end)
@@ -56,6 +56,7 @@ static void sum_batches(struct worker *w, struct evaluation *out)
         }
         lane = end;
     }
+    CHECK(lane == lanes);
     double loss = tree_sum(w->eval_losses, w->eval_count);
     *out = (struct evaluation){ .loss = loss / (double)counted,
                                 .accuracy = (double)correct / (double)counted,
@@ -67,7 +68,7 @@ enum status evaluation_run(struct worker *worker, struct evaluation *out)
 {
     struct worker *w = worker;
     CHECK(w->eval_plan != NULL);
-    marks_phase(w->options.marks, PHASE_EVALUATION);
+    progress_phase(w->options.progress, PHASE_EVALUATION);
     enum status st = plan_refresh(w->eval_plan, optimizer_params(w->optimizer));
     if (st == ST_OK)
         st = evaluate_own(w);
@@ -75,11 +76,12 @@ enum status evaluation_run(struct worker *worker, struct evaluation *out)
         return st;
     fault_point("trainer.eval");
     if (w->options.size > 1) {
-        marks_collective_begin(w->options.marks, "evaluation");
-        st = gather_run(&w->gather, &w->device, w->comm, w->options.rank, WORKER_COMM_TIMEOUT_MS);
+        progress_collective_begin(w->options.progress, "evaluation");
+        st = evaluation_results_exchange(&w->eval_results, &w->device, w->comm, w->options.rank,
+                                         WORKER_COMM_TIMEOUT_MS);
         if (st != ST_OK)
             return st;
-        marks_collective_end(w->options.marks, "evaluation");
+        progress_collective_end(w->options.progress, "evaluation");
     }
     sum_batches(w, out);
     return ST_OK;

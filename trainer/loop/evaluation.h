@@ -1,8 +1,12 @@
 /*
- * Evaluation of the whole set, the same bits however lanes are spread: batch i of lane size belongs
- * to lane i mod V, losses are summed by the tree over i, counts are integers (design 5).
+ * Evaluation of the whole set, the same bits however lanes are spread (docs/rules.md, "The exact
+ * step"): batch i, as large as a lane, belongs to lane i mod V; losses are summed by the tree over
+ * i, counts are integers.
  *
- * Changes no state. All ranks get the result.
+ * Changes no state. All ranks get the result. Thread: the step thread.
+ * Errors: ST_CONFIG          the data are wrong: feed_reason of worker->eval_batches
+ *         ST_PEER, ST_STALE  comm/comm.h
+ *         those of the backend
  */
 #pragma once
 
@@ -17,5 +21,5 @@ struct evaluation {
     uint64_t correct, counted;
 };
 
-/* Only where the job has a set for it (worker.eval.dataset). */
+/* Only where the job has data for it (worker->eval.dataset). */
 MUST_CHECK enum status evaluation_run(struct worker *worker, struct evaluation *out);

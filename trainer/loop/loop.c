@@ -12,86 +12,84 @@
 #include "trainer/loop/step.h"
 #include "trainer/update/schedule.h"
 
-/* Between two tries of a final save that found the store full. */
-#define SAVE_RETRY_MS 1000
-/* How long one wait for a commit lasts before it is looked whether the generation is over. */
-#define SETTLE_MS 60000
+#define SAVE_RETRY_MS 1000  /* between two tries of a last save that found the store full */
+#define SETTLE_MS     60000 /* one wait for a commit, before another look whether all is over */
 
 struct loop {
     struct loop_options options;
     struct worker *worker;
-    struct marks *marks;
+    struct progress *progress;
     uint64_t step; /* finished */
     uint64_t end;
-    bool leave;   /* the save that was due last ends this process */
-    bool copying; /* a snapshot was begun beside the step; read before the next update */
-    char *message;
-    size_t capacity;
+    bool leave;   /* the coordinator wants this process to end after the save that was due last */
+    bool copying; /* a snapshot was begun and not waited for: the state must not change yet */
+    struct reason *reason;
 };
 
-static enum status fail(const struct loop *l, enum status st, const char *what)
+static enum status loop_fail(const struct loop *l, enum status st, const char *what)
 {
-    (void)snprintf(l->message, l->capacity, "step %llu: %s: %s", (unsigned long long)l->step, what,
-                   status_string(st));
+    reason_set(l->reason, "step %llu: %s: %s", (unsigned long long)l->step, what,
+               status_string(st));
     return st;
 }
 
-/* What is wrong with the data is told by who read them. */
-static enum status fail_data(const struct loop *l, const struct feed *batches)
+/* Who read the data knows what is wrong with them. */
+static enum status loop_fail_data(const struct loop *l, const struct feed *batches)
 {
-    (void)snprintf(l->message, l->capacity, "%s", feed_problem(batches));
+    *l->reason = *feed_reason(batches);
     return ST_CONFIG;
 }
 
 /* ---- snapshots ---- */
 
-static enum status start_copy(void *snapshot)
+static enum status start_staging(void *staging)
 {
-    return snapshot_begin(snapshot);
+    return staging_begin(staging);
 }
 
-static enum status wait_copy(void *snapshot)
+static enum status wait_staging(void *staging)
 {
-    return snapshot_wait(snapshot);
+    return staging_wait(staging);
 }
 
-/* Copied beside the next forward and backward, which leave the state alone. */
-static enum status begin_copy(struct loop *l, bool saves, bool last)
+/* Copies the state beside the next forward and backward, which leave it alone. */
+static enum status begin_snapshot(struct loop *l, bool saves, bool last)
 {
     struct state_view view;
     struct session_snapshot snapshot = { .state = &view.state, .saves = saves, .last = last };
-    if (l->worker->snapshot != NULL) {
-        snapshot.start = start_copy;
-        snapshot.wait = wait_copy;
-        snapshot.arg = l->worker->snapshot;
+    if (l->worker->staging != NULL) {
+        snapshot.start = start_staging;
+        snapshot.wait = wait_staging;
+        snapshot.arg = l->worker->staging;
     }
-    marks_phase(l->marks, PHASE_SAVE);
+    progress_phase(l->progress, PHASE_SAVE);
     state_describe(l->worker, l->step, l->options.beside, &view);
     enum status st = session_snapshot_begin(l->options.session, &snapshot);
     if (st == ST_EXISTS || st == ST_REFUSED)
         return ST_OK; /* this step is saved already, or its save is late */
     l->copying = st == ST_OK;
     if (st != ST_OK && st != ST_STALE)
-        return fail(l, st, "snapshot");
+        return loop_fail(l, st, "snapshot");
     return st;
 }
 
 /*
- * Before the last bucket of the next step leaves: until then no rank can finish that step, so each
- * finished step has its copies when the step after it is finished anywhere.
+ * Called before this rank's last bucket of the next step leaves (struct step_gate): until then no
+ * rank can finish that step. So when a step is finished anywhere, the copies of the step before it
+ * are whole everywhere, but for one that failed: its rank ends with an error.
  */
-static enum status finish_copy(void *arg)
+static enum status finish_snapshot(void *arg)
 {
     struct loop *l = arg;
     if (!l->copying)
         return ST_OK;
     l->copying = false;
-    const enum phase phase = l->marks->phase;
-    marks_phase(l->marks, PHASE_SAVE);
+    const enum phase phase = l->progress->phase;
+    progress_phase(l->progress, PHASE_SAVE);
     enum status st = session_snapshot_wait(l->options.session);
-    marks_phase(l->marks, phase);
+    progress_phase(l->progress, phase);
     if (st != ST_OK && st != ST_STALE)
-        return fail(l, st, "snapshot");
+        return loop_fail(l, st, "snapshot");
     return st;
 }
 
@@ -99,32 +97,31 @@ static enum status finish_copy(void *arg)
 
 static enum status not_finite(const struct loop *l, const struct optimizer_report *report)
 {
-    (void)snprintf(l->message, l->capacity,
-                   "step %llu: loss %g, gradient norm %g: not finite; lower the learning rate or "
-                   "clip the gradient (train.clip_norm)",
-                   (unsigned long long)l->step, report->loss, report->grad_norm);
+    reason_set(l->reason,
+               "step %llu: loss %g, gradient norm %g: not finite; lower the learning rate or "
+               "clip the gradient (train.clip_norm)",
+               (unsigned long long)l->step, report->loss, report->grad_norm);
     return ST_NUMERIC;
 }
 
-static enum status train(struct loop *l, struct session_row *row)
+static enum status train_step(struct loop *l, struct session_row *row)
 {
     struct worker *w = l->worker;
     double lr = schedule_lr(&w->settings.schedule, l->step);
-    const struct step_gate gate = { .pass = finish_copy, .arg = l };
-    l->message[0] = '\0';
+    struct step_gate gate = { .before_last_bucket = finish_snapshot, .arg = l };
     enum status st = step_compute(w, l->step, &gate);
+    if (gate.st != ST_OK)
+        return gate.st;
     if (st == ST_CONFIG)
-        return fail_data(l, w->batches);
-    if (st != ST_OK && l->message[0] != '\0')
-        return st; /* the gate's */
+        return loop_fail_data(l, w->batches);
     if (st != ST_OK)
-        return fail(l, st, "forward, backward and reduction");
+        return loop_fail(l, st, "forward, backward and reduction");
     struct optimizer_report report;
     st = step_update(w, l->step, lr, &report);
     if (st == ST_NUMERIC)
         return not_finite(l, &report);
     if (st != ST_OK)
-        return fail(l, st, "update");
+        return loop_fail(l, st, "update");
     row->lr = (float)lr;
     row->loss = (float)report.loss;
     row->grad_norm = (float)report.grad_norm;
@@ -132,7 +129,7 @@ static enum status train(struct loop *l, struct session_row *row)
 }
 
 /* A step of the skip list: its batch is not trained on. */
-static void skip(struct loop *l, struct session_row *row)
+static void skip_step(struct loop *l, struct session_row *row)
 {
     row->lr = (float)schedule_lr(&l->worker->settings.schedule, l->step);
     row->loss = NAN;
@@ -153,9 +150,9 @@ static enum status evaluate(struct loop *l, struct session_row *row)
     struct evaluation result;
     enum status st = evaluation_run(l->worker, &result);
     if (st == ST_CONFIG)
-        return fail_data(l, l->worker->eval_batches);
+        return loop_fail_data(l, l->worker->eval_batches);
     if (st != ST_OK)
-        return fail(l, st, "evaluation");
+        return loop_fail(l, st, "evaluation");
     row->has_eval = true;
     row->eval_loss = result.loss;
     row->eval_accuracy = result.accuracy;
@@ -173,7 +170,7 @@ static void add_phases(const struct loop *l, struct session_row *row)
     row->phase_count = (int)(sizeof(phases) / sizeof(phases[0]));
     for (int i = 0; i < row->phase_count; i++) {
         row->phase[i].name = names[i];
-        row->phase[i].ms = marks_ms(l->marks, phases[i]);
+        row->phase[i].ms = progress_ms(l->progress, phases[i]);
     }
 }
 
@@ -187,16 +184,17 @@ static enum status save_if_due(struct loop *l)
     if (due == SESSION_DUE_NOTHING)
         return ST_OK;
     l->leave = due == SESSION_DUE_SAVE_AND_EXIT;
-    return begin_copy(l, due != SESSION_DUE_COPY, l->leave || l->step >= l->end);
+    return begin_snapshot(l, due != SESSION_DUE_COPY, l->leave || l->step >= l->end);
 }
 
-/* The last save must be committed; where it was dropped (a full store) it is made again. */
-static enum status settle(struct loop *l)
+/* Waits until the last save is committed; where it was dropped (a full store) it is made again.
+ * ST_REFUSED: this process is not to end yet. */
+static enum status await_last_save(struct loop *l)
 {
     struct session *session = l->options.session;
     uint64_t committed = 0;
     while (!session_is_over(session)) {
-        enum status st = finish_copy(l);
+        enum status st = finish_snapshot(l);
         if (st != ST_OK)
             return st;
         st = session_settle(session, SETTLE_MS, &committed);
@@ -204,10 +202,12 @@ static enum status settle(struct loop *l)
             return ST_OK;
         if (st == ST_TIMED_OUT || st == ST_AGAIN)
             continue;
+        if (st == ST_REFUSED)
+            return st;
         if (st != ST_OK)
-            return fail(l, st, "waiting for the last save");
+            return loop_fail(l, st, "waiting for the last save");
         (void)poll(NULL, 0, SAVE_RETRY_MS);
-        st = begin_copy(l, true, true);
+        st = begin_snapshot(l, true, true);
         if (st != ST_OK)
             return st;
     }
@@ -216,22 +216,24 @@ static enum status settle(struct loop *l)
 
 /* ---- the loop ---- */
 
-/* The phases of this row are the step's; what the save before it waited counts here, too. */
+/* A step, and what follows it. The times of its row begin where those of the row before ended: what
+ * the save before it waited counts here. */
 static enum status one_step(struct loop *l)
 {
     struct worker *w = l->worker;
     struct session_row row = { .step = l->step + 1 };
     int64_t begin = clock_mono_ns();
     enum status st = ST_OK;
-    if (worker_skips(w, l->step)) {
-        skip(l, &row);
+    if (worker_skip_has(w, l->step)) {
+        skip_step(l, &row);
     } else {
-        st = train(l, &row);
+        st = train_step(l, &row);
     }
     if (st != ST_OK)
         return st;
+    CHECK(!l->copying || worker_skip_has(w, l->step));
     l->step++;
-    marks_step(l->marks, l->step);
+    progress_step(l->progress, l->step);
     row.step_ms = (double)(clock_mono_ns() - begin) / 1e6;
     row.epoch = (double)l->step / (double)w->settings.steps_per_epoch;
     row.samples_per_s = (double)w->options.job->train.global_batch / (row.step_ms / 1e3);
@@ -240,9 +242,9 @@ static enum status one_step(struct loop *l)
         if (st != ST_OK)
             return st;
     }
-    marks_phase(l->marks, PHASE_SAVE);
+    progress_phase(l->progress, PHASE_SAVE);
     add_phases(l, &row);
-    marks_clear(l->marks);
+    progress_clear(l->progress);
     if (l->options.row != NULL)
         l->options.row(l->options.row_arg, &row);
     if (l->options.session != NULL && w->options.rank == 0)
@@ -250,35 +252,53 @@ static enum status one_step(struct loop *l)
     return save_if_due(l);
 }
 
-enum status loop_run(const struct loop_options *options, enum loop_end *out, char *message,
-                     size_t capacity)
+/* Until the last step, or until this process is to leave. */
+static enum status train(struct loop *l)
+{
+    enum status st = ST_OK;
+    while (st == ST_OK && l->step < l->end && !l->leave) {
+        if (l->options.session != NULL && session_is_over(l->options.session)) {
+            st = ST_STALE;
+        } else {
+            st = one_step(l);
+        }
+    }
+    return st;
+}
+
+/* ST_REFUSED: there is more to train, as a peer waits in the next step. */
+static enum status finish(struct loop *l)
+{
+    enum status st = ST_OK;
+    progress_phase(l->progress, PHASE_FINISHING);
+    fault_point("trainer.finishing");
+    if (l->step > l->options.step) /* else the checkpoint that was restored is the last */
+        st = await_last_save(l);
+    if (st == ST_OK)
+        session_finished(l->options.session, l->step);
+    return st;
+}
+
+enum status loop_run(const struct loop_options *options, enum loop_end *out, struct reason *reason)
 {
     struct loop l = { .options = *options,
                       .worker = options->worker,
-                      .marks = options->worker->options.marks,
+                      .progress = options->worker->options.progress,
                       .step = options->step,
                       .end = options->worker->settings.total_steps,
-                      .capacity = capacity };
-    l.message = message;
+                      .reason = reason };
     if (options->stop_at > 0 && options->stop_at < l.end)
         l.end = options->stop_at;
-    marks_step(l.marks, l.step);
-    marks_clear(l.marks);
-    enum status st = ST_OK;
-    while (st == ST_OK && l.step < l.end && !l.leave) {
-        if (options->session != NULL && session_is_over(options->session)) {
-            st = ST_STALE;
-        } else {
-            st = one_step(&l);
-        }
-    }
-    if (st == ST_OK && options->session != NULL) {
-        marks_phase(l.marks, PHASE_FINISHING);
-        fault_point("trainer.finishing");
-        if (l.step > options->step) /* else the checkpoint that was restored is the last */
-            st = settle(&l);
-        if (st == ST_OK)
-            session_finished(options->session, l.step);
+    progress_step(l.progress, l.step);
+    progress_clear(l.progress);
+    enum status st = train(&l);
+    while (st == ST_OK && options->session != NULL) {
+        st = finish(&l);
+        if (st != ST_REFUSED)
+            break;
+        l.leave = false;
+        progress_clear(l.progress);
+        st = train(&l);
     }
     if (st == ST_STALE) {
         *out = LOOP_OVER;

@@ -3,31 +3,32 @@
 #include "common/check.h"
 #include "common/fault.h"
 
-/* The buckets of the last lane that the backward pass hasn't completed yet: [0, left). */
-struct handover {
+/* Gives the buckets of this rank's last lane to the reduction, as the backward pass completes them.
+ * Not complete yet: [0, left). */
+struct bucket_handover {
     struct worker *worker;
     size_t left;
-    const struct step_gate *gate;
-    enum status passed;
+    struct step_gate *gate;
 };
 
-/* Elements [first, end of what was final before) are final now. */
-static void range_ready(void *arg, size_t first, size_t count)
+/* A plan_final_fn: all elements from `first` on are final now. */
+static void hand_over(void *arg, size_t first, size_t count)
 {
     (void)count;
-    struct handover *h = arg;
+    struct bucket_handover *h = arg;
     while (h->left > 0 && h->worker->bucket_begin[h->left - 1] >= first) {
         h->left--;
         if (h->left == 0)
-            h->passed = h->gate->pass(h->gate->arg);
-        exact_ready(h->worker->exact, h->left);
+            h->gate->st = h->gate->before_last_bucket(h->gate->arg);
+        /* Also after an error of the gate: the others' reduction ends, and this rank fails. */
+        exact_bucket_done(h->worker->exact, h->left);
     }
 }
 
 static enum status run_micro(struct worker *w, const struct feed_item *item, float *vector,
-                             struct handover *handover)
+                             struct bucket_handover *handover)
 {
-    struct marks *marks = w->options.marks;
+    struct progress *progress = w->options.progress;
     const struct backend_table *table = w->device.table;
     struct plan_call call = { .params = optimizer_params(w->optimizer),
                               .stats = optimizer_stats(w->optimizer),
@@ -37,26 +38,26 @@ static enum status run_micro(struct worker *w, const struct feed_item *item, flo
     for (int i = 0; i < TAPE_INPUTS_MAX; i++)
         call.inputs[i] = item->inputs[i];
     call.lane = vector;
-    marks_phase(marks, PHASE_FORWARD);
+    progress_phase(progress, PHASE_FORWARD);
     fault_point("trainer.forward");
     backend_range_push(table, "forward");
     enum status st = plan_forward(w->plan, &call);
     backend_range_pop(table);
     if (st != ST_OK)
         return st;
-    marks_phase(marks, PHASE_BACKWARD);
+    progress_phase(progress, PHASE_BACKWARD);
     fault_point("trainer.backward");
     backend_range_push(table, "backward");
-    st = plan_backward(w->plan, &call, handover != NULL ? range_ready : NULL, handover);
+    st = plan_backward(w->plan, &call, handover != NULL ? hand_over : NULL, handover);
     backend_range_pop(table);
     return st;
 }
 
 static enum status compute_micro(struct worker *w, uint64_t step, uint32_t lane, uint32_t micro,
-                                 struct handover *handover)
+                                 struct bucket_handover *handover)
 {
-    struct marks *marks = w->options.marks;
-    marks_phase(marks, PHASE_DATA);
+    struct progress *progress = w->options.progress;
+    progress_phase(progress, PHASE_DATA);
     const struct feed_item *item = NULL;
     enum status st = feed_take(w->batches, &item);
     if (st != ST_OK)
@@ -68,17 +69,18 @@ static enum status compute_micro(struct worker *w, uint64_t step, uint32_t lane,
     st = run_micro(w, item, exact_lane(w->exact), handover);
     if (st != ST_OK || w->device.table->host_memory)
         return st;
-    marks_phase(marks, PHASE_DATA);
+    progress_phase(progress, PHASE_DATA);
     return feed_done(w->batches); /* the device computes meanwhile */
 }
 
-enum status step_compute(struct worker *worker, uint64_t step, const struct step_gate *gate)
+enum status step_compute(struct worker *worker, uint64_t step, struct step_gate *gate)
 {
     struct worker *w = worker;
-    struct marks *marks = w->options.marks;
+    struct progress *progress = w->options.progress;
     uint32_t end = w->lane_first + w->lane_count;
     uint32_t accumulate = w->settings.accumulate;
-    struct handover handover = { .worker = w, .left = w->bucket_count, .gate = gate };
+    struct bucket_handover handover = { .worker = w, .left = w->bucket_count, .gate = gate };
+    gate->st = ST_OK;
     exact_begin(w->exact);
     for (uint32_t lane = w->lane_first; lane < end; lane++) {
         for (uint32_t micro = 0; micro < accumulate; micro++) {
@@ -93,42 +95,42 @@ enum status step_compute(struct worker *worker, uint64_t step, const struct step
         if (st != ST_OK)
             return st;
     }
-    CHECK(handover.left == 0);
-    if (handover.passed != ST_OK)
-        return handover.passed;
-    marks_phase(marks, PHASE_REDUCE);
-    marks_collective_begin(marks, "reduce");
+    CHECK(handover.left == 0); /* so the gate was asked */
+    if (gate->st != ST_OK)
+        return gate->st;
+    progress_phase(progress, PHASE_REDUCE);
+    progress_collective_begin(progress, "reduce");
     fault_point("trainer.reduce");
     int64_t exposed_ns = 0;
     backend_range_push(w->device.table, "reduce");
     enum status st = exact_wait(w->exact, &exposed_ns);
     backend_range_pop(w->device.table);
     if (st == ST_OK)
-        marks_collective_end(marks, "reduce");
+        progress_collective_end(progress, "reduce");
     return st;
 }
 
-/* Nothing was written: the step is one that was not trained on. All ranks decide alike, since all
- * saw the same sum; a checkpoint carries it in its skip list. */
+/* Nothing was written: this step's batch is not trained on. All ranks decide the same, since all
+ * saw the same sum; a checkpoint has such steps in its skip list. */
 static enum status leave_out(struct worker *w, uint64_t step)
 {
     enum status st = worker_scale(w, true);
-    return st == ST_OK ? worker_skip(w, &step, 1) : st;
+    return st == ST_OK ? worker_skip_add(w, &step, 1) : st;
 }
 
 enum status step_update(struct worker *worker, uint64_t step, double lr,
                         struct optimizer_report *out)
 {
     struct worker *w = worker;
-    marks_phase(w->options.marks, PHASE_UPDATE);
+    progress_phase(w->options.progress, PHASE_UPDATE);
     fault_point("trainer.reduced");
-    const struct optimizer_step of = { .lr = lr,
-                                       .update = step - worker_skipped(w, step) + 1,
-                                       .loss_scale = w->scaler.scale,
-                                       .may_overflow = w->settings.scaler.dynamic };
+    const struct optimizer_step options = { .lr = lr,
+                                            .update = step - worker_skip_before(w, step) + 1,
+                                            .loss_scale = w->scaler.scale,
+                                            .may_overflow = w->settings.scaler.dynamic };
     backend_range_push(w->device.table, "update");
     enum status st =
-        optimizer_update(w->optimizer, exact_sum(w->exact), &of, w->device.compute, out);
+        optimizer_update(w->optimizer, exact_sum(w->exact), &options, w->device.compute, out);
     backend_range_pop(w->device.table);
     if (st != ST_OK)
         return st;

@@ -1,12 +1,15 @@
 /*
- * One step in its two phases (design 5).
+ * One step, in its two phases (docs/rules.md, "The exact step").
  *
- * step_compute: forward and backward of the share's lanes, micro-batches in order, and the exact
- * sum over all lanes. Communicates; changes no state. step_update:  clipping, optimizer, running
- * statistics, and the kernels' copies of the parameters. Communicates with nobody; begins only when
- * everything that it reads is complete.
+ *   step_compute  forward and backward of the share's lanes, micro-batches in order, and the exact
+ *                 sum over all lanes. Communicates; changes no state.
+ *   step_update   clipping, optimizer, running statistics, and the kernels' copies of the
+ *                 parameters. Communicates with nobody; begins only when everything that it reads
+ *                 is complete.
  *
  * So where a peer dies, the survivors differ by at most one whole step.
+ *
+ * Thread: the step thread.
  */
 #pragma once
 
@@ -15,16 +18,25 @@
 #include "common/status.h"
 #include "trainer/worker/worker.h"
 
-/* Is called when all of this rank is computed, before its last bucket leaves: no rank can finish
- * the step before it returned. */
+/*
+ * What must be over before any rank can finish this step: called once in step_compute, when this
+ * rank has computed everything and before its last bucket leaves. The sum that all ranks wait for
+ * lacks that bucket until the call returns.
+ */
 struct step_gate {
-    enum status (*pass)(void *arg);
+    enum status (*before_last_bucket)(void *arg);
     void *arg;
+    enum status st; /* out: what the call returned; ST_OK before */
 };
 
-/* step: from 0. Errors: ST_PEER, ST_STALE (comm.h); the gate's; those of the backend. */
-MUST_CHECK enum status step_compute(struct worker *worker, uint64_t step,
-                                    const struct step_gate *gate);
+/*
+ * step: from 0. Where gate->st is an error, the step is not finished and an error is returned: that
+ * one, if nothing failed after it.
+ * Errors: ST_CONFIG          the data are wrong: feed_reason of worker->batches
+ *         ST_PEER, ST_STALE  comm/comm.h
+ *         those of the backend
+ */
+MUST_CHECK enum status step_compute(struct worker *worker, uint64_t step, struct step_gate *gate);
 /*
  * A gradient that overflowed under dynamic loss scaling (out->overflow) changes nothing but the
  * scale, and the step goes to the skip list.

@@ -1,6 +1,6 @@
 /*
- * The functions behind model_build: each appends its nodes and returns the logits: [1, classes] of
- * images, [1, T, vocab] of tokens.
+ * The functions behind model_build, a file each: they append a model's nodes and return its logits,
+ * [1, classes] of images, [1, T, vocab] of tokens.
  */
 #pragma once
 

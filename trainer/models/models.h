@@ -1,8 +1,11 @@
 /*
  * The models, by name: each a function that appends its nodes to a tape.
  *
- * Inputs of a tape made here: of an image model images f32 [1, C, H, W] and labels i32 [1]; of a
- * text model tokens i32 [1, T] and labels i32 [1, T].
+ * Inputs of a tape made here, in this order:
+ *   image models  images f32 [1, C, H, W], labels i32 [1]
+ *   text models   tokens i32 [1, T],       labels i32 [1, T]
+ *
+ * Thread: any.
  */
 #pragma once
 
@@ -29,13 +32,16 @@ struct model_options {
     float dropout; /* after the embedding and before each residual addition */
 };
 
-/* What an architecture eats. ST_NOT_FOUND: no such model. */
+/* What an architecture reads. ST_NOT_FOUND: no such model. */
 MUST_CHECK enum status model_input(const char *arch, enum model_input *out);
 
-/* Fills in layers, heads, embed, context and vocab where they are 0: those of the smallest GPT-2.
- */
+/* Fills in layers, heads, embed, context and vocab where they are 0: with the smallest GPT-2's. */
 void model_text_defaults(struct model_options *options);
 
-/* ST_NOT_FOUND: no such model; ST_INVALID: the image is too small for it, or the numbers
- * of a text model don't fit each other. */
+/*
+ * Makes the tape of a model. The caller owns *out.
+ * Errors: ST_NOT_FOUND  no such model
+ *         ST_INVALID    the image is too small for it, or a text model's numbers don't fit together
+ *         ST_NO_MEMORY
+ */
 MUST_CHECK enum status model_build(const struct model_options *options, struct tape **out);

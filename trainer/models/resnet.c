@@ -15,7 +15,7 @@ struct block_name {
     char text[64];
 };
 
-static struct block_name join(const char *prefix, const char *name)
+static struct block_name block_name(const char *prefix, const char *name)
 {
     struct block_name out;
     (void)snprintf(out.text, sizeof out.text, "%s.%s", prefix, name);
@@ -25,13 +25,13 @@ static struct block_name join(const char *prefix, const char *name)
 static int conv(struct tape *tape, const char *prefix, const char *name, int x,
                 const struct tape_conv2d *shape)
 {
-    return tape_conv2d(tape, join(prefix, name).text, x, shape);
+    return tape_conv2d(tape, block_name(prefix, name).text, x, shape);
 }
 
 static int norm(struct tape *tape, const char *prefix, const char *name, int x, int residual,
                 bool relu)
 {
-    return tape_batch_norm(tape, join(prefix, name).text, x, residual, relu);
+    return tape_batch_norm(tape, block_name(prefix, name).text, x, residual, relu);
 }
 
 /* relu(bn2(conv2(relu(bn1(conv1(x))))) + shortcut(x)); the shortcut is x where shapes agree, else a
@@ -44,12 +44,12 @@ static int basic_block(struct tape *tape, const char *prefix, int x, int64_t out
     struct tape_conv2d down = { .out = out, .kernel = 1, .stride = stride, .pad = 0 };
 
     int y = conv(tape, prefix, "conv1", x, &first);
-    y = norm(tape, prefix, "bn1", y, -1, true);
+    y = norm(tape, prefix, "bn1", y, TAPE_NO_RESIDUAL, true);
     y = conv(tape, prefix, "conv2", y, &second);
     int shortcut = x;
     if (!same_shape) {
         shortcut = conv(tape, prefix, "downsample.0", x, &down);
-        shortcut = norm(tape, prefix, "downsample.1", shortcut, -1, false);
+        shortcut = norm(tape, prefix, "downsample.1", shortcut, TAPE_NO_RESIDUAL, false);
     }
     return norm(tape, prefix, "bn2", y, shortcut, true);
 }
@@ -65,14 +65,14 @@ static int bottleneck(struct tape *tape, const char *prefix, int x, int64_t mid,
     struct tape_conv2d down = { .out = 4 * mid, .kernel = 1, .stride = stride, .pad = 0 };
 
     int y = conv(tape, prefix, "conv1", x, &first);
-    y = norm(tape, prefix, "bn1", y, -1, true);
+    y = norm(tape, prefix, "bn1", y, TAPE_NO_RESIDUAL, true);
     y = conv(tape, prefix, "conv2", y, &second);
-    y = norm(tape, prefix, "bn2", y, -1, true);
+    y = norm(tape, prefix, "bn2", y, TAPE_NO_RESIDUAL, true);
     y = conv(tape, prefix, "conv3", y, &third);
     int shortcut = x;
     if (!same_shape) {
         shortcut = conv(tape, prefix, "downsample.0", x, &down);
-        shortcut = norm(tape, prefix, "downsample.1", shortcut, -1, false);
+        shortcut = norm(tape, prefix, "downsample.1", shortcut, TAPE_NO_RESIDUAL, false);
     }
     return norm(tape, prefix, "bn3", y, shortcut, true);
 }
@@ -85,7 +85,7 @@ static int stem(struct tape *tape, int images, const struct model_options *optio
     bool is_large = options->height > SMALL_SIDE || options->width > SMALL_SIDE;
 
     int x = tape_conv2d(tape, "conv1", images, is_large ? &large : &small);
-    x = tape_batch_norm(tape, "bn1", x, -1, true);
+    x = tape_batch_norm(tape, "bn1", x, TAPE_NO_RESIDUAL, true);
     return is_large ? tape_max_pool(tape, x, 3, 2, 1) : x;
 }
 
@@ -116,7 +116,7 @@ int model_resnet18(struct tape *tape, int images, const struct model_options *op
     struct tape_conv2d first = { .out = 64, .kernel = 3, .stride = 1, .pad = 1 };
     struct stages stages = { .blocks = { 2, 2, 2, 2 } };
     int x = tape_conv2d(tape, "conv1", images, &first);
-    x = tape_batch_norm(tape, "bn1", x, -1, true);
+    x = tape_batch_norm(tape, "bn1", x, TAPE_NO_RESIDUAL, true);
     return resnet(tape, x, &stages, options->classes);
 }
 

@@ -14,20 +14,23 @@
 #include "kernels/module.h"
 #include "trainer/program/check_kv.h"
 
-#define RANKS_MAX   32
-#define BYTES_MIN   ((size_t)64 << 10)
-#define BYTES_MAX   ((size_t)64 << 20)
-#define SIZES_MAX   8
-#define COPY_BYTES  ((size_t)256 << 20)
-#define COPIES      8
-#define OPEN_MS     INT64_C(60000)
-#define EXCHANGE_MS INT64_C(60000)
-#define REPEAT_NS   INT64_C(100000000) /* a size is measured for so long, */
-#define REPEATS_MAX 64                 /* or so often */
+#define RANKS_MAX     32
+#define BYTES_MIN     ((size_t)64 << 10)
+#define BYTES_MAX     ((size_t)64 << 20)
+#define SIZES_MAX     8
+#define COPY_BYTES    ((size_t)256 << 20)
+#define COPIES        8
+#define OPEN_MS       INT64_C(60000)
+#define EXCHANGE_MS   INT64_C(60000)
+#define MEASURE_WAITS 2                  /* at the barrier, per call of measure */
+#define REPEAT_NS     INT64_C(100000000) /* a size is measured for about this time, */
+#define REPEATS_MIN   2
+#define REPEATS_MAX   64 /* but not more often than this */
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_REFUSED = 4 };
 
-/* What is measured of one size; rank 0's times, which are everybody's within one exchange. */
+/* What was measured of one size: rank 0's times, which differ from the others' by one exchange at
+ * most. */
 struct exchange {
     size_t bytes;
     double reduce_s, all_to_all_s;
@@ -47,7 +50,7 @@ struct check {
 };
 
 /* One thread: a device and its communicator. */
-struct rank {
+struct check_rank {
     struct check *check;
     pthread_t thread;
     struct backend *backend;
@@ -64,7 +67,7 @@ static double seconds_since(int64_t start_ns)
     return (double)(clock_mono_ns() - start_ns) / 1e9;
 }
 
-static void failed(struct rank *r, enum status st, const char *what)
+static void note_failure(struct check_rank *r, enum status st, const char *what)
 {
     if (r->st != ST_OK)
         return;
@@ -75,7 +78,7 @@ static void failed(struct rank *r, enum status st, const char *what)
 
 /* ---- one device ---- */
 
-static enum status measure_copy(struct rank *r)
+static enum status measure_copy(struct check_rank *r)
 {
     const struct check *c = r->check;
     const struct vector_table *vector = &c->table->vector;
@@ -104,7 +107,7 @@ static enum status measure_copy(struct rank *r)
     return st;
 }
 
-static enum status open_device(struct rank *r)
+static enum status open_rank_device(struct check_rank *r)
 {
     const struct check *c = r->check;
     struct backend_options options = { .ordinal = c->module != NULL ? r->number : 0, .threads = 1 };
@@ -118,7 +121,7 @@ static enum status open_device(struct rank *r)
     return st == ST_OK ? measure_copy(r) : st;
 }
 
-static void close_device(struct rank *r)
+static void close_rank_device(struct check_rank *r)
 {
     const struct backend_table *table = r->check->table;
     if (r->comm != NULL)
@@ -135,7 +138,7 @@ static void close_device(struct rank *r)
 
 /* ---- between devices ---- */
 
-static enum status open_comm(struct rank *r)
+static enum status open_rank_comm(struct check_rank *r)
 {
     const struct check *c = r->check;
     const struct kv kv = check_kv_table(c->map);
@@ -151,30 +154,30 @@ static enum status open_comm(struct rank *r)
     return c->comm->open(&options, &r->comm);
 }
 
-static enum status reduce_once(struct rank *r, size_t bytes)
+static enum status reduce_once(struct check_rank *r, size_t bytes)
 {
     return r->check->comm->all_reduce_f32(r->comm, (float *)(void *)r->data, bytes / sizeof(float),
                                           EXCHANGE_MS);
 }
 
-static enum status all_to_all_once(struct rank *r, size_t bytes)
+static enum status all_to_all_once(struct check_rank *r, size_t bytes)
 {
     struct comm_segment send[RANKS_MAX];
     struct comm_segment recv[RANKS_MAX];
-    size_t piece = bytes / (size_t)r->check->ranks / sizeof(float) * sizeof(float);
+    size_t part = bytes / (size_t)r->check->ranks / sizeof(float) * sizeof(float);
     for (int i = 0; i < r->check->ranks; i++) {
-        send[i] = (struct comm_segment){ r->data + (size_t)i * piece, piece };
-        recv[i] = (struct comm_segment){ r->other + (size_t)i * piece, piece };
+        send[i] = (struct comm_segment){ r->data + (size_t)i * part, part };
+        recv[i] = (struct comm_segment){ r->other + (size_t)i * part, part };
     }
     return r->check->comm->all_to_all_v(r->comm, send, recv, EXCHANGE_MS);
 }
 
 /*
- * Seconds of one exchange: the mean over a number of them that every rank makes alike, since it
- * follows from a first one that rank 0 timed and all waited for.
+ * Seconds of one exchange: the mean over a number of them. The number is the same on all ranks: it
+ * follows from a first exchange, which rank 0 timed while all others waited at the barrier.
  */
-static enum status measure(struct rank *r, enum status (*once)(struct rank *, size_t), size_t bytes,
-                           double *seconds)
+static enum status measure(struct check_rank *r, enum status (*once)(struct check_rank *, size_t),
+                           size_t bytes, double *seconds)
 {
     const struct comm_table *comm = r->check->comm;
     int64_t start = clock_mono_ns();
@@ -185,7 +188,9 @@ static enum status measure(struct rank *r, enum status (*once)(struct rank *, si
         *seconds = seconds_since(start);
     (void)pthread_barrier_wait(&r->check->barrier);
     double count = (double)REPEAT_NS / 1e9 / *seconds;
-    int repeats = count > REPEATS_MAX ? REPEATS_MAX : count < 2 ? 2 : (int)count;
+    int repeats = count < REPEATS_MAX ? (int)count : REPEATS_MAX;
+    if (repeats < REPEATS_MIN)
+        repeats = REPEATS_MIN;
     (void)pthread_barrier_wait(&r->check->barrier);
     start = clock_mono_ns();
     for (int i = 0; st == ST_OK && i < repeats; i++)
@@ -197,43 +202,43 @@ static enum status measure(struct rank *r, enum status (*once)(struct rank *, si
     return st;
 }
 
-static void exchange_all(struct rank *r)
+static void exchange_all(struct check_rank *r)
 {
     struct check *c = r->check;
-    enum status st = open_comm(r);
+    enum status st = open_rank_comm(r);
     if (st != ST_OK) {
-        failed(r, st, "opening a communicator");
+        note_failure(r, st, "opening a communicator");
         check_kv_go_stale(c->map);
     }
-    /* Whoever failed goes on meeting the others at the barriers. */
+    /* A rank that failed goes on meeting the others at the barriers. */
     for (size_t i = 0; i < c->size_count; i++) {
         struct exchange *e = &c->exchanges[i];
         if (r->st != ST_OK) {
-            for (int waits = 0; waits < 4; waits++)
+            for (int waits = 0; waits < 2 * MEASURE_WAITS; waits++)
                 (void)pthread_barrier_wait(&c->barrier);
             continue;
         }
         st = measure(r, reduce_once, e->bytes, &e->reduce_s);
         if (st != ST_OK)
-            failed(r, st, "all-reduce");
+            note_failure(r, st, "all-reduce");
         st = measure(r, all_to_all_once, e->bytes, &e->all_to_all_s);
         if (st != ST_OK)
-            failed(r, st, "all-to-all");
+            note_failure(r, st, "all-to-all");
     }
 }
 
 static void *rank_main(void *arg)
 {
-    struct rank *r = arg;
-    enum status st = open_device(r);
+    struct check_rank *r = arg;
+    enum status st = open_rank_device(r);
     if (st != ST_OK) {
-        failed(r, st, "opening the device");
+        note_failure(r, st, "opening the device");
         check_kv_go_stale(r->check->map);
     }
     (void)pthread_barrier_wait(&r->check->barrier);
     if (r->check->ranks > 1)
         exchange_all(r);
-    close_device(r);
+    close_rank_device(r);
     return NULL;
 }
 
@@ -249,9 +254,9 @@ static void print_devices(const struct check *c)
     (void)printf("%-4s  %-28s %10s %12s\n", "RANK", "DEVICE", "MEMORY", "COPY");
     for (int i = 0; i < c->ranks; i++) {
         struct module_device device = { .name = "host memory" };
-        char reason[LIMIT_REASON];
+        struct reason reason;
         if (c->module != NULL)
-            (void)!c->module->device(i, &device, reason);
+            (void)!c->module->device(i, &device, &reason);
         char memory[32] = "-";
         if (device.memory_bytes > 0) {
             (void)snprintf(memory, sizeof(memory), "%.1f GiB",
@@ -278,7 +283,7 @@ static void print_exchanges(const struct check *c)
     }
 }
 
-static void print_json(const struct check *c)
+static void print_check_json(const struct check *c)
 {
     double bus = bus_factor(c->ranks);
     (void)printf("{\"device\":\"%s\",\"transport\":\"%s\",\"ranks\":%d,\"copy_bytes_per_s\":[",
@@ -301,10 +306,10 @@ static void print_json(const struct check *c)
 
 /* ---- running ---- */
 
-/* The tables, and how many ranks; false: *code is the exit code. */
-static bool choose(struct check *c, int *code)
+/* Finds the tables, and how many ranks there are. False: refused; *code is the exit code. */
+static bool choose_tables(struct check *c, int *code)
 {
-    char reason[LIMIT_REASON] = "";
+    struct reason reason;
     c->ranks = c->options->ranks;
     if (strcmp(c->options->device, "cpu") == 0) {
         c->table = backend_cpu();
@@ -313,20 +318,19 @@ static bool choose(struct check *c, int *code)
         return true;
     }
     int count = 0;
-    enum status st = module_load(c->options->device, 0, &c->module, reason);
+    enum status st = module_load(c->options->device, 0, &c->module, &reason);
     if (st == ST_OK)
-        st = c->module->device_count(&count, reason);
+        st = c->module->device_count(&count, &reason);
     if (st == ST_OK && c->module->comm == NULL) {
-        (void)snprintf(reason, sizeof(reason), "the module was built without NCCL");
+        reason_set(&reason, "the module was built without NCCL");
         st = ST_REFUSED;
     }
     if (st == ST_OK && c->ranks > count) {
-        (void)snprintf(reason, sizeof(reason), "%d ranks, but this machine has %d devices",
-                       c->ranks, count);
+        reason_set(&reason, "%d ranks, but this machine has %d devices", c->ranks, count);
         st = ST_REFUSED;
     }
     if (st != ST_OK) {
-        (void)fprintf(stderr, "cairn-trainer: %s\n", reason);
+        (void)fprintf(stderr, "cairn-trainer: %s\n", reason.text);
         *code = st == ST_INVALID ? EXIT_USAGE : EXIT_REFUSED;
         return false;
     }
@@ -337,12 +341,12 @@ static bool choose(struct check *c, int *code)
     return true;
 }
 
-static int run_ranks(struct check *c, struct rank *ranks)
+static int run_ranks(struct check *c, struct check_rank *ranks)
 {
     int started = 0;
     while (started < c->ranks) {
-        struct rank *r = &ranks[started];
-        *r = (struct rank){ .check = c, .number = started };
+        struct check_rank *r = &ranks[started];
+        *r = (struct check_rank){ .check = c, .number = started };
         CHECK(pthread_create(&r->thread, NULL, rank_main, r) == 0); /* the barrier counts on all */
         started++;
     }
@@ -365,17 +369,17 @@ int check_run(const struct check_options *options)
         (void)fprintf(stderr, "cairn-trainer: --ranks must be 1 to %d\n", RANKS_MAX);
         return EXIT_USAGE;
     }
-    if (!choose(&c, &code))
+    if (!choose_tables(&c, &code))
         return code;
     for (size_t bytes = BYTES_MIN; bytes <= BYTES_MAX && c.size_count < SIZES_MAX; bytes *= 4)
         c.exchanges[c.size_count++].bytes = bytes;
     if (check_kv_new(&c.map) != ST_OK)
         return EXIT_FAILED;
     (void)pthread_barrier_init(&c.barrier, NULL, (unsigned)c.ranks);
-    struct rank ranks[RANKS_MAX];
+    struct check_rank ranks[RANKS_MAX];
     code = run_ranks(&c, ranks);
     if (code == EXIT_DONE && options->json) {
-        print_json(&c);
+        print_check_json(&c);
     } else if (code == EXIT_DONE) {
         print_devices(&c);
         if (c.ranks > 1)

@@ -2,10 +2,13 @@
  * `cairn-trainer --check`: what this machine's devices and the paths between them can do, measured.
  *
  * Per device its name, memory and copy bandwidth; then, between `ranks` of them (threads of this
- * process, a communicator each), all-reduce and all-to-all over a range of sizes. Algorithm
- * bandwidth is size over time; bus bandwidth is what nccl-tests define (PERFORMANCE.md there):
- * all-reduce algbw · 2(n - 1)/n, all-to-all algbw · (n - 1)/n, comparable with the hardware's
- * figure whatever n is. Sizes count the bytes of one rank's whole buffer.
+ * process, a communicator each), all-reduce and all-to-all over a range of sizes. A size is the
+ * bytes of one rank's whole buffer. Two bandwidths, as nccl-tests define them (PERFORMANCE.md
+ * there); the second compares with the hardware's figure, however many ranks n there are:
+ *
+ *   algorithm       size / time
+ *   bus, all-reduce algorithm · 2(n - 1)/n
+ *   bus, all-to-all algorithm · (n - 1)/n
  */
 #pragma once
 

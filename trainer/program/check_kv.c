@@ -13,7 +13,7 @@
 #define ENTRIES_MAX 4096 /* two of each pair of 32 ranks, and more */
 #define VALUE_MAX   4096
 
-struct entry {
+struct kv_entry {
     char key[LIMIT_KV_KEY];
     size_t size;
     char value[VALUE_MAX];
@@ -26,7 +26,7 @@ struct check_kv {
     pthread_cond_t changed;
     bool stale;
     size_t count;
-    struct entry *entries[ENTRIES_MAX];
+    struct kv_entry *entries[ENTRIES_MAX];
 };
 
 enum status check_kv_new(struct check_kv **out)
@@ -63,8 +63,8 @@ void check_kv_go_stale(struct check_kv *map)
     (void)pthread_mutex_unlock(&map->lock);
 }
 
-/* With the lock. */
-static struct entry *find(const struct check_kv *map, const char *key)
+/* Under the lock, as the one below. */
+static struct kv_entry *find_entry(const struct check_kv *map, const char *key)
 {
     for (size_t i = 0; i < map->count; i++) {
         if (strcmp(map->entries[i]->key, key) == 0)
@@ -73,9 +73,9 @@ static struct entry *find(const struct check_kv *map, const char *key)
     return NULL;
 }
 
-static struct entry *find_or_make(struct check_kv *map, const char *key)
+static struct kv_entry *find_or_make_entry(struct check_kv *map, const char *key)
 {
-    struct entry *entry = find(map, key);
+    struct kv_entry *entry = find_entry(map, key);
     if (entry != NULL || map->count == ENTRIES_MAX || strlen(key) >= sizeof(entry->key))
         return entry;
     entry = calloc(1, sizeof(*entry));
@@ -86,13 +86,13 @@ static struct entry *find_or_make(struct check_kv *map, const char *key)
     return entry;
 }
 
-static enum status put(void *self, const char *key, const void *value, size_t size)
+static enum status check_kv_set(void *self, const char *key, const void *value, size_t size)
 {
     struct check_kv *map = self;
     if (size > VALUE_MAX)
         return ST_FULL;
     (void)pthread_mutex_lock(&map->lock);
-    struct entry *entry = find_or_make(map, key);
+    struct kv_entry *entry = find_or_make_entry(map, key);
     if (entry != NULL) {
         memcpy(entry->value, value, size);
         entry->size = size;
@@ -115,17 +115,17 @@ static struct timespec deadline(int64_t timeout_ms)
     return end;
 }
 
-static enum status get(void *self, const char *key, void *out, size_t capacity, size_t *out_size,
-                       int64_t timeout_ms)
+static enum status check_kv_get(void *self, const char *key, void *out, size_t capacity,
+                                size_t *out_size, int64_t timeout_ms)
 {
     struct check_kv *map = self;
     const struct timespec end = deadline(timeout_ms);
     (void)pthread_mutex_lock(&map->lock);
-    struct entry *entry = find(map, key);
+    struct kv_entry *entry = find_entry(map, key);
     int error = 0;
     while (entry == NULL && !map->stale && error == 0) {
         error = pthread_cond_timedwait(&map->changed, &map->lock, &end);
-        entry = find(map, key);
+        entry = find_entry(map, key);
     }
     enum status st = ST_OK;
     if (map->stale) {
@@ -142,11 +142,11 @@ static enum status get(void *self, const char *key, void *out, size_t capacity, 
     return st;
 }
 
-static enum status add(void *self, const char *key, int64_t delta, int64_t *out_value)
+static enum status check_kv_add(void *self, const char *key, int64_t delta, int64_t *out_value)
 {
     struct check_kv *map = self;
     (void)pthread_mutex_lock(&map->lock);
-    struct entry *entry = find_or_make(map, key);
+    struct kv_entry *entry = find_or_make_entry(map, key);
     if (entry != NULL) {
         entry->sum += delta;
         entry->size =
@@ -159,7 +159,7 @@ static enum status add(void *self, const char *key, int64_t delta, int64_t *out_
 }
 
 /* Nobody waits for a removal here, and the map lives for one measurement. */
-static enum status forget(void *self, const char *key)
+static enum status check_kv_remove(void *self, const char *key)
 {
     (void)self;
     (void)key;
@@ -168,5 +168,9 @@ static enum status forget(void *self, const char *key)
 
 struct kv check_kv_table(struct check_kv *map)
 {
-    return (struct kv){ .self = map, .set = put, .get = get, .add = add, .remove = forget };
+    return (struct kv){ .self = map,
+                        .set = check_kv_set,
+                        .get = check_kv_get,
+                        .add = check_kv_add,
+                        .remove = check_kv_remove };
 }

@@ -26,7 +26,7 @@
 enum { JOB_BYTES = 2 * LIMIT_JOB_FILE_BYTES, MANIFEST_BYTES = LIMIT_MANIFEST_BYTES };
 
 /* As the client's. */
-enum { EXIT_USAGE = 2, EXIT_NOT_FOUND = 3, EXIT_REFUSED = 4 };
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_NOT_FOUND = 3, EXIT_REFUSED = 4 };
 
 struct import {
     const struct import_options *options;
@@ -38,10 +38,10 @@ struct import {
     struct optimizer *optimizer;
     struct ckpt_state state;
     struct ckpt_hash digest;
-    char message[LIMIT_REASON];
+    struct reason reason;
 };
 
-static enum status fail(struct import *i, enum status st, const char *what)
+static enum status import_fail(struct import *i, enum status st, const char *what)
 {
     struct reason why = { "it is there already; choose another folder" };
     if (st == ST_REFUSED)
@@ -49,36 +49,35 @@ static enum status fail(struct import *i, enum status st, const char *what)
     if (st != ST_EXISTS && st != ST_REFUSED)
         io_explain(i->io, st, &why);
     if (st != ST_OK)
-        (void)snprintf(i->message, sizeof(i->message), "%.250s: %.255s", what, why.text);
+        reason_set(&i->reason, "%.250s: %.255s", what, why.text);
     return st;
 }
 
 /* The model of the job and the optimizer's buffers, in host memory whatever device the job wants:
  * nothing is computed. */
-static enum status make_state(struct import *i)
+static enum status make_buffers(struct import *i)
 {
     const struct job *job = i->options->job;
     struct build_options build = { .job = job, .io = i->io, .split = DATASET_TRAIN };
     struct device_options device = { .job = job, .table = backend_cpu() };
-    size_t capacity = sizeof(i->message);
-    enum status st = build_dataset(&build, &i->data, i->message, capacity);
+    enum status st = build_dataset(&build, &i->data, &i->reason);
     if (st == ST_OK)
-        st = settings_derive(job, i->data->samples, &i->settings, i->message, capacity);
+        st = settings_derive(job, i->data->samples, &i->settings, &i->reason);
     if (st == ST_OK)
-        st = build_tape(job, i->data, &i->tape, i->message, capacity);
+        st = build_tape(job, i->data, &i->tape, &i->reason);
     if (st == ST_OK)
-        st = device_open(&device, &i->device, i->message, capacity);
+        st = device_open(&device, &i->device, &i->reason);
     if (st != ST_OK)
         return st;
-    return fail(i,
-                optimizer_new(&i->settings.optimizer, i->tape, i->device.table, i->device.backend,
-                              &i->optimizer),
-                "the optimizer's buffers");
+    return import_fail(i,
+                       optimizer_new(&i->settings.optimizer, i->tape, i->device.table,
+                                     i->device.backend, &i->optimizer),
+                       "the optimizer's buffers");
 }
 
-static enum status fill_state(struct import *i)
+static enum status fill_import(struct import *i)
 {
-    struct initial_options initial = { .job = i->options->job, .io = i->io, .tape = i->tape };
+    struct initial_state_options initial = { .job = i->options->job, .io = i->io, .tape = i->tape };
     struct ckpt_state *s = &i->state;
     optimizer_describe(i->optimizer, &s->buffers, &s->buffer_count, &s->tensors, &s->tensor_count);
     initial.buffers = s->buffers;
@@ -88,8 +87,8 @@ static enum status fill_state(struct import *i)
     s->generation = GENERATION;
     s->scalars = (struct ckpt_scalars){ .seed = i->settings.seed,
                                         .loss_scale = scaler_start(&i->settings.scaler).scale };
-    return initial_state(&initial, optimizer_params(i->optimizer), optimizer_stats(i->optimizer),
-                         i->message, sizeof(i->message));
+    return initial_state_fill(&initial, optimizer_params(i->optimizer),
+                              optimizer_stats(i->optimizer), &i->reason);
 }
 
 /* A checkpoint's job is the folder that its folder lies in, so that `ckpt ls` finds it there. */
@@ -123,7 +122,7 @@ static enum status commit(struct import *i, const struct ckpt_report *report)
 }
 
 /* Whole or not there, as a saved one. */
-static enum status save(struct import *i)
+static enum status save_checkpoint(struct import *i)
 {
     const char *dir = i->options->dir;
     auto_buf struct buf job;
@@ -138,7 +137,7 @@ static enum status save(struct import *i)
     if (st == ST_OK)
         st = ckpt_folder_create(i->io, dir);
     if (st != ST_OK)
-        return fail(i, st, dir);
+        return import_fail(i, st, dir);
     struct ckpt_report report = { 0 };
     st = ckpt_shard_write(i->io, dir, &i->state, 0, 1, NULL, &report);
     if (st == ST_OK)
@@ -148,10 +147,10 @@ static enum status save(struct import *i)
         (void)!ckpt_remove(i->io, dir);
     i->state.blobs = NULL;
     i->state.blob_count = 0;
-    return fail(i, st, dir);
+    return import_fail(i, st, dir);
 }
 
-static void say(const struct import *i)
+static void print_import(const struct import *i)
 {
     char digest[33];
     ckpt_hash_text(&i->digest, digest);
@@ -167,7 +166,7 @@ static void say(const struct import *i)
     }
 }
 
-static int exit_of(enum status st)
+static int exit_of_import(enum status st)
 {
     switch (status_scope(st)) {
     case SCOPE_NONE:
@@ -175,15 +174,15 @@ static int exit_of(enum status st)
     case SCOPE_JOB:
         return EXIT_USAGE;
     case SCOPE_CALL:
-        return st == ST_EXISTS || st == ST_REFUSED ? EXIT_REFUSED
-               : st == ST_NOT_FOUND                ? EXIT_NOT_FOUND
-                                                   : 1;
+        if (st == ST_EXISTS || st == ST_REFUSED)
+            return EXIT_REFUSED;
+        return st == ST_NOT_FOUND ? EXIT_NOT_FOUND : EXIT_FAILED;
     case SCOPE_CHECKPOINT:
     case SCOPE_GENERATION:
     case SCOPE_WORKER:
         break;
     }
-    return 1;
+    return EXIT_FAILED;
 }
 
 int import_run(const struct import_options *options)
@@ -200,21 +199,21 @@ int import_run(const struct import_options *options)
     enum status st = ckpt_store_new(&store);
     if (st == ST_OK) {
         i.io = ckpt_store_io(store);
-        st = make_state(&i);
+        st = make_buffers(&i);
     }
     if (st == ST_OK)
-        st = fill_state(&i);
+        st = fill_import(&i);
     if (st == ST_OK)
-        st = save(&i);
+        st = save_checkpoint(&i);
     if (st == ST_OK) {
-        say(&i);
+        print_import(&i);
     } else {
-        (void)fprintf(stderr, "%s\n", i.message[0] != '\0' ? i.message : status_string(st));
+        (void)fprintf(stderr, "%s\n", i.reason.text[0] != '\0' ? i.reason.text : status_string(st));
     }
     optimizer_free(i.optimizer);
     device_close(&i.device);
     tape_free(i.tape);
     dataset_close(i.data);
     ckpt_store_free(store);
-    return exit_of(st);
+    return exit_of_import(st);
 }

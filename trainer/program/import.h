@@ -1,9 +1,9 @@
 /*
- * Weights from a safetensors file as a checkpoint's folder: `cairn-trainer --import FILE --job-file
- * JOBFILE --to DIR`, which `cairn ckpt import` becomes.
+ * A checkpoint's folder with the weights of a safetensors file: `cairn-trainer --import FILE
+ * --job-file JOBFILE --to DIR`, which `cairn ckpt import` runs.
  *
  * The folder holds the state of step 0 of a job with model.weights: FILE: parameters and statistics
- * from the file, moments zero. A job starts from the same bits with model.weights.
+ * from the file, moments zero. A job that has model.weights itself starts from the same bits.
  */
 #pragma once
 
@@ -20,5 +20,5 @@ struct import_options {
     bool json;
 };
 
-/* Prints what it did; the exit code as those of `cairn`. */
+/* Prints what it did. Returns an exit code of those of `cairn`. */
 int import_run(const struct import_options *options);

@@ -10,12 +10,13 @@
 struct link {
     struct session_link table;
     struct rpc_channel *channel;
-    pthread_mutex_t mutex; /* of the two below, for interrupt's sake */
+    pthread_mutex_t mutex; /* guards the two below: interrupt comes from any thread */
     struct rpc_stream *stream;
-    bool interrupted; /* while there was no stream */
+    bool interrupted; /* when there was no stream */
 };
 
-static enum status meaning(enum status st, const struct rpc_result *result)
+/* st, unless the stream was refused for good. */
+static enum status status_of_end(enum status st, const struct rpc_result *result)
 {
     if (result->code == RPC_FAILED_PRECONDITION || result->code == RPC_UNAUTHENTICATED ||
         result->code == RPC_PERMISSION_DENIED)
@@ -23,7 +24,7 @@ static enum status meaning(enum status st, const struct rpc_result *result)
     return st;
 }
 
-/* Ends the stream if there is one; tells how it ended. */
+/* Ends the stream if there is one; returns how it ended. */
 static enum status end_stream(struct link *link)
 {
     pthread_mutex_lock(&link->mutex);
@@ -34,7 +35,7 @@ static enum status end_stream(struct link *link)
         return ST_CLOSED;
     struct rpc_result result = { .code = RPC_UNKNOWN };
     rpc_stream_close(stream, &result);
-    return meaning(ST_CLOSED, &result);
+    return status_of_end(ST_CLOSED, &result);
 }
 
 static enum status link_open(void *self, int64_t timeout_ms)
@@ -49,7 +50,7 @@ static enum status link_open(void *self, int64_t timeout_ms)
     enum status st = rpc_stream_open(link->channel, &cairn__v1__training__descriptor, "Session",
                                      &options, &stream, &result);
     if (st != ST_OK)
-        return meaning(st, &result);
+        return status_of_end(st, &result);
     pthread_mutex_lock(&link->mutex);
     link->stream = stream;
     pthread_mutex_unlock(&link->mutex);

@@ -1,10 +1,10 @@
 /*
  * The session's link over gRPC: one bidirectional stream of the Training service at a time.
  *
- * How a stream ends tells what it means: refused as FAILED_PRECONDITION, UNAUTHENTICATED or
+ * How a stream ends says what it means: refused as FAILED_PRECONDITION, UNAUTHENTICATED or
  * PERMISSION_DENIED is ST_STALE (this generation is over); any other end is ST_CLOSED (open again).
  *
- * Thread: as session.h says: interrupt from any, all others from one.
+ * Thread: as struct session_link says (session/session.h): interrupt from any, all others from one.
  */
 #pragma once
 

@@ -11,10 +11,10 @@
 #include "trainer/program/import.h"
 #include "trainer/program/preview.h"
 
-#define ERRORS_MAX ((size_t)256 * 1024)
-#define PLAN_MAX   ((size_t)1024 * 1024)
+#define ERRORS_MAX  ((size_t)256 * 1024)
+#define PREVIEW_MAX ((size_t)1024 * 1024)
 
-static void print_row(void *arg, const struct session_row *row)
+static void print_metrics(void *arg, const struct session_row *row)
 {
     (void)arg;
     (void)printf("step %llu loss %.9g lr %.9g norm %.9g ms %.3f", (unsigned long long)row->step,
@@ -30,7 +30,7 @@ static void print_row(void *arg, const struct session_row *row)
     (void)fflush(stdout);
 }
 
-static enum status read_job(const struct local_options *options, struct job *out)
+static enum status read_job_file(const struct local_options *options, struct job *out)
 {
     auto_free char *path = realpath(options->job_path, NULL);
     auto_free char *text = NULL;
@@ -65,45 +65,45 @@ static void print_digest(struct worker *worker, uint64_t step, bool alone)
     (void)printf("%s%s\n", alone ? "" : "digest ", text);
 }
 
-static enum status train(const struct local_options *options, struct worker *worker, char *message,
-                         size_t capacity)
+static enum status train_job(const struct local_options *options, struct worker *worker,
+                             struct reason *reason)
 {
-    enum status st = worker_connect(worker, NULL, message, capacity);
+    enum status st = worker_connect(worker, NULL, reason);
     if (st == ST_OK)
-        st = state_seed(worker, message, capacity);
+        st = state_seed(worker, reason);
     if (st == ST_OK)
-        st = worker_start(worker, 0, message, capacity);
+        st = worker_start(worker, 0, reason);
     if (st != ST_OK)
         return st;
     struct loop_options loop = { .worker = worker, .stop_at = options->stop_at };
     if (!options->digest_only)
-        loop.row = print_row;
+        loop.row = print_metrics;
     enum loop_end end = LOOP_DONE;
-    st = loop_run(&loop, &end, message, capacity);
+    st = loop_run(&loop, &end, reason);
     if (st == ST_OK)
-        print_digest(worker, worker->options.marks->step, options->digest_only);
+        print_digest(worker, worker->options.progress->step, options->digest_only);
     return st;
 }
 
-static int exit_code(enum status st, const char *message)
+static int exit_code(enum status st, const struct reason *reason)
 {
     if (st != ST_OK)
-        (void)fprintf(stderr, "%s\n", message[0] != '\0' ? message : status_string(st));
+        (void)fprintf(stderr, "%s\n", reason->text[0] != '\0' ? reason->text : status_string(st));
     return st == ST_OK ? 0 : st == ST_CONFIG ? 2 : 1;
 }
 
-static int show_plan(const struct job *job)
+static int show_preview(const struct job *job)
 {
     auto_buf struct buf out;
-    buf_init(&out, PLAN_MAX);
-    char message[LIMIT_REASON] = "";
-    enum status st = preview_print(job, &out, message, sizeof(message));
+    buf_init(&out, PREVIEW_MAX);
+    struct reason reason = { .text = "" };
+    enum status st = preview_print(job, &out, &reason);
     if (st == ST_OK)
         (void)printf("%s", out.data);
-    return exit_code(st, message);
+    return exit_code(st, &reason);
 }
 
-static int import(const struct local_options *options, struct job *job)
+static int import_weights(const struct local_options *options, struct job *job)
 {
     struct import_options import = { .job = job,
                                      .file = options->import_file,
@@ -118,24 +118,24 @@ int local_run(const struct local_options *options)
     auto_free struct job *job = calloc(1, sizeof(*job));
     if (job == NULL)
         return 1;
-    enum status st = read_job(options, job);
+    enum status st = read_job_file(options, job);
     if (st != ST_OK)
         return 2;
-    if (options->plan_only)
-        return show_plan(job);
+    if (options->preview_only)
+        return show_preview(job);
     if (options->import_file != NULL)
-        return import(options, job);
-    struct marks marks;
-    marks_init(&marks, NULL, NULL, 0, 1);
+        return import_weights(options, job);
+    struct progress progress;
+    progress_init(&progress, NULL, NULL, 0, 1);
     uint32_t shares[1] = { (uint32_t)job->train.lanes };
     struct worker_options wo = {
-        .job = job, .io = io_system(), .marks = &marks, .size = 1, .shares = shares
+        .job = job, .io = io_system(), .progress = &progress, .size = 1, .shares = shares
     };
-    char message[LIMIT_REASON] = "";
+    struct reason reason = { .text = "" };
     struct worker *worker = NULL;
-    st = worker_open(&wo, &worker, message, sizeof(message));
+    st = worker_open(&wo, &worker, &reason);
     if (st == ST_OK)
-        st = train(options, worker, message, sizeof(message));
+        st = train_job(options, worker, &reason);
     worker_close(worker);
-    return exit_code(st, message);
+    return exit_code(st, &reason);
 }

@@ -14,12 +14,12 @@ struct local_options {
     size_t set_count;
     uint64_t stop_at;        /* finished steps; 0: the job's end */
     bool digest_only;        /* prints nothing but the digest */
-    bool plan_only;          /* prints the model's plan and trains nothing */
-    const char *import_file; /* NULL, or: see import.h */
+    bool preview_only;       /* prints what would run (preview.h) and trains nothing */
+    const char *import_file; /* not NULL: imports weights (import.h) and trains nothing */
     const char *import_dir;
     bool quiet, json; /* of an import */
 };
 
-/* Prints a line per step and the digest of the final state. The exit code: 0, 1, or 2 (job file).
- */
+/* Prints a line per step and the digest of the final state. Returns an exit code: 0; 1; 2: the user
+ * must act. */
 int local_run(const struct local_options *options);

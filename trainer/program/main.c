@@ -103,7 +103,7 @@ static enum status take_option(struct arguments *a, int option, const char *text
         a->token_fd = (int)n;
         break;
     case 'p':
-        a->local.plan_only = true;
+        a->local.preview_only = true;
         a->local.job_path = text;
         break;
     case 'l':

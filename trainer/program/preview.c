@@ -26,44 +26,43 @@ struct preview {
     struct tape *tape;
     struct device device;
     bool has_device;
-    char reason[LIMIT_REASON]; /* without one */
+    struct reason no_device; /* why there is none */
     struct buf *out;
-    char *message;
-    size_t capacity;
+    struct reason *reason;
 };
 
-static enum status fail(const struct preview *p, enum status st, const char *what)
+static enum status preview_fail(const struct preview *p, enum status st, const char *what)
 {
-    (void)snprintf(p->message, p->capacity, "%s: %s", what, status_string(st));
+    reason_set(p->reason, "%s: %s", what, status_string(st));
     return st;
 }
 
-/* ---- what there is ---- */
+/* ---- data, device, micro-batch ---- */
 
-static enum status open_data(struct preview *p)
+static enum status open_splits(struct preview *p)
 {
     struct build_options options = { .job = p->job, .io = io_system(), .split = DATASET_TRAIN };
-    enum status st = build_dataset(&options, &p->train, p->message, p->capacity);
+    enum status st = build_dataset(&options, &p->train, p->reason);
     if (st != ST_OK || p->job->data.eval.format == JOB_FORMAT_NONE)
         return st;
     options.split = DATASET_EVAL;
-    return build_dataset(&options, &p->eval, p->message, p->capacity);
+    return build_dataset(&options, &p->eval, p->reason);
 }
 
-static void open_device(struct preview *p)
+static void open_preview_device(struct preview *p)
 {
     struct device_options options = { .job = p->job };
-    p->has_device = device_open(&options, &p->device, p->reason, sizeof(p->reason)) == ST_OK;
+    p->has_device = device_open(&options, &p->device, &p->no_device) == ST_OK;
 }
 
 /* The worker whose reduction holds the most copies. */
-static struct memory_options largest_worker(const struct preview *p)
+static struct memory_need_options largest_worker(const struct preview *p)
 {
-    struct memory_options o = { .tape = p->tape,
-                                .settings = &p->settings,
-                                .table = p->device.table,
-                                .backend = p->device.backend,
-                                .evaluates = p->eval != NULL };
+    struct memory_need_options o = { .tape = p->tape,
+                                     .settings = &p->settings,
+                                     .table = p->device.table,
+                                     .backend = p->device.backend,
+                                     .evaluates = p->eval != NULL };
     int most = 0;
     uint32_t first = 0;
     for (int64_t r = 0; r < p->job->workers.count; r++) {
@@ -79,22 +78,22 @@ static struct memory_options largest_worker(const struct preview *p)
     return o;
 }
 
-static enum status find_micro_batch(struct preview *p)
+static enum status choose_micro_batch(struct preview *p)
 {
     struct settings *s = &p->settings;
     uint64_t bytes = 0;
     if (s->micro_batch > 0 || !p->has_device || device_total_bytes(&p->device, &bytes) != ST_OK)
         return ST_OK;
-    struct memory_options options = largest_worker(p);
+    struct memory_need_options options = largest_worker(p);
     struct memory_need need;
-    enum status st = memory_fit(&options, s->lane_size, bytes, &s->micro_batch, &need);
+    enum status st = memory_need_fit(&options, s->lane_size, bytes, &s->micro_batch, &need);
     if (st != ST_OK)
-        return fail(p, st, "train.micro_batch: auto");
+        return preview_fail(p, st, "train.micro_batch: auto");
     s->accumulate = s->lane_size / s->micro_batch;
     return ST_OK;
 }
 
-/* ---- what is said of it ---- */
+/* ---- printing ---- */
 
 static enum status print_job(const struct preview *p)
 {
@@ -132,7 +131,7 @@ static enum status print_job(const struct preview *p)
     return st == ST_OK ? buf_append_text(p->out, "\n") : st;
 }
 
-/* What the worker with the largest share of the state copies of it. */
+/* Bytes of rank 0's share of the state, cut for `ranks`: no share is larger. */
 static size_t share_bytes(const struct preview *p, uint32_t ranks)
 {
     const struct optimizer_options *optimizer = &p->settings.optimizer;
@@ -172,10 +171,10 @@ static enum status print_saving(const struct preview *p)
     struct session_budget budget;
     enum status st = session_budget(&wish, &budget);
     if (st == ST_FULL) {
-        (void)snprintf(p->message, p->capacity,
-                       "checkpoint.memory: a worker needs %.1f MiB at least to save its share of "
-                       "the state",
-                       (double)budget.least / MIB);
+        reason_set(p->reason,
+                   "checkpoint.memory: a worker needs %.1f MiB at least to save its share of "
+                   "the state",
+                   (double)budget.least / MIB);
         return ST_CONFIG;
     }
     if (st != ST_OK)
@@ -202,15 +201,15 @@ static enum status print_saving(const struct preview *p)
 
 static enum status print_memory(const struct preview *p)
 {
-    struct memory_options options = largest_worker(p);
+    struct memory_need_options options = largest_worker(p);
     struct memory_need need;
     char text[256];
-    enum status st = memory_measure(&options, p->settings.micro_batch, &need);
+    enum status st = memory_need_measure(&options, p->settings.micro_batch, &need);
     if (st != ST_OK)
-        return fail(p, st, "preparing the model");
-    memory_say(&need, text, sizeof(text));
+        return preview_fail(p, st, "preparing the model");
+    memory_need_print(&need, text, sizeof(text));
     return buf_printf(p->out, "worker     %.1f MiB with %u lanes: %s\n",
-                      (double)memory_total(&need) / MIB, options.lane_count, text);
+                      (double)memory_need_total(&need) / MIB, options.lane_count, text);
 }
 
 static enum status print_plan(const struct preview *p)
@@ -224,7 +223,7 @@ static enum status print_plan(const struct preview *p)
                                     .amp = p->settings.amp };
     enum status st = plan_new(p->tape, &options, &plan);
     if (st != ST_OK)
-        return fail(p, st, "preparing the model");
+        return preview_fail(p, st, "preparing the model");
     double micros = (double)p->settings.lanes * p->settings.accumulate;
     const struct plan_sizes *sizes = plan_sizes(plan);
     st = buf_printf(p->out, "compute    %.2f GFLOP per step\n",
@@ -235,7 +234,7 @@ static enum status print_plan(const struct preview *p)
     return st;
 }
 
-static enum status print_node(const struct preview *p, int n)
+static enum status print_tape_node(const struct preview *p, int n)
 {
     const struct tape *tape = p->tape;
     const struct tape_node *node = &tape->nodes[n];
@@ -262,7 +261,7 @@ static enum status print_tape(const struct preview *p)
     const struct optimizer_options *optimizer = &p->settings.optimizer;
     size_t moments = optimizer->kind == OPTIMIZER_ADAMW ? 2 : optimizer->momentum != 0;
     double params = (double)p->tape->param_elements * sizeof(float) / MIB;
-    struct memory_options worker = largest_worker(p);
+    struct memory_need_options worker = largest_worker(p);
     int copies = exact_gradient_buffers(worker.lane_first, worker.lane_count, p->settings.lanes);
     enum status st = buf_printf(
         p->out,
@@ -272,30 +271,30 @@ static enum status print_tape(const struct preview *p)
         st = buf_printf(p->out,
                         "not known without the device: activations, kernel caches, implementations"
                         "%s (%s)\n",
-                        p->settings.micro_batch == 0 ? ", micro-batch" : "", p->reason);
+                        p->settings.micro_batch == 0 ? ", micro-batch" : "", p->no_device.text);
     }
     if (st == ST_OK) {
         st = buf_printf(p->out, "%4s  %-21s  %-18s  %10s\n", "node", "op", "output", "parameters");
     }
     for (int n = 0; st == ST_OK && n < p->tape->node_count; n++)
-        st = print_node(p, n);
+        st = print_tape_node(p, n);
     return st;
 }
 
 static enum status print_all(struct preview *p)
 {
-    enum status st = open_data(p);
+    enum status st = open_splits(p);
     if (st == ST_OK) {
-        st = settings_derive(p->job, p->train->samples, &p->settings, p->message, p->capacity);
+        st = settings_derive(p->job, p->train->samples, &p->settings, p->reason);
     }
     if (st == ST_OK)
-        st = build_tape(p->job, p->train, &p->tape, p->message, p->capacity);
+        st = build_tape(p->job, p->train, &p->tape, p->reason);
     if (st == ST_OK)
-        st = initial_check(p->job, io_system(), p->tape, p->message, p->capacity);
+        st = initial_state_check(p->job, io_system(), p->tape, p->reason);
     if (st != ST_OK)
         return st;
-    open_device(p);
-    st = find_micro_batch(p);
+    open_preview_device(p);
+    st = choose_micro_batch(p);
     if (st == ST_OK)
         st = print_job(p);
     if (st == ST_OK)
@@ -306,10 +305,9 @@ static enum status print_all(struct preview *p)
     return st == ST_OK ? print_plan(p) : st;
 }
 
-enum status preview_print(const struct job *job, struct buf *out, char *message, size_t capacity)
+enum status preview_print(const struct job *job, struct buf *out, struct reason *reason)
 {
-    struct preview p = { .job = job, .out = out, .capacity = capacity };
-    p.message = message;
+    struct preview p = { .job = job, .out = out, .reason = reason };
     enum status st = print_all(&p);
     tape_free(p.tape);
     dataset_close(p.train);

@@ -1,16 +1,16 @@
 /*
- * What a job would run, without running it: model, steps, memory, node by node. Opens the data to
- * see their shape, allocates no model, and needs no device: where the job's isn't here, it says
- * what can't be known without.
+ * What a job would run, without running it: model, steps, memory, node by node; `cairn plan` shows
+ * it. Opens the data to see their shape, allocates no model, and needs no device: where the job's
+ * isn't here, it says what can't be known without one.
  */
 #pragma once
 
 #include <stddef.h>
 
 #include "common/buf.h"
+#include "common/reason.h"
 #include "common/status.h"
 #include "job/job.h"
 
-/* Appends lines for people. Errors: ST_CONFIG  message is one line "place: cause; way out" */
-MUST_CHECK enum status preview_print(const struct job *job, struct buf *out, char *message,
-                                     size_t capacity);
+/* Appends lines for people. Errors: ST_CONFIG  reason is one line "place: cause; way out" */
+MUST_CHECK enum status preview_print(const struct job *job, struct buf *out, struct reason *reason);

@@ -1,30 +1,33 @@
 #include "trainer/program/rank.h"
 
 #include <poll.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "checkpoint/store/store.h"
+#include "common/check.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/flight.h"
 #include "common/io.h"
 #include "common/log.h"
+#include "common/reason.h"
 #include "job/job.h"
 #include "rpc/rpc.h"
 #include "trainer/loop/loop.h"
 #include "trainer/program/link.h"
 #include "trainer/program/signals.h"
-#include "trainer/state/memory_restore.h"
-#include "trainer/state/peers.h"
+#include "trainer/state/copy_exchange.h"
+#include "trainer/state/copy_restore.h"
+#include "trainer/state/partners.h"
 
 #define JOIN_MS      INT64_C(300000) /* every rank of the generation must have come */
 #define COMM_OPEN_MS INT64_C(60000)  /* the others may still be preparing their model */
-#define OVER_MS      INT64_C(10000)
+#define OVER_MS      INT64_C(10000)  /* until the coordinator has said that all is over */
+#define LOOK_MS      20              /* between two looks whether it has */
 #define PINS_MAX     ((size_t)256 * 1024)
 #define ERRORS_MAX   ((size_t)64 * 1024)
 /* Ranks on one device wait for each other inside their collectives: those must leave room. */
@@ -37,19 +40,19 @@ struct rank {
     struct link *link;
     struct ckpt_store *store;
     struct session *session;
-    struct notice *notice;
-    struct session_assignment plan;
-    uint32_t *partners; /* of copies at other nodes; NULL: there are none */
-    struct peers *peers;
+    struct signals *signals;
+    struct session_assignment assignment;
+    uint32_t *partners; /* trainer/state/partners.h; NULL: no copies go to other nodes */
+    struct copy_exchange *exchange;
     struct job *job;
-    struct marks marks;
+    struct progress progress;
     struct worker *worker;
     struct comm *comm; /* the worker's from worker_connect on */
     bool at_store;     /* what fails now fails at the checkpoint store */
     struct buf pins;
     char nccl_text[JOB_ENV_MAX][JOB_ENV_NAME + JOB_ENV_VALUE];
     const char *nccl[JOB_ENV_MAX];
-    char message[LIMIT_REASON];
+    struct reason reason;
 };
 
 /* On the link's thread. Whatever this process still does is worth nothing now, and another thread
@@ -63,22 +66,26 @@ static void leave_at_once(void *arg, const char *reason)
 
 /* ---- failures ---- */
 
+/* What a failure is to the coordinator and to this process. */
 struct failure {
     Cairn__V1__FaultKind kind;
-    int code;
-    bool wait; /* to be told that it is over */
+    enum rank_exit code;
+    bool wait; /* to be told that the generation is over */
 };
 
 static struct failure failure_of(enum status st, enum phase phase, bool at_store)
 {
-    const bool forming = phase == PHASE_FORMING;
     const struct failure store = { CAIRN__V1__FAULT_KIND__STORE, RANK_CHECKPOINT, true };
-    switch ((int)st) {
+    const struct failure unknown = { CAIRN__V1__FAULT_KIND__FAULT_KIND_UNSPECIFIED, RANK_FAILED,
+                                     true };
+    const struct failure communication = { phase == PHASE_FORMING
+                                               ? CAIRN__V1__FAULT_KIND__FORMATION
+                                               : CAIRN__V1__FAULT_KIND__COMMUNICATION,
+                                           RANK_COMMUNICATION, true };
+    switch (st) {
     case ST_UNREACHABLE:
     case ST_CLOSED:
-        return at_store ? store
-                        : (struct failure){ CAIRN__V1__FAULT_KIND__FAULT_KIND_UNSPECIFIED,
-                                            RANK_FAILED, true };
+        return at_store ? store : unknown;
     case ST_CONFIG:
         if (at_store) /* its credentials, its bucket: it was good when it was written to */
             return store;
@@ -86,14 +93,10 @@ static struct failure failure_of(enum status st, enum phase phase, bool at_store
     case ST_NUMERIC:
         return (struct failure){ CAIRN__V1__FAULT_KIND__NUMERIC, RANK_NUMERIC, true };
     case ST_TIMED_OUT:
-        if (at_store)
-            return store;
-        /* fall through */
+        return at_store ? store : communication;
     case ST_PEER:
     case ST_STALE:
-        return (struct failure){ forming ? CAIRN__V1__FAULT_KIND__FORMATION
-                                         : CAIRN__V1__FAULT_KIND__COMMUNICATION,
-                                 RANK_COMMUNICATION, true };
+        return communication;
     case ST_CORRUPT:
     case ST_INCOMPLETE:
     case ST_VERSION:
@@ -106,16 +109,20 @@ static struct failure failure_of(enum status st, enum phase phase, bool at_store
         return store;
     case ST_NO_MEMORY:
         return (struct failure){ CAIRN__V1__FAULT_KIND__OUT_OF_MEMORY, RANK_FAILED, true };
-    default:
-        return (struct failure){ CAIRN__V1__FAULT_KIND__FAULT_KIND_UNSPECIFIED, RANK_FAILED, true };
+    case ST_OK:
+    case ST_AGAIN:
+    case ST_INVALID:
+    case ST_DEVICE:
+        break;
     }
+    return unknown;
 }
 
-/* Tells what went wrong and returns the exit code. */
-static int report(struct rank *r, enum status st)
+/* Tells the coordinator what went wrong; returns the exit code. */
+static int report_failure(struct rank *r, enum status st)
 {
-    struct failure f = failure_of(st, r->marks.phase, r->at_store);
-    const char *message = r->message[0] != '\0' ? r->message : status_string(st);
+    struct failure f = failure_of(st, r->progress.phase, r->at_store);
+    const char *message = r->reason.text[0] != '\0' ? r->reason.text : status_string(st);
     uint32_t blamed = 0;
     size_t count = 0;
     if (st == ST_PEER && r->comm != NULL) {
@@ -127,23 +134,13 @@ static int report(struct rank *r, enum status st)
     session_fault(r->session, f.kind, message, &blamed, count);
     int64_t end = clock_mono_ms(clock_system()) + OVER_MS;
     while (f.wait && !session_is_over(r->session) && clock_mono_ms(clock_system()) < end)
-        (void)poll(NULL, 0, 20);
+        (void)poll(NULL, 0, LOOK_MS);
     return f.code;
-}
-
-static enum status __attribute__((format(printf, 3, 4)))
-fail(struct rank *r, enum status st, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(r->message, sizeof(r->message), format, args);
-    va_end(args);
-    return st;
 }
 
 /* ---- forming ---- */
 
-static enum status join(struct rank *r)
+static enum status join_generation(struct rank *r)
 {
     const struct rank_options *o = r->options;
     enum status st = link_new(o->coordinator, o->token, &r->link);
@@ -165,12 +162,12 @@ static enum status join(struct rank *r)
     st = session_open(&options, &r->session);
     if (st != ST_OK)
         return st;
-    st = notice_open(r->session, &r->log, &r->notice);
+    st = signals_open(r->session, &r->log, &r->signals);
     if (st != ST_OK)
         return st;
-    marks_init(&r->marks, r->session, r->flight, o->rank, o->generation);
+    progress_init(&r->progress, r->session, r->flight, o->rank, o->generation);
     fault_point("trainer.start");
-    return session_join(r->session, "", JOIN_MS, &r->plan);
+    return session_join(r->session, "", JOIN_MS, &r->assignment);
 }
 
 static enum status parse_job(struct rank *r)
@@ -180,16 +177,17 @@ static enum status parse_job(struct rank *r)
     r->job = calloc(1, sizeof(*r->job));
     if (r->job == NULL)
         return ST_NO_MEMORY;
-    enum status st =
-        job_parse(r->plan.job_file, strlen(r->plan.job_file), "job", "/", NULL, 0, r->job, &errors);
+    enum status st = job_parse(r->assignment.job_file, strlen(r->assignment.job_file), "job", "/",
+                               NULL, 0, r->job, &errors);
     if (st == ST_OK) {
-        notice_set_grace(r->notice, r->job->checkpoint.grace_ms);
+        signals_set_grace(r->signals, r->job->checkpoint.grace_ms);
         return ST_OK;
     }
     char *line_end = errors.size > 0 ? strchr(errors.data, '\n') : NULL;
     if (line_end != NULL)
         *line_end = '\0';
-    return fail(r, st, "%s", errors.size > 0 ? errors.data : status_string(st));
+    reason_set(&r->reason, "%s", errors.size > 0 ? errors.data : status_string(st));
+    return st;
 }
 
 /* The environment of NCCL that the job gives, and where its work goes. */
@@ -210,139 +208,144 @@ static void comm_settings(struct rank *r, struct comm_device *out)
     out->blocks_max = out->device_shared ? SHARED_BLOCKS : 0;
 }
 
-static enum status connect(struct rank *r)
+static enum status connect_worker(struct rank *r)
 {
     const struct device *device = &r->worker->device;
-    if (r->plan.size > 1 && device->comm == NULL) {
-        return fail(r, ST_CONFIG,
-                    "device %s: the module was built without NCCL; set workers.count: 1",
-                    device->table->name);
+    if (r->assignment.size > 1 && device->comm == NULL) {
+        reason_set(&r->reason, "device %s: the module was built without NCCL; set workers.count: 1",
+                   device->table->name);
+        return ST_CONFIG;
     }
-    if (r->plan.size > 1) {
+    if (r->assignment.size > 1) {
         struct comm_options options = { .kv = session_kv(r->session),
-                                        .generation = r->plan.generation,
-                                        .rank = (int)r->plan.rank,
-                                        .size = (int)r->plan.size,
-                                        .host = r->plan.host,
+                                        .generation = r->assignment.generation,
+                                        .rank = (int)r->assignment.rank,
+                                        .size = (int)r->assignment.size,
+                                        .host = r->assignment.host,
                                         .timeout_ms = COMM_OPEN_MS };
         comm_settings(r, &options.device);
-        marks_collective_begin(&r->marks, "open");
+        progress_collective_begin(&r->progress, "open");
         enum status st = device->comm->open(&options, &r->comm);
         if (st != ST_OK) {
-            return fail(r, st, "the workers did not find each other at %s: %s", r->plan.host,
-                        status_string(st));
+            reason_set(&r->reason, "the workers did not find each other at %s: %s",
+                       r->assignment.host, status_string(st));
+            return st;
         }
-        marks_collective_end(&r->marks, "open");
+        progress_collective_end(&r->progress, "open");
     }
-    return worker_connect(r->worker, r->comm, r->message, sizeof(r->message));
+    return worker_connect(r->worker, r->comm, &r->reason);
 }
 
-static enum status form(struct rank *r)
+static enum status form_worker(struct rank *r)
 {
     fault_point("trainer.forming");
     enum status st = parse_job(r);
     if (st != ST_OK)
         return st;
     auto_free char *choices = NULL;
-    /* Damage shows again, and is told, when the state is restored. */
+    /* What is damaged shows again, and is reported, when the state is restored. */
     const bool chooses = r->job->workers.device != JOB_DEVICE_CPU;
-    if (chooses && r->plan.memory.generation > 0) {
-        (void)!state_memory_pins(r->options->copies, &r->plan, &choices);
-    } else if (chooses && r->plan.restore[0] != '\0') {
-        (void)!state_read_pins(ckpt_store_io(r->store), r->plan.restore, &choices);
+    if (chooses && r->assignment.memory.generation > 0) {
+        (void)!copy_restore_pins(r->options->copies, &r->assignment, &choices);
+    } else if (chooses && r->assignment.restore[0] != '\0') {
+        (void)!state_read_pins(ckpt_store_io(r->store), r->assignment.restore, &choices);
     }
     struct worker_options options = { .job = r->job,
                                       .io = ckpt_store_io(r->store),
-                                      .marks = &r->marks,
-                                      .rank = r->plan.rank,
-                                      .size = r->plan.size,
-                                      .shares = r->plan.shares,
+                                      .progress = &r->progress,
+                                      .rank = r->assignment.rank,
+                                      .size = r->assignment.size,
+                                      .shares = r->assignment.shares,
                                       .choices = choices };
-    st = worker_open(&options, &r->worker, r->message, sizeof(r->message));
+    st = worker_open(&options, &r->worker, &r->reason);
     if (st == ST_OK)
-        st = connect(r);
+        st = connect_worker(r);
     return st;
 }
 
-/* Shares of other nodes come by a communicator of host memory: the data plane's, if it is that. */
-static enum status restore_memory(struct rank *r)
+/* Shares of other nodes come over a communicator of host memory: the worker's, if it is one. */
+static enum status restore_copies(struct rank *r)
 {
-    struct state_memory from = { .dir = r->options->copies,
-                                 .plan = &r->plan,
-                                 .table = r->worker->device.comm,
-                                 .comm = r->comm };
-    const bool own = state_memory_travels(&r->plan) && from.table->on_stream;
+    struct copy_source from = { .dir = r->options->copies,
+                                .assignment = &r->assignment,
+                                .table = r->worker->device.comm,
+                                .comm = r->comm };
+    const bool own = copy_restore_travels(&r->assignment) && from.table->on_stream;
     enum status st = ST_OK;
     if (own) {
         const struct comm_options options = { .kv = session_kv(r->session),
-                                              .generation = r->plan.generation,
-                                              .rank = (int)r->plan.rank,
-                                              .size = (int)r->plan.size,
-                                              .host = r->plan.host,
+                                              .generation = r->assignment.generation,
+                                              .rank = (int)r->assignment.rank,
+                                              .size = (int)r->assignment.size,
+                                              .host = r->assignment.host,
                                               .timeout_ms = COMM_OPEN_MS };
         from.table = comm_gloo();
         st = from.table->open(&options, &from.comm);
-        if (st != ST_OK)
-            return fail(r, st, "copies in memory: %s", status_string(st));
+        if (st != ST_OK) {
+            reason_set(&r->reason, "copies in memory: %s", status_string(st));
+            return st;
+        }
     }
-    st = state_restore_memory(r->worker, &from, r->message, sizeof(r->message));
+    st = copy_restore(r->worker, &from, &r->reason);
     if (own)
         from.table->close(from.comm);
     return st;
 }
 
-/* What this node sees at the store's place is what the coordinator sees there. */
+/* This node must see the same store as the coordinator: it has the same mark. */
 static enum status check_store(struct rank *r)
 {
     const struct io *io = ckpt_store_io(r->store);
     const char *store = r->job->checkpoint.store;
-    const char *node = r->plan.nodes != NULL ? r->plan.nodes[r->plan.rank] : "?";
+    const char *node = r->assignment.nodes != NULL ? r->assignment.nodes[r->assignment.rank] : "?";
     char mark[CKPT_MARK];
     struct reason why;
-    if (r->plan.store_mark[0] == '\0')
+    if (r->assignment.store_mark[0] == '\0')
         return ST_OK;
-    enum status st = ckpt_mark_read(io, store, r->plan.job, mark);
-    if (st == ST_OK && strcmp(mark, r->plan.store_mark) == 0)
+    enum status st = ckpt_mark_read(io, store, r->assignment.job, mark);
+    if (st == ST_OK && strcmp(mark, r->assignment.store_mark) == 0)
         return ST_OK;
     if (st == ST_OK || st == ST_NOT_FOUND || st == ST_CORRUPT) {
-        return fail(r, ST_UNREACHABLE,
-                    "node %s sees at %.240s/%s another store than the coordinator, or none: its %s "
-                    "is missing, or another's",
-                    node, store, r->plan.job, CKPT_MARK_NAME);
+        reason_set(&r->reason,
+                   "node %s sees at %.240s/%s another store than the coordinator, or none: its %s "
+                   "is missing, or another's",
+                   node, store, r->assignment.job, CKPT_MARK_NAME);
+        return ST_UNREACHABLE;
     }
     io_explain(io, st, &why);
-    return fail(r, st, "node %s cannot read the checkpoint store %.160s: %.255s", node, store,
-                why.text);
+    reason_set(&r->reason, "node %s cannot read the checkpoint store %.160s: %.255s", node, store,
+               why.text);
+    return st;
 }
 
-/* The state: from memory or the checkpoint that the plan names, or from the seed. Copies in memory
- * are there for when the store isn't. */
-static enum status fill_state(struct rank *r)
+/* From the copies or the checkpoint that the assignment names, or from the seed. Where there are
+ * copies, the store isn't needed. */
+static enum status fill_worker_state(struct rank *r)
 {
-    marks_phase(&r->marks, PHASE_RESTORE);
-    enum status st = worker_skip(r->worker, r->plan.skip, r->plan.skip_count);
+    progress_phase(&r->progress, PHASE_RESTORE);
+    enum status st = worker_skip_add(r->worker, r->assignment.skip, r->assignment.skip_count);
     if (st != ST_OK)
         return st;
-    if (r->plan.memory.generation > 0) {
+    if (r->assignment.memory.generation > 0) {
         fault_point("trainer.restore");
-        return restore_memory(r);
+        return restore_copies(r);
     }
-    const bool stored = r->plan.restore[0] != '\0';
+    const bool stored = r->assignment.restore[0] != '\0';
     if (stored)
         fault_point("trainer.restore");
     r->at_store = true;
     st = check_store(r);
     if (st == ST_OK && stored) {
-        st = state_restore(r->worker, r->plan.restore, r->plan.restore_step, r->message,
-                           sizeof(r->message));
+        st =
+            state_restore(r->worker, r->assignment.restore, r->assignment.restore_step, &r->reason);
     }
     if (st != ST_OK)
         return st;
     r->at_store = false;
     if (stored)
         return ST_OK;
-    marks_phase(&r->marks, PHASE_FORMING); /* imported weights are not the store's */
-    return state_seed(r->worker, r->message, sizeof(r->message));
+    progress_phase(&r->progress, PHASE_FORMING); /* imported weights are not the store's */
+    return state_seed(r->worker, &r->reason);
 }
 
 static enum ckpt_level level_of(enum job_level level)
@@ -360,19 +363,19 @@ static enum ckpt_level level_of(enum job_level level)
 }
 
 /* Who holds whose copies, if the job wants them at another node and there is one. */
-static enum status pair(struct rank *r)
+static enum status choose_partners(struct rank *r)
 {
-    if (r->job->checkpoint.peers == 0 || r->plan.nodes == NULL)
+    if (r->job->checkpoint.peers == 0 || r->assignment.nodes == NULL)
         return ST_OK;
-    auto_free uint32_t *partners = calloc(r->plan.size, sizeof(*partners));
+    auto_free uint32_t *partners = calloc(r->assignment.size, sizeof(*partners));
     if (partners == NULL)
         return ST_NO_MEMORY;
-    enum status st = peers_pair(r->plan.nodes, r->plan.size, partners);
+    enum status st = partners_choose(r->assignment.nodes, r->assignment.size, partners);
     if (st == ST_NOT_FOUND) {
-        if (r->plan.rank == 0) {
+        if (r->assignment.rank == 0) {
             LOG_WARN(&r->log,
                      "checkpoint.peers: all workers are on node %s, no copy goes elsewhere",
-                     r->plan.nodes[0]);
+                     r->assignment.nodes[0]);
         }
         return ST_OK;
     }
@@ -383,42 +386,42 @@ static enum status pair(struct rank *r)
     return st;
 }
 
-/* A failure of it costs copies, never the job. */
-static void start_peers(struct rank *r)
+/* Where it fails there are no copies at other nodes; the job goes on. */
+static void start_exchange(struct rank *r)
 {
-    const struct peers_options options = { .session = r->session,
-                                           .plan = &r->plan,
-                                           .partners = r->partners,
-                                           .copies = r->options->copies,
-                                           .log = &r->log };
+    const struct copy_exchange_options options = { .session = r->session,
+                                                   .assignment = &r->assignment,
+                                                   .partners = r->partners,
+                                                   .copies = r->options->copies,
+                                                   .log = &r->log };
     enum status st = ST_NOT_FOUND;
     if (r->partners == NULL)
         return;
     if (r->options->copies != NULL)
-        st = peers_open(&options, &r->peers);
+        st = copy_exchange_open(&options, &r->exchange);
     if (st != ST_OK) {
         LOG_WARN(&r->log, "no copies at other nodes, going on: %s", status_string(st));
         session_peers_whole(r->session);
     }
 }
 
-static void stop_peers(struct rank *r, bool waits)
+static void stop_exchange(struct rank *r, bool waits)
 {
-    peers_close(r->peers, waits);
-    r->peers = NULL;
+    copy_exchange_close(r->exchange, waits);
+    r->exchange = NULL;
 }
 
 static enum status get_ready(struct rank *r)
 {
-    uint64_t step = r->plan.restore_step; /* 0: from the seed */
-    marks_step(&r->marks, step);
-    enum status st = worker_start(r->worker, step, r->message, sizeof(r->message));
+    uint64_t step = r->assignment.restore_step; /* 0: from the seed */
+    progress_step(&r->progress, step);
+    enum status st = worker_start(r->worker, step, &r->reason);
     if (st == ST_OK)
         st = worker_pins(r->worker, &r->pins);
     if (st == ST_OK)
         st = state_allow_saves(r->worker);
     if (st == ST_OK)
-        st = pair(r);
+        st = choose_partners(r);
     if (st != ST_OK)
         return st;
     const struct settings *s = &r->worker->settings;
@@ -438,7 +441,7 @@ static enum status get_ready(struct rank *r)
                                    .snapshot_bytes_max = state_share_bytes(r->worker),
                                    .memory_bytes_max = (size_t)r->job->checkpoint.memory_bytes };
     if (ready.peers)
-        ready.wards = peers_wards(r->partners, r->plan.size, r->plan.rank);
+        ready.wards = partners_wards(r->partners, r->assignment.size, r->assignment.rank);
     st = session_set_ready(r->session, &ready);
     if (st == ST_FULL) {
         const struct session_wish wish = { .share_bytes = ready.snapshot_bytes_max,
@@ -452,71 +455,83 @@ static enum status get_ready(struct rank *r)
                                            .bytes_max = ready.memory_bytes_max };
         struct session_budget budget;
         (void)!session_budget(&wish, &budget); /* only for the least */
-        return fail(r, ST_CONFIG, "checkpoint.memory: this worker needs %.1f MiB at least",
-                    (double)budget.least / (1024.0 * 1024.0));
+        reason_set(&r->reason, "checkpoint.memory: this worker needs %.1f MiB at least",
+                   (double)budget.least / (1024.0 * 1024.0));
+        return ST_CONFIG;
     }
     return st;
 }
 
-/* Own ones, and those of others that this rank received. */
+/* This rank's own copies, and those of others that it received. */
 static void forget_copies(const struct rank *r)
 {
     const char *dir = r->options->copies;
-    copy_folder_forget(dir, r->plan.generation, r->plan.rank);
-    for (uint32_t w = 0; r->partners != NULL && w < r->plan.size; w++) {
-        if (r->partners[w] == r->plan.rank)
-            copy_folder_forget(dir, r->plan.generation, w);
+    copy_folder_forget(dir, r->assignment.generation, r->assignment.rank);
+    for (uint32_t w = 0; r->partners != NULL && w < r->assignment.size; w++) {
+        if (r->partners[w] == r->assignment.rank)
+            copy_folder_forget(dir, r->assignment.generation, w);
     }
 }
 
-static enum status run(struct rank *r, int *out_code)
+static const char *loop_end_text(enum loop_end end)
 {
-    enum status st = join(r);
+    switch (end) {
+    case LOOP_DONE:
+        return "done";
+    case LOOP_LEFT:
+        return "saved and leaving";
+    case LOOP_OVER:
+        return "over";
+    }
+    check_failed("end", __FILE__, __LINE__);
+}
+
+static enum status run_rank(struct rank *r, int *out_code)
+{
+    enum status st = join_generation(r);
     if (st == ST_OK)
-        st = form(r);
+        st = form_worker(r);
     if (st == ST_OK)
-        st = fill_state(r);
+        st = fill_worker_state(r);
     if (st == ST_OK)
         st = get_ready(r);
     if (st != ST_OK)
         return st;
     LOG_INFO(&r->log, "training from step %llu of %llu, lanes %u to %u of %u, %u workers",
-             (unsigned long long)r->marks.step, (unsigned long long)r->worker->settings.total_steps,
-             r->worker->lane_first, r->worker->lane_first + r->worker->lane_count - 1,
-             r->worker->settings.lanes, r->plan.size);
+             (unsigned long long)r->progress.step,
+             (unsigned long long)r->worker->settings.total_steps, r->worker->lane_first,
+             r->worker->lane_first + r->worker->lane_count - 1, r->worker->settings.lanes,
+             r->assignment.size);
     if (worker_is_fast(r->worker)) {
         LOG_WARN(&r->log, "parallel.reduction: fast: the state depends on the number of workers "
                           "and how they share the lanes");
     }
-    struct state_beside beside = { .job = r->plan.job,
-                                   .generation = r->plan.generation,
-                                   .job_file = r->plan.job_file,
+    struct state_beside beside = { .job = r->assignment.job,
+                                   .generation = r->assignment.generation,
+                                   .job_file = r->assignment.job_file,
                                    .pins = r->pins.data };
     struct loop_options loop = {
-        .worker = r->worker, .session = r->session, .beside = &beside, .step = r->marks.step
+        .worker = r->worker, .session = r->session, .beside = &beside, .step = r->progress.step
     };
     enum loop_end end = LOOP_DONE;
-    start_peers(r);
-    st = loop_run(&loop, &end, r->message, sizeof(r->message));
-    if (st == ST_OK) { /* else the fault is told first, before anything is waited for */
-        stop_peers(r, end != LOOP_OVER);
+    start_exchange(r);
+    st = loop_run(&loop, &end, &r->reason);
+    if (st == ST_OK) { /* else the failure is reported first, before anything is waited for */
+        stop_exchange(r, end != LOOP_OVER);
         *out_code = end == LOOP_OVER ? RANK_OVER : RANK_DONE;
         if (end != LOOP_OVER) /* what was finished is committed */
             forget_copies(r);
-        LOG_INFO(&r->log, "%s at step %llu",
-                 end == LOOP_DONE   ? "done"
-                 : end == LOOP_LEFT ? "saved and leaving"
-                                    : "over",
-                 (unsigned long long)r->marks.step);
+        LOG_INFO(&r->log, "%s at step %llu", loop_end_text(end),
+                 (unsigned long long)r->progress.step);
     }
     return st;
 }
 
-/* The session first: its saver may still be writing of what the worker owns. */
-static void release(struct rank *r)
+/* The session before the worker: its saver may still be writing what the worker owns. */
+static void release_rank(struct rank *r)
 {
-    notice_close(r->notice);
-    stop_peers(r, false);
+    signals_close(r->signals);
+    stop_exchange(r, false);
     if (r->session != NULL)
         session_close(r->session);
     link_free(r->link);
@@ -544,17 +559,17 @@ int rank_run(const struct rank_options *options)
                      status_string(st));
         }
     }
-    notice_block();
+    signals_block();
     rpc_init();
     int code = RANK_FAILED;
-    enum status st = run(&r, &code);
+    enum status st = run_rank(&r, &code);
     if (st != ST_OK && r.session == NULL) {
         LOG_ERROR(&r.log, "no session with %s: %s", options->coordinator, status_string(st));
         code = st == ST_STALE ? RANK_OVER : RANK_COMMUNICATION;
     } else if (st != ST_OK) {
-        code = report(&r, st);
+        code = report_failure(&r, st);
     }
-    release(&r);
+    release_rank(&r);
     rpc_shutdown();
     return code;
 }

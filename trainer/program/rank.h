@@ -1,24 +1,27 @@
 /*
  * One rank of a generation under a coordinator: from the session's hello to the exit code.
  *
- *   start → session_open → session_join (the plan) → forming: data, model, communication, reduction
- *   → restore or seed → session_set_ready → the step loop → finishing
+ *   join      a link, a session; session_join waits for the assignment
+ *   form      job file, data, model, communicator, reduction
+ *   state     from copies, a checkpoint or the seed
+ *   ready     session_set_ready; copies to other nodes begin
+ *   train     the step loop, until it is done, left or over
  *
- * What fails is told to the coordinator first, with its kind; then the process waits, 10 s at most,
- * to be told that the generation is over. When it is told so, at any time, it leaves at once from
+ * A failure is reported to the coordinator first, with its kind; then the process waits, 10 s at
+ * most, to be told that the generation is over. Whenever it is told so, it leaves at once from
  * where it is: files of its own that are half written belong to a save that cannot commit any more.
  */
 #pragma once
 
 #include <stdint.h>
 
-/* Exit codes; the agent and the coordinator go by the report, these are for people. */
+/* Exit codes, for people: the agent and the coordinator go by what was reported. */
 enum rank_exit {
     RANK_DONE = 0,
     RANK_FAILED = 1,        /* a cause of its own */
     RANK_USER = 2,          /* the job can't run as written */
     RANK_COMMUNICATION = 3, /* a peer is gone, or the coordinator */
-    RANK_OVER = 4,          /* told that this generation is over */
+    RANK_OVER = 4,          /* the coordinator said that this generation is over */
     RANK_NUMERIC = 5,
     RANK_CHECKPOINT = 6, /* damaged, or the store failed */
 };
@@ -28,9 +31,10 @@ struct rank_options {
     uint32_t generation, rank;
     const char *coordinator; /* target of the channel */
     const char *token;
-    const char *words_path;
-    const char *flight_path; /* NULL: none */
-    const char *copies;      /* folder for copies in memory; NULL: none */
+    const char *words_path;  /* file for the last words */
+    const char *flight_path; /* flight recorder; NULL: none */
+    const char *copies;      /* folder for copy files; NULL: none */
 };
 
+/* Returns an exit code. */
 int rank_run(const struct rank_options *options);

@@ -14,15 +14,15 @@
 #include "common/clock.h"
 #include "session/session.h"
 
-struct notice {
+struct signals {
     struct session *session;
     const struct log *log;
-    int signals, stop; /* descriptors */
+    int signal_fd, stop_fd;
     _Atomic int64_t grace_ms;
     pthread_t thread;
 };
 
-static sigset_t taken(void)
+static sigset_t signal_set(void)
 {
     sigset_t set;
     (void)sigemptyset(&set);
@@ -31,45 +31,45 @@ static sigset_t taken(void)
     return set;
 }
 
-void notice_block(void)
+void signals_block(void)
 {
-    const sigset_t set = taken();
+    const sigset_t set = signal_set();
     (void)pthread_sigmask(SIG_BLOCK, &set, NULL);
 }
 
-/* As if nobody had taken it: whoever sent it sees what it did. */
+/* Of SIGTERM, as if nobody had taken it: its sender sees that. */
 static void die(void)
 {
-    const sigset_t set = taken();
+    const sigset_t set = signal_set();
     (void)signal(SIGTERM, SIG_DFL);
     (void)pthread_sigmask(SIG_UNBLOCK, &set, NULL);
     (void)raise(SIGTERM);
 }
 
-/* *leave_at: 0 until it is to go. */
-static void take(struct notice *n, int64_t *leave_at)
+/* *leave_at: when the process must be gone (monotonic, ms); 0: nobody wants it to go. */
+static void take_signal(struct signals *s, int64_t *leave_at)
 {
     struct signalfd_siginfo info;
-    if (read(n->signals, &info, sizeof(info)) != (ssize_t)sizeof(info))
+    if (read(s->signal_fd, &info, sizeof(info)) != (ssize_t)sizeof(info))
         return;
-    const int64_t grace_ms = atomic_load(&n->grace_ms);
+    const int64_t grace_ms = atomic_load(&s->grace_ms);
     if (info.ssi_signo == SIGUSR1) {
-        LOG_INFO(n->log, "SIGUSR1: a checkpoint is wanted");
-        session_wanted(n->session, false, 0, "SIGUSR1: a checkpoint is wanted");
+        LOG_INFO(s->log, "SIGUSR1: a checkpoint is wanted");
+        session_wanted(s->session, false, 0, "SIGUSR1: a checkpoint is wanted");
     } else if (*leave_at == 0) {
-        LOG_INFO(n->log, "SIGTERM: leaving with a checkpoint, within %.1f s",
+        LOG_INFO(s->log, "SIGTERM: leaving with a checkpoint, within %.1f s",
                  (double)grace_ms / 1e3);
-        session_wanted(n->session, true, (uint64_t)grace_ms, "SIGTERM: told to go");
+        session_wanted(s->session, true, (uint64_t)grace_ms, "SIGTERM: told to go");
         *leave_at = clock_mono_ms(clock_system()) + grace_ms;
     }
 }
 
-static void *run(void *arg)
+static void *signals_main(void *arg)
 {
-    struct notice *n = arg;
+    struct signals *s = arg;
     int64_t leave_at = 0;
     for (;;) {
-        struct pollfd fds[] = { { n->signals, POLLIN, 0 }, { n->stop, POLLIN, 0 } };
+        struct pollfd fds[] = { { s->signal_fd, POLLIN, 0 }, { s->stop_fd, POLLIN, 0 } };
         int64_t left_ms = -1;
         if (leave_at != 0) {
             left_ms = leave_at - clock_mono_ms(clock_system());
@@ -79,20 +79,20 @@ static void *run(void *arg)
         if (ready < 0 && errno != EINTR)
             return NULL;
         if (ready == 0) {
-            LOG_WARN(n->log, "no checkpoint within the time of grace: leaving without it");
+            LOG_WARN(s->log, "no checkpoint within the time of grace: leaving without it");
             die();
         }
         if (ready > 0 && fds[1].revents != 0)
             return NULL;
         if (ready > 0 && fds[0].revents != 0)
-            take(n, &leave_at);
+            take_signal(s, &leave_at);
     }
 }
 
-/* What the environment says wins over the job. */
+/* The environment wins over the job. */
 static bool environment_grace(int64_t *out)
 {
-    const char *text = getenv(NOTICE_GRACE_ENV);
+    const char *text = getenv(SIGNALS_GRACE_ENV);
     char *end = NULL;
     errno = 0;
     const long value = text == NULL ? -1 : strtol(text, &end, 10);
@@ -102,46 +102,46 @@ static bool environment_grace(int64_t *out)
     return true;
 }
 
-void notice_set_grace(struct notice *notice, int64_t grace_ms)
+void signals_set_grace(struct signals *signals, int64_t grace_ms)
 {
     (void)environment_grace(&grace_ms);
-    atomic_store(&notice->grace_ms, grace_ms);
+    atomic_store(&signals->grace_ms, grace_ms);
 }
 
-enum status notice_open(struct session *session, const struct log *log, struct notice **out)
+enum status signals_open(struct session *session, const struct log *log, struct signals **out)
 {
-    struct notice *n = calloc(1, sizeof(*n));
-    if (n == NULL)
+    struct signals *s = calloc(1, sizeof(*s));
+    if (s == NULL)
         return ST_NO_MEMORY;
-    const sigset_t set = taken();
-    n->session = session;
-    n->log = log;
-    notice_set_grace(n, NOTICE_GRACE_MS);
-    n->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    n->stop = eventfd(0, EFD_CLOEXEC);
-    enum status st = n->signals < 0 || n->stop < 0 ? status_from_errno(errno) : ST_OK;
-    if (st == ST_OK && pthread_create(&n->thread, NULL, run, n) != 0)
+    const sigset_t set = signal_set();
+    s->session = session;
+    s->log = log;
+    signals_set_grace(s, SIGNALS_GRACE_MS);
+    s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    s->stop_fd = eventfd(0, EFD_CLOEXEC);
+    enum status st = s->signal_fd < 0 || s->stop_fd < 0 ? status_from_errno(errno) : ST_OK;
+    if (st == ST_OK && pthread_create(&s->thread, NULL, signals_main, s) != 0)
         st = ST_NO_MEMORY;
     if (st != ST_OK) {
-        if (n->signals >= 0)
-            (void)close(n->signals);
-        if (n->stop >= 0)
-            (void)close(n->stop);
-        free(n);
+        if (s->signal_fd >= 0)
+            (void)close(s->signal_fd);
+        if (s->stop_fd >= 0)
+            (void)close(s->stop_fd);
+        free(s);
         return st;
     }
-    *out = n;
+    *out = s;
     return ST_OK;
 }
 
-void notice_close(struct notice *notice)
+void signals_close(struct signals *signals)
 {
-    if (notice == NULL)
+    if (signals == NULL)
         return;
     const uint64_t one = 1;
-    (void)!write(notice->stop, &one, sizeof(one));
-    (void)pthread_join(notice->thread, NULL);
-    (void)close(notice->signals);
-    (void)close(notice->stop);
-    free(notice);
+    (void)!write(signals->stop_fd, &one, sizeof(one));
+    (void)pthread_join(signals->thread, NULL);
+    (void)close(signals->signal_fd);
+    (void)close(signals->stop_fd);
+    free(signals);
 }

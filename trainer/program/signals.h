@@ -1,11 +1,12 @@
 /*
- * What a machine's owner says to a trainer: SIGTERM, that it is to go (a preemption, a reboot), and
- * SIGUSR1, that a checkpoint is wanted. A thread takes them, so that no call of any library is
- * interrupted: it tells the coordinator, which has all workers save.
+ * What a machine's owner tells a trainer by signals:
  *
- * After SIGTERM the process leaves with that save; if none came to its end within the time of
- * grace, it dies of the signal. Before a session there is none to tell: notice_block makes them
- * wait.
+ *   SIGTERM  it is to go (a preemption, a reboot): all workers save, then this process leaves; if
+ *            that save hasn't ended within the time of grace, it dies of the signal
+ *   SIGUSR1  a checkpoint is wanted
+ *
+ * A thread takes them, so that no call of any library is interrupted, and tells the coordinator.
+ * Until it runs, signals_block makes them wait.
  */
 #pragma once
 
@@ -14,18 +15,18 @@
 #include "common/log.h"
 #include "common/status.h"
 
-#define NOTICE_GRACE_MS  30000
-#define NOTICE_GRACE_ENV "CAIRN_GRACE_MS" /* takes the place of checkpoint.grace */
+#define SIGNALS_GRACE_MS  30000
+#define SIGNALS_GRACE_ENV "CAIRN_GRACE_MS" /* takes the place of checkpoint.grace */
 
-struct notice;
+struct signals;
 struct session;
 
-/* Before any other thread is started: they inherit it. */
-void notice_block(void);
+/* Call before any other thread is started: they inherit it. */
+void signals_block(void);
 /* log and session are borrowed until close. */
-MUST_CHECK enum status notice_open(struct session *session, const struct log *log,
-                                   struct notice **out);
+MUST_CHECK enum status signals_open(struct session *session, const struct log *log,
+                                    struct signals **out);
 /* The job's time of grace, once it is known. */
-void notice_set_grace(struct notice *notice, int64_t grace_ms);
+void signals_set_grace(struct signals *signals, int64_t grace_ms);
 /* NULL is fine. */
-void notice_close(struct notice *notice);
+void signals_close(struct signals *signals);

@@ -9,40 +9,50 @@ static size_t buffer_bytes(const struct ckpt_buffer *buffer)
     return (size_t)buffer->count * ckpt_dtype_size(buffer->dtype);
 }
 
-void whole_release(struct whole *whole)
+void host_state_release(struct host_state *host)
 {
-    for (int i = 0; whole->owned && i < CKPT_BUFFERS_MAX; i++)
-        free(whole->data[i]);
+    for (uint32_t i = 0; host->owned && i < host->count; i++)
+        free(host->data[i]);
 }
 
-enum status whole_make(struct worker *w, struct state_view *view, struct whole *out)
+enum status host_state_make(struct worker *worker, struct ckpt_state *state, struct host_state *out)
 {
-    struct ckpt_state *state = &view->state;
-    out->owned = !w->device.table->host_memory;
+    CHECK(state->buffer_count <= CKPT_BUFFERS_MAX);
+    out->owned = !worker->device.table->host_memory;
     for (uint32_t i = 0; i < state->buffer_count; i++) {
         out->buffers[i] = state->buffers[i];
         out->buffers[i].data_first = 0;
-        out->data[i] = optimizer_buffer(w->optimizer, state->buffers[i].name);
+        out->data[i] = optimizer_buffer(worker->optimizer, state->buffers[i].name);
         CHECK(out->data[i] != NULL);
         if (out->owned)
             out->data[i] = malloc(buffer_bytes(&state->buffers[i]));
         if (out->data[i] == NULL)
             return ST_NO_MEMORY;
         out->buffers[i].data = out->data[i];
+        out->count = i + 1;
     }
     state->buffers = out->buffers;
     return ST_OK;
 }
 
-enum status whole_move(struct worker *w, const struct whole *whole, uint32_t count, bool up)
+static enum status copy_all(struct worker *worker, const struct host_state *host, bool up)
 {
-    const struct device *d = &w->device;
+    const struct device *d = &worker->device;
     enum status st = ST_OK;
-    for (uint32_t i = 0; whole->owned && st == ST_OK && i < count; i++) {
-        void *live = optimizer_buffer(w->optimizer, whole->buffers[i].name);
-        st = d->table->vector.copy(d->backend, up ? live : whole->data[i],
-                                   up ? whole->data[i] : live, buffer_bytes(&whole->buffers[i]),
-                                   d->compute);
+    for (uint32_t i = 0; host->owned && st == ST_OK && i < host->count; i++) {
+        void *live = optimizer_buffer(worker->optimizer, host->buffers[i].name);
+        st = d->table->vector.copy(d->backend, up ? live : host->data[i], up ? host->data[i] : live,
+                                   buffer_bytes(&host->buffers[i]), d->compute);
     }
     return st == ST_OK ? d->table->stream_sync(d->backend, d->compute) : st;
+}
+
+enum status host_state_fetch(struct worker *worker, const struct host_state *host)
+{
+    return copy_all(worker, host, false);
+}
+
+enum status host_state_upload(struct worker *worker, const struct host_state *host)
+{
+    return copy_all(worker, host, true);
 }

@@ -1,24 +1,34 @@
 /*
- * The whole state on the host, to be digested or filled in: the live buffers where they lie there,
- * else arrays of its own that the device's are copied through.
+ * The whole state where the host can read and write it, to be digested or filled in: the live
+ * buffers themselves where they lie in host memory, else arrays of its own, copied from the device
+ * or to it.
+ *
+ * Use: host_state_make → host_state_fetch, read → host_state_release
+ *      host_state_make → write, host_state_upload → host_state_release
+ *
+ * Thread: the step thread. Errors: ST_NO_MEMORY; the backend's
  */
 #pragma once
 
 #include <stdbool.h>
 
-#include "trainer/state/state.h"
+#include "checkpoint/checkpoint.h"
+#include "common/status.h"
 #include "trainer/worker/worker.h"
 
-struct whole {
+struct host_state {
     struct ckpt_buffer buffers[CKPT_BUFFERS_MAX];
-    void *data[CKPT_BUFFERS_MAX]; /* one array per buffer */
-    bool owned;
+    void *data[CKPT_BUFFERS_MAX]; /* of each buffer all elements */
+    uint32_t count;
+    bool owned; /* data are arrays of its own: the state lies on a device */
 };
 
-/* view describes the worker's buffers; it points to these afterwards. out starts zeroed and is
- * released whatever is returned. ST_NO_MEMORY */
-MUST_CHECK enum status whole_make(struct worker *w, struct state_view *view, struct whole *out);
-/* Of a device: all of it there, or back. Waits. */
-MUST_CHECK enum status whole_move(struct worker *w, const struct whole *whole, uint32_t count,
-                                  bool up);
-void whole_release(struct whole *whole);
+/* state describes the worker's buffers; its buffers point to out's afterwards. out starts zeroed
+ * and is released whatever is returned. */
+MUST_CHECK enum status host_state_make(struct worker *worker, struct ckpt_state *state,
+                                       struct host_state *out);
+/* From the device; waits. Nothing to do where the live buffers are the host's. */
+MUST_CHECK enum status host_state_fetch(struct worker *worker, const struct host_state *host);
+/* To the device; waits. Nothing to do on the host, either. */
+MUST_CHECK enum status host_state_upload(struct worker *worker, const struct host_state *host);
+void host_state_release(struct host_state *host);

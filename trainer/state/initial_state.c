@@ -8,23 +8,23 @@
 #include "common/cleanup.h"
 #include "trainer/tape/initial_values.h"
 
-static enum status load(const struct job *job, const struct io *io,
-                        const struct weights_target *target, char *message, size_t capacity)
+static enum status load_weights(const struct job *job, const struct io *io,
+                                const struct weights_target *target, struct reason *reason)
 {
     struct weights_loaded loaded;
     struct reason why;
     enum status st = weights_load(io, job->model.weights, target, &loaded, &why);
     if (st != ST_OK)
-        (void)snprintf(message, capacity, "model.weights: %s", why.text);
+        reason_set(reason, "model.weights: %s", why.text);
     return st;
 }
 
-enum status initial_state(const struct initial_options *options, float *params, float *stats,
-                          char *message, size_t capacity)
+enum status initial_state_fill(const struct initial_state_options *options, float *params,
+                               float *stats, struct reason *reason)
 {
-    init_params(options->tape, (uint64_t)options->job->train.seed, params);
+    initial_values_params(options->tape, (uint64_t)options->job->train.seed, params);
     if (stats != NULL)
-        init_stats(options->tape, stats);
+        initial_values_stats(options->tape, stats);
     if (options->job->model.weights[0] == '\0')
         return ST_OK;
     float *data[CKPT_BUFFERS_MAX] = { NULL };
@@ -41,12 +41,12 @@ enum status initial_state(const struct initial_options *options, float *params, 
             data[i] = stats;
         }
     }
-    return load(options->job, options->io, &target, message, capacity);
+    return load_weights(options->job, options->io, &target, reason);
 }
 
 /* The tensors of one kind, from the tape alone. */
-static enum status describe(const struct tape_tensor *from, int count, uint32_t buffer,
-                            struct ckpt_tensor *out)
+static enum status describe_tensors(const struct tape_tensor *from, int count, uint32_t buffer,
+                                    struct ckpt_tensor *out)
 {
     for (int i = 0; i < count; i++) {
         int length = snprintf(out[i].name, sizeof(out[i].name), "%s", from[i].name);
@@ -61,8 +61,8 @@ static enum status describe(const struct tape_tensor *from, int count, uint32_t 
     return ST_OK;
 }
 
-enum status initial_check(const struct job *job, const struct io *io, const struct tape *tape,
-                          char *message, size_t capacity)
+enum status initial_state_check(const struct job *job, const struct io *io, const struct tape *tape,
+                                struct reason *reason)
 {
     static const struct ckpt_buffer buffers[] = { { .name = "parameters" },
                                                   { .name = "statistics" } };
@@ -72,9 +72,9 @@ enum status initial_check(const struct job *job, const struct io *io, const stru
     auto_free struct ckpt_tensor *tensors = calloc((size_t)params + stats + 1, sizeof(*tensors));
     if (tensors == NULL)
         return ST_NO_MEMORY;
-    enum status st = describe(tape->params, tape->param_count, 0, tensors);
+    enum status st = describe_tensors(tape->params, tape->param_count, 0, tensors);
     if (st == ST_OK)
-        st = describe(tape->stats, tape->stat_count, 1, tensors + params);
+        st = describe_tensors(tape->stats, tape->stat_count, 1, tensors + params);
     if (st != ST_OK)
         return st;
     struct weights_target target = { .arch = job_arch_word(job->model.arch),
@@ -82,5 +82,5 @@ enum status initial_check(const struct job *job, const struct io *io, const stru
                                      .buffer_count = 2,
                                      .tensors = tensors,
                                      .tensor_count = params + stats };
-    return load(job, io, &target, message, capacity);
+    return load_weights(job, io, &target, reason);
 }

@@ -1,6 +1,8 @@
 /*
- * The state of step 0, in host memory: drawn from the seed, then what model.weights names over it.
- * The same on every rank.
+ * The state of step 0, in host memory: drawn from the seed, then model.weights, if the job names a
+ * file, over it. The same on every rank.
+ *
+ * Thread: any.
  */
 #pragma once
 
@@ -8,15 +10,16 @@
 
 #include "checkpoint/checkpoint.h"
 #include "common/io.h"
+#include "common/reason.h"
 #include "common/status.h"
 #include "job/job.h"
 #include "trainer/tape/tape.h"
 
-struct initial_options {
+struct initial_state_options {
     const struct job *job;
     const struct io *io;
     const struct tape *tape;
-    /* As optimizer_describe says. */
+    /* As optimizer_describe gives them. */
     const struct ckpt_buffer *buffers;
     uint32_t buffer_count;
     const struct ckpt_tensor *tensors;
@@ -24,14 +27,14 @@ struct initial_options {
 };
 
 /*
- * params, stats: the tape's elements; stats may be NULL where there are none.
- * Errors: ST_CONFIG  message is one line "model.weights: FILE: cause; way out"
- *         ST_IO, …   message is a cause
+ * Fills params and stats, the flat buffers of the tape; stats may be NULL where it has none.
+ * Errors: ST_CONFIG  reason is one line "model.weights: FILE: cause; way out"
+ *         ST_IO, …   reason is a cause
  */
-MUST_CHECK enum status initial_state(const struct initial_options *options, float *params,
-                                     float *stats, char *message, size_t capacity);
+MUST_CHECK enum status initial_state_fill(const struct initial_state_options *options,
+                                          float *params, float *stats, struct reason *reason);
 
-/* Whether model.weights, if it is given, fits the model: nothing is read but names, shapes and
- * types (of an lm_head.weight its values). Errors: as initial_state. */
-MUST_CHECK enum status initial_check(const struct job *job, const struct io *io,
-                                     const struct tape *tape, char *message, size_t capacity);
+/* Whether model.weights, if it is given, fits the model: reads only names, shapes and types, and
+ * the values of an lm_head.weight. Errors: as initial_state_fill */
+MUST_CHECK enum status initial_state_check(const struct job *job, const struct io *io,
+                                           const struct tape *tape, struct reason *reason);

@@ -10,7 +10,7 @@
 #include "trainer/state/host_state.h"
 #include "trainer/state/initial_state.h"
 
-static bool on_host(const struct worker *w)
+static bool lies_on_host(const struct worker *w)
 {
     return w->device.table->host_memory;
 }
@@ -22,23 +22,23 @@ static enum status upload(struct worker *w, void *to, const void *from, size_t b
     return st == ST_OK ? d->table->stream_sync(d->backend, d->compute) : st;
 }
 
-enum status state_seed(struct worker *worker, char *message, size_t capacity)
+enum status state_seed(struct worker *worker, struct reason *reason)
 {
     struct worker *w = worker;
-    struct initial_options initial = { .job = w->options.job,
-                                       .io = w->options.io,
-                                       .tape = w->tape };
+    struct initial_state_options initial = { .job = w->options.job,
+                                             .io = w->options.io,
+                                             .tape = w->tape };
     w->scaler = scaler_start(&w->settings.scaler);
     optimizer_describe(w->optimizer, &initial.buffers, &initial.buffer_count, &initial.tensors,
                        &initial.tensor_count);
     float *params = optimizer_params(w->optimizer), *stats = optimizer_stats(w->optimizer);
-    if (on_host(w))
-        return initial_state(&initial, params, stats, message, capacity);
+    if (lies_on_host(w))
+        return initial_state_fill(&initial, params, stats, reason);
     const struct lane_layout *layout = &w->layout;
     auto_free float *host = calloc(layout->param_count + layout->stat_count, sizeof(*host));
     if (host == NULL)
         return ST_NO_MEMORY;
-    enum status st = initial_state(&initial, host, host + layout->param_count, message, capacity);
+    enum status st = initial_state_fill(&initial, host, host + layout->param_count, reason);
     if (st == ST_OK)
         st = upload(w, params, host, layout->param_count * sizeof(*host));
     if (st == ST_OK && layout->stat_count > 0) {
@@ -49,7 +49,7 @@ enum status state_seed(struct worker *worker, char *message, size_t capacity)
 
 /* ---- describe ---- */
 
-static void add_blob(struct state_view *view, const char *name, const char *text)
+static void add_text_blob(struct state_view *view, const char *name, const char *text)
 {
     CHECK(view->state.blob_count < STATE_BLOBS);
     struct ckpt_blob *blob = &view->blobs[view->state.blob_count++];
@@ -65,8 +65,9 @@ void state_describe(struct worker *worker, uint64_t step, const struct state_bes
     memset(view, 0, sizeof(*view));
     struct ckpt_state *s = &view->state;
     optimizer_describe(w->optimizer, &s->buffers, &s->buffer_count, &s->tensors, &s->tensor_count);
-    if (w->snapshot != NULL)
-        s->buffers = snapshot_buffers(w->snapshot);
+    if (w->staging != NULL)
+        s->buffers = staging_buffers(w->staging);
+    CHECK(w->settings.steps_per_epoch > 0);
     s->scalars = (struct ckpt_scalars){ .seed = w->settings.seed,
                                         .step = step,
                                         .epoch = step / w->settings.steps_per_epoch,
@@ -74,7 +75,7 @@ void state_describe(struct worker *worker, uint64_t step, const struct state_bes
                                         .loss_scale = w->scaler.scale,
                                         .loss_scale_good_steps = w->scaler.good_steps,
                                         .skip = w->skip,
-                                        .skip_count = worker_skipped(w, step) };
+                                        .skip_count = worker_skip_before(w, step) };
     s->blobs = view->blobs;
     if (beside == NULL)
         return;
@@ -82,9 +83,9 @@ void state_describe(struct worker *worker, uint64_t step, const struct state_bes
     s->generation = beside->generation;
     (void)snprintf(view->metrics, sizeof(view->metrics), "{\"through_step\":%llu}",
                    (unsigned long long)step);
-    add_blob(view, "job.yaml", beside->job_file);
-    add_blob(view, STATE_PINS_BLOB, beside->pins);
-    add_blob(view, "metrics.json", view->metrics);
+    add_text_blob(view, "job.yaml", beside->job_file);
+    add_text_blob(view, STATE_PINS_BLOB, beside->pins);
+    add_text_blob(view, "metrics.json", view->metrics);
 }
 
 uint64_t state_bytes(struct worker *worker)
@@ -101,12 +102,12 @@ uint64_t state_bytes(struct worker *worker)
 
 enum status state_allow_saves(struct worker *worker)
 {
-    if (on_host(worker))
+    if (lies_on_host(worker))
         return ST_OK;
     struct state_view view;
     state_describe(worker, 0, NULL, &view);
-    return snapshot_open(&worker->device, &view.state, worker->options.rank, worker->options.size,
-                         &worker->snapshot);
+    return staging_open(&worker->device, &view.state, worker->options.rank, worker->options.size,
+                        &worker->staging);
 }
 
 size_t state_share_bytes(struct worker *worker)
@@ -129,14 +130,14 @@ size_t state_share_bytes(struct worker *worker)
 enum status state_digest(struct worker *worker, uint64_t step, struct ckpt_hash *out)
 {
     struct state_view view;
-    struct whole whole = { 0 };
+    struct host_state host = { 0 };
     state_describe(worker, step, NULL, &view);
-    enum status st = whole_make(worker, &view, &whole);
+    enum status st = host_state_make(worker, &view.state, &host);
     if (st == ST_OK)
-        st = whole_move(worker, &whole, view.state.buffer_count, false);
+        st = host_state_fetch(worker, &host);
     if (st == ST_OK)
         st = ckpt_state_digest(&view.state, out);
-    whole_release(&whole);
+    host_state_release(&host);
     return st;
 }
 
@@ -145,21 +146,20 @@ enum status state_digest(struct worker *worker, uint64_t step, struct ckpt_hash 
 struct restore {
     struct worker *worker;
     const char *dir;
-    char finding[LIMIT_REASON]; /* the first */
-    char *message;
-    size_t capacity;
+    char finding[LIMIT_REASON]; /* the first that reading came upon; "": none */
+    struct reason *reason;
 };
 
-static enum status fail(const struct restore *r, enum status st, const char *cause)
+static enum status restore_fail(const struct restore *r, enum status st, const char *cause)
 {
     struct reason why;
     io_explain(r->worker->options.io, st, &why);
-    (void)snprintf(r->message, r->capacity, "%s: %s: %s", r->dir, cause,
-                   r->finding[0] != '\0' ? r->finding : why.text);
+    reason_set(r->reason, "%s: %s: %s", r->dir, cause,
+               r->finding[0] != '\0' ? r->finding : why.text);
     return st;
 }
 
-static void note_finding(void *arg, const char *line)
+static void note_first_finding(void *arg, const char *line)
 {
     struct restore *r = arg;
     if (r->finding[0] == '\0')
@@ -169,77 +169,78 @@ static void note_finding(void *arg, const char *line)
 static void chunk_read(void *arg, uint64_t done)
 {
     (void)done;
-    marks_tick(arg);
+    progress_tick(arg);
 }
 
 /* What is stored is described as this job's state is, and its scalars are this job's. */
-static enum status check_kind(const struct restore *r, struct ckpt_reader *reader, uint64_t step,
-                              const struct ckpt_state *state)
+static enum status check_description(const struct restore *r, struct ckpt_reader *reader,
+                                     uint64_t step, const struct ckpt_state *state)
 {
     const struct ckpt_buffer *stored = NULL;
     if (ckpt_reader_buffers(reader, &stored) != state->buffer_count)
-        return fail(r, ST_CORRUPT, "holds other buffers than this job's state");
+        return restore_fail(r, ST_CORRUPT, "holds other buffers than this job's state");
     for (uint32_t i = 0; i < state->buffer_count; i++) {
         const struct ckpt_buffer *b = &state->buffers[i];
         if (strcmp(b->name, stored[i].name) != 0 || b->dtype != stored[i].dtype ||
-            b->count != stored[i].count)
-            return fail(r, ST_CORRUPT, "holds buffers of another shape than this job's state");
+            b->count != stored[i].count) {
+            return restore_fail(r, ST_CORRUPT,
+                                "holds buffers of another shape than this job's state");
+        }
     }
     const struct ckpt_scalars *scalars = ckpt_reader_scalars(reader);
     if (scalars->step != step || scalars->seed != r->worker->settings.seed)
-        return fail(r, ST_CORRUPT, "is of another step or seed");
+        return restore_fail(r, ST_CORRUPT, "is of another step or seed");
     return ST_OK;
 }
 
 /* The bytes and, from them, the digest. */
 static enum status read_buffers(const struct restore *r, struct ckpt_reader *reader,
-                                const struct whole *whole)
+                                const struct host_state *host)
 {
     const struct worker *w = r->worker;
     const struct ckpt_read_options options = {
         .threads = (uint32_t)w->options.job->checkpoint.threads,
         .progress = chunk_read,
-        .progress_arg = w->options.marks,
+        .progress_arg = w->options.progress,
     };
     enum status st = fault_status("restore.read");
     if (st == ST_OK)
-        st = ckpt_read_state(reader, whole->data, &options);
-    return st == ST_OK ? ST_OK : fail(r, st, "cannot be read");
+        st = ckpt_read_state(reader, host->data, &options);
+    return st == ST_OK ? ST_OK : restore_fail(r, st, "cannot be read");
 }
 
-static enum status take_scalars(const struct restore *r, const struct ckpt_scalars *scalars)
+static enum status restore_scalars(const struct restore *r, const struct ckpt_scalars *scalars)
 {
     struct worker *w = r->worker;
-    enum status st = worker_skip(w, scalars->skip, scalars->skip_count);
+    enum status st = worker_skip_add(w, scalars->skip, scalars->skip_count);
     if (st != ST_OK)
-        return fail(r, st, "skip list");
+        return restore_fail(r, st, "skip list");
     w->scaler.scale = scalars->loss_scale;
     w->scaler.good_steps = scalars->loss_scale_good_steps;
     return ST_OK;
 }
 
-enum status state_restore(struct worker *worker, const char *dir, uint64_t step, char *message,
-                          size_t capacity)
+enum status state_restore(struct worker *worker, const char *dir, uint64_t step,
+                          struct reason *reason)
 {
-    struct restore r = { .worker = worker, .dir = dir, .capacity = capacity };
-    r.message = message;
+    struct restore r = { .worker = worker, .dir = dir, .reason = reason };
     struct ckpt_reader *reader = NULL;
-    enum status st = ckpt_open(worker->options.io, dir, note_finding, &r, &reader);
+    enum status st = ckpt_open(worker->options.io, dir, note_first_finding, &r, &reader);
     if (st != ST_OK)
-        return fail(&r, st, "cannot be restored");
+        return restore_fail(&r, st, "cannot be restored");
     struct state_view view;
-    struct whole whole = { 0 };
+    struct host_state host = { 0 };
     state_describe(worker, step, NULL, &view);
-    st = check_kind(&r, reader, step, &view.state);
+    st = check_description(&r, reader, step, &view.state);
     if (st == ST_OK)
-        st = whole_make(worker, &view, &whole);
+        st = host_state_make(worker, &view.state, &host);
     if (st == ST_OK)
-        st = read_buffers(&r, reader, &whole);
+        st = read_buffers(&r, reader, &host);
     if (st == ST_OK)
-        st = take_scalars(&r, ckpt_reader_scalars(reader));
+        st = restore_scalars(&r, ckpt_reader_scalars(reader));
     if (st == ST_OK)
-        st = whole_move(worker, &whole, view.state.buffer_count, true);
-    whole_release(&whole);
+        st = host_state_upload(worker, &host);
+    host_state_release(&host);
     ckpt_close(reader);
     return st;
 }

@@ -1,5 +1,7 @@
 /*
  * The training state as checkpoints see it: seeded, restored, described, digested.
+ *
+ * Thread: the step thread.
  */
 #pragma once
 
@@ -7,31 +9,31 @@
 #include <stdint.h>
 
 #include "checkpoint/checkpoint.h"
+#include "common/reason.h"
 #include "common/status.h"
 #include "trainer/worker/worker.h"
 
-/* Fills the state of step 0: see initial.h, also for message. Errors besides: those of the backend.
- */
-MUST_CHECK enum status state_seed(struct worker *worker, char *message, size_t capacity);
+/* Fills the state of step 0: initial_state.h, also for reason. Errors besides: the backend's */
+MUST_CHECK enum status state_seed(struct worker *worker, struct reason *reason);
 
-/* Before the first save: room for this rank's copies where the state lies on a device. */
+/* Before the first save: staging for this rank's share, where the state lies on a device. */
 MUST_CHECK enum status state_allow_saves(struct worker *worker);
 
-/* The digest of the whole state after `step` finished steps. On a device all of it is fetched. */
+/* The digest of the whole state after `step` finished steps. From a device all of it is fetched. */
 MUST_CHECK enum status state_digest(struct worker *worker, uint64_t step, struct ckpt_hash *out);
 
 /*
  * Fills the state from a checkpoint's folder and checks all of it: every chunk's hashes, the digest
  * of what was read, that it is this job's and of that step. Its skip list is added to the worker's.
- * Errors: ST_CORRUPT, ST_INCOMPLETE, ST_VERSION  damaged, or not this job's
+ * Errors: reason is one line that begins with dir
+ *         ST_CORRUPT, ST_INCOMPLETE, ST_VERSION  damaged, or not this job's
  *         ST_NOT_FOUND, ST_IO, …                 the store failed
- *         message is one line that begins with dir
  */
 MUST_CHECK enum status state_restore(struct worker *worker, const char *dir, uint64_t step,
-                                     char *message, size_t capacity);
+                                     struct reason *reason);
 
-/* The pins that a checkpoint was written with; the caller frees *out. For the algorithms that a
- * device's libraries chose then. */
+/* The pins that a checkpoint was written with, for the algorithms that a device's libraries chose
+ * then; the caller frees *out. */
 MUST_CHECK enum status state_read_pins(const struct io *io, const char *dir, char **out);
 
 /* What goes with a state but isn't part of it. Borrowed texts. */
@@ -44,12 +46,12 @@ struct state_beside {
 #define STATE_BLOBS     3
 #define STATE_PINS_BLOB "pins.json"
 
-/* A description of the state after `step` finished steps, pointing into the worker: at the live
- * buffers, or, once state_allow_saves made room on a device, at this rank's copies (snapshot.h). */
+/* A description of the state after `step` finished steps. Its buffers are the worker's live ones;
+ * on a device, after state_allow_saves, those of trainer/worker/staging.h: this rank's share. */
 struct state_view {
     struct ckpt_state state;
     struct ckpt_blob blobs[STATE_BLOBS];
-    char metrics[64]; /* the metric cursor: rows up to this step were made */
+    char metrics[64]; /* blob: up to which step rows of metrics were made */
 };
 /* beside may be NULL: no blobs, as for a digest. view must not move. */
 void state_describe(struct worker *worker, uint64_t step, const struct state_beside *beside,

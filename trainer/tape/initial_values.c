@@ -11,7 +11,7 @@
 #define LOG_TERMS  13 /* of the series in s², s² < 0.03 */
 #define TRIG_TERMS 8  /* on [-π/4, π/4] */
 
-static void fill(float *out, size_t count, float value)
+static void set_all(float *out, size_t count, float value)
 {
     for (size_t i = 0; i < count; i++)
         out[i] = value;
@@ -45,7 +45,8 @@ static double natural_log(double x)
     return 2 * s * sum + (double)exponent * LN2;
 }
 
-/* Taylor's series, from 1 (cosine) or x (sine) on; each term has the next two factors. */
+/* Taylor's series of the cosine (first 1, n 0) or the sine (first x, n 1): each term is the one
+ * before times -x²/((n + 1)·(n + 2)). */
 static double series(double first, int n, double x)
 {
     double term = first;
@@ -58,44 +59,29 @@ static double series(double first, int n, double x)
     return sum;
 }
 
-/* cos 2πu and sin 2πu of u in [0, 1). */
-static void turn(double u, double *out_cos, double *out_sin)
+/* cos 2πu and sin 2πu of u in [0, 1): within ±π/4 by series, then turned by quarters. */
+static void circle(double u, double *out_cos, double *out_sin)
 {
     int quarter = (int)(4 * u + 0.5);
     double x = 2 * PI * (u - 0.25 * quarter);
     double c = series(1, 0, x);
     double s = series(x, 1, x);
-    switch (quarter & 3) {
-    case 0:
-        break;
-    case 1: {
+    for (int i = 0; i < (quarter & 3); i++) { /* on by a quarter: exact */
         double old = c;
         c = -s;
         s = old;
-        break;
-    }
-    case 2:
-        c = -c;
-        s = -s;
-        break;
-    default: {
-        double old = c;
-        c = s;
-        s = -old;
-        break;
-    }
     }
     *out_cos = c;
     *out_sin = s;
 }
 
-void init_normal(const uint32_t word[4], double out[4])
+void initial_values_normal(const uint32_t word[4], double out[4])
 {
     for (int i = 0; i < 4; i += 2) {
         double radius = sqrt(-2 * natural_log(((double)word[i] + 1) * 0x1p-32));
         double c;
         double s;
-        turn((double)word[i + 1] * 0x1p-32, &c, &s);
+        circle((double)word[i + 1] * 0x1p-32, &c, &s);
         out[i] = radius * c;
         out[i + 1] = radius * s;
     }
@@ -107,13 +93,13 @@ static void draw_normal(const struct tape_tensor *tensor, uint64_t key, uint32_t
     for (size_t i = 0; i < tensor->count; i += 4) {
         struct rng_counter words = rng_words(key, (uint32_t)(i / 4), index, 0, 0);
         double normal[4];
-        init_normal(words.word, normal);
+        initial_values_normal(words.word, normal);
         for (size_t k = 0; k < 4 && i + k < tensor->count; k++)
             out[i + k] = (float)((double)tensor->std * normal[k]);
     }
 }
 
-static void init_tensor(const struct tape_tensor *tensor, uint64_t key, uint32_t index, float *flat)
+static void draw_tensor(const struct tape_tensor *tensor, uint64_t key, uint32_t index, float *flat)
 {
     float *out = flat + tensor->offset;
     switch (tensor->init) {
@@ -121,10 +107,10 @@ static void init_tensor(const struct tape_tensor *tensor, uint64_t key, uint32_t
         draw_uniform(tensor, key, index, out);
         break;
     case TAPE_INIT_ZERO:
-        fill(out, tensor->count, 0);
+        set_all(out, tensor->count, 0);
         break;
     case TAPE_INIT_ONE:
-        fill(out, tensor->count, 1);
+        set_all(out, tensor->count, 1);
         break;
     case TAPE_INIT_NORMAL:
         draw_normal(tensor, key, index, out);
@@ -132,15 +118,15 @@ static void init_tensor(const struct tape_tensor *tensor, uint64_t key, uint32_t
     }
 }
 
-void init_params(const struct tape *tape, uint64_t seed, float *params)
+void initial_values_params(const struct tape *tape, uint64_t seed, float *params)
 {
     uint64_t key = rng_key(seed, RNG_INIT);
     for (int i = 0; i < tape->param_count; i++)
-        init_tensor(&tape->params[i], key, (uint32_t)i, params);
+        draw_tensor(&tape->params[i], key, (uint32_t)i, params);
 }
 
-void init_stats(const struct tape *tape, float *stats)
+void initial_values_stats(const struct tape *tape, float *stats)
 {
     for (int i = 0; i < tape->stat_count; i++)
-        init_tensor(&tape->stats[i], 0, (uint32_t)i, stats);
+        draw_tensor(&tape->stats[i], 0, (uint32_t)i, stats);
 }

@@ -1,5 +1,5 @@
 /*
- * The vector of a lane: all that crosses lanes, as one array of float32.
+ * The lane vector: all of a lane that crosses lanes, as one array of float32.
  *
  *   [0, param_count)                 gradients of the lane's summed loss, tape order
  *   [stat_at, stat_at + stat_count)  sums over micro-batches of means and unbiased variances
@@ -8,9 +8,11 @@
  *   [micro_at]                       number of micro-batches
  *
  * The tree sum over lanes (comm/exact.h) of these vectors is what optimizer_update reads.
- * Buckets are cut at multiples of PIECE_ELEMENTS; the tail belongs to the last one. The backward
- * pass completes them from the last to the first; sizes double from the first on, since the first
- * is what nothing can hide.
+ *
+ * For the reduction the vector is cut into buckets at multiples of PIECE_ELEMENTS; what comes after
+ * the gradients belongs to the last bucket. The backward pass completes the buckets from the last
+ * to the first. The first is one piece and each is twice as large as the one before: what is
+ * complete last has nothing left to hide behind.
  */
 #pragma once
 
@@ -31,8 +33,9 @@ struct lane_layout {
 struct lane_layout lane_layout(const struct tape *tape);
 
 /*
- * Ascending starts of buckets of at most `wanted` elements (rounded up to pieces; the last may be
- * up to a piece longer); out_begin[0] = 0. ST_FULL: more than `capacity` buckets.
+ * Ascending starts of buckets of at most `wanted` elements, rounded up to pieces; the last one may
+ * be up to a piece longer. out_begin[0] = 0.
+ * Errors: ST_FULL  more than `capacity` buckets
  */
 MUST_CHECK enum status lane_buckets(const struct lane_layout *layout, size_t wanted,
                                     size_t *out_begin, size_t capacity, size_t *out_count);

@@ -7,9 +7,10 @@
  *
  * Use, per update:  plan_refresh → for each lane, for each of its micro-batches:
  *                   plan_forward, plan_backward with the lane's vector (lane.h)
- * Evaluation:       a plan with training = false; plan_refresh before, plan_forward per batch.
+ *      evaluation:  a plan with training = false; plan_refresh before, plan_forward per batch
  *
- * Thread: one at a time. Memory: tape, backend, stream and the calls' buffers are borrowed.
+ * Thread: one at a time.
+ * Memory: tape, backend, stream and the calls' buffers are borrowed.
  * Errors: what the backend returns; ST_NO_MEMORY
  */
 #pragma once
@@ -34,15 +35,16 @@ struct plan_options {
     bool training;  /* false: no backward, running statistics are used */
     enum math math; /* products; decides the dtype of every value: precision.h */
     enum amp amp;
-    /* Forward, and backward between two of the borders, are recorded once per set of call's
-     * pointers and played again, where the backend can; same bits. At first each runs as usual. */
+    /* Where the backend can, the forward pass and what the backward pass does between two borders
+     * of buckets are recorded (once for every set of pointers in a plan_call) and played again.
+     * Same bits. The first time each runs as usual. */
     bool graphs;
-    const size_t *segments; /* ascending elements of the lane's vector, bucket_begin; borrowed */
-    size_t segment_count;
+    const size_t *bucket_begin; /* with graphs: of lane_buckets (lane.h); borrowed */
+    size_t bucket_count;
     struct plan *share; /* its arena is used if large enough: never run both at once. NULL: own */
     bool poison;        /* tests: memory whose life is over, or hasn't begun, is filled with NaN */
-    /* Called after each node, in both directions; of what is played again, after the whole. May be
-     * NULL. */
+    /* Called after each node, in both directions; after the last one of what is played again. May
+     * be NULL. */
     void (*progress)(void *arg, int node, bool backward);
     void *progress_arg;
 };
@@ -66,12 +68,13 @@ MUST_CHECK enum status plan_print(const struct plan *plan, struct buf *out);
 /* Implementations in tape order as a JSON array: a pin. */
 MUST_CHECK enum status plan_pins(const struct plan *plan, struct buf *out);
 
-/* Rewrites the kernels' copies of the parameters: after every update, init and restore. */
+/* Rewrites the kernels' copies of the parameters: after every update, and once the state was filled
+ * in. */
 MUST_CHECK enum status plan_refresh(struct plan *plan, const float *params);
 
 /*
- * One micro-batch. All pointers but the last three are to the backend's memory; their contents must
- * stay until the stream is past plan_backward (the CPU's is on return).
+ * One micro-batch. All pointers but the last three lead to the backend's memory; what lies there
+ * must stay until the stream is past plan_backward (on the CPU: until it returns).
  */
 struct plan_call {
     const void *inputs[TAPE_INPUTS_MAX]; /* in the order of tape_input: images f32, labels i32 */
@@ -81,24 +84,27 @@ struct plan_call {
     const uint32_t *draw;    /* what random numbers depend on: enum op_draw; NULL without dropout */
     const float *loss_scale; /* one factor of the gradient; NULL: 1 */
     uint32_t micro;          /* which of the lane's micro-batches: 0 writes, all others add */
-    /* Added to, all three or none: NULL does without and without waiting for the device. */
+    /* Sums in host memory that are added to: all three, or none (NULL), which spares waiting for
+     * the device. */
     double *loss_sum;
     int64_t *correct, *counted;
 };
 
-/*
- * Training: writes statistics sums and scalars of call->lane. Labels of -1 are ignored; a short
- * last batch is filled up with them.
- */
+/* Training: writes the sums of statistics and the scalars of call->lane. Labels of -1 are ignored:
+ * a short batch is filled up with them. */
 MUST_CHECK enum status plan_forward(struct plan *plan, const struct plan_call *call);
 
-/* Elements [first, first + count) of the lane's vector are final, once the stream is past what is
- * on it now (the CPU's is). The calls cover the vector from
- * its end to its start without gaps: each range ends where the one before began. */
-typedef void (*plan_ready_fn)(void *arg, size_t first, size_t count);
+/*
+ * Elements [first, first + count) of the lane's vector are final once the stream is past what is on
+ * it now (on the CPU: they are). The calls of a pass cover the vector from its end to its start
+ * without gaps.
+ */
+typedef void (*plan_final_fn)(void *arg, size_t first, size_t count);
 
-/* After plan_forward with the same call: writes the gradients of call->lane. ready is for the last
- * micro-batch of a lane whose parts are reduced early; NULL otherwise. Doesn't wait for a device.
+/*
+ * After plan_forward with the same call: writes the gradients of call->lane. Doesn't wait for a
+ * device. on_final: for the last micro-batch of a lane whose buckets are reduced while the pass is
+ * still under way; else NULL.
  */
 MUST_CHECK enum status plan_backward(struct plan *plan, const struct plan_call *call,
-                                     plan_ready_fn ready, void *arg);
+                                     plan_final_fn on_final, void *arg);

@@ -1,20 +1,27 @@
 /*
- * Recording pieces of a pass and playing them again.
+ * Recording sections of a pass and playing them again.
  *
- * A piece's calls depend on the plan and on the pointers of the call alone (record_key), so they
- * are recorded once per such set. The first time it runs as usual, since libraries load code at its
- * first use; the second time it is recorded and played; from then on only played. Nothing else is
- * ever recorded: ready's callers, what is told to the host and the count of micro-batches are
- * outside.
+ * A section's calls depend on the plan and on the pointers of the call alone (struct
+ * plan_recording_key), so they are recorded once per set of pointers:
+ *
+ *   first time    run as usual, since libraries load code at its first use
+ *   second time   recorded, then played
+ *   from then on  played
+ *
+ * On a backend that records nothing (the CPU) a section is always run.
+ *
+ * Nothing else is ever recorded: what plan_backward's callback enqueues, what goes to the host and
+ * the count of micro-batches stand outside of sections.
  */
 #include <string.h>
 
+#include "common/check.h"
 #include "trainer/tape/plan_internal.h"
 
-static struct record_key key_of(const struct plan_call *call)
+static struct plan_recording_key key_of(const struct plan_call *call)
 {
-    struct record_key key;
-    memset(&key, 0, sizeof key);
+    struct plan_recording_key key;
+    memset(&key, 0, sizeof key); /* padding, too: keys are compared byte by byte */
     memcpy(key.inputs, call->inputs, sizeof key.inputs);
     key.params = call->params;
     key.stats = call->stats;
@@ -25,33 +32,37 @@ static struct record_key key_of(const struct plan_call *call)
     return key;
 }
 
-/* A record that was there before, or a new one with *out_new set; NULL: no room. */
-static struct record *find(struct plan *plan, const struct record_key *key, struct piece piece,
-                           bool *out_new)
+/* What there is of a section and key, or a new one with *out_new set; NULL: no room. */
+static struct plan_recording *find_recording(struct plan *plan,
+                                             const struct plan_recording_key *key,
+                                             struct plan_section section, bool *out_new)
 {
-    for (int i = 0; i < plan->record_count; i++) {
-        struct record *record = &plan->records[i];
-        if (record->piece.begin == piece.begin && record->piece.backward == piece.backward &&
-            memcmp(&record->key, key, sizeof *key) == 0)
-            return record;
+    for (int i = 0; i < plan->recording_count; i++) {
+        struct plan_recording *recording = &plan->recordings[i];
+        const struct plan_section *other = &recording->section;
+        if (other->begin == section.begin && other->backward == section.backward &&
+            memcmp(&recording->key, key, sizeof *key) == 0) {
+            CHECK(other->end == section.end); /* borders are the plan's */
+            return recording;
+        }
     }
-    if (plan->record_count == PLAN_RECORDS_MAX)
+    if (plan->recording_count == PLAN_RECORDINGS_MAX)
         return NULL;
-    struct record *record = &plan->records[plan->record_count++];
-    *record = (struct record){ .key = *key, .piece = piece, .graph = NO_GRAPH };
+    struct plan_recording *recording = &plan->recordings[plan->recording_count++];
+    *recording = (struct plan_recording){ .key = *key, .section = section, .graph = NO_GRAPH };
     *out_new = true;
-    return record;
+    return recording;
 }
 
 /* ST_INVALID: this backend records nothing; ST_FULL: no more. Nothing has run in both cases. */
-static enum status record(struct plan *plan, const struct plan_call *call, struct piece piece,
-                          int *out_graph)
+static enum status record_section(struct plan *plan, const struct plan_call *call,
+                                  struct plan_section section, int *out_graph)
 {
     const struct plan_options *options = &plan->options;
     enum status st = options->table->capture_begin(options->backend, options->stream);
     if (st != ST_OK)
         return st;
-    st = plan_run_piece(plan, call, piece);
+    st = plan_nodes_run(plan, call, section);
     int graph = NO_GRAPH;
     enum status ended = options->table->capture_end(options->backend, options->stream, &graph);
     if (st != ST_OK)
@@ -61,35 +72,37 @@ static enum status record(struct plan *plan, const struct plan_call *call, struc
     return ended;
 }
 
-static enum status play(const struct plan *plan, const struct record *record)
+static enum status play(const struct plan *plan, const struct plan_recording *recording)
 {
     const struct plan_options *options = &plan->options;
-    enum status st = options->table->replay(options->backend, record->graph, options->stream);
+    enum status st = options->table->replay(options->backend, recording->graph, options->stream);
     if (st == ST_OK && options->progress != NULL) {
-        const struct piece *piece = &record->piece;
-        options->progress(options->progress_arg, piece->backward ? piece->begin : piece->end - 1,
-                          piece->backward);
+        const struct plan_section *section = &recording->section;
+        int last = section->backward ? section->begin : section->end - 1;
+        options->progress(options->progress_arg, last, section->backward);
     }
     return st;
 }
 
-enum status plan_piece(struct plan *plan, const struct plan_call *call, struct piece piece)
+enum status plan_section_run(struct plan *plan, const struct plan_call *call,
+                             struct plan_section section)
 {
-    if (plan->records == NULL)
-        return plan_run_piece(plan, call, piece);
-    struct record_key key = key_of(call);
+    CHECK(section.begin < section.end);
+    if (plan->recordings == NULL)
+        return plan_nodes_run(plan, call, section);
+    struct plan_recording_key key = key_of(call);
     bool is_new = false;
-    struct record *at = find(plan, &key, piece, &is_new);
-    if (at == NULL || is_new || at->refused)
-        return plan_run_piece(plan, call, piece);
-    if (at->graph == NO_GRAPH) {
-        enum status st = record(plan, call, piece, &at->graph);
+    struct plan_recording *recording = find_recording(plan, &key, section, &is_new);
+    if (recording == NULL || is_new || recording->refused)
+        return plan_nodes_run(plan, call, section);
+    if (recording->graph == NO_GRAPH) {
+        enum status st = record_section(plan, call, section, &recording->graph);
         if (st == ST_INVALID || st == ST_FULL) {
-            at->refused = true;
-            return plan_run_piece(plan, call, piece);
+            recording->refused = true;
+            return plan_nodes_run(plan, call, section);
         }
         if (st != ST_OK)
             return st;
     }
-    return play(plan, at);
+    return play(plan, recording);
 }

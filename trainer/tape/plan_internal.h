@@ -1,45 +1,56 @@
 /*
- * Inside of a plan, shared by plan.c (prepare), plan_memory.c (layout), plan_run.c (execute).
+ * Inside of a plan, shared by
+ *
+ *   plan_prepare.c  kernels, who completes which gradients, allocation
+ *   plan_memory.c   regions, and their places in the arena
+ *   plan_nodes.c    runs the nodes of a section
+ *   plan_graph.c    records sections and plays them again
+ *   plan_run.c      whole passes, section by section
+ *   plan_print.c    the plan for people, and as a pin
  *
  * Time: node n runs forward at time n and backward at time 2·nodes - 1 - n.
- * Invariants:
+ *
+ * Invariants
  *  1. A region is written at its `begin` (or later), read up to its `end`, and overlaps in bytes
- * with no region whose [begin, end] meets its own.
- *  2. A gradient is written by the consumer's backward and lives until the producer's; one that
- *     aliases another lengthens the other's life.
- *  3. A producer gets its gradients in the format and dtype of its output: one, or two if it adds
- *     them itself. What is missing to that is done by its fixes, right before its backward; or a
- *     consumer's backward has added one to its own.
- *  4. A gradient may lie where its value lay (din_overwrites_in): then nobody reads the value any
- *     more; and a sum where one of the two lay, if that one is no other value's gradient.
+ *     with no region whose [begin, end] meets its own.
+ *  2. A gradient of a value is written by the backward of a node that reads the value, and lives
+ *     until the backward of the node that made it. One that aliases another lengthens the other's
+ *     life.
+ *  3. A node's backward gets the gradients of its output in the output's format and dtype: one, or
+ *     two where the kernel adds them itself (kernel_info.sums_douts). Where its readers left
+ *     gradients in other formats, or more of them, its adaptations change that right before; or a
+ *     reader has added the gradient of another to its own already (kernel_info.din_adds).
+ *  4. A gradient may lie where its value lay (kernel_info.din_overwrites_in), if nobody reads the
+ *     value any more; and a sum where one of the two lay, if that is no other value's gradient.
  */
 #pragma once
 
 #include "trainer/tape/lane.h"
 #include "trainer/tape/plan.h"
 
-#define PLAN_GRADS_MAX   8     /* consumers of one value */
-#define PLAN_REGIONS_MAX 16384 /* 16 of each node */
-#define PLAN_FIXES_MAX   2048
-#define PLAN_RECORDS_MAX 1024 /* pieces times sets of pointers; what is beyond runs as usual */
-#define PLAN_ALIGN       64
-#define SCALARS          3 /* what the loss node gives */
+#define PLAN_GRADIENTS_MAX   8     /* nodes that read one value */
+#define PLAN_REGIONS_MAX     16384 /* 16 of each node */
+#define PLAN_ADAPTATIONS_MAX 2048
+#define PLAN_RECORDINGS_MAX  1024 /* sections times sets of pointers; others run as usual */
+#define PLAN_ALIGN           64
 
 #define NO_REGION (-1)
+#define NO_GRAPH  (-1)
 
-struct region {
+/* Bytes of the arena for a time. */
+struct plan_region {
     size_t bytes; /* multiple of PLAN_ALIGN */
     size_t offset;
-    int begin, end;
+    int begin, end; /* times, both included */
 };
 
-/* to = reformat(from), or with other: to = from + other. */
-struct fix {
-    int from, other, to;
+/* What a gradient needs before a backward takes it: to = reformat(from), or to = from + other. */
+struct plan_adaptation {
+    int from, other, to; /* regions; other NO_REGION: reformat */
     struct tensor from_tensor, to_tensor;
 };
 
-struct gradient {
+struct plan_gradient {
     int region;
     struct tensor tensor;
 };
@@ -48,46 +59,46 @@ struct plan_value {
     struct tensor tensor; /* with the batch, in the producer's format */
     bool needs_gradient;
     int region; /* NO_REGION: an input of the tape */
-    struct gradient gradients[PLAN_GRADS_MAX];
+    /* While memory is laid out: those that readers have written and the producer hasn't taken. */
+    struct plan_gradient gradients[PLAN_GRADIENTS_MAX];
     int gradient_count;
 };
 
+/* din, dout: gradients of an input and of the output, as kernels/backend.h calls them. */
 struct plan_node {
     struct kernel *kernel;
     struct kernel_info info;
     void *cache;
-    bool backward; /* has one */
-    int saved, scratch_forward, scratch_backward;
+    bool backward;                                /* has one */
+    int saved, scratch_forward, scratch_backward; /* regions, as those below */
     int din[OP_IN_MAX];
     int din_add[OP_IN_MAX]; /* a gradient that the kernel adds to din */
     int dout[2];
     bool adds[OP_PARAM_MAX]; /* a later node has written this parameter's gradient already */
     size_t final;            /* elements from here on are final after its backward; 0 at last */
-    bool ends_piece;         /* of the backward pass; its first node does at the latest */
-    int fix_begin, fix_count;
+    bool ends_section;       /* of the backward pass; its first node does at the latest */
+    int adaptation_begin, adaptation_count; /* right before its backward */
 };
 
-/* Nodes [begin, end), forward in this order or backward in the other: what is recorded as one. */
-struct piece {
+/* Nodes [begin, end) of one pass, run upwards or, backward, downwards: what is recorded as one. */
+struct plan_section {
     int begin, end;
     bool backward;
 };
 
-/* All that the recorded calls of a piece depend on beside the plan. */
-struct record_key {
+/* All that the recorded calls of a section depend on beside the plan. Compared byte by byte. */
+struct plan_recording_key {
     const void *inputs[TAPE_INPUTS_MAX];
     const void *params, *stats, *lane, *draw, *loss_scale;
     uint64_t first; /* micro-batch 0: writes */
 };
 
-struct record {
-    struct record_key key;
-    struct piece piece;
+struct plan_recording {
+    struct plan_recording_key key;
+    struct plan_section section;
     int graph;    /* NO_GRAPH: was run once, not recorded yet */
     bool refused; /* the backend has no room for it */
 };
-
-#define NO_GRAPH (-1)
 
 struct plan {
     const struct tape *tape;
@@ -96,21 +107,37 @@ struct plan {
     struct plan_sizes sizes;
     struct plan_node *nodes;
     struct plan_value *values;
-    struct region *regions;
-    struct fix *fixes;
-    int region_count, fix_count;
-    void *arena, *own_arena, *caches; /* arena is own_arena or the shared one */
-    float *told;                      /* host: SCALARS of one forward */
-    struct record *records;           /* NULL: nothing is recorded */
-    int record_count;
+    struct plan_region *regions;
+    struct plan_adaptation *adaptations;
+    int region_count, adaptation_count;
+    void *arena, *own_arena, *caches;  /* arena is own_arena or the shared one */
+    float *scalars;                    /* host: TAPE_LOSS_SCALARS of one forward */
+    struct plan_recording *recordings; /* NULL: nothing is recorded */
+    int recording_count;
 };
 
-/* Enqueues a piece: runs it, records it the second time, plays it from then on (plan_graph.c). */
-MUST_CHECK enum status plan_piece(struct plan *plan, const struct plan_call *call,
-                                  struct piece piece);
-/* Runs it (plan_run.c). */
-MUST_CHECK enum status plan_run_piece(const struct plan *plan, const struct plan_call *call,
-                                      struct piece piece);
+static inline size_t plan_round_up(size_t bytes)
+{
+    return (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
+}
 
-/* Fills regions, fixes and each node's places from what prepare said; then lays out the arena. */
-MUST_CHECK enum status plan_memory(struct plan *plan);
+static inline int plan_backward_time(const struct plan *plan, int node)
+{
+    return 2 * plan->tape->node_count - 1 - node;
+}
+
+/* Fills in regions, adaptations and each node's places from what prepare said; then lays out the
+ * arena. ST_NO_MEMORY; ST_INVALID: more gradients of one value than there is room for */
+MUST_CHECK enum status plan_memory_lay_out(struct plan *plan);
+
+/* Enqueues the calls of a section, as they are. */
+MUST_CHECK enum status plan_nodes_run(const struct plan *plan, const struct plan_call *call,
+                                      struct plan_section section);
+/* Where a value lies during a call. */
+const void *plan_nodes_value(const struct plan *plan, const struct plan_call *call, int value);
+/* options.poison: what ended at `time` is filled with NaN; else nothing is done. */
+MUST_CHECK enum status plan_nodes_poison(const struct plan *plan, int time);
+
+/* Enqueues a section: runs it at first, records it the second time, plays it from then on. */
+MUST_CHECK enum status plan_section_run(struct plan *plan, const struct plan_call *call,
+                                        struct plan_section section);

@@ -1,3 +1,14 @@
+/*
+ * Where everything of a plan lies: one arena, whose bytes are used again and again.
+ *
+ * First the regions, with the times of their lives. Forward, node by node: its output, what it
+ * saves for backward, its scratch [forward_regions]. Then backward, from the last node on: the
+ * gradients of its output are brought to the form that it takes [take_douts], and those of its
+ * inputs get a place [place_dins], where the nodes that made the inputs will find them.
+ *
+ * Then the places [place_regions]: the largest region first, each at the lowest offset that is free
+ * for its whole life.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -5,28 +16,21 @@
 #include "common/cleanup.h"
 #include "trainer/tape/plan_internal.h"
 
-static int backward_time(const struct plan *plan, int node)
-{
-    return 2 * plan->tape->node_count - 1 - node;
-}
-
-static size_t round_up(size_t bytes)
-{
-    return (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
-}
-
 static int add_region(struct plan *plan, size_t bytes, int begin, int end)
 {
     if (bytes == 0)
         return NO_REGION;
     CHECK(plan->region_count < PLAN_REGIONS_MAX);
-    struct region *region = &plan->regions[plan->region_count];
-    region->bytes = round_up(bytes);
+    CHECK(begin <= end);
+    CHECK(end < 2 * plan->tape->node_count);
+    struct plan_region *region = &plan->regions[plan->region_count];
+    region->bytes = plan_round_up(bytes);
     region->begin = begin;
     region->end = end;
     return plan->region_count++;
 }
 
+/* Lengthens a life. */
 static void keep_until(struct plan *plan, int region, int time)
 {
     if (region != NO_REGION && plan->regions[region].end < time)
@@ -37,7 +41,7 @@ static void forward_regions(struct plan *plan, int n)
 {
     const struct tape_node *at = &plan->tape->nodes[n];
     struct plan_node *node = &plan->nodes[n];
-    int last = node->backward ? backward_time(plan, n) : n;
+    int last = node->backward ? plan_backward_time(plan, n) : n;
     struct plan_value *out = &plan->values[at->out];
     out->region = add_region(plan, node->info.out.bytes, n, n);
     if (node->info.backward_needs_out)
@@ -50,12 +54,12 @@ static void forward_regions(struct plan *plan, int n)
     node->scratch_forward = add_region(plan, node->info.scratch_bytes, n, n);
 }
 
-static struct fix *add_fix(struct plan *plan, struct plan_node *node, const struct fix *fix)
+static void add_adaptation(struct plan *plan, struct plan_node *node,
+                           const struct plan_adaptation *adaptation)
 {
-    CHECK(plan->fix_count < PLAN_FIXES_MAX);
-    plan->fixes[plan->fix_count] = *fix;
-    node->fix_count++;
-    return &plan->fixes[plan->fix_count++];
+    CHECK(plan->adaptation_count < PLAN_ADAPTATIONS_MAX);
+    plan->adaptations[plan->adaptation_count++] = *adaptation;
+    node->adaptation_count++;
 }
 
 static bool same_format(const struct tensor *a, const struct tensor *b)
@@ -63,37 +67,45 @@ static bool same_format(const struct tensor *a, const struct tensor *b)
     return a->format == b->format && a->dtype == b->dtype && a->bytes == b->bytes;
 }
 
-/* The gradients of the node's output, brought to its format and to the number that it takes. */
-static void gather_douts(struct plan *plan, int n)
+/* A gradient in the format of the node's output: itself, or a copy that is made right before. */
+static int bring_to_format(struct plan *plan, struct plan_node *node,
+                           const struct plan_gradient *from, int time)
+{
+    if (same_format(&from->tensor, &node->info.out))
+        return from->region;
+    const struct plan_adaptation copy = { .from = from->region,
+                                          .other = NO_REGION,
+                                          .to = add_region(plan, node->info.out.bytes, time, time),
+                                          .from_tensor = from->tensor,
+                                          .to_tensor = node->info.out };
+    plan->sizes.reformats++;
+    add_adaptation(plan, node, &copy);
+    return copy.to;
+}
+
+/* The gradients of the node's output, in its format and as many as its backward takes. */
+static void take_douts(struct plan *plan, int n)
 {
     struct plan_node *node = &plan->nodes[n];
     struct plan_value *out = &plan->values[plan->tape->nodes[n].out];
-    int time = backward_time(plan, n);
-    node->fix_begin = plan->fix_count;
-    int sources[PLAN_GRADS_MAX];
+    int time = plan_backward_time(plan, n);
+    node->adaptation_begin = plan->adaptation_count;
+    int sources[PLAN_GRADIENTS_MAX];
     int count = out->gradient_count;
+    CHECK(count > 0 || plan->tape->nodes[n].out == plan->tape->loss);
     for (int i = 0; i < count; i++) {
-        const struct gradient *from = &out->gradients[i];
-        sources[i] = from->region;
-        keep_until(plan, from->region, time);
-        if (same_format(&from->tensor, &node->info.out))
-            continue;
-        sources[i] = add_region(plan, node->info.out.bytes, time, time);
-        plan->sizes.reformats++;
-        (void)add_fix(plan, node,
-                      &(struct fix){ .from = from->region,
-                                     .other = NO_REGION,
-                                     .to = sources[i],
-                                     .from_tensor = from->tensor,
-                                     .to_tensor = node->info.out });
+        keep_until(plan, out->gradients[i].region, time);
+        sources[i] = bring_to_format(plan, node, &out->gradients[i], time);
     }
     int taken = node->info.sums_douts ? 2 : 1;
-    while (count > taken) {
-        struct fix sum = { .from = sources[0], .other = sources[1] };
-        sum.to = add_region(plan, node->info.out.bytes, time, time);
-        sum.from_tensor = node->info.out;
-        sum.to_tensor = node->info.out;
-        (void)add_fix(plan, node, &sum);
+    while (count > taken) { /* the first two become their sum */
+        const struct plan_adaptation sum = { .from = sources[0],
+                                             .other = sources[1],
+                                             .to =
+                                                 add_region(plan, node->info.out.bytes, time, time),
+                                             .from_tensor = node->info.out,
+                                             .to_tensor = node->info.out };
+        add_adaptation(plan, node, &sum);
         sources[0] = sum.to;
         count--;
         for (int i = 1; i < count; i++)
@@ -101,7 +113,7 @@ static void gather_douts(struct plan *plan, int n)
     }
     for (int i = 0; i < 2; i++)
         node->dout[i] = i < count ? sources[i] : NO_REGION;
-    out->gradient_count = 0; /* all consumed */
+    out->gradient_count = 0; /* all taken */
 }
 
 static bool wants_din(const struct plan *plan, const struct tape_node *at, int i)
@@ -109,7 +121,7 @@ static bool wants_din(const struct plan *plan, const struct tape_node *at, int i
     return i < at->in_count && plan->values[at->in[i]].needs_gradient;
 }
 
-/* How many gradients that are still to be consumed lie in this region. */
+/* How many gradients that nobody has taken yet lie in this region. */
 static int gradients_in(const struct plan *plan, int region)
 {
     int count = 0;
@@ -120,8 +132,9 @@ static int gradients_in(const struct plan *plan, int region)
     return count;
 }
 
-/* A gradient of the same value that this node's backward can add to its own, or NULL. */
-static struct gradient *find_addend(struct plan *plan, int n, int i)
+/* A gradient of input i from another reader, which this node's backward can add to its own; NULL:
+ * none. */
+static struct plan_gradient *find_addend(struct plan *plan, int n, int i)
 {
     const struct tape_node *at = &plan->tape->nodes[n];
     const struct kernel_info *info = &plan->nodes[n].info;
@@ -130,7 +143,7 @@ static struct gradient *find_addend(struct plan *plan, int n, int i)
         return NULL;
     for (int k = 0; k < OP_IN_MAX; k++) {
         if (info->din_aliases_dout[k] && info->din_alias[k] == i)
-            return NULL; /* another value's gradient is these bytes */
+            return NULL; /* input k's gradient is the same bytes, without the sum */
     }
     for (int k = 0; k < value->gradient_count; k++) {
         if (same_format(&value->gradients[k].tensor, &info->din[i]))
@@ -139,7 +152,7 @@ static struct gradient *find_addend(struct plan *plan, int n, int i)
     return NULL;
 }
 
-/* After this node's backward nobody reads its input i, so that the gradient can take its place. */
+/* Nobody reads input i after this node's backward, and its gradient can take its place. */
 static bool can_overwrite(const struct plan *plan, int n, int i)
 {
     const struct tape_node *at = &plan->tape->nodes[n];
@@ -148,15 +161,15 @@ static bool can_overwrite(const struct plan *plan, int n, int i)
     if (!info->din_overwrites_in[i] || value->region == NO_REGION)
         return false;
     return same_format(&value->tensor, &info->din[i]) &&
-           plan->regions[value->region].end <= backward_time(plan, n);
+           plan->regions[value->region].end <= plan_backward_time(plan, n);
 }
 
-/* The region of the gradient of input i. */
+/* The region that this node's backward writes input i's gradient to. */
 static void place_din(struct plan *plan, int n, int i)
 {
     struct plan_node *node = &plan->nodes[n];
-    int time = backward_time(plan, n);
-    struct gradient *addend = find_addend(plan, n, i);
+    int time = plan_backward_time(plan, n);
+    struct plan_gradient *addend = find_addend(plan, n, i);
     if (addend != NULL) {
         node->din_add[i] = addend->region;
         keep_until(plan, addend->region, time);
@@ -175,7 +188,8 @@ static void place_din(struct plan *plan, int n, int i)
     }
 }
 
-/* Where the gradients of the node's inputs go: own regions first, then those that are aliases. */
+/* Where the gradients of the node's inputs lie: first those that it writes, then those that are the
+ * same bytes as another's (kernel_info.din_aliases_dout). */
 static enum status place_dins(struct plan *plan, int n)
 {
     const struct tape_node *at = &plan->tape->nodes[n];
@@ -196,9 +210,9 @@ static enum status place_dins(struct plan *plan, int n)
         if (!wants_din(plan, at, i) || node->din_add[i] != NO_REGION)
             continue;
         struct plan_value *value = &plan->values[at->in[i]];
-        if (value->gradient_count == PLAN_GRADS_MAX)
+        if (value->gradient_count == PLAN_GRADIENTS_MAX)
             return ST_INVALID;
-        struct gradient *gradient = &value->gradients[value->gradient_count++];
+        struct plan_gradient *gradient = &value->gradients[value->gradient_count++];
         gradient->tensor = info->din[i];
         gradient->region = node->din[i];
         if (info->din_aliases_dout[i]) {
@@ -214,8 +228,8 @@ static enum status place_dins(struct plan *plan, int n)
 static enum status backward_regions(struct plan *plan, int n)
 {
     struct plan_node *node = &plan->nodes[n];
-    int time = backward_time(plan, n);
-    gather_douts(plan, n);
+    int time = plan_backward_time(plan, n);
+    take_douts(plan, n);
     enum status st = place_dins(plan, n);
     if (st != ST_OK)
         return st;
@@ -223,22 +237,22 @@ static enum status backward_regions(struct plan *plan, int n)
     return ST_OK;
 }
 
-struct order {
+struct region_size {
     size_t bytes;
     int region;
 };
 
 static int larger_first(const void *left, const void *right)
 {
-    const struct order *a = left;
-    const struct order *b = right;
+    const struct region_size *a = left;
+    const struct region_size *b = right;
     if (a->bytes != b->bytes)
         return a->bytes < b->bytes ? 1 : -1;
     return a->region - b->region;
 }
 
 /* Keeps the placed regions in order of their offsets. */
-static void insert(struct region *placed, int count, const struct region *region)
+static void insert_placed(struct plan_region *placed, int count, const struct plan_region *region)
 {
     int at = count;
     while (at > 0 && placed[at - 1].offset > region->offset)
@@ -247,13 +261,19 @@ static void insert(struct region *placed, int count, const struct region *region
     placed[at] = *region;
 }
 
+static bool live_together(const struct plan_region *a, const struct plan_region *b)
+{
+    return a->begin <= b->end && b->begin <= a->end;
+}
+
 /* The lowest gap that fits between the placed regions that live at the same time. */
-static size_t find_gap(const struct region *region, const struct region *placed, int count)
+static size_t find_gap(const struct plan_region *region, const struct plan_region *placed,
+                       int count)
 {
     size_t at = 0;
     for (int i = 0; i < count; i++) {
-        const struct region *other = &placed[i];
-        if (other->end < region->begin || other->begin > region->end)
+        const struct plan_region *other = &placed[i];
+        if (!live_together(region, other))
             continue;
         if (other->offset >= at + region->bytes)
             break;
@@ -263,21 +283,34 @@ static size_t find_gap(const struct region *region, const struct region *placed,
     return at;
 }
 
-/* Largest first, each at the lowest place that is free for its whole life. */
-static enum status lay_out(struct plan *plan)
+/* Invariant 1 of plan_internal.h. */
+static bool stands_alone(const struct plan_region *region, const struct plan_region *placed,
+                         int count)
+{
+    for (int i = 0; i < count; i++) {
+        const struct plan_region *other = &placed[i];
+        if (live_together(region, other) && region->offset < other->offset + other->bytes &&
+            other->offset < region->offset + region->bytes)
+            return false;
+    }
+    return true;
+}
+
+static enum status place_regions(struct plan *plan)
 {
     size_t count = (size_t)plan->region_count;
-    auto_free struct order *order = calloc(count + 1, sizeof *order);
-    auto_free struct region *placed = calloc(count + 1, sizeof *placed);
+    auto_free struct region_size *order = calloc(count + 1, sizeof *order);
+    auto_free struct plan_region *placed = calloc(count + 1, sizeof *placed);
     if (order == NULL || placed == NULL)
         return ST_NO_MEMORY;
     for (int i = 0; i < plan->region_count; i++)
-        order[i] = (struct order){ plan->regions[i].bytes, i };
+        order[i] = (struct region_size){ plan->regions[i].bytes, i };
     qsort(order, count, sizeof *order, larger_first);
     for (int i = 0; i < plan->region_count; i++) {
-        struct region *region = &plan->regions[order[i].region];
+        struct plan_region *region = &plan->regions[order[i].region];
         region->offset = find_gap(region, placed, i);
-        insert(placed, i, region);
+        CHECK(stands_alone(region, placed, i));
+        insert_placed(placed, i, region);
         plan->sizes.unshared_bytes += region->bytes;
         if (region->offset + region->bytes > plan->sizes.arena_bytes)
             plan->sizes.arena_bytes = region->offset + region->bytes;
@@ -285,7 +318,7 @@ static enum status lay_out(struct plan *plan)
     return ST_OK;
 }
 
-enum status plan_memory(struct plan *plan)
+enum status plan_memory_lay_out(struct plan *plan)
 {
     int count = plan->tape->node_count;
     for (int n = 0; n < count; n++)
@@ -297,5 +330,5 @@ enum status plan_memory(struct plan *plan)
         if (st != ST_OK)
             return st;
     }
-    return lay_out(plan);
+    return place_regions(plan);
 }

@@ -2,7 +2,8 @@
 
 #include "common/check.h"
 
-enum dtype precision_half(enum math math)
+/* What products of `math` make. */
+static enum dtype dtype_of(enum math math)
 {
     switch (math) {
     case MATH_F32:
@@ -16,8 +17,8 @@ enum dtype precision_half(enum math math)
     check_failed("math", __FILE__, __LINE__);
 }
 
-/* Part of the residual stream: starts it, adds to it, or drops some of it. */
-static bool is_residual_stream(const struct tape_node *node, enum dtype in0)
+/* The node starts the residual stream, adds to it, or drops some of it. */
+static bool writes_residual_stream(const struct tape_node *node, enum dtype in0)
 {
     if (node->op == OP_EMBEDDING)
         return true;
@@ -32,9 +33,9 @@ enum dtype precision_out(const struct tape *tape, int node, enum dtype in0, enum
     const struct tape_node *at = &tape->nodes[node];
     if (at->op == OP_SOFTMAX_CROSS_ENTROPY)
         return DTYPE_F32;
-    if (amp == AMP_O1 && is_residual_stream(at, in0))
+    if (amp == AMP_O1 && writes_residual_stream(at, in0))
         return DTYPE_F32;
-    return precision_half(math);
+    return dtype_of(math);
 }
 
 enum math precision_math(const struct tape *tape, int node, enum math math)

@@ -10,18 +10,16 @@
 #include "kernels/op.h"
 #include "trainer/tape/tape.h"
 
+/* The residual stream of text models is what embeddings write, and linear and dropout nodes with a
+ * residual. */
 enum amp {
-    AMP_O1, /* the residual stream stays float32: what embeddings, and linear and dropout nodes with
-               a residual, write */
+    AMP_O1, /* the residual stream stays float32 */
     AMP_O2, /* it is half, too */
 };
 
-/* The dtype that products of `math` make; float32 for tf32. */
-enum dtype precision_half(enum math math);
-
-/* What node n of the tape writes. in0 is the dtype of its first input. */
+/* What a node writes; in0: the dtype of its first input. */
 enum dtype precision_out(const struct tape *tape, int node, enum dtype in0, enum math math,
                          enum amp amp);
 
-/* In what node n computes its products; MATH_F32 where it has none. */
+/* In what a node computes its products; MATH_F32 where it has none. */
 enum math precision_math(const struct tape *tape, int node, enum math math);

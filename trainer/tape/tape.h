@@ -2,18 +2,22 @@
  * The tape: a model as a static array of nodes, appended once by a C function (trainer/models).
  *
  * Node i reads values that earlier nodes made and makes one value. Everything else is a loop over
- * the array: plan.h lays out memory and runs it, lane.h cuts its flat vectors, state.h names its
- * tensors.
+ * the array: plan.h lays out memory and runs it, lane.h cuts its flat vectors, and the optimizer
+ * (trainer/update/optimizer.h) names its tensors in checkpoints.
  *
  * Parameters lie in one flat float32 buffer in tape order, row-major in PyTorch's index order,
  * without padding; running statistics in one of their own. Names are PyTorch's
- * ("layer1.0.bn1.weight"), for text models Hugging Face's ("transformer.h.0.attn.c_attn.weight");
- * but every linear weight is [out, in] here, those that Hugging Face stores as Conv1D [in, out] as
- * well. A parameter that several nodes read lies where the first of them has it.
+ * ("layer1.0.bn1.weight"), for text models Hugging Face's ("transformer.wte.weight"); but every
+ * linear weight is [out, in] here, also those that Hugging Face stores as Conv1D [in, out]. A
+ * parameter that several nodes read lies where the first of them has it.
  *
  * Shapes are those of one sample (dims[0] = 1); a plan multiplies dims[0] by its batch. The loss is
- * [1]. Errors: the first mistake of a builder call is kept; later calls do nothing and return -1,
- * and tape_finish returns it: ST_INVALID  shapes don't fit, or a bound is passed ST_NO_MEMORY
+ * [TAPE_LOSS_SCALARS].
+ *
+ * Errors: the first mistake of a builder call is kept; later calls do nothing and return -1, and
+ *         tape_finish returns it:
+ *         ST_INVALID    shapes don't fit, or a bound is passed
+ *         ST_NO_MEMORY
  */
 #pragma once
 
@@ -31,8 +35,7 @@
 #define TAPE_STATS_MAX  2048
 
 enum tape_init {
-    TAPE_INIT_UNIFORM, /* ±1/sqrt(fan_in): PyTorch's default of Linear and Conv2d, weight and bias
-                        */
+    TAPE_INIT_UNIFORM, /* ±1/sqrt(fan_in): PyTorch's default of weight and bias of Linear, Conv2d */
     TAPE_INIT_ZERO,
     TAPE_INIT_ONE,
     TAPE_INIT_NORMAL, /* normal(0, std) */
@@ -45,6 +48,9 @@ enum tape_kind {
     TAPE_NORM = 1 << 1, /* scale and shift of a norm */
     TAPE_EMBEDDING = 1 << 2,
 };
+
+/* What the loss node gives for a micro-batch, as float32. */
+enum tape_loss_scalar { TAPE_LOSS_SUM, TAPE_LOSS_TARGETS, TAPE_LOSS_CORRECT, TAPE_LOSS_SCALARS };
 
 /* A parameter, or a running statistic, in its flat buffer. */
 struct tape_tensor {
@@ -83,7 +89,7 @@ struct tape {
     int inputs[TAPE_INPUTS_MAX]; /* values, in the order of tape_input */
     int input_count;
     int dropout_count;
-    int logits, loss; /* values, set by tape_loss */
+    int loss; /* a value; -1 before tape_loss */
     size_t param_elements, stat_elements;
     enum status error;
 };
@@ -91,7 +97,14 @@ struct tape {
 MUST_CHECK enum status tape_new(struct tape **out);
 void tape_free(struct tape *tape);
 
-/* Builders: append a node (but tape_input) and return its value, or -1. */
+/*
+ * Builders: each appends a node, but tape_input and tape_dropout with p = 0; all return a value, or
+ * -1 after a mistake.
+ *
+ * A residual is a value like the output, which the node adds to it. No node adds an input of the
+ * tape, so the first value can stand for none.
+ */
+#define TAPE_NO_RESIDUAL 0
 
 /* dims [1, …] of one sample. */
 int tape_input(struct tape *tape, enum dtype dtype, int ndim, const int64_t *dims);
@@ -101,29 +114,29 @@ struct tape_conv2d {
     int kernel, stride, pad;
     bool bias;
 };
-/* Parameters NAME.weight, NAME.bias. */
+/* x [1, C, H, W] → [1, out, H', W']. Parameters NAME.weight [out, C, kernel, kernel], NAME.bias. */
 int tape_conv2d(struct tape *tape, const char *name, int x, const struct tape_conv2d *conv);
-/* relu?(norm(x)·γ + β (+ residual)); residual is a value or -1. eps 1e-5. Parameters NAME.weight,
- * NAME.bias; statistics NAME.running_mean, NAME.running_var. */
+/* norm(x)·γ + β + residual, then ReLU if relu; eps 1e-5. Parameters NAME.weight (γ), NAME.bias (β);
+ * statistics NAME.running_mean, NAME.running_var. */
 int tape_batch_norm(struct tape *tape, const char *name, int x, int residual, bool relu);
 int tape_relu(struct tape *tape, int x);
 int tape_max_pool(struct tape *tape, int x, int kernel, int stride, int pad);
 int tape_global_avg_pool(struct tape *tape, int x);
 int tape_flatten(struct tape *tape, int x);
 
-/* act(x·Wᵀ + b) (+ residual) over the last dim of x. */
+/* activation(x·Wᵀ + b) + residual, over the last dim of x. */
 struct tape_linear {
     int64_t out; /* features */
     bool bias;
     enum activation activation; /* not together with a residual */
-    int residual;               /* a value like the output; 0: none (value 0 is an input) */
+    int residual;
     const char *tied; /* name of an earlier parameter [out, in] that is the weight; NULL: own */
     float std;        /* > 0: weight normal(0, std), bias 0; 0: PyTorch's default */
 };
 /* Parameters NAME.weight (unless tied), NAME.bias. */
 int tape_linear(struct tape *tape, const char *name, int x, const struct tape_linear *linear);
 
-/* x [1, .., C] → norm over C of x ·γ + β, eps 1e-5. Parameters NAME.weight, NAME.bias. */
+/* norm(x)·γ + β over the last dim of x; eps 1e-5. Parameters NAME.weight (γ), NAME.bias (β). */
 int tape_layer_norm(struct tape *tape, const char *name, int x);
 
 struct tape_embedding {
@@ -137,19 +150,17 @@ int tape_embedding(struct tape *tape, int tokens, const struct tape_embedding *e
 
 /* Causal attention of qkv [1, T, 3·C] → [1, T, C]. */
 int tape_attention(struct tape *tape, int qkv, int heads);
-/* ACTIVATION_GELU_TANH or ACTIVATION_GELU_ERF. */
-int tape_gelu(struct tape *tape, int x, enum activation activation);
-/* dropout(x) (+ residual; 0: none). With p = 0 and no residual x itself; p = 0 with one is
- * ST_INVALID: what made x adds it. */
+/* dropout(x) + residual. With p = 0 and no residual: x itself. With p = 0 and one ST_INVALID: the
+ * node that made x can add it. */
 int tape_dropout(struct tape *tape, int x, int residual, float p);
 
-/* The sum of the losses of a micro-batch; ends the tape. logits [1, V] with labels i32 [1], or
- * [1, T, V] with [1, T]. */
+/* Softmax and cross entropy, summed over a micro-batch; ends the tape. logits [1, V] with labels
+ * i32 [1], or [1, T, V] with [1, T]. */
 int tape_loss(struct tape *tape, int logits, int labels, float label_smoothing);
 
 /* Index of the parameter of a name, or -1. */
 int tape_find_param(const struct tape *tape, const char *name);
 
-/* Returns the first mistake of the calls above; ST_INVALID as well where the loss is not the last
+/* Returns the first mistake of the calls above; also ST_INVALID where the loss is not the last
  * node, or a value is read by nobody. */
 MUST_CHECK enum status tape_finish(const struct tape *tape);

@@ -1,18 +1,18 @@
 #include <string.h>
 
-#include "trainer/tape/tape_internal.h"
+#include "trainer/tape/tape_append.h"
 
 int tape_conv2d(struct tape *tape, const char *name, int x, const struct tape_conv2d *conv)
 {
-    if (!build_has_dims(tape, x, 4) || conv->out < 1 || conv->kernel < 1 || conv->stride < 1 ||
+    if (!tape_has_dims(tape, x, 4) || conv->out < 1 || conv->kernel < 1 || conv->stride < 1 ||
         conv->pad < 0)
-        return build_refuse(tape, ST_INVALID);
-    const int64_t *in = build_dims(tape, x);
+        return tape_refuse(tape, ST_INVALID);
+    const int64_t *in = tape_dims(tape, x);
     int64_t side = conv->kernel;
     int64_t pads = 2 * (int64_t)conv->pad;
     if (in[2] + pads < side || in[3] + pads < side)
-        return build_refuse(tape, ST_INVALID);
-    struct tape_node *node = build_node(tape, OP_CONV2D, x, -1);
+        return tape_refuse(tape, ST_INVALID);
+    struct tape_node *node = tape_append_node(tape, OP_CONV2D, x, -1);
     if (node == NULL)
         return -1;
     node->attr.out = conv->out;
@@ -22,69 +22,70 @@ int tape_conv2d(struct tape *tape, const char *name, int x, const struct tape_co
     node->attr.bias = conv->bias;
     int64_t fan_in = in[1] * side * side;
     node->param[0] =
-        build_param(tape, name,
-                    &(struct build_tensor){ .suffix = "weight",
-                                            .fan_in = fan_in,
-                                            .ndim = 4,
-                                            .dims = { conv->out, in[1], side, side } });
+        tape_append_param(tape, name,
+                          &(struct tape_tensor_spec){ .suffix = "weight",
+                                                      .fan_in = fan_in,
+                                                      .ndim = 4,
+                                                      .dims = { conv->out, in[1], side, side } });
     if (conv->bias) {
-        node->param[1] = build_param(tape, name,
-                                     &(struct build_tensor){ .suffix = "bias",
-                                                             .kind = TAPE_BIAS,
-                                                             .fan_in = fan_in,
-                                                             .ndim = 1,
-                                                             .dims = { conv->out } });
+        node->param[1] = tape_append_param(tape, name,
+                                           &(struct tape_tensor_spec){ .suffix = "bias",
+                                                                       .kind = TAPE_BIAS,
+                                                                       .fan_in = fan_in,
+                                                                       .ndim = 1,
+                                                                       .dims = { conv->out } });
     }
     int64_t height = (in[2] + pads - side) / conv->stride + 1;
     int64_t width = (in[3] + pads - side) / conv->stride + 1;
-    return build_out(tape, 4, (int64_t[]){ in[0], conv->out, height, width }, true);
+    return tape_append_value(tape, 4, (int64_t[]){ in[0], conv->out, height, width }, true);
 }
 
 int tape_batch_norm(struct tape *tape, const char *name, int x, int residual, bool relu)
 {
-    if (!build_has_dims(tape, x, 4))
-        return build_refuse(tape, ST_INVALID);
-    const int64_t *in = build_dims(tape, x);
-    if (residual >= 0 && (!build_has_dims(tape, residual, 4) ||
-                          memcmp(in, build_dims(tape, residual), 4 * sizeof *in) != 0))
-        return build_refuse(tape, ST_INVALID);
-    struct tape_node *node = build_node(tape, OP_BATCH_NORM, x, residual);
+    if (!tape_has_dims(tape, x, 4))
+        return tape_refuse(tape, ST_INVALID);
+    const int64_t *in = tape_dims(tape, x);
+    bool adds = residual != TAPE_NO_RESIDUAL;
+    if (adds && (!tape_has_dims(tape, residual, 4) ||
+                 memcmp(in, tape_dims(tape, residual), 4 * sizeof *in) != 0))
+        return tape_refuse(tape, ST_INVALID);
+    struct tape_node *node = tape_append_node(tape, OP_BATCH_NORM, x, adds ? residual : -1);
     if (node == NULL)
         return -1;
     node->attr.relu = relu;
-    node->attr.residual = residual >= 0;
-    node->attr.eps = 1e-5f;
-    struct build_tensor spec = {
+    node->attr.residual = adds;
+    node->attr.eps = TAPE_NORM_EPSILON;
+    struct tape_tensor_spec spec = {
         .suffix = "weight", .kind = TAPE_NORM, .init = TAPE_INIT_ONE, .ndim = 1, .dims = { in[1] }
     };
-    node->param[0] = build_param(tape, name, &spec);
+    node->param[0] = tape_append_param(tape, name, &spec);
     spec.suffix = "running_var";
-    struct build_tensor variance = spec;
+    struct tape_tensor_spec variance = spec;
     spec.init = TAPE_INIT_ZERO;
     spec.suffix = "bias";
-    node->param[1] = build_param(tape, name, &spec);
+    node->param[1] = tape_append_param(tape, name, &spec);
     spec.suffix = "running_mean";
-    node->stat[0] = build_stat(tape, name, &spec);
-    node->stat[1] = build_stat(tape, name, &variance);
-    return build_out(tape, 4, in, true);
+    node->stat[0] = tape_append_stat(tape, name, &spec);
+    node->stat[1] = tape_append_stat(tape, name, &variance);
+    return tape_append_value(tape, 4, in, true);
 }
 
 int tape_relu(struct tape *tape, int x)
 {
-    if (build_node(tape, OP_RELU, x, -1) == NULL)
+    if (tape_append_node(tape, OP_RELU, x, -1) == NULL)
         return -1;
-    return build_out(tape, tape->values[x].tensor.ndim, build_dims(tape, x), true);
+    return tape_append_value(tape, tape->values[x].tensor.ndim, tape_dims(tape, x), true);
 }
 
 int tape_max_pool(struct tape *tape, int x, int kernel, int stride, int pad)
 {
-    if (!build_has_dims(tape, x, 4) || kernel < 1 || stride < 1 || pad < 0 || 2 * pad > kernel)
-        return build_refuse(tape, ST_INVALID);
-    const int64_t *in = build_dims(tape, x);
+    if (!tape_has_dims(tape, x, 4) || kernel < 1 || stride < 1 || pad < 0 || 2 * pad > kernel)
+        return tape_refuse(tape, ST_INVALID);
+    const int64_t *in = tape_dims(tape, x);
     int64_t pads = 2 * (int64_t)pad;
     if (in[2] + pads < kernel || in[3] + pads < kernel)
-        return build_refuse(tape, ST_INVALID);
-    struct tape_node *node = build_node(tape, OP_MAX_POOL, x, -1);
+        return tape_refuse(tape, ST_INVALID);
+    struct tape_node *node = tape_append_node(tape, OP_MAX_POOL, x, -1);
     if (node == NULL)
         return -1;
     node->attr.kernel = kernel;
@@ -92,24 +93,24 @@ int tape_max_pool(struct tape *tape, int x, int kernel, int stride, int pad)
     node->attr.pad = pad;
     int64_t height = (in[2] + pads - kernel) / stride + 1;
     int64_t width = (in[3] + pads - kernel) / stride + 1;
-    return build_out(tape, 4, (int64_t[]){ in[0], in[1], height, width }, true);
+    return tape_append_value(tape, 4, (int64_t[]){ in[0], in[1], height, width }, true);
 }
 
 int tape_global_avg_pool(struct tape *tape, int x)
 {
-    if (!build_has_dims(tape, x, 4))
-        return build_refuse(tape, ST_INVALID);
-    if (build_node(tape, OP_GLOBAL_AVG_POOL, x, -1) == NULL)
+    if (!tape_has_dims(tape, x, 4))
+        return tape_refuse(tape, ST_INVALID);
+    if (tape_append_node(tape, OP_GLOBAL_AVG_POOL, x, -1) == NULL)
         return -1;
-    return build_out(tape, 2, build_dims(tape, x), true);
+    return tape_append_value(tape, 2, tape_dims(tape, x), true);
 }
 
 int tape_flatten(struct tape *tape, int x)
 {
-    if (!build_has_dims(tape, x, 4))
-        return build_refuse(tape, ST_INVALID);
-    if (build_node(tape, OP_FLATTEN, x, -1) == NULL)
+    if (!tape_has_dims(tape, x, 4))
+        return tape_refuse(tape, ST_INVALID);
+    if (tape_append_node(tape, OP_FLATTEN, x, -1) == NULL)
         return -1;
-    const int64_t *in = build_dims(tape, x);
-    return build_out(tape, 2, (int64_t[]){ in[0], in[1] * in[2] * in[3] }, true);
+    const int64_t *in = tape_dims(tape, x);
+    return tape_append_value(tape, 2, (int64_t[]){ in[0], in[1] * in[2] * in[3] }, true);
 }

@@ -1,8 +1,6 @@
 #include <string.h>
 
-#include "trainer/tape/tape_internal.h"
-
-#define NORM_EPSILON 1e-5f
+#include "trainer/tape/tape_append.h"
 
 static int64_t last_dim(const struct tape *tape, int value)
 {
@@ -10,24 +8,24 @@ static int64_t last_dim(const struct tape *tape, int value)
     return tensor->dims[tensor->ndim - 1];
 }
 
-/* x's dims but for the last. */
-static int out_like(struct tape *tape, int x, int64_t last)
+/* The newest node's output: x's dims but for the last. */
+static int append_like(struct tape *tape, int x, int64_t last)
 {
     int64_t dims[TENSOR_DIMS_MAX] = { 0 };
     int ndim = tape->values[x].tensor.ndim;
-    memcpy(dims, build_dims(tape, x), (size_t)ndim * sizeof dims[0]);
+    memcpy(dims, tape_dims(tape, x), (size_t)ndim * sizeof dims[0]);
     dims[ndim - 1] = last;
-    return build_out(tape, ndim, dims, true);
+    return tape_append_value(tape, ndim, dims, true);
 }
 
 static int tied_weight(struct tape *tape, const char *name, int64_t out, int64_t in)
 {
     int index = tape_find_param(tape, name);
     if (index < 0)
-        return build_refuse(tape, ST_INVALID);
+        return tape_refuse(tape, ST_INVALID);
     struct tape_tensor *tensor = &tape->params[index];
     if (tensor->ndim != 2 || tensor->dims[0] != out || tensor->dims[1] != in)
-        return build_refuse(tape, ST_INVALID);
+        return tape_refuse(tape, ST_INVALID);
     tensor->last_node = tape->node_count - 1;
     return index;
 }
@@ -36,34 +34,34 @@ static void linear_params(struct tape *tape, struct tape_node *node, const char 
                           const struct tape_linear *linear, int64_t in)
 {
     bool normal = linear->std > 0;
-    struct build_tensor weight = { .suffix = "weight",
-                                   .kind = TAPE_WEIGHT,
-                                   .init = normal ? TAPE_INIT_NORMAL : TAPE_INIT_UNIFORM,
-                                   .fan_in = in,
-                                   .std = linear->std,
-                                   .ndim = 2,
-                                   .dims = { linear->out, in } };
-    struct build_tensor bias = { .suffix = "bias",
-                                 .kind = TAPE_BIAS,
-                                 .init = normal ? TAPE_INIT_ZERO : TAPE_INIT_UNIFORM,
-                                 .fan_in = in,
-                                 .ndim = 1,
-                                 .dims = { linear->out } };
+    struct tape_tensor_spec weight = { .suffix = "weight",
+                                       .kind = TAPE_WEIGHT,
+                                       .init = normal ? TAPE_INIT_NORMAL : TAPE_INIT_UNIFORM,
+                                       .fan_in = in,
+                                       .std = linear->std,
+                                       .ndim = 2,
+                                       .dims = { linear->out, in } };
+    struct tape_tensor_spec bias = { .suffix = "bias",
+                                     .kind = TAPE_BIAS,
+                                     .init = normal ? TAPE_INIT_ZERO : TAPE_INIT_UNIFORM,
+                                     .fan_in = in,
+                                     .ndim = 1,
+                                     .dims = { linear->out } };
     node->param[0] = linear->tied != NULL ? tied_weight(tape, linear->tied, linear->out, in)
-                                          : build_param(tape, name, &weight);
+                                          : tape_append_param(tape, name, &weight);
     if (linear->bias)
-        node->param[1] = build_param(tape, name, &bias);
+        node->param[1] = tape_append_param(tape, name, &bias);
 }
 
 int tape_linear(struct tape *tape, const char *name, int x, const struct tape_linear *linear)
 {
-    if (!build_known(tape, x) || tape->values[x].tensor.ndim < 2 || linear->out < 1 ||
+    if (!tape_has_value(tape, x) || tape->values[x].tensor.ndim < 2 || linear->out < 1 ||
         !(linear->std >= 0))
-        return build_refuse(tape, ST_INVALID);
-    bool residual = linear->residual != 0;
+        return tape_refuse(tape, ST_INVALID);
+    bool residual = linear->residual != TAPE_NO_RESIDUAL;
     if (residual && linear->activation != ACTIVATION_NONE)
-        return build_refuse(tape, ST_INVALID);
-    struct tape_node *node = build_node(tape, OP_LINEAR, x, residual ? linear->residual : -1);
+        return tape_refuse(tape, ST_INVALID);
+    struct tape_node *node = tape_append_node(tape, OP_LINEAR, x, residual ? linear->residual : -1);
     if (node == NULL)
         return -1;
     node->attr.out = linear->out;
@@ -71,94 +69,84 @@ int tape_linear(struct tape *tape, const char *name, int x, const struct tape_li
     node->attr.activation = linear->activation;
     node->attr.residual = residual;
     linear_params(tape, node, name, linear, last_dim(tape, x));
-    int out = out_like(tape, x, linear->out);
-    if (residual && out >= 0 && !build_same_dims(tape, out, linear->residual))
-        return build_refuse(tape, ST_INVALID);
+    int out = append_like(tape, x, linear->out);
+    if (residual && out >= 0 && !tape_same_dims(tape, out, linear->residual))
+        return tape_refuse(tape, ST_INVALID);
     return out;
 }
 
 int tape_layer_norm(struct tape *tape, const char *name, int x)
 {
-    struct tape_node *node = build_node(tape, OP_LAYER_NORM, x, -1);
+    struct tape_node *node = tape_append_node(tape, OP_LAYER_NORM, x, -1);
     if (node == NULL)
         return -1;
-    node->attr.eps = NORM_EPSILON;
-    struct build_tensor spec = { .suffix = "weight",
-                                 .kind = TAPE_NORM,
-                                 .init = TAPE_INIT_ONE,
-                                 .ndim = 1,
-                                 .dims = { last_dim(tape, x) } };
-    node->param[0] = build_param(tape, name, &spec);
+    node->attr.eps = TAPE_NORM_EPSILON;
+    struct tape_tensor_spec spec = { .suffix = "weight",
+                                     .kind = TAPE_NORM,
+                                     .init = TAPE_INIT_ONE,
+                                     .ndim = 1,
+                                     .dims = { last_dim(tape, x) } };
+    node->param[0] = tape_append_param(tape, name, &spec);
     spec.suffix = "bias";
     spec.init = TAPE_INIT_ZERO;
-    node->param[1] = build_param(tape, name, &spec);
-    return out_like(tape, x, last_dim(tape, x));
+    node->param[1] = tape_append_param(tape, name, &spec);
+    return append_like(tape, x, last_dim(tape, x));
 }
 
 int tape_embedding(struct tape *tape, int tokens, const struct tape_embedding *embedding)
 {
-    if (!build_has_dims(tape, tokens, 2) || tape->values[tokens].tensor.dtype != DTYPE_I32 ||
+    if (!tape_has_dims(tape, tokens, 2) || tape->values[tokens].tensor.dtype != DTYPE_I32 ||
         embedding->vocab < 1 || embedding->out < 1 || !(embedding->std > 0))
-        return build_refuse(tape, ST_INVALID);
-    const int64_t *in = build_dims(tape, tokens);
+        return tape_refuse(tape, ST_INVALID);
+    const int64_t *in = tape_dims(tape, tokens);
     if (embedding->position != NULL && embedding->context < in[1])
-        return build_refuse(tape, ST_INVALID);
-    struct tape_node *node = build_node(tape, OP_EMBEDDING, tokens, -1);
+        return tape_refuse(tape, ST_INVALID);
+    struct tape_node *node = tape_append_node(tape, OP_EMBEDDING, tokens, -1);
     if (node == NULL)
         return -1;
     node->attr.out = embedding->out;
     node->attr.rows = embedding->vocab;
-    struct build_tensor spec = { .suffix = "weight",
-                                 .kind = TAPE_EMBEDDING,
-                                 .init = TAPE_INIT_NORMAL,
-                                 .std = embedding->std,
-                                 .ndim = 2,
-                                 .dims = { embedding->vocab, embedding->out } };
-    node->param[0] = build_param(tape, embedding->token, &spec);
+    struct tape_tensor_spec spec = { .suffix = "weight",
+                                     .kind = TAPE_EMBEDDING,
+                                     .init = TAPE_INIT_NORMAL,
+                                     .std = embedding->std,
+                                     .ndim = 2,
+                                     .dims = { embedding->vocab, embedding->out } };
+    node->param[0] = tape_append_param(tape, embedding->token, &spec);
     if (embedding->position != NULL) {
         node->attr.positions = embedding->context;
         spec.dims[0] = embedding->context;
-        node->param[1] = build_param(tape, embedding->position, &spec);
+        node->param[1] = tape_append_param(tape, embedding->position, &spec);
     }
-    return build_out(tape, 3, (int64_t[]){ in[0], in[1], embedding->out }, true);
+    return tape_append_value(tape, 3, (int64_t[]){ in[0], in[1], embedding->out }, true);
 }
 
 int tape_attention(struct tape *tape, int qkv, int heads)
 {
-    if (!build_has_dims(tape, qkv, 3) || heads < 1 ||
-        build_dims(tape, qkv)[2] % (3 * (int64_t)heads) != 0)
-        return build_refuse(tape, ST_INVALID);
-    struct tape_node *node = build_node(tape, OP_ATTENTION, qkv, -1);
+    if (!tape_has_dims(tape, qkv, 3) || heads < 1 ||
+        tape_dims(tape, qkv)[2] % (3 * (int64_t)heads) != 0)
+        return tape_refuse(tape, ST_INVALID);
+    struct tape_node *node = tape_append_node(tape, OP_ATTENTION, qkv, -1);
     if (node == NULL)
         return -1;
     node->attr.heads = heads;
-    return out_like(tape, qkv, last_dim(tape, qkv) / 3);
-}
-
-int tape_gelu(struct tape *tape, int x, enum activation activation)
-{
-    if (activation != ACTIVATION_GELU_TANH && activation != ACTIVATION_GELU_ERF)
-        return build_refuse(tape, ST_INVALID);
-    struct tape_node *node = build_node(tape, OP_GELU, x, -1);
-    if (node == NULL)
-        return -1;
-    node->attr.activation = activation;
-    return out_like(tape, x, last_dim(tape, x));
+    return append_like(tape, qkv, last_dim(tape, qkv) / 3);
 }
 
 int tape_dropout(struct tape *tape, int x, int residual, float p)
 {
-    if (!build_known(tape, x) || !(p >= 0 && p < 1))
-        return build_refuse(tape, ST_INVALID);
+    if (!tape_has_value(tape, x) || !(p >= 0 && p < 1))
+        return tape_refuse(tape, ST_INVALID);
+    bool adds = residual != TAPE_NO_RESIDUAL;
     if (p == 0)
-        return residual == 0 ? x : build_refuse(tape, ST_INVALID);
-    if (residual != 0 && !build_same_dims(tape, x, residual))
-        return build_refuse(tape, ST_INVALID);
-    struct tape_node *node = build_node(tape, OP_DROPOUT, x, residual != 0 ? residual : -1);
+        return adds ? tape_refuse(tape, ST_INVALID) : x;
+    if (adds && !tape_same_dims(tape, x, residual))
+        return tape_refuse(tape, ST_INVALID);
+    struct tape_node *node = tape_append_node(tape, OP_DROPOUT, x, adds ? residual : -1);
     if (node == NULL)
         return -1;
     node->attr.drop = p;
-    node->attr.residual = residual != 0;
+    node->attr.residual = adds;
     node->attr.layer = tape->dropout_count++;
-    return out_like(tape, x, last_dim(tape, x));
+    return append_like(tape, x, last_dim(tape, x));
 }

@@ -11,14 +11,16 @@
 #include "common/tree_sum.h"
 
 #define STATISTICS_MOMENTUM 0.1f /* PyTorch's default of BatchNorm2d */
-#define SCALARS             3
 #define CLIP_EPSILON        1e-6 /* clip_grad_norm_'s */
 
-/* The scalars of the sum (loss, targets, micro-batches), then the sums of squares. */
-struct told {
-    float scalars[SCALARS];
+/* The scalars at the end of a lane vector, in the order of struct lane_layout. */
+enum sum_scalar { SUM_LOSS, SUM_TARGETS, SUM_MICRO, SUM_SCALARS };
+
+/* What an update is decided by, brought to the host. */
+struct sum_facts {
+    float scalars[SUM_SCALARS];
     float unused;
-    double squares[];
+    double squares[]; /* per piece of the gradient: the sum of its squares */
 };
 
 struct optimizer {
@@ -29,9 +31,9 @@ struct optimizer {
     struct lane_layout layout;
     float *params, *stats, *moments[OPTIMIZER_MOMENTS_MAX];
     int moment_count;
-    double *squares;   /* one per piece of the gradient; device memory */
-    struct told *told; /* host memory: what an update is decided by */
-    size_t piece_count;
+    double *squares;         /* one per piece of the gradient; device memory */
+    struct sum_facts *facts; /* host memory */
+    size_t piece_count;      /* of the gradient */
     uint64_t *decay_borders; /* device memory; NULL: all decay */
     struct decay_map decay;
     struct ckpt_buffer buffers[OPTIMIZER_BUFFERS_MAX];
@@ -46,7 +48,7 @@ static const char *moment_name(const struct optimizer *optimizer, int moment)
     return moment == 0 ? "adam.m" : "adam.v";
 }
 
-static enum status allocate(struct optimizer *optimizer)
+static enum status allocate_buffers(struct optimizer *optimizer)
 {
     struct {
         float **buffer;
@@ -73,11 +75,12 @@ static enum status allocate(struct optimizer *optimizer)
         optimizer->table->alloc(optimizer->backend, bytes, (void **)&optimizer->squares);
     if (st != ST_OK)
         return st;
-    return optimizer->table->alloc_host(optimizer->backend, sizeof(struct told) + bytes,
-                                        (void **)&optimizer->told);
+    return optimizer->table->alloc_host(optimizer->backend, sizeof(struct sum_facts) + bytes,
+                                        (void **)&optimizer->facts);
 }
 
-/* The borders at which decay changes; out has room for one more than there are parameters. */
+/* The elements at which decay starts or stops (struct decay_map). out: room for one of each
+ * parameter. */
 static size_t decay_borders(const struct tape *tape, unsigned no_decay, uint64_t *out)
 {
     size_t count = 0;
@@ -154,7 +157,7 @@ static enum status describe_buffer(struct optimizer *optimizer, const char *name
     return ST_OK;
 }
 
-static enum status describe(struct optimizer *optimizer)
+static enum status describe_buffers(struct optimizer *optimizer)
 {
     size_t count = (size_t)optimizer->tape->param_count * (size_t)(1 + optimizer->moment_count) +
                    (size_t)optimizer->tape->stat_count;
@@ -186,11 +189,11 @@ enum status optimizer_new(const struct optimizer_options *options, const struct 
     optimizer->tape = tape;
     optimizer->layout = lane_layout(tape);
     optimizer->moment_count = options->kind == OPTIMIZER_ADAMW ? 2 : options->momentum != 0;
-    enum status st = allocate(optimizer);
+    enum status st = allocate_buffers(optimizer);
     if (st == ST_OK)
         st = map_decay(optimizer);
     if (st == ST_OK)
-        st = describe(optimizer);
+        st = describe_buffers(optimizer);
     if (st != ST_OK) {
         optimizer_free(optimizer);
         return st;
@@ -209,8 +212,8 @@ void optimizer_free(struct optimizer *optimizer)
         if (owned[i] != NULL)
             optimizer->table->free(optimizer->backend, owned[i]);
     }
-    if (optimizer->told != NULL)
-        optimizer->table->free_host(optimizer->backend, optimizer->told);
+    if (optimizer->facts != NULL)
+        optimizer->table->free_host(optimizer->backend, optimizer->facts);
     free(optimizer->tensors);
     free(optimizer);
 }
@@ -225,39 +228,39 @@ float *optimizer_stats(struct optimizer *optimizer)
     return optimizer->stats;
 }
 
-/* What decides about the update, brought to the host. */
-static enum status fetch(struct optimizer *optimizer, const float *sum, struct stream *stream)
+/* Waits for the device. */
+static enum status fetch_facts(struct optimizer *optimizer, const float *sum, struct stream *stream)
 {
     const struct vector_table *vector = &optimizer->table->vector;
     struct backend *backend = optimizer->backend;
-    struct told *told = optimizer->told;
-    enum status st = vector->copy(backend, told->scalars, sum + optimizer->layout.loss_at,
-                                  sizeof told->scalars, stream);
+    struct sum_facts *facts = optimizer->facts;
+    enum status st = vector->copy(backend, facts->scalars, sum + optimizer->layout.loss_at,
+                                  sizeof facts->scalars, stream);
     if (st == ST_OK) {
         st = vector->square_sums(backend, optimizer->squares, sum, optimizer->layout.param_count,
                                  stream);
     }
     if (st == ST_OK) {
-        st = vector->copy(backend, told->squares, optimizer->squares,
+        st = vector->copy(backend, facts->squares, optimizer->squares,
                           optimizer->piece_count * sizeof(double), stream);
     }
     return st == ST_OK ? optimizer->table->stream_sync(backend, stream) : st;
 }
 
 /* Reads everything that decides about the update; writes no state. */
-static enum status examine(struct optimizer *optimizer, const float *sum,
-                           const struct optimizer_step *step, struct stream *stream,
-                           struct optimizer_report *out_report)
+static enum status examine_sum(struct optimizer *optimizer, const float *sum,
+                               const struct optimizer_step *step, struct stream *stream,
+                               struct optimizer_report *out_report)
 {
-    enum status st = fetch(optimizer, sum, stream);
+    enum status st = fetch_facts(optimizer, sum, stream);
     if (st != ST_OK)
         return st;
-    struct told *told = optimizer->told;
-    double targets = (double)told->scalars[1];
-    if (!(targets >= 1) || !(told->scalars[2] >= 1))
+    struct sum_facts *facts = optimizer->facts;
+    double targets = (double)facts->scalars[SUM_TARGETS];
+    if (!(targets >= 1) || !(facts->scalars[SUM_MICRO] >= 1))
         return ST_INVALID;
-    double square = tree_sum(told->squares, optimizer->piece_count);
-    struct optimizer_report report = { .loss = (double)told->scalars[0] / targets,
+    double square = tree_sum(facts->squares, optimizer->piece_count);
+    struct optimizer_report report = { .loss = (double)facts->scalars[SUM_LOSS] / targets,
                                        .grad_norm = sqrt(square) / targets / step->loss_scale,
                                        .targets = targets };
     report.overflow = step->may_overflow && isfinite(report.loss) && !isfinite(square);
@@ -309,7 +312,8 @@ static enum status update_params(struct optimizer *optimizer, const float *sum,
                          optimizer->moments[1], sum, count, &args, stream);
 }
 
-/* running += 0.1·(mean over micro-batches - running): plain gradient descent towards the mean. */
+/* running += 0.1·(mean over micro-batches - running), as plain gradient descent with decay 1:
+ * param - lr·(grad·grad_scale + param), the gradient being the sum. */
 static enum status update_stats(struct optimizer *optimizer, const float *sum, double micro,
                                 struct stream *stream)
 {
@@ -330,7 +334,7 @@ enum status optimizer_update(struct optimizer *optimizer, const float *sum,
     CHECK(step->update >= 1);
     CHECK(step->loss_scale > 0);
     struct optimizer_report report;
-    enum status st = examine(optimizer, sum, step, stream, &report);
+    enum status st = examine_sum(optimizer, sum, step, stream, &report);
     if (st == ST_OK || st == ST_NUMERIC)
         *out_report = report;
     if (st != ST_OK || report.overflow)
@@ -338,7 +342,7 @@ enum status optimizer_update(struct optimizer *optimizer, const float *sum,
     st = update_params(optimizer, sum, step, grad_scale(optimizer, step, &report), stream);
     fault_point("trainer.update"); /* parameters are new, statistics old */
     if (st == ST_OK)
-        st = update_stats(optimizer, sum, (double)optimizer->told->scalars[2], stream);
+        st = update_stats(optimizer, sum, (double)optimizer->facts->scalars[SUM_MICRO], stream);
     if (st != ST_OK)
         return st;
     return optimizer->table->stream_sync(optimizer->backend, stream);

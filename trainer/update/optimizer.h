@@ -7,8 +7,9 @@
  *
  * After an update, and after the state was restored from outside, plan_refresh is due.
  *
- * Source: SGD and AdamW as torch.optim has them (without decay: the kinds of
- * parameters in no_decay); clipping as torch.nn.utils.clip_grad_norm_ (norm + 1e-6).
+ * Thread: one at a time.
+ * Source: SGD and AdamW as torch.optim has them, but that the kinds in no_decay don't decay;
+ *         clipping as torch.nn.utils.clip_grad_norm_ (norm + 1e-6).
  */
 #pragma once
 
@@ -34,13 +35,13 @@ struct optimizer_options {
     float beta1, beta2, eps; /* adamw */
     float weight_decay;
     float clip_norm;   /* 0: off */
-    unsigned no_decay; /* set of enum tape_kind that don't decay; 0: all do */
+    unsigned no_decay; /* bits of enum tape_kind: those don't decay; 0: all do */
 };
 
 struct optimizer;
 
-/* Allocates the state, zeroed; init.h or a restore fills it. tape and backend are borrowed for
- * life. */
+/* Allocates the state, zeroed; initial values or a restore fill it in. tape and backend are
+ * borrowed for life. */
 MUST_CHECK enum status optimizer_new(const struct optimizer_options *options,
                                      const struct tape *tape, const struct backend_table *table,
                                      struct backend *backend, struct optimizer **out);
@@ -53,14 +54,14 @@ struct optimizer_step {
     double lr;
     uint64_t update;   /* 1 at the first one, counted without skipped steps */
     double loss_scale; /* the gradient is divided by it; 1 without scaling */
-    bool may_overflow; /* dynamic scaling: report.overflow instead of ST_NUMERIC */
+    bool may_overflow; /* dynamic scaling: report.overflow instead of ST_NUMERIC, as said there */
 };
 
 struct optimizer_report {
     double loss;      /* mean over targets */
     double grad_norm; /* of the mean loss's gradient, before clipping, without the loss scale */
     double targets;
-    bool overflow; /* the gradient is not finite, the loss is: nothing was written */
+    bool overflow; /* the loss is finite, the gradient is not: nothing was written */
 };
 
 /*
@@ -74,13 +75,13 @@ MUST_CHECK enum status optimizer_update(struct optimizer *optimizer, const float
 
 /*
  * Describes the state for a checkpoint: buffers in digest order (parameters, moments by name,
- * statistics; empty ones left out) with their data, and the named tensors in them. Memory: the
- * arrays are owned by the optimizer and valid for its life; data pointers are the live buffers,
- * which the host can read where the backend's memory is host memory.
+ * statistics; empty ones left out) with their data, and the named tensors in them.
+ * Memory: the arrays are owned by the optimizer and valid for its life; data are the live buffers,
+ *         which the host can read where the backend's memory is host memory.
  */
 void optimizer_describe(struct optimizer *optimizer, const struct ckpt_buffer **out_buffers,
                         uint32_t *out_buffer_count, const struct ckpt_tensor **out_tensors,
                         uint32_t *out_tensor_count);
-/* The live buffer of a name that optimizer_describe gave ("parameters", …), to restore into; or
- * NULL. */
+/* The live buffer of a name of optimizer_describe ("parameters", …), to restore into; NULL: there
+ * is none. */
 void *optimizer_buffer(struct optimizer *optimizer, const char *name);

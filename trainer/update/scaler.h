@@ -1,11 +1,14 @@
 /*
- * The loss scale: the factor of the loss's gradient that keeps small gradients of fp16 from
+ * The loss scale: a factor of the loss's gradient that keeps small gradients of fp16 from
  * vanishing; the update divides by it.
  *
- * Static: a number. Dynamic: as torch.amp.GradScaler, halved at each step whose gradient overflowed
- * (that step is not trained on) and doubled after `interval` good steps in a row, but never below
- * `floor` nor above SCALER_MOST. Powers of two throughout unless the job gives another number: then
- * scaling and unscaling are exact.
+ *   static   a number
+ *   dynamic  as torch.amp.GradScaler: halved at each step whose gradient overflowed (that step is
+ *            not trained on) and doubled after `interval` good steps in a row, but never below
+ *            `floor` nor above SCALER_MOST
+ *
+ * Powers of two throughout, so that scaling and unscaling are exact, unless the job gives another
+ * number.
  *
  * The state is a function of the options and of which steps overflowed; it is part of a
  * checkpoint's scalars. Thread: any; all functions are pure.
@@ -17,9 +20,8 @@
 
 #include "common/status.h"
 
-#define SCALER_MOST                                                                                \
-    0x1p40 /* a gradient that never overflows doesn't drive the scale to infinity                  \
-            */
+/* A gradient that never overflows doesn't drive the scale to infinity. */
+#define SCALER_MOST 0x1p40
 
 struct scaler_options {
     bool dynamic;

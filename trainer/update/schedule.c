@@ -2,13 +2,14 @@
 
 #include "common/check.h"
 
+#define PI 3.14159265358979323846
+
 /* Cosine on [0, π]: Taylor's series on [0, π/2], below 1e-16 after the x^22 term. */
 static double half_period_cosine(double x)
 {
-    const double pi = 3.14159265358979323846;
     double sign = 1;
-    if (x > pi / 2) {
-        x = pi - x;
+    if (x > PI / 2) {
+        x = PI - x;
         sign = -1;
     }
     double term = 1;
@@ -43,7 +44,7 @@ double schedule_lr(const struct schedule *schedule, uint64_t step)
     case SCHEDULE_COSINE: {
         uint64_t span = schedule->total > schedule->warmup ? schedule->total - schedule->warmup : 1;
         double part = after < span ? (double)after / (double)span : 1.0;
-        double shape = 0.5 * (1.0 + half_period_cosine(part * 3.14159265358979323846));
+        double shape = 0.5 * (1.0 + half_period_cosine(part * PI));
         return schedule->lr * (schedule->min + (1.0 - schedule->min) * shape);
     }
     case SCHEDULE_STEP:

@@ -1,11 +1,13 @@
 /*
  * The learning rate: a pure function of the step.
  *
- * Warm-up is linear: step s of w warm-up steps has (s + 1)/w of the rate; after it
+ * Warm-up is linear: step s of w warm-up steps has (s + 1)/w of the rate. After it
  *   constant  lr
  *   cosine    from lr to lr·min over the steps that are left: half a period
  *   step      lr·gamma^floor(steps after warm-up / every)
- * Computed in double with + - * / and our own cosine, so that no library version moves its bits.
+ *
+ * In double, with + - * / and a cosine of our own, so that no library version moves its bits.
+ * Thread: any.
  */
 #pragma once
 

@@ -13,8 +13,8 @@ static struct dataset_shape synthetic_shape(const struct job_model *model)
                  : (struct dataset_shape){ .channels = 1, .height = 28, .width = 28 };
 }
 
-enum status build_dataset(const struct build_options *options, struct dataset **out, char *message,
-                          size_t capacity)
+enum status build_dataset(const struct build_options *options, struct dataset **out,
+                          struct reason *reason)
 {
     const struct job *job = options->job;
     bool text = job_is_text(&job->model);
@@ -30,31 +30,29 @@ enum status build_dataset(const struct build_options *options, struct dataset **
         .progress = options->progress,
         .progress_arg = options->progress_arg,
     };
-    return dataset_open(&data, out, message, capacity);
+    return dataset_open(&data, out, reason);
 }
 
-static void refuse_shape(const struct job *job, const struct dataset *data, char *message,
-                         size_t capacity)
+static void refuse_shape(const struct job *job, const struct dataset *data, struct reason *reason)
 {
     const struct job_model *model = &job->model;
     if (job_is_text(model)) {
-        (void)snprintf(message, capacity,
-                       "model: %s can't have %lld layers of width %lld with %lld heads, context "
-                       "%lld and vocab %lld; use fewer layers, or heads that divide the width",
-                       job_arch_word(model->arch), (long long)model->layers,
-                       (long long)model->width, (long long)model->heads, (long long)model->context,
-                       (long long)model->vocab);
+        reason_set(reason,
+                   "model: %s can't have %lld layers of width %lld with %lld heads, context "
+                   "%lld and vocab %lld; use fewer layers, or heads that divide the width",
+                   job_arch_word(model->arch), (long long)model->layers, (long long)model->width,
+                   (long long)model->heads, (long long)model->context, (long long)model->vocab);
         return;
     }
-    (void)snprintf(message, capacity,
-                   "data.train: images of %lldx%lldx%lld are not what model.arch %s takes; use "
-                   "other images or another model",
-                   (long long)data->shape.channels, (long long)data->shape.height,
-                   (long long)data->shape.width, job_arch_word(model->arch));
+    reason_set(reason,
+               "data.train: images of %lldx%lldx%lld are not what model.arch %s takes; use "
+               "other images or another model",
+               (long long)data->shape.channels, (long long)data->shape.height,
+               (long long)data->shape.width, job_arch_word(model->arch));
 }
 
 enum status build_tape(const struct job *job, const struct dataset *data, struct tape **out,
-                       char *message, size_t capacity)
+                       struct reason *reason)
 {
     const struct job_model *model = &job->model;
     struct model_options options = {
@@ -74,15 +72,15 @@ enum status build_tape(const struct job *job, const struct dataset *data, struct
     };
     enum status st = model_build(&options, out);
     if (st == ST_INVALID) {
-        refuse_shape(job, data, message, capacity);
+        refuse_shape(job, data, reason);
         return ST_CONFIG;
     }
     if (st == ST_NOT_FOUND) {
-        (void)snprintf(message, capacity, "model.arch: no model \"%s\" in this version",
-                       job_arch_word(model->arch));
+        reason_set(reason, "model.arch: no model \"%s\" in this version",
+                   job_arch_word(model->arch));
         return ST_CONFIG;
     }
     if (st != ST_OK)
-        (void)snprintf(message, capacity, "model: %s", status_string(st));
+        reason_set(reason, "model: %s", status_string(st));
     return st;
 }

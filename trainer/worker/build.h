@@ -1,15 +1,16 @@
 /*
- * What a job's data and model are: from the job file's words to options of data/ and models/.
+ * A job's data and model: from the job file's words to the options of data/ and models/.
  *
  * Thread: any.
- * Errors: ST_CONFIG  message is one line "place: cause; way out"
- *         others     message is a cause
+ * Errors: ST_CONFIG  reason is one line "place: cause; way out"
+ *         others     reason is a cause
  */
 #pragma once
 
 #include <stddef.h>
 
 #include "common/io.h"
+#include "common/reason.h"
 #include "common/status.h"
 #include "job/job.h"
 #include "trainer/data/dataset.h"
@@ -25,8 +26,8 @@ struct build_options {
 
 /* Opens one split; the job must have it. The caller owns *out. */
 MUST_CHECK enum status build_dataset(const struct build_options *options, struct dataset **out,
-                                     char *message, size_t capacity);
+                                     struct reason *reason);
 
 /* The model for samples like those of data, without weights. The caller owns *out. */
 MUST_CHECK enum status build_tape(const struct job *job, const struct dataset *data,
-                                  struct tape **out, char *message, size_t capacity);
+                                  struct tape **out, struct reason *reason);

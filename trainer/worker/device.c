@@ -12,26 +12,22 @@
 /* One device per process: the agent shows a worker no other (CUDA_VISIBLE_DEVICES). */
 #define ORDINAL 0
 
-static enum status fail(enum status st, const struct device *device, const char *cause,
-                        char *message, size_t capacity)
+static enum status device_fail(enum status st, const struct device *device, const char *cause,
+                               struct reason *reason)
 {
     const char *why = device->backend != NULL && device->table->why != NULL
                           ? device->table->why(device->backend)
                           : "";
-    (void)snprintf(message, capacity, "device %s: %s: %s%s%s", device->table->name, cause,
-                   status_string(st), why[0] != '\0' ? ": " : "", why);
+    reason_set(reason, "device %s: %s: %s%s%s", device->table->name, cause, status_string(st),
+               why[0] != '\0' ? ": " : "", why);
     return st;
 }
 
-static enum status find_module(const char *kind, struct device *device, char *message,
-                               size_t capacity)
+static enum status find_module(const char *kind, struct device *device, struct reason *reason)
 {
     const struct module *module = NULL;
-    char reason[LIMIT_REASON];
-    if (module_load(kind, ORDINAL, &module, reason) != ST_OK) {
-        (void)snprintf(message, capacity, "%s", reason);
+    if (module_load(kind, ORDINAL, &module, reason) != ST_OK)
         return ST_CONFIG;
-    }
     device->table = module->backend;
     device->comm = module->comm;
     device->ordinal = ORDINAL;
@@ -39,7 +35,7 @@ static enum status find_module(const char *kind, struct device *device, char *me
 }
 
 static enum status find_tables(const struct device_options *options, struct device *device,
-                               char *message, size_t capacity)
+                               struct reason *reason)
 {
     device->ordinal = -1;
     if (options->table != NULL) {
@@ -53,7 +49,7 @@ static enum status find_tables(const struct device_options *options, struct devi
         device->comm = comm_gloo();
         return ST_OK;
     case JOB_DEVICE_CUDA:
-        return find_module(job_device_word(JOB_DEVICE_CUDA), device, message, capacity);
+        return find_module(job_device_word(JOB_DEVICE_CUDA), device, reason);
     case JOB_DEVICE_NONE:
         break;
     }
@@ -70,17 +66,17 @@ static enum status open_streams(struct device *device)
     if (st == ST_OK)
         st = table->stream_new(device->backend, &device->input);
     if (st == ST_OK)
-        st = table->stream_new(device->backend, &device->snapshot);
+        st = table->stream_new(device->backend, &device->staging);
     if (st == ST_OK)
         st = table->stream_new(device->backend, &device->communication);
     return st;
 }
 
-enum status device_open(const struct device_options *options, struct device *out, char *message,
-                        size_t capacity)
+enum status device_open(const struct device_options *options, struct device *out,
+                        struct reason *reason)
 {
     struct device device = { 0 };
-    enum status st = find_tables(options, &device, message, capacity);
+    enum status st = find_tables(options, &device, reason);
     if (st != ST_OK)
         return st;
     const struct backend_options backend = {
@@ -93,7 +89,7 @@ enum status device_open(const struct device_options *options, struct device *out
     if (st == ST_OK)
         st = open_streams(&device);
     if (st != ST_OK) {
-        st = fail(st, &device, "opening", message, capacity);
+        st = device_fail(st, &device, "opening", reason);
         device_close(&device);
         return st;
     }
@@ -103,7 +99,7 @@ enum status device_open(const struct device_options *options, struct device *out
 
 void device_close(struct device *device)
 {
-    struct stream *streams[] = { device->communication, device->snapshot, device->input,
+    struct stream *streams[] = { device->communication, device->staging, device->input,
                                  device->compute };
     for (size_t i = 0; i < sizeof(streams) / sizeof(streams[0]); i++) {
         if (streams[i] != NULL)
@@ -124,19 +120,19 @@ enum status device_wait(const struct device *device, struct event *event)
     return st;
 }
 
-static enum status describe(const struct device *device, struct module_device *out)
+static enum status describe_device(const struct device *device, struct module_device *out)
 {
     const struct module *module = NULL;
-    char reason[LIMIT_REASON];
-    if (device->ordinal < 0 || module_load("cuda", device->ordinal, &module, reason) != ST_OK)
+    struct reason reason;
+    if (device->ordinal < 0 || module_load("cuda", device->ordinal, &module, &reason) != ST_OK)
         return ST_NOT_FOUND;
-    return module->device(device->ordinal, out, reason) == ST_OK ? ST_OK : ST_NOT_FOUND;
+    return module->device(device->ordinal, out, &reason) == ST_OK ? ST_OK : ST_NOT_FOUND;
 }
 
 enum status device_free_bytes(const struct device *device, uint64_t *out)
 {
     struct module_device facts;
-    enum status st = describe(device, &facts);
+    enum status st = describe_device(device, &facts);
     if (st == ST_OK)
         *out = facts.free_bytes;
     return st;
@@ -145,7 +141,7 @@ enum status device_free_bytes(const struct device *device, uint64_t *out)
 enum status device_total_bytes(const struct device *device, uint64_t *out)
 {
     struct module_device facts;
-    enum status st = describe(device, &facts);
+    enum status st = describe_device(device, &facts);
     if (st == ST_OK)
         *out = facts.memory_bytes;
     return st;

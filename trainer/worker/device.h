@@ -2,11 +2,12 @@
  * The device that a rank computes on: the backend that the job asks for, opened, its streams, and
  * what carries messages between ranks of that kind.
  *
- * A device whose memory is not the host's has streams of its own for inputs, snapshots and
- * communication, which run beside computing; on the CPU there is one, and all calls are done on
- * return.
+ * A device whose memory is not the host's has streams of its own for inputs, staging and
+ * communication, which run beside computing. On the CPU there is one stream, and all calls are done
+ * on return.
  *
- * Thread: one. Errors: ST_CONFIG  the device can't be used here: message is the loader's line
+ * Thread: one.
+ * Errors: ST_CONFIG  the device can't be used here: reason is the loader's line
  */
 #pragma once
 
@@ -14,6 +15,7 @@
 #include <stddef.h>
 
 #include "comm/comm.h"
+#include "common/reason.h"
 #include "common/status.h"
 #include "job/job.h"
 #include "kernels/backend.h"
@@ -23,8 +25,8 @@ struct device {
     const struct comm_table *comm;
     struct backend *backend;
     struct stream *compute;
-    struct stream *input, *snapshot, *communication; /* NULL on host memory */
-    int ordinal;                                     /* -1: host */
+    struct stream *input, *staging, *communication; /* NULL on host memory */
+    int ordinal;                                    /* -1: host */
 };
 
 struct device_options {
@@ -36,7 +38,7 @@ struct device_options {
 };
 
 MUST_CHECK enum status device_open(const struct device_options *options, struct device *out,
-                                   char *message, size_t capacity);
+                                   struct reason *reason);
 /* Zeroed is fine. */
 void device_close(struct device *device);
 

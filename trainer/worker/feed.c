@@ -1,10 +1,11 @@
 /*
- * Invariants of a device's slots
- *  1. Slot `current` is what feed_take gives; the other is empty, or staged by feed_done.
- *  2. A slot is copied into only after `consumed`: what read its last item is past on the compute
- *     stream. The compute stream reads it only after `copied`.
- *  3. The ring's item is given back (by the next prefetch_take or a start) only after `copied` of
- *     the slot it went to.
+ * Invariants of the entries on a device
+ *  1. Entry `current` is what feed_take gives. The other is never staged: feed_done changes to it
+ *     first.
+ *  2. An entry is copied into only after `consumed`: the compute stream is past what read its last
+ *     item. The compute stream reads it only after `copied`.
+ *  3. The ring's item is given back (by the next prefetch_take or prefetch_start) only after
+ *     `copied` of the entry that it went to: `copying`.
  */
 #include "trainer/worker/feed.h"
 
@@ -12,14 +13,15 @@
 
 #include "common/check.h"
 
-#define SLOTS 2
+#define ENTRIES 2
 
-struct slot {
+struct feed_entry {
     struct feed_item item;
     void *x, *labels;
     uint32_t *draw;
     struct event *copied, *consumed;
-    bool staged, end;
+    bool staged; /* its item, or the end of an evaluation, was taken from the ring */
+    bool end;
 };
 
 struct feed {
@@ -29,7 +31,7 @@ struct feed {
     struct batch_sizes sizes;
     struct feed_item item; /* host memory */
     bool on_device;
-    struct slot slot[SLOTS];
+    struct feed_entry entry[ENTRIES]; /* on the device */
     int current;
     struct event *copying; /* the last copy out of the ring; NULL: none */
 };
@@ -46,21 +48,21 @@ static void ring_free(void *self, void *memory)
     device->table->free_host(device->backend, memory);
 }
 
-static enum status open_slot(const struct feed *feed, struct slot *slot, bool draws)
+static enum status open_entry(const struct feed *feed, struct feed_entry *entry, bool draws)
 {
     const struct backend_table *table = feed->device->table;
     struct backend *backend = feed->device->backend;
     void *draw = NULL;
-    enum status st = table->alloc(backend, feed->sizes.x, &slot->x);
+    enum status st = table->alloc(backend, feed->sizes.x, &entry->x);
     if (st == ST_OK)
-        st = table->alloc(backend, feed->sizes.labels, &slot->labels);
+        st = table->alloc(backend, feed->sizes.labels, &entry->labels);
     if (st == ST_OK && draws)
         st = table->alloc(backend, feed->sizes.draw, &draw);
-    slot->draw = draw;
+    entry->draw = draw;
     if (st == ST_OK)
-        st = table->event_new(backend, &slot->copied);
+        st = table->event_new(backend, &entry->copied);
     if (st == ST_OK)
-        st = table->event_new(backend, &slot->consumed);
+        st = table->event_new(backend, &entry->consumed);
     return st;
 }
 
@@ -78,8 +80,8 @@ enum status feed_open(const struct device *device, const struct prefetch_options
     struct prefetch_options ring = *options;
     ring.memory = feed->on_device ? &feed->memory : NULL;
     enum status st = prefetch_open(&ring, &feed->ring);
-    for (int i = 0; st == ST_OK && feed->on_device && i < SLOTS; i++)
-        st = open_slot(feed, &feed->slot[i], !options->evaluation);
+    for (int i = 0; st == ST_OK && feed->on_device && i < ENTRIES; i++)
+        st = open_entry(feed, &feed->entry[i], !options->evaluation);
     if (st != ST_OK) {
         feed_close(feed);
         return st;
@@ -88,19 +90,19 @@ enum status feed_open(const struct device *device, const struct prefetch_options
     return ST_OK;
 }
 
-static void close_slot(const struct feed *feed, struct slot *slot)
+static void close_entry(const struct feed *feed, struct feed_entry *entry)
 {
     const struct backend_table *table = feed->device->table;
     struct backend *backend = feed->device->backend;
-    void *memory[] = { slot->x, slot->labels, slot->draw };
+    void *memory[] = { entry->x, entry->labels, entry->draw };
     for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); i++) {
         if (memory[i] != NULL)
             table->free(backend, memory[i]);
     }
-    if (slot->copied != NULL)
-        table->event_free(backend, slot->copied);
-    if (slot->consumed != NULL)
-        table->event_free(backend, slot->consumed);
+    if (entry->copied != NULL)
+        table->event_free(backend, entry->copied);
+    if (entry->consumed != NULL)
+        table->event_free(backend, entry->consumed);
 }
 
 void feed_close(struct feed *feed)
@@ -110,8 +112,8 @@ void feed_close(struct feed *feed)
     if (feed->copying != NULL)
         (void)!device_wait(feed->device, feed->copying);
     prefetch_close(feed->ring);
-    for (int i = 0; i < SLOTS; i++)
-        close_slot(feed, &feed->slot[i]);
+    for (int i = 0; i < ENTRIES; i++)
+        close_entry(feed, &feed->entry[i]);
     free(feed);
 }
 
@@ -119,8 +121,8 @@ void feed_start(struct feed *feed, uint64_t step)
 {
     if (feed->copying != NULL)
         (void)!device_wait(feed->device, feed->copying); /* an error shows at the next call */
-    for (int i = 0; i < SLOTS; i++)
-        feed->slot[i].staged = feed->slot[i].end = false;
+    for (int i = 0; i < ENTRIES; i++)
+        feed->entry[i].staged = feed->entry[i].end = false;
     prefetch_start(feed->ring, step);
 }
 
@@ -130,34 +132,36 @@ static enum status copy_in(struct feed *feed, void *to, const void *from, size_t
     return d->table->vector.copy(d->backend, to, from, bytes, d->input);
 }
 
-static enum status stage(struct feed *feed, struct slot *slot)
+/* Takes the next item from the ring and starts to copy it into the entry. */
+static enum status stage_next(struct feed *feed, struct feed_entry *entry)
 {
     const struct device *d = feed->device;
     const struct prefetch_item *item = NULL;
+    CHECK(!entry->staged);
     enum status st = feed->copying != NULL ? device_wait(d, feed->copying) : ST_OK;
     if (st == ST_OK)
         st = prefetch_take(feed->ring, &item);
     if (st != ST_OK)
         return st;
-    slot->staged = true;
-    slot->end = item == NULL;
+    entry->staged = true;
+    entry->end = item == NULL;
     if (item == NULL)
         return ST_OK;
-    slot->item = (struct feed_item){ .step = item->step,
-                                     .lane = item->lane,
-                                     .micro = item->micro,
-                                     .inputs = { slot->x, slot->labels },
-                                     .draw = item->draw != NULL ? slot->draw : NULL };
-    st = d->table->event_wait(d->backend, slot->consumed, d->input);
+    entry->item = (struct feed_item){ .step = item->step,
+                                      .lane = item->lane,
+                                      .micro = item->micro,
+                                      .inputs = { entry->x, entry->labels },
+                                      .draw = item->draw != NULL ? entry->draw : NULL };
+    st = d->table->event_wait(d->backend, entry->consumed, d->input);
     if (st == ST_OK)
-        st = copy_in(feed, slot->x, item->x, feed->sizes.x);
+        st = copy_in(feed, entry->x, item->x, feed->sizes.x);
     if (st == ST_OK)
-        st = copy_in(feed, slot->labels, item->labels, feed->sizes.labels);
+        st = copy_in(feed, entry->labels, item->labels, feed->sizes.labels);
     if (st == ST_OK && item->draw != NULL)
-        st = copy_in(feed, slot->draw, item->draw, feed->sizes.draw);
+        st = copy_in(feed, entry->draw, item->draw, feed->sizes.draw);
     if (st == ST_OK)
-        st = d->table->event_record(d->backend, slot->copied, d->input);
-    feed->copying = slot->copied;
+        st = d->table->event_record(d->backend, entry->copied, d->input);
+    feed->copying = entry->copied;
     return st;
 }
 
@@ -184,12 +188,12 @@ enum status feed_take(struct feed *feed, const struct feed_item **out)
     if (!feed->on_device)
         return take_host(feed, out);
     const struct device *d = feed->device;
-    struct slot *slot = &feed->slot[feed->current];
-    enum status st = slot->staged ? ST_OK : stage(feed, slot);
-    if (st == ST_OK && !slot->end)
-        st = d->table->event_wait(d->backend, slot->copied, d->compute);
+    struct feed_entry *entry = &feed->entry[feed->current];
+    enum status st = entry->staged ? ST_OK : stage_next(feed, entry);
+    if (st == ST_OK && !entry->end)
+        st = d->table->event_wait(d->backend, entry->copied, d->compute);
     if (st == ST_OK)
-        *out = slot->end ? NULL : &slot->item;
+        *out = entry->end ? NULL : &entry->item;
     return st;
 }
 
@@ -198,18 +202,18 @@ enum status feed_done(struct feed *feed)
     if (!feed->on_device)
         return ST_OK;
     const struct device *d = feed->device;
-    struct slot *slot = &feed->slot[feed->current];
-    CHECK(slot->staged);
-    CHECK(!slot->end);
-    enum status st = d->table->event_record(d->backend, slot->consumed, d->compute);
+    struct feed_entry *entry = &feed->entry[feed->current];
+    CHECK(entry->staged);
+    CHECK(!entry->end);
+    enum status st = d->table->event_record(d->backend, entry->consumed, d->compute);
     if (st != ST_OK)
         return st;
-    slot->staged = false;
-    feed->current = (feed->current + 1) % SLOTS;
-    return stage(feed, &feed->slot[feed->current]);
+    entry->staged = false;
+    feed->current = (feed->current + 1) % ENTRIES;
+    return stage_next(feed, &feed->entry[feed->current]);
 }
 
-const char *feed_problem(const struct feed *feed)
+const struct reason *feed_reason(const struct feed *feed)
 {
-    return prefetch_problem(feed->ring);
+    return prefetch_reason(feed->ring);
 }

@@ -1,13 +1,13 @@
 /*
  * Micro-batches where the device reads them, in the order of a prefetch ring.
  *
- * On host memory an item is the ring's own. Else the ring lies in memory that the device copies
- * from, and two slots on the device take turns: while one is computed with, the next micro-batch is
- * copied into the other, on the input stream.
+ * In host memory an item is the ring's own. Else the ring lies in memory that the device copies
+ * from, and two entries on the device take turns: while one is computed with, the next micro-batch
+ * is copied into the other, on the input stream.
  *
  * Use: feed_start → feed_take → … enqueue what reads it … → feed_done → feed_take …
  *
- * Memory: allocated at open; addresses of items are those of the slots, two for the feed's life.
+ * Memory: allocated at open. Items on a device lie at the same two addresses for the feed's life.
  * Thread: one. Errors: those of prefetch_take and of the backend
  */
 #pragma once
@@ -33,12 +33,11 @@ MUST_CHECK enum status feed_open(const struct device *device,
                                  const struct prefetch_options *options, struct feed **out);
 void feed_close(struct feed *feed);
 
-/* As prefetch_start. */
+/* Drops what is there and goes on from this step (evaluation: from the first batch). */
 void feed_start(struct feed *feed, uint64_t step);
-/* The next item; the compute stream waits for its copy. *out is NULL at the end of an evaluation.
- */
+/* The next item; the compute stream waits for its copy. *out: NULL at the end of an evaluation. */
 MUST_CHECK enum status feed_take(struct feed *feed, const struct feed_item **out);
-/* All that reads the item is enqueued; the one after it is fetched. */
+/* All that reads the item is enqueued: starts to copy the one after it. */
 MUST_CHECK enum status feed_done(struct feed *feed);
-/* After an error of feed_take or feed_done: prefetch_problem. */
-const char *feed_problem(const struct feed *feed);
+/* After ST_CONFIG of feed_take or feed_done: what is wrong with the data. */
+const struct reason *feed_reason(const struct feed *feed);

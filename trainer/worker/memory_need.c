@@ -6,14 +6,14 @@
 #include "trainer/tape/lane.h"
 #include "trainer/tape/plan.h"
 
-#define INPUT_SLOTS   2
-#define LEFT_SHARE    10 /* one of so many parts, and */
+#define INPUT_ENTRIES 2  /* of a feed */
+#define LEFT_SHARE    10 /* left to libraries: a tenth, and */
 #define LEFT_BYTES    (UINT64_C(512) << 20)
 #define MIB           (1024.0 * 1024.0)
 #define DRAW_WORDS(n) (OP_DRAW_SAMPLES + (n))
 
-static enum status measure_plan(const struct memory_options *o, uint32_t micro_batch, bool training,
-                                struct plan_sizes *out)
+static enum status measure_plan(const struct memory_need_options *o, uint32_t micro_batch,
+                                bool training, struct plan_sizes *out)
 {
     struct plan *plan = NULL;
     struct plan_options options = { .table = o->table,
@@ -35,13 +35,13 @@ static size_t input_bytes(const struct tape *tape, uint32_t micro_batch)
     size_t bytes = DRAW_WORDS(micro_batch) * sizeof(uint32_t);
     for (int i = 0; i < tape->input_count; i++)
         bytes += micro_batch * tape->values[tape->inputs[i]].tensor.bytes;
-    return INPUT_SLOTS * bytes;
+    return INPUT_ENTRIES * bytes;
 }
 
-enum status memory_measure(const struct memory_options *options, uint32_t micro_batch,
-                           struct memory_need *out)
+enum status memory_need_measure(const struct memory_need_options *options, uint32_t micro_batch,
+                                struct memory_need *out)
 {
-    const struct memory_options *o = options;
+    const struct memory_need_options *o = options;
     struct plan_sizes training;
     struct plan_sizes evaluation = { 0 };
     enum status st = measure_plan(o, micro_batch, true, &training);
@@ -54,7 +54,7 @@ enum status memory_measure(const struct memory_options *options, uint32_t micro_
     size_t moments = optimizer->kind == OPTIMIZER_ADAMW ? 2 : optimizer->momentum != 0;
     size_t copies =
         (size_t)exact_gradient_buffers(o->lane_first, o->lane_count, o->settings->lanes);
-    /* Evaluation takes the arena of training where that is large enough. */
+    /* Evaluation uses the arena of training where that is large enough. */
     bool own_arena = evaluation.arena_bytes > training.arena_bytes;
     *out = (struct memory_need){
         .activations = training.arena_bytes + (own_arena ? evaluation.arena_bytes : 0),
@@ -67,13 +67,13 @@ enum status memory_measure(const struct memory_options *options, uint32_t micro_
     return ST_OK;
 }
 
-size_t memory_total(const struct memory_need *need)
+size_t memory_need_total(const struct memory_need *need)
 {
     return need->activations + need->caches + need->parameters + need->moments + need->gradients +
            need->inputs;
 }
 
-void memory_say(const struct memory_need *need, char *text, size_t capacity)
+void memory_need_print(const struct memory_need *need, char *text, size_t capacity)
 {
     (void)snprintf(text, capacity,
                    "activations %.1f MiB, kernel caches %.1f, parameters %.1f, moments %.1f, "
@@ -83,10 +83,10 @@ void memory_say(const struct memory_need *need, char *text, size_t capacity)
                    (double)need->gradients / MIB, (double)need->inputs / MIB);
 }
 
-enum status memory_fit(const struct memory_options *options, uint32_t lane_size,
-                       uint64_t device_bytes, uint32_t *out, struct memory_need *out_need)
+enum status memory_need_fit(const struct memory_need_options *options, uint32_t lane_size,
+                            uint64_t device_bytes, uint32_t *out, struct memory_need *out_need)
 {
-    struct memory_options whole = *options;
+    struct memory_need_options whole = *options;
     whole.lane_first = 0;
     whole.lane_count = options->settings->lanes;
     uint64_t left = device_bytes / LEFT_SHARE + LEFT_BYTES;
@@ -95,10 +95,10 @@ enum status memory_fit(const struct memory_options *options, uint32_t lane_size,
         if (lane_size % micro != 0)
             continue;
         struct memory_need need;
-        enum status st = memory_measure(&whole, micro, &need);
+        enum status st = memory_need_measure(&whole, micro, &need);
         if (st != ST_OK)
             return st;
-        if (memory_total(&need) <= room) {
+        if (memory_need_total(&need) <= room) {
             *out = micro;
             *out_need = need;
             return ST_OK;

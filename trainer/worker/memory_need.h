@@ -1,6 +1,6 @@
 /*
- * What a worker's memory holds, by category, and the micro-batch that fits a device: arithmetic on
- * the static plan; nothing is allocated.
+ * What a worker's memory holds, by category, and the micro-batch that fits a device: computed from
+ * plans that are prepared but not allocated.
  *
  * Thread: one. Errors: what plan_new returns
  */
@@ -15,7 +15,7 @@
 #include "trainer/tape/tape.h"
 #include "trainer/worker/settings.h"
 
-struct memory_options {
+struct memory_need_options {
     const struct tape *tape;         /* borrowed for the call, as all below */
     const struct settings *settings; /* its micro_batch is not read */
     const struct backend_table *table;
@@ -34,18 +34,18 @@ struct memory_need {
     size_t inputs;    /* two micro-batches */
 };
 
-MUST_CHECK enum status memory_measure(const struct memory_options *options, uint32_t micro_batch,
-                                      struct memory_need *out);
-size_t memory_total(const struct memory_need *need);
-/* "activations 12 MiB, …"; cut to capacity. */
-void memory_say(const struct memory_need *need, char *text, size_t capacity);
+MUST_CHECK enum status memory_need_measure(const struct memory_need_options *options,
+                                           uint32_t micro_batch, struct memory_need *out);
+size_t memory_need_total(const struct memory_need *need);
+/* For people: "activations 12 MiB, …"; cut to capacity. */
+void memory_need_print(const struct memory_need *need, char *text, size_t capacity);
 
 /*
  * `micro_batch: auto`: the largest divisor of lane_size with which a worker that carries all lanes
- * fits into what a device of device_bytes has for it, a tenth and half a GiB being left to
- * libraries. So it depends on the job and the device alone, not on who shares the lanes.
+ * fits a device of device_bytes, of which a tenth and half a GiB are left to libraries. So it
+ * depends on the job and the device alone, not on who shares the lanes.
  * Errors: ST_NO_MEMORY  not even 1 fits; *out_need is what that would take
  */
-MUST_CHECK enum status memory_fit(const struct memory_options *options, uint32_t lane_size,
-                                  uint64_t device_bytes, uint32_t *out,
-                                  struct memory_need *out_need);
+MUST_CHECK enum status memory_need_fit(const struct memory_need_options *options,
+                                       uint32_t lane_size, uint64_t device_bytes, uint32_t *out,
+                                       struct memory_need *out_need);

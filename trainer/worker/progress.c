@@ -2,10 +2,11 @@
 
 #include <string.h>
 
+#include "common/check.h"
 #include "common/clock.h"
 #include "common/fault.h"
 
-const char *phase_name(enum phase phase)
+static const char *phase_name(enum phase phase)
 {
     static const char *const names[PHASE_COUNT] = {
         [PHASE_FORMING] = "forming",
@@ -19,63 +20,66 @@ const char *phase_name(enum phase phase)
         [PHASE_EVALUATION] = "evaluation",
         [PHASE_FINISHING] = "finishing",
     };
+    CHECK(phase < PHASE_COUNT);
     return names[phase];
 }
 
-void marks_init(struct marks *marks, struct session *session, struct flight *flight, uint32_t rank,
-                uint32_t generation)
+void progress_init(struct progress *progress, struct session *session, struct flight *flight,
+                   uint32_t rank, uint32_t generation)
 {
-    *marks = (struct marks){ .session = session,
-                             .flight = flight,
-                             .rank = rank,
-                             .generation = generation,
-                             .since_ns = clock_mono_ns() };
-    marks_step(marks, 0);
-    marks_phase(marks, PHASE_FORMING);
+    *progress = (struct progress){ .session = session,
+                                   .flight = flight,
+                                   .rank = rank,
+                                   .generation = generation,
+                                   .since_ns = clock_mono_ns() };
+    progress_step(progress, 0);
+    progress_phase(progress, PHASE_FORMING);
 }
 
-void marks_phase(struct marks *marks, enum phase phase)
+void progress_phase(struct progress *progress, enum phase phase)
 {
     int64_t now = clock_mono_ns();
-    marks->spent_ns[marks->phase] += now - marks->since_ns;
-    marks->since_ns = now;
-    marks->phase = phase;
-    flight_mark(marks->flight, FLIGHT_PHASE, marks->step, 0, phase_name(phase));
-    if (marks->session != NULL)
-        session_mark(marks->session, marks->step, phase_name(phase));
+    progress->spent_ns[progress->phase] += now - progress->since_ns;
+    progress->since_ns = now;
+    progress->phase = phase;
+    flight_mark(progress->flight, FLIGHT_PHASE, progress->step, 0, phase_name(phase));
+    if (progress->session != NULL)
+        session_mark(progress->session, progress->step, phase_name(phase));
 }
 
-void marks_step(struct marks *marks, uint64_t step)
+void progress_step(struct progress *progress, uint64_t step)
 {
-    marks->step = step;
-    fault_context((int64_t)marks->rank, (int64_t)marks->generation, (int64_t)step);
+    progress->step = step;
+    fault_context((int64_t)progress->rank, (int64_t)progress->generation, (int64_t)step);
 }
 
-void marks_clear(struct marks *marks)
+void progress_clear(struct progress *progress)
 {
-    memset(marks->spent_ns, 0, sizeof(marks->spent_ns));
-    marks->since_ns = clock_mono_ns();
+    memset(progress->spent_ns, 0, sizeof(progress->spent_ns));
+    progress->since_ns = clock_mono_ns();
 }
 
-double marks_ms(const struct marks *marks, enum phase phase)
+double progress_ms(const struct progress *progress, enum phase phase)
 {
-    return (double)marks->spent_ns[phase] / 1e6;
+    return (double)progress->spent_ns[phase] / 1e6;
 }
 
-void marks_tick(void *marks)
+void progress_tick(void *progress)
 {
-    struct marks *m = marks;
-    if (m->session != NULL)
-        session_tick(m->session);
+    const struct progress *p = progress;
+    if (p->session != NULL)
+        session_tick(p->session);
 }
 
-void marks_collective_begin(struct marks *marks, const char *name)
+void progress_collective_begin(struct progress *progress, const char *name)
 {
-    marks->collective++;
-    flight_mark(marks->flight, FLIGHT_COLLECTIVE_BEGIN, marks->step, marks->collective, name);
+    progress->collective++;
+    flight_mark(progress->flight, FLIGHT_COLLECTIVE_BEGIN, progress->step, progress->collective,
+                name);
 }
 
-void marks_collective_end(struct marks *marks, const char *name)
+void progress_collective_end(struct progress *progress, const char *name)
 {
-    flight_mark(marks->flight, FLIGHT_COLLECTIVE_END, marks->step, marks->collective, name);
+    flight_mark(progress->flight, FLIGHT_COLLECTIVE_END, progress->step, progress->collective,
+                name);
 }

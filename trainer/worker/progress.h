@@ -1,8 +1,8 @@
 /*
- * Where the step thread is and where its time went: told to the session (progress), to the flight
- * recorder (what the dead leave behind) and summed per phase (the metric row).
+ * Where the step thread is, and where its time went. The session hears of it (is it alive?), the
+ * flight recorder keeps it (what the dead leave behind), the metric row has times per phase.
  *
- * Thread: the step thread; marks_tick from any.
+ * Thread: the step thread; progress_tick from any.
  */
 #pragma once
 
@@ -24,10 +24,7 @@ enum phase {
     PHASE_FINISHING,
     PHASE_COUNT,
 };
-/* "forming", …; static. */
-const char *phase_name(enum phase phase);
-
-struct marks {
+struct progress {
     struct session *session; /* NULL: without a coordinator */
     struct flight *flight;   /* or NULL */
     uint32_t rank, generation;
@@ -35,20 +32,20 @@ struct marks {
     enum phase phase;
     int64_t since_ns; /* of this phase */
     int64_t spent_ns[PHASE_COUNT];
-    uint64_t collective; /* number of the last one */
+    uint64_t collective; /* number of the last one; from 1 on */
 };
 
-void marks_init(struct marks *marks, struct session *session, struct flight *flight, uint32_t rank,
-                uint32_t generation);
-/* The next phase begins; the time since the last call goes to the one before. */
-void marks_phase(struct marks *marks, enum phase phase);
-/* `step` steps are finished now; also what fault points compare with. */
-void marks_step(struct marks *marks, uint64_t step);
+void progress_init(struct progress *progress, struct session *session, struct flight *flight,
+                   uint32_t rank, uint32_t generation);
+/* The next phase begins; the time since the last call counts for the one before. */
+void progress_phase(struct progress *progress, enum phase phase);
+/* `step` steps are finished now. Fault points compare with it, too. */
+void progress_step(struct progress *progress, uint64_t step);
 /* Forgets the times spent so far. */
-void marks_clear(struct marks *marks);
-double marks_ms(const struct marks *marks, enum phase phase);
-/* One unit of work is done: a node, a chunk, a MiB. marks is a struct marks. */
-void marks_tick(void *marks);
+void progress_clear(struct progress *progress);
+double progress_ms(const struct progress *progress, enum phase phase);
+/* One unit of work is done: a node, a chunk, a MiB. progress: a struct progress. */
+void progress_tick(void *progress);
 /* A collective begins or ended (flight recorder). */
-void marks_collective_begin(struct marks *marks, const char *name);
-void marks_collective_end(struct marks *marks, const char *name);
+void progress_collective_begin(struct progress *progress, const char *name);
+void progress_collective_end(struct progress *progress, const char *name);

@@ -5,7 +5,7 @@
 
 #include "common/check.h"
 
-/* Steps that a duration means; 0 stays 0, anything else is at least one step. */
+/* How many steps a duration is; 0 stays 0, anything else is at least one step. */
 static enum status steps_of(const struct job_duration *duration, uint64_t steps_per_epoch,
                             uint64_t *out)
 {
@@ -27,16 +27,16 @@ static enum status steps_of(const struct job_duration *duration, uint64_t steps_
     return ST_OK;
 }
 
-struct durations {
+struct duration_row {
     const char *key;
     const struct job_duration *from;
     uint64_t *to;
 };
 
-static enum status derive_durations(const struct job *job, struct settings *s, char *message,
-                                    size_t capacity)
+static enum status derive_durations(const struct job *job, struct settings *s,
+                                    struct reason *reason)
 {
-    const struct durations table[] = {
+    const struct duration_row table[] = {
         { "train.duration", &job->train.duration, &s->total_steps },
         { "train.schedule.warmup", &job->train.schedule.warmup, &s->schedule.warmup },
         { "train.schedule.every", &job->train.schedule.every, &s->schedule.every },
@@ -44,7 +44,8 @@ static enum status derive_durations(const struct job *job, struct settings *s, c
         { "checkpoint.every", &job->checkpoint.every, &s->save_every },
     };
     const enum job_unit save_unit = job->checkpoint.every.unit;
-    const bool by_time = save_unit == JOB_MS || save_unit == JOB_AUTO; /* announced then */
+    /* Saves that are due by time are announced by the coordinator. */
+    const bool by_time = save_unit == JOB_MS || save_unit == JOB_AUTO;
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
         if (table[i].to == &s->save_every && by_time) {
             s->save_every = 0;
@@ -52,9 +53,8 @@ static enum status derive_durations(const struct job *job, struct settings *s, c
         }
         if (steps_of(table[i].from, s->steps_per_epoch, table[i].to) == ST_OK)
             continue;
-        (void)snprintf(message, capacity,
-                       "%s: a time is not supported in this version; give steps or epochs",
-                       table[i].key);
+        reason_set(reason, "%s: a time is not supported in this version; give steps or epochs",
+                   table[i].key);
         return ST_CONFIG;
     }
     return ST_OK;
@@ -157,7 +157,7 @@ static void derive_optimizer(const struct job *job, struct settings *s)
 }
 
 enum status settings_derive(const struct job *job, uint64_t samples, struct settings *out,
-                            char *message, size_t capacity)
+                            struct reason *reason)
 {
     CHECK(job->train.lanes > 0);
     CHECK(job->train.micro_batch == 0 ||
@@ -165,10 +165,10 @@ enum status settings_derive(const struct job *job, uint64_t samples, struct sett
               job->train.global_batch);
     uint64_t batch = (uint64_t)job->train.global_batch;
     if (samples < batch) {
-        (void)snprintf(message, capacity,
-                       "data.train: holds %llu samples, fewer than train.global_batch (%llu); make "
-                       "the batch smaller",
-                       (unsigned long long)samples, (unsigned long long)batch);
+        reason_set(reason,
+                   "data.train: holds %llu samples, fewer than train.global_batch (%llu); make "
+                   "the batch smaller",
+                   (unsigned long long)samples, (unsigned long long)batch);
         return ST_CONFIG;
     }
     struct settings s = {
@@ -179,7 +179,7 @@ enum status settings_derive(const struct job *job, uint64_t samples, struct sett
         .seed = (uint64_t)job->train.seed,
         .steps_per_epoch = samples / batch,
     };
-    enum status st = derive_durations(job, &s, message, capacity);
+    enum status st = derive_durations(job, &s, reason);
     if (st != ST_OK)
         return st;
     derive_schedule(job, &s);

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/reason.h"
 #include "common/status.h"
 #include "job/job.h"
 #include "trainer/tape/precision.h"
@@ -17,7 +18,7 @@
 
 struct settings {
     uint32_t lanes, lane_size;        /* samples */
-    uint32_t micro_batch, accumulate; /* 0: for memory_fit to say */
+    uint32_t micro_batch, accumulate; /* 0: for memory_need_fit to say */
     uint64_t seed;
     uint64_t steps_per_epoch;
     uint64_t total_steps; /* at least 1 */
@@ -30,9 +31,7 @@ struct settings {
     struct scaler_options scaler;
 };
 
-/*
- * Errors: ST_CONFIG  message is one line for the user: fewer samples than a global batch, or
- * something that this version doesn't do
- */
+/* Errors: ST_CONFIG  reason is one line for the user: fewer samples than a global batch, or
+ *                    something that this version doesn't do */
 MUST_CHECK enum status settings_derive(const struct job *job, uint64_t samples,
-                                       struct settings *out, char *message, size_t capacity);
+                                       struct settings *out, struct reason *reason);

@@ -13,35 +13,33 @@
 #define BUCKET_ELEMENTS ((size_t)4 * 1024 * 1024)
 #define SKIP_MAX        4096
 
-static enum status fail(enum status st, const char *cause, char *message, size_t capacity)
+static enum status worker_fail(enum status st, const char *cause, struct reason *reason)
 {
-    (void)snprintf(message, capacity, "%s: %s", cause, status_string(st));
+    reason_set(reason, "%s: %s", cause, status_string(st));
     return st;
 }
 
-/* With the backend's own words where it has some. */
-static enum status fail_device(const struct worker *w, enum status st, const char *cause,
-                               char *message, size_t capacity)
+/* With what the backend says of its last error, if it does. */
+static enum status worker_fail_device(const struct worker *w, enum status st, const char *cause,
+                                      struct reason *reason)
 {
     const struct device *d = &w->device;
     if (d->table->why == NULL)
-        return fail(st, cause, message, capacity);
-    (void)snprintf(message, capacity, "%s: %s: %s", cause, status_string(st),
-                   d->table->why(d->backend));
+        return worker_fail(st, cause, reason);
+    reason_set(reason, "%s: %s: %s", cause, status_string(st), d->table->why(d->backend));
     return st;
 }
 
 /* ---- data ---- */
 
-static void *load(void *arg)
+static void *load_main(void *arg)
 {
     struct worker_loader *loader = arg;
-    loader->st = dataset_load(loader->dataset, loader->message, sizeof(loader->message));
+    loader->st = dataset_load(loader->dataset, &loader->reason);
     return NULL;
 }
 
-static enum status open_data(struct worker *w, enum dataset_split split, char *message,
-                             size_t capacity)
+static enum status open_split(struct worker *w, enum dataset_split split, struct reason *reason)
 {
     const struct job *job = w->options.job;
     bool train = split == DATASET_TRAIN;
@@ -52,29 +50,29 @@ static enum status open_data(struct worker *w, enum dataset_split split, char *m
     struct build_options options = { .job = job,
                                      .io = w->options.io,
                                      .split = split,
-                                     .progress = marks_tick,
-                                     .progress_arg = w->options.marks };
-    enum status st = build_dataset(&options, &loader->dataset, message, capacity);
+                                     .progress = progress_tick,
+                                     .progress_arg = w->options.progress };
+    enum status st = build_dataset(&options, &loader->dataset, reason);
     if (st != ST_OK)
         return st;
-    if (pthread_create(&loader->thread, NULL, load, loader) != 0)
-        return fail(ST_NO_MEMORY, "thread for loading data", message, capacity);
+    if (pthread_create(&loader->thread, NULL, load_main, loader) != 0)
+        return worker_fail(ST_NO_MEMORY, "thread for loading data", reason);
     loader->running = true;
     return ST_OK;
 }
 
-static enum status join_data(struct worker_loader *loader, char *message, size_t capacity)
+static enum status join_loader(struct worker_loader *loader, struct reason *reason)
 {
     if (!loader->running)
         return ST_OK;
     (void)pthread_join(loader->thread, NULL);
     loader->running = false;
     if (loader->st != ST_OK)
-        (void)snprintf(message, capacity, "%s", loader->message);
+        *reason = loader->reason;
     return loader->st;
 }
 
-static enum status check_eval_shape(const struct worker *w, char *message, size_t capacity)
+static enum status check_eval_shape(const struct worker *w, struct reason *reason)
 {
     if (w->eval.dataset == NULL)
         return ST_OK;
@@ -82,26 +80,26 @@ static enum status check_eval_shape(const struct worker *w, char *message, size_
     const struct dataset_shape *b = &w->eval.dataset->shape;
     if (a->channels == b->channels && a->height == b->height && a->width == b->width)
         return ST_OK;
-    (void)snprintf(message, capacity,
-                   "data.eval: images of %lldx%lldx%lld, but those of data.train are "
-                   "%lldx%lldx%lld; both must have one size",
-                   (long long)b->channels, (long long)b->height, (long long)b->width,
-                   (long long)a->channels, (long long)a->height, (long long)a->width);
+    reason_set(reason,
+               "data.eval: images of %lldx%lldx%lld, but those of data.train are "
+               "%lldx%lldx%lld; both must have one size",
+               (long long)b->channels, (long long)b->height, (long long)b->width,
+               (long long)a->channels, (long long)a->height, (long long)a->width);
     return ST_CONFIG;
 }
 
 /* ---- the loss scale ---- */
 
-/* Without scaling there is no word, and kernels multiply by nothing. */
+/* Without scaling nothing is allocated, and kernels multiply by no factor. */
 static enum status scaling_open(struct worker *w)
 {
     const struct scaler_options *options = &w->settings.scaler;
     w->scaler = scaler_start(options);
     if (!options->dynamic && options->scale == 1)
         return ST_OK;
-    void *word = NULL, *staged = NULL;
-    enum status st = w->device.table->alloc(w->device.backend, sizeof(float), &word);
-    w->loss_scale = word;
+    void *scale = NULL, *staged = NULL;
+    enum status st = w->device.table->alloc(w->device.backend, sizeof(float), &scale);
+    w->loss_scale = scale;
     if (st == ST_OK)
         st = w->device.table->alloc_host(w->device.backend, sizeof(float), &staged);
     w->loss_scale_staged = staged;
@@ -116,7 +114,7 @@ static void scaling_close(struct worker *w)
         w->device.table->free_host(w->device.backend, w->loss_scale_staged);
 }
 
-/* The stream is idle: what was staged before is through. */
+/* To the device. What was staged before is through: every update waits for the stream. */
 static enum status scaling_write(struct worker *w)
 {
     if (w->loss_scale == NULL)
@@ -144,7 +142,7 @@ static void node_done(void *arg, int node, bool backward)
 {
     (void)node;
     (void)backward;
-    marks_tick(arg);
+    progress_tick(arg);
 }
 
 static struct plan_options plan_options_of(struct worker *w)
@@ -157,103 +155,104 @@ static struct plan_options plan_options_of(struct worker *w)
                                   .math = w->settings.math,
                                   .amp = w->settings.amp,
                                   .graphs = !w->device.table->host_memory,
-                                  .segments = w->bucket_begin,
-                                  .segment_count = w->bucket_count,
+                                  .bucket_begin = w->bucket_begin,
+                                  .bucket_count = w->bucket_count,
                                   .progress = node_done,
-                                  .progress_arg = w->options.marks };
+                                  .progress_arg = w->options.progress };
 }
 
-static struct memory_options memory_options_of(const struct worker *w)
+static struct memory_need_options memory_options_of(const struct worker *w)
 {
-    return (struct memory_options){ .tape = w->tape,
-                                    .settings = &w->settings,
-                                    .table = w->device.table,
-                                    .backend = w->device.backend,
-                                    .lane_first = w->lane_first,
-                                    .lane_count = w->lane_count,
-                                    .evaluates = w->eval.dataset != NULL };
+    return (struct memory_need_options){ .tape = w->tape,
+                                         .settings = &w->settings,
+                                         .table = w->device.table,
+                                         .backend = w->device.backend,
+                                         .lane_first = w->lane_first,
+                                         .lane_count = w->lane_count,
+                                         .evaluates = w->eval.dataset != NULL };
 }
 
-static enum status out_of_memory(struct worker *w, const char *what, char *message, size_t capacity)
+static enum status out_of_memory(struct worker *w, const char *what, struct reason *reason)
 {
-    const struct memory_options options = memory_options_of(w);
+    const struct memory_need_options options = memory_options_of(w);
     struct memory_need need;
     char parts[256] = "";
-    if (memory_measure(&options, w->settings.micro_batch, &need) == ST_OK)
-        memory_say(&need, parts, sizeof(parts));
-    (void)snprintf(message, capacity,
-                   "device %s: not enough memory for %s (%s); make train.micro_batch smaller%s%s",
-                   w->device.table->name, what, parts,
-                   w->settings.math == MATH_F32 ? ", set train.precision: bf16" : "",
-                   w->device.table->host_memory ? "" : ", or set workers.memory: managed");
+    if (memory_need_measure(&options, w->settings.micro_batch, &need) == ST_OK)
+        memory_need_print(&need, parts, sizeof(parts));
+    reason_set(reason,
+               "device %s: not enough memory for %s (%s); make train.micro_batch smaller%s%s",
+               w->device.table->name, what, parts,
+               w->settings.math == MATH_F32 ? ", set train.precision: bf16" : "",
+               w->device.table->host_memory ? "" : ", or set workers.memory: managed");
     return ST_NO_MEMORY;
 }
 
-/* Managed memory goes beyond the card's only slowly; and then other jobs of the card suffer. */
-static enum status check_managed(struct worker *w, char *message, size_t capacity)
+/* Managed memory may be more than the card has, but then it is slow, and the card's other jobs
+ * suffer. */
+static enum status check_managed(struct worker *w, struct reason *reason)
 {
-    const struct memory_options options = memory_options_of(w);
+    const struct memory_need_options options = memory_options_of(w);
     struct memory_need need;
     uint64_t available = 0;
     if (w->options.job->workers.memory != JOB_MEMORY_MANAGED ||
         device_free_bytes(&w->device, &available) != ST_OK)
         return ST_OK;
-    enum status st = memory_measure(&options, w->settings.micro_batch, &need);
+    enum status st = memory_need_measure(&options, w->settings.micro_batch, &need);
     if (st != ST_OK)
-        return fail_device(w, st, "preparing the model", message, capacity);
-    if (memory_total(&need) <= available)
+        return worker_fail_device(w, st, "preparing the model", reason);
+    if (memory_need_total(&need) <= available)
         return ST_OK;
     char parts[256];
-    memory_say(&need, parts, sizeof(parts));
-    (void)snprintf(message, capacity,
-                   "workers.memory: managed memory is held to the %.0f MiB that the device has "
-                   "free, and this job needs more (%s); make train.micro_batch smaller",
-                   (double)available / (1024.0 * 1024.0), parts);
+    memory_need_print(&need, parts, sizeof(parts));
+    reason_set(reason,
+               "workers.memory: managed memory is held to the %.0f MiB that the device has "
+               "free, and this job needs more (%s); make train.micro_batch smaller",
+               (double)available / (1024.0 * 1024.0), parts);
     return ST_CONFIG;
 }
 
 /* `micro_batch: auto`. What was found is a pin: the job keeps it. */
-static enum status find_micro_batch(struct worker *w, char *message, size_t capacity)
+static enum status fit_micro_batch(struct worker *w, struct reason *reason)
 {
     if (w->settings.micro_batch > 0)
         return ST_OK;
-    const struct memory_options options = memory_options_of(w);
+    const struct memory_need_options options = memory_options_of(w);
     struct memory_need need;
     uint64_t total = 0;
     enum status st = device_total_bytes(&w->device, &total);
     if (st != ST_OK)
-        return fail(st, "train.micro_batch: auto: the device's memory", message, capacity);
+        return worker_fail(st, "train.micro_batch: auto: the device's memory", reason);
     const uint32_t lane = w->settings.lane_size;
-    st = memory_fit(&options, lane, total, &w->settings.micro_batch, &need);
+    st = memory_need_fit(&options, lane, total, &w->settings.micro_batch, &need);
     if (st == ST_NO_MEMORY) {
         char parts[256];
-        memory_say(&need, parts, sizeof(parts));
-        (void)snprintf(message, capacity,
-                       "train.micro_batch: auto: not even one sample fits into the device's %.0f "
-                       "MiB (%s); make the model smaller",
-                       (double)total / (1024.0 * 1024.0), parts);
+        memory_need_print(&need, parts, sizeof(parts));
+        reason_set(reason,
+                   "train.micro_batch: auto: not even one sample fits into the device's %.0f "
+                   "MiB (%s); make the model smaller",
+                   (double)total / (1024.0 * 1024.0), parts);
         return ST_CONFIG;
     }
     if (st != ST_OK)
-        return fail_device(w, st, "preparing the model", message, capacity);
+        return worker_fail_device(w, st, "preparing the model", reason);
     w->settings.accumulate = lane / w->settings.micro_batch;
     return ST_OK;
 }
 
 /* ---- model ---- */
 
-static enum status cut_buckets(struct worker *w, char *message, size_t capacity)
+static enum status cut_buckets(struct worker *w, struct reason *reason)
 {
     w->layout = lane_layout(w->tape);
     w->bucket_begin = calloc(LANE_BUCKETS_MAX, sizeof(*w->bucket_begin));
     if (w->bucket_begin == NULL)
-        return fail(ST_NO_MEMORY, "buckets", message, capacity);
+        return worker_fail(ST_NO_MEMORY, "buckets", reason);
     enum status st = lane_buckets(&w->layout, BUCKET_ELEMENTS, w->bucket_begin, LANE_BUCKETS_MAX,
                                   &w->bucket_count);
-    return st == ST_OK ? ST_OK : fail(st, "buckets", message, capacity);
+    return st == ST_OK ? ST_OK : worker_fail(st, "buckets", reason);
 }
 
-static enum status prepare_model(struct worker *w, char *message, size_t capacity)
+static enum status prepare_model(struct worker *w, struct reason *reason)
 {
     struct plan_options options = plan_options_of(w);
     enum status st = plan_new(w->tape, &options, &w->plan);
@@ -269,20 +268,20 @@ static enum status prepare_model(struct worker *w, char *message, size_t capacit
     if (st == ST_OK)
         st = scaling_open(w);
     if (st == ST_NO_MEMORY)
-        return out_of_memory(w, "the model", message, capacity);
-    return st == ST_OK ? ST_OK : fail_device(w, st, "preparing the model", message, capacity);
+        return out_of_memory(w, "the model", reason);
+    return st == ST_OK ? ST_OK : worker_fail_device(w, st, "preparing the model", reason);
 }
 
-static enum status open_device(struct worker *w, char *message, size_t capacity)
+static enum status open_worker_device(struct worker *w, struct reason *reason)
 {
     const struct device_options options = { .job = w->options.job,
                                             .table = w->options.table,
                                             .comm = w->options.comm,
                                             .choices = w->options.choices };
-    return device_open(&options, &w->device, message, capacity);
+    return device_open(&options, &w->device, reason);
 }
 
-static enum status cut_lanes(struct worker *w, char *message, size_t capacity)
+static enum status cut_lanes(struct worker *w, struct reason *reason)
 {
     const struct worker_options *o = &w->options;
     uint64_t lanes = 0;
@@ -294,44 +293,43 @@ static enum status cut_lanes(struct worker *w, char *message, size_t capacity)
             w->lane_count = o->shares[r];
         }
         if (o->shares[r] == 0)
-            return fail(ST_INVALID, "the plan gives a rank no lane", message, capacity);
+            return worker_fail(ST_INVALID, "the plan gives a rank no lane", reason);
         lanes += o->shares[r];
     }
     if (lanes != (uint64_t)o->job->train.lanes)
-        return fail(ST_INVALID, "the plan's shares are not the job's lanes", message, capacity);
+        return worker_fail(ST_INVALID, "the plan's shares are not the job's lanes", reason);
     return ST_OK;
 }
 
-enum status worker_open(const struct worker_options *options, struct worker **out, char *message,
-                        size_t capacity)
+enum status worker_open(const struct worker_options *options, struct worker **out,
+                        struct reason *reason)
 {
     struct worker *w = calloc(1, sizeof(*w));
     if (w == NULL)
-        return fail(ST_NO_MEMORY, "worker", message, capacity);
+        return worker_fail(ST_NO_MEMORY, "worker", reason);
     w->options = *options;
-    enum status st = cut_lanes(w, message, capacity);
+    enum status st = cut_lanes(w, reason);
     if (st == ST_OK)
-        st = open_device(w, message, capacity); /* the fastest way to find out that it can't be */
+        st = open_worker_device(w, reason); /* first: it takes no time to find out that it can't */
     if (st == ST_OK)
-        st = open_data(w, DATASET_TRAIN, message, capacity);
+        st = open_split(w, DATASET_TRAIN, reason);
     if (st == ST_OK)
-        st = open_data(w, DATASET_EVAL, message, capacity);
+        st = open_split(w, DATASET_EVAL, reason);
     if (st == ST_OK)
-        st = check_eval_shape(w, message, capacity);
+        st = check_eval_shape(w, reason);
     if (st == ST_OK) {
-        st = settings_derive(options->job, w->train.dataset->samples, &w->settings, message,
-                             capacity);
+        st = settings_derive(options->job, w->train.dataset->samples, &w->settings, reason);
     }
     if (st == ST_OK)
-        st = build_tape(options->job, w->train.dataset, &w->tape, message, capacity);
+        st = build_tape(options->job, w->train.dataset, &w->tape, reason);
     if (st == ST_OK)
-        st = cut_buckets(w, message, capacity);
+        st = cut_buckets(w, reason);
     if (st == ST_OK)
-        st = find_micro_batch(w, message, capacity);
+        st = fit_micro_batch(w, reason);
     if (st == ST_OK)
-        st = check_managed(w, message, capacity);
+        st = check_managed(w, reason);
     if (st == ST_OK)
-        st = prepare_model(w, message, capacity);
+        st = prepare_model(w, reason);
     if (st != ST_OK) {
         worker_close(w);
         return st;
@@ -341,10 +339,10 @@ enum status worker_open(const struct worker_options *options, struct worker **ou
     return ST_OK;
 }
 
-static void close_data(struct worker_loader *loader)
+static void close_loader(struct worker_loader *loader)
 {
-    char ignored[LIMIT_REASON];
-    (void)join_data(loader, ignored, sizeof(ignored));
+    struct reason ignored;
+    (void)join_loader(loader, &ignored);
     dataset_close(loader->dataset);
 }
 
@@ -355,15 +353,15 @@ void worker_close(struct worker *worker)
         return;
     feed_close(w->batches);
     feed_close(w->eval_batches);
-    close_data(&w->train);
-    close_data(&w->eval);
+    close_loader(&w->train);
+    close_loader(&w->eval);
     if (w->exact != NULL)
         exact_close(w->exact);
     if (w->comm != NULL)
         w->device.comm->close(w->comm);
-    snapshot_close(w->snapshot);
+    staging_close(w->staging);
     scaling_close(w);
-    gather_close(&w->gather, &w->device);
+    evaluation_results_close(&w->eval_results, &w->device);
     optimizer_free(w->optimizer);
     plan_free(w->eval_plan);
     plan_free(w->plan);
@@ -377,7 +375,7 @@ void worker_close(struct worker *worker)
 
 /* ---- reduction ---- */
 
-enum status worker_connect(struct worker *worker, struct comm *comm, char *message, size_t capacity)
+enum status worker_connect(struct worker *worker, struct comm *comm, struct reason *reason)
 {
     struct worker *w = worker;
     CHECK(comm != NULL || w->options.size == 1);
@@ -398,8 +396,8 @@ enum status worker_connect(struct worker *worker, struct comm *comm, char *messa
                                            .communication = w->device.communication };
     enum status st = exact_open(&options, &w->exact);
     if (st == ST_NO_MEMORY)
-        return out_of_memory(w, "the gradient copies of the reduction", message, capacity);
-    return st == ST_OK ? ST_OK : fail_device(w, st, "the reduction", message, capacity);
+        return out_of_memory(w, "the gradient copies of the reduction", reason);
+    return st == ST_OK ? ST_OK : worker_fail_device(w, st, "the reduction", reason);
 }
 
 bool worker_is_fast(const struct worker *worker)
@@ -426,16 +424,16 @@ static enum status start_evaluation(struct worker *w, const struct prefetch_opti
         for (uint32_t i = 0; i < w->options.shares[r]; i++, lane++)
             counts[r] += w->eval_count / lanes + (lane < w->eval_count % lanes ? 1 : 0);
     }
-    enum status st = gather_open(&w->gather, &w->device, counts, w->options.size);
+    enum status st = evaluation_results_open(&w->eval_results, &w->device, counts, w->options.size);
     return st == ST_OK ? feed_open(&w->device, &options, &w->eval_batches) : st;
 }
 
-enum status worker_start(struct worker *worker, uint64_t step, char *message, size_t capacity)
+enum status worker_start(struct worker *worker, uint64_t step, struct reason *reason)
 {
     struct worker *w = worker;
-    enum status st = join_data(&w->train, message, capacity);
+    enum status st = join_loader(&w->train, reason);
     if (st == ST_OK)
-        st = join_data(&w->eval, message, capacity);
+        st = join_loader(&w->eval, reason);
     if (st != ST_OK)
         return st;
     struct prefetch_options options = {
@@ -453,24 +451,24 @@ enum status worker_start(struct worker *worker, uint64_t step, char *message, si
     if (st == ST_OK && w->eval.dataset != NULL)
         st = start_evaluation(w, &options);
     if (st == ST_NO_MEMORY)
-        return out_of_memory(w, "the inputs", message, capacity);
+        return out_of_memory(w, "the inputs", reason);
     if (st == ST_OK)
         st = scaling_write(w);
     if (st == ST_OK)
         st = plan_refresh(w->plan, optimizer_params(w->optimizer));
     if (st != ST_OK)
-        return fail_device(w, st, "starting", message, capacity);
+        return worker_fail_device(w, st, "starting", reason);
     feed_start(w->batches, step);
     return ST_OK;
 }
 
 /* ---- skip list ---- */
 
-enum status worker_skip(struct worker *worker, const uint64_t *steps, size_t count)
+enum status worker_skip_add(struct worker *worker, const uint64_t *steps, size_t count)
 {
     struct worker *w = worker;
     for (size_t i = 0; i < count; i++) {
-        if (worker_skips(w, steps[i]))
+        if (worker_skip_has(w, steps[i]))
             continue;
         if (w->skip_count == SKIP_MAX)
             return ST_FULL;
@@ -478,7 +476,7 @@ enum status worker_skip(struct worker *worker, const uint64_t *steps, size_t cou
         if (more == NULL)
             return ST_NO_MEMORY;
         w->skip = more;
-        size_t at = worker_skipped(w, steps[i]);
+        size_t at = worker_skip_before(w, steps[i]);
         memmove(more + at + 1, more + at, (w->skip_count - at) * sizeof(*more));
         more[at] = steps[i];
         w->skip_count++;
@@ -486,13 +484,13 @@ enum status worker_skip(struct worker *worker, const uint64_t *steps, size_t cou
     return ST_OK;
 }
 
-bool worker_skips(const struct worker *worker, uint64_t step)
+bool worker_skip_has(const struct worker *worker, uint64_t step)
 {
-    size_t at = worker_skipped(worker, step);
+    size_t at = worker_skip_before(worker, step);
     return at < worker->skip_count && worker->skip[at] == step;
 }
 
-size_t worker_skipped(const struct worker *worker, uint64_t step)
+size_t worker_skip_before(const struct worker *worker, uint64_t step)
 {
     size_t n = 0;
     while (n < worker->skip_count && worker->skip[n] < step)

@@ -2,12 +2,15 @@
  * One rank, put together: data, model, state, reduction. What a step, an evaluation, a restore and
  * a save work on.
  *
- * Use: worker_open (reads the headers of the data, builds and prepares the model; the images load
- * in threads beside it) → worker_connect (after comm is open) → restore.h → worker_start → steps.
+ * Use: worker_open     reads the headers of the data, builds and prepares the model; the images are
+ *                      loaded by threads beside it
+ *      worker_connect  once a communicator is open
+ *      the state is filled in: trainer/state/state.h, trainer/state/copy_restore.h
+ *      worker_start    then steps: trainer/loop/step.h
  *
- * Memory: all of the step loop's is allocated by worker_start.
+ * Memory: all of the step loop's is allocated when worker_start has returned.
  * Thread: the step thread.
- * Errors: message is one line "place: cause; way out" for ST_CONFIG, a cause for others.
+ * Errors: reason is one line "place: cause; way out" for ST_CONFIG, a cause for others.
  */
 #pragma once
 
@@ -19,6 +22,7 @@
 #include "comm/comm.h"
 #include "comm/exact.h"
 #include "common/io.h"
+#include "common/reason.h"
 #include "common/status.h"
 #include "job/job.h"
 #include "kernels/backend.h"
@@ -29,28 +33,29 @@
 #include "trainer/update/optimizer.h"
 #include "trainer/update/scaler.h"
 #include "trainer/worker/device.h"
-#include "trainer/worker/device_copy.h"
 #include "trainer/worker/evaluation_results.h"
 #include "trainer/worker/feed.h"
 #include "trainer/worker/progress.h"
 #include "trainer/worker/settings.h"
+#include "trainer/worker/staging.h"
 
-/* Of one exchange of the reduction; a peer that dies shows at once, this is for one that hangs
- * while the coordinator is away: its own rule for hangs is faster. */
+/* Of one exchange of the reduction. A peer that dies is noticed at once, and the coordinator ends a
+ * generation that hangs sooner; this is for a peer that hangs while the coordinator is away. */
 #define WORKER_COMM_TIMEOUT_MS INT64_C(600000)
 
+/* A split of the data, and the thread that loads it. */
 struct worker_loader {
     struct dataset *dataset;
     pthread_t thread;
     bool running;
-    enum status st;
-    char message[LIMIT_REASON];
+    enum status st; /* once it has ended */
+    struct reason reason;
 };
 
 struct worker_options {
     const struct job *job; /* borrowed for life, as all below */
     const struct io *io;
-    struct marks *marks;
+    struct progress *progress;
     uint32_t rank, size;
     const uint32_t *shares; /* lanes per rank */
     /* Both, for tests; NULL: those of the job's device. */
@@ -79,41 +84,40 @@ struct worker {
     struct exact *exact;
 
     struct scaler scaler;
-    float *loss_scale;         /* device memory, its value; NULL: 1 for ever */
-    float *loss_scale_staged;  /* host memory, on its way there */
-    struct snapshot *snapshot; /* NULL: state lies in host memory, or nothing is saved */
+    float *loss_scale;        /* device memory, its value; NULL: 1 for ever */
+    float *loss_scale_staged; /* host memory, on its way there */
+    struct staging *staging;  /* NULL: state lies in host memory, or nothing is saved */
 
-    uint64_t eval_count;  /* batches of the whole set */
-    struct gather gather; /* their results */
-    double *eval_losses;  /* in the order of the batches */
+    uint64_t eval_count; /* batches of the whole set */
+    struct evaluation_results eval_results;
+    double *eval_losses; /* in the order of the batches */
 
     uint64_t *skip; /* ascending steps (from 0) that are left out */
     size_t skip_count;
 };
 
 MUST_CHECK enum status worker_open(const struct worker_options *options, struct worker **out,
-                                   char *message, size_t capacity);
+                                   struct reason *reason);
 void worker_close(struct worker *worker);
 
 /* The reduction over an open communicator of device.comm (NULL: one rank), which is the worker's
  * from here on, whatever is returned. */
-MUST_CHECK enum status worker_connect(struct worker *worker, struct comm *comm, char *message,
-                                      size_t capacity);
+MUST_CHECK enum status worker_connect(struct worker *worker, struct comm *comm,
+                                      struct reason *reason);
 /* parallel.reduction: fast: the digest then depends on the number of workers. */
 bool worker_is_fast(const struct worker *worker);
 
 /* Waits for the data and starts the prefetch thread at `step`; the state must be filled in. */
-MUST_CHECK enum status worker_start(struct worker *worker, uint64_t step, char *message,
-                                    size_t capacity);
+MUST_CHECK enum status worker_start(struct worker *worker, uint64_t step, struct reason *reason);
 
-/* Adds steps to the skip list. ST_FULL, ST_NO_MEMORY. */
-MUST_CHECK enum status worker_skip(struct worker *worker, const uint64_t *steps, size_t count);
-bool worker_skips(const struct worker *worker, uint64_t step);
+/* Adds steps to the skip list: those that are not trained on. ST_FULL, ST_NO_MEMORY */
+MUST_CHECK enum status worker_skip_add(struct worker *worker, const uint64_t *steps, size_t count);
+bool worker_skip_has(const struct worker *worker, uint64_t step);
 /* How many steps before `step` are left out. */
-size_t worker_skipped(const struct worker *worker, uint64_t step);
+size_t worker_skip_before(const struct worker *worker, uint64_t step);
 
 /* After an update, or an overflow: the next loss scale. ST_NUMERIC: it can't be lowered. */
 MUST_CHECK enum status worker_scale(struct worker *worker, bool overflow);
 
-/* What bits depend on beside the job, as a JSON object (design 5). out is appended to. */
+/* Pins: what bits depend on beside the job, as a JSON object. out is appended to. */
 MUST_CHECK enum status worker_pins(const struct worker *worker, struct buf *out);

@@ -1,12 +1,14 @@
 /*
- * The grids, images and taps of conv_amx.h. Nothing here depends on the processor.
+ * Lays out what amx.h describes: grids, images, taps, and how much is copied or transposed at once.
+ * Nothing here depends on the processor.
  */
 #include <string.h>
 
+#include "common/check.h"
 #include "kernels/cpu/conv/amx.h"
 
 #define STRIDE_MAX    2
-#define COPY_BYTES    ((int64_t)1 << 20) /* of a padded copy; half of what the caches hold */
+#define COPY_BYTES    ((int64_t)1 << 20) /* of a padded copy: half of what the caches hold */
 #define TURNED_BYTES  ((int64_t)1 << 20) /* of transposed channels */
 #define CHUNK_MAX     2048
 #define CHUNK_MAX_BIG 4096 /* where adding to the sums costs more than the caches give */
@@ -14,17 +16,17 @@
 #define LINE          32 /* elements of a cache line */
 #define STEM_CHANNELS 4
 
-static int64_t most(int64_t a, int64_t b)
+static int64_t geometry_most(int64_t a, int64_t b)
 {
     return a > b ? a : b;
 }
 
-static int64_t least(int64_t a, int64_t b)
+static int64_t geometry_least(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
 
-static int64_t up(int64_t value, int64_t to)
+static int64_t geometry_up(int64_t value, int64_t to)
 {
     return (value + to - 1) / to * to;
 }
@@ -43,7 +45,7 @@ bool conv_amx_takes(const struct op_spec *spec)
            in->dims[1] % AMX_BLOCK == 0 && attr->out % AMX_BLOCK == 0;
 }
 
-/* Along one dimension: how far taps reach beyond a position, in steps of the stride. */
+/* Along one dimension: how far taps reach beyond a position, in units of the stride. */
 struct reach {
     int64_t before, after;
 };
@@ -61,33 +63,36 @@ static int tap_phase(const struct op_attr *attr, int r)
 static struct reach reach_of(const struct op_attr *attr, bool data)
 {
     const int64_t first = tap_offset(attr, 0), last = tap_offset(attr, attr->kernel - 1);
-    if (data)
-        return (struct reach){ .before = most(0, last), .after = most(0, -first) };
-    return (struct reach){ .before = most(0, -first), .after = most(0, last) };
+    if (data) {
+        return (struct reach){ .before = geometry_most(0, last),
+                               .after = geometry_most(0, -first) };
+    }
+    return (struct reach){ .before = geometry_most(0, -first), .after = geometry_most(0, last) };
 }
 
-static void images_init(struct amx_images *images, const int64_t dims[4], int step)
+static void images_init(struct amx_images *images, const int64_t dims[4], int stride)
 {
     images->h = dims[2];
     images->w = dims[3];
     images->channels = dims[1];
-    images->step = step;
-    images->count = step * step;
+    images->stride = stride;
+    images->count = stride * stride;
+    CHECK(images->count <= AMX_IMAGES_MAX);
     for (int i = 0; i < images->count; i++) {
-        const int row = i / step, column = i % step;
+        const int row = i / stride, column = i % stride;
         images->image[i] = (struct amx_image){ .row = row,
                                                .column = column,
-                                               .h = (dims[2] - row + step - 1) / step,
-                                               .w = (dims[3] - column + step - 1) / step };
+                                               .h = (dims[2] - row + stride - 1) / stride,
+                                               .w = (dims[3] - column + stride - 1) / stride };
     }
 }
 
-/* Positions of the input that no tap reaches are beyond the image. */
+/* What no tap reaches of the input counts as beyond the image. */
 static void images_clip(struct amx_images *images, int64_t h, int64_t w)
 {
     for (int i = 0; i < images->count; i++) {
-        images->image[i].h = least(images->image[i].h, h);
-        images->image[i].w = least(images->image[i].w, w);
+        images->image[i].h = geometry_least(images->image[i].h, h);
+        images->image[i].w = geometry_least(images->image[i].w, w);
     }
 }
 
@@ -96,8 +101,8 @@ static void grid_init(struct amx_pass *pass, struct reach reach)
     const struct amx_image *out = &pass->out.image[0]; /* no other is larger */
     images_clip(&pass->in, out->h + reach.after, out->w + reach.after);
     const struct amx_image *in = &pass->in.image[0];
-    pass->rows = most(in->h + reach.before, out->h + reach.after);
-    pass->pitch = most(in->w + reach.before, out->w + reach.after);
+    pass->rows = geometry_most(in->h + reach.before, out->h + reach.after);
+    pass->pitch = geometry_most(in->w + reach.before, out->w + reach.after);
 }
 
 static void taps_init(struct amx_pass *pass, const struct op_attr *attr, bool data)
@@ -112,8 +117,8 @@ static void taps_init(struct amx_pass *pass, const struct op_attr *attr, bool da
         const int out = data ? image : 0;
         pass->taps[out][pass->tap_count[out]++] = tap;
         pass->in.image[tap.image].used = true;
-        pass->low = most(pass->low, -tap.shift);
-        pass->high = most(pass->high, tap.shift);
+        pass->low = geometry_most(pass->low, -tap.shift);
+        pass->high = geometry_most(pass->high, tap.shift);
     }
 }
 
@@ -125,21 +130,20 @@ static int64_t positions(const struct amx_pass *pass)
 static void span_init(struct amx_pass *pass)
 {
     const struct amx_images *in = &pass->in;
-    const int64_t all = up(positions(pass), AMX_BLOCK);
+    const int64_t all = geometry_up(positions(pass), AMX_BLOCK);
     const int64_t row = in->count * in->channels * (int64_t)sizeof(uint16_t);
     const int64_t fit = COPY_BYTES / row - pass->low - pass->high;
-    pass->dense = in->step == 1 && pass->pitch == in->w && pass->rows == in->h && pass->low == 0 &&
-                  pass->high == 0 && positions(pass) >= AMX_BLOCK;
-    pass->span = least(all, most(AMX_BLOCK, fit / AMX_BLOCK * AMX_BLOCK));
+    pass->dense = in->stride == 1 && pass->pitch == in->w && pass->rows == in->h &&
+                  pass->low == 0 && pass->high == 0 && positions(pass) >= AMX_BLOCK;
+    pass->span = geometry_least(all, geometry_most(AMX_BLOCK, fit / AMX_BLOCK * AMX_BLOCK));
 }
 
-void conv_amx_plan(const struct op_spec *spec, bool data, struct amx_pass *pass)
+void conv_amx_geometry(const struct op_spec *spec, bool data, struct amx_pass *pass)
 {
     const struct op_attr *attr = &spec->attr;
     const int64_t *in = spec->in[0].dims;
-    const int64_t pads = 2 * (int64_t)attr->pad;
-    const int64_t out[4] = { in[0], attr->out, (in[2] + pads - attr->kernel) / attr->stride + 1,
-                             (in[3] + pads - attr->kernel) / attr->stride + 1 };
+    const int64_t out[4] = { in[0], attr->out, op_windows(in[2], attr), op_windows(in[3], attr) };
+    CHECK(conv_amx_takes(spec));
     memset(pass, 0, sizeof(*pass));
     pass->n = in[0];
     pass->places = (int64_t)attr->kernel * attr->kernel;
@@ -163,38 +167,40 @@ size_t conv_amx_scratch_bytes(const struct amx_pass *pass)
     return sizeof(uint16_t) * (size_t)(pass->in.count * rows * pass->in.channels);
 }
 
-void conv_amx_dw_plan(const struct amx_pass *forward, struct amx_dw *dw)
+void conv_amx_dweights_geometry(const struct amx_pass *forward, struct amx_dweights *dweights)
 {
     const int64_t c = forward->in.channels, k = forward->out.channels;
     const int64_t sums = forward->places * c * k * (int64_t)sizeof(float);
     const int64_t cap = sums > BIG_BYTES ? CHUNK_MAX_BIG : CHUNK_MAX;
     const int64_t chunks = (positions(forward) + cap - 1) / cap;
-    memset(dw, 0, sizeof(*dw));
-    dw->chunk = up((positions(forward) + chunks - 1) / chunks, AMX_BLOCK);
-    dw->single = chunks == 1;
-    dw->line = up(forward->low + dw->chunk + forward->high, LINE);
-    if (dw->line / LINE % 2 == 0)
-        dw->line += LINE; /* an odd number of cache lines: rows of a tile are in different sets */
-    const int64_t row = forward->in.count * dw->line * (int64_t)sizeof(uint16_t);
-    dw->channels = least(c, most(AMX_BLOCK, TURNED_BYTES / row / AMX_BLOCK * AMX_BLOCK));
-    dw->columns = c * forward->places;
-    dw->padded = c;
+    memset(dweights, 0, sizeof(*dweights));
+    dweights->chunk = geometry_up((positions(forward) + chunks - 1) / chunks, AMX_BLOCK);
+    dweights->single = chunks == 1;
+    dweights->line = geometry_up(forward->low + dweights->chunk + forward->high, LINE);
+    if (dweights->line / LINE % 2 == 0) /* odd: so rows of a tile are in different sets */
+        dweights->line += LINE;
+    const int64_t row = forward->in.count * dweights->line * (int64_t)sizeof(uint16_t);
+    dweights->channels =
+        geometry_least(c, geometry_most(AMX_BLOCK, TURNED_BYTES / row / AMX_BLOCK * AMX_BLOCK));
+    dweights->columns = c * forward->places;
+    dweights->padded = c;
 }
 
-int64_t conv_amx_dw_sums(const struct amx_pass *forward, const struct amx_dw *dw)
+int64_t conv_amx_dweights_sums(const struct amx_pass *forward, const struct amx_dweights *dweights)
 {
     const int64_t block = (int64_t)AMX_BLOCK * AMX_BLOCK;
-    return forward->places * (dw->single ? block : dw->padded * forward->out.channels);
+    return forward->places * (dweights->single ? block : dweights->padded * forward->out.channels);
 }
 
-size_t conv_amx_dw_scratch_bytes(const struct amx_pass *forward, const struct amx_dw *dw)
+size_t conv_amx_dweights_scratch_bytes(const struct amx_pass *forward,
+                                       const struct amx_dweights *dweights)
 {
     const int64_t k = forward->out.channels;
-    const int64_t halves =
-        forward->in.count * dw->channels * dw->line + dw->chunk * k + most(dw->padded, k);
+    const int64_t halves = forward->in.count * dweights->channels * dweights->line +
+                           dweights->chunk * k + geometry_most(dweights->padded, k);
     return sizeof(uint16_t) * (size_t)halves +
-           sizeof(float) * (size_t)conv_amx_dw_sums(forward, dw) +
-           sizeof(void *) * (size_t)dw->line + (size_t)8 * 64;
+           sizeof(float) * (size_t)conv_amx_dweights_sums(forward, dweights) +
+           sizeof(void *) * (size_t)dweights->line + (size_t)8 * 64;
 }
 
 bool conv_amx_stem_takes(const struct op_spec *spec)
@@ -206,31 +212,32 @@ bool conv_amx_stem_takes(const struct op_spec *spec)
            attr->stride <= STRIDE_MAX && attr->out % AMX_BLOCK == 0;
 }
 
-void conv_amx_stem_plan(const struct op_spec *spec, struct amx_stem *stem,
-                        struct amx_pass *gradient, struct amx_dw *dw)
+void conv_amx_stem_geometry(const struct op_spec *spec, struct amx_stem *stem,
+                            struct amx_pass *gradient, struct amx_dweights *dweights)
 {
     const struct op_attr *attr = &spec->attr;
     const int64_t *in = spec->in[0].dims;
     const int64_t pads = 2 * (int64_t)attr->pad;
+    CHECK(conv_amx_stem_takes(spec));
     const int64_t group = in[1] == 1 ? 1 : in[1] == 2 ? 2 : STEM_CHANNELS;
     *stem = (struct amx_stem){ .n = in[0],
                                .channels = in[1],
                                .h = in[2],
                                .w = in[3],
                                .k = attr->out,
-                               .p = (in[2] + pads - attr->kernel) / attr->stride + 1,
-                               .q = (in[3] + pads - attr->kernel) / attr->stride + 1,
+                               .p = op_windows(in[2], attr),
+                               .q = op_windows(in[3], attr),
                                .side = attr->kernel,
                                .stride = attr->stride,
                                .pad = attr->pad,
                                .group = group,
                                .pitch = (in[3] + pads) * group };
-    stem->steps = (stem->side * group + AMX_BLOCK - 1) / AMX_BLOCK;
+    stem->blocks = (stem->side * group + AMX_BLOCK - 1) / AMX_BLOCK;
     /* The last block of a row reads on into the next, and behind the last. */
-    const int64_t beyond = AMX_BLOCK * (stem->stride * group + stem->steps + 1);
+    const int64_t beyond = AMX_BLOCK * (stem->stride * group + stem->blocks + 1);
     stem->copy_bytes = sizeof(uint16_t) * (size_t)((in[2] + pads) * stem->pitch + beyond);
     const int64_t columns = in[1] * stem->side * stem->side;
-    const int64_t padded[4] = { in[0], up(columns, AMX_BLOCK), stem->p, stem->q };
+    const int64_t padded[4] = { in[0], geometry_up(columns, AMX_BLOCK), stem->p, stem->q };
     const int64_t out[4] = { in[0], attr->out, stem->p, stem->q };
     memset(gradient, 0, sizeof(*gradient));
     gradient->n = in[0];
@@ -239,12 +246,12 @@ void conv_amx_stem_plan(const struct op_spec *spec, struct amx_stem *stem,
     images_init(&gradient->out, out, 1);
     grid_init(gradient, (struct reach){ 0 });
     gradient->tap_count[0] = 1;
-    conv_amx_dw_plan(gradient, dw);
-    dw->channels = padded[1];
-    dw->columns = columns;
+    conv_amx_dweights_geometry(gradient, dweights);
+    dweights->channels = padded[1];
+    dweights->columns = columns;
 }
 
 size_t conv_amx_stem_cache_bytes(const struct amx_stem *stem)
 {
-    return sizeof(uint16_t) * (size_t)(stem->k * stem->side * stem->steps * AMX_BLOCK);
+    return sizeof(uint16_t) * (size_t)(stem->k * stem->side * stem->blocks * AMX_BLOCK);
 }

@@ -1,5 +1,5 @@
 /*
- * Positions of a pass's grid (conv_amx.h), one after the other.
+ * Positions of a pass's grid (amx.h), one after the other.
  */
 #pragma once
 
@@ -39,7 +39,7 @@ static inline int64_t amx_element(const struct amx_pass *pass, const struct amx_
     const struct amx_image *one = &images->image[image];
     if (at->row >= one->h || at->column >= one->w || at->n < 0 || at->n >= pass->n)
         return -1;
-    const int64_t row = one->row + at->row * images->step;
-    const int64_t column = one->column + at->column * images->step;
+    const int64_t row = one->row + at->row * images->stride;
+    const int64_t column = one->column + at->column * images->stride;
     return ((at->n * images->h + row) * images->w + column) * images->channels;
 }

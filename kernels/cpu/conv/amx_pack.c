@@ -1,12 +1,15 @@
 /*
  * Weights from [K, C, R, S] in float32 to operand tiles in bfloat16, for both directions at once:
- * 32 × 32 (output × input channels) of one place at a time.
+ * 32 × 32 (output × input channels) of one place of the window at a time.
+ *
+ *   forward        [K / 32][place][C / 32] × two tiles of 16 pairs of input × 16 output channels
+ *   backward-data  [C / 32][place][K / 32] × two tiles of 16 pairs of output × 16 input channels
  */
 #include "kernels/cpu/conv/amx.h"
 #include "kernels/cpu/gemm/amx_simd.h"
 
-/* 32 rows of W[k][c .. c + 32][place]. */
-static void fetch(const float *from, int64_t row, int64_t places, __m512i to[AMX_BLOCK])
+/* W[k .. k + 32][c .. c + 32] of one place, a row per output channel. */
+static void pack_fetch(const float *from, int64_t row, int64_t places, __m512i to[AMX_BLOCK])
 {
     const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m512i index = _mm512_mullo_epi32(lane, _mm512_set1_epi32((int)places));
@@ -23,7 +26,7 @@ static void fetch(const float *from, int64_t row, int64_t places, __m512i to[AMX
     }
 }
 
-/* Pairs of input channels × 16 output channels, twice. */
+/* Two tiles: pairs of input channels × 16 output channels. */
 static void put_forward(const __m512i rows[AMX_BLOCK], uint16_t *to)
 {
     for (int half = 0; half < 2; half++) {
@@ -36,7 +39,7 @@ static void put_forward(const __m512i rows[AMX_BLOCK], uint16_t *to)
     }
 }
 
-/* Pairs of output channels × 16 input channels, twice. */
+/* Two tiles: pairs of output channels × 16 input channels. */
 static void put_data(const __m512i rows[AMX_BLOCK], uint16_t *to)
 {
     const __m512i first =
@@ -50,8 +53,8 @@ static void put_data(const __m512i rows[AMX_BLOCK], uint16_t *to)
     }
 }
 
-/* Where the two tiles of (input block, output block) at a place begin. */
-static int64_t tile_at(const struct amx_pass *pass, int64_t in, int64_t out, int64_t place)
+/* Where the two tiles of a place begin: of channels [in, in + 32) and [out, out + 32) of a pass. */
+static int64_t pack_tile_at(const struct amx_pass *pass, int64_t in, int64_t out, int64_t place)
 {
     return out * pass->places * pass->in.channels + place * pass->in.channels * AMX_BLOCK +
            in * AMX_BLOCK;
@@ -66,10 +69,10 @@ void conv_amx_weights(const struct amx_pass *forward, const float *canonical, ui
             const float *from = canonical + (out * c + in) * places;
             for (int64_t place = 0; place < places; place++) {
                 __m512i rows[AMX_BLOCK];
-                fetch(from + place, c * places, places, rows);
-                put_forward(rows, cache + tile_at(forward, in, out, place));
+                pack_fetch(from + place, c * places, places, rows);
+                put_forward(rows, cache + pack_tile_at(forward, in, out, place));
                 if (data != NULL)
-                    put_data(rows, data_cache + tile_at(data, out, in, place));
+                    put_data(rows, data_cache + pack_tile_at(data, out, in, place));
             }
         }
     }

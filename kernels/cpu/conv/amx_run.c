@@ -1,21 +1,18 @@
 /*
- * Forward and backward-data: for each block of 32 positions and 32 output channels the products of
- * all taps stay in tiles; then they are rounded and written where the position is one of the
- * tensor's.
- *
- * Weights in the cache: for each block of 32 output channels, for each place, for each 32 input
- * channels two operand tiles.
+ * A pass of amx.h: for each block of 32 positions and 32 output channels the products of all taps
+ * stay in tiles; then they are rounded, and written where the position is one of the tensor's.
+ * amx_pack.c has the layout of the weights.
  */
 #include "kernels/cpu/conv/amx.h"
 #include "kernels/cpu/conv/amx_grid.h"
 #include "kernels/cpu/gemm/amx_simd.h"
 
-#define PANELS_INNER_BYTES ((int64_t)768 << 10) /* all weights stay in the cache */
+#define PANELS_INNER_BYTES ((int64_t)768 << 10) /* weights that stay in the cache as a whole */
 
-/* A run over positions [first, first + count), whose input starts at `low` before. */
-struct run {
+/* Positions [first, first + count) of a pass. */
+struct amx_run {
     const struct amx_pass *pass;
-    const uint16_t *in[AMX_IMAGES_MAX]; /* of position `first` */
+    const uint16_t *in[AMX_IMAGES_MAX]; /* where position `first` lies */
     int64_t first, count;
     const uint16_t *weights;
     uint16_t *out;
@@ -37,8 +34,8 @@ static void copy_image(const struct amx_pass *pass, int image, int64_t first, in
 }
 
 /* Rounds 32 × 32 sums and writes those rows that are in the image. */
-static void put_block(const struct run *r, int image, int64_t first, int64_t channel,
-                      const float *sums)
+static void run_put_block(const struct amx_run *r, int image, int64_t first, int64_t channel,
+                          const float *sums)
 {
     struct amx_cursor at = amx_cursor_at(r->pass, first);
     for (int i = 0; i < AMX_BLOCK; i++, amx_cursor_next(r->pass, &at)) {
@@ -53,11 +50,11 @@ static void put_block(const struct run *r, int image, int64_t first, int64_t cha
 }
 
 /* Positions [at, at + 32) of the run. */
-static void block(const struct run *r, int image, int64_t at, int64_t channel)
+static void run_block(const struct amx_run *r, int image, int64_t at, int64_t channel)
 {
     _Alignas(64) float sums[AMX_BLOCK * AMX_BLOCK];
     const struct amx_pass *pass = r->pass;
-    const int64_t depth = pass->in.channels, steps = depth / AMX_DEPTH;
+    const int64_t depth = pass->in.channels, count = depth / AMX_DEPTH;
     const uint16_t *panel = r->weights + channel * pass->places * depth;
     const int64_t ahead =
         pass->dense && channel == 0 ? AMX_BLOCK * depth * (int64_t)sizeof(uint16_t) : 0;
@@ -66,16 +63,16 @@ static void block(const struct run *r, int image, int64_t at, int64_t channel)
         const struct amx_tap *tap = &pass->taps[image][t];
         amx_multiply(r->in[tap->image] + (at + tap->shift) * depth,
                      depth * (int64_t)sizeof(uint16_t), AMX_DEPTH,
-                     panel + tap->place * depth * AMX_BLOCK, AMX_TILE, 2 * AMX_TILE, steps, ahead);
+                     panel + tap->place * depth * AMX_BLOCK, AMX_TILE, 2 * AMX_TILE, count, ahead);
     }
     _tile_stored(0, sums, 128);
     _tile_stored(1, sums + AMX_SIDE, 128);
     _tile_stored(2, sums + AMX_SIDE * AMX_BLOCK, 128);
     _tile_stored(3, sums + AMX_SIDE * AMX_BLOCK + AMX_SIDE, 128);
-    put_block(r, image, r->first + at, channel, sums);
+    run_put_block(r, image, r->first + at, channel, sums);
 }
 
-static void blocks(const struct run *r, int image)
+static void run_blocks(const struct amx_run *r, int image)
 {
     const int64_t channels = r->pass->out.channels;
     const bool inner =
@@ -87,7 +84,7 @@ static void blocks(const struct run *r, int image)
     for (int64_t i = 0; i < count * panels; i++) {
         const int64_t at = (inner ? i / panels : i % count) * AMX_BLOCK;
         const int64_t panel = inner ? i % panels : i / count;
-        block(r, image, at < last ? at : last, panel * AMX_BLOCK);
+        run_block(r, image, at < last ? at : last, panel * AMX_BLOCK);
     }
 }
 
@@ -103,7 +100,7 @@ static void clear_image(const struct amx_pass *pass, int image, uint16_t *out)
     }
 }
 
-static void run_span(struct run *r, const uint16_t *in, uint16_t *scratch)
+static void run_span(struct amx_run *r, const uint16_t *in, uint16_t *scratch)
 {
     const struct amx_pass *pass = r->pass;
     const int64_t rows = pass->low + r->count + pass->high;
@@ -119,7 +116,7 @@ static void run_span(struct run *r, const uint16_t *in, uint16_t *scratch)
     amx_fence();
     for (int i = 0; i < pass->out.count; i++) {
         if (pass->tap_count[i] > 0)
-            blocks(r, i);
+            run_blocks(r, i);
     }
 }
 
@@ -133,7 +130,7 @@ void conv_amx_run(const struct amx_pass *pass, const uint16_t *in, const uint16_
     }
     amx_begin();
     for (int64_t first = 0; first < all; first += pass->span) {
-        struct run r = { .pass = pass, .first = first, .weights = weights, .out = out };
+        struct amx_run r = { .pass = pass, .first = first, .weights = weights, .out = out };
         r.count = all - first < pass->span ? all - first : pass->span;
         if (!pass->dense)
             r.count = (r.count + AMX_BLOCK - 1) / AMX_BLOCK * AMX_BLOCK;

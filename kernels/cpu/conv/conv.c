@@ -1,21 +1,25 @@
 /*
- * conv2d in float32: blocked in, blocked out; by oneDNN or by our own Winograd, as a fixed table
- * says. (bfloat16: conv_half.h.)
+ * conv2d in float32, by oneDNN or by our own Winograd, as conv_table.h says. (bfloat16:
+ * conv_half.h.)
  *
- * Weights are canonical [K, C, R, S]; the layouts that the kernels want are in the cache (forward's
- * first, then backward-data's where it is another), rewritten by refresh. oneDNN's backward-weights
- * writes its own layout into scratch, and a reorder writes or adds it to the canonical gradient;
- * our own does that itself.
+ * Weights are canonical, [K, C, R, S]. The cache has them in the layouts that the methods want:
  *
- * A plain input of 1 to 3 channels that needs no gradient (the data) is read as it is. Any other
- * plain input is repacked into scratch first, and its gradient back.
+ *   cache     forward's · backward-data's, where it is another
  *
- * Scratch: forward   repacked x · the method's own
- *          backward  repacked x · blocked dx · dW in oneDNN's layout · db · the method's own
+ * refresh rewrites it. For their gradient oneDNN writes its own layout into scratch, and a reorder
+ * writes or adds that to the canonical gradient; our own Winograd does this itself.
+ *
+ * out is blocked (FORMAT_BLOCKED), and in is as a rule. A plain input of 1 to 3 channels that needs
+ * no gradient (images) is read as it is. Any other plain input is first repacked into scratch, and
+ * its gradient repacked back.
+ *
+ *   scratch   forward:  repacked x · the method's own
+ *             backward: repacked x · blocked dx · dW in oneDNN's layout · db · the method's own
  */
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/check.h"
 #include "kernels/cpu/conv/conv_dnn.h"
 #include "kernels/cpu/conv/conv_half.h"
 #include "kernels/cpu/conv/conv_table.h"
@@ -30,15 +34,17 @@ struct conv_kernel {
     struct tensor out, blocked_in;
     struct conv_shape shape;
     bool repack;
-    bool own;                               /* forward and backward-data are … */
-    struct winograd wino, wino_data;        /* … these */
-    struct conv_dnn forward, backward_data; /* … or these */
-    bool own_weights;                       /* and the weights' gradient is … */
-    struct winograd_dw wino_weights;        /* … this */
-    struct conv_dnn backward_weights;       /* … or this */
-    bool shared;                            /* backward-data reads forward's copy of the weights */
-    size_t data_at, cache_bytes;            /* backward-data's copy in the cache */
-    size_t offset[CONV_REGIONS];            /* of scratch, in backward */
+    /* Forward and backward-data: own ? wino, wino_data : forward, backward_data. */
+    bool own;
+    struct winograd wino, wino_data;
+    struct conv_dnn forward, backward_data;
+    /* The weights' gradient: own_dweights ? wino_dweights : backward_weights. */
+    bool own_dweights;
+    struct winograd_dweights wino_dweights;
+    struct conv_dnn backward_weights;
+    bool shared;                 /* backward-data reads forward's copy of the weights */
+    size_t data_at, cache_bytes; /* data_at: where backward-data's copy begins in the cache */
+    size_t offset[CONV_REGIONS]; /* of scratch, in backward */
     char implementation[160];
 };
 
@@ -72,10 +78,8 @@ static void shapes_init(struct backend *backend, struct conv_kernel *self)
 {
     const struct op_attr *attr = &self->base.spec.attr;
     const struct tensor *in = &self->base.spec.in[0];
-    const int64_t pads = 2 * (int64_t)attr->pad;
-    const int64_t out[4] = { in->dims[0], attr->out,
-                             (in->dims[2] + pads - attr->kernel) / attr->stride + 1,
-                             (in->dims[3] + pads - attr->kernel) / attr->stride + 1 };
+    const int64_t out[4] = { in->dims[0], attr->out, op_windows(in->dims[2], attr),
+                             op_windows(in->dims[3], attr) };
     self->out = cpu_tensor(backend, FORMAT_BLOCKED, out);
     self->blocked_in = cpu_tensor(backend, FORMAT_BLOCKED, in->dims);
     const bool as_it_is = in->dims[1] <= PLAIN_CHANNELS_MAX && !self->base.spec.need_din0 &&
@@ -87,16 +91,16 @@ static void own_init(struct conv_kernel *self)
 {
     const int64_t *in = self->base.spec.in[0].dims, k = self->base.spec.attr.out;
     const bool data = self->base.spec.training && self->base.spec.need_din0;
-    self->wino = winograd_plan(in[0], in[1], k, in[2], in[3]);
+    self->wino = winograd_geometry(in[0], in[1], k, in[2], in[3]);
     self->data_at = winograd_cache_bytes(&self->wino);
     self->cache_bytes = self->data_at;
     if (data) {
-        self->wino_data = winograd_plan(in[0], k, in[1], in[2], in[3]);
+        self->wino_data = winograd_geometry(in[0], k, in[1], in[2], in[3]);
         self->cache_bytes += winograd_cache_bytes(&self->wino_data);
     }
 }
 
-static enum status dnn_init(struct backend *backend, struct conv_kernel *self, bool winograd)
+static enum status library_init(struct backend *backend, struct conv_kernel *self, bool winograd)
 {
     const bool data = self->base.spec.training && self->base.spec.need_din0;
     struct conv_dnn *forward = &self->forward, *backward = &self->backward_data;
@@ -131,22 +135,18 @@ static enum status methods_init(struct backend *backend, struct conv_kernel *sel
     if (self->own) {
         own_init(self);
     } else {
-        st = dnn_init(backend, self, forward == CONV_WINOGRAD);
+        st = library_init(backend, self, forward == CONV_WINOGRAD);
     }
     if (st != ST_OK || !spec->training)
         return st;
-    self->own_weights = weights == CONV_WINOGRAD_OWN;
-    if (!self->own_weights) {
+    self->own_dweights = weights == CONV_WINOGRAD_OWN;
+    if (!self->own_dweights) {
         return conv_dnn_init(backend->dnn, &self->shape, CONV_BACKWARD_WEIGHTS,
                              weights == CONV_WINOGRAD, &self->backward_weights);
     }
-    self->wino_weights = winograd_dw_plan(in[0], in[1], spec->attr.out, in[2], in[3]);
+    CHECK(!spec->attr.bias); /* our own gives no gradient of a bias */
+    self->wino_dweights = winograd_dweights_geometry(in[0], in[1], spec->attr.out, in[2], in[3]);
     return ST_OK;
-}
-
-static size_t most(size_t a, size_t b)
-{
-    return a > b ? a : b;
 }
 
 /* Lays scratch out; the size is what the greater of the two directions needs. */
@@ -167,17 +167,18 @@ static size_t scratch_layout(struct conv_kernel *self)
         bytes[CONV_DW] = self->backward_weights.weights_bytes;
         bytes[CONV_DB] = (size_t)spec->attr.out * sizeof(float);
     }
-    bytes[CONV_OWN] = most(data, self->own_weights ? winograd_dw_scratch_bytes(&self->wino_weights)
-                                                   : self->backward_weights.op.scratch_bytes);
+    bytes[CONV_OWN] =
+        cpu_most(data, self->own_dweights ? winograd_dweights_scratch_bytes(&self->wino_dweights)
+                                          : self->backward_weights.op.scratch_bytes);
     size_t at = 0;
     for (int i = 0; i < CONV_REGIONS; i++) {
         self->offset[i] = at;
         at += cpu_align(bytes[i]);
     }
-    return most(at, cpu_align(bytes[CONV_X]) + forward);
+    return cpu_most(at, cpu_align(bytes[CONV_X]) + forward);
 }
 
-static const char *name_of(const struct conv_dnn *conv, bool own)
+static const char *conv_name(const struct conv_dnn *conv, bool own)
 {
     if (own)
         return "own_wino_4x3:avx512";
@@ -190,8 +191,8 @@ static void fill_info(struct conv_kernel *self, struct kernel_info *info)
     const double flops = 2.0 * (double)tensor_elements(&self->out) *
                          (double)(spec->in[0].dims[1] * spec->attr.kernel * spec->attr.kernel);
     (void)snprintf(self->implementation, sizeof(self->implementation), "%s,%s,%s",
-                   name_of(&self->forward, self->own), name_of(&self->backward_data, self->own),
-                   name_of(&self->backward_weights, self->own_weights));
+                   conv_name(&self->forward, self->own), conv_name(&self->backward_data, self->own),
+                   conv_name(&self->backward_weights, self->own_dweights));
     *info = (struct kernel_info){
         .out = self->out,
         .scratch_bytes = scratch_layout(self),
@@ -209,12 +210,11 @@ enum status cpu_conv2d_prepare(struct backend *backend, const struct op_spec *sp
 {
     const struct op_attr *attr = &spec->attr;
     const struct tensor *in = &spec->in[0];
-    const int64_t pads = 2 * (int64_t)attr->pad;
     if (spec->math == MATH_BF16)
         return conv_half_prepare(backend, spec, out_kernel, out_info);
     if (spec->math != MATH_F32 || spec->out_dtype != DTYPE_F32 || !cpu_input_is_valid(spec, 4) ||
         attr->kernel < 1 || attr->stride < 1 || attr->pad < 0 || attr->out < 1 ||
-        in->dims[2] + pads < attr->kernel || in->dims[3] + pads < attr->kernel)
+        op_windows(in->dims[2], attr) < 1 || op_windows(in->dims[3], attr) < 1)
         return ST_INVALID;
     struct conv_kernel *self = calloc(1, sizeof(*self));
     if (self == NULL)
@@ -271,9 +271,9 @@ static enum status run_backward_weights(struct backend *backend, struct conv_ker
 {
     const bool bias = self->base.spec.attr.bias;
     char *scratch = buffers->scratch;
-    if (self->own_weights) {
-        winograd_dw_run(&self->wino_weights, x, buffers->dout[0], buffers->accumulate[0],
-                        buffers->dparam[0], scratch + self->offset[CONV_OWN]);
+    if (self->own_dweights) {
+        winograd_dweights_run(&self->wino_dweights, x, buffers->dout[0], buffers->accumulate[0],
+                              buffers->dparam[0], scratch + self->offset[CONV_OWN]);
         return ST_OK;
     }
     float *dw = (float *)(scratch + self->offset[CONV_DW]);

@@ -1,7 +1,7 @@
 #include "kernels/cpu/conv/conv_dnn.h"
 
 /* One way to ask for a primitive. */
-struct request {
+struct conv_request {
     struct dnn *dnn;
     const struct conv_shape *shape;
     enum conv_direction direction;
@@ -25,8 +25,8 @@ enum status conv_shape_init(const struct backend *backend, const struct op_attr 
     const dnnl_dims_t weights = { attr->out, in->dims[1], attr->kernel, attr->kernel };
     const dnnl_dims_t bias = { attr->out };
     shape->attr = attr;
-    /* oneDNN takes fewer channels than a block for an image and wants them plain; it is told of the
-     * whole block, whose rest is zero. */
+    /* oneDNN takes an x with fewer channels than a block for an image, and wants it plain. So we
+     * state the block's full number of channels: those that are missing lie there, as zeros. */
     struct tensor whole = *in;
     if (in->format == FORMAT_BLOCKED && in->dims[1] < backend->block)
         whole.dims[1] = backend->block;
@@ -42,7 +42,7 @@ enum status conv_shape_init(const struct backend *backend, const struct op_attr 
     return st;
 }
 
-static dnnl_status_t describe(const struct request *r, dnnl_convolution_desc_t *desc)
+static dnnl_status_t conv_describe(const struct conv_request *r, dnnl_convolution_desc_t *desc)
 {
     const struct conv_shape *s = r->shape;
     const dnnl_dims_t stride = { s->attr->stride, s->attr->stride };
@@ -69,10 +69,10 @@ static dnnl_status_t describe(const struct request *r, dnnl_convolution_desc_t *
     return dnnl_invalid_arguments;
 }
 
-static enum status ask(const struct request *r, dnnl_primitive_desc_t *out)
+static enum status conv_ask(const struct conv_request *r, dnnl_primitive_desc_t *out)
 {
     dnnl_convolution_desc_t desc;
-    enum status st = dnn_status(describe(r, &desc));
+    enum status st = dnn_status(conv_describe(r, &desc));
     if (st != ST_OK)
         return st;
     dnnl_primitive_attr_t attr = NULL;
@@ -84,32 +84,32 @@ static enum status ask(const struct request *r, dnnl_primitive_desc_t *out)
     return st;
 }
 
-static enum status choose(struct request *r, bool winograd, dnnl_primitive_desc_t *out)
+static enum status conv_choose(struct conv_request *r, bool winograd, dnnl_primitive_desc_t *out)
 {
     const dnnl_alg_kind_t order[] = { dnnl_convolution_winograd, dnnl_convolution_direct,
                                       dnnl_convolution_auto };
     enum status st = ST_INVALID;
     for (int i = winograd ? 0 : 1; i < 3 && st == ST_INVALID; i++) {
         r->algorithm = order[i];
-        st = ask(r, out);
+        st = conv_ask(r, out);
     }
     return st;
 }
 
 /* Makes the primitive; the other directions' want a forward one as a hint. */
-static enum status primitive_init(struct request *r, bool winograd, struct conv_dnn *conv)
+static enum status primitive_init(struct conv_request *r, bool winograd, struct conv_dnn *conv)
 {
     const enum conv_direction direction = r->direction;
     dnnl_primitive_desc_t hint = NULL, desc = NULL;
     enum status st = ST_OK;
     if (direction != CONV_FORWARD) {
         r->direction = CONV_FORWARD;
-        st = choose(r, winograd, &hint);
+        st = conv_choose(r, winograd, &hint);
         r->direction = direction;
         r->hint = hint;
     }
     if (st == ST_OK)
-        st = choose(r, winograd, &desc);
+        st = conv_choose(r, winograd, &desc);
     if (st == ST_OK)
         st = dnn_op_init(r->dnn, &conv->op, desc);
     if (hint != NULL)
@@ -130,8 +130,8 @@ static enum status query_weights(struct conv_dnn *conv, enum conv_direction dire
     return ST_OK;
 }
 
-static enum status bind(struct dnn *dnn, const struct conv_shape *s, enum conv_direction direction,
-                        struct conv_dnn *conv)
+static enum status conv_bind(struct dnn *dnn, const struct conv_shape *s,
+                             enum conv_direction direction, struct conv_dnn *conv)
 {
     static const int args[][4] = {
         [CONV_FORWARD] = { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS },
@@ -153,17 +153,17 @@ static enum status bind(struct dnn *dnn, const struct conv_shape *s, enum conv_d
 enum status conv_dnn_init(struct dnn *dnn, const struct conv_shape *shape,
                           enum conv_direction direction, bool winograd, struct conv_dnn *conv)
 {
-    struct request r = { .dnn = dnn, .shape = shape, .direction = direction };
+    struct conv_request r = { .dnn = dnn, .shape = shape, .direction = direction };
     const dnnl_memory_desc_t *canonical = &shape->canonical;
     enum status st = primitive_init(&r, winograd, conv);
     if (st == ST_OK)
         st = query_weights(conv, direction);
     if (st == ST_OK)
-        st = bind(dnn, shape, direction, conv);
+        st = conv_bind(dnn, shape, direction, conv);
     if (st != ST_OK)
         return st;
-    /* The same bytes, the channels beyond the canonical ones seen as padding: packing zeroes them,
-     * unpacking leaves them out. */
+    /* The reorders see the same bytes, but with the canonical number of channels: the others count
+     * as padding, which packing zeroes and unpacking leaves out. */
     dnnl_memory_desc_t weights = conv->weights;
     weights.dims[1] = canonical->dims[1];
     if (direction != CONV_BACKWARD_WEIGHTS)
@@ -182,7 +182,7 @@ void conv_dnn_release(struct conv_dnn *conv)
     dnn_op_release(&conv->unpack_add);
 }
 
-static enum status reorder(struct dnn *dnn, struct dnn_op *op, const void *from, void *to)
+static enum status conv_reorder(struct dnn *dnn, struct dnn_op *op, const void *from, void *to)
 {
     enum status st = dnn_op_set(op, DNNL_ARG_FROM, from);
     if (st == ST_OK)
@@ -195,13 +195,13 @@ static enum status reorder(struct dnn *dnn, struct dnn_op *op, const void *from,
 enum status conv_dnn_pack(struct dnn *dnn, struct conv_dnn *conv, const float *canonical,
                           void *weights)
 {
-    return reorder(dnn, &conv->pack, canonical, weights);
+    return conv_reorder(dnn, &conv->pack, canonical, weights);
 }
 
 enum status conv_dnn_unpack(struct dnn *dnn, struct conv_dnn *conv, const void *weights,
                             float *canonical, bool add)
 {
-    return reorder(dnn, add ? &conv->unpack_add : &conv->unpack, weights, canonical);
+    return conv_reorder(dnn, add ? &conv->unpack_add : &conv->unpack, weights, canonical);
 }
 
 enum status conv_dnn_forward(struct dnn *dnn, struct conv_dnn *conv, const void *x,

@@ -1,5 +1,12 @@
 /*
- * The three directions of a convolution by oneDNN's primitives.
+ * The three directions of a convolution by oneDNN's primitives. W is canonical, [K, C, R, S], or in
+ * the layout that the primitive chose for itself; pack and unpack translate.
+ *
+ *   forward            y  = x * W (+ bias)
+ *   backward-data      dx = dy * W, each kernel turned by 180°
+ *   backward-weights   dW = x * dy; db = dy summed per channel
+ *
+ * All calls are made on the backend's thread.
  */
 #pragma once
 
@@ -13,24 +20,26 @@ enum conv_direction { CONV_FORWARD, CONV_BACKWARD_DATA, CONV_BACKWARD_WEIGHTS };
 /* What the directions of one convolution have in common. */
 struct conv_shape {
     const struct op_attr *attr;
-    dnnl_memory_desc_t x, y, bias, canonical; /* canonical: the weights, [K, C, R, S] */
+    dnnl_memory_desc_t x, y, bias;
+    dnnl_memory_desc_t canonical; /* W */
 };
 
-/* One direction. All zero = none. */
+/* One direction. All zero: there is none. */
 struct conv_dnn {
     struct dnn_op op;
     dnnl_memory_desc_t weights; /* oneDNN's layout of W, or of dW */
     size_t weights_bytes;
-    struct dnn_op pack;               /* canonical to weights */
-    struct dnn_op unpack, unpack_add; /* backward-weights instead: weights to canonical */
+    struct dnn_op pack;               /* canonical to `weights`; not of backward-weights … */
+    struct dnn_op unpack, unpack_add; /* … which has: `weights` to canonical, written or added */
 };
 
-/* in, out: as the primitives shall see them, blocked, or `in` plain. */
+/* in and out are what the primitives read and write: blocked; `in` may be plain. */
 MUST_CHECK enum status conv_shape_init(const struct backend *backend, const struct op_attr *attr,
                                        const struct tensor *in, const struct tensor *out,
                                        struct conv_shape *shape);
 
-/* winograd: if oneDNN has it for this shape and processor; else direct, else whatever it has. */
+/* With `winograd` by that, if oneDNN has it for this shape and processor. Otherwise direct, and if
+ * there is no such primitive either, by what oneDNN chooses. */
 MUST_CHECK enum status conv_dnn_init(struct dnn *dnn, const struct conv_shape *shape,
                                      enum conv_direction direction, bool winograd,
                                      struct conv_dnn *conv);
@@ -41,7 +50,7 @@ MUST_CHECK enum status conv_dnn_pack(struct dnn *dnn, struct conv_dnn *conv, con
 MUST_CHECK enum status conv_dnn_unpack(struct dnn *dnn, struct conv_dnn *conv, const void *weights,
                                        float *canonical, bool add);
 
-/* y = x * W (+ bias); dx = dy * W'; dW = x * dy, db. bias, db: NULL without attr.bias. */
+/* bias, db: NULL without attr.bias. scratch: conv->op.scratch_bytes. */
 MUST_CHECK enum status conv_dnn_forward(struct dnn *dnn, struct conv_dnn *conv, const void *x,
                                         const void *weights, const float *bias, void *y,
                                         void *scratch);

@@ -1,6 +1,9 @@
 /*
- * Scratch with AMX: that of one direction at a time; cache: forward's weights, then backward-data's
- *         else: x · y or dy · dx, all in the float32 kernel's formats · that kernel's own
+ *              with AMX                              by the float32 kernel
+ *   cache      forward's weights · backward-data's   that kernel's
+ *   scratch    of one direction at a time            x · y or dy · dx · that kernel's own
+ *
+ * x, y, dy and dx in scratch are in the float32 kernel's formats.
  */
 #include "kernels/cpu/conv/conv_half.h"
 
@@ -12,10 +15,10 @@ struct half_kernel {
     struct kernel base;
     bool amx;
     struct amx_pass forward, data;
-    struct amx_dw dw;
+    struct amx_dweights dweights;
     bool is_stem;
-    struct amx_stem stem; /* `forward` is then for its gradient only */
-    struct kernel *inner; /* without AMX: the same in float32 */
+    struct amx_stem stem; /* if is_stem; `forward` then serves the gradient only */
+    struct kernel *inner; /* without AMX: the same op in float32; else NULL */
     struct kernel_info inner_info;
     struct tensor inner_in, out;
     size_t at_out, at_din, at_own; /* in scratch */
@@ -49,7 +52,7 @@ static enum status half_refresh(struct backend *backend, struct kernel *kernel,
     return self->inner->refresh(backend, self->inner, param, cache);
 }
 
-/* Whether in[0] needs no conversion: float32 data, as the float32 kernel takes it. */
+/* Whether in[0] needs no conversion: it is float32, as the float32 kernel takes it. */
 static bool takes_as_is(const struct op_spec *spec)
 {
     return spec->in[0].dtype == DTYPE_F32 && spec->in[0].format != FORMAT_NHWC;
@@ -75,20 +78,15 @@ static enum status inner_init(struct backend *backend, struct half_kernel *self)
     return ST_OK;
 }
 
-static size_t most(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
 static void stem_init(struct half_kernel *self, struct kernel_info *info)
 {
     const struct op_spec *spec = &self->base.spec;
     self->amx = self->is_stem = true;
-    conv_amx_stem_plan(spec, &self->stem, &self->forward, &self->dw);
+    conv_amx_stem_geometry(spec, &self->stem, &self->forward, &self->dweights);
     const struct amx_stem *stem = &self->stem;
     const int64_t dims[4] = { stem->n, stem->k, stem->p, stem->q };
     self->out = cpu_nhwc(dims);
-    const double flops = 2.0 * (double)tensor_elements(&self->out) * (double)self->dw.columns;
+    const double flops = 2.0 * (double)tensor_elements(&self->out) * (double)self->dweights.columns;
     *info = (struct kernel_info){
         .out = self->out,
         .scratch_bytes = stem->copy_bytes,
@@ -100,8 +98,8 @@ static void stem_init(struct half_kernel *self, struct kernel_info *info)
         .implementation = "own_amx_stem",
     };
     if (spec->training) {
-        info->scratch_bytes =
-            most(info->scratch_bytes, conv_amx_dw_scratch_bytes(&self->forward, &self->dw));
+        info->scratch_bytes = cpu_most(
+            info->scratch_bytes, conv_amx_dweights_scratch_bytes(&self->forward, &self->dweights));
     }
 }
 
@@ -111,7 +109,7 @@ static void amx_init(struct half_kernel *self, struct kernel_info *info)
     const struct amx_images *out = &self->forward.out;
     const bool data = spec->training && spec->need_din0;
     self->amx = true;
-    conv_amx_plan(spec, false, &self->forward);
+    conv_amx_geometry(spec, false, &self->forward);
     const int64_t dims[4] = { spec->in[0].dims[0], out->channels, out->h, out->w };
     self->out = cpu_nhwc(dims);
     const double flops = 2.0 * (double)tensor_elements(&self->out) *
@@ -127,18 +125,18 @@ static void amx_init(struct half_kernel *self, struct kernel_info *info)
         .implementation = "own_amx",
     };
     if (data) {
-        conv_amx_plan(spec, true, &self->data);
+        conv_amx_geometry(spec, true, &self->data);
         info->cache_bytes += conv_amx_cache_bytes(&self->data);
-        info->scratch_bytes = most(info->scratch_bytes, conv_amx_scratch_bytes(&self->data));
+        info->scratch_bytes = cpu_most(info->scratch_bytes, conv_amx_scratch_bytes(&self->data));
     }
     if (spec->training) {
-        conv_amx_dw_plan(&self->forward, &self->dw);
-        info->scratch_bytes =
-            most(info->scratch_bytes, conv_amx_dw_scratch_bytes(&self->forward, &self->dw));
+        conv_amx_dweights_geometry(&self->forward, &self->dweights);
+        info->scratch_bytes = cpu_most(
+            info->scratch_bytes, conv_amx_dweights_scratch_bytes(&self->forward, &self->dweights));
     }
 }
 
-static bool spec_is_valid(const struct op_spec *spec)
+static bool conv_half_is_valid(const struct op_spec *spec)
 {
     const struct tensor *in = &spec->in[0];
     if (spec->out_dtype != DTYPE_BF16 || spec->in_count < 1 || in->ndim != 4)
@@ -149,7 +147,7 @@ static bool spec_is_valid(const struct op_spec *spec)
 enum status conv_half_prepare(struct backend *backend, const struct op_spec *spec,
                               struct kernel **out_kernel, struct kernel_info *out_info)
 {
-    if (!spec_is_valid(spec))
+    if (!conv_half_is_valid(spec))
         return ST_INVALID;
     struct half_kernel *self = calloc(1, sizeof(*self));
     if (self == NULL)
@@ -221,8 +219,8 @@ static void amx_backward(const struct half_kernel *self, const struct op_buffers
                                        .stem = self->is_stem ? &self->stem : NULL,
                                        .images = buffers->in[0] };
     if (buffers->dparam[0] != NULL) {
-        conv_amx_dw_run(&self->forward, &self->dw, &source, buffers->dout[0],
-                        buffers->accumulate[0], buffers->dparam[0], buffers->scratch);
+        conv_amx_dweights_run(&self->forward, &self->dweights, &source, buffers->dout[0],
+                              buffers->accumulate[0], buffers->dparam[0], buffers->scratch);
     }
     if (buffers->din[0] != NULL && !self->is_stem) {
         const void *weights = cache + cpu_align(conv_amx_cache_bytes(&self->forward));

@@ -1,8 +1,9 @@
 /*
- * conv2d in bfloat16: out is bfloat16 with the channels innermost; in is that, or float32 (images).
+ * conv2d in bfloat16. out is bfloat16, channels innermost (FORMAT_NHWC); in is that too, or float32
+ * (images).
  *
- * Where the processor has AMX and the table knows the shape, by conv_amx.h; else by the float32
- * kernel between conversions in scratch.
+ *   AMX, and amx.h takes the shape      by its tiles
+ *   otherwise                           by the float32 kernel (conv.c), between conversions
  */
 #pragma once
 

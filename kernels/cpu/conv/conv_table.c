@@ -4,8 +4,8 @@
 
 #define SIMD              16 /* oneDNN's Winograd takes whole blocks only */
 #define TILE              4  /* F(4×4, 3×3) */
-#define TILES_MIN         64 /* with fewer, transforming the weights in each call is too much */
-#define TILES_MIN_FORWARD 16 /* of ours: with fewer, reading the transformed weights is */
+#define TILES_MIN         64 /* oneDNN's: with fewer, transforming the weights costs too much */
+#define TILES_MIN_FORWARD 16 /* our own: with fewer, reading the transformed weights does */
 #define TILES_MIN_WEIGHTS 8
 
 /*
@@ -23,7 +23,9 @@
  *                        batch 16       7.1     10.7    5.1     11.1    16.2     3.6
  *                        batch 8        4.0      9.6             4.9    14.8     2.5
  */
-static int64_t tiles_of(const struct op_spec *spec)
+
+/* Tiles of all samples; 0: F(4×4, 3×3) does not fit. */
+static int64_t conv_tiles(const struct op_spec *spec)
 {
     const struct op_attr *attr = &spec->attr;
     const int64_t *in = spec->in[0].dims;
@@ -36,23 +38,23 @@ static enum conv_method of_onednn(const struct op_spec *spec)
 {
     if (spec->in[0].dims[1] % SIMD != 0 || spec->attr.out % SIMD != 0)
         return CONV_DIRECT;
-    return tiles_of(spec) >= TILES_MIN ? CONV_WINOGRAD : CONV_DIRECT;
+    return conv_tiles(spec) >= TILES_MIN ? CONV_WINOGRAD : CONV_DIRECT;
 }
 
 enum conv_method conv_table_forward(const struct op_spec *spec, bool own_works)
 {
     const bool fits = spec->in[0].dims[1] % WINOGRAD_OUT_MULTIPLE == 0 &&
                       spec->attr.out % WINOGRAD_OUT_MULTIPLE == 0; /* both, for both directions */
-    if (own_works && fits && tiles_of(spec) >= TILES_MIN_FORWARD)
+    if (own_works && fits && conv_tiles(spec) >= TILES_MIN_FORWARD)
         return CONV_WINOGRAD_OWN;
     return of_onednn(spec);
 }
 
 enum conv_method conv_table_weights(const struct op_spec *spec, bool own_works)
 {
-    const bool fits = spec->in[0].dims[1] % WINOGRAD_DW_MULTIPLE == 0 &&
+    const bool fits = spec->in[0].dims[1] % WINOGRAD_DWEIGHTS_MULTIPLE == 0 &&
                       spec->attr.out % SIMD == 0 && !spec->attr.bias;
-    if (own_works && fits && tiles_of(spec) >= TILES_MIN_WEIGHTS)
+    if (own_works && fits && conv_tiles(spec) >= TILES_MIN_WEIGHTS)
         return CONV_WINOGRAD_OWN;
     return of_onednn(spec);
 }

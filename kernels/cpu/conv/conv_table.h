@@ -1,6 +1,6 @@
 /*
- * Which convolutions go by Winograd: a fixed table by shape, never by timing, since the choice is
- * part of what the bits depend on.
+ * Which convolutions go by Winograd. A fixed table by shape, never a measurement at run time: the
+ * choice is part of what the bits depend on (docs/rules.md, "The exact step").
  *
  * Source: both algorithms, side by side, on AVX-512; the .c has the figures.
  */
@@ -16,8 +16,7 @@ enum conv_method {
     CONV_WINOGRAD_OWN, /* winograd.h */
 };
 
-/*
- * For a conv2d. own_works: AVX-512 and one thread. Forward and backward-data share their method.
- */
+/* For a conv2d: of forward and backward-data, and of the weights' gradient. own_works: whether our
+ * own runs here, which takes AVX-512 and a single thread. */
 enum conv_method conv_table_forward(const struct op_spec *spec, bool own_works);
 enum conv_method conv_table_weights(const struct op_spec *spec, bool own_works);

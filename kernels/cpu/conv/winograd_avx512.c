@@ -1,13 +1,22 @@
-#include "kernels/cpu/conv/winograd.h"
+/*
+ * Forward and backward-data. For T tiles at a time (block_in), B outputs at a time: 36 products
+ * (place_products), then the tiles' outputs (block_out).
+ *
+ *   v fits the second-level cache    B = 32: v is read from there for each 32 outputs
+ *   it does not                      B = K: a place of v, [C, T], is used for all outputs at once
+ */
+#include "common/check.h"
 #include "kernels/cpu/conv/winograd_simd.h"
 
 #define ROWS   INT64_C(14) /* tiles that one call of the product's kernel does: 28 accumulators */
 #define AHEAD  (16 * WINOGRAD_OUT_MULTIPLE) /* floats of u that are asked for early */
 #define V_GOAL (INT64_C(1) << 20)           /* bytes of v that stay in the second-level cache */
 
-struct winograd winograd_plan(int64_t n, int64_t c, int64_t k, int64_t h, int64_t w)
+struct winograd winograd_geometry(int64_t n, int64_t c, int64_t k, int64_t h, int64_t w)
 {
-    struct winograd p = { .map = map_of(n, h, w), .c = c, .k = k };
+    CHECK(c % WINOGRAD_IN_MULTIPLE == 0);
+    CHECK(k % WINOGRAD_OUT_MULTIPLE == 0);
+    struct winograd p = { .map = tiles_map(n, h, w), .c = c, .k = k };
     const int64_t bytes = WINOGRAD_PLACES * c * (int64_t)sizeof(float);
     p.tile_block = V_GOAL / bytes / ROWS * ROWS;
     p.out_block = WINOGRAD_OUT_MULTIPLE;
@@ -26,29 +35,23 @@ size_t winograd_cache_bytes(const struct winograd *w)
     return sizeof(float) * (size_t)(WINOGRAD_PLACES * w->c * w->k);
 }
 
-/* Floats from one place's plane to the next; the odd vector keeps the planes off one cache set. */
-static int64_t plane_floats(const struct winograd *w, int64_t channels)
-{
-    return channels * w->tile_block + LANES;
-}
-
 size_t winograd_scratch_bytes(const struct winograd *w)
 {
     return sizeof(float) * WINOGRAD_PLACES *
-           (size_t)(plane_floats(w, w->c) + plane_floats(w, w->out_block));
+           (size_t)(plane_floats(w->tile_block, w->c) + plane_floats(w->tile_block, w->out_block));
 }
 
 /* --- weights ------------------------------------------------------------------------------- */
 
-/* G: six values of three taps. */
+/* out = G g. */
 INLINE void taps_transform(const vec g[3], vec out[PATCH])
 {
     const float na = 1.0f / (2.0f * A2 * (A2 - B2)), nb = 1.0f / (2.0f * B2 * (B2 - A2));
-    const vec even_a = madd(set(A2 * na), g[2], _mm512_mul_ps(set(na), g[0]));
-    const vec odd_a = _mm512_mul_ps(set(POINT_A * na), g[1]);
-    const vec even_b = madd(set(B2 * nb), g[2], _mm512_mul_ps(set(nb), g[0]));
-    const vec odd_b = _mm512_mul_ps(set(POINT_B * nb), g[1]);
-    out[0] = _mm512_mul_ps(set(1.0f / (A2 * B2)), g[0]);
+    const vec even_a = madd(splat(A2 * na), g[2], _mm512_mul_ps(splat(na), g[0]));
+    const vec odd_a = _mm512_mul_ps(splat(POINT_A * na), g[1]);
+    const vec even_b = madd(splat(B2 * nb), g[2], _mm512_mul_ps(splat(nb), g[0]));
+    const vec odd_b = _mm512_mul_ps(splat(POINT_B * nb), g[1]);
+    out[0] = _mm512_mul_ps(splat(1.0f / (A2 * B2)), g[0]);
     out[1] = _mm512_add_ps(even_a, odd_a);
     out[2] = _mm512_sub_ps(even_a, odd_a);
     out[3] = _mm512_add_ps(even_b, odd_b);
@@ -56,7 +59,7 @@ INLINE void taps_transform(const vec g[3], vec out[PATCH])
     out[5] = g[2];
 }
 
-/* 16 kernels, `stride` floats apart, each place's vector to out + place·plane. */
+/* G g Gᵀ of 16 kernels, `offsets` floats from `from`; place ξ to out + ξ·plane. */
 static void kernels_transform(const float *from, __m512i offsets, bool turned, float *out,
                               int64_t plane)
 {
@@ -102,10 +105,10 @@ void winograd_weights(const struct winograd *w, const float *canonical, bool bac
 static void block_in(const struct winograd *w, const float *x, int64_t first, int64_t count,
                      float *v)
 {
-    const int64_t plane = plane_floats(w, w->c), map = w->map.h * w->map.w * LANES;
+    const int64_t plane = plane_floats(w->tile_block, w->c), map = w->map.h * w->map.w * LANES;
     for (int64_t c = 0; c < w->c / LANES; c++) {
         for (int64_t t = 0; t < count; t++) {
-            const struct place p = place_of(&w->map, first + t);
+            const struct tile_place p = tile_place_of(&w->map, first + t);
             tile_in(&w->map, x + (p.n * (w->c / LANES) + c) * map, p,
                     v + (c * w->tile_block + t) * LANES, plane);
         }
@@ -114,10 +117,10 @@ static void block_in(const struct winograd *w, const float *x, int64_t first, in
 
 /* --- products ------------------------------------------------------------------------------ */
 
-/* m [rows, 2 × 16] = v [rows, c] · u [c, 32]; v and m in blocks of 16, `stride` floats apart. The
- * prefetches may reach past the ends: they don't fault. */
-INLINE void product(int rows, const float *v, const float *u, int64_t c_blocks, int64_t stride,
-                    float *m)
+/* m [rows, 32] = v [rows, C] · u [C, 32]. v and m lie in blocks of 16 columns, `stride` floats
+ * apart. The prefetches may reach past the ends: they don't fault. */
+INLINE void tiles_product(int rows, const float *v, const float *u, int64_t c_blocks,
+                          int64_t stride, float *m)
 {
     vec low[ROWS], high[ROWS];
     UNROLL
@@ -131,7 +134,7 @@ INLINE void product(int rows, const float *v, const float *u, int64_t c_blocks, 
             _mm_prefetch((const char *)(u + AHEAD + LANES), _MM_HINT_T0);
             UNROLL
             for (int r = 0; r < rows; r++) {
-                const vec x = set(v[r * LANES + c]);
+                const vec x = splat(v[r * LANES + c]);
                 low[r] = madd(x, u_low, low[r]);
                 high[r] = madd(x, u_high, high[r]);
             }
@@ -149,7 +152,7 @@ static void product_rows(int64_t rows, const float *v, const float *u, int64_t c
 {
 #define PRODUCT_CASE(n)                                                                            \
     case n:                                                                                        \
-        product(n, v, u, c_blocks, stride, m);                                                     \
+        tiles_product(n, v, u, c_blocks, stride, m);                                               \
         break
     switch (rows) {
         PRODUCT_CASE(1);
@@ -172,7 +175,7 @@ static void product_rows(int64_t rows, const float *v, const float *u, int64_t c
 #undef PRODUCT_CASE
 }
 
-/* All tiles of a block, in groups as equal as they can be. */
+/* One place: all tiles of a block, in groups of at most ROWS, as equal as they can be. */
 static void place_products(const struct winograd *w, const float *v, const float *u, int64_t count,
                            float *m)
 {
@@ -189,18 +192,18 @@ static void place_products(const struct winograd *w, const float *v, const float
 
 /* --- outputs ------------------------------------------------------------------------------- */
 
-/* Aᵀ: four outputs of six values. */
+/* y = Aᵀ m. */
 INLINE void result_transform(const vec m[PATCH], vec y[TILE])
 {
     const vec sum_a = _mm512_add_ps(m[1], m[2]), difference_a = _mm512_sub_ps(m[1], m[2]);
     const vec sum_b = _mm512_add_ps(m[3], m[4]), difference_b = _mm512_sub_ps(m[3], m[4]);
     y[0] = _mm512_add_ps(m[0], _mm512_add_ps(sum_a, sum_b));
-    y[1] = madd(set(POINT_A), difference_a, _mm512_mul_ps(set(POINT_B), difference_b));
-    y[2] = madd(set(A2), sum_a, _mm512_mul_ps(set(B2), sum_b));
-    y[3] = madd(set(A2 * POINT_A), difference_a, madd(set(B2 * POINT_B), difference_b, m[5]));
+    y[1] = madd(splat(POINT_A), difference_a, _mm512_mul_ps(splat(POINT_B), difference_b));
+    y[2] = madd(splat(A2), sum_a, _mm512_mul_ps(splat(B2), sum_b));
+    y[3] = madd(splat(A2 * POINT_A), difference_a, madd(splat(B2 * POINT_B), difference_b, m[5]));
 }
 
-static void tile_out(const struct winograd *w, const float *m, int64_t plane, struct place p,
+static void tile_out(const struct winograd *w, const float *m, int64_t plane, struct tile_place p,
                      vec bias, float *y)
 {
     vec half[TILE][PATCH]; /* [output row][column place] */
@@ -226,12 +229,13 @@ static void tile_out(const struct winograd *w, const float *m, int64_t plane, st
 static void block_out(const struct winograd *w, const float *m, int64_t first, int64_t count,
                       int64_t k_first, const float *bias, float *y)
 {
-    const int64_t plane = plane_floats(w, w->out_block), map = w->map.h * w->map.w * LANES;
+    const int64_t plane = plane_floats(w->tile_block, w->out_block),
+                  map = w->map.h * w->map.w * LANES;
     for (int64_t k = 0; k < w->out_block / LANES; k++) {
         const int64_t block = k_first / LANES + k;
         const vec add = bias == NULL ? _mm512_setzero_ps() : _mm512_loadu_ps(bias + block * LANES);
         for (int64_t t = 0; t < count; t++) {
-            const struct place p = place_of(&w->map, first + t);
+            const struct tile_place p = tile_place_of(&w->map, first + t);
             tile_out(w, m + (k * w->tile_block + t) * LANES, plane, p, add,
                      y + (p.n * (w->k / LANES) + block) * map);
         }
@@ -241,16 +245,16 @@ static void block_out(const struct winograd *w, const float *m, int64_t first, i
 void winograd_run(const struct winograd *w, const float *x, const float *u, const float *bias,
                   float *y, void *scratch)
 {
-    float *v = scratch, *m = v + WINOGRAD_PLACES * plane_floats(w, w->c);
+    float *v = scratch, *m = v + WINOGRAD_PLACES * plane_floats(w->tile_block, w->c);
     for (int64_t first = 0; first < w->map.tiles; first += w->tile_block) {
         const int64_t left = w->map.tiles - first;
         const int64_t count = left < w->tile_block ? left : w->tile_block;
         block_in(w, x, first, count, v);
         for (int64_t k = 0; k < w->k; k += w->out_block) {
             for (int64_t place = 0; place < WINOGRAD_PLACES; place++) {
-                place_products(w, v + place * plane_floats(w, w->c),
+                place_products(w, v + place * plane_floats(w->tile_block, w->c),
                                u + place * w->c * w->k + k * w->c, count,
-                               m + place * plane_floats(w, w->out_block));
+                               m + place * plane_floats(w->tile_block, w->out_block));
             }
             block_out(w, m, first, count, k, bias, y);
         }

@@ -1,5 +1,7 @@
 /*
- * What forward and the weights' gradient have in common: vectors, places of tiles, input transform.
+ * What forward and the weights' gradient share: vectors, where tiles lie, the transform of inputs
+ * (winograd.h has the matrices). A vector is 16 channels of one pixel.
+ *
  * Included by winograd_*avx512.c only, which are compiled for AVX-512.
  */
 #pragma once
@@ -10,8 +12,8 @@
 
 #include "kernels/cpu/conv/winograd.h"
 
-#define TILE  INT64_C(4) /* outputs per tile and direction */
-#define PATCH INT64_C(6) /* inputs */
+#define TILE  INT64_C(4) /* outputs of a tile, per direction */
+#define PATCH INT64_C(6) /* inputs that it sees */
 #define LANES INT64_C(16)
 
 #define POINT_A 0.625f
@@ -30,12 +32,12 @@
 
 typedef __m512 vec;
 
-INLINE vec set(float x)
+INLINE vec splat(float x)
 {
     return _mm512_set1_ps(x);
 }
 
-/* a·b + c, a·b - c, c - a·b */
+/* madd: a·b + c; nmadd: c - a·b */
 INLINE vec madd(vec a, vec b, vec c)
 {
     return _mm512_fmadd_ps(a, b, c);
@@ -46,21 +48,21 @@ INLINE vec nmadd(vec a, vec b, vec c)
     return _mm512_fnmadd_ps(a, b, c);
 }
 
-/* Bᵀ: six values of six inputs. */
+/* out = Bᵀ d. Two rows at a time share their even and their odd part. */
 INLINE void patch_transform(const vec d[PATCH], vec out[PATCH])
 {
-    const vec product = set(A2 * B2), sum = set(A2 + B2);
-    const vec even_a = nmadd(set(B2), d[2], d[4]), odd_a = nmadd(set(B2), d[1], d[3]);
-    const vec even_b = nmadd(set(A2), d[2], d[4]), odd_b = nmadd(set(A2), d[1], d[3]);
+    const vec product = splat(A2 * B2), sum = splat(A2 + B2);
+    const vec even_a = nmadd(splat(B2), d[2], d[4]), odd_a = nmadd(splat(B2), d[1], d[3]);
+    const vec even_b = nmadd(splat(A2), d[2], d[4]), odd_b = nmadd(splat(A2), d[1], d[3]);
     out[0] = madd(product, d[0], nmadd(sum, d[2], d[4]));
-    out[1] = madd(set(POINT_A), odd_a, even_a);
-    out[2] = nmadd(set(POINT_A), odd_a, even_a);
-    out[3] = madd(set(POINT_B), odd_b, even_b);
-    out[4] = nmadd(set(POINT_B), odd_b, even_b);
+    out[1] = madd(splat(POINT_A), odd_a, even_a);
+    out[2] = nmadd(splat(POINT_A), odd_a, even_a);
+    out[3] = madd(splat(POINT_B), odd_b, even_b);
+    out[4] = nmadd(splat(POINT_B), odd_b, even_b);
     out[5] = madd(product, d[1], nmadd(sum, d[3], d[5]));
 }
 
-INLINE struct winograd_map map_of(int64_t n, int64_t h, int64_t w)
+INLINE struct winograd_map tiles_map(int64_t n, int64_t h, int64_t w)
 {
     struct winograd_map map = { .h = h, .w = w };
     map.tiles_h = (h + TILE - 1) / TILE;
@@ -69,21 +71,27 @@ INLINE struct winograd_map map_of(int64_t n, int64_t h, int64_t w)
     return map;
 }
 
+/* Floats from one place's plane to the next; the odd vector keeps the planes off one cache set. */
+INLINE int64_t plane_floats(int64_t tile_block, int64_t channels)
+{
+    return channels * tile_block + LANES;
+}
+
 /* Where a tile lies. */
-struct place {
+struct tile_place {
     int64_t n, h, w; /* sample; first output row and column */
 };
 
-INLINE struct place place_of(const struct winograd_map *w, int64_t tile)
+INLINE struct tile_place tile_place_of(const struct winograd_map *w, int64_t tile)
 {
     const int64_t in_sample = tile % (w->tiles_h * w->tiles_w);
-    return (struct place){ .n = tile / (w->tiles_h * w->tiles_w),
-                           .h = in_sample / w->tiles_w * TILE,
-                           .w = in_sample % w->tiles_w * TILE };
+    return (struct tile_place){ .n = tile / (w->tiles_h * w->tiles_w),
+                                .h = in_sample / w->tiles_w * TILE,
+                                .w = in_sample % w->tiles_w * TILE };
 }
 
-/* x: the plane of 16 channels that the tile is cut from. */
-INLINE void tile_in(const struct winograd_map *w, const float *x, struct place p, float *v,
+/* Bᵀ d B of a tile, its place ξ to v + ξ·plane. x: the plane of 16 channels that d is cut from. */
+INLINE void tile_in(const struct winograd_map *w, const float *x, struct tile_place p, float *v,
                     int64_t plane)
 {
     vec half[PATCH][PATCH]; /* [row place][column of the patch] */

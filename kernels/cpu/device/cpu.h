@@ -1,9 +1,11 @@
 /*
- * Inside the CPU backend: the device, the common part of its kernels, and where each op is made.
+ * Inside the CPU backend: the open device, what all of its kernels have, helpers of the ops, and
+ * the declarations of each op's three functions.
  *
  * An op's file defines its own kernel struct with `struct kernel base` first. Loops over elements
- * live in loops_*.c (loops.h), which are compiled once per instruction set; everything else is
- * compiled for the base architecture.
+ * live in kernels/cpu/loops, compiled once per instruction set; Winograd and the products and
+ * convolutions on AMX tiles are compiled for their instruction set; everything else is compiled for
+ * the base architecture.
  */
 #pragma once
 
@@ -20,9 +22,9 @@ struct dnn;
 struct backend {
     struct dnn *dnn;
     struct loops loops;
-    int threads; /* of oneDNN */
-    int block;   /* channels per block of FORMAT_BLOCKED: 16 or 8 */
-    bool amx;    /* bfloat16 tiles may be used */
+    int threads; /* of oneDNN; our own loops have one */
+    int block;   /* channels per block of FORMAT_BLOCKED: 16 with AVX-512, else 8 */
+    bool amx;    /* products of bfloat16 on AMX tiles may be used */
 };
 
 struct kernel {
@@ -33,7 +35,8 @@ struct kernel {
     void (*release)(struct kernel *kernel); /* all but the struct itself; may be NULL */
 };
 
-/* The thread's floating-point mode and thread count; called by each entry that computes. */
+/* Sets the calling thread's floating-point mode and oneDNN's number of threads. Each entry of the
+ * table that computes calls it first. */
 void cpu_enter(const struct backend *backend);
 
 static inline size_t cpu_align(size_t bytes)
@@ -41,27 +44,52 @@ static inline size_t cpu_align(size_t bytes)
     return (bytes + CPU_ALIGN - 1) / CPU_ALIGN * CPU_ALIGN;
 }
 
-/* Channels of one block in this format: 1 for plain. */
+static inline size_t cpu_most(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* A gradient or statistic: written, or added to what is there. */
+static inline void cpu_put_sum(float *to, double value, bool accumulate)
+{
+    *to = accumulate ? *to + (float)value : (float)value;
+}
+
+/* How many of the `width` channels from `channel` on are real: what is beyond `channels` pads. */
+static inline int64_t cpu_real_channels(int64_t channels, int64_t channel, int64_t width)
+{
+    const int64_t left = channels - channel;
+    if (left < 0)
+        return 0;
+    return left < width ? left : width;
+}
+
+static inline bool cpu_is_float(enum dtype dtype)
+{
+    return dtype == DTYPE_F32 || dtype == DTYPE_BF16;
+}
+
+/* Channels per block of this tensor's format; plain: 1. */
 int cpu_block(const struct backend *backend, const struct tensor *tensor);
 
 /* A float32 tensor of 4 dims in the given format, bytes filled in. */
 struct tensor cpu_tensor(const struct backend *backend, enum format format, const int64_t dims[4]);
 
-/* What most ops ask: in[0] is float32 with `ndim` dims >= 1; blocked only with 4. */
+/* What most ops ask of in[0]: float32, plain, `ndim` dims that are all >= 1; or blocked, of 4. */
 bool cpu_input_is_valid(const struct op_spec *spec, int ndim);
 
-/* A bfloat16 tensor with the channels innermost, and whether a tensor is one. */
+/* bfloat16 tensors with the channels innermost: one of these dims, and whether `tensor` is one. */
 struct tensor cpu_nhwc(const int64_t dims[4]);
 bool cpu_is_nhwc(const struct tensor *tensor);
 
-/* in[0] is such a tensor, or what cpu_input_is_valid takes with 4 dims. */
+/* in[0] is an image: such a tensor, or what cpu_input_is_valid takes with 4 dims. */
 bool cpu_image_is_valid(const struct op_spec *spec);
 
-/* The loops of a format's block. */
+/* The loops for a tensor's format: as wide as its blocks, or one channel at a time. */
 const struct norm_loops *cpu_norm_loops(const struct backend *backend, const struct tensor *tensor);
 const struct pool_loops *cpu_pool_loops(const struct backend *backend, const struct tensor *tensor);
 
-/* Copies between plain, nhwc and blocked, float32 and bfloat16, of the same dims. */
+/* Copies between formats (plain, NHWC, blocked) and dtypes (float32, bfloat16) of the same dims. */
 void cpu_reformat(const struct backend *backend, const struct tensor *from, const void *in,
                   const struct tensor *to, void *out);
 

@@ -1,5 +1,14 @@
 /*
- * Formats: sizes, blocks, and copies between them.
+ * Formats (kernels/tensor.h has their index functions): sizes, blocks, and copies between them.
+ *
+ * All formats of [N, C, H, W] are one scheme: channels lie in runs of `per_block` neighbours,
+ *
+ *                     per_block   from position to position   from block to block
+ *   FORMAT_PLAIN      1           1                           H·W
+ *   FORMAT_BLOCKED    8 or 16     per_block                   per_block·H·W
+ *   FORMAT_NHWC       C           C                           (there is one)
+ *
+ * so a copy moves runs of the smaller of both sides' per_block.
  */
 #include <string.h>
 
@@ -73,7 +82,8 @@ const struct pool_loops *cpu_pool_loops(const struct backend *backend, const str
                                             : backend->loops.pool_plain;
 }
 
-/* Where element (n, c, position) lies. */
+/* Element (n, c, position) is number n·s.n + c / per_block·s.block + position·s.position +
+ * c % per_block. */
 struct strides {
     int64_t n, block, position;
     int64_t per_block; /* channels that lie together */
@@ -98,31 +108,32 @@ static int64_t channel_at(const struct strides *s, int64_t c)
 }
 
 /* One side of a copy. */
-struct side {
+struct format_side {
     struct strides at;
     bool half;
     char *data;
 };
 
-static struct side side_of(const struct backend *backend, const struct tensor *t, const void *data)
+static struct format_side side_of(const struct backend *backend, const struct tensor *t,
+                                  const void *data)
 {
-    return (struct side){ .at = t->ndim == 4 ? strides_of(backend, t)
-                                             : (struct strides){ .per_block = 1 },
-                          .half = t->dtype == DTYPE_BF16,
-                          .data = (char *)data };
+    return (struct format_side){ .at = t->ndim == 4 ? strides_of(backend, t)
+                                                    : (struct strides){ .per_block = 1 },
+                                 .half = t->dtype == DTYPE_BF16,
+                                 .data = (char *)data };
 }
 
-static void *place(const struct side *side, int64_t element)
+static void *side_at(const struct format_side *side, int64_t element)
 {
     return side->data + (side->half ? sizeof(uint16_t) : sizeof(float)) * (size_t)element;
 }
 
-/* n neighbours. */
-static void copy_run(const struct nhwc_loops *loops, const struct side *from, int64_t from_at,
-                     const struct side *to, int64_t to_at, int64_t n)
+/* n neighbouring elements. */
+static void copy_run(const struct half_loops *loops, const struct format_side *from,
+                     int64_t from_at, const struct format_side *to, int64_t to_at, int64_t n)
 {
-    const void *x = place(from, from_at);
-    void *y = place(to, to_at);
+    const void *x = side_at(from, from_at);
+    void *y = side_at(to, to_at);
     if (from->half == to->half) {
         memcpy(y, x, (from->half ? sizeof(uint16_t) : sizeof(float)) * (size_t)n);
     } else if (to->half) {
@@ -133,12 +144,12 @@ static void copy_run(const struct nhwc_loops *loops, const struct side *from, in
 }
 
 /* One channel of a sample, position by position. */
-static void copy_plane(const struct side *from, int64_t from_at, const struct side *to,
-                       int64_t to_at, int64_t hw)
+static void copy_plane(const struct format_side *from, int64_t from_at,
+                       const struct format_side *to, int64_t to_at, int64_t hw)
 {
     for (int64_t i = 0; i < hw; i++) {
-        const void *x = place(from, from_at + i * from->at.position);
-        void *y = place(to, to_at + i * to->at.position);
+        const void *x = side_at(from, from_at + i * from->at.position);
+        void *y = side_at(to, to_at + i * to->at.position);
         const float value = from->half ? bf16_widen(*(const uint16_t *)x) : *(const float *)x;
         if (to->half) {
             *(uint16_t *)y = bf16_narrow(value);
@@ -148,9 +159,10 @@ static void copy_plane(const struct side *from, int64_t from_at, const struct si
     }
 }
 
-/* Both sides have `run` channels together: copies position by position. */
-static void copy_sample(const struct nhwc_loops *loops, const struct side *from, int64_t from_at,
-                        const struct side *to, int64_t to_at, const int64_t shape[3])
+/* shape: channels, positions, and how many channels lie together on both sides. */
+static void copy_sample(const struct half_loops *loops, const struct format_side *from,
+                        int64_t from_at, const struct format_side *to, int64_t to_at,
+                        const int64_t shape[3])
 {
     const int64_t channels = shape[0], hw = shape[1], run = shape[2];
     for (int64_t c = 0; c < channels; c += run) {
@@ -168,13 +180,15 @@ static void copy_sample(const struct nhwc_loops *loops, const struct side *from,
 void cpu_reformat(const struct backend *backend, const struct tensor *from, const void *in,
                   const struct tensor *to, void *out)
 {
-    const struct side x = side_of(backend, from, in), y = side_of(backend, to, out);
-    const struct nhwc_loops *loops = backend->loops.nhwc;
+    CHECK(from->ndim == to->ndim);
+    const struct format_side x = side_of(backend, from, in), y = side_of(backend, to, out);
+    const struct half_loops *loops = backend->loops.half;
     if (from->format == to->format) {
         const size_t size = x.half ? sizeof(uint16_t) : sizeof(float);
         copy_run(loops, &x, 0, &y, 0, (int64_t)(from->bytes / size));
         return;
     }
+    CHECK(from->ndim == 4);
     if (to->format == FORMAT_BLOCKED && to->dims[1] % y.at.per_block != 0)
         memset(out, 0, to->bytes); /* the padding is zero */
     const int64_t run = x.at.per_block < y.at.per_block ? x.at.per_block : y.at.per_block;

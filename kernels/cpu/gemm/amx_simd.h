@@ -1,12 +1,18 @@
 /*
  * AMX tiles and what feeds them, for the files that are compiled with them.
  *
- * Tiles 0-3 hold sums: 32 rows × 32 columns of float32, in quarters; 4 and 5 the upper and lower
- * rows of the left operand (16 rows of 32 bfloat16), 6 and 7 the left and right columns of the
- * right operand (16 pairs of rows × 16 columns).
+ * The eight tile registers, 16 rows of 64 bytes each, hold one product of 32 × 32 × 32:
  *
- * The compiler does not know that tile loads read memory: amx_fence stands between plain stores
- * and tile loads of the same bytes.
+ *                       6 b, left     7 b, right      b: 16 pairs of k × 16 columns
+ *   4 a, upper rows     0 sums        1 sums          a: 16 rows × 32 k
+ *   5 a, lower rows     2 sums        3 sums          sums: 16 × 16 float32
+ *
+ * A pair of b is its rows 2i and 2i + 1 of one column, side by side. One instruction adds
+ *
+ *   sums[r][j] += Σ_i a[r][2i]·b[2i][j] + a[r][2i + 1]·b[2i + 1][j]
+ *
+ * The compiler doesn't know that tile loads read memory: amx_fence stands between plain stores and
+ * tile loads of the same bytes.
  */
 #pragma once
 
@@ -52,14 +58,18 @@ AMX_INLINE void amx_zero(void)
     _tile_zero(3);
 }
 
-/* Adds `steps` products of 32 × 32 × 32: `a` advances by a_step elements, its rows a_line bytes
- * apart; b is two tiles, b_right elements apart, and advances by b_step. What lies `ahead` bytes
- * after a's rows is fetched (0: nothing is). */
-AMX_INLINE void amx_multiply(const uint16_t *a, int64_t a_line, int64_t a_step, const uint16_t *b,
-                             int64_t b_right, int64_t b_step, int64_t steps, int64_t ahead)
+/*
+ * Adds `count` products of 32 × 32 × 32 to the sums.
+ *
+ *   a      32 rows, a_line bytes apart; a_next elements on for the next product
+ *   b      two tiles, b_right elements apart; b_next elements on for the next product
+ *   ahead  what lies so many bytes behind a's rows is fetched; 0: nothing is
+ */
+AMX_INLINE void amx_multiply(const uint16_t *a, int64_t a_line, int64_t a_next, const uint16_t *b,
+                             int64_t b_right, int64_t b_next, int64_t count, int64_t ahead)
 {
     const uint16_t *low = a + AMX_SIDE * a_line / (int64_t)sizeof(*a);
-    for (int64_t i = 0; i < steps; i++) {
+    for (int64_t i = 0; i < count; i++) {
         for (int64_t row = 0; ahead > 0 && row < 2 * AMX_SIDE; row++)
             _mm_prefetch((const char *)a + ahead + row * a_line, _MM_HINT_T0);
         _tile_loadd(4, a, a_line);
@@ -70,13 +80,13 @@ AMX_INLINE void amx_multiply(const uint16_t *a, int64_t a_line, int64_t a_step, 
         _tile_loadd(5, low, a_line);
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
-        a += a_step;
-        low += a_step;
-        b += b_step;
+        a += a_next;
+        low += a_next;
+        b += b_next;
     }
 }
 
-/* 16 × 16 of 32 bits, in place. */
+/* Transposes 16 × 16 elements of 32 bits, in place. */
 AMX_INLINE void amx_turn(__m512i r[16])
 {
     __m512i t[16];

@@ -1,15 +1,21 @@
 /*
- * Tiles of 1 KiB: of a 16 rows of 32 k, of b 16 pairs of k of 16 columns, of sums 16 x 16 float32.
- * Two tiles of a times two of b give four of sums.
+ * c = a · b in tiles of 1 KiB (amx_simd.h): of a 16 rows × 32 k, of b 16 pairs of k × 16 columns,
+ * of sums 16 × 16 float32. The loops, and what is packed in them:
  *
- *   for rows in blocks of BLOCK, for k in blocks of DEPTH: pack a's block (level 2)
- *     for columns in panels of COLUMNS, for k in pieces of PIECE: pack b's piece (level 1), while
- *     the next one is fetched from memory
- *       for each two tiles of rows: sums (+)= a's tiles · b's tiles
+ *   for row in blocks of BLOCK
+ *     for depth in blocks of DEPTH                 a's block, BLOCK × DEPTH: level 2
+ *       for column in panels of PAIR
+ *         for k in pieces of PIECE                 b's piece, PIECE × PAIR: level 1, while the
+ *                                                  next one is fetched from memory
+ *           for each two tiles of rows
+ *             for each tile of k
+ *               sums (+)= two tiles of a · two tiles of b
  *
- * Between pieces sums are kept in a panel of tiles, or in c itself where c is float32 and whole.
- * Each element of b is read from memory once per block of rows; what is missing at the edges is 0.
+ * Between pieces the sums stay in a panel of tiles in scratch, or in c itself where c is float32,
+ * has no bias, and has all 32 × 32 of them. Each element of b is read from memory once per block of
+ * rows. What lies beyond the edges of a matrix counts as 0.
  */
+#include "common/check.h"
 #include "kernels/cpu/gemm/amx_simd.h"
 #include "kernels/cpu/gemm/half_gemm.h"
 
@@ -20,57 +26,59 @@
 #define BLOCK  256
 #define DEPTH  3072
 #define PIECE  512
-#define LINE   64
-#define READS  4 /* lines that are fetched to be read, per step of k */
-#define WRITES 8 /* and to be written */
+#define LINE   64 /* bytes of a cache line */
+#define READS  4  /* lines that are fetched to be read, per tile of k */
+#define WRITES 8  /* and to be written */
 
-/* Where in the loops above. */
-struct place {
-    int64_t row, rows;   /* of the block of a */
-    int64_t depth, deep; /* its k */
-    int64_t k, count;    /* of the piece of b */
-    int64_t column;
+/* Where in the loops above; each loop's first, and how many. */
+struct gemm_place {
+    int64_t row, rows;
+    int64_t depth, deep;
+    int64_t column; /* PAIR of them */
+    int64_t k, count;
 };
 
 /* Regions of scratch. */
-struct region {
+struct gemm_scratch {
     char *piece, *block;
     float *sums; /* [panel][row tile][column tile][16][16]; one panel if k has one block */
 };
 
-/* Lines that will be read: `row` of them together, rows `stride` bytes apart. */
-struct fetch {
+/* Cache lines that will be used soon: rows of 2^shift lines, `stride` bytes apart. */
+struct gemm_fetch {
     const char *from;
-    int64_t stride, count;
-    int shift; /* log2 of the lines of a row */
+    int64_t stride, count; /* count: of lines */
+    int shift;
 };
 
-static int64_t least(int64_t a, int64_t b)
+static int64_t gemm_least(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
 
-static int64_t up(int64_t count, int64_t to)
+static int64_t gemm_up(int64_t count, int64_t to)
 {
     return (count + to - 1) / to * to;
 }
 
 static int64_t panels_kept(int64_t n, int64_t k)
 {
-    return k > DEPTH ? up(n, PAIR) / PAIR : 1;
+    return k > DEPTH ? gemm_up(n, PAIR) / PAIR : 1;
 }
 
 size_t half_gemm_scratch_bytes(int64_t m, int64_t n, int64_t k)
 {
-    const int64_t rows = up(least(m, BLOCK), PAIR), deep = up(least(k, DEPTH), DEEP);
+    const int64_t rows = gemm_up(gemm_least(m, BLOCK), PAIR),
+                  deep = gemm_up(gemm_least(k, DEPTH), DEEP);
     return sizeof(uint16_t) * (size_t)(rows * deep + INT64_C(1) * PIECE * PAIR) +
            sizeof(float) * (size_t)(panels_kept(n, k) * rows * PAIR);
 }
 
-static struct region regions(const struct half_gemm *g, void *scratch)
+static struct gemm_scratch gemm_regions(const struct half_gemm *g, void *scratch)
 {
-    const int64_t rows = up(least(g->m, BLOCK), PAIR), deep = up(least(g->k, DEPTH), DEEP);
-    struct region r = { .piece = scratch };
+    const int64_t rows = gemm_up(gemm_least(g->m, BLOCK), PAIR),
+                  deep = gemm_up(gemm_least(g->k, DEPTH), DEEP);
+    struct gemm_scratch r = { .piece = scratch };
     r.block = r.piece + (int64_t)sizeof(uint16_t) * PIECE * PAIR;
     r.sums = (float *)(void *)(r.block + rows * deep * (int64_t)sizeof(uint16_t));
     return r;
@@ -81,9 +89,9 @@ AMX_INLINE uint32_t first_bits(int64_t count, int64_t most)
     return count >= most ? (uint32_t)((1ull << most) - 1) : count <= 0 ? 0 : (1u << count) - 1;
 }
 
-/* `rows` rows of `count` elements, `stride` apart: [16][32], the rest zero. */
-AMX_INLINE void load_rows(__m512i r[LANES], const uint16_t *from, int64_t stride, int64_t rows,
-                          int64_t count)
+/* A tile of `rows` rows of `count` elements, `stride` apart: [16][32], the rest zero. */
+AMX_INLINE void gemm_load_rows(__m512i r[LANES], const uint16_t *from, int64_t stride, int64_t rows,
+                               int64_t count)
 {
     const __mmask32 mask = first_bits(count, DEEP);
     for (int i = 0; i < LANES; i++) {
@@ -92,9 +100,10 @@ AMX_INLINE void load_rows(__m512i r[LANES], const uint16_t *from, int64_t stride
     }
 }
 
-/* `count` rows of `columns` elements: pairs of rows, [16 pairs][16 columns], the rest zero. */
-AMX_INLINE void load_pairs(__m512i r[LANES], const uint16_t *from, int64_t stride, int64_t count,
-                           int64_t columns)
+/* A tile of `count` rows of `columns` elements, in pairs of rows: [16 pairs][16 columns], the rest
+ * zero. */
+AMX_INLINE void gemm_load_pairs(__m512i r[LANES], const uint16_t *from, int64_t stride,
+                                int64_t count, int64_t columns)
 {
     const __mmask16 mask = (__mmask16)first_bits(columns, LANES);
     for (int64_t i = 0; i < LANES; i++) {
@@ -114,27 +123,27 @@ AMX_INLINE void store_tile(char *to, const __m512i r[LANES])
         _mm512_store_si512(to + (ptrdiff_t)i * LINE, r[i]);
 }
 
-/* [row tile][tile of k]. */
-static void pack_a(const struct half_gemm *g, const struct place *p, char *to)
+/* a's block as tiles: [row tile][tile of k]. */
+static void pack_a(const struct half_gemm *g, const struct gemm_place *p, char *to)
 {
-    for (int64_t row = 0; row < up(p->rows, PAIR); row += LANES) {
+    for (int64_t row = 0; row < gemm_up(p->rows, PAIR); row += LANES) {
         const int64_t rows = p->rows - row;
         for (int64_t k = 0; k < p->deep; k += DEEP, to += TILE) {
             __m512i r[LANES];
             const int64_t first = p->row + row, deep = p->depth + k, count = p->deep - k;
             if (g->a_transposed) {
-                load_pairs(r, g->a + deep * g->m + first, g->m, count, rows);
+                gemm_load_pairs(r, g->a + deep * g->m + first, g->m, count, rows);
                 amx_turn(r);
             } else {
-                load_rows(r, g->a + first * g->k + deep, g->k, rows, count);
+                gemm_load_rows(r, g->a + first * g->k + deep, g->k, rows, count);
             }
             store_tile(to, r);
         }
     }
 }
 
-/* [tile of k][column tile]. */
-static void pack_b(const struct half_gemm *g, const struct place *p, char *to)
+/* b's piece as tiles: [tile of k][column tile]. */
+static void pack_b(const struct half_gemm *g, const struct gemm_place *p, char *to)
 {
     for (int64_t k = 0; k < p->count; k += DEEP) {
         for (int64_t c = 0; c < PAIR; c += LANES, to += TILE) {
@@ -142,18 +151,19 @@ static void pack_b(const struct half_gemm *g, const struct place *p, char *to)
             const int64_t column = p->column + c, deep = p->k + k;
             const int64_t columns = g->n - column, count = p->count - k;
             if (g->b_transposed) {
-                load_rows(r, g->b + column * g->k + deep, g->k, columns, count);
+                gemm_load_rows(r, g->b + column * g->k + deep, g->k, columns, count);
                 amx_turn(r);
             } else {
-                load_pairs(r, g->b + deep * g->n + column, g->n, count, columns);
+                gemm_load_pairs(r, g->b + deep * g->n + column, g->n, count, columns);
             }
             store_tile(to, r);
         }
     }
 }
 
-/* The piece after this one within the same block; false at the end. */
-static bool next_piece(const struct half_gemm *g, const struct place *now, struct place *out)
+/* The piece after this one within the same block of a; false: there is none. */
+static bool next_piece(const struct half_gemm *g, const struct gemm_place *now,
+                       struct gemm_place *out)
 {
     *out = *now;
     out->k += PIECE;
@@ -161,18 +171,18 @@ static bool next_piece(const struct half_gemm *g, const struct place *now, struc
         out->k = now->depth;
         out->column += PAIR;
     }
-    out->count = least(now->depth + now->deep - out->k, PIECE);
+    out->count = gemm_least(now->depth + now->deep - out->k, PIECE);
     return out->column < g->n;
 }
 
-static struct fetch fetch_of(const struct half_gemm *g, const struct place *p)
+static struct gemm_fetch fetch_of(const struct half_gemm *g, const struct gemm_place *p)
 {
-    struct fetch f = { 0 };
+    struct gemm_fetch f = { 0 };
     if (g->b_transposed) {
         f.from = (const char *)(g->b + p->column * g->k + p->k);
         f.stride = g->k * (int64_t)sizeof(uint16_t);
         f.shift = 4; /* PIECE elements are 16 lines */
-        f.count = least(g->n - p->column, PAIR) << f.shift;
+        f.count = gemm_least(g->n - p->column, PAIR) << f.shift;
     } else {
         f.from = (const char *)(g->b + p->k * g->n + p->column);
         f.stride = g->n * (int64_t)sizeof(uint16_t);
@@ -181,34 +191,33 @@ static struct fetch fetch_of(const struct half_gemm *g, const struct place *p)
     return f;
 }
 
-AMX_INLINE const char *line_at(const struct fetch *f, int64_t line)
+AMX_INLINE const char *line_at(const struct gemm_fetch *f, int64_t line)
 {
     return f->from + (line >> f->shift) * f->stride + (line & ((1 << f->shift) - 1)) * LINE;
 }
 
-AMX_INLINE void fetch_lines(const struct fetch *f, int64_t first, int64_t count)
+AMX_INLINE void fetch_lines(const struct gemm_fetch *f, int64_t first, int64_t count)
 {
     for (int64_t l = first; l < first + count && l < f->count; l++)
         _mm_prefetch(line_at(f, l), _MM_HINT_T1);
 }
 
-AMX_INLINE void fetch_to_write(const struct fetch *f, int64_t first, int64_t count)
+AMX_INLINE void fetch_to_write(const struct gemm_fetch *f, int64_t first, int64_t count)
 {
     for (int64_t l = first; l < first + count && l < f->count; l++)
         __builtin_prefetch(line_at(f, l), 1, 2);
 }
 
-/* Four tiles of sums, `stride` bytes from row to row, whether they start at what is there, and the
- * lines of the next ones. */
-struct sums {
+/* Four tiles of sums. */
+struct gemm_sums {
     float *at[4];
-    int64_t stride;
-    bool adds;
-    struct fetch next;
+    int64_t stride;         /* bytes from row to row */
+    bool adds;              /* to what is there; else they start at 0 */
+    struct gemm_fetch next; /* the lines of the four after them */
 };
 
-static void multiply(const char *a, int64_t a_step, const char *b, int64_t tiles,
-                     const struct sums *s, const struct fetch *f, int64_t line)
+static void gemm_multiply(const char *a, int64_t a_next, const char *b, int64_t tiles,
+                          const struct gemm_sums *s, const struct gemm_fetch *f, int64_t line)
 {
     const size_t stride = (size_t)s->stride;
     if (s->adds) {
@@ -227,7 +236,7 @@ static void multiply(const char *a, int64_t a_step, const char *b, int64_t tiles
         _tile_dpbf16ps(0, 4, 6);
         _tile_loadd(7, b + TILE, LINE);
         _tile_dpbf16ps(1, 4, 7);
-        _tile_loadd(5, a + a_step, LINE);
+        _tile_loadd(5, a + a_next, LINE);
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
     }
@@ -243,16 +252,17 @@ static bool is_direct(const struct half_gemm *g, int64_t row, int64_t column)
     return !g->c_half && g->bias == NULL && row + PAIR <= g->m && column + PAIR <= g->n;
 }
 
-static float *panel_of(const struct half_gemm *g, const struct region *r, const struct place *p)
+static float *panel_of(const struct half_gemm *g, const struct gemm_scratch *r,
+                       const struct gemm_place *p)
 {
     const int64_t panel = g->k > DEPTH ? p->column / PAIR : 0;
-    return r->sums + panel * up(least(g->m, BLOCK), PAIR) * PAIR;
+    return r->sums + panel * gemm_up(gemm_least(g->m, BLOCK), PAIR) * PAIR;
 }
 
-/* Two tiles of rows from the panel into c. */
-static void emit(const struct half_gemm *g, int64_t row, int64_t column, const float *sums)
+/* 32 × 32 sums from the panel into c. */
+static void gemm_emit(const struct half_gemm *g, int64_t row, int64_t column, const float *sums)
 {
-    for (int64_t i = 0; i < least(g->m - row, PAIR); i++) {
+    for (int64_t i = 0; i < gemm_least(g->m - row, PAIR); i++) {
         for (int64_t c = 0; c < PAIR; c += LANES) {
             const __mmask16 mask = (__mmask16)first_bits(g->n - column - c, LANES);
             const int64_t at = (row + i) * g->n + column + c;
@@ -274,69 +284,74 @@ static void emit(const struct half_gemm *g, int64_t row, int64_t column, const f
 }
 
 /* The sums of the block's rows from i on. */
-static struct sums sums_at(const struct half_gemm *g, const struct place *p, int64_t i,
-                           float *panel)
+static struct gemm_sums sums_at(const struct half_gemm *g, const struct gemm_place *p, int64_t i,
+                                float *panel)
 {
     const bool direct = is_direct(g, p->row + i, p->column);
     float *at = direct ? (float *)g->c + (p->row + i) * g->n + p->column : panel + i * PAIR;
     const int64_t down = direct ? LANES * g->n : 2 * LANES * LANES;
     const int64_t right = direct ? LANES : LANES * LANES;
-    const struct sums s = { .at = { at, at + right, at + down, at + down + right },
-                            .stride = (direct ? g->n : LANES) * (int64_t)sizeof(float),
-                            .adds = p->k > 0 || (direct && g->accumulate) };
+    const struct gemm_sums s = { .at = { at, at + right, at + down, at + down + right },
+                                 .stride = (direct ? g->n : LANES) * (int64_t)sizeof(float),
+                                 .adds = p->k > 0 || (direct && g->accumulate) };
     return s;
 }
 
-/* The lines of c that come after rows i of the panel: below, or atop the next panel. */
-static struct fetch next_of(const struct half_gemm *g, const struct place *p, int64_t i)
+/* The lines of c whose sums come after those of rows i of the panel: the rows below, or the first
+ * ones of the next panel. */
+static struct gemm_fetch next_of(const struct half_gemm *g, const struct gemm_place *p, int64_t i)
 {
     const bool below = i + PAIR < p->rows;
     const int64_t row = p->row + (below ? i + PAIR : 0), column = p->column + (below ? 0 : PAIR);
     if (!is_direct(g, row, column))
-        return (struct fetch){ 0 };
-    return (struct fetch){ .from = (const char *)((const float *)g->c + row * g->n + column),
-                           .stride = g->n * (int64_t)sizeof(float),
-                           .count = INT64_C(2) * PAIR,
-                           .shift = 1 };
+        return (struct gemm_fetch){ 0 };
+    return (struct gemm_fetch){ .from = (const char *)((const float *)g->c + row * g->n + column),
+                                .stride = g->n * (int64_t)sizeof(float),
+                                .count = INT64_C(2) * PAIR,
+                                .shift = 1 };
 }
 
 /* All rows of the block against one piece of b. */
-static void multiply_piece(const struct half_gemm *g, const struct place *p, const struct region *r)
+static void multiply_piece(const struct half_gemm *g, const struct gemm_place *p,
+                           const struct gemm_scratch *r)
 {
-    const int64_t tiles = up(p->count, DEEP) / DEEP, a_step = up(p->deep, DEEP) / DEEP * TILE;
+    const int64_t tiles = gemm_up(p->count, DEEP) / DEEP,
+                  a_next = gemm_up(p->deep, DEEP) / DEEP * TILE;
     const bool last = p->k + p->count == g->k;
     const char *a = r->block + (p->k - p->depth) / DEEP * TILE;
     float *panel = panel_of(g, r, p);
-    struct place next;
+    struct gemm_place next;
     const bool more = next_piece(g, p, &next);
-    const struct fetch f = more ? fetch_of(g, &next) : (struct fetch){ 0 };
-    const int64_t lines = up(p->rows, PAIR) / PAIR * tiles * READS;
+    const struct gemm_fetch f = more ? fetch_of(g, &next) : (struct gemm_fetch){ 0 };
+    const int64_t lines = gemm_up(p->rows, PAIR) / PAIR * tiles * READS;
     const int64_t skip = f.count > lines ? f.count - lines : 0;
     for (int64_t i = 0, line = skip; i < p->rows; i += PAIR, line += tiles * READS) {
-        struct sums sums = sums_at(g, p, i, panel);
+        struct gemm_sums sums = sums_at(g, p, i, panel);
         sums.next = next_of(g, p, i);
-        multiply(a + i / LANES * a_step, a_step, r->piece, tiles, &sums, &f, line);
+        gemm_multiply(a + i / LANES * a_next, a_next, r->piece, tiles, &sums, &f, line);
         amx_fence();
         if (last && !is_direct(g, p->row + i, p->column))
-            emit(g, p->row + i, p->column, sums.at[0]);
+            gemm_emit(g, p->row + i, p->column, sums.at[0]);
     }
 }
 
 void half_gemm_amx(const struct half_gemm *g, void *scratch)
 {
-    const struct region r = regions(g, scratch);
+    CHECK(!g->accumulate || !g->c_half);
+    CHECK((uintptr_t)scratch % LINE == 0);
+    const struct gemm_scratch r = gemm_regions(g, scratch);
     amx_begin();
     for (int64_t row = 0; row < g->m; row += BLOCK) {
         for (int64_t depth = 0; depth < g->k; depth += DEPTH) {
-            struct place p = { .row = row,
-                               .rows = least(g->m - row, BLOCK),
-                               .depth = depth,
-                               .deep = least(g->k - depth, DEPTH),
-                               .k = depth,
-                               .count = least(g->k - depth, PIECE) };
+            struct gemm_place p = { .row = row,
+                                    .rows = gemm_least(g->m - row, BLOCK),
+                                    .depth = depth,
+                                    .deep = gemm_least(g->k - depth, DEPTH),
+                                    .k = depth,
+                                    .count = gemm_least(g->k - depth, PIECE) };
             pack_a(g, &p, r.block);
             for (bool more = true; more;) {
-                struct place next;
+                struct gemm_place next;
                 pack_b(g, &p, r.piece);
                 amx_fence();
                 multiply_piece(g, &p, &r);

@@ -2,11 +2,11 @@
 
 #include "common/check.h"
 
-enum layout { TRANSPOSED = 1, HALF = 2 };
+enum product_layout { PRODUCT_TRANSPOSED = 1, PRODUCT_HALF = 2 };
 
-static enum layout layout_of(bool transposed, bool half)
+static enum product_layout layout_of(bool transposed, bool half)
 {
-    return (transposed ? TRANSPOSED : 0) | (half ? HALF : 0);
+    return (transposed ? PRODUCT_TRANSPOSED : 0) | (half ? PRODUCT_HALF : 0);
 }
 
 bool product_has_half(void)
@@ -15,12 +15,12 @@ bool product_has_half(void)
     return ((unsigned)dnnl_get_effective_cpu_isa() & avx512) == avx512;
 }
 
-/* batch 0: two dims. */
-static enum status matrix(dnnl_memory_desc_t *desc, int64_t batch, int64_t rows, int64_t columns,
-                          enum layout layout)
+/* Describes [rows, columns], or [batch, rows, columns] unless batch is 0. */
+static enum status product_matrix(dnnl_memory_desc_t *desc, int64_t batch, int64_t rows,
+                                  int64_t columns, enum product_layout layout)
 {
-    const dnnl_data_type_t type = (layout & HALF) != 0 ? dnnl_bf16 : dnnl_f32;
-    const bool transposed = (layout & TRANSPOSED) != 0;
+    const dnnl_data_type_t type = (layout & PRODUCT_HALF) != 0 ? dnnl_bf16 : dnnl_f32;
+    const bool transposed = (layout & PRODUCT_TRANSPOSED) != 0;
     if (batch == 0) {
         const dnnl_dims_t dims = { rows, columns };
         return dnn_status(
@@ -34,13 +34,14 @@ static enum status matrix(dnnl_memory_desc_t *desc, int64_t batch, int64_t rows,
 enum status product_init(struct dnn *dnn, struct dnn_op *op, const struct product *p)
 {
     dnnl_memory_desc_t a, b, c, bias;
-    enum status st = matrix(&a, p->batch, p->m, p->k, layout_of(p->a_transposed, p->half));
+    CHECK(!p->bias || p->batch == 0);
+    enum status st = product_matrix(&a, p->batch, p->m, p->k, layout_of(p->a_transposed, p->half));
     if (st == ST_OK)
-        st = matrix(&b, p->batch, p->k, p->n, layout_of(p->b_transposed, p->half));
+        st = product_matrix(&b, p->batch, p->k, p->n, layout_of(p->b_transposed, p->half));
     if (st == ST_OK)
-        st = matrix(&c, p->batch, p->m, p->n, layout_of(false, p->half_out));
+        st = product_matrix(&c, p->batch, p->m, p->n, layout_of(false, p->half_out));
     if (st == ST_OK)
-        st = matrix(&bias, 0, 1, p->n, layout_of(false, false));
+        st = product_matrix(&bias, 0, 1, p->n, layout_of(false, false));
     if (st != ST_OK)
         return st;
     dnnl_matmul_desc_t matmul;

@@ -1,6 +1,6 @@
 /*
- * Loops over flat arrays. Tails are done element by element with the same operations, so where an
- * array begins and ends does not change the bits of an element.
+ * Loops over flat arrays. What is left after the last whole vector is done element by element with
+ * the same operations: where an array begins and ends does not change the bits of an element.
  */
 #include <math.h>
 
@@ -10,7 +10,7 @@
 
 #define SQUARE_LANES 16 /* whatever the width, so that the order is the same everywhere */
 #define COLUMN_TILE  64
-#define STREAM_MIN   ((size_t)1 << 20)
+#define STREAM_MIN   ((size_t)1 << 20) /* elements: far more than the caches hold */
 
 typedef double dvec __attribute__((vector_size(8 * LOOPS_WIDTH)));
 
@@ -23,7 +23,7 @@ static void flat_add(float *out, const float *x, const float *y, size_t n)
         out[i] = x[i] + y[i];
 }
 
-/* Far more than the caches hold goes past them. */
+/* Past the caches from STREAM_MIN on. */
 static void flat_fill(float *out, float value, size_t n)
 {
     size_t i = 0;
@@ -116,21 +116,22 @@ static void flat_column_sums(float *out, const float *x, size_t rows, size_t col
 }
 
 /* A run of elements that all decay, or all don't, and where it ends. */
-struct run {
+struct decay_run {
     size_t end;
     bool decays;
 };
 
 /* The run that begins at `first`; `border` is the next border, in and out. */
-static struct run next_run(const struct decay_map *map, size_t first, size_t n, size_t *border)
+static struct decay_run next_decay_run(const struct decay_map *map, size_t first, size_t n,
+                                       size_t *border)
 {
     if (map == NULL)
-        return (struct run){ .end = n, .decays = true };
+        return (struct decay_run){ .end = n, .decays = true };
     while (*border < map->count && map->borders[*border] <= first)
         (*border)++;
     const bool last = *border == map->count || map->borders[*border] >= n;
-    return (struct run){ .end = last ? n : (size_t)map->borders[*border],
-                         .decays = *border % 2 == 0 };
+    return (struct decay_run){ .end = last ? n : (size_t)map->borders[*border],
+                               .decays = *border % 2 == 0 };
 }
 
 static void sgd_run(float *restrict param, float *restrict momentum, const float *restrict grad,
@@ -157,20 +158,26 @@ static void sgd_run(float *restrict param, float *restrict momentum, const float
 static void flat_sgd(float *restrict param, float *restrict momentum, const float *restrict grad,
                      size_t n, const struct sgd_args *args)
 {
-    struct run run;
+    struct decay_run run;
     size_t border = 0;
     for (size_t i = 0; i < n; i = run.end) {
         struct sgd_args a = *args;
-        run = next_run(args->decay, i, n, &border);
+        run = next_decay_run(args->decay, i, n, &border);
         if (!run.decays)
             a.weight_decay = 0.0f;
         sgd_run(param + i, momentum == NULL ? NULL : momentum + i, grad + i, run.end - i, &a);
     }
 }
 
-/* What is the same for all elements of a run. */
+/*
+ * What is the same for all elements of a run, at step t. With it, torch.optim.AdamW is
+ *
+ *   m = m + rest1·(g - m)                        rest1 = 1 - β1    rate = lr / (1 - β1ᵗ)
+ *   v = β2·v + rest2·g²                          rest2 = 1 - β2    root = √(1 - β2ᵗ)
+ *   θ = decay·θ - rate·m / (√v / root + ε)       decay = 1 - lr·weight_decay
+ */
 struct adamw_factors {
-    float step, root, decay, rest1, rest2, beta2, eps, grad_scale;
+    float rate, root, decay, rest1, rest2, beta2, eps, grad_scale;
 };
 
 static void adamw_run(float *restrict param, float *restrict m, float *restrict v,
@@ -184,7 +191,7 @@ static void adamw_run(float *restrict param, float *restrict m, float *restrict 
         m[i] = first;
         v[i] = second;
         param[i] =
-            param[i] * f.decay - f.step * (first / (__builtin_sqrtf(second) / f.root + f.eps));
+            param[i] * f.decay - f.rate * (first / (__builtin_sqrtf(second) / f.root + f.eps));
     }
 }
 
@@ -194,7 +201,7 @@ static void flat_adamw(float *restrict param, float *restrict m, float *restrict
     const struct adamw_args a = *args;
     const double t = (double)a.t;
     struct adamw_factors f = {
-        .step = (float)((double)a.lr / (1.0 - pow((double)a.beta1, t))),
+        .rate = (float)((double)a.lr / (1.0 - pow((double)a.beta1, t))),
         .root = (float)sqrt(1.0 - pow((double)a.beta2, t)),
         .rest1 = (float)(1.0 - (double)a.beta1),
         .rest2 = (float)(1.0 - (double)a.beta2),
@@ -202,10 +209,10 @@ static void flat_adamw(float *restrict param, float *restrict m, float *restrict
         .eps = a.eps,
         .grad_scale = a.grad_scale,
     };
-    struct run run;
+    struct decay_run run;
     size_t border = 0;
     for (size_t i = 0; i < n; i = run.end) {
-        run = next_run(a.decay, i, n, &border);
+        run = next_decay_run(a.decay, i, n, &border);
         f.decay = run.decays ? (float)(1.0 - (double)a.lr * (double)a.weight_decay) : 1.0f;
         adamw_run(param + i, m + i, v + i, grad + i, run.end - i, &f);
     }

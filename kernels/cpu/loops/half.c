@@ -11,19 +11,19 @@
 
 typedef uint8_t byte_vec __attribute__((vector_size(LOOPS_WIDTH)));
 
-/* [begin, end) of input indices in a window, or of windows that hold an input index. */
+/* [begin, end): the input indices in a window, or the windows that hold an input index. */
 struct span {
     int64_t begin, end;
 };
 
-static struct span window_of(int64_t out, const struct pool_shape *s, int64_t size)
+static struct span half_window_of(int64_t out, const struct pool_shape *s, int64_t size)
 {
     const int64_t start = out * s->stride - s->pad;
     return (struct span){ .begin = start < 0 ? 0 : start,
                           .end = start + s->kernel > size ? size : start + s->kernel };
 }
 
-static struct span windows_with(int64_t in, const struct pool_shape *s, int64_t count)
+static struct span half_windows_with(int64_t in, const struct pool_shape *s, int64_t count)
 {
     const int64_t last = (in + s->pad) / s->stride + 1;
     const int64_t before = in + s->pad - s->kernel; /* the last place that is out of reach */
@@ -65,10 +65,10 @@ LOOPS_INLINE ivec index_get(const uint8_t *from, int64_t n)
 #endif
 }
 
-/* n channels from x on, of the output place whose window begins at start. */
-LOOPS_INLINE void max_at(const struct pool_shape *s, const int64_t start[2],
-                         const struct span window[2], const uint16_t *x, int64_t n, uint16_t *y,
-                         uint8_t *index)
+/* n channels, from x on, of the output position whose window begins at `start`. */
+LOOPS_INLINE void half_max_at(const struct pool_shape *s, const int64_t start[2],
+                              const struct span window[2], const uint16_t *x, int64_t n,
+                              uint16_t *y, uint8_t *index)
 {
     vec best = vec_set(-INFINITY);
     ivec won = vec_bits(vec_set(0.0f));
@@ -77,7 +77,7 @@ LOOPS_INLINE void max_at(const struct pool_shape *s, const int64_t start[2],
     for (int64_t h = window[0].begin; h < window[0].end; h++) {
         for (int64_t w = window[1].begin; w < window[1].end; w++) {
             const int32_t place = (int32_t)((h - start[0]) * s->kernel + w - start[1]);
-            const vec v = half_get(x + (h * s->w + w) * s->step, n);
+            const vec v = half_get(x + (h * s->w + w) * s->pitch, n);
             /* The first of the greatest wins; a NaN wins and stays, as in PyTorch. */
             const ivec keep = any ? vec_not_above(v, best) | vec_is_nan(best) : none;
             any = true;
@@ -92,31 +92,33 @@ LOOPS_INLINE void max_at(const struct pool_shape *s, const int64_t start[2],
 
 static void half_max(const struct pool_shape *s, const uint16_t *x, uint16_t *y, uint8_t *index)
 {
-    const int64_t channels = s->step;
+    const int64_t channels = s->pitch;
     for (int64_t i = 0; i < s->p * s->q; i++) {
         const int64_t p = i / s->q, q = i % s->q;
         const int64_t start[2] = { p * s->stride - s->pad, q * s->stride - s->pad };
-        const struct span window[2] = { window_of(p, s, s->h), window_of(q, s, s->w) };
+        const struct span window[2] = { half_window_of(p, s, s->h), half_window_of(q, s, s->w) };
         uint16_t *to = y + i * channels;
         uint8_t *won = index == NULL ? NULL : index + i * channels;
         int64_t c = 0;
         for (; c + W <= channels; c += W)
-            max_at(s, start, window, x + c, W, to + c, won == NULL ? NULL : won + c);
-        if (c < channels)
-            max_at(s, start, window, x + c, channels - c, to + c, won == NULL ? NULL : won + c);
+            half_max_at(s, start, window, x + c, W, to + c, won == NULL ? NULL : won + c);
+        if (c < channels) {
+            half_max_at(s, start, window, x + c, channels - c, to + c,
+                        won == NULL ? NULL : won + c);
+        }
     }
 }
 
-/* n channels, from c on, of the gradient of one input place: of all windows that it won, in order.
+/* n channels of the gradient of one input position: the sum over the windows that it won, in order.
  */
-LOOPS_INLINE void max_backward_part(const struct pool_shape *s, const int64_t place[2],
-                                    const struct span window[2], const uint16_t *dy,
-                                    const uint8_t *index, int64_t n, uint16_t *dx)
+LOOPS_INLINE void half_max_backward_part(const struct pool_shape *s, const int64_t place[2],
+                                         const struct span window[2], const uint16_t *dy,
+                                         const uint8_t *index, int64_t n, uint16_t *dx)
 {
     vec sum = vec_set(0.0f);
     for (int64_t p = window[0].begin; p < window[0].end; p++) {
         for (int64_t q = window[1].begin; q < window[1].end; q++) {
-            const int64_t at = (p * s->q + q) * s->step;
+            const int64_t at = (p * s->q + q) * s->pitch;
             const int64_t h = place[0] - p * s->stride + s->pad;
             const int64_t w = place[1] - q * s->stride + s->pad;
             const ivec here =
@@ -127,17 +129,17 @@ LOOPS_INLINE void max_backward_part(const struct pool_shape *s, const int64_t pl
     half_put(dx, sum, n);
 }
 
-static void max_backward_at(const struct pool_shape *s, const int64_t place[2], const uint16_t *dy,
-                            const uint8_t *index, uint16_t *dx)
+static void half_max_backward_at(const struct pool_shape *s, const int64_t place[2],
+                                 const uint16_t *dy, const uint8_t *index, uint16_t *dx)
 {
-    const int64_t channels = s->step;
-    const struct span window[2] = { windows_with(place[0], s, s->p),
-                                    windows_with(place[1], s, s->q) };
+    const int64_t channels = s->pitch;
+    const struct span window[2] = { half_windows_with(place[0], s, s->p),
+                                    half_windows_with(place[1], s, s->q) };
     int64_t c = 0;
     for (; c + W <= channels; c += W)
-        max_backward_part(s, place, window, dy + c, index + c, W, dx + c);
+        half_max_backward_part(s, place, window, dy + c, index + c, W, dx + c);
     if (c < channels)
-        max_backward_part(s, place, window, dy + c, index + c, channels - c, dx + c);
+        half_max_backward_part(s, place, window, dy + c, index + c, channels - c, dx + c);
 }
 
 static void half_max_backward(const struct pool_shape *s, const uint16_t *dy, const uint8_t *index,
@@ -145,12 +147,12 @@ static void half_max_backward(const struct pool_shape *s, const uint16_t *dy, co
 {
     for (int64_t i = 0; i < s->h * s->w; i++) {
         const int64_t place[2] = { i / s->w, i % s->w };
-        max_backward_at(s, place, dy, index, dx + i * s->step);
+        half_max_backward_at(s, place, dy, index, dx + i * s->pitch);
     }
 }
 
-/* n channels. */
-LOOPS_INLINE void average_part(const struct nhwc_shape *shape, const uint16_t *x, int64_t n,
+/* The mean of n channels, in chunks of rows. */
+LOOPS_INLINE void average_part(const struct half_shape *shape, const uint16_t *x, int64_t n,
                                float *y)
 {
     vec all = vec_set(0.0f);
@@ -164,13 +166,11 @@ LOOPS_INLINE void average_part(const struct nhwc_shape *shape, const uint16_t *x
     if (n == W) {
         vec_store(y, all);
     } else {
-        float part[W];
-        vec_store(part, all);
-        memcpy(y, part, sizeof(float) * (size_t)n);
+        vec_store_part(y, all, (size_t)n);
     }
 }
 
-static void half_average(const struct nhwc_shape *shape, const uint16_t *x, float *y)
+static void half_average(const struct half_shape *shape, const uint16_t *x, float *y)
 {
     const int64_t channels = shape->channels;
     int64_t c = 0;
@@ -180,15 +180,14 @@ static void half_average(const struct nhwc_shape *shape, const uint16_t *x, floa
         average_part(shape, x + c, channels - c, y + c);
 }
 
-static void half_average_backward(const struct nhwc_shape *shape, const float *dy, uint16_t *dx)
+static void half_average_backward(const struct half_shape *shape, const float *dy, uint16_t *dx)
 {
     const int64_t channels = shape->channels;
     for (int64_t r = 0; r < shape->rows; r++) {
         for (int64_t c = 0; c < channels; c += W) {
             const int64_t n = width_left(channels, c);
-            float part[W] = { 0 };
-            memcpy(part, dy + c, sizeof(float) * (size_t)n);
-            half_put(dx + r * channels + c, vec_load(part) / vec_set((float)shape->rows), n);
+            const vec g = vec_load_part(dy + c, (size_t)n);
+            half_put(dx + r * channels + c, g / vec_set((float)shape->rows), n);
         }
     }
 }
@@ -242,11 +241,8 @@ static void half_narrow(uint16_t *out, const float *x, size_t n)
     size_t i = 0;
     for (; i + W <= n; i += W)
         half_put(out + i, vec_load(x + i), W);
-    if (i < n) {
-        float part[W] = { 0 };
-        memcpy(part, x + i, sizeof(float) * (n - i));
-        half_put(out + i, vec_load(part), (int64_t)(n - i));
-    }
+    if (i < n)
+        half_put(out + i, vec_load_part(x + i, n - i), (int64_t)(n - i));
 }
 
 static void half_widen_all(float *out, const uint16_t *x, size_t n)
@@ -254,7 +250,7 @@ static void half_widen_all(float *out, const uint16_t *x, size_t n)
     half_widen(out, x, n);
 }
 
-const struct nhwc_loops LOOPS_TABLE(nhwc_loops) = {
+const struct half_loops LOOPS_TABLE(half_loops) = {
     .max = half_max,
     .max_backward = half_max_backward,
     .average = half_average,

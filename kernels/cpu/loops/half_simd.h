@@ -1,6 +1,8 @@
 /*
- * For loops over bfloat16: elements as vectors of float32. Rounding is to the nearest, ties to
- * even; a NaN stays one. With AVX512-BF16 denormal results are zero, as in all arithmetic here.
+ * bfloat16 elements as vectors of float32, for the loops over them.
+ *
+ * Rounding is to the nearest, ties to even; a NaN stays one. With AVX512-BF16 denormal results are
+ * zero, as in all arithmetic of the backend.
  */
 #pragma once
 
@@ -16,6 +18,7 @@ typedef __m128i half_vec;
 typedef uint16_t half_vec __attribute__((vector_size(2 * LOOPS_WIDTH)));
 #endif
 
+/* How many of a vector's elements there are at `at`, out of `count`. */
 LOOPS_INLINE int64_t width_left(int64_t count, int64_t at)
 {
     return count - at < W ? count - at : W;
@@ -82,7 +85,7 @@ LOOPS_INLINE void half_put(uint16_t *p, vec v, int64_t n)
     half_put_bits(p, half_of_vec(v), n);
 }
 
-/* With `stream` past the caches, as vec_put: whole vectors only, aligned to their size. */
+/* As vec_put, and returns what was written. With `stream` n is W, and p aligned to the vector. */
 LOOPS_INLINE half_vec half_put_to(uint16_t *p, vec v, int64_t n, bool stream)
 {
     const half_vec h = half_of_vec(v);
@@ -107,8 +110,6 @@ LOOPS_INLINE void half_widen(float *out, const uint16_t *x, size_t n)
     size_t i = 0;
     for (; i + W <= n; i += W)
         vec_store(out + i, half_get(x + i, W));
-    if (i < n) {
-        const vec v = half_get(x + i, (int64_t)(n - i));
-        memcpy(out + i, &v, sizeof(float) * (n - i));
-    }
+    if (i < n)
+        vec_store_part(out + i, half_get(x + i, (int64_t)(n - i)), n - i);
 }

@@ -1,11 +1,19 @@
 /*
- * Loops over elements, compiled once per instruction set from the same sources (CMakeLists.txt) and
- * chosen when the backend opens. No contraction and no reassociation: an element's bits depend on
- * the order written here, which is the same in every one of them, except where a function says
- * otherwise.
+ * Loops over elements. The same sources are compiled once per instruction set (CMakeLists.txt),
+ * into tables of functions; the backend chooses a table of each kind when it opens.
  *
- * A strip is `width` neighbouring channels of a 4-dim tensor in plain (width 1) or blocked format:
- * for sample i and position j (over H and W) they lie at i·plane + j·step, width floats together.
+ *   norm_loops, pool_loops, flat_loops    float32; this header
+ *   half_norm_loops, half_loops           bfloat16, channels innermost; half.h
+ *   text_loops                            float32 or bfloat16, rows; text.h
+ *
+ * No contraction and no reassociation: an element's bits depend on the order of operations written
+ * here, which is the same in all tables, except where a function says otherwise.
+ *
+ * A strip is `width` neighbouring channels of an image tensor, plain (width 1) or blocked. Those of
+ * sample i at position j (over H and W) lie together, at i·plane + j·pitch:
+ *
+ *   plain     [N, C, H, W]         plane = C·H·W    pitch = 1
+ *   blocked   [N, C/B, H, W, B]    plane = C·H·W    pitch = B    C: rounded up to blocks
  */
 #pragma once
 
@@ -21,7 +29,7 @@ struct strip {
     int64_t n;     /* samples */
     int64_t hw;    /* positions of a sample */
     int64_t plane; /* floats from one sample to the next */
-    int64_t step;  /* floats from one position to the next; a multiple of width */
+    int64_t pitch; /* floats from one position to the next; a multiple of width */
     bool stream;   /* results go past the caches; they are aligned to the vector */
 };
 
@@ -32,11 +40,12 @@ enum norm_mask {
     NORM_MASK_OUTPUT, /* out > 0 */
 };
 
-/* Per-channel arrays of `width` floats; see batch_norm.c for the formulas. */
+/* Of each channel, `width` floats; kernels/cpu/ops/batch_norm.c has the formulas. */
 struct norm_affine {
     const float *mean, *scale, *shift;
 };
 
+/* What backward's two passes read. g = dout[0] (+ dout[1]), or 0 where the mask says so. */
 struct norm_gradient {
     const float *x;
     const float *dout[2]; /* dout[1] may be NULL */
@@ -47,33 +56,33 @@ struct norm_gradient {
 
 struct norm_loops {
     int width;
-    /* Mean and biased variance of each channel, one read of x. */
+    /* Mean and biased variance of each channel. x is read once. */
     void (*stats)(const struct strip *strip, const float *x, double *mean, double *variance);
     /* y = (x - mean)·scale + shift (+ residual), then relu. */
     void (*apply)(const struct strip *strip, const float *x, const float *residual, float *y,
                   const struct norm_affine *affine, bool relu);
-    /* With g = masked sum of the douts: sum[c] = Σ g, dot[c] = Σ g·(x - mean); g is stored if
-     * wanted. */
+    /* sum[c] = Σ g, dot[c] = Σ g·(x - mean). g goes to store, unless that is NULL. */
     void (*gradient_sums)(const struct strip *strip, const struct norm_gradient *gradient,
                           float *store, double *sum, double *dot);
-    /* dx = by_g·g - by_x·(x - mean) - constant. */
+    /* dx = by[0]·g - by[1]·(x - mean) - by[2]. */
     void (*gradient_apply)(const struct strip *strip, const struct norm_gradient *gradient,
                            const float *const by[3], float *dx);
 };
 
 struct pool_shape {
     int64_t h, w, p, q; /* input and output positions */
-    int64_t step;       /* floats from one position to the next */
+    int64_t pitch;      /* floats from one position to the next */
     int kernel, stride, pad;
 };
 
 struct pool_loops {
     int width;
-    /* One plane: y and the winning window index of each element (uint8, laid out like y). */
+    /* One strip of a sample: y, and for each element the place in its window that won (row by row
+     * from 0; laid out like y). index may be NULL. */
     void (*max)(const struct pool_shape *shape, const float *x, float *y, uint8_t *index);
     void (*max_backward)(const struct pool_shape *shape, const float *dy, const uint8_t *index,
                          float *dx);
-    /* y[c] = mean of the plane; dx = dy[c] / (h·w) everywhere. */
+    /* y[c] = mean over the positions; dx = dy[c] / (h·w) at all of them. */
     void (*average)(const struct pool_shape *shape, const float *x, float *y);
     void (*average_backward)(const struct pool_shape *shape, const float *dy, float *dx);
 };
@@ -82,9 +91,9 @@ struct flat_loops {
     void (*add)(float *out, const float *x, const float *y, size_t n);
     void (*fill)(float *out, float value, size_t n);
     void (*relu)(float *out, const float *x, size_t n);
-    /* din = (a + b) where out > 0, else 0; b may be NULL, out may be NULL (no mask). */
+    /* din = out > 0 ? a + b : 0. Without b (NULL) it is a alone, without out (NULL) not masked. */
     void (*relu_backward)(float *din, const float *a, const float *b, const float *out, size_t n);
-    /* Sum of squares: lane i mod 16 in double, then the 16 lanes by a tree. */
+    /* Σ x²: element i is added, in double, to lane i mod 16; a tree adds the 16 lanes. */
     double (*square_sum)(const float *x, size_t n);
     /* out[r][c] = relu?(out[r][c] + bias[c]); bias may be NULL. */
     void (*bias_relu)(float *out, const float *bias, size_t rows, size_t columns, bool relu);
@@ -97,19 +106,18 @@ struct flat_loops {
                   const struct adamw_args *args);
 };
 
-struct nhwc_norm_loops; /* loops_nhwc.h */
-struct nhwc_loops;
-
-struct text_loops; /* loops_text.h */
+struct half_norm_loops; /* half.h */
+struct half_loops;
+struct text_loops; /* text.h */
 
 struct loops {
     const struct text_loops *text;
     const struct norm_loops *norm_plain, *norm_blocked;
     const struct pool_loops *pool_plain, *pool_blocked;
     const struct flat_loops *flat;
-    const struct nhwc_norm_loops *nhwc_norm;
-    const struct nhwc_loops *nhwc;
-    const char *name; /* "avx512", "avx2", "base": a pin */
+    const struct half_norm_loops *half_norm;
+    const struct half_loops *half;
+    const char *name; /* "avx512", "avx2" or "base": one of the backend's pins */
 };
 
 extern const struct norm_loops norm_loops_scalar, norm_loops_base, norm_loops_avx2,

@@ -1,21 +1,23 @@
 /*
  * Batch norm over one strip.
  *
- * Sums run in float over at most CHUNK positions of one plane, in four interleaved accumulators
- * (position mod 4), and in double over the chunks: the order does not depend on the vector width.
- * Statistics are taken of x - first, `first` being the strip's first value: one read of x, and no
- * cancellation unless that value is many deviations off.
+ * Sums are float32 over at most CHUNK positions of a sample, in four accumulators (position j goes
+ * to the one of j mod 4), and double over the chunks. So the order does not depend on the width of
+ * the vectors.
+ *
+ * Statistics are taken of x - first, `first` being the strip's first values. That takes one read of
+ * x, and nothing cancels unless such a value lies many deviations off.
  */
 #include "kernels/cpu/loops/loops.h"
 #include "kernels/cpu/loops/simd.h"
 
 #define CHUNK 512
 
-struct sums {
+struct norm_sums {
     vec a[4], b[4];
 };
 
-LOOPS_INLINE void sums_flush(const struct sums *s, double *a, double *b)
+LOOPS_INLINE void norm_sums_flush(const struct norm_sums *s, double *a, double *b)
 {
     float fa[W], fb[W];
     vec va = (s->a[0] + s->a[1]) + (s->a[2] + s->a[3]);
@@ -28,27 +30,27 @@ LOOPS_INLINE void sums_flush(const struct sums *s, double *a, double *b)
     }
 }
 
-LOOPS_INLINE void stats_one(struct sums *s, int k, const float *x, vec first)
+LOOPS_INLINE void stats_one(struct norm_sums *s, int k, const float *x, vec first)
 {
     vec v = vec_load(x) - first;
     s->a[k] += v;
     s->b[k] += v * v;
 }
 
-static void chunk_stats(const float *x, int64_t count, int64_t step, vec first, double *sum,
+static void chunk_stats(const float *x, int64_t count, int64_t pitch, vec first, double *sum,
                         double *square)
 {
-    struct sums s = { 0 };
+    struct norm_sums s = { 0 };
     int64_t j = 0;
     for (; j + 4 <= count; j += 4) {
-        stats_one(&s, 0, x + (j + 0) * step, first);
-        stats_one(&s, 1, x + (j + 1) * step, first);
-        stats_one(&s, 2, x + (j + 2) * step, first);
-        stats_one(&s, 3, x + (j + 3) * step, first);
+        stats_one(&s, 0, x + (j + 0) * pitch, first);
+        stats_one(&s, 1, x + (j + 1) * pitch, first);
+        stats_one(&s, 2, x + (j + 2) * pitch, first);
+        stats_one(&s, 3, x + (j + 3) * pitch, first);
     }
     for (int k = 0; j < count; j++, k++)
-        stats_one(&s, k, x + j * step, first);
-    sums_flush(&s, sum, square);
+        stats_one(&s, k, x + j * pitch, first);
+    norm_sums_flush(&s, sum, square);
 }
 
 static void norm_stats(const struct strip *strip, const float *x, double *mean, double *variance)
@@ -59,7 +61,7 @@ static void norm_stats(const struct strip *strip, const float *x, double *mean, 
         const float *plane = x + i * strip->plane;
         for (int64_t j = 0; j < strip->hw; j += CHUNK) {
             int64_t count = strip->hw - j < CHUNK ? strip->hw - j : CHUNK;
-            chunk_stats(plane + j * strip->step, count, strip->step, first, sum, square);
+            chunk_stats(plane + j * strip->pitch, count, strip->pitch, first, sum, square);
         }
     }
     const double count = (double)strip->n * (double)strip->hw;
@@ -71,11 +73,11 @@ static void norm_stats(const struct strip *strip, const float *x, double *mean, 
     }
 }
 
-LOOPS_INLINE void apply_plane(const struct strip *strip, const float *x, const float *residual,
-                              float *y, const vec affine[3], bool relu)
+LOOPS_INLINE void norm_apply_plane(const struct strip *strip, const float *x, const float *residual,
+                                   float *y, const vec affine[3], bool relu)
 {
     for (int64_t j = 0; j < strip->hw; j++) {
-        int64_t at = j * strip->step;
+        int64_t at = j * strip->pitch;
         vec v = (vec_load(x + at) - affine[0]) * affine[1] + affine[2];
         if (residual != NULL)
             v += vec_load(residual + at);
@@ -85,14 +87,14 @@ LOOPS_INLINE void apply_plane(const struct strip *strip, const float *x, const f
     }
 }
 
-LOOPS_INLINE void apply_all(const struct strip *strip, const float *x, const float *residual,
-                            float *y, const struct norm_affine *affine, bool add, bool relu)
+LOOPS_INLINE void norm_apply_all(const struct strip *strip, const float *x, const float *residual,
+                                 float *y, const struct norm_affine *affine, bool add, bool relu)
 {
     const vec by[3] = { vec_load(affine->mean), vec_load(affine->scale), vec_load(affine->shift) };
     /* Backwards: what stats read last is still in the cache. */
     for (int64_t i = strip->n - 1; i >= 0; i--) {
         int64_t at = i * strip->plane;
-        apply_plane(strip, x + at, add ? residual + at : NULL, y + at, by, relu);
+        norm_apply_plane(strip, x + at, add ? residual + at : NULL, y + at, by, relu);
     }
     vec_put_end();
 }
@@ -101,17 +103,17 @@ static void norm_apply(const struct strip *strip, const float *x, const float *r
                        const struct norm_affine *affine, bool relu)
 {
     if (residual != NULL && relu) {
-        apply_all(strip, x, residual, y, affine, true, true);
+        norm_apply_all(strip, x, residual, y, affine, true, true);
     } else if (residual != NULL) {
-        apply_all(strip, x, residual, y, affine, true, false);
+        norm_apply_all(strip, x, residual, y, affine, true, false);
     } else if (relu) {
-        apply_all(strip, x, NULL, y, affine, false, true);
+        norm_apply_all(strip, x, NULL, y, affine, false, true);
     } else {
-        apply_all(strip, x, NULL, y, affine, false, false);
+        norm_apply_all(strip, x, NULL, y, affine, false, false);
     }
 }
 
-/* The pointers of one plane, moved along. */
+/* The pointers into one sample. */
 struct plane {
     const float *x, *dout[2], *out;
     float *store;
@@ -126,8 +128,8 @@ LOOPS_INLINE struct plane plane_at(const struct norm_gradient *g, float *store, 
 }
 
 /* The masked sum of the gradients at one position, given x - mean there. */
-LOOPS_INLINE vec masked(const struct plane *p, int64_t at, vec centred, const vec affine[3],
-                        enum norm_mask mask, bool two)
+LOOPS_INLINE vec norm_masked(const struct plane *p, int64_t at, vec centred, const vec affine[3],
+                             enum norm_mask mask, bool two)
 {
     vec g = vec_load(p->dout[0] + at);
     if (two && p->dout[1] != NULL)
@@ -139,34 +141,34 @@ LOOPS_INLINE vec masked(const struct plane *p, int64_t at, vec centred, const ve
     return g;
 }
 
-LOOPS_INLINE void sums_one(struct sums *s, int k, const struct plane *p, int64_t at,
-                           const vec affine[3], enum norm_mask mask, bool two)
+LOOPS_INLINE void norm_sums_one(struct norm_sums *s, int k, const struct plane *p, int64_t at,
+                                const vec affine[3], enum norm_mask mask, bool two)
 {
     vec centred = vec_load(p->x + at) - affine[0];
-    vec g = masked(p, at, centred, affine, mask, two);
+    vec g = norm_masked(p, at, centred, affine, mask, two);
     if (p->store != NULL)
         vec_store(p->store + at, g);
     s->a[k] += g;
     s->b[k] += g * centred;
 }
 
-LOOPS_INLINE void chunk_sums(const struct plane *p, int64_t j, int64_t end, int64_t step,
+LOOPS_INLINE void chunk_sums(const struct plane *p, int64_t j, int64_t end, int64_t pitch,
                              const vec affine[3], enum norm_mask mask, bool two, double *out[2])
 {
-    struct sums s = { 0 };
+    struct norm_sums s = { 0 };
     for (; j + 4 <= end; j += 4) {
-        sums_one(&s, 0, p, (j + 0) * step, affine, mask, two);
-        sums_one(&s, 1, p, (j + 1) * step, affine, mask, two);
-        sums_one(&s, 2, p, (j + 2) * step, affine, mask, two);
-        sums_one(&s, 3, p, (j + 3) * step, affine, mask, two);
+        norm_sums_one(&s, 0, p, (j + 0) * pitch, affine, mask, two);
+        norm_sums_one(&s, 1, p, (j + 1) * pitch, affine, mask, two);
+        norm_sums_one(&s, 2, p, (j + 2) * pitch, affine, mask, two);
+        norm_sums_one(&s, 3, p, (j + 3) * pitch, affine, mask, two);
     }
     for (int k = 0; j < end; j++, k++)
-        sums_one(&s, k, p, j * step, affine, mask, two);
-    sums_flush(&s, out[0], out[1]);
+        norm_sums_one(&s, k, p, j * pitch, affine, mask, two);
+    norm_sums_flush(&s, out[0], out[1]);
 }
 
-LOOPS_INLINE void sums_all(const struct strip *strip, const struct norm_gradient *g, float *store,
-                           enum norm_mask mask, bool two, double *out[2])
+LOOPS_INLINE void norm_sums_all(const struct strip *strip, const struct norm_gradient *g,
+                                float *store, enum norm_mask mask, bool two, double *out[2])
 {
     const vec affine[3] = { vec_load(g->affine.mean), vec_load(g->affine.scale),
                             vec_load(g->affine.shift) };
@@ -174,7 +176,7 @@ LOOPS_INLINE void sums_all(const struct strip *strip, const struct norm_gradient
         struct plane p = plane_at(g, store, i * strip->plane);
         for (int64_t j = 0; j < strip->hw; j += CHUNK) {
             int64_t end = strip->hw - j < CHUNK ? strip->hw : j + CHUNK;
-            chunk_sums(&p, j, end, strip->step, affine, mask, two, out);
+            chunk_sums(&p, j, end, strip->pitch, affine, mask, two, out);
         }
     }
 }
@@ -186,18 +188,19 @@ static void norm_gradient_sums(const struct strip *strip, const struct norm_grad
     for (int l = 0; l < W; l++)
         sum[l] = dot[l] = 0.0;
     const bool two = g->dout[1] != NULL;
-    if (g->mask == NORM_MASK_NONE && two) {
-        sums_all(strip, g, store, NORM_MASK_NONE, true, out);
-    } else if (g->mask == NORM_MASK_NONE) {
-        sums_all(strip, g, store, NORM_MASK_NONE, false, out);
-    } else if (g->mask == NORM_MASK_INPUT && two) {
-        sums_all(strip, g, store, NORM_MASK_INPUT, true, out);
-    } else if (g->mask == NORM_MASK_INPUT) {
-        sums_all(strip, g, store, NORM_MASK_INPUT, false, out);
-    } else if (two) {
-        sums_all(strip, g, store, NORM_MASK_OUTPUT, true, out);
-    } else {
-        sums_all(strip, g, store, NORM_MASK_OUTPUT, false, out);
+    switch (g->mask) {
+    case NORM_MASK_NONE:
+        two ? norm_sums_all(strip, g, store, NORM_MASK_NONE, true, out)
+            : norm_sums_all(strip, g, store, NORM_MASK_NONE, false, out);
+        return;
+    case NORM_MASK_INPUT:
+        two ? norm_sums_all(strip, g, store, NORM_MASK_INPUT, true, out)
+            : norm_sums_all(strip, g, store, NORM_MASK_INPUT, false, out);
+        return;
+    case NORM_MASK_OUTPUT:
+        two ? norm_sums_all(strip, g, store, NORM_MASK_OUTPUT, true, out)
+            : norm_sums_all(strip, g, store, NORM_MASK_OUTPUT, false, out);
+        return;
     }
 }
 
@@ -211,9 +214,9 @@ LOOPS_INLINE void gradient_all(const struct strip *strip, const struct norm_grad
         struct plane p = plane_at(g, NULL, i * strip->plane);
         float *to = dx + i * strip->plane;
         for (int64_t j = 0; j < strip->hw; j++) {
-            int64_t at = j * strip->step;
+            int64_t at = j * strip->pitch;
             vec centred = vec_load(p.x + at) - affine[0];
-            vec d = masked(&p, at, centred, affine, mask, two);
+            vec d = norm_masked(&p, at, centred, affine, mask, two);
             vec_put(to + at, by_g * d - by_x * centred - constant, strip->stream);
         }
     }
@@ -224,18 +227,19 @@ static void norm_gradient_apply(const struct strip *strip, const struct norm_gra
                                 const float *const by[3], float *dx)
 {
     const bool two = g->dout[1] != NULL;
-    if (g->mask == NORM_MASK_NONE && two) {
-        gradient_all(strip, g, by, dx, NORM_MASK_NONE, true);
-    } else if (g->mask == NORM_MASK_NONE) {
-        gradient_all(strip, g, by, dx, NORM_MASK_NONE, false);
-    } else if (g->mask == NORM_MASK_INPUT && two) {
-        gradient_all(strip, g, by, dx, NORM_MASK_INPUT, true);
-    } else if (g->mask == NORM_MASK_INPUT) {
-        gradient_all(strip, g, by, dx, NORM_MASK_INPUT, false);
-    } else if (two) {
-        gradient_all(strip, g, by, dx, NORM_MASK_OUTPUT, true);
-    } else {
-        gradient_all(strip, g, by, dx, NORM_MASK_OUTPUT, false);
+    switch (g->mask) {
+    case NORM_MASK_NONE:
+        two ? gradient_all(strip, g, by, dx, NORM_MASK_NONE, true)
+            : gradient_all(strip, g, by, dx, NORM_MASK_NONE, false);
+        return;
+    case NORM_MASK_INPUT:
+        two ? gradient_all(strip, g, by, dx, NORM_MASK_INPUT, true)
+            : gradient_all(strip, g, by, dx, NORM_MASK_INPUT, false);
+        return;
+    case NORM_MASK_OUTPUT:
+        two ? gradient_all(strip, g, by, dx, NORM_MASK_OUTPUT, true)
+            : gradient_all(strip, g, by, dx, NORM_MASK_OUTPUT, false);
+        return;
     }
 }
 

@@ -1,18 +1,18 @@
 /*
- * Pooling of one plane of W channels.
+ * Pooling of one strip of one sample.
  */
 #include <math.h>
 
 #include "kernels/cpu/loops/loops.h"
 #include "kernels/cpu/loops/simd.h"
 
-/* The window of one output row or column: [begin, end) of input indices, and the first's place in
- * it. */
+/* The window of one output row or column: the input indices [begin, end), and which place of the
+ * window `begin` is. */
 struct window {
     int64_t begin, end, first;
 };
 
-static struct window window_of(int64_t out, int kernel, int stride, int pad, int64_t size)
+static struct window pool_window_of(int64_t out, int kernel, int stride, int pad, int64_t size)
 {
     int64_t start = out * stride - pad;
     struct window w = { .begin = start, .end = start + kernel };
@@ -24,9 +24,9 @@ static struct window window_of(int64_t out, int kernel, int stride, int pad, int
     return w;
 }
 
-/* The number of input position (h, w) within the window. */
-static int32_t place_of(const struct pool_shape *s, struct window row, struct window column,
-                        int64_t h, int64_t w)
+/* Which place of the window the input position (h, w) is, row by row from 0. */
+static int32_t pool_place_of(const struct pool_shape *s, struct window row, struct window column,
+                             int64_t h, int64_t w)
 {
     return (int32_t)((h - row.begin + row.first) * s->kernel + w - column.begin + column.first);
 }
@@ -49,8 +49,8 @@ LOOPS_INLINE ivec index_load(const uint8_t *from)
     return index;
 }
 
-static void max_at(const struct pool_shape *s, struct window row, struct window column,
-                   const float *x, float *y, uint8_t *index)
+static void pool_max_at(const struct pool_shape *s, struct window row, struct window column,
+                        const float *x, float *y, uint8_t *index)
 {
     vec best = vec_set(-INFINITY);
     ivec won = vec_bits(vec_set(0.0f));
@@ -58,12 +58,12 @@ static void max_at(const struct pool_shape *s, struct window row, struct window 
     bool any = false;
     for (int64_t h = row.begin; h < row.end; h++) {
         for (int64_t w = column.begin; w < column.end; w++) {
-            vec v = vec_load(x + (h * s->w + w) * s->step);
+            vec v = vec_load(x + (h * s->w + w) * s->pitch);
             /* The first of the greatest wins; a NaN wins and stays, as in PyTorch. */
             ivec keep = any ? vec_not_above(v, best) | vec_is_nan(best) : none;
             any = true;
             best = vec_choose(keep, best, v);
-            won = (won & keep) | ((none + place_of(s, row, column, h, w)) & ~keep);
+            won = (won & keep) | ((none + pool_place_of(s, row, column, h, w)) & ~keep);
         }
     }
     vec_store(y, best);
@@ -74,22 +74,22 @@ static void max_at(const struct pool_shape *s, struct window row, struct window 
 static void pool_max(const struct pool_shape *s, const float *x, float *y, uint8_t *index)
 {
     for (int64_t p = 0; p < s->p; p++) {
-        struct window row = window_of(p, s->kernel, s->stride, s->pad, s->h);
+        struct window row = pool_window_of(p, s->kernel, s->stride, s->pad, s->h);
         for (int64_t q = 0; q < s->q; q++) {
-            struct window column = window_of(q, s->kernel, s->stride, s->pad, s->w);
-            int64_t at = (p * s->q + q) * s->step;
-            max_at(s, row, column, x, y + at, index == NULL ? NULL : index + at);
+            struct window column = pool_window_of(q, s->kernel, s->stride, s->pad, s->w);
+            int64_t at = (p * s->q + q) * s->pitch;
+            pool_max_at(s, row, column, x, y + at, index == NULL ? NULL : index + at);
         }
     }
 }
 
-static void max_backward_at(const struct pool_shape *s, struct window row, struct window column,
-                            vec g, ivec won, float *dx)
+static void pool_max_backward_at(const struct pool_shape *s, struct window row,
+                                 struct window column, vec g, ivec won, float *dx)
 {
     for (int64_t h = row.begin; h < row.end; h++) {
         for (int64_t w = column.begin; w < column.end; w++) {
-            float *to = dx + (h * s->w + w) * s->step;
-            ivec here = vec_same_index(won, place_of(s, row, column, h, w));
+            float *to = dx + (h * s->w + w) * s->pitch;
+            ivec here = vec_same_index(won, pool_place_of(s, row, column, h, w));
             vec_store(to, vec_load(to) + vec_of_bits(vec_bits(g) & here));
         }
     }
@@ -99,13 +99,13 @@ static void pool_max_backward(const struct pool_shape *s, const float *dy, const
                               float *dx)
 {
     for (int64_t i = 0; i < s->h * s->w; i++)
-        vec_store(dx + i * s->step, vec_set(0.0f));
+        vec_store(dx + i * s->pitch, vec_set(0.0f));
     for (int64_t p = 0; p < s->p; p++) {
-        struct window row = window_of(p, s->kernel, s->stride, s->pad, s->h);
+        struct window row = pool_window_of(p, s->kernel, s->stride, s->pad, s->h);
         for (int64_t q = 0; q < s->q; q++) {
-            struct window column = window_of(q, s->kernel, s->stride, s->pad, s->w);
-            int64_t at = (p * s->q + q) * s->step;
-            max_backward_at(s, row, column, vec_load(dy + at), index_load(index + at), dx);
+            struct window column = pool_window_of(q, s->kernel, s->stride, s->pad, s->w);
+            int64_t at = (p * s->q + q) * s->pitch;
+            pool_max_backward_at(s, row, column, vec_load(dy + at), index_load(index + at), dx);
         }
     }
 }
@@ -115,7 +115,7 @@ static void pool_average(const struct pool_shape *s, const float *x, float *y)
     double sum[W] = { 0 };
     const int64_t count = s->h * s->w;
     for (int64_t i = 0; i < count; i++) {
-        const float *from = x + i * s->step;
+        const float *from = x + i * s->pitch;
         for (int l = 0; l < W; l++)
             sum[l] += (double)from[l];
     }
@@ -128,7 +128,7 @@ static void pool_average_backward(const struct pool_shape *s, const float *dy, f
     const int64_t count = s->h * s->w;
     const vec g = vec_load(dy) / vec_set((float)count);
     for (int64_t i = 0; i < count; i++)
-        vec_store(dx + i * s->step, g);
+        vec_store(dx + i * s->pitch, g);
 }
 
 const struct pool_loops LOOPS_TABLE(pool_loops) = {

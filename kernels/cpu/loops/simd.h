@@ -1,11 +1,15 @@
 /*
- * Vectors of LOOPS_WIDTH floats for the loops_*.c, in GCC's vector extension (clang has it too).
+ * Vectors of LOOPS_WIDTH floats for the loops, in GCC's vector extension (clang has it, too).
  *
- * LOOPS_WIDTH  1, 4, 8 or 16; LOOPS_SUFFIX  scalar, base, avx2 or avx512: given per compilation.
+ * Given per compilation:
+ *
+ *   LOOPS_WIDTH     1        4      8      16
+ *   LOOPS_SUFFIX    scalar   base   avx2   avx512, avx512bf16
  */
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -41,8 +45,23 @@ LOOPS_INLINE void vec_store(float *p, vec v)
     memcpy(p, &v, sizeof(v));
 }
 
-/* With `stream` past the caches, for what is read again only after they were filled anew: p is then
- * aligned to the vector, and vec_put_end comes before the result is read. */
+/* n elements, n <= W; those that are not there read as 0. */
+LOOPS_INLINE vec vec_load_part(const float *p, size_t n)
+{
+    float part[W] = { 0 };
+    memcpy(part, p, sizeof(*p) * n);
+    return vec_load(part);
+}
+
+LOOPS_INLINE void vec_store_part(float *p, vec v, size_t n)
+{
+    float part[W];
+    vec_store(part, v);
+    memcpy(p, part, sizeof(*p) * n);
+}
+
+/* With `stream` v goes past the caches, which pays where they have been filled with other things
+ * before it is read. p is then aligned to the vector, and vec_put_end comes before the reading. */
 LOOPS_INLINE void vec_put(float *p, vec v, bool stream)
 {
 #if LOOPS_WIDTH == 16

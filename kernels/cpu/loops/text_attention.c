@@ -1,6 +1,6 @@
 /*
- * Tiles of attention: what happens to scores between the products. Rows have side elements, side a
- * multiple of LANES.
+ * Tiles of attention: what happens to the scores between the products. text.h says what a tile has,
+ * kernels/cpu/ops/attention.c has the algorithm.
  */
 #include <math.h>
 
@@ -8,8 +8,8 @@
 
 #define MASKED (-INFINITY)
 
-/* The scores of W keys from c on: what the query may not see is -infinity. */
-LOOPS_INLINE vec seen(vec scores, size_t c, size_t r, bool diagonal)
+/* The scores of query r with W keys from c on: -infinity where it may not see the key. */
+LOOPS_INLINE vec visible(vec scores, size_t c, size_t r, bool diagonal)
 {
     if (!diagonal || c + W - 1 <= r)
         return scores;
@@ -20,6 +20,12 @@ LOOPS_INLINE vec seen(vec scores, size_t c, size_t r, bool diagonal)
     return vec_load(lane);
 }
 
+/*
+ * One query, with m the maximum before these keys and m' after them:
+ *
+ *   probability = exp(scale·S - m')       sum = sum·exp(m - m') + Σ probability
+ *                                         out = out·exp(m - m')
+ */
 LOOPS_INLINE void attention_row(const struct attention_tile *t, size_t r, bool half)
 {
     const size_t side = (size_t)t->side, depth = (size_t)t->depth;
@@ -29,16 +35,16 @@ LOOPS_INLINE void attention_row(const struct attention_tile *t, size_t r, bool h
     for (size_t k = 0; k < PARTS; k++)
         most[k] = vec_set(t->most[r]);
     for (size_t c = 0, k = 0; c < side; c += W, k = (k + 1) % PARTS) {
-        const vec s = seen(vec_load(scores + c) * scale, c, r, t->diagonal);
+        const vec s = visible(vec_load(scores + c) * scale, c, r, t->diagonal);
         most[k] = vec_max(most[k], s);
     }
     const float before = t->most[r], now = lanes_max(most);
     const vec by = vec_set(now);
     for (size_t c = 0, k = 0; c < side; c += W, k = (k + 1) % PARTS) {
-        const vec s = seen(vec_load(scores + c) * scale, c, r, t->diagonal);
+        const vec s = visible(vec_load(scores + c) * scale, c, r, t->diagonal);
         const vec p = vec_exp(s - by);
         sum[k] += p;
-        put(t->probability.data, r * side + c, p, half);
+        text_put(t->probability.data, r * side + c, p, half);
     }
     const float keep = vec_exp(vec_set(before - now))[0];
     t->most[r] = now;
@@ -59,17 +65,17 @@ void TEXT(attention)(const struct attention_tile *tile)
     }
 }
 
-/* p = exp(scale·s - lse), ds = p·(dp - delta)·scale. */
+/* P = exp(scale·S - L), dS = P ∘ (dP - D)·scale. */
 LOOPS_INLINE void attention_gradient(const struct attention_tile *t, size_t r, bool half)
 {
     const size_t side = (size_t)t->side;
     const vec scale = vec_set(t->scale), lse = vec_set(t->lse[r]), delta = vec_set(t->delta[r]);
     for (size_t c = 0; c < side; c += W) {
-        const vec s = seen(vec_load(t->scores + r * side + c) * scale, c, r, t->diagonal);
+        const vec s = visible(vec_load(t->scores + r * side + c) * scale, c, r, t->diagonal);
         const vec p = vec_exp(s - lse);
         const vec dp = vec_load(t->dprobability + r * side + c);
-        put(t->probability.data, r * side + c, p, half);
-        put(t->dscores.data, r * side + c, p * (dp - delta) * scale, half);
+        text_put(t->probability.data, r * side + c, p, half);
+        text_put(t->dscores.data, r * side + c, p * (dp - delta) * scale, half);
     }
 }
 

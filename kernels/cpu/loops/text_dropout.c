@@ -1,7 +1,12 @@
 /*
- * dropout: LANES counters at a time give 4·LANES words; word k of counter l is element 4·l + k.
+ * dropout: random words, and what they keep. Counter i (common/rng.h) gives the words of elements
+ * 4·i … 4·i + 3. LANES counters are computed side by side:
  *
- * Source: common/rng.h; the same generator, in lanes.
+ *   lane       0          1          2        …        elements of a block, BLOCK = 4·LANES
+ *   counter    first      first+1    first+2
+ *   words      0 1 2 3    4 5 6 7    8 …
+ *
+ * Source: common/rng.h; the same generator (Philox 4×32-10), lane by lane.
  */
 #include "kernels/cpu/loops/text_parts.h"
 
@@ -9,7 +14,7 @@
 #define BLOCK  ((size_t)WORDS * LANES)
 #define ROUNDS 10
 
-/* The words of counters first … first + LANES - 1, in the order of their elements. */
+/* The words of counters first … first + LANES - 1, in the order of the elements. */
 LOOPS_INLINE void block_words(uint32_t words[BLOCK], uint32_t first,
                               const struct dropout_draw *draw)
 {
@@ -51,8 +56,8 @@ LOOPS_INLINE vec factors(const uint32_t *words, float drop, float by)
     return vec_of_bits(vec_bits(vec_set(by)) & (uniform >= vec_set(drop)));
 }
 
-LOOPS_INLINE void dropout(void *out, bool to, const void *x, bool from, const void *residual,
-                          size_t n, const struct dropout_draw *draw)
+LOOPS_INLINE void dropout_as(void *out, bool out_half, const void *x, bool x_half,
+                             const void *residual, size_t n, const struct dropout_draw *draw)
 {
     const float by = 1.0f / (1.0f - draw->drop);
     for (size_t first = 0; first < n; first += BLOCK) {
@@ -61,28 +66,30 @@ LOOPS_INLINE void dropout(void *out, bool to, const void *x, bool from, const vo
         for (size_t k = 0; k < BLOCK && first + k < n; k += W) {
             const size_t i = first + k, count = n - i < W ? n - i : W;
             const vec factor = factors(words + k, draw->drop, by);
-            vec v = count == W ? get(x, i, from) : get_part(x, i, count, from);
+            vec v = count == W ? text_get(x, i, x_half) : text_get_part(x, i, count, x_half);
             v = v * factor;
-            if (residual != NULL)
-                v += count == W ? get(residual, i, to) : get_part(residual, i, count, to);
+            if (residual != NULL) {
+                v += count == W ? text_get(residual, i, out_half)
+                                : text_get_part(residual, i, count, out_half);
+            }
             if (count == W) {
-                put(out, i, v, to);
+                text_put(out, i, v, out_half);
             } else {
-                put_part(out, i, count, v, to);
+                text_put_part(out, i, count, v, out_half);
             }
         }
     }
 }
 
-void TEXT(dropout)(struct target out, struct source x, struct source residual, size_t n,
-                   const struct dropout_draw *draw)
+void TEXT(dropout)(struct text_target out, struct text_source x, struct text_source residual,
+                   size_t n, const struct dropout_draw *draw)
 {
     const void *add = residual.data;
     if (out.half) {
-        x.half ? dropout(out.data, true, x.data, true, add, n, draw)
-               : dropout(out.data, true, x.data, false, add, n, draw);
+        x.half ? dropout_as(out.data, true, x.data, true, add, n, draw)
+               : dropout_as(out.data, true, x.data, false, add, n, draw);
     } else {
-        x.half ? dropout(out.data, false, x.data, true, add, n, draw)
-               : dropout(out.data, false, x.data, false, add, n, draw);
+        x.half ? dropout_as(out.data, false, x.data, true, add, n, draw)
+               : dropout_as(out.data, false, x.data, false, add, n, draw);
     }
 }

@@ -1,25 +1,27 @@
 /*
- * Loops over flat arrays of float32 or bfloat16, and the table of all loops of the text ops.
+ * Loops over flat arrays of float32 or bfloat16.
  */
+#include "common/check.h"
 #include "kernels/cpu/loops/text_parts.h"
 
 #define COLUMN_TILE 64
 #define ROW_CHUNK   64 /* rows that are added in float32 before they go into a double */
 
-LOOPS_INLINE void convert(void *out, bool to, const void *x, bool from, size_t n)
+LOOPS_INLINE void convert_as(void *out, bool out_half, const void *x, bool x_half, size_t n)
 {
     size_t i = 0;
     for (; i + W <= n; i += W)
-        put(out, i, get(x, i, from), to);
+        text_put(out, i, text_get(x, i, x_half), out_half);
     if (i < n)
-        put_part(out, i, n - i, get_part(x, i, n - i, from), to);
+        text_put_part(out, i, n - i, text_get_part(x, i, n - i, x_half), out_half);
 }
 
 #ifdef __AVX512F__
 #define STREAM_MIN   ((size_t)1 << 20)
 #define STREAM_AHEAD 512 /* elements: what is read comes from memory */
 
-/* To bfloat16, far more than the caches hold: past them. Returns how many elements were done. */
+/* To bfloat16, past the caches, from STREAM_MIN elements on. Returns how many were done: n but for
+ * the last few, or none. */
 static size_t narrow_stream(uint16_t *out, const float *x, size_t n)
 {
     size_t i = 0;
@@ -39,7 +41,7 @@ static size_t narrow_stream(uint16_t *out, const float *x, size_t n)
     return i;
 }
 #else
-/* NOLINTNEXTLINE(readability-non-const-parameter): as above */
+/* NOLINTNEXTLINE(readability-non-const-parameter): with AVX-512 it writes */
 static size_t narrow_stream(uint16_t *out, const float *x, size_t n)
 {
     (void)out;
@@ -49,42 +51,45 @@ static size_t narrow_stream(uint16_t *out, const float *x, size_t n)
 }
 #endif
 
-static void text_convert(struct target out, struct source x, size_t n)
+void TEXT(convert)(struct text_target out, struct text_source x, size_t n)
 {
     if (out.half == x.half) {
         memmove(out.data, x.data, n * (x.half ? sizeof(uint16_t) : sizeof(float)));
     } else if (out.half) {
         const size_t done = narrow_stream(out.data, x.data, n);
-        convert((uint16_t *)out.data + done, true, (const float *)x.data + done, false, n - done);
+        convert_as((uint16_t *)out.data + done, true, (const float *)x.data + done, false,
+                   n - done);
     } else {
-        convert(out.data, false, x.data, true, n);
+        convert_as(out.data, false, x.data, true, n);
     }
 }
 
-LOOPS_INLINE void add(struct target out, bool to, struct source x, bool from, struct source y,
-                      size_t n)
+LOOPS_INLINE void add_as(struct text_target out, bool out_half, struct text_source x, bool x_half,
+                         struct text_source y, size_t n)
 {
     size_t i = 0;
     for (; i + W <= n; i += W)
-        put(out.data, i, get(x.data, i, from) + get(y.data, i, y.half), to);
+        text_put(out.data, i, text_get(x.data, i, x_half) + text_get(y.data, i, y.half), out_half);
     if (i < n) {
-        put_part(out.data, i, n - i,
-                 get_part(x.data, i, n - i, from) + get_part(y.data, i, n - i, y.half), to);
+        text_put_part(out.data, i, n - i,
+                      text_get_part(x.data, i, n - i, x_half) +
+                          text_get_part(y.data, i, n - i, y.half),
+                      out_half);
     }
 }
 
-static void text_add(struct target out, struct source x, struct source y, size_t n)
+void TEXT(add)(struct text_target out, struct text_source x, struct text_source y, size_t n)
 {
     if (y.data == NULL) {
-        text_convert(out, x, n);
+        TEXT(convert)(out, x, n);
     } else if (out.half) {
-        x.half ? add(out, true, x, true, y, n) : add(out, true, x, false, y, n);
+        x.half ? add_as(out, true, x, true, y, n) : add_as(out, true, x, false, y, n);
     } else {
-        x.half ? add(out, false, x, true, y, n) : add(out, false, x, false, y, n);
+        x.half ? add_as(out, false, x, true, y, n) : add_as(out, false, x, false, y, n);
     }
 }
 
-/* 1 / (1 + e^-2u), u = √(2/π)·(x + 0.044715·x³): (1 + tanh u) / 2. */
+/* (1 + tanh u) / 2 = 1 / (1 + e^-2u), u = √(2/π)·(x + 0.044715·x³). */
 LOOPS_INLINE vec tanh_gate(vec x)
 {
     const vec slope = vec_fma(x * x, vec_set(-0.0713548163f), vec_set(-1.5957691216f));
@@ -109,91 +114,128 @@ LOOPS_INLINE vec normal_cdf(vec x, vec *out_exp)
 
 LOOPS_INLINE vec activation(enum activation kind, vec x)
 {
-    if (kind == ACTIVATION_RELU)
-        return vec_keep(x, x);
-    if (kind == ACTIVATION_GELU_TANH)
-        return x * tanh_gate(x);
     vec e;
-    return x * normal_cdf(x, &e);
+    switch (kind) {
+    case ACTIVATION_RELU:
+        return vec_keep(x, x);
+    case ACTIVATION_GELU_TANH:
+        return x * tanh_gate(x);
+    case ACTIVATION_GELU_ERF:
+        return x * normal_cdf(x, &e);
+    case ACTIVATION_NONE:
+        break;
+    }
+    return x;
 }
 
-LOOPS_INLINE vec derivative(enum activation kind, vec x)
+LOOPS_INLINE vec gelu_tanh_derivative(vec x)
 {
-    const vec one = vec_set(1.0f);
-    if (kind == ACTIVATION_RELU)
-        return vec_keep(one, x);
-    if (kind == ACTIVATION_GELU_TANH) {
-        const vec gate = tanh_gate(x);
-        const vec slope = vec_fma(x * x, vec_set(0.2140644488f), vec_set(1.5957691216f));
-        return vec_fma(x * gate * (one - gate), slope, gate);
-    }
+    const vec gate = tanh_gate(x);
+    const vec slope = vec_fma(x * x, vec_set(0.2140644488f), vec_set(1.5957691216f));
+    return vec_fma(x * gate * (vec_set(1.0f) - gate), slope, gate);
+}
+
+LOOPS_INLINE vec gelu_erf_derivative(vec x)
+{
     vec e;
     const vec cdf = normal_cdf(x, &e);
     return vec_fma(x * e, vec_set(0.3989422804f), cdf);
 }
 
-LOOPS_INLINE void activate(enum activation kind, void *out, const void *x, bool half, size_t n)
+LOOPS_INLINE vec activation_derivative(enum activation kind, vec x)
+{
+    switch (kind) {
+    case ACTIVATION_RELU:
+        return vec_keep(vec_set(1.0f), x);
+    case ACTIVATION_GELU_TANH:
+        return gelu_tanh_derivative(x);
+    case ACTIVATION_GELU_ERF:
+        return gelu_erf_derivative(x);
+    case ACTIVATION_NONE:
+        break;
+    }
+    return vec_set(1.0f);
+}
+
+LOOPS_INLINE void activate_as(enum activation kind, void *out, const void *x, bool half, size_t n)
 {
     size_t i = 0;
     for (; i + W <= n; i += W)
-        put(out, i, activation(kind, get(x, i, half)), half);
+        text_put(out, i, activation(kind, text_get(x, i, half)), half);
     if (i < n)
-        put_part(out, i, n - i, activation(kind, get_part(x, i, n - i, half)), half);
+        text_put_part(out, i, n - i, activation(kind, text_get_part(x, i, n - i, half)), half);
 }
 
-static void text_activate(enum activation kind, struct target out, struct source x, size_t n)
+void TEXT(activate)(enum activation kind, struct text_target out, struct text_source x, size_t n)
 {
-    if (kind == ACTIVATION_RELU) {
-        x.half ? activate(ACTIVATION_RELU, out.data, x.data, true, n)
-               : activate(ACTIVATION_RELU, out.data, x.data, false, n);
-    } else if (kind == ACTIVATION_GELU_TANH) {
-        x.half ? activate(ACTIVATION_GELU_TANH, out.data, x.data, true, n)
-               : activate(ACTIVATION_GELU_TANH, out.data, x.data, false, n);
-    } else {
-        x.half ? activate(ACTIVATION_GELU_ERF, out.data, x.data, true, n)
-               : activate(ACTIVATION_GELU_ERF, out.data, x.data, false, n);
+    switch (kind) {
+    case ACTIVATION_RELU:
+        x.half ? activate_as(ACTIVATION_RELU, out.data, x.data, true, n)
+               : activate_as(ACTIVATION_RELU, out.data, x.data, false, n);
+        return;
+    case ACTIVATION_GELU_TANH:
+        x.half ? activate_as(ACTIVATION_GELU_TANH, out.data, x.data, true, n)
+               : activate_as(ACTIVATION_GELU_TANH, out.data, x.data, false, n);
+        return;
+    case ACTIVATION_GELU_ERF:
+        x.half ? activate_as(ACTIVATION_GELU_ERF, out.data, x.data, true, n)
+               : activate_as(ACTIVATION_GELU_ERF, out.data, x.data, false, n);
+        return;
+    case ACTIVATION_NONE:
+        break;
     }
+    CHECK(!"an activation");
 }
 
-LOOPS_INLINE void activate_backward(enum activation kind, void *din, const void *dout,
-                                    const void *x, bool half, size_t n)
+LOOPS_INLINE void activate_backward_as(enum activation kind, void *din, const void *dout,
+                                       const void *x, bool half, size_t n)
 {
     size_t i = 0;
-    for (; i + W <= n; i += W)
-        put(din, i, get(dout, i, half) * derivative(kind, get(x, i, half)), half);
+    for (; i + W <= n; i += W) {
+        text_put(din, i,
+                 text_get(dout, i, half) * activation_derivative(kind, text_get(x, i, half)), half);
+    }
     if (i < n) {
-        put_part(din, i, n - i,
-                 get_part(dout, i, n - i, half) * derivative(kind, get_part(x, i, n - i, half)),
-                 half);
+        text_put_part(din, i, n - i,
+                      text_get_part(dout, i, n - i, half) *
+                          activation_derivative(kind, text_get_part(x, i, n - i, half)),
+                      half);
     }
 }
 
-static void text_activate_backward(enum activation kind, struct target din, struct source dout,
-                                   struct source x, size_t n)
+void TEXT(activate_backward)(enum activation kind, struct text_target din, struct text_source dout,
+                             struct text_source x, size_t n)
 {
-    if (kind == ACTIVATION_RELU) {
-        x.half ? activate_backward(ACTIVATION_RELU, din.data, dout.data, x.data, true, n)
-               : activate_backward(ACTIVATION_RELU, din.data, dout.data, x.data, false, n);
-    } else if (kind == ACTIVATION_GELU_TANH) {
-        x.half ? activate_backward(ACTIVATION_GELU_TANH, din.data, dout.data, x.data, true, n)
-               : activate_backward(ACTIVATION_GELU_TANH, din.data, dout.data, x.data, false, n);
-    } else {
-        x.half ? activate_backward(ACTIVATION_GELU_ERF, din.data, dout.data, x.data, true, n)
-               : activate_backward(ACTIVATION_GELU_ERF, din.data, dout.data, x.data, false, n);
+    switch (kind) {
+    case ACTIVATION_RELU:
+        x.half ? activate_backward_as(ACTIVATION_RELU, din.data, dout.data, x.data, true, n)
+               : activate_backward_as(ACTIVATION_RELU, din.data, dout.data, x.data, false, n);
+        return;
+    case ACTIVATION_GELU_TANH:
+        x.half ? activate_backward_as(ACTIVATION_GELU_TANH, din.data, dout.data, x.data, true, n)
+               : activate_backward_as(ACTIVATION_GELU_TANH, din.data, dout.data, x.data, false, n);
+        return;
+    case ACTIVATION_GELU_ERF:
+        x.half ? activate_backward_as(ACTIVATION_GELU_ERF, din.data, dout.data, x.data, true, n)
+               : activate_backward_as(ACTIVATION_GELU_ERF, din.data, dout.data, x.data, false, n);
+        return;
+    case ACTIVATION_NONE:
+        break;
     }
+    CHECK(!"an activation");
 }
 
-/* Of COLUMN_TILE columns or fewer, the rows in chunks. */
+/* total[l] += Σ over rows of x[r][column + l], l < count <= COLUMN_TILE; the rows in chunks. */
 LOOPS_INLINE void column_tile(double *total, const void *x, bool half, size_t rows, size_t columns,
-                              size_t count)
+                              size_t column, size_t count)
 {
     for (size_t first = 0; first < rows; first += ROW_CHUNK) {
         vec sum[COLUMN_TILE / W] = { { 0 } };
         const size_t end = rows - first < ROW_CHUNK ? rows : first + ROW_CHUNK;
         for (size_t r = first; r < end; r++) {
             for (size_t v = 0; v * W < count; v++) {
-                const size_t left = count - v * W, from = r * columns + v * W;
-                sum[v] += left >= W ? get(x, from, half) : get_part(x, from, left, half);
+                const size_t left = count - v * W, from = r * columns + column + v * W;
+                sum[v] += left >= W ? text_get(x, from, half) : text_get_part(x, from, left, half);
             }
         }
         float lane[COLUMN_TILE];
@@ -203,55 +245,38 @@ LOOPS_INLINE void column_tile(double *total, const void *x, bool half, size_t ro
     }
 }
 
-static void text_column_sums(float *out, struct source x, size_t rows, size_t columns,
-                             bool accumulate)
+void TEXT(column_sums)(float *out, struct text_source x, size_t rows, size_t columns,
+                       bool accumulate)
 {
     for (size_t c = 0; c < columns; c += COLUMN_TILE) {
         double total[COLUMN_TILE] = { 0 };
         const size_t count = columns - c < COLUMN_TILE ? columns - c : COLUMN_TILE;
-        const void *from = at(x.data, c, x.half);
         if (x.half) {
-            column_tile(total, from, true, rows, columns, count);
+            column_tile(total, x.data, true, rows, columns, c, count);
         } else {
-            column_tile(total, from, false, rows, columns, count);
+            column_tile(total, x.data, false, rows, columns, c, count);
         }
         for (size_t l = 0; l < count; l++)
             out[c + l] = accumulate ? out[c + l] + (float)total[l] : (float)total[l];
     }
 }
 
-LOOPS_INLINE float dot(const void *x, const void *y, bool half, size_t n)
+LOOPS_INLINE float dot_as(const void *x, const void *y, bool half, size_t n)
 {
     vec sum[PARTS] = { { 0 } };
     size_t i = 0;
     for (; i + LANES <= n; i += LANES) {
         for (size_t k = 0; k < PARTS; k++)
-            sum[k] += get(x, i + k * W, half) * get(y, i + k * W, half);
+            sum[k] += text_get(x, i + k * W, half) * text_get(y, i + k * W, half);
     }
     for (size_t k = 0; i < n; i += W, k++) {
         const size_t count = n - i < W ? n - i : W;
-        sum[k] += get_part(x, i, count, half) * get_part(y, i, count, half);
+        sum[k] += text_get_part(x, i, count, half) * text_get_part(y, i, count, half);
     }
     return lanes_sum(sum);
 }
 
-static float text_dot(struct source x, struct source y, size_t n)
+float TEXT(dot)(struct text_source x, struct text_source y, size_t n)
 {
-    return x.half ? dot(x.data, y.data, true, n) : dot(x.data, y.data, false, n);
+    return x.half ? dot_as(x.data, y.data, true, n) : dot_as(x.data, y.data, false, n);
 }
-
-const struct text_loops LOOPS_TABLE(text_loops) = {
-    .convert = text_convert,
-    .add = text_add,
-    .activate = text_activate,
-    .activate_backward = text_activate_backward,
-    .column_sums = text_column_sums,
-    .dropout = TEXT(dropout),
-    .layer_norm = TEXT(layer_norm),
-    .layer_norm_backward = TEXT(layer_norm_backward),
-    .softmax = TEXT(softmax),
-    .softmax_backward = TEXT(softmax_backward),
-    .attention = TEXT(attention),
-    .attention_backward = TEXT(attention_backward),
-    .dot = text_dot,
-};

@@ -1,6 +1,6 @@
 /*
- * Rows that are reduced: layer_norm and softmax_cross_entropy. A row of float32 sums in LANES
- * lanes, long ones in chunks whose sums go into a double.
+ * Rows that are reduced: layer_norm, and the softmax of softmax_cross_entropy. A row sums in LANES
+ * lanes of float32; the softmax, whose rows are long, in chunks whose sums go into a double.
  */
 #include <math.h>
 
@@ -8,22 +8,23 @@
 
 #define CHUNK 1024 /* elements that are added in float32 */
 
-LOOPS_INLINE vec get_some(const void *p, size_t i, size_t n, bool half)
+/* Elements from i on: W, or what there is up to n. */
+LOOPS_INLINE vec text_get_some(const void *p, size_t i, size_t n, bool half)
 {
-    return n - i >= W ? get(p, i, half) : get_part(p, i, n - i, half);
+    return n - i >= W ? text_get(p, i, half) : text_get_part(p, i, n - i, half);
 }
 
-LOOPS_INLINE void put_some(void *p, size_t i, size_t n, vec v, bool half)
+LOOPS_INLINE void text_put_some(void *p, size_t i, size_t n, vec v, bool half)
 {
     if (n - i >= W) {
-        put(p, i, v, half);
+        text_put(p, i, v, half);
     } else {
-        put_part(p, i, n - i, v, half);
+        text_put_part(p, i, n - i, v, half);
     }
 }
 
-/* 0 beyond the count, for sums of what a part's zeros would add to. */
-LOOPS_INLINE vec only(vec v, size_t count)
+/* v, but 0 from lane `count` on: there it was computed from elements that do not exist. */
+LOOPS_INLINE vec text_only(vec v, size_t count)
 {
     float lane[W];
     memcpy(lane, &v, sizeof(v));
@@ -32,31 +33,33 @@ LOOPS_INLINE vec only(vec v, size_t count)
     return vec_load(lane);
 }
 
-LOOPS_INLINE void layer_forward(struct layer_row *row, bool from, void *out, bool to)
+LOOPS_INLINE void layer_forward(struct layer_row *row, bool x_half, void *out, bool out_half)
 {
     const size_t n = (size_t)row->count;
     const void *x = row->x.data;
     vec sum[PARTS] = { { 0 } }, square[PARTS] = { { 0 } };
     for (size_t i = 0, k = 0; i < n; i += W, k = (k + 1) % PARTS)
-        sum[k] += get_some(x, i, n, from);
+        sum[k] += text_get_some(x, i, n, x_half);
     const vec mean = vec_set(lanes_sum(sum) / (float)n);
     for (size_t i = 0, k = 0; i < n; i += W, k = (k + 1) % PARTS) {
-        vec d = get_some(x, i, n, from) - mean;
+        vec d = text_get_some(x, i, n, x_half) - mean;
         if (n - i < W)
-            d = only(d, n - i);
+            d = text_only(d, n - i);
         square[k] += d * d;
     }
     const vec rstd = vec_set(1.0f / sqrtf(lanes_sum(square) / (float)n + row->eps));
     for (size_t i = 0; i < n; i += W) {
-        const vec y = (get_some(x, i, n, from) - mean) * rstd;
-        put_some(out, i, n,
-                 y * get_some(row->gamma, i, n, false) + get_some(row->beta, i, n, false), to);
+        const vec y = (text_get_some(x, i, n, x_half) - mean) * rstd;
+        text_put_some(out, i, n,
+                      y * text_get_some(row->gamma, i, n, false) +
+                          text_get_some(row->beta, i, n, false),
+                      out_half);
     }
     row->mean = mean[0];
     row->rstd = rstd[0];
 }
 
-void TEXT(layer_norm)(struct layer_row *row, struct target out)
+void TEXT(layer_norm)(struct layer_row *row, struct text_target out)
 {
     if (out.half) {
         row->x.half ? layer_forward(row, true, out.data, true)
@@ -67,39 +70,44 @@ void TEXT(layer_norm)(struct layer_row *row, struct target out)
     }
 }
 
-/* With g = dout·γ and h = (x - mean)·rstd: din = rstd·(g - mean(g) - h·mean(g·h)). */
-LOOPS_INLINE void layer_backward(const struct layer_row *row, bool from, const void *dout, bool to,
-                                 const void *add, void *din, float *const dparam[2])
+/*
+ * With g = dout·γ and h = (x - mean)·rstd, the means over the row:
+ *
+ *   din     = rstd·(g - mean(g) - h·mean(g·h))  (+ add)
+ *   dparam  dγ += dout·h, dβ += dout
+ */
+LOOPS_INLINE void layer_backward(const struct layer_row *row, bool x_half, const void *dout,
+                                 bool dout_half, const void *add, void *din, float *const dparam[2])
 {
     const size_t n = (size_t)row->count;
     const vec mean = vec_set(row->mean), rstd = vec_set(row->rstd);
     vec sum[PARTS] = { { 0 } }, along[PARTS] = { { 0 } };
     for (size_t i = 0, k = 0; i < n; i += W, k = (k + 1) % PARTS) {
-        const vec d = get_some(dout, i, n, to);
-        const vec h = (get_some(row->x.data, i, n, from) - mean) * rstd;
-        const vec g = d * get_some(row->gamma, i, n, false);
+        const vec d = text_get_some(dout, i, n, dout_half);
+        const vec h = (text_get_some(row->x.data, i, n, x_half) - mean) * rstd;
+        const vec g = d * text_get_some(row->gamma, i, n, false);
         sum[k] += g;
         along[k] += g * h;
-        put_some(dparam[0], i, n, get_some(dparam[0], i, n, false) + d * h, false);
-        put_some(dparam[1], i, n, get_some(dparam[1], i, n, false) + d, false);
+        text_put_some(dparam[0], i, n, text_get_some(dparam[0], i, n, false) + d * h, false);
+        text_put_some(dparam[1], i, n, text_get_some(dparam[1], i, n, false) + d, false);
     }
     if (din == NULL)
         return;
     const vec by_one = vec_set(lanes_sum(sum) / (float)n);
     const vec by_h = vec_set(lanes_sum(along) / (float)n);
     for (size_t i = 0; i < n; i += W) {
-        const vec h = (get_some(row->x.data, i, n, from) - mean) * rstd;
-        const vec g = get_some(dout, i, n, to) * get_some(row->gamma, i, n, false);
+        const vec h = (text_get_some(row->x.data, i, n, x_half) - mean) * rstd;
+        const vec g = text_get_some(dout, i, n, dout_half) * text_get_some(row->gamma, i, n, false);
         vec d = (g - by_one - h * by_h) * rstd;
         if (add != NULL)
-            d += get_some(add, i, n, from);
-        put_some(din, i, n, d, from);
+            d += text_get_some(add, i, n, x_half);
+        text_put_some(din, i, n, d, x_half);
     }
 }
 
-/* din and add are of x's dtype. */
-void TEXT(layer_norm_backward)(const struct layer_row *row, struct source dout, struct source add,
-                               struct target din, float *dgamma, float *dbeta)
+void TEXT(layer_norm_backward)(const struct layer_row *row, struct text_source dout,
+                               struct text_source add, struct text_target din, float *dgamma,
+                               float *dbeta)
 {
     float *const dparam[2] = { dgamma, dbeta };
     if (dout.half) {
@@ -111,7 +119,7 @@ void TEXT(layer_norm_backward)(const struct layer_row *row, struct source dout, 
     }
 }
 
-/* The greatest of whole groups of LANES, the first of equals. */
+/* most and best of the whole groups of LANES. Returns where the rest begins. */
 LOOPS_INLINE size_t find_best(struct softmax_row *row, bool half)
 {
     const size_t n = (size_t)row->count;
@@ -129,7 +137,7 @@ LOOPS_INLINE size_t find_best(struct softmax_row *row, bool half)
     size_t i = 0;
     for (; i + LANES <= n; i += LANES) {
         for (size_t k = 0; k < PARTS; k++) {
-            const vec v = get(row->x.data, i + k * W, half);
+            const vec v = text_get(row->x.data, i + k * W, half);
             const ivec above = v > most[k];
             most[k] = vec_choose(above, v, most[k]);
             index[k] = (group[k] & above) | (index[k] & ~above);
@@ -154,7 +162,7 @@ LOOPS_INLINE void softmax_forward(struct softmax_row *row, bool half, bool all)
     const size_t n = (size_t)row->count;
     const void *x = row->x.data;
     for (size_t i = find_best(row, half); i < n; i++) {
-        const float v = get_part(x, i, 1, half)[0];
+        const float v = text_get_part(x, i, 1, half)[0];
         if (v > row->most) {
             row->most = v;
             row->best = (int64_t)i;
@@ -166,10 +174,10 @@ LOOPS_INLINE void softmax_forward(struct softmax_row *row, bool half, bool all)
         const size_t end = n - first < CHUNK ? n : first + CHUNK;
         vec sum[PARTS] = { { 0 } }, plain[PARTS] = { { 0 } };
         for (size_t i = first, k = 0; i < end; i += W, k = (k + 1) % PARTS) {
-            const vec v = get_some(x, i, end, half);
+            const vec v = text_get_some(x, i, end, half);
             vec e = vec_exp(v - most);
             if (end - i < W)
-                e = only(e, end - i);
+                e = text_only(e, end - i);
             sum[k] += e;
             if (all)
                 plain[k] += v;
@@ -195,13 +203,13 @@ LOOPS_INLINE void softmax_gradient(const struct softmax_row *row, bool half, flo
     const size_t n = (size_t)row->count;
     const vec most = vec_set(row->most), by = vec_set(factor), less = vec_set(constant);
     for (size_t i = 0; i < n; i += W) {
-        const vec e = vec_exp(get_some(row->x.data, i, n, half) - most);
-        put_some(dx, i, n, e * by - less, half);
+        const vec e = vec_exp(text_get_some(row->x.data, i, n, half) - most);
+        text_put_some(dx, i, n, e * by - less, half);
     }
 }
 
 void TEXT(softmax_backward)(const struct softmax_row *row, float factor, float constant,
-                            struct target dx)
+                            struct text_target dx)
 {
     if (row->x.half) {
         softmax_gradient(row, true, factor, constant, dx.data);

@@ -1,9 +1,10 @@
 /*
- * For loops_text*.c: elements of float32 or bfloat16 as vectors of float32, and functions of them.
+ * For the loops of text.h: elements of float32 or bfloat16 as vectors of float32, and functions of
+ * them.
  *
- * `half` is a constant wherever it matters: everything is inlined. Every function is element by
- * element; reductions run in LANES lanes whatever the width. AVX-512 fuses the multiplications and
- * additions of vec_fma, and so of vec_exp: there the last bits differ from other instruction sets.
+ * Everything is inlined, and `half` is a constant wherever that matters. Reductions add vector i of
+ * a row to part i mod PARTS, so that there are LANES sums whatever the width. vec_fma, and so
+ * vec_exp, is fused with AVX-512 only: there the last bits differ from other instruction sets.
  */
 #pragma once
 
@@ -15,25 +16,15 @@
 
 typedef half_wide uvec;
 
-LOOPS_INLINE const void *at(const void *p, size_t i, bool half)
-{
-    return (const char *)p + i * (half ? sizeof(uint16_t) : sizeof(float));
-}
-
-LOOPS_INLINE void *at_out(void *p, size_t i, bool half)
-{
-    return (char *)p + i * (half ? sizeof(uint16_t) : sizeof(float));
-}
-
 /* Elements [i, i + W) of an array. */
-LOOPS_INLINE vec get(const void *p, size_t i, bool half)
+LOOPS_INLINE vec text_get(const void *p, size_t i, bool half)
 {
     if (!half)
         return vec_load((const float *)p + i);
     return half_get((const uint16_t *)p + i, W);
 }
 
-LOOPS_INLINE void put(void *p, size_t i, vec v, bool half)
+LOOPS_INLINE void text_put(void *p, size_t i, vec v, bool half)
 {
     if (!half) {
         vec_store((float *)p + i, v);
@@ -42,21 +33,21 @@ LOOPS_INLINE void put(void *p, size_t i, vec v, bool half)
     half_put((uint16_t *)p + i, v, W);
 }
 
-/* The same for count < W; what is not there is 0. */
-LOOPS_INLINE vec get_part(const void *p, size_t i, size_t count, bool half)
+/* Elements [i, i + count), count <= W; the others read as 0. */
+LOOPS_INLINE vec text_get_part(const void *p, size_t i, size_t count, bool half)
 {
-    char part[sizeof(vec)] = { 0 };
-    const size_t size = half ? sizeof(uint16_t) : sizeof(float);
-    memcpy(part, at(p, i, half), count * size);
-    return get(part, 0, half);
+    if (!half)
+        return vec_load_part((const float *)p + i, count);
+    return half_get((const uint16_t *)p + i, (int64_t)count);
 }
 
-LOOPS_INLINE void put_part(void *p, size_t i, size_t count, vec v, bool half)
+LOOPS_INLINE void text_put_part(void *p, size_t i, size_t count, vec v, bool half)
 {
-    char part[sizeof(vec)];
-    const size_t size = half ? sizeof(uint16_t) : sizeof(float);
-    put(part, 0, v, half);
-    memcpy(at_out(p, i, half), part, count * size);
+    if (!half) {
+        vec_store_part((float *)p + i, v, count);
+        return;
+    }
+    half_put((uint16_t *)p + i, v, (int64_t)count);
 }
 
 LOOPS_INLINE vec vec_max(vec a, vec b)
@@ -88,8 +79,8 @@ LOOPS_INLINE vec exp_near_zero(vec r)
 }
 
 /*
- * e^x with a relative error below 2e-7, by x = n·ln 2 + r; 0 where that would be denormal, and
- * from 88.3 on at least e^88.3. NaN stays NaN.
+ * e^x = 2ⁿ·e^r with x = n·ln 2 + r; the relative error is below 2e-7. It is 0 where it would be
+ * denormal, and at least e^88.3 from x = 88.3 on. NaN stays NaN.
  */
 LOOPS_INLINE vec vec_exp(vec x)
 {
@@ -116,7 +107,7 @@ LOOPS_INLINE vec vec_exp(vec x)
 #endif
 }
 
-/* Lanes of a group combined by a tree: l with l + 8, then 4, 2, 1. */
+/* The LANES sums become one by a tree: lane l takes l + 8, then l + 4, l + 2, l + 1. */
 LOOPS_INLINE float lanes_sum(const vec part[PARTS])
 {
     float lane[LANES];

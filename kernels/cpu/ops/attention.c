@@ -1,17 +1,28 @@
 /*
- * attention: causal, by tiles of `side` queries and keys, all heads of a sample at a time; memory
- * is linear in T.
+ * attention: causal, in tiles of `side` queries × `side` keys, all heads of a sample at a time; so
+ * memory is linear in T. The names are FlashAttention's, with side = Br = Bc:
  *
- *   forward   per tile of queries, over the tiles of keys up to it: S = q·kᵀ; running maximum m,
- * sum l and output o, rescaled when the maximum grows; at the end out = o / l backward  D = Σ
- * dout·out per row; per tile of keys, over the tiles of queries from it on: P = exp(S - lse), dv +=
- * Pᵀ·dout, dP = dout·vᵀ, dS = P∘(dP - D)/√depth, dk += dSᵀ·q, dq += dS·k
+ *   forward                                    backward
+ *     for tile i of queries:                     D = Σ dout·out, of each query
+ *       m = -∞, l = 0, O = 0                     dq = 0
+ *       for tile j <= i of keys:                 for tile j of keys:
+ *         S  = q·kᵀ / √depth                       dk = dv = 0
+ *         m' = max(m, greatest of S)               for tile i >= j of queries:
+ *         P  = exp(S - m')                           P   = exp(S - L)
+ *         l  = l·exp(m - m') + Σ P                   dP  = dout·vᵀ
+ *         O  = O·exp(m - m') + P·v                   dS  = P ∘ (dP - D) / √depth
+ *         m  = m'                                    dv += Pᵀ·dout
+ *       out = O / l                                  dk += dSᵀ·q
+ *       L   = m + log l                              dq += dS·k
  *
- * Tiles are packed [heads][side][depth], padded with zeros where T ends; a padded key is never seen
- * (it is above the diagonal), a padded query's results are dropped. dq, dk and dv are summed in
- * float32 in a fixed order.
+ * m, l, L and D are per query, Σ and greatest along its keys. In the tile i = j a query sees the
+ * keys up to its own: the other scores are -∞.
  *
- * Saved: lse = m + log l of each (sample, head, query).
+ * A tile of q, k, v or dout is packed as [heads][side][depth], with zeros for the rows beyond T. A
+ * padded key comes after all queries, so that none sees it; what a padded query gives is dropped.
+ * dq, dk and dv are summed in float32, in the order above.
+ *
+ * Saved: L of each (sample, head, query).
  * Source: Dao et al., "FlashAttention: fast and memory-efficient exact attention with
  *         IO-awareness", 2022, algorithms 1 and 4.
  */
@@ -29,7 +40,7 @@ struct attention_kernel {
     struct kernel base;
     int64_t n, t, heads, depth;
     int64_t side, tiles;
-    bool half; /* the operands of the products */
+    bool half; /* the products' operands are bfloat16, else float32 */
     float scale;
     struct dnn_op scores; /* [side, side] = a [side, depth] · b [side, depth]ᵀ */
     struct dnn_op values; /* [side, depth] (+)= a [side, side] · b [side, depth] */
@@ -37,55 +48,59 @@ struct attention_kernel {
     size_t library_bytes;
 };
 
-/* Where things lie in scratch. */
-struct layout {
-    char *q, *k, *v, *dout;       /* packed tiles */
-    char *probability, *dscores;  /* [heads][side][side], as operands */
-    float *scores, *dprobability; /* [heads][side][side] */
+/*
+ * Where things lie in scratch. The two directions share some places: out and dk, most and lse, sum
+ * and delta.
+ */
+struct attention_scratch {
+    char *q, *k, *v, *dout;       /* packed tiles, as operands */
+    char *probability, *dscores;  /* P, dS: [heads][side][side], as operands */
+    float *scores, *dprobability; /* S, dP: [heads][side][side] */
     float *out, *dk, *dv;         /* [heads][side][depth] */
-    float *most, *sum;            /* [heads][side] */
-    float *lse, *delta;           /* backward: [tiles][heads][side] */
-    float *dq;                    /* backward: [tiles][heads][side][depth] */
+    float *most, *sum;            /* m, l: [heads][side] */
+    float *lse, *delta;           /* L, D: [tiles][heads][side] */
+    float *dq;                    /* [tiles][heads][side][depth] */
     void *library;
     size_t bytes;
 };
 
-static char *take(char *base, size_t *bytes, size_t count, size_t size)
+static char *attention_take(char *base, size_t *bytes, size_t count, size_t size)
 {
     char *place = base == NULL ? NULL : base + *bytes;
     *bytes += cpu_align(count * size);
     return place;
 }
 
-static struct layout lay_out(const struct attention_kernel *self, void *scratch)
+static struct attention_scratch attention_lay_out(const struct attention_kernel *self,
+                                                  void *scratch)
 {
-    struct layout l = { 0 };
+    struct attention_scratch l = { 0 };
     const size_t operand = self->half ? sizeof(uint16_t) : sizeof(float);
     const size_t rows = (size_t)(self->heads * self->side);
     const size_t square = rows * (size_t)self->side, slab = rows * (size_t)self->depth;
     size_t all = 0;
     char *base = scratch;
-    l.q = take(base, &all, slab, operand);
-    l.k = take(base, &all, slab, operand);
-    l.v = take(base, &all, slab, operand);
-    l.probability = take(base, &all, square, operand);
-    l.scores = (float *)(void *)take(base, &all, square, sizeof(float));
+    l.q = attention_take(base, &all, slab, operand);
+    l.k = attention_take(base, &all, slab, operand);
+    l.v = attention_take(base, &all, slab, operand);
+    l.probability = attention_take(base, &all, square, operand);
+    l.scores = (float *)(void *)attention_take(base, &all, square, sizeof(float));
     if (!self->base.spec.training) {
-        l.out = (float *)(void *)take(base, &all, slab, sizeof(float));
-        l.most = (float *)(void *)take(base, &all, rows, sizeof(float));
-        l.sum = (float *)(void *)take(base, &all, rows, sizeof(float));
+        l.out = (float *)(void *)attention_take(base, &all, slab, sizeof(float));
+        l.most = (float *)(void *)attention_take(base, &all, rows, sizeof(float));
+        l.sum = (float *)(void *)attention_take(base, &all, rows, sizeof(float));
     } else {
         const size_t tiles = (size_t)self->tiles;
-        l.dout = take(base, &all, slab, operand);
-        l.dscores = take(base, &all, square, operand);
-        l.dprobability = (float *)(void *)take(base, &all, square, sizeof(float));
-        l.out = l.dk = (float *)(void *)take(base, &all, slab, sizeof(float));
-        l.dv = (float *)(void *)take(base, &all, slab, sizeof(float));
-        l.most = l.lse = (float *)(void *)take(base, &all, tiles * rows, sizeof(float));
-        l.sum = l.delta = (float *)(void *)take(base, &all, tiles * rows, sizeof(float));
-        l.dq = (float *)(void *)take(base, &all, tiles * slab, sizeof(float));
+        l.dout = attention_take(base, &all, slab, operand);
+        l.dscores = attention_take(base, &all, square, operand);
+        l.dprobability = (float *)(void *)attention_take(base, &all, square, sizeof(float));
+        l.out = l.dk = (float *)(void *)attention_take(base, &all, slab, sizeof(float));
+        l.dv = (float *)(void *)attention_take(base, &all, slab, sizeof(float));
+        l.most = l.lse = (float *)(void *)attention_take(base, &all, tiles * rows, sizeof(float));
+        l.sum = l.delta = (float *)(void *)attention_take(base, &all, tiles * rows, sizeof(float));
+        l.dq = (float *)(void *)attention_take(base, &all, tiles * slab, sizeof(float));
     }
-    l.library = take(base, &all, self->library_bytes, 1);
+    l.library = attention_take(base, &all, self->library_bytes, 1);
     l.bytes = all;
     return l;
 }
@@ -98,7 +113,7 @@ static void attention_release(struct kernel *kernel)
     dnn_op_release(&self->keys);
 }
 
-static enum status products_init(struct backend *backend, struct attention_kernel *self)
+static enum status attention_products_init(struct backend *backend, struct attention_kernel *self)
 {
     const int64_t side = self->side, depth = self->depth;
     const struct product scores = { .batch = self->heads,
@@ -125,28 +140,28 @@ static enum status products_init(struct backend *backend, struct attention_kerne
     return st;
 }
 
-static bool spec_is_valid(const struct op_spec *spec)
+static bool attention_is_valid(const struct op_spec *spec)
 {
     const struct tensor *in = &spec->in[0];
-    return spec->in_count == 1 && text_tensor_is_valid(in, 3) && in->ndim == 3 &&
+    return spec->in_count == 1 && rows_is_valid(in, 3) && in->ndim == 3 &&
            spec->out_dtype == in->dtype && spec->attr.heads >= 1 &&
            in->dims[2] % (3 * (int64_t)spec->attr.heads) == 0 &&
            (spec->math == MATH_F32 || spec->math == MATH_BF16);
 }
 
-static void describe(const struct attention_kernel *self, struct kernel_info *out_info)
+static void attention_describe(const struct attention_kernel *self, struct kernel_info *out_info)
 {
     const struct op_spec *spec = &self->base.spec;
     const int64_t channels = self->heads * self->depth;
     const int64_t dims[3] = { self->n, self->t, channels };
-    /* Two products of a lower triangle, each 2·depth per pair; backward has five. */
+    /* Forward has two products of a lower triangle, 2·depth per pair each; backward has five. */
     const double pairs = 0.5 * (double)self->t * (double)(self->t + 1) * (double)self->n;
     const double product = 2.0 * pairs * (double)channels;
     *out_info = (struct kernel_info){
         .out = tensor_plain(spec->out_dtype, 3, dims),
         .saved_bytes =
             spec->training ? (size_t)(self->n * self->heads * self->t) * sizeof(float) : 0,
-        .scratch_bytes = lay_out(self, NULL).bytes,
+        .scratch_bytes = attention_lay_out(self, NULL).bytes,
         .backward_needs_in = { true },
         .backward_needs_out = true,
         .din = { spec->in[0] },
@@ -159,7 +174,7 @@ static void describe(const struct attention_kernel *self, struct kernel_info *ou
 enum status cpu_attention_prepare(struct backend *backend, const struct op_spec *spec,
                                   struct kernel **out_kernel, struct kernel_info *out_info)
 {
-    if (!spec_is_valid(spec))
+    if (!attention_is_valid(spec))
         return ST_INVALID;
     struct attention_kernel *self = calloc(1, sizeof(*self));
     if (self == NULL)
@@ -173,16 +188,17 @@ enum status cpu_attention_prepare(struct backend *backend, const struct op_spec 
     const int64_t padded = (self->t + LOOPS_LANES - 1) / LOOPS_LANES * LOOPS_LANES;
     self->side = padded < SIDE_MAX ? padded : SIDE_MAX;
     self->tiles = (self->t + self->side - 1) / self->side;
+    CHECK(self->side % LOOPS_LANES == 0); /* what the loops over tiles ask */
     self->half = spec->math == MATH_BF16 && product_has_half();
     self->scale = (float)(1.0 / sqrt((double)self->depth));
     cpu_enter(backend);
-    enum status st = products_init(backend, self);
+    enum status st = attention_products_init(backend, self);
     if (st != ST_OK) {
         attention_release(&self->base);
         free(self);
         return st;
     }
-    describe(self, out_info);
+    attention_describe(self, out_info);
     *out_kernel = &self->base;
     return ST_OK;
 }
@@ -194,17 +210,19 @@ static int64_t tile_rows(const struct attention_kernel *self, int64_t i)
     return left < self->side ? left : self->side;
 }
 
-/* All heads of tile i from columns at `first` of rows of `columns`: [heads][side][depth]. */
-static void pack(const struct backend *backend, const struct attention_kernel *self, int64_t i,
-                 struct source from, int64_t columns, char *to)
+/* Tile i of q, k, v or dout, whose rows lie `columns` apart, packed: [heads][side][depth]. */
+static void pack_tile(const struct backend *backend, const struct attention_kernel *self, int64_t i,
+                      struct text_source from, int64_t columns, char *to)
 {
     const int64_t rows = tile_rows(self, i), depth = self->depth;
     const size_t row_bytes = (size_t)depth * (self->half ? sizeof(uint16_t) : sizeof(float));
     for (int64_t h = 0; h < self->heads; h++) {
         char *head = to + (size_t)(h * self->side) * row_bytes;
         for (int64_t r = 0; r < rows; r++) {
-            const struct target out = { .data = head + (size_t)r * row_bytes, .half = self->half };
-            const struct source in = text_row(from, (i * self->side + r) * columns + h * depth, 1);
+            const struct text_target out = { .data = head + (size_t)r * row_bytes,
+                                             .half = self->half };
+            const struct text_source in =
+                rows_at(from, (i * self->side + r) * columns + h * depth, 1);
             backend->loops.text->convert(out, in, (size_t)depth);
         }
         memset(head + (size_t)rows * row_bytes, 0, (size_t)(self->side - rows) * row_bytes);
@@ -212,15 +230,15 @@ static void pack(const struct backend *backend, const struct attention_kernel *s
 }
 
 /* The reverse, from float32. */
-static void unpack(const struct backend *backend, const struct attention_kernel *self, int64_t i,
-                   const float *from, struct target to, int64_t columns)
+static void unpack_tile(const struct backend *backend, const struct attention_kernel *self,
+                        int64_t i, const float *from, struct text_target to, int64_t columns)
 {
     const int64_t rows = tile_rows(self, i), depth = self->depth;
     for (int64_t h = 0; h < self->heads; h++) {
         for (int64_t r = 0; r < rows; r++) {
-            const struct source in = { .data = from + (h * self->side + r) * depth };
+            const struct text_source in = { .data = from + (h * self->side + r) * depth };
             backend->loops.text->convert(
-                text_row_out(to, (i * self->side + r) * columns + h * depth, 1), in, (size_t)depth);
+                rows_at_out(to, (i * self->side + r) * columns + h * depth, 1), in, (size_t)depth);
         }
     }
 }
@@ -230,8 +248,9 @@ static size_t operand_offset(const struct attention_kernel *self, int64_t elemen
     return (size_t)elements * (self->half ? sizeof(uint16_t) : sizeof(float));
 }
 
-static void forward_tile(const struct backend *backend, const struct attention_kernel *self,
-                         const struct layout *l, bool diagonal)
+static void attention_forward_tile(const struct backend *backend,
+                                   const struct attention_kernel *self,
+                                   const struct attention_scratch *l, bool diagonal)
 {
     const int64_t side = self->side;
     for (int64_t h = 0; h < self->heads; h++) {
@@ -250,9 +269,9 @@ static void forward_tile(const struct backend *backend, const struct attention_k
     }
 }
 
-/* out = o / l, and lse. */
-static void finish(const struct attention_kernel *self, const struct layout *l, int64_t n,
-                   int64_t i, float *saved)
+/* out = O / l; L goes to saved, unless that is NULL. */
+static void attention_finish(const struct attention_kernel *self, const struct attention_scratch *l,
+                             int64_t n, int64_t i, float *saved)
 {
     for (int64_t h = 0; h < self->heads; h++) {
         for (int64_t r = 0; r < tile_rows(self, i); r++) {
@@ -269,11 +288,12 @@ static void finish(const struct attention_kernel *self, const struct layout *l, 
 }
 
 static enum status forward_queries(struct backend *backend, struct attention_kernel *self,
-                                   const struct layout *l, struct source qkv, int64_t i)
+                                   const struct attention_scratch *l, struct text_source qkv,
+                                   int64_t i)
 {
     const int64_t channels = self->heads * self->depth, columns = 3 * channels;
     const int64_t rows = self->heads * self->side;
-    pack(backend, self, i, qkv, columns, l->q);
+    pack_tile(backend, self, i, qkv, columns, l->q);
     memset(l->out, 0, (size_t)(rows * self->depth) * sizeof(float));
     for (int64_t r = 0; r < rows; r++) {
         l->most[r] = -INFINITY;
@@ -281,12 +301,12 @@ static enum status forward_queries(struct backend *backend, struct attention_ker
     }
     enum status st = ST_OK;
     for (int64_t j = 0; st == ST_OK && j <= i; j++) {
-        pack(backend, self, j, text_row(qkv, channels, 1), columns, l->k);
-        pack(backend, self, j, text_row(qkv, 2 * channels, 1), columns, l->v);
+        pack_tile(backend, self, j, rows_at(qkv, channels, 1), columns, l->k);
+        pack_tile(backend, self, j, rows_at(qkv, 2 * channels, 1), columns, l->v);
         st = product_run(backend->dnn, &self->scores, l->q, l->k, NULL, l->scores, l->library);
         if (st != ST_OK)
             return st;
-        forward_tile(backend, self, l, j == i);
+        attention_forward_tile(backend, self, l, j == i);
         st = product_run(backend->dnn, &self->values, l->probability, l->v, NULL, l->out,
                          l->library);
     }
@@ -299,28 +319,28 @@ enum status cpu_attention_forward(struct backend *backend, struct kernel *kernel
     (void)stream;
     struct attention_kernel *self = (struct attention_kernel *)kernel;
     const enum dtype dtype = kernel->spec.in[0].dtype;
-    const struct layout l = lay_out(self, buffers->scratch);
+    const struct attention_scratch l = attention_lay_out(self, buffers->scratch);
     const int64_t channels = self->heads * self->depth;
     cpu_enter(backend);
     enum status st = ST_OK;
     for (int64_t n = 0; n < self->n; n++) {
-        const struct source qkv =
-            text_row(text_source(buffers->in[0], dtype), n * self->t, 3 * channels);
-        const struct target out =
-            text_row_out(text_target(buffers->out, dtype), n * self->t, channels);
+        const struct text_source qkv =
+            rows_at(rows_source(buffers->in[0], dtype), n * self->t, 3 * channels);
+        const struct text_target out =
+            rows_at_out(rows_target(buffers->out, dtype), n * self->t, channels);
         for (int64_t i = 0; st == ST_OK && i < self->tiles; i++) {
             st = forward_queries(backend, self, &l, qkv, i);
-            finish(self, &l, n, i, kernel->spec.training ? buffers->saved : NULL);
-            unpack(backend, self, i, l.out, out, channels);
+            attention_finish(self, &l, n, i, kernel->spec.training ? buffers->saved : NULL);
+            unpack_tile(backend, self, i, l.out, out, channels);
         }
     }
     return st;
 }
 
-/* lse and delta of all rows of a sample, in tiles; 0 for rows beyond the end. */
+/* L and D of all queries of a sample, in tiles; 0 for rows beyond T. */
 static void backward_rows(const struct backend *backend, const struct attention_kernel *self,
-                          const struct layout *l, const float *saved, struct source dout,
-                          struct source out)
+                          const struct attention_scratch *l, const float *saved,
+                          struct text_source dout, struct text_source out)
 {
     const int64_t depth = self->depth, channels = self->heads * depth;
     for (int64_t row = 0; row < self->tiles * self->heads * self->side; row++) {
@@ -331,13 +351,14 @@ static void backward_rows(const struct backend *backend, const struct attention_
             continue;
         l->lse[row] = saved[h * self->t + t];
         l->delta[row] =
-            backend->loops.text->dot(text_row(dout, t * channels + h * depth, 1),
-                                     text_row(out, t * channels + h * depth, 1), (size_t)depth);
+            backend->loops.text->dot(rows_at(dout, t * channels + h * depth, 1),
+                                     rows_at(out, t * channels + h * depth, 1), (size_t)depth);
     }
 }
 
-static void backward_tile(const struct backend *backend, const struct attention_kernel *self,
-                          const struct layout *l, int64_t i, bool diagonal)
+static void attention_backward_tile(const struct backend *backend,
+                                    const struct attention_kernel *self,
+                                    const struct attention_scratch *l, int64_t i, bool diagonal)
 {
     const int64_t side = self->side;
     for (int64_t h = 0; h < self->heads; h++) {
@@ -358,9 +379,9 @@ static void backward_tile(const struct backend *backend, const struct attention_
     }
 }
 
-/* What the queries of tile i add to the gradients of the keys in l->k and to their own. */
+/* The innermost loop: the queries of tile i with the keys in l->k. */
 static enum status backward_queries(struct backend *backend, struct attention_kernel *self,
-                                    const struct layout *l, int64_t i, bool diagonal)
+                                    const struct attention_scratch *l, int64_t i, bool diagonal)
 {
     struct dnn *dnn = backend->dnn;
     float *dq = l->dq + i * self->heads * self->side * self->depth;
@@ -369,7 +390,7 @@ static enum status backward_queries(struct backend *backend, struct attention_ke
         st = product_run(dnn, &self->scores, l->dout, l->v, NULL, l->dprobability, l->library);
     if (st != ST_OK)
         return st;
-    backward_tile(backend, self, l, i, diagonal);
+    attention_backward_tile(backend, self, l, i, diagonal);
     st = product_run(dnn, &self->keys, l->probability, l->dout, NULL, l->dv, l->library);
     if (st == ST_OK)
         st = product_run(dnn, &self->keys, l->dscores, l->q, NULL, l->dk, l->library);
@@ -379,30 +400,30 @@ static enum status backward_queries(struct backend *backend, struct attention_ke
 }
 
 static enum status backward_sample(struct backend *backend, struct attention_kernel *self,
-                                   const struct layout *l, struct source qkv, struct source dout,
-                                   struct target din)
+                                   const struct attention_scratch *l, struct text_source qkv,
+                                   struct text_source dout, struct text_target din)
 {
     const int64_t channels = self->heads * self->depth, columns = 3 * channels;
     const size_t slab = (size_t)(self->heads * self->side * self->depth) * sizeof(float);
     memset(l->dq, 0, (size_t)self->tiles * slab);
     for (int64_t j = 0; j < self->tiles; j++) {
-        pack(backend, self, j, text_row(qkv, channels, 1), columns, l->k);
-        pack(backend, self, j, text_row(qkv, 2 * channels, 1), columns, l->v);
+        pack_tile(backend, self, j, rows_at(qkv, channels, 1), columns, l->k);
+        pack_tile(backend, self, j, rows_at(qkv, 2 * channels, 1), columns, l->v);
         memset(l->dk, 0, slab);
         memset(l->dv, 0, slab);
         for (int64_t i = j; i < self->tiles; i++) {
-            pack(backend, self, i, qkv, columns, l->q);
-            pack(backend, self, i, dout, channels, l->dout);
+            pack_tile(backend, self, i, qkv, columns, l->q);
+            pack_tile(backend, self, i, dout, channels, l->dout);
             enum status st = backward_queries(backend, self, l, i, i == j);
             if (st != ST_OK)
                 return st;
         }
-        unpack(backend, self, j, l->dk, text_row_out(din, channels, 1), columns);
-        unpack(backend, self, j, l->dv, text_row_out(din, 2 * channels, 1), columns);
+        unpack_tile(backend, self, j, l->dk, rows_at_out(din, channels, 1), columns);
+        unpack_tile(backend, self, j, l->dv, rows_at_out(din, 2 * channels, 1), columns);
     }
     for (int64_t i = 0; i < self->tiles; i++) {
         const float *dq = l->dq + i * self->heads * self->side * self->depth;
-        unpack(backend, self, i, dq, din, columns);
+        unpack_tile(backend, self, i, dq, din, columns);
     }
     return ST_OK;
 }
@@ -415,20 +436,21 @@ enum status cpu_attention_backward(struct backend *backend, struct kernel *kerne
     const enum dtype dtype = kernel->spec.in[0].dtype;
     CHECK(self->base.spec.training);
     CHECK(buffers->scratch != NULL);
-    const struct layout l = lay_out(self, buffers->scratch);
+    const struct attention_scratch l = attention_lay_out(self, buffers->scratch);
     const int64_t channels = self->heads * self->depth;
     if (buffers->din[0] == NULL)
         return ST_OK;
     cpu_enter(backend);
     for (int64_t n = 0; n < self->n; n++) {
         const int64_t first = n * self->t;
-        const struct source dout = text_row(text_source(buffers->dout[0], dtype), first, channels);
-        const struct source out = text_row(text_source(buffers->out, dtype), first, channels);
+        const struct text_source dout =
+            rows_at(rows_source(buffers->dout[0], dtype), first, channels);
+        const struct text_source out = rows_at(rows_source(buffers->out, dtype), first, channels);
         const float *saved = (const float *)buffers->saved + n * self->heads * self->t;
         backward_rows(backend, self, &l, saved, dout, out);
         enum status st = backward_sample(
-            backend, self, &l, text_row(text_source(buffers->in[0], dtype), first, 3 * channels),
-            dout, text_row_out(text_target(buffers->din[0], dtype), first, 3 * channels));
+            backend, self, &l, rows_at(rows_source(buffers->in[0], dtype), first, 3 * channels),
+            dout, rows_at_out(rows_target(buffers->din[0], dtype), first, 3 * channels));
         if (st != ST_OK)
             return st;
     }

@@ -1,23 +1,30 @@
 /*
- * batch_norm: y = relu?((x - mean)·scale + β (+ residual)), scale = γ / sqrt(variance + eps), one
- * channel strip after the other, so that a strip's second pass finds it in the cache.
+ * batch_norm: y = relu?((x - mean)·scale + β (+ residual)), scale = γ·r, r = 1 / √(variance + eps).
  *
- * Training: mean and biased variance are this batch's. With g = (dy + second dy), masked where y <=
- * 0, c = x - mean, r = 1 / sqrt(variance + eps) and M = N·H·W:
+ * One strip of channels (kernels/cpu/loops/loops.h) after the other, so that its second pass finds
+ * it in the cache.
+ * In training mean and biased variance are this batch's. With
  *
- *   dβ = Σ g      dγ = r · Σ g·c      dresidual = g
- *   dx = γ·r·g - (γ·r³/M · Σ g·c) · c - γ·r/M · Σ g
+ *   g = dy (+ second dy), 0 where y <= 0 under a relu
+ *   c = x - mean
+ *   M = N·H·W
  *
- * Without a residual the mask is recomputed from x by the forward's own operations, so backward
- * needs x only; with one it needs y, too. Padding channels have γ = β = 0 and stay zero.
+ * backward is
+ *
+ *   dβ = Σ g       dγ = r·Σ g·c       dresidual = g
+ *   dx = γ·r·g  -  (γ·r³/M · Σ g·c)·c  -  γ·r/M · Σ g
+ *
+ * Without a residual the mask is computed again from x, by the forward's own operations, so that
+ * backward needs x only; with one it needs y, too. Padding channels have γ = β = 0 and stay zero.
  *
  * Saved (floats, channels rounded up to blocks): mean, r.
  *
- * bfloat16 with the channels innermost: batch_norm_nhwc.h.
+ * bfloat16 with the channels innermost: batch_norm_half.h.
  */
 #include <math.h>
 #include <stdlib.h>
 
+#include "common/check.h"
 #include "kernels/cpu/device/cpu.h"
 #include "kernels/cpu/ops/batch_norm_half.h"
 
@@ -73,7 +80,7 @@ enum status cpu_batch_norm_prepare(struct backend *backend, const struct op_spec
         (struct strip){ .n = in->dims[0],
                         .hw = hw,
                         .plane = self->padded * hw,
-                        .step = self->block,
+                        .pitch = self->block,
                         .stream = in->format == FORMAT_BLOCKED && in->bytes >= STREAM_MIN };
     *out_info = (struct kernel_info){
         .out = *in,
@@ -87,37 +94,25 @@ enum status cpu_batch_norm_prepare(struct backend *backend, const struct op_spec
         .implementation = "loop",
     };
     if (in->format == FORMAT_NHWC)
-        batch_norm_nhwc_info(spec, out_info);
+        batch_norm_half_info(spec, out_info);
     *out_kernel = &self->base;
     return ST_OK;
-}
-
-static int64_t real_channels(const struct norm_kernel *self, int64_t channel, int64_t width)
-{
-    int64_t left = self->channels - channel;
-    if (left < 0)
-        return 0;
-    return left < width ? left : width;
 }
 
 static struct strip_params params_of(const struct norm_kernel *self,
                                      const struct op_buffers *buffers, int64_t channel, int width)
 {
     struct strip_params p = { 0 };
-    for (int64_t c = 0; c < real_channels(self, channel, width); c++) {
+    for (int64_t c = 0; c < cpu_real_channels(self->channels, channel, width); c++) {
         p.gamma[c] = buffers->param[0][channel + c];
         p.beta[c] = buffers->param[1][channel + c];
     }
     return p;
 }
 
-static void put_sum(float *to, double value, bool accumulate)
-{
-    *to = accumulate ? *to + (float)value : (float)value;
-}
-
-/* Mean and 1/sqrt(variance + eps) of a strip: of the batch, which also feeds the running ones … */
-static void batch_statistics(const struct norm_kernel *self, const struct norm_loops *loops,
+/* Mean and r of a strip go to saved; mean and unbiased variance to what the running ones are made
+ * of. */
+static void strip_statistics(const struct norm_kernel *self, const struct norm_loops *loops,
                              const struct op_buffers *buffers, const float *x, int64_t channel)
 {
     double mean[WIDTH], variance[WIDTH];
@@ -129,22 +124,22 @@ static void batch_statistics(const struct norm_kernel *self, const struct norm_l
         saved_r[c] = (float)(1.0 / sqrt(variance[c] + (double)self->base.spec.attr.eps));
     }
     const double count = (double)self->strip.n * (double)self->strip.hw;
-    for (int64_t c = 0; c < real_channels(self, channel, loops->width); c++) {
+    for (int64_t c = 0; c < cpu_real_channels(self->channels, channel, loops->width); c++) {
         if (buffers->stat_sum[0] != NULL)
-            put_sum(&buffers->stat_sum[0][channel + c], mean[c], buffers->accumulate_stats);
+            cpu_put_sum(&buffers->stat_sum[0][channel + c], mean[c], buffers->accumulate_stats);
         if (buffers->stat_sum[1] != NULL) {
-            put_sum(&buffers->stat_sum[1][channel + c], variance[c] * (count / (count - 1.0)),
-                    buffers->accumulate_stats);
+            cpu_put_sum(&buffers->stat_sum[1][channel + c], variance[c] * (count / (count - 1.0)),
+                        buffers->accumulate_stats);
         }
     }
 }
 
-/* … or the running ones. */
+/* Mean and r by the running statistics. */
 static void running_statistics(const struct norm_kernel *self, const struct norm_loops *loops,
                                const struct op_buffers *buffers, int64_t channel, float *mean,
                                float *r)
 {
-    for (int64_t c = 0; c < real_channels(self, channel, loops->width); c++) {
+    for (int64_t c = 0; c < cpu_real_channels(self->channels, channel, loops->width); c++) {
         mean[c] = buffers->stat[0][channel + c];
         r[c] = (float)(1.0 / sqrt((double)buffers->stat[1][channel + c] +
                                   (double)self->base.spec.attr.eps));
@@ -160,7 +155,7 @@ static void forward_strip(const struct norm_kernel *self, const struct norm_loop
     const struct strip_params p = params_of(self, buffers, channel, loops->width);
     float mean[WIDTH] = { 0 }, r[WIDTH] = { 0 }, scale[WIDTH] = { 0 };
     if (self->base.spec.training) {
-        batch_statistics(self, loops, buffers, x, channel);
+        strip_statistics(self, loops, buffers, x, channel);
         const float *saved = (const float *)buffers->saved + channel;
         for (int c = 0; c < loops->width; c++) {
             mean[c] = saved[c];
@@ -183,7 +178,7 @@ enum status cpu_batch_norm_forward(struct backend *backend, struct kernel *kerne
     const struct norm_loops *loops = cpu_norm_loops(backend, &kernel->spec.in[0]);
     cpu_enter(backend);
     if (kernel->spec.in[0].format == FORMAT_NHWC) {
-        batch_norm_nhwc_forward(backend, &kernel->spec, buffers);
+        batch_norm_half_forward(backend, &kernel->spec, buffers);
         return ST_OK;
     }
     for (int64_t b = 0; b < self->padded / self->block; b++) {
@@ -193,8 +188,8 @@ enum status cpu_batch_norm_forward(struct backend *backend, struct kernel *kerne
     return ST_OK;
 }
 
-static void gradient_of(const struct norm_kernel *self, const struct op_buffers *buffers,
-                        int64_t at, struct norm_gradient *g)
+static void strip_gradient(const struct norm_kernel *self, const struct op_buffers *buffers,
+                           int64_t at, struct norm_gradient *g)
 {
     const struct op_attr *attr = &self->base.spec.attr;
     g->x = (const float *)buffers->in[0] + at;
@@ -218,19 +213,19 @@ static void backward_strip(const struct norm_kernel *self, const struct norm_loo
     for (int c = 0; c < loops->width; c++)
         scale[c] = p.gamma[c] * r[c];
     struct norm_gradient g = { .affine = { .mean = mean, .scale = scale, .shift = p.beta } };
-    gradient_of(self, buffers, at, &g);
+    strip_gradient(self, buffers, at, &g);
     float *store = self->base.spec.attr.residual && buffers->din[1] != NULL
                        ? (float *)buffers->din[1] + at
                        : NULL;
     double sum[WIDTH], dot[WIDTH];
     loops->gradient_sums(&self->strip, &g, store, sum, dot);
-    for (int64_t c = 0; c < real_channels(self, channel, loops->width); c++) {
+    for (int64_t c = 0; c < cpu_real_channels(self->channels, channel, loops->width); c++) {
         if (buffers->dparam[0] != NULL) {
-            put_sum(&buffers->dparam[0][channel + c], dot[c] * (double)r[c],
-                    buffers->accumulate[0]);
+            cpu_put_sum(&buffers->dparam[0][channel + c], dot[c] * (double)r[c],
+                        buffers->accumulate[0]);
         }
         if (buffers->dparam[1] != NULL)
-            put_sum(&buffers->dparam[1][channel + c], sum[c], buffers->accumulate[1]);
+            cpu_put_sum(&buffers->dparam[1][channel + c], sum[c], buffers->accumulate[1]);
     }
     if (buffers->din[0] == NULL)
         return;
@@ -253,9 +248,10 @@ enum status cpu_batch_norm_backward(struct backend *backend, struct kernel *kern
     (void)stream;
     const struct norm_kernel *self = (const struct norm_kernel *)kernel;
     const struct norm_loops *loops = cpu_norm_loops(backend, &kernel->spec.in[0]);
+    CHECK(kernel->spec.training); /* saved is this batch's */
     cpu_enter(backend);
     if (kernel->spec.in[0].format == FORMAT_NHWC) {
-        batch_norm_nhwc_backward(backend, &kernel->spec, buffers);
+        batch_norm_half_backward(backend, &kernel->spec, buffers);
         return ST_OK;
     }
     for (int64_t b = 0; b < self->padded / self->block; b++) {

@@ -1,8 +1,10 @@
 /*
  * embedding: rows of a table (+ rows of positions).
  *
- * Backward adds the gradients of the rows in token order, so each row of the table has one fixed
- * order of additions.
+ *   y[n][t] = table[token[n][t]] (+ positions[t])
+ *
+ * Backward adds the rows of dy one after the other, n by n and t by t: each row of the table has
+ * one fixed order of additions.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +18,7 @@ enum status cpu_embedding_prepare(struct backend *backend, const struct op_spec 
     const struct tensor *in = &spec->in[0];
     const struct op_attr *attr = &spec->attr;
     if (spec->in_count != 1 || in->dtype != DTYPE_I32 || in->format != FORMAT_PLAIN ||
-        in->ndim != 2 || in->dims[0] < 1 || in->dims[1] < 1 || !text_is_float(spec->out_dtype) ||
+        in->ndim != 2 || in->dims[0] < 1 || in->dims[1] < 1 || !cpu_is_float(spec->out_dtype) ||
         attr->out < 1 || attr->rows < 1 || attr->rows > INT32_MAX || attr->positions < 0 ||
         (attr->positions > 0 && attr->positions < in->dims[1]))
         return ST_INVALID;
@@ -45,30 +47,30 @@ enum status cpu_embedding_forward(struct backend *backend, struct kernel *kernel
     const int64_t t = spec->in[0].dims[1], columns = spec->attr.out;
     const int64_t rows = spec->in[0].dims[0] * t;
     const int32_t *tokens = buffers->in[0];
-    const struct source table = text_source(buffers->param[0], DTYPE_F32);
-    const struct source positions = text_source(buffers->param[1], DTYPE_F32);
-    const struct target out = text_target(buffers->out, spec->out_dtype);
+    const struct text_source table = rows_source(buffers->param[0], DTYPE_F32);
+    const struct text_source positions = rows_source(buffers->param[1], DTYPE_F32);
+    const struct text_target out = rows_target(buffers->out, spec->out_dtype);
     for (int64_t r = 0; r < rows; r++) {
         if (tokens[r] < 0 || tokens[r] >= spec->attr.rows)
             return ST_INVALID;
     }
     cpu_enter(backend);
     for (int64_t r = 0; r < rows; r++) {
-        struct source position = { 0 };
+        struct text_source position = { 0 };
         if (spec->attr.positions > 0)
-            position = text_row(positions, r % t, columns);
-        backend->loops.text->add(text_row_out(out, r, columns), text_row(table, tokens[r], columns),
+            position = rows_at(positions, r % t, columns);
+        backend->loops.text->add(rows_at_out(out, r, columns), rows_at(table, tokens[r], columns),
                                  position, (size_t)columns);
     }
     return ST_OK;
 }
 
-/* Row `at` of `to` += g, both of one row; to is float32. */
-static void add_row(const struct backend *backend, struct target to, int64_t at, struct source g,
-                    int64_t columns)
+/* Row `at` of to (float32) += g, one row. */
+static void embedding_add_row(const struct backend *backend, struct text_target to, int64_t at,
+                              struct text_source g, int64_t columns)
 {
-    const struct target out = text_row_out(to, at, columns);
-    backend->loops.text->add(out, g, (struct source){ .data = out.data }, (size_t)columns);
+    const struct text_target out = rows_at_out(to, at, columns);
+    backend->loops.text->add(out, g, (struct text_source){ .data = out.data }, (size_t)columns);
 }
 
 enum status cpu_embedding_backward(struct backend *backend, struct kernel *kernel,
@@ -79,19 +81,19 @@ enum status cpu_embedding_backward(struct backend *backend, struct kernel *kerne
     const int64_t t = kernel->spec.in[0].dims[1], columns = attr->out;
     const int64_t rows = kernel->spec.in[0].dims[0] * t;
     const int32_t *tokens = buffers->in[0];
-    const struct source g = text_source(buffers->dout[0], kernel->spec.out_dtype);
+    const struct text_source g = rows_source(buffers->dout[0], kernel->spec.out_dtype);
     float *table = buffers->dparam[0], *positions = buffers->dparam[1];
     cpu_enter(backend);
     if (table != NULL && !buffers->accumulate[0])
         backend->loops.flat->fill(table, 0.0f, (size_t)(attr->rows * columns));
-    const struct target to = { .data = table }, to_position = { .data = positions };
+    const struct text_target to = { .data = table }, to_position = { .data = positions };
     for (int64_t r = 0; table != NULL && r < rows; r++)
-        add_row(backend, to, tokens[r], text_row(g, r, columns), columns);
+        embedding_add_row(backend, to, tokens[r], rows_at(g, r, columns), columns);
     if (attr->positions == 0 || positions == NULL)
         return ST_OK;
     if (!buffers->accumulate[1])
         backend->loops.flat->fill(positions, 0.0f, (size_t)(attr->positions * columns));
     for (int64_t r = 0; r < rows; r++)
-        add_row(backend, to_position, r % t, text_row(g, r, columns), columns);
+        embedding_add_row(backend, to_position, r % t, rows_at(g, r, columns), columns);
     return ST_OK;
 }

@@ -1,11 +1,12 @@
 /*
- * flatten: to [N, C·H·W] in PyTorch's order and out_dtype; a copy from plain, else a reformat.
+ * flatten: to [N, C·H·W] in PyTorch's order and out_dtype. From a plain tensor that is a copy, from
+ * the other formats a reordering.
  */
 #include <stdlib.h>
 
 #include "kernels/cpu/device/cpu.h"
 
-static bool spec_is_valid(const struct op_spec *spec)
+static bool flatten_is_valid(const struct op_spec *spec)
 {
     const struct tensor *in = &spec->in[0];
     if (spec->in_count < 1 || in->ndim < 2 ||
@@ -23,7 +24,7 @@ enum status cpu_flatten_prepare(struct backend *backend, const struct op_spec *s
 {
     (void)backend;
     const struct tensor *in = &spec->in[0];
-    if (!spec_is_valid(spec))
+    if (!flatten_is_valid(spec))
         return ST_INVALID;
     struct kernel *kernel = calloc(1, sizeof(*kernel));
     if (kernel == NULL)

@@ -1,5 +1,5 @@
 /*
- * gelu: alone, in its two forms; linear fuses the same loops.
+ * gelu as an op of its own, in its two forms (tanh, erf). linear has the same loops fused.
  */
 #include <stdlib.h>
 
@@ -10,7 +10,7 @@ enum status cpu_gelu_prepare(struct backend *backend, const struct op_spec *spec
 {
     (void)backend;
     const struct tensor *in = &spec->in[0];
-    if (spec->in_count != 1 || !text_tensor_is_valid(in, 1) || spec->out_dtype != in->dtype ||
+    if (spec->in_count != 1 || !rows_is_valid(in, 1) || spec->out_dtype != in->dtype ||
         (spec->attr.activation != ACTIVATION_GELU_TANH &&
          spec->attr.activation != ACTIVATION_GELU_ERF))
         return ST_INVALID;
@@ -38,8 +38,8 @@ enum status cpu_gelu_forward(struct backend *backend, struct kernel *kernel,
     const struct tensor *in = &kernel->spec.in[0];
     cpu_enter(backend);
     backend->loops.text->activate(
-        kernel->spec.attr.activation, text_target(buffers->out, in->dtype),
-        text_source(buffers->in[0], in->dtype), (size_t)tensor_elements(in));
+        kernel->spec.attr.activation, rows_target(buffers->out, in->dtype),
+        rows_source(buffers->in[0], in->dtype), (size_t)tensor_elements(in));
     return ST_OK;
 }
 
@@ -52,8 +52,8 @@ enum status cpu_gelu_backward(struct backend *backend, struct kernel *kernel,
         return ST_OK;
     cpu_enter(backend);
     backend->loops.text->activate_backward(
-        kernel->spec.attr.activation, text_target(buffers->din[0], in->dtype),
-        text_source(buffers->dout[0], in->dtype), text_source(buffers->in[0], in->dtype),
+        kernel->spec.attr.activation, rows_target(buffers->din[0], in->dtype),
+        rows_source(buffers->dout[0], in->dtype), rows_source(buffers->in[0], in->dtype),
         (size_t)tensor_elements(in));
     return ST_OK;
 }

@@ -1,12 +1,14 @@
 /*
- * layer_norm: y = (x - mean)·rstd·γ + β over the last dim.
+ * layer_norm: y = (x - mean)·rstd·γ + β over the last dim, rstd = 1 / √(variance + eps).
  *
- * Saved: mean and rstd of each row (2 floats). Scratch: dγ and dβ of a chunk of rows in float32,
- * and of all rows in double, so that their error does not grow with the rows.
+ * Saved: mean and rstd of each row (2 floats).
+ * Scratch: dγ and dβ of all rows in double, then those of a chunk of rows in float32: so their
+ * error does not grow with the number of rows.
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/check.h"
 #include "kernels/cpu/ops/rows.h"
 
 #define ROW_CHUNK 64
@@ -16,17 +18,17 @@ enum status cpu_layer_norm_prepare(struct backend *backend, const struct op_spec
 {
     (void)backend;
     const struct tensor *in = &spec->in[0];
-    if (spec->in_count != 1 || !text_tensor_is_valid(in, 2) || !text_is_float(spec->out_dtype) ||
+    if (spec->in_count != 1 || !rows_is_valid(in, 2) || !cpu_is_float(spec->out_dtype) ||
         !(spec->attr.eps >= 0.0f))
         return ST_INVALID;
     struct kernel *kernel = calloc(1, sizeof(*kernel));
     if (kernel == NULL)
         return ST_NO_MEMORY;
     kernel->spec = *spec;
-    const size_t columns = (size_t)text_columns(in);
+    const size_t columns = (size_t)rows_columns(in);
     *out_info = (struct kernel_info){
         .out = tensor_plain(spec->out_dtype, in->ndim, in->dims),
-        .saved_bytes = spec->training ? (size_t)text_rows(in) * 2 * sizeof(float) : 0,
+        .saved_bytes = spec->training ? (size_t)rows_count(in) * 2 * sizeof(float) : 0,
         .scratch_bytes = spec->training ? 2 * columns * (sizeof(float) + sizeof(double)) : 0,
         .backward_needs_in = { true },
         .din_adds = { true },
@@ -44,18 +46,18 @@ enum status cpu_layer_norm_forward(struct backend *backend, struct kernel *kerne
 {
     (void)stream;
     const struct op_spec *spec = &kernel->spec;
-    const int64_t rows = text_rows(&spec->in[0]), columns = text_columns(&spec->in[0]);
-    const struct source x = text_source(buffers->in[0], spec->in[0].dtype);
-    const struct target out = text_target(buffers->out, spec->out_dtype);
+    const int64_t rows = rows_count(&spec->in[0]), columns = rows_columns(&spec->in[0]);
+    const struct text_source x = rows_source(buffers->in[0], spec->in[0].dtype);
+    const struct text_target out = rows_target(buffers->out, spec->out_dtype);
     float *saved = buffers->saved;
     cpu_enter(backend);
     for (int64_t r = 0; r < rows; r++) {
-        struct layer_row row = { .x = text_row(x, r, columns),
+        struct layer_row row = { .x = rows_at(x, r, columns),
                                  .gamma = buffers->param[0],
                                  .beta = buffers->param[1],
                                  .count = columns,
                                  .eps = spec->attr.eps };
-        backend->loops.text->layer_norm(&row, text_row_out(out, r, columns));
+        backend->loops.text->layer_norm(&row, rows_at_out(out, r, columns));
         if (spec->training) {
             saved[2 * r] = row.mean;
             saved[2 * r + 1] = row.rstd;
@@ -64,7 +66,7 @@ enum status cpu_layer_norm_forward(struct backend *backend, struct kernel *kerne
     return ST_OK;
 }
 
-/* The chunk's sums go into those of all rows. */
+/* Adds a chunk's sums to those of all rows, and clears them. */
 static void add_chunk(double *total, float *part, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -73,10 +75,10 @@ static void add_chunk(double *total, float *part, size_t count)
     }
 }
 
-static void store(float *out, const double *total, size_t count, bool accumulate)
+static void layer_norm_store(float *out, const double *total, size_t count, bool accumulate)
 {
     for (size_t i = 0; out != NULL && i < count; i++)
-        out[i] = accumulate ? out[i] + (float)total[i] : (float)total[i];
+        cpu_put_sum(&out[i], total[i], accumulate);
 }
 
 enum status cpu_layer_norm_backward(struct backend *backend, struct kernel *kernel,
@@ -84,34 +86,35 @@ enum status cpu_layer_norm_backward(struct backend *backend, struct kernel *kern
 {
     (void)stream;
     const struct op_spec *spec = &kernel->spec;
-    const int64_t rows = text_rows(&spec->in[0]), columns = text_columns(&spec->in[0]);
+    const int64_t rows = rows_count(&spec->in[0]), columns = rows_columns(&spec->in[0]);
     const size_t count = (size_t)columns;
     const enum dtype dtype = spec->in[0].dtype;
-    const struct source x = text_source(buffers->in[0], dtype);
-    const struct source dout = text_source(buffers->dout[0], spec->out_dtype);
+    const struct text_source x = rows_source(buffers->in[0], dtype);
+    const struct text_source dout = rows_source(buffers->dout[0], spec->out_dtype);
     const float *saved = buffers->saved;
     double *total = buffers->scratch;
     float *part = (float *)(total + 2 * count);
+    CHECK(spec->training);
     cpu_enter(backend);
     memset(buffers->scratch, 0, 2 * count * (sizeof(float) + sizeof(double)));
     for (int64_t r = 0; r < rows; r++) {
-        const struct layer_row row = { .x = text_row(x, r, columns),
+        const struct layer_row row = { .x = rows_at(x, r, columns),
                                        .gamma = buffers->param[0],
                                        .count = columns,
                                        .mean = saved[2 * r],
                                        .rstd = saved[2 * r + 1] };
-        struct source add = text_source(buffers->din_add[0], dtype);
-        struct target din = text_target(buffers->din[0], dtype);
+        struct text_source add = rows_source(buffers->din_add[0], dtype);
+        struct text_target din = rows_target(buffers->din[0], dtype);
         if (add.data != NULL)
-            add = text_row(add, r, columns);
+            add = rows_at(add, r, columns);
         if (din.data != NULL)
-            din = text_row_out(din, r, columns);
-        backend->loops.text->layer_norm_backward(&row, text_row(dout, r, columns), add, din, part,
+            din = rows_at_out(din, r, columns);
+        backend->loops.text->layer_norm_backward(&row, rows_at(dout, r, columns), add, din, part,
                                                  part + count);
         if ((r + 1) % ROW_CHUNK == 0 || r + 1 == rows)
             add_chunk(total, part, 2 * count);
     }
-    store(buffers->dparam[0], total, count, buffers->accumulate[0]);
-    store(buffers->dparam[1], total + count, count, buffers->accumulate[1]);
+    layer_norm_store(buffers->dparam[0], total, count, buffers->accumulate[0]);
+    layer_norm_store(buffers->dparam[1], total + count, count, buffers->accumulate[1]);
     return ST_OK;
 }

@@ -1,18 +1,21 @@
 /*
- * linear: y = act(x·Wᵀ + b) (+ residual); rows are all dims but the last.
+ * linear: y = act(x·Wᵀ + b) (+ residual). The rows are all dims but the last.
  *
- *   forward   y  [N, O] = x [N, I] · Wᵀ + b, then the activation or the residual by our loops
- *             (oneDNN's relu drops NaN)
- *   backward  g  [N, O] = dy (+ second dy), times f'
- *             dx [N, I] = g · W
- *             dW [O, I] (+)= gᵀ · x;  db [O] (+)= column sums of g
+ *   forward    y  [N, O]   =   x·Wᵀ + b, then act or residual, by our own loops (oneDNN's relu
+ *                              drops NaN)
+ *   backward   g  [N, O]   =   (dy (+ second dy)) ∘ act'
+ *              dx [N, I]   =   g·W
+ *              dW [O, I] (+)=  gᵀ·x
+ *              db [O]    (+)=  column sums of g
  *
- * Operands of products are float32, or bfloat16 where the math is and the processor has AVX-512;
- * what is of another dtype is converted in scratch. The cache holds W in bfloat16, row-major: where
- * a batch is some hundred rows, blocked copies cost more to refresh than they save. Products are
- * half_gemm.h's where there are tiles, else oneDNN's.
+ * Operands of the products are bfloat16 where the math is and the processor has AVX-512, else
+ * float32; what is of the other dtype is converted in scratch. Products go by
+ * kernels/cpu/gemm/half_gemm.h where there is AMX (and a single thread), else by oneDNN.
  *
- * Saved: for gelu what goes into it, in out_dtype.
+ * The cache holds W in bfloat16, row by row: where a batch has some hundred rows, blocked copies
+ * would cost more to refresh than they save.
+ *
+ * Saved: for gelu x·Wᵀ + b, in out_dtype.
  */
 #include <stdlib.h>
 
@@ -23,12 +26,13 @@
 struct linear_kernel {
     struct kernel base;
     int64_t n, i, o;
-    bool half;  /* the operands */
-    bool tiles; /* their products are our own */
+    bool half;  /* the products' operands are bfloat16 */
+    bool tiles; /* the products are our own: half, with AMX */
     bool gelu;
-    struct product data, weights;
-    struct dnn_op forward, backward_data, backward_weights, backward_weights_add; /* half: all */
-    /* Bytes of what is converted or computed on the way; 0: not needed. */
+    struct product data, weights; /* dx = g·W, dW = gᵀ·x */
+    /* Without tiles: forward always, the others if half. */
+    struct dnn_op forward, backward_data, backward_weights, backward_weights_add;
+    /* Regions of scratch; 0: not needed. */
     size_t x_bytes, y_bytes, g_bytes, operand_bytes, dx_bytes, library_bytes;
 };
 
@@ -45,13 +49,13 @@ static enum status linear_refresh(struct backend *backend, struct kernel *kernel
                                   const float *const param[OP_PARAM_MAX], void *cache)
 {
     const struct linear_kernel *self = (const struct linear_kernel *)kernel;
-    const struct target to = { .data = cache, .half = true };
-    backend->loops.text->convert(to, (struct source){ .data = param[0] },
+    const struct text_target to = { .data = cache, .half = true };
+    backend->loops.text->convert(to, (struct text_source){ .data = param[0] },
                                  (size_t)(self->o * self->i));
     return ST_OK;
 }
 
-static enum status products_init(struct backend *backend, struct linear_kernel *self)
+static enum status linear_products_init(struct backend *backend, struct linear_kernel *self)
 {
     const int64_t n = self->n, i = self->i, o = self->o;
     const struct op_spec *spec = &self->base.spec;
@@ -87,7 +91,7 @@ static enum status products_init(struct backend *backend, struct linear_kernel *
     return st;
 }
 
-/* The most that one of the three products needs. */
+/* The most scratch that one of the three products needs. */
 static size_t tiles_bytes(const struct linear_kernel *self)
 {
     const int64_t n = self->n, i = self->i, o = self->o;
@@ -99,7 +103,12 @@ static size_t tiles_bytes(const struct linear_kernel *self)
     return most;
 }
 
-/* Regions of scratch: x | y in forward, x | g | operand | dx in backward, then the library's. */
+/*
+ * Lays scratch out; returns its size.
+ *
+ *   forward    x as an operand · y in float32 · the product's own
+ *   backward   x as an operand · g · g as an operand · dx in float32 · the product's own
+ */
 static size_t find_sizes(struct linear_kernel *self)
 {
     const struct op_spec *spec = &self->base.spec;
@@ -129,10 +138,10 @@ static size_t find_sizes(struct linear_kernel *self)
            self->library_bytes;
 }
 
-static bool spec_is_valid(const struct op_spec *spec)
+static bool linear_is_valid(const struct op_spec *spec)
 {
     const struct tensor *in = &spec->in[0];
-    if (!text_tensor_is_valid(in, 2) || spec->attr.out < 1 || !text_is_float(spec->out_dtype) ||
+    if (!rows_is_valid(in, 2) || spec->attr.out < 1 || !cpu_is_float(spec->out_dtype) ||
         (spec->math != MATH_F32 && spec->math != MATH_BF16) ||
         (spec->math == MATH_F32 && (in->dtype != DTYPE_F32 || spec->out_dtype != DTYPE_F32)))
         return false;
@@ -142,11 +151,11 @@ static bool spec_is_valid(const struct op_spec *spec)
     struct tensor out = *in;
     out.dims[out.ndim - 1] = spec->attr.out;
     return spec->in_count == 2 && spec->attr.activation == ACTIVATION_NONE &&
-           text_tensor_is_valid(residual, 2) && residual->dtype == spec->out_dtype &&
-           text_same_dims(&out, residual);
+           rows_is_valid(residual, 2) && residual->dtype == spec->out_dtype &&
+           rows_same_dims(&out, residual);
 }
 
-static void describe(struct linear_kernel *self, struct kernel_info *out_info)
+static void linear_describe(struct linear_kernel *self, struct kernel_info *out_info)
 {
     const struct op_spec *spec = &self->base.spec;
     const struct tensor *in = &spec->in[0];
@@ -177,45 +186,45 @@ static void describe(struct linear_kernel *self, struct kernel_info *out_info)
 enum status cpu_linear_prepare(struct backend *backend, const struct op_spec *spec,
                                struct kernel **out_kernel, struct kernel_info *out_info)
 {
-    if (!spec_is_valid(spec))
+    if (!linear_is_valid(spec))
         return ST_INVALID;
     struct linear_kernel *self = calloc(1, sizeof(*self));
     if (self == NULL)
         return ST_NO_MEMORY;
     self->base.spec = *spec;
     self->base.release = linear_release;
-    self->n = text_rows(&spec->in[0]);
-    self->i = text_columns(&spec->in[0]);
+    self->n = rows_count(&spec->in[0]);
+    self->i = rows_columns(&spec->in[0]);
     self->o = spec->attr.out;
     self->half = spec->math == MATH_BF16 && product_has_half();
     self->gelu = spec->attr.activation == ACTIVATION_GELU_TANH ||
                  spec->attr.activation == ACTIVATION_GELU_ERF;
     self->base.refresh = self->half ? linear_refresh : NULL;
     cpu_enter(backend);
-    enum status st = products_init(backend, self);
+    enum status st = linear_products_init(backend, self);
     if (st != ST_OK) {
         linear_release(&self->base);
         free(self);
         return st;
     }
-    describe(self, out_info);
+    linear_describe(self, out_info);
     *out_kernel = &self->base;
     return ST_OK;
 }
 
 /* x as an operand: itself, or converted into `scratch`. */
 static const void *operand_of(const struct backend *backend, const struct linear_kernel *self,
-                              struct source x, size_t count, void *scratch)
+                              struct text_source x, size_t count, void *scratch)
 {
     if (x.half == self->half)
         return x.data;
-    backend->loops.text->convert((struct target){ scratch, self->half }, x, count);
+    backend->loops.text->convert((struct text_target){ scratch, self->half }, x, count);
     return scratch;
 }
 
 /* y = x·Wᵀ + b. */
-static enum status values(struct backend *backend, struct linear_kernel *self,
-                          const struct op_buffers *buffers, const void *x, void *y)
+static enum status linear_values(struct backend *backend, struct linear_kernel *self,
+                                 const struct op_buffers *buffers, const void *x, void *y)
 {
     char *scratch = (char *)buffers->scratch + self->x_bytes + self->y_bytes;
     const float *bias = self->base.spec.attr.bias ? buffers->param[1] : NULL;
@@ -249,49 +258,52 @@ enum status cpu_linear_forward(struct backend *backend, struct kernel *kernel,
     void *before = saves ? buffers->saved : buffers->out; /* the activation */
     void *y = self->y_bytes > 0 ? scratch + self->x_bytes : before;
     cpu_enter(backend);
-    const void *x = operand_of(backend, self, text_source(buffers->in[0], spec->in[0].dtype),
+    const void *x = operand_of(backend, self, rows_source(buffers->in[0], spec->in[0].dtype),
                                (size_t)(self->n * self->i), scratch);
-    enum status st = values(backend, self, buffers, x, y);
+    enum status st = linear_values(backend, self, buffers, x, y);
     if (st != ST_OK)
         return st;
-    const struct target out = text_target(buffers->out, spec->out_dtype);
-    if (y != before)
-        text->convert(text_target(before, spec->out_dtype), (struct source){ .data = y }, count);
+    const struct text_target out = rows_target(buffers->out, spec->out_dtype);
+    if (y != before) {
+        text->convert(rows_target(before, spec->out_dtype), (struct text_source){ .data = y },
+                      count);
+    }
     if (spec->attr.activation != ACTIVATION_NONE)
-        text->activate(spec->attr.activation, out, text_source(before, spec->out_dtype), count);
+        text->activate(spec->attr.activation, out, rows_source(before, spec->out_dtype), count);
     if (spec->attr.residual) {
-        text->add(out, text_source(out.data, spec->out_dtype),
-                  text_source(buffers->in[1], spec->out_dtype), count);
+        text->add(out, rows_source(out.data, spec->out_dtype),
+                  rows_source(buffers->in[1], spec->out_dtype), count);
     }
     return ST_OK;
 }
 
-/* The gradient before the activation: dout itself, or computed in `scratch`. */
-static struct source inner_gradient(const struct backend *backend, const struct linear_kernel *self,
-                                    const struct op_buffers *buffers, void *scratch)
+/* g: dout itself, or computed in `scratch`. */
+static struct text_source inner_gradient(const struct backend *backend,
+                                         const struct linear_kernel *self,
+                                         const struct op_buffers *buffers, void *scratch)
 {
     const struct op_spec *spec = &self->base.spec;
     const struct text_loops *text = backend->loops.text;
     const enum activation kind = spec->attr.activation;
     const size_t count = (size_t)(self->n * self->o);
-    const struct target to = text_target(scratch, spec->out_dtype);
-    struct source g = text_source(buffers->dout[0], spec->out_dtype);
+    const struct text_target to = rows_target(scratch, spec->out_dtype);
+    struct text_source g = rows_source(buffers->dout[0], spec->out_dtype);
     if (buffers->dout[1] != NULL) {
-        text->add(to, g, text_source(buffers->dout[1], spec->out_dtype), count);
+        text->add(to, g, rows_source(buffers->dout[1], spec->out_dtype), count);
         g.data = scratch;
     }
     if (kind != ACTIVATION_NONE) {
         const void *by = kind == ACTIVATION_RELU ? buffers->out : buffers->saved;
-        text->activate_backward(kind, to, g, text_source(by, spec->out_dtype), count);
+        text->activate_backward(kind, to, g, rows_source(by, spec->out_dtype), count);
         g.data = scratch;
     }
     return g;
 }
 
 /* dW (+)= gᵀ · x. */
-static enum status weight_gradient(struct backend *backend, struct linear_kernel *self,
-                                   const struct op_buffers *buffers, const void *g, const void *x,
-                                   void *scratch)
+static enum status linear_weight_gradient(struct backend *backend, struct linear_kernel *self,
+                                          const struct op_buffers *buffers, const void *g,
+                                          const void *x, void *scratch)
 {
     const bool accumulate = buffers->accumulate[0];
     if (self->tiles) {
@@ -317,8 +329,9 @@ static enum status weight_gradient(struct backend *backend, struct linear_kernel
 }
 
 /* dx = g · W. */
-static enum status data_gradient(struct backend *backend, struct linear_kernel *self,
-                                 const struct op_buffers *buffers, const void *g, char *scratch)
+static enum status linear_data_gradient(struct backend *backend, struct linear_kernel *self,
+                                        const struct op_buffers *buffers, const void *g,
+                                        char *scratch)
 {
     const struct op_spec *spec = &self->base.spec;
     void *dx = self->dx_bytes > 0 ? scratch : buffers->din[0];
@@ -338,8 +351,9 @@ static enum status data_gradient(struct backend *backend, struct linear_kernel *
         st = product_f32(&self->data, g, buffers->param[0], dx);
     }
     if (st == ST_OK && dx != buffers->din[0]) {
-        backend->loops.text->convert(text_target(buffers->din[0], spec->in[0].dtype),
-                                     (struct source){ .data = dx }, (size_t)(self->n * self->i));
+        backend->loops.text->convert(rows_target(buffers->din[0], spec->in[0].dtype),
+                                     (struct text_source){ .data = dx },
+                                     (size_t)(self->n * self->i));
     }
     return st;
 }
@@ -355,7 +369,7 @@ enum status cpu_linear_backward(struct backend *backend, struct kernel *kernel,
     char *operand = g_scratch + self->g_bytes;
     char *scratch = operand + self->operand_bytes;
     cpu_enter(backend);
-    const struct source g = inner_gradient(backend, self, buffers, g_scratch);
+    const struct text_source g = inner_gradient(backend, self, buffers, g_scratch);
     if (spec->attr.bias && buffers->dparam[1] != NULL) {
         backend->loops.text->column_sums(buffers->dparam[1], g, (size_t)self->n, (size_t)self->o,
                                          buffers->accumulate[1]);
@@ -363,16 +377,16 @@ enum status cpu_linear_backward(struct backend *backend, struct kernel *kernel,
     const void *a = operand_of(backend, self, g, (size_t)(self->n * self->o), operand);
     enum status st = ST_OK;
     if (buffers->dparam[0] != NULL) {
-        const void *x = operand_of(backend, self, text_source(buffers->in[0], spec->in[0].dtype),
+        const void *x = operand_of(backend, self, rows_source(buffers->in[0], spec->in[0].dtype),
                                    (size_t)(self->n * self->i), x_scratch);
-        st = weight_gradient(backend, self, buffers, a, x, scratch);
+        st = linear_weight_gradient(backend, self, buffers, a, x, scratch);
     }
     if (st == ST_OK && buffers->din[0] != NULL)
-        st = data_gradient(backend, self, buffers, a, scratch);
+        st = linear_data_gradient(backend, self, buffers, a, scratch);
     if (st == ST_OK && spec->attr.residual && buffers->din[1] != NULL &&
         buffers->din[1] != buffers->dout[0]) {
-        backend->loops.text->convert(text_target(buffers->din[1], spec->out_dtype),
-                                     text_source(buffers->dout[0], spec->out_dtype),
+        backend->loops.text->convert(rows_target(buffers->din[1], spec->out_dtype),
+                                     rows_source(buffers->dout[0], spec->out_dtype),
                                      (size_t)(self->n * self->o));
     }
     return st;

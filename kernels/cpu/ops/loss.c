@@ -1,14 +1,18 @@
 /*
- * softmax_cross_entropy: per row, loss = lse - Σ t·x with lse = log Σ exp(x), t the smoothed
- * one-hot.
+ * softmax_cross_entropy. Of a row x of n logits, with its label and smoothing s:
  *
- * Saved: the greatest logit of each row and 1 / Σ exp(x - greatest), so that backward needs one exp
- * per logit.
+ *   loss = lse - Σ t·x        lse = log Σ exp(x),  t = (1 - s)·(one-hot of the label) + s/n
+ *   dx   = scale·(softmax(x) - t)
+ *
+ * A label of -1 counts nothing: no loss, and a gradient of 0.
+ *
+ * Saved, per row: the greatest logit m, and 1 / Σ exp(x - m); so backward needs one exp per logit.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/check.h"
 #include "common/halves.h"
 #include "kernels/cpu/ops/rows.h"
 
@@ -18,9 +22,9 @@ enum status cpu_softmax_cross_entropy_prepare(struct backend *backend, const str
 {
     (void)backend;
     const struct tensor *x = &spec->in[0], *labels = &spec->in[1];
-    if (spec->in_count != 2 || !text_tensor_is_valid(x, 2) || labels->dtype != DTYPE_I32 ||
-        labels->format != FORMAT_PLAIN || tensor_elements(labels) != text_rows(x) ||
-        text_columns(x) > INT32_MAX || spec->out_dtype != DTYPE_F32 ||
+    if (spec->in_count != 2 || !rows_is_valid(x, 2) || labels->dtype != DTYPE_I32 ||
+        labels->format != FORMAT_PLAIN || tensor_elements(labels) != rows_count(x) ||
+        rows_columns(x) > INT32_MAX || spec->out_dtype != DTYPE_F32 ||
         !(spec->attr.label_smoothing >= 0.0f) || !(spec->attr.label_smoothing < 1.0f))
         return ST_INVALID;
     struct kernel *kernel = calloc(1, sizeof(*kernel));
@@ -30,7 +34,7 @@ enum status cpu_softmax_cross_entropy_prepare(struct backend *backend, const str
     const int64_t three[1] = { 3 };
     *out_info = (struct kernel_info){
         .out = tensor_plain(DTYPE_F32, 1, three),
-        .saved_bytes = spec->training ? (size_t)text_rows(x) * 2 * sizeof(float) : 0,
+        .saved_bytes = spec->training ? (size_t)rows_count(x) * 2 * sizeof(float) : 0,
         .backward_needs_in = { true, true },
         .din_overwrites_in = { true },
         .din = { *x },
@@ -42,7 +46,7 @@ enum status cpu_softmax_cross_entropy_prepare(struct backend *backend, const str
     return ST_OK;
 }
 
-static float logit(struct source x, int64_t i)
+static float logit(struct text_source x, int64_t i)
 {
     return x.half ? bf16_widen(((const uint16_t *)x.data)[i]) : ((const float *)x.data)[i];
 }
@@ -62,9 +66,9 @@ enum status cpu_softmax_cross_entropy_forward(struct backend *backend, struct ke
 {
     (void)stream;
     const struct tensor *in = &kernel->spec.in[0];
-    const int64_t rows = text_rows(in), n = text_columns(in);
+    const int64_t rows = rows_count(in), n = rows_columns(in);
     const double smoothing = (double)kernel->spec.attr.label_smoothing;
-    const struct source x = text_source(buffers->in[0], in->dtype);
+    const struct text_source x = rows_source(buffers->in[0], in->dtype);
     const int32_t *labels = buffers->in[1];
     float *saved = buffers->saved;
     double total = 0.0;
@@ -75,7 +79,7 @@ enum status cpu_softmax_cross_entropy_forward(struct backend *backend, struct ke
             return ST_INVALID;
         if (labels[r] < 0)
             continue;
-        struct softmax_row row = { .x = text_row(x, r, n), .count = n };
+        struct softmax_row row = { .x = rows_at(x, r, n), .count = n };
         backend->loops.text->softmax(&row, smoothing > 0.0);
         if (kernel->spec.training) {
             saved[2 * r] = row.most;
@@ -92,17 +96,21 @@ enum status cpu_softmax_cross_entropy_forward(struct backend *backend, struct ke
     return ST_OK;
 }
 
-/* The gradient of one row: factor·(softmax - t); dx may be the logits. */
+/*
+ * dx of one row, which may be its logits: by[0]·exp(x - m) - by[1], and at the label - by[2], too.
+ *
+ *   by    scale / Σ exp(x - m) · scale·s/n · scale·(1 - s)
+ */
 static void row_gradient(const struct backend *backend, const struct softmax_row *row,
-                         int32_t label, const float by[3], struct target dx)
+                         int32_t label, const float by[3], struct text_target dx)
 {
     const struct text_loops *text = backend->loops.text;
     const float value = logit(row->x, label);
     const struct softmax_row one = { .x = { .data = &value }, .count = 1, .most = row->most };
     float at_label = 0.0f;
-    text->softmax_backward(&one, by[0], by[1] + by[2], (struct target){ .data = &at_label });
+    text->softmax_backward(&one, by[0], by[1] + by[2], (struct text_target){ .data = &at_label });
     text->softmax_backward(row, by[0], by[1], dx);
-    text->convert(text_row_out(dx, label, 1), (struct source){ .data = &at_label }, 1);
+    text->convert(rows_at_out(dx, label, 1), (struct text_source){ .data = &at_label }, 1);
 }
 
 enum status cpu_softmax_cross_entropy_backward(struct backend *backend, struct kernel *kernel,
@@ -111,23 +119,24 @@ enum status cpu_softmax_cross_entropy_backward(struct backend *backend, struct k
 {
     (void)stream;
     const struct tensor *in = &kernel->spec.in[0];
-    const int64_t rows = text_rows(in), n = text_columns(in);
+    const int64_t rows = rows_count(in), n = rows_columns(in);
     const float smoothing = kernel->spec.attr.label_smoothing;
     const float scale = buffers->loss_scale != NULL ? *buffers->loss_scale : 1.0f;
-    const struct source x = text_source(buffers->in[0], in->dtype);
-    const struct target dx = text_target(buffers->din[0], in->dtype);
+    const struct text_source x = rows_source(buffers->in[0], in->dtype);
+    const struct text_target dx = rows_target(buffers->din[0], in->dtype);
     const int32_t *labels = buffers->in[1];
     const float *saved = buffers->saved;
+    CHECK(kernel->spec.training);
     if (dx.data == NULL)
         return ST_OK;
     cpu_enter(backend);
     for (int64_t r = 0; r < rows; r++) {
-        const struct target to = text_row_out(dx, r, n);
+        const struct text_target to = rows_at_out(dx, r, n);
         if (labels[r] < 0) {
             memset(to.data, 0, (size_t)n * dtype_size(in->dtype));
             continue;
         }
-        const struct softmax_row row = { .x = text_row(x, r, n), .count = n, .most = saved[2 * r] };
+        const struct softmax_row row = { .x = rows_at(x, r, n), .count = n, .most = saved[2 * r] };
         const float by[3] = { scale * saved[2 * r + 1], scale * smoothing / (float)n,
                               scale * (1.0f - smoothing) };
         row_gradient(backend, &row, labels[r], by, to);

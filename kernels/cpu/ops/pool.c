@@ -1,6 +1,8 @@
 /*
- * max_pool and global_avg_pool: plane by plane, or, with the channels innermost, sample by sample.
+ * max_pool and global_avg_pool: strip by strip (kernels/cpu/loops/loops.h) of each sample; in
+ * bfloat16, where the channels are innermost, sample by sample.
  *
+ * Saved by max_pool: for each element of out the place in its window that won (8 bits).
  * Scratch of global_avg_pool in bfloat16: one row of float32.
  */
 #include <stdlib.h>
@@ -8,7 +10,7 @@
 #include "kernels/cpu/device/cpu.h"
 #include "kernels/cpu/loops/half.h"
 
-#define WINDOW_MAX 15 /* its square is an index of 8 bits */
+#define WINDOW_MAX 15 /* its square of places fits 8 bits */
 
 struct pool_kernel {
     struct kernel base;
@@ -31,7 +33,7 @@ static enum status pool_new(struct backend *backend, const struct op_spec *spec,
     kernel->strips = in->dims[0] * ((in->dims[1] + kernel->block - 1) / kernel->block);
     kernel->shape = (struct pool_shape){ .h = in->dims[2],
                                          .w = in->dims[3],
-                                         .step = cpu_is_nhwc(in) ? in->dims[1] : kernel->block,
+                                         .pitch = cpu_is_nhwc(in) ? in->dims[1] : kernel->block,
                                          .kernel = spec->attr.kernel,
                                          .stride = spec->attr.stride,
                                          .pad = spec->attr.pad };
@@ -44,19 +46,18 @@ enum status cpu_max_pool_prepare(struct backend *backend, const struct op_spec *
 {
     const struct op_attr *attr = &spec->attr;
     const struct tensor *in = &spec->in[0];
-    const int64_t pads = 2 * (int64_t)attr->pad;
     if (!cpu_image_is_valid(spec) || spec->out_dtype != in->dtype || attr->kernel < 1 ||
         attr->kernel > WINDOW_MAX || attr->stride < 1 || attr->pad < 0 ||
-        attr->pad > attr->kernel / 2 || in->dims[2] + pads < attr->kernel ||
-        in->dims[3] + pads < attr->kernel)
+        attr->pad > attr->kernel / 2 || op_windows(in->dims[2], attr) < 1 ||
+        op_windows(in->dims[3], attr) < 1)
         return ST_INVALID;
     struct pool_kernel *kernel = NULL;
     enum status st = pool_new(backend, spec, &kernel);
     if (st != ST_OK)
         return st;
     struct pool_shape *s = &kernel->shape;
-    s->p = (s->h + pads - s->kernel) / s->stride + 1;
-    s->q = (s->w + pads - s->kernel) / s->stride + 1;
+    s->p = op_windows(s->h, attr);
+    s->q = op_windows(s->w, attr);
     const int64_t dims[4] = { in->dims[0], in->dims[1], s->p, s->q };
     *out_info = (struct kernel_info){
         .out = cpu_is_nhwc(in) ? cpu_nhwc(dims) : cpu_tensor(backend, in->format, dims),
@@ -71,7 +72,7 @@ enum status cpu_max_pool_prepare(struct backend *backend, const struct op_spec *
     return ST_OK;
 }
 
-static int64_t elements(const struct pool_kernel *self, int64_t h, int64_t w)
+static int64_t pool_elements(const struct pool_kernel *self, int64_t h, int64_t w)
 {
     return self->channels * h * w;
 }
@@ -80,12 +81,12 @@ static void max_nhwc(const struct backend *backend, const struct pool_kernel *se
                      const struct op_buffers *buffers)
 {
     const struct pool_shape *s = &self->shape;
-    const int64_t from = elements(self, s->h, s->w), to = elements(self, s->p, s->q);
+    const int64_t from = pool_elements(self, s->h, s->w), to = pool_elements(self, s->p, s->q);
     const uint16_t *x = buffers->in[0];
     uint16_t *y = buffers->out;
     uint8_t *index = buffers->saved;
     for (int64_t n = 0; n < self->base.spec.in[0].dims[0]; n++) {
-        backend->loops.nhwc->max(s, x + n * from, y + n * to,
+        backend->loops.half->max(s, x + n * from, y + n * to,
                                  index == NULL ? NULL : index + n * to);
     }
 }
@@ -94,12 +95,12 @@ static void max_nhwc_backward(const struct backend *backend, const struct pool_k
                               const struct op_buffers *buffers)
 {
     const struct pool_shape *s = &self->shape;
-    const int64_t from = elements(self, s->h, s->w), to = elements(self, s->p, s->q);
+    const int64_t from = pool_elements(self, s->h, s->w), to = pool_elements(self, s->p, s->q);
     const uint16_t *dy = buffers->dout[0];
     const uint8_t *index = buffers->saved;
     uint16_t *dx = buffers->din[0];
     for (int64_t n = 0; n < self->base.spec.in[0].dims[0]; n++)
-        backend->loops.nhwc->max_backward(s, dy + n * to, index + n * to, dx + n * from);
+        backend->loops.half->max_backward(s, dy + n * to, index + n * to, dx + n * from);
 }
 
 enum status cpu_max_pool_forward(struct backend *backend, struct kernel *kernel,
@@ -178,20 +179,11 @@ enum status cpu_global_avg_pool_prepare(struct backend *backend, const struct op
     return ST_OK;
 }
 
-/* How many of `width` channels from `channel` on are not padding. */
-static int64_t real_channels(const struct pool_kernel *self, int64_t channel, int64_t width)
-{
-    int64_t left = self->channels - channel;
-    if (left < 0)
-        return 0;
-    return left < width ? left : width;
-}
-
 static void average_nhwc(const struct backend *backend, const struct pool_kernel *self,
                          const struct op_buffers *buffers)
 {
-    const struct nhwc_loops *loops = backend->loops.nhwc;
-    const struct nhwc_shape shape = { .rows = self->shape.h * self->shape.w,
+    const struct half_loops *loops = backend->loops.half;
+    const struct half_shape shape = { .rows = self->shape.h * self->shape.w,
                                       .channels = self->channels };
     const uint16_t *x = buffers->in[0];
     for (int64_t n = 0; n < self->base.spec.in[0].dims[0]; n++) {
@@ -209,8 +201,8 @@ static void average_nhwc(const struct backend *backend, const struct pool_kernel
 static void average_nhwc_backward(const struct backend *backend, const struct pool_kernel *self,
                                   const struct op_buffers *buffers)
 {
-    const struct nhwc_loops *loops = backend->loops.nhwc;
-    const struct nhwc_shape shape = { .rows = self->shape.h * self->shape.w,
+    const struct half_loops *loops = backend->loops.half;
+    const struct half_shape shape = { .rows = self->shape.h * self->shape.w,
                                       .channels = self->channels };
     uint16_t *dx = buffers->din[0];
     for (int64_t n = 0; n < self->base.spec.in[0].dims[0]; n++) {
@@ -246,7 +238,7 @@ enum status cpu_global_avg_pool_forward(struct backend *backend, struct kernel *
             float mean[LOOPS_WIDTH_MAX];
             const int64_t channel = i % blocks * self->block + l;
             loops->average(&self->shape, x + i * plane + l, mean);
-            for (int64_t c = 0; c < real_channels(self, channel, loops->width); c++)
+            for (int64_t c = 0; c < cpu_real_channels(self->channels, channel, loops->width); c++)
                 y[i / blocks * self->channels + channel + c] = mean[c];
         }
     }
@@ -274,7 +266,7 @@ enum status cpu_global_avg_pool_backward(struct backend *backend, struct kernel 
         for (int64_t l = 0; l < self->block; l += loops->width) {
             float g[LOOPS_WIDTH_MAX] = { 0 };
             const int64_t channel = i % blocks * self->block + l;
-            for (int64_t c = 0; c < real_channels(self, channel, loops->width); c++)
+            for (int64_t c = 0; c < cpu_real_channels(self->channels, channel, loops->width); c++)
                 g[c] = dy[i / blocks * self->channels + channel + c];
             loops->average_backward(&self->shape, g, dx + i * plane + l);
         }

@@ -1,12 +1,12 @@
 /*
- * relu, in any format: padding stays zero. float32, or bfloat16 in and out.
+ * relu, float32 or bfloat16, in and out of one dtype. Any format: padding stays zero.
  */
 #include <stdlib.h>
 
 #include "kernels/cpu/device/cpu.h"
 #include "kernels/cpu/loops/half.h"
 
-static bool spec_is_valid(const struct op_spec *spec)
+static bool relu_is_valid(const struct op_spec *spec)
 {
     const struct tensor *in = &spec->in[0];
     if (spec->in_count < 1 || spec->out_dtype != in->dtype)
@@ -20,7 +20,7 @@ enum status cpu_relu_prepare(struct backend *backend, const struct op_spec *spec
                              struct kernel **out_kernel, struct kernel_info *out_info)
 {
     (void)backend;
-    if (!spec_is_valid(spec))
+    if (!relu_is_valid(spec))
         return ST_INVALID;
     struct kernel *kernel = calloc(1, sizeof(*kernel));
     if (kernel == NULL)
@@ -46,7 +46,7 @@ enum status cpu_relu_forward(struct backend *backend, struct kernel *kernel,
     const struct tensor *in = &kernel->spec.in[0];
     cpu_enter(backend);
     if (in->dtype == DTYPE_BF16) {
-        backend->loops.nhwc->relu(buffers->out, buffers->in[0], in->bytes / sizeof(uint16_t));
+        backend->loops.half->relu(buffers->out, buffers->in[0], in->bytes / sizeof(uint16_t));
         return ST_OK;
     }
     backend->loops.flat->relu(buffers->out, buffers->in[0],
@@ -63,7 +63,7 @@ enum status cpu_relu_backward(struct backend *backend, struct kernel *kernel,
     const struct tensor *in = &kernel->spec.in[0];
     cpu_enter(backend);
     if (in->dtype == DTYPE_BF16) {
-        backend->loops.nhwc->relu_backward(buffers->din[0], buffers->dout[0], buffers->dout[1],
+        backend->loops.half->relu_backward(buffers->din[0], buffers->dout[0], buffers->dout[1],
                                            buffers->out, in->bytes / sizeof(uint16_t));
         return ST_OK;
     }

@@ -1,21 +1,28 @@
 /*
  * Causal attention of packed heads, forward and backward, whose memory is linear in T.
  *
- *  out = softmax(q · kᵀ / √D, causal) · v    of every sample and head
+ *   out = softmax(q · kᵀ / √D, causal) · v    of every sample and head
  *
- * Half precision with D of 32, 64, 96 or 128 runs on tensor cores (mma.sync: sm_80 and later);
- * float32, and other D, on a plain kernel that computes in float32.
+ * Half precision with D of 32, 64, 96 or 128 runs on tensor cores (mma.sync: sm_80 and later).
+ * float32, and other D, run on plain kernels that compute in float32.
  *
- * Shapes: qkv, dqkv  [N, T, 3·H·D] row-major: q of all heads, then k, then v; head h is columns
- *                    [h·D, (h + 1)·D) of each
+ * Shapes: qkv, dqkv  [N, T, 3·H·D]: q of all heads, then k, then v; of each, head h is the columns
+ *                    [h·D, (h + 1)·D)
  *         out, dout  [N, T, H·D]
- *         lse        [N, H, T] float32: log of the sum of exp(q·k/√D) over k; forward to backward
+ *         lse        [N, H, T] float32: log Σ exp(q·k/√D) over the keys; from forward to backward
  * Types:  bfloat16, float16 or float32, the same for all but lse. Products sum in float32; the
- *         softmax and all that is kept from tile to tile is float32.
+ *         softmax, and all that is kept from tile to tile, is float32.
  * Bits:   one writer per output, sums in a fixed order that depends on the shape alone. No atomics.
  * Memory: device pointers, aligned to 16 bytes, borrowed until the stream has passed the call.
- * Source: Dao, FlashAttention-2, algorithms 1 and 2, with the backward pass cut in two (one kernel
- *         owns dk and dv, one dq: seven products instead of five, but no sum across blocks).
+ * Source: Dao, FlashAttention-2, algorithms 1 and 2, with the backward pass cut in two: one kernel
+ *         owns dk and dv, one dq. That is seven products instead of five, but no sum across blocks.
+ *
+ * The names in this folder, and the paper's:
+ *
+ *   D, scale         d, 1/√d                  lse      L
+ *   a warp's rows    Br                       delta    D = rowsum(dO ∘ O)
+ *   KEYS, SLICE      Bc                       p, ds    P, dS (and dP before)
+ *   running: max, sum, out                    m, l, O before the division by l
  */
 #pragma once
 
@@ -44,7 +51,7 @@ bool cuda_attention_supported(const struct cuda_attention *shape);
 /* The name of what will run, for pins: "flash-mma-64", "plain". */
 const char *cuda_attention_implementation(const struct cuda_attention *shape);
 
-/* Bytes of lse; of the backward pass's scratch (forward needs none). */
+/* Bytes of lse, and of backward's scratch (forward needs none). */
 size_t cuda_attention_lse_bytes(const struct cuda_attention *shape);
 size_t cuda_attention_scratch_bytes(const struct cuda_attention *shape);
 

@@ -1,38 +1,45 @@
 /*
- * Attention backward on tensor cores, without a sum across blocks.
+ * Attention backward on tensor cores, without a sum across blocks (FlashAttention-2's algorithm 2,
+ * cut in two).
  *
- *  P = exp(scale · q·kᵀ - lse)   dP = dout·vᵀ   dS = P ∘ (dP - delta)
- *  dv = Pᵀ·dout   dk = scale · dSᵀ·q   dq = scale · dS·k   delta = rowsum(dout ∘ out)
+ *   P  = exp(scale·q·kᵀ - lse)        delta = rowsum(dout ∘ out)
+ *   dP = dout·vᵀ                      dv = Pᵀ·dout
+ *   dS = P ∘ (dP - delta)             dk = scale·dSᵀ·q      dq = scale·dS·k
  *
- * The first kernel writes delta. In the second a block owns keys and walks over the queries from
- * the diagonal on: it computes the transposes Pᵀ and dSᵀ, whose rows are its keys, so that what one
- * product leaves in registers is the left side of the next. In the third a block owns queries and
- * walks over the keys up to the diagonal. P and dS exist in registers only, computed in both.
+ * Three kernels, one after the other. P and dS exist in registers only, and are computed twice.
+ *
+ *   attention_delta_kernel      writes delta
+ *   attention_keys_kernel       a block owns keys and walks over the queries from the diagonal on;
+ *                               it computes Pᵀ and dSᵀ, whose rows are its keys, so that what one
+ *                               product leaves in registers is the left side of the next
+ *   attention_queries_kernel    a block owns queries and walks over the keys up to the diagonal
+ *
  * Queries from T on are zeros in q, dout, lse and delta: they add nothing.
  *
  * As nvcc 13.0 compiles them, without a spill; two blocks (8 warps) fit a multiprocessor:
  *
- *  D                            32   64   96  128
- *  registers  keys     sm_80   175  254  188  226
- *                      sm_90a  186  255  194  227
- *             queries  sm_80   182  242  182  227
- *                      sm_90a  181  242  186  226
- *  shared, KiB                41.0 73.0 52.5 68.5
+ *   D                            32     64     96    128
+ *   registers  keys     sm_80   175    254    188    226
+ *                       sm_90a  186    255    194    227
+ *              queries  sm_80   182    242    182    227
+ *                       sm_90a  181    242    186    226
+ *   shared, KiB                41.0   73.0   52.5   68.5
  *
- * The price of one writer per output: seven products are computed for five that are counted. The
- * keys' kernel reads 48 fragments from shared memory for 128 mma (D = 64): on sm_90 both take about
- * as long.
+ * One writer per output has its price: seven products are computed where five would do. Expected,
+ * not measured: at D = 64 the keys' kernel reads 48 fragments from shared memory for 128 mma, which
+ * takes about as long as the mma on sm_90.
  */
 #include "kernels/cuda/attention/tile.cuh"
 
-static constexpr int STEP = 32; /* rows of the other side that a warp takes at a time */
-static constexpr int N = STEP / 8;
+static constexpr int SLICE = 32; /* rows of the other side that a warp takes at a time */
+static constexpr int N = SLICE / 8;
 
-/* Both kernels: a warp owns M·16 rows of two matrices, a stage is ROWS rows of two others. */
+/* In both kernels a warp owns M·16 rows of two matrices, and a stage is ROWS rows of two others,
+ * with room for lse and delta of those rows. */
 template <int D> struct backward {
     static constexpr int M = D > 64 ? 1 : 2;
     static constexpr int OWN = ATTENTION_WARPS * M * 16; /* keys, or queries, of a block */
-    static constexpr int ROWS = D > 64 ? STEP : 2 * STEP;
+    static constexpr int ROWS = D > 64 ? SLICE : 2 * SLICE;
     static constexpr int TILE = ROWS * tile<D>::PITCH;
     static constexpr int STAGE = 2 * TILE + 2 * ROWS * (int)sizeof(float);
     static constexpr int BYTES = 2 * OWN * tile<D>::PITCH + 2 * STAGE;
@@ -45,7 +52,7 @@ static __device__ __forceinline__ float dot_halfs(uint32_t x, uint32_t y, float 
     return fmaf(left.y, right.y, fmaf(left.x, right.x, sum));
 }
 
-/* delta; four lanes per row of a head. */
+/* delta, four lanes per query. */
 template <enum dtype TYPE, int D>
 static __global__ void __launch_bounds__(ATTENTION_THREADS)
     attention_delta_kernel(const struct attention_call call)
@@ -66,13 +73,12 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS)
             sum = dot_halfs<TYPE>(x.w, y.w, sum);
         }
     }
-    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+    sum = lanes_sum<4>(sum);
     if (row < head.tokens && lane == 0)
         call.delta[head.statistics + row] = sum;
 }
 
-/* Begins to copy lse and delta of ROWS queries; zeros from `limit` on. */
+/* Begins to copy lse and delta of ROWS queries; those from `limit` on become zeros. */
 template <int ROWS>
 static __device__ __forceinline__ void statistics_load(shared_address to, const float *lse,
                                                        const float *delta, int first, int limit)
@@ -102,13 +108,13 @@ static __device__ __forceinline__ void mask_before(float (&c)[M][N][4], int row,
     }
 }
 
-/* A warp's keys against STEP queries: dv and dk grow. `statistics`: lse of the queries, and ROWS
- * further their delta. */
+/* A warp's keys with SLICE queries: adds to dv and dk. statistics: the queries' lse, and ROWS
+ * further their delta. distance: the first key's number, less the first query's. */
 template <enum dtype TYPE, int D>
-static __device__ __forceinline__ void keys_step(float (&dk)[backward<D>::M][D / 8][4],
-                                                 float (&dv)[backward<D>::M][D / 8][4],
-                                                 shared_address own, shared_address queries,
-                                                 const float *statistics, int distance, float scale)
+static __device__ __forceinline__ void
+keys_slice(float (&dk)[backward<D>::M][D / 8][4], float (&dv)[backward<D>::M][D / 8][4],
+           shared_address own, shared_address queries, const float *statistics, int distance,
+           float scale)
 {
     using shape = backward<D>;
     constexpr int M = shape::M;
@@ -116,7 +122,7 @@ static __device__ __forceinline__ void keys_step(float (&dk)[backward<D>::M][D /
     const shared_address douts = queries + shape::TILE;
     float p[M][N][4], ds[M][N][4];
     uint32_t half[M][N / 2][4];
-    clear(p);
+    fragments_clear(p);
     product_read<TYPE, D>(p, own, queries + lane_along<D>(lane));
     if (distance > -M * 16)
         mask_before<M>(p, distance + (lane >> 2), column);
@@ -127,12 +133,12 @@ static __device__ __forceinline__ void keys_step(float (&dk)[backward<D>::M][D /
         for (int i = 0; i < M * 4; i++) {
             const float shift = (i & 1 ? lse.y : lse.x) * LOG2_E;
             float &score = p[i >> 2][n][i & 3];
-            score = exp2_fast(fmaf(score, scale * LOG2_E, -shift));
+            score = exp2_approximate(fmaf(score, scale * LOG2_E, -shift));
         }
     }
     fragments_round<TYPE>(half, p);
     product_add<TYPE, D>(dv, half, douts + lane_down<D>(lane));
-    clear(ds);
+    fragments_clear(ds);
     product_read<TYPE, D>(ds, own + shape::OWN * tile<D>::PITCH, douts + lane_along<D>(lane));
 #pragma unroll
     for (int n = 0; n < N; n++) {
@@ -178,8 +184,8 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
     copies_commit();
 
     float dk[M][D / 8][4], dv[M][D / 8][4];
-    clear(dk);
-    clear(dv);
+    fragments_clear(dk);
+    fragments_clear(dv);
     for (int query = first, stage = 0; query < head.tokens; query += shape::ROWS, stage ^= 1) {
         copies_wait<0>();
         __syncthreads(); /* this stage is there; nobody reads the other one any more */
@@ -189,11 +195,11 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
         copies_commit();
         const int at = TILES + stage * shape::STAGE;
 #pragma unroll 1
-        for (int step = 0; step < shape::ROWS; step += STEP) {
-            const float *statistics = (const float *)(memory + at + 2 * shape::TILE) + step;
-            if (query + step + STEP > row)
-                keys_step<TYPE, D>(dk, dv, own, base + at + step * PITCH, statistics,
-                                   row - query - step, call.scale);
+        for (int slice = 0; slice < shape::ROWS; slice += SLICE) {
+            const float *statistics = (const float *)(memory + at + 2 * shape::TILE) + slice;
+            if (query + slice + SLICE > row)
+                keys_slice<TYPE, D>(dk, dv, own, base + at + slice * PITCH, statistics,
+                                    row - query - slice, call.scale);
         }
     }
     float factor[M][2];
@@ -210,7 +216,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
                            3 * head.width, row, head.tokens);
 }
 
-/* What a warp of the third kernel holds of its queries. [0] is of row g, [1] of row g + 8. */
+/* What a warp of the queries' kernel holds. [m][0] is of row g, [1] of row g + 8. */
 template <int D> struct queries {
     static constexpr int M = backward<D>::M;
     uint32_t q[D / 16][M][4], dout[D / 16][M][4];
@@ -218,29 +224,29 @@ template <int D> struct queries {
     float delta[M][2];
 };
 
-/* A warp's queries against STEP keys: dq grows. */
+/* A warp's queries with SLICE keys: adds to dq. distance: as in forward_tile. */
 template <enum dtype TYPE, int D>
-static __device__ __forceinline__ void queries_step(float (&dq)[backward<D>::M][D / 8][4],
-                                                    const struct queries<D> &held,
-                                                    shared_address keys, int distance, float scale)
+static __device__ __forceinline__ void queries_slice(float (&dq)[backward<D>::M][D / 8][4],
+                                                     const struct queries<D> &held,
+                                                     shared_address keys, int distance, float scale)
 {
     using shape = backward<D>;
     constexpr int M = shape::M;
     const int lane = (int)threadIdx.x & 31;
     float p[M][N][4], ds[M][N][4];
-    clear(p);
+    fragments_clear(p);
     product_held<TYPE, D>(p, held.q, keys + lane_along<D>(lane));
-    if (distance < STEP)
+    if (distance < SLICE)
         mask_after(p, distance + (lane >> 2), (lane & 3) * 2);
 #pragma unroll
     for (int m = 0; m < M; m++) {
 #pragma unroll
         for (int i = 0; i < N * 4; i++) {
             float &score = p[m][i >> 2][i & 3];
-            score = exp2_fast(fmaf(score, scale * LOG2_E, -held.shift[m][i >> 1 & 1]));
+            score = exp2_approximate(fmaf(score, scale * LOG2_E, -held.shift[m][i >> 1 & 1]));
         }
     }
-    clear(ds);
+    fragments_clear(ds);
     product_held<TYPE, D>(ds, held.dout, keys + shape::TILE + lane_along<D>(lane));
 #pragma unroll
     for (int m = 0; m < M; m++) {
@@ -295,7 +301,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
 
     struct queries<D> held;
     float dq[M][D / 8][4];
-    clear(dq);
+    fragments_clear(dq);
     const int last = min(first + shape::OWN, head.tokens);
     for (int key = 0, stage = 0; key < last; key += shape::ROWS, stage ^= 1) {
         const shared_address now = base + TILES + stage * shape::STAGE;
@@ -313,9 +319,10 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
             queries_hold<D>(held, base + warp_row * PITCH + lane_down<D>(lane), call, head,
                             row + (lane >> 2));
 #pragma unroll 1
-        for (int step = 0; step < shape::ROWS; step += STEP) {
-            if (key + step < row + M * 16)
-                queries_step<TYPE, D>(dq, held, now + step * PITCH, row - key - step, call.scale);
+        for (int slice = 0; slice < shape::ROWS; slice += SLICE) {
+            if (key + slice < row + M * 16)
+                queries_slice<TYPE, D>(dq, held, now + slice * PITCH, row - key - slice,
+                                       call.scale);
         }
     }
     float factor[M][2];
@@ -327,8 +334,8 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
 }
 
 template <enum dtype TYPE, int D>
-static enum status backward_launch(const struct cuda_attention *shape,
-                                   const struct attention_call &call, void *stream)
+static enum status attention_backward_launch(const struct cuda_attention *shape,
+                                             const struct attention_call &call, void *stream)
 {
     const dim3 block(ATTENTION_THREADS);
     dim3 grid(1, (unsigned)call.heads, (unsigned)shape->samples);
@@ -345,18 +352,18 @@ static enum status backward_launch(const struct cuda_attention *shape,
 }
 
 template <enum dtype TYPE>
-static enum status backward_of_dim(const struct cuda_attention *shape,
-                                   const struct attention_call &call, void *stream)
+static enum status attention_backward_of_dim(const struct cuda_attention *shape,
+                                             const struct attention_call &call, void *stream)
 {
     switch (shape->dim) {
     case 32:
-        return backward_launch<TYPE, 32>(shape, call, stream);
+        return attention_backward_launch<TYPE, 32>(shape, call, stream);
     case 64:
-        return backward_launch<TYPE, 64>(shape, call, stream);
+        return attention_backward_launch<TYPE, 64>(shape, call, stream);
     case 96:
-        return backward_launch<TYPE, 96>(shape, call, stream);
+        return attention_backward_launch<TYPE, 96>(shape, call, stream);
     case 128:
-        return backward_launch<TYPE, 128>(shape, call, stream);
+        return attention_backward_launch<TYPE, 128>(shape, call, stream);
     default:
         return ST_INVALID;
     }
@@ -366,6 +373,6 @@ enum status attention_mma_backward(const struct cuda_attention *shape,
                                    const struct attention_call &call, void *stream)
 {
     if (shape->dtype == DTYPE_BF16)
-        return backward_of_dim<DTYPE_BF16>(shape, call, stream);
-    return backward_of_dim<DTYPE_F16>(shape, call, stream);
+        return attention_backward_of_dim<DTYPE_BF16>(shape, call, stream);
+    return attention_backward_of_dim<DTYPE_F16>(shape, call, stream);
 }

@@ -1,6 +1,6 @@
 /*
- * Between attention.cu, which checks and chooses, and the files of the kernels: one call. Its shape
- * was checked; ST_DEVICE if a launch failed.
+ * Between dispatch.cu, which checks a shape and chooses, and the files of the kernels. Those
+ * launch; ST_DEVICE if a launch failed.
  */
 #pragma once
 
@@ -10,12 +10,12 @@
 #define CUDA_ATTENTION_HEADS_MAX   65535
 #define CUDA_ATTENTION_TOKENS_MAX  (1 << 24)
 
-/* Device pointers, of the shape's type unless said; what a call does not use is NULL. */
+/* One call. Device pointers; void: of the shape's type. What a call does not use is NULL. */
 struct attention_call {
     const void *qkv, *out, *dout;
     void *result; /* out, or dqkv */
-    float *lse;   /* backward: only read */
-    float *delta; /* [N, H, T]: the sum over D of dout · out */
+    float *lse;   /* written by forward, read by backward */
+    float *delta; /* [N, H, T]: Σ over D of dout·out */
     int tokens, heads, dim;
     float scale; /* 1 / √D */
 };

@@ -1,4 +1,6 @@
-/* Checks a shape, chooses the kernels by it alone, and launches them. */
+/*
+ * Checks a shape, chooses the kernels by it alone, and launches them.
+ */
 #include <math.h>
 
 #include "kernels/cuda/attention/attention.h"
@@ -56,7 +58,7 @@ size_t cuda_attention_scratch_bytes(const struct cuda_attention *shape)
     return cuda_attention_lse_bytes(shape); /* delta */
 }
 
-static struct attention_call call_of(const struct cuda_attention *shape, const void *qkv)
+static struct attention_call attention_call_of(const struct cuda_attention *shape, const void *qkv)
 {
     struct attention_call call = {};
     call.qkv = qkv;
@@ -72,7 +74,7 @@ enum status cuda_attention_forward(const struct cuda_attention *shape, const voi
 {
     if (!cuda_attention_supported(shape))
         return ST_INVALID;
-    struct attention_call call = call_of(shape, qkv);
+    struct attention_call call = attention_call_of(shape, qkv);
     call.result = out;
     call.lse = lse;
     return uses_mma(shape) ? attention_mma_forward(shape, call, stream)
@@ -85,7 +87,7 @@ enum status cuda_attention_backward(const struct cuda_attention *shape, const vo
 {
     if (!cuda_attention_supported(shape))
         return ST_INVALID;
-    struct attention_call call = call_of(shape, qkv);
+    struct attention_call call = attention_call_of(shape, qkv);
     call.out = out;
     call.dout = dout;
     call.result = dqkv;

@@ -1,46 +1,55 @@
 /*
  * Attention forward on tensor cores: FlashAttention-2's algorithm 1.
  *
- * A block owns 128 queries of one head, a warp 32 of them, and walks over the keys up to its last
- * query: scores of 32 × KEYS in registers, running maximum and sum per row (exp to base 2, the
- * scale folded in), result in registers, never a score in memory. Blocks with the most keys start
- * first. Tiles wholly above the diagonal are skipped, per warp; only those that the diagonal cuts
- * are masked. Keys from T on are zeros, and masked, because every query below T is before them.
+ * A block owns 128 queries of one head, a warp 32 of them (Br), and walks over the keys, KEYS (Bc)
+ * at a time, up to its last query. Scores, running maximum and sum of each row, and the result are
+ * in registers; no score is in memory. exp is to the base 2, with the scale folded in.
+ *
+ *   keys      0     32    64    96    128         with KEYS = 32, of queries 64 … 191:
+ *   warp 0    all   all   cut                       all   every query sees every key
+ *   warp 1    all   all   all   cut                 cut   by the diagonal: scores are masked
+ *   warp 2    all   all   all   all   cut                 beyond it the warp has nothing to do
+ *
+ * Keys from T on are zeros and masked: they come after every query below T. Blocks with the most
+ * keys start first.
  *
  * As nvcc 13.0 compiles it, without a spill; two blocks (8 warps) fit a multiprocessor:
  *
- *  D                   32   64   96  128
- *  registers  sm_80   186  237  200  240
- *             sm_90a  181  250  209  248
- *  shared, KiB         30   54   52   68
+ *   D                   32    64    96   128
+ *   registers  sm_80   186   237   200   240
+ *              sm_90a  181   250   209   248
+ *   shared, KiB         30    54    52    68
  *
- * D = 64: a warp's tile of 32 × 64 scores is 128 mma, 32 ldmatrix, 68 exp and some 400 other
- * instructions. On sm_80 the tensor cores' 1024 cycles outweigh the 650 of issuing: two thirds of
- * the peak are to be expected of long sequences. On sm_90 mma.sync reaches about 0.6 of what wgmma
- * does, and this kernel perhaps 0.6 of that. Expected, not measured.
+ * Expected, not measured: at D = 64 a warp's tile is 128 mma, 32 ldmatrix, 68 exp and some 400
+ * other instructions; two thirds of the peak on sm_80, for long sequences. On sm_90 mma.sync
+ * reaches about 0.6 of wgmma's peak, and this kernel 0.6 of that.
  */
 #include "kernels/cuda/attention/tile.cuh"
 
-static constexpr int M = 2; /* 16-row blocks of a warp */
+static constexpr int M = 2; /* a warp's rows / 16 */
 
 template <int D> struct forward {
     static constexpr int QUERIES = ATTENTION_WARPS * M * 16;
     static constexpr int KEYS = D > 64 ? 32 : 64;
-    static constexpr bool HELD = D <= 64; /* q in registers; else read for every tile */
+    static constexpr bool HELD = D <= 64; /* q stays in registers; else it is read for every tile */
     static constexpr int STAGE = KEYS * tile<D>::PITCH;
     static constexpr int BYTES = QUERIES * tile<D>::PITCH + 4 * STAGE;
 };
 
-/* Results of a warp's rows so far; [m][0] is of row g, [1] of row g + 8. */
+/* Of a warp's rows, by the keys so far. [m][0] is of row g, [1] of row g + 8. */
 template <int D> struct running {
-    float out[M][D / 8][4];
-    float max[M][2]; /* of the scores, before the scale */
-    float sum[M][2]; /* this lane's columns only */
+    float out[M][D / 8][4]; /* Σ exp(scale·score - scale·max)·v */
+    float max[M][2];        /* of the scores, not scaled */
+    float sum[M][2];        /* Σ exp(scale·score - scale·max) of this lane's columns */
 };
 
-/* Scores become exp(score - maximum of the row so far), what was summed before is scaled to it. */
+/*
+ * Brings a warp's running values up to the scores c: max' = max(max, c), out and sum times
+ * exp(scale·(max - max')), sum += Σ c, where c becomes exp(scale·(c - max')). `scale` has log2 e in
+ * it.
+ */
 template <int D, int N>
-static __device__ __forceinline__ void softmax_step(struct running<D> &run, float (&c)[M][N][4],
+static __device__ __forceinline__ void softmax_tile(struct running<D> &run, float (&c)[M][N][4],
                                                     float scale)
 {
 #pragma unroll
@@ -51,16 +60,15 @@ static __device__ __forceinline__ void softmax_step(struct running<D> &run, floa
 #pragma unroll
             for (int n = 0; n < N; n++)
                 max = fmaxf(max, fmaxf(c[m][n][half * 2], c[m][n][half * 2 + 1]));
-            max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, 1));
-            max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, 2));
-            const float before = exp2_fast((run.max[m][half] - max) * scale);
+            max = lanes_max<4>(max);
+            const float before = exp2_approximate((run.max[m][half] - max) * scale);
             const float shift = max * scale;
             float sum = run.sum[m][half] * before;
 #pragma unroll
             for (int n = 0; n < N; n++) {
 #pragma unroll
                 for (int i = half * 2; i < half * 2 + 2; i++) {
-                    c[m][n][i] = exp2_fast(fmaf(c[m][n][i], scale, -shift));
+                    c[m][n][i] = exp2_approximate(fmaf(c[m][n][i], scale, -shift));
                     sum += c[m][n][i];
                 }
             }
@@ -75,7 +83,7 @@ static __device__ __forceinline__ void softmax_step(struct running<D> &run, floa
     }
 }
 
-/* Adds up the lanes' sums, writes the log of the sum of exp; gives 1 / sum. */
+/* Adds up the four lanes' sums of each row; writes lse; factor becomes 1 / sum. */
 static __device__ __forceinline__ void softmax_end(float (&factor)[M][2], const float (&max)[M][2],
                                                    const float (&sums)[M][2], float scale,
                                                    float *lse, int rows_left)
@@ -85,9 +93,7 @@ static __device__ __forceinline__ void softmax_end(float (&factor)[M][2], const 
     for (int m = 0; m < M; m++) {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            float sum = sums[m][half];
-            sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-            sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+            const float sum = lanes_sum<4>(sums[m][half]);
             factor[m][half] = 1.0f / sum;
             const int row = m * 16 + half * 8 + (lane >> 2);
             if ((lane & 3) == 0 && row < rows_left)
@@ -96,6 +102,9 @@ static __device__ __forceinline__ void softmax_end(float (&factor)[M][2], const 
     }
 }
 
+/*
+ * A warp with a tile of keys. distance: the number of its first query less that of the first key.
+ */
 template <enum dtype TYPE, int D, int HELD>
 static __device__ __forceinline__ void
 forward_tile(struct running<D> &run, const uint32_t (&held)[HELD][M][4], shared_address own,
@@ -104,14 +113,14 @@ forward_tile(struct running<D> &run, const uint32_t (&held)[HELD][M][4], shared_
     constexpr int N = forward<D>::KEYS / 8;
     const int lane = (int)threadIdx.x & 31;
     float c[M][N][4];
-    clear(c);
+    fragments_clear(c);
     if constexpr (forward<D>::HELD)
         product_held<TYPE, D>(c, held, k + lane_along<D>(lane));
     else
         product_read<TYPE, D>(c, own, k + lane_along<D>(lane));
     if (distance < N * 8)
         mask_after(c, distance + (lane >> 2), (lane & 3) * 2);
-    softmax_step(run, c, scale * LOG2_E);
+    softmax_tile(run, c, scale * LOG2_E);
     uint32_t p[M][N / 2][4];
     fragments_round<TYPE>(p, c);
     product_add<TYPE, D>(run.out, p, v + lane_down<D>(lane));
@@ -137,7 +146,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
     copies_commit();
 
     struct running<D> run;
-    clear(run.out);
+    fragments_clear(run.out);
 #pragma unroll
     for (int m = 0; m < M; m++) {
         run.max[m][0] = run.max[m][1] = -INFINITY;
@@ -172,8 +181,8 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
 }
 
 template <enum dtype TYPE, int D>
-static enum status forward_launch(const struct cuda_attention *shape,
-                                  const struct attention_call &call, void *stream)
+static enum status attention_forward_launch(const struct cuda_attention *shape,
+                                            const struct attention_call &call, void *stream)
 {
     const int tiles = (call.tokens + forward<D>::QUERIES - 1) / forward<D>::QUERIES;
     return launch(attention_forward_kernel<TYPE, D>,
@@ -182,18 +191,18 @@ static enum status forward_launch(const struct cuda_attention *shape,
 }
 
 template <enum dtype TYPE>
-static enum status forward_of_dim(const struct cuda_attention *shape,
-                                  const struct attention_call &call, void *stream)
+static enum status attention_forward_of_dim(const struct cuda_attention *shape,
+                                            const struct attention_call &call, void *stream)
 {
     switch (shape->dim) {
     case 32:
-        return forward_launch<TYPE, 32>(shape, call, stream);
+        return attention_forward_launch<TYPE, 32>(shape, call, stream);
     case 64:
-        return forward_launch<TYPE, 64>(shape, call, stream);
+        return attention_forward_launch<TYPE, 64>(shape, call, stream);
     case 96:
-        return forward_launch<TYPE, 96>(shape, call, stream);
+        return attention_forward_launch<TYPE, 96>(shape, call, stream);
     case 128:
-        return forward_launch<TYPE, 128>(shape, call, stream);
+        return attention_forward_launch<TYPE, 128>(shape, call, stream);
     default:
         return ST_INVALID;
     }
@@ -203,6 +212,6 @@ enum status attention_mma_forward(const struct cuda_attention *shape,
                                   const struct attention_call &call, void *stream)
 {
     if (shape->dtype == DTYPE_BF16)
-        return forward_of_dim<DTYPE_BF16>(shape, call, stream);
-    return forward_of_dim<DTYPE_F16>(shape, call, stream);
+        return attention_forward_of_dim<DTYPE_BF16>(shape, call, stream);
+    return attention_forward_of_dim<DTYPE_F16>(shape, call, stream);
 }

@@ -1,17 +1,22 @@
 /*
- * Tensor core products, and copies that run beside them: what one warp of sm_80 and later does in
- * one instruction, each as a function. Under CAIRN_EMULATE they come from tests/gpu, written from
- * the PTX manual's fragment layouts, so that the arithmetic of indices is tested without a device.
+ * Products on tensor cores, and copies that run beside them: what one warp of sm_80 and later does
+ * in one instruction, each as a function. Under CAIRN_EMULATE they come from tests/gpu, written
+ * after the PTX manual's fragment layouts, so that all arithmetic of indices is tested without a
+ * device.
  *
- * A matrix in shared memory lies row by row, PITCH bytes apart, in 16-byte pieces. With an odd
- * number of pieces per row (the last unused) the eight rows that are read together lie in distinct
- * banks, for every width, and an address is a constant away from the lane's first.
+ * Fragments of mma (m16n8k16): what lane 4·g + t holds, g of 0..7 and t of 0..3. A word has two
+ * halfs, the one of lower index in its low half.
  *
- * Fragments (lane = 4·g + t): half[2] words, low half first.
- *  a  16×16  a[0] (g, 2t) (g, 2t+1); a[1] rows + 8; a[2] columns + 8; a[3] both
- *  b  16×8   b[0] (2t, g) (2t+1, g); b[1] rows + 8
- *  c  16×8   c[0] (g, 2t), c[1] (g, 2t+1), c[2] and c[3] rows + 8; float32
- * So c of two neighbours side by side, rounded, is a of the next product.
+ *   a, 16×16           columns 2t, 2t+1    2t+8, 2t+9
+ *     row g            a[0]                a[2]
+ *     row g + 8        a[1]                a[3]
+ *
+ *   b, 16×8            column g                    c, 16×8 float32    column 2t    2t+1
+ *     rows 2t, 2t+1    b0                            row g            c[0]         c[1]
+ *     rows 2t+8, 2t+9  b1                            row g + 8        c[2]         c[3]
+ *
+ * So two c side by side, rounded, are an a of the next product: the left one is a[0], a[1], the
+ * right one a[2], a[3].
  */
 #pragma once
 
@@ -49,8 +54,8 @@ static __device__ __forceinline__ void mma(float c[4], const uint32_t a[4], uint
     }
 }
 
-/* Four 8×8 matrices of halfs: lanes 8·i .. 8·i + 7 name the rows of matrix i; out[i] of a lane is
- * row g, columns 2t and 2t+1 of matrix i. */
+/* Four 8×8 matrices of halfs. Lanes 8·i … 8·i + 7 give the addresses of the rows of matrix i, of 16
+ * bytes each; out[i] of a lane becomes row g, columns 2t and 2t+1 of matrix i. */
 static __device__ __forceinline__ void load_matrices(uint32_t out[4], shared_address row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
@@ -59,7 +64,7 @@ static __device__ __forceinline__ void load_matrices(uint32_t out[4], shared_add
                  : "memory");
 }
 
-/* The same, each matrix transposed: rows 2t and 2t+1, column g. */
+/* The same with each matrix transposed: out[i] becomes rows 2t and 2t+1, column g. */
 static __device__ __forceinline__ void load_matrices_transposed(uint32_t out[4], shared_address row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
@@ -68,7 +73,8 @@ static __device__ __forceinline__ void load_matrices_transposed(uint32_t out[4],
                  : "memory");
 }
 
-/* 16 bytes to shared memory, later: see copies_commit. Zeros, and nothing read, unless `there`. */
+/* Begins to copy 16 bytes to shared memory; copies_wait waits for them. Unless `there` nothing is
+ * read, and they become zeros. */
 static __device__ __forceinline__ void copy_16(shared_address to, const void *from, bool there)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from),
@@ -76,7 +82,7 @@ static __device__ __forceinline__ void copy_16(shared_address to, const void *fr
                  : "memory");
 }
 
-/* 4 bytes, the same way. */
+/* The same for 4 bytes. */
 static __device__ __forceinline__ void copy_4(shared_address to, const void *from, bool there)
 {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(to), "l"(from),
@@ -84,13 +90,13 @@ static __device__ __forceinline__ void copy_4(shared_address to, const void *fro
                  : "memory");
 }
 
-/* What this thread has begun to copy since the last call is one group. */
+/* Makes one group of what this thread has begun to copy since its last call. */
 static __device__ __forceinline__ void copies_commit(void)
 {
     asm volatile("cp.async.commit_group;\n" ::: "memory");
 }
 
-/* Waits for all groups of this thread but the latest LEFT. Others see them after a barrier. */
+/* Waits for this thread's groups but the latest LEFT. Other threads see them after a barrier. */
 template <int LEFT> static __device__ __forceinline__ void copies_wait(void)
 {
     asm volatile("cp.async.wait_group %0;\n" ::"n"(LEFT) : "memory");
@@ -114,14 +120,6 @@ template <enum dtype TYPE> static __device__ __forceinline__ float2 unpack_halfs
     if constexpr (TYPE == DTYPE_BF16)
         return make_float2(__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u));
     return __half22float2(*reinterpret_cast<const __half2 *>(&word));
-}
-
-/* 2^x to about 2 units in the last place; 0 below 2^-126. */
-static __device__ __forceinline__ float exp2_fast(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
-    return y;
 }
 
 #endif

@@ -1,19 +1,22 @@
 /*
- * Attention in float32 without tensor cores: any type and any D up to 256, the same algorithms and
- * the same walk over tiles as the other kernels (attention_forward.cu, attention_backward.cu).
+ * Attention in float32 without tensor cores: any type, any D up to 256. The algorithms and the
+ * walks over tiles are those of forward.cu and backward.cu.
  *
- * A block of 16×16 threads owns ROWS rows (queries; or keys, for dk and dv) and takes ROWS rows of
- * the other side at a time; all tiles lie in shared memory as float32, their rows zero beyond D and
- * beyond T. Thread (y, x) computes scores of rows y + 16·i and columns x + 16·j, and of the result
- * columns 4·x .. 4·x + 3 of each 64. ROWS is 64, or 32 where 64 rows would not fit.
+ * A block of 16×16 threads owns ROWS rows (queries; for dk and dv keys) and takes ROWS rows of the
+ * other side at a time. ROWS is 64, or 32 where 64 rows would not fit. Tiles lie in shared memory
+ * as float32, with zeros beyond D and beyond T. Thread (y, x) has
+ *
+ *   scores    rows y + 16·i, columns x + 16·j
+ *   results   rows y + 16·i, columns 4·x … 4·x + 3 of each 64
  */
 #include <math.h>
 
 #include "kernels/cuda/attention/call.h"
 #include "kernels/cuda/attention/mma.cuh"
-#include "kernels/cuda/own/launch.h"
+#include "kernels/cuda/own/reduce.cuh"
 
 #define PLAIN_THREADS 256
+#define ROW_LANES     16 /* that share a row of scores */
 
 /* WIDTH: D rounded up, 64, 128 or 256. Pitches are an odd number of float4: no bank conflicts. */
 template <int WIDTH> struct plain {
@@ -120,7 +123,7 @@ static __device__ __forceinline__ void scores(float (&c)[plain<WIDTH>::EACH][pla
     }
 }
 
-/* result += p · other, p as put down by scores_put */
+/* result += p · other. p: what scores_put left in shared memory. */
 template <int WIDTH>
 static __device__ __forceinline__ void product_plain(struct result<WIDTH> &result, const float *p,
                                                      const float *other)
@@ -168,7 +171,7 @@ static __device__ __forceinline__ void clear_plain(struct result<WIDTH> &result)
         result.at[i / (shape::SIXTYFOURS * 4)][i / 4 % shape::SIXTYFOURS][i % 4] = 0.0f;
 }
 
-/* Writes the block's rows, each times its factor, where they are below T. */
+/* Writes the block's rows, each times its factor, as far as they are below T. */
 template <enum dtype TYPE, int WIDTH>
 static __device__ __forceinline__ void result_store(void *to, struct matrix matrix,
                                                     const struct result<WIDTH> &result,
@@ -189,25 +192,8 @@ static __device__ __forceinline__ void result_store(void *to, struct matrix matr
     }
 }
 
-/* Over the 16 lanes that share a row. */
-static __device__ __forceinline__ float row_max(float x)
-{
-#pragma unroll
-    for (int bit = 1; bit < 16; bit *= 2)
-        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, bit));
-    return x;
-}
-
-static __device__ __forceinline__ float row_sum(float x)
-{
-#pragma unroll
-    for (int bit = 1; bit < 16; bit *= 2)
-        x += __shfl_xor_sync(0xffffffffu, x, bit);
-    return x;
-}
-
-/* Scores to exp(score - maximum so far), results so far to the new maximum. `row`, `column`: of the
- * thread's first score. */
+/* Brings the running values up to the scores, which become exp(score - the new maximum). row,
+ * column: of the thread's first score. */
 template <int WIDTH>
 static __device__ __forceinline__ void
 softmax_plain(float (&c)[plain<WIDTH>::EACH][plain<WIDTH>::EACH], struct result<WIDTH> &result,
@@ -223,14 +209,14 @@ softmax_plain(float (&c)[plain<WIDTH>::EACH][plain<WIDTH>::EACH], struct result<
             c[i][j] = column + j * 16 > row + i * 16 ? -INFINITY : c[i][j] * scale;
             max = fmaxf(max, c[i][j]);
         }
-        max = row_max(max);
+        max = lanes_max<ROW_LANES>(max);
 #pragma unroll
         for (int j = 0; j < shape::EACH; j++) {
             c[i][j] = expf(c[i][j] - max);
             sum += c[i][j];
         }
         const float before = expf(maxima[i] - max);
-        sums[i] = sums[i] * before + row_sum(sum);
+        sums[i] = sums[i] * before + lanes_sum<ROW_LANES>(sum);
         maxima[i] = max;
 #pragma unroll
         for (int j = 0; j < shape::SIXTYFOURS * 4; j++)
@@ -280,7 +266,7 @@ static __global__ void __launch_bounds__(PLAIN_THREADS, plain<WIDTH>::BLOCKS)
     result_store<TYPE, WIDTH>(call.result, head.out, result, factor, first, call);
 }
 
-/* delta; a warp per row of a head. */
+/* delta, a warp per query. */
 template <enum dtype TYPE>
 static __global__ void __launch_bounds__(PLAIN_THREADS)
     attention_plain_delta_kernel(const struct attention_call call)
@@ -295,13 +281,12 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
             sum = fmaf(element_load<TYPE>(call.out, at + column),
                        element_load<TYPE>(call.dout, at + column), sum);
     }
-    sum = row_sum(sum);
-    sum += __shfl_xor_sync(0xffffffffu, sum, 16);
+    sum = lanes_sum<32>(sum);
     if (lane == 0 && row < call.tokens)
         call.delta[head.statistics + row] = sum;
 }
 
-/* A query's lse or delta; 0 from T on, where q and dout are 0 as well. */
+/* A query's lse or delta; 0 from T on, where q and dout are 0, too. */
 static __device__ __forceinline__ float statistic(const float *from, int64_t first, int row,
                                                   int tokens)
 {

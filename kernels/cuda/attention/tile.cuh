@@ -1,9 +1,19 @@
 /*
- * What the attention kernels share: the call's arguments, tiles of one head's rows in shared
+ * What the kernels on tensor cores share: where a block's head lies, tiles of its rows in shared
  * memory, and products of tiles by one warp (mma.cuh has the fragments).
  *
- * A block is ATTENTION_WARPS warps; each owns M·16 rows of the block's result and walks over the
- * other side's rows, KEYS or QUERIES at a time, which all warps load together, two stages deep.
+ * A block is ATTENTION_WARPS warps. Each warp owns M·16 rows of the block's result. The block walks
+ * over the rows of the other side, KEYS or ROWS at a time, in two stages: while the warps work on
+ * one, all threads copy the next.
+ *
+ * A tile is rows of one head, D halfs each, PITCH bytes apart:
+ *
+ *   row 0   | piece 0 | piece 1 | … | piece D/8 - 1 | unused |       a piece: 16 bytes, 8 halfs
+ *   row 1   | piece 0 | …
+ *
+ * The unused piece makes the number of pieces per row odd. So the eight rows that ldmatrix reads at
+ * once lie in distinct banks, for every D, and each address is a constant away from the lane's
+ * first.
  */
 #pragma once
 
@@ -11,32 +21,33 @@
 #include <stdint.h>
 
 #include "kernels/cuda/attention/call.h"
-#include "kernels/cuda/own/launch.h"
 #include "kernels/cuda/attention/mma.cuh"
+#include "kernels/cuda/own/reduce.cuh"
 
 #define ATTENTION_WARPS   4
 #define ATTENTION_THREADS (ATTENTION_WARPS * 32)
-#define LOG2_E            1.4426950408889634f
-#define LN_2              0.6931471805599453f
 
-/* The number of this thread's warp, in a form that the compiler takes for one value per warp. */
+/* The number of this thread's warp. (By a shuffle: so the compiler knows that it is one value.) */
 static __device__ __forceinline__ int warp_of_thread(void)
 {
-    return __shfl_sync(0xffffffffu, (int)threadIdx.x >> 5, 0);
+    return __shfl_sync(FULL_WARP, (int)threadIdx.x >> 5, 0);
 }
 
-/* Bytes between rows of a tile: an odd number of 16-byte pieces. */
+/* PITCH: bytes from row to row. */
 template <int D> struct tile {
     static constexpr int PIECES = D / 8, PITCH = D * 2 + 16;
 };
 
-/* One head of one sample, from blockIdx: row 0 of each matrix. Offsets within are 32 bits wide. */
+/*
+ * One head of one sample, by blockIdx (y, z). From row to row it is `width` = H·D elements in out
+ * and dout, 3·width in q, k, v and dqkv. Offsets of rows are 32 bits wide.
+ */
 struct head {
-    const uint16_t *q, *k, *v, *dout; /* dout: NULL in forward */
-    int64_t result;                   /* of q in dqkv; k is `width` further, v twice that */
-    int64_t out;                      /* in out and dout */
-    int64_t statistics;               /* in lse and delta */
-    int width, tokens; /* H·D, between rows of dout; 3·H·D between those of q, k, v */
+    const uint16_t *q, *k, *v, *dout; /* row 0; dout is of no use in forward */
+    int64_t result;     /* dq's row 0 in dqkv; dk's is `width` further, dv's 2·width */
+    int64_t out;        /* row 0 in out */
+    int64_t statistics; /* row 0 in lse and delta */
+    int width, tokens;
 };
 
 template <int D>
@@ -72,20 +83,26 @@ static __device__ __forceinline__ void tile_load(shared_address to, const uint16
     }
 }
 
-/* Where this lane points load_matrices for a 16×16 block whose fragments are a's — or, transposed,
- * b's of two neighbours side by side: 8×8 matrices down the rows first. */
+/*
+ * Where load_matrices reads a 16×16 block of a tile: this lane's row of the four 8×8 matrices, in
+ * bytes from the block's first row. lane_down and lane_along number the matrices
+ *
+ *   lane_down    0 2    out: an a of the block; transposed: two b side by side, of the block's rows
+ *                1 3
+ *   lane_along   0 1    out: two b side by side, of the block's rows as columns (b = rowsᵀ)
+ *                2 3
+ */
 template <int D> static __device__ __forceinline__ int lane_down(int lane)
 {
     return (lane & 15) * tile<D>::PITCH + (lane >> 4) * 16;
 }
 
-/* … whose rows are the columns of b: two neighbours of b, 8×8 matrices along the row first. */
 template <int D> static __device__ __forceinline__ int lane_along(int lane)
 {
     return ((lane & 7) + (lane >> 4 << 3)) * tile<D>::PITCH + ((lane >> 3) & 1) * 16;
 }
 
-/* a of all D columns of M·16 rows, to be held. `rows` with lane_down added. */
+/* a of M·16 rows, all D columns, for a warp that holds them. rows: with lane_down added. */
 template <int D, int M>
 static __device__ __forceinline__ void fragments_load(uint32_t (&a)[D / 16][M][4],
                                                       shared_address rows)
@@ -98,7 +115,7 @@ static __device__ __forceinline__ void fragments_load(uint32_t (&a)[D / 16][M][4
     }
 }
 
-/* c = a · rowsᵀ, over D. `rows` of 8·N rows with lane_along added. */
+/* c += a · rowsᵀ, over D. rows: the first of 8·N, with lane_along added. */
 template <enum dtype TYPE, int D, int M, int N>
 static __device__ __forceinline__ void
 product_held(float (&c)[M][N][4], const uint32_t (&a)[D / 16][M][4], shared_address rows)
@@ -118,7 +135,7 @@ product_held(float (&c)[M][N][4], const uint32_t (&a)[D / 16][M][4], shared_addr
     }
 }
 
-/* The same with a read from shared memory on the way: `own` with lane_down added. */
+/* The same with a in shared memory. own: the first of its M·16 rows, with lane_down added. */
 template <enum dtype TYPE, int D, int M, int N>
 static __device__ __forceinline__ void product_read(float (&c)[M][N][4], shared_address own,
                                                     shared_address rows)
@@ -142,7 +159,7 @@ static __device__ __forceinline__ void product_read(float (&c)[M][N][4], shared_
     }
 }
 
-/* c += p · rows, p of 16·K columns as fragments a, rows of 16·K rows with lane_down added. */
+/* c += p · rows. p: a of 16·K columns. rows: the first of 16·K, with lane_down added. */
 template <enum dtype TYPE, int D, int M, int K>
 static __device__ __forceinline__ void
 product_add(float (&c)[M][D / 8][4], const uint32_t (&p)[M][K][4], shared_address rows)
@@ -162,7 +179,7 @@ product_add(float (&c)[M][D / 8][4], const uint32_t (&p)[M][K][4], shared_addres
     }
 }
 
-/* Rounds c of 8·N columns to fragments a. */
+/* c of 8·N columns, rounded, as a of the next product. */
 template <enum dtype TYPE, int M, int N>
 static __device__ __forceinline__ void fragments_round(uint32_t (&p)[M][N / 2][4],
                                                        const float (&c)[M][N][4])
@@ -177,7 +194,7 @@ static __device__ __forceinline__ void fragments_round(uint32_t (&p)[M][N / 2][4
     }
 }
 
-template <int M, int N> static __device__ __forceinline__ void clear(float (&c)[M][N][4])
+template <int M, int N> static __device__ __forceinline__ void fragments_clear(float (&c)[M][N][4])
 {
 #pragma unroll
     for (int m = 0; m < M; m++) {
@@ -190,7 +207,7 @@ template <int M, int N> static __device__ __forceinline__ void clear(float (&c)[
     }
 }
 
-/* Scores of keys (columns) after their query (row) become -infinity. */
+/* Scores of keys (columns) after their query (row) become -infinity. row, column: of c[0][0][0]. */
 template <int M, int N>
 static __device__ __forceinline__ void mask_after(float (&c)[M][N][4], int row, int column)
 {
@@ -208,9 +225,9 @@ static __device__ __forceinline__ void mask_after(float (&c)[M][N][4], int row, 
 }
 
 /*
- * Writes a warp's M·16 rows, each times its factor, to rows [first, ..) of a matrix, those below
- * `limit`; through `own`, the warp's rows of a tile that nobody else reads any more, so that global
- * memory sees whole pieces. factor[m][0] is of row g, [1] of row g + 8.
+ * Writes a warp's M·16 rows, each times its factor, to the rows of a matrix from `first` on, as far
+ * as they are below `limit`. factor[m][0] is of row g, [1] of row g + 8. They go by way of `own`,
+ * the warp's rows of a tile that nobody else reads any more, so that whole pieces are written.
  */
 template <enum dtype TYPE, int D, int M>
 static __device__ __forceinline__ void rows_store(const float (&c)[M][D / 8][4],

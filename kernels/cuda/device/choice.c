@@ -33,7 +33,7 @@ const struct choice *choices_find(const struct choices *choices, const char *key
     return NULL;
 }
 
-/* "1.2.3" up to the closing quote. */
+/* Numbers with dots between, up to a closing quote: 1.2.3" */
 static bool numbers_read(const char *text, struct choice *choice)
 {
     for (;;) {

@@ -1,9 +1,11 @@
 /*
- * Which algorithm serves which product: chosen once per key, kept for pins, and read back from the
- * pins of an earlier run, so that a resumed job computes the same bits.
+ * Which of a library's algorithms computes what. It is chosen once per key and kept for the pins; a
+ * resumed run reads the pins of the run before and chooses the same, so that it computes the same
+ * bits.
  *
- * A key says all that a choice depends on ("m.n.k.…"), a choice is a few numbers. As pins:
- *   "algorithms":{"KEY":"1.2.3", …}
+ *   key      all that a choice depends on: "product 512.768.768 nt bf16 …"
+ *   choice   the algorithm, as a few numbers
+ *   pins     "algorithms":{"KEY":"1.2.3", …}
  */
 #pragma once
 
@@ -31,10 +33,11 @@ struct choices {
 
 MUST_CHECK enum status choices_init(struct choices *choices, const char *stored);
 void choices_release(struct choices *choices);
-/* One made earlier in this process. NULL: none. */
+/* One that was added. NULL: none. */
 const struct choice *choices_find(const struct choices *choices, const char *key);
-/* One made by the run whose pins were given. False: none, or damaged. */
+/* One of the pins that were given to choices_init. False: none, or it can't be read. */
 bool choices_stored(const struct choices *choices, const char *key, struct choice *out);
 /* Errors: ST_FULL. */
 MUST_CHECK enum status choices_add(struct choices *choices, const struct choice *choice);
+/* All that were added, as a JSON object. */
 MUST_CHECK enum status choices_print(const struct choices *choices, struct buf *out);

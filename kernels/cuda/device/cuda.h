@@ -1,12 +1,16 @@
 /*
- * Inside the CUDA backend, host side: the open device, its errors, the common part of its kernels,
- * and where each op is made.
+ * Inside the CUDA backend, host side: the open device, its errors, and what its kernels (struct
+ * kernel, one per op and shape) have in common.
  *
- * An op's file defines its own kernel struct with `struct kernel base` first. Own kernels are
- * launched through k.h and attention.h, products through product.h, convolutions through cuDNN.
+ * An op's file (kernels/cuda/ops) defines a struct of its own with `struct kernel base` first,
+ * unless its kernel keeps nothing but the spec. It launches
  *
- * Thread: the step thread computes (cuDNN's handle is its own); copies, events and waiting may be
- *         done by other threads on streams of their own.
+ *   our own device code   through kernels/cuda/own/k.h and kernels/cuda/attention/attention.h
+ *   products              through kernels/cuda/ops/product.h (cuBLASLt)
+ *   convolutions          through cuDNN
+ *
+ * Thread: computing is the step thread's (cuDNN's handle belongs to it). Other threads may copy,
+ *         record and wait, on streams of their own.
  */
 #pragma once
 
@@ -35,8 +39,8 @@ struct event {
     cudaEvent_t handle;
 };
 
-/* What alloc gave and what the driver gave: the former is aligned to 4096 bytes. */
-struct region {
+/* memory: what alloc gave, aligned to 4096 bytes; base: what the driver gave. */
+struct cuda_region {
     void *memory, *base;
     bool pinned;
 };
@@ -47,16 +51,16 @@ struct backend {
     struct module_device device;
     cublasLtHandle_t lt;
     cudnnHandle_t cudnn;
-    struct choices choices; /* algorithms, by key */
+    struct choices choices; /* of algorithms */
     cudaGraphExec_t graphs[CUDA_GRAPHS_MAX];
     int graph_count;
-    pthread_mutex_t lock; /* regions, why */
-    struct region regions[CUDA_REGIONS_MAX];
+    pthread_mutex_t lock; /* of regions, why and broken */
+    struct cuda_region regions[CUDA_REGIONS_MAX];
     size_t region_count;
-    uint32_t *fault;               /* on the device: enum k_fault of wrong data */
-    volatile uint32_t *fault_seen; /* pinned: what it was when last fetched */
-    char why[LIMIT_REASON];
-    bool broken; /* why is the first sticky error */
+    uint32_t *fault;               /* on the device: bits of enum k_fault */
+    volatile uint32_t *fault_seen; /* on the host, pinned: the same when last fetched */
+    struct reason why;
+    bool broken; /* why has the first sticky error, and stays */
 };
 
 struct kernel {
@@ -65,10 +69,14 @@ struct kernel {
     enum status (*refresh)(struct backend *backend, struct kernel *kernel,
                            const float *const param[OP_PARAM_MAX], void *cache,
                            cudaStream_t stream);
-    void (*release)(struct kernel *kernel); /* all but the struct itself; may be NULL */
+    /* Frees what the struct owns, but not the struct. NULL: it owns nothing. */
+    void (*release)(struct kernel *kernel);
 };
 
-/* Makes the device the calling thread's; by each entry. */
+/* For an op whose kernel keeps nothing but its spec. NULL: no memory. */
+struct kernel *cuda_kernel_new(const struct op_spec *spec);
+
+/* Makes the device the calling thread's. Every function of the table begins with it. */
 MUST_CHECK enum status cuda_enter(struct backend *backend);
 
 static inline cudaStream_t cuda_stream(const struct stream *stream)
@@ -81,54 +89,57 @@ static inline size_t cuda_align(size_t bytes)
     return (bytes + CUDA_ALIGN - 1) / CUDA_ALIGN * CUDA_ALIGN;
 }
 
-/* The first aligned byte of a scratch region that was asked for with CUDA_ALIGN to spare. */
+/* The first aligned byte of scratch whose size was given with CUDA_ALIGN to spare. */
 static inline char *cuda_scratch(void *scratch)
 {
     const uintptr_t over = (uintptr_t)scratch % CUDA_ALIGN;
     return (char *)scratch + (over == 0 ? 0 : CUDA_ALIGN - over);
 }
 
-/* Windows of a convolution or pool along one side of this many pixels; 0: none fits. */
-static inline int64_t cuda_windows(int64_t pixels, const struct op_attr *attr)
-{
-    const int64_t room = pixels + 2 * (int64_t)attr->pad - attr->kernel;
-    return room < 0 ? 0 : room / attr->stride + 1;
-}
-
 /*
- * The status of an error, with its text and `what` failed kept for backend->why.
- * ST_NO_MEMORY: the device or the host is full, nothing is lost; ST_INVALID: a capture was not
- * possible; ST_DEVICE: everything else, and the process must be replaced.
+ * A library's error as a status. Its text goes to backend->why, after `what`, which names the call.
+ *
+ * Errors: ST_NO_MEMORY  the device or the host is full; nothing is lost
+ *         ST_INVALID    a capture was not possible; of the libraries: the arguments are refused
+ *         ST_DEVICE     everything else: the process must be replaced
  */
 MUST_CHECK enum status cuda_status(struct backend *backend, cudaError_t error, const char *what);
 MUST_CHECK enum status cuda_lt_status(struct backend *backend, cublasStatus_t error,
                                       const char *what);
 MUST_CHECK enum status cuda_dnn_status(struct backend *backend, cudnnStatus_t error,
                                        const char *what);
-/* Passes on what a launch function returned, with its text kept. */
+/* Passes on the status of a k_ or attention function, with a text for backend->why. */
 MUST_CHECK enum status cuda_launched(struct backend *backend, enum status st, const char *what);
 
-/* Keeps a line for backend->why, and returns the status given. */
+/* Passes on a status of ours, with `why` for backend->why. */
 MUST_CHECK enum status cuda_refuse(struct backend *backend, enum status st, const char *why);
 
-cudaDataType_t cuda_type(enum dtype dtype);   /* f32, bf16, f16 */
-cudnnDataType_t cudnn_type(enum dtype dtype); /* the same */
-enum dtype cuda_math_dtype(enum math math);   /* of a product's operands in memory */
-
-/* Dtype is float32, bfloat16 or float16. */
+/* float32, bfloat16 or float16. */
 bool cuda_dtype_is_floating(enum dtype dtype);
+/* A floating dtype as the libraries name it. */
+cudaDataType_t cuda_type(enum dtype dtype);
+cudnnDataType_t cudnn_type(enum dtype dtype);
+/* The dtype of a product's operands in memory. */
+enum dtype cuda_math_dtype(enum math math);
 
-/* A tensor of 4 dims with the channels innermost, bytes filled in. */
+/* A tensor with the channels innermost, its bytes filled in. dims: N, C, H, W. */
 struct tensor cuda_nhwc(enum dtype dtype, const int64_t dims[4]);
 
-/* backend_cuda.c's helpers in other files. */
+/* What the backend's table (kernels/cuda/backend_cuda.c) has from other files. */
 enum status cuda_alloc(struct backend *backend, size_t bytes, void **out);
 void cuda_free(struct backend *backend, void *memory);
 void cuda_memory_release(struct backend *backend); /* all that is left */
 enum status cuda_alloc_host(struct backend *backend, size_t bytes, void **out);
 void cuda_free_host(struct backend *backend, void *memory);
-/* Wrong data (labels, tokens): kernels set bits, ops fetch the word behind them, and whoever waits
- * for a stream or an event sees it. ST_INVALID then, until the backend is closed. */
+/*
+ * Wrong data (labels, tokens) is seen by the device first:
+ *
+ *   device code            sets bits of *fault
+ *   cuda_faults_fetch      enqueues a copy of *fault to *fault_seen; the op does it after its
+ *                          launch
+ *   cuda_faults_check      after each wait for a stream or an event: ST_INVALID from then on,
+ *                          until the backend is closed
+ */
 enum status cuda_faults_open(struct backend *backend);
 enum status cuda_faults_fetch(struct backend *backend, cudaStream_t stream);
 enum status cuda_faults_check(struct backend *backend);
@@ -157,13 +168,13 @@ enum status cuda_vector_adamw(struct backend *b, float *param, float *m, float *
 void cuda_range_push(const char *name);
 void cuda_range_pop(void);
 
-/* Devices as the driver sees them; module.h. */
-enum status cuda_device_count(int *out_count, char reason[LIMIT_REASON]);
-enum status cuda_device(int ordinal, struct module_device *out, char reason[LIMIT_REASON]);
+/* Devices as the driver sees them (kernels/module.h). */
+enum status cuda_device_count(int *out_count, struct reason *reason);
+enum status cuda_device(int ordinal, struct module_device *out, struct reason *reason);
 
 const struct backend_table *backend_cuda(void);
 
-/* cuda_op_conv2d_prepare, …: the table's three functions of each op. */
+/* Each op's three functions: cuda_op_conv2d_prepare, cuda_op_conv2d_forward, … */
 #define CUDA_OP(upper, lower, in, params, stats)                                                   \
     enum status cuda_op_##lower##_prepare(struct backend *backend, const struct op_spec *spec,     \
                                           struct kernel **out_kernel,                              \

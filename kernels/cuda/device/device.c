@@ -20,7 +20,7 @@ static int runtime_version(void)
     return cudaRuntimeGetVersion(&version) == cudaSuccess ? version : CUDART_VERSION;
 }
 
-enum status cuda_device_count(int *out_count, char reason[LIMIT_REASON])
+enum status cuda_device_count(int *out_count, struct reason *reason)
 {
     int count = 0;
     const cudaError_t error = cudaGetDeviceCount(&count);
@@ -31,41 +31,38 @@ enum status cuda_device_count(int *out_count, char reason[LIMIT_REASON])
     }
     (void)cudaGetLastError();
     if (driver == 0) {
-        (void)snprintf(
-            reason, LIMIT_REASON,
-            "device cuda: there is no NVIDIA driver here (libcuda.so.1): install one for "
-            "CUDA %d.%d or later, " INSTEAD,
-            runtime / 1000, runtime % 1000 / 10);
+        reason_set(reason,
+                   "device cuda: there is no NVIDIA driver here (libcuda.so.1): install one for "
+                   "CUDA %d.%d or later, " INSTEAD,
+                   runtime / 1000, runtime % 1000 / 10);
     } else if (error == cudaErrorInsufficientDriver) {
-        (void)snprintf(
-            reason, LIMIT_REASON,
-            "device cuda: the NVIDIA driver is for CUDA %d.%d, %d.%d or later is needed: "
-            "update the driver, " INSTEAD,
-            driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+        reason_set(reason,
+                   "device cuda: the NVIDIA driver is for CUDA %d.%d, %d.%d or later is needed: "
+                   "update the driver, " INSTEAD,
+                   driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
     } else if (error == cudaSuccess || error == cudaErrorNoDevice) {
-        (void)snprintf(reason, LIMIT_REASON,
-                       "device cuda: the NVIDIA driver sees no GPU: see nvidia-smi and "
-                       "CUDA_VISIBLE_DEVICES, " INSTEAD);
+        reason_set(reason, "device cuda: the NVIDIA driver sees no GPU: see nvidia-smi and "
+                           "CUDA_VISIBLE_DEVICES, " INSTEAD);
     } else {
-        (void)snprintf(reason, LIMIT_REASON,
-                       "device cuda: the NVIDIA driver can't be used (%.200s): see nvidia-smi and "
-                       "the kernel's log, " INSTEAD,
-                       cudaGetErrorString(error));
+        reason_set(reason,
+                   "device cuda: the NVIDIA driver can't be used (%.200s): see nvidia-smi and "
+                   "the kernel's log, " INSTEAD,
+                   cudaGetErrorString(error));
     }
     return ST_NOT_FOUND;
 }
 
-enum status cuda_device(int ordinal, struct module_device *out, char reason[LIMIT_REASON])
+enum status cuda_device(int ordinal, struct module_device *out, struct reason *reason)
 {
     int count = 0;
     enum status st = cuda_device_count(&count, reason);
     if (st != ST_OK)
         return st;
     if (ordinal < 0 || ordinal >= count) {
-        (void)snprintf(reason, LIMIT_REASON,
-                       "device cuda: GPU %d was asked for, but there are %d: use fewer workers per "
-                       "node, see CUDA_VISIBLE_DEVICES, " INSTEAD,
-                       ordinal, count);
+        reason_set(reason,
+                   "device cuda: GPU %d was asked for, but there are %d: use fewer workers per "
+                   "node, see CUDA_VISIBLE_DEVICES, " INSTEAD,
+                   ordinal, count);
         return ST_NOT_FOUND;
     }
     struct cudaDeviceProp properties;
@@ -77,11 +74,10 @@ enum status cuda_device(int ordinal, struct module_device *out, char reason[LIMI
         error = cudaMemGetInfo(&free_bytes, &total_bytes);
     if (error != cudaSuccess) {
         (void)cudaGetLastError();
-        (void)snprintf(
-            reason, LIMIT_REASON,
-            "device cuda: GPU %d can't be used (%.200s): see nvidia-smi and the kernel's "
-            "log, " INSTEAD,
-            ordinal, cudaGetErrorString(error));
+        reason_set(reason,
+                   "device cuda: GPU %d can't be used (%.200s): see nvidia-smi and the kernel's "
+                   "log, " INSTEAD,
+                   ordinal, cudaGetErrorString(error));
         return ST_NOT_FOUND;
     }
     struct module_device device = {

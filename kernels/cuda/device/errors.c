@@ -1,3 +1,6 @@
+/*
+ * Errors of CUDA, cuBLASLt and cuDNN as statuses, and the line for a person that goes with them.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -5,12 +8,11 @@
 #include "kernels/cuda/device/cuda.h"
 
 /* Keeps the first sticky error: what comes after it is an echo. */
-static void keep(struct backend *backend, bool sticky, const char *what, const char *text)
+static void errors_keep(struct backend *backend, bool sticky, const char *what, const char *text)
 {
     CHECK(pthread_mutex_lock(&backend->lock) == 0);
     if (!backend->broken) {
-        (void)snprintf(backend->why, sizeof(backend->why), "GPU %d: %s: %s", backend->ordinal, what,
-                       text);
+        reason_set(&backend->why, "GPU %d: %s: %s", backend->ordinal, what, text);
         backend->broken = sticky;
     }
     CHECK(pthread_mutex_unlock(&backend->lock) == 0);
@@ -30,7 +32,7 @@ enum status cuda_status(struct backend *backend, cudaError_t error, const char *
     }
     if (st != ST_DEVICE)
         (void)cudaGetLastError(); /* not sticky: cleared for the next call */
-    keep(backend, st == ST_DEVICE, what, cudaGetErrorString(error));
+    errors_keep(backend, st == ST_DEVICE, what, cudaGetErrorString(error));
     return st;
 }
 
@@ -41,7 +43,7 @@ enum status cuda_lt_status(struct backend *backend, cublasStatus_t error, const 
     const bool memory = error == CUBLAS_STATUS_ALLOC_FAILED;
     const bool refused =
         error == CUBLAS_STATUS_NOT_SUPPORTED || error == CUBLAS_STATUS_INVALID_VALUE;
-    keep(backend, !memory && !refused, what, cublasLtGetStatusString(error));
+    errors_keep(backend, !memory && !refused, what, cublasLtGetStatusString(error));
     if (refused)
         return ST_INVALID;
     return memory ? ST_NO_MEMORY : ST_DEVICE;
@@ -59,7 +61,7 @@ enum status cuda_dnn_status(struct backend *backend, cudnnStatus_t error, const 
         return ST_OK;
     const bool memory = error == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
                         error == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
-    keep(backend, !memory && !dnn_refuses(error), what, cudnnGetErrorString(error));
+    errors_keep(backend, !memory && !dnn_refuses(error), what, cudnnGetErrorString(error));
     if (dnn_refuses(error))
         return ST_INVALID;
     return memory ? ST_NO_MEMORY : ST_DEVICE;
@@ -77,7 +79,7 @@ enum status cuda_launched(struct backend *backend, enum status st, const char *w
 
 enum status cuda_refuse(struct backend *backend, enum status st, const char *why)
 {
-    keep(backend, st == ST_DEVICE, why, status_string(st));
+    errors_keep(backend, st == ST_DEVICE, why, status_string(st));
     return st;
 }
 

@@ -1,9 +1,10 @@
 /*
- * Captured graphs: what was enqueued on one stream, to be played again in one call.
+ * Captured graphs: what was enqueued on one stream, to be launched again in one call. There are at
+ * most CUDA_GRAPHS_MAX; they live until the backend is closed.
  *
- * Thread-local capture: other threads may allocate and copy meanwhile. Graphs live until the
- * backend is closed, CUDA_GRAPHS_MAX of them.
+ * Capture is thread-local: other threads may allocate and copy meanwhile.
  */
+#include "common/check.h"
 #include "kernels/cuda/device/cuda.h"
 
 enum status cuda_capture_begin(struct backend *backend, struct stream *stream)
@@ -38,6 +39,7 @@ enum status cuda_capture_end(struct backend *backend, struct stream *stream, int
     (void)cudaGraphDestroy(graph);
     if (st != ST_OK)
         return st;
+    CHECK(backend->graph_count < CUDA_GRAPHS_MAX); /* or cuda_capture_begin had refused */
     backend->graphs[backend->graph_count] = exec;
     *out_graph = backend->graph_count++;
     return ST_OK;

@@ -1,8 +1,9 @@
 /*
- * Device and pinned memory, copies, and the word of faults.
+ * Device and pinned memory, and the word of faults.
  *
- * A region's alignment is ours, not the driver's: each is 4096 bytes longer than asked for, and the
- * backend remembers what to give back. Few regions live at a time (CUDA_REGIONS_MAX).
+ * A region is aligned to 4096 bytes by us, not by the driver: 4096 bytes more are taken than asked
+ * for, and the backend remembers what to give back. There are few regions at a time, at most
+ * CUDA_REGIONS_MAX.
  */
 #include <string.h>
 
@@ -12,7 +13,7 @@
 
 #define PAGE ((size_t)4096)
 
-static cudaError_t take(const struct backend *backend, bool pinned, size_t size, void **base)
+static cudaError_t region_take(const struct backend *backend, bool pinned, size_t size, void **base)
 {
     if (pinned)
         return cudaHostAlloc(base, size, cudaHostAllocPortable);
@@ -21,7 +22,7 @@ static cudaError_t take(const struct backend *backend, bool pinned, size_t size,
     return cudaMalloc(base, size);
 }
 
-static void give_back(bool pinned, void *base)
+static void region_give_back(bool pinned, void *base)
 {
     if (pinned) {
         (void)cudaFreeHost(base);
@@ -30,7 +31,7 @@ static void give_back(bool pinned, void *base)
     }
 }
 
-static bool region_add(struct backend *backend, const struct region *region)
+static bool region_add(struct backend *backend, const struct cuda_region *region)
 {
     CHECK(pthread_mutex_lock(&backend->lock) == 0);
     const bool room = backend->region_count < CUDA_REGIONS_MAX;
@@ -40,10 +41,10 @@ static bool region_add(struct backend *backend, const struct region *region)
     return room;
 }
 
-/* A region is forgotten; its base is NULL: not ours. */
-static struct region region_remove(struct backend *backend, const void *memory)
+/* Forgets a region and returns it. base is NULL: it was not one of ours. */
+static struct cuda_region region_remove(struct backend *backend, const void *memory)
 {
-    struct region region = { 0 };
+    struct cuda_region region = { 0 };
     CHECK(pthread_mutex_lock(&backend->lock) == 0);
     for (size_t i = 0; i < backend->region_count && region.base == NULL; i++) {
         if (backend->regions[i].memory == memory) {
@@ -55,8 +56,8 @@ static struct region region_remove(struct backend *backend, const void *memory)
     return region;
 }
 
-/* Zeroed and touched. The fill is waited for: the memory may be used on any stream. */
-static enum status clear(struct backend *backend, bool pinned, void *memory, size_t bytes)
+/* Zeroes it, which also makes its pages. Waits: the caller may use it on any stream. */
+static enum status region_clear(struct backend *backend, bool pinned, void *memory, size_t bytes)
 {
     if (pinned) {
         memset(memory, 0, bytes);
@@ -76,18 +77,18 @@ static enum status alloc_at(struct backend *backend, bool pinned, size_t bytes, 
     if (bytes > SIZE_MAX - 2 * PAGE)
         return ST_NO_MEMORY;
     const size_t size = bytes == 0 ? PAGE : bytes;
-    struct region region = { .pinned = pinned };
-    st = cuda_status(backend, take(backend, pinned, size + PAGE, &region.base),
+    struct cuda_region region = { .pinned = pinned };
+    st = cuda_status(backend, region_take(backend, pinned, size + PAGE, &region.base),
                      pinned ? "pinned memory" : "device memory");
     if (st != ST_OK)
         return st;
     const size_t over = (uintptr_t)region.base % PAGE;
     region.memory = (char *)region.base + (over == 0 ? 0 : PAGE - over);
-    st = clear(backend, pinned, region.memory, size);
+    st = region_clear(backend, pinned, region.memory, size);
     if (st == ST_OK && !region_add(backend, &region))
         st = cuda_refuse(backend, ST_NO_MEMORY, "too many regions of memory");
     if (st != ST_OK) {
-        give_back(pinned, region.base);
+        region_give_back(pinned, region.base);
         return st;
     }
     *out = region.memory;
@@ -98,10 +99,10 @@ void cuda_free(struct backend *backend, void *memory)
 {
     if (memory == NULL)
         return;
-    const struct region region = region_remove(backend, memory);
+    const struct cuda_region region = region_remove(backend, memory);
     CHECK(region.base != NULL);
     (void)cudaSetDevice(backend->ordinal);
-    give_back(region.pinned, region.base);
+    region_give_back(region.pinned, region.base);
 }
 
 void cuda_memory_release(struct backend *backend)
@@ -122,7 +123,7 @@ enum status cuda_alloc_host(struct backend *backend, size_t bytes, void **out)
 
 void cuda_free_host(struct backend *backend, void *memory)
 {
-    cuda_free(backend, memory); /* a region knows what it is */
+    cuda_free(backend, memory); /* a region knows whether it is pinned */
 }
 
 enum status cuda_faults_open(struct backend *backend)

@@ -1,20 +1,53 @@
+/*
+ * Our dtypes as the libraries name them, and tensors.
+ */
+#include <stdlib.h>
+
 #include "common/check.h"
 #include "kernels/cuda/device/cuda.h"
 
+struct kernel *cuda_kernel_new(const struct op_spec *spec)
+{
+    struct kernel *kernel = calloc(1, sizeof(*kernel));
+    if (kernel != NULL)
+        kernel->spec = *spec;
+    return kernel;
+}
+
 cudaDataType_t cuda_type(enum dtype dtype)
 {
-    CHECK(cuda_dtype_is_floating(dtype));
-    if (dtype == DTYPE_F32)
+    switch (dtype) {
+    case DTYPE_F32:
         return CUDA_R_32F;
-    return dtype == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_16F;
+    case DTYPE_BF16:
+        return CUDA_R_16BF;
+    case DTYPE_F16:
+        return CUDA_R_16F;
+    case DTYPE_I32:
+    case DTYPE_I64:
+    case DTYPE_U8:
+        break;
+    }
+    CHECK(!"a floating dtype");
+    return CUDA_R_32F;
 }
 
 cudnnDataType_t cudnn_type(enum dtype dtype)
 {
-    CHECK(cuda_dtype_is_floating(dtype));
-    if (dtype == DTYPE_F32)
+    switch (dtype) {
+    case DTYPE_F32:
         return CUDNN_DATA_FLOAT;
-    return dtype == DTYPE_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF;
+    case DTYPE_BF16:
+        return CUDNN_DATA_BFLOAT16;
+    case DTYPE_F16:
+        return CUDNN_DATA_HALF;
+    case DTYPE_I32:
+    case DTYPE_I64:
+    case DTYPE_U8:
+        break;
+    }
+    CHECK(!"a floating dtype");
+    return CUDNN_DATA_FLOAT;
 }
 
 enum dtype cuda_math_dtype(enum math math)

@@ -1,6 +1,8 @@
 /*
- * Attention: own kernels (attention.h), or cuDNN's where the module was built with it and the table
- * says so (sdpa_cudnn.h). lse is kept for the backward pass; without training it is scratch.
+ * attention by our own kernels (kernels/cuda/attention/attention.h), or by cuDNN's where the module
+ * was built with them and the table says so (sdpa_cudnn.h).
+ *
+ * Saved: lse. (Without training it is scratch.)
  */
 #include "kernels/cuda/attention/attention.h"
 
@@ -22,7 +24,7 @@ static void attention_release(struct kernel *kernel)
         sdpa_cudnn_free(self->sdpa);
 }
 
-/* ST_INVALID: cuDNN does not take the shape or the device; the own kernels do. */
+/* ST_INVALID: cuDNN does not take the shape or the device, and our own kernels are used. */
 static enum status sdpa_choose(struct backend *backend, struct attention *self)
 {
     if (sdpa_cudnn_chosen == NULL || !sdpa_cudnn_chosen(&self->shape, backend->device.capability))
@@ -32,8 +34,8 @@ static enum status sdpa_choose(struct backend *backend, struct attention *self)
     return st == ST_INVALID ? ST_OK : st;
 }
 
-static enum status shape_of(struct backend *backend, const struct op_spec *spec,
-                            struct cuda_attention *out)
+static enum status attention_shape(struct backend *backend, const struct op_spec *spec,
+                                   struct cuda_attention *out)
 {
     const struct tensor *in = &spec->in[0];
     const int64_t heads = spec->attr.heads;
@@ -58,7 +60,7 @@ enum status cuda_op_attention_prepare(struct backend *backend, const struct op_s
                                       struct kernel **out_kernel, struct kernel_info *out_info)
 {
     struct cuda_attention shape;
-    enum status st = shape_of(backend, spec, &shape);
+    enum status st = attention_shape(backend, spec, &shape);
     if (st != ST_OK)
         return st;
     struct attention *self = calloc(1, sizeof(*self));

@@ -3,10 +3,10 @@
  */
 #include "kernels/cuda/ops/image.h"
 
-static bool norm_is_valid(const struct op_spec *spec)
+static bool batch_norm_is_valid(const struct op_spec *spec)
 {
     const bool residual = spec->attr.residual;
-    if (!is_image(spec) || spec->in_count != (residual ? 2 : 1))
+    if (!image_is_valid(spec) || spec->in_count != (residual ? 2 : 1))
         return false;
     if (!residual)
         return true;
@@ -18,7 +18,7 @@ static bool norm_is_valid(const struct op_spec *spec)
 enum status cuda_op_batch_norm_prepare(struct backend *backend, const struct op_spec *spec,
                                        struct kernel **out_kernel, struct kernel_info *out_info)
 {
-    if (!norm_is_valid(spec))
+    if (!batch_norm_is_valid(spec))
         return cuda_refuse(backend, ST_INVALID, "batch_norm");
     struct image *self = NULL;
     enum status st = image_new(spec, &self);
@@ -30,7 +30,7 @@ enum status cuda_op_batch_norm_prepare(struct backend *backend, const struct op_
         .out = out,
         .saved_bytes = spec->training ? (size_t)self->c * 2 * sizeof(float) : 0,
         .scratch_bytes = self->turned_bytes * (residual ? 2 : 1) +
-                         k_batch_norm_scratch(rows_of(self), self->c) + CUDA_ALIGN,
+                         k_batch_norm_scratch(image_rows(self), self->c) + CUDA_ALIGN,
         .backward_needs_in = { true },
         .backward_needs_out = spec->attr.relu && residual,
         .sums_douts = true,
@@ -50,17 +50,17 @@ enum status cuda_op_batch_norm_forward(struct backend *backend, struct kernel *k
     const struct op_attr *attr = &kernel->spec.attr;
     char *scratch = cuda_scratch(buffers->scratch);
     const void *x = NULL, *residual = NULL;
-    enum status st = channels_last(backend, self, buffers->in[0], scratch, &x, stream);
+    enum status st = image_channels_last(backend, self, buffers->in[0], scratch, &x, stream);
     scratch += self->turned_bytes;
     if (st == ST_OK && attr->residual) {
-        st = channels_last(backend, self, buffers->in[1], scratch, &residual, stream);
+        st = image_channels_last(backend, self, buffers->in[1], scratch, &residual, stream);
         scratch += self->turned_bytes;
     }
     if (st != ST_OK)
         return st;
     float *mean = buffers->saved;
     const struct k_batch_norm args = {
-        .rows = rows_of(self),
+        .rows = image_rows(self),
         .c = self->c,
         .dtype = kernel->spec.in[0].dtype,
         .eps = attr->eps,
@@ -91,12 +91,12 @@ enum status cuda_op_batch_norm_backward(struct backend *backend, struct kernel *
     const struct op_attr *attr = &kernel->spec.attr;
     char *scratch = cuda_scratch(buffers->scratch);
     const void *x = NULL;
-    enum status st = channels_last(backend, self, buffers->in[0], scratch, &x, stream);
+    enum status st = image_channels_last(backend, self, buffers->in[0], scratch, &x, stream);
     if (st != ST_OK)
         return st;
     const float *mean = buffers->saved;
     const struct k_batch_norm_grad args = {
-        .rows = rows_of(self),
+        .rows = image_rows(self),
         .c = self->c,
         .dtype = kernel->spec.in[0].dtype,
         .relu = attr->relu,

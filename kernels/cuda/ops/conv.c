@@ -1,33 +1,34 @@
 /*
- * conv2d on NHWC. A 1×1 window at stride 1 is a product of matrices: linear does it. All others are
- * cuDNN's, by its C functions with fixed deterministic algorithms:
+ * conv2d, the channels innermost. A 1×1 window at stride 1 is a product of matrices, which linear
+ * does. All others are cuDNN's, by its C functions with fixed algorithms that are deterministic:
  *
- *   forward               IMPLICIT_PRECOMP_GEMM, else IMPLICIT_GEMM
- *   gradient of x         ALGO_1 (ALGO_0 adds with atomics)
- *   gradient of weights   ALGO_1 (ALGO_0 and ALGO_3 add with atomics)
+ *   forward             IMPLICIT_PRECOMP_GEMM, else IMPLICIT_GEMM
+ *   backward-data       ALGO_1    (ALGO_0 adds with atomics)
+ *   backward-weights    ALGO_1    (ALGO_0 and ALGO_3 add with atomics)
  *
- * Where cuDNN refuses NHWC for a type, x, y and W are turned into NCHW and back in scratch.
+ * Where cuDNN refuses NHWC for a type, x, y and W are turned into NCHW in scratch, and back.
  *
- * Cache:   W [K, R, S, C'] in the products' type; C' is C, or for the data of a model in half
- *          precision the next multiple of 8, filled up with zeros
- * Scratch: x as [N, H, W, C'] where it comes in another form; dy + second dy; dW as [K, R, S, C']
- *          in the products' type; dx where x came in another type; cuDNN's workspace
+ *   cache     W [K, R, S, C'] in the products' type. C' is C; for the data of a model in half
+ *             precision the next multiple of 8, filled up with zeros
+ *   scratch   x [N, H, W, C'], where it comes in another form
+ *             dy + second dy · dW [K, R, S, C'] in the products' type · dx, where x came in another
+ *             type · cuDNN's workspace
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cuda/device/cuda.h"
 #include "kernels/cuda/own/k.h"
-#include "kernels/cuda/own/pad.h"
 
 struct conv {
     struct kernel base;
-    struct kernel *linear; /* owned; it does everything, or NULL */
-    int64_t n, c, padded, h, w, k, p, q;
-    int64_t window; /* R·S */
-    enum dtype type;
-    bool planar;          /* NCHW for cuDNN */
-    bool make_x, make_dx; /* in scratch */
+    struct kernel *linear; /* owned: does everything; NULL: cuDNN does */
+    int64_t n, c, h, w, k, p, q;
+    int64_t padded;       /* C' */
+    int64_t window;       /* R·S */
+    enum dtype type;      /* of the products' operands */
+    bool planar;          /* cuDNN gets NCHW */
+    bool make_x, make_dx; /* x as cuDNN takes it, dx as it gives it: in scratch */
     cudnnTensorDescriptor_t x, y;
     cudnnFilterDescriptor_t filter;
     cudnnConvolutionDescriptor_t desc;
@@ -65,7 +66,7 @@ static void conv_release(struct kernel *kernel)
     descriptors_release(self);
 }
 
-static bool is_valid(const struct op_spec *spec)
+static bool conv_is_valid(const struct op_spec *spec)
 {
     const struct tensor *in = &spec->in[0];
     const struct op_attr *attr = &spec->attr;
@@ -73,8 +74,8 @@ static bool is_valid(const struct op_spec *spec)
     return spec->in_count == 1 && in->ndim == 4 && in->format != FORMAT_BLOCKED &&
            (in->dtype == type || in->dtype == DTYPE_F32) && spec->out_dtype == type &&
            tensor_elements(in) >= 1 && attr->out >= 1 && attr->kernel >= 1 && attr->stride >= 1 &&
-           attr->pad >= 0 && cuda_windows(in->dims[2], attr) >= 1 &&
-           cuda_windows(in->dims[3], attr) >= 1;
+           attr->pad >= 0 && op_windows(in->dims[2], attr) >= 1 &&
+           op_windows(in->dims[3], attr) >= 1;
 }
 
 /* --- a product ------------------------------------------------------------------------------ */
@@ -86,16 +87,16 @@ static bool is_product(const struct op_spec *spec)
            (in->format == FORMAT_NHWC || in->dims[2] * in->dims[3] == 1);
 }
 
-static enum status product_refresh(struct backend *backend, struct kernel *kernel,
-                                   const float *const param[OP_PARAM_MAX], void *cache,
-                                   cudaStream_t stream)
+static enum status conv_product_refresh(struct backend *backend, struct kernel *kernel,
+                                        const float *const param[OP_PARAM_MAX], void *cache,
+                                        cudaStream_t stream)
 {
     const struct conv *self = (const struct conv *)kernel;
     return self->linear->refresh(backend, self->linear, param, cache, stream);
 }
 
-static enum status product_prepare(struct backend *backend, struct conv *self,
-                                   struct kernel_info *out_info)
+static enum status conv_product_prepare(struct backend *backend, struct conv *self,
+                                        struct kernel_info *out_info)
 {
     const struct op_spec *spec = &self->base.spec;
     const int64_t dims[4] = { self->n, self->h, self->w, self->c };
@@ -106,7 +107,7 @@ static enum status product_prepare(struct backend *backend, struct conv *self,
     enum status st = cuda_op_linear_prepare(backend, &linear, &self->linear, out_info);
     if (st != ST_OK)
         return st;
-    self->base.refresh = self->linear->refresh == NULL ? NULL : product_refresh;
+    self->base.refresh = self->linear->refresh == NULL ? NULL : conv_product_refresh;
     out_info->out = cuda_nhwc(spec->out_dtype, out);
     out_info->din[0] = cuda_nhwc(spec->in[0].dtype, spec->in[0].dims);
     return ST_OK;
@@ -130,7 +131,7 @@ static cudnnStatus_t set_tensor(const struct conv *self, cudnnTensorDescriptor_t
     return st;
 }
 
-static cudnnStatus_t describe(struct conv *self)
+static cudnnStatus_t conv_describe(struct conv *self)
 {
     const struct op_attr *attr = &self->base.spec.attr;
     const int64_t x[4] = { self->n, self->padded, self->h, self->w };
@@ -159,8 +160,8 @@ static cudnnStatus_t describe(struct conv *self)
     return st;
 }
 
-/* Algorithms and their workspaces; an algorithm that is refused leaves its error. */
-static cudnnStatus_t choose(const struct backend *backend, struct conv *self)
+/* Finds algorithms and the sizes of their workspaces. Returns the error of one that is refused. */
+static cudnnStatus_t conv_choose(const struct backend *backend, struct conv *self)
 {
     static const cudnnConvolutionFwdAlgo_t forward[] = {
         CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM, CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM
@@ -193,7 +194,7 @@ static size_t filter_bytes(const struct conv *self)
     return (size_t)(self->k * self->window * self->padded) * dtype_size(self->type);
 }
 
-static void lay_out(struct conv *self)
+static void conv_lay_out(struct conv *self)
 {
     const struct op_spec *spec = &self->base.spec;
     const size_t type = dtype_size(self->type);
@@ -238,7 +239,7 @@ static enum status conv_refresh(struct backend *backend, struct kernel *kernel,
     return cuda_launched(backend, k_pad_transpose(&args, stream), "conv2d refresh");
 }
 
-static const char *implementation(const struct conv *self)
+static const char *conv_implementation(const struct conv *self)
 {
     const bool first = self->forward != CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM;
     if (self->planar)
@@ -254,7 +255,7 @@ static struct kernel_info conv_info(struct conv *self)
     const int64_t out[4] = { self->n, self->k, self->p, self->q };
     const double product = 2.0 * (double)self->n * (double)self->k * (double)self->p *
                            (double)self->q * (double)self->c * (double)self->window;
-    lay_out(self);
+    conv_lay_out(self);
     return (struct kernel_info){
         .out = cuda_nhwc(spec->out_dtype, out),
         .scratch_bytes = self->scratch_bytes,
@@ -265,11 +266,12 @@ static struct kernel_info conv_info(struct conv *self)
         .din = { cuda_nhwc(spec->in[0].dtype, spec->in[0].dims) },
         .flops_forward = product,
         .flops_backward = spec->need_din0 ? 2.0 * product : product,
-        .implementation = implementation(self),
+        .implementation = conv_implementation(self),
     };
 }
 
-/* What is made in scratch, then descriptors and algorithms. ST_INVALID: cuDNN refuses it so. */
+/* Decides what is made in scratch; makes descriptors, finds algorithms. ST_INVALID: cuDNN does not
+ * take this format. */
 static enum status try_format(struct backend *backend, struct conv *self, bool planar)
 {
     const struct op_spec *spec = &self->base.spec;
@@ -282,9 +284,9 @@ static enum status try_format(struct backend *backend, struct conv *self, bool p
     if (self->make_x && !back && !planar && self->type != DTYPE_F32)
         self->padded = (self->c + 7) / 8 * 8;
     self->make_dx = back && (planar || in->dtype != self->type);
-    enum status st = cuda_dnn_status(backend, describe(self), "convolution descriptors");
+    enum status st = cuda_dnn_status(backend, conv_describe(self), "convolution descriptors");
     if (st == ST_OK)
-        st = cuda_dnn_status(backend, choose(backend, self), "convolution algorithm");
+        st = cuda_dnn_status(backend, conv_choose(backend, self), "convolution algorithm");
     if (st != ST_OK)
         descriptors_release(self);
     return st;
@@ -306,7 +308,7 @@ static enum status dnn_prepare(struct backend *backend, struct conv *self,
 enum status cuda_op_conv2d_prepare(struct backend *backend, const struct op_spec *spec,
                                    struct kernel **out_kernel, struct kernel_info *out_info)
 {
-    if (!is_valid(spec))
+    if (!conv_is_valid(spec))
         return cuda_refuse(backend, ST_INVALID, "conv2d");
     struct conv *self = calloc(1, sizeof(*self));
     if (self == NULL)
@@ -319,11 +321,11 @@ enum status cuda_op_conv2d_prepare(struct backend *backend, const struct op_spec
     self->h = spec->in[0].dims[2];
     self->w = spec->in[0].dims[3];
     self->k = attr->out;
-    self->p = cuda_windows(self->h, attr);
-    self->q = cuda_windows(self->w, attr);
+    self->p = op_windows(self->h, attr);
+    self->q = op_windows(self->w, attr);
     self->window = (int64_t)attr->kernel * attr->kernel;
     self->type = cuda_math_dtype(spec->math);
-    enum status st = is_product(spec) ? product_prepare(backend, self, out_info)
+    enum status st = is_product(spec) ? conv_product_prepare(backend, self, out_info)
                                       : dnn_prepare(backend, self, out_info);
     if (st != ST_OK) {
         conv_release(&self->base);
@@ -335,14 +337,14 @@ enum status cuda_op_conv2d_prepare(struct backend *backend, const struct op_spec
 }
 
 /* [batch, a, b] → [batch, b, a] (+)=. */
-static enum status turn(struct backend *backend, const struct k_transpose *args,
-                        cudaStream_t stream)
+static enum status conv_transpose(struct backend *backend, const struct k_transpose *args,
+                                  cudaStream_t stream)
 {
     return cuda_launched(backend, k_transpose(args, stream), "conv2d, between formats");
 }
 
-static enum status planar_input(struct backend *backend, const struct conv *self, const void *x,
-                                char *scratch, cudaStream_t stream)
+static enum status conv_planar_input(struct backend *backend, const struct conv *self,
+                                     const void *x, char *scratch, cudaStream_t stream)
 {
     const struct tensor *in = &self->base.spec.in[0];
     const struct k_transpose args = { .batch = self->n,
@@ -353,15 +355,15 @@ static enum status planar_input(struct backend *backend, const struct conv *self
                                       .in = x,
                                       .out = scratch };
     if (in->format == FORMAT_NHWC)
-        return turn(backend, &args, stream);
+        return conv_transpose(backend, &args, stream);
     return cuda_launched(backend,
                          k_cast(in->dtype, x, self->type, scratch, tensor_elements(in), stream),
                          "conv2d input");
 }
 
-/* x as the convolution takes it. */
-static enum status input_of(struct backend *backend, const struct conv *self, const void *x,
-                            char *scratch, const void **out, cudaStream_t stream)
+/* x as cuDNN takes it. */
+static enum status conv_input(struct backend *backend, const struct conv *self, const void *x,
+                              char *scratch, const void **out, cudaStream_t stream)
 {
     const struct tensor *in = &self->base.spec.in[0];
     *out = x;
@@ -369,7 +371,7 @@ static enum status input_of(struct backend *backend, const struct conv *self, co
         return ST_OK;
     *out = scratch;
     if (self->planar)
-        return planar_input(backend, self, x, scratch, stream);
+        return conv_planar_input(backend, self, x, scratch, stream);
     const bool plain = in->format == FORMAT_PLAIN;
     struct k_pad args = {
         .batch = plain ? self->n : self->n * self->h * self->w,
@@ -384,7 +386,7 @@ static enum status input_of(struct backend *backend, const struct conv *self, co
     return cuda_launched(backend, k_pad_transpose(&args, stream), "conv2d input");
 }
 
-static enum status begin(struct backend *backend, cudaStream_t stream)
+static enum status conv_set_stream(struct backend *backend, cudaStream_t stream)
 {
     return cuda_dnn_status(backend, cudnnSetStream(backend->cudnn, stream), "cudnnSetStream");
 }
@@ -399,9 +401,9 @@ enum status cuda_op_conv2d_forward(struct backend *backend, struct kernel *kerne
     char *scratch = cuda_scratch(buffers->scratch);
     const void *x = NULL;
     void *y = self->planar ? scratch + self->y_at : buffers->out;
-    enum status st = input_of(backend, self, buffers->in[0], scratch, &x, stream);
+    enum status st = conv_input(backend, self, buffers->in[0], scratch, &x, stream);
     if (st == ST_OK)
-        st = begin(backend, stream);
+        st = conv_set_stream(backend, stream);
     if (st == ST_OK) {
         st = cuda_dnn_status(backend,
                              cudnnConvolutionForward(backend->cudnn, &one, self->x, x, self->filter,
@@ -418,7 +420,7 @@ enum status cuda_op_conv2d_forward(struct backend *backend, struct kernel *kerne
                                           .to = self->type,
                                           .in = y,
                                           .out = buffers->out };
-        st = turn(backend, &args, stream);
+        st = conv_transpose(backend, &args, stream);
     }
     if (st != ST_OK || !kernel->spec.attr.bias)
         return st;
@@ -435,10 +437,10 @@ enum status cuda_op_conv2d_forward(struct backend *backend, struct kernel *kerne
     return cuda_launched(backend, k_activation_forward(&bias, stream), "conv2d bias");
 }
 
-/* The sum of the gradients of y, and the gradient of the bias. */
-static enum status gradient_of(struct backend *backend, const struct conv *self,
-                               const struct op_buffers *buffers, char *scratch, const void **out,
-                               cudaStream_t stream)
+/* dy + second dy, and db. */
+static enum status conv_gradient(struct backend *backend, const struct conv *self,
+                                 const struct op_buffers *buffers, char *scratch, const void **out,
+                                 cudaStream_t stream)
 {
     float *dbias = self->base.spec.attr.bias ? buffers->dparam[1] : NULL;
     void *g = buffers->dout[1] == NULL ? NULL : scratch + self->g_at;
@@ -461,15 +463,15 @@ static enum status gradient_of(struct backend *backend, const struct conv *self,
     return cuda_launched(backend, k_activation_backward(&args, stream), "conv2d gradient");
 }
 
-static enum status weights_gradient(struct backend *backend, const struct conv *self,
-                                    const struct op_buffers *buffers, const void *g,
-                                    cudaStream_t stream)
+static enum status conv_weights_gradient(struct backend *backend, const struct conv *self,
+                                         const struct op_buffers *buffers, const void *g,
+                                         cudaStream_t stream)
 {
     const float one = 1.0f, zero = 0.0f;
     char *scratch = cuda_scratch(buffers->scratch);
     const void *x = NULL;
     void *dw = scratch + self->dw_at;
-    enum status st = input_of(backend, self, buffers->in[0], scratch, &x, stream);
+    enum status st = conv_input(backend, self, buffers->in[0], scratch, &x, stream);
     if (st == ST_OK) {
         st = cuda_dnn_status(
             backend,
@@ -480,7 +482,7 @@ static enum status weights_gradient(struct backend *backend, const struct conv *
     }
     if (st != ST_OK)
         return st;
-    const bool planar = self->planar; /* then it lies as it must */
+    const bool planar = self->planar; /* then dW has the canonical order already */
     const struct k_pad args = {
         .batch = planar ? self->k * self->c * self->window : self->k,
         .a = planar ? 1 : self->c,
@@ -495,10 +497,10 @@ static enum status weights_gradient(struct backend *backend, const struct conv *
     return cuda_launched(backend, k_unpad_transpose(&args, stream), "conv2d gradient of weights");
 }
 
-/* What cuDNN made in scratch becomes the gradient of the input. */
-static enum status finish_data_gradient(struct backend *backend, const struct conv *self,
-                                        const struct op_buffers *buffers, const void *dx,
-                                        cudaStream_t stream)
+/* dx, from what cuDNN left in scratch. */
+static enum status conv_finish_data_gradient(struct backend *backend, const struct conv *self,
+                                             const struct op_buffers *buffers, const void *dx,
+                                             cudaStream_t stream)
 {
     const struct tensor *in = &self->base.spec.in[0];
     const struct k_transpose args = { .batch = self->n,
@@ -510,15 +512,15 @@ static enum status finish_data_gradient(struct backend *backend, const struct co
                                       .out = buffers->din[0],
                                       .accumulate = buffers->din_add[0] != NULL };
     if (self->planar)
-        return turn(backend, &args, stream);
+        return conv_transpose(backend, &args, stream);
     return cuda_launched(
         backend, k_cast(self->type, dx, in->dtype, buffers->din[0], tensor_elements(in), stream),
         "conv2d gradient of the input");
 }
 
-static enum status data_gradient(struct backend *backend, const struct conv *self,
-                                 const struct op_buffers *buffers, const void *g,
-                                 cudaStream_t stream)
+static enum status conv_data_gradient(struct backend *backend, const struct conv *self,
+                                      const struct op_buffers *buffers, const void *g,
+                                      cudaStream_t stream)
 {
     const bool adds = buffers->din_add[0] != NULL;
     const float one = 1.0f, beta = adds && !self->make_dx ? 1.0f : 0.0f;
@@ -543,7 +545,7 @@ static enum status data_gradient(struct backend *backend, const struct conv *sel
     }
     if (st != ST_OK || !self->make_dx)
         return st;
-    return finish_data_gradient(backend, self, buffers, dx, stream);
+    return conv_finish_data_gradient(backend, self, buffers, dx, stream);
 }
 
 enum status cuda_op_conv2d_backward(struct backend *backend, struct kernel *kernel,
@@ -554,7 +556,7 @@ enum status cuda_op_conv2d_backward(struct backend *backend, struct kernel *kern
         return cuda_op_linear_backward(backend, self->linear, buffers, stream);
     const void *g = NULL;
     char *scratch = cuda_scratch(buffers->scratch);
-    enum status st = gradient_of(backend, self, buffers, scratch, &g, stream);
+    enum status st = conv_gradient(backend, self, buffers, scratch, &g, stream);
     if (st == ST_OK && self->planar) {
         const struct k_transpose args = { .batch = self->n,
                                           .a = self->p * self->q,
@@ -563,14 +565,14 @@ enum status cuda_op_conv2d_backward(struct backend *backend, struct kernel *kern
                                           .to = self->type,
                                           .in = g,
                                           .out = scratch + self->y_at };
-        st = turn(backend, &args, stream);
+        st = conv_transpose(backend, &args, stream);
         g = args.out;
     }
     if (st == ST_OK)
-        st = begin(backend, stream);
+        st = conv_set_stream(backend, stream);
     if (st == ST_OK && buffers->dparam[0] != NULL)
-        st = weights_gradient(backend, self, buffers, g, stream);
+        st = conv_weights_gradient(backend, self, buffers, g, stream);
     if (st == ST_OK && buffers->din[0] != NULL)
-        st = data_gradient(backend, self, buffers, g, stream);
+        st = conv_data_gradient(backend, self, buffers, g, stream);
     return st;
 }

@@ -1,5 +1,5 @@
 /*
- * dropout; without training a copy, or the sum with the residual.
+ * dropout. Without training it is a copy, or the sum with the residual.
  */
 #include "kernels/cuda/ops/rows.h"
 
@@ -12,35 +12,36 @@ enum status cuda_op_dropout_prepare(struct backend *backend, const struct op_spe
         !cuda_dtype_is_floating(spec->out_dtype) || tensor_elements(in) < 1 ||
         !(spec->attr.drop >= 0.0f) || !(spec->attr.drop < 1.0f))
         return cuda_refuse(backend, ST_INVALID, "dropout");
-    if (residual && (spec->in[1].dtype != spec->out_dtype || !same_shape(in, &spec->in[1])))
+    if (residual && (spec->in[1].dtype != spec->out_dtype || spec->in[1].format != in->format ||
+                     tensor_elements(&spec->in[1]) != tensor_elements(in)))
         return cuda_refuse(backend, ST_INVALID, "dropout: the residual differs from the output");
-    struct text *self = NULL;
-    enum status st = text_new(spec, &self);
-    if (st != ST_OK)
-        return st;
+    struct kernel *kernel = cuda_kernel_new(spec);
+    if (kernel == NULL)
+        return ST_NO_MEMORY;
     *out_info = (struct kernel_info){
-        .out = like_input(spec),
+        .out = rows_like_input(spec),
         .din_aliases_dout = { false, residual },
         .din_alias = { 0, -1 },
         .din_adds = { true },
-        .din = { *in, like_input(spec) },
+        .din = { *in, rows_like_input(spec) },
         .implementation = "own",
     };
-    *out_kernel = &self->base;
+    *out_kernel = kernel;
     return ST_OK;
 }
 
-static enum status inference_dropout(struct backend *backend, const struct text *self,
+static enum status dropout_inference(struct backend *backend, const struct op_spec *spec,
                                      const struct op_buffers *buffers, cudaStream_t stream)
 {
+    const struct tensor *in = &spec->in[0];
     const struct k_activation args = {
-        .rows = self->rows,
-        .c = self->c,
+        .rows = rows_count(in),
+        .c = rows_columns(in),
         .activation = ACTIVATION_NONE,
-        .x_dtype = self->base.spec.in[0].dtype,
-        .y_dtype = self->base.spec.out_dtype,
+        .x_dtype = spec->in[0].dtype,
+        .y_dtype = spec->out_dtype,
         .x = buffers->in[0],
-        .residual = self->base.spec.attr.residual ? buffers->in[1] : NULL,
+        .residual = spec->attr.residual ? buffers->in[1] : NULL,
         .y = buffers->out,
     };
     return cuda_launched(backend, k_activation_forward(&args, stream), "dropout");
@@ -62,7 +63,7 @@ enum status cuda_op_dropout_forward(struct backend *backend, struct kernel *kern
                                     const struct op_buffers *buffers, cudaStream_t stream)
 {
     if (!kernel->spec.training)
-        return inference_dropout(backend, (const struct text *)kernel, buffers, stream);
+        return dropout_inference(backend, &kernel->spec, buffers, stream);
     struct k_dropout args = dropout_args(kernel, buffers);
     args.x_dtype = kernel->spec.in[0].dtype;
     args.y_dtype = kernel->spec.out_dtype;

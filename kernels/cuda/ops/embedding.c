@@ -8,14 +8,13 @@ enum status cuda_op_embedding_prepare(struct backend *backend, const struct op_s
 {
     const struct tensor *in = &spec->in[0];
     const struct op_attr *attr = &spec->attr;
-    if (spec->in_count != 1 || !is_plain(in, DTYPE_I32, 2) || in->ndim != 2 || attr->out < 1 ||
+    if (spec->in_count != 1 || !rows_is_plain(in, DTYPE_I32, 2) || in->ndim != 2 || attr->out < 1 ||
         attr->rows < 1 || !cuda_dtype_is_floating(spec->out_dtype) ||
         (attr->positions > 0 && attr->positions < in->dims[1]))
         return cuda_refuse(backend, ST_INVALID, "embedding");
-    struct text *self = NULL;
-    enum status st = text_new(spec, &self);
-    if (st != ST_OK)
-        return st;
+    struct kernel *kernel = cuda_kernel_new(spec);
+    if (kernel == NULL)
+        return ST_NO_MEMORY;
     const int64_t tokens = tensor_elements(in);
     const int64_t dims[3] = { in->dims[0], in->dims[1], attr->out };
     *out_info = (struct kernel_info){
@@ -25,7 +24,7 @@ enum status cuda_op_embedding_prepare(struct backend *backend, const struct op_s
         .backward_needs_in = { true },
         .implementation = "own",
     };
-    *out_kernel = &self->base;
+    *out_kernel = kernel;
     return ST_OK;
 }
 

@@ -1,12 +1,12 @@
 /*
- * flatten: a transpose, or a copy where the input is plain.
+ * flatten: to [N, C·H·W] in PyTorch's order. A transpose, or a copy where the input is plain.
  */
 #include "kernels/cuda/ops/image.h"
 
 enum status cuda_op_flatten_prepare(struct backend *backend, const struct op_spec *spec,
                                     struct kernel **out_kernel, struct kernel_info *out_info)
 {
-    if (!is_image(spec) || spec->in_count != 1)
+    if (!image_is_valid(spec) || spec->in_count != 1)
         return cuda_refuse(backend, ST_INVALID, "flatten");
     struct image *self = NULL;
     enum status st = image_new(spec, &self);
@@ -23,8 +23,8 @@ enum status cuda_op_flatten_prepare(struct backend *backend, const struct op_spe
 }
 
 /* [N, a, b] → [N, b, a], or a copy where the input is plain. */
-static enum status flatten(struct backend *backend, const struct image *self,
-                           const struct k_transpose *args, cudaStream_t stream)
+static enum status flatten_run(struct backend *backend, const struct image *self,
+                               const struct k_transpose *args, cudaStream_t stream)
 {
     const struct tensor *in = &self->base.spec.in[0];
     if (in->format == FORMAT_NHWC)
@@ -45,7 +45,7 @@ enum status cuda_op_flatten_forward(struct backend *backend, struct kernel *kern
                                       .to = kernel->spec.in[0].dtype,
                                       .in = buffers->in[0],
                                       .out = buffers->out };
-    return flatten(backend, self, &args, stream);
+    return flatten_run(backend, self, &args, stream);
 }
 
 enum status cuda_op_flatten_backward(struct backend *backend, struct kernel *kernel,
@@ -61,5 +61,5 @@ enum status cuda_op_flatten_backward(struct backend *backend, struct kernel *ker
                                       .to = kernel->spec.in[0].dtype,
                                       .in = buffers->dout[0],
                                       .out = buffers->din[0] };
-    return flatten(backend, self, &args, stream);
+    return flatten_run(backend, self, &args, stream);
 }

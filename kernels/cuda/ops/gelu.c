@@ -1,5 +1,5 @@
 /*
- * gelu: alone, in its two forms.
+ * gelu as an op of its own, in its two forms (tanh, erf).
  */
 #include "kernels/cuda/ops/rows.h"
 
@@ -12,12 +12,11 @@ enum status cuda_op_gelu_prepare(struct backend *backend, const struct op_spec *
         (spec->attr.activation != ACTIVATION_GELU_TANH &&
          spec->attr.activation != ACTIVATION_GELU_ERF))
         return cuda_refuse(backend, ST_INVALID, "gelu");
-    struct text *self = NULL;
-    enum status st = text_new(spec, &self);
-    if (st != ST_OK)
-        return st;
+    struct kernel *kernel = cuda_kernel_new(spec);
+    if (kernel == NULL)
+        return ST_NO_MEMORY;
     *out_info = (struct kernel_info){
-        .out = like_input(spec),
+        .out = rows_like_input(spec),
         .backward_needs_in = { true },
         .sums_douts = true,
         .din_adds = { true },
@@ -25,17 +24,17 @@ enum status cuda_op_gelu_prepare(struct backend *backend, const struct op_spec *
         .din = { *in },
         .implementation = "own",
     };
-    *out_kernel = &self->base;
+    *out_kernel = kernel;
     return ST_OK;
 }
 
 enum status cuda_op_gelu_forward(struct backend *backend, struct kernel *kernel,
                                  const struct op_buffers *buffers, cudaStream_t stream)
 {
-    const struct text *self = (const struct text *)kernel;
+    const struct tensor *in = &kernel->spec.in[0];
     const struct k_activation args = {
-        .rows = self->rows,
-        .c = self->c,
+        .rows = rows_count(in),
+        .c = rows_columns(in),
         .activation = kernel->spec.attr.activation,
         .x_dtype = kernel->spec.in[0].dtype,
         .y_dtype = kernel->spec.out_dtype,
@@ -48,12 +47,12 @@ enum status cuda_op_gelu_forward(struct backend *backend, struct kernel *kernel,
 enum status cuda_op_gelu_backward(struct backend *backend, struct kernel *kernel,
                                   const struct op_buffers *buffers, cudaStream_t stream)
 {
-    const struct text *self = (const struct text *)kernel;
+    const struct tensor *in = &kernel->spec.in[0];
     if (buffers->din[0] == NULL)
         return ST_OK;
     const struct k_activation_grad args = {
-        .rows = self->rows,
-        .c = self->c,
+        .rows = rows_count(in),
+        .c = rows_columns(in),
         .activation = kernel->spec.attr.activation,
         .x_dtype = kernel->spec.in[0].dtype,
         .y_dtype = kernel->spec.out_dtype,

@@ -1,8 +1,7 @@
 /*
- * What the ops on images share: batch_norm, pools, flatten; own kernels on NHWC.
- *
- * A plain input of 4 dims is turned into NHWC in scratch, forward and backward; its gradient is
- * NHWC, too.
+ * What the ops on images share (batch_norm, pools, flatten). Our own kernels take tensors with the
+ * channels innermost: a plain input is turned into that in scratch, in forward and in backward. Its
+ * gradient has the channels innermost, too.
  */
 #pragma once
 
@@ -13,17 +12,18 @@
 
 struct image {
     struct kernel base;
-    int64_t n, c, h, w, p, q; /* of in[0]; of the output of a pool */
-    bool turn;                /* in[0] is plain, and that differs from NHWC */
-    size_t turned_bytes;      /* in scratch, before everything else */
+    int64_t n, c, h, w;  /* of in[0] */
+    int64_t p, q;        /* rows and columns of a pool's output */
+    bool turn;           /* in[0] is plain, and its bytes differ from those of NHWC */
+    size_t turned_bytes; /* of in[0] turned, at the start of scratch */
 };
 
-static inline int64_t rows_of(const struct image *self)
+static inline int64_t image_rows(const struct image *self)
 {
     return self->n * self->h * self->w;
 }
 
-static inline bool is_image(const struct op_spec *spec)
+static inline bool image_is_valid(const struct op_spec *spec)
 {
     const struct tensor *in = &spec->in[0];
     return in->ndim == 4 && cuda_dtype_is_floating(in->dtype) && tensor_elements(in) >= 1 &&
@@ -48,10 +48,10 @@ static inline enum status image_new(const struct op_spec *spec, struct image **o
     return ST_OK;
 }
 
-/* in[i] with its channels innermost; `at` is where it may be made. */
-static inline enum status channels_last(struct backend *backend, const struct image *self,
-                                        const void *in, void *at, const void **out,
-                                        cudaStream_t stream)
+/* *out: `in`, a tensor like in[0], with its channels innermost; made at `at` unless it is so. */
+static inline enum status image_channels_last(struct backend *backend, const struct image *self,
+                                              const void *in, void *at, const void **out,
+                                              cudaStream_t stream)
 {
     *out = in;
     if (!self->turn)

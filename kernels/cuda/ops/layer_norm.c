@@ -11,33 +11,33 @@ enum status cuda_op_layer_norm_prepare(struct backend *backend, const struct op_
         tensor_elements(in) < 1 || !cuda_dtype_is_floating(spec->out_dtype) ||
         (spec->out_dtype != in->dtype && in->dtype != DTYPE_F32))
         return cuda_refuse(backend, ST_INVALID, "layer_norm");
-    struct text *self = NULL;
-    enum status st = text_new(spec, &self);
-    if (st != ST_OK)
-        return st;
+    struct kernel *kernel = cuda_kernel_new(spec);
+    if (kernel == NULL)
+        return ST_NO_MEMORY;
     *out_info = (struct kernel_info){
-        .out = like_input(spec),
-        .saved_bytes = spec->training ? (size_t)self->rows * 2 * sizeof(float) : 0,
-        .scratch_bytes =
-            spec->training ? k_layer_norm_scratch(self->rows, self->c) + CUDA_ALIGN : 0,
+        .out = rows_like_input(spec),
+        .saved_bytes = spec->training ? (size_t)rows_count(in) * 2 * sizeof(float) : 0,
+        .scratch_bytes = spec->training
+                             ? k_layer_norm_scratch(rows_count(in), rows_columns(in)) + CUDA_ALIGN
+                             : 0,
         .backward_needs_in = { true },
         .din_adds = { true },
         .din_overwrites_in = { true },
         .din = { *in },
         .implementation = "own",
     };
-    *out_kernel = &self->base;
+    *out_kernel = kernel;
     return ST_OK;
 }
 
 enum status cuda_op_layer_norm_forward(struct backend *backend, struct kernel *kernel,
                                        const struct op_buffers *buffers, cudaStream_t stream)
 {
-    const struct text *self = (const struct text *)kernel;
+    const struct tensor *in = &kernel->spec.in[0];
     float *mean = kernel->spec.training ? buffers->saved : NULL;
     const struct k_layer_norm args = {
-        .rows = self->rows,
-        .c = self->c,
+        .rows = rows_count(in),
+        .c = rows_columns(in),
         .x_dtype = kernel->spec.in[0].dtype,
         .y_dtype = kernel->spec.out_dtype,
         .eps = kernel->spec.attr.eps,
@@ -46,7 +46,7 @@ enum status cuda_op_layer_norm_forward(struct backend *backend, struct kernel *k
         .beta = buffers->param[1],
         .y = buffers->out,
         .mean = mean,
-        .rstd = mean == NULL ? NULL : mean + self->rows,
+        .rstd = mean == NULL ? NULL : mean + rows_count(in),
     };
     return cuda_launched(backend, k_layer_norm_forward(&args, stream), "layer_norm");
 }
@@ -54,17 +54,17 @@ enum status cuda_op_layer_norm_forward(struct backend *backend, struct kernel *k
 enum status cuda_op_layer_norm_backward(struct backend *backend, struct kernel *kernel,
                                         const struct op_buffers *buffers, cudaStream_t stream)
 {
-    const struct text *self = (const struct text *)kernel;
+    const struct tensor *in = &kernel->spec.in[0];
     const float *mean = buffers->saved;
     const struct k_layer_norm_grad args = {
-        .rows = self->rows,
-        .c = self->c,
+        .rows = rows_count(in),
+        .c = rows_columns(in),
         .x_dtype = kernel->spec.in[0].dtype,
         .y_dtype = kernel->spec.out_dtype,
         .x = buffers->in[0],
         .gamma = buffers->param[0],
         .mean = mean,
-        .rstd = mean + self->rows,
+        .rstd = mean + rows_count(in),
         .dy = buffers->dout[0],
         .dx_add = buffers->din_add[0],
         .dx = buffers->din[0],

@@ -1,19 +1,20 @@
 /*
- * linear: y = act(x·Wᵀ + b) (+ residual), three products on row-major matrices.
+ * linear: y = act(x·Wᵀ + b) (+ residual), by three products of row-major matrices.
  *
- *   forward   y  [N, O] = act(x [N, I] · Wᵀ + b) (+ residual)
- *   backward  g  [N, O] = act'(…)·(dy + second dy), in the type of the products
- *             db [O]    = column sums of g
- *             dW [O, I] (+)= gᵀ · x
- *             dx [N, I] = g · W (+ another gradient)
+ *   forward    y  [N, O]   =   act(x·Wᵀ + b) (+ residual)
+ *   backward   g  [N, O]   =   (dy (+ second dy)) ∘ act'           in the products' type
+ *              db [O]    (+)=  column sums of g
+ *              dW [O, I] (+)=  gᵀ·x
+ *              dx [N, I]   =   g·W (+ another gradient)
  *
- * Relu, bias and residual are epilogues of the product. GELU is one, too, in half precision (its
- * tanh form, with what it was applied to stored); else a kernel of its own follows.
+ * Bias, residual and relu are epilogues of the product. GELU in its tanh form is one, too, in half
+ * precision; otherwise a kernel of our own follows.
  *
- * Cache:   W in the products' type where that is not float32; b in the type of the product's result
- * Saved:   gelu: x·Wᵀ + b
- * Scratch: x and g in the products' type where they come in another; column sums; workspace
- * Flat parameters are aligned to 4 bytes only: products on them come twice, for both alignments.
+ *   cache     W in the products' type where that is not float32 · b in the forward product's type
+ *   saved     for gelu x·Wᵀ + b
+ *   scratch   x and g in the products' type where they come in another · column sums · workspace
+ *
+ * Flat parameters are aligned to 4 bytes only: products with them exist twice, for both alignments.
  */
 #include <stdlib.h>
 
@@ -24,12 +25,13 @@
 struct linear {
     struct kernel base;
     int64_t n, i, o;
-    enum dtype type, result; /* of the products' operands; of the forward product's result */
-    bool fused_gelu;         /* gelu is the product's epilogue */
-    bool cast_in, own_g;     /* x, g are made in scratch */
-    size_t cached_bias;      /* where it is in the cache */
-    /* By alignment: [0] 16 bytes, [1] 4 bytes. */
-    struct product forward[2], data[2], weights[2];
+    enum dtype type;     /* of the products' operands */
+    enum dtype result;   /* of the forward product */
+    bool fused_gelu;     /* gelu is the product's epilogue */
+    bool cast_in, own_g; /* x, g are made in scratch */
+    size_t cached_bias;  /* where b is in the cache */
+    /* [0]: W, dW aligned to 16 bytes; [1]: to 4. */
+    struct cuda_product forward[2], data[2], weights[2];
     /* Places in scratch, from its first byte that is aligned to CUDA_ALIGN. */
     size_t g_at, pre_at, sums_at, workspace_at;
 };
@@ -49,13 +51,13 @@ static void linear_release(struct kernel *kernel)
 {
     struct linear *self = (struct linear *)kernel;
     for (int i = 0; i < 2; i++) {
-        product_release(&self->forward[i]);
-        product_release(&self->data[i]);
-        product_release(&self->weights[i]);
+        cuda_product_release(&self->forward[i]);
+        cuda_product_release(&self->data[i]);
+        cuda_product_release(&self->weights[i]);
     }
 }
 
-static bool is_valid(const struct op_spec *spec)
+static bool linear_is_valid(const struct op_spec *spec)
 {
     const struct tensor *in = &spec->in[0];
     const struct op_attr *attr = &spec->attr;
@@ -75,21 +77,22 @@ static bool is_valid(const struct op_spec *spec)
 }
 
 /* Both alignments of one product. A half-precision W comes from the cache, which is aligned. */
-static enum status both(struct backend *backend, const struct linear *self,
-                        struct product_spec spec, bool b_is_weight, struct product out[2])
+static enum status linear_products_init(struct backend *backend, const struct linear *self,
+                                        struct cuda_product_spec spec, bool b_is_weight,
+                                        struct cuda_product out[2])
 {
-    enum status st = product_init(backend, &spec, &out[0]);
+    enum status st = cuda_product_init(backend, &spec, &out[0]);
     if (st != ST_OK || (b_is_weight && half_cache(self)))
         return st;
     spec.weak_b = b_is_weight;
     spec.weak_d = !b_is_weight;
-    return product_init(backend, &spec, &out[1]);
+    return cuda_product_init(backend, &spec, &out[1]);
 }
 
 static enum status forward_init(struct backend *backend, struct linear *self)
 {
     const struct op_spec *spec = &self->base.spec;
-    struct product_spec product = {
+    struct cuda_product_spec product = {
         .rows = self->n,
         .columns = self->o,
         .depth = self->i,
@@ -101,25 +104,25 @@ static enum status forward_init(struct backend *backend, struct linear *self)
     };
     self->result = spec->out_dtype;
     if (!is_gelu(spec))
-        return both(backend, self, product, true, self->forward);
+        return linear_products_init(backend, self, product, true, self->forward);
     self->result = self->type;
     product.out = self->type;
     if (spec->attr.activation == ACTIVATION_GELU_TANH && self->type != DTYPE_F32 &&
         spec->out_dtype == self->type && self->o % 8 == 0) {
         product.epilogue = PRODUCT_GELU;
-        enum status st = both(backend, self, product, true, self->forward);
+        enum status st = linear_products_init(backend, self, product, true, self->forward);
         self->fused_gelu = st == ST_OK;
         if (st != ST_NOT_FOUND)
             return st;
         product.epilogue = PRODUCT_PLAIN;
     }
-    return both(backend, self, product, true, self->forward);
+    return linear_products_init(backend, self, product, true, self->forward);
 }
 
 static enum status backward_init(struct backend *backend, struct linear *self)
 {
     const struct op_spec *spec = &self->base.spec;
-    const struct product_spec weights = {
+    const struct cuda_product_spec weights = {
         .rows = self->o,
         .columns = self->i,
         .depth = self->n,
@@ -127,16 +130,16 @@ static enum status backward_init(struct backend *backend, struct linear *self)
         .math = spec->math,
         .out = DTYPE_F32,
     };
-    const struct product_spec data = {
+    const struct cuda_product_spec data = {
         .rows = self->n,
         .columns = self->i,
         .depth = self->o,
         .math = spec->math,
         .out = spec->in[0].dtype,
     };
-    enum status st = both(backend, self, weights, false, self->weights);
+    enum status st = linear_products_init(backend, self, weights, false, self->weights);
     if (st == ST_OK && spec->need_din0)
-        st = both(backend, self, data, true, self->data);
+        st = linear_products_init(backend, self, data, true, self->data);
     return st;
 }
 
@@ -153,13 +156,13 @@ static size_t workspace_bytes(const struct linear *self)
 }
 
 /* Lays out scratch; returns its size. */
-static size_t lay_out(struct linear *self)
+static size_t linear_lay_out(struct linear *self)
 {
     const struct op_spec *spec = &self->base.spec;
     const size_t type = dtype_size(self->type);
     const size_t x = (size_t)(self->n * self->i) * type, y = (size_t)(self->n * self->o) * type;
     self->g_at = self->cast_in ? cuda_align(x) : 0;
-    self->pre_at = self->g_at; /* never both: what gelu was applied to, where it isn't saved */
+    self->pre_at = self->g_at; /* x·Wᵀ + b, where it isn't saved: then there is no g */
     const bool pre = is_gelu(spec) && !spec->training;
     self->sums_at = self->g_at + (self->own_g || pre ? cuda_align(y) : 0);
     self->workspace_at = self->sums_at;
@@ -191,14 +194,14 @@ static enum status linear_refresh(struct backend *backend, struct kernel *kernel
     return cuda_launched(backend, st, "linear refresh");
 }
 
-static const char *implementation(const struct linear *self)
+static const char *linear_implementation(const struct linear *self)
 {
     if (self->fused_gelu)
         return "cublaslt gelu";
     return is_gelu(&self->base.spec) ? "cublaslt, gelu" : "cublaslt";
 }
 
-static struct kernel_info describe(struct linear *self)
+static struct kernel_info linear_describe(struct linear *self)
 {
     const struct op_spec *spec = &self->base.spec;
     const struct op_attr *attr = &spec->attr;
@@ -210,7 +213,7 @@ static struct kernel_info describe(struct linear *self)
     return (struct kernel_info){
         .out = out,
         .saved_bytes = keeps ? (size_t)(self->n * self->o) * dtype_size(self->result) : 0,
-        .scratch_bytes = lay_out(self),
+        .scratch_bytes = linear_lay_out(self),
         .cache_bytes = cache_layout(self),
         .backward_needs_in = { true },
         .backward_needs_out = attr->activation == ACTIVATION_RELU,
@@ -222,14 +225,14 @@ static struct kernel_info describe(struct linear *self)
         .din = { spec->in[0], out },
         .flops_forward = product,
         .flops_backward = spec->need_din0 ? 2.0 * product : product,
-        .implementation = implementation(self),
+        .implementation = linear_implementation(self),
     };
 }
 
 enum status cuda_op_linear_prepare(struct backend *backend, const struct op_spec *spec,
                                    struct kernel **out_kernel, struct kernel_info *out_info)
 {
-    if (!is_valid(spec))
+    if (!linear_is_valid(spec))
         return cuda_refuse(backend, ST_INVALID, "linear");
     struct linear *self = calloc(1, sizeof(*self));
     if (self == NULL)
@@ -242,7 +245,7 @@ enum status cuda_op_linear_prepare(struct backend *backend, const struct op_spec
     self->o = spec->attr.out;
     self->type = cuda_math_dtype(spec->math);
     self->cast_in = in->dtype != self->type;
-    /* A second gradient may come, which plan decides later: then g is made. */
+    /* Whether a second gradient comes is known later only; then g is made. */
     self->own_g = spec->training;
     enum status st = forward_init(backend, self);
     if (st == ST_OK && spec->training)
@@ -252,14 +255,14 @@ enum status cuda_op_linear_prepare(struct backend *backend, const struct op_spec
         free(self);
         return st == ST_NOT_FOUND ? cuda_refuse(backend, ST_INVALID, "linear: no algorithm") : st;
     }
-    *out_info = describe(self);
+    *out_info = linear_describe(self);
     if (out_info->cache_bytes > 0)
         self->base.refresh = linear_refresh;
     *out_kernel = &self->base;
     return ST_OK;
 }
 
-static const void *weight_of(const struct linear *self, const struct op_buffers *buffers)
+static const void *linear_weight(const struct linear *self, const struct op_buffers *buffers)
 {
     return half_cache(self) ? buffers->cache : buffers->param[0];
 }
@@ -270,8 +273,8 @@ static int alignment_of(const void *memory)
 }
 
 /* x in the products' type. */
-static enum status input_of(struct backend *backend, const struct linear *self, const void *x,
-                            char *scratch, const void **out, cudaStream_t stream)
+static enum status linear_input(struct backend *backend, const struct linear *self, const void *x,
+                                char *scratch, const void **out, cudaStream_t stream)
 {
     *out = x;
     if (!self->cast_in)
@@ -290,13 +293,13 @@ enum status cuda_op_linear_forward(struct backend *backend, struct kernel *kerne
     const struct op_spec *spec = &kernel->spec;
     char *scratch = cuda_scratch(buffers->scratch);
     const void *x = NULL;
-    enum status st = input_of(backend, self, buffers->in[0], scratch, &x, stream);
+    enum status st = linear_input(backend, self, buffers->in[0], scratch, &x, stream);
     if (st != ST_OK)
         return st;
     const bool gelu = is_gelu(spec);
     void *pre = spec->training ? buffers->saved : scratch + self->pre_at;
-    const void *weight = weight_of(self, buffers);
-    const struct product_operands operands = {
+    const void *weight = linear_weight(self, buffers);
+    const struct cuda_product_operands operands = {
         .a = x,
         .b = weight,
         .c = spec->attr.residual ? buffers->in[1] : NULL,
@@ -305,7 +308,7 @@ enum status cuda_op_linear_forward(struct backend *backend, struct kernel *kerne
         .aux = self->fused_gelu ? pre : NULL,
         .workspace = scratch + self->workspace_at,
     };
-    st = product_run(backend, &self->forward[alignment_of(weight)], &operands, stream);
+    st = cuda_product_run(backend, &self->forward[alignment_of(weight)], &operands, stream);
     if (st != ST_OK || !gelu || self->fused_gelu)
         return st;
     const struct k_activation activation = {
@@ -320,10 +323,10 @@ enum status cuda_op_linear_forward(struct backend *backend, struct kernel *kerne
     return cuda_launched(backend, k_activation_forward(&activation, stream), "gelu");
 }
 
-/* g and the gradient of the bias. */
-static enum status gradient_of(struct backend *backend, const struct linear *self,
-                               const struct op_buffers *buffers, char *scratch, const void **out,
-                               cudaStream_t stream)
+/* g, and db. */
+static enum status linear_gradient(struct backend *backend, const struct linear *self,
+                                   const struct op_buffers *buffers, char *scratch,
+                                   const void **out, cudaStream_t stream)
 {
     const struct op_spec *spec = &self->base.spec;
     const bool straight = spec->attr.activation == ACTIVATION_NONE;
@@ -357,10 +360,10 @@ enum status cuda_op_linear_backward(struct backend *backend, struct kernel *kern
     const struct linear *self = (const struct linear *)kernel;
     char *scratch = cuda_scratch(buffers->scratch);
     const void *g = NULL, *x = NULL;
-    enum status st = gradient_of(backend, self, buffers, scratch, &g, stream);
+    enum status st = linear_gradient(backend, self, buffers, scratch, &g, stream);
     if (st == ST_OK && buffers->dparam[0] != NULL) {
-        st = input_of(backend, self, buffers->in[0], scratch, &x, stream);
-        const struct product_operands operands = {
+        st = linear_input(backend, self, buffers->in[0], scratch, &x, stream);
+        const struct cuda_product_operands operands = {
             .a = g,
             .b = x,
             .c = buffers->accumulate[0] ? buffers->dparam[0] : NULL,
@@ -368,20 +371,20 @@ enum status cuda_op_linear_backward(struct backend *backend, struct kernel *kern
             .workspace = scratch + self->workspace_at,
         };
         if (st == ST_OK) {
-            st = product_run(backend, &self->weights[alignment_of(buffers->dparam[0])], &operands,
-                             stream);
+            st = cuda_product_run(backend, &self->weights[alignment_of(buffers->dparam[0])],
+                                  &operands, stream);
         }
     }
     if (st == ST_OK && buffers->din[0] != NULL) {
-        const void *weight = weight_of(self, buffers);
-        const struct product_operands operands = {
+        const void *weight = linear_weight(self, buffers);
+        const struct cuda_product_operands operands = {
             .a = g,
             .b = weight,
             .c = buffers->din_add[0],
             .d = buffers->din[0],
             .workspace = scratch + self->workspace_at,
         };
-        st = product_run(backend, &self->data[alignment_of(weight)], &operands, stream);
+        st = cuda_product_run(backend, &self->data[alignment_of(weight)], &operands, stream);
     }
     return st;
 }

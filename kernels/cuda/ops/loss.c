@@ -3,6 +3,12 @@
  */
 #include "kernels/cuda/ops/rows.h"
 
+/* Where the rows' results are in scratch: behind lse, unless that is saved (training). */
+static size_t loss_results_at(const struct op_spec *spec)
+{
+    return spec->training ? 0 : cuda_align((size_t)rows_count(&spec->in[0]) * sizeof(float));
+}
+
 enum status cuda_op_softmax_cross_entropy_prepare(struct backend *backend,
                                                   const struct op_spec *spec,
                                                   struct kernel **out_kernel,
@@ -10,27 +16,25 @@ enum status cuda_op_softmax_cross_entropy_prepare(struct backend *backend,
 {
     const struct tensor *in = &spec->in[0], *labels = &spec->in[1];
     if (spec->in_count != 2 || !cuda_dtype_is_floating(in->dtype) || in->ndim < 2 ||
-        in->format != FORMAT_PLAIN || tensor_elements(in) < 1 || !is_plain(labels, DTYPE_I32, 1) ||
-        tensor_elements(labels) != tensor_elements(in) / in->dims[in->ndim - 1] ||
+        in->format != FORMAT_PLAIN || tensor_elements(in) < 1 ||
+        !rows_is_plain(labels, DTYPE_I32, 1) || tensor_elements(labels) != rows_count(in) ||
         !(spec->attr.label_smoothing >= 0.0f) || !(spec->attr.label_smoothing < 1.0f))
         return cuda_refuse(backend, ST_INVALID, "softmax_cross_entropy");
-    struct text *self = NULL;
-    enum status st = text_new(spec, &self);
-    if (st != ST_OK)
-        return st;
+    struct kernel *kernel = cuda_kernel_new(spec);
+    if (kernel == NULL)
+        return ST_NO_MEMORY;
     const int64_t dims[1] = { 3 };
-    const size_t lse = (size_t)self->rows * sizeof(float);
-    self->first_at = spec->training ? 0 : cuda_align(lse);
+    const size_t lse = (size_t)rows_count(in) * sizeof(float);
     *out_info = (struct kernel_info){
         .out = tensor_plain(DTYPE_F32, 1, dims),
         .saved_bytes = spec->training ? lse : 0,
-        .scratch_bytes = self->first_at + k_loss_scratch(self->rows) + CUDA_ALIGN,
+        .scratch_bytes = loss_results_at(spec) + k_loss_scratch(rows_count(in)) + CUDA_ALIGN,
         .backward_needs_in = { true, true },
         .din_overwrites_in = { true },
         .din = { *in },
         .implementation = "own",
     };
-    *out_kernel = &self->base;
+    *out_kernel = kernel;
     return ST_OK;
 }
 
@@ -38,19 +42,19 @@ enum status cuda_op_softmax_cross_entropy_forward(struct backend *backend, struc
                                                   const struct op_buffers *buffers,
                                                   cudaStream_t stream)
 {
-    const struct text *self = (const struct text *)kernel;
+    const struct tensor *in = &kernel->spec.in[0];
     char *scratch = cuda_scratch(buffers->scratch);
     const struct k_loss args = {
-        .rows = self->rows,
-        .vocab = self->c,
-        .stride = self->c,
+        .rows = rows_count(in),
+        .vocab = rows_columns(in),
+        .stride = rows_columns(in),
         .dtype = kernel->spec.in[0].dtype,
         .smoothing = kernel->spec.attr.label_smoothing,
         .logits = buffers->in[0],
         .labels = buffers->in[1],
         .lse = kernel->spec.training ? buffers->saved : (float *)(void *)scratch,
         .out = buffers->out,
-        .scratch = scratch + self->first_at,
+        .scratch = scratch + loss_results_at(&kernel->spec),
         .fault = backend->fault,
     };
     enum status st = cuda_launched(backend, k_loss_forward(&args, stream), "loss");
@@ -61,13 +65,13 @@ enum status cuda_op_softmax_cross_entropy_backward(struct backend *backend, stru
                                                    const struct op_buffers *buffers,
                                                    cudaStream_t stream)
 {
-    const struct text *self = (const struct text *)kernel;
+    const struct tensor *in = &kernel->spec.in[0];
     if (buffers->din[0] == NULL)
         return ST_OK;
     const struct k_loss_grad args = {
-        .rows = self->rows,
-        .vocab = self->c,
-        .stride = self->c,
+        .rows = rows_count(in),
+        .vocab = rows_columns(in),
+        .stride = rows_columns(in),
         .dtype = kernel->spec.in[0].dtype,
         .smoothing = kernel->spec.attr.label_smoothing,
         .logits = buffers->in[0],

@@ -8,16 +8,16 @@ enum status cuda_op_max_pool_prepare(struct backend *backend, const struct op_sp
 {
     const struct op_attr *attr = &spec->attr;
     const struct tensor *in = &spec->in[0];
-    if (!is_image(spec) || spec->in_count != 1 || attr->kernel < 1 || attr->kernel > 15 ||
+    if (!image_is_valid(spec) || spec->in_count != 1 || attr->kernel < 1 || attr->kernel > 15 ||
         attr->stride < 1 || attr->pad < 0 || attr->pad >= attr->kernel ||
-        cuda_windows(in->dims[2], attr) < 1 || cuda_windows(in->dims[3], attr) < 1)
+        op_windows(in->dims[2], attr) < 1 || op_windows(in->dims[3], attr) < 1)
         return cuda_refuse(backend, ST_INVALID, "max_pool");
     struct image *self = NULL;
     enum status st = image_new(spec, &self);
     if (st != ST_OK)
         return st;
-    self->p = cuda_windows(self->h, attr);
-    self->q = cuda_windows(self->w, attr);
+    self->p = op_windows(self->h, attr);
+    self->q = op_windows(self->w, attr);
     const int64_t dims[4] = { self->n, self->c, self->p, self->q };
     *out_info = (struct kernel_info){
         .out = cuda_nhwc(spec->out_dtype, dims),
@@ -31,7 +31,7 @@ enum status cuda_op_max_pool_prepare(struct backend *backend, const struct op_sp
     return ST_OK;
 }
 
-static struct k_max_pool pool_args(const struct image *self, const struct op_buffers *buffers)
+static struct k_max_pool max_pool_args(const struct image *self, const struct op_buffers *buffers)
 {
     const struct op_attr *attr = &self->base.spec.attr;
     return (struct k_max_pool){
@@ -53,9 +53,9 @@ enum status cuda_op_max_pool_forward(struct backend *backend, struct kernel *ker
                                      const struct op_buffers *buffers, cudaStream_t stream)
 {
     const struct image *self = (const struct image *)kernel;
-    struct k_max_pool args = pool_args(self, buffers);
-    enum status st = channels_last(backend, self, buffers->in[0], cuda_scratch(buffers->scratch),
-                                   &args.x, stream);
+    struct k_max_pool args = max_pool_args(self, buffers);
+    enum status st = image_channels_last(backend, self, buffers->in[0],
+                                         cuda_scratch(buffers->scratch), &args.x, stream);
     if (st != ST_OK)
         return st;
     args.y = buffers->out;
@@ -67,7 +67,7 @@ enum status cuda_op_max_pool_backward(struct backend *backend, struct kernel *ke
 {
     if (buffers->din[0] == NULL)
         return ST_OK;
-    struct k_max_pool args = pool_args((const struct image *)kernel, buffers);
+    struct k_max_pool args = max_pool_args((const struct image *)kernel, buffers);
     args.dy = buffers->dout[0];
     args.dx_add = buffers->din_add[0];
     args.dx = buffers->din[0];
@@ -80,7 +80,7 @@ enum status cuda_op_global_avg_pool_prepare(struct backend *backend, const struc
                                             struct kernel **out_kernel,
                                             struct kernel_info *out_info)
 {
-    if (!is_image(spec) || spec->in_count != 1)
+    if (!image_is_valid(spec) || spec->in_count != 1)
         return cuda_refuse(backend, ST_INVALID, "global_avg_pool");
     struct image *self = NULL;
     enum status st = image_new(spec, &self);
@@ -107,8 +107,8 @@ enum status cuda_op_global_avg_pool_forward(struct backend *backend, struct kern
                                .c = self->c,
                                .dtype = kernel->spec.in[0].dtype,
                                .out = buffers->out };
-    enum status st = channels_last(backend, self, buffers->in[0], cuda_scratch(buffers->scratch),
-                                   &args.in, stream);
+    enum status st = image_channels_last(backend, self, buffers->in[0],
+                                         cuda_scratch(buffers->scratch), &args.in, stream);
     if (st != ST_OK)
         return st;
     return cuda_launched(backend, k_avg_pool_forward(&args, stream), "global_avg_pool");

@@ -1,6 +1,9 @@
 /*
- * cuBLASLt thinks in columns: a row-major matrix is its transpose. So dᵀ = bᵀ · aᵀ is asked for:
- * cuBLASLt's A is our b, its B our a, m = columns, n = rows; its bias runs along m, as ours must.
+ * cuBLASLt's matrices lie column by column, so it sees each of ours as its transpose. We ask it for
+ * dᵀ = bᵀ · aᵀ:
+ *
+ *   cuBLASLt   A   B   D   m         n      k       bias along m
+ *   here       b   a   d   columns   rows   depth   bias [columns]
  */
 #include "kernels/cuda/ops/product.h"
 
@@ -11,12 +14,12 @@
 
 #define RESULTS_MAX 8
 
-/* The settings that an algorithm consists of, in the order of a choice's numbers. */
+/* What an algorithm consists of, in the order of a choice's numbers. */
 static const struct {
     cublasLtMatmulAlgoConfigAttributes_t attribute;
     size_t size;
 } settings[] = {
-    { CUBLASLT_ALGO_CONFIG_ID, sizeof(int32_t) }, /* the first is not set but initialised with */
+    { CUBLASLT_ALGO_CONFIG_ID, sizeof(int32_t) }, /* first: cublasLtMatmulAlgoInit takes it */
     { CUBLASLT_ALGO_CONFIG_TILE_ID, sizeof(uint32_t) },
     { CUBLASLT_ALGO_CONFIG_STAGES_ID, sizeof(uint32_t) },
     { CUBLASLT_ALGO_CONFIG_SPLITK_NUM, sizeof(int32_t) },
@@ -45,7 +48,7 @@ static const char *math_name(enum math math)
     return names[math];
 }
 
-static void key_print(char key[CHOICE_KEY_MAX], const struct product_spec *spec)
+static void key_print(char key[CHOICE_KEY_MAX], const struct cuda_product_spec *spec)
 {
     static const char *const epilogues[] = {
         [PRODUCT_PLAIN] = "", [PRODUCT_RELU] = " relu", [PRODUCT_GELU] = " gelu"
@@ -58,7 +61,7 @@ static void key_print(char key[CHOICE_KEY_MAX], const struct product_spec *spec)
                    spec->weak_d ? " weak-d" : "");
 }
 
-static cublasLtEpilogue_t epilogue_of(const struct product_spec *spec)
+static cublasLtEpilogue_t epilogue_of(const struct cuda_product_spec *spec)
 {
     switch (spec->epilogue) {
     case PRODUCT_PLAIN:
@@ -71,58 +74,60 @@ static cublasLtEpilogue_t epilogue_of(const struct product_spec *spec)
     return spec->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-static cublasStatus_t set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute,
-                          const void *value, size_t size)
+static cublasStatus_t product_set(cublasLtMatmulDesc_t desc,
+                                  cublasLtMatmulDescAttributes_t attribute, const void *value,
+                                  size_t size)
 {
     return cublasLtMatmulDescSetAttribute(desc, attribute, value, size);
 }
 
-static cublasStatus_t describe(struct product *p, const struct product_spec *spec)
+static cublasStatus_t product_describe(struct cuda_product *p, const struct cuda_product_spec *spec)
 {
     const cublasOperation_t a = spec->b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasOperation_t b = spec->a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasLtEpilogue_t epilogue = epilogue_of(spec);
     cublasStatus_t st = cublasLtMatmulDescCreate(&p->desc, compute_type(spec->math), CUDA_R_32F);
     if (st == CUBLAS_STATUS_SUCCESS)
-        st = set(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof(a));
+        st = product_set(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof(a));
     if (st == CUBLAS_STATUS_SUCCESS)
-        st = set(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof(b));
+        st = product_set(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof(b));
     if (st == CUBLAS_STATUS_SUCCESS)
-        st = set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue));
+        st = product_set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue));
     if (st == CUBLAS_STATUS_SUCCESS && spec->bias) {
         const int32_t type = (int32_t)cuda_type(spec->out);
-        st = set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof(type));
+        st = product_set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof(type));
     }
     if (st == CUBLAS_STATUS_SUCCESS && spec->epilogue == PRODUCT_GELU) {
         const int64_t ld = spec->columns;
-        st = set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &ld, sizeof(ld));
+        st = product_set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &ld, sizeof(ld));
     }
     return st;
 }
 
 /* A row-major [rows, columns] as cuBLASLt sees it. */
-static cublasStatus_t layout(cublasLtMatrixLayout_t *out, enum dtype dtype, int64_t rows,
-                             int64_t columns)
+static cublasStatus_t product_layout(cublasLtMatrixLayout_t *out, enum dtype dtype, int64_t rows,
+                                     int64_t columns)
 {
     return cublasLtMatrixLayoutCreate(out, cuda_type(dtype), (uint64_t)columns, (uint64_t)rows,
                                       columns);
 }
 
-static cublasStatus_t lay_out(struct product *p, const struct product_spec *spec)
+static cublasStatus_t product_lay_out(struct cuda_product *p, const struct cuda_product_spec *spec)
 {
     const enum dtype in = cuda_math_dtype(spec->math);
-    cublasStatus_t st = layout(&p->a, in, spec->b_transposed ? spec->columns : spec->depth,
-                               spec->b_transposed ? spec->depth : spec->columns);
+    cublasStatus_t st = product_layout(&p->a, in, spec->b_transposed ? spec->columns : spec->depth,
+                                       spec->b_transposed ? spec->depth : spec->columns);
     if (st == CUBLAS_STATUS_SUCCESS) {
-        st = layout(&p->b, in, spec->a_transposed ? spec->depth : spec->rows,
-                    spec->a_transposed ? spec->rows : spec->depth);
+        st = product_layout(&p->b, in, spec->a_transposed ? spec->depth : spec->rows,
+                            spec->a_transposed ? spec->rows : spec->depth);
     }
     if (st == CUBLAS_STATUS_SUCCESS)
-        st = layout(&p->d, spec->out, spec->rows, spec->columns);
+        st = product_layout(&p->d, spec->out, spec->rows, spec->columns);
     return st;
 }
 
-static cublasStatus_t prefer(cublasLtMatmulPreference_t preference, const struct product_spec *spec)
+static cublasStatus_t product_prefer(cublasLtMatmulPreference_t preference,
+                                     const struct cuda_product_spec *spec)
 {
     const uint64_t workspace = CUDA_WORKSPACE_MAX;
     const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
@@ -145,8 +150,9 @@ static cublasStatus_t prefer(cublasLtMatmulPreference_t preference, const struct
     return st;
 }
 
-/* The first of the heuristic's results that can be run. ST_NOT_FOUND: there is none. */
-static enum status ask(struct backend *backend, const struct product_spec *spec, struct product *p)
+/* Takes the first of the heuristic's results that can be run. ST_NOT_FOUND: there is none. */
+static enum status product_ask(struct backend *backend, const struct cuda_product_spec *spec,
+                               struct cuda_product *p)
 {
     cublasLtMatmulPreference_t preference = NULL;
     cublasLtMatmulHeuristicResult_t results[RESULTS_MAX];
@@ -155,7 +161,7 @@ static enum status ask(struct backend *backend, const struct product_spec *spec,
                                     "cublasLtMatmulPreferenceCreate");
     if (st != ST_OK)
         return st;
-    cublasStatus_t found = prefer(preference, spec);
+    cublasStatus_t found = product_prefer(preference, spec);
     if (found == CUBLAS_STATUS_SUCCESS) {
         found = cublasLtMatmulAlgoGetHeuristic(backend->lt, p->desc, p->a, p->b, p->d, p->d,
                                                preference, RESULTS_MAX, results, &count);
@@ -174,7 +180,8 @@ static enum status ask(struct backend *backend, const struct product_spec *spec,
     return ST_NOT_FOUND;
 }
 
-static enum status choice_of(struct backend *backend, const struct product *p, struct choice *out)
+static enum status choice_of(struct backend *backend, const struct cuda_product *p,
+                             struct choice *out)
 {
     out->count = (int)SETTINGS;
     for (size_t i = 0; i < SETTINGS; i++) {
@@ -192,9 +199,9 @@ static enum status choice_of(struct backend *backend, const struct product *p, s
     return ST_OK;
 }
 
-/* The algorithm of a choice, if this library and device can run it. */
-static bool take(struct backend *backend, const struct product_spec *spec,
-                 const struct choice *choice, struct product *p)
+/* Takes a choice's algorithm, if this library and device can run it. */
+static bool product_take(struct backend *backend, const struct cuda_product_spec *spec,
+                         const struct choice *choice, struct cuda_product *p)
 {
     const cudaDataType_t in = cuda_type(cuda_math_dtype(spec->math)), out = cuda_type(spec->out);
     if (choice->count != (int)SETTINGS)
@@ -216,19 +223,19 @@ static bool take(struct backend *backend, const struct product_spec *spec,
     return true;
 }
 
-static enum status choose(struct backend *backend, const struct product_spec *spec,
-                          struct product *p)
+static enum status product_choose(struct backend *backend, const struct cuda_product_spec *spec,
+                                  struct cuda_product *p)
 {
     struct choice choice = { 0 };
     key_print(choice.key, spec);
     const struct choice *made = choices_find(&backend->choices, choice.key);
-    if (made != NULL && take(backend, spec, made, p))
+    if (made != NULL && product_take(backend, spec, made, p))
         return ST_OK;
     struct choice stored;
     if (made == NULL && choices_stored(&backend->choices, choice.key, &stored) &&
-        take(backend, spec, &stored, p))
+        product_take(backend, spec, &stored, p))
         return choices_add(&backend->choices, &stored);
-    enum status st = ask(backend, spec, p);
+    enum status st = product_ask(backend, spec, p);
     if (st == ST_OK && made == NULL) {
         st = choice_of(backend, p, &choice);
         if (st == ST_OK)
@@ -237,24 +244,24 @@ static enum status choose(struct backend *backend, const struct product_spec *sp
     return st;
 }
 
-enum status product_init(struct backend *backend, const struct product_spec *spec,
-                         struct product *out)
+enum status cuda_product_init(struct backend *backend, const struct cuda_product_spec *spec,
+                              struct cuda_product *out)
 {
-    struct product p = { 0 };
-    enum status st = cuda_lt_status(backend, describe(&p, spec), "cublasLtMatmulDesc");
+    struct cuda_product p = { 0 };
+    enum status st = cuda_lt_status(backend, product_describe(&p, spec), "cublasLtMatmulDesc");
     if (st == ST_OK)
-        st = cuda_lt_status(backend, lay_out(&p, spec), "cublasLtMatrixLayout");
+        st = cuda_lt_status(backend, product_lay_out(&p, spec), "cublasLtMatrixLayout");
     if (st == ST_OK)
-        st = choose(backend, spec, &p);
+        st = product_choose(backend, spec, &p);
     if (st != ST_OK) {
-        product_release(&p);
+        cuda_product_release(&p);
         return st;
     }
     *out = p;
     return ST_OK;
 }
 
-void product_release(struct product *product)
+void cuda_product_release(struct cuda_product *product)
 {
     if (product->d != NULL)
         (void)cublasLtMatrixLayoutDestroy(product->d);
@@ -264,18 +271,22 @@ void product_release(struct product *product)
         (void)cublasLtMatrixLayoutDestroy(product->a);
     if (product->desc != NULL)
         (void)cublasLtMatmulDescDestroy(product->desc);
-    *product = (struct product){ 0 };
+    *product = (struct cuda_product){ 0 };
 }
 
-enum status product_run(struct backend *backend, const struct product *product,
-                        const struct product_operands *o, cudaStream_t stream)
+enum status cuda_product_run(struct backend *backend, const struct cuda_product *product,
+                             const struct cuda_product_operands *o, cudaStream_t stream)
 {
     const float one = 1.0f, beta = o->c == NULL ? 0.0f : 1.0f;
     cublasStatus_t st = CUBLAS_STATUS_SUCCESS;
-    if (o->bias != NULL)
-        st = set(product->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &o->bias, sizeof(o->bias));
-    if (st == CUBLAS_STATUS_SUCCESS && o->aux != NULL)
-        st = set(product->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &o->aux, sizeof(o->aux));
+    if (o->bias != NULL) {
+        st = product_set(product->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &o->bias,
+                         sizeof(o->bias));
+    }
+    if (st == CUBLAS_STATUS_SUCCESS && o->aux != NULL) {
+        st = product_set(product->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &o->aux,
+                         sizeof(o->aux));
+    }
     if (st == CUBLAS_STATUS_SUCCESS) {
         st = cublasLtMatmul(backend->lt, product->desc, &one, o->b, product->a, o->a, product->b,
                             &beta, o->c == NULL ? o->d : o->c, product->d, o->d, product->d,

@@ -1,11 +1,15 @@
 /*
- * Products of row-major matrices by cuBLASLt: descriptors and algorithm are made once, in prepare.
+ * Products of row-major matrices by cuBLASLt. Descriptors and algorithm are made once, in an op's
+ * prepare.
  *
- *   d [rows, columns] = act(a · b + bias) + (adds ? c : 0)        bias [columns]
+ *   d [rows, columns] = act(a · b + bias) (+ c)
  *
- * Bits: the first algorithm that cuBLASLt's heuristic names for this shape, without split-K in the
- *       type of the output and without atomics (parts of a sum are kept in float32 and added by a
- *       kernel of its own, in order); kept under the product's key (choice.h).
+ *   a [rows, depth]   b [depth, columns]   c like d   bias [columns]
+ *
+ * Bits: the algorithm is the first that cuBLASLt's heuristic names for the shape and that adds in a
+ *       fixed order: without atomics, and without split-K in the type of the output (the parts of a
+ *       split sum are float32, and a kernel adds them in order). It is kept under the product's key
+ *       (kernels/cuda/device/choice.h).
  */
 #pragma once
 
@@ -19,10 +23,10 @@
 enum product_epilogue {
     PRODUCT_PLAIN,
     PRODUCT_RELU,
-    PRODUCT_GELU, /* the tanh form; what it is applied to is stored at aux, like d */
+    PRODUCT_GELU, /* the tanh form; a · b + bias is stored at aux, laid out like d */
 };
 
-struct product_spec {
+struct cuda_product_spec {
     int64_t rows, columns, depth;
     bool a_transposed; /* a lies as [depth, rows] instead of [rows, depth] */
     bool b_transposed; /* b lies as [columns, depth] instead of [depth, columns] */
@@ -30,28 +34,30 @@ struct product_spec {
     enum dtype out; /* float32, or that of the operands */
     enum product_epilogue epilogue;
     bool bias;           /* in the type of d */
-    bool weak_b, weak_d; /* b, or c and d, are aligned to 4 bytes only: flat parameters */
+    bool weak_b, weak_d; /* b, or c and d, are aligned to 4 bytes only, as flat parameters are */
 };
 
-struct product {
+struct cuda_product {
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulAlgo_t algo;
     size_t workspace_bytes;
 };
 
-struct product_operands {
+struct cuda_product_operands {
     const void *a, *b;
-    const void *c; /* NULL: nothing is added; may be d */
+    const void *c; /* may be d; NULL: nothing is added */
     void *d;
     const void *bias;
     void *aux;
     void *workspace; /* workspace_bytes, aligned to 256 */
 };
 
-/* Errors: ST_NOT_FOUND  cuBLASLt has no algorithm for it. */
-MUST_CHECK enum status product_init(struct backend *backend, const struct product_spec *spec,
-                                    struct product *out);
-void product_release(struct product *product);
-MUST_CHECK enum status product_run(struct backend *backend, const struct product *product,
-                                   const struct product_operands *operands, cudaStream_t stream);
+/* Errors: ST_NOT_FOUND  cuBLASLt has no algorithm for it */
+MUST_CHECK enum status cuda_product_init(struct backend *backend,
+                                         const struct cuda_product_spec *spec,
+                                         struct cuda_product *out);
+void cuda_product_release(struct cuda_product *product);
+MUST_CHECK enum status cuda_product_run(struct backend *backend, const struct cuda_product *product,
+                                        const struct cuda_product_operands *operands,
+                                        cudaStream_t stream);

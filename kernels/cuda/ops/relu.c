@@ -1,7 +1,8 @@
 /*
  * relu, in any format.
  */
-#include "kernels/cuda/ops/image.h"
+#include "kernels/cuda/device/cuda.h"
+#include "kernels/cuda/own/k.h"
 
 enum status cuda_op_relu_prepare(struct backend *backend, const struct op_spec *spec,
                                  struct kernel **out_kernel, struct kernel_info *out_info)
@@ -10,10 +11,9 @@ enum status cuda_op_relu_prepare(struct backend *backend, const struct op_spec *
     if (spec->in_count != 1 || !cuda_dtype_is_floating(in->dtype) || tensor_elements(in) < 1 ||
         in->format == FORMAT_BLOCKED || spec->out_dtype != in->dtype)
         return cuda_refuse(backend, ST_INVALID, "relu");
-    struct image *self = calloc(1, sizeof(*self));
-    if (self == NULL)
+    struct kernel *kernel = cuda_kernel_new(spec);
+    if (kernel == NULL)
         return ST_NO_MEMORY;
-    self->base.spec = *spec;
     *out_info = (struct kernel_info){
         .out = *in,
         .backward_needs_out = true,
@@ -22,7 +22,7 @@ enum status cuda_op_relu_prepare(struct backend *backend, const struct op_spec *
         .din = { *in },
         .implementation = "own",
     };
-    *out_kernel = &self->base;
+    *out_kernel = kernel;
     return ST_OK;
 }
 

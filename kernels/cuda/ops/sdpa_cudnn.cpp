@@ -42,8 +42,8 @@ const char *sdpa_cudnn_implementation(void)
 }
 
 /* [N, H, T, D] of a matrix whose rows are `row` elements apart. */
-static fe::graph::Tensor_attributes matrix(const struct cuda_attention *shape, const char *name,
-                                           int64_t uid, int64_t row)
+static fe::graph::Tensor_attributes sdpa_matrix(const struct cuda_attention *shape,
+                                                const char *name, int64_t uid, int64_t row)
 {
     fe::graph::Tensor_attributes tensor;
     tensor.set_name(name)
@@ -53,7 +53,7 @@ static fe::graph::Tensor_attributes matrix(const struct cuda_attention *shape, c
     return tensor;
 }
 
-static void describe(const tensor_attributes &tensor, const fe::graph::Tensor_attributes &like)
+static void sdpa_describe(const tensor_attributes &tensor, const fe::graph::Tensor_attributes &like)
 {
     tensor->set_output(true)
         .set_name(like.get_name())
@@ -94,18 +94,18 @@ static std::unique_ptr<fe::graph::Graph> forward_graph(const struct cuda_attenti
 {
     auto graph = graph_new(shape);
     const int64_t narrow = (int64_t)shape->heads * shape->dim, wide = 3 * narrow;
-    auto q = graph->tensor(matrix(shape, "q", UID_Q, wide));
-    auto k = graph->tensor(matrix(shape, "k", UID_K, wide));
-    auto v = graph->tensor(matrix(shape, "v", UID_V, wide));
+    auto q = graph->tensor(sdpa_matrix(shape, "q", UID_Q, wide));
+    auto k = graph->tensor(sdpa_matrix(shape, "k", UID_K, wide));
+    auto v = graph->tensor(sdpa_matrix(shape, "v", UID_V, wide));
     auto options = fe::graph::SDPA_attributes()
                        .set_name("attention")
                        .set_generate_stats(training)
                        .set_causal_mask(true)
                        .set_attn_scale(scale_of(shape));
     const auto outputs = graph->sdpa(q, k, v, options);
-    describe(outputs[0], matrix(shape, "out", UID_OUT, narrow));
+    sdpa_describe(outputs[0], sdpa_matrix(shape, "out", UID_OUT, narrow));
     if (training) {
-        describe(outputs[1], statistics(shape));
+        sdpa_describe(outputs[1], statistics(shape));
         outputs[1]->set_data_type(fe::DataType_t::FLOAT);
     }
     return graph;
@@ -115,11 +115,11 @@ static std::unique_ptr<fe::graph::Graph> backward_graph(const struct cuda_attent
 {
     auto graph = graph_new(shape);
     const int64_t narrow = (int64_t)shape->heads * shape->dim, wide = 3 * narrow;
-    auto q = graph->tensor(matrix(shape, "q", UID_Q, wide));
-    auto k = graph->tensor(matrix(shape, "k", UID_K, wide));
-    auto v = graph->tensor(matrix(shape, "v", UID_V, wide));
-    auto out = graph->tensor(matrix(shape, "out", UID_OUT, narrow));
-    auto dout = graph->tensor(matrix(shape, "dout", UID_DOUT, narrow));
+    auto q = graph->tensor(sdpa_matrix(shape, "q", UID_Q, wide));
+    auto k = graph->tensor(sdpa_matrix(shape, "k", UID_K, wide));
+    auto v = graph->tensor(sdpa_matrix(shape, "v", UID_V, wide));
+    auto out = graph->tensor(sdpa_matrix(shape, "out", UID_OUT, narrow));
+    auto dout = graph->tensor(sdpa_matrix(shape, "dout", UID_DOUT, narrow));
     auto lse = graph->tensor(statistics(shape));
     auto options = fe::graph::SDPA_backward_attributes()
                        .set_name("attention gradient")
@@ -127,9 +127,9 @@ static std::unique_ptr<fe::graph::Graph> backward_graph(const struct cuda_attent
                        .set_deterministic_algorithm(true)
                        .set_attn_scale(scale_of(shape));
     const auto outputs = graph->sdpa_backward(q, k, v, out, dout, lse, options);
-    describe(outputs[0], matrix(shape, "dq", UID_DQ, wide));
-    describe(outputs[1], matrix(shape, "dk", UID_DK, wide));
-    describe(outputs[2], matrix(shape, "dv", UID_DV, wide));
+    sdpa_describe(outputs[0], sdpa_matrix(shape, "dq", UID_DQ, wide));
+    sdpa_describe(outputs[1], sdpa_matrix(shape, "dk", UID_DK, wide));
+    sdpa_describe(outputs[2], sdpa_matrix(shape, "dv", UID_DV, wide));
     return graph;
 }
 

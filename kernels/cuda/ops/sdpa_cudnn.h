@@ -1,14 +1,14 @@
 /*
- * Causal attention by cuDNN's graphs, instead of the own kernels: same tensors, same semantics
- * (attention.h). In the module only where the build finds cudnn_frontend.h: elsewhere each of these
- * functions is NULL.
+ * Causal attention by cuDNN's graphs instead of our own kernels: the same tensors and the same
+ * semantics (kernels/cuda/attention/attention.h).
  *
- * Which of the two computes is a table by capability and D, never a measurement; it is the own
- * kernel everywhere unless the build says CAIRN_SDPA=cudnn. The implementation's name is a pin.
+ * These functions are in the module only where the build finds cudnn_frontend.h; elsewhere each is
+ * NULL. Which of the two computes is a table by capability and D, never a measurement: our own
+ * kernels everywhere, unless the build says CAIRN_SDPA=cudnn. The implementation's name is a pin.
  *
  * Bits:   the backward pass asks for cuDNN's deterministic algorithm. What cuDNN's heuristic picks
- *         depends on its version and the device, both pins.
- * Thread: that of the handle, whose stream a call sets.
+ *         depends on its version and on the device, and both are pins.
+ * Thread: the one that uses the handle, whose stream each call sets.
  */
 #pragma once
 
@@ -22,14 +22,15 @@ extern "C" {
 
 struct sdpa_cudnn; /* the two graphs of one shape, built for one handle */
 
-/* Whether the table names cuDNN for a device of that capability (major · 10 + minor). */
+/* Whether the table names cuDNN on a device of that capability (major · 10 + minor). */
 SDPA_OPTIONAL bool sdpa_cudnn_chosen(const struct cuda_attention *shape, int capability);
 
 /* For pins: "cudnn-sdpa". */
 SDPA_OPTIONAL const char *sdpa_cudnn_implementation(void);
 
 /*
- * Builds both graphs, or, without `training`, the forward one; seconds.
+ * Builds both graphs, or the forward one only without `training`. Takes seconds.
+ *
  * Memory: `handle` (a cudnnHandle_t) is borrowed until sdpa_cudnn_free
  * Errors: ST_INVALID    a shape or a device that cuDNN does not take, or no handle
  *         ST_NO_MEMORY  host or device
@@ -39,10 +40,13 @@ MUST_CHECK SDPA_OPTIONAL enum status sdpa_cudnn_new(void *handle,
                                                     bool training, struct sdpa_cudnn **out);
 SDPA_OPTIONAL void sdpa_cudnn_free(struct sdpa_cudnn *sdpa);
 
-/* Device memory that forward or backward wants, whichever is more. */
+/* Device memory that a call of forward or backward needs. */
 SDPA_OPTIONAL size_t sdpa_cudnn_workspace_bytes(const struct sdpa_cudnn *sdpa);
 
-/* Launch on `stream` (a cudaStream_t). lse: not written unless training. Errors: ST_DEVICE */
+/*
+ * Both launch on `stream` (a cudaStream_t). lse is not written unless `training`.
+ * Errors: ST_DEVICE
+ */
 MUST_CHECK SDPA_OPTIONAL enum status sdpa_cudnn_forward(struct sdpa_cudnn *sdpa, const void *qkv,
                                                         void *out, float *lse, void *workspace,
                                                         void *stream);

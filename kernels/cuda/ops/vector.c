@@ -1,5 +1,5 @@
 /*
- * Loops over flat buffers, copies between formats, sums of tensors.
+ * The table's functions over flat buffers, between formats, and sums of tensors.
  */
 #include "kernels/cuda/device/cuda.h"
 #include "kernels/cuda/own/k.h"
@@ -58,7 +58,7 @@ enum status cuda_vector_adamw(struct backend *b, float *param, float *m, float *
     return cuda_launched(b, k_vector_adamw(&buffers, n, args, cuda_stream(s)), "adamw");
 }
 
-/* Whether a tensor can be what a format says on this backend. */
+/* Whether this backend has tensors of that format and dtype. */
 static bool is_known(const struct tensor *t)
 {
     return cuda_dtype_is_floating(t->dtype) &&

@@ -1,8 +1,12 @@
 /*
  * Activations and their derivatives, in float32.
  *
- * gelu of tanh, written with the logistic function s(z) = 1/(1 + e^-z):
- *  u = √(2/π)·(x + 0.044715·x³);  y = x·s(2u);  y' = s + x·s·(1 - s)·2u'
+ * The tanh form of gelu is written with the logistic function s(z) = 1/(1 + e^-z), since
+ * (1 + tanh u)/2 = s(2u):
+ *
+ *   u = √(2/π)·(x + 0.044715·x³)
+ *   y = x·s(2u)
+ *   y' = s + x·s·(1 - s)·2u'
  */
 #pragma once
 

@@ -1,22 +1,24 @@
 /*
- * Walks over the columns of [rows, c]: sums of each column in two stages of fixed shape, and loops
- * in which a thread keeps its columns.
+ * Walks over [rows, c] in which a thread keeps its columns: sums of each column, in two stages
+ * whose shape is fixed, and loops without sums.
  *
- * A block is `across` × `down` threads: `across` neighbours hold WIDTH columns each, and each of
- * the `down` walks over every `down`-th row of the block's slice. Partial sums lie in scratch as
- * [slices][sums][c].
+ *   grid      groups (of columns) × slices (of rows)
+ *   block     across × down threads; thread (x, y) has WIDTH neighbouring columns, and of the
+ *             block's slice the rows y, y + down, …
+ *   stage 1   columns_kernel: each block's sums to scratch, [slices][sums][c]
+ *   stage 2   columns_finish: the sums over the slices
  */
 #pragma once
 
 #include "kernels/cuda/own/reduce.cuh"
 
 #define COLUMNS_THREADS 256
-#define COLUMNS_BLOCKS  1024 /* about as many as a large device runs at once; part of the bits */
+#define COLUMNS_BLOCKS  1024 /* as many as a large device runs at once, about; part of the bits */
 
 struct columns {
-    int64_t rows, c, slice; /* slice: rows of one block */
+    int64_t rows, c, slice; /* slice: rows of a block */
     int across, down;
-    unsigned groups, slices; /* the grid: of columns, of rows */
+    unsigned groups, slices;
 };
 
 static inline struct columns columns_of(int64_t rows, int64_t c, int width)
@@ -28,13 +30,13 @@ static inline struct columns columns_of(int64_t rows, int64_t c, int width)
     const int64_t span = (int64_t)s.across * width;
     s.groups = (unsigned)((c + span - 1) / span);
     const int64_t wanted = s.groups < COLUMNS_BLOCKS ? COLUMNS_BLOCKS / s.groups : 1;
-    const int64_t unit = (int64_t)s.down * 4; /* rows of a slice: four steps at least */
+    const int64_t unit = (int64_t)s.down * 4; /* a thread has four rows of a slice at least */
     s.slice = ((rows + wanted - 1) / wanted + unit - 1) / unit * unit;
     s.slices = (unsigned)((rows + s.slice - 1) / s.slice);
     return s;
 }
 
-/* Scratch for `sums` per column, whatever the width. */
+/* Bytes of scratch for `sums` per column, whatever the width. */
 static inline size_t columns_scratch(int64_t rows, int64_t c, int sums)
 {
     size_t most = 0;
@@ -47,8 +49,10 @@ static inline size_t columns_scratch(int64_t rows, int64_t c, int sums)
 }
 
 /*
- * f.row(row, column, sum, width): adds its WIDTH columns of one row to sum[SUMS][WIDTH].
- * f.begin(column) comes before a thread's first row. partials may be NULL when SUMS is 0.
+ *   f.begin(column, first)       before a thread's first row; first: that of the slice
+ *   f.row(row, column, sum)      adds WIDTH columns of one row to sum[SUMS][WIDTH]
+ *
+ * Without sums (SUMS 0) partials is NULL.
  */
 template <int WIDTH, int SUMS, typename F>
 static __global__ void __launch_bounds__(COLUMNS_THREADS)
@@ -97,8 +101,9 @@ static inline enum status launch_columns(const struct columns *s, const F &f, fl
                   0, stream, *s, f, partials);
 }
 
-/* Two outputs of [c] from partials of [count][2][c] (or one, from [count][1][c]): the sums over
- * count, written or added. An output may be NULL. */
+/*
+ * out[k] (+)= the sums over count of partials [count][sums][c], k < sums <= 2. An out may be NULL.
+ */
 struct columns_outputs {
     float *out[2];
     bool accumulate[2];

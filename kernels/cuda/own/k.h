@@ -1,20 +1,20 @@
 /*
  * Cairn's own CUDA kernels: what launches each of them, from C.
  *
- * Everything but products, convolutions and attention. Each call enqueues one or a few kernels and
- * returns; nothing is allocated, nothing waits, so all of it can be captured into a graph.
+ * All but products, convolutions and attention. A call enqueues one or a few kernels and returns.
+ * Nothing is allocated and nothing waits, so that all of it can be captured into a graph.
  *
  * Shapes:  row-major and contiguous. [rows, c] is any tensor whose innermost dimension is c: a text
  *          tensor [N, T, C], or an NHWC image with rows = N·H·W.
  * Types:   `dtype` members are float32, bfloat16 or float16. Arithmetic and sums are float32
- *          (double where said); halves are rounded to nearest even when stored.
+ *          (double where it says so); halves are rounded to nearest even when they are stored.
  * Memory:  all pointers are device memory, except the argument structs, which are read before the
  *          call returns. `const float *` and `float *` parameters and their gradients may lie
  *          anywhere in a flat buffer (4-byte aligned); tensors and scratch are 16-byte aligned.
- *          An output may be the same memory as an input only where said.
+ *          An output may be the same memory as an input only where it says so.
  * Bits:    no float atomics, one writer per output, sums in an order that the shape alone fixes:
  *          not the device, not where the memory lies.
- * Thread:  any; `stream` is a cudaStream_t.
+ * Thread:  any. `stream` is a cudaStream_t.
  * Errors:  ST_INVALID  shapes, types or alignment outside of the above; nothing was enqueued
  *          ST_DEVICE   a launch failed: the device must be considered lost
  */
@@ -32,14 +32,14 @@
 extern "C" {
 #endif
 
-/* Bits that kernels set in a word of device memory (zeroed by its owner) when data is wrong: they
- * skip the row. The host reads it when it likes. */
+/* Bits of a word in device memory, which its owner zeroes. A kernel that meets wrong data skips the
+ * row and sets its bit; the host reads the word when it likes. */
 enum k_fault {
     K_FAULT_LABEL = 1, /* a label not in -1..V-1 */
     K_FAULT_TOKEN = 2, /* a token not in 0..V-1 */
 };
 
-/* Layer norm over c: y = (x - mean)·rstd·gamma + beta. */
+/* Layer norm: y = (x - mean)·rstd·gamma + beta, of each row. */
 struct k_layer_norm {
     int64_t rows, c;
     enum dtype x_dtype, y_dtype; /* equal, or x float32 and y half */
@@ -80,8 +80,8 @@ struct k_activation {
 MUST_CHECK enum status k_activation_forward(const struct k_activation *args, void *stream);
 
 /*
- * dx = (dy + dy2)·activation'(from) + dx_add; dbias = the column sums of dx without dx_add, before
- * it is rounded. Also the bias gradient alone: activation none, dx NULL.
+ * g = (dy + dy2)·activation'(from); dx = g + dx_add; dbias = the column sums of g, not rounded.
+ * With activation none and dx NULL it gives the bias gradient alone.
  */
 struct k_activation_grad {
     int64_t rows, c;
@@ -98,7 +98,7 @@ struct k_activation_grad {
 size_t k_activation_scratch(int64_t rows, int64_t c);
 MUST_CHECK enum status k_activation_backward(const struct k_activation_grad *args, void *stream);
 
-/* out[n, t] = weight[tokens[n, t]] (+ position[t]); a wrong token gives 0 and sets a fault. */
+/* out[n, t] = weight[tokens[n, t]] (+ position[t]). A wrong token gives 0 and K_FAULT_TOKEN. */
 struct k_embedding {
     int64_t n, t, c, vocab;
     enum dtype dtype; /* of out */
@@ -110,7 +110,7 @@ struct k_embedding {
 MUST_CHECK enum status k_embedding_forward(const struct k_embedding *args, void *stream);
 
 struct k_embedding_grad {
-    int64_t n, t, c, vocab, positions; /* dposition has `positions` rows */
+    int64_t n, t, c, vocab, positions; /* positions: rows of dposition */
     enum dtype dtype;                  /* of dout */
     const int32_t *tokens;
     const void *dout;
@@ -122,8 +122,10 @@ size_t k_embedding_scratch(int64_t tokens, int64_t c, int64_t vocab); /* tokens 
 MUST_CHECK enum status k_embedding_backward(const struct k_embedding_grad *args, void *stream);
 
 /*
- * y = keep ? x / (1 - p) : 0 (+ add), by the words at `draw` (enum op_draw). Forward: x is the
- * input, add the residual. Backward: x is the gradient of the output, add another gradient.
+ * y = keep ? x / (1 - p) : 0, + add if there is one; by the words at `draw` (enum op_draw).
+ *
+ *   forward     x is the input, add the residual
+ *   backward    x is the output's gradient, add another gradient of the input
  */
 struct k_dropout {
     int64_t samples, elements; /* elements of one sample, at most 2^34 */
@@ -138,8 +140,12 @@ struct k_dropout {
 MUST_CHECK enum status k_dropout(const struct k_dropout *args, void *stream);
 
 /*
- * Softmax cross-entropy. lse[r] = log Σ exp(logits[r]); out[3] = the sum of the losses of labels
- * >= 0 (a fixed tree over rows, in double), their number, the right guesses (the first of equals).
+ * Softmax cross-entropy of each row of logits.
+ *
+ *   lse[r]   log Σ exp(logits[r])
+ *   out[0]   the sum of the losses of rows with a label >= 0, in double, by a fixed tree over rows
+ *   out[1]   how many they are
+ *   out[2]   how many of them have the greatest logit (the first of equals) at the label
  */
 struct k_loss {
     int64_t rows, vocab, stride; /* stride: elements from one row to the next, >= vocab */
@@ -162,7 +168,7 @@ struct k_loss_grad {
     const void *logits;
     const int32_t *labels;
     const float *lse;
-    const float *scale; /* one factor of the gradient, or NULL */
+    const float *scale; /* a single factor of the gradient, or NULL: 1 */
     void *dlogits;      /* may be logits; columns beyond vocab are not touched */
 };
 MUST_CHECK enum status k_loss_backward(const struct k_loss_grad *args, void *stream);
@@ -187,7 +193,7 @@ MUST_CHECK enum status k_batch_norm_forward(const struct k_batch_norm *args, voi
 /* Inference: the running statistics are used. */
 MUST_CHECK enum status k_batch_norm_apply(const struct k_batch_norm *args, void *stream);
 
-/* With g = (dy + dy2) where y > 0 (relu) or everywhere. */
+/* Backward, with g = dy + dy2, under a relu 0 where y <= 0. k_batch_norm.cu has the formulas. */
 struct k_batch_norm_grad {
     int64_t rows, c;
     enum dtype dtype;
@@ -204,7 +210,8 @@ struct k_batch_norm_grad {
 };
 MUST_CHECK enum status k_batch_norm_backward(const struct k_batch_norm_grad *args, void *stream);
 
-/* Windows of an NHWC tensor; the first greatest of a window wins, and its number is kept. */
+/* Windows of an NHWC tensor. The first of the greatest in a window wins; its place in the window,
+ * row by row from 0, is kept in index. */
 struct k_max_pool {
     int64_t n, h, w, c, p, q;
     int kernel, stride, pad; /* kernel <= 15, pad < kernel */
@@ -218,7 +225,7 @@ struct k_max_pool {
 MUST_CHECK enum status k_max_pool_forward(const struct k_max_pool *args, void *stream);
 MUST_CHECK enum status k_max_pool_backward(const struct k_max_pool *args, void *stream);
 
-/* x [n, positions, c] → y [n, c], the mean over positions, and back. */
+/* y [n, c] = the mean over positions of x [n, positions, c], and back. */
 struct k_avg_pool {
     int64_t n, positions, c;
     enum dtype dtype;
@@ -230,8 +237,12 @@ MUST_CHECK enum status k_avg_pool_forward(const struct k_avg_pool *args, void *s
 MUST_CHECK enum status k_avg_pool_backward(const struct k_avg_pool *args, void *stream);
 
 /*
- * out [batch, b, a] (+)= in [batch, a, b], casting. NHWC from plain: batch N, a C, b H·W; plain
- * from NHWC: a H·W, b C. A convolution's weight KCRS to KRSC: batch K, a C, b R·S.
+ * out [batch, b, a] (+)= in [batch, a, b], from one type to another.
+ *
+ *                                  batch    a      b
+ *   plain to NHWC                  N        C      H·W
+ *   NHWC to plain                  N        H·W    C
+ *   weights, KCRS to KRSC          K        C      R·S
  */
 struct k_transpose {
     int64_t batch, a, b;
@@ -242,7 +253,23 @@ struct k_transpose {
 };
 MUST_CHECK enum status k_transpose(const struct k_transpose *args, void *stream);
 
-/* n elements of one type to another; aligned to their elements only. */
+/*
+ * The same with the inner dimension padded, for convolutions whose channels must be a multiple.
+ *
+ *   k_pad_transpose      out [batch, b, padded] = in [batch, a, b], zeros beyond a
+ *   k_unpad_transpose    out [batch, a, b] (+)= in [batch, b, padded]; what is beyond a is dropped
+ */
+struct k_pad {
+    int64_t batch, a, padded, b; /* padded >= a */
+    enum dtype from, to;
+    const void *in; /* aligned to its elements only, like out */
+    void *out;
+    bool accumulate; /* k_unpad_transpose: add instead of write */
+};
+MUST_CHECK enum status k_pad_transpose(const struct k_pad *args, void *stream);
+MUST_CHECK enum status k_unpad_transpose(const struct k_pad *args, void *stream);
+
+/* n elements from one type to another, aligned to their elements only. */
 MUST_CHECK enum status k_cast(enum dtype from, const void *in, enum dtype to, void *out, int64_t n,
                               void *stream);
 
@@ -265,9 +292,6 @@ struct k_adamw_buffers {
 };
 MUST_CHECK enum status k_vector_adamw(const struct k_adamw_buffers *buffers, size_t n,
                                       const struct adamw_args *args, void *stream);
-/* *out_count += the number of elements that are infinite or not a number. */
-MUST_CHECK enum status k_vector_nonfinite(const float *x, size_t n, uint32_t *out_count,
-                                          void *stream);
 
 #ifdef __cplusplus
 }

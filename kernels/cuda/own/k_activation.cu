@@ -1,15 +1,15 @@
 /*
- * Activations with what goes along in the same read: bias, residual, a second gradient, and the
+ * Activations, with what goes along in the same read: bias, residual, a second gradient, and the
  * bias gradient.
  *
- * Without bias elements are independent and the tensors are walked flat; with it by columns, so
- * that a thread keeps its part of the bias (or of the sums).
+ * Without bias the elements are independent, and the tensors are walked flat. With it they are
+ * walked by columns (columns.cuh), so that a thread keeps its part of the bias, or of the sums.
  */
 #include "kernels/cuda/own/activation.cuh"
 #include "kernels/cuda/own/columns.cuh"
 #include "kernels/cuda/own/k.h"
 
-template <typename X, typename Y, int KIND> struct forward_flat {
+template <typename X, typename Y, int KIND> struct activation_forward_flat {
     const X *x;
     const Y *residual;
     X *pre;
@@ -38,8 +38,8 @@ template <typename X, typename Y, int KIND> struct forward_flat {
     }
 };
 
-template <typename X, typename Y, int KIND, int WIDTH> struct forward_columns {
-    struct forward_flat<X, Y, KIND> flat;
+template <typename X, typename Y, int KIND, int WIDTH> struct activation_forward_columns {
+    struct activation_forward_flat<X, Y, KIND> flat;
     const float *bias;
     int64_t c;
     bool aligned;
@@ -57,23 +57,23 @@ template <typename X, typename Y, int KIND, int WIDTH> struct forward_columns {
 };
 
 template <typename X, typename Y, int KIND>
-static enum status forward_launch(const struct k_activation *a, void *stream)
+static enum status activation_forward_launch(const struct k_activation *a, void *stream)
 {
     constexpr int WIDTH = WIDTH_OF<X, Y>;
-    const struct forward_flat<X, Y, KIND> flat = {
+    const struct activation_forward_flat<X, Y, KIND> flat = {
         (const X *)a->x, (const Y *)a->residual, (X *)a->pre, (Y *)a->y
     };
     if (a->bias == nullptr)
         return launch_each<WIDTH>(a->rows * a->c, stream, flat);
     if (a->c % WIDTH == 0) {
         const struct columns s = columns_of(a->rows, a->c, WIDTH);
-        const struct forward_columns<X, Y, KIND, WIDTH> f = {
+        const struct activation_forward_columns<X, Y, KIND, WIDTH> f = {
             flat, a->bias, a->c, is_aligned(a->bias), {}
         };
         return launch_columns<WIDTH, 0>(&s, f, nullptr, stream);
     }
     const struct columns s = columns_of(a->rows, a->c, 1);
-    const struct forward_columns<X, Y, KIND, 1> f = {
+    const struct activation_forward_columns<X, Y, KIND, 1> f = {
         flat, a->bias, a->c, false, {}
     };
     return launch_columns<1, 0>(&s, f, nullptr, stream);
@@ -87,20 +87,20 @@ enum status k_activation_forward(const struct k_activation *args, void *stream)
         return ST_INVALID;
     return with_any_types(a->x_dtype, a->y_dtype, [&](auto x, auto y) {
         return with_activation(a->activation, [&](auto kind) {
-            return forward_launch<typename decltype(x)::type, typename decltype(y)::type,
-                                  decltype(kind)::value>(a, stream);
+            return activation_forward_launch<typename decltype(x)::type, typename decltype(y)::type,
+                                             decltype(kind)::value>(a, stream);
         });
     });
 }
 
-/* From is X for gelu and Y for relu. */
-template <typename X, typename Y, typename From, int KIND> struct backward_flat {
+/* From, the type of `from`, is X for gelu and Y for relu. */
+template <typename X, typename Y, typename From, int KIND> struct activation_backward_flat {
     const Y *dy, *dy2;
     const From *from;
     const X *dx_add;
     X *dx;
 
-    /* N elements of dx; in dv those without dx_add. */
+    /* N elements: dx is written, and dv = g. */
     template <int N> __device__ __forceinline__ void gradient(int64_t i, float *dv)
     {
         float other[N];
@@ -136,7 +136,7 @@ template <typename X, typename Y, typename From, int KIND> struct backward_flat 
     }
 };
 
-template <typename Flat, int WIDTH> struct backward_columns {
+template <typename Flat, int WIDTH> struct activation_backward_columns {
     Flat flat;
     int64_t c;
 
@@ -152,10 +152,11 @@ template <typename Flat, int WIDTH> struct backward_columns {
 };
 
 template <int WIDTH, typename Flat>
-static enum status backward_sums(const struct k_activation_grad *a, const Flat &flat, void *stream)
+static enum status activation_backward_sums(const struct k_activation_grad *a, const Flat &flat,
+                                            void *stream)
 {
     const struct columns s = columns_of(a->rows, a->c, WIDTH);
-    const struct backward_columns<Flat, WIDTH> f = {
+    const struct activation_backward_columns<Flat, WIDTH> f = {
         flat, a->c
     };
     const struct columns_outputs outputs = { { a->dbias, nullptr }, { a->accumulate, false }, 1 };
@@ -166,18 +167,18 @@ static enum status backward_sums(const struct k_activation_grad *a, const Flat &
 }
 
 template <typename X, typename Y, int KIND>
-static enum status backward_launch(const struct k_activation_grad *a, void *stream)
+static enum status activation_backward_launch(const struct k_activation_grad *a, void *stream)
 {
     constexpr int WIDTH = WIDTH_OF<X, Y>;
     using From = std::conditional_t<KIND == ACTIVATION_RELU, Y, X>;
-    const struct backward_flat<X, Y, From, KIND> flat = {
+    const struct activation_backward_flat<X, Y, From, KIND> flat = {
         (const Y *)a->dy, (const Y *)a->dy2, (const From *)a->from, (const X *)a->dx_add, (X *)a->dx
     };
     if (a->dbias == nullptr)
         return a->dx == nullptr ? ST_OK : launch_each<WIDTH>(a->rows * a->c, stream, flat);
     if (a->c % WIDTH == 0)
-        return backward_sums<WIDTH>(a, flat, stream);
-    return backward_sums<1>(a, flat, stream);
+        return activation_backward_sums<WIDTH>(a, flat, stream);
+    return activation_backward_sums<1>(a, flat, stream);
 }
 
 size_t k_activation_scratch(int64_t rows, int64_t c)
@@ -194,8 +195,9 @@ enum status k_activation_backward(const struct k_activation_grad *args, void *st
         return ST_INVALID;
     return with_any_types(a->x_dtype, a->y_dtype, [&](auto x, auto y) {
         return with_activation(a->activation, [&](auto kind) {
-            return backward_launch<typename decltype(x)::type, typename decltype(y)::type,
-                                   decltype(kind)::value>(a, stream);
+            return activation_backward_launch<typename decltype(x)::type,
+                                              typename decltype(y)::type, decltype(kind)::value>(
+                a, stream);
         });
     });
 }

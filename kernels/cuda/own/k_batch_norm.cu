@@ -1,12 +1,25 @@
 /*
- * Batch norm of NHWC tensors with residual and relu in the same pass.
+ * Batch norm of NHWC tensors, with residual and relu in the same pass.
+ *
+ * Forward, with scale = gamma·rstd:
+ *
+ *   y = relu?((x - mean)·scale + beta (+ residual))
+ *
+ * Backward, with g = dy (+ dy2), 0 where y <= 0 under a relu, and M rows:
+ *
+ *   dbeta  = Σ g
+ *   dgamma = rstd·Σ g·(x - mean)
+ *   dx     = scale·(g - Σ g / M - (x - mean)·rstd²·Σ g·(x - mean) / M)
  *
  * Statistics: a slice of the rows is summed as differences from its first row, which keeps float32
- * exact enough whatever the mean; slices are joined in double (Chan, Golub, LeVeque 1979).
+ * exact enough whatever the mean is. Two slices, each with its number n, mean m and sum of squared
+ * differences s, are joined in double, with d = m2 - m1 and n = n1 + n2:
  *
- *  y = relu?((x - mean)·scale + beta + residual),  scale = gamma·rstd
- *  g = (dy + dy2) where y > 0;  dbeta = Σ g;  dgamma = rstd·Σ g·(x - mean)
- *  dx = scale·(g - Σg/M - (x - mean)·rstd²·Σ(g·(x - mean))/M)
+ *   m = m1 + d·n2/n
+ *   s = s1 + s2 + d²·n1·n2/n
+ *
+ * Source: Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample
+ *         variances", 1979.
  */
 #include "kernels/cuda/own/columns.cuh"
 #include "kernels/cuda/own/k.h"
@@ -35,12 +48,12 @@ template <typename T, int WIDTH> struct statistics_columns {
     }
 };
 
-/* Number, mean and sum of squared differences of some rows. */
+/* Of some rows: number (n), mean (m), sum of squared differences from it (s). */
 struct moments {
     double count, mean, squares;
 };
 
-DEVICE_INLINE struct moments joined(const struct moments &a, const struct moments &b)
+DEVICE_INLINE struct moments moments_joined(const struct moments &a, const struct moments &b)
 {
     if (a.count == 0.0)
         return b;
@@ -51,10 +64,10 @@ DEVICE_INLINE struct moments joined(const struct moments &a, const struct moment
              a.squares + b.squares + d * d * (a.count * b.count / count) };
 }
 
-/* Thread (x, y) joins the slices y, y + 32, ... of column x; then the 32 by a tree. */
+/* Thread (x, y) joins the slices y, y + 32, … of column x; a tree joins the 32. */
 template <typename T>
 static __global__ void __launch_bounds__(32 * JOIN_DOWN)
-    statistics_kernel(struct k_batch_norm a, struct columns s, const float *partials)
+    batch_norm_statistics_kernel(struct k_batch_norm a, struct columns s, const float *partials)
 {
     SHARED_ARRAY(struct moments, shared, JOIN_DOWN * 32);
     const int x = (int)threadIdx.x % 32, y = (int)threadIdx.x / 32;
@@ -67,13 +80,13 @@ static __global__ void __launch_bounds__(32 * JOIN_DOWN)
         const double sum = (double)partials[i * 2 * s.c + column];
         const double squares = (double)partials[(i * 2 + 1) * s.c + column];
         const struct moments slice = { n, shift + sum / n, squares - sum * sum / n };
-        all = joined(all, slice);
+        all = moments_joined(all, slice);
     }
     shared[y * 32 + x] = all;
     for (int half = JOIN_DOWN / 2; half > 0; half /= 2) {
         __syncthreads();
         if (y < half)
-            shared[y * 32 + x] = joined(shared[y * 32 + x], shared[(y + half) * 32 + x]);
+            shared[y * 32 + x] = moments_joined(shared[y * 32 + x], shared[(y + half) * 32 + x]);
     }
     if (y != 0 || column >= s.c)
         return;
@@ -89,7 +102,7 @@ static __global__ void __launch_bounds__(32 * JOIN_DOWN)
     }
 }
 
-/* What a thread keeps of its columns; `aligned` is of all flat arrays. */
+/* What a thread keeps of its columns. aligned: all the flat arrays are. */
 template <int WIDTH> struct norm_affine {
     float mean[WIDTH], scale[WIDTH], beta[WIDTH];
 
@@ -105,7 +118,7 @@ template <int WIDTH> struct norm_affine {
         for (int i = 0; i < WIDTH; i++)
             scale[i] *= rstd[i];
     }
-    /* The same bits forward and where backward asks for its sign. */
+    /* y without residual and relu: forward writes it, backward asks for its sign; the same bits. */
     __device__ __forceinline__ float of(float x, int i) const
     {
         return fmaf(x - mean[i], scale[i], beta[i]);
@@ -114,7 +127,7 @@ template <int WIDTH> struct norm_affine {
 
 template <typename T, int WIDTH> struct apply_columns {
     struct k_batch_norm a;
-    bool aligned, running; /* running: rstd holds nothing, the variance is read */
+    bool aligned, running; /* running: rstd is made of running_var */
     struct norm_affine<WIDTH> affine;
 
     __device__ __forceinline__ void begin(int64_t column, int64_t)
@@ -149,7 +162,7 @@ template <typename T, int WIDTH> struct apply_columns {
 };
 
 template <typename T, int WIDTH>
-static enum status apply(const struct k_batch_norm *a, bool running, void *stream)
+static enum status batch_norm_apply_launch(const struct k_batch_norm *a, bool running, void *stream)
 {
     const struct columns s = columns_of(a->rows, a->c, WIDTH);
     const bool flat = is_aligned(a->gamma) && is_aligned(a->beta);
@@ -162,7 +175,7 @@ static enum status apply(const struct k_batch_norm *a, bool running, void *strea
 }
 
 template <typename T, int WIDTH>
-static enum status forward(const struct k_batch_norm *a, void *stream)
+static enum status batch_norm_forward_launch(const struct k_batch_norm *a, void *stream)
 {
     const struct columns s = columns_of(a->rows, a->c, WIDTH);
     const struct statistics_columns<T, WIDTH> f = {
@@ -171,12 +184,12 @@ static enum status forward(const struct k_batch_norm *a, void *stream)
     float *const partials = (float *)a->scratch;
     enum status st = launch_columns<WIDTH, 2>(&s, f, partials, stream);
     if (st == ST_OK)
-        st = launch(statistics_kernel<T>, dim3((unsigned)((a->c + 31) / 32)), dim3(32 * JOIN_DOWN),
-                    0, stream, *a, s, partials);
-    return st == ST_OK ? apply<T, WIDTH>(a, false, stream) : st;
+        st = launch(batch_norm_statistics_kernel<T>, dim3((unsigned)((a->c + 31) / 32)),
+                    dim3(32 * JOIN_DOWN), 0, stream, *a, s, partials);
+    return st == ST_OK ? batch_norm_apply_launch<T, WIDTH>(a, false, stream) : st;
 }
 
-static bool norm_is_valid(const struct k_batch_norm *a)
+static bool batch_norm_is_valid(const struct k_batch_norm *a)
 {
     return a->rows >= 1 && a->c >= 1 && is_aligned(a->x) && is_aligned(a->residual) &&
            is_aligned(a->y) && is_aligned(a->scratch);
@@ -184,24 +197,25 @@ static bool norm_is_valid(const struct k_batch_norm *a)
 
 enum status k_batch_norm_forward(const struct k_batch_norm *args, void *stream)
 {
-    if (!norm_is_valid(args) || (args->mean_sum == nullptr) != (args->var_sum == nullptr))
+    if (!batch_norm_is_valid(args) || (args->mean_sum == nullptr) != (args->var_sum == nullptr))
         return ST_INVALID;
     return with_type(args->dtype, [&](auto t) {
         using T = typename decltype(t)::type;
         constexpr int WIDTH = WIDTH_OF<T, T>;
-        return args->c % WIDTH == 0 ? forward<T, WIDTH>(args, stream) : forward<T, 1>(args, stream);
+        return args->c % WIDTH == 0 ? batch_norm_forward_launch<T, WIDTH>(args, stream)
+                                    : batch_norm_forward_launch<T, 1>(args, stream);
     });
 }
 
 enum status k_batch_norm_apply(const struct k_batch_norm *args, void *stream)
 {
-    if (!norm_is_valid(args))
+    if (!batch_norm_is_valid(args))
         return ST_INVALID;
     return with_type(args->dtype, [&](auto t) {
         using T = typename decltype(t)::type;
         constexpr int WIDTH = WIDTH_OF<T, T>;
-        return args->c % WIDTH == 0 ? apply<T, WIDTH>(args, true, stream)
-                                    : apply<T, 1>(args, true, stream);
+        return args->c % WIDTH == 0 ? batch_norm_apply_launch<T, WIDTH>(args, true, stream)
+                                    : batch_norm_apply_launch<T, 1>(args, true, stream);
     });
 }
 
@@ -261,9 +275,10 @@ template <typename T, int WIDTH> struct gradient_columns {
     }
 };
 
-/* dgamma, dbeta, and the means that dx needs: means [2][c]. */
+/* dgamma, dbeta, and means [2][c]: Σ g / M and Σ g·(x - mean) / M. */
 static __global__ void __launch_bounds__(32 * JOIN_DOWN)
-    gradient_kernel(struct k_batch_norm_grad a, int64_t slices, const float *partials, float *means)
+    batch_norm_gradient_kernel(struct k_batch_norm_grad a, int64_t slices, const float *partials,
+                               float *means)
 {
     SHARED_ARRAY(double, shared, 2 * JOIN_DOWN * 32);
     const int x = (int)threadIdx.x % 32, y = (int)threadIdx.x / 32;
@@ -323,9 +338,9 @@ template <typename T, int WIDTH> struct input_columns {
     }
 };
 
-/* Both passes over the tensors use the same g: as stored, where it is stored. */
+/* The two passes over the tensors use the same g: as it is stored, if it is. */
 template <typename T, int WIDTH>
-static enum status backward(const struct k_batch_norm_grad *a, void *stream)
+static enum status batch_norm_backward_launch(const struct k_batch_norm_grad *a, void *stream)
 {
     const struct columns s = columns_of(a->rows, a->c, WIDTH);
     const bool aligned =
@@ -342,8 +357,8 @@ static enum status backward(const struct k_batch_norm_grad *a, void *stream)
     };
     enum status st = launch_columns<WIDTH, 2>(&s, sums, partials, stream);
     if (st == ST_OK)
-        st = launch(gradient_kernel, dim3((unsigned)((a->c + 31) / 32)), dim3(32 * JOIN_DOWN), 0,
-                    stream, *a, (int64_t)s.slices, partials, means);
+        st = launch(batch_norm_gradient_kernel, dim3((unsigned)((a->c + 31) / 32)),
+                    dim3(32 * JOIN_DOWN), 0, stream, *a, (int64_t)s.slices, partials, means);
     if (st != ST_OK || a->dx == nullptr)
         return st;
     if (a->dresidual != nullptr) {
@@ -370,6 +385,7 @@ enum status k_batch_norm_backward(const struct k_batch_norm_grad *args, void *st
     return with_type(a->dtype, [&](auto t) {
         using T = typename decltype(t)::type;
         constexpr int WIDTH = WIDTH_OF<T, T>;
-        return a->c % WIDTH == 0 ? backward<T, WIDTH>(a, stream) : backward<T, 1>(a, stream);
+        return a->c % WIDTH == 0 ? batch_norm_backward_launch<T, WIDTH>(a, stream)
+                                 : batch_norm_backward_launch<T, 1>(a, stream);
     });
 }

@@ -1,11 +1,14 @@
-/* The second stage of column sums. */
+/*
+ * The second stage of columns.cuh's sums.
+ */
 #include "kernels/cuda/own/columns.cuh"
 
 #define FINISH_DOWN 32
 
-/* Thread (x, y) sums the partials y, y + 32, ... of column x; then the 32 by a tree. */
+/* Thread (x, y) adds the partials y, y + 32, … of column x; a tree adds the 32. */
 static __global__ void __launch_bounds__(32 * FINISH_DOWN)
-    finish_kernel(const float *partials, int64_t count, int64_t c, struct columns_outputs outputs)
+    columns_finish_kernel(const float *partials, int64_t count, int64_t c,
+                          struct columns_outputs outputs)
 {
     SHARED_ARRAY(float, shared, FINISH_DOWN * 32);
     const int x = (int)threadIdx.x % 32, y = (int)threadIdx.x / 32;
@@ -31,6 +34,6 @@ static __global__ void __launch_bounds__(32 * FINISH_DOWN)
 enum status columns_finish(const float *partials, int64_t count, int64_t c,
                            const struct columns_outputs *outputs, void *stream)
 {
-    return launch(finish_kernel, dim3((unsigned)((c + 31) / 32), (unsigned)outputs->sums),
+    return launch(columns_finish_kernel, dim3((unsigned)((c + 31) / 32), (unsigned)outputs->sums),
                   dim3(32 * FINISH_DOWN), 0, stream, partials, count, c, *outputs);
 }

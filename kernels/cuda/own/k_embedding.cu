@@ -1,11 +1,19 @@
 /*
- * Embedding: rows of a table by token, and their gradient with one writer per row.
+ * Embedding: rows of a table by token, and their gradient, with one writer per row.
  *
- * Backward: positions are sorted by token (sort.cuh) and cut into chunks of fixed length. A block
- * adds the rows of its chunk in order. A token whose positions lie within one chunk is written at
- * once; the others leave a partial sum per chunk, which the block of the chunk where the token
- * begins adds in order. So no token, however frequent, is more than a chunk of work for a block in
- * the first pass and one row per chunk in the second.
+ * Backward sorts the positions by token (sort.cuh) and cuts them into chunks of EMBEDDING_CHUNK:
+ *
+ *   tokens, sorted    3 3 5 5 5 5 | 5 5 5 5 5 5 | 5 7 7 8 8 9
+ *   chunk             0             1             2
+ *
+ *   embedding_chunk_kernel   a block adds the rows of its chunk in order. A token that lies in one
+ *                            chunk (3, 7, 8, 9) is written; of one that lies in several (5) each
+ *                            chunk leaves a partial sum
+ *   embedding_join_kernel    the block of the chunk where such a token begins (0) adds its partial
+ *                            sums in order, and writes
+ *
+ * So a token, however frequent, is never more work for a block than one chunk, and one row per
+ * chunk.
  */
 #include "kernels/cuda/own/k.h"
 #include "kernels/cuda/own/sort.cuh"
@@ -16,7 +24,7 @@
 
 template <typename T, int WIDTH>
 static __global__ void __launch_bounds__(EMBEDDING_THREADS)
-    forward_kernel(struct k_embedding a, bool aligned)
+    embedding_forward_kernel(struct k_embedding a, bool aligned)
 {
     const int64_t row = blockIdx.x, t = row % a.t;
     const int32_t token = a.tokens[row];
@@ -49,8 +57,8 @@ enum status k_embedding_forward(const struct k_embedding *args, void *stream)
     return with_type(a->dtype, [&](auto t) {
         using T = typename decltype(t)::type;
         if (a->c % 4 == 0)
-            return launch(forward_kernel<T, 4>, grid, block, 0, stream, *a, aligned);
-        return launch(forward_kernel<T, 1>, grid, block, 0, stream, *a, false);
+            return launch(embedding_forward_kernel<T, 4>, grid, block, 0, stream, *a, aligned);
+        return launch(embedding_forward_kernel<T, 1>, grid, block, 0, stream, *a, false);
     });
 }
 
@@ -60,13 +68,14 @@ struct token_sums {
     const int32_t *places;
     const void *dout;
     float *dweight;
-    float *partials; /* [chunks][2][c]: of the token that came in, of the one that goes on */
+    float *partials; /* [chunks][2][c]: of a token from the chunk before; of one that goes on */
     int64_t count, c, vocab;
     bool accumulate, aligned;
 };
 
 template <int WIDTH>
-DEVICE_INLINE void add_row(const struct token_sums &s, uint32_t key, int64_t column, float *sum)
+DEVICE_INLINE void embedding_add_row(const struct token_sums &s, uint32_t key, int64_t column,
+                                     float *sum)
 {
     float *const to = s.dweight + (int64_t)key * s.c + column;
     if (s.accumulate) {
@@ -80,9 +89,10 @@ DEVICE_INLINE void add_row(const struct token_sums &s, uint32_t key, int64_t col
 }
 
 template <typename T, int WIDTH>
-static __global__ void __launch_bounds__(EMBEDDING_THREADS) chunk_kernel(struct token_sums s)
+static __global__ void __launch_bounds__(EMBEDDING_THREADS)
+    embedding_chunk_kernel(struct token_sums s)
 {
-    SHARED_ARRAY(uint32_t, keys, EMBEDDING_CHUNK + 2); /* and of both neighbours */
+    SHARED_ARRAY(uint32_t, keys, EMBEDDING_CHUNK + 2); /* with one neighbour at each end */
     SHARED_ARRAY(int32_t, places, EMBEDDING_CHUNK);
     const int64_t first = (int64_t)blockIdx.x * EMBEDDING_CHUNK;
     const int64_t rest = s.count - first;
@@ -104,7 +114,7 @@ static __global__ void __launch_bounds__(EMBEDDING_THREADS) chunk_kernel(struct 
     for (int i = 0; i < count; i++) {
         const uint32_t key = keys[i + 1];
         float v[WIDTH];
-        if (key >= s.vocab) /* sorted: so are all that follow */
+        if (key >= s.vocab) /* wrong tokens, as all that follow */
             return;
         load<WIDTH>(v, (const T *)s.dout + places[i] * s.c + column);
 #pragma unroll
@@ -118,7 +128,7 @@ static __global__ void __launch_bounds__(EMBEDDING_THREADS) chunk_kernel(struct 
         else if (!ends)
             store<WIDTH>(partial + s.c, sum);
         else
-            add_row<WIDTH>(s, key, column, sum);
+            embedding_add_row<WIDTH>(s, key, column, sum);
         came_in = false;
 #pragma unroll
         for (int k = 0; k < WIDTH; k++)
@@ -126,9 +136,10 @@ static __global__ void __launch_bounds__(EMBEDDING_THREADS) chunk_kernel(struct 
     }
 }
 
-/* For each chunk in which a token begins that goes on in the next. */
+/* A block per chunk; it has work if a token begins there and goes on in the next chunk. */
 template <int WIDTH>
-static __global__ void __launch_bounds__(EMBEDDING_THREADS) join_kernel(struct token_sums s)
+static __global__ void __launch_bounds__(EMBEDDING_THREADS)
+    embedding_join_kernel(struct token_sums s)
 {
     const int64_t first = (int64_t)blockIdx.x * EMBEDDING_CHUNK, end = first + EMBEDDING_CHUNK;
     const int64_t column = ((int64_t)blockIdx.y * EMBEDDING_THREADS + threadIdx.x) * WIDTH;
@@ -147,7 +158,7 @@ static __global__ void __launch_bounds__(EMBEDDING_THREADS) join_kernel(struct t
         for (int k = 0; k < WIDTH; k++)
             sum[k] += v[k];
     }
-    add_row<WIDTH>(s, key, column, sum);
+    embedding_add_row<WIDTH>(s, key, column, sum);
 }
 
 /* dposition[t] = Σ over n, in order, of dout[n, t]; rows beyond t are zero. */
@@ -191,7 +202,7 @@ size_t k_embedding_scratch(int64_t tokens, int64_t c, int64_t vocab)
 }
 
 template <typename T, int WIDTH>
-static enum status weight_gradient(const struct k_embedding_grad *a, void *stream)
+static enum status embedding_weight_gradient(const struct k_embedding_grad *a, void *stream)
 {
     const int64_t count = a->n * a->t, span = EMBEDDING_THREADS * WIDTH;
     struct sorted memory;
@@ -209,14 +220,14 @@ static enum status weight_gradient(const struct k_embedding_grad *a, void *strea
     if (st == ST_OK)
         st = sort_tokens(a->tokens, count, a->vocab, &memory, &s.keys, &s.places, stream);
     if (st == ST_OK)
-        st = launch(chunk_kernel<T, WIDTH>, grid, block, 0, stream, s);
+        st = launch(embedding_chunk_kernel<T, WIDTH>, grid, block, 0, stream, s);
     if (st == ST_OK)
-        st = launch(join_kernel<WIDTH>, grid, block, 0, stream, s);
+        st = launch(embedding_join_kernel<WIDTH>, grid, block, 0, stream, s);
     return st;
 }
 
 template <typename T, int WIDTH>
-static enum status position_gradient(const struct k_embedding_grad *a, void *stream)
+static enum status embedding_position_gradient(const struct k_embedding_grad *a, void *stream)
 {
     const struct position_sums<T, WIDTH> f = {
         (const T *)a->dout, a->dposition, a->n, a->t * a->c, a->t * a->c, a->accumulate_position,
@@ -237,9 +248,11 @@ enum status k_embedding_backward(const struct k_embedding_grad *args, void *stre
         const bool wide = a->c % 4 == 0;
         enum status st = ST_OK;
         if (a->dweight != nullptr)
-            st = wide ? weight_gradient<T, 4>(a, stream) : weight_gradient<T, 1>(a, stream);
+            st = wide ? embedding_weight_gradient<T, 4>(a, stream)
+                      : embedding_weight_gradient<T, 1>(a, stream);
         if (st == ST_OK && a->dposition != nullptr)
-            st = wide ? position_gradient<T, 4>(a, stream) : position_gradient<T, 1>(a, stream);
+            st = wide ? embedding_position_gradient<T, 4>(a, stream)
+                      : embedding_position_gradient<T, 1>(a, stream);
         return st;
     });
 }

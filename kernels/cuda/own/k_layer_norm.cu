@@ -1,28 +1,31 @@
 /*
  * Layer norm, forward and backward.
  *
- * A group of one or eight warps holds a row in registers: mean, then the sum of squared
- * differences, then the result, of one read. Rows that don't fit, or whose length is no multiple of
- * a vector, are read three times by a block (L1 has them).
+ *   xhat = (x - mean)·rstd               g = dy·gamma
+ *   dx = rstd·(g - mean(g) - xhat·mean(g·xhat))      (means over the row)
+ *   dgamma = Σ dy·xhat, dbeta = Σ dy                 (over the rows)
  *
- *  xhat = (x - mean)·rstd;  g = dy·gamma
- *  dx = rstd·(g - mean(g) - xhat·mean(g·xhat));  dgamma = Σ dy·xhat;  dbeta = Σ dy
+ * A group of one or eight warps holds a row in registers: mean, sum of squared differences and
+ * result take one read. Rows that don't fit, or whose length is no multiple of a vector, are read
+ * three times by a block, out of L1.
  *
- * Backward: a block walks over its slice of the rows; a lane adds up dgamma and dbeta of its
- * columns in registers; the block's warps are added in order and written as partials.
+ * Backward: a block walks over its slice of the rows. A lane adds up dgamma and dbeta of its
+ * columns in registers; the block's groups are added in order and written as partials.
  */
 #include "kernels/cuda/own/columns.cuh"
 #include "kernels/cuda/own/k.h"
 
-#define NORM_WARPS       8
-#define NORM_NARROW      1024 /* forward: elements that one warp holds */
-#define NORM_NARROW_GRAD 768  /* backward */
-#define NORM_MIDDLE      2048 /* a block, 8 a thread */
-#define NORM_WIDE        8192 /* a block, 32 a thread */
-#define NORM_BLOCKS      256  /* backward: slices, one warp a row; part of the bits */
-#define NORM_BLOCKS_ROW  512  /* … a block a row */
+#define NORM_WARPS 8
+/* The longest row that is held: */
+#define NORM_NARROW      1024 /* by a warp, in forward */
+#define NORM_NARROW_GRAD 768  /* by a warp, in backward */
+#define NORM_MIDDLE      2048 /* by a block, 8 elements per thread */
+#define NORM_WIDE        8192 /* by a block, 32 elements per thread */
+/* The most slices in backward; part of the bits: */
+#define NORM_BLOCKS     256 /* with a warp per row */
+#define NORM_BLOCKS_ROW 512 /* with a block per row */
 
-/* One row's part of a lane: element (k, i) is column (k·GROUP + lane)·WIDTH + i. */
+/* What a lane holds of a row: v[k][i] is column (k·GROUP + lane)·WIDTH + i. */
 template <int WIDTH, int CHUNKS, int GROUP> struct norm_row {
     float v[CHUNKS][WIDTH];
 
@@ -44,13 +47,13 @@ template <int WIDTH, int CHUNKS, int GROUP> struct norm_row {
 
 template <typename X, typename Y, int CHUNKS, int WARPS>
 static __global__ void __launch_bounds__(NORM_WARPS * 32)
-    forward_kernel(struct k_layer_norm a, bool aligned)
+    layer_norm_forward_kernel(struct k_layer_norm a, bool aligned)
 {
     constexpr int WIDTH = WIDTH_OF<X, Y>, GROUP = WARPS * 32;
     SHARED_ARRAY(float, shared, 8);
     const int lane = (int)threadIdx.x % GROUP;
     const int64_t row = (int64_t)blockIdx.x * (NORM_WARPS / WARPS) + threadIdx.x / GROUP;
-    if (row >= a.rows) /* a whole group; its block has no barriers then */
+    if (row >= a.rows) /* only where a group is a warp, and then there are no barriers */
         return;
     struct norm_row<WIDTH, CHUNKS, GROUP> x;
     x.read((const X *)a.x + row * a.c, lane, a.c);
@@ -92,9 +95,10 @@ static __global__ void __launch_bounds__(NORM_WARPS * 32)
     }
 }
 
-/* Any length: a block per row, one element at a time. */
+/* Rows of any length: a block per row, an element at a time. */
 template <typename X, typename Y>
-static __global__ void __launch_bounds__(NORM_WARPS * 32) forward_any_kernel(struct k_layer_norm a)
+static __global__ void __launch_bounds__(NORM_WARPS * 32)
+    layer_norm_forward_any_kernel(struct k_layer_norm a)
 {
     SHARED_ARRAY(float, shared, 8);
     const int64_t row = blockIdx.x;
@@ -120,23 +124,23 @@ static __global__ void __launch_bounds__(NORM_WARPS * 32) forward_any_kernel(str
 }
 
 template <typename X, typename Y>
-static enum status forward_launch(const struct k_layer_norm *a, void *stream)
+static enum status layer_norm_forward_launch(const struct k_layer_norm *a, void *stream)
 {
     constexpr int WIDTH = WIDTH_OF<X, Y>;
     const bool aligned = is_aligned(a->gamma) && is_aligned(a->beta);
     const dim3 block(NORM_WARPS * 32), each((unsigned)a->rows);
     if (a->c % WIDTH != 0 || a->c > NORM_WIDE)
-        return launch(forward_any_kernel<X, Y>, each, block, 0, stream, *a);
+        return launch(layer_norm_forward_any_kernel<X, Y>, each, block, 0, stream, *a);
     if (a->c <= NORM_NARROW) {
         const dim3 grid((unsigned)((a->rows + NORM_WARPS - 1) / NORM_WARPS));
-        return launch(forward_kernel<X, Y, NORM_NARROW / 32 / WIDTH, 1>, grid, block, 0, stream, *a,
-                      aligned);
+        return launch(layer_norm_forward_kernel<X, Y, NORM_NARROW / 32 / WIDTH, 1>, grid, block, 0,
+                      stream, *a, aligned);
     }
     if (a->c <= NORM_MIDDLE)
-        return launch(forward_kernel<X, Y, NORM_MIDDLE / 256 / WIDTH, 8>, each, block, 0, stream,
-                      *a, aligned);
-    return launch(forward_kernel<X, Y, NORM_WIDE / 256 / WIDTH, 8>, each, block, 0, stream, *a,
-                  aligned);
+        return launch(layer_norm_forward_kernel<X, Y, NORM_MIDDLE / 256 / WIDTH, 8>, each, block, 0,
+                      stream, *a, aligned);
+    return launch(layer_norm_forward_kernel<X, Y, NORM_WIDE / 256 / WIDTH, 8>, each, block, 0,
+                  stream, *a, aligned);
 }
 
 enum status k_layer_norm_forward(const struct k_layer_norm *args, void *stream)
@@ -146,11 +150,12 @@ enum status k_layer_norm_forward(const struct k_layer_norm *args, void *stream)
         (a->mean == nullptr) != (a->rstd == nullptr))
         return ST_INVALID;
     return with_types(a->x_dtype, a->y_dtype, [&](auto x, auto y) {
-        return forward_launch<typename decltype(x)::type, typename decltype(y)::type>(a, stream);
+        return layer_norm_forward_launch<typename decltype(x)::type, typename decltype(y)::type>(
+            a, stream);
     });
 }
 
-/* How rows are cut for the backward pass, by the shape alone. */
+/* How backward cuts the rows into slices, by the shape alone. */
 struct norm_cut {
     int64_t slice; /* rows of a block */
     int64_t blocks;
@@ -170,12 +175,12 @@ template <int WIDTH, int CHUNKS> struct norm_sums {
     float gamma[CHUNKS][WIDTH], beta[CHUNKS][WIDTH];
 };
 
-/* One row: x becomes xhat and g dy·gamma; returns the sums of g and g·xhat over the row. */
+/* One row: x becomes xhat, g (which is dy) becomes dy·gamma. Returns the row's Σ g and Σ g·xhat. */
 template <int WARPS, int WIDTH, int CHUNKS, int GROUP>
-DEVICE_INLINE float2 gradient_sums(const struct k_layer_norm_grad &a, int64_t row, int lane,
-                                   struct norm_row<WIDTH, CHUNKS, GROUP> &x,
-                                   struct norm_row<WIDTH, CHUNKS, GROUP> &g,
-                                   struct norm_sums<WIDTH, CHUNKS> &total, bool aligned)
+DEVICE_INLINE float2 layer_norm_gradient_sums(const struct k_layer_norm_grad &a, int64_t row,
+                                              int lane, struct norm_row<WIDTH, CHUNKS, GROUP> &x,
+                                              struct norm_row<WIDTH, CHUNKS, GROUP> &g,
+                                              struct norm_sums<WIDTH, CHUNKS> &total, bool aligned)
 {
     SHARED_ARRAY(float, shared, 2 * 8);
     const float mean = a.mean[row], rstd = a.rstd[row];
@@ -201,7 +206,7 @@ DEVICE_INLINE float2 gradient_sums(const struct k_layer_norm_grad &a, int64_t ro
     return make_float2(sum[0], sum[1]);
 }
 
-/* The groups of a block add theirs in order; `to` is [2][c]. */
+/* to [2][c] = the sum of the block's groups, in order. */
 template <int GROUPS, int WIDTH, int CHUNKS>
 DEVICE_INLINE void write_partials(const struct norm_sums<WIDTH, CHUNKS> &total, int group, int lane,
                                   int64_t c, float *to)
@@ -236,7 +241,8 @@ DEVICE_INLINE void write_partials(const struct norm_sums<WIDTH, CHUNKS> &total, 
 
 template <typename X, typename Y, int CHUNKS, int WARPS>
 static __global__ void __launch_bounds__(NORM_WARPS * 32, WARPS == 1 ? 2 : 1)
-    backward_kernel(struct k_layer_norm_grad a, struct norm_cut cut, float *partials, bool aligned)
+    layer_norm_backward_kernel(struct k_layer_norm_grad a, struct norm_cut cut, float *partials,
+                               bool aligned)
 {
     constexpr int WIDTH = WIDTH_OF<X, Y>, GROUP = WARPS * 32, GROUPS = NORM_WARPS / WARPS;
     const int lane = (int)threadIdx.x % GROUP, group = (int)threadIdx.x / GROUP;
@@ -248,7 +254,7 @@ static __global__ void __launch_bounds__(NORM_WARPS * 32, WARPS == 1 ? 2 : 1)
         struct norm_row<WIDTH, CHUNKS, GROUP> x, g;
         x.read((const X *)a.x + row * a.c, lane, a.c);
         g.read((const Y *)a.dy + row * a.c, lane, a.c);
-        const float2 sum = gradient_sums<WARPS>(a, row, lane, x, g, total, aligned);
+        const float2 sum = layer_norm_gradient_sums<WARPS>(a, row, lane, x, g, total, aligned);
         const float rstd = a.rstd[row];
 #pragma unroll
         for (int k = 0; k < CHUNKS; k++) {
@@ -270,10 +276,10 @@ static __global__ void __launch_bounds__(NORM_WARPS * 32, WARPS == 1 ? 2 : 1)
         write_partials<GROUPS>(total, group, lane, a.c, partials + (int64_t)blockIdx.x * 2 * a.c);
 }
 
-/* Any length: dx by a block per row; dgamma and dbeta by columns. */
+/* Rows of any length: dx by a block per row; dgamma and dbeta by columns.cuh. */
 template <typename X, typename Y>
 static __global__ void __launch_bounds__(NORM_WARPS * 32)
-    backward_any_kernel(struct k_layer_norm_grad a)
+    layer_norm_backward_any_kernel(struct k_layer_norm_grad a)
 {
     SHARED_ARRAY(float, shared, 2 * 8);
     const int64_t row = blockIdx.x;
@@ -309,10 +315,10 @@ template <typename X, typename Y> struct norm_columns {
     }
 };
 
-/* Enqueues dx and the partials; their number is at out_partials. */
+/* Enqueues dx and the partials. *out_partials: how many. */
 template <typename X, typename Y>
-static enum status backward_launch(const struct k_layer_norm_grad *a, int64_t *out_partials,
-                                   void *stream)
+static enum status layer_norm_backward_launch(const struct k_layer_norm_grad *a,
+                                              int64_t *out_partials, void *stream)
 {
     constexpr int WIDTH = WIDTH_OF<X, Y>;
     const bool aligned = is_aligned(a->gamma), sums = a->dgamma != nullptr || a->dbeta != nullptr;
@@ -326,22 +332,23 @@ static enum status backward_launch(const struct k_layer_norm_grad *a, int64_t *o
         enum status st = ST_OK;
         *out_partials = s.slices;
         if (sums)
-            st = launch_columns<1, 2>(&s, f, partials, stream); /* first: dx may be x */
+            st = launch_columns<1, 2>(&s, f, partials, stream); /* before dx, which may be x */
         if (st == ST_OK && a->dx != nullptr)
-            st = launch(backward_any_kernel<X, Y>, dim3((unsigned)a->rows), block, 0, stream, *a);
+            st = launch(layer_norm_backward_any_kernel<X, Y>, dim3((unsigned)a->rows), block, 0,
+                        stream, *a);
         return st;
     }
     const struct norm_cut cut = norm_cut_of(a->rows, a->c);
     const dim3 grid((unsigned)cut.blocks);
     *out_partials = cut.blocks;
     if (a->c <= NORM_NARROW_GRAD)
-        return launch(backward_kernel<X, Y, NORM_NARROW_GRAD / 32 / WIDTH, 1>, grid, block, 0,
-                      stream, *a, cut, partials, aligned);
+        return launch(layer_norm_backward_kernel<X, Y, NORM_NARROW_GRAD / 32 / WIDTH, 1>, grid,
+                      block, 0, stream, *a, cut, partials, aligned);
     if (a->c <= NORM_MIDDLE)
-        return launch(backward_kernel<X, Y, NORM_MIDDLE / 256 / WIDTH, 8>, grid, block, 0, stream,
-                      *a, cut, partials, aligned);
-    return launch(backward_kernel<X, Y, NORM_WIDE / 256 / WIDTH, 8>, grid, block, 0, stream, *a,
-                  cut, partials, aligned);
+        return launch(layer_norm_backward_kernel<X, Y, NORM_MIDDLE / 256 / WIDTH, 8>, grid, block,
+                      0, stream, *a, cut, partials, aligned);
+    return launch(layer_norm_backward_kernel<X, Y, NORM_WIDE / 256 / WIDTH, 8>, grid, block, 0,
+                  stream, *a, cut, partials, aligned);
 }
 
 size_t k_layer_norm_scratch(int64_t rows, int64_t c)
@@ -359,8 +366,8 @@ enum status k_layer_norm_backward(const struct k_layer_norm_grad *args, void *st
         !is_aligned(a->dx) || !is_aligned(a->dx_add) || !is_aligned(a->scratch))
         return ST_INVALID;
     enum status st = with_types(a->x_dtype, a->y_dtype, [&](auto x, auto y) {
-        return backward_launch<typename decltype(x)::type, typename decltype(y)::type>(a, &partials,
-                                                                                       stream);
+        return layer_norm_backward_launch<typename decltype(x)::type, typename decltype(y)::type>(
+            a, &partials, stream);
     });
     if (st != ST_OK || (a->dgamma == nullptr && a->dbeta == nullptr))
         return st;

@@ -1,20 +1,21 @@
 /*
- * Softmax cross-entropy over rows of logits.
+ * Softmax cross-entropy over rows of V logits x, with smoothing s.
  *
- * Forward: a block per row reads it once. A thread keeps the greatest logit so far, where it first
- * was, and Σ 2^((x - greatest)·log2 e); a new greatest rescales the sum. Threads are joined by a
- * tree of fixed shape, rows by a tree in one block.
- * Backward: dx = (softmax(x) - (1 - s)·onehot - s/V)·scale, one element at a time from lse.
+ * Forward: a block per row, which is read once. A thread keeps the greatest logit so far, where it
+ * was first, and Σ 2^((x - greatest)·log2 e); a new greatest rescales that sum. A tree of fixed
+ * shape joins the threads, and another, in one block, adds up the rows.
  *
- * A row begins anywhere (V is odd for GPT-2): it is walked as a head up to 16 bytes' alignment, a
- * body of vectors and a tail. Which elements those are depends on the row's number alone.
+ * Backward: dx = (softmax(x) - (1 - s)·onehot - s/V)·scale, each element by itself from lse.
+ *
+ * A row may begin anywhere (GPT-2's V is odd). Its elements are a head, up to 16 bytes' alignment,
+ * a body of vectors, and a tail. Which these are depends on the row's number alone.
  */
 #include "kernels/cuda/own/k.h"
 #include "kernels/cuda/own/vector.cuh"
 
 #define LOSS_THREADS 512
 #define LOSS_FOLD    1024               /* threads that add up the rows */
-#define LOSS_UNSEEN  (-3.402823466e38f) /* below all but -inf, which adds nothing */
+#define LOSS_UNSEEN  (-3.402823466e38f) /* "none yet"; only -inf is less, and it adds nothing */
 
 /* What a row leaves for the sums over rows. */
 struct row_result {
@@ -22,15 +23,17 @@ struct row_result {
     int32_t counted, right;
 };
 
-/* A set of logits: greatest, its first place, Σ 2^((x - greatest)·log2 e), Σ x. */
+/* A set of logits. */
 struct logits_seen {
-    float greatest, sum, plain;
-    int32_t place;
+    float greatest;
+    float sum;     /* Σ 2^((x - greatest)·log2 e) */
+    float plain;   /* Σ x */
+    int32_t place; /* of the greatest, the first of equals */
 };
 
 DEVICE_INLINE float power_of(float x, float greatest)
 {
-    return exp2_approximate((x - greatest) * VECTOR_LOG2_E);
+    return exp2_approximate((x - greatest) * LOG2_E);
 }
 
 template <int N>
@@ -59,8 +62,9 @@ DEVICE_INLINE void see(struct logits_seen &seen, const float *v, int64_t at, boo
     }
 }
 
-/* a and b, of which any may have seen nothing. */
-DEVICE_INLINE struct logits_seen joined(const struct logits_seen &a, const struct logits_seen &b)
+/* Both sets; either may be empty. */
+DEVICE_INLINE struct logits_seen logits_joined(const struct logits_seen &a,
+                                               const struct logits_seen &b)
 {
     const bool first = a.greatest > b.greatest || (a.greatest == b.greatest && a.place < b.place);
     const float greatest = first ? a.greatest : b.greatest;
@@ -79,7 +83,8 @@ DEVICE_INLINE void walk_row(int64_t row, int64_t stride, int64_t vocab, F &f)
     int64_t head = (WIDTH - begin % WIDTH) % WIDTH;
     head = head < vocab ? head : vocab;
     const int64_t body = (vocab - head) / WIDTH, tail = head + body * WIDTH;
-    /* The last threads take head and tail: they may have one vector less. Each goes upwards. */
+    /* The last threads take head and tail, since they may have one vector less. A thread's elements
+     * come in ascending order. */
     const int64_t left = LOSS_THREADS - 1 - (int64_t)threadIdx.x;
     if (left < head)
         f.template at<1>(left);
@@ -111,14 +116,14 @@ DEVICE_INLINE struct logits_seen warp_joined(struct logits_seen seen)
         other.sum = __shfl_xor_sync(FULL_WARP, seen.sum, bit);
         other.plain = __shfl_xor_sync(FULL_WARP, seen.plain, bit);
         other.place = __shfl_xor_sync(FULL_WARP, seen.place, bit);
-        seen = joined(seen, other);
+        seen = logits_joined(seen, other);
     }
     return seen;
 }
 
 template <typename T>
 static __global__ void __launch_bounds__(LOSS_THREADS)
-    forward_kernel(struct k_loss a, struct row_result *results)
+    loss_forward_kernel(struct k_loss a, struct row_result *results)
 {
     SHARED_ARRAY(struct logits_seen, shared, LOSS_THREADS / 32);
     const int64_t row = blockIdx.x;
@@ -138,7 +143,7 @@ static __global__ void __launch_bounds__(LOSS_THREADS)
         return;
     struct logits_seen seen = shared[0];
     for (int w = 1; w < LOSS_THREADS / 32; w++)
-        seen = joined(seen, shared[w]);
+        seen = logits_joined(seen, shared[w]);
     const float lse = seen.greatest + logf(seen.sum);
     const int32_t label = a.labels[row];
     struct row_result result = { 0.0f, 0, 0 };
@@ -146,7 +151,7 @@ static __global__ void __launch_bounds__(LOSS_THREADS)
     if (label < -1 || label >= a.vocab) {
         (void)atomicOr(a.fault, (unsigned)K_FAULT_LABEL);
     } else if (label >= 0) {
-        const float even = lse - seen.plain / (float)a.vocab; /* the mean of lse - x */
+        const float even = lse - seen.plain / (float)a.vocab; /* the mean over x of lse - x */
         result.loss = (1.0f - a.smoothing) * (lse - to_float(x[label]));
         if (a.smoothing > 0.0f)
             result.loss += a.smoothing * even;
@@ -156,9 +161,9 @@ static __global__ void __launch_bounds__(LOSS_THREADS)
     results[row] = result;
 }
 
-/* One block: thread t adds rows t, t + LOSS_FOLD, ...; then a tree. */
+/* One block: thread t adds the rows t, t + LOSS_FOLD, …; then a tree. */
 static __global__ void __launch_bounds__(LOSS_FOLD)
-    fold_kernel(const struct row_result *results, int64_t rows, float *out)
+    loss_fold_kernel(const struct row_result *results, int64_t rows, float *out)
 {
     SHARED_ARRAY(double, loss, LOSS_FOLD);
     SHARED_ARRAY(int32_t, counted, LOSS_FOLD);
@@ -208,12 +213,12 @@ enum status k_loss_forward(const struct k_loss *args, void *stream)
         !is_aligned(a->scratch))
         return ST_INVALID;
     const enum status st = with_type(a->dtype, [&](auto t) {
-        return launch(forward_kernel<typename decltype(t)::type>, dim3((unsigned)a->rows),
+        return launch(loss_forward_kernel<typename decltype(t)::type>, dim3((unsigned)a->rows),
                       dim3(LOSS_THREADS), 0, stream, *a, results);
     });
     if (st != ST_OK)
         return st;
-    return launch(fold_kernel, dim3(1), dim3(LOSS_FOLD), 0, stream, results, a->rows, a->out);
+    return launch(loss_fold_kernel, dim3(1), dim3(LOSS_FOLD), 0, stream, results, a->rows, a->out);
 }
 
 template <typename T> struct row_backward {
@@ -229,7 +234,7 @@ template <typename T> struct row_backward {
         load<N>(v, x + i);
 #pragma unroll
         for (int k = 0; k < N; k++) {
-            float d = exp2_approximate(v[k] * VECTOR_LOG2_E - lse2) - even;
+            float d = exp2_approximate(v[k] * LOG2_E - lse2) - even;
             d = i + k == label ? d - peak : d;
             v[k] = label >= 0 ? d * scale : 0.0f;
         }
@@ -238,13 +243,12 @@ template <typename T> struct row_backward {
 };
 
 template <typename T>
-static __global__ void __launch_bounds__(LOSS_THREADS) backward_kernel(struct k_loss_grad a)
+static __global__ void __launch_bounds__(LOSS_THREADS) loss_backward_kernel(struct k_loss_grad a)
 {
     const int64_t row = blockIdx.x;
     const int32_t label = a.labels[row];
     struct row_backward<T> f = {
-        (const T *)a.logits + row *a.stride,
-            (T *)a.dlogits + row *a.stride, a.lse[row] * VECTOR_LOG2_E,
+        (const T *)a.logits + row *a.stride, (T *)a.dlogits + row *a.stride, a.lse[row] * LOG2_E,
             a.scale != nullptr ? *a.scale : 1.0f, a.smoothing / (float)a.vocab,
             1.0f - a.smoothing, label < a.vocab ? label : -1,
     };
@@ -258,7 +262,7 @@ enum status k_loss_backward(const struct k_loss_grad *args, void *stream)
         !is_aligned(a->dlogits))
         return ST_INVALID;
     return with_type(a->dtype, [&](auto t) {
-        return launch(backward_kernel<typename decltype(t)::type>, dim3((unsigned)a->rows),
+        return launch(loss_backward_kernel<typename decltype(t)::type>, dim3((unsigned)a->rows),
                       dim3(LOSS_THREADS), 0, stream, *a);
     });
 }

@@ -1,7 +1,11 @@
-#include "kernels/cuda/own/pad.h"
+/*
+ * Transposes with the inner dimension padded.
+ */
+#include "kernels/cuda/own/k.h"
 #include "kernels/cuda/own/vector.cuh"
 
-/* One thread per element of the padded array, so that writing it, or reading it, is in order. */
+/* A thread takes one element of the padded array after the other, which is so written, or read, in
+ * the order of memory. */
 struct pad_shape {
     int64_t n; /* batch · b · padded */
     int64_t a, padded, b;
@@ -12,8 +16,8 @@ template <typename From, typename To>
 static __global__ void __launch_bounds__(VECTOR_THREADS)
     pad_kernel(const From *in, To *out, struct pad_shape shape)
 {
-    const int64_t step = (int64_t)gridDim.x * VECTOR_THREADS;
-    for (int64_t i = (int64_t)blockIdx.x * VECTOR_THREADS + threadIdx.x; i < shape.n; i += step) {
+    const int64_t stride = (int64_t)gridDim.x * VECTOR_THREADS;
+    for (int64_t i = (int64_t)blockIdx.x * VECTOR_THREADS + threadIdx.x; i < shape.n; i += stride) {
         const int64_t a = i % shape.padded, b = i / shape.padded % shape.b;
         const int64_t batch = i / shape.padded / shape.b;
         const int64_t at = (batch * shape.a + a) * shape.b + b;
@@ -25,8 +29,8 @@ template <typename From, typename To>
 static __global__ void __launch_bounds__(VECTOR_THREADS)
     unpad_kernel(const From *in, To *out, struct pad_shape shape)
 {
-    const int64_t step = (int64_t)gridDim.x * VECTOR_THREADS;
-    for (int64_t i = (int64_t)blockIdx.x * VECTOR_THREADS + threadIdx.x; i < shape.n; i += step) {
+    const int64_t stride = (int64_t)gridDim.x * VECTOR_THREADS;
+    for (int64_t i = (int64_t)blockIdx.x * VECTOR_THREADS + threadIdx.x; i < shape.n; i += stride) {
         const int64_t a = i % shape.padded, b = i / shape.padded % shape.b;
         const int64_t batch = i / shape.padded / shape.b;
         const int64_t at = (batch * shape.a + a) * shape.b + b;
@@ -40,7 +44,7 @@ static __global__ void __launch_bounds__(VECTOR_THREADS)
 #define PAD_BLOCKS_MAX 65536
 
 template <typename From, typename To>
-static enum status run(bool unpad, const struct k_pad *args, void *stream)
+static enum status pad_launch(bool unpad, const struct k_pad *args, void *stream)
 {
     const struct pad_shape shape = { args->batch * args->b * args->padded, args->a, args->padded,
                                      args->b, args->accumulate };
@@ -52,43 +56,22 @@ static enum status run(bool unpad, const struct k_pad *args, void *stream)
                   stream, in, out, shape);
 }
 
-template <typename From>
-static enum status run_from(bool unpad, const struct k_pad *args, void *stream)
-{
-    switch (args->to) {
-    case DTYPE_F32:
-        return run<From, float>(unpad, args, stream);
-    case DTYPE_BF16:
-        return run<From, __nv_bfloat16>(unpad, args, stream);
-    case DTYPE_F16:
-        return run<From, __half>(unpad, args, stream);
-    default:
-        return ST_INVALID;
-    }
-}
-
-static enum status run_any(bool unpad, const struct k_pad *args, void *stream)
+static enum status pad_launch_any(bool unpad, const struct k_pad *args, void *stream)
 {
     if (args->batch < 1 || args->a < 1 || args->b < 1 || args->padded < args->a)
         return ST_INVALID;
-    switch (args->from) {
-    case DTYPE_F32:
-        return run_from<float>(unpad, args, stream);
-    case DTYPE_BF16:
-        return run_from<__nv_bfloat16>(unpad, args, stream);
-    case DTYPE_F16:
-        return run_from<__half>(unpad, args, stream);
-    default:
-        return ST_INVALID;
-    }
+    return with_both(args->from, args->to, [&](auto from, auto to) {
+        return pad_launch<typename decltype(from)::type, typename decltype(to)::type>(unpad, args,
+                                                                                      stream);
+    });
 }
 
 enum status k_pad_transpose(const struct k_pad *args, void *stream)
 {
-    return args->accumulate ? ST_INVALID : run_any(false, args, stream);
+    return args->accumulate ? ST_INVALID : pad_launch_any(false, args, stream);
 }
 
 enum status k_unpad_transpose(const struct k_pad *args, void *stream)
 {
-    return run_any(true, args, stream);
+    return pad_launch_any(true, args, stream);
 }

@@ -1,13 +1,13 @@
 /*
- * Pools of NHWC tensors. Backward gathers: the thread of an input element looks at each window it
- * lies in, so every element has one writer and a fixed order.
+ * Pools of NHWC tensors. In backward each thread has an input element and looks at all windows that
+ * it lies in: so every element has one writer, which adds in a fixed order.
  */
 #include "kernels/cuda/own/columns.cuh"
 #include "kernels/cuda/own/k.h"
 
-#define POOL_KERNEL_MAX 15 /* a window's place fits into a byte */
+#define POOL_KERNEL_MAX 15 /* its square of places fits a byte */
 
-/* WIDTH bytes, one per channel. */
+/* Places of WIDTH channels. */
 template <int WIDTH> DEVICE_INLINE void load_places(uint8_t *place, const uint8_t *from)
 {
     if constexpr (WIDTH == 1) {
@@ -41,7 +41,7 @@ template <int WIDTH> DEVICE_INLINE void store_places(uint8_t *to, const uint8_t 
     }
 }
 
-/* row = (sample, output position); one window each. */
+/* A row is (sample, output position): one window. */
 template <typename T, int WIDTH> struct max_forward {
     struct k_max_pool a;
 
@@ -76,7 +76,7 @@ template <typename T, int WIDTH> struct max_forward {
     }
 };
 
-/* row = (sample, input position). */
+/* A row is (sample, input position). */
 template <typename T, int WIDTH> struct max_backward {
     struct k_max_pool a;
 
@@ -166,10 +166,10 @@ enum status k_max_pool_backward(const struct k_max_pool *args, void *stream)
     });
 }
 
-/* Block (columns, sample): 32 × 8 threads, one column each; positions y, y + 8, ... then in order.
- */
+/* A block per sample and 32 columns. Thread (x, y) adds the positions y, y + 8, … of column x; then
+ * the 8 are added in order. */
 template <typename T>
-static __global__ void __launch_bounds__(256) average_kernel(struct k_avg_pool a)
+static __global__ void __launch_bounds__(256) pool_average_kernel(struct k_avg_pool a)
 {
     SHARED_ARRAY(float, shared, 256);
     const int x = (int)threadIdx.x % 32, y = (int)threadIdx.x / 32;
@@ -222,7 +222,8 @@ enum status k_avg_pool_forward(const struct k_avg_pool *args, void *stream)
         return ST_INVALID;
     const dim3 grid((unsigned)a->n, (unsigned)((a->c + 31) / 32));
     return with_type(a->dtype, [&](auto t) {
-        return launch(average_kernel<typename decltype(t)::type>, grid, dim3(256), 0, stream, *a);
+        return launch(pool_average_kernel<typename decltype(t)::type>, grid, dim3(256), 0, stream,
+                      *a);
     });
 }
 

@@ -1,15 +1,17 @@
-/* See sort.cuh. */
+/*
+ * The kernels of sort.cuh.
+ */
 #include "kernels/cuda/own/sort.cuh"
 #include "kernels/cuda/own/vector.cuh"
 
-#define SORT_THREADS 256 /* also the digits of a pass */
+#define SORT_THREADS 256 /* as many as there are digits */
 #define SORT_WARPS   (SORT_THREADS / 32)
-#define SORT_ROUNDS  8 /* elements of a thread */
+#define SORT_ROUNDS  8 /* elements per thread */
 #define SORT_TILE    (SORT_THREADS * SORT_ROUNDS)
 #define SORT_SCAN    1024
 #define SORT_NOBODY  256u /* the digit of lanes beyond the end */
 
-/* One pass's input: tokens, or what the pass before wrote. */
+/* A pass's input: tokens, or what the pass before wrote. */
 struct sort_input {
     const int32_t *tokens; /* NULL after the first pass */
     const uint32_t *keys;
@@ -32,7 +34,7 @@ DEVICE_INLINE uint32_t digit_at(const struct sort_input &in, int64_t i)
 }
 
 static __global__ void __launch_bounds__(SORT_THREADS)
-    count_kernel(struct sort_input in, uint32_t *digits)
+    sort_count_kernel(struct sort_input in, uint32_t *digits)
 {
     SHARED_ARRAY(uint32_t, count, SORT_THREADS);
     count[threadIdx.x] = 0;
@@ -46,8 +48,9 @@ static __global__ void __launch_bounds__(SORT_THREADS)
     digits[threadIdx.x * in.tiles + blockIdx.x] = count[threadIdx.x];
 }
 
-/* One block: an exclusive sum over `total` numbers in place. */
-static __global__ void __launch_bounds__(SORT_SCAN) scan_kernel(uint32_t *digits, int64_t total)
+/* An exclusive sum over `total` numbers in place, by one block. */
+static __global__ void __launch_bounds__(SORT_SCAN)
+    sort_scan_kernel(uint32_t *digits, int64_t total)
 {
     SHARED_ARRAY(uint32_t, sums, SORT_SCAN);
     const int t = (int)threadIdx.x;
@@ -72,9 +75,10 @@ static __global__ void __launch_bounds__(SORT_SCAN) scan_kernel(uint32_t *digits
 }
 
 static __global__ void __launch_bounds__(SORT_THREADS)
-    scatter_kernel(struct sort_input in, const uint32_t *digits, uint32_t *keys, int32_t *places)
+    sort_scatter_kernel(struct sort_input in, const uint32_t *digits, uint32_t *keys,
+                        int32_t *places)
 {
-    SHARED_ARRAY(uint32_t, next, SORT_WARPS * SORT_THREADS); /* of each warp and digit */
+    SHARED_ARRAY(uint32_t, next, SORT_WARPS * SORT_THREADS); /* [warp][digit]: where to write */
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     const int64_t first = (int64_t)blockIdx.x * SORT_TILE + warp * 32 * SORT_ROUNDS + lane;
     uint32_t *const mine = next + warp * SORT_THREADS;
@@ -139,12 +143,12 @@ enum status sort_tokens(const int32_t *tokens, int64_t count, int64_t vocab,
     const dim3 grid((unsigned)in.tiles), block(SORT_THREADS);
     int to = 0;
     for (; in.shift == 0 || vocab >> in.shift != 0; in.shift += 8, to = 1 - to) {
-        enum status st = launch(count_kernel, grid, block, 0, stream, in, memory->digits);
+        enum status st = launch(sort_count_kernel, grid, block, 0, stream, in, memory->digits);
         if (st == ST_OK)
-            st = launch(scan_kernel, dim3(1), dim3(SORT_SCAN), 0, stream, memory->digits,
+            st = launch(sort_scan_kernel, dim3(1), dim3(SORT_SCAN), 0, stream, memory->digits,
                         in.tiles * SORT_THREADS);
         if (st == ST_OK)
-            st = launch(scatter_kernel, grid, block, 0, stream, in, memory->digits,
+            st = launch(sort_scatter_kernel, grid, block, 0, stream, in, memory->digits,
                         memory->keys[to], memory->places[to]);
         if (st != ST_OK)
             return st;

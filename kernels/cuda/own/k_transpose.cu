@@ -1,16 +1,16 @@
 /*
- * Layouts and types: transposes of [batch, a, b], casts, sums.
+ * Between layouts and types: transposes of [batch, a, b], casts, sums.
  *
- * A block moves a tile of `rows` × `columns` elements (about 32 × 32; flatter where a or b is
- * small, as with 3 channels or a 3×3 kernel) through shared memory, so that reading and writing
- * both run along the rows of memory.
+ * A block of a transpose moves a tile of `rows` × `columns` elements through shared memory, so that
+ * reading and writing both run along the rows of memory. A tile is 32 × 32, or flatter where a or b
+ * is small (3 channels, a 3×3 kernel).
  */
 #include "kernels/cuda/own/k.h"
 #include "kernels/cuda/own/vector.cuh"
 
 #define TILE_SIDE     32
 #define TILE_ELEMENTS (TILE_SIDE * TILE_SIDE)
-#define TILE_SHARED   (2 * TILE_ELEMENTS) /* with the padding of any tile's rows */
+#define TILE_SHARED   (2 * TILE_ELEMENTS) /* room for any tile with its rows padded */
 
 struct tiles {
     int64_t a, b;
@@ -19,7 +19,7 @@ struct tiles {
     bool accumulate;
 };
 
-static struct tiles tiles_of(const struct k_transpose *args)
+static struct tiles transpose_tiles_of(const struct k_transpose *args)
 {
     struct tiles t = { args->a, args->b, TILE_SIDE, TILE_SIDE, 0, 0, args->accumulate };
     if (args->a < TILE_SIDE) {
@@ -61,17 +61,12 @@ static __global__ void __launch_bounds__(VECTOR_THREADS)
     }
 }
 
-template <typename F> static enum status with_both(enum dtype from, enum dtype to, const F &f)
-{
-    return with_type(from, [&](auto x) { return with_type(to, [&](auto y) { return f(x, y); }); });
-}
-
 enum status k_transpose(const struct k_transpose *args, void *stream)
 {
     const struct k_transpose *const a = args;
     if (a->batch < 1 || a->a < 1 || a->b < 1)
         return ST_INVALID;
-    const struct tiles t = tiles_of(a);
+    const struct tiles t = transpose_tiles_of(a);
     const int64_t down = (a->a + t.rows - 1) / t.rows;
     if (down > INT32_MAX / (int64_t)t.across)
         return ST_INVALID;

@@ -1,6 +1,6 @@
 /*
  * Loops over flat float32 buffers: fill, squares, optimizers. The arithmetic is the CPU backend's
- * (cpu/loops_flat.c), element by element.
+ * (kernels/cpu/loops/flat.c), element by element.
  */
 #include "common/limits.h"
 #include "kernels/backend.h"
@@ -8,7 +8,7 @@
 #include "kernels/cuda/own/vector.cuh"
 
 #define SQUARE_THREADS 512
-#define BLOCK_ELEMENTS (VECTOR_THREADS * 4) /* one step of a block of launch_each<4> */
+#define BLOCK_ELEMENTS (VECTOR_THREADS * 4) /* elements of a block, four per thread */
 
 struct fill_each {
     float *out;
@@ -31,9 +31,11 @@ enum status k_vector_fill(float *out, float value, size_t n, void *stream)
                            : launch_each<1>((int64_t)n, stream, f);
 }
 
-/* A block per piece: thread t takes four neighbours of every 4·SQUARE_THREADS; then a tree. */
+/*
+ * A block per PIECE_ELEMENTS: thread t takes four neighbours of each 4·SQUARE_THREADS; then a tree.
+ */
 static __global__ void __launch_bounds__(SQUARE_THREADS)
-    square_kernel(double *out, const float *x, int64_t n, bool aligned)
+    vector_square_kernel(double *out, const float *x, int64_t n, bool aligned)
 {
     SHARED_ARRAY(double, shared, SQUARE_THREADS);
     const int t = (int)threadIdx.x;
@@ -69,11 +71,12 @@ enum status k_vector_square_sums(double *out, const float *x, size_t n, void *st
         return ST_OK;
     if (pieces > INT32_MAX)
         return ST_INVALID;
-    return launch(square_kernel, dim3((unsigned)pieces), dim3(SQUARE_THREADS), 0, stream, out, x,
-                  (int64_t)n, is_aligned(x));
+    return launch(vector_square_kernel, dim3((unsigned)pieces), dim3(SQUARE_THREADS), 0, stream,
+                  out, x, (int64_t)n, is_aligned(x));
 }
 
-/* Which elements decay. A block looks once whether all of its elements are alike. */
+/* Which elements decay: those before the first border, after the second, … (struct decay_map). A
+ * block first looks whether all of its elements are alike. */
 struct decay {
     const uint64_t *borders;
     size_t count;
@@ -93,8 +96,9 @@ DEVICE_INLINE size_t borders_before(const struct decay &d, uint64_t i)
     return low;
 }
 
-/* of_block[0] borders lie up to the first element of the block, of_block[1] up to its last. All
- * threads of the block call it. */
+/*
+ * of_block[0], [1]: borders up to the block's first element, up to its last. All threads call it.
+ */
 DEVICE_INLINE void block_borders(const struct decay &d, int64_t first, size_t *of_block)
 {
     if (threadIdx.x == 0)
@@ -110,16 +114,18 @@ DEVICE_INLINE bool decays(const struct decay &d, const size_t *of_block, int64_t
     return before % 2 == 0;
 }
 
-/* Where it decays, and otherwise. */
+/* What an element gets where it decays, and otherwise. */
 struct decay_values {
     float where, otherwise;
 };
 
-/* f.read<N>(i, state) and f.write<N>(i, state, value of each): an update of N neighbours. What is
- * read is on its way while the borders are looked up. */
+/*
+ * An update of N neighbours is f.read<N>(i, state), then f.write<N>(i, state, value), value[k] by
+ * whether element i + k decays. What is read is on its way while the borders are looked up.
+ */
 template <int WIDTH, typename F>
 static __global__ void __launch_bounds__(VECTOR_THREADS)
-    update_kernel(int64_t n, F f, struct decay d, struct decay_values values)
+    vector_update_kernel(int64_t n, F f, struct decay d, struct decay_values values)
 {
     SHARED_ARRAY(size_t, of_block, 2);
     const int64_t first = (int64_t)blockIdx.x * BLOCK_ELEMENTS;
@@ -161,8 +167,8 @@ static enum status launch_update(size_t n, const F &f, const struct decay_map *m
         return ST_INVALID;
     const dim3 grid((unsigned)blocks), block(VECTOR_THREADS);
     if (aligned)
-        return launch(update_kernel<4, F>, grid, block, 0, stream, (int64_t)n, f, d, values);
-    return launch(update_kernel<1, F>, grid, block, 0, stream, (int64_t)n, f, d, values);
+        return launch(vector_update_kernel<4, F>, grid, block, 0, stream, (int64_t)n, f, d, values);
+    return launch(vector_update_kernel<1, F>, grid, block, 0, stream, (int64_t)n, f, d, values);
 }
 
 struct sgd_each {
@@ -221,7 +227,7 @@ enum status k_vector_sgd(float *param, float *momentum, const float *grad, size_
 
 struct adamw_each {
     struct k_adamw_buffers b;
-    float scale, rest1, rest2, beta2, step, root, eps;
+    float scale, rest1, rest2, beta2, rate, root, eps;
 
     template <int N> struct state {
         float p[N], m[N], v[N], g[N];
@@ -242,7 +248,7 @@ struct adamw_each {
             const float gradient = s.g[k] * scale;
             s.m[k] += rest1 * (gradient - s.m[k]);
             s.v[k] = s.v[k] * beta2 + rest2 * gradient * gradient;
-            s.p[k] = s.p[k] * decay[k] - step * (s.m[k] / (sqrtf(s.v[k]) / root + eps));
+            s.p[k] = s.p[k] * decay[k] - rate * (s.m[k] / (sqrtf(s.v[k]) / root + eps));
         }
         store<N>(b.m + i, s.m);
         store<N>(b.v + i, s.v);
@@ -270,35 +276,4 @@ enum status k_vector_adamw(const struct k_adamw_buffers *buffers, size_t n,
         (float)(1.0 - (double)args->lr * (double)args->weight_decay), 1.0f
     };
     return launch_update(n, f, args->decay, values, aligned, stream);
-}
-
-/* A block counts, then adds its number: integers may come in any order. */
-static __global__ void __launch_bounds__(VECTOR_THREADS)
-    nonfinite_kernel(const float *x, int64_t n, uint32_t *out_count, bool aligned)
-{
-    const int64_t first = ((int64_t)blockIdx.x * VECTOR_THREADS + threadIdx.x) * 4;
-    float v[4] = {};
-    uint32_t count = 0;
-    if (first + 4 <= n) {
-        load_flat<4>(v, x + first, aligned);
-    } else {
-        for (int k = 0; first + k < n; k++)
-            v[k] = x[first + k];
-    }
-#pragma unroll
-    for (int k = 0; k < 4; k++)
-        count += (__float_as_uint(v[k]) & 0x7f800000u) == 0x7f800000u;
-    if (count != 0) /* rare */
-        (void)atomicAdd(out_count, count);
-}
-
-enum status k_vector_nonfinite(const float *x, size_t n, uint32_t *out_count, void *stream)
-{
-    const size_t blocks = (n + BLOCK_ELEMENTS - 1) / BLOCK_ELEMENTS;
-    if (n == 0)
-        return ST_OK;
-    if (blocks > INT32_MAX)
-        return ST_INVALID;
-    return launch(nonfinite_kernel, dim3((unsigned)blocks), dim3(VECTOR_THREADS), 0, stream, x,
-                  (int64_t)n, out_count, is_aligned(x));
 }

@@ -2,14 +2,14 @@
  * How a kernel is written and started, the same for a device and for the emulator of tests/gpu
  * (CAIRN_EMULATE: the very sources, compiled by the host's C++ compiler, run on the CPU).
  *
- *  launch(kernel, grid, block, shared, stream, arguments...)
- *      enqueues; ST_DEVICE if that failed. `shared` is the dynamic shared memory in bytes; more
- *      than 48 KiB is asked for on the way.
- *  SHARED_ARRAY(type, name, count)
- *      `type *name`: an array of the block; count is a constant. Once per place in the source, by
- *      all threads of the block or by none.
- *  SHARED_DYNAMIC(type, name)
- *      `type *name`: the dynamic shared memory, aligned to 128 bytes.
+ *   launch(kernel, grid, block, shared, stream, arguments...)
+ *       Enqueues; ST_DEVICE if that failed. shared: bytes of dynamic shared memory; where they are
+ *       more than 48 KiB, launch asks CUDA for them first.
+ *   SHARED_ARRAY(type, name, count)
+ *       Declares `type *name`, an array of the block; count is a constant. All threads of the block
+ *       come by, or none.
+ *   SHARED_DYNAMIC(type, name)
+ *       Declares `type *name`, the dynamic shared memory, aligned to 128 bytes.
  *
  * Blocks are a multiple of 32 threads; all of them reach each barrier.
  */

@@ -5,7 +5,13 @@
 
 #include "kernels/cuda/own/vector.cuh"
 
-/* A butterfly: all lanes add the same pairs, so all get the same bits. */
+/*
+ * Butterflies: all lanes add the same pairs, so all get the same bits. Which lanes are paired first
+ * is part of the bits:
+ *
+ *   warp_sum             16 apart, then 8, 4, 2, 1      the whole warp
+ *   lanes_sum<LANES>     1 apart, then 2, 4, …          each group of LANES neighbours
+ */
 DEVICE_INLINE float warp_sum(float v)
 {
 #pragma unroll
@@ -14,7 +20,23 @@ DEVICE_INLINE float warp_sum(float v)
     return v;
 }
 
-/* Sums of COUNT values over groups of WARPS warps; the block has 8 warps and `shared` COUNT·8. */
+template <int LANES> DEVICE_INLINE float lanes_sum(float v)
+{
+#pragma unroll
+    for (int bit = 1; bit < LANES; bit *= 2)
+        v += __shfl_xor_sync(FULL_WARP, v, bit);
+    return v;
+}
+
+template <int LANES> DEVICE_INLINE float lanes_max(float v)
+{
+#pragma unroll
+    for (int bit = 1; bit < LANES; bit *= 2)
+        v = fmaxf(v, __shfl_xor_sync(FULL_WARP, v, bit));
+    return v;
+}
+
+/* COUNT sums over each group of WARPS warps, by a block of 8 warps. shared: [COUNT][8]. */
 template <int WARPS, int COUNT> DEVICE_INLINE void group_sum(float *v, float *shared)
 {
 #pragma unroll

@@ -1,8 +1,10 @@
 /*
- * What own kernels share: elements as floats, 16 bytes at a time, and loops over flat arrays.
+ * What our own kernels share: elements as floats, 16 bytes at a time, loops over flat arrays, and
+ * dtypes as types.
  *
- * A width is chosen by the shape alone; tensors are aligned so that it fits. Flat parameters may
- * lie anywhere: they are read in the same order either way (`aligned` only says how).
+ * How many elements a thread takes at once is decided by the shape alone; tensors are aligned so
+ * that it fits. Flat parameters may lie anywhere: `aligned` says whether they are read in whole
+ * vectors, and the order of operations is the same either way.
  */
 #pragma once
 
@@ -45,7 +47,7 @@ template <> __device__ __forceinline__ __half from_float<__half>(float x)
     return __float2half_rn(x);
 }
 
-/* One 32-bit word of T's to floats and back: two halves, the first in the low bits. */
+/* A 32-bit word of T's as floats, and back: one float, or two halfs, the first in the low bits. */
 template <typename T> DEVICE_INLINE void unpack(float *v, uint32_t word)
 {
     if constexpr (sizeof(T) == 4) {
@@ -88,7 +90,7 @@ DEVICE_INLINE void check_aligned(const void *p, unsigned bytes)
 #endif
 }
 
-/* N elements that are aligned to min(16, their size); N = 1 has no condition. */
+/* N elements, aligned to their size or 16 bytes, whichever is less; a single one anyhow. */
 template <int N, typename T> DEVICE_INLINE void load(float *v, const T *p)
 {
     if constexpr (N == 1) {
@@ -144,7 +146,7 @@ template <int N, typename T> DEVICE_INLINE void store(T *p, const float *v)
     }
 }
 
-/* N floats of a flat buffer; `aligned` is the same for all threads. */
+/* N floats of a flat buffer. aligned: to 16 bytes; the same for all threads. */
 template <int N> DEVICE_INLINE void load_flat(float *v, const float *p, bool aligned)
 {
     if (N >= 4 && aligned) {
@@ -167,11 +169,14 @@ template <int N> DEVICE_INLINE void store_flat(float *p, const float *v, bool al
         p[i] = v[i];
 }
 
-/* e^x to about 2 units in the last place for small |x|; 0 below 2^-126. */
+#define LOG2_E 1.4426950408889634f
+
+/* 2^x to about 2 units in the last place; 0 below 2^-126. */
 DEVICE_INLINE float exp2_approximate(float x)
 {
 #if defined(CAIRN_EMULATE)
-    return exp2f(x);
+    const float y = exp2f(x);
+    return y < 0x1p-126f ? 0.0f : y;
 #else
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -179,17 +184,14 @@ DEVICE_INLINE float exp2_approximate(float x)
 #endif
 }
 
-#define VECTOR_LOG2_E 1.4426950408889634f
-
+/* e^x; its error grows with |x|. */
 DEVICE_INLINE float exp_approximate(float x)
 {
-    return exp2_approximate(x * VECTOR_LOG2_E);
+    return exp2_approximate(x * LOG2_E);
 }
 
-/*
- * f.at<N>(i) for all N neighbours from i on, i in steps of WIDTH; the tail one by one. Element i
- * must depend on i only.
- */
+/* f.at<WIDTH>(i) for i = 0, WIDTH, …, and f.at<1>(i) for the rest. f.at<N>(i) does the elements i …
+ * i + N - 1; each must depend on its own index only. */
 template <int WIDTH, typename F>
 static __global__ void __launch_bounds__(VECTOR_THREADS) each_kernel(int64_t n, F f)
 {
@@ -214,7 +216,8 @@ static inline enum status launch_each(int64_t n, void *stream, const F &f)
                   f);
 }
 
-/* The host's side: a dtype as a type. */
+/* The host's side: f gets a dtype as a type_of. ST_INVALID: not a floating dtype, or not a pair
+ * that the function takes. */
 template <typename T> struct type_of {
     using type = T;
 };
@@ -230,7 +233,9 @@ template <typename F> static inline enum status with_type(enum dtype dtype, cons
     return ST_INVALID;
 }
 
-/* x is of the residual stream, y what is computed from it: equal, or x float32 and y half. */
+/*
+ * x and y equal, or x float32 and y half: x is the residual stream's, y what is computed from it.
+ */
 template <typename F> static inline enum status with_types(enum dtype x, enum dtype y, const F &f)
 {
     if (x == y)
@@ -240,13 +245,19 @@ template <typename F> static inline enum status with_types(enum dtype x, enum dt
     return ST_INVALID;
 }
 
-/* … or the other way round. */
+/* The same, or x half and y float32. */
 template <typename F>
 static inline enum status with_any_types(enum dtype x, enum dtype y, const F &f)
 {
     if (x == DTYPE_F32 || y != DTYPE_F32)
         return with_types(x, y, f);
     return with_types(y, x, [&](auto to, auto from) { return f(from, to); });
+}
+
+/* Any two. */
+template <typename F> static inline enum status with_both(enum dtype a, enum dtype b, const F &f)
+{
+    return with_type(a, [&](auto x) { return with_type(b, [&](auto y) { return f(x, y); }); });
 }
 
 /* Elements in 16 bytes of the wider type. */

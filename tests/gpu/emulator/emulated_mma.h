@@ -81,9 +81,3 @@ template <enum dtype TYPE> static inline float2 unpack_halfs(uint32_t word)
         return { emulated_bfloat16(word & 0xffff), emulated_bfloat16(word >> 16) };
     return { emulated_float16(word & 0xffff), emulated_float16(word >> 16) };
 }
-
-static inline float exp2_fast(float x)
-{
-    const float y = exp2f(x);
-    return y < 0x1p-126f ? 0.0f : y;
-}

@@ -30,12 +30,12 @@ static void nothing_is_left(void)
 
 static void count_says(const char *words, const char *part)
 {
-    char reason[LIMIT_REASON] = "";
+    struct reason reason;
     int count = 0;
     fake_cuda_describe(words);
-    assert_int_equal(cairn_cuda_module()->device_count(&count, reason), ST_NOT_FOUND);
-    if (strstr(reason, part) == NULL || strstr(reason, "device: cpu") == NULL)
-        fail_msg("\"%s\" is not in: %s", part, reason);
+    assert_int_equal(cairn_cuda_module()->device_count(&count, &reason), ST_NOT_FOUND);
+    if (strstr(reason.text, part) == NULL || strstr(reason.text, "device: cpu") == NULL)
+        fail_msg("\"%s\" is not in: %s", part, reason.text);
 }
 
 static void a_machine_without_a_gpu_is_described(void **state)
@@ -57,12 +57,12 @@ static void a_device_is_described_by_its_driver(void **state)
 {
     (void)state;
     fake_cuda_describe("devices=3,capability=80,memory=1000000");
-    char reason[LIMIT_REASON];
+    struct reason reason;
     struct module_device device;
     int count = 0;
-    assert_int_equal(cairn_cuda_module()->device_count(&count, reason), ST_OK);
+    assert_int_equal(cairn_cuda_module()->device_count(&count, &reason), ST_OK);
     assert_int_equal(count, 3);
-    assert_int_equal(cairn_cuda_module()->device(2, &device, reason), ST_OK);
+    assert_int_equal(cairn_cuda_module()->device(2, &device, &reason), ST_OK);
     assert_int_equal(device.capability, 80);
     assert_int_equal(device.processors, 132);
     assert_int_equal(device.driver, 13000);

@@ -215,7 +215,7 @@ static enum status exact_body(struct comm *comm, int rank, int size)
                 CHECK(exact_lane_done(exact) == ST_OK);
         }
         for (size_t b = 3; b > 0; b--)
-            exact_ready(exact, b - 1);
+            exact_bucket_done(exact, b - 1);
         int64_t exposed_ns = 0;
         st = exact_wait(exact, &exposed_ns);
         for (size_t i = 0; st == ST_OK && i < count; i++) {

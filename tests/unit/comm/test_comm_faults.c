@@ -364,7 +364,7 @@ static int closing_body(const struct scene *scene, struct comm *comm, int rank)
     struct exact *exact = NULL;
     CHECK(exact_open(&options, &exact) == ST_OK);
     exact_begin(exact);
-    exact_ready(exact, 0);
+    exact_bucket_done(exact, 0);
     exact_close(exact);
     return 0;
 }

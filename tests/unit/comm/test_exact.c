@@ -109,7 +109,7 @@ static void fill_lanes(const struct world *world, int rank)
             assert_int_equal(exact_lane_done(exact), ST_OK);
     }
     for (size_t b = world->bucket_count; b > 0; b--)
-        exact_ready(exact, b - 1);
+        exact_bucket_done(exact, b - 1);
 }
 
 static void run_step(const struct world *world, const float *reference)

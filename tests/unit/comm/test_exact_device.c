@@ -71,7 +71,7 @@ static enum status reduce_body(struct nccl_rank *r)
                 st = exact_lane_done(exact);
         }
         for (size_t b = BUCKETS; b-- > 0;)
-            exact_ready(exact, b);
+            exact_bucket_done(exact, b);
         int64_t exposed_ns = 0;
         st = exact_wait(exact, &exposed_ns);
         if (st == ST_OK) {
@@ -157,7 +157,7 @@ static enum status left_body(struct nccl_rank *r)
     CHECK(exact_open(&options, &exact) == ST_OK);
     exact_begin(exact);
     if (r->rank == 0)
-        exact_ready(exact, 0); /* the other never does */
+        exact_bucket_done(exact, 0); /* the other never does */
     exact_close(exact);
     return ST_OK;
 }

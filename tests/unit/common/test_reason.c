@@ -12,8 +12,6 @@ static void reason_holds_what_was_said_last(void **state)
     struct reason reason = { "" };
     reason_set(&reason, "%s: %d", "step", 7);
     assert_string_equal(reason.text, "step: 7");
-    reason_prefix(&reason, "%s: ", "job.yaml");
-    assert_string_equal(reason.text, "job.yaml: step: 7");
 }
 
 /* Characters of one to four bytes, shifted so that the cut meets each of their bytes. */
@@ -37,25 +35,11 @@ static void long_reason_is_cut_between_characters(void **state)
     }
 }
 
-static void prefix_stays_where_the_rest_is_cut(void **state)
-{
-    (void)state;
-    char text[LIMIT_REASON];
-    memset(text, 'b', sizeof(text));
-    text[ROOM] = '\0';
-    struct reason reason;
-    reason_set(&reason, "%s", text);
-    reason_prefix(&reason, "place: ");
-    assert_int_equal(strlen(reason.text), ROOM);
-    assert_memory_equal(reason.text, "place: bbb", 10);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reason_holds_what_was_said_last),
         cmocka_unit_test(long_reason_is_cut_between_characters),
-        cmocka_unit_test(prefix_stays_where_the_rest_is_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

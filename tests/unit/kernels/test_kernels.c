@@ -374,7 +374,7 @@ struct norm_result {
 static void run_norm(const struct norm_loops *loops, const float *x, struct norm_result *r)
 {
     enum { HW = 20, SAMPLES = 2 };
-    const struct strip strip = { .n = SAMPLES, .hw = HW, .plane = 16 * HW, .step = 16 };
+    const struct strip strip = { .n = SAMPLES, .hw = HW, .plane = 16 * HW, .pitch = 16 };
     float scale[16], shift[16], mean[16];
     for (int l = 0; l < 16; l++) {
         scale[l] = 0.3f + (float)l;

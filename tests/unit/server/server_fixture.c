@@ -4,32 +4,58 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/machine/codec.h"
 #include "tests/test.h"
 
-struct jm_config bench_config(void)
+#define JOB  "j-0123456789"
+#define WALL 1800000000000
+
+struct machine_config bench_config(void)
 {
-    return (struct jm_config){ .ranks = 2, .keep_last = 3, .skip_nan = true, .hang_ms = 30000 };
+    return (
+        struct machine_config){ .ranks = 2, .keep_last = 3, .skip_nan = true, .hang_ms = 30000 };
 }
 
-void bench_open(struct bench *b, const struct jm_config *config)
+void bench_open(struct bench *b, const struct machine_config *config)
 {
     *b = (struct bench){ .now = 1000000 };
-    struct job_event at = { .now = b->now, .wall = 1800000000000 };
-    assert_int_equal(jm_init(&b->m, "j-0123456789", config, &at), ST_OK);
+    assert_int_equal(machine_init(&b->m, JOB, config, b->now, WALL), ST_OK);
 }
 
 void bench_close(struct bench *b)
 {
-    jm_release(&b->m);
+    machine_release(&b->m);
+}
+
+void bench_reopen(struct bench *b, const struct machine_config *config)
+{
+    bench_close(b);
+    bench_open(b, config);
 }
 
 int bench_setup(void **state)
 {
+    struct machine_config config = bench_config();
     struct bench *b = malloc(sizeof *b);
-    struct jm_config config = bench_config();
+    assert_non_null(b);
     bench_open(b, &config);
     *state = b;
     return 0;
+}
+
+int bench_setup_running(void **state)
+{
+    int rc = bench_setup(state);
+    bench_run(*state, BENCH_STEPS);
+    return rc;
+}
+
+int bench_setup_saved(void **state)
+{
+    int rc = bench_setup_running(state);
+    bench_commit(*state, 10);
+    bench_commit(*state, 20);
+    return rc;
 }
 
 int bench_teardown(void **state)
@@ -41,37 +67,83 @@ int bench_teardown(void **state)
 
 void bench_is_state(const struct bench *b, const char *name)
 {
-    assert_string_equal(job_state_name(b->m.state), name);
+    assert_string_equal(machine_state_name(b->m.state), name);
 }
 
-enum status bench_step(struct bench *b, struct job_event event)
+enum status bench_apply(struct bench *b, struct machine_event event)
 {
     event.now = b->now;
-    event.wall = 1800000000000 + b->now;
-    enum status st = job_step(&b->m, &event, &b->out);
+    event.wall = WALL + b->now;
+    enum status st = machine_apply(&b->m, &event, &b->out);
     b->m.dirty = false;
     return st;
 }
 
-enum status bench_ask(struct bench *b, enum job_event_kind kind)
+enum status bench_ask(struct bench *b, enum machine_event_kind kind)
 {
-    return bench_step(b, (struct job_event){ .kind = kind });
+    return bench_apply(b, (struct machine_event){ .kind = kind });
+}
+
+enum status bench_remove(struct bench *b, uint64_t step)
+{
+    return bench_apply(
+        b, (struct machine_event){ .kind = MACHINE_EV_REMOVE_CKPT, .remove_ckpt = { step } });
 }
 
 void bench_tick(struct bench *b, int64_t ms)
 {
     b->now += ms;
-    assert_int_equal(bench_step(b, (struct job_event){ .kind = EV_TICK }), ST_OK);
+    assert_int_equal(bench_ask(b, MACHINE_EV_TICK), ST_OK);
 }
 
-static struct job_event of_rank(const struct bench *b, enum job_event_kind kind, uint32_t rank)
+/* As server/core/load.c does it. */
+void bench_restart(struct bench *b, int64_t away_ms)
 {
-    return (struct job_event){ .kind = kind, .generation = b->m.generation, .rank = rank };
+    struct machine next;
+    auto_buf struct buf text;
+    buf_init(&text, 1 << 20);
+    b->now += away_ms;
+    assert_int_equal(machine_encode(&b->m, &text), ST_OK);
+    assert_int_equal(machine_init(&next, JOB, &b->m.config, b->now, WALL + b->now), ST_OK);
+    assert_int_equal(machine_decode(&next, text.data), ST_OK);
+    for (size_t i = 0; i < b->m.catalog_count; i++) {
+        struct machine_ckpt row = b->m.catalog[i];
+        row.verifying = row.removing = row.best = row.kept = false;
+        row.reads = 0;
+        assert_int_equal(machine_add_ckpt(&next, &row), ST_OK);
+    }
+    for (int i = 0; i < MACHINE_SAVES_MAX; i++) {
+        struct machine_save row = { .state = b->m.saves[i].state,
+                                    .step = b->m.saves[i].step,
+                                    .generation = b->m.saves[i].generation,
+                                    .base_step = b->m.saves[i].base_step,
+                                    .base_generation = b->m.saves[i].base_generation };
+        if (row.state == MACHINE_SAVE_CHECKING)
+            row.state = MACHINE_SAVE_COLLECTING; /* the journalled reports say it */
+        if (row.state != MACHINE_SAVE_COLLECTING && row.state != MACHINE_SAVE_COMMITTING &&
+            row.state != MACHINE_SAVE_DROPPING)
+            continue;
+        machine_load_save(&next, &row);
+        for (uint32_t r = 0; r < b->m.config.ranks; r++)
+            if (b->m.ranks[r].save_flags[i] & MACHINE_RANK_REPORTED)
+                machine_load_report(&next, row.step, row.generation, r);
+    }
+    machine_release(&b->m);
+    b->m = next;
+    machine_resume(&b->m, b->now, WALL + b->now, &b->out);
 }
 
-static void send(struct bench *b, struct job_event event)
+/* ---- one event ---- */
+
+static struct machine_event of_rank(const struct bench *b, enum machine_event_kind kind,
+                                    uint32_t rank)
 {
-    assert_int_equal(bench_step(b, event), ST_OK);
+    return (struct machine_event){ .kind = kind, .generation = b->m.generation, .rank = rank };
+}
+
+static void send(struct bench *b, struct machine_event event)
+{
+    assert_int_equal(bench_apply(b, event), ST_OK);
 }
 
 void bench_place(struct bench *b)
@@ -82,115 +154,173 @@ void bench_place(struct bench *b)
         nodes[i] = "node";
         slots[i] = i;
     }
-    struct job_event event = {
-        .kind = EV_PLACED, .nodes = nodes, .slots = slots, .token = "token"
-    };
-    send(b, event);
+    send(b,
+         (struct machine_event){ .kind = MACHINE_EV_PLACED, .placed = { nodes, slots, "token" } });
 }
 
 void bench_probe(struct bench *b, enum status status)
 {
-    send(b, (struct job_event){ .kind = EV_PROBED, .status = status, .message = "the store" });
+    send(b, (struct machine_event){ .kind = MACHINE_EV_PROBED,
+                                    .answer = { .status = status, .message = "the store" } });
 }
 
 void bench_hello(struct bench *b, uint32_t rank)
 {
-    struct job_event event = of_rank(b, EV_HELLO, rank);
-    event.pid = 100 + rank;
+    struct machine_event event = of_rank(b, MACHINE_EV_HELLO, rank);
+    event.hello.pid = 100 + rank;
     send(b, event);
+}
+
+void bench_attach(struct bench *b, uint32_t rank, uint64_t step)
+{
+    struct machine_event event = of_rank(b, MACHINE_EV_HELLO, rank);
+    event.hello.pid = 100 + rank;
+    event.hello.attached = true;
+    event.hello.step = step;
+    send(b, event);
+}
+
+void bench_session_lost(struct bench *b, uint32_t rank)
+{
+    send(b, of_rank(b, MACHINE_EV_SESSION_LOST, rank));
 }
 
 void bench_ready(struct bench *b, uint32_t rank, uint64_t total)
 {
-    struct job_event event = of_rank(b, EV_READY, rank);
-    event.total_steps = total;
-    event.steps_per_epoch = 10;
+    struct machine_event event = of_rank(b, MACHINE_EV_READY, rank);
+    event.ready.total_steps = total;
+    event.ready.steps_per_epoch = 10;
+    send(b, event);
+}
+
+void bench_counter(struct bench *b, uint32_t rank, uint64_t step, const char *phase,
+                   uint64_t counter)
+{
+    struct machine_event event = of_rank(b, MACHINE_EV_PROGRESS, rank);
+    event.progress = (struct machine_progress){ step, phase, counter };
     send(b, event);
 }
 
 void bench_progress(struct bench *b, uint32_t rank, uint64_t step, const char *phase)
 {
-    struct job_event event = of_rank(b, EV_PROGRESS, rank);
-    event.step = step;
-    event.phase = phase;
-    event.counter = step * 100 + (uint64_t)b->now;
-    send(b, event);
+    bench_counter(b, rank, step, phase, step * 100 + (uint64_t)b->now);
 }
 
-void bench_fault(struct bench *b, uint32_t rank, enum jm_fault_kind kind, uint64_t step)
+void bench_fault(struct bench *b, uint32_t rank, enum machine_fault_kind kind, uint64_t step)
 {
-    struct jm_fault fault = { .kind = kind, .rank = JM_ALL, .step = step };
+    struct machine_fault fault = { .kind = kind, .rank = MACHINE_ALL_RANKS, .step = step };
     (void)snprintf(fault.phase, sizeof fault.phase, "forward");
     (void)snprintf(fault.message, sizeof fault.message, "told by rank %u", rank);
-    struct job_event event = of_rank(b, EV_FAULT, rank);
+    struct machine_event event = of_rank(b, MACHINE_EV_FAULT, rank);
     event.fault = &fault;
     send(b, event);
 }
 
-void bench_exit(struct bench *b, uint32_t rank, enum jm_exit how, int code)
+void bench_exit(struct bench *b, uint32_t rank, enum machine_exit how, int code)
 {
-    struct job_event event = of_rank(b, EV_EXITED, rank);
-    event.exit = how;
-    event.code = code;
-    event.message = "it went";
-    event.finished = how == EXIT_FINISHED;
+    struct machine_event event = of_rank(b, MACHINE_EV_EXITED, rank);
+    event.exited = (struct machine_exited){
+        .how = how, .code = code, .message = "it went", .finished = how == MACHINE_EXIT_FINISHED
+    };
     send(b, event);
 }
 
-void bench_save(struct bench *b, enum job_event_kind kind, uint32_t rank, uint64_t step)
+void bench_begin(struct bench *b, uint32_t rank, uint64_t step)
 {
-    struct job_event event = of_rank(b, kind, rank);
-    event.step = step;
-    event.message = "no space";
-    event.full = true;
-    event.flag = true; /* removed */
-    event.at = step + 5;
+    struct machine_event event = of_rank(b, MACHINE_EV_SAVE_BEGIN, rank);
+    event.save_begin.step = step;
     send(b, event);
 }
 
-void bench_store(struct bench *b, enum job_event_kind kind, uint64_t step, uint32_t generation,
+void bench_report(struct bench *b, uint32_t rank, uint64_t step)
+{
+    struct machine_event event = of_rank(b, MACHINE_EV_SAVE_REPORT, rank);
+    event.save_report.step = step;
+    send(b, event);
+}
+
+void bench_save_fails(struct bench *b, uint32_t rank, uint64_t step)
+{
+    struct machine_event event = of_rank(b, MACHINE_EV_SAVE_FAILED, rank);
+    event.save_failed.step = step;
+    event.save_failed.full = true;
+    event.save_failed.removed = true;
+    event.save_failed.message = "no space";
+    send(b, event);
+}
+
+void bench_passed(struct bench *b, uint32_t rank, uint64_t step, uint64_t at)
+{
+    struct machine_event event = of_rank(b, MACHINE_EV_SAVE_PASSED, rank);
+    event.save_passed.step = step;
+    event.save_passed.at = at;
+    send(b, event);
+}
+
+/* ---- the store ---- */
+
+void bench_store(struct bench *b, enum machine_event_kind kind, uint64_t step, uint32_t generation,
                  enum status status)
 {
-    struct jm_ckpt ckpt = { .step = step,
-                            .generation = generation,
-                            .shards = b->m.config.ranks,
-                            .state = CKPT_GOOD,
-                            .bytes = 1000,
-                            .wall_ms = b->now };
+    struct machine_ckpt ckpt = { .step = step,
+                                 .generation = generation,
+                                 .shards = b->m.config.ranks,
+                                 .state = MACHINE_CKPT_GOOD,
+                                 .bytes = 1000,
+                                 .wall_ms = b->now };
     (void)snprintf(ckpt.digest, sizeof ckpt.digest, "%032llx", (unsigned long long)step);
-    struct job_event event = { .kind = kind,
-                               .step = step,
-                               .of_generation = generation,
-                               .status = status,
-                               .message = status_string(status),
-                               .ckpt = &ckpt };
-    send(b, event);
+    send(b, (struct machine_event){ .kind = kind,
+                                    .answer = { .step = step,
+                                                .generation = generation,
+                                                .status = status,
+                                                .message = status_string(status),
+                                                .ckpt = &ckpt } });
 }
+
+void bench_publish(struct bench *b, const struct machine_ckpt *ckpt)
+{
+    send(b, (struct machine_event){ .kind = MACHINE_EV_PUBLISH_DONE,
+                                    .answer = { .step = ckpt->step,
+                                                .generation = ckpt->generation,
+                                                .status = ST_OK,
+                                                .message = "",
+                                                .ckpt = ckpt } });
+}
+
+/* ---- many events ---- */
 
 void bench_run(struct bench *b, uint64_t total)
 {
     bench_place(b);
-    if (b->m.state == JOB_PLACING)
+    if (b->m.state == MACHINE_PLACING)
         bench_probe(b, ST_OK);
     for (uint32_t i = 0; i < b->m.config.ranks; i++)
         bench_hello(b, i);
     for (uint32_t i = 0; i < b->m.config.ranks; i++)
         bench_ready(b, i, total);
-    assert_string_equal(job_state_name(b->m.state), "RUNNING");
+    bench_is_state(b, "RUNNING");
+}
+
+void bench_save_until(struct bench *b, uint64_t step, enum machine_save_state state)
+{
+    uint32_t generation = b->m.generation;
+    for (uint32_t i = 0; i < b->m.config.ranks; i++)
+        bench_begin(b, i, step);
+    if (state >= MACHINE_SAVE_COLLECTING)
+        bench_store(b, MACHINE_EV_FOLDER_DONE, step, generation, ST_OK);
+    for (uint32_t i = 0; i < b->m.config.ranks && state >= MACHINE_SAVE_CHECKING; i++)
+        bench_report(b, i, step);
+    if (state >= MACHINE_SAVE_COMMITTING)
+        bench_store(b, MACHINE_EV_CHECK_DONE, step, generation, ST_OK);
+    if (state >= MACHINE_SAVE_COMMITTED)
+        bench_store(b, MACHINE_EV_PUBLISH_DONE, step, generation, ST_OK);
 }
 
 void bench_commit(struct bench *b, uint64_t step)
 {
-    uint32_t generation = b->m.generation;
-    for (uint32_t i = 0; i < b->m.config.ranks; i++) {
-        bench_progress(b, i, step, "forward");
-        bench_save(b, EV_SAVE_BEGIN, i, step);
-    }
-    bench_store(b, EV_FOLDER_DONE, step, generation, ST_OK);
     for (uint32_t i = 0; i < b->m.config.ranks; i++)
-        bench_save(b, EV_SAVE_REPORT, i, step);
-    bench_store(b, EV_CHECK_DONE, step, generation, ST_OK);
-    bench_store(b, EV_PUBLISH_DONE, step, generation, ST_OK);
+        bench_progress(b, i, step, "forward");
+    bench_save_until(b, step, MACHINE_SAVE_COMMITTED);
 }
 
 void bench_all_exit(struct bench *b)
@@ -198,10 +328,13 @@ void bench_all_exit(struct bench *b)
     uint32_t generation = b->m.generation;
     for (uint32_t i = 0; i < b->m.config.ranks; i++)
         if (!b->m.ranks[i].gone && b->m.generation == generation)
-            bench_exit(b, i, EXIT_SIGNAL, 9);
+            bench_exit(b, i, MACHINE_EXIT_SIGNAL, 9);
 }
 
-const struct jm_action *bench_act(const struct bench *b, enum jm_action_kind kind, size_t n)
+/* ---- what came of the last one ---- */
+
+const struct machine_action *bench_act(const struct bench *b, enum machine_action_kind kind,
+                                       size_t n)
 {
     for (size_t i = 0; i < b->out.count; i++)
         if (b->out.list[i].kind == kind && n-- == 0)
@@ -209,7 +342,7 @@ const struct jm_action *bench_act(const struct bench *b, enum jm_action_kind kin
     return NULL;
 }
 
-size_t bench_count(const struct bench *b, enum jm_action_kind kind)
+size_t bench_count(const struct bench *b, enum machine_action_kind kind)
 {
     size_t count = 0;
     for (size_t i = 0; i < b->out.count; i++)
@@ -217,10 +350,15 @@ size_t bench_count(const struct bench *b, enum jm_action_kind kind)
     return count;
 }
 
-bool bench_event(const struct bench *b, const char *kind)
+const char *bench_told(const struct bench *b, const char *what)
 {
     for (size_t i = 0; i < b->out.count; i++)
-        if (b->out.list[i].kind == ACT_EVENT && strcmp(b->out.list[i].text, kind) == 0)
-            return true;
-    return false;
+        if (b->out.list[i].kind == MACHINE_ACT_TELL && strcmp(b->out.list[i].what, what) == 0)
+            return b->out.list[i].message;
+    return NULL;
+}
+
+bool bench_event(const struct bench *b, const char *what)
+{
+    return bench_told(b, what) != NULL;
 }

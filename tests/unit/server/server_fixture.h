@@ -6,47 +6,76 @@
 
 #include "server/machine/machine.h"
 
+#define BENCH_STEPS 100000 /* of bench_setup_running: a job that doesn't end by itself */
+
 struct bench {
-    struct job_machine m;
-    struct jm_actions out;
+    struct machine m;
+    struct machine_actions out;
     int64_t now;
-    char said[LIMIT_REASON]; /* message of the last EV_WAITING, faults */
 };
 
-void bench_open(struct bench *b, const struct jm_config *config);
+void bench_open(struct bench *b, const struct machine_config *config);
 /* Two ranks, three checkpoints kept. */
-struct jm_config bench_config(void);
+struct machine_config bench_config(void);
 void bench_close(struct bench *b);
+/* QUEUED again, with another configuration. */
+void bench_reopen(struct bench *b, const struct machine_config *config);
 
-/* For cmocka: a bench with bench_config in *state. */
+/* For cmocka: a bench with bench_config in *state; QUEUED, RUNNING, RUNNING with checkpoints of
+ * steps 10 and 20. */
 int bench_setup(void **state);
+int bench_setup_running(void **state);
+int bench_setup_saved(void **state);
 int bench_teardown(void **state);
+
 void bench_is_state(const struct bench *b, const char *name);
 
-enum status bench_step(struct bench *b, struct job_event event);
-enum status bench_ask(struct bench *b, enum job_event_kind kind);
-void bench_tick(struct bench *b, int64_t ms); /* later by ms */
+/* ---- one event; those of ranks are of the current generation ---- */
 
-/* One event of the current generation. */
+enum status bench_apply(struct bench *b, struct machine_event event);
+enum status bench_ask(struct bench *b, enum machine_event_kind kind);
+enum status bench_remove(struct bench *b, uint64_t step);
+void bench_tick(struct bench *b, int64_t ms); /* later by ms */
 void bench_place(struct bench *b);
 void bench_probe(struct bench *b, enum status status);
 void bench_hello(struct bench *b, uint32_t rank);
+void bench_attach(struct bench *b, uint32_t rank, uint64_t step); /* a hello: it comes back */
+void bench_session_lost(struct bench *b, uint32_t rank);
 void bench_ready(struct bench *b, uint32_t rank, uint64_t total);
 void bench_progress(struct bench *b, uint32_t rank, uint64_t step, const char *phase);
-void bench_fault(struct bench *b, uint32_t rank, enum jm_fault_kind kind, uint64_t step);
-void bench_exit(struct bench *b, uint32_t rank, enum jm_exit how, int code);
-void bench_save(struct bench *b, enum job_event_kind kind, uint32_t rank, uint64_t step);
-void bench_store(struct bench *b, enum job_event_kind kind, uint64_t step, uint32_t generation,
+void bench_counter(struct bench *b, uint32_t rank, uint64_t step, const char *phase,
+                   uint64_t counter);
+void bench_fault(struct bench *b, uint32_t rank, enum machine_fault_kind kind, uint64_t step);
+void bench_exit(struct bench *b, uint32_t rank, enum machine_exit how, int code);
+void bench_begin(struct bench *b, uint32_t rank, uint64_t step);
+void bench_report(struct bench *b, uint32_t rank, uint64_t step);
+/* No space; its file is gone. */
+void bench_save_fails(struct bench *b, uint32_t rank, uint64_t step);
+void bench_passed(struct bench *b, uint32_t rank, uint64_t step, uint64_t at);
+void bench_store(struct bench *b, enum machine_event_kind kind, uint64_t step, uint32_t generation,
                  enum status status);
+void bench_publish(struct bench *b, const struct machine_ckpt *ckpt);
+
+/* ---- many ---- */
 
 /* From QUEUED (or RECOVERING) to RUNNING with `total` steps. */
 void bench_run(struct bench *b, uint64_t total);
-/* A whole save of step by all ranks. */
+/* A save of step by all ranks, up to that state: OPENING, COLLECTING (the folder is there),
+ * CHECKING (all reported), COMMITTING (decided), COMMITTED. */
+void bench_save_until(struct bench *b, uint64_t step, enum machine_save_state state);
+/* All ranks come to step, and it is saved. */
 void bench_commit(struct bench *b, uint64_t step);
 /* All ranks that are left exit. */
 void bench_all_exit(struct bench *b);
+/* The coordinator goes, and another one reads the journal away_ms later. */
+void bench_restart(struct bench *b, int64_t away_ms);
 
-/* The n-th action of a kind among the last ones (n from 0), or NULL. */
-const struct jm_action *bench_act(const struct bench *b, enum jm_action_kind kind, size_t n);
-size_t bench_count(const struct bench *b, enum jm_action_kind kind);
-bool bench_event(const struct bench *b, const char *kind);
+/* ---- what came of the last event ---- */
+
+/* The n-th action of a kind (n from 0), or NULL. */
+const struct machine_action *bench_act(const struct bench *b, enum machine_action_kind kind,
+                                       size_t n);
+size_t bench_count(const struct bench *b, enum machine_action_kind kind);
+/* Message of the event of that name in the job's history, or NULL. */
+const char *bench_told(const struct bench *b, const char *what);
+bool bench_event(const struct bench *b, const char *what);

@@ -65,6 +65,14 @@ Cairn__V1__TrainerOrder *save_at_order(uint64_t step, bool exits)
     return ORDER(SAVE_AT, save_at, &at);
 }
 
+Cairn__V1__TrainerOrder *stay_order(uint64_t step)
+{
+    Cairn__V1__SaveAt at = CAIRN__V1__SAVE_AT__INIT;
+    at.step = step;
+    at.then = CAIRN__V1__SAVE_AT__THEN__STAY;
+    return ORDER(SAVE_AT, save_at, &at);
+}
+
 Cairn__V1__TrainerOrder *kv_order(uint64_t id, enum status st, const char *value, int64_t sum)
 {
     Cairn__V1__KvReply reply = CAIRN__V1__KV_REPLY__INIT;

@@ -35,6 +35,16 @@ void order_done(struct coordinator *c, uint64_t step, bool committed)
     put_order(c, done_order(step, committed));
 }
 
+void order_save_at(struct coordinator *c, uint64_t step, bool exits)
+{
+    put_order(c, save_at_order(step, exits));
+}
+
+void order_stay(struct coordinator *c, uint64_t step)
+{
+    put_order(c, stay_order(step));
+}
+
 void order_over(struct coordinator *c, const char *reason)
 {
     put_order(c, over_order(reason));

@@ -67,6 +67,8 @@ struct training {
 
 void order_folder(struct coordinator *c, uint64_t step);
 void order_done(struct coordinator *c, uint64_t step, bool committed);
+void order_save_at(struct coordinator *c, uint64_t step, bool exits);
+void order_stay(struct coordinator *c, uint64_t step);
 void order_over(struct coordinator *c, const char *reason);
 void lose(struct coordinator *c);
 bool wait_until(struct coordinator *c, int64_t end_ms);

@@ -296,6 +296,36 @@ static void a_dropped_save_leaves_no_file(void **state)
     world_free(w);
 }
 
+/* A peer had passed step 3 when the order to leave after it came: it waits in step 4. */
+static void an_exit_that_is_taken_back_ends_the_wait_for_its_save(void **state)
+{
+    (void)state;
+    struct world *w = joined();
+    get_ready(w);
+    (void)pthread_mutex_lock(&w->c.mutex);
+    w->c.commits = false;
+    order_save_at(&w->c, 3, true);
+    (void)pthread_mutex_unlock(&w->c.mutex);
+    const struct kv *kv = session_kv(w->session);
+    assert_int_equal(kv->set(kv->self, "k", "", 0), ST_OK); /* what came before it is heard */
+    assert_int_equal(session_due_at(w->session, 3), SESSION_DUE_SAVE_AND_EXIT);
+    struct training t;
+    training_init(&t, 3);
+    assert_int_equal(save(w->session, &t.state), ST_OK);
+    await(w, &w->c.reports, 1);
+    (void)pthread_mutex_lock(&w->c.mutex);
+    order_stay(&w->c, 3);
+    order_done(&w->c, 3, false);
+    (void)pthread_mutex_unlock(&w->c.mutex);
+    uint64_t committed = 0;
+    assert_int_equal(session_settle(w->session, LONG_MS, &committed), ST_REFUSED);
+    await(w, &w->c.removed, 1);
+    assert_int_equal(session_due_at(w->session, 4), SESSION_DUE_NOTHING);
+    assert_int_equal(session_settle(w->session, LONG_MS, &committed), ST_OK);
+    free(t.values);
+    world_free(w);
+}
+
 static void a_snapshot_larger_than_announced_is_refused_and_the_next_works(void **state)
 {
     (void)state;
@@ -390,6 +420,7 @@ int main(void)
         cmocka_unit_test(a_devices_copy_is_waited_for_beside_the_step),
         cmocka_unit_test(a_copy_is_kept_for_another_node_while_training_goes_on),
         cmocka_unit_test(a_dropped_save_leaves_no_file),
+        cmocka_unit_test(an_exit_that_is_taken_back_ends_the_wait_for_its_save),
         cmocka_unit_test(a_snapshot_larger_than_announced_is_refused_and_the_next_works),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

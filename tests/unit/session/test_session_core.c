@@ -236,6 +236,68 @@ static void the_map_has_room_for_so_many_calls_at_once(void **state)
     bench_free(b);
 }
 
+/* ---- an exit that is taken back ---- */
+
+static void who_was_to_leave_at_a_step_that_a_peer_had_passed_trains_on(void **state)
+{
+    (void)state;
+    struct bench *b = trained(0, 0);
+    hear(b, save_at_order(13, true));
+    assert_int_equal(session_core_due(&b->core, 13), SESSION_DUE_SAVE_AND_EXIT);
+    (void)begin_save(b, 13);
+    assert_says(b, SAVE_BEGIN);
+    hear(b, stay_order(12)); /* of another step */
+    assert_false(b->core.stays);
+    hear(b, stay_order(13));
+    assert_true(b->core.stays);
+    hear(b, folder_order(13, "")); /* the save is dropped */
+    hear(b, save_at_order(20, true));
+    assert_int_equal(session_core_due(&b->core, 14), SESSION_DUE_NOTHING);
+    assert_false(b->core.stays);
+    assert_int_equal(session_core_due(&b->core, 20), SESSION_DUE_SAVE_AND_EXIT);
+    bench_free(b);
+}
+
+static void who_is_not_there_yet_never_leaves_at_it(void **state)
+{
+    (void)state;
+    struct bench *b = trained(2, 0);
+    hear(b, save_at_order(13, true));
+    hear(b, stay_order(13));
+    assert_int_equal(session_core_due(&b->core, 13), SESSION_DUE_NOTHING);
+    assert_false(b->core.stays);
+    assert_silent(b);
+    bench_free(b);
+}
+
+static void who_passed_it_says_so_though_that_save_is_dropped(void **state)
+{
+    (void)state;
+    struct bench *b = trained(1, 0);
+    assert_int_equal(session_core_due(&b->core, 13), SESSION_DUE_NOTHING);
+    hear(b, save_at_order(13, true));
+    hear(b, done_order(13, false)); /* for the coordinator saw it go on */
+    assert_says(b, SAVE_PASSED);
+    hear(b, done_order(13, false));
+    assert_silent(b);
+    bench_free(b);
+}
+
+static void who_had_passed_it_needs_no_other_answer(void **state)
+{
+    (void)state;
+    struct bench *b = trained(1, 0);
+    assert_int_equal(session_core_due(&b->core, 13), SESSION_DUE_NOTHING);
+    hear(b, save_at_order(13, true));
+    assert_says(b, SAVE_PASSED);
+    hear(b, stay_order(13));
+    assert_false(b->core.stays);
+    reconnect(b);
+    assert_says(b, READY);
+    assert_silent(b); /* it is not said again */
+    bench_free(b);
+}
+
 /* ---- the end ---- */
 
 static void the_first_fault_is_kept_and_said_on_every_connection(void **state)
@@ -366,6 +428,10 @@ int main(void)
         cmocka_unit_test(answers_of_the_map_find_their_callers_in_any_order),
         cmocka_unit_test(requests_are_repeated_after_a_lost_link_but_nothing_is_added_twice),
         cmocka_unit_test(the_map_has_room_for_so_many_calls_at_once),
+        cmocka_unit_test(who_was_to_leave_at_a_step_that_a_peer_had_passed_trains_on),
+        cmocka_unit_test(who_is_not_there_yet_never_leaves_at_it),
+        cmocka_unit_test(who_passed_it_says_so_though_that_save_is_dropped),
+        cmocka_unit_test(who_had_passed_it_needs_no_other_answer),
         cmocka_unit_test(the_first_fault_is_kept_and_said_on_every_connection),
         cmocka_unit_test(last_words_hold_the_fault_and_what_is_not_acknowledged),
         cmocka_unit_test(finished_is_said_after_the_last_rows),

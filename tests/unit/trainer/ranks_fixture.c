@@ -20,7 +20,7 @@ struct one {
     pthread_t thread;
     enum status st;
     uint64_t step;
-    char message[LIMIT_REASON];
+    struct reason reason;
     char digest[33];
     struct ckpt_report report;
 };
@@ -55,17 +55,15 @@ static enum status open_comm(struct one *one, const struct device *device, struc
 static enum status prepare(struct one *one, struct worker *worker, struct comm *comm)
 {
     const struct ranks_options *o = one->options;
-    char *message = one->message;
-    size_t capacity = sizeof(one->message);
-    enum status st = worker_connect(worker, comm, message, capacity);
+    enum status st = worker_connect(worker, comm, &one->reason);
     if (st == ST_OK)
-        st = worker_skip(worker, o->skip, o->skip_count);
+        st = worker_skip_add(worker, o->skip, o->skip_count);
     if (st == ST_OK && o->restore != NULL)
-        st = state_restore(worker, o->restore, o->restore_step, message, capacity);
+        st = state_restore(worker, o->restore, o->restore_step, &one->reason);
     else if (st == ST_OK)
-        st = state_seed(worker, message, capacity);
+        st = state_seed(worker, &one->reason);
     if (st == ST_OK)
-        st = worker_start(worker, o->restore != NULL ? o->restore_step : 0, message, capacity);
+        st = worker_start(worker, o->restore != NULL ? o->restore_step : 0, &one->reason);
     return st;
 }
 
@@ -74,7 +72,7 @@ static void leave_state(struct one *one, struct worker *worker, uint64_t step)
 {
     const struct ranks_options *o = one->options;
     struct state_beside beside = {
-        .job = "j-test", .generation = 1, .job_file = o->job, .pins = "{}"
+        .job = "j-test", .generation = 1, .job_file = o->job->yaml, .pins = "{}"
     };
     struct state_view view;
     struct ckpt_hash digest;
@@ -84,9 +82,9 @@ static void leave_state(struct one *one, struct worker *worker, uint64_t step)
     if (one->st != ST_OK || o->save == NULL)
         return;
     CHECK(state_allow_saves(worker) == ST_OK);
-    if (worker->snapshot != NULL) {
-        CHECK(snapshot_begin(worker->snapshot) == ST_OK);
-        CHECK(snapshot_wait(worker->snapshot) == ST_OK);
+    if (worker->staging != NULL) {
+        CHECK(staging_begin(worker->staging) == ST_OK);
+        CHECK(staging_wait(worker->staging) == ST_OK);
     }
     state_describe(worker, step, &beside, &view);
     one->st =
@@ -97,11 +95,11 @@ static void *run_rank(void *arg)
 {
     struct one *one = arg;
     const struct ranks_options *o = one->options;
-    struct marks marks;
-    marks_init(&marks, NULL, NULL, one->rank, 1);
+    struct progress progress;
+    progress_init(&progress, NULL, NULL, one->rank, 1);
     struct worker_options options = { .job = &one->job,
                                       .io = io_system(),
-                                      .marks = &marks,
+                                      .progress = &progress,
                                       .rank = one->rank,
                                       .size = o->size,
                                       .shares = o->shares,
@@ -109,7 +107,7 @@ static void *run_rank(void *arg)
                                       .comm = o->comm };
     struct worker *worker = NULL;
     struct comm *comm = NULL;
-    one->st = worker_open(&options, &worker, one->message, sizeof(one->message));
+    one->st = worker_open(&options, &worker, &one->reason);
     if (one->st == ST_OK && o->loss_scale > 0)
         worker->settings.scaler.scale = o->loss_scale;
     if (one->st == ST_OK)
@@ -123,8 +121,8 @@ static void *run_rank(void *arg)
                                      .row = take_row,
                                      .row_arg = one };
         enum loop_end end = LOOP_DONE;
-        one->st = loop_run(&loop, &end, one->message, sizeof(one->message));
-        leave_state(one, worker, marks.step);
+        one->st = loop_run(&loop, &end, &one->reason);
+        leave_state(one, worker, progress.step);
     }
     worker_close(worker);
     return NULL;
@@ -150,11 +148,17 @@ static void parse(const struct ranks_options *options, struct job *out)
 {
     auto_buf struct buf errors;
     buf_init(&errors, 65536);
-    size_t sets = 0;
-    while (options->sets != NULL && options->sets[sets] != NULL)
-        sets++;
-    enum status st = job_parse(options->job, strlen(options->job), "test.yaml", "/", options->sets,
-                               sets, out, &errors);
+    const char *const *const lists[] = { options->job->sets, options->sets };
+    const char *sets[2 * RANKS_SETS];
+    size_t count = 0;
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+        for (const char *const *set = lists[i]; set != NULL && *set != NULL; set++) {
+            CHECK(count < 2 * RANKS_SETS);
+            sets[count++] = *set;
+        }
+    }
+    const char *yaml = options->job->yaml;
+    enum status st = job_parse(yaml, strlen(yaml), "test.yaml", "/", sets, count, out, &errors);
     if (st != ST_OK)
         (void)fprintf(stderr, "%s\n", errors.data);
     CHECK(st == ST_OK);
@@ -180,7 +184,7 @@ void ranks_run(const struct ranks_options *options, struct ranks_result *out)
         CHECK(ones[r].step == ones[0].step);
         if (out->st == ST_OK && ones[r].st != ST_OK) {
             out->st = ones[r].st;
-            memcpy(out->message, ones[r].message, sizeof(out->message));
+            out->reason = ones[r].reason;
         }
     }
     memcpy(out->digest, ones[0].digest, sizeof(out->digest));
@@ -205,7 +209,7 @@ struct ranks_result *ranks_new_well(const struct ranks_options *options)
 {
     struct ranks_result *result = ranks_new(options);
     if (result->st != ST_OK)
-        fail_msg("%s: %s", status_string(result->st), result->message);
+        fail_msg("%s: %s", status_string(result->st), result->reason.text);
     return result;
 }
 

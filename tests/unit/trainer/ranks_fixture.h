@@ -13,9 +13,16 @@
 #define RANKS_MAX  8
 #define RANKS_ROWS 64
 
+#define RANKS_SETS 16
+
+struct ranks_job {
+    const char *yaml;
+    const char *sets[RANKS_SETS + 1]; /* over it; NULL-terminated */
+};
+
 struct ranks_options {
-    const char *job;         /* YAML */
-    const char *const *sets; /* over it; NULL-terminated; may be NULL */
+    const struct ranks_job *job;
+    const char *const *sets; /* over the job and its own; NULL-terminated; may be NULL */
     uint32_t size;
     uint32_t shares[RANKS_MAX];
     uint64_t stop_at;    /* finished steps; 0: the job's end */
@@ -34,7 +41,7 @@ struct ranks_options {
 
 struct ranks_result {
     enum status st; /* of the first rank that failed */
-    char message[LIMIT_REASON];
+    struct reason reason;
     char digest[33]; /* the same on all ranks, or the run fails */
     uint64_t step;
     struct session_row rows[RANKS_ROWS]; /* of rank 0 */
@@ -42,7 +49,7 @@ struct ranks_result {
 };
 
 void ranks_run(const struct ranks_options *options, struct ranks_result *out);
-/* Likewise; free(). _well: fails the test unless the run ends with ST_OK. */
+/* The same; free() the result. _well: fails the test unless the run ends with ST_OK. */
 struct ranks_result *ranks_new(const struct ranks_options *options);
 struct ranks_result *ranks_new_well(const struct ranks_options *options);
 

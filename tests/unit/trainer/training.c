@@ -64,7 +64,7 @@ static void copy(struct training *t, void *to, const void *from, size_t bytes)
 static void init_state(struct training *t)
 {
     float *params = zeroed(t->layout.param_count, sizeof(float));
-    init_params(t->tape, t->options.seed, params);
+    initial_values_params(t->tape, t->options.seed, params);
     for (int i = 0; i < t->tape->param_count; i++) {
         const struct tape_tensor *tensor = &t->tape->params[i];
         bool shift = tensor->kind == TAPE_NORM && tensor->init == TAPE_INIT_ZERO;
@@ -76,7 +76,7 @@ static void init_state(struct training *t)
     if (t->layout.stat_count == 0)
         return;
     float *stats = zeroed(t->layout.stat_count, sizeof(float));
-    init_stats(t->tape, stats);
+    initial_values_stats(t->tape, stats);
     copy(t, optimizer_stats(t->optimizer), stats, t->layout.stat_count * sizeof(float));
     free(stats);
 }
@@ -105,8 +105,8 @@ void training_open(struct training *t, const struct training_options *options)
                      &t->tape));
     t->layout = lane_layout(t->tape);
     if (options->graphs) {
-        must(lane_buckets(&t->layout, options->bucket, t->segments, LANE_BUCKETS_MAX,
-                          &t->segment_count));
+        must(lane_buckets(&t->layout, options->bucket, t->bucket_begin, LANE_BUCKETS_MAX,
+                          &t->bucket_count));
     }
     struct plan_options plan = { .table = t->table,
                                  .backend = t->backend,
@@ -116,8 +116,8 @@ void training_open(struct training *t, const struct training_options *options)
                                  .math = options->math,
                                  .amp = options->amp,
                                  .graphs = options->graphs,
-                                 .segments = t->segments,
-                                 .segment_count = t->segment_count,
+                                 .bucket_begin = t->bucket_begin,
+                                 .bucket_count = t->bucket_count,
                                  .poison = options->poison };
     must(plan_new(t->tape, &plan, &t->plan));
     plan.training = false;

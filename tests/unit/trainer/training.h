@@ -26,7 +26,7 @@ struct training_options {
     bool poison;
     const struct backend_table *table; /* NULL: the CPU's */
     bool graphs;
-    size_t bucket; /* graphs: elements of a segment */
+    size_t bucket; /* graphs: elements of a bucket */
     struct optimizer_options optimizer;
 };
 
@@ -46,8 +46,8 @@ struct training {
     int32_t *labels;                              /* `rows` of them */
     uint32_t *draw;                               /* see enum op_draw */
     int64_t rows;                                 /* labels of a micro-batch */
-    size_t segments[LANE_BUCKETS_MAX];
-    size_t segment_count;
+    size_t bucket_begin[LANE_BUCKETS_MAX];
+    size_t bucket_count;
     struct training_options options;
 };
 

@@ -3,70 +3,38 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "server/api/render.h"
 #include "server/journal/journal.h"
 #include "tests/test.h"
+#include "tests/unit/server/journal/journal_fixture.h"
 
 /* ---- journal ---- */
 
-struct files {
-    char dir[64], path[128];
-    struct journal *journal;
-};
-
-static int open_files(void **state)
+static bool take_ckpt(void *arg, const struct machine_ckpt *ckpt)
 {
-    struct files *f = calloc(1, sizeof *f);
-    (void)snprintf(f->dir, sizeof f->dir, "/tmp/cairn-catalog-XXXXXX");
-    assert_non_null(mkdtemp(f->dir));
-    (void)snprintf(f->path, sizeof f->path, "%s/cairnd.db", f->dir);
-    assert_int_equal(journal_open(f->path, &f->journal), ST_OK);
-    *state = f;
-    return 0;
-}
-
-static int close_files(void **state)
-{
-    struct files *f = *state;
-    journal_close(f->journal);
-    static const char *const ends[] = { "", "-wal", "-shm", ".lock" };
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
-        char name[160];
-        (void)snprintf(name, sizeof name, "%s%s", f->path, ends[i]);
-        (void)unlink(name);
-    }
-    (void)rmdir(f->dir);
-    free(f);
-    return 0;
-}
-
-static bool take_ckpt(void *arg, const struct jm_ckpt *ckpt)
-{
-    *(struct jm_ckpt *)arg = *ckpt;
+    *(struct machine_ckpt *)arg = *ckpt;
     return true;
 }
 
-static struct jm_ckpt read_back(const struct files *f)
+static struct machine_ckpt read_back(const struct journal_files *f)
 {
-    struct jm_ckpt back = { 0 };
+    struct machine_ckpt back = { 0 };
     assert_int_equal(journal_each_ckpt(f->journal, "j-1", take_ckpt, &back), ST_OK);
     return back;
 }
 
 static void what_a_checkpoint_took_comes_back(void **state)
 {
-    struct files *f = *state;
-    struct jm_ckpt row = { .step = 50,
-                           .generation = 3,
-                           .state = CKPT_GOOD,
-                           .eval_accuracy = 0.5,
-                           .times = { 1, 2, 3, 4, 5, 6 } };
+    struct journal_files *f = *state;
+    struct machine_ckpt row = { .step = 50,
+                                .generation = 3,
+                                .state = MACHINE_CKPT_GOOD,
+                                .eval_accuracy = 0.5,
+                                .times = { 1, 2, 3, 4, 5, 6 } };
     assert_int_equal(journal_put_ckpt(f->journal, "j-1", &row), ST_OK);
-    journal_close(f->journal);
-    assert_int_equal(journal_open(f->path, &f->journal), ST_OK);
-    struct jm_ckpt back = read_back(f);
+    journal_reopen(f);
+    struct machine_ckpt back = read_back(f);
     assert_int_equal(back.step, 50);
     assert_true(back.eval_accuracy == 0.5);
     assert_memory_equal(&back.times, &row.times, sizeof row.times);
@@ -90,8 +58,10 @@ static void make_old(const char *path)
 
 static void an_older_journal_gets_what_it_lacks(void **state)
 {
-    struct files *f = *state;
-    struct jm_ckpt row = { .step = 50, .generation = 3, .loss = 0.25, .times = { .stall_us = 1 } };
+    struct journal_files *f = *state;
+    struct machine_ckpt row = {
+        .step = 50, .generation = 3, .loss = 0.25, .times = { .stall_us = 1 }
+    };
     assert_int_equal(journal_put_ckpt(f->journal, "j-1", &row), ST_OK);
     journal_close(f->journal);
     make_old(f->path);
@@ -110,22 +80,21 @@ static void an_older_journal_gets_what_it_lacks(void **state)
 static int open_job(void **state)
 {
     struct core_job *job = calloc(1, sizeof *job);
-    struct job_event at = { .now = 1, .wall = 1 };
-    struct jm_config config = { .ranks = 1, .keep_last = KEPT };
-    assert_int_equal(jm_init(&job->m, "j-0123456789", &config, &at), ST_OK);
+    struct machine_config config = { .ranks = 1, .keep_last = KEPT };
+    assert_int_equal(machine_init(&job->m, "j-0123456789", &config, 1, 1), ST_OK);
     job->spec = calloc(1, sizeof *job->spec);
     memset(job->spec->checkpoint.store, 'x', 900);
     job->spec->checkpoint.store[0] = '/';
     job->job_file = "";
     (void)snprintf(job->id, sizeof job->id, "j-0123456789");
     for (uint64_t step = 1; step <= KEPT; step++) {
-        struct jm_ckpt ckpt = { .step = step,
-                                .generation = 1 + (uint32_t)(step / 100),
-                                .state = CKPT_GOOD,
-                                .wall_ms = 1800000000000,
-                                .times = { 1, 2, 3, 4, 5, 6 } };
+        struct machine_ckpt ckpt = { .step = step,
+                                     .generation = 1 + (uint32_t)(step / 100),
+                                     .state = MACHINE_CKPT_GOOD,
+                                     .wall_ms = 1800000000000,
+                                     .times = { 1, 2, 3, 4, 5, 6 } };
         memset(ckpt.digest, 'd', sizeof ckpt.digest - 1);
-        assert_int_equal(jm_catalog_add(&job->m, &ckpt), ST_OK);
+        assert_int_equal(machine_add_ckpt(&job->m, &ckpt), ST_OK);
     }
     *state = job;
     return 0;
@@ -134,7 +103,7 @@ static int open_job(void **state)
 static int close_job(void **state)
 {
     struct core_job *job = *state;
-    jm_release(&job->m);
+    machine_release(&job->m);
     free(job->spec);
     free(job);
     return 0;
@@ -155,7 +124,7 @@ static void a_job_is_shown_with_its_newest_checkpoints(void **state)
 static void every_checkpoint_is_on_one_page_and_each_page_fits_a_message(void **state)
 {
     struct core_job *job = *state;
-    job->m.catalog[KEPT - 5].state = CKPT_REMOVING; /* step KEPT - 4: on no page */
+    job->m.catalog[KEPT - 5].state = MACHINE_CKPT_REMOVING; /* step KEPT - 4: on no page */
     uint64_t next = KEPT;
     size_t total = 0;
     char token[64] = "";
@@ -200,28 +169,27 @@ static void any_checkpoint_is_found_by_step_and_attempt(void **state)
 {
     struct core_job *job = *state;
     for (uint64_t step = 1; step <= KEPT; step++) {
-        const struct jm_ckpt *found = jm_find_ckpt(&job->m, step, 1 + (uint32_t)(step / 100));
+        const struct machine_ckpt *found =
+            machine_find_ckpt(&job->m, step, 1 + (uint32_t)(step / 100));
         assert_ptr_equal(found, &job->m.catalog[step - 1]);
     }
-    assert_null(jm_find_ckpt(&job->m, 0, 1));
-    assert_null(jm_find_ckpt(&job->m, 50, 2));
-    assert_null(jm_find_ckpt(&job->m, KEPT + 1, 101));
+    assert_null(machine_find_ckpt(&job->m, 0, 1));
+    assert_null(machine_find_ckpt(&job->m, 50, 2));
+    assert_null(machine_find_ckpt(&job->m, KEPT + 1, 101));
 }
+
+#define STORED(name) cmocka_unit_test_setup_teardown(name, journal_setup, journal_teardown)
+#define SHOWN(name)  cmocka_unit_test_setup_teardown(name, open_job, close_job)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_a_checkpoint_took_comes_back, open_files, close_files),
-        cmocka_unit_test_setup_teardown(an_older_journal_gets_what_it_lacks, open_files,
-                                        close_files),
-        cmocka_unit_test_setup_teardown(a_job_is_shown_with_its_newest_checkpoints, open_job,
-                                        close_job),
-        cmocka_unit_test_setup_teardown(
-            every_checkpoint_is_on_one_page_and_each_page_fits_a_message, open_job, close_job),
-        cmocka_unit_test_setup_teardown(pages_are_as_small_as_asked_and_go_on_where_one_was_removed,
-                                        open_job, close_job),
-        cmocka_unit_test_setup_teardown(any_checkpoint_is_found_by_step_and_attempt, open_job,
-                                        close_job),
+        STORED(what_a_checkpoint_took_comes_back),
+        STORED(an_older_journal_gets_what_it_lacks),
+        SHOWN(a_job_is_shown_with_its_newest_checkpoints),
+        SHOWN(every_checkpoint_is_on_one_page_and_each_page_fits_a_message),
+        SHOWN(pages_are_as_small_as_asked_and_go_on_where_one_was_removed),
+        SHOWN(any_checkpoint_is_found_by_step_and_attempt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,14 +7,14 @@
 #include "tests/test.h"
 #include "tests/unit/server/server_fixture.h"
 
-/* A running job that keeps the last so many. */
-static struct bench *open_running(struct jm_config config, uint64_t keep_last)
+/* A running job that keeps the last keep_last checkpoints. */
+static struct bench *open_running(struct machine_config config, uint64_t keep_last)
 {
     struct bench *b = malloc(sizeof *b);
     assert_non_null(b);
     config.keep_last = keep_last;
     bench_open(b, &config);
-    bench_run(b, 100000);
+    bench_run(b, BENCH_STEPS);
     return b;
 }
 
@@ -25,17 +25,19 @@ static struct bench *open_keeping(uint64_t keep_last)
 
 static struct bench *open_delta(uint64_t keep_last)
 {
-    struct jm_config config = bench_config();
+    struct machine_config config = bench_config();
     config.delta = true;
     return open_running(config, keep_last);
 }
 
-/* Keeps the n of least loss, too. */
-static struct bench *open_best(uint64_t keep_last, uint64_t n)
+/* Keeps the n best by that metric, too, and those of every `every` steps (0: none). */
+static struct bench *open_best(uint64_t keep_last, enum machine_metric metric, uint64_t n,
+                               uint64_t every)
 {
-    struct jm_config config = bench_config();
-    config.best_metric = METRIC_LOSS;
+    struct machine_config config = bench_config();
+    config.best_metric = metric;
     config.keep_best = n;
+    config.keep_every = every;
     return open_running(config, keep_last);
 }
 
@@ -45,51 +47,41 @@ static void end(struct bench *b)
     free(b);
 }
 
-static void begin(struct bench *b, uint64_t step)
-{
-    for (uint32_t i = 0; i < b->m.config.ranks; i++)
-        bench_save(b, EV_SAVE_BEGIN, i, step);
-}
-
-/* A whole save; its bytes hold differences to base (0: to none), its loss is given. */
-static void commit(struct bench *b, uint64_t step, uint64_t base, double loss)
+/* A whole save; its bytes hold differences to base (0: to none). */
+static void commit_with(struct bench *b, uint64_t step, uint64_t base, double loss, double accuracy)
 {
     uint32_t generation = b->m.generation;
-    begin(b, step);
-    bench_store(b, EV_FOLDER_DONE, step, generation, ST_OK);
-    for (uint32_t i = 0; i < b->m.config.ranks; i++)
-        bench_save(b, EV_SAVE_REPORT, i, step);
-    bench_store(b, EV_CHECK_DONE, step, generation, ST_OK);
-    struct jm_ckpt ckpt = { .step = step,
-                            .generation = generation,
-                            .shards = b->m.config.ranks,
-                            .state = CKPT_GOOD,
-                            .bytes = base ? 300 : 1000,
-                            .parent_step = base,
-                            .parent_generation = base ? generation : 0,
-                            .loss = loss,
-                            .eval_loss = (double)NAN,
-                            .eval_accuracy = (double)NAN };
-    struct job_event event = { .kind = EV_PUBLISH_DONE,
-                               .step = step,
-                               .of_generation = generation,
-                               .status = ST_OK,
-                               .message = "",
-                               .ckpt = &ckpt };
-    assert_int_equal(bench_step(b, event), ST_OK);
+    bench_save_until(b, step, MACHINE_SAVE_COMMITTING);
+    struct machine_ckpt ckpt = { .step = step,
+                                 .generation = generation,
+                                 .shards = b->m.config.ranks,
+                                 .state = MACHINE_CKPT_GOOD,
+                                 .bytes = base ? 300 : 1000,
+                                 .parent_step = base,
+                                 .parent_generation = base ? generation : 0,
+                                 .loss = loss,
+                                 .eval_loss = (double)NAN,
+                                 .eval_accuracy = accuracy };
+    bench_publish(b, &ckpt);
+}
+
+static void commit(struct bench *b, uint64_t step, uint64_t base, double loss)
+{
+    commit_with(b, step, base, loss, (double)NAN);
 }
 
 /* Answers what the last actions asked of the store, until they ask nothing more. */
 static void store_works(struct bench *b)
 {
     for (;;) {
-        struct jm_actions asked = b->out;
+        struct machine_actions asked = b->out;
         size_t done = 0;
         for (size_t i = 0; i < asked.count; i++) {
-            const struct jm_action *act = &asked.list[i];
-            if (act->kind == ACT_VERIFY || act->kind == ACT_REMOVE) {
-                enum job_event_kind answer =
-                    act->kind == ACT_VERIFY ? EV_VERIFY_DONE : EV_REMOVE_DONE;
+            const struct machine_action *act = &asked.list[i];
+            if (act->kind == MACHINE_ACT_VERIFY || act->kind == MACHINE_ACT_REMOVE) {
+                enum machine_event_kind answer = act->kind == MACHINE_ACT_VERIFY
+                                                     ? MACHINE_EV_VERIFY_DONE
+                                                     : MACHINE_EV_REMOVE_DONE;
                 bench_store(b, answer, act->step, act->generation, ST_OK);
                 done++;
             }
@@ -105,7 +97,7 @@ static void are_left(const struct bench *b, const char *want)
     char text[512] = "";
     size_t used = 0;
     for (size_t i = 0; i < b->m.catalog_count; i++) {
-        if (b->m.catalog[i].state == CKPT_GOOD)
+        if (b->m.catalog[i].state == MACHINE_CKPT_GOOD)
             used += (size_t)snprintf(text + used, sizeof text - used, "%s%llu", used ? " " : "",
                                      (unsigned long long)b->m.catalog[i].step);
     }
@@ -115,8 +107,7 @@ static void are_left(const struct bench *b, const char *want)
 static void the_last_the_best_and_every_so_many_stay(void **state)
 {
     (void)state;
-    struct bench *b = open_best(2, 2);
-    b->m.config.keep_every = 50;
+    struct bench *b = open_best(2, MACHINE_METRIC_LOSS, 2, 50);
     static const double loss[] = { 9, 5, 1, 8, 7, 6, (double)NAN, 2, 4, 3, 3.5, 9 };
     for (uint64_t i = 0; i < 12; i++) {
         commit(b, 10 * (i + 1), 0, loss[i]);
@@ -129,17 +120,19 @@ static void the_last_the_best_and_every_so_many_stay(void **state)
 static void of_equals_the_newer_is_better_and_accuracy_counts_upwards(void **state)
 {
     (void)state;
-    struct bench *b = open_best(1, 1);
+    struct bench *b = open_best(1, MACHINE_METRIC_LOSS, 1, 0);
     for (uint64_t i = 1; i <= 4; i++) {
         commit(b, 10 * i, 0, i == 4 ? 8 : 5);
         store_works(b);
     }
     are_left(b, "30 40");
-    b->m.config.best_metric = METRIC_EVAL_ACCURACY;
-    b->m.catalog[0].eval_accuracy = 0.2;
-    b->m.catalog[1].eval_accuracy = 0.9;
-    commit(b, 50, 0, 1);
-    store_works(b);
+    end(b);
+    static const double accuracy[] = { 0.2, 0.9, (double)NAN };
+    b = open_best(1, MACHINE_METRIC_EVAL_ACCURACY, 1, 0);
+    for (uint64_t i = 0; i < 3; i++) {
+        commit_with(b, 30 + 10 * i, 0, 1, accuracy[i]);
+        store_works(b);
+    }
     are_left(b, "40 50");
     end(b);
 }
@@ -150,14 +143,15 @@ static void reading_back_does_not_fall_behind_saving(void **state)
     struct bench *b = open_keeping(1);
     commit(b, 10, 0, 1);
     commit(b, 20, 0, 1);
-    assert_int_equal(bench_act(b, ACT_VERIFY, 0)->step, 20);
+    assert_int_equal(bench_act(b, MACHINE_ACT_VERIFY, 0)->step, 20);
     commit(b, 30, 0, 1);
-    assert_null(bench_act(b, ACT_VERIFY, 0)); /* one at a time */
+    assert_null(bench_act(b, MACHINE_ACT_VERIFY, 0)); /* one at a time */
     commit(b, 40, 0, 1);
-    bench_store(b, EV_VERIFY_DONE, 20, 1, ST_OK);
-    assert_int_equal(bench_act(b, ACT_REMOVE, 0)->step, 10); /* older than one that was read */
-    assert_int_equal(bench_count(b, ACT_REMOVE), 1);
-    assert_int_equal(bench_act(b, ACT_VERIFY, 0)->step, 40); /* the newest now */
+    bench_store(b, MACHINE_EV_VERIFY_DONE, 20, 1, ST_OK);
+    assert_int_equal(bench_act(b, MACHINE_ACT_REMOVE, 0)->step,
+                     10); /* older than one that was read */
+    assert_int_equal(bench_count(b, MACHINE_ACT_REMOVE), 1);
+    assert_int_equal(bench_act(b, MACHINE_ACT_VERIFY, 0)->step, 40); /* the newest now */
     store_works(b);
     are_left(b, "40");
     end(b);
@@ -169,11 +163,11 @@ static void a_removal_that_fails_is_made_again(void **state)
     struct bench *b = open_keeping(1);
     commit(b, 10, 0, 1);
     commit(b, 20, 0, 1);
-    bench_store(b, EV_VERIFY_DONE, 20, 1, ST_OK);
-    bench_store(b, EV_REMOVE_DONE, 10, 1, ST_IO);
-    assert_null(bench_act(b, ACT_REMOVE, 0));
+    bench_store(b, MACHINE_EV_VERIFY_DONE, 20, 1, ST_OK);
+    bench_store(b, MACHINE_EV_REMOVE_DONE, 10, 1, ST_IO);
+    assert_null(bench_act(b, MACHINE_ACT_REMOVE, 0));
     commit(b, 30, 0, 1);
-    assert_int_equal(bench_act(b, ACT_REMOVE, 0)->step, 10);
+    assert_int_equal(bench_act(b, MACHINE_ACT_REMOVE, 0)->step, 10);
     store_works(b);
     are_left(b, "30");
     end(b);
@@ -185,12 +179,11 @@ static void a_removal_that_failed_can_be_asked_for_again(void **state)
     struct bench *b = open_keeping(3);
     commit(b, 10, 0, 1);
     commit(b, 20, 0, 1);
-    struct job_event ask = { .kind = EV_REMOVE_CKPT, .step = 10 };
-    assert_int_equal(bench_step(b, ask), ST_OK);
-    assert_int_equal(bench_step(b, ask), ST_NOT_FOUND); /* under way */
-    bench_store(b, EV_REMOVE_DONE, 10, 1, ST_IO);
-    assert_int_equal(bench_step(b, ask), ST_OK);
-    assert_int_equal(bench_act(b, ACT_REMOVE, 0)->step, 10);
+    assert_int_equal(bench_remove(b, 10), ST_OK);
+    assert_int_equal(bench_remove(b, 10), ST_NOT_FOUND); /* under way */
+    bench_store(b, MACHINE_EV_REMOVE_DONE, 10, 1, ST_IO);
+    assert_int_equal(bench_remove(b, 10), ST_OK);
+    assert_int_equal(bench_act(b, MACHINE_ACT_REMOVE, 0)->step, 10);
     end(b);
 }
 
@@ -199,8 +192,8 @@ static void a_removal_that_failed_can_be_asked_for_again(void **state)
 /* The base that ranks are told for a save of step; 0: none. */
 static uint64_t base_of(struct bench *b, uint64_t step)
 {
-    begin(b, step);
-    return jm_find_open(&b->m, step, 1)->base_step;
+    bench_save_until(b, step, MACHINE_SAVE_OPENING);
+    return machine_find_save(&b->m, step, 1)->base_step;
 }
 
 static void a_chain_ends_with_a_whole_one_after_seven(void **state)
@@ -224,10 +217,10 @@ static void what_was_not_read_back_is_no_base(void **state)
     (void)state;
     struct bench *b = open_delta(100);
     commit(b, 1, 0, 1);
-    assert_int_equal(bench_act(b, ACT_VERIFY, 0)->step, 1);
+    assert_int_equal(bench_act(b, MACHINE_ACT_VERIFY, 0)->step, 1);
     assert_int_equal(base_of(b, 2), 0);
     commit(b, 2, 0, 1);
-    bench_store(b, EV_VERIFY_DONE, 1, 1, ST_OK);
+    bench_store(b, MACHINE_EV_VERIFY_DONE, 1, 1, ST_OK);
     assert_int_equal(base_of(b, 3), 1);
     end(b);
 }
@@ -241,15 +234,14 @@ static void what_others_are_read_through_stays_until_they_went(void **state)
         store_works(b);
     }
     are_left(b, "1 2 3 4 5 6 7 8");
-    struct job_event ask = { .kind = EV_REMOVE_CKPT, .step = 3 };
-    assert_int_equal(bench_step(b, ask), ST_REFUSED);
+    assert_int_equal(bench_remove(b, 3), ST_REFUSED);
     commit(b, 9, 0, 1); /* whole: the chain may go, its end first */
-    assert_int_equal(bench_act(b, ACT_VERIFY, 0)->step, 9);
-    bench_store(b, EV_VERIFY_DONE, 9, 1, ST_OK);
+    assert_int_equal(bench_act(b, MACHINE_ACT_VERIFY, 0)->step, 9);
+    bench_store(b, MACHINE_EV_VERIFY_DONE, 9, 1, ST_OK);
     for (uint64_t step = 8; step >= 1; step--) {
-        assert_int_equal(bench_count(b, ACT_REMOVE), 1);
-        assert_int_equal(bench_act(b, ACT_REMOVE, 0)->step, step);
-        bench_store(b, EV_REMOVE_DONE, step, 1, ST_OK);
+        assert_int_equal(bench_count(b, MACHINE_ACT_REMOVE), 1);
+        assert_int_equal(bench_act(b, MACHINE_ACT_REMOVE, 0)->step, step);
+        bench_store(b, MACHINE_EV_REMOVE_DONE, step, 1, ST_OK);
     }
     are_left(b, "9");
     end(b);
@@ -263,8 +255,8 @@ static void the_base_of_a_save_under_way_stays(void **state)
     store_works(b);
     assert_int_equal(base_of(b, 3), 1); /* it is slow ... */
     commit(b, 2, 0, 1);                 /* (another one, whole) */
-    bench_store(b, EV_VERIFY_DONE, 2, 1, ST_OK);
-    assert_null(bench_act(b, ACT_REMOVE, 0));
+    bench_store(b, MACHINE_EV_VERIFY_DONE, 2, 1, ST_OK);
+    assert_null(bench_act(b, MACHINE_ACT_REMOVE, 0));
     are_left(b, "1 2");
     end(b);
 }
@@ -277,22 +269,22 @@ static void with_a_damaged_one_go_those_that_are_read_through_it(void **state)
         commit(b, step, step == 3 ? 0 : step - 1, 1);
         store_works(b);
     }
-    bench_exit(b, 0, EXIT_SIGNAL, 9); /* 4 is read through 3; 2 through 1 */
+    bench_exit(b, 0, MACHINE_EXIT_SIGNAL, 9); /* 4 is read through 3; 2 through 1 */
     bench_all_exit(b);
     bench_place(b);
     bench_hello(b, 0);
     bench_hello(b, 1);
-    bench_fault(b, 1, FAULT_DAMAGE, 0);
-    assert_int_equal(bench_count(b, ACT_VERIFY), 2); /* both are read here */
+    bench_fault(b, 1, MACHINE_FAULT_DAMAGE, 0);
+    assert_int_equal(bench_count(b, MACHINE_ACT_VERIFY), 2); /* both are read here */
     bench_all_exit(b);
-    bench_store(b, EV_VERIFY_DONE, 4, 2, ST_OK); /* of another generation: nothing */
-    bench_store(b, EV_VERIFY_DONE, 4, 1, ST_OK);
-    assert_false(jm_wants_slots(&b->m, b->now));
-    bench_store(b, EV_VERIFY_DONE, 3, 1, ST_CORRUPT);
-    assert_int_equal(bench_count(b, ACT_QUARANTINE), 2);
-    bench_store(b, EV_QUARANTINE_DONE, 3, 1, ST_OK);
-    assert_false(jm_wants_slots(&b->m, b->now));
-    bench_store(b, EV_QUARANTINE_DONE, 4, 1, ST_OK);
+    bench_store(b, MACHINE_EV_VERIFY_DONE, 4, 2, ST_OK); /* of another generation: nothing */
+    bench_store(b, MACHINE_EV_VERIFY_DONE, 4, 1, ST_OK);
+    assert_false(machine_wants_slots(&b->m, b->now));
+    bench_store(b, MACHINE_EV_VERIFY_DONE, 3, 1, ST_CORRUPT);
+    assert_int_equal(bench_count(b, MACHINE_ACT_QUARANTINE), 2);
+    bench_store(b, MACHINE_EV_QUARANTINE_DONE, 3, 1, ST_OK);
+    assert_false(machine_wants_slots(&b->m, b->now));
+    bench_store(b, MACHINE_EV_QUARANTINE_DONE, 4, 1, ST_OK);
     bench_tick(b, 5000);
     bench_place(b);
     assert_int_equal(b->m.restore_step, 2);
@@ -311,8 +303,8 @@ static void the_oldest_of_the_last_gives_way_where_the_store_is_full(void **stat
     }
     are_left(b, "10 20 30");
     for (uint64_t step = 40; step <= 60; step += 10) {
-        begin(b, step);
-        bench_store(b, EV_FOLDER_DONE, step, 1, ST_FULL);
+        bench_save_until(b, step, MACHINE_SAVE_OPENING);
+        bench_store(b, MACHINE_EV_FOLDER_DONE, step, 1, ST_FULL);
         store_works(b);
         are_left(b, "20 30"); /* one, not all of them */
     }
@@ -328,8 +320,8 @@ static void what_the_next_would_not_push_out_stays(void **state)
     struct bench *b = open_keeping(4);
     for (uint64_t step = 10; step <= 30; step += 10)
         commit(b, step, 0, 1);
-    begin(b, 40);
-    bench_store(b, EV_FOLDER_DONE, 40, 1, ST_FULL);
+    bench_save_until(b, 40, MACHINE_SAVE_OPENING);
+    bench_store(b, MACHINE_EV_FOLDER_DONE, 40, 1, ST_FULL);
     store_works(b);
     are_left(b, "10 20 30");
     end(b);

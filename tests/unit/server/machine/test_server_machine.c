@@ -12,20 +12,20 @@ static void a_job_is_queued_placed_formed_and_runs(void **state)
 {
     struct bench *b = *state;
     bench_is_state(b, "QUEUED");
-    assert_true(jm_wants_slots(&b->m, b->now));
+    assert_true(machine_wants_slots(&b->m, b->now));
     bench_place(b);
     bench_is_state(b, "PLACING");
-    assert_non_null(bench_act(b, ACT_PROBE, 0));
+    assert_non_null(bench_act(b, MACHINE_ACT_PROBE, 0));
     assert_int_equal(b->m.generation, 0);
     bench_probe(b, ST_OK);
     bench_is_state(b, "FORMING");
     assert_int_equal(b->m.generation, 1);
-    assert_non_null(bench_act(b, ACT_GEN_BEGIN, 0));
-    assert_non_null(bench_act(b, ACT_START, 0));
+    assert_non_null(bench_act(b, MACHINE_ACT_GEN_BEGIN, 0));
+    assert_non_null(bench_act(b, MACHINE_ACT_START, 0));
     bench_hello(b, 0);
-    assert_null(bench_act(b, ACT_PLAN, 0)); /* not before all are there */
+    assert_null(bench_act(b, MACHINE_ACT_ASSIGN, 0)); /* not before all are there */
     bench_hello(b, 1);
-    assert_int_equal(bench_count(b, ACT_PLAN), 2);
+    assert_int_equal(bench_count(b, MACHINE_ACT_ASSIGN), 2);
     bench_ready(b, 0, 100);
     bench_is_state(b, "FORMING");
     bench_ready(b, 1, 100);
@@ -40,9 +40,9 @@ static void the_last_commit_and_the_exits_make_it_succeed(void **state)
     bench_is_state(b, "RUNNING");
     bench_commit(b, 100);
     bench_is_state(b, "SAVING");
-    bench_exit(b, 0, EXIT_FINISHED, 0);
+    bench_exit(b, 0, MACHINE_EXIT_FINISHED, 0);
     bench_is_state(b, "SAVING");
-    bench_exit(b, 1, EXIT_FINISHED, 0);
+    bench_exit(b, 1, MACHINE_EXIT_FINISHED, 0);
     bench_is_state(b, "SUCCEEDED");
     assert_string_equal(b->m.final_digest, "00000000000000000000000000000064");
     assert_int_equal(b->m.restarts, 0);
@@ -54,9 +54,9 @@ static void trainers_that_stay_after_the_last_commit_are_ended(void **state)
     bench_run(b, 100);
     bench_commit(b, 100);
     bench_tick(b, 5000);
-    assert_null(bench_act(b, ACT_END, 0));
+    assert_null(bench_act(b, MACHINE_ACT_END, 0));
     bench_tick(b, 6000);
-    assert_non_null(bench_act(b, ACT_END, 0));
+    assert_non_null(bench_act(b, MACHINE_ACT_END, 0));
     bench_all_exit(b);
     bench_is_state(b, "SUCCEEDED");
 }
@@ -66,8 +66,8 @@ static void a_death_after_the_last_commit_does_not_matter(void **state)
     struct bench *b = *state;
     bench_run(b, 100);
     bench_commit(b, 100);
-    bench_exit(b, 1, EXIT_SIGNAL, 9);
-    bench_exit(b, 0, EXIT_SIGNAL, 11);
+    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+    bench_exit(b, 0, MACHINE_EXIT_SIGNAL, 11);
     bench_is_state(b, "SUCCEEDED");
 }
 
@@ -79,14 +79,14 @@ static void a_gone_process_recovers_at_once_from_the_newest_checkpoint(void **st
     bench_run(b, 100);
     bench_commit(b, 50);
     bench_progress(b, 0, 57, "forward");
-    bench_exit(b, 1, EXIT_SIGNAL, 9);
+    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
     bench_is_state(b, "RECOVERING");
-    assert_non_null(bench_act(b, ACT_OVER, 0));
-    assert_non_null(bench_act(b, ACT_END, 0));
-    assert_false(jm_wants_slots(&b->m, b->now)); /* rank 0 still runs */
-    bench_exit(b, 0, EXIT_SIGNAL, 9);
-    assert_non_null(bench_act(b, ACT_SCHEDULE, 0));
-    assert_true(jm_wants_slots(&b->m, b->now)); /* no delay after progress */
+    assert_non_null(bench_act(b, MACHINE_ACT_OVER, 0));
+    assert_non_null(bench_act(b, MACHINE_ACT_END, 0));
+    assert_false(machine_wants_slots(&b->m, b->now)); /* rank 0 still runs */
+    bench_exit(b, 0, MACHINE_EXIT_SIGNAL, 9);
+    assert_non_null(bench_act(b, MACHINE_ACT_SCHEDULE, 0));
+    assert_true(machine_wants_slots(&b->m, b->now)); /* no delay after progress */
     bench_place(b);
     bench_is_state(b, "FORMING");
     assert_int_equal(b->m.generation, 2);
@@ -98,13 +98,13 @@ static void a_communication_error_waits_250_ms_for_the_first_cause(void **state)
 {
     struct bench *b = *state;
     bench_run(b, 100);
-    bench_fault(b, 0, FAULT_COMMUNICATION, 3);
+    bench_fault(b, 0, MACHINE_FAULT_COMMUNICATION, 3);
     bench_is_state(b, "RUNNING");
-    assert_string_equal(jm_health(&b->m), "degraded");
+    assert_string_equal(machine_health(&b->m), "degraded");
     bench_tick(b, 100);
-    bench_exit(b, 1, EXIT_OOM, 0); /* the cause */
+    bench_exit(b, 1, MACHINE_EXIT_OOM, 0); /* the cause */
     bench_is_state(b, "RECOVERING");
-    assert_int_equal(b->m.cause.kind, FAULT_MEMORY);
+    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_MEMORY);
     assert_int_equal(b->m.cause.rank, 1);
 }
 
@@ -112,20 +112,20 @@ static void a_communication_error_alone_is_the_cause_after_250_ms(void **state)
 {
     struct bench *b = *state;
     bench_run(b, 100);
-    bench_fault(b, 0, FAULT_COMMUNICATION, 3);
+    bench_fault(b, 0, MACHINE_FAULT_COMMUNICATION, 3);
     bench_tick(b, 249);
     bench_is_state(b, "RUNNING");
     bench_tick(b, 1);
     bench_is_state(b, "RECOVERING");
-    assert_int_equal(b->m.cause.kind, FAULT_COMMUNICATION);
+    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_COMMUNICATION);
 }
 
 static void set_agent(struct bench *b, uint32_t rank, bool silent)
 {
-    struct job_event event = {
-        .kind = EV_AGENT, .generation = b->m.generation, .rank = rank, .flag = silent
+    struct machine_event event = {
+        .kind = MACHINE_EV_AGENT, .generation = b->m.generation, .rank = rank, .agent = { silent }
     };
-    assert_int_equal(bench_step(b, event), ST_OK);
+    assert_int_equal(bench_apply(b, event), ST_OK);
 }
 
 static void a_silent_agent_with_live_trainers_only_is_unsupervised(void **state)
@@ -140,10 +140,10 @@ static void a_silent_agent_with_live_trainers_only_is_unsupervised(void **state)
         bench_progress(b, 1, i, "forward");
     }
     bench_is_state(b, "RUNNING");
-    assert_string_equal(jm_health(&b->m), "unsupervised");
+    assert_string_equal(machine_health(&b->m), "unsupervised");
     set_agent(b, 0, false);
     set_agent(b, 1, false);
-    assert_string_equal(jm_health(&b->m), "ok");
+    assert_string_equal(machine_health(&b->m), "ok");
 }
 
 static void agent_and_trainer_silent_for_5_s_is_a_lost_node(void **state)
@@ -157,18 +157,17 @@ static void agent_and_trainer_silent_for_5_s_is_a_lost_node(void **state)
     bench_progress(b, 0, 2, "forward");
     bench_tick(b, 200);
     bench_is_state(b, "RECOVERING");
-    assert_int_equal(b->m.cause.kind, FAULT_NODE);
+    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_NODE);
     assert_int_equal(b->m.cause.rank, 1);
-    bench_exit(b, 0, EXIT_SIGNAL, 9); /* rank 1 went with its node */
-    assert_true(jm_wants_slots(&b->m, b->now));
+    bench_exit(b, 0, MACHINE_EXIT_SIGNAL, 9); /* rank 1 went with its node */
+    assert_true(machine_wants_slots(&b->m, b->now));
 }
 
 static void a_lost_session_has_10_s_to_come_back(void **state)
 {
     struct bench *b = *state;
     bench_run(b, 1000);
-    struct job_event lost = { .kind = EV_SESSION_LOST, .generation = b->m.generation, .rank = 1 };
-    assert_int_equal(bench_step(b, lost), ST_OK);
+    bench_session_lost(b, 1);
     for (int i = 0; i < 9; i++) {
         b->now += 1000;
         bench_progress(b, 0, (uint64_t)i, "forward");
@@ -177,7 +176,7 @@ static void a_lost_session_has_10_s_to_come_back(void **state)
     b->now += 1100;
     bench_progress(b, 0, 20, "forward");
     bench_is_state(b, "RECOVERING");
-    assert_int_equal(b->m.cause.kind, FAULT_SESSION);
+    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_SESSION);
     assert_int_equal(b->m.cause.rank, 1);
 }
 
@@ -185,14 +184,10 @@ static void a_session_that_comes_back_in_time_is_welcome(void **state)
 {
     struct bench *b = *state;
     bench_run(b, 1000);
-    struct job_event lost = { .kind = EV_SESSION_LOST, .generation = b->m.generation, .rank = 1 };
-    assert_int_equal(bench_step(b, lost), ST_OK);
+    bench_session_lost(b, 1);
     b->now += 8000;
     bench_progress(b, 0, 1, "forward");
-    struct job_event hello = {
-        .kind = EV_HELLO, .generation = b->m.generation, .rank = 1, .flag = true, .step = 1
-    };
-    assert_int_equal(bench_step(b, hello), ST_OK);
+    bench_attach(b, 1, 1);
     b->now += 8000;
     bench_progress(b, 0, 2, "forward");
     bench_progress(b, 1, 2, "forward");
@@ -204,15 +199,8 @@ static void stand_still(struct bench *b, int64_t ms)
 {
     for (int64_t t = 0; t < ms; t += 1000) {
         b->now += 1000;
-        for (uint32_t i = 0; i < 2; i++) {
-            struct job_event event = { .kind = EV_PROGRESS,
-                                       .generation = b->m.generation,
-                                       .rank = i,
-                                       .step = 5,
-                                       .phase = "reduce",
-                                       .counter = 77 };
-            assert_int_equal(bench_step(b, event), ST_OK);
-        }
+        for (uint32_t i = 0; i < 2; i++)
+            bench_counter(b, i, 5, "reduce", 77);
     }
 }
 
@@ -224,7 +212,7 @@ static void no_progress_for_30_s_is_a_hang(void **state)
     bench_is_state(b, "RUNNING");
     stand_still(b, 3000);
     bench_is_state(b, "RECOVERING");
-    assert_int_equal(b->m.cause.kind, FAULT_HANG);
+    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_HANG);
 }
 
 static void a_slow_phase_gets_10_times_its_median(void **state)
@@ -234,15 +222,8 @@ static void a_slow_phase_gets_10_times_its_median(void **state)
     for (uint64_t i = 1; i <= 12; i++) { /* a rise every 8 s in "reduce" */
         for (int t = 0; t < 8; t++) {
             b->now += 1000;
-            for (uint32_t r = 0; r < 2; r++) {
-                struct job_event event = { .kind = EV_PROGRESS,
-                                           .generation = b->m.generation,
-                                           .rank = r,
-                                           .step = i,
-                                           .phase = "reduce",
-                                           .counter = i };
-                assert_int_equal(bench_step(b, event), ST_OK);
-            }
+            for (uint32_t r = 0; r < 2; r++)
+                bench_counter(b, r, i, "reduce", i);
         }
     }
     stand_still(b, 60000);
@@ -260,7 +241,7 @@ static void a_silent_worker_whose_process_lives_hangs(void **state)
         bench_progress(b, 0, (uint64_t)i, "forward");
     }
     bench_is_state(b, "RECOVERING");
-    assert_int_equal(b->m.cause.kind, FAULT_HANG);
+    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_HANG);
     assert_int_equal(b->m.cause.rank, 1);
 }
 
@@ -277,7 +258,7 @@ static void workers_that_never_say_hello_fail_the_formation_after_60_s(void **st
     bench_is_state(b, "FORMING");
     bench_tick(b, 2000);
     bench_is_state(b, "RECOVERING");
-    assert_int_equal(b->m.cause.kind, FAULT_FORMATION);
+    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_FORMATION);
     assert_int_equal(b->m.cause.rank, 1);
 }
 
@@ -285,12 +266,12 @@ static void a_trainer_that_its_agent_no_longer_lists_is_gone(void **state)
 {
     struct bench *b = *state;
     bench_run(b, 1000);
-    struct job_event missing = { .kind = EV_MISSING, .generation = 1, .rank = 0 };
-    assert_int_equal(bench_step(b, missing), ST_OK);
+    struct machine_event missing = { .kind = MACHINE_EV_MISSING, .generation = 1, .rank = 0 };
+    assert_int_equal(bench_apply(b, missing), ST_OK);
     bench_is_state(b, "RUNNING"); /* its exit may still be told */
     bench_tick(b, 1000);
     bench_is_state(b, "RECOVERING");
-    assert_int_equal(b->m.cause.kind, FAULT_PROCESS);
+    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_PROCESS);
     assert_true(b->m.cause.outside);
 }
 
@@ -298,10 +279,7 @@ static void nobody_is_judged_for_10_s_after_a_restart_of_the_coordinator(void **
 {
     struct bench *b = *state;
     bench_run(b, 1000);
-    for (uint32_t i = 0; i < 2; i++)
-        b->m.ranks[i].session = b->m.ranks[i].joined = false;
-    struct job_event at = { .now = b->now };
-    jm_resume(&b->m, &at, &b->out);
+    bench_restart(b, 0);
     bench_tick(b, 9900);
     bench_is_state(b, "RUNNING");
     bench_tick(b, 9000); /* leases count from then */
@@ -317,7 +295,7 @@ static void time_in_which_the_coordinator_did_not_run_is_nobodys_silence(void **
     bench_progress(b, 0, 1, "forward");
     bench_progress(b, 1, 1, "forward");
     b->now += 40000;
-    jm_excuse(&b->m, 40000);
+    machine_excuse(&b->m, 40000);
     bench_progress(b, 0, 2, "forward");
     bench_is_state(b, "RUNNING");
     b->now += 40000; /* without the excuse it is a hang */
@@ -330,16 +308,9 @@ static void workers_that_come_back_after_a_restart_go_on(void **state)
     struct bench *b = *state;
     bench_run(b, 1000);
     bench_progress(b, 0, 40, "forward");
+    bench_restart(b, 0);
     for (uint32_t i = 0; i < 2; i++)
-        b->m.ranks[i] = (struct jm_rank){ .node = "node", .slot = i };
-    struct job_event at = { .now = b->now };
-    jm_resume(&b->m, &at, &b->out);
-    for (uint32_t i = 0; i < 2; i++) {
-        struct job_event hello = {
-            .kind = EV_HELLO, .generation = 1, .rank = i, .flag = true, .step = 60
-        };
-        assert_int_equal(bench_step(b, hello), ST_OK);
-    }
+        bench_attach(b, i, 60);
     for (uint64_t i = 0; i < 30; i++) {
         b->now += 1000;
         bench_progress(b, 0, 61 + i, "forward");
@@ -347,7 +318,7 @@ static void workers_that_come_back_after_a_restart_go_on(void **state)
     }
     bench_is_state(b, "RUNNING");
     assert_int_equal(b->m.generation, 1);
-    assert_int_equal(jm_step_now(&b->m), 90);
+    assert_int_equal(machine_step_now(&b->m), 90);
 }
 
 /* ---- the fence ---- */
@@ -356,16 +327,18 @@ static void events_of_an_older_generation_change_nothing(void **state)
 {
     struct bench *b = *state;
     bench_run(b, 100);
-    bench_exit(b, 0, EXIT_SIGNAL, 9);
-    bench_exit(b, 1, EXIT_SIGNAL, 9);
+    bench_exit(b, 0, MACHINE_EXIT_SIGNAL, 9);
+    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
     bench_run(b, 100);
     assert_int_equal(b->m.generation, 2);
-    struct job_machine before = b->m;
-    struct job_event late = { .kind = EV_SAVE_REPORT, .generation = 1, .rank = 0, .step = 10 };
-    assert_int_equal(bench_step(b, late), ST_OK);
+    struct machine before = b->m;
+    struct machine_event late = {
+        .kind = MACHINE_EV_SAVE_REPORT, .generation = 1, .rank = 0, .save_report = { .step = 10 }
+    };
+    assert_int_equal(bench_apply(b, late), ST_OK);
     assert_int_equal(b->out.count, 0);
-    late.kind = EV_EXITED;
-    assert_int_equal(bench_step(b, late), ST_OK);
+    late = (struct machine_event){ .kind = MACHINE_EV_EXITED, .generation = 1, .rank = 0 };
+    assert_int_equal(bench_apply(b, late), ST_OK);
     assert_int_equal(b->out.count, 0);
     assert_memory_equal(&before, &b->m, sizeof before);
 }

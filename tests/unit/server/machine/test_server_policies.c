@@ -11,7 +11,7 @@
 static void recover(struct bench *b, uint64_t total)
 {
     bench_all_exit(b);
-    for (int i = 0; i < 100 && !jm_wants_slots(&b->m, b->now); i++)
+    for (int i = 0; i < 100 && !machine_wants_slots(&b->m, b->now); i++)
         bench_tick(b, 1000);
     bench_run(b, total);
 }
@@ -20,7 +20,7 @@ static void a_user_error_fails_at_once_with_its_message(void **state)
 {
     struct bench *b = *state;
     bench_run(b, 100);
-    bench_fault(b, 1, FAULT_USER, 0);
+    bench_fault(b, 1, MACHINE_FAULT_USER, 0);
     bench_all_exit(b);
     bench_is_state(b, "FAILED");
     assert_string_equal(b->m.reason, "told by rank 1");
@@ -33,12 +33,12 @@ static void three_crashes_at_the_same_step_without_progress_fail(void **state)
     bench_run(b, 100);
     for (int i = 0; i < 2; i++) {
         bench_progress(b, 1, 7, "backward");
-        bench_exit(b, 1, EXIT_SIGNAL, 11);
+        bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 11);
         bench_is_state(b, "RECOVERING");
         recover(b, 100);
     }
     bench_progress(b, 1, 7, "backward");
-    bench_exit(b, 1, EXIT_SIGNAL, 11);
+    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 11);
     bench_all_exit(b);
     bench_is_state(b, "FAILED");
     assert_non_null(strstr(b->m.reason, "three times at the same place"));
@@ -50,7 +50,7 @@ static void crashes_with_progress_between_them_use_no_budget(void **state)
     bench_run(b, 1000);
     for (uint64_t i = 1; i <= 12; i++) {
         bench_progress(b, 1, 7 * i, "backward");
-        bench_exit(b, 1, EXIT_CODE, 1);
+        bench_exit(b, 1, MACHINE_EXIT_CODE, 1);
         bench_is_state(b, "RECOVERING");
         recover(b, 1000);
     }
@@ -64,7 +64,7 @@ static void kills_from_outside_only_back_off(void **state)
     bench_run(b, 100);
     int64_t delay[6];
     for (int i = 0; i < 6; i++) {
-        bench_exit(b, 1, EXIT_SIGNAL, 9);
+        bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
         bench_is_state(b, "RECOVERING");
         delay[i] = b->m.retry_at - b->now;
         recover(b, 100);
@@ -80,15 +80,15 @@ static void ten_generations_without_progress_fail_with_the_first_cause(void **st
 {
     struct bench *b = *state;
     bench_run(b, 100);
-    bench_fault(b, 0, FAULT_COMMUNICATION, 0);
+    bench_fault(b, 0, MACHINE_FAULT_COMMUNICATION, 0);
     bench_tick(b, 250);
     for (int i = 0; i < 8; i++) {
         recover(b, 100);
-        bench_exit(b, 1, EXIT_SIGNAL, 9);
+        bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
         bench_is_state(b, "RECOVERING");
     }
     recover(b, 100);
-    bench_exit(b, 1, EXIT_SIGNAL, 9);
+    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
     bench_all_exit(b);
     bench_is_state(b, "FAILED");
     assert_non_null(strstr(b->m.reason, "communication"));
@@ -101,7 +101,7 @@ static void two_attempts_without_a_commit_save_early(void **state)
     bench_run(b, 100);
     for (int i = 0; i < 2; i++) {
         bench_progress(b, 0, 10 + (uint64_t)i, "forward");
-        bench_exit(b, 1, EXIT_SIGNAL, 9);
+        bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
         bench_all_exit(b);
         bench_place(b);
         bench_hello(b, 0);
@@ -109,9 +109,9 @@ static void two_attempts_without_a_commit_save_early(void **state)
         bench_ready(b, 0, 100);
         bench_ready(b, 1, 100);
     }
-    const struct jm_action *at = bench_act(b, ACT_SAVE_AT, 0);
+    const struct machine_action *at = bench_act(b, MACHINE_ACT_SAVE_AT, 0);
     assert_non_null(at);
-    assert_false(at->flag);
+    assert_false(at->exit);
 }
 
 static void a_number_that_is_not_finite_is_computed_once_more(void **state)
@@ -119,11 +119,11 @@ static void a_number_that_is_not_finite_is_computed_once_more(void **state)
     struct bench *b = *state;
     bench_run(b, 100);
     bench_progress(b, 0, 20, "forward");
-    bench_fault(b, 0, FAULT_NUMERIC, 20);
+    bench_fault(b, 0, MACHINE_FAULT_NUMERIC, 20);
     bench_is_state(b, "RECOVERING");
     assert_int_equal(b->m.skip_count, 0);
     recover(b, 100);
-    bench_fault(b, 0, FAULT_NUMERIC, 20);
+    bench_fault(b, 0, MACHINE_FAULT_NUMERIC, 20);
     bench_is_state(b, "RECOVERING");
     assert_int_equal(b->m.skip_count, 1);
     assert_int_equal(b->m.skip[0], 20);
@@ -132,11 +132,13 @@ static void a_number_that_is_not_finite_is_computed_once_more(void **state)
 static void a_number_that_is_not_finite_twice_fails_without_on_nan_skip(void **state)
 {
     struct bench *b = *state;
-    b->m.config.skip_nan = false;
+    struct machine_config config = bench_config();
+    config.skip_nan = false;
+    bench_reopen(b, &config);
     bench_run(b, 100);
-    bench_fault(b, 0, FAULT_NUMERIC, 20);
+    bench_fault(b, 0, MACHINE_FAULT_NUMERIC, 20);
     recover(b, 100);
-    bench_fault(b, 0, FAULT_NUMERIC, 20);
+    bench_fault(b, 0, MACHINE_FAULT_NUMERIC, 20);
     bench_all_exit(b);
     bench_is_state(b, "FAILED");
 }
@@ -148,10 +150,13 @@ static void a_node_with_other_pins_is_left_out(void **state)
     bench_probe(b, ST_OK);
     bench_hello(b, 0);
     bench_hello(b, 1);
-    struct job_event ready = {
-        .kind = EV_READY, .generation = 1, .rank = 1, .total_steps = 10, .message = "another CPU"
+    struct machine_event ready = {
+        .kind = MACHINE_EV_READY,
+        .generation = 1,
+        .rank = 1,
+        .ready = { .total_steps = 10, .pins_differ = "another CPU" },
     };
-    assert_int_equal(bench_step(b, ready), ST_OK);
+    assert_int_equal(bench_apply(b, ready), ST_OK);
     bench_is_state(b, "RECOVERING");
     assert_int_equal(b->m.excluded_count, 1);
     assert_string_equal(b->m.excluded[0], "node");
@@ -160,15 +165,19 @@ static void a_node_with_other_pins_is_left_out(void **state)
 static void other_pins_are_accepted_when_exactness_is_relaxed(void **state)
 {
     struct bench *b = *state;
-    b->m.config.relaxed = true;
+    struct machine_config config = bench_config();
+    config.relaxed = true;
+    bench_reopen(b, &config);
     bench_place(b);
     bench_probe(b, ST_OK);
     bench_hello(b, 0);
     bench_hello(b, 1);
-    struct job_event ready = {
-        .kind = EV_READY, .generation = 1, .total_steps = 10, .message = "another CPU"
+    struct machine_event ready = {
+        .kind = MACHINE_EV_READY,
+        .generation = 1,
+        .ready = { .total_steps = 10, .pins_differ = "another CPU" },
     };
-    assert_int_equal(bench_step(b, ready), ST_OK);
+    assert_int_equal(bench_apply(b, ready), ST_OK);
     assert_true(bench_event(b, "pins"));
     bench_ready(b, 1, 10);
     bench_is_state(b, "RUNNING");
@@ -181,7 +190,7 @@ static void a_full_store_at_the_start_waits_with_the_reason(void **state)
     bench_probe(b, ST_FULL);
     bench_is_state(b, "QUEUED");
     assert_non_null(strstr(b->m.reason, "waits for the checkpoint store"));
-    assert_false(jm_wants_slots(&b->m, b->now));
+    assert_false(machine_wants_slots(&b->m, b->now));
     bench_tick(b, 5000);
     bench_run(b, 100);
 }
@@ -200,11 +209,11 @@ static void a_store_that_may_not_be_written_any_more_is_waited_for(void **state)
 {
     struct bench *b = *state;
     bench_run(b, 100);
-    bench_fault(b, 0, FAULT_STORE, 10);
+    bench_fault(b, 0, MACHINE_FAULT_STORE, 10);
     bench_all_exit(b);
     bench_tick(b, 5000);
     bench_place(b);
-    assert_non_null(bench_act(b, ACT_PROBE, 0));
+    assert_non_null(bench_act(b, MACHINE_ACT_PROBE, 0));
     bench_probe(b, ST_REFUSED);
     bench_is_state(b, "RECOVERING");
     assert_non_null(strstr(b->m.reason, "waits for the checkpoint store"));
@@ -221,19 +230,19 @@ static void pause_saves_and_leaves_and_resume_goes_on_from_there(void **state)
     struct bench *b = *state;
     bench_run(b, 1000);
     bench_progress(b, 0, 10, "forward");
-    assert_int_equal(bench_ask(b, EV_PAUSE), ST_OK);
+    assert_int_equal(bench_ask(b, MACHINE_EV_PAUSE), ST_OK);
     bench_is_state(b, "SAVING");
-    const struct jm_action *at = bench_act(b, ACT_SAVE_AT, 0);
+    const struct machine_action *at = bench_act(b, MACHINE_ACT_SAVE_AT, 0);
     assert_non_null(at);
-    assert_true(at->flag);
+    assert_true(at->exit);
     assert_true(at->step > 10);
     uint64_t step = at->step;
     bench_commit(b, step);
-    bench_exit(b, 0, EXIT_FINISHED, 0);
-    bench_exit(b, 1, EXIT_FINISHED, 0);
+    bench_exit(b, 0, MACHINE_EXIT_FINISHED, 0);
+    bench_exit(b, 1, MACHINE_EXIT_FINISHED, 0);
     bench_is_state(b, "PAUSED");
-    assert_false(jm_wants_slots(&b->m, b->now));
-    assert_int_equal(bench_ask(b, EV_RESUME), ST_OK);
+    assert_false(machine_wants_slots(&b->m, b->now));
+    assert_int_equal(bench_ask(b, MACHINE_EV_RESUME), ST_OK);
     bench_is_state(b, "QUEUED");
     bench_run(b, 1000);
     assert_int_equal(b->m.restore_step, step);
@@ -245,16 +254,16 @@ static void a_rank_that_passed_the_announced_step_gets_a_later_one(void **state)
     struct bench *b = *state;
     bench_run(b, 1000);
     bench_progress(b, 0, 10, "forward");
-    assert_int_equal(bench_ask(b, EV_PAUSE), ST_OK);
-    uint64_t first = bench_act(b, ACT_SAVE_AT, 0)->step;
-    bench_save(b, EV_SAVE_BEGIN, 1, first);
-    bench_save(b, EV_SAVE_PASSED, 0, first); /* it is at first + 5 */
-    const struct jm_action *at = bench_act(b, ACT_SAVE_AT, 0);
+    assert_int_equal(bench_ask(b, MACHINE_EV_PAUSE), ST_OK);
+    uint64_t first = bench_act(b, MACHINE_ACT_SAVE_AT, 0)->step;
+    bench_begin(b, 1, first);
+    bench_passed(b, 0, first, first + 5); /* it is at first + 5 */
+    const struct machine_action *at = bench_act(b, MACHINE_ACT_SAVE_AT, 0);
     assert_non_null(at);
-    assert_true(at->flag);
+    assert_true(at->exit);
     assert_true(at->step > first + 5);
-    bench_save(b, EV_SAVE_PASSED, 1, first); /* said by another, too: once is enough */
-    assert_null(bench_act(b, ACT_SAVE_AT, 0));
+    bench_passed(b, 1, first, first + 5); /* said by another, too: once is enough */
+    assert_null(bench_act(b, MACHINE_ACT_SAVE_AT, 0));
 }
 
 static void a_failure_while_pausing_pauses_at_the_newest_checkpoint(void **state)
@@ -262,34 +271,34 @@ static void a_failure_while_pausing_pauses_at_the_newest_checkpoint(void **state
     struct bench *b = *state;
     bench_run(b, 1000);
     bench_commit(b, 50);
-    assert_int_equal(bench_ask(b, EV_PAUSE), ST_OK);
-    bench_exit(b, 1, EXIT_SIGNAL, 9);
-    bench_exit(b, 0, EXIT_SIGNAL, 9);
+    assert_int_equal(bench_ask(b, MACHINE_EV_PAUSE), ST_OK);
+    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+    bench_exit(b, 0, MACHINE_EXIT_SIGNAL, 9);
     bench_is_state(b, "PAUSED");
-    assert_int_equal(jm_newest(&b->m)->step, 50);
+    assert_int_equal(machine_newest(&b->m)->step, 50);
 }
 
 static void stop_ends_in_stopped_and_is_final(void **state)
 {
     struct bench *b = *state;
     bench_run(b, 1000);
-    assert_int_equal(bench_ask(b, EV_STOP), ST_OK);
-    bench_commit(b, bench_act(b, ACT_SAVE_AT, 0)->step);
+    assert_int_equal(bench_ask(b, MACHINE_EV_STOP), ST_OK);
+    bench_commit(b, bench_act(b, MACHINE_ACT_SAVE_AT, 0)->step);
     bench_all_exit(b);
     bench_is_state(b, "STOPPED");
-    assert_int_equal(bench_ask(b, EV_RESUME), ST_REFUSED);
-    assert_int_equal(bench_ask(b, EV_KILL), ST_REFUSED);
+    assert_int_equal(bench_ask(b, MACHINE_EV_RESUME), ST_REFUSED);
+    assert_int_equal(bench_ask(b, MACHINE_EV_KILL), ST_REFUSED);
 }
 
 static void kill_ends_the_trainers_first(void **state)
 {
     struct bench *b = *state;
     bench_run(b, 1000);
-    assert_int_equal(bench_ask(b, EV_KILL), ST_OK);
-    assert_non_null(bench_act(b, ACT_END, 0));
-    assert_false(job_state_final(b->m.state));
+    assert_int_equal(bench_ask(b, MACHINE_EV_KILL), ST_OK);
+    assert_non_null(bench_act(b, MACHINE_ACT_END, 0));
+    assert_false(machine_state_final(b->m.state));
     bench_tick(b, 2500);
-    assert_non_null(bench_act(b, ACT_END, 0)); /* said again */
+    assert_non_null(bench_act(b, MACHINE_ACT_END, 0)); /* said again */
     bench_all_exit(b);
     bench_is_state(b, "KILLED");
 }
@@ -297,11 +306,11 @@ static void kill_ends_the_trainers_first(void **state)
 static void a_queued_job_is_paused_stopped_and_killed_at_once(void **state)
 {
     struct bench *b = *state;
-    assert_int_equal(bench_ask(b, EV_SAVE), ST_REFUSED);
-    assert_int_equal(bench_ask(b, EV_PAUSE), ST_OK);
+    assert_int_equal(bench_ask(b, MACHINE_EV_SAVE), ST_REFUSED);
+    assert_int_equal(bench_ask(b, MACHINE_EV_PAUSE), ST_OK);
     bench_is_state(b, "PAUSED");
-    assert_int_equal(bench_ask(b, EV_RESUME), ST_OK);
-    assert_int_equal(bench_ask(b, EV_KILL), ST_OK);
+    assert_int_equal(bench_ask(b, MACHINE_EV_RESUME), ST_OK);
+    assert_int_equal(bench_ask(b, MACHINE_EV_KILL), ST_OK);
     bench_is_state(b, "KILLED");
 }
 
@@ -309,35 +318,36 @@ static void drain_saves_and_queues_the_job_again(void **state)
 {
     struct bench *b = *state;
     bench_run(b, 1000);
-    assert_int_equal(bench_ask(b, EV_DRAIN), ST_OK);
-    bench_commit(b, bench_act(b, ACT_SAVE_AT, 0)->step);
-    bench_exit(b, 0, EXIT_FINISHED, 0);
-    bench_exit(b, 1, EXIT_FINISHED, 0);
+    assert_int_equal(bench_ask(b, MACHINE_EV_DRAIN), ST_OK);
+    bench_commit(b, bench_act(b, MACHINE_ACT_SAVE_AT, 0)->step);
+    bench_exit(b, 0, MACHINE_EXIT_FINISHED, 0);
+    bench_exit(b, 1, MACHINE_EXIT_FINISHED, 0);
     bench_is_state(b, "QUEUED");
 }
 
 static void drain_does_not_undo_what_was_asked_before(void **state)
 {
     struct bench *b = *state;
-    static const enum job_event_kind asked[] = { EV_PAUSE, EV_STOP };
+    const struct machine_config config = bench_config();
+    static const enum machine_event_kind asked[] = { MACHINE_EV_PAUSE, MACHINE_EV_STOP };
     static const char *const ends[] = { "PAUSED", "STOPPED" };
     for (int i = 0; i < 4; i++) {
         bool hurried = i % 2 == 1;
         bench_run(b, 100000);
         assert_int_equal(bench_ask(b, asked[i / 2]), ST_OK);
-        uint64_t step = bench_act(b, ACT_SAVE_AT, 0)->step;
-        assert_int_equal(bench_ask(b, EV_DRAIN), ST_OK);
+        uint64_t step = bench_act(b, MACHINE_ACT_SAVE_AT, 0)->step;
+        assert_int_equal(bench_ask(b, MACHINE_EV_DRAIN), ST_OK);
         if (hurried) {
-            assert_int_equal(bench_ask(b, EV_DRAIN_NOW), ST_OK);
+            assert_int_equal(bench_ask(b, MACHINE_EV_DRAIN_NOW), ST_OK);
         } else {
             bench_commit(b, step);
         }
         bench_all_exit(b);
         bench_is_state(b, ends[i / 2]);
         if (i < 2) {
-            assert_int_equal(bench_ask(b, EV_RESUME), ST_OK);
+            assert_int_equal(bench_ask(b, MACHINE_EV_RESUME), ST_OK);
         } else {
-            b->m.state = JOB_QUEUED;
+            bench_reopen(b, &config);
         }
     }
 }
@@ -345,13 +355,15 @@ static void drain_does_not_undo_what_was_asked_before(void **state)
 static void a_job_limited_in_time_saves_and_succeeds_when_it_is_over(void **state)
 {
     struct bench *b = *state;
-    b->m.config.time_limit_ms = 20000;
+    struct machine_config config = bench_config();
+    config.time_limit_ms = 20000;
+    bench_reopen(b, &config);
     bench_run(b, 0);
-    const struct jm_action *at = NULL;
+    const struct machine_action *at = NULL;
     for (uint64_t i = 1; i < 30 && !at; i++) {
         b->now += 1000;
         bench_progress(b, 0, i, "forward");
-        at = bench_act(b, ACT_SAVE_AT, 0);
+        at = bench_act(b, MACHINE_ACT_SAVE_AT, 0);
         if (!at)
             bench_progress(b, 1, i, "forward");
     }
@@ -379,9 +391,9 @@ static void every_second_is_attributed(void **state)
     b->now += 5000;
     bench_progress(b, 0, 10, "forward");
     b->now += 200; /* from the last progress to the death */
-    bench_exit(b, 1, EXIT_SIGNAL, 9);
+    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
     b->now += 300;
-    bench_exit(b, 0, EXIT_SIGNAL, 9);
+    bench_exit(b, 0, MACHINE_EXIT_SIGNAL, 9);
     bench_place(b);
     bench_hello(b, 0);
     bench_hello(b, 1);
@@ -391,11 +403,11 @@ static void every_second_is_attributed(void **state)
     bench_progress(b, 0, 10, "forward"); /* steps 1 to 10 again */
     b->now += 900;
     bench_tick(b, 0);
-    assert_int_equal(b->m.lost_ms[LOST_WAIT], 3000);
-    assert_int_equal(b->m.lost_ms[LOST_FORM], 500 + 300);
-    assert_int_equal(b->m.lost_ms[LOST_RESTORE], 600);
-    assert_int_equal(b->m.lost_ms[LOST_DETECT], 200);
-    assert_int_equal(b->m.lost_ms[LOST_REPLAY], 700);
+    assert_int_equal(b->m.lost_ms[MACHINE_LOST_WAIT], 3000);
+    assert_int_equal(b->m.lost_ms[MACHINE_LOST_FORM], 500 + 300);
+    assert_int_equal(b->m.lost_ms[MACHINE_LOST_RESTORE], 600);
+    assert_int_equal(b->m.lost_ms[MACHINE_LOST_DETECT], 200);
+    assert_int_equal(b->m.lost_ms[MACHINE_LOST_REPLAY], 700);
     assert_int_equal(b->m.train_ms, 5000 + 900);
 }
 

@@ -1,28 +1,16 @@
 /* Saves and checkpoints in the job's state machine: the commit protocol, its failures, retention.
  */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "tests/test.h"
 #include "tests/unit/server/server_fixture.h"
 
-static int open_running(void **state)
-{
-    struct bench *b = malloc(sizeof *b);
-    struct jm_config config = bench_config();
-    bench_open(b, &config);
-    bench_run(b, 1000);
-    *state = b;
-    return 0;
-}
-
-static size_t row(const struct bench *b, enum jm_save_state state)
+static size_t row(const struct bench *b, enum machine_save_state state)
 {
     size_t count = 0;
     for (size_t i = 0; i < b->out.count; i++) {
-        const struct jm_action *act = &b->out.list[i];
-        count += act->kind == ACT_SAVE_ROW && act->value == (int)state;
+        const struct machine_action *act = &b->out.list[i];
+        count += act->kind == MACHINE_ACT_SAVE_ROW && act->save_state == state;
     }
     return count;
 }
@@ -32,16 +20,16 @@ static size_t row(const struct bench *b, enum jm_save_state state)
 static void the_folder_is_made_before_anybody_is_told_where(void **state)
 {
     struct bench *b = *state;
-    bench_save(b, EV_SAVE_BEGIN, 0, 50);
-    assert_non_null(bench_act(b, ACT_FOLDER, 0));
-    assert_null(bench_act(b, ACT_SEND_FOLDER, 0));
-    bench_store(b, EV_FOLDER_DONE, 50, 1, ST_OK);
-    assert_int_equal(row(b, SAVE_COLLECTING), 1);
-    const struct jm_action *told = bench_act(b, ACT_SEND_FOLDER, 0);
+    bench_begin(b, 0, 50);
+    assert_non_null(bench_act(b, MACHINE_ACT_FOLDER, 0));
+    assert_null(bench_act(b, MACHINE_ACT_SEND_FOLDER, 0));
+    bench_store(b, MACHINE_EV_FOLDER_DONE, 50, 1, ST_OK);
+    assert_int_equal(row(b, MACHINE_SAVE_COLLECTING), 1);
+    const struct machine_action *told = bench_act(b, MACHINE_ACT_SEND_FOLDER, 0);
     assert_non_null(told);
-    assert_true(told->flag);
-    bench_save(b, EV_SAVE_BEGIN, 1, 50); /* a late one is answered at once */
-    told = bench_act(b, ACT_SEND_FOLDER, 0);
+    assert_true(told->there);
+    bench_begin(b, 1, 50); /* a late one is answered at once */
+    told = bench_act(b, MACHINE_ACT_SEND_FOLDER, 0);
     assert_non_null(told);
     assert_int_equal(told->rank, 1);
 }
@@ -49,133 +37,110 @@ static void the_folder_is_made_before_anybody_is_told_where(void **state)
 static void a_report_is_journalled_with_its_acknowledgement(void **state)
 {
     struct bench *b = *state;
-    bench_save(b, EV_SAVE_BEGIN, 0, 50);
-    bench_store(b, EV_FOLDER_DONE, 50, 1, ST_OK);
-    bench_save(b, EV_SAVE_REPORT, 0, 50);
-    assert_int_equal(bench_count(b, ACT_REPORT_ROW), 1);
-    assert_int_equal(bench_count(b, ACT_SEND_ACK), 1);
-    bench_save(b, EV_SAVE_REPORT, 0, 50); /* repeated: acknowledged again, journalled once */
-    assert_int_equal(bench_count(b, ACT_REPORT_ROW), 0);
-    assert_int_equal(bench_count(b, ACT_SEND_ACK), 1);
-    assert_null(bench_act(b, ACT_CHECK, 0));
+    bench_begin(b, 0, 50);
+    bench_store(b, MACHINE_EV_FOLDER_DONE, 50, 1, ST_OK);
+    bench_report(b, 0, 50);
+    assert_int_equal(bench_count(b, MACHINE_ACT_REPORT_ROW), 1);
+    assert_int_equal(bench_count(b, MACHINE_ACT_SEND_ACK), 1);
+    bench_report(b, 0, 50); /* repeated: acknowledged again, journalled once */
+    assert_int_equal(bench_count(b, MACHINE_ACT_REPORT_ROW), 0);
+    assert_int_equal(bench_count(b, MACHINE_ACT_SEND_ACK), 1);
+    assert_null(bench_act(b, MACHINE_ACT_CHECK, 0));
 }
 
 static void the_record_decides_and_only_publishing_acknowledges(void **state)
 {
     struct bench *b = *state;
-    for (uint32_t i = 0; i < 2; i++)
-        bench_save(b, EV_SAVE_BEGIN, i, 50);
-    bench_store(b, EV_FOLDER_DONE, 50, 1, ST_OK);
-    bench_save(b, EV_SAVE_REPORT, 0, 50);
-    bench_save(b, EV_SAVE_REPORT, 1, 50);
-    assert_non_null(bench_act(b, ACT_CHECK, 0));
-    assert_null(bench_act(b, ACT_SEND_DONE, 0));
-    bench_store(b, EV_CHECK_DONE, 50, 1, ST_OK);
-    assert_int_equal(row(b, SAVE_COMMITTING), 1);
-    assert_non_null(bench_act(b, ACT_PUBLISH, 0));
-    assert_null(bench_act(b, ACT_SEND_DONE, 0));
-    assert_null(jm_newest(&b->m));
-    bench_store(b, EV_PUBLISH_DONE, 50, 1, ST_OK);
-    const struct jm_action *done = bench_act(b, ACT_SEND_DONE, 0);
+    bench_save_until(b, 50, MACHINE_SAVE_CHECKING);
+    assert_non_null(bench_act(b, MACHINE_ACT_CHECK, 0));
+    assert_null(bench_act(b, MACHINE_ACT_SEND_DONE, 0));
+    bench_store(b, MACHINE_EV_CHECK_DONE, 50, 1, ST_OK);
+    assert_int_equal(row(b, MACHINE_SAVE_COMMITTING), 1);
+    assert_non_null(bench_act(b, MACHINE_ACT_PUBLISH, 0));
+    assert_null(bench_act(b, MACHINE_ACT_SEND_DONE, 0));
+    assert_null(machine_newest(&b->m));
+    bench_store(b, MACHINE_EV_PUBLISH_DONE, 50, 1, ST_OK);
+    const struct machine_action *done = bench_act(b, MACHINE_ACT_SEND_DONE, 0);
     assert_non_null(done);
-    assert_true(done->flag);
-    assert_int_equal(jm_newest(&b->m)->step, 50);
+    assert_true(done->committed);
+    assert_int_equal(machine_newest(&b->m)->step, 50);
 }
 
-static void report_times(struct bench *b, uint32_t rank, const struct jm_save_times *times)
+static void report_times(struct bench *b, uint32_t rank, const struct machine_save_times *times)
 {
-    struct job_event report = {
-        .kind = EV_SAVE_REPORT, .generation = 1, .rank = rank, .step = 50, .times = *times
+    struct machine_event report = {
+        .kind = MACHINE_EV_SAVE_REPORT,
+        .generation = 1,
+        .rank = rank,
+        .save_report = { .step = 50, .write_ms = 40 - rank, .times = *times },
     };
-    report.write_ms = 40 - rank;
-    assert_int_equal(bench_step(b, report), ST_OK);
-}
-
-static const char *saved_message(const struct bench *b)
-{
-    for (size_t i = 0; i < b->out.count; i++) {
-        const struct jm_action *act = &b->out.list[i];
-        if (act->kind == ACT_EVENT && strcmp(act->text, "saved") == 0)
-            return act->message;
-    }
-    return "";
+    assert_int_equal(bench_apply(b, report), ST_OK);
 }
 
 static void a_checkpoint_and_its_event_tell_what_it_took(void **state)
 {
     struct bench *b = *state;
-    static const struct jm_save_times first = { 1500, 80000, 30000, 200, 0, 0 };
-    static const struct jm_save_times second = { 900, 70000, 31000, 100, 0, 0 };
-    for (uint32_t i = 0; i < 2; i++)
-        bench_save(b, EV_SAVE_BEGIN, i, 50);
-    bench_store(b, EV_FOLDER_DONE, 50, 1, ST_OK);
+    static const struct machine_save_times first = { 1500, 80000, 30000, 200, 0, 0 };
+    static const struct machine_save_times second = { 900, 70000, 31000, 100, 0, 0 };
+    bench_save_until(b, 50, MACHINE_SAVE_COLLECTING);
     report_times(b, 0, &first);
     report_times(b, 0, &first); /* repeated: counted once */
     report_times(b, 1, &second);
     b->now += 12;
-    bench_store(b, EV_CHECK_DONE, 50, 1, ST_OK);
-    bench_store(b, EV_PUBLISH_DONE, 50, 1, ST_OK);
-    const struct jm_save_times *times = &jm_newest(&b->m)->times;
+    bench_store(b, MACHINE_EV_CHECK_DONE, 50, 1, ST_OK);
+    bench_store(b, MACHINE_EV_PUBLISH_DONE, 50, 1, ST_OK);
+    const struct machine_save_times *times = &machine_newest(&b->m)->times;
     assert_int_equal(times->stall_us, 1500);
     assert_int_equal(times->encode_us, 150000);
     assert_int_equal(times->io_us, 31000);
     assert_int_equal(times->sync_us, 200);
     assert_int_equal(times->save_us, 40000);
     assert_int_equal(times->commit_us, 12000);
-    const char *took = strchr(saved_message(b), ';');
+    assert_non_null(bench_told(b, "saved"));
+    const char *took = strchr(bench_told(b, "saved"), ';');
     assert_non_null(took);
     assert_string_equal(took, "; the step waited 1.5 ms, saving took 150.0 ms of processor time, "
                               "writing 31.0 ms, syncing 0.2, committing 12");
-    assert_int_equal(b->m.lost_ms[LOST_STALL], 1); /* of the slowest rank */
+    assert_int_equal(b->m.lost_ms[MACHINE_LOST_STALL], 1); /* of the slowest rank */
     for (int i = 0; i < 5; i++)
-        jm_note_stall(&b->m, 300); /* shorter than a millisecond each */
-    assert_int_equal(b->m.lost_ms[LOST_STALL], 3);
+        machine_note_stall(&b->m, 300); /* shorter than a millisecond each */
+    assert_int_equal(b->m.lost_ms[MACHINE_LOST_STALL], 3);
 }
 
 static void publishing_is_repeated_until_it_succeeds(void **state)
 {
     struct bench *b = *state;
-    for (uint32_t i = 0; i < 2; i++)
-        bench_save(b, EV_SAVE_BEGIN, i, 50);
-    bench_store(b, EV_FOLDER_DONE, 50, 1, ST_OK);
-    for (uint32_t i = 0; i < 2; i++)
-        bench_save(b, EV_SAVE_REPORT, i, 50);
-    bench_store(b, EV_CHECK_DONE, 50, 1, ST_OK);
+    bench_save_until(b, 50, MACHINE_SAVE_COMMITTING);
     for (int i = 0; i < 5; i++) {
-        bench_store(b, EV_PUBLISH_DONE, 50, 1, ST_IO);
-        assert_null(bench_act(b, ACT_SEND_DONE, 0));
-        for (int t = 0; t < 100 && !bench_act(b, ACT_PUBLISH, 0); t++) {
+        bench_store(b, MACHINE_EV_PUBLISH_DONE, 50, 1, ST_IO);
+        assert_null(bench_act(b, MACHINE_ACT_SEND_DONE, 0));
+        for (int t = 0; t < 100 && !bench_act(b, MACHINE_ACT_PUBLISH, 0); t++) {
             b->now += 900;
             bench_progress(b, 0, 50, "forward");
-            if (!bench_act(b, ACT_PUBLISH, 0))
+            if (!bench_act(b, MACHINE_ACT_PUBLISH, 0))
                 bench_progress(b, 1, 50, "forward");
         }
-        assert_non_null(bench_act(b, ACT_PUBLISH, 0));
+        assert_non_null(bench_act(b, MACHINE_ACT_PUBLISH, 0));
     }
-    bench_store(b, EV_PUBLISH_DONE, 50, 1, ST_OK);
-    assert_int_equal(jm_newest(&b->m)->step, 50);
+    bench_store(b, MACHINE_EV_PUBLISH_DONE, 50, 1, ST_OK);
+    assert_int_equal(machine_newest(&b->m)->step, 50);
 }
 
 static void a_decided_save_whose_folder_stays_gone_is_dropped(void **state)
 {
     struct bench *b = *state;
-    for (uint32_t i = 0; i < 2; i++)
-        bench_save(b, EV_SAVE_BEGIN, i, 50);
-    bench_store(b, EV_FOLDER_DONE, 50, 1, ST_OK);
-    for (uint32_t i = 0; i < 2; i++)
-        bench_save(b, EV_SAVE_REPORT, i, 50);
-    bench_store(b, EV_CHECK_DONE, 50, 1, ST_OK);
-    bench_exit(b, 0, EXIT_SIGNAL, 9);
-    bench_exit(b, 1, EXIT_SIGNAL, 9);
+    bench_save_until(b, 50, MACHINE_SAVE_COMMITTING);
+    bench_exit(b, 0, MACHINE_EXIT_SIGNAL, 9);
+    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
     int tries = 0;
-    for (; tries < 20 && !bench_act(b, ACT_REMOVE, 0); tries++) {
-        assert_false(jm_wants_slots(&b->m, b->now));
-        bench_store(b, EV_PUBLISH_DONE, 50, 1, ST_NOT_FOUND);
-        if (!bench_act(b, ACT_REMOVE, 0))
+    for (; tries < 20 && !bench_act(b, MACHINE_ACT_REMOVE, 0); tries++) {
+        assert_false(machine_wants_slots(&b->m, b->now));
+        bench_store(b, MACHINE_EV_PUBLISH_DONE, 50, 1, ST_NOT_FOUND);
+        if (!bench_act(b, MACHINE_ACT_REMOVE, 0))
             bench_tick(b, 30000);
     }
     assert_in_range(tries, 3, 10); /* it may come back */
-    bench_store(b, EV_REMOVE_DONE, 50, 1, ST_OK);
+    bench_store(b, MACHINE_EV_REMOVE_DONE, 50, 1, ST_OK);
     bench_place(b);
     bench_is_state(b, "FORMING");
     assert_int_equal(b->m.restore_step, 0);
@@ -184,18 +149,13 @@ static void a_decided_save_whose_folder_stays_gone_is_dropped(void **state)
 static void a_decided_save_is_published_whatever_becomes_of_the_generation(void **state)
 {
     struct bench *b = *state;
-    for (uint32_t i = 0; i < 2; i++)
-        bench_save(b, EV_SAVE_BEGIN, i, 50);
-    bench_store(b, EV_FOLDER_DONE, 50, 1, ST_OK);
-    for (uint32_t i = 0; i < 2; i++)
-        bench_save(b, EV_SAVE_REPORT, i, 50);
-    bench_store(b, EV_CHECK_DONE, 50, 1, ST_OK);
-    bench_exit(b, 0, EXIT_SIGNAL, 9);
-    bench_exit(b, 1, EXIT_SIGNAL, 9);
+    bench_save_until(b, 50, MACHINE_SAVE_COMMITTING);
+    bench_exit(b, 0, MACHINE_EXIT_SIGNAL, 9);
+    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
     bench_is_state(b, "RECOVERING");
-    assert_false(jm_wants_slots(&b->m, b->now)); /* the next one starts from it */
-    bench_store(b, EV_PUBLISH_DONE, 50, 1, ST_OK);
-    assert_true(jm_wants_slots(&b->m, b->now));
+    assert_false(machine_wants_slots(&b->m, b->now)); /* the next one starts from it */
+    bench_store(b, MACHINE_EV_PUBLISH_DONE, 50, 1, ST_OK);
+    assert_true(machine_wants_slots(&b->m, b->now));
     bench_place(b);
     assert_int_equal(b->m.restore_step, 50);
 }
@@ -203,15 +163,13 @@ static void a_decided_save_is_published_whatever_becomes_of_the_generation(void 
 static void reports_from_last_words_complete_a_save_of_a_dead_generation(void **state)
 {
     struct bench *b = *state;
-    for (uint32_t i = 0; i < 2; i++)
-        bench_save(b, EV_SAVE_BEGIN, i, 50);
-    bench_store(b, EV_FOLDER_DONE, 50, 1, ST_OK);
-    bench_save(b, EV_SAVE_REPORT, 0, 50);
-    bench_exit(b, 0, EXIT_SIGNAL, 9);
-    bench_save(b, EV_SAVE_REPORT, 1, 50); /* the core takes it from the words before the exit */
-    bench_exit(b, 1, EXIT_SIGNAL, 9);
-    bench_store(b, EV_CHECK_DONE, 50, 1, ST_OK);
-    bench_store(b, EV_PUBLISH_DONE, 50, 1, ST_OK);
+    bench_save_until(b, 50, MACHINE_SAVE_COLLECTING);
+    bench_report(b, 0, 50);
+    bench_exit(b, 0, MACHINE_EXIT_SIGNAL, 9);
+    bench_report(b, 1, 50); /* the core takes it from the words before the exit */
+    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+    bench_store(b, MACHINE_EV_CHECK_DONE, 50, 1, ST_OK);
+    bench_store(b, MACHINE_EV_PUBLISH_DONE, 50, 1, ST_OK);
     bench_place(b);
     assert_int_equal(b->m.restore_step, 50);
 }
@@ -219,16 +177,14 @@ static void reports_from_last_words_complete_a_save_of_a_dead_generation(void **
 static void an_incomplete_save_of_a_dead_generation_is_removed(void **state)
 {
     struct bench *b = *state;
-    for (uint32_t i = 0; i < 2; i++)
-        bench_save(b, EV_SAVE_BEGIN, i, 50);
-    bench_store(b, EV_FOLDER_DONE, 50, 1, ST_OK);
-    bench_save(b, EV_SAVE_REPORT, 0, 50);
-    bench_exit(b, 1, EXIT_SIGNAL, 9);
-    bench_exit(b, 0, EXIT_SIGNAL, 9);
-    assert_non_null(bench_act(b, ACT_REMOVE, 0));
-    assert_false(jm_wants_slots(&b->m, b->now));
-    bench_store(b, EV_REMOVE_DONE, 50, 1, ST_OK);
-    assert_true(jm_wants_slots(&b->m, b->now));
+    bench_save_until(b, 50, MACHINE_SAVE_COLLECTING);
+    bench_report(b, 0, 50);
+    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+    bench_exit(b, 0, MACHINE_EXIT_SIGNAL, 9);
+    assert_non_null(bench_act(b, MACHINE_ACT_REMOVE, 0));
+    assert_false(machine_wants_slots(&b->m, b->now));
+    bench_store(b, MACHINE_EV_REMOVE_DONE, 50, 1, ST_OK);
+    assert_true(machine_wants_slots(&b->m, b->now));
     bench_place(b);
     assert_int_equal(b->m.restore_step, 0);
     assert_int_equal(b->m.generation, 2);
@@ -239,75 +195,75 @@ static void an_incomplete_save_of_a_dead_generation_is_removed(void **state)
 static void a_killed_job_removes_a_folder_that_came_too_late(void **state)
 {
     struct bench *b = *state;
-    bench_save(b, EV_SAVE_BEGIN, 0, 50);
-    assert_int_equal(bench_ask(b, EV_KILL), ST_OK);
+    bench_begin(b, 0, 50);
+    assert_int_equal(bench_ask(b, MACHINE_EV_KILL), ST_OK);
     bench_all_exit(b);
     bench_is_state(b, "KILLED");
-    bench_store(b, EV_FOLDER_DONE, 50, 1, ST_OK);
-    assert_int_equal(bench_act(b, ACT_REMOVE, 0)->step, 50);
-    assert_null(bench_act(b, ACT_SWEEP, 0));
-    bench_store(b, EV_REMOVE_DONE, 50, 1, ST_OK);
-    assert_null(jm_find_ckpt(&b->m, 50, 1));
-    assert_int_equal(row(b, SAVE_FREE), 1);
-    assert_non_null(bench_act(b, ACT_SWEEP, 0));
+    bench_store(b, MACHINE_EV_FOLDER_DONE, 50, 1, ST_OK);
+    assert_int_equal(bench_act(b, MACHINE_ACT_REMOVE, 0)->step, 50);
+    assert_null(bench_act(b, MACHINE_ACT_SWEEP, 0));
+    bench_store(b, MACHINE_EV_REMOVE_DONE, 50, 1, ST_OK);
+    assert_null(machine_find_ckpt(&b->m, 50, 1));
+    assert_int_equal(row(b, MACHINE_SAVE_FREE), 1);
+    assert_non_null(bench_act(b, MACHINE_ACT_SWEEP, 0));
 }
 
 static void what_an_ended_job_was_to_remove_goes_after_a_restart(void **state)
 {
     struct bench *b = *state;
-    assert_int_equal(bench_ask(b, EV_KILL), ST_OK);
+    assert_int_equal(bench_ask(b, MACHINE_EV_KILL), ST_OK);
     bench_all_exit(b);
-    b->m.saves[0] = (struct jm_save){ .state = SAVE_DROPPING, .step = 50, .generation = 1 };
-    b->m.saves[1] = (struct jm_save){ .state = SAVE_COLLECTING, .step = 60, .generation = 1 };
-    for (uint32_t i = 0; i < 2; i++)
-        b->m.ranks[i].save_flags[0] = b->m.ranks[i].save_flags[1] = RANK_BEGUN | RANK_ASSUMED;
-    struct job_event at = { .now = b->now };
-    jm_resume(&b->m, &at, &b->out);
-    assert_int_equal(bench_count(b, ACT_REMOVE), 2);
+    static const struct machine_save rows[] = {
+        { .state = MACHINE_SAVE_DROPPING, .step = 50, .generation = 1 },
+        { .state = MACHINE_SAVE_COLLECTING, .step = 60, .generation = 1 },
+    };
+    for (int i = 0; i < 2; i++)
+        machine_load_save(&b->m, &rows[i]);
+    machine_resume(&b->m, b->now, b->now, &b->out);
+    assert_int_equal(bench_count(b, MACHINE_ACT_REMOVE), 2);
 }
 
 static void a_failed_save_is_dropped_by_all_and_its_folder_removed(void **state)
 {
     struct bench *b = *state;
-    for (uint32_t i = 0; i < 2; i++)
-        bench_save(b, EV_SAVE_BEGIN, i, 50);
-    bench_store(b, EV_FOLDER_DONE, 50, 1, ST_OK);
-    bench_save(b, EV_SAVE_REPORT, 0, 50);
-    bench_save(b, EV_SAVE_FAILED, 1, 50);
-    const struct jm_action *done = bench_act(b, ACT_SEND_DONE, 0);
+    bench_save_until(b, 50, MACHINE_SAVE_COLLECTING);
+    bench_report(b, 0, 50);
+    bench_save_fails(b, 1, 50);
+    const struct machine_action *done = bench_act(b, MACHINE_ACT_SEND_DONE, 0);
     assert_non_null(done);
-    assert_false(done->flag);
-    assert_int_equal(done->rank, JM_ALL);
-    assert_null(bench_act(b, ACT_REMOVE, 0)); /* rank 0 has a file there */
-    bench_save(b, EV_SAVE_FAILED, 0, 50);     /* "removed" */
-    assert_non_null(bench_act(b, ACT_REMOVE, 0));
-    bench_store(b, EV_REMOVE_DONE, 50, 1, ST_OK);
+    assert_false(done->committed);
+    assert_int_equal(done->rank, MACHINE_ALL_RANKS);
+    assert_null(bench_act(b, MACHINE_ACT_REMOVE, 0)); /* rank 0 has a file there */
+    bench_save_fails(b, 0, 50);                       /* "removed" */
+    assert_non_null(bench_act(b, MACHINE_ACT_REMOVE, 0));
+    bench_store(b, MACHINE_EV_REMOVE_DONE, 50, 1, ST_OK);
     bench_is_state(b, "RUNNING");
     bench_commit(b, 100); /* the next one works */
-    assert_int_equal(jm_newest(&b->m)->step, 100);
+    assert_int_equal(machine_newest(&b->m)->step, 100);
 }
 
 static void a_full_store_at_the_last_save_waits_and_tries_again(void **state)
 {
     struct bench *b = *state;
+    bench_run(b, 1000);
     for (uint32_t i = 0; i < 2; i++) {
         bench_progress(b, i, 1000, "forward");
-        bench_save(b, EV_SAVE_BEGIN, i, 1000);
+        bench_begin(b, i, 1000);
     }
     bench_is_state(b, "SAVING");
-    bench_store(b, EV_FOLDER_DONE, 1000, 1, ST_FULL);
+    bench_store(b, MACHINE_EV_FOLDER_DONE, 1000, 1, ST_FULL);
     assert_non_null(strstr(b->m.reason, "waits to save step 1000"));
-    bench_store(b, EV_REMOVE_DONE, 1000, 1, ST_OK);
+    bench_store(b, MACHINE_EV_REMOVE_DONE, 1000, 1, ST_OK);
     for (uint32_t i = 0; i < 2; i++)
-        bench_save(b, EV_SAVE_BEGIN, i, 1000); /* workers try again by themselves */
-    for (int t = 0; t < 20 && !bench_act(b, ACT_FOLDER, 0); t++)
+        bench_begin(b, i, 1000); /* workers try again by themselves */
+    for (int t = 0; t < 20 && !bench_act(b, MACHINE_ACT_FOLDER, 0); t++)
         bench_tick(b, 100);
-    assert_non_null(bench_act(b, ACT_FOLDER, 0));
-    bench_store(b, EV_FOLDER_DONE, 1000, 1, ST_OK);
+    assert_non_null(bench_act(b, MACHINE_ACT_FOLDER, 0));
+    bench_store(b, MACHINE_EV_FOLDER_DONE, 1000, 1, ST_OK);
     for (uint32_t i = 0; i < 2; i++)
-        bench_save(b, EV_SAVE_REPORT, i, 1000);
-    bench_store(b, EV_CHECK_DONE, 1000, 1, ST_OK);
-    bench_store(b, EV_PUBLISH_DONE, 1000, 1, ST_OK);
+        bench_report(b, i, 1000);
+    bench_store(b, MACHINE_EV_CHECK_DONE, 1000, 1, ST_OK);
+    bench_store(b, MACHINE_EV_PUBLISH_DONE, 1000, 1, ST_OK);
     bench_all_exit(b);
     bench_is_state(b, "SUCCEEDED");
 }
@@ -315,86 +271,79 @@ static void a_full_store_at_the_last_save_waits_and_tries_again(void **state)
 static void files_that_do_not_match_their_reports_never_commit(void **state)
 {
     struct bench *b = *state;
-    for (uint32_t i = 0; i < 2; i++)
-        bench_save(b, EV_SAVE_BEGIN, i, 50);
-    bench_store(b, EV_FOLDER_DONE, 50, 1, ST_OK);
-    for (uint32_t i = 0; i < 2; i++)
-        bench_save(b, EV_SAVE_REPORT, i, 50);
-    bench_store(b, EV_CHECK_DONE, 50, 1, ST_INCOMPLETE);
-    assert_int_equal(row(b, SAVE_COMMITTING), 0);
-    assert_null(bench_act(b, ACT_PUBLISH, 0));
-    assert_int_equal(row(b, SAVE_DROPPING), 1);
+    bench_save_until(b, 50, MACHINE_SAVE_CHECKING);
+    bench_store(b, MACHINE_EV_CHECK_DONE, 50, 1, ST_INCOMPLETE);
+    assert_int_equal(row(b, MACHINE_SAVE_COMMITTING), 0);
+    assert_null(bench_act(b, MACHINE_ACT_PUBLISH, 0));
+    assert_int_equal(row(b, MACHINE_SAVE_DROPPING), 1);
 }
 
 static void whoever_begins_a_later_save_gives_up_the_earlier(void **state)
 {
     struct bench *b = *state;
-    bench_save(b, EV_SAVE_BEGIN, 0, 50);
-    bench_store(b, EV_FOLDER_DONE, 50, 1, ST_OK);
-    bench_save(b, EV_SAVE_REPORT, 0, 50);
-    bench_save(b, EV_SAVE_BEGIN, 0, 60); /* it reported: rank 1 may still write */
-    assert_int_equal(row(b, SAVE_DROPPING), 0);
-    bench_save(b, EV_SAVE_BEGIN, 1, 60); /* it never will */
-    assert_int_equal(row(b, SAVE_DROPPING), 1);
-    bench_save(b, EV_SAVE_FAILED, 0, 50); /* "removed" */
-    assert_int_equal(bench_act(b, ACT_REMOVE, 0)->step, 50);
+    bench_begin(b, 0, 50);
+    bench_store(b, MACHINE_EV_FOLDER_DONE, 50, 1, ST_OK);
+    bench_report(b, 0, 50);
+    bench_begin(b, 0, 60); /* it reported: rank 1 may still write */
+    assert_int_equal(row(b, MACHINE_SAVE_DROPPING), 0);
+    bench_begin(b, 1, 60); /* it never will */
+    assert_int_equal(row(b, MACHINE_SAVE_DROPPING), 1);
+    bench_save_fails(b, 0, 50); /* "removed" */
+    assert_int_equal(bench_act(b, MACHINE_ACT_REMOVE, 0)->step, 50);
 }
 
 static void who_goes_on_before_there_is_a_folder_is_told_too(void **state)
 {
     struct bench *b = *state;
-    bench_save(b, EV_SAVE_BEGIN, 0, 50);
-    bench_save(b, EV_SAVE_BEGIN, 1, 50);
-    bench_save(b, EV_SAVE_BEGIN, 0, 60);
-    const struct jm_action *all = bench_act(b, ACT_SEND_FOLDER, 0);
-    const struct jm_action *own = bench_act(b, ACT_SEND_FOLDER, 1);
-    assert_true(all && all->step == 50 && all->rank == JM_ALL && !all->flag);
-    assert_true(own && own->step == 50 && own->rank == 0 && !own->flag);
+    bench_begin(b, 0, 50);
+    bench_begin(b, 1, 50);
+    bench_begin(b, 0, 60);
+    const struct machine_action *all = bench_act(b, MACHINE_ACT_SEND_FOLDER, 0);
+    const struct machine_action *own = bench_act(b, MACHINE_ACT_SEND_FOLDER, 1);
+    assert_true(all && all->step == 50 && all->rank == MACHINE_ALL_RANKS && !all->there);
+    assert_true(own && own->step == 50 && own->rank == 0 && !own->there);
 }
 
 static void a_save_that_one_is_late_for_is_given_up_by_all_at_once(void **state)
 {
     struct bench *b = *state;
-    bench_save(b, EV_SAVE_FAILED, 1, 50); /* before anybody began it */
+    bench_save_fails(b, 1, 50); /* before anybody began it */
     assert_true(bench_event(b, "save-dropped"));
-    const struct jm_action *told = bench_act(b, ACT_SEND_DONE, 0);
+    const struct machine_action *told = bench_act(b, MACHINE_ACT_SEND_DONE, 0);
     assert_non_null(told);
-    assert_int_equal(told->rank, JM_ALL);
-    assert_false(told->flag);
-    bench_save(b, EV_SAVE_BEGIN, 0, 50); /* crossed it */
-    assert_null(bench_act(b, ACT_FOLDER, 0));
-    told = bench_act(b, ACT_SEND_FOLDER, 0);
+    assert_int_equal(told->rank, MACHINE_ALL_RANKS);
+    assert_false(told->committed);
+    bench_begin(b, 0, 50); /* crossed it */
+    assert_null(bench_act(b, MACHINE_ACT_FOLDER, 0));
+    told = bench_act(b, MACHINE_ACT_SEND_FOLDER, 0);
     assert_non_null(told);
-    assert_false(told->flag);
+    assert_false(told->there);
     bench_commit(b, 60);
-    assert_int_equal(jm_newest(&b->m)->step, 60);
-    bench_save(b, EV_SAVE_FAILED, 1, 60); /* of what is committed nothing is given up */
-    assert_null(bench_act(b, ACT_SEND_DONE, 0));
-    bench_save(b, EV_SAVE_FAILED, 1, 60);
+    assert_int_equal(machine_newest(&b->m)->step, 60);
+    bench_save_fails(b, 1, 60); /* of what is committed nothing is given up */
+    assert_null(bench_act(b, MACHINE_ACT_SEND_DONE, 0));
+    bench_save_fails(b, 1, 60);
     assert_false(bench_event(b, "save-dropped")); /* told once, until one is saved */
 }
 
 static void a_report_of_a_save_that_nobody_knows_is_refused(void **state)
 {
     struct bench *b = *state;
-    bench_save(b, EV_SAVE_REPORT, 0, 70);
-    const struct jm_action *done = bench_act(b, ACT_SEND_DONE, 0);
+    bench_report(b, 0, 70);
+    const struct machine_action *done = bench_act(b, MACHINE_ACT_SEND_DONE, 0);
     assert_non_null(done);
-    assert_false(done->flag);
-    assert_null(bench_act(b, ACT_SEND_ACK, 0));
+    assert_false(done->committed);
+    assert_null(bench_act(b, MACHINE_ACT_SEND_ACK, 0));
 }
 
 static void a_worker_that_comes_back_hears_what_became_of_its_saves(void **state)
 {
     struct bench *b = *state;
     bench_commit(b, 50);
-    struct job_event hello = {
-        .kind = EV_HELLO, .generation = 1, .rank = 1, .flag = true, .step = 51
-    };
-    assert_int_equal(bench_step(b, hello), ST_OK);
-    const struct jm_action *done = bench_act(b, ACT_SEND_DONE, 0);
+    bench_attach(b, 1, 51);
+    const struct machine_action *done = bench_act(b, MACHINE_ACT_SEND_DONE, 0);
     assert_non_null(done);
-    assert_true(done->flag);
+    assert_true(done->committed);
     assert_int_equal(done->step, 50);
     assert_int_equal(done->rank, 1);
 }
@@ -402,18 +351,15 @@ static void a_worker_that_comes_back_hears_what_became_of_its_saves(void **state
 static void a_restart_goes_on_with_what_was_decided_or_complete(void **state)
 {
     struct bench *b = *state;
-    b->m.saves[0] = (struct jm_save){ .state = SAVE_COMMITTING, .step = 50, .generation = 1 };
-    b->m.saves[1] = (struct jm_save){ .state = SAVE_COLLECTING, .step = 60, .generation = 1 };
-    b->m.saves[2] = (struct jm_save){ .state = SAVE_COLLECTING, .step = 70, .generation = 1 };
-    for (uint32_t i = 0; i < 2; i++)
-        b->m.ranks[i].save_flags[1] = RANK_BEGUN | RANK_REPORTED;
-    b->m.ranks[0].save_flags[2] = RANK_BEGUN | RANK_REPORTED;
-    struct job_event at = { .now = b->now };
-    jm_resume(&b->m, &at, &b->out);
-    assert_int_equal(bench_count(b, ACT_PUBLISH), 1);
-    assert_int_equal(bench_act(b, ACT_PUBLISH, 0)->step, 50);
-    assert_int_equal(bench_count(b, ACT_CHECK), 1);
-    assert_int_equal(bench_act(b, ACT_CHECK, 0)->step, 60);
+    bench_save_until(b, 50, MACHINE_SAVE_COMMITTING);
+    bench_save_until(b, 60, MACHINE_SAVE_CHECKING);
+    bench_save_until(b, 70, MACHINE_SAVE_COLLECTING);
+    bench_report(b, 0, 70);
+    bench_restart(b, 0);
+    assert_int_equal(bench_count(b, MACHINE_ACT_PUBLISH), 1);
+    assert_int_equal(bench_act(b, MACHINE_ACT_PUBLISH, 0)->step, 50);
+    assert_int_equal(bench_count(b, MACHINE_ACT_CHECK), 1);
+    assert_int_equal(bench_act(b, MACHINE_ACT_CHECK, 0)->step, 60);
 }
 
 /* ---- retention ---- */
@@ -423,19 +369,19 @@ static void older_ones_go_only_after_the_newest_was_read_back(void **state)
     struct bench *b = *state;
     for (uint64_t step = 10; step <= 30; step += 10) {
         bench_commit(b, step);
-        assert_null(bench_act(b, ACT_VERIFY, 0)); /* keep.last is 3 */
+        assert_null(bench_act(b, MACHINE_ACT_VERIFY, 0)); /* keep.last is 3 */
     }
     bench_commit(b, 40);
-    const struct jm_action *verify = bench_act(b, ACT_VERIFY, 0);
+    const struct machine_action *verify = bench_act(b, MACHINE_ACT_VERIFY, 0);
     assert_non_null(verify);
     assert_int_equal(verify->step, 40);
-    assert_null(bench_act(b, ACT_REMOVE, 0));
-    bench_store(b, EV_VERIFY_DONE, 40, 1, ST_OK);
-    const struct jm_action *gone = bench_act(b, ACT_REMOVE, 0);
+    assert_null(bench_act(b, MACHINE_ACT_REMOVE, 0));
+    bench_store(b, MACHINE_EV_VERIFY_DONE, 40, 1, ST_OK);
+    const struct machine_action *gone = bench_act(b, MACHINE_ACT_REMOVE, 0);
     assert_non_null(gone);
     assert_int_equal(gone->step, 10);
-    assert_int_equal(bench_count(b, ACT_REMOVE), 1);
-    bench_store(b, EV_REMOVE_DONE, 10, 1, ST_OK);
+    assert_int_equal(bench_count(b, MACHINE_ACT_REMOVE), 1);
+    bench_store(b, MACHINE_EV_REMOVE_DONE, 10, 1, ST_OK);
     assert_int_equal(b->m.catalog_count, 3);
     assert_int_equal(b->m.catalog[0].step, 20);
     assert_int_equal(b->m.catalog[2].step, 40);
@@ -446,12 +392,12 @@ static void a_newest_that_does_not_read_well_saves_the_older_ones(void **state)
     struct bench *b = *state;
     for (uint64_t step = 10; step <= 40; step += 10)
         bench_commit(b, step);
-    bench_store(b, EV_VERIFY_DONE, 40, 1, ST_CORRUPT);
-    assert_null(bench_act(b, ACT_REMOVE, 0));
-    assert_non_null(bench_act(b, ACT_QUARANTINE, 0));
+    bench_store(b, MACHINE_EV_VERIFY_DONE, 40, 1, ST_CORRUPT);
+    assert_null(bench_act(b, MACHINE_ACT_REMOVE, 0));
+    assert_non_null(bench_act(b, MACHINE_ACT_QUARANTINE, 0));
     assert_true(bench_event(b, "damaged"));
-    assert_non_null(bench_act(b, ACT_SAVE_AT, 0)); /* a good one, soon */
-    assert_int_equal(jm_newest(&b->m)->step, 30);
+    assert_non_null(bench_act(b, MACHINE_ACT_SAVE_AT, 0)); /* a good one, soon */
+    assert_int_equal(machine_newest(&b->m)->step, 30);
 }
 
 static void the_newest_of_a_live_job_is_not_removed_for_a_user(void **state)
@@ -459,13 +405,10 @@ static void the_newest_of_a_live_job_is_not_removed_for_a_user(void **state)
     struct bench *b = *state;
     bench_commit(b, 10);
     bench_commit(b, 20);
-    struct job_event ask = { .kind = EV_REMOVE_CKPT, .step = 20 };
-    assert_int_equal(bench_step(b, ask), ST_REFUSED);
-    ask.step = 15;
-    assert_int_equal(bench_step(b, ask), ST_NOT_FOUND);
-    ask.step = 10;
-    assert_int_equal(bench_step(b, ask), ST_OK);
-    assert_int_equal(bench_act(b, ACT_REMOVE, 0)->step, 10);
+    assert_int_equal(bench_remove(b, 20), ST_REFUSED);
+    assert_int_equal(bench_remove(b, 15), ST_NOT_FOUND);
+    assert_int_equal(bench_remove(b, 10), ST_OK);
+    assert_int_equal(bench_act(b, MACHINE_ACT_REMOVE, 0)->step, 10);
 }
 
 /* ---- damage ---- */
@@ -473,12 +416,12 @@ static void the_newest_of_a_live_job_is_not_removed_for_a_user(void **state)
 /* A generation that found its checkpoint damaged, all its workers gone. */
 static void report_damage(struct bench *b)
 {
-    bench_exit(b, 0, EXIT_SIGNAL, 9);
+    bench_exit(b, 0, MACHINE_EXIT_SIGNAL, 9);
     bench_all_exit(b);
     bench_place(b);
     bench_hello(b, 0);
     bench_hello(b, 1);
-    bench_fault(b, 1, FAULT_DAMAGE, 0);
+    bench_fault(b, 1, MACHINE_FAULT_DAMAGE, 0);
 }
 
 static void damage_is_read_here_before_the_next_generation(void **state)
@@ -487,15 +430,15 @@ static void damage_is_read_here_before_the_next_generation(void **state)
     bench_commit(b, 10);
     bench_commit(b, 20);
     report_damage(b);
-    assert_int_equal(bench_act(b, ACT_VERIFY, 0)->step, 20);
+    assert_int_equal(bench_act(b, MACHINE_ACT_VERIFY, 0)->step, 20);
     bench_all_exit(b);
     bench_tick(b, 5000);
-    assert_false(jm_wants_slots(&b->m, b->now));
-    bench_store(b, EV_VERIFY_DONE, 20, 1, ST_CORRUPT);
-    assert_int_equal(bench_act(b, ACT_QUARANTINE, 0)->step, 20);
-    assert_false(jm_wants_slots(&b->m, b->now));
-    bench_store(b, EV_QUARANTINE_DONE, 20, 1, ST_OK);
-    assert_true(jm_wants_slots(&b->m, b->now));
+    assert_false(machine_wants_slots(&b->m, b->now));
+    bench_store(b, MACHINE_EV_VERIFY_DONE, 20, 1, ST_CORRUPT);
+    assert_int_equal(bench_act(b, MACHINE_ACT_QUARANTINE, 0)->step, 20);
+    assert_false(machine_wants_slots(&b->m, b->now));
+    bench_store(b, MACHINE_EV_QUARANTINE_DONE, 20, 1, ST_OK);
+    assert_true(machine_wants_slots(&b->m, b->now));
     bench_place(b);
     assert_int_equal(b->m.restore_step, 10);
 }
@@ -506,9 +449,9 @@ static void with_no_good_one_left_training_starts_again_with_an_event(void **sta
     bench_commit(b, 10);
     report_damage(b);
     bench_all_exit(b);
-    bench_store(b, EV_VERIFY_DONE, 10, 1, ST_INCOMPLETE);
+    bench_store(b, MACHINE_EV_VERIFY_DONE, 10, 1, ST_INCOMPLETE);
     assert_true(bench_event(b, "restart"));
-    bench_store(b, EV_QUARANTINE_DONE, 10, 1, ST_OK);
+    bench_store(b, MACHINE_EV_QUARANTINE_DONE, 10, 1, ST_OK);
     bench_tick(b, 5000);
     bench_place(b);
     assert_int_equal(b->m.restore_step, 0);
@@ -521,8 +464,8 @@ static void a_checkpoint_that_reads_well_here_stays(void **state)
     bench_commit(b, 10);
     report_damage(b);
     bench_all_exit(b);
-    bench_store(b, EV_VERIFY_DONE, 10, 1, ST_OK);
-    assert_null(bench_act(b, ACT_QUARANTINE, 0));
+    bench_store(b, MACHINE_EV_VERIFY_DONE, 10, 1, ST_OK);
+    assert_null(bench_act(b, MACHINE_ACT_QUARANTINE, 0));
     assert_true(bench_event(b, "verified"));
     assert_int_equal(b->m.suspect_count, 1);
     assert_string_equal(b->m.suspects[0], "node");
@@ -537,14 +480,15 @@ static void a_failing_medium_is_no_damage(void **state)
     bench_commit(b, 10);
     report_damage(b);
     bench_all_exit(b);
-    bench_store(b, EV_VERIFY_DONE, 10, 1, ST_TIMED_OUT);
-    assert_null(bench_act(b, ACT_QUARANTINE, 0));
-    for (int t = 0; t < 20 && !bench_act(b, ACT_VERIFY, 0); t++)
+    bench_store(b, MACHINE_EV_VERIFY_DONE, 10, 1, ST_TIMED_OUT);
+    assert_null(bench_act(b, MACHINE_ACT_QUARANTINE, 0));
+    for (int t = 0; t < 20 && !bench_act(b, MACHINE_ACT_VERIFY, 0); t++)
         bench_tick(b, 500);
-    assert_non_null(bench_act(b, ACT_VERIFY, 0)); /* asked again */
+    assert_non_null(bench_act(b, MACHINE_ACT_VERIFY, 0)); /* asked again */
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_running, bench_teardown)
+#define TEST(name)        cmocka_unit_test_setup_teardown(name, bench_setup_running, bench_teardown)
+#define TEST_QUEUED(name) cmocka_unit_test_setup_teardown(name, bench_setup, bench_teardown)
 
 int main(void)
 {
@@ -561,7 +505,7 @@ int main(void)
         TEST(a_killed_job_removes_a_folder_that_came_too_late),
         TEST(what_an_ended_job_was_to_remove_goes_after_a_restart),
         TEST(a_failed_save_is_dropped_by_all_and_its_folder_removed),
-        TEST(a_full_store_at_the_last_save_waits_and_tries_again),
+        TEST_QUEUED(a_full_store_at_the_last_save_waits_and_tries_again),
         TEST(files_that_do_not_match_their_reports_never_commit),
         TEST(whoever_begins_a_later_save_gives_up_the_earlier),
         TEST(who_goes_on_before_there_is_a_folder_is_told_too),

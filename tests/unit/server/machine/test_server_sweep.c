@@ -12,49 +12,41 @@
 
 /* ---- when ---- */
 
-static int open_running(void **state)
-{
-    int rc = bench_setup(state);
-    bench_run(*state, 100000);
-    return rc;
-}
-
 static void next_generation(struct bench *b)
 {
     bench_all_exit(b);
-    for (int i = 0; i < 20 && !jm_wants_slots(&b->m, b->now); i++)
+    for (int i = 0; i < 20 && !machine_wants_slots(&b->m, b->now); i++)
         bench_tick(b, 1000);
-    bench_run(b, 100000);
+    bench_run(b, BENCH_STEPS);
 }
 
-static void swept(struct bench *b, uint32_t before, enum status status, uint64_t count)
+static void swept(struct bench *b, uint32_t before, enum status status, uint32_t count)
 {
-    struct job_event event = { .kind = EV_SWEEP_DONE,
-                               .of_generation = before,
-                               .status = status,
-                               .message = "",
-                               .counter = count };
-    assert_int_equal(bench_step(b, event), ST_OK);
+    struct machine_event event = {
+        .kind = MACHINE_EV_SWEEP_DONE,
+        .answer = { .generation = before, .status = status, .message = "", .swept = count },
+    };
+    assert_int_equal(bench_apply(b, event), ST_OK);
 }
 
 static void each_generation_looks_for_what_the_ones_before_left_once(void **state)
 {
     struct bench *b = *state;
     bench_commit(b, 10);
-    assert_null(bench_act(b, ACT_SWEEP, 0)); /* nobody was before */
+    assert_null(bench_act(b, MACHINE_ACT_SWEEP, 0)); /* nobody was before */
     next_generation(b);
-    assert_null(bench_act(b, ACT_SWEEP, 0));
+    assert_null(bench_act(b, MACHINE_ACT_SWEEP, 0));
     bench_commit(b, 20);
-    assert_int_equal(bench_act(b, ACT_SWEEP, 0)->generation, 2);
+    assert_int_equal(bench_act(b, MACHINE_ACT_SWEEP, 0)->generation, 2);
     bench_commit(b, 30);
-    assert_null(bench_act(b, ACT_SWEEP, 0)); /* under way */
+    assert_null(bench_act(b, MACHINE_ACT_SWEEP, 0)); /* under way */
     swept(b, 2, ST_OK, 3);
     assert_true(bench_event(b, "swept"));
     bench_commit(b, 40);
-    assert_null(bench_act(b, ACT_SWEEP, 0));
+    assert_null(bench_act(b, MACHINE_ACT_SWEEP, 0));
     next_generation(b);
     bench_commit(b, 50);
-    assert_int_equal(bench_act(b, ACT_SWEEP, 0)->generation, 3);
+    assert_int_equal(bench_act(b, MACHINE_ACT_SWEEP, 0)->generation, 3);
 }
 
 static void what_failed_is_tried_again_with_the_next_commit(void **state)
@@ -65,9 +57,9 @@ static void what_failed_is_tried_again_with_the_next_commit(void **state)
     swept(b, 2, ST_AGAIN, 64);
     assert_true(bench_event(b, "swept"));
     bench_tick(b, 1000);
-    assert_null(bench_act(b, ACT_SWEEP, 0));
+    assert_null(bench_act(b, MACHINE_ACT_SWEEP, 0));
     bench_commit(b, 20);
-    assert_int_equal(bench_act(b, ACT_SWEEP, 0)->generation, 2);
+    assert_int_equal(bench_act(b, MACHINE_ACT_SWEEP, 0)->generation, 2);
     swept(b, 2, ST_OK, 0);
     assert_false(bench_event(b, "swept"));
     assert_int_equal(b->m.swept, 2);
@@ -76,38 +68,31 @@ static void what_failed_is_tried_again_with_the_next_commit(void **state)
 static void what_is_decided_is_published_before_anything_is_swept(void **state)
 {
     struct bench *b = *state;
-    for (uint32_t i = 0; i < 2; i++)
-        bench_save(b, EV_SAVE_BEGIN, i, 10);
-    bench_store(b, EV_FOLDER_DONE, 10, 1, ST_OK);
-    for (uint32_t i = 0; i < 2; i++)
-        bench_save(b, EV_SAVE_REPORT, i, 10);
-    bench_store(b, EV_CHECK_DONE, 10, 1, ST_OK);
-    assert_int_equal(bench_ask(b, EV_KILL), ST_OK);
+    bench_save_until(b, 10, MACHINE_SAVE_COMMITTING);
+    assert_int_equal(bench_ask(b, MACHINE_EV_KILL), ST_OK);
     bench_all_exit(b);
     bench_is_state(b, "KILLED");
-    assert_null(bench_act(b, ACT_SWEEP, 0));
-    bench_store(b, EV_PUBLISH_DONE, 10, 1, ST_IO);
-    assert_null(bench_act(b, ACT_SWEEP, 0));
+    assert_null(bench_act(b, MACHINE_ACT_SWEEP, 0));
+    bench_store(b, MACHINE_EV_PUBLISH_DONE, 10, 1, ST_IO);
+    assert_null(bench_act(b, MACHINE_ACT_SWEEP, 0));
     bench_tick(b, 1000);
-    assert_non_null(bench_act(b, ACT_PUBLISH, 0));
-    bench_store(b, EV_PUBLISH_DONE, 10, 1, ST_OK);
-    assert_int_equal(bench_act(b, ACT_SWEEP, 0)->generation, 2); /* of all of its generations */
+    assert_non_null(bench_act(b, MACHINE_ACT_PUBLISH, 0));
+    bench_store(b, MACHINE_EV_PUBLISH_DONE, 10, 1, ST_OK);
+    assert_int_equal(bench_act(b, MACHINE_ACT_SWEEP, 0)->generation,
+                     2); /* of all of its generations */
 }
 
 static void an_ended_job_that_was_not_swept_is_after_a_restart(void **state)
 {
     struct bench *b = *state;
-    assert_int_equal(bench_ask(b, EV_KILL), ST_OK);
+    assert_int_equal(bench_ask(b, MACHINE_EV_KILL), ST_OK);
     bench_all_exit(b);
-    assert_int_equal(bench_act(b, ACT_SWEEP, 0)->generation, 2);
-    b->m.sweep_asked = 0; /* nobody knows of it any more */
-    struct job_event at = { .now = b->now };
-    jm_resume(&b->m, &at, &b->out);
-    assert_int_equal(bench_act(b, ACT_SWEEP, 0)->generation, 2);
+    assert_int_equal(bench_act(b, MACHINE_ACT_SWEEP, 0)->generation, 2);
+    bench_restart(b, 0); /* before it was swept */
+    assert_int_equal(bench_act(b, MACHINE_ACT_SWEEP, 0)->generation, 2);
     swept(b, 2, ST_OK, 1);
-    b->m.sweep_asked = 0;
-    jm_resume(&b->m, &at, &b->out);
-    assert_null(bench_act(b, ACT_SWEEP, 0));
+    bench_restart(b, 0);
+    assert_null(bench_act(b, MACHINE_ACT_SWEEP, 0));
 }
 
 /* ---- what ---- */
@@ -217,7 +202,7 @@ static void a_sweep_is_bounded_and_says_that_more_is_left(void **state)
     assert_int_equal(all + count, 70);
 }
 
-#define TEST(name)  cmocka_unit_test_setup_teardown(name, open_running, bench_teardown)
+#define TEST(name)  cmocka_unit_test_setup_teardown(name, bench_setup_running, bench_teardown)
 #define FILES(name) cmocka_unit_test_setup_teardown(name, open_store, close_store)
 
 int main(void)

@@ -52,7 +52,7 @@ static void take_away(struct store *s)
     s->memory = memory_io_new();
 }
 
-static enum status run(struct store *s, enum store_kind kind, const char *mark, bool holds)
+static enum status run_task(struct store *s, enum store_kind kind, const char *mark, bool holds)
 {
     store_task_free(s->task);
     struct store_task *task = s->task = store_task_new(kind);
@@ -75,23 +75,23 @@ static void the_mark_is_written_once_and_known_again(void **state)
     struct store *s = *state;
     size_t size = 0;
     take_away(s);
-    assert_int_equal(run(s, STORE_PROBE, "", false), ST_OK);
+    assert_int_equal(run_task(s, STORE_PROBE, "", false), ST_OK);
     assert_string_equal(s->task->mark, NONCE);
     const uint8_t *bytes = memory_io_bytes(s->memory, MARK, &size);
     assert_int_equal(size, strlen("cairn-mark-1 " NONCE "\n"));
     assert_memory_equal(bytes, "cairn-mark-1 " NONCE "\n", size);
     memory_io_put(s->memory, MARK, "cairn-mark-1 " OTHER "\n", size); /* of who came before us */
-    assert_int_equal(run(s, STORE_PROBE, "", false), ST_OK);
+    assert_int_equal(run_task(s, STORE_PROBE, "", false), ST_OK);
     assert_string_equal(s->task->mark, OTHER);
 }
 
 static void a_store_of_before_there_were_marks_gets_one_if_it_is_there(void **state)
 {
     struct store *s = *state;
-    assert_int_equal(run(s, STORE_PROBE, "", true), ST_OK);
+    assert_int_equal(run_task(s, STORE_PROBE, "", true), ST_OK);
     assert_string_equal(s->task->mark, NONCE);
     take_away(s);
-    assert_int_equal(run(s, STORE_PROBE, "", true), ST_UNREACHABLE);
+    assert_int_equal(run_task(s, STORE_PROBE, "", true), ST_UNREACHABLE);
     assert_true(s->task->away);
     assert_false(memory_io_has(s->memory, SAMPLE_STORE));
 }
@@ -110,23 +110,23 @@ static void nothing_is_made_or_found_damaged_in_a_store_that_is_not_the_jobs(voi
         }
         for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
             uint64_t before = memory_io_hash(s->memory, "/");
-            assert_int_equal(run(s, kinds[i], NONCE, true), ST_UNREACHABLE);
+            assert_int_equal(run_task(s, kinds[i], NONCE, true), ST_UNREACHABLE);
             assert_true(s->task->away);
             assert_non_null(strstr(s->task->message, SAMPLE_STORE "/" SAMPLE_JOB));
             assert_int_equal(memory_io_hash(s->memory, "/"), before);
         }
     }
-    assert_int_equal(run(s, STORE_PROBE, NONCE, false), ST_OK); /* nothing can be lost */
+    assert_int_equal(run_task(s, STORE_PROBE, NONCE, false), ST_OK); /* nothing can be lost */
     assert_string_equal(s->task->mark, OTHER);
 }
 
 static void a_checkpoint_that_is_gone_from_its_store_is_damage(void **state)
 {
     struct store *s = *state;
-    assert_int_equal(run(s, STORE_PROBE, "", true), ST_OK);
-    assert_int_equal(run(s, STORE_VERIFY, NONCE, true), ST_OK);
-    assert_int_equal(run(s, STORE_REMOVE, NONCE, true), ST_OK);
-    assert_int_equal(run(s, STORE_VERIFY, NONCE, true), ST_NOT_FOUND);
+    assert_int_equal(run_task(s, STORE_PROBE, "", true), ST_OK);
+    assert_int_equal(run_task(s, STORE_VERIFY, NONCE, true), ST_OK);
+    assert_int_equal(run_task(s, STORE_REMOVE, NONCE, true), ST_OK);
+    assert_int_equal(run_task(s, STORE_VERIFY, NONCE, true), ST_NOT_FOUND);
     assert_false(s->task->away);
 }
 
@@ -135,7 +135,7 @@ static void damage_is_told_by_its_cause_not_by_a_stray_file(void **state)
     struct store *s = *state;
     memory_io_put(s->memory, DIR "/a-stray-file", "x", 1);
     memory_io_damage(s->memory, DIR "/shard-00000-of-00001.cairn", 5000, 1);
-    assert_int_equal(run(s, STORE_VERIFY, "", true), ST_CORRUPT);
+    assert_int_equal(run_task(s, STORE_VERIFY, "", true), ST_CORRUPT);
     assert_null(strstr(s->task->message, "stray"));
     assert_non_null(strstr(s->task->message, "shard-00000"));
 }
@@ -156,34 +156,25 @@ static void what_was_given_up_is_removed_where_nothing_is(void **state)
 
 /* ---- the job ---- */
 
-/* A running job with checkpoints of steps 10 and 20. */
-static int open_saved(void **state)
+static void answer_away(struct bench *b, enum machine_event_kind kind, uint64_t step)
 {
-    int rc = bench_setup(state);
-    struct bench *b = *state;
-    bench_run(b, 100000);
-    bench_commit(b, 10);
-    bench_commit(b, 20);
-    return rc;
-}
-
-static void answer_away(struct bench *b, enum job_event_kind kind, uint64_t step)
-{
-    struct job_event event = { .kind = kind,
-                               .step = step,
-                               .of_generation = 1,
-                               .status = ST_UNREACHABLE,
-                               .flag = true,
-                               .message = "the store is not there" };
-    assert_int_equal(bench_step(b, event), ST_OK);
+    struct machine_event event = { .kind = kind,
+                                   .answer = { .step = step,
+                                               .generation = 1,
+                                               .status = ST_UNREACHABLE,
+                                               .message = "the store is not there",
+                                               .away = true } };
+    assert_int_equal(bench_apply(b, event), ST_OK);
 }
 
 static void restore_fails(struct bench *b, const char *said)
 {
-    struct jm_fault fault = { .kind = FAULT_STORE, .rank = 0, .phase = "restore" };
+    struct machine_fault fault = { .kind = MACHINE_FAULT_STORE, .rank = 0, .phase = "restore" };
     (void)snprintf(fault.message, sizeof fault.message, "%s", said);
-    struct job_event event = { .kind = EV_FAULT, .generation = b->m.generation, .fault = &fault };
-    assert_int_equal(bench_step(b, event), ST_OK);
+    struct machine_event event = { .kind = MACHINE_EV_FAULT,
+                                   .generation = b->m.generation,
+                                   .fault = &fault };
+    assert_int_equal(bench_apply(b, event), ST_OK);
     bench_all_exit(b);
 }
 
@@ -191,9 +182,9 @@ static void is_waiting(struct bench *b)
 {
     bench_is_state(b, "RECOVERING");
     assert_non_null(strstr(b->m.reason, "the store is not there"));
-    assert_int_equal(jm_find_ckpt(&b->m, 10, 1)->state, CKPT_GOOD);
-    assert_int_equal(jm_find_ckpt(&b->m, 20, 1)->state, CKPT_GOOD);
-    assert_null(bench_act(b, ACT_QUARANTINE, 0));
+    assert_int_equal(machine_find_ckpt(&b->m, 10, 1)->state, MACHINE_CKPT_GOOD);
+    assert_int_equal(machine_find_ckpt(&b->m, 20, 1)->state, MACHINE_CKPT_GOOD);
+    assert_null(bench_act(b, MACHINE_ACT_QUARANTINE, 0));
 }
 
 static void a_job_waits_for_its_store_and_goes_on_from_it(void **state)
@@ -204,38 +195,38 @@ static void a_job_waits_for_its_store_and_goes_on_from_it(void **state)
     bench_place(b);
     restore_fails(b, "the store is not there");
     bench_tick(b, 1000);
-    answer_away(b, EV_VERIFY_DONE, 20);
+    answer_away(b, MACHINE_EV_VERIFY_DONE, 20);
     assert_true(bench_event(b, "store-away"));
     is_waiting(b);
     for (int i = 0; i < 20; i++) { /* asked again, and told once */
         bench_tick(b, 2000);
-        assert_non_null(bench_act(b, ACT_VERIFY, 0));
-        answer_away(b, EV_VERIFY_DONE, 20);
+        assert_non_null(bench_act(b, MACHINE_ACT_VERIFY, 0));
+        answer_away(b, MACHINE_EV_VERIFY_DONE, 20);
         assert_false(bench_event(b, "store-away"));
         is_waiting(b);
     }
     bench_tick(b, 2000);
-    bench_store(b, EV_VERIFY_DONE, 20, 1, ST_OK);
+    bench_store(b, MACHINE_EV_VERIFY_DONE, 20, 1, ST_OK);
     assert_int_equal(b->m.suspect_count, 0); /* the store was away from here, too */
     bench_tick(b, 100000);
-    bench_run(b, 100000);
+    bench_run(b, BENCH_STEPS);
     assert_int_equal(b->m.restore_step, 20);
 }
 
 static void a_resumed_job_asks_for_its_store_first(void **state)
 {
     struct bench *b = *state;
-    assert_int_equal(bench_ask(b, EV_PAUSE), ST_OK);
+    assert_int_equal(bench_ask(b, MACHINE_EV_PAUSE), ST_OK);
     bench_commit(b, b->m.announced[0].step);
     bench_all_exit(b);
     bench_is_state(b, "PAUSED");
     uint32_t generation = b->m.generation;
-    assert_int_equal(bench_ask(b, EV_RESUME), ST_OK);
+    assert_int_equal(bench_ask(b, MACHINE_EV_RESUME), ST_OK);
     for (int i = 0; i < 20; i++) {
         bench_tick(b, 60000);
         bench_place(b);
-        assert_non_null(bench_act(b, ACT_PROBE, 0));
-        answer_away(b, EV_PROBED, 0);
+        assert_non_null(bench_act(b, MACHINE_ACT_PROBE, 0));
+        answer_away(b, MACHINE_EV_PROBED, 0);
         is_waiting(b);
     }
     assert_int_equal(b->m.generation, generation);
@@ -245,17 +236,16 @@ static void a_resumed_job_asks_for_its_store_first(void **state)
 static void checkpoints_of_a_store_that_is_gone_can_be_given_up(void **state)
 {
     struct bench *b = *state;
-    struct job_event rm = { .kind = EV_REMOVE_CKPT, .step = 20 };
     bench_all_exit(b);
     bench_tick(b, 1000);
-    assert_int_equal(bench_step(b, rm), ST_REFUSED); /* it would go on from it */
+    assert_int_equal(bench_remove(b, 20), ST_REFUSED); /* it would go on from it */
     bench_place(b);
     restore_fails(b, "the store is not there");
-    answer_away(b, EV_VERIFY_DONE, 20);
-    for (rm.step = 20; rm.step > 0; rm.step -= 10) {
-        assert_int_equal(bench_step(b, rm), ST_OK);
-        assert_int_equal(bench_act(b, ACT_REMOVE, 0)->step, rm.step);
-        bench_store(b, EV_REMOVE_DONE, rm.step, 1, ST_OK);
+    answer_away(b, MACHINE_EV_VERIFY_DONE, 20);
+    for (uint64_t step = 20; step > 0; step -= 10) {
+        assert_int_equal(bench_remove(b, step), ST_OK);
+        assert_int_equal(bench_act(b, MACHINE_ACT_REMOVE, 0)->step, step);
+        bench_store(b, MACHINE_EV_REMOVE_DONE, step, 1, ST_OK);
     }
     bench_tick(b, 10000);
     bench_place(b);
@@ -271,57 +261,50 @@ static void restoring_is_tried_as_long_as_the_store_fails_workers(void **state)
     for (int i = 0; i < 20; i++) {
         bench_tick(b, 100000);
         bench_place(b);
-        if (b->m.state == JOB_PLACING)
+        if (b->m.state == MACHINE_PLACING)
             bench_probe(b, ST_OK);
         bench_is_state(b, "FORMING");
         restore_fails(b, "cannot connect");
         assert_non_null(strstr(b->m.reason, "cannot connect"));
-        bench_store(b, EV_VERIFY_DONE, 20, 1, ST_OK); /* from here it can be read */
+        bench_store(b, MACHINE_EV_VERIFY_DONE, 20, 1, ST_OK); /* from here it can be read */
         bench_is_state(b, "RECOVERING");
     }
     assert_int_equal(b->m.suspect_count, 1); /* others are taken, where there are any */
     assert_int_equal(b->m.budget_used, 0);
     bench_tick(b, 100000);
-    bench_run(b, 100000);
+    bench_run(b, BENCH_STEPS);
     assert_int_equal(b->m.restore_step, 20);
 }
 
 /* ---- saves that the store fails ---- */
-
-static void begin(struct bench *b, uint64_t step)
-{
-    for (uint32_t i = 0; i < 2; i++) {
-        bench_progress(b, i, step, "forward");
-        bench_save(b, EV_SAVE_BEGIN, i, step);
-    }
-}
 
 static void no_checkpoint_is_told_once_until_one_commits(void **state)
 {
     struct bench *b = *state;
     int told = 0;
     for (uint64_t step = 30; step < 200; step += 10) { /* more than there are places for */
-        begin(b, step);
+        for (uint32_t i = 0; i < 2; i++)
+            bench_progress(b, i, step, "forward");
+        bench_save_until(b, step, MACHINE_SAVE_OPENING);
         told += bench_event(b, "store-fails");
-        bench_store(b, EV_FOLDER_DONE, step, 1, ST_UNREACHABLE);
+        bench_store(b, MACHINE_EV_FOLDER_DONE, step, 1, ST_UNREACHABLE);
         told += bench_event(b, "store-fails");
         assert_false(bench_event(b, "save-dropped"));
-        bench_store(b, EV_REMOVE_DONE, step, 1, ST_UNREACHABLE);
+        bench_store(b, MACHINE_EV_REMOVE_DONE, step, 1, ST_UNREACHABLE);
         told += bench_event(b, "store-fails");
         assert_non_null(strstr(b->m.reason, "no checkpoint since step 20"));
     }
     assert_int_equal(told, 1);
-    for (int i = 0; i < JM_SAVES_MAX; i++)
-        bench_store(b, EV_REMOVE_DONE, b->m.saves[i].step, 1, ST_OK);
-    begin(b, 200);
-    bench_store(b, EV_FOLDER_DONE, 200, 1, ST_OK);
+    for (int i = 0; i < MACHINE_SAVES_MAX; i++)
+        bench_store(b, MACHINE_EV_REMOVE_DONE, b->m.saves[i].step, 1, ST_OK);
     for (uint32_t i = 0; i < 2; i++)
-        bench_save(b, EV_SAVE_REPORT, i, 200);
-    bench_store(b, EV_CHECK_DONE, 200, 1, ST_UNREACHABLE); /* again, whatever was written */
+        bench_progress(b, i, 200, "forward");
+    bench_save_until(b, 200, MACHINE_SAVE_CHECKING);
+    bench_store(b, MACHINE_EV_CHECK_DONE, 200, 1, ST_UNREACHABLE); /* again, whatever was written */
     bench_tick(b, 1000);
-    assert_non_null(bench_act(b, ACT_CHECK, 0));
-    bench_store(b, EV_CHECK_DONE, 200, 1, ST_OK);
-    bench_store(b, EV_PUBLISH_DONE, 200, 1, ST_OK);
+    assert_non_null(bench_act(b, MACHINE_ACT_CHECK, 0));
+    bench_store(b, MACHINE_EV_CHECK_DONE, 200, 1, ST_OK);
+    bench_store(b, MACHINE_EV_PUBLISH_DONE, 200, 1, ST_OK);
     assert_true(bench_event(b, "store-works"));
     assert_string_equal(b->m.reason, "");
 }
@@ -329,70 +312,61 @@ static void no_checkpoint_is_told_once_until_one_commits(void **state)
 static void a_save_whose_files_do_not_fit_together_is_followed_by_a_whole_one(void **state)
 {
     struct bench *b = *state;
-    b->m.config.delta = true;
-    for (size_t i = 0; i < b->m.catalog_count; i++)
-        b->m.catalog[i].verified = true;
-    begin(b, 30);
-    assert_int_equal(jm_find_open(&b->m, 30, 1)->base_step, 20);
-    bench_store(b, EV_FOLDER_DONE, 30, 1, ST_OK);
-    for (uint32_t i = 0; i < 2; i++)
-        bench_save(b, EV_SAVE_REPORT, i, 30);
-    bench_store(b, EV_CHECK_DONE, 30, 1, ST_INVALID);
+    struct machine_config config = bench_config();
+    config.delta = true;
+    bench_reopen(b, &config);
+    bench_run(b, BENCH_STEPS);
+    for (uint64_t step = 10; step <= 20; step += 10) {
+        bench_commit(b, step);
+        bench_store(b, MACHINE_EV_VERIFY_DONE, step, 1, ST_OK);
+    }
+    bench_save_until(b, 30, MACHINE_SAVE_CHECKING);
+    assert_int_equal(machine_find_save(&b->m, 30, 1)->base_step, 20);
+    bench_store(b, MACHINE_EV_CHECK_DONE, 30, 1, ST_INVALID);
     assert_true(bench_event(b, "save-dropped"));
-    begin(b, 40);
-    assert_int_equal(jm_find_open(&b->m, 40, 1)->base_generation, 0);
-    bench_store(b, EV_FOLDER_DONE, 40, 1, ST_OK);
-    for (uint32_t i = 0; i < 2; i++)
-        bench_save(b, EV_SAVE_REPORT, i, 40);
-    bench_store(b, EV_CHECK_DONE, 40, 1, ST_OK);
-    bench_store(b, EV_PUBLISH_DONE, 40, 1, ST_OK);
-    bench_store(b, EV_VERIFY_DONE, 40, 1, ST_OK);
-    begin(b, 50);
-    assert_int_equal(jm_find_open(&b->m, 50, 1)->base_step, 40);
+    bench_save_until(b, 40, MACHINE_SAVE_CHECKING);
+    assert_int_equal(machine_find_save(&b->m, 40, 1)->base_generation, 0);
+    bench_store(b, MACHINE_EV_CHECK_DONE, 40, 1, ST_OK);
+    bench_store(b, MACHINE_EV_PUBLISH_DONE, 40, 1, ST_OK);
+    bench_store(b, MACHINE_EV_VERIFY_DONE, 40, 1, ST_OK);
+    bench_save_until(b, 50, MACHINE_SAVE_OPENING);
+    assert_int_equal(machine_find_save(&b->m, 50, 1)->base_step, 40);
 }
 
 static void a_catalog_that_is_full_says_so(void **state)
 {
     struct bench *b = *state;
-    b->m.config.keep_last = 0;
-    for (uint64_t step = 21; b->m.catalog_count < JM_CATALOG_MAX; step++) {
-        struct jm_ckpt ckpt = { .step = step, .generation = 1, .state = CKPT_GOOD };
-        assert_int_equal(jm_catalog_add(&b->m, &ckpt), ST_OK);
+    struct machine_config config = bench_config();
+    config.keep_last = 0;
+    bench_reopen(b, &config);
+    bench_run(b, BENCH_STEPS);
+    for (uint64_t step = 21; b->m.catalog_count < MACHINE_CATALOG_MAX; step++) {
+        struct machine_ckpt ckpt = { .step = step, .generation = 1, .state = MACHINE_CKPT_GOOD };
+        assert_int_equal(machine_add_ckpt(&b->m, &ckpt), ST_OK);
     }
     bench_commit(b, 90000);
     assert_non_null(strstr(b->m.reason, "65536 checkpoints at most"));
 }
 
+#define TASK(name) cmocka_unit_test_setup_teardown(name, open_store, close_store)
+#define JOB(name)  cmocka_unit_test_setup_teardown(name, bench_setup_saved, bench_teardown)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_mark_is_written_once_and_known_again, open_store,
-                                        close_store),
-        cmocka_unit_test_setup_teardown(a_store_of_before_there_were_marks_gets_one_if_it_is_there,
-                                        open_store, close_store),
-        cmocka_unit_test_setup_teardown(
-            nothing_is_made_or_found_damaged_in_a_store_that_is_not_the_jobs, open_store,
-            close_store),
-        cmocka_unit_test_setup_teardown(a_checkpoint_that_is_gone_from_its_store_is_damage,
-                                        open_store, close_store),
-        cmocka_unit_test_setup_teardown(what_was_given_up_is_removed_where_nothing_is, open_store,
-                                        close_store),
-        cmocka_unit_test_setup_teardown(a_job_waits_for_its_store_and_goes_on_from_it, open_saved,
-                                        bench_teardown),
-        cmocka_unit_test_setup_teardown(a_resumed_job_asks_for_its_store_first, open_saved,
-                                        bench_teardown),
-        cmocka_unit_test_setup_teardown(checkpoints_of_a_store_that_is_gone_can_be_given_up,
-                                        open_saved, bench_teardown),
-        cmocka_unit_test_setup_teardown(restoring_is_tried_as_long_as_the_store_fails_workers,
-                                        open_saved, bench_teardown),
-        cmocka_unit_test_setup_teardown(damage_is_told_by_its_cause_not_by_a_stray_file, open_store,
-                                        close_store),
-        cmocka_unit_test_setup_teardown(no_checkpoint_is_told_once_until_one_commits, open_saved,
-                                        bench_teardown),
-        cmocka_unit_test_setup_teardown(
-            a_save_whose_files_do_not_fit_together_is_followed_by_a_whole_one, open_saved,
-            bench_teardown),
-        cmocka_unit_test_setup_teardown(a_catalog_that_is_full_says_so, open_saved, bench_teardown),
+        TASK(the_mark_is_written_once_and_known_again),
+        TASK(a_store_of_before_there_were_marks_gets_one_if_it_is_there),
+        TASK(nothing_is_made_or_found_damaged_in_a_store_that_is_not_the_jobs),
+        TASK(a_checkpoint_that_is_gone_from_its_store_is_damage),
+        TASK(what_was_given_up_is_removed_where_nothing_is),
+        JOB(a_job_waits_for_its_store_and_goes_on_from_it),
+        JOB(a_resumed_job_asks_for_its_store_first),
+        JOB(checkpoints_of_a_store_that_is_gone_can_be_given_up),
+        JOB(restoring_is_tried_as_long_as_the_store_fails_workers),
+        TASK(damage_is_told_by_its_cause_not_by_a_stray_file),
+        JOB(no_checkpoint_is_told_once_until_one_commits),
+        JOB(a_save_whose_files_do_not_fit_together_is_followed_by_a_whole_one),
+        JOB(a_catalog_that_is_full_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,7 +20,7 @@
 struct fixture {
     char dir[64];
     struct job_dataset source;
-    char message[512];
+    struct reason reason;
 };
 
 static void put_u32(uint8_t *p, uint32_t v)
@@ -117,11 +117,11 @@ static int tear_down(void **state)
 static enum status open_dataset(struct fixture *f, struct dataset **out)
 {
     struct dataset_options options = { .io = io_system(), .source = &f->source, .classes = 10 };
-    f->message[0] = '\0';
+    f->reason.text[0] = '\0';
     struct dataset *d = NULL;
-    enum status st = dataset_open(&options, &d, f->message, sizeof(f->message));
+    enum status st = dataset_open(&options, &d, &f->reason);
     if (st == ST_OK)
-        st = dataset_load(d, f->message, sizeof(f->message));
+        st = dataset_load(d, &f->reason);
     if (st == ST_OK)
         *out = d;
     else
@@ -141,8 +141,8 @@ static void must_refuse(struct fixture *f, const char *text)
     struct dataset *d = NULL;
     assert_int_equal(open_dataset(f, &d), ST_CONFIG);
     assert_null(d);
-    if (strstr(f->message, text) == NULL)
-        fail_msg("\"%s\" is not in \"%s\"", text, f->message);
+    if (strstr(f->reason.text, text) == NULL)
+        fail_msg("\"%s\" is not in \"%s\"", text, f->reason.text);
 }
 
 static void check_contents(const struct dataset *d)
@@ -286,11 +286,11 @@ static struct batch_source source_of(const struct dataset *d)
 static void fill(const struct batch_source *source, struct batch_place place, bool evaluation,
                  struct batch *out)
 {
-    struct batch_problem problem;
+    struct reason reason;
     char room[4096];
     assert_in_range(batch_sizes(source).room, 1, sizeof(room));
-    enum status st = evaluation ? batch_fill_eval(source, &place, room, out, &problem)
-                                : batch_fill(source, &place, room, out, &problem);
+    enum status st = evaluation ? batch_fill_eval(source, &place, room, out, &reason)
+                                : batch_fill(source, &place, room, out, &reason);
     assert_int_equal(st, ST_OK);
 }
 
@@ -416,7 +416,7 @@ static void synthetic_samples_depend_on_seed_split_and_number_only(void **state)
     for (int i = 0; i < 4; i++) {
         options.seed = i == 2 ? 4 : 3;
         options.split = i == 3 ? DATASET_EVAL : DATASET_TRAIN;
-        assert_int_equal(dataset_open(&options, &d[i], f->message, sizeof(f->message)), ST_OK);
+        assert_int_equal(dataset_open(&options, &d[i], &f->reason), ST_OK);
     }
     int labels_seen[7] = { 0 };
     for (uint64_t s = 0; s < 100; s++) {

@@ -22,7 +22,7 @@ struct fixture {
     struct job_dataset source;
     struct io io; /* the machine's, counting */
     int reads, maps;
-    char message[512];
+    struct reason reason;
 };
 
 static enum status counted_pread(void *self, int fd, void *data, size_t size, uint64_t at,
@@ -153,10 +153,10 @@ static enum status open_dataset(struct fixture *f, int64_t vocab, struct dataset
     struct dataset_options options = {
         .io = &f->io, .source = &f->source, .classes = vocab, .context = CONTEXT, .seed = 5
     };
-    f->message[0] = '\0';
-    enum status st = dataset_open(&options, out, f->message, sizeof(f->message));
+    f->reason.text[0] = '\0';
+    enum status st = dataset_open(&options, out, &f->reason);
     if (st == ST_OK)
-        assert_int_equal(dataset_load(*out, f->message, sizeof(f->message)), ST_OK);
+        assert_int_equal(dataset_load(*out, &f->reason), ST_OK);
     return st;
 }
 
@@ -165,7 +165,7 @@ static struct dataset *must_open(struct fixture *f)
     struct dataset *d = NULL;
     enum status st = open_dataset(f, VOCAB, &d);
     if (st != ST_OK)
-        fail_msg("%s", f->message);
+        fail_msg("%s", f->reason.text);
     return d;
 }
 
@@ -174,18 +174,18 @@ static void must_refuse(struct fixture *f, const char *text)
     struct dataset *d = NULL;
     assert_int_equal(open_dataset(f, VOCAB, &d), ST_CONFIG);
     assert_null(d);
-    if (strstr(f->message, text) == NULL)
-        fail_msg("\"%s\" is not in \"%s\"", text, f->message);
+    if (strstr(f->reason.text, text) == NULL)
+        fail_msg("\"%s\" is not in \"%s\"", text, f->reason.text);
 }
 
 /* All windows are those of token(). */
 static void check_windows(const struct fixture *f, const struct dataset *d)
 {
-    char message[512];
+    struct reason reason;
     int32_t window[CONTEXT + 1];
     assert_int_equal(d->samples, (TOKENS - 1) / CONTEXT);
     for (uint64_t s = 0; s < d->samples; s++) {
-        assert_int_equal(dataset_window(d, s, window, message, sizeof(message)), ST_OK);
+        assert_int_equal(dataset_window(d, s, window, &reason), ST_OK);
         for (uint64_t i = 0; i <= CONTEXT; i++)
             assert_int_equal(window[i], token(s * CONTEXT + i));
     }
@@ -203,7 +203,7 @@ static void bytes_of_a_text_are_its_tokens(void **state)
     struct dataset *d = must_open(f);
     int32_t window[CONTEXT + 1];
     assert_int_equal(d->samples, 20);
-    assert_int_equal(dataset_window(d, 19, window, f->message, sizeof(f->message)), ST_OK);
+    assert_int_equal(dataset_window(d, 19, window, &f->reason), ST_OK);
     for (int i = 0; i <= CONTEXT; i++)
         assert_int_equal(window[i], 255 - (19 * CONTEXT + i));
     assert_int_equal(f->reads, 0);
@@ -360,7 +360,7 @@ static void a_batch_holds_windows_and_what_follows_each_token(void **state)
     int32_t room[CONTEXT + 1];
     uint32_t draw[OP_DRAW_SAMPLES + 3];
     struct batch out = { x, labels, draw };
-    struct batch_problem problem;
+    struct reason reason;
     struct batch_sizes sizes = batch_sizes(&source);
     assert_int_equal(sizes.x, sizeof(x));
     assert_int_equal(sizes.labels, sizeof(labels));
@@ -368,7 +368,7 @@ static void a_batch_holds_windows_and_what_follows_each_token(void **state)
     assert_int_equal(sizes.room, sizeof(room));
     for (uint64_t step = 0; step < 7; step++) { /* three of an epoch */
         struct batch_place place = { .step = step, .lane = 1 };
-        assert_int_equal(batch_fill(&source, &place, room, &out, &problem), ST_OK);
+        assert_int_equal(batch_fill(&source, &place, room, &out, &reason), ST_OK);
         uint64_t key = rng_key(5, RNG_DROPOUT);
         assert_int_equal(draw[OP_DRAW_KEY], (uint32_t)key);
         assert_int_equal(draw[OP_DRAW_KEY + 1], key >> 32);
@@ -441,7 +441,7 @@ static void a_token_out_of_range_ends_the_batches_with_its_file_and_place(void *
             taken++;
         }
         assert_int_equal(st, ST_CONFIG);
-        assert_non_null(strstr(prefetch_problem(p),
+        assert_non_null(strstr(prefetch_reason(p)->text,
                                "/b.bin: token 1000 at position 17 is not below model.vocab (1000); "
                                "raise model.vocab or correct the file"));
         assert_int_equal(prefetch_take(p, &item), ST_CONFIG);
@@ -486,7 +486,7 @@ static void the_ring_lies_in_the_memory_that_is_given(void **state)
     struct prefetch *p = NULL;
     assert_int_equal(prefetch_open(&options, &p), ST_OK);
     assert_int_equal(m.held, 1);
-    assert_in_range(m.bytes, (size_t)PREFETCH_SLOTS * 2 * 3 * CONTEXT * 4, 4096);
+    assert_in_range(m.bytes, (size_t)PREFETCH_ENTRIES * 2 * 3 * CONTEXT * 4, 4096);
     prefetch_start(p, 0);
     const struct prefetch_item *item = NULL;
     assert_int_equal(prefetch_take(p, &item), ST_OK);
@@ -510,15 +510,15 @@ static void a_synthetic_text_can_be_learnt_and_depends_on_seed_split_and_number(
     for (int i = 0; i < 4; i++) {
         options.seed = i == 2 ? 4 : 3;
         options.split = i == 3 ? DATASET_EVAL : DATASET_TRAIN;
-        assert_int_equal(dataset_open(&options, &d[i], f->message, sizeof(f->message)), ST_OK);
-        assert_int_equal(dataset_window(d[i], 7, walk[i], f->message, sizeof(f->message)), ST_OK);
+        assert_int_equal(dataset_open(&options, &d[i], &f->reason), ST_OK);
+        assert_int_equal(dataset_window(d[i], 7, walk[i], &f->reason), ST_OK);
     }
     assert_memory_equal(walk[0], walk[1], sizeof(walk[0]));
     assert_memory_not_equal(walk[0], walk[2], sizeof(walk[0]));
     assert_memory_not_equal(walk[0], walk[3], sizeof(walk[0]));
     int pairs[50][50] = { { 0 } };
     for (uint64_t s = 0; s < 200; s++) {
-        assert_int_equal(dataset_window(d[0], s, walk[0], f->message, sizeof(f->message)), ST_OK);
+        assert_int_equal(dataset_window(d[0], s, walk[0], &f->reason), ST_OK);
         for (int t = 0; t < 64; t++) {
             assert_in_range(walk[0][t + 1], 0, 49);
             pairs[walk[0][t]][walk[0][t + 1]]++;

@@ -7,48 +7,11 @@
 
 #include "tests/test.h"
 #include "tests/unit/trainer/ranks_fixture.h"
+#include "tests/unit/trainer/tiny_jobs.h"
 
-static const char mlp[] = "name: test\n"
-                          "model: {arch: mlp, hidden: 40, classes: 10}\n"
-                          "data:\n"
-                          "  train: {format: synthetic, samples: 150}\n"
-                          "  eval: {format: synthetic, samples: 61}\n"
-                          "  augment: [crop, flip]\n"
-                          "train:\n"
-                          "  duration: 9 steps\n"
-                          "  global_batch: 24\n"
-                          "  optimizer: {name: sgd, lr: 0.05, momentum: 0.9, weight_decay: 1e-4}\n"
-                          "  schedule: {name: cosine, warmup: 2 steps}\n"
-                          "  clip_norm: 1\n"
-                          "  seed: 5\n"
-                          "eval: {every: 4 steps}\n";
-
-static const char resnet[] = "name: test\n"
-                             "model: {arch: resnet18, classes: 10}\n"
-                             "data:\n"
-                             "  train: {format: synthetic, samples: 40}\n"
-                             "  eval: {format: synthetic, samples: 7}\n"
-                             "train:\n"
-                             "  duration: 3 steps\n"
-                             "  global_batch: 6\n"
-                             "  lanes: 3\n"
-                             "  optimizer: {name: adamw, lr: 0.001}\n"
-                             "  seed: 5\n";
-
-static const char gpt2[] = "name: test\n"
-                           "model: {arch: gpt2, layers: 2, heads: 3, width: 48, context: 24,\n"
-                           "        vocab: 97, dropout: 0.1}\n"
-                           "data:\n"
-                           "  train: {format: synthetic, samples: 100}\n"
-                           "  eval: {format: synthetic, samples: 7}\n"
-                           "train:\n"
-                           "  duration: 4 steps\n"
-                           "  global_batch: 12\n"
-                           "  optimizer: {name: adamw, lr: 0.001, weight_decay: 0.1,\n"
-                           "              no_decay: [bias, norm]}\n"
-                           "  clip_norm: 1\n"
-                           "  seed: 5\n"
-                           "eval: {every: 2 steps}\n";
+static const struct ranks_job mlp = { tiny_mlp, { NULL } };
+static const struct ranks_job resnet = { tiny_resnet, { NULL } };
+static const struct ranks_job gpt2 = { tiny_gpt2, { NULL } };
 
 /* Same bits in what was logged from row `from` of a on. */
 static void same_rows(const struct ranks_result *a, size_t from, const struct ranks_result *b)
@@ -75,7 +38,7 @@ struct spread {
 };
 
 /* The first of a group of equal `lanes` is what the others are compared with. */
-static void check_spreads(const char *job, const struct spread *spreads, size_t count,
+static void check_spreads(const struct ranks_job *job, const struct spread *spreads, size_t count,
                           const char *extra)
 {
     struct ranks_result *reference = NULL;
@@ -114,7 +77,7 @@ static void every_spread_of_lanes_gives_the_same_bits(void **state)
         { "6", 1, { 6 } },       { "6", 4, { 1, 2, 2, 1 } }, { "6", 3, { 4, 1, 1 } },
         { "8", 1, { 8 } },       { "8", 4, { 3, 2, 1, 2 } }, { "8", 2, { 5, 3 } },
     };
-    check_spreads(mlp, spreads, sizeof(spreads) / sizeof(spreads[0]), "train.accumulate=1");
+    check_spreads(&mlp, spreads, sizeof(spreads) / sizeof(spreads[0]), "train.accumulate=1");
 }
 
 static void accumulation_within_a_lane_is_spread_alike(void **state)
@@ -125,7 +88,7 @@ static void accumulation_within_a_lane_is_spread_alike(void **state)
         { "3", 2, { 1, 2 } },
         { "3", 3, { 1, 1, 1 } },
     };
-    check_spreads(mlp, spreads, 3, "train.accumulate=4");
+    check_spreads(&mlp, spreads, 3, "train.accumulate=4");
 }
 
 static void batch_statistics_of_a_resnet_are_spread_alike(void **state)
@@ -136,7 +99,7 @@ static void batch_statistics_of_a_resnet_are_spread_alike(void **state)
         { "3", 2, { 2, 1 } },
         { "3", 3, { 1, 1, 1 } },
     };
-    check_spreads(resnet, spreads, 3, "train.accumulate=1");
+    check_spreads(&resnet, spreads, 3, "train.accumulate=1");
 }
 
 static const struct spread few_spreads[] = {
@@ -147,15 +110,15 @@ static const struct spread few_spreads[] = {
 static void a_gpt2_is_spread_alike(void **state)
 {
     (void)state;
-    check_spreads(gpt2, few_spreads, 6, "train.accumulate=1");
-    check_spreads(gpt2, few_spreads, 3, "train.accumulate=2");
+    check_spreads(&gpt2, few_spreads, 6, "train.accumulate=1");
+    check_spreads(&gpt2, few_spreads, 3, "train.accumulate=2");
 }
 
 static void half_precision_is_spread_alike(void **state)
 {
     (void)state;
-    check_spreads(gpt2, few_spreads, 6, "train.precision=bf16");
-    check_spreads(resnet, few_spreads, 3, "train.precision=bf16");
+    check_spreads(&gpt2, few_spreads, 6, "train.precision=bf16");
+    check_spreads(&resnet, few_spreads, 3, "train.precision=bf16");
 }
 
 static void the_loss_scale_and_where_halves_are_used_are_spread_alike(void **state)
@@ -165,7 +128,7 @@ static void the_loss_scale_and_where_halves_are_used_are_spread_alike(void **sta
                                           "train.loss_scale=dynamic" };
     for (size_t i = 0; i < 3; i++) {
         const char *const sets[] = { "train.lanes=3", "train.precision=bf16", extras[i], NULL };
-        struct ranks_options options = { .job = gpt2, .sets = sets, .size = 1, .shares = { 3 } };
+        struct ranks_options options = { .job = &gpt2, .sets = sets, .size = 1, .shares = { 3 } };
         struct ranks_result *one = ranks_new_well(&options);
         options.size = 2;
         options.shares[0] = 2;
@@ -184,7 +147,7 @@ static void a_gradient_that_overflows_is_left_out(void **state)
 {
     const char *const sets[] = { "train.lanes=3", "train.precision=bf16",
                                  "train.loss_scale=dynamic", "train.duration=12 steps", NULL };
-    struct ranks_options options = { .job = gpt2, .sets = sets, .size = 1, .shares = { 3 } };
+    struct ranks_options options = { .job = &gpt2, .sets = sets, .size = 1, .shares = { 3 } };
     options.loss_scale = 0x1p126;
     struct ranks_result *one = ranks_new_well(&options);
     size_t overflows = 0;
@@ -220,7 +183,7 @@ static void evaluation_and_interval_leave_the_state_alone(void **state)
     (void)state;
     const char *const rarely[] = { "eval.every=1000 steps", NULL };
     const char *const often[] = { "eval.every=1 steps", NULL };
-    struct ranks_options options = { .job = mlp, .sets = rarely, .size = 1, .shares = { 8 } };
+    struct ranks_options options = { .job = &mlp, .sets = rarely, .size = 1, .shares = { 8 } };
     struct ranks_result *a = ranks_new_well(&options);
     options.sets = often;
     struct ranks_result *b = ranks_new_well(&options);
@@ -240,19 +203,19 @@ static void a_restored_job_ends_as_if_nothing_had_happened(void **state)
 {
     static const struct spread first = { "8", 2, { 5, 3 } };
     static const struct spread second[] = { { "8", 1, { 8 } }, { "8", 3, { 2, 5, 1 } } };
-    struct ranks_options options = { .job = mlp, .size = 1, .shares = { 8 } };
+    struct ranks_options options = { .job = &mlp, .size = 1, .shares = { 8 } };
     struct ranks_result *quiet = ranks_new_well(&options);
     for (uint64_t step = 1; step < 9; step += 3) {
         char dir[256];
         (void)snprintf(dir, sizeof(dir), "%s/step-%d", (char *)*state, (int)step);
         struct ranks_options before = {
-            .job = mlp, .size = first.size, .stop_at = step, .save = dir
+            .job = &mlp, .size = first.size, .stop_at = step, .save = dir
         };
         memcpy(before.shares, first.shares, sizeof(before.shares));
         free(ranks_new_well(&before));
         for (size_t i = 0; i < 2; i++) {
             struct ranks_options after = {
-                .job = mlp, .size = second[i].size, .restore = dir, .restore_step = step
+                .job = &mlp, .size = second[i].size, .restore = dir, .restore_step = step
             };
             memcpy(after.shares, second[i].shares, sizeof(after.shares));
             struct ranks_result *end = ranks_new_well(&after);
@@ -269,14 +232,14 @@ static void a_checkpoint_of_another_step_or_job_is_refused(void **state)
     char dir[256];
     (void)snprintf(dir, sizeof(dir), "%s/step", (char *)*state);
     struct ranks_options before = {
-        .job = mlp, .size = 1, .shares = { 8 }, .stop_at = 2, .save = dir
+        .job = &mlp, .size = 1, .shares = { 8 }, .stop_at = 2, .save = dir
     };
     free(ranks_new_well(&before));
     static const char *const sets[][2] = { { "train.seed=6", NULL },
                                            { "model.hidden=41", NULL },
                                            { "train.optimizer.momentum=0", NULL } };
     for (size_t i = 0; i < 4; i++) {
-        struct ranks_options after = { .job = mlp,
+        struct ranks_options after = { .job = &mlp,
                                        .sets = i < 3 ? sets[i] : NULL,
                                        .size = 1,
                                        .shares = { 8 },
@@ -284,7 +247,7 @@ static void a_checkpoint_of_another_step_or_job_is_refused(void **state)
                                        .restore_step = i < 3 ? 2 : 3 };
         struct ranks_result *result = ranks_new(&after);
         assert_int_equal(result->st, ST_CORRUPT);
-        assert_non_null(strstr(result->message, dir));
+        assert_non_null(strstr(result->reason.text, dir));
         free(result);
     }
 }
@@ -294,7 +257,7 @@ static void a_changed_byte_of_a_checkpoint_is_noticed(void **state)
     char dir[256];
     (void)snprintf(dir, sizeof(dir), "%s/step", (char *)*state);
     struct ranks_options before = {
-        .job = mlp, .size = 2, .shares = { 4, 4 }, .stop_at = 2, .save = dir
+        .job = &mlp, .size = 2, .shares = { 4, 4 }, .stop_at = 2, .save = dir
     };
     free(ranks_new_well(&before));
     char path[320];
@@ -307,7 +270,7 @@ static void a_changed_byte_of_a_checkpoint_is_noticed(void **state)
     assert_int_equal(fputc(byte ^ 4, file), byte ^ 4);
     assert_int_equal(fclose(file), 0);
     struct ranks_options after = {
-        .job = mlp, .size = 1, .shares = { 8 }, .restore = dir, .restore_step = 2
+        .job = &mlp, .size = 1, .shares = { 8 }, .restore = dir, .restore_step = 2
     };
     struct ranks_result *result = ranks_new(&after);
     assert_int_equal(status_scope(result->st), SCOPE_CHECKPOINT);
@@ -318,7 +281,7 @@ static void a_skipped_step_advances_the_count_and_nothing_else(void **state)
 {
     (void)state;
     static const uint64_t skip[] = { 3, 7 };
-    struct ranks_options options = { .job = mlp, .size = 1, .shares = { 8 }, .stop_at = 3 };
+    struct ranks_options options = { .job = &mlp, .size = 1, .shares = { 8 }, .stop_at = 3 };
     struct ranks_result *before = ranks_new_well(&options);
     options.skip = skip;
     options.skip_count = 2;
@@ -345,10 +308,10 @@ static void a_loss_that_is_not_finite_stops_before_the_update(void **state)
     (void)state;
     const char *const wild[] = { "train.optimizer.lr=1000", "train.optimizer.weight_decay=10",
                                  "train.duration=60 steps", NULL };
-    struct ranks_options options = { .job = mlp, .sets = wild, .size = 2, .shares = { 4, 4 } };
+    struct ranks_options options = { .job = &mlp, .sets = wild, .size = 2, .shares = { 4, 4 } };
     struct ranks_result *result = ranks_new(&options);
     assert_int_equal(result->st, ST_NUMERIC);
-    assert_non_null(strstr(result->message, "not finite; lower the learning rate"));
+    assert_non_null(strstr(result->reason.text, "not finite; lower the learning rate"));
     assert_in_range(result->step, 1, 59);
     options.stop_at = result->step; /* the state is that of the step before */
     struct ranks_result *before = ranks_new_well(&options);
@@ -366,10 +329,10 @@ static void a_batch_larger_than_the_data_is_the_users_mistake(void **state)
     job.train.micro_batch = 3;
     job.train.accumulate = 1;
     struct settings settings;
-    char message[256];
-    assert_int_equal(settings_derive(&job, 23, &settings, message, sizeof(message)), ST_CONFIG);
-    assert_string_equal(message, "data.train: holds 23 samples, fewer than train.global_batch "
-                                 "(24); make the batch smaller");
+    struct reason reason;
+    assert_int_equal(settings_derive(&job, 23, &settings, &reason), ST_CONFIG);
+    assert_string_equal(reason.text, "data.train: holds 23 samples, fewer than train.global_batch "
+                                     "(24); make the batch smaller");
 }
 
 static void durations_become_steps_of_the_data_at_hand(void **state)
@@ -386,20 +349,19 @@ static void durations_become_steps_of_the_data_at_hand(void **state)
     job.train.schedule.name = JOB_SCHEDULE_CONSTANT;
     job.train.precision = JOB_PRECISION_FP32;
     struct settings settings;
-    char message[256];
-    assert_int_equal(settings_derive(&job, 24 * 10 + 23, &settings, message, sizeof(message)),
-                     ST_OK);
+    struct reason reason;
+    assert_int_equal(settings_derive(&job, 24 * 10 + 23, &settings, &reason), ST_OK);
     assert_int_equal(settings.steps_per_epoch, 10);
     assert_int_equal(settings.total_steps, 25);
     assert_int_equal(settings.eval_every, 1);
     assert_int_equal(settings.save_every, 7);
     assert_int_equal(settings.schedule.warmup, 0);
     job.checkpoint.every = (struct job_duration){ JOB_MS, 1000 }; /* announced then */
-    assert_int_equal(settings_derive(&job, 240, &settings, message, sizeof(message)), ST_OK);
+    assert_int_equal(settings_derive(&job, 240, &settings, &reason), ST_OK);
     assert_int_equal(settings.save_every, 0);
     job.eval_every = (struct job_duration){ JOB_MS, 1000 };
-    assert_int_equal(settings_derive(&job, 240, &settings, message, sizeof(message)), ST_CONFIG);
-    assert_non_null(strstr(message, "eval.every"));
+    assert_int_equal(settings_derive(&job, 240, &settings, &reason), ST_CONFIG);
+    assert_non_null(strstr(reason.text, "eval.every"));
 }
 
 #define IN_FOLDER(name)                                                                            \

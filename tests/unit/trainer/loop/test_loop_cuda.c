@@ -14,42 +14,22 @@
 #include "kernels/module.h"
 #include "tests/test.h"
 #include "tests/unit/trainer/ranks_fixture.h"
+#include "tests/unit/trainer/tiny_jobs.h"
 
-#define DATA                                                                                       \
-    "data:\n"                                                                                      \
-    "  train: {format: synthetic, samples: 60}\n"                                                  \
-    "  eval: {format: synthetic, samples: 5}\n"
+/* Emulated kernels are slow. */
+#define LITTLE_DATA "workers.device=cuda", "data.train.samples=60", "data.eval.samples=5"
 
-static const char mlp[] = "name: test\n"
-                          "model: {arch: mlp, hidden: 24, classes: 10}\n" DATA "train:\n"
-                          "  duration: 4 steps\n"
-                          "  global_batch: 6\n"
-                          "  lanes: 3\n"
-                          "  optimizer: {name: sgd, lr: 0.05, momentum: 0.9, weight_decay: 1e-4}\n"
-                          "  clip_norm: 1\n"
-                          "  seed: 5\n"
-                          "workers: {device: cuda}\n";
-
-static const char lenet[] = "name: test\n"
-                            "model: {arch: lenet, classes: 10}\n" DATA "train:\n"
-                            "  duration: 2 steps\n"
-                            "  global_batch: 3\n"
-                            "  lanes: 3\n"
-                            "  optimizer: {name: adamw, lr: 0.001}\n"
-                            "  seed: 5\n"
-                            "workers: {device: cuda}\n";
-
-static const char gpt2[] = "name: test\n"
-                           "model: {arch: gpt2, layers: 1, heads: 2, width: 32, context: 8,\n"
-                           "        vocab: 32, dropout: 0.1}\n" DATA "train:\n"
-                           "  duration: 4 steps\n"
-                           "  global_batch: 6\n"
-                           "  lanes: 3\n"
-                           "  accumulate: 2\n"
-                           "  optimizer: {name: adamw, lr: 0.001, weight_decay: 0.1,\n"
-                           "              no_decay: [bias, norm]}\n"
-                           "  seed: 5\n"
-                           "workers: {device: cuda}\n";
+static const struct ranks_job mlp = { tiny_mlp,
+                                      { LITTLE_DATA, "model.hidden=24", "train.global_batch=6",
+                                        "train.lanes=3", "train.duration=4 steps" } };
+static const struct ranks_job lenet = {
+    tiny_lenet, { LITTLE_DATA, "train.global_batch=3", "train.lanes=3", "train.duration=2 steps" }
+};
+static const struct ranks_job gpt2 = { tiny_gpt2,
+                                       { LITTLE_DATA, "model.layers=1", "model.heads=2",
+                                         "model.width=32", "model.context=8", "model.vocab=32",
+                                         "train.global_batch=6", "train.lanes=3",
+                                         "train.accumulate=2", "eval.every=4 steps" } };
 
 /* ---- Gloo between devices whose memory is the host's ---- */
 
@@ -148,10 +128,10 @@ static void find(void *file, const char *name, void *out)
 static struct fake load(void)
 {
     struct fake fake = { 0 };
-    char reason[LIMIT_REASON] = "";
+    struct reason reason;
     assert_int_equal(setenv("CAIRN_CUDA_MODULE", MODULE, 1), 0);
-    if (module_load("cuda", 0, &fake.module, reason) != ST_OK)
-        fail_msg("%s", reason);
+    if (module_load("cuda", 0, &fake.module, &reason) != ST_OK)
+        fail_msg("%s", reason.text);
     void *file = dlopen(MODULE, RTLD_NOW | RTLD_LOCAL); /* the same again */
     assert_non_null(file);
     find(file, "fake_cuda_describe", &fake.describe);
@@ -169,7 +149,8 @@ static void check_nothing_is_left(void)
 
 /* ---- jobs ---- */
 
-static struct ranks_options on_device(const char *job, const char *const *sets, uint32_t size)
+static struct ranks_options on_device(const struct ranks_job *job, const char *const *sets,
+                                      uint32_t size)
 {
     return (struct ranks_options){ .job = job,
                                    .sets = sets,
@@ -180,7 +161,7 @@ static struct ranks_options on_device(const char *job, const char *const *sets, 
 }
 
 /* far: how much the loss may differ from the CPU's; 0: the CPU doesn't do that. */
-static void check_job(const char *job, const char *const *sets, double far)
+static void check_job(const struct ranks_job *job, const char *const *sets, double far)
 {
     struct ranks_options options = on_device(job, sets, 1);
     struct ranks_result *one = ranks_new_well(&options);
@@ -209,19 +190,19 @@ static void check_job(const char *job, const char *const *sets, double far)
 static void an_mlp_trains_as_on_the_cpu(void **state)
 {
     (void)state;
-    check_job(mlp, NULL, 1e-5);
+    check_job(&mlp, NULL, 1e-5);
 }
 
 static void a_lenet_trains_as_on_the_cpu(void **state)
 {
     (void)state;
-    check_job(lenet, NULL, 1e-5);
+    check_job(&lenet, NULL, 1e-5);
 }
 
 static void a_gpt2_trains_as_on_the_cpu(void **state)
 {
     (void)state;
-    check_job(gpt2, NULL, 1e-5);
+    check_job(&gpt2, NULL, 1e-5);
 }
 
 static void every_precision_trains(void **state)
@@ -236,14 +217,14 @@ static void every_precision_trains(void **state)
                  { { "train.precision=fp16", "train.loss_scale=256", NULL }, 0 },
                  { { "train.precision=fp16", NULL }, 0 } };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        check_job(gpt2, rows[i].sets, rows[i].far);
+        check_job(&gpt2, rows[i].sets, rows[i].far);
 }
 
 /* fp16's dynamic scale starts too high; what overflows is left out, and told by the norm. */
 static void a_scale_that_is_too_high_comes_down(void **state)
 {
     const char *const sets[] = { "train.precision=fp16", "train.duration=6 steps", NULL };
-    struct ranks_options options = on_device(gpt2, sets, 1);
+    struct ranks_options options = on_device(&gpt2, sets, 1);
     options.loss_scale = 0x1p17;
     struct ranks_result *one = ranks_new_well(&options);
     assert_true(isfinite(one->rows[0].grad_norm) == 0);
@@ -251,12 +232,12 @@ static void a_scale_that_is_too_high_comes_down(void **state)
     assert_true(isfinite(one->rows[5].grad_norm) != 0);
     char dir[256];
     (void)snprintf(dir, sizeof(dir), "%s/step", (char *)*state);
-    options = on_device(gpt2, sets, 2);
+    options = on_device(&gpt2, sets, 2);
     options.loss_scale = 0x1p17;
     options.stop_at = 1;
     options.save = dir;
     free(ranks_new_well(&options));
-    options = on_device(gpt2, sets, 2);
+    options = on_device(&gpt2, sets, 2);
     options.restore = dir;
     options.restore_step = 1;
     struct ranks_result *two = ranks_new_well(&options);
@@ -269,14 +250,14 @@ static void a_restored_job_ends_as_if_nothing_had_happened(void **state)
 {
     char dir[256];
     (void)snprintf(dir, sizeof(dir), "%s/step", (char *)*state);
-    struct ranks_options options = on_device(gpt2, NULL, 1);
+    struct ranks_options options = on_device(&gpt2, NULL, 1);
     struct ranks_result *quiet = ranks_new_well(&options);
-    options = on_device(gpt2, NULL, 2);
+    options = on_device(&gpt2, NULL, 2);
     options.stop_at = 2;
     options.save = dir;
     free(ranks_new_well(&options));
     for (uint32_t size = 1; size <= 2; size++) {
-        options = on_device(gpt2, NULL, size);
+        options = on_device(&gpt2, NULL, size);
         options.restore = dir;
         options.restore_step = 2;
         struct ranks_result *end = ranks_new_well(&options);
@@ -292,14 +273,14 @@ static void memory_that_runs_out_is_told_by_what_it_is_for(void **state)
     const struct fake fake = load();
     fake.describe("memory=40000000");
     const char *const sets[] = { "model.hidden=4096", NULL };
-    struct ranks_options options = on_device(mlp, sets, 1);
+    struct ranks_options options = on_device(&mlp, sets, 1);
     struct ranks_result *result = malloc(sizeof(*result));
     assert_non_null(result);
     ranks_run(&options, result);
     assert_int_equal(result->st, ST_NO_MEMORY);
-    if (strstr(result->message, "not enough memory for the") == NULL ||
-        strstr(result->message, "gradient copies") == NULL)
-        fail_msg("%s", result->message);
+    if (strstr(result->reason.text, "not enough memory for the") == NULL ||
+        strstr(result->reason.text, "gradient copies") == NULL)
+        fail_msg("%s", result->reason.text);
     free(result);
     check_nothing_is_left();
     fake.describe("");

@@ -14,60 +14,21 @@
 #include "tests/gpu/fake_nccl.h"
 #include "tests/test.h"
 #include "tests/unit/trainer/ranks_fixture.h"
-#include "trainer/worker/device_copy.h"
+#include "tests/unit/trainer/tiny_jobs.h"
+#include "trainer/worker/staging.h"
 
-static const char mlp[] = "name: test\n"
-                          "model: {arch: mlp, hidden: 40, classes: 10}\n"
-                          "data:\n"
-                          "  train: {format: synthetic, samples: 150}\n"
-                          "  eval: {format: synthetic, samples: 61}\n"
-                          "  augment: [crop, flip]\n"
-                          "train:\n"
-                          "  duration: 7 steps\n"
-                          "  global_batch: 24\n"
-                          "  lanes: 4\n"
-                          "  accumulate: 2\n"
-                          "  optimizer: {name: sgd, lr: 0.05, momentum: 0.9, weight_decay: 1e-4}\n"
-                          "  clip_norm: 1\n"
-                          "  seed: 5\n"
-                          "eval: {every: 3 steps}\n";
-
-static const char lenet[] = "name: test\n"
-                            "model: {arch: lenet, classes: 10}\n"
-                            "data:\n"
-                            "  train: {format: synthetic, samples: 60}\n"
-                            "train:\n"
-                            "  duration: 3 steps\n"
-                            "  global_batch: 12\n"
-                            "  lanes: 4\n"
-                            "  optimizer: {name: adamw, lr: 0.001}\n"
-                            "  seed: 5\n";
-
-static const char resnet[] = "name: test\n"
-                             "model: {arch: resnet18, classes: 10}\n"
-                             "data:\n"
-                             "  train: {format: synthetic, samples: 40}\n"
-                             "  eval: {format: synthetic, samples: 7}\n"
-                             "train:\n"
-                             "  duration: 2 steps\n"
-                             "  global_batch: 6\n"
-                             "  lanes: 3\n"
-                             "  optimizer: {name: sgd, lr: 0.01, momentum: 0.9}\n"
-                             "  seed: 5\n";
-
-static const char gpt2[] = "name: test\n"
-                           "model: {arch: gpt2, layers: 2, heads: 2, width: 32, context: 16,\n"
-                           "        vocab: 64, dropout: 0.1}\n"
-                           "data:\n"
-                           "  train: {format: synthetic, samples: 100}\n"
-                           "  eval: {format: synthetic, samples: 9}\n"
-                           "train:\n"
-                           "  duration: 4 steps\n"
-                           "  global_batch: 8\n"
-                           "  lanes: 4\n"
-                           "  optimizer: {name: adamw, lr: 0.001, weight_decay: 0.1,\n"
-                           "              no_decay: [bias, norm]}\n"
-                           "  seed: 5\n";
+static const struct ranks_job mlp = { tiny_mlp,
+                                      { "train.lanes=4", "train.accumulate=2",
+                                        "train.duration=7 steps", "eval.every=3 steps" } };
+static const struct ranks_job lenet = { tiny_lenet, { NULL } };
+static const struct ranks_job resnet = {
+    tiny_resnet,
+    { "train.duration=2 steps", "train.optimizer={name: sgd, lr: 0.01, momentum: 0.9}" }
+};
+static const struct ranks_job gpt2 = { tiny_gpt2,
+                                       { "model.heads=2", "model.width=32", "model.context=16",
+                                         "train.global_batch=8", "train.lanes=4",
+                                         "eval.every=4 steps" } };
 
 static struct ranks_result *run_well(const struct ranks_options *options)
 {
@@ -76,8 +37,8 @@ static struct ranks_result *run_well(const struct ranks_options *options)
     return result;
 }
 
-static struct ranks_options on_device(const char *job, const char *const *sets, uint32_t size,
-                                      const uint32_t *shares)
+static struct ranks_options on_device(const struct ranks_job *job, const char *const *sets,
+                                      uint32_t size, const uint32_t *shares)
 {
     struct ranks_options options = {
         .job = job, .sets = sets, .size = size, .table = async_device(), .comm = comm_nccl()
@@ -87,7 +48,7 @@ static struct ranks_options on_device(const char *job, const char *const *sets, 
 }
 
 /* Same end as on the CPU, with one rank and with two; same rows, evaluations among them. */
-static void check_job(const char *job, const char *const *sets, uint32_t lanes)
+static void check_job(const struct ranks_job *job, const char *const *sets, uint32_t lanes)
 {
     const uint32_t one[] = { lanes }, two[] = { lanes - 1, 1 };
     struct ranks_options options = { .job = job, .sets = sets, .size = 1, .shares = { lanes } };
@@ -112,58 +73,58 @@ static void check_job(const char *job, const char *const *sets, uint32_t lanes)
 static void an_mlp_ends_as_on_the_cpu(void **state)
 {
     (void)state;
-    check_job(mlp, NULL, 4);
+    check_job(&mlp, NULL, 4);
 }
 
 static void a_lenet_ends_as_on_the_cpu(void **state)
 {
     (void)state;
-    check_job(lenet, NULL, 4);
+    check_job(&lenet, NULL, 4);
 }
 
 static void a_resnet_with_its_statistics_ends_as_on_the_cpu(void **state)
 {
     (void)state;
-    check_job(resnet, NULL, 3);
+    check_job(&resnet, NULL, 3);
 }
 
 static void a_gpt2_with_dropout_ends_as_on_the_cpu(void **state)
 {
     (void)state;
-    check_job(gpt2, NULL, 4);
+    check_job(&gpt2, NULL, 4);
 }
 
 static void half_precision_with_a_loss_scale_ends_as_on_the_cpu(void **state)
 {
     (void)state;
     const char *const sets[] = { "train.precision=bf16", "train.loss_scale=128", NULL };
-    check_job(gpt2, sets, 4);
+    check_job(&gpt2, sets, 4);
 }
 
 static void collectives_that_stay_in_progress_change_nothing(void **state)
 {
     (void)state;
     fake_nccl_progress(20);
-    check_job(mlp, NULL, 4);
+    check_job(&mlp, NULL, 4);
     fake_nccl_progress(0);
 }
 
 static void a_checkpoint_goes_from_device_to_cpu_and_back(void **state)
 {
     static const uint32_t one[] = { 4 }, two[] = { 1, 3 };
-    struct ranks_options quiet = { .job = gpt2, .size = 1, .shares = { 4 } };
+    struct ranks_options quiet = { .job = &gpt2, .size = 1, .shares = { 4 } };
     struct ranks_result *want = run_well(&quiet);
     for (int i = 0; i < 3; i++) {
         char dir[256];
         (void)snprintf(dir, sizeof(dir), "%s/step-%d", (char *)*state, i);
-        struct ranks_options before = on_device(gpt2, NULL, 2, two), after;
-        struct ranks_options cpu = { .job = gpt2, .size = 2, .shares = { 1, 3 } };
+        struct ranks_options before = on_device(&gpt2, NULL, 2, two), after;
+        struct ranks_options cpu = { .job = &gpt2, .size = 2, .shares = { 1, 3 } };
         if (i == 2)
             before = cpu;
         before.stop_at = 2;
         before.save = dir;
         free(run_well(&before));
-        after = i == 1 ? quiet : on_device(gpt2, NULL, 1, one);
+        after = i == 1 ? quiet : on_device(&gpt2, NULL, 1, one);
         after.restore = dir;
         after.restore_step = 2;
         struct ranks_result *end = run_well(&after);
@@ -178,11 +139,11 @@ static void skipped_steps_drop_what_was_already_on_its_way(void **state)
     (void)state;
     static const uint64_t skip[] = { 2, 5 };
     static const uint32_t shares[] = { 2, 2 };
-    struct ranks_options options = { .job = mlp, .size = 1, .shares = { 4 } };
+    struct ranks_options options = { .job = &mlp, .size = 1, .shares = { 4 } };
     options.skip = skip;
     options.skip_count = 2;
     struct ranks_result *cpu = run_well(&options);
-    options = on_device(mlp, NULL, 2, shares);
+    options = on_device(&mlp, NULL, 2, shares);
     options.skip = skip;
     options.skip_count = 2;
     struct ranks_result *device = run_well(&options);
@@ -197,9 +158,9 @@ static void a_fast_reduction_comes_close(void **state)
     (void)state;
     const char *const sets[] = { "workers.device=cuda", "parallel.reduction=fast", NULL };
     static const uint32_t shares[] = { 3, 1 };
-    struct ranks_options options = { .job = mlp, .size = 1, .shares = { 4 } };
+    struct ranks_options options = { .job = &mlp, .size = 1, .shares = { 4 } };
     struct ranks_result *exact = run_well(&options);
-    options = on_device(mlp, sets, 2, shares);
+    options = on_device(&mlp, sets, 2, shares);
     struct ranks_result *fast = run_well(&options);
     assert_int_equal(fast->row_count, exact->row_count);
     for (size_t i = 0; i < exact->row_count; i++)
@@ -218,15 +179,15 @@ static void a_snapshot_waits_for_what_was_enqueued_before(void **state)
     job->workers.threads = 1;
     const struct device_options options = { .job = job, .table = async_device() };
     struct device device;
-    char message[256];
-    assert_int_equal(device_open(&options, &device, message, sizeof(message)), ST_OK);
+    struct reason reason;
+    assert_int_equal(device_open(&options, &device, &reason), ST_OK);
     void *data = NULL;
     assert_int_equal(device.table->alloc(device.backend, COUNT * sizeof(float), &data), ST_OK);
     struct ckpt_buffer buffer = { .name = "parameters", .dtype = CKPT_F32, .count = COUNT };
     buffer.data = data;
     const struct ckpt_state described = { .buffers = &buffer, .buffer_count = 1 };
-    struct snapshot *snapshot = NULL;
-    assert_int_equal(snapshot_open(&device, &described, 1, 2, &snapshot), ST_OK);
+    struct staging *staging = NULL;
+    assert_int_equal(staging_open(&device, &described, 1, 2, &staging), ST_OK);
     for (int round = 1; round <= 3; round++) {
         for (int i = 1; i <= FILLS; i++) {
             const float value = (float)(i == FILLS ? round : -1);
@@ -234,9 +195,9 @@ static void a_snapshot_waits_for_what_was_enqueued_before(void **state)
                 device.table->vector.fill(device.backend, data, value, COUNT, device.compute),
                 ST_OK);
         }
-        assert_int_equal(snapshot_begin(snapshot), ST_OK);
-        assert_int_equal(snapshot_wait(snapshot), ST_OK);
-        const struct ckpt_buffer *copy = snapshot_buffers(snapshot);
+        assert_int_equal(staging_begin(staging), ST_OK);
+        assert_int_equal(staging_wait(staging), ST_OK);
+        const struct ckpt_buffer *copy = staging_buffers(staging);
         uint64_t first = 0, count = 0;
         ckpt_share_elements(&described, 0, 1, 2, &first, &count);
         assert_true(count > 0);
@@ -244,7 +205,7 @@ static void a_snapshot_waits_for_what_was_enqueued_before(void **state)
         for (uint64_t i = 0; i < count; i++)
             assert_true(((const float *)copy->data)[i] == (float)round);
     }
-    snapshot_close(snapshot);
+    staging_close(staging);
     device.table->free(device.backend, data);
     device_close(&device);
     free(job);
@@ -259,16 +220,16 @@ static void memory_that_runs_out_is_told_by_what_it_is_for(void **state)
         const char *says;
     } rows[] = { { 64 * 1024, "not enough memory for the model (activations" },
                  { 640 * 1024, "not enough memory for the gradient copies of the reduction" } };
-    struct ranks_options options = on_device(mlp, NULL, 1, shares);
+    struct ranks_options options = on_device(&mlp, NULL, 1, shares);
     for (size_t i = 0; i < 2; i++) {
         async_device_limit(rows[i].bytes);
         struct ranks_result *result = ranks_new(&options);
         async_device_limit(0);
         assert_int_equal(result->st, ST_NO_MEMORY);
-        if (strstr(result->message, rows[i].says) == NULL)
-            fail_msg("%s", result->message);
-        assert_non_null(strstr(result->message, "make train.micro_batch smaller"));
-        assert_non_null(strstr(result->message, "workers.memory: managed"));
+        if (strstr(result->reason.text, rows[i].says) == NULL)
+            fail_msg("%s", result->reason.text);
+        assert_non_null(strstr(result->reason.text, "make train.micro_batch smaller"));
+        assert_non_null(strstr(result->reason.text, "workers.memory: managed"));
         free(result);
     }
 }
@@ -286,7 +247,7 @@ static void steps_allocate_nothing_on_the_device(void **state)
     (void)state;
     static const uint32_t shares[] = { 4 };
     uint64_t after_first = 0;
-    struct ranks_options options = on_device(gpt2, NULL, 1, shares);
+    struct ranks_options options = on_device(&gpt2, NULL, 1, shares);
     options.row = count_allocations;
     options.row_arg = &after_first;
     free(run_well(&options));

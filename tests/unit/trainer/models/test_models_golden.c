@@ -13,13 +13,13 @@
 
 #define TOLERANCE          1e-4
 #define GRADIENT_TOLERANCE 1e-3 /* of a tensor's norm, float32 */
-#define PROJECTIONS        32   /* make_reference.py's */
+#define PROJECTIONS        32   /* as in the reference */
 #define NO_GRADIENT        1e-6 /* of the whole gradient's norm */
 /*
- * Of a tensor's distance to the reference to that of PyTorch's own: roundings differ by chance (a
- * bias has ten elements), and a distance estimated from 32 projections is right to within 13 %
- * (one standard deviation). The whole gradient needs an allowance for the latter only.
- * make_reference.py --live compares every element.
+ * How much farther than PyTorch's own gradient a tensor's may lie from the reference: roundings
+ * differ by chance (a bias has ten elements), and a distance estimated from 32 projections is right
+ * to within 13 % (one standard deviation). The whole gradient needs an allowance for the latter
+ * only. tests/golden/torch/make_reference.py --live compares every element.
  */
 #define HALF_ALLOWANCE  2.0
 #define WHOLE_ALLOWANCE 1.25

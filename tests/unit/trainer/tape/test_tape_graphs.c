@@ -1,5 +1,5 @@
 /*
- * Recorded pieces of a pass, on a backend that records: the CPU's, whose calls between
+ * Recorded sections of a pass, on a backend that records: the CPU's, whose calls between
  * capture_begin and capture_end are kept instead of run, and run by replay.
  */
 #include <stdlib.h>
@@ -9,11 +9,11 @@
 #include "tests/unit/trainer/noted_kernels.h"
 #include "tests/unit/trainer/training.h"
 
-enum what { FORWARD, BACKWARD, ADD, COPY, FILL, SUM, REFORMAT };
+enum call { CALL_FORWARD, CALL_BACKWARD, CALL_ADD, CALL_COPY, CALL_FILL, CALL_SUM, CALL_REFORMAT };
 
 /* One call, with everything that it was given by value. */
 struct recorded {
-    enum what what;
+    enum call what;
     enum op op;
     struct kernel *kernel;
     struct op_buffers buffers;
@@ -54,7 +54,7 @@ static enum status fake_forward(struct backend *backend, struct kernel *kernel,
                                 const struct op_buffers *buffers, struct stream *stream)
 {
     struct recorded call = {
-        .what = FORWARD, .op = noted_op(kernel), .kernel = kernel, .buffers = *buffers
+        .what = CALL_FORWARD, .op = noted_op(kernel), .kernel = kernel, .buffers = *buffers
     };
     fake.ran += !fake.recording;
     return fake.recording ? keep(&call)
@@ -65,7 +65,7 @@ static enum status fake_backward(struct backend *backend, struct kernel *kernel,
                                  const struct op_buffers *buffers, struct stream *stream)
 {
     struct recorded call = {
-        .what = BACKWARD, .op = noted_op(kernel), .kernel = kernel, .buffers = *buffers
+        .what = CALL_BACKWARD, .op = noted_op(kernel), .kernel = kernel, .buffers = *buffers
     };
     fake.ran += !fake.recording;
     return fake.recording ? keep(&call)
@@ -75,34 +75,34 @@ static enum status fake_backward(struct backend *backend, struct kernel *kernel,
 static enum status fake_add(struct backend *b, float *out, const float *x, const float *y, size_t n,
                             struct stream *s)
 {
-    struct recorded call = { .what = ADD, .out = out, .x = x, .y = y, .size = n };
+    struct recorded call = { .what = CALL_ADD, .out = out, .x = x, .y = y, .size = n };
     return fake.recording ? keep(&call) : cpu()->vector.add(b, out, x, y, n, s);
 }
 
 static enum status fake_copy(struct backend *b, void *to, const void *from, size_t bytes,
                              struct stream *s)
 {
-    struct recorded call = { .what = COPY, .out = to, .x = from, .size = bytes };
+    struct recorded call = { .what = CALL_COPY, .out = to, .x = from, .size = bytes };
     return fake.recording ? keep(&call) : cpu()->vector.copy(b, to, from, bytes, s);
 }
 
 static enum status fake_fill(struct backend *b, float *out, float value, size_t n, struct stream *s)
 {
-    struct recorded call = { .what = FILL, .out = out, .value = value, .size = n };
+    struct recorded call = { .what = CALL_FILL, .out = out, .value = value, .size = n };
     return fake.recording ? keep(&call) : cpu()->vector.fill(b, out, value, n, s);
 }
 
 static enum status fake_sum(struct backend *b, const struct tensor *tensor, const void *x,
                             const void *y, void *out, struct stream *s)
 {
-    struct recorded call = { .what = SUM, .to = *tensor, .x = x, .y = y, .out = out };
+    struct recorded call = { .what = CALL_SUM, .to = *tensor, .x = x, .y = y, .out = out };
     return fake.recording ? keep(&call) : cpu()->sum(b, tensor, x, y, out, s);
 }
 
 static enum status fake_reformat(struct backend *b, const struct tensor *from, const void *in,
                                  const struct tensor *to, void *out, struct stream *s)
 {
-    struct recorded call = { .what = REFORMAT, .from = *from, .x = in, .to = *to, .out = out };
+    struct recorded call = { .what = CALL_REFORMAT, .from = *from, .x = in, .to = *to, .out = out };
     return fake.recording ? keep(&call) : cpu()->reformat(b, from, in, to, out, s);
 }
 
@@ -139,19 +139,19 @@ static enum status fake_capture_end(struct backend *b, struct stream *s, int *ou
 static enum status run_recorded(struct backend *b, const struct recorded *c, struct stream *s)
 {
     switch (c->what) {
-    case FORWARD:
+    case CALL_FORWARD:
         return cpu()->op[c->op].forward(b, c->kernel, &c->buffers, s);
-    case BACKWARD:
+    case CALL_BACKWARD:
         return cpu()->op[c->op].backward(b, c->kernel, &c->buffers, s);
-    case ADD:
+    case CALL_ADD:
         return cpu()->vector.add(b, c->out, c->x, c->y, c->size, s);
-    case COPY:
+    case CALL_COPY:
         return cpu()->vector.copy(b, c->out, c->x, c->size, s);
-    case FILL:
+    case CALL_FILL:
         return cpu()->vector.fill(b, c->out, c->value, c->size, s);
-    case SUM:
+    case CALL_SUM:
         return cpu()->sum(b, &c->to, c->x, c->y, c->out, s);
-    case REFORMAT:
+    case CALL_REFORMAT:
         return cpu()->reformat(b, &c->from, c->x, &c->to, c->out, s);
     }
     return ST_INVALID;
@@ -195,7 +195,7 @@ static const struct backend_table *fake_open(int room)
 
 /* ---- cases ---- */
 
-#define ARCH   "resnet18" /* several segments, values read twice, statistics */
+#define ARCH   "resnet18" /* several buckets, values read twice, statistics */
 #define LANES  2
 #define MICROS 3
 
@@ -293,23 +293,23 @@ static void each_piece_is_recorded_once_for_writing_and_once_for_adding(void **s
             assert_int_equal(fake.ran, ran);
         }
     }
-    assert_true((size_t)pieces <= 1 + t.segment_count);
+    assert_true((size_t)pieces <= 1 + t.bucket_count);
     for (int repeat = 0; repeat < 3; repeat++)
         training_micro(&t, true);
     assert_int_equal(fake.graph_count, 2 * pieces);
     training_close(&t);
 }
 
-struct ready_log {
+struct final_log {
     const struct training *t;
     float *copy;
     size_t begin;
     int calls;
 };
 
-static void on_ready(void *arg, size_t first, size_t count)
+static void on_final(void *arg, size_t first, size_t count)
 {
-    struct ready_log *log = arg;
+    struct final_log *log = arg;
     assert_false(fake.recording); /* who is told may use the stream */
     assert_int_equal(first + count, log->begin);
     memcpy(log->copy + first, log->t->lane + first, count * sizeof(float));
@@ -322,8 +322,8 @@ static void segments_are_called_final_between_played_pieces(void **state)
     (void)state;
     struct training t;
     open_case(&t, fake_open(GRAPHS_MAX), true);
-    assert_true(t.segment_count >= 4);
-    struct ready_log log = { .t = &t };
+    assert_true(t.bucket_count >= 4);
+    struct final_log log = { .t = &t };
     log.copy = calloc(t.layout.count, sizeof(float));
     assert_non_null(log.copy);
     training_fill(&t, 0);
@@ -335,7 +335,7 @@ static void segments_are_called_final_between_played_pieces(void **state)
         log.calls = 0;
         memset(t.lane, 0, t.layout.count * sizeof(float));
         assert_int_equal(plan_forward(t.plan, &call), ST_OK);
-        assert_int_equal(plan_backward(t.plan, &call, on_ready, &log), ST_OK);
+        assert_int_equal(plan_backward(t.plan, &call, on_final, &log), ST_OK);
         assert_int_equal(log.begin, 0);
         assert_true(log.calls >= 4);
         assert_memory_equal(log.copy, t.lane, t.layout.count * sizeof(float));

@@ -17,7 +17,7 @@ static void four_words_give_the_numbers_of_box_and_muller(void **state)
             words.word[3 - i] = UINT32_MAX;
         }
         double out[4];
-        init_normal(words.word, out);
+        initial_values_normal(words.word, out);
         for (int k = 0; k < 4; k += 2) {
             double u = ((double)words.word[k] + 1) / 4294967296.0;
             double turn = 6.283185307179586477 * (double)words.word[k + 1] / 4294967296.0;
@@ -35,7 +35,7 @@ static void normal_numbers_have_the_moments_of_the_distribution(void **state)
     const int count = 400000;
     for (uint32_t i = 0; i < (uint32_t)count / 4; i++) {
         double out[4];
-        init_normal(rng_words(4, i, 1, 0, 0).word, out);
+        initial_values_normal(rng_words(4, i, 1, 0, 0).word, out);
         for (int k = 0; k < 4; k++) {
             double power = 1;
             for (int m = 0; m < 4; m++) {
@@ -75,7 +75,7 @@ static void gpt2_starts_with_the_deviations_of_its_paper(void **state)
     assert_int_equal(model_build(&options, &tape), ST_OK);
     float *params = malloc(tape->param_elements * sizeof *params);
     assert_non_null(params);
-    init_params(tape, 17, params);
+    initial_values_params(tape, 17, params);
     const struct {
         const char *name;
         double deviation;

@@ -1,51 +1,14 @@
 /*
  * A prepared tape: gradients against finite differences, memory by lifetime, repeatable bits, the
- * order in which gradients become final, and no allocation in a step (malloc is wrapped in our
- * objects).
+ * order in which gradients become final, and no allocation in a step.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/test.h"
+#include "tests/unit/trainer/counted_allocations.h"
 #include "tests/unit/trainer/training.h"
-
-/* ---- allocations of our own objects ---- */
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t count, size_t size);
-void *__real_realloc(void *memory, size_t size);
-void *__real_aligned_alloc(size_t alignment, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t count, size_t size);
-void *__wrap_realloc(void *memory, size_t size);
-void *__wrap_aligned_alloc(size_t alignment, size_t size);
-
-static int allocations;
-
-void *__wrap_malloc(size_t size)
-{
-    allocations++;
-    return __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t count, size_t size)
-{
-    allocations++;
-    return __real_calloc(count, size);
-}
-
-void *__wrap_realloc(void *memory, size_t size)
-{
-    allocations++;
-    return __real_realloc(memory, size);
-}
-
-void *__wrap_aligned_alloc(size_t alignment, size_t size)
-{
-    allocations++;
-    return __real_aligned_alloc(alignment, size);
-}
 
 /* ---- fixtures ---- */
 
@@ -208,7 +171,7 @@ static void a_value_read_three_times_gets_the_sum_of_three_gradients(void **stat
     assert_int_equal(plan_new(t.tape, &options, &t.plan), ST_OK);
     struct optimizer_options sgd = { .kind = OPTIMIZER_SGD };
     assert_int_equal(optimizer_new(&sgd, t.tape, t.table, t.backend, &t.optimizer), ST_OK);
-    init_params(t.tape, 5, optimizer_params(t.optimizer));
+    initial_values_params(t.tape, 5, optimizer_params(t.optimizer));
     assert_int_equal(plan_refresh(t.plan, optimizer_params(t.optimizer)), ST_OK);
     t.layout = lane_layout(t.tape);
     assert_true(t.layout.count < lane_layout(own).count); /* the buffers are large enough */
@@ -305,16 +268,16 @@ static void accumulated_micro_batches_are_the_sum_of_single_ones(void **state)
 
 /* ---- order of readiness ---- */
 
-struct ready_log {
+struct final_log {
     const struct training *t;
     float *copy; /* what each range held when it was called final */
     size_t begin;
     int calls;
 };
 
-static void on_ready(void *arg, size_t first, size_t count)
+static void on_final(void *arg, size_t first, size_t count)
 {
-    struct ready_log *log = arg;
+    struct final_log *log = arg;
     assert_int_equal(first + count, log->begin);
     memcpy(log->copy + first, log->t->lane + first, count * sizeof(float));
     log->begin = first;
@@ -328,7 +291,7 @@ static void ranges_called_final_cover_the_vector_from_its_end_and_keep_their_val
         struct training t;
         open_case(&t, &model_cases[i], false);
         training_fill(&t, 0);
-        struct ready_log log = { .t = &t, .begin = t.layout.count };
+        struct final_log log = { .t = &t, .begin = t.layout.count };
         log.copy = calloc(t.layout.count, sizeof(float));
         assert_non_null(log.copy);
         struct plan_call call = { .inputs = { t.x, t.labels },
@@ -336,7 +299,7 @@ static void ranges_called_final_cover_the_vector_from_its_end_and_keep_their_val
                                   .params = optimizer_params(t.optimizer),
                                   .lane = t.lane };
         assert_int_equal(plan_forward(t.plan, &call), ST_OK);
-        assert_int_equal(plan_backward(t.plan, &call, on_ready, &log), ST_OK);
+        assert_int_equal(plan_backward(t.plan, &call, on_final, &log), ST_OK);
         assert_int_equal(log.begin, 0);
         assert_true(log.calls >= 3);
         assert_memory_equal(log.copy, t.lane, t.layout.count * sizeof(float));
@@ -457,9 +420,10 @@ static void regions_share_memory_and_sizes_are_known_before_start(void **state)
         .table = t.table, .backend = t.backend, .batch = t.options.micro, .training = true
     };
     struct plan *dry = NULL;
-    int before = allocations;
+    count_allocations(true);
     assert_int_equal(plan_new(t.tape, &options, &dry), ST_OK);
-    assert_true(allocations > before); /* the wrapper counts */
+    assert_true(counted_allocations() > 0); /* they are counted */
+    count_allocations(false);
     assert_int_equal(plan_sizes(dry)->arena_bytes, sizes->arena_bytes);
     struct buf text;
     buf_init(&text, 1 << 20);
@@ -512,10 +476,11 @@ static void a_step_allocates_nothing(void **state)
     for (size_t i = 0; i < MODEL_CASES; i++) {
         struct training t;
         open_case(&t, &model_cases[i], false);
-        int before = allocations;
+        count_allocations(true);
         (void)training_step(&t, 0, 2, 2, 0.05, 1);
         (void)training_eval(&t);
-        assert_int_equal(allocations, before);
+        assert_int_equal(counted_allocations(), 0);
+        count_allocations(false);
         training_close(&t);
     }
 }

@@ -26,7 +26,7 @@ struct setup {
     struct settings settings;
     struct dataset *data;
     struct tape *tape;
-    char message[LIMIT_REASON];
+    struct reason reason;
 };
 
 /* text_job with up to four settings, as far as it goes without a device. */
@@ -41,15 +41,14 @@ static struct setup *set_up_job(const char *const *sets, size_t count)
     if (st != ST_OK)
         fail_msg("%s", errors.size > 0 ? errors.data : status_string(st));
     struct build_options options = { .job = &s->job, .io = io_system() };
-    st = build_dataset(&options, &s->data, s->message, sizeof(s->message));
+    st = build_dataset(&options, &s->data, &s->reason);
     if (st == ST_OK) {
-        st = settings_derive(&s->job, s->data->samples, &s->settings, s->message,
-                             sizeof(s->message));
+        st = settings_derive(&s->job, s->data->samples, &s->settings, &s->reason);
     }
     if (st == ST_OK)
-        st = build_tape(&s->job, s->data, &s->tape, s->message, sizeof(s->message));
+        st = build_tape(&s->job, s->data, &s->tape, &s->reason);
     if (st != ST_OK)
-        fail_msg("%s", s->message);
+        fail_msg("%s", s->reason.text);
     return s;
 }
 
@@ -142,37 +141,36 @@ static void a_model_that_cannot_be_built_is_refused_with_its_numbers(void **stat
     struct setup *s = set_up_job(sets, 1);
     s->job.model.heads = 7; /* job_parse wouldn't let it through */
     struct tape *tape = NULL;
-    assert_int_equal(build_tape(&s->job, s->data, &tape, s->message, sizeof(s->message)),
-                     ST_CONFIG);
+    assert_int_equal(build_tape(&s->job, s->data, &tape, &s->reason), ST_CONFIG);
     assert_null(tape);
-    assert_non_null(strstr(s->message, "with 7 heads"));
+    assert_non_null(strstr(s->reason.text, "with 7 heads"));
     close_setup(s);
 }
 
 /* ---- memory ---- */
 
-struct bench {
+struct measured_job {
     struct setup *setup;
     const struct backend_table *table;
     struct backend *backend;
-    struct memory_options options;
+    struct memory_need_options options;
 };
 
-static struct bench open_bench(const char *set)
+static struct measured_job open_measured(const char *set)
 {
-    struct bench b = { .setup = set_up_job(&set, 1), .table = backend_cpu() };
+    struct measured_job b = { .setup = set_up_job(&set, 1), .table = backend_cpu() };
     struct backend_options backend = { .threads = 1 };
     assert_int_equal(b.table->open(&backend, &b.backend), ST_OK);
-    b.options = (struct memory_options){ .tape = b.setup->tape,
-                                         .settings = &b.setup->settings,
-                                         .table = b.table,
-                                         .backend = b.backend,
-                                         .lane_count = 2,
-                                         .evaluates = true };
+    b.options = (struct memory_need_options){ .tape = b.setup->tape,
+                                              .settings = &b.setup->settings,
+                                              .table = b.table,
+                                              .backend = b.backend,
+                                              .lane_count = 2,
+                                              .evaluates = true };
     return b;
 }
 
-static void close_bench(struct bench *b)
+static void close_measured(struct measured_job *b)
 {
     b->table->close(b->backend);
     close_setup(b->setup);
@@ -181,11 +179,11 @@ static void close_bench(struct bench *b)
 static void memory_is_counted_by_what_it_is_for(void **state)
 {
     (void)state;
-    struct bench b = open_bench("train.micro_batch=4");
+    struct measured_job b = open_measured("train.micro_batch=4");
     struct memory_need small;
     struct memory_need large;
-    assert_int_equal(memory_measure(&b.options, 4, &small), ST_OK);
-    assert_int_equal(memory_measure(&b.options, 8, &large), ST_OK);
+    assert_int_equal(memory_need_measure(&b.options, 4, &small), ST_OK);
+    assert_int_equal(memory_need_measure(&b.options, 8, &large), ST_OK);
     size_t params = b.setup->tape->param_elements * sizeof(float);
     assert_int_equal(small.parameters, params); /* no running statistics */
     assert_int_equal(small.moments, 2 * params);
@@ -194,55 +192,56 @@ static void memory_is_counted_by_what_it_is_for(void **state)
     assert_true(large.activations > small.activations);
     assert_int_equal(large.parameters, small.parameters);
     char text[256];
-    memory_say(&small, text, sizeof(text));
+    memory_need_print(&small, text, sizeof(text));
     assert_non_null(strstr(text, "moments "));
-    assert_int_equal(memory_total(&small), small.activations + small.caches + small.parameters +
-                                               small.moments + small.gradients + small.inputs);
-    close_bench(&b);
+    assert_int_equal(memory_need_total(&small), small.activations + small.caches +
+                                                    small.parameters + small.moments +
+                                                    small.gradients + small.inputs);
+    close_measured(&b);
 }
 
 static void an_automatic_micro_batch_is_the_largest_that_fits_the_device(void **state)
 {
     (void)state;
-    struct bench b = open_bench("train.global_batch=96"); /* 24 samples a lane */
-    struct memory_options whole = b.options;
+    struct measured_job b = open_measured("train.global_batch=96"); /* 24 samples a lane */
+    struct memory_need_options whole = b.options;
     whole.lane_count = 4;
     for (uint32_t micro = 1; micro <= 24; micro++) {
         struct memory_need exactly;
         struct memory_need need;
         uint32_t found = 0;
-        assert_int_equal(memory_measure(&whole, micro, &exactly), ST_OK);
+        assert_int_equal(memory_need_measure(&whole, micro, &exactly), ST_OK);
         /* A tenth and 512 MiB stay free. */
-        uint64_t device = (memory_total(&exactly) + 512 * MIB) * 10 / 9 + 10;
+        uint64_t device = (memory_need_total(&exactly) + 512 * MIB) * 10 / 9 + 10;
         uint32_t want = micro;
         while (24 % want != 0)
             want--;
         for (uint32_t lanes = 1; lanes <= 4; lanes++) { /* whoever shares them */
             b.options.lane_count = lanes;
-            assert_int_equal(memory_fit(&b.options, 24, device, &found, &need), ST_OK);
+            assert_int_equal(memory_need_fit(&b.options, 24, device, &found, &need), ST_OK);
             assert_int_equal(found, want);
         }
         if (24 % micro == 0) {
             assert_memory_equal(&need, &exactly, sizeof(need));
-            enum status st = memory_fit(&b.options, 24, device - 200, &found, &need);
+            enum status st = memory_need_fit(&b.options, 24, device - 200, &found, &need);
             assert_true(st == ST_NO_MEMORY || found < micro);
         }
     }
-    close_bench(&b);
+    close_measured(&b);
 }
 
 static void a_device_that_holds_not_even_one_sample_is_told_apart(void **state)
 {
     (void)state;
-    struct bench b = open_bench("name=a");
+    struct measured_job b = open_measured("name=a");
     struct memory_need need = { 0 };
     uint32_t found = 77;
-    assert_int_equal(memory_fit(&b.options, 12, 500 * MIB, &found, &need), ST_NO_MEMORY);
+    assert_int_equal(memory_need_fit(&b.options, 12, 500 * MIB, &found, &need), ST_NO_MEMORY);
     assert_int_equal(found, 77);
     assert_true(need.activations > 0);
-    assert_int_equal(memory_fit(&b.options, 12, GIB, &found, &need), ST_OK);
+    assert_int_equal(memory_need_fit(&b.options, 12, GIB, &found, &need), ST_OK);
     assert_int_equal(found, 12);
-    close_bench(&b);
+    close_measured(&b);
 }
 
 int main(void)

@@ -1,0 +1,61 @@
+/* What all handlers use: refusing a call, the job that it names, calls that are answered later. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "server/api/api.h"
+
+void api_refuse(struct rpc_call *call, enum rpc_code code, const char *format, ...)
+{
+    char detail[API_DETAIL_MAX];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(detail, sizeof detail, format, args);
+    va_end(args);
+    rpc_call_finish(call, code, detail);
+}
+
+struct core_job *api_job(struct api *api, struct rpc_call *call, const char *name)
+{
+    struct core_job *job;
+    enum status st = core_find(api->core, name, &job);
+    if (st == ST_OK)
+        return job;
+    if (st == ST_INVALID) {
+        api_refuse(call, RPC_INVALID_ARGUMENT, "'%.100s' is the beginning of several job ids",
+                   name);
+    } else {
+        api_refuse(call, RPC_NOT_FOUND, "no job '%.100s'", name);
+    }
+    return NULL;
+}
+
+/* ---- calls that are answered later ---- */
+
+static void stream_done(struct rpc_call *call, void *data, bool cancelled)
+{
+    struct api_stream *stream = data;
+    (void)call;
+    (void)cancelled;
+    stream->over = true;
+    stream->call = NULL;
+}
+
+struct api_stream *api_stream_new(struct api *api, struct rpc_call *call, enum api_stream_kind kind,
+                                  const char *job)
+{
+    struct api_stream *stream =
+        api->stream_count < API_STREAMS_MAX && !api->closing ? calloc(1, sizeof *stream) : NULL;
+    if (!stream) {
+        api_refuse(call, RPC_RESOURCE_EXHAUSTED, "too many calls wait for answers");
+        return NULL;
+    }
+    stream->kind = kind;
+    stream->call = call;
+    (void)snprintf(stream->job, sizeof stream->job, "%s", job);
+    stream->next = api->streams;
+    api->streams = stream;
+    api->stream_count++;
+    rpc_call_set_data(call, stream, stream_done);
+    return stream;
+}

@@ -1,0 +1,105 @@
+/* Fleet and Training: a call of gRPC, both ways, is a connection of the core (struct core_conn). */
+#include <stdlib.h>
+
+#include "server/api/api.h"
+
+struct api_connection {
+    struct core_conn conn; /* first: the core gives it back */
+    struct rpc_call *call;
+    struct api *api;
+    bool agent;
+};
+
+static void send_message(struct core_conn *conn, const ProtobufCMessage *message)
+{
+    struct api_connection *connection = (struct api_connection *)conn;
+    (void)rpc_call_send(connection->call, message); /* who doesn't read loses the connection */
+}
+
+static void finish_call(struct core_conn *conn, enum rpc_code code, const char *detail)
+{
+    rpc_call_finish(((struct api_connection *)conn)->call, code, detail);
+}
+
+static const struct core_conn_ops ops = { .send = send_message, .finish = finish_call };
+
+static void connection_done(struct rpc_call *call, void *data, bool cancelled)
+{
+    struct api_connection *connection = data;
+    (void)call;
+    (void)cancelled;
+    if (connection->agent) {
+        core_agent_closed(connection->api->core, &connection->conn);
+    } else {
+        core_trainer_closed(connection->api->core, &connection->conn);
+    }
+    free(connection);
+}
+
+/* The connection of a call, made with its first message; NULL, and the call ended. */
+static struct api_connection *connection_of(struct api *api, struct rpc_call *call, bool agent)
+{
+    struct api_connection *connection = rpc_call_data(call);
+    if (connection)
+        return connection;
+    connection = api->closing ? NULL : calloc(1, sizeof *connection);
+    if (!connection) {
+        rpc_call_finish(call, RPC_UNAVAILABLE, "the coordinator ends");
+        return NULL;
+    }
+    struct ucred peer;
+    connection->conn.ops = &ops;
+    connection->conn.local = rpc_call_peer_cred(call, &peer);
+    if (!rpc_call_token(call, connection->conn.token, sizeof connection->conn.token))
+        connection->conn.token[0] = '\0';
+    connection->call = call;
+    connection->api = api;
+    connection->agent = agent;
+    rpc_call_set_data(call, connection, connection_done);
+    return connection;
+}
+
+static void fleet_session(Cairn__V1__Fleet_Service *service, const Cairn__V1__AgentMessage *in,
+                          Cairn__V1__AgentOrder_Closure reply, void *call)
+{
+    struct api *api = ((struct api_service_connections *)service)->api;
+    (void)reply;
+    if (!in) {
+        rpc_call_finish(call, RPC_OK, NULL);
+        return;
+    }
+    struct api_connection *connection = connection_of(api, call, true);
+    if (connection)
+        core_agent_message(api->core, &connection->conn, in);
+}
+
+static void training_session(Cairn__V1__Training_Service *service,
+                             const Cairn__V1__TrainerMessage *in,
+                             Cairn__V1__TrainerOrder_Closure reply, void *call)
+{
+    struct api *api = ((struct api_service_connections *)service)->api;
+    (void)reply;
+    if (!in) {
+        rpc_call_finish(call, RPC_OK, NULL);
+        return;
+    }
+    struct api_connection *connection = connection_of(api, call, false);
+    if (connection)
+        core_trainer_message(api->core, &connection->conn, in);
+}
+
+enum status api_connections_open(struct api *api, struct rpc_server *server)
+{
+    struct api_service_connections *services = api->connections;
+    services[0].api = api;
+    services[0].service.fleet =
+        (Cairn__V1__Fleet_Service){ .base = CAIRN__V1__FLEET__BASE_INIT, .session = fleet_session };
+    services[1].api = api;
+    services[1].service.training =
+        (Cairn__V1__Training_Service){ .base = CAIRN__V1__TRAINING__BASE_INIT,
+                                       .session = training_session };
+    enum status st = rpc_server_add_service(server, &services[0].service.fleet.base, NULL);
+    if (st == ST_OK)
+        st = rpc_server_add_service(server, &services[1].service.training.base, NULL);
+    return st;
+}

@@ -1,0 +1,508 @@
+/*
+ * Control: the calls that are answered at once, the beginning of those that wait (streams.c, logs.c
+ * go on with them), and the dispatch of both.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "server/api/api.h"
+#include "server/api/render.h"
+
+#ifndef CAIRN_GIT
+#define CAIRN_GIT ""
+#endif
+
+static struct api *api_of(Cairn__V1__Control_Service *service)
+{
+    return ((struct api_service_control *)service)->api;
+}
+
+/* ---- one job ---- */
+
+static void reply_job(struct api *api, struct core_job *job, bool events,
+                      Cairn__V1__Job_Closure reply, void *call)
+{
+    Cairn__V1__Job *out = render_job(api->core, job, RENDER_CKPTS, events);
+    if (!out) {
+        api_refuse(call, RPC_INTERNAL, "no memory");
+        return;
+    }
+    reply(out, call);
+    cairn__v1__job__free_unpacked(out, NULL);
+}
+
+static void submit_job(Cairn__V1__Control_Service *service, const Cairn__V1__SubmitJobRequest *in,
+                       Cairn__V1__SubmitJobReply_Closure reply, void *call)
+{
+    struct api *api = api_of(service);
+    size_t size = strlen(in->job_file);
+    if (size > (size_t)LIMIT_JOB_FILE_BYTES || in->n_set > JOB_SETS_MAX || in->base_dir[0] != '/' ||
+        strlen(in->idempotency_key) > 200) {
+        api_refuse(call, RPC_INVALID_ARGUMENT,
+                   "a job file of at most %d bytes, an absolute base_dir, at most %d settings",
+                   LIMIT_JOB_FILE_BYTES, JOB_SETS_MAX);
+        return;
+    }
+    struct job *spec = malloc(sizeof *spec);
+    auto_buf struct buf errors, text;
+    buf_init(&errors, (size_t)LIMIT_JOB_FILE_BYTES);
+    buf_init(&text, (size_t)LIMIT_JOB_FILE_BYTES);
+    const char *name = in->file_name[0] ? in->file_name : "job.yaml";
+    enum status st = spec ? job_parse(in->job_file, size, name, in->base_dir,
+                                      (const char *const *)in->set, in->n_set, spec, &errors)
+                          : ST_NO_MEMORY;
+    if (st == ST_OK)
+        st = job_print(spec, &text);
+    struct reason reason = { "" };
+    struct core_job *job = NULL;
+    if (st == ST_OK)
+        st = core_submit(api->core, spec, text.data, in->idempotency_key, &job, &reason);
+    free(spec);
+    if (st == ST_CONFIG) {
+        api_refuse(call, RPC_INVALID_ARGUMENT, "%s", errors.size ? errors.data : "not a job file");
+    } else if (st == ST_REFUSED) {
+        api_refuse(call, RPC_FAILED_PRECONDITION, "%s", reason.text);
+    } else if (st == ST_FULL) {
+        api_refuse(call, RPC_RESOURCE_EXHAUSTED, "%d jobs are live already", LIMIT_JOBS);
+    } else if (st != ST_OK) {
+        api_refuse(call, rpc_code_from_status(st), "submitting: %s", status_string(st));
+    }
+    if (st != ST_OK)
+        return;
+    Cairn__V1__SubmitJobReply out = CAIRN__V1__SUBMIT_JOB_REPLY__INIT;
+    out.job = render_job(api->core, job, RENDER_CKPTS, false);
+    if (out.job) {
+        reply(&out, call);
+    } else {
+        api_refuse(call, RPC_INTERNAL, "no memory");
+    }
+    cairn__v1__job__free_unpacked(out.job, NULL);
+}
+
+static void get_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobRequest *in,
+                    Cairn__V1__Job_Closure reply, void *call)
+{
+    struct api *api = api_of(service);
+    struct core_job *job = api_job(api, call, in->job);
+    if (job)
+        reply_job(api, job, true, reply, call);
+}
+
+/* A repeated call with the same key is answered, not done again. */
+static bool is_repeated(struct api *api, const char *key, const char *job)
+{
+    char what[32];
+    return key[0] &&
+           journal_get_key(core_options(api->core)->journal, key, what, sizeof what) == ST_OK &&
+           strcmp(what, job) == 0;
+}
+
+/* If it can't be remembered, a repetition is done again: harmless for all that are asked here. */
+static void remember(struct api *api, const char *key, const char *job)
+{
+    struct journal *journal = core_options(api->core)->journal;
+    if (!key[0] || strlen(key) > 200)
+        return;
+    enum status st = journal_begin(journal);
+    if (st == ST_OK)
+        st = journal_put_key(journal, key, job, clock_wall_ms(core_options(api->core)->clock));
+    if (st == ST_OK)
+        st = journal_commit(journal);
+    if (st != ST_OK)
+        LOG_WARN(api->log, "a call's key is not remembered, ignoring: %s", status_string(st));
+}
+
+static void ask_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobRequest *in,
+                    Cairn__V1__Job_Closure reply, void *call, enum machine_event_kind kind)
+{
+    struct api *api = api_of(service);
+    struct core_job *job = api_job(api, call, in->job);
+    if (!job)
+        return;
+    enum status st = ST_OK;
+    if (!is_repeated(api, in->idempotency_key, job->id))
+        st = core_ask(api->core, job, kind);
+    if (st == ST_REFUSED) {
+        api_refuse(call, RPC_FAILED_PRECONDITION, "%s (%s) is %s", job->name, job->id,
+                   machine_state_name(job->m.state));
+        return;
+    }
+    if (st != ST_OK) {
+        api_refuse(call, rpc_code_from_status(st), "%s", status_string(st));
+        return;
+    }
+    remember(api, in->idempotency_key, job->id);
+    reply_job(api, job, false, reply, call);
+}
+
+static void pause_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobRequest *in,
+                      Cairn__V1__Job_Closure reply, void *call)
+{
+    ask_job(service, in, reply, call, MACHINE_EV_PAUSE);
+}
+
+static void resume_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobRequest *in,
+                       Cairn__V1__Job_Closure reply, void *call)
+{
+    ask_job(service, in, reply, call, MACHINE_EV_RESUME);
+}
+
+static void stop_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobRequest *in,
+                     Cairn__V1__Job_Closure reply, void *call)
+{
+    ask_job(service, in, reply, call, MACHINE_EV_STOP);
+}
+
+static void kill_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobRequest *in,
+                     Cairn__V1__Job_Closure reply, void *call)
+{
+    ask_job(service, in, reply, call, MACHINE_EV_KILL);
+}
+
+static void explain(Cairn__V1__Control_Service *service, const Cairn__V1__JobRequest *in,
+                    Cairn__V1__ExplainJobReply_Closure reply, void *call)
+{
+    struct api *api = api_of(service);
+    struct core_job *job = api_job(api, call, in->job);
+    if (!job)
+        return;
+    Cairn__V1__ExplainJobReply out = CAIRN__V1__EXPLAIN_JOB_REPLY__INIT;
+    out.job = render_job(api->core, job, RENDER_CKPTS, true);
+    out.text = explain_job(api->core, job);
+    if (out.job && out.text) {
+        reply(&out, call);
+    } else {
+        api_refuse(call, RPC_INTERNAL, "no memory");
+    }
+    cairn__v1__job__free_unpacked(out.job, NULL);
+    free(out.text);
+}
+
+/* ---- lists ---- */
+
+static void list_jobs(Cairn__V1__Control_Service *service, const Cairn__V1__ListJobsRequest *in,
+                      Cairn__V1__ListJobsReply_Closure reply, void *call)
+{
+    struct api *api = api_of(service);
+    size_t page = in->page_size > 0 && in->page_size < RENDER_PAGE ? in->page_size : RENDER_PAGE;
+    size_t bytes = 0;
+    size_t all = core_jobs(api->core, NULL, 0);
+    struct core_job **jobs = calloc(all ? all : 1, sizeof(void *));
+    Cairn__V1__Job **list = calloc(page, sizeof(void *));
+    Cairn__V1__ListJobsReply out = CAIRN__V1__LIST_JOBS_REPLY__INIT;
+    bool ok = jobs && list;
+    if (ok)
+        (void)core_jobs(api->core, jobs, all);
+    size_t at = 0;
+    while (ok && in->page_token[0] && at < all && strcmp(jobs[at]->id, in->page_token) >= 0)
+        at++; /* the token is the last id of the page before; newest first */
+    while (ok && at < all && out.n_jobs < page && bytes < API_PAGE_BYTES) {
+        Cairn__V1__Job *one = render_job(api->core, jobs[at++], 1, false);
+        ok = one != NULL;
+        if (!ok)
+            break;
+        bytes += cairn__v1__job__get_packed_size(one);
+        list[out.n_jobs++] = one;
+    }
+    out.jobs = list;
+    if (ok && at < all && out.n_jobs > 0)
+        out.next_page_token = list[out.n_jobs - 1]->id;
+    if (ok) {
+        reply(&out, call);
+    } else {
+        api_refuse(call, RPC_INTERNAL, "no memory");
+    }
+    for (size_t i = 0; i < out.n_jobs; i++)
+        cairn__v1__job__free_unpacked(list[i], NULL);
+    free(list);
+    free(jobs);
+}
+
+static void list_nodes(Cairn__V1__Control_Service *service, const Cairn__V1__ListNodesRequest *in,
+                       Cairn__V1__ListNodesReply_Closure reply, void *call)
+{
+    struct api *api = api_of(service);
+    (void)in;
+    struct core_node *nodes[LIMIT_NODES];
+    Cairn__V1__Node *list[LIMIT_NODES];
+    size_t count = core_nodes(api->core, nodes, LIMIT_NODES);
+    Cairn__V1__ListNodesReply out = CAIRN__V1__LIST_NODES_REPLY__INIT;
+    out.nodes = list;
+    bool ok = true;
+    for (size_t i = 0; ok && i < count; i++) {
+        list[i] = render_node(api->core, nodes[i]);
+        ok = list[i] != NULL;
+        out.n_nodes += ok;
+    }
+    if (ok) {
+        reply(&out, call);
+    } else {
+        api_refuse(call, RPC_INTERNAL, "no memory");
+    }
+    for (size_t i = 0; i < out.n_nodes; i++)
+        cairn__v1__node__free_unpacked(list[i], NULL);
+}
+
+static void list_checkpoints(Cairn__V1__Control_Service *service,
+                             const Cairn__V1__ListCheckpointsRequest *in,
+                             Cairn__V1__ListCheckpointsReply_Closure reply, void *call)
+{
+    struct api *api = api_of(service);
+    struct core_job *job = api_job(api, call, in->job);
+    if (!job)
+        return;
+    Cairn__V1__ListCheckpointsReply *page = NULL;
+    enum status st = render_ckpts(job, in->page_size, in->page_token, &page);
+    if (st != ST_OK) {
+        api_refuse(call, rpc_code_from_status(st), "listing checkpoints: %s", status_string(st));
+        return;
+    }
+    reply(page, call);
+    cairn__v1__list_checkpoints_reply__free_unpacked(page, NULL);
+}
+
+static void remove_checkpoint(Cairn__V1__Control_Service *service,
+                              const Cairn__V1__RemoveCheckpointRequest *in,
+                              Cairn__V1__RemoveCheckpointReply_Closure reply, void *call)
+{
+    struct api *api = api_of(service);
+    struct core_job *job = api_job(api, call, in->job);
+    if (!job)
+        return;
+    enum status st = ST_OK;
+    if (!is_repeated(api, in->idempotency_key, job->id))
+        st = core_remove_ckpt(api->core, job, in->step);
+    if (st == ST_REFUSED) {
+        api_refuse(call, RPC_FAILED_PRECONDITION, "%s goes on from the checkpoint of step %llu",
+                   job->id, (unsigned long long)in->step);
+        return;
+    }
+    if (st != ST_OK) {
+        api_refuse(call, rpc_code_from_status(st), "%s has no checkpoint of step %llu", job->id,
+                   (unsigned long long)in->step);
+        return;
+    }
+    remember(api, in->idempotency_key, job->id);
+    Cairn__V1__RemoveCheckpointReply out = CAIRN__V1__REMOVE_CHECKPOINT_REPLY__INIT;
+    char dir[LIMIT_PATH];
+    for (size_t i = 0; i < job->m.catalog_count; i++) {
+        const struct machine_ckpt *ckpt = &job->m.catalog[i];
+        if (ckpt->step == in->step && ckpt->state == MACHINE_CKPT_REMOVING &&
+            core_ckpt_dir(job, ckpt->step, ckpt->generation, dir, sizeof dir) == ST_OK) {
+            out.path__case = CAIRN__V1__REMOVE_CHECKPOINT_REPLY__PATH__PATH;
+            out.path = dir;
+        }
+    }
+    reply(&out, call);
+}
+
+static void get_version(Cairn__V1__Control_Service *service, const Cairn__V1__GetVersionRequest *in,
+                        Cairn__V1__GetVersionReply_Closure reply, void *call)
+{
+    struct api *api = api_of(service);
+    (void)in;
+    struct core_node *nodes[LIMIT_NODES];
+    size_t count = core_nodes(api->core, nodes, LIMIT_NODES);
+    Cairn__V1__GetVersionReply out = CAIRN__V1__GET_VERSION_REPLY__INIT;
+    out.version = CAIRN_VERSION;
+    out.git = CAIRN_GIT;
+    out.pid = (uint32_t)getpid();
+    for (size_t i = 0; i < count; i++)
+        out.agents += nodes[i]->conn != NULL;
+    reply(&out, call);
+}
+
+/* ---- calls that are answered later ---- */
+
+static void watch_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobRequest *in,
+                      Cairn__V1__JobUpdate_Closure reply, void *call)
+{
+    struct api *api = api_of(service);
+    (void)reply;
+    struct core_job *job = api_job(api, call, in->job);
+    if (job)
+        (void)api_stream_new(api, call, API_WATCH, job->id);
+}
+
+static void stream_metrics(Cairn__V1__Control_Service *service,
+                           const Cairn__V1__StreamMetricsRequest *in,
+                           Cairn__V1__MetricRow_Closure reply, void *call)
+{
+    struct api *api = api_of(service);
+    (void)reply;
+    struct core_job *job = api_job(api, call, in->job);
+    struct api_stream *stream = job ? api_stream_new(api, call, API_METRICS, job->id) : NULL;
+    if (!stream)
+        return;
+    stream->metrics.follow = in->follow;
+    stream->metrics.next_step = in->from_step;
+}
+
+static void save_checkpoint(Cairn__V1__Control_Service *service,
+                            const Cairn__V1__SaveCheckpointRequest *in,
+                            Cairn__V1__SaveCheckpointReply_Closure reply, void *call)
+{
+    struct api *api = api_of(service);
+    (void)reply;
+    struct core_job *job = api_job(api, call, in->job);
+    if (!job)
+        return;
+    struct machine_awaited awaited = machine_await_save(&job->m);
+    enum status st = ST_OK;
+    if (job->m.state == MACHINE_RUNNING)
+        st = core_ask(api->core, job, MACHINE_EV_SAVE);
+    (void)st; /* a core that failed ends, and with it all calls */
+    bool saves = job->m.state == MACHINE_RUNNING || job->m.state == MACHINE_SAVING;
+    bool has_one = awaited.step == 0 && machine_newest(&job->m);
+    if (!saves && !has_one) {
+        api_refuse(call, RPC_FAILED_PRECONDITION, "%s is %s: there is nothing to save", job->id,
+                   machine_state_name(job->m.state));
+        return;
+    }
+    struct api_stream *stream = api_stream_new(api, call, API_SAVE, job->id);
+    if (stream)
+        stream->save = awaited;
+}
+
+static void check_checkpoint(Cairn__V1__Control_Service *service,
+                             const Cairn__V1__CheckCheckpointRequest *in,
+                             Cairn__V1__CheckCheckpointReply_Closure reply, void *call)
+{
+    struct api *api = api_of(service);
+    (void)reply;
+    struct core_job *job = api_job(api, call, in->job);
+    if (!job)
+        return;
+    const struct machine_ckpt *ckpt = machine_find_ckpt(&job->m, in->step, in->generation);
+    uint32_t reads = ckpt ? ckpt->reads : 0;
+    enum status st = core_check_ckpt(api->core, job, in->step, in->generation);
+    if (st != ST_OK) {
+        api_refuse(call, rpc_code_from_status(st), "%s has no checkpoint of step %llu, attempt %u",
+                   job->id, (unsigned long long)in->step, in->generation);
+        return;
+    }
+    struct api_stream *stream = api_stream_new(api, call, API_CHECK, job->id);
+    if (!stream)
+        return;
+    stream->check.step = in->step;
+    stream->check.generation = in->generation;
+    stream->check.reads = reads;
+}
+
+static void stream_logs(Cairn__V1__Control_Service *service, const Cairn__V1__StreamLogsRequest *in,
+                        Cairn__V1__LogLine_Closure reply, void *call)
+{
+    struct api *api = api_of(service);
+    (void)reply;
+    struct core_job *job = api_job(api, call, in->job);
+    if (job)
+        api_logs_begin(api, call, job, in);
+}
+
+static void drain_all(Cairn__V1__Control_Service *service, const Cairn__V1__DrainRequest *in,
+                      Cairn__V1__DrainReply_Closure reply, void *call)
+{
+    (void)reply;
+    api_drain_begin(api_of(service), call, in->timeout_ms);
+}
+
+/* ---- dispatch ---- */
+
+static void free_over(struct api *api)
+{
+    for (struct api_stream **at = &api->streams; *at;) {
+        struct api_stream *stream = *at;
+        if (!stream->over) {
+            at = &stream->next;
+            continue;
+        }
+        *at = stream->next;
+        api->stream_count--;
+        if (stream->kind == API_LOGS)
+            api_logs_free(stream->logs);
+        free(stream);
+    }
+}
+
+void api_pump(struct api *api)
+{
+    int64_t now = clock_mono_ms(core_options(api->core)->clock);
+    free_over(api);
+    for (struct api_stream *stream = api->streams; stream; stream = stream->next) {
+        if (stream->over || now < stream->at)
+            continue;
+        switch (stream->kind) {
+        case API_WATCH:
+            api_watch_pump(api, stream, now);
+            break;
+        case API_METRICS:
+            api_metrics_pump(api, stream, now);
+            break;
+        case API_SAVE:
+            api_save_pump(api, stream);
+            break;
+        case API_CHECK:
+            api_check_pump(api, stream);
+            break;
+        case API_DRAIN:
+            api_drain_pump(api, stream, now);
+            break;
+        case API_LOGS:
+            api_logs_pump(api, stream, now);
+            break;
+        }
+    }
+}
+
+int64_t api_deadline(const struct api *api)
+{
+    int64_t at = INT64_MAX;
+    int64_t now = clock_mono_ms(core_options(api->core)->clock);
+    for (const struct api_stream *stream = api->streams; stream; stream = stream->next) {
+        if (stream->over)
+            return now;
+        if (stream->at > now && stream->at < at)
+            at = stream->at;
+        if (stream->kind == API_DRAIN && stream->drain.until < at)
+            at = stream->drain.until;
+    }
+    return at;
+}
+
+void api_close(struct api *api)
+{
+    api->closing = true;
+    for (struct api_stream *stream = api->streams; stream; stream = stream->next) {
+        if (!stream->over)
+            api_refuse(stream->call, RPC_UNAVAILABLE, "the coordinator ends");
+    }
+}
+
+enum status api_open(struct api *api, struct rpc_server *server)
+{
+    api->control = (struct api_service_control){
+        .service = { .base = CAIRN__V1__CONTROL__BASE_INIT,
+                     .submit_job = submit_job,
+                     .list_jobs = list_jobs,
+                     .get_job = get_job,
+                     .watch_job = watch_job,
+                     .pause_job = pause_job,
+                     .resume_job = resume_job,
+                     .stop_job = stop_job,
+                     .kill_job = kill_job,
+                     .save_checkpoint = save_checkpoint,
+                     .list_checkpoints = list_checkpoints,
+                     .remove_checkpoint = remove_checkpoint,
+                     .check_checkpoint = check_checkpoint,
+                     .stream_logs = stream_logs,
+                     .stream_metrics = stream_metrics,
+                     .list_nodes = list_nodes,
+                     .explain_job = explain,
+                     .get_version = get_version,
+                     .drain = drain_all },
+        .api = api,
+    };
+    enum status st = rpc_server_add_service(server, &api->control.service.base, NULL);
+    return st == ST_OK ? api_connections_open(api, server) : st;
+}

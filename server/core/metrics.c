@@ -1,0 +1,123 @@
+/* Rows of metrics: rank 0 sends them, they are kept until they are journalled, then
+ * acknowledged. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "server/core/internal.h"
+
+/* Books what a step of rank 0 waited for a copy in memory. (What it waited for a checkpoint
+ * stands in the reports of the save, of all ranks.) */
+static void note_copy_stall(struct core_job *job, const Cairn__V1__MetricRow *row)
+{
+    struct machine *m = &job->m;
+    if (row->step == 0 || machine_find_save(m, row->step - 1, m->generation) != NULL)
+        return;
+    for (size_t i = 0; i < row->n_phases; i++) {
+        double ms = row->phases[i]->ms;
+        if (strcmp(row->phases[i]->name, "snapshot") == 0 && ms > 0 && ms < 86400000.0)
+            machine_note_stall(m, (int64_t)(ms * 1000)); /* from outside: not more than a day */
+    }
+}
+
+void core_show_row(struct core_job *job, uint64_t step, const Cairn__V1__MetricRow *row)
+{
+    job->metric_step = step;
+    job->loss = (double)row->loss;
+    job->samples_per_s = row->samples_per_s;
+    job->step_ms = row->step_ms;
+    if (row->eval__case == CAIRN__V1__METRIC_ROW__EVAL__EVAL) {
+        job->accuracy = row->eval->accuracy;
+        job->eval_loss = row->eval->loss;
+    }
+}
+
+static void note_row(struct core_job *job, const Cairn__V1__MetricRow *row)
+{
+    if (row->step <= job->metric_step && row->generation == job->metric_generation)
+        return; /* sent again after a lost session */
+    note_copy_stall(job, row);
+    job->metric_generation = row->generation;
+    core_show_row(job, row->step, row);
+}
+
+static enum status keep_row(struct core_job *job, const Cairn__V1__MetricRow *row)
+{
+    struct core_rows *rows = &job->rows;
+    if (rows->count == rows->capacity) {
+        size_t capacity = rows->capacity ? 2 * rows->capacity : 64;
+        struct core_row *more = realloc(rows->list, capacity * sizeof *more);
+        if (!more)
+            return ST_NO_MEMORY;
+        rows->list = more;
+        rows->capacity = capacity;
+    }
+    size_t size = cairn__v1__metric_row__get_packed_size(row);
+    void *data = malloc(size ? size : 1);
+    if (!data)
+        return ST_NO_MEMORY;
+    (void)cairn__v1__metric_row__pack(row, data);
+    CHECK(rows->count < rows->capacity);
+    rows->list[rows->count++] =
+        (struct core_row){ .step = row->step,
+                           .eval = row->eval__case == CAIRN__V1__METRIC_ROW__EVAL__EVAL,
+                           .data = data,
+                           .size = size };
+    return ST_OK;
+}
+
+void core_take_rows(struct core *core, struct core_conn *conn, const Cairn__V1__MetricRows *in)
+{
+    struct core_job *job = conn->job;
+    if (conn->rank != 0)
+        return;
+    for (size_t i = 0; i < in->n_rows; i++) {
+        Cairn__V1__MetricRow *row = in->rows[i];
+        row->generation = job->m.generation;
+        if (row->wall_ms == 0)
+            row->wall_ms = clock_wall_ms(core->options.clock);
+        if (job->rows.count == 0)
+            job->rows.since = core_now(core);
+        if (keep_row(job, row) != ST_OK) {
+            core_fail(core, ST_NO_MEMORY, "keeping metrics");
+            return;
+        }
+        note_row(job, row);
+    }
+    job->metrics_from = conn;
+}
+
+enum status core_record_rows(struct core *core, struct core_job *job)
+{
+    struct journal *journal = core->options.journal;
+    for (size_t i = 0; i < job->rows.count; i++) {
+        const struct core_row *row = &job->rows.list[i];
+        enum status st =
+            journal_put_metric(journal, job->id, row->step, row->eval, row->data, row->size);
+        if (st != ST_OK)
+            return st;
+    }
+    return job->rows.count > 0 ? journal_bound_metrics(journal, job->id) : ST_OK;
+}
+
+void core_rows_recorded(struct core_job *job)
+{
+    uint64_t through = 0;
+    if (job->rows.count == 0)
+        return;
+    for (size_t i = 0; i < job->rows.count; i++) {
+        if (job->rows.list[i].step > through)
+            through = job->rows.list[i].step;
+        free(job->rows.list[i].data);
+    }
+    job->rows.count = 0;
+    job->rows_version++;
+    if (!job->metrics_from || job->ranks[0].conn != job->metrics_from)
+        return;
+    Cairn__V1__MetricAck ack = CAIRN__V1__METRIC_ACK__INIT;
+    ack.through_step = through;
+    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
+    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_METRIC_ACK;
+    order.metric_ack = &ack;
+    core_send_order(job, 0, &order);
+}

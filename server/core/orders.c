@@ -1,0 +1,339 @@
+/*
+ * What leaves to agents and trainers. Nothing in here changes what is journalled: an order that is
+ * lost with its connection is made again when the other side says hello.
+ */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/fault.h"
+#include "server/core/internal.h"
+
+/* ---- to agents: trainers ---- */
+
+/* NULL: the agent isn't there now; it gets what it misses when it says hello. */
+static struct core_conn *agent_of(struct core *core, const char *node_name)
+{
+    struct core_node *node = core_node_at(core, node_name);
+    return node ? node->conn : NULL;
+}
+
+static Cairn__V1__TrainerRef ref_of(struct core_job *job, uint32_t rank)
+{
+    Cairn__V1__TrainerRef ref = CAIRN__V1__TRAINER_REF__INIT;
+    ref.job = job->id;
+    ref.generation = job->m.generation;
+    ref.rank = rank;
+    return ref;
+}
+
+void core_send_start(struct core *core, struct core_job *job, uint32_t rank)
+{
+    struct core_conn *conn = agent_of(core, job->m.ranks[rank].node);
+    if (!conn)
+        return;
+    Cairn__V1__TrainerRef ref = ref_of(job, rank);
+    Cairn__V1__StartTrainer start = CAIRN__V1__START_TRAINER__INIT;
+    start.ref = &ref;
+    start.slot = job->m.ranks[rank].slot;
+    start.token = job->m.token;
+    start.threads = (uint32_t)job->spec->workers.threads;
+    start.device = (char *)job_device_word(job->spec->workers.device);
+    Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;
+    order.body_case = CAIRN__V1__AGENT_ORDER__BODY_START;
+    order.start = &start;
+    conn->ops->send(conn, &order.base);
+}
+
+void core_send_end_of(struct core_conn *conn, Cairn__V1__TrainerRef *ref)
+{
+    Cairn__V1__EndTrainer end = CAIRN__V1__END_TRAINER__INIT;
+    end.ref = ref;
+    end.signal = SIGKILL;
+    Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;
+    order.body_case = CAIRN__V1__AGENT_ORDER__BODY_END;
+    order.end = &end;
+    conn->ops->send(conn, &order.base);
+}
+
+void core_send_end(struct core *core, struct core_job *job, uint32_t rank)
+{
+    struct core_conn *conn = agent_of(core, job->m.ranks[rank].node);
+    Cairn__V1__TrainerRef ref = ref_of(job, rank);
+    if (conn && !job->m.ranks[rank].gone)
+        core_send_end_of(conn, &ref);
+}
+
+enum status core_log_request(struct core *core, const char *node_name,
+                             const Cairn__V1__LogRequest *request)
+{
+    struct core_conn *conn = agent_of(core, node_name);
+    if (!conn)
+        return ST_NOT_FOUND;
+    Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;
+    order.body_case = CAIRN__V1__AGENT_ORDER__BODY_LOG;
+    order.log = (Cairn__V1__LogRequest *)request;
+    conn->ops->send(conn, &order.base);
+    return ST_OK;
+}
+
+/* ---- to agents: copies in memory ---- */
+
+static void send_forget(const struct core_node *node, const char *job)
+{
+    Cairn__V1__ForgetCopies forget = CAIRN__V1__FORGET_COPIES__INIT;
+    forget.job = (char *)job;
+    Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;
+    order.body_case = CAIRN__V1__AGENT_ORDER__BODY_FORGET;
+    order.forget = &forget;
+    if (node->conn)
+        node->conn->ops->send(node->conn, &order.base);
+}
+
+/* Copies are made there, or a generation that comes may start from those that are there. */
+static bool needs_copies(const struct core_job *job, const struct core_node *node)
+{
+    const struct machine *m = &job->m;
+    if (m->state == MACHINE_PLACING || m->state == MACHINE_RECOVERING)
+        return true;
+    if (!machine_alive_rank(m, MACHINE_ALL_RANKS))
+        return false;
+    bool runs_there = false;
+    for (uint32_t r = 0; r < m->config.ranks; r++)
+        runs_there = runs_there || strcmp(m->ranks[r].node, node->name) == 0;
+    return runs_there || !m->committed;
+}
+
+void core_send_forget(struct core *core, const struct core_job *job)
+{
+    for (size_t i = 0; i < core->node_count; i++) {
+        if (!needs_copies(job, core->nodes[i]))
+            send_forget(core->nodes[i], job->id);
+    }
+}
+
+void core_check_copies(struct core *core, struct core_node *node,
+                       const Cairn__V1__AgentHello *hello)
+{
+    for (size_t i = 0; i < hello->n_copies; i++) {
+        const struct core_job *job = core_job_at(core, hello->copies[i]);
+        if (!job || !needs_copies(job, node))
+            send_forget(node, hello->copies[i]);
+    }
+}
+
+/* ---- to trainers ---- */
+
+void core_send_order(struct core_job *job, uint32_t rank, Cairn__V1__TrainerOrder *order)
+{
+    struct core_conn *conn = job->ranks[rank].conn;
+    if (conn)
+        conn->ops->send(conn, &order->base);
+}
+
+void core_send_over_to(struct core_conn *conn, const char *reason)
+{
+    Cairn__V1__Over over = CAIRN__V1__OVER__INIT;
+    over.reason = (char *)reason;
+    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
+    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_OVER;
+    order.over = &over;
+    conn->ops->send(conn, &order.base);
+    conn->ops->finish(conn, RPC_FAILED_PRECONDITION, reason);
+}
+
+void core_send_over(struct core_job *job, const char *reason)
+{
+    for (uint32_t i = 0; i < job->m.config.ranks; i++) {
+        struct core_conn *conn = job->ranks[i].conn;
+        if (!conn)
+            continue;
+        job->ranks[i].conn = NULL;
+        conn->job = NULL;
+        core_send_over_to(conn, reason);
+    }
+    job->metrics_from = NULL;
+}
+
+/* ---- to trainers: assignments ---- */
+
+/* Address for the data plane: loopback where all ranks share a machine. */
+static const char *host_of(struct core *core, const struct core_job *job, uint32_t rank)
+{
+    const struct machine *m = &job->m;
+    bool one = true;
+    for (uint32_t i = 1; i < m->config.ranks; i++)
+        one = one && strcmp(m->ranks[i].node, m->ranks[0].node) == 0;
+    const struct core_node *node = core_node_at(core, m->ranks[rank].node);
+    return one || !node || !node->host[0] ? "127.0.0.1" : node->host;
+}
+
+static Cairn__V1__SaveAt save_at_of(uint64_t step, bool exit)
+{
+    Cairn__V1__SaveAt at = CAIRN__V1__SAVE_AT__INIT;
+    at.step = step;
+    at.then = exit ? CAIRN__V1__SAVE_AT__THEN__EXIT : CAIRN__V1__SAVE_AT__THEN__CONTINUE;
+    return at;
+}
+
+/* The announced saves: their number. */
+static size_t list_saves(const struct machine *m, Cairn__V1__SaveAt *saves,
+                         Cairn__V1__SaveAt **list)
+{
+    size_t count = 0;
+    for (int i = 0; i < MACHINE_ANNOUNCED_MAX; i++) {
+        if (m->announced[i].step == 0)
+            continue;
+        saves[count] = save_at_of(m->announced[i].step, m->announced[i].exit);
+        list[count] = &saves[count];
+        count++;
+    }
+    return count;
+}
+
+/* Where ranks run, and whose node has the share of each in memory. */
+struct places {
+    char **nodes; /* names: the machine's */
+    uint32_t *holders;
+};
+
+static void release_places(struct places *places)
+{
+    free(places->nodes);
+    free(places->holders);
+}
+
+static enum status list_places(struct machine *m, struct places *out)
+{
+    const uint32_t ranks = m->config.ranks;
+    struct places places = {
+        .nodes = calloc(ranks, sizeof *places.nodes), /* NOLINT(bugprone-sizeof-expression) */
+        .holders = calloc(ranks, sizeof *places.holders),
+    };
+    if (!places.nodes || !places.holders) {
+        release_places(&places);
+        return ST_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < ranks; i++) {
+        places.nodes[i] = m->ranks[i].node;
+        places.holders[i] = m->ranks[i].holder;
+    }
+    *out = places;
+    return ST_OK;
+}
+
+static Cairn__V1__MemoryRestore restore_of(const struct machine *m, const struct places *places)
+{
+    Cairn__V1__MemoryRestore memory = CAIRN__V1__MEMORY_RESTORE__INIT;
+    memory.generation = m->memory_generation;
+    memory.step = m->restore_step;
+    memory.size = m->config.ranks;
+    memory.holders = places->holders;
+    memory.n_holders = m->config.ranks;
+    return memory;
+}
+
+void core_send_assignment(struct core *core, struct core_job *job, uint32_t rank)
+{
+    struct machine *m = &job->m;
+    char dir[LIMIT_PATH] = "";
+    if (m->restore_generation > 0 &&
+        core_ckpt_dir(job, m->restore_step, m->restore_generation, dir, sizeof dir) != ST_OK)
+        return;
+    struct places places;
+    if (list_places(m, &places) != ST_OK)
+        return;
+    Cairn__V1__SaveAt saves[MACHINE_ANNOUNCED_MAX];
+    Cairn__V1__SaveAt *save_list[MACHINE_ANNOUNCED_MAX];
+    Cairn__V1__MemoryRestore memory = restore_of(m, &places);
+    Cairn__V1__Plan plan = CAIRN__V1__PLAN__INIT;
+    plan.job = job->id;
+    plan.generation = m->generation;
+    plan.size = m->config.ranks;
+    plan.rank = rank;
+    plan.shares = job->spec->workers.shares;
+    plan.n_shares = m->config.ranks;
+    plan.job_file = job->job_file;
+    plan.restore = dir;
+    plan.restore_step = m->restore_step;
+    plan.memory = m->memory_generation > 0 ? &memory : NULL;
+    plan.skip = m->skip;
+    plan.n_skip = m->skip_count;
+    plan.n_saves = list_saves(m, saves, save_list);
+    plan.saves = save_list;
+    plan.host = (char *)host_of(core, job, rank);
+    plan.store_mark = m->store_mark;
+    plan.nodes = places.nodes;
+    plan.n_nodes = m->config.ranks;
+    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
+    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_PLAN;
+    order.plan = &plan;
+    fault_context(rank, m->generation, (int64_t)m->restore_step);
+    fault_point("coordinator.plan");
+    core_send_order(job, rank, &order);
+    release_places(&places);
+}
+
+/* ---- to trainers: saves ---- */
+
+static void send_at(struct core_job *job, uint32_t rank, Cairn__V1__SaveAt at)
+{
+    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
+    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_SAVE_AT;
+    order.save_at = &at;
+    core_send_order(job, rank, &order);
+}
+
+void core_send_save_at(struct core_job *job, uint32_t rank, uint64_t step, bool exit)
+{
+    send_at(job, rank, save_at_of(step, exit));
+}
+
+void core_send_stay(struct core_job *job, uint32_t rank, uint64_t step)
+{
+    Cairn__V1__SaveAt at = save_at_of(step, false);
+    at.then = CAIRN__V1__SAVE_AT__THEN__STAY;
+    send_at(job, rank, at);
+}
+
+void core_send_ack(struct core_job *job, uint32_t rank, uint64_t step)
+{
+    Cairn__V1__SaveAck ack = CAIRN__V1__SAVE_ACK__INIT;
+    fault_point("coordinator.ack");
+    ack.step = step;
+    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
+    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_SAVE_ACK;
+    order.save_ack = &ack;
+    core_send_order(job, rank, &order);
+}
+
+void core_send_done(struct core_job *job, uint32_t rank, uint64_t step, bool committed)
+{
+    Cairn__V1__SaveDone done = CAIRN__V1__SAVE_DONE__INIT;
+    done.step = step;
+    done.committed = committed;
+    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
+    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_SAVE_DONE;
+    order.save_done = &done;
+    core_send_order(job, rank, &order);
+}
+
+void core_send_folder(struct core_job *job, uint32_t rank, const struct machine_action *act)
+{
+    char dir[LIMIT_PATH] = "", base_dir[LIMIT_PATH] = "";
+    const struct machine_save *save = machine_find_save(&job->m, act->step, act->generation);
+    bool based = act->there && save && save->base_generation > 0;
+    if (act->there && core_ckpt_dir(job, act->step, act->generation, dir, sizeof dir) != ST_OK)
+        return;
+    if (based && core_ckpt_dir(job, save->base_step, save->base_generation, base_dir,
+                               sizeof base_dir) != ST_OK)
+        return;
+    Cairn__V1__SaveFolder folder = CAIRN__V1__SAVE_FOLDER__INIT;
+    folder.step = act->step;
+    folder.dir = dir;
+    folder.base_dir = base_dir;
+    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
+    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_SAVE_FOLDER;
+    order.save_folder = &folder;
+    core_send_order(job, rank, &order);
+}

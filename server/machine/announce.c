@@ -1,0 +1,291 @@
+/*
+ * Saves to come: how one is announced for a step, when one is due by time (checkpoint.every in
+ * seconds, or auto), and what happens when a worker is told to leave.
+ */
+#include <string.h>
+
+#include "common/check.h"
+#include "server/machine/internal.h"
+#include "server/machine/interval.h"
+
+/* ---- announced saves ---- */
+
+/* How far ahead a save is announced: so far that no rank is there before it hears of it. Each
+ * time that one had passed the step all the same, twice as far, so that it ends whatever a step
+ * takes. */
+static uint64_t lead_steps(const struct machine *m)
+{
+    uint64_t steps = 2;
+    if (m->step_ms > 0)
+        steps += (uint64_t)((double)MACHINE_LEAD_MS / m->step_ms);
+    return steps << (m->passes < MACHINE_PASSES_MAX ? m->passes : MACHINE_PASSES_MAX);
+}
+
+/* Where workers are by now: what they said last is up to some seconds old. */
+static uint64_t step_by_now(const struct machine_turn *t)
+{
+    const struct machine *m = t->m;
+    int64_t ago = m->step_at != 0 ? t->now - m->step_at : 0;
+    bool moves = m->step_ms > 0 && ago > 0 && ago < MACHINE_SILENT_MS;
+    return machine_step_now(m) + (moves ? (uint64_t)((double)ago / m->step_ms) : 0);
+}
+
+bool machine_announced_exit(const struct machine *m, uint64_t step)
+{
+    for (int i = 0; i < MACHINE_ANNOUNCED_MAX; i++) {
+        if (m->announced[i].step == step && m->announced[i].exit)
+            return true;
+    }
+    return false;
+}
+
+bool machine_forget_announced(struct machine *m, uint64_t step, bool *out_exit)
+{
+    bool found = false;
+    *out_exit = false;
+    for (int i = 0; i < MACHINE_ANNOUNCED_MAX; i++) {
+        if (m->announced[i].step != step || step == 0)
+            continue;
+        *out_exit = *out_exit || m->announced[i].exit;
+        m->announced[i] = (struct machine_announced){ 0 };
+        m->dirty = true;
+        found = true;
+    }
+    return found;
+}
+
+/* The one that gives its place to an exit: of those that only save, that of the lowest step. */
+static int least_needed(const struct machine *m)
+{
+    int found = -1;
+    for (int i = 0; i < MACHINE_ANNOUNCED_MAX; i++) {
+        const struct machine_announced *a = &m->announced[i];
+        if (!a->exit && (found < 0 || a->step < m->announced[found].step))
+            found = i;
+    }
+    return found;
+}
+
+void machine_announce(struct machine_turn *t, bool exit)
+{
+    struct machine *m = t->m;
+    uint64_t step = step_by_now(t) + lead_steps(m);
+    if (m->total_steps > 0 && step > m->total_steps)
+        step = m->total_steps;
+    int free_at = -1;
+    for (int i = 0; i < MACHINE_ANNOUNCED_MAX; i++) {
+        struct machine_announced *a = &m->announced[i];
+        if (a->step == 0) {
+            free_at = i;
+        } else if (!exit && a->step > machine_step_now(m)) {
+            return; /* the one to come serves */
+        }
+    }
+    if (free_at < 0)
+        free_at = least_needed(m);
+    if (free_at < 0)
+        return; /* all of them are exits: one of them comes */
+    m->announced[free_at] = (struct machine_announced){ .step = step, .exit = exit };
+    m->dirty = true;
+    struct machine_action *act = machine_act_on(t, MACHINE_ACT_SAVE_AT, step, m->generation);
+    act->exit = exit;
+}
+
+/* ---- by time ---- */
+
+static bool by_time(const struct machine *m)
+{
+    return m->config.every_auto || m->config.every_ms > 0;
+}
+
+int64_t machine_interval_ms(const struct machine *m)
+{
+    if (!m->config.every_auto)
+        return m->config.every_ms;
+    return m->interval_ms > 0 ? m->interval_ms : INTERVAL_FIRST_MS;
+}
+
+/* When the next one is announced: as long before its time as workers need to hear of it. */
+static int64_t announce_at(const struct machine *m)
+{
+    int64_t interval = machine_interval_ms(m);
+    int64_t lead = MACHINE_LEAD_MS + (m->step_ms < 1e6 ? (int64_t)(2 * m->step_ms) : 0);
+    return m->save_from + interval - (lead < interval / 2 ? lead : interval / 2);
+}
+
+static bool may_announce(const struct machine *m)
+{
+    return by_time(m) && m->state == MACHINE_RUNNING && m->end_to == MACHINE_NONE &&
+           m->intent == MACHINE_INTENT_NONE && !machine_saves_busy(m);
+}
+
+void machine_due_tick(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    if (!may_announce(m) || t->now < announce_at(m))
+        return;
+    m->save_from = t->now + machine_interval_ms(m) / 2; /* counted anew when it begins */
+    machine_announce(t, false);
+}
+
+int64_t machine_due_deadline(const struct machine *m)
+{
+    return may_announce(m) ? announce_at(m) : INT64_MAX;
+}
+
+void machine_due_from(struct machine_turn *t)
+{
+    t->m->save_from = t->now;
+    t->m->saved_wall = t->wall;
+    t->m->dirty = true;
+}
+
+void machine_due_resume(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    int64_t ago = t->wall - m->saved_wall;
+    bool known = m->saved_wall > 0 && ago >= 0; /* the clock may have been set back */
+    int64_t interval = machine_interval_ms(m);
+    m->save_from = known ? t->now - (ago < interval ? ago : interval) : t->now;
+}
+
+/* ---- auto ---- */
+
+static uint32_t count_nodes(const struct machine *m)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
+        uint32_t before = 0;
+        while (before < i && strcmp(m->ranks[before].node, m->ranks[i].node) != 0)
+            before++;
+        count += before == i;
+    }
+    return count;
+}
+
+struct interval_facts machine_interval_facts(const struct machine *m)
+{
+    return (struct interval_facts){ .cost_us = m->cost_us,
+                                    .write_ms = m->write_ms,
+                                    .trained_ms = m->train_ms + m->lost_ms[MACHINE_LOST_REPLAY],
+                                    .failures = m->failures,
+                                    .nodes = count_nodes(m),
+                                    .current_ms = m->interval_ms };
+}
+
+static void decide_interval(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    if (!m->config.every_auto || m->cost_us <= 0)
+        return;
+    struct interval_facts facts = machine_interval_facts(m);
+    int64_t interval = interval_choose_ms(&facts);
+    if (interval == m->interval_ms)
+        return;
+    m->interval_ms = interval;
+    machine_tell(
+        t, "interval",
+        "a checkpoint every %.1f s from now on: it costs %.3f s of training and takes %.1f s "
+        "to store; %u failures in %.0f s on %u nodes let expect one every %.0f s",
+        (double)interval / 1e3, (double)m->cost_us / 1e6, (double)m->write_ms / 1e3, m->failures,
+        (double)facts.trained_ms / 1e3, facts.nodes, interval_mtbf_ms(&facts) / 1e3);
+}
+
+/* Of moving weight: 3 in 10 for the new one. */
+static int64_t average(int64_t old, int64_t new)
+{
+    return old == 0 ? new : old + (new - old) * 3 / 10;
+}
+
+void machine_note_cost(struct machine_turn *t, const struct machine_save *save)
+{
+    struct machine *m = t->m;
+    if (save->cost_us > 0) {
+        m->cost_us = average(m->cost_us, save->cost_us);
+        m->write_ms = average(m->write_ms, save->write_ms);
+        m->dirty = true;
+    }
+    decide_interval(t);
+}
+
+void machine_note_failure(struct machine_turn *t)
+{
+    t->m->failures++;
+    t->m->dirty = true;
+    decide_interval(t);
+}
+
+/* ---- a worker that was asked for a save, or to leave ---- */
+
+static bool leaves_already(const struct machine *m)
+{
+    for (int i = 0; i < MACHINE_ANNOUNCED_MAX; i++) {
+        if (m->announced[i].step > 0 && m->announced[i].exit)
+            return true;
+    }
+    return false;
+}
+
+void machine_on_save_wanted(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    const struct machine_event *ev = t->ev;
+    bool leaves = ev->save_wanted.leaves;
+    bool runs = machine_trains(m);
+    if (m->end_to != MACHINE_NONE || (!runs && !leaves) || leaves_already(m))
+        return;
+    if (!leaves) {
+        machine_tell(t, "save", "rank %u: %.300s", ev->rank, ev->save_wanted.why);
+        machine_announce(t, false);
+        return;
+    }
+    machine_tell(
+        t, "preempted",
+        "rank %u on node %s: %.200s; it leaves within %.1f s, all save before and go on anew",
+        ev->rank, m->ranks[ev->rank].node, ev->save_wanted.why,
+        (double)ev->save_wanted.grace_ms / 1e3);
+    m->restarts++;
+    if (runs) {
+        machine_announce(t, true);
+    } else {
+        machine_end_generation(t, MACHINE_RECOVERING, false); /* there is nothing new to save */
+    }
+}
+
+/* ---- a save that somebody waits for ---- */
+
+struct machine_awaited machine_await_save(const struct machine *m)
+{
+    struct machine_awaited awaited = { .step = machine_step_now(m) + 1, .refused = m->refused };
+    if (m->total_steps > 0 && awaited.step > m->total_steps)
+        awaited.step = m->total_steps; /* the last one, which is on its way */
+    if (m->state == MACHINE_PAUSED || machine_state_final(m->state))
+        awaited.step = 0;
+    return awaited;
+}
+
+/* One is announced, or under way. */
+static bool save_comes(const struct machine *m)
+{
+    bool comes = false;
+    for (int i = 0; i < MACHINE_ANNOUNCED_MAX; i++)
+        comes = comes || m->announced[i].step > 0;
+    for (int i = 0; i < MACHINE_SAVES_MAX; i++) {
+        const struct machine_save *save = &m->saves[i];
+        comes = comes || (machine_save_busy(save) && save->state != MACHINE_SAVE_DROPPING);
+    }
+    return comes;
+}
+
+enum machine_outcome machine_save_outcome(const struct machine *m,
+                                          const struct machine_awaited *awaited)
+{
+    const struct machine_ckpt *newest = machine_newest(m);
+    if (newest && newest->step >= awaited->step)
+        return MACHINE_OUTCOME_SAVED;
+    if (m->refused > awaited->refused && !save_comes(m))
+        return MACHINE_OUTCOME_REFUSED;
+    if (machine_alive_rank(m, MACHINE_ALL_RANKS) && m->end_to != MACHINE_RECOVERING)
+        return MACHINE_OUTCOME_OPEN;
+    return MACHINE_OUTCOME_ENDED;
+}

@@ -1,0 +1,317 @@
+/*
+ * The roof of the machine: one event, past the fence to its handler, and what is looked at after
+ * every event; a new job, and one that was read from the journal.
+ */
+#include <signal.h>
+#include <stdlib.h>
+
+#include "common/check.h"
+#include "server/machine/internal.h"
+
+/* ---- a job ---- */
+
+enum status machine_init(struct machine *m, const char *id, const struct machine_config *config,
+                         int64_t now, int64_t wall)
+{
+    if (config->ranks < 1 || config->ranks > LIMIT_RANKS)
+        return ST_INVALID;
+    struct machine_rank *ranks = calloc(config->ranks, sizeof *ranks);
+    if (!ranks)
+        return ST_NO_MEMORY;
+    *m = (struct machine){ .config = *config,
+                           .state = MACHINE_QUEUED,
+                           .dirty = true,
+                           .submitted_wall = wall,
+                           .accounted_at = now,
+                           .ranks = ranks };
+    machine_text(m->id, sizeof m->id, id);
+    for (uint32_t i = 0; i < config->ranks; i++)
+        ranks[i].gone = true;
+    return ST_OK;
+}
+
+void machine_release(struct machine *m)
+{
+    free(m->ranks);
+    free(m->catalog);
+    free(m->copies);
+    *m = (struct machine){ 0 };
+}
+
+/* ---- the end of a generation ---- */
+
+/* The job goes on once nothing of the old generation can act any more (invariant 4). */
+static void close_generation(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    if (m->end_to == MACHINE_NONE || !machine_all_gone(m))
+        return;
+    machine_saves_end(t);
+    bool waits = m->end_to != MACHINE_KILLED && m->end_to != MACHINE_FAILED;
+    if (waits && machine_saves_busy(m))
+        return;
+    enum machine_state to = m->end_to;
+    /* What was committed while the generation ended may have been the last step. */
+    if (to != MACHINE_KILLED && machine_final_committed(m))
+        to = MACHINE_SUCCEEDED;
+    /* Or it was, but was read back meanwhile, and is damaged: on from the one before. */
+    bool lost =
+        m->total_steps > 0 && m->intent != MACHINE_INTENT_FINISH && !machine_final_committed(m);
+    if (to == MACHINE_SUCCEEDED && lost)
+        to = MACHINE_RECOVERING;
+    machine_act(t, MACHINE_ACT_GEN_END);
+    if (to == MACHINE_RECOVERING) {
+        m->state = MACHINE_RECOVERING;
+        m->end_to = MACHINE_NONE;
+        m->dirty = true;
+        machine_act(t, MACHINE_ACT_SCHEDULE);
+        return;
+    }
+    machine_rest(t, to);
+}
+
+/* After every event. */
+static void end_turn(struct machine_turn *t)
+{
+    const struct machine *m = t->m;
+    close_generation(t);
+    /* A killed or failed job doesn't wait for its saves: they go whenever their folders show up. */
+    if (machine_state_final(m->state))
+        machine_saves_end(t);
+    machine_sweep(t);
+    CHECK(!machine_state_final(m->state) || machine_all_gone(m)); /* invariant 5 */
+    CHECK(m->end_to == MACHINE_NONE || machine_alive(m));
+}
+
+/* ---- what the scheduler, agents and trainers say ---- */
+
+static void on_waiting(struct machine_turn *t)
+{
+    if (machine_wants_slots(t->m, t->now))
+        machine_set_reason(t->m, "%s", t->ev->waiting.reason);
+}
+
+/* A fault that blames nobody is its reporter's; but who reports that communication failed says that
+ * it was another one. */
+static void report_fault(struct machine_turn *t, const struct machine_fault *reported)
+{
+    struct machine_fault fault = *reported;
+    if (fault.rank == MACHINE_ALL_RANKS && fault.kind != MACHINE_FAULT_COMMUNICATION)
+        fault.rank = t->ev->rank;
+    machine_report_fault(t, &fault);
+}
+
+/* SIGKILL and its like, which we didn't send: somebody or something outside did. */
+static bool is_outside(const struct machine_exited *exited)
+{
+    bool killed =
+        exited->how == MACHINE_EXIT_SIGNAL && (exited->code == SIGHUP || exited->code == SIGINT ||
+                                               exited->code == SIGKILL || exited->code == SIGTERM);
+    return killed || exited->how == MACHINE_EXIT_UNKNOWN;
+}
+
+static void on_exited(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    struct machine_rank *rank = &m->ranks[t->ev->rank];
+    const struct machine_exited *exited = &t->ev->exited;
+    if (rank->gone)
+        return;
+    rank->gone = true;
+    rank->started = true;
+    rank->session = false;
+    m->dirty = true;
+    if (exited->step > rank->step)
+        rank->step = exited->step; /* its last words */
+    if (exited->phase)
+        machine_text(rank->phase, sizeof rank->phase, exited->phase);
+    bool finished = rank->finished || exited->finished || exited->how == MACHINE_EXIT_FINISHED;
+    rank->finished = finished;
+    if (m->end_to != MACHINE_NONE || (finished && exited->how != MACHINE_EXIT_SIGNAL))
+        return;
+    if (exited->fault) {
+        report_fault(t, exited->fault);
+        return;
+    }
+    struct machine_fault fault = {
+        .kind = exited->how == MACHINE_EXIT_OOM ? MACHINE_FAULT_MEMORY : MACHINE_FAULT_PROCESS,
+        .rank = t->ev->rank,
+        .step = rank->step,
+        .outside = is_outside(exited),
+    };
+    machine_text(fault.phase, sizeof fault.phase, rank->phase);
+    machine_text(fault.message, sizeof fault.message, exited->message);
+    machine_report_fault(t, &fault);
+}
+
+/* Ranks of a job without a known end leave by themselves once it is over; the job is done when
+ * all of them did. (Others end by their last commit.) */
+static void on_finished(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    struct machine_rank *rank = &m->ranks[t->ev->rank];
+    rank->finished = true;
+    if (t->ev->finished.step > rank->step)
+        rank->step = t->ev->finished.step;
+    if (m->end_to != MACHINE_NONE || m->total_steps != 0 || m->intent != MACHINE_INTENT_NONE)
+        return;
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
+        if (!m->ranks[i].finished)
+            return;
+    }
+    machine_end_generation(t, MACHINE_SUCCEEDED, true);
+}
+
+static void on_fault(struct machine_turn *t)
+{
+    report_fault(t, t->ev->fault);
+}
+
+static void on_started(struct machine_turn *t)
+{
+    struct machine_rank *rank = &t->m->ranks[t->ev->rank];
+    rank->started = true;
+    rank->missing_at = 0;
+    rank->pid = t->ev->started.pid;
+}
+
+static void on_missing(struct machine_turn *t)
+{
+    struct machine_rank *rank = &t->m->ranks[t->ev->rank];
+    if (!rank->gone && rank->missing_at == 0)
+        rank->missing_at = t->now;
+}
+
+static void on_agent(struct machine_turn *t)
+{
+    struct machine_rank *rank = &t->m->ranks[t->ev->rank];
+    if (rank->agent_silent != t->ev->agent.silent && !rank->gone) {
+        machine_tell(t, "agent", "the agent of node %s %s", rank->node,
+                     t->ev->agent.silent ? "is silent; the job runs on unsupervised" : "is back");
+    }
+    rank->agent_silent = t->ev->agent.silent;
+}
+
+static void on_session_lost(struct machine_turn *t)
+{
+    struct machine_rank *rank = &t->m->ranks[t->ev->rank];
+    rank->session = false;
+    rank->lost_at = t->now;
+}
+
+static void on_progress(struct machine_turn *t)
+{
+    machine_note_progress(t, &t->m->ranks[t->ev->rank]);
+}
+
+/* ---- dispatch ---- */
+
+/* Who sends it decides what is checked first: agents and trainers may be of an older generation,
+ * and a trainer that sends anything is not silent. */
+enum sender { CORE, FLEET, TRAINER };
+
+static const struct {
+    enum sender sender;
+    void (*handle)(struct machine_turn *t);
+} events[MACHINE_EV_FIRST_ASK] = {
+    [MACHINE_EV_TICK] = { CORE, NULL },
+    [MACHINE_EV_PLACED] = { CORE, machine_on_placed },
+    [MACHINE_EV_WAITING] = { CORE, on_waiting },
+    [MACHINE_EV_PROBED] = { CORE, machine_on_probed },
+    [MACHINE_EV_STARTED] = { FLEET, on_started },
+    [MACHINE_EV_MISSING] = { FLEET, on_missing },
+    [MACHINE_EV_EXITED] = { FLEET, on_exited },
+    [MACHINE_EV_AGENT] = { FLEET, on_agent },
+    [MACHINE_EV_HELLO] = { TRAINER, machine_on_hello },
+    [MACHINE_EV_SESSION_LOST] = { FLEET, on_session_lost },
+    [MACHINE_EV_READY] = { TRAINER, machine_on_ready },
+    [MACHINE_EV_PROGRESS] = { TRAINER, on_progress },
+    [MACHINE_EV_FAULT] = { TRAINER, on_fault },
+    [MACHINE_EV_FINISHED] = { TRAINER, on_finished },
+    [MACHINE_EV_SAVE_BEGIN] = { TRAINER, machine_on_save_begin },
+    [MACHINE_EV_SAVE_REPORT] = { TRAINER, machine_on_save_report },
+    [MACHINE_EV_SAVE_FAILED] = { TRAINER, machine_on_save_failed },
+    [MACHINE_EV_SAVE_PASSED] = { TRAINER, machine_on_save_passed },
+    [MACHINE_EV_SAVE_WANTED] = { TRAINER, machine_on_save_wanted },
+    [MACHINE_EV_FOLDER_DONE] = { CORE, machine_on_folder_done },
+    [MACHINE_EV_CHECK_DONE] = { CORE, machine_on_check_done },
+    [MACHINE_EV_PUBLISH_DONE] = { CORE, machine_on_publish_done },
+    [MACHINE_EV_REMOVE_DONE] = { CORE, machine_on_remove_done },
+    [MACHINE_EV_VERIFY_DONE] = { CORE, machine_on_verify_done },
+    [MACHINE_EV_QUARANTINE_DONE] = { CORE, machine_on_quarantine_done },
+    [MACHINE_EV_SWEEP_DONE] = { CORE, machine_on_sweep_done },
+};
+
+/* What agents and trainers of another generation say changes nothing (invariant 2). */
+static bool is_fenced(const struct machine *m, const struct machine_event *ev)
+{
+    if (ev->kind >= MACHINE_EV_FIRST_ASK || events[ev->kind].sender == CORE)
+        return false;
+    return ev->generation != m->generation || ev->rank >= m->config.ranks || !machine_alive(m);
+}
+
+enum status machine_apply(struct machine *m, const struct machine_event *event,
+                          struct machine_actions *out)
+{
+    CHECK(event->kind <= MACHINE_EV_CHECK_CKPT);
+    out->count = 0;
+    struct machine_turn t = {
+        .m = m, .ev = event, .out = out, .now = event->now, .wall = event->wall
+    };
+    if (is_fenced(m, event))
+        return ST_OK;
+    machine_account(m, event->now);
+    if (event->kind >= MACHINE_EV_FIRST_ASK) {
+        enum status st = machine_ask(&t);
+        if (st != ST_OK)
+            return st;
+    } else {
+        if (events[event->kind].sender == TRAINER)
+            m->ranks[event->rank].heard_at = event->now;
+        if (events[event->kind].handle)
+            events[event->kind].handle(&t);
+    }
+    m->watched_at = event->now;
+    machine_watch(&t);
+    machine_saves_tick(&t);
+    machine_due_tick(&t);
+    machine_damage_tick(&t);
+    end_turn(&t);
+    return ST_OK;
+}
+
+void machine_resume(struct machine *m, int64_t now, int64_t wall, struct machine_actions *out)
+{
+    out->count = 0;
+    struct machine_turn t = { .m = m, .out = out, .now = now, .wall = wall };
+    m->accounted_at = now;
+    m->watched_at = now;
+    m->grace_until = now + MACHINE_GRACE_MS;
+    m->started_at = now;
+    m->progress_at = now;
+    m->replay_until = m->step_max;
+    if (m->state == MACHINE_PLACING)
+        m->state = m->generation == 0 ? MACHINE_QUEUED : MACHINE_RECOVERING;
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
+        struct machine_rank *rank = &m->ranks[i];
+        if (!machine_alive(m))
+            rank->gone = true;
+        rank->heard_at = m->grace_until; /* leases count from then */
+        rank->counter_at = m->grace_until;
+        rank->step = m->restore_step;
+    }
+    bool gently = m->end_to != MACHINE_NONE && m->end_to != MACHINE_RECOVERING &&
+                  m->end_to != MACHINE_FAILED && m->end_to != MACHINE_KILLED;
+    if (gently) {
+        m->end_hard_at = now + MACHINE_LEAVE_MS;
+    } else if (m->end_to != MACHINE_NONE) {
+        m->ended_at = now;
+        m->end_again_at = now + MACHINE_END_AGAIN_MS;
+        machine_act(&t, MACHINE_ACT_END);
+    }
+    machine_saves_resume(&t);
+    machine_due_resume(&t);
+    machine_catalog_resume(&t);
+    machine_act(&t, MACHINE_ACT_SCHEDULE);
+    end_turn(&t);
+}

@@ -1,0 +1,224 @@
+/*
+ * Checkpoints read back, found damaged, and set aside; and a store that is away.
+ *
+ * A checkpoint is read here after its commit, where retention needs that (keep.c), where somebody
+ * asks for it (`cairn ckpt scrub`), and where a worker reported that it can't restore it. The last
+ * is `damage_suspected`: no generation forms until the restored checkpoint and all that it is read
+ * through were read here. Then either one is set aside, and the job goes on from an older one, or
+ * all read well, and the worker's node is suspected.
+ *
+ * What the medium fails (EIO, a deadline, a store that is away) is no damage: it is tried again.
+ */
+#include <string.h>
+
+#include "common/check.h"
+#include "server/machine/internal.h"
+
+void machine_note_away(struct machine_turn *t)
+{
+    if (t->ev->answer.away && !t->m->store_away)
+        machine_tell(t, "store-away", "%s", t->ev->answer.message);
+    t->m->store_away = t->ev->answer.away;
+}
+
+/* The checkpoint that this generation started from, or NULL. */
+static struct machine_ckpt *restored_ckpt(struct machine *m)
+{
+    return m->restore_generation == 0 ? NULL
+                                      : machine_ckpt_at(m, m->restore_step, m->restore_generation);
+}
+
+/* Its memory or its way to the store may be bad: the next workers go elsewhere, if there is
+ * room. Of too many the oldest is forgotten. */
+static void suspect_node(struct machine *m, const char *node)
+{
+    for (uint32_t i = 0; i < m->suspect_count; i++) {
+        if (strcmp(m->suspects[i], node) == 0)
+            return;
+    }
+    if (m->suspect_count == MACHINE_SUSPECTS_MAX) {
+        m->suspect_count--;
+        memmove(m->suspects[0], m->suspects[1], m->suspect_count * sizeof(m->suspects[0]));
+    }
+    CHECK(m->suspect_count < MACHINE_SUSPECTS_MAX);
+    machine_text(m->suspects[m->suspect_count++], LIMIT_NAME, node);
+    m->dirty = true;
+}
+
+/* One of the suspected ones reads well; once all of them do, it was the node. */
+static void clear_suspicion(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    for (const struct machine_ckpt *c = restored_ckpt(m); c; c = machine_chain_next(m, c)) {
+        if (!c->verified)
+            return;
+    }
+    m->damage_suspected = false;
+    machine_act(t, MACHINE_ACT_SCHEDULE);
+    const char *node = m->cause.rank < m->config.ranks ? m->ranks[m->cause.rank].node : "";
+    if (m->damage_waited && m->cause.kind == MACHINE_FAULT_STORE) {
+        machine_tell(t, "verified", "the checkpoint of step %llu can be read again",
+                     (unsigned long long)m->restore_step);
+        return;
+    }
+    if (node[0] != '\0')
+        suspect_node(m, node);
+    machine_tell(
+        t, "verified",
+        "the checkpoint of step %llu reads well here: node %.128s, which %s, is suspected and "
+        "takes workers of this job only where no other has room",
+        (unsigned long long)m->restore_step, node,
+        m->cause.kind == MACHINE_FAULT_STORE ? "could not read it" : "reported damage");
+}
+
+/* The bytes that read badly may be those of the parent: it is read, too, and is nobody's base until
+ * then. */
+static void suspect_parent(struct machine_turn *t, const struct machine_ckpt *ckpt)
+{
+    struct machine_ckpt *parent = machine_chain_next(t->m, ckpt);
+    if (!parent || parent->state != MACHINE_CKPT_GOOD)
+        return;
+    parent->verified = false;
+    machine_ask_verify(t, parent);
+}
+
+static void tell_none_left(struct machine_turn *t)
+{
+    const struct machine *m = t->m;
+    if (machine_state_final(m->state)) {
+        machine_tell(t, "restart", "no good checkpoint is left");
+    } else if (m->state == MACHINE_RUNNING) {
+        machine_tell(t, "restart", "no good checkpoint is left; one is taken soon");
+    } else {
+        machine_tell(t, "restart",
+                     "no good checkpoint is left: training starts from the beginning");
+    }
+}
+
+void machine_on_verify_done(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    struct machine_ckpt *ckpt = machine_ckpt_at(m, t->ev->answer.step, t->ev->answer.generation);
+    if (!ckpt)
+        return;
+    ckpt->verifying = false;
+    ckpt->reads++;
+    ckpt->read_status = t->ev->answer.status;
+    if (ckpt->state != MACHINE_CKPT_GOOD)
+        return;
+    bool suspected = m->damage_suspected && machine_in_chain(m, restored_ckpt(m), ckpt);
+    if (t->ev->answer.status == ST_OK) {
+        ckpt->verified = true;
+        machine_act_on(t, MACHINE_ACT_CKPT_ROW, ckpt->step, ckpt->generation);
+        if (suspected)
+            clear_suspicion(t);
+        machine_retain(t);
+        return;
+    }
+    bool damaged = status_scope(t->ev->answer.status) == SCOPE_CHECKPOINT ||
+                   t->ev->answer.status == ST_NOT_FOUND;
+    machine_note_away(t);
+    if (!damaged) { /* EIO and timeouts are no damage */
+        if (suspected) {
+            m->damage_waited = true; /* asked again by machine_damage_tick */
+            machine_set_reason(m, "waits for the checkpoint store: %.400s", t->ev->answer.message);
+        }
+        return;
+    }
+    if (machine_in_chain(m, restored_ckpt(m), ckpt)) {
+        /* The cause is out of the way: what follows is a new try, not a repetition. */
+        m->damage_suspected = false;
+        m->budget_used = 0;
+        m->barren = 0;
+        m->streak = 0;
+        m->retry_at = 0;
+    }
+    machine_set_aside(t, ckpt, t->ev->answer.message);
+    suspect_parent(t, ckpt);
+    machine_drop_orphans(t);
+    if (!machine_newest(m))
+        tell_none_left(t);
+    if (m->state == MACHINE_RUNNING)
+        machine_announce(t, false); /* a good newer one, soon */
+    machine_act(t, MACHINE_ACT_SCHEDULE);
+}
+
+void machine_on_quarantine_done(struct machine_turn *t)
+{
+    struct machine_ckpt *ckpt = machine_ckpt_at(t->m, t->ev->answer.step, t->ev->answer.generation);
+    if (!ckpt || ckpt->state != MACHINE_CKPT_QUARANTINING)
+        return;
+    ckpt->state = MACHINE_CKPT_BAD; /* also if the rename failed: it is never restored again */
+    machine_act_on(t, MACHINE_ACT_CKPT_ROW, ckpt->step, ckpt->generation);
+    machine_drop_orphans(t);
+    machine_act(t, MACHINE_ACT_SCHEDULE);
+}
+
+void machine_suspect_damage(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    struct machine_ckpt *ckpt = restored_ckpt(m);
+    if (!ckpt || ckpt->state != MACHINE_CKPT_GOOD)
+        return;
+    m->damage_suspected = true;
+    m->damage_waited = false;
+    for (; ckpt; ckpt = machine_chain_next(m, ckpt)) {
+        ckpt->verified = false;
+        machine_ask_verify(t, ckpt);
+    }
+}
+
+void machine_ckpt_removed(struct machine_turn *t, struct machine_ckpt *ckpt)
+{
+    struct machine *m = t->m;
+    CHECK(ckpt->state == MACHINE_CKPT_REMOVING);
+    ckpt->removing = false;
+    if (t->ev->answer.away)
+        machine_note_away(t); /* asked for again, it is given up (store_task.given_up) */
+    if (t->ev->answer.status != ST_OK)
+        return; /* again with the next retention: it is un-published, or untouched */
+    size_t at = (size_t)(ckpt - m->catalog);
+    m->catalog_count--;
+    memmove(ckpt, ckpt + 1, (m->catalog_count - at) * sizeof *ckpt);
+    machine_act_on(t, MACHINE_ACT_CKPT_ROW, t->ev->answer.step, t->ev->answer.generation);
+    machine_retain(t); /* what it was read through may go now */
+}
+
+void machine_damage_tick(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    if (!m->damage_suspected || m->end_to != MACHINE_NONE || m->state != MACHINE_RECOVERING ||
+        t->now < m->retry_at)
+        return;
+    struct machine_ckpt *ckpt = restored_ckpt(m);
+    if (!ckpt || ckpt->state != MACHINE_CKPT_GOOD) {
+        m->damage_suspected = false;
+        machine_act(t, MACHINE_ACT_SCHEDULE);
+        return;
+    }
+    for (; ckpt; ckpt = machine_chain_next(m, ckpt)) {
+        if (ckpt->verified || ckpt->verifying)
+            continue;
+        m->retry_at = t->now + 1000;
+        machine_ask_verify(t, ckpt);
+    }
+}
+
+void machine_catalog_resume(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    for (size_t i = 0; i < m->catalog_count && t->out->count < MACHINE_ACTIONS_MAX / 2; i++) {
+        struct machine_ckpt *ckpt = &m->catalog[i];
+        ckpt->verifying = false;
+        ckpt->removing = ckpt->state == MACHINE_CKPT_REMOVING;
+        if (ckpt->state == MACHINE_CKPT_REMOVING) {
+            machine_act_on(t, MACHINE_ACT_REMOVE, ckpt->step, ckpt->generation);
+        } else if (ckpt->state == MACHINE_CKPT_QUARANTINING) {
+            machine_act_on(t, MACHINE_ACT_QUARANTINE, ckpt->step, ckpt->generation);
+        }
+    }
+    /* Whatever was read before is not what the suspicion asks for. */
+    for (struct machine_ckpt *c = m->damage_suspected ? restored_ckpt(m) : NULL; c;
+         c = machine_chain_next(m, c))
+        c->verified = false;
+}

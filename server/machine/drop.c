@@ -1,0 +1,423 @@
+/*
+ * Saves that do not become checkpoints: dropped, refused, failed, late; and what they may leave in
+ * the store. (saves.c has the states of a save; what both need stands here.)
+ *
+ * A dropped save goes in order: ranks are told, each unlinks its file and says so, then the folder
+ * is removed. Until then its step isn't saved again, as a late file would lie in the new folder.
+ */
+#include <stdio.h>
+
+#include "common/check.h"
+#include "server/machine/internal.h"
+
+/* ---- what saves.c needs, too ---- */
+
+int64_t machine_retry_ms(uint32_t tries)
+{
+    int64_t ms = 500;
+    for (uint32_t i = 1; i < tries && ms < 30000; i++)
+        ms *= 2;
+    return ms < 30000 ? ms : 30000;
+}
+
+static bool may_follow(enum machine_save_state from, enum machine_save_state to)
+{
+    switch (to) {
+    case MACHINE_SAVE_COLLECTING:
+        return from == MACHINE_SAVE_OPENING;
+    case MACHINE_SAVE_CHECKING:
+        return from == MACHINE_SAVE_COLLECTING;
+    case MACHINE_SAVE_COMMITTING:
+        return from == MACHINE_SAVE_CHECKING;
+    case MACHINE_SAVE_COMMITTED:
+        return from == MACHINE_SAVE_COMMITTING;
+    case MACHINE_SAVE_DROPPING:
+        return from >= MACHINE_SAVE_OPENING && from <= MACHINE_SAVE_COMMITTING;
+    case MACHINE_SAVE_DROPPED:
+        return from == MACHINE_SAVE_DROPPING;
+    case MACHINE_SAVE_FREE: /* a save begins by open_save, and ends where its place is needed */
+    case MACHINE_SAVE_OPENING:
+        break;
+    }
+    return false;
+}
+
+void machine_save_set_state(struct machine_turn *t, struct machine_save *save,
+                            enum machine_save_state state)
+{
+    CHECK(may_follow(save->state, state));
+    save->state = state;
+    save->since = t->now;
+    save->retry_at = 0;
+    if (state == MACHINE_SAVE_CHECKING)
+        return; /* the journalled reports say it */
+    bool keeps = state == MACHINE_SAVE_COLLECTING || state == MACHINE_SAVE_COMMITTING ||
+                 state == MACHINE_SAVE_DROPPING;
+    machine_act_on(t, MACHINE_ACT_SAVE_ROW, save->step, save->generation)->save_state =
+        keeps ? state : MACHINE_SAVE_FREE;
+}
+
+void machine_send_done(struct machine_turn *t, uint64_t step, uint32_t rank, bool committed)
+{
+    struct machine_action *act = machine_act_on(t, MACHINE_ACT_SEND_DONE, step, t->m->generation);
+    act->rank = rank;
+    act->committed = committed;
+}
+
+/* In a free place, or in that of the one that was over first; -1: all are busy. */
+int machine_save_new(struct machine_turn *t, uint64_t step, enum machine_save_state state)
+{
+    struct machine *m = t->m;
+    int index = -1;
+    for (int i = 0; i < MACHINE_SAVES_MAX; i++) {
+        const struct machine_save *save = &m->saves[i];
+        if (save->state == MACHINE_SAVE_FREE) {
+            index = i;
+            break;
+        }
+        bool over = save->state == MACHINE_SAVE_COMMITTED ||
+                    (save->state == MACHINE_SAVE_DROPPED && !save->wanted);
+        if (over && (index < 0 || save->since < m->saves[index].since))
+            index = i;
+    }
+    if (index < 0)
+        return -1;
+    m->saves[index] = (struct machine_save){
+        .state = state, .step = step, .generation = m->generation, .since = t->now
+    };
+    for (uint32_t i = 0; i < m->config.ranks; i++)
+        m->ranks[i].save_flags[index] = 0;
+    return index;
+}
+
+/* ---- dropping ---- */
+
+/* As far as is known, or may be. */
+static bool may_have_file(const struct machine_rank *rank, int index)
+{
+    uint8_t flags = rank->save_flags[index];
+    return !rank->gone && (flags & MACHINE_RANK_BEGUN) && !(flags & MACHINE_RANK_REMOVED);
+}
+
+/* The folder goes once no rank can have a file there. */
+void machine_save_remove(struct machine_turn *t, int index)
+{
+    struct machine *m = t->m;
+    struct machine_save *save = &m->saves[index];
+    CHECK(save->state == MACHINE_SAVE_DROPPING);
+    if (save->removing)
+        return;
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
+        if (may_have_file(&m->ranks[i], index))
+            return;
+    }
+    save->removing = true;
+    machine_act_on(t, MACHINE_ACT_REMOVE, save->step, save->generation);
+}
+
+void machine_save_drop(struct machine_turn *t, int index, const char *why, bool tell)
+{
+    struct machine *m = t->m;
+    struct machine_save *save = &m->saves[index];
+    bool opening = save->state == MACHINE_SAVE_OPENING;
+    save->tries++;
+    machine_text(save->message, sizeof save->message, why);
+    machine_save_set_state(t, save, MACHINE_SAVE_DROPPING);
+    if (tell)
+        machine_tell(t, "save-dropped", "step %llu: %.400s", (unsigned long long)save->step, why);
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
+        uint8_t *flags = &m->ranks[i].save_flags[index];
+        if (*flags & MACHINE_RANK_BEGUN)
+            *flags |= MACHINE_RANK_KNOWS_DROP;
+        if ((*flags & MACHINE_RANK_BEGUN) && opening)
+            *flags |= MACHINE_RANK_REMOVED; /* nobody was told where to write */
+        *flags &= (uint8_t)~MACHINE_RANK_REPORTED;
+    }
+    if (opening) {
+        struct machine_action *act =
+            machine_act_on(t, MACHINE_ACT_SEND_FOLDER, save->step, save->generation);
+        act->rank = MACHINE_ALL_RANKS;
+    } else {
+        machine_send_done(t, save->step, MACHINE_ALL_RANKS, false);
+    }
+    if (m->state == MACHINE_SAVING && m->end_to == MACHINE_NONE) {
+        machine_set_reason(m, "waits to save step %llu: %.400s", (unsigned long long)save->step,
+                           why);
+    }
+    machine_save_remove(t, index);
+}
+
+void machine_on_remove_done(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    int index = machine_save_index(m, t->ev->answer.step, t->ev->answer.generation);
+    struct machine_ckpt *ckpt = machine_ckpt_at(m, t->ev->answer.step, t->ev->answer.generation);
+    if (ckpt && ckpt->state == MACHINE_CKPT_REMOVING) {
+        machine_ckpt_removed(t, ckpt);
+        return;
+    }
+    if (index < 0 || m->saves[index].state != MACHINE_SAVE_DROPPING)
+        return;
+    m->saves[index].removing = false;
+    if (t->ev->answer.status != ST_OK && !machine_all_gone(m)) {
+        (void)machine_unsaved(t, t->ev->answer.message);
+        m->saves[index].retry_at = t->now + machine_retry_ms(++m->saves[index].tries);
+        return;
+    }
+    /* A folder that stays hinders no other generation. What was the last step, or announced, is
+     * saved again. */
+    machine_save_set_state(t, &m->saves[index], MACHINE_SAVE_DROPPED);
+    m->saves[index].retry_at = t->now + machine_retry_ms(m->saves[index].tries);
+}
+
+/* A rank doesn't say that its file of a dropped save is gone. It may still be writing it, so this
+ * generation must not save the step again. Where it has to, it ends. */
+static void give_up_on(struct machine_turn *t, int index)
+{
+    struct machine *m = t->m;
+    struct machine_save *save = &m->saves[index];
+    save->since = t->now;
+    bool last = m->total_steps > 0 && save->step >= m->total_steps;
+    if (!last && !save->wanted && !machine_announced_exit(m, save->step)) {
+        machine_save_set_state(t, save, MACHINE_SAVE_DROPPED);
+        return;
+    }
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
+        const struct machine_rank *rank = &m->ranks[i];
+        if (!may_have_file(rank, index))
+            continue;
+        struct machine_fault fault = {
+            .kind = MACHINE_FAULT_SESSION, .rank = i, .step = rank->step, .outside = true
+        };
+        machine_text(fault.phase, sizeof fault.phase, rank->phase);
+        machine_text(fault.message, sizeof fault.message,
+                     "it holds on to its file of a dropped save");
+        machine_fail(t, &fault);
+        return;
+    }
+}
+
+/* How long ranks have for saying that their files are gone. */
+static int64_t patience_ms(const struct machine *m, int index)
+{
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
+        bool assumed = m->ranks[i].save_flags[index] & MACHINE_RANK_ASSUMED;
+        if (may_have_file(&m->ranks[i], index) && !assumed)
+            return MACHINE_REMOVE_MS;
+    }
+    return MACHINE_ASSUMED_MS;
+}
+
+bool machine_drop_tick(struct machine_turn *t, int index)
+{
+    const struct machine_save *save = &t->m->saves[index];
+    if (save->state != MACHINE_SAVE_DROPPING || save->removing || save->retry_at != 0 ||
+        t->now - save->since < patience_ms(t->m, index))
+        return false;
+    give_up_on(t, index);
+    return true;
+}
+
+void machine_saves_end(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    for (int i = 0; i < MACHINE_SAVES_MAX; i++) {
+        struct machine_save *save = &m->saves[i];
+        if (save->state == MACHINE_SAVE_COLLECTING) {
+            machine_save_drop(t, i, "the generation ended before all workers had written", true);
+        } else if (save->state == MACHINE_SAVE_DROPPING && save->retry_at == 0) {
+            machine_save_remove(t, i);
+        }
+        save->wanted = false;
+        if (save->state == MACHINE_SAVE_DROPPED)
+            save->retry_at = 0;
+    }
+}
+
+int64_t machine_saves_deadline(const struct machine *m)
+{
+    int64_t at = INT64_MAX;
+    for (int i = 0; i < MACHINE_SAVES_MAX; i++) {
+        const struct machine_save *save = &m->saves[i];
+        if (save->retry_at != 0 && save->retry_at < at)
+            at = save->retry_at;
+        int64_t end = save->since + patience_ms(m, i);
+        if (save->state == MACHINE_SAVE_DROPPING && !save->removing && end < at)
+            at = end;
+    }
+    return at;
+}
+
+/* ---- a rank fails, or is late ---- */
+
+/* A rank is late, and will not write a save that others may not have begun yet. All of them have to
+ * know at once; else each writes the file that the next one is late for. */
+static void drop_before_begin(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    uint64_t step = t->ev->save_failed.step;
+    if (!machine_trains(m) || m->end_to != MACHINE_NONE || machine_ckpt_at(m, step, m->generation))
+        return;
+    int index = machine_save_new(t, step, MACHINE_SAVE_DROPPED);
+    if (index < 0)
+        return;
+    m->ranks[t->ev->rank].save_flags[index] = MACHINE_RANK_KNOWS_DROP | MACHINE_RANK_REMOVED;
+    m->saves[index].retry_at = t->now + machine_retry_ms(1); /* where it was announced */
+    if (!m->late_reported) {
+        machine_tell(t, "save-dropped", "step %llu: %.400s", (unsigned long long)step,
+                     t->ev->save_failed.message ? t->ev->save_failed.message : "a worker was late");
+    }
+    m->late_reported = true;
+    machine_send_done(t, step, MACHINE_ALL_RANKS, false);
+}
+
+void machine_on_save_failed(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    int index = machine_save_index(m, t->ev->save_failed.step, m->generation);
+    if (index < 0) {
+        drop_before_begin(t);
+        return;
+    }
+    struct machine_save *save = &m->saves[index];
+    uint8_t *flags = &m->ranks[t->ev->rank].save_flags[index];
+    if (t->ev->save_failed.removed)
+        *flags |= MACHINE_RANK_REMOVED;
+    if (save->state == MACHINE_SAVE_OPENING || save->state == MACHINE_SAVE_COLLECTING) {
+        const char *why = t->ev->save_failed.message;
+        if (!why || !why[0])
+            why = t->ev->save_failed.full ? "the store is full" : "a worker could not write";
+        *flags |= MACHINE_RANK_BEGUN;
+        if (t->ev->save_failed.full) {
+            machine_save_refuse(t, index, why);
+        } else {
+            machine_save_drop(t, index, why, true);
+        }
+    } else if (save->state == MACHINE_SAVE_DROPPING) {
+        machine_save_remove(t, index);
+    }
+}
+
+/* ---- no room, no store ---- */
+
+/* Nothing but the checkpoint is lost: training goes on, and the next save that is due is a new try.
+ * The last one of a job, or before a pause, is tried again by the workers themselves. */
+void machine_save_refuse(struct machine_turn *t, int index, const char *why)
+{
+    struct machine *m = t->m;
+    struct machine_save *save = &m->saves[index];
+    bool first = m->refused_row == 0;
+    bool exit = false;
+    m->refused++;
+    m->refused_row++;
+    machine_text(m->refused_reason, sizeof m->refused_reason, why);
+    if (!machine_announced_exit(m, save->step))
+        (void)machine_forget_announced(m, save->step, &exit);
+    if (first) {
+        machine_tell(t, "store-full", "step %llu is not saved, training goes on: %.380s",
+                     (unsigned long long)save->step, why);
+    }
+    if (m->state == MACHINE_RUNNING) {
+        machine_set_reason(m, "no room for the checkpoint of step %llu: %.400s",
+                           (unsigned long long)save->step, why);
+    }
+    machine_save_drop(t, index, why, false);
+    machine_retain(t); /* makes room */
+}
+
+bool machine_unsaved(struct machine_turn *t, const char *why)
+{
+    struct machine *m = t->m;
+    const struct machine_ckpt *newest = machine_newest(m);
+    unsigned long long since = newest ? newest->step : 0;
+    if (!machine_trains(m) || m->end_to != MACHINE_NONE)
+        return false;
+    if (!m->unsaved)
+        machine_tell(t, "store-fails", "no checkpoint since step %llu: %.400s", since, why);
+    m->unsaved = true;
+    if (m->state == MACHINE_RUNNING)
+        machine_set_reason(m, "no checkpoint since step %llu: %.400s", since, why);
+    return true;
+}
+
+void machine_room_again(struct machine_turn *t, uint64_t step)
+{
+    struct machine *m = t->m;
+    if (m->unsaved)
+        machine_tell(t, "store-works", "step %llu is saved", (unsigned long long)step);
+    m->unsaved = false;
+    m->late_reported = false;
+    if (m->refused_row == 0)
+        return;
+    machine_tell(t, "store-room", "step %llu is saved; the store had no room for the %u before",
+                 (unsigned long long)step, m->refused_row);
+    m->refused_row = 0;
+}
+
+/* ---- leftovers ---- */
+
+/*
+ * What dropped saves may leave in the store: a folder whose removal failed when nobody was left to
+ * repeat it, files that a rank held on to, a folder that was made while the coordinator died.
+ *
+ * Only folders of generations that are over are looked at: once in each generation, with its first
+ * commit, and at the job's end. The store's task gets the catalog along and takes away what has no
+ * manifest and is not in it. That is safe, however late the task runs (the store may be slow, its
+ * thread given up):
+ *   - A save commits only in the current generation or, decided, in one before. Of those before
+ *     none is open when the sweep is asked for, and none is ever opened again (machine.h,
+ *     invariants 1 to 4).
+ *   - A checkpoint that lost its manifest is in the catalog: that is damage, and kept as evidence.
+ *   - bad-... folders and whatever has no name of ours stay.
+ *   - A worker of a generation that is over may still write, cut off somewhere: none of it counts.
+ */
+
+/* Generations before it are over; 0: not now. */
+static uint32_t over_before(const struct machine *m)
+{
+    if (machine_state_final(m->state))
+        return machine_saves_busy(m) ? 0 : m->generation + 1;
+    return m->state == MACHINE_RUNNING && m->committed ? m->generation : 0;
+}
+
+static bool is_busy_before(const struct machine *m, uint32_t generation)
+{
+    for (int i = 0; i < MACHINE_SAVES_MAX; i++) {
+        if (machine_save_busy(&m->saves[i]) && m->saves[i].generation < generation)
+            return true;
+    }
+    return false;
+}
+
+void machine_sweep(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    uint32_t before = over_before(m);
+    if (before < 2 || before <= m->swept || before <= m->sweep_asked || is_busy_before(m, before))
+        return;
+    m->sweep_asked = before;
+    machine_act_on(t, MACHINE_ACT_SWEEP, 0, before);
+}
+
+void machine_sweep_again(struct machine_turn *t)
+{
+    if (t->m->sweep_failed)
+        t->m->sweep_asked = t->m->swept;
+    t->m->sweep_failed = false;
+}
+
+/* What is left, by a failure or for being too much, goes with the next commit; of a job that ended,
+ * with the coordinator's next start. */
+void machine_on_sweep_done(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    if (t->ev->answer.swept > 0) {
+        machine_tell(t, "swept", "%llu folders of saves that were never committed were removed",
+                     (unsigned long long)t->ev->answer.swept);
+    }
+    m->sweep_failed = t->ev->answer.status != ST_OK;
+    if (m->sweep_failed || t->ev->answer.generation <= m->swept)
+        return;
+    m->swept = t->ev->answer.generation;
+    m->dirty = true;
+}

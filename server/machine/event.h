@@ -1,0 +1,221 @@
+/*
+ * What a job's state machine is told (events), and what it wants done (actions).
+ *
+ * An event is its kind, the time, who says it, and the member of the union that stands beside its
+ * kind below. Who says it decides what is checked first: what agents and trainers of an older
+ * generation say changes nothing.
+ *
+ * Memory: pointers in an event are borrowed for the call.
+ */
+#pragma once
+
+#include "server/machine/parts.h"
+
+enum machine_event_kind {
+    /* the scheduler's, and the store's answer before a formation */
+    MACHINE_EV_TICK,    /* -               time passed */
+    MACHINE_EV_PLACED,  /* placed          slots were found */
+    MACHINE_EV_WAITING, /* waiting         there are none */
+    MACHINE_EV_PROBED,  /* answer          does the store take a file? */
+    /* of a rank's process, from its agent */
+    MACHINE_EV_STARTED, /* started */
+    MACHINE_EV_MISSING, /* -               the agent's hello does not list it */
+    MACHINE_EV_EXITED,  /* exited */
+    MACHINE_EV_AGENT,   /* agent           the agent itself falls silent, or is back */
+    /* of a rank's session */
+    MACHINE_EV_HELLO,        /* hello */
+    MACHINE_EV_SESSION_LOST, /* - */
+    MACHINE_EV_READY,        /* ready */
+    MACHINE_EV_PROGRESS,     /* progress */
+    MACHINE_EV_FAULT,        /* fault */
+    MACHINE_EV_FINISHED,     /* finished   it was told to leave, and does */
+    MACHINE_EV_SAVE_BEGIN,   /* save_begin */
+    MACHINE_EV_SAVE_REPORT,  /* save_report */
+    MACHINE_EV_SAVE_FAILED,  /* save_failed */
+    MACHINE_EV_SAVE_PASSED,  /* save_passed: it is beyond an announced step */
+    MACHINE_EV_SAVE_WANTED,  /* save_wanted: somebody asked the worker for a save, or to leave */
+    /* the store's answers */
+    MACHINE_EV_FOLDER_DONE,     /* answer */
+    MACHINE_EV_CHECK_DONE,      /* answer */
+    MACHINE_EV_PUBLISH_DONE,    /* answer */
+    MACHINE_EV_REMOVE_DONE,     /* answer  of a dropped save, or of a checkpoint */
+    MACHINE_EV_VERIFY_DONE,     /* answer  a checkpoint was read back */
+    MACHINE_EV_QUARANTINE_DONE, /* answer  it was set aside */
+    MACHINE_EV_SWEEP_DONE,      /* answer  leftovers were removed */
+    /* what people ask */
+    MACHINE_EV_PAUSE,
+    MACHINE_EV_RESUME,
+    MACHINE_EV_STOP,
+    MACHINE_EV_KILL,
+    MACHINE_EV_SAVE,
+    MACHINE_EV_DRAIN,       /* save, and go on when the coordinator is up again */
+    MACHINE_EV_DRAIN_NOW,   /* no more time: end the trainers */
+    MACHINE_EV_REMOVE_CKPT, /* remove_ckpt */
+    MACHINE_EV_CHECK_CKPT,  /* check_ckpt: read it, set it aside if it is damaged */
+};
+
+#define MACHINE_EV_FIRST_ASK MACHINE_EV_PAUSE
+
+/* Nodes and slots by rank; the token of the generation to come. */
+struct machine_placed {
+    const char *const *nodes;
+    const uint32_t *slots;
+    const char *token;
+};
+
+struct machine_exited {
+    enum machine_exit how;
+    int32_t code; /* exit code, or signal */
+    const char *message;
+    /* of its last words */
+    bool finished;
+    uint64_t step;
+    const char *phase;                 /* or NULL */
+    const struct machine_fault *fault; /* or NULL */
+};
+
+struct machine_hello {
+    uint32_t pid;
+    bool attached; /* it has its assignment already: the session was lost, or the coordinator */
+    uint64_t step; /* attached: finished steps */
+    const struct machine_copy *copies; /* found on its node; holder is not set */
+    size_t copy_count;
+};
+
+struct machine_ready {
+    uint64_t total_steps, steps_per_epoch; /* total 0: not known */
+    uint64_t state_bytes;                  /* of a checkpoint, raw; 0: not known */
+    const char *pins_differ; /* how its pins differ from the job's; NULL: they don't */
+};
+
+struct machine_progress {
+    uint64_t step; /* finished */
+    const char *phase;
+    uint64_t counter; /* rises with whatever gets on */
+};
+
+struct machine_report {
+    uint64_t step;
+    int64_t cost_us, write_ms; /* training time that it took; from the folder to the end */
+    struct machine_save_times times;
+    const void *record; /* what MACHINE_ACT_REPORT_ROW journals; the machine doesn't look at it */
+};
+
+/* What came of an action that asked the store. */
+struct machine_answer {
+    uint64_t step;       /* of the save or checkpoint */
+    uint32_t generation; /* of the same; SWEEP: those before it were swept */
+    enum status status;
+    const char *message; /* one line, if status is not ST_OK */
+    bool away;           /* with ST_UNREACHABLE: at the store's place is another one, or nothing */
+    const char *mark;    /* PROBED, ST_OK: what the store is known by; NULL or "": not said */
+    const void *record; /* CHECK_DONE: what the decision journals; the machine doesn't look at it */
+    const struct machine_ckpt *ckpt; /* PUBLISH_DONE: what was published */
+    uint32_t swept;                  /* SWEEP_DONE: folders that went */
+};
+
+struct machine_event {
+    enum machine_event_kind kind;
+    int64_t now;         /* monotonic ms */
+    int64_t wall;        /* Unix ms */
+    uint32_t generation; /* STARTED to SAVE_WANTED: of the process that is spoken of */
+    uint32_t rank;       /* of the same */
+    union {
+        struct machine_placed placed;
+        struct {
+            const char *reason; /* why there are no slots */
+        } waiting;
+        struct {
+            uint32_t pid;
+        } started;
+        struct machine_exited exited;
+        struct {
+            bool silent;
+        } agent;
+        struct machine_hello hello;
+        struct machine_ready ready;
+        struct machine_progress progress;
+        const struct machine_fault *fault;
+        struct {
+            uint64_t step;
+        } finished, save_begin, remove_ckpt;
+        struct machine_report save_report;
+        struct {
+            uint64_t step;
+            bool full;    /* the store has no room */
+            bool removed; /* it has no file there (any more) */
+            const char *message;
+        } save_failed;
+        struct {
+            uint64_t step; /* that was announced */
+            uint64_t at;   /* where the rank is */
+        } save_passed;
+        struct {
+            bool leaves;
+            uint64_t grace_ms; /* leaves: within that time */
+            const char *why;
+        } save_wanted;
+        struct machine_answer answer;
+        struct {
+            uint64_t step;
+            uint32_t generation;
+        } check_ckpt;
+    };
+};
+
+/* ---- actions ---- */
+
+#define MACHINE_ACTIONS_MAX 96
+
+/* Fields that are not named: rank is MACHINE_ALL_RANKS, generation the current one. */
+enum machine_action_kind {
+    /* written to the journal, with the state */
+    MACHINE_ACT_TELL, /* what, step, message: an event for people, in the job's history */
+    MACHINE_ACT_GEN_BEGIN,
+    MACHINE_ACT_GEN_END,    /* of the current generation, with m->cause */
+    MACHINE_ACT_SAVE_ROW,   /* step, generation, save_state; MACHINE_SAVE_FREE deletes */
+    MACHINE_ACT_CKPT_ROW,   /* step, generation: as the catalog has it; not there: deletes */
+    MACHINE_ACT_REPORT_ROW, /* step, generation, rank: the report that the event brought */
+    /* carried out afterwards, in order */
+    MACHINE_ACT_SCHEDULE, /* slots were freed or are wanted */
+    MACHINE_ACT_PROBE,    /* asks the store whether it takes a file */
+    MACHINE_ACT_START,    /* trainers of all ranks */
+    MACHINE_ACT_END,      /* kills the trainers that are not gone */
+    MACHINE_ACT_OVER,     /* message: sessions are told so and closed */
+    MACHINE_ACT_ASSIGN,   /* rank: what it is to do in this generation */
+    MACHINE_ACT_FORGET,   /* the job's copies in memory, on nodes that need none of them */
+    MACHINE_ACT_SAVE_AT,  /* step, exit; rank */
+    MACHINE_ACT_STAY,     /* step; rank: the exit announced for it is taken back */
+    /* asks the store, about step and generation; its answer is an event */
+    MACHINE_ACT_FOLDER,
+    MACHINE_ACT_CHECK,
+    MACHINE_ACT_PUBLISH,
+    MACHINE_ACT_REMOVE,
+    MACHINE_ACT_VERIFY,
+    MACHINE_ACT_QUARANTINE,
+    MACHINE_ACT_SWEEP, /* generation: those before it */
+    /* to ranks, about a save */
+    MACHINE_ACT_SEND_FOLDER, /* step, there; rank, or all that began it */
+    MACHINE_ACT_SEND_ACK,    /* step; rank: its report is journalled */
+    MACHINE_ACT_SEND_DONE,   /* step, committed; rank */
+};
+#define MACHINE_ACT_FIRST_OUTSIDE MACHINE_ACT_SCHEDULE
+
+struct machine_action {
+    enum machine_action_kind kind;
+    uint32_t rank, generation;
+    uint64_t step;
+    union {
+        enum machine_save_state save_state; /* SAVE_ROW */
+        bool exit;                          /* SAVE_AT: they leave then */
+        bool there;                         /* SEND_FOLDER: it is; else the save was dropped */
+        bool committed;                     /* SEND_DONE; else it was dropped */
+    };
+    char what[24]; /* TELL: "saved", "fault", ... */
+    char message[LIMIT_REASON];
+};
+
+struct machine_actions {
+    size_t count;
+    struct machine_action list[MACHINE_ACTIONS_MAX];
+};

@@ -1,0 +1,300 @@
+/*
+ * The floor of the machine, which all its files stand on: actions, the reason that people see, what
+ * a state means, where the seconds went, and how a generation or the job ends.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "server/machine/internal.h"
+
+static const char *const state_names[] = {
+    [MACHINE_NONE] = "JOB_STATE_UNSPECIFIED",
+    [MACHINE_QUEUED] = "QUEUED",
+    [MACHINE_PLACING] = "PLACING",
+    [MACHINE_FORMING] = "FORMING",
+    [MACHINE_RUNNING] = "RUNNING",
+    [MACHINE_SAVING] = "SAVING",
+    [MACHINE_RECOVERING] = "RECOVERING",
+    [MACHINE_PAUSED] = "PAUSED",
+    [MACHINE_SUCCEEDED] = "SUCCEEDED",
+    [MACHINE_FAILED] = "FAILED",
+    [MACHINE_STOPPED] = "STOPPED",
+    [MACHINE_KILLED] = "KILLED",
+};
+
+const char *machine_state_name(enum machine_state state)
+{
+    return state_names[state];
+}
+
+bool machine_state_final(enum machine_state state)
+{
+    return state >= MACHINE_SUCCEEDED;
+}
+
+const char *machine_lost_name(enum machine_lost lost)
+{
+    static const char *const names[MACHINE_LOST_COUNT] = {
+        [MACHINE_LOST_DETECT] = "detect",   [MACHINE_LOST_FORM] = "form",
+        [MACHINE_LOST_RESTORE] = "restore", [MACHINE_LOST_REPLAY] = "replay",
+        [MACHINE_LOST_STALL] = "stall",     [MACHINE_LOST_WAIT] = "wait",
+    };
+    CHECK(lost < MACHINE_LOST_COUNT);
+    return names[lost];
+}
+
+/* ---- actions ---- */
+
+struct machine_action *machine_act(struct machine_turn *t, enum machine_action_kind kind)
+{
+    CHECK(t->out->count < MACHINE_ACTIONS_MAX);
+    struct machine_action *act = &t->out->list[t->out->count++];
+    *act = (struct machine_action){ .kind = kind,
+                                    .rank = MACHINE_ALL_RANKS,
+                                    .generation = t->m->generation };
+    if (kind < MACHINE_ACT_FIRST_OUTSIDE)
+        t->m->dirty = true;
+    return act;
+}
+
+struct machine_action *machine_act_on(struct machine_turn *t, enum machine_action_kind kind,
+                                      uint64_t step, uint32_t generation)
+{
+    struct machine_action *act = machine_act(t, kind);
+    act->step = step;
+    act->generation = generation;
+    return act;
+}
+
+void machine_tell(struct machine_turn *t, const char *what, const char *format, ...)
+{
+    struct machine_action *act = machine_act(t, MACHINE_ACT_TELL);
+    machine_text(act->what, sizeof act->what, what);
+    act->step = machine_step_now(t->m);
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(act->message, sizeof act->message, format, args);
+    va_end(args);
+}
+
+void machine_text(char *out, size_t capacity, const char *text)
+{
+    (void)snprintf(out, capacity, "%s", text ? text : "");
+}
+
+void machine_set_reason(struct machine *m, const char *format, ...)
+{
+    char text[LIMIT_REASON];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (strcmp(text, m->reason) == 0)
+        return;
+    machine_text(m->reason, sizeof m->reason, text);
+    m->dirty = true;
+}
+
+/* ---- what a state means ---- */
+
+bool machine_alive(const struct machine *m)
+{
+    return m->state == MACHINE_FORMING || m->state == MACHINE_RUNNING ||
+           m->state == MACHINE_SAVING ||
+           (m->state == MACHINE_RECOVERING && m->end_to != MACHINE_NONE);
+}
+
+bool machine_trains(const struct machine *m)
+{
+    return m->state == MACHINE_RUNNING || m->state == MACHINE_SAVING;
+}
+
+bool machine_all_gone(const struct machine *m)
+{
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
+        if (!m->ranks[i].gone)
+            return false;
+    }
+    return true;
+}
+
+bool machine_alive_rank(const struct machine *m, uint32_t rank)
+{
+    if (rank == MACHINE_ALL_RANKS)
+        return machine_alive(m) && !machine_all_gone(m);
+    CHECK(rank < m->config.ranks);
+    return machine_alive(m) && !m->ranks[rank].gone;
+}
+
+bool machine_holds_slot(const struct machine *m, uint32_t rank)
+{
+    if (m->state == MACHINE_PLACING)
+        return true;
+    return machine_alive(m) && !m->ranks[rank].gone;
+}
+
+bool machine_wants_slots(const struct machine *m, int64_t now)
+{
+    if (m->state == MACHINE_QUEUED)
+        return now >= m->retry_at;
+    return m->state == MACHINE_RECOVERING && m->end_to == MACHINE_NONE && now >= m->retry_at &&
+           !machine_damage_pending(m);
+}
+
+uint64_t machine_step_now(const struct machine *m)
+{
+    if (!machine_trains(m))
+        return m->state == MACHINE_FORMING ? m->restore_step : m->step_max;
+    uint64_t step = m->restore_step;
+    bool heard = false;
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
+        heard = heard || m->ranks[i].joined;
+        if (m->ranks[i].step > step)
+            step = m->ranks[i].step;
+    }
+    return heard ? step : m->step_max;
+}
+
+const char *machine_health(const struct machine *m)
+{
+    if (m->state == MACHINE_RECOVERING)
+        return "recovering";
+    if (machine_alive(m)) {
+        for (uint32_t i = 0; i < m->config.ranks; i++) {
+            if (!m->ranks[i].gone && m->ranks[i].agent_silent)
+                return "unsupervised";
+        }
+        if (m->window_until)
+            return "degraded";
+    }
+    return m->state == MACHINE_FAILED ? "degraded" : "ok";
+}
+
+enum machine_state machine_intended(enum machine_intent intent)
+{
+    switch (intent) {
+    case MACHINE_INTENT_PAUSE:
+        return MACHINE_PAUSED;
+    case MACHINE_INTENT_STOP:
+        return MACHINE_STOPPED;
+    case MACHINE_INTENT_DRAIN:
+        return MACHINE_QUEUED;
+    case MACHINE_INTENT_FINISH:
+        return MACHINE_SUCCEEDED;
+    case MACHINE_INTENT_NONE: /* its worker leaves */
+        break;
+    }
+    return MACHINE_RECOVERING;
+}
+
+/* ---- accounts ---- */
+
+void machine_note_stall(struct machine *m, int64_t us)
+{
+    m->stall_us += us;
+    m->lost_ms[MACHINE_LOST_STALL] += m->stall_us / 1000;
+    m->stall_us %= 1000;
+}
+
+void machine_account(struct machine *m, int64_t now)
+{
+    int64_t ms = now - m->accounted_at;
+    m->accounted_at = now;
+    if (ms <= 0)
+        return;
+    switch (m->state) {
+    case MACHINE_QUEUED:
+        m->lost_ms[MACHINE_LOST_WAIT] += ms;
+        break;
+    case MACHINE_PLACING:
+        m->lost_ms[MACHINE_LOST_FORM] += ms;
+        break;
+    case MACHINE_FORMING:
+        m->lost_ms[m->ranks[0].assigned ? MACHINE_LOST_RESTORE : MACHINE_LOST_FORM] += ms;
+        break;
+    case MACHINE_RUNNING:
+    case MACHINE_SAVING:
+        if (machine_step_now(m) < m->replay_until) {
+            m->lost_ms[MACHINE_LOST_REPLAY] += ms;
+        } else {
+            m->train_ms += ms;
+        }
+        break;
+    case MACHINE_RECOVERING:
+        m->lost_ms[m->end_to == MACHINE_NONE ? MACHINE_LOST_WAIT : MACHINE_LOST_FORM] += ms;
+        break;
+    case MACHINE_NONE:
+    case MACHINE_PAUSED:
+    case MACHINE_SUCCEEDED:
+    case MACHINE_FAILED:
+    case MACHINE_STOPPED:
+    case MACHINE_KILLED:
+        break;
+    }
+}
+
+/* ---- ending ---- */
+
+void machine_end_generation(struct machine_turn *t, enum machine_state to, bool gently)
+{
+    struct machine *m = t->m;
+    bool again = m->end_to != MACHINE_NONE;
+    CHECK(machine_alive(m));
+    m->end_to = to;
+    m->dirty = true;
+    m->window_until = 0;
+    if (to == MACHINE_RECOVERING || to == MACHINE_FAILED) {
+        m->state = MACHINE_RECOVERING;
+    } else if (m->state == MACHINE_RUNNING) {
+        m->state = MACHINE_SAVING;
+    }
+    if (gently) {
+        m->end_hard_at = t->now + MACHINE_LEAVE_MS;
+        return;
+    }
+    if (again && m->end_hard_at == 0)
+        return;
+    m->end_hard_at = 0;
+    m->ended_at = t->now;
+    m->end_again_at = t->now + MACHINE_END_AGAIN_MS;
+    machine_text(machine_act(t, MACHINE_ACT_OVER)->message, LIMIT_REASON,
+                 "this generation has ended");
+    machine_act(t, MACHINE_ACT_END);
+}
+
+void machine_rest(struct machine_turn *t, enum machine_state to)
+{
+    static const char *const events[] = {
+        [MACHINE_QUEUED] = "queued",       [MACHINE_PAUSED] = "paused",
+        [MACHINE_SUCCEEDED] = "succeeded", [MACHINE_FAILED] = "failed",
+        [MACHINE_STOPPED] = "stopped",     [MACHINE_KILLED] = "killed",
+    };
+    struct machine *m = t->m;
+    CHECK(to < sizeof events / sizeof events[0]);
+    CHECK(events[to]);
+    CHECK(machine_all_gone(m)); /* invariant 5 */
+    m->state = to;
+    m->end_to = MACHINE_NONE;
+    m->intent = MACHINE_INTENT_NONE;
+    m->dirty = true;
+    m->retry_at = 0;
+    if (machine_state_final(to))
+        m->ended_wall = t->wall;
+    const struct machine_ckpt *newest = machine_newest(m);
+    if (to == MACHINE_SUCCEEDED && newest)
+        machine_text(m->final_digest, sizeof m->final_digest, newest->digest);
+    if (to == MACHINE_SUCCEEDED)
+        machine_set_reason(m, "%s", "");
+    if (to == MACHINE_FAILED) {
+        machine_tell(t, events[to], "%s", m->reason);
+    } else if (newest) {
+        machine_tell(t, events[to], "the newest checkpoint is of step %llu",
+                     (unsigned long long)newest->step);
+    } else {
+        machine_tell(t, events[to], "there is no checkpoint");
+    }
+    machine_act(t, MACHINE_ACT_FORGET); /* what is left of it is in the store */
+    machine_act(t, MACHINE_ACT_SCHEDULE);
+}

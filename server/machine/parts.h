@@ -1,0 +1,249 @@
+/*
+ * What a job's state machine (machine.h) is made of: the states of jobs, saves and checkpoints, the
+ * kinds of failures, what is known of a rank.
+ *
+ * The numbers of most enums are journalled and, where a comment says so, sent: none changes its
+ * meaning. New ones go to the end; all states of a job from MACHINE_SUCCEEDED on are final.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/limits.h"
+#include "common/status.h"
+
+#define MACHINE_ALL_RANKS     UINT32_MAX /* every rank; as a blamed rank: unknown */
+#define MACHINE_SAVES_MAX     8 /* of one generation at a time; one more is refused, not queued */
+#define MACHINE_ANNOUNCED_MAX 4
+#define MACHINE_SKIPS_MAX     16 /* steps left out for not being finite; one more: FAILED */
+#define MACHINE_EXCLUDED_MAX  8  /* nodes whose pins differ */
+#define MACHINE_SUSPECTS_MAX  8  /* nodes that read damage where there is none */
+#define MACHINE_PHASE_BYTES   32 /* of a phase's name, with the NUL */
+#define MACHINE_PHASES_MAX    12 /* phases with a statistic */
+#define MACHINE_GAPS          9  /* observations of a phase's pace */
+#define MACHINE_CATALOG_MAX   65536
+
+/* ---- the job ---- */
+
+/* The numbers are those of JobState in common.proto. */
+enum machine_state {
+    MACHINE_NONE = 0,
+    MACHINE_QUEUED = 1, /* waits for slots */
+    MACHINE_PLACING,    /* has slots; the store is asked whether it takes a file */
+    MACHINE_FORMING,    /* trainers start, find each other, restore */
+    MACHINE_RUNNING,
+    MACHINE_SAVING,     /* the last save of the generation, or of the job */
+    MACHINE_RECOVERING, /* a generation failed: its trainers end, or the next one waits */
+    MACHINE_PAUSED,
+    MACHINE_SUCCEEDED, /* this one and those below are final */
+    MACHINE_FAILED,
+    MACHINE_STOPPED,
+    MACHINE_KILLED,
+};
+const char *machine_state_name(enum machine_state state);
+bool machine_state_final(enum machine_state state); /* SUCCEEDED, FAILED, STOPPED, KILLED */
+
+/* Why a generation is to end with a save. */
+enum machine_intent {
+    MACHINE_INTENT_NONE,
+    MACHINE_INTENT_PAUSE,
+    MACHINE_INTENT_STOP,
+    MACHINE_INTENT_DRAIN,  /* the coordinator goes down; the job goes on afterwards */
+    MACHINE_INTENT_FINISH, /* the job's time is over */
+};
+
+enum machine_metric {
+    MACHINE_METRIC_NONE,
+    MACHINE_METRIC_LOSS,
+    MACHINE_METRIC_EVAL_LOSS,
+    MACHINE_METRIC_EVAL_ACCURACY,
+};
+
+/* Fixed at submission. */
+struct machine_config {
+    uint32_t ranks;
+    uint64_t keep_last; /* 0: all */
+    enum machine_metric best_metric;
+    uint64_t keep_best, keep_every; /* 0: off; every: steps */
+    bool delta;                     /* checkpoints may hold differences to one before */
+    bool every_auto;
+    int64_t every_ms; /* saves by time; 0, and not auto: workers know the steps */
+    bool relaxed;     /* pins that differ are accepted */
+    bool skip_nan;
+    int64_t time_limit_ms; /* 0: none; of training, then the job ends with a save */
+    int64_t hang_ms;       /* floor of the hang rule */
+};
+
+/* Where a second went that was no training. */
+enum machine_lost {
+    MACHINE_LOST_DETECT,  /* until a failure was noticed */
+    MACHINE_LOST_FORM,    /* ending the old workers, starting the new */
+    MACHINE_LOST_RESTORE, /* preparing, reading the checkpoint */
+    MACHINE_LOST_REPLAY,  /* steps that had been trained before */
+    MACHINE_LOST_STALL,   /* steps waited for snapshots */
+    MACHINE_LOST_WAIT,    /* for slots, or before trying again */
+    MACHINE_LOST_COUNT
+};
+const char *machine_lost_name(enum machine_lost lost);
+
+/* ---- failures ---- */
+
+/* The numbers are those of FaultKind in common.proto. */
+enum machine_fault_kind {
+    MACHINE_FAULT_NONE = 0,
+    MACHINE_FAULT_PROCESS,
+    MACHINE_FAULT_MEMORY,
+    MACHINE_FAULT_COMMUNICATION,
+    MACHINE_FAULT_HANG,
+    MACHINE_FAULT_NODE,
+    MACHINE_FAULT_SESSION,
+    MACHINE_FAULT_DAMAGE,
+    MACHINE_FAULT_STORE,
+    MACHINE_FAULT_NUMERIC,
+    MACHINE_FAULT_USER,
+    MACHINE_FAULT_PINS,
+    MACHINE_FAULT_FORMATION,
+};
+const char *machine_fault_name(enum machine_fault_kind kind);
+
+struct machine_fault {
+    enum machine_fault_kind kind;
+    uint32_t rank; /* blamed, or MACHINE_ALL_RANKS */
+    uint64_t step;
+    /* Killed from outside or for an unknown cause, or a store that can't be read: the job backs
+     * off, and no budget is used. */
+    bool outside;
+    char phase[MACHINE_PHASE_BYTES];
+    char message[LIMIT_REASON];
+};
+
+/* How a trainer's process ended. */
+enum machine_exit {
+    MACHINE_EXIT_UNKNOWN,
+    MACHINE_EXIT_CODE,
+    MACHINE_EXIT_SIGNAL,
+    MACHINE_EXIT_OOM,
+    MACHINE_EXIT_SPAWN_FAILED,
+    MACHINE_EXIT_FINISHED,
+};
+
+/* ---- ranks ---- */
+
+/* What a rank has to do with a save: bits of machine_rank.save_flags. */
+enum machine_rank_save {
+    MACHINE_RANK_BEGUN = 1,
+    MACHINE_RANK_REPORTED = 2,   /* its file is durable, with size and hashes */
+    MACHINE_RANK_KNOWS_DROP = 4, /* it was told that the save is dropped */
+    MACHINE_RANK_REMOVED = 8,    /* it has no file there any more */
+    MACHINE_RANK_ASSUMED = 16,   /* begun for all we know: the coordinator restarted */
+};
+
+struct machine_rank {
+    /* journalled */
+    char node[LIMIT_NAME];
+    uint32_t slot;
+    bool gone;       /* it has no process any more */
+    uint32_t holder; /* with memory_generation: the rank on whose node the share of this one lies */
+    /* known while the coordinator lives; learnt again after its restart */
+    uint32_t pid;
+    bool started, session, joined, assigned, ready, finished;
+    bool agent_silent;  /* its agent missed its beats */
+    int64_t heard_at;   /* last message of the trainer */
+    int64_t lost_at;    /* its session closed; 0: it is open or never was */
+    int64_t missing_at; /* its agent does not list it; 0: it does */
+    uint64_t step, counter;
+    int64_t counter_at; /* the counter rose */
+    char phase[MACHINE_PHASE_BYTES];
+    uint8_t save_flags[MACHINE_SAVES_MAX]; /* of m->saves[i] */
+};
+
+/* Pace of a phase: times between two rises of a counter in it. */
+struct machine_pace {
+    char phase[MACHINE_PHASE_BYTES];
+    int64_t gap_ms[MACHINE_GAPS]; /* a ring */
+    uint32_t count, next;
+};
+
+/* One rank's share of a training state, in a copy file on the node of `holder`. */
+struct machine_copy {
+    uint64_t step;
+    uint32_t generation, rank, size; /* of whom took it; size: ranks of that generation */
+    uint32_t holder;
+};
+
+/* ---- saves ---- */
+
+enum machine_save_state {
+    MACHINE_SAVE_FREE,
+    MACHINE_SAVE_OPENING,    /* the folder is being made */
+    MACHINE_SAVE_COLLECTING, /* ranks write and report */
+    MACHINE_SAVE_CHECKING,   /* all reports are in; the store is asked */
+    MACHINE_SAVE_COMMITTING, /* journalled: decided; the manifest is being published */
+    MACHINE_SAVE_COMMITTED,
+    MACHINE_SAVE_DROPPING, /* ranks unlink their files, then the folder goes */
+    MACHINE_SAVE_DROPPED,
+};
+
+/* What a checkpoint took: the highest of the ranks; of processor time their sum. Units: us */
+struct machine_save_times {
+    int64_t stall_us;  /* a step waited */
+    int64_t encode_us; /* processor time; 0: nothing of all this is known */
+    int64_t io_us, sync_us;
+    int64_t save_us;   /* from the folder to the end of the fsync */
+    int64_t commit_us; /* from the last report to the published manifest */
+};
+
+struct machine_save {
+    enum machine_save_state state;
+    uint64_t step;
+    uint32_t generation;
+    uint32_t tries;
+    int64_t since;      /* of this state */
+    int64_t retry_at;   /* 0: nothing to try again */
+    bool removing;      /* the store was asked to remove the folder */
+    bool wanted;        /* a rank began it again after it was dropped */
+    uint64_t base_step; /* ranks may write differences to this checkpoint; generation 0: to none */
+    uint32_t base_generation;
+    int64_t cost_us, write_ms; /* the highest that a rank reported */
+    struct machine_save_times times;
+    int64_t reported_at; /* by the last rank; 0: the times are not known */
+    char message[LIMIT_REASON];
+};
+
+/* A save that is to come: all ranks save after this step. */
+struct machine_announced {
+    uint64_t step; /* 0: free */
+    bool exit;     /* and leave then */
+};
+
+/* ---- checkpoints ---- */
+
+enum machine_ckpt_state {
+    MACHINE_CKPT_GOOD = 1,
+    MACHINE_CKPT_REMOVING,
+    MACHINE_CKPT_QUARANTINING, /* damaged; the store is asked to set it aside */
+    MACHINE_CKPT_BAD,          /* set aside */
+};
+
+/* A committed checkpoint. */
+struct machine_ckpt {
+    uint64_t step;
+    uint32_t generation;
+    uint32_t shards;
+    enum machine_ckpt_state state;
+    bool verified;           /* the coordinator read it back */
+    bool verifying;          /* asked, not answered */
+    uint32_t reads;          /* answered, in this process's life */
+    enum status read_status; /* of the last of them */
+    bool removing;           /* the store was asked to remove the folder */
+    bool best, kept;         /* as retention saw it last */
+    uint64_t bytes, raw_bytes;
+    int64_t wall_ms;
+    uint64_t parent_step; /* it holds differences to this one; generation 0: to none */
+    uint32_t parent_generation;
+    double loss, eval_loss, eval_accuracy; /* at its step; NaN: not known */
+    struct machine_save_times times;
+    char digest[33];
+};

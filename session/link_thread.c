@@ -1,0 +1,168 @@
+/*
+ * The link thread: opens, says, hears, opens again.
+ *
+ *     waiting -> opening   [wait_to_open]       once session_join has a hello to say, and after a
+ *                                               pause of 0.1 s that doubles up to 1 s
+ *     opening -> up        [session_link_run]   [link_talk] until it is lost
+ *     up      -> waiting   [link_lost]
+ *     any     -> over      [link_end]           refused as stale, or no coordinator for orphan_ms:
+ *                                               `over` is called, the link is closed. An order Over
+ *                                               does the same by way of session_core_end
+ */
+#include "common/fault.h"
+#include "session/internal.h"
+
+/* Units: milliseconds. */
+#define OPEN_MS     2000
+#define TICK_MS     250 /* looks at least so often for something to say */
+#define BACKOFF_MIN 100
+#define BACKOFF_MAX 1000
+
+static void link_end(struct session *session, const char *reason)
+{
+    (void)pthread_mutex_lock(&session->mutex);
+    session_core_end(&session->core, reason);
+    (void)pthread_cond_broadcast(&session->changed);
+    (void)pthread_mutex_unlock(&session->mutex);
+}
+
+static void link_lost(struct session *session)
+{
+    (void)pthread_mutex_lock(&session->mutex);
+    const bool was_up = session->core.up;
+    session_core_link_down(&session->core, session_now(session));
+    (void)pthread_cond_broadcast(&session->changed);
+    (void)pthread_mutex_unlock(&session->mutex);
+    if (was_up)
+        LOG_INFO(session->options.log, "session lost, opening it again");
+}
+
+/* Sends what there is to send. ST_FULL: the rest waits. */
+static enum status link_say(struct session *session)
+{
+    const struct session_link *link = session->options.link;
+    for (;;) {
+        const struct session_progress progress = session_progress_of(session);
+        (void)pthread_mutex_lock(&session->mutex);
+        const int64_t now_ms = session_now(session);
+        session_core_tick(&session->core, now_ms);
+        const bool some = session_core_next(&session->core, &progress, now_ms, session->out);
+        (void)pthread_mutex_unlock(&session->mutex);
+        if (!some)
+            return ST_OK;
+        const enum status st = link->send(link->self, &session->out->message);
+        if (st != ST_OK)
+            return st;
+        (void)pthread_mutex_lock(&session->mutex);
+        session_core_sent(&session->core, session->out, now_ms);
+        (void)pthread_cond_broadcast(&session->changed);
+        (void)pthread_mutex_unlock(&session->mutex);
+        if (session->out->kind == SESSION_OUT_SAVE && session->out->state == SESSION_SAVE_REPORTING)
+            fault_point("save.reported");
+    }
+}
+
+static enum status link_hear(struct session *session)
+{
+    const struct session_link *link = session->options.link;
+    Cairn__V1__TrainerOrder *order = NULL;
+    const enum status st = link->recv(link->self, TICK_MS, &order);
+    if (st != ST_OK)
+        return st;
+    const bool is_ack = order->body_case == CAIRN__V1__TRAINER_ORDER__BODY_SAVE_ACK;
+    if (order->body_case == CAIRN__V1__TRAINER_ORDER__BODY_SAVE_AT)
+        fault_point("save.announced");
+    (void)pthread_mutex_lock(&session->mutex);
+    session_core_order(&session->core, order, session_now(session));
+    (void)pthread_cond_broadcast(&session->changed);
+    (void)pthread_mutex_unlock(&session->mutex);
+    session_write_last_words(session);
+    if (is_ack)
+        fault_point("save.acked");
+    return ST_OK;
+}
+
+/* While the link is up: until it is lost or there is no more use for it. */
+static void link_talk(struct session *session)
+{
+    for (;;) {
+        (void)pthread_mutex_lock(&session->mutex);
+        const bool leave = session->closing || session->core.over;
+        (void)pthread_mutex_unlock(&session->mutex);
+        if (leave)
+            return;
+        enum status st = link_say(session);
+        if (st == ST_OK || st == ST_FULL || st == ST_AGAIN)
+            st = link_hear(session);
+        if (st == ST_STALE) {
+            link_end(session, "the coordinator refused the session: this generation is over");
+            return;
+        }
+        if (st != ST_OK && st != ST_TIMED_OUT && st != ST_AGAIN) {
+            link_lost(session);
+            return;
+        }
+    }
+}
+
+static void check_orphaned(struct session *session)
+{
+    (void)pthread_mutex_lock(&session->mutex);
+    const int64_t alone_ms = session_now(session) - session->core.down_since_ms;
+    (void)pthread_mutex_unlock(&session->mutex);
+    if (alone_ms < session->options.orphan_ms)
+        return;
+    struct reason reason;
+    reason_set(&reason, "no coordinator for %lld s", (long long)(alone_ms / 1000));
+    link_end(session, reason.text);
+}
+
+/* Waits until there is something to open for. false: closing or over. */
+static bool wait_to_open(struct session *session, int64_t backoff_ms)
+{
+    (void)pthread_mutex_lock(&session->mutex);
+    while (!session->closing && !session->core.over && session->core.pins == NULL)
+        (void)session_wait(session, session_deadline(BACKOFF_MAX));
+    const int64_t deadline_ms = session_deadline(backoff_ms);
+    bool waiting = backoff_ms > 0;
+    while (waiting && !session->closing && !session->core.over)
+        waiting = session_wait(session, deadline_ms);
+    const bool on = !session->closing && !session->core.over;
+    (void)pthread_mutex_unlock(&session->mutex);
+    return on;
+}
+
+void *session_link_run(void *arg)
+{
+    struct session *session = arg;
+    const struct session_link *link = session->options.link;
+    int64_t backoff_ms = 0;
+    while (wait_to_open(session, backoff_ms)) {
+        const enum status st = link->open(link->self, OPEN_MS);
+        if (st == ST_OK) {
+            (void)pthread_mutex_lock(&session->mutex);
+            session_core_link_up(&session->core);
+            (void)pthread_mutex_unlock(&session->mutex);
+            link_talk(session);
+            backoff_ms = BACKOFF_MIN;
+            continue;
+        }
+        if (st == ST_STALE)
+            link_end(session, "the coordinator refused the session: this generation is over");
+        check_orphaned(session);
+        backoff_ms = backoff_ms < BACKOFF_MIN ? BACKOFF_MIN : 2 * backoff_ms;
+        if (backoff_ms > BACKOFF_MAX)
+            backoff_ms = BACKOFF_MAX;
+    }
+    (void)pthread_mutex_lock(&session->mutex);
+    const bool tell = session->core.over && !session->over_called;
+    session->over_called = true;
+    (void)pthread_mutex_unlock(&session->mutex);
+    if (tell) {
+        session_write_last_words(session);
+        if (session->options.over != NULL)
+            session->options.over(session->options.over_arg, session->core.over_reason.text);
+    }
+    link->close(link->self);
+    return NULL;
+}

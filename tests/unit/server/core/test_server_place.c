@@ -1,0 +1,116 @@
+/* Which slots a job's workers get, and what is said where there are none. */
+#include <string.h>
+
+#include "server/core/place.h"
+#include "tests/test.h"
+
+static const bool none_used[8];
+
+static struct place_node node(const char *name, uint32_t slots, const bool *used)
+{
+    return (struct place_node){
+        .name = name, .device = "cpu", .slots = slots, .used = used, .ready = true
+    };
+}
+
+static void workers_share_the_fullest_node_that_fits(void **state)
+{
+    const bool half[4] = { true, false, true, false };
+    struct place_node nodes[] = { node("a", 8, none_used), node("b", 4, half) };
+    struct place_ask ask = { .count = 2, .device = "cpu" };
+    struct place_slot out[2];
+    struct reason reason;
+    (void)state;
+    assert_int_equal(place_workers(nodes, 2, &ask, out, &reason), ST_OK);
+    assert_int_equal(out[0].node, 1);
+    assert_int_equal(out[0].slot, 1);
+    assert_int_equal(out[1].node, 1);
+    assert_int_equal(out[1].slot, 3);
+}
+
+static void workers_spread_over_few_nodes_when_none_has_room(void **state)
+{
+    struct place_node nodes[] = { node("a", 2, none_used), node("b", 4, none_used),
+                                  node("c", 1, none_used) };
+    struct place_ask ask = { .count = 5, .device = "cpu" };
+    struct place_slot out[5];
+    struct reason reason;
+    (void)state;
+    assert_int_equal(place_workers(nodes, 3, &ask, out, &reason), ST_OK);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(out[i].node, 1);
+    assert_int_equal(out[4].node, 2);
+}
+
+static void waiting_says_what_is_missing(void **state)
+{
+    const bool used[4] = { true, true, true, false };
+    struct place_node nodes[] = { node("a", 4, used) };
+    struct place_ask ask = { .count = 2, .device = "cpu" };
+    struct place_slot out[2];
+    struct reason reason;
+    (void)state;
+    assert_int_equal(place_workers(nodes, 1, &ask, out, &reason), ST_AGAIN);
+    assert_string_equal(reason.text, "needs 2 slots, 1 of 4 is free");
+    assert_int_equal(place_workers(nodes, 0, &ask, out, &reason), ST_AGAIN);
+    assert_string_equal(reason.text, "needs 2 slots, no node is registered yet");
+    nodes[0].ready = false;
+    assert_int_equal(place_workers(nodes, 1, &ask, out, &reason), ST_AGAIN);
+    ask.device = "cuda";
+    assert_int_equal(place_workers(nodes, 1, &ask, out, &reason), ST_REFUSED);
+    assert_non_null(strstr(reason.text, "cuda"));
+}
+
+static void gpus_are_slots_after_the_cpu_shares(void **state)
+{
+    const bool one_used[2] = { true, false };
+    struct place_node nodes[] = { node("a", 4, none_used), node("a", 2, one_used) };
+    struct place_ask ask = { .count = 1, .device = "cuda" };
+    struct place_slot out[2];
+    struct reason reason;
+    (void)state;
+    nodes[1].device = "cuda";
+    nodes[1].first = 4;
+    assert_int_equal(place_workers(nodes, 2, &ask, out, &reason), ST_OK);
+    assert_int_equal(out[0].node, 1);
+    assert_int_equal(out[0].slot, 5);
+    ask.count = 2;
+    assert_int_equal(place_workers(nodes, 2, &ask, out, &reason), ST_AGAIN);
+    assert_string_equal(reason.text, "needs 2 slots, 1 of 2 is free");
+    ask.device = "cpu";
+    assert_int_equal(place_workers(nodes, 2, &ask, out, &reason), ST_OK);
+    assert_int_equal(out[1].slot, 1);
+}
+
+static void excluded_and_avoided_nodes_take_nobody(void **state)
+{
+    struct place_node nodes[] = { node("a", 4, none_used), node("b", 4, none_used) };
+    const char excluded[1][LIMIT_NAME] = { "a" };
+    struct place_ask ask = {
+        .count = 1, .device = "cpu", .excluded = excluded, .excluded_count = 1
+    };
+    struct place_slot out[1];
+    struct reason reason;
+    (void)state;
+    assert_int_equal(place_workers(nodes, 2, &ask, out, &reason), ST_OK);
+    assert_int_equal(out[0].node, 1);
+    assert_int_equal(place_workers(nodes, 1, &ask, out, &reason), ST_AGAIN);
+    assert_non_null(strstr(reason.text, "pins"));
+    ask.excluded_count = 0;
+    ask.avoided = excluded;
+    ask.avoided_count = 1;
+    assert_int_equal(place_workers(nodes, 2, &ask, out, &reason), ST_OK);
+    assert_int_equal(out[0].node, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(workers_share_the_fullest_node_that_fits),
+        cmocka_unit_test(workers_spread_over_few_nodes_when_none_has_room),
+        cmocka_unit_test(waiting_says_what_is_missing),
+        cmocka_unit_test(gpus_are_slots_after_the_cpu_shares),
+        cmocka_unit_test(excluded_and_avoided_nodes_take_nobody),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

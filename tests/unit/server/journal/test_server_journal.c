@@ -1,0 +1,212 @@
+/* The journal: what was committed comes back, what is bounded stays so. */
+#include <stdio.h>
+#include <string.h>
+
+#include "server/journal/journal.h"
+#include "tests/test.h"
+#include "tests/unit/server/journal/journal_fixture.h"
+
+static bool count_jobs(void *arg, const struct journal_job *job)
+{
+    (void)job;
+    (*(int *)arg)++;
+    return true;
+}
+
+static void put_job(struct journal_files *f, const char *id, int64_t seq)
+{
+    struct journal_job job = {
+        .id = id, .name = "name", .seq = seq, .job_file = "a: 1\n", .pins = "", .state = "{}"
+    };
+    assert_int_equal(journal_put_job(f->journal, &job), ST_OK);
+}
+
+static void what_was_committed_survives_and_what_was_not_does_not(void **state)
+{
+    struct journal_files *f = *state;
+    int count = 0;
+    assert_int_equal(journal_begin(f->journal), ST_OK);
+    put_job(f, "j-1", 1);
+    assert_int_equal(journal_commit(f->journal), ST_OK);
+    assert_int_equal(journal_begin(f->journal), ST_OK);
+    put_job(f, "j-2", 2);
+    journal_reopen(f); /* in the middle of a transaction */
+    assert_int_equal(journal_each_job(f->journal, count_jobs, &count), ST_OK);
+    assert_int_equal(count, 1);
+}
+
+static void a_frozen_journal_commits_nothing(void **state)
+{
+    struct journal_files *f = *state;
+    int count = 0;
+    journal_freeze(f->journal);
+    assert_int_equal(journal_begin(f->journal), ST_OK);
+    put_job(f, "j-1", 1);
+    assert_int_equal(journal_commit(f->journal), ST_OK);
+    journal_reopen(f);
+    assert_int_equal(journal_each_job(f->journal, count_jobs, &count), ST_OK);
+    assert_int_equal(count, 0);
+}
+
+static void a_second_coordinator_is_kept_out(void **state)
+{
+    struct journal_files *f = *state;
+    struct journal *second;
+    assert_int_equal(journal_open(f->path, &second), ST_EXISTS);
+}
+
+static bool take_save(void *arg, const struct journal_save *save)
+{
+    struct journal_save *out = arg;
+    *out = *save;
+    assert_int_equal(save->manifest_size, 5);
+    assert_memory_equal(save->manifest, "bytes", 5);
+    assert_string_equal(save->digest, "0123");
+    return true;
+}
+
+static bool count_reports(void *arg, uint32_t rank, const void *report, size_t size)
+{
+    int *count = arg;
+    assert_int_equal(size, 3);
+    assert_memory_equal(report, rank == 0 ? "abc" : "def", 3);
+    (*count)++;
+    return true;
+}
+
+static void the_decision_comes_back_with_its_manifest_and_reports(void **state)
+{
+    struct journal_files *f = *state;
+    struct journal_save row = { .step = 50,
+                                .generation = 3,
+                                .state = MACHINE_SAVE_COMMITTING,
+                                .wall_ms = 7,
+                                .manifest = "bytes",
+                                .manifest_size = 5,
+                                .digest = "0123",
+                                .bytes = 10,
+                                .raw_bytes = 20,
+                                .shards = 2 };
+    assert_int_equal(journal_begin(f->journal), ST_OK);
+    assert_int_equal(journal_put_save(f->journal, "j-1", &row), ST_OK);
+    assert_int_equal(journal_put_report(f->journal, "j-1", 50, 3, 0, "abc", 3), ST_OK);
+    assert_int_equal(journal_put_report(f->journal, "j-1", 50, 3, 1, "def", 3), ST_OK);
+    assert_int_equal(journal_commit(f->journal), ST_OK);
+    journal_reopen(f);
+    struct journal_save back = { 0 };
+    int reports = 0;
+    assert_int_equal(journal_each_save(f->journal, "j-1", take_save, &back), ST_OK);
+    assert_int_equal(back.step, 50);
+    assert_int_equal(back.generation, 3);
+    assert_int_equal(back.state, MACHINE_SAVE_COMMITTING);
+    assert_int_equal(back.raw_bytes, 20);
+    assert_int_equal(journal_each_report(f->journal, "j-1", 50, 3, count_reports, &reports), ST_OK);
+    assert_int_equal(reports, 2);
+    assert_int_equal(journal_drop_save(f->journal, "j-1", 50, 3), ST_OK);
+    reports = 0;
+    assert_int_equal(journal_each_report(f->journal, "j-1", 50, 3, count_reports, &reports), ST_OK);
+    assert_int_equal(reports, 0);
+}
+
+static bool count_events(void *arg, const struct journal_event *event)
+{
+    uint64_t *newest = arg;
+    assert_true(event->step > newest[0] || newest[1] == 0);
+    newest[0] = event->step;
+    newest[1]++;
+    return true;
+}
+
+static void events_are_bounded_and_come_oldest_first(void **state)
+{
+    struct journal_files *f = *state;
+    assert_int_equal(journal_begin(f->journal), ST_OK);
+    for (uint64_t i = 1; i <= LIMIT_EVENTS_PER_JOB + 500; i++) {
+        struct journal_event event = { .step = i, .kind = "k", .message = "m" };
+        assert_int_equal(journal_put_event(f->journal, "j-1", &event), ST_OK);
+    }
+    assert_int_equal(journal_commit(f->journal), ST_OK);
+    uint64_t newest[2] = { 0, 0 };
+    assert_int_equal(journal_each_event(f->journal, "j-1", 1u << 30, count_events, newest), ST_OK);
+    assert_int_equal(newest[0], LIMIT_EVENTS_PER_JOB + 500);
+    assert_in_range(newest[1], LIMIT_EVENTS_PER_JOB, LIMIT_EVENTS_PER_JOB + 100);
+    newest[0] = newest[1] = 0;
+    assert_int_equal(journal_each_event(f->journal, "j-1", 5, count_events, newest), ST_OK);
+    assert_int_equal(newest[1], 5);
+}
+
+struct metrics {
+    uint64_t count, evals, last;
+};
+
+static bool count_metrics(void *arg, uint64_t step, const void *row, size_t size)
+{
+    struct metrics *m = arg;
+    (void)size;
+    m->count++;
+    m->evals += memcmp(row, "eval", 4) == 0;
+    m->last = step;
+    return true;
+}
+
+static void metrics_are_thinned_but_evaluations_and_the_newest_stay(void **state)
+{
+    struct journal_files *f = *state;
+    const uint64_t all = 100000;
+    assert_int_equal(journal_begin(f->journal), ST_OK);
+    for (uint64_t i = 1; i <= all; i++) {
+        bool eval = i % 1001 == 0;
+        assert_int_equal(journal_put_metric(f->journal, "j-1", i, eval, eval ? "eval" : "loss", 4),
+                         ST_OK);
+    }
+    assert_int_equal(journal_bound_metrics(f->journal, "j-1"), ST_OK);
+    assert_int_equal(journal_commit(f->journal), ST_OK);
+    struct metrics m = { 0 };
+    assert_int_equal(journal_each_metric(f->journal, "j-1", 0, UINT32_MAX, count_metrics, &m),
+                     ST_OK);
+    assert_true(m.count <= LIMIT_METRIC_ROWS);
+    assert_int_equal(m.evals, all / 1001);
+    assert_int_equal(m.last, all);
+    uint64_t step = 0;
+    assert_int_equal(journal_metric_back(f->journal, "j-1", 100, &step), ST_OK);
+    assert_int_equal(step, all - 99);
+    assert_int_equal(journal_metric_back(f->journal, "j-2", 100, &step), ST_NOT_FOUND);
+}
+
+static void a_row_of_a_repeated_step_takes_the_place_of_the_older(void **state)
+{
+    struct journal_files *f = *state;
+    struct metrics m = { 0 };
+    assert_int_equal(journal_put_metric(f->journal, "j-1", 5, false, "loss", 4), ST_OK);
+    assert_int_equal(journal_put_metric(f->journal, "j-1", 5, true, "eval", 4), ST_OK);
+    assert_int_equal(journal_each_metric(f->journal, "j-1", 0, 10, count_metrics, &m), ST_OK);
+    assert_int_equal(m.count, 1);
+    assert_int_equal(m.evals, 1);
+}
+
+static void keys_are_remembered(void **state)
+{
+    struct journal_files *f = *state;
+    char what[32];
+    assert_int_equal(journal_get_key(f->journal, "k", what, sizeof what), ST_NOT_FOUND);
+    assert_int_equal(journal_put_key(f->journal, "k", "j-1", 5), ST_OK);
+    assert_int_equal(journal_get_key(f->journal, "k", what, sizeof what), ST_OK);
+    assert_string_equal(what, "j-1");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, journal_setup, journal_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(what_was_committed_survives_and_what_was_not_does_not),
+        TEST(a_frozen_journal_commits_nothing),
+        TEST(a_second_coordinator_is_kept_out),
+        TEST(the_decision_comes_back_with_its_manifest_and_reports),
+        TEST(events_are_bounded_and_come_oldest_first),
+        TEST(metrics_are_thinned_but_evaluations_and_the_newest_stay),
+        TEST(a_row_of_a_repeated_step_takes_the_place_of_the_older),
+        TEST(keys_are_remembered),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,364 @@
+/* Saves by time and auto, for workers that are told to go, and those without room. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/test.h"
+#include "tests/unit/server/server_fixture.h"
+
+static int open_with(void **state, const struct machine_config *config)
+{
+    struct bench *b = malloc(sizeof *b);
+    assert_non_null(b);
+    bench_open(b, config);
+    bench_run(b, BENCH_STEPS);
+    *state = b;
+    return 0;
+}
+
+static int open_every_10_s(void **state)
+{
+    struct machine_config config = bench_config();
+    config.every_ms = 10000;
+    return open_with(state, &config);
+}
+
+static int open_auto(void **state)
+{
+    struct machine_config config = bench_config();
+    config.every_auto = true;
+    return open_with(state, &config);
+}
+
+/* Steps of 100 ms go by until a save is announced; the time that took. */
+static int64_t until_announced(struct bench *b, int64_t most_ms)
+{
+    int64_t from = b->now;
+    uint64_t step = b->m.step_max;
+    while (b->now - from < most_ms) {
+        b->now += 100;
+        step++;
+        bench_progress(b, 0, step, "forward");
+        if (bench_act(b, MACHINE_ACT_SAVE_AT, 0))
+            return b->now - from;
+        bench_progress(b, 1, step, "forward");
+        if (bench_act(b, MACHINE_ACT_SAVE_AT, 0))
+            return b->now - from;
+    }
+    return -1;
+}
+
+static void saved(struct bench *b, uint64_t step, int64_t cost_us, int64_t write_ms)
+{
+    uint32_t generation = b->m.generation;
+    bench_save_until(b, step, MACHINE_SAVE_COLLECTING);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct machine_event report = {
+            .kind = MACHINE_EV_SAVE_REPORT,
+            .generation = generation,
+            .rank = i,
+            .save_report = { .step = step, .cost_us = cost_us, .write_ms = write_ms },
+        };
+        assert_int_equal(bench_apply(b, report), ST_OK);
+    }
+    bench_store(b, MACHINE_EV_CHECK_DONE, step, generation, ST_OK);
+    bench_store(b, MACHINE_EV_PUBLISH_DONE, step, generation, ST_OK);
+}
+
+/* ---- by time ---- */
+
+static void a_save_is_announced_each_time_the_time_is_over(void **state)
+{
+    struct bench *b = *state;
+    for (int i = 0; i < 5; i++) {
+        int64_t took = until_announced(b, 30000);
+        assert_in_range(took, 7000, 10100);
+        uint64_t step = bench_act(b, MACHINE_ACT_SAVE_AT, 0)->step;
+        assert_false(bench_act(b, MACHINE_ACT_SAVE_AT, 0)->exit);
+        b->now += 1800;
+        saved(b, step, 0, 0);
+    }
+}
+
+static void no_save_is_announced_while_one_is_under_way(void **state)
+{
+    struct bench *b = *state;
+    assert_true(until_announced(b, 30000) > 0);
+    uint64_t step = bench_act(b, MACHINE_ACT_SAVE_AT, 0)->step;
+    bench_save_until(b, step, MACHINE_SAVE_COLLECTING);
+    assert_int_equal(until_announced(b, 25000), -1);
+}
+
+static void a_restart_counts_from_the_save_before_it(void **state)
+{
+    struct bench *b = *state;
+    assert_true(until_announced(b, 30000) > 0);
+    saved(b, bench_act(b, MACHINE_ACT_SAVE_AT, 0)->step, 0, 0);
+    int64_t wall = 1800000000000 + b->now;
+    machine_resume(&b->m, 500, wall + 6000, &b->out);
+    assert_int_equal(b->m.save_from, 500 - 6000);
+    machine_resume(&b->m, 500, wall - 1000, &b->out); /* the clock was set back */
+    assert_int_equal(b->m.save_from, 500);
+}
+
+/* ---- auto ---- */
+
+static void auto_measures_with_its_first_and_then_tells_its_interval(void **state)
+{
+    struct bench *b = *state;
+    int64_t took = until_announced(b, 60000);
+    assert_in_range(took, 25000, 30100);
+    saved(b, bench_act(b, MACHINE_ACT_SAVE_AT, 0)->step, 50000, 300);
+    assert_true(bench_event(b, "interval"));
+    assert_in_range(b->m.interval_ms, 92000, 93500);
+    took = until_announced(b, 200000);
+    assert_in_range(took, 80000, 93500);
+    saved(b, bench_act(b, MACHINE_ACT_SAVE_AT, 0)->step, 52000, 300);
+    assert_false(bench_event(b, "interval"));
+}
+
+static void failures_shorten_it_and_it_survives_a_restart(void **state)
+{
+    struct bench *b = *state;
+    assert_true(until_announced(b, 60000) > 0);
+    saved(b, bench_act(b, MACHINE_ACT_SAVE_AT, 0)->step, 50000, 300);
+    int64_t before = b->m.interval_ms;
+    for (int i = 0; i < 3; i++) {
+        b->now += 5000;
+        bench_progress(b, 0, b->m.step_max + 10, "forward");
+        bench_exit(b, 0, MACHINE_EXIT_SIGNAL, 9);
+        bench_all_exit(b);
+        bench_tick(b, 70000);
+        bench_run(b, 100000);
+    }
+    assert_int_equal(b->m.failures, 3);
+    assert_in_range(b->m.interval_ms, before * 45 / 100, before * 55 / 100);
+    struct machine old = b->m; /* numbers only: what it points at goes */
+    bench_restart(b, 0);
+    assert_int_equal(b->m.interval_ms, old.interval_ms);
+    assert_int_equal(b->m.failures, 3);
+    assert_int_equal(b->m.cost_us, old.cost_us);
+    assert_int_equal(b->m.saved_wall, old.saved_wall);
+}
+
+/* ---- the lead of an announcement ---- */
+
+/* Steps so short that whatever the coordinator knows is thousands of them old. */
+static void a_step_that_is_passed_again_and_again_is_caught_up_with(void **state)
+{
+    struct bench *b = *state;
+    assert_int_equal(bench_ask(b, MACHINE_EV_PAUSE), ST_OK);
+    uint64_t step = bench_act(b, MACHINE_ACT_SAVE_AT, 0)->step;
+    uint64_t lead = step;
+    int tries = 0;
+    for (; lead < 5000; tries++) {
+        uint64_t at = step + 5000 - lead; /* where workers are when they hear of it */
+        bench_passed(b, 0, step, at);
+        const struct machine_action *again = bench_act(b, MACHINE_ACT_SAVE_AT, 0);
+        assert_non_null(again);
+        assert_true(again->exit);
+        assert_true(again->step - at >= 2 * lead);
+        lead = again->step - at;
+        step = again->step;
+    }
+    assert_in_range(tries, 5, 14);
+    for (uint32_t i = 0; i < 2; i++)
+        bench_progress(b, i, step, "forward");
+    saved(b, step, 0, 0);
+    assert_int_equal(b->m.passes, 0);
+}
+
+/* One rank took the exit and waits for its save, the other trains in the next step. */
+static void an_exit_that_a_worker_had_passed_is_taken_back_for_all(void **state)
+{
+    struct bench *b = *state;
+    assert_int_equal(bench_ask(b, MACHINE_EV_DRAIN), ST_OK);
+    uint64_t step = bench_act(b, MACHINE_ACT_SAVE_AT, 0)->step;
+    for (uint32_t i = 0; i < 2; i++)
+        bench_progress(b, i, step, "forward");
+    bench_begin(b, 0, step);
+    bench_store(b, MACHINE_EV_FOLDER_DONE, step, 1, ST_OK);
+    bench_passed(b, 1, step, step);
+    const struct machine_action *stay = bench_act(b, MACHINE_ACT_STAY, 0);
+    assert_non_null(stay);
+    assert_int_equal(stay->step, step);
+    assert_int_equal(stay->rank, MACHINE_ALL_RANKS);
+    assert_true(stay < bench_act(b, MACHINE_ACT_SEND_DONE, 0)); /* else it would save again */
+    uint64_t next = bench_act(b, MACHINE_ACT_SAVE_AT, 0)->step;
+    assert_true(next > step);
+    bench_restart(b, 0);
+    bench_attach(b, 0, step); /* it was away meanwhile */
+    assert_int_equal(bench_act(b, MACHINE_ACT_STAY, 0)->step, step);
+    bench_attach(b, 1, step);
+    for (uint32_t i = 0; i < 2; i++)
+        bench_progress(b, i, next, "forward");
+    saved(b, next, 0, 0);
+    for (uint32_t i = 0; i < 2; i++)
+        bench_exit(b, i, MACHINE_EXIT_FINISHED, 0);
+    bench_store(b, MACHINE_EV_REMOVE_DONE, step, 1, ST_OK);
+    bench_is_state(b, "QUEUED");
+    assert_int_equal(machine_newest(&b->m)->step, next);
+}
+
+static void a_save_that_was_passed_and_ends_nobody_takes_nothing_back(void **state)
+{
+    struct bench *b = *state;
+    assert_int_equal(bench_ask(b, MACHINE_EV_SAVE), ST_OK);
+    uint64_t step = bench_act(b, MACHINE_ACT_SAVE_AT, 0)->step;
+    bench_passed(b, 1, step, step + 3);
+    assert_null(bench_act(b, MACHINE_ACT_STAY, 0));
+    assert_non_null(bench_act(b, MACHINE_ACT_SAVE_AT, 0));
+}
+
+static void an_exit_finds_a_place_among_stale_announcements(void **state)
+{
+    struct bench *b = *state;
+    for (uint64_t i = 1; i <= MACHINE_ANNOUNCED_MAX; i++) { /* nobody saves at any of them */
+        bench_progress(b, 0, 10 * i, "forward");
+        assert_int_equal(bench_ask(b, MACHINE_EV_SAVE), ST_OK);
+        assert_non_null(bench_act(b, MACHINE_ACT_SAVE_AT, 0));
+    }
+    bench_progress(b, 0, 50, "forward");
+    assert_int_equal(bench_ask(b, MACHINE_EV_STOP), ST_OK);
+    assert_non_null(bench_act(b, MACHINE_ACT_SAVE_AT, 0));
+    assert_true(bench_act(b, MACHINE_ACT_SAVE_AT, 0)->exit);
+}
+
+/* ---- a notice ---- */
+
+static void want(struct bench *b, bool leaves)
+{
+    struct machine_event event = {
+        .kind = MACHINE_EV_SAVE_WANTED,
+        .generation = b->m.generation,
+        .rank = 1,
+        .save_wanted = { .leaves = leaves, .grace_ms = 30000, .why = "told so" },
+    };
+    assert_int_equal(bench_apply(b, event), ST_OK);
+}
+
+static void a_worker_that_is_told_to_go_takes_all_along_with_a_save(void **state)
+{
+    struct bench *b = *state;
+    bench_progress(b, 0, 50, "forward");
+    want(b, true);
+    const struct machine_action *at = bench_act(b, MACHINE_ACT_SAVE_AT, 0);
+    assert_non_null(at);
+    assert_true(at->exit);
+    uint64_t step = at->step;
+    assert_true(bench_event(b, "preempted"));
+    want(b, true); /* said again, after a reconnection */
+    assert_null(bench_act(b, MACHINE_ACT_SAVE_AT, 0));
+    saved(b, step, 0, 0);
+    for (uint32_t i = 0; i < 2; i++)
+        bench_exit(b, i, MACHINE_EXIT_FINISHED, 0);
+    bench_is_state(b, "RECOVERING");
+    assert_true(machine_wants_slots(&b->m, b->now)); /* at once */
+    assert_int_equal(b->m.budget_used + b->m.streak + b->m.failures, 0);
+    bench_run(b, 100000);
+    assert_int_equal(b->m.restore_step, step);
+    assert_int_equal(b->m.restarts, 1);
+}
+
+static void who_goes_while_forming_has_nothing_to_save(void **state)
+{
+    struct bench *b = *state;
+    bench_exit(b, 0, MACHINE_EXIT_SIGNAL, 9);
+    bench_all_exit(b);
+    bench_place(b);
+    bench_is_state(b, "FORMING");
+    bench_hello(b, 0);
+    bench_hello(b, 1);
+    want(b, false);
+    bench_is_state(b, "FORMING");
+    want(b, true);
+    assert_non_null(bench_act(b, MACHINE_ACT_END, 0));
+    bench_all_exit(b);
+    assert_true(machine_wants_slots(&b->m, b->now));
+}
+
+static void a_save_without_leaving_is_only_a_save(void **state)
+{
+    struct bench *b = *state;
+    bench_progress(b, 0, 50, "forward");
+    want(b, false);
+    assert_non_null(bench_act(b, MACHINE_ACT_SAVE_AT, 0));
+    assert_false(bench_act(b, MACHINE_ACT_SAVE_AT, 0)->exit);
+}
+
+/* ---- no room ---- */
+
+static void refuse(struct bench *b, uint64_t step)
+{
+    for (uint32_t i = 0; i < 2; i++)
+        bench_progress(b, i, step, "forward");
+    bench_save_until(b, step, MACHINE_SAVE_OPENING);
+    bench_store(b, MACHINE_EV_FOLDER_DONE, step, b->m.generation, ST_FULL);
+}
+
+static void a_full_store_is_told_once_counted_and_trained_beside(void **state)
+{
+    struct bench *b = *state;
+    refuse(b, 10);
+    bench_is_state(b, "RUNNING");
+    assert_true(bench_event(b, "store-full"));
+    assert_non_null(strstr(b->m.reason, "no room for the checkpoint of step 10"));
+    bench_store(b, MACHINE_EV_REMOVE_DONE, 10, 1, ST_OK);
+    refuse(b, 20);
+    assert_false(bench_event(b, "store-full"));
+    assert_false(bench_event(b, "save-dropped"));
+    bench_store(b, MACHINE_EV_REMOVE_DONE, 20, 1, ST_OK);
+    assert_int_equal(b->m.refused, 2);
+    bench_commit(b, 30);
+    assert_true(bench_event(b, "store-room"));
+    assert_string_equal(b->m.reason, "");
+    assert_int_equal(b->m.refused, 2);
+    assert_string_equal(b->m.refused_reason, status_string(ST_FULL));
+}
+
+static void no_room_in_a_worker_is_the_same(void **state)
+{
+    struct bench *b = *state;
+    bench_save_until(b, 10, MACHINE_SAVE_COLLECTING);
+    bench_save_fails(b, 0, 10);
+    assert_true(bench_event(b, "store-full"));
+    assert_int_equal(b->m.refused, 1);
+    bench_is_state(b, "RUNNING");
+}
+
+static void what_a_save_takes_is_known_from_the_one_before(void **state)
+{
+    struct bench *b = *state;
+    assert_int_equal(machine_expected_bytes(&b->m, true), 0);
+    struct machine_event ready = { .kind = MACHINE_EV_READY,
+                                   .generation = 1,
+                                   .ready = { .total_steps = BENCH_STEPS, .state_bytes = 4000 } };
+    assert_int_equal(bench_apply(b, ready), ST_OK);
+    assert_int_equal(machine_expected_bytes(&b->m, true), 3000);
+    bench_commit(b, 10); /* 1000 bytes */
+    assert_in_range(machine_expected_bytes(&b->m, true), 1000, 1000 + 125 + 65536);
+}
+
+#define TEST(name)       cmocka_unit_test_setup_teardown(name, bench_setup_running, bench_teardown)
+#define TEST_AT(name, s) cmocka_unit_test_setup_teardown(name, s, bench_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST_AT(a_save_is_announced_each_time_the_time_is_over, open_every_10_s),
+        TEST_AT(no_save_is_announced_while_one_is_under_way, open_every_10_s),
+        TEST_AT(a_restart_counts_from_the_save_before_it, open_every_10_s),
+        TEST_AT(auto_measures_with_its_first_and_then_tells_its_interval, open_auto),
+        TEST_AT(failures_shorten_it_and_it_survives_a_restart, open_auto),
+        TEST(a_step_that_is_passed_again_and_again_is_caught_up_with),
+        TEST(an_exit_that_a_worker_had_passed_is_taken_back_for_all),
+        TEST(a_save_that_was_passed_and_ends_nobody_takes_nothing_back),
+        TEST(an_exit_finds_a_place_among_stale_announcements),
+        TEST(a_worker_that_is_told_to_go_takes_all_along_with_a_save),
+        TEST(who_goes_while_forming_has_nothing_to_save),
+        TEST(a_save_without_leaving_is_only_a_save),
+        TEST(a_full_store_is_told_once_counted_and_trained_beside),
+        TEST(no_room_in_a_worker_is_the_same),
+        TEST(what_a_save_takes_is_known_from_the_one_before),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

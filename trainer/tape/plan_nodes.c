@@ -1,0 +1,193 @@
+#include <string.h>
+
+#include "common/check.h"
+#include "trainer/tape/plan_internal.h"
+
+static void *region_at(const struct plan *plan, int region)
+{
+    return region == NO_REGION ? NULL : (char *)plan->arena + plan->regions[region].offset;
+}
+
+const void *plan_nodes_value(const struct plan *plan, const struct plan_call *call, int value)
+{
+    int producer = plan->tape->values[value].producer;
+    if (producer < 0)
+        return call->inputs[-1 - producer];
+    return region_at(plan, plan->values[value].region);
+}
+
+/* The buffers that forward and backward of a node have in common. */
+static void fill_buffers(const struct plan *plan, const struct plan_call *call, int n,
+                         struct op_buffers *buffers)
+{
+    const struct tape *tape = plan->tape;
+    const struct tape_node *at = &tape->nodes[n];
+    const struct plan_node *node = &plan->nodes[n];
+    for (int i = 0; i < at->in_count; i++)
+        buffers->in[i] = plan_nodes_value(plan, call, at->in[i]);
+    buffers->out = region_at(plan, plan->values[at->out].region);
+    for (int i = 0; i < OP_PARAM_MAX; i++) {
+        if (at->param[i] >= 0)
+            buffers->param[i] = call->params + tape->params[at->param[i]].offset;
+    }
+    buffers->saved = region_at(plan, node->saved);
+    buffers->cache = node->cache;
+    buffers->draw = call->draw;
+    buffers->loss_scale = call->loss_scale;
+    for (int i = 0; i < OP_PARAM_MAX; i++)
+        buffers->accumulate[i] = call->micro > 0 || node->adds[i];
+    buffers->accumulate_stats = call->micro > 0;
+}
+
+static void fill_stats(const struct plan *plan, const struct plan_call *call, int n,
+                       struct op_buffers *buffers)
+{
+    const struct tape_node *at = &plan->tape->nodes[n];
+    for (int i = 0; i < OP_STAT_MAX; i++) {
+        if (at->stat[i] < 0)
+            continue;
+        size_t offset = plan->tape->stats[at->stat[i]].offset;
+        if (plan->options.training) {
+            buffers->stat_sum[i] = call->lane + plan->layout.stat_at + offset;
+        } else {
+            buffers->stat[i] = call->stats + offset;
+        }
+    }
+}
+
+/* NaN in float32, bfloat16 and float16. */
+static enum status poison(const struct plan *plan, void *data, size_t bytes)
+{
+    const uint32_t bits = 0x7FC07FC0;
+    float nan;
+    memcpy(&nan, &bits, sizeof nan);
+    return plan->options.table->vector.fill(plan->options.backend, data, nan, bytes / sizeof(float),
+                                            plan->options.stream);
+}
+
+enum status plan_nodes_poison(const struct plan *plan, int time)
+{
+    for (int i = 0; plan->options.poison && i < plan->region_count; i++) {
+        if (plan->regions[i].end != time)
+            continue;
+        enum status st = poison(plan, region_at(plan, i), plan->regions[i].bytes);
+        if (st != ST_OK)
+            return st;
+    }
+    return ST_OK;
+}
+
+static void report_progress(const struct plan *plan, int node, bool backward)
+{
+    if (plan->options.progress != NULL)
+        plan->options.progress(plan->options.progress_arg, node, backward);
+}
+
+/* Loss and targets of a micro-batch into the lane's vector, where they lie side by side, too. */
+static enum status add_lane_scalars(const struct plan *plan, const struct plan_call *call)
+{
+    const struct plan_options *options = &plan->options;
+    const struct vector_table *vector = &options->table->vector;
+    const struct lane_layout *layout = &plan->layout;
+    const float *scalars = plan_nodes_value(plan, call, plan->tape->loss);
+    float *lane = call->lane + layout->loss_at;
+    CHECK(layout->targets_at == layout->loss_at + 1);
+    if (call->micro > 0)
+        return vector->add(options->backend, lane, lane, scalars, 2, options->stream);
+    return vector->copy(options->backend, lane, scalars, 2 * sizeof(float), options->stream);
+}
+
+static enum status forward_node(const struct plan *plan, const struct plan_call *call, int n)
+{
+    const struct plan_options *options = &plan->options;
+    enum op op = plan->tape->nodes[n].op;
+    struct op_buffers buffers = { 0 };
+    fill_buffers(plan, call, n, &buffers);
+    fill_stats(plan, call, n, &buffers);
+    buffers.scratch = region_at(plan, plan->nodes[n].scratch_forward);
+    enum status st = options->table->op[op].forward(options->backend, plan->nodes[n].kernel,
+                                                    &buffers, options->stream);
+    if (st != ST_OK)
+        return st;
+    report_progress(plan, n, false);
+    return ST_OK;
+}
+
+static enum status run_adaptations(const struct plan *plan, const struct plan_node *node)
+{
+    const struct plan_options *options = &plan->options;
+    for (int i = 0; i < node->adaptation_count; i++) {
+        const struct plan_adaptation *adaptation = &plan->adaptations[node->adaptation_begin + i];
+        const void *from = region_at(plan, adaptation->from);
+        void *to = region_at(plan, adaptation->to);
+        enum status st;
+        if (adaptation->other == NO_REGION) {
+            st = options->table->reformat(options->backend, &adaptation->from_tensor, from,
+                                          &adaptation->to_tensor, to, options->stream);
+        } else {
+            st = options->table->sum(options->backend, &adaptation->to_tensor, from,
+                                     region_at(plan, adaptation->other), to, options->stream);
+        }
+        if (st != ST_OK)
+            return st;
+    }
+    return ST_OK;
+}
+
+static enum status backward_node(const struct plan *plan, const struct plan_call *call, int n)
+{
+    const struct plan_options *options = &plan->options;
+    const struct tape_node *at = &plan->tape->nodes[n];
+    const struct plan_node *node = &plan->nodes[n];
+    enum status st = run_adaptations(plan, node);
+    if (st != ST_OK)
+        return st;
+    struct op_buffers buffers = { 0 };
+    fill_buffers(plan, call, n, &buffers);
+    buffers.scratch = region_at(plan, node->scratch_backward);
+    for (int i = 0; i < 2; i++)
+        buffers.dout[i] = region_at(plan, node->dout[i]);
+    for (int i = 0; i < OP_IN_MAX; i++) {
+        buffers.din[i] = region_at(plan, node->din[i]);
+        buffers.din_add[i] = region_at(plan, node->din_add[i]);
+    }
+    for (int i = 0; i < OP_PARAM_MAX; i++) {
+        if (at->param[i] >= 0)
+            buffers.dparam[i] = call->lane + plan->tape->params[at->param[i]].offset;
+    }
+    return options->table->op[at->op].backward(options->backend, node->kernel, &buffers,
+                                               options->stream);
+}
+
+static enum status run_forward(const struct plan *plan, const struct plan_call *call,
+                               struct plan_section section)
+{
+    int last = plan->tape->node_count - 1;
+    enum status st = ST_OK;
+    if (plan->options.poison)
+        st = poison(plan, plan->arena, plan->sizes.arena_bytes);
+    for (int n = section.begin; st == ST_OK && n < section.end; n++) {
+        st = forward_node(plan, call, n);
+        if (st == ST_OK && n < last)
+            st = plan_nodes_poison(plan, n);
+    }
+    return st == ST_OK && plan->options.training ? add_lane_scalars(plan, call) : st;
+}
+
+enum status plan_nodes_run(const struct plan *plan, const struct plan_call *call,
+                           struct plan_section section)
+{
+    if (!section.backward)
+        return run_forward(plan, call, section);
+    for (int n = section.end - 1; n >= section.begin; n--) {
+        if (!plan->nodes[n].backward)
+            continue;
+        enum status st = backward_node(plan, call, n);
+        if (st == ST_OK)
+            st = plan_nodes_poison(plan, plan_backward_time(plan, n));
+        if (st != ST_OK)
+            return st;
+        report_progress(plan, n, true);
+    }
+    return ST_OK;
+}
