@@ -223,6 +223,10 @@ def node(home, slots=1):
             agent.terminate()
 
 
+def both_ready(home):
+    return home.cairn("node", "ls").stdout.count("ready") == 2
+
+
 def whole_copy(path):
     """(generation, rank, step) of a sealed slot, else None."""
     try:
@@ -283,6 +287,7 @@ def test_a_node_that_the_job_left_keeps_no_copies():
     sets = {"workers__count": 1, "checkpoint__every": "8 steps", "checkpoint__memory_every": "1 step"}
     with Home(faults=faults, slots=2) as home:
         with node(home) as agent:  # the tightest fit
+            until(lambda: both_ready(home), 20, "a node that is not ready yet is not placed on")
             job = home.submit(**sets)
             home.wait_hit("trainer.forward")
             (worker, folder), = workers_of(home, "another").items()
@@ -292,7 +297,7 @@ def test_a_node_that_the_job_left_keeps_no_copies():
         home.wait_hit("trainer.backward")
         assert not workers_of(home, "another")
         with node(home):
-            until(lambda: home.cairn("node", "ls").stdout.count("ready") == 2, 20, "the node is back")
+            until(lambda: both_ready(home), 20, "the node is back")
             assert list(folder.iterdir()), "a generation that has saved nothing may fall back to them"
             home.go("trainer.backward")
             home.wait_hit("trainer.reduced")
