@@ -22,6 +22,7 @@
 #include "common/buf.h"
 #include "common/io.h"
 #include "common/limits.h"
+#include "common/reason.h"
 #include "common/status.h"
 
 struct ckpt_hash {
@@ -241,13 +242,13 @@ struct ckpt_manifest {
     uint32_t file_count;
 };
 void ckpt_manifest_release(struct ckpt_manifest *manifest);
-/* ST_NOT_FOUND: there is none. ST_CORRUPT, ST_VERSION: *what is then static text that says what is
- * wrong with it. what: or NULL. */
+/* ST_NOT_FOUND: there is none. ST_CORRUPT: *what says what is wrong with it. ST_VERSION: a later
+ * version wrote it; *what names both. what: or NULL. */
 MUST_CHECK enum status ckpt_manifest_read(const struct io *io, const char *dir,
-                                          struct ckpt_manifest *out, const char **what);
+                                          struct ckpt_manifest *out, struct reason *what);
 /* The same of a manifest's bytes; what isn't NULL. */
 MUST_CHECK enum status ckpt_manifest_parse(const char *bytes, size_t size,
-                                           struct ckpt_manifest *out, const char **what);
+                                           struct ckpt_manifest *out, struct reason *what);
 
 struct ckpt_entry {
     char dir[LIMIT_PATH];
@@ -283,7 +284,8 @@ typedef void (*ckpt_finding_fn)(void *arg, const char *line);
  * Reads every byte: hashes of files, frames, chunks, zero gaps, entry table, digest. Changes
  * nothing. Findings come in the order of the files, with any number of threads.
  * options, fn: or NULL
- * Errors: ST_CORRUPT, ST_INCOMPLETE, ST_VERSION after all findings were reported; ST_NOT_FOUND
+ * Errors: ST_CORRUPT, ST_INCOMPLETE, ST_VERSION (a later version wrote some of it: whether it is
+ *         damaged can't be told) after all findings were reported; ST_NOT_FOUND
  */
 MUST_CHECK enum status ckpt_verify(const struct io *io, const char *dir,
                                    const struct ckpt_read_options *options, ckpt_finding_fn fn,

@@ -48,8 +48,6 @@ const char *status_string(enum status st)
         return "checkpoint is corrupt";
     case ST_INCOMPLETE:
         return "checkpoint is incomplete";
-    case ST_VERSION:
-        return "unsupported format version";
     case ST_PEER:
         return "a peer failed";
     case ST_STALE:
@@ -60,6 +58,8 @@ const char *status_string(enum status st)
         return "invalid configuration";
     case ST_NUMERIC:
         return "a number is not finite";
+    case ST_VERSION:
+        return "of another version than this build";
     }
     return "unknown status";
 }

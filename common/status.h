@@ -28,7 +28,6 @@ enum status {
     /* Scope CHECKPOINT: this checkpoint is unusable; an older one may be whole. */
     ST_CORRUPT = -200,
     ST_INCOMPLETE = -201,
-    ST_VERSION = -202,
 
     /* Scope GENERATION: the workers must form anew; the processes may live on. */
     ST_PEER = -300,  /* a peer died, or communication with it failed */
@@ -40,6 +39,7 @@ enum status {
     /* Scope JOB: no retry can help; the user must change something. */
     ST_CONFIG = -500,
     ST_NUMERIC = -501, /* a loss or a gradient is not finite */
+    ST_VERSION = -502, /* made by another build, which says nothing bad of it: bytes, a module */
 };
 
 enum status_scope {

@@ -145,7 +145,7 @@ static bool is_old(const struct folder_entry *entry, uint32_t generation, uint32
         return true;
     const enum status st = copy_view_map(entry->path, &view);
     if (st != ST_OK)
-        return status_scope(st) == SCOPE_CHECKPOINT;
+        return status_scope(st) == SCOPE_CHECKPOINT || st == ST_VERSION;
     const bool old = view.head->generation != kept->generation || view.head->step != kept->step;
     copy_view_unmap(&view);
     return old;

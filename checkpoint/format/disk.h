@@ -55,6 +55,7 @@ _Static_assert(DISK_NAME == LIMIT_NAME, "names fit");
 enum disk_feature {
     DISK_DIFFERS = 1, /* chunks may be differences to those of the parent checkpoint */
 };
+#define DISK_FEATURES 1u /* all that this version knows */
 
 struct disk_header {
     uint32_t frame_magic; /* DISK_FRAME_HEADER */

@@ -7,12 +7,17 @@
 
 static int kind_weight(enum status st)
 {
-    return st == ST_CORRUPT ? 3 : st == ST_INCOMPLETE ? 2 : st == ST_VERSION ? 1 : 0;
+    return st == ST_VERSION ? 3 : st == ST_CORRUPT ? 2 : st == ST_INCOMPLETE ? 1 : 0;
+}
+
+bool ckpt_is_finding(enum status st)
+{
+    return kind_weight(st) > 0;
 }
 
 bool ckpt_is_damage(enum status st)
 {
-    return kind_weight(st) > 0;
+    return ckpt_is_finding(st) && st != ST_VERSION;
 }
 
 enum status ckpt_finding(struct ckpt_findings *findings, enum status st, const char *file,

@@ -2,10 +2,12 @@
  * Reading a manifest: a parser of outside bytes. The hash over the body is checked on the bytes
  * before anything is parsed; then each field is, as if there had been no hash.
  */
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint/format/disk.h"
 #include "checkpoint/format/hash.h"
 #include "checkpoint/format/names.h"
 #include "common/cleanup.h"
@@ -97,14 +99,16 @@ static enum status get_files(const json_t *root, struct ckpt_manifest *manifest)
     return ST_OK;
 }
 
-static enum status from_json(const json_t *root, struct ckpt_manifest *manifest, const char **what)
+static enum status from_json(const json_t *root, struct ckpt_manifest *manifest,
+                             struct reason *what)
 {
     uint64_t version = 0;
-    *what = "a field is missing or malformed";
-    if (!get_number(root, "cairn_checkpoint", &version))
+    reason_set(what, "a field is missing or malformed");
+    if (!get_number(root, "cairn_checkpoint", &version) || version == 0)
         return ST_CORRUPT;
-    if (version != 1) {
-        *what = "the manifest is of a later version";
+    if (version > DISK_VERSION) {
+        reason_set(what, "the checkpoint is of format version %" PRIu64 ", this build reads %u",
+                   version, DISK_VERSION);
         return ST_VERSION;
     }
     bool good = get_text(root, "job", manifest->job, sizeof(manifest->job)) &&
@@ -117,14 +121,14 @@ static enum status from_json(const json_t *root, struct ckpt_manifest *manifest,
 }
 
 enum status ckpt_manifest_parse(const char *bytes, size_t size, struct ckpt_manifest *out,
-                                const char **what)
+                                struct reason *what)
 {
-    *what = "the bytes don't match the hash at their end";
+    reason_set(what, "the bytes don't match the hash at their end");
     if (size > (size_t)LIMIT_MANIFEST_BYTES || !tail_matches(bytes, size))
         return ST_CORRUPT;
     json_error_t error;
     json_t *root = json_loadb(bytes, size, JSON_REJECT_DUPLICATES, &error);
-    *what = "this is no JSON";
+    reason_set(what, "this is no JSON");
     if (root == NULL)
         return json_error_code(&error) == json_error_out_of_memory ? ST_NO_MEMORY : ST_CORRUPT;
     struct ckpt_manifest manifest = { 0 };
@@ -134,16 +138,15 @@ enum status ckpt_manifest_parse(const char *bytes, size_t size, struct ckpt_mani
         ckpt_manifest_release(&manifest);
         return st;
     }
-    *what = NULL;
     *out = manifest;
     return ST_OK;
 }
 
 enum status ckpt_manifest_read(const struct io *io, const char *dir, struct ckpt_manifest *out,
-                               const char **what)
+                               struct reason *what)
 {
-    const char *unwanted = NULL;
-    const char **why = what == NULL ? &unwanted : what;
+    struct reason unwanted;
+    struct reason *why = what == NULL ? &unwanted : what;
     char path[LIMIT_PATH];
     enum status st = ckpt_path(dir, CKPT_MANIFEST, path);
     if (st != ST_OK)
@@ -152,7 +155,7 @@ enum status ckpt_manifest_read(const struct io *io, const char *dir, struct ckpt
     size_t size = 0;
     st = io_read_file(io, path, (size_t)LIMIT_MANIFEST_BYTES, &bytes, &size);
     if (st == ST_FULL || st == ST_INVALID || st == ST_INCOMPLETE) {
-        *why = "this can't be a manifest";
+        reason_set(why, "this can't be a manifest");
         return ST_CORRUPT;
     }
     return st == ST_OK ? ckpt_manifest_parse(bytes, size, out, why) : st;

@@ -117,7 +117,7 @@ static enum status fetch_at(struct ckpt_cursor *cursor, struct chain_level *leve
         st = io_read_all(level->reader->io, level->fd, level->stored, it->size, it->offset);
     if (st == ST_INCOMPLETE)
         return found_damage(cursor, level, place, st, "the file has become shorter");
-    return st;
+    return st == ST_INVALID ? ST_IO : st; /* a call's: only decoding says so of the bytes */
 }
 
 static enum status decode_at(struct ckpt_cursor *cursor, const struct chain_level *level,
@@ -128,7 +128,7 @@ static enum status decode_at(struct ckpt_cursor *cursor, const struct chain_leve
     const char *what = NULL;
     enum status st = ckpt_chunk_read(cursor->codec, &want, level->stored, place->reference.size,
                                      base, raw, &what);
-    if (ckpt_is_damage(st) || st == ST_INVALID)
+    if (ckpt_is_finding(st) || st == ST_INVALID)
         return found_damage(cursor, level, place, st, what);
     return st;
 }

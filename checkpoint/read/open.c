@@ -47,10 +47,10 @@ static void describe_state(struct ckpt_reader *reader)
 
 static enum status open_all(struct ckpt_reader *reader)
 {
-    const char *what = NULL;
+    struct reason what = { "" };
     enum status st = ckpt_manifest_read(reader->io, reader->dir, &reader->manifest, &what);
-    if (ckpt_is_damage(st))
-        return ckpt_finding(&reader->findings, st, CKPT_MANIFEST, "%s", what);
+    if (ckpt_is_finding(st))
+        return ckpt_finding(&reader->findings, st, CKPT_MANIFEST, "%s", what.text);
     if (st == ST_OK) {
         st = ckpt_set_open(reader->io, reader->dir, &reader->manifest, &reader->findings,
                            &reader->set);
@@ -181,9 +181,10 @@ static enum status open_parent(struct ckpt_reader *reader)
         return ckpt_finding(&reader->findings, ST_INCOMPLETE, CKPT_MANIFEST,
                             "it is a difference to %s, which is missing", name);
     }
-    if (ckpt_is_damage(st)) {
+    if (ckpt_is_finding(st)) {
         return ckpt_finding(&reader->findings, st, CKPT_MANIFEST,
-                            "it is a difference to %s, which is damaged", name);
+                            "it is a difference to %s, which is %s", name,
+                            ckpt_is_damage(st) ? "damaged" : "of a later version");
     }
     if (st != ST_OK)
         return st;

@@ -172,7 +172,7 @@ static enum status list_tasks(struct reading *reading, uint32_t wanted_count)
 static enum status report_damage(struct ckpt_reader *reader, const struct ckpt_cursor *cursor,
                                  enum status st)
 {
-    if (!ckpt_is_damage(st))
+    if (!ckpt_is_finding(st))
         return st;
     const char *file = NULL, *what = NULL;
     ckpt_cursor_damage(cursor, &file, &what);

@@ -27,7 +27,7 @@ enum status ckpt_set_open(const struct io *io, const char *dir,
         return ST_NO_MEMORY;
     for (uint32_t i = 0; i < set.shard_count; i++) {
         enum status st = ckpt_shard_open(io, dir, manifest, i, findings, &set.shards[i]);
-        if (st != ST_OK && !ckpt_is_damage(st)) {
+        if (st != ST_OK && !ckpt_is_finding(st)) {
             ckpt_set_release(&set);
             return st;
         }

@@ -25,8 +25,10 @@ static const char *check_header(const struct disk_header *head,
         return "this is no shard file";
     if (head->check != ckpt_check_of(head, offsetof(struct disk_header, check)))
         return "the header doesn't match its hash";
+    if (head->version == 0)
+        return "a constant in the header is wrong";
     *st = ST_VERSION;
-    if (head->version != DISK_VERSION || (head->features & ~(uint32_t)DISK_DIFFERS) != 0)
+    if (head->version > DISK_VERSION || (head->features & ~DISK_FEATURES) != 0)
         return "the file is of a later version";
     *st = ST_CORRUPT;
     if (head->frame_magic != DISK_FRAME_HEADER ||
@@ -64,6 +66,13 @@ static enum status read_tables(const struct io *io, int fd, const struct ckpt_ma
         return st;
     enum status kind = ST_OK;
     what = check_header(&shard->header, manifest, rank, &kind);
+    if (what != NULL && kind == ST_VERSION) {
+        return ckpt_finding(findings, kind, file,
+                            "the file is of a later version: %" PRIu32 " with features %#" PRIx32
+                            ", this build reads %u with features %#x",
+                            shard->header.version, shard->header.features, DISK_VERSION,
+                            DISK_FEATURES);
+    }
     if (what != NULL)
         return ckpt_finding(findings, kind, file, "%s", what);
     struct disk_trailer trailer;
@@ -81,7 +90,7 @@ static enum status read_tables(const struct io *io, int fd, const struct ckpt_ma
     if (st != ST_OK)
         return st;
     st = ckpt_footer_check(&shard->footer, size, offset, &what);
-    if (ckpt_is_damage(st))
+    if (ckpt_is_finding(st))
         return ckpt_finding(findings, st, file, "%s", what);
     return st;
 }

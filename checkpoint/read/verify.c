@@ -89,14 +89,14 @@ static enum status check_manifest(struct verifier *v)
     enum status st = io->stat(io->self, reader->dir, &info);
     if (st != ST_OK)
         return st;
-    const char *what = NULL;
+    struct reason what = { "" };
     st = ckpt_manifest_read(io, reader->dir, &reader->manifest, &what);
     if (st == ST_NOT_FOUND) {
         return ckpt_finding(&reader->findings, ST_INCOMPLETE, CKPT_MANIFEST,
                             "there is none: this is no checkpoint");
     }
-    if (ckpt_is_damage(st))
-        return ckpt_finding(&reader->findings, st, CKPT_MANIFEST, "%s", what);
+    if (ckpt_is_finding(st))
+        return ckpt_finding(&reader->findings, st, CKPT_MANIFEST, "%s", what.text);
     if (st != ST_OK)
         return st;
     char base[LIMIT_PATH];
@@ -121,7 +121,7 @@ static enum status prepare_hashes(struct verifier *v)
         return st;
     st = ckpt_reader_join(reader);
     if (st != ST_OK)
-        return ckpt_is_damage(st) ? ST_OK : st;
+        return ckpt_is_finding(st) ? ST_OK : st;
     for (uint32_t b = 0; b < reader->buffer_count; b++) {
         v->piece_first[b] = v->piece_count;
         v->piece_count += ckpt_pieces(reader->buffers[b].count);
@@ -251,7 +251,7 @@ static bool take_turn(struct verifier *v, size_t number, enum status st, struct 
     (void)pthread_mutex_lock(&v->lock);
     while (v->turn != number && v->failed == ST_OK)
         (void)pthread_cond_wait(&v->turned, &v->lock);
-    if (v->failed == ST_OK && st != ST_OK && !ckpt_is_damage(st))
+    if (v->failed == ST_OK && st != ST_OK && !ckpt_is_finding(st))
         v->failed = st;
     if (v->failed == ST_OK && st != ST_OK)
         keep_damage(v, number, st, cursor);
@@ -287,7 +287,7 @@ static void decode_part(struct verifier *v, size_t number, struct ckpt_cursor *c
     if (parent_missing)
         return; /* that was reported, or follows from damage that was */
     (void)pthread_mutex_lock(&v->lock);
-    if (ckpt_is_damage(st) || st == ST_INVALID) {
+    if (ckpt_is_finding(st) || st == ST_INVALID) {
         keep_damage(v, number, st == ST_INVALID ? ST_CORRUPT : st, cursor);
     } else if (v->failed == ST_OK) {
         v->failed = st;

@@ -68,7 +68,7 @@ static enum status parse_path(struct s3 *s3, const char *path, struct s3_path *o
 
 static enum status add_file(struct s3 *s3, struct open_file file, int *out_fd)
 {
-    enum status st = ST_INVALID; /* too many at a time */
+    enum status st = ST_IO;
     CHECK(pthread_mutex_lock(&s3->mutex) == 0);
     for (int i = 0; i < S3_FILES_MAX && st != ST_OK; i++) {
         if (s3->files[i].upload == NULL && s3->files[i].download == NULL) {
@@ -78,6 +78,10 @@ static enum status add_file(struct s3 *s3, struct open_file file, int *out_fd)
         }
     }
     (void)pthread_mutex_unlock(&s3->mutex);
+    if (st != ST_OK) {
+        s3_client_set_problem(s3->client, st,
+                              "this process has %d files in S3 open, no more can be", S3_FILES_MAX);
+    }
     return st;
 }
 

@@ -15,7 +15,9 @@
 #include "checkpoint/s3/client.h"
 #include "common/io.h"
 
-#define S3_FILES_MAX 256 /* open at once */
+/* Open at once: of three checkpoints that are read at a time by 65 threads, each through a chain of
+ * 9, a file by every thread. One more is ST_IO. */
+#define S3_FILES_MAX 2048
 /* The first descriptor of a file in S3; the system's own don't come that far. */
 #define S3_FD_FIRST 0x40000000
 

@@ -45,12 +45,12 @@ enum exit_code exit_of_status(enum status st)
         return EXIT_NOT_FOUND;
     case ST_REFUSED:
     case ST_EXISTS:
+    case ST_VERSION:
         return EXIT_REFUSED;
     case ST_UNREACHABLE:
         return EXIT_UNREACHABLE;
     case ST_CORRUPT:
     case ST_INCOMPLETE:
-    case ST_VERSION:
         return EXIT_DAMAGED;
     case ST_AGAIN:
     case ST_TIMED_OUT:

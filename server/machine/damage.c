@@ -7,7 +7,8 @@
  * through were read here. Then either one is set aside, and the job goes on from an older one, or
  * all read well, and the worker's node is suspected.
  *
- * What the medium fails (EIO, a deadline, a store that is away) is no damage: it is tried again.
+ * What the medium fails (EIO, a deadline, a store that is away) is no damage: it is tried again. So
+ * is what a later version wrote (ST_VERSION): after a step back of this program the job waits.
  */
 #include <string.h>
 
@@ -121,7 +122,10 @@ void machine_on_verify_done(struct machine_turn *t)
     if (!damaged) { /* EIO and timeouts are no damage */
         if (suspected) {
             m->damage_waited = true; /* asked again by machine_damage_tick */
-            machine_set_reason(m, "waits for the checkpoint store: %.400s", t->ev->answer.message);
+            machine_set_reason(m, "waits for %s: %.400s",
+                               t->ev->answer.status == ST_VERSION ? "a build that reads it"
+                                                                  : "the checkpoint store",
+                               t->ev->answer.message);
         }
         return;
     }

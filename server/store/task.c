@@ -184,7 +184,7 @@ static enum status read_back(struct store_task *task, const struct io *io)
 static enum status verify_bytes(struct store_task *task, const struct io *io)
 {
     enum status st = read_back(task, io);
-    if (status_scope(st) != SCOPE_CHECKPOINT)
+    if (status_scope(st) != SCOPE_CHECKPOINT && st != ST_VERSION)
         task->message[0] = '\0'; /* a remark at most */
     if (status_scope(st) != SCOPE_CHECKPOINT && st != ST_NOT_FOUND)
         return st;

@@ -12,9 +12,9 @@
 static void parse(const char *text, size_t size)
 {
     struct ckpt_manifest manifest;
-    const char *what = NULL;
+    struct reason what = { "" };
     enum status st = ckpt_manifest_parse(text, size, &manifest, &what);
-    CHECK(st == ST_OK || what != NULL);
+    CHECK(st == ST_OK || what.text[0] != '\0');
     if (st == ST_OK)
         ckpt_manifest_release(&manifest);
 }

@@ -172,7 +172,7 @@ static int exit_of_import(enum status st)
     case SCOPE_NONE:
         return 0;
     case SCOPE_JOB:
-        return EXIT_USAGE;
+        return st == ST_VERSION ? EXIT_FAILED : EXIT_USAGE;
     case SCOPE_CALL:
         if (st == ST_EXISTS || st == ST_REFUSED)
             return EXIT_REFUSED;

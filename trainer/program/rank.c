@@ -97,9 +97,10 @@ static struct failure failure_of(enum status st, enum phase phase, bool at_store
     case ST_PEER:
     case ST_STALE:
         return communication;
+    case ST_VERSION: /* nothing is known to be bad */
+        return at_store ? store : unknown;
     case ST_CORRUPT:
     case ST_INCOMPLETE:
-    case ST_VERSION:
         return (struct failure){ CAIRN__V1__FAULT_KIND__DAMAGED_CHECKPOINT, RANK_CHECKPOINT, true };
     case ST_IO:
     case ST_FULL:

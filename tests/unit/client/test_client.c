@@ -173,7 +173,7 @@ static void codes_of_the_wire_become_the_exit_codes_that_scripts_rely_on(void **
     assert_int_equal(exit_of_code(RPC_DEADLINE_EXCEEDED), 5);
     assert_int_equal(exit_of_status(ST_CORRUPT), 8);
     assert_int_equal(exit_of_status(ST_INCOMPLETE), 8);
-    assert_int_equal(exit_of_status(ST_VERSION), 8);
+    assert_int_equal(exit_of_status(ST_VERSION), 4);
     assert_int_equal(exit_of_status(ST_NOT_FOUND), 3);
 }
 

@@ -21,7 +21,7 @@ static void every_status_has_the_scope_of_its_range(void **state)
     assert_int_equal(status_scope(ST_AGAIN), SCOPE_CALL);
     assert_int_equal(status_scope(ST_UNREACHABLE), SCOPE_CALL);
     assert_int_equal(status_scope(ST_CORRUPT), SCOPE_CHECKPOINT);
-    assert_int_equal(status_scope(ST_VERSION), SCOPE_CHECKPOINT);
+    assert_int_equal(status_scope(ST_VERSION), SCOPE_JOB);
     assert_int_equal(status_scope(ST_PEER), SCOPE_GENERATION);
     assert_int_equal(status_scope(ST_STALE), SCOPE_GENERATION);
     assert_int_equal(status_scope(ST_DEVICE), SCOPE_WORKER);

@@ -251,6 +251,43 @@ static void forged_tables_are_refused(void **state)
     assert_int_equal(verify(f), ST_OK);
 }
 
+/* After a step back of the program: what the later one wrote is refused, and nothing bad is said of
+ * it. */
+static void a_later_version_is_refused_with_both_and_is_no_damage(void **state)
+{
+    struct store_fixture *f = *state;
+    char path[LIMIT_PATH];
+    size_t size = 0, count = 0;
+    path_of(f, "manifest.json", path);
+    char *text = (char *)memory_io_bytes(f->memory, path, &size);
+    char *version = memmem(text, size, "\"cairn_checkpoint\":1", 20);
+    assert_non_null(version);
+    version[19] = '7';
+    rehash_manifest(text, size);
+    assert_int_equal(verify(f), ST_VERSION);
+    assert_non_null(strstr(f->lines, "of format version 7, this build reads 1"));
+    struct ckpt_entry *entries = NULL;
+    assert_int_equal(ckpt_list(f->io, f->store, SAMPLE_JOB, &entries, &count), ST_OK);
+    assert_int_equal(count, 1);
+    assert_int_equal(entries[0].manifest, ST_VERSION);
+    assert_false(entries[0].damaged);
+    free(entries);
+    version[19] = '0';
+    rehash_manifest(text, size);
+    assert_int_equal(verify(f), ST_CORRUPT); /* no version is called so */
+    version[19] = '1';
+    rehash_manifest(text, size);
+    shard_path(f, 0, path);
+    uint8_t *bytes = memory_io_bytes(f->memory, path, &size);
+    bytes[offsetof(struct disk_header, version)] = 3;
+    rehash(bytes, size);
+    reseal(f);
+    memory_io_damage(f->memory, path, size / 2, 1); /* found, but this version can't tell */
+    assert_int_equal(verify(f), ST_VERSION);
+    assert_non_null(strstr(f->lines, "3 with features 0, this build reads 1 with features 0x1"));
+    assert_int_equal(status_scope(ST_VERSION), SCOPE_JOB);
+}
+
 /* All checks of bytes pass; only the digest tells. */
 static void state_that_isnt_the_one_of_the_digest_is_found(void **state)
 {
@@ -311,6 +348,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_missing_file_of_any_size_is_missing, set_up,
                                         store_fixture_tear_down),
         cmocka_unit_test_setup_teardown(forged_tables_are_refused, set_up, store_fixture_tear_down),
+        cmocka_unit_test_setup_teardown(a_later_version_is_refused_with_both_and_is_no_damage,
+                                        set_up, store_fixture_tear_down),
         cmocka_unit_test_setup_teardown(state_that_isnt_the_one_of_the_digest_is_found, set_up,
                                         store_fixture_tear_down),
         cmocka_unit_test_setup_teardown(files_that_the_manifest_doesnt_name_are_ignored_and_listed,

@@ -465,6 +465,78 @@ static void failing_reads_of_a_parent_are_no_damage(void **state)
     memory_io_arm(chain->f->memory, MEMORY_IO_NONE, 0);
 }
 
+/* A table in which the nth opening of a shard file comes to something else. */
+struct failing_open {
+    struct io io;
+    const struct io *below;
+    uint64_t left;
+    enum status st;
+};
+
+static enum status open_or_fail(void *self, const char *path, int flags, int *out_fd)
+{
+    struct failing_open *it = self;
+    if (strstr(path, "/shard-") != NULL && it->left > 0 && --it->left == 0)
+        return it->st;
+    return it->below->open(it->below->self, path, flags, out_fd);
+}
+
+static enum status pread_below(void *self, int fd, void *data, size_t size, uint64_t at,
+                               size_t *out_size)
+{
+    const struct failing_open *it = self;
+    return it->below->pread(it->below->self, fd, data, size, at, out_size);
+}
+
+static enum status close_below(void *self, int fd)
+{
+    const struct failing_open *it = self;
+    return it->below->close(it->below->self, fd);
+}
+
+static enum status stat_below(void *self, const char *path, struct io_stat *out)
+{
+    const struct failing_open *it = self;
+    return it->below->stat(it->below->self, path, out);
+}
+
+static enum status list_below(void *self, const char *path, io_name_fn fn, void *arg)
+{
+    const struct failing_open *it = self;
+    return it->below->list(it->below->self, path, fn, arg);
+}
+
+/* Too many open files, no memory, a store that is away: nothing is known of the bytes then. */
+static void a_file_that_cannot_be_opened_now_is_no_damage(void **state)
+{
+    struct chain *chain = *state;
+    static const enum status troubles[] = { ST_INVALID,     ST_NO_MEMORY, ST_IO,     ST_FULL,
+                                            ST_UNREACHABLE, ST_TIMED_OUT, ST_CLOSED, ST_REFUSED };
+    for (uint32_t i = 1; i <= 2; i++)
+        assert_int_equal(save_link(chain, i), ST_OK);
+    for (size_t k = 0; k < sizeof(troubles) / sizeof(troubles[0]); k++) {
+        for (uint64_t n = 1;; n++) {
+            struct failing_open it = { .below = chain->io, .left = n, .st = troubles[k] };
+            it.io = (struct io){ .self = &it,
+                                 .open = open_or_fail,
+                                 .close = close_below,
+                                 .pread = pread_below,
+                                 .stat = stat_below,
+                                 .list = list_below };
+            bool equal = false;
+            enum status read = sample_compare(&it.io, chain->dirs[2], &chain->samples[2], &equal);
+            const bool failed = it.left == 0;
+            it.left = n;
+            enum status verified = ckpt_verify(&it.io, chain->dirs[2], NULL, NULL, NULL);
+            assert_int_not_equal(status_scope(read), SCOPE_CHECKPOINT);
+            assert_int_not_equal(status_scope(verified), SCOPE_CHECKPOINT);
+            assert_true(!failed || read != ST_OK);
+            if (!failed && it.left > 0)
+                break;
+        }
+    }
+}
+
 static void reports_of_other_parents_make_no_manifest(void **state)
 {
     struct chain *chain = *state;
@@ -514,6 +586,8 @@ int main(void)
             another_parent_of_the_same_name_is_never_taken_for_the_right_one, set_up_chain,
             tear_down_chain),
         cmocka_unit_test_setup_teardown(failing_reads_of_a_parent_are_no_damage, set_up_chain,
+                                        tear_down_chain),
+        cmocka_unit_test_setup_teardown(a_file_that_cannot_be_opened_now_is_no_damage, set_up_chain,
                                         tear_down_chain),
         cmocka_unit_test_setup_teardown(reports_of_other_parents_make_no_manifest, set_up_chain,
                                         tear_down_chain),

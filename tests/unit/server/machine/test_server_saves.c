@@ -443,6 +443,26 @@ static void damage_is_read_here_before_the_next_generation(void **state)
     assert_int_equal(b->m.restore_step, 10);
 }
 
+/* cairnd went back to an earlier version: the job waits for the later one. */
+static void a_checkpoint_of_a_later_version_is_waited_for_not_set_aside(void **state)
+{
+    struct bench *b = *state;
+    bench_commit(b, 10);
+    report_damage(b);
+    bench_all_exit(b);
+    bench_store(b, MACHINE_EV_VERIFY_DONE, 10, 1, ST_VERSION);
+    assert_null(bench_act(b, MACHINE_ACT_QUARANTINE, 0));
+    assert_int_equal(machine_newest(&b->m)->step, 10);
+    assert_non_null(strstr(b->m.reason, "waits for a build that reads it"));
+    assert_false(machine_wants_slots(&b->m, b->now));
+    bench_tick(b, 5000);
+    assert_int_equal(bench_act(b, MACHINE_ACT_VERIFY, 0)->step, 10); /* asked again */
+    bench_store(b, MACHINE_EV_VERIFY_DONE, 10, 1, ST_OK);
+    bench_tick(b, 5000);
+    bench_place(b);
+    assert_int_equal(b->m.restore_step, 10);
+}
+
 static void with_no_good_one_left_training_starts_again_with_an_event(void **state)
 {
     struct bench *b = *state;
@@ -517,6 +537,7 @@ int main(void)
         TEST(a_newest_that_does_not_read_well_saves_the_older_ones),
         TEST(the_newest_of_a_live_job_is_not_removed_for_a_user),
         TEST(damage_is_read_here_before_the_next_generation),
+        TEST(a_checkpoint_of_a_later_version_is_waited_for_not_set_aside),
         TEST(with_no_good_one_left_training_starts_again_with_an_event),
         TEST(a_checkpoint_that_reads_well_here_stays),
         TEST(a_failing_medium_is_no_damage),
