@@ -298,8 +298,9 @@ static void order_stay(struct session_core *core, uint64_t step)
         if (core->announced[i].step == step)
             memset(&core->announced[i], 0, sizeof(core->announced[i]));
     }
-    if (core->leaves && core->due_step == step)
-        core->stays = true;
+    const bool last = core->ready_known && step == core->ready.total_steps;
+    if (core->leaves && core->due_step == step && !last)
+        core->stays = true; /* after the job's last step there is nothing to train on */
 }
 
 static void order_save_at(struct session_core *core, const Cairn__V1__SaveAt *save_at)

@@ -39,6 +39,11 @@ bool machine_announced_exit(const struct machine *m, uint64_t step)
     return false;
 }
 
+bool machine_leaves_at(const struct machine *m, uint64_t step)
+{
+    return (m->total_steps > 0 && step >= m->total_steps) || machine_announced_exit(m, step);
+}
+
 bool machine_forget_announced(struct machine *m, uint64_t step, bool *out_exit)
 {
     bool found = false;
@@ -68,8 +73,15 @@ static int least_needed(const struct machine *m)
 
 void machine_announce(struct machine_turn *t, bool exit)
 {
+    machine_announce_from(t, 0, exit);
+}
+
+void machine_announce_from(struct machine_turn *t, uint64_t from, bool exit)
+{
     struct machine *m = t->m;
     uint64_t step = step_by_now(t) + lead_steps(m);
+    if (step < from)
+        step = from;
     if (m->total_steps > 0 && step > m->total_steps)
         step = m->total_steps;
     int free_at = -1;

@@ -107,7 +107,8 @@ static enum status ask_stop(struct machine_turn *t)
  * before that is done. */
 static enum machine_state drained_state(const struct machine *m)
 {
-    if (m->end_to != MACHINE_NONE)
+    bool goes_on = m->end_to == MACHINE_RECOVERING && m->intent == MACHINE_INTENT_STOP;
+    if (m->end_to != MACHINE_NONE && !goes_on)
         return m->end_to;
     bool asked = m->intent == MACHINE_INTENT_PAUSE || m->intent == MACHINE_INTENT_STOP;
     return asked ? machine_intended(m->intent) : MACHINE_QUEUED;

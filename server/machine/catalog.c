@@ -171,18 +171,6 @@ bool machine_saves_busy(const struct machine *m)
     return false;
 }
 
-/* While ranks write by themselves (COLLECTING) nobody waits for us. */
-bool machine_store_holds(const struct machine *m)
-{
-    for (int i = 0; i < MACHINE_SAVES_MAX; i++) {
-        const struct machine_save *save = &m->saves[i];
-        bool again = save->state == MACHINE_SAVE_DROPPED && save->wanted;
-        if (again || (machine_save_busy(save) && save->state != MACHINE_SAVE_COLLECTING))
-            return true;
-    }
-    return false;
-}
-
 bool machine_is_base(const struct machine *m, const struct machine_ckpt *ckpt)
 {
     for (int i = 0; i < MACHINE_SAVES_MAX; i++) {

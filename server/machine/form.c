@@ -24,7 +24,8 @@ static void form_generation(struct machine_turn *t)
     machine_copies_clear(m);
     m->progressed = false;
     m->committed = false;
-    m->intent = MACHINE_INTENT_NONE;
+    if (m->intent != MACHINE_INTENT_STOP) /* that one is still to save and stop */
+        m->intent = MACHINE_INTENT_NONE;
     m->cause = (struct machine_fault){ 0 };
     m->candidate = (struct machine_fault){ 0 };
     m->window_until = 0;
@@ -211,6 +212,11 @@ void machine_enter_running(struct machine_turn *t)
     machine_set_reason(m, "%s", "");
     machine_tell(t, "running", "generation %u runs after %.1f s", m->generation,
                  (double)(t->now - m->started_at) / 1000.0);
+    if (m->intent == MACHINE_INTENT_STOP) { /* the generation before failed before it had saved */
+        m->state = MACHINE_SAVING;
+        machine_announce_from(t, m->replay_until, true);
+        return;
+    }
     if (m->commitless >= 2)
         machine_announce(t, false); /* two attempts without a commit: save early */
 }

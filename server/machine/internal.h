@@ -61,8 +61,6 @@ bool machine_every_rank(const struct machine *m, int index, uint8_t flag);
 /* It may still commit, or is still to be removed; the same of any of them. */
 bool machine_save_busy(const struct machine_save *save);
 bool machine_saves_busy(const struct machine *m);
-/* Workers may be waiting for the store. */
-bool machine_store_holds(const struct machine *m);
 
 /* ---- life.c: actions, the reason, what a state means, accounts, endings ---- */
 
@@ -91,7 +89,11 @@ void machine_rest(struct machine_turn *t, enum machine_state to);
 
 /* For a step beyond every one reported; exit: workers leave after it. */
 void machine_announce(struct machine_turn *t, bool exit);
+/* The same, for step `from` or a later one. */
+void machine_announce_from(struct machine_turn *t, uint64_t from, bool exit);
 bool machine_announced_exit(const struct machine *m, uint64_t step);
+/* Workers end with the save of that step, or after it: they do nothing but wait for it. */
+bool machine_leaves_at(const struct machine *m, uint64_t step);
 /* false: none was announced for that step. */
 bool machine_forget_announced(struct machine *m, uint64_t step, bool *out_exit);
 void machine_due_tick(struct machine_turn *t);

@@ -24,6 +24,7 @@
  *   FORMING                  -> RUNNING        [machine_enter_running]
  *   RUNNING                  -> SAVING         [machine_on_save_begin]   the job's last step
  *   RUNNING                  -> SAVING         [ask_to_leave]            pause, stop, drain
+ *   RUNNING                  -> SAVING         [machine_enter_running]   a stop that failed to save
  *   RUNNING                  -> SAVING         [machine_watch]           its time is over
  *   RUNNING                  -> SAVING         [machine_end_generation]  all finished, kill, drain
  *   FORMING, RUNNING, SAVING -> RECOVERING     [machine_end_generation]  another one is to follow
@@ -116,7 +117,6 @@ struct machine {
     int64_t accounted_at;
     int64_t started_at; /* of the generation's formation */
     int64_t progress_at;
-    int64_t held_at;                /* the store, or a refused save, last held workers up */
     int64_t watched_at;             /* the rules of silence were looked at */
     int64_t grace_until;            /* nobody is judged lost before (restart of the coordinator) */
     int64_t retry_at;               /* RECOVERING, PLACING: not before */

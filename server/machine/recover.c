@@ -231,6 +231,28 @@ static void account_detection(struct machine *m, int64_t now)
     m->lost_ms[MACHINE_LOST_DETECT] += moved;
 }
 
+/* What people asked of it holds. But a job that ends for good, or whose time is over, has to save
+ * first what it trained: it recovers for that. */
+static enum machine_state state_after(const struct machine *m)
+{
+    bool saves_first = m->intent == MACHINE_INTENT_FINISH || m->intent == MACHINE_INTENT_STOP;
+    return saves_first ? MACHINE_RECOVERING : machine_intended(m->intent);
+}
+
+static void tell_recovering(struct machine_turn *t, int64_t delay_ms)
+{
+    const char *then = t->m->intent == MACHINE_INTENT_STOP
+                           ? ", to save what was trained; then the job stops (`cairn stop` again "
+                             "while it recovers: at once, at its newest checkpoint)"
+                           : "";
+    if (delay_ms > 0) {
+        machine_tell(t, "recovering", "a new generation follows in %.1f s%s",
+                     (double)delay_ms / 1000.0, then);
+    } else {
+        machine_tell(t, "recovering", "a new generation follows%s", then);
+    }
+}
+
 void machine_fail(struct machine_turn *t, const struct machine_fault *reported)
 {
     struct machine *m = t->m;
@@ -259,9 +281,7 @@ void machine_fail(struct machine_turn *t, const struct machine_fault *reported)
     }
     if (machine_trains(m) && fault->kind != MACHINE_FAULT_NUMERIC)
         machine_note_failure(t);
-    /* What people asked of it holds; a job whose time is over has to save first. */
-    enum machine_state to =
-        m->intent == MACHINE_INTENT_FINISH ? MACHINE_RECOVERING : machine_intended(m->intent);
+    enum machine_state to = state_after(m);
     if (machine_copies_failed(t, fault, uses_budget(fault))) {
         m->streak = 0; /* the cause is out of the way */
     } else {
@@ -289,10 +309,7 @@ void machine_fail(struct machine_turn *t, const struct machine_fault *reported)
     int64_t delay = backoff_ms(m);
     m->retry_at = t->now + delay;
     machine_set_reason(m, "%s: %.450s", machine_fault_name(fault->kind), fault->message);
-    if (to == MACHINE_RECOVERING && delay > 0) {
-        machine_tell(t, "recovering", "a new generation follows in %.1f s", (double)delay / 1000.0);
-    } else if (to == MACHINE_RECOVERING) {
-        machine_tell(t, "recovering", "a new generation follows");
-    }
+    if (to == MACHINE_RECOVERING)
+        tell_recovering(t, delay);
     machine_end_generation(t, to, false);
 }

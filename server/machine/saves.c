@@ -109,7 +109,7 @@ static int find_or_open(struct machine_turn *t, uint32_t rank, uint64_t step)
     if (machine_trains(m) && m->end_to == MACHINE_NONE)
         index = machine_save_new(t, step, MACHINE_SAVE_OPENING);
     if (index < 0) {
-        m->held_at = t->now; /* who waits for it is not hanging */
+        m->ranks[rank].counter_at = t->now; /* who waits for it is not hanging */
         if (!m->unsaved)
             (void)machine_unsaved(t, "the saves before wait for the store, one more has no place");
         machine_act_on(t, MACHINE_ACT_SEND_FOLDER, step, m->generation)->rank = rank;

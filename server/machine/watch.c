@@ -162,19 +162,35 @@ static bool watch_rank(struct machine_turn *t, uint32_t index)
     return false;
 }
 
+/* It waits for the store: with the save that it leaves after. Of any other save nobody waits for
+ * us, nor while ranks write by themselves (COLLECTING). */
+static bool is_held(const struct machine *m, uint32_t rank)
+{
+    for (int i = 0; i < MACHINE_SAVES_MAX; i++) {
+        const struct machine_save *save = &m->saves[i];
+        bool again = save->state == MACHINE_SAVE_DROPPED && save->wanted;
+        bool ours = again || (machine_save_busy(save) && save->state != MACHINE_SAVE_COLLECTING);
+        if (ours && m->ranks[rank].save_flags[i] != 0 && save->generation == m->generation &&
+            machine_leaves_at(m, save->step))
+            return true;
+    }
+    return false;
+}
+
 /* No rank gets on: the one that stopped first holds the others up. */
 static void watch_hang(struct machine_turn *t)
 {
     struct machine *m = t->m;
     uint32_t first = MACHINE_ALL_RANKS;
-    if (machine_store_holds(m))
-        m->held_at = t->now;
     for (uint32_t i = 0; i < m->config.ranks; i++) {
-        const struct machine_rank *rank = &m->ranks[i];
+        struct machine_rank *rank = &m->ranks[i];
         if (rank->gone || !rank->assigned || rank->finished)
             continue;
-        int64_t since = rank->counter_at > m->held_at ? rank->counter_at : m->held_at;
-        if (t->now - since < hang_ms(m, rank->phase))
+        if (is_held(m, i)) {
+            rank->counter_at = t->now;
+            continue;
+        }
+        if (t->now - rank->counter_at < hang_ms(m, rank->phase))
             return;
         if (first == MACHINE_ALL_RANKS || rank->counter_at < m->ranks[first].counter_at)
             first = i;

@@ -258,6 +258,19 @@ static void who_was_to_leave_at_a_step_that_a_peer_had_passed_trains_on(void **s
     bench_free(b);
 }
 
+/* There is no step to train on: told to stay, it would ask for ever whether it may leave. */
+static void nobody_stays_after_the_last_step(void **state)
+{
+    (void)state;
+    struct bench *b = trained(0, 0);
+    hear(b, save_at_order(100, true));
+    assert_int_equal(session_core_due(&b->core, 100), SESSION_DUE_SAVE_AND_EXIT);
+    (void)begin_save(b, 100);
+    hear(b, stay_order(100));
+    assert_false(b->core.stays);
+    bench_free(b);
+}
+
 static void who_is_not_there_yet_never_leaves_at_it(void **state)
 {
     (void)state;
@@ -429,6 +442,7 @@ int main(void)
         cmocka_unit_test(requests_are_repeated_after_a_lost_link_but_nothing_is_added_twice),
         cmocka_unit_test(the_map_has_room_for_so_many_calls_at_once),
         cmocka_unit_test(who_was_to_leave_at_a_step_that_a_peer_had_passed_trains_on),
+        cmocka_unit_test(nobody_stays_after_the_last_step),
         cmocka_unit_test(who_is_not_there_yet_never_leaves_at_it),
         cmocka_unit_test(who_passed_it_says_so_though_that_save_is_dropped),
         cmocka_unit_test(who_had_passed_it_needs_no_other_answer),
