@@ -61,13 +61,13 @@ static enum status status_of_nccl(ncclResult_t result)
     case ncclInProgress:
         return ST_AGAIN;
     case ncclRemoteError:
-    case ncclSystemError: /* sockets and their like: a peer or the way to it */
+    case ncclSystemError:   /* sockets and their like: a peer or the way to it */
+    case ncclInternalError: /* a peer that dies while NCCL connects looks like that, too */
         return ST_PEER;
     case ncclInvalidArgument:
     case ncclInvalidUsage:
         return ST_INVALID;
     case ncclUnhandledCudaError:
-    case ncclInternalError:
     case ncclNumResults:
         break;
     }

@@ -16,6 +16,9 @@
 #define LIMIT_TENSORS    65536 /* of one checkpoint */
 #define LIMIT_DATA_FILES 4096  /* of one data set: shards of some 100 MB each */
 
+/* What a GPU has at least to take a worker: compute capability, major * 10 + minor. */
+#define LIMIT_CUDA_CAPABILITY 80
+
 /* Bytes of texts, with the NUL. */
 #define LIMIT_NAME   128  /* a name of a job, a tensor, a node */
 #define LIMIT_PATH   1024 /* a path that we build */

@@ -24,7 +24,7 @@ struct comm_table; /* comm/comm.h; kernels doesn't know it */
 #define MODULE_ABI    4u
 #define MODULE_SYMBOL "cairn_cuda_module"
 
-#define MODULE_CAPABILITY_MIN 80 /* major · 10 + minor */
+#define MODULE_CAPABILITY_MIN LIMIT_CUDA_CAPABILITY
 
 /* One device as its driver describes it. */
 struct module_device {

@@ -119,6 +119,8 @@ static enum exit_code announce(const struct client *client, const Cairn__V1__Job
         return client->args.wait || client->args.watch ? EXIT_DONE : job_show(client, job);
     if (printf("%s %s\n", job->id, job->name) < 0)
         return EXIT_INTERNAL;
+    if (job->state == CAIRN__V1__JOB_STATE__QUEUED && job->reason[0] != '\0')
+        client_note(client, "queued: %s\n", job->reason);
     if (!client->args.wait && !client->args.watch) {
         client_note(client, "next:  cairn watch %s    cairn logs -f %s    cairn stop %s\n",
                     job->name, job->name, job->name);

@@ -40,14 +40,24 @@ static enum status could_run(struct core *core, const struct job *spec, struct r
 {
     const char *device = job_device_word(spec->workers.device);
     bool known = false;
+    uint32_t weak = 0; /* GPUs of too low a capability */
     for (size_t i = 0; i < core->node_count; i++) {
         const struct core_node *node = core->nodes[i];
         known = known || node->known;
+        weak += node->known ? node->gpu_count : 0;
         if (node->known && core_node_has(node, device))
             return ST_OK;
     }
     if (!known)
         return ST_OK; /* nodes may come */
+    if (weak > 0 && strcmp(device, CORE_GPU_DEVICE) == 0) {
+        reason_set(reason,
+                   "the job needs GPUs of compute capability %d.%d or higher, and none of the %u "
+                   "registered ones has it; start an agent on a machine with newer ones, or set "
+                   "workers.device: cpu",
+                   LIMIT_CUDA_CAPABILITY / 10, LIMIT_CUDA_CAPABILITY % 10, weak);
+        return ST_REFUSED;
+    }
     reason_set(reason,
                "the job needs device '%s' and no registered node has it; start an agent on one "
                "that does, or set workers.device",

@@ -66,7 +66,9 @@ MUST_CHECK enum status core_add_job(struct core *core, struct core_job *job);
 void core_forget_kv(struct core_job *job);
 struct core_node *core_node_at(struct core *core, const char *name);
 struct core_node *core_node_make(struct core *core, const char *name); /* NULL: LIMIT_NODES */
-/* Whether it has slots of this device kind. */
+/* Its compute capability is enough, or not known. */
+bool core_gpu_serves(const struct core_gpu *gpu);
+/* Whether it has slots of this device kind, of a capability that is enough. */
 bool core_node_has(const struct core_node *node, const char *device);
 
 /* ---- orders.c: what leaves to agents and trainers ---- */

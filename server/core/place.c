@@ -109,6 +109,13 @@ enum status place_workers(const struct place_node *nodes, size_t node_count,
                    ask->device, others);
         return ST_REFUSED;
     }
+    if (capacity < ask->count) {
+        reason_set(reason,
+                   "needs %u slot%s, but all that is registered has %u of device '%s': the job "
+                   "waits for more nodes, or make workers.count smaller",
+                   ask->count, many, capacity, ask->device);
+        return ST_AGAIN;
+    }
     if (available < ask->count) {
         reason_set(reason, "needs %u slot%s, %u of %u %s free", ask->count, many, available,
                    capacity, available == 1 ? "is" : "are");

@@ -64,7 +64,8 @@ static enum status make_board(struct core *core, struct board *board)
             }
         }
         for (uint32_t g = 0; g < node->gpu_count; g++)
-            used[node->slots + g] = used[node->slots + g] || node->gpus[g].problem[0];
+            used[node->slots + g] = used[node->slots + g] || node->gpus[g].problem[0] ||
+                                    !core_gpu_serves(&node->gpus[g]);
         used += slots;
     }
     return ST_OK;

@@ -191,8 +191,15 @@ struct core_node *core_node_make(struct core *core, const char *name)
     return node;
 }
 
+bool core_gpu_serves(const struct core_gpu *gpu)
+{
+    return gpu->capability == 0 || gpu->capability >= LIMIT_CUDA_CAPABILITY;
+}
+
 bool core_node_has(const struct core_node *node, const char *device)
 {
-    return strcmp(node->device, device) == 0 ||
-           (node->gpu_count > 0 && strcmp(device, CORE_GPU_DEVICE) == 0);
+    bool found = strcmp(node->device, device) == 0;
+    for (uint32_t i = 0; strcmp(device, CORE_GPU_DEVICE) == 0 && i < node->gpu_count; i++)
+        found = found || core_gpu_serves(&node->gpus[i]);
+    return found;
 }

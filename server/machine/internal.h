@@ -143,6 +143,10 @@ bool machine_copies_failed(struct machine_turn *t, const struct machine_fault *f
 /* A sign of one. The generation fails at once, or a little later where a better sign may follow. */
 void machine_report_fault(struct machine_turn *t, const struct machine_fault *fault);
 void machine_window_tick(struct machine_turn *t);
+#define MACHINE_NODE_LOST "neither its agent nor the worker was heard for 5 s"
+/* Of a generation that is being ended: the node of the rank is gone, and what was seen first of it
+ * by others (communication, a lost session) is told as that. */
+void machine_node_was_lost(struct machine_turn *t, uint32_t rank);
 /* The generation is over; the cause decides what comes next. */
 void machine_fail(struct machine_turn *t, const struct machine_fault *reported);
 

@@ -285,8 +285,8 @@ void machine_rest(struct machine_turn *t, enum machine_state to)
     const struct machine_ckpt *newest = machine_newest(m);
     if (to == MACHINE_SUCCEEDED && newest)
         machine_text(m->final_digest, sizeof m->final_digest, newest->digest);
-    if (to == MACHINE_SUCCEEDED)
-        machine_set_reason(m, "%s", "");
+    if (to == MACHINE_SUCCEEDED || to == MACHINE_KILLED || to == MACHINE_STOPPED)
+        machine_set_reason(m, "%s", ""); /* it waits for nothing any more */
     if (to == MACHINE_FAILED) {
         machine_tell(t, events[to], "%s", m->reason);
     } else if (newest) {

@@ -313,3 +313,37 @@ void machine_fail(struct machine_turn *t, const struct machine_fault *reported)
         tell_recovering(t, delay);
     machine_end_generation(t, to, false);
 }
+
+/* It is no failure of the job at the same place. */
+static void give_budget_back(struct machine_turn *t, const struct machine_fault *was)
+{
+    struct machine *m = t->m;
+    if (!uses_budget(was) || m->budget_used == 0 || m->budget_kind != was->kind)
+        return;
+    m->budget_used--;
+    if (m->end_to != MACHINE_FAILED || m->barren >= MACHINE_BARREN_MAX)
+        return;
+    m->end_to = MACHINE_RECOVERING;
+    m->restarts++;
+    m->retry_at = t->now + backoff_ms(m);
+}
+
+void machine_node_was_lost(struct machine_turn *t, uint32_t rank)
+{
+    struct machine *m = t->m;
+    const struct machine_fault was = m->cause;
+    if (was.kind == MACHINE_FAULT_NONE || weight(&was) >= 3)
+        return;
+    m->cause.kind = MACHINE_FAULT_NODE;
+    m->cause.rank = rank;
+    m->cause.outside = true;
+    (void)snprintf(m->cause.message, sizeof m->cause.message,
+                   "node %s: " MACHINE_NODE_LOST "; seen first as %s: %.200s", m->ranks[rank].node,
+                   machine_fault_name(was.kind), was.message);
+    if (m->first_cause.kind == was.kind && strcmp(m->first_cause.message, was.message) == 0)
+        m->first_cause = m->cause;
+    m->dirty = true;
+    tell_fault(t, &m->cause);
+    give_budget_back(t, &was);
+    machine_set_reason(m, "%s: %.450s", machine_fault_name(m->cause.kind), m->cause.message);
+}

@@ -136,7 +136,7 @@ static bool watch_rank(struct machine_turn *t, uint32_t index)
     if (rank->agent_silent && silent >= MACHINE_SILENT_MS) {
         rank->gone = true; /* with its node; fenced, should it come back */
         m->dirty = true;
-        blame(t, MACHINE_FAULT_NODE, index, "neither its agent nor the worker was heard for 5 s");
+        blame(t, MACHINE_FAULT_NODE, index, MACHINE_NODE_LOST);
         return true;
     }
     if (!rank->joined) {
@@ -218,10 +218,12 @@ static void watch_ending(struct machine_turn *t)
         bool never = !rank->started && t->now - m->ended_at >= MACHINE_NEVER_MS;
         bool missing = rank->missing_at != 0 && t->now - rank->missing_at >= MACHINE_MISSING_MS;
         bool lost = rank->agent_silent && t->now - rank->heard_at >= MACHINE_SILENT_MS;
-        if (!rank->gone && t->now >= m->grace_until && (never || missing || lost)) {
-            rank->gone = true;
-            m->dirty = true;
-        }
+        if (rank->gone || t->now < m->grace_until || !(never || missing || lost))
+            continue;
+        rank->gone = true;
+        m->dirty = true;
+        if (lost)
+            machine_node_was_lost(t, i);
     }
     if (!machine_all_gone(m) && t->now >= m->end_again_at) {
         m->end_again_at = t->now + MACHINE_END_AGAIN_MS;

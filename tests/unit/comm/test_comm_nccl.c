@@ -241,7 +241,7 @@ static void what_nccl_answers_has_a_meaning(void **state)
         enum status st;
     } rows[] = { { ncclRemoteError, ST_PEER },          { ncclSystemError, ST_PEER },
                  { ncclInvalidUsage, ST_INVALID },      { ncclInvalidArgument, ST_INVALID },
-                 { ncclUnhandledCudaError, ST_DEVICE }, { ncclInternalError, ST_DEVICE } };
+                 { ncclUnhandledCudaError, ST_DEVICE }, { ncclInternalError, ST_PEER } };
     struct nccl_rank ranks[NCCL_RANKS_MAX];
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         fake_nccl_refuse(rows[i].result);

@@ -61,6 +61,17 @@ static void waiting_says_what_is_missing(void **state)
     assert_non_null(strstr(reason.text, "cuda"));
 }
 
+static void a_job_wider_than_all_nodes_is_told_so(void **state)
+{
+    struct place_node nodes[] = { node("a", 2, none_used), node("b", 2, none_used) };
+    struct place_ask ask = { .count = 8, .device = "cpu" };
+    struct place_slot out[8];
+    struct reason reason;
+    (void)state;
+    assert_int_equal(place_workers(nodes, 2, &ask, out, &reason), ST_AGAIN);
+    assert_non_null(strstr(reason.text, "needs 8 slots, but all that is registered has 4"));
+}
+
 static void gpus_are_slots_after_the_cpu_shares(void **state)
 {
     const bool one_used[2] = { true, false };
@@ -109,6 +120,7 @@ int main(void)
         cmocka_unit_test(workers_share_the_fullest_node_that_fits),
         cmocka_unit_test(workers_spread_over_few_nodes_when_none_has_room),
         cmocka_unit_test(waiting_says_what_is_missing),
+        cmocka_unit_test(a_job_wider_than_all_nodes_is_told_so),
         cmocka_unit_test(gpus_are_slots_after_the_cpu_shares),
         cmocka_unit_test(excluded_and_avoided_nodes_take_nobody),
     };

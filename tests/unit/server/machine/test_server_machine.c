@@ -163,6 +163,32 @@ static void agent_and_trainer_silent_for_5_s_is_a_lost_node(void **state)
     assert_true(machine_wants_slots(&b->m, b->now));
 }
 
+/* Its peer hears of it first, as a connection that broke. */
+static void a_lost_node_is_told_as_that_and_uses_no_budget(void **state)
+{
+    struct bench *b = *state;
+    bench_run(b, 1000);
+    for (int i = 1; i <= 4; i++) {
+        bench_progress(b, 0, 5, "reduce");
+        bench_fault(b, 0, MACHINE_FAULT_COMMUNICATION, 5);
+        bench_tick(b, 250);
+        bench_is_state(b, "RECOVERING");
+        assert_int_equal(b->m.cause.kind, MACHINE_FAULT_COMMUNICATION);
+        set_agent(b, 1, true);
+        bench_exit(b, 0, MACHINE_EXIT_SIGNAL, 9);
+        bench_tick(b, 5000);
+        assert_int_equal(b->m.cause.kind, MACHINE_FAULT_NODE);
+        assert_int_equal(b->m.cause.rank, 1);
+        assert_int_equal(b->m.first_cause.kind, MACHINE_FAULT_NODE);
+        assert_non_null(strstr(bench_told(b, "fault"), "seen first as communication"));
+        assert_non_null(strstr(b->m.reason, "node lost"));
+        assert_int_equal(b->m.budget_used, 0);
+        for (int s = 0; s < 100 && !machine_wants_slots(&b->m, b->now); s++)
+            bench_tick(b, 1000);
+        bench_run(b, 1000);
+    }
+}
+
 static void a_lost_session_has_10_s_to_come_back(void **state)
 {
     struct bench *b = *state;
@@ -357,6 +383,7 @@ int main(void)
         TEST(a_communication_error_alone_is_the_cause_after_250_ms),
         TEST(a_silent_agent_with_live_trainers_only_is_unsupervised),
         TEST(agent_and_trainer_silent_for_5_s_is_a_lost_node),
+        TEST(a_lost_node_is_told_as_that_and_uses_no_budget),
         TEST(a_lost_session_has_10_s_to_come_back),
         TEST(a_session_that_comes_back_in_time_is_welcome),
         TEST(no_progress_for_30_s_is_a_hang),
