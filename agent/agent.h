@@ -56,6 +56,7 @@ struct agent {
     const struct io *io;
     struct log log;
     char boot_id[BOOT_ID_TEXT];
+    uint64_t started_ms; /* since boot, suspended time included */
     uv_loop_t loop;
     uv_async_t wake;
     uv_timer_t beat;

@@ -90,12 +90,20 @@ static bool set_stream(struct link *link, struct rpc_stream *stream)
     return going;
 }
 
-/* Receives until the stream is over. */
-static void run_stream(struct link *link, struct rpc_stream *stream)
+/* The coordinator doesn't want this agent, or not yet. */
+static bool is_refusal(enum rpc_code code)
+{
+    return code == RPC_ALREADY_EXISTS || code == RPC_FAILED_PRECONDITION ||
+           code == RPC_INVALID_ARGUMENT;
+}
+
+/* Receives until the stream is over; returns how it ended. said: a refusal that is in the log. */
+static enum rpc_code run_stream(struct link *link, struct rpc_stream *stream, enum rpc_code said)
 {
     const struct log *log = link->options.log;
     bool going = set_stream(link, stream) && put_event(link, LINK_UP, NULL);
-    LOG_INFO(log, "connected to the coordinator at %s", link->options.target);
+    if (said == RPC_OK)
+        LOG_INFO(log, "connected to the coordinator at %s", link->options.target);
     ProtobufCMessage *message = NULL;
     while (going && rpc_stream_recv(stream, -1, &message) == ST_OK) {
         going = put_event(link, LINK_ORDER, (Cairn__V1__AgentOrder *)(void *)message);
@@ -105,10 +113,13 @@ static void run_stream(struct link *link, struct rpc_stream *stream)
     (void)set_stream(link, NULL);
     struct rpc_result result;
     rpc_stream_close(stream, &result);
-    LOG_WARN(log, "lost the coordinator, connecting again: %s: %s", rpc_code_name(result.code),
-             result.detail);
+    if (result.code != said || !is_refusal(said)) {
+        LOG_WARN(log, "lost the coordinator, connecting again: %s: %s", rpc_code_name(result.code),
+                 result.detail);
+    }
     if (going)
         (void)put_event(link, LINK_DOWN, NULL);
+    return result.code;
 }
 
 /* False: stopping. */
@@ -137,9 +148,9 @@ static void *link_main(void *arg)
         enum status st = rpc_stream_open(link->channel, &cairn__v1__fleet__descriptor, "Session",
                                          &options, &stream, &result);
         if (st == ST_OK) {
-            run_stream(link, stream);
-            backoff = BACKOFF_MIN_MS;
-            said = RPC_OK;
+            enum rpc_code end = run_stream(link, stream, said);
+            said = is_refusal(end) ? end : RPC_OK;
+            backoff = said == RPC_OK ? BACKOFF_MIN_MS : BACKOFF_MAX_MS;
             continue;
         }
         if (result.code != said) {

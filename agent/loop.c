@@ -113,6 +113,9 @@ static void take_order(struct agent *agent, const Cairn__V1__AgentOrder *order)
     case CAIRN__V1__AGENT_ORDER__BODY_LOG:
         agent_say_log(agent, order->log);
         break;
+    case CAIRN__V1__AGENT_ORDER__BODY_NOTICE:
+        LOG_WARN(&agent->log, "the coordinator says: %.400s", order->notice->message);
+        break;
     case CAIRN__V1__AGENT_ORDER__BODY__NOT_SET:
     case _CAIRN__V1__AGENT_ORDER__BODY__CASE_IS_INT_SIZE:
         LOG_WARN(&agent->log, "an order that this version doesn't know, ignoring");
@@ -199,6 +202,7 @@ static enum status open_agent(struct agent *agent, const struct agent_options *o
     agent->log.node = options->node;
     agent->signal_fd = -1;
     agent->lock_fd = -1;
+    agent->started_ms = proc_since_boot_ms();
     enum status st = paths_open(&agent->paths);
     if (st == ST_OK)
         copies_open(&agent->copies, &agent->paths, options->node);

@@ -55,6 +55,7 @@ void agent_say_hello(struct agent *agent)
     hello.node = unconst(agent->options.node);
     hello.boot_id = agent->boot_id;
     hello.pid = (uint32_t)getpid();
+    hello.started_ms = agent->started_ms;
     hello.slots = agent->options.slots;
     hello.device = unconst("cpu");
     hello.version = unconst(CAIRN_VERSION);

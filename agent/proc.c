@@ -7,8 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "common/check.h"
 #include "common/cleanup.h"
 
 enum { STAT_BYTES = 4096, COMMAND_BYTES = 32 * 1024, START_TIME_FIELD = 22 };
@@ -47,6 +49,13 @@ enum status proc_boot_id(char *out, size_t capacity)
         return ST_FULL;
     (void)snprintf(out, capacity, "%s", text);
     return ST_OK;
+}
+
+uint64_t proc_since_boot_ms(void)
+{
+    struct timespec now;
+    CHECK(clock_gettime(CLOCK_BOOTTIME, &now) == 0);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
 enum status proc_stat_parse(const char *text, struct proc_stat *out)

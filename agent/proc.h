@@ -12,6 +12,8 @@
 
 /* Text of /proc/sys/kernel/random/boot_id. */
 MUST_CHECK enum status proc_boot_id(char *out, size_t capacity);
+/* Since the machine started, the time that it slept included. */
+uint64_t proc_since_boot_ms(void);
 
 struct proc_stat {
     char state;          /* 'R', 'S', 'Z', … */

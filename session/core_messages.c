@@ -16,6 +16,7 @@ static bool out_hello(const struct session_core *core, const struct session_prog
     out->hello.generation = core->generation;
     out->hello.rank = core->rank;
     out->hello.pid = core->pid;
+    out->hello.version = unconst(CAIRN_VERSION);
     out->hello.attached = core->assigned != NULL;
     out->hello.pins = core->pins;
     out->hello.step = progress->step;

@@ -38,6 +38,7 @@ struct core_conn {
     char token[72]; /* bearer token of the call, "" if none */
     bool local;     /* over the Unix socket */
     /* the core's */
+    bool greeted; /* its hello came: the only one */
     struct core_node *node;
     struct core_job *job;
     uint32_t generation, rank;
@@ -121,6 +122,8 @@ struct core_gpu {
 struct core_node {
     char name[LIMIT_NAME];
     char device[32], version[32], host[LIMIT_NAME], boot_id[64];
+    uint64_t started_ms;   /* of its agent, since boot; 0: not said */
+    char rival[96];        /* another agent that wants this name, and was told to wait; or "" */
     uint32_t slots;        /* of `device`, numbers 0 and up */
     struct core_gpu *gpus; /* slots + i is the number of GPU i, of device "cuda"; owned */
     uint32_t gpu_count;

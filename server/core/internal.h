@@ -64,6 +64,12 @@ void core_job_free(struct core_job *job);
 MUST_CHECK enum status core_add_job(struct core *core, struct core_job *job);
 /* Forgets the rendezvous of a generation, and who waits for keys. */
 void core_forget_kv(struct core_job *job);
+/* Ends what the job knows of a session, where it is still this one. The stream may go on. */
+void core_detach(struct core_conn *conn);
+/* Agents and trainers are of our major and minor version; "" is 0.1. */
+bool core_version_fits(const char *theirs);
+/* "" is what it counts as. */
+const char *core_version_said(const char *theirs);
 struct core_node *core_node_at(struct core *core, const char *name);
 struct core_node *core_node_make(struct core *core, const char *name); /* NULL: LIMIT_NODES */
 /* Its compute capability is enough, or not known. */

@@ -196,38 +196,118 @@ static bool is_shorter(const char *text, size_t capacity)
     return strlen(text) < capacity;
 }
 
-static void agent_hello(struct core *core, struct core_conn *conn,
-                        const Cairn__V1__AgentHello *hello)
+/* The agent that has the name lives: on another machine, or as a younger process of this one. */
+static bool is_taken(const struct core *core, const struct core_node *node,
+                     const Cairn__V1__AgentHello *hello)
+{
+    if (!node->known || !node->boot_id[0] || core_now(core) >= node->heard_at + CORE_NODE_MS)
+        return false;
+    return strcmp(node->boot_id, hello->boot_id) != 0 || hello->started_ms < node->started_ms;
+}
+
+/* Says so to both, to the one that is there once per rival. */
+static void refuse_rival(struct core *core, struct core_conn *conn, struct core_node *node,
+                         const Cairn__V1__AgentHello *hello)
+{
+    char rival[sizeof node->rival];
+    struct reason reason;
+    (void)snprintf(rival, sizeof rival, "%.40s %llu", hello->boot_id,
+                   (unsigned long long)hello->started_ms);
+    if (strcmp(rival, node->rival) != 0) {
+        (void)snprintf(node->rival, sizeof node->rival, "%s", rival);
+        reason_set(
+            &reason,
+            "another agent, of host %.100s, calls itself %s, too; it waits until this one is "
+            "lost: start one of them with another --name",
+            hello->host, node->name);
+        LOG_WARN(core->options.log, "node %s: %s", node->name, reason.text);
+        Cairn__V1__AgentNotice notice = CAIRN__V1__AGENT_NOTICE__INIT;
+        notice.message = reason.text;
+        Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;
+        order.body_case = CAIRN__V1__AGENT_ORDER__BODY_NOTICE;
+        order.notice = &notice;
+        if (node->conn)
+            node->conn->ops->send(node->conn, &order.base);
+    }
+    reason_set(&reason,
+               "another agent, of host %.100s, is node %s; this one waits until that one is lost: "
+               "or start it with another --name",
+               node->host, node->name);
+    conn->ops->finish(conn, RPC_ALREADY_EXISTS, reason.text);
+}
+
+/* The node that this hello speaks of, with room for its agent; NULL, and the stream ended. */
+static struct core_node *admit_agent(struct core *core, struct core_conn *conn,
+                                     const Cairn__V1__AgentHello *hello)
 {
     if (!hello->node[0] || !is_shorter(hello->node, LIMIT_NAME) ||
         !is_shorter(hello->host, LIMIT_NAME) || !is_shorter(hello->device, 32) ||
         hello->slots > LIMIT_SLOTS || strchr(hello->node, ',')) {
         conn->ops->finish(conn, RPC_INVALID_ARGUMENT,
                           "this hello has no usable name, host or size");
-        return;
+        return NULL;
+    }
+    if (!core_version_fits(hello->version)) {
+        struct reason reason;
+        reason_set(&reason,
+                   "this coordinator is of version %s, the agent of node %s of version %.31s: "
+                   "install the same on both",
+                   CAIRN_VERSION, hello->node, core_version_said(hello->version));
+        conn->ops->finish(conn, RPC_FAILED_PRECONDITION, reason.text);
+        return NULL;
     }
     struct core_node *node = core_node_at(core, hello->node);
     if (!node)
         node = core_node_make(core, hello->node);
     if (!node) {
         conn->ops->finish(conn, RPC_RESOURCE_EXHAUSTED, "too many nodes");
-        return;
+        return NULL;
     }
-    if (node->conn && node->conn != conn) {
-        struct core_conn *old = node->conn;
+    if (is_taken(core, node, hello)) {
+        refuse_rival(core, conn, node, hello);
+        return NULL;
+    }
+    return node;
+}
+
+/* Of an agent that has the name now; an older one loses its stream. */
+static void take_seat(struct core *core, struct core_conn *conn, struct core_node *node,
+                      const Cairn__V1__AgentHello *hello)
+{
+    struct core_conn *old = node->conn;
+    if (old) {
         old->node = NULL;
-        old->ops->finish(old, RPC_ABORTED, "another agent took this node's name");
+        old->ops->finish(old, RPC_ABORTED, "a newer agent of this machine took this node's name");
+        if (hello->started_ms != node->started_ms)
+            LOG_WARN(core->options.log, "node %s: a newer agent takes the place of an older one",
+                     node->name);
     }
     conn->node = node;
     node->conn = conn;
     node->known = true;
     node->slots = hello->slots;
+    node->started_ms = hello->started_ms;
+    node->rival[0] = '\0';
     (void)snprintf(node->device, sizeof node->device, "%s",
                    hello->device[0] ? hello->device : "cpu");
     (void)snprintf(node->version, sizeof node->version, "%.31s", hello->version);
     (void)snprintf(node->host, sizeof node->host, "%s",
                    conn->local || !hello->host[0] ? "127.0.0.1" : hello->host);
     (void)snprintf(node->boot_id, sizeof node->boot_id, "%.63s", hello->boot_id);
+}
+
+static void agent_hello(struct core *core, struct core_conn *conn,
+                        const Cairn__V1__AgentHello *hello)
+{
+    if (conn->greeted) {
+        conn->ops->finish(conn, RPC_FAILED_PRECONDITION, "a stream has one hello");
+        return;
+    }
+    conn->greeted = true;
+    struct core_node *node = admit_agent(core, conn, hello);
+    if (!node)
+        return;
+    take_seat(core, conn, node, hello);
     Cairn__V1__AgentWelcome welcome = CAIRN__V1__AGENT_WELCOME__INIT;
     welcome.coordinator_version = CAIRN_VERSION;
     Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;

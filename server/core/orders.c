@@ -148,11 +148,9 @@ void core_send_over(struct core_job *job, const char *reason)
         struct core_conn *conn = job->ranks[i].conn;
         if (!conn)
             continue;
-        job->ranks[i].conn = NULL;
-        conn->job = NULL;
+        core_detach(conn);
         core_send_over_to(conn, reason);
     }
-    job->metrics_from = NULL;
 }
 
 /* ---- to trainers: assignments ---- */

@@ -164,6 +164,40 @@ enum status core_ckpt_dir(const struct core_job *job, uint64_t step, uint32_t ge
     return ckpt_folder_path(job->spec->checkpoint.store, job->id, step, generation, out, capacity);
 }
 
+/* ---- sessions ---- */
+
+void core_detach(struct core_conn *conn)
+{
+    struct core_job *job = conn->job;
+    conn->job = NULL;
+    if (!job)
+        return;
+    if (job->metrics_from == conn)
+        job->metrics_from = NULL;
+    if (job->ranks[conn->rank].conn == conn)
+        job->ranks[conn->rank].conn = NULL;
+}
+
+const char *core_version_said(const char *theirs)
+{
+    return theirs[0] ? theirs : "0.1"; /* the last one that didn't say it */
+}
+
+/* Characters of "MAJOR.MINOR". */
+static size_t minor_end(const char *version)
+{
+    static const char digits[] = "0123456789";
+    size_t end = strspn(version, digits);
+    return version[end] == '.' ? end + 1 + strspn(version + end + 1, digits) : end;
+}
+
+bool core_version_fits(const char *theirs)
+{
+    const char *said = core_version_said(theirs);
+    size_t end = minor_end(CAIRN_VERSION);
+    return minor_end(said) == end && strncmp(said, CAIRN_VERSION, end) == 0;
+}
+
 /* ---- nodes ---- */
 
 struct core_node *core_node_at(struct core *core, const char *name)

@@ -107,30 +107,65 @@ static struct machine_copy *copies_offered(const Cairn__V1__TrainerHello *hello,
     return list;
 }
 
-static void trainer_hello(struct core *core, struct core_conn *conn,
-                          const Cairn__V1__TrainerHello *hello)
+/* NULL: it may have a session; else it was told why not. */
+static struct core_job *admit_trainer(struct core *core, struct core_conn *conn,
+                                      const Cairn__V1__TrainerHello *hello)
 {
+    if (conn->greeted) {
+        conn->ops->finish(conn, RPC_FAILED_PRECONDITION, "a stream has one hello");
+        return NULL;
+    }
+    conn->greeted = true;
     struct core_job *job = core_job_at(core, hello->job);
     if (!job || hello->generation != job->m.generation || hello->rank >= job->m.config.ranks ||
         !machine_alive_rank(&job->m, hello->rank)) {
         core_send_over_to(conn, "this generation is over");
-        return;
+        return NULL;
     }
     if (!same_token(conn->token, job->m.token)) {
         conn->ops->finish(conn, RPC_UNAUTHENTICATED, "not the token of this job and generation");
-        return;
+        return NULL;
     }
     if (job->m.end_to != MACHINE_NONE && job->m.end_hard_at == 0) {
         core_send_over_to(conn, "this generation has ended");
+        return NULL;
+    }
+    return job;
+}
+
+/* Ends the generation: the reason is the job's to show. */
+static void refuse_version(struct core *core, struct core_conn *conn, struct core_job *job,
+                           const Cairn__V1__TrainerHello *hello)
+{
+    struct machine_fault fault = { .kind = MACHINE_FAULT_FORMATION, .rank = hello->rank };
+    (void)snprintf(fault.phase, sizeof fault.phase, "hello");
+    (void)snprintf(fault.message, sizeof fault.message,
+                   "this coordinator is of version %s, cairn-trainer on node %s of version %.31s: "
+                   "install the same on both",
+                   CAIRN_VERSION, job->m.ranks[hello->rank].node,
+                   core_version_said(hello->version));
+    struct machine_event event =
+        core_event_of(core, MACHINE_EV_FAULT, hello->generation, hello->rank);
+    event.fault = &fault;
+    (void)core_apply(core, job, &event);
+    core_send_over_to(conn, fault.message);
+}
+
+static void trainer_hello(struct core *core, struct core_conn *conn,
+                          const Cairn__V1__TrainerHello *hello)
+{
+    struct core_job *job = admit_trainer(core, conn, hello);
+    if (!job)
+        return;
+    if (!core_version_fits(hello->version)) {
+        refuse_version(core, conn, job, hello);
         return;
     }
     struct core_conn *old = job->ranks[hello->rank].conn;
-    if (old && old != conn) {
-        old->job = NULL;
+    if (old) {
+        core_detach(old);
         old->ops->finish(old, RPC_ABORTED, "the worker opened another session");
     }
-    if (job->metrics_from == old)
-        job->metrics_from = NULL;
     conn->job = job;
     conn->generation = hello->generation;
     conn->rank = hello->rank;
@@ -262,10 +297,7 @@ void core_trainer_message(struct core *core, struct core_conn *conn,
     } else if (!conn->job) {
         core_send_over_to(conn, "no hello came before, or this generation is over");
     } else if (conn->generation != conn->job->m.generation) {
-        struct core_job *job = conn->job;
-        if (job->ranks[conn->rank].conn == conn)
-            job->ranks[conn->rank].conn = NULL;
-        conn->job = NULL;
+        core_detach(conn);
         core_send_over_to(conn, "this generation is over");
     } else if (message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_KV) {
         conn->job->m.ranks[conn->rank].heard_at = core_now(core);
@@ -285,14 +317,9 @@ void core_trainer_message(struct core *core, struct core_conn *conn,
 void core_trainer_closed(struct core *core, struct core_conn *conn)
 {
     struct core_job *job = conn->job;
-    conn->job = NULL;
+    core_detach(conn);
     if (!job)
         return;
-    if (job->metrics_from == conn)
-        job->metrics_from = NULL;
-    if (job->ranks[conn->rank].conn != conn)
-        return;
-    job->ranks[conn->rank].conn = NULL;
     struct machine_event event =
         core_event_of(core, MACHINE_EV_SESSION_LOST, conn->generation, conn->rank);
     (void)core_apply(core, job, &event);

@@ -132,18 +132,33 @@ static void form_generation(struct world *w)
     CHECK(w->job->m.generation == 1);
 }
 
+/* A hello is the first message of a stream: this is the next one. */
+static struct core_conn hung_up(struct world *w, struct core_conn *conn,
+                                void (*closed)(struct core *core, struct core_conn *conn))
+{
+    closed(w->core, conn);
+    struct core_conn next = { .ops = &ops };
+    memcpy(next.token, conn->token, sizeof next.token);
+    return next;
+}
+
 static void play_frame(struct world *w, uint8_t kind, const uint8_t *data, size_t size)
 {
     if (kind % 5 == 0) {
         Cairn__V1__AgentMessage *message = cairn__v1__agent_message__unpack(NULL, size, data);
+        if (message && message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_HELLO)
+            w->agent = hung_up(w, &w->agent, core_agent_closed);
         if (message)
             core_agent_message(w->core, &w->agent, message);
         if (message)
             cairn__v1__agent_message__free_unpacked(message, NULL);
     } else if (kind % 5 <= 2) {
         Cairn__V1__TrainerMessage *message = cairn__v1__trainer_message__unpack(NULL, size, data);
+        struct core_conn *conn = &w->trainer[kind % 5 - 1];
+        if (message && message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_HELLO)
+            *conn = hung_up(w, conn, core_trainer_closed);
         if (message)
-            core_trainer_message(w->core, &w->trainer[kind % 5 - 1], message);
+            core_trainer_message(w->core, conn, message);
         if (message)
             cairn__v1__trainer_message__free_unpacked(message, NULL);
     } else if (kind % 5 == 3) {

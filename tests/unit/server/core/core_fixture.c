@@ -1,0 +1,273 @@
+#include "tests/unit/server/core/core_fixture.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/test.h"
+
+#define WALL_MS 1800000000000
+
+/* ---- ports ---- */
+
+static int64_t mono_ms(void *self)
+{
+    return ((struct core_world *)self)->now;
+}
+
+static int64_t wall_ms(void *self)
+{
+    return WALL_MS + ((struct core_world *)self)->now;
+}
+
+static void random_bytes(void *arg, void *out, size_t size)
+{
+    static unsigned char next;
+    (void)arg;
+    for (size_t i = 0; i < size; i++)
+        ((unsigned char *)out)[i] = next++;
+}
+
+/* Only the question whether it takes a file is answered, by core_pass: the rest stays open. */
+static void submit(void *self, struct store_task *task)
+{
+    struct core_world *w = self;
+    w->tasks++;
+    if (task->kind == STORE_PROBE && !w->probe) {
+        w->probe = task;
+        return;
+    }
+    store_task_free(task);
+}
+
+/* ---- life ---- */
+
+void core_start(struct core_world *w)
+{
+    assert_int_equal(journal_open(w->path, &w->journal), ST_OK);
+    struct core_options options = { .clock = &w->clock,
+                                    .log = &w->log,
+                                    .journal = w->journal,
+                                    .store = { .self = w, .submit = submit },
+                                    .random = random_bytes };
+    assert_int_equal(core_new(&options, &w->core), ST_OK);
+}
+
+void core_stop(struct core_world *w)
+{
+    store_task_free(w->probe);
+    w->probe = NULL;
+    core_free(w->core);
+    w->core = NULL;
+    journal_close(w->journal);
+    w->journal = NULL;
+}
+
+void core_restart(struct core_world *w)
+{
+    core_stop(w);
+    core_start(w);
+}
+
+int core_setup(void **state)
+{
+    struct core_world *w = calloc(1, sizeof *w);
+    assert_non_null(w);
+    w->now = 1000000;
+    w->clock = (struct clock){ .self = w, .mono_ms = mono_ms, .wall_ms = wall_ms };
+    w->log = (struct log){ .fd = -1, .program = "cairnd", .rank = -1, .generation = -1 };
+    (void)snprintf(w->dir, sizeof w->dir, "/tmp/cairn-core-XXXXXX");
+    assert_non_null(mkdtemp(w->dir));
+    (void)snprintf(w->path, sizeof w->path, "%s/cairnd.db", w->dir);
+    core_start(w);
+    *state = w;
+    return 0;
+}
+
+int core_teardown(void **state)
+{
+    struct core_world *w = *state;
+    core_stop(w);
+    static const char *const ends[] = { "", "-wal", "-shm", ".lock" };
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        char name[160];
+        (void)snprintf(name, sizeof name, "%s%s", w->path, ends[i]);
+        (void)unlink(name);
+    }
+    (void)rmdir(w->dir);
+    free(w);
+    return 0;
+}
+
+static void answer_probe(struct core_world *w)
+{
+    struct store_task *task = w->probe;
+    if (!task)
+        return;
+    w->probe = NULL;
+    task->status = ST_OK;
+    core_store_done(w->core, task);
+}
+
+void core_pass(struct core_world *w, int64_t ms)
+{
+    const int64_t until = w->now + ms;
+    for (;;) {
+        answer_probe(w);
+        int64_t at = core_deadline(w->core);
+        if (at > until)
+            break;
+        w->now = at > w->now ? at : w->now + 1;
+        core_wake(w->core);
+        core_tick(w->core);
+    }
+    w->now = until;
+    core_wake(w->core);
+}
+
+/* ---- streams ---- */
+
+static void far_send(struct core_conn *conn, const ProtobufCMessage *message)
+{
+    struct far_end *far = (struct far_end *)conn;
+    assert_false(far->closed);
+    if (message->descriptor == &cairn__v1__trainer_order__descriptor) {
+        const Cairn__V1__TrainerOrder *order = (const Cairn__V1__TrainerOrder *)message;
+        far->sent[order->body_case]++;
+        if (order->body_case == CAIRN__V1__TRAINER_ORDER__BODY_OVER)
+            (void)snprintf(far->text, sizeof far->text, "%s", order->over->reason);
+        return;
+    }
+    const Cairn__V1__AgentOrder *order = (const Cairn__V1__AgentOrder *)message;
+    far->sent[order->body_case]++;
+    if (order->body_case == CAIRN__V1__AGENT_ORDER__BODY_NOTICE) {
+        (void)snprintf(far->text, sizeof far->text, "%s", order->notice->message);
+    } else if (order->body_case == CAIRN__V1__AGENT_ORDER__BODY_END) {
+        (void)snprintf(far->ended, sizeof far->ended, "%s g%u r%u", order->end->ref->job,
+                       order->end->ref->generation, order->end->ref->rank);
+    }
+}
+
+static void far_finish(struct core_conn *conn, enum rpc_code code, const char *detail)
+{
+    struct far_end *far = (struct far_end *)conn;
+    assert_false(far->closed);
+    if (far->finished)
+        return;
+    far->finished = true;
+    far->code = code;
+    (void)snprintf(far->detail, sizeof far->detail, "%s", detail);
+}
+
+void far_open(struct far_end *far, const char *token)
+{
+    static const struct core_conn_ops ops = { .send = far_send, .finish = far_finish };
+    *far = (struct far_end){ .conn = { .ops = &ops, .local = true } };
+    (void)snprintf(far->conn.token, sizeof far->conn.token, "%s", token);
+}
+
+void far_close_agent(struct core_world *w, struct far_end *far)
+{
+    core_agent_closed(w->core, &far->conn);
+    far->closed = true;
+}
+
+void far_close_trainer(struct core_world *w, struct far_end *far)
+{
+    core_trainer_closed(w->core, &far->conn);
+    far->closed = true;
+}
+
+Cairn__V1__AgentHello far_agent_hello(const char *node, const char *boot)
+{
+    Cairn__V1__AgentHello hello = CAIRN__V1__AGENT_HELLO__INIT;
+    hello.node = (char *)node;
+    hello.boot_id = (char *)boot;
+    hello.slots = 4;
+    hello.device = "cpu";
+    hello.version = CAIRN_VERSION;
+    return hello;
+}
+
+void far_say_hello(struct core_world *w, struct far_end *far, Cairn__V1__AgentHello *hello)
+{
+    Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
+    message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_HELLO;
+    message.hello = hello;
+    core_agent_message(w->core, &far->conn, &message);
+}
+
+void far_join(struct core_world *w, struct far_end *far, const char *node, const char *boot)
+{
+    far_open(far, "");
+    Cairn__V1__AgentHello hello = far_agent_hello(node, boot);
+    far_say_hello(w, far, &hello);
+}
+
+void far_beat(struct core_world *w, struct far_end *far)
+{
+    Cairn__V1__AgentBeat beat = CAIRN__V1__AGENT_BEAT__INIT;
+    Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
+    message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_BEAT;
+    message.beat = &beat;
+    core_agent_message(w->core, &far->conn, &message);
+}
+
+void far_attach(struct core_world *w, struct far_end *far, const struct core_job *job,
+                uint32_t rank)
+{
+    Cairn__V1__TrainerHello hello = CAIRN__V1__TRAINER_HELLO__INIT;
+    hello.job = (char *)job->id;
+    hello.generation = job->m.generation;
+    hello.rank = rank;
+    hello.version = CAIRN_VERSION;
+    far_trainer_hello(w, far, &hello);
+}
+
+void far_trainer_hello(struct core_world *w, struct far_end *far, Cairn__V1__TrainerHello *hello)
+{
+    Cairn__V1__TrainerMessage message = CAIRN__V1__TRAINER_MESSAGE__INIT;
+    message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_HELLO;
+    message.hello = hello;
+    core_trainer_message(w->core, &far->conn, &message);
+}
+
+/* ---- jobs ---- */
+
+static const char job_text[] =
+    "name: %s\n"
+    "model: {arch: mlp, classes: 10}\n"
+    "data: {train: {format: synthetic, samples: 100}}\n"
+    "train: {duration: 50 steps, global_batch: 8, optimizer: {name: sgd, lr: 0.1}, seed: 1}\n"
+    "workers: {count: 2}\n"
+    "checkpoint: {every: 5 steps, store: /store}\n";
+
+enum status core_submit_text(struct core_world *w, const char *text, struct core_job **out,
+                             struct reason *reason)
+{
+    struct job *spec = calloc(1, sizeof *spec);
+    assert_non_null(spec);
+    auto_buf struct buf errors, normal;
+    buf_init(&errors, 65536);
+    buf_init(&normal, 65536);
+    enum status st = job_parse(text, strlen(text), "job.yaml", "/", NULL, 0, spec, &errors);
+    if (st != ST_OK)
+        fail_msg("%s", errors.data);
+    assert_int_equal(job_print(spec, &normal), ST_OK);
+    *reason = (struct reason){ "" };
+    st = core_submit(w->core, spec, normal.data, "", out, reason);
+    free(spec);
+    return st;
+}
+
+struct core_job *core_submit_one(struct core_world *w, const char *name)
+{
+    char text[1024];
+    struct reason reason;
+    struct core_job *job = NULL;
+    (void)snprintf(text, sizeof text, job_text, name);
+    assert_int_equal(core_submit_text(w, text, &job, &reason), ST_OK);
+    core_pass(w, 1);
+    return job;
+}

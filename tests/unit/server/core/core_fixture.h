@@ -1,0 +1,67 @@
+/*
+ * The core on the bench: a journal of its own, a clock that stands still unless a test moves it, a
+ * store that takes files and nothing more, and streams whose other end is looked at.
+ */
+#pragma once
+
+#include "server/core/core.h"
+
+/* The other end of a stream. */
+struct far_end {
+    struct core_conn conn; /* first */
+    bool finished;         /* by the core, with this code and detail */
+    enum rpc_code code;
+    char detail[LIMIT_REASON];
+    bool closed;             /* the core was told: it must not touch it any more */
+    uint32_t sent[16];       /* messages, by the number of their body */
+    char text[LIMIT_REASON]; /* the newest notice, or why it is Over */
+    char ended[64];          /* the newest order to end a trainer: "JOB gG rR" */
+};
+
+struct core_world {
+    char dir[64];
+    char path[128]; /* of the journal */
+    struct journal *journal;
+    struct core *core;
+    struct clock clock;
+    int64_t now; /* monotonic; the wall clock is a fixed time later */
+    struct log log;
+    struct store_task *probe; /* not answered yet */
+    uint32_t tasks;           /* that the store was given */
+};
+
+/* For cmocka: an empty core in *state. */
+int core_setup(void **state);
+int core_teardown(void **state);
+void core_start(struct core_world *w);
+void core_stop(struct core_world *w);
+/* The core ends, and another one reads the journal. */
+void core_restart(struct core_world *w);
+/* Time passes, with the ticks that the core asks for. */
+void core_pass(struct core_world *w, int64_t ms);
+
+/* ---- agents ---- */
+
+/* A stream that is open, without a hello. */
+void far_open(struct far_end *far, const char *token);
+Cairn__V1__AgentHello far_agent_hello(const char *node, const char *boot); /* 4 slots */
+void far_say_hello(struct core_world *w, struct far_end *far, Cairn__V1__AgentHello *hello);
+void far_join(struct core_world *w, struct far_end *far, const char *node, const char *boot);
+void far_beat(struct core_world *w, struct far_end *far);
+/* The stream is over: the core is told, for the last time. */
+void far_close_agent(struct core_world *w, struct far_end *far);
+
+/* ---- trainers ---- */
+
+void far_trainer_hello(struct core_world *w, struct far_end *far, Cairn__V1__TrainerHello *hello);
+/* The hello of a rank of the job's generation. */
+void far_attach(struct core_world *w, struct far_end *far, const struct core_job *job,
+                uint32_t rank);
+void far_close_trainer(struct core_world *w, struct far_end *far);
+
+/* ---- jobs ---- */
+
+enum status core_submit_text(struct core_world *w, const char *text, struct core_job **out,
+                             struct reason *reason);
+/* Of two workers. FORMING where an agent is there, else QUEUED. */
+struct core_job *core_submit_one(struct core_world *w, const char *name);

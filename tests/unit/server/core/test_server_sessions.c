@@ -1,0 +1,226 @@
+/* Streams of agents and trainers: who may have a session, and what becomes of it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/test.h"
+#include "tests/unit/server/core/core_fixture.h"
+
+#define ORDER_NOTICE CAIRN__V1__AGENT_ORDER__BODY_NOTICE
+
+/* A job of two workers on node "n", FORMING. */
+static struct core_job *form(struct core_world *w, struct far_end *agent)
+{
+    far_join(w, agent, "n", "boot-1");
+    struct core_job *job = core_submit_one(w, "a");
+    assert_string_equal(machine_state_name(job->m.state), "FORMING");
+    return job;
+}
+
+/* ---- one hello a stream ---- */
+
+static void a_stream_is_one_rank_for_its_life(void **state)
+{
+    struct core_world *w = *state;
+    struct far_end agent, trainer, next;
+    struct core_job *job = form(w, &agent);
+    far_open(&trainer, job->m.token);
+    far_attach(w, &trainer, job, 0);
+    assert_false(trainer.finished);
+    far_attach(w, &trainer, job, 1);
+    assert_true(trainer.finished);
+    assert_int_equal(trainer.code, RPC_FAILED_PRECONDITION);
+    assert_null(job->ranks[1].conn);
+    far_close_trainer(w, &trainer);
+    assert_null(job->ranks[0].conn);
+    far_open(&next, job->m.token); /* what closed is not spoken to: far_finish would see it */
+    far_attach(w, &next, job, 0);
+    assert_ptr_equal(job->ranks[0].conn, &next.conn);
+    far_close_trainer(w, &next);
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_OK);
+    far_close_agent(w, &agent);
+}
+
+static void a_stream_is_one_agent_for_its_life(void **state)
+{
+    struct core_world *w = *state;
+    struct far_end agent;
+    far_join(w, &agent, "a", "boot-1");
+    Cairn__V1__AgentHello hello = far_agent_hello("b", "boot-1");
+    far_say_hello(w, &agent, &hello);
+    assert_true(agent.finished);
+    assert_int_equal(agent.code, RPC_FAILED_PRECONDITION);
+    far_close_agent(w, &agent);
+    struct far_end next[2];
+    far_join(w, &next[0], "a", "boot-1");
+    far_join(w, &next[1], "b", "boot-1");
+    assert_false(next[0].finished || next[1].finished);
+    far_close_agent(w, &next[0]);
+    far_close_agent(w, &next[1]);
+}
+
+static Cairn__V1__TrainerMessage rows_message(Cairn__V1__MetricRows *rows)
+{
+    Cairn__V1__TrainerMessage message = CAIRN__V1__TRAINER_MESSAGE__INIT;
+    message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_METRICS;
+    message.metrics = rows;
+    return message;
+}
+
+static void who_sent_rows_and_lost_its_session_hears_no_more(void **state)
+{
+    struct core_world *w = *state;
+    struct far_end agent, first, second;
+    struct core_job *job = form(w, &agent);
+    far_open(&first, job->m.token);
+    far_attach(w, &first, job, 0);
+    Cairn__V1__MetricRow row = CAIRN__V1__METRIC_ROW__INIT, *list[] = { &row };
+    Cairn__V1__MetricRows rows = CAIRN__V1__METRIC_ROWS__INIT;
+    rows.n_rows = 1;
+    rows.rows = list;
+    row.step = 1;
+    Cairn__V1__TrainerMessage message = rows_message(&rows);
+    core_trainer_message(w->core, &first.conn, &message);
+    far_open(&second, job->m.token);
+    far_attach(w, &second, job, 0);
+    assert_true(first.finished);
+    far_close_trainer(w, &first);
+    core_pass(w, 1000); /* the rows are journalled, and acknowledged to nobody */
+    assert_int_equal(second.sent[CAIRN__V1__TRAINER_ORDER__BODY_METRIC_ACK], 0);
+    far_close_trainer(w, &second);
+    far_close_agent(w, &agent);
+}
+
+/* ---- two agents of one name ---- */
+
+static void a_newer_agent_of_the_machine_takes_over_at_once(void **state)
+{
+    struct core_world *w = *state;
+    struct far_end older, newer, again;
+    far_open(&older, "");
+    far_open(&newer, "");
+    far_open(&again, "");
+    Cairn__V1__AgentHello hello = far_agent_hello("n", "boot-1");
+    hello.started_ms = 1000;
+    far_say_hello(w, &older, &hello);
+    hello.started_ms = 2000;
+    far_say_hello(w, &newer, &hello);
+    assert_true(older.finished);
+    assert_int_equal(older.code, RPC_ABORTED);
+    assert_false(newer.finished);
+    far_close_agent(w, &older);
+    hello.started_ms = 1000; /* the older one lives, and comes back: it doesn't win by that */
+    far_say_hello(w, &again, &hello);
+    assert_true(again.finished);
+    assert_int_equal(again.code, RPC_ALREADY_EXISTS);
+    assert_false(newer.finished);
+    assert_int_equal(newer.sent[ORDER_NOTICE], 1);
+    far_close_agent(w, &again);
+    far_close_agent(w, &newer);
+}
+
+static void the_same_agent_may_come_back_before_its_stream_is_seen_to_be_gone(void **state)
+{
+    struct core_world *w = *state;
+    struct far_end before, after;
+    far_join(w, &before, "n", "boot-1");
+    far_join(w, &after, "n", "boot-1");
+    assert_true(before.finished);
+    assert_false(after.finished);
+    far_close_agent(w, &before);
+    far_close_agent(w, &after);
+}
+
+static void an_agent_of_another_machine_waits_until_the_first_is_lost(void **state)
+{
+    struct core_world *w = *state;
+    struct far_end first, second[3];
+    struct core_job *job = form(w, &first);
+    far_join(w, &second[0], "n", "boot-2");
+    assert_true(second[0].finished);
+    assert_int_equal(second[0].code, RPC_ALREADY_EXISTS);
+    assert_non_null(strstr(second[0].detail, "--name"));
+    assert_false(first.finished);
+    assert_non_null(strstr(first.text, "another agent"));
+    assert_int_equal(first.sent[CAIRN__V1__AGENT_ORDER__BODY_END], 0);
+    core_pass(w, 4000);
+    far_beat(w, &first);
+    core_pass(w, 4000);
+    far_join(w, &second[1], "n", "boot-2");
+    assert_true(second[1].finished);
+    assert_int_equal(first.sent[ORDER_NOTICE], 1); /* told once */
+    far_close_agent(w, &first);
+    core_pass(w, 10000); /* lost: five seconds without a beat */
+    far_join(w, &second[2], "n", "boot-2");
+    assert_false(second[2].finished);
+    core_pass(w, 30000); /* its trainers aren't there: the job forms anew */
+    assert_true(job->m.generation > 1);
+    for (int i = 0; i < 3; i++)
+        far_close_agent(w, &second[i]);
+}
+
+/* ---- versions ---- */
+
+static void an_agent_of_another_version_is_refused(void **state)
+{
+    struct core_world *w = *state;
+    static const struct {
+        const char *version;
+        bool fits;
+    } cases[] = { { "", true },       { "0.1", true },  { "0.1.0", true }, { "0.1.77-dev", true },
+                  { "0.2.0", false }, { "1.1", false }, { "0.10", false }, { "00.1", false },
+                  { "0", false },     { "dev", false } };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct far_end agent;
+        far_open(&agent, "");
+        Cairn__V1__AgentHello hello = far_agent_hello("n", "boot-1");
+        hello.version = (char *)cases[i].version;
+        far_say_hello(w, &agent, &hello);
+        assert_int_equal(agent.finished, !cases[i].fits);
+        if (!cases[i].fits) {
+            assert_int_equal(agent.code, RPC_FAILED_PRECONDITION);
+            assert_non_null(strstr(agent.detail, CAIRN_VERSION));
+            assert_non_null(strstr(agent.detail, cases[i].version));
+        }
+        far_close_agent(w, &agent);
+    }
+}
+
+static void a_trainer_of_another_version_ends_its_generation_with_that_reason(void **state)
+{
+    struct core_world *w = *state;
+    struct far_end agent, trainer;
+    struct core_job *job = form(w, &agent);
+    uint32_t generation = job->m.generation;
+    far_open(&trainer, job->m.token);
+    Cairn__V1__TrainerHello hello = CAIRN__V1__TRAINER_HELLO__INIT;
+    hello.job = job->id;
+    hello.generation = generation;
+    hello.version = "0.2.0";
+    far_trainer_hello(w, &trainer, &hello);
+    assert_true(trainer.finished);
+    assert_null(job->ranks[0].conn);
+    assert_non_null(strstr(trainer.text, "0.2.0"));
+    core_pass(w, 1000);
+    assert_non_null(strstr(job->m.cause.message, "0.2.0"));
+    assert_non_null(strstr(job->m.cause.message, CAIRN_VERSION));
+    assert_int_equal(job->m.cause.kind, MACHINE_FAULT_FORMATION);
+    far_close_trainer(w, &trainer);
+    far_close_agent(w, &agent);
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, core_setup, core_teardown)
+    const struct CMUnitTest tests[] = {
+        CASE(a_stream_is_one_rank_for_its_life),
+        CASE(a_stream_is_one_agent_for_its_life),
+        CASE(who_sent_rows_and_lost_its_session_hears_no_more),
+        CASE(a_newer_agent_of_the_machine_takes_over_at_once),
+        CASE(the_same_agent_may_come_back_before_its_stream_is_seen_to_be_gone),
+        CASE(an_agent_of_another_machine_waits_until_the_first_is_lost),
+        CASE(an_agent_of_another_version_is_refused),
+        CASE(a_trainer_of_another_version_ends_its_generation_with_that_reason),
+    };
+#undef CASE
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
