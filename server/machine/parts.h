@@ -18,6 +18,7 @@
 #define MACHINE_SAVES_MAX     8 /* of one generation at a time; one more is refused, not queued */
 #define MACHINE_ANNOUNCED_MAX 4
 #define MACHINE_SKIPS_MAX     16 /* steps left out for not being finite; one more: FAILED */
+#define MACHINE_SKIPS_ROW     3  /* in a row, the last of them not left out: the job diverged */
 #define MACHINE_EXCLUDED_MAX  8  /* nodes whose pins differ */
 #define MACHINE_SUSPECTS_MAX  8  /* nodes that read damage where there is none */
 #define MACHINE_PHASE_BYTES   32 /* of a phase's name, with the NUL */

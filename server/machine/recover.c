@@ -4,7 +4,7 @@
  *   cause                                 what follows
  *   user error                            FAILED at once, with the message
  *   numeric                               computed once more; twice at the same step: the step is
- *                                         left out, or FAILED
+ *                                         left out, or FAILED; the third in a row: FAILED
  *   pins                                  the node is left out; the job waits for one that fits
  *   kill from outside, node lost,
  *   session lost, formation               a new generation after 0, 1, 2, 4 .. 60 s
@@ -164,6 +164,14 @@ static void count_failure(struct machine *m, const struct machine_fault *fault)
     machine_text(m->budget_phase, sizeof m->budget_phase, fault->phase);
 }
 
+static void tell_fault(struct machine_turn *t, const struct machine_fault *fault)
+{
+    char who[32] = "";
+    if (fault->rank < t->m->config.ranks)
+        (void)snprintf(who, sizeof who, "rank %u: ", fault->rank);
+    machine_tell(t, "fault", "%s: %s%.400s", machine_fault_name(fault->kind), who, fault->message);
+}
+
 static void give_up(struct machine_turn *t, const struct machine_fault *cause, const char *why)
 {
     if (why[0]) {
@@ -173,6 +181,37 @@ static void give_up(struct machine_turn *t, const struct machine_fault *cause, c
         machine_set_reason(t->m, "%.500s", cause->message);
     }
     machine_end_generation(t, MACHINE_FAILED, false);
+}
+
+/* How many steps right before this one are left out. */
+static uint32_t skips_before(const struct machine *m, uint64_t step)
+{
+    uint32_t row = 0;
+    for (uint32_t i = 0; i < m->skip_count;) {
+        if (row < step && m->skip[i] == step - row - 1) {
+            row++;
+            i = 0;
+        } else {
+            i++;
+        }
+    }
+    return row;
+}
+
+/* Other samples don't help: it is the weights, or the learning rate. So it is the user's to mend,
+ * whatever was tried. */
+static void give_up_diverged(struct machine_turn *t, const struct machine_fault *fault,
+                             uint32_t row)
+{
+    struct machine_fault *cause = &t->m->cause;
+    cause->kind = MACHINE_FAULT_USER;
+    cause->step = fault->step - row;
+    (void)snprintf(cause->message, sizeof cause->message,
+                   "diverged since step %llu: %u steps in a row were not finite, each of them "
+                   "twice; lower the learning rate, or clip the gradient (train.clip_norm)",
+                   (unsigned long long)cause->step, row + 1);
+    tell_fault(t, cause);
+    give_up(t, cause, "");
 }
 
 /* true: the job was given up. */
@@ -191,6 +230,11 @@ static bool recompute_or_skip(struct machine_turn *t, const struct machine_fault
         give_up(t, fault, "twice at the same step, and on_nan is not skip");
         return true;
     }
+    const uint32_t row = skips_before(m, fault->step);
+    if (row + 1 >= MACHINE_SKIPS_ROW) {
+        give_up_diverged(t, fault, row);
+        return true;
+    }
     if (m->skip_count >= MACHINE_SKIPS_MAX) {
         give_up(t, fault, "too many steps were skipped already");
         return true;
@@ -207,14 +251,6 @@ static void exclude_node(struct machine_turn *t, const struct machine_fault *fau
     if (fault->rank >= m->config.ranks || m->excluded_count >= MACHINE_EXCLUDED_MAX)
         return;
     machine_text(m->excluded[m->excluded_count++], LIMIT_NAME, m->ranks[fault->rank].node);
-}
-
-static void tell_fault(struct machine_turn *t, const struct machine_fault *fault)
-{
-    char who[32] = "";
-    if (fault->rank < t->m->config.ranks)
-        (void)snprintf(who, sizeof who, "rank %u: ", fault->rank);
-    machine_tell(t, "fault", "%s: %s%.400s", machine_fault_name(fault->kind), who, fault->message);
 }
 
 /* The time since the last progress was no training: it went until somebody noticed. */

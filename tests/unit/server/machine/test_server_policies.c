@@ -129,6 +129,47 @@ static void a_number_that_is_not_finite_is_computed_once_more(void **state)
     assert_int_equal(b->m.skip[0], 20);
 }
 
+/* A rank finds `step` not finite, and again in the generation after. */
+static void not_finite_twice(struct bench *b, uint64_t step)
+{
+    bench_progress(b, 0, step, "forward");
+    bench_fault(b, 0, MACHINE_FAULT_NUMERIC, step);
+    recover(b, 100);
+    bench_progress(b, 0, step, "forward");
+    bench_fault(b, 0, MACHINE_FAULT_NUMERIC, step);
+}
+
+static void a_third_step_in_a_row_that_is_not_finite_is_divergence(void **state)
+{
+    struct bench *b = *state;
+    bench_run(b, 100);
+    for (uint64_t step = 3; step < 5; step++) {
+        not_finite_twice(b, step);
+        bench_is_state(b, "RECOVERING");
+        recover(b, 100);
+    }
+    not_finite_twice(b, 5);
+    bench_all_exit(b);
+    bench_is_state(b, "FAILED");
+    assert_int_equal(b->m.restarts, 5);
+    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_USER);
+    assert_non_null(strstr(b->m.reason, "diverged since step 3: 3 steps in a row"));
+    assert_non_null(strstr(b->m.reason, "learning rate"));
+}
+
+static void steps_left_out_here_and_there_are_no_divergence(void **state)
+{
+    struct bench *b = *state;
+    static const uint64_t steps[] = { 3, 4, 6, 8, 9, 11 };
+    bench_run(b, 100);
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        not_finite_twice(b, steps[i]);
+        bench_is_state(b, "RECOVERING");
+        recover(b, 100);
+    }
+    assert_int_equal(b->m.skip_count, 6);
+}
+
 static void a_number_that_is_not_finite_twice_fails_without_on_nan_skip(void **state)
 {
     struct bench *b = *state;
@@ -423,6 +464,8 @@ int main(void)
         TEST(ten_generations_without_progress_fail_with_the_first_cause),
         TEST(two_attempts_without_a_commit_save_early),
         TEST(a_number_that_is_not_finite_is_computed_once_more),
+        TEST(a_third_step_in_a_row_that_is_not_finite_is_divergence),
+        TEST(steps_left_out_here_and_there_are_no_divergence),
         TEST(a_number_that_is_not_finite_twice_fails_without_on_nan_skip),
         TEST(a_node_with_other_pins_is_left_out),
         TEST(other_pins_are_accepted_when_exactness_is_relaxed),
