@@ -21,9 +21,10 @@
 #define IDX_UBYTE    8
 #define IDX_DIMS_MAX 4
 
-#define SIDE_MAX    8192       /* pixels of one side: far beyond what models here take */
-#define SAMPLES_MAX (1u << 31) /* sample numbers are 32-bit words of RNG counters */
-#define BYTES_MAX   (64ULL * 1024 * 1024 * 1024)
+#define CHANNELS_USUAL 4          /* at most: grey, RGB, with a mask */
+#define SIDE_MAX       8192       /* pixels of one side: far beyond what models here take */
+#define SAMPLES_MAX    (1u << 31) /* sample numbers are 32-bit words of RNG counters */
+#define BYTES_MAX      (64ULL * 1024 * 1024 * 1024)
 
 struct idx {
     int ndim;
@@ -156,6 +157,21 @@ static enum status check_labels(const char *path, const struct idx *labels, int6
     return ST_OK;
 }
 
+/* The header doesn't name its axes. Rows of at most four pixels in many channels are no images, but
+ * images with their channels last are told so. */
+static enum status check_axes(const char *path, const struct idx *images, struct reason *reason)
+{
+    const uint32_t *d = images->dims;
+    if (images->ndim != 4 || d[1] <= CHANNELS_USUAL || d[2] <= CHANNELS_USUAL ||
+        d[3] > CHANNELS_USUAL)
+        return ST_OK;
+    reason_set(reason,
+               "%s: its axes %ux%ux%ux%u read as %u channels of %ux%u pixels: the order is "
+               "[N, C, H, W], not [N, H, W, C]; write it as %ux%ux%ux%u",
+               path, d[0], d[1], d[2], d[3], d[1], d[2], d[3], d[0], d[3], d[1], d[2]);
+    return ST_CONFIG;
+}
+
 static enum status open_idx(const struct dataset_options *options, struct dataset *dataset,
                             struct reason *reason)
 {
@@ -171,6 +187,9 @@ static enum status open_idx(const struct dataset_options *options, struct datase
     if (st != ST_OK)
         return st;
     st = idx_open(options, source->images, false, &dataset->stream, &images, reason);
+    if (st != ST_OK)
+        return st;
+    st = check_axes(source->images, &images, reason);
     if (st != ST_OK)
         return st;
     if (images.dims[0] != labels.dims[0]) {

@@ -2,7 +2,8 @@
  * The samples of one split: images of bytes with a label each, or windows of a stream of tokens.
  *
  * Formats
- *   idx        files of the MNIST family, gzip or plain: images u8 [N, H, W], labels u8 [N]
+ *   idx        files of the MNIST family, gzip or plain: images u8 [N, H, W] or [N, C, H, W], labels
+ *              u8 [N]
  *   text       any bytes, a token each (tokens.h)
  *   tokens     files of uint16 (tokens.h)
  *   synthetic  computed from (seed, split, sample); no files
@@ -18,7 +19,7 @@
  * Thread: open and load by one at a time; reading by any number afterwards.
  * Errors: reason: one line "path: cause; way out"
  *         ST_CONFIG  the user must act: a missing file, a file of another kind, counts that differ,
- *                    a label or token out of range, too few tokens
+ *                    a label or token out of range, too few tokens, images with channels last
  *         ST_IO, ST_NO_MEMORY
  */
 #pragma once

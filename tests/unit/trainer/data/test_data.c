@@ -260,6 +260,38 @@ static void a_label_out_of_range_is_named_with_its_sample(void **state)
     free(bytes);
 }
 
+/* Images of these axes, black; what opening them comes to. */
+static enum status open_axes(struct fixture *f, uint32_t a, uint32_t b, uint32_t c)
+{
+    size_t size = 20 + (size_t)SAMPLES * a * b * c;
+    uint8_t *bytes = calloc(1, size);
+    assert_non_null(bytes);
+    const uint32_t header[] = { 0x804, SAMPLES, a, b, c };
+    for (size_t i = 0; i < 5; i++)
+        put_u32(bytes + 4 * i, header[i]);
+    write_file(f->source.images, bytes, size);
+    free(bytes);
+    struct dataset *d = NULL;
+    enum status st = open_dataset(f, &d);
+    assert_true(st != ST_OK || d->shape.channels == a);
+    dataset_close(d);
+    return st;
+}
+
+static void images_with_their_channels_last_are_refused(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(open_axes(f, 32, 32, 3), ST_CONFIG);
+    assert_non_null(strstr(f->reason.text, "[N, C, H, W]"));
+    assert_non_null(strstr(f->reason.text, "50x3x32x32"));
+    assert_int_equal(open_axes(f, 28, 28, 1), ST_CONFIG);
+    assert_int_equal(open_axes(f, 3, 32, 32), ST_OK);
+    assert_int_equal(open_axes(f, 1, 28, 28), ST_OK);
+    assert_int_equal(open_axes(f, 12, 32, 32), ST_OK); /* many channels: a satellite's */
+    assert_int_equal(open_axes(f, 16, 1, 1), ST_OK);   /* no images, but features */
+    assert_int_equal(open_axes(f, 3, 2, 2), ST_OK);
+}
+
 static void sizes_beyond_bounds_are_refused_before_memory_is_asked_for(void **state)
 {
     struct fixture *f = *state;
@@ -551,6 +583,7 @@ int main(void)
         TEST(counts_that_differ_are_refused),
         TEST(swapped_files_are_refused),
         TEST(a_label_out_of_range_is_named_with_its_sample),
+        TEST(images_with_their_channels_last_are_refused),
         TEST(sizes_beyond_bounds_are_refused_before_memory_is_asked_for),
         TEST(an_epoch_shows_each_sample_at_most_once_in_permuted_order),
         TEST(evaluation_covers_the_set_once_and_marks_the_rest),
