@@ -9,14 +9,11 @@
 #include "common/flight.h"
 #include "common/unconst.h"
 
-/* They travel in a message, beside other fields. */
-enum { LAST_WORDS_BYTES_MAX = LIMIT_MESSAGE_BYTES - 256 * 1024 };
-
 Cairn__V1__LastWords *last_words_read(const struct io *io, const char *path, const struct ref *ref)
 {
     auto_free char *bytes = NULL;
     size_t size = 0;
-    if (io_read_file(io, path, LAST_WORDS_BYTES_MAX, &bytes, &size) != ST_OK)
+    if (io_read_file(io, path, LIMIT_LAST_WORDS_BYTES, &bytes, &size) != ST_OK)
         return NULL;
     Cairn__V1__LastWords *words = cairn__v1__last_words__unpack(NULL, size, (const uint8_t *)bytes);
     if (words == NULL)

@@ -27,10 +27,14 @@
 /* Bytes of what is read or sent. */
 #define LIMIT_JOB_FILE_BYTES (256 * 1024)      /* a job file is written by hand */
 #define LIMIT_MESSAGE_BYTES  (4 * 1024 * 1024) /* one message on the wire */
-#define LIMIT_MANIFEST_BYTES (16 * 1024 * 1024)
-#define LIMIT_KV_KEY         256   /* of the rendezvous map */
-#define LIMIT_KV_VALUE       65536 /* of the rendezvous map */
-#define LIMIT_LOG_LINE       4096  /* one line of a worker's log */
+/* A worker's last words travel in a message, beside other fields; what they hold besides a report of
+ * a save is small. */
+#define LIMIT_LAST_WORDS_BYTES (LIMIT_MESSAGE_BYTES - 256 * 1024)
+#define LIMIT_REPORT_BYTES     (LIMIT_LAST_WORDS_BYTES - 8 * 1024)
+#define LIMIT_MANIFEST_BYTES   (16 * 1024 * 1024)
+#define LIMIT_KV_KEY           256   /* of the rendezvous map */
+#define LIMIT_KV_VALUE         65536 /* of the rendezvous map */
+#define LIMIT_LOG_LINE         4096  /* one line of a worker's log */
 
 /* What is kept. */
 #define LIMIT_METRIC_ROWS    65536 /* by rank 0, until they are acknowledged */
@@ -40,3 +44,7 @@
 /* Elements of a piece: the unit of digests and norms, and of the borders of buckets and chunks
  * (docs/rules.md, "The exact step"). */
 #define PIECE_ELEMENTS 65536
+/* Of one worker's share of the training state, 59.75 GiB: the report of a save has a hash of 16
+ * bytes for each piece, 8 KiB for all else, and float32 in its pieces. */
+#define LIMIT_SHARE_BYTES                                                                          \
+    (((UINT64_C(0) + LIMIT_REPORT_BYTES - 8 * 1024) / 16) * PIECE_ELEMENTS * sizeof(float))

@@ -154,6 +154,10 @@ MUST_CHECK enum status job_parse(const char *text, size_t size, const char *file
 /* The job as YAML with every key, resolved values and absolute paths; parses to the same job. */
 MUST_CHECK enum status job_print(const struct job *job, struct buf *out);
 
+/* Bytes of the training state of a text model: parameters and moments. 0: a model whose size
+ * depends on its data. */
+uint64_t job_state_bytes(const struct job *job);
+
 /*
  * Spreads lanes over count workers: as evenly as it goes, and of the even ways the one whose shares
  * fall into the fewest complete subtrees of the tree over lanes (common/tree_sum.h), since a rank

@@ -349,6 +349,32 @@ static void check_device_use(struct reader *reader)
 
 /* ---- checkpoints ---- */
 
+/* What a save of a worker's share may be. Of image models the worker knows it, and refuses. */
+static void check_state(struct reader *reader)
+{
+    const struct job *job = &reader->job;
+    static const char *const used[] = { "model.arch",    "model.layers", "model.width",
+                                        "model.context", "model.vocab",  "train.optimizer.name" };
+    for (size_t i = 0; i < sizeof(used) / sizeof(used[0]); i++) {
+        if (!reader_is_good(reader, used[i]))
+            return;
+    }
+    const uint64_t workers = (uint64_t)job->workers.count;
+    const uint64_t state = job_state_bytes(job);
+    if (!reader_is_good(reader, "workers.count") || workers == 0 ||
+        state / workers <= LIMIT_SHARE_BYTES)
+        return;
+    const double gib = 1024.0 * 1024.0 * 1024.0;
+    char way_out[LIMIT_REASON];
+    (void)snprintf(way_out, sizeof(way_out), "use at least %llu workers, or a smaller model",
+                   (unsigned long long)(state / LIMIT_SHARE_BYTES + 1));
+    mistake(reader, reader_has(reader, "workers.count") ? "workers.count" : "model.arch", way_out,
+            "a worker's share of the training state is %.2f GiB of %.2f GiB, but one of more than "
+            "%.2f GiB can't be saved",
+            (double)state / (double)workers / gib, (double)state / gib,
+            (double)LIMIT_SHARE_BYTES / gib);
+}
+
 static void check_metric(struct reader *reader)
 {
     struct job *job = &reader->job;
@@ -372,4 +398,5 @@ void reader_resolve(struct reader *reader)
     check_optimizer(reader);
     check_times(reader);
     check_metric(reader);
+    check_state(reader);
 }

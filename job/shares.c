@@ -1,4 +1,4 @@
-/* How lanes are spread over workers. */
+/* What workers share: the lanes, and the training state. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,4 +64,18 @@ enum status job_shares(int64_t lanes, int64_t count, uint32_t *out)
     free(best);
     free(larger);
     return ST_OK;
+}
+
+uint64_t job_state_bytes(const struct job *job)
+{
+    const struct job_model *model = &job->model;
+    if (!job_is_text(model))
+        return 0;
+    /* A layer: two norms of a scale and a shift, four matrices of 12 w² with biases of 9 w. */
+    const uint64_t w = (uint64_t)model->width;
+    const uint64_t layers = (uint64_t)model->layers * (12 * w * w + 13 * w);
+    const uint64_t embedding = ((uint64_t)model->vocab + (uint64_t)model->context) * w;
+    const bool adamw = job->train.optimizer.name == JOB_OPTIMIZER_ADAMW;
+    const uint64_t moments = adamw ? 2 : job->train.optimizer.momentum != 0;
+    return (layers + embedding + 2 * w) * (1 + moments) * sizeof(float);
 }

@@ -1,6 +1,7 @@
 #include "session/budget.h"
 
 #include "checkpoint/checkpoint.h"
+#include "common/limits.h"
 #include "session/copy_file.h"
 
 static size_t writer_bytes(const struct session_wish *wish, uint32_t threads)
@@ -46,4 +47,18 @@ enum status session_budget(const struct session_wish *wish, struct session_budge
     budget.bytes = bytes_of(wish, budget.files, budget.threads);
     *out = budget;
     return ST_OK;
+}
+
+enum status session_share_check(uint64_t share_bytes, uint64_t state_bytes, struct reason *reason)
+{
+    const double gib = 1024.0 * 1024.0 * 1024.0;
+    if (share_bytes <= LIMIT_SHARE_BYTES)
+        return ST_OK;
+    reason_set(reason,
+               "workers.count: a worker's share of the training state is %.2f GiB of %.2f GiB, but "
+               "one of more than %.2f GiB can't be saved; use at least %llu workers",
+               (double)share_bytes / gib, (double)state_bytes / gib,
+               (double)LIMIT_SHARE_BYTES / gib,
+               (unsigned long long)(state_bytes / LIMIT_SHARE_BYTES + 1));
+    return ST_CONFIG;
 }

@@ -1,7 +1,8 @@
 /*
- * How a worker's checkpoint.memory is shared out: copy files for snapshots, and what encodes them.
+ * How a worker's checkpoint.memory is shared out: copy files for snapshots, and what encodes them;
+ * and how large its share of the state may be.
  *
- * A pure function, so that what `--plan` shows is what a worker does.
+ * Pure functions, so that what `--plan` shows is what a worker does.
  */
 #pragma once
 
@@ -9,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/reason.h"
 #include "common/status.h"
 
 #define SESSION_FILES_MAX 5
@@ -45,3 +47,8 @@ struct session_budget {
  * Errors: ST_FULL  the bound is below out->least, which alone is set then
  */
 MUST_CHECK enum status session_budget(const struct session_wish *wish, struct session_budget *out);
+
+/* share_bytes: of the largest share of a state of state_bytes, all of it float32.
+ * Errors: ST_CONFIG  it is above LIMIT_SHARE_BYTES: reason has the numbers and a way out */
+MUST_CHECK enum status session_share_check(uint64_t share_bytes, uint64_t state_bytes,
+                                           struct reason *reason);

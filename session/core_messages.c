@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/check.h"
 #include "common/unconst.h"
 #include "session/core.h"
 
@@ -342,6 +343,8 @@ Cairn__V1__SaveReport *session_report_new(const struct ckpt_report *report, int6
         cairn__v1__save_report__free_unpacked(made, NULL);
         return NULL;
     }
+    /* No worker's share is larger: session_share_check. */
+    CHECK(cairn__v1__save_report__get_packed_size(made) <= LIMIT_REPORT_BYTES);
     return made;
 }
 

@@ -169,7 +169,9 @@ static enum status print_saving(const struct preview *p)
                                        .wards = p->job->checkpoint.peers > 0 ? 1 : 0,
                                        .bytes_max = (size_t)p->job->checkpoint.memory_bytes };
     struct session_budget budget;
-    enum status st = session_budget(&wish, &budget);
+    enum status st = session_share_check(wish.share_bytes, wish.state_bytes, p->reason);
+    if (st == ST_OK)
+        st = session_budget(&wish, &budget);
     if (st == ST_FULL) {
         reason_set(p->reason,
                    "checkpoint.memory: a worker needs %.1f MiB at least to save its share of "

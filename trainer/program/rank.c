@@ -443,7 +443,9 @@ static enum status get_ready(struct rank *r)
                                    .memory_bytes_max = (size_t)r->job->checkpoint.memory_bytes };
     if (ready.peers)
         ready.wards = partners_wards(r->partners, r->assignment.size, r->assignment.rank);
-    st = session_set_ready(r->session, &ready);
+    st = session_share_check(ready.snapshot_bytes_max, ready.state_bytes, &r->reason);
+    if (st == ST_OK)
+        st = session_set_ready(r->session, &ready);
     if (st == ST_FULL) {
         const struct session_wish wish = { .share_bytes = ready.snapshot_bytes_max,
                                            .threads = ready.threads,

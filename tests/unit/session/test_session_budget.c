@@ -1,7 +1,12 @@
-/* checkpoint.memory: what it is shared out to, and that it is never passed. */
+/* checkpoint.memory: what it is shared out to, and that it is never passed; the largest share. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "checkpoint/checkpoint.h"
+#include "common/limits.h"
 #include "session/budget.h"
 #include "session/copy_file.h"
+#include "session/core.h"
 #include "tests/test.h"
 
 #define MIB ((size_t)1 << 20)
@@ -107,12 +112,81 @@ static void copies_at_peers_have_slots_of_their_own(void **unused)
     }
 }
 
+/* The largest share, in the most runs, with every number as long as it gets. */
+static void a_report_of_the_largest_share_goes_into_a_message(void **unused)
+{
+    (void)unused;
+    struct ckpt_piece_run runs[2 * CKPT_BUFFERS_MAX];
+    const uint64_t pieces = LIMIT_SHARE_BYTES / (PIECE_ELEMENTS * sizeof(float)) + CKPT_BUFFERS_MAX;
+    struct ckpt_hash *hashes = calloc(pieces, sizeof(*hashes));
+    assert_non_null(hashes);
+    struct ckpt_report report = { .step = UINT64_MAX,
+                                  .generation = UINT32_MAX,
+                                  .parent = { UINT64_MAX, UINT32_MAX },
+                                  .rank = UINT32_MAX,
+                                  .run_count = 2 * CKPT_BUFFERS_MAX,
+                                  .size = UINT64_MAX,
+                                  .raw_bytes = UINT64_MAX,
+                                  .runs = runs,
+                                  .encode_us = UINT64_MAX,
+                                  .write_us = UINT64_MAX,
+                                  .sync_us = UINT64_MAX };
+    memset(report.file, 'f', sizeof(report.file) - 1);
+    for (uint32_t i = 0; i < report.run_count; i++) {
+        runs[i] = (struct ckpt_piece_run){ .buffer = i, .first = UINT64_MAX, .hashes = hashes };
+        runs[i].count = i == 0 ? pieces - (report.run_count - 1) : 1;
+    }
+    Cairn__V1__SaveReport *made = session_report_new(&report, INT64_MAX);
+    assert_non_null(made);
+    made->stall_us = UINT64_MAX;
+    assert_true(cairn__v1__save_report__get_packed_size(made) <= LIMIT_REPORT_BYTES);
+    Cairn__V1__TrainerMessage message = CAIRN__V1__TRAINER_MESSAGE__INIT;
+    message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_REPORT;
+    message.save_report = made;
+    assert_true(cairn__v1__trainer_message__get_packed_size(&message) <= LIMIT_MESSAGE_BYTES);
+
+    char text[LIMIT_REASON], job[LIMIT_NAME];
+    uint32_t ranks[LIMIT_RANKS];
+    memset(text, 't', sizeof(text));
+    memset(job, 'j', sizeof(job));
+    text[sizeof(text) - 1] = job[sizeof(job) - 1] = '\0';
+    memset(ranks, 0x55, sizeof(ranks));
+    Cairn__V1__Fault fault = CAIRN__V1__FAULT__INIT;
+    fault.message = fault.phase = text;
+    fault.ranks = ranks;
+    fault.n_ranks = LIMIT_RANKS;
+    Cairn__V1__LastWords words = CAIRN__V1__LAST_WORDS__INIT;
+    words.job = job;
+    words.phase = text;
+    words.saves = &made;
+    words.n_saves = 1;
+    words.fault__case = CAIRN__V1__LAST_WORDS__FAULT__FAULT;
+    words.fault = &fault;
+    assert_true(cairn__v1__last_words__get_packed_size(&words) <= LIMIT_LAST_WORDS_BYTES);
+    cairn__v1__save_report__free_unpacked(made, NULL);
+    free(hashes);
+}
+
+static void a_share_that_no_report_can_carry_is_refused_by_number(void **unused)
+{
+    (void)unused;
+    struct reason reason = { "" };
+    assert_int_equal(session_share_check(LIMIT_SHARE_BYTES, 4 * LIMIT_SHARE_BYTES, &reason), ST_OK);
+    assert_string_equal(reason.text, "");
+    assert_int_equal(session_share_check(LIMIT_SHARE_BYTES + 1, 2 * LIMIT_SHARE_BYTES, &reason),
+                     ST_CONFIG);
+    assert_non_null(strstr(reason.text, "59.75 GiB of 119.50 GiB"));
+    assert_non_null(strstr(reason.text, "at least 3 workers"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_a_bound_everything_is_as_wished),
         cmocka_unit_test(bound_is_never_passed_and_more_of_it_is_never_worse),
         cmocka_unit_test(least_is_the_least),
+        cmocka_unit_test(a_report_of_the_largest_share_goes_into_a_message),
+        cmocka_unit_test(a_share_that_no_report_can_carry_is_refused_by_number),
         cmocka_unit_test(copies_at_peers_have_slots_of_their_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -134,6 +134,30 @@ static void a_model_and_its_samples_have_one_shape(void **state)
     }
 }
 
+/* The job file is refused by it, before there is a tape. */
+static void the_job_knows_how_large_a_text_models_state_is(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *set;
+        uint64_t copies;
+    } cases[] = {
+        { "name=a", 3 },
+        { "train.optimizer={name: sgd, lr: 0.1}", 1 },
+        { "train.optimizer={name: sgd, lr: 0.1, momentum: 0.9}", 2 },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct setup *s = set_up_job(&cases[i].set, 1);
+        assert_int_equal(job_state_bytes(&s->job),
+                         cases[i].copies * s->tape->param_elements * sizeof(float));
+        close_setup(s);
+    }
+    const char *image = "model={arch: resnet18}";
+    struct setup *s = set_up_job(&image, 1);
+    assert_int_equal(job_state_bytes(&s->job), 0);
+    close_setup(s);
+}
+
 static void a_model_that_cannot_be_built_is_refused_with_its_numbers(void **state)
 {
     (void)state;
@@ -250,6 +274,7 @@ int main(void)
         cmocka_unit_test(words_of_precision_become_options_of_the_parts),
         cmocka_unit_test(kinds_of_parameters_that_do_not_decay_become_a_set),
         cmocka_unit_test(a_model_and_its_samples_have_one_shape),
+        cmocka_unit_test(the_job_knows_how_large_a_text_models_state_is),
         cmocka_unit_test(a_model_that_cannot_be_built_is_refused_with_its_numbers),
         cmocka_unit_test(memory_is_counted_by_what_it_is_for),
         cmocka_unit_test(an_automatic_micro_batch_is_the_largest_that_fits_the_device),
