@@ -27,8 +27,8 @@
 /* Bytes of what is read or sent. */
 #define LIMIT_JOB_FILE_BYTES (256 * 1024)      /* a job file is written by hand */
 #define LIMIT_MESSAGE_BYTES  (4 * 1024 * 1024) /* one message on the wire */
-/* A worker's last words travel in a message, beside other fields; what they hold besides a report of
- * a save is small. */
+/* A worker's last words travel in a message, beside other fields; what they hold besides a report
+ * of a save is small. */
 #define LIMIT_LAST_WORDS_BYTES (LIMIT_MESSAGE_BYTES - 256 * 1024)
 #define LIMIT_REPORT_BYTES     (LIMIT_LAST_WORDS_BYTES - 8 * 1024)
 #define LIMIT_MANIFEST_BYTES   (16 * 1024 * 1024)

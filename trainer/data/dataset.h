@@ -2,8 +2,8 @@
  * The samples of one split: images of bytes with a label each, or windows of a stream of tokens.
  *
  * Formats
- *   idx        files of the MNIST family, gzip or plain: images u8 [N, H, W] or [N, C, H, W], labels
- *              u8 [N]
+ *   idx        files of the MNIST family, gzip or plain: images u8 [N, H, W] or [N, C, H, W],
+ *              labels u8 [N]
  *   text       any bytes, a token each (tokens.h)
  *   tokens     files of uint16 (tokens.h)
  *   synthetic  computed from (seed, split, sample); no files
