@@ -73,7 +73,8 @@ struct agent {
 };
 
 /*
- * Runs until SIGTERM or SIGINT, which must be blocked in every thread. Trainers go on.
+ * Runs until SIGINT, or SIGTERM where no supervisor lives; both must be blocked in every thread.
+ * Trainers go on.
  * Errors: ST_EXISTS  another agent of this name runs in this home
  *         others     the home can't be used; logged
  */

@@ -161,6 +161,10 @@ static void on_signal(uv_poll_t *poll_handle, int status, int events)
     struct signalfd_siginfo info;
     if (read(agent->signal_fd, &info, sizeof(info)) != (ssize_t)sizeof(info))
         return;
+    if (info.ssi_signo == SIGTERM && watchdog_watched(agent->watchdog_fd)) {
+        LOG_INFO(&agent->log, "SIGTERM: left to the supervisor, which has the jobs saved first");
+        return;
+    }
     LOG_INFO(&agent->log, "ending on signal %u, trainers run on", info.ssi_signo);
     uv_stop(&agent->loop);
 }

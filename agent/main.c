@@ -32,7 +32,8 @@ static const char usage[] =
     "  --trainer PATH         default: cairn-trainer beside this program\n"
     "  --nvml PATH            library that tells of GPUs; default: CAIRN_NVML, then the driver's\n"
     "\n"
-    "Ends on SIGTERM; trainers run on and are taken over by the next agent of this name.\n";
+    "Ends on SIGINT, and on SIGTERM unless `cairn up` supervises it; trainers run on and are\n"
+    "taken over by the next agent of this name.\n";
 
 struct texts {
     char coordinator[LIMIT_PATH];

@@ -18,10 +18,21 @@ static const struct option options_of_all[] = {
     { 0 },
 };
 
+#define GRACE(what)                                                                                \
+    {                                                                                              \
+        "grace", '\0', OPTION_DURATION, AT(grace_ms), "TIME", what                                 \
+    }
+
 static const struct option up_options[] = {
     { "slots", '\0', OPTION_NUMBER, AT(slots), "N", "workers at once (default: at least 4)" },
     { "listen", '\0', OPTION_TEXT, AT(listen), "ADDR", "TCP besides the socket, as 127.0.0.1:0" },
-    { "foreground", '\0', OPTION_FLAG, AT(foreground), NULL, "stay, until Ctrl-C" },
+    { "foreground", '\0', OPTION_FLAG, AT(foreground), NULL, "stay, until Ctrl-C or SIGTERM" },
+    GRACE("for the last checkpoints, on Ctrl-C or SIGTERM (default: 10s)"),
+    { 0 },
+};
+
+static const struct option down_options[] = {
+    GRACE("for the last checkpoints (default: 10s)"),
     { 0 },
 };
 
@@ -94,11 +105,12 @@ static const struct command rows[] = {
     { NULL, "up", OPERAND_NONE, 0, 0, false, "[--slots N]",
       "start a coordinator and an agent on this machine",
       "Returns when both answer. Does nothing where they run already. CAIRN_HOME=DIR puts\n"
-      "everything of this instance under DIR.",
-      "up\nup --slots 8\nup --foreground", up_options, cmd_up },
+      "everything of this instance under DIR. SIGTERM (systemd, Docker, Kubernetes) saves the\n"
+      "running jobs and ends everything, as 'cairn down' does; with --foreground Ctrl-C, too.",
+      "up\nup --slots 8\nup --foreground --grace 1m", up_options, cmd_up },
     { NULL, "down", OPERAND_NONE, 0, 0, false, "",
       "save running jobs and end every process of this home",
-      "The next 'cairn up' resumes the jobs.", "down", NULL, cmd_down },
+      "The next 'cairn up' resumes the jobs.", "down\ndown --grace 1m", down_options, cmd_down },
     { NULL, "submit", OPERAND_FILE, 1, 1, false, "FILE", "check a job file and train what it says",
       "Mistakes in the file are all shown at once, with their places; then nothing is sent\n"
       "(exit 2). FILE - is standard input.",

@@ -1,6 +1,7 @@
 #include "common/watchdog.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -22,4 +23,10 @@ void watchdog_beat(int fd)
 {
     if (fd >= 0)
         (void)!write(fd, "b", 1);
+}
+
+bool watchdog_watched(int fd)
+{
+    struct pollfd pipe = { .fd = fd, .events = POLLOUT };
+    return fd >= 0 && poll(&pipe, 1, 0) >= 0 && (pipe.revents & (POLLERR | POLLNVAL)) == 0;
 }

@@ -3,9 +3,14 @@
  * every WATCHDOG_BEAT_MS. A supervisor that reads none for long ends the process: it hangs.
  *
  * The descriptor's number comes in CAIRN_WATCHDOG_FD; without it nothing is written.
- * Thread: the main loop's.
+ *
+ * A supervised program leaves SIGTERM to its supervisor: where it goes to every process at once
+ * (systemd ends a service so), the supervisor has the jobs saved before it ends anybody. It ends
+ * its programs by SIGINT. Thread: the main loop's.
  */
 #pragma once
+
+#include <stdbool.h>
 
 #define WATCHDOG_ENV     "CAIRN_WATCHDOG_FD"
 #define WATCHDOG_BEAT_MS 1000
@@ -16,3 +21,6 @@ int watchdog_open(void);
 
 /* Never waits and never fails; a full pipe already holds what this would say. */
 void watchdog_beat(int fd);
+
+/* Does the supervisor live? Its end of the pipe is open then. false also for fd -1. */
+bool watchdog_watched(int fd);

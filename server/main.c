@@ -349,6 +349,10 @@ static bool asked_to_end(struct daemon *d)
     struct signalfd_siginfo info;
     if (read(d->signal_fd, &info, sizeof info) != (ssize_t)sizeof info)
         return false;
+    if (info.ssi_signo == SIGTERM && watchdog_watched(d->watchdog_fd)) {
+        LOG_INFO(&d->log, "SIGTERM: left to the supervisor, which has the jobs saved first");
+        return false;
+    }
     LOG_INFO(&d->log, "signal %u: ending; training goes on", info.ssi_signo);
     return true;
 }

@@ -299,7 +299,13 @@ enum status arguments_parse(const struct command_table *table, int argc, char *c
                             struct reason *reason)
 {
     struct arguments args = {
-        .rank = -1, .attempt = -1, .slots = -1, .ranks = -1, .rate = -1, .timeout_ms = -1
+        .rank = -1,
+        .attempt = -1,
+        .slots = -1,
+        .ranks = -1,
+        .rate = -1,
+        .timeout_ms = -1,
+        .grace_ms = -1,
     };
     struct parser parser = { .table = table, .argc = argc, .argv = argv, .args = &args };
     enum status st = parse_all(&parser);

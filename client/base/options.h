@@ -31,7 +31,7 @@ struct arguments {
     const char *job_file, *to;        /* of an import */
     const char *sort;
     int64_t rank, attempt, slots, ranks, rate;
-    int64_t timeout_ms;
+    int64_t timeout_ms, grace_ms;
     const char *operands[ARGUMENTS_OPERANDS_MAX];
     size_t operand_count;
 };

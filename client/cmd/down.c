@@ -1,28 +1,24 @@
 /* down: saves the jobs, then ends every process of the home. */
-#include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 
 #include "client/ask/call.h"
 #include "client/cmd/commands.h"
 #include "client/home/home.h"
+#include "client/home/supervisor.h"
 #include "common/cleanup.h"
-#include "common/clock.h"
 
-#define DRAIN_MS 10000
-#define STOP_MS  8000
-#define POLL_MS  25
 #define PROBE_MS 1000
 
-static void save_jobs(struct client *client)
+static void save_jobs(struct client *client, int64_t grace_ms)
 {
     Cairn__V1__DrainRequest request = CAIRN__V1__DRAIN_REQUEST__INIT;
     ProtobufCMessage *reply = NULL;
     uint32_t agents = 0;
-    request.timeout_ms = DRAIN_MS;
+    request.timeout_ms = (uint32_t)grace_ms;
     if (home_supervisor(&client->paths) != 0) /* it may be just starting one */
         (void)client_probe(client, 2 * PROBE_MS, &agents);
-    enum rpc_code code = client_try(client, "Drain", &request.base, DRAIN_MS + PROBE_MS, &reply);
+    enum rpc_code code =
+        client_try(client, "Drain", &request.base, (int32_t)grace_ms + PROBE_MS, &reply);
     if (code != RPC_OK) {
         client_note(client,
                     "the coordinator did not save the jobs (%s); they go on from their last "
@@ -36,22 +32,12 @@ static void save_jobs(struct client *client)
     protobuf_c_message_free_unpacked(reply, NULL);
 }
 
-static void stop_supervisor(const struct client *client)
-{
-    int64_t pid = home_supervisor(&client->paths);
-    if (pid <= 1)
-        return;
-    (void)kill((pid_t)pid, SIGTERM);
-    (void)kill((pid_t)pid, SIGCONT);
-    int64_t until = clock_mono_ms(clock_system()) + STOP_MS;
-    while (home_supervisor(&client->paths) == pid && clock_mono_ms(clock_system()) < until)
-        (void)poll(NULL, 0, POLL_MS);
-    if (home_supervisor(&client->paths) == pid)
-        (void)kill((pid_t)pid, SIGKILL);
-}
-
 enum exit_code cmd_down(struct client *client)
 {
+    int64_t grace_ms = 0;
+    enum exit_code code = supervisor_grace(&client->args, &grace_ms);
+    if (code != EXIT_DONE)
+        return code;
     unsigned all = HOME_COORDINATOR | HOME_AGENT | HOME_TRAINER | HOME_SUPERVISOR;
     auto_free pid_t *pids = malloc(HOME_PIDS_MAX * sizeof(*pids));
     if (pids == NULL)
@@ -61,8 +47,8 @@ enum exit_code cmd_down(struct client *client)
         client_note(client, "nothing runs in %s\n", client->paths.home);
         return EXIT_DONE;
     }
-    save_jobs(client);
-    stop_supervisor(client);
+    save_jobs(client, grace_ms);
+    supervisor_end(&client->paths);
     if (!home_end(&client->paths, all, 1000)) {
         client_error("some processes of %s could not be ended", client->paths.home);
         return EXIT_INTERNAL;

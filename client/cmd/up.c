@@ -5,6 +5,7 @@
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "client/ask/call.h"
 #include "client/cmd/commands.h"
@@ -14,10 +15,13 @@
 #include "common/clock.h"
 #include "common/io.h"
 
-#define UP_MS    10000
-#define END_MS   2000 /* for what a killed supervisor left */
-#define POLL_MS  50
-#define PROBE_MS 1000
+#define UP_MS     10000
+#define SLOW_MS   60000 /* instead, for a coordinator that lives and reads a long journal */
+#define STEADY_MS 4000  /* so long it has lived then */
+#define END_MS    2000  /* for what a killed supervisor left */
+#define POLL_MS   50
+#define PROBE_MS  1000
+#define WORDS_MAX 16 /* of a supervisor's command */
 
 extern char **environ;
 
@@ -52,7 +56,8 @@ static enum status start_supervisor(const struct client *client)
 {
     char log_path[LIMIT_PATH];
     char slots[24];
-    char *argv[8] = { "cairn", "supervise" };
+    char grace[32];
+    char *argv[10] = { "cairn", "supervise" };
     size_t argc = 2;
     if (client->args.slots >= 0) {
         (void)snprintf(slots, sizeof(slots), "%lld", (long long)client->args.slots);
@@ -62,6 +67,11 @@ static enum status start_supervisor(const struct client *client)
     if (client->args.listen != NULL) {
         argv[argc++] = "--listen";
         argv[argc++] = (char *)client->args.listen;
+    }
+    if (client->args.grace_ms >= 0) {
+        (void)snprintf(grace, sizeof(grace), "%lldms", (long long)client->args.grace_ms);
+        argv[argc++] = "--grace";
+        argv[argc++] = grace;
     }
     enum status st = paths_join(&client->paths, log_path, sizeof(log_path), "log/supervisor.log");
     if (st != ST_OK)
@@ -106,14 +116,33 @@ static void show_tail(const struct client *client, const char *name)
     (void)fprintf(stderr, "%s:\n%s", path, from);
 }
 
-static enum exit_code wait_healthy(struct client *client, int64_t until)
+/* The coordinator as it starts: since when the process of now is there. */
+struct starting {
+    pid_t pid; /* 0: there is none */
+    int64_t since;
+};
+
+/* Does the same process live for some time, rather than die again and again? */
+static bool is_steady(const struct client *client, struct starting *starting, int64_t now)
+{
+    pid_t pid = 0;
+    (void)home_processes(&client->paths, HOME_COORDINATOR, &pid, 1);
+    if (pid != starting->pid)
+        *starting = (struct starting){ .pid = pid, .since = now };
+    return pid != 0 && now - starting->since >= STEADY_MS;
+}
+
+static enum exit_code wait_healthy(struct client *client, int64_t begun)
 {
     int64_t agents = -1;
+    struct starting starting = { 0 };
     for (;;) {
         agents = count_agents(client);
         if (agents >= 1)
             return EXIT_DONE;
-        if (clock_mono_ms(clock_system()) >= until)
+        int64_t now = clock_mono_ms(clock_system());
+        bool slow = agents < 0 && is_steady(client, &starting, now);
+        if (now - begun >= (slow ? SLOW_MS : UP_MS))
             break;
         (void)poll(NULL, 0, POLL_MS);
     }
@@ -123,37 +152,93 @@ static enum exit_code wait_healthy(struct client *client, int64_t until)
     return EXIT_UNREACHABLE;
 }
 
+/* What was started is ended: a supervisor would start it again for ever. */
+static void give_up(const struct client *client)
+{
+    unsigned all = HOME_COORDINATOR | HOME_AGENT | HOME_TRAINER | HOME_SUPERVISOR;
+    supervisor_end(&client->paths);
+    if (home_end(&client->paths, all, END_MS)) {
+        client_error("nothing was left running");
+    } else {
+        client_error("some processes of %s could not be ended", client->paths.home);
+    }
+}
+
+/* What the supervisor that runs was called with. */
+static bool read_running(const struct client *client, char *words, size_t size,
+                         struct arguments *out)
+{
+    char *argv[WORDS_MAX];
+    int argc = 0;
+    const struct command *command = NULL;
+    struct reason reason;
+    for (size_t at = 0; at < size && argc < WORDS_MAX; at += strlen(words + at) + 1)
+        argv[argc++] = words + at;
+    return argc > 1 &&
+           arguments_parse(client->table, argc - 1, argv + 1, out, &command, &reason) == ST_OK;
+}
+
+/* As a text; NULL for -1. */
+static const char *number_text(int64_t value, const char *unit, char out[40])
+{
+    (void)snprintf(out, 40, "%lld%s", (long long)value, unit);
+    return value < 0 ? NULL : out;
+}
+
+/* Is this flag asked for (not NULL), and another than what runs (NULL: without it)? Said then. */
+static bool flag_differs(const char *flag, const char *asked, const char *runs)
+{
+    if (asked == NULL || (runs != NULL && strcmp(asked, runs) == 0))
+        return false;
+    if (runs == NULL) {
+        client_error("already up, but without %s %s", flag, asked);
+    } else {
+        client_error("already up, but with %s %s, not %s", flag, runs, asked);
+    }
+    return true;
+}
+
+/* Flags of this call that the running supervisor was not started with are told, not ignored. */
+static enum exit_code check_flags(const struct client *client)
+{
+    const struct arguments *args = &client->args;
+    struct arguments runs;
+    char asked[40];
+    char other[40];
+    size_t size = 0;
+    auto_free char *words = home_supervisor_words(&client->paths, &size);
+    if (words == NULL || !read_running(client, words, size, &runs))
+        return EXIT_DONE;
+    bool differs = flag_differs("--slots", number_text(args->slots, "", asked),
+                                number_text(runs.slots, "", other));
+    differs |= flag_differs("--listen", args->listen, runs.listen);
+    differs |= flag_differs("--grace", number_text(args->grace_ms, "ms", asked),
+                            number_text(runs.grace_ms, "ms", other));
+    if (!differs)
+        return EXIT_DONE;
+    client_error("to change that: cairn down, then cairn up again");
+    return EXIT_REFUSED;
+}
+
 enum exit_code cmd_supervise(struct client *client)
 {
     enum exit_code code = prepare_home(client);
+    int64_t grace_ms = 0;
+    if (code == EXIT_DONE)
+        code = supervisor_grace(&client->args, &grace_ms);
     if (code != EXIT_DONE)
         return code;
     struct supervisor_options options = { .paths = &client->paths,
                                           .slots = client->args.slots,
-                                          .listen = client->args.listen };
+                                          .listen = client->args.listen,
+                                          .grace_ms = grace_ms };
     return supervisor_run(&options);
 }
 
-enum exit_code cmd_up(struct client *client)
+/* Starts it, unless it lives; waits until both answer. */
+static enum exit_code bring_up(struct client *client, bool lives)
 {
-    int64_t until = clock_mono_ms(clock_system()) + UP_MS;
-    if (client->args.slots == 0) {
-        client_error("--slots needs at least 1");
-        return EXIT_USAGE;
-    }
-    enum exit_code code = prepare_home(client);
-    if (code != EXIT_DONE)
-        return code;
-    bool lives = home_supervisor(&client->paths) != 0;
-    if (client->args.foreground && !lives) {
-        client_note(client, "coordinator and agent of %s; Ctrl-C saves the jobs and ends them\n",
-                    client->paths.home);
-        return cmd_supervise(client);
-    }
-    if (client->args.foreground) {
-        client_error("already up");
-        return EXIT_REFUSED;
-    }
+    int64_t begun = clock_mono_ms(clock_system());
     /* A killed supervisor's children would answer now and be replaced in a moment. */
     if (!lives && !home_end(&client->paths, HOME_COORDINATOR | HOME_AGENT, END_MS)) {
         client_error("processes of %s are in the way and could not be ended", client->paths.home);
@@ -164,8 +249,38 @@ enum exit_code cmd_up(struct client *client)
         client_error("can't start the supervisor: %s", status_string(st));
         return EXIT_INTERNAL;
     }
-    code = wait_healthy(client, until);
-    if (code == EXIT_DONE)
+    enum exit_code code = wait_healthy(client, begun);
+    if (code == EXIT_DONE) {
         client_note(client, "%s: %s\n", lives ? "already up" : "up", client->address);
+    } else if (!lives) {
+        give_up(client);
+    }
     return code;
+}
+
+enum exit_code cmd_up(struct client *client)
+{
+    int64_t grace_ms = 0;
+    if (client->args.slots == 0) {
+        client_error("--slots needs at least 1");
+        return EXIT_USAGE;
+    }
+    enum exit_code code = supervisor_grace(&client->args, &grace_ms);
+    if (code == EXIT_DONE)
+        code = prepare_home(client);
+    if (code != EXIT_DONE)
+        return code;
+    bool lives = home_supervisor(&client->paths) != 0;
+    if (client->args.foreground && !lives) {
+        client_note(client,
+                    "coordinator and agent of %s; Ctrl-C and SIGTERM save the jobs and end them\n",
+                    client->paths.home);
+        return cmd_supervise(client);
+    }
+    if (client->args.foreground) {
+        client_error("already up");
+        return EXIT_REFUSED;
+    }
+    code = lives ? check_flags(client) : EXIT_DONE;
+    return code == EXIT_DONE ? bring_up(client, lives) : code;
 }

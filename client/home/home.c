@@ -116,6 +116,12 @@ static char *read_proc(pid_t pid, const char *name, size_t *out_size)
     return text;
 }
 
+char *home_supervisor_words(const struct paths *paths, size_t *out_size)
+{
+    int64_t pid = home_supervisor(paths);
+    return pid <= 1 ? NULL : read_proc((pid_t)pid, "cmdline", out_size);
+}
+
 /* Does CAIRN_HOME of the process name this folder? */
 static bool has_home(pid_t pid, const struct stat *home)
 {

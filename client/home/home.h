@@ -33,6 +33,9 @@ bool home_end(const struct paths *paths, unsigned programs, int grace_ms);
 /* The pid of the supervisor that holds HOME/supervisor.lock; 0: none does. */
 int64_t home_supervisor(const struct paths *paths);
 
+/* The words of that supervisor's command, each with its NUL, for free(); NULL: none is there. */
+char *home_supervisor_words(const struct paths *paths, size_t *out_size);
+
 /*
  * Takes HOME/supervisor.lock and writes this pid into it; held until out_fd is closed.
  * Errors: ST_EXISTS  another supervisor lives

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "client/base/client.h"
 #include "client/home/home.h"
 #include "common/check.h"
 #include "common/cleanup.h"
@@ -28,6 +29,11 @@
 #define HEALTHY_MS     10000
 #define STOP_GRACE_MS  3000
 #define LEFT_GRACE_MS  1000
+#define GRACE_MS       10000
+#define GRACE_MS_MAX   3600000
+#define END_MS         8000 /* for a supervisor to stop */
+#define END_POLL_MS    25
+#define DOWN_MS        15000 /* beside the grace: what `cairn down` takes for all the rest */
 #define HANG_MS        15000 /* without a beat; a slow disk stalls a journal for seconds only */
 #define WATCHDOG_FD    4     /* in the child */
 
@@ -50,7 +56,8 @@ struct supervisor {
     struct log log;
     char folder[PATH_MAX]; /* of the programs */
     struct child children[2];
-    pid_t down_pid; /* `cairn down` of a Ctrl-C */
+    pid_t down_pid;        /* `cairn down` of a SIGTERM or Ctrl-C */
+    int64_t down_until_ms; /* when it is late */
     int64_t hang_ms;
     bool stopping;
 };
@@ -176,7 +183,7 @@ static void reap(struct supervisor *supervisor)
                 on_end(supervisor, &supervisor->children[i], status);
         }
         if (pid == supervisor->down_pid)
-            supervisor->down_pid = 0;
+            supervisor->stopping = true; /* it asked for that, or could not even do so */
     }
 }
 
@@ -197,18 +204,35 @@ static int start_due(struct supervisor *supervisor)
     return (int)wait;
 }
 
-static void on_interrupt(struct supervisor *supervisor)
+/* Has the jobs saved first. */
+static void begin_down(struct supervisor *supervisor)
 {
     char path[PATH_MAX + 64];
-    char *argv[] = { "cairn", "down", NULL };
-    if (supervisor->down_pid != 0) { /* twice: at once */
-        supervisor->stopping = true;
+    char grace[32];
+    char *argv[] = { "cairn", "down", "--grace", grace, NULL };
+    int64_t grace_ms = supervisor->options->grace_ms;
+    if (supervisor->down_pid != 0)
         return;
-    }
+    (void)snprintf(grace, sizeof(grace), "%lldms", (long long)grace_ms);
     (void)snprintf(path, sizeof(path), "%s/cairn", supervisor->folder);
+    supervisor->down_until_ms = now_ms() + grace_ms + DOWN_MS;
     int error = spawn_child(path, argv, NULL, -1, &supervisor->down_pid);
-    if (error != 0)
+    if (error == 0)
+        return;
+    LOG_ERROR(&supervisor->log, "can't start %s: %s; the jobs go on from their last checkpoint",
+              path, strerror(error));
+    supervisor->stopping = true;
+}
+
+/* SIGTERM twice changes nothing: who sends it doesn't look at what the first one did. */
+static void take_signal(struct supervisor *supervisor, uint32_t number)
+{
+    bool again = supervisor->down_pid != 0;
+    if (number == SUPERVISOR_STOP || (number == SIGINT && again)) {
         supervisor->stopping = true;
+    } else if (number == SIGTERM || number == SIGINT) {
+        begin_down(supervisor);
+    }
 }
 
 /* A child whose loop doesn't turn is ended like one that died. */
@@ -237,15 +261,12 @@ static void watch_children(struct supervisor *supervisor, int signal_fd)
         int due = start_due(supervisor);
         (void)poll(&wait, 1, due >= 0 && due < WATCHDOG_BEAT_MS ? due : WATCHDOG_BEAT_MS);
         struct signalfd_siginfo info;
-        while (read(signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-            if (info.ssi_signo == SIGTERM) {
-                supervisor->stopping = true;
-            } else if (info.ssi_signo == SIGINT) {
-                on_interrupt(supervisor);
-            }
-        }
+        while (read(signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info))
+            take_signal(supervisor, info.ssi_signo);
         reap(supervisor);
         end_hung(supervisor);
+        if (supervisor->down_pid != 0 && now_ms() >= supervisor->down_until_ms)
+            supervisor->stopping = true;
     }
 }
 
@@ -256,7 +277,7 @@ static void stop_all(struct supervisor *supervisor, int signal_fd)
     bool killed = false;
     for (size_t i = 2; i-- > 0;) {
         if (supervisor->children[i].pid != 0)
-            (void)kill(supervisor->children[i].pid, SIGTERM);
+            (void)kill(supervisor->children[i].pid, SIGINT); /* SIGTERM they leave to this one */
     }
     while (supervisor->children[0].pid != 0 || supervisor->children[1].pid != 0) {
         struct pollfd wait = { .fd = signal_fd, .events = POLLIN };
@@ -320,6 +341,7 @@ static int catch_signals(void)
     (void)sigaddset(&set, SIGCHLD);
     (void)sigaddset(&set, SIGTERM);
     (void)sigaddset(&set, SIGINT);
+    (void)sigaddset(&set, SUPERVISOR_STOP);
     if (sigprocmask(SIG_BLOCK, &set, NULL) != 0)
         return -1;
     (void)signal(SIGHUP, SIG_IGN);
@@ -332,6 +354,29 @@ static int64_t hang_limit_ms(void)
     const char *text = getenv("CAIRN_WATCHDOG_MS");
     int64_t ms = text == NULL ? 0 : strtoll(text, NULL, 10);
     return ms >= 3 * (int64_t)WATCHDOG_BEAT_MS && ms < 3600000 ? ms : HANG_MS;
+}
+
+enum exit_code supervisor_grace(const struct arguments *args, int64_t *out_ms)
+{
+    *out_ms = args->grace_ms < 0 ? GRACE_MS : args->grace_ms;
+    if (*out_ms <= GRACE_MS_MAX)
+        return EXIT_DONE;
+    client_error("--grace is an hour at most");
+    return EXIT_USAGE;
+}
+
+void supervisor_end(const struct paths *paths)
+{
+    int64_t pid = home_supervisor(paths);
+    if (pid <= 1)
+        return;
+    (void)kill((pid_t)pid, SUPERVISOR_STOP);
+    (void)kill((pid_t)pid, SIGCONT);
+    int64_t until = now_ms() + END_MS;
+    while (home_supervisor(paths) == pid && now_ms() < until)
+        (void)poll(NULL, 0, END_POLL_MS);
+    if (home_supervisor(paths) == pid)
+        (void)kill((pid_t)pid, SIGKILL);
 }
 
 enum exit_code supervisor_run(const struct supervisor_options *options)

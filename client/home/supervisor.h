@@ -4,24 +4,40 @@
  *
  *   dies      starts again after 0.1, 0.2, 0.4 ... 5 s; from 0.1 again after 10 s of life
  *   hangs     no byte in its watchdog pipe (common/watchdog.h) for 15 s: SIGKILL, then as above
- *   SIGTERM   ends both, then every process of the home that is left, and returns
- *   SIGINT    (--foreground) runs `cairn down`, which saves the jobs and then sends SIGTERM
+ *   SIGTERM   runs `cairn down`, which has the jobs saved and then sends SUPERVISOR_STOP; once
+ *             that command is over or late, the supervisor stops, whatever came of it
+ *   SIGINT    likewise (Ctrl-C, --foreground); the second one: stops at once
+ *   SIGUSR1   SUPERVISOR_STOP: ends both, then every process of the home that is left, and returns
+ *
+ * SIGTERM to every process of a service at once does the same: the coordinator and the agent leave
+ * it to the supervisor (common/watchdog.h).
  */
 #pragma once
 
+#include <signal.h>
 #include <stdint.h>
 
 #include "client/base/exit.h"
+#include "client/base/options.h"
 #include "common/paths.h"
+
+#define SUPERVISOR_STOP SIGUSR1
 
 struct supervisor_options {
     const struct paths *paths;
     int64_t slots;      /* -1: the agent's default */
     const char *listen; /* NULL: no TCP */
+    int64_t grace_ms;   /* that the jobs have for their last checkpoints */
 };
 
-/* Returns after SIGTERM. EXIT_REFUSED: another supervisor of this home lives. */
+/* Returns when it has stopped. EXIT_REFUSED: another supervisor of this home lives. */
 enum exit_code supervisor_run(const struct supervisor_options *options);
+
+/* Ends the home's supervisor, if there is one, with what it started; waits for that. */
+void supervisor_end(const struct paths *paths);
+
+/* --grace, or its default. EXIT_USAGE: it is too long, which is said. */
+enum exit_code supervisor_grace(const struct arguments *args, int64_t *out_ms);
 
 /* How long to wait before the next start: `last` waited before, after a life of lived_ms. */
 int64_t supervisor_backoff_ms(int64_t last_ms, int64_t lived_ms);

@@ -211,7 +211,7 @@ void api_drain_begin(struct api *api, struct rpc_call *call, uint32_t timeout_ms
     const struct clock *clock = core_options(api->core)->clock;
     stream->drain.begun_wall = clock_wall_ms(clock);
     stream->drain.until = clock_mono_ms(clock) + timeout_ms;
-    core_drain(api->core, false);
+    core_drain(api->core, false, timeout_ms);
 }
 
 static void drain_reply(struct api *api, struct api_stream *stream)
@@ -242,6 +242,6 @@ void api_drain_pump(struct api *api, struct api_stream *stream, int64_t now)
     } else if (late) {
         stream->drain.hurried = true;
         stream->drain.until = now + HURRY_MS;
-        core_drain(api->core, true);
+        core_drain(api->core, true, HURRY_MS);
     }
 }

@@ -205,9 +205,9 @@ enum status core_check_ckpt(struct core *core, struct core_job *job, uint64_t st
     return st;
 }
 
-void core_drain(struct core *core, bool now)
+void core_drain(struct core *core, bool now, int64_t hold_ms)
 {
-    core->draining_until = core_now(core) + CORE_DRAIN_MS_MAX;
+    core->draining_until = core_now(core) + hold_ms + CORE_DRAIN_FORGET_MS;
     for (size_t i = 0; i < core->job_count; i++) {
         struct machine_event event =
             core_event(core, now ? MACHINE_EV_DRAIN_NOW : MACHINE_EV_DRAIN);

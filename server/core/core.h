@@ -197,8 +197,9 @@ uint32_t core_node_gpus_used(struct core *core, const struct core_node *node);
 /* Trainers of the node have a live session. */
 bool core_node_heard(struct core *core, const struct core_node *node);
 
-/* `cairn down`: nothing is placed, running jobs save and leave. now: without saving. */
-void core_drain(struct core *core, bool now);
+/* `cairn down`: nothing is placed, running jobs save and leave. now: without saving. If nobody ends
+ * it, it is over some time after the hold_ms that its caller waits. */
+void core_drain(struct core *core, bool now, int64_t hold_ms);
 void core_drain_end(struct core *core);
 /* Jobs that still have trainers. */
 size_t core_draining(struct core *core);

@@ -17,7 +17,7 @@
 #define CORE_ROWS_MAX        4096
 #define CORE_WAITS_MAX       8192 /* GETs of one job that wait for their keys */
 #define CORE_KV_MS_MAX       600000
-#define CORE_DRAIN_MS_MAX    60000                     /* a drain that nobody ends is forgotten */
+#define CORE_DRAIN_FORGET_MS 60000                     /* a drain that nobody ends is forgotten */
 #define CORE_STATE_BYTES_MAX ((size_t)4 * 1024 * 1024) /* of a job's machine as JSON */
 
 /*

@@ -32,12 +32,33 @@ def test_up_twice_is_up_and_down_leaves_nothing(home):
     before = home.pids()
     assert sorted(before.values()) == ["cairn", "cairn-agent", "cairnd"]
     assert "already up" in home.cairn("up").stderr
+    assert "already up" in home.cairn("up", "--slots", "4").stderr
     assert home.pids() == before
     assert coordinator(home)["agents"] == 1
     home.cairn("down")
     assert home.pids() == {}
     assert home.cairn("ps", check=False).returncode == 5
     assert "nothing runs" in home.cairn("down").stderr
+
+
+def test_up_with_other_flags_names_them(home):
+    done = home.cairn("up", "--slots", "8", "--listen", "127.0.0.1:0", check=False)
+    assert done.returncode == 4
+    assert "with --slots 4, not 8" in done.stderr and "without --listen 127.0.0.1:0" in done.stderr
+    assert coordinator(home)["agents"] == 1
+
+
+def test_an_up_that_fails_leaves_nothing():
+    home = Home()
+    try:
+        (home.home / "state" / "cairnd.db").mkdir(parents=True)  # no journal can be there
+        done = home.cairn("up", check=False, timeout=60)
+        assert done.returncode == 5, done.stderr
+        assert "cairnd.log" in done.stderr and "nothing was left" in done.stderr
+        assert home.pids() == {}
+    finally:
+        home.end_everything()
+        shutil.rmtree(home.dir, ignore_errors=True)
 
 
 def test_coordinator_and_agent_come_back_when_they_are_killed(home):
@@ -83,6 +104,62 @@ def test_down_ends_a_trainer_that_is_stopped(home):
     home.kill("cairn-trainer", signal.SIGSTOP)
     home.cairn("down", timeout=30)
     assert home.pids() == {}
+
+
+@pytest.fixture(name="service")
+def one_service():
+    """Home(); up() is the process `cairn up --foreground` of a service manager."""
+    home = Home(slots=4)
+
+    def up():
+        process = start(home, "up", "--foreground", "--slots", "4")
+        until(lambda: home.cairn("version", "-o", "json", check=False).returncode == 0 and
+              coordinator(home) and coordinator(home)["agents"] == 1, 20, "both answer")
+        return process
+
+    try:
+        home.up = up
+        yield home
+    finally:
+        home.cairn("down", check=False, timeout=40)
+        home.end_everything()
+        shutil.rmtree(home.dir, ignore_errors=True)
+        shutil.rmtree(home.copies, ignore_errors=True)
+
+
+def ends_without_losing_a_step(home, end):
+    """end(process) ends the service; what the job had done by then is there when it is up again."""
+    process = home.up()
+    job = home.submit(**LONG)
+    until(lambda: home.show(job)["step"] > 20, 30, "the job trains")
+    done = home.show(job)["step"]
+    end(process)
+    out = process.communicate(timeout=40)[0]
+    assert process.returncode == 0, out
+    assert "saved 1 jobs" in out, out
+    assert home.pids() == {}
+    home.up()
+    shown = home.wait_state(job, "RUNNING")
+    assert int(shown["checkpoints"][0]["step"]) >= done, (shown["checkpoints"], done)
+    assert not [e for e in shown["events"] if e["kind"] == "fault"], shown["events"]
+    home.cairn("kill", job, "--wait")
+
+
+def test_sigterm_to_up_in_the_foreground_saves_the_jobs(service):
+    ends_without_losing_a_step(service, lambda process: process.send_signal(signal.SIGTERM))
+
+
+def test_ctrl_c_of_up_in_the_foreground_saves_the_jobs(service):
+    ends_without_losing_a_step(service, lambda process: process.send_signal(signal.SIGINT))
+
+
+def test_sigterm_to_every_process_loses_no_step(service):
+    """As systemd ends a service."""
+    def end(_):
+        for pid in service.pids():
+            os.kill(pid, signal.SIGTERM)
+
+    ends_without_losing_a_step(service, end)
 
 
 def test_two_homes_do_not_see_each_other(home):

@@ -11,7 +11,7 @@ def test_a_killed_worker_changes_nothing_and_no_process_reports_an_error():
         quiet = home.run(seconds=120, **SETS)
     with Home(faults="trainer.update,rank=1,step=3:kill") as home:
         assert home.run(seconds=120, **SETS) == quiet
-        home.kill("cairnd", signal.SIGTERM)
+        home.kill("cairnd", signal.SIGINT)
         logs = [p.read_text(errors="replace")
                 for p in [*home.home.glob("log/*"), *home.home.glob("jobs/*/*/*.log")]]
         for text in logs:

@@ -104,7 +104,7 @@ void sim_coordinator_chaos(struct sim *sim)
     else if (what < 96)
         ask(sim, index, MACHINE_EV_STOP);
     else if (sim->coordinator->core && sim_chance(sim, 300)) {
-        core_drain(sim->coordinator->core, sim_chance(sim, 300));
+        core_drain(sim->coordinator->core, sim_chance(sim, 300), 0);
         sim_poll_core(sim);
     }
     if (sim->coordinator->core && sim->coordinator->outputs_left < 0 && sim_chance(sim, 100))

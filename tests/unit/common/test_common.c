@@ -1,4 +1,5 @@
 /* Status scopes, the bounded buffer, publishing of files, time, paths. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "common/log.h"
 #include "common/paths.h"
 #include "common/status.h"
+#include "common/watchdog.h"
 #include "tests/test.h"
 
 static void every_status_has_the_scope_of_its_range(void **state)
@@ -171,6 +173,22 @@ static void a_log_line_is_one_bounded_json_object(void **state)
     (void)close(ends[1]);
 }
 
+static void a_program_is_watched_while_its_supervisor_reads(void **state)
+{
+    (void)state;
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    assert_true(watchdog_watched(ends[1]));
+    while (fcntl(ends[1], F_SETFL, O_NONBLOCK) == 0 && write(ends[1], "b", 1) == 1)
+        ;
+    assert_true(watchdog_watched(ends[1])); /* full, but there */
+    assert_int_equal(close(ends[0]), 0);
+    assert_false(watchdog_watched(ends[1]));
+    assert_int_equal(close(ends[1]), 0);
+    assert_false(watchdog_watched(ends[1]));
+    assert_false(watchdog_watched(-1));
+}
+
 static void a_wait_ends_at_its_time_and_not_before(void **state)
 {
     (void)state;
@@ -198,6 +216,7 @@ int main(void)
                                         remove_folder),
         cmocka_unit_test_setup_teardown(a_mapped_file_is_its_bytes_and_outlives_its_descriptor,
                                         make_folder, remove_folder),
+        cmocka_unit_test(a_program_is_watched_while_its_supervisor_reads),
         cmocka_unit_test(a_wait_ends_at_its_time_and_not_before),
         cmocka_unit_test(a_long_home_gets_a_short_socket_path),
         cmocka_unit_test(a_log_line_is_one_bounded_json_object),
