@@ -103,13 +103,22 @@ static const char *near_unit(const struct field *field, const char *text)
             strcasecmp(text, synonyms[i].word) == 0)
             return synonyms[i].unit;
     }
-    for (size_t i = 0; i < UNIT_COUNT; i++) {
-        size_t distance = suggest_distance(text, units[i].word);
-        bool near = distance <= 2 && distance < strlen(units[i].word);
-        if ((units[i].group & field->units) != 0 && near)
+    for (size_t i = 0; i < UNIT_COUNT; i++) { /* its beginning: 10ep */
+        if ((units[i].group & field->units) != 0 &&
+            strncasecmp(text, units[i].word, strlen(text)) == 0)
             return units[i].word;
     }
-    return NULL;
+    const char *best = NULL;
+    size_t nearest = 3;
+    for (size_t i = 0; i < UNIT_COUNT; i++) {
+        size_t distance = suggest_distance(text, units[i].word);
+        if ((units[i].group & field->units) == 0 || distance >= nearest ||
+            distance >= strlen(units[i].word))
+            continue;
+        nearest = distance;
+        best = units[i].word;
+    }
+    return best;
 }
 
 static enum status refuse_unit(const struct field *field, double value, const char *unit,
@@ -217,7 +226,7 @@ enum status amount_parse(const struct field *field, const char *text, struct job
         char way_out[LIMIT_REASON];
         double example = field->kind == FIELD_DURATION ? 100 : 64;
         join_units(field, &example, list, sizeof(list));
-        schema_words(field, false, words, sizeof(words));
+        schema_words(field, words, sizeof(words));
         (void)snprintf(way_out, sizeof(way_out), "write it as in %s%s%s", list,
                        words[0] != '\0' ? ", or " : "", words);
         return refuse_value(refusal, way_out, "%s must be a number and a unit; it is '%.100s'",
@@ -265,7 +274,7 @@ enum status amount_print(const struct field *field, const struct job_duration *a
 {
     unsigned group = field->kind == FIELD_AMOUNT ? field->units : group_of_duration(amount->unit);
     char text[64];
-    schema_words(field, false, text, sizeof(text));
+    schema_words(field, text, sizeof(text));
     bool word = field->kind == FIELD_AMOUNT ? amount->value == 0 : amount->unit == JOB_AUTO;
     if (!word || text[0] == '\0')
         say_amount(group, amount->value, text, sizeof(text));

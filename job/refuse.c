@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "job/suggest.h"
 
@@ -16,24 +17,75 @@ enum status refuse_value(struct refusal *out, const char *way_out, const char *c
     return ST_CONFIG;
 }
 
-enum status refuse_word(const struct field *field, const char *text, struct refusal *out)
+/* What other words people use; one counts where the field has the word that is meant. */
+static const struct {
+    const char *word, *meant;
+} synonyms[] = {
+    { "gpu", "cuda" },
+    { "nvidia", "cuda" },
+    { "host", "cpu" },
+    { "adam", "adamw" },
+    { "float32", "fp32" },
+    { "f32", "fp32" },
+    { "float", "fp32" },
+    { "single", "fp32" },
+    { "float16", "fp16" },
+    { "half", "fp16" },
+    { "f16", "fp16" },
+    { "bfloat16", "bf16" },
+    { "mnist", "idx" },
+    { "fashion-mnist", "idx" },
+    { "cifar10", "cifar" },
+    { "cifar-10", "cifar" },
+    { "cifar100", "cifar" },
+    { "cifar-100", "cifar" },
+    { "bin", "tokens" },
+    { "txt", "text" },
+    { "gpt", "gpt2" },
+    { "gpt-2", "gpt2" },
+    { "resnet-18", "resnet18" },
+    { "resnet-50", "resnet50" },
+    { "resnet-152", "resnet152" },
+};
+
+/* The word of the field that is meant by a text; false: none comes near. */
+static bool find_meant(const struct field *field, const char *text, char *out, bool *out_built)
 {
     const char *at = field->words;
     bool built = true;
     char word[FIELD_WORD_BYTES];
-    char way_out[LIMIT_REASON] = "";
     size_t best = suggest_limit(text) + 1;
-    while (schema_next_word(&at, &built, word, sizeof(word))) {
-        size_t distance = suggest_distance(text, word);
-        if (distance < best && distance < strlen(word)) {
-            best = distance;
-            (void)snprintf(way_out, sizeof(way_out), "did you mean '%s'?", word);
+    for (size_t i = 0; i < sizeof(synonyms) / sizeof(synonyms[0]); i++) {
+        if (strcasecmp(synonyms[i].word, text) == 0 &&
+            schema_word(field, synonyms[i].meant, out_built) != 0) {
+            (void)snprintf(out, FIELD_WORD_BYTES, "%s", synonyms[i].meant);
+            return true;
         }
     }
-    if (way_out[0] == '\0') {
+    while (schema_next_word(&at, &built, word, sizeof(word))) {
+        size_t distance = suggest_distance(text, word);
+        if (distance >= best || distance >= strlen(word))
+            continue;
+        best = distance;
+        *out_built = built;
+        memcpy(out, word, sizeof(word));
+    }
+    return best <= suggest_limit(text);
+}
+
+enum status refuse_word(const struct field *field, const char *text, struct refusal *out)
+{
+    char word[FIELD_WORD_BYTES];
+    char way_out[LIMIT_REASON];
+    bool built = true;
+    if (!find_meant(field, text, word, &built)) {
         char words[LIMIT_REASON / 2];
-        schema_words(field, true, words, sizeof(words));
+        schema_words(field, words, sizeof(words));
         (void)snprintf(way_out, sizeof(way_out), "one of: %s", words);
+    } else if (built) {
+        (void)snprintf(way_out, sizeof(way_out), "did you mean '%s'?", word);
+    } else {
+        return refuse_unbuilt(field, text, out);
     }
     return refuse_value(out, way_out, "%s can't be '%.100s'", field->path, text);
 }
@@ -42,7 +94,7 @@ enum status refuse_unbuilt(const struct field *field, const char *text, struct r
 {
     char words[LIMIT_REASON / 2];
     char way_out[LIMIT_REASON] = "remove this key";
-    schema_words(field, false, words, sizeof(words));
+    schema_words(field, words, sizeof(words));
     if (field->kind == FIELD_INT && field->words != NULL) {
         (void)snprintf(way_out, sizeof(way_out), "write a number, or remove this key");
     } else if (field->fallback != NULL && words[0] == '\0') {

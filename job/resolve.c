@@ -153,11 +153,6 @@ static void resolve_workers(struct reader *reader, bool lanes_known)
     bool has_shares = reader_has(reader, "workers.shares");
     if (has_shares)
         check_shares(reader, lanes_known);
-    if (reader_is_good(reader, "workers.min") && job->workers.min > job->workers.count) {
-        mistake(reader, "workers.min", "min is at most count",
-                "workers.min is %lld, but there are %lld workers", (long long)job->workers.min,
-                (long long)job->workers.count);
-    }
     if (!lanes_known || has_shares)
         return;
     if (job->workers.count > job->train.lanes) {

@@ -140,7 +140,7 @@ static const struct field fields[] = {
       .example = "every: 1 epoch" },
 
     { "workers.count", FIELD_INT, 0, AT(workers.count), 1, LIMIT_RANKS },
-    { "workers.min", FIELD_INT, 0, AT(workers.min), 1, LIMIT_RANKS, .fallback = "1" },
+    { "workers.min", FIELD_INT, FIELD_UNBUILT, AT(workers.min), 1, LIMIT_RANKS, .fallback = "1" },
     { "workers.spares", FIELD_INT, FIELD_UNBUILT, AT(workers.spares), 0, LIMIT_RANKS,
       .fallback = "0" },
     { "workers.shares", FIELD_COUNTS, 0, AT(workers.shares), 1, LIMIT_LANES, .example = "[3, 1]" },
@@ -278,7 +278,7 @@ const char *schema_section_example(const char *path)
     return NULL;
 }
 
-/* The i-th row's key directly below section, each key once; false: it has none or had it before. */
+/* The i-th row's key directly below section; false: it has none. */
 static bool child_key(size_t i, const char *section, char *out, size_t capacity)
 {
     const char *rest = below(fields[i].path, section);
@@ -286,9 +286,6 @@ static bool child_key(size_t i, const char *section, char *out, size_t capacity)
         return false;
     size_t size = strcspn(rest, ".");
     CHECK(size < capacity);
-    const char *before = i == 0 ? NULL : below(fields[i - 1].path, section);
-    if (before != NULL && strncmp(before, rest, size) == 0 && strcspn(before, ".") == size)
-        return false;
     memcpy(out, rest, size);
     out[size] = '\0';
     return true;
@@ -297,11 +294,14 @@ static bool child_key(size_t i, const char *section, char *out, size_t capacity)
 void schema_keys(const char *section, char *out, size_t capacity)
 {
     size_t used = 0;
+    char last[FIELD_WORD_BYTES] = "";
     out[0] = '\0';
     for (size_t i = 0; i < COUNT(fields); i++) {
         char key[FIELD_WORD_BYTES];
-        if (!child_key(i, section, key, sizeof(key)))
+        bool built = (fields[i].flags & FIELD_UNBUILT) == 0 && fields[i].offset != FIELD_NOWHERE;
+        if (!built || !child_key(i, section, key, sizeof(key)) || strcmp(key, last) == 0)
             continue;
+        memcpy(last, key, sizeof(last));
         int size = snprintf(out + used, capacity - used, "%s%s", used > 0 ? ", " : "", key);
         if (size < 0 || (size_t)size >= capacity - used)
             return;
@@ -388,7 +388,7 @@ bool schema_has_word(const struct field *field, const char *text)
     return schema_word(field, text, &built) != 0 && built;
 }
 
-void schema_words(const struct field *field, bool all, char *out, size_t capacity)
+void schema_words(const struct field *field, char *out, size_t capacity)
 {
     const char *at = field->words;
     bool built = true;
@@ -396,7 +396,7 @@ void schema_words(const struct field *field, bool all, char *out, size_t capacit
     size_t used = 0;
     out[0] = '\0';
     while (schema_next_word(&at, &built, word, sizeof(word))) {
-        if (!built && !all)
+        if (!built)
             continue;
         int size = snprintf(out + used, capacity - used, "%s%s", used > 0 ? ", " : "", word);
         if (size < 0 || (size_t)size >= capacity - used)

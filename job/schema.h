@@ -72,7 +72,7 @@ bool schema_is_section(const char *path);
 /* What a missing section could be; NULL: nothing to show. */
 const char *schema_section_example(const char *path);
 
-/* The keys directly below a section: "a, b, c". */
+/* The keys directly below a section of which something is built: "a, b, c". */
 void schema_keys(const char *section, char *out, size_t capacity);
 
 /* A key that may be meant by `key` in `section`, as one writes it there ("lr" or
@@ -89,8 +89,8 @@ unsigned schema_word(const struct field *field, const char *text, bool *out_buil
 /* Is text one of the field's words that are built? */
 bool schema_has_word(const struct field *field, const char *text);
 
-/* The words of a field: "a, b, c"; built ones only, or all. */
-void schema_words(const struct field *field, bool all, char *out, size_t capacity);
+/* The words of a field that are built: "a, b, c". */
+void schema_words(const struct field *field, char *out, size_t capacity);
 
 /* What a job has at the path of a FIELD_WORD: the enum's value, and as it is written; "" for 0. */
 unsigned schema_value(const char *path, const struct job *job);

@@ -16,7 +16,7 @@ static void describe_range(const struct field *field, char *out, size_t capacity
     bool open_low = (field->flags & FIELD_LOW_OPEN) != 0;
     bool open_high = (field->flags & FIELD_HIGH_OPEN) != 0;
     char words[FIELD_WORD_BYTES];
-    schema_words(field, false, words, sizeof(words));
+    schema_words(field, words, sizeof(words));
     (void)snprintf(out, capacity, "write a number %s %.16g %s %.16g%s%s",
                    open_low ? "above" : "from", field->low, open_high ? "to below" : "to",
                    field->high, words[0] != '\0' ? ", or " : "", words);
@@ -184,8 +184,11 @@ static enum status read_path(const struct field *field, const char *text, const 
                             field->path);
     }
     if (strstr(text, "://") != NULL) {
-        return refuse_value(refusal, "write the path of a folder or file",
-                            "%s: '%.100s' is not supported in this version", field->path, text);
+        const char *way_out = field->kind == FIELD_STORE
+                                  ? "write the path of a folder, or s3://bucket/prefix"
+                                  : "write the path of a folder or file";
+        return refuse_value(refusal, way_out, "%s: '%.100s' is not supported in this version",
+                            field->path, text);
     }
     if ((text[0] != '/' && !append_path(path, &used, base_dir)) || !append_path(path, &used, text))
         return refuse_value(refusal, "use a shorter path", "%s is too long", field->path);
@@ -370,7 +373,7 @@ static enum status print_env(const struct job_env *env, struct buf *out)
 static enum status print_number(const struct field *field, double value, struct buf *out)
 {
     char word[FIELD_WORD_BYTES];
-    schema_words(field, false, word, sizeof(word));
+    schema_words(field, word, sizeof(word));
     if (value == 0 && word[0] != '\0')
         return buf_append_text(out, word);
     return print_real(value, out);

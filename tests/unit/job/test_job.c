@@ -436,7 +436,7 @@ static void a_printed_job_parses_to_the_same_job(void **state)
     (void)state;
     static const char *const variants[][6] = {
         { NULL },
-        { "workers={count: 3, min: 2}", "train.lanes=4", NULL },
+        { "workers={count: 3, min: 1}", "train.lanes=4", NULL },
         { "train.optimizer={name: adamw, lr: 0.0003, beta1: 0.85, eps: 1e-7}", NULL },
         { "train.schedule={name: step, every: 3 epochs, gamma: 0.3}",
           "train.optimizer={lr: 0.123456789012345678, momentum: 0.9, nesterov: true}", NULL },
