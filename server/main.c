@@ -168,7 +168,8 @@ static void store_done(void *arg, struct store_task *done)
 static void submit_task(void *self, struct store_task *task)
 {
     struct daemon *d = self;
-    struct store_port port = store_queue_port(task->kind == STORE_VERIFY ? d->reader : d->store);
+    struct store_port port =
+        store_queue_port(task->kind == MACHINE_TASK_VERIFY ? d->reader : d->store);
     port.submit(port.self, task);
 }
 

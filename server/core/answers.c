@@ -3,21 +3,6 @@
 
 #include "server/core/internal.h"
 
-static enum machine_event_kind answer_of(enum store_kind kind)
-{
-    static const enum machine_event_kind kinds[] = {
-        [STORE_PROBE] = MACHINE_EV_PROBED,
-        [STORE_FOLDER] = MACHINE_EV_FOLDER_DONE,
-        [STORE_CHECK] = MACHINE_EV_CHECK_DONE,
-        [STORE_PUBLISH] = MACHINE_EV_PUBLISH_DONE,
-        [STORE_REMOVE] = MACHINE_EV_REMOVE_DONE,
-        [STORE_VERIFY] = MACHINE_EV_VERIFY_DONE,
-        [STORE_QUARANTINE] = MACHINE_EV_QUARANTINE_DONE,
-        [STORE_SWEEP] = MACHINE_EV_SWEEP_DONE,
-    };
-    return kinds[kind];
-}
-
 static bool take_metrics(void *arg, uint64_t step, const void *data, size_t size)
 {
     struct machine_ckpt *ckpt = arg;
@@ -51,8 +36,9 @@ void core_store_done(struct core *core, struct store_task *task)
 {
     struct core_job *job = core_job_at(core, task->job);
     if (job && core->failed == ST_OK) {
-        struct machine_event event = core_event(core, answer_of(task->kind));
-        event.answer = (struct machine_answer){ .step = task->step,
+        struct machine_event event = core_event(core, MACHINE_EV_STORE);
+        event.answer = (struct machine_answer){ .task = task->kind,
+                                                .step = task->step,
                                                 .generation = task->generation,
                                                 .status = task->status,
                                                 .message = task->message,
@@ -70,9 +56,9 @@ void core_store_done(struct core *core, struct store_task *task)
                                      .parent_step = task->parent.step,
                                      .parent_generation = (uint32_t)task->parent.generation };
         (void)snprintf(ckpt.digest, sizeof ckpt.digest, "%s", task->digest);
-        if (task->kind == STORE_PUBLISH)
+        if (task->kind == MACHINE_TASK_PUBLISH)
             note_metrics(core, job, &ckpt);
-        event.answer.ckpt = task->kind == STORE_PUBLISH ? &ckpt : NULL;
+        event.answer.ckpt = task->kind == MACHINE_TASK_PUBLISH ? &ckpt : NULL;
         (void)core_apply(core, job, &event);
     }
     store_task_free(task);

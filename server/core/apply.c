@@ -74,7 +74,7 @@ static enum status record_save(struct core *core, struct core_job *job,
     if (act->save_state == MACHINE_SAVE_FREE)
         return journal_drop_save(journal, job->id, act->step, act->generation);
     if (act->save_state == MACHINE_SAVE_COMMITTING) {
-        CHECK(event->kind == MACHINE_EV_CHECK_DONE);
+        CHECK(event->kind == MACHINE_EV_STORE && event->answer.task == MACHINE_TASK_CHECK);
         const struct store_task *task = event->answer.record;
         CHECK(task && task->step == act->step && task->generation == act->generation);
         row.wall_ms = task->wall_ms;
@@ -153,7 +153,6 @@ static enum status record_action(struct core *core, struct core_job *job,
     case MACHINE_ACT_REPORT_ROW:
         return record_report(core, job, act, event);
     case MACHINE_ACT_SCHEDULE:
-    case MACHINE_ACT_PROBE:
     case MACHINE_ACT_START:
     case MACHINE_ACT_END:
     case MACHINE_ACT_OVER:
@@ -161,13 +160,7 @@ static enum status record_action(struct core *core, struct core_job *job,
     case MACHINE_ACT_FORGET:
     case MACHINE_ACT_SAVE_AT:
     case MACHINE_ACT_STAY:
-    case MACHINE_ACT_FOLDER:
-    case MACHINE_ACT_CHECK:
-    case MACHINE_ACT_PUBLISH:
-    case MACHINE_ACT_REMOVE:
-    case MACHINE_ACT_VERIFY:
-    case MACHINE_ACT_QUARANTINE:
-    case MACHINE_ACT_SWEEP:
+    case MACHINE_ACT_STORE:
     case MACHINE_ACT_SEND_FOLDER:
     case MACHINE_ACT_SEND_ACK:
     case MACHINE_ACT_SEND_DONE:
@@ -310,14 +303,7 @@ static void perform_action(struct core *core, struct core_job *job,
     case MACHINE_ACT_FORGET:
         core_send_forget(core, job);
         break;
-    case MACHINE_ACT_PROBE:
-    case MACHINE_ACT_FOLDER:
-    case MACHINE_ACT_CHECK:
-    case MACHINE_ACT_PUBLISH:
-    case MACHINE_ACT_REMOVE:
-    case MACHINE_ACT_VERIFY:
-    case MACHINE_ACT_QUARANTINE:
-    case MACHINE_ACT_SWEEP:
+    case MACHINE_ACT_STORE:
         core_submit_store(core, job, act);
         break;
     case MACHINE_ACT_SAVE_AT:

@@ -122,18 +122,6 @@ static enum status load_decision(struct core *core, struct core_job *job, struct
 
 /* ---- tasks ---- */
 
-static enum store_kind kind_of(enum machine_action_kind kind)
-{
-    static const enum store_kind kinds[] = {
-        [MACHINE_ACT_PROBE] = STORE_PROBE,           [MACHINE_ACT_FOLDER] = STORE_FOLDER,
-        [MACHINE_ACT_CHECK] = STORE_CHECK,           [MACHINE_ACT_PUBLISH] = STORE_PUBLISH,
-        [MACHINE_ACT_REMOVE] = STORE_REMOVE,         [MACHINE_ACT_VERIFY] = STORE_VERIFY,
-        [MACHINE_ACT_QUARANTINE] = STORE_QUARANTINE, [MACHINE_ACT_SWEEP] = STORE_SWEEP,
-    };
-    CHECK(kind < sizeof kinds / sizeof kinds[0]);
-    return kinds[kind];
-}
-
 /* What a sweep leaves alone, whatever became of its manifest. */
 static enum status list_kept(const struct core_job *job, struct store_task *task)
 {
@@ -151,7 +139,7 @@ static enum status list_kept(const struct core_job *job, struct store_task *task
 
 void core_submit_store(struct core *core, struct core_job *job, const struct machine_action *act)
 {
-    struct store_task *task = store_task_new(kind_of(act->kind));
+    struct store_task *task = store_task_new(act->task);
     if (!task) {
         core_fail(core, ST_NO_MEMORY, "asking the store");
         return;
@@ -164,18 +152,18 @@ void core_submit_store(struct core *core, struct core_job *job, const struct mac
     task->holds = machine_newest(&job->m) != NULL;
     task->given_up = job->m.store_away;
     task->wall_ms = clock_wall_ms(core->options.clock);
-    if (task->kind == STORE_PROBE)
+    if (task->kind == MACHINE_TASK_PROBE)
         core_nonce(core, task->nonce, sizeof task->nonce);
     enum status st = core_ckpt_dir(job, act->step, act->generation, task->dir, sizeof task->dir);
-    if (task->kind == STORE_FOLDER) {
+    if (task->kind == MACHINE_TASK_FOLDER) {
         const struct machine_save *save = machine_find_save(&job->m, act->step, act->generation);
         task->need_bytes = machine_expected_bytes(&job->m, !save || save->base_generation == 0);
     }
-    if (st == ST_OK && task->kind == STORE_SWEEP)
+    if (st == ST_OK && task->kind == MACHINE_TASK_SWEEP)
         st = list_kept(job, task);
-    if (st == ST_OK && task->kind == STORE_CHECK)
+    if (st == ST_OK && task->kind == MACHINE_TASK_CHECK)
         st = load_reports(core, job, task);
-    if (st == ST_OK && task->kind == STORE_PUBLISH)
+    if (st == ST_OK && task->kind == MACHINE_TASK_PUBLISH)
         st = load_decision(core, job, task);
     if (st != ST_OK) { /* our own records contradict each other */
         store_task_free(task);

@@ -204,6 +204,22 @@ static void on_progress(struct machine_turn *t)
     machine_note_progress(t, &t->m->ranks[t->ev->rank]);
 }
 
+static void on_store(struct machine_turn *t)
+{
+    static void (*const handle[MACHINE_TASK_COUNT])(struct machine_turn * t) = {
+        [MACHINE_TASK_PROBE] = machine_on_probed,
+        [MACHINE_TASK_FOLDER] = machine_on_folder_done,
+        [MACHINE_TASK_CHECK] = machine_on_check_done,
+        [MACHINE_TASK_PUBLISH] = machine_on_publish_done,
+        [MACHINE_TASK_REMOVE] = machine_on_remove_done,
+        [MACHINE_TASK_VERIFY] = machine_on_verify_done,
+        [MACHINE_TASK_QUARANTINE] = machine_on_quarantine_done,
+        [MACHINE_TASK_SWEEP] = machine_on_sweep_done,
+    };
+    CHECK(t->ev->answer.task < MACHINE_TASK_COUNT);
+    handle[t->ev->answer.task](t);
+}
+
 /* ---- dispatch ---- */
 
 /* Who sends it decides what is checked first: agents and trainers may be of an older generation,
@@ -217,7 +233,7 @@ static const struct {
     [MACHINE_EV_TICK] = { CORE, NULL },
     [MACHINE_EV_PLACED] = { CORE, machine_on_placed },
     [MACHINE_EV_WAITING] = { CORE, on_waiting },
-    [MACHINE_EV_PROBED] = { CORE, machine_on_probed },
+    [MACHINE_EV_STORE] = { CORE, on_store },
     [MACHINE_EV_STARTED] = { FLEET, on_started },
     [MACHINE_EV_MISSING] = { FLEET, on_missing },
     [MACHINE_EV_EXITED] = { FLEET, on_exited },
@@ -233,13 +249,6 @@ static const struct {
     [MACHINE_EV_SAVE_FAILED] = { TRAINER, machine_on_save_failed },
     [MACHINE_EV_SAVE_PASSED] = { TRAINER, machine_on_save_passed },
     [MACHINE_EV_SAVE_WANTED] = { TRAINER, machine_on_save_wanted },
-    [MACHINE_EV_FOLDER_DONE] = { CORE, machine_on_folder_done },
-    [MACHINE_EV_CHECK_DONE] = { CORE, machine_on_check_done },
-    [MACHINE_EV_PUBLISH_DONE] = { CORE, machine_on_publish_done },
-    [MACHINE_EV_REMOVE_DONE] = { CORE, machine_on_remove_done },
-    [MACHINE_EV_VERIFY_DONE] = { CORE, machine_on_verify_done },
-    [MACHINE_EV_QUARANTINE_DONE] = { CORE, machine_on_quarantine_done },
-    [MACHINE_EV_SWEEP_DONE] = { CORE, machine_on_sweep_done },
 };
 
 /* What agents and trainers of another generation say changes nothing (invariant 2). */

@@ -216,9 +216,9 @@ void machine_catalog_resume(struct machine_turn *t)
         ckpt->verifying = false;
         ckpt->removing = ckpt->state == MACHINE_CKPT_REMOVING;
         if (ckpt->state == MACHINE_CKPT_REMOVING) {
-            machine_act_on(t, MACHINE_ACT_REMOVE, ckpt->step, ckpt->generation);
+            machine_ask_store(t, MACHINE_TASK_REMOVE, ckpt->step, ckpt->generation);
         } else if (ckpt->state == MACHINE_CKPT_QUARANTINING) {
-            machine_act_on(t, MACHINE_ACT_QUARANTINE, ckpt->step, ckpt->generation);
+            machine_ask_store(t, MACHINE_TASK_QUARANTINE, ckpt->step, ckpt->generation);
         }
     }
     /* Whatever was read before is not what the suspicion asks for. */

@@ -112,7 +112,7 @@ void machine_save_remove(struct machine_turn *t, int index)
             return;
     }
     save->removing = true;
-    machine_act_on(t, MACHINE_ACT_REMOVE, save->step, save->generation);
+    machine_ask_store(t, MACHINE_TASK_REMOVE, save->step, save->generation);
 }
 
 void machine_save_drop(struct machine_turn *t, int index, const char *why, bool tell)
@@ -396,7 +396,7 @@ void machine_sweep(struct machine_turn *t)
     if (before < 2 || before <= m->swept || before <= m->sweep_asked || is_busy_before(m, before))
         return;
     m->sweep_asked = before;
-    machine_act_on(t, MACHINE_ACT_SWEEP, 0, before);
+    machine_ask_store(t, MACHINE_TASK_SWEEP, 0, before);
 }
 
 void machine_sweep_again(struct machine_turn *t)

@@ -12,11 +12,11 @@
 #include "server/machine/parts.h"
 
 enum machine_event_kind {
-    /* the scheduler's, and the store's answer before a formation */
+    /* the scheduler's, and the store's */
     MACHINE_EV_TICK,    /* -               time passed */
     MACHINE_EV_PLACED,  /* placed          slots were found */
     MACHINE_EV_WAITING, /* waiting         there are none */
-    MACHINE_EV_PROBED,  /* answer          does the store take a file? */
+    MACHINE_EV_STORE,   /* answer          to what it was asked */
     /* of a rank's process, from its agent */
     MACHINE_EV_STARTED, /* started */
     MACHINE_EV_MISSING, /* -               the agent's hello does not list it */
@@ -34,14 +34,6 @@ enum machine_event_kind {
     MACHINE_EV_SAVE_FAILED,  /* save_failed */
     MACHINE_EV_SAVE_PASSED,  /* save_passed: it is beyond an announced step */
     MACHINE_EV_SAVE_WANTED,  /* save_wanted: somebody asked the worker for a save, or to leave */
-    /* the store's answers */
-    MACHINE_EV_FOLDER_DONE,     /* answer */
-    MACHINE_EV_CHECK_DONE,      /* answer */
-    MACHINE_EV_PUBLISH_DONE,    /* answer */
-    MACHINE_EV_REMOVE_DONE,     /* answer  of a dropped save, or of a checkpoint */
-    MACHINE_EV_VERIFY_DONE,     /* answer  a checkpoint was read back */
-    MACHINE_EV_QUARANTINE_DONE, /* answer  it was set aside */
-    MACHINE_EV_SWEEP_DONE,      /* answer  leftovers were removed */
     /* what people ask */
     MACHINE_EV_PAUSE,
     MACHINE_EV_RESUME,
@@ -103,15 +95,16 @@ struct machine_report {
 
 /* What came of an action that asked the store. */
 struct machine_answer {
+    enum machine_task task;
     uint64_t step;       /* of the save or checkpoint */
     uint32_t generation; /* of the same; SWEEP: those before it were swept */
     enum status status;
     const char *message; /* one line, if status is not ST_OK */
     bool away;           /* with ST_UNREACHABLE: at the store's place is another one, or nothing */
-    const char *mark;    /* PROBED, ST_OK: what the store is known by; NULL or "": not said */
-    const void *record; /* CHECK_DONE: what the decision journals; the machine doesn't look at it */
-    const struct machine_ckpt *ckpt; /* PUBLISH_DONE: what was published */
-    uint32_t swept;                  /* SWEEP_DONE: folders that went */
+    const char *mark;    /* PROBE, ST_OK: what the store is known by; NULL or "": not said */
+    const void *record;  /* CHECK: what the decision journals; the machine doesn't look at it */
+    const struct machine_ckpt *ckpt; /* PUBLISH: what was published */
+    uint32_t swept;                  /* SWEEP: folders that went */
 };
 
 struct machine_event {
@@ -178,7 +171,6 @@ enum machine_action_kind {
     MACHINE_ACT_REPORT_ROW, /* step, generation, rank: the report that the event brought */
     /* carried out afterwards, in order */
     MACHINE_ACT_SCHEDULE, /* slots were freed or are wanted */
-    MACHINE_ACT_PROBE,    /* asks the store whether it takes a file */
     MACHINE_ACT_START,    /* trainers of all ranks */
     MACHINE_ACT_END,      /* kills the trainers that are not gone */
     MACHINE_ACT_OVER,     /* message: sessions are told so and closed */
@@ -186,14 +178,7 @@ enum machine_action_kind {
     MACHINE_ACT_FORGET,   /* the job's copies in memory, on nodes that need none of them */
     MACHINE_ACT_SAVE_AT,  /* step, exit; rank */
     MACHINE_ACT_STAY,     /* step; rank: the exit announced for it is taken back */
-    /* asks the store, about step and generation; its answer is an event */
-    MACHINE_ACT_FOLDER,
-    MACHINE_ACT_CHECK,
-    MACHINE_ACT_PUBLISH,
-    MACHINE_ACT_REMOVE,
-    MACHINE_ACT_VERIFY,
-    MACHINE_ACT_QUARANTINE,
-    MACHINE_ACT_SWEEP, /* generation: those before it */
+    MACHINE_ACT_STORE,    /* task: asks the store, about step and generation; answer: an event */
     /* to ranks, about a save */
     MACHINE_ACT_SEND_FOLDER, /* step, there; rank, or all that began it */
     MACHINE_ACT_SEND_ACK,    /* step; rank: its report is journalled */
@@ -206,6 +191,7 @@ struct machine_action {
     uint32_t rank, generation;
     uint64_t step;
     union {
+        enum machine_task task;             /* STORE */
         enum machine_save_state save_state; /* SAVE_ROW */
         bool exit;                          /* SAVE_AT: they leave then */
         bool there;                         /* SEND_FOLDER: it is; else the save was dropped */

@@ -74,7 +74,7 @@ void machine_on_placed(struct machine_turn *t)
         return;
     }
     m->probing = true;
-    machine_act(t, MACHINE_ACT_PROBE);
+    machine_ask_store(t, MACHINE_TASK_PROBE, 0, m->generation);
 }
 
 void machine_on_probed(struct machine_turn *t)

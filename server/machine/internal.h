@@ -67,6 +67,8 @@ bool machine_saves_busy(const struct machine *m);
 struct machine_action *machine_act(struct machine_turn *t, enum machine_action_kind kind);
 struct machine_action *machine_act_on(struct machine_turn *t, enum machine_action_kind kind,
                                       uint64_t step, uint32_t generation);
+void machine_ask_store(struct machine_turn *t, enum machine_task task, uint64_t step,
+                       uint32_t generation);
 /* An event for people, in the job's history. */
 void machine_tell(struct machine_turn *t, const char *what, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -20,7 +20,7 @@ void machine_ask_verify(struct machine_turn *t, struct machine_ckpt *ckpt)
     if (ckpt->verifying)
         return;
     ckpt->verifying = true;
-    machine_act_on(t, MACHINE_ACT_VERIFY, ckpt->step, ckpt->generation);
+    machine_ask_store(t, MACHINE_TASK_VERIFY, ckpt->step, ckpt->generation);
 }
 
 void machine_set_aside(struct machine_turn *t, struct machine_ckpt *ckpt, const char *why)
@@ -31,7 +31,7 @@ void machine_set_aside(struct machine_turn *t, struct machine_ckpt *ckpt, const 
     machine_tell(t, "damaged", "the checkpoint of step %llu is set aside: %.380s",
                  (unsigned long long)ckpt->step, why);
     machine_act_on(t, MACHINE_ACT_CKPT_ROW, ckpt->step, ckpt->generation);
-    machine_act_on(t, MACHINE_ACT_QUARANTINE, ckpt->step, ckpt->generation);
+    machine_ask_store(t, MACHINE_TASK_QUARANTINE, ckpt->step, ckpt->generation);
 }
 
 /* Ascending: what is read through an orphan is one, too. */
@@ -53,7 +53,7 @@ void machine_remove_ckpt(struct machine_turn *t, struct machine_ckpt *ckpt)
     ckpt->state = MACHINE_CKPT_REMOVING;
     ckpt->removing = true;
     machine_act_on(t, MACHINE_ACT_CKPT_ROW, ckpt->step, ckpt->generation);
-    machine_act_on(t, MACHINE_ACT_REMOVE, ckpt->step, ckpt->generation);
+    machine_ask_store(t, MACHINE_TASK_REMOVE, ckpt->step, ckpt->generation);
 }
 
 /* ---- what stays ---- */
@@ -134,7 +134,7 @@ static bool remove_unkept(struct machine_turn *t, const struct machine_ckpt *rea
         if (ckpt->state == MACHINE_CKPT_REMOVING) {
             if (!ckpt->removing && room) { /* it failed in the store: again */
                 ckpt->removing = true;
-                machine_act_on(t, MACHINE_ACT_REMOVE, ckpt->step, ckpt->generation);
+                machine_ask_store(t, MACHINE_TASK_REMOVE, ckpt->step, ckpt->generation);
             }
             keep_parent(m, ckpt);
         } else if (ckpt->state == MACHINE_CKPT_GOOD && ckpt->kept) {

@@ -68,6 +68,12 @@ struct machine_action *machine_act_on(struct machine_turn *t, enum machine_actio
     return act;
 }
 
+void machine_ask_store(struct machine_turn *t, enum machine_task task, uint64_t step,
+                       uint32_t generation)
+{
+    machine_act_on(t, MACHINE_ACT_STORE, step, generation)->task = task;
+}
+
 void machine_tell(struct machine_turn *t, const char *what, const char *format, ...)
 {
     struct machine_action *act = machine_act(t, MACHINE_ACT_TELL);

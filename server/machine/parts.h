@@ -174,6 +174,32 @@ struct machine_copy {
     uint32_t holder;
 };
 
+/* ---- what the store is asked ---- */
+
+/*
+ * The one list of tasks for the checkpoint store: the machine asks for them (MACHINE_ACT_STORE),
+ * server/store runs them, and the answer is an event (MACHINE_EV_STORE).
+ * X(name, after how long it counts as hung, what it does, for messages)
+ */
+#define MACHINE_TASK_MS      120000  /* calls about names, and a few small files */
+#define MACHINE_TASK_READ_MS 3600000 /* as long as a checkpoint is large */
+#define MACHINE_TASKS(X)                                                                           \
+    X(PROBE, MACHINE_TASK_MS, "writing to it") /* is it the job's, does it take a file? */         \
+    X(FOLDER, MACHINE_TASK_MS, "making the folder")                                                \
+    X(CHECK, MACHINE_TASK_MS, "checking the files") /* against reports; makes the manifest */      \
+    X(PUBLISH, MACHINE_TASK_MS, "publishing the manifest")                                         \
+    X(REMOVE, MACHINE_TASK_MS, "removing the folder") /* of a dropped save, or a checkpoint */     \
+    X(VERIFY, MACHINE_TASK_READ_MS, "reading it")                                                  \
+    X(QUARANTINE, MACHINE_TASK_MS, "setting it aside")                                             \
+    X(SWEEP, MACHINE_TASK_MS, "sweeping it") /* of what generations before this one left */
+
+enum machine_task {
+#define MACHINE_TASK_NAME(name, ms, doing) MACHINE_TASK_##name,
+    MACHINE_TASKS(MACHINE_TASK_NAME)
+#undef MACHINE_TASK_NAME
+};
+#define MACHINE_TASK_COUNT (MACHINE_TASK_SWEEP + 1)
+
 /* ---- saves ---- */
 
 enum machine_save_state {

@@ -46,7 +46,7 @@ static void open_save(struct machine_turn *t, struct machine_save *save)
     save->times = (struct machine_save_times){ 0 };
     save->reported_at = 0;
     machine_due_from(t);
-    machine_act_on(t, MACHINE_ACT_FOLDER, save->step, save->generation);
+    machine_ask_store(t, MACHINE_TASK_FOLDER, save->step, save->generation);
 }
 
 /* The folder of a dropped save is gone: it is begun again if ranks did so or people wait for it. */
@@ -205,7 +205,7 @@ static void check_save(struct machine_turn *t, int index)
     CHECK(machine_every_rank(t->m, index, MACHINE_RANK_REPORTED));
     machine_save_set_state(t, save, MACHINE_SAVE_CHECKING);
     save->reported_at = t->now;
-    machine_act_on(t, MACHINE_ACT_CHECK, save->step, save->generation);
+    machine_ask_store(t, MACHINE_TASK_CHECK, save->step, save->generation);
 }
 
 static int64_t larger(int64_t a, int64_t b)
@@ -294,7 +294,7 @@ void machine_on_check_done(struct machine_turn *t)
     if (t->ev->answer.status == ST_OK) {
         save->tries = 0;
         machine_save_set_state(t, save, MACHINE_SAVE_COMMITTING);
-        machine_act_on(t, MACHINE_ACT_PUBLISH, save->step, save->generation);
+        machine_ask_store(t, MACHINE_TASK_PUBLISH, save->step, save->generation);
         return;
     }
     enum status st = t->ev->answer.status;
@@ -430,10 +430,10 @@ void machine_saves_tick(struct machine_turn *t)
         save->retry_at = 0;
         switch (save->state) {
         case MACHINE_SAVE_CHECKING:
-            machine_act_on(t, MACHINE_ACT_CHECK, save->step, save->generation);
+            machine_ask_store(t, MACHINE_TASK_CHECK, save->step, save->generation);
             break;
         case MACHINE_SAVE_COMMITTING:
-            machine_act_on(t, MACHINE_ACT_PUBLISH, save->step, save->generation);
+            machine_ask_store(t, MACHINE_TASK_PUBLISH, save->step, save->generation);
             break;
         case MACHINE_SAVE_DROPPING:
             machine_save_remove(t, i);
@@ -457,7 +457,7 @@ void machine_saves_resume(struct machine_turn *t)
         struct machine_save *save = &m->saves[i];
         save->since = t->now;
         if (save->state == MACHINE_SAVE_COMMITTING) {
-            machine_act_on(t, MACHINE_ACT_PUBLISH, save->step, save->generation);
+            machine_ask_store(t, MACHINE_TASK_PUBLISH, save->step, save->generation);
         } else if (save->state == MACHINE_SAVE_COLLECTING &&
                    machine_every_rank(m, i, MACHINE_RANK_REPORTED)) {
             check_save(t, i);

@@ -12,7 +12,7 @@
 #define READERS_MAX      3  /* threads beside the task's own */
 #define CORES_PER_READER 4
 
-struct store_task *store_task_new(enum store_kind kind)
+struct store_task *store_task_new(enum machine_task kind)
 {
     struct store_task *task = calloc(1, sizeof *task);
     if (!task)
@@ -232,8 +232,9 @@ static enum status sweep_folders(struct store_task *task, const struct io *io)
 /* What makes, decides or removes something. */
 static bool needs_mark(const struct store_task *task)
 {
-    return task->kind == STORE_FOLDER || task->kind == STORE_PUBLISH || task->kind == STORE_SWEEP ||
-           (task->kind == STORE_REMOVE && !task->given_up);
+    return task->kind == MACHINE_TASK_FOLDER || task->kind == MACHINE_TASK_PUBLISH ||
+           task->kind == MACHINE_TASK_SWEEP ||
+           (task->kind == MACHINE_TASK_REMOVE && !task->given_up);
 }
 
 static enum status do_task(struct store_task *task, const struct io *io)
@@ -243,22 +244,22 @@ static enum status do_task(struct store_task *task, const struct io *io)
     if (st != ST_OK)
         return st;
     switch (task->kind) {
-    case STORE_PROBE:
+    case MACHINE_TASK_PROBE:
         return probe_store(task, io);
-    case STORE_FOLDER:
+    case MACHINE_TASK_FOLDER:
         return make_folder(task, io);
-    case STORE_CHECK:
+    case MACHINE_TASK_CHECK:
         return prepare_commit(task, io);
-    case STORE_PUBLISH:
+    case MACHINE_TASK_PUBLISH:
         fault_point("coordinator.publish");
         return ckpt_manifest_publish(io, task->dir, task->manifest.data, task->manifest.size);
-    case STORE_REMOVE:
+    case MACHINE_TASK_REMOVE:
         return ckpt_remove(io, task->dir);
-    case STORE_VERIFY:
+    case MACHINE_TASK_VERIFY:
         return verify_bytes(task, io);
-    case STORE_SWEEP:
+    case MACHINE_TASK_SWEEP:
         return sweep_folders(task, io);
-    case STORE_QUARANTINE:
+    case MACHINE_TASK_QUARANTINE:
         return ckpt_quarantine(io, task->dir, moved, sizeof moved);
     }
     return ST_INVALID;
@@ -266,11 +267,10 @@ static enum status do_task(struct store_task *task, const struct io *io)
 
 void store_task_run(struct store_task *task, const struct io *io)
 {
-    static const char *const doing[] = {
-        [STORE_PROBE] = "writing to it",         [STORE_FOLDER] = "making the folder",
-        [STORE_CHECK] = "checking the files",    [STORE_PUBLISH] = "publishing the manifest",
-        [STORE_REMOVE] = "removing the folder",  [STORE_VERIFY] = "reading it",
-        [STORE_QUARANTINE] = "setting it aside", [STORE_SWEEP] = "sweeping it",
+    static const char *const doing[MACHINE_TASK_COUNT] = {
+#define DOING(name, ms, text) [MACHINE_TASK_##name] = (text),
+        MACHINE_TASKS(DOING)
+#undef DOING
     };
     task->message[0] = '\0';
     task->away = false;
@@ -278,7 +278,7 @@ void store_task_run(struct store_task *task, const struct io *io)
     if (task->status == ST_OK) {
         task->message[0] = '\0';
     } else if (task->message[0] == '\0') {
-        bool all = task->kind == STORE_PROBE || task->kind == STORE_SWEEP;
+        bool all = task->kind == MACHINE_TASK_PROBE || task->kind == MACHINE_TASK_SWEEP;
         const char *where = all ? task->store : task->dir;
         struct reason why;
         io_explain(io, task->status, &why);

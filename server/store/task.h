@@ -10,22 +10,11 @@
 #include "common/io.h"
 #include "common/limits.h"
 #include "common/status.h"
-
-enum store_kind {
-    STORE_PROBE, /* the store is the job's, and takes a file */
-    STORE_FOLDER,
-    STORE_CHECK, /* files against reports; makes the manifest */
-    STORE_PUBLISH,
-    STORE_REMOVE,
-    STORE_VERIFY,
-    STORE_QUARANTINE,
-    STORE_SWEEP, /* folders without a manifest, of generations before this one, but for those kept
-                  */
-};
+#include "server/machine/parts.h"
 
 struct store_task {
     struct store_task *next; /* of whoever holds it */
-    enum store_kind kind;
+    enum machine_task kind;
     char job[16];
     uint64_t step;
     uint32_t generation;
@@ -53,7 +42,7 @@ struct store_task {
     char message[LIMIT_REASON]; /* one line; "" on ST_OK */
 };
 
-struct store_task *store_task_new(enum store_kind kind); /* NULL: no memory */
+struct store_task *store_task_new(enum machine_task kind); /* NULL: no memory */
 void store_task_free(struct store_task *task);
 
 /* Runs it: sets status and message. Blocks as long as the store does. Fault points: coordinator.*

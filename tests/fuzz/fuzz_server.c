@@ -50,7 +50,7 @@ static void answer_all(struct world *w)
     for (int i = 0; w->first && i < 64; i++) {
         struct store_task *task = w->first;
         w->first = task->next;
-        task->status = task->kind == STORE_PROBE || i % 2 == 0 ? ST_OK : ST_FULL;
+        task->status = task->kind == MACHINE_TASK_PROBE || i % 2 == 0 ? ST_OK : ST_FULL;
         (void)snprintf(task->message, sizeof task->message, "%s", status_string(task->status));
         core_store_done(w->core, task);
     }

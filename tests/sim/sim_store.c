@@ -174,15 +174,15 @@ static enum status run_sweep(struct sim *sim, struct store_task *task)
 
 void sim_store_run(struct sim *sim, struct store_task *task)
 {
-    bool all = task->kind == STORE_PROBE || task->kind == STORE_SWEEP;
+    bool all = task->kind == MACHINE_TASK_PROBE || task->kind == MACHINE_TASK_SWEEP;
     struct sim_folder *folder = all ? NULL : sim_folder_at(sim, task->dir);
     CHECK(folder || all);
     bool full = sim->store_full;
     switch (task->kind) {
-    case STORE_PROBE:
+    case MACHINE_TASK_PROBE:
         task->status = full ? ST_FULL : ST_OK;
         break;
-    case STORE_FOLDER:
+    case MACHINE_TASK_FOLDER:
         task->status = full ? ST_FULL : folder->manifest ? ST_EXISTS : ST_OK;
         if (task->status == ST_OK) {
             memset(folder->file, 0, sizeof folder->file);
@@ -190,29 +190,29 @@ void sim_store_run(struct sim *sim, struct store_task *task)
             folder->parent_generation = 0;
         }
         break;
-    case STORE_CHECK:
+    case MACHINE_TASK_CHECK:
         task->status = run_check(sim, task, folder);
         break;
-    case STORE_PUBLISH:
+    case MACHINE_TASK_PUBLISH:
         task->status = full ? ST_FULL : run_publish(sim, task, folder);
         break;
-    case STORE_REMOVE:
+    case MACHINE_TASK_REMOVE:
         check_removal(sim, folder);
         folder->manifest = false;
         folder->there = false;
         memset(folder->file, 0, sizeof folder->file);
         task->status = ST_OK;
         break;
-    case STORE_VERIFY:
+    case MACHINE_TASK_VERIFY:
         task->status = !folder->there || !folder->manifest ? ST_NOT_FOUND
                        : sim_folder_damaged(sim, folder)   ? ST_CORRUPT
                                                            : ST_OK;
         folder->read_back = folder->read_back || task->status == ST_OK;
         break;
-    case STORE_SWEEP:
+    case MACHINE_TASK_SWEEP:
         task->status = run_sweep(sim, task);
         break;
-    case STORE_QUARANTINE:
+    case MACHINE_TASK_QUARANTINE:
         if (!sim_folder_damaged(sim, folder))
             sim_fail(sim, "a good checkpoint is set aside: %s", task->dir);
         folder->bad = true;

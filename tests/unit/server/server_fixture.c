@@ -160,8 +160,10 @@ void bench_place(struct bench *b)
 
 void bench_probe(struct bench *b, enum status status)
 {
-    send(b, (struct machine_event){ .kind = MACHINE_EV_PROBED,
-                                    .answer = { .status = status, .message = "the store" } });
+    send(b,
+         (struct machine_event){
+             .kind = MACHINE_EV_STORE,
+             .answer = { .task = MACHINE_TASK_PROBE, .status = status, .message = "the store" } });
 }
 
 void bench_hello(struct bench *b, uint32_t rank)
@@ -259,7 +261,7 @@ void bench_passed(struct bench *b, uint32_t rank, uint64_t step, uint64_t at)
 
 /* ---- the store ---- */
 
-void bench_store(struct bench *b, enum machine_event_kind kind, uint64_t step, uint32_t generation,
+void bench_store(struct bench *b, enum machine_task task, uint64_t step, uint32_t generation,
                  enum status status)
 {
     struct machine_ckpt ckpt = { .step = step,
@@ -269,8 +271,9 @@ void bench_store(struct bench *b, enum machine_event_kind kind, uint64_t step, u
                                  .bytes = 1000,
                                  .wall_ms = b->now };
     (void)snprintf(ckpt.digest, sizeof ckpt.digest, "%032llx", (unsigned long long)step);
-    send(b, (struct machine_event){ .kind = kind,
-                                    .answer = { .step = step,
+    send(b, (struct machine_event){ .kind = MACHINE_EV_STORE,
+                                    .answer = { .task = task,
+                                                .step = step,
                                                 .generation = generation,
                                                 .status = status,
                                                 .message = status_string(status),
@@ -279,8 +282,9 @@ void bench_store(struct bench *b, enum machine_event_kind kind, uint64_t step, u
 
 void bench_publish(struct bench *b, const struct machine_ckpt *ckpt)
 {
-    send(b, (struct machine_event){ .kind = MACHINE_EV_PUBLISH_DONE,
-                                    .answer = { .step = ckpt->step,
+    send(b, (struct machine_event){ .kind = MACHINE_EV_STORE,
+                                    .answer = { .task = MACHINE_TASK_PUBLISH,
+                                                .step = ckpt->step,
                                                 .generation = ckpt->generation,
                                                 .status = ST_OK,
                                                 .message = "",
@@ -307,13 +311,13 @@ void bench_save_until(struct bench *b, uint64_t step, enum machine_save_state st
     for (uint32_t i = 0; i < b->m.config.ranks; i++)
         bench_begin(b, i, step);
     if (state >= MACHINE_SAVE_COLLECTING)
-        bench_store(b, MACHINE_EV_FOLDER_DONE, step, generation, ST_OK);
+        bench_store(b, MACHINE_TASK_FOLDER, step, generation, ST_OK);
     for (uint32_t i = 0; i < b->m.config.ranks && state >= MACHINE_SAVE_CHECKING; i++)
         bench_report(b, i, step);
     if (state >= MACHINE_SAVE_COMMITTING)
-        bench_store(b, MACHINE_EV_CHECK_DONE, step, generation, ST_OK);
+        bench_store(b, MACHINE_TASK_CHECK, step, generation, ST_OK);
     if (state >= MACHINE_SAVE_COMMITTED)
-        bench_store(b, MACHINE_EV_PUBLISH_DONE, step, generation, ST_OK);
+        bench_store(b, MACHINE_TASK_PUBLISH, step, generation, ST_OK);
 }
 
 void bench_commit(struct bench *b, uint64_t step)
@@ -340,6 +344,22 @@ const struct machine_action *bench_act(const struct bench *b, enum machine_actio
         if (b->out.list[i].kind == kind && n-- == 0)
             return &b->out.list[i];
     return NULL;
+}
+
+const struct machine_action *bench_task(const struct bench *b, enum machine_task task)
+{
+    for (size_t i = 0; i < b->out.count; i++)
+        if (b->out.list[i].kind == MACHINE_ACT_STORE && b->out.list[i].task == task)
+            return &b->out.list[i];
+    return NULL;
+}
+
+size_t bench_tasks(const struct bench *b, enum machine_task task)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < b->out.count; i++)
+        count += b->out.list[i].kind == MACHINE_ACT_STORE && b->out.list[i].task == task;
+    return count;
 }
 
 size_t bench_count(const struct bench *b, enum machine_action_kind kind)

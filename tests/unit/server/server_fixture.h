@@ -52,7 +52,8 @@ void bench_report(struct bench *b, uint32_t rank, uint64_t step);
 /* No space; its file is gone. */
 void bench_save_fails(struct bench *b, uint32_t rank, uint64_t step);
 void bench_passed(struct bench *b, uint32_t rank, uint64_t step, uint64_t at);
-void bench_store(struct bench *b, enum machine_event_kind kind, uint64_t step, uint32_t generation,
+/* The answer to what the store was asked. */
+void bench_store(struct bench *b, enum machine_task task, uint64_t step, uint32_t generation,
                  enum status status);
 void bench_publish(struct bench *b, const struct machine_ckpt *ckpt);
 
@@ -75,6 +76,9 @@ void bench_restart(struct bench *b, int64_t away_ms);
 /* The n-th action of a kind (n from 0), or NULL. */
 const struct machine_action *bench_act(const struct bench *b, enum machine_action_kind kind,
                                        size_t n);
+/* The first action that asks the store that, or NULL; how many do. */
+const struct machine_action *bench_task(const struct bench *b, enum machine_task task);
+size_t bench_tasks(const struct bench *b, enum machine_task task);
 size_t bench_count(const struct bench *b, enum machine_action_kind kind);
 /* Message of the event of that name in the job's history, or NULL. */
 const char *bench_told(const struct bench *b, const char *what);

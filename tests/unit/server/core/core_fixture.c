@@ -34,7 +34,7 @@ static void submit(void *self, struct store_task *task)
 {
     struct core_world *w = self;
     w->tasks++;
-    if (task->kind == STORE_PROBE && !w->probe) {
+    if (task->kind == MACHINE_TASK_PROBE && !w->probe) {
         w->probe = task;
         return;
     }

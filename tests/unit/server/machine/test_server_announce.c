@@ -60,8 +60,8 @@ static void saved(struct bench *b, uint64_t step, int64_t cost_us, int64_t write
         };
         assert_int_equal(bench_apply(b, report), ST_OK);
     }
-    bench_store(b, MACHINE_EV_CHECK_DONE, step, generation, ST_OK);
-    bench_store(b, MACHINE_EV_PUBLISH_DONE, step, generation, ST_OK);
+    bench_store(b, MACHINE_TASK_CHECK, step, generation, ST_OK);
+    bench_store(b, MACHINE_TASK_PUBLISH, step, generation, ST_OK);
 }
 
 /* ---- by time ---- */
@@ -176,7 +176,7 @@ static void an_exit_that_a_worker_had_passed_is_taken_back_for_all(void **state)
     for (uint32_t i = 0; i < 2; i++)
         bench_progress(b, i, step, "forward");
     bench_begin(b, 0, step);
-    bench_store(b, MACHINE_EV_FOLDER_DONE, step, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_FOLDER, step, 1, ST_OK);
     bench_passed(b, 1, step, step);
     const struct machine_action *stay = bench_act(b, MACHINE_ACT_STAY, 0);
     assert_non_null(stay);
@@ -194,7 +194,7 @@ static void an_exit_that_a_worker_had_passed_is_taken_back_for_all(void **state)
     saved(b, next, 0, 0);
     for (uint32_t i = 0; i < 2; i++)
         bench_exit(b, i, MACHINE_EXIT_FINISHED, 0);
-    bench_store(b, MACHINE_EV_REMOVE_DONE, step, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_REMOVE, step, 1, ST_OK);
     bench_is_state(b, "QUEUED");
     assert_int_equal(machine_newest(&b->m)->step, next);
 }
@@ -292,7 +292,7 @@ static void refuse(struct bench *b, uint64_t step)
     for (uint32_t i = 0; i < 2; i++)
         bench_progress(b, i, step, "forward");
     bench_save_until(b, step, MACHINE_SAVE_OPENING);
-    bench_store(b, MACHINE_EV_FOLDER_DONE, step, b->m.generation, ST_FULL);
+    bench_store(b, MACHINE_TASK_FOLDER, step, b->m.generation, ST_FULL);
 }
 
 static void a_full_store_is_told_once_counted_and_trained_beside(void **state)
@@ -302,11 +302,11 @@ static void a_full_store_is_told_once_counted_and_trained_beside(void **state)
     bench_is_state(b, "RUNNING");
     assert_true(bench_event(b, "store-full"));
     assert_non_null(strstr(b->m.reason, "no room for the checkpoint of step 10"));
-    bench_store(b, MACHINE_EV_REMOVE_DONE, 10, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_REMOVE, 10, 1, ST_OK);
     refuse(b, 20);
     assert_false(bench_event(b, "store-full"));
     assert_false(bench_event(b, "save-dropped"));
-    bench_store(b, MACHINE_EV_REMOVE_DONE, 20, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_REMOVE, 20, 1, ST_OK);
     assert_int_equal(b->m.refused, 2);
     bench_commit(b, 30);
     assert_true(bench_event(b, "store-room"));

@@ -78,11 +78,9 @@ static void store_works(struct bench *b)
         size_t done = 0;
         for (size_t i = 0; i < asked.count; i++) {
             const struct machine_action *act = &asked.list[i];
-            if (act->kind == MACHINE_ACT_VERIFY || act->kind == MACHINE_ACT_REMOVE) {
-                enum machine_event_kind answer = act->kind == MACHINE_ACT_VERIFY
-                                                     ? MACHINE_EV_VERIFY_DONE
-                                                     : MACHINE_EV_REMOVE_DONE;
-                bench_store(b, answer, act->step, act->generation, ST_OK);
+            if (act->kind == MACHINE_ACT_STORE &&
+                (act->task == MACHINE_TASK_VERIFY || act->task == MACHINE_TASK_REMOVE)) {
+                bench_store(b, act->task, act->step, act->generation, ST_OK);
                 done++;
             }
         }
@@ -143,15 +141,15 @@ static void reading_back_does_not_fall_behind_saving(void **state)
     struct bench *b = open_keeping(1);
     commit(b, 10, 0, 1);
     commit(b, 20, 0, 1);
-    assert_int_equal(bench_act(b, MACHINE_ACT_VERIFY, 0)->step, 20);
+    assert_int_equal(bench_task(b, MACHINE_TASK_VERIFY)->step, 20);
     commit(b, 30, 0, 1);
-    assert_null(bench_act(b, MACHINE_ACT_VERIFY, 0)); /* one at a time */
+    assert_null(bench_task(b, MACHINE_TASK_VERIFY)); /* one at a time */
     commit(b, 40, 0, 1);
-    bench_store(b, MACHINE_EV_VERIFY_DONE, 20, 1, ST_OK);
-    assert_int_equal(bench_act(b, MACHINE_ACT_REMOVE, 0)->step,
+    bench_store(b, MACHINE_TASK_VERIFY, 20, 1, ST_OK);
+    assert_int_equal(bench_task(b, MACHINE_TASK_REMOVE)->step,
                      10); /* older than one that was read */
-    assert_int_equal(bench_count(b, MACHINE_ACT_REMOVE), 1);
-    assert_int_equal(bench_act(b, MACHINE_ACT_VERIFY, 0)->step, 40); /* the newest now */
+    assert_int_equal(bench_tasks(b, MACHINE_TASK_REMOVE), 1);
+    assert_int_equal(bench_task(b, MACHINE_TASK_VERIFY)->step, 40); /* the newest now */
     store_works(b);
     are_left(b, "40");
     end(b);
@@ -163,11 +161,11 @@ static void a_removal_that_fails_is_made_again(void **state)
     struct bench *b = open_keeping(1);
     commit(b, 10, 0, 1);
     commit(b, 20, 0, 1);
-    bench_store(b, MACHINE_EV_VERIFY_DONE, 20, 1, ST_OK);
-    bench_store(b, MACHINE_EV_REMOVE_DONE, 10, 1, ST_IO);
-    assert_null(bench_act(b, MACHINE_ACT_REMOVE, 0));
+    bench_store(b, MACHINE_TASK_VERIFY, 20, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_REMOVE, 10, 1, ST_IO);
+    assert_null(bench_task(b, MACHINE_TASK_REMOVE));
     commit(b, 30, 0, 1);
-    assert_int_equal(bench_act(b, MACHINE_ACT_REMOVE, 0)->step, 10);
+    assert_int_equal(bench_task(b, MACHINE_TASK_REMOVE)->step, 10);
     store_works(b);
     are_left(b, "30");
     end(b);
@@ -181,9 +179,9 @@ static void a_removal_that_failed_can_be_asked_for_again(void **state)
     commit(b, 20, 0, 1);
     assert_int_equal(bench_remove(b, 10), ST_OK);
     assert_int_equal(bench_remove(b, 10), ST_NOT_FOUND); /* under way */
-    bench_store(b, MACHINE_EV_REMOVE_DONE, 10, 1, ST_IO);
+    bench_store(b, MACHINE_TASK_REMOVE, 10, 1, ST_IO);
     assert_int_equal(bench_remove(b, 10), ST_OK);
-    assert_int_equal(bench_act(b, MACHINE_ACT_REMOVE, 0)->step, 10);
+    assert_int_equal(bench_task(b, MACHINE_TASK_REMOVE)->step, 10);
     end(b);
 }
 
@@ -217,10 +215,10 @@ static void what_was_not_read_back_is_no_base(void **state)
     (void)state;
     struct bench *b = open_delta(100);
     commit(b, 1, 0, 1);
-    assert_int_equal(bench_act(b, MACHINE_ACT_VERIFY, 0)->step, 1);
+    assert_int_equal(bench_task(b, MACHINE_TASK_VERIFY)->step, 1);
     assert_int_equal(base_of(b, 2), 0);
     commit(b, 2, 0, 1);
-    bench_store(b, MACHINE_EV_VERIFY_DONE, 1, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_VERIFY, 1, 1, ST_OK);
     assert_int_equal(base_of(b, 3), 1);
     end(b);
 }
@@ -236,12 +234,12 @@ static void what_others_are_read_through_stays_until_they_went(void **state)
     are_left(b, "1 2 3 4 5 6 7 8");
     assert_int_equal(bench_remove(b, 3), ST_REFUSED);
     commit(b, 9, 0, 1); /* whole: the chain may go, its end first */
-    assert_int_equal(bench_act(b, MACHINE_ACT_VERIFY, 0)->step, 9);
-    bench_store(b, MACHINE_EV_VERIFY_DONE, 9, 1, ST_OK);
+    assert_int_equal(bench_task(b, MACHINE_TASK_VERIFY)->step, 9);
+    bench_store(b, MACHINE_TASK_VERIFY, 9, 1, ST_OK);
     for (uint64_t step = 8; step >= 1; step--) {
-        assert_int_equal(bench_count(b, MACHINE_ACT_REMOVE), 1);
-        assert_int_equal(bench_act(b, MACHINE_ACT_REMOVE, 0)->step, step);
-        bench_store(b, MACHINE_EV_REMOVE_DONE, step, 1, ST_OK);
+        assert_int_equal(bench_tasks(b, MACHINE_TASK_REMOVE), 1);
+        assert_int_equal(bench_task(b, MACHINE_TASK_REMOVE)->step, step);
+        bench_store(b, MACHINE_TASK_REMOVE, step, 1, ST_OK);
     }
     are_left(b, "9");
     end(b);
@@ -255,8 +253,8 @@ static void the_base_of_a_save_under_way_stays(void **state)
     store_works(b);
     assert_int_equal(base_of(b, 3), 1); /* it is slow ... */
     commit(b, 2, 0, 1);                 /* (another one, whole) */
-    bench_store(b, MACHINE_EV_VERIFY_DONE, 2, 1, ST_OK);
-    assert_null(bench_act(b, MACHINE_ACT_REMOVE, 0));
+    bench_store(b, MACHINE_TASK_VERIFY, 2, 1, ST_OK);
+    assert_null(bench_task(b, MACHINE_TASK_REMOVE));
     are_left(b, "1 2");
     end(b);
 }
@@ -275,16 +273,16 @@ static void with_a_damaged_one_go_those_that_are_read_through_it(void **state)
     bench_hello(b, 0);
     bench_hello(b, 1);
     bench_fault(b, 1, MACHINE_FAULT_DAMAGE, 0);
-    assert_int_equal(bench_count(b, MACHINE_ACT_VERIFY), 2); /* both are read here */
+    assert_int_equal(bench_tasks(b, MACHINE_TASK_VERIFY), 2); /* both are read here */
     bench_all_exit(b);
-    bench_store(b, MACHINE_EV_VERIFY_DONE, 4, 2, ST_OK); /* of another generation: nothing */
-    bench_store(b, MACHINE_EV_VERIFY_DONE, 4, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_VERIFY, 4, 2, ST_OK); /* of another generation: nothing */
+    bench_store(b, MACHINE_TASK_VERIFY, 4, 1, ST_OK);
     assert_false(machine_wants_slots(&b->m, b->now));
-    bench_store(b, MACHINE_EV_VERIFY_DONE, 3, 1, ST_CORRUPT);
-    assert_int_equal(bench_count(b, MACHINE_ACT_QUARANTINE), 2);
-    bench_store(b, MACHINE_EV_QUARANTINE_DONE, 3, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_VERIFY, 3, 1, ST_CORRUPT);
+    assert_int_equal(bench_tasks(b, MACHINE_TASK_QUARANTINE), 2);
+    bench_store(b, MACHINE_TASK_QUARANTINE, 3, 1, ST_OK);
     assert_false(machine_wants_slots(&b->m, b->now));
-    bench_store(b, MACHINE_EV_QUARANTINE_DONE, 4, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_QUARANTINE, 4, 1, ST_OK);
     bench_tick(b, 5000);
     bench_place(b);
     assert_int_equal(b->m.restore_step, 2);
@@ -304,7 +302,7 @@ static void the_oldest_of_the_last_gives_way_where_the_store_is_full(void **stat
     are_left(b, "10 20 30");
     for (uint64_t step = 40; step <= 60; step += 10) {
         bench_save_until(b, step, MACHINE_SAVE_OPENING);
-        bench_store(b, MACHINE_EV_FOLDER_DONE, step, 1, ST_FULL);
+        bench_store(b, MACHINE_TASK_FOLDER, step, 1, ST_FULL);
         store_works(b);
         are_left(b, "20 30"); /* one, not all of them */
     }
@@ -321,7 +319,7 @@ static void what_the_next_would_not_push_out_stays(void **state)
     for (uint64_t step = 10; step <= 30; step += 10)
         commit(b, step, 0, 1);
     bench_save_until(b, 40, MACHINE_SAVE_OPENING);
-    bench_store(b, MACHINE_EV_FOLDER_DONE, 40, 1, ST_FULL);
+    bench_store(b, MACHINE_TASK_FOLDER, 40, 1, ST_FULL);
     store_works(b);
     are_left(b, "10 20 30");
     end(b);

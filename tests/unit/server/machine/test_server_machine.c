@@ -15,7 +15,7 @@ static void a_job_is_queued_placed_formed_and_runs(void **state)
     assert_true(machine_wants_slots(&b->m, b->now));
     bench_place(b);
     bench_is_state(b, "PLACING");
-    assert_non_null(bench_act(b, MACHINE_ACT_PROBE, 0));
+    assert_non_null(bench_task(b, MACHINE_TASK_PROBE));
     assert_int_equal(b->m.generation, 0);
     bench_probe(b, ST_OK);
     bench_is_state(b, "FORMING");

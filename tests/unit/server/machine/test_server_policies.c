@@ -254,7 +254,7 @@ static void a_store_that_may_not_be_written_any_more_is_waited_for(void **state)
     bench_all_exit(b);
     bench_tick(b, 5000);
     bench_place(b);
-    assert_non_null(bench_act(b, MACHINE_ACT_PROBE, 0));
+    assert_non_null(bench_task(b, MACHINE_TASK_PROBE));
     bench_probe(b, ST_REFUSED);
     bench_is_state(b, "RECOVERING");
     assert_non_null(strstr(b->m.reason, "waits for the checkpoint store"));

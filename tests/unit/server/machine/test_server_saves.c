@@ -21,9 +21,9 @@ static void the_folder_is_made_before_anybody_is_told_where(void **state)
 {
     struct bench *b = *state;
     bench_begin(b, 0, 50);
-    assert_non_null(bench_act(b, MACHINE_ACT_FOLDER, 0));
+    assert_non_null(bench_task(b, MACHINE_TASK_FOLDER));
     assert_null(bench_act(b, MACHINE_ACT_SEND_FOLDER, 0));
-    bench_store(b, MACHINE_EV_FOLDER_DONE, 50, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_FOLDER, 50, 1, ST_OK);
     assert_int_equal(row(b, MACHINE_SAVE_COLLECTING), 1);
     const struct machine_action *told = bench_act(b, MACHINE_ACT_SEND_FOLDER, 0);
     assert_non_null(told);
@@ -38,28 +38,28 @@ static void a_report_is_journalled_with_its_acknowledgement(void **state)
 {
     struct bench *b = *state;
     bench_begin(b, 0, 50);
-    bench_store(b, MACHINE_EV_FOLDER_DONE, 50, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_FOLDER, 50, 1, ST_OK);
     bench_report(b, 0, 50);
     assert_int_equal(bench_count(b, MACHINE_ACT_REPORT_ROW), 1);
     assert_int_equal(bench_count(b, MACHINE_ACT_SEND_ACK), 1);
     bench_report(b, 0, 50); /* repeated: acknowledged again, journalled once */
     assert_int_equal(bench_count(b, MACHINE_ACT_REPORT_ROW), 0);
     assert_int_equal(bench_count(b, MACHINE_ACT_SEND_ACK), 1);
-    assert_null(bench_act(b, MACHINE_ACT_CHECK, 0));
+    assert_null(bench_task(b, MACHINE_TASK_CHECK));
 }
 
 static void the_record_decides_and_only_publishing_acknowledges(void **state)
 {
     struct bench *b = *state;
     bench_save_until(b, 50, MACHINE_SAVE_CHECKING);
-    assert_non_null(bench_act(b, MACHINE_ACT_CHECK, 0));
+    assert_non_null(bench_task(b, MACHINE_TASK_CHECK));
     assert_null(bench_act(b, MACHINE_ACT_SEND_DONE, 0));
-    bench_store(b, MACHINE_EV_CHECK_DONE, 50, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_CHECK, 50, 1, ST_OK);
     assert_int_equal(row(b, MACHINE_SAVE_COMMITTING), 1);
-    assert_non_null(bench_act(b, MACHINE_ACT_PUBLISH, 0));
+    assert_non_null(bench_task(b, MACHINE_TASK_PUBLISH));
     assert_null(bench_act(b, MACHINE_ACT_SEND_DONE, 0));
     assert_null(machine_newest(&b->m));
-    bench_store(b, MACHINE_EV_PUBLISH_DONE, 50, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_PUBLISH, 50, 1, ST_OK);
     const struct machine_action *done = bench_act(b, MACHINE_ACT_SEND_DONE, 0);
     assert_non_null(done);
     assert_true(done->committed);
@@ -87,8 +87,8 @@ static void a_checkpoint_and_its_event_tell_what_it_took(void **state)
     report_times(b, 0, &first); /* repeated: counted once */
     report_times(b, 1, &second);
     b->now += 12;
-    bench_store(b, MACHINE_EV_CHECK_DONE, 50, 1, ST_OK);
-    bench_store(b, MACHINE_EV_PUBLISH_DONE, 50, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_CHECK, 50, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_PUBLISH, 50, 1, ST_OK);
     const struct machine_save_times *times = &machine_newest(&b->m)->times;
     assert_int_equal(times->stall_us, 1500);
     assert_int_equal(times->encode_us, 150000);
@@ -112,17 +112,17 @@ static void publishing_is_repeated_until_it_succeeds(void **state)
     struct bench *b = *state;
     bench_save_until(b, 50, MACHINE_SAVE_COMMITTING);
     for (int i = 0; i < 5; i++) {
-        bench_store(b, MACHINE_EV_PUBLISH_DONE, 50, 1, ST_IO);
+        bench_store(b, MACHINE_TASK_PUBLISH, 50, 1, ST_IO);
         assert_null(bench_act(b, MACHINE_ACT_SEND_DONE, 0));
-        for (int t = 0; t < 100 && !bench_act(b, MACHINE_ACT_PUBLISH, 0); t++) {
+        for (int t = 0; t < 100 && !bench_task(b, MACHINE_TASK_PUBLISH); t++) {
             b->now += 900;
             bench_progress(b, 0, 50, "forward");
-            if (!bench_act(b, MACHINE_ACT_PUBLISH, 0))
+            if (!bench_task(b, MACHINE_TASK_PUBLISH))
                 bench_progress(b, 1, 50, "forward");
         }
-        assert_non_null(bench_act(b, MACHINE_ACT_PUBLISH, 0));
+        assert_non_null(bench_task(b, MACHINE_TASK_PUBLISH));
     }
-    bench_store(b, MACHINE_EV_PUBLISH_DONE, 50, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_PUBLISH, 50, 1, ST_OK);
     assert_int_equal(machine_newest(&b->m)->step, 50);
 }
 
@@ -133,14 +133,14 @@ static void a_decided_save_whose_folder_stays_gone_is_dropped(void **state)
     bench_exit(b, 0, MACHINE_EXIT_SIGNAL, 9);
     bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
     int tries = 0;
-    for (; tries < 20 && !bench_act(b, MACHINE_ACT_REMOVE, 0); tries++) {
+    for (; tries < 20 && !bench_task(b, MACHINE_TASK_REMOVE); tries++) {
         assert_false(machine_wants_slots(&b->m, b->now));
-        bench_store(b, MACHINE_EV_PUBLISH_DONE, 50, 1, ST_NOT_FOUND);
-        if (!bench_act(b, MACHINE_ACT_REMOVE, 0))
+        bench_store(b, MACHINE_TASK_PUBLISH, 50, 1, ST_NOT_FOUND);
+        if (!bench_task(b, MACHINE_TASK_REMOVE))
             bench_tick(b, 30000);
     }
     assert_in_range(tries, 3, 10); /* it may come back */
-    bench_store(b, MACHINE_EV_REMOVE_DONE, 50, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_REMOVE, 50, 1, ST_OK);
     bench_place(b);
     bench_is_state(b, "FORMING");
     assert_int_equal(b->m.restore_step, 0);
@@ -154,7 +154,7 @@ static void a_decided_save_is_published_whatever_becomes_of_the_generation(void 
     bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
     bench_is_state(b, "RECOVERING");
     assert_false(machine_wants_slots(&b->m, b->now)); /* the next one starts from it */
-    bench_store(b, MACHINE_EV_PUBLISH_DONE, 50, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_PUBLISH, 50, 1, ST_OK);
     assert_true(machine_wants_slots(&b->m, b->now));
     bench_place(b);
     assert_int_equal(b->m.restore_step, 50);
@@ -168,8 +168,8 @@ static void reports_from_last_words_complete_a_save_of_a_dead_generation(void **
     bench_exit(b, 0, MACHINE_EXIT_SIGNAL, 9);
     bench_report(b, 1, 50); /* the core takes it from the words before the exit */
     bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
-    bench_store(b, MACHINE_EV_CHECK_DONE, 50, 1, ST_OK);
-    bench_store(b, MACHINE_EV_PUBLISH_DONE, 50, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_CHECK, 50, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_PUBLISH, 50, 1, ST_OK);
     bench_place(b);
     assert_int_equal(b->m.restore_step, 50);
 }
@@ -181,9 +181,9 @@ static void an_incomplete_save_of_a_dead_generation_is_removed(void **state)
     bench_report(b, 0, 50);
     bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
     bench_exit(b, 0, MACHINE_EXIT_SIGNAL, 9);
-    assert_non_null(bench_act(b, MACHINE_ACT_REMOVE, 0));
+    assert_non_null(bench_task(b, MACHINE_TASK_REMOVE));
     assert_false(machine_wants_slots(&b->m, b->now));
-    bench_store(b, MACHINE_EV_REMOVE_DONE, 50, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_REMOVE, 50, 1, ST_OK);
     assert_true(machine_wants_slots(&b->m, b->now));
     bench_place(b);
     assert_int_equal(b->m.restore_step, 0);
@@ -199,13 +199,13 @@ static void a_killed_job_removes_a_folder_that_came_too_late(void **state)
     assert_int_equal(bench_ask(b, MACHINE_EV_KILL), ST_OK);
     bench_all_exit(b);
     bench_is_state(b, "KILLED");
-    bench_store(b, MACHINE_EV_FOLDER_DONE, 50, 1, ST_OK);
-    assert_int_equal(bench_act(b, MACHINE_ACT_REMOVE, 0)->step, 50);
-    assert_null(bench_act(b, MACHINE_ACT_SWEEP, 0));
-    bench_store(b, MACHINE_EV_REMOVE_DONE, 50, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_FOLDER, 50, 1, ST_OK);
+    assert_int_equal(bench_task(b, MACHINE_TASK_REMOVE)->step, 50);
+    assert_null(bench_task(b, MACHINE_TASK_SWEEP));
+    bench_store(b, MACHINE_TASK_REMOVE, 50, 1, ST_OK);
     assert_null(machine_find_ckpt(&b->m, 50, 1));
     assert_int_equal(row(b, MACHINE_SAVE_FREE), 1);
-    assert_non_null(bench_act(b, MACHINE_ACT_SWEEP, 0));
+    assert_non_null(bench_task(b, MACHINE_TASK_SWEEP));
 }
 
 static void what_an_ended_job_was_to_remove_goes_after_a_restart(void **state)
@@ -220,7 +220,7 @@ static void what_an_ended_job_was_to_remove_goes_after_a_restart(void **state)
     for (int i = 0; i < 2; i++)
         machine_load_save(&b->m, &rows[i]);
     machine_resume(&b->m, b->now, b->now, &b->out);
-    assert_int_equal(bench_count(b, MACHINE_ACT_REMOVE), 2);
+    assert_int_equal(bench_tasks(b, MACHINE_TASK_REMOVE), 2);
 }
 
 static void a_failed_save_is_dropped_by_all_and_its_folder_removed(void **state)
@@ -233,10 +233,10 @@ static void a_failed_save_is_dropped_by_all_and_its_folder_removed(void **state)
     assert_non_null(done);
     assert_false(done->committed);
     assert_int_equal(done->rank, MACHINE_ALL_RANKS);
-    assert_null(bench_act(b, MACHINE_ACT_REMOVE, 0)); /* rank 0 has a file there */
-    bench_save_fails(b, 0, 50);                       /* "removed" */
-    assert_non_null(bench_act(b, MACHINE_ACT_REMOVE, 0));
-    bench_store(b, MACHINE_EV_REMOVE_DONE, 50, 1, ST_OK);
+    assert_null(bench_task(b, MACHINE_TASK_REMOVE)); /* rank 0 has a file there */
+    bench_save_fails(b, 0, 50);                      /* "removed" */
+    assert_non_null(bench_task(b, MACHINE_TASK_REMOVE));
+    bench_store(b, MACHINE_TASK_REMOVE, 50, 1, ST_OK);
     bench_is_state(b, "RUNNING");
     bench_commit(b, 100); /* the next one works */
     assert_int_equal(machine_newest(&b->m)->step, 100);
@@ -251,19 +251,19 @@ static void a_full_store_at_the_last_save_waits_and_tries_again(void **state)
         bench_begin(b, i, 1000);
     }
     bench_is_state(b, "SAVING");
-    bench_store(b, MACHINE_EV_FOLDER_DONE, 1000, 1, ST_FULL);
+    bench_store(b, MACHINE_TASK_FOLDER, 1000, 1, ST_FULL);
     assert_non_null(strstr(b->m.reason, "waits to save step 1000"));
-    bench_store(b, MACHINE_EV_REMOVE_DONE, 1000, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_REMOVE, 1000, 1, ST_OK);
     for (uint32_t i = 0; i < 2; i++)
         bench_begin(b, i, 1000); /* workers try again by themselves */
-    for (int t = 0; t < 20 && !bench_act(b, MACHINE_ACT_FOLDER, 0); t++)
+    for (int t = 0; t < 20 && !bench_task(b, MACHINE_TASK_FOLDER); t++)
         bench_tick(b, 100);
-    assert_non_null(bench_act(b, MACHINE_ACT_FOLDER, 0));
-    bench_store(b, MACHINE_EV_FOLDER_DONE, 1000, 1, ST_OK);
+    assert_non_null(bench_task(b, MACHINE_TASK_FOLDER));
+    bench_store(b, MACHINE_TASK_FOLDER, 1000, 1, ST_OK);
     for (uint32_t i = 0; i < 2; i++)
         bench_report(b, i, 1000);
-    bench_store(b, MACHINE_EV_CHECK_DONE, 1000, 1, ST_OK);
-    bench_store(b, MACHINE_EV_PUBLISH_DONE, 1000, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_CHECK, 1000, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_PUBLISH, 1000, 1, ST_OK);
     bench_all_exit(b);
     bench_is_state(b, "SUCCEEDED");
 }
@@ -272,9 +272,9 @@ static void files_that_do_not_match_their_reports_never_commit(void **state)
 {
     struct bench *b = *state;
     bench_save_until(b, 50, MACHINE_SAVE_CHECKING);
-    bench_store(b, MACHINE_EV_CHECK_DONE, 50, 1, ST_INCOMPLETE);
+    bench_store(b, MACHINE_TASK_CHECK, 50, 1, ST_INCOMPLETE);
     assert_int_equal(row(b, MACHINE_SAVE_COMMITTING), 0);
-    assert_null(bench_act(b, MACHINE_ACT_PUBLISH, 0));
+    assert_null(bench_task(b, MACHINE_TASK_PUBLISH));
     assert_int_equal(row(b, MACHINE_SAVE_DROPPING), 1);
 }
 
@@ -282,14 +282,14 @@ static void whoever_begins_a_later_save_gives_up_the_earlier(void **state)
 {
     struct bench *b = *state;
     bench_begin(b, 0, 50);
-    bench_store(b, MACHINE_EV_FOLDER_DONE, 50, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_FOLDER, 50, 1, ST_OK);
     bench_report(b, 0, 50);
     bench_begin(b, 0, 60); /* it reported: rank 1 may still write */
     assert_int_equal(row(b, MACHINE_SAVE_DROPPING), 0);
     bench_begin(b, 1, 60); /* it never will */
     assert_int_equal(row(b, MACHINE_SAVE_DROPPING), 1);
     bench_save_fails(b, 0, 50); /* "removed" */
-    assert_int_equal(bench_act(b, MACHINE_ACT_REMOVE, 0)->step, 50);
+    assert_int_equal(bench_task(b, MACHINE_TASK_REMOVE)->step, 50);
 }
 
 static void who_goes_on_before_there_is_a_folder_is_told_too(void **state)
@@ -314,7 +314,7 @@ static void a_save_that_one_is_late_for_is_given_up_by_all_at_once(void **state)
     assert_int_equal(told->rank, MACHINE_ALL_RANKS);
     assert_false(told->committed);
     bench_begin(b, 0, 50); /* crossed it */
-    assert_null(bench_act(b, MACHINE_ACT_FOLDER, 0));
+    assert_null(bench_task(b, MACHINE_TASK_FOLDER));
     told = bench_act(b, MACHINE_ACT_SEND_FOLDER, 0);
     assert_non_null(told);
     assert_false(told->there);
@@ -356,10 +356,10 @@ static void a_restart_goes_on_with_what_was_decided_or_complete(void **state)
     bench_save_until(b, 70, MACHINE_SAVE_COLLECTING);
     bench_report(b, 0, 70);
     bench_restart(b, 0);
-    assert_int_equal(bench_count(b, MACHINE_ACT_PUBLISH), 1);
-    assert_int_equal(bench_act(b, MACHINE_ACT_PUBLISH, 0)->step, 50);
-    assert_int_equal(bench_count(b, MACHINE_ACT_CHECK), 1);
-    assert_int_equal(bench_act(b, MACHINE_ACT_CHECK, 0)->step, 60);
+    assert_int_equal(bench_tasks(b, MACHINE_TASK_PUBLISH), 1);
+    assert_int_equal(bench_task(b, MACHINE_TASK_PUBLISH)->step, 50);
+    assert_int_equal(bench_tasks(b, MACHINE_TASK_CHECK), 1);
+    assert_int_equal(bench_task(b, MACHINE_TASK_CHECK)->step, 60);
 }
 
 /* ---- retention ---- */
@@ -369,19 +369,19 @@ static void older_ones_go_only_after_the_newest_was_read_back(void **state)
     struct bench *b = *state;
     for (uint64_t step = 10; step <= 30; step += 10) {
         bench_commit(b, step);
-        assert_null(bench_act(b, MACHINE_ACT_VERIFY, 0)); /* keep.last is 3 */
+        assert_null(bench_task(b, MACHINE_TASK_VERIFY)); /* keep.last is 3 */
     }
     bench_commit(b, 40);
-    const struct machine_action *verify = bench_act(b, MACHINE_ACT_VERIFY, 0);
+    const struct machine_action *verify = bench_task(b, MACHINE_TASK_VERIFY);
     assert_non_null(verify);
     assert_int_equal(verify->step, 40);
-    assert_null(bench_act(b, MACHINE_ACT_REMOVE, 0));
-    bench_store(b, MACHINE_EV_VERIFY_DONE, 40, 1, ST_OK);
-    const struct machine_action *gone = bench_act(b, MACHINE_ACT_REMOVE, 0);
+    assert_null(bench_task(b, MACHINE_TASK_REMOVE));
+    bench_store(b, MACHINE_TASK_VERIFY, 40, 1, ST_OK);
+    const struct machine_action *gone = bench_task(b, MACHINE_TASK_REMOVE);
     assert_non_null(gone);
     assert_int_equal(gone->step, 10);
-    assert_int_equal(bench_count(b, MACHINE_ACT_REMOVE), 1);
-    bench_store(b, MACHINE_EV_REMOVE_DONE, 10, 1, ST_OK);
+    assert_int_equal(bench_tasks(b, MACHINE_TASK_REMOVE), 1);
+    bench_store(b, MACHINE_TASK_REMOVE, 10, 1, ST_OK);
     assert_int_equal(b->m.catalog_count, 3);
     assert_int_equal(b->m.catalog[0].step, 20);
     assert_int_equal(b->m.catalog[2].step, 40);
@@ -392,9 +392,9 @@ static void a_newest_that_does_not_read_well_saves_the_older_ones(void **state)
     struct bench *b = *state;
     for (uint64_t step = 10; step <= 40; step += 10)
         bench_commit(b, step);
-    bench_store(b, MACHINE_EV_VERIFY_DONE, 40, 1, ST_CORRUPT);
-    assert_null(bench_act(b, MACHINE_ACT_REMOVE, 0));
-    assert_non_null(bench_act(b, MACHINE_ACT_QUARANTINE, 0));
+    bench_store(b, MACHINE_TASK_VERIFY, 40, 1, ST_CORRUPT);
+    assert_null(bench_task(b, MACHINE_TASK_REMOVE));
+    assert_non_null(bench_task(b, MACHINE_TASK_QUARANTINE));
     assert_true(bench_event(b, "damaged"));
     assert_non_null(bench_act(b, MACHINE_ACT_SAVE_AT, 0)); /* a good one, soon */
     assert_int_equal(machine_newest(&b->m)->step, 30);
@@ -408,7 +408,7 @@ static void the_newest_of_a_live_job_is_not_removed_for_a_user(void **state)
     assert_int_equal(bench_remove(b, 20), ST_REFUSED);
     assert_int_equal(bench_remove(b, 15), ST_NOT_FOUND);
     assert_int_equal(bench_remove(b, 10), ST_OK);
-    assert_int_equal(bench_act(b, MACHINE_ACT_REMOVE, 0)->step, 10);
+    assert_int_equal(bench_task(b, MACHINE_TASK_REMOVE)->step, 10);
 }
 
 /* ---- damage ---- */
@@ -430,14 +430,14 @@ static void damage_is_read_here_before_the_next_generation(void **state)
     bench_commit(b, 10);
     bench_commit(b, 20);
     report_damage(b);
-    assert_int_equal(bench_act(b, MACHINE_ACT_VERIFY, 0)->step, 20);
+    assert_int_equal(bench_task(b, MACHINE_TASK_VERIFY)->step, 20);
     bench_all_exit(b);
     bench_tick(b, 5000);
     assert_false(machine_wants_slots(&b->m, b->now));
-    bench_store(b, MACHINE_EV_VERIFY_DONE, 20, 1, ST_CORRUPT);
-    assert_int_equal(bench_act(b, MACHINE_ACT_QUARANTINE, 0)->step, 20);
+    bench_store(b, MACHINE_TASK_VERIFY, 20, 1, ST_CORRUPT);
+    assert_int_equal(bench_task(b, MACHINE_TASK_QUARANTINE)->step, 20);
     assert_false(machine_wants_slots(&b->m, b->now));
-    bench_store(b, MACHINE_EV_QUARANTINE_DONE, 20, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_QUARANTINE, 20, 1, ST_OK);
     assert_true(machine_wants_slots(&b->m, b->now));
     bench_place(b);
     assert_int_equal(b->m.restore_step, 10);
@@ -450,14 +450,14 @@ static void a_checkpoint_of_a_later_version_is_waited_for_not_set_aside(void **s
     bench_commit(b, 10);
     report_damage(b);
     bench_all_exit(b);
-    bench_store(b, MACHINE_EV_VERIFY_DONE, 10, 1, ST_VERSION);
-    assert_null(bench_act(b, MACHINE_ACT_QUARANTINE, 0));
+    bench_store(b, MACHINE_TASK_VERIFY, 10, 1, ST_VERSION);
+    assert_null(bench_task(b, MACHINE_TASK_QUARANTINE));
     assert_int_equal(machine_newest(&b->m)->step, 10);
     assert_non_null(strstr(b->m.reason, "waits for a build that reads it"));
     assert_false(machine_wants_slots(&b->m, b->now));
     bench_tick(b, 5000);
-    assert_int_equal(bench_act(b, MACHINE_ACT_VERIFY, 0)->step, 10); /* asked again */
-    bench_store(b, MACHINE_EV_VERIFY_DONE, 10, 1, ST_OK);
+    assert_int_equal(bench_task(b, MACHINE_TASK_VERIFY)->step, 10); /* asked again */
+    bench_store(b, MACHINE_TASK_VERIFY, 10, 1, ST_OK);
     bench_tick(b, 5000);
     bench_place(b);
     assert_int_equal(b->m.restore_step, 10);
@@ -469,9 +469,9 @@ static void with_no_good_one_left_training_starts_again_with_an_event(void **sta
     bench_commit(b, 10);
     report_damage(b);
     bench_all_exit(b);
-    bench_store(b, MACHINE_EV_VERIFY_DONE, 10, 1, ST_INCOMPLETE);
+    bench_store(b, MACHINE_TASK_VERIFY, 10, 1, ST_INCOMPLETE);
     assert_true(bench_event(b, "restart"));
-    bench_store(b, MACHINE_EV_QUARANTINE_DONE, 10, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_QUARANTINE, 10, 1, ST_OK);
     bench_tick(b, 5000);
     bench_place(b);
     assert_int_equal(b->m.restore_step, 0);
@@ -484,8 +484,8 @@ static void a_checkpoint_that_reads_well_here_stays(void **state)
     bench_commit(b, 10);
     report_damage(b);
     bench_all_exit(b);
-    bench_store(b, MACHINE_EV_VERIFY_DONE, 10, 1, ST_OK);
-    assert_null(bench_act(b, MACHINE_ACT_QUARANTINE, 0));
+    bench_store(b, MACHINE_TASK_VERIFY, 10, 1, ST_OK);
+    assert_null(bench_task(b, MACHINE_TASK_QUARANTINE));
     assert_true(bench_event(b, "verified"));
     assert_int_equal(b->m.suspect_count, 1);
     assert_string_equal(b->m.suspects[0], "node");
@@ -500,11 +500,11 @@ static void a_failing_medium_is_no_damage(void **state)
     bench_commit(b, 10);
     report_damage(b);
     bench_all_exit(b);
-    bench_store(b, MACHINE_EV_VERIFY_DONE, 10, 1, ST_TIMED_OUT);
-    assert_null(bench_act(b, MACHINE_ACT_QUARANTINE, 0));
-    for (int t = 0; t < 20 && !bench_act(b, MACHINE_ACT_VERIFY, 0); t++)
+    bench_store(b, MACHINE_TASK_VERIFY, 10, 1, ST_TIMED_OUT);
+    assert_null(bench_task(b, MACHINE_TASK_QUARANTINE));
+    for (int t = 0; t < 20 && !bench_task(b, MACHINE_TASK_VERIFY); t++)
         bench_tick(b, 500);
-    assert_non_null(bench_act(b, MACHINE_ACT_VERIFY, 0)); /* asked again */
+    assert_non_null(bench_task(b, MACHINE_TASK_VERIFY)); /* asked again */
 }
 
 #define TEST(name)        cmocka_unit_test_setup_teardown(name, bench_setup_running, bench_teardown)

@@ -12,17 +12,17 @@ static void damage_of_a_running_job_is_set_aside_and_a_good_one_taken(void **sta
 {
     struct bench *b = *state;
     assert_int_equal(check(b, 20), ST_OK);
-    assert_int_equal(bench_act(b, MACHINE_ACT_VERIFY, 0)->step, 20);
+    assert_int_equal(bench_task(b, MACHINE_TASK_VERIFY)->step, 20);
     assert_int_equal(check(b, 20), ST_OK); /* one read answers both */
-    assert_null(bench_act(b, MACHINE_ACT_VERIFY, 0));
-    bench_store(b, MACHINE_EV_VERIFY_DONE, 20, 1, ST_CORRUPT);
-    assert_int_equal(bench_act(b, MACHINE_ACT_QUARANTINE, 0)->step, 20);
+    assert_null(bench_task(b, MACHINE_TASK_VERIFY));
+    bench_store(b, MACHINE_TASK_VERIFY, 20, 1, ST_CORRUPT);
+    assert_int_equal(bench_task(b, MACHINE_TASK_QUARANTINE)->step, 20);
     assert_non_null(bench_act(b, MACHINE_ACT_SAVE_AT, 0));
     assert_int_equal(machine_newest(&b->m)->step, 10);
-    bench_store(b, MACHINE_EV_QUARANTINE_DONE, 20, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_QUARANTINE, 20, 1, ST_OK);
     assert_int_equal(machine_find_ckpt(&b->m, 20, 1)->state, MACHINE_CKPT_BAD);
     assert_int_equal(check(b, 20), ST_OK); /* nothing is left to do */
-    assert_null(bench_act(b, MACHINE_ACT_VERIFY, 0));
+    assert_null(bench_task(b, MACHINE_TASK_VERIFY));
     bench_all_exit(b);
     bench_tick(b, 1000);
     bench_place(b);
@@ -35,11 +35,11 @@ static void what_reads_well_stays(void **state)
     const struct machine_ckpt *ckpt = machine_find_ckpt(&b->m, 10, 1);
     assert_int_equal(check(b, 10), ST_OK);
     assert_int_equal(ckpt->reads, 0);
-    bench_store(b, MACHINE_EV_VERIFY_DONE, 10, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_VERIFY, 10, 1, ST_OK);
     assert_int_equal(ckpt->reads, 1);
     assert_int_equal(ckpt->read_status, ST_OK);
     assert_true(ckpt->verified);
-    assert_int_equal(bench_count(b, MACHINE_ACT_QUARANTINE) + bench_count(b, MACHINE_ACT_REMOVE),
+    assert_int_equal(bench_tasks(b, MACHINE_TASK_QUARANTINE) + bench_tasks(b, MACHINE_TASK_REMOVE),
                      0);
 }
 
@@ -49,7 +49,7 @@ static void a_failing_medium_changes_nothing(void **state)
     static const enum status failures[] = { ST_IO, ST_TIMED_OUT };
     for (size_t i = 0; i < 2; i++) {
         assert_int_equal(check(b, 20), ST_OK);
-        bench_store(b, MACHINE_EV_VERIFY_DONE, 20, 1, failures[i]);
+        bench_store(b, MACHINE_TASK_VERIFY, 20, 1, failures[i]);
         assert_int_equal(machine_find_ckpt(&b->m, 20, 1)->reads, i + 1);
         assert_int_equal(machine_find_ckpt(&b->m, 20, 1)->read_status, failures[i]);
         assert_int_equal(machine_find_ckpt(&b->m, 20, 1)->state, MACHINE_CKPT_GOOD);
@@ -64,13 +64,13 @@ static void of_a_job_that_ended_likewise(void **state)
     bench_all_exit(b);
     bench_is_state(b, "KILLED");
     assert_int_equal(check(b, 10), ST_OK);
-    bench_store(b, MACHINE_EV_VERIFY_DONE, 10, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_VERIFY, 10, 1, ST_OK);
     assert_int_equal(check(b, 20), ST_OK);
-    bench_store(b, MACHINE_EV_VERIFY_DONE, 20, 1, ST_NOT_FOUND); /* it lost its manifest */
-    bench_store(b, MACHINE_EV_QUARANTINE_DONE, 20, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_VERIFY, 20, 1, ST_NOT_FOUND); /* it lost its manifest */
+    bench_store(b, MACHINE_TASK_QUARANTINE, 20, 1, ST_OK);
     assert_int_equal(machine_newest(&b->m)->step, 10);
     assert_int_equal(check(b, 10), ST_OK);
-    bench_store(b, MACHINE_EV_VERIFY_DONE, 10, 1, ST_INCOMPLETE);
+    bench_store(b, MACHINE_TASK_VERIFY, 10, 1, ST_INCOMPLETE);
     assert_string_equal(bench_told(b, "restart"), "no good checkpoint is left");
     bench_is_state(b, "KILLED");
     assert_null(bench_act(b, MACHINE_ACT_SAVE_AT, 0));
@@ -82,7 +82,7 @@ static void a_running_job_without_a_good_one_takes_one(void **state)
     for (uint64_t step = 10; step <= 20; step += 10) {
         assert_int_equal(check(b, step), ST_OK);
         bench_progress(b, 0, 10 * step, "forward"); /* beyond what was announced: none is to come */
-        bench_store(b, MACHINE_EV_VERIFY_DONE, step, 1, ST_CORRUPT);
+        bench_store(b, MACHINE_TASK_VERIFY, step, 1, ST_CORRUPT);
         assert_non_null(bench_act(b, MACHINE_ACT_SAVE_AT, 0));
     }
     assert_string_equal(bench_told(b, "restart"), "no good checkpoint is left; one is taken soon");
@@ -96,9 +96,9 @@ static void what_is_gone_or_going_is_not_read(void **state)
     assert_int_equal(check(b, 10), ST_OK);
     assert_int_equal(bench_remove(b, 10), ST_OK);
     assert_int_equal(check(b, 10), ST_NOT_FOUND);
-    bench_store(b, MACHINE_EV_VERIFY_DONE, 10, 1, ST_NOT_FOUND); /* asked before */
-    assert_null(bench_act(b, MACHINE_ACT_QUARANTINE, 0));
-    bench_store(b, MACHINE_EV_REMOVE_DONE, 10, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_VERIFY, 10, 1, ST_NOT_FOUND); /* asked before */
+    assert_null(bench_task(b, MACHINE_TASK_QUARANTINE));
+    bench_store(b, MACHINE_TASK_REMOVE, 10, 1, ST_OK);
     assert_null(machine_find_ckpt(&b->m, 10, 1));
 }
 
@@ -111,7 +111,7 @@ static void with_a_difference_its_parent_is_read_too_and_is_no_base_until_then(v
     bench_reopen(b, &config);
     bench_run(b, BENCH_STEPS);
     bench_commit(b, 10);
-    bench_store(b, MACHINE_EV_VERIFY_DONE, 10, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_VERIFY, 10, 1, ST_OK);
     bench_save_until(b, 20, MACHINE_SAVE_COMMITTING);
     struct machine_ckpt ckpt = { .step = 20,
                                  .generation = 1,
@@ -121,13 +121,13 @@ static void with_a_difference_its_parent_is_read_too_and_is_no_base_until_then(v
                                  .parent_generation = 1 };
     bench_publish(b, &ckpt);
     assert_int_equal(check(b, 20), ST_OK);
-    bench_store(b, MACHINE_EV_VERIFY_DONE, 20, 1, ST_CORRUPT);
-    assert_int_equal(bench_count(b, MACHINE_ACT_VERIFY), 1);
-    assert_int_equal(bench_act(b, MACHINE_ACT_VERIFY, 0)->step, 10);
+    bench_store(b, MACHINE_TASK_VERIFY, 20, 1, ST_CORRUPT);
+    assert_int_equal(bench_tasks(b, MACHINE_TASK_VERIFY), 1);
+    assert_int_equal(bench_task(b, MACHINE_TASK_VERIFY)->step, 10);
     bench_save_until(b, 30, MACHINE_SAVE_OPENING);
     assert_int_equal(machine_find_save(&b->m, 30, 1)->base_generation, 0);
-    bench_store(b, MACHINE_EV_VERIFY_DONE, 10, 1, ST_CORRUPT);
-    assert_int_equal(bench_act(b, MACHINE_ACT_QUARANTINE, 0)->step, 10);
+    bench_store(b, MACHINE_TASK_VERIFY, 10, 1, ST_CORRUPT);
+    assert_int_equal(bench_task(b, MACHINE_TASK_QUARANTINE)->step, 10);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, bench_setup_saved, bench_teardown)

@@ -34,7 +34,7 @@ static void recover(struct bench *b)
 /* The store fails, and is asked again and again. */
 static void publish_fails(struct bench *b, uint64_t step)
 {
-    bench_store(b, MACHINE_EV_PUBLISH_DONE, step, b->m.generation, ST_IO);
+    bench_store(b, MACHINE_TASK_PUBLISH, step, b->m.generation, ST_IO);
 }
 
 static void a_hang_is_seen_while_a_publish_is_repeated(void **state)
@@ -58,7 +58,7 @@ static void a_hang_is_seen_while_a_removal_is_repeated(void **state)
     bench_save_until(b, 10, MACHINE_SAVE_COLLECTING);
     for (uint32_t i = 0; i < 2; i++)
         bench_save_fails(b, i, 10);
-    bench_store(b, MACHINE_EV_REMOVE_DONE, 10, 1, ST_IO);
+    bench_store(b, MACHINE_TASK_REMOVE, 10, 1, ST_IO);
     stand_still(b, 10, 32000);
     bench_is_state(b, "RECOVERING");
     assert_int_equal(b->m.cause.kind, MACHINE_FAULT_HANG);
@@ -73,7 +73,7 @@ static void who_waits_for_the_last_save_does_not_hang(void **state)
     publish_fails(b, BENCH_STEPS);
     stand_still(b, BENCH_STEPS, 200000);
     bench_is_state(b, "SAVING");
-    bench_store(b, MACHINE_EV_PUBLISH_DONE, BENCH_STEPS, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_PUBLISH, BENCH_STEPS, 1, ST_OK);
     bench_all_exit(b);
     bench_is_state(b, "SUCCEEDED");
 }

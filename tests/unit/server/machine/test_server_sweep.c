@@ -23,8 +23,12 @@ static void next_generation(struct bench *b)
 static void swept(struct bench *b, uint32_t before, enum status status, uint32_t count)
 {
     struct machine_event event = {
-        .kind = MACHINE_EV_SWEEP_DONE,
-        .answer = { .generation = before, .status = status, .message = "", .swept = count },
+        .kind = MACHINE_EV_STORE,
+        .answer = { .task = MACHINE_TASK_SWEEP,
+                    .generation = before,
+                    .status = status,
+                    .message = "",
+                    .swept = count },
     };
     assert_int_equal(bench_apply(b, event), ST_OK);
 }
@@ -33,20 +37,20 @@ static void each_generation_looks_for_what_the_ones_before_left_once(void **stat
 {
     struct bench *b = *state;
     bench_commit(b, 10);
-    assert_null(bench_act(b, MACHINE_ACT_SWEEP, 0)); /* nobody was before */
+    assert_null(bench_task(b, MACHINE_TASK_SWEEP)); /* nobody was before */
     next_generation(b);
-    assert_null(bench_act(b, MACHINE_ACT_SWEEP, 0));
+    assert_null(bench_task(b, MACHINE_TASK_SWEEP));
     bench_commit(b, 20);
-    assert_int_equal(bench_act(b, MACHINE_ACT_SWEEP, 0)->generation, 2);
+    assert_int_equal(bench_task(b, MACHINE_TASK_SWEEP)->generation, 2);
     bench_commit(b, 30);
-    assert_null(bench_act(b, MACHINE_ACT_SWEEP, 0)); /* under way */
+    assert_null(bench_task(b, MACHINE_TASK_SWEEP)); /* under way */
     swept(b, 2, ST_OK, 3);
     assert_true(bench_event(b, "swept"));
     bench_commit(b, 40);
-    assert_null(bench_act(b, MACHINE_ACT_SWEEP, 0));
+    assert_null(bench_task(b, MACHINE_TASK_SWEEP));
     next_generation(b);
     bench_commit(b, 50);
-    assert_int_equal(bench_act(b, MACHINE_ACT_SWEEP, 0)->generation, 3);
+    assert_int_equal(bench_task(b, MACHINE_TASK_SWEEP)->generation, 3);
 }
 
 static void what_failed_is_tried_again_with_the_next_commit(void **state)
@@ -57,9 +61,9 @@ static void what_failed_is_tried_again_with_the_next_commit(void **state)
     swept(b, 2, ST_AGAIN, 64);
     assert_true(bench_event(b, "swept"));
     bench_tick(b, 1000);
-    assert_null(bench_act(b, MACHINE_ACT_SWEEP, 0));
+    assert_null(bench_task(b, MACHINE_TASK_SWEEP));
     bench_commit(b, 20);
-    assert_int_equal(bench_act(b, MACHINE_ACT_SWEEP, 0)->generation, 2);
+    assert_int_equal(bench_task(b, MACHINE_TASK_SWEEP)->generation, 2);
     swept(b, 2, ST_OK, 0);
     assert_false(bench_event(b, "swept"));
     assert_int_equal(b->m.swept, 2);
@@ -72,13 +76,13 @@ static void what_is_decided_is_published_before_anything_is_swept(void **state)
     assert_int_equal(bench_ask(b, MACHINE_EV_KILL), ST_OK);
     bench_all_exit(b);
     bench_is_state(b, "KILLED");
-    assert_null(bench_act(b, MACHINE_ACT_SWEEP, 0));
-    bench_store(b, MACHINE_EV_PUBLISH_DONE, 10, 1, ST_IO);
-    assert_null(bench_act(b, MACHINE_ACT_SWEEP, 0));
+    assert_null(bench_task(b, MACHINE_TASK_SWEEP));
+    bench_store(b, MACHINE_TASK_PUBLISH, 10, 1, ST_IO);
+    assert_null(bench_task(b, MACHINE_TASK_SWEEP));
     bench_tick(b, 1000);
-    assert_non_null(bench_act(b, MACHINE_ACT_PUBLISH, 0));
-    bench_store(b, MACHINE_EV_PUBLISH_DONE, 10, 1, ST_OK);
-    assert_int_equal(bench_act(b, MACHINE_ACT_SWEEP, 0)->generation,
+    assert_non_null(bench_task(b, MACHINE_TASK_PUBLISH));
+    bench_store(b, MACHINE_TASK_PUBLISH, 10, 1, ST_OK);
+    assert_int_equal(bench_task(b, MACHINE_TASK_SWEEP)->generation,
                      2); /* of all of its generations */
 }
 
@@ -87,12 +91,12 @@ static void an_ended_job_that_was_not_swept_is_after_a_restart(void **state)
     struct bench *b = *state;
     assert_int_equal(bench_ask(b, MACHINE_EV_KILL), ST_OK);
     bench_all_exit(b);
-    assert_int_equal(bench_act(b, MACHINE_ACT_SWEEP, 0)->generation, 2);
+    assert_int_equal(bench_task(b, MACHINE_TASK_SWEEP)->generation, 2);
     bench_restart(b, 0); /* before it was swept */
-    assert_int_equal(bench_act(b, MACHINE_ACT_SWEEP, 0)->generation, 2);
+    assert_int_equal(bench_task(b, MACHINE_TASK_SWEEP)->generation, 2);
     swept(b, 2, ST_OK, 1);
     bench_restart(b, 0);
-    assert_null(bench_act(b, MACHINE_ACT_SWEEP, 0));
+    assert_null(bench_task(b, MACHINE_TASK_SWEEP));
 }
 
 /* ---- what ---- */
@@ -144,7 +148,7 @@ static bool is_there(const struct store *s, const char *name)
 /* Before generation 3, with step 30 of generation 2 in the catalog. */
 static enum status sweep(const struct store *s, uint32_t *out_swept)
 {
-    struct store_task *task = store_task_new(STORE_SWEEP);
+    struct store_task *task = store_task_new(MACHINE_TASK_SWEEP);
     assert_non_null(task);
     (void)snprintf(task->job, sizeof task->job, JOB);
     (void)snprintf(task->store, sizeof task->store, "%s", s->dir);

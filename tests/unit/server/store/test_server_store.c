@@ -53,7 +53,7 @@ static void take_away(struct store *s)
     s->memory = memory_io_new();
 }
 
-static enum status run_task(struct store *s, enum store_kind kind, const char *mark, bool holds)
+static enum status run_task(struct store *s, enum machine_task kind, const char *mark, bool holds)
 {
     store_task_free(s->task);
     struct store_task *task = s->task = store_task_new(kind);
@@ -76,23 +76,23 @@ static void the_mark_is_written_once_and_known_again(void **state)
     struct store *s = *state;
     size_t size = 0;
     take_away(s);
-    assert_int_equal(run_task(s, STORE_PROBE, "", false), ST_OK);
+    assert_int_equal(run_task(s, MACHINE_TASK_PROBE, "", false), ST_OK);
     assert_string_equal(s->task->mark, NONCE);
     const uint8_t *bytes = memory_io_bytes(s->memory, MARK, &size);
     assert_int_equal(size, strlen("cairn-mark-1 " NONCE "\n"));
     assert_memory_equal(bytes, "cairn-mark-1 " NONCE "\n", size);
     memory_io_put(s->memory, MARK, "cairn-mark-1 " OTHER "\n", size); /* of who came before us */
-    assert_int_equal(run_task(s, STORE_PROBE, "", false), ST_OK);
+    assert_int_equal(run_task(s, MACHINE_TASK_PROBE, "", false), ST_OK);
     assert_string_equal(s->task->mark, OTHER);
 }
 
 static void a_store_of_before_there_were_marks_gets_one_if_it_is_there(void **state)
 {
     struct store *s = *state;
-    assert_int_equal(run_task(s, STORE_PROBE, "", true), ST_OK);
+    assert_int_equal(run_task(s, MACHINE_TASK_PROBE, "", true), ST_OK);
     assert_string_equal(s->task->mark, NONCE);
     take_away(s);
-    assert_int_equal(run_task(s, STORE_PROBE, "", true), ST_UNREACHABLE);
+    assert_int_equal(run_task(s, MACHINE_TASK_PROBE, "", true), ST_UNREACHABLE);
     assert_true(s->task->away);
     assert_false(memory_io_has(s->memory, SAMPLE_STORE));
 }
@@ -100,8 +100,9 @@ static void a_store_of_before_there_were_marks_gets_one_if_it_is_there(void **st
 static void nothing_is_made_or_found_damaged_in_a_store_that_is_not_the_jobs(void **state)
 {
     struct store *s = *state;
-    static const enum store_kind kinds[] = { STORE_PROBE, STORE_FOLDER, STORE_VERIFY, STORE_REMOVE,
-                                             STORE_PUBLISH };
+    static const enum machine_task kinds[] = { MACHINE_TASK_PROBE, MACHINE_TASK_FOLDER,
+                                               MACHINE_TASK_VERIFY, MACHINE_TASK_REMOVE,
+                                               MACHINE_TASK_PUBLISH };
     take_away(s);
     for (int other = 0; other < 2; other++) {
         if (other) {
@@ -117,17 +118,18 @@ static void nothing_is_made_or_found_damaged_in_a_store_that_is_not_the_jobs(voi
             assert_int_equal(memory_io_hash(s->memory, "/"), before);
         }
     }
-    assert_int_equal(run_task(s, STORE_PROBE, NONCE, false), ST_OK); /* nothing can be lost */
+    assert_int_equal(run_task(s, MACHINE_TASK_PROBE, NONCE, false),
+                     ST_OK); /* nothing can be lost */
     assert_string_equal(s->task->mark, OTHER);
 }
 
 static void a_checkpoint_that_is_gone_from_its_store_is_damage(void **state)
 {
     struct store *s = *state;
-    assert_int_equal(run_task(s, STORE_PROBE, "", true), ST_OK);
-    assert_int_equal(run_task(s, STORE_VERIFY, NONCE, true), ST_OK);
-    assert_int_equal(run_task(s, STORE_REMOVE, NONCE, true), ST_OK);
-    assert_int_equal(run_task(s, STORE_VERIFY, NONCE, true), ST_NOT_FOUND);
+    assert_int_equal(run_task(s, MACHINE_TASK_PROBE, "", true), ST_OK);
+    assert_int_equal(run_task(s, MACHINE_TASK_VERIFY, NONCE, true), ST_OK);
+    assert_int_equal(run_task(s, MACHINE_TASK_REMOVE, NONCE, true), ST_OK);
+    assert_int_equal(run_task(s, MACHINE_TASK_VERIFY, NONCE, true), ST_NOT_FOUND);
     assert_false(s->task->away);
 }
 
@@ -136,7 +138,7 @@ static void damage_is_told_by_its_cause_not_by_a_stray_file(void **state)
     struct store *s = *state;
     memory_io_put(s->memory, DIR "/a-stray-file", "x", 1);
     memory_io_damage(s->memory, DIR "/shard-00000-of-00001.cairn", 5000, 1);
-    assert_int_equal(run_task(s, STORE_VERIFY, "", true), ST_CORRUPT);
+    assert_int_equal(run_task(s, MACHINE_TASK_VERIFY, "", true), ST_CORRUPT);
     assert_null(strstr(s->task->message, "stray"));
     assert_non_null(strstr(s->task->message, "shard-00000"));
 }
@@ -154,7 +156,7 @@ static void a_checkpoint_of_a_later_version_is_named_with_both(void **state)
     const struct ckpt_hash hash = ckpt_hash_of(text, size - tail);
     ckpt_hash_text(&hash, hex);
     memcpy(text + size - 35, hex, 32);
-    assert_int_equal(run_task(s, STORE_VERIFY, "", true), ST_VERSION);
+    assert_int_equal(run_task(s, MACHINE_TASK_VERIFY, "", true), ST_VERSION);
     assert_non_null(strstr(s->task->message, "format version 2, this build reads 1"));
 }
 
@@ -163,7 +165,7 @@ static void what_was_given_up_is_removed_where_nothing_is(void **state)
     struct store *s = *state;
     take_away(s);
     store_task_free(s->task);
-    s->task = store_task_new(STORE_REMOVE);
+    s->task = store_task_new(MACHINE_TASK_REMOVE);
     assert_non_null(s->task);
     (void)snprintf(s->task->dir, sizeof s->task->dir, "%s", DIR);
     (void)snprintf(s->task->mark, sizeof s->task->mark, "%s", NONCE);
@@ -174,10 +176,11 @@ static void what_was_given_up_is_removed_where_nothing_is(void **state)
 
 /* ---- the job ---- */
 
-static void answer_away(struct bench *b, enum machine_event_kind kind, uint64_t step)
+static void answer_away(struct bench *b, enum machine_task task, uint64_t step)
 {
-    struct machine_event event = { .kind = kind,
-                                   .answer = { .step = step,
+    struct machine_event event = { .kind = MACHINE_EV_STORE,
+                                   .answer = { .task = task,
+                                               .step = step,
                                                .generation = 1,
                                                .status = ST_UNREACHABLE,
                                                .message = "the store is not there",
@@ -202,7 +205,7 @@ static void is_waiting(struct bench *b)
     assert_non_null(strstr(b->m.reason, "the store is not there"));
     assert_int_equal(machine_find_ckpt(&b->m, 10, 1)->state, MACHINE_CKPT_GOOD);
     assert_int_equal(machine_find_ckpt(&b->m, 20, 1)->state, MACHINE_CKPT_GOOD);
-    assert_null(bench_act(b, MACHINE_ACT_QUARANTINE, 0));
+    assert_null(bench_task(b, MACHINE_TASK_QUARANTINE));
 }
 
 static void a_job_waits_for_its_store_and_goes_on_from_it(void **state)
@@ -213,18 +216,18 @@ static void a_job_waits_for_its_store_and_goes_on_from_it(void **state)
     bench_place(b);
     restore_fails(b, "the store is not there");
     bench_tick(b, 1000);
-    answer_away(b, MACHINE_EV_VERIFY_DONE, 20);
+    answer_away(b, MACHINE_TASK_VERIFY, 20);
     assert_true(bench_event(b, "store-away"));
     is_waiting(b);
     for (int i = 0; i < 20; i++) { /* asked again, and told once */
         bench_tick(b, 2000);
-        assert_non_null(bench_act(b, MACHINE_ACT_VERIFY, 0));
-        answer_away(b, MACHINE_EV_VERIFY_DONE, 20);
+        assert_non_null(bench_task(b, MACHINE_TASK_VERIFY));
+        answer_away(b, MACHINE_TASK_VERIFY, 20);
         assert_false(bench_event(b, "store-away"));
         is_waiting(b);
     }
     bench_tick(b, 2000);
-    bench_store(b, MACHINE_EV_VERIFY_DONE, 20, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_VERIFY, 20, 1, ST_OK);
     assert_int_equal(b->m.suspect_count, 0); /* the store was away from here, too */
     bench_tick(b, 100000);
     bench_run(b, BENCH_STEPS);
@@ -243,8 +246,8 @@ static void a_resumed_job_asks_for_its_store_first(void **state)
     for (int i = 0; i < 20; i++) {
         bench_tick(b, 60000);
         bench_place(b);
-        assert_non_null(bench_act(b, MACHINE_ACT_PROBE, 0));
-        answer_away(b, MACHINE_EV_PROBED, 0);
+        assert_non_null(bench_task(b, MACHINE_TASK_PROBE));
+        answer_away(b, MACHINE_TASK_PROBE, 0);
         is_waiting(b);
     }
     assert_int_equal(b->m.generation, generation);
@@ -259,11 +262,11 @@ static void checkpoints_of_a_store_that_is_gone_can_be_given_up(void **state)
     assert_int_equal(bench_remove(b, 20), ST_REFUSED); /* it would go on from it */
     bench_place(b);
     restore_fails(b, "the store is not there");
-    answer_away(b, MACHINE_EV_VERIFY_DONE, 20);
+    answer_away(b, MACHINE_TASK_VERIFY, 20);
     for (uint64_t step = 20; step > 0; step -= 10) {
         assert_int_equal(bench_remove(b, step), ST_OK);
-        assert_int_equal(bench_act(b, MACHINE_ACT_REMOVE, 0)->step, step);
-        bench_store(b, MACHINE_EV_REMOVE_DONE, step, 1, ST_OK);
+        assert_int_equal(bench_task(b, MACHINE_TASK_REMOVE)->step, step);
+        bench_store(b, MACHINE_TASK_REMOVE, step, 1, ST_OK);
     }
     bench_tick(b, 10000);
     bench_place(b);
@@ -284,7 +287,7 @@ static void restoring_is_tried_as_long_as_the_store_fails_workers(void **state)
         bench_is_state(b, "FORMING");
         restore_fails(b, "cannot connect");
         assert_non_null(strstr(b->m.reason, "cannot connect"));
-        bench_store(b, MACHINE_EV_VERIFY_DONE, 20, 1, ST_OK); /* from here it can be read */
+        bench_store(b, MACHINE_TASK_VERIFY, 20, 1, ST_OK); /* from here it can be read */
         bench_is_state(b, "RECOVERING");
     }
     assert_int_equal(b->m.suspect_count, 1); /* others are taken, where there are any */
@@ -305,24 +308,24 @@ static void no_checkpoint_is_told_once_until_one_commits(void **state)
             bench_progress(b, i, step, "forward");
         bench_save_until(b, step, MACHINE_SAVE_OPENING);
         told += bench_event(b, "store-fails");
-        bench_store(b, MACHINE_EV_FOLDER_DONE, step, 1, ST_UNREACHABLE);
+        bench_store(b, MACHINE_TASK_FOLDER, step, 1, ST_UNREACHABLE);
         told += bench_event(b, "store-fails");
         assert_false(bench_event(b, "save-dropped"));
-        bench_store(b, MACHINE_EV_REMOVE_DONE, step, 1, ST_UNREACHABLE);
+        bench_store(b, MACHINE_TASK_REMOVE, step, 1, ST_UNREACHABLE);
         told += bench_event(b, "store-fails");
         assert_non_null(strstr(b->m.reason, "no checkpoint since step 20"));
     }
     assert_int_equal(told, 1);
     for (int i = 0; i < MACHINE_SAVES_MAX; i++)
-        bench_store(b, MACHINE_EV_REMOVE_DONE, b->m.saves[i].step, 1, ST_OK);
+        bench_store(b, MACHINE_TASK_REMOVE, b->m.saves[i].step, 1, ST_OK);
     for (uint32_t i = 0; i < 2; i++)
         bench_progress(b, i, 200, "forward");
     bench_save_until(b, 200, MACHINE_SAVE_CHECKING);
-    bench_store(b, MACHINE_EV_CHECK_DONE, 200, 1, ST_UNREACHABLE); /* again, whatever was written */
+    bench_store(b, MACHINE_TASK_CHECK, 200, 1, ST_UNREACHABLE); /* again, whatever was written */
     bench_tick(b, 1000);
-    assert_non_null(bench_act(b, MACHINE_ACT_CHECK, 0));
-    bench_store(b, MACHINE_EV_CHECK_DONE, 200, 1, ST_OK);
-    bench_store(b, MACHINE_EV_PUBLISH_DONE, 200, 1, ST_OK);
+    assert_non_null(bench_task(b, MACHINE_TASK_CHECK));
+    bench_store(b, MACHINE_TASK_CHECK, 200, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_PUBLISH, 200, 1, ST_OK);
     assert_true(bench_event(b, "store-works"));
     assert_string_equal(b->m.reason, "");
 }
@@ -336,17 +339,17 @@ static void a_save_whose_files_do_not_fit_together_is_followed_by_a_whole_one(vo
     bench_run(b, BENCH_STEPS);
     for (uint64_t step = 10; step <= 20; step += 10) {
         bench_commit(b, step);
-        bench_store(b, MACHINE_EV_VERIFY_DONE, step, 1, ST_OK);
+        bench_store(b, MACHINE_TASK_VERIFY, step, 1, ST_OK);
     }
     bench_save_until(b, 30, MACHINE_SAVE_CHECKING);
     assert_int_equal(machine_find_save(&b->m, 30, 1)->base_step, 20);
-    bench_store(b, MACHINE_EV_CHECK_DONE, 30, 1, ST_INVALID);
+    bench_store(b, MACHINE_TASK_CHECK, 30, 1, ST_INVALID);
     assert_true(bench_event(b, "save-dropped"));
     bench_save_until(b, 40, MACHINE_SAVE_CHECKING);
     assert_int_equal(machine_find_save(&b->m, 40, 1)->base_generation, 0);
-    bench_store(b, MACHINE_EV_CHECK_DONE, 40, 1, ST_OK);
-    bench_store(b, MACHINE_EV_PUBLISH_DONE, 40, 1, ST_OK);
-    bench_store(b, MACHINE_EV_VERIFY_DONE, 40, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_CHECK, 40, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_PUBLISH, 40, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_VERIFY, 40, 1, ST_OK);
     bench_save_until(b, 50, MACHINE_SAVE_OPENING);
     assert_int_equal(machine_find_save(&b->m, 50, 1)->base_step, 40);
 }

@@ -40,7 +40,7 @@ static enum status stuck_mkdir(void *self, const char *path)
 
 static void submit_probe(struct store_queue *queue)
 {
-    struct store_task *task = store_task_new(STORE_PROBE);
+    struct store_task *task = store_task_new(MACHINE_TASK_PROBE);
     assert_non_null(task);
     (void)snprintf(task->job, sizeof task->job, "j-1");
     (void)snprintf(task->store, sizeof task->store, "/proc/none/store");
