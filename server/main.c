@@ -26,11 +26,10 @@
 #include "server/api/api.h"
 #include "server/store/queue.h"
 
-#define SEND_QUEUE       4096 /* a formation of LIMIT_RANKS answers that many GETs at once */
-#define STOP_GRACE_MS    300
-#define TOKEN_HEX        64
-#define EXIT_USAGE       2
-#define READ_DEADLINE_MS 3600000 /* for reading a checkpoint back */
+#define SEND_QUEUE    4096 /* a formation of LIMIT_RANKS answers that many GETs at once */
+#define STOP_GRACE_MS 300
+#define TOKEN_HEX     64
+#define EXIT_USAGE    2
 
 static const char usage[] =
     "usage: cairnd [--listen ADDRESS:PORT]\n"
@@ -210,7 +209,6 @@ static enum status open_core(struct daemon *d)
     if (st == ST_OK)
         st = store_queue_new(&store, &d->store);
     struct store_queue_options reader = store;
-    reader.deadline_ms = READ_DEADLINE_MS;
     reader.background = true;
     if (st == ST_OK)
         st = store_queue_new(&reader, &d->reader);

@@ -71,17 +71,6 @@ bool machine_final_committed(const struct machine *m)
     return newest && m->total_steps > 0 && newest->step >= m->total_steps;
 }
 
-bool machine_damage_pending(const struct machine *m)
-{
-    if (m->damage_suspected)
-        return true;
-    for (size_t i = 0; i < m->catalog_count; i++) {
-        if (m->catalog[i].state == MACHINE_CKPT_QUARANTINING)
-            return true;
-    }
-    return false;
-}
-
 /* ---- chains: checkpoints that are read through others ---- */
 
 struct machine_ckpt *machine_chain_next(struct machine *m, const struct machine_ckpt *ckpt)
@@ -98,6 +87,21 @@ bool machine_in_chain(struct machine *m, const struct machine_ckpt *of,
         if (of == ckpt)
             return true;
         of = machine_chain_next(m, of);
+    }
+    return false;
+}
+
+/* Its own suspicion and what is set aside are all that counts: whatever else is being read, or set
+ * aside, changes nothing about what a generation would restore. */
+bool machine_damage_pending(struct machine *m)
+{
+    struct machine_ckpt *restored = machine_ckpt_at(m, m->restore_step, m->restore_generation);
+    const struct machine_ckpt *c = machine_newest(m);
+    for (; c; c = machine_chain_next(m, c)) {
+        if (c->state != MACHINE_CKPT_GOOD)
+            return true;
+        if (m->damage_suspected && !c->verified && machine_in_chain(m, restored, c))
+            return true;
     }
     return false;
 }

@@ -3,9 +3,9 @@
  *
  * A checkpoint is read here after its commit, where retention needs that (keep.c), where somebody
  * asks for it (`cairn ckpt scrub`), and where a worker reported that it can't restore it. The last
- * is `damage_suspected`: no generation forms until the restored checkpoint and all that it is read
- * through were read here. Then either one is set aside, and the job goes on from an older one, or
- * all read well, and the worker's node is suspected.
+ * is `damage_suspected`: no generation that would restore it forms until it and all that it is read
+ * through were read here. As soon as one of them is found damaged it is set aside, and the job goes
+ * on from an older one; if all read well, the worker's node is suspected.
  *
  * What the medium fails (EIO, a deadline, a store that is away) is no damage: it is tried again. So
  * is what a later version wrote (ST_VERSION): after a step back of this program the job waits.

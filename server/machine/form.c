@@ -19,6 +19,7 @@ static void form_generation(struct machine_turn *t)
     m->reason[0] = '\0';
     m->restore_step = ckpt ? ckpt->step : 0;
     m->restore_generation = ckpt ? ckpt->generation : 0;
+    m->damage_suspected = false; /* of what this one doesn't restore */
     m->memory_generation = 0;
     m->memory_decided = false;
     machine_copies_clear(m);

@@ -43,8 +43,9 @@ struct machine_turn {
 struct machine_ckpt *machine_ckpt_at(struct machine *m, uint64_t step, uint32_t generation);
 /* The checkpoint of the job's last step is there. */
 bool machine_final_committed(const struct machine *m);
-/* A report of damage is open, or a damaged one is being set aside: nothing may be restored. */
-bool machine_damage_pending(const struct machine *m);
+/* What the next generation would restore is still to be read after a report of damage, or is read
+ * through one that is set aside. */
+bool machine_damage_pending(struct machine *m);
 /* The one that ckpt holds differences to, or NULL. */
 struct machine_ckpt *machine_chain_next(struct machine *m, const struct machine_ckpt *ckpt);
 /* ckpt is `of`, or one that `of` is read through. */

@@ -146,7 +146,7 @@ bool machine_wants_slots(const struct machine *m, int64_t now)
     if (m->state == MACHINE_QUEUED)
         return now >= m->retry_at;
     return m->state == MACHINE_RECOVERING && m->end_to == MACHINE_NONE && now >= m->retry_at &&
-           !machine_damage_pending(m);
+           !machine_damage_pending((struct machine *)m); /* which only looks */
 }
 
 uint64_t machine_step_now(const struct machine *m)

@@ -179,17 +179,16 @@ struct machine_copy {
 /*
  * The one list of tasks for the checkpoint store: the machine asks for them (MACHINE_ACT_STORE),
  * server/store runs them, and the answer is an event (MACHINE_EV_STORE).
- * X(name, after how long it counts as hung, what it does, for messages)
+ * X(name, after how long without a sign of the store it counts as hung, what it does, for messages)
  */
-#define MACHINE_TASK_MS      120000  /* calls about names, and a few small files */
-#define MACHINE_TASK_READ_MS 3600000 /* as long as a checkpoint is large */
+#define MACHINE_TASK_MS 120000
 #define MACHINE_TASKS(X)                                                                           \
     X(PROBE, MACHINE_TASK_MS, "writing to it") /* is it the job's, does it take a file? */         \
     X(FOLDER, MACHINE_TASK_MS, "making the folder")                                                \
     X(CHECK, MACHINE_TASK_MS, "checking the files") /* against reports; makes the manifest */      \
     X(PUBLISH, MACHINE_TASK_MS, "publishing the manifest")                                         \
     X(REMOVE, MACHINE_TASK_MS, "removing the folder") /* of a dropped save, or a checkpoint */     \
-    X(VERIFY, MACHINE_TASK_READ_MS, "reading it")                                                  \
+    X(VERIFY, MACHINE_TASK_MS, "reading it")                                                       \
     X(QUARANTINE, MACHINE_TASK_MS, "setting it aside")                                             \
     X(SWEEP, MACHINE_TASK_MS, "sweeping it") /* of what generations before this one left */
 

@@ -29,7 +29,8 @@ struct store_queue {
     uint32_t stuck;
     struct store_task *first, *last; /* waiting */
     struct store_task *running;
-    int64_t running_since;
+    unsigned long calls; /* of the running one, as the watchdog saw them last */
+    int64_t moved_at;    /* when it saw that, or when the task began */
 };
 
 struct runner_start {
@@ -73,7 +74,8 @@ static void *run_tasks(void *arg)
         queue->first = task->next;
         task->next = NULL;
         queue->running = task;
-        queue->running_since = clock_mono_ms(clock_system());
+        queue->calls = 0;
+        queue->moved_at = clock_mono_ms(clock_system());
         (void)pthread_cond_signal(&queue->watch);
         (void)pthread_mutex_unlock(&queue->mutex);
         store_task_run(task, queue->options.io);
@@ -134,8 +136,13 @@ static void *watch_tasks(void *arg)
             (void)pthread_cond_wait(&queue->watch, &queue->mutex);
             continue;
         }
-        int64_t end = queue->running_since + queue->options.deadline_ms;
         int64_t now = clock_mono_ms(clock_system());
+        unsigned long calls = atomic_load(&queue->running->watch.calls);
+        if (calls != queue->calls) { /* slow, perhaps, but not stuck */
+            queue->calls = calls;
+            queue->moved_at = now;
+        }
+        int64_t end = queue->moved_at + queue->options.deadline_ms;
         if (now < end || queue->stuck + 1 >= STORE_THREADS_MAX) {
             wait_until(queue, now < end ? end : now + queue->options.deadline_ms);
             continue;
@@ -150,6 +157,7 @@ static void *watch_tasks(void *arg)
             continue;
         }
         (void)pthread_detach(old);
+        store_watch_give_up(&queue->running->watch);
         queue->stuck++;
         queue->running = NULL;
         (void)pthread_mutex_unlock(&queue->mutex);

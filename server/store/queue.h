@@ -2,9 +2,11 @@
  * A queue of store tasks and the thread that runs them one after the other, so that a slow or
  * hanging store never holds up the coordinator.
  *
- * A task that is not done within its deadline is answered with ST_TIMED_OUT; its thread, stuck in
- * the file system, is left behind with it and another one goes on (STORE_THREADS_MAX in all; then
- * tasks wait). What a late thread still does is harmless: all store calls may be repeated.
+ * A task takes as long as it is large: reading a checkpoint may take hours. One of whose calls to
+ * the store none came back within its deadline (seen after twice that at the latest) is answered
+ * with ST_TIMED_OUT; its thread, stuck in the file system, is left behind with it and another one
+ * goes on (STORE_THREADS_MAX in all; then tasks wait). When that call comes back it is the last one
+ * of the thread. What it has done is harmless: all store calls may be repeated.
  */
 #pragma once
 
@@ -22,7 +24,7 @@ struct store_queue;
 /* done: called on the queue's thread; must pass the task on to the core's thread. */
 struct store_queue_options {
     const struct io *io;
-    int64_t deadline_ms; /* 0: STORE_DEADLINE_MS */
+    int64_t deadline_ms; /* without a sign of the store; 0: STORE_DEADLINE_MS */
     bool background;     /* of lower priority: trainers of this machine come first */
     void (*done)(void *arg, struct store_task *task);
     void *arg;

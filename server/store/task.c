@@ -265,13 +265,15 @@ static enum status do_task(struct store_task *task, const struct io *io)
     return ST_INVALID;
 }
 
-void store_task_run(struct store_task *task, const struct io *io)
+void store_task_run(struct store_task *task, const struct io *real)
 {
     static const char *const doing[MACHINE_TASK_COUNT] = {
 #define DOING(name, ms, text) [MACHINE_TASK_##name] = (text),
         MACHINE_TASKS(DOING)
 #undef DOING
     };
+    const struct io *io = &task->watch.io;
+    store_watch_init(&task->watch, real);
     task->message[0] = '\0';
     task->away = false;
     task->status = do_task(task, io);

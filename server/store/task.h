@@ -11,9 +11,11 @@
 #include "common/limits.h"
 #include "common/status.h"
 #include "server/machine/parts.h"
+#include "server/store/watch.h"
 
 struct store_task {
-    struct store_task *next; /* of whoever holds it */
+    struct store_task *next;  /* of whoever holds it */
+    struct store_watch watch; /* while it runs */
     enum machine_task kind;
     char job[16];
     uint64_t step;

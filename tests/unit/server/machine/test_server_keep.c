@@ -280,11 +280,10 @@ static void with_a_damaged_one_go_those_that_are_read_through_it(void **state)
     assert_false(machine_wants_slots(&b->m, b->now));
     bench_store(b, MACHINE_TASK_VERIFY, 3, 1, ST_CORRUPT);
     assert_int_equal(bench_tasks(b, MACHINE_TASK_QUARANTINE), 2);
-    bench_store(b, MACHINE_TASK_QUARANTINE, 3, 1, ST_OK);
-    assert_false(machine_wants_slots(&b->m, b->now));
-    bench_store(b, MACHINE_TASK_QUARANTINE, 4, 1, ST_OK);
     bench_tick(b, 5000);
-    bench_place(b);
+    bench_place(b); /* what is set aside is no longer asked about */
+    bench_store(b, MACHINE_TASK_QUARANTINE, 3, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_QUARANTINE, 4, 1, ST_OK);
     assert_int_equal(b->m.restore_step, 2);
     end(b);
 }

@@ -436,11 +436,29 @@ static void damage_is_read_here_before_the_next_generation(void **state)
     assert_false(machine_wants_slots(&b->m, b->now));
     bench_store(b, MACHINE_TASK_VERIFY, 20, 1, ST_CORRUPT);
     assert_int_equal(bench_task(b, MACHINE_TASK_QUARANTINE)->step, 20);
-    assert_false(machine_wants_slots(&b->m, b->now));
+    assert_true(machine_wants_slots(&b->m, b->now)); /* it waits for no more than the decision */
+    bench_place(b);
     bench_store(b, MACHINE_TASK_QUARANTINE, 20, 1, ST_OK);
+    assert_int_equal(b->m.restore_step, 10);
+}
+
+static void a_newer_one_that_leans_on_nothing_suspected_is_restored_at_once(void **state)
+{
+    struct bench *b = *state;
+    bench_commit(b, 10);
+    report_damage(b);
+    bench_all_exit(b);
+    assert_false(machine_wants_slots(&b->m, b->now));
+    struct machine_ckpt newer = {
+        .step = 20, .generation = 1, .shards = 2, .state = MACHINE_CKPT_GOOD
+    };
+    assert_int_equal(machine_add_ckpt(&b->m, &newer), ST_OK); /* decided before, published now */
+    bench_tick(b, 5000);
     assert_true(machine_wants_slots(&b->m, b->now));
     bench_place(b);
-    assert_int_equal(b->m.restore_step, 10);
+    assert_int_equal(b->m.restore_step, 20);
+    bench_store(b, MACHINE_TASK_VERIFY, 10, 1, ST_OK); /* says nothing about anybody now */
+    assert_int_equal(b->m.suspect_count, 0);
 }
 
 /* cairnd went back to an earlier version: the job waits for the later one. */
@@ -538,6 +556,7 @@ int main(void)
         TEST(the_newest_of_a_live_job_is_not_removed_for_a_user),
         TEST(damage_is_read_here_before_the_next_generation),
         TEST(a_checkpoint_of_a_later_version_is_waited_for_not_set_aside),
+        TEST(a_newer_one_that_leans_on_nothing_suspected_is_restored_at_once),
         TEST(with_no_good_one_left_training_starts_again_with_an_event),
         TEST(a_checkpoint_that_reads_well_here_stays),
         TEST(a_failing_medium_is_no_damage),

@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/clock.h"
 #include "server/store/queue.h"
@@ -22,11 +23,11 @@ static void take_answer(void *arg, struct store_task *task)
     atomic_fetch_add(&answers->count, 1);
 }
 
-/* A store whose first stat never comes back in time. */
+/* A store whose first mkdir never comes back in time; or one that is slow and has many files. */
 struct stuck {
     struct io io;
     const struct io *real;
-    atomic_int entered, released;
+    atomic_int entered, released, unlinked;
 };
 
 static enum status stuck_mkdir(void *self, const char *path)
@@ -96,11 +97,98 @@ static void a_task_that_hangs_is_answered_by_its_deadline_and_holds_up_nobody(vo
     store_queue_free(queue);
 }
 
+#define SLOW_FILES 40
+
+static enum status slow_stat(void *self, const char *path, struct io_stat *out)
+{
+    (void)self;
+    (void)path;
+    *out = (struct io_stat){ .is_dir = true };
+    return ST_OK;
+}
+
+static enum status slow_list(void *self, const char *path, io_name_fn fn, void *arg)
+{
+    struct stuck *slow = self;
+    (void)path;
+    bool more = true;
+    for (int i = atomic_load(&slow->unlinked); more && i < SLOW_FILES; i++) {
+        char name[64];
+        (void)snprintf(name, sizeof name, "shard-%05d-of-%05d.cairn", i, SLOW_FILES);
+        more = fn(arg, name);
+    }
+    return ST_OK;
+}
+
+static enum status slow_unlink(void *self, const char *path)
+{
+    struct stuck *slow = self;
+    const struct timespec pause = { .tv_nsec = 20000000 };
+    (void)nanosleep(&pause, NULL);
+    atomic_fetch_add(&slow->unlinked, strstr(path, "shard-") != NULL);
+    return ST_OK;
+}
+
+static enum status slow_nothing(void *self, const char *path)
+{
+    (void)self;
+    (void)path;
+    return ST_OK;
+}
+
+/* It takes much longer than the deadline; each call comes back within it. */
+static void a_task_that_gets_on_may_take_as_long_as_it_is_large(void **state)
+{
+    struct answers answers = { 0 };
+    struct stuck slow = { .io = *io_system(), .real = io_system() };
+    slow.io.self = &slow;
+    slow.io.stat = slow_stat;
+    slow.io.list = slow_list;
+    slow.io.unlink = slow_unlink;
+    slow.io.rmdir = slow_nothing;
+    slow.io.fsync_dir = slow_nothing;
+    struct store_queue_options options = {
+        .io = &slow.io, .deadline_ms = 200, .done = take_answer, .arg = &answers
+    };
+    struct store_queue *queue;
+    (void)state;
+    assert_int_equal(store_queue_new(&options, &queue), ST_OK);
+    struct store_task *task = store_task_new(MACHINE_TASK_REMOVE);
+    assert_non_null(task);
+    (void)snprintf(task->job, sizeof task->job, "j-1");
+    (void)snprintf(task->dir, sizeof task->dir, "/store/j-1/step-000000000010.g1");
+    struct store_port port = store_queue_port(queue);
+    port.submit(port.self, task);
+    await(&answers.count, 1);
+    assert_int_equal(atomic_load(&slow.unlinked), SLOW_FILES);
+    assert_int_equal(atomic_load(&answers.timed_out), 0);
+    store_queue_free(queue);
+}
+
+/* A thread that was given up finds no store any more when it comes back. */
+static void what_was_given_up_calls_nothing_any_more(void **state)
+{
+    struct store_watch watch = { 0 };
+    struct io_stat info;
+    int fd = -1;
+    (void)state;
+    store_watch_init(&watch, io_system());
+    assert_int_equal(watch.io.stat(watch.io.self, "/", &info), ST_OK);
+    assert_int_equal(watch.io.open(watch.io.self, "/dev/null", IO_READ, &fd), ST_OK);
+    assert_int_equal(atomic_load(&watch.calls), 2);
+    store_watch_give_up(&watch);
+    assert_int_equal(watch.io.unlink(watch.io.self, "/none/at/all"), ST_CLOSED);
+    assert_int_equal(watch.io.stat(watch.io.self, "/", &info), ST_CLOSED);
+    assert_int_equal(watch.io.close(watch.io.self, fd), ST_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tasks_are_answered_in_their_turn),
         cmocka_unit_test(a_task_that_hangs_is_answered_by_its_deadline_and_holds_up_nobody),
+        cmocka_unit_test(a_task_that_gets_on_may_take_as_long_as_it_is_large),
+        cmocka_unit_test(what_was_given_up_calls_nothing_any_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,207 @@
+#include "server/store/watch.h"
+
+#include <stddef.h>
+
+/* What a call came to; it is back. */
+static enum status watch_count(struct store_watch *watch, enum status st)
+{
+    atomic_fetch_add(&watch->calls, 1);
+    return st;
+}
+
+/* ---- what is refused once the task was given up ---- */
+
+static enum status watch_open(void *self, const char *path, int flags, int *out_fd)
+{
+    struct store_watch *watch = self;
+    const struct io *real = watch->real;
+    if (atomic_load(&watch->given_up))
+        return ST_CLOSED;
+    return watch_count(watch, real->open(real->self, path, flags, out_fd));
+}
+
+static enum status watch_pread(void *self, int fd, void *data, size_t size, uint64_t at,
+                               size_t *out_size)
+{
+    struct store_watch *watch = self;
+    const struct io *real = watch->real;
+    if (atomic_load(&watch->given_up))
+        return ST_CLOSED;
+    return watch_count(watch, real->pread(real->self, fd, data, size, at, out_size));
+}
+
+static enum status watch_pwrite(void *self, int fd, const void *data, size_t size, uint64_t at,
+                                size_t *out_size)
+{
+    struct store_watch *watch = self;
+    const struct io *real = watch->real;
+    if (atomic_load(&watch->given_up))
+        return ST_CLOSED;
+    return watch_count(watch, real->pwrite(real->self, fd, data, size, at, out_size));
+}
+
+static enum status watch_fsync(void *self, int fd)
+{
+    struct store_watch *watch = self;
+    const struct io *real = watch->real;
+    if (atomic_load(&watch->given_up))
+        return ST_CLOSED;
+    return watch_count(watch, real->fsync(real->self, fd));
+}
+
+static enum status watch_fsync_dir(void *self, const char *path)
+{
+    struct store_watch *watch = self;
+    const struct io *real = watch->real;
+    if (atomic_load(&watch->given_up))
+        return ST_CLOSED;
+    return watch_count(watch, real->fsync_dir(real->self, path));
+}
+
+static enum status watch_mkdir(void *self, const char *path)
+{
+    struct store_watch *watch = self;
+    const struct io *real = watch->real;
+    if (atomic_load(&watch->given_up))
+        return ST_CLOSED;
+    return watch_count(watch, real->mkdir(real->self, path));
+}
+
+static enum status watch_link(void *self, const char *from, const char *to)
+{
+    struct store_watch *watch = self;
+    const struct io *real = watch->real;
+    if (atomic_load(&watch->given_up))
+        return ST_CLOSED;
+    return watch_count(watch, real->link(real->self, from, to));
+}
+
+static enum status watch_rename(void *self, const char *from, const char *to)
+{
+    struct store_watch *watch = self;
+    const struct io *real = watch->real;
+    if (atomic_load(&watch->given_up))
+        return ST_CLOSED;
+    return watch_count(watch, real->rename(real->self, from, to));
+}
+
+static enum status watch_unlink(void *self, const char *path)
+{
+    struct store_watch *watch = self;
+    const struct io *real = watch->real;
+    if (atomic_load(&watch->given_up))
+        return ST_CLOSED;
+    return watch_count(watch, real->unlink(real->self, path));
+}
+
+static enum status watch_rmdir(void *self, const char *path)
+{
+    struct store_watch *watch = self;
+    const struct io *real = watch->real;
+    if (atomic_load(&watch->given_up))
+        return ST_CLOSED;
+    return watch_count(watch, real->rmdir(real->self, path));
+}
+
+static enum status watch_stat(void *self, const char *path, struct io_stat *out)
+{
+    struct store_watch *watch = self;
+    const struct io *real = watch->real;
+    if (atomic_load(&watch->given_up))
+        return ST_CLOSED;
+    return watch_count(watch, real->stat(real->self, path, out));
+}
+
+static enum status watch_list(void *self, const char *path, io_name_fn fn, void *arg)
+{
+    struct store_watch *watch = self;
+    const struct io *real = watch->real;
+    if (atomic_load(&watch->given_up))
+        return ST_CLOSED;
+    return watch_count(watch, real->list(real->self, path, fn, arg));
+}
+
+static enum status watch_map(void *self, int fd, void **out_data, size_t *out_size)
+{
+    struct store_watch *watch = self;
+    const struct io *real = watch->real;
+    if (atomic_load(&watch->given_up))
+        return ST_CLOSED;
+    return watch_count(watch, real->map(real->self, fd, out_data, out_size));
+}
+
+static enum status watch_put_new(void *self, const char *path, const void *data, size_t size)
+{
+    struct store_watch *watch = self;
+    const struct io *real = watch->real;
+    if (atomic_load(&watch->given_up))
+        return ST_CLOSED;
+    return watch_count(watch, real->put_new(real->self, path, data, size));
+}
+
+static enum status watch_space(void *self, const char *path, uint64_t *out_bytes)
+{
+    struct store_watch *watch = self;
+    const struct io *real = watch->real;
+    if (atomic_load(&watch->given_up))
+        return ST_CLOSED;
+    return watch_count(watch, real->space(real->self, path, out_bytes));
+}
+
+/* ---- what is not: what is open is closed, and asking changes nothing ---- */
+
+static enum status watch_close(void *self, int fd)
+{
+    const struct io *real = ((struct store_watch *)self)->real;
+    return real->close(real->self, fd);
+}
+
+static enum status watch_unmap(void *self, void *data, size_t size)
+{
+    const struct io *real = ((struct store_watch *)self)->real;
+    return real->unmap(real->self, data, size);
+}
+
+static bool watch_is_object(void *self, const char *path)
+{
+    const struct io *real = ((struct store_watch *)self)->real;
+    return real->is_object(real->self, path);
+}
+
+static void watch_explain(void *self, enum status st, struct reason *out)
+{
+    const struct io *real = ((struct store_watch *)self)->real;
+    real->explain(real->self, st, out);
+}
+
+void store_watch_init(struct store_watch *watch, const struct io *real)
+{
+    watch->real = real;
+    watch->io = (struct io){
+        .self = watch,
+        .open = watch_open,
+        .close = watch_close,
+        .pread = watch_pread,
+        .pwrite = watch_pwrite,
+        .fsync = watch_fsync,
+        .fsync_dir = watch_fsync_dir,
+        .mkdir = watch_mkdir,
+        .link = watch_link,
+        .rename = watch_rename,
+        .unlink = watch_unlink,
+        .rmdir = watch_rmdir,
+        .stat = watch_stat,
+        .list = watch_list,
+        .map = real->map ? watch_map : NULL,
+        .unmap = real->unmap ? watch_unmap : NULL,
+        .is_object = real->is_object ? watch_is_object : NULL,
+        .put_new = real->put_new ? watch_put_new : NULL,
+        .space = real->space ? watch_space : NULL,
+        .explain = real->explain ? watch_explain : NULL,
+    };
+}
+
+void store_watch_give_up(struct store_watch *watch)
+{
+    atomic_store(&watch->given_up, true);
+}
