@@ -16,6 +16,7 @@
  *  (5) A base is only ever a help. One that can't be read costs size, never the save. The file
  *      names it as its parent nevertheless, since other ranks may have: all files must agree on it.
  */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,6 +52,7 @@ struct ckpt_writer {
     struct ckpt_reader *base; /* that fits, with a cursor for each encoder; or NULL */
     struct ckpt_parts parts;
     uint32_t reference_count;
+    atomic_uint_least64_t mistakes; /* of all encoders */
     struct ckpt_report report;
 };
 
@@ -105,8 +107,10 @@ static enum status encode_chunk(void *arg, struct ckpt_encoder *encoder, uint64_
     const uint8_t *raw = NULL;
     const struct ckpt_part *part = ckpt_parts_find(&writer->parts, number, &chunk->place, &raw);
     const uint8_t *base = read_base(writer, encoder, &chunk->place);
+    const uint64_t mistakes = ckpt_codec_mistakes(encoder->codec);
     enum status st =
         ckpt_chunk_make(encoder->codec, &chunk->place, raw, base, 0, chunk->bytes, &chunk->size);
+    atomic_fetch_add(&writer->mistakes, ckpt_codec_mistakes(encoder->codec) - mistakes);
     /* Afterwards: a change of the snapshot while it was encoded must be found, too. */
     return st == ST_OK ? hash_pieces(part, &chunk->place, raw) : st;
 }
@@ -213,6 +217,7 @@ static enum status finish_report(struct ckpt_writer *writer)
     report->hash = ckpt_hasher_result(writer->file.hasher);
     report->size = writer->file.at;
     report->raw_bytes = writer->parts.raw_bytes;
+    report->mistakes = atomic_load(&writer->mistakes);
     return ST_OK;
 }
 
@@ -346,6 +351,7 @@ static enum status prepare_save(struct ckpt_writer *writer, const struct ckpt_st
     writer->state = state;
     writer->rank = rank;
     writer->size = size;
+    atomic_store(&writer->mistakes, 0);
     writer->report = (struct ckpt_report){
         .step = state->scalars.step,
         .generation = state->generation,
