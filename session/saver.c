@@ -34,7 +34,7 @@ struct saver_task {
 static void chunk_stored(void *arg, uint64_t done)
 {
     (void)done;
-    session_tick(arg);
+    session_tick_saving(arg);
 }
 
 /* NULL: there is none, or it can't be read: the file then stands for itself. */
@@ -191,6 +191,7 @@ void *session_saver_run(void *arg)
         } else {
             remove_shard(session, &task);
         }
+        session_tick_saving(session);
         (void)pthread_mutex_lock(&session->mutex);
         session_wake(session);
     }
