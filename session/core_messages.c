@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/check.h"
+#include "common/cleanup.h"
 #include "common/unconst.h"
 #include "session/core.h"
 
@@ -210,7 +211,6 @@ static bool out_progress(const struct session_core *core, const struct session_p
 {
     const struct session_progress *said = &core->progress_said;
     const bool changed = said->step != progress->step || said->counter != progress->counter ||
-                         said->saving != progress->saving ||
                          strcmp(said->phase, progress->phase) != 0;
     const int64_t since_ms = now_ms - core->progress_ms;
     if (core->progress_ms != 0 && since_ms < (changed ? SESSION_PROGRESS_MS : SESSION_HEARTBEAT_MS))
@@ -219,7 +219,6 @@ static bool out_progress(const struct session_core *core, const struct session_p
     out->progress_message.step = progress->step;
     out->progress_message.phase = unconst(progress->phase);
     out->progress_message.counter = progress->counter;
-    out->progress_message.saving = progress->saving;
     out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_PROGRESS;
     out->message.progress = &out->progress_message;
     out->kind = SESSION_OUT_PROGRESS;
@@ -352,6 +351,22 @@ Cairn__V1__SaveReport *session_report_new(const struct ckpt_report *report, int6
 
 /* ---- last words ---- */
 
+/* What is known of the steps whose saves are in it: a checkpoint's metrics decide whether it stays.
+ */
+static void add_rows(const struct session_core *core, struct session_out *out,
+                     Cairn__V1__LastWords *words)
+{
+    words->rows = out->row_list;
+    for (uint64_t n = core->row_first; core->rows != NULL && n < core->row_end; n++) {
+        const struct session_row_record *record = &core->rows[n % LIMIT_METRIC_ROWS];
+        bool saved = false;
+        for (size_t i = 0; i < words->n_saves; i++)
+            saved = saved || words->saves[i]->step == record->row.step;
+        if (saved && words->n_rows < SESSION_SAVES_MAX)
+            fill_row(core, record, (int)words->n_rows++, out);
+    }
+}
+
 enum status session_core_last_words(const struct session_core *core,
                                     const struct session_progress *progress, uint8_t **out,
                                     size_t *out_size)
@@ -370,6 +385,10 @@ enum status session_core_last_words(const struct session_core *core,
         if (core->saves[i].state == SESSION_SAVE_REPORTING)
             saves[words.n_saves++] = core->saves[i].report;
     }
+    auto_free struct session_out *parts = malloc(sizeof *parts);
+    if (parts == NULL)
+        return ST_NO_MEMORY;
+    add_rows(core, parts, &words);
     if (core->fault.known) {
         fault.kind = core->fault.kind;
         fault.message = unconst(core->fault.why.text);

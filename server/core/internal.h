@@ -109,7 +109,8 @@ void core_waits_tick(struct core *core, struct core_job *job); /* GETs that wait
 /* ---- metrics.c: rows of metrics ---- */
 
 /* Of rank 0: kept until they are journalled. */
-void core_take_rows(struct core *core, struct core_conn *conn, const Cairn__V1__MetricRows *in);
+void core_take_rows(struct core *core, struct core_job *job, Cairn__V1__MetricRow *const *rows,
+                    size_t count);
 /* The newest loss, pace and evaluation, for people. */
 void core_show_row(struct core_job *job, uint64_t step, const Cairn__V1__MetricRow *row);
 MUST_CHECK enum status core_record_rows(struct core *core, struct core_job *job);

@@ -72,7 +72,7 @@ int64_t core_deadline(struct core *core)
         at = core->draining_until;
     if (core->schedule_needed)
         at = now;
-    core->promised_at = at > now ? at : now; /* what is overdue already was excused already */
+    core->promised_at = at;
     return at;
 }
 

@@ -66,13 +66,11 @@ static enum status keep_row(struct core_job *job, const Cairn__V1__MetricRow *ro
     return ST_OK;
 }
 
-void core_take_rows(struct core *core, struct core_conn *conn, const Cairn__V1__MetricRows *in)
+void core_take_rows(struct core *core, struct core_job *job, Cairn__V1__MetricRow *const *rows,
+                    size_t count)
 {
-    struct core_job *job = conn->job;
-    if (conn->rank != 0)
-        return;
-    for (size_t i = 0; i < in->n_rows; i++) {
-        Cairn__V1__MetricRow *row = in->rows[i];
+    for (size_t i = 0; i < count; i++) {
+        Cairn__V1__MetricRow *row = rows[i];
         row->generation = job->m.generation;
         if (row->wall_ms == 0)
             row->wall_ms = clock_wall_ms(core->options.clock);
@@ -84,7 +82,6 @@ void core_take_rows(struct core *core, struct core_conn *conn, const Cairn__V1__
         }
         note_row(job, row);
     }
-    job->metrics_from = conn;
 }
 
 enum status core_record_rows(struct core *core, struct core_job *job)

@@ -373,6 +373,8 @@ static void apply_exit(struct core *core, struct core_job *job,
     const Cairn__V1__TrainerRef *ref = exited->ref;
     const Cairn__V1__LastWords *words =
         exited->words__case == CAIRN__V1__TRAINER_EXITED__WORDS__WORDS ? exited->words : NULL;
+    if (words && ref->rank == 0 && ref->generation == job->m.generation)
+        core_take_rows(core, job, words->rows, words->n_rows);
     for (size_t i = 0; words && i < words->n_saves; i++) /* what it had written still counts */
         core_take_report(core, job, ref->rank, words->saves[i]);
     struct reason message;

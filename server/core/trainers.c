@@ -75,7 +75,10 @@ void core_take_report(struct core *core, struct core_job *job, uint32_t rank,
 
 static void take_rows(struct core *core, struct core_conn *conn, const Cairn__V1__MetricRows *rows)
 {
-    core_take_rows(core, conn, rows);
+    if (conn->rank != 0)
+        return;
+    core_take_rows(core, conn->job, rows->rows, rows->n_rows);
+    conn->job->metrics_from = conn;
     if (conn->job->rows.count >= CORE_ROWS_MAX)
         core_flush_rows(core, conn->job);
 }
@@ -241,7 +244,7 @@ static bool read_event(const Cairn__V1__TrainerMessage *message, struct machine_
         event->kind = MACHINE_EV_PROGRESS;
         event->progress =
             (struct machine_progress){ message->progress->step, message->progress->phase,
-                                       message->progress->counter, message->progress->saving };
+                                       message->progress->counter };
         return true;
     case CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_BEGIN:
         event->kind = MACHINE_EV_SAVE_BEGIN;

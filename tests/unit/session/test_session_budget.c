@@ -113,6 +113,29 @@ static void copies_at_peers_have_slots_of_their_own(void **unused)
 }
 
 /* The largest share, in the most runs, with every number as long as it gets. */
+static void fill_largest_rows(Cairn__V1__MetricRow *rows[SESSION_SAVES_MAX])
+{
+    static Cairn__V1__Phase phase = CAIRN__V1__PHASE__INIT, *phases[SESSION_PHASES_MAX];
+    static Cairn__V1__Eval eval = CAIRN__V1__EVAL__INIT;
+    static Cairn__V1__MetricRow row = CAIRN__V1__METRIC_ROW__INIT;
+    phase.name = "a name of thirty-one characters";
+    phase.ms = eval.loss = eval.accuracy = row.epoch = 1;
+    eval.correct = eval.count = row.step = UINT64_MAX;
+    row.loss = 1;
+    row.generation = UINT32_MAX;
+    row.lr = row.grad_norm = 1;
+    row.samples_per_s = row.step_ms = 1;
+    row.wall_ms = -1;
+    row.phases = phases;
+    row.n_phases = SESSION_PHASES_MAX;
+    row.eval__case = CAIRN__V1__METRIC_ROW__EVAL__EVAL;
+    row.eval = &eval;
+    for (size_t i = 0; i < SESSION_PHASES_MAX; i++)
+        phases[i] = &phase;
+    for (size_t i = 0; i < SESSION_SAVES_MAX; i++)
+        rows[i] = &row;
+}
+
 static void a_report_of_the_largest_share_goes_into_a_message(void **unused)
 {
     (void)unused;
@@ -162,6 +185,10 @@ static void a_report_of_the_largest_share_goes_into_a_message(void **unused)
     words.n_saves = 1;
     words.fault__case = CAIRN__V1__LAST_WORDS__FAULT__FAULT;
     words.fault = &fault;
+    Cairn__V1__MetricRow *rows[SESSION_SAVES_MAX];
+    fill_largest_rows(rows);
+    words.rows = rows;
+    words.n_rows = SESSION_SAVES_MAX;
     assert_true(cairn__v1__last_words__get_packed_size(&words) <= LIMIT_LAST_WORDS_BYTES);
     cairn__v1__save_report__free_unpacked(made, NULL);
     free(hashes);

@@ -94,12 +94,6 @@ static void progress_is_told_twice_a_second_while_it_changes_and_once_while_not(
     }
     assert_int_equal(changing, 20);
     assert_in_range(still, 10, 11);
-    b->now_ms += SESSION_HEARTBEAT_MS;
-    assert_non_null(say(b));
-    b->progress.saving++; /* of the saver alone */
-    b->now_ms += SESSION_PROGRESS_MS;
-    assert_non_null(say(b));
-    assert_int_equal(b->out.progress_message.saving, 1);
     bench_free(b);
 }
 
@@ -358,10 +352,11 @@ static Cairn__V1__LastWords *words_of(struct bench *b)
 static void last_words_hold_the_fault_and_what_is_not_acknowledged(void **state)
 {
     (void)state;
-    struct bench *b = trained(2, 0);
+    struct bench *b = trained(0, 0);
     b->progress.step = 10;
     uint64_t version = b->core.last_words_version;
     give_folder(b, 10);
+    add_rows(b, 8, 12);
     session_core_save_written(&b->core, session_core_saver_work(&b->core), report_of(10));
     assert_true(b->core.last_words_version > version);
     Cairn__V1__LastWords *words = words_of(b);
@@ -370,6 +365,8 @@ static void last_words_hold_the_fault_and_what_is_not_acknowledged(void **state)
     assert_string_equal(words->phase, "forward");
     assert_int_equal(words->n_saves, 1);
     assert_int_equal(words->saves[0]->size, 12345);
+    assert_int_equal(words->n_rows, 1); /* that of the step that is saved */
+    assert_int_equal(words->rows[0]->step, 10);
     assert_false(words->finished);
     assert_int_equal(words->fault__case, CAIRN__V1__LAST_WORDS__FAULT___NOT_SET);
     cairn__v1__last_words__free_unpacked(words, NULL);
@@ -381,6 +378,7 @@ static void last_words_hold_the_fault_and_what_is_not_acknowledged(void **state)
     session_core_finished(&b->core, 10);
     words = words_of(b);
     assert_int_equal(words->n_saves, 0);
+    assert_int_equal(words->n_rows, 0);
     assert_string_equal(words->fault->message, "no");
     assert_true(words->finished);
     cairn__v1__last_words__free_unpacked(words, NULL);
