@@ -13,10 +13,16 @@ static const struct option options_of_all[] = {
     { "output", 'o', OPTION_FORMAT, AT(output), "FORMAT", "table, wide, json, jsonl or name" },
     { "no-color", '\0', OPTION_FLAG, AT(no_color), NULL, "no colours (NO_COLOR)" },
     { "quiet", 'q', OPTION_FLAG, AT(quiet), NULL, "only results, no remarks" },
-    { "watch", 'w', OPTION_FLAG, AT(watch), NULL, "follow it, until Ctrl-C" },
     { "help", 'h', OPTION_FLAG, AT(help), NULL, "this help" },
     { 0 },
 };
+
+#define WATCH                                                                                      \
+    {                                                                                              \
+        "watch", 'w', OPTION_FLAG, AT(watch), NULL, "follow it, until Ctrl-C"                      \
+    }
+
+static const struct option watch_options[] = { WATCH, { 0 } };
 
 #define GRACE(what)                                                                                \
     {                                                                                              \
@@ -37,6 +43,7 @@ static const struct option down_options[] = {
 };
 
 static const struct option submit_options[] = {
+    WATCH,
     { "set", '\0', OPTION_SETS, AT(sets), "K=V", "another value for a key, as train.lanes=4" },
     { "wait", '\0', OPTION_FLAG, AT(wait), NULL, "wait for the end; the exit code is the result" },
     { "timeout", '\0', OPTION_DURATION, AT(timeout_ms), "TIME", "wait so long at most (exit 124)" },
@@ -124,10 +131,11 @@ static const struct command rows[] = {
       "plan examples/resnet18-fashion.yaml\nplan job.yaml --set train.precision=bf16", plan_options,
       cmd_plan },
     { NULL, "ps", OPERAND_NONE, 0, 0, false, "", "list jobs, newest first", NULL,
-      "ps\nps -w\nps -o json", NULL, cmd_ps },
+      "ps\nps -w\nps -o json", watch_options, cmd_ps },
     { NULL, "show", OPERAND_JOB, 1, 1, false, "JOB",
       "show a job: state, workers, checkpoints, events", NULL,
-      "show resnet18-fashion\nshow j-01 -o json", NULL, cmd_show },
+      "show resnet18-fashion\nshow resnet18-fashion -w\nshow j-01 -o json", watch_options,
+      cmd_show },
     { NULL, "watch", OPERAND_JOB, 1, 1, false, "JOB", "follow a job until it is over",
       "The exit code is the job's: 0, 10 (FAILED), 11 (STOPPED, KILLED). Ctrl-C leaves (130);\n"
       "the job goes on.",
@@ -148,10 +156,12 @@ static const struct command rows[] = {
       NULL, "kill resnet18-fashion", steer_options, cmd_kill },
     { NULL, "save", OPERAND_JOB, 1, 1, false, "JOB", "make a checkpoint now and print its step",
       NULL, "save resnet18-fashion", timeout_options, cmd_save },
-    { "ckpt", "ls", OPERAND_CHECKPOINT, 1, 1, false, "JOB", "list the checkpoints of a job",
-      "-o wide adds losses and paths. Works on a job's folder in a store, too; then no\n"
-      "coordinator is needed.",
-      "ckpt ls resnet18-fashion\nckpt ls checkpoints/j-0123456789", NULL, cmd_ckpt_ls },
+    { "ckpt", "ls", OPERAND_CHECKPOINT, 1, 1, false, "JOB|STORE",
+      "list the checkpoints of a job or of a store",
+      "-o wide adds losses and paths. JOB may be a job's folder, STORE a folder of such folders;\n"
+      "then no coordinator is needed.",
+      "ckpt ls resnet18-fashion\nckpt ls checkpoints/j-0123456789\nckpt ls checkpoints/", NULL,
+      cmd_ckpt_ls },
     { "ckpt", "show", OPERAND_CHECKPOINT, 1, 1, false, "JOB[@STEP]", "show what a checkpoint holds",
       WHERE, "ckpt show resnet18-fashion@100\nckpt show resnet18-fashion -o json", NULL,
       cmd_ckpt_show },
@@ -205,7 +215,7 @@ static const struct command rows[] = {
       "4).\n" WHERE,
       "ckpt rm resnet18-fashion@100", NULL, cmd_ckpt_rm },
     { "node", "ls", OPERAND_NONE, 0, 0, false, "", "list the machines and their slots", NULL,
-      "node ls", NULL, cmd_node_ls },
+      "node ls\nnode ls -w", watch_options, cmd_node_ls },
     { "node", "check", OPERAND_NONE, 0, 0, false, "[--device cpu|cuda]",
       "measure this machine's devices and the paths between them",
       "Memory and copy bandwidth of each device; all-reduce and all-to-all between them, with\n"

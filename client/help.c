@@ -44,7 +44,8 @@ void help_all(const struct command_table *table)
     (void)printf("\noptions of every command\n");
     print_options(table->options);
     (void)printf(
-        "\nJOB is an id, the start of one, or a name (then the newest job of that name).\n"
+        "\ncairn help COMMAND says more of one; cairn --version prints the versions.\n"
+        "JOB is an id, the start of one, or a name (then the newest job of that name).\n"
         "exit codes: 0 done, 1 internal, 2 usage or job file, 3 not found, 4 refused,\n"
         "  5 unreachable, 8 damaged checkpoint; waiting: 10 FAILED, 11 STOPPED or KILLED,\n"
         "  124 timeout, 130 detached\n");

@@ -11,6 +11,7 @@
 #include "client/base/client.h"
 #include "client/commands.h"
 #include "client/help.h"
+#include "client/print/output.h"
 #include "rpc/client.h"
 
 static void look_at_terminal(struct client *client)
@@ -34,7 +35,7 @@ static enum exit_code show_help(const struct client *client)
     } else {
         help_all(client->table);
     }
-    return fflush(stdout) == 0 ? EXIT_DONE : EXIT_INTERNAL;
+    return fflush(stdout) == 0 || output_unread() ? EXIT_DONE : EXIT_INTERNAL;
 }
 
 int main(int argc, char **argv)
@@ -64,6 +65,8 @@ int main(int argc, char **argv)
         return EXIT_INTERNAL;
     }
     enum exit_code code = client.command->run(&client);
+    if (code == EXIT_INTERNAL && output_unread())
+        code = EXIT_DONE; /* cairn ps | head */
     ckpt_store_free(client.store);
     if (client.channel != NULL) {
         rpc_channel_free(client.channel);

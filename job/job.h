@@ -18,7 +18,7 @@
  * Memory: a job is a value without pointers. What a job has no use for (keys of another model or
  *         optimizer) is zero, so equal jobs are equal bytes.
  * Errors: ST_CONFIG   the errors are in out_errors
- *         ST_INVALID  base_dir isn't absolute, or more than JOB_SETS_MAX settings
+ *         ST_INVALID  base_dir isn't absolute
  */
 #pragma once
 

@@ -302,8 +302,13 @@ enum status job_parse(const char *text, size_t size, const char *file_name, cons
                       const char *const *sets, size_t set_count, struct job *out,
                       struct buf *out_errors)
 {
-    if (base_dir[0] != '/' || set_count >= JOB_SETS_MAX)
+    if (base_dir[0] != '/')
         return ST_INVALID;
+    if (set_count > JOB_SETS_MAX) {
+        enum status said = buf_printf(out_errors, "%s:1:1: a job takes at most %d settings\n",
+                                      file_name, JOB_SETS_MAX);
+        return said == ST_NO_MEMORY ? said : ST_CONFIG;
+    }
     struct job_source *sources = calloc(set_count + 1, sizeof(*sources));
     if (sources == NULL)
         return ST_NO_MEMORY;

@@ -1,9 +1,14 @@
 #include "client/ask/call.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include "client/home/home.h"
 #include "common/check.h"
@@ -94,14 +99,44 @@ enum rpc_code client_probe(struct client *client, int32_t timeout_ms, uint32_t *
     return RPC_OK;
 }
 
+/* Says why a coordinator that listens there doesn't answer us; false: nobody listens, or it may. */
+static bool report_socket(const struct client *client)
+{
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    struct stat info = { 0 };
+    char user[64];
+    const char *path = client->address + strlen("unix:");
+    if (strncmp(client->address, "unix:", 5) != 0 || strlen(path) >= sizeof(address.sun_path))
+        return false;
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    auto_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool listens = connect(fd, (const struct sockaddr *)&address, sizeof(address)) == 0;
+    bool closed = !listens && errno == EACCES;
+    if (!listens && !closed)
+        return false;
+    if (stat(path, &info) != 0) {
+        client_error("%s: permission denied; the home is another user's", path);
+        return true;
+    }
+    if (info.st_uid == geteuid())
+        return false;
+    client_error("the coordinator at %s is of user %s and answers nobody else; set CAIRN_HOME to a "
+                 "folder of your own",
+                 client->address, home_user_name(info.st_uid, user, sizeof(user)));
+    return true;
+}
+
 enum exit_code client_report(const struct client *client, const struct rpc_result *result)
 {
+    if (result->code == RPC_UNAVAILABLE && report_socket(client))
+        return EXIT_REFUSED;
     if (result->code == RPC_UNAVAILABLE) {
         bool own = client->args.addr == NULL && getenv("CAIRN_ADDR") == NULL;
         client_error("no coordinator answers at %s%s", client->address,
                      own ? "\n  start one with: cairn up" : "");
     } else if (result->code == RPC_DEADLINE_EXCEEDED) {
         client_error("the coordinator at %s did not answer in time", client->address);
+        return client->args.timeout_ms >= 0 ? EXIT_TIMED_OUT : EXIT_UNREACHABLE;
     } else if (result->detail[0] != '\0') {
         client_error("%s", result->detail);
     } else {
@@ -110,10 +145,12 @@ enum exit_code client_report(const struct client *client, const struct rpc_resul
     return exit_of_code(result->code);
 }
 
-/* While a supervisor lives: waits until the coordinator answers again; false: it doesn't. */
-static bool wait_for_restart(struct client *client)
+/* While a supervisor lives: waits until the coordinator answers again, or `most` (monotonic, ms);
+ * false: it doesn't. */
+static bool wait_for_restart(struct client *client, int64_t most)
 {
     int64_t until = clock_mono_ms(clock_system()) + RESTART_MS;
+    until = until < most ? until : most;
     while (home_supervisor(&client->paths) != 0 && clock_mono_ms(clock_system()) < until) {
         uint32_t agents = 0;
         if (client_probe(client, PROBE_MS, &agents) == RPC_OK)
@@ -128,6 +165,8 @@ enum exit_code client_call(struct client *client, const char *method,
 {
     struct rpc_call_options options = { .timeout_ms = timeout_ms };
     struct rpc_result result = { .code = RPC_INTERNAL };
+    int64_t timeout = client->args.timeout_ms; /* the caller's --timeout is for all of it */
+    int64_t until = timeout < 0 ? INT64_MAX : clock_mono_ms(clock_system()) + timeout;
     enum status st = open_channel(client);
     if (st != ST_OK) {
         client_error("%s: %s", client->address, status_string(st));
@@ -137,7 +176,7 @@ enum exit_code client_call(struct client *client, const char *method,
         if (rpc_unary(client->channel, &cairn__v1__control__descriptor, method, request, &options,
                       out_reply, &result) == ST_OK)
             return EXIT_DONE;
-        if (result.code != RPC_UNAVAILABLE || !wait_for_restart(client))
+        if (result.code != RPC_UNAVAILABLE || !wait_for_restart(client, until))
             return client_report(client, &result);
     }
 }

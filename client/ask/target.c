@@ -11,6 +11,7 @@
 #include "client/ask/call.h"
 #include "common/check.h"
 
+#define JOBS_MAX    65536
 #define THREADS_MAX 7
 #define LISTED_MAX  ((size_t)1 << 17) /* twice what a coordinator keeps of one job */
 
@@ -180,6 +181,62 @@ enum exit_code target_list_of_folder(struct client *client, const char *path,
     enum status st =
         ckpt_list(target_io(client), slash == store ? "/" : store, slash + 1, out, out_count);
     return st == ST_OK ? EXIT_DONE : target_report(client, path, st);
+}
+
+/* ---- a store ---- */
+
+struct job_folders {
+    struct client *client;
+    const char *store;
+    char (*list)[LIMIT_PATH];
+    size_t count;
+    enum status st;
+};
+
+static bool add_job_folder(void *arg, const char *name)
+{
+    struct job_folders *jobs = arg;
+    const struct io *io = target_io(jobs->client);
+    char path[LIMIT_PATH];
+    struct io_stat info;
+    int size = snprintf(path, sizeof(path), "%s/%s", jobs->store, name);
+    if (name[0] == '.' || size < 0 || (size_t)size >= sizeof(path) ||
+        io->stat(io->self, path, &info) != ST_OK || !info.is_dir)
+        return true;
+    void *list = jobs->count == JOBS_MAX
+                     ? NULL
+                     : realloc(jobs->list, (jobs->count + 1) * sizeof(*jobs->list));
+    if (list == NULL) {
+        jobs->st = jobs->count == JOBS_MAX ? ST_FULL : ST_NO_MEMORY;
+        return false;
+    }
+    jobs->list = list;
+    memcpy(jobs->list[jobs->count++], path, sizeof(path));
+    return true;
+}
+
+static int compare_job_folders(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+enum exit_code target_jobs_of_store(struct client *client, const char *path,
+                                    char (**out)[LIMIT_PATH], size_t *out_count)
+{
+    struct job_folders jobs = { .client = client, .store = path };
+    const struct io *io = target_io(client);
+    enum status st = io->list(io->self, path, add_job_folder, &jobs);
+    if (st == ST_OK)
+        st = jobs.st;
+    if (st != ST_OK) {
+        free(jobs.list);
+        return target_report(client, path, st);
+    }
+    if (jobs.count > 0)
+        qsort(jobs.list, jobs.count, sizeof(jobs.list[0]), compare_job_folders);
+    *out = jobs.list;
+    *out_count = jobs.count;
+    return EXIT_DONE;
 }
 
 static bool add_folder(struct target_folders *folders, const struct target_folder *one)

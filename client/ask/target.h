@@ -2,8 +2,8 @@
  * What the commands of `cairn ckpt` work on.
  *
  *   JOB  JOB@STEP  JOB@all           by the coordinator's list of that job's checkpoints
- *   FOLDER                           a checkpoint's, a job's in a store, for scrub a whole store:
- *                                    no coordinator needed
+ *   FOLDER                           a checkpoint's, a job's in a store, for ls and scrub a whole
+ *                                    store: no coordinator needed
  *   FOLDER@STEP  FOLDER@all          a job's folder in a store
  *
  * Folders may lie in an object store (s3://…). Errors are reported on standard error.
@@ -61,6 +61,10 @@ bool target_join(Cairn__V1__ListCheckpointsReply **all, Cairn__V1__ListCheckpoin
 /* What is in a job's folder; free(*out). */
 enum exit_code target_list_of_folder(struct client *client, const char *path,
                                      struct ckpt_entry **out, size_t *out_count);
+
+/* The folders in a store that may be jobs', by their names; free(*out). */
+enum exit_code target_jobs_of_store(struct client *client, const char *path,
+                                    char (**out)[LIMIT_PATH], size_t *out_count);
 
 /*
  * The folders meant, newest first, into an empty list: without a step the newest good one; with a

@@ -125,8 +125,62 @@ static const struct option *find_option(const struct parser *parser, const char 
     return NULL;
 }
 
+static const struct command *find_command(const struct command_table *table, const char *noun,
+                                          const char *verb)
+{
+    for (size_t i = 0; i < table->count; i++) {
+        const struct command *command = &table->commands[i];
+        bool same_noun = noun == NULL ? command->noun == NULL
+                                      : command->noun != NULL && strcmp(command->noun, noun) == 0;
+        if (same_noun && strcmp(command->verb, verb) == 0)
+            return command;
+    }
+    return NULL;
+}
+
+/* What people who come from elsewhere call. */
+static const struct {
+    const char *word, *meant;
+} commands_elsewhere[] = {
+    { "sbatch", "submit" },   { "qsub", "submit" },
+    { "run", "submit" },      { "train", "submit" },
+    { "squeue", "ps" },       { "list", "ps" },
+    { "ls", "ps" },           { "jobs", "ps" },
+    { "qstat", "ps" },        { "scancel", "stop" },
+    { "cancel", "stop" },     { "qdel", "stop" },
+    { "status", "show" },     { "describe", "show" },
+    { "get", "show" },        { "tail", "logs" },
+    { "attach", "watch" },    { "explain", "why" },
+    { "suspend", "pause" },   { "hold", "pause" },
+    { "continue", "resume" }, { "start", "up" },
+    { "shutdown", "down" },   { "nodes", "node ls" },
+    { "sinfo", "node ls" },   { "checkpoints", "ckpt ls" },
+};
+
+/* Of commands that take a job file. */
+static const struct {
+    const char *option, *hint;
+} options_elsewhere[] = {
+    { "name", "the name stands in the job file; --set name=NAME replaces it" },
+    { "dry-run", "'cairn plan FILE' checks a job file and starts nothing" },
+    { "workers", "--set workers.count=N" },
+    { "nproc", "--set workers.count=N" },
+    { "gpus", "--set workers.device=cuda --set workers.count=N" },
+    { "device", "--set workers.device=cuda" },
+    { "detach", "without --wait and --watch it returns at once" },
+};
+
 static enum status refuse_option(struct parser *parser, const char *text)
 {
+    size_t size = strcspn(text + strspn(text, "-"), "=");
+    bool of_file = parser->command != NULL && parser->command->operand == OPERAND_FILE;
+    for (size_t i = 0; of_file && i < sizeof(options_elsewhere) / sizeof(options_elsewhere[0]);
+         i++) {
+        const char *word = options_elsewhere[i].option;
+        if (strlen(word) == size && strncmp(word, text + strspn(text, "-"), size) == 0)
+            return refuse_call(parser, "there is no option %s; %s", text,
+                               options_elsewhere[i].hint);
+    }
     const struct option *tables[] = { parser->command == NULL ? NULL : parser->command->options,
                                       parser->table->options };
     const char *best = NULL;
@@ -152,6 +206,10 @@ static enum status parse_long(struct parser *parser, const char *text)
     const char *equals = strchr(text, '=');
     size_t size = equals == NULL ? strlen(text) : (size_t)(equals - text);
     const struct option *option = find_option(parser, text + 2, size - 2, '\0');
+    if (option == NULL && parser->command == NULL && strcmp(text, "--version") == 0) {
+        parser->command = find_command(parser->table, NULL, "version");
+        return parser->command == NULL ? refuse_option(parser, text) : ST_OK;
+    }
     if (option == NULL)
         return refuse_option(parser, text);
     const char *value = equals == NULL ? NULL : equals + 1;
@@ -197,19 +255,6 @@ static bool is_noun(const struct command_table *table, const char *word)
     return false;
 }
 
-static const struct command *find_command(const struct command_table *table, const char *noun,
-                                          const char *verb)
-{
-    for (size_t i = 0; i < table->count; i++) {
-        const struct command *command = &table->commands[i];
-        bool same_noun = noun == NULL ? command->noun == NULL
-                                      : command->noun != NULL && strcmp(command->noun, noun) == 0;
-        if (same_noun && strcmp(command->verb, verb) == 0)
-            return command;
-    }
-    return NULL;
-}
-
 static enum status refuse_command(struct parser *parser, const char *word)
 {
     const char *best = NULL;
@@ -224,6 +269,10 @@ static enum status refuse_command(struct parser *parser, const char *word)
             distance = d;
             best = command->verb;
         }
+    }
+    for (size_t i = 0; i < sizeof(commands_elsewhere) / sizeof(commands_elsewhere[0]); i++) {
+        if (parser->noun == NULL && strcmp(commands_elsewhere[i].word, word) == 0)
+            best = commands_elsewhere[i].meant;
     }
     const char *noun = parser->noun == NULL ? "" : parser->noun;
     const char *space = parser->noun == NULL ? "" : " ";
@@ -243,6 +292,10 @@ static enum status parse_word(struct parser *parser, const char *word)
             args->operand_count == ARGUMENTS_OPERANDS_MAX)
             return refuse_call(parser, "'%s' is one argument too many", word);
         args->operands[args->operand_count++] = word;
+        return ST_OK;
+    }
+    if (parser->noun == NULL && !args->help && strcmp(word, "help") == 0) {
+        args->help = true; /* cairn help COMMAND */
         return ST_OK;
     }
     if (parser->noun == NULL && is_noun(parser->table, word)) {

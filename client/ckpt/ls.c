@@ -30,8 +30,8 @@ static void describe_entry(const struct ckpt_entry *entry, char digest[33],
     out->loss = out->eval_loss = out->eval_accuracy = (double)NAN; /* the coordinator knows them */
 }
 
-static enum exit_code print_entries(const struct client *client, const struct ckpt_entry *entries,
-                                    size_t count)
+static enum exit_code print_entries(const struct client *client, const struct column *columns,
+                                    const struct ckpt_entry *entries, size_t count)
 {
     Cairn__V1__Checkpoint *list = calloc(count + 1, sizeof(*list));
     ProtobufCMessage **rows = calloc(count + 1, sizeof(ProtobufCMessage *));
@@ -42,11 +42,58 @@ static enum exit_code print_entries(const struct client *client, const struct ck
             describe_entry(&entries[i], digests[i], &list[i]);
             rows[i] = &list[i].base;
         }
-        code = output_list(client, checkpoint_columns, rows, count);
+        code = output_list(client, columns, rows, count);
     }
     free(list);
     free(rows);
     free(digests);
+    return code;
+}
+
+/* All jobs of a store, one after the other. */
+static enum exit_code list_store(struct client *client, const char *path,
+                                 struct ckpt_entry **entries, size_t *count)
+{
+    char(*jobs)[LIMIT_PATH] = NULL;
+    size_t job_count = 0;
+    enum exit_code code = target_jobs_of_store(client, path, &jobs, &job_count);
+    for (size_t i = 0; code == EXIT_DONE && i < job_count; i++) {
+        struct ckpt_entry *more = NULL;
+        size_t more_count = 0;
+        code = target_list_of_folder(client, jobs[i], &more, &more_count);
+        struct ckpt_entry *all =
+            more_count == 0 ? NULL : realloc(*entries, (*count + more_count) * sizeof(*all));
+        if (all != NULL) {
+            memcpy(all + *count, more, more_count * sizeof(*all));
+            *entries = all;
+            *count += more_count;
+        } else if (more_count > 0) {
+            code = EXIT_INTERNAL;
+        }
+        free(more);
+    }
+    free(jobs);
+    if (code == EXIT_DONE && *count == 0) {
+        client_error("%s: there is no checkpoint here", path);
+        code = EXIT_NOT_FOUND;
+    }
+    return code;
+}
+
+/* A job's folder, or a store's with such folders. */
+static enum exit_code list_folder(struct client *client, const char *path)
+{
+    struct ckpt_entry *entries = NULL;
+    size_t count = 0;
+    enum exit_code code = target_list_of_folder(client, path, &entries, &count);
+    bool store = code == EXIT_DONE && count == 0;
+    if (store)
+        code = list_store(client, path, &entries, &count);
+    if (code == EXIT_DONE) {
+        code = print_entries(client, store ? stored_checkpoint_columns : checkpoint_columns,
+                             entries, count);
+    }
+    free(entries);
     return code;
 }
 
@@ -61,15 +108,8 @@ enum exit_code cmd_ckpt_ls(struct client *client)
     }
     if (code != EXIT_DONE)
         return code;
-    if (target.is_folder) {
-        struct ckpt_entry *entries = NULL;
-        size_t count = 0;
-        code = target_list_of_folder(client, target.path, &entries, &count);
-        if (code == EXIT_DONE)
-            code = print_entries(client, entries, count);
-        free(entries);
-        return code;
-    }
+    if (target.is_folder)
+        return list_folder(client, target.path);
     Cairn__V1__ListCheckpointsReply *list = NULL;
     code = target_list_of_job(client, target.job, &list);
     if (code != EXIT_DONE)

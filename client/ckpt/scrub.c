@@ -18,8 +18,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 
-#define LINE_EVERY_MS 200 /* of progress on a terminal */
-#define JOBS_MAX      65536
+#define LINE_EVERY_MS 200    /* of progress on a terminal */
 #define CHECK_MS      300000 /* for the coordinator to read one and to set it aside */
 
 struct scrub {
@@ -119,65 +118,21 @@ static void scrub_folders(struct scrub *scrub, const struct target_folders *fold
     }
 }
 
-struct job_names {
-    char (*list)[LIMIT_NAME];
-    size_t count;
-    enum status st;
-};
-
-static bool add_name(void *arg, const char *name)
-{
-    struct job_names *names = arg;
-    if (name[0] == '.' || strlen(name) >= sizeof(names->list[0]))
-        return true;
-    if (names->count == JOBS_MAX) {
-        names->st = ST_FULL;
-        return false;
-    }
-    void *list = realloc(names->list, (names->count + 1) * sizeof(*names->list));
-    if (list == NULL) {
-        names->st = ST_NO_MEMORY;
-        return false;
-    }
-    names->list = list;
-    (void)snprintf(names->list[names->count++], sizeof(names->list[0]), "%s", name);
-    return true;
-}
-
-static int compare_job_names(const void *a, const void *b)
-{
-    return strcmp(a, b);
-}
-
 /* A folder below a store's is a job's if it has checkpoints. */
 static enum exit_code scrub_store(struct scrub *scrub, const char *path)
 {
-    struct job_names names = { 0 };
-    const struct io *io = target_io(scrub->client);
-    enum status st = io->list(io->self, path, add_name, &names);
-    if (st == ST_OK)
-        st = names.st;
-    if (st != ST_OK) {
-        free(names.list);
-        return target_report(scrub->client, path, st);
-    }
-    if (names.count > 0)
-        qsort(names.list, names.count, sizeof(names.list[0]), compare_job_names);
-    for (size_t i = 0; i < names.count; i++) {
-        struct target target = { .is_folder = true };
+    char(*jobs)[LIMIT_PATH] = NULL;
+    size_t count = 0;
+    enum exit_code code = target_jobs_of_store(scrub->client, path, &jobs, &count);
+    for (size_t i = 0; i < count; i++) {
         struct target_folders folders = { 0 };
-        struct io_stat info;
-        int size = snprintf(target.path, sizeof(target.path), "%s/%s", path, names.list[i]);
-        if (size < 0 || (size_t)size >= sizeof(target.path) ||
-            io->stat(io->self, target.path, &info) != ST_OK || !info.is_dir)
-            continue;
-        if (target_all(scrub->client, target.path, &folders) == EXIT_DONE)
+        if (target_all(scrub->client, jobs[i], &folders) == EXIT_DONE)
             scrub_folders(scrub, &folders);
         target_folders_release(&folders);
     }
-    free(names.list);
-    if (scrub->count > 0)
-        return EXIT_DONE;
+    free(jobs);
+    if (code != EXIT_DONE || scrub->count > 0)
+        return code;
     client_error("%s: there is no checkpoint here", path);
     return EXIT_NOT_FOUND;
 }

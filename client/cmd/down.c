@@ -28,7 +28,8 @@ static void save_jobs(struct client *client, int64_t grace_ms)
     }
     const Cairn__V1__DrainReply *drained = (const Cairn__V1__DrainReply *)reply;
     if (drained->ended > 0)
-        client_note(client, "saved %u jobs, ended %u workers\n", drained->saved, drained->ended);
+        client_note(client, "saved %u job%s, ended %u worker%s\n", drained->saved,
+                    drained->saved == 1 ? "" : "s", drained->ended, drained->ended == 1 ? "" : "s");
     protobuf_c_message_free_unpacked(reply, NULL);
 }
 
@@ -42,6 +43,8 @@ enum exit_code cmd_down(struct client *client)
     auto_free pid_t *pids = malloc(HOME_PIDS_MAX * sizeof(*pids));
     if (pids == NULL)
         return EXIT_INTERNAL;
+    if (!home_is_ours(&client->paths))
+        return EXIT_REFUSED;
     bool runs = home_processes(&client->paths, all, pids, HOME_PIDS_MAX) > 0;
     if (!runs && home_supervisor(&client->paths) == 0) {
         client_note(client, "nothing runs in %s\n", client->paths.home);

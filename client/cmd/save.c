@@ -19,7 +19,7 @@ enum exit_code cmd_save(struct client *client)
     enum exit_code code = client_call(client, "SaveCheckpoint", &request.base,
                                       timeout > INT32_MAX ? INT32_MAX : (int32_t)timeout, &reply);
     if (code != EXIT_DONE)
-        return code == EXIT_UNREACHABLE && client->args.timeout_ms >= 0 ? EXIT_TIMED_OUT : code;
+        return code;
     const Cairn__V1__SaveCheckpointReply *saved = (const Cairn__V1__SaveCheckpointReply *)reply;
     if (output_is_json(client)) {
         code = output_message(client, reply);

@@ -31,6 +31,8 @@ static enum exit_code prepare_home(const struct client *client)
     static const char *const folders[] = { "log", "state", "jobs", "agent" };
     enum status st = ST_OK;
     char path[LIMIT_PATH];
+    if (!home_is_ours(&client->paths))
+        return EXIT_REFUSED;
     for (size_t i = 0; st == ST_OK && i < sizeof(folders) / sizeof(folders[0]); i++) {
         st = paths_join(&client->paths, path, sizeof(path), "%s", folders[i]);
         if (st == ST_OK)

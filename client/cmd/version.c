@@ -23,8 +23,9 @@ enum exit_code cmd_version(struct client *client)
     } else {
         (void)printf("cairn %s\n", CAIRN_VERSION);
         if (version != NULL) {
-            (void)printf("coordinator %s (pid %u, %u agents) at %s\n", version->version,
-                         version->pid, version->agents, client->address);
+            (void)printf("coordinator %s (pid %u, %u agent%s) at %s\n", version->version,
+                         version->pid, version->agents, version->agents == 1 ? "" : "s",
+                         client->address);
         }
         exit_code = output_text(NULL);
     }

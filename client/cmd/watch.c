@@ -27,6 +27,7 @@
 #define RECONNECT_MS 60000 /* a coordinator that is away longer is given up */
 #define BLOCK_BYTES  65536
 #define SPARK_CELLS  40
+#define NARROW       72 /* columns; below them there is no bar */
 
 struct watch {
     struct client *client;
@@ -46,25 +47,35 @@ struct watch {
 
 /* ---- the block on a terminal ---- */
 
-static size_t terminal_width(void)
+/* Without the last column and line, in which a cursor that moves on would scroll. */
+static struct winsize terminal_size(void)
 {
     struct winsize size = { 0 };
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 20)
-        return size.ws_col;
-    return 80;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 20)
+        size.ws_col = 80;
+    if (size.ws_row < 2)
+        size.ws_row = 1000;
+    size.ws_col--;
+    size.ws_row--;
+    return size;
 }
 
-static enum status draw_head(const struct watch *watch, struct buf *out)
+static enum status draw_head(const struct watch *watch, size_t width, struct buf *out)
 {
     const Cairn__V1__Job *job = watch->job;
     const char *state = job_state_name(job->state);
+    if (width < NARROW) { /* the state first: a name can be long */
+        return buf_printf(out, "%s%s%s  %s  %s\n", output_color(watch->client, state), state,
+                          output_color_off(watch->client), job->name, job->reason);
+    }
     return buf_printf(out, "%s  %s  %s%s%s  %s  %zu workers  attempt %u%s%s\n", job->name, job->id,
                       output_color(watch->client, state), state, output_color_off(watch->client),
                       job->health, job->n_workers, job->generation,
                       job->reason[0] == '\0' ? "" : "  ", job->reason);
 }
 
-static enum status draw_bar(const struct watch *watch, struct buf *out)
+/* What matters most comes first: the end of a narrow line is cut. */
+static enum status draw_bar(const struct watch *watch, size_t width, struct buf *out)
 {
     const Cairn__V1__Job *job = watch->job;
     char bar[512];
@@ -79,14 +90,23 @@ static enum status draw_bar(const struct watch *watch, struct buf *out)
         if (localtime_r(&at, &parts) != NULL)
             (void)strftime(clock, sizeof(clock), " (%H:%M:%S)", &parts);
     }
-    enum status st =
-        buf_printf(out, "%s %5.1f %%  step %llu/%llu",
-                   format_bar(fraction, 32, watch->client->utf8, bar, sizeof(bar)), 100 * fraction,
-                   (unsigned long long)job->step, (unsigned long long)job->total_steps);
+    enum status st = ST_OK;
+    if (width >= NARROW) {
+        st =
+            buf_printf(out, "%s ", format_bar(fraction, 32, watch->client->utf8, bar, sizeof(bar)));
+    }
+    if (st == ST_OK)
+        st = buf_printf(out, "%5.1f %%", 100 * fraction);
+    if (st == ST_OK && !job_is_over(job->state)) {
+        st = buf_printf(out, "  left %s%s", format_seconds(eta, left, sizeof(left)),
+                        width < NARROW ? "" : clock);
+    }
+    if (st == ST_OK) {
+        st = buf_printf(out, "  step %llu/%llu", (unsigned long long)job->step,
+                        (unsigned long long)job->total_steps);
+    }
     if (st == ST_OK && watch->row != NULL)
         st = buf_printf(out, "  epoch %.2f", watch->row->epoch);
-    if (st == ST_OK && !job_is_over(job->state))
-        st = buf_printf(out, "  left %s%s", format_seconds(eta, left, sizeof(left)), clock);
     return st == ST_OK ? buf_append_text(out, "\n") : st;
 }
 
@@ -141,21 +161,20 @@ static enum status draw_saves(const struct watch *watch, struct buf *out)
     return st;
 }
 
-/* Writes the block with every line cut to the terminal, over the one before. */
-static void write_block(struct watch *watch, const char *text)
+/* Writes the block cut to the terminal, over the one before. */
+static void write_block(struct watch *watch, struct winsize terminal, const char *text)
 {
     auto_buf struct buf out;
     buf_init(&out, (size_t)2 * BLOCK_BYTES);
-    size_t width = terminal_width() - 1;
     enum status st = ST_OK;
     if (watch->drawn_lines > 0)
         st = buf_printf(&out, "\033[%zuA", watch->drawn_lines);
     watch->drawn_lines = 0;
-    while (st == ST_OK && text[0] != '\0') {
+    while (st == ST_OK && text[0] != '\0' && watch->drawn_lines < terminal.ws_row) {
         size_t size = strcspn(text, "\n");
         char line[2048];
         (void)snprintf(line, sizeof(line), "%.*s", (int)size, text);
-        st = buf_printf(&out, "\r%.*s%s\033[K\n", (int)format_fit(line, width), line,
+        st = buf_printf(&out, "\r%.*s%s\033[K\n", (int)format_fit(line, terminal.ws_col), line,
                         output_color_off(watch->client));
         watch->drawn_lines++;
         text += size + (text[size] == '\n');
@@ -168,9 +187,10 @@ static void draw_block(struct watch *watch)
 {
     auto_buf struct buf text;
     buf_init(&text, BLOCK_BYTES);
-    enum status st = draw_head(watch, &text);
+    struct winsize terminal = terminal_size();
+    enum status st = draw_head(watch, terminal.ws_col, &text);
     if (st == ST_OK)
-        st = draw_bar(watch, &text);
+        st = draw_bar(watch, terminal.ws_col, &text);
     if (st == ST_OK)
         st = draw_numbers(watch, &text);
     size_t ranks = watch->job->n_workers < 16 ? watch->job->n_workers : 16;
@@ -185,7 +205,7 @@ static void draw_block(struct watch *watch)
     if (st == ST_OK && !job_is_over(watch->job->state))
         st = buf_append_text(&text, "Ctrl-C leaves; the job goes on\n");
     if (st == ST_OK)
-        write_block(watch, text.data);
+        write_block(watch, terminal, text.data);
 }
 
 /* ---- plain lines ---- */

@@ -4,6 +4,7 @@
 
 #include "client/ask/call.h"
 #include "client/cmd/commands.h"
+#include "client/print/json.h"
 #include "client/print/output.h"
 
 enum exit_code cmd_why(struct client *client)
@@ -16,7 +17,9 @@ enum exit_code cmd_why(struct client *client)
         return code;
     const Cairn__V1__ExplainJobReply *why = (const Cairn__V1__ExplainJobReply *)reply;
     if (output_is_json(client)) {
-        code = output_message(client, reply);
+        json_t *value = json_from_message(reply);
+        (void)json_object_del(value, "text"); /* what it says stands in the rest */
+        code = output_json(client, value);
     } else if (client->args.output == OUTPUT_NAME) {
         code = printf("%s\n", why->job == NULL ? "" : why->job->id) < 0 ? EXIT_INTERNAL
                                                                         : output_text(NULL);

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <pwd.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -15,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "client/base/client.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/limits.h"
@@ -28,6 +30,41 @@ static int open_lock(const struct paths *paths, int flags)
     if (paths_join(paths, path, sizeof(path), "supervisor.lock") != ST_OK)
         return -1;
     return open(path, flags | O_CLOEXEC, 0644);
+}
+
+char *home_user_name(uid_t uid, char *out, size_t capacity)
+{
+    const struct passwd *user = getpwuid(uid);
+    if (user != NULL) {
+        (void)snprintf(out, capacity, "%s", user->pw_name);
+    } else {
+        (void)snprintf(out, capacity, "%lld", (long long)uid);
+    }
+    return out;
+}
+
+bool home_is_ours(const struct paths *paths)
+{
+    char folder[sizeof(paths->home)];
+    char user[64];
+    struct stat info;
+    (void)snprintf(folder, sizeof(folder), "%s", paths->home);
+    for (char *slash = strrchr(folder, '/'); stat(folder, &info) != 0 && errno == ENOENT;
+         slash = strrchr(folder, '/')) {
+        if (slash == NULL || slash == folder)
+            return true;
+        *slash = '\0'; /* what is there of the way to it */
+    }
+    if (access(folder, W_OK | X_OK) == 0)
+        return true;
+    int error = errno;
+    if (stat(folder, &info) == 0 && error == EACCES) {
+        client_error("%s: %s; it belongs to %s. Set CAIRN_HOME to a folder of your own", folder,
+                     strerror(error), home_user_name(info.st_uid, user, sizeof(user)));
+    } else {
+        client_error("%s: %s. Set CAIRN_HOME to a folder of your own", folder, strerror(error));
+    }
+    return false;
 }
 
 int64_t home_supervisor(const struct paths *paths)

@@ -30,6 +30,12 @@ size_t home_processes(const struct paths *paths, unsigned programs, pid_t *out, 
  */
 bool home_end(const struct paths *paths, unsigned programs, int grace_ms);
 
+/* May this user make the home and write in it? If not, that is said, with whose it is. */
+bool home_is_ours(const struct paths *paths);
+
+/* The name of a user, or the number. */
+char *home_user_name(uid_t uid, char *out, size_t capacity);
+
 /* The pid of the supervisor that holds HOME/supervisor.lock; 0: none does. */
 int64_t home_supervisor(const struct paths *paths);
 

@@ -93,6 +93,18 @@ static void ckpt_ratio(const void *row, char *out, size_t capacity)
     }
 }
 
+/* The folder above its own. */
+static void ckpt_job(const void *row, char *out, size_t capacity)
+{
+    const Cairn__V1__Checkpoint *ckpt = row;
+    const char *end = strrchr(ckpt->path, '/');
+    const char *from = end;
+    while (from != NULL && from > ckpt->path && from[-1] != '/')
+        from--;
+    (void)snprintf(out, capacity, "%.*s", end == NULL ? 0 : (int)(end - from),
+                   end == NULL ? "" : from);
+}
+
 static void ckpt_parent_step(const void *row, char *out, size_t capacity)
 {
     const Cairn__V1__Checkpoint *ckpt = row;
@@ -129,6 +141,18 @@ const struct column checkpoint_columns[] = {
     { "SYNC", TIME(sync_us), .cell = cell_us, .right = true, .wide = true },
     { "SAVE", TIME(save_us), .cell = cell_us, .right = true, .wide = true },
     { "COMMIT", TIME(commit_us), .cell = cell_us, .right = true, .wide = true },
+    { "DIGEST", CKPT(digest), .cell = cell_optional_text },
+    { "PATH", CKPT(path), .cell = cell_text, .wide = true },
+    { 0 },
+};
+
+const struct column stored_checkpoint_columns[] = {
+    { "JOB", .cell = ckpt_job },
+    { "STEP", CKPT(step), .cell = cell_u64, .right = true },
+    { "ATTEMPT", CKPT(generation), .cell = cell_u32, .right = true },
+    { "AGE", CKPT(committed_at), .cell = cell_age, .right = true },
+    { "SIZE", CKPT(bytes), .cell = cell_bytes, .right = true },
+    { "STATUS", CKPT(status), .cell = cell_text },
     { "DIGEST", CKPT(digest), .cell = cell_optional_text },
     { "PATH", CKPT(path), .cell = cell_text, .wide = true },
     { 0 },

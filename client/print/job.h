@@ -14,9 +14,10 @@ bool job_is_over(Cairn__V1__JobState state);
 /* Of a job that was waited for. */
 enum exit_code job_exit(Cairn__V1__JobState state);
 
-extern const struct column job_columns[];        /* of Job */
-extern const struct column checkpoint_columns[]; /* of Checkpoint */
-extern const struct column worker_columns[];     /* of Worker */
+extern const struct column job_columns[];               /* of Job */
+extern const struct column checkpoint_columns[];        /* of Checkpoint */
+extern const struct column stored_checkpoint_columns[]; /* likewise, of several jobs */
+extern const struct column worker_columns[];            /* of Worker */
 
 /* Prints a job in the format asked for. */
 enum exit_code job_show(const struct client *client, const Cairn__V1__Job *job);

@@ -1,8 +1,11 @@
 #include "client/print/output.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "client/print/format.h"
 #include "client/print/json.h"
@@ -14,6 +17,15 @@
 bool output_is_json(const struct client *client)
 {
     return client->args.output == OUTPUT_JSON || client->args.output == OUTPUT_JSONL;
+}
+
+bool output_unread(void)
+{
+    struct pollfd out = { .fd = STDOUT_FILENO, .events = POLLOUT };
+    struct stat info;
+    bool pipe =
+        fstat(STDOUT_FILENO, &info) == 0 && (S_ISFIFO(info.st_mode) || S_ISSOCK(info.st_mode));
+    return pipe && poll(&out, 1, 0) == 1 && (out.revents & (POLLERR | POLLHUP)) != 0;
 }
 
 enum exit_code output_text(const char *text)
@@ -29,7 +41,8 @@ enum exit_code output_json(const struct client *client, json_t *value)
     json_decref(value);
     if (st == ST_OK)
         return EXIT_DONE;
-    client_error("can't print: %s", status_string(st));
+    if (!output_unread())
+        client_error("can't print: %s", status_string(st));
     return EXIT_INTERNAL;
 }
 

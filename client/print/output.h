@@ -41,6 +41,9 @@ enum exit_code output_json(const struct client *client, json_t *value);
 bool output_is_json(const struct client *client);
 
 /* Writes a buffer or text to standard output. */
+/* Did who reads standard output leave, as `head` does? Then there is nothing to complain of. */
+bool output_unread(void);
+
 enum exit_code output_text(const char *text);
 
 /* A state in its colour, if there are colours. */

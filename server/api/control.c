@@ -167,16 +167,13 @@ static void explain(Cairn__V1__Control_Service *service, const Cairn__V1__JobReq
     struct core_job *job = api_job(api, call, in->job);
     if (!job)
         return;
-    Cairn__V1__ExplainJobReply out = CAIRN__V1__EXPLAIN_JOB_REPLY__INIT;
-    out.job = render_job(api->core, job, RENDER_CKPTS, true);
-    out.text = explain_job(api->core, job);
-    if (out.job && out.text) {
-        reply(&out, call);
+    Cairn__V1__ExplainJobReply *out = explain_job(api->core, job);
+    if (out) {
+        reply(out, call);
     } else {
         api_refuse(call, RPC_INTERNAL, "no memory");
     }
-    cairn__v1__job__free_unpacked(out.job, NULL);
-    free(out.text);
+    cairn__v1__explain_job_reply__free_unpacked(out, NULL);
 }
 
 /* ---- lists ---- */

@@ -13,6 +13,12 @@ struct page {
     struct buf text;
     enum status status;
     const struct core_job *job;
+    Cairn__V1__ExplainJobReply *out;
+    /* Events "saved" in a row are one line: how many, the first one's step, the last one. */
+    uint32_t saved_count;
+    uint64_t saved_from;
+    char saved_head[96];
+    char saved[LIMIT_REASON];
 };
 
 static void __attribute__((format(printf, 2, 3))) line(struct page *page, const char *format, ...)
@@ -127,19 +133,104 @@ static bool add_generation(void *arg, const struct journal_generation *row)
     return page->status == ST_OK;
 }
 
+static void end_saved(struct page *page)
+{
+    if (page->saved_count == 1) {
+        line(page, "%s%s", page->saved_head, page->saved);
+    } else if (page->saved_count > 1) {
+        line(page, "%s%u checkpoints from step %llu on; the last: %s", page->saved_head,
+             page->saved_count, (unsigned long long)page->saved_from, page->saved);
+    }
+    page->saved_count = 0;
+}
+
 static bool add_event(void *arg, const struct journal_event *row)
 {
     struct page *page = arg;
-    char at[32];
+    char at[32], begin[96];
     render_time(row->wall_ms, at);
-    line(page, "  %s  g%-3u step %-8llu %-12s %s", at, row->generation,
-         (unsigned long long)row->step, row->kind, row->message);
+    (void)snprintf(begin, sizeof begin, "  %s  g%-3u step %-8llu %-12.20s ", at, row->generation,
+                   (unsigned long long)row->step, row->kind);
+    if (strcmp(row->kind, "saved") == 0) {
+        page->saved_from = page->saved_count == 0 ? row->step : page->saved_from;
+        page->saved_count++;
+        (void)snprintf(page->saved_head, sizeof page->saved_head, "%s", begin);
+        (void)snprintf(page->saved, sizeof page->saved, "%.*s", (int)strcspn(row->message, ";"),
+                       row->message); /* what it took: `cairn ckpt ls -o wide` */
+        return true;
+    }
+    end_saved(page);
+    line(page, "%s%s", begin, row->message);
     return page->status == ST_OK;
 }
 
-char *explain_job(struct core *core, struct core_job *job)
+/* ---- as a message ---- */
+
+/* A list of messages grows by one; NULL: no memory. */
+static Cairn__V1__Generation *append_generation(Cairn__V1__ExplainJobReply *out)
 {
-    struct page page = { .job = job, .status = ST_OK };
+    void *list = realloc(out->generations, (out->n_generations + 1) * sizeof *out->generations);
+    if (!list)
+        return NULL;
+    out->generations = list;
+    Cairn__V1__Generation *one = malloc(sizeof *one);
+    if (!one)
+        return NULL;
+    cairn__v1__generation__init(one);
+    out->generations[out->n_generations++] = one;
+    return one;
+}
+
+static bool render_generation(struct page *page, const struct journal_generation *row)
+{
+    char begin[32], end[32];
+    Cairn__V1__Generation *one = append_generation(page->out);
+    if (!one)
+        return false;
+    render_time(row->begin_ms, begin);
+    render_time(row->end_ms, end);
+    one->generation = row->generation;
+    one->from_step = row->restore_step;
+    one->to_step = row->end_ms != 0 ? row->end_step : 0;
+    one->begin = render_text(begin);
+    one->end = render_text(end);
+    one->nodes = render_text(row->nodes);
+    one->cause = render_text(row->cause);
+    one->message = render_text(row->message);
+    return one->begin && one->end && one->nodes && one->cause && one->message;
+}
+
+static bool render_cause(const struct machine_fault *cause, Cairn__V1__ExplainJobReply *out)
+{
+    if (cause->kind == MACHINE_FAULT_NONE)
+        return true;
+    Cairn__V1__FirstCause *one = malloc(sizeof *one);
+    if (!one)
+        return false;
+    cairn__v1__first_cause__init(one);
+    out->first_cause = one;
+    one->rank = cause->rank == MACHINE_ALL_RANKS ? -1 : (int32_t)cause->rank;
+    one->step = cause->step;
+    one->kind = render_text(machine_fault_name(cause->kind));
+    one->phase = render_text(cause->phase);
+    one->message = render_text(cause->message);
+    return one->kind && one->phase && one->message;
+}
+
+static bool add_each_generation(void *arg, const struct journal_generation *row)
+{
+    struct page *page = arg;
+    if (!render_generation(page, row))
+        page->status = ST_NO_MEMORY;
+    return page->status == ST_OK && add_generation(page, row);
+}
+
+Cairn__V1__ExplainJobReply *explain_job(struct core *core, struct core_job *job)
+{
+    struct page page = { .job = job, .status = ST_OK, .out = malloc(sizeof *page.out) };
+    if (!page.out)
+        return NULL;
+    cairn__v1__explain_job_reply__init(page.out);
     struct journal *journal = core_options(core)->journal;
     buf_init(&page.text, TEXT_MAX);
     head(&page);
@@ -147,14 +238,21 @@ char *explain_job(struct core *core, struct core_job *job)
     checkpoints(&page);
     line(&page, "%s", "");
     line(&page, "Generations:");
-    enum status st = journal_each_generation(journal, job->id, add_generation, &page);
+    enum status st = journal_each_generation(journal, job->id, add_each_generation, &page);
     line(&page, "%s", "");
     line(&page, "What happened (the newest %d events):", EVENTS_MAX);
     if (st == ST_OK)
         st = journal_each_event(journal, job->id, EVENTS_MAX, add_event, &page);
+    end_saved(&page);
     if (st != ST_OK)
         line(&page, "  The journal can't be read: %s", status_string(st));
     size_t size;
-    char *text = buf_take(&page.text, &size);
-    return text ? text : strdup("");
+    page.out->text = buf_take(&page.text, &size);
+    page.out->job = render_job(core, job, RENDER_CKPTS, true);
+    page.out->train_seconds = (double)job->m.train_ms / 1e3;
+    if (page.status != ST_NO_MEMORY && page.out->text && page.out->job &&
+        render_cause(&job->m.first_cause, page.out))
+        return page.out;
+    cairn__v1__explain_job_reply__free_unpacked(page.out, NULL);
+    return NULL;
 }

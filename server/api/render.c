@@ -25,7 +25,7 @@ void render_time(int64_t wall_ms, char out[32])
 }
 
 /* A copy on the heap; "" is the default value, which free_unpacked knows and leaves alone. */
-static char *text_copy(const char *value)
+char *render_text(const char *value)
 {
     return value[0] ? strdup(value) : (char *)protobuf_c_empty_string;
 }
@@ -34,7 +34,7 @@ static char *time_text(int64_t wall_ms)
 {
     char out[32];
     render_time(wall_ms, out);
-    return text_copy(out);
+    return render_text(out);
 }
 
 /* ---- parts ---- */
@@ -74,13 +74,13 @@ Cairn__V1__Checkpoint *render_ckpt(const struct core_job *job, const struct mach
     }
     out->step = ckpt->step;
     out->generation = ckpt->generation;
-    out->path = text_copy(path);
+    out->path = render_text(path);
     out->bytes = ckpt->bytes;
     out->raw_bytes = ckpt->raw_bytes;
-    out->digest = text_copy(ckpt->digest);
+    out->digest = render_text(ckpt->digest);
     out->shards = ckpt->shards;
     out->committed_at = time_text(ckpt->wall_ms);
-    out->status = text_copy(bad ? "bad" : "good");
+    out->status = render_text(bad ? "bad" : "good");
     out->verified__case = CAIRN__V1__CHECKPOINT__VERIFIED__VERIFIED;
     out->verified = ckpt->verified;
     out->parent_step = ckpt->parent_step;
@@ -111,12 +111,12 @@ static Cairn__V1__Worker *render_worker(const struct core_job *job, uint32_t ind
         return NULL;
     cairn__v1__worker__init(out);
     out->rank = index;
-    out->node = text_copy(rank->node);
+    out->node = render_text(rank->node);
     out->pid = rank->pid;
     out->share = job->spec->workers.shares[index];
     out->step = rank->step;
-    out->phase = text_copy(rank->phase);
-    out->state = text_copy(worker_state(&job->m, rank));
+    out->phase = render_text(rank->phase);
+    out->state = render_text(worker_state(&job->m, rank));
     return out;
 }
 
@@ -126,7 +126,7 @@ static Cairn__V1__LostSeconds *render_lost(const struct machine *m, enum machine
     if (!out)
         return NULL;
     cairn__v1__lost_seconds__init(out);
-    out->cause = text_copy(machine_lost_name(lost));
+    out->cause = render_text(machine_lost_name(lost));
     out->seconds = (double)m->lost_ms[lost] / 1000.0;
     return out;
 }
@@ -137,10 +137,10 @@ static Cairn__V1__Gpu *render_gpu(const struct core_gpu *gpu)
     if (!out)
         return NULL;
     cairn__v1__gpu__init(out);
-    out->name = text_copy(gpu->name);
-    out->uuid = text_copy(gpu->uuid);
-    out->driver = text_copy(gpu->driver);
-    out->problem = text_copy(gpu->problem);
+    out->name = render_text(gpu->name);
+    out->uuid = render_text(gpu->uuid);
+    out->driver = render_text(gpu->driver);
+    out->problem = render_text(gpu->problem);
     out->capability = gpu->capability;
     out->temperature = gpu->temperature;
     out->memory_bytes = gpu->memory_bytes;
@@ -162,13 +162,13 @@ Cairn__V1__Node *render_node(struct core *core, const struct core_node *node)
     } else if (node->silent) {
         state = "lost";
     }
-    out->name = text_copy(node->name);
-    out->state = text_copy(state);
-    out->device = text_copy(node->device);
+    out->name = render_text(node->name);
+    out->state = render_text(state);
+    out->device = render_text(node->device);
     out->slots = node->slots;
     out->used = core_node_used(core, node);
-    out->version = text_copy(node->version);
-    out->host = text_copy(node->host);
+    out->version = render_text(node->version);
+    out->host = render_text(node->host);
     out->gpus_used = core_node_gpus_used(core, node);
     out->gpus = calloc(node->gpu_count ? node->gpu_count : 1, sizeof(void *));
     for (uint32_t i = 0; out->gpus && i < node->gpu_count; i++) {
@@ -297,7 +297,7 @@ static bool add_plan(const struct core_job *job, Cairn__V1__Job *out)
     plan->interval_s = (double)machine_interval_ms(m) / 1e3;
     plan->failures = m->failures;
     plan->refused = m->refused;
-    plan->refused_reason = text_copy(m->refused_reason);
+    plan->refused_reason = render_text(m->refused_reason);
     if (m->config.every_auto) {
         struct interval_facts facts = machine_interval_facts(m);
         plan->cost_s = (double)m->cost_us / 1e6;
@@ -316,8 +316,8 @@ static bool add_event(void *arg, const struct journal_event *row)
     event->time = time_text(row->wall_ms);
     event->generation = row->generation;
     event->step = row->step;
-    event->kind = text_copy(row->kind);
-    event->message = text_copy(row->message);
+    event->kind = render_text(row->kind);
+    event->message = render_text(row->message);
     out->events[out->n_events++] = event;
     return true;
 }
@@ -346,11 +346,11 @@ static void add_scalars(struct core_job *job, Cairn__V1__Job *out)
     uint64_t step = machine_step_now(m);
     if (m->state == MACHINE_FORMING)
         step = m->step_max;
-    out->id = text_copy(job->id);
-    out->name = text_copy(job->name);
+    out->id = render_text(job->id);
+    out->name = render_text(job->name);
     out->state = (Cairn__V1__JobState)m->state;
-    out->health = text_copy(machine_health(m));
-    out->reason = text_copy(m->reason);
+    out->health = render_text(machine_health(m));
+    out->reason = render_text(m->reason);
     out->generation = m->generation;
     out->step = step;
     out->total_steps = m->total_steps;
@@ -361,15 +361,15 @@ static void add_scalars(struct core_job *job, Cairn__V1__Job *out)
     out->accuracy = job->accuracy;
     out->eval_loss = job->eval_loss;
     out->eta_s = eta(job, step);
-    out->final_digest = text_copy(m->final_digest);
+    out->final_digest = render_text(m->final_digest);
     out->submitted_at = time_text(m->submitted_wall);
     out->started_at = time_text(m->started_wall);
     out->ended_at = time_text(m->ended_wall);
-    out->job_file = text_copy(job->job_file);
-    out->model = text_copy(job_arch_word(job->spec->model.arch));
+    out->job_file = render_text(job->job_file);
+    out->model = render_text(job_arch_word(job->spec->model.arch));
     char store[LIMIT_PATH + 16];
     (void)snprintf(store, sizeof store, "%s/%s", job->spec->checkpoint.store, job->id);
-    out->store = text_copy(store);
+    out->store = render_text(store);
 }
 
 Cairn__V1__Job *render_job(struct core *core, struct core_job *job, size_t ckpts_max,

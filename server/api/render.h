@@ -28,5 +28,8 @@ MUST_CHECK enum status render_ckpts(const struct core_job *job, size_t size, con
                                     Cairn__V1__ListCheckpointsReply **out);
 Cairn__V1__Node *render_node(struct core *core, const struct core_node *node);
 
-/* For people: what happened, where each second went, first cause first. Owned by the caller. */
-char *explain_job(struct core *core, struct core_job *job);
+/* What happened, where each second went, first cause first; also as a text for people. */
+Cairn__V1__ExplainJobReply *explain_job(struct core *core, struct core_job *job);
+
+/* A copy on the heap for a message's field; NULL: no memory. */
+char *render_text(const char *value);

@@ -73,6 +73,9 @@ void machine_ask_store(struct machine_turn *t, enum machine_task task, uint64_t 
 /* An event for people, in the job's history. */
 void machine_tell(struct machine_turn *t, const char *what, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* The same of a step that is not that of now. */
+void machine_tell_of(struct machine_turn *t, uint64_t step, const char *what, const char *format,
+                     ...) __attribute__((format(printf, 4, 5)));
 void machine_text(char *out, size_t capacity, const char *text); /* copies, cuts; NULL: "" */
 void machine_set_reason(struct machine *m, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

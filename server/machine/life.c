@@ -74,14 +74,29 @@ void machine_ask_store(struct machine_turn *t, enum machine_task task, uint64_t 
     machine_act_on(t, MACHINE_ACT_STORE, step, generation)->task = task;
 }
 
-void machine_tell(struct machine_turn *t, const char *what, const char *format, ...)
+static void tell(struct machine_turn *t, uint64_t step, const char *what, const char *format,
+                 va_list args)
 {
     struct machine_action *act = machine_act(t, MACHINE_ACT_TELL);
     machine_text(act->what, sizeof act->what, what);
-    act->step = machine_step_now(t->m);
+    act->step = step;
+    (void)vsnprintf(act->message, sizeof act->message, format, args);
+}
+
+void machine_tell(struct machine_turn *t, const char *what, const char *format, ...)
+{
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(act->message, sizeof act->message, format, args);
+    tell(t, machine_step_now(t->m), what, format, args);
+    va_end(args);
+}
+
+void machine_tell_of(struct machine_turn *t, uint64_t step, const char *what, const char *format,
+                     ...)
+{
+    va_list args;
+    va_start(args, format);
+    tell(t, step, what, format, args);
     va_end(args);
 }
 

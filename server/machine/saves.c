@@ -354,10 +354,11 @@ static void tell_saved(struct machine_turn *t, const struct machine_ckpt *ckpt)
                        (double)times->io_us / 1e3, (double)times->sync_us / 1e3,
                        (long long)times->commit_us / 1000);
     }
-    machine_tell(t, "saved", "step %llu, %.1f MB, %.3f times smaller than the state, digest %s%s",
-                 (unsigned long long)ckpt->step, (double)ckpt->bytes / 1e6,
-                 ckpt->bytes > 0 ? (double)ckpt->raw_bytes / (double)ckpt->bytes : 0.0,
-                 ckpt->digest, took);
+    machine_tell_of(t, ckpt->step, "saved",
+                    "step %llu, %.1f MB, %.3f times smaller than the state, digest %s%s",
+                    (unsigned long long)ckpt->step, (double)ckpt->bytes / 1e6,
+                    ckpt->bytes > 0 ? (double)ckpt->raw_bytes / (double)ckpt->bytes : 0.0,
+                    ckpt->digest, took);
 }
 
 void machine_on_publish_done(struct machine_turn *t)

@@ -1,10 +1,14 @@
 """The command line at work: up and down with their supervisor, watch, logs, checkpoints in folders."""
+import fcntl
 import json
 import os
 import pty
+import re
 import shutil
 import signal
+import struct
 import subprocess
+import termios
 
 import pytest
 
@@ -67,6 +71,39 @@ def test_coordinator_and_agent_come_back_when_they_are_killed(home):
         home.kill(program)
         until(lambda p=program, b=before: set(home.pids(p)) - b, 10, f"a new {program}")
         until(lambda: coordinator(home) and coordinator(home)["agents"] == 1, 10, "both answer")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user")
+def test_permissions_are_named(home):
+    """Another user finds out whose the home is."""
+    def as_nobody(*args, at):
+        done = subprocess.run([shutil.copy(BIN / "cairn", home.dir), *args], env=dict(home.env, CAIRN_HOME=str(at)),
+                              user="nobody", group="nogroup", extra_groups=[], cwd="/", capture_output=True, text=True,
+                              timeout=30, check=False)
+        return done.returncode, done.stderr
+
+    os.chmod(home.dir, 0o755)
+    os.chmod(home.home, 0o755)
+    code, said = as_nobody("ps", at=home.home)
+    assert code == 4 and "is of user root" in said, said
+    code, said = as_nobody("up", at=home.home)
+    assert code == 4 and "belongs to root" in said, said
+    code, said = as_nobody("down", at=home.home)
+    assert code == 4 and "belongs to root" in said, said
+    code, said = as_nobody("up", at=home.dir / "not" / "there")
+    assert code == 4 and str(home.dir) in said and "belongs to root" in said, said
+    os.chmod(home.home, 0o700)
+    code, said = as_nobody("ps", at=home.home)
+    assert code == 4 and "another user" in said, said
+
+
+def test_an_absent_coordinator_is_no_timeout(home):
+    job = home.submit(**LONG)
+    home.wait_state(job, "RUNNING")
+    home.kill("cairn", signal.SIGSTOP)  # nobody starts it again
+    home.kill("cairnd")
+    assert home.cairn("save", job, "--timeout", "1", check=False).returncode == 5
+    home.kill("cairn", signal.SIGCONT)
 
 
 def test_a_command_waits_for_the_coordinator_that_is_being_restarted(home):
@@ -136,7 +173,7 @@ def ends_without_losing_a_step(home, end):
     end(process)
     out = process.communicate(timeout=40)[0]
     assert process.returncode == 0, out
-    assert "saved 1 jobs" in out, out
+    assert "saved 1 job," in out, out
     assert home.pids() == {}
     home.up()
     shown = home.wait_state(job, "RUNNING")
@@ -230,6 +267,43 @@ def test_watch_repaints_a_block_on_a_terminal_and_prints_lines_elsewhere(home):
     assert all(json.loads(line)["job"]["id"] == job for line in lines) and lines
 
 
+def test_watch_shows_what_matters_on_a_small_terminal(home):
+    job = home.submit(**LONG, name="a" * 63)
+    until(lambda: home.show(job)["step"] > 20, 30, "the job trains")
+    main, worker = pty.openpty()
+    fcntl.ioctl(worker, termios.TIOCSWINSZ, struct.pack("HHHH", 7, 40, 0, 0))
+    watch = subprocess.Popen([BIN / "cairn", "watch", job, "--no-color"], stdout=worker,
+                             env=dict(home.env, TERM="xterm", LC_ALL="C.UTF-8"))
+    os.close(worker)
+    seen = ""
+
+    def repainted():
+        nonlocal seen
+        seen += os.read(main, 65536).decode()
+        return seen.count("\x1b[J") > 3 and "left" in seen
+
+    until(repainted, 20, "a repainted block")
+    block = seen.split("\x1b[J")[-2].replace("\x1b[K", "").replace("\r", "").split("\n")
+    lines = [re.sub(r"\x1b\[\d*[A-Z]", "", line) for line in block]
+    assert "RUNNING" in lines[0], lines
+    assert "%" in lines[1] and "left" in lines[1] and "step" in lines[1], lines
+    assert len(lines) <= 7 and all(len(line) < 40 for line in lines), lines
+    home.cairn("kill", job, "--wait")
+    os.close(main)
+    watch.wait(10)
+
+
+def test_who_leaves_early_is_no_error(home):
+    home.digest(home.submit())
+    for args in (["ps"], ["ps", "-o", "json"], ["why", "tiny"], ["help"]):
+        read, write = os.pipe()
+        os.close(read)
+        done = subprocess.run([BIN / "cairn", *args], env=home.env, stdout=write, stderr=subprocess.PIPE, timeout=20,
+                              text=True, check=False)
+        os.close(write)
+        assert (done.returncode, done.stderr) == (0, ""), (args, done)
+
+
 def test_logs_of_one_rank_and_of_an_earlier_attempt(home):
     job = home.submit(**LONG)
     until(lambda: home.show(job)["step"] > 5, 30, "the job trains")
@@ -256,6 +330,9 @@ def test_checkpoint_commands_work_on_folders_without_a_coordinator(home):
     shown = json.loads(home.cairn("ckpt", "show", folder, "-o", "json").stdout)
     assert shown["digest"] == digest and shown["step"] == listed[0]["step"] and shown["tensors"]
     ours = json.loads(home.cairn("ckpt", "ls", os.path.dirname(folder), "-o", "json").stdout)
+    store = os.path.dirname(os.path.dirname(folder))
+    assert json.loads(home.cairn("ckpt", "ls", store, "-o", "json").stdout) == ours
+    assert job in home.cairn("ckpt", "ls", store).stdout
     assert [c["digest"] for c in ours] == [c["digest"] for c in listed]
     shard = os.path.join(folder, shown["files"][0]["name"])
     size = os.path.getsize(shard)

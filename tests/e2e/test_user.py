@@ -1,6 +1,7 @@
 """What a user meets: exit codes, messages, queueing, and mistakes that no retry can mend."""
 import gzip
 import json
+import re
 import struct
 
 import pytest
@@ -70,6 +71,23 @@ def test_a_job_wider_than_the_fleet_waits_with_the_reason(home):
     assert home.wait_state(job, "KILLED")["reason"] == ""
 
 
+def test_a_store_that_can_not_be_made_and_missing_credentials_are_told(home):
+    for store, said in (("/proc/nope", "/proc/nope"), ("s3://bucket/x", "AWS_ACCESS_KEY_ID")):
+        job = home.submit(checkpoint__store=store)
+        shown = until(lambda j=job: next((s for s in [home.show(j)] if "store" in s["reason"]), None), 20, "a reason")
+        assert said in shown["reason"], shown["reason"]
+        assert said in home.cairn("why", job).stdout
+        home.cairn("kill", job)
+
+
+def test_many_saves_are_one_line_of_why(home):
+    job = home.submit(train__duration="60 steps", checkpoint__every="4 steps")
+    home.digest(job)
+    saved = [line for line in home.cairn("why", job).stdout.splitlines() if " saved " in line]
+    assert len(saved) < 6, saved
+    assert re.search(r"step 60 +saved +\d+ checkpoints from step \d+ on; the last: step 60,", saved[-1]), saved
+
+
 def test_exit_codes_of_wait(home):
     path = home.dir / "wait.yaml"
     path.write_text(TINY, encoding="utf-8")
@@ -117,6 +135,10 @@ def test_show_is_a_whole_json_object(home):
     assert job in home.cairn("ps", "-o", "name").stdout.split()
     assert "training" in home.cairn("logs", job).stdout
     assert "saved" in home.cairn("why", job).stdout
+    why = json.loads(home.cairn("why", job, "-o", "json").stdout)
+    assert why["job"]["id"] == job and why["job"]["lost_seconds"] and why["train_seconds"] > 0
+    assert [(g["generation"], g["from_step"], g["to_step"], g["cause"]) for g in why["generations"]] == [(1, 0, 12, "")]
+    assert why["first_cause"] is None and "text" not in why
     assert home.cairn("ckpt", "ls", job, "-o", "json").stdout.startswith("[")
     for shell in ("bash", "zsh", "fish"):
         assert "submit" in home.cairn("completion", shell).stdout

@@ -103,6 +103,18 @@ static void mistakes_are_named_and_the_nearest_is_suggested(void **state)
           "--timeout needs a time like 30s or 5m, not "
           "'soon'" },
         { { "ps", "--set", "a=1" }, "there is no option --set" },
+        { { "sbatch", "x" }, "there is no command 'sbatch'; did you mean 'cairn submit'?" },
+        { { "nodes" }, "there is no command 'nodes'; did you mean 'cairn node ls'?" },
+        { { "help", "sbatch" }, "there is no command 'sbatch'; did you mean 'cairn submit'?" },
+        { { "submit", "a", "--name", "b" },
+          "there is no option --name; the name stands in the job file; --set name=NAME replaces "
+          "it" },
+        { { "submit", "a", "--dry-run" },
+          "there is no option --dry-run; 'cairn plan FILE' checks a job file and starts nothing" },
+        { { "submit", "a", "--gpus=4" },
+          "there is no option --gpus=4; --set workers.device=cuda --set workers.count=N" },
+        { { "up", "-w" }, "there is no option -w" },
+        { { "why", "a", "--watch" }, "there is no option --watch" },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct parsed p = parse((char **)cases[i].words);
@@ -120,6 +132,24 @@ static void help_is_asked_for_without_the_words_that_a_command_needs(void **stat
     assert_int_equal(p.st, ST_OK);
     assert_null(p.command);
     assert_string_equal(p.args.operands[0], "ckpt");
+}
+
+static void help_and_version_are_found_as_elsewhere(void **state)
+{
+    (void)state;
+    struct parsed p = PARSE("help");
+    assert_true(p.st == ST_OK && p.args.help && p.command == NULL);
+    p = PARSE("help", "submit");
+    assert_true(p.st == ST_OK && p.args.help);
+    assert_string_equal(p.command->verb, "submit");
+    p = PARSE("help", "ckpt");
+    assert_true(p.st == ST_OK && p.args.help && p.command == NULL);
+    assert_string_equal(p.args.operands[0], "ckpt");
+    p = PARSE("show", "help"); /* a job's name */
+    assert_true(p.st == ST_OK && !p.args.help);
+    p = PARSE("--version", "-o", "json");
+    assert_int_equal(p.st, ST_OK);
+    assert_string_equal(p.command->verb, "version");
 }
 
 static void every_command_can_be_called_and_has_an_example(void **state)
@@ -426,6 +456,7 @@ int main(void)
         cmocka_unit_test(what_is_absent_has_a_value_of_its_own),
         cmocka_unit_test(mistakes_are_named_and_the_nearest_is_suggested),
         cmocka_unit_test(help_is_asked_for_without_the_words_that_a_command_needs),
+        cmocka_unit_test(help_and_version_are_found_as_elsewhere),
         cmocka_unit_test(every_command_can_be_called_and_has_an_example),
         cmocka_unit_test(times_are_read_with_their_units),
         cmocka_unit_test(codes_of_the_wire_become_the_exit_codes_that_scripts_rely_on),

@@ -99,12 +99,28 @@ static void a_file_of_nothing_but_mistakes_is_cut_at_a_bound(void **state)
     assert_non_null(strstr(errors.data, "more mistakes are not shown"));
 }
 
+static void more_settings_than_a_job_takes_are_refused_in_words(void **state)
+{
+    (void)state;
+    static const char *sets[JOB_SETS_MAX + 1];
+    for (size_t i = 0; i <= JOB_SETS_MAX; i++)
+        sets[i] = "train.seed=1";
+    struct job *job auto_free = calloc(1, sizeof(*job));
+    auto_buf struct buf errors;
+    buf_init(&errors, 1 << 20);
+    assert_int_equal(
+        job_parse("name: a\n", 8, "job.yaml", "/base", sets, JOB_SETS_MAX + 1, job, &errors),
+        ST_CONFIG);
+    assert_string_equal(errors.data, "job.yaml:1:1: a job takes at most 256 settings\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(garbage_is_refused_or_read_but_never_crashes),
         cmocka_unit_test(what_is_no_text_at_all_is_refused_at_its_first_byte),
         cmocka_unit_test(a_file_of_nothing_but_mistakes_is_cut_at_a_bound),
+        cmocka_unit_test(more_settings_than_a_job_takes_are_refused_in_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
