@@ -180,6 +180,7 @@ struct session_kv_call {
 
 struct session_fault_record {
     bool known, said, said_ever;
+    bool of_node; /* what failed is this node's, not the job's */
     Cairn__V1__FaultKind kind;
     struct reason why;
     uint32_t ranks[SESSION_BLAMED_MAX];

@@ -161,6 +161,8 @@ Cairn__V1__Node *render_node(struct core *core, const struct core_node *node)
         state = "unsupervised";
     } else if (node->silent) {
         state = "lost";
+    } else if (core_node_drained(core, node)) {
+        state = "drained";
     }
     out->name = render_text(node->name);
     out->state = render_text(state);

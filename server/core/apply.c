@@ -157,6 +157,8 @@ static enum status record_action(struct core *core, struct core_job *job,
     case MACHINE_ACT_END:
     case MACHINE_ACT_OVER:
     case MACHINE_ACT_ASSIGN:
+    case MACHINE_ACT_BLAME:
+    case MACHINE_ACT_CLEAR:
     case MACHINE_ACT_FORGET:
     case MACHINE_ACT_SAVE_AT:
     case MACHINE_ACT_STAY:
@@ -300,6 +302,12 @@ static void perform_action(struct core *core, struct core_job *job,
     case MACHINE_ACT_ASSIGN:
         for_ranks(core, job, act->rank, core_send_assignment);
         break;
+    case MACHINE_ACT_BLAME:
+        core_blame_node(core, job, act->rank);
+        break;
+    case MACHINE_ACT_CLEAR:
+        core_clear_nodes(core, job);
+        break;
     case MACHINE_ACT_FORGET:
         core_send_forget(core, job);
         break;
@@ -345,6 +353,14 @@ enum status core_apply(struct core *core, struct core_job *job, struct machine_e
         carry_out(core, job, event);
     core->applying = false;
     return st;
+}
+
+void core_note(struct core *core, struct core_job *job, const char *what, const char *message)
+{
+    struct machine_event event = core_event(core, MACHINE_EV_NOTE);
+    event.note.what = what;
+    event.note.message = message;
+    (void)core_apply(core, job, &event);
 }
 
 void core_resume(struct core *core, struct core_job *job)

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "server/core/internal.h"
-#include "server/core/place.h"
 #include "server/machine/codec.h"
 
 #define ID_EPOCH_MS 1704067200000 /* 2024-01-01 */

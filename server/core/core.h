@@ -24,6 +24,7 @@
 #include "job/job.h"
 #include "rpc/rpc.h"
 #include "server/core/kv_map.h"
+#include "server/fleet/record.h"
 #include "server/journal/journal.h"
 #include "server/machine/machine.h"
 #include "server/store/task.h"
@@ -130,7 +131,9 @@ struct core_node {
     struct core_conn *conn; /* or NULL */
     int64_t heard_at;
     bool silent;
-    bool known; /* an agent said hello; else only a job's journal speaks of it */
+    bool known;                 /* an agent said hello; else only a job's journal speaks of it */
+    bool drain_told;            /* to the job that was the last to fail there */
+    struct fleet_record record; /* of jobs that failed there by its fault */
 };
 
 /* Reads the journal and resumes what it holds. */
@@ -194,6 +197,8 @@ size_t core_nodes(struct core *core, struct core_node **out, size_t capacity);
 uint32_t core_node_used(struct core *core, const struct core_node *node);
 /* The same for its GPUs. */
 uint32_t core_node_gpus_used(struct core *core, const struct core_node *node);
+/* Jobs keep away from it, as too many different ones failed there; not the last of its kind. */
+bool core_node_drained(struct core *core, const struct core_node *node);
 /* Trainers of the node have a live session. */
 bool core_node_heard(struct core *core, const struct core_node *node);
 

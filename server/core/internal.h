@@ -10,10 +10,12 @@
 #include "server/core/core.h"
 
 #define CORE_JOBS_MAX        JOURNAL_JOBS_MAX
-#define CORE_NODE_MS         5000  /* without a beat: silent */
-#define CORE_LATE_MS         2000  /* a tick that comes so late: it was us who did not run */
-#define CORE_GRACE_MS        10000 /* after the start: no node is called silent */
-#define CORE_ROWS_MS         200   /* metric rows of that time are journalled together */
+#define CORE_NODE_MS         5000   /* without a beat: silent */
+#define CORE_REACH_MS        120000 /* unheard for so long: no job is kept waiting for it */
+#define CORE_LOOK_MS         2000   /* jobs that wait for slots are looked at again */
+#define CORE_LATE_MS         2000   /* a tick that comes so late: it was us who did not run */
+#define CORE_GRACE_MS        10000  /* after the start: no node is called silent */
+#define CORE_ROWS_MS         200    /* metric rows of that time are journalled together */
 #define CORE_ROWS_MAX        4096
 #define CORE_WAITS_MAX       8192 /* GETs of one job that wait for their keys */
 #define CORE_KV_MS_MAX       600000
@@ -37,6 +39,8 @@ struct core {
     int64_t started_at;
     int64_t draining_until; /* 0: no */
     int64_t promised_at;    /* when core_tick was to be called; INT64_MAX: not at all */
+    int64_t looked_at;      /* jobs that wait for slots were looked at */
+    bool resumes; /* jobs were not over when it started: nodes are expected to come back */
     bool schedule_needed;
     bool applying;
     struct machine_actions actions; /* of the turn */
@@ -121,6 +125,16 @@ void core_rows_recorded(struct core_job *job);
 
 void core_submit_store(struct core *core, struct core_job *job, const struct machine_action *act);
 
+/* ---- verdicts.c: what is held against nodes ---- */
+
+/* The job failed on the node of that rank, by the node's fault. */
+void core_blame_node(struct core *core, struct core_job *job, uint32_t rank);
+/* It failed elsewhere, too. */
+void core_clear_nodes(struct core *core, struct core_job *job);
+void core_verdicts_tick(struct core *core); /* forgets what is old */
+/* It may take jobs, now or soon: it was heard not too long ago. */
+bool core_node_in_reach(const struct core *core, const struct core_node *node);
+
 /* ---- apply.c: event, journal, actions ---- */
 
 struct machine_event core_event(const struct core *core, enum machine_event_kind kind);
@@ -128,6 +142,8 @@ struct machine_event core_event(const struct core *core, enum machine_event_kind
 struct machine_event core_event_of(const struct core *core, enum machine_event_kind kind,
                                    uint32_t generation, uint32_t rank);
 enum status core_apply(struct core *core, struct core_job *job, struct machine_event *event);
+/* An event in the job's history that its machine doesn't decide. */
+void core_note(struct core *core, struct core_job *job, const char *what, const char *message);
 /* After it was read from the journal. */
 void core_resume(struct core *core, struct core_job *job);
 /* Journals metric rows without an event. */

@@ -163,6 +163,8 @@ enum status core_load(struct core *core)
     }
     if (st != ST_OK)
         return st;
+    for (size_t i = 0; i < core->job_count; i++)
+        core->resumes = core->resumes || !machine_state_final(core->jobs[i]->m.state);
     for (size_t i = 0; i < core->job_count && core->failed == ST_OK; i++)
         core_resume(core, core->jobs[i]);
     core_schedule(core);

@@ -57,10 +57,16 @@ int64_t core_deadline(struct core *core)
 {
     int64_t now = core_now(core);
     int64_t at = INT64_MAX;
+    int64_t look_at = core->looked_at + CORE_LOOK_MS;
+    if (look_at < now)
+        look_at = now; /* nothing that was promised before */
     for (size_t i = 0; i < core->job_count; i++) {
         int64_t of_job = job_deadline(core->jobs[i]);
         if (of_job < at)
             at = of_job;
+        /* What keeps it from a node passes with time, too. */
+        if (machine_wants_slots(&core->jobs[i]->m, now) && look_at < at)
+            at = look_at;
     }
     for (size_t i = 0; i < core->node_count; i++) {
         const struct core_node *node = core->nodes[i];
@@ -99,6 +105,7 @@ void core_tick(struct core *core)
     if (core->draining_until != 0 && now >= core->draining_until)
         core_drain_end(core);
     core_nodes_tick(core);
+    core_verdicts_tick(core);
     for (size_t i = 0; i < core->job_count && core->failed == ST_OK; i++) {
         struct core_job *job = core->jobs[i];
         if (job->rows.count > 0 && now >= job->rows.since + CORE_ROWS_MS)

@@ -191,6 +191,21 @@ static void take_absent(struct core *core, struct core_node *node,
     }
 }
 
+/* Its machine was started anew, or its agent is another one: nothing is held against it. */
+static void forgive_node(struct core *core, struct core_node *node)
+{
+    fleet_forgive(&node->record);
+    for (size_t j = 0; j < core->job_count; j++) {
+        struct core_job *job = core->jobs[j];
+        if (!shun_find(&job->m.shunned, node->name, SHUN_PINS) &&
+            !shun_find(&job->m.shunned, node->name, SHUN_FAILED))
+            continue;
+        struct machine_event event = core_event(core, MACHINE_EV_NODE);
+        event.node.name = node->name;
+        (void)core_apply(core, job, &event);
+    }
+}
+
 static bool is_shorter(const char *text, size_t capacity)
 {
     return strlen(text) < capacity;
@@ -270,8 +285,9 @@ static struct core_node *admit_agent(struct core *core, struct core_conn *conn,
     return node;
 }
 
-/* Of an agent that has the name now; an older one loses its stream. */
-static void take_seat(struct core *core, struct core_conn *conn, struct core_node *node,
+/* Of an agent that has the name now; an older one loses its stream. true: it is another agent than
+ * was known, or of a machine that was started anew. */
+static bool take_seat(struct core *core, struct core_conn *conn, struct core_node *node,
                       const Cairn__V1__AgentHello *hello)
 {
     struct core_conn *old = node->conn;
@@ -282,6 +298,9 @@ static void take_seat(struct core *core, struct core_conn *conn, struct core_nod
             LOG_WARN(core->options.log, "node %s: a newer agent takes the place of an older one",
                      node->name);
     }
+    bool renewed = node->known && (hello->started_ms != node->started_ms ||
+                                   strcmp(node->boot_id, hello->boot_id) != 0 ||
+                                   strcmp(node->version, hello->version) != 0);
     conn->node = node;
     node->conn = conn;
     node->known = true;
@@ -294,6 +313,7 @@ static void take_seat(struct core *core, struct core_conn *conn, struct core_nod
     (void)snprintf(node->host, sizeof node->host, "%s",
                    conn->local || !hello->host[0] ? "127.0.0.1" : hello->host);
     (void)snprintf(node->boot_id, sizeof node->boot_id, "%.63s", hello->boot_id);
+    return renewed;
 }
 
 static void agent_hello(struct core *core, struct core_conn *conn,
@@ -307,7 +327,7 @@ static void agent_hello(struct core *core, struct core_conn *conn,
     struct core_node *node = admit_agent(core, conn, hello);
     if (!node)
         return;
-    take_seat(core, conn, node, hello);
+    const bool renewed = take_seat(core, conn, node, hello);
     Cairn__V1__AgentWelcome welcome = CAIRN__V1__AGENT_WELCOME__INIT;
     welcome.coordinator_version = CAIRN_VERSION;
     Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;
@@ -318,6 +338,8 @@ static void agent_hello(struct core *core, struct core_conn *conn,
     LOG_INFO(core->options.log, "node %s joined: %u slots of %s, %u GPUs, %zu trainers run there",
              node->name, node->slots, node->device, node->gpu_count, hello->n_running);
     note_heard(core, node);
+    if (renewed)
+        forgive_node(core, node);
     for (size_t i = 0; i < hello->n_running; i++)
         take_running(core, node, hello->running[i]->ref, hello->running[i]->pid);
     take_absent(core, node, hello);

@@ -8,9 +8,10 @@
 #include "common/check.h"
 #include "common/cleanup.h"
 #include "server/core/internal.h"
-#include "server/core/place.h"
+#include "server/fleet/place.h"
 
-/* What is free, as place.h wants it: two entries for a node with CPU shares and GPUs. */
+/* What is free, as server/fleet/place.h wants it: two entries for a node with CPU shares and GPUs.
+ */
 struct board {
     struct place_node nodes[PLACE_NODES_MAX];
     struct core_node *of[PLACE_NODES_MAX];
@@ -18,14 +19,23 @@ struct board {
     bool *used; /* all slots, node after node; owned */
 };
 
+/* Whole failures that weigh: old ones make no difference between nodes. */
+static uint32_t level_of(const struct core *core, const struct core_node *node)
+{
+    return (uint32_t)(fleet_penalty(&node->record, core_now(core)) + 0.5);
+}
+
 /* The node's CPU shares and its GPUs; `used` is of all its slots. */
-static void add_pools(struct board *board, struct core_node *node, const bool *used)
+static void add_pools(const struct core *core, struct board *board, struct core_node *node,
+                      const bool *used)
 {
     struct place_node pool = { .name = node->name,
                                .device = node->device,
                                .slots = node->slots,
                                .used = used,
-                               .ready = node->conn && !node->silent };
+                               .ready = node->conn && !node->silent,
+                               .reachable = core_node_in_reach(core, node),
+                               .penalty = level_of(core, node) };
     CHECK(board->count + 2 <= PLACE_NODES_MAX);
     board->of[board->count] = node;
     board->nodes[board->count++] = pool;
@@ -54,7 +64,7 @@ static enum status make_board(struct core *core, struct board *board)
         if (!node->known)
             continue;
         uint32_t slots = node->slots + node->gpu_count;
-        add_pools(board, node, used);
+        add_pools(core, board, node, used);
         for (size_t j = 0; j < core->job_count; j++) {
             const struct machine *m = &core->jobs[j]->m;
             for (uint32_t r = 0; r < m->config.ranks; r++) {
@@ -101,6 +111,75 @@ static void keep_waiting(struct core *core, struct core_job *job, const char *re
     (void)core_apply(core, job, &event);
 }
 
+/* From which nodes a job is kept away. */
+enum avoid {
+    AVOID_FAILED = 1,  /* it failed there */
+    AVOID_DRAINED = 2, /* others did */
+    AVOID_SUSPECT = 4, /* reads damage where there is none */
+};
+
+static bool is_suspect(const struct machine *m, const char *node)
+{
+    bool found = false;
+    for (uint32_t i = 0; i < m->suspect_count; i++)
+        found = found || strcmp(m->suspects[i], node) == 0;
+    return found;
+}
+
+static void mark_board(struct core *core, const struct core_job *job, struct board *board,
+                       unsigned avoid)
+{
+    const struct machine *m = &job->m;
+    int64_t wall = clock_wall_ms(core->options.clock);
+    for (size_t i = 0; i < board->count; i++) {
+        struct place_node *node = &board->nodes[i];
+        node->excluded = shun_holds(&m->shunned, node->name, SHUN_PINS, wall);
+        node->avoided =
+            ((avoid & AVOID_FAILED) && shun_holds(&m->shunned, node->name, SHUN_FAILED, wall)) ||
+            ((avoid & AVOID_DRAINED) && core_node_drained(core, board->of[i])) ||
+            ((avoid & AVOID_SUSPECT) && is_suspect(m, node->name));
+    }
+}
+
+/*
+ * Slots of a job, or why there are none. A suspected node is taken where others have no room now; a
+ * drained one, or one where this very job failed, only where no other could ever take the job.
+ * ST_NOT_FOUND: it could run nowhere but where it failed.
+ */
+static enum status find_slots(struct core *core, struct core_job *job, struct board *board,
+                              struct place_slot *slots, struct reason *reason)
+{
+    static const unsigned avoids[] = { AVOID_FAILED | AVOID_DRAINED | AVOID_SUSPECT,
+                                       AVOID_FAILED | AVOID_DRAINED, AVOID_FAILED };
+    const struct place_ask ask = { .count = job->m.config.ranks,
+                                   .device = job_device_word(job->spec->workers.device) };
+    enum status st = ST_AGAIN;
+    for (size_t i = 0; i < sizeof avoids / sizeof avoids[0]; i++) {
+        mark_board(core, job, board, avoids[i]);
+        st = place_workers(board->nodes, board->count, &ask, slots, reason);
+        bool could = place_reach(board->nodes, board->count, &ask) >= ask.count;
+        if (st == ST_OK || (could && !(avoids[i] & AVOID_SUSPECT)))
+            return st;
+    }
+    if (shun_count(&job->m.shunned, SHUN_FAILED) == 0 ||
+        (core->resumes && core_now(core) < core->started_at + CORE_GRACE_MS))
+        return st;
+    mark_board(core, job, board, 0);
+    bool there = place_reach(board->nodes, board->count, &ask) >= ask.count;
+    mark_board(core, job, board, AVOID_FAILED);
+    return there ? ST_NOT_FOUND : st;
+}
+
+/* What keep_waiting is told of nodes that could take the job, but for what happened there. */
+static void add_failed(const struct core_job *job, struct reason *reason)
+{
+    uint32_t failed = shun_count(&job->m.shunned, SHUN_FAILED);
+    struct reason before = *reason;
+    if (failed > 0)
+        reason_set(reason, "%.400s; it keeps away from %u node(s) where it failed", before.text,
+                   failed);
+}
+
 /* true: later jobs have to wait for this one. */
 static bool try_place(struct core *core, struct core_job *job)
 {
@@ -114,21 +193,17 @@ static bool try_place(struct core *core, struct core_job *job)
         free(slots);
         return true;
     }
-    struct place_ask ask = { .count = job->m.config.ranks,
-                             .device = job_device_word(job->spec->workers.device),
-                             .excluded = (const char(*)[LIMIT_NAME])job->m.excluded,
-                             .excluded_count = job->m.excluded_count,
-                             .avoided = (const char(*)[LIMIT_NAME])job->m.suspects,
-                             .avoided_count = job->m.suspect_count };
-    enum status st = place_workers(board->nodes, board->count, &ask, slots, &reason);
-    if (st != ST_OK && ask.avoided_count > 0) {
-        ask.avoided_count = 0;
-        st = place_workers(board->nodes, board->count, &ask, slots, &reason);
-    }
+    enum status st = find_slots(core, job, board, slots, &reason);
     if (st == ST_OK) {
         place_job(core, job, board, slots);
+    } else if (st == ST_NOT_FOUND) {
+        struct machine_event event = core_event(core, MACHINE_EV_NOWHERE);
+        (void)core_apply(core, job, &event);
     } else {
+        const struct place_ask ask = { .count = job->m.config.ranks,
+                                       .device = job_device_word(job->spec->workers.device) };
         holds_back = place_capacity(board->nodes, board->count, &ask) >= ask.count;
+        add_failed(job, &reason);
         keep_waiting(core, job, reason.text);
     }
     free(board->used);
@@ -141,6 +216,7 @@ static void schedule_jobs(struct core *core)
 {
     const struct core_job *before = NULL;
     int64_t now = core_now(core);
+    core->looked_at = now;
     for (size_t i = 0; i < core->job_count && core->failed == ST_OK; i++) {
         struct core_job *job = core->jobs[i];
         if (!machine_wants_slots(&job->m, now))
@@ -159,8 +235,29 @@ static void schedule_jobs(struct core *core)
     }
 }
 
+/* The job that was the last to fail there; not within the turn that found it out. */
+static void tell_drained(struct core *core)
+{
+    for (size_t i = 0; i < core->node_count; i++) {
+        struct core_node *node = core->nodes[i];
+        const struct fleet_record *record = &node->record;
+        if (!record->drained || node->drain_told)
+            continue;
+        node->drain_told = true;
+        struct core_job *job = core_job_at(core, record->faults[record->count - 1].job);
+        struct reason text;
+        reason_set(&text,
+                   "node %s is drained: this is one of %u jobs that failed there; it takes jobs "
+                   "again when that is %d minutes ago, or its machine was started anew",
+                   node->name, record->count, FLEET_FORGET_MS / 60000);
+        if (job)
+            core_note(core, job, "node", text.text);
+    }
+}
+
 void core_schedule(struct core *core)
 {
+    tell_drained(core);
     for (int i = 0; i < 8 && core->schedule_needed && core->failed == ST_OK; i++) {
         core->schedule_needed = false;
         schedule_jobs(core);

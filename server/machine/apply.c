@@ -35,6 +35,7 @@ void machine_release(struct machine *m)
     free(m->ranks);
     free(m->catalog);
     free(m->copies);
+    shun_release(&m->shunned);
     *m = (struct machine){ 0 };
 }
 
@@ -91,6 +92,20 @@ static void on_waiting(struct machine_turn *t)
         machine_set_reason(t->m, "%s", t->ev->waiting.reason);
 }
 
+static void on_node(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    if (!shun_drop_node(&m->shunned, t->ev->node.name))
+        return;
+    m->dirty = true;
+    machine_act(t, MACHINE_ACT_SCHEDULE);
+}
+
+static void on_note(struct machine_turn *t)
+{
+    machine_tell(t, t->ev->note.what, "%s", t->ev->note.message);
+}
+
 /* A fault that blames nobody is its reporter's; but who reports that communication failed says that
  * it was another one. */
 static void report_fault(struct machine_turn *t, const struct machine_fault *reported)
@@ -138,6 +153,7 @@ static void on_exited(struct machine_turn *t)
         .rank = t->ev->rank,
         .step = rank->step,
         .outside = is_outside(exited),
+        .of_node = exited->how == MACHINE_EXIT_SPAWN_FAILED,
     };
     machine_text(fault.phase, sizeof fault.phase, rank->phase);
     machine_text(fault.message, sizeof fault.message, exited->message);
@@ -234,6 +250,9 @@ static const struct {
     [MACHINE_EV_PLACED] = { CORE, machine_on_placed },
     [MACHINE_EV_WAITING] = { CORE, on_waiting },
     [MACHINE_EV_STORE] = { CORE, on_store },
+    [MACHINE_EV_NOWHERE] = { CORE, machine_on_nowhere },
+    [MACHINE_EV_NODE] = { CORE, on_node },
+    [MACHINE_EV_NOTE] = { CORE, on_note },
     [MACHINE_EV_STARTED] = { FLEET, on_started },
     [MACHINE_EV_MISSING] = { FLEET, on_missing },
     [MACHINE_EV_EXITED] = { FLEET, on_exited },

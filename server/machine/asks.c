@@ -85,6 +85,7 @@ static enum status ask_resume(struct machine_turn *t)
     m->streak = 0;
     m->barren = 0;
     m->budget_used = 0;
+    shun_drop(&m->shunned, SHUN_FAILED);
     m->retry_at = 0;
     m->probed = false; /* who knows what was done to the store meanwhile */
     machine_set_reason(m, "%s", "");

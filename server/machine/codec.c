@@ -41,6 +41,7 @@ static const struct field machine_fields[] = {
     FIELD(machine, budget_phase, TEXT),
     FIELD(machine, budget_used, U32),
     FIELD(machine, damage_suspected, BOOLEAN),
+    FIELD(machine, spared, BOOLEAN),
     FIELD(machine, numeric_seen, BOOLEAN),
     FIELD(machine, numeric_step, U64),
     FIELD(machine, stay_step, U64),
@@ -65,9 +66,17 @@ static const struct field machine_fields[] = {
 };
 
 static const struct field fault_fields[] = {
-    FIELD(machine_fault, kind, ENUM),  FIELD(machine_fault, rank, U32),
-    FIELD(machine_fault, step, U64),   FIELD(machine_fault, outside, BOOLEAN),
-    FIELD(machine_fault, phase, TEXT), FIELD(machine_fault, message, TEXT),
+    FIELD(machine_fault, kind, ENUM),       FIELD(machine_fault, rank, U32),
+    FIELD(machine_fault, step, U64),        FIELD(machine_fault, outside, BOOLEAN),
+    FIELD(machine_fault, phase, TEXT),      FIELD(machine_fault, message, TEXT),
+    FIELD(machine_fault, of_node, BOOLEAN),
+};
+
+static const struct field shun_fields[] = {
+    FIELD(shun, node, TEXT),
+    FIELD(shun, why, ENUM),
+    FIELD(shun, kind, U32),
+    FIELD(shun, since, I64),
 };
 
 static const struct field rank_fields[] = {
@@ -238,8 +247,6 @@ static const struct list lists[] = {
       number_fields, 1 },
     { "skip", offsetof(struct machine, skip), sizeof(uint64_t), MACHINE_SKIPS_MAX,
       offsetof(struct machine, skip_count), number_fields, 1 },
-    { "excluded", offsetof(struct machine, excluded), LIMIT_NAME, MACHINE_EXCLUDED_MAX,
-      offsetof(struct machine, excluded_count), name_fields, 1 },
     { "suspects", offsetof(struct machine, suspects), LIMIT_NAME, MACHINE_SUSPECTS_MAX,
       offsetof(struct machine, suspect_count), name_fields, 1 },
 };
@@ -265,6 +272,9 @@ static json_t *encode_machine(const struct machine *m)
     ok = ok && add_key(root, "ranks",
                        encode_all(m->ranks, sizeof m->ranks[0], m->config.ranks, rank_fields,
                                   COUNT(rank_fields)));
+    ok = ok && add_key(root, "shunned",
+                       encode_all(m->shunned.list, sizeof m->shunned.list[0], m->shunned.count,
+                                  shun_fields, COUNT(shun_fields)));
     if (ok)
         return root;
     json_decref(root);
@@ -283,6 +293,17 @@ enum status machine_encode(const struct machine *m, struct buf *out)
     enum status st = buf_append_text(out, text);
     free(text);
     return st;
+}
+
+/* The key is not in a journal of an older version. */
+static bool decode_shunned(const json_t *root, struct machine *m)
+{
+    const json_t *in = json_object_get(root, "shunned");
+    if (!in)
+        return true;
+    return shun_resize(&m->shunned, (uint32_t)json_array_size(in)) &&
+           decode_all(in, m->shunned.list, sizeof m->shunned.list[0], m->shunned.count, shun_fields,
+                      COUNT(shun_fields));
 }
 
 static bool decode_machine(const json_t *root, struct machine *m)
@@ -304,7 +325,8 @@ static bool decode_machine(const json_t *root, struct machine *m)
     const json_t *ranks = json_object_get(root, "ranks");
     return decode_all(ranks, m->ranks, sizeof m->ranks[0], m->config.ranks, rank_fields,
                       COUNT(rank_fields)) &&
-           m->state > MACHINE_NONE && m->state <= MACHINE_KILLED && m->end_to <= MACHINE_KILLED;
+           decode_shunned(root, m) && m->state > MACHINE_NONE && m->state <= MACHINE_KILLED &&
+           m->end_to <= MACHINE_KILLED;
 }
 
 enum status machine_decode(struct machine *m, const char *text)

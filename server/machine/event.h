@@ -17,6 +17,9 @@ enum machine_event_kind {
     MACHINE_EV_PLACED,  /* placed          slots were found */
     MACHINE_EV_WAITING, /* waiting         there are none */
     MACHINE_EV_STORE,   /* answer          to what it was asked */
+    MACHINE_EV_NOWHERE, /* -               no node is left but those where it failed */
+    MACHINE_EV_NODE,    /* node            it was started anew: what was held against it is void */
+    MACHINE_EV_NOTE,    /* note            something that people should know */
     /* of a rank's process, from its agent */
     MACHINE_EV_STARTED, /* started */
     MACHINE_EV_MISSING, /* -               the agent's hello does not list it */
@@ -119,6 +122,12 @@ struct machine_event {
             const char *reason; /* why there are no slots */
         } waiting;
         struct {
+            const char *name;
+        } node;
+        struct {
+            const char *what, *message;
+        } note;
+        struct {
             uint32_t pid;
         } started;
         struct machine_exited exited;
@@ -175,6 +184,8 @@ enum machine_action_kind {
     MACHINE_ACT_END,      /* kills the trainers that are not gone */
     MACHINE_ACT_OVER,     /* message: sessions are told so and closed */
     MACHINE_ACT_ASSIGN,   /* rank: what it is to do in this generation */
+    MACHINE_ACT_BLAME,    /* rank: the job failed by the fault of its node */
+    MACHINE_ACT_CLEAR,    /* ... of none of those that were blamed: it was the job */
     MACHINE_ACT_FORGET,   /* the job's copies in memory, on nodes that need none of them */
     MACHINE_ACT_SAVE_AT,  /* step, exit; rank */
     MACHINE_ACT_STAY,     /* step; rank: the exit announced for it is taken back */

@@ -228,10 +228,7 @@ void machine_on_ready(struct machine_turn *t)
     const struct machine_ready *ready = &t->ev->ready;
     struct machine_rank *rank = &m->ranks[t->ev->rank];
     if (ready->pins_differ && !m->config.relaxed) {
-        struct machine_fault fault = { .kind = MACHINE_FAULT_PINS, .rank = t->ev->rank };
-        machine_text(fault.phase, sizeof fault.phase, "forming");
-        machine_text(fault.message, sizeof fault.message, ready->pins_differ);
-        machine_report_fault(t, &fault);
+        machine_note_pins(t, ready->pins_differ);
         return;
     }
     if (ready->pins_differ) {
@@ -248,8 +245,10 @@ void machine_on_ready(struct machine_turn *t)
     if (m->state != MACHINE_FORMING || m->end_to != MACHINE_NONE)
         return;
     for (uint32_t i = 0; i < m->config.ranks; i++) {
-        if (!m->ranks[i].ready)
+        if (!m->ranks[i].ready) {
+            machine_pins_tick(t);
             return;
+        }
     }
     machine_enter_running(t);
 }

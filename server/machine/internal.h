@@ -14,6 +14,7 @@
 #define MACHINE_WINDOW_MS      250   /* for the first cause to arrive */
 #define MACHINE_SESSION_MS     10000 /* for a lost session to come back */
 #define MACHINE_SILENT_MS      5000  /* an agent or a trainer without a sign */
+#define MACHINE_PINS_MS        5000  /* for the others to say theirs, once some pins differ */
 #define MACHINE_GRACE_MS       10000 /* after the coordinator's start: nobody is judged lost */
 #define MACHINE_MISSING_MS     1000  /* for the exit of a trainer that its agent doesn't list */
 #define MACHINE_LEAVE_MS       10000 /* for trainers to leave after the last commit */
@@ -149,12 +150,18 @@ bool machine_copies_failed(struct machine_turn *t, const struct machine_fault *f
 /* A sign of one. The generation fails at once, or a little later where a better sign may follow. */
 void machine_report_fault(struct machine_turn *t, const struct machine_fault *fault);
 void machine_window_tick(struct machine_turn *t);
+/* The pins of the rank that speaks are not the job's: its node is left out, and those of the others
+ * that differ, too, before the generation fails. */
+void machine_note_pins(struct machine_turn *t, const char *difference);
+/* Another rank said its pins. */
+void machine_pins_tick(struct machine_turn *t);
 #define MACHINE_NODE_LOST "neither its agent nor the worker was heard for 5 s"
 /* Of a generation that is being ended: the node of the rank is gone, and what was seen first of it
  * by others (communication, a lost session) is told as that. */
 void machine_node_was_lost(struct machine_turn *t, uint32_t rank);
 /* The generation is over; the cause decides what comes next. */
 void machine_fail(struct machine_turn *t, const struct machine_fault *reported);
+void machine_on_nowhere(struct machine_turn *t);
 
 /* ---- drop.c: saves that do not become checkpoints ---- */
 

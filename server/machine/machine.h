@@ -19,6 +19,7 @@
  * States, and the function that makes each transition:
  *
  *   QUEUED, RECOVERING       -> PLACING        [machine_on_placed]
+ *   QUEUED, RECOVERING       -> FAILED         [machine_on_nowhere]     a user error, here too
  *   PLACING                  -> FORMING(g + 1) [form_generation]
  *   PLACING                  -> where it was   [machine_on_probed]       the store takes no file
  *   FORMING                  -> RUNNING        [machine_enter_running]
@@ -38,6 +39,7 @@
  */
 #pragma once
 
+#include "server/fleet/shun.h"
 #include "server/machine/event.h"
 #include "server/machine/interval.h"
 
@@ -73,8 +75,8 @@ struct machine {
     uint64_t numeric_step;
     uint64_t skip[MACHINE_SKIPS_MAX];
     uint32_t skip_count;
-    char excluded[MACHINE_EXCLUDED_MAX][LIMIT_NAME];
-    uint32_t excluded_count;
+    struct shun_list shunned; /* nodes with other pins, or where it failed by their fault; owned */
+    bool spared;              /* the newest failure was the node's, and isn't counted */
     char suspects[MACHINE_SUSPECTS_MAX][LIMIT_NAME]; /* taken only where others have no room */
     uint32_t suspect_count;
     uint32_t swept; /* what generations before it left in the store was looked for */

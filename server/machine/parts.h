@@ -19,7 +19,6 @@
 #define MACHINE_ANNOUNCED_MAX 4
 #define MACHINE_SKIPS_MAX     16 /* steps left out for not being finite; one more: FAILED */
 #define MACHINE_SKIPS_ROW     3  /* in a row, the last of them not left out: the job diverged */
-#define MACHINE_EXCLUDED_MAX  8  /* nodes whose pins differ */
 #define MACHINE_SUSPECTS_MAX  8  /* nodes that read damage where there is none */
 #define MACHINE_PHASE_BYTES   32 /* of a phase's name, with the NUL */
 #define MACHINE_PHASES_MAX    12 /* phases with a statistic */
@@ -116,6 +115,7 @@ struct machine_fault {
     /* Killed from outside or for an unknown cause, or a store that can't be read: the job backs
      * off, and no budget is used. */
     bool outside;
+    bool of_node; /* what failed is the node's, as far as one can tell from there */
     char phase[MACHINE_PHASE_BYTES];
     char message[LIMIT_REASON];
 };
@@ -150,6 +150,7 @@ struct machine_rank {
     /* known while the coordinator lives; learnt again after its restart */
     uint32_t pid;
     bool started, session, joined, assigned, ready, finished;
+    bool differs;       /* it said its pins, and they are not the job's */
     bool agent_silent;  /* its agent missed its beats */
     int64_t heard_at;   /* last message of the trainer */
     int64_t lost_at;    /* its session closed; 0: it is open or never was */

@@ -3,9 +3,12 @@
  *
  *   cause                                 what follows
  *   user error                            FAILED at once, with the message
+ *   user error of a node (its data, its   once elsewhere; there, too, or no other node could ever
+ *   device's module)                      take the job: FAILED, with the message
+ *   spawn failed, no hello, device gone   the same, but there it counts as any crash
  *   numeric                               computed once more; twice at the same step: the step is
  *                                         left out, or FAILED; the third in a row: FAILED
- *   pins                                  the node is left out; the job waits for one that fits
+ *   pins                                  the nodes are left out; the job waits for one that fits
  *   kill from outside, node lost,
  *   session lost, formation               a new generation after 0, 1, 2, 4 .. 60 s
  *   crash, out of memory, hang,
@@ -139,21 +142,28 @@ static bool uses_budget(const struct machine_fault *fault)
     return false;
 }
 
-/* In the job's counters: failures in a row, at the same place, and since the last progress. */
-static void count_failure(struct machine *m, const struct machine_fault *fault)
+/* What failed before the last progress counts no more. */
+static void begin_count(struct machine *m, const struct machine_fault *fault)
 {
     if (m->progressed || m->committed) {
         m->streak = 0;
         m->barren = 0;
         m->budget_used = 0;
         m->first_cause = (struct machine_fault){ 0 };
-    } else if (fault->kind != MACHINE_FAULT_STORE || !fault->outside) {
-        m->barren++;
+        shun_drop(&m->shunned, SHUN_FAILED);
     }
     m->commitless = m->committed ? 0 : m->commitless + 1;
-    m->streak++;
     if (m->first_cause.kind == MACHINE_FAULT_NONE)
         m->first_cause = *fault;
+}
+
+/* In the job's counters: failures in a row, at the same place, and since the last progress. */
+static void count_failure(struct machine *m, const struct machine_fault *fault)
+{
+    bool waits = fault->kind == MACHINE_FAULT_STORE && fault->outside;
+    if (!m->progressed && !m->committed && !waits && fault->kind != MACHINE_FAULT_PINS)
+        m->barren++;
+    m->streak++;
     if (!uses_budget(fault))
         return;
     bool same = m->budget_used > 0 && m->budget_kind == fault->kind &&
@@ -245,12 +255,81 @@ static bool recompute_or_skip(struct machine_turn *t, const struct machine_fault
     return false;
 }
 
-static void exclude_node(struct machine_turn *t, const struct machine_fault *fault)
+/* ---- nodes ---- */
+
+enum verdict {
+    VERDICT_OPEN,     /* nothing says that it is the node's */
+    VERDICT_NODE,     /* the node's, until the job fails elsewhere, too: it isn't counted */
+    VERDICT_AGAIN,    /* on the same node again, as there was no other */
+    VERDICT_REPEATED, /* the same elsewhere before: it is the job's */
+};
+
+/* Whose fault it is; the job keeps away from the node, whatever comes out. */
+static enum verdict judge_node(struct machine_turn *t, const struct machine_fault *fault)
 {
     struct machine *m = t->m;
-    if (fault->rank >= m->config.ranks || m->excluded_count >= MACHINE_EXCLUDED_MAX)
+    if (!fault->of_node || fault->rank >= m->config.ranks)
+        return VERDICT_OPEN;
+    const char *node = m->ranks[fault->rank].node;
+    bool added = shun_add(&m->shunned, node, SHUN_FAILED, (uint32_t)fault->kind, t->wall);
+    m->dirty = true;
+    if (shun_elsewhere(&m->shunned, node, (uint32_t)fault->kind)) {
+        machine_act(t, MACHINE_ACT_CLEAR);
+        return VERDICT_REPEATED;
+    }
+    machine_act(t, MACHINE_ACT_BLAME)->rank = fault->rank;
+    return added ? VERDICT_NODE : VERDICT_AGAIN;
+}
+
+/* The nodes whose pins differ, each once. */
+static void name_differing(const struct machine *m, char *out, size_t capacity)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
+        bool named = !m->ranks[i].differs;
+        for (uint32_t j = 0; j < i && !named; j++)
+            named = m->ranks[j].differs && strcmp(m->ranks[j].node, m->ranks[i].node) == 0;
+        if (named)
+            continue;
+        int size =
+            snprintf(out + used, capacity - used, "%s%s", used ? ", " : "", m->ranks[i].node);
+        if (size < 0 || (size_t)size >= capacity - used)
+            return; /* cut: there are more than fit into a line */
+        used += (size_t)size;
+    }
+}
+
+void machine_note_pins(struct machine_turn *t, const char *difference)
+{
+    struct machine *m = t->m;
+    struct machine_rank *rank = &m->ranks[t->ev->rank];
+    struct machine_fault fault = { .kind = MACHINE_FAULT_PINS, .rank = t->ev->rank };
+    if (m->end_to != MACHINE_NONE)
         return;
-    machine_text(m->excluded[m->excluded_count++], LIMIT_NAME, m->ranks[fault->rank].node);
+    rank->differs = true;
+    m->dirty = true;
+    (void)shun_add(&m->shunned, rank->node, SHUN_PINS, 0, t->wall);
+    machine_text(fault.phase, sizeof fault.phase, "forming");
+    machine_text(fault.message, sizeof fault.message, difference);
+    if (weight(&fault) > weight(&m->candidate))
+        m->candidate = fault;
+    if (m->window_until == 0)
+        m->window_until = t->now + MACHINE_PINS_MS;
+    machine_pins_tick(t);
+}
+
+void machine_pins_tick(struct machine_turn *t)
+{
+    const struct machine *m = t->m;
+    if (m->candidate.kind != MACHINE_FAULT_PINS || m->end_to != MACHINE_NONE)
+        return;
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
+        if (!m->ranks[i].ready && !m->ranks[i].differs)
+            return;
+    }
+    struct machine_fault best = m->candidate;
+    machine_fail(t, &best);
 }
 
 /* The time since the last progress was no training: it went until somebody noticed. */
@@ -289,6 +368,27 @@ static void tell_recovering(struct machine_turn *t, int64_t delay_ms)
     }
 }
 
+/* What it counts, and for whom. */
+static void weigh_failure(struct machine_turn *t, const struct machine_fault *fault)
+{
+    struct machine *m = t->m;
+    if (m->spared) {
+        machine_tell(t, "node",
+                     "node %s may be the cause: the next workers go elsewhere, if another node "
+                     "could take them",
+                     m->ranks[fault->rank].node);
+    } else if (machine_copies_failed(t, fault, uses_budget(fault))) {
+        m->streak = 0; /* the cause is out of the way */
+    } else {
+        count_failure(m, fault);
+    }
+    if (fault->kind == MACHINE_FAULT_PINS) {
+        char names[LIMIT_REASON];
+        name_differing(m, names, sizeof names);
+        machine_tell(t, "pins", "left out: %.480s", names);
+    }
+}
+
 void machine_fail(struct machine_turn *t, const struct machine_fault *reported)
 {
     struct machine *m = t->m;
@@ -311,22 +411,20 @@ void machine_fail(struct machine_turn *t, const struct machine_fault *reported)
         machine_end_generation(t, MACHINE_SUCCEEDED, false);
         return;
     }
-    if (fault->kind == MACHINE_FAULT_USER) {
-        give_up(t, fault, "");
+    begin_count(m, fault);
+    const enum verdict verdict = judge_node(t, fault);
+    m->spared = verdict == VERDICT_NODE;
+    const bool of_job = verdict == VERDICT_OPEN || verdict == VERDICT_REPEATED;
+    if (fault->kind == MACHINE_FAULT_USER && of_job) {
+        give_up(t, fault, verdict == VERDICT_REPEATED ? "on a second node, too" : "");
         return;
     }
     if (machine_trains(m) && fault->kind != MACHINE_FAULT_NUMERIC)
         machine_note_failure(t);
     enum machine_state to = state_after(m);
-    if (machine_copies_failed(t, fault, uses_budget(fault))) {
-        m->streak = 0; /* the cause is out of the way */
-    } else {
-        count_failure(m, fault);
-    }
+    weigh_failure(t, fault);
     if (fault->kind == MACHINE_FAULT_NUMERIC && recompute_or_skip(t, fault))
         return;
-    if (fault->kind == MACHINE_FAULT_PINS)
-        exclude_node(t, fault);
     if (m->budget_used >= MACHINE_BUDGET) {
         give_up(t, fault, "three times at the same place");
         return;
@@ -342,7 +440,7 @@ void machine_fail(struct machine_turn *t, const struct machine_fault *reported)
         m->probed = false; /* asked anew before the next formation */
     if (to == MACHINE_RECOVERING)
         m->restarts++;
-    int64_t delay = backoff_ms(m);
+    int64_t delay = m->spared ? 0 : backoff_ms(m);
     m->retry_at = t->now + delay;
     machine_set_reason(m, "%s: %.450s", machine_fault_name(fault->kind), fault->message);
     if (to == MACHINE_RECOVERING)
@@ -382,4 +480,29 @@ void machine_node_was_lost(struct machine_turn *t, uint32_t rank)
     tell_fault(t, &m->cause);
     give_budget_back(t, &was);
     machine_set_reason(m, "%s: %.450s", machine_fault_name(m->cause.kind), m->cause.message);
+}
+
+/* No other node could take the job, so what failed is the job's, too, for all that can be known. */
+void machine_on_nowhere(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    if (!machine_wants_slots(m, t->now))
+        return;
+    const bool user = m->cause.kind == MACHINE_FAULT_USER && m->cause.of_node;
+    const bool counted = !m->spared;
+    shun_drop(&m->shunned, SHUN_FAILED);
+    m->spared = false;
+    m->dirty = true;
+    machine_act(t, MACHINE_ACT_SCHEDULE);
+    if (!user && !counted)
+        count_failure(m, &m->cause);
+    const bool worn_out = m->budget_used >= MACHINE_BUDGET || m->barren >= MACHINE_BARREN_MAX;
+    if (user || (!counted && worn_out)) {
+        if (m->restarts > 0)
+            m->restarts--; /* no generation followed */
+        machine_set_reason(m, "%.500s", m->cause.message);
+        machine_rest(t, MACHINE_FAILED);
+        return;
+    }
+    m->retry_at = t->now + backoff_ms(m);
 }

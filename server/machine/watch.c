@@ -114,6 +114,7 @@ static void blame(struct machine_turn *t, enum machine_fault_kind kind, uint32_t
     const struct machine_rank *rank = &t->m->ranks[index];
     struct machine_fault fault = { .kind = kind, .rank = index, .step = rank->step };
     fault.outside = kind != MACHINE_FAULT_HANG;
+    fault.of_node = kind == MACHINE_FAULT_FORMATION; /* nothing was heard from there */
     machine_text(fault.phase, sizeof fault.phase, rank->phase[0] ? rank->phase : "forming");
     machine_text(fault.message, sizeof fault.message, what);
     machine_fail(t, &fault);

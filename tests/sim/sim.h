@@ -66,6 +66,7 @@ struct sim_job {
     bool killed, stopped; /* asked by the user */
     uint64_t stop_step;   /* it trained when it was asked to stop, and had finished this step */
     bool user_error;      /* its trainers report one */
+    bool failed;          /* it was seen to have */
     /* Damage that was found in copies: by which generation last, in whose copies, of which step,
      * and how often in the same ones. */
     uint32_t memory_bad_in, memory_bad_of, memory_bad_times;
@@ -73,6 +74,10 @@ struct sim_job {
     uint32_t memory_of; /* this generation restores memory_step from copies */
     uint64_t memory_step;
 };
+
+/* What is wrong with a node for the whole run. */
+enum sim_flaw { SIM_NO_FLAW, SIM_STARTS_NOTHING, SIM_HAS_NO_DATA };
+#define SIM_FLAW "a flaw of this node" /* in the message of each failure of it */
 
 struct sim_folder {
     uint32_t job;
@@ -101,6 +106,8 @@ struct sim {
     struct sim_job jobs[SIM_JOBS];
     uint32_t job_count;
     struct sim_node *nodes[SIM_NODES];
+    enum sim_flaw flaw; /* of nodes[flawed] */
+    uint32_t flawed;
     struct sim_trainer *trainers[SIM_TRAINERS];
     size_t trainer_count;
     struct sim_folder folders[SIM_FOLDERS];
@@ -184,6 +191,9 @@ void sim_node_free(struct sim_node *node);
 void sim_agent_crash(struct sim *sim, struct sim_node *node);
 void sim_node_crash(struct sim *sim, struct sim_node *node); /* the machine: trainers, too */
 void sim_agent_cut(struct sim *sim, struct sim_node *node);
+/* It has been there for a while, and has no flaw. */
+bool sim_node_serves(struct sim *sim, const struct sim_node *node);
+enum sim_flaw sim_node_flaw(struct sim *sim, const struct sim_node *node);
 /* A process of the node is gone. */
 void sim_agent_exited(struct sim *sim, struct sim_trainer *trainer);
 

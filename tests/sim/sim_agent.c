@@ -13,7 +13,7 @@ struct sim_node {
     bool up;    /* the machine */
     bool agent; /* its agent's process */
     struct sim_conn *conn;
-    int64_t connect_at;
+    int64_t connect_at, connected_at;
     uint64_t life; /* of the agent's process */
 };
 
@@ -29,6 +29,17 @@ static Cairn__V1__TrainerRef ref_of(struct sim *sim, const struct sim_trainer_vi
     ref.generation = view->start.generation;
     ref.rank = view->start.rank;
     return ref;
+}
+
+enum sim_flaw sim_node_flaw(struct sim *sim, const struct sim_node *node)
+{
+    return node->index == sim->flawed ? sim->flaw : SIM_NO_FLAW;
+}
+
+bool sim_node_serves(struct sim *sim, const struct sim_node *node)
+{
+    return node->agent && node->conn && sim->now - node->connected_at > 8000 &&
+           sim_node_flaw(sim, node) == SIM_NO_FLAW;
 }
 
 /* ---- what it says ---- */
@@ -65,6 +76,18 @@ static void say_none(struct sim *sim, struct sim_node *node, Cairn__V1__TrainerR
 {
     Cairn__V1__TrainerExited exited = CAIRN__V1__TRAINER_EXITED__INIT;
     exited.ref = ref;
+    Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
+    message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_EXITED;
+    message.exited = &exited;
+    sim_send(sim, node->conn, &message.base);
+}
+
+static void say_failed_start(struct sim *sim, struct sim_node *node, Cairn__V1__TrainerRef *ref)
+{
+    Cairn__V1__TrainerExited exited = CAIRN__V1__TRAINER_EXITED__INIT;
+    exited.ref = ref;
+    exited.cause = CAIRN__V1__TRAINER_EXITED__CAUSE__SPAWN_FAILED;
+    exited.message = (char *)SIM_FLAW;
     Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
     message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_EXITED;
     message.exited = &exited;
@@ -171,6 +194,10 @@ static void take_start(struct sim *sim, struct sim_node *node, const Cairn__V1__
         return;
     }
     check_start(sim, node, order);
+    if (sim_node_flaw(sim, node) == SIM_STARTS_NOTHING) {
+        say_failed_start(sim, node, order->ref);
+        return;
+    }
     struct sim_start start = { .job = (uint32_t)sim_job_at(sim, order->ref->job),
                                .generation = order->ref->generation,
                                .rank = order->ref->rank,
@@ -226,6 +253,7 @@ static void agent_tick(struct sim *sim, void *arg, uint64_t life)
     sim_at(sim, node->conn ? 1000 : 100, agent_tick, node, life);
     if (!node->conn && sim->now >= node->connect_at) {
         node->conn = sim_connect(sim, true, "", &OPS, node);
+        node->connected_at = sim->now;
         if (node->conn)
             say_hello(sim, node);
         else

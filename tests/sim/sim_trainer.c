@@ -229,7 +229,9 @@ static bool begin_save(struct sim_trainer *t)
 static void fault(struct sim *sim, struct sim_trainer *t, Cairn__V1__FaultKind kind,
                   const char *message)
 {
-    struct session_fault_record record = { .kind = kind, .step = t->view.step };
+    struct session_fault_record record = { .of_node = strcmp(message, SIM_FLAW) == 0,
+                                           .kind = kind,
+                                           .step = t->view.step };
     reason_set(&record.why, "%s", message);
     (void)snprintf(record.phase, sizeof record.phase, "%s", t->progress.phase);
     session_core_fault(&t->core, &record);
@@ -267,6 +269,10 @@ static void form(struct sim *sim, struct sim_trainer *t)
     const struct sim_job *job = &sim->jobs[t->view.start.job];
     if (job->user_error) {
         fault(sim, t, CAIRN__V1__FAULT_KIND__USER, "job.yaml:3:1: this can't run");
+        return;
+    }
+    if (sim_node_flaw(sim, t->view.node) == SIM_HAS_NO_DATA) {
+        fault(sim, t, CAIRN__V1__FAULT_KIND__USER, SIM_FLAW);
         return;
     }
     if (assignment.memory.generation > 0 &&

@@ -152,11 +152,24 @@ static void check_time(struct sim *sim, struct sim_job *known, const struct mach
     }
 }
 
+/* A node's flaw ends no job that another node, which is there, could have taken. */
+static void check_flaw(struct sim *sim, struct sim_job *known, const struct machine *m)
+{
+    if (m->state != MACHINE_FAILED || known->failed)
+        return;
+    known->failed = true;
+    for (uint32_t i = 0; i < SIM_NODES; i++) {
+        if (strstr(m->reason, SIM_FLAW) && sim_node_serves(sim, sim->nodes[i]))
+            sim_fail(sim, "%s failed by %s, but node%u was there", known->id, m->reason, i);
+    }
+}
+
 static void check_job(struct sim *sim, uint32_t index, struct core_job *job)
 {
     struct sim_job *known = &sim->jobs[index];
     const struct machine *m = &job->m;
     check_time(sim, known, m);
+    check_flaw(sim, known, m);
     if (m->generation < known->generation)
         sim_fail(sim, "%s: generation %u is known to agents, the coordinator knows %u", known->id,
                  known->generation, m->generation);
@@ -228,8 +241,9 @@ void sim_coordinator_end(struct sim *sim)
         char digest[33];
         (void)snprintf(digest, sizeof digest, "%032llx",
                        (unsigned long long)sim_state(i, known->total));
-        bool worn_out = m->state == MACHINE_FAILED &&
-                        (m->barren >= 10 || m->budget_used >= 3 || known->user_error);
+        bool worn_out =
+            m->state == MACHINE_FAILED && (m->barren >= 10 || m->budget_used >= 3 ||
+                                           known->user_error || strstr(m->reason, SIM_FLAW));
         bool as_asked = (m->state == MACHINE_KILLED && known->killed) ||
                         (m->state == MACHINE_STOPPED && known->stopped);
         if (m->state == MACHINE_SUCCEEDED && strcmp(m->final_digest, digest) != 0)

@@ -49,6 +49,7 @@ struct rank {
     struct worker *worker;
     struct comm *comm; /* the worker's from worker_connect on */
     bool at_store;     /* what fails now fails at the checkpoint store */
+    bool of_node;      /* what failed is this node's device, or its files */
     struct buf pins;
     char nccl_text[JOB_ENV_MAX][JOB_ENV_NAME + JOB_ENV_VALUE];
     const char *nccl[JOB_ENV_MAX];
@@ -132,7 +133,8 @@ static int report_failure(struct rank *r, enum status st)
         count = peer >= 0 ? 1 : 0;
     }
     LOG_ERROR(&r->log, "%s", message);
-    session_fault(r->session, f.kind, message, &blamed, count);
+    const bool of_node = st == ST_DEVICE || (st == ST_CONFIG && r->of_node);
+    session_fault(r->session, f.kind, of_node, message, &blamed, count);
     int64_t end = clock_mono_ms(clock_system()) + OVER_MS;
     while (f.wait && !session_is_over(r->session) && clock_mono_ms(clock_system()) < end)
         (void)poll(NULL, 0, LOOK_MS);
@@ -257,7 +259,8 @@ static enum status form_worker(struct rank *r)
                                       .rank = r->assignment.rank,
                                       .size = r->assignment.size,
                                       .shares = r->assignment.shares,
-                                      .choices = choices };
+                                      .choices = choices,
+                                      .of_node = &r->of_node };
     st = worker_open(&options, &r->worker, &r->reason);
     if (st == ST_OK)
         st = connect_worker(r);

@@ -30,6 +30,14 @@ static enum status worker_fail_device(const struct worker *w, enum status st, co
     return st;
 }
 
+/* What the node has, and the job does not say: its device, its files. */
+static enum status note_of_node(const struct worker *w, enum status st)
+{
+    if (st != ST_OK && w->options.of_node != NULL)
+        *w->options.of_node = true;
+    return st;
+}
+
 /* ---- data ---- */
 
 static void *load_main(void *arg)
@@ -310,11 +318,11 @@ enum status worker_open(const struct worker_options *options, struct worker **ou
     w->options = *options;
     enum status st = cut_lanes(w, reason);
     if (st == ST_OK)
-        st = open_worker_device(w, reason); /* first: it takes no time to find out that it can't */
+        st = note_of_node(w, open_worker_device(w, reason)); /* first: it takes no time */
     if (st == ST_OK)
-        st = open_split(w, DATASET_TRAIN, reason);
+        st = note_of_node(w, open_split(w, DATASET_TRAIN, reason));
     if (st == ST_OK)
-        st = open_split(w, DATASET_EVAL, reason);
+        st = note_of_node(w, open_split(w, DATASET_EVAL, reason));
     if (st == ST_OK)
         st = check_eval_shape(w, reason);
     if (st == ST_OK) {
@@ -431,9 +439,9 @@ static enum status start_evaluation(struct worker *w, const struct prefetch_opti
 enum status worker_start(struct worker *worker, uint64_t step, struct reason *reason)
 {
     struct worker *w = worker;
-    enum status st = join_loader(&w->train, reason);
+    enum status st = note_of_node(w, join_loader(&w->train, reason));
     if (st == ST_OK)
-        st = join_loader(&w->eval, reason);
+        st = note_of_node(w, join_loader(&w->eval, reason));
     if (st != ST_OK)
         return st;
     struct prefetch_options options = {

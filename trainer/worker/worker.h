@@ -62,6 +62,7 @@ struct worker_options {
     const struct backend_table *table;
     const struct comm_table *comm;
     const char *choices; /* pins of the checkpoint to start from, or NULL; until worker_open */
+    bool *of_node;       /* set where the device or the data failed: another node may do; or NULL */
 };
 
 struct worker {

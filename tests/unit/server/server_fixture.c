@@ -146,16 +146,21 @@ static void send(struct bench *b, struct machine_event event)
     assert_int_equal(bench_apply(b, event), ST_OK);
 }
 
+void bench_place_on(struct bench *b, const char *const *nodes)
+{
+    uint32_t slots[LIMIT_RANKS];
+    for (uint32_t i = 0; i < b->m.config.ranks; i++)
+        slots[i] = i;
+    send(b,
+         (struct machine_event){ .kind = MACHINE_EV_PLACED, .placed = { nodes, slots, "token" } });
+}
+
 void bench_place(struct bench *b)
 {
     const char *nodes[LIMIT_RANKS];
-    uint32_t slots[LIMIT_RANKS];
-    for (uint32_t i = 0; i < b->m.config.ranks; i++) {
+    for (uint32_t i = 0; i < b->m.config.ranks; i++)
         nodes[i] = "node";
-        slots[i] = i;
-    }
-    send(b,
-         (struct machine_event){ .kind = MACHINE_EV_PLACED, .placed = { nodes, slots, "token" } });
+    bench_place_on(b, nodes);
 }
 
 void bench_probe(struct bench *b, enum status status)
@@ -213,6 +218,16 @@ void bench_fault(struct bench *b, uint32_t rank, enum machine_fault_kind kind, u
     struct machine_fault fault = { .kind = kind, .rank = MACHINE_ALL_RANKS, .step = step };
     (void)snprintf(fault.phase, sizeof fault.phase, "forward");
     (void)snprintf(fault.message, sizeof fault.message, "told by rank %u", rank);
+    struct machine_event event = of_rank(b, MACHINE_EV_FAULT, rank);
+    event.fault = &fault;
+    send(b, event);
+}
+
+void bench_fault_of_node(struct bench *b, uint32_t rank, enum machine_fault_kind kind)
+{
+    struct machine_fault fault = { .kind = kind, .rank = MACHINE_ALL_RANKS, .of_node = true };
+    (void)snprintf(fault.phase, sizeof fault.phase, "forming");
+    (void)snprintf(fault.message, sizeof fault.message, "/data: no such file");
     struct machine_event event = of_rank(b, MACHINE_EV_FAULT, rank);
     event.fault = &fault;
     send(b, event);

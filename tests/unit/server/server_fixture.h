@@ -37,6 +37,7 @@ enum status bench_ask(struct bench *b, enum machine_event_kind kind);
 enum status bench_remove(struct bench *b, uint64_t step);
 void bench_tick(struct bench *b, int64_t ms); /* later by ms */
 void bench_place(struct bench *b);
+void bench_place_on(struct bench *b, const char *const *nodes); /* by rank */
 void bench_probe(struct bench *b, enum status status);
 void bench_hello(struct bench *b, uint32_t rank);
 void bench_attach(struct bench *b, uint32_t rank, uint64_t step); /* a hello: it comes back */
@@ -46,6 +47,8 @@ void bench_progress(struct bench *b, uint32_t rank, uint64_t step, const char *p
 void bench_counter(struct bench *b, uint32_t rank, uint64_t step, const char *phase,
                    uint64_t counter);
 void bench_fault(struct bench *b, uint32_t rank, enum machine_fault_kind kind, uint64_t step);
+/* What the node has to have is not there. */
+void bench_fault_of_node(struct bench *b, uint32_t rank, enum machine_fault_kind kind);
 void bench_exit(struct bench *b, uint32_t rank, enum machine_exit how, int code);
 void bench_begin(struct bench *b, uint32_t rank, uint64_t step);
 void bench_report(struct bench *b, uint32_t rank, uint64_t step);

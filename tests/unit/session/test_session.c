@@ -205,9 +205,9 @@ static void a_fault_is_in_the_last_words_with_or_without_a_coordinator(void **st
         }
         session_mark(w->session, 12, "reduce");
         const uint32_t blamed = 1;
-        session_fault(w->session, CAIRN__V1__FAULT_KIND__COMMUNICATION, "rank 1 is gone", &blamed,
-                      1);
-        session_fault(w->session, CAIRN__V1__FAULT_KIND__STORE, "what followed", NULL, 0);
+        session_fault(w->session, CAIRN__V1__FAULT_KIND__COMMUNICATION, false, "rank 1 is gone",
+                      &blamed, 1);
+        session_fault(w->session, CAIRN__V1__FAULT_KIND__STORE, true, "what followed", NULL, 0);
         if (absent == 0) {
             await(w, &w->c.faults, 1);
             assert_string_equal(w->c.fault_message, "rank 1 is gone");

@@ -184,25 +184,6 @@ static void a_number_that_is_not_finite_twice_fails_without_on_nan_skip(void **s
     bench_is_state(b, "FAILED");
 }
 
-static void a_node_with_other_pins_is_left_out(void **state)
-{
-    struct bench *b = *state;
-    bench_place(b);
-    bench_probe(b, ST_OK);
-    bench_hello(b, 0);
-    bench_hello(b, 1);
-    struct machine_event ready = {
-        .kind = MACHINE_EV_READY,
-        .generation = 1,
-        .rank = 1,
-        .ready = { .total_steps = 10, .pins_differ = "another CPU" },
-    };
-    assert_int_equal(bench_apply(b, ready), ST_OK);
-    bench_is_state(b, "RECOVERING");
-    assert_int_equal(b->m.excluded_count, 1);
-    assert_string_equal(b->m.excluded[0], "node");
-}
-
 static void other_pins_are_accepted_when_exactness_is_relaxed(void **state)
 {
     struct bench *b = *state;
@@ -467,7 +448,6 @@ int main(void)
         TEST(a_third_step_in_a_row_that_is_not_finite_is_divergence),
         TEST(steps_left_out_here_and_there_are_no_divergence),
         TEST(a_number_that_is_not_finite_twice_fails_without_on_nan_skip),
-        TEST(a_node_with_other_pins_is_left_out),
         TEST(other_pins_are_accepted_when_exactness_is_relaxed),
         TEST(a_full_store_at_the_start_waits_with_the_reason),
         TEST(a_store_that_may_not_be_written_is_a_user_error),

@@ -1,7 +1,7 @@
 /* Which slots a job's workers get, and what is said where there are none. */
 #include <string.h>
 
-#include "server/core/place.h"
+#include "server/fleet/place.h"
 #include "tests/test.h"
 
 static const bool none_used[8];
@@ -96,22 +96,36 @@ static void gpus_are_slots_after_the_cpu_shares(void **state)
 static void excluded_and_avoided_nodes_take_nobody(void **state)
 {
     struct place_node nodes[] = { node("a", 4, none_used), node("b", 4, none_used) };
-    const char excluded[1][LIMIT_NAME] = { "a" };
-    struct place_ask ask = {
-        .count = 1, .device = "cpu", .excluded = excluded, .excluded_count = 1
-    };
+    struct place_ask ask = { .count = 1, .device = "cpu" };
     struct place_slot out[1];
     struct reason reason;
     (void)state;
+    nodes[0].excluded = true;
     assert_int_equal(place_workers(nodes, 2, &ask, out, &reason), ST_OK);
     assert_int_equal(out[0].node, 1);
     assert_int_equal(place_workers(nodes, 1, &ask, out, &reason), ST_AGAIN);
     assert_non_null(strstr(reason.text, "pins"));
-    ask.excluded_count = 0;
-    ask.avoided = excluded;
-    ask.avoided_count = 1;
+    nodes[0].excluded = false;
+    nodes[0].avoided = true;
     assert_int_equal(place_workers(nodes, 2, &ask, out, &reason), ST_OK);
     assert_int_equal(out[0].node, 1);
+}
+
+static void nodes_with_a_penalty_come_last(void **state)
+{
+    const bool used[4] = { true, true, true, false };
+    struct place_node nodes[] = { node("a", 4, used), node("b", 2, none_used),
+                                  node("c", 2, none_used) };
+    struct place_ask ask = { .count = 1, .device = "cpu" };
+    struct place_slot out[5];
+    struct reason reason;
+    (void)state;
+    nodes[0].penalty = 1;
+    assert_int_equal(place_workers(nodes, 3, &ask, out, &reason), ST_OK);
+    assert_int_equal(out[0].node, 1);
+    ask.count = 5;
+    assert_int_equal(place_workers(nodes, 3, &ask, out, &reason), ST_OK);
+    assert_int_equal(out[4].node, 0);
 }
 
 int main(void)
@@ -123,6 +137,7 @@ int main(void)
         cmocka_unit_test(a_job_wider_than_all_nodes_is_told_so),
         cmocka_unit_test(gpus_are_slots_after_the_cpu_shares),
         cmocka_unit_test(excluded_and_avoided_nodes_take_nobody),
+        cmocka_unit_test(nodes_with_a_penalty_come_last),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

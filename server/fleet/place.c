@@ -1,20 +1,10 @@
-#include "server/core/place.h"
+#include "server/fleet/place.h"
 
 #include <string.h>
 
-static bool is_among(const char *name, const char (*list)[LIMIT_NAME], uint32_t count)
-{
-    bool found = false;
-    for (uint32_t i = 0; i < count; i++)
-        found = found || strcmp(list[i], name) == 0;
-    return found;
-}
-
 static bool node_fits(const struct place_node *node, const struct place_ask *ask)
 {
-    return strcmp(node->device, ask->device) == 0 &&
-           !is_among(node->name, ask->excluded, ask->excluded_count) &&
-           !is_among(node->name, ask->avoided, ask->avoided_count);
+    return strcmp(node->device, ask->device) == 0 && !node->excluded && !node->avoided;
 }
 
 static uint32_t free_slots(const struct place_node *node)
@@ -36,6 +26,16 @@ uint32_t place_capacity(const struct place_node *nodes, size_t node_count,
     return all;
 }
 
+uint32_t place_reach(const struct place_node *nodes, size_t node_count, const struct place_ask *ask)
+{
+    uint32_t all = 0;
+    for (size_t i = 0; i < node_count; i++) {
+        if (node_fits(&nodes[i], ask) && nodes[i].reachable)
+            all += nodes[i].slots;
+    }
+    return all;
+}
+
 static uint32_t take_slots(const struct place_node *node, uint32_t index, uint32_t count,
                            struct place_slot *out)
 {
@@ -47,8 +47,8 @@ static uint32_t take_slots(const struct place_node *node, uint32_t index, uint32
     return taken;
 }
 
-/* The node to fill next: one that takes all that is left, as tightly as possible; else the emptiest
- * of those not taken from yet. */
+/* The node to fill next, of those with the least penalty: one that takes all that is left, as
+ * tightly as possible; else the emptiest of those not taken from yet. */
 static size_t choose_node(const struct place_node *nodes, size_t node_count,
                           const struct place_ask *ask, const bool *taken, uint32_t left)
 {
@@ -61,8 +61,8 @@ static size_t choose_node(const struct place_node *nodes, size_t node_count,
         if (n == 0)
             continue;
         bool better;
-        if (best == node_count) {
-            better = true;
+        if (best == node_count || nodes[i].penalty != nodes[best].penalty) {
+            better = best == node_count || nodes[i].penalty < nodes[best].penalty;
         } else if (n >= left) {
             better = best_free < left || n < best_free;
         } else {
@@ -80,13 +80,15 @@ enum status place_workers(const struct place_node *nodes, size_t node_count,
                           const struct place_ask *ask, struct place_slot *out,
                           struct reason *reason)
 {
-    uint32_t capacity = 0, available = 0, others = 0, excluded = 0;
+    uint32_t capacity = 0, available = 0, others = 0, excluded = 0, avoided = 0;
     for (size_t i = 0; i < node_count; i++) {
         bool same = strcmp(nodes[i].device, ask->device) == 0;
         if (!same) {
             others++;
-        } else if (!node_fits(&nodes[i], ask)) {
+        } else if (nodes[i].excluded) {
             excluded++;
+        } else if (nodes[i].avoided) {
+            avoided++;
         } else {
             capacity += nodes[i].slots;
             available += nodes[i].ready ? free_slots(&nodes[i]) : 0;
@@ -95,6 +97,11 @@ enum status place_workers(const struct place_node *nodes, size_t node_count,
     const char *many = ask->count == 1 ? "" : "s";
     if (capacity == 0 && node_count == 0) {
         reason_set(reason, "needs %u slot%s, no node is registered yet", ask->count, many);
+        return ST_AGAIN;
+    }
+    if (capacity == 0 && avoided > 0) {
+        reason_set(reason, "needs %u slot%s, but is kept away from the %u node(s) that have some",
+                   ask->count, many, avoided);
         return ST_AGAIN;
     }
     if (capacity == 0 && excluded > 0) {

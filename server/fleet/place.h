@@ -1,9 +1,9 @@
 /*
  * Which slots a job's workers get: a pure function of what is free.
  *
- * All on one node if one has room: on the fullest that fits, so that large gaps stay. Else on as
- * few nodes as possible, the emptiest first. Nodes that are lost or unsupervised take nobody, nor
- * do those that the job excludes or avoids.
+ * Nodes of less penalty come first. Among equals: all on one node if one has room, on the fullest
+ * that fits, so that large gaps stay; else on as few nodes as possible, the emptiest first. Nodes
+ * that are lost or unsupervised take nobody, nor do those that are excluded or avoided.
  */
 #pragma once
 
@@ -23,15 +23,15 @@ struct place_node {
     uint32_t slots;
     const bool *used; /* slots of them */
     bool ready;
+    bool reachable;   /* ready, or not away for long */
+    bool excluded;    /* its pins are not the job's */
+    bool avoided;     /* the job is kept away from it, for another reason */
+    uint32_t penalty; /* 0: none */
 };
 
 struct place_ask {
     uint32_t count;
     const char *device;
-    const char (*excluded)[LIMIT_NAME];
-    uint32_t excluded_count;
-    const char (*avoided)[LIMIT_NAME];
-    uint32_t avoided_count;
 };
 
 struct place_slot {
@@ -48,6 +48,9 @@ MUST_CHECK enum status place_workers(const struct place_node *nodes, size_t node
                                      const struct place_ask *ask, struct place_slot *out,
                                      struct reason *reason);
 #define PLACE_NODES_MAX ((size_t)LIMIT_NODES * 2) /* CPU shares and GPUs */
-/* All slots of the device, free or not. */
+/* All slots of the device on nodes that may take the job, free or not; the same of those in reach.
+ */
 uint32_t place_capacity(const struct place_node *nodes, size_t node_count,
                         const struct place_ask *ask);
+uint32_t place_reach(const struct place_node *nodes, size_t node_count,
+                     const struct place_ask *ask);

@@ -1,0 +1,108 @@
+#include "server/fleet/shun.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct shun *find(const struct shun_list *shuns, const char *node, enum shun_why why)
+{
+    for (uint32_t i = 0; i < shuns->count; i++) {
+        if (shuns->list[i].why == why && strcmp(shuns->list[i].node, node) == 0)
+            return &shuns->list[i];
+    }
+    return NULL;
+}
+
+bool shun_resize(struct shun_list *shuns, uint32_t count)
+{
+    if (count > 2 * LIMIT_NODES) /* each for both reasons */
+        return false;
+    if (count > shuns->capacity) {
+        uint32_t capacity = 2 * shuns->capacity > count ? 2 * shuns->capacity : count;
+        struct shun *more = realloc(shuns->list, capacity * sizeof *more);
+        if (!more)
+            return false;
+        shuns->list = more;
+        shuns->capacity = capacity;
+    }
+    if (count > shuns->count)
+        memset(&shuns->list[shuns->count], 0, (count - shuns->count) * sizeof *shuns->list);
+    shuns->count = count;
+    return true;
+}
+
+bool shun_add(struct shun_list *shuns, const char *node, enum shun_why why, uint32_t kind,
+              int64_t wall)
+{
+    struct shun *known = find(shuns, node, why);
+    if (known) {
+        known->since = wall;
+        known->kind = kind;
+        return false;
+    }
+    if (!shun_resize(shuns, shuns->count + 1))
+        return false;
+    struct shun *added = &shuns->list[shuns->count - 1];
+    (void)snprintf(added->node, sizeof added->node, "%s", node);
+    added->why = why;
+    added->kind = kind;
+    added->since = wall;
+    return true;
+}
+
+const struct shun *shun_find(const struct shun_list *shuns, const char *node, enum shun_why why)
+{
+    return find(shuns, node, why);
+}
+
+bool shun_holds(const struct shun_list *shuns, const char *node, enum shun_why why, int64_t wall)
+{
+    const struct shun *known = find(shuns, node, why);
+    return known && wall - known->since < (why == SHUN_PINS ? SHUN_PINS_MS : SHUN_FAILED_MS);
+}
+
+uint32_t shun_count(const struct shun_list *shuns, enum shun_why why)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < shuns->count; i++)
+        count += shuns->list[i].why == why;
+    return count;
+}
+
+bool shun_elsewhere(const struct shun_list *shuns, const char *node, uint32_t kind)
+{
+    for (uint32_t i = 0; i < shuns->count; i++) {
+        const struct shun *s = &shuns->list[i];
+        if (s->why == SHUN_FAILED && s->kind == kind && strcmp(s->node, node) != 0)
+            return true;
+    }
+    return false;
+}
+
+void shun_drop(struct shun_list *shuns, enum shun_why why)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < shuns->count; i++) {
+        if (shuns->list[i].why != why)
+            shuns->list[kept++] = shuns->list[i];
+    }
+    shuns->count = kept;
+}
+
+bool shun_drop_node(struct shun_list *shuns, const char *node)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < shuns->count; i++) {
+        if (strcmp(shuns->list[i].node, node) != 0)
+            shuns->list[kept++] = shuns->list[i];
+    }
+    const bool dropped = kept < shuns->count;
+    shuns->count = kept;
+    return dropped;
+}
+
+void shun_release(struct shun_list *shuns)
+{
+    free(shuns->list);
+    *shuns = (struct shun_list){ .count = 0 };
+}

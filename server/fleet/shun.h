@@ -1,0 +1,48 @@
+/*
+ * The nodes that one job keeps away from, and why: its pins differ there, or it failed there by the
+ * node's fault. An entry holds for a time, then the node is tried again; it stays in the list until
+ * it is dropped, so that a second failure is known as one.
+ *
+ * Bounded by LIMIT_NODES. Memory: shun_release; without memory a node isn't added, and is tried
+ * again. Times: Unix ms, as the list is journalled.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/limits.h"
+
+#define SHUN_PINS_MS   (60 * 60 * 1000) /* a machine rarely gets other kernels, or another CPU */
+#define SHUN_FAILED_MS (10 * 60 * 1000)
+
+/* The numbers are journalled. */
+enum shun_why { SHUN_PINS = 1, SHUN_FAILED };
+
+struct shun {
+    char node[LIMIT_NAME];
+    enum shun_why why;
+    uint32_t kind; /* of the failure; the owner's */
+    int64_t since;
+};
+
+struct shun_list {
+    struct shun *list;
+    uint32_t count, capacity;
+};
+
+/* From now on. true: the node was not in the list for that reason. kind: with SHUN_FAILED. */
+bool shun_add(struct shun_list *shuns, const char *node, enum shun_why why, uint32_t kind,
+              int64_t wall);
+const struct shun *shun_find(const struct shun_list *shuns, const char *node, enum shun_why why);
+/* The node is in the list for that reason, and not for too long. */
+bool shun_holds(const struct shun_list *shuns, const char *node, enum shun_why why, int64_t wall);
+uint32_t shun_count(const struct shun_list *shuns, enum shun_why why);
+/* A failure of that kind is known of another node. */
+bool shun_elsewhere(const struct shun_list *shuns, const char *node, uint32_t kind);
+void shun_drop(struct shun_list *shuns, enum shun_why why);
+/* For whatever reason. true: it was in the list. */
+bool shun_drop_node(struct shun_list *shuns, const char *node);
+/* Room for `count` entries that the caller fills in. false: no memory, or too many. */
+bool shun_resize(struct shun_list *shuns, uint32_t count);
+void shun_release(struct shun_list *shuns);

@@ -1,0 +1,105 @@
+/* What is held against nodes, and the nodes that a job keeps away from. */
+#include <stdio.h>
+
+#include "server/fleet/record.h"
+#include "server/fleet/shun.h"
+#include "tests/test.h"
+
+static void a_penalty_is_halved_every_5_minutes(void **state)
+{
+    struct fleet_record r = { .count = 0 };
+    (void)state;
+    assert_true(fleet_penalty(&r, 0) == 0);
+    assert_false(fleet_blame(&r, "j-1", 1000));
+    assert_true(fleet_penalty(&r, 1000) == 1.0);
+    assert_true(fleet_penalty(&r, 1000 + FLEET_HALF_LIFE_MS) == 0.5);
+    assert_false(fleet_blame(&r, "j-1", 1000)); /* the same job counts once */
+    assert_true(fleet_penalty(&r, 1000) == 1.0);
+    assert_false(fleet_age(&r, 1000 + FLEET_FORGET_MS));
+    assert_int_equal(r.count, 0);
+}
+
+static void the_third_different_job_drains(void **state)
+{
+    struct fleet_record r = { .count = 0 };
+    (void)state;
+    assert_false(fleet_blame(&r, "j-1", 0));
+    assert_false(fleet_blame(&r, "j-2", 0));
+    assert_false(fleet_blame(&r, "j-1", 0));
+    assert_true(fleet_blame(&r, "j-3", 0));
+    r.drained = true;
+    assert_false(fleet_blame(&r, "j-3", 5)); /* it is already */
+    assert_true(r.drained);
+    fleet_clear(&r, "j-2"); /* that one failed elsewhere, too */
+    assert_false(r.drained);
+    assert_true(fleet_blame(&r, "j-4", 10));
+    r.drained = true;
+    assert_true(fleet_age(&r, FLEET_FORGET_MS));
+    assert_false(r.drained);
+}
+
+static void of_too_many_failures_the_oldest_is_forgotten(void **state)
+{
+    struct fleet_record r = { .count = 0 };
+    (void)state;
+    for (int i = 0; i < 3 * FLEET_FAULTS_MAX; i++) {
+        char job[16];
+        (void)snprintf(job, sizeof job, "j-%d", i);
+        r.drained = fleet_blame(&r, job, i) || r.drained;
+    }
+    assert_int_equal(r.count, FLEET_FAULTS_MAX);
+    assert_true(r.drained);
+    fleet_forgive(&r);
+    assert_int_equal(r.count, 0);
+    assert_false(r.drained);
+}
+
+static void a_shunned_node_is_tried_again_after_a_time_and_stays_known(void **state)
+{
+    struct shun_list l = { .count = 0 };
+    (void)state;
+    assert_true(shun_add(&l, "a", SHUN_FAILED, 1, 0));
+    assert_true(shun_add(&l, "a", SHUN_PINS, 1, 0));
+    assert_true(shun_holds(&l, "a", SHUN_FAILED, SHUN_FAILED_MS - 1));
+    assert_false(shun_holds(&l, "a", SHUN_FAILED, SHUN_FAILED_MS));
+    assert_true(shun_holds(&l, "a", SHUN_PINS, SHUN_FAILED_MS));
+    assert_false(shun_holds(&l, "b", SHUN_PINS, 0));
+    assert_false(shun_add(&l, "a", SHUN_FAILED, 1, SHUN_FAILED_MS)); /* again */
+    assert_true(shun_holds(&l, "a", SHUN_FAILED, SHUN_FAILED_MS));
+    assert_true(shun_elsewhere(&l, "b", 1));
+    assert_false(shun_elsewhere(&l, "b", 2));
+    assert_false(shun_elsewhere(&l, "a", 1));
+    shun_drop(&l, SHUN_FAILED);
+    assert_int_equal(shun_count(&l, SHUN_FAILED), 0);
+    assert_int_equal(shun_count(&l, SHUN_PINS), 1);
+    assert_true(shun_drop_node(&l, "a"));
+    assert_false(shun_drop_node(&l, "a"));
+    shun_release(&l);
+}
+
+static void all_nodes_that_there_may_be_fit(void **state)
+{
+    struct shun_list l = { .count = 0 };
+    (void)state;
+    for (int i = 0; i < LIMIT_NODES; i++) {
+        char name[16];
+        (void)snprintf(name, sizeof name, "n%d", i);
+        assert_true(shun_add(&l, name, SHUN_PINS, 1, 0));
+        assert_true(shun_add(&l, name, SHUN_FAILED, 1, 0));
+    }
+    assert_false(shun_add(&l, "one more", SHUN_PINS, 1, 0));
+    assert_true(shun_holds(&l, "n1023", SHUN_PINS, 0));
+    shun_release(&l);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_penalty_is_halved_every_5_minutes),
+        cmocka_unit_test(the_third_different_job_drains),
+        cmocka_unit_test(of_too_many_failures_the_oldest_is_forgotten),
+        cmocka_unit_test(a_shunned_node_is_tried_again_after_a_time_and_stays_known),
+        cmocka_unit_test(all_nodes_that_there_may_be_fit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

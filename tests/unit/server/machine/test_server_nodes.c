@@ -1,0 +1,249 @@
+/* Failures by the fault of a node: other pins, missing data, processes that can't be started. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/test.h"
+#include "tests/unit/server/server_fixture.h"
+
+static void place_all_on(struct bench *b, const char *node)
+{
+    const char *nodes[LIMIT_RANKS];
+    for (uint32_t i = 0; i < b->m.config.ranks; i++)
+        nodes[i] = node;
+    for (int i = 0; i < 100 && !machine_wants_slots(&b->m, b->now); i++)
+        bench_tick(b, 1000);
+    bench_place_on(b, nodes);
+    if (!b->m.probed)
+        bench_probe(b, ST_OK);
+    bench_is_state(b, "FORMING");
+}
+
+static void find_nowhere(struct bench *b)
+{
+    assert_int_equal(bench_ask(b, MACHINE_EV_NOWHERE), ST_OK);
+}
+
+/* ---- pins ---- */
+
+static void say_pins(struct bench *b, uint32_t rank, bool differ)
+{
+    struct machine_event ready = {
+        .kind = MACHINE_EV_READY,
+        .generation = b->m.generation,
+        .rank = rank,
+        .ready = { .total_steps = 10, .pins_differ = differ ? "another CPU" : NULL },
+    };
+    assert_int_equal(bench_apply(b, ready), ST_OK);
+}
+
+static void form_on(struct bench *b, const char *const *nodes)
+{
+    for (int i = 0; i < 100 && !machine_wants_slots(&b->m, b->now); i++)
+        bench_tick(b, 1000);
+    bench_place_on(b, nodes);
+    if (!b->m.probed)
+        bench_probe(b, ST_OK);
+    for (uint32_t i = 0; i < b->m.config.ranks; i++)
+        bench_hello(b, i);
+}
+
+static void all_nodes_with_other_pins_are_left_out_at_once(void **state)
+{
+    static const char *const nodes[] = { "a", "b", "c", "b" };
+    struct bench *b = *state;
+    struct machine_config config = bench_config();
+    config.ranks = 4;
+    bench_reopen(b, &config);
+    form_on(b, nodes);
+    say_pins(b, 1, true);
+    bench_is_state(b, "FORMING"); /* until the others have said theirs */
+    say_pins(b, 2, true);
+    say_pins(b, 0, false);
+    bench_is_state(b, "FORMING");
+    say_pins(b, 3, true);
+    bench_is_state(b, "RECOVERING");
+    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_PINS);
+    assert_string_equal(bench_told(b, "pins"), "left out: b, c");
+    assert_int_equal(shun_count(&b->m.shunned, SHUN_PINS), 2);
+    assert_int_equal(b->m.barren, 0);
+}
+
+static void ranks_that_do_not_say_their_pins_are_not_waited_for(void **state)
+{
+    static const char *const nodes[] = { "a", "b" };
+    struct bench *b = *state;
+    form_on(b, nodes);
+    say_pins(b, 1, true);
+    bench_tick(b, 4900);
+    bench_is_state(b, "FORMING");
+    bench_tick(b, 100);
+    bench_is_state(b, "RECOVERING");
+    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_PINS);
+}
+
+/* 10 of them used to be the end, and the ninth node was not left out. */
+static void pins_use_no_generations_and_any_number_of_nodes_is_left_out(void **state)
+{
+    struct bench *b = *state;
+    struct machine_config config = bench_config();
+    config.ranks = 1;
+    bench_reopen(b, &config);
+    for (int i = 0; i < 40; i++) {
+        char name[16];
+        const char *const nodes[] = { name };
+        (void)snprintf(name, sizeof name, "n%d", i);
+        form_on(b, nodes);
+        say_pins(b, 0, true);
+        bench_all_exit(b);
+        bench_is_state(b, "RECOVERING");
+    }
+    assert_int_equal(shun_count(&b->m.shunned, SHUN_PINS), 40);
+    bench_restart(b, 1000);
+    assert_int_equal(shun_count(&b->m.shunned, SHUN_PINS), 40);
+    struct machine_event renewed = { .kind = MACHINE_EV_NODE, .node = { "n7" } };
+    assert_int_equal(bench_apply(b, renewed), ST_OK);
+    assert_int_equal(shun_count(&b->m.shunned, SHUN_PINS), 39);
+    assert_non_null(bench_act(b, MACHINE_ACT_SCHEDULE, 0));
+}
+
+/* ---- what a node does not have ---- */
+
+static void data_that_one_node_does_not_have_costs_the_job_nothing(void **state)
+{
+    struct bench *b = *state;
+    place_all_on(b, "a");
+    bench_hello(b, 0);
+    bench_fault_of_node(b, 0, MACHINE_FAULT_USER);
+    bench_is_state(b, "RECOVERING");
+    assert_int_equal(bench_act(b, MACHINE_ACT_BLAME, 0)->rank, 0);
+    assert_non_null(shun_find(&b->m.shunned, "a", SHUN_FAILED));
+    assert_int_equal(b->m.barren, 0);
+    bench_all_exit(b);
+    assert_true(machine_wants_slots(&b->m, b->now)); /* at once */
+    place_all_on(b, "b");
+    bench_hello(b, 0);
+    bench_hello(b, 1);
+    bench_ready(b, 0, 100);
+    bench_ready(b, 1, 100);
+    bench_is_state(b, "RUNNING");
+}
+
+static void data_that_a_second_node_does_not_have_either_is_a_user_error(void **state)
+{
+    struct bench *b = *state;
+    place_all_on(b, "a");
+    bench_fault_of_node(b, 0, MACHINE_FAULT_USER);
+    bench_all_exit(b);
+    bench_restart(b, 1000); /* it is journalled */
+    place_all_on(b, "b");
+    bench_fault_of_node(b, 1, MACHINE_FAULT_USER);
+    assert_non_null(bench_act(b, MACHINE_ACT_CLEAR, 0)); /* neither node is to blame */
+    bench_all_exit(b);
+    bench_is_state(b, "FAILED");
+    assert_non_null(strstr(b->m.reason, "no such file"));
+    assert_non_null(strstr(b->m.reason, "on a second node, too"));
+}
+
+static void where_no_other_node_could_take_it_a_user_error_is_one_at_once(void **state)
+{
+    struct bench *b = *state;
+    place_all_on(b, "a");
+    bench_fault_of_node(b, 0, MACHINE_FAULT_USER);
+    bench_all_exit(b);
+    find_nowhere(b);
+    bench_is_state(b, "FAILED");
+    assert_string_equal(b->m.reason, "/data: no such file");
+    assert_int_equal(b->m.restarts, 0);
+}
+
+static void fail_to_start(struct bench *b, const char *node)
+{
+    place_all_on(b, node);
+    bench_exit(b, 0, MACHINE_EXIT_SPAWN_FAILED, 0);
+    bench_all_exit(b);
+}
+
+/* The same node thrice in a row used to be the end. */
+static void a_node_that_starts_nothing_uses_no_budget(void **state)
+{
+    struct bench *b = *state;
+    fail_to_start(b, "a");
+    bench_is_state(b, "RECOVERING");
+    assert_int_equal(b->m.budget_used, 0);
+    assert_int_equal(b->m.barren, 0);
+    assert_non_null(shun_find(&b->m.shunned, "a", SHUN_FAILED));
+    bench_run(b, 100);
+    bench_progress(b, 0, 5, "forward");
+    bench_exit(b, 0, MACHINE_EXIT_SIGNAL, 9);
+    assert_null(shun_find(&b->m.shunned, "a", SHUN_FAILED)); /* it got on meanwhile */
+}
+
+static void a_job_that_starts_nowhere_fails_with_the_cause(void **state)
+{
+    static const char *const nodes[] = { "a", "b", "c", "d", "e" };
+    struct bench *b = *state;
+    for (int i = 0; i < 4; i++) { /* the first node's counts for the node */
+        bench_is_state(b, i == 0 ? "QUEUED" : "RECOVERING");
+        fail_to_start(b, nodes[i]);
+    }
+    bench_is_state(b, "FAILED");
+    assert_non_null(strstr(b->m.reason, "it went"));
+    assert_non_null(strstr(b->m.reason, "three times at the same place"));
+}
+
+static void on_the_only_node_three_are_enough(void **state)
+{
+    struct bench *b = *state;
+    for (int i = 0; i < 3; i++) {
+        fail_to_start(b, "a");
+        find_nowhere(b);
+        bench_is_state(b, i < 2 ? "RECOVERING" : "FAILED");
+    }
+    assert_non_null(strstr(b->m.reason, "it went"));
+    assert_int_equal(b->m.restarts, 2);
+}
+
+static void no_hello_is_the_nodes_fault_until_it_is_repeated(void **state)
+{
+    struct bench *b = *state;
+    place_all_on(b, "a");
+    bench_tick(b, 60000);
+    bench_is_state(b, "RECOVERING");
+    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_FORMATION);
+    assert_int_equal(b->m.barren, 0);
+    assert_non_null(bench_act(b, MACHINE_ACT_BLAME, 0));
+    bench_all_exit(b);
+    place_all_on(b, "b");
+    bench_tick(b, 60000);
+    assert_int_equal(b->m.barren, 1);
+}
+
+static void resume_tries_all_nodes_again(void **state)
+{
+    struct bench *b = *state;
+    fail_to_start(b, "a");
+    assert_int_equal(bench_ask(b, MACHINE_EV_PAUSE), ST_OK);
+    assert_int_equal(bench_ask(b, MACHINE_EV_RESUME), ST_OK);
+    assert_int_equal(shun_count(&b->m.shunned, SHUN_FAILED), 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, bench_setup, bench_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(all_nodes_with_other_pins_are_left_out_at_once),
+        TEST(ranks_that_do_not_say_their_pins_are_not_waited_for),
+        TEST(pins_use_no_generations_and_any_number_of_nodes_is_left_out),
+        TEST(data_that_one_node_does_not_have_costs_the_job_nothing),
+        TEST(data_that_a_second_node_does_not_have_either_is_a_user_error),
+        TEST(where_no_other_node_could_take_it_a_user_error_is_one_at_once),
+        TEST(a_node_that_starts_nothing_uses_no_budget),
+        TEST(a_job_that_starts_nowhere_fails_with_the_cause),
+        TEST(on_the_only_node_three_are_enough),
+        TEST(no_hello_is_the_nodes_fault_until_it_is_repeated),
+        TEST(resume_tries_all_nodes_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
