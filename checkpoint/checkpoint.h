@@ -43,7 +43,8 @@ enum ckpt_dtype {
 
 #define CKPT_BUFFERS_MAX 16
 
-/* A flat buffer, replicated on all ranks: the same bytes everywhere. */
+/* A flat buffer, replicated on all ranks: the same bytes everywhere. No two buffers of a state have
+ * one name; so with tensors, and with blobs. */
 struct ckpt_buffer {
     char name[LIMIT_NAME]; /* "parameters", "momentum", "adam.m", "adam.v", "statistics" */
     enum ckpt_dtype dtype;
@@ -126,6 +127,7 @@ struct ckpt_report {
     uint64_t encode_us; /* processor time of the save, all threads, writes included */
     uint64_t write_us;  /* time in writes */
     uint64_t sync_us;   /* time in fsync */
+    uint64_t mistakes;  /* chunks that a coder got wrong, found while writing and stored plain */
 };
 void ckpt_report_release(struct ckpt_report *report);
 

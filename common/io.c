@@ -15,6 +15,12 @@ bool io_is_object(const struct io *io, const char *path)
     return io->is_object != NULL && io->is_object(io->self, path);
 }
 
+void io_expect(const struct io *io, int fd, uint64_t at, uint64_t end)
+{
+    if (io->expect != NULL)
+        io->expect(io->self, fd, at, end);
+}
+
 enum status io_space(const struct io *io, const char *path, uint64_t *out_bytes)
 {
     *out_bytes = UINT64_MAX;

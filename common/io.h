@@ -72,8 +72,15 @@ struct io {
     bool (*is_object)(void *self, const char *path);
     /* Makes an object at once, never over one that is there (ST_EXISTS). Durable: on ST_OK. */
     enum status (*put_new)(void *self, const char *path, const void *data, size_t size);
+    /* Tries on path, where there is a file, what put_new doesn't: that a file which is written in
+     * parts never goes over one that is there. ST_CONFIG: it would. NULL: nothing to try. */
+    enum status (*probe)(void *self, const char *path);
     /* Bytes that may still be written below path. NULL where that isn't known (io_space). */
     enum status (*space)(void *self, const char *path, uint64_t *out_bytes);
+    /* A hint, of an open file. Of one that is read: [at, end) will be, once and in order, so that
+     * it may be fetched ahead; nothing beyond is. One that begins where the last ended carries it
+     * on. Of one that is written: it gets no longer than end. */
+    void (*expect)(void *self, int fd, uint64_t at, uint64_t end);
     /* Why this thread's last call that came to st did, in a sentence; "": nothing to say. */
     void (*explain)(void *self, enum status st, struct reason *out);
 };
@@ -82,6 +89,8 @@ struct io {
 const struct io *io_system(void);
 
 bool io_is_object(const struct io *io, const char *path);
+/* Nothing where the table has no such call. */
+void io_expect(const struct io *io, int fd, uint64_t at, uint64_t end);
 /* Bytes that may still be written below path, a folder that is there; UINT64_MAX: not known. */
 MUST_CHECK enum status io_space(const struct io *io, const char *path, uint64_t *out_bytes);
 /* A line about st, which a call on io has just come to: its text, and what the table explains. */

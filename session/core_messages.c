@@ -212,6 +212,7 @@ static bool out_progress(const struct session_core *core, const struct session_p
 {
     const struct session_progress *said = &core->progress_said;
     const bool changed = said->step != progress->step || said->counter != progress->counter ||
+                         said->saving != progress->saving ||
                          strcmp(said->phase, progress->phase) != 0;
     const int64_t since_ms = now_ms - core->progress_ms;
     if (core->progress_ms != 0 && since_ms < (changed ? SESSION_PROGRESS_MS : SESSION_HEARTBEAT_MS))
@@ -220,6 +221,7 @@ static bool out_progress(const struct session_core *core, const struct session_p
     out->progress_message.step = progress->step;
     out->progress_message.phase = unconst(progress->phase);
     out->progress_message.counter = progress->counter;
+    out->progress_message.saving = progress->saving;
     out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_PROGRESS;
     out->message.progress = &out->progress_message;
     out->kind = SESSION_OUT_PROGRESS;

@@ -84,6 +84,7 @@ struct session_progress {
     uint64_t step;
     const char *phase; /* static text */
     uint64_t counter;
+    uint64_t saving; /* rises with what the saver gets done at the store */
 };
 
 /* ---- what is remembered ---- */

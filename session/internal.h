@@ -61,7 +61,7 @@ struct session {
     pthread_mutex_t last_words_mutex;
     uint64_t last_words_written; /* core.last_words_version that the file holds */
 
-    _Atomic uint64_t step, counter;
+    _Atomic uint64_t step, counter, saving;
     _Atomic(const char *) phase;
 
     pthread_t link_thread, saver_thread, copier_thread;
@@ -71,6 +71,8 @@ struct session {
 
 int64_t session_now(const struct session *session);
 struct session_progress session_progress_of(struct session *session);
+/* The saver got something done at the store. */
+void session_tick_saving(struct session *session);
 
 /* Under mutex: waits for changed, until deadline_ms of the machine's monotonic clock at most.
  * false: the deadline has passed. */

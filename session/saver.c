@@ -34,7 +34,7 @@ struct saver_task {
 static void chunk_stored(void *arg, uint64_t done)
 {
     (void)done;
-    session_tick(arg);
+    session_tick_saving(arg);
 }
 
 /* NULL: there is none, or it can't be read: the file then stands for itself. */
@@ -65,6 +65,12 @@ static enum status write_file(struct saver *saver, const struct saver_task *task
     st = ckpt_writer_write(saver->writer, o->io, task->dir, state, o->rank, session->size, &options,
                            out);
     ckpt_close(options.base);
+    if (st == ST_OK && out->mistakes > 0) {
+        LOG_ERROR(o->log,
+                  "step %llu: %llu chunks could not be decoded after they were encoded and were "
+                  "stored plain: this processor or this build is faulty",
+                  (unsigned long long)state->scalars.step, (unsigned long long)out->mistakes);
+    }
     return st;
 }
 
@@ -185,6 +191,7 @@ void *session_saver_run(void *arg)
         } else {
             remove_shard(session, &task);
         }
+        session_tick_saving(session);
         (void)pthread_mutex_lock(&session->mutex);
         session_wake(session);
     }

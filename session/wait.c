@@ -16,12 +16,19 @@ void session_tick(struct session *session)
     (void)atomic_fetch_add_explicit(&session->counter, 1, memory_order_relaxed);
 }
 
+void session_tick_saving(struct session *session)
+{
+    (void)atomic_fetch_add_explicit(&session->saving, 1, memory_order_relaxed);
+    session_tick(session);
+}
+
 struct session_progress session_progress_of(struct session *session)
 {
     return (struct session_progress){
         .step = atomic_load_explicit(&session->step, memory_order_relaxed),
         .phase = atomic_load_explicit(&session->phase, memory_order_relaxed),
         .counter = atomic_load_explicit(&session->counter, memory_order_relaxed),
+        .saving = atomic_load_explicit(&session->saving, memory_order_relaxed),
     };
 }
 

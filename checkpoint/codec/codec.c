@@ -7,6 +7,7 @@
 #include "checkpoint/codec/planes_choose.h"
 #include "checkpoint/codec/probe.h"
 #include "checkpoint/codec/table.h"
+#include "common/fault.h"
 
 #define BLOCK       4096u  /* words that are transformed at a time, in the first-level cache */
 #define SAMPLE_FAST 1024u  /* words of a sample at level fast */
@@ -28,6 +29,8 @@ struct ckpt_codec {
     uint8_t terms[TABLE_TERMS_MAX];
     struct table table; /* of the chunk at work */
     uint8_t scratch[DISK_CHUNK_BYTES];
+    uint8_t again[DISK_CHUNK_BYTES]; /* a chunk that is decoded to be compared */
+    uint64_t encoded, mistakes;      /* chunks */
 };
 
 enum status ckpt_codec_new(enum ckpt_level level, struct ckpt_codec **out)
@@ -302,8 +305,9 @@ static bool is_float(uint32_t dtype)
     return dtype == CKPT_F32 || dtype == CKPT_BF16 || dtype == CKPT_F16;
 }
 
-enum status ckpt_encode(struct ckpt_codec *codec, enum ckpt_dtype dtype, const void *raw,
-                        const void *base, uint32_t size, struct disk_chunk *chunk, uint8_t *out)
+static enum status encode_chunk(struct ckpt_codec *codec, enum ckpt_dtype dtype, const void *raw,
+                                const void *base, uint32_t size, struct disk_chunk *chunk,
+                                uint8_t *out)
 {
     size_t width = (size_t)ckpt_dtype_size(dtype);
     if (width == 0 || size == 0 || size > DISK_CHUNK_BYTES || size % width != 0)
@@ -510,4 +514,29 @@ enum status ckpt_decode(struct ckpt_codec *codec, const struct disk_chunk *chunk
     }
     restore_words(codec, &change, plane, out);
     return ST_OK;
+}
+
+/* ---- encoding, checked ---- */
+
+enum status ckpt_encode(struct ckpt_codec *codec, enum ckpt_dtype dtype, const void *raw,
+                        const void *base, uint32_t size, struct disk_chunk *chunk, uint8_t *out)
+{
+    enum status st = encode_chunk(codec, dtype, raw, base, size, chunk, out);
+    if (st != ST_OK || codec->encoded++ % CODEC_CHECKED_EVERY != 0)
+        return st;
+    if (fault_status("save.encode") != ST_OK)
+        out[chunk->stored_size - 1] ^= 0x10;
+    if (ckpt_decode(codec, chunk, out, base, codec->again) == ST_OK &&
+        memcmp(codec->again, raw, size) == 0)
+        return ST_OK;
+    codec->mistakes++;
+    begin_chunk(chunk, dtype, size);
+    chunk->codec = DISK_BYTES;
+    frames_put(codec->frames, CODER_RAW, raw, size, chunk, out);
+    return ST_OK;
+}
+
+uint64_t ckpt_codec_mistakes(const struct ckpt_codec *codec)
+{
+    return codec->mistakes;
 }

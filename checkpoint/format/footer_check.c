@@ -187,8 +187,9 @@ static enum status check_tensors(const struct ckpt_footer *footer, const char **
             return ST_CORRUPT;
         *what = "a tensor is of a kind that this version doesn't know";
         if (tensor->dtype != footer->buffers[tensor->buffer].dtype || tensor->in_digest != 1 ||
-            tensor->kind != DISK_REPLICATED || tensor->ndim > 4)
-            return ST_VERSION;
+            tensor->kind != DISK_REPLICATED || tensor->ndim > 4 ||
+            memcmp(tensor->extent, tensor->shape, sizeof(tensor->shape)) != 0)
+            return ST_VERSION; /* the last: a part of it */
     }
     return ST_OK;
 }

@@ -7,21 +7,27 @@
 
 #include "checkpoint/format/names.h"
 #include "common/check.h"
+#include "common/io.h"
 
-#define NO_FILE UINT32_MAX
+#define NO_FILE    UINT32_MAX
+#define AHEAD_MAX  (UINT64_C(64) << 20) /* bytes of a file that are announced */
+#define AHEAD_LEFT (UINT64_C(32) << 20) /* with less than that, more of them are */
 
 /* One checkpoint of the chain: the file of it that is open, and what was read of it last. */
 struct chain_level {
     const struct ckpt_reader *reader;
     uint32_t file; /* whose descriptor is open, or NO_FILE */
     int fd;
-    uint8_t *stored; /* DISK_CHUNK_MAX */
+    bool object;       /* in an object store: told what comes */
+    uint64_t expected; /* where what was told of the file ends */
+    uint8_t *stored;   /* DISK_CHUNK_MAX */
 };
 
 struct ckpt_cursor {
     struct chain_level levels[DISK_CHAIN_MAX + 1]; /* the checkpoint, its parent, … */
     uint32_t level_count;
     struct ckpt_codec *codec;
+    struct ckpt_upcoming upcoming;
     char file[LIMIT_REASON], what[LIMIT_REASON]; /* of the last damage */
 };
 
@@ -35,6 +41,7 @@ enum status ckpt_cursor_new(const struct ckpt_reader *reader, struct ckpt_cursor
         CHECK(cursor->level_count <= DISK_CHAIN_MAX); /* opening has bounded the chain */
         struct chain_level *level = &cursor->levels[cursor->level_count++];
         *level = (struct chain_level){ .reader = reader, .file = NO_FILE, .fd = -1 };
+        level->object = reader->io->expect != NULL && io_is_object(reader->io, reader->dir);
         level->stored = malloc(DISK_CHUNK_MAX);
         if (level->stored == NULL)
             st = ST_NO_MEMORY;
@@ -101,7 +108,51 @@ static enum status open_file(struct chain_level *level, uint32_t file)
         st = reader->io->open(reader->io->self, path, IO_READ, &level->fd);
     if (st == ST_OK)
         level->file = file;
+    level->expected = 0;
     return st;
+}
+
+/* ---- what comes ---- */
+
+void ckpt_cursor_expect(struct ckpt_cursor *cursor, const struct ckpt_upcoming *upcoming)
+{
+    cursor->upcoming = upcoming == NULL ? (struct ckpt_upcoming){ 0 } : *upcoming;
+    for (uint32_t i = 0; upcoming == NULL && i < cursor->level_count; i++)
+        cursor->levels[i].expected = 0;
+}
+
+/* Where the level has the chunk of that number; NULL: it hasn't. */
+static const struct ckpt_place *upcoming_at(const struct ckpt_cursor *cursor,
+                                            const struct chain_level *level, size_t number)
+{
+    const struct ckpt_place *place = cursor->upcoming.at(cursor->upcoming.arg, number);
+    if (level == cursor->levels || place == NULL)
+        return place;
+    if ((place->reference.buffer & DISK_BLOB) != 0)
+        return NULL;
+    return ckpt_reader_place(level->reader, place->reference.buffer, place->reference.index);
+}
+
+/* Tells the file of a level, which is open, how far from place on it will be read without a gap. */
+static void tell_upcoming(const struct ckpt_cursor *cursor, struct chain_level *level,
+                          const struct ckpt_place *place)
+{
+    const struct ckpt_upcoming *upcoming = &cursor->upcoming;
+    const uint64_t first = place->reference.offset;
+    if (!level->object || upcoming->next >= upcoming->end ||
+        level->expected >= first + AHEAD_LEFT + place->reference.size)
+        return;
+    uint64_t end = first;
+    for (size_t i = upcoming->next; i < upcoming->end && end < first + AHEAD_MAX; i++) {
+        const struct ckpt_place *it = upcoming_at(cursor, level, i);
+        if (it == NULL || it->file != place->file || it->reference.offset != end)
+            break;
+        end += it->reference.size;
+    }
+    const uint64_t from = level->expected > first ? level->expected : first;
+    if (end > from)
+        io_expect(level->reader->io, level->fd, from, end);
+    level->expected = end > from ? end : level->expected;
 }
 
 static enum status fetch_at(struct ckpt_cursor *cursor, struct chain_level *level,
@@ -113,6 +164,8 @@ static enum status fetch_at(struct ckpt_cursor *cursor, struct chain_level *leve
     enum status st = open_file(level, place->file);
     if (st == ST_NOT_FOUND) /* it was there when the reader opened it */
         return found_damage(cursor, level, place, ST_INCOMPLETE, "the file is gone");
+    if (st == ST_OK)
+        tell_upcoming(cursor, level, place);
     if (st == ST_OK)
         st = io_read_all(level->reader->io, level->fd, level->stored, it->size, it->offset);
     if (st == ST_INCOMPLETE)

@@ -19,6 +19,16 @@ struct ckpt_cursor;
 MUST_CHECK enum status ckpt_cursor_new(const struct ckpt_reader *reader, struct ckpt_cursor **out);
 void ckpt_cursor_free(struct ckpt_cursor *cursor);
 
+/* The chunk that is read next, and those after it up to end, by number. */
+struct ckpt_upcoming {
+    const struct ckpt_place *(*at)(const void *arg, size_t number); /* NULL: no chunk */
+    const void *arg;                                                /* borrowed */
+    size_t next, end;
+};
+/* Says before a chunk is read what comes: from an object store it is fetched ahead, each byte once.
+ * NULL: nothing is known any more. */
+void ckpt_cursor_expect(struct ckpt_cursor *cursor, const struct ckpt_upcoming *upcoming);
+
 /* Reads a chunk into raw, which has room for its bytes, DISK_CHUNK_BYTES at most.
  * Errors: damage, which ckpt_cursor_damage describes then; others: the call failed */
 MUST_CHECK enum status ckpt_cursor_read(struct ckpt_cursor *cursor, const struct ckpt_place *place,

@@ -35,7 +35,9 @@ struct chunk_task {
     uint64_t index;
 };
 
-#define TAKEN_MAX 8 /* chunks that a thread takes at once: see struct reading */
+/* Chunks that a thread takes at once: see struct reading. */
+#define TAKEN_MAX        8
+#define TAKEN_MAX_OBJECT 32 /* from an object store: what it fetches ahead at a time */
 
 /* How a thread's work ended. */
 struct thread_outcome {
@@ -104,6 +106,14 @@ static enum status read_chunk(const struct reading *reading, struct ckpt_cursor 
     return ST_OK;
 }
 
+/* Where chunk task number `number` lies: of struct ckpt_upcoming. */
+static const struct ckpt_place *task_place(const void *arg, size_t number)
+{
+    const struct reading *reading = arg;
+    const struct chunk_task *task = &reading->tasks[number];
+    return ckpt_reader_place(reading->reader, reading->wanted[task->wanted].buffer, task->index);
+}
+
 /* A ckpt_crew_fn: takes chunks until there are no more, or one can't be read. */
 static void read_chunks(void *arg, uint32_t number)
 {
@@ -124,8 +134,13 @@ static void read_chunks(void *arg, uint32_t number)
         }
         if (i >= reading->task_count)
             return;
-        enum status st =
-            read_chunk(reading, reading->reader->cursors[number], raw, &reading->tasks[i]);
+        struct ckpt_cursor *cursor = reading->reader->cursors[number];
+        const bool all = reading->crew == 1 || end > reading->task_count;
+        const struct ckpt_upcoming upcoming = {
+            .at = task_place, .arg = reading, .next = i, .end = all ? reading->task_count : end
+        };
+        ckpt_cursor_expect(cursor, &upcoming);
+        enum status st = read_chunk(reading, cursor, raw, &reading->tasks[i]);
         if (st != ST_OK) {
             *outcome = (struct thread_outcome){ st, i };
             atomic_store(&reading->stop, true);
@@ -200,13 +215,16 @@ static enum status read_wanted(struct ckpt_reader *reader, const struct wanted *
     const uint32_t threads = ckpt_crew_threads(options, reading.task_count);
     reading.crew = threads + 1;
     reading.taken = reading.task_count / reading.crew / 4;
-    reading.taken = reading.taken < 1 ? 1 : reading.taken > TAKEN_MAX ? TAKEN_MAX : reading.taken;
+    const size_t most = io_is_object(reader->io, reader->dir) ? TAKEN_MAX_OBJECT : TAKEN_MAX;
+    reading.taken = reading.taken < 1 ? 1 : reading.taken > most ? most : reading.taken;
     if (st == ST_OK)
         st = ckpt_reader_need_cursors(reader, reading.crew);
     if (st == ST_OK) {
         (void)pthread_mutex_init(&reading.lock, NULL);
         ckpt_crew_run(threads, read_chunks, &reading);
         (void)pthread_mutex_destroy(&reading.lock);
+        for (uint32_t i = 0; i < reading.crew; i++)
+            ckpt_cursor_expect(reader->cursors[i], NULL);
         st = first_error(&reading);
     }
     free(reading.tasks);

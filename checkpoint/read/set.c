@@ -164,6 +164,27 @@ static int compare_tensors(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(((const struct ckpt_tensor *const *)a)[0]->name,
+                  ((const struct ckpt_tensor *const *)b)[0]->name);
+}
+
+/* A tensor whose name another one has, too; NULL: there is none. by_name: room for all. */
+static const struct ckpt_tensor *find_namesake(const struct ckpt_tensor *tensors, size_t count,
+                                               const struct ckpt_tensor **by_name)
+{
+    for (size_t i = 0; i < count; i++)
+        by_name[i] = &tensors[i];
+    if (count > 0)
+        qsort(by_name, count, sizeof(*by_name), compare_names);
+    for (size_t i = 1; i < count; i++) {
+        if (compare_names(&by_name[i - 1], &by_name[i]) == 0)
+            return by_name[i];
+    }
+    return NULL;
+}
+
 static struct ckpt_tensor from_disk(const struct disk_tensor *entry)
 {
     struct ckpt_tensor tensor = {
@@ -195,7 +216,8 @@ enum status ckpt_set_tensors(const struct ckpt_set *set, const struct ckpt_manif
         total += set->shards[i].footer.head->tensor_count;
     auto_free struct tensor_reference *all = malloc((total + 1) * sizeof(*all));
     auto_free struct ckpt_tensor *tensors = calloc(total + 1, sizeof(*tensors));
-    if (all == NULL || tensors == NULL)
+    auto_free const struct ckpt_tensor **by_name = calloc(total + 1, sizeof(*by_name));
+    if (all == NULL || tensors == NULL || by_name == NULL)
         return ST_NO_MEMORY;
     size_t at = 0;
     for (uint32_t i = 0; i < set->shard_count; i++) {
@@ -216,6 +238,10 @@ enum status ckpt_set_tensors(const struct ckpt_set *set, const struct ckpt_manif
     }
     if (count > LIMIT_TENSORS)
         return ckpt_finding(findings, ST_CORRUPT, manifest->files[0].name, "too many tensors");
+    const struct ckpt_tensor *twice = find_namesake(tensors, count, by_name);
+    if (twice != NULL)
+        return ckpt_finding(findings, ST_CORRUPT, manifest->files[0].name,
+                            "tensor %s has two places", twice->name);
     *out = TAKE_PTR(tensors);
     *out_count = count;
     return ST_OK;

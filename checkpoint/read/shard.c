@@ -86,9 +86,10 @@ static enum status read_tables(const struct io *io, int fd, const struct ckpt_ma
     shard->footer.bytes = malloc((size_t)size);
     if (shard->footer.bytes == NULL)
         return ST_NO_MEMORY;
-    st = io_read_all(io, fd, shard->footer.bytes, (size_t)size, offset);
+    st = io_read_all(io, fd, shard->footer.bytes, (size_t)size - sizeof(trailer), offset);
     if (st != ST_OK)
         return st;
+    memcpy(shard->footer.bytes + size - sizeof(trailer), &trailer, sizeof(trailer));
     st = ckpt_footer_check(&shard->footer, size, offset, &what);
     if (ckpt_is_finding(st))
         return ckpt_finding(findings, st, file, "%s", what);

@@ -29,7 +29,8 @@
 #include "common/check.h"
 #include "common/cleanup.h"
 
-#define KEPT_MAX 1000 /* findings; more are counted */
+#define KEPT_MAX     1000 /* findings; more are counted */
+#define TAKEN_OBJECT 8    /* parts that a thread takes at once from an object store, else one */
 
 struct part {
     struct ckpt_place place;
@@ -54,6 +55,8 @@ struct verifier {
     struct ckpt_hash *pieces;   /* of all buffers; NULL: the tables are damaged */
     uint64_t piece_count;
     uint64_t piece_first[CKPT_BUFFERS_MAX];
+    size_t taken;         /* parts that a thread takes at once */
+    uint32_t crew;        /* threads */
     atomic_size_t next;   /* part that no thread has taken */
     pthread_mutex_t lock; /* of all below */
     pthread_cond_t turned;
@@ -296,16 +299,32 @@ static void decode_part(struct verifier *v, size_t number, struct ckpt_cursor *c
     (void)pthread_mutex_unlock(&v->lock);
 }
 
+/* Where a part lies: of struct ckpt_upcoming. */
+static const struct ckpt_place *part_place(const void *arg, size_t number)
+{
+    const struct verifier *v = arg;
+    const struct ckpt_place *place = &v->parts[number].place;
+    return place->reference.size > 0 ? place : NULL;
+}
+
 /* A ckpt_crew_fn: takes parts until there are no more, or a call has failed. */
 static void verify_parts(void *arg, uint32_t number)
 {
     struct verifier *v = arg;
     struct ckpt_cursor *cursor = v->reader.cursors[number];
     auto_free uint8_t *raw = malloc(DISK_CHUNK_BYTES);
-    for (;;) {
-        size_t i = atomic_fetch_add(&v->next, 1);
+    for (size_t i = 0, end = 0;; i++) {
+        if (i == end) {
+            i = atomic_fetch_add(&v->next, v->taken);
+            end = i + v->taken;
+        }
         if (i >= v->part_count)
             return;
+        const bool all = v->crew == 1 || end > v->part_count;
+        const struct ckpt_upcoming upcoming = {
+            .at = part_place, .arg = v, .next = i, .end = all ? v->part_count : end
+        };
+        ckpt_cursor_expect(cursor, &upcoming);
         const struct part *part = &v->parts[i];
         const uint8_t *bytes = NULL;
         enum status st = raw == NULL ? ST_NO_MEMORY : ST_OK;
@@ -352,6 +371,8 @@ static enum status check_files(struct verifier *v)
         st = ST_NO_MEMORY;
     if (st != ST_OK)
         return st;
+    v->crew = threads + 1;
+    v->taken = io_is_object(v->reader.io, v->reader.dir) ? TAKEN_OBJECT : 1;
     ckpt_crew_run(threads, verify_parts, v);
     report_kept(v);
     return v->failed;

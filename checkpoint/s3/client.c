@@ -1,6 +1,7 @@
 /*
  * Invariants:
- *  (1) Credentials are read and replaced under the mutex; a call works on a copy.
+ *  (1) Credentials are read and replaced under the mutex, fetched without it, by one thread at a
+ *      time (`renewing`); a call works on a copy.
  *  (2) `closing` is set once and stays; every wait and every transfer ends soon after it.
  *  (3) What is explained is a thread's own: the problem of its last call that failed.
  */
@@ -32,8 +33,12 @@ struct s3_client {
     atomic_bool closing;
     pthread_key_t problem; /* struct problem of each thread that had one */
     pthread_mutex_t mutex;
-    pthread_cond_t changed; /* closing was set */
+    pthread_cond_t changed; /* closing was set, or credentials were renewed */
     struct s3_credentials credentials;
+    bool renewing;       /* a thread reads others, without the mutex */
+    uint64_t renewals;   /* that have ended */
+    enum status renewed; /* of the last */
+    struct reason why;   /* it came to nothing */
 };
 
 /* What to do about an answer. */
@@ -250,6 +255,11 @@ static struct judgement judge_answer(const struct s3_call *call, struct s3_http_
         j.error = s3_error_parse(answer->body.data, answer->body.size);
     if (j.error.region[0] != '\0' && answer->region[0] == '\0')
         (void)snprintf(answer->region, sizeof(answer->region), "%s", j.error.region);
+    if (call->conflict && strcmp(j.error.code, "ConditionalRequestConflict") == 0) {
+        j.verdict = VERDICT_OVER;
+        j.st = ST_AGAIN;
+        return j;
+    }
     if (j.error.code[0] != '\0' && judge_code(&j))
         return j;
     if (!good) {
@@ -266,18 +276,14 @@ static struct judgement judge_answer(const struct s3_call *call, struct s3_http_
 
 /* ---- credentials ---- */
 
-/* Under the mutex: what files and roles say now. The old ones stay if nobody says anything. */
-static enum status renew_credentials(struct s3_client *client)
+/* What files and roles say now, without the mutex: it may take a while. */
+static enum status read_credentials(struct s3_client *client, struct s3_credentials *out,
+                                    struct reason *why)
 {
-    auto_free struct s3_credentials *next = calloc(1, sizeof(*next));
-    if (next == NULL)
-        return ST_NO_MEMORY;
-    enum status st = s3_config_reload(&client->config, next);
-    if (st == ST_OK && next->key_id[0] == '\0')
-        st = s3_role_fetch(client->http, next);
-    if (st == ST_OK)
-        client->credentials = *next;
-    return client->credentials.key_id[0] == '\0' ? st : ST_OK;
+    enum status st = s3_config_reload(&client->config, out);
+    if (st == ST_OK && out->key_id[0] == '\0')
+        st = s3_role_fetch(client->http, client->config.region, out, why);
+    return st;
 }
 
 static bool is_same(const struct s3_credentials *a, const struct s3_credentials *b)
@@ -286,24 +292,70 @@ static bool is_same(const struct s3_credentials *a, const struct s3_credentials 
            strcmp(a->token, b->token) == 0;
 }
 
-/* Those to use now, renewed if they are about to expire. refused: the store doesn't take these; it
- * gets others, or ST_NOT_FOUND. NULL: nothing was refused. */
+/* Reads them anew, for all who want that; under the mutex, which is given up meanwhile. The old
+ * ones stay if nobody says anything. */
+static enum status renew_credentials(struct s3_client *client)
+{
+    struct s3_credentials *next = calloc(1, sizeof(*next));
+    struct reason why = { "" };
+    if (next == NULL)
+        return ST_NO_MEMORY;
+    client->renewing = true;
+    (void)pthread_mutex_unlock(&client->mutex);
+    enum status st = read_credentials(client, next, &why);
+    CHECK(pthread_mutex_lock(&client->mutex) == 0);
+    client->renewing = false;
+    client->renewals++;
+    client->renewed = st;
+    client->why = why;
+    if (st == ST_OK)
+        client->credentials = *next;
+    (void)pthread_cond_broadcast(&client->changed);
+    free(next);
+    return st;
+}
+
+/* Until somebody's renewal has ended; under the mutex. */
+static enum status wait_for_renewal(struct s3_client *client)
+{
+    const uint64_t renewals = client->renewals;
+    const int64_t until = clock_mono_ms(clock_system()) + client->options.tries.time_ms_max;
+    const struct timespec at = { .tv_sec = until / 1000, .tv_nsec = until % 1000 * 1000000 };
+    int rc = 0;
+    while (client->renewals == renewals && rc == 0 && !atomic_load(&client->closing))
+        rc = pthread_cond_timedwait(&client->changed, &client->mutex, &at);
+    if (client->renewals != renewals)
+        return client->renewed;
+    return atomic_load(&client->closing) ? ST_CLOSED : ST_TIMED_OUT;
+}
+
+/*
+ * Those to use now, renewed if they are about to expire. refused: the store doesn't take these; it
+ * gets others, or ST_NOT_FOUND. NULL: nothing was refused. One thread renews; whoever has some that
+ * are good goes on meanwhile, the others wait. why: of an error
+ */
 static enum status current_credentials(struct s3_client *client,
                                        const struct s3_credentials *refused,
-                                       struct s3_credentials *out)
+                                       struct s3_credentials *out, struct reason *why)
 {
     CHECK(pthread_mutex_lock(&client->mutex) == 0);
     const struct s3_credentials *now = &client->credentials;
+    const int64_t left_ms =
+        now->expires_ms == 0 ? INT64_MAX : now->expires_ms - clock_wall_ms(clock_system());
+    const bool none = now->key_id[0] == '\0' || (refused != NULL && is_same(now, refused));
     enum status st = ST_OK;
-    bool due =
-        now->key_id[0] == '\0' ||
-        (now->expires_ms != 0 && now->expires_ms - RENEW_BEFORE_MS < clock_wall_ms(clock_system()));
-    if (due || (refused != NULL && is_same(now, refused)))
+    if (client->renewing && (none || left_ms <= 0)) {
+        st = wait_for_renewal(client);
+    } else if (!client->renewing && (none || left_ms < RENEW_BEFORE_MS)) {
         st = renew_credentials(client);
-    if (st == ST_OK && refused != NULL && is_same(now, refused))
-        st = ST_NOT_FOUND;
-    if (st == ST_OK)
+    }
+    if (st != ST_CLOSED && st != ST_TIMED_OUT && now->key_id[0] != '\0')
+        st = refused != NULL && is_same(now, refused) ? ST_NOT_FOUND : ST_OK;
+    if (st == ST_OK) {
         *out = *now;
+    } else {
+        *why = client->why;
+    }
     (void)pthread_mutex_unlock(&client->mutex);
     return st;
 }
@@ -353,6 +405,21 @@ static enum status call_once(struct s3_client *client, const struct s3_call *cal
     return s3_http_send(client->http, &request, out);
 }
 
+/* No call can be signed. That those who give credentials can't be reached passes. */
+static enum status lack_credentials(struct s3_client *client, enum status st,
+                                    const struct reason *why)
+{
+    if (atomic_load(&client->closing))
+        return ST_CLOSED;
+    if (st != ST_NO_MEMORY && st != ST_UNREACHABLE && st != ST_TIMED_OUT)
+        st = ST_CONFIG;
+    s3_client_set_problem(client, st, "there are no credentials for S3: %s",
+                          why->text[0] != '\0' ? why->text
+                                               : "set AWS_ACCESS_KEY_ID and "
+                                                 "AWS_SECRET_ACCESS_KEY, or AWS_PROFILE");
+    return st;
+}
+
 enum status s3_client_call(struct s3_client *client, const struct s3_call *call,
                            struct s3_http_answer *out)
 {
@@ -361,13 +428,10 @@ enum status s3_client_call(struct s3_client *client, const struct s3_call *call,
     if (!s3_url_make(client->config.endpoint, client->config.region, call->bucket, call->key,
                      call->query, url))
         return ST_INVALID;
-    enum status st = current_credentials(client, NULL, &credentials);
-    if (st != ST_OK) {
-        s3_client_set_problem(client, ST_CONFIG,
-                              "there are no credentials for S3: set AWS_ACCESS_KEY_ID and "
-                              "AWS_SECRET_ACCESS_KEY, or AWS_PROFILE");
-        return st == ST_NO_MEMORY ? st : ST_CONFIG;
-    }
+    struct reason why = { "" };
+    enum status st = current_credentials(client, NULL, &credentials, &why);
+    if (st != ST_OK)
+        return lack_credentials(client, st, &why);
     int64_t end_ms = clock_mono_ms(clock_system()) + client->options.tries.time_ms_max;
     for (uint32_t attempt = 1;; attempt++) {
         struct s3_http_answer answer;
@@ -384,7 +448,7 @@ enum status s3_client_call(struct s3_client *client, const struct s3_call *call,
         bool again = j.verdict == VERDICT_AGAIN && attempt < client->options.tries.attempts_max &&
                      pause_before(client, attempt, j.slower, end_ms);
         if (j.verdict == VERDICT_RENEW && attempt < client->options.tries.attempts_max)
-            again = current_credentials(client, &credentials, &credentials) == ST_OK;
+            again = current_credentials(client, &credentials, &credentials, &why) == ST_OK;
         if (!again && j.st != ST_NOT_FOUND && j.st != ST_EXISTS)
             explain_failure(client, call, &answer, &j, attempt);
         s3_http_answer_release(&answer);

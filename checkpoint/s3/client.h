@@ -4,9 +4,10 @@
  *
  * Tried again, with exponential back-off and full jitter, bounded in number and time: connections
  * that fail, stall or are cut off, answers cut short, 408, 429, 500, 502, 503, 504, and the codes
- * RequestTimeout, SlowDown, InternalError, ServiceUnavailable, OperationAborted and
- * ConditionalRequestConflict, also where they come as the body of a 200. Whoever sends something
- * that isn't idempotent must be able to tell his own doing from that of others (see object.h).
+ * RequestTimeout, SlowDown, InternalError, ServiceUnavailable, OperationAborted and (but where a
+ * call says otherwise) ConditionalRequestConflict, also where they come as the body of a 200.
+ * Whoever sends something that isn't idempotent must be able to tell his own doing from that of
+ * others (see object.h).
  *
  * Source: back-off with full jitter: M. Brooker, "Exponential Backoff And Jitter", AWS Architecture
  *         Blog, 2015.
@@ -45,7 +46,8 @@ struct s3_call {
     size_t size;
     void *into; /* a 2xx must bring exactly into_size bytes; NULL: the answer's body takes them */
     size_t into_size;
-    bool patient; /* the server may think for minutes */
+    bool patient;  /* the server may think for minutes */
+    bool conflict; /* ConditionalRequestConflict ends it, with ST_AGAIN: all before it is void */
 };
 
 /* Reads the configuration. ST_CONFIG: the reason says what to change. */
@@ -63,6 +65,7 @@ void s3_client_free(struct s3_client *client);
  *         ST_REFUSED     401, 403
  *         ST_CONFIG      no credentials, no such bucket, another region, something not supported
  *         ST_FULL        the store's quota
+ *         ST_AGAIN       a conflict that the call wants to know of
  *         ST_TIMED_OUT, ST_UNREACHABLE, ST_IO after all attempts; ST_CLOSED
  * All but the first two have set what s3_client_explain tells.
  */

@@ -1,16 +1,18 @@
 /*
  *     a block:  EMPTY   ─▶ LOADING             [fetch_on]
  *               LOADING ─▶ READY, or FAILED    [load_block]    by a thread of the pool
- *               READY   ─▶ EMPTY               [drop_first]    it was read to its end, or reading
- *                                                              goes on at another place
+ *               READY   ─▶ EMPTY               [drop_first]    it was read to its end, or something
+ *                                                              else is expected now
  *               FAILED  ─▶ EMPTY               [copy_first]
  *
  * Invariants:
  *  (1) Blocks that aren't EMPTY follow each other without a gap: first, first + 1, … (a ring);
  *      their places are consecutive, too.
  *  (2) A LOADING block belongs to its task. It is waited for before it is used for something else.
- *  (3) The ring is used by one thread at a time; a read that meets another goes by itself.
- *  (4) A FAILED block is reported once, to whoever reads it; then it is dropped, and the next read
+ *  (3) They hold what is expected, and nothing else: the first has `next`, what is read next, and
+ *      none goes beyond `end`.
+ *  (4) The ring is used by one thread at a time; a read that meets another goes by itself.
+ *  (5) A FAILED block is reported once, to whoever reads it; then it is dropped, and the next read
  *      tries anew.
  */
 #include "checkpoint/s3/download.h"
@@ -43,7 +45,7 @@ struct s3_download {
     pthread_cond_t changed;
     struct block blocks[S3_BLOCKS_MAX];
     uint32_t first, count; /* of the ring */
-    uint64_t last_end;     /* of the last read */
+    uint64_t next, end;    /* expected */
     bool busy;             /* a thread reads in order; it may wait, the ring is its own */
 };
 
@@ -62,7 +64,6 @@ enum status s3_download_new(const struct s3_download_options *options, const str
     download->options = *options;
     download->place = *place;
     download->object = object;
-    download->last_end = UINT64_MAX;
     for (size_t i = 0; i < S3_BLOCKS_MAX; i++)
         download->blocks[i].download = download;
     CHECK(pthread_mutex_init(&download->mutex, NULL) == 0);
@@ -104,16 +105,17 @@ static void drop_first(struct s3_download *d)
     d->count--;
 }
 
-/* Fetches on, from the end of the last block or from at, while there are blocks. */
-static void fetch_on(struct s3_download *d, uint64_t at)
+/* Fetches on what is expected, while there are blocks. */
+static void fetch_on(struct s3_download *d)
 {
+    uint64_t at = d->next;
     if (d->count > 0) {
         const struct block *last = block_of(d, d->count - 1);
         at = last->at + last->size;
     }
-    while (d->count < d->options.blocks_max && at < d->object.size) {
+    while (d->count < d->options.blocks_max && at < d->end) {
         struct block *block = block_of(d, d->count);
-        uint64_t left = d->object.size - at;
+        uint64_t left = d->end - at;
         if (block->data == NULL)
             block->data = malloc(d->options.block_bytes);
         if (block->data == NULL)
@@ -129,15 +131,6 @@ static void fetch_on(struct s3_download *d, uint64_t at)
         at += block->size;
         d->count++;
     }
-}
-
-/* Whether [first block, last block) holds the place. */
-static bool is_ahead(struct s3_download *d, uint64_t at)
-{
-    if (d->count == 0)
-        return false;
-    const struct block *last = block_of(d, d->count - 1);
-    return at >= block_of(d, 0)->at && at < last->at + last->size;
 }
 
 /* Copies what the first block has from at on, which it holds. */
@@ -158,21 +151,40 @@ static enum status copy_first(struct s3_download *d, void *data, size_t size, ui
     size_t now = block->size - from < size ? block->size - from : size;
     memcpy(data, block->data + from, now);
     *out_size = now;
+    d->next = at + now;
     if (from + now == block->size) {
         drop_first(d);
-        fetch_on(d, 0);
+        fetch_on(d);
     }
     return ST_OK;
 }
 
-/* Reads in order; under mutex. */
+/* Reads on what is expected, from `at`, which is; under mutex. */
 static enum status read_ahead(struct s3_download *d, void *data, size_t size, uint64_t at,
                               size_t *out_size)
 {
-    while (d->count > 0 && (!is_ahead(d, at) || at >= block_of(d, 0)->at + block_of(d, 0)->size))
-        drop_first(d);
-    fetch_on(d, at);
+    while (d->count > 0 && at >= block_of(d, 0)->at + block_of(d, 0)->size)
+        drop_first(d); /* something was left out */
+    d->next = at;
+    fetch_on(d);
     return d->count == 0 ? ST_NO_MEMORY : copy_first(d, data, size, at, out_size);
+}
+
+void s3_download_expect(struct s3_download *d, uint64_t at, uint64_t end)
+{
+    if (end > d->object.size)
+        end = d->object.size;
+    CHECK(pthread_mutex_lock(&d->mutex) == 0);
+    if (!d->busy && at < end) {
+        if (at != d->end) {
+            while (d->count > 0)
+                drop_first(d);
+            d->next = at;
+        }
+        d->end = end;
+        fetch_on(d);
+    }
+    (void)pthread_mutex_unlock(&d->mutex);
 }
 
 enum status s3_download_read(struct s3_download *d, void *data, size_t size, uint64_t at,
@@ -185,7 +197,7 @@ enum status s3_download_read(struct s3_download *d, void *data, size_t size, uin
     if (size > d->object.size - at)
         size = (size_t)(d->object.size - at);
     CHECK(pthread_mutex_lock(&d->mutex) == 0);
-    bool ahead = !d->busy && (at == d->last_end || is_ahead(d, at));
+    bool ahead = !d->busy && at >= d->next && at < d->end;
     size_t done = 0;
     enum status st = ST_OK;
     if (ahead) {
@@ -193,8 +205,6 @@ enum status s3_download_read(struct s3_download *d, void *data, size_t size, uin
         st = read_ahead(d, data, size, at, &done);
         d->busy = false;
     }
-    if (st == ST_OK)
-        d->last_end = at + (ahead ? done : size);
     (void)pthread_mutex_unlock(&d->mutex);
     if (!ahead) {
         done = size;

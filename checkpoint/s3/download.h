@@ -1,8 +1,8 @@
 /*
- * Reading an object that doesn't change: what is read from front to back is fetched ahead in
- * blocks, several at a time; anything else by one request each.
+ * Reading an object that doesn't change: of what is said to be read next, blocks are fetched ahead,
+ * several at a time, and each byte once; anything else by one request each.
  *
- * Memory: blocks_max blocks of block_bytes, made when reading in order begins.
+ * Memory: blocks_max blocks of block_bytes, made when something is expected.
  * Thread: any.
  */
 #pragma once
@@ -26,6 +26,8 @@ struct s3_download_options {
 /* ST_NOT_FOUND: there is no such object. */
 MUST_CHECK enum status s3_download_new(const struct s3_download_options *options,
                                        const struct s3_place *place, struct s3_download **out);
+/* [at, end) will be read, once and in order: common/io.h. */
+void s3_download_expect(struct s3_download *download, uint64_t at, uint64_t end);
 /* May read less; 0 at the end. */
 MUST_CHECK enum status s3_download_read(struct s3_download *download, void *data, size_t size,
                                         uint64_t at, size_t *out_size);

@@ -322,6 +322,7 @@ enum status s3_multipart_complete(struct s3_client *client, const struct s3_mult
         .body = body.data,
         .size = body.size,
         .patient = true,
+        .conflict = true,
     };
     return settle_attempt(client, &upload->place, upload->nonce, size, s3_client_do(client, &call));
 }
@@ -345,23 +346,40 @@ struct upload_sweep {
     struct s3_multipart upload; /* the one whose elements come by */
     s3_is_left_fn is_left;
     void *arg;
+    bool truncated;
+    char key_marker[S3_KEY_MAX], id_marker[S3_UPLOAD_ID_MAX]; /* where the next page begins */
 };
+
+static void take_bounded(char *out, size_t capacity, const char *text)
+{
+    out[0] = '\0';
+    if (strlen(text) < capacity)
+        memcpy(out, text, strlen(text) + 1);
+}
+
+/* A key as it is; the answer has it encoded. */
+static void take_key(char out[S3_KEY_MAX], const char *text)
+{
+    char key[S3_XML_TEXT];
+    (void)snprintf(key, sizeof(key), "%s", text);
+    s3_url_decode(key);
+    take_bounded(out, S3_KEY_MAX, key);
+}
 
 static bool take_upload(void *arg, const char *path, const char *text)
 {
     struct upload_sweep *sweep = arg;
     struct s3_multipart *upload = &sweep->upload;
-    if (strcmp(path, "ListMultipartUploadsResult/Upload/Key") == 0) {
-        char key[S3_XML_TEXT];
-        (void)snprintf(key, sizeof(key), "%s", text);
-        s3_url_decode(key);
-        upload->place.key[0] = '\0';
-        if (strlen(key) < sizeof(upload->place.key))
-            memcpy(upload->place.key, key, strlen(key) + 1);
+    if (strcmp(path, "ListMultipartUploadsResult/IsTruncated") == 0) {
+        sweep->truncated = strcmp(text, "true") == 0;
+    } else if (strcmp(path, "ListMultipartUploadsResult/NextKeyMarker") == 0) {
+        take_key(sweep->key_marker, text);
+    } else if (strcmp(path, "ListMultipartUploadsResult/NextUploadIdMarker") == 0) {
+        take_bounded(sweep->id_marker, sizeof(sweep->id_marker), text);
+    } else if (strcmp(path, "ListMultipartUploadsResult/Upload/Key") == 0) {
+        take_key(upload->place.key, text);
     } else if (strcmp(path, "ListMultipartUploadsResult/Upload/UploadId") == 0) {
-        upload->id[0] = '\0';
-        if (strlen(text) < sizeof(upload->id))
-            memcpy(upload->id, text, strlen(text) + 1);
+        take_bounded(upload->id, sizeof(upload->id), text);
     } else if (strcmp(path, "ListMultipartUploadsResult/Upload") == 0) {
         if (upload->id[0] != '\0' && upload->place.key[0] != '\0' &&
             sweep->is_left(sweep->arg, upload->place.key))
@@ -371,25 +389,54 @@ static bool take_upload(void *arg, const char *path, const char *text)
     return true;
 }
 
-enum status s3_multipart_sweep(struct s3_client *client, const struct s3_place *folder,
-                               s3_is_left_fn is_left, void *arg)
+/* The query of the sweep's next page: what is in it is sorted. */
+static bool sweep_query(const struct upload_sweep *sweep, const char *folder, uint32_t page,
+                        char out[QUERY_MAX])
 {
-    char query[QUERY_MAX], prefix[3 * S3_KEY_MAX];
-    if (!s3_url_encode(folder->key, false, prefix, sizeof(prefix)))
+    char prefix[3 * S3_KEY_MAX], key[3 * S3_KEY_MAX], id[3 * S3_UPLOAD_ID_MAX], marker[64] = "";
+    if (!s3_url_encode(folder, false, prefix, sizeof(prefix)) ||
+        !s3_url_encode(sweep->key_marker, false, key, sizeof(key)) ||
+        !s3_url_encode(sweep->id_marker, false, id, sizeof(id)))
+        return false;
+    (void)snprintf(marker, sizeof(marker), "max-uploads=%" PRIu32 "&prefix=", page);
+    const bool first = key[0] == '\0';
+    int size = snprintf(out, QUERY_MAX, "encoding-type=url&%s%s%s%s%s%%2F%s%s&uploads=",
+                        first ? "" : "key-marker=", key, first ? "" : "&", marker, prefix,
+                        first || id[0] == '\0' ? "" : "&upload-id-marker=", first ? "" : id);
+    return size >= 0 && size < QUERY_MAX;
+}
+
+static enum status sweep_page(struct upload_sweep *sweep, const struct s3_place *folder,
+                              uint32_t page)
+{
+    char query[QUERY_MAX];
+    if (!sweep_query(sweep, folder->key, page, query))
         return ST_INVALID;
-    (void)snprintf(query, sizeof(query), "encoding-type=url&prefix=%s%%2F&uploads=", prefix);
     struct s3_call call = { .method = "GET", .bucket = folder->bucket, .key = "", .query = query };
     struct s3_http_answer answer;
-    enum status st = s3_client_call(client, &call, &answer);
+    enum status st = s3_client_call(sweep->client, &call, &answer);
     if (st != ST_OK)
         return st;
-    auto_free struct upload_sweep *sweep = calloc(1, sizeof(*sweep));
-    st = sweep == NULL ? ST_NO_MEMORY : ST_OK;
-    if (st == ST_OK) {
-        *sweep = (struct upload_sweep){ .client = client, .is_left = is_left, .arg = arg };
-        sweep->upload.place = *folder;
-        st = s3_xml_walk(answer.body.data, answer.body.size, take_upload, sweep);
-    }
+    sweep->truncated = false;
+    sweep->key_marker[0] = sweep->id_marker[0] = '\0';
+    st = s3_xml_walk(answer.body.data, answer.body.size, take_upload, sweep);
     s3_http_answer_release(&answer);
+    return st;
+}
+
+enum status s3_multipart_sweep(struct s3_client *client, const struct s3_place *folder,
+                               uint32_t page, s3_is_left_fn is_left, void *arg)
+{
+    auto_free struct upload_sweep *sweep = calloc(1, sizeof(*sweep));
+    if (sweep == NULL)
+        return ST_NO_MEMORY;
+    *sweep = (struct upload_sweep){ .client = client, .is_left = is_left, .arg = arg };
+    sweep->upload.place = *folder;
+    enum status st = ST_OK;
+    for (int i = 0; i < S3_SWEEP_PAGES && st == ST_OK; i++) {
+        st = sweep_page(sweep, folder, page);
+        if (!sweep->truncated || sweep->key_marker[0] == '\0')
+            break;
+    }
     return st;
 }

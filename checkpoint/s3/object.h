@@ -62,7 +62,7 @@ MUST_CHECK enum status s3_multipart_part(struct s3_client *client,
                                          const struct s3_multipart *upload, uint32_t number,
                                          const void *data, size_t size, char etag[S3_ETAG_MAX]);
 /* etags: of all parts, in order; size: of all together. Durable: on ST_OK. ST_EXISTS: the key is
- * taken. */
+ * taken. ST_AGAIN: the store has given the upload up, and wants another one. */
 MUST_CHECK enum status s3_multipart_complete(struct s3_client *client,
                                              const struct s3_multipart *upload,
                                              char (*etags)[S3_ETAG_MAX], uint32_t count,
@@ -72,6 +72,7 @@ void s3_multipart_abort(struct s3_client *client, const struct s3_multipart *upl
 
 /* Whether an upload that was begun for this key, and not ended, is nobody's any more. */
 typedef bool (*s3_is_left_fn)(void *arg, const char *key);
-/* Aborts uploads under a folder that is_left says are left over, a page of them. */
+/* Aborts uploads under a folder that is_left says are left over, S3_SWEEP_PAGES pages of them. */
+#define S3_SWEEP_PAGES 100
 MUST_CHECK enum status s3_multipart_sweep(struct s3_client *client, const struct s3_place *folder,
-                                          s3_is_left_fn is_left, void *arg);
+                                          uint32_t page, s3_is_left_fn is_left, void *arg);

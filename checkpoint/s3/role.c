@@ -7,6 +7,8 @@
 #include <strings.h>
 #include <time.h>
 
+#include "checkpoint/s3/url.h"
+#include "checkpoint/s3/xml.h"
 #include "common/cleanup.h"
 #include "common/io.h"
 
@@ -15,6 +17,7 @@
 #define INSTANCE_PATH  INSTANCE_HOST "/latest/meta-data/iam/security-credentials/"
 #define TOKEN_TTL      "X-aws-ec2-metadata-token-ttl-seconds: 21600"
 #define TEXT_MAX       4096
+#define WEB_TOKEN_MAX  ((size_t)32 << 10) /* a JSON web token */
 
 /* A short answer of status 200 as text. */
 static enum status fetch_text(struct s3_http *http, const char *method, const char *url,
@@ -119,8 +122,144 @@ static enum status of_instance(struct s3_http *http, struct s3_credentials *out)
     return st == ST_OK ? parse_credentials(text, out) : st;
 }
 
-enum status s3_role_fetch(struct s3_http *http, struct s3_credentials *out)
+/* ---- web identity ---- */
+
+#define WEB_RESULT "AssumeRoleWithWebIdentityResponse/AssumeRoleWithWebIdentityResult/Credentials/"
+
+static bool keep_text(const char *path, const char *name, const char *text, char *out,
+                      size_t capacity)
 {
+    if (strncmp(path, WEB_RESULT, sizeof(WEB_RESULT) - 1) != 0 ||
+        strcmp(path + sizeof(WEB_RESULT) - 1, name) != 0 || strlen(text) >= capacity)
+        return false;
+    memcpy(out, text, strlen(text) + 1);
+    return true;
+}
+
+static bool take_answer(void *arg, const char *path, const char *text)
+{
+    struct s3_credentials *found = arg;
+    char expires[64];
+    struct tm tm = { .tm_isdst = 0 };
+    if (keep_text(path, "AccessKeyId", text, found->key_id, sizeof(found->key_id)) ||
+        keep_text(path, "SecretAccessKey", text, found->secret, sizeof(found->secret)) ||
+        keep_text(path, "SessionToken", text, found->token, sizeof(found->token)))
+        return true;
+    if (keep_text(path, "Expiration", text, expires, sizeof(expires)) &&
+        strptime(expires, "%Y-%m-%dT%H:%M:%S", &tm) != NULL)
+        found->expires_ms = (int64_t)timegm(&tm) * 1000;
+    return true;
+}
+
+/* The form that asks for a role's credentials. */
+static enum status make_form(const char *role, struct buf *out, struct reason *why)
+{
+    const char *file = getenv("AWS_WEB_IDENTITY_TOKEN_FILE");
+    const char *session = getenv("AWS_ROLE_SESSION_NAME");
+    auto_free char *token = NULL;
+    auto_free char *encoded = malloc(3 * WEB_TOKEN_MAX + 1);
+    char arn[3 * LIMIT_PATH], name[3 * LIMIT_NAME];
+    size_t size = 0;
+    if (encoded == NULL)
+        return ST_NO_MEMORY;
+    if (io_read_file(io_system(), file, WEB_TOKEN_MAX, &token, &size) != ST_OK) {
+        reason_set(why, "the file %s, which AWS_WEB_IDENTITY_TOKEN_FILE names, can't be read",
+                   file);
+        return ST_NOT_FOUND;
+    }
+    token[strcspn(token, "\r\n")] = '\0';
+    if (role == NULL || !s3_url_encode(role, false, arn, sizeof(arn)) ||
+        !s3_url_encode(session == NULL || session[0] == '\0' ? "cairn" : session, false, name,
+                       sizeof(name)) ||
+        !s3_url_encode(token, false, encoded, 3 * WEB_TOKEN_MAX + 1)) {
+        reason_set(why, "AWS_WEB_IDENTITY_TOKEN_FILE is set: AWS_ROLE_ARN must name the role");
+        return ST_NOT_FOUND;
+    }
+    return buf_printf(out,
+                      "Action=AssumeRoleWithWebIdentity&Version=2011-06-15&RoleArn=%s"
+                      "&RoleSessionName=%s&WebIdentityToken=%s",
+                      arn, name, encoded);
+}
+
+/* STS of the region, or what AWS_ENDPOINT_URL_STS or AWS_ENDPOINT_URL names. */
+static void sts_url(const char *region, char out[TEXT_MAX])
+{
+    const char *given = getenv("AWS_ENDPOINT_URL_STS"), *all = getenv("AWS_ENDPOINT_URL");
+    if (given == NULL || given[0] == '\0')
+        given = all;
+    if (given != NULL && given[0] != '\0') {
+        (void)snprintf(out, TEXT_MAX, "%.2000s/", given);
+    } else {
+        (void)snprintf(out, TEXT_MAX, "https://sts.%.100s.amazonaws.com%s/", region,
+                       strncmp(region, "cn-", 3) == 0 ? ".cn" : "");
+    }
+}
+
+static bool is_whole(const struct s3_credentials *found)
+{
+    return found->key_id[0] != '\0' && found->secret[0] != '\0' && found->token[0] != '\0' &&
+           found->expires_ms != 0;
+}
+
+static enum status read_answer(const struct s3_http_answer *answer, struct s3_credentials *out,
+                               struct reason *why)
+{
+    auto_free struct s3_credentials *found = calloc(1, sizeof(*found));
+    if (found == NULL)
+        return ST_NO_MEMORY;
+    if (answer->curl != 0 || answer->status / 100 == 5) {
+        reason_set(why, "STS, which gives a role's, doesn't answer: %s",
+                   answer->curl != 0 ? answer->what : "HTTP 5xx");
+        return ST_UNREACHABLE;
+    }
+    if (answer->status == 200 && answer->body.size > 0 &&
+        s3_xml_walk(answer->body.data, answer->body.size, take_answer, found) == ST_OK &&
+        is_whole(found)) {
+        *out = *found;
+        return ST_OK;
+    }
+    reason_set(why, "STS refuses the token in AWS_WEB_IDENTITY_TOKEN_FILE: HTTP %ld",
+               answer->status);
+    return ST_NOT_FOUND;
+}
+
+static enum status of_web_identity(struct s3_http *http, const char *region,
+                                   struct s3_credentials *out, struct reason *why)
+{
+    char url[TEXT_MAX];
+    auto_buf struct buf form;
+    buf_init(&form, 4 * WEB_TOKEN_MAX);
+    enum status st = make_form(getenv("AWS_ROLE_ARN"), &form, why);
+    if (st != ST_OK)
+        return st;
+    sts_url(region, url);
+    struct s3_http_request request = {
+        .method = "POST",
+        .url = url,
+        .headers = { "Content-Type: application/x-www-form-urlencoded" },
+        .body = form.data,
+        .size = form.size,
+    };
+    struct s3_http_answer answer;
+    st = s3_http_send(http, &request, &answer);
+    if (st != ST_OK)
+        return st;
+    st = read_answer(&answer, out, why);
+    s3_http_answer_release(&answer);
+    return st;
+}
+
+static bool is_set(const char *variable)
+{
+    const char *value = getenv(variable);
+    return value != NULL && value[0] != '\0';
+}
+
+enum status s3_role_fetch(struct s3_http *http, const char *region, struct s3_credentials *out,
+                          struct reason *why)
+{
+    if (is_set("AWS_WEB_IDENTITY_TOKEN_FILE"))
+        return of_web_identity(http, region, out, why);
     bool container = getenv("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") != NULL ||
                      getenv("AWS_CONTAINER_CREDENTIALS_FULL_URI") != NULL;
     return container ? of_container(http, out) : of_instance(http, out);

@@ -1,5 +1,6 @@
 /*
- * Credentials of the machine's role: from the container's endpoint (ECS, EKS pod identity) when its
+ * Credentials of a role: from STS for the token in AWS_WEB_IDENTITY_TOKEN_FILE (EKS: IAM roles for
+ * service accounts), else from the container's endpoint (ECS, EKS pod identity), each when its
  * variables are set, else from the instance's metadata service (EC2, IMDSv2), unless
  * AWS_EC2_METADATA_DISABLED is true.
  */
@@ -8,5 +9,7 @@
 #include "checkpoint/s3/config.h"
 #include "checkpoint/s3/http.h"
 
-/* ST_NOT_FOUND: nobody there gives any. */
-MUST_CHECK enum status s3_role_fetch(struct s3_http *http, struct s3_credentials *out);
+/* ST_NOT_FOUND: nobody there gives any. ST_UNREACHABLE: STS didn't answer. why says what of, where
+ * a token was meant to be used: no other role takes its place. */
+MUST_CHECK enum status s3_role_fetch(struct s3_http *http, const char *region,
+                                     struct s3_credentials *out, struct reason *why);

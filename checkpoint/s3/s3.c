@@ -182,6 +182,15 @@ static enum status s3_pwrite(void *self, int fd, const void *data, size_t size, 
     return st;
 }
 
+static void s3_expect(void *self, int fd, uint64_t at, uint64_t end)
+{
+    struct open_file file = get_file(self, fd);
+    if (file.download != NULL)
+        s3_download_expect(file.download, at, end);
+    if (file.upload != NULL)
+        s3_upload_expect(file.upload, end);
+}
+
 static enum status s3_fsync(void *self, int fd)
 {
     struct open_file file = get_file(self, fd);
@@ -209,6 +218,34 @@ static enum status s3_put_new(void *self, const char *name, const void *data, si
         return st;
     return path.meaning == S3_PLAIN ? s3_object_put_new(s3->client, &path.place, data, size)
                                     : ST_REFUSED;
+}
+
+/* An upload of one part, to be completed over the object that is there. */
+static enum status s3_probe(void *self, const char *name)
+{
+    struct s3 *s3 = self;
+    struct s3_path path;
+    struct s3_multipart upload;
+    char etag[1][S3_ETAG_MAX];
+    enum status st = parse_path(s3, name, &path);
+    if (st == ST_OK)
+        st = s3_multipart_begin(s3->client, &path.place, &upload);
+    if (st != ST_OK)
+        return st;
+    st = s3_multipart_part(s3->client, &upload, 1, "cairn parts\n", 12, etag[0]);
+    if (st == ST_OK)
+        st = s3_multipart_complete(s3->client, &upload, etag, 1, 12);
+    if (st == ST_OK) {
+        s3_client_set_problem(s3->client, ST_CONFIG,
+                              "the store writes over files that are there: it ignores "
+                              "If-None-Match of CompleteMultipartUpload");
+        return ST_CONFIG;
+    }
+    struct reason why;
+    s3_client_explain(s3->client, st, &why);
+    s3_multipart_abort(s3->client, &upload);
+    s3_client_set_problem(s3->client, st, "%s", why.text);
+    return st == ST_EXISTS ? ST_OK : st;
 }
 
 /* ---- folders ---- */
@@ -350,7 +387,7 @@ static void sweep_parts(struct s3 *s3, const struct s3_place *folder)
     if (slash == NULL || !ckpt_folder_parse(slash + 1, &name))
         return;
     *slash = '\0';
-    (void)!s3_multipart_sweep(s3->client, &job, is_left_over, &name.generation);
+    (void)!s3_multipart_sweep(s3->client, &job, s3->options.page, is_left_over, &name.generation);
 }
 
 /* A checkpoint that is set aside under this name would be mixed with the new one. */
@@ -484,6 +521,8 @@ enum status s3_new(const struct s3_options *options, struct s3 **out, struct rea
         .list = s3_list_names,
         .is_object = s3_is_object,
         .put_new = s3_put_new,
+        .probe = s3_probe,
+        .expect = s3_expect,
         .explain = s3_explain,
     };
     *out = s3;

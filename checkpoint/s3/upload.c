@@ -17,8 +17,8 @@
 
 #include "common/check.h"
 
-#define SAME_SIZE_PARTS 2000 /* then their size doubles */
-#define BUFFERS_MAX     (S3_PARTS_IN_FLIGHT_MAX + 1)
+#define PART_STEP   ((uint64_t)1 << 20) /* parts are whole multiples of it */
+#define BUFFERS_MAX (S3_PARTS_IN_FLIGHT_MAX + 1)
 
 enum buffer_state { BUFFER_FREE, BUFFER_FILLING, BUFFER_SENDING };
 
@@ -49,21 +49,11 @@ struct s3_upload {
     struct reason reason;
 };
 
-static size_t part_size(const struct s3_upload *upload, uint32_t number)
-{
-    return upload->options.part_bytes << ((number - 1) / SAME_SIZE_PARTS);
-}
-
 size_t s3_upload_part_bytes(size_t part_bytes, uint64_t file_bytes)
 {
-    uint64_t room = 0;
-    for (int i = 0; i < S3_PARTS_MAX / SAME_SIZE_PARTS - 1; i++) {
-        room += (uint64_t)SAME_SIZE_PARTS * part_bytes;
-        if (file_bytes <= room)
-            break;
-        part_bytes *= 2;
-    }
-    return part_bytes;
+    const uint64_t step = S3_PARTS_MAX * PART_STEP;
+    const uint64_t needed = (file_bytes / step + (file_bytes % step != 0)) * PART_STEP;
+    return needed > part_bytes ? (size_t)needed : part_bytes;
 }
 
 enum status s3_upload_new(const struct s3_upload_options *options, const struct s3_place *place,
@@ -83,6 +73,12 @@ enum status s3_upload_new(const struct s3_upload_options *options, const struct 
     CHECK(pthread_cond_init(&upload->changed, NULL) == 0);
     *out = upload;
     return ST_OK;
+}
+
+void s3_upload_expect(struct s3_upload *upload, uint64_t size)
+{
+    if (upload->parts == 0 && upload->filling == NULL)
+        upload->options.part_bytes = s3_upload_part_bytes(upload->options.part_bytes, size);
 }
 
 uint64_t s3_upload_size(const struct s3_upload *upload)
@@ -203,7 +199,7 @@ static enum status begin_buffer(struct s3_upload *upload)
     }
     (void)pthread_mutex_unlock(&upload->mutex);
     CHECK(buffer != NULL); /* at most parts_max are on their way */
-    size_t capacity = part_size(upload, upload->parts + 1);
+    size_t capacity = upload->options.part_bytes;
     if (buffer->capacity < capacity) {
         free(buffer->data);
         buffer->data = malloc(capacity);
@@ -225,7 +221,7 @@ enum status s3_upload_write(struct s3_upload *upload, const void *data, size_t s
     enum status st = wait_for_parts(upload, BUFFERS_MAX); /* an error stays */
     while (size > 0 && st == ST_OK) {
         struct buffer *buffer = upload->filling;
-        if (buffer != NULL && buffer->size == part_size(upload, upload->parts + 1)) {
+        if (buffer != NULL && buffer->size == upload->options.part_bytes) {
             st = send_filling(upload);
             continue;
         }
@@ -233,7 +229,7 @@ enum status s3_upload_write(struct s3_upload *upload, const void *data, size_t s
             st = begin_buffer(upload);
             continue;
         }
-        size_t room = part_size(upload, upload->parts + 1) - buffer->size;
+        size_t room = upload->options.part_bytes - buffer->size;
         size_t now = size < room ? size : room;
         memcpy(buffer->data + buffer->size, from, now);
         buffer->size += now;

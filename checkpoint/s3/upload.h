@@ -1,9 +1,11 @@
 /*
  * A new object, written from front to back: in parts once it is longer than one, at once otherwise.
  *
+ * All parts but the last are equally long, since some stores want that: part_bytes, or more where a
+ * file that may get longer than 10,000 of them was announced.
+ *
  * Memory: parts_max parts are on their way while one more is filled; buffers are made when they are
- * first needed. A part is part_bytes long, doubled after each 2,000 parts (S3 takes 10,000), so
- * that a file may have 62,000 times part_bytes.
+ * first needed.
  *
  * Thread: one at a time.
  */
@@ -25,16 +27,18 @@ struct s3_upload_options {
     uint32_t parts_max; /* 1 to S3_PARTS_IN_FLIGHT_MAX */
 };
 
-/* Of the largest part of a file. */
+/* Of a part of a file that gets no longer than file_bytes; part_bytes: at least. */
 size_t s3_upload_part_bytes(size_t part_bytes, uint64_t file_bytes);
 
 MUST_CHECK enum status s3_upload_new(const struct s3_upload_options *options,
                                      const struct s3_place *place, struct s3_upload **out);
+/* It gets no longer than size: before the first write. */
+void s3_upload_expect(struct s3_upload *upload, uint64_t size);
 /* Copies; waits while all buffers are on their way. An error stays. */
 MUST_CHECK enum status s3_upload_write(struct s3_upload *upload, const void *data, size_t size);
 uint64_t s3_upload_size(const struct s3_upload *upload);
-/* The object is there, whole. Durable: on ST_OK. ST_EXISTS: its key is taken. Nothing can be
- * written afterwards. */
+/* The object is there, whole. Durable: on ST_OK. ST_EXISTS: its key is taken. ST_AGAIN: the store
+ * wants all of it sent anew. Nothing can be written afterwards. */
 MUST_CHECK enum status s3_upload_finish(struct s3_upload *upload);
 /* Unfinished: what was sent is given up. */
 void s3_upload_free(struct s3_upload *upload);

@@ -169,6 +169,15 @@ static enum status store_put_new(void *self, const char *path, const void *data,
     return st == ST_OK ? leave_s3(self, io->put_new(io->self, path, data, size)) : st;
 }
 
+static enum status store_probe(void *self, const char *path)
+{
+    const struct io *io = NULL;
+    if (!ckpt_store_is_object(path))
+        return ST_OK;
+    enum status st = enter_s3(self, &io);
+    return st == ST_OK ? leave_s3(self, io->probe(io->self, path)) : st;
+}
+
 /* Of folders; a bucket has no end. */
 static enum status store_space(void *self, const char *path, uint64_t *out_bytes)
 {
@@ -229,6 +238,15 @@ static enum status store_fsync(void *self, int fd)
     return st == ST_OK ? leave_s3(self, io->fsync(io->self, fd)) : st;
 }
 
+static void store_expect(void *self, int fd, uint64_t at, uint64_t end)
+{
+    const struct io *io = NULL;
+    if (fd < S3_FD_FIRST || enter_s3(self, &io) != ST_OK)
+        return;
+    io->expect(io->self, fd, at, end);
+    (void)!leave_s3(self, ST_OK);
+}
+
 static enum status store_map(void *self, int fd, void **out_data, size_t *out_size)
 {
     (void)self;
@@ -271,7 +289,9 @@ enum status ckpt_store_new(struct ckpt_store **out)
         .unmap = store_unmap,
         .is_object = store_is_object,
         .put_new = store_put_new,
+        .probe = store_probe,
         .space = store_space,
+        .expect = store_expect,
         .explain = store_explain,
     };
     *out = store;

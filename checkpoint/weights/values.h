@@ -8,7 +8,7 @@
 
 #include "checkpoint/checkpoint.h"
 
-#define CKPT_VALUES_ELEMENTS ((size_t)1 << 18) /* of a part; a chunk of floats has no more */
+#define CKPT_VALUES_ELEMENTS ((size_t)1 << 19) /* of a part; a chunk of floats has no more */
 
 struct ckpt_values {
     struct ckpt_reader *reader; /* borrowed, as the next two */
@@ -28,8 +28,8 @@ struct ckpt_values_part {
     uint64_t first;
     size_t count; /* CKPT_VALUES_ELEMENTS at most */
 };
-/* Moves on to the tensor's next part, which ends at the border of a chunk, so that each chunk is
- * decoded once. part: 0 before the first. False: that was the last. */
+/* Moves on to the tensor's next part, which ends at the border of a chunk, so that each chunk of
+ * floats is decoded once. part: 0 before the first. False: that was the last. */
 bool ckpt_values_next(const struct ckpt_values *values, const struct ckpt_tensor *tensor,
                       struct ckpt_values_part *part);
 /* Reads a part to values->stored. Errors: as ckpt_read_buffer */

@@ -27,7 +27,7 @@
 #include "checkpoint/codec/chunk.h"
 #include "common/status.h"
 
-#define CKPT_CODEC_BYTES ((size_t)4 << 20) /* of one codec, at most, of any level */
+#define CKPT_CODEC_BYTES ((size_t)5 << 20) /* of one codec, at most, of any level */
 
 /* One chunk on its way. */
 struct ckpt_encoded {

@@ -39,13 +39,14 @@ size_t ckpt_shard_file_bytes(size_t capacity)
 }
 
 enum status ckpt_shard_file_create(struct ckpt_shard_file *file, const struct io *io,
-                                   const char *path)
+                                   const char *path, uint64_t size_max)
 {
     CHECK(file->fd < 0);
     int fd = -1;
     enum status st = io->open(io->self, path, IO_CREATE_NEW | IO_DIRECT, &fd);
     if (st != ST_OK)
         return st;
+    io_expect(io, fd, 0, size_max);
     file->io = io;
     file->fd = fd;
     file->at = 0;

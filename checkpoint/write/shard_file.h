@@ -26,11 +26,12 @@ MUST_CHECK enum status ckpt_shard_file_init(struct ckpt_shard_file *file, size_t
 void ckpt_shard_file_release(struct ckpt_shard_file *file);
 size_t ckpt_shard_file_bytes(size_t capacity);
 
-/* Makes the file. ST_EXISTS: its name is taken. */
+/* Makes a file that gets no longer than size_max. ST_EXISTS: its name is taken. */
 MUST_CHECK enum status ckpt_shard_file_create(struct ckpt_shard_file *file, const struct io *io,
-                                              const char *path);
+                                              const char *path, uint64_t size_max);
 MUST_CHECK enum status ckpt_shard_file_put(struct ckpt_shard_file *file, const void *data,
                                            size_t size);
-/* What is left in the block, of a file whose size is a multiple of IO_DIRECT_ALIGN; fsync. */
+/* What is left in the block, of a file whose size is a multiple of IO_DIRECT_ALIGN; fsync.
+ * ST_AGAIN: the file is to be written anew. */
 MUST_CHECK enum status ckpt_shard_file_sync(struct ckpt_shard_file *file);
 MUST_CHECK enum status ckpt_shard_file_close(struct ckpt_shard_file *file);

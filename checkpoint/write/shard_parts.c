@@ -1,10 +1,12 @@
 #include "checkpoint/write/shard_parts.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "checkpoint/format/hash.h"
 #include "checkpoint/format/names.h"
 #include "common/check.h"
+#include "common/cleanup.h"
 
 static bool name_fits(const char *name)
 {
@@ -26,6 +28,29 @@ static bool tensor_fits(const struct ckpt_state *state, const struct ckpt_tensor
     return count <= room && tensor->offset <= room - count;
 }
 
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Of count entries, stride bytes each, that begin with their name. Without memory for it: false. */
+static bool names_differ(const void *entries, size_t stride, uint32_t count)
+{
+    if (count < 2)
+        return true;
+    auto_free const char **names = calloc(count, sizeof(*names));
+    for (uint32_t i = 0; i < count && names != NULL; i++)
+        names[i] = (const char *)entries + i * stride;
+    if (names == NULL)
+        return false;
+    qsort(names, count, sizeof(*names), compare_names);
+    for (uint32_t i = 1; i < count; i++) {
+        if (strcmp(names[i - 1], names[i]) == 0)
+            return false;
+    }
+    return true;
+}
+
 /* Everything that a reader would refuse is refused before a file is made. */
 static bool state_fits(const struct ckpt_state *state)
 {
@@ -45,7 +70,9 @@ static bool state_fits(const struct ckpt_state *state)
         if (!tensor_fits(state, &state->tensors[i]))
             return false;
     }
-    return true;
+    return names_differ(state->buffers, sizeof(*state->buffers), state->buffer_count) &&
+           names_differ(state->blobs, sizeof(*state->blobs), state->blob_count) &&
+           names_differ(state->tensors, sizeof(*state->tensors), state->tensor_count);
 }
 
 static void add_part(struct ckpt_parts *parts, const struct ckpt_part *part)

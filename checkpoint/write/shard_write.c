@@ -9,13 +9,15 @@
  * Invariants:
  *  (1) Only ST_OK leaves a file behind; the only name that is ever unlinked is one this call made.
  *  (2) The file is fsynced once. After a failed fsync it is thrown away, never fsynced again: the
- *      kernel has marked the pages clean and a second call would lie.
+ *      kernel has marked the pages clean and a second call would lie. ST_AGAIN: another file is
+ *      written from the front, three at most.
  *  (3) Where a chunk lies is known when those before it are encoded: the caller places it. So the
  *      bytes are the same however many threads there are.
  *  (4) Memory is the writer's, kept from file to file; only the report's hashes are a file's own.
  *  (5) A base is only ever a help. One that can't be read costs size, never the save. The file
  *      names it as its parent nevertheless, since other ranks may have: all files must agree on it.
  */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,6 +37,7 @@
 #define BLOCK_BYTES     ((size_t)4 << 20) /* of one write */
 #define BLOCK_BYTES_MIN ((size_t)64 << 10)
 #define TABLE_BYTES     ((size_t)1 << 20)
+#define ATTEMPTS        3
 #define RUNS_MAX        ((size_t)2 * CKPT_BUFFERS_MAX) /* of a report: two of each buffer */
 
 struct ckpt_writer {
@@ -51,6 +54,7 @@ struct ckpt_writer {
     struct ckpt_reader *base; /* that fits, with a cursor for each encoder; or NULL */
     struct ckpt_parts parts;
     uint32_t reference_count;
+    atomic_uint_least64_t mistakes; /* of all encoders */
     struct ckpt_report report;
 };
 
@@ -105,8 +109,10 @@ static enum status encode_chunk(void *arg, struct ckpt_encoder *encoder, uint64_
     const uint8_t *raw = NULL;
     const struct ckpt_part *part = ckpt_parts_find(&writer->parts, number, &chunk->place, &raw);
     const uint8_t *base = read_base(writer, encoder, &chunk->place);
+    const uint64_t mistakes = ckpt_codec_mistakes(encoder->codec);
     enum status st =
         ckpt_chunk_make(encoder->codec, &chunk->place, raw, base, 0, chunk->bytes, &chunk->size);
+    atomic_fetch_add(&writer->mistakes, ckpt_codec_mistakes(encoder->codec) - mistakes);
     /* Afterwards: a change of the snapshot while it was encoded must be found, too. */
     return st == ST_OK ? hash_pieces(part, &chunk->place, raw) : st;
 }
@@ -213,6 +219,7 @@ static enum status finish_report(struct ckpt_writer *writer)
     report->hash = ckpt_hasher_result(writer->file.hasher);
     report->size = writer->file.at;
     report->raw_bytes = writer->parts.raw_bytes;
+    report->mistakes = atomic_load(&writer->mistakes);
     return ST_OK;
 }
 
@@ -231,12 +238,19 @@ static enum status write_file(struct ckpt_writer *writer, const struct ckpt_writ
     return st == ST_OK ? ckpt_shard_file_sync(&writer->file) : st;
 }
 
+/* Of a file with so many chunks, whatever is in them. */
+static uint64_t size_max_of(uint64_t chunks)
+{
+    return DISK_HEADER_SIZE + chunks * DISK_CHUNK_MAX + DISK_FOOTER_MAX;
+}
+
 static enum status create_and_write(struct ckpt_writer *writer, const struct io *io,
                                     const char *path, const struct ckpt_write_options *options)
 {
     const int64_t begin_ns = clock_thread_ns();
     int64_t threads_ns = 0;
-    enum status st = ckpt_shard_file_create(&writer->file, io, path);
+    enum status st =
+        ckpt_shard_file_create(&writer->file, io, path, size_max_of(writer->parts.chunks));
     if (st != ST_OK)
         return st;
     st = fault_status("save.create");
@@ -252,6 +266,21 @@ static enum status create_and_write(struct ckpt_writer *writer, const struct io 
     writer->report.encode_us = (uint64_t)(clock_thread_ns() - begin_ns + threads_ns) / 1000;
     writer->report.write_us = (uint64_t)writer->file.write_ns / 1000;
     writer->report.sync_us = (uint64_t)writer->file.sync_ns / 1000;
+    return st;
+}
+
+/* An object store may want all of it again: it knows of nobody's fault. */
+static enum status write_until_taken(struct ckpt_writer *writer, const struct io *io,
+                                     const char *path, const struct ckpt_write_options *options)
+{
+    const uint32_t runs = writer->report.run_count;
+    enum status st = ST_AGAIN;
+    for (int i = 0; i < ATTEMPTS && st == ST_AGAIN; i++) {
+        writer->report.run_count = runs;
+        writer->reference_count = 0;
+        atomic_store(&writer->mistakes, 0);
+        st = create_and_write(writer, io, path, options);
+    }
     return st;
 }
 
@@ -301,7 +330,6 @@ static enum status make_references(struct ckpt_writer *writer)
     const uint64_t count = writer->parts.chunks;
     if (count > DISK_FOOTER_MAX / sizeof(struct disk_reference))
         return ST_INVALID; /* more than a file can list */
-    writer->reference_count = 0;
     if (count <= writer->reference_capacity)
         return ST_OK;
     free(writer->references);
@@ -396,11 +424,17 @@ void ckpt_writer_free(struct ckpt_writer *writer)
     free(writer);
 }
 
+/* That many bytes of buffers have, at most. */
+static uint64_t chunks_of(uint64_t bytes)
+{
+    return bytes / DISK_CHUNK_BYTES + CKPT_BUFFERS_MAX;
+}
+
 /* A reference in the writer's table and in the footer that is made of it, hashes of pieces of the
  * smallest elements. */
 static size_t table_bytes(uint64_t share_bytes)
 {
-    const uint64_t chunks = share_bytes / DISK_CHUNK_BYTES + CKPT_BUFFERS_MAX;
+    const uint64_t chunks = chunks_of(share_bytes);
     const uint64_t pieces = share_bytes / PIECE_ELEMENTS + CKPT_BUFFERS_MAX;
     return TABLE_BYTES +
            (size_t)(3 * chunks * sizeof(struct disk_reference) + pieces * sizeof(struct ckpt_hash));
@@ -410,7 +444,7 @@ static size_t table_bytes(uint64_t share_bytes)
 static size_t base_bytes(const struct ckpt_writer_use *use)
 {
     const size_t levels = DISK_CHAIN_MAX + 1, cursors = use->threads == 0 ? 1 : use->threads;
-    const uint64_t chunks = use->base_bytes / DISK_CHUNK_BYTES + CKPT_BUFFERS_MAX;
+    const uint64_t chunks = chunks_of(use->base_bytes);
     const size_t tables = TABLE_BYTES / 4 + (size_t)chunks * (sizeof(struct disk_reference) +
                                                               sizeof(struct ckpt_place));
     const size_t file = DISK_CHUNK_MAX + (use->object ? s3_read_bytes() : 0);
@@ -421,7 +455,7 @@ size_t ckpt_writer_bytes(const struct ckpt_writer_use *use)
 {
     return ckpt_ring_bytes(use->threads) + ckpt_shard_file_bytes(BLOCK_BYTES) +
            table_bytes(use->share_bytes) + (use->base_bytes > 0 ? base_bytes(use) : 0) +
-           (use->object ? s3_write_bytes(use->share_bytes) : 0);
+           (use->object ? s3_write_bytes(size_max_of(chunks_of(use->share_bytes))) : 0);
 }
 
 enum status ckpt_writer_write(struct ckpt_writer *writer, const struct io *io, const char *dir,
@@ -439,7 +473,7 @@ enum status ckpt_writer_write(struct ckpt_writer *writer, const struct io *io, c
         st = ckpt_path(dir, writer->report.file, path);
     }
     if (st == ST_OK)
-        st = create_and_write(writer, io, path, options);
+        st = write_until_taken(writer, io, path, options);
     if (st == ST_OK) {
         *out = writer->report;
     } else {

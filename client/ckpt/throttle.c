@@ -59,6 +59,18 @@ static enum status throttle_list(void *self, const char *path, io_name_fn fn, vo
     return t->inner->list(t->inner->self, path, fn, arg);
 }
 
+static bool throttle_is_object(void *self, const char *path)
+{
+    const struct throttle *t = self;
+    return io_is_object(t->inner, path);
+}
+
+static void throttle_expect(void *self, int fd, uint64_t at, uint64_t end)
+{
+    const struct throttle *t = self;
+    io_expect(t->inner, fd, at, end);
+}
+
 void throttle_init(struct throttle *throttle, const struct io *inner, uint64_t rate)
 {
     *throttle = (struct throttle){ .inner = inner, .rate = rate, .start_ns = clock_mono_ns() };
@@ -69,7 +81,9 @@ void throttle_init(struct throttle *throttle, const struct io *inner, uint64_t r
                                 .close = throttle_close,
                                 .pread = throttle_pread,
                                 .stat = throttle_stat,
-                                .list = throttle_list };
+                                .list = throttle_list,
+                                .is_object = throttle_is_object,
+                                .expect = throttle_expect };
 }
 
 void throttle_release(struct throttle *throttle)

@@ -78,7 +78,7 @@ int64_t core_deadline(struct core *core)
         at = core->draining_until;
     if (core->schedule_needed)
         at = now;
-    core->promised_at = at;
+    core->promised_at = at > now ? at : now; /* what is overdue already was excused already */
     return at;
 }
 

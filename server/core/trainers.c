@@ -245,7 +245,7 @@ static bool read_event(const Cairn__V1__TrainerMessage *message, struct machine_
         event->kind = MACHINE_EV_PROGRESS;
         event->progress =
             (struct machine_progress){ message->progress->step, message->progress->phase,
-                                       message->progress->counter };
+                                       message->progress->counter, message->progress->saving };
         return true;
     case CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_BEGIN:
         event->kind = MACHINE_EV_SAVE_BEGIN;

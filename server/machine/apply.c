@@ -326,6 +326,7 @@ void machine_resume(struct machine *m, int64_t now, int64_t wall, struct machine
             rank->gone = true;
         rank->heard_at = m->grace_until; /* leases count from then */
         rank->counter_at = m->grace_until;
+        rank->saving_at = m->grace_until;
         rank->step = m->restore_step;
     }
     bool gently = m->end_to != MACHINE_NONE && m->end_to != MACHINE_RECOVERING &&

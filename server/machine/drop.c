@@ -170,8 +170,20 @@ void machine_on_remove_done(struct machine_turn *t)
     m->saves[index].retry_at = t->now + machine_retry_ms(m->saves[index].tries);
 }
 
+/* The store lets none of them go on. */
+static bool every_rank_holds_on(const struct machine *m, int index)
+{
+    bool every = true;
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
+        bool assumed = m->ranks[i].save_flags[index] & MACHINE_RANK_ASSUMED;
+        every = every && may_have_file(&m->ranks[i], index) && !assumed;
+    }
+    return every;
+}
+
 /* A rank doesn't say that its file of a dropped save is gone. It may still be writing it, so this
- * generation must not save the step again. Where it has to, it ends. */
+ * generation must not save the step again. Where it has to, it ends; but where no rank says it, the
+ * store hangs for all, and all wait. */
 static void give_up_on(struct machine_turn *t, int index)
 {
     struct machine *m = t->m;
@@ -180,6 +192,10 @@ static void give_up_on(struct machine_turn *t, int index)
     bool last = m->total_steps > 0 && save->step >= m->total_steps;
     if (!last && !save->wanted && !machine_announced_exit(m, save->step)) {
         machine_save_set_state(t, save, MACHINE_SAVE_DROPPED);
+        return;
+    }
+    if (every_rank_holds_on(m, index)) {
+        (void)machine_unsaved(t, save->message);
         return;
     }
     for (uint32_t i = 0; i < m->config.ranks; i++) {
@@ -335,8 +351,8 @@ bool machine_unsaved(struct machine_turn *t, const char *why)
     if (!m->unsaved)
         machine_tell(t, "store-fails", "no checkpoint since step %llu: %.400s", since, why);
     m->unsaved = true;
-    if (m->state == MACHINE_RUNNING)
-        machine_set_reason(m, "no checkpoint since step %llu: %.400s", since, why);
+    const char *waits = m->state == MACHINE_SAVING ? "waits to save; " : "";
+    machine_set_reason(m, "%sno checkpoint since step %llu: %.400s", waits, since, why);
     return true;
 }
 

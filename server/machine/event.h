@@ -87,6 +87,7 @@ struct machine_progress {
     uint64_t step; /* finished */
     const char *phase;
     uint64_t counter; /* rises with whatever gets on */
+    uint64_t saving;  /* rises with what its saver gets done at the store */
 };
 
 struct machine_report {

@@ -22,6 +22,7 @@
 #define MACHINE_NEVER_MS       5000  /* a trainer that never showed up counts as gone */
 #define MACHINE_ASSUMED_MS     10000 /* for ranks that may have nothing to unlink */
 #define MACHINE_REMOVE_MS      60000 /* for ranks to unlink their files of a dropped save */
+#define MACHINE_SLOW_BYTES_MS  10000 /* a store that takes less in a ms, in an fsync, is stuck */
 #define MACHINE_WATCH_MS       500   /* how often the rules of silence are looked at */
 #define MACHINE_BARREN_MAX     10    /* generations in a row without progress; then FAILED */
 #define MACHINE_BUDGET         3     /* failures at the same place; then FAILED */

@@ -187,8 +187,8 @@ const char *machine_health(const struct machine *m)
             if (!m->ranks[i].gone && m->ranks[i].agent_silent)
                 return "unsupervised";
         }
-        if (m->window_until)
-            return "degraded";
+        if (m->window_until || m->unsaved || m->refused_row > 0)
+            return "degraded"; /* it trains, and what it trains is not saved */
     }
     return m->state == MACHINE_FAILED ? "degraded" : "ok";
 }

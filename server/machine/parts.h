@@ -157,6 +157,8 @@ struct machine_rank {
     int64_t missing_at; /* its agent does not list it; 0: it does */
     uint64_t step, counter;
     int64_t counter_at; /* the counter rose */
+    uint64_t saving;    /* the same of its saver */
+    int64_t saving_at;
     char phase[MACHINE_PHASE_BYTES];
     uint8_t save_flags[MACHINE_SAVES_MAX]; /* of m->saves[i] */
 };

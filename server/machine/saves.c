@@ -139,6 +139,8 @@ static void begin_dropped(struct machine_turn *t, int index, uint32_t rank)
     } else if (!(*flags & MACHINE_RANK_BEGUN)) {
         *flags |= MACHINE_RANK_KNOWS_DROP | MACHINE_RANK_REMOVED;
         send_folder(t, index, rank, false);
+        if (save->state == MACHINE_SAVE_DROPPING)
+            machine_save_remove(t, index);
     }
 }
 
@@ -152,6 +154,8 @@ void machine_on_save_begin(struct machine_turn *t)
     if (index < 0)
         return;
     uint8_t *flags = &m->ranks[rank].save_flags[index];
+    if ((*flags & MACHINE_RANK_ASSUMED) && m->saves[index].state == MACHINE_SAVE_DROPPING)
+        *flags = 0; /* it begins: so it has no file there */
     *flags &= (uint8_t)~MACHINE_RANK_ASSUMED;
     switch (m->saves[index].state) {
     case MACHINE_SAVE_OPENING:

@@ -10,9 +10,11 @@
  *   session lost, not opened again        the session is lost: the trainer is ended
  *   session open, but no message          the trainer hangs
  *   messages, but no counter rises        all wait for the rank that stopped first: it hangs
+ *   its saver gives no sign               its save is dropped; the store hangs, for it or for all
  *
  * After a start of the coordinator nobody is judged for MACHINE_GRACE_MS.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -88,6 +90,9 @@ void machine_note_progress(struct machine_turn *t, struct machine_rank *rank)
 {
     struct machine *m = t->m;
     const struct machine_progress *said = &t->ev->progress;
+    if (said->saving != rank->saving)
+        rank->saving_at = t->now;
+    rank->saving = said->saving;
     if (said->counter != rank->counter || said->step > rank->step ||
         strncmp(rank->phase, said->phase, MACHINE_PHASE_BYTES - 1) != 0) {
         if (rank->counter_at != 0)
@@ -200,6 +205,77 @@ static void watch_hang(struct machine_turn *t)
         blame(t, MACHINE_FAULT_HANG, first, "no progress of any worker");
 }
 
+/* ---- saves that collect ---- */
+
+/* So long without a sign of its saver, and a rank counts as stuck at the store: four times the
+ * floor of a hang, ten times what saves took, and an fsync of all that it wrote gives no sign. */
+static int64_t stuck_ms(const struct machine *m)
+{
+    int64_t share = (int64_t)(m->state_bytes / m->config.ranks);
+    int64_t limit = 4 * m->config.hang_ms;
+    if (limit < 10 * m->write_ms)
+        limit = 10 * m->write_ms;
+    return limit + share / MACHINE_SLOW_BYTES_MS;
+}
+
+/* The first rank that has no report in, though it came to that step, and gave no sign for `ms`;
+ * MACHINE_ALL_RANKS: there is none. */
+static uint32_t find_late(const struct machine_turn *t, int index, int64_t ms)
+{
+    const struct machine *m = t->m;
+    const struct machine_save *save = &m->saves[index];
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
+        const struct machine_rank *rank = &m->ranks[i];
+        uint8_t flags = rank->save_flags[index];
+        bool there = (flags & MACHINE_RANK_BEGUN) || rank->step >= save->step;
+        int64_t since = rank->saving_at > save->since ? rank->saving_at : save->since;
+        if (!rank->gone && there && !(flags & MACHINE_RANK_REPORTED) && t->now - since >= ms)
+            return i;
+    }
+    return MACHINE_ALL_RANKS;
+}
+
+static bool some_reported(const struct machine *m, int index)
+{
+    bool some = false;
+    for (uint32_t i = 0; i < m->config.ranks; i++)
+        some = some || (m->ranks[i].save_flags[index] & MACHINE_RANK_REPORTED);
+    return some;
+}
+
+/*
+ * A save of which a rank writes nothing any more can't become a checkpoint. It is dropped, and the
+ * next one is a new try: training goes on. Where ranks wait for it, to leave, it depends: if others
+ * could write theirs, that rank's node doesn't reach the store, and the generation ends; if nobody
+ * could, the store hangs for all, and another generation would be no better: they wait.
+ */
+static void watch_collecting(struct machine_turn *t, int index)
+{
+    struct machine *m = t->m;
+    const struct machine_save *save = &m->saves[index];
+    unsigned long long step = save->step;
+    uint32_t late = find_late(t, index, stuck_ms(m));
+    if (late == MACHINE_ALL_RANKS) {
+        late = m->state == MACHINE_SAVING ? find_late(t, index, MACHINE_SILENT_MS) : late;
+        if (late != MACHINE_ALL_RANKS && !m->unsaved) {
+            machine_set_reason(m, "waits for rank %u on node %s to write its file of step %llu",
+                               late, m->ranks[late].node, step);
+        }
+        return;
+    }
+    char why[LIMIT_REASON];
+    (void)snprintf(why, sizeof why,
+                   "rank %u on node %s wrote nothing to the store for %lld s; look at the store "
+                   "from there",
+                   late, m->ranks[late].node, (long long)stuck_ms(m) / 1000);
+    if (machine_leaves_at(m, save->step) && some_reported(m, index)) {
+        blame(t, MACHINE_FAULT_STORE, late, why);
+        return;
+    }
+    bool told = machine_unsaved(t, why);
+    machine_save_drop(t, index, why, !told);
+}
+
 /* Trainers that should be leaving are ended when it is time, and counted as gone when nobody will
  * ever say that they are. */
 static void watch_ending(struct machine_turn *t)
@@ -267,6 +343,10 @@ void machine_watch(struct machine_turn *t)
             return;
     }
     watch_hang(t);
+    for (int i = 0; i < MACHINE_SAVES_MAX && m->end_to == MACHINE_NONE; i++) {
+        if (m->saves[i].state == MACHINE_SAVE_COLLECTING)
+            watch_collecting(t, i);
+    }
     if (m->end_to == MACHINE_NONE && m->state == MACHINE_RUNNING && m->config.time_limit_ms > 0 &&
         m->train_ms >= m->config.time_limit_ms && m->intent == MACHINE_INTENT_NONE) {
         m->intent = MACHINE_INTENT_FINISH;
@@ -281,10 +361,13 @@ void machine_excuse(struct machine *m, int64_t ms)
         return;
     m->started_at += ms;
     m->ended_at += ms;
+    for (int i = 0; i < MACHINE_SAVES_MAX; i++)
+        m->saves[i].since += ms;
     for (uint32_t i = 0; i < m->config.ranks; i++) {
         struct machine_rank *rank = &m->ranks[i];
         rank->heard_at += ms;
         rank->counter_at += ms;
+        rank->saving_at += ms;
         if (rank->lost_at != 0)
             rank->lost_at += ms;
         if (rank->missing_at != 0)

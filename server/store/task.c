@@ -92,6 +92,14 @@ static enum status settle_mark(struct store_task *task, const struct io *io, con
     return st;
 }
 
+/* Before another call takes the explanation's place. */
+static void note_cause(struct store_task *task, const struct io *io, enum status st)
+{
+    struct reason why;
+    io_explain(io, st, &why);
+    (void)snprintf(task->message, sizeof task->message, "%.300s: %.160s", why.text, task->store);
+}
+
 /* It is the job's store, and a file comes and goes: it takes what we write. */
 static enum status probe_store(struct store_task *task, const struct io *io)
 {
@@ -110,6 +118,12 @@ static enum status probe_store(struct store_task *task, const struct io *io)
         return st;
     /* Commits stand on this: a store that writes over what is there can't be used. */
     enum status again = io_publish(io, path, "cairn\n", 6);
+    enum status tried = again == ST_EXISTS && io->probe ? io->probe(io->self, path) : ST_OK;
+    if (tried != ST_OK) {
+        note_cause(task, io, tried);
+        (void)!io->unlink(io->self, path);
+        return tried;
+    }
     st = io->unlink(io->self, path);
     if (again == ST_OK) {
         (void)snprintf(task->message, sizeof task->message,

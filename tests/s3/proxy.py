@@ -20,6 +20,7 @@ import dataclasses
 import hashlib
 import hmac
 import random
+import re
 import urllib.parse
 
 HEAD_MAX = 64 << 10
@@ -132,6 +133,30 @@ def answer(status, code, method):
     return message
 
 
+def page_of_uploads(request, reply):
+    """Leaves of a list of uploads the page that was asked for."""
+    query = dict(urllib.parse.parse_qsl(request.first.split(" ")[1].partition("?")[2],
+                                        keep_blank_values=True))
+    text = reply.body.decode()
+    found = re.findall(r"<Upload>.*?</Upload>", text, re.S)
+
+    def place(upload):
+        key = urllib.parse.unquote(re.search("<Key>(.*?)</Key>", upload, re.S)[1])
+        return key, re.search("<UploadId>(.*?)</UploadId>", upload, re.S)[1]
+    after = (query.get("key-marker", ""), query.get("upload-id-marker", ""))
+    rest = sorted((u for u in found if place(u) > after), key=place)
+    page = rest[:int(query["max-uploads"])]
+    head = f"<IsTruncated>{str(len(page) < len(rest)).lower()}</IsTruncated>"
+    if page:
+        key, number = place(page[-1])
+        head += f"<NextKeyMarker>{urllib.parse.quote(key)}</NextKeyMarker>" \
+                f"<NextUploadIdMarker>{number}</NextUploadIdMarker>"
+    reply.body = ('<?xml version="1.0" encoding="UTF-8"?><ListMultipartUploadsResult>'
+                  f"{head}{''.join(page)}</ListMultipartUploadsResult>").encode()
+    reply.headers = [(k, v) for k, v in reply.headers if k.lower() != "content-length"]
+    reply.headers.append(("Content-Length", str(len(reply.body))))
+
+
 class Proxy:
     """keys: {access key: secret}; tokens: {access key: set of good session tokens}. faults: {name:
     chance}; at most `in_a_row` faults befall requests of one kind for one target, one after the
@@ -149,6 +174,11 @@ class Proxy:
         self.stall_s = 6
         self.region = None  # where the bucket is said to be instead
         self.forgets_conditions = False  # as stores of before 2024 do
+        self.forgets_conditions_of_parts = False  # as others do
+        self.conflicts = 0  # so many CompleteMultipartUpload are answered 409
+        self.pages_uploads = False  # lists of uploads are cut into pages, as moto doesn't
+        self.ranges = []  # (target, first, last) of GETs
+        self.parts = []  # (target without the number, number, size) of parts
         self.server = None
         self.tasks = set()
 
@@ -179,13 +209,22 @@ class Proxy:
 
     def note(self, request, what):
         method, target, _ = request.first.split(" ")
+        found = re.fullmatch(r"bytes=(\d+)-(\d+)", request.get("range", ""))
+        if found and method == "GET":
+            self.ranges.append((target, int(found[1]), int(found[2])))
+        found = re.search(r"partNumber=(\d+)", target)
+        if found and method == "PUT":
+            self.parts.append((target.replace(found[0], ""), int(found[1]), len(request.body)))
         self.log.append((method, target, what))
         self.counts[what] = self.counts.get(what, 0) + 1
 
     async def ask(self, request):
         reader, writer = await asyncio.open_connection(*self.upstream, limit=HEAD_MAX)
         try:
-            without = ["connection", "expect"] + ["if-none-match"] * self.forgets_conditions
+            without = ["connection", "expect"]
+            if self.forgets_conditions or \
+                    (self.forgets_conditions_of_parts and "uploadId=" in request.first):
+                without.append("if-none-match")
             request.headers = [(k, v) for k, v in request.headers if k.lower() not in without]
             request.headers.append(("Connection", "close"))
             writer.write(request.head() + request.body)
@@ -213,6 +252,10 @@ class Proxy:
             reply = answer(301, "PermanentRedirect", method)
             reply.headers.append(("x-amz-bucket-region", self.region))
             return reply, None
+        if self.conflicts > 0 and method == "POST" and "uploadId=" in request.first:
+            self.conflicts -= 1
+            self.note(request, "conflict")
+            return answer(409, "ConditionalRequestConflict", method), None
         fault = self.choose(request)
         self.note(request, fault or "passed")
         if fault == "error500":
@@ -228,6 +271,8 @@ class Proxy:
                 reply = await self.ask(request)
         else:
             reply = await self.ask(request)
+        if self.pages_uploads and method == "GET" and "uploads=" in request.first:
+            page_of_uploads(request, reply)
         return (None if fault in ("lost", "lost_commit") else reply), fault
 
     async def send(self, writer, reply, fault):

@@ -11,100 +11,17 @@
 #include "checkpoint/s3/object.h"
 #include "checkpoint/s3/s3.h"
 #include "common/cleanup.h"
-#include "tests/crash/ckpt_sample.h"
-#include "tests/test.h"
+#include "tests/s3/s3_world.h"
 
-#define COMMITTERS  6
-#define BIG         ((size_t)17 << 20) /* three parts of 5 MiB and a rest */
-#define SAMPLE_SIZE 1400000            /* elements of each buffer: shards of several parts */
-
-struct world {
-    struct s3 *s3;
-    const struct io *io;
-    char store[LIMIT_PATH];
-};
-
-/* Small parts and pages; quick and stubborn, since the tests' faults come often. */
-static struct s3_options small(void)
-{
-    struct s3_options options = s3_defaults();
-    options.part_bytes = S3_PART_BYTES_MIN;
-    options.block_bytes = (size_t)1 << 20;
-    options.page = 3;
-    options.client.tries.attempts_max = 12;
-    options.client.tries.backoff_ms = 10;
-    options.client.tries.backoff_ms_max = 200;
-    options.client.times.stall_ms = 2000;
-    return options;
-}
-
-/* A place that no other test uses. */
-static int set_up(void **state)
-{
-    static int number;
-    struct world *w = calloc(1, sizeof(*w));
-    struct reason why = { "" };
-    struct s3_options options = small();
-    assert_non_null(w);
-    assert_non_null(getenv("CAIRN_TEST_S3"));
-    (void)snprintf(w->store, sizeof(w->store), "%s/%d", getenv("CAIRN_TEST_S3"), ++number);
-    if (s3_new(&options, &w->s3, &why) != ST_OK)
-        fail_msg("%s", why.text);
-    w->io = s3_io(w->s3);
-    *state = w;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct world *w = *state;
-    s3_free(w->s3);
-    free(w);
-    return 0;
-}
-
-static void check(struct world *w, enum status is, enum status should, const char *what)
-{
-    struct reason why;
-    io_explain(w->io, is, &why);
-    if (is != should)
-        fail_msg("%s: %s instead of: %s", what, why.text, status_string(should));
-}
-
-static void path_of(const struct world *w, const char *name, char out[LIMIT_PATH])
-{
-    assert_true(snprintf(out, LIMIT_PATH, "%s/%s", w->store, name) < LIMIT_PATH);
-}
+#define COMMITTERS 6
 
 static bool is_there(struct world *w, const char *path)
 {
     struct io_stat info;
     enum status st = w->io->stat(w->io->self, path, &info);
     if (st != ST_NOT_FOUND)
-        check(w, st, ST_OK, path);
+        world_check(w, st, ST_OK, path);
     return st == ST_OK;
-}
-
-static void *pattern(size_t size)
-{
-    uint32_t *words = malloc(size + sizeof(uint32_t));
-    assert_non_null(words);
-    for (size_t i = 0; i <= size / sizeof(uint32_t); i++)
-        words[i] = (uint32_t)(i * 2654435761u);
-    return words;
-}
-
-static void write_file(struct world *w, const char *path, const char *data, size_t size,
-                       size_t piece)
-{
-    int fd = -1;
-    check(w, w->io->open(w->io->self, path, IO_CREATE_NEW, &fd), ST_OK, "open");
-    for (size_t at = 0; at < size; at += piece) {
-        size_t now = size - at < piece ? size - at : piece;
-        check(w, io_write_all(w->io, fd, data + at, now, at), ST_OK, "write");
-    }
-    check(w, w->io->fsync(w->io->self, fd), ST_OK, "fsync");
-    assert_int_equal(w->io->close(w->io->self, fd), ST_OK);
 }
 
 /* ---- files ---- */
@@ -113,22 +30,22 @@ static void file_appears_with_its_fsync(void **state)
 {
     struct world *w = *state;
     char path[LIMIT_PATH];
-    auto_free char *data = pattern(BIG);
+    auto_free char *data = world_pattern(BIG);
     static const size_t sizes[] = { 0, 1, S3_PART_BYTES_MIN, S3_PART_BYTES_MIN + 1, BIG };
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         char name[32];
         int fd = -1;
         (void)snprintf(name, sizeof(name), "file-%zu", i);
-        path_of(w, name, path);
-        check(w, w->io->open(w->io->self, path, IO_CREATE_NEW, &fd), ST_OK, "open");
-        check(w, io_write_all(w->io, fd, data, sizes[i], 0), ST_OK, "write");
+        world_path(w, name, path);
+        world_check(w, w->io->open(w->io->self, path, IO_CREATE_NEW, &fd), ST_OK, "open");
+        world_check(w, io_write_all(w->io, fd, data, sizes[i], 0), ST_OK, "write");
         assert_false(is_there(w, path));
-        check(w, w->io->fsync(w->io->self, fd), ST_OK, "fsync");
+        world_check(w, w->io->fsync(w->io->self, fd), ST_OK, "fsync");
         assert_true(is_there(w, path));
         assert_int_equal(w->io->close(w->io->self, fd), ST_OK);
         auto_free char *back = NULL;
         size_t size = 0;
-        check(w, io_read_file(w->io, path, BIG, &back, &size), ST_OK, "read");
+        world_check(w, io_read_file(w->io, path, BIG, &back, &size), ST_OK, "read");
         assert_int_equal(size, sizes[i]);
         assert_memory_equal(back, data, size);
     }
@@ -138,13 +55,13 @@ static void file_without_fsync_was_never_there(void **state)
 {
     struct world *w = *state;
     static const size_t sizes[] = { 100, BIG };
-    auto_free char *data = pattern(BIG);
+    auto_free char *data = world_pattern(BIG);
     char path[LIMIT_PATH];
-    path_of(w, "file", path);
+    world_path(w, "file", path);
     for (size_t i = 0; i < 2; i++) {
         int fd = -1;
-        check(w, w->io->open(w->io->self, path, IO_CREATE_NEW, &fd), ST_OK, "open");
-        check(w, io_write_all(w->io, fd, data, sizes[i], 0), ST_OK, "write");
+        world_check(w, w->io->open(w->io->self, path, IO_CREATE_NEW, &fd), ST_OK, "open");
+        world_check(w, io_write_all(w->io, fd, data, sizes[i], 0), ST_OK, "write");
         assert_int_equal(w->io->close(w->io->self, fd), ST_OK);
         assert_false(is_there(w, path));
     }
@@ -155,25 +72,25 @@ static void file_is_never_written_over(void **state)
     struct world *w = *state;
     char path[LIMIT_PATH];
     static const size_t sizes[] = { 3, BIG };
-    auto_free char *data = pattern(BIG);
-    path_of(w, "file", path);
+    auto_free char *data = world_pattern(BIG);
+    world_path(w, "file", path);
     int early[2] = { -1, -1 }, late = -1;
     for (size_t i = 0; i < 2; i++) {
-        check(w, w->io->open(w->io->self, path, IO_CREATE_NEW, &early[i]), ST_OK, "open");
-        check(w, io_write_all(w->io, early[i], data, sizes[i], 0), ST_OK, "write");
+        world_check(w, w->io->open(w->io->self, path, IO_CREATE_NEW, &early[i]), ST_OK, "open");
+        world_check(w, io_write_all(w->io, early[i], data, sizes[i], 0), ST_OK, "write");
     }
-    write_file(w, path, "first", 5, 5);
+    world_write(w, path, "first", 5, 5);
     assert_int_equal(w->io->open(w->io->self, path, IO_CREATE_NEW, &late), ST_EXISTS);
     for (size_t i = 0; i < 2; i++) {
-        check(w, w->io->fsync(w->io->self, early[i]), ST_EXISTS, "fsync of a late one");
+        world_check(w, w->io->fsync(w->io->self, early[i]), ST_EXISTS, "fsync of a late one");
         assert_int_equal(w->io->close(w->io->self, early[i]), ST_OK);
     }
-    check(w, w->io->put_new(w->io->self, path, "x", 1), ST_EXISTS, "put_new");
+    world_check(w, w->io->put_new(w->io->self, path, "x", 1), ST_EXISTS, "put_new");
     auto_free char *back = NULL;
     size_t size = 0;
-    check(w, io_read_file(w->io, path, 100, &back, &size), ST_OK, "read");
+    world_check(w, io_read_file(w->io, path, 100, &back, &size), ST_OK, "read");
     assert_string_equal(back, "first");
-    check(w, w->io->unlink(w->io->self, path), ST_OK, "unlink");
+    world_check(w, w->io->unlink(w->io->self, path), ST_OK, "unlink");
     assert_false(is_there(w, path));
 }
 
@@ -183,13 +100,13 @@ static void file_is_written_from_front_to_back_only(void **state)
     char path[LIMIT_PATH];
     int fd = -1;
     size_t done = 0;
-    path_of(w, "file", path);
-    check(w, w->io->open(w->io->self, path, IO_CREATE_NEW, &fd), ST_OK, "open");
-    check(w, io_write_all(w->io, fd, "abc", 3, 0), ST_OK, "write");
+    world_path(w, "file", path);
+    world_check(w, w->io->open(w->io->self, path, IO_CREATE_NEW, &fd), ST_OK, "open");
+    world_check(w, io_write_all(w->io, fd, "abc", 3, 0), ST_OK, "write");
     assert_int_equal(w->io->pwrite(w->io->self, fd, "d", 1, 4, &done), ST_INVALID);
     assert_int_equal(w->io->pwrite(w->io->self, fd, "d", 1, 2, &done), ST_INVALID);
     assert_int_equal(w->io->pread(w->io->self, fd, &done, 1, 0, &done), ST_INVALID);
-    check(w, w->io->fsync(w->io->self, fd), ST_OK, "fsync");
+    world_check(w, w->io->fsync(w->io->self, fd), ST_OK, "fsync");
     assert_int_equal(w->io->pwrite(w->io->self, fd, "d", 1, 3, &done), ST_REFUSED);
     assert_int_equal(w->io->close(w->io->self, fd), ST_OK);
     assert_int_equal(w->io->close(w->io->self, fd), ST_INVALID);
@@ -199,23 +116,24 @@ static void reads_in_any_order_give_the_same_bytes(void **state)
 {
     struct world *w = *state;
     char path[LIMIT_PATH];
-    auto_free char *data = pattern(BIG), *back = malloc(BIG);
+    auto_free char *data = world_pattern(BIG), *back = malloc(BIG);
     assert_non_null(back);
-    path_of(w, "file", path);
-    write_file(w, path, data, BIG, 70001);
+    world_path(w, "file", path);
+    world_write(w, path, data, BIG, 70001);
     int fd = -1;
-    check(w, w->io->open(w->io->self, path, IO_READ, &fd), ST_OK, "open");
+    world_check(w, w->io->open(w->io->self, path, IO_READ, &fd), ST_OK, "open");
     for (size_t at = 0; at < BIG; at += 999983) { /* in order, over the borders of blocks */
         size_t now = BIG - at < 999983 ? BIG - at : 999983;
-        check(w, io_read_all(w->io, fd, back + at, now, at), ST_OK, "read in order");
+        world_check(w, io_read_all(w->io, fd, back + at, now, at), ST_OK, "read in order");
     }
     assert_memory_equal(back, data, BIG);
     static const size_t places[] = { BIG - 64, 0, BIG / 2, BIG / 2 + 4096, 5, BIG / 3 };
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        check(w, io_read_all(w->io, fd, back, 64, places[i]), ST_OK, "read");
+        world_check(w, io_read_all(w->io, fd, back, 64, places[i]), ST_OK, "read");
         assert_memory_equal(back, data + places[i], 64);
-        check(w, io_read_all(w->io, fd, back, 1000, places[i] + 64 < BIG ? places[i] + 64 : 0),
-              ST_OK, "read on");
+        world_check(w,
+                    io_read_all(w->io, fd, back, 1000, places[i] + 64 < BIG ? places[i] + 64 : 0),
+                    ST_OK, "read on");
         assert_memory_equal(back, data + (places[i] + 64 < BIG ? places[i] + 64 : 0), 1000);
     }
     size_t done = 1;
@@ -240,10 +158,10 @@ static void folders_list_files_and_folders_over_pages(void **state)
     };
     char path[LIMIT_PATH], all[1000] = "";
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        path_of(w, names[i], path);
-        check(w, w->io->put_new(w->io->self, path, "", 0), ST_OK, names[i]);
+        world_path(w, names[i], path);
+        world_check(w, w->io->put_new(w->io->self, path, "", 0), ST_OK, names[i]);
     }
-    check(w, w->io->list(w->io->self, w->store, append_name, all), ST_OK, "list");
+    world_check(w, w->io->list(w->io->self, w->store, append_name, all), ST_OK, "list");
     static const char *const under[] = { "a b+c%d", "a", "b", "c", "d", "e", "f", "h" };
     size_t length = 0;
     for (size_t i = 0; i < sizeof(under) / sizeof(under[0]); i++) {
@@ -253,30 +171,25 @@ static void folders_list_files_and_folders_over_pages(void **state)
     }
     assert_int_equal(strlen(all), length);
     all[0] = '\0';
-    path_of(w, "c", path);
-    check(w, w->io->list(w->io->self, path, append_name, all), ST_OK, "list");
+    world_path(w, "c", path);
+    world_check(w, w->io->list(w->io->self, path, append_name, all), ST_OK, "list");
     assert_string_equal(all, "d,");
-    path_of(w, "nothing", path);
-    check(w, w->io->list(w->io->self, path, append_name, all), ST_OK, "list of nothing");
+    world_path(w, "nothing", path);
+    world_check(w, w->io->list(w->io->self, path, append_name, all), ST_OK, "list of nothing");
     assert_string_equal(all, "d,");
     struct io_stat info;
-    path_of(w, "c", path);
-    check(w, w->io->stat(w->io->self, path, &info), ST_OK, "stat of a folder");
+    world_path(w, "c", path);
+    world_check(w, w->io->stat(w->io->self, path, &info), ST_OK, "stat of a folder");
     assert_true(info.is_dir);
-    path_of(w, "h/x", path);
-    check(w, w->io->stat(w->io->self, path, &info), ST_OK, "stat of a file");
+    world_path(w, "h/x", path);
+    world_check(w, w->io->stat(w->io->self, path, &info), ST_OK, "stat of a file");
     assert_false(info.is_dir);
     assert_true(info.mtime_ms > 0);
-    path_of(w, "h/y", path);
+    world_path(w, "h/y", path);
     assert_false(is_there(w, path));
 }
 
 /* ---- checkpoints ---- */
-
-static void step_of(const struct world *w, uint64_t step, char out[LIMIT_PATH])
-{
-    assert_int_equal(ckpt_folder_path(w->store, SAMPLE_JOB, step, 2, out, LIMIT_PATH), ST_OK);
-}
 
 static void save(struct world *w, uint64_t elements, uint64_t step, char dir[LIMIT_PATH])
 {
@@ -285,28 +198,24 @@ static void save(struct world *w, uint64_t elements, uint64_t step, char dir[LIM
     bool equal = false;
     buf_init(&manifest, (size_t)LIMIT_MANIFEST_BYTES);
     sample_init(&sample, elements, step, 2);
-    step_of(w, step, dir);
-    check(w, sample_write(w->io, &sample, 2, NULL, dir, &manifest), ST_OK, "saving");
-    check(w, ckpt_manifest_publish(w->io, dir, manifest.data, manifest.size), ST_OK, "publishing");
-    check(w, ckpt_manifest_publish(w->io, dir, manifest.data, manifest.size), ST_OK, "once more");
-    check(w, ckpt_manifest_publish(w->io, dir, "x", 1), ST_EXISTS, "something else");
-    check(w, ckpt_folder_create(w->io, dir), ST_EXISTS, "the folder again");
-    check(w, sample_compare(w->io, dir, &sample, &equal), ST_OK, "reading back");
+    world_step(w, step, dir);
+    world_check(w, sample_write(w->io, &sample, 2, NULL, dir, &manifest), ST_OK, "saving");
+    world_check(w, ckpt_manifest_publish(w->io, dir, manifest.data, manifest.size), ST_OK,
+                "publishing");
+    world_check(w, ckpt_manifest_publish(w->io, dir, manifest.data, manifest.size), ST_OK,
+                "once more");
+    world_check(w, ckpt_manifest_publish(w->io, dir, "x", 1), ST_EXISTS, "something else");
+    world_check(w, ckpt_folder_create(w->io, dir), ST_EXISTS, "the folder again");
+    world_check(w, sample_compare(w->io, dir, &sample, &equal), ST_OK, "reading back");
     assert_true(equal);
     sample_release(&sample);
-}
-
-static void print_line(void *arg, const char *line)
-{
-    (void)arg;
-    print_message("%s\n", line);
 }
 
 static struct ckpt_entry *list(struct world *w, size_t count)
 {
     struct ckpt_entry *entries = NULL;
     size_t found = 0;
-    check(w, ckpt_list(w->io, w->store, SAMPLE_JOB, &entries, &found), ST_OK, "ckpt_list");
+    world_check(w, ckpt_list(w->io, w->store, SAMPLE_JOB, &entries, &found), ST_OK, "ckpt_list");
     assert_int_equal(found, count);
     return entries;
 }
@@ -323,12 +232,12 @@ static void checkpoint_is_saved_listed_verified_and_removed(void **state)
     assert_string_equal(both[1].dir, dir[0]);
     assert_true(both[0].committed && both[1].committed);
     assert_true(both[1].bytes > 2 * S3_PART_BYTES_MIN);
-    check(w, ckpt_verify(w->io, dir[0], NULL, print_line, NULL), ST_OK, "ckpt_verify");
+    world_check(w, ckpt_verify(w->io, dir[0], NULL, world_print, NULL), ST_OK, "ckpt_verify");
     struct ckpt_hash digest;
-    check(w, ckpt_digest(w->io, dir[0], &digest), ST_OK, "ckpt_digest");
+    world_check(w, ckpt_digest(w->io, dir[0], &digest), ST_OK, "ckpt_digest");
     assert_memory_equal(&digest, &both[1].digest, sizeof(digest));
-    check(w, ckpt_remove(w->io, dir[0]), ST_OK, "ckpt_remove");
-    check(w, ckpt_remove(w->io, dir[0]), ST_OK, "ckpt_remove again");
+    world_check(w, ckpt_remove(w->io, dir[0]), ST_OK, "ckpt_remove");
+    world_check(w, ckpt_remove(w->io, dir[0]), ST_OK, "ckpt_remove again");
     assert_false(is_there(w, dir[0]));
     free(list(w, 1));
 }
@@ -339,21 +248,21 @@ static void parts_of_a_killed_worker_are_given_up_later(void **state)
     struct world *w = *state;
     char dir[LIMIT_PATH], path[LIMIT_PATH + 8];
     struct reason why;
-    struct s3_options options = small();
+    struct s3_options options = world_options();
     struct world killed = { .s3 = NULL };
-    auto_free char *data = pattern(BIG);
+    auto_free char *data = world_pattern(BIG);
     assert_int_equal(s3_new(&options, &killed.s3, &why), ST_OK);
     killed.io = s3_io(killed.s3);
-    step_of(w, 40, dir); /* of generation 2 */
+    world_step(w, 40, dir); /* of generation 2 */
     (void)snprintf(path, sizeof(path), "%s/shard", dir);
     int fd = -1;
-    check(&killed, killed.io->open(killed.io->self, path, IO_CREATE_NEW, &fd), ST_OK, "open");
-    check(&killed, io_write_all(killed.io, fd, data, BIG, 0), ST_OK, "write");
+    world_check(&killed, killed.io->open(killed.io->self, path, IO_CREATE_NEW, &fd), ST_OK, "open");
+    world_check(&killed, io_write_all(killed.io, fd, data, BIG, 0), ST_OK, "write");
     s3_close(killed.s3); /* nothing goes out any more, no abort either */
     assert_int_equal(killed.io->fsync(killed.io->self, fd), ST_CLOSED);
     s3_free(killed.s3);
     assert_int_equal(ckpt_folder_path(w->store, SAMPLE_JOB, 50, 3, dir, sizeof(dir)), ST_OK);
-    check(w, ckpt_folder_create(w->io, dir), ST_OK, "the next generation's folder");
+    world_check(w, ckpt_folder_create(w->io, dir), ST_OK, "the next generation's folder");
 }
 
 static void save_that_did_not_finish_is_none(void **state)
@@ -364,8 +273,8 @@ static void save_that_did_not_finish_is_none(void **state)
     char dir[LIMIT_PATH];
     buf_init(&manifest, (size_t)LIMIT_MANIFEST_BYTES);
     sample_init(&sample, 300, 40, 2);
-    step_of(w, 40, dir);
-    check(w, sample_write(w->io, &sample, 2, NULL, dir, &manifest), ST_OK, "saving");
+    world_step(w, 40, dir);
+    world_check(w, sample_write(w->io, &sample, 2, NULL, dir, &manifest), ST_OK, "saving");
     auto_free struct ckpt_entry *entry = list(w, 1);
     assert_false(entry->committed);
     assert_false(entry->damaged);
@@ -374,9 +283,10 @@ static void save_that_did_not_finish_is_none(void **state)
     struct ckpt_report report;
     assert_int_equal(ckpt_shard_write(w->io, dir, &sample.state, 0, 2, NULL, &report), ST_EXISTS);
     buf_clear(&manifest); /* the folder is emptied first */
-    check(w, sample_write(w->io, &sample, 2, NULL, dir, &manifest), ST_OK, "saving again");
-    check(w, ckpt_manifest_publish(w->io, dir, manifest.data, manifest.size), ST_OK, "publishing");
-    check(w, ckpt_verify(w->io, dir, NULL, print_line, NULL), ST_OK, "ckpt_verify");
+    world_check(w, sample_write(w->io, &sample, 2, NULL, dir, &manifest), ST_OK, "saving again");
+    world_check(w, ckpt_manifest_publish(w->io, dir, manifest.data, manifest.size), ST_OK,
+                "publishing");
+    world_check(w, ckpt_verify(w->io, dir, NULL, world_print, NULL), ST_OK, "ckpt_verify");
     sample_release(&sample);
 }
 
@@ -387,7 +297,7 @@ static void checkpoint_set_aside_looks_as_in_a_folder(void **state)
     save(w, 300, 40, dir[0]);
     save(w, 300, 50, dir[1]);
     save(w, 300, 60, dir[2]);
-    check(w, ckpt_quarantine(w->io, dir[1], moved, sizeof(moved)), ST_OK, "ckpt_quarantine");
+    world_check(w, ckpt_quarantine(w->io, dir[1], moved, sizeof(moved)), ST_OK, "ckpt_quarantine");
     assert_true(snprintf(want, sizeof(want), "%s/%s/bad-step-000000000050.g2", w->store,
                          SAMPLE_JOB) < LIMIT_PATH);
     assert_string_equal(moved, want);
@@ -398,14 +308,14 @@ static void checkpoint_set_aside_looks_as_in_a_folder(void **state)
     assert_false(is_there(w, dir[1]));
     struct ckpt_manifest none;
     assert_int_equal(ckpt_manifest_read(w->io, dir[1], &none, NULL), ST_NOT_FOUND);
-    check(w, ckpt_verify(w->io, moved, NULL, print_line, NULL), ST_OK,
-          "reading what was set aside");
-    check(w, ckpt_folder_create(w->io, dir[1]), ST_EXISTS, "making it anew");
-    check(w, ckpt_remove(w->io, moved), ST_OK, "removing it");
+    world_check(w, ckpt_verify(w->io, moved, NULL, world_print, NULL), ST_OK,
+                "reading what was set aside");
+    world_check(w, ckpt_folder_create(w->io, dir[1]), ST_EXISTS, "making it anew");
+    world_check(w, ckpt_remove(w->io, moved), ST_OK, "removing it");
     assert_false(is_there(w, moved));
     assert_false(is_there(w, dir[1]));
     free(list(w, 2));
-    check(w, ckpt_folder_create(w->io, dir[1]), ST_OK, "making it anew now");
+    world_check(w, ckpt_folder_create(w->io, dir[1]), ST_OK, "making it anew now");
 }
 
 /* ---- at once ---- */
@@ -429,7 +339,7 @@ static int commit_all(struct world *w, uint64_t step, bool same)
     struct committer all[COMMITTERS] = { 0 };
     for (int i = 0; i < COMMITTERS; i++) {
         all[i].w = w;
-        step_of(w, step, all[i].dir);
+        world_step(w, step, all[i].dir);
         (void)snprintf(all[i].bytes, sizeof(all[i].bytes), "manifest of %d", same ? 0 : i);
         assert_int_equal(pthread_create(&all[i].thread, NULL, commit, &all[i]), 0);
     }
@@ -479,7 +389,7 @@ static void wrong_secret_is_told_but_not_shown(void **state)
     (void)snprintf(secret, sizeof(secret), "%s", right);
     (void)setenv("AWS_SECRET_ACCESS_KEY", "not-this-one", 1);
     struct world w = { .s3 = NULL };
-    struct s3_options options = small();
+    struct s3_options options = world_options();
     assert_int_equal(s3_new(&options, &w.s3, &why), ST_OK);
     w.io = s3_io(w.s3);
     (void)setenv("AWS_SECRET_ACCESS_KEY", secret, 1);
@@ -493,8 +403,8 @@ static void wrong_secret_is_told_but_not_shown(void **state)
 
 int main(void)
 {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, world_set_up, world_tear_down)
     const struct CMUnitTest tests[] = {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
         TEST(file_appears_with_its_fsync),
         TEST(file_without_fsync_was_never_there),
         TEST(file_is_never_written_over),

@@ -9,6 +9,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import urllib.parse
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from home import BIN, Home, until  # noqa: E402
 from proxy import Proxy  # noqa: E402
 from servers import MODULES, Server, free_port, missing  # noqa: E402
 
-PROTOCOL = os.environ.get("S3_PROTOCOL", str(HERE.parents[1] / "build/dev/tests/s3_protocol"))
+PROGRAMS = Path(os.environ.get("S3_PROGRAMS", HERE.parents[1] / "build/dev/tests"))
 FULL = "CAIRN_TEST_FULL" in os.environ
 KEYS = {"AKIDCAIRNTEST": "wJalr/XUtnFEMI+K7MDENG", "AKIDSESSION": "of a session"}
 BUCKET = "cairn-test"
@@ -78,8 +79,10 @@ def settings(port, **more):
     return env
 
 
-def protocol(port, prefix, **more):
-    done = subprocess.run([PROTOCOL], env=settings(port, CAIRN_TEST_S3=f"s3://{BUCKET}/{prefix}",
+def protocol(port, prefix, alone=None, **more):
+    """alone: one test of those whose requests are counted."""
+    program = [PROGRAMS / "s3_counted", alone] if alone else [PROGRAMS / "s3_protocol"]
+    done = subprocess.run(program, env=settings(port, CAIRN_TEST_S3=f"s3://{BUCKET}/{prefix}",
                                                    CAIRN_TEST_S3_CHECKED="1", **more),
                           capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
@@ -96,6 +99,56 @@ def test_protocol_holds(server, faults, seed):
         refused = [entry for entry in proxy.log if entry[2] == "SignatureDoesNotMatch"]
         assert all(entry[1] == f"/{BUCKET}/x" for entry in refused), refused[:3]
     if faults in ("none", "lost_commit"):  # else an abort, or an upload's number, may be lost
+        assert server.uploads(BUCKET) == 0
+
+
+def test_no_byte_of_a_file_is_read_twice(server):
+    with running_proxy(server) as proxy:
+        protocol(proxy.port, "reads", "each_way_of_reading_asks_for_a_byte_once")
+        read = {}
+        for target, first, last in proxy.ranges:
+            read.setdefault(target, []).append((first, last))
+        shards = [target for target in read if "/shard-" in target]
+        assert len(shards) == 16, read.keys()
+        for target in shards:
+            ranges = sorted(read[target])
+            twice = [(a, b) for a, b in zip(ranges, ranges[1:]) if a[1] >= b[0]]
+            assert not twice, (target, twice)
+        total = sum(last - first + 1 for target in shards for first, last in read[target])
+        print("requests", sum(len(read[t]) for t in shards), "bytes", total)
+
+
+def test_parts_are_equally_long_but_for_the_last(server):
+    with running_proxy(server) as proxy:
+        protocol(proxy.port, "parts", "parts_of_a_file_that_may_get_long_are_equal")
+        uploads = {}
+        for upload, number, size in proxy.parts:
+            uploads.setdefault(upload, {})[number] = size
+        sizes = sorted([size for _, size in sorted(parts.items())] for parts in uploads.values())
+        assert sizes == [[5 << 20] * 3 + [2 << 20], [6 << 20] * 2 + [5 << 20]], sizes
+
+
+def test_uploads_are_begun_anew_after_a_conflict(server):
+    with running_proxy(server) as proxy:
+        proxy.conflicts = 2
+        protocol(proxy.port, "again", "shard_is_written_anew_when_the_store_says_so")
+        assert proxy.counts["conflict"] == 2, proxy.counts
+        assert server.uploads(BUCKET) == 0
+
+
+def test_uploads_of_the_dead_are_given_up_over_pages(server):
+    with running_proxy(server) as proxy:
+        proxy.pages_uploads = True
+        protocol(proxy.port, "sweep", "all_parts_of_killed_workers_are_given_up")
+        assert server.uploads(BUCKET) == 0
+
+
+def test_completing_an_upload_over_a_file_is_tried(server):
+    with running_proxy(server) as proxy:
+        protocol(proxy.port, "probe", "store_is_tried_with_both_kinds_of_writes")
+        proxy.forgets_conditions_of_parts = True
+        protocol(proxy.port, "unsafe", "store_is_tried_with_both_kinds_of_writes",
+                 CAIRN_TEST_S3_UNSAFE="1")
         assert server.uploads(BUCKET) == 0
 
 
@@ -206,6 +259,66 @@ def test_credentials_of_a_container_are_asked_for(moto):
         role.shutdown()
         thread.join()
         role.server_close()
+
+
+STS_REPLY = """<AssumeRoleWithWebIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/">
+<AssumeRoleWithWebIdentityResult><Credentials><SessionToken>of the token</SessionToken>
+<SecretAccessKey>{secret}</SecretAccessKey><Expiration>2099-01-01T00:00:00Z</Expiration>
+<AccessKeyId>AKIDSESSION</AccessKeyId></Credentials></AssumeRoleWithWebIdentityResult>
+</AssumeRoleWithWebIdentityResponse>"""
+
+
+@contextlib.contextmanager
+def running_sts(token):
+    """An STS that knows one token; yields its address and what it was asked for."""
+    asked = []
+
+    class Sts(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            asked.append(dict(urllib.parse.parse_qsl(body, strict_parsing=True)))
+            good = asked[-1]["WebIdentityToken"] == token
+            reply = STS_REPLY.format(secret=KEYS["AKIDSESSION"]) if good else "<ErrorResponse/>"
+            self.send_response(200 if good else 400)
+            self.send_header("Content-Length", str(len(reply)))
+            self.end_headers()
+            self.wfile.write(reply.encode())
+
+        def log_message(self, *_):
+            pass
+    running = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Sts)
+    thread = threading.Thread(target=running.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{running.server_port}", asked
+    finally:
+        running.shutdown()
+        thread.join()
+        running.server_close()
+
+
+def test_a_web_identity_token_is_changed_for_credentials(moto, tmp_path):
+    path = tmp_path / "token"
+    path.write_text("a.web+token/of=the pod\n", encoding="utf-8")
+    role = {"AWS_WEB_IDENTITY_TOKEN_FILE": str(path), "AWS_ROLE_ARN": "arn:aws:iam::1:role/pod", **NO_KEYS}
+    with running_proxy(moto) as proxy, running_sts("a.web+token/of=the pod") as (sts, asked):
+        proxy.tokens = {"AKIDSESSION": {"of the token"}}
+        code, said = ls(proxy.port, AWS_ENDPOINT_URL_STS=sts, **role)
+        assert code == 0, said
+        assert asked == [{"Action": "AssumeRoleWithWebIdentity", "Version": "2011-06-15",
+                          "RoleArn": "arn:aws:iam::1:role/pod", "RoleSessionName": "cairn",
+                          "WebIdentityToken": "a.web+token/of=the pod"}]
+        # what can't work is said; nobody else's role is taken
+        code, said = ls(proxy.port, AWS_ENDPOINT_URL_STS=sts, **{**role, "AWS_ROLE_ARN": None})
+        assert code != 0 and "AWS_ROLE_ARN" in said, said
+        path.write_text("another", encoding="utf-8")
+        code, said = ls(proxy.port, AWS_ENDPOINT_URL_STS=sts, **role)
+        assert code != 0 and "STS refuses" in said and "another" not in said, said
+        code, said = ls(proxy.port, AWS_ENDPOINT_URL_STS=f"http://127.0.0.1:{free_port()}", **role)
+        assert code != 0 and "STS" in said and "doesn't answer" in said, said
+        path.unlink()
+        code, said = ls(proxy.port, AWS_ENDPOINT_URL_STS=sts, **role)
+        assert code != 0 and "AWS_WEB_IDENTITY_TOKEN_FILE" in said, said
 
 
 def test_bucket_in_another_region_is_told(moto):

@@ -12,6 +12,7 @@
 #define CHAOS_MS     60000
 #define CHAOS_GAP_MS 2500
 #define END_MS       900000 /* without failures everything ends long before */
+#define CALM_HANG_MS 25000  /* below the deadline of a save that collects: 4 x the hang rule */
 #define WALL_START   1800000000000
 
 struct sim_event {
@@ -40,6 +41,12 @@ uint64_t sim_below(struct sim *sim, uint64_t n)
 bool sim_chance(struct sim *sim, uint32_t per_mille)
 {
     return sim_below(sim, 1000) < per_mille;
+}
+
+int64_t sim_hang_end(struct sim *sim, int64_t max_ms)
+{
+    int64_t end = sim->now + (int64_t)sim_below(sim, (uint64_t)max_ms);
+    return end < sim->options.chaos_ms ? end : sim->options.chaos_ms;
 }
 
 uint64_t sim_state(uint32_t job, uint64_t step)
@@ -168,6 +175,12 @@ static struct sim_trainer *some_trainer(struct sim *sim)
     return NULL;
 }
 
+static void hang_savers(struct sim *sim, int64_t max_ms)
+{
+    sim->savers_hang_until = sim_hang_end(sim, max_ms);
+    sim_say(sim, "the store hangs for all workers until %lld", (long long)sim->savers_hang_until);
+}
+
 /* Coordinators and agents may come and go: training must not notice. */
 static void disturb(struct sim *sim)
 {
@@ -183,8 +196,10 @@ static void disturb(struct sim *sim)
         sim_agent_crash(sim, node);
     else if (what < 85)
         sim_agent_cut(sim, node);
-    else if (what < 90 && t)
+    else if (what < 88 && t)
         sim_trainer_notice(sim, t, false);
+    else if (what < 93)
+        hang_savers(sim, CALM_HANG_MS);
     else if (t)
         sim_trainer_cut(sim, t);
 }
@@ -218,8 +233,12 @@ static void break_something(struct sim *sim)
     else if (what < 88 && !sim->store_full) {
         sim->store_full = true;
         sim_at(sim, (int64_t)sim_below(sim, 15000), store_has_room, NULL, 0);
-    } else if (what < 92) {
+    } else if (what < 90) {
         sim_coordinator_freeze(sim);
+    } else if (what < 91) {
+        hang_savers(sim, 50000);
+    } else if (what < 93 && t) {
+        sim_trainer_saver_hang(sim, t);
     } else {
         sim_coordinator_chaos(sim);
     }

@@ -113,6 +113,7 @@ struct sim {
     struct sim_folder folders[SIM_FOLDERS];
     size_t folder_count;
     bool store_full;
+    int64_t savers_hang_until; /* the store answers the coordinator, but no worker */
     bool chaos;
     /* coordinator */
     struct coordinator *coordinator;
@@ -125,6 +126,8 @@ struct sim {
 /* ---- sim.c: time, chance ---- */
 uint64_t sim_random(struct sim *sim);
 uint64_t sim_below(struct sim *sim, uint64_t n);
+/* When something that hangs goes on: within max_ms, and with the chaos. */
+int64_t sim_hang_end(struct sim *sim, int64_t max_ms);
 bool sim_chance(struct sim *sim, uint32_t per_mille);
 void sim_at(struct sim *sim, int64_t delay_ms, sim_fn fn, void *arg, uint64_t number);
 void sim_fail(struct sim *sim, const char *format, ...)
@@ -221,6 +224,8 @@ void sim_trainer_kill(struct sim *sim, struct sim_trainer *trainer, int signal);
 /* SIGUSR1; or SIGTERM, which it dies of when no save came within its time of grace. */
 void sim_trainer_notice(struct sim *sim, struct sim_trainer *trainer, bool leaves);
 void sim_trainer_hang(struct sim *sim, struct sim_trainer *trainer);
+/* Its saver gets nothing done at the store for a while. */
+void sim_trainer_saver_hang(struct sim *sim, struct sim_trainer *trainer);
 void sim_trainer_cut(struct sim *sim, struct sim_trainer *trainer);
 /* Last words, packed; *out: free(). */
 void sim_trainer_words(struct sim_trainer *trainer, uint8_t **out, size_t *out_size);

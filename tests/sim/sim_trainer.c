@@ -23,7 +23,8 @@ struct sim_trainer {
     enum stage stage;
     int64_t die_at; /* SIGTERM: its time of grace ends; 0: none came */
     int64_t connect_at, stage_since, write_until, retry_at;
-    int saving; /* index of the save that the saver works on; -1 */
+    int64_t saver_hangs_until; /* its node doesn't reach the store */
+    int saving;                /* index of the save that the saver works on; -1 */
     uint64_t total, every;
     bool leave;
     char id[16];
@@ -94,6 +95,13 @@ void sim_trainer_hang(struct sim *sim, struct sim_trainer *t)
     t->view.hung = true;
     if (sim_chance(sim, 500)) /* it comes back, perhaps into a world that went on without it */
         sim_at(sim, 2000 + (int64_t)sim_below(sim, 60000), wake, t, 0);
+}
+
+void sim_trainer_saver_hang(struct sim *sim, struct sim_trainer *t)
+{
+    t->saver_hangs_until = sim_hang_end(sim, 50000);
+    sim_say(sim, "the saver of %s g%u r%u hangs until %lld", t->id, t->view.start.generation,
+            t->view.start.rank, (long long)t->saver_hangs_until);
 }
 
 /* ---- stream ---- */
@@ -187,9 +195,11 @@ static void save_file(struct sim *sim, struct sim_trainer *t)
 
 static void run_saver(struct sim *sim, struct sim_trainer *t)
 {
+    bool hangs = sim->now < sim->savers_hang_until || sim->now < t->saver_hangs_until;
     if (t->saving >= 0) {
-        if (sim->now < t->write_until)
+        if (sim->now < t->write_until || hangs)
             return;
+        t->progress.saving++;
         struct session_save_record *save = &t->core.saves[t->saving];
         if (save->state == SESSION_SAVE_WRITING) {
             save_file(sim, t);
@@ -355,7 +365,9 @@ static void train(struct sim *sim, struct sim_trainer *t)
 
 static void settle(struct sim *sim, struct sim_trainer *t)
 {
-    if (t->core.stays) { /* a peer passed that step, and waits for this one in the next */
+    if (session_core_at_store(&t->core))
+        t->progress.counter++; /* as session_wait_at_store does it */
+    if (t->core.stays) {       /* a peer passed that step, and waits for this one in the next */
         t->leave = false;
         t->retry_at = 0;
         t->stage = TRAINING;

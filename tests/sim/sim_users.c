@@ -6,6 +6,8 @@
 #include "tests/sim/sim.h"
 #include "tests/sim/sim_coordinator.h"
 
+#define GRACE_MS 10000 /* of a coordinator that was just started */
+
 /* ---- users ---- */
 
 void sim_coordinator_submit(struct sim *sim, uint32_t index)
@@ -173,6 +175,10 @@ static void check_job(struct sim *sim, uint32_t index, struct core_job *job)
     if (m->generation < known->generation)
         sim_fail(sim, "%s: generation %u is known to agents, the coordinator knows %u", known->id,
                  known->generation, m->generation);
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
+        if (m->ranks[i].heard_at > sim->now + GRACE_MS)
+            sim_fail(sim, "%s: time of a coordinator that did not run is excused twice", known->id);
+    }
     for (size_t i = 0; i < m->catalog_count; i++) {
         const struct machine_ckpt *ckpt = &m->catalog[i];
         if (ckpt->state != MACHINE_CKPT_GOOD)
@@ -188,8 +194,11 @@ void sim_coordinator_check(struct sim *sim)
 {
     for (uint32_t i = 0; i < sim->job_count; i++) {
         struct core_job *job = job_of(sim, i);
-        if (job)
+        if (job) {
             check_job(sim, i, job);
+        } else {
+            sim->jobs[i].saved_at = sim->now; /* no coordinator, no save */
+        }
     }
 }
 

@@ -94,6 +94,12 @@ static void progress_is_told_twice_a_second_while_it_changes_and_once_while_not(
     }
     assert_int_equal(changing, 20);
     assert_in_range(still, 10, 11);
+    b->now_ms += SESSION_HEARTBEAT_MS;
+    assert_non_null(say(b));
+    b->progress.saving++; /* of the saver alone */
+    b->now_ms += SESSION_PROGRESS_MS;
+    assert_non_null(say(b));
+    assert_int_equal(b->out.progress_message.saving, 1);
     bench_free(b);
 }
 

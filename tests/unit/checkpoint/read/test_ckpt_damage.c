@@ -229,6 +229,7 @@ static void forged_tables_are_refused(void **state)
         { "a tensor's entry", tensors + 136, false, 100000, ST_CORRUPT },
         { "a tensor's entry", tensors + 292, false, 0x7fffffff, ST_CORRUPT },
         { "that this version doesn't know", tensors + 148, false, 1, ST_VERSION },
+        { "that this version doesn't know", tensors + 160, false, 1, ST_VERSION }, /* a part */
     };
     for (size_t i = 0; i < sizeof(forgeries) / sizeof(forgeries[0]); i++) {
         const struct forgery *it = &forgeries[i];
@@ -249,6 +250,29 @@ static void forged_tables_are_refused(void **state)
         reseal(f);
     }
     assert_int_equal(verify(f), ST_OK);
+}
+
+/* A name that two tensors have is no name. */
+static void a_tensor_that_lies_in_two_places_is_refused(void **state)
+{
+    struct store_fixture *f = *state;
+    char path[LIMIT_PATH];
+    size_t size = 0;
+    shard_path(f, 0, path);
+    uint8_t *bytes = memory_io_bytes(f->memory, path, &size);
+    struct disk_trailer trailer = trailer_of(bytes, size);
+    struct disk_footer head;
+    memcpy(&head, bytes + trailer.footer_offset, sizeof(head));
+    assert_true(head.tensor_count >= 2);
+    uint8_t *tensors = bytes + trailer.footer_offset + sizeof(head) + sizeof(struct disk_scalars) +
+                       head.skip_count * sizeof(uint64_t) +
+                       head.buffer_count * sizeof(struct disk_buffer) +
+                       head.chunk_count * sizeof(struct disk_reference);
+    memcpy(tensors + sizeof(struct disk_tensor), tensors, DISK_NAME);
+    rehash(bytes, size);
+    reseal(f);
+    assert_int_equal(verify(f), ST_CORRUPT);
+    assert_non_null(strstr(f->lines, "has two places"));
 }
 
 /* After a step back of the program: what the later one wrote is refused, and nothing bad is said of
@@ -350,6 +374,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(forged_tables_are_refused, set_up, store_fixture_tear_down),
         cmocka_unit_test_setup_teardown(a_later_version_is_refused_with_both_and_is_no_damage,
                                         set_up, store_fixture_tear_down),
+        cmocka_unit_test_setup_teardown(a_tensor_that_lies_in_two_places_is_refused, set_up,
+                                        store_fixture_tear_down),
         cmocka_unit_test_setup_teardown(state_that_isnt_the_one_of_the_digest_is_found, set_up,
                                         store_fixture_tear_down),
         cmocka_unit_test_setup_teardown(files_that_the_manifest_doesnt_name_are_ignored_and_listed,

@@ -1,12 +1,18 @@
 /* S3 without a server: paths, addresses, answers, settings. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "checkpoint/s3/aside.h"
 #include "checkpoint/s3/config.h"
 #include "checkpoint/s3/http.h"
+#include "checkpoint/s3/s3.h"
+#include "checkpoint/s3/upload.h"
 #include "checkpoint/s3/url.h"
 #include "checkpoint/s3/xml.h"
 #include "checkpoint/store/store.h"
@@ -265,6 +271,72 @@ static void settings_that_cannot_work_are_explained(void **state)
     ckpt_store_free(store);
 }
 
+static void parts_are_as_long_as_ten_thousand_of_them_need(void **state)
+{
+    (void)state;
+    const size_t eight = (size_t)8 << 20;
+    assert_int_equal(s3_upload_part_bytes(eight, 0), eight);
+    assert_int_equal(s3_upload_part_bytes(eight, (uint64_t)10000 * eight), eight);
+    assert_int_equal(s3_upload_part_bytes(eight, (uint64_t)10000 * eight + 1), (size_t)9 << 20);
+    assert_int_equal(s3_upload_part_bytes(eight, (uint64_t)484 << 30), (size_t)50 << 20);
+}
+
+/* ---- credentials ---- */
+
+struct asking {
+    const struct io *io;
+    enum status st;
+};
+
+static void *ask(void *arg)
+{
+    struct asking *it = arg;
+    struct io_stat info;
+    it->st = it->io->stat(it->io->self, X "/a", &info);
+    return NULL;
+}
+
+/* Whoever gives credentials takes a connection and says nothing, for ever. */
+static void closing_does_not_wait_for_credentials(void **state)
+{
+    (void)state;
+    struct sockaddr_in address = { .sin_family = AF_INET };
+    socklen_t size = sizeof(address);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(listening >= 0);
+    assert_int_equal(bind(listening, (struct sockaddr *)&address, size), 0);
+    assert_int_equal(listen(listening, 8), 0);
+    assert_int_equal(getsockname(listening, (struct sockaddr *)&address, &size), 0);
+    char url[64];
+    (void)snprintf(url, sizeof(url), "http://127.0.0.1:%d/", ntohs(address.sin_port));
+    assert_int_equal(setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", url, 1), 0);
+    struct s3_options options = s3_defaults();
+    options.client.times.stall_ms = 3600000;
+    options.client.times.total_ms = 3600000;
+    options.client.tries.time_ms_max = 3600000;
+    struct s3 *s3 = NULL;
+    struct reason why = { "" };
+    assert_int_equal(s3_new(&options, &s3, &why), ST_OK);
+    struct asking asking[3];
+    pthread_t threads[3];
+    for (int i = 0; i < 3; i++) {
+        asking[i] = (struct asking){ .io = s3_io(s3) };
+        assert_int_equal(pthread_create(&threads[i], NULL, ask, &asking[i]), 0);
+    }
+    int connection = accept(listening, NULL, NULL); /* one of them is under way */
+    assert_true(connection >= 0);
+    s3_close(s3);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_int_equal(asking[i].st, ST_CLOSED);
+    }
+    s3_free(s3);
+    (void)close(connection);
+    (void)close(listening);
+    assert_int_equal(unsetenv("AWS_CONTAINER_CREDENTIALS_FULL_URI"), 0);
+}
+
 static void hashes_are_those_of_the_standard(void **state)
 {
     (void)state;
@@ -286,6 +358,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(environment_wins_over_files, set_up, tear_down),
         cmocka_unit_test_setup_teardown(profiles_are_read_from_both_files, set_up, tear_down),
         cmocka_unit_test_setup_teardown(settings_that_cannot_work_are_explained, set_up, tear_down),
+        cmocka_unit_test(parts_are_as_long_as_ten_thousand_of_them_need),
+        cmocka_unit_test_setup_teardown(closing_does_not_wait_for_credentials, set_up, tear_down),
         cmocka_unit_test(hashes_are_those_of_the_standard),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

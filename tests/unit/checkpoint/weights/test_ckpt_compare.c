@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "checkpoint/weights/compare.h"
+#include "checkpoint/weights/values.h"
 #include "common/check.h"
 #include "tests/crash/ckpt_sample.h"
 #include "tests/crash/memory_io.h"
@@ -136,6 +137,25 @@ static void equal_states_are_equal_in_every_tensor(void **state)
     }
 }
 
+/* A part ends where a chunk does, so that none is decoded twice. */
+static void a_chunk_of_any_float_is_one_part(void **state)
+{
+    (void)state;
+    static const enum ckpt_dtype dtypes[] = { CKPT_F32, CKPT_BF16, CKPT_F16 };
+    for (size_t i = 0; i < 3; i++) {
+        const uint64_t chunk = ckpt_chunk_elements(dtypes[i]);
+        const struct ckpt_buffer buffer = { .dtype = dtypes[i], .count = 3 * chunk };
+        const struct ckpt_tensor all = { .ndim = 1, .dims = { 3 * chunk } };
+        const struct ckpt_values values = { .buffers = &buffer };
+        struct ckpt_values_part part = { 0, 0 };
+        for (int k = 0; k < 3; k++) {
+            assert_true(ckpt_values_next(&values, &all, &part));
+            assert_int_equal(part.count, chunk);
+        }
+        assert_false(ckpt_values_next(&values, &all, &part));
+    }
+}
+
 static void differences_are_found_on_both_sides_of_every_chunk_s_border(void **state)
 {
     struct world *w = *state;
@@ -218,6 +238,7 @@ int main(void)
 {
 #define COMPARISON(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_chunk_of_any_float_is_one_part),
         COMPARISON(equal_states_are_equal_in_every_tensor),
         COMPARISON(differences_are_found_on_both_sides_of_every_chunk_s_border),
         COMPARISON(values_that_are_no_numbers_are_counted_apart),

@@ -89,6 +89,176 @@ static void nor_does_who_waits_for_the_save_that_it_leaves_after(void **state)
     bench_is_state(b, "SAVING");
 }
 
+/* ---- a saver that hangs ---- */
+
+/* Both train, or wait with a counter that rises; only the savers of those in `writes` get on. */
+static void savers_for(struct bench *b, uint64_t step, int64_t ms, uint32_t writes)
+{
+    for (int64_t t = 0; t < ms && b->m.generation == 1; t += 1000) {
+        b->now += 1000;
+        for (uint32_t i = 0; i < 2; i++) {
+            struct machine_event event = { .kind = MACHINE_EV_PROGRESS,
+                                           .generation = 1,
+                                           .rank = i };
+            event.progress = (struct machine_progress){ step, "forward", (uint64_t)b->now,
+                                                        writes & 1u << i ? (uint64_t)b->now : 0 };
+            assert_int_equal(bench_apply(b, event), ST_OK);
+        }
+    }
+}
+
+/* It has a file there, or may have one, and hears of the drop only when its saver is through. */
+static void removed(struct bench *b, uint32_t rank, uint64_t step)
+{
+    struct machine_event event = { .kind = MACHINE_EV_SAVE_FAILED,
+                                   .generation = b->m.generation,
+                                   .rank = rank };
+    event.save_failed.step = step;
+    event.save_failed.removed = true;
+    event.save_failed.message = "removed";
+    assert_int_equal(bench_apply(b, event), ST_OK);
+}
+
+static void a_save_whose_rank_writes_nothing_any_more_is_dropped(void **state)
+{
+    struct bench *b = *state;
+    come_to(b, 10);
+    bench_save_until(b, 10, MACHINE_SAVE_COLLECTING);
+    bench_report(b, 0, 10);
+    savers_for(b, 10, 119000, 0);
+    assert_int_equal(machine_find_save(&b->m, 10, 1)->state, MACHINE_SAVE_COLLECTING);
+    assert_string_equal(machine_health(&b->m), "ok");
+    savers_for(b, 11, 2000, 0);
+    assert_int_equal(machine_find_save(&b->m, 10, 1)->state, MACHINE_SAVE_DROPPING);
+    bench_is_state(b, "RUNNING"); /* nothing but a checkpoint is lost */
+    assert_string_equal(machine_health(&b->m), "degraded");
+    assert_non_null(strstr(b->m.reason, "rank 1 on node node wrote nothing"));
+    removed(b, 0, 10);
+    removed(b, 1, 10);
+    bench_store(b, MACHINE_TASK_REMOVE, 10, 1, ST_OK);
+    bench_commit(b, 20);
+    assert_true(bench_event(b, "store-works"));
+    assert_string_equal(machine_health(&b->m), "ok");
+    assert_string_equal(b->m.reason, "");
+}
+
+static void a_slow_save_takes_as_long_as_it_takes(void **state)
+{
+    struct bench *b = *state;
+    come_to(b, 10);
+    bench_save_until(b, 10, MACHINE_SAVE_COLLECTING);
+    savers_for(b, 11, 1000000, 3);
+    assert_int_equal(machine_find_save(&b->m, 10, 1)->state, MACHINE_SAVE_COLLECTING);
+    bench_report(b, 0, 10);
+    bench_report(b, 1, 10);
+    assert_int_equal(machine_find_save(&b->m, 10, 1)->state, MACHINE_SAVE_CHECKING);
+}
+
+/* Its next one is not even begun there, as the one before is still written. */
+static void so_is_one_that_a_rank_can_not_begin(void **state)
+{
+    struct bench *b = *state;
+    come_to(b, 10);
+    bench_begin(b, 0, 10);
+    bench_store(b, MACHINE_TASK_FOLDER, 10, 1, ST_OK);
+    savers_for(b, 10, 122000, 0);
+    assert_int_equal(machine_find_save(&b->m, 10, 1)->state, MACHINE_SAVE_DROPPING);
+    assert_non_null(strstr(b->m.reason, "rank 0"));
+}
+
+static uint64_t pause(struct bench *b)
+{
+    assert_int_equal(bench_ask(b, MACHINE_EV_PAUSE), ST_OK);
+    uint64_t step = bench_act(b, MACHINE_ACT_SAVE_AT, 0)->step;
+    come_to(b, step);
+    bench_save_until(b, step, MACHINE_SAVE_COLLECTING);
+    return step;
+}
+
+static void a_pause_says_what_it_waits_for(void **state)
+{
+    struct bench *b = *state;
+    uint64_t step = pause(b);
+    bench_report(b, 0, step);
+    savers_for(b, step, 6000, 0);
+    assert_non_null(strstr(b->m.reason, "waits for rank 1 on node node to write its file"));
+    bench_report(b, 1, step);
+    bench_store(b, MACHINE_TASK_CHECK, step, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_PUBLISH, step, 1, ST_OK);
+    bench_all_exit(b);
+    bench_is_state(b, "PAUSED");
+    assert_string_equal(b->m.reason, "");
+}
+
+/* The store hangs for all: no other generation would do better. It is told, and tried again. */
+static void a_pause_waits_for_a_store_that_hangs_for_all(void **state)
+{
+    struct bench *b = *state;
+    uint64_t step = pause(b);
+    savers_for(b, step, 1000000, 0);
+    bench_is_state(b, "SAVING");
+    assert_int_equal(b->m.generation, 1);
+    assert_int_equal(b->m.end_to, MACHINE_NONE);
+    assert_string_equal(machine_health(&b->m), "degraded");
+    assert_non_null(strstr(b->m.reason, "wrote nothing to the store"));
+    for (uint32_t i = 0; i < 2; i++) /* it is back: the savers are through with what was dropped */
+        removed(b, i, step);
+    bench_store(b, MACHINE_TASK_REMOVE, step, 1, ST_OK);
+    for (uint32_t i = 0; i < 2; i++)
+        bench_begin(b, i, step);
+    bench_tick(b, 40000);
+    bench_store(b, MACHINE_TASK_FOLDER, step, 1, ST_OK);
+    for (uint32_t i = 0; i < 2; i++)
+        bench_report(b, i, step);
+    bench_store(b, MACHINE_TASK_CHECK, step, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_PUBLISH, step, 1, ST_OK);
+    bench_all_exit(b);
+    bench_is_state(b, "PAUSED");
+}
+
+/* The others wrote theirs: it is that rank's node that doesn't reach the store. */
+static void the_last_save_goes_elsewhere_if_one_rank_hangs(void **state)
+{
+    struct bench *b = *state;
+    bench_commit(b, 50);
+    come_to(b, BENCH_STEPS);
+    bench_save_until(b, BENCH_STEPS, MACHINE_SAVE_COLLECTING);
+    bench_report(b, 0, BENCH_STEPS);
+    savers_for(b, BENCH_STEPS, 122000, 0);
+    bench_is_state(b, "RECOVERING");
+    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_STORE);
+    assert_int_equal(b->m.cause.rank, 1);
+    assert_int_equal(b->m.budget_used, 0);
+}
+
+static void time_of_a_coordinator_that_did_not_run_is_no_savers(void **state)
+{
+    struct bench *b = *state;
+    come_to(b, 10);
+    bench_save_until(b, 10, MACHINE_SAVE_COLLECTING);
+    savers_for(b, 10, 60000, 0);
+    b->now += 200000;
+    machine_excuse(&b->m, 200000);
+    savers_for(b, 10, 50000, 0);
+    assert_int_equal(machine_find_save(&b->m, 10, 1)->state, MACHINE_SAVE_COLLECTING);
+}
+
+/* A rank has let its save go while the coordinator was away, and begins it again. */
+static void who_begins_after_a_restart_has_no_file_of_a_dropped_save(void **state)
+{
+    struct bench *b = *state;
+    uint64_t step = pause(b);
+    bench_save_fails(b, 0, step);
+    assert_int_equal(machine_find_save(&b->m, step, 1)->state, MACHINE_SAVE_DROPPING);
+    bench_restart(b, 100);
+    for (uint32_t i = 0; i < 2; i++)
+        bench_attach(b, i, step);
+    bench_begin(b, 0, step);
+    assert_null(bench_task(b, MACHINE_TASK_REMOVE));
+    bench_begin(b, 1, step);
+    assert_non_null(bench_task(b, MACHINE_TASK_REMOVE));
+}
+
 /* ---- a stop, and a failure before its save ---- */
 
 static void a_stop_whose_workers_die_before_they_saved_saves_first(void **state)
@@ -153,6 +323,14 @@ int main(void)
         TEST(a_hang_is_seen_while_a_removal_is_repeated),
         TEST(who_waits_for_the_last_save_does_not_hang),
         TEST(nor_does_who_waits_for_the_save_that_it_leaves_after),
+        TEST(a_save_whose_rank_writes_nothing_any_more_is_dropped),
+        TEST(a_slow_save_takes_as_long_as_it_takes),
+        TEST(so_is_one_that_a_rank_can_not_begin),
+        TEST(a_pause_says_what_it_waits_for),
+        TEST(a_pause_waits_for_a_store_that_hangs_for_all),
+        TEST(the_last_save_goes_elsewhere_if_one_rank_hangs),
+        TEST(time_of_a_coordinator_that_did_not_run_is_no_savers),
+        TEST(who_begins_after_a_restart_has_no_file_of_a_dropped_save),
         TEST(a_stop_whose_workers_die_before_they_saved_saves_first),
         TEST(a_second_stop_while_it_recovers_ends_it_at_once),
         TEST(a_drain_does_not_undo_a_stop_that_recovers),
