@@ -99,6 +99,11 @@ static const struct option export_options[] = {
     { 0 },
 };
 
+static const struct option rm_options[] = {
+    { "force", '\0', OPTION_FLAG, AT(force), NULL, "also the last one of a job that is over" },
+    { 0 },
+};
+
 static const struct option import_options[] = {
     { "job", '\0', OPTION_TEXT, AT(job_file), "JOBFILE", "whose model the weights are of" },
     { "to", '\0', OPTION_TEXT, AT(to), "DIR", "the checkpoint's folder, not there yet" },
@@ -213,7 +218,7 @@ static const struct command rows[] = {
     { "ckpt", "rm", OPERAND_CHECKPOINT, 1, 1, false, "JOB@STEP", "remove a checkpoint",
       "What a job still needs, or another checkpoint holds differences to, is refused (exit "
       "4).\n" WHERE,
-      "ckpt rm resnet18-fashion@100", NULL, cmd_ckpt_rm },
+      "ckpt rm resnet18-fashion@100", rm_options, cmd_ckpt_rm },
     { "node", "ls", OPERAND_NONE, 0, 0, false, "", "list the machines and their slots", NULL,
       "node ls\nnode ls -w", watch_options, cmd_node_ls },
     { "node", "check", OPERAND_NONE, 0, 0, false, "[--device cpu|cuda]",

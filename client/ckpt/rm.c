@@ -1,10 +1,12 @@
 /* ckpt rm: the coordinator removes a job's checkpoint; of a folder, this program does. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "client/ask/call.h"
 #include "client/ask/target.h"
 #include "client/ckpt/commands.h"
+#include "client/print/job.h"
 #include "client/print/json.h"
 #include "client/print/output.h"
 
@@ -65,6 +67,29 @@ static enum exit_code remove_folder(struct client *client, const char *path)
     return say_removed(client, path);
 }
 
+/* The newest one of a job that is over holds what it was trained for. */
+static enum exit_code check_result(struct client *client, const struct target *target)
+{
+    Cairn__V1__Job *job = NULL;
+    enum exit_code code =
+        client->args.force ? EXIT_DONE : client_get_job(client, target->job, &job);
+    if (code != EXIT_DONE || job == NULL)
+        return code;
+    const Cairn__V1__Checkpoint *newest = NULL;
+    for (size_t i = 0; newest == NULL && i < job->n_checkpoints; i++) {
+        if (strcmp(job->checkpoints[i]->status, "good") == 0)
+            newest = job->checkpoints[i];
+    }
+    if (job_is_over(job->state) && newest != NULL && newest->step == target->step) {
+        client_error("step %llu is the newest checkpoint of %s, which is %s: its result. --force "
+                     "removes it",
+                     (unsigned long long)target->step, job->name, job_state_name(job->state));
+        code = EXIT_REFUSED;
+    }
+    cairn__v1__job__free_unpacked(job, NULL);
+    return code;
+}
+
 enum exit_code cmd_ckpt_rm(struct client *client)
 {
     struct target target;
@@ -83,6 +108,9 @@ enum exit_code cmd_ckpt_rm(struct client *client)
         code = target_find_one(client, client->args.operands[0], path);
         return code == EXIT_DONE ? remove_folder(client, path) : code;
     }
+    code = check_result(client, &target);
+    if (code != EXIT_DONE)
+        return code;
     char key[33];
     client_idempotency_key(key);
     Cairn__V1__RemoveCheckpointRequest request = CAIRN__V1__REMOVE_CHECKPOINT_REQUEST__INIT;

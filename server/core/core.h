@@ -89,6 +89,15 @@ struct core_rows {
     } * list;
 };
 
+/* How fast a job goes: wall time a step, evaluations and saves included. */
+struct core_pace {
+    double step_ms;      /* averaged over some steps of one generation */
+    uint32_t generation; /* of the newest row; 0: there was none */
+    uint32_t rows;       /* of that generation */
+    uint64_t step;       /* of the newest row */
+    int64_t wall_ms;
+};
+
 struct core_job {
     struct machine m;
     char id[16];
@@ -108,6 +117,7 @@ struct core_job {
     double loss, samples_per_s, step_ms, accuracy, eval_loss; /* newest; NaN: none */
     uint64_t metric_step;
     uint32_t metric_generation; /* of the row of metric_step; 0: not known */
+    struct core_pace pace;
 };
 
 #define CORE_GPU_DEVICE "cuda"

@@ -1,10 +1,14 @@
 /* Rows of metrics: rank 0 sends them, they are kept until they are journalled, then
  * acknowledged. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/check.h"
 #include "server/core/internal.h"
+
+#define PACE_SKIP 2  /* first steps of a generation: kernels are chosen, files read */
+#define PACE_ROWS 64 /* that count most; older ones fade */
 
 /* Books what a step of rank 0 waited for a copy in memory. (What it waited for a checkpoint
  * stands in the reports of the save, of all ranks.) */
@@ -20,12 +24,35 @@ static void note_copy_stall(struct core_job *job, const Cairn__V1__MetricRow *ro
     }
 }
 
+/* One step tells little: it may have been skipped, or waited for a save. */
+static void note_pace(struct core_job *job, const Cairn__V1__MetricRow *row)
+{
+    struct core_pace *pace = &job->pace;
+    bool follows = pace->generation == row->generation && row->step > pace->step &&
+                   row->wall_ms >= pace->wall_ms;
+    double per_step =
+        follows ? (double)(row->wall_ms - pace->wall_ms) / (double)(row->step - pace->step)
+                : row->step_ms;
+    pace->rows = follows ? pace->rows + 1 : 0;
+    if (pace->rows <= PACE_SKIP) {
+        pace->step_ms = row->step_ms;
+    } else {
+        uint32_t counted = pace->rows - PACE_SKIP;
+        pace->step_ms += (per_step - pace->step_ms) / (counted < PACE_ROWS ? counted : PACE_ROWS);
+    }
+    pace->generation = row->generation;
+    pace->step = row->step;
+    pace->wall_ms = row->wall_ms;
+}
+
 void core_show_row(struct core_job *job, uint64_t step, const Cairn__V1__MetricRow *row)
 {
+    note_pace(job, row);
     job->metric_step = step;
     job->loss = (double)row->loss;
-    job->samples_per_s = row->samples_per_s;
-    job->step_ms = row->step_ms;
+    job->step_ms = job->pace.step_ms;
+    job->samples_per_s =
+        job->step_ms > 0 ? (double)job->spec->train.global_batch / (job->step_ms / 1e3) : NAN;
     if (row->eval__case == CAIRN__V1__METRIC_ROW__EVAL__EVAL) {
         job->accuracy = row->eval->accuracy;
         job->eval_loss = row->eval->loss;

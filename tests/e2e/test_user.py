@@ -80,6 +80,16 @@ def test_a_store_that_can_not_be_made_and_missing_credentials_are_told(home):
         home.cairn("kill", job)
 
 
+def test_the_result_of_a_job_is_not_removed_unasked(home):
+    job = home.submit()
+    home.digest(job)
+    done = home.cairn("ckpt", "rm", f"{job}@12", check=False)
+    assert done.returncode == 4 and "--force" in done.stderr, done.stderr
+    home.cairn("ckpt", "rm", f"{job}@8")
+    home.cairn("ckpt", "rm", f"{job}@12", "--force")
+    until(lambda: home.show(job)["checkpoints"] == [], 20, "it is removed")
+
+
 def test_many_saves_are_one_line_of_why(home):
     job = home.submit(train__duration="60 steps", checkpoint__every="4 steps")
     home.digest(job)

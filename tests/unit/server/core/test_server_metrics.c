@@ -1,0 +1,62 @@
+/* Rows of metrics: what is told of a job's speed. */
+#include <math.h>
+
+#include "tests/test.h"
+#include "tests/unit/server/core/core_fixture.h"
+
+struct far_row {
+    uint64_t step;
+    int64_t wall_ms;
+    double step_ms; /* as the trainer measured this one alone */
+};
+
+static void say_row(struct core_world *w, struct far_end *trainer, struct far_row said)
+{
+    Cairn__V1__MetricRow row = CAIRN__V1__METRIC_ROW__INIT, *list[] = { &row };
+    Cairn__V1__MetricRows rows = CAIRN__V1__METRIC_ROWS__INIT;
+    Cairn__V1__TrainerMessage message = CAIRN__V1__TRAINER_MESSAGE__INIT;
+    rows.n_rows = 1;
+    rows.rows = list;
+    row.step = said.step;
+    row.wall_ms = said.wall_ms;
+    row.step_ms = said.step_ms;
+    row.samples_per_s = 1e12;
+    message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_METRICS;
+    message.metrics = &rows;
+    core_trainer_message(w->core, &trainer->conn, &message);
+}
+
+static void speed_is_that_of_many_steps_with_all_that_is_between_them(void **state)
+{
+    struct core_world *w = *state;
+    struct far_end agent, trainer;
+    far_join(w, &agent, "n", "boot-1");
+    struct core_job *job = core_submit_one(w, "a");
+    double batch = (double)job->spec->train.global_batch;
+    far_open(&trainer, job->m.token);
+    far_attach(w, &trainer, job, 0);
+    int64_t wall = 1000000;
+    for (uint64_t step = 1; step <= 200; step++) {
+        wall += step % 10 == 0 ? 55 : 5; /* a save or an evaluation at each tenth */
+        say_row(w, &trainer, (struct far_row){ step, wall, 5 });
+    }
+    assert_true(job->step_ms > 9 && job->step_ms < 12); /* not 5 */
+    assert_true(fabs(job->samples_per_s - batch / (job->step_ms / 1e3)) < 1e-6);
+    double before = job->step_ms;
+    say_row(w, &trainer, (struct far_row){ 201, wall + 1, 1e-6 }); /* skipped: no work */
+    assert_true(job->step_ms > 0.9 * before);
+    assert_true(job->samples_per_s < 1.2 * batch / (before / 1e3));
+    say_row(w, &trainer, (struct far_row){ 150, wall + 9, 5 }); /* it went back: said again */
+    assert_true(isfinite(job->step_ms) && job->step_ms > 0);
+    far_close_trainer(w, &trainer);
+    far_close_agent(w, &agent);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(speed_is_that_of_many_steps_with_all_that_is_between_them,
+                                        core_setup, core_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
