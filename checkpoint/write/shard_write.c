@@ -24,6 +24,7 @@
 #include "checkpoint/format/footer.h"
 #include "checkpoint/format/hash.h"
 #include "checkpoint/format/names.h"
+#include "checkpoint/read/cursor.h"
 #include "checkpoint/read/open.h"
 #include "checkpoint/read/set.h"
 #include "checkpoint/s3/s3.h"
@@ -68,15 +69,39 @@ void ckpt_report_release(struct ckpt_report *report)
 
 /* ---- encoding: on the ring's threads ---- */
 
+static uint32_t encoders_of(const struct ckpt_writer *writer)
+{
+    return writer->threads == 0 ? 1 : writer->threads;
+}
+
+/* Where the base has chunk `number` of this file: of struct ckpt_upcoming. */
+static const struct ckpt_place *base_place(const void *arg, size_t number)
+{
+    const struct ckpt_writer *writer = arg;
+    struct ckpt_chunk_place place;
+    const uint8_t *raw = NULL;
+    (void)ckpt_parts_find(&writer->parts, number, &place, &raw);
+    return (place.buffer & DISK_BLOB) != 0
+               ? NULL
+               : ckpt_reader_place(writer->base, place.buffer, place.index);
+}
+
 /* The same chunk of the base, or NULL: without it the chunk stands for itself. */
 static const uint8_t *read_base(const struct ckpt_writer *writer,
                                 const struct ckpt_encoder *encoder,
-                                const struct ckpt_chunk_place *place)
+                                const struct ckpt_chunk_place *place, uint64_t number)
 {
     if (writer->base == NULL || (place->buffer & DISK_BLOB) != 0)
         return NULL;
     const struct ckpt_place *there = ckpt_reader_place(writer->base, place->buffer, place->index);
-    enum status st = ckpt_cursor_read(writer->base->cursors[encoder->number], there, encoder->base);
+    struct ckpt_cursor *cursor = writer->base->cursors[encoder->number];
+    const bool alone = writer->threads <= 1; /* else others take the chunks that follow */
+    const struct ckpt_upcoming upcoming = { .at = base_place,
+                                            .arg = writer,
+                                            .next = number,
+                                            .end = alone ? writer->parts.chunks : number + 1 };
+    ckpt_cursor_expect(cursor, &upcoming);
+    enum status st = ckpt_cursor_read(cursor, there, encoder->base);
     return st == ST_OK ? encoder->base : NULL;
 }
 
@@ -108,7 +133,7 @@ static enum status encode_chunk(void *arg, struct ckpt_encoder *encoder, uint64_
     struct ckpt_writer *writer = arg;
     const uint8_t *raw = NULL;
     const struct ckpt_part *part = ckpt_parts_find(&writer->parts, number, &chunk->place, &raw);
-    const uint8_t *base = read_base(writer, encoder, &chunk->place);
+    const uint8_t *base = read_base(writer, encoder, &chunk->place, number);
     const uint64_t mistakes = ckpt_codec_mistakes(encoder->codec);
     enum status st =
         ckpt_chunk_make(encoder->codec, &chunk->place, raw, base, 0, chunk->bytes, &chunk->size);
@@ -179,6 +204,8 @@ static enum status put_chunks(struct ckpt_writer *writer, const struct ckpt_writ
             options->progress(options->progress_arg, i + 1);
     }
     ckpt_ring_end(writer->ring, out_ns);
+    for (uint32_t i = 0; writer->base != NULL && i < encoders_of(writer); i++)
+        ckpt_cursor_expect(writer->base->cursors[i], NULL);
     return st;
 }
 
@@ -315,7 +342,7 @@ static enum status take_base(struct ckpt_writer *writer, struct ckpt_reader *bas
     writer->base = NULL;
     if (base == NULL || !base_fits(writer->state, base))
         return ST_OK;
-    enum status st = ckpt_reader_need_cursors(base, writer->threads == 0 ? 1 : writer->threads);
+    enum status st = ckpt_reader_need_cursors(base, encoders_of(writer));
     if (st != ST_OK)
         return st;
     const struct ckpt_manifest *manifest = ckpt_reader_manifest(base);

@@ -22,7 +22,10 @@ static void describe_entry(const struct ckpt_entry *entry, char digest[33],
     out->raw_bytes = entry->raw_bytes;
     out->shards = entry->files;
     out->committed_at = (char *)entry->created_at;
-    out->status = entry->quarantined ? "bad" : entry->committed ? "good" : "incomplete";
+    out->status = entry->quarantined              ? "bad"
+                  : entry->committed              ? "good"
+                  : entry->manifest == ST_VERSION ? "later"
+                                                  : "incomplete";
     if (entry->committed)
         out->digest = digest;
     out->parent_step = entry->parent.generation > 0 ? entry->parent.step : 0;

@@ -1,4 +1,6 @@
 """A damaged checkpoint is always found, never loaded, tried once at most, and the one before takes its place."""
+import ctypes
+import ctypes.util
 import json
 import random
 import re
@@ -124,6 +126,43 @@ def test_with_every_checkpoint_damaged_the_job_starts_again_and_says_so(home, qu
     shown = resume_through(home, job, quiet, folders)
     assert any("no good checkpoint is left" in e for e in said(shown)), said(shown)
     assert sum(e.startswith("forming") and "from the beginning" in e for e in said(shown)) == 2, said(shown)
+
+
+class Hash(ctypes.Structure):
+    _fields_ = [("low", ctypes.c_uint64), ("high", ctypes.c_uint64)]
+
+
+def manifest_of_version(text, version):
+    """The manifest's bytes with another format version, and the hash of these."""
+    library = ctypes.util.find_library("xxhash")
+    if library is None:
+        pytest.skip("there is no libxxhash to load")
+    compute = ctypes.CDLL(library).XXH3_128bits
+    compute.argtypes, compute.restype = [ctypes.c_char_p, ctypes.c_size_t], Hash
+    body = text[:text.rindex(b',"xxh3_128":"')].replace(b'"cairn_checkpoint":1', b'"cairn_checkpoint":%d' % version)
+    is_now = compute(body, len(body))
+    return body + b',"xxh3_128":"%016x%016x"}\n' % (is_now.high, is_now.low)
+
+
+def test_a_checkpoint_of_a_later_version_is_waited_for_and_not_set_aside(home, quiet):
+    job, folders = paused_job(home)
+    manifest = folders[0] / "manifest.json"
+    before = manifest.read_bytes()
+    assert manifest_of_version(before, 1) == before
+    manifest.write_bytes(manifest_of_version(before, 2))
+    both = "of format version 2, this build reads 1"
+    done = home.cairn("ckpt", "verify", folders[0], check=False)
+    assert done.returncode == 4 and both in done.stdout + done.stderr, done
+    listed = json.loads(home.cairn("ckpt", "ls", folders[0].parent, "-o", "json").stdout)
+    assert [entry["status"] for entry in listed][:2] == ["later", "good"], listed
+    home.cairn("resume", job)
+    until(lambda: "waits for a build that reads it" in home.show(job)["reason"], 60, "it waits")
+    assert both in home.show(job)["reason"], home.show(job)["reason"]
+    assert home.cairn("ckpt", "scrub", job, check=False).returncode == 4
+    assert folders[0].exists() and all(folder.exists() for folder in folders[1:])
+    manifest.write_bytes(before)
+    assert home.digest(job) == quiet
+    assert not any(e.startswith("damaged") for e in said(home.show(job))), said(home.show(job))
 
 
 def scrub(home, job):

@@ -8,6 +8,19 @@
 #include "checkpoint/s3/object.h"
 #include "tests/s3/s3_world.h"
 
+/* What a difference is made to is read while it is written. */
+static void save_difference(struct world *w, struct sample *sample)
+{
+    char dir[LIMIT_PATH];
+    struct sample_options options = { .store = w->store, .threads = 1 };
+    sample->state.scalars.step = 100;
+    world_check(w, sample_save(w->io, sample, 2, &options, dir), ST_OK, "saving a base");
+    world_check(w, ckpt_open(w->io, dir, NULL, NULL, &options.write.base), ST_OK, "opening it");
+    sample->state.scalars.step = 101;
+    world_check(w, sample_save(w->io, sample, 2, &options, dir), ST_OK, "saving a difference");
+    ckpt_close(options.write.base);
+}
+
 /* One folder for each way of reading, read once: no byte of a shard may be asked for twice. */
 static void each_way_of_reading_asks_for_a_byte_once(void **state)
 {
@@ -38,6 +51,7 @@ static void each_way_of_reading_asks_for_a_byte_once(void **state)
         world_check(w, sample_save(w->io, &sample, 2, &store, other), ST_OK, "saving");
         world_check(w, ckpt_verify(w->io, other, &options, world_print, NULL), ST_OK, "verifying");
     }
+    save_difference(w, &sample);
     sample_release(&sample);
 }
 

@@ -109,7 +109,7 @@ def test_no_byte_of_a_file_is_read_twice(server):
         for target, first, last in proxy.ranges:
             read.setdefault(target, []).append((first, last))
         shards = [target for target in read if "/shard-" in target]
-        assert len(shards) == 16, read.keys()
+        assert len(shards) == 18, read.keys()
         for target in shards:
             ranges = sorted(read[target])
             twice = [(a, b) for a, b in zip(ranges, ranges[1:]) if a[1] >= b[0]]
