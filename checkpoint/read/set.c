@@ -164,23 +164,26 @@ static int compare_tensors(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
+struct tensor_name {
+    const char *text;
+};
+
 static int compare_names(const void *a, const void *b)
 {
-    return strcmp(((const struct ckpt_tensor *const *)a)[0]->name,
-                  ((const struct ckpt_tensor *const *)b)[0]->name);
+    return strcmp(((const struct tensor_name *)a)->text, ((const struct tensor_name *)b)->text);
 }
 
-/* A tensor whose name another one has, too; NULL: there is none. by_name: room for all. */
-static const struct ckpt_tensor *find_namesake(const struct ckpt_tensor *tensors, size_t count,
-                                               const struct ckpt_tensor **by_name)
+/* A name that two tensors have; NULL: none. names: room for all. */
+static const char *find_namesake(const struct ckpt_tensor *tensors, size_t count,
+                                 struct tensor_name *names)
 {
     for (size_t i = 0; i < count; i++)
-        by_name[i] = &tensors[i];
+        names[i].text = tensors[i].name;
     if (count > 0)
-        qsort(by_name, count, sizeof(*by_name), compare_names);
+        qsort(names, count, sizeof(*names), compare_names);
     for (size_t i = 1; i < count; i++) {
-        if (compare_names(&by_name[i - 1], &by_name[i]) == 0)
-            return by_name[i];
+        if (strcmp(names[i - 1].text, names[i].text) == 0)
+            return names[i].text;
     }
     return NULL;
 }
@@ -216,8 +219,8 @@ enum status ckpt_set_tensors(const struct ckpt_set *set, const struct ckpt_manif
         total += set->shards[i].footer.head->tensor_count;
     auto_free struct tensor_reference *all = malloc((total + 1) * sizeof(*all));
     auto_free struct ckpt_tensor *tensors = calloc(total + 1, sizeof(*tensors));
-    auto_free const struct ckpt_tensor **by_name = calloc(total + 1, sizeof(*by_name));
-    if (all == NULL || tensors == NULL || by_name == NULL)
+    auto_free struct tensor_name *names = calloc(total + 1, sizeof(*names));
+    if (all == NULL || tensors == NULL || names == NULL)
         return ST_NO_MEMORY;
     size_t at = 0;
     for (uint32_t i = 0; i < set->shard_count; i++) {
@@ -238,10 +241,11 @@ enum status ckpt_set_tensors(const struct ckpt_set *set, const struct ckpt_manif
     }
     if (count > LIMIT_TENSORS)
         return ckpt_finding(findings, ST_CORRUPT, manifest->files[0].name, "too many tensors");
-    const struct ckpt_tensor *twice = find_namesake(tensors, count, by_name);
-    if (twice != NULL)
+    const char *twice = find_namesake(tensors, count, names);
+    if (twice != NULL) {
         return ckpt_finding(findings, ST_CORRUPT, manifest->files[0].name,
-                            "tensor %s has two places", twice->name);
+                            "tensor %s has two places", twice);
+    }
     *out = TAKE_PTR(tensors);
     *out_count = count;
     return ST_OK;
