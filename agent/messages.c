@@ -85,6 +85,7 @@ void agent_say_hello(struct agent *agent)
         cairn__v1__running_trainer__init(&rows[i]);
         rows[i].ref = &refs[i];
         rows[i].pid = (uint32_t)t->record.pid;
+        rows[i].slot = t->record.slot;
         links[i] = &rows[i];
     }
     hello.running = links;
@@ -116,6 +117,7 @@ void agent_say_started(struct agent *agent, struct trainer *trainer)
     Cairn__V1__TrainerStarted started = CAIRN__V1__TRAINER_STARTED__INIT;
     started.ref = &ref;
     started.pid = (uint32_t)trainer->record.pid;
+    started.slot = trainer->record.slot;
     Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
     message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_STARTED;
     message.started = &started;

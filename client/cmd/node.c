@@ -13,7 +13,11 @@
 static void node_slots(const void *row, char *out, size_t capacity)
 {
     const Cairn__V1__Node *node = row;
-    (void)snprintf(out, capacity, "%u/%u", node->used, node->slots);
+    if (node->undying == 0) {
+        (void)snprintf(out, capacity, "%u/%u", node->used, node->slots);
+    } else {
+        (void)snprintf(out, capacity, "%u/%u (%u undying)", node->used, node->slots, node->undying);
+    }
 }
 
 static void node_gpus(const void *row, char *out, size_t capacity)

@@ -172,6 +172,7 @@ Cairn__V1__Node *render_node(struct core *core, const struct core_node *node)
     out->version = render_text(node->version);
     out->host = render_text(node->host);
     out->gpus_used = core_node_gpus_used(core, node);
+    out->undying = core_node_undying(core, node);
     out->gpus = calloc(node->gpu_count ? node->gpu_count : 1, sizeof(void *));
     for (uint32_t i = 0; out->gpus && i < node->gpu_count; i++) {
         out->gpus[i] = render_gpu(&node->gpus[i]);

@@ -155,6 +155,7 @@ static enum status record_action(struct core *core, struct core_job *job,
     case MACHINE_ACT_SCHEDULE:
     case MACHINE_ACT_START:
     case MACHINE_ACT_END:
+    case MACHINE_ACT_UNSEEN:
     case MACHINE_ACT_OVER:
     case MACHINE_ACT_ASSIGN:
     case MACHINE_ACT_BLAME:
@@ -295,6 +296,9 @@ static void perform_action(struct core *core, struct core_job *job,
         break;
     case MACHINE_ACT_END:
         for_ranks(core, job, act->rank, core_send_end);
+        break;
+    case MACHINE_ACT_UNSEEN:
+        core_hold_slot(core, job, act->rank);
         break;
     case MACHINE_ACT_OVER:
         core_send_over(job, act->message);

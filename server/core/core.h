@@ -130,6 +130,16 @@ struct core_gpu {
     bool throttled;
 };
 
+/*
+ * A trainer that should not run, or that nobody saw go: its slot is held until its agent says that
+ * it is gone. The agent's hello lists them all, so they outlive a coordinator.
+ */
+struct core_stray {
+    char job[16];
+    uint32_t generation, rank, slot;
+    int64_t since;
+};
+
 struct core_node {
     char name[LIMIT_NAME];
     char device[32], version[32], host[LIMIT_NAME], boot_id[64];
@@ -138,6 +148,8 @@ struct core_node {
     uint32_t slots;        /* of `device`, numbers 0 and up */
     struct core_gpu *gpus; /* slots + i is the number of GPU i, of device "cuda"; owned */
     uint32_t gpu_count;
+    struct core_stray *strays; /* CORE_STRAYS_MAX at most; owned */
+    size_t stray_count;
     struct core_conn *conn; /* or NULL */
     int64_t heard_at;
     bool silent;
@@ -209,6 +221,8 @@ uint32_t core_node_used(struct core *core, const struct core_node *node);
 uint32_t core_node_gpus_used(struct core *core, const struct core_node *node);
 /* Jobs keep away from it, as too many different ones failed there; not the last of its kind. */
 bool core_node_drained(struct core *core, const struct core_node *node);
+/* Slots held by trainers that were killed and don't die. */
+uint32_t core_node_undying(struct core *core, const struct core_node *node);
 /* Trainers of the node have a live session. */
 bool core_node_heard(struct core *core, const struct core_node *node);
 

@@ -19,7 +19,9 @@
 #define CORE_ROWS_MAX        4096
 #define CORE_WAITS_MAX       8192 /* GETs of one job that wait for their keys */
 #define CORE_KV_MS_MAX       600000
-#define CORE_DRAIN_FORGET_MS 60000                     /* a drain that nobody ends is forgotten */
+#define CORE_STRAYS_MAX      (4 * LIMIT_SLOTS) /* of a node: what an agent answers for at most */
+#define CORE_UNDYING_MS      15000             /* killed so long ago, a process is called undying */
+#define CORE_DRAIN_FORGET_MS 60000             /* a drain that nobody ends is forgotten */
 #define CORE_STATE_BYTES_MAX ((size_t)4 * 1024 * 1024) /* of a job's machine as JSON */
 
 /*
@@ -76,6 +78,12 @@ bool core_version_fits(const char *theirs);
 const char *core_version_said(const char *theirs);
 struct core_node *core_node_at(struct core *core, const char *name);
 struct core_node *core_node_make(struct core *core, const char *name); /* NULL: LIMIT_NODES */
+/* A trainer that no job has, killed at `since`, holds that slot; it is seen to be gone; whether one
+ * holds the slot. Nothing is added twice. */
+void core_stray_add(struct core *core, struct core_node *node, const Cairn__V1__TrainerRef *ref,
+                    uint32_t slot, int64_t since);
+void core_stray_gone(struct core *core, struct core_node *node, const Cairn__V1__TrainerRef *ref);
+bool core_stray_holds(const struct core_node *node, uint32_t slot);
 /* Its compute capability is enough, or not known. */
 bool core_gpu_serves(const struct core_gpu *gpu);
 /* Whether it has slots of this device kind, of a capability that is enough. */
@@ -84,6 +92,8 @@ bool core_node_has(const struct core_node *node, const char *device);
 /* ---- orders.c: what leaves to agents and trainers ---- */
 
 void core_send_start(struct core *core, struct core_job *job, uint32_t rank);
+/* Nobody saw that trainer go: no other one gets its slot until somebody did. */
+void core_hold_slot(struct core *core, struct core_job *job, uint32_t rank);
 /* Kills the trainer, if it isn't gone; the same for one that should not run. */
 void core_send_end(struct core *core, struct core_job *job, uint32_t rank);
 void core_send_end_of(struct core_conn *conn, Cairn__V1__TrainerRef *ref);

@@ -32,6 +32,7 @@ void core_free(struct core *core)
         core_job_free(core->jobs[i]);
     for (size_t i = 0; i < core->node_count; i++) {
         free(core->nodes[i]->gpus);
+        free(core->nodes[i]->strays);
         free(core->nodes[i]);
     }
     free(core->jobs);

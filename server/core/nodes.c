@@ -52,12 +52,14 @@ static uint32_t count_used(struct core *core, const struct core_node *node, uint
                            uint32_t end)
 {
     uint32_t used = 0;
+    for (uint32_t slot = first; slot < end; slot++)
+        used += core_stray_holds(node, slot);
     for (size_t j = 0; j < core->job_count; j++) {
         const struct machine *m = &core->jobs[j]->m;
         for (uint32_t r = 0; r < m->config.ranks; r++) {
             uint32_t slot = m->ranks[r].slot;
             used += machine_holds_slot(m, r) && slot >= first && slot < end &&
-                    strcmp(m->ranks[r].node, node->name) == 0;
+                    !core_stray_holds(node, slot) && strcmp(m->ranks[r].node, node->name) == 0;
         }
     }
     return used;
@@ -140,14 +142,17 @@ static struct core_job *job_of_trainer(struct core *core, const struct core_node
     return job;
 }
 
-/* The agent says that it runs there. */
+/* The agent says that it runs there. Whom no job has any more is ended, and holds its slot until it
+ * is gone. */
 static void take_running(struct core *core, struct core_node *node, Cairn__V1__TrainerRef *ref,
-                         uint32_t pid)
+                         uint32_t pid, uint32_t slot)
 {
     struct core_job *job = job_of_trainer(core, node, ref);
-    if (!job || !machine_holds_slot(&job->m, ref->rank)) {
+    if (!job || !machine_alive_rank(&job->m, ref->rank)) {
+        if (ref)
+            core_stray_add(core, node, ref, slot, core_now(core));
         if (ref && node->conn)
-            core_send_end_of(node->conn, ref); /* it should not run */
+            core_send_end_of(node->conn, ref);
         return;
     }
     struct machine_event event =
@@ -340,8 +345,11 @@ static void agent_hello(struct core *core, struct core_conn *conn,
     note_heard(core, node);
     if (renewed)
         forgive_node(core, node);
-    for (size_t i = 0; i < hello->n_running; i++)
-        take_running(core, node, hello->running[i]->ref, hello->running[i]->pid);
+    node->stray_count = 0; /* those that are there are listed */
+    for (size_t i = 0; i < hello->n_running; i++) {
+        const Cairn__V1__RunningTrainer *one = hello->running[i];
+        take_running(core, node, one->ref, one->pid, one->slot);
+    }
     take_absent(core, node, hello);
     core_check_copies(core, node, hello);
     core->schedule_needed = true;
@@ -427,6 +435,7 @@ static void take_exit(struct core *core, struct core_node *node,
     struct core_job *job = job_of_trainer(core, node, exited->ref);
     if (job)
         apply_exit(core, job, exited);
+    core_stray_gone(core, node, exited->ref);
     if (core->failed != ST_OK || !node->conn)
         return;
     Cairn__V1__ExitAck ack = CAIRN__V1__EXIT_ACK__INIT;
@@ -456,7 +465,8 @@ void core_agent_message(struct core *core, struct core_conn *conn,
     }
     note_heard(core, node);
     if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_STARTED && message->started->ref) {
-        take_running(core, node, message->started->ref, message->started->pid);
+        take_running(core, node, message->started->ref, message->started->pid,
+                     message->started->slot);
     } else if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_BEAT) {
         take_gpus(core, node, message->beat->gpus, message->beat->n_gpus);
     } else if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_EXITED) {

@@ -45,6 +45,15 @@ void core_send_start(struct core *core, struct core_job *job, uint32_t rank)
     conn->ops->send(conn, &order.base);
 }
 
+void core_hold_slot(struct core *core, struct core_job *job, uint32_t rank)
+{
+    const struct machine_rank *of = &job->m.ranks[rank];
+    struct core_node *node = core_node_at(core, of->node);
+    Cairn__V1__TrainerRef ref = ref_of(job, rank);
+    if (node)
+        core_stray_add(core, node, &ref, of->slot, job->m.ended_at);
+}
+
 void core_send_end_of(struct core_conn *conn, Cairn__V1__TrainerRef *ref)
 {
     Cairn__V1__EndTrainer end = CAIRN__V1__END_TRAINER__INIT;

@@ -73,6 +73,8 @@ static enum status make_board(struct core *core, struct board *board)
                     used[m->ranks[r].slot] = true;
             }
         }
+        for (uint32_t s = 0; s < slots; s++)
+            used[s] = used[s] || core_stray_holds(node, s);
         for (uint32_t g = 0; g < node->gpu_count; g++)
             used[node->slots + g] = used[node->slots + g] || node->gpus[g].problem[0] ||
                                     !core_gpu_serves(&node->gpus[g]);
@@ -180,6 +182,20 @@ static void add_failed(const struct core_job *job, struct reason *reason)
                    failed);
 }
 
+/* What there is not enough of: some may be held by processes that were killed and don't die. */
+static void note_strays(struct core *core, struct reason *reason)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < core->node_count; i++)
+        count += core->nodes[i]->silent ? 0 : core->nodes[i]->stray_count;
+    if (count == 0)
+        return;
+    struct reason all;
+    reason_set(&all, "%.400s; %zu slot%s held by a process that was killed and is not gone",
+               reason->text, count, count == 1 ? " is" : "s are each");
+    *reason = all;
+}
+
 /* true: later jobs have to wait for this one. */
 static bool try_place(struct core *core, struct core_job *job)
 {
@@ -204,6 +220,7 @@ static bool try_place(struct core *core, struct core_job *job)
                                        .device = job_device_word(job->spec->workers.device) };
         holds_back = place_capacity(board->nodes, board->count, &ask) >= ask.count;
         add_failed(job, &reason);
+        note_strays(core, &reason);
         keep_waiting(core, job, reason.text);
     }
     free(board->used);

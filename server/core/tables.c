@@ -230,6 +230,63 @@ bool core_gpu_serves(const struct core_gpu *gpu)
     return gpu->capability == 0 || gpu->capability >= LIMIT_CUDA_CAPABILITY;
 }
 
+static struct core_stray *find_stray(const struct core_node *node, const Cairn__V1__TrainerRef *ref)
+{
+    for (size_t i = 0; i < node->stray_count; i++) {
+        struct core_stray *stray = &node->strays[i];
+        if (stray->generation == ref->generation && stray->rank == ref->rank &&
+            strcmp(stray->job, ref->job) == 0)
+            return stray;
+    }
+    return NULL;
+}
+
+void core_stray_add(struct core *core, struct core_node *node, const Cairn__V1__TrainerRef *ref,
+                    uint32_t slot, int64_t since)
+{
+    if (find_stray(node, ref) || node->stray_count >= CORE_STRAYS_MAX)
+        return;
+    struct core_stray *more = realloc(node->strays, (node->stray_count + 1) * sizeof *more);
+    if (!more) {
+        core_fail(core, ST_NO_MEMORY, "holding a slot");
+        return;
+    }
+    node->strays = more;
+    struct core_stray *stray = &node->strays[node->stray_count++];
+    *stray = (struct core_stray){
+        .generation = ref->generation, .rank = ref->rank, .slot = slot, .since = since
+    };
+    (void)snprintf(stray->job, sizeof stray->job, "%.15s", ref->job);
+}
+
+void core_stray_gone(struct core *core, struct core_node *node, const Cairn__V1__TrainerRef *ref)
+{
+    struct core_stray *stray = find_stray(node, ref);
+    if (!stray)
+        return;
+    LOG_INFO(core->options.log, "node %s: slot %u is free: %s generation %u rank %u is gone",
+             node->name, stray->slot, stray->job, stray->generation, stray->rank);
+    *stray = node->strays[--node->stray_count];
+    core->schedule_needed = true;
+}
+
+bool core_stray_holds(const struct core_node *node, uint32_t slot)
+{
+    bool holds = false;
+    for (size_t i = 0; i < node->stray_count; i++)
+        holds = holds || node->strays[i].slot == slot;
+    return holds;
+}
+
+/* Of a node that is lost nobody knows. */
+uint32_t core_node_undying(struct core *core, const struct core_node *node)
+{
+    uint32_t count = 0;
+    for (size_t i = 0; i < node->stray_count; i++)
+        count += core_now(core) - node->strays[i].since >= CORE_UNDYING_MS;
+    return node->silent ? 0 : count;
+}
+
 bool core_node_has(const struct core_node *node, const char *device)
 {
     bool found = strcmp(node->device, device) == 0;

@@ -183,6 +183,7 @@ enum machine_action_kind {
     MACHINE_ACT_SCHEDULE, /* slots were freed or are wanted */
     MACHINE_ACT_START,    /* trainers of all ranks */
     MACHINE_ACT_END,      /* kills the trainers that are not gone */
+    MACHINE_ACT_UNSEEN,   /* rank: counts as gone, and nobody saw that it is: its slot stays held */
     MACHINE_ACT_OVER,     /* message: sessions are told so and closed */
     MACHINE_ACT_ASSIGN,   /* rank: what it is to do in this generation */
     MACHINE_ACT_BLAME,    /* rank: the job failed by the fault of its node */

@@ -20,6 +20,7 @@
 #define MACHINE_LEAVE_MS       10000 /* for trainers to leave after the last commit */
 #define MACHINE_END_AGAIN_MS   2000  /* between two MACHINE_ACT_END */
 #define MACHINE_NEVER_MS       5000  /* a trainer that never showed up counts as gone */
+#define MACHINE_UNDYING_MS     15000 /* a trainer that SIGKILL doesn't end counts as gone */
 #define MACHINE_ASSUMED_MS     10000 /* for ranks that may have nothing to unlink */
 #define MACHINE_REMOVE_MS      60000 /* for ranks to unlink their files of a dropped save */
 #define MACHINE_SLOW_BYTES_MS  10000 /* a store that takes less in a ms, in an fsync, is stuck */

@@ -16,6 +16,9 @@
  *     still commit.
  *   5 A job in a final state has no trainer.
  *
+ * Gone is a trainer whose process ended, or was lost with its node, or was killed and can't die
+ * (it waits in the kernel): of the latter two the slot stays held until they were seen to be gone.
+ *
  * States, and the function that makes each transition:
  *
  *   QUEUED, RECOVERING       -> PLACING        [machine_on_placed]

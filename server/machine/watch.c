@@ -125,6 +125,14 @@ static void blame(struct machine_turn *t, enum machine_fault_kind kind, uint32_t
     machine_fail(t, &fault);
 }
 
+/* Without having been seen to be: no other trainer gets its slot until it was. */
+static void count_as_gone(struct machine_turn *t, uint32_t rank)
+{
+    t->m->ranks[rank].gone = true;
+    t->m->dirty = true;
+    machine_act(t, MACHINE_ACT_UNSEEN)->rank = rank;
+}
+
 /* true: the generation failed. */
 static bool watch_rank(struct machine_turn *t, uint32_t index)
 {
@@ -140,8 +148,7 @@ static bool watch_rank(struct machine_turn *t, uint32_t index)
         return true;
     }
     if (rank->agent_silent && silent >= MACHINE_SILENT_MS) {
-        rank->gone = true; /* with its node; fenced, should it come back */
-        m->dirty = true;
+        count_as_gone(t, index); /* with its node; fenced, should it come back */
         blame(t, MACHINE_FAULT_NODE, index, MACHINE_NODE_LOST);
         return true;
     }
@@ -276,6 +283,19 @@ static void watch_collecting(struct machine_turn *t, int index)
     machine_save_drop(t, index, why, !told);
 }
 
+/* SIGKILL was ordered long ago, the agent is there, and so is the process: it is in the kernel,
+ * which waits for a device. It won't run a single instruction of its own any more. */
+static void tell_undying(struct machine_turn *t, uint32_t index)
+{
+    const struct machine_rank *rank = &t->m->ranks[index];
+    machine_tell(t, "undying",
+                 "rank %u on node %s, slot %u, process %u: SIGKILL doesn't end it; its slot takes "
+                 "no worker until it is gone",
+                 index, rank->node, rank->slot, rank->pid);
+    machine_text(machine_act(t, MACHINE_ACT_OVER)->message, LIMIT_REASON,
+                 "this generation has ended");
+}
+
 /* Trainers that should be leaving are ended when it is time, and counted as gone when nobody will
  * ever say that they are. */
 static void watch_ending(struct machine_turn *t)
@@ -295,10 +315,17 @@ static void watch_ending(struct machine_turn *t)
         bool never = !rank->started && t->now - m->ended_at >= MACHINE_NEVER_MS;
         bool missing = rank->missing_at != 0 && t->now - rank->missing_at >= MACHINE_MISSING_MS;
         bool lost = rank->agent_silent && t->now - rank->heard_at >= MACHINE_SILENT_MS;
-        if (rank->gone || t->now < m->grace_until || !(never || missing || lost))
+        bool undying = t->now - m->ended_at >= MACHINE_UNDYING_MS;
+        if (rank->gone || t->now < m->grace_until)
             continue;
-        rank->gone = true;
-        m->dirty = true;
+        if (never || missing) {
+            rank->gone = true;
+            m->dirty = true;
+        } else if (lost || undying) {
+            count_as_gone(t, i);
+            if (!lost)
+                tell_undying(t, i);
+        }
         if (lost)
             machine_node_was_lost(t, i);
     }

@@ -239,6 +239,8 @@ static void break_something(struct sim *sim)
         hang_savers(sim, 50000);
     } else if (what < 93 && t) {
         sim_trainer_saver_hang(sim, t);
+    } else if (what < 95 && t) {
+        sim_trainer_undying(sim, t);
     } else {
         sim_coordinator_chaos(sim);
     }

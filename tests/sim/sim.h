@@ -217,6 +217,7 @@ struct sim_trainer_view {
     enum sim_exit exit;
     int code; /* or signal */
     bool hung, ready, acked, finished;
+    bool undying; /* it waits in the kernel: no signal ends it */
     uint64_t step;
 };
 struct sim_trainer_view *sim_trainer_view(struct sim_trainer *trainer);
@@ -224,6 +225,10 @@ void sim_trainer_kill(struct sim *sim, struct sim_trainer *trainer, int signal);
 /* SIGUSR1; or SIGTERM, which it dies of when no save came within its time of grace. */
 void sim_trainer_notice(struct sim *sim, struct sim_trainer *trainer, bool leaves);
 void sim_trainer_hang(struct sim *sim, struct sim_trainer *trainer);
+/* In state D for a while, then it dies. */
+void sim_trainer_undying(struct sim *sim, struct sim_trainer *trainer);
+/* With its machine. */
+void sim_trainer_perish(struct sim *sim, struct sim_trainer *trainer);
 /* Its saver gets nothing done at the store for a while. */
 void sim_trainer_saver_hang(struct sim *sim, struct sim_trainer *trainer);
 void sim_trainer_cut(struct sim *sim, struct sim_trainer *trainer);

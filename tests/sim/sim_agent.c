@@ -101,6 +101,7 @@ static void say_started(struct sim *sim, struct sim_node *node, struct sim_train
     Cairn__V1__TrainerStarted started = CAIRN__V1__TRAINER_STARTED__INIT;
     started.ref = &ref;
     started.pid = view->pid;
+    started.slot = view->start.slot;
     Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
     message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_STARTED;
     message.started = &started;
@@ -125,6 +126,7 @@ static void say_hello(struct sim *sim, struct sim_node *node)
         running[at] = (Cairn__V1__RunningTrainer)CAIRN__V1__RUNNING_TRAINER__INIT;
         running[at].ref = &refs[at];
         running[at].pid = view->pid;
+        running[at].slot = view->start.slot;
         list[at] = &running[at];
     }
     Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
@@ -175,10 +177,9 @@ static void check_start(struct sim *sim, const struct sim_node *node,
         struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);
         if (view->node != node || view->start.slot != start->slot || view->exit != SIM_RUNS)
             continue;
-        sim_say(sim, "slot %u of %s is still held by g%u r%u", start->slot, node->name,
-                view->start.generation, view->start.rank);
-        if ((int)view->start.job == job && view->start.generation == start->ref->generation)
-            sim_fail(sim, "%s: two trainers of one generation in one slot", known->id);
+        sim_fail(sim, "%s is started in slot %u of %s, which g%u r%u of %s holds", known->id,
+                 start->slot, node->name, view->start.generation, view->start.rank,
+                 sim->jobs[view->start.job].id);
     }
 }
 
@@ -320,7 +321,7 @@ void sim_node_crash(struct sim *sim, struct sim_node *node)
         if (view->node != node)
             continue;
         if (view->exit == SIM_RUNS)
-            sim_trainer_kill(sim, sim->trainers[i], 9);
+            sim_trainer_perish(sim, sim->trainers[i]);
         view->acked = true;
     }
     sim_at(sim, 2000 + (int64_t)sim_below(sim, 30000), start_node, node, node->life);

@@ -66,7 +66,30 @@ static void leave(struct sim *sim, struct sim_trainer *t, enum sim_exit how, int
 
 void sim_trainer_kill(struct sim *sim, struct sim_trainer *t, int signal)
 {
-    leave(sim, t, SIM_SIGNAL, signal);
+    if (!t->view.undying)
+        leave(sim, t, SIM_SIGNAL, signal);
+}
+
+void sim_trainer_perish(struct sim *sim, struct sim_trainer *t)
+{
+    leave(sim, t, SIM_SIGNAL, 9);
+}
+
+static void die(struct sim *sim, void *arg, uint64_t number)
+{
+    (void)number;
+    leave(sim, arg, SIM_SIGNAL, 9);
+}
+
+void sim_trainer_undying(struct sim *sim, struct sim_trainer *t)
+{
+    if (t->view.undying)
+        return;
+    sim_say(sim, "trainer %s g%u r%u waits in the kernel and can't die", t->id,
+            t->view.start.generation, t->view.start.rank);
+    t->view.undying = true;
+    t->view.hung = true;
+    sim_at(sim, 5000 + (int64_t)sim_below(sim, 120000), die, t, 0);
 }
 
 void sim_trainer_notice(struct sim *sim, struct sim_trainer *t, bool leaves)
@@ -83,6 +106,8 @@ static void wake(struct sim *sim, void *arg, uint64_t number)
     struct sim_trainer *t = arg;
     (void)number;
     if (t->view.exit != SIM_RUNS)
+        return;
+    if (t->view.undying)
         return;
     sim_say(sim, "trainer %s g%u r%u wakes", t->id, t->view.start.generation, t->view.start.rank);
     t->view.hung = false;
@@ -410,7 +435,7 @@ static void tick(struct sim *sim, void *arg, uint64_t number)
     if (t->view.exit != SIM_RUNS)
         return;
     sim_at(sim, TICK_MS, tick, t, 0);
-    if (t->die_at != 0 && sim->now >= t->die_at) {
+    if (t->die_at != 0 && sim->now >= t->die_at && !t->view.undying) {
         leave(sim, t, SIM_SIGNAL, 15);
         return;
     }

@@ -29,6 +29,71 @@ static void recover(struct bench *b)
         bench_tick(b, 1000);
 }
 
+/* ---- a process that can't die ---- */
+
+/* Its agent is there, its process, too. */
+static void wait_undying(struct bench *b)
+{
+    for (int i = 0; i < 14; i++)
+        bench_tick(b, 1000);
+    assert_int_equal(bench_count(b, MACHINE_ACT_UNSEEN), 0);
+    bench_tick(b, 1000);
+}
+
+static void a_trainer_that_does_not_die_counts_as_gone_and_keeps_its_slot(void **state)
+{
+    struct bench *b = *state;
+    bench_exit(b, 0, MACHINE_EXIT_SIGNAL, 11);
+    assert_non_null(bench_act(b, MACHINE_ACT_END, 0));
+    wait_undying(b);
+    assert_int_equal(bench_act(b, MACHINE_ACT_UNSEEN, 0)->rank, 1);
+    assert_non_null(strstr(bench_told(b, "undying"), "rank 1 on node node, slot 1"));
+    assert_non_null(bench_act(b, MACHINE_ACT_OVER, 0)); /* should its stream be open */
+    bench_is_state(b, "RECOVERING");
+    assert_true(machine_wants_slots(&b->m, b->now));
+    bench_run(b, BENCH_STEPS);
+    assert_int_equal(b->m.generation, 2);
+    struct machine_event late = { .kind = MACHINE_EV_EXITED, .generation = 1, .rank = 1 };
+    assert_int_equal(bench_apply(b, late), ST_OK);
+    bench_is_state(b, "RUNNING"); /* that it died at last is nothing to the job */
+}
+
+static void kill_ends_though_a_trainer_does_not_die(void **state)
+{
+    struct bench *b = *state;
+    assert_int_equal(bench_ask(b, MACHINE_EV_KILL), ST_OK);
+    bench_exit(b, 0, MACHINE_EXIT_SIGNAL, 9);
+    wait_undying(b);
+    bench_is_state(b, "KILLED");
+}
+
+static void after_a_restart_the_time_counts_anew(void **state)
+{
+    struct bench *b = *state;
+    assert_int_equal(bench_ask(b, MACHINE_EV_KILL), ST_OK);
+    bench_restart(b, 20000);
+    for (uint32_t i = 0; i < 2; i++) { /* their agent lists them */
+        struct machine_event started = { .kind = MACHINE_EV_STARTED, .generation = 1, .rank = i };
+        assert_int_equal(bench_apply(b, started), ST_OK);
+    }
+    wait_undying(b);
+    assert_int_equal(bench_count(b, MACHINE_ACT_UNSEEN), 2);
+    bench_is_state(b, "KILLED");
+}
+
+/* Nobody saw it go: who takes its slot, once the node is back, must not meet it there. */
+static void a_trainer_lost_with_its_node_keeps_its_slot(void **state)
+{
+    struct bench *b = *state;
+    struct machine_event silent = { .kind = MACHINE_EV_AGENT, .generation = 1, .rank = 1 };
+    silent.agent.silent = true;
+    assert_int_equal(bench_apply(b, silent), ST_OK);
+    b->now += 6000;
+    bench_progress(b, 0, 5, "forward");
+    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_NODE);
+    assert_int_equal(bench_act(b, MACHINE_ACT_UNSEEN, 0)->rank, 1);
+}
+
 /* ---- a hang while the store is slow ---- */
 
 /* The store fails, and is asked again and again. */
@@ -319,6 +384,10 @@ static void a_drain_does_not_undo_a_stop_that_recovers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(a_trainer_that_does_not_die_counts_as_gone_and_keeps_its_slot),
+        TEST(kill_ends_though_a_trainer_does_not_die),
+        TEST(after_a_restart_the_time_counts_anew),
+        TEST(a_trainer_lost_with_its_node_keeps_its_slot),
         TEST(a_hang_is_seen_while_a_publish_is_repeated),
         TEST(a_hang_is_seen_while_a_removal_is_repeated),
         TEST(who_waits_for_the_last_save_does_not_hang),
