@@ -177,9 +177,10 @@ static enum status refuse_option(struct parser *parser, const char *text)
     for (size_t i = 0; of_file && i < sizeof(options_elsewhere) / sizeof(options_elsewhere[0]);
          i++) {
         const char *word = options_elsewhere[i].option;
-        if (strlen(word) == size && strncmp(word, text + strspn(text, "-"), size) == 0)
+        if (strlen(word) == size && strncmp(word, text + strspn(text, "-"), size) == 0) {
             return refuse_call(parser, "there is no option %s; %s", text,
                                options_elsewhere[i].hint);
+        }
     }
     const struct option *tables[] = { parser->command == NULL ? NULL : parser->command->options,
                                       parser->table->options };

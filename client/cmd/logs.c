@@ -10,10 +10,50 @@
 
 #define RECEIVE_MS 100
 
+/* The line as the workers' own JSON object (common/log.h); NULL: it is something else. */
+static json_t *read_entry(const Cairn__V1__LogLine *line)
+{
+    json_t *entry = line->line[0] == '{' ? json_loads(line->line, 0, NULL) : NULL;
+    if (json_is_string(json_object_get(entry, "msg")) &&
+        json_is_string(json_object_get(entry, "ts")))
+        return entry;
+    json_decref(entry);
+    return NULL;
+}
+
+/* One line of JSON; `entry` is what `line` says, if that is an object. Takes the entry over. */
+static enum exit_code print_json(const Cairn__V1__LogLine *line, json_t *entry)
+{
+    json_t *object = json_from_message(&line->base);
+    if (entry != NULL)
+        (void)json_object_set_new(object, "entry", entry);
+    enum status st = json_write(object, true);
+    json_decref(object);
+    return st == ST_OK ? EXIT_DONE : EXIT_INTERNAL;
+}
+
+/* "17:40:55.065  training from step 0"; what is no news of everyday has its level before it. */
+static int print_entry(const json_t *entry)
+{
+    const char *time = json_string_value(json_object_get(entry, "ts"));
+    const char *level = json_string_value(json_object_get(entry, "level"));
+    const char *hours = strchr(time, 'T');
+    bool shown = level != NULL && strcmp(level, "info") != 0;
+    return printf("%.12s  %s%s%s\n", hours == NULL ? time : hours + 1, shown ? level : "",
+                  shown ? ": " : "", json_string_value(json_object_get(entry, "msg")));
+}
+
 static enum exit_code print_line(const struct client *client, const Cairn__V1__LogLine *line)
 {
+    json_t *entry = read_entry(line);
     if (output_is_json(client))
-        return json_write_message(&line->base) == ST_OK ? EXIT_DONE : EXIT_INTERNAL;
+        return print_json(line, entry);
+    if (entry != NULL) {
+        bool failed = client->args.rank < 0 && printf("r%u  ", line->rank) < 0;
+        failed |= print_entry(entry) < 0;
+        json_decref(entry);
+        return failed ? EXIT_INTERNAL : EXIT_DONE;
+    }
     size_t size = strlen(line->line);
     const char *end = size > 0 && line->line[size - 1] == '\n' ? "" : "\n";
     int printed = client->args.rank >= 0 ? printf("%s%s", line->line, end)

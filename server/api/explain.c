@@ -169,7 +169,7 @@ static bool add_event(void *arg, const struct journal_event *row)
 /* A list of messages grows by one; NULL: no memory. */
 static Cairn__V1__Generation *append_generation(Cairn__V1__ExplainJobReply *out)
 {
-    void *list = realloc(out->generations, (out->n_generations + 1) * sizeof *out->generations);
+    void *list = realloc(out->generations, (out->n_generations + 1) * sizeof(void *));
     if (!list)
         return NULL;
     out->generations = list;

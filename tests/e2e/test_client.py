@@ -307,13 +307,15 @@ def test_who_leaves_early_is_no_error(home):
 def test_logs_of_one_rank_and_of_an_earlier_attempt(home):
     job = home.submit(**LONG)
     until(lambda: home.show(job)["step"] > 5, 30, "the job trains")
-    assert home.cairn("logs", job).stdout.startswith("r")
+    said = home.cairn("logs", job).stdout
+    assert re.match(r"r\d  \d\d:\d\d:\d\d\.\d\d\d  training from step 0", said), said
     home.kill("cairn-trainer")
     until(lambda: home.show(job)["generation"] >= 2 and home.show(job)["state"] == "RUNNING", 30,
           "a second attempt")
     first = home.cairn("logs", job, "--rank", "1", "--attempt", "1", "-o", "jsonl").stdout.splitlines()
     assert first and all(json.loads(line)["rank"] == 1 for line in first)
     assert all(json.loads(line)["attempt"] == 1 for line in first)
+    assert "training" in json.loads(first[0])["entry"]["msg"]
     home.cairn("kill", job, "--wait")
 
 
