@@ -218,7 +218,7 @@ static void save(struct world *w, enum ckpt_level level, uint32_t threads, struc
     struct ckpt_report report;
     struct ckpt_hash digest;
     auto_buf struct buf manifest;
-    need(ckpt_folder_path(w->folder, "bench", 1000, 1, dir, sizeof dir), "save");
+    need(ckpt_folder_path(w->folder, "bench", 1000, 1, 0, dir, sizeof dir), "save");
     need(ckpt_remove(io, dir), "save");
     need(ckpt_folder_create(io, dir), "save");
     need(ckpt_writer_new(level, threads, &writer), "save");
@@ -329,7 +329,7 @@ static void run_rounds(struct world *w)
 {
     const struct options *o = &w->options;
     char dir[LIMIT_PATH];
-    need(ckpt_folder_path(w->folder, "bench", 1000, 1, dir, sizeof dir), "folder");
+    need(ckpt_folder_path(w->folder, "bench", 1000, 1, 0, dir, sizeof dir), "folder");
     for (uint32_t round = 0; round <= o->rounds; round++) {
         (void)fprintf(stderr, "round %u of %u\n", round, o->rounds);
         if (round == 1)
@@ -558,7 +558,7 @@ int main(int argc, char **argv)
     if (w->options.codec)
         run_codec(w);
     char dir[LIMIT_PATH], job[LIMIT_PATH];
-    need(ckpt_folder_path(w->folder, "bench", 1000, 1, dir, sizeof dir), "folder");
+    need(ckpt_folder_path(w->folder, "bench", 1000, 1, 0, dir, sizeof dir), "folder");
     need(ckpt_remove(io_system(), dir), "clean up");
     (void)snprintf(job, sizeof job, "%s/bench", w->folder);
     (void)rmdir(job);

@@ -6,9 +6,9 @@
  *     whoever restores    read/      ckpt_open, ckpt_read_…, ckpt_verify
  *     all of them         format/    the bytes; codec/ how a chunk becomes smaller
  *
- * A checkpoint is a folder `<store>/<job id>/step-%012d.g%d/` with one shard file per rank and a
- * manifest. It exists if and only if its manifest does: docs/rules.md, "Checkpoints". Bytes:
- * docs/format.md.
+ * A checkpoint is a folder `<store>/<job id>/step-…/` (checkpoint/format/names.h) with one shard
+ * file per rank and a manifest. It exists if and only if its manifest does: docs/rules.md,
+ * "Checkpoints". Bytes: docs/format.md.
  *
  * This library takes host buffers and knows neither wire nor device. It does all file work through
  * `struct io`.
@@ -196,8 +196,10 @@ MUST_CHECK enum status ckpt_shard_write(const struct io *io, const char *dir,
 
 /* ---- the coordinator's side: checkpoint/store/commit.c opens with the protocol's states ---- */
 
+/* retry: which try of the save it is, 0: the first (checkpoint/format/names.h). */
 MUST_CHECK enum status ckpt_folder_path(const char *store, const char *job, uint64_t step,
-                                        uint64_t generation, char *out, size_t capacity);
+                                        uint64_t generation, uint32_t retry, char *out,
+                                        size_t capacity);
 /* Makes the folder and its parents, each durable in its parent. A leftover folder of the same name
  * without a manifest is emptied first. ST_EXISTS: it holds a manifest. */
 MUST_CHECK enum status ckpt_folder_create(const struct io *io, const char *dir);
@@ -217,6 +219,9 @@ MUST_CHECK enum status ckpt_manifest_make(const struct ckpt_report *reports, uin
  * Durable: on ST_OK. After an error the same call is repeated, in this process or another. */
 MUST_CHECK enum status ckpt_manifest_publish(const struct io *io, const char *dir,
                                              const void *bytes, size_t size);
+/* Removes the folder of a save that is given up. ST_EXISTS: it holds a manifest, so it is a
+ * checkpoint; nothing was touched. Otherwise as ckpt_remove. */
+MUST_CHECK enum status ckpt_folder_drop(const struct io *io, const char *dir);
 /* Un-publishes (manifest first, fsync), then removes files and folder. A missing one is success.
  * Files that aren't ours stay, and the folder with them. */
 MUST_CHECK enum status ckpt_remove(const struct io *io, const char *dir);
@@ -256,6 +261,7 @@ struct ckpt_entry {
     char dir[LIMIT_PATH];
     uint64_t step, generation;
     struct ckpt_parent parent;
+    uint32_t retry;
     bool committed; /* has a readable manifest of this job, step and generation; not bad-… */
     bool damaged;   /* has a manifest that isn't one */
     /* Of reading the manifest: ST_OK; damage; ST_NOT_FOUND: there is none; others: it couldn't be
@@ -268,8 +274,8 @@ struct ckpt_entry {
     uint64_t raw_bytes;
     uint32_t files;
 };
-/* All folders of a job, the newest step first, of one step the highest generation first. *out:
- * free(). */
+/* All folders of a job, the newest step first, of one step the highest generation first, of that
+ * the last try. *out: free(). */
 MUST_CHECK enum status ckpt_list(const struct io *io, const char *store, const char *job,
                                  struct ckpt_entry **out, size_t *out_count);
 

@@ -89,6 +89,19 @@ static bool take_number(const char **at, uint64_t *out)
     return true;
 }
 
+/* ".t" and a number without leading zeros, if that comes next; false: it is malformed. */
+static bool take_retry(const char **at, uint32_t *out)
+{
+    uint64_t retry = 0;
+    if (strncmp(*at, ".t", 2) != 0)
+        return true;
+    *at += 2;
+    if (**at == '0' || !take_number(at, &retry) || retry > UINT32_MAX)
+        return false;
+    *out = (uint32_t)retry;
+    return true;
+}
+
 bool ckpt_folder_parse(const char *name, struct ckpt_folder_name *out)
 {
     struct ckpt_folder_name found = { .quarantined = false };
@@ -97,13 +110,16 @@ bool ckpt_folder_parse(const char *name, struct ckpt_folder_name *out)
         found.quarantined = true;
         name += bad;
     }
+    if (strncmp(name, "step-", 5) != 0)
+        return false;
     const char *at = name + 5;
-    if (strncmp(name, "step-", 5) != 0 || strspn(at, "0123456789") < 12 ||
-        !take_number(&at, &found.step) || strncmp(at, ".g", 2) != 0)
+    if (strspn(at, "0123456789") < 12 || !take_number(&at, &found.step) ||
+        strncmp(at, ".g", 2) != 0)
         return false;
     at += 2;
-    if (!take_number(&at, &found.generation))
+    if (!take_number(&at, &found.generation) || !take_retry(&at, &found.retry))
         return false;
+    found.plain_size = (uint32_t)(at - name);
     uint64_t copy = 0;
     if (found.quarantined && *at == '.') {
         at++;
@@ -116,19 +132,24 @@ bool ckpt_folder_parse(const char *name, struct ckpt_folder_name *out)
     return true;
 }
 
-enum status ckpt_folder_name(uint64_t step, uint64_t generation, char out[LIMIT_NAME])
+enum status ckpt_folder_name(uint64_t step, uint64_t generation, uint32_t retry,
+                             char out[LIMIT_NAME])
 {
+    char further[16] = "";
     if (step > (uint64_t)INT64_MAX / 10 || generation > (uint64_t)INT64_MAX / 10)
         return ST_INVALID;
-    (void)snprintf(out, LIMIT_NAME, "step-%012" PRIu64 ".g%" PRIu64, step, generation);
+    if (retry > 0)
+        (void)snprintf(further, sizeof(further), ".t%" PRIu32, retry);
+    (void)snprintf(out, LIMIT_NAME, "step-%012" PRIu64 ".g%" PRIu64 "%s", step, generation,
+                   further);
     return ST_OK;
 }
 
 enum status ckpt_folder_path(const char *store, const char *job, uint64_t step, uint64_t generation,
-                             char *out, size_t capacity)
+                             uint32_t retry, char *out, size_t capacity)
 {
     char name[LIMIT_NAME];
-    if (!ckpt_name_is_good(job) || ckpt_folder_name(step, generation, name) != ST_OK)
+    if (!ckpt_name_is_good(job) || ckpt_folder_name(step, generation, retry, name) != ST_OK)
         return ST_INVALID;
     int size = snprintf(out, capacity, "%s/%s/%s", store, job, name);
     return size < 0 || (size_t)size >= capacity ? ST_FULL : ST_OK;

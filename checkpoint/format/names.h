@@ -2,9 +2,14 @@
  * Names of folders and files in a store: docs/rules.md ("Checkpoints") says what each is.
  *
  *     STORE/JOB/step-000000001000.g7/     a checkpoint, of step 1000 and generation 7
+ *     STORE/JOB/step-000000001000.g7.t2/  the same, of the second further try of that save
  *         shard-00000-of-00008.cairn …    one file per rank
  *         manifest.json                   it exists by this one; before, under the temporary name
  *     STORE/JOB/bad-step-…                set aside; of several, the later ones end in .2, .3, …
+ *
+ * Every try of a save has a folder of its own, so that a call of an earlier one which comes late,
+ * even from a process that is dead, finds nothing that it could spoil. The try is no part of what a
+ * checkpoint is: of one step and generation one try at most is ever published.
  */
 #pragma once
 
@@ -33,11 +38,15 @@ MUST_CHECK enum status ckpt_path(const char *dir, const char *name, char out[LIM
 MUST_CHECK enum status ckpt_dirname(const char *dir, char out[LIMIT_PATH]);
 MUST_CHECK enum status ckpt_basename(const char *dir, char out[LIMIT_PATH]);
 
-/* "step-000000001000.g7". ST_INVALID: numbers that no folder has. */
-MUST_CHECK enum status ckpt_folder_name(uint64_t step, uint64_t generation, char out[LIMIT_NAME]);
+/* "step-000000001000.g7", of a further try ".t1" and so on at its end. ST_INVALID: numbers that no
+ * folder has. */
+MUST_CHECK enum status ckpt_folder_name(uint64_t step, uint64_t generation, uint32_t retry,
+                                        char out[LIMIT_NAME]);
 /* What a folder's name says; false: it is none of ours. */
 struct ckpt_folder_name {
     uint64_t step, generation;
+    uint32_t retry;      /* 0: the first try */
+    uint32_t plain_size; /* bytes of step-…: without bad- and the number of several */
     bool quarantined;
 };
 bool ckpt_folder_parse(const char *name, struct ckpt_folder_name *out);

@@ -134,7 +134,36 @@ static void report_to_child(void *arg, const char *line)
     (void)ckpt_finding(it->of_child, ST_OK, it->folder, "%s", line);
 }
 
-/* The parent's folder: its name, and its path beside the child's. */
+static bool has_manifest(const struct io *io, const char *beside, const char *name)
+{
+    char dir[LIMIT_PATH], path[LIMIT_PATH];
+    struct io_stat info;
+    return ckpt_path(beside, name, dir) == ST_OK && ckpt_path(dir, CKPT_MANIFEST, path) == ST_OK &&
+           io->stat(io->self, path, &info) == ST_OK;
+}
+
+struct parent_search {
+    const struct ckpt_reader *reader;
+    const char *beside; /* the folder of both */
+    char *name;         /* LIMIT_NAME bytes */
+};
+
+/* An io_name_fn: takes the folder of a further try of the parent that was published. */
+static bool look_at_try(void *arg, const char *name)
+{
+    struct parent_search *search = arg;
+    const struct ckpt_parent *parent = &search->reader->manifest.parent;
+    struct ckpt_folder_name found;
+    if (!ckpt_folder_parse(name, &found) || found.quarantined || found.retry == 0 ||
+        found.step != parent->step || found.generation != parent->generation ||
+        strlen(name) >= LIMIT_NAME || !has_manifest(search->reader->io, search->beside, name))
+        return true;
+    (void)snprintf(search->name, LIMIT_NAME, "%s", name);
+    return false;
+}
+
+/* The parent's folder: its name, and its path beside the child's. That of its first try, where no
+ * other was published. */
 static enum status parent_place(const struct ckpt_reader *reader, char name[LIMIT_NAME],
                                 char path[LIMIT_PATH])
 {
@@ -142,7 +171,11 @@ static enum status parent_place(const struct ckpt_reader *reader, char name[LIMI
     char beside[LIMIT_PATH];
     enum status st = ckpt_dirname(reader->dir, beside);
     if (st == ST_OK)
-        st = ckpt_folder_name(parent->step, parent->generation, name);
+        st = ckpt_folder_name(parent->step, parent->generation, 0, name);
+    if (st == ST_OK && !has_manifest(reader->io, beside, name)) {
+        struct parent_search search = { reader, beside, name };
+        st = reader->io->list(reader->io->self, beside, look_at_try, &search);
+    }
     return st == ST_OK ? ckpt_path(beside, name, path) : st;
 }
 

@@ -16,13 +16,11 @@ static char *cut_last(char *key)
 }
 
 /* X of bad-X and bad-X.2. */
-static void plain_name(const char *aside, char out[S3_KEY_MAX])
+static void plain_name(const char *aside, const struct ckpt_folder_name *folder,
+                       char out[S3_KEY_MAX])
 {
-    (void)snprintf(out, S3_KEY_MAX, "%s", aside + strlen(CKPT_QUARANTINE));
-    char *generation = strstr(out, ".g");
-    char *copy = generation == NULL ? NULL : strchr(generation + 2, '.');
-    if (copy != NULL)
-        *copy = '\0';
+    (void)snprintf(out, S3_KEY_MAX, "%.*s", (int)folder->plain_size,
+                   aside + strlen(CKPT_QUARANTINE));
 }
 
 bool s3_place_join(const struct s3_place *folder, const char *name, struct s3_place *out)
@@ -72,7 +70,7 @@ bool s3_path_parse(const char *path, struct s3_path *out)
         (void)snprintf(plain, sizeof(plain), "%s", last);
         found.meaning = S3_STEP;
     } else {
-        plain_name(last, plain);
+        plain_name(last, &folder, plain);
         found.meaning = is_folder                          ? S3_ASIDE
                         : strcmp(file, CKPT_MANIFEST) == 0 ? S3_ASIDE_MANIFEST
                                                            : S3_PLAIN;

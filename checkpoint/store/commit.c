@@ -4,7 +4,7 @@
  *                    ckpt_folder_create              every rank: ckpt_shard_write
  *     (nothing) ------------------------> FOLDER ---------------------------------> WRITTEN
  *                                           |                                          |
- *                         ckpt_remove       |                          ckpt_commit_check, then the
+ *                         ckpt_folder_drop  |                          ckpt_commit_check, then the
  *     (nothing) <---------------------------+                          journal's committing record
  *         ^                                                                            |
  *         |   ckpt_remove        ckpt_manifest_publish                                 v
@@ -42,10 +42,12 @@ struct names {
     bool foreign;
 };
 
+/* The manifest isn't among them: what takes it away says so. */
 static bool collect_ours(void *arg, const char *name)
 {
     struct names *names = arg;
-    if (!ckpt_file_is_ours(name) || strlen(name) >= sizeof(names->name[0])) {
+    if (!ckpt_file_is_ours(name) || strcmp(name, CKPT_MANIFEST) == 0 ||
+        strlen(name) >= sizeof(names->name[0])) {
         names->foreign = true;
         return true;
     }
@@ -63,7 +65,7 @@ static enum status unlink_in(const struct io *io, const char *dir, const char *n
     return st == ST_NOT_FOUND ? ST_OK : st;
 }
 
-/* Removes our files; *foreign says whether others are left. */
+/* Removes our files but for a manifest; *foreign says whether others are left. */
 static enum status empty_folder(const struct io *io, const char *dir, bool *foreign)
 {
     auto_free struct names *names = malloc(sizeof(*names));
@@ -281,6 +283,17 @@ static enum status sync_unpublished(const struct io *io, const char *dir)
     return st;
 }
 
+/* A folder without a manifest goes, with our files; with others it stays. */
+static enum status remove_unpublished(const struct io *io, const char *dir)
+{
+    bool foreign = false;
+    enum status st = empty_folder(io, dir, &foreign);
+    if (st != ST_OK || foreign)
+        return st;
+    st = io->rmdir(io->self, dir);
+    return st == ST_OK || st == ST_NOT_FOUND ? sync_removal(io, dir) : st;
+}
+
 enum status ckpt_remove(const struct io *io, const char *dir)
 {
     struct io_stat info;
@@ -293,13 +306,23 @@ enum status ckpt_remove(const struct io *io, const char *dir)
         st = fault_status("retention.unpublish");
     if (st == ST_OK)
         st = sync_unpublished(io, dir);
-    bool foreign = false;
+    return st == ST_OK ? remove_unpublished(io, dir) : st;
+}
+
+enum status ckpt_folder_drop(const struct io *io, const char *dir)
+{
+    char manifest[LIMIT_PATH];
+    struct io_stat info;
+    enum status st = io->stat(io->self, dir, &info);
+    if (st == ST_NOT_FOUND)
+        return sync_removal(io, dir);
     if (st == ST_OK)
-        st = empty_folder(io, dir, &foreign);
-    if (st != ST_OK || foreign)
-        return st;
-    st = io->rmdir(io->self, dir);
-    return st == ST_OK || st == ST_NOT_FOUND ? sync_removal(io, dir) : st;
+        st = ckpt_path(dir, CKPT_MANIFEST, manifest);
+    if (st == ST_OK)
+        st = io->stat(io->self, manifest, &info);
+    if (st == ST_OK)
+        return ST_EXISTS;
+    return st == ST_NOT_FOUND ? remove_unpublished(io, dir) : st;
 }
 
 /* The path of a folder that was set aside: the copy-th of that name. */

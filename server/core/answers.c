@@ -40,6 +40,7 @@ void core_store_done(struct core *core, struct store_task *task)
         event.answer = (struct machine_answer){ .task = task->kind,
                                                 .step = task->step,
                                                 .generation = task->generation,
+                                                .retry = task->retry,
                                                 .status = task->status,
                                                 .message = task->message,
                                                 .away = task->away,
@@ -48,6 +49,7 @@ void core_store_done(struct core *core, struct store_task *task)
                                                 .swept = task->swept };
         struct machine_ckpt ckpt = { .step = task->step,
                                      .generation = task->generation,
+                                     .retry = task->retry,
                                      .shards = task->shards,
                                      .state = MACHINE_CKPT_GOOD,
                                      .bytes = task->bytes,

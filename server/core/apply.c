@@ -68,6 +68,7 @@ static enum status record_save(struct core *core, struct core_job *job,
                                 .digest = "" };
     const struct machine_save *save = machine_find_save(&job->m, act->step, act->generation);
     if (save) {
+        row.retry = save->retry;
         row.base_step = save->base_step;
         row.base_generation = save->base_generation;
     }

@@ -71,6 +71,7 @@ static bool load_save(void *arg, const struct journal_save *row)
     struct machine_save save = { .state = (enum machine_save_state)row->state,
                                  .step = row->step,
                                  .generation = row->generation,
+                                 .retry = row->retry,
                                  .base_step = row->base_step,
                                  .base_generation = row->base_generation };
     machine_load_save(&load->job->m, &save);

@@ -161,7 +161,8 @@ void core_job_free(struct core_job *job)
 enum status core_ckpt_dir(const struct core_job *job, uint64_t step, uint32_t generation, char *out,
                           size_t capacity)
 {
-    return ckpt_folder_path(job->spec->checkpoint.store, job->id, step, generation, out, capacity);
+    return ckpt_folder_path(job->spec->checkpoint.store, job->id, step, generation,
+                            machine_folder_try(&job->m, step, generation), out, capacity);
 }
 
 /* ---- sessions ---- */

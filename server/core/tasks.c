@@ -130,9 +130,10 @@ static enum status list_kept(const struct core_job *job, struct store_task *task
     if (!task->kept)
         return ST_NO_MEMORY;
     for (size_t i = 0; i < m->catalog_count; i++) {
-        struct ckpt_parent *kept = &task->kept[task->kept_count++];
-        *kept = (struct ckpt_parent){ .step = m->catalog[i].step,
-                                      .generation = m->catalog[i].generation };
+        struct ckpt_folder_name *kept = &task->kept[task->kept_count++];
+        *kept = (struct ckpt_folder_name){ .step = m->catalog[i].step,
+                                           .generation = m->catalog[i].generation,
+                                           .retry = m->catalog[i].retry };
     }
     return ST_OK;
 }
@@ -148,6 +149,7 @@ void core_submit_store(struct core *core, struct core_job *job, const struct mac
     (void)snprintf(task->store, sizeof task->store, "%s", job->spec->checkpoint.store);
     task->step = act->step;
     task->generation = act->generation;
+    task->retry = machine_folder_try(&job->m, act->step, act->generation);
     (void)snprintf(task->mark, sizeof task->mark, "%s", job->m.store_mark);
     task->holds = machine_newest(&job->m) != NULL;
     task->given_up = job->m.store_away;

@@ -74,7 +74,8 @@ MUST_CHECK enum status journal_end_generation(struct journal *journal, const cha
 struct journal_save {
     uint64_t step;
     uint32_t generation;
-    int state; /* enum machine_save_state: COLLECTING, COMMITTING or DROPPING */
+    uint32_t retry; /* of the folder's name */
+    int state;      /* enum machine_save_state: COLLECTING, COMMITTING or DROPPING */
     int64_t wall_ms;
     const void *manifest; /* COMMITTING: its bytes */
     size_t manifest_size;

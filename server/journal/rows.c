@@ -142,12 +142,12 @@ enum status journal_each_generation(struct journal *journal, const char *id,
 enum status journal_put_save(struct journal *journal, const char *id,
                              const struct journal_save *save)
 {
-    return journal_run(journal, SQL_PUT_SAVE, "tiiiibtiiiiiii", id, (int64_t)save->step,
+    return journal_run(journal, SQL_PUT_SAVE, "tiiiibtiiiiiiii", id, (int64_t)save->step,
                        (int64_t)save->generation, (int64_t)save->state, save->wall_ms,
                        save->manifest, save->manifest_size, save->digest, (int64_t)save->bytes,
                        (int64_t)save->raw_bytes, (int64_t)save->shards, (int64_t)save->base_step,
                        (int64_t)save->base_generation, (int64_t)save->parent_step,
-                       (int64_t)save->parent_generation);
+                       (int64_t)save->parent_generation, (int64_t)save->retry);
 }
 
 enum status journal_drop_reports(struct journal *journal, const char *id, uint64_t step,
@@ -185,7 +185,8 @@ enum status journal_each_save(struct journal *journal, const char *id, journal_s
                                      .base_step = (uint64_t)sqlite3_column_int64(row, 9),
                                      .base_generation = (uint32_t)sqlite3_column_int64(row, 10),
                                      .parent_step = (uint64_t)sqlite3_column_int64(row, 11),
-                                     .parent_generation = (uint32_t)sqlite3_column_int64(row, 12) };
+                                     .parent_generation = (uint32_t)sqlite3_column_int64(row, 12),
+                                     .retry = (uint32_t)sqlite3_column_int64(row, 13) };
         more = fn(arg, &save);
     }
     return end_rows(row, st);
@@ -216,12 +217,12 @@ enum status journal_put_ckpt(struct journal *journal, const char *id,
                              const struct machine_ckpt *ckpt)
 {
     return journal_run(
-        journal, SQL_PUT_CKPT, "tiiiiitiiiiirrriiiiii", id, (int64_t)ckpt->step,
+        journal, SQL_PUT_CKPT, "tiiiiitiiiiirrriiiiiii", id, (int64_t)ckpt->step,
         (int64_t)ckpt->generation, (int64_t)ckpt->state, (int64_t)ckpt->verified, ckpt->wall_ms,
         ckpt->digest, (int64_t)ckpt->bytes, (int64_t)ckpt->raw_bytes, (int64_t)ckpt->shards,
         (int64_t)ckpt->parent_step, (int64_t)ckpt->parent_generation, ckpt->loss, ckpt->eval_loss,
         ckpt->eval_accuracy, ckpt->times.stall_us, ckpt->times.encode_us, ckpt->times.io_us,
-        ckpt->times.sync_us, ckpt->times.save_us, ckpt->times.commit_us);
+        ckpt->times.sync_us, ckpt->times.save_us, ckpt->times.commit_us, (int64_t)ckpt->retry);
 }
 
 enum status journal_drop_ckpt(struct journal *journal, const char *id, uint64_t step,
@@ -247,6 +248,7 @@ enum status journal_each_ckpt(struct journal *journal, const char *id, journal_c
                                      .shards = (uint32_t)sqlite3_column_int64(row, 8),
                                      .parent_step = (uint64_t)sqlite3_column_int64(row, 9),
                                      .parent_generation = (uint32_t)sqlite3_column_int64(row, 10),
+                                     .retry = (uint32_t)sqlite3_column_int64(row, 20),
                                      .loss = number_at(row, 11),
                                      .eval_loss = number_at(row, 12),
                                      .eval_accuracy = number_at(row, 13),

@@ -1,8 +1,8 @@
 /*
  * The journal's SQLite file: opened, locked, brought up to date; transactions; statements by name.
  *
- * user_version is 3. An older file (0 or 1, 2) gets the columns that it lacks; nothing else of the
- * schema ever changed.
+ * user_version is 4. An older file (0 or 1, 2, 3) gets the columns that it lacks; nothing else of
+ * the schema ever changed.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -68,6 +68,14 @@ static const char upgrade_to_3[] =
     "PRAGMA user_version=3;"
     "COMMIT;";
 
+/* Which try of a save its folder is named after. */
+static const char upgrade_to_4[] =
+    "BEGIN;"
+    "ALTER TABLE saves ADD COLUMN retry INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE checkpoints ADD COLUMN retry INTEGER NOT NULL DEFAULT 0;"
+    "PRAGMA user_version=4;"
+    "COMMIT;";
+
 #define STRING_(x) #x
 #define STRING(x)  STRING_(x)
 
@@ -89,12 +97,12 @@ static const char *const sql_texts[SQL_COUNT] = {
     [SQL_END_GENERATION] =
         "UPDATE generations SET end_ms=?3, end_step=?4, cause=?5, message=?6 WHERE job=?1 "
         "AND generation=?2",
-    [SQL_PUT_SAVE] = "INSERT OR REPLACE INTO saves VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+    [SQL_PUT_SAVE] = "INSERT OR REPLACE INTO saves VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
     [SQL_DROP_SAVE] = "DELETE FROM saves WHERE job=? AND step=? AND generation=?",
     [SQL_DROP_REPORTS] = "DELETE FROM reports WHERE job=? AND step=? AND generation=?",
     [SQL_PUT_REPORT] = "INSERT OR REPLACE INTO reports VALUES(?,?,?,?,?)",
     [SQL_PUT_CKPT] = "INSERT OR REPLACE INTO checkpoints "
-                     "VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                     "VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
     [SQL_DROP_CKPT] = "DELETE FROM checkpoints WHERE job=? AND step=? AND generation=?",
     [SQL_PUT_METRIC] = "INSERT OR REPLACE INTO metrics VALUES(?,?,?,?)",
     [SQL_COUNT_METRICS] = "SELECT count(*), max(step) FROM metrics WHERE job=?",
@@ -111,15 +119,17 @@ static const char *const sql_texts[SQL_COUNT] = {
         "DELETE FROM keys WHERE seq <= (SELECT seq FROM keys ORDER BY seq DESC LIMIT "
         "1 OFFSET " STRING(JOURNAL_KEYS_MAX) ")",
     [SQL_EACH_JOB] = "SELECT id,name,seq,job_file,pins,state FROM jobs ORDER BY seq",
-    [SQL_EACH_SAVE] = "SELECT step,generation,state,wall_ms,manifest,digest,bytes,raw_bytes,shards,"
-                      "base_step,base_generation,parent_step,parent_generation FROM saves WHERE "
-                      "job=? ORDER BY step",
+    [SQL_EACH_SAVE] =
+        "SELECT step,generation,state,wall_ms,manifest,digest,bytes,raw_bytes,shards,"
+        "base_step,base_generation,parent_step,parent_generation,retry FROM saves WHERE "
+        "job=? ORDER BY step",
     [SQL_EACH_REPORT] =
         "SELECT rank,report FROM reports WHERE job=? AND step=? AND generation=? ORDER BY rank",
-    [SQL_EACH_CKPT] = "SELECT step,generation,state,verified,wall_ms,digest,bytes,raw_bytes,shards,"
-                      "parent_step,parent_generation,loss,eval_loss,eval_accuracy,stall_us,"
-                      "encode_us,write_us,sync_us,save_us,commit_us FROM checkpoints WHERE job=? "
-                      "ORDER BY step, generation",
+    [SQL_EACH_CKPT] =
+        "SELECT step,generation,state,verified,wall_ms,digest,bytes,raw_bytes,shards,"
+        "parent_step,parent_generation,loss,eval_loss,eval_accuracy,stall_us,"
+        "encode_us,write_us,sync_us,save_us,commit_us,retry FROM checkpoints WHERE job=? "
+        "ORDER BY step, generation",
     [SQL_EACH_EVENT] = "SELECT * FROM (SELECT seq,wall_ms,generation,step,kind,message FROM events "
                        "WHERE job=? ORDER BY seq DESC LIMIT ?) ORDER BY seq",
     [SQL_EACH_GENERATION] = "SELECT generation,begin_ms,end_ms,restore_step,end_step,nodes,cause,"
@@ -200,6 +210,8 @@ static enum status open_db(struct journal *journal, const char *path)
         rc = sqlite3_exec(journal->db, upgrade_to_2, NULL, NULL, NULL);
     if (rc == SQLITE_OK && version < 3)
         rc = sqlite3_exec(journal->db, upgrade_to_3, NULL, NULL, NULL);
+    if (rc == SQLITE_OK && version < 4)
+        rc = sqlite3_exec(journal->db, upgrade_to_4, NULL, NULL, NULL);
     return journal_status(journal, rc);
 }
 

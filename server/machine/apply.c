@@ -227,6 +227,7 @@ static void on_store(struct machine_turn *t)
         [MACHINE_TASK_FOLDER] = machine_on_folder_done,
         [MACHINE_TASK_CHECK] = machine_on_check_done,
         [MACHINE_TASK_PUBLISH] = machine_on_publish_done,
+        [MACHINE_TASK_DROP] = machine_on_drop_done,
         [MACHINE_TASK_REMOVE] = machine_on_remove_done,
         [MACHINE_TASK_VERIFY] = machine_on_verify_done,
         [MACHINE_TASK_QUARANTINE] = machine_on_quarantine_done,

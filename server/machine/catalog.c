@@ -138,6 +138,20 @@ const struct machine_save *machine_find_save(const struct machine *m, uint64_t s
     return index < 0 ? NULL : &m->saves[index];
 }
 
+int machine_answered_save(const struct machine_turn *t)
+{
+    const struct machine_answer *answer = &t->ev->answer;
+    int index = machine_save_index(t->m, answer->step, answer->generation);
+    return index >= 0 && t->m->saves[index].retry == answer->retry ? index : -1;
+}
+
+uint32_t machine_folder_try(const struct machine *m, uint64_t step, uint32_t generation)
+{
+    const struct machine_ckpt *ckpt = machine_find_ckpt(m, step, generation);
+    const struct machine_save *save = machine_find_save(m, step, generation);
+    return ckpt ? ckpt->retry : save ? save->retry : 0;
+}
+
 bool machine_every_rank(const struct machine *m, int index, uint8_t flag)
 {
     CHECK(index >= 0);

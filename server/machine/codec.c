@@ -44,6 +44,8 @@ static const struct field machine_fields[] = {
     FIELD(machine, spared, BOOLEAN),
     FIELD(machine, numeric_seen, BOOLEAN),
     FIELD(machine, numeric_step, U64),
+    FIELD(machine, tried_step, U64),
+    FIELD(machine, tried_again, U32),
     FIELD(machine, stay_step, U64),
     FIELD(machine, saved_wall, I64),
     FIELD(machine, cost_us, I64),

@@ -172,10 +172,12 @@ void machine_suspect_damage(struct machine_turn *t)
     }
 }
 
-void machine_ckpt_removed(struct machine_turn *t, struct machine_ckpt *ckpt)
+void machine_on_remove_done(struct machine_turn *t)
 {
     struct machine *m = t->m;
-    CHECK(ckpt->state == MACHINE_CKPT_REMOVING);
+    struct machine_ckpt *ckpt = machine_ckpt_at(m, t->ev->answer.step, t->ev->answer.generation);
+    if (!ckpt || ckpt->state != MACHINE_CKPT_REMOVING)
+        return;
     ckpt->removing = false;
     if (t->ev->answer.away)
         machine_note_away(t); /* asked for again, it is given up (store_task.given_up) */

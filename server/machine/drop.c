@@ -112,7 +112,7 @@ void machine_save_remove(struct machine_turn *t, int index)
             return;
     }
     save->removing = true;
-    machine_ask_store(t, MACHINE_TASK_REMOVE, save->step, save->generation);
+    machine_ask_store(t, MACHINE_TASK_DROP, save->step, save->generation);
 }
 
 void machine_save_drop(struct machine_turn *t, int index, const char *why, bool tell)
@@ -147,25 +147,21 @@ void machine_save_drop(struct machine_turn *t, int index, const char *why, bool 
     machine_save_remove(t, index);
 }
 
-void machine_on_remove_done(struct machine_turn *t)
+void machine_on_drop_done(struct machine_turn *t)
 {
     struct machine *m = t->m;
-    int index = machine_save_index(m, t->ev->answer.step, t->ev->answer.generation);
-    struct machine_ckpt *ckpt = machine_ckpt_at(m, t->ev->answer.step, t->ev->answer.generation);
-    if (ckpt && ckpt->state == MACHINE_CKPT_REMOVING) {
-        machine_ckpt_removed(t, ckpt);
-        return;
-    }
+    int index = machine_answered_save(t);
     if (index < 0 || m->saves[index].state != MACHINE_SAVE_DROPPING)
         return;
     m->saves[index].removing = false;
-    if (t->ev->answer.status != ST_OK && !machine_all_gone(m)) {
+    bool gone = t->ev->answer.status == ST_OK || t->ev->answer.status == ST_EXISTS;
+    if (!gone && !machine_all_gone(m)) {
         (void)machine_unsaved(t, t->ev->answer.message);
         m->saves[index].retry_at = t->now + machine_retry_ms(++m->saves[index].tries);
         return;
     }
-    /* A folder that stays hinders no other generation. What was the last step, or announced, is
-     * saved again. */
+    /* A folder that stays hinders nobody: the next try has another. What was the last step, or
+     * announced, is saved again. */
     machine_save_set_state(t, &m->saves[index], MACHINE_SAVE_DROPPED);
     m->saves[index].retry_at = t->now + machine_retry_ms(m->saves[index].tries);
 }

@@ -102,6 +102,7 @@ struct machine_answer {
     enum machine_task task;
     uint64_t step;       /* of the save or checkpoint */
     uint32_t generation; /* of the same; SWEEP: those before it were swept */
+    uint32_t retry;      /* of the same; the answer to an earlier try changes nothing */
     enum status status;
     const char *message; /* one line, if status is not ST_OK */
     bool away;           /* with ST_UNREACHABLE: at the store's place is another one, or nothing */

@@ -39,6 +39,8 @@ static void form_generation(struct machine_turn *t)
     for (int i = 0; i < MACHINE_ANNOUNCED_MAX; i++)
         m->announced[i] = (struct machine_announced){ 0 };
     m->stay_step = 0;
+    m->tried_step = 0;
+    m->tried_again = 0;
     for (int i = 0; i < MACHINE_SAVES_MAX; i++)
         m->saves[i] = (struct machine_save){ 0 };
     for (uint32_t i = 0; i < m->config.ranks; i++) {

@@ -60,6 +60,8 @@ bool machine_is_parent(const struct machine *m, const struct machine_ckpt *ckpt)
 bool machine_is_base(const struct machine *m, const struct machine_ckpt *ckpt);
 /* Its place in m->saves, or -1. */
 int machine_save_index(const struct machine *m, uint64_t step, uint32_t generation);
+/* The place of the save that the store's answer is about, or -1: it is another try by now. */
+int machine_answered_save(const struct machine_turn *t);
 /* All ranks have that flag for the save. */
 bool machine_every_rank(const struct machine *m, int index, uint8_t flag);
 /* It may still commit, or is still to be removed; the same of any of them. */
@@ -134,7 +136,7 @@ void machine_note_away(struct machine_turn *t);
 void machine_suspect_damage(struct machine_turn *t);
 /* Asks again for those reads that failed on the medium. */
 void machine_damage_tick(struct machine_turn *t);
-void machine_ckpt_removed(struct machine_turn *t, struct machine_ckpt *ckpt);
+void machine_on_remove_done(struct machine_turn *t);
 void machine_on_verify_done(struct machine_turn *t);
 void machine_on_quarantine_done(struct machine_turn *t);
 void machine_catalog_resume(struct machine_turn *t);
@@ -185,7 +187,7 @@ void machine_save_refuse(struct machine_turn *t, int index, const char *why);
 bool machine_unsaved(struct machine_turn *t, const char *why);
 void machine_room_again(struct machine_turn *t, uint64_t step); /* a save committed */
 void machine_on_save_failed(struct machine_turn *t);
-void machine_on_remove_done(struct machine_turn *t);
+void machine_on_drop_done(struct machine_turn *t);
 void machine_sweep(struct machine_turn *t);       /* after every event */
 void machine_sweep_again(struct machine_turn *t); /* a save committed */
 void machine_on_sweep_done(struct machine_turn *t);

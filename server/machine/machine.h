@@ -84,6 +84,10 @@ struct machine {
     uint32_t suspect_count;
     uint32_t swept; /* what generations before it left in the store was looked for */
     struct machine_announced announced[MACHINE_ANNOUNCED_MAX];
+    /* Of this generation: the highest step for which a folder was asked for, and how many further
+     * tries there were, of whatever step. Each has a number, and so a folder of its own. */
+    uint64_t tried_step;
+    uint32_t tried_again;
     uint64_t stay_step;        /* the newest exit that was taken back; 0: none, this generation */
     int64_t saved_wall;        /* the newest save began */
     int64_t cost_us, write_ms; /* of a checkpoint, moving averages; 0: none was measured */
@@ -192,6 +196,8 @@ const struct machine_ckpt *machine_find_ckpt(const struct machine *m, uint64_t s
                                              uint32_t generation);
 const struct machine_save *machine_find_save(const struct machine *m, uint64_t step,
                                              uint32_t generation);
+/* Which try of the save the folder of a checkpoint, or of a save, is named after. */
+uint32_t machine_folder_try(const struct machine *m, uint64_t step, uint32_t generation);
 /* What a save will take, at most, as far as is known; 0: nothing is. whole: without differences. */
 uint64_t machine_expected_bytes(const struct machine *m, bool whole);
 /* A save that somebody waits for. */

@@ -190,7 +190,8 @@ struct machine_copy {
     X(FOLDER, MACHINE_TASK_MS, "making the folder")                                                \
     X(CHECK, MACHINE_TASK_MS, "checking the files") /* against reports; makes the manifest */      \
     X(PUBLISH, MACHINE_TASK_MS, "publishing the manifest")                                         \
-    X(REMOVE, MACHINE_TASK_MS, "removing the folder") /* of a dropped save, or a checkpoint */     \
+    X(DROP, MACHINE_TASK_MS, "removing the folder of a dropped save")                              \
+    X(REMOVE, MACHINE_TASK_MS, "removing the checkpoint")                                          \
     X(VERIFY, MACHINE_TASK_MS, "reading it")                                                       \
     X(QUARANTINE, MACHINE_TASK_MS, "setting it aside")                                             \
     X(SWEEP, MACHINE_TASK_MS, "sweeping it") /* of what generations before this one left */
@@ -228,7 +229,8 @@ struct machine_save {
     enum machine_save_state state;
     uint64_t step;
     uint32_t generation;
-    uint32_t tries;
+    uint32_t retry;     /* of its folder's name; 0: it is the first try of this save */
+    uint32_t tries;     /* calls on the store that failed */
     int64_t since;      /* of this state */
     int64_t retry_at;   /* 0: nothing to try again */
     bool removing;      /* the store was asked to remove the folder */
@@ -260,6 +262,7 @@ enum machine_ckpt_state {
 struct machine_ckpt {
     uint64_t step;
     uint32_t generation;
+    uint32_t retry; /* of its folder's name */
     uint32_t shards;
     enum machine_ckpt_state state;
     bool verified;           /* the coordinator read it back */

@@ -32,6 +32,17 @@ static void send_folder(struct machine_turn *t, int index, uint32_t rank, bool t
     act->there = there;
 }
 
+/* The number of this try, journalled before the folder that is named after it is asked for. What
+ * was asked of the store before may happen as late as it likes: in other folders. */
+static uint32_t take_try(struct machine *m, uint64_t step)
+{
+    m->dirty = true;
+    if (step <= m->tried_step)
+        return ++m->tried_again;
+    m->tried_step = step;
+    return 0;
+}
+
 /* It begins: from now on it has a base, and the next one by time is counted. */
 static void open_save(struct machine_turn *t, struct machine_save *save)
 {
@@ -39,6 +50,7 @@ static void open_save(struct machine_turn *t, struct machine_save *save)
     CHECK(save->state == MACHINE_SAVE_OPENING || save->state == MACHINE_SAVE_DROPPED);
     save->state = MACHINE_SAVE_OPENING;
     save->since = t->now;
+    save->retry = take_try(t->m, save->step);
     save->base_step = base ? base->step : 0;
     save->base_generation = base ? base->generation : 0;
     save->cost_us = 0;
@@ -182,7 +194,7 @@ void machine_on_save_begin(struct machine_turn *t)
 void machine_on_folder_done(struct machine_turn *t)
 {
     struct machine *m = t->m;
-    int index = machine_save_index(m, t->ev->answer.step, t->ev->answer.generation);
+    int index = machine_answered_save(t);
     if (index < 0)
         return;
     struct machine_save *save = &m->saves[index];
@@ -289,7 +301,7 @@ void machine_on_save_passed(struct machine_turn *t)
 
 void machine_on_check_done(struct machine_turn *t)
 {
-    int index = machine_save_index(t->m, t->ev->answer.step, t->ev->answer.generation);
+    int index = machine_answered_save(t);
     if (index < 0)
         return;
     struct machine_save *save = &t->m->saves[index];
@@ -368,7 +380,7 @@ static void tell_saved(struct machine_turn *t, const struct machine_ckpt *ckpt)
 void machine_on_publish_done(struct machine_turn *t)
 {
     struct machine *m = t->m;
-    int index = machine_save_index(m, t->ev->answer.step, t->ev->answer.generation);
+    int index = machine_answered_save(t);
     if (index < 0)
         return;
     struct machine_save *save = &m->saves[index];

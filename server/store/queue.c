@@ -115,6 +115,7 @@ static struct store_task *late_answer(const struct store_task *task)
     memcpy(answer->job, task->job, sizeof answer->job);
     answer->step = task->step;
     answer->generation = task->generation;
+    answer->retry = task->retry;
     answer->status = ST_TIMED_OUT;
     (void)snprintf(answer->message, sizeof answer->message,
                    "the checkpoint store does not answer: %.400s", task->dir);

@@ -216,7 +216,8 @@ static bool is_leftover(const struct store_task *task, const struct ckpt_entry *
         entry->generation >= task->generation)
         return false;
     for (uint32_t i = 0; i < task->kept_count; i++) {
-        if (task->kept[i].step == entry->step && task->kept[i].generation == entry->generation)
+        if (task->kept[i].step == entry->step && task->kept[i].generation == entry->generation &&
+            task->kept[i].retry == entry->retry)
             return false;
     }
     return true;
@@ -233,7 +234,7 @@ static enum status sweep_folders(struct store_task *task, const struct io *io)
         if (!is_leftover(task, &entries[i]))
             continue;
         struct io_stat info;
-        enum status removed = ckpt_remove(io, entries[i].dir);
+        enum status removed = ckpt_folder_drop(io, entries[i].dir);
         tried++; /* one with somebody else's files stays */
         task->swept +=
             removed == ST_OK && io->stat(io->self, entries[i].dir, &info) == ST_NOT_FOUND;
@@ -248,7 +249,8 @@ static bool needs_mark(const struct store_task *task)
 {
     return task->kind == MACHINE_TASK_FOLDER || task->kind == MACHINE_TASK_PUBLISH ||
            task->kind == MACHINE_TASK_SWEEP ||
-           (task->kind == MACHINE_TASK_REMOVE && !task->given_up);
+           ((task->kind == MACHINE_TASK_DROP || task->kind == MACHINE_TASK_REMOVE) &&
+            !task->given_up);
 }
 
 static enum status do_task(struct store_task *task, const struct io *io)
@@ -267,6 +269,8 @@ static enum status do_task(struct store_task *task, const struct io *io)
     case MACHINE_TASK_PUBLISH:
         fault_point("coordinator.publish");
         return ckpt_manifest_publish(io, task->dir, task->manifest.data, task->manifest.size);
+    case MACHINE_TASK_DROP:
+        return ckpt_folder_drop(io, task->dir);
     case MACHINE_TASK_REMOVE:
         return ckpt_remove(io, task->dir);
     case MACHINE_TASK_VERIFY:

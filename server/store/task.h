@@ -5,6 +5,7 @@
 #pragma once
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/format/names.h"
 #include "checkpoint/store/store.h"
 #include "common/buf.h"
 #include "common/io.h"
@@ -20,19 +21,20 @@ struct store_task {
     char job[16];
     uint64_t step;
     uint32_t generation;
+    uint32_t retry; /* of the folder's name */
     char store[LIMIT_PATH];
     char mark[CKPT_MARK];        /* of the store, as the job knows it; "": not yet. PROBE sets it */
     char nonce[CKPT_MARK];       /* PROBE: the mark of a store that has none */
     bool holds;                  /* PROBE: checkpoints of the job are said to be there */
-    bool given_up;               /* REMOVE: also where the mark is missing, or another */
+    bool given_up;               /* DROP, REMOVE: also where the mark is missing, or another */
     char dir[LIMIT_PATH];        /* the checkpoint's folder */
     struct ckpt_report *reports; /* CHECK; owned */
     uint32_t report_count;
     int64_t wall_ms;     /* goes into the manifest */
     struct buf manifest; /* made by CHECK, published by PUBLISH */
     char digest[33];
-    struct ckpt_parent parent; /* CHECK: what the reports say that it holds differences to */
-    struct ckpt_parent *kept;  /* SWEEP: steps and generations of the catalog; owned */
+    struct ckpt_parent parent;     /* CHECK: what the reports say that it holds differences to */
+    struct ckpt_folder_name *kept; /* SWEEP: the folders of the catalog; owned */
     uint32_t kept_count;
     uint32_t swept;      /* SWEEP: folders that went */
     uint64_t need_bytes; /* FOLDER: what the files will take, about */

@@ -139,6 +139,15 @@ static enum status watch_put_new(void *self, const char *path, const void *data,
     return watch_count(watch, real->put_new(real->self, path, data, size));
 }
 
+static enum status watch_probe(void *self, const char *path)
+{
+    struct store_watch *watch = self;
+    const struct io *real = watch->real;
+    if (atomic_load(&watch->given_up))
+        return ST_CLOSED;
+    return watch_count(watch, real->probe(real->self, path));
+}
+
 static enum status watch_space(void *self, const char *path, uint64_t *out_bytes)
 {
     struct store_watch *watch = self;
@@ -160,6 +169,11 @@ static enum status watch_unmap(void *self, void *data, size_t size)
 {
     const struct io *real = ((struct store_watch *)self)->real;
     return real->unmap(real->self, data, size);
+}
+
+static void watch_expect(void *self, int fd, uint64_t at, uint64_t end)
+{
+    io_expect(((struct store_watch *)self)->real, fd, at, end);
 }
 
 static bool watch_is_object(void *self, const char *path)
@@ -196,6 +210,8 @@ void store_watch_init(struct store_watch *watch, const struct io *real)
         .unmap = real->unmap ? watch_unmap : NULL,
         .is_object = real->is_object ? watch_is_object : NULL,
         .put_new = real->put_new ? watch_put_new : NULL,
+        .probe = real->probe ? watch_probe : NULL,
+        .expect = real->expect ? watch_expect : NULL,
         .space = real->space ? watch_space : NULL,
         .explain = real->explain ? watch_explain : NULL,
     };

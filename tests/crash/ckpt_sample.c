@@ -178,7 +178,7 @@ enum status sample_save(const struct io *io, const struct sample *sample, uint32
     const struct ckpt_state *state = &sample->state;
     const char *store = options == NULL || options->store == NULL ? SAMPLE_STORE : options->store;
     char dir[LIMIT_PATH];
-    enum status st = ckpt_folder_path(store, state->job, state->scalars.step, state->generation,
+    enum status st = ckpt_folder_path(store, state->job, state->scalars.step, state->generation, 0,
                                       dir, sizeof(dir));
     auto_buf struct buf manifest;
     buf_init(&manifest, LIMIT_MANIFEST_BYTES);

@@ -77,7 +77,7 @@ static void redo(const struct saver *saver)
     if (*end++ != '\n')
         die("the journal", ST_CORRUPT);
     must("its folder",
-         ckpt_folder_path(saver->store, SAMPLE_JOB, step, generation, dir, sizeof(dir)));
+         ckpt_folder_path(saver->store, SAMPLE_JOB, step, generation, 0, dir, sizeof(dir)));
     do {
         st = ckpt_manifest_publish(saver->io, dir, end, size - (size_t)(end - text));
         if (st == ST_FULL)
@@ -227,7 +227,7 @@ static void save(struct saver *saver)
     saver->step++;
     saver_sample(&sample, saver->step, saver->life);
     must("a folder's name",
-         ckpt_folder_path(saver->store, SAMPLE_JOB, saver->step, saver->life, dir, sizeof(dir)));
+         ckpt_folder_path(saver->store, SAMPLE_JOB, saver->step, saver->life, 0, dir, sizeof(dir)));
     struct ckpt_reader *bases[RANKS]; /* a reader is one rank's */
     for (uint32_t i = 0; i < RANKS; i++)
         bases[i] = open_base(saver);

@@ -31,7 +31,7 @@ struct saving *history_begin(struct history *history, uint64_t step, uint64_t ge
     it->sample.state.scalars.step = step;
     buf_init(&it->manifest, LIMIT_MANIFEST_BYTES);
     it->begun = now(history);
-    MUST(ckpt_folder_path(SAMPLE_STORE, SAMPLE_JOB, step, generation, it->dir, sizeof(it->dir)));
+    MUST(ckpt_folder_path(SAMPLE_STORE, SAMPLE_JOB, step, generation, 0, it->dir, sizeof(it->dir)));
     return it;
 }
 

@@ -107,7 +107,7 @@ static void all_parts_of_killed_workers_are_given_up(void **state)
     }
     s3_close(killed.s3);
     s3_free(killed.s3);
-    assert_int_equal(ckpt_folder_path(w->store, SAMPLE_JOB, 50, 3, dir, sizeof(dir)), ST_OK);
+    assert_int_equal(ckpt_folder_path(w->store, SAMPLE_JOB, 50, 3, 0, dir, sizeof(dir)), ST_OK);
     world_check(w, ckpt_folder_create(w->io, dir), ST_OK, "the next generation's folder");
 }
 

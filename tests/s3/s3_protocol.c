@@ -261,7 +261,7 @@ static void parts_of_a_killed_worker_are_given_up_later(void **state)
     s3_close(killed.s3); /* nothing goes out any more, no abort either */
     assert_int_equal(killed.io->fsync(killed.io->self, fd), ST_CLOSED);
     s3_free(killed.s3);
-    assert_int_equal(ckpt_folder_path(w->store, SAMPLE_JOB, 50, 3, dir, sizeof(dir)), ST_OK);
+    assert_int_equal(ckpt_folder_path(w->store, SAMPLE_JOB, 50, 3, 0, dir, sizeof(dir)), ST_OK);
     world_check(w, ckpt_folder_create(w->io, dir), ST_OK, "the next generation's folder");
 }
 

@@ -79,7 +79,7 @@ void world_write(struct world *w, const char *path, const char *data, size_t siz
 
 void world_step(const struct world *w, uint64_t step, char out[LIMIT_PATH])
 {
-    assert_int_equal(ckpt_folder_path(w->store, SAMPLE_JOB, step, 2, out, LIMIT_PATH), ST_OK);
+    assert_int_equal(ckpt_folder_path(w->store, SAMPLE_JOB, step, 2, 0, out, LIMIT_PATH), ST_OK);
 }
 
 void world_print(void *arg, const char *line)

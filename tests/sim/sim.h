@@ -82,10 +82,11 @@ enum sim_flaw { SIM_NO_FLAW, SIM_STARTS_NOTHING, SIM_HAS_NO_DATA };
 struct sim_folder {
     uint32_t job;
     uint64_t step;
-    uint32_t generation;
+    uint32_t generation, retry;
     bool there, manifest, bad, damaged;
     bool published; /* once; retention may have removed it since */
     bool read_back;
+    bool late;            /* a late call made it: nobody sweeps it any more */
     uint64_t parent_step; /* it holds differences to this one; generation 0: to none */
     uint32_t parent_generation;
     uint64_t file[SIM_RANKS]; /* content; 0: no file */
@@ -170,7 +171,14 @@ void sim_cut(struct sim *sim, struct sim_conn *conn);     /* the network: both h
 /* ---- sim_store.c ---- */
 void sim_store_submit(struct sim *sim, struct store_task *task);
 void sim_store_run(struct sim *sim, struct store_task *task);
+/* A task that hangs, or whose coordinator is dead: what it looks at first, and what it does long
+ * after. */
+void sim_store_begin(struct sim *sim, struct store_task *task);
+void sim_store_late(struct sim *sim, struct store_task *task);
+/* A checkpoint that the catalog has holds what its ranks wrote. */
+void sim_store_check(struct sim *sim, const struct sim_folder *folder);
 struct sim_folder *sim_folder_at(struct sim *sim, const char *dir);
+/* Of the tries of that save the published one, or the first. */
 struct sim_folder *sim_folder_of(struct sim *sim, uint32_t job, uint64_t step, uint32_t generation);
 void sim_store_damage(struct sim *sim);
 /* Damaged, or read through one that is. */

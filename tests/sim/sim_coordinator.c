@@ -53,7 +53,7 @@ static void reap_core(struct sim *sim)
 }
 
 /* An output is about to leave; false: it doesn't, the process is dead. */
-static bool may_leave(struct sim *sim)
+bool sim_may_leave(struct sim *sim)
 {
     struct coordinator *c = sim->coordinator;
     if (c->crashed)
@@ -67,7 +67,7 @@ static bool may_leave(struct sim *sim)
 }
 
 /* Something for the core: true if it has to wait, and comes again when the process runs. */
-static bool has_to_wait(struct sim *sim, sim_fn fn, void *arg, uint64_t number)
+bool sim_has_to_wait(struct sim *sim, sim_fn fn, void *arg, uint64_t number)
 {
     struct coordinator *c = sim->coordinator;
     if (sim->now < c->frozen_until) {
@@ -83,7 +83,7 @@ static void on_tick(struct sim *sim, void *arg, uint64_t epoch)
 {
     struct coordinator *c = sim->coordinator;
     if (!c->core || c->epoch != epoch || sim->now < c->tick_at ||
-        has_to_wait(sim, on_tick, arg, epoch))
+        sim_has_to_wait(sim, on_tick, arg, epoch))
         return;
     c->tick_at = INT64_MAX;
     core_tick(c->core);
@@ -108,7 +108,7 @@ void sim_poll_core(struct sim *sim)
 
 /* ---- streams ---- */
 
-static int64_t in_order(struct sim *sim, int64_t *last, int64_t delay_ms)
+int64_t sim_in_order(struct sim *sim, int64_t *last, int64_t delay_ms)
 {
     int64_t at = sim->now + delay_ms;
     if (at < *last)
@@ -156,7 +156,7 @@ static void core_closed(struct sim *sim, void *arg, uint64_t number)
 {
     struct sim_conn *conn = arg;
     struct coordinator *c = sim->coordinator;
-    if (has_to_wait(sim, core_closed, arg, number))
+    if (sim_has_to_wait(sim, core_closed, arg, number))
         return;
     if (!conn->core_open || conn->epoch != c->epoch || !c->core)
         return;
@@ -173,7 +173,7 @@ static void to_core(struct sim *sim, void *arg, uint64_t number)
     struct parcel *parcel = arg;
     struct sim_conn *conn = parcel->conn;
     struct coordinator *c = sim->coordinator;
-    if (has_to_wait(sim, to_core, arg, number))
+    if (sim_has_to_wait(sim, to_core, arg, number))
         return;
     if (c->core && conn->epoch == c->epoch && conn->core_open) {
         if (conn->agent) {
@@ -231,13 +231,13 @@ static void conn_send(struct core_conn *base, const ProtobufCMessage *message)
 {
     struct sim_conn *conn = (struct sim_conn *)base;
     struct sim *sim = conn->sim;
-    if (!may_leave(sim))
+    if (!sim_may_leave(sim))
         return;
     check_order(sim, message);
     note_done(sim, conn, message);
     if (conn->far_open)
-        sim_at(sim, in_order(sim, &conn->to_far_at, network_ms(sim)), to_far, pack(conn, message),
-               0);
+        sim_at(sim, sim_in_order(sim, &conn->to_far_at, network_ms(sim)), to_far,
+               pack(conn, message), 0);
 }
 
 static void conn_finish(struct core_conn *base, enum rpc_code code, const char *detail)
@@ -246,10 +246,10 @@ static void conn_finish(struct core_conn *base, enum rpc_code code, const char *
     struct sim *sim = conn->sim;
     (void)code;
     (void)detail;
-    if (!may_leave(sim))
+    if (!sim_may_leave(sim))
         return;
-    sim_at(sim, in_order(sim, &conn->to_far_at, network_ms(sim)), far_closed, conn, 0);
-    sim_at(sim, in_order(sim, &conn->to_core_at, network_ms(sim)), core_closed, conn, 0);
+    sim_at(sim, sim_in_order(sim, &conn->to_far_at, network_ms(sim)), far_closed, conn, 0);
+    sim_at(sim, sim_in_order(sim, &conn->to_core_at, network_ms(sim)), core_closed, conn, 0);
 }
 
 static const struct core_conn_ops CONN_OPS = { .send = conn_send, .finish = conn_finish };
@@ -298,16 +298,17 @@ void sim_send(struct sim *sim, struct sim_conn *conn, const ProtobufCMessage *me
         sim_at(sim, 1, far_closed, conn, 0);
         return;
     }
-    sim_at(sim, in_order(sim, &conn->to_core_at, network_ms(sim)), to_core, pack(conn, message), 0);
+    sim_at(sim, sim_in_order(sim, &conn->to_core_at, network_ms(sim)), to_core, pack(conn, message),
+           0);
     if (may_repeat(message) && sim_chance(sim, 20))
-        sim_at(sim, in_order(sim, &conn->to_core_at, network_ms(sim)), to_core, pack(conn, message),
-               0);
+        sim_at(sim, sim_in_order(sim, &conn->to_core_at, network_ms(sim)), to_core,
+               pack(conn, message), 0);
 }
 
 void sim_hang_up(struct sim *sim, struct sim_conn *conn)
 {
     conn->far_open = false;
-    sim_at(sim, in_order(sim, &conn->to_core_at, network_ms(sim)), core_closed, conn, 0);
+    sim_at(sim, sim_in_order(sim, &conn->to_core_at, network_ms(sim)), core_closed, conn, 0);
 }
 
 /* What is under way on it is lost, in both directions. */
@@ -320,59 +321,13 @@ void sim_cut(struct sim *sim, struct sim_conn *conn)
     sim_at(sim, (int64_t)sim_below(sim, 3000), core_closed, conn, 0);
 }
 
-/* ---- the other ports ---- */
-
-struct store_run {
-    struct store_task *task;
-    uint64_t epoch;
-};
-
-static void store_runs(struct sim *sim, void *arg, uint64_t number)
-{
-    struct store_run *run = arg;
-    struct coordinator *c = sim->coordinator;
-    if (has_to_wait(sim, store_runs, arg, number))
-        return;
-    bool lives = c->core && c->epoch == run->epoch;
-    if (!lives && sim_chance(sim, 500)) { /* its thread died with the process before it began */
-        store_task_free(run->task);
-        free(run);
-        return;
-    }
-    /* A late effect of a dead coordinator happens no later than its successor starts. */
-    if (lives || (!c->core && c->epoch == run->epoch + 1))
-        sim_store_run(sim, run->task);
-    if (lives) {
-        core_store_done(c->core, run->task);
-        sim_poll_core(sim);
-    } else {
-        store_task_free(run->task);
-    }
-    free(run);
-}
-
-static void submit(void *self, struct store_task *task)
-{
-    struct sim *sim = self;
-    if (!may_leave(sim)) {
-        store_task_free(task);
-        return;
-    }
-    struct store_run *run = malloc(sizeof *run);
-    CHECK(run);
-    *run = (struct store_run){ task, sim->coordinator->epoch };
-    int64_t *last = &sim->coordinator->store_at; /* its tasks come one after the other */
-    int64_t delay = (int64_t)sim_below(sim, sim_chance(sim, 30) ? 3000 : 30);
-    sim_at(sim, in_order(sim, last, delay), store_runs, run, 0);
-}
+/* ---- life ---- */
 
 static void random_bytes(void *arg, void *out, size_t size)
 {
     for (size_t i = 0; i < size; i++)
         ((uint8_t *)out)[i] = (uint8_t)sim_random(arg);
 }
-
-/* ---- life ---- */
 
 void sim_coordinator_start(struct sim *sim)
 {
@@ -395,7 +350,7 @@ void sim_coordinator_start(struct sim *sim)
     struct core_options options = { .clock = &sim->clock,
                                     .log = &c->log,
                                     .journal = c->journal,
-                                    .store = { .self = sim, .submit = submit },
+                                    .store = { .self = sim, .submit = sim_task_submit },
                                     .random = random_bytes,
                                     .random_arg = sim,
                                     .hang_ms = 8000 };
@@ -442,8 +397,7 @@ void sim_coordinator_drop(sim_fn fn, void *arg)
 {
     if (fn == to_far || fn == to_core) {
         free(arg);
-    } else if (fn == store_runs) {
-        store_task_free(((struct store_run *)arg)->task);
-        free(arg);
+    } else {
+        sim_task_drop(fn, arg);
     }
 }

@@ -32,3 +32,15 @@ struct coordinator {
 
 /* Lets the core do what is due, and wakes it when the next thing is. */
 void sim_poll_core(struct sim *sim);
+/* An output is about to leave; false: it doesn't, the process is dead. */
+bool sim_may_leave(struct sim *sim);
+/* Something for the core: true if it has to wait, and comes again when the process runs. */
+bool sim_has_to_wait(struct sim *sim, sim_fn fn, void *arg, uint64_t number);
+/* The delay with which it comes no sooner than what was sent before it. */
+int64_t sim_in_order(struct sim *sim, int64_t *last, int64_t delay_ms);
+
+/* ---- sim_tasks.c ---- */
+
+/* A store_port's submit; self: struct sim. */
+void sim_task_submit(void *self, struct store_task *task);
+void sim_task_drop(sim_fn fn, void *arg);

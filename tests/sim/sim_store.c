@@ -7,32 +7,51 @@
 #include "server/store/task.h"
 #include "tests/sim/sim.h"
 
-struct sim_folder *sim_folder_of(struct sim *sim, uint32_t job, uint64_t step, uint32_t generation)
+static struct sim_folder *folder_of_try(struct sim *sim, uint32_t job,
+                                        const struct ckpt_folder_name *name)
 {
     for (size_t i = 0; i < sim->folder_count; i++) {
         struct sim_folder *folder = &sim->folders[i];
-        if (folder->job == job && folder->step == step && folder->generation == generation)
+        if (folder->job == job && folder->step == name->step &&
+            folder->generation == name->generation && folder->retry == name->retry)
             return folder;
     }
     CHECK(sim->folder_count < SIM_FOLDERS);
     struct sim_folder *folder = &sim->folders[sim->folder_count++];
-    *folder = (struct sim_folder){ .job = job, .step = step, .generation = generation };
+    *folder = (struct sim_folder){ .job = job,
+                                   .step = name->step,
+                                   .generation = (uint32_t)name->generation,
+                                   .retry = name->retry };
     return folder;
+}
+
+struct sim_folder *sim_folder_of(struct sim *sim, uint32_t job, uint64_t step, uint32_t generation)
+{
+    struct sim_folder *found = NULL;
+    for (size_t i = 0; i < sim->folder_count; i++) {
+        struct sim_folder *folder = &sim->folders[i];
+        if (folder->job == job && folder->step == step && folder->generation == generation &&
+            folder->published && (!found || folder->manifest))
+            found = folder;
+    }
+    if (found)
+        return found;
+    struct ckpt_folder_name name = { .step = step, .generation = generation };
+    return folder_of_try(sim, job, &name);
 }
 
 struct sim_folder *sim_folder_at(struct sim *sim, const char *dir)
 {
-    const char *name = strrchr(dir, '/');
-    unsigned long long step;
-    unsigned generation;
+    const char *slash = strrchr(dir, '/');
+    struct ckpt_folder_name name;
     char id[16] = "";
-    if (!name || name - dir < 12)
+    if (!slash || slash - dir < 12)
         return NULL;
-    memcpy(id, name - 12, 12);
+    memcpy(id, slash - 12, 12);
     int job = sim_job_at(sim, id);
-    if (job < 0 || sscanf(name, "/step-%llu.g%u", &step, &generation) != 2)
+    if (job < 0 || !ckpt_folder_parse(slash + 1, &name))
         return NULL;
-    return sim_folder_of(sim, (uint32_t)job, step, generation);
+    return folder_of_try(sim, (uint32_t)job, &name);
 }
 
 bool sim_folder_damaged(struct sim *sim, const struct sim_folder *folder)
@@ -91,6 +110,18 @@ static enum status run_check(struct sim *sim, struct store_task *task, struct si
     return buf_printf(&task->manifest, "%s %lld", task->digest, (long long)task->wall_ms);
 }
 
+/* Of one step and generation one try is published. */
+static void check_other_tries(struct sim *sim, const struct sim_folder *published)
+{
+    for (size_t i = 0; i < sim->folder_count; i++) {
+        const struct sim_folder *other = &sim->folders[i];
+        if (other != published && other->job == published->job && other->step == published->step &&
+            other->generation == published->generation && other->manifest)
+            sim_fail(sim, "two tries of step %llu of job %u are published",
+                     (unsigned long long)other->step, other->job);
+    }
+}
+
 static enum status run_publish(struct sim *sim, struct store_task *task, struct sim_folder *folder)
 {
     unsigned long long digest;
@@ -102,6 +133,7 @@ static enum status run_publish(struct sim *sim, struct store_task *task, struct 
         sim_fail(sim, "two manifests for %s", task->dir);
     if (digest != sim_state(folder->job, folder->step))
         sim_fail(sim, "a commit of another state: %s", task->dir);
+    check_other_tries(sim, folder);
     if (folder->parent_generation > 0) {
         const struct sim_folder *parent =
             sim_folder_of(sim, folder->job, folder->parent_step, folder->parent_generation);
@@ -149,7 +181,8 @@ static void check_removal(struct sim *sim, const struct sim_folder *gone)
 static bool is_kept(const struct store_task *task, const struct sim_folder *folder)
 {
     for (uint32_t i = 0; i < task->kept_count; i++)
-        if (task->kept[i].step == folder->step && task->kept[i].generation == folder->generation)
+        if (task->kept[i].step == folder->step && task->kept[i].generation == folder->generation &&
+            task->kept[i].retry == folder->retry)
             return true;
     return false;
 }
@@ -170,6 +203,13 @@ static enum status run_sweep(struct sim *sim, struct store_task *task)
         sim->swept++;
     }
     return ST_OK;
+}
+
+static void remove_folder(struct sim_folder *folder)
+{
+    folder->manifest = false;
+    folder->there = false;
+    memset(folder->file, 0, sizeof folder->file);
 }
 
 void sim_store_run(struct sim *sim, struct store_task *task)
@@ -196,11 +236,15 @@ void sim_store_run(struct sim *sim, struct store_task *task)
     case MACHINE_TASK_PUBLISH:
         task->status = full ? ST_FULL : run_publish(sim, task, folder);
         break;
+    case MACHINE_TASK_DROP:
+        if (folder->manifest)
+            sim_fail(sim, "the folder of a checkpoint is dropped: %s", task->dir);
+        remove_folder(folder);
+        task->status = ST_OK;
+        break;
     case MACHINE_TASK_REMOVE:
         check_removal(sim, folder);
-        folder->manifest = false;
-        folder->there = false;
-        memset(folder->file, 0, sizeof folder->file);
+        remove_folder(folder);
         task->status = ST_OK;
         break;
     case MACHINE_TASK_VERIFY:
@@ -222,4 +266,90 @@ void sim_store_run(struct sim *sim, struct store_task *task)
         break;
     }
     (void)snprintf(task->message, sizeof task->message, "%s", status_string(task->status));
+}
+
+/* ---- late ---- */
+
+/* task->status: whether it goes on to change something. */
+void sim_store_begin(struct sim *sim, struct store_task *task)
+{
+    bool all = task->kind == MACHINE_TASK_PROBE || task->kind == MACHINE_TASK_SWEEP;
+    const struct sim_folder *folder = all ? NULL : sim_folder_at(sim, task->dir);
+    CHECK(folder || all);
+    switch (task->kind) {
+    case MACHINE_TASK_FOLDER:
+        task->status = sim->store_full ? ST_FULL : folder->manifest ? ST_EXISTS : ST_OK;
+        break;
+    case MACHINE_TASK_PUBLISH:
+        task->status = sim->store_full ? ST_FULL : ST_OK;
+        break;
+    case MACHINE_TASK_DROP:
+        task->status = folder->manifest ? ST_EXISTS : ST_OK;
+        break;
+    case MACHINE_TASK_REMOVE:
+        check_removal(sim, folder);
+        task->status = ST_OK;
+        break;
+    case MACHINE_TASK_QUARANTINE:
+        task->status = folder->there && sim_folder_damaged(sim, folder) ? ST_OK : ST_NOT_FOUND;
+        break;
+    case MACHINE_TASK_SWEEP:
+        task->status = ST_OK;
+        break;
+    case MACHINE_TASK_PROBE:
+    case MACHINE_TASK_CHECK:
+    case MACHINE_TASK_VERIFY:
+        task->status = ST_INVALID;
+        break;
+    }
+}
+
+void sim_store_late(struct sim *sim, struct store_task *task)
+{
+    if (task->status != ST_OK)
+        return;
+    sim_say(sim, "%s: a late call comes: task %d of %s", task->job, (int)task->kind, task->dir);
+    if (task->kind == MACHINE_TASK_SWEEP) {
+        CHECK(run_sweep(sim, task) == ST_OK);
+        return;
+    }
+    struct sim_folder *folder = sim_folder_at(sim, task->dir);
+    CHECK(folder);
+    switch (task->kind) {
+    case MACHINE_TASK_FOLDER:
+        memset(folder->file, 0, sizeof folder->file);
+        folder->late = folder->late || !folder->there;
+        folder->there = true;
+        folder->parent_generation = 0;
+        break;
+    case MACHINE_TASK_PUBLISH:
+        if (folder->there)
+            (void)run_publish(sim, task, folder);
+        break;
+    case MACHINE_TASK_DROP:
+    case MACHINE_TASK_REMOVE:
+        remove_folder(folder);
+        break;
+    case MACHINE_TASK_QUARANTINE:
+        folder->bad = folder->bad || folder->there;
+        folder->there = false;
+        folder->manifest = false;
+        break;
+    case MACHINE_TASK_SWEEP:
+    case MACHINE_TASK_PROBE:
+    case MACHINE_TASK_CHECK:
+    case MACHINE_TASK_VERIFY:
+        break;
+    }
+}
+
+void sim_store_check(struct sim *sim, const struct sim_folder *folder)
+{
+    const struct sim_job *job = &sim->jobs[folder->job];
+    uint64_t state = sim_state(folder->job, folder->step);
+    for (uint32_t i = 0; i < job->ranks; i++) {
+        if (folder->file[i] != sim_part(state, i))
+            sim_fail(sim, "%s: the checkpoint of step %llu g%u has lost the file of rank %u",
+                     job->id, (unsigned long long)folder->step, folder->generation, i);
+    }
 }

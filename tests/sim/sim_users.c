@@ -187,6 +187,10 @@ static void check_job(struct sim *sim, uint32_t index, struct core_job *job)
         if (!folder->manifest)
             sim_fail(sim, "%s: the catalog has step %llu g%u, the store does not", known->id,
                      (unsigned long long)ckpt->step, ckpt->generation);
+        if (folder->retry != ckpt->retry)
+            sim_fail(sim, "%s: the catalog has try %u of step %llu, the store has %u", known->id,
+                     ckpt->retry, (unsigned long long)ckpt->step, folder->retry);
+        sim_store_check(sim, folder);
     }
 }
 
@@ -222,7 +226,7 @@ static void check_leftovers(struct sim *sim, uint32_t index, const struct machin
 {
     for (size_t i = 0; m->swept > m->generation && i < sim->folder_count; i++) {
         const struct sim_folder *folder = &sim->folders[i];
-        if (folder->job == index && folder->there && !folder->manifest)
+        if (folder->job == index && folder->there && !folder->manifest && !folder->late)
             sim_fail(sim, "%s leaves a folder without a manifest: step %llu g%u",
                      sim->jobs[index].id, (unsigned long long)folder->step, folder->generation);
     }

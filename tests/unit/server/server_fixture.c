@@ -116,6 +116,7 @@ void bench_restart(struct bench *b, int64_t away_ms)
         struct machine_save row = { .state = b->m.saves[i].state,
                                     .step = b->m.saves[i].step,
                                     .generation = b->m.saves[i].generation,
+                                    .retry = b->m.saves[i].retry,
                                     .base_step = b->m.saves[i].base_step,
                                     .base_generation = b->m.saves[i].base_generation };
         if (row.state == MACHINE_SAVE_CHECKING)
@@ -279,8 +280,10 @@ void bench_passed(struct bench *b, uint32_t rank, uint64_t step, uint64_t at)
 void bench_store(struct bench *b, enum machine_task task, uint64_t step, uint32_t generation,
                  enum status status)
 {
+    uint32_t retry = machine_folder_try(&b->m, step, generation);
     struct machine_ckpt ckpt = { .step = step,
                                  .generation = generation,
+                                 .retry = retry,
                                  .shards = b->m.config.ranks,
                                  .state = MACHINE_CKPT_GOOD,
                                  .bytes = 1000,
@@ -290,6 +293,7 @@ void bench_store(struct bench *b, enum machine_task task, uint64_t step, uint32_
                                     .answer = { .task = task,
                                                 .step = step,
                                                 .generation = generation,
+                                                .retry = retry,
                                                 .status = status,
                                                 .message = status_string(status),
                                                 .ckpt = &ckpt } });
@@ -297,13 +301,16 @@ void bench_store(struct bench *b, enum machine_task task, uint64_t step, uint32_
 
 void bench_publish(struct bench *b, const struct machine_ckpt *ckpt)
 {
+    struct machine_ckpt published = *ckpt;
+    published.retry = machine_folder_try(&b->m, ckpt->step, ckpt->generation);
     send(b, (struct machine_event){ .kind = MACHINE_EV_STORE,
                                     .answer = { .task = MACHINE_TASK_PUBLISH,
                                                 .step = ckpt->step,
                                                 .generation = ckpt->generation,
+                                                .retry = published.retry,
                                                 .status = ST_OK,
                                                 .message = "",
-                                                .ckpt = ckpt } });
+                                                .ckpt = &published } });
 }
 
 /* ---- many events ---- */

@@ -35,9 +35,50 @@ static void folder_has_the_documented_names(void **state)
     assert_true(memory_io_has(f->memory, DIR_40 "/shard-00000-of-00002.cairn"));
     assert_true(memory_io_has(f->memory, DIR_40 "/shard-00001-of-00002.cairn"));
     assert_false(memory_io_has(f->memory, DIR_40 "/manifest.json.tmp"));
-    assert_int_equal(ckpt_folder_path("/s", "..", 1, 1, dir, sizeof(dir)), ST_INVALID);
-    assert_int_equal(ckpt_folder_path("/s", "a/b", 1, 1, dir, sizeof(dir)), ST_INVALID);
-    assert_int_equal(ckpt_folder_path("/s", "j", 1, 1, dir, 8), ST_FULL);
+    assert_int_equal(ckpt_folder_path("/s", "..", 1, 1, 0, dir, sizeof(dir)), ST_INVALID);
+    assert_int_equal(ckpt_folder_path("/s", "a/b", 1, 1, 0, dir, sizeof(dir)), ST_INVALID);
+    assert_int_equal(ckpt_folder_path("/s", "j", 1, 1, 0, dir, 8), ST_FULL);
+}
+
+static void names_of_tries_are_printed_and_parsed_alike(void **state)
+{
+    (void)state;
+    static const char *const none[] = { "step-000000000040.g2.t0",
+                                        "step-000000000040.g2.t01",
+                                        "step-000000000040.g2.t",
+                                        "step-000000000040.g2.t4294967296",
+                                        "step-000000000040.g2.2",
+                                        "step-40.g2",
+                                        "step-" };
+    char name[LIMIT_NAME];
+    struct ckpt_folder_name found;
+    assert_int_equal(ckpt_folder_name(40, 2, 0, name), ST_OK);
+    assert_string_equal(name, "step-000000000040.g2");
+    assert_int_equal(ckpt_folder_name(40, 2, 13, name), ST_OK);
+    assert_string_equal(name, "step-000000000040.g2.t13");
+    assert_true(ckpt_folder_parse(name, &found));
+    assert_true(found.step == 40 && found.generation == 2 && found.retry == 13);
+    assert_false(found.quarantined);
+    assert_true(ckpt_folder_parse("bad-step-000000000040.g2.t13.4", &found));
+    assert_true(found.quarantined && found.retry == 13);
+    assert_int_equal(found.plain_size, strlen(name));
+    assert_true(ckpt_folder_parse("bad-step-000000000040.g2.4", &found));
+    assert_int_equal(found.retry, 0);
+    for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++)
+        assert_false(ckpt_folder_parse(none[i], &found));
+}
+
+static void a_folder_with_a_manifest_is_not_dropped(void **state)
+{
+    struct store_fixture *f = *state;
+    assert_int_equal(ckpt_folder_drop(f->io, DIR_40), ST_OK); /* there is none */
+    assert_int_equal(sample_save(f->io, &f->sample, 2, NULL, NULL), ST_OK);
+    uint64_t before = memory_io_hash(f->memory, "/");
+    assert_int_equal(ckpt_folder_drop(f->io, DIR_40), ST_EXISTS);
+    assert_int_equal(memory_io_hash(f->memory, "/"), before);
+    assert_int_equal(f->io->unlink(f->io->self, DIR_40 "/manifest.json"), ST_OK);
+    assert_int_equal(ckpt_folder_drop(f->io, DIR_40), ST_OK);
+    assert_false(memory_io_has(f->memory, DIR_40));
 }
 
 /* Does what one rank does, with the nth call failing; its own file must be gone unless it worked.
@@ -431,6 +472,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(folder_has_the_documented_names, set_up,
+                                        store_fixture_tear_down),
+        cmocka_unit_test_setup_teardown(names_of_tries_are_printed_and_parsed_alike, set_up,
+                                        store_fixture_tear_down),
+        cmocka_unit_test_setup_teardown(a_folder_with_a_manifest_is_not_dropped, set_up,
                                         store_fixture_tear_down),
         cmocka_unit_test_setup_teardown(failing_shard_write_leaves_nothing, set_up,
                                         store_fixture_tear_down),

@@ -76,6 +76,30 @@ static void difference_is_smaller_and_the_same_with_any_number_of_threads(void *
     }
 }
 
+/* What a difference is read through may lie in the folder of a further try. */
+static void parent_is_found_in_whichever_try_was_published(void **state)
+{
+    struct store_fixture *f = *state;
+    char further[LIMIT_PATH + 8];
+    const struct saved full = commit(f, 0, NULL);
+    train(f);
+    const struct saved child = commit(f, 0, full.dir);
+    (void)snprintf(further, sizeof(further), "%s.t3", full.dir);
+    assert_int_equal(f->io->rename(f->io->self, full.dir, further), ST_OK);
+    assert_int_equal(ckpt_folder_create(f->io, full.dir), ST_OK); /* not published */
+    store_fixture_assert_saved(f, child.dir);
+    struct ckpt_entry *entries = NULL;
+    size_t count = 0;
+    assert_int_equal(ckpt_list(f->io, f->store, f->sample.state.job, &entries, &count), ST_OK);
+    assert_int_equal(count, 3);
+    assert_true(entries[1].retry == 3 && entries[1].committed);
+    assert_true(entries[2].retry == 0 && !entries[2].committed);
+    free(entries);
+    assert_int_equal(ckpt_remove(f->io, further), ST_OK);
+    assert_int_equal(ckpt_verify(f->io, child.dir, NULL, NULL, NULL), ST_INCOMPLETE);
+    assert_int_equal(ckpt_remove(f->io, full.dir), ST_OK);
+}
+
 /* Writes the state alone to a folder of its own. */
 static struct ckpt_hash write_alone(struct store_fixture *f, struct ckpt_reader *base)
 {
@@ -237,6 +261,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(
             difference_is_smaller_and_the_same_with_any_number_of_threads, set_up,
             store_fixture_tear_down),
+        cmocka_unit_test_setup_teardown(parent_is_found_in_whichever_try_was_published, set_up,
+                                        store_fixture_tear_down),
         cmocka_unit_test_setup_teardown(base_of_other_buffers_or_a_later_step_is_left_alone, set_up,
                                         store_fixture_tear_down),
         cmocka_unit_test_setup_teardown(chunk_of_the_base_that_cannot_be_read_is_stored_whole,

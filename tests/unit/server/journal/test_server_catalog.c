@@ -29,6 +29,7 @@ static void what_a_checkpoint_took_comes_back(void **state)
     struct journal_files *f = *state;
     struct machine_ckpt row = { .step = 50,
                                 .generation = 3,
+                                .retry = 2,
                                 .state = MACHINE_CKPT_GOOD,
                                 .eval_accuracy = 0.5,
                                 .times = { 1, 2, 3, 4, 5, 6 } };
@@ -36,6 +37,7 @@ static void what_a_checkpoint_took_comes_back(void **state)
     journal_reopen(f);
     struct machine_ckpt back = read_back(f);
     assert_int_equal(back.step, 50);
+    assert_int_equal(back.retry, 2);
     assert_true(back.eval_accuracy == 0.5);
     assert_memory_equal(&back.times, &row.times, sizeof row.times);
 }
@@ -43,8 +45,8 @@ static void what_a_checkpoint_took_comes_back(void **state)
 /* As version 2 left it. */
 static void make_old(const char *path)
 {
-    static const char *const columns[] = { "stall_us", "encode_us", "write_us",
-                                           "sync_us",  "save_us",   "commit_us" };
+    static const char *const columns[] = { "stall_us", "encode_us", "write_us", "sync_us",
+                                           "save_us",  "commit_us", "retry" };
     sqlite3 *db = NULL;
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
     for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++) {
@@ -52,6 +54,8 @@ static void make_old(const char *path)
         (void)snprintf(sql, sizeof sql, "ALTER TABLE checkpoints DROP COLUMN %s", columns[i]);
         assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
     }
+    assert_int_equal(sqlite3_exec(db, "ALTER TABLE saves DROP COLUMN retry", NULL, NULL, NULL),
+                     SQLITE_OK);
     assert_int_equal(sqlite3_exec(db, "PRAGMA user_version=2", NULL, NULL, NULL), SQLITE_OK);
     assert_int_equal(sqlite3_close(db), SQLITE_OK);
 }

@@ -194,7 +194,7 @@ static void an_exit_that_a_worker_had_passed_is_taken_back_for_all(void **state)
     saved(b, next, 0, 0);
     for (uint32_t i = 0; i < 2; i++)
         bench_exit(b, i, MACHINE_EXIT_FINISHED, 0);
-    bench_store(b, MACHINE_TASK_REMOVE, step, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_DROP, step, 1, ST_OK);
     bench_is_state(b, "QUEUED");
     assert_int_equal(machine_newest(&b->m)->step, next);
 }
@@ -302,11 +302,11 @@ static void a_full_store_is_told_once_counted_and_trained_beside(void **state)
     bench_is_state(b, "RUNNING");
     assert_true(bench_event(b, "store-full"));
     assert_non_null(strstr(b->m.reason, "no room for the checkpoint of step 10"));
-    bench_store(b, MACHINE_TASK_REMOVE, 10, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_DROP, 10, 1, ST_OK);
     refuse(b, 20);
     assert_false(bench_event(b, "store-full"));
     assert_false(bench_event(b, "save-dropped"));
-    bench_store(b, MACHINE_TASK_REMOVE, 20, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_DROP, 20, 1, ST_OK);
     assert_int_equal(b->m.refused, 2);
     bench_commit(b, 30);
     assert_true(bench_event(b, "store-room"));

@@ -133,14 +133,14 @@ static void a_decided_save_whose_folder_stays_gone_is_dropped(void **state)
     bench_exit(b, 0, MACHINE_EXIT_SIGNAL, 9);
     bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
     int tries = 0;
-    for (; tries < 20 && !bench_task(b, MACHINE_TASK_REMOVE); tries++) {
+    for (; tries < 20 && !bench_task(b, MACHINE_TASK_DROP); tries++) {
         assert_false(machine_wants_slots(&b->m, b->now));
         bench_store(b, MACHINE_TASK_PUBLISH, 50, 1, ST_NOT_FOUND);
-        if (!bench_task(b, MACHINE_TASK_REMOVE))
+        if (!bench_task(b, MACHINE_TASK_DROP))
             bench_tick(b, 30000);
     }
     assert_in_range(tries, 3, 10); /* it may come back */
-    bench_store(b, MACHINE_TASK_REMOVE, 50, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_DROP, 50, 1, ST_OK);
     bench_place(b);
     bench_is_state(b, "FORMING");
     assert_int_equal(b->m.restore_step, 0);
@@ -181,9 +181,9 @@ static void an_incomplete_save_of_a_dead_generation_is_removed(void **state)
     bench_report(b, 0, 50);
     bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
     bench_exit(b, 0, MACHINE_EXIT_SIGNAL, 9);
-    assert_non_null(bench_task(b, MACHINE_TASK_REMOVE));
+    assert_non_null(bench_task(b, MACHINE_TASK_DROP));
     assert_false(machine_wants_slots(&b->m, b->now));
-    bench_store(b, MACHINE_TASK_REMOVE, 50, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_DROP, 50, 1, ST_OK);
     assert_true(machine_wants_slots(&b->m, b->now));
     bench_place(b);
     assert_int_equal(b->m.restore_step, 0);
@@ -200,9 +200,9 @@ static void a_killed_job_removes_a_folder_that_came_too_late(void **state)
     bench_all_exit(b);
     bench_is_state(b, "KILLED");
     bench_store(b, MACHINE_TASK_FOLDER, 50, 1, ST_OK);
-    assert_int_equal(bench_task(b, MACHINE_TASK_REMOVE)->step, 50);
+    assert_int_equal(bench_task(b, MACHINE_TASK_DROP)->step, 50);
     assert_null(bench_task(b, MACHINE_TASK_SWEEP));
-    bench_store(b, MACHINE_TASK_REMOVE, 50, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_DROP, 50, 1, ST_OK);
     assert_null(machine_find_ckpt(&b->m, 50, 1));
     assert_int_equal(row(b, MACHINE_SAVE_FREE), 1);
     assert_non_null(bench_task(b, MACHINE_TASK_SWEEP));
@@ -220,7 +220,7 @@ static void what_an_ended_job_was_to_remove_goes_after_a_restart(void **state)
     for (int i = 0; i < 2; i++)
         machine_load_save(&b->m, &rows[i]);
     machine_resume(&b->m, b->now, b->now, &b->out);
-    assert_int_equal(bench_tasks(b, MACHINE_TASK_REMOVE), 2);
+    assert_int_equal(bench_tasks(b, MACHINE_TASK_DROP), 2);
 }
 
 static void a_failed_save_is_dropped_by_all_and_its_folder_removed(void **state)
@@ -233,10 +233,10 @@ static void a_failed_save_is_dropped_by_all_and_its_folder_removed(void **state)
     assert_non_null(done);
     assert_false(done->committed);
     assert_int_equal(done->rank, MACHINE_ALL_RANKS);
-    assert_null(bench_task(b, MACHINE_TASK_REMOVE)); /* rank 0 has a file there */
-    bench_save_fails(b, 0, 50);                      /* "removed" */
-    assert_non_null(bench_task(b, MACHINE_TASK_REMOVE));
-    bench_store(b, MACHINE_TASK_REMOVE, 50, 1, ST_OK);
+    assert_null(bench_task(b, MACHINE_TASK_DROP)); /* rank 0 has a file there */
+    bench_save_fails(b, 0, 50);                    /* "removed" */
+    assert_non_null(bench_task(b, MACHINE_TASK_DROP));
+    bench_store(b, MACHINE_TASK_DROP, 50, 1, ST_OK);
     bench_is_state(b, "RUNNING");
     bench_commit(b, 100); /* the next one works */
     assert_int_equal(machine_newest(&b->m)->step, 100);
@@ -253,7 +253,7 @@ static void a_full_store_at_the_last_save_waits_and_tries_again(void **state)
     bench_is_state(b, "SAVING");
     bench_store(b, MACHINE_TASK_FOLDER, 1000, 1, ST_FULL);
     assert_non_null(strstr(b->m.reason, "waits to save step 1000"));
-    bench_store(b, MACHINE_TASK_REMOVE, 1000, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_DROP, 1000, 1, ST_OK);
     for (uint32_t i = 0; i < 2; i++)
         bench_begin(b, i, 1000); /* workers try again by themselves */
     for (int t = 0; t < 20 && !bench_task(b, MACHINE_TASK_FOLDER); t++)
@@ -289,7 +289,7 @@ static void whoever_begins_a_later_save_gives_up_the_earlier(void **state)
     bench_begin(b, 1, 60); /* it never will */
     assert_int_equal(row(b, MACHINE_SAVE_DROPPING), 1);
     bench_save_fails(b, 0, 50); /* "removed" */
-    assert_int_equal(bench_task(b, MACHINE_TASK_REMOVE)->step, 50);
+    assert_int_equal(bench_task(b, MACHINE_TASK_DROP)->step, 50);
 }
 
 static void who_goes_on_before_there_is_a_folder_is_told_too(void **state)

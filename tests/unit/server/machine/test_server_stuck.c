@@ -123,7 +123,7 @@ static void a_hang_is_seen_while_a_removal_is_repeated(void **state)
     bench_save_until(b, 10, MACHINE_SAVE_COLLECTING);
     for (uint32_t i = 0; i < 2; i++)
         bench_save_fails(b, i, 10);
-    bench_store(b, MACHINE_TASK_REMOVE, 10, 1, ST_IO);
+    bench_store(b, MACHINE_TASK_DROP, 10, 1, ST_IO);
     stand_still(b, 10, 32000);
     bench_is_state(b, "RECOVERING");
     assert_int_equal(b->m.cause.kind, MACHINE_FAULT_HANG);
@@ -200,7 +200,7 @@ static void a_save_whose_rank_writes_nothing_any_more_is_dropped(void **state)
     assert_non_null(strstr(b->m.reason, "rank 1 on node node wrote nothing"));
     removed(b, 0, 10);
     removed(b, 1, 10);
-    bench_store(b, MACHINE_TASK_REMOVE, 10, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_DROP, 10, 1, ST_OK);
     bench_commit(b, 20);
     assert_true(bench_event(b, "store-works"));
     assert_string_equal(machine_health(&b->m), "ok");
@@ -268,7 +268,7 @@ static void a_pause_waits_for_a_store_that_hangs_for_all(void **state)
     assert_non_null(strstr(b->m.reason, "wrote nothing to the store"));
     for (uint32_t i = 0; i < 2; i++) /* it is back: the savers are through with what was dropped */
         removed(b, i, step);
-    bench_store(b, MACHINE_TASK_REMOVE, step, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_DROP, step, 1, ST_OK);
     for (uint32_t i = 0; i < 2; i++)
         bench_begin(b, i, step);
     bench_tick(b, 40000);
@@ -319,9 +319,9 @@ static void who_begins_after_a_restart_has_no_file_of_a_dropped_save(void **stat
     for (uint32_t i = 0; i < 2; i++)
         bench_attach(b, i, step);
     bench_begin(b, 0, step);
-    assert_null(bench_task(b, MACHINE_TASK_REMOVE));
+    assert_null(bench_task(b, MACHINE_TASK_DROP));
     bench_begin(b, 1, step);
-    assert_non_null(bench_task(b, MACHINE_TASK_REMOVE));
+    assert_non_null(bench_task(b, MACHINE_TASK_DROP));
 }
 
 /* ---- a stop, and a failure before its save ---- */

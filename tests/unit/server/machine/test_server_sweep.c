@@ -155,7 +155,7 @@ static enum status sweep(const struct store *s, uint32_t *out_swept)
     task->generation = 3;
     task->kept = calloc(1, sizeof *task->kept);
     assert_non_null(task->kept);
-    task->kept[0] = (struct ckpt_parent){ .step = 30, .generation = 2 };
+    task->kept[0] = (struct ckpt_folder_name){ .step = 30, .generation = 2 };
     task->kept_count = 1;
     store_task_run(task, io_system());
     enum status st = task->status;

@@ -100,9 +100,9 @@ static void a_store_of_before_there_were_marks_gets_one_if_it_is_there(void **st
 static void nothing_is_made_or_found_damaged_in_a_store_that_is_not_the_jobs(void **state)
 {
     struct store *s = *state;
-    static const enum machine_task kinds[] = { MACHINE_TASK_PROBE, MACHINE_TASK_FOLDER,
+    static const enum machine_task kinds[] = { MACHINE_TASK_PROBE,  MACHINE_TASK_FOLDER,
                                                MACHINE_TASK_VERIFY, MACHINE_TASK_REMOVE,
-                                               MACHINE_TASK_PUBLISH };
+                                               MACHINE_TASK_DROP,   MACHINE_TASK_PUBLISH };
     take_away(s);
     for (int other = 0; other < 2; other++) {
         if (other) {
@@ -311,13 +311,13 @@ static void no_checkpoint_is_told_once_until_one_commits(void **state)
         bench_store(b, MACHINE_TASK_FOLDER, step, 1, ST_UNREACHABLE);
         told += bench_event(b, "store-fails");
         assert_false(bench_event(b, "save-dropped"));
-        bench_store(b, MACHINE_TASK_REMOVE, step, 1, ST_UNREACHABLE);
+        bench_store(b, MACHINE_TASK_DROP, step, 1, ST_UNREACHABLE);
         told += bench_event(b, "store-fails");
         assert_non_null(strstr(b->m.reason, "no checkpoint since step 20"));
     }
     assert_int_equal(told, 1);
     for (int i = 0; i < MACHINE_SAVES_MAX; i++)
-        bench_store(b, MACHINE_TASK_REMOVE, b->m.saves[i].step, 1, ST_OK);
+        bench_store(b, MACHINE_TASK_DROP, b->m.saves[i].step, 1, ST_OK);
     for (uint32_t i = 0; i < 2; i++)
         bench_progress(b, i, 200, "forward");
     bench_save_until(b, 200, MACHINE_SAVE_CHECKING);
