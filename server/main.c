@@ -1,7 +1,7 @@
 /*
- * cairnd: the coordinator. One thread runs the core (gRPC's handlers come to it by mailbox), one
- * runs the checkpoint store; gRPC has its own. A signal ends it at once: training goes on without
- * it, and the next cairnd resumes from the journal.
+ * cairnd: the coordinator. One thread runs the core (gRPC's handlers come to it by mailbox), those
+ * of server/store ask checkpoint stores; gRPC has its own. A signal ends it at once: training goes
+ * on without it, and the next cairnd resumes from the journal.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -51,7 +51,7 @@ struct daemon {
     struct rpc_health *health;
     struct rpc_reflection *reflection;
     struct ckpt_store *checkpoints;
-    struct store_queue *store, *reader;
+    struct store_queue *store;
     struct core *core;
     struct api api;
     int watchdog_fd; /* or -1 */
@@ -163,13 +163,10 @@ static void store_done(void *arg, struct store_task *done)
     rpc_mailbox_post(d->mailbox, &answer->task);
 }
 
-/* Reading one back takes as long as it is large: saves don't wait for it. */
-static void submit_task(void *self, struct store_task *task)
+static void store_hangs(void *arg, const char *store, uint32_t count)
 {
-    struct daemon *d = self;
-    struct store_port port =
-        store_queue_port(task->kind == MACHINE_TASK_VERIFY ? d->reader : d->store);
-    port.submit(port.self, task);
+    const struct daemon *d = arg;
+    LOG_WARN(&d->log, "%u calls hang in the checkpoint store %s", count, store);
 }
 
 static void log_chunk(void *arg, const Cairn__V1__LogChunk *chunk)
@@ -202,22 +199,18 @@ static enum status open_core(struct daemon *d)
     enum status st = ckpt_store_new(&d->checkpoints);
     if (st != ST_OK)
         return st;
-    struct store_queue_options store = { .io = ckpt_store_io(d->checkpoints),
-                                         .done = store_done,
-                                         .arg = d };
+    struct store_queue_options store = {
+        .io = ckpt_store_io(d->checkpoints), .done = store_done, .hung = store_hangs, .arg = d
+    };
     st = rpc_mailbox_new(&d->mailbox);
     if (st == ST_OK)
         st = store_queue_new(&store, &d->store);
-    struct store_queue_options reader = store;
-    reader.background = true;
-    if (st == ST_OK)
-        st = store_queue_new(&reader, &d->reader);
     if (st != ST_OK)
         return st;
     struct core_options options = { .clock = clock_system(),
                                     .log = &d->log,
                                     .journal = d->journal,
-                                    .store = { .self = d, .submit = submit_task },
+                                    .store = store_queue_port(d->store),
                                     .random = random_bytes,
                                     .hang_ms = hang_ms(),
                                     .log_chunk = log_chunk,
@@ -404,7 +397,6 @@ static void daemon_stop(struct daemon *d)
     }
     ckpt_store_close(d->checkpoints); /* what is cut off is done again by the next cairnd */
     store_queue_free(d->store);
-    store_queue_free(d->reader);
     ckpt_store_free(d->checkpoints);
     (void)rpc_mailbox_drain(d->mailbox, UINT32_MAX);
     rpc_server_free(d->server);

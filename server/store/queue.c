@@ -1,7 +1,6 @@
 #include "server/store/queue.h"
 
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,98 +11,133 @@
 #include "common/check.h"
 #include "common/clock.h"
 
-#define NICE 10
+#define NICE         10   /* of threads that read back: trainers of this machine come first */
+#define RETRY_MS     1000 /* until a thread that could not be made is tried again */
+#define FOREVER_MS   3600000
+#define TASK_IS_READ MACHINE_TASK_VERIFY
 
-/*
- * One mutex guards everything. runner: takes tasks from the queue. A watchdog notices that the
- * running task's deadline passed, answers a copy of it and starts another runner; the old one frees
- * the original when it comes back (its number is not the current one any more).
- */
+/* A thread and the task that it runs. */
+struct runner {
+    struct runner *next; /* of the queue's */
+    struct store_queue *queue;
+    struct line *line;
+    struct store_task *task;
+    unsigned long calls; /* of the task, that had come back when the watchdog looked last */
+    int64_t moved_at;    /* when it saw that, or when the task began */
+    bool given_up;       /* its task was answered; the line doesn't wait for it */
+};
+
+/* Tasks of one store. It is there as long as somebody waits, runs or hangs in it. */
+struct line {
+    struct line *next;
+    char store[LIMIT_PATH];
+    bool reads;
+    struct store_task *first, *last; /* waiting */
+    struct runner *runner;           /* or NULL */
+    uint32_t hung;                   /* runners that were given up */
+};
+
+/* One mutex guards everything. watchdog: gives runners up, and starts those that had no thread. */
 struct store_queue {
     struct store_queue_options options;
     pthread_mutex_t mutex;
-    pthread_cond_t work, watch;
-    pthread_t runner, watchdog;
+    pthread_cond_t changed; /* for the watchdog, and for who frees the queue */
+    pthread_t watchdog;
     bool stopping, freed;
-    uint32_t number; /* of the current runner */
-    uint32_t stuck;
-    struct store_task *first, *last; /* waiting */
-    struct store_task *running;
-    unsigned long calls; /* of the running one, as the watchdog saw them last */
-    int64_t moved_at;    /* when it saw that, or when the task began */
+    struct line *lines;
+    struct runner *runners;
+    uint32_t threads, hung;
 };
 
-struct runner_start {
-    struct store_queue *queue;
-    uint32_t number;
-};
+static void lock(struct store_queue *queue)
+{
+    CHECK(pthread_mutex_lock(&queue->mutex) == 0);
+}
+
+static void unlock(struct store_queue *queue)
+{
+    (void)pthread_mutex_unlock(&queue->mutex);
+}
 
 static void queue_destroy(struct store_queue *queue)
 {
+    CHECK(!queue->runners);
+    while (queue->lines) {
+        struct line *line = queue->lines;
+        queue->lines = line->next;
+        free(line);
+    }
     (void)pthread_mutex_destroy(&queue->mutex);
-    (void)pthread_cond_destroy(&queue->work);
-    (void)pthread_cond_destroy(&queue->watch);
+    (void)pthread_cond_destroy(&queue->changed);
     free(queue);
 }
 
-/* A thread that was given up comes back, with the mutex; the last one after free cleans up. */
-static void leave_late(struct store_queue *queue)
-{
-    bool last = --queue->stuck == 0 && queue->freed;
-    (void)pthread_mutex_unlock(&queue->mutex);
-    if (last)
-        queue_destroy(queue);
-}
+/* ---- lines ---- */
 
-static void *run_tasks(void *arg)
+static struct line *line_of(struct store_queue *queue, const struct store_task *task)
 {
-    struct runner_start start = *(struct runner_start *)arg;
-    free(arg);
-    struct store_queue *queue = start.queue;
-    if (queue->options.background)
-        (void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
-    CHECK(pthread_mutex_lock(&queue->mutex) == 0);
-    while (queue->number == start.number) {
-        struct store_task *task = queue->first;
-        if (!task) {
-            if (queue->stopping)
-                break;
-            (void)pthread_cond_wait(&queue->work, &queue->mutex);
-            continue;
-        }
-        queue->first = task->next;
-        task->next = NULL;
-        queue->running = task;
-        queue->calls = 0;
-        queue->moved_at = clock_mono_ms(clock_system());
-        (void)pthread_cond_signal(&queue->watch);
-        (void)pthread_mutex_unlock(&queue->mutex);
-        store_task_run(task, queue->options.io);
-        CHECK(pthread_mutex_lock(&queue->mutex) == 0);
-        if (queue->number != start.number) { /* too late: answered already */
-            store_task_free(task);
-            leave_late(queue);
-            return NULL;
-        }
-        queue->running = NULL;
-        (void)pthread_mutex_unlock(&queue->mutex);
-        queue->options.done(queue->options.arg, task);
-        CHECK(pthread_mutex_lock(&queue->mutex) == 0);
+    bool reads = task->kind == TASK_IS_READ;
+    for (struct line *line = queue->lines; line; line = line->next) {
+        if (line->reads == reads && strcmp(line->store, task->store) == 0)
+            return line;
     }
-    (void)pthread_mutex_unlock(&queue->mutex);
-    return NULL;
+    struct line *line = calloc(1, sizeof *line);
+    if (!line)
+        return NULL;
+    memcpy(line->store, task->store, sizeof line->store);
+    line->reads = reads;
+    line->next = queue->lines;
+    queue->lines = line;
+    return line;
 }
 
-static bool start_runner(struct store_queue *queue)
+static void drop_if_idle(struct store_queue *queue, struct line *line)
 {
-    struct runner_start *start = malloc(sizeof *start);
-    if (!start)
-        return false;
-    *start = (struct runner_start){ queue, queue->number };
-    if (pthread_create(&queue->runner, NULL, run_tasks, start) == 0)
-        return true;
-    free(start);
-    return false;
+    if (line->first || line->runner || line->hung > 0)
+        return;
+    struct line **at = &queue->lines;
+    while (*at != line)
+        at = &(*at)->next;
+    *at = line->next;
+    free(line);
+}
+
+static void append_task(struct line *line, struct store_task *task)
+{
+    task->next = NULL;
+    if (line->first) {
+        line->last->next = task;
+    } else {
+        line->first = task;
+    }
+    line->last = task;
+}
+
+static struct store_task *take_task(struct line *line)
+{
+    struct store_task *task = line->first;
+    if (task) {
+        line->first = task->next;
+        task->next = NULL;
+    }
+    return task;
+}
+
+/* ---- answers ---- */
+
+static bool is_hung(const struct store_queue *queue, const struct line *line)
+{
+    return line->hung >= STORE_HUNG_MAX || queue->hung >= STORE_THREADS_MAX;
+}
+
+static void refuse_task(struct store_task *task, uint32_t hung)
+{
+    task->status = ST_TIMED_OUT;
+    (void)snprintf(
+        task->message, sizeof task->message,
+        "the checkpoint store hangs (%u calls of the coordinator have not come back; it "
+        "is asked again when one does, or by a coordinator that is started anew): %.300s",
+        hung, task->store);
 }
 
 /* What the core needs to know of a task that never came back. */
@@ -118,70 +152,234 @@ static struct store_task *late_answer(const struct store_task *task)
     answer->retry = task->retry;
     answer->status = ST_TIMED_OUT;
     (void)snprintf(answer->message, sizeof answer->message,
-                   "the checkpoint store does not answer: %.400s", task->dir);
+                   "the checkpoint store does not answer: %.400s",
+                   task->dir[0] ? task->dir : task->store);
     return answer;
+}
+
+static void tell_hung(struct store_queue *queue, const char *store, uint32_t count)
+{
+    if (queue->options.hung)
+        queue->options.hung(queue->options.arg, store, count);
+}
+
+/* ---- threads ---- */
+
+static void *run_line(void *arg);
+
+/* Gives the line's next task to a thread, if it has one and there is a thread for it. */
+static void start_line(struct store_queue *queue, struct line *line)
+{
+    if (!line->first || line->runner || queue->stopping || is_hung(queue, line) ||
+        queue->threads >= STORE_THREADS_MAX)
+        return;
+    struct runner *runner = calloc(1, sizeof *runner);
+    pthread_t thread;
+    if (!runner)
+        return;
+    *runner = (struct runner){ .next = queue->runners, .queue = queue, .line = line };
+    runner->moved_at = clock_mono_ms(clock_system());
+    if (pthread_create(&thread, NULL, run_line, runner) != 0) {
+        free(runner);
+        return;
+    }
+    (void)pthread_detach(thread);
+    queue->runners = runner;
+    queue->threads++;
+    line->runner = runner;
+    runner->task = take_task(line);
+    (void)pthread_cond_broadcast(&queue->changed);
+}
+
+static void start_lines(struct store_queue *queue)
+{
+    for (struct line *line = queue->lines; line; line = line->next)
+        start_line(queue, line);
+}
+
+/* With the mutex, which it gives back; the last thread after store_queue_free cleans up. */
+static void end_runner(struct runner *runner)
+{
+    struct store_queue *queue = runner->queue;
+    struct line *line = runner->line;
+    char store[LIMIT_PATH];
+    uint32_t hung = line->hung;
+    struct runner **at = &queue->runners;
+    while (*at != runner)
+        at = &(*at)->next;
+    *at = runner->next;
+    queue->threads--;
+    if (runner->given_up) {
+        queue->hung--;
+        hung = --line->hung;
+        memcpy(store, line->store, sizeof store);
+    } else {
+        line->runner = NULL;
+    }
+    drop_if_idle(queue, line);
+    start_lines(queue);
+    bool last = queue->freed && queue->threads == 0;
+    bool told = runner->given_up && !queue->stopping;
+    (void)pthread_cond_broadcast(&queue->changed);
+    unlock(queue);
+    if (told)
+        tell_hung(queue, store, hung);
+    free(runner);
+    if (last)
+        queue_destroy(queue);
+}
+
+static void *run_line(void *arg)
+{
+    struct runner *runner = arg;
+    struct store_queue *queue = runner->queue;
+    lock(queue); /* until who started it has let go of it */
+    if (runner->line->reads)
+        (void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
+    while (runner->task) {
+        struct store_task *task = runner->task;
+        unlock(queue);
+        store_task_run(task, queue->options.io);
+        lock(queue);
+        runner->task = NULL;
+        if (runner->given_up || queue->stopping) { /* answered already, or nobody listens */
+            store_task_free(task);
+            break;
+        }
+        unlock(queue);
+        queue->options.done(queue->options.arg, task);
+        lock(queue);
+        if (runner->given_up || queue->stopping)
+            break;
+        runner->task = take_task(runner->line);
+        runner->calls = 0;
+        runner->moved_at = clock_mono_ms(clock_system());
+    }
+    end_runner(runner);
+    return NULL;
+}
+
+/* ---- the watchdog ---- */
+
+/* One that gets on is slow, perhaps, but does not hang. */
+static int64_t deadline_of(const struct store_queue *queue, struct runner *runner, int64_t now)
+{
+    int64_t ms = queue->options.deadline_ms;
+    unsigned long calls = atomic_load(&runner->task->watch.calls);
+    if (calls != runner->calls) {
+        runner->calls = calls;
+        runner->moved_at = now;
+    }
+    return runner->moved_at + (ms > 0 ? ms : store_task_deadline_ms(runner->task->kind));
+}
+
+/* Its line goes on without it. Answers are added to *answers. false: no memory; later. */
+static bool give_up(struct store_queue *queue, struct runner *runner, struct store_task **answers)
+{
+    struct line *line = runner->line;
+    struct store_task *answer = late_answer(runner->task);
+    if (!answer)
+        return false;
+    store_watch_give_up(&runner->task->watch);
+    runner->given_up = true;
+    line->runner = NULL;
+    line->hung++;
+    queue->hung++;
+    answer->next = *answers;
+    *answers = answer;
+    for (line = queue->lines; line; line = line->next) { /* who can't be served waits no longer */
+        while (is_hung(queue, line) && !line->runner && line->first) {
+            struct store_task *task = take_task(line);
+            refuse_task(task, line->hung);
+            task->next = *answers;
+            *answers = task;
+        }
+    }
+    return true;
 }
 
 static void wait_until(struct store_queue *queue, int64_t mono_ms)
 {
     struct timespec at = { .tv_sec = mono_ms / 1000, .tv_nsec = mono_ms % 1000 * 1000000 };
-    (void)pthread_cond_timedwait(&queue->watch, &queue->mutex, &at);
+    (void)pthread_cond_timedwait(&queue->changed, &queue->mutex, &at);
 }
 
-static void *watch_tasks(void *arg)
+/* The first runner that is beyond its deadline; else NULL, and when one may be. */
+static struct runner *find_late(const struct store_queue *queue, int64_t now, int64_t *out_at)
 {
-    struct store_queue *queue = arg;
-    CHECK(pthread_mutex_lock(&queue->mutex) == 0);
-    while (!queue->stopping) {
-        if (!queue->running) {
-            (void)pthread_cond_wait(&queue->watch, &queue->mutex);
+    *out_at = now + FOREVER_MS;
+    for (struct runner *runner = queue->runners; runner; runner = runner->next) {
+        if (runner->given_up || !runner->task)
             continue;
-        }
-        int64_t now = clock_mono_ms(clock_system());
-        unsigned long calls = atomic_load(&queue->running->watch.calls);
-        if (calls != queue->calls) { /* slow, perhaps, but not stuck */
-            queue->calls = calls;
-            queue->moved_at = now;
-        }
-        int64_t end = queue->moved_at + queue->options.deadline_ms;
-        if (now < end || queue->stuck + 1 >= STORE_THREADS_MAX) {
-            wait_until(queue, now < end ? end : now + queue->options.deadline_ms);
-            continue;
-        }
-        struct store_task *answer = late_answer(queue->running);
-        pthread_t old = queue->runner;
-        queue->number++;
-        if (!answer || !start_runner(queue)) {
-            queue->number--;
-            store_task_free(answer);
-            wait_until(queue, now + queue->options.deadline_ms);
-            continue;
-        }
-        (void)pthread_detach(old);
-        store_watch_give_up(&queue->running->watch);
-        queue->stuck++;
-        queue->running = NULL;
-        (void)pthread_mutex_unlock(&queue->mutex);
-        queue->options.done(queue->options.arg, answer);
-        CHECK(pthread_mutex_lock(&queue->mutex) == 0);
+        int64_t end = deadline_of(queue, runner, now);
+        if (now >= end)
+            return runner;
+        *out_at = end < *out_at ? end : *out_at;
     }
-    (void)pthread_mutex_unlock(&queue->mutex);
+    for (const struct line *line = queue->lines; line; line = line->next) {
+        if (line->first && !line->runner && now + RETRY_MS < *out_at)
+            *out_at = now + RETRY_MS;
+    }
     return NULL;
 }
+
+static void answer_all(struct store_queue *queue, struct store_task *answers)
+{
+    while (answers) {
+        struct store_task *task = answers;
+        answers = task->next;
+        task->next = NULL;
+        queue->options.done(queue->options.arg, task);
+    }
+}
+
+static void *watch_runners(void *arg)
+{
+    struct store_queue *queue = arg;
+    lock(queue);
+    while (!queue->stopping) {
+        int64_t at;
+        struct store_task *answers = NULL;
+        start_lines(queue);
+        int64_t now = clock_mono_ms(clock_system());
+        struct runner *late = find_late(queue, now, &at);
+        if (!late || !give_up(queue, late, &answers)) {
+            wait_until(queue, late ? now + RETRY_MS : at);
+            continue;
+        }
+        char store[LIMIT_PATH];
+        uint32_t hung = late->line->hung;
+        memcpy(store, late->line->store, sizeof store);
+        unlock(queue);
+        tell_hung(queue, store, hung);
+        answer_all(queue, answers);
+        lock(queue);
+    }
+    unlock(queue);
+    return NULL;
+}
+
+/* ---- the way in ---- */
 
 static void queue_submit(void *self, struct store_task *task)
 {
     struct store_queue *queue = self;
-    task->next = NULL;
-    CHECK(pthread_mutex_lock(&queue->mutex) == 0);
-    if (queue->first) {
-        queue->last->next = task;
-    } else {
-        queue->first = task;
+    lock(queue);
+    struct line *line = line_of(queue, task);
+    uint32_t hung = line ? line->hung : queue->hung;
+    bool refused = !line || is_hung(queue, line);
+    if (!refused) {
+        append_task(line, task);
+        start_line(queue, line);
+        (void)pthread_cond_broadcast(&queue->changed);
+    } else if (line) {
+        drop_if_idle(queue, line);
     }
-    queue->last = task;
-    (void)pthread_cond_signal(&queue->work);
-    (void)pthread_mutex_unlock(&queue->mutex);
+    unlock(queue);
+    if (refused) {
+        refuse_task(task, hung);
+        queue->options.done(queue->options.arg, task);
+    }
 }
 
 struct store_port store_queue_port(struct store_queue *queue)
@@ -195,26 +393,14 @@ enum status store_queue_new(const struct store_queue_options *options, struct st
     if (!queue)
         return ST_NO_MEMORY;
     queue->options = *options;
-    if (queue->options.deadline_ms == 0)
-        queue->options.deadline_ms = STORE_DEADLINE_MS;
     pthread_condattr_t attributes;
     CHECK(pthread_condattr_init(&attributes) == 0);
     CHECK(pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0);
     CHECK(pthread_mutex_init(&queue->mutex, NULL) == 0);
-    CHECK(pthread_cond_init(&queue->work, NULL) == 0);
-    CHECK(pthread_cond_init(&queue->watch, &attributes) == 0);
+    CHECK(pthread_cond_init(&queue->changed, &attributes) == 0);
     (void)pthread_condattr_destroy(&attributes);
-    if (!start_runner(queue)) {
-        free(queue);
-        return ST_NO_MEMORY;
-    }
-    if (pthread_create(&queue->watchdog, NULL, watch_tasks, queue) != 0) {
-        (void)pthread_mutex_lock(&queue->mutex);
-        queue->stopping = true;
-        (void)pthread_cond_broadcast(&queue->work);
-        (void)pthread_mutex_unlock(&queue->mutex);
-        (void)pthread_join(queue->runner, NULL);
-        free(queue);
+    if (pthread_create(&queue->watchdog, NULL, watch_runners, queue) != 0) {
+        queue_destroy(queue);
         return ST_NO_MEMORY;
     }
     *out = queue;
@@ -225,23 +411,26 @@ void store_queue_free(struct store_queue *queue)
 {
     if (!queue)
         return;
-    CHECK(pthread_mutex_lock(&queue->mutex) == 0);
+    lock(queue);
     queue->stopping = true;
-    while (queue->first) {
-        struct store_task *task = queue->first;
-        queue->first = task->next;
-        store_task_free(task);
+    for (struct line *line = queue->lines; line; line = line->next) {
+        for (struct store_task *task = take_task(line); task; task = take_task(line))
+            store_task_free(task);
     }
-    pthread_t runner = queue->runner;
-    (void)pthread_cond_broadcast(&queue->work);
-    (void)pthread_cond_broadcast(&queue->watch);
-    (void)pthread_mutex_unlock(&queue->mutex);
+    for (struct runner *runner = queue->runners; runner; runner = runner->next) {
+        if (runner->task)
+            store_watch_give_up(&runner->task->watch);
+    }
+    (void)pthread_cond_broadcast(&queue->changed);
+    unlock(queue);
     (void)pthread_join(queue->watchdog, NULL);
-    (void)pthread_join(runner, NULL);
-    CHECK(pthread_mutex_lock(&queue->mutex) == 0);
-    bool stuck = queue->stuck > 0;
+    lock(queue);
+    int64_t now = clock_mono_ms(clock_system()), end = now + STORE_STOP_MS;
+    for (; queue->threads > queue->hung && now < end; now = clock_mono_ms(clock_system()))
+        wait_until(queue, end);
+    bool left = queue->threads > 0;
     queue->freed = true;
-    (void)pthread_mutex_unlock(&queue->mutex);
-    if (!stuck)
+    unlock(queue);
+    if (!left)
         queue_destroy(queue);
 }

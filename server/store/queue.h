@@ -1,12 +1,19 @@
 /*
- * A queue of store tasks and the thread that runs them one after the other, so that a slow or
- * hanging store never holds up the coordinator.
+ * Queues of store tasks and the threads that run them, so that a slow or hanging store holds up
+ * neither the coordinator nor another store.
  *
- * A task takes as long as it is large: reading a checkpoint may take hours. One of whose calls to
- * the store none came back within its deadline (seen after twice that at the latest) is answered
- * with ST_TIMED_OUT; its thread, stuck in the file system, is left behind with it and another one
- * goes on (STORE_THREADS_MAX in all; then tasks wait). When that call comes back it is the last one
- * of the thread. What it has done is harmless: all store calls may be repeated.
+ * A store (the root that task->store names) has two lines: one for reading checkpoints back, which
+ * takes as long as they are large, one for everything else. A line's tasks run one after the other,
+ * on a thread that lives as long as there are some.
+ *
+ * A task takes as long as it is large. One of whose calls to the store none came back within its
+ * time (MACHINE_TASKS; seen after twice that at the latest) is given up: it is answered with
+ * ST_TIMED_OUT, the next call that its thread makes is refused (watch.h), and another thread goes
+ * on with the line. What the call that hangs still does is harmless: it works on names that nobody
+ * else uses (checkpoint/format/names.h), or does what will be done again anyway.
+ *
+ * A line with STORE_HUNG_MAX such threads starts no more of them: until one comes back its tasks
+ * are answered at once, with ST_TIMED_OUT and the number of those that hang.
  */
 #pragma once
 
@@ -16,23 +23,30 @@
 #include "common/io.h"
 #include "server/store/task.h"
 
-#define STORE_THREADS_MAX 4
-#define STORE_DEADLINE_MS 120000
+/* Of one line. A single one may be a lost request; three, each after its whole time, are a store
+ * that is gone, and a fourth would but hang with them. */
+#define STORE_HUNG_MAX 3
+/* Of all lines. Each has a stack, and may read with three more; beyond, lines wait for a thread. */
+#define STORE_THREADS_MAX 64
 
 struct store_queue;
 
-/* done: called on the queue's thread; must pass the task on to the core's thread. */
+/* done, hung: called on a thread of the queue, or by submit; must pass it on to the core's thread.
+ */
 struct store_queue_options {
     const struct io *io;
-    int64_t deadline_ms; /* without a sign of the store; 0: STORE_DEADLINE_MS */
-    bool background;     /* of lower priority: trainers of this machine come first */
+    int64_t deadline_ms; /* of a task without a sign of the store; 0: as MACHINE_TASKS says */
     void (*done)(void *arg, struct store_task *task);
+    /* How many calls hang on that store now, each time that this changes; or NULL. */
+    void (*hung)(void *arg, const char *store, uint32_t count);
     void *arg;
 };
 
 MUST_CHECK enum status store_queue_new(const struct store_queue_options *options,
                                        struct store_queue **out);
 struct store_port store_queue_port(struct store_queue *queue);
-/* Waits for the task that runs, drops those that wait. Stuck threads are not waited for: io
- * outlives them, and what they still hold is freed when they come back. */
+/* Gives up what runs and drops what waits: neither is answered any more. Threads that don't come
+ * back within STORE_STOP_MS are left: io outlives them, and what they hold is freed when they do.
+ */
+#define STORE_STOP_MS 2000
 void store_queue_free(struct store_queue *queue);

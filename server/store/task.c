@@ -12,6 +12,16 @@
 #define READERS_MAX      3  /* threads beside the task's own */
 #define CORES_PER_READER 4
 
+int64_t store_task_deadline_ms(enum machine_task kind)
+{
+    static const int64_t deadlines[MACHINE_TASK_COUNT] = {
+#define DEADLINE(name, ms, text) [MACHINE_TASK_##name] = (ms),
+        MACHINE_TASKS(DEADLINE)
+#undef DEADLINE
+    };
+    return deadlines[kind];
+}
+
 struct store_task *store_task_new(enum machine_task kind)
 {
     struct store_task *task = calloc(1, sizeof *task);

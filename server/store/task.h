@@ -46,6 +46,7 @@ struct store_task {
     char message[LIMIT_REASON]; /* one line; "" on ST_OK */
 };
 
+int64_t store_task_deadline_ms(enum machine_task kind);    /* then it counts as hung */
 struct store_task *store_task_new(enum machine_task kind); /* NULL: no memory */
 void store_task_free(struct store_task *task);
 

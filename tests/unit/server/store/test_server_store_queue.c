@@ -12,6 +12,8 @@
 struct answers {
     atomic_int count;
     atomic_int timed_out;
+    atomic_int told; /* of those, with how many calls hang */
+    atomic_int hung;
 };
 
 static void take_answer(void *arg, struct store_task *task)
@@ -19,32 +21,54 @@ static void take_answer(void *arg, struct store_task *task)
     struct answers *answers = arg;
     if (task->status == ST_TIMED_OUT)
         atomic_fetch_add(&answers->timed_out, 1);
+    if (strstr(task->message, "3 calls of the coordinator have not come back"))
+        atomic_fetch_add(&answers->told, 1);
     store_task_free(task);
     atomic_fetch_add(&answers->count, 1);
 }
 
-/* A store whose first mkdir never comes back in time; or one that is slow and has many files. */
+/* What makes a folder at /proc/hangs waits, and then says that it did; elsewhere nothing waits. */
 struct stuck {
     struct io io;
     const struct io *real;
-    atomic_int entered, released, unlinked;
+    atomic_int entered, released, calls, unlinked;
 };
 
 static enum status stuck_mkdir(void *self, const char *path)
 {
     struct stuck *stuck = self;
-    if (atomic_fetch_add(&stuck->entered, 1) == 0)
+    if (strncmp(path, "/proc/hangs", 11) == 0) {
+        (void)atomic_fetch_add(&stuck->entered, 1);
         while (!atomic_load(&stuck->released))
             (void)sched_yield();
+        return ST_OK;
+    }
     return stuck->real->mkdir(stuck->real->self, path);
 }
 
-static void submit_probe(struct store_queue *queue)
+/* What who makes a folder does next. */
+static enum status counted_fsync_dir(void *self, const char *path)
+{
+    struct stuck *stuck = self;
+    (void)atomic_fetch_add(&stuck->calls, 1);
+    return stuck->real->fsync_dir(stuck->real->self, path);
+}
+
+static void stuck_init(struct stuck *stuck)
+{
+    stuck->io = *io_system();
+    stuck->real = io_system();
+    stuck->io.self = stuck;
+    stuck->io.mkdir = stuck_mkdir;
+    stuck->io.fsync_dir = counted_fsync_dir;
+}
+
+static void submit_probe(struct store_queue *queue, const char *store)
 {
     struct store_task *task = store_task_new(MACHINE_TASK_PROBE);
     assert_non_null(task);
     (void)snprintf(task->job, sizeof task->job, "j-1");
-    (void)snprintf(task->store, sizeof task->store, "/proc/none/store");
+    (void)snprintf(task->store, sizeof task->store, "%s", store);
     (void)snprintf(task->nonce, sizeof task->nonce, "%032d", 1);
     struct store_port port = store_queue_port(queue);
     port.submit(port.self, task);
@@ -69,31 +93,102 @@ static void tasks_are_answered_in_their_turn(void **state)
     (void)state;
     assert_int_equal(store_queue_new(&options, &queue), ST_OK);
     for (int i = 0; i < 10; i++)
-        submit_probe(queue);
+        submit_probe(queue, "/proc/none/store");
     await(&answers.count, 10);
     assert_int_equal(atomic_load(&answers.timed_out), 0);
     store_queue_free(queue);
+}
+
+static void note_hung(void *arg, const char *store, uint32_t count)
+{
+    struct answers *answers = arg;
+    assert_string_equal(store, "/proc/hangs");
+    atomic_store(&answers->hung, (int)count);
 }
 
 static void a_task_that_hangs_is_answered_by_its_deadline_and_holds_up_nobody(void **state)
 {
     static struct answers answers; /* the late thread may outlive this function */
     static struct stuck stuck;
-    stuck.io = *io_system();
-    stuck.real = io_system();
-    stuck.io.self = &stuck;
-    stuck.io.mkdir = stuck_mkdir;
+    stuck_init(&stuck);
     struct store_queue_options options = {
         .io = &stuck.io, .deadline_ms = 50, .done = take_answer, .arg = &answers
     };
     struct store_queue *queue;
     (void)state;
     assert_int_equal(store_queue_new(&options, &queue), ST_OK);
-    submit_probe(queue);
-    submit_probe(queue);
+    submit_probe(queue, "/proc/hangs");
+    await(&stuck.entered, 1);
+    submit_probe(queue, "/proc/none");
     await(&answers.count, 2);
     assert_int_equal(atomic_load(&answers.timed_out), 1);
     atomic_store(&stuck.released, 1);
+    store_queue_free(queue);
+}
+
+static void a_store_that_hangs_costs_a_few_threads_and_no_other_store_anything(void **state)
+{
+    static struct answers answers;
+    static struct stuck stuck;
+    stuck_init(&stuck);
+    struct store_queue_options options = {
+        .io = &stuck.io, .deadline_ms = 500, .done = take_answer, .hung = note_hung, .arg = &answers
+    };
+    struct store_queue *queue;
+    (void)state;
+    assert_int_equal(store_queue_new(&options, &queue), ST_OK);
+    for (int i = 0; i < 10; i++) /* those that wait behind the last that hangs are answered, too */
+        submit_probe(queue, "/proc/hangs");
+    await(&answers.count, 10);
+    assert_int_equal(atomic_load(&answers.timed_out), 10);
+    assert_int_equal(atomic_load(&stuck.entered), STORE_HUNG_MAX);
+    assert_int_equal(atomic_load(&answers.hung), STORE_HUNG_MAX);
+    submit_probe(queue, "/proc/hangs"); /* at once, with a message that says so */
+    assert_int_equal(atomic_load(&answers.timed_out), 11);
+    assert_int_equal(atomic_load(&answers.told), 11 - STORE_HUNG_MAX);
+    for (int i = 0; i < 10; i++)
+        submit_probe(queue, "/proc/none");
+    await(&answers.count, 21);
+    assert_int_equal(atomic_load(&answers.timed_out), 11);
+    atomic_store(&stuck.released, 1);
+    int64_t end = clock_mono_ms(clock_system()) + 20000;
+    while (atomic_load(&answers.hung) > 0)
+        assert_true(clock_mono_ms(clock_system()) < end);
+    submit_probe(queue, "/proc/hangs"); /* it is asked again */
+    await(&answers.count, 22);
+    assert_int_equal(atomic_load(&answers.timed_out), 11);
+    store_queue_free(queue);
+}
+
+static void a_late_thread_makes_no_further_call(void **state)
+{
+    static struct answers answers;
+    static struct stuck stuck;
+    stuck_init(&stuck);
+    struct store_queue_options options = {
+        .io = &stuck.io, .deadline_ms = 50, .done = take_answer, .hung = note_hung, .arg = &answers
+    };
+    struct store_queue *queue;
+    (void)state;
+    assert_int_equal(store_queue_new(&options, &queue), ST_OK);
+    struct store_task *task = store_task_new(MACHINE_TASK_DROP);
+    assert_non_null(task);
+    (void)snprintf(task->store, sizeof task->store, "/proc/hangs");
+    (void)snprintf(task->dir, sizeof task->dir, "/proc/hangs/j-1/step-000000000001.g1");
+    struct store_port port = store_queue_port(queue);
+    atomic_store(&stuck.released, 1);
+    port.submit(port.self, task); /* nothing is there: its parent is synced */
+    await(&answers.count, 1);
+    assert_true(atomic_load(&stuck.calls) > 0);
+    atomic_store(&stuck.calls, 0);
+    atomic_store(&stuck.released, 0);
+    submit_probe(queue, "/proc/hangs");
+    await(&answers.timed_out, 1);
+    atomic_store(&stuck.released, 1);
+    int64_t end = clock_mono_ms(clock_system()) + 20000;
+    while (atomic_load(&answers.hung) > 0)
+        assert_true(clock_mono_ms(clock_system()) < end);
+    assert_int_equal(atomic_load(&stuck.calls), 0);
     store_queue_free(queue);
 }
 
@@ -187,6 +282,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tasks_are_answered_in_their_turn),
         cmocka_unit_test(a_task_that_hangs_is_answered_by_its_deadline_and_holds_up_nobody),
+        cmocka_unit_test(a_store_that_hangs_costs_a_few_threads_and_no_other_store_anything),
+        cmocka_unit_test(a_late_thread_makes_no_further_call),
         cmocka_unit_test(a_task_that_gets_on_may_take_as_long_as_it_is_large),
         cmocka_unit_test(what_was_given_up_calls_nothing_any_more),
     };
