@@ -42,6 +42,13 @@ def test_a_label_out_of_range_fails_the_job_at_once(home):
     assert shown["restarts"] == 0
 
 
+def test_a_learning_rate_far_too_high_is_told_as_divergence(home):
+    job = home.submit(train__optimizer__lr=1000, train__optimizer__weight_decay=1, train__duration="400 steps")
+    shown = home.wait_state(job, "FAILED", seconds=60)
+    assert "diverged since step" in shown["reason"] and "learning rate" in shown["reason"]
+    assert shown["restarts"] <= 6
+
+
 def test_idx_data_trains(home):
     assert home.run(idx_job(home, [1, 2, 3, 9] * 12))
 
