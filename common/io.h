@@ -31,7 +31,9 @@ enum io_open_flags {
 
 struct io_stat {
     uint64_t size;
+    uint64_t inode;
     int64_t mtime_ms;
+    int64_t changed_ns; /* content, or name, or rights: moves with each of them */
     bool is_dir;
     bool is_special; /* a device, a FIFO, a socket */
 };

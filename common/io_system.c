@@ -124,6 +124,8 @@ static enum status system_stat(void *self, const char *path, struct io_stat *out
         return status_from_errno(errno);
     *out = (struct io_stat){
         .size = (uint64_t)info.st_size,
+        .inode = (uint64_t)info.st_ino,
+        .changed_ns = (int64_t)info.st_ctim.tv_sec * 1000000000 + info.st_ctim.tv_nsec,
         .mtime_ms = (int64_t)info.st_mtim.tv_sec * 1000 + info.st_mtim.tv_nsec / 1000000,
         .is_dir = S_ISDIR(info.st_mode),
         .is_special = !S_ISDIR(info.st_mode) && !S_ISREG(info.st_mode),

@@ -52,6 +52,8 @@ const char *status_string(enum status st)
         return "a peer failed";
     case ST_STALE:
         return "this generation is over";
+    case ST_CHANGED:
+        return "not what it was";
     case ST_DEVICE:
         return "device failed";
     case ST_CONFIG:

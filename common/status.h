@@ -30,8 +30,9 @@ enum status {
     ST_INCOMPLETE = -201,
 
     /* Scope GENERATION: the workers must form anew; the processes may live on. */
-    ST_PEER = -300,  /* a peer died, or communication with it failed */
-    ST_STALE = -301, /* this generation is over */
+    ST_PEER = -300,    /* a peer died, or communication with it failed */
+    ST_STALE = -301,   /* this generation is over */
+    ST_CHANGED = -302, /* what was begun with is not what is there now */
 
     /* Scope WORKER: the process must be replaced (e.g. a sticky device error). */
     ST_DEVICE = -400,

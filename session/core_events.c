@@ -169,6 +169,7 @@ enum status session_core_assignment(const struct session_core *core, struct sess
     out->skip_count = plan->n_skip;
     out->host = plan->host;
     out->store_mark = plan->store_mark;
+    out->data_known = plan->data_known;
     return ST_OK;
 }
 

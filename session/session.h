@@ -80,6 +80,7 @@ struct session_assignment {
     const uint64_t *skip;       /* steps not to train on */
     size_t skip_count;
     const char *host;       /* address to bind for talking to the other ranks */
+    bool data_known;        /* the job trained on its data before */
     const char *store_mark; /* of the checkpoint store, as the coordinator sees it; "": unknown */
 };
 

@@ -9,7 +9,7 @@
 
 _Static_assert(MACHINE_KILLED == (int)CAIRN__V1__JOB_STATE__KILLED, "states as in common.proto");
 _Static_assert(MACHINE_SAVING == (int)CAIRN__V1__JOB_STATE__SAVING, "states as in common.proto");
-_Static_assert(MACHINE_FAULT_FORMATION == (int)CAIRN__V1__FAULT_KIND__FORMATION,
+_Static_assert(MACHINE_FAULT_DATA == (int)CAIRN__V1__FAULT_KIND__DATA_CHANGED,
                "faults as in the proto");
 _Static_assert(MACHINE_FAULT_STORE == (int)CAIRN__V1__FAULT_KIND__STORE, "faults as in the proto");
 

@@ -270,6 +270,7 @@ void core_send_assignment(struct core *core, struct core_job *job, uint32_t rank
     plan.saves = save_list;
     plan.host = (char *)host_of(core, job, rank);
     plan.store_mark = m->store_mark;
+    plan.data_known = m->started_wall != 0;
     plan.nodes = places.nodes;
     plan.n_nodes = m->config.ranks;
     Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;

@@ -117,7 +117,7 @@ static void keep_waiting(struct core *core, struct core_job *job, const char *re
 enum avoid {
     AVOID_FAILED = 1,  /* it failed there */
     AVOID_DRAINED = 2, /* others did */
-    AVOID_SUSPECT = 4, /* reads damage where there is none */
+    AVOID_SUSPECT = 4, /* reads damage where there is none, or other data than the job began with */
 };
 
 static bool is_suspect(const struct machine *m, const char *node)
@@ -139,7 +139,8 @@ static void mark_board(struct core *core, const struct core_job *job, struct boa
         node->avoided =
             ((avoid & AVOID_FAILED) && shun_holds(&m->shunned, node->name, SHUN_FAILED, wall)) ||
             ((avoid & AVOID_DRAINED) && core_node_drained(core, board->of[i])) ||
-            ((avoid & AVOID_SUSPECT) && is_suspect(m, node->name));
+            ((avoid & AVOID_SUSPECT) &&
+             (is_suspect(m, node->name) || shun_holds(&m->shunned, node->name, SHUN_DATA, wall)));
     }
 }
 

@@ -15,7 +15,7 @@ static struct shun *find(const struct shun_list *shuns, const char *node, enum s
 
 bool shun_resize(struct shun_list *shuns, uint32_t count)
 {
-    if (count > 2 * LIMIT_NODES) /* each for both reasons */
+    if (count > 3 * LIMIT_NODES) /* each for all reasons */
         return false;
     if (count > shuns->capacity) {
         uint32_t capacity = 2 * shuns->capacity > count ? 2 * shuns->capacity : count;
@@ -57,8 +57,11 @@ const struct shun *shun_find(const struct shun_list *shuns, const char *node, en
 
 bool shun_holds(const struct shun_list *shuns, const char *node, enum shun_why why, int64_t wall)
 {
+    static const int64_t times[] = {
+        [SHUN_PINS] = SHUN_PINS_MS, [SHUN_FAILED] = SHUN_FAILED_MS, [SHUN_DATA] = SHUN_DATA_MS
+    };
     const struct shun *known = find(shuns, node, why);
-    return known && wall - known->since < (why == SHUN_PINS ? SHUN_PINS_MS : SHUN_FAILED_MS);
+    return known && wall - known->since < times[why];
 }
 
 uint32_t shun_count(const struct shun_list *shuns, enum shun_why why)

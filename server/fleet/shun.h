@@ -1,7 +1,7 @@
 /*
- * The nodes that one job keeps away from, and why: its pins differ there, or it failed there by the
- * node's fault. An entry holds for a time, then the node is tried again; it stays in the list until
- * it is dropped, so that a second failure is known as one.
+ * The nodes that one job keeps away from, and why: its pins or data differ there, or it failed
+ * there by the node's fault. An entry holds for a time, then the node is tried again; it stays in
+ * the list until it is dropped, so that a second failure is known as one.
  *
  * Bounded by LIMIT_NODES. Memory: shun_release; without memory a node isn't added, and is tried
  * again. Times: Unix ms, as the list is journalled.
@@ -15,9 +15,10 @@
 
 #define SHUN_PINS_MS   (60 * 60 * 1000) /* a machine rarely gets other kernels, or another CPU */
 #define SHUN_FAILED_MS (10 * 60 * 1000)
+#define SHUN_DATA_MS   (2 * 60 * 1000) /* somebody is about to put them back */
 
 /* The numbers are journalled. */
-enum shun_why { SHUN_PINS = 1, SHUN_FAILED };
+enum shun_why { SHUN_PINS = 1, SHUN_FAILED, SHUN_DATA };
 
 struct shun {
     char node[LIMIT_NAME];

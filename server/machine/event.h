@@ -81,6 +81,7 @@ struct machine_ready {
     uint64_t total_steps, steps_per_epoch; /* total 0: not known */
     uint64_t state_bytes;                  /* of a checkpoint, raw; 0: not known */
     const char *pins_differ; /* how its pins differ from the job's; NULL: they don't */
+    const char *data_differ; /* how its data do; NULL: they don't, or pins_differ */
 };
 
 struct machine_progress {

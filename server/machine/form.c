@@ -3,6 +3,7 @@
  * hello, assignments, every rank ready.
  */
 #include "common/check.h"
+#include "common/reason.h"
 #include "server/machine/internal.h"
 
 /* The one place where a generation begins (invariants 1 and 4). */
@@ -224,6 +225,27 @@ void machine_enter_running(struct machine_turn *t)
         machine_announce(t, false); /* two attempts without a commit: save early */
 }
 
+/* It would train on for another number of steps than the others, or than before. */
+static bool steps_differ(const struct machine_turn *t)
+{
+    const struct machine *m = t->m;
+    const struct machine_ready *ready = &t->ev->ready;
+    bool told = !m->config.relaxed;
+    for (uint32_t i = 0; i < m->config.ranks; i++)
+        told = told || (i != t->ev->rank && m->ranks[i].ready);
+    return told && m->total_steps > 0 && ready->total_steps > 0 &&
+           (m->total_steps != ready->total_steps || m->steps_per_epoch != ready->steps_per_epoch);
+}
+
+/* The rank's data are not the job's. */
+static void refuse_data(struct machine_turn *t, const char *difference)
+{
+    struct machine_fault fault = { .kind = MACHINE_FAULT_DATA, .rank = t->ev->rank };
+    machine_text(fault.phase, sizeof fault.phase, "forming");
+    machine_text(fault.message, sizeof fault.message, difference);
+    machine_report_fault(t, &fault);
+}
+
 void machine_on_ready(struct machine_turn *t)
 {
     struct machine *m = t->m;
@@ -233,10 +255,24 @@ void machine_on_ready(struct machine_turn *t)
         machine_note_pins(t, ready->pins_differ);
         return;
     }
-    if (ready->pins_differ) {
-        machine_tell(t, "pins", "rank %u: %s (exactness: relaxed)", t->ev->rank,
-                     ready->pins_differ);
+    if (ready->data_differ && !m->config.relaxed) {
+        refuse_data(t, ready->data_differ);
+        return;
     }
+    if (steps_differ(t)) {
+        struct reason why;
+        reason_set(&why,
+                   "node %s: the data make %llu steps of %llu per epoch, but the job has %llu of "
+                   "%llu: they are not those that it began with",
+                   rank->node, (unsigned long long)ready->total_steps,
+                   (unsigned long long)ready->steps_per_epoch, (unsigned long long)m->total_steps,
+                   (unsigned long long)m->steps_per_epoch);
+        refuse_data(t, why.text);
+        return;
+    }
+    const char *differ = ready->pins_differ ? ready->pins_differ : ready->data_differ;
+    if (differ)
+        machine_tell(t, "pins", "rank %u: %s (exactness: relaxed)", t->ev->rank, differ);
     if (m->total_steps != ready->total_steps || m->steps_per_epoch != ready->steps_per_epoch)
         m->dirty = true;
     m->total_steps = ready->total_steps;

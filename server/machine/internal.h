@@ -28,6 +28,7 @@
 #define MACHINE_BARREN_MAX     10    /* generations in a row without progress; then FAILED */
 #define MACHINE_BUDGET         3     /* failures at the same place; then FAILED */
 #define MACHINE_BACKOFF_MAX_MS 60000
+#define MACHINE_DATA_MS        15000 /* until data that differed are looked at again */
 #define MACHINE_STORE_TRIES    5
 #define MACHINE_LEAD_MS        500 /* for workers to hear of an announced save */
 #define MACHINE_PASSES_MAX     16  /* doublings of that */

@@ -105,6 +105,7 @@ enum machine_fault_kind {
     MACHINE_FAULT_USER,
     MACHINE_FAULT_PINS,
     MACHINE_FAULT_FORMATION,
+    MACHINE_FAULT_DATA,
 };
 const char *machine_fault_name(enum machine_fault_kind kind);
 

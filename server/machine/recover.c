@@ -9,6 +9,8 @@
  *   numeric                               computed once more; twice at the same step: the step is
  *                                         left out, or FAILED; the third in a row: FAILED
  *   pins                                  the nodes are left out; the job waits for one that fits
+ *   data that are not what they were      elsewhere if there is room, else looked at again after
+ *                                         0, 1, 2, 4, 8, 15 s, without end
  *   kill from outside, node lost,
  *   session lost, formation               a new generation after 0, 1, 2, 4 .. 60 s
  *   crash, out of memory, hang,
@@ -39,6 +41,7 @@ const char *machine_fault_name(enum machine_fault_kind kind)
         [MACHINE_FAULT_USER] = "user error",
         [MACHINE_FAULT_PINS] = "pins",
         [MACHINE_FAULT_FORMATION] = "formation",
+        [MACHINE_FAULT_DATA] = "data",
     };
     return names[kind];
 }
@@ -52,6 +55,7 @@ static int weight(const struct machine_fault *fault)
     switch (fault->kind) {
     case MACHINE_FAULT_USER:
     case MACHINE_FAULT_PINS:
+    case MACHINE_FAULT_DATA:
         return 5;
     case MACHINE_FAULT_NUMERIC:
     case MACHINE_FAULT_DAMAGE:
@@ -136,6 +140,7 @@ static bool uses_budget(const struct machine_fault *fault)
     case MACHINE_FAULT_NUMERIC:
     case MACHINE_FAULT_USER:
     case MACHINE_FAULT_PINS:
+    case MACHINE_FAULT_DATA:
     case MACHINE_FAULT_NONE:
         break;
     }
@@ -160,8 +165,9 @@ static void begin_count(struct machine *m, const struct machine_fault *fault)
 /* In the job's counters: failures in a row, at the same place, and since the last progress. */
 static void count_failure(struct machine *m, const struct machine_fault *fault)
 {
-    bool waits = fault->kind == MACHINE_FAULT_STORE && fault->outside;
-    if (!m->progressed && !m->committed && !waits && fault->kind != MACHINE_FAULT_PINS)
+    bool waits = fault->kind == MACHINE_FAULT_PINS || fault->kind == MACHINE_FAULT_DATA ||
+                 (fault->kind == MACHINE_FAULT_STORE && fault->outside);
+    if (!m->progressed && !m->committed && !waits)
         m->barren++;
     m->streak++;
     if (!uses_budget(fault))
@@ -389,6 +395,16 @@ static void weigh_failure(struct machine_turn *t, const struct machine_fault *fa
     }
 }
 
+/* Other nodes are taken where there is room; else the data are looked at again after the delay that
+ * this returns, for somebody is about to put them back. */
+static int64_t leave_data(struct machine_turn *t, const struct machine_fault *fault, int64_t delay)
+{
+    struct machine *m = t->m;
+    if (fault->rank < m->config.ranks)
+        (void)shun_add(&m->shunned, m->ranks[fault->rank].node, SHUN_DATA, 0, t->wall);
+    return delay < MACHINE_DATA_MS ? delay : MACHINE_DATA_MS;
+}
+
 void machine_fail(struct machine_turn *t, const struct machine_fault *reported)
 {
     struct machine *m = t->m;
@@ -441,6 +457,8 @@ void machine_fail(struct machine_turn *t, const struct machine_fault *reported)
     if (to == MACHINE_RECOVERING)
         m->restarts++;
     int64_t delay = m->spared ? 0 : backoff_ms(m);
+    if (fault->kind == MACHINE_FAULT_DATA)
+        delay = leave_data(t, fault, delay);
     m->retry_at = t->now + delay;
     machine_set_reason(m, "%s: %.450s", machine_fault_name(fault->kind), fault->message);
     if (to == MACHINE_RECOVERING)

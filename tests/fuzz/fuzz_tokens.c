@@ -97,7 +97,7 @@ static enum status files_unmap(void *self, void *data, size_t size)
     return ST_OK;
 }
 
-static void read_all(const struct tokens *tokens)
+static void read_all(struct tokens *tokens)
 {
     struct reason reason;
     int32_t out[READ_TOKENS];

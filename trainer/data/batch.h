@@ -17,7 +17,8 @@
  *   text    x [micro_batch, T] i32, labels i32 [micro_batch, T]; labels[t]: the token after x[t]
  *
  * Thread: any; room is the caller's scratch.
- * Errors: ST_CONFIG  the data are wrong (a token out of range): reason names file and place
+ * Errors: ST_CONFIG   the data are wrong (a token out of range): reason names file and place
+ *         ST_CHANGED  a file is not what it was at the start: reason names it
  */
 #pragma once
 

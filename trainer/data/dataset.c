@@ -31,6 +31,7 @@ struct idx {
     uint32_t dims[IDX_DIMS_MAX];
     uint64_t elements;
     uint8_t *data; /* owned */
+    struct identity identity;
 };
 
 static enum status unreadable(const char *path, enum status st, struct reason *reason)
@@ -135,6 +136,7 @@ static enum status idx_labels(const struct dataset_options *options, const char 
     if (st != ST_OK)
         return st;
     st = idx_body(stream, path, idx.elements, &idx.data, reason);
+    idx.identity = byte_stream_identity(stream);
     byte_stream_close(stream);
     if (st == ST_OK)
         *out = idx;
@@ -183,6 +185,7 @@ static enum status open_idx(const struct dataset_options *options, struct datase
     if (st != ST_OK)
         return st;
     dataset->labels = labels.data;
+    dataset->labels_file.identity = labels.identity;
     st = check_labels(source->labels, &labels, options->classes, reason);
     if (st != ST_OK)
         return st;
@@ -197,7 +200,8 @@ static enum status open_idx(const struct dataset_options *options, struct datase
                    source->images, images.dims[0], source->labels, labels.dims[0]);
         return ST_CONFIG;
     }
-    (void)snprintf(dataset->path, sizeof(dataset->path), "%s", source->images);
+    (void)snprintf(dataset->images_file.path, LIMIT_PATH, "%s", source->images);
+    (void)snprintf(dataset->labels_file.path, LIMIT_PATH, "%s", source->labels);
     dataset->samples = images.dims[0];
     dataset->shape.channels = images.ndim == 4 ? images.dims[1] : 1;
     dataset->shape.height = images.dims[images.ndim - 2];
@@ -211,7 +215,10 @@ static enum status open_tokens(const struct dataset_options *options, struct dat
     const char *path = options->source->path;
     struct tokens_options to = { .io = options->io,
                                  .path = path,
-                                 .text = options->source->format == JOB_FORMAT_TEXT };
+                                 .text = options->source->format == JOB_FORMAT_TEXT,
+                                 .watched = options->watched,
+                                 .progress = options->progress,
+                                 .progress_arg = options->progress_arg };
     enum status st = tokens_open(&to, &dataset->tokens, reason);
     if (st != ST_OK)
         return st;
@@ -274,11 +281,15 @@ enum status dataset_open(const struct dataset_options *options, struct dataset *
 
 enum status dataset_load(struct dataset *dataset, struct reason *reason)
 {
+    if (dataset->tokens != NULL)
+        return tokens_load(dataset->tokens, reason);
     if (dataset->stream == NULL)
         return ST_OK;
     CHECK(dataset->pixels == NULL);
     uint64_t elements = dataset->samples * dataset_image_elements(dataset);
-    enum status st = idx_body(dataset->stream, dataset->path, elements, &dataset->pixels, reason);
+    enum status st =
+        idx_body(dataset->stream, dataset->images_file.path, elements, &dataset->pixels, reason);
+    dataset->images_file.identity = byte_stream_identity(dataset->stream);
     byte_stream_close(dataset->stream);
     dataset->stream = NULL;
     return st;
@@ -293,6 +304,26 @@ void dataset_close(struct dataset *dataset)
     free(dataset->pixels);
     free(dataset->labels);
     free(dataset);
+}
+
+enum status dataset_print_identity(const struct dataset *dataset, struct buf *out)
+{
+    const bool images = dataset->pixels != NULL;
+    enum status st = buf_printf(out, "{\"samples\":%llu", (unsigned long long)dataset->samples);
+    CHECK(dataset->stream == NULL);
+    if (st == ST_OK && (images || dataset->tokens != NULL))
+        st = buf_append_text(out, ",\"files\":[");
+    if (st == ST_OK && images)
+        st = identity_print(&dataset->images_file.identity, dataset->images_file.path, out);
+    if (st == ST_OK && images)
+        st = buf_append_text(out, ",");
+    if (st == ST_OK && images)
+        st = identity_print(&dataset->labels_file.identity, dataset->labels_file.path, out);
+    if (st == ST_OK && dataset->tokens != NULL)
+        st = tokens_print_identity(dataset->tokens, out);
+    if (st != ST_OK)
+        return st;
+    return buf_append_text(out, images || dataset->tokens != NULL ? "]}" : "}");
 }
 
 size_t dataset_image_elements(const struct dataset *dataset)

@@ -26,10 +26,12 @@
 
 #include <stdint.h>
 
+#include "common/buf.h"
 #include "common/io.h"
 #include "common/reason.h"
 #include "common/status.h"
 #include "job/job.h"
+#include "trainer/data/identity.h"
 #include "trainer/data/tokens.h"
 
 struct dataset_shape {
@@ -49,7 +51,10 @@ struct dataset {
     uint64_t key;          /* synthetic */
     enum dataset_split split;
     struct byte_stream *stream; /* images, between open and load */
-    char path[LIMIT_PATH];      /* of the images */
+    struct {
+        char path[LIMIT_PATH];
+        struct identity identity; /* once it was read */
+    } images_file, labels_file;
 };
 
 struct dataset_options {
@@ -60,15 +65,21 @@ struct dataset_options {
     int64_t context;             /* a text model's; 0: an image model */
     uint64_t seed;               /* synthetic */
     struct dataset_shape shape;  /* synthetic images: what the model wants */
-    void (*progress)(void *arg); /* per MiB read; may be NULL */
+    bool watched;                /* their content must stay what it is: tokens.h */
+    void (*progress)(void *arg); /* per MiB read or hashed; may be NULL */
     void *progress_arg;
 };
 
 MUST_CHECK enum status dataset_open(const struct dataset_options *options, struct dataset **out,
                                     struct reason *reason);
-/* Reads the images; for all others there is nothing to do. Once. */
+/* Reads the images; hashes files of tokens, which stay where they are. Once.
+ * Errors: and ST_CHANGED  a file is being written */
 MUST_CHECK enum status dataset_load(struct dataset *dataset, struct reason *reason);
 void dataset_close(struct dataset *dataset);
+
+/* After that: appends what the samples are known by, as a JSON object; of synthetic ones their
+ * number. Equal text, equal samples. */
+MUST_CHECK enum status dataset_print_identity(const struct dataset *dataset, struct buf *out);
 
 /* Elements of one image; 0: text. */
 size_t dataset_image_elements(const struct dataset *dataset);
@@ -76,6 +87,8 @@ size_t dataset_image_elements(const struct dataset *dataset);
 const uint8_t *dataset_image(const struct dataset *dataset, uint64_t sample, uint8_t *room);
 int32_t dataset_label(const struct dataset *dataset, uint64_t sample);
 
-/* The context + 1 tokens of one sample. Errors: ST_CONFIG  one is not below the vocabulary */
+/* The context + 1 tokens of one sample.
+ * Errors: ST_CONFIG   one is not below the vocabulary
+ *         ST_CHANGED  a file is not what it was when it was hashed */
 MUST_CHECK enum status dataset_window(const struct dataset *dataset, uint64_t sample, int32_t *out,
                                       struct reason *reason);

@@ -8,7 +8,8 @@
  *
  * Memory: allocated at open; nothing afterwards.
  * Thread: one caller beside the thread.
- * Errors: ST_CONFIG  the data are wrong; prefetch_reason says what, and nothing comes any more
+ * Errors: ST_CONFIG, ST_CHANGED  the data are wrong, or not what they were; prefetch_reason says
+ *         what, and nothing comes any more
  */
 #pragma once
 

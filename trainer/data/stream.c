@@ -17,6 +17,7 @@ struct byte_stream {
     uint64_t at;       /* of the next block in the file */
     size_t begin, end; /* unread bytes of block */
     z_stream inflate;
+    struct identity_maker *identity; /* owned */
     uint8_t block[BLOCK_BYTES];
 };
 
@@ -56,7 +57,9 @@ enum status byte_stream_open(const struct byte_stream_options *options, struct b
     memset(s, 0, offsetof(struct byte_stream, block));
     s->options = *options;
     s->fd = -1;
-    enum status st = options->io->open(options->io->self, options->path, IO_READ, &s->fd);
+    enum status st = identity_maker_new(&s->identity);
+    if (st == ST_OK)
+        st = options->io->open(options->io->self, options->path, IO_READ, &s->fd);
     if (st == ST_OK)
         st = read_block(s);
     if (st == ST_OK && s->end >= 2 && s->block[0] == 0x1f && s->block[1] == 0x8b) {
@@ -82,6 +85,7 @@ void byte_stream_close(struct byte_stream *stream)
         (void)inflateEnd(&stream->inflate);
     if (stream->fd >= 0)
         (void)stream->options.io->close(stream->options.io->self, stream->fd);
+    identity_maker_free(stream->identity);
     free(stream);
 }
 
@@ -144,22 +148,33 @@ static enum status inflate_some(struct byte_stream *s, uint8_t *out, size_t size
     return ST_OK;
 }
 
-enum status byte_stream_read(struct byte_stream *stream, void *out, size_t size)
+static enum status read_inflated(struct byte_stream *s, uint8_t *out, size_t size)
 {
-    uint8_t *to = out;
-    if (!stream->gzip)
-        return read_plain(stream, to, size);
     while (size > 0) {
         size_t n = 0;
-        enum status st = inflate_some(stream, to, size, &n);
+        enum status st = inflate_some(s, out, size, &n);
         if (st != ST_OK)
             return st;
         if (n == 0)
             return ST_INCOMPLETE;
-        to += n;
+        out += n;
         size -= n;
     }
     return ST_OK;
+}
+
+enum status byte_stream_read(struct byte_stream *stream, void *out, size_t size)
+{
+    enum status st =
+        stream->gzip ? read_inflated(stream, out, size) : read_plain(stream, out, size);
+    if (st == ST_OK)
+        identity_maker_add(stream->identity, out, size);
+    return st;
+}
+
+struct identity byte_stream_identity(const struct byte_stream *stream)
+{
+    return identity_maker_result(stream->identity);
 }
 
 enum status byte_stream_at_end(struct byte_stream *stream, bool *out)

@@ -15,6 +15,7 @@
 
 #include "common/io.h"
 #include "common/status.h"
+#include "trainer/data/identity.h"
 
 struct byte_stream;
 
@@ -34,3 +35,6 @@ MUST_CHECK enum status byte_stream_read(struct byte_stream *stream, void *out, s
 
 /* Tells whether nothing is left; checks the gzip trailer on the way. */
 MUST_CHECK enum status byte_stream_at_end(struct byte_stream *stream, bool *out);
+
+/* Of what was read so far. */
+struct identity byte_stream_identity(const struct byte_stream *stream);

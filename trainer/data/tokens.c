@@ -1,6 +1,7 @@
 #include "trainer/data/tokens.h"
 
 #include <fnmatch.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,11 +9,13 @@
 #include "common/check.h"
 #include "common/limits.h"
 #include "trainer/data/data_error.h"
+#include "trainer/data/identity.h"
 
 #define MAGIC        20240520u /* llm.c: tokens of two bytes */
 #define MAGIC_WIDE   20240801u /* llm.c: tokens of four bytes */
 #define VERSION      1u
 #define HEADER_BYTES 1024
+#define HASH_TRIES   8
 
 struct token_file {
     char path[LIMIT_PATH];
@@ -21,11 +24,16 @@ struct token_file {
     const uint8_t *data; /* in map */
     uint64_t first;      /* its first token's number in the stream */
     uint64_t count;
+    struct identity identity; /* of the map */
+    struct io_stat seen;      /* of the file, before the map was hashed; under the mutex */
 };
 
 struct tokens {
     const struct io *io;
-    bool text;
+    bool text, watched, hashed;
+    void (*progress)(void *arg);
+    void *progress_arg;
+    pthread_mutex_t mutex;
     struct token_file *files; /* owned; by name */
     size_t file_count, capacity;
     uint64_t count;
@@ -202,6 +210,8 @@ static enum status open_token_file(struct tokens *t, struct token_file *file, st
         return data_unreadable(path, st, reason);
     st = io->map(io->self, fd, &file->map, &file->map_size);
     (void)io->close(io->self, fd);
+    if (st == ST_OK)
+        st = io->stat(io->self, file->path, &file->seen);
     if (st != ST_OK)
         return data_unreadable(path, st, reason);
     st = find_tokens(file, t->text, reason);
@@ -220,6 +230,10 @@ enum status tokens_open(const struct tokens_options *options, struct tokens **ou
         return data_unreadable(options->path, ST_NO_MEMORY, reason);
     t->io = options->io;
     t->text = options->text;
+    t->watched = options->watched;
+    t->progress = options->progress;
+    t->progress_arg = options->progress_arg;
+    (void)pthread_mutex_init(&t->mutex, NULL);
     enum status st = find_files(t, options->path, reason);
     for (size_t i = 0; st == ST_OK && i < t->file_count; i++)
         st = open_token_file(t, &t->files[i], reason);
@@ -240,6 +254,7 @@ void tokens_close(struct tokens *tokens)
         if (file->map != NULL)
             (void)tokens->io->unmap(tokens->io->self, file->map, file->map_size);
     }
+    (void)pthread_mutex_destroy(&tokens->mutex);
     free(tokens->files);
     free(tokens);
 }
@@ -249,10 +264,130 @@ uint64_t tokens_count(const struct tokens *tokens)
     return tokens->count;
 }
 
+/* ---- content ---- */
+
+static enum status hash_map(const struct tokens *t, const struct token_file *file,
+                            struct identity *out)
+{
+    return identity_of(file->map, file->map_size, t->progress, t->progress_arg, out);
+}
+
+/* The file behind the map was not touched since `then`; or another one is in its place, or none. */
+static bool is_untouched(const struct io_stat *then, enum status st, const struct io_stat *now)
+{
+    if (st != ST_OK || then->inode != now->inode)
+        return true;
+    return then->size == now->size && then->changed_ns == now->changed_ns;
+}
+
+/* Hashes until nobody wrote meanwhile. */
+static enum status load_token_file(const struct tokens *t, struct token_file *file,
+                                   struct reason *reason)
+{
+    for (int i = 0; i < HASH_TRIES; i++) {
+        struct io_stat now = { 0 };
+        enum status st = hash_map(t, file, &file->identity);
+        if (st != ST_OK)
+            return data_unreadable(file->path, st, reason);
+        st = t->io->stat(t->io->self, file->path, &now);
+        if (is_untouched(&file->seen, st, &now))
+            return ST_OK;
+        if (now.size < file->map_size)
+            break;
+        file->seen = now;
+    }
+    reason_set(reason, "%s: is being written; start the job when it is whole", file->path);
+    return ST_CHANGED;
+}
+
+enum status tokens_load(struct tokens *tokens, struct reason *reason)
+{
+    CHECK(!tokens->hashed);
+    for (size_t i = 0; i < tokens->file_count; i++) {
+        enum status st = load_token_file(tokens, &tokens->files[i], reason);
+        if (st != ST_OK)
+            return st;
+    }
+    tokens->hashed = true;
+    return ST_OK;
+}
+
+/* Of all files as one: the hash of their identities, their sizes summed up. */
+static enum status print_together(const struct tokens *t, struct buf *out)
+{
+    char name[64];
+    struct identity all = { 0 };
+    struct identity_maker *maker = NULL;
+    enum status st = identity_maker_new(&maker);
+    if (st != ST_OK)
+        return st;
+    uint64_t size = 0;
+    for (size_t i = 0; i < t->file_count; i++) {
+        const struct identity *identity = &t->files[i].identity;
+        size += identity->size;
+        identity_maker_add(maker, &identity->size, sizeof(identity->size));
+        identity_maker_add(maker, identity->hash.byte, sizeof(identity->hash.byte));
+    }
+    all = identity_maker_result(maker);
+    all.size = size;
+    identity_maker_free(maker);
+    (void)snprintf(name, sizeof(name), "and %zu files more", t->file_count - 1);
+    char first[LIMIT_PATH + sizeof(name) + 1];
+    (void)snprintf(first, sizeof(first), "%s %s", t->files[0].path, name);
+    return identity_print(&all, first, out);
+}
+
+enum status tokens_print_identity(const struct tokens *tokens, struct buf *out)
+{
+    CHECK(tokens->hashed);
+    if (tokens->file_count > TOKENS_NAMED)
+        return print_together(tokens, out);
+    enum status st = ST_OK;
+    for (size_t i = 0; i < tokens->file_count && st == ST_OK; i++) {
+        if (i > 0)
+            st = buf_append_text(out, ",");
+        if (st == ST_OK)
+            st = identity_print(&tokens->files[i].identity, tokens->files[i].path, out);
+    }
+    return st;
+}
+
+/* The file was touched. If its content is what it was, it is as if it had not been. */
+static enum status look_again(struct tokens *t, struct token_file *file, const struct io_stat *now,
+                              struct reason *reason)
+{
+    struct identity identity = { 0 };
+    enum status st = ST_OK;
+    if (now->size >= file->map_size) /* else there is less than was mapped */
+        st = hash_map(t, file, &identity);
+    if (st != ST_OK)
+        return data_unreadable(file->path, st, reason);
+    if (identity_equal(&identity, &file->identity)) {
+        file->seen = *now;
+        return ST_OK;
+    }
+    reason_set(reason, "%s: was changed while the job trained on it; put back what it was",
+               file->path);
+    return ST_CHANGED;
+}
+
+/* What was just read is what was hashed. A write moves the time before it moves a byte. */
+static enum status check_content(struct tokens *t, struct token_file *file, struct reason *reason)
+{
+    struct io_stat now = { 0 };
+    if (!t->hashed || !t->watched)
+        return ST_OK;
+    enum status st = t->io->stat(t->io->self, file->path, &now);
+    (void)pthread_mutex_lock(&t->mutex);
+    st = is_untouched(&file->seen, st, &now) ? ST_OK : look_again(t, file, &now, reason);
+    (void)pthread_mutex_unlock(&t->mutex);
+    return st;
+}
+
 /* ---- reading ---- */
 
 /* The file that holds token `at` of the stream. */
-static const struct token_file *file_at(const struct tokens *t, uint64_t at)
+static struct token_file *file_at(const struct tokens *t, uint64_t at)
 {
     size_t low = 0;
     size_t high = t->file_count;
@@ -287,7 +422,7 @@ static enum status check_tokens(const struct token_file *file, uint64_t first,
     return ST_CONFIG;
 }
 
-enum status tokens_read(const struct tokens *tokens, const struct tokens_range *range, int32_t *out,
+enum status tokens_read(struct tokens *tokens, const struct tokens_range *range, int32_t *out,
                         struct reason *reason)
 {
     CHECK(range->count <= tokens->count);
@@ -295,7 +430,7 @@ enum status tokens_read(const struct tokens *tokens, const struct tokens_range *
     uint64_t at = range->at;
     uint64_t left = range->count;
     while (left > 0) {
-        const struct token_file *file = file_at(tokens, at);
+        struct token_file *file = file_at(tokens, at);
         CHECK(at >= file->first);
         CHECK(at - file->first < file->count);
         uint64_t first = at - file->first;
@@ -305,7 +440,9 @@ enum status tokens_read(const struct tokens *tokens, const struct tokens_range *
             const uint8_t *p = file->data + (tokens->text ? 1 : 2) * (first + i);
             out[i] = tokens->text ? p[0] : p[0] | p[1] << 8;
         }
-        enum status st = check_tokens(file, first, range, out, n, reason);
+        enum status st = check_content(tokens, file, reason);
+        if (st == ST_OK)
+            st = check_tokens(file, first, range, out, n, reason);
         if (st != ST_OK)
             return st;
         out += n;

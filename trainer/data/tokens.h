@@ -12,11 +12,16 @@
  * Its files are one stream, in the order of their names by bytes; a window may cross from one file
  * to the next.
  *
+ * Content: hashed by tokens_load. From then on each reading is followed by a look whether the file
+ * was touched since, and if so, it is hashed once more: what was read is what was hashed, or it is
+ * an error. A file that another one has taken the place of is read on as it was.
+ *
  * Memory: the caller owns *out. A file must not be shortened while it is open (common/io.h, map).
  * Thread: reading by any number.
  * Errors: reason: one line "path: cause; way out"
  *         ST_CONFIG     the user must act: no such file, a file of another kind or cut short, a
  *                       pattern that fits no name, a token that is not below the vocabulary
+ *         ST_CHANGED    a file is not what it was when it was hashed
  *         ST_IO, ST_NO_MEMORY
  */
 #pragma once
@@ -25,6 +30,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/buf.h"
 #include "common/io.h"
 #include "common/reason.h"
 #include "common/status.h"
@@ -32,14 +38,24 @@
 struct tokens;
 
 struct tokens_options {
-    const struct io *io; /* borrowed for life */
-    const char *path;    /* absolute */
-    bool text;           /* false: tokens of two bytes */
+    const struct io *io;         /* borrowed for life */
+    const char *path;            /* absolute */
+    bool text;                   /* false: tokens of two bytes */
+    bool watched;                /* after tokens_load, what is read must be what was hashed */
+    void (*progress)(void *arg); /* per MiB hashed; may be NULL */
+    void *progress_arg;
 };
 
 MUST_CHECK enum status tokens_open(const struct tokens_options *options, struct tokens **out,
                                    struct reason *reason);
 void tokens_close(struct tokens *tokens);
+
+/* Hashes all files. Once. ST_CHANGED: one is being written */
+MUST_CHECK enum status tokens_load(struct tokens *tokens, struct reason *reason);
+/* After that: appends the identities of all files as JSON strings with commas; of more than
+ * TOKENS_NAMED files one for all of them. */
+#define TOKENS_NAMED 256
+MUST_CHECK enum status tokens_print_identity(const struct tokens *tokens, struct buf *out);
 
 uint64_t tokens_count(const struct tokens *tokens);
 
@@ -47,6 +63,7 @@ struct tokens_range {
     uint64_t at, count; /* within the stream */
     int64_t vocab;
 };
-/* Errors: ST_CONFIG  a token is not below vocab; reason names its file and its place there */
-MUST_CHECK enum status tokens_read(const struct tokens *tokens, const struct tokens_range *range,
+/* Errors: ST_CONFIG   a token is not below vocab; reason names its file and its place there
+ *         ST_CHANGED */
+MUST_CHECK enum status tokens_read(struct tokens *tokens, const struct tokens_range *range,
                                    int32_t *out, struct reason *reason);

@@ -33,11 +33,16 @@ static enum status loop_fail(const struct loop *l, enum status st, const char *w
     return st;
 }
 
+static bool is_of_data(enum status st)
+{
+    return st == ST_CONFIG || st == ST_CHANGED;
+}
+
 /* Who read the data knows what is wrong with them. */
-static enum status loop_fail_data(const struct loop *l, const struct feed *batches)
+static enum status loop_fail_data(const struct loop *l, enum status st, const struct feed *batches)
 {
     *l->reason = *feed_reason(batches);
-    return ST_CONFIG;
+    return st;
 }
 
 /* ---- snapshots ---- */
@@ -112,8 +117,8 @@ static enum status train_step(struct loop *l, struct session_row *row)
     enum status st = step_compute(w, l->step, &gate);
     if (gate.st != ST_OK)
         return gate.st;
-    if (st == ST_CONFIG)
-        return loop_fail_data(l, w->batches);
+    if (is_of_data(st))
+        return loop_fail_data(l, st, w->batches);
     if (st != ST_OK)
         return loop_fail(l, st, "forward, backward and reduction");
     struct optimizer_report report;
@@ -149,8 +154,8 @@ static enum status evaluate(struct loop *l, struct session_row *row)
 {
     struct evaluation result;
     enum status st = evaluation_run(l->worker, &result);
-    if (st == ST_CONFIG)
-        return loop_fail_data(l, l->worker->eval_batches);
+    if (is_of_data(st))
+        return loop_fail_data(l, st, l->worker->eval_batches);
     if (st != ST_OK)
         return loop_fail(l, st, "evaluation");
     row->has_eval = true;

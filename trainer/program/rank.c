@@ -24,11 +24,11 @@
 #include "trainer/state/copy_restore.h"
 #include "trainer/state/partners.h"
 
-#define JOIN_MS      INT64_C(300000) /* every rank of the generation must have come */
-#define COMM_OPEN_MS INT64_C(60000)  /* the others may still be preparing their model */
-#define OVER_MS      INT64_C(10000)  /* until the coordinator has said that all is over */
-#define LOOK_MS      20              /* between two looks whether it has */
-#define PINS_MAX     ((size_t)256 * 1024)
+#define JOIN_MS      INT64_C(300000)      /* every rank of the generation must have come */
+#define COMM_OPEN_MS INT64_C(60000)       /* the others may still be preparing their model */
+#define OVER_MS      INT64_C(10000)       /* until the coordinator has said that all is over */
+#define LOOK_MS      20                   /* between two looks whether it has */
+#define PINS_MAX     ((size_t)512 * 1024) /* implementations of all ops, and 512 files */
 #define ERRORS_MAX   ((size_t)64 * 1024)
 /* Ranks on one device wait for each other inside their collectives: those must leave room. */
 #define SHARED_BLOCKS 4
@@ -91,6 +91,8 @@ static struct failure failure_of(enum status st, enum phase phase, bool at_store
         if (at_store) /* its credentials, its bucket: it was good when it was written to */
             return store;
         return (struct failure){ CAIRN__V1__FAULT_KIND__USER, RANK_USER, false };
+    case ST_CHANGED:
+        return (struct failure){ CAIRN__V1__FAULT_KIND__DATA_CHANGED, RANK_FAILED, true };
     case ST_NUMERIC:
         return (struct failure){ CAIRN__V1__FAULT_KIND__NUMERIC, RANK_NUMERIC, true };
     case ST_TIMED_OUT:
@@ -131,6 +133,11 @@ static int report_failure(struct rank *r, enum status st)
         int peer = r->worker->device.comm->blamed(r->comm);
         blamed = peer >= 0 ? (uint32_t)peer : 0;
         count = peer >= 0 ? 1 : 0;
+    }
+    struct reason named;
+    if (st == ST_CHANGED && r->assignment.nodes != NULL) {
+        reason_set(&named, "node %s: %.380s", r->assignment.nodes[r->assignment.rank], message);
+        message = named.text;
     }
     LOG_ERROR(&r->log, "%s", message);
     const bool of_node = st == ST_DEVICE || (st == ST_CONFIG && r->of_node);
@@ -259,6 +266,7 @@ static enum status form_worker(struct rank *r)
                                       .rank = r->assignment.rank,
                                       .size = r->assignment.size,
                                       .shares = r->assignment.shares,
+                                      .data_known = r->assignment.data_known,
                                       .choices = choices,
                                       .of_node = &r->of_node };
     st = worker_open(&options, &r->worker, &r->reason);

@@ -27,6 +27,7 @@ enum status build_dataset(const struct build_options *options, struct dataset **
         .context = text ? job->model.context : 0,
         .seed = (uint64_t)job->train.seed,
         .shape = synthetic_shape(&job->model),
+        .watched = job->recovery.exactness == JOB_EXACTNESS_STRICT,
         .progress = options->progress,
         .progress_arg = options->progress_arg,
     };

@@ -20,7 +20,7 @@ struct build_options {
     const struct job *job; /* borrowed for the call */
     const struct io *io;   /* borrowed for the data set's life */
     enum dataset_split split;
-    void (*progress)(void *arg); /* per MiB read; may be NULL */
+    void (*progress)(void *arg); /* per MiB read or hashed; may be NULL */
     void *progress_arg;
 };
 

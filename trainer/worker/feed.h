@@ -39,5 +39,5 @@ void feed_start(struct feed *feed, uint64_t step);
 MUST_CHECK enum status feed_take(struct feed *feed, const struct feed_item **out);
 /* All that reads the item is enqueued: starts to copy the one after it. */
 MUST_CHECK enum status feed_done(struct feed *feed);
-/* After ST_CONFIG of feed_take or feed_done: what is wrong with the data. */
+/* After ST_CONFIG or ST_CHANGED of feed_take or feed_done: what is wrong with the data. */
 const struct reason *feed_reason(const struct feed *feed);

@@ -47,6 +47,11 @@ static void *load_main(void *arg)
     return NULL;
 }
 
+static enum status data_status(const struct worker *w, enum status st)
+{
+    return st == ST_CONFIG && w->options.data_known ? ST_CHANGED : st;
+}
+
 static enum status open_split(struct worker *w, enum dataset_split split, struct reason *reason)
 {
     const struct job *job = w->options.job;
@@ -62,14 +67,15 @@ static enum status open_split(struct worker *w, enum dataset_split split, struct
                                      .progress_arg = w->options.progress };
     enum status st = build_dataset(&options, &loader->dataset, reason);
     if (st != ST_OK)
-        return st;
+        return data_status(w, st);
     if (pthread_create(&loader->thread, NULL, load_main, loader) != 0)
         return worker_fail(ST_NO_MEMORY, "thread for loading data", reason);
     loader->running = true;
     return ST_OK;
 }
 
-static enum status join_loader(struct worker_loader *loader, struct reason *reason)
+static enum status join_loader(const struct worker *w, struct worker_loader *loader,
+                               struct reason *reason)
 {
     if (!loader->running)
         return ST_OK;
@@ -77,7 +83,7 @@ static enum status join_loader(struct worker_loader *loader, struct reason *reas
     loader->running = false;
     if (loader->st != ST_OK)
         *reason = loader->reason;
-    return loader->st;
+    return data_status(w, loader->st);
 }
 
 static enum status check_eval_shape(const struct worker *w, struct reason *reason)
@@ -347,10 +353,10 @@ enum status worker_open(const struct worker_options *options, struct worker **ou
     return ST_OK;
 }
 
-static void close_loader(struct worker_loader *loader)
+static void close_loader(const struct worker *w, struct worker_loader *loader)
 {
     struct reason ignored;
-    (void)join_loader(loader, &ignored);
+    (void)join_loader(w, loader, &ignored);
     dataset_close(loader->dataset);
 }
 
@@ -361,8 +367,8 @@ void worker_close(struct worker *worker)
         return;
     feed_close(w->batches);
     feed_close(w->eval_batches);
-    close_loader(&w->train);
-    close_loader(&w->eval);
+    close_loader(w, &w->train);
+    close_loader(w, &w->eval);
     if (w->exact != NULL)
         exact_close(w->exact);
     if (w->comm != NULL)
@@ -439,9 +445,9 @@ static enum status start_evaluation(struct worker *w, const struct prefetch_opti
 enum status worker_start(struct worker *worker, uint64_t step, struct reason *reason)
 {
     struct worker *w = worker;
-    enum status st = note_of_node(w, join_loader(&w->train, reason));
+    enum status st = note_of_node(w, join_loader(w, &w->train, reason));
     if (st == ST_OK)
-        st = note_of_node(w, join_loader(&w->eval, reason));
+        st = note_of_node(w, join_loader(w, &w->eval, reason));
     if (st != ST_OK)
         return st;
     struct prefetch_options options = {
@@ -506,6 +512,19 @@ size_t worker_skip_before(const struct worker *worker, uint64_t step)
     return n;
 }
 
+/* The last of the pins: server/core tells them from the others. */
+static enum status append_data_pins(const struct worker *w, struct buf *out)
+{
+    enum status st = buf_append_text(out, ",\"data\":{\"train\":");
+    if (st == ST_OK)
+        st = dataset_print_identity(w->train.dataset, out);
+    if (st == ST_OK && w->eval.dataset != NULL)
+        st = buf_append_text(out, ",\"eval\":");
+    if (st == ST_OK && w->eval.dataset != NULL)
+        st = dataset_print_identity(w->eval.dataset, out);
+    return st == ST_OK ? buf_append_text(out, "}") : st;
+}
+
 enum status worker_pins(const struct worker *worker, struct buf *out)
 {
     enum status st = buf_printf(out, "{");
@@ -519,6 +538,8 @@ enum status worker_pins(const struct worker *worker, struct buf *out)
         st = buf_printf(out, ",\"micro_batch\":%u", worker->settings.micro_batch);
     if (st == ST_OK && worker_is_fast(worker))
         st = buf_append_text(out, ",\"reduction\":\"fast\"");
+    if (st == ST_OK)
+        st = append_data_pins(worker, out);
     if (st == ST_OK)
         st = buf_append_text(out, "}");
     return st;

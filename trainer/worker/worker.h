@@ -61,6 +61,9 @@ struct worker_options {
     /* Both, for tests; NULL: those of the job's device. */
     const struct backend_table *table;
     const struct comm_table *comm;
+    /* The job trained on its data before: what is wrong with them now is another copy of them, or
+     * an edit (ST_CHANGED), and not what the job file says. */
+    bool data_known;
     const char *choices; /* pins of the checkpoint to start from, or NULL; until worker_open */
     bool *of_node;       /* set where the device or the data failed: another node may do; or NULL */
 };

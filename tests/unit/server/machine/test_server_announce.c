@@ -329,9 +329,11 @@ static void what_a_save_takes_is_known_from_the_one_before(void **state)
 {
     struct bench *b = *state;
     assert_int_equal(machine_expected_bytes(&b->m, true), 0);
-    struct machine_event ready = { .kind = MACHINE_EV_READY,
-                                   .generation = 1,
-                                   .ready = { .total_steps = BENCH_STEPS, .state_bytes = 4000 } };
+    struct machine_event ready = {
+        .kind = MACHINE_EV_READY,
+        .generation = 1,
+        .ready = { .total_steps = BENCH_STEPS, .steps_per_epoch = 10, .state_bytes = 4000 }
+    };
     assert_int_equal(bench_apply(b, ready), ST_OK);
     assert_int_equal(machine_expected_bytes(&b->m, true), 3000);
     bench_commit(b, 10); /* 1000 bytes */

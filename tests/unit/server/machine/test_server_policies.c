@@ -197,12 +197,97 @@ static void other_pins_are_accepted_when_exactness_is_relaxed(void **state)
     struct machine_event ready = {
         .kind = MACHINE_EV_READY,
         .generation = 1,
-        .ready = { .total_steps = 10, .pins_differ = "another CPU" },
+        .ready = { .total_steps = 10, .steps_per_epoch = 10, .pins_differ = "another CPU" },
     };
     assert_int_equal(bench_apply(b, ready), ST_OK);
     assert_true(bench_event(b, "pins"));
     bench_ready(b, 1, 10);
     bench_is_state(b, "RUNNING");
+}
+
+/* Of rank 1, in the current generation. */
+static void ready_to_train(struct bench *b, uint64_t total, const char *data_differ)
+{
+    struct machine_event ready = {
+        .kind = MACHINE_EV_READY,
+        .generation = b->m.generation,
+        .rank = 1,
+        .ready = { .total_steps = total, .steps_per_epoch = 10, .data_differ = data_differ },
+    };
+    assert_int_equal(bench_apply(b, ready), ST_OK);
+}
+
+static void form_until_ready(struct bench *b)
+{
+    bench_place(b);
+    if (b->m.probing)
+        bench_probe(b, ST_OK);
+    bench_hello(b, 0);
+    bench_hello(b, 1);
+}
+
+/* However often: the job is not given up, and goes on with the data that it began with. */
+static void data_that_changed_are_waited_for_by_name(void **state)
+{
+    struct bench *b = *state;
+    for (int i = 0; i < 20; i++) {
+        form_until_ready(b);
+        ready_to_train(b, 10, "node n: the data are not those that the job began with: /d/t.bin");
+        bench_is_state(b, "RECOVERING");
+        assert_int_equal(b->m.cause.kind, MACHINE_FAULT_DATA);
+        assert_non_null(strstr(b->m.reason, "node n: the data are"));
+        assert_non_null(strstr(b->m.reason, "/d/t.bin"));
+        bench_all_exit(b);
+        assert_true(b->m.retry_at <= b->now + 15000);
+        bench_tick(b, 15000);
+        assert_true(machine_wants_slots(&b->m, b->now));
+    }
+    bench_run(b, 10);
+    bench_is_state(b, "RUNNING");
+}
+
+static void data_that_changed_while_they_are_read_are_waited_for(void **state)
+{
+    struct bench *b = *state;
+    bench_run(b, 100);
+    bench_progress(b, 1, 20, "forward");
+    bench_fault(b, 1, MACHINE_FAULT_DATA, 20);
+    recover(b, 100);
+    bench_is_state(b, "RUNNING");
+    assert_int_equal(b->m.budget_used, 0);
+}
+
+static void ranks_that_would_train_for_another_number_of_steps_are_refused(void **state)
+{
+    struct bench *b = *state;
+    form_until_ready(b);
+    bench_ready(b, 0, 100);
+    ready_to_train(b, 99, NULL);
+    bench_is_state(b, "RECOVERING");
+    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_DATA);
+    assert_non_null(strstr(b->m.reason, "99 steps"));
+    assert_int_equal(b->m.total_steps, 100);
+    bench_all_exit(b);
+    form_until_ready(b);
+    ready_to_train(b, 99, NULL); /* nor is it what the job had before */
+    bench_is_state(b, "RECOVERING");
+    assert_int_equal(b->m.total_steps, 100);
+}
+
+static void other_data_are_accepted_when_exactness_is_relaxed(void **state)
+{
+    struct bench *b = *state;
+    struct machine_config config = bench_config();
+    config.relaxed = true;
+    bench_reopen(b, &config);
+    form_until_ready(b);
+    ready_to_train(b, 10, "other data");
+    assert_true(bench_event(b, "pins"));
+    bench_ready(b, 0, 10);
+    bench_is_state(b, "RUNNING");
+    recover(b, 12); /* all have the same, though not what they had before */
+    bench_is_state(b, "RUNNING");
+    assert_int_equal(b->m.total_steps, 12);
 }
 
 static void a_full_store_at_the_start_waits_with_the_reason(void **state)
@@ -449,6 +534,10 @@ int main(void)
         TEST(steps_left_out_here_and_there_are_no_divergence),
         TEST(a_number_that_is_not_finite_twice_fails_without_on_nan_skip),
         TEST(other_pins_are_accepted_when_exactness_is_relaxed),
+        TEST(data_that_changed_are_waited_for_by_name),
+        TEST(data_that_changed_while_they_are_read_are_waited_for),
+        TEST(ranks_that_would_train_for_another_number_of_steps_are_refused),
+        TEST(other_data_are_accepted_when_exactness_is_relaxed),
         TEST(a_full_store_at_the_start_waits_with_the_reason),
         TEST(a_store_that_may_not_be_written_is_a_user_error),
         TEST(a_store_that_may_not_be_written_any_more_is_waited_for),
