@@ -240,7 +240,8 @@ static void name_file(const char *data, const char *known, const char *node, str
                            entry + 1);
                 return;
             }
-            list = end[1] == ',' ? end + 2 : end;
+            list = end + 1;
+            list += *list == ',';
         }
     }
     reason_set(out, "node %s: the data are not those that the job began with: other files", node);
