@@ -284,6 +284,11 @@ struct ckpt_read_options {
     /* Per chunk, by the thread that has read it, never two at once; may be NULL. */
     void (*progress)(void *arg, uint64_t done);
     void *progress_arg;
+    /* Of verifying only, per stretch of a file that was read and checked, by the thread that did,
+     * which may sleep in it: how many bytes that were. false: no more is read, the call is
+     * ST_CLOSED. May be NULL. */
+    bool (*pace)(void *arg, uint64_t bytes);
+    void *pace_arg;
 };
 
 /* One line per finding, with file and place. */
@@ -298,6 +303,12 @@ typedef void (*ckpt_finding_fn)(void *arg, const char *line);
 MUST_CHECK enum status ckpt_verify(const struct io *io, const char *dir,
                                    const struct ckpt_read_options *options, ckpt_finding_fn fn,
                                    void *arg);
+/* The same of one file, the one of that number in the manifest, with the chunks that it is read
+ * through; of all other files only the tables are read. All files read so are all bytes read; only
+ * the digest of the whole state is then not compared. ST_INVALID: there is no such file */
+MUST_CHECK enum status ckpt_verify_file(const struct io *io, const char *dir, uint32_t file,
+                                        const struct ckpt_read_options *options, ckpt_finding_fn fn,
+                                        void *arg);
 /* The digest, computed from the stored bytes (not copied from the manifest). */
 MUST_CHECK enum status ckpt_digest(const struct io *io, const char *dir, struct ckpt_hash *out);
 /* The digest of a state in memory. */

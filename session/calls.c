@@ -13,6 +13,33 @@
 #define FAULT_WAIT_MS    200
 #define FINISHED_WAIT_MS 1000
 
+/* ---- reading back: what its thread calls ---- */
+
+static void hear_news(void *arg, const struct readback_news *news)
+{
+    struct session *session = arg;
+    if (news->done && news->status == ST_OK) {
+        LOG_INFO(session->options.log, "step %llu was read back up to file %u (%.1f MB)",
+                 (unsigned long long)news->step, news->shard, (double)news->bytes / 1e6);
+    } else if (news->done) {
+        LOG_WARN(session->options.log, "file %u of step %llu can't be read back: %s", news->shard,
+                 (unsigned long long)news->step, news->why.text);
+    }
+    (void)pthread_mutex_lock(&session->mutex);
+    session_core_read_news(&session->core, news);
+    session_wake(session);
+    (void)pthread_mutex_unlock(&session->mutex);
+}
+
+static bool is_saving(void *arg)
+{
+    struct session *session = arg;
+    (void)pthread_mutex_lock(&session->mutex);
+    const bool saving = session_core_writes(&session->core);
+    (void)pthread_mutex_unlock(&session->mutex);
+    return saving;
+}
+
 /* ---- open and close ---- */
 
 static enum status session_start(struct session *session)
@@ -23,6 +50,11 @@ static enum status session_start(struct session *session)
         return ST_NO_MEMORY;
     enum status st = session_core_init(&session->core, o->job, o->generation, o->rank,
                                        (uint32_t)getpid(), session_now(session));
+    const struct readback_options readback = {
+        .io = o->io, .news = hear_news, .busy = is_saving, .arg = session
+    };
+    if (st == ST_OK)
+        st = readback_new(&readback, &session->readback);
     if (st != ST_OK)
         return st;
     session->has_link_thread =
@@ -72,6 +104,7 @@ void session_close(struct session *session)
         (void)pthread_join(session->saver_thread, NULL);
     if (session->has_copier_thread)
         (void)pthread_join(session->copier_thread, NULL);
+    readback_free(session->readback);
     session_core_release(&session->core);
     for (int i = 0; i < SESSION_FILES_MAX; i++)
         copy_file_close(&session->copies.files[i]);

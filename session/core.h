@@ -54,6 +54,12 @@ void session_core_wanted(struct session_core *core, bool leaves, uint64_t grace_
                          const char *reason);
 void session_core_finished(struct session_core *core, uint64_t step);
 
+/* The order to read a checkpoint back that came since the last call; false: none. */
+bool session_core_read_order(struct session_core *core, struct readback_order *out);
+void session_core_read_news(struct session_core *core, const struct readback_news *news);
+/* A shard is being written. */
+bool session_core_writes(const struct session_core *core);
+
 MUST_CHECK enum status session_core_kv_begin(struct session_core *core,
                                              const struct session_kv_call *call, int *out_index);
 void session_core_kv_end(struct session_core *core, int index);

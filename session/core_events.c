@@ -53,6 +53,7 @@ void session_core_link_up(struct session_core *core)
     core->ready_said = false;
     core->fault.said = false;
     core->wanted.said = false;
+    core->read.said = false;
     core->finished_said = false;
     core->row_said = core->row_first;
     core->progress_ms = 0;
@@ -409,6 +410,60 @@ static void order_assignment(struct session_core *core, Cairn__V1__TrainerOrder 
         order_save_at(core, plan->saves[i]);
 }
 
+/* Asked again for what is under way, or done, it says again how far it is; what could not be read
+ * is tried anew. */
+static void order_read_back(struct session_core *core, const Cairn__V1__ReadBack *order)
+{
+    struct session_read_record *read = &core->read;
+    const bool same = read->order.generation == order->generation &&
+                      read->order.step == order->step && read->order.shards == order->shards;
+    const bool failed = read->known && read->news.done && read->news.status != ST_OK;
+    if (core->assigned == NULL || strlen(order->dir) >= sizeof(read->order.dir))
+        return;
+    read->said = false;
+    if (same && !failed)
+        return;
+    *read = (struct session_read_record){
+        .fresh = true,
+        .order = { .step = order->step,
+                   .generation = order->generation,
+                   .shards = order->shards,
+                   .rank = core->rank,
+                   .ranks = core->assigned->plan->size,
+                   .bytes = order->bytes,
+                   .spread_ms = order->spread_ms },
+    };
+    (void)snprintf(read->order.dir, sizeof(read->order.dir), "%s", order->dir);
+}
+
+bool session_core_read_order(struct session_core *core, struct readback_order *out)
+{
+    if (!core->read.fresh || core->over)
+        return false;
+    core->read.fresh = false;
+    *out = core->read.order;
+    return true;
+}
+
+void session_core_read_news(struct session_core *core, const struct readback_news *news)
+{
+    struct session_read_record *read = &core->read;
+    if (news->step != read->order.step || news->generation != read->order.generation || read->fresh)
+        return; /* of an order before this one */
+    read->known = true;
+    read->said = false;
+    read->news = *news;
+}
+
+bool session_core_writes(const struct session_core *core)
+{
+    for (int i = 0; i < SESSION_SAVES_MAX; i++) {
+        if (core->saves[i].state == SESSION_SAVE_WRITING)
+            return true;
+    }
+    return false;
+}
+
 void session_core_order(struct session_core *core, Cairn__V1__TrainerOrder *order, int64_t now_ms)
 {
     core->now_ms = now_ms;
@@ -433,6 +488,9 @@ void session_core_order(struct session_core *core, Cairn__V1__TrainerOrder *orde
         break;
     case CAIRN__V1__TRAINER_ORDER__BODY_SAVE_AT:
         order_save_at(core, order->save_at);
+        break;
+    case CAIRN__V1__TRAINER_ORDER__BODY_READ_BACK:
+        order_read_back(core, order->read_back);
         break;
     case CAIRN__V1__TRAINER_ORDER__BODY_OVER:
         session_core_end(core, order->over->reason);

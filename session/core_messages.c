@@ -195,6 +195,29 @@ static bool out_wanted(const struct session_core *core, struct session_out *out)
     return true;
 }
 
+static bool out_read(const struct session_core *core, int64_t now_ms, struct session_out *out)
+{
+    const struct session_read_record *read = &core->read;
+    if (!read->known || read->said ||
+        (!read->news.done && read->said_ms != 0 && now_ms < read->said_ms + SESSION_READ_MS))
+        return false;
+    cairn__v1__read_back_state__init(&out->read);
+    out->text = read->news.why;
+    out->read.step = read->news.step;
+    out->read.generation = read->news.generation;
+    out->read.bytes = read->news.bytes;
+    out->read.done = read->news.done;
+    out->read.status = (int32_t)read->news.status;
+    out->read.shard = read->news.shard;
+    out->read.message = out->text.text;
+    out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_READ_BACK;
+    out->message.read_back = &out->read;
+    out->kind = SESSION_OUT_READ;
+    out->through = read->news.bytes;
+    out->state = read->news.done;
+    return true;
+}
+
 static bool out_finished(const struct session_core *core, struct session_out *out)
 {
     if (!core->finished || core->finished_said)
@@ -239,8 +262,8 @@ bool session_core_next(const struct session_core *core, const struct session_pro
         return out_hello(core, progress, out);
     return out_fault(core, out) || out_kv(core, out) || out_ready(core, out) ||
            out_rows(core, now_ms, out) || session_out_save(core, now_ms, out) ||
-           out_passed(core, out) || out_wanted(core, out) || out_finished(core, out) ||
-           out_progress(core, progress, now_ms, out);
+           out_passed(core, out) || out_wanted(core, out) || out_read(core, now_ms, out) ||
+           out_finished(core, out) || out_progress(core, progress, now_ms, out);
 }
 
 void session_core_sent(struct session_core *core, const struct session_out *out, int64_t now_ms)
@@ -275,6 +298,11 @@ void session_core_sent(struct session_core *core, const struct session_out *out,
         break;
     case SESSION_OUT_WANTED:
         core->wanted.said = true;
+        break;
+    case SESSION_OUT_READ: /* news may have come while it was sent */
+        core->read.said = core->read.known && core->read.news.bytes == out->through &&
+                          core->read.news.done == (out->state != 0);
+        core->read.said_ms = now_ms;
         break;
     case SESSION_OUT_FINISHED:
         core->finished_said = true;

@@ -62,6 +62,7 @@
 #include "common/limits.h"
 #include "common/reason.h"
 #include "common/status.h"
+#include "session/readback/readback.h"
 #include "session/session.h"
 
 #define SESSION_SAVES_MAX     8
@@ -74,6 +75,7 @@
 #define SESSION_PROGRESS_MS  500   /* between two reports of progress that changed, at least */
 #define SESSION_HEARTBEAT_MS 1000  /* between two reports of progress, at most */
 #define SESSION_ROWS_MS      250   /* metric rows wait so long to be sent together */
+#define SESSION_READ_MS      1000  /* between two reports of how far reading back is */
 #define SESSION_REPEAT_MS    5000  /* SaveBegin and SaveReport are said again without an answer */
 #define SESSION_FORGET_MS    10000 /* SaveFailed needs no answer any more */
 #define SESSION_PATIENCE_MS  1000  /* the last save waits for a copy file, then another gives way */
@@ -198,6 +200,15 @@ struct session_wanted_record {
     char reason[128];
 };
 
+/* A checkpoint that this rank reads back: what was asked, and what there is to say about it. */
+struct session_read_record {
+    bool fresh; /* the order was not yet handed to the reading thread */
+    bool known, said;
+    int64_t said_ms;
+    struct readback_order order;
+    struct readback_news news;
+};
+
 struct session_row_record {
     struct session_row row;
     int64_t wall_ms;
@@ -248,6 +259,7 @@ struct session_core {
     uint64_t kv_id;
 
     struct session_wanted_record wanted;
+    struct session_read_record read;
     struct session_fault_record fault;
     bool finished, finished_said, finished_said_ever;
     uint64_t finished_step;
@@ -266,6 +278,7 @@ enum session_out_kind {
     SESSION_OUT_SAVE,
     SESSION_OUT_PASSED,
     SESSION_OUT_WANTED,
+    SESSION_OUT_READ,
     SESSION_OUT_FINISHED,
     SESSION_OUT_PROGRESS,
 };
@@ -290,6 +303,7 @@ struct session_out {
     Cairn__V1__SavePassed passed;
     Cairn__V1__SaveWanted wanted;
     Cairn__V1__Finished finished;
+    Cairn__V1__ReadBackState read;
 
     struct reason text;
     char phase_text[32];

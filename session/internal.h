@@ -7,6 +7,7 @@
  *          the link (link_thread.c)     alone opens, sends and receives
  *          the saver (saver.c)          alone writes and unlinks in the store
  *          the copier (snapshot.c)      makes and fills copy files
+ *          the reader (readback/)       alone reads checkpoints back
  */
 #pragma once
 
@@ -64,6 +65,7 @@ struct session {
     _Atomic uint64_t step, counter, saving;
     _Atomic(const char *) phase;
 
+    struct readback *readback; /* has a thread of its own */
     pthread_t link_thread, saver_thread, copier_thread;
     bool has_link_thread, has_saver_thread, has_copier_thread;
     struct session_out *out; /* the link thread's */

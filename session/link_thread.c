@@ -72,10 +72,14 @@ static enum status link_hear(struct session *session)
     const bool is_ack = order->body_case == CAIRN__V1__TRAINER_ORDER__BODY_SAVE_ACK;
     if (order->body_case == CAIRN__V1__TRAINER_ORDER__BODY_SAVE_AT)
         fault_point("save.announced");
+    struct readback_order read;
     (void)pthread_mutex_lock(&session->mutex);
     session_core_order(&session->core, order, session_now(session));
+    const bool reads = session_core_read_order(&session->core, &read);
     (void)pthread_cond_broadcast(&session->changed);
     (void)pthread_mutex_unlock(&session->mutex);
+    if (reads)
+        readback_start(session->readback, &read);
     session_write_last_words(session);
     if (is_ack)
         fault_point("save.acked");

@@ -31,6 +31,7 @@
 
 #define KEPT_MAX     1000 /* findings; more are counted */
 #define TAKEN_OBJECT 8    /* parts that a thread takes at once from an object store, else one */
+#define VERIFY_ALL   UINT32_MAX
 
 struct part {
     struct ckpt_place place;
@@ -49,10 +50,11 @@ struct kept_finding {
 struct verifier {
     struct ckpt_reader reader;
     const struct ckpt_read_options *options;
+    uint32_t only; /* file that is read; VERIFY_ALL: all */
     struct part *parts;
     size_t part_count;
     struct ckpt_hasher *hasher; /* of the file whose turn it is */
-    struct ckpt_hash *pieces;   /* of all buffers; NULL: the tables are damaged */
+    struct ckpt_hash *pieces; /* of all buffers; NULL: the tables are damaged, or not all is read */
     uint64_t piece_count;
     uint64_t piece_first[CKPT_BUFFERS_MAX];
     size_t taken;         /* parts that a thread takes at once */
@@ -115,7 +117,7 @@ static enum status check_manifest(struct verifier *v)
     return st;
 }
 
-/* The hasher; and, if the tables hold together, room for the hashes of all pieces. */
+/* The hasher; and, if the tables hold together and all is read, room for the hashes of pieces. */
 static enum status prepare_hashes(struct verifier *v)
 {
     struct ckpt_reader *reader = &v->reader;
@@ -125,6 +127,8 @@ static enum status prepare_hashes(struct verifier *v)
     st = ckpt_reader_join(reader);
     if (st != ST_OK)
         return ckpt_is_finding(st) ? ST_OK : st;
+    if (v->only != VERIFY_ALL)
+        return ST_OK;
     for (uint32_t b = 0; b < reader->buffer_count; b++) {
         v->piece_first[b] = v->piece_count;
         v->piece_count += ckpt_pieces(reader->buffers[b].count);
@@ -181,6 +185,8 @@ static enum status list_parts(struct verifier *v)
 {
     for (uint32_t i = 0; i < v->reader.manifest.file_count; i++) {
         bool there = false;
+        if (v->only != VERIFY_ALL && v->only != i)
+            continue;
         enum status st = file_is_there(&v->reader, i, &there);
         if (st != ST_OK)
             return st;
@@ -307,6 +313,20 @@ static const struct ckpt_place *part_place(const void *arg, size_t number)
     return place->reference.size > 0 ? place : NULL;
 }
 
+/* Tells whoever called what was read. False: all stop. */
+static bool keep_pace(struct verifier *v, uint64_t bytes)
+{
+    if (v->options == NULL || v->options->pace == NULL ||
+        v->options->pace(v->options->pace_arg, bytes))
+        return true;
+    (void)pthread_mutex_lock(&v->lock);
+    if (v->failed == ST_OK)
+        v->failed = ST_CLOSED;
+    (void)pthread_cond_broadcast(&v->turned);
+    (void)pthread_mutex_unlock(&v->lock);
+    return false;
+}
+
 /* A ckpt_crew_fn: takes parts until there are no more, or a call has failed. */
 static void verify_parts(void *arg, uint32_t number)
 {
@@ -335,6 +355,8 @@ static void verify_parts(void *arg, uint32_t number)
         if (st == ST_OK && part->chunk)
             decode_part(v, i, cursor, raw);
         ckpt_crew_progress(v->options, &v->lock, &v->done);
+        if (!keep_pace(v, part->place.reference.size))
+            return;
     }
 }
 
@@ -393,6 +415,9 @@ static enum status verify_all(struct verifier *v)
     const struct io *io = v->reader.io;
     enum status st = check_manifest(v);
     const bool named = st == ST_OK;
+    const bool all = v->only == VERIFY_ALL;
+    if (st == ST_OK && !all && v->only >= v->reader.manifest.file_count)
+        return ST_INVALID;
     if (st == ST_OK) {
         st = ckpt_set_open(v->reader.io, v->reader.dir, &v->reader.manifest, &v->reader.findings,
                            &v->reader.set);
@@ -401,22 +426,25 @@ static enum status verify_all(struct verifier *v)
         st = prepare_hashes(v);
     if (st == ST_OK)
         st = check_files(v);
-    if (st == ST_OK && v->reader.findings.worst == ST_OK)
+    if (st == ST_OK && all && v->reader.findings.worst == ST_OK)
         st = check_digest(v);
     /* Remarks on other files come last: the first line says what is wrong. */
-    enum status listed = named ? io->list(io->self, v->reader.dir, remark_foreign, v) : ST_OK;
+    enum status listed =
+        named && all ? io->list(io->self, v->reader.dir, remark_foreign, v) : ST_OK;
     if (st == ST_OK)
         st = listed;
     return st == ST_OK ? v->reader.findings.worst : st;
 }
 
-enum status ckpt_verify(const struct io *io, const char *dir,
-                        const struct ckpt_read_options *options, ckpt_finding_fn fn, void *arg)
+static enum status verify_dir(const struct io *io, const char *dir, uint32_t only,
+                              const struct ckpt_read_options *options, ckpt_finding_fn fn,
+                              void *arg)
 {
     struct verifier *v = calloc(1, sizeof(*v));
     if (v == NULL)
         return ST_NO_MEMORY;
     v->options = options;
+    v->only = only;
     (void)pthread_mutex_init(&v->lock, NULL);
     (void)pthread_cond_init(&v->turned, NULL);
     enum status st = ckpt_reader_start(&v->reader, io, dir, fn, arg);
@@ -431,4 +459,16 @@ enum status ckpt_verify(const struct io *io, const char *dir,
     (void)pthread_cond_destroy(&v->turned);
     free(v);
     return st;
+}
+
+enum status ckpt_verify(const struct io *io, const char *dir,
+                        const struct ckpt_read_options *options, ckpt_finding_fn fn, void *arg)
+{
+    return verify_dir(io, dir, VERIFY_ALL, options, fn, arg);
+}
+
+enum status ckpt_verify_file(const struct io *io, const char *dir, uint32_t file,
+                             const struct ckpt_read_options *options, ckpt_finding_fn fn, void *arg)
+{
+    return verify_dir(io, dir, file < VERIFY_ALL ? file : VERIFY_ALL - 1, options, fn, arg);
 }

@@ -108,6 +108,14 @@ static void checkpoints(struct page *page)
              interval_best_ms((double)m->cost_us / 1e3, interval_mtbf_ms(&facts)) / 1e3,
              INTERVAL_MIN_MS / 1000, INTERVAL_MAX_MS / 1000);
     }
+    uint64_t read = 0, bytes = 0;
+    if (machine_reading(m, &read, &bytes)) {
+        const struct machine_read_back *it = &m->read_back;
+        double took = (double)(it->moved_at - it->since) / 1e3;
+        line(page, "  step %llu is read back by the workers: %.1f of %.1f MB, %.1f MB/s",
+             (unsigned long long)it->step, (double)read / 1e6, (double)bytes / 1e6,
+             took > 0 ? (double)read / 1e6 / took : 0);
+    }
     if (m->refused > 0) {
         line(page, "  %llu had no room in the store, last: %s", (unsigned long long)m->refused,
              m->refused_reason);

@@ -39,6 +39,7 @@ void core_store_done(struct core *core, struct store_task *task)
         struct machine_event event = core_event(core, MACHINE_EV_STORE);
         event.answer = (struct machine_answer){ .task = task->kind,
                                                 .step = task->step,
+                                                .shard = task->shard,
                                                 .generation = task->generation,
                                                 .retry = task->retry,
                                                 .status = task->status,

@@ -168,6 +168,7 @@ static enum status record_action(struct core *core, struct core_job *job,
     case MACHINE_ACT_SEND_FOLDER:
     case MACHINE_ACT_SEND_ACK:
     case MACHINE_ACT_SEND_DONE:
+    case MACHINE_ACT_READ_BACK:
         break;
     }
     return ST_OK;
@@ -245,7 +246,7 @@ static void for_ranks(struct core *core, struct core_job *job, uint32_t rank,
         fn(core, job, i);
 }
 
-/* What a rank is sent about a save. */
+/* What a rank is sent about a save, or a checkpoint. */
 static void send_about_save_to(struct core_job *job, uint32_t rank,
                                const struct machine_action *act)
 {
@@ -257,6 +258,8 @@ static void send_about_save_to(struct core_job *job, uint32_t rank,
         core_send_ack(job, rank, act->step);
     } else if (act->kind == MACHINE_ACT_SEND_DONE) {
         core_send_done(job, rank, act->step, act->committed);
+    } else if (act->kind == MACHINE_ACT_READ_BACK) {
+        core_send_read_back(job, rank, act);
     } else {
         core_send_folder(job, rank, act);
     }
@@ -324,6 +327,7 @@ static void perform_action(struct core *core, struct core_job *job,
     case MACHINE_ACT_SEND_FOLDER:
     case MACHINE_ACT_SEND_ACK:
     case MACHINE_ACT_SEND_DONE:
+    case MACHINE_ACT_READ_BACK:
         send_about_save(job, act);
         break;
     }

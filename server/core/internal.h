@@ -112,6 +112,7 @@ void core_send_save_at(struct core_job *job, uint32_t rank, uint64_t step, bool 
 void core_send_stay(struct core_job *job, uint32_t rank, uint64_t step);
 void core_send_folder(struct core_job *job, uint32_t rank, const struct machine_action *act);
 void core_send_ack(struct core_job *job, uint32_t rank, uint64_t step);
+void core_send_read_back(struct core_job *job, uint32_t rank, const struct machine_action *act);
 void core_send_done(struct core_job *job, uint32_t rank, uint64_t step, bool committed);
 
 /* ---- rendezvous.c: ranks find each other ---- */

@@ -345,3 +345,22 @@ void core_send_folder(struct core_job *job, uint32_t rank, const struct machine_
     order.save_folder = &folder;
     core_send_order(job, rank, &order);
 }
+
+void core_send_read_back(struct core_job *job, uint32_t rank, const struct machine_action *act)
+{
+    const struct machine_ckpt *ckpt = machine_find_ckpt(&job->m, act->step, act->generation);
+    char dir[LIMIT_PATH] = "";
+    if (!ckpt || core_ckpt_dir(job, act->step, act->generation, dir, sizeof dir) != ST_OK)
+        return;
+    Cairn__V1__ReadBack read_back = CAIRN__V1__READ_BACK__INIT;
+    read_back.step = ckpt->step;
+    read_back.generation = ckpt->generation;
+    read_back.dir = dir;
+    read_back.shards = ckpt->shards;
+    read_back.bytes = ckpt->bytes;
+    read_back.spread_ms = (uint64_t)machine_spread_ms(&job->m, ckpt);
+    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
+    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_READ_BACK;
+    order.read_back = &read_back;
+    core_send_order(job, rank, &order);
+}

@@ -148,6 +148,7 @@ void core_submit_store(struct core *core, struct core_job *job, const struct mac
     (void)snprintf(task->job, sizeof task->job, "%s", job->id);
     (void)snprintf(task->store, sizeof task->store, "%s", job->spec->checkpoint.store);
     task->step = act->step;
+    task->shard = act->shard;
     task->generation = act->generation;
     task->retry = machine_folder_try(&job->m, act->step, act->generation);
     (void)snprintf(task->mark, sizeof task->mark, "%s", job->m.store_mark);

@@ -341,6 +341,17 @@ static bool read_event(const Cairn__V1__TrainerMessage *message, struct machine_
         event->save_wanted.grace_ms = message->save_wanted->grace_ms;
         event->save_wanted.why = message->save_wanted->reason;
         return true;
+    case CAIRN__V1__TRAINER_MESSAGE__BODY_READ_BACK:
+        event->kind = MACHINE_EV_READ_BACK;
+        event->read_back =
+            (struct machine_read_state){ .step = message->read_back->step,
+                                         .generation = message->read_back->generation,
+                                         .shard = message->read_back->shard,
+                                         .bytes = message->read_back->bytes,
+                                         .done = message->read_back->done,
+                                         .status = (enum status)message->read_back->status,
+                                         .message = message->read_back->message };
+        return true;
     case CAIRN__V1__TRAINER_MESSAGE__BODY_FAULT:
         event->kind = MACHINE_EV_FAULT;
         *fault = core_fault(message->fault);

@@ -79,6 +79,7 @@ static void end_turn(struct machine_turn *t)
     /* A killed or failed job doesn't wait for its saves: they go whenever their folders show up. */
     if (machine_state_final(m->state))
         machine_saves_end(t);
+    machine_read_back_tick(t);
     machine_sweep(t);
     CHECK(!machine_state_final(m->state) || machine_all_gone(m)); /* invariant 5 */
     CHECK(m->end_to == MACHINE_NONE || machine_alive(m));
@@ -269,6 +270,7 @@ static const struct {
     [MACHINE_EV_SAVE_FAILED] = { TRAINER, machine_on_save_failed },
     [MACHINE_EV_SAVE_PASSED] = { TRAINER, machine_on_save_passed },
     [MACHINE_EV_SAVE_WANTED] = { TRAINER, machine_on_save_wanted },
+    [MACHINE_EV_READ_BACK] = { TRAINER, machine_on_read_back },
 };
 
 /* What agents and trainers of another generation say changes nothing (invariant 2). */

@@ -1,8 +1,10 @@
 /*
  * Checkpoints read back, found damaged, and set aside; and a store that is away.
  *
- * A checkpoint is read here after its commit, where retention needs that (keep.c), where somebody
- * asks for it (`cairn ckpt scrub`), and where a worker reported that it can't restore it. The last
+ * After its commit, where retention needs that, a checkpoint is read back by the ranks, beside
+ * training (keep.c); here only the files that one of them found damaged. All of it is read here
+ * where no rank can, where somebody asks for it (`cairn ckpt scrub`), and where a worker reported
+ * that it can't restore it. The last
  * is `damage_suspected`: no generation that would restore it forms until it and all that it is read
  * through were read here. As soon as one of them is found damaged it is set aside, and the job goes
  * on from an older one; if all read well, the worker's node is suspected.
@@ -96,39 +98,106 @@ static void tell_none_left(struct machine_turn *t)
     }
 }
 
-void machine_on_verify_done(struct machine_turn *t)
+static bool is_damage(enum status st)
+{
+    return status_scope(st) == SCOPE_CHECKPOINT || st == ST_NOT_FOUND;
+}
+
+/* ---- what the ranks read back ---- */
+
+/* That it is, or NULL. */
+static struct machine_ckpt *read_back_of(struct machine *m, uint64_t step, uint32_t generation)
+{
+    const struct machine_read_back *it = &m->read_back;
+    return it->generation == 0 || it->generation != generation || it->step != step
+               ? NULL
+               : machine_ckpt_at(m, step, generation);
+}
+
+/* It is good once every rank has said so and nothing is disputed. */
+static void count_readers(struct machine_turn *t, struct machine_ckpt *ckpt)
 {
     struct machine *m = t->m;
-    struct machine_ckpt *ckpt = machine_ckpt_at(m, t->ev->answer.step, t->ev->answer.generation);
-    if (!ckpt)
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
+        if (!m->ranks[i].read_done)
+            return;
+    }
+    if (m->read_back.disputed > 0)
         return;
-    ckpt->verifying = false;
-    ckpt->reads++;
-    ckpt->read_status = t->ev->answer.status;
-    if (ckpt->state != MACHINE_CKPT_GOOD)
+    ckpt->verified = true;
+    m->read_back.in_vain = 0;
+    machine_read_back_end(t, NULL);
+    machine_act_on(t, MACHINE_ACT_CKPT_ROW, ckpt->step, ckpt->generation);
+    machine_retain(t);
+}
+
+void machine_on_read_back(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    struct machine_rank *rank = &m->ranks[t->ev->rank];
+    const struct machine_read_state *said = &t->ev->read_back;
+    struct machine_ckpt *ckpt = read_back_of(m, said->step, said->generation);
+    if (!ckpt || ckpt->state != MACHINE_CKPT_GOOD || rank->read_done)
         return;
-    bool suspected = m->damage_suspected && machine_in_chain(m, restored_ckpt(m), ckpt);
-    if (t->ev->answer.status == ST_OK) {
-        ckpt->verified = true;
-        machine_act_on(t, MACHINE_ACT_CKPT_ROW, ckpt->step, ckpt->generation);
-        if (suspected)
-            clear_suspicion(t);
-        machine_retain(t);
+    if (said->bytes > rank->read_bytes || said->done)
+        m->read_back.moved_at = t->now;
+    if (said->bytes > rank->read_bytes)
+        rank->read_bytes = said->bytes;
+    if (!said->done)
+        return;
+    /* A rank stops at the first bad file: of more than one it hasn't read the others. */
+    bool damaged = is_damage(said->status) && said->shard < ckpt->shards &&
+                   ckpt->shards <= m->config.ranks &&
+                   machine_reader_of(m, said->shard) == t->ev->rank;
+    if (said->status != ST_OK && !damaged) {
+        machine_read_back_end(t, said->message);
         return;
     }
-    bool damaged = status_scope(t->ev->answer.status) == SCOPE_CHECKPOINT ||
-                   t->ev->answer.status == ST_NOT_FOUND;
-    machine_note_away(t);
-    if (!damaged) { /* EIO and timeouts are no damage */
-        if (suspected) {
-            m->damage_waited = true; /* asked again by machine_damage_tick */
-            machine_set_reason(m, "waits for %s: %.400s",
-                               t->ev->answer.status == ST_VERSION ? "a build that reads it"
-                                                                  : "the checkpoint store",
-                               t->ev->answer.message);
-        }
+    rank->read_done = true;
+    if (damaged) {
+        m->read_back.disputed++;
+        machine_tell(t, "read-back", "rank %u reads damage, the file is read here, too: %.300s",
+                     t->ev->rank, said->message);
+        struct machine_action *act =
+            machine_act_on(t, MACHINE_ACT_STORE, ckpt->step, ckpt->generation);
+        act->task = MACHINE_TASK_VERIFY;
+        act->shard = said->shard + 1;
         return;
     }
+    count_readers(t, ckpt);
+}
+
+/* The disputed file was read here. true: it is damaged. */
+static bool settle_dispute(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    const struct machine_answer *answer = &t->ev->answer;
+    struct machine_ckpt *ckpt = read_back_of(m, answer->step, answer->generation);
+    if (is_damage(answer->status))
+        return true;
+    if (!ckpt || m->read_back.disputed == 0)
+        return false; /* it came to an end meanwhile */
+    m->read_back.disputed--;
+    if (answer->status != ST_OK) {
+        machine_note_away(t);
+        machine_read_back_end(t, answer->message);
+        return false;
+    }
+    const char *node = m->ranks[machine_reader_of(m, answer->shard - 1)].node;
+    suspect_node(m, node);
+    machine_tell(t, "verified",
+                 "file %u of the checkpoint of step %llu reads well here: node %.128s, which "
+                 "reported damage, is suspected and takes workers of this job only where no other "
+                 "has room",
+                 answer->shard - 1, (unsigned long long)answer->step, node);
+    count_readers(t, ckpt);
+    return false;
+}
+
+/* The answer says that it is damaged. */
+static void set_aside_damaged(struct machine_turn *t, struct machine_ckpt *ckpt)
+{
+    struct machine *m = t->m;
     if (machine_in_chain(m, restored_ckpt(m), ckpt)) {
         /* The cause is out of the way: what follows is a new try, not a repetition. */
         m->damage_suspected = false;
@@ -145,6 +214,47 @@ void machine_on_verify_done(struct machine_turn *t)
     if (m->state == MACHINE_RUNNING)
         machine_announce(t, false); /* a good newer one, soon */
     machine_act(t, MACHINE_ACT_SCHEDULE);
+}
+
+/* ---- what the coordinator reads ---- */
+
+void machine_on_verify_done(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    struct machine_ckpt *ckpt = machine_ckpt_at(m, t->ev->answer.step, t->ev->answer.generation);
+    if (!ckpt)
+        return;
+    if (t->ev->answer.shard != 0) {
+        if (settle_dispute(t) && ckpt->state == MACHINE_CKPT_GOOD)
+            set_aside_damaged(t, ckpt);
+        return;
+    }
+    ckpt->verifying = false;
+    ckpt->reads++;
+    ckpt->read_status = t->ev->answer.status;
+    if (ckpt->state != MACHINE_CKPT_GOOD)
+        return;
+    bool suspected = m->damage_suspected && machine_in_chain(m, restored_ckpt(m), ckpt);
+    if (t->ev->answer.status == ST_OK) {
+        ckpt->verified = true;
+        machine_act_on(t, MACHINE_ACT_CKPT_ROW, ckpt->step, ckpt->generation);
+        if (suspected)
+            clear_suspicion(t);
+        machine_retain(t);
+        return;
+    }
+    machine_note_away(t);
+    if (!is_damage(t->ev->answer.status)) { /* EIO and timeouts are no damage */
+        if (suspected) {
+            m->damage_waited = true; /* asked again by machine_damage_tick */
+            machine_set_reason(m, "waits for %s: %.400s",
+                               t->ev->answer.status == ST_VERSION ? "a build that reads it"
+                                                                  : "the checkpoint store",
+                               t->ev->answer.message);
+        }
+        return;
+    }
+    set_aside_damaged(t, ckpt);
 }
 
 void machine_on_quarantine_done(struct machine_turn *t)

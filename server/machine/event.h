@@ -37,6 +37,7 @@ enum machine_event_kind {
     MACHINE_EV_SAVE_FAILED,  /* save_failed */
     MACHINE_EV_SAVE_PASSED,  /* save_passed: it is beyond an announced step */
     MACHINE_EV_SAVE_WANTED,  /* save_wanted: somebody asked the worker for a save, or to leave */
+    MACHINE_EV_READ_BACK,    /* read_back  how far it is with m->read_back */
     /* what people ask */
     MACHINE_EV_PAUSE,
     MACHINE_EV_RESUME,
@@ -98,9 +99,20 @@ struct machine_report {
     const void *record; /* what MACHINE_ACT_REPORT_ROW journals; the machine doesn't look at it */
 };
 
+struct machine_read_state {
+    uint64_t step;
+    uint32_t generation; /* of the checkpoint */
+    uint32_t shard;      /* done, with damage: the file that was read */
+    uint64_t bytes;
+    bool done;
+    enum status status;  /* the rest with done */
+    const char *message; /* one line */
+};
+
 /* What came of an action that asked the store. */
 struct machine_answer {
     enum machine_task task;
+    uint32_t shard;      /* VERIFY: 1 + the only file that was read; 0: all */
     uint64_t step;       /* of the save or checkpoint */
     uint32_t generation; /* of the same; SWEEP: those before it were swept */
     uint32_t retry;      /* of the same; the answer to an earlier try changes nothing */
@@ -117,7 +129,7 @@ struct machine_event {
     enum machine_event_kind kind;
     int64_t now;         /* monotonic ms */
     int64_t wall;        /* Unix ms */
-    uint32_t generation; /* STARTED to SAVE_WANTED: of the process that is spoken of */
+    uint32_t generation; /* STARTED to READ_BACK: of the process that is spoken of */
     uint32_t rank;       /* of the same */
     union {
         struct machine_placed placed;
@@ -160,6 +172,7 @@ struct machine_event {
             uint64_t grace_ms; /* leaves: within that time */
             const char *why;
         } save_wanted;
+        struct machine_read_state read_back;
         struct machine_answer answer;
         struct {
             uint64_t step;
@@ -193,11 +206,12 @@ enum machine_action_kind {
     MACHINE_ACT_FORGET,   /* the job's copies in memory, on nodes that need none of them */
     MACHINE_ACT_SAVE_AT,  /* step, exit; rank */
     MACHINE_ACT_STAY,     /* step; rank: the exit announced for it is taken back */
-    MACHINE_ACT_STORE,    /* task: asks the store, about step and generation; answer: an event */
+    MACHINE_ACT_STORE,    /* task, shard: asks the store about step, generation; answer: an event */
     /* to ranks, about a save */
     MACHINE_ACT_SEND_FOLDER, /* step, there; rank, or all that began it */
     MACHINE_ACT_SEND_ACK,    /* step; rank: its report is journalled */
     MACHINE_ACT_SEND_DONE,   /* step, committed; rank */
+    MACHINE_ACT_READ_BACK,   /* step, generation; rank: m->read_back begins, or is said again */
 };
 #define MACHINE_ACT_FIRST_OUTSIDE MACHINE_ACT_SCHEDULE
 
@@ -205,6 +219,7 @@ struct machine_action {
     enum machine_action_kind kind;
     uint32_t rank, generation;
     uint64_t step;
+    uint32_t shard; /* STORE, VERIFY: 1 + the only file to read; 0: all */
     union {
         enum machine_task task;             /* STORE */
         enum machine_save_state save_state; /* SAVE_ROW */

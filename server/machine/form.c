@@ -153,6 +153,7 @@ static void tell_saves(struct machine_turn *t, uint32_t rank)
     if (newest && newest->generation == m->generation &&
         machine_save_index(m, newest->step, m->generation) < 0)
         machine_send_done(t, newest->step, rank, true);
+    machine_read_back_resend(t, rank);
     if (m->stay_step > 0)
         machine_act_on(t, MACHINE_ACT_STAY, m->stay_step, m->generation)->rank = rank;
     for (int i = 0; i < MACHINE_ANNOUNCED_MAX; i++) {
@@ -213,6 +214,7 @@ void machine_enter_running(struct machine_turn *t)
     for (uint32_t i = 0; i < m->config.ranks; i++)
         m->ranks[i].ready = true;
     machine_due_from(t);
+    m->read_back.in_vain = 0;
     machine_set_reason(m, "%s", "");
     machine_tell(t, "running", "generation %u runs after %.1f s", m->generation,
                  (double)(t->now - m->started_at) / 1000.0);

@@ -33,6 +33,9 @@
 #define MACHINE_LEAD_MS        500 /* for workers to hear of an announced save */
 #define MACHINE_PASSES_MAX     16  /* doublings of that */
 #define MACHINE_CHAIN_MAX      7   /* checkpoints that one is read through; the eighth is whole */
+#define MACHINE_READ_MS        300000 /* a rank that reads back says something every second */
+#define MACHINE_READ_TRIES     2      /* in vain in a row; then the coordinator reads */
+#define MACHINE_READ_PACE      1000   /* bytes a rank and ms: it is never spread thinner */
 
 /* One event taken: what its handlers get. */
 struct machine_turn {
@@ -125,6 +128,11 @@ void machine_drop_orphans(struct machine_turn *t); /* sets aside what is read th
 void machine_remove_ckpt(struct machine_turn *t, struct machine_ckpt *ckpt);
 /* Removes what nothing keeps any more, and reads back what that needs. */
 void machine_retain(struct machine_turn *t);
+/* The ranks have read back what they were to read, or it came to nothing, for the reason why. */
+void machine_read_back_end(struct machine_turn *t, const char *why);
+/* Of a rank whose session is there again. */
+void machine_read_back_resend(struct machine_turn *t, uint32_t rank);
+void machine_read_back_tick(struct machine_turn *t); /* after every event */
 /* For a save of step to write differences to, or NULL. */
 const struct machine_ckpt *machine_choose_base(struct machine *m, uint64_t step);
 
@@ -139,6 +147,7 @@ void machine_suspect_damage(struct machine_turn *t);
 void machine_damage_tick(struct machine_turn *t);
 void machine_on_remove_done(struct machine_turn *t);
 void machine_on_verify_done(struct machine_turn *t);
+void machine_on_read_back(struct machine_turn *t);
 void machine_on_quarantine_done(struct machine_turn *t);
 void machine_catalog_resume(struct machine_turn *t);
 

@@ -2,7 +2,8 @@
  * Which checkpoints stay, which one the next may write differences to, and how large it will be.
  *
  * Invariants of retention, checked by tests/sim:
- *   1 A checkpoint goes only after one of a later step was read back from the store.
+ *   1 A checkpoint goes only after one of a later step was read back from the store: by the ranks,
+ *     or by the coordinator.
  *   2 What keep.last, keep.best or keep.every names stays; so does what a generation that is being
  *     formed restores, and the base of a save under way.
  *   3 A checkpoint outlives every one that holds differences to it.
@@ -54,6 +55,108 @@ void machine_remove_ckpt(struct machine_turn *t, struct machine_ckpt *ckpt)
     ckpt->removing = true;
     machine_act_on(t, MACHINE_ACT_CKPT_ROW, ckpt->step, ckpt->generation);
     machine_ask_store(t, MACHINE_TASK_REMOVE, ckpt->step, ckpt->generation);
+}
+
+/* ---- reading back beside training ---- */
+
+uint32_t machine_reader_of(const struct machine *m, uint32_t shard)
+{
+    return (uint32_t)(((uint64_t)shard + 1) % m->config.ranks);
+}
+
+/* Half of the time between the last two, so that it is over before the next. */
+int64_t machine_spread_ms(const struct machine *m, const struct machine_ckpt *ckpt)
+{
+    const struct machine_ckpt *before = ckpt > m->catalog ? ckpt - 1 : NULL;
+    int64_t thin = (int64_t)(ckpt->bytes / m->config.ranks / MACHINE_READ_PACE);
+    int64_t half = before ? (ckpt->wall_ms - before->wall_ms) / 2 : 0;
+    if (half < 0)
+        half = 0;
+    return half < thin ? half : thin;
+}
+
+bool machine_reading(const struct machine *m, uint64_t *out_read, uint64_t *out_bytes)
+{
+    const struct machine_read_back *it = &m->read_back;
+    const struct machine_ckpt *ckpt =
+        it->generation == 0 ? NULL : machine_find_ckpt(m, it->step, it->generation);
+    if (!ckpt)
+        return false;
+    *out_bytes = ckpt->bytes;
+    *out_read = 0;
+    for (uint32_t i = 0; i < m->config.ranks; i++)
+        *out_read += m->ranks[i].read_bytes;
+    return true;
+}
+
+static bool rests(const struct machine *m)
+{
+    return machine_state_final(m->state) || m->state == MACHINE_PAUSED;
+}
+
+/* Those who train read it. While they leave, and at rest, the coordinator does, as it does where
+ * they could not; while they form it waits. */
+static void read_back(struct machine_turn *t, struct machine_ckpt *ckpt)
+{
+    struct machine *m = t->m;
+    struct machine_read_back *it = &m->read_back;
+    bool leaves = m->state == MACHINE_SAVING || m->end_to != MACHINE_NONE;
+    if (rests(m) || leaves || it->in_vain >= MACHINE_READ_TRIES) {
+        machine_ask_verify(t, ckpt);
+    } else if (m->state == MACHINE_RUNNING) {
+        *it = (struct machine_read_back){ .step = ckpt->step,
+                                          .generation = ckpt->generation,
+                                          .since = t->now,
+                                          .moved_at = t->now,
+                                          .in_vain = it->in_vain };
+        for (uint32_t i = 0; i < m->config.ranks; i++) {
+            m->ranks[i].read_bytes = 0;
+            m->ranks[i].read_done = false;
+        }
+        machine_act_on(t, MACHINE_ACT_READ_BACK, it->step, it->generation);
+    } else {
+        it->due = true;
+    }
+}
+
+void machine_read_back_resend(struct machine_turn *t, uint32_t rank)
+{
+    const struct machine_read_back *it = &t->m->read_back;
+    if (it->generation != 0 && !t->m->ranks[rank].read_done)
+        machine_act_on(t, MACHINE_ACT_READ_BACK, it->step, it->generation)->rank = rank;
+}
+
+void machine_read_back_end(struct machine_turn *t, const char *why)
+{
+    struct machine_read_back *it = &t->m->read_back;
+    if (why) {
+        it->in_vain++;
+        machine_tell(t, "read-back", "the workers could not read step %llu back: %.300s",
+                     (unsigned long long)it->step, why);
+        if (it->in_vain >= MACHINE_READ_TRIES)
+            it->due = true; /* by the coordinator, at once */
+    }
+    it->generation = 0;
+}
+
+void machine_read_back_tick(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    struct machine_read_back *it = &m->read_back;
+    const struct machine_ckpt *ckpt =
+        it->generation == 0 ? NULL : machine_ckpt_at(m, it->step, it->generation);
+    if (it->generation != 0 && (!ckpt || ckpt->state != MACHINE_CKPT_GOOD || ckpt->verified)) {
+        machine_read_back_end(t, NULL);
+    } else if (it->generation != 0 && (!machine_trains(m) || m->end_to != MACHINE_NONE)) {
+        machine_read_back_end(t, NULL);
+        it->due = true;
+    } else if (it->generation != 0 && t->now - it->moved_at >= MACHINE_READ_MS) {
+        machine_read_back_end(t, "none of them got on with it for 300 s");
+    }
+    if (it->due && (rests(m) || (m->state == MACHINE_RUNNING && m->end_to == MACHINE_NONE))) {
+        it->due = false;
+        machine_retain(t);
+    }
 }
 
 /* ---- what stays ---- */
@@ -165,8 +268,8 @@ void machine_retain(struct machine_turn *t)
 {
     struct machine *m = t->m;
     struct machine_ckpt *newest = NULL;
-    struct machine_ckpt *read_back = NULL;
-    bool reading = false;
+    struct machine_ckpt *good = NULL; /* the newest that was read back */
+    bool reading = m->read_back.generation != 0;
     if (m->config.keep_last == 0)
         return;
     machine_drop_orphans(t);
@@ -177,14 +280,14 @@ void machine_retain(struct machine_turn *t)
             continue;
         if (!newest)
             newest = ckpt;
-        if (!read_back && ckpt->verified)
-            read_back = ckpt;
+        if (!good && ckpt->verified)
+            good = ckpt;
     }
     mark_kept(m, count_last(m));
-    bool left = remove_unkept(t, read_back);
+    bool left = remove_unkept(t, good);
     /* One at a time, always the newest: reading must not fall behind saving. */
     if (newest && !newest->verified && !reading && (left || m->config.delta))
-        machine_ask_verify(t, newest);
+        read_back(t, newest);
 }
 
 /* ---- the next one ---- */

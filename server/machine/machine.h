@@ -112,6 +112,7 @@ struct machine {
     size_t catalog_count, catalog_capacity;
 
     /* of this process's life */
+    struct machine_read_back read_back;
     struct machine_copy *copies; /* offered to this generation; owned */
     size_t copy_count;
     uint32_t sweep_asked; /* as swept, or under way */
@@ -221,6 +222,13 @@ enum machine_outcome machine_save_outcome(const struct machine *m,
 int64_t machine_interval_ms(const struct machine *m);
 /* What `every: auto` goes by. */
 struct interval_facts machine_interval_facts(const struct machine *m);
+
+/* The rank that reads a shard file back. */
+uint32_t machine_reader_of(const struct machine *m, uint32_t shard);
+/* Bytes that the ranks have read of m->read_back, and that it has; false: none is under way. */
+bool machine_reading(const struct machine *m, uint64_t *out_read, uint64_t *out_bytes);
+/* How long the ranks are to take for reading one back; 0: no longer than it takes. */
+int64_t machine_spread_ms(const struct machine *m, const struct machine_ckpt *ckpt);
 
 /* Books time that training steps waited for checkpoints or copies. */
 void machine_note_stall(struct machine *m, int64_t us);

@@ -161,6 +161,8 @@ struct machine_rank {
     uint64_t saving;    /* the same of its saver */
     int64_t saving_at;
     char phase[MACHINE_PHASE_BYTES];
+    uint64_t read_bytes;                   /* of m->read_back: read and checked */
+    bool read_done;                        /* it said what it found */
     uint8_t save_flags[MACHINE_SAVES_MAX]; /* of m->saves[i] */
 };
 
@@ -259,6 +261,20 @@ enum machine_ckpt_state {
     MACHINE_CKPT_BAD,          /* set aside */
 };
 
+/*
+ * A checkpoint that is read back by the ranks, beside training: each reads what another has written
+ * (machine_reader_of). It is `verified` once every one has said that its part is good; what one
+ * finds damaged is disputed: that file alone is read by the coordinator, whose word counts.
+ */
+struct machine_read_back {
+    uint64_t step;
+    uint32_t generation;     /* 0: none is under way */
+    uint32_t disputed;       /* files that the coordinator was asked to read */
+    int64_t since, moved_at; /* a rank got on */
+    uint32_t in_vain;        /* in a row, of this generation of workers */
+    bool due;                /* retention wants one; it begins when workers train, or at rest */
+};
+
 /* A committed checkpoint. */
 struct machine_ckpt {
     uint64_t step;
@@ -266,8 +282,8 @@ struct machine_ckpt {
     uint32_t retry; /* of its folder's name */
     uint32_t shards;
     enum machine_ckpt_state state;
-    bool verified;           /* the coordinator read it back */
-    bool verifying;          /* asked, not answered */
+    bool verified;           /* it was read back, whole */
+    bool verifying;          /* the coordinator reads all of it: asked, not answered */
     uint32_t reads;          /* answered, in this process's life */
     enum status read_status; /* of the last of them */
     bool removing;           /* the store was asked to remove the folder */

@@ -148,6 +148,7 @@ static struct store_task *late_answer(const struct store_task *task)
         return NULL;
     memcpy(answer->job, task->job, sizeof answer->job);
     answer->step = task->step;
+    answer->shard = task->shard;
     answer->generation = task->generation;
     answer->retry = task->retry;
     answer->status = ST_TIMED_OUT;

@@ -201,6 +201,8 @@ static enum status read_back(struct store_task *task, const struct io *io)
     struct ckpt_read_options options = {
         .threads = readers < READERS_MAX ? (uint32_t)readers : READERS_MAX,
     };
+    if (task->shard > 0)
+        return ckpt_verify_file(io, task->dir, task->shard - 1, &options, note_finding, task);
     return ckpt_verify(io, task->dir, &options, note_finding, task);
 }
 

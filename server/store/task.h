@@ -22,6 +22,7 @@ struct store_task {
     uint64_t step;
     uint32_t generation;
     uint32_t retry; /* of the folder's name */
+    uint32_t shard; /* VERIFY: 1 + the only file to read; 0: all */
     char store[LIMIT_PATH];
     char mark[CKPT_MARK];        /* of the store, as the job knows it; "": not yet. PROBE sets it */
     char nonce[CKPT_MARK];       /* PROBE: the mark of a store that has none */

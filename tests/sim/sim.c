@@ -376,15 +376,16 @@ static void run_seed(const struct sim_options *options)
     build_world(sim);
     run_world(sim);
     sim_coordinator_end(sim);
-    (void)printf(
-        "seed %llu: %u jobs, %llu events, %llu failures, %llu coordinator crashes, %zu "
-        "trainers, %llu commits, %llu restores and %llu from memory, %llu leftovers swept, "
-        "%.0f s\n",
-        (unsigned long long)options->seed, sim->job_count, (unsigned long long)sim->events_run,
-        (unsigned long long)sim->faults, (unsigned long long)sim->crashes, sim->trainer_count,
-        (unsigned long long)sim->commits, (unsigned long long)sim->restores,
-        (unsigned long long)sim->memory_restores, (unsigned long long)sim->swept,
-        (double)sim->now / 1000.0);
+    (void)printf("seed %llu: %u jobs, %llu events, %llu failures, %llu coordinator crashes, %zu "
+                 "trainers, %llu commits, %llu restores and %llu from memory, %llu leftovers "
+                 "swept, %llu files read back, "
+                 "%.0f s\n",
+                 (unsigned long long)options->seed, sim->job_count,
+                 (unsigned long long)sim->events_run, (unsigned long long)sim->faults,
+                 (unsigned long long)sim->crashes, sim->trainer_count,
+                 (unsigned long long)sim->commits, (unsigned long long)sim->restores,
+                 (unsigned long long)sim->memory_restores, (unsigned long long)sim->swept,
+                 (unsigned long long)sim->read_backs, (double)sim->now / 1000.0);
     char path[256];
     (void)snprintf(path, sizeof path, "%s", sim->path);
     sim_free(sim);

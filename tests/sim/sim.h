@@ -84,9 +84,10 @@ struct sim_folder {
     uint64_t step;
     uint32_t generation, retry;
     bool there, manifest, bad, damaged;
-    bool published; /* once; retention may have removed it since */
-    bool read_back;
+    bool published;       /* once; retention may have removed it since */
+    bool read_back;       /* all of it, by the coordinator or file by file */
     bool late;            /* a late call made it: nobody sweeps it any more */
+    uint32_t read_files;  /* a bit each */
     uint64_t parent_step; /* it holds differences to this one; generation 0: to none */
     uint32_t parent_generation;
     uint64_t file[SIM_RANKS]; /* content; 0: no file */
@@ -121,7 +122,7 @@ struct sim {
     uint64_t crashes, faults, commits, restores;
     char path[256]; /* of its journal */
     struct sim_memory *memory;
-    uint64_t memory_restores, swept;
+    uint64_t memory_restores, swept, read_backs;
 };
 
 /* ---- sim.c: time, chance ---- */
@@ -181,6 +182,8 @@ struct sim_folder *sim_folder_at(struct sim *sim, const char *dir);
 /* Of the tries of that save the published one, or the first. */
 struct sim_folder *sim_folder_of(struct sim *sim, uint32_t job, uint64_t step, uint32_t generation);
 void sim_store_damage(struct sim *sim);
+/* What reading one file comes to. */
+enum status sim_folder_read(struct sim *sim, struct sim_folder *folder, uint32_t file);
 /* Damaged, or read through one that is. */
 bool sim_folder_damaged(struct sim *sim, const struct sim_folder *folder);
 

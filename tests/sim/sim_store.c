@@ -64,6 +64,19 @@ bool sim_folder_damaged(struct sim *sim, const struct sim_folder *folder)
     return folder->damaged;
 }
 
+enum status sim_folder_read(struct sim *sim, struct sim_folder *folder, uint32_t file)
+{
+    if (!folder->there || !folder->manifest)
+        return ST_NOT_FOUND;
+    if (sim_folder_damaged(sim, folder))
+        return ST_CORRUPT;
+    const uint32_t ranks = sim->jobs[folder->job].ranks;
+    CHECK(file < ranks);
+    folder->read_files |= 1u << file;
+    folder->read_back = folder->read_back || folder->read_files == (1u << ranks) - 1;
+    return ST_OK;
+}
+
 /* Only undamaged committed ones: the world breaks what a disk may break. */
 void sim_store_damage(struct sim *sim)
 {
@@ -248,6 +261,10 @@ void sim_store_run(struct sim *sim, struct store_task *task)
         task->status = ST_OK;
         break;
     case MACHINE_TASK_VERIFY:
+        if (task->shard > 0) {
+            task->status = sim_folder_read(sim, folder, task->shard - 1);
+            break;
+        }
         task->status = !folder->there || !folder->manifest ? ST_NOT_FOUND
                        : sim_folder_damaged(sim, folder)   ? ST_CORRUPT
                                                            : ST_OK;

@@ -25,6 +25,8 @@ struct sim_trainer {
     int64_t connect_at, stage_since, write_until, retry_at;
     int64_t saver_hangs_until; /* its node doesn't reach the store */
     int saving;                /* index of the save that the saver works on; -1 */
+    int64_t read_until;        /* it reads a checkpoint back; 0: it doesn't */
+    struct readback_order read;
     uint64_t total, every;
     bool leave;
     char id[16];
@@ -247,6 +249,32 @@ static void run_saver(struct sim *sim, struct sim_trainer *t)
     t->write_until = sim->now + (int64_t)sim_below(sim, sim_chance(sim, 50) ? 4000 : 200);
 }
 
+/* ---- reading back ---- */
+
+/* While there is chaos it may hang for ever, fail, or find damage where there is none. */
+static void run_reader(struct sim *sim, struct sim_trainer *t)
+{
+    if (session_core_read_order(&t->core, &t->read))
+        t->read_until = sim->now + 1 + (int64_t)sim_below(sim, sim_chance(sim, 50) ? 20000 : 500);
+    if (t->read_until == 0 || sim->now < t->read_until)
+        return;
+    t->read_until = 0;
+    if (sim->chaos && sim_chance(sim, 20))
+        return;
+    struct readback_news news = { .step = t->read.step,
+                                  .generation = t->read.generation,
+                                  .shard = (t->read.rank + t->read.ranks - 1) % t->read.ranks,
+                                  .bytes = 100,
+                                  .done = true };
+    struct sim_folder *folder = sim_folder_at(sim, t->read.dir);
+    news.status = folder ? sim_folder_read(sim, folder, news.shard) : ST_NOT_FOUND;
+    if (sim->chaos && sim_chance(sim, 60))
+        news.status = sim_chance(sim, 500) ? ST_IO : ST_CORRUPT;
+    reason_set(&news.why, "%s", status_string(news.status));
+    sim->read_backs += news.status == ST_OK;
+    session_core_read_news(&t->core, &news);
+}
+
 static bool begin_save(struct sim_trainer *t)
 {
     int index;
@@ -459,6 +487,7 @@ static void tick(struct sim *sim, void *arg, uint64_t number)
     if (t->view.exit != SIM_RUNS)
         return;
     run_saver(sim, t);
+    run_reader(sim, t);
     talk(sim, t);
 }
 

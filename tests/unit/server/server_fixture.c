@@ -299,6 +299,39 @@ void bench_store(struct bench *b, enum machine_task task, uint64_t step, uint32_
                                                 .ckpt = &ckpt } });
 }
 
+void bench_read(struct bench *b, uint32_t rank, uint64_t step, uint32_t generation,
+                enum status status)
+{
+    const uint32_t ranks = b->m.config.ranks;
+    send(b, (struct machine_event){ .kind = MACHINE_EV_READ_BACK,
+                                    .generation = b->m.generation,
+                                    .rank = rank,
+                                    .read_back = { .step = step,
+                                                   .generation = generation,
+                                                   .shard = (rank + ranks - 1) % ranks,
+                                                   .bytes = 500,
+                                                   .done = true,
+                                                   .status = status,
+                                                   .message = status_string(status) } });
+}
+
+void bench_read_all(struct bench *b, uint64_t step)
+{
+    for (uint32_t i = 0; i < b->m.config.ranks; i++)
+        bench_read(b, i, step, 1, ST_OK);
+}
+
+void bench_reread(struct bench *b, uint64_t step, uint32_t shard, enum status status)
+{
+    send(b, (struct machine_event){ .kind = MACHINE_EV_STORE,
+                                    .answer = { .task = MACHINE_TASK_VERIFY,
+                                                .step = step,
+                                                .generation = 1,
+                                                .shard = shard + 1,
+                                                .status = status,
+                                                .message = status_string(status) } });
+}
+
 void bench_publish(struct bench *b, const struct machine_ckpt *ckpt)
 {
     struct machine_ckpt published = *ckpt;

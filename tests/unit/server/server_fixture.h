@@ -58,6 +58,13 @@ void bench_passed(struct bench *b, uint32_t rank, uint64_t step, uint64_t at);
 /* The answer to what the store was asked. */
 void bench_store(struct bench *b, enum machine_task task, uint64_t step, uint32_t generation,
                  enum status status);
+/* What a rank says of the checkpoint that it read back, of file (rank - 1) mod ranks. */
+void bench_read(struct bench *b, uint32_t rank, uint64_t step, uint32_t generation,
+                enum status status);
+void bench_read_all(struct bench *b,
+                    uint64_t step); /* of generation 1; all of them say that it is good */
+/* The coordinator's answer about one file. */
+void bench_reread(struct bench *b, uint64_t step, uint32_t shard, enum status status);
 void bench_publish(struct bench *b, const struct machine_ckpt *ckpt);
 
 /* ---- many ---- */

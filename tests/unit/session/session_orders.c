@@ -65,6 +65,16 @@ Cairn__V1__TrainerOrder *save_at_order(uint64_t step, bool exits)
     return ORDER(SAVE_AT, save_at, &at);
 }
 
+Cairn__V1__TrainerOrder *read_back_order(uint64_t step, const char *dir, uint32_t shards)
+{
+    Cairn__V1__ReadBack read = CAIRN__V1__READ_BACK__INIT;
+    read.step = step;
+    read.generation = 1;
+    read.dir = (char *)(uintptr_t)dir;
+    read.shards = shards;
+    return ORDER(READ_BACK, read_back, &read);
+}
+
 Cairn__V1__TrainerOrder *stay_order(uint64_t step)
 {
     Cairn__V1__SaveAt at = CAIRN__V1__SAVE_AT__INIT;

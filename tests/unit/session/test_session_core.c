@@ -317,6 +317,57 @@ static void who_had_passed_it_needs_no_other_answer(void **state)
     bench_free(b);
 }
 
+/* ---- reading back ---- */
+
+static void hear_news(struct bench *b, uint64_t step, uint64_t bytes, bool done)
+{
+    const struct readback_news news = { .step = step,
+                                        .generation = 1,
+                                        .shard = 1,
+                                        .bytes = bytes,
+                                        .done = done,
+                                        .status = done ? ST_IO : ST_OK,
+                                        .why = { "the medium failed" } };
+    session_core_read_news(&b->core, &news);
+}
+
+static void what_is_read_back_is_told_once_a_second_and_at_its_end(void **state)
+{
+    (void)state;
+    struct bench *b = trained(0, 0);
+    struct readback_order order;
+    assert_false(session_core_read_order(&b->core, &order));
+    hear(b, read_back_order(10, "/store/j/step-10", 2));
+    assert_true(session_core_read_order(&b->core, &order));
+    assert_string_equal(order.dir, "/store/j/step-10");
+    assert_int_equal(order.rank, 0);
+    assert_true(order.ranks > 0);
+    assert_false(session_core_read_order(&b->core, &order)); /* once */
+    hear_news(b, 20, 5, false);                              /* of another order */
+    assert_silent(b);
+    hear_news(b, 10, 5, false);
+    assert_says(b, READ_BACK);
+    hear_news(b, 10, 6, false);
+    assert_silent(b);
+    pass_ms(b, SESSION_READ_MS);
+    assert_says(b, READ_BACK);
+    hear(b, read_back_order(10, "/store/j/step-10", 2)); /* asked again: it goes on */
+    assert_false(session_core_read_order(&b->core, &order));
+    hear_news(b, 10, 7, true);
+    const Cairn__V1__TrainerMessage *said = say_news(b);
+    assert_non_null(said);
+    assert_true(said->read_back->done);
+    assert_int_equal(said->read_back->status, ST_IO);
+    assert_string_equal(said->read_back->message, "the medium failed");
+    reconnect(b);
+    assert_says(b, READY);
+    assert_says(b, READ_BACK); /* on every connection */
+    assert_silent(b);
+    hear(b, read_back_order(10, "/store/j/step-10", 2)); /* it could not be read: anew */
+    assert_true(session_core_read_order(&b->core, &order));
+    bench_free(b);
+}
+
 /* ---- the end ---- */
 
 static void the_first_fault_is_kept_and_said_on_every_connection(void **state)
@@ -456,6 +507,7 @@ int main(void)
         cmocka_unit_test(who_is_not_there_yet_never_leaves_at_it),
         cmocka_unit_test(who_passed_it_says_so_though_that_save_is_dropped),
         cmocka_unit_test(who_had_passed_it_needs_no_other_answer),
+        cmocka_unit_test(what_is_read_back_is_told_once_a_second_and_at_its_end),
         cmocka_unit_test(the_first_fault_is_kept_and_said_on_every_connection),
         cmocka_unit_test(last_words_hold_the_fault_and_what_is_not_acknowledged),
         cmocka_unit_test(finished_is_said_after_the_last_rows),

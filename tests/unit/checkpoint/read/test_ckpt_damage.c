@@ -69,6 +69,56 @@ static void missing_pieces_are_told_from_damage(void **state)
     assert_string_equal(f->lines, "manifest.json: there is none: this is no checkpoint\n");
 }
 
+static enum status verify_file(struct store_fixture *f, uint32_t file,
+                               const struct ckpt_read_options *options)
+{
+    f->lines[0] = '\0';
+    return ckpt_verify_file(f->io, f->dir, file, options, store_fixture_note, f);
+}
+
+/* One file is read, with none of the bytes of others; all of them together are everything. */
+static void a_single_file_is_read_and_its_damage_is_nobody_elses(void **state)
+{
+    struct store_fixture *f = *state;
+    char path[LIMIT_PATH];
+    for (uint32_t rank = 0; rank < RANKS; rank++)
+        assert_int_equal(verify_file(f, rank, NULL), ST_OK);
+    assert_int_equal(verify_file(f, RANKS, NULL), ST_INVALID);
+    assert_int_equal(verify_file(f, UINT32_MAX, NULL), ST_INVALID);
+    shard_path(f, 1, path);
+    store_fixture_flip(f, path, 4096 + 104 + 50, 1);
+    assert_int_equal(verify_file(f, 0, NULL), ST_OK);
+    assert_int_equal(verify_file(f, 1, NULL), ST_CORRUPT);
+    assert_non_null(strstr(f->lines, "shard-00001-of-00002.cairn: "));
+    assert_int_equal(verify(f), ST_CORRUPT);
+}
+
+struct pace {
+    uint64_t bytes, most;
+};
+
+static bool count_bytes(void *arg, uint64_t bytes)
+{
+    struct pace *pace = arg;
+    pace->bytes += bytes;
+    return pace->bytes < pace->most;
+}
+
+static void reading_can_be_paced_and_stopped(void **state)
+{
+    struct store_fixture *f = *state;
+    struct pace pace = { .most = UINT64_MAX };
+    struct ckpt_read_options options = { .pace = count_bytes, .pace_arg = &pace };
+    assert_int_equal(verify_file(f, 0, &options), ST_OK);
+    assert_true(pace.bytes > 0);
+    pace = (struct pace){ .most = 1 };
+    assert_int_equal(verify_file(f, 0, &options), ST_CLOSED);
+    assert_string_equal(f->lines, "");
+    options.threads = 2;
+    pace = (struct pace){ .most = 1 };
+    assert_int_equal(ckpt_verify(f->io, f->dir, &options, NULL, NULL), ST_CLOSED);
+}
+
 static void rehash_manifest(char *text, size_t size)
 {
     char hex[33];
@@ -366,6 +416,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(missing_pieces_are_told_from_damage, set_up,
+                                        store_fixture_tear_down),
+        cmocka_unit_test_setup_teardown(a_single_file_is_read_and_its_damage_is_nobody_elses,
+                                        set_up, store_fixture_tear_down),
+        cmocka_unit_test_setup_teardown(reading_can_be_paced_and_stopped, set_up,
                                         store_fixture_tear_down),
         cmocka_unit_test_setup_teardown(file_of_another_save_is_found_even_if_the_manifest_agrees,
                                         set_up, store_fixture_tear_down),

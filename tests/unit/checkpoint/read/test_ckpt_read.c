@@ -162,7 +162,9 @@ static void any_number_of_threads_reads_the_same(void **state)
         store_fixture_save(f, ranks, NULL);
         for (uint32_t threads = 0; threads <= 5; threads++) {
             struct ticks ticks = { .count = 0 };
-            const struct ckpt_read_options options = { threads, tick, &ticks };
+            const struct ckpt_read_options options = { .threads = threads,
+                                                       .progress = tick,
+                                                       .progress_arg = &ticks };
             struct ckpt_reader *reader = NULL;
             void *out[SAMPLE_BUFFERS];
             assert_int_equal(ckpt_open(f->io, f->dir, NULL, NULL, &reader), ST_OK);

@@ -76,6 +76,10 @@ static void store_works(struct bench *b)
     for (;;) {
         struct machine_actions asked = b->out;
         size_t done = 0;
+        if (b->m.read_back.generation != 0) {
+            bench_read_all(b, b->m.read_back.step);
+            continue;
+        }
         for (size_t i = 0; i < asked.count; i++) {
             const struct machine_action *act = &asked.list[i];
             if (act->kind == MACHINE_ACT_STORE &&
@@ -141,15 +145,15 @@ static void reading_back_does_not_fall_behind_saving(void **state)
     struct bench *b = open_keeping(1);
     commit(b, 10, 0, 1);
     commit(b, 20, 0, 1);
-    assert_int_equal(bench_task(b, MACHINE_TASK_VERIFY)->step, 20);
+    assert_int_equal(bench_act(b, MACHINE_ACT_READ_BACK, 0)->step, 20);
     commit(b, 30, 0, 1);
-    assert_null(bench_task(b, MACHINE_TASK_VERIFY)); /* one at a time */
+    assert_null(bench_act(b, MACHINE_ACT_READ_BACK, 0)); /* one at a time */
     commit(b, 40, 0, 1);
-    bench_store(b, MACHINE_TASK_VERIFY, 20, 1, ST_OK);
+    bench_read_all(b, 20);
     assert_int_equal(bench_task(b, MACHINE_TASK_REMOVE)->step,
                      10); /* older than one that was read */
     assert_int_equal(bench_tasks(b, MACHINE_TASK_REMOVE), 1);
-    assert_int_equal(bench_task(b, MACHINE_TASK_VERIFY)->step, 40); /* the newest now */
+    assert_int_equal(bench_act(b, MACHINE_ACT_READ_BACK, 0)->step, 40); /* the newest now */
     store_works(b);
     are_left(b, "40");
     end(b);
@@ -161,7 +165,7 @@ static void a_removal_that_fails_is_made_again(void **state)
     struct bench *b = open_keeping(1);
     commit(b, 10, 0, 1);
     commit(b, 20, 0, 1);
-    bench_store(b, MACHINE_TASK_VERIFY, 20, 1, ST_OK);
+    bench_read_all(b, 20);
     bench_store(b, MACHINE_TASK_REMOVE, 10, 1, ST_IO);
     assert_null(bench_task(b, MACHINE_TASK_REMOVE));
     commit(b, 30, 0, 1);
@@ -215,10 +219,10 @@ static void what_was_not_read_back_is_no_base(void **state)
     (void)state;
     struct bench *b = open_delta(100);
     commit(b, 1, 0, 1);
-    assert_int_equal(bench_task(b, MACHINE_TASK_VERIFY)->step, 1);
+    assert_int_equal(bench_act(b, MACHINE_ACT_READ_BACK, 0)->step, 1);
     assert_int_equal(base_of(b, 2), 0);
     commit(b, 2, 0, 1);
-    bench_store(b, MACHINE_TASK_VERIFY, 1, 1, ST_OK);
+    bench_read_all(b, 1);
     assert_int_equal(base_of(b, 3), 1);
     end(b);
 }
@@ -234,8 +238,8 @@ static void what_others_are_read_through_stays_until_they_went(void **state)
     are_left(b, "1 2 3 4 5 6 7 8");
     assert_int_equal(bench_remove(b, 3), ST_REFUSED);
     commit(b, 9, 0, 1); /* whole: the chain may go, its end first */
-    assert_int_equal(bench_task(b, MACHINE_TASK_VERIFY)->step, 9);
-    bench_store(b, MACHINE_TASK_VERIFY, 9, 1, ST_OK);
+    assert_int_equal(bench_act(b, MACHINE_ACT_READ_BACK, 0)->step, 9);
+    bench_read_all(b, 9);
     for (uint64_t step = 8; step >= 1; step--) {
         assert_int_equal(bench_tasks(b, MACHINE_TASK_REMOVE), 1);
         assert_int_equal(bench_task(b, MACHINE_TASK_REMOVE)->step, step);
@@ -253,7 +257,7 @@ static void the_base_of_a_save_under_way_stays(void **state)
     store_works(b);
     assert_int_equal(base_of(b, 3), 1); /* it is slow ... */
     commit(b, 2, 0, 1);                 /* (another one, whole) */
-    bench_store(b, MACHINE_TASK_VERIFY, 2, 1, ST_OK);
+    bench_read_all(b, 2);
     assert_null(bench_task(b, MACHINE_TASK_REMOVE));
     are_left(b, "1 2");
     end(b);

@@ -369,14 +369,15 @@ static void older_ones_go_only_after_the_newest_was_read_back(void **state)
     struct bench *b = *state;
     for (uint64_t step = 10; step <= 30; step += 10) {
         bench_commit(b, step);
-        assert_null(bench_task(b, MACHINE_TASK_VERIFY)); /* keep.last is 3 */
+        assert_null(bench_act(b, MACHINE_ACT_READ_BACK, 0)); /* keep.last is 3 */
     }
     bench_commit(b, 40);
-    const struct machine_action *verify = bench_task(b, MACHINE_TASK_VERIFY);
-    assert_non_null(verify);
-    assert_int_equal(verify->step, 40);
+    const struct machine_action *read = bench_act(b, MACHINE_ACT_READ_BACK, 0);
+    assert_non_null(read);
+    assert_int_equal(read->step, 40);
+    bench_read(b, 0, 40, 1, ST_OK);
     assert_null(bench_task(b, MACHINE_TASK_REMOVE));
-    bench_store(b, MACHINE_TASK_VERIFY, 40, 1, ST_OK);
+    bench_read(b, 1, 40, 1, ST_OK);
     const struct machine_action *gone = bench_task(b, MACHINE_TASK_REMOVE);
     assert_non_null(gone);
     assert_int_equal(gone->step, 10);
