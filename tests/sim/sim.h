@@ -240,7 +240,7 @@ void sim_trainer_hang(struct sim *sim, struct sim_trainer *trainer);
 void sim_trainer_undying(struct sim *sim, struct sim_trainer *trainer);
 /* With its machine. */
 void sim_trainer_perish(struct sim *sim, struct sim_trainer *trainer);
-/* Its saver gets nothing done at the store for a while. */
+/* Its saver gets nothing done at the store, for a while or for good. */
 void sim_trainer_saver_hang(struct sim *sim, struct sim_trainer *trainer);
 void sim_trainer_cut(struct sim *sim, struct sim_trainer *trainer);
 /* Last words, packed; *out: free(). */

@@ -126,7 +126,7 @@ void sim_trainer_hang(struct sim *sim, struct sim_trainer *t)
 
 void sim_trainer_saver_hang(struct sim *sim, struct sim_trainer *t)
 {
-    t->saver_hangs_until = sim_hang_end(sim, 50000);
+    t->saver_hangs_until = sim_chance(sim, 300) ? INT64_MAX : sim_hang_end(sim, 50000);
     sim_say(sim, "the saver of %s g%u r%u hangs until %lld", t->id, t->view.start.generation,
             t->view.start.rank, (long long)t->saver_hangs_until);
 }
