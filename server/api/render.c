@@ -159,6 +159,8 @@ Cairn__V1__Node *render_node(struct core *core, const struct core_node *node)
     const char *state = "ready";
     if ((node->silent || !node->conn) && core_node_heard(core, node)) {
         state = "unsupervised";
+    } else if (core_node_held(core, node)) {
+        state = "silent";
     } else if (node->silent) {
         state = "lost";
     } else if (core_node_drained(core, node)) {

@@ -153,6 +153,7 @@ struct core_node {
     struct core_conn *conn; /* or NULL */
     int64_t heard_at;
     bool silent;
+    bool local;                 /* its agent is heard over this machine\'s socket */
     bool known;                 /* an agent said hello; else only a job's journal speaks of it */
     bool drain_told;            /* to the job that was the last to fail there */
     struct fleet_record record; /* of jobs that failed there by its fault */
@@ -223,6 +224,8 @@ uint32_t core_node_gpus_used(struct core *core, const struct core_node *node);
 bool core_node_drained(struct core *core, const struct core_node *node);
 /* Slots held by trainers that were killed and don't die. */
 uint32_t core_node_undying(struct core *core, const struct core_node *node);
+/* All are silent, and nobody is judged; this one is among them. */
+bool core_node_held(const struct core *core, const struct core_node *node);
 /* Trainers of the node have a live session. */
 bool core_node_heard(struct core *core, const struct core_node *node);
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "server/core/core.h"
+#include "server/fleet/outage.h"
 
 #define CORE_JOBS_MAX        JOURNAL_JOBS_MAX
 #define CORE_NODE_MS         5000   /* without a beat: silent */
@@ -41,6 +42,7 @@ struct core {
     int64_t started_at;
     int64_t draining_until; /* 0: no */
     int64_t promised_at;    /* when core_tick was to be called; INT64_MAX: not at all */
+    struct outage outage;   /* nodes are silent, and nobody is judged by it */
     int64_t looked_at;      /* jobs that wait for slots were looked at */
     bool resumes; /* jobs were not over when it started: nodes are expected to come back */
     bool schedule_needed;

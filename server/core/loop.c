@@ -72,9 +72,11 @@ int64_t core_deadline(struct core *core)
     for (size_t i = 0; i < core->node_count; i++) {
         const struct core_node *node = core->nodes[i];
         int64_t silent_at = node->heard_at + CORE_NODE_MS;
-        if (!node->silent && silent_at < at)
+        if (!node->silent && !core_node_held(core, node) && silent_at < at)
             at = silent_at;
     }
+    if (core->outage.since != 0 && core->outage.looked_at + OUTAGE_LOOK_MS < at)
+        at = core->outage.looked_at + OUTAGE_LOOK_MS;
     if (core->draining_until != 0 && core->draining_until < at)
         at = core->draining_until;
     if (core->schedule_needed)

@@ -33,11 +33,122 @@ static void note_heard(struct core *core, struct core_node *node)
         set_silent(core, node, false);
 }
 
+/* ---- all of them silent at once ---- */
+
+/* Its agent, or a worker there. */
+static int64_t node_heard_at(const struct core *core, const struct core_node *node)
+{
+    int64_t at = node->heard_at;
+    for (size_t j = 0; j < core->job_count; j++) {
+        const struct machine *m = &core->jobs[j]->m;
+        for (uint32_t r = 0; r < m->config.ranks; r++) {
+            if (machine_alive_rank(m, r) && m->ranks[r].joined && m->ranks[r].heard_at > at &&
+                strcmp(m->ranks[r].node, node->name) == 0)
+                at = m->ranks[r].heard_at;
+        }
+    }
+    return at;
+}
+
+/* Of a node whose agent is gone already, the workers tell whether it can be heard. */
+static struct outage_sight see_nodes(struct core *core, int64_t now)
+{
+    struct outage_sight sight = { .nodes = 0 };
+    for (size_t i = 0; i < core->node_count; i++) {
+        const struct core_node *node = core->nodes[i];
+        if (!node->known || node->local || (node->silent && !core_node_heard(core, node)))
+            continue;
+        /* In a hold, times of workers are moved. */
+        int64_t at = core->outage.since == 0 ? node_heard_at(core, node) : node->heard_at;
+        sight.nodes++;
+        sight.quiet += now - at >= OUTAGE_QUIET_MS;
+        sight.due = sight.due || now - at >= CORE_NODE_MS;
+    }
+    return sight;
+}
+
+/* A worker of the job is on a node that is heard over the network. */
+static bool is_remote(struct core *core, const struct core_job *job)
+{
+    bool found = false;
+    for (uint32_t r = 0; r < job->m.config.ranks && !found; r++) {
+        if (!machine_holds_slot(&job->m, r))
+            continue;
+        const struct core_node *on = core_node_at(core, job->m.ranks[r].node);
+        found = on && on->known && !on->local;
+    }
+    return found;
+}
+
+/* Jobs there are told, if there is something to tell; no silence of these ms counts. */
+static void excuse_remote(struct core *core, int64_t ms, const char *message)
+{
+    const int64_t latest = core_now(core) + CORE_NODE_MS;
+    for (size_t j = 0; j < core->job_count; j++) {
+        struct core_job *job = core->jobs[j];
+        if (!is_remote(core, job))
+            continue;
+        machine_excuse(&job->m, ms);
+        for (uint32_t r = 0; r < job->m.config.ranks;
+             r++) { /* those that were heard nevertheless */
+            struct machine_rank *rank = &job->m.ranks[r];
+            rank->heard_at = rank->heard_at < latest ? rank->heard_at : latest;
+            rank->counter_at = rank->counter_at < latest ? rank->counter_at : latest;
+        }
+        if (message)
+            core_note(core, job, "network", message);
+    }
+}
+
+static void end_outage(struct core *core, int64_t ms, const struct outage_sight *sight,
+                       int64_t excused_ms)
+{
+    struct reason text;
+    reason_set(&text, "%u of %u nodes are heard again after %.0f s; the others have %d s",
+               sight->nodes - sight->quiet, sight->nodes, (double)ms / 1000.0, CORE_NODE_MS / 1000);
+    LOG_WARN(core->options.log, "%s", text.text);
+    for (size_t i = 0; i < core->node_count; i++) {
+        struct core_node *node = core->nodes[i];
+        if (node->known && !node->local && !node->silent)
+            node->heard_at = core_now(core);
+    }
+    excuse_remote(core, excused_ms, text.text);
+    core->schedule_needed = true;
+}
+
+static void watch_outage(struct core *core, int64_t now)
+{
+    struct outage *outage = &core->outage;
+    const struct outage_sight sight = see_nodes(core, now);
+    const int64_t looked_at = outage->looked_at, since = outage->since;
+    struct reason text;
+    switch (outage_look(outage, &sight, now)) {
+    case OUTAGE_NONE:
+        return;
+    case OUTAGE_BEGINS:
+        reason_set(&text,
+                   "all %u nodes fell silent at once: the coordinator's own network? Nobody is "
+                   "judged until one is heard, for %d minutes at most",
+                   sight.nodes, OUTAGE_MAX_MS / 60000);
+        LOG_WARN(core->options.log, "%s", text.text);
+        excuse_remote(core, CORE_NODE_MS, text.text);
+        return;
+    case OUTAGE_HOLDS:
+        excuse_remote(core, now - looked_at, NULL);
+        return;
+    case OUTAGE_ENDS:
+        end_outage(core, now - since, &sight, now - looked_at);
+    }
+}
+
 void core_nodes_tick(struct core *core)
 {
     int64_t now = core_now(core);
+    watch_outage(core, now);
     for (size_t i = 0; i < core->node_count; i++) {
         struct core_node *node = core->nodes[i];
+        if (core_node_held(core, node))
+            continue;
         if (!node->silent && now >= node->heard_at + CORE_NODE_MS &&
             now >= core->started_at + CORE_GRACE_MS) {
             set_silent(core, node, true);
@@ -309,6 +420,7 @@ static bool take_seat(struct core *core, struct core_conn *conn, struct core_nod
     conn->node = node;
     node->conn = conn;
     node->known = true;
+    node->local = conn->local;
     node->slots = hello->slots;
     node->started_ms = hello->started_ms;
     node->rival[0] = '\0';

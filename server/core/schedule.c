@@ -33,7 +33,7 @@ static void add_pools(const struct core *core, struct board *board, struct core_
                                .device = node->device,
                                .slots = node->slots,
                                .used = used,
-                               .ready = node->conn && !node->silent,
+                               .ready = node->conn && !node->silent && !core_node_held(core, node),
                                .reachable = core_node_in_reach(core, node),
                                .penalty = level_of(core, node) };
     CHECK(board->count + 2 <= PLACE_NODES_MAX);

@@ -1,8 +1,14 @@
-/* What is held against nodes: failures of jobs by their fault (server/fleet/record.h). */
+/* What is held against nodes: failures of jobs by their fault (server/fleet/record.h); and which of
+ * them are not judged. */
 #include <stdio.h>
 #include <string.h>
 
 #include "server/core/internal.h"
+
+bool core_node_held(const struct core *core, const struct core_node *node)
+{
+    return core->outage.since != 0 && node->known && !node->local && !node->silent;
+}
 
 bool core_node_in_reach(const struct core *core, const struct core_node *node)
 {

@@ -12,6 +12,7 @@
  *   messages, but no counter rises        all wait for the rank that stopped first: it hangs
  *   its saver gives no sign               its save is dropped; the store hangs, for it or for all
  *
+ * While all nodes are silent at once (server/fleet/outage.h), the core keeps these clocks still.
  * After a start of the coordinator nobody is judged for MACHINE_GRACE_MS.
  */
 #include <stdio.h>

@@ -190,8 +190,10 @@ static void disturb(struct sim *sim)
     sim->faults++;
     if (what < 35)
         sim_coordinator_crash(sim);
-    else if (what < 60)
+    else if (what < 55)
         sim_coordinator_freeze(sim);
+    else if (what < 60)
+        sim_coordinator_unplug(sim);
     else if (what < 75)
         sim_agent_crash(sim, node);
     else if (what < 85)
@@ -241,6 +243,8 @@ static void break_something(struct sim *sim)
         sim_trainer_saver_hang(sim, t);
     } else if (what < 95 && t) {
         sim_trainer_undying(sim, t);
+    } else if (what < 97) {
+        sim_coordinator_unplug(sim);
     } else {
         sim_coordinator_chaos(sim);
     }

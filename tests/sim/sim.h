@@ -117,6 +117,7 @@ struct sim {
     bool store_full;
     int64_t savers_hang_until; /* the store answers the coordinator, but no worker */
     bool chaos;
+    bool was_unplugged; /* the coordinator, for a while */
     /* coordinator */
     struct coordinator *coordinator;
     uint64_t crashes, faults, commits, restores;
@@ -145,6 +146,7 @@ float sim_loss(uint64_t step);
 /* ---- sim_coordinator.c ---- */
 void sim_coordinator_start(struct sim *sim);
 void sim_coordinator_crash(struct sim *sim);  /* now; restarts after a while */
+void sim_coordinator_unplug(struct sim *sim); /* its network: what is sent meanwhile comes later */
 void sim_coordinator_freeze(struct sim *sim); /* SIGSTOP, and SIGCONT after a while */
 bool sim_coordinator_up(const struct sim *sim);
 void sim_coordinator_submit(struct sim *sim, uint32_t job);

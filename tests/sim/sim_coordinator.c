@@ -119,7 +119,9 @@ int64_t sim_in_order(struct sim *sim, int64_t *last, int64_t delay_ms)
 
 static int64_t network_ms(struct sim *sim)
 {
-    return (int64_t)sim_below(sim, sim->chaos && sim_chance(sim, 20) ? 3000 : 10);
+    const int64_t plugged_at = sim->coordinator->unplugged_until;
+    const int64_t away_ms = sim->now < plugged_at ? plugged_at - sim->now : 0;
+    return away_ms + (int64_t)sim_below(sim, sim->chaos && sim_chance(sim, 20) ? 3000 : 10);
 }
 
 static struct parcel *pack(struct sim_conn *conn, const ProtobufCMessage *message)
@@ -259,7 +261,7 @@ static struct sim_conn *make_conn(struct sim *sim, bool agent, const char *token
     struct sim_conn *conn = calloc(1, sizeof *conn);
     CHECK(conn);
     conn->base.ops = &CONN_OPS;
-    conn->base.local = true;
+    conn->base.local = false;
     (void)snprintf(conn->base.token, sizeof conn->base.token, "%s", token);
     conn->sim = sim;
     conn->agent = agent;
@@ -274,7 +276,7 @@ static struct sim_conn *make_conn(struct sim *sim, bool agent, const char *token
 struct sim_conn *sim_connect(struct sim *sim, bool agent, const char *token,
                              const struct sim_far_ops *ops, void *far)
 {
-    if (!sim_coordinator_up(sim))
+    if (!sim_coordinator_up(sim) || sim->now < sim->coordinator->unplugged_until)
         return NULL;
     struct sim_conn *conn = make_conn(sim, agent, token);
     conn->ops = ops;
@@ -344,6 +346,9 @@ void sim_coordinator_start(struct sim *sim)
     }
     sim_say(sim, "coordinator starts");
     c->tick_at = INT64_MAX;
+    if (sim->options
+            .calm) /* one that starts without a network knows of no nodes that it could hold */
+        c->unplugged_until = 0;
     c->store_at = 0;
     c->outputs_left = sim->chaos && sim_chance(sim, 500) ? 1 + (int64_t)sim_below(sim, 300) : -1;
     CHECK(journal_open(sim->path, &c->journal) == ST_OK);
@@ -356,6 +361,20 @@ void sim_coordinator_start(struct sim *sim)
                                     .hang_ms = 8000 };
     CHECK(core_new(&options, &c->core) == ST_OK);
     sim_poll_core(sim);
+}
+
+void sim_coordinator_unplug(struct sim *sim)
+{
+    struct coordinator *c = sim->coordinator;
+    bool ready = !sim->options.calm || (c->core && sim->now >= c->frozen_until);
+    for (uint32_t i = 0; sim->options.calm && i < SIM_NODES; i++)
+        ready = ready && sim_node_serves(sim, sim->nodes[i]);
+    if (sim->now < c->unplugged_until || !ready)
+        return;
+    c->unplugged_until = sim->now + 1000 + (int64_t)sim_below(sim, 60000);
+    sim->was_unplugged = true;
+    sim_say(sim, "coordinator's network is away for %lld ms",
+            (long long)(c->unplugged_until - sim->now));
 }
 
 void sim_coordinator_freeze(struct sim *sim)

@@ -25,8 +25,9 @@ struct coordinator {
     bool crashed;         /* within a call of the core */
     int64_t outputs_left; /* until it crashes; negative: it doesn't */
     int64_t tick_at;
-    int64_t store_at;     /* when its store thread is free */
-    int64_t frozen_until; /* stopped: what comes waits */
+    int64_t store_at;        /* when its store thread is free */
+    int64_t frozen_until;    /* stopped: what comes waits */
+    int64_t unplugged_until; /* its network is away */
     struct sim_conn *conns;
 };
 

@@ -145,7 +145,8 @@ static void check_time(struct sim *sim, struct sim_job *known, const struct mach
 {
     bool undisturbed = !sim->chaos && m->state == MACHINE_RUNNING && m->end_to == MACHINE_NONE &&
                        m->intent == MACHINE_INTENT_NONE &&
-                       sim->now >= sim->coordinator->frozen_until;
+                       sim->now >= sim->coordinator->frozen_until &&
+                       sim->now >= sim->coordinator->unplugged_until;
     if (known->every_ms == 0 || !undisturbed) {
         known->saved_at = sim->now;
     } else if (sim->now - known->saved_at > known->every_ms + 30000) {

@@ -1,6 +1,7 @@
 /* What is held against nodes, and the nodes that a job keeps away from. */
 #include <stdio.h>
 
+#include "server/fleet/outage.h"
 #include "server/fleet/record.h"
 #include "server/fleet/shun.h"
 #include "tests/test.h"
@@ -95,6 +96,44 @@ static void all_nodes_that_there_may_be_fit(void **state)
     shun_release(&l);
 }
 
+/* ---- all silent at once ---- */
+
+static enum outage_turn look(struct outage *o, uint32_t nodes, uint32_t quiet, bool due,
+                             int64_t now)
+{
+    const struct outage_sight sight = { nodes, quiet, due };
+    return outage_look(o, &sight, now);
+}
+
+static void nobody_is_judged_while_all_are_silent(void **state)
+{
+    struct outage o = { .since = 0 };
+    (void)state;
+    assert_int_equal(look(&o, 3, 3, false, 4000), OUTAGE_NONE);
+    assert_int_equal(look(&o, 3, 3, true, 5000), OUTAGE_BEGINS);
+    assert_int_equal(look(&o, 3, 3, true, 6000), OUTAGE_HOLDS);
+    assert_int_equal(look(&o, 3, 2, true, 60000), OUTAGE_ENDS); /* one is heard */
+    assert_int_equal(look(&o, 3, 2, true, 65000), OUTAGE_NONE); /* the others are judged */
+}
+
+static void one_node_or_some_that_are_silent_are_judged(void **state)
+{
+    struct outage o = { .since = 0 };
+    (void)state;
+    assert_int_equal(look(&o, 1, 1, true, 5000), OUTAGE_NONE);
+    assert_int_equal(look(&o, 3, 2, true, 5000), OUTAGE_NONE);
+    assert_int_equal(look(&o, 0, 0, false, 5000), OUTAGE_NONE);
+}
+
+static void nodes_that_never_come_back_do_not_hold_for_ever(void **state)
+{
+    struct outage o = { .since = 0 };
+    (void)state;
+    assert_int_equal(look(&o, 2, 2, true, 5000), OUTAGE_BEGINS);
+    assert_int_equal(look(&o, 2, 2, true, 5000 + OUTAGE_MAX_MS - 1), OUTAGE_HOLDS);
+    assert_int_equal(look(&o, 2, 2, true, 5000 + OUTAGE_MAX_MS), OUTAGE_ENDS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -103,6 +142,9 @@ int main(void)
         cmocka_unit_test(of_too_many_failures_the_oldest_is_forgotten),
         cmocka_unit_test(a_shunned_node_is_tried_again_after_a_time_and_stays_known),
         cmocka_unit_test(all_nodes_that_there_may_be_fit),
+        cmocka_unit_test(nobody_is_judged_while_all_are_silent),
+        cmocka_unit_test(one_node_or_some_that_are_silent_are_judged),
+        cmocka_unit_test(nodes_that_never_come_back_do_not_hold_for_ever),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

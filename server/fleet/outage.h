@@ -1,0 +1,33 @@
+/*
+ * All nodes silent at once: it is rather the coordinator's own network than all of them. Nobody is
+ * judged (the hold) until one is heard again, or for OUTAGE_MAX_MS: who never comes back is not
+ * waited for without end.
+ *
+ * Only nodes that are heard over the network count, and only where there are two or more: of one
+ * alone nothing can be told, and an agent on this machine's socket is heard through any outage.
+ *
+ * Pure; monotonic ms.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define OUTAGE_QUIET_MS 3000   /* of the others, when the first is due: beats come each second */
+#define OUTAGE_MAX_MS   300000 /* a switch that is started anew takes minutes */
+#define OUTAGE_LOOK_MS  500    /* how often it is looked at */
+
+struct outage {
+    int64_t since;     /* 0: there is none */
+    int64_t looked_at; /* while there is one */
+};
+
+/* What is known of the nodes that are heard over the network and not called silent already. */
+struct outage_sight {
+    uint32_t nodes, quiet; /* quiet: neither the agent nor a worker for OUTAGE_QUIET_MS */
+    bool due;              /* one of them would be called silent now */
+};
+
+enum outage_turn { OUTAGE_NONE, OUTAGE_BEGINS, OUTAGE_HOLDS, OUTAGE_ENDS };
+
+enum outage_turn outage_look(struct outage *outage, const struct outage_sight *sight, int64_t now);
