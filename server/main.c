@@ -194,6 +194,17 @@ static enum status open_journal(struct daemon *d)
     return st;
 }
 
+/* Once per WATCHDOG_BEAT_MS at most: this process gets on. */
+static void beat(void *arg)
+{
+    struct daemon *d = arg;
+    int64_t now = clock_mono_ms(clock_system());
+    if (now < d->beat_at)
+        return;
+    watchdog_beat(d->watchdog_fd);
+    d->beat_at = now + WATCHDOG_BEAT_MS;
+}
+
 static enum status open_core(struct daemon *d)
 {
     enum status st = ckpt_store_new(&d->checkpoints);
@@ -213,6 +224,8 @@ static enum status open_core(struct daemon *d)
                                     .store = store_queue_port(d->store),
                                     .random = random_bytes,
                                     .hang_ms = hang_ms(),
+                                    .loading = beat,
+                                    .loading_arg = d,
                                     .log_chunk = log_chunk,
                                     .log_arg = &d->api };
     st = core_new(&options, &d->core);
@@ -290,6 +303,7 @@ static enum status listen_tcp(struct daemon *d)
 
 static enum status daemon_start(struct daemon *d)
 {
+    d->watchdog_fd = watchdog_open();
     enum status st = paths_open(&d->paths);
     if (st == ST_OK)
         st = io_mkdir_all(io_system(), d->paths.home);
@@ -349,19 +363,8 @@ static bool asked_to_end(struct daemon *d)
     return true;
 }
 
-/* Once per WATCHDOG_BEAT_MS at most: the loop turns. */
-static void beat(struct daemon *d)
-{
-    int64_t now = clock_mono_ms(clock_system());
-    if (now < d->beat_at)
-        return;
-    watchdog_beat(d->watchdog_fd);
-    d->beat_at = now + WATCHDOG_BEAT_MS;
-}
-
 static enum status daemon_run(struct daemon *d)
 {
-    d->watchdog_fd = watchdog_open();
     struct pollfd fds[] = { { .fd = rpc_mailbox_fd(d->mailbox), .events = POLLIN },
                             { .fd = d->signal_fd, .events = POLLIN } };
     while (core_failed(d->core) == ST_OK) {

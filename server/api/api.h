@@ -104,6 +104,8 @@ void api_refuse(struct rpc_call *call, enum rpc_code code, const char *format, .
     __attribute__((format(printf, 3, 4)));
 /* NULL, and the call ended: there is none, or several. */
 struct core_job *api_job(struct api *api, struct rpc_call *call, const char *name);
+/* As api_job, where something is to be done with it: NULL also where it can't be read. */
+struct core_job *api_job_to_change(struct api *api, struct rpc_call *call, const char *name);
 /* NULL, and the call ended: there are too many, or the coordinator ends. */
 struct api_stream *api_stream_new(struct api *api, struct rpc_call *call, enum api_stream_kind kind,
                                   const char *job);

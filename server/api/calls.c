@@ -30,6 +30,15 @@ struct core_job *api_job(struct api *api, struct rpc_call *call, const char *nam
     return NULL;
 }
 
+struct core_job *api_job_to_change(struct api *api, struct rpc_call *call, const char *name)
+{
+    struct core_job *job = api_job(api, call, name);
+    if (!job || !job->unreadable[0])
+        return job;
+    api_refuse(call, RPC_FAILED_PRECONDITION, "%s (%s): %s", job->name, job->id, job->unreadable);
+    return NULL;
+}
+
 /* ---- calls that are answered later ---- */
 
 static void stream_done(struct rpc_call *call, void *data, bool cancelled)

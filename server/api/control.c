@@ -117,7 +117,8 @@ static void ask_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobReq
                     Cairn__V1__Job_Closure reply, void *call, enum machine_event_kind kind)
 {
     struct api *api = api_of(service);
-    struct core_job *job = api_job(api, call, in->job);
+    struct core_job *job = kind == MACHINE_EV_KILL ? api_job(api, call, in->job)
+                                                   : api_job_to_change(api, call, in->job);
     if (!job)
         return;
     enum status st = ST_OK;
@@ -264,7 +265,7 @@ static void remove_checkpoint(Cairn__V1__Control_Service *service,
                               Cairn__V1__RemoveCheckpointReply_Closure reply, void *call)
 {
     struct api *api = api_of(service);
-    struct core_job *job = api_job(api, call, in->job);
+    struct core_job *job = api_job_to_change(api, call, in->job);
     if (!job)
         return;
     enum status st = ST_OK;
@@ -342,7 +343,7 @@ static void save_checkpoint(Cairn__V1__Control_Service *service,
 {
     struct api *api = api_of(service);
     (void)reply;
-    struct core_job *job = api_job(api, call, in->job);
+    struct core_job *job = api_job_to_change(api, call, in->job);
     if (!job)
         return;
     struct machine_awaited awaited = machine_await_save(&job->m);
@@ -368,7 +369,7 @@ static void check_checkpoint(Cairn__V1__Control_Service *service,
 {
     struct api *api = api_of(service);
     (void)reply;
-    struct core_job *job = api_job(api, call, in->job);
+    struct core_job *job = api_job_to_change(api, call, in->job);
     if (!job)
         return;
     const struct machine_ckpt *ckpt = machine_find_ckpt(&job->m, in->step, in->generation);

@@ -42,8 +42,11 @@ static void head(struct page *page)
          job->id, machine_state_name(m->state), (unsigned long long)machine_step_now(m),
          (unsigned long long)m->total_steps, m->generation, m->restarts,
          m->restarts == 1 ? "" : "s");
-    if (m->reason[0])
+    if (job->unreadable[0] && !machine_state_final(m->state)) {
+        line(page, "Now: %s", job->unreadable);
+    } else if (m->reason[0]) {
         line(page, "Now: %s", m->reason);
+    }
     if (m->first_cause.kind != MACHINE_FAULT_NONE) {
         char who[32] = "";
         if (m->first_cause.rank != MACHINE_ALL_RANKS)
@@ -243,7 +246,8 @@ Cairn__V1__ExplainJobReply *explain_job(struct core *core, struct core_job *job)
     buf_init(&page.text, TEXT_MAX);
     head(&page);
     seconds(&page);
-    checkpoints(&page);
+    if (!job->unreadable[0])
+        checkpoints(&page);
     line(&page, "%s", "");
     line(&page, "Generations:");
     enum status st = journal_each_generation(journal, job->id, add_each_generation, &page);

@@ -66,7 +66,8 @@ Cairn__V1__Checkpoint *render_ckpt(const struct core_job *job, const struct mach
     cairn__v1__checkpoint__init(out);
     bool bad = ckpt->state == MACHINE_CKPT_BAD || ckpt->state == MACHINE_CKPT_QUARANTINING;
     char dir[LIMIT_PATH] = "", path[LIMIT_PATH + 8] = "";
-    if (core_ckpt_dir(job, ckpt->step, ckpt->generation, dir, sizeof dir) == ST_OK) {
+    if (!job->unreadable[0] &&
+        core_ckpt_dir(job, ckpt->step, ckpt->generation, dir, sizeof dir) == ST_OK) {
         const char *slash = strrchr(dir, '/');
         int parent = slash ? (int)(slash - dir) + 1 : 0;
         (void)snprintf(path, sizeof path, "%.*s%s%s", parent, dir,
@@ -354,8 +355,9 @@ static void add_scalars(struct core_job *job, Cairn__V1__Job *out)
     out->id = render_text(job->id);
     out->name = render_text(job->name);
     out->state = (Cairn__V1__JobState)m->state;
-    out->health = render_text(machine_health(m));
-    out->reason = render_text(m->reason);
+    bool kept = job->unreadable[0] && !machine_state_final(m->state);
+    out->health = render_text(kept ? "unreadable" : machine_health(m));
+    out->reason = render_text(kept ? job->unreadable : m->reason);
     out->generation = m->generation;
     out->step = step;
     out->total_steps = m->total_steps;
@@ -371,6 +373,8 @@ static void add_scalars(struct core_job *job, Cairn__V1__Job *out)
     out->started_at = time_text(m->started_wall);
     out->ended_at = time_text(m->ended_wall);
     out->job_file = render_text(job->job_file);
+    if (job->unreadable[0])
+        return; /* what its file would say */
     out->model = render_text(job_arch_word(job->spec->model.arch));
     char store[LIMIT_PATH + 16];
     (void)snprintf(store, sizeof store, "%s/%s", job->spec->checkpoint.store, job->id);

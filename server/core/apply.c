@@ -54,7 +54,8 @@ static enum status record_end(struct core *core, struct core_job *job, int64_t w
                                       .end_step = m->step_max,
                                       .cause = machine_fault_name(m->cause.kind),
                                       .message = m->cause.message };
-    return journal_end_generation(core->options.journal, job->id, &row);
+    enum status st = journal_forget_kv(core->options.journal, job->id, m->generation + 1);
+    return st == ST_OK ? journal_end_generation(core->options.journal, job->id, &row) : st;
 }
 
 static enum status record_save(struct core *core, struct core_job *job,
@@ -284,12 +285,12 @@ static void perform_action(struct core *core, struct core_job *job,
 {
     switch (act->kind) {
     case MACHINE_ACT_TELL:
-    case MACHINE_ACT_GEN_END:
     case MACHINE_ACT_SAVE_ROW:
     case MACHINE_ACT_CKPT_ROW:
     case MACHINE_ACT_REPORT_ROW:
         break; /* journalled */
     case MACHINE_ACT_GEN_BEGIN:
+    case MACHINE_ACT_GEN_END:
         core_forget_kv(job);
         break;
     case MACHINE_ACT_SCHEDULE:
@@ -350,11 +351,34 @@ static void carry_out(struct core *core, struct core_job *job, const struct mach
     job->version++;
 }
 
+/* Agents say hello again, and are told to end what they have of it. */
+static enum status kill_unreadable(struct core *core, struct core_job *job,
+                                   const struct machine_event *event)
+{
+    if (event->kind != MACHINE_EV_KILL || machine_state_final(job->m.state))
+        return ST_REFUSED;
+    core->applying = true;
+    machine_abandon(&job->m, event->wall, &core->actions);
+    carry_out(core, job, event);
+    core->applying = false;
+    for (size_t i = 0; i < core->node_count && core->failed == ST_OK; i++) {
+        struct core_conn *conn = core->nodes[i]->conn;
+        if (!conn)
+            continue;
+        core->nodes[i]->conn = NULL;
+        conn->node = NULL;
+        conn->ops->finish(conn, RPC_ABORTED, "say hello again: a job was killed");
+    }
+    return core->failed;
+}
+
 enum status core_apply(struct core *core, struct core_job *job, struct machine_event *event)
 {
     if (core->failed != ST_OK)
         return core->failed;
     CHECK(!core->applying);
+    if (job->unreadable[0])
+        return kill_unreadable(core, job, event);
     core->applying = true;
     enum status st = machine_apply(&job->m, event, &core->actions);
     bool changed = core->actions.count > 0 || job->m.dirty || event->kind != MACHINE_EV_TICK;
@@ -376,6 +400,7 @@ void core_resume(struct core *core, struct core_job *job)
 {
     struct machine_event at = core_event(core, MACHINE_EV_TICK);
     CHECK(!core->applying);
+    CHECK(!job->unreadable[0]);
     core->applying = true;
     machine_resume(&job->m, at.now, at.wall, &core->actions);
     carry_out(core, job, &at);

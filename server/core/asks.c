@@ -127,6 +127,7 @@ static enum status make_room(struct core *core)
             core_fail(core, st, "forgetting an old job");
             return st;
         }
+        core_send_over(job, "the job was forgotten"); /* no stream points at it after this */
         core->job_count--;
         memmove(&core->jobs[i], &core->jobs[i + 1],
                 (core->job_count - i) * sizeof(struct core_job *));
@@ -226,7 +227,8 @@ size_t core_draining(struct core *core)
     size_t count = 0;
     for (size_t i = 0; i < core->job_count; i++) {
         const struct machine *m = &core->jobs[i]->m;
-        count += m->state == MACHINE_PLACING || machine_alive_rank(m, MACHINE_ALL_RANKS);
+        count += !core->jobs[i]->unreadable[0] &&
+                 (m->state == MACHINE_PLACING || machine_alive_rank(m, MACHINE_ALL_RANKS));
     }
     return count;
 }

@@ -58,6 +58,10 @@ struct core_options {
     void (*random)(void *arg, void *out, size_t size);
     void *random_arg;
     int64_t hang_ms; /* floor of the hang rule; 0: 30 s */
+    /* Called by core_new, after each job at the latest: reading thousands takes a while, and who
+     * watches this process must not take it for a hang. NULL: nobody does. */
+    void (*loading)(void *arg);
+    void *loading_arg;
     /* Takes a piece of a log (core_log_request), on the core's thread; must not call the core back.
      * NULL: nobody does. */
     void (*log_chunk)(void *arg, const Cairn__V1__LogChunk *chunk);
@@ -112,8 +116,11 @@ struct core_job {
     uint32_t wait_count;
     struct core_rows rows;
     struct core_conn *metrics_from; /* who hears that rows are journalled */
-    uint64_t version;               /* rises with every change */
-    uint64_t rows_version;          /* rises when rows are journalled */
+    /* Not "": this version can't read its file, or its state, and why. Nothing is done with it, and
+     * nothing of it is ended or removed, until a version comes that can, or somebody kills it. */
+    char unreadable[LIMIT_REASON];
+    uint64_t version;                                         /* rises with every change */
+    uint64_t rows_version;                                    /* rises when rows are journalled */
     double loss, samples_per_s, step_ms, accuracy, eval_loss; /* newest; NaN: none */
     uint64_t metric_step;
     uint32_t metric_generation; /* of the row of metric_step; 0: not known */
@@ -159,7 +166,7 @@ struct core_node {
     struct fleet_record record; /* of jobs that failed there by its fault */
 };
 
-/* Reads the journal and resumes what it holds. */
+/* Reads the journal and resumes what it holds: a job that can't be read is kept as it is. */
 MUST_CHECK enum status core_new(const struct core_options *options, struct core **out);
 void core_free(struct core *core);
 /* ST_OK until the journal failed. */
@@ -195,7 +202,8 @@ void core_store_done(struct core *core, struct store_task *task);
  */
 MUST_CHECK enum status core_submit(struct core *core, const struct job *spec, const char *job_file,
                                    const char *key, struct core_job **out, struct reason *reason);
-/* kind: MACHINE_EV_PAUSE to MACHINE_EV_SAVE. ST_REFUSED: not in this state. */
+/* kind: MACHINE_EV_PAUSE to MACHINE_EV_SAVE. ST_REFUSED: not in this state; or it can't be read,
+ * then it takes MACHINE_EV_KILL only. */
 MUST_CHECK enum status core_ask(struct core *core, struct core_job *job,
                                 enum machine_event_kind kind);
 /*

@@ -55,6 +55,12 @@ static inline int64_t core_now(const struct core *core)
     return clock_mono_ms(core->options.clock);
 }
 
+/* It can't be read, and waits so. */
+static inline bool core_is_kept(const struct core_job *job)
+{
+    return job->unreadable[0] && !machine_state_final(job->m.state);
+}
+
 /* ---- tables.c: jobs and nodes ---- */
 
 /* Gives up: nothing leaves any more, and the process ends. */

@@ -1,4 +1,5 @@
 /* The journal read at the start, and what it says resumed. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,50 +12,109 @@ struct load {
     enum status status;
 };
 
-/* The normalised job file parses to the same job. */
-static struct job *parse_spec(struct core *core, const char *id, const char *text)
+static void say_loading(const struct core *core)
 {
-    struct job *spec = calloc(1, sizeof *spec);
-    if (!spec)
-        return NULL;
-    auto_buf struct buf errors;
-    buf_init(&errors, (size_t)LIMIT_JOB_FILE_BYTES);
-    if (job_parse(text, strlen(text), id, "/", NULL, 0, spec, &errors) == ST_OK)
-        return spec;
-    LOG_ERROR(core->options.log, "%s: its job file in the journal does not parse: %.300s", id,
-              errors.size ? errors.data : "");
-    free(spec);
-    return NULL;
+    if (core->options.loading)
+        core->options.loading(core->options.loading_arg);
 }
 
-static enum status read_job(struct core *core, const struct journal_job *row, struct core_job **out)
+/* The first line of what the parser has to say. */
+static void say_unparsed(const struct buf *errors, struct reason *out)
 {
-    struct job *spec = parse_spec(core, row->id, row->job_file);
-    if (!spec)
-        return ST_CORRUPT;
-    enum status st = core_job_new(core, row, spec, out);
-    if (st != ST_OK)
-        return st;
-    st = machine_decode(&(*out)->m, row->state);
-    if (st != ST_OK)
-        core_job_free(*out);
+    const char *text = errors->size > 0 ? errors->data : "";
+    reason_set(out, "its job file: %.*s", (int)strcspn(text, "\n"), text);
+}
+
+/* The normalised job file parses to the same job. ST_CONFIG: it doesn't any more. */
+static enum status parse_spec(const char *id, const char *text, struct job **out,
+                              struct reason *reason)
+{
+    struct job *spec = calloc(1, sizeof *spec);
+    auto_buf struct buf errors;
+    buf_init(&errors, (size_t)LIMIT_JOB_FILE_BYTES);
+    enum status st =
+        spec ? job_parse(text, strlen(text), id, "/", NULL, 0, spec, &errors) : ST_NO_MEMORY;
+    if (st == ST_OK) {
+        *out = spec;
+        return ST_OK;
+    }
+    free(spec);
+    say_unparsed(&errors, reason);
     return st;
 }
 
-/* A job that can't be read is left out and said so; the others must not suffer. */
+static enum status read_job(struct core *core, const struct journal_job *row, struct core_job **out,
+                            struct reason *reason)
+{
+    struct job *spec = NULL;
+    enum status st = parse_spec(row->id, row->job_file, &spec, reason);
+    if (st != ST_OK)
+        return st;
+    st = core_job_new(core, row, spec, out);
+    if (st != ST_OK)
+        return st;
+    st = machine_decode(&(*out)->m, row->state);
+    if (st != ST_OK) {
+        core_job_free(*out);
+        reason_set(reason, "its state in the journal (%s)", status_string(st));
+    }
+    return st;
+}
+
+/* Of a job whose file says nothing: as many ranks as there are. */
+static enum status make_unread(struct core *core, const struct journal_job *row, size_t ranks,
+                               struct core_job **out)
+{
+    struct job *spec = calloc(1, sizeof *spec);
+    if (!spec)
+        return ST_NO_MEMORY;
+    spec->workers.count = (int64_t)ranks;
+    return core_job_new(core, row, spec, out);
+}
+
+/* What is known of a job without its file: its row, and, where the state can be read, who runs
+ * where. Without that, nobody is known to hold a slot. */
+static enum status keep_job(struct core *core, const struct journal_job *row,
+                            const struct reason *why, struct core_job **out)
+{
+    const size_t ranks = machine_encoded_ranks(row->state);
+    enum status st = ST_CORRUPT;
+    if (ranks >= 1 && ranks <= LIMIT_RANKS) {
+        st = make_unread(core, row, ranks, out);
+        if (st != ST_OK)
+            return st;
+        st = machine_decode(&(*out)->m, row->state);
+        if (st != ST_OK)
+            core_job_free(*out); /* half of it was filled in */
+    }
+    if (st != ST_OK)
+        st = make_unread(core, row, 1, out);
+    if (st != ST_OK)
+        return st;
+    struct reason reason;
+    reason_set(&reason,
+               "version %s can't read %s. It is kept as it is: start a version that can, or "
+               "'cairn kill' it",
+               CAIRN_VERSION, why->text);
+    (void)snprintf((*out)->unreadable, sizeof(*out)->unreadable, "%s", reason.text);
+    LOG_ERROR(core->options.log, "%s: %s", row->id, (*out)->unreadable);
+    return ST_OK;
+}
+
 static bool load_job(void *arg, const struct journal_job *row)
 {
     struct load *load = arg;
     struct core_job *job;
-    enum status st = read_job(load->core, row, &job);
-    if (st != ST_OK) {
-        LOG_ERROR(load->core->options.log, "%s: can't be taken from the journal: %s", row->id,
-                  status_string(st));
-        return true;
+    struct reason reason = { "" };
+    load->status = read_job(load->core, row, &job, &reason);
+    if (load->status == ST_CONFIG || load->status == ST_CORRUPT || load->status == ST_INVALID)
+        load->status = keep_job(load->core, row, &reason, &job);
+    if (load->status == ST_OK) {
+        load->status = core_add_job(load->core, job);
+        if (load->status != ST_OK)
+            core_job_free(job);
     }
-    load->status = core_add_job(load->core, job);
-    if (load->status != ST_OK)
-        core_job_free(job);
+    say_loading(load->core);
     return load->status == ST_OK;
 }
 
@@ -160,14 +220,21 @@ enum status core_load(struct core *core)
         st = load.status;
     for (size_t i = 0; st == ST_OK && i < core->job_count; i++) {
         st = load_rest(core, core->jobs[i]);
-        await_nodes(core, core->jobs[i]);
+        say_loading(core);
     }
     if (st != ST_OK)
         return st;
     for (size_t i = 0; i < core->job_count; i++)
         core->resumes = core->resumes || !machine_state_final(core->jobs[i]->m.state);
-    for (size_t i = 0; i < core->job_count && core->failed == ST_OK; i++)
-        core_resume(core, core->jobs[i]);
+    core->promised_at = core_now(core); /* resuming takes a transaction per job: see core_wake */
+    for (size_t i = 0; i < core->job_count && core->failed == ST_OK; i++) {
+        if (!core->jobs[i]->unreadable[0])
+            core_resume(core, core->jobs[i]);
+        say_loading(core);
+    }
+    core->started_at = core_now(core);
+    for (size_t i = 0; i < core->job_count; i++)
+        await_nodes(core, core->jobs[i]);
     core_schedule(core);
     return core->failed;
 }

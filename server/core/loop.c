@@ -20,6 +20,7 @@ enum status core_new(const struct core_options *options, struct core **out)
         core_free(core);
         return st;
     }
+    core_wake(core); /* nobody is judged by the time that loading took */
     *out = core;
     return ST_OK;
 }
@@ -44,7 +45,7 @@ void core_free(struct core *core)
 
 static int64_t job_deadline(const struct core_job *job)
 {
-    int64_t at = machine_deadline(&job->m);
+    int64_t at = job->unreadable[0] ? INT64_MAX : machine_deadline(&job->m);
     if (job->rows.count > 0 && job->rows.since + CORE_ROWS_MS < at)
         at = job->rows.since + CORE_ROWS_MS;
     for (const struct core_wait *wait = job->waits; wait; wait = wait->next) {
@@ -111,6 +112,8 @@ void core_tick(struct core *core)
     core_verdicts_tick(core);
     for (size_t i = 0; i < core->job_count && core->failed == ST_OK; i++) {
         struct core_job *job = core->jobs[i];
+        if (job->unreadable[0])
+            continue;
         if (job->rows.count > 0 && now >= job->rows.since + CORE_ROWS_MS)
             core_flush_rows(core, job);
         core_waits_tick(core, job);

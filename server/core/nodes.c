@@ -258,6 +258,9 @@ static struct core_job *job_of_trainer(struct core *core, const struct core_node
 static void take_running(struct core *core, struct core_node *node, Cairn__V1__TrainerRef *ref,
                          uint32_t pid, uint32_t slot)
 {
+    const struct core_job *named = ref ? core_job_at(core, ref->job) : NULL;
+    if (named && core_is_kept(named))
+        return; /* it may be one of this generation */
     struct core_job *job = job_of_trainer(core, node, ref);
     if (!job || !machine_alive_rank(&job->m, ref->rank)) {
         if (ref)
@@ -293,7 +296,8 @@ static void take_absent(struct core *core, struct core_node *node,
         struct core_job *job = core->jobs[j];
         for (uint32_t r = 0; r < job->m.config.ranks; r++) {
             const struct machine_rank *rank = &job->m.ranks[r];
-            if (!machine_alive_rank(&job->m, r) || strcmp(rank->node, node->name) != 0 ||
+            if (job->unreadable[0] || !machine_alive_rank(&job->m, r) ||
+                strcmp(rank->node, node->name) != 0 ||
                 is_listed(hello, job->id, job->m.generation, r))
                 continue;
             if (job->m.state == MACHINE_FORMING && !rank->started) {
@@ -542,8 +546,9 @@ static void apply_exit(struct core *core, struct core_job *job,
 static void take_exit(struct core *core, struct core_node *node,
                       const Cairn__V1__TrainerExited *exited)
 {
-    if (!exited->ref)
-        return;
+    const struct core_job *named = exited->ref ? core_job_at(core, exited->ref->job) : NULL;
+    if (!exited->ref || (named && core_is_kept(named)))
+        return; /* not acknowledged: it is said again to who can read the job */
     struct core_job *job = job_of_trainer(core, node, exited->ref);
     if (job)
         apply_exit(core, job, exited);

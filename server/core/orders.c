@@ -126,7 +126,7 @@ void core_check_copies(struct core *core, struct core_node *node,
 {
     for (size_t i = 0; i < hello->n_copies; i++) {
         const struct core_job *job = core_job_at(core, hello->copies[i]);
-        if (!job || !needs_copies(job, node))
+        if (!job || (!core_is_kept(job) && !needs_copies(job, node)))
             send_forget(node, hello->copies[i]);
     }
 }

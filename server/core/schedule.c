@@ -237,7 +237,7 @@ static void schedule_jobs(struct core *core)
     core->looked_at = now;
     for (size_t i = 0; i < core->job_count && core->failed == ST_OK; i++) {
         struct core_job *job = core->jobs[i];
-        if (!machine_wants_slots(&job->m, now))
+        if (job->unreadable[0] || !machine_wants_slots(&job->m, now))
             continue;
         if (core->draining_until != 0) {
             keep_waiting(core, job,

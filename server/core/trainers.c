@@ -121,6 +121,10 @@ static struct core_job *admit_trainer(struct core *core, struct core_conn *conn,
     }
     conn->greeted = true;
     struct core_job *job = core_job_at(core, hello->job);
+    if (job && core_is_kept(job)) { /* it trains on, and asks again */
+        conn->ops->finish(conn, RPC_UNAVAILABLE, job->unreadable);
+        return NULL;
+    }
     if (!job || hello->generation != job->m.generation || hello->rank >= job->m.config.ranks ||
         !machine_alive_rank(&job->m, hello->rank)) {
         core_send_over_to(conn, "this generation is over");

@@ -48,6 +48,7 @@ MUST_CHECK enum status journal_put_job(struct journal *journal, const struct jou
 MUST_CHECK enum status journal_put_state(struct journal *journal, const char *id,
                                          const char *state);
 MUST_CHECK enum status journal_put_pins(struct journal *journal, const char *id, const char *pins);
+/* All its rows, in every table. */
 MUST_CHECK enum status journal_forget_job(struct journal *journal, const char *id);
 
 struct journal_event {

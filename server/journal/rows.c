@@ -43,8 +43,10 @@ enum status journal_put_pins(struct journal *journal, const char *id, const char
 
 enum status journal_forget_job(struct journal *journal, const char *id)
 {
-    static const enum journal_sql all[] = { SQL_FORGET_EVENTS, SQL_FORGET_METRICS,
+    static const enum journal_sql all[] = { SQL_FORGET_EVENTS,      SQL_FORGET_METRICS,
                                             SQL_FORGET_GENERATIONS, SQL_FORGET_CKPTS,
+                                            SQL_FORGET_SAVES,       SQL_FORGET_REPORTS,
+                                            SQL_FORGET_ALL_KV,      SQL_FORGET_KEYS,
                                             SQL_FORGET_JOB };
     enum status st = ST_OK;
     for (size_t i = 0; st == ST_OK && i < sizeof all / sizeof all[0]; i++)

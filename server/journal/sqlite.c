@@ -88,6 +88,10 @@ static const char *const sql_texts[SQL_COUNT] = {
     [SQL_FORGET_METRICS] = "DELETE FROM metrics WHERE job=?",
     [SQL_FORGET_GENERATIONS] = "DELETE FROM generations WHERE job=?",
     [SQL_FORGET_CKPTS] = "DELETE FROM checkpoints WHERE job=?",
+    [SQL_FORGET_SAVES] = "DELETE FROM saves WHERE job=?",
+    [SQL_FORGET_REPORTS] = "DELETE FROM reports WHERE job=?",
+    [SQL_FORGET_ALL_KV] = "DELETE FROM kv WHERE job=?",
+    [SQL_FORGET_KEYS] = "DELETE FROM keys WHERE what=?",
     [SQL_PUT_EVENT] =
         "INSERT INTO events(job,wall_ms,generation,step,kind,message) VALUES(?,?,?,?,?,?)",
     [SQL_BOUND_EVENTS] =

@@ -347,3 +347,15 @@ void machine_resume(struct machine *m, int64_t now, int64_t wall, struct machine
     machine_act(&t, MACHINE_ACT_SCHEDULE);
     end_turn(&t);
 }
+
+void machine_abandon(struct machine *m, int64_t wall, struct machine_actions *out)
+{
+    out->count = 0;
+    struct machine_turn t = { .m = m, .out = out, .wall = wall };
+    machine_tell(&t, "kill", "asked by the user");
+    if (machine_alive(m))
+        machine_act(&t, MACHINE_ACT_GEN_END);
+    for (uint32_t i = 0; i < m->config.ranks; i++)
+        m->ranks[i].gone = true;
+    machine_rest(&t, MACHINE_KILLED);
+}

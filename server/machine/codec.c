@@ -331,6 +331,14 @@ static bool decode_machine(const json_t *root, struct machine *m)
            m->end_to <= MACHINE_KILLED;
 }
 
+size_t machine_encoded_ranks(const char *text)
+{
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    size_t count = json_array_size(json_object_get(root, "ranks"));
+    json_decref(root);
+    return count;
+}
+
 enum status machine_decode(struct machine *m, const char *text)
 {
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);

@@ -176,6 +176,11 @@ MUST_CHECK enum status machine_add_ckpt(struct machine *m, const struct machine_
 void machine_load_save(struct machine *m, const struct machine_save *row);
 void machine_load_report(struct machine *m, uint64_t step, uint32_t generation, uint32_t rank);
 void machine_resume(struct machine *m, int64_t now, int64_t wall, struct machine_actions *out);
+/*
+ * Kills a job that was not resumed, since nobody can tell what it is: KILLED at once, its trainers
+ * and saves are forgotten. An agent that still has one of them ends it, as of any job that ended.
+ */
+void machine_abandon(struct machine *m, int64_t wall, struct machine_actions *out);
 
 /* ---- questions ---- */
 

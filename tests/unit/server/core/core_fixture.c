@@ -41,6 +41,13 @@ static void submit(void *self, struct store_task *task)
     store_task_free(task);
 }
 
+static void note_loading(void *arg)
+{
+    struct core_world *w = arg;
+    w->beats++;
+    w->now += w->load_ms;
+}
+
 /* ---- life ---- */
 
 void core_start(struct core_world *w)
@@ -50,7 +57,9 @@ void core_start(struct core_world *w)
                                     .log = &w->log,
                                     .journal = w->journal,
                                     .store = { .self = w, .submit = submit },
-                                    .random = random_bytes };
+                                    .random = random_bytes,
+                                    .loading = note_loading,
+                                    .loading_arg = w };
     assert_int_equal(core_new(&options, &w->core), ST_OK);
 }
 

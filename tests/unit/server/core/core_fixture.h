@@ -28,6 +28,8 @@ struct core_world {
     struct log log;
     struct store_task *probe; /* not answered yet */
     uint32_t tasks;           /* that the store was given */
+    uint32_t beats;           /* while the core loaded */
+    int64_t load_ms;          /* by which the clock goes on with each of them */
 };
 
 /* For cmocka: an empty core in *state. */

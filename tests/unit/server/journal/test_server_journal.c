@@ -194,6 +194,92 @@ static void keys_are_remembered(void **state)
     assert_string_equal(what, "j-1");
 }
 
+static bool count_ckpts(void *arg, const struct machine_ckpt *ckpt)
+{
+    (void)ckpt;
+    (*(int *)arg)++;
+    return true;
+}
+
+static bool count_generations(void *arg, const struct journal_generation *row)
+{
+    (void)row;
+    (*(int *)arg)++;
+    return true;
+}
+
+static bool count_saves(void *arg, const struct journal_save *save)
+{
+    (void)save;
+    (*(int *)arg)++;
+    return true;
+}
+
+static bool count_kv(void *arg, const char *key, const void *value, size_t size)
+{
+    (void)key;
+    (void)value;
+    (void)size;
+    (*(int *)arg)++;
+    return true;
+}
+
+/* A row of the job in every table. */
+static void put_everywhere(struct journal_files *f, const char *id, int64_t seq)
+{
+    struct journal *journal = f->journal;
+    struct journal_event event = { .step = 1, .kind = "k", .message = "m" };
+    struct journal_generation generation = { .generation = 1, .nodes = "n" };
+    struct journal_save save = { .step = 5, .generation = 1, .digest = "" };
+    struct machine_ckpt ckpt = { .step = 4, .generation = 1, .state = MACHINE_CKPT_GOOD };
+    put_job(f, id, seq);
+    assert_int_equal(journal_put_event(journal, id, &event), ST_OK);
+    assert_int_equal(journal_put_generation(journal, id, &generation), ST_OK);
+    assert_int_equal(journal_put_save(journal, id, &save), ST_OK);
+    assert_int_equal(journal_put_report(journal, id, 5, 1, 0, "abc", 3), ST_OK);
+    assert_int_equal(journal_put_ckpt(journal, id, &ckpt), ST_OK);
+    assert_int_equal(journal_put_metric(journal, id, 1, false, "loss", 4), ST_OK);
+    assert_int_equal(journal_put_kv(journal, id, 1, "key", "value", 5), ST_OK);
+    assert_int_equal(journal_put_key(journal, id, id, 5), ST_OK);
+}
+
+/* How many rows of the job there are; -1: not one in each table, and not none. */
+static int rows_of(struct journal_files *f, const char *id)
+{
+    struct journal *journal = f->journal;
+    int n[7] = { 0 };
+    uint64_t events[2] = { 0, 0 };
+    struct metrics metrics = { 0 };
+    char what[32];
+    assert_int_equal(journal_each_event(journal, id, 10, count_events, events), ST_OK);
+    assert_int_equal(journal_each_generation(journal, id, count_generations, &n[0]), ST_OK);
+    assert_int_equal(journal_each_save(journal, id, count_saves, &n[1]), ST_OK);
+    assert_int_equal(journal_each_report(journal, id, 5, 1, count_reports, &n[2]), ST_OK);
+    assert_int_equal(journal_each_ckpt(journal, id, count_ckpts, &n[3]), ST_OK);
+    assert_int_equal(journal_each_metric(journal, id, 0, 10, count_metrics, &metrics), ST_OK);
+    assert_int_equal(journal_each_kv(journal, id, 1, count_kv, &n[4]), ST_OK);
+    n[5] = journal_get_key(journal, id, what, sizeof what) == ST_OK;
+    n[6] = (int)metrics.count;
+    int all = (int)events[1];
+    for (size_t i = 0; i < sizeof n / sizeof n[0]; i++)
+        all += n[i];
+    return all == 0 || all == 8 ? all : -1;
+}
+
+static void a_forgotten_job_leaves_no_row_in_any_table(void **state)
+{
+    struct journal_files *f = *state;
+    int count = 0;
+    put_everywhere(f, "j-1", 1);
+    put_everywhere(f, "j-2", 2);
+    assert_int_equal(rows_of(f, "j-1"), 8);
+    assert_int_equal(journal_forget_job(f->journal, "j-1"), ST_OK);
+    assert_int_equal(rows_of(f, "j-1"), 0);
+    assert_int_equal(rows_of(f, "j-2"), 8);
+    assert_int_equal(journal_each_job(f->journal, count_jobs, &count), ST_OK);
+    assert_int_equal(count, 1);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, journal_setup, journal_teardown)
 
 int main(void)
@@ -207,6 +293,7 @@ int main(void)
         TEST(metrics_are_thinned_but_evaluations_and_the_newest_stay),
         TEST(a_row_of_a_repeated_step_takes_the_place_of_the_older),
         TEST(keys_are_remembered),
+        TEST(a_forgotten_job_leaves_no_row_in_any_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,291 @@
+/* What the core makes of a journal: thousands of jobs, and such that it can't read. */
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/test.h"
+#include "tests/unit/server/core/core_fixture.h"
+
+#define ORDER_END    CAIRN__V1__AGENT_ORDER__BODY_END
+#define ORDER_ACK    CAIRN__V1__AGENT_ORDER__BODY_EXIT_ACK
+#define ORDER_FORGET CAIRN__V1__AGENT_ORDER__BODY_FORGET
+
+/* ---- many jobs ---- */
+
+static void whoever_watches_hears_of_every_job_that_is_loaded(void **state)
+{
+    struct core_world *w = *state;
+    for (int i = 0; i < 400; i++)
+        (void)core_submit_one(w, "a");
+    w->beats = 0;
+    core_restart(w);
+    assert_int_equal(core_jobs(w->core, NULL, 0), 400);
+    assert_true(w->beats >= 2 * 400); /* as it is read, and as it is resumed */
+}
+
+static void nobody_is_judged_by_the_time_that_loading_took(void **state)
+{
+    struct core_world *w = *state;
+    struct far_end agent;
+    far_join(w, &agent, "n", "boot-1");
+    struct core_job *job = core_submit_one(w, "a");
+    assert_string_equal(machine_state_name(job->m.state), "FORMING");
+    w->load_ms = 20000;
+    core_restart(w);
+    assert_int_equal(core_find(w->core, "a", &job), ST_OK);
+    core_pass(w, 5000);
+    assert_false(job->m.ranks[0].agent_silent);
+    assert_string_equal(machine_state_name(job->m.state), "FORMING");
+}
+
+/* ---- a job whose file no longer parses ---- */
+
+struct stored {
+    char id[16], name[32], job_file[8192], state[65536];
+    int64_t seq;
+};
+
+static bool take_row(void *arg, const struct journal_job *row)
+{
+    struct stored *out = arg;
+    (void)snprintf(out->id, sizeof out->id, "%s", row->id);
+    (void)snprintf(out->name, sizeof out->name, "%s", row->name);
+    (void)snprintf(out->job_file, sizeof out->job_file, "%s", row->job_file);
+    (void)snprintf(out->state, sizeof out->state, "%s", row->state);
+    out->seq = row->seq;
+    return true;
+}
+
+/* The journal's only job gets another file or state (NULL: as it was); *out has what it was. */
+static void change_row(struct core_world *w, const char *job_file, const char *text,
+                       struct stored *out)
+{
+    struct journal *journal;
+    assert_int_equal(journal_open(w->path, &journal), ST_OK);
+    if (out->id[0] == '\0')
+        assert_int_equal(journal_each_job(journal, take_row, out), ST_OK);
+    struct journal_job row = { .id = out->id,
+                               .name = out->name,
+                               .seq = out->seq,
+                               .job_file = job_file ? job_file : out->job_file,
+                               .pins = "",
+                               .state = text ? text : out->state };
+    assert_int_equal(journal_begin(journal), ST_OK);
+    assert_int_equal(journal_put_job(journal, &row), ST_OK);
+    assert_int_equal(journal_commit(journal), ST_OK);
+    journal_close(journal);
+}
+
+/* The agent of "n" joins: rank 0 of the first generation runs there, and a copy lies there. */
+static void join_with_trainer(struct core_world *w, struct far_end *agent, char *job)
+{
+    Cairn__V1__AgentHello hello = far_agent_hello("n", "boot-1");
+    Cairn__V1__TrainerRef ref = CAIRN__V1__TRAINER_REF__INIT;
+    Cairn__V1__RunningTrainer running = CAIRN__V1__RUNNING_TRAINER__INIT, *list[] = { &running };
+    ref.job = job;
+    ref.generation = 1;
+    running.ref = &ref;
+    running.pid = 100;
+    hello.n_running = 1;
+    hello.running = list;
+    hello.n_copies = 1;
+    hello.copies = &job;
+    far_open(agent, "");
+    far_say_hello(w, agent, &hello);
+}
+
+static void say_exit(struct core_world *w, struct far_end *agent, char *job)
+{
+    Cairn__V1__TrainerRef ref = CAIRN__V1__TRAINER_REF__INIT;
+    ref.job = job;
+    ref.generation = 1;
+    ref.rank = 1;
+    Cairn__V1__TrainerExited exited = CAIRN__V1__TRAINER_EXITED__INIT;
+    exited.ref = &ref;
+    exited.cause = CAIRN__V1__TRAINER_EXITED__CAUSE__SIGNAL;
+    exited.signal = 9;
+    Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
+    message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_EXITED;
+    message.exited = &exited;
+    core_agent_message(w->core, &agent->conn, &message);
+}
+
+/* A job of two workers is FORMING on "n"; then its row is changed, and another core reads it. */
+static struct core_job *load_changed(struct core_world *w, const char *job_file, const char *text,
+                                     struct stored *row)
+{
+    struct far_end agent;
+    far_join(w, &agent, "n", "boot-1");
+    (void)core_submit_one(w, "a");
+    far_close_agent(w, &agent);
+    core_stop(w);
+    *row = (struct stored){ .id = "" };
+    change_row(w, job_file, text, row);
+    core_start(w);
+    struct core_job *job;
+    assert_int_equal(core_find(w->core, row->id, &job), ST_OK);
+    return job;
+}
+
+static void a_job_that_no_longer_parses_is_kept_as_it_is(void **state)
+{
+    struct core_world *w = *state;
+    static struct stored row;
+    struct far_end agent, trainer;
+    struct core_job *job = load_changed(w, "name: a\nnonsense: 1\n", NULL, &row);
+    assert_non_null(strstr(job->unreadable, "its job file: j-"));
+    assert_string_equal(job->name, "a");
+    join_with_trainer(w, &agent, job->id);
+    say_exit(w, &agent, job->id);
+    core_pass(w, 60000);
+    for (int i = 0; i < 30; i++) {
+        far_beat(w, &agent);
+        core_pass(w, 1000);
+    }
+    assert_int_equal(agent.sent[ORDER_END], 0);
+    assert_int_equal(agent.sent[ORDER_ACK], 0); /* whoever can read it hears of the exit, too */
+    assert_int_equal(agent.sent[ORDER_FORGET], 0);
+    assert_int_equal(job->m.generation, 1);
+    far_open(&trainer, job->m.token);
+    far_attach(w, &trainer, job, 0);
+    assert_int_equal(trainer.code, RPC_UNAVAILABLE); /* it asks again */
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_PAUSE), ST_REFUSED);
+    core_drain(w->core, true, 1000);
+    assert_int_equal(core_draining(w->core), 0);
+    core_drain_end(w->core);
+    far_close_trainer(w, &trainer);
+    far_close_agent(w, &agent);
+
+    core_stop(w); /* the version comes back that can read it */
+    change_row(w, NULL, NULL, &row);
+    core_start(w);
+    assert_int_equal(core_find(w->core, row.id, &job), ST_OK);
+    assert_string_equal(job->unreadable, "");
+    assert_string_equal(machine_state_name(job->m.state), "FORMING");
+    assert_int_equal(job->m.generation, 1);
+}
+
+static void its_slots_are_not_given_to_others(void **state)
+{
+    struct core_world *w = *state;
+    static struct stored row;
+    struct far_end agent;
+    struct core_job *job = load_changed(w, "[", NULL, &row);
+    join_with_trainer(w, &agent, job->id); /* two of four slots */
+    struct core_job *second = core_submit_one(w, "b");
+    struct core_job *third = core_submit_one(w, "c");
+    assert_string_equal(machine_state_name(second->m.state), "FORMING");
+    assert_string_equal(machine_state_name(third->m.state), "QUEUED");
+    far_close_agent(w, &agent);
+}
+
+static void a_job_that_no_longer_parses_can_be_killed(void **state)
+{
+    struct core_world *w = *state;
+    static struct stored row;
+    struct far_end agent, again;
+    struct core_job *job = load_changed(w, "", NULL, &row);
+    join_with_trainer(w, &agent, job->id);
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_OK);
+    assert_string_equal(machine_state_name(job->m.state), "KILLED");
+    assert_true(agent.finished); /* it is to say hello again, and to hear what is over */
+    far_close_agent(w, &agent);
+    join_with_trainer(w, &again, job->id);
+    assert_int_equal(again.sent[ORDER_END], 1);
+    assert_int_equal(again.sent[ORDER_FORGET], 1);
+    say_exit(w, &again, job->id);
+    assert_int_equal(again.sent[ORDER_ACK], 1);
+    far_close_agent(w, &again);
+    core_restart(w);
+    assert_int_equal(core_find(w->core, row.id, &job), ST_OK);
+    assert_string_equal(machine_state_name(job->m.state), "KILLED");
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_REFUSED);
+}
+
+static void a_job_whose_state_is_broken_is_kept_as_well(void **state)
+{
+    struct core_world *w = *state;
+    static struct stored row;
+    static const char *const broken[] = { "", "{}", "{\"ranks\":[{},{}],\"state\":77}", "[1",
+                                          "{\"ranks\":7}" };
+    struct core_job *job = load_changed(w, NULL, broken[0], &row);
+    for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++) {
+        struct far_end agent;
+        core_stop(w);
+        change_row(w, NULL, broken[i], &row);
+        core_start(w);
+        assert_int_equal(core_find(w->core, row.id, &job), ST_OK);
+        assert_non_null(strstr(job->unreadable, "state"));
+        join_with_trainer(w, &agent, job->id);
+        core_pass(w, 10000);
+        assert_int_equal(agent.sent[ORDER_END], 0);
+        assert_int_equal(agent.sent[ORDER_FORGET], 0);
+        far_close_agent(w, &agent);
+    }
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_OK);
+}
+
+/* ---- what is forgotten ---- */
+
+static bool count_kv(void *arg, const char *key, const void *value, size_t size)
+{
+    (void)key;
+    (void)value;
+    (void)size;
+    (*(int *)arg)++;
+    return true;
+}
+
+static void the_rendezvous_of_a_generation_ends_with_it(void **state)
+{
+    struct core_world *w = *state;
+    struct far_end agent, trainer;
+    int count = 0;
+    far_join(w, &agent, "n", "boot-1");
+    struct core_job *job = core_submit_one(w, "a");
+    far_open(&trainer, job->m.token);
+    far_attach(w, &trainer, job, 0);
+    Cairn__V1__KvRequest kv = CAIRN__V1__KV_REQUEST__INIT;
+    kv.op = CAIRN__V1__KV_REQUEST__OP__SET;
+    kv.key = "address";
+    Cairn__V1__TrainerMessage message = CAIRN__V1__TRAINER_MESSAGE__INIT;
+    message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_KV;
+    message.kv = &kv;
+    core_trainer_message(w->core, &trainer.conn, &message);
+    assert_int_equal(job->kv.count, 1);
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_OK);
+    for (uint32_t i = 0; i < 2; i++) {
+        Cairn__V1__TrainerRef ref = CAIRN__V1__TRAINER_REF__INIT;
+        ref.job = job->id;
+        ref.generation = job->m.generation;
+        ref.rank = i;
+        Cairn__V1__TrainerExited exited = CAIRN__V1__TRAINER_EXITED__INIT;
+        exited.ref = &ref;
+        Cairn__V1__AgentMessage exit_message = CAIRN__V1__AGENT_MESSAGE__INIT;
+        exit_message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_EXITED;
+        exit_message.exited = &exited;
+        core_agent_message(w->core, &agent.conn, &exit_message);
+    }
+    assert_string_equal(machine_state_name(job->m.state), "KILLED");
+    assert_int_equal(job->kv.count, 0);
+    assert_int_equal(journal_each_kv(w->journal, job->id, job->m.generation, count_kv, &count),
+                     ST_OK);
+    assert_int_equal(count, 0);
+    far_close_trainer(w, &trainer);
+    far_close_agent(w, &agent);
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, core_setup, core_teardown)
+    const struct CMUnitTest tests[] = {
+        CASE(whoever_watches_hears_of_every_job_that_is_loaded),
+        CASE(nobody_is_judged_by_the_time_that_loading_took),
+        CASE(a_job_that_no_longer_parses_is_kept_as_it_is),
+        CASE(its_slots_are_not_given_to_others),
+        CASE(a_job_that_no_longer_parses_can_be_killed),
+        CASE(a_job_whose_state_is_broken_is_kept_as_well),
+        CASE(the_rendezvous_of_a_generation_ends_with_it),
+    };
+#undef CASE
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
