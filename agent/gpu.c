@@ -107,15 +107,19 @@ static struct gpu_state ask_gpu(struct gpu_watch *w, size_t i)
     unsigned temperature = 0;
     unsigned long long reasons = 0;
     unsigned long long ecc = 0;
-    if (w->nvml.memory(w->handles[i], &memory) == NVML_OK) {
+    if (w->handles[i] == NULL)
+        return gpu; /* it couldn't be opened */
+    if (w->nvml.memory != NULL && w->nvml.memory(w->handles[i], &memory) == NVML_OK) {
         gpu.memory_bytes = memory.total;
         gpu.memory_used_bytes = memory.used;
     }
-    if (w->nvml.temperature(w->handles[i], NVML_TEMPERATURE, &temperature) == NVML_OK)
+    if (w->nvml.temperature != NULL &&
+        w->nvml.temperature(w->handles[i], NVML_TEMPERATURE, &temperature) == NVML_OK)
         gpu.temperature = temperature;
-    if (w->nvml.throttling(w->handles[i], &reasons) == NVML_OK)
+    if (w->nvml.throttling != NULL && w->nvml.throttling(w->handles[i], &reasons) == NVML_OK)
         gpu.throttled = (reasons & (NVML_THROTTLE_HEAT | NVML_THROTTLE_POWER)) != 0;
-    if (w->nvml.ecc(w->handles[i], NVML_UNCORRECTED, NVML_SINCE_BOOT, &ecc) == NVML_OK)
+    if (w->nvml.ecc != NULL &&
+        w->nvml.ecc(w->handles[i], NVML_UNCORRECTED, NVML_SINCE_BOOT, &ecc) == NVML_OK)
         gpu.ecc_errors = ecc;
     return gpu;
 }
@@ -186,14 +190,54 @@ static void identify_gpu(struct gpu_watch *w, size_t i)
     struct gpu_state *gpu = &w->gpus[i];
     int major = 0;
     int minor = 0;
-    (void)w->nvml.driver_version(gpu->driver, sizeof(gpu->driver));
-    (void)w->nvml.name(w->handles[i], gpu->name, sizeof(gpu->name));
-    (void)w->nvml.uuid(w->handles[i], gpu->uuid, sizeof(gpu->uuid));
+    if (w->nvml.driver_version != NULL)
+        (void)w->nvml.driver_version(gpu->driver, sizeof(gpu->driver));
+    if (w->nvml.name != NULL)
+        (void)w->nvml.name(w->handles[i], gpu->name, sizeof(gpu->name));
     if (w->nvml.capability(w->handles[i], &major, &minor) == NVML_OK)
         gpu->capability = (uint32_t)(major * 10 + minor);
     *gpu = ask_gpu(w, i);
     if (w->events != NULL)
         (void)w->nvml.events_register(w->handles[i], NVML_EVENT_XID, w->events);
+}
+
+/* Of a scheduler's list for this agent, such as "0,2" or "GPU-01ab,GPU-7": numbers, or UUIDs as far
+ * as they are unique. NULL: all of the machine are ours. */
+static bool is_lent(const char *list, unsigned index, const char *uuid)
+{
+    if (list == NULL)
+        return true;
+    for (const char *at = list; *at != '\0';) {
+        const size_t size = strcspn(at, ",");
+        char *end = NULL;
+        const unsigned long number = strtoul(at, &end, 10);
+        if (at[0] >= '0' && at[0] <= '9' && end == at + size && number == index)
+            return true;
+        if (size > strlen("GPU-") && strncmp(at, uuid, size) == 0)
+            return true;
+        at += size + (at[size] == ',');
+    }
+    return false;
+}
+
+/* One that can't be opened keeps its place: slots are numbers, also those that a trainer holds. */
+static void add_gpu(struct gpu_watch *w, unsigned index)
+{
+    const size_t i = w->count;
+    struct gpu_state *gpu = &w->gpus[i];
+    const bool opened = w->nvml.handle(index, &w->handles[i]) == NVML_OK &&
+                        w->nvml.uuid(w->handles[i], gpu->uuid, sizeof(gpu->uuid)) == NVML_OK;
+    if (!is_lent(getenv("CUDA_VISIBLE_DEVICES"), index, gpu->uuid)) {
+        *gpu = (struct gpu_state){ .uuid = "" };
+        return;
+    }
+    w->count++;
+    if (opened) {
+        identify_gpu(w, i);
+    } else {
+        w->handles[i] = NULL;
+        set_problem(w, i, "the driver can't open it");
+    }
 }
 
 static void find_gpus(struct gpu_watch *w)
@@ -205,15 +249,10 @@ static void find_gpus(struct gpu_watch *w)
         LOG_WARN(w->log, "%u GPUs, using %d", count, LIMIT_GPUS);
         count = LIMIT_GPUS;
     }
-    if (w->nvml.events_new(&w->events) != NVML_OK)
+    if (w->nvml.events_new == NULL || w->nvml.events_new(&w->events) != NVML_OK)
         w->events = NULL;
-    for (unsigned i = 0; i < count; i++) {
-        if (w->nvml.handle(i, &w->handles[w->count]) != NVML_OK) {
-            LOG_ERROR(w->log, "GPU %u can't be opened; it and those after it are left out", i);
-            break; /* ordinals must stay those of CUDA */
-        }
-        identify_gpu(w, w->count++);
-    }
+    for (unsigned i = 0; i < count; i++)
+        add_gpu(w, i);
 }
 
 enum status gpu_watch_open(const char *library, const struct log *log, struct gpu_watch **out)

@@ -31,6 +31,11 @@ struct gpu_state {
     char problem[LIMIT_NAME]; /* "" : none */
 };
 
+/*
+ * Which GPUs: those that CUDA_VISIBLE_DEVICES of the agent's own environment lists, as a cluster's
+ * scheduler sets it (numbers, in the order of the bus, or UUIDs); without that variable all. A
+ * worker is shown its own by UUID: the numbers of NVML and of CUDA differ where GPUs do.
+ */
 struct gpu_watch;
 
 /*

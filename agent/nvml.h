@@ -32,13 +32,14 @@ struct nvml {
     void *library;
     int (*init)(void);
     int (*shutdown)(void);
-    int (*driver_version)(char *out, unsigned capacity);
     int (*count)(unsigned *out);
     int (*handle)(unsigned index, void **out);
-    int (*name)(void *device, char *out, unsigned capacity);
     int (*uuid)(void *device, char *out, unsigned capacity);
-    int (*memory)(void *device, struct nvml_memory *out);
     int (*capability)(void *device, int *major, int *minor);
+    /* those below may be NULL; of events all four, or events_new is */
+    int (*driver_version)(char *out, unsigned capacity);
+    int (*name)(void *device, char *out, unsigned capacity);
+    int (*memory)(void *device, struct nvml_memory *out);
     int (*temperature)(void *device, unsigned sensor, unsigned *out);
     int (*throttling)(void *device, unsigned long long *out);
     int (*ecc)(void *device, unsigned kind, unsigned since, unsigned long long *out);
@@ -49,6 +50,6 @@ struct nvml {
 };
 
 /* path NULL: "libnvidia-ml.so.1". ST_NOT_FOUND: no such library, i.e. no driver; ST_VERSION: it
- * lacks a function; ST_DEVICE: it can't be initialised. */
+ * lacks a function that we can't do without; ST_DEVICE: it can't be initialised. */
 MUST_CHECK enum status nvml_open(const char *path, struct nvml *out);
 void nvml_close(struct nvml *nvml);

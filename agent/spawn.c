@@ -189,7 +189,7 @@ enum status spawn_trainer(const struct spawn_request *request, pid_t *out_pid,
                           struct reason *out_why)
 {
     char threads[64];
-    char gpu[64];
+    char gpu[128];
     char *set[SPAWN_ENV_MAX + OWN_ENV];
     size_t count = 0;
     for (size_t i = 0; i < request->env_count; i++) {
@@ -206,9 +206,7 @@ enum status spawn_trainer(const struct spawn_request *request, pid_t *out_pid,
     set[count++] = unconst("OMP_DYNAMIC=false"); /* bits depend on the number of threads */
 
     /* An empty list: a worker on a CPU share must not touch a GPU that is another's. */
-    (void)snprintf(gpu, sizeof(gpu), "CUDA_VISIBLE_DEVICES=");
-    if (request->gpu >= 0)
-        (void)snprintf(gpu, sizeof(gpu), "CUDA_VISIBLE_DEVICES=%d", request->gpu);
+    (void)snprintf(gpu, sizeof(gpu), "CUDA_VISIBLE_DEVICES=%.64s", request->gpu);
     set[count++] = gpu;
 
     const char *part = "environment";

@@ -25,7 +25,7 @@ struct spawn_request {
     uint32_t threads;   /* 0: 1 */
     char *const *env;   /* KEY=VALUE, what the job sets */
     size_t env_count;
-    int gpu; /* ordinal of the only one that it may see; -1: none */
+    const char *gpu; /* UUID of the only one that it may see; "": none */
 };
 
 /*

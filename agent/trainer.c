@@ -235,11 +235,18 @@ static void fail_start(struct trainer *trainer, const struct reason *why)
     set_exited(trainer, &cause);
 }
 
-/* The ordinal of the GPU behind a slot; -1: a CPU share. */
-static int gpu_of(const struct agent *agent, uint32_t slot)
+/* The UUID of the GPU behind a slot; "" for a CPU share. ST_NOT_FOUND: there is no such GPU. */
+static enum status find_gpu(const struct agent *agent, uint32_t slot, char *out, size_t capacity)
 {
-    uint32_t first = agent->options.slots;
-    return slot >= first && slot - first < LIMIT_GPUS ? (int)(slot - first) : -1;
+    struct gpu_state gpus[LIMIT_GPUS];
+    const uint32_t first = agent->options.slots;
+    out[0] = '\0';
+    if (slot < first)
+        return ST_OK;
+    if (slot - first >= gpu_read(agent->gpus, gpus, LIMIT_GPUS) || !gpus[slot - first].uuid[0])
+        return ST_NOT_FOUND;
+    (void)snprintf(out, capacity, "%s", gpus[slot - first].uuid);
+    return ST_OK;
 }
 
 static enum status make_process(struct trainer *trainer, const Cairn__V1__StartTrainer *order,
@@ -249,6 +256,12 @@ static enum status make_process(struct trainer *trainer, const Cairn__V1__StartT
     enum status st = io_mkdir_all(agent->io, trainer->files.folder);
     if (st != ST_OK) {
         reason_set(why, "%.400s: %s", trainer->files.folder, status_string(st));
+        return st;
+    }
+    char gpu[64];
+    st = find_gpu(agent, order->slot, gpu, sizeof(gpu));
+    if (st != ST_OK) {
+        reason_set(why, "slot %" PRIu32 " is a GPU that this node doesn't have now", order->slot);
         return st;
     }
     char copies[LIMIT_PATH];
@@ -264,7 +277,7 @@ static enum status make_process(struct trainer *trainer, const Cairn__V1__StartT
                                            .threads = order->threads,
                                            .env = order->env,
                                            .env_count = order->n_env,
-                                           .gpu = gpu_of(agent, order->slot) };
+                                           .gpu = gpu };
     return spawn_trainer(&request, out_pid, why);
 }
 

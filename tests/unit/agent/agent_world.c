@@ -134,7 +134,8 @@ static Cairn__V1__TrainerRef wire_ref(uint32_t generation, uint32_t rank)
     return ref;
 }
 
-static void order_start(struct world *world, Cairn__V1__TrainerRef *ref, const char *mode)
+static void order_start(struct world *world, Cairn__V1__TrainerRef *ref, uint32_t slot,
+                        const char *mode)
 {
     char variable[64];
     (void)snprintf(variable, sizeof(variable), "MODE=%s", mode != NULL ? mode : "");
@@ -143,6 +144,7 @@ static void order_start(struct world *world, Cairn__V1__TrainerRef *ref, const c
     start.ref = ref;
     start.token = (char *)"t0ken";
     start.threads = 3;
+    start.slot = slot;
     start.env = env;
     start.n_env = 1;
     Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;
@@ -154,14 +156,20 @@ static void order_start(struct world *world, Cairn__V1__TrainerRef *ref, const c
 void world_order_start(struct world *world, uint32_t generation, uint32_t rank, const char *mode)
 {
     Cairn__V1__TrainerRef ref = wire_ref(generation, rank);
-    order_start(world, &ref, mode);
+    order_start(world, &ref, 0, mode);
+}
+
+void world_order_start_in(struct world *world, uint32_t rank, uint32_t slot)
+{
+    Cairn__V1__TrainerRef ref = wire_ref(1, rank);
+    order_start(world, &ref, slot, "hold");
 }
 
 void world_order_start_bad(struct world *world, const char *job)
 {
     Cairn__V1__TrainerRef ref = wire_ref(1, 0);
     ref.job = (char *)job;
-    order_start(world, &ref, NULL);
+    order_start(world, &ref, 0, NULL);
 }
 
 void world_order_end(struct world *world, uint32_t generation, uint32_t rank, int signal_number,
@@ -387,19 +395,20 @@ static pid_t spawn_agent(struct world *world, const char *faults)
                                         "UBSAN_OPTIONS" };
     char *env[16];
     size_t count = 0;
-    char texts[9][LIMIT_PATH];
+    char texts[10][LIMIT_PATH];
     (void)snprintf(texts[0], LIMIT_PATH, "CAIRN_HOME=%s", world->paths.home);
     (void)snprintf(texts[1], LIMIT_PATH, "CAIRN_FAULT=%s", faults != NULL ? faults : "");
     (void)snprintf(texts[2], LIMIT_PATH, "CAIRN_FAULT_DIR=%.900s/faults", world->paths.home);
     (void)snprintf(texts[3], LIMIT_PATH, "CAIRN_COPIES=%.900s/copies", world->paths.home);
-    for (size_t i = 0; i < 4; i++)
+    (void)snprintf(texts[4], LIMIT_PATH, "CAIRN_NVML=%s", FAKE_NVML);
+    for (size_t i = 0; i < 5; i++)
         env[count++] = texts[i];
     for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++) {
         const char *value = getenv(kept[i]);
         if (value == NULL)
             continue;
-        (void)snprintf(texts[4 + i], LIMIT_PATH, "%s=%.900s", kept[i], value);
-        env[count++] = texts[4 + i];
+        (void)snprintf(texts[5 + i], LIMIT_PATH, "%s=%.900s", kept[i], value);
+        env[count++] = texts[5 + i];
     }
     env[count] = NULL;
     char *argv[] = { (char *)AGENT,

@@ -33,6 +33,8 @@ void world_agent_wait_killed(struct world *world); /* until a fault killed it */
 int world_second_agent(struct world *world);       /* of the same name: its exit code */
 
 /* Orders. mode: MODE of trainer.sh, or NULL. */
+/* Rank of generation 1; slots from 3 on are GPUs. */
+void world_order_start_in(struct world *world, uint32_t rank, uint32_t slot);
 void world_order_start(struct world *world, uint32_t generation, uint32_t rank, const char *mode);
 void world_order_start_bad(struct world *world, const char *job);
 void world_order_end(struct world *world, uint32_t generation, uint32_t rank, int signal_number,

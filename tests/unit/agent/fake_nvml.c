@@ -3,6 +3,8 @@
  *   xid      "GPU XID\n": that event happens, once
  *   ecc      "GPU COUNT\n": uncorrected errors of it
  *   hang     every call that asks for a value waits while the file is there
+ *   shut     "GPU 0\n": that GPU can't be opened
+ * With FAKE_NVML_BARE it is a driver that has only what we can't do without.
  */
 #include <poll.h>
 #include <stdio.h>
@@ -17,7 +19,6 @@
 #define EXPORT __attribute__((visibility("default")))
 
 static char devices[GPUS];
-static char events;
 
 static int path_of(const char *name, char *out, size_t capacity)
 {
@@ -38,13 +39,6 @@ static int read_two(const char *name, unsigned *gpu, unsigned long long *value)
     return found == 2;
 }
 
-static void wait_while_it_hangs(void)
-{
-    char path[512];
-    while (path_of("hang", path, sizeof(path)) && access(path, F_OK) == 0)
-        (void)poll(NULL, 0, 10);
-}
-
 static unsigned index_of(const void *device)
 {
     return (unsigned)((const char *)device - devices);
@@ -52,21 +46,10 @@ static unsigned index_of(const void *device)
 
 EXPORT int nvmlInit_v2(void);
 EXPORT int nvmlShutdown(void);
-EXPORT int nvmlSystemGetDriverVersion(char *out, unsigned capacity);
 EXPORT int nvmlDeviceGetCount_v2(unsigned *out);
 EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **out);
-EXPORT int nvmlDeviceGetName(void *device, char *out, unsigned capacity);
 EXPORT int nvmlDeviceGetUUID(const void *device, char *out, unsigned capacity);
-EXPORT int nvmlDeviceGetMemoryInfo(void *device, struct nvml_memory *out);
 EXPORT int nvmlDeviceGetCudaComputeCapability(void *device, int *major, int *minor);
-EXPORT int nvmlDeviceGetTemperature(void *device, unsigned sensor, unsigned *out);
-EXPORT int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *out);
-EXPORT int nvmlDeviceGetTotalEccErrors(const void *device, unsigned kind, unsigned since,
-                                       unsigned long long *out);
-EXPORT int nvmlEventSetCreate(void **out);
-EXPORT int nvmlDeviceRegisterEvents(void *device, unsigned long long types, void *set);
-EXPORT int nvmlEventSetWait_v2(void *set, struct nvml_event *out, unsigned timeout_ms);
-EXPORT int nvmlEventSetFree(void *set);
 
 int nvmlInit_v2(void)
 {
@@ -78,12 +61,6 @@ int nvmlShutdown(void)
     return NVML_OK;
 }
 
-int nvmlSystemGetDriverVersion(char *out, unsigned capacity)
-{
-    (void)snprintf(out, capacity, "580.00");
-    return NVML_OK;
-}
-
 int nvmlDeviceGetCount_v2(unsigned *out)
 {
     *out = GPUS;
@@ -92,7 +69,52 @@ int nvmlDeviceGetCount_v2(unsigned *out)
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **out)
 {
+    unsigned gpu = 0;
+    unsigned long long none = 0;
     *out = &devices[index];
+    return read_two("shut", &gpu, &none) && gpu == index ? 999 : NVML_OK;
+}
+
+int nvmlDeviceGetUUID(const void *device, char *out, unsigned capacity)
+{
+    (void)snprintf(out, capacity, "GPU-fake-%u", index_of(device));
+    return NVML_OK;
+}
+
+int nvmlDeviceGetCudaComputeCapability(void *device, int *major, int *minor)
+{
+    (void)device;
+    *major = 9;
+    *minor = 0;
+    return NVML_OK;
+}
+
+#ifndef FAKE_NVML_BARE
+
+static char events;
+
+static void wait_while_it_hangs(void)
+{
+    char path[512];
+    while (path_of("hang", path, sizeof(path)) && access(path, F_OK) == 0)
+        (void)poll(NULL, 0, 10);
+}
+
+EXPORT int nvmlSystemGetDriverVersion(char *out, unsigned capacity);
+EXPORT int nvmlDeviceGetName(void *device, char *out, unsigned capacity);
+EXPORT int nvmlDeviceGetMemoryInfo(void *device, struct nvml_memory *out);
+EXPORT int nvmlDeviceGetTemperature(void *device, unsigned sensor, unsigned *out);
+EXPORT int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *out);
+EXPORT int nvmlDeviceGetTotalEccErrors(const void *device, unsigned kind, unsigned since,
+                                       unsigned long long *out);
+EXPORT int nvmlEventSetCreate(void **out);
+EXPORT int nvmlDeviceRegisterEvents(void *device, unsigned long long types, void *set);
+EXPORT int nvmlEventSetWait_v2(void *set, struct nvml_event *out, unsigned timeout_ms);
+EXPORT int nvmlEventSetFree(void *set);
+
+int nvmlSystemGetDriverVersion(char *out, unsigned capacity)
+{
+    (void)snprintf(out, capacity, "580.00");
     return NVML_OK;
 }
 
@@ -103,25 +125,11 @@ int nvmlDeviceGetName(void *device, char *out, unsigned capacity)
     return NVML_OK;
 }
 
-int nvmlDeviceGetUUID(const void *device, char *out, unsigned capacity)
-{
-    (void)snprintf(out, capacity, "GPU-fake-%u", index_of(device));
-    return NVML_OK;
-}
-
 int nvmlDeviceGetMemoryInfo(void *device, struct nvml_memory *out)
 {
     (void)device;
     wait_while_it_hangs();
     *out = (struct nvml_memory){ .total = 8ull << 30, .free = 7ull << 30, .used = 1ull << 30 };
-    return NVML_OK;
-}
-
-int nvmlDeviceGetCudaComputeCapability(void *device, int *major, int *minor)
-{
-    (void)device;
-    *major = 9;
-    *minor = 0;
     return NVML_OK;
 }
 
@@ -188,3 +196,5 @@ int nvmlEventSetFree(void *set)
     (void)set;
     return NVML_OK;
 }
+
+#endif

@@ -145,6 +145,63 @@ static void a_driver_that_hangs_holds_up_nobody(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
+static void a_driver_that_lacks_what_we_can_do_without_has_its_gpus(void **state)
+{
+    (void)state;
+    struct gpu_watch *watch = NULL;
+    struct gpu_state gpus[LIMIT_GPUS];
+    assert_int_equal(gpu_watch_open(FAKE_NVML_BARE, quiet(), &watch), ST_OK);
+    assert_non_null(watch);
+    assert_int_equal(gpu_read(watch, gpus, LIMIT_GPUS), 2);
+    assert_string_equal(gpus[1].uuid, "GPU-fake-1");
+    assert_int_equal(gpus[1].capability, 90);
+    assert_string_equal(gpus[1].name, "");
+    assert_string_equal(gpus[1].problem, "");
+    gpu_watch_close(watch);
+}
+
+static void a_gpu_that_cant_be_opened_keeps_its_number(void **state)
+{
+    put(*state, "shut", "0 0\n");
+    struct gpu_watch *watch = open_fake();
+    struct gpu_state gpus[LIMIT_GPUS];
+    assert_int_equal(gpu_read(watch, gpus, LIMIT_GPUS), 2);
+    assert_string_equal(gpus[0].problem, "the driver can't open it");
+    assert_string_equal(gpus[1].uuid, "GPU-fake-1");
+    assert_string_equal(gpus[1].problem, "");
+    gpu_watch_close(watch);
+}
+
+static void only_gpus_that_a_scheduler_gave_are_lent(void **state)
+{
+    static const struct {
+        const char *list;
+        size_t count;
+        const char *first;
+    } cases[] = {
+        { "1", 1, "GPU-fake-1" },
+        { "0,1", 2, "GPU-fake-0" },
+        { "GPU-fake-1", 1, "GPU-fake-1" },
+        { "", 0, "" },
+        { "NoDevFiles", 0, "" },
+        { "-1", 0, "" },
+        { "1,7", 1, "GPU-fake-1" },
+        { "GPU-", 0, "" },
+        { "10", 0, "" },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct gpu_watch *watch = NULL;
+        struct gpu_state gpus[LIMIT_GPUS] = { { .uuid = "" } };
+        assert_int_equal(setenv("CUDA_VISIBLE_DEVICES", cases[i].list, 1), 0);
+        assert_int_equal(gpu_watch_open(FAKE_NVML, quiet(), &watch), ST_OK);
+        assert_int_equal(gpu_read(watch, gpus, LIMIT_GPUS), cases[i].count);
+        assert_string_equal(gpus[0].uuid, cases[i].first);
+        gpu_watch_close(watch);
+    }
+    assert_int_equal(unsetenv("CUDA_VISIBLE_DEVICES"), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -154,6 +211,12 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(only_a_new_ecc_error_is_a_problem, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_driver_that_hangs_holds_up_nobody, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_driver_that_lacks_what_we_can_do_without_has_its_gpus,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_gpu_that_cant_be_opened_keeps_its_number, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(only_gpus_that_a_scheduler_gave_are_lent, set_up,
+                                        tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -93,6 +93,21 @@ static void trainer_gets_arguments_token_threads_and_no_other_descriptor(void **
     assert_int_equal(getpgid(pid), pid);
 }
 
+static void trainer_sees_the_gpu_of_its_slot_by_uuid_and_no_other(void **state)
+{
+    struct world *world = begin(state);
+    assert_int_equal(world_hello(world)->n_gpus, 2);
+    (void)hold(world, 0);
+    world_order_start_in(world, 1, 4);
+    (void)world_wait_started(world, 1, 1, 1);
+    assert_non_null(strstr(world_wait_log(world, 0, "holding"), "gpus []\n"));
+    assert_non_null(strstr(world_wait_log(world, 1, "holding"), "gpus [GPU-fake-1]\n"));
+    world_order_start_in(world, 2, 5);
+    const Cairn__V1__TrainerExited *exited = world_wait_exited(world, 1, 2, 1);
+    assert_int_equal(exited->cause, CAIRN__V1__TRAINER_EXITED__CAUSE__SPAWN_FAILED);
+    assert_non_null(strstr(exited->message, "slot 5"));
+}
+
 static void exit_is_told_with_code_and_last_lines_until_it_is_acknowledged(void **state)
 {
     struct world *world = begin(state);
@@ -387,6 +402,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WORLD_TEST(agent_introduces_itself_and_beats),
         WORLD_TEST(trainer_gets_arguments_token_threads_and_no_other_descriptor),
+        WORLD_TEST(trainer_sees_the_gpu_of_its_slot_by_uuid_and_no_other),
         WORLD_TEST(exit_is_told_with_code_and_last_lines_until_it_is_acknowledged),
         WORLD_TEST(signals_are_told_by_their_number),
         WORLD_TEST(last_words_come_with_the_exit),

@@ -4,6 +4,7 @@ IFS= read -r token <&3
 exec 3<&-
 echo "arguments $*"
 echo "token $token threads $OMP_NUM_THREADS dynamic $OMP_DYNAMIC"
+echo "gpus [$CUDA_VISIBLE_DEVICES]"
 echo "descriptors $(ls /proc/self/fd | tr '\n' ' ')"
 case "$MODE" in
 exit7) echo "goodbye" >&2; exit 7 ;;
