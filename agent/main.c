@@ -9,6 +9,7 @@
 
 #include "agent/agent.h"
 #include "common/cleanup.h"
+#include "common/io.h"
 #include "rpc/rpc.h"
 
 enum { EXIT_DONE = 0, EXIT_INTERNAL = 1, EXIT_USAGE = 2, EXIT_REFUSED = 4 };
@@ -211,6 +212,7 @@ int main(int argc, char **argv)
     if (!parse_options(argc, argv, &options, &token_file, &code))
         return code;
     struct texts texts = { .token = NULL };
+    (void)io_descriptors_raise(); /* for the trainers, too: a connection per peer */
     enum status st = fill_defaults(&options, token_file, &texts);
     if (st != ST_OK) {
         (void)fprintf(stderr, "cairn-agent: %s\n", status_string(st));

@@ -125,3 +125,10 @@ MUST_CHECK enum status io_replace(const struct io *io, const char *path, const v
 /* Makes path and every missing parent, each fsynced into its parent. In an object
  * store there is nothing to make: one mkdir. */
 MUST_CHECK enum status io_mkdir_all(const struct io *io, const char *path);
+
+/*
+ * Raises the number of descriptors (files, sockets) that this process may have open as far as this
+ * user may, to a million at most, and returns it; what the process starts inherits it. At the start
+ * of a program that holds a connection per worker.
+ */
+uint64_t io_descriptors_raise(void);

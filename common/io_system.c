@@ -5,10 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "common/check.h"
 #include "common/io.h"
 
 static enum status result(int rc)
@@ -210,4 +212,20 @@ const struct io *io_system(void)
         .unmap = system_unmap,
     };
     return &io;
+}
+
+/* ---- descriptors ---- */
+
+#define DESCRIPTORS_MAX                                                                            \
+    ((rlim_t)1 << 20) /* "unlimited" is a billion in places: tables grow by it */
+
+uint64_t io_descriptors_raise(void)
+{
+    struct rlimit limit;
+    CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    const rlim_t wanted = limit.rlim_max < DESCRIPTORS_MAX ? limit.rlim_max : DESCRIPTORS_MAX;
+    if (limit.rlim_cur >= wanted)
+        return limit.rlim_cur;
+    const struct rlimit raised = { .rlim_cur = wanted, .rlim_max = limit.rlim_max };
+    return setrlimit(RLIMIT_NOFILE, &raised) == 0 ? wanted : limit.rlim_cur;
 }

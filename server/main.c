@@ -19,6 +19,7 @@
 #include "checkpoint/store/store.h"
 #include "common/check.h"
 #include "common/cleanup.h"
+#include "common/io.h"
 #include "common/paths.h"
 #include "common/watchdog.h"
 #include "proto/descriptors.h"
@@ -33,15 +34,20 @@
 
 static const char usage[] =
     "usage: cairnd [--listen ADDRESS:PORT]\n"
+    "       cairnd --backup FILE\n"
     "\n"
     "The coordinator of the instance under CAIRN_HOME; `cairn up` starts it.\n"
     "--listen also serves TCP on a loopback address (port 0: any; the address is written to\n"
-    "CAIRN_HOME/cairnd.addr), for callers with the token in CAIRN_HOME/token.\n";
+    "CAIRN_HOME/cairnd.addr), for callers with the token in CAIRN_HOME/token.\n"
+    "--backup copies the journal to FILE and ends; the coordinator may be running. To go back to "
+    "it:\n"
+    "`cairn down`, put FILE in the place of CAIRN_HOME/state/cairnd.db, `cairn up`.\n";
 
 struct daemon {
     struct log log;
     struct paths paths;
     const char *listen;
+    const char *backup; /* NULL: serve */
     char token[TOKEN_HEX + 1];
     int signal_fd;
     struct journal *journal;
@@ -224,6 +230,7 @@ static enum status open_core(struct daemon *d)
                                     .store = store_queue_port(d->store),
                                     .random = random_bytes,
                                     .hang_ms = hang_ms(),
+                                    .descriptors = io_descriptors_raise(),
                                     .loading = beat,
                                     .loading_arg = d,
                                     .log_chunk = log_chunk,
@@ -417,6 +424,7 @@ static int take_arguments(struct daemon *d, int argc, char **argv)
 {
     static const struct option options[] = {
         { "listen", required_argument, NULL, 'l' },
+        { "backup", required_argument, NULL, 'b' },
         { "help", no_argument, NULL, 'h' },
         { "version", no_argument, NULL, 'v' },
         { NULL, 0, NULL, 0 },
@@ -426,6 +434,9 @@ static int take_arguments(struct daemon *d, int argc, char **argv)
         switch (option) {
         case 'l':
             d->listen = optarg;
+            break;
+        case 'b':
+            d->backup = optarg;
             break;
         case 'h':
             (void)fputs(usage, stdout);
@@ -450,12 +461,30 @@ static int take_arguments(struct daemon *d, int argc, char **argv)
     return -1;
 }
 
+static int back_up(struct daemon *d)
+{
+    char path[LIMIT_PATH];
+    struct reason reason = { "" };
+    enum status st = paths_open(&d->paths);
+    if (st == ST_OK)
+        st = paths_join(&d->paths, path, sizeof path, "state/cairnd.db");
+    if (st == ST_OK)
+        st = journal_backup(path, d->backup, &reason);
+    if (st == ST_OK)
+        return EXIT_SUCCESS;
+    (void)fprintf(stderr, "cairnd: no backup: %s\n",
+                  reason.text[0] ? reason.text : status_string(st));
+    return EXIT_FAILURE;
+}
+
 int main(int argc, char **argv)
 {
     struct daemon d = { .log = log_open("cairnd"), .signal_fd = -1 };
     int code = take_arguments(&d, argc, argv);
     if (code >= 0)
         return code;
+    if (d.backup)
+        return back_up(&d);
     if (daemon_start(&d) != ST_OK)
         return EXIT_FAILURE; /* the process's end cleans up what was opened */
     enum status st = daemon_run(&d);

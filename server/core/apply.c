@@ -175,7 +175,7 @@ static enum status record_action(struct core *core, struct core_job *job,
     return ST_OK;
 }
 
-static enum status record_state(struct core *core, struct core_job *job)
+enum status core_record_state(struct core *core, struct core_job *job)
 {
     auto_buf struct buf state;
     buf_init(&state, CORE_STATE_BYTES_MAX);
@@ -192,7 +192,7 @@ static enum status record_turn(struct core *core, struct core_job *job,
     bool deciding = false;
     enum status st = journal_begin(core->options.journal);
     if (st == ST_OK)
-        st = record_state(core, job);
+        st = core_record_state(core, job);
     if (st == ST_OK)
         st = core_record_rows(core, job);
     for (size_t i = 0; st == ST_OK && i < actions->count; i++) {
@@ -219,7 +219,7 @@ void core_flush_rows(struct core *core, struct core_job *job)
         return;
     enum status st = journal_begin(core->options.journal);
     if (st == ST_OK)
-        st = record_state(core, job);
+        st = core_record_state(core, job);
     if (st == ST_OK)
         st = core_record_rows(core, job);
     if (st == ST_OK)

@@ -64,6 +64,27 @@ static enum status could_run(struct core *core, const struct job *spec, struct r
     return ST_REFUSED;
 }
 
+/* Each worker of a job that isn't over may have a session open. */
+static enum status could_connect(const struct core *core, const struct job *spec,
+                                 struct reason *reason)
+{
+    uint64_t needed = CORE_DESCRIPTORS_OWN + core->node_count + (uint64_t)spec->workers.count;
+    for (size_t i = 0; i < core->job_count; i++) {
+        const struct machine *m = &core->jobs[i]->m;
+        needed += machine_state_final(m->state) ? 0 : m->config.ranks;
+    }
+    if (core->options.descriptors == 0 || needed <= core->options.descriptors)
+        return ST_OK;
+    reason_set(
+        reason,
+        "with this job's %lld workers the coordinator would need %llu open files, and it may "
+        "have %llu: raise its limit (ulimit -n, or LimitNOFILE= of its service) and start it "
+        "again, or submit a smaller job",
+        (long long)spec->workers.count, (unsigned long long)needed,
+        (unsigned long long)core->options.descriptors);
+    return ST_REFUSED;
+}
+
 static enum status new_job(struct core *core, const struct job *spec, const char *job_file,
                            struct core_job **out)
 {
@@ -151,6 +172,8 @@ enum status core_submit(struct core *core, const struct job *spec, const char *j
         }
     }
     enum status st = could_run(core, spec, reason);
+    if (st == ST_OK)
+        st = could_connect(core, spec, reason);
     if (st == ST_OK)
         st = make_room(core);
     struct core_job *job;

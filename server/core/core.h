@@ -57,7 +57,8 @@ struct core_options {
     struct store_port store;
     void (*random)(void *arg, void *out, size_t size);
     void *random_arg;
-    int64_t hang_ms; /* floor of the hang rule; 0: 30 s */
+    int64_t hang_ms;      /* floor of the hang rule; 0: 30 s */
+    uint64_t descriptors; /* that this process may have open; 0: nobody counts them */
     /* Called by core_new, after each job at the latest: reading thousands takes a while, and who
      * watches this process must not take it for a hang. NULL: nobody does. */
     void (*loading)(void *arg);

@@ -23,6 +23,7 @@
 #define CORE_STRAYS_MAX      (4 * LIMIT_SLOTS) /* of a node: what an agent answers for at most */
 #define CORE_UNDYING_MS      15000             /* killed so long ago, a process is called undying */
 #define CORE_DRAIN_FORGET_MS 60000             /* a drain that nobody ends is forgotten */
+#define CORE_DESCRIPTORS_OWN 128               /* of the journal, the store, agents and people */
 #define CORE_STATE_BYTES_MAX ((size_t)4 * 1024 * 1024) /* of a job's machine as JSON */
 
 /*
@@ -163,6 +164,8 @@ struct machine_event core_event_of(const struct core *core, enum machine_event_k
 enum status core_apply(struct core *core, struct core_job *job, struct machine_event *event);
 /* An event in the job's history that its machine doesn't decide. */
 void core_note(struct core *core, struct core_job *job, const char *what, const char *message);
+/* Within a transaction: the job's state as it is now. */
+MUST_CHECK enum status core_record_state(struct core *core, struct core_job *job);
 /* After it was read from the journal. */
 void core_resume(struct core *core, struct core_job *job);
 /* Journals metric rows without an event. */

@@ -212,6 +212,43 @@ static void await_nodes(struct core *core, const struct core_job *job)
     }
 }
 
+static enum status record_restored(struct core *core, struct core_job *job)
+{
+    if (!job->m.dirty)
+        return ST_OK;
+    struct reason reason;
+    reason_set(&reason,
+               "the journal was restored from a backup: what happened after that was made is not "
+               "known; attempts are numbered from %u on",
+               job->m.generation);
+    struct journal_event event = { .wall_ms = clock_wall_ms(core->options.clock),
+                                   .generation = job->m.generation,
+                                   .step = job->m.step_max,
+                                   .kind = "restored",
+                                   .message = reason.text };
+    enum status st = core_record_state(core, job);
+    if (st == ST_OK)
+        st = journal_put_event(core->options.journal, job->id, &event);
+    job->m.dirty = false;
+    return st;
+}
+
+/* Of the journal, not of a job: it is an older one that was put in place. */
+static enum status take_restored(struct core *core)
+{
+    LOG_WARN(core->options.log, "the journal is a backup that was put in place: attempts of before "
+                                "are ended, and what they saved since is not used");
+    enum status st = journal_begin(core->options.journal);
+    for (size_t i = 0; st == ST_OK && i < core->job_count; i++) {
+        struct core_job *job = core->jobs[i];
+        job->m.dirty = false;
+        machine_restored(&job->m);
+        st = record_restored(core, job);
+        say_loading(core);
+    }
+    return st == ST_OK ? journal_end_restore(core->options.journal) : st;
+}
+
 enum status core_load(struct core *core)
 {
     struct load load = { .core = core, .status = ST_OK };
@@ -222,6 +259,8 @@ enum status core_load(struct core *core)
         st = load_rest(core, core->jobs[i]);
         say_loading(core);
     }
+    if (st == ST_OK && journal_is_restored(core->options.journal))
+        st = take_restored(core);
     if (st != ST_OK)
         return st;
     for (size_t i = 0; i < core->job_count; i++)

@@ -295,3 +295,44 @@ bool core_node_has(const struct core_node *node, const char *device)
         found = found || core_gpu_serves(&node->gpus[i]);
     return found;
 }
+
+/* Slots first to end - 1 that are taken. */
+static uint32_t count_used(struct core *core, const struct core_node *node, uint32_t first,
+                           uint32_t end)
+{
+    uint32_t used = 0;
+    for (uint32_t slot = first; slot < end; slot++)
+        used += core_stray_holds(node, slot);
+    for (size_t j = 0; j < core->job_count; j++) {
+        const struct machine *m = &core->jobs[j]->m;
+        for (uint32_t r = 0; r < m->config.ranks; r++) {
+            uint32_t slot = m->ranks[r].slot;
+            used += machine_holds_slot(m, r) && slot >= first && slot < end &&
+                    !core_stray_holds(node, slot) && strcmp(m->ranks[r].node, node->name) == 0;
+        }
+    }
+    return used;
+}
+
+uint32_t core_node_used(struct core *core, const struct core_node *node)
+{
+    return count_used(core, node, 0, node->slots);
+}
+
+uint32_t core_node_gpus_used(struct core *core, const struct core_node *node)
+{
+    return count_used(core, node, node->slots, node->slots + node->gpu_count);
+}
+
+bool core_node_heard(struct core *core, const struct core_node *node)
+{
+    for (size_t j = 0; j < core->job_count; j++) {
+        const struct machine *m = &core->jobs[j]->m;
+        for (uint32_t r = 0; r < m->config.ranks; r++) {
+            if (machine_holds_slot(m, r) && m->ranks[r].session &&
+                strcmp(m->ranks[r].node, node->name) == 0)
+                return true;
+        }
+    }
+    return false;
+}

@@ -8,6 +8,9 @@
 
 #include "server/journal/journal.h"
 
+/* application_id of a copy: "CaBK". */
+#define JOURNAL_BACKUP_ID "1130447435"
+
 enum journal_sql {
     SQL_PUT_JOB,
     SQL_PUT_STATE,
@@ -57,6 +60,7 @@ struct journal {
     sqlite3 *db;
     int lock_fd;                         /* of the lock file beside it; -1: none */
     bool frozen;                         /* journal_freeze */
+    bool restored;                       /* a copy in the journal's place */
     char error[256];                     /* what failed last */
     sqlite3_stmt *statements[SQL_COUNT]; /* prepared with their first use */
 };

@@ -1,5 +1,6 @@
 /*
- * The coordinator's memory: one SQLite file (WAL, synchronous=FULL). A commit is durable when
+ * The coordinator's memory: one SQLite file (WAL, synchronous=FULL); copies of it can be made while
+ * it is used, and put in its place (backup.c). A commit is durable when
  * journal_commit returned ST_OK; the caller lets no action leave before.
  *
  * Tables: jobs (the state machine as JSON, rewritten with every change), generations, saves (those
@@ -16,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/reason.h"
 #include "common/status.h"
 #include "server/machine/machine.h"
 
@@ -31,6 +33,18 @@ void journal_close(struct journal *journal);
 const char *journal_error(const struct journal *journal);
 /* As if the process had died here: whatever is committed from now on is lost (tests/sim). */
 void journal_freeze(struct journal *journal);
+
+/*
+ * A copy of the journal of path, as one file that takes the place of `to` at once, 0600. Who has
+ * the journal open goes on meanwhile, in another process, too. In the copy no save is under way.
+ * Errors: ST_NOT_FOUND, ST_IO, ST_FULL, ST_CORRUPT, and those of open, fsync, rename; `to` is as it
+ *         was
+ */
+MUST_CHECK enum status journal_backup(const char *path, const char *to, struct reason *reason);
+/* What was opened is a copy: what happened since it was made is not in it. */
+bool journal_is_restored(const struct journal *journal);
+/* Instead of journal_commit, with what follows from that: from now on it is the journal. */
+MUST_CHECK enum status journal_end_restore(struct journal *journal);
 
 MUST_CHECK enum status journal_begin(struct journal *journal);
 MUST_CHECK enum status journal_commit(struct journal *journal);

@@ -13,6 +13,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "common/cleanup.h"
 #include "common/limits.h"
 #include "server/journal/internal.h"
 #include "server/journal/journal.h"
@@ -75,6 +76,8 @@ static const char upgrade_to_4[] =
     "ALTER TABLE checkpoints ADD COLUMN retry INTEGER NOT NULL DEFAULT 0;"
     "PRAGMA user_version=4;"
     "COMMIT;";
+
+#define ID_OFFSET 68 /* of application_id in the file's header: 4 bytes, big endian */
 
 #define STRING_(x) #x
 #define STRING(x)  STRING_(x)
@@ -201,7 +204,6 @@ static enum status open_db(struct journal *journal, const char *path)
         "PRAGMA journal_mode=WAL",
         "PRAGMA synchronous=FULL",
         "PRAGMA wal_autocheckpoint=1000",
-        "PRAGMA locking_mode=EXCLUSIVE",
         "PRAGMA journal_size_limit=16777216",
         schema,
     };
@@ -219,6 +221,33 @@ static enum status open_db(struct journal *journal, const char *path)
     return journal_status(journal, rc);
 }
 
+/* ---- a copy in the journal's place ---- */
+
+/* Before the file is opened: whether it is a copy. A WAL is then another file's, and removed. */
+static enum status take_restored(struct journal *journal, const char *path)
+{
+    unsigned char id[4] = { 0 };
+    auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? ST_OK : status_from_errno(errno);
+    const ssize_t got = pread(fd, id, sizeof id, ID_OFFSET);
+    const uint32_t found =
+        (uint32_t)id[0] << 24 | (uint32_t)id[1] << 16 | (uint32_t)id[2] << 8 | id[3];
+    journal->restored = got == (ssize_t)sizeof id && found == strtoul(JOURNAL_BACKUP_ID, NULL, 10);
+    if (!journal->restored)
+        return ST_OK;
+    static const char *const ends[] = { "-wal", "-shm" };
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        char name[LIMIT_PATH + 8];
+        const int size = snprintf(name, sizeof name, "%s%s", path, ends[i]);
+        if (size < 0 || (size_t)size >= sizeof name)
+            return ST_FULL;
+        if (unlink(name) != 0 && errno != ENOENT)
+            return status_from_errno(errno);
+    }
+    return ST_OK;
+}
+
 enum status journal_open(const char *path, struct journal **out)
 {
     struct journal *journal = calloc(1, sizeof *journal);
@@ -226,6 +255,8 @@ enum status journal_open(const char *path, struct journal **out)
         return ST_NO_MEMORY;
     journal->lock_fd = -1;
     enum status st = take_lock(journal, path);
+    if (st == ST_OK)
+        st = take_restored(journal, path);
     if (st == ST_OK)
         st = open_db(journal, path);
     if (st != ST_OK) {
@@ -267,6 +298,20 @@ enum status journal_commit(struct journal *journal)
 {
     const char *sql = journal->frozen ? "ROLLBACK" : "COMMIT";
     return journal_status(journal, sqlite3_exec(journal->db, sql, NULL, NULL, NULL));
+}
+
+bool journal_is_restored(const struct journal *journal)
+{
+    return journal->restored;
+}
+
+enum status journal_end_restore(struct journal *journal)
+{
+    static const char end[] = "PRAGMA application_id=0; COMMIT; PRAGMA wal_checkpoint(TRUNCATE);";
+    enum status st = journal_status(journal, sqlite3_exec(journal->db, end, NULL, NULL, NULL));
+    if (st == ST_OK)
+        journal->restored = false;
+    return st;
 }
 
 /* ---- statements ---- */

@@ -348,6 +348,15 @@ void machine_resume(struct machine *m, int64_t now, int64_t wall, struct machine
     end_turn(&t);
 }
 
+void machine_restored(struct machine *m)
+{
+    if (machine_state_final(m->state) || m->generation == 0)
+        return;
+    m->generation += MACHINE_RESTORE_GAP;
+    m->memory_from = m->generation;
+    m->dirty = true;
+}
+
 void machine_abandon(struct machine *m, int64_t wall, struct machine_actions *out)
 {
     out->count = 0;

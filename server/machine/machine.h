@@ -177,6 +177,13 @@ void machine_load_save(struct machine *m, const struct machine_save *row);
 void machine_load_report(struct machine *m, uint64_t step, uint32_t generation, uint32_t rank);
 void machine_resume(struct machine *m, int64_t now, int64_t wall, struct machine_actions *out);
 /*
+ * Before machine_resume, where the journal is an older copy of what it was: generations that it
+ * doesn't know of have been, with trainers, copies and folders in the store. Their numbers are left
+ * out: trainers of any of them are ended as of an old generation, and their checkpoints not used.
+ */
+#define MACHINE_RESTORE_GAP 1000000 /* more generations than there were since any backup */
+void machine_restored(struct machine *m);
+/*
  * Kills a job that was not resumed, since nobody can tell what it is: KILLED at once, its trainers
  * and saves are forgotten. An agent that still has one of them ends it, as of any job that ended.
  */

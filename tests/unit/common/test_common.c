@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -205,6 +206,22 @@ static void a_wait_ends_at_its_time_and_not_before(void **state)
     (void)pthread_cond_destroy(&cond);
 }
 
+static void descriptors_are_raised_to_what_the_user_may_have(void **state)
+{
+    (void)state;
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    struct rlimit low = { .rlim_cur = 64, .rlim_max = before.rlim_max };
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    const uint64_t raised = io_descriptors_raise();
+    assert_true(raised == before.rlim_max || raised == 1 << 20);
+    struct rlimit after;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &after), 0);
+    assert_int_equal(after.rlim_cur, raised);
+    assert_int_equal(after.rlim_max, before.rlim_max);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -218,6 +235,7 @@ int main(void)
                                         make_folder, remove_folder),
         cmocka_unit_test(a_program_is_watched_while_its_supervisor_reads),
         cmocka_unit_test(a_wait_ends_at_its_time_and_not_before),
+        cmocka_unit_test(descriptors_are_raised_to_what_the_user_may_have),
         cmocka_unit_test(a_long_home_gets_a_short_socket_path),
         cmocka_unit_test(a_log_line_is_one_bounded_json_object),
     };

@@ -58,6 +58,7 @@ void core_start(struct core_world *w)
                                     .journal = w->journal,
                                     .store = { .self = w, .submit = submit },
                                     .random = random_bytes,
+                                    .descriptors = w->descriptors,
                                     .loading = note_loading,
                                     .loading_arg = w };
     assert_int_equal(core_new(&options, &w->core), ST_OK);

@@ -28,6 +28,7 @@ struct core_world {
     struct log log;
     struct store_task *probe; /* not answered yet */
     uint32_t tasks;           /* that the store was given */
+    uint64_t descriptors;     /* that the core may have, from its next start on; 0: any number */
     uint32_t beats;           /* while the core loaded */
     int64_t load_ms;          /* by which the clock goes on with each of them */
 };

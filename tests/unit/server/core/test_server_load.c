@@ -1,6 +1,7 @@
 /* What the core makes of a journal: thousands of jobs, and such that it can't read. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/test.h"
 #include "tests/unit/server/core/core_fixture.h"
@@ -224,6 +225,108 @@ static void a_job_whose_state_is_broken_is_kept_as_well(void **state)
     assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_OK);
 }
 
+/* ---- more workers than connections ---- */
+
+static void a_job_with_more_workers_than_connections_is_refused(void **state)
+{
+    struct core_world *w = *state;
+    struct core_job *job = core_submit_one(w, "a"); /* two workers */
+    static const char wide[] = "name: wide\nmodel: {arch: mlp, classes: 10}\n"
+                               "data: {train: {format: synthetic, samples: 4096}}\n"
+                               "train: {duration: 50 steps, global_batch: 512, lanes: 512, "
+                               "optimizer: {name: sgd, lr: 0.1}, seed: 1}\n"
+                               "workers: {count: 200}\n"
+                               "checkpoint: {every: 5 steps, store: /store}\n";
+    struct reason reason;
+    w->descriptors = 256;
+    core_restart(w);
+    assert_int_equal(core_submit_text(w, wide, &job, &reason), ST_REFUSED);
+    assert_non_null(strstr(reason.text, "200 workers"));
+    assert_non_null(strstr(reason.text, "330 open files"));
+    assert_non_null(strstr(reason.text, "256"));
+    assert_non_null(strstr(reason.text, "ulimit -n"));
+    w->descriptors = 330;
+    core_restart(w);
+    assert_int_equal(core_submit_text(w, wide, &job, &reason), ST_OK);
+}
+
+/* ---- a backup ---- */
+
+static void back_up(struct core_world *w, char path[160])
+{
+    struct reason reason = { "" };
+    (void)snprintf(path, 160, "%s/backup", w->dir);
+    enum status st = journal_backup(w->path, path, &reason);
+    if (st != ST_OK)
+        fail_msg("%s", reason.text);
+}
+
+/* The coordinator dies; its journal's WAL lies there when the backup is put in place. */
+static void put_in_place(struct core_world *w, const char *backup)
+{
+    char wal[160], kept[160];
+    (void)snprintf(wal, sizeof wal, "%s-wal", w->path);
+    (void)snprintf(kept, sizeof kept, "%s/kept", w->dir);
+    assert_int_equal(link(wal, kept), 0);
+    core_stop(w);
+    (void)unlink(wal);
+    assert_int_equal(rename(kept, wal), 0);
+    assert_int_equal(rename(backup, w->path), 0);
+    core_start(w);
+}
+
+static void a_restored_journal_uses_no_number_of_an_attempt_again(void **state)
+{
+    struct core_world *w = *state;
+    struct far_end agent, trainer;
+    char backup[160];
+    far_join(w, &agent, "n", "boot-1");
+    struct core_job *job = core_submit_one(w, "a");
+    assert_int_equal(job->m.generation, 1);
+    back_up(w, backup); /* while the core has the journal open */
+    char token[72];
+    (void)snprintf(token, sizeof token, "%s", job->m.token);
+    (void)core_submit_one(w, "b"); /* after it: not in it */
+    far_close_agent(w, &agent);
+    put_in_place(w, backup);
+    struct core_job *later;
+    assert_int_equal(core_find(w->core, "b", &later), ST_NOT_FOUND);
+    assert_int_equal(core_find(w->core, "a", &job), ST_OK);
+    assert_int_equal(job->m.generation, 1 + MACHINE_RESTORE_GAP);
+    join_with_trainer(w, &agent, job->id); /* of generation 1 */
+    assert_int_equal(agent.sent[ORDER_END], 1);
+    far_open(&trainer, token);
+    Cairn__V1__TrainerHello hello = CAIRN__V1__TRAINER_HELLO__INIT;
+    hello.job = job->id;
+    hello.generation = 1;
+    hello.version = CAIRN_VERSION;
+    far_trainer_hello(w, &trainer, &hello);
+    assert_non_null(strstr(trainer.text, "over"));
+    far_close_trainer(w, &trainer);
+    core_pass(w, 1000);
+    assert_int_equal(agent.sent[CAIRN__V1__AGENT_ORDER__BODY_START], 2); /* it goes on */
+    far_close_agent(w, &agent);
+    core_restart(w); /* once is enough */
+    assert_int_equal(core_find(w->core, "a", &job), ST_OK);
+    assert_int_equal(job->m.generation, 1 + MACHINE_RESTORE_GAP);
+    assert_false(journal_is_restored(w->journal));
+}
+
+static void a_backup_that_fails_leaves_the_one_before(void **state)
+{
+    struct core_world *w = *state;
+    struct reason reason = { "" };
+    char backup[160], nowhere[160];
+    back_up(w, backup);
+    back_up(w, backup); /* takes its place */
+    (void)snprintf(nowhere, sizeof nowhere, "%s/no/backup", w->dir);
+    assert_int_not_equal(journal_backup(w->path, nowhere, &reason), ST_OK);
+    assert_non_null(strstr(reason.text, nowhere));
+    assert_int_equal(journal_backup(nowhere, backup, &reason), ST_NOT_FOUND);
+    assert_int_equal(access(backup, R_OK), 0);
+    assert_int_equal(unlink(backup), 0);
+}
+
 /* ---- what is forgotten ---- */
 
 static bool count_kv(void *arg, const char *key, const void *value, size_t size)
@@ -284,6 +387,9 @@ int main(void)
         CASE(its_slots_are_not_given_to_others),
         CASE(a_job_that_no_longer_parses_can_be_killed),
         CASE(a_job_whose_state_is_broken_is_kept_as_well),
+        CASE(a_job_with_more_workers_than_connections_is_refused),
+        CASE(a_restored_journal_uses_no_number_of_an_attempt_again),
+        CASE(a_backup_that_fails_leaves_the_one_before),
         CASE(the_rendezvous_of_a_generation_ends_with_it),
     };
 #undef CASE
