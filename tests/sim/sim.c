@@ -156,6 +156,19 @@ void sim_say(struct sim *sim, const char *format, ...)
 
 /* ---- chaos ---- */
 
+static void put_data_back(struct sim *sim, void *arg, uint64_t number)
+{
+    (void)arg;
+    sim->edited[number] = 0;
+}
+
+static void edit_data(struct sim *sim)
+{
+    const uint64_t node = sim_below(sim, SIM_NODES);
+    sim->edited[node] = 1 + (uint32_t)sim_below(sim, 5);
+    sim_at(sim, (int64_t)sim_below(sim, 25000), put_data_back, NULL, node);
+}
+
 static void store_has_room(struct sim *sim, void *arg, uint64_t number)
 {
     (void)arg;
@@ -245,6 +258,8 @@ static void break_something(struct sim *sim)
         sim_trainer_undying(sim, t);
     } else if (what < 97) {
         sim_coordinator_unplug(sim);
+    } else if (what < 98) {
+        edit_data(sim);
     } else {
         sim_coordinator_chaos(sim);
     }
@@ -257,6 +272,7 @@ static void chaos(struct sim *sim, void *arg, uint64_t number)
     if (sim->now >= sim->options.chaos_ms) {
         sim->chaos = false;
         sim->store_full = false;
+        memset(sim->edited, 0, sizeof sim->edited);
         sim_say(sim, "no more failures");
         return;
     }

@@ -67,6 +67,7 @@ struct sim_job {
     uint64_t stop_step;   /* it trained when it was asked to stop, and had finished this step */
     bool user_error;      /* its trainers report one */
     bool failed;          /* it was seen to have */
+    bool ran;             /* so its data are pinned */
     /* Damage that was found in copies: by which generation last, in whose copies, of which step,
      * and how often in the same ones. */
     uint32_t memory_bad_in, memory_bad_of, memory_bad_times;
@@ -115,7 +116,8 @@ struct sim {
     struct sim_folder folders[SIM_FOLDERS];
     size_t folder_count;
     bool store_full;
-    int64_t savers_hang_until; /* the store answers the coordinator, but no worker */
+    uint32_t edited[SIM_NODES]; /* the data there; 0: they are as they were */
+    int64_t savers_hang_until;  /* the store answers the coordinator, but no worker */
     bool chaos;
     bool was_unplugged; /* the coordinator, for a while */
     /* coordinator */
@@ -204,6 +206,7 @@ void sim_memory_free(struct sim *sim);
 /* ---- sim_agent.c ---- */
 struct sim_node *sim_node_new(struct sim *sim, uint32_t index);
 void sim_node_free(struct sim_node *node);
+uint32_t sim_node_data(const struct sim *sim, const struct sim_node *node);
 void sim_agent_crash(struct sim *sim, struct sim_node *node);
 void sim_node_crash(struct sim *sim, struct sim_node *node); /* the machine: trainers, too */
 void sim_agent_cut(struct sim *sim, struct sim_node *node);
@@ -230,7 +233,8 @@ struct sim_trainer_view {
     enum sim_exit exit;
     int code; /* or signal */
     bool hung, ready, acked, finished;
-    bool undying; /* it waits in the kernel: no signal ends it */
+    bool undying;  /* it waits in the kernel: no signal ends it */
+    uint32_t data; /* as it found them */
     uint64_t step;
 };
 struct sim_trainer_view *sim_trainer_view(struct sim_trainer *trainer);

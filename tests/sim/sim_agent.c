@@ -17,6 +17,11 @@ struct sim_node {
     uint64_t life; /* of the agent's process */
 };
 
+uint32_t sim_node_data(const struct sim *sim, const struct sim_node *node)
+{
+    return sim->edited[node->index];
+}
+
 void sim_node_free(struct sim_node *node)
 {
     free(node);

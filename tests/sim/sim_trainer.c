@@ -356,11 +356,15 @@ static void form(struct sim *sim, struct sim_trainer *t)
     t->view.step = assignment.restore_step;
     t->total = job->total;
     t->every = job->every;
+    char pins[96];
+    t->view.data = job->ran ? sim_node_data(sim, t->view.node) : 0;
+    (void)snprintf(pins, sizeof pins,
+                   "{\"cpu\":1,\"data\":{\"train\":{\"files\":[\"/t.bin %u\"]}}}", t->view.data);
     struct session_ready ready = { .total_steps = t->total,
                                    .steps_per_epoch = 10,
                                    .step = t->view.step,
                                    .save_every = t->every,
-                                   .pins = "{}" };
+                                   .pins = pins };
     CHECK(session_core_ready(&t->core, &ready) == ST_OK);
     t->view.ready = true;
     t->stage = TRAINING;

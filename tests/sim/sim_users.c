@@ -167,12 +167,25 @@ static void check_flaw(struct sim *sim, struct sim_job *known, const struct mach
     }
 }
 
+/* Nobody trains on data that were edited. */
+static void check_data(struct sim *sim, uint32_t index, const struct machine *m)
+{
+    struct sim_job *known = &sim->jobs[index];
+    known->ran = known->ran || m->started_wall != 0;
+    for (size_t i = 0; m->state == MACHINE_RUNNING && i < sim->trainer_count; i++) {
+        const struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);
+        if (view->start.job == index && view->start.generation == m->generation && view->data != 0)
+            sim_fail(sim, "%s: rank %u trains on other data", known->id, view->start.rank);
+    }
+}
+
 static void check_job(struct sim *sim, uint32_t index, struct core_job *job)
 {
     struct sim_job *known = &sim->jobs[index];
     const struct machine *m = &job->m;
     check_time(sim, known, m);
     check_flaw(sim, known, m);
+    check_data(sim, index, m);
     if (m->generation < known->generation)
         sim_fail(sim, "%s: generation %u is known to agents, the coordinator knows %u", known->id,
                  known->generation, m->generation);
