@@ -31,6 +31,7 @@ static const struct field machine_fields[] = {
     FIELD(machine, memory_generation, U32),
     FIELD(machine, memory_from, U32),
     FIELD(machine, memory_decided, BOOLEAN),
+    FIELD(machine, ran, U64),
     FIELD(machine, progressed, BOOLEAN),
     FIELD(machine, committed, BOOLEAN),
     FIELD(machine, streak, U32),

@@ -25,14 +25,23 @@ static struct machine_copy *find_copy(struct machine *m, uint32_t generation, ui
     return NULL;
 }
 
-/* Of no use: copies of another number of ranks, of a generation that was given up or never was, and
- * of a step that is not beyond the store's checkpoint. Nor is the job's last step: it is trained
- * again, so that it is saved. */
+/* Every rank of it said its pins and they are the job's. A generation whose workers began while the
+ * coordinator was away may have trained on other data, and then died: nobody would know. */
+static bool has_run(const struct machine *m, uint32_t generation)
+{
+    uint32_t age = m->generation - generation;
+    return age < 64 && (m->ran >> age & 1);
+}
+
+/* Of no use: copies of another number of ranks, of a generation that was given up, never ran or
+ * never was, and of a step that is not beyond the store's checkpoint. Nor is the job's last step:
+ * it is trained again, so that it is saved. */
 static bool is_usable(const struct machine *m, const struct machine_copy *copy)
 {
     return copy->size == m->config.ranks && copy->rank < copy->size && copy->generation > 0 &&
            copy->generation >= m->memory_from && copy->generation < m->generation &&
-           copy->step > m->restore_step && (m->total_steps == 0 || copy->step < m->total_steps);
+           has_run(m, copy->generation) && copy->step > m->restore_step &&
+           (m->total_steps == 0 || copy->step < m->total_steps);
 }
 
 void machine_copies_hear(struct machine_turn *t)

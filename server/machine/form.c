@@ -15,6 +15,7 @@ static void form_generation(struct machine_turn *t)
     CHECK(!machine_saves_busy(m));
     const struct machine_ckpt *ckpt = machine_newest(m);
     m->generation++;
+    m->ran <<= 1;
     m->state = MACHINE_FORMING;
     m->dirty = true;
     m->reason[0] = '\0';
@@ -207,6 +208,7 @@ void machine_enter_running(struct machine_turn *t)
     CHECK(m->state == MACHINE_FORMING);
     CHECK(m->end_to == MACHINE_NONE);
     m->state = MACHINE_RUNNING;
+    m->ran |= 1;
     m->dirty = true;
     m->progress_at = t->now;
     if (m->started_wall == 0)

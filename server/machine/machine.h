@@ -63,6 +63,7 @@ struct machine {
     uint32_t memory_generation; /* not 0: restore_step comes from copies in memory of that one */
     uint32_t memory_from;       /* copies of generations before it are not used any more */
     bool memory_decided;        /* by this generation */
+    uint64_t ran; /* bit i: generation - i was RUNNING: the pins of all its ranks were compared */
     bool progressed, committed; /* by this generation */
     uint32_t streak;            /* failures since the last progress */
     uint32_t barren;            /* generations in a row without progress */

@@ -105,9 +105,6 @@ void machine_note_progress(struct machine_turn *t, struct machine_rank *rank)
     machine_text(rank->phase, sizeof rank->phase, said->phase);
     if (said->step > rank->step)
         rank->step = said->step;
-    if (m->state == MACHINE_FORMING && m->end_to == MACHINE_NONE && rank->joined &&
-        said->step > m->restore_step)
-        machine_enter_running(t); /* its Ready was lost with the coordinator */
     if (rank->step > m->step_max && machine_trains(m))
         note_step(t, rank->step);
 }
