@@ -47,4 +47,4 @@
 /* Of one worker's share of the training state, 59.75 GiB: the report of a save has a hash of 16
  * bytes for each piece, 8 KiB for all else, and float32 in its pieces. */
 #define LIMIT_SHARE_BYTES                                                                          \
-    (((UINT64_C(0) + LIMIT_REPORT_BYTES - 8 * 1024) / 16) * PIECE_ELEMENTS * sizeof(float))
+    ((UINT64_C(0) + LIMIT_REPORT_BYTES - 8192) / 16 * PIECE_ELEMENTS * sizeof(float))

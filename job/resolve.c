@@ -355,19 +355,18 @@ static void check_state(struct reader *reader)
             return;
     }
     const uint64_t workers = (uint64_t)job->workers.count;
-    const uint64_t state = job_state_bytes(job);
-    if (!reader_is_good(reader, "workers.count") || workers == 0 ||
-        state / workers <= LIMIT_SHARE_BYTES)
+    const uint64_t state = job_state_bytes(job), most = LIMIT_SHARE_BYTES;
+    const uint64_t least_workers = state / most + 1;
+    if (!reader_is_good(reader, "workers.count") || workers == 0 || state / workers <= most)
         return;
     const double gib = 1024.0 * 1024.0 * 1024.0;
     char way_out[LIMIT_REASON];
     (void)snprintf(way_out, sizeof(way_out), "use at least %llu workers, or a smaller model",
-                   (unsigned long long)(state / LIMIT_SHARE_BYTES + 1));
+                   (unsigned long long)least_workers);
     mistake(reader, reader_has(reader, "workers.count") ? "workers.count" : "model.arch", way_out,
             "a worker's share of the training state is %.2f GiB of %.2f GiB, but one of more than "
             "%.2f GiB can't be saved",
-            (double)state / (double)workers / gib, (double)state / gib,
-            (double)LIMIT_SHARE_BYTES / gib);
+            (double)state / (double)workers / gib, (double)state / gib, (double)most / gib);
 }
 
 static void check_metric(struct reader *reader)

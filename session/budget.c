@@ -52,13 +52,13 @@ enum status session_budget(const struct session_wish *wish, struct session_budge
 enum status session_share_check(uint64_t share_bytes, uint64_t state_bytes, struct reason *reason)
 {
     const double gib = 1024.0 * 1024.0 * 1024.0;
-    if (share_bytes <= LIMIT_SHARE_BYTES)
+    const uint64_t most = LIMIT_SHARE_BYTES, workers = state_bytes / most + 1;
+    if (share_bytes <= most)
         return ST_OK;
     reason_set(reason,
                "workers.count: a worker's share of the training state is %.2f GiB of %.2f GiB, but "
                "one of more than %.2f GiB can't be saved; use at least %llu workers",
-               (double)share_bytes / gib, (double)state_bytes / gib,
-               (double)LIMIT_SHARE_BYTES / gib,
-               (unsigned long long)(state_bytes / LIMIT_SHARE_BYTES + 1));
+               (double)share_bytes / gib, (double)state_bytes / gib, (double)most / gib,
+               (unsigned long long)workers);
     return ST_CONFIG;
 }

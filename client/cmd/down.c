@@ -27,9 +27,10 @@ static void save_jobs(struct client *client, int64_t grace_ms)
         return;
     }
     const Cairn__V1__DrainReply *drained = (const Cairn__V1__DrainReply *)reply;
-    if (drained->ended > 0)
+    if (drained->ended > 0) {
         client_note(client, "saved %u job%s, ended %u worker%s\n", drained->saved,
                     drained->saved == 1 ? "" : "s", drained->ended, drained->ended == 1 ? "" : "s");
+    }
     protobuf_c_message_free_unpacked(reply, NULL);
 }
 

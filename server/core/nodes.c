@@ -373,9 +373,10 @@ static bool take_seat(struct core *core, struct core_conn *conn, struct core_nod
     if (old) {
         old->node = NULL;
         old->ops->finish(old, RPC_ABORTED, "a newer agent of this machine took this node's name");
-        if (hello->started_ms != node->started_ms)
+        if (hello->started_ms != node->started_ms) {
             LOG_WARN(core->options.log, "node %s: a newer agent takes the place of an older one",
                      node->name);
+        }
     }
     bool renewed = node->known && (hello->started_ms != node->started_ms ||
                                    strcmp(node->boot_id, hello->boot_id) != 0 ||

@@ -75,9 +75,10 @@ static enum status make_board(struct core *core, struct board *board)
         }
         for (uint32_t s = 0; s < slots; s++)
             used[s] = used[s] || core_stray_holds(node, s);
-        for (uint32_t g = 0; g < node->gpu_count; g++)
+        for (uint32_t g = 0; g < node->gpu_count; g++) {
             used[node->slots + g] = used[node->slots + g] || node->gpus[g].problem[0] ||
                                     !core_gpu_serves(&node->gpus[g]);
+        }
         used += slots;
     }
     return ST_OK;
@@ -178,9 +179,10 @@ static void add_failed(const struct core_job *job, struct reason *reason)
 {
     uint32_t failed = shun_count(&job->m.shunned, SHUN_FAILED);
     struct reason before = *reason;
-    if (failed > 0)
+    if (failed > 0) {
         reason_set(reason, "%.400s; it keeps away from %u node(s) where it failed", before.text,
                    failed);
+    }
 }
 
 /* What there is not enough of: some may be held by processes that were killed and don't die. */
@@ -267,7 +269,7 @@ static void tell_drained(struct core *core)
         reason_set(&text,
                    "node %s is drained: this is one of %u jobs that failed there; it takes jobs "
                    "again when that is %d minutes ago, or its machine was started anew",
-                   node->name, record->count, FLEET_FORGET_MS / 60000);
+                   node->name, record->count, (int)(FLEET_FORGET_MS / 60000));
         if (job)
             core_note(core, job, "node", text.text);
     }

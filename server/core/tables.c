@@ -247,7 +247,7 @@ void core_stray_add(struct core *core, struct core_node *node, const Cairn__V1__
 {
     if (find_stray(node, ref) || node->stray_count >= CORE_STRAYS_MAX)
         return;
-    struct core_stray *more = realloc(node->strays, (node->stray_count + 1) * sizeof *more);
+    struct core_stray *more = realloc(node->strays, ((size_t)node->stray_count + 1) * sizeof *more);
     if (!more) {
         core_fail(core, ST_NO_MEMORY, "holding a slot");
         return;

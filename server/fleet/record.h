@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 #define FLEET_HALF_LIFE_MS (5 * 60 * 1000)
-#define FLEET_FORGET_MS    (30 * 60 * 1000)
+#define FLEET_FORGET_MS    (INT64_C(1000) * 60 * 30)
 #define FLEET_DRAIN_JOBS   3
 #define FLEET_FAULTS_MAX   16 /* of more the oldest is forgotten: long drained */
 #define FLEET_JOB_BYTES    16

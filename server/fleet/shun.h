@@ -13,9 +13,10 @@
 
 #include "common/limits.h"
 
-#define SHUN_PINS_MS   (60 * 60 * 1000) /* a machine rarely gets other kernels, or another CPU */
-#define SHUN_FAILED_MS (10 * 60 * 1000)
-#define SHUN_DATA_MS   (2 * 60 * 1000) /* somebody is about to put them back */
+#define SHUN_PINS_MS                                                                               \
+    (INT64_C(1000) * 60 * 60) /* a machine rarely gets other kernels, or another CPU */
+#define SHUN_FAILED_MS (INT64_C(1000) * 60 * 10)
+#define SHUN_DATA_MS   (INT64_C(1000) * 60 * 2) /* somebody is about to put them back */
 
 /* The numbers are journalled. */
 enum shun_why { SHUN_PINS = 1, SHUN_FAILED, SHUN_DATA };

@@ -58,12 +58,12 @@ struct machine {
     uint32_t generation, restarts;
     uint64_t step_max; /* high-water mark of finished steps */
     uint64_t total_steps, steps_per_epoch;
+    uint64_t ran; /* bit i: generation - i was RUNNING: the pins of all its ranks were compared */
     uint64_t restore_step; /* what this generation started from; generation 0: from the seed */
     uint32_t restore_generation;
     uint32_t memory_generation; /* not 0: restore_step comes from copies in memory of that one */
     uint32_t memory_from;       /* copies of generations before it are not used any more */
     bool memory_decided;        /* by this generation */
-    uint64_t ran; /* bit i: generation - i was RUNNING: the pins of all its ranks were compared */
     bool progressed, committed; /* by this generation */
     uint32_t streak;            /* failures since the last progress */
     uint32_t barren;            /* generations in a row without progress */
@@ -76,19 +76,18 @@ struct machine {
     struct machine_fault first_cause; /* since the last progress */
     bool damage_suspected; /* the restored checkpoint is to be read before the next generation */
     bool numeric_seen;     /* numeric_step is being recomputed */
+    bool spared;           /* the newest failure was the node's, and isn't counted */
     uint64_t numeric_step;
     uint64_t skip[MACHINE_SKIPS_MAX];
-    uint32_t skip_count;
+    uint32_t skip_count, suspect_count;
     struct shun_list shunned; /* nodes with other pins, or where it failed by their fault; owned */
-    bool spared;              /* the newest failure was the node's, and isn't counted */
     char suspects[MACHINE_SUSPECTS_MAX][LIMIT_NAME]; /* taken only where others have no room */
-    uint32_t suspect_count;
     uint32_t swept; /* what generations before it left in the store was looked for */
-    struct machine_announced announced[MACHINE_ANNOUNCED_MAX];
     /* Of this generation: the highest step for which a folder was asked for, and how many further
      * tries there were, of whatever step. Each has a number, and so a folder of its own. */
-    uint64_t tried_step;
     uint32_t tried_again;
+    uint64_t tried_step;
+    struct machine_announced announced[MACHINE_ANNOUNCED_MAX];
     uint64_t stay_step;        /* the newest exit that was taken back; 0: none, this generation */
     int64_t saved_wall;        /* the newest save began */
     int64_t cost_us, write_ms; /* of a checkpoint, moving averages; 0: none was measured */

@@ -216,6 +216,7 @@ static void watch_hang(struct machine_turn *t)
  * floor of a hang, ten times what saves took, and an fsync of all that it wrote gives no sign. */
 static int64_t stuck_ms(const struct machine *m)
 {
+    CHECK(m->config.ranks > 0);
     int64_t share = (int64_t)(m->state_bytes / m->config.ranks);
     int64_t limit = 4 * m->config.hang_ms;
     if (limit < 10 * m->write_ms)

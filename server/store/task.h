@@ -53,7 +53,7 @@ void store_task_free(struct store_task *task);
 
 /* Runs it: sets status and message. Blocks as long as the store does. Fault points: coordinator.*
  */
-void store_task_run(struct store_task *task, const struct io *io);
+void store_task_run(struct store_task *task, const struct io *real);
 
 /* Who runs tasks. Takes the task over; the answer comes to core_store_done. */
 struct store_port {

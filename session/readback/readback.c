@@ -115,10 +115,11 @@ static enum status read_files(struct reading *r)
         fault_point("readback.file");
         st = ckpt_verify_file(r->readback->options.io, order->dir, s, &options, note_finding, r);
     }
-    if (st == ST_OK)
+    if (st == ST_OK) {
         r->news.why.text[0] = '\0'; /* a remark at most */
-    else if (r->news.why.text[0] == '\0')
+    } else if (r->news.why.text[0] == '\0') {
         io_explain(r->readback->options.io, st, &r->news.why);
+    }
     return st;
 }
 

@@ -168,7 +168,7 @@ static enum status print_saving(const struct preview *p)
                                        .peers = p->job->checkpoint.peers > 0,
                                        .wards = p->job->checkpoint.peers > 0 ? 1 : 0,
                                        .bytes_max = (size_t)p->job->checkpoint.memory_bytes };
-    struct session_budget budget;
+    struct session_budget budget = { .least = 0 };
     enum status st = session_share_check(wish.share_bytes, wish.state_bytes, p->reason);
     if (st == ST_OK)
         st = session_budget(&wish, &budget);
