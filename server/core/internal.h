@@ -20,10 +20,10 @@
 #define CORE_ROWS_MAX        4096
 #define CORE_WAITS_MAX       8192 /* GETs of one job that wait for their keys */
 #define CORE_KV_MS_MAX       600000
-#define CORE_STRAYS_MAX      ((size_t)4 * LIMIT_SLOTS) /* of a node: what an agent answers for at most */
-#define CORE_UNDYING_MS      15000             /* killed so long ago, a process is called undying */
-#define CORE_DRAIN_FORGET_MS 60000             /* a drain that nobody ends is forgotten */
-#define CORE_DESCRIPTORS_OWN 128               /* of the journal, the store, agents and people */
+#define CORE_STRAYS_MAX      ((size_t)4 * LIMIT_SLOTS) /* of a node: what an agent answers for */
+#define CORE_UNDYING_MS      15000 /* killed so long ago, a process is called undying */
+#define CORE_DRAIN_FORGET_MS 60000 /* a drain that nobody ends is forgotten */
+#define CORE_DESCRIPTORS_OWN 128   /* of the journal, the store, agents and people */
 #define CORE_STATE_BYTES_MAX ((size_t)4 * 1024 * 1024) /* of a job's machine as JSON */
 
 /*
