@@ -27,7 +27,7 @@ static void save_jobs(struct client *client, int64_t grace_ms)
         return;
     }
     const Cairn__V1__DrainReply *drained = (const Cairn__V1__DrainReply *)reply;
-    if (drained->ended > 0) {
+    if (drained->saved > 0 || drained->ended > 0) {
         client_note(client, "saved %u job%s, ended %u worker%s\n", drained->saved,
                     drained->saved == 1 ? "" : "s", drained->ended, drained->ended == 1 ? "" : "s");
     }

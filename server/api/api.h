@@ -71,7 +71,6 @@ struct api_stream {
             int64_t until;
             bool hurried;      /* trainers are being ended */
             uint32_t trainers; /* at its start */
-            int64_t begun_wall;
         } drain;
         struct api_logs *logs; /* owned; NULL: there was no memory */
     };

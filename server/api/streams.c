@@ -209,7 +209,6 @@ void api_drain_begin(struct api *api, struct rpc_call *call, uint32_t timeout_ms
     }
     free(jobs);
     const struct clock *clock = core_options(api->core)->clock;
-    stream->drain.begun_wall = clock_wall_ms(clock);
     stream->drain.until = clock_mono_ms(clock) + timeout_ms;
     core_drain(api->core, false, timeout_ms);
 }
@@ -217,14 +216,13 @@ void api_drain_begin(struct api *api, struct rpc_call *call, uint32_t timeout_ms
 static void drain_reply(struct api *api, struct api_stream *stream)
 {
     Cairn__V1__DrainReply reply = CAIRN__V1__DRAIN_REPLY__INIT;
+    reply.saved = core_drain_saved(api->core);
     size_t count = core_jobs(api->core, NULL, 0);
     struct core_job **jobs = calloc(count ? count : 1, sizeof(void *));
     if (jobs)
         (void)core_jobs(api->core, jobs, count);
     uint32_t left = 0;
     for (size_t i = 0; jobs && i < count; i++) {
-        const struct machine_ckpt *newest = machine_newest(&jobs[i]->m);
-        reply.saved += newest && newest->wall_ms >= stream->drain.begun_wall;
         for (uint32_t r = 0; r < jobs[i]->m.config.ranks; r++)
             left += machine_alive_rank(&jobs[i]->m, r);
     }

@@ -228,8 +228,19 @@ enum status core_check_ckpt(struct core *core, struct core_job *job, uint64_t st
     return st;
 }
 
+static bool is_under_way(const struct machine *m)
+{
+    return !machine_state_final(m->state) && m->state != MACHINE_QUEUED &&
+           m->state != MACHINE_PAUSED;
+}
+
 void core_drain(struct core *core, bool now, int64_t hold_ms)
 {
+    if (core->draining_until == 0) {
+        core->drain_wall = clock_wall_ms(core->options.clock);
+        for (size_t i = 0; i < core->job_count; i++)
+            core->jobs[i]->drained = is_under_way(&core->jobs[i]->m);
+    }
     core->draining_until = core_now(core) + hold_ms + CORE_DRAIN_FORGET_MS;
     for (size_t i = 0; i < core->job_count; i++) {
         struct machine_event event =
@@ -252,6 +263,18 @@ size_t core_draining(struct core *core)
         const struct machine *m = &core->jobs[i]->m;
         count += !core->jobs[i]->unreadable[0] &&
                  (m->state == MACHINE_PLACING || machine_alive_rank(m, MACHINE_ALL_RANKS));
+    }
+    return count;
+}
+
+uint32_t core_drain_saved(const struct core *core)
+{
+    uint32_t count = 0;
+    for (size_t i = 0; i < core->job_count; i++) {
+        const struct core_job *job = core->jobs[i];
+        const struct machine_ckpt *newest = machine_newest(&job->m);
+        count += job->drained && newest &&
+                 (newest->wall_ms >= core->drain_wall || newest->step >= job->m.step_max);
     }
     return count;
 }

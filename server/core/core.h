@@ -120,8 +120,9 @@ struct core_job {
     /* Not "": this version can't read its file, or its state, and why. Nothing is done with it, and
      * nothing of it is ended or removed, until a version comes that can, or somebody kills it. */
     char unreadable[LIMIT_REASON];
-    uint64_t version;                                         /* rises with every change */
-    uint64_t rows_version;                                    /* rises when rows are journalled */
+    bool drained;          /* it was under way when the newest drain began */
+    uint64_t version;      /* rises with every change */
+    uint64_t rows_version; /* rises when rows are journalled */
     double loss, samples_per_s, step_ms, accuracy, eval_loss; /* newest; NaN: none */
     uint64_t metric_step;
     uint32_t metric_generation; /* of the row of metric_step; 0: not known */
@@ -244,6 +245,9 @@ void core_drain(struct core *core, bool now, int64_t hold_ms);
 void core_drain_end(struct core *core);
 /* Jobs that still have trainers. */
 size_t core_draining(struct core *core);
+/* Jobs that were under way when the drain began and lose nothing by it: saved since then, or before
+ * by their own workers, which were told to leave, up to the last step that was trained. */
+uint32_t core_drain_saved(const struct core *core);
 
 /* Asks the agent that has it for a piece of a log; the answer goes to core_options.log_chunk.
  * ST_NOT_FOUND: no such node now. */

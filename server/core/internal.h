@@ -42,6 +42,7 @@ struct core {
     int64_t seq_last;
     int64_t started_at;
     int64_t draining_until; /* 0: no */
+    int64_t drain_wall;     /* the newest drain began */
     int64_t promised_at;    /* when core_tick was to be called; INT64_MAX: not at all */
     struct outage outage;   /* nodes are silent, and nobody is judged by it */
     int64_t looked_at;      /* jobs that wait for slots were looked at */

@@ -164,11 +164,8 @@ def one_service():
         shutil.rmtree(home.copies, ignore_errors=True)
 
 
-def ends_without_losing_a_step(home, end, asked_last=True):
-    """end(process) ends the service; what the job had done by then is there when it is up again.
-
-    asked_last: workers hear of it from the coordinator; else they may have saved before it drains, which isn't counted.
-    """
+def ends_without_losing_a_step(home, end):
+    """end(process) ends the service; what the job had done by then is there when it is up again."""
     process = home.up()
     job = home.submit(**LONG)
     until(lambda: home.show(job)["step"] > 20, 30, "the job trains")
@@ -176,7 +173,7 @@ def ends_without_losing_a_step(home, end, asked_last=True):
     end(process)
     out = process.communicate(timeout=40)[0]
     assert process.returncode == 0, out
-    assert not asked_last or "saved 1 job," in out, out
+    assert "saved 1 job," in out, out
     assert home.pids() == {}
     home.up()
     shown = home.wait_state(job, "RUNNING")
@@ -199,7 +196,7 @@ def test_sigterm_to_every_process_loses_no_step(service):
         for pid in service.pids():
             os.kill(pid, signal.SIGTERM)
 
-    ends_without_losing_a_step(service, end, asked_last=False)
+    ends_without_losing_a_step(service, end)
 
 
 def test_two_homes_do_not_see_each_other(home):

@@ -377,6 +377,43 @@ static void the_rendezvous_of_a_generation_ends_with_it(void **state)
     far_close_agent(w, &agent);
 }
 
+/* ---- drains ---- */
+
+static void add_ckpt(struct core_job *job, uint64_t step, int64_t wall)
+{
+    const struct machine_ckpt ckpt = {
+        .step = step, .generation = 1, .shards = 2, .state = MACHINE_CKPT_GOOD, .wall_ms = wall
+    };
+    assert_int_equal(machine_add_ckpt(&job->m, &ckpt), ST_OK);
+}
+
+/* Where all processes are told to leave at once, workers may have saved before the drain begins. */
+static void a_drain_counts_what_workers_saved_by_themselves(void **state)
+{
+    struct core_world *w = *state;
+    struct far_end agent;
+    far_join(w, &agent, "n", "boot-1");
+    struct core_job *whole = core_submit_one(w, "a");
+    struct core_job *loses = core_submit_one(w, "b");
+    struct core_job *waits = core_submit_one(w, "c");
+    assert_string_equal(machine_state_name(loses->m.state), "FORMING");
+    assert_string_equal(machine_state_name(waits->m.state), "QUEUED");
+    const int64_t before = clock_wall_ms(&w->clock) - 1000;
+    add_ckpt(whole, 30, before);
+    add_ckpt(loses, 30, before);
+    add_ckpt(waits, 30, before);
+    whole->m.step_max = waits->m.step_max = 30;
+    loses->m.step_max = 31;
+    core_drain(w->core, false, 1000);
+    assert_int_equal(core_drain_saved(w->core), 1);
+    core_drain(w->core, true, 1000); /* of the same drain, as is a second caller's */
+    assert_int_equal(core_drain_saved(w->core), 1);
+    add_ckpt(loses, 31, clock_wall_ms(&w->clock));
+    assert_int_equal(core_drain_saved(w->core), 2);
+    core_drain_end(w->core);
+    far_close_agent(w, &agent);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, core_setup, core_teardown)
@@ -391,6 +428,7 @@ int main(void)
         CASE(a_restored_journal_uses_no_number_of_an_attempt_again),
         CASE(a_backup_that_fails_leaves_the_one_before),
         CASE(the_rendezvous_of_a_generation_ends_with_it),
+        CASE(a_drain_counts_what_workers_saved_by_themselves),
     };
 #undef CASE
     return cmocka_run_group_tests(tests, NULL, NULL);
