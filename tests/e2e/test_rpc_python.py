@@ -195,6 +195,9 @@ def test_a_request_over_the_limit_is_refused_and_the_connection_lives(client):
 
 def test_a_reader_that_does_not_read_loses_its_stream_not_the_server_its_memory(client):
     stream = client.count(count=1000, size=64 * 1024)
+    # Nothing is read before the handler has sent all it will: a reader that keeps up loses nothing.
+    # The server runs one handler at a time, so that an echo which sees the stream open came after.
+    until(lambda: client.echo().open == 1, 10, "the server's handler is through")
     got = []
     with pytest.raises(grpc.RpcError) as caught:
         for number in stream:
