@@ -154,11 +154,10 @@ static size_t scratch_layout(struct conv_kernel *self)
 {
     const struct op_spec *spec = &self->base.spec;
     size_t bytes[CONV_REGIONS] = { 0 };
-    size_t forward =
-        self->own ? winograd_scratch_bytes(&self->wino) : self->forward.op.scratch_bytes;
+    size_t forward = self->own ? winograd_scratch_bytes(&self->wino) : self->forward.scratch_bytes;
     size_t data = self->own && spec->training && spec->need_din0
                       ? winograd_scratch_bytes(&self->wino_data)
-                      : self->backward_data.op.scratch_bytes;
+                      : self->backward_data.scratch_bytes;
     if (self->repack) {
         bytes[CONV_X] = self->blocked_in.bytes;
         bytes[CONV_DX] = spec->training && spec->need_din0 ? self->blocked_in.bytes : 0;
@@ -169,7 +168,7 @@ static size_t scratch_layout(struct conv_kernel *self)
     }
     bytes[CONV_OWN] =
         cpu_most(data, self->own_dweights ? winograd_dweights_scratch_bytes(&self->wino_dweights)
-                                          : self->backward_weights.op.scratch_bytes);
+                                          : self->backward_weights.scratch_bytes);
     size_t at = 0;
     for (int i = 0; i < CONV_REGIONS; i++) {
         self->offset[i] = at;

@@ -1,5 +1,7 @@
 #include "kernels/cpu/conv/conv_dnn.h"
 
+#include <string.h>
+
 /* One way to ask for a primitive. */
 struct conv_request {
     struct dnn *dnn;
@@ -117,6 +119,51 @@ static enum status primitive_init(struct conv_request *r, bool winograd, struct 
     return st;
 }
 
+static bool is_reference(const struct conv_dnn *conv)
+{
+    return strncmp(conv->op.implementation, "ref", 3) == 0;
+}
+
+static dnnl_status_t plain_desc(const dnnl_memory_desc_t *from, dnnl_memory_desc_t *plain)
+{
+    return dnnl_memory_desc_init_by_tag(plain, from->ndims, from->dims, from->data_type, dnnl_nchw);
+}
+
+/* Makes the primitive for `s`; where that is oneDNN's reference, once more for plain tensors, and
+ * *s says so. */
+static enum status primitive_choose(struct conv_request *r, bool winograd, struct conv_shape *s,
+                                    struct conv_dnn *conv)
+{
+    r->shape = s;
+    enum status st = primitive_init(r, winograd, conv);
+    if (st != ST_OK || !is_reference(conv))
+        return st;
+    dnn_op_release(&conv->op);
+    dnnl_memory_desc_t x, y;
+    st = dnn_status(plain_desc(&s->x, &x));
+    if (st == ST_OK)
+        st = dnn_status(plain_desc(&s->y, &y));
+    if (st != ST_OK)
+        return st;
+    s->x = x;
+    s->y = y;
+    r->hint = NULL;
+    return primitive_init(r, false, conv);
+}
+
+/* The copy between the caller's layout and the primitive's, if they differ. */
+static enum status copy_init(struct dnn *dnn, const dnnl_memory_desc_t *callers,
+                             const dnnl_memory_desc_t *own, bool is_read, struct conv_dnn *conv,
+                             struct conv_copy *copy)
+{
+    if (dnnl_memory_desc_equal(callers, own) != 0)
+        return ST_OK;
+    copy->at = cpu_align(conv->scratch_bytes);
+    conv->scratch_bytes = copy->at + dnnl_memory_desc_get_size(own);
+    return is_read ? dnn_reorder_init(dnn, &copy->reorder, callers, own, false)
+                   : dnn_reorder_init(dnn, &copy->reorder, own, callers, false);
+}
+
 static enum status query_weights(struct conv_dnn *conv, enum conv_direction direction)
 {
     const_dnnl_primitive_desc_t desc = NULL;
@@ -150,16 +197,32 @@ static enum status conv_bind(struct dnn *dnn, const struct conv_shape *s,
     return st;
 }
 
+static enum status copies_init(struct dnn *dnn, const struct conv_shape *callers,
+                               const struct conv_shape *own, enum conv_direction direction,
+                               struct conv_dnn *conv)
+{
+    conv->scratch_bytes = conv->op.scratch_bytes;
+    enum status st =
+        copy_init(dnn, &callers->x, &own->x, direction != CONV_BACKWARD_DATA, conv, &conv->x);
+    if (st == ST_OK) {
+        st = copy_init(dnn, &callers->y, &own->y, direction != CONV_FORWARD, conv, &conv->y);
+    }
+    return st;
+}
+
 enum status conv_dnn_init(struct dnn *dnn, const struct conv_shape *shape,
                           enum conv_direction direction, bool winograd, struct conv_dnn *conv)
 {
-    struct conv_request r = { .dnn = dnn, .shape = shape, .direction = direction };
+    struct conv_request r = { .dnn = dnn, .direction = direction };
+    struct conv_shape own = *shape;
     const dnnl_memory_desc_t *canonical = &shape->canonical;
-    enum status st = primitive_init(&r, winograd, conv);
+    enum status st = primitive_choose(&r, winograd, &own, conv);
+    if (st == ST_OK)
+        st = copies_init(dnn, shape, &own, direction, conv);
     if (st == ST_OK)
         st = query_weights(conv, direction);
     if (st == ST_OK)
-        st = conv_bind(dnn, shape, direction, conv);
+        st = conv_bind(dnn, &own, direction, conv);
     if (st != ST_OK)
         return st;
     /* The reorders see the same bytes, but with the canonical number of channels: the others count
@@ -177,6 +240,8 @@ enum status conv_dnn_init(struct dnn *dnn, const struct conv_shape *shape,
 void conv_dnn_release(struct conv_dnn *conv)
 {
     dnn_op_release(&conv->op);
+    dnn_op_release(&conv->x.reorder);
+    dnn_op_release(&conv->y.reorder);
     dnn_op_release(&conv->pack);
     dnn_op_release(&conv->unpack);
     dnn_op_release(&conv->unpack_add);
@@ -204,40 +269,61 @@ enum status conv_dnn_unpack(struct dnn *dnn, struct conv_dnn *conv, const void *
     return conv_reorder(dnn, add ? &conv->unpack_add : &conv->unpack, weights, canonical);
 }
 
+/* Binds `arg` to what the primitive reads: data, or its copy in the plain layout, made here. */
+static enum status bind_read(struct dnn *dnn, struct conv_dnn *conv, struct conv_copy *copy,
+                             int arg, const void *data, void *scratch)
+{
+    if (copy->reorder.primitive == NULL)
+        return dnn_op_set(&conv->op, arg, data);
+    void *plain = (char *)scratch + copy->at;
+    enum status st = conv_reorder(dnn, &copy->reorder, data, plain);
+    return st == ST_OK ? dnn_op_set(&conv->op, arg, plain) : st;
+}
+
+/* Runs the primitive, which writes `data`, by way of its copy if there is one. */
+static enum status run_written(struct dnn *dnn, struct conv_dnn *conv, struct conv_copy *copy,
+                               int arg, void *data, void *scratch)
+{
+    const bool copied = copy->reorder.primitive != NULL;
+    void *written = copied ? (char *)scratch + copy->at : data;
+    enum status st = dnn_op_set(&conv->op, arg, written);
+    if (st == ST_OK)
+        st = dnn_op_run(dnn, &conv->op, scratch);
+    if (st == ST_OK && copied)
+        st = conv_reorder(dnn, &copy->reorder, written, data);
+    return st;
+}
+
 enum status conv_dnn_forward(struct dnn *dnn, struct conv_dnn *conv, const void *x,
                              const void *weights, const float *bias, void *y, void *scratch)
 {
-    enum status st = dnn_op_set(&conv->op, DNNL_ARG_SRC, x);
+    enum status st = bind_read(dnn, conv, &conv->x, DNNL_ARG_SRC, x, scratch);
     if (st == ST_OK)
         st = dnn_op_set(&conv->op, DNNL_ARG_WEIGHTS, weights);
     if (st == ST_OK && bias != NULL)
         st = dnn_op_set(&conv->op, DNNL_ARG_BIAS, bias);
     if (st == ST_OK)
-        st = dnn_op_set(&conv->op, DNNL_ARG_DST, y);
-    if (st == ST_OK)
-        st = dnn_op_run(dnn, &conv->op, scratch);
+        st = run_written(dnn, conv, &conv->y, DNNL_ARG_DST, y, scratch);
     return st;
 }
 
 enum status conv_dnn_backward_data(struct dnn *dnn, struct conv_dnn *conv, const void *dy,
                                    const void *weights, void *dx, void *scratch)
 {
-    enum status st = dnn_op_set(&conv->op, DNNL_ARG_DIFF_DST, dy);
+    enum status st = bind_read(dnn, conv, &conv->y, DNNL_ARG_DIFF_DST, dy, scratch);
     if (st == ST_OK)
         st = dnn_op_set(&conv->op, DNNL_ARG_WEIGHTS, weights);
     if (st == ST_OK)
-        st = dnn_op_set(&conv->op, DNNL_ARG_DIFF_SRC, dx);
-    if (st == ST_OK)
-        st = dnn_op_run(dnn, &conv->op, scratch);
+        st = run_written(dnn, conv, &conv->x, DNNL_ARG_DIFF_SRC, dx, scratch);
     return st;
 }
 
 enum status conv_dnn_backward_weights(struct dnn *dnn, struct conv_dnn *conv, const void *x,
                                       const void *dy, void *dw, float *db, void *scratch)
 {
-    enum status st = dnn_op_set(&conv->op, DNNL_ARG_SRC, x);
+    enum status st = bind_read(dnn, conv, &conv->x, DNNL_ARG_SRC, x, scratch);
     if (st == ST_OK)
-        st = dnn_op_set(&conv->op, DNNL_ARG_DIFF_DST, dy);
+        st = bind_read(dnn, conv, &conv->y, DNNL_ARG_DIFF_DST, dy, scratch);
     if (st == ST_OK)
         st = dnn_op_set(&conv->op, DNNL_ARG_DIFF_WEIGHTS, dw);
     if (st == ST_OK && db != NULL)

@@ -6,6 +6,12 @@
  *   backward-data      dx = dy * W, each kernel turned by 180°
  *   backward-weights   dW = x * dy; db = dy summed per channel
  *
+ * For some shapes (with AVX2: a padded image smaller than the kernel) oneDNN has only its reference
+ * in the blocked layout, which is a thousand times slower. Then x and y are copied to the plain
+ * layout, for which it has a product of matrices:
+ *
+ *   scratch   | the primitive's own | x, plain | y, plain |
+ *
  * All calls are made on the backend's thread.
  */
 #pragma once
@@ -24,9 +30,17 @@ struct conv_shape {
     dnnl_memory_desc_t canonical; /* W */
 };
 
+/* x or y, copied from or to the plain layout. All zero: the primitive takes it as it is. */
+struct conv_copy {
+    struct dnn_op reorder;
+    size_t at; /* in scratch */
+};
+
 /* One direction. All zero: there is none. */
 struct conv_dnn {
     struct dnn_op op;
+    size_t scratch_bytes;
+    struct conv_copy x, y;
     dnnl_memory_desc_t weights; /* oneDNN's layout of W, or of dW */
     size_t weights_bytes;
     struct dnn_op pack;               /* canonical to `weights`; not of backward-weights … */
@@ -50,7 +64,7 @@ MUST_CHECK enum status conv_dnn_pack(struct dnn *dnn, struct conv_dnn *conv, con
 MUST_CHECK enum status conv_dnn_unpack(struct dnn *dnn, struct conv_dnn *conv, const void *weights,
                                        float *canonical, bool add);
 
-/* bias, db: NULL without attr.bias. scratch: conv->op.scratch_bytes. */
+/* bias, db: NULL without attr.bias. scratch: conv->scratch_bytes, aligned to 64. */
 MUST_CHECK enum status conv_dnn_forward(struct dnn *dnn, struct conv_dnn *conv, const void *x,
                                         const void *weights, const float *bias, void *y,
                                         void *scratch);
