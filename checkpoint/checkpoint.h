@@ -225,6 +225,11 @@ MUST_CHECK enum status ckpt_folder_drop(const struct io *io, const char *dir);
 /* Un-publishes (manifest first, fsync), then removes files and folder. A missing one is success.
  * Files that aren't ours stay, and the folder with them. */
 MUST_CHECK enum status ckpt_remove(const struct io *io, const char *dir);
+/* Removes temporary names in dir, a checkpoint's folder or a job's, that calls of generations
+ * before this one left when they were cut off. Some hundred at a time; a missing folder is success.
+ */
+MUST_CHECK enum status ckpt_sweep_temporaries(const struct io *io, const char *dir,
+                                              uint32_t before);
 /* Renames the folder to bad-…; out is its new path. One that was set aside already is success.
  * Durable: on ST_OK. */
 MUST_CHECK enum status ckpt_quarantine(const struct io *io, const char *dir, char *out,

@@ -133,9 +133,10 @@ static enum status write_new(const struct io *io, const char *path, const void *
     return st != ST_OK ? st : closed;
 }
 
-static enum status temporary_of(const char *path, char out[LIMIT_PATH])
+enum status io_temporary(const struct io *io, const char *path, char out[LIMIT_PATH])
 {
-    int length = snprintf(out, LIMIT_PATH, "%s.tmp", path);
+    const char *call = io->call == NULL ? "" : io->call;
+    int length = snprintf(out, LIMIT_PATH, "%s%s%s.tmp", path, call[0] == '\0' ? "" : ".", call);
     return length < 0 || length >= LIMIT_PATH ? ST_FULL : ST_OK;
 }
 
@@ -144,7 +145,7 @@ static enum status write_temporary(const struct io *io, const char *path, const 
                                    size_t size, char out_temporary[LIMIT_PATH],
                                    char out_parent[LIMIT_PATH])
 {
-    enum status st = temporary_of(path, out_temporary);
+    enum status st = io_temporary(io, path, out_temporary);
     if (st == ST_OK)
         st = parent_of(path, out_parent);
     return st == ST_OK ? write_new(io, out_temporary, data, size) : st;

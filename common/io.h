@@ -16,6 +16,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "common/limits.h"
 #include "common/reason.h"
 #include "common/status.h"
 
@@ -43,6 +44,10 @@ typedef bool (*io_name_fn)(void *arg, const char *name);
 
 struct io {
     void *self;
+    /* Who calls, as a part of a name: temporary names have it in them (io_temporary), so that a
+     * call which is carried out late has nothing in common with the one that was made in its place.
+     * NULL or "": nobody else writes there at the same time. Borrowed. */
+    const char *call;
     enum status (*open)(void *self, const char *path, int flags, int *out_fd);
     enum status (*close)(void *self, int fd);
     /* One attempt each: may transfer less, out_size bytes. The end of the file is ST_OK with 0. */
@@ -108,11 +113,18 @@ MUST_CHECK enum status io_read_all(const struct io *io, int fd, void *data, size
 MUST_CHECK enum status io_read_file(const struct io *io, const char *path, size_t size_max,
                                     char **out, size_t *out_size);
 
+/* Bytes of struct io's call, with the NUL. */
+#define IO_CALL 32
+/* The name of what is to become path: "path.CALL.tmp", "path.tmp" without a call. ST_FULL: it is
+ * too long. */
+MUST_CHECK enum status io_temporary(const struct io *io, const char *path, char out[LIMIT_PATH]);
+
 /*
  * Publishes a file so that it is either absent or whole: temporary name beside it, write, fsync,
  * link() to path (never over an existing name), unlink of the temporary name, fsync of the folder.
  * In an object store by put_new.
- * Durable: on ST_OK. On an error the temporary name may be left; a repetition replaces it.
+ * Durable: on ST_OK. On an error the temporary name may be left; a repetition replaces it,
+ * if it is made with the same call.
  * Errors: ST_EXISTS  path is there already
  */
 MUST_CHECK enum status io_publish(const struct io *io, const char *path, const void *data,

@@ -28,7 +28,8 @@ void ckpt_shard_name(uint32_t rank, uint32_t size, char out[64])
 
 bool ckpt_file_is_ours(const char *name)
 {
-    if (strcmp(name, CKPT_MANIFEST) == 0 || strcmp(name, CKPT_MANIFEST_TEMPORARY) == 0)
+    uint64_t generation = 0;
+    if (strcmp(name, CKPT_MANIFEST) == 0 || ckpt_temporary_parse(name, &generation))
         return true;
     size_t size = strlen(name);
     return strncmp(name, "shard-", 6) == 0 && size > 6 && strcmp(name + size - 6, ".cairn") == 0;
@@ -87,6 +88,55 @@ static bool take_number(const char **at, uint64_t *out)
     *out = strtoull(*at, NULL, 10);
     *at += digits;
     return true;
+}
+
+void ckpt_call_name(uint32_t generation, const char *nonce, char out[IO_CALL])
+{
+    (void)snprintf(out, IO_CALL, "g%" PRIu32 ".%.*s", generation, CKPT_CALL_DIGITS, nonce);
+}
+
+/* ".CALL.tmp" or ".tmp". */
+static bool take_temporary(const char **at, uint64_t *generation)
+{
+    if (strncmp(*at, ".g", 2) == 0) {
+        *at += 2;
+        if (!take_number(at, generation) || **at != '.' ||
+            strspn(*at + 1, "0123456789abcdef") != CKPT_CALL_DIGITS)
+            return false;
+        *at += 1 + CKPT_CALL_DIGITS;
+    }
+    if (strncmp(*at, ".tmp", 4) != 0)
+        return false;
+    *at += 4;
+    return true;
+}
+
+/* ".probe-PID" and ".probe-PID.tmp", of versions before there were calls. */
+static bool is_old_probe(const char *name)
+{
+    const size_t size = strlen(CKPT_PROBE "-");
+    if (strncmp(name, CKPT_PROBE "-", size) != 0)
+        return false;
+    size_t digits = strspn(name + size, "0123456789");
+    const char *end = name + size + digits;
+    return digits > 0 && (*end == '\0' || strcmp(end, ".tmp") == 0);
+}
+
+bool ckpt_temporary_parse(const char *name, uint64_t *generation)
+{
+    static const char *const bases[] = { CKPT_MANIFEST, CKPT_MARK_NAME, CKPT_PROBE };
+    *generation = 0;
+    for (size_t i = 0; i < sizeof(bases) / sizeof(bases[0]); i++) {
+        size_t size = strlen(bases[i]);
+        const char *at = name + size;
+        if (strncmp(name, bases[i], size) != 0 || !take_temporary(&at, generation))
+            continue;
+        if (*at == '\0')
+            return true;
+        /* The probe is itself published. */
+        return strcmp(bases[i], CKPT_PROBE) == 0 && take_temporary(&at, generation) && *at == '\0';
+    }
+    return is_old_probe(name);
 }
 
 /* ".t" and a number without leading zeros, if that comes next; false: it is malformed. */

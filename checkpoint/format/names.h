@@ -4,24 +4,32 @@
  *     STORE/JOB/step-000000001000.g7/     a checkpoint, of step 1000 and generation 7
  *     STORE/JOB/step-000000001000.g7.t2/  the same, of the second further try of that save
  *         shard-00000-of-00008.cairn …    one file per rank
- *         manifest.json                   it exists by this one; before, under the temporary name
+ *         manifest.json                   it exists by this one
  *     STORE/JOB/bad-step-…                set aside; of several, the later ones end in .2, .3, …
  *
  * Every try of a save has a folder of its own, so that a call of an earlier one which comes late,
  * even from a process that is dead, finds nothing that it could spoil. The try is no part of what a
  * checkpoint is: of one step and generation one try at most is ever published.
+ *
+ * What is published is written under a temporary name, which each call has for itself
+ * (io_temporary): manifest.json.CALL.tmp, store-mark.CALL.tmp, and .probe.CALL.tmp with its own
+ * .probe.CALL.tmp.CALL.tmp. CALL is g7.0123456789abcdef: the job's generation when the call was
+ * made, and what was drawn for it. What a call leaves when it is cut off goes with its folder, or
+ * once a later generation sweeps.
  */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/io.h"
 #include "common/limits.h"
 #include "common/status.h"
 
-#define CKPT_MANIFEST           "manifest.json"
-#define CKPT_MANIFEST_TEMPORARY "manifest.json.tmp"
-#define CKPT_QUARANTINE         "bad-"
+#define CKPT_MANIFEST   "manifest.json"
+#define CKPT_MARK_NAME  "store-mark" /* checkpoint/store/store.h */
+#define CKPT_PROBE      ".probe"     /* comes and goes, to see whether the store takes files */
+#define CKPT_QUARANTINE "bad-"
 
 /* A job id that may be part of a path: letters, digits, '-', '_', '.'; not empty, no dot first. */
 bool ckpt_name_is_good(const char *name);
@@ -30,6 +38,13 @@ bool ckpt_name_is_good(const char *name);
 void ckpt_shard_name(uint32_t rank, uint32_t size, char out[64]);
 /* Whether a file's name is one that this library makes in a checkpoint's folder. */
 bool ckpt_file_is_ours(const char *name);
+
+/* A call's part of temporary names, of so many digits of nonce. */
+void ckpt_call_name(uint32_t generation, const char *nonce, char out[IO_CALL]);
+#define CKPT_CALL_DIGITS 16
+/* Whether name, in a checkpoint's folder or a job's, is a temporary one of this library;
+ * *generation is the call's then, 0 if it doesn't say. */
+bool ckpt_temporary_parse(const char *name, uint64_t *generation);
 
 /* "dir/name". ST_FULL: it is too long, as in the next two. */
 MUST_CHECK enum status ckpt_path(const char *dir, const char *name, char out[LIMIT_PATH]);

@@ -71,12 +71,13 @@ struct verifier {
 
 /* ---- manifest and tables ---- */
 
-/* An io_name_fn: remarks on a file that the manifest doesn't name. */
+/* An io_name_fn: remarks on a file that the manifest doesn't name, and that no call left. */
 static bool remark_foreign(void *arg, const char *name)
 {
     struct verifier *v = arg;
     const struct ckpt_manifest *manifest = &v->reader.manifest;
-    bool known = strcmp(name, CKPT_MANIFEST) == 0;
+    uint64_t generation = 0;
+    bool known = strcmp(name, CKPT_MANIFEST) == 0 || ckpt_temporary_parse(name, &generation);
     for (uint32_t i = 0; i < manifest->file_count && !known; i++)
         known = strcmp(name, manifest->files[i].name) == 0;
     if (!known) {

@@ -66,7 +66,9 @@ static bool add_size(void *arg, const char *name)
     struct folder_size *sum = arg;
     char path[LIMIT_PATH];
     struct io_stat info;
-    if (ckpt_file_is_ours(name) && ckpt_path(sum->dir, name, path) == ST_OK &&
+    uint64_t generation = 0;
+    if (ckpt_file_is_ours(name) && !ckpt_temporary_parse(name, &generation) &&
+        ckpt_path(sum->dir, name, path) == ST_OK &&
         sum->io->stat(sum->io->self, path, &info) == ST_OK)
         sum->bytes += info.size;
     return true;

@@ -23,6 +23,8 @@
  *  (6) A failed fsync of a folder has left it clean without having written it, so that a second one
  *      would lie: either the change is taken back, for the repetition to make it again, or the
  *      folder is changed once more, or (before the decision) the save is over.
+ *  (7) A temporary name is one call's (struct io's call): a call that is carried out late, from
+ *      a coordinator that is dead, too, can't touch what another one writes, nor publish it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,13 +58,17 @@ static bool collect_ours(void *arg, const char *name)
     return names->count < NAMES_MAX;
 }
 
+static enum status unlink_if_there(const struct io *io, const char *path)
+{
+    enum status st = io->unlink(io->self, path);
+    return st == ST_NOT_FOUND ? ST_OK : st;
+}
+
 static enum status unlink_in(const struct io *io, const char *dir, const char *name)
 {
     char path[LIMIT_PATH];
     enum status st = ckpt_path(dir, name, path);
-    if (st == ST_OK)
-        st = io->unlink(io->self, path);
-    return st == ST_NOT_FOUND ? ST_OK : st;
+    return st == ST_OK ? unlink_if_there(io, path) : st;
 }
 
 /* Removes our files but for a manifest; *foreign says whether others are left. */
@@ -207,11 +213,11 @@ static enum status compare_with(const struct io *io, const char *path, const voi
 static enum status publish_again(const struct io *io, const char *dir, const char *path,
                                  const char *temporary)
 {
-    enum status st = unlink_in(io, dir, CKPT_MANIFEST_TEMPORARY);
+    enum status st = unlink_if_there(io, temporary);
     if (st == ST_OK)
         st = io->link(io->self, path, temporary);
     if (st == ST_OK)
-        st = unlink_in(io, dir, CKPT_MANIFEST_TEMPORARY);
+        st = unlink_if_there(io, temporary);
     return st == ST_OK ? io->fsync_dir(io->self, dir) : st;
 }
 
@@ -229,7 +235,7 @@ enum status ckpt_manifest_publish(const struct io *io, const char *dir, const vo
     char path[LIMIT_PATH], temporary[LIMIT_PATH];
     enum status st = ckpt_path(dir, CKPT_MANIFEST, path);
     if (st == ST_OK)
-        st = ckpt_path(dir, CKPT_MANIFEST_TEMPORARY, temporary);
+        st = io_temporary(io, path, temporary);
     if (st != ST_OK)
         return st;
     st = compare_with(io, path, bytes, size);
@@ -248,7 +254,7 @@ enum status ckpt_manifest_publish(const struct io *io, const char *dir, const vo
     if (st == ST_OK)
         st = fault_status("commit.link");
     if (st == ST_OK)
-        st = unlink_in(io, dir, CKPT_MANIFEST_TEMPORARY);
+        st = unlink_if_there(io, temporary);
     if (st == ST_OK)
         st = io->fsync_dir(io->self, dir);
     return st == ST_OK ? fault_status("commit.fsync_dir") : st;
@@ -273,13 +279,14 @@ static enum status sync_removal(const struct io *io, const char *dir)
 static enum status sync_unpublished(const struct io *io, const char *dir)
 {
     enum status st = io->fsync_dir(io->self, dir);
-    char path[LIMIT_PATH];
-    if (st == ST_OK || ckpt_path(dir, CKPT_MANIFEST_TEMPORARY, path) != ST_OK)
+    char path[LIMIT_PATH], temporary[LIMIT_PATH];
+    if (st == ST_OK || ckpt_path(dir, CKPT_MANIFEST, path) != ST_OK ||
+        io_temporary(io, path, temporary) != ST_OK)
         return st;
     int fd = -1;
-    if (io->open(io->self, path, IO_CREATE_NEW, &fd) == ST_OK)
+    if (io->open(io->self, temporary, IO_CREATE_NEW, &fd) == ST_OK)
         (void)io->close(io->self, fd);
-    (void)io->unlink(io->self, path);
+    (void)io->unlink(io->self, temporary);
     return st;
 }
 
@@ -323,6 +330,35 @@ enum status ckpt_folder_drop(const struct io *io, const char *dir)
     if (st == ST_OK)
         return ST_EXISTS;
     return st == ST_NOT_FOUND ? remove_unpublished(io, dir) : st;
+}
+
+struct stale {
+    struct names names;
+    uint32_t before;
+};
+
+static bool collect_stale(void *arg, const char *name)
+{
+    struct stale *stale = arg;
+    struct names *names = &stale->names;
+    uint64_t generation = 0;
+    if (!ckpt_temporary_parse(name, &generation) || generation >= stale->before)
+        return true;
+    int size = snprintf(names->name[names->count], sizeof(names->name[0]), "%s", name);
+    names->count += size > 0 && (size_t)size < sizeof(names->name[0]);
+    return names->count < NAMES_MAX;
+}
+
+enum status ckpt_sweep_temporaries(const struct io *io, const char *dir, uint32_t before)
+{
+    auto_free struct stale *stale = calloc(1, sizeof(*stale));
+    if (stale == NULL)
+        return ST_NO_MEMORY;
+    stale->before = before;
+    enum status st = io->list(io->self, dir, collect_stale, stale);
+    for (size_t i = 0; i < stale->names.count && st == ST_OK; i++)
+        st = unlink_in(io, dir, stale->names.name[i]);
+    return st == ST_NOT_FOUND ? ST_OK : st;
 }
 
 /* The path of a folder that was set aside: the copy-th of that name. */

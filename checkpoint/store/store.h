@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 
+#include "checkpoint/format/names.h" /* CKPT_MARK_NAME */
 #include "common/io.h"
 
 struct ckpt_store;
@@ -29,12 +30,12 @@ bool ckpt_store_is_object(const char *path);
 /* ---- a store's mark ---- */
 
 /*
- * The mark is the file `<store>/<job id>/store-mark` (docs/format.md), written once, before the
- * job's first checkpoint. A place that lacks it, or holds another, isn't the store that the job's
- * checkpoints are in, whatever its path says: a folder that isn't mounted, another bucket.
+ * The mark is the file `<store>/<job id>/store-mark` (docs/format.md; CKPT_MARK_NAME), written
+ * once, before the job's first checkpoint. A place that lacks it, or holds another, isn't the store
+ * that the job's checkpoints are in, whatever its path says: a folder that isn't mounted, another
+ * bucket.
  */
-#define CKPT_MARK_NAME "store-mark"
-#define CKPT_MARK      33 /* bytes: 32 lower-case hex digits and a NUL */
+#define CKPT_MARK 33 /* bytes: 32 lower-case hex digits and a NUL */
 
 /* ST_NOT_FOUND: there is none. ST_CORRUPT: a file of that name holds something else. */
 MUST_CHECK enum status ckpt_mark_read(const struct io *io, const char *store, const char *job,

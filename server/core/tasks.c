@@ -155,8 +155,8 @@ void core_submit_store(struct core *core, struct core_job *job, const struct mac
     task->holds = machine_newest(&job->m) != NULL;
     task->given_up = job->m.store_away;
     task->wall_ms = clock_wall_ms(core->options.clock);
-    if (task->kind == MACHINE_TASK_PROBE)
-        core_nonce(core, task->nonce, sizeof task->nonce);
+    core_nonce(core, task->nonce, sizeof task->nonce);
+    ckpt_call_name(job->m.generation, task->nonce, task->call);
     enum status st = core_ckpt_dir(job, act->step, act->generation, task->dir, sizeof task->dir);
     if (task->kind == MACHINE_TASK_FOLDER) {
         const struct machine_save *save = machine_find_save(&job->m, act->step, act->generation);

@@ -113,16 +113,15 @@ static void note_cause(struct store_task *task, const struct io *io, enum status
 /* It is the job's store, and a file comes and goes: it takes what we write. */
 static enum status probe_store(struct store_task *task, const struct io *io)
 {
-    char dir[LIMIT_PATH], path[LIMIT_PATH + 64];
-    int used = snprintf(dir, sizeof dir, "%s/%s", task->store, task->job);
-    if (used < 0 || (size_t)used >= sizeof dir)
-        return ST_INVALID;
-    enum status st = settle_mark(task, io, dir);
-    if (st != ST_OK)
-        return st;
-    (void)snprintf(path, sizeof path, "%s/.probe-%ld", dir, (long)getpid());
-    st = io->unlink(io->self, path); /* of a predecessor with our pid */
-    if (st == ST_OK || st == ST_NOT_FOUND)
+    char dir[LIMIT_PATH], name[LIMIT_PATH], path[LIMIT_PATH];
+    enum status st = ckpt_path(task->store, task->job, dir);
+    if (st == ST_OK)
+        st = ckpt_path(dir, CKPT_PROBE, name);
+    if (st == ST_OK)
+        st = io_temporary(io, name, path);
+    if (st == ST_OK)
+        st = settle_mark(task, io, dir);
+    if (st == ST_OK)
         st = io_publish(io, path, "cairn\n", 6);
     if (st != ST_OK)
         return st;
@@ -241,8 +240,16 @@ static enum status sweep_folders(struct store_task *task, const struct io *io)
     struct ckpt_entry *entries = NULL;
     size_t count = 0;
     uint32_t tried = 0;
-    enum status st = ckpt_list(io, task->store, task->job, &entries, &count);
+    char dir[LIMIT_PATH];
+    enum status st = ckpt_path(task->store, task->job, dir);
+    if (st == ST_OK)
+        st = ckpt_list(io, task->store, task->job, &entries, &count);
+    if (st == ST_OK)
+        st = ckpt_sweep_temporaries(io, dir, task->generation);
     for (size_t i = 0; i < count && tried < SWEEP_MAX; i++) {
+        /* A later publication has given the manifest its name; objects have no other one. */
+        if (st == ST_OK && entries[i].committed && !io_is_object(io, entries[i].dir))
+            st = ckpt_sweep_temporaries(io, entries[i].dir, task->generation);
         if (!is_leftover(task, &entries[i]))
             continue;
         struct io_stat info;
@@ -304,6 +311,7 @@ void store_task_run(struct store_task *task, const struct io *real)
     };
     const struct io *io = &task->watch.io;
     store_watch_init(&task->watch, real);
+    task->watch.io.call = task->call;
     task->message[0] = '\0';
     task->away = false;
     task->status = do_task(task, io);

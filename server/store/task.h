@@ -26,6 +26,7 @@ struct store_task {
     char store[LIMIT_PATH];
     char mark[CKPT_MARK];        /* of the store, as the job knows it; "": not yet. PROBE sets it */
     char nonce[CKPT_MARK];       /* PROBE: the mark of a store that has none */
+    char call[IO_CALL];          /* in temporary names: of this task alone (ckpt_call_name) */
     bool holds;                  /* PROBE: checkpoints of the job are said to be there */
     bool given_up;               /* DROP, REMOVE: also where the mark is missing, or another */
     char dir[LIMIT_PATH];        /* the checkpoint's folder */

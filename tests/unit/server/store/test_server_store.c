@@ -6,6 +6,7 @@
 #include "checkpoint/format/hash.h"
 #include "server/store/task.h"
 #include "tests/crash/ckpt_sample.h"
+#include "tests/crash/late_io.h"
 #include "tests/crash/memory_io.h"
 #include "tests/test.h"
 #include "tests/unit/server/server_fixture.h"
@@ -53,7 +54,8 @@ static void take_away(struct store *s)
     s->memory = memory_io_new();
 }
 
-static enum status run_task(struct store *s, enum machine_task kind, const char *mark, bool holds)
+static struct store_task *prepare_task(struct store *s, enum machine_task kind, const char *mark,
+                                       bool holds)
 {
     store_task_free(s->task);
     struct store_task *task = s->task = store_task_new(kind);
@@ -66,6 +68,12 @@ static enum status run_task(struct store *s, enum machine_task kind, const char 
     task->step = 40;
     task->generation = 2;
     task->holds = holds;
+    return task;
+}
+
+static enum status run_task(struct store *s, enum machine_task kind, const char *mark, bool holds)
+{
+    struct store_task *task = prepare_task(s, kind, mark, holds);
     store_task_run(task, memory_io_table(s->memory));
     assert_true(task->status == ST_OK || task->message[0] != '\0');
     return task->status;
@@ -172,6 +180,80 @@ static void what_was_given_up_is_removed_where_nothing_is(void **state)
     s->task->given_up = true;
     store_task_run(s->task, memory_io_table(s->memory));
     assert_int_equal(s->task->status, ST_OK);
+}
+
+/* Of two that ask one after the other whether the store takes files the first hangs in a call; that
+ * is carried out at any moment of the second. false: the second has made less calls. */
+static bool probe_beside_a_late_call(struct store *s, uint64_t slow_nth, uint64_t next_mth,
+                                     bool *cut)
+{
+    struct late_io late;
+    take_away(s);
+    late_io_init(&late, memory_io_table(s->memory), slow_nth, next_mth);
+    for (int second = 0; second < 2; second++) {
+        struct store_task *task = prepare_task(s, MACHINE_TASK_PROBE, "", false);
+        (void)snprintf(task->nonce, sizeof task->nonce, "%s", second ? OTHER : NONCE);
+        ckpt_call_name(7, task->nonce, task->call);
+        store_task_run(task, second ? &late.next : &late.slow);
+        assert_int_equal(task->status, second || !late.cut ? ST_OK : ST_CLOSED);
+    }
+    size_t size = 0;
+    const uint8_t *bytes = memory_io_bytes(s->memory, MARK, &size);
+    assert_int_equal(size, 46);
+    assert_memory_equal(bytes + 13, s->task->mark, 32);
+    *cut = late.cut;
+    return late.made;
+}
+
+static void a_late_probe_cannot_touch_the_one_in_its_place(void **state)
+{
+    struct store *s = *state;
+    bool cut = true;
+    for (uint64_t slow = 1; cut; slow++) {
+        uint64_t next = 1;
+        while (probe_beside_a_late_call(s, slow, next, &cut) && cut)
+            next++;
+        assert_true(next > 8 || !cut);
+    }
+}
+
+static void what_calls_left_goes_but_not_what_is_under_way(void **state)
+{
+    static const struct {
+        const char *path;
+        bool stays;
+    } files[] = {
+        { DIR "/manifest.json.g2.0123456789abcdef.tmp", false },
+        { DIR "/manifest.json.g3.0123456789abcdef.tmp", true },
+        { DIR "/manifest.json.tmp", false },
+        { MARK ".g2.0123456789abcdef.tmp", false },
+        { MARK ".g3.0123456789abcdef.tmp", true },
+        { SAMPLE_STORE "/" SAMPLE_JOB "/.probe.g2.0123456789abcdef.tmp", false },
+        { SAMPLE_STORE "/" SAMPLE_JOB "/.probe.g3.0123456789abcdef.tmp", true },
+        { SAMPLE_STORE "/" SAMPLE_JOB "/.probe-4711", false },
+    };
+    struct store *s = *state;
+    struct ckpt_entry *entries = NULL;
+    size_t count = 0;
+    const struct io *io = memory_io_table(s->memory);
+    assert_int_equal(ckpt_list(io, SAMPLE_STORE, SAMPLE_JOB, &entries, &count), ST_OK);
+    const uint64_t bytes = entries[0].bytes;
+    free(entries);
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+        memory_io_put(s->memory, files[i].path, "x", 1);
+    assert_int_equal(ckpt_list(io, SAMPLE_STORE, SAMPLE_JOB, &entries, &count), ST_OK);
+    assert_true(count == 1 && entries[0].committed && entries[0].bytes == bytes);
+    free(entries);
+    struct store_task *task = prepare_task(s, MACHINE_TASK_SWEEP, "", true);
+    task->generation = 3;
+    store_task_run(task, io);
+    assert_int_equal(task->status, ST_OK);
+    assert_int_equal(task->swept, 0); /* it counts folders */
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        if (memory_io_has(s->memory, files[i].path) != files[i].stays)
+            fail_msg("%s: %s", files[i].path, files[i].stays ? "went" : "stays");
+    }
+    assert_int_equal(ckpt_verify(io, DIR, NULL, NULL, NULL), ST_OK);
 }
 
 /* ---- the job ---- */
@@ -381,6 +463,8 @@ int main(void)
         TASK(a_checkpoint_that_is_gone_from_its_store_is_damage),
         TASK(a_checkpoint_of_a_later_version_is_named_with_both),
         TASK(what_was_given_up_is_removed_where_nothing_is),
+        TASK(a_late_probe_cannot_touch_the_one_in_its_place),
+        TASK(what_calls_left_goes_but_not_what_is_under_way),
         JOB(a_job_waits_for_its_store_and_goes_on_from_it),
         JOB(a_resumed_job_asks_for_its_store_first),
         JOB(checkpoints_of_a_store_that_is_gone_can_be_given_up),
