@@ -245,6 +245,7 @@ static bool out_progress(const struct session_core *core, const struct session_p
     out->progress_message.phase = unconst(progress->phase);
     out->progress_message.counter = progress->counter;
     out->progress_message.saving = progress->saving;
+    out->progress_message.at_store = session_core_at_store(core);
     out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_PROGRESS;
     out->message.progress = &out->progress_message;
     out->kind = SESSION_OUT_PROGRESS;

@@ -319,9 +319,11 @@ static bool read_event(const Cairn__V1__TrainerMessage *message, struct machine_
     switch ((int)message->body_case) {
     case CAIRN__V1__TRAINER_MESSAGE__BODY_PROGRESS:
         event->kind = MACHINE_EV_PROGRESS;
-        event->progress =
-            (struct machine_progress){ message->progress->step, message->progress->phase,
-                                       message->progress->counter, message->progress->saving };
+        event->progress = (struct machine_progress){ .step = message->progress->step,
+                                                     .phase = message->progress->phase,
+                                                     .counter = message->progress->counter,
+                                                     .saving = message->progress->saving,
+                                                     .at_store = message->progress->at_store };
         return true;
     case CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_BEGIN:
         event->kind = MACHINE_EV_SAVE_BEGIN;

@@ -90,6 +90,7 @@ struct machine_progress {
     const char *phase;
     uint64_t counter; /* rises with whatever gets on */
     uint64_t saving;  /* rises with what its saver gets done at the store */
+    bool at_store;    /* its saver has begun what it isn't through with */
 };
 
 struct machine_report {

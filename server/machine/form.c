@@ -88,6 +88,8 @@ void machine_on_probed(struct machine_turn *t)
     if (!m->probing)
         return;
     m->probing = false;
+    if (machine_trains(m))
+        m->probed = t->ev->answer.status == ST_OK; /* machine_watch asked */
     if (m->state != MACHINE_PLACING)
         return;
     if (t->ev->answer.status == ST_OK) {

@@ -23,6 +23,8 @@
 #define MACHINE_UNDYING_MS     15000 /* a trainer that SIGKILL doesn't end counts as gone */
 #define MACHINE_ASSUMED_MS     10000 /* for ranks that may have nothing to unlink */
 #define MACHINE_REMOVE_MS      60000 /* for ranks to unlink their files of a dropped save */
+#define MACHINE_PROBE_MS       60000 /* between two questions whether the store answers us */
+#define MACHINE_STUCK_TIMES    4 /* so often the time in which a save is dropped: then a rank is */
 #define MACHINE_SLOW_BYTES_MS  10000 /* a store that takes less in a ms, in an fsync, is stuck */
 #define MACHINE_WATCH_MS       500   /* how often the rules of silence are looked at */
 #define MACHINE_BARREN_MAX     10    /* generations in a row without progress; then FAILED */

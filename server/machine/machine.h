@@ -127,6 +127,7 @@ struct machine {
     int64_t accounted_at;
     int64_t started_at; /* of the generation's formation */
     int64_t progress_at;
+    int64_t probe_at;               /* of a rank stuck at the store: not before; 0: there is none */
     int64_t watched_at;             /* the rules of silence were looked at */
     int64_t grace_until;            /* nobody is judged lost before (restart of the coordinator) */
     int64_t retry_at;               /* RECOVERING, PLACING: not before */

@@ -152,6 +152,7 @@ struct machine_rank {
     uint32_t pid;
     bool started, session, joined, assigned, ready, finished;
     bool differs;       /* it said its pins, and they are not the job's */
+    bool at_store;      /* its saver has begun what it isn't through with */
     bool agent_silent;  /* its agent missed its beats */
     int64_t heard_at;   /* last message of the trainer */
     int64_t lost_at;    /* its session closed; 0: it is open or never was */
@@ -159,7 +160,7 @@ struct machine_rank {
     uint64_t step, counter;
     int64_t counter_at; /* the counter rose */
     uint64_t saving;    /* the same of its saver */
-    int64_t saving_at;
+    int64_t saving_at;  /* it rose, or the saver began something */
     char phase[MACHINE_PHASE_BYTES];
     uint64_t read_bytes;                   /* of m->read_back: read and checked */
     bool read_done;                        /* it said what it found */

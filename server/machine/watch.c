@@ -11,6 +11,7 @@
  *   session open, but no message          the trainer hangs
  *   messages, but no counter rises        all wait for the rank that stopped first: it hangs
  *   its saver gives no sign               its save is dropped; the store hangs, for it or for all
+ *   ... for four times as long            it doesn't reach a store that others do: it is ended
  *
  * While all nodes are silent at once (server/fleet/outage.h), the core keeps these clocks still.
  * After a start of the coordinator nobody is judged for MACHINE_GRACE_MS.
@@ -91,9 +92,10 @@ void machine_note_progress(struct machine_turn *t, struct machine_rank *rank)
 {
     struct machine *m = t->m;
     const struct machine_progress *said = &t->ev->progress;
-    if (said->saving != rank->saving)
+    if (said->saving != rank->saving || (said->at_store && !rank->at_store))
         rank->saving_at = t->now;
     rank->saving = said->saving;
+    rank->at_store = said->at_store;
     if (said->counter != rank->counter || said->step > rank->step ||
         strncmp(rank->phase, said->phase, MACHINE_PHASE_BYTES - 1) != 0) {
         if (rank->counter_at != 0)
@@ -117,7 +119,8 @@ static void blame(struct machine_turn *t, enum machine_fault_kind kind, uint32_t
     const struct machine_rank *rank = &t->m->ranks[index];
     struct machine_fault fault = { .kind = kind, .rank = index, .step = rank->step };
     fault.outside = kind != MACHINE_FAULT_HANG;
-    fault.of_node = kind == MACHINE_FAULT_FORMATION; /* nothing was heard from there */
+    /* Nothing was heard from there, or nothing comes from there to a store that others reach. */
+    fault.of_node = kind == MACHINE_FAULT_FORMATION || kind == MACHINE_FAULT_STORE;
     machine_text(fault.phase, sizeof fault.phase, rank->phase[0] ? rank->phase : "forming");
     machine_text(fault.message, sizeof fault.message, what);
     machine_fail(t, &fault);
@@ -249,6 +252,15 @@ static bool some_reported(const struct machine *m, int index)
     return some;
 }
 
+static void describe_late(const struct machine *m, uint32_t late, int64_t ms,
+                          char out[LIMIT_REASON])
+{
+    (void)snprintf(out, LIMIT_REASON,
+                   "rank %u on node %s wrote nothing to the store for %lld s; look at the store "
+                   "from there",
+                   late, m->ranks[late].node, (long long)ms / 1000);
+}
+
 /*
  * A save of which a rank writes nothing any more can't become a checkpoint. It is dropped, and the
  * next one is a new try: training goes on. Where ranks wait for it, to leave, it depends: if others
@@ -270,16 +282,64 @@ static void watch_collecting(struct machine_turn *t, int index)
         return;
     }
     char why[LIMIT_REASON];
-    (void)snprintf(why, sizeof why,
-                   "rank %u on node %s wrote nothing to the store for %lld s; look at the store "
-                   "from there",
-                   late, m->ranks[late].node, (long long)stuck_ms(m) / 1000);
+    describe_late(m, late, stuck_ms(m), why);
     if (machine_leaves_at(m, save->step) && some_reported(m, index)) {
         blame(t, MACHINE_FAULT_STORE, late, why);
         return;
     }
     bool told = machine_unsaved(t, why);
     machine_save_drop(t, index, why, !told);
+}
+
+/* ---- ranks that don't reach the store ---- */
+
+/* Something is begun there, it gives no sign for that long, and it isn't the store's that hangs for
+ * all workers: another one is through with its own. Or there is nothing to do but wait for it: then
+ * it makes no difference to the others. */
+static bool is_stuck(const struct machine_turn *t, uint32_t index, int64_t ms)
+{
+    const struct machine *m = t->m;
+    const struct machine_rank *rank = &m->ranks[index];
+    if (rank->gone || !rank->at_store || t->now - rank->saving_at < ms)
+        return false;
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
+        if (!m->ranks[i].gone && !m->ranks[i].at_store)
+            return true;
+    }
+    return machine_leaves_at(m, rank->step);
+}
+
+/*
+ * A saver that hangs for good lets its rank save nothing any more: the longer the job trains on, the
+ * more is lost in the end, and at its last step it would wait for ever. So the rank is ended as one
+ * that hangs is, and the next workers go elsewhere. But where the store doesn't answer us either,
+ * no other generation would do better: all wait.
+ */
+static void watch_stuck(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    const int64_t ms = MACHINE_STUCK_TIMES * stuck_ms(m);
+    uint32_t stuck = 0;
+    while (stuck < m->config.ranks && !is_stuck(t, stuck, ms))
+        stuck++;
+    if (stuck == m->config.ranks) {
+        m->probe_at = 0;
+        return;
+    }
+    if (m->probing)
+        return;
+    if (m->probe_at != 0 && m->probed) {
+        char why[LIMIT_REASON];
+        describe_late(m, stuck, t->now - m->ranks[stuck].saving_at, why);
+        blame(t, MACHINE_FAULT_STORE, stuck, why);
+        return;
+    }
+    if (t->now < m->probe_at)
+        return;
+    m->probe_at = t->now + MACHINE_PROBE_MS;
+    m->probed = false;
+    m->probing = true;
+    machine_ask_store(t, MACHINE_TASK_PROBE, 0, m->generation);
 }
 
 /* SIGKILL was ordered long ago, the agent is there, and so is the process: it is in the kernel,
@@ -373,6 +433,8 @@ void machine_watch(struct machine_turn *t)
         if (m->saves[i].state == MACHINE_SAVE_COLLECTING)
             watch_collecting(t, i);
     }
+    if (m->end_to == MACHINE_NONE)
+        watch_stuck(t);
     if (m->end_to == MACHINE_NONE && m->state == MACHINE_RUNNING && m->config.time_limit_ms > 0 &&
         m->train_ms >= m->config.time_limit_ms && m->intent == MACHINE_INTENT_NONE) {
         m->intent = MACHINE_INTENT_FINISH;

@@ -205,7 +205,7 @@ void bench_counter(struct bench *b, uint32_t rank, uint64_t step, const char *ph
                    uint64_t counter)
 {
     struct machine_event event = of_rank(b, MACHINE_EV_PROGRESS, rank);
-    event.progress = (struct machine_progress){ step, phase, counter, 0 };
+    event.progress = (struct machine_progress){ .step = step, .phase = phase, .counter = counter };
     send(b, event);
 }
 

@@ -165,8 +165,12 @@ static void savers_for(struct bench *b, uint64_t step, int64_t ms, uint32_t writ
             struct machine_event event = { .kind = MACHINE_EV_PROGRESS,
                                            .generation = 1,
                                            .rank = i };
-            event.progress = (struct machine_progress){ step, "forward", (uint64_t)b->now,
-                                                        writes & 1u << i ? (uint64_t)b->now : 0 };
+            const bool hangs = !(writes & 1u << i);
+            event.progress = (struct machine_progress){ .step = step,
+                                                        .phase = "forward",
+                                                        .counter = (uint64_t)b->now,
+                                                        .saving = hangs ? 0 : (uint64_t)b->now,
+                                                        .at_store = hangs };
             assert_int_equal(bench_apply(b, event), ST_OK);
         }
     }
@@ -296,6 +300,67 @@ static void the_last_save_goes_elsewhere_if_one_rank_hangs(void **state)
     assert_int_equal(b->m.budget_used, 0);
 }
 
+static void answer_probe(struct bench *b, enum status status)
+{
+    assert_true(b->m.probing);
+    bench_store(b, MACHINE_TASK_PROBE, 0, b->m.generation, status);
+}
+
+/* It would save nothing any more, and lose all that it trains from now on. */
+static void a_rank_whose_saver_hangs_for_good_is_ended(void **state)
+{
+    struct bench *b = *state;
+    bench_commit(b, 10);
+    savers_for(b, 20, 500000, 1);
+    bench_is_state(b, "RUNNING");
+    answer_probe(b, ST_OK);
+    bench_is_state(b, "RECOVERING");
+    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_STORE);
+    assert_int_equal(b->m.cause.rank, 1);
+    assert_int_equal(b->m.budget_used, 0);
+    assert_true(shun_find(&b->m.shunned, "node", SHUN_FAILED) != NULL);
+    assert_non_null(strstr(b->m.reason, "rank 1 on node node wrote nothing to the store for"));
+}
+
+/* Of those of all it may be the store: training is all that can be done meanwhile. */
+static void while_all_savers_hang_training_goes_on(void **state)
+{
+    struct bench *b = *state;
+    bench_commit(b, 10);
+    savers_for(b, 20, 5000000, 0);
+    bench_is_state(b, "RUNNING");
+    assert_false(b->m.probing);
+}
+
+/* All that is left is to wait for them: the next workers may be luckier, if the store is there. */
+static void after_the_last_step_they_are_not_waited_for_without_end(void **state)
+{
+    struct bench *b = *state;
+    bench_commit(b, 10);
+    savers_for(b, 20, 500000, 0);
+    savers_for(b, BENCH_STEPS, 1000, 0); /* and can't even begin the last save */
+    answer_probe(b, ST_IO);
+    savers_for(b, BENCH_STEPS, 59000, 0);
+    bench_is_state(b, "RUNNING");
+    assert_false(b->m.probing);
+    savers_for(b, BENCH_STEPS, 2000, 0);
+    answer_probe(b, ST_OK);
+    bench_is_state(b, "RECOVERING");
+    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_STORE);
+}
+
+static void a_saver_that_goes_on_before_the_answer_is_left_alone(void **state)
+{
+    struct bench *b = *state;
+    bench_commit(b, 10);
+    savers_for(b, BENCH_STEPS, 500000, 0);
+    savers_for(b, BENCH_STEPS, 1000, 3);
+    answer_probe(b, ST_OK);
+    savers_for(b, BENCH_STEPS, 100000, 0);
+    bench_is_state(b, "RUNNING");
+    assert_false(b->m.probing);
+}
+
 static void time_of_a_coordinator_that_did_not_run_is_no_savers(void **state)
 {
     struct bench *b = *state;
@@ -398,6 +463,10 @@ int main(void)
         TEST(a_pause_says_what_it_waits_for),
         TEST(a_pause_waits_for_a_store_that_hangs_for_all),
         TEST(the_last_save_goes_elsewhere_if_one_rank_hangs),
+        TEST(a_rank_whose_saver_hangs_for_good_is_ended),
+        TEST(while_all_savers_hang_training_goes_on),
+        TEST(after_the_last_step_they_are_not_waited_for_without_end),
+        TEST(a_saver_that_goes_on_before_the_answer_is_left_alone),
         TEST(time_of_a_coordinator_that_did_not_run_is_no_savers),
         TEST(who_begins_after_a_restart_has_no_file_of_a_dropped_save),
         TEST(a_stop_whose_workers_die_before_they_saved_saves_first),
