@@ -102,7 +102,8 @@ bool core_node_has(const struct core_node *node, const char *device);
 /* ---- orders.c: what leaves to agents and trainers ---- */
 
 void core_send_start(struct core *core, struct core_job *job, uint32_t rank);
-/* Nobody saw that trainer go: no other one gets its slot until somebody did. */
+/* Nobody saw that trainer go: no other one gets its slot until somebody did. Where it lives on, it
+ * is ended: by its agent's stream as soon as that is heard, or after its next hello. */
 void core_hold_slot(struct core *core, struct core_job *job, uint32_t rank);
 /* Kills the trainer, if it isn't gone; the same for one that should not run. */
 void core_send_end(struct core *core, struct core_job *job, uint32_t rank);

@@ -45,15 +45,6 @@ void core_send_start(struct core *core, struct core_job *job, uint32_t rank)
     conn->ops->send(conn, &order.base);
 }
 
-void core_hold_slot(struct core *core, struct core_job *job, uint32_t rank)
-{
-    const struct machine_rank *of = &job->m.ranks[rank];
-    struct core_node *node = core_node_at(core, of->node);
-    Cairn__V1__TrainerRef ref = ref_of(job, rank);
-    if (node)
-        core_stray_add(core, node, &ref, of->slot, job->m.ended_at);
-}
-
 void core_send_end_of(struct core_conn *conn, Cairn__V1__TrainerRef *ref)
 {
     Cairn__V1__EndTrainer end = CAIRN__V1__END_TRAINER__INIT;
@@ -71,6 +62,18 @@ void core_send_end(struct core *core, struct core_job *job, uint32_t rank)
     Cairn__V1__TrainerRef ref = ref_of(job, rank);
     if (conn && !job->m.ranks[rank].gone)
         core_send_end_of(conn, &ref);
+}
+
+void core_hold_slot(struct core *core, struct core_job *job, uint32_t rank)
+{
+    const struct machine_rank *of = &job->m.ranks[rank];
+    struct core_node *node = core_node_at(core, of->node);
+    Cairn__V1__TrainerRef ref = ref_of(job, rank);
+    if (!node)
+        return;
+    core_stray_add(core, node, &ref, of->slot, job->m.ended_at);
+    if (node->conn) /* it counts as gone, and MACHINE_ACT_END leaves it out */
+        core_send_end_of(node->conn, &ref);
 }
 
 enum status core_log_request(struct core *core, const char *node_name,

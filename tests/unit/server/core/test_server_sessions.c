@@ -208,6 +208,40 @@ static void a_trainer_of_another_version_ends_its_generation_with_that_reason(vo
     far_close_agent(w, &agent);
 }
 
+/* ---- a node that was lost, and is heard again ---- */
+
+/* Its stream never broke: no hello will list its worker, which was not among those to be ended, as
+ * it counted as gone. */
+static void a_worker_that_was_lost_with_its_node_is_ended_there(void **state)
+{
+    static const char text[] = "name: a\n"
+                               "model: {arch: mlp, classes: 10}\n"
+                               "data: {train: {format: synthetic, samples: 1000}}\n"
+                               "train: {duration: 100 steps, global_batch: 64, lanes: 8, seed: 1,\n"
+                               "  optimizer: {name: sgd, lr: 0.1}}\n"
+                               "workers: {count: 1}\n"
+                               "checkpoint: {store: /store}\n";
+    struct core_world *w = *state;
+    struct far_end agent, other;
+    struct core_job *job = NULL;
+    struct reason reason;
+    far_join(w, &agent, "n", "boot-1");
+    assert_int_equal(core_submit_text(w, text, &job, &reason), ST_OK);
+    core_pass(w, 1);
+    assert_int_equal(job->m.generation, 1);
+    far_join(w, &other, "other", "boot-2");
+    for (int i = 0; i < 600 && job->m.generation == 1; i++) {
+        core_pass(w, 100);
+        far_beat(w, &other);
+    }
+    assert_int_equal(job->m.generation, 2);
+    assert_string_equal(job->m.ranks[0].node, "other");
+    assert_int_equal(agent.sent[CAIRN__V1__AGENT_ORDER__BODY_END], 1);
+    assert_non_null(strstr(agent.ended, "g1 r0"));
+    far_close_agent(w, &other);
+    far_close_agent(w, &agent);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, core_setup, core_teardown)
@@ -220,6 +254,7 @@ int main(void)
         CASE(an_agent_of_another_machine_waits_until_the_first_is_lost),
         CASE(an_agent_of_another_version_is_refused),
         CASE(a_trainer_of_another_version_ends_its_generation_with_that_reason),
+        CASE(a_worker_that_was_lost_with_its_node_is_ended_there),
     };
 #undef CASE
     return cmocka_run_group_tests(tests, NULL, NULL);
