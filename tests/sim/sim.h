@@ -186,6 +186,9 @@ struct sim_folder *sim_folder_at(struct sim *sim, const char *dir);
 /* Of the tries of that save the published one, or the first. */
 struct sim_folder *sim_folder_of(struct sim *sim, uint32_t job, uint64_t step, uint32_t generation);
 void sim_store_damage(struct sim *sim);
+/* No good checkpoint of that step is there any more, and the disk damaged a later one: retention,
+ * which removed it for those that came after it, could not know. */
+bool sim_store_lost(struct sim *sim, uint32_t job, uint64_t step);
 /* What reading one file comes to. */
 enum status sim_folder_read(struct sim *sim, struct sim_folder *folder, uint32_t file);
 /* Damaged, or read through one that is. */
@@ -233,8 +236,9 @@ struct sim_trainer_view {
     enum sim_exit exit;
     int code; /* or signal */
     bool hung, ready, acked, finished;
-    bool undying;  /* it waits in the kernel: no signal ends it */
-    uint32_t data; /* as it found them */
+    int64_t saver_hangs_until; /* its node doesn't reach the store */
+    bool undying;              /* it waits in the kernel: no signal ends it */
+    uint32_t data;             /* as it found them */
     uint64_t step;
 };
 struct sim_trainer_view *sim_trainer_view(struct sim_trainer *trainer);

@@ -205,7 +205,8 @@ static void check_order(struct sim *sim, const ProtobufCMessage *message)
     const Cairn__V1__Plan *plan = order->plan;
     int job = sim_job_at(sim, plan->job);
     CHECK(job >= 0);
-    if (plan->restore_step < sim->jobs[job].acked)
+    if (plan->restore_step < sim->jobs[job].acked &&
+        !sim_store_lost(sim, (uint32_t)job, sim->jobs[job].acked))
         sim_fail(sim, "%s: generation %u starts from step %llu, but step %llu was acknowledged",
                  plan->job, plan->generation, (unsigned long long)plan->restore_step,
                  (unsigned long long)sim->jobs[job].acked);

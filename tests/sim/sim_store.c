@@ -98,6 +98,20 @@ void sim_store_damage(struct sim *sim)
     }
 }
 
+bool sim_store_lost(struct sim *sim, uint32_t job, uint64_t step)
+{
+    bool later = false;
+    for (size_t i = 0; i < sim->folder_count; i++) {
+        const struct sim_folder *folder = &sim->folders[i];
+        if (folder->job != job || !folder->published)
+            continue;
+        if (folder->step == step && folder->manifest && !sim_folder_damaged(sim, folder))
+            return false;
+        later = later || (folder->step > step && folder->damaged);
+    }
+    return later;
+}
+
 static enum status run_check(struct sim *sim, struct store_task *task, struct sim_folder *folder)
 {
     uint64_t state = sim_state(folder->job, folder->step);
@@ -163,7 +177,8 @@ static enum status run_publish(struct sim *sim, struct store_task *task, struct 
 }
 
 /* A checkpoint goes only after a newer one was read back, not while another one is read through
- * it, and not if it is one of those that the job keeps. */
+ * it, and not if it is one of those that the job keeps. One whose own files are damaged is read by
+ * nobody any more: it is set aside, and may stay where it is if the store hangs in that. */
 static void check_removal(struct sim *sim, const struct sim_folder *gone)
 {
     bool read_back = false, best = true;
@@ -177,7 +192,7 @@ static void check_removal(struct sim *sim, const struct sim_folder *gone)
         newer += other->step > gone->step;
         best = best && sim_loss(other->step) > sim_loss(gone->step);
         read_back = read_back || (other->step > gone->step && other->read_back && other->manifest);
-        if (other->manifest && other->parent_generation == gone->generation &&
+        if (other->manifest && !other->damaged && other->parent_generation == gone->generation &&
             other->parent_generation > 0 && other->parent_step == gone->step)
             sim_fail(sim, "step %llu of job %u is removed, step %llu is read through it",
                      (unsigned long long)gone->step, gone->job, (unsigned long long)other->step);

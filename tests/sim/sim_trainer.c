@@ -23,9 +23,8 @@ struct sim_trainer {
     enum stage stage;
     int64_t die_at; /* SIGTERM: its time of grace ends; 0: none came */
     int64_t connect_at, stage_since, write_until, retry_at;
-    int64_t saver_hangs_until; /* its node doesn't reach the store */
-    int saving;                /* index of the save that the saver works on; -1 */
-    int64_t read_until;        /* it reads a checkpoint back; 0: it doesn't */
+    int saving;         /* index of the save that the saver works on; -1 */
+    int64_t read_until; /* it reads a checkpoint back; 0: it doesn't */
     struct readback_order read;
     uint64_t total, every;
     bool leave;
@@ -126,9 +125,9 @@ void sim_trainer_hang(struct sim *sim, struct sim_trainer *t)
 
 void sim_trainer_saver_hang(struct sim *sim, struct sim_trainer *t)
 {
-    t->saver_hangs_until = sim_chance(sim, 300) ? INT64_MAX : sim_hang_end(sim, 50000);
+    t->view.saver_hangs_until = sim_chance(sim, 300) ? INT64_MAX : sim_hang_end(sim, 50000);
     sim_say(sim, "the saver of %s g%u r%u hangs until %lld", t->id, t->view.start.generation,
-            t->view.start.rank, (long long)t->saver_hangs_until);
+            t->view.start.rank, (long long)t->view.saver_hangs_until);
 }
 
 /* ---- stream ---- */
@@ -222,7 +221,7 @@ static void save_file(struct sim *sim, struct sim_trainer *t)
 
 static void run_saver(struct sim *sim, struct sim_trainer *t)
 {
-    bool hangs = sim->now < sim->savers_hang_until || sim->now < t->saver_hangs_until;
+    bool hangs = sim->now < sim->savers_hang_until || sim->now < t->view.saver_hangs_until;
     if (t->saving >= 0) {
         if (sim->now < t->write_until || hangs)
             return;

@@ -139,15 +139,28 @@ bool sim_coordinator_done(struct sim *sim)
 
 /* ---- promises ---- */
 
+/* For good, it may be: that doesn't end with the chaos. */
+static bool saver_hangs(const struct sim *sim, const struct sim_job *known)
+{
+    for (size_t i = 0; i < sim->trainer_count; i++) {
+        const struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);
+        if (&sim->jobs[view->start.job] == known && view->exit == SIM_RUNS &&
+            sim->now < view->saver_hangs_until)
+            return true;
+    }
+    return false;
+}
+
 /* A job that trains undisturbed saves when it is time: no later than the slowest announcement,
- * store and workers together. */
+ * store and workers together. Where a saver hangs it can't; that it ends all the same is checked
+ * at the end. */
 static void check_time(struct sim *sim, struct sim_job *known, const struct machine *m)
 {
     bool undisturbed = !sim->chaos && m->state == MACHINE_RUNNING && m->end_to == MACHINE_NONE &&
                        m->intent == MACHINE_INTENT_NONE &&
                        sim->now >= sim->coordinator->frozen_until &&
                        sim->now >= sim->coordinator->unplugged_until;
-    if (known->every_ms == 0 || !undisturbed) {
+    if (known->every_ms == 0 || !undisturbed || saver_hangs(sim, known)) {
         known->saved_at = sim->now;
     } else if (sim->now - known->saved_at > known->every_ms + 30000) {
         sim_fail(sim, "%s: no checkpoint for %lld ms, one is due every %lld ms", known->id,
