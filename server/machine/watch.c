@@ -310,10 +310,10 @@ static bool is_stuck(const struct machine_turn *t, uint32_t index, int64_t ms)
 }
 
 /*
- * A saver that hangs for good lets its rank save nothing any more: the longer the job trains on, the
- * more is lost in the end, and at its last step it would wait for ever. So the rank is ended as one
- * that hangs is, and the next workers go elsewhere. But where the store doesn't answer us either,
- * no other generation would do better: all wait.
+ * A saver that hangs for good lets its rank save nothing any more: the longer the job trains on,
+ * the more is lost in the end, and at its last step it would wait for ever. So the rank is ended as
+ * one that hangs is, and the next workers go elsewhere. But where the store doesn't answer us
+ * either, no other generation would do better: all wait.
  */
 static void watch_stuck(struct machine_turn *t)
 {
