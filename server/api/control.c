@@ -98,21 +98,6 @@ static bool is_repeated(struct api *api, const char *key, const char *job)
            strcmp(what, job) == 0;
 }
 
-/* If it can't be remembered, a repetition is done again: harmless for all that are asked here. */
-static void remember(struct api *api, const char *key, const char *job)
-{
-    struct journal *journal = core_options(api->core)->journal;
-    if (!key[0] || strlen(key) > 200)
-        return;
-    enum status st = journal_begin(journal);
-    if (st == ST_OK)
-        st = journal_put_key(journal, key, job, clock_wall_ms(core_options(api->core)->clock));
-    if (st == ST_OK)
-        st = journal_commit(journal);
-    if (st != ST_OK)
-        LOG_WARN(api->log, "a call's key is not remembered, ignoring: %s", status_string(st));
-}
-
 static void ask_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobRequest *in,
                     Cairn__V1__Job_Closure reply, void *call, enum machine_event_kind kind)
 {
@@ -133,7 +118,7 @@ static void ask_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobReq
         api_refuse(call, rpc_code_from_status(st), "%s", status_string(st));
         return;
     }
-    remember(api, in->idempotency_key, job->id);
+    core_remember(api->core, in->idempotency_key, job->id);
     reply_job(api, job, false, reply, call);
 }
 
@@ -281,7 +266,7 @@ static void remove_checkpoint(Cairn__V1__Control_Service *service,
                    (unsigned long long)in->step);
         return;
     }
-    remember(api, in->idempotency_key, job->id);
+    core_remember(api->core, in->idempotency_key, job->id);
     Cairn__V1__RemoveCheckpointReply out = CAIRN__V1__REMOVE_CHECKPOINT_REPLY__INIT;
     char dir[LIMIT_PATH];
     for (size_t i = 0; i < job->m.catalog_count; i++) {
@@ -346,14 +331,13 @@ static void save_checkpoint(Cairn__V1__Control_Service *service,
     struct core_job *job = api_job_to_change(api, call, in->job);
     if (!job)
         return;
-    struct machine_awaited awaited = machine_await_save(&job->m);
-    enum status st = ST_OK;
-    if (job->m.state == MACHINE_RUNNING)
-        st = core_ask(api->core, job, MACHINE_EV_SAVE);
-    (void)st; /* a core that failed ends, and with it all calls */
-    bool saves = job->m.state == MACHINE_RUNNING || job->m.state == MACHINE_SAVING;
-    bool has_one = awaited.step == 0 && machine_newest(&job->m);
-    if (!saves && !has_one) {
+    struct machine_awaited awaited;
+    enum status st = core_save(api->core, job, in->idempotency_key, &awaited);
+    if (st != ST_OK && st != ST_REFUSED) {
+        api_refuse(call, rpc_code_from_status(st), "%s", status_string(st));
+        return;
+    }
+    if (st == ST_REFUSED) {
         api_refuse(call, RPC_FAILED_PRECONDITION, "%s is %s: there is nothing to save", job->id,
                    machine_state_name(job->m.state));
         return;

@@ -130,10 +130,10 @@ void api_metrics_pump(struct api *api, struct api_stream *stream, int64_t now)
 
 static void send_saved(struct api_stream *stream, const struct core_job *job)
 {
-    const struct machine_ckpt *newest = machine_newest(&job->m);
+    const struct machine_ckpt *saved = machine_saved(&job->m, &stream->save);
     Cairn__V1__SaveCheckpointReply reply = CAIRN__V1__SAVE_CHECKPOINT_REPLY__INIT;
-    reply.step = newest->step;
-    reply.checkpoint = render_ckpt(job, newest);
+    reply.step = saved->step;
+    reply.checkpoint = render_ckpt(job, saved);
     (void)rpc_call_send(stream->call, &reply.base);
     cairn__v1__checkpoint__free_unpacked(reply.checkpoint, NULL);
 }

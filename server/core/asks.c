@@ -208,6 +208,58 @@ enum status core_ask(struct core *core, struct core_job *job, enum machine_event
     return st;
 }
 
+void core_remember(struct core *core, const char *key, const char *what)
+{
+    struct journal *journal = core->options.journal;
+    if (!key[0] || strlen(key) > 200)
+        return;
+    enum status st = journal_begin(journal);
+    if (st == ST_OK)
+        st = journal_put_key(journal, key, what, clock_wall_ms(core->options.clock));
+    if (st == ST_OK)
+        st = journal_commit(journal);
+    if (st != ST_OK)
+        LOG_WARN(core->options.log, "a call's key is not remembered, ignoring: %s",
+                 status_string(st));
+}
+
+/* What a call with that key waits for already. */
+static bool is_awaited(struct core *core, const struct core_job *job, const char *key,
+                       struct machine_awaited *out)
+{
+    char what[96];
+    size_t size = strlen(job->id);
+    if (!key[0] || journal_get_key(core->options.journal, key, what, sizeof what) != ST_OK ||
+        strncmp(what, job->id, size) != 0 || what[size] != ' ')
+        return false;
+    char *at = what + size;
+    out->step = strtoull(at, &at, 10);
+    out->generation = (uint32_t)strtoul(at, &at, 10);
+    out->refused = strtoull(at, &at, 10);
+    return machine_save_outcome(&job->m, out) != MACHINE_OUTCOME_ENDED;
+}
+
+enum status core_save(struct core *core, struct core_job *job, const char *key,
+                      struct machine_awaited *out)
+{
+    if (is_awaited(core, job, key, out))
+        return ST_OK;
+    *out = machine_await_save(&job->m);
+    if (job->m.state == MACHINE_RUNNING) {
+        enum status st = core_ask(core, job, MACHINE_EV_SAVE);
+        if (st != ST_OK)
+            return st;
+    } else if (job->m.state != MACHINE_SAVING &&
+               (out->generation > 0 || !machine_newest(&job->m))) {
+        return ST_REFUSED;
+    }
+    char what[96];
+    (void)snprintf(what, sizeof what, "%s %llu %u %llu", job->id, (unsigned long long)out->step,
+                   out->generation, (unsigned long long)out->refused);
+    core_remember(core, key, what);
+    return ST_OK;
+}
+
 enum status core_remove_ckpt(struct core *core, struct core_job *job, uint64_t step)
 {
     struct machine_event event = core_event(core, MACHINE_EV_REMOVE_CKPT);

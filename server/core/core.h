@@ -209,6 +209,16 @@ MUST_CHECK enum status core_submit(struct core *core, const struct job *spec, co
 MUST_CHECK enum status core_ask(struct core *core, struct core_job *job,
                                 enum machine_event_kind kind);
 /*
+ * Has the job saved, if it trains; out: what to wait for (machine_save_outcome). key: idempotency
+ * key, or "": a repeated call waits for the save of the first, unless that one came to nothing.
+ * Errors: ST_REFUSED  there is nothing to save, nor a checkpoint of a job that rests
+ */
+MUST_CHECK enum status core_save(struct core *core, struct core_job *job, const char *key,
+                                 struct machine_awaited *out);
+/* Journals what a call with that key was about. If it can't, a repetition is done again: harmless
+ * for all that are remembered so. */
+void core_remember(struct core *core, const char *key, const char *what);
+/*
  * Removes a checkpoint.
  * Errors: ST_NOT_FOUND
  *         ST_REFUSED    the job goes on from it, or others are read through it

@@ -268,11 +268,13 @@ void machine_on_save_wanted(struct machine_turn *t)
 
 struct machine_awaited machine_await_save(const struct machine *m)
 {
-    struct machine_awaited awaited = { .step = machine_step_now(m) + 1, .refused = m->refused };
+    struct machine_awaited awaited = { .step = machine_step_now(m) + 1,
+                                       .generation = m->generation,
+                                       .refused = m->refused };
     if (m->total_steps > 0 && awaited.step > m->total_steps)
         awaited.step = m->total_steps; /* the last one, which is on its way */
     if (m->state == MACHINE_PAUSED || machine_state_final(m->state))
-        awaited.step = 0;
+        return (struct machine_awaited){ .step = 0 };
     return awaited;
 }
 
@@ -289,12 +291,23 @@ static bool save_comes(const struct machine *m)
     return comes;
 }
 
+const struct machine_ckpt *machine_saved(const struct machine *m,
+                                         const struct machine_awaited *awaited)
+{
+    for (size_t i = 0; i < m->catalog_count && awaited->generation > 0; i++) {
+        if (m->catalog[i].state == MACHINE_CKPT_GOOD && m->catalog[i].step >= awaited->step)
+            return &m->catalog[i];
+    }
+    return awaited->generation > 0 ? NULL : machine_newest(m);
+}
+
 enum machine_outcome machine_save_outcome(const struct machine *m,
                                           const struct machine_awaited *awaited)
 {
-    const struct machine_ckpt *newest = machine_newest(m);
-    if (newest && newest->step >= awaited->step)
+    if (machine_saved(m, awaited))
         return MACHINE_OUTCOME_SAVED;
+    if (m->generation != awaited->generation)
+        return MACHINE_OUTCOME_ENDED;
     if (m->refused > awaited->refused && !save_comes(m))
         return MACHINE_OUTCOME_REFUSED;
     if (machine_alive_rank(m, MACHINE_ALL_RANKS) && m->end_to != MACHINE_RECOVERING)

@@ -216,12 +216,13 @@ uint32_t machine_folder_try(const struct machine *m, uint64_t step, uint32_t gen
 uint64_t machine_expected_bytes(const struct machine *m, bool whole);
 /* A save that somebody waits for. */
 struct machine_awaited {
-    uint64_t step;    /* a checkpoint of this step or a later one serves */
-    uint64_t refused; /* m->refused when it was asked for */
+    uint64_t step;       /* a checkpoint of this step or a later one serves */
+    uint32_t generation; /* whose workers are to save it; 0: whatever there is serves */
+    uint64_t refused;    /* m->refused when it was asked for */
 };
 enum machine_outcome {
     MACHINE_OUTCOME_OPEN,    /* asked again after the next turn */
-    MACHINE_OUTCOME_SAVED,   /* machine_newest is it */
+    MACHINE_OUTCOME_SAVED,   /* machine_saved is it */
     MACHINE_OUTCOME_REFUSED, /* the store had no room (m->refused_reason); no other save comes */
     MACHINE_OUTCOME_ENDED,   /* the workers ended before (m->reason) */
 };
@@ -230,6 +231,9 @@ enum machine_outcome {
 struct machine_awaited machine_await_save(const struct machine *m);
 enum machine_outcome machine_save_outcome(const struct machine *m,
                                           const struct machine_awaited *awaited);
+/* The first checkpoint that serves, of those that are there; where any does, the newest. Or NULL. */
+const struct machine_ckpt *machine_saved(const struct machine *m,
+                                         const struct machine_awaited *awaited);
 
 /* Between two saves; 0: they are not taken by time. */
 int64_t machine_interval_ms(const struct machine *m);

@@ -5,7 +5,8 @@
 #include "tests/test.h"
 #include "tests/unit/server/core/core_fixture.h"
 
-#define ORDER_NOTICE CAIRN__V1__AGENT_ORDER__BODY_NOTICE
+#define ORDER_NOTICE  CAIRN__V1__AGENT_ORDER__BODY_NOTICE
+#define ORDER_SAVE_AT CAIRN__V1__TRAINER_ORDER__BODY_SAVE_AT
 
 /* A job of two workers on node "n", FORMING. */
 static struct core_job *form(struct core_world *w, struct far_end *agent)
@@ -242,6 +243,62 @@ static void a_worker_that_was_lost_with_its_node_is_ended_there(void **state)
     far_close_agent(w, &agent);
 }
 
+/* ---- saves that people ask for ---- */
+
+static void all_come_to(struct core_job *job, uint64_t step)
+{
+    for (uint32_t i = 0; i < 2; i++)
+        job->m.ranks[i].step = step;
+}
+
+static void commit(struct core_job *job, uint64_t step)
+{
+    const struct machine_ckpt ckpt = {
+        .step = step, .generation = 1, .shards = 2, .state = MACHINE_CKPT_GOOD
+    };
+    memset(job->m.announced, 0, sizeof job->m.announced);
+    assert_int_equal(machine_add_ckpt(&job->m, &ckpt), ST_OK);
+}
+
+static void a_repeated_save_is_answered_with_the_first(void **state)
+{
+    struct core_world *w = *state;
+    struct far_end agent, trainers[2];
+    struct machine_awaited first, again;
+    struct core_job *job = form(w, &agent);
+    assert_int_equal(core_save(w->core, job, "key", &first), ST_REFUSED); /* nothing trains */
+    for (uint32_t i = 0; i < 2; i++) {
+        far_open(&trainers[i], job->m.token);
+        far_attach(w, &trainers[i], job, i);
+    }
+    const uint32_t *saves = &trainers[1].sent[ORDER_SAVE_AT];
+    job->m.state = MACHINE_RUNNING;
+    job->m.total_steps = 1000;
+    all_come_to(job, 30);
+    assert_int_equal(core_save(w->core, job, "key", &first), ST_OK);
+    assert_int_equal(*saves, 1);
+    assert_int_equal(machine_save_outcome(&job->m, &first), MACHINE_OUTCOME_OPEN);
+    commit(job, 40); /* and the answer is lost */
+    all_come_to(job, 60);
+    commit(job, 55);
+    assert_int_equal(core_save(w->core, job, "key", &again), ST_OK);
+    assert_int_equal(*saves, 1);
+    assert_int_equal(machine_save_outcome(&job->m, &again), MACHINE_OUTCOME_SAVED);
+    assert_int_equal(machine_saved(&job->m, &again)->step, 40);
+    assert_int_equal(core_save(w->core, job, "other", &again), ST_OK);
+    assert_int_equal(*saves, 2);
+    assert_int_equal(machine_save_outcome(&job->m, &again), MACHINE_OUTCOME_OPEN);
+    job->m.generation++; /* its workers ended before, and others train */
+    memset(job->m.announced, 0, sizeof job->m.announced);
+    assert_int_equal(machine_save_outcome(&job->m, &again), MACHINE_OUTCOME_ENDED);
+    assert_int_equal(core_save(w->core, job, "other", &again), ST_OK);
+    assert_int_equal(*saves, 3);
+    assert_int_equal(again.generation, job->m.generation);
+    for (uint32_t i = 0; i < 2; i++)
+        far_close_trainer(w, &trainers[i]);
+    far_close_agent(w, &agent);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, core_setup, core_teardown)
@@ -253,6 +310,7 @@ int main(void)
         CASE(the_same_agent_may_come_back_before_its_stream_is_seen_to_be_gone),
         CASE(an_agent_of_another_machine_waits_until_the_first_is_lost),
         CASE(an_agent_of_another_version_is_refused),
+        CASE(a_repeated_save_is_answered_with_the_first),
         CASE(a_trainer_of_another_version_ends_its_generation_with_that_reason),
         CASE(a_worker_that_was_lost_with_its_node_is_ended_there),
     };
