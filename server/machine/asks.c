@@ -125,11 +125,18 @@ static enum status ask_drain(struct machine_turn *t)
     return ask_to_leave(t, MACHINE_INTENT_DRAIN, MACHINE_QUEUED);
 }
 
+/* A stop that has not saved yet is to save first what was trained, as after a crash. */
 static enum status ask_drain_now(struct machine_turn *t)
 {
     struct machine *m = t->m;
-    if (machine_alive(m) && (m->end_to == MACHINE_NONE || m->end_hard_at != 0))
-        machine_end_generation(t, drained_state(m), false);
+    if (!machine_alive(m) || (m->end_to != MACHINE_NONE && m->end_hard_at == 0))
+        return ST_OK;
+    bool unsaved = m->end_to == MACHINE_NONE && m->intent == MACHINE_INTENT_STOP;
+    if (unsaved)
+        machine_tell(t, "recovering",
+                     "the coordinator goes down before the job has saved: when it is up again, the "
+                     "job saves what was trained, then it stops");
+    machine_end_generation(t, unsaved ? MACHINE_RECOVERING : drained_state(m), false);
     return ST_OK;
 }
 

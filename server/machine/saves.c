@@ -334,6 +334,8 @@ static void after_commit(struct machine_turn *t, uint64_t step)
     bool forgotten;
     if (machine_forget_announced(m, step, &forgotten))
         m->passes = 0;
+    if (exit && m->intent == MACHINE_INTENT_STOP && m->end_to == MACHINE_RECOVERING)
+        m->end_to = MACHINE_STOPPED; /* what it was to recover for is saved after all */
     if (m->end_to != MACHINE_NONE || !machine_alive(m))
         return;
     if (m->total_steps > 0 && step >= m->total_steps) {

@@ -159,11 +159,12 @@ static void nor_does_who_waits_for_the_save_that_it_leaves_after(void **state)
 /* Both train, or wait with a counter that rises; only the savers of those in `writes` get on. */
 static void savers_for(struct bench *b, uint64_t step, int64_t ms, uint32_t writes)
 {
-    for (int64_t t = 0; t < ms && b->m.generation == 1; t += 1000) {
+    const uint32_t generation = b->m.generation;
+    for (int64_t t = 0; t < ms && b->m.generation == generation; t += 1000) {
         b->now += 1000;
         for (uint32_t i = 0; i < 2; i++) {
             struct machine_event event = { .kind = MACHINE_EV_PROGRESS,
-                                           .generation = 1,
+                                           .generation = generation,
                                            .rank = i };
             const bool hangs = !(writes & 1u << i);
             event.progress = (struct machine_progress){ .step = step,
@@ -391,16 +392,8 @@ static void who_begins_after_a_restart_has_no_file_of_a_dropped_save(void **stat
 
 /* ---- a stop, and a failure before its save ---- */
 
-static void a_stop_whose_workers_die_before_they_saved_saves_first(void **state)
+static void saves_and_stops(struct bench *b)
 {
-    struct bench *b = *state;
-    bench_commit(b, 50);
-    come_to(b, 80);
-    assert_int_equal(bench_ask(b, MACHINE_EV_STOP), ST_OK);
-    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
-    bench_is_state(b, "RECOVERING");
-    assert_non_null(strstr(bench_told(b, "recovering"), "then the job stops"));
-    recover(b);
     bench_restart(b, 100); /* the coordinator knows it after that, too */
     bench_place(b);
     bench_probe(b, ST_OK);
@@ -418,6 +411,19 @@ static void a_stop_whose_workers_die_before_they_saved_saves_first(void **state)
     bench_all_exit(b);
     bench_is_state(b, "STOPPED");
     assert_true(machine_newest(&b->m)->step >= 80);
+}
+
+static void a_stop_whose_workers_die_before_they_saved_saves_first(void **state)
+{
+    struct bench *b = *state;
+    bench_commit(b, 50);
+    come_to(b, 80);
+    assert_int_equal(bench_ask(b, MACHINE_EV_STOP), ST_OK);
+    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+    bench_is_state(b, "RECOVERING");
+    assert_non_null(strstr(bench_told(b, "recovering"), "then the job stops"));
+    recover(b);
+    saves_and_stops(b);
 }
 
 static void a_second_stop_while_it_recovers_ends_it_at_once(void **state)
@@ -442,6 +448,36 @@ static void a_drain_does_not_undo_a_stop_that_recovers(void **state)
     bench_all_exit(b);
     bench_is_state(b, "RECOVERING");
     assert_int_equal(b->m.intent, MACHINE_INTENT_STOP);
+}
+
+/* It used to be STOPPED there, at the checkpoint of step 50. */
+static void a_drain_without_time_does_not_end_a_stop_that_saves(void **state)
+{
+    struct bench *b = *state;
+    bench_commit(b, 50);
+    come_to(b, 80);
+    assert_int_equal(bench_ask(b, MACHINE_EV_STOP), ST_OK);
+    assert_int_equal(bench_ask(b, MACHINE_EV_DRAIN), ST_OK);
+    assert_int_equal(bench_ask(b, MACHINE_EV_DRAIN_NOW), ST_OK);
+    assert_int_equal(bench_count(b, MACHINE_ACT_END), 1);
+    assert_non_null(strstr(bench_told(b, "recovering"), "then it stops"));
+    bench_all_exit(b);
+    bench_is_state(b, "RECOVERING");
+    saves_and_stops(b);
+}
+
+static void a_save_that_commits_while_its_workers_are_ended_completes_the_stop(void **state)
+{
+    struct bench *b = *state;
+    assert_int_equal(bench_ask(b, MACHINE_EV_STOP), ST_OK);
+    uint64_t step = bench_act(b, MACHINE_ACT_SAVE_AT, 0)->step;
+    come_to(b, step);
+    bench_save_until(b, step, MACHINE_SAVE_COMMITTING);
+    assert_int_equal(bench_ask(b, MACHINE_EV_DRAIN_NOW), ST_OK);
+    bench_store(b, MACHINE_TASK_PUBLISH, step, 1, ST_OK);
+    bench_all_exit(b);
+    bench_is_state(b, "STOPPED");
+    assert_int_equal(machine_newest(&b->m)->step, step);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, bench_setup_running, bench_teardown)
@@ -472,6 +508,8 @@ int main(void)
         TEST(a_stop_whose_workers_die_before_they_saved_saves_first),
         TEST(a_second_stop_while_it_recovers_ends_it_at_once),
         TEST(a_drain_does_not_undo_a_stop_that_recovers),
+        TEST(a_drain_without_time_does_not_end_a_stop_that_saves),
+        TEST(a_save_that_commits_while_its_workers_are_ended_completes_the_stop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
