@@ -16,6 +16,8 @@
  *   crash, out of memory, hang,
  *   communication, damage, store          the same; three at one step or phase: FAILED
  *   store, while restoring                the same, without end
+ *   store, and only its node can't write  elsewhere, uncounted; where no other node could take the
+ *                                         job: there again, without end
  *
  * Any other cause: after 10 generations in a row without progress FAILED, with the first cause.
  */

@@ -362,6 +362,51 @@ static void a_saver_that_goes_on_before_the_answer_is_left_alone(void **state)
     assert_false(b->m.probing);
 }
 
+/* Rank 1 of a job that ends with the step hangs in its file; rank 0 wrote. */
+static void last_save_hangs_on(struct bench *b, const char *first, const char *second)
+{
+    const char *const nodes[] = { first, second };
+    bench_place_on(b, nodes);
+    if (b->m.state == MACHINE_PLACING)
+        bench_probe(b, ST_OK);
+    for (uint32_t i = 0; i < 2; i++)
+        bench_hello(b, i);
+    for (uint32_t i = 0; i < 2; i++)
+        bench_ready(b, i, 100);
+    bench_is_state(b, "RUNNING");
+    come_to(b, 100);
+    bench_save_until(b, 100, MACHINE_SAVE_COLLECTING);
+    bench_report(b, 0, 100);
+    savers_for(b, 100, 122000, 0);
+    bench_is_state(b, "RECOVERING");
+    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_STORE);
+    assert_int_equal(b->m.budget_used, 0);
+    bench_all_exit(b);
+    bench_store(b, MACHINE_TASK_DROP, 100, b->m.generation, ST_OK);
+}
+
+/* Nothing kept the next workers away from it: they could hang there again, for ever. */
+static void a_node_that_does_not_reach_the_store_is_left(void **state)
+{
+    struct bench *b = *state;
+    const struct machine_config config = bench_config();
+    bench_reopen(b, &config);
+    last_save_hangs_on(b, "a", "b");
+    assert_true(b->m.cause.of_node);
+    assert_int_equal(shun_count(&b->m.shunned, SHUN_FAILED), 1);
+    assert_non_null(shun_find(&b->m.shunned, "b", SHUN_FAILED));
+    assert_true(machine_wants_slots(&b->m, b->now)); /* elsewhere, at once */
+    /* No other node could take it: that one again, with growing delays, and it isn't given up. */
+    for (int i = 0; i < 12; i++) {
+        struct machine_event nowhere = { .kind = MACHINE_EV_NOWHERE };
+        assert_int_equal(bench_apply(b, nowhere), ST_OK);
+        bench_is_state(b, "RECOVERING");
+        assert_int_equal(shun_count(&b->m.shunned, SHUN_FAILED), 0);
+        bench_tick(b, 80000);
+        last_save_hangs_on(b, "a", "b");
+    }
+}
+
 static void time_of_a_coordinator_that_did_not_run_is_no_savers(void **state)
 {
     struct bench *b = *state;
@@ -507,6 +552,7 @@ int main(void)
         TEST(who_begins_after_a_restart_has_no_file_of_a_dropped_save),
         TEST(a_stop_whose_workers_die_before_they_saved_saves_first),
         TEST(a_second_stop_while_it_recovers_ends_it_at_once),
+        TEST(a_node_that_does_not_reach_the_store_is_left),
         TEST(a_drain_does_not_undo_a_stop_that_recovers),
         TEST(a_drain_without_time_does_not_end_a_stop_that_saves),
         TEST(a_save_that_commits_while_its_workers_are_ended_completes_the_stop),
