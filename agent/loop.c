@@ -16,7 +16,8 @@
 #include "common/clock.h"
 #include "common/watchdog.h"
 
-#define BEAT_MS WATCHDOG_BEAT_MS
+#define BEAT_MS         WATCHDOG_BEAT_MS
+#define DESCRIPTORS_OWN 128 /* of a trainer, without its peers: data, shard files, its session */
 
 static void repeat_exits(struct agent *agent)
 {
@@ -260,6 +261,18 @@ static void adopt_record(void *arg, const char *path)
     trainer_adopt(arg, path);
 }
 
+/* For the trainers, too, which inherit it. */
+static void raise_descriptors(const struct agent *agent)
+{
+    const unsigned long long count = io_descriptors_raise();
+    if (count >= LIMIT_RANKS + DESCRIPTORS_OWN)
+        return;
+    LOG_WARN(&agent->log,
+             "a worker may have %llu files open here, and needs one for each of its job's others: "
+             "raise the limit for large jobs (ulimit -n, or LimitNOFILE= of the service)",
+             count);
+}
+
 enum status agent_run(const struct agent_options *options)
 {
     struct agent agent = { .epoch = 0 };
@@ -270,6 +283,7 @@ enum status agent_run(const struct agent_options *options)
         close_agent(&agent);
         return st;
     }
+    raise_descriptors(&agent);
     open_loop(&agent);
     oom_watch_init(&agent.oom, proc_oom_kills());
     st = record_list(agent.io, &agent.paths, adopt_record, &agent);

@@ -212,7 +212,6 @@ int main(int argc, char **argv)
     if (!parse_options(argc, argv, &options, &token_file, &code))
         return code;
     struct texts texts = { .token = NULL };
-    (void)io_descriptors_raise(); /* for the trainers, too: a connection per peer */
     enum status st = fill_defaults(&options, token_file, &texts);
     if (st != ST_OK) {
         (void)fprintf(stderr, "cairn-agent: %s\n", status_string(st));

@@ -113,7 +113,9 @@ void core_send_forget(struct core *core, const struct core_job *job);
 /* Which copies on a node, of those that its hello names, nobody needs. */
 void core_check_copies(struct core *core, struct core_node *node,
                        const Cairn__V1__AgentHello *hello);
-void core_send_order(struct core_job *job, uint32_t rank, Cairn__V1__TrainerOrder *order);
+/* message: of the type that the body names. */
+void core_send_order(struct core_job *job, uint32_t rank, Cairn__V1__TrainerOrder__BodyCase body,
+                     void *message);
 /* This generation is over: to one connection, which ends; to all of the job. */
 void core_send_over_to(struct core_conn *conn, const char *reason);
 void core_send_over(struct core_job *job, const char *reason);

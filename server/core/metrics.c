@@ -140,8 +140,5 @@ void core_rows_recorded(struct core_job *job)
         return;
     Cairn__V1__MetricAck ack = CAIRN__V1__METRIC_ACK__INIT;
     ack.through_step = through;
-    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
-    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_METRIC_ACK;
-    order.metric_ack = &ack;
-    core_send_order(job, 0, &order);
+    core_send_order(job, 0, CAIRN__V1__TRAINER_ORDER__BODY_METRIC_ACK, &ack);
 }

@@ -136,11 +136,15 @@ void core_check_copies(struct core *core, struct core_node *node,
 
 /* ---- to trainers ---- */
 
-void core_send_order(struct core_job *job, uint32_t rank, Cairn__V1__TrainerOrder *order)
+void core_send_order(struct core_job *job, uint32_t rank, Cairn__V1__TrainerOrder__BodyCase body,
+                     void *message)
 {
     struct core_conn *conn = job->ranks[rank].conn;
+    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
+    order.body_case = body;
+    order.over = message; /* a union of pointers */
     if (conn)
-        conn->ops->send(conn, &order->base);
+        conn->ops->send(conn, &order.base);
 }
 
 void core_send_over_to(struct core_conn *conn, const char *reason)
@@ -276,12 +280,9 @@ void core_send_assignment(struct core *core, struct core_job *job, uint32_t rank
     plan.data_known = m->started_wall != 0;
     plan.nodes = places.nodes;
     plan.n_nodes = m->config.ranks;
-    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
-    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_PLAN;
-    order.plan = &plan;
     fault_context(rank, m->generation, (int64_t)m->restore_step);
     fault_point("coordinator.plan");
-    core_send_order(job, rank, &order);
+    core_send_order(job, rank, CAIRN__V1__TRAINER_ORDER__BODY_PLAN, &plan);
     release_places(&places);
 }
 
@@ -289,10 +290,7 @@ void core_send_assignment(struct core *core, struct core_job *job, uint32_t rank
 
 static void send_at(struct core_job *job, uint32_t rank, Cairn__V1__SaveAt at)
 {
-    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
-    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_SAVE_AT;
-    order.save_at = &at;
-    core_send_order(job, rank, &order);
+    core_send_order(job, rank, CAIRN__V1__TRAINER_ORDER__BODY_SAVE_AT, &at);
 }
 
 void core_send_save_at(struct core_job *job, uint32_t rank, uint64_t step, bool exit)
@@ -312,10 +310,7 @@ void core_send_ack(struct core_job *job, uint32_t rank, uint64_t step)
     Cairn__V1__SaveAck ack = CAIRN__V1__SAVE_ACK__INIT;
     fault_point("coordinator.ack");
     ack.step = step;
-    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
-    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_SAVE_ACK;
-    order.save_ack = &ack;
-    core_send_order(job, rank, &order);
+    core_send_order(job, rank, CAIRN__V1__TRAINER_ORDER__BODY_SAVE_ACK, &ack);
 }
 
 void core_send_done(struct core_job *job, uint32_t rank, uint64_t step, bool committed)
@@ -323,10 +318,7 @@ void core_send_done(struct core_job *job, uint32_t rank, uint64_t step, bool com
     Cairn__V1__SaveDone done = CAIRN__V1__SAVE_DONE__INIT;
     done.step = step;
     done.committed = committed;
-    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
-    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_SAVE_DONE;
-    order.save_done = &done;
-    core_send_order(job, rank, &order);
+    core_send_order(job, rank, CAIRN__V1__TRAINER_ORDER__BODY_SAVE_DONE, &done);
 }
 
 void core_send_folder(struct core_job *job, uint32_t rank, const struct machine_action *act)
@@ -343,10 +335,7 @@ void core_send_folder(struct core_job *job, uint32_t rank, const struct machine_
     folder.step = act->step;
     folder.dir = dir;
     folder.base_dir = base_dir;
-    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
-    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_SAVE_FOLDER;
-    order.save_folder = &folder;
-    core_send_order(job, rank, &order);
+    core_send_order(job, rank, CAIRN__V1__TRAINER_ORDER__BODY_SAVE_FOLDER, &folder);
 }
 
 void core_send_read_back(struct core_job *job, uint32_t rank, const struct machine_action *act)
@@ -362,8 +351,5 @@ void core_send_read_back(struct core_job *job, uint32_t rank, const struct machi
     read_back.shards = ckpt->shards;
     read_back.bytes = ckpt->bytes;
     read_back.spread_ms = (uint64_t)machine_spread_ms(&job->m, ckpt);
-    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
-    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_READ_BACK;
-    order.read_back = &read_back;
-    core_send_order(job, rank, &order);
+    core_send_order(job, rank, CAIRN__V1__TRAINER_ORDER__BODY_READ_BACK, &read_back);
 }

@@ -20,10 +20,7 @@ static void reply_kv(struct core_job *job, uint32_t rank, uint64_t id, enum stat
         reply.value.data = entry->value;
         reply.value.len = entry->size;
     }
-    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
-    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_KV;
-    order.kv = &reply;
-    core_send_order(job, rank, &order);
+    core_send_order(job, rank, CAIRN__V1__TRAINER_ORDER__BODY_KV, &reply);
 }
 
 /* A restart of the coordinator must not make a formation fail: the map is journalled. */

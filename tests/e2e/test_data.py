@@ -5,7 +5,6 @@ import random
 import shutil
 import sqlite3
 import struct
-import time
 from contextlib import closing
 
 import pytest
@@ -18,6 +17,8 @@ TEXT = (TINY.replace("{arch: mlp, hidden: 32, classes: 10}", "{arch: gpt2, layer
         .replace("eval: {format: synthetic, samples: 100}", "eval: {format: text, path: data/eval.txt}"))
 IMAGES = TINY.replace("train: {format: synthetic, samples: 384}",
                       "train: {format: idx, images: data/images.gz, labels: data/labels.gz}")
+
+IN_STEP_6 = "trainer.forward,rank=0,step=6:wait"
 
 
 def write_data(home, folder="data"):
@@ -42,6 +43,16 @@ def flip(path, at):
         file.write(bytes([byte ^ 1]))
 
 
+def paused(home, text):
+    """A job of a home with IN_STEP_6 that began to train, and is paused."""
+    job = home.submit(text)
+    home.wait_hit("trainer.forward")
+    home.cairn("pause", job)
+    home.go("trainer.forward")
+    home.wait_state(job, "PAUSED")
+    return job
+
+
 def waits_for(home, job, path):
     """The job waits for that file, and says so with the node's name."""
     def says():
@@ -59,15 +70,15 @@ def test_text_that_is_edited_while_a_job_trains_on_it_is_waited_for():
     with Home() as home:
         write_data(home)
         quiet = home.run(TEXT)
-    with Home(faults="trainer.forward,rank=0,step=6:wait") as home:
+    with Home(faults=IN_STEP_6) as home:
         path = write_data(home) / "text.txt"
         job = home.submit(TEXT)
         home.wait_hit("trainer.forward")
         for at in range(0, 20000, 7):  # wherever the steps to come read
             flip(path, at)
         home.go("trainer.forward")
-        waits_for(home, job, path)
-        time.sleep(4)  # it is tried again meanwhile, and not given up
+        tried = waits_for(home, job, path)["generation"]
+        until(lambda: home.show(job)["generation"] > tried + 1, 60, "it is tried again, and again")
         assert home.show(job)["state"] in ("RECOVERING", "PLACING", "FORMING")
         for at in range(0, 20000, 7):
             flip(path, at)
@@ -75,13 +86,9 @@ def test_text_that_is_edited_while_a_job_trains_on_it_is_waited_for():
 
 
 def test_data_that_are_edited_while_a_job_is_paused_are_waited_for():
-    with Home(faults="trainer.forward,rank=0,step=6:wait") as home:
+    with Home(faults=IN_STEP_6) as home:
         data = write_data(home)
-        job = home.submit(IMAGES)
-        home.wait_hit("trainer.forward")
-        home.cairn("pause", job)
-        home.go("trainer.forward")
-        home.wait_state(job, "PAUSED")
+        job = paused(home, IMAGES)
         kept = (data / "labels.gz").read_bytes()
         with gzip.open(data / "labels.gz", "wb") as file:
             file.write(struct.pack(">II", 0x801, 96) + bytes((i + 1) % 10 for i in range(96)))
@@ -96,7 +103,7 @@ def test_data_that_are_edited_while_a_job_is_paused_are_waited_for():
 
 
 def test_another_copy_of_the_data_on_a_node_is_waited_for():
-    with Home(faults="trainer.forward,rank=0,step=6:wait", slots=1) as home:
+    with Home(faults=IN_STEP_6, slots=1) as home:
         if not can_mount(home):
             pytest.skip("no mount namespace of our own")
         data = write_data(home)
@@ -104,11 +111,7 @@ def test_another_copy_of_the_data_on_a_node_is_waited_for():
         shutil.copytree(data, other)
         flip(other / "text.txt", 12345)
         with node(home, "another", 2):
-            job = home.submit(TEXT)
-            home.wait_hit("trainer.forward")
-            home.cairn("pause", job)
-            home.go("trainer.forward")
-            home.wait_state(job, "PAUSED")
+            job = paused(home, TEXT)
         with node(home, "another", 2, (data, other)):
             home.cairn("resume", job)
             shown = waits_for(home, job, data / "text.txt")
@@ -136,13 +139,9 @@ def test_nodes_that_differ_from_the_beginning_are_told_and_what_they_agree_on_co
 
 
 def test_a_job_that_began_before_data_were_pinned_goes_on():
-    with Home(faults="trainer.forward,rank=0,step=6:wait") as home:
+    with Home(faults=IN_STEP_6) as home:
         data = write_data(home)
-        job = home.submit(TEXT)
-        home.wait_hit("trainer.forward")
-        home.cairn("pause", job)
-        home.go("trainer.forward")
-        home.wait_state(job, "PAUSED")
+        job = paused(home, TEXT)
         home.cairn("down", timeout=40)
         until(lambda: not home.pids(), 10, "no process is left after down")
         with closing(sqlite3.connect(home.home / "state" / "cairnd.db")) as base:
