@@ -218,9 +218,10 @@ void core_remember(struct core *core, const char *key, const char *what)
         st = journal_put_key(journal, key, what, clock_wall_ms(core->options.clock));
     if (st == ST_OK)
         st = journal_commit(journal);
-    if (st != ST_OK)
+    if (st != ST_OK) {
         LOG_WARN(core->options.log, "a call's key is not remembered, ignoring: %s",
                  status_string(st));
+    }
 }
 
 /* What a call with that key waits for already. */

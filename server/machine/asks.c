@@ -132,10 +132,11 @@ static enum status ask_drain_now(struct machine_turn *t)
     if (!machine_alive(m) || (m->end_to != MACHINE_NONE && m->end_hard_at == 0))
         return ST_OK;
     bool unsaved = m->end_to == MACHINE_NONE && m->intent == MACHINE_INTENT_STOP;
-    if (unsaved)
+    if (unsaved) {
         machine_tell(t, "recovering",
                      "the coordinator goes down before the job has saved: when it is up again, the "
                      "job saves what was trained, then it stops");
+    }
     machine_end_generation(t, unsaved ? MACHINE_RECOVERING : drained_state(m), false);
     return ST_OK;
 }

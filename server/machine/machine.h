@@ -231,7 +231,7 @@ enum machine_outcome {
 struct machine_awaited machine_await_save(const struct machine *m);
 enum machine_outcome machine_save_outcome(const struct machine *m,
                                           const struct machine_awaited *awaited);
-/* The first checkpoint that serves, of those that are there; where any does, the newest. Or NULL. */
+/* The first checkpoint there is that serves; where any does, the newest. Or NULL. */
 const struct machine_ckpt *machine_saved(const struct machine *m,
                                          const struct machine_awaited *awaited);
 
