@@ -264,6 +264,12 @@ static enum status make_process(struct trainer *trainer, const Cairn__V1__StartT
         reason_set(why, "slot %" PRIu32 " is a GPU that this node doesn't have now", order->slot);
         return st;
     }
+    char sums[LIMIT_PATH];
+    st = paths_join(&agent->paths, sums, sizeof(sums), "sums/%s", agent->options.node);
+    if (st != ST_OK) {
+        reason_set(why, "%.400s/sums: %s", agent->paths.home, status_string(st));
+        return st;
+    }
     char copies[LIMIT_PATH];
     st = copies_folder(&agent->copies, trainer->record.ref.job, copies);
     if (st != ST_OK)
@@ -273,6 +279,7 @@ static enum status make_process(struct trainer *trainer, const Cairn__V1__StartT
                                            .files = &trainer->files,
                                            .coordinator = agent->options.coordinator,
                                            .token = order->token,
+                                           .sums = sums,
                                            .copies = st == ST_OK ? copies : NULL,
                                            .threads = order->threads,
                                            .env = order->env,

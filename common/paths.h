@@ -13,6 +13,7 @@
  *   DIR/jobs/JOB/gG/rR.log       output of rank R of generation G
  *   DIR/jobs/JOB/gG/rR.words     its last words (training.proto, LastWords)
  *   DIR/jobs/JOB/gG/rR.flight    its flight recorder (flight.h)
+ *   DIR/sums/NODE/HASH.sums      hashes of a data file (trainer/data/sums.h); may be removed
  *   DIR/agent/JOB.gG.rR.json     a running trainer, for adoption (agent/record.h)
  *
  * Copies in memory lie on tmpfs: in CAIRN_COPIES, else in /dev/shm/cairn-UID-HASH, the hash being

@@ -138,6 +138,30 @@ def test_nodes_that_differ_from_the_beginning_are_told_and_what_they_agree_on_co
             assert home.digest(job, seconds=90) == quiet
 
 
+def test_data_that_nobody_touched_are_hashed_once_on_a_node():
+    with Home(faults="trainer.forward,rank=0,step=6:wait") as home:
+        text = write_data(home) / "text.txt"
+        text.write_bytes(random.Random(4).randbytes(5 << 20))
+
+        def kept():
+            """Each hashing would make another file; that of the evaluation is too small to be kept."""
+            (path,) = (home.home / "sums").glob("*/*.sums")
+            info = path.stat()
+            return info.st_ino, info.st_mtime_ns
+        job = home.submit(TEXT)
+        home.wait_hit("trainer.forward")
+        home.cairn("pause", job)
+        home.go("trainer.forward")
+        home.wait_state(job, "PAUSED")
+        before = kept()
+        home.cairn("resume", job)
+        digest = home.digest(job)
+        assert kept() == before
+        text.touch()
+        assert digest == home.run(TEXT)
+        assert kept() != before
+
+
 def test_a_job_that_began_before_data_were_pinned_goes_on():
     with Home(faults=IN_STEP_6) as home:
         data = write_data(home)

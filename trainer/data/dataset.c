@@ -217,6 +217,7 @@ static enum status open_tokens(const struct dataset_options *options, struct dat
                                  .path = path,
                                  .text = options->source->format == JOB_FORMAT_TEXT,
                                  .watched = options->watched,
+                                 .sums = options->sums,
                                  .progress = options->progress,
                                  .progress_arg = options->progress_arg };
     enum status st = tokens_open(&to, &dataset->tokens, reason);

@@ -66,13 +66,14 @@ struct dataset_options {
     uint64_t seed;               /* synthetic */
     struct dataset_shape shape;  /* synthetic images: what the model wants */
     bool watched;                /* their content must stay what it is: tokens.h */
+    const char *sums;            /* folder of the node for hashes: sums.h; may be NULL */
     void (*progress)(void *arg); /* per MiB read or hashed; may be NULL */
     void *progress_arg;
 };
 
 MUST_CHECK enum status dataset_open(const struct dataset_options *options, struct dataset **out,
                                     struct reason *reason);
-/* Reads the images; hashes files of tokens, which stay where they are. Once.
+/* Reads the images; hashes files of tokens, which stay where they are, or finds their hashes. Once.
  * Errors: and ST_CHANGED  a file is being written */
 MUST_CHECK enum status dataset_load(struct dataset *dataset, struct reason *reason);
 void dataset_close(struct dataset *dataset);

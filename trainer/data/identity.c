@@ -4,8 +4,6 @@
 
 #include "checkpoint/format/hash.h"
 
-#define STRIDE ((size_t)1024 * 1024)
-
 struct identity_maker {
     uint64_t size;
     struct ckpt_hasher *hasher;
@@ -42,32 +40,6 @@ void identity_maker_add(struct identity_maker *maker, const void *data, size_t s
 struct identity identity_maker_result(const struct identity_maker *maker)
 {
     return (struct identity){ .size = maker->size, .hash = ckpt_hasher_result(maker->hasher) };
-}
-
-enum status identity_of(const void *data, size_t size, void (*progress)(void *arg),
-                        void *progress_arg, struct identity *out)
-{
-    const uint8_t *at = data;
-    struct identity_maker *maker = NULL;
-    enum status st = identity_maker_new(&maker);
-    if (st != ST_OK)
-        return st;
-    while (size > 0) {
-        const size_t n = size < STRIDE ? size : STRIDE;
-        identity_maker_add(maker, at, n);
-        if (progress != NULL)
-            progress(progress_arg);
-        at += n;
-        size -= n;
-    }
-    *out = identity_maker_result(maker);
-    identity_maker_free(maker);
-    return ST_OK;
-}
-
-bool identity_equal(const struct identity *a, const struct identity *b)
-{
-    return a->size == b->size && ckpt_hash_equal(&a->hash, &b->hash);
 }
 
 static enum status print_escaped(const char *text, struct buf *out)

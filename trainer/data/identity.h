@@ -26,11 +26,6 @@ void identity_maker_free(struct identity_maker *maker);
 void identity_maker_add(struct identity_maker *maker, const void *data, size_t size);
 struct identity identity_maker_result(const struct identity_maker *maker);
 
-/* Of content in memory. progress: per MiB; may be NULL. ST_NO_MEMORY */
-MUST_CHECK enum status identity_of(const void *data, size_t size, void (*progress)(void *arg),
-                                   void *progress_arg, struct identity *out);
-bool identity_equal(const struct identity *a, const struct identity *b);
-
 /* Appends "PATH SIZE HASH" as a JSON string: what two nodes must have in common. */
 MUST_CHECK enum status identity_print(const struct identity *identity, const char *path,
                                       struct buf *out);

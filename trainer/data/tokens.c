@@ -7,15 +7,16 @@
 #include <string.h>
 
 #include "common/check.h"
+#include "common/cleanup.h"
 #include "common/limits.h"
 #include "trainer/data/data_error.h"
-#include "trainer/data/identity.h"
+#include "trainer/data/sums.h"
 
 #define MAGIC        20240520u /* llm.c: tokens of two bytes */
 #define MAGIC_WIDE   20240801u /* llm.c: tokens of four bytes */
 #define VERSION      1u
 #define HEADER_BYTES 1024
-#define HASH_TRIES   8
+#define TRIES        8 /* at a file that is being written */
 
 struct token_file {
     char path[LIMIT_PATH];
@@ -24,13 +25,15 @@ struct token_file {
     const uint8_t *data; /* in map */
     uint64_t first;      /* its first token's number in the stream */
     uint64_t count;
-    struct identity identity; /* of the map */
-    struct io_stat seen;      /* of the file, before the map was hashed; under the mutex */
+    struct sums *sums;   /* owned: of the map; NULL: not loaded */
+    struct io_stat seen; /* of the file, before the map was hashed; under the mutex */
+    bool sure;           /* seen is of the file that is mapped, and not of one in its place */
 };
 
 struct tokens {
     const struct io *io;
     bool text, watched, hashed;
+    const char *sums; /* folder */
     void (*progress)(void *arg);
     void *progress_arg;
     pthread_mutex_t mutex;
@@ -214,6 +217,8 @@ static enum status open_token_file(struct tokens *t, struct token_file *file, st
         st = io->stat(io->self, file->path, &file->seen);
     if (st != ST_OK)
         return data_unreadable(path, st, reason);
+    file->sure = info.inode == file->seen.inode && info.changed_ns == file->seen.changed_ns &&
+                 file->seen.size == file->map_size;
     st = find_tokens(file, t->text, reason);
     if (st != ST_OK)
         return st;
@@ -231,6 +236,7 @@ enum status tokens_open(const struct tokens_options *options, struct tokens **ou
     t->io = options->io;
     t->text = options->text;
     t->watched = options->watched;
+    t->sums = options->sums;
     t->progress = options->progress;
     t->progress_arg = options->progress_arg;
     (void)pthread_mutex_init(&t->mutex, NULL);
@@ -253,6 +259,7 @@ void tokens_close(struct tokens *tokens)
         const struct token_file *file = &tokens->files[i];
         if (file->map != NULL)
             (void)tokens->io->unmap(tokens->io->self, file->map, file->map_size);
+        sums_free(file->sums);
     }
     (void)pthread_mutex_destroy(&tokens->mutex);
     free(tokens->files);
@@ -266,10 +273,11 @@ uint64_t tokens_count(const struct tokens *tokens)
 
 /* ---- content ---- */
 
-static enum status hash_map(const struct tokens *t, const struct token_file *file,
-                            struct identity *out)
+static struct sums_place place_of(const struct tokens *t, const struct token_file *file)
 {
-    return identity_of(file->map, file->map_size, t->progress, t->progress_arg, out);
+    return (struct sums_place){
+        .io = t->io, .folder = file->sure ? t->sums : NULL, .path = file->path, .seen = file->seen
+    };
 }
 
 /* The file behind the map was not touched since `then`; or another one is in its place, or none. */
@@ -280,13 +288,20 @@ static bool is_untouched(const struct io_stat *then, enum status st, const struc
     return then->size == now->size && then->changed_ns == now->changed_ns;
 }
 
-/* Hashes until nobody wrote meanwhile. */
-static enum status load_token_file(const struct tokens *t, struct token_file *file,
-                                   struct reason *reason)
+static enum status being_written(const struct token_file *file, struct reason *reason)
 {
-    for (int i = 0; i < HASH_TRIES; i++) {
+    reason_set(reason, "%s: is being written; start the job when it is whole", file->path);
+    return ST_CHANGED;
+}
+
+/* Hashes until nobody wrote meanwhile. */
+static enum status hash_file(const struct tokens *t, struct token_file *file, struct reason *reason)
+{
+    for (int i = 0; i < TRIES; i++) {
         struct io_stat now = { 0 };
-        enum status st = hash_map(t, file, &file->identity);
+        sums_free(TAKE_PTR(file->sums));
+        enum status st =
+            sums_make(file->map, file->map_size, t->progress, t->progress_arg, &file->sums);
         if (st != ST_OK)
             return data_unreadable(file->path, st, reason);
         st = t->io->stat(t->io->self, file->path, &now);
@@ -296,8 +311,21 @@ static enum status load_token_file(const struct tokens *t, struct token_file *fi
             break;
         file->seen = now;
     }
-    reason_set(reason, "%s: is being written; start the job when it is whole", file->path);
-    return ST_CHANGED;
+    return being_written(file, reason);
+}
+
+static enum status load_token_file(const struct tokens *t, struct token_file *file,
+                                   struct reason *reason)
+{
+    struct sums_place place = place_of(t, file);
+    if (sums_find(&place, &file->sums) == ST_OK)
+        return ST_OK;
+    enum status st = hash_file(t, file, reason);
+    if (st != ST_OK)
+        return st;
+    place = place_of(t, file);
+    (void)sums_keep(&place, file->sums); /* else the next start hashes it, too */
+    return ST_OK;
 }
 
 enum status tokens_load(struct tokens *tokens, struct reason *reason)
@@ -323,7 +351,7 @@ static enum status print_together(const struct tokens *t, struct buf *out)
         return st;
     uint64_t size = 0;
     for (size_t i = 0; i < t->file_count; i++) {
-        const struct identity *identity = &t->files[i].identity;
+        const struct identity *identity = sums_identity(t->files[i].sums);
         size += identity->size;
         identity_maker_add(maker, &identity->size, sizeof(identity->size));
         identity_maker_add(maker, identity->hash.byte, sizeof(identity->hash.byte));
@@ -347,40 +375,8 @@ enum status tokens_print_identity(const struct tokens *tokens, struct buf *out)
         if (i > 0)
             st = buf_append_text(out, ",");
         if (st == ST_OK)
-            st = identity_print(&tokens->files[i].identity, tokens->files[i].path, out);
+            st = identity_print(sums_identity(tokens->files[i].sums), tokens->files[i].path, out);
     }
-    return st;
-}
-
-/* The file was touched. If its content is what it was, it is as if it had not been. */
-static enum status look_again(struct tokens *t, struct token_file *file, const struct io_stat *now,
-                              struct reason *reason)
-{
-    struct identity identity = { 0 };
-    enum status st = ST_OK;
-    if (now->size >= file->map_size) /* else there is less than was mapped */
-        st = hash_map(t, file, &identity);
-    if (st != ST_OK)
-        return data_unreadable(file->path, st, reason);
-    if (identity_equal(&identity, &file->identity)) {
-        file->seen = *now;
-        return ST_OK;
-    }
-    reason_set(reason, "%s: was changed while the job trained on it; put back what it was",
-               file->path);
-    return ST_CHANGED;
-}
-
-/* What was just read is what was hashed. A write moves the time before it moves a byte. */
-static enum status check_content(struct tokens *t, struct token_file *file, struct reason *reason)
-{
-    struct io_stat now = { 0 };
-    if (!t->hashed || !t->watched)
-        return ST_OK;
-    enum status st = t->io->stat(t->io->self, file->path, &now);
-    (void)pthread_mutex_lock(&t->mutex);
-    st = is_untouched(&file->seen, st, &now) ? ST_OK : look_again(t, file, &now, reason);
-    (void)pthread_mutex_unlock(&t->mutex);
     return st;
 }
 
@@ -400,6 +396,72 @@ static struct token_file *file_at(const struct tokens *t, uint64_t at)
         }
     }
     return &t->files[low];
+}
+
+static void copy_tokens(const struct tokens *t, const struct token_file *file, uint64_t first,
+                        size_t n, int32_t *out)
+{
+    for (size_t i = 0; i < n; i++) {
+        const uint8_t *p = file->data + (t->text ? 1 : 2) * (first + i);
+        out[i] = t->text ? p[0] : p[0] | p[1] << 8;
+    }
+}
+
+/* ST_AGAIN: the file was touched since `turn` began, so that what was checked before is in doubt. A
+ * write moves the time before it moves a byte. */
+static enum status look_again(struct tokens *t, struct token_file *file, uint64_t turn)
+{
+    struct io_stat now = { 0 };
+    enum status st = t->io->stat(t->io->self, file->path, &now);
+    (void)pthread_mutex_lock(&t->mutex);
+    if (!is_untouched(&file->seen, st, &now)) {
+        file->seen = now;
+        sums_doubt(file->sums);
+    }
+    st = file->seen.size < file->map_size ? ST_CHANGED : ST_OK; /* less than was mapped */
+    if (st == ST_OK && sums_turn(file->sums) != turn)
+        st = ST_AGAIN;
+    (void)pthread_mutex_unlock(&t->mutex);
+    return st;
+}
+
+/* The bytes from `bad` on are not what was hashed. What was kept may say so for ever. */
+static enum status was_changed(struct tokens *t, const struct token_file *file, uint64_t bad,
+                               struct reason *reason)
+{
+    (void)pthread_mutex_lock(&t->mutex);
+    const struct sums_place place = place_of(t, file);
+    (void)pthread_mutex_unlock(&t->mutex);
+    sums_forget(&place);
+    reason_set(reason,
+               "%s: was changed while the job trained on it, within %zu bytes from %llu on; put "
+               "back what it was",
+               file->path, SUMS_BLOCK, (unsigned long long)bad);
+    return ST_CHANGED;
+}
+
+/* What is read is what was hashed: checked before, and not touched until it was read. */
+static enum status read_checked(struct tokens *t, struct token_file *file, uint64_t first, size_t n,
+                                int32_t *out, struct reason *reason)
+{
+    const uint64_t width = t->text ? 1 : 2;
+    const uint64_t from = (uint64_t)(file->data - (const uint8_t *)file->map) + width * first;
+    for (int i = 0; i < TRIES; i++) {
+        uint64_t bad = 0;
+        const uint64_t turn = sums_turn(file->sums);
+        if (!sums_check(file->sums, turn, file->map, from, from + width * n, &bad))
+            return was_changed(t, file, bad, reason);
+        copy_tokens(t, file, first, n, out);
+        enum status st = look_again(t, file, turn);
+        if (st == ST_CHANGED) {
+            reason_set(reason,
+                       "%s: was shortened while the job trained on it; put back what it was",
+                       file->path);
+        }
+        if (st != ST_AGAIN)
+            return st;
+    }
+    return being_written(file, reason);
 }
 
 static enum status check_tokens(const struct token_file *file, uint64_t first,
@@ -436,11 +498,12 @@ enum status tokens_read(struct tokens *tokens, const struct tokens_range *range,
         uint64_t first = at - file->first;
         uint64_t there = file->count - first;
         size_t n = (size_t)(left < there ? left : there);
-        for (size_t i = 0; i < n; i++) {
-            const uint8_t *p = file->data + (tokens->text ? 1 : 2) * (first + i);
-            out[i] = tokens->text ? p[0] : p[0] | p[1] << 8;
+        enum status st = ST_OK;
+        if (tokens->hashed && tokens->watched) {
+            st = read_checked(tokens, file, first, n, out, reason);
+        } else {
+            copy_tokens(tokens, file, first, n, out);
         }
-        enum status st = check_content(tokens, file, reason);
         if (st == ST_OK)
             st = check_tokens(file, first, range, out, n, reason);
         if (st != ST_OK)

@@ -12,9 +12,10 @@
  * Its files are one stream, in the order of their names by bytes; a window may cross from one file
  * to the next.
  *
- * Content: hashed by tokens_load. From then on each reading is followed by a look whether the file
- * was touched since, and if so, it is hashed once more: what was read is what was hashed, or it is
- * an error. A file that another one has taken the place of is read on as it was.
+ * Content: hashed by tokens_load, or its hashes are found (sums.h). From then on the blocks that a
+ * reading lies in are checked before it, if they weren't yet, and it is followed by a look whether
+ * the file was touched since; if so, they are checked once more: what was read is what was hashed,
+ * or it is an error. A file that another one has taken the place of is read on as it was.
  *
  * Memory: the caller owns *out. A file must not be shortened while it is open (common/io.h, map).
  * Thread: reading by any number.
@@ -42,6 +43,7 @@ struct tokens_options {
     const char *path;            /* absolute */
     bool text;                   /* false: tokens of two bytes */
     bool watched;                /* after tokens_load, what is read must be what was hashed */
+    const char *sums;            /* folder, borrowed for life: sums.h; NULL: nothing is kept */
     void (*progress)(void *arg); /* per MiB hashed; may be NULL */
     void *progress_arg;
 };
@@ -50,7 +52,7 @@ MUST_CHECK enum status tokens_open(const struct tokens_options *options, struct 
                                    struct reason *reason);
 void tokens_close(struct tokens *tokens);
 
-/* Hashes all files. Once. ST_CHANGED: one is being written */
+/* Hashes all files, or finds their hashes. Once. ST_CHANGED: one is being written */
 MUST_CHECK enum status tokens_load(struct tokens *tokens, struct reason *reason);
 /* After that: appends the identities of all files as JSON strings with commas; of more than
  * TOKENS_NAMED files one for all of them. */

@@ -267,6 +267,7 @@ static enum status form_worker(struct rank *r)
                                       .size = r->assignment.size,
                                       .shares = r->assignment.shares,
                                       .data_known = r->assignment.data_known,
+                                      .sums = r->options->sums,
                                       .choices = choices,
                                       .of_node = &r->of_node };
     st = worker_open(&options, &r->worker, &r->reason);

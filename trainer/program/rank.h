@@ -34,6 +34,7 @@ struct rank_options {
     const char *words_path;  /* file for the last words */
     const char *flight_path; /* flight recorder; NULL: none */
     const char *copies;      /* folder for copy files; NULL: none */
+    const char *sums;        /* folder for hashes of data (trainer/data/sums.h); NULL: none */
 };
 
 /* Returns an exit code. */

@@ -28,6 +28,7 @@ enum status build_dataset(const struct build_options *options, struct dataset **
         .seed = (uint64_t)job->train.seed,
         .shape = synthetic_shape(&job->model),
         .watched = job->recovery.exactness == JOB_EXACTNESS_STRICT,
+        .sums = options->sums,
         .progress = options->progress,
         .progress_arg = options->progress_arg,
     };

@@ -20,6 +20,7 @@ struct build_options {
     const struct job *job; /* borrowed for the call */
     const struct io *io;   /* borrowed for the data set's life */
     enum dataset_split split;
+    const char *sums;            /* folder of the node (trainer/data/sums.h), or NULL; for life */
     void (*progress)(void *arg); /* per MiB read or hashed; may be NULL */
     void *progress_arg;
 };

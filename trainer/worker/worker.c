@@ -63,6 +63,7 @@ static enum status open_split(struct worker *w, enum dataset_split split, struct
     struct build_options options = { .job = job,
                                      .io = w->options.io,
                                      .split = split,
+                                     .sums = w->options.sums,
                                      .progress = progress_tick,
                                      .progress_arg = w->options.progress };
     enum status st = build_dataset(&options, &loader->dataset, reason);

@@ -64,6 +64,7 @@ struct worker_options {
     /* The job trained on its data before: what is wrong with them now is another copy of them, or
      * an edit (ST_CHANGED), and not what the job file says. */
     bool data_known;
+    const char *sums;    /* the node's folder for hashes of data (trainer/data/sums.h), or NULL */
     const char *choices; /* pins of the checkpoint to start from, or NULL; until worker_open */
     bool *of_node;       /* set where the device or the data failed: another node may do; or NULL */
 };
