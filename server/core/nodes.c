@@ -62,7 +62,7 @@ static struct outage_sight see_nodes(struct core *core, int64_t now)
         int64_t at = core->outage.since == 0 ? node_heard_at(core, node) : node->heard_at;
         sight.nodes++;
         sight.quiet += now - at >= OUTAGE_QUIET_MS;
-        sight.due = sight.due || now - at >= CORE_NODE_MS;
+        sight.due = sight.due || now - node->heard_at >= CORE_NODE_MS; /* core_nodes_tick */
     }
     return sight;
 }
