@@ -41,12 +41,12 @@ struct core {
     size_t node_count;
     int64_t seq_last;
     int64_t started_at;
+    int64_t expects_until;  /* jobs were not over when it started: nodes come back; else 0 */
     int64_t draining_until; /* 0: no */
     int64_t drain_wall;     /* the newest drain began */
     int64_t promised_at;    /* when core_tick was to be called; INT64_MAX: not at all */
     struct outage outage;   /* nodes are silent, and nobody is judged by it */
     int64_t looked_at;      /* jobs that wait for slots were looked at */
-    bool resumes; /* jobs were not over when it started: nodes are expected to come back */
     bool schedule_needed;
     bool applying;
     struct machine_actions actions; /* of the turn */

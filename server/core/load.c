@@ -263,8 +263,9 @@ enum status core_load(struct core *core)
         st = take_restored(core);
     if (st != ST_OK)
         return st;
+    bool resumes = false;
     for (size_t i = 0; i < core->job_count; i++)
-        core->resumes = core->resumes || !machine_state_final(core->jobs[i]->m.state);
+        resumes = resumes || !machine_state_final(core->jobs[i]->m.state);
     core->promised_at = core_now(core); /* resuming takes a transaction per job: see core_wake */
     for (size_t i = 0; i < core->job_count && core->failed == ST_OK; i++) {
         if (!core->jobs[i]->unreadable[0])
@@ -272,6 +273,7 @@ enum status core_load(struct core *core)
         say_loading(core);
     }
     core->started_at = core_now(core);
+    core->expects_until = resumes ? core->started_at + CORE_GRACE_MS : 0;
     for (size_t i = 0; i < core->job_count; i++)
         await_nodes(core, core->jobs[i]);
     core_schedule(core);

@@ -96,6 +96,7 @@ void core_wake(struct core *core)
     core->promised_at = now;
     LOG_WARN(core->options.log, "did not run for %.1f s; nobody is judged by that time",
              (double)late / 1000.0);
+    core->expects_until += late; /* the nodes can't have come meanwhile */
     for (size_t i = 0; i < core->node_count; i++)
         core->nodes[i]->heard_at += late;
     for (size_t i = 0; i < core->job_count; i++)

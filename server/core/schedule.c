@@ -165,8 +165,7 @@ static enum status find_slots(struct core *core, struct core_job *job, struct bo
         if (st == ST_OK || (could && !(avoids[i] & AVOID_SUSPECT)))
             return st;
     }
-    if (shun_count(&job->m.shunned, SHUN_FAILED) == 0 ||
-        (core->resumes && core_now(core) < core->started_at + CORE_GRACE_MS))
+    if (shun_count(&job->m.shunned, SHUN_FAILED) == 0 || core_now(core) < core->expects_until)
         return st;
     mark_board(core, job, board, 0);
     bool there = place_reach(board->nodes, board->count, &ask) >= ask.count;

@@ -211,9 +211,8 @@ static void a_trainer_of_another_version_ends_its_generation_with_that_reason(vo
 
 /* ---- a node that was lost, and is heard again ---- */
 
-/* Its stream never broke: no hello will list its worker, which was not among those to be ended, as
- * it counted as gone. */
-static void a_worker_that_was_lost_with_its_node_is_ended_there(void **state)
+/* A job of one worker on node "n", FORMING. */
+static struct core_job *form_one(struct core_world *w, struct far_end *agent)
 {
     static const char text[] = "name: a\n"
                                "model: {arch: mlp, classes: 10}\n"
@@ -222,14 +221,22 @@ static void a_worker_that_was_lost_with_its_node_is_ended_there(void **state)
                                "  optimizer: {name: sgd, lr: 0.1}}\n"
                                "workers: {count: 1}\n"
                                "checkpoint: {store: /store}\n";
-    struct core_world *w = *state;
-    struct far_end agent, other;
     struct core_job *job = NULL;
     struct reason reason;
-    far_join(w, &agent, "n", "boot-1");
+    far_join(w, agent, "n", "boot-1");
     assert_int_equal(core_submit_text(w, text, &job, &reason), ST_OK);
     core_pass(w, 1);
     assert_int_equal(job->m.generation, 1);
+    return job;
+}
+
+/* Its stream never broke: no hello will list its worker, which was not among those to be ended, as
+ * it counted as gone. */
+static void a_worker_that_was_lost_with_its_node_is_ended_there(void **state)
+{
+    struct core_world *w = *state;
+    struct far_end agent, other;
+    const struct core_job *job = form_one(w, &agent);
     far_join(w, &other, "other", "boot-2");
     for (int i = 0; i < 600 && job->m.generation == 1; i++) {
         core_pass(w, 100);
@@ -239,6 +246,77 @@ static void a_worker_that_was_lost_with_its_node_is_ended_there(void **state)
     assert_string_equal(job->m.ranks[0].node, "other");
     assert_int_equal(agent.sent[CAIRN__V1__AGENT_ORDER__BODY_END], 1);
     assert_non_null(strstr(agent.ended, "g1 r0"));
+    far_close_agent(w, &other);
+    far_close_agent(w, &agent);
+}
+
+static void join_remote(struct core_world *w, struct far_end *agent, const char *node)
+{
+    Cairn__V1__AgentHello hello = far_agent_hello(node, "boot-1");
+    far_open(agent, "");
+    agent->conn.local = false;
+    far_say_hello(w, agent, &hello);
+}
+
+/* A worker was heard a little later than its agent, by whose silence alone the node would be called
+ * silent. */
+static void workers_that_were_heard_last_do_not_hide_that_all_are_silent(void **state)
+{
+    struct core_world *w = *state;
+    struct far_end agent, other, trainers[2];
+    join_remote(w, &agent, "n");
+    struct core_job *job = core_submit_one(w, "a"); /* both workers there */
+    join_remote(w, &other, "other");
+    far_open(&trainers[0], job->m.token);
+    far_attach(w, &trainers[0], job, 0);
+    core_pass(w, 500);
+    far_beat(w, &agent);
+    core_pass(w, 400);
+    far_beat(w, &other);
+    far_open(&trainers[1], job->m.token);
+    far_attach(w, &trainers[1], job, 1);
+    core_pass(w, 20000);
+    assert_string_equal(machine_state_name(job->m.state), "FORMING");
+    assert_int_equal(job->m.generation, 1);
+    for (uint32_t i = 0; i < 2; i++)
+        far_close_trainer(w, &trainers[i]);
+    far_close_agent(w, &other);
+    far_close_agent(w, &agent);
+}
+
+/* It was stopped when the other nodes would have come back to it. */
+static void a_coordinator_that_was_stopped_waits_for_nodes_before_it_gives_up(void **state)
+{
+    struct core_world *w = *state;
+    struct far_end agent, trainer, other;
+    struct core_job *job = form_one(w, &agent);
+    far_open(&trainer, job->m.token);
+    far_attach(w, &trainer, job, 0);
+    Cairn__V1__Fault fault = CAIRN__V1__FAULT__INIT;
+    fault.kind = CAIRN__V1__FAULT_KIND__USER;
+    fault.message = "no data here";
+    fault.of_node = true;
+    Cairn__V1__TrainerMessage message = CAIRN__V1__TRAINER_MESSAGE__INIT;
+    message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_FAULT;
+    message.fault = &fault;
+    core_trainer_message(w->core, &trainer.conn, &message);
+    assert_string_equal(machine_state_name(job->m.state), "RECOVERING");
+    far_close_trainer(w, &trainer);
+    far_close_agent(w, &agent);
+    char id[sizeof job->id];
+    (void)snprintf(id, sizeof id, "%s", job->id);
+    core_restart(w);
+    assert_int_equal(core_find(w->core, id, &job), ST_OK);
+    far_join(w, &agent, "n", "boot-1"); /* the worker isn't there any more */
+    core_pass(w, 3000);
+    w->now += 15000;
+    core_wake(w->core);
+    core_pass(w, 1000);
+    assert_string_equal(machine_state_name(job->m.state), "RECOVERING");
+    far_join(w, &other, "other", "boot-2");
+    core_pass(w, 1000);
+    assert_string_equal(machine_state_name(job->m.state), "FORMING");
+    assert_string_equal(job->m.ranks[0].node, "other");
     far_close_agent(w, &other);
     far_close_agent(w, &agent);
 }
@@ -313,6 +391,8 @@ int main(void)
         CASE(a_repeated_save_is_answered_with_the_first),
         CASE(a_trainer_of_another_version_ends_its_generation_with_that_reason),
         CASE(a_worker_that_was_lost_with_its_node_is_ended_there),
+        CASE(workers_that_were_heard_last_do_not_hide_that_all_are_silent),
+        CASE(a_coordinator_that_was_stopped_waits_for_nodes_before_it_gives_up),
     };
 #undef CASE
     return cmocka_run_group_tests(tests, NULL, NULL);
