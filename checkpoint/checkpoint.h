@@ -353,6 +353,10 @@ MUST_CHECK enum status ckpt_read_tensor(struct ckpt_reader *reader, const char *
  */
 MUST_CHECK enum status ckpt_read_state(struct ckpt_reader *reader, void *const *out,
                                        const struct ckpt_read_options *options);
+/* 1 + the file in which the chunk lies that read damaged last: for ckpt_verify_file, which finds it
+ * there also where the bad bytes are those of a checkpoint that it is a difference to. 0: none did;
+ * what is wrong is no chunk, as with a digest that differs. */
+uint32_t ckpt_reader_damaged(const struct ckpt_reader *reader);
 /* Owned by the caller, NUL-terminated. */
 MUST_CHECK enum status ckpt_read_blob(struct ckpt_reader *reader, const char *name, char **out,
                                       size_t *out_size);

@@ -238,16 +238,17 @@ static void say_now(struct session *session, const bool *said, int64_t deadline_
     (void)pthread_mutex_unlock(&session->mutex);
 }
 
-void session_fault(struct session *session, Cairn__V1__FaultKind kind, bool of_node,
-                   const char *message, const uint32_t *ranks, size_t rank_count)
+void session_fault(struct session *session, const struct session_fault *said)
 {
     const int64_t deadline_ms = session_deadline(FAULT_WAIT_MS);
     const struct session_progress progress = session_progress_of(session);
-    struct session_fault_record fault = { .of_node = of_node, .kind = kind, .step = progress.step };
-    reason_set(&fault.why, "%s", message);
+    struct session_fault_record fault = {
+        .of_node = said->of_node, .kind = said->kind, .shard = said->shard, .step = progress.step
+    };
+    reason_set(&fault.why, "%s", said->message);
     (void)snprintf(fault.phase, sizeof(fault.phase), "%s", progress.phase);
-    for (size_t i = 0; i < rank_count && i < SESSION_BLAMED_MAX; i++)
-        fault.ranks[fault.rank_count++] = ranks[i];
+    for (size_t i = 0; i < said->rank_count && i < SESSION_BLAMED_MAX; i++)
+        fault.ranks[fault.rank_count++] = said->ranks[i];
     (void)pthread_mutex_lock(&session->mutex);
     session_core_fault(&session->core, &fault);
     (void)pthread_mutex_unlock(&session->mutex);

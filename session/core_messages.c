@@ -48,6 +48,7 @@ static bool out_fault(const struct session_core *core, struct session_out *out)
     out->fault.n_ranks = fault->rank_count;
     out->fault.step = fault->step;
     out->fault.of_node = fault->of_node;
+    out->fault.shard = fault->shard;
     out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_FAULT;
     out->message.fault = &out->fault;
     out->kind = SESSION_OUT_FAULT;
@@ -429,6 +430,7 @@ enum status session_core_last_words(const struct session_core *core,
         fault.n_ranks = core->fault.rank_count;
         fault.step = core->fault.step;
         fault.of_node = core->fault.of_node;
+        fault.shard = core->fault.shard;
         words.fault__case = CAIRN__V1__LAST_WORDS__FAULT__FAULT;
         words.fault = &fault;
     }

@@ -185,6 +185,7 @@ struct session_fault_record {
     bool known, said, said_ever;
     bool of_node; /* what failed is this node's, not the job's */
     Cairn__V1__FaultKind kind;
+    uint32_t shard; /* of a damaged checkpoint: 1 + its file; 0: not known */
     struct reason why;
     uint32_t ranks[SESSION_BLAMED_MAX];
     size_t rank_count;

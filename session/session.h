@@ -216,10 +216,17 @@ MUST_CHECK enum status session_settle(struct session *session, int64_t timeout_m
  * grace_ms. Thread: any. Returns at once. */
 void session_wanted(struct session *session, bool leaves, uint64_t grace_ms, const char *reason);
 
-/* Tells the coordinator, and the last words, what went wrong. of_node: it is this node's (its
- * device, its files), and may go well on another. Waits 200 ms at most for it to leave. */
-void session_fault(struct session *session, Cairn__V1__FaultKind kind, bool of_node,
-                   const char *message, const uint32_t *ranks, size_t rank_count);
+struct session_fault {
+    Cairn__V1__FaultKind kind;
+    bool of_node;   /* it is this node's (its device, its files), and may go well on another */
+    uint32_t shard; /* a damaged checkpoint: 1 + the file of it that is; 0: not known */
+    const char *message;
+    const uint32_t *ranks; /* blamed */
+    size_t rank_count;
+};
+/* Tells the coordinator, and the last words, what went wrong. Waits 200 ms at most for it to leave.
+ */
+void session_fault(struct session *session, const struct session_fault *fault);
 /* The job is done here, or a save was due that ends this process. Waits until it was sent, 1 s at
  * most. */
 void session_finished(struct session *session, uint64_t step);

@@ -203,8 +203,10 @@ static enum status first_error(const struct reading *reading)
         if (it->st != ST_OK && (best->st == ST_OK || it->task < best->task))
             first = i;
     }
-    return report_damage(reading->reader, reading->reader->cursors[first],
-                         reading->outcomes[first].st);
+    const struct thread_outcome *failed = &reading->outcomes[first];
+    if (ckpt_is_damage(failed->st))
+        reading->reader->damaged = 1 + task_place(reading, failed->task)->file;
+    return report_damage(reading->reader, reading->reader->cursors[first], failed->st);
 }
 
 static enum status read_wanted(struct ckpt_reader *reader, const struct wanted *wanted,
@@ -298,6 +300,11 @@ static enum status read_whole(struct ckpt_reader *reader, void *const *out,
     if (st == ST_OK)
         *digest = ckpt_digest_of(hashes, pieces, &scalars);
     return st;
+}
+
+uint32_t ckpt_reader_damaged(const struct ckpt_reader *reader)
+{
+    return reader->damaged;
 }
 
 enum status ckpt_read_state(struct ckpt_reader *reader, void *const *out,

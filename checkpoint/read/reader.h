@@ -29,6 +29,7 @@ struct ckpt_reader {
     struct ckpt_tensor *tensors;
     uint32_t tensor_count;
     struct ckpt_cursor *cursors[CKPT_CREW_MAX]; /* made when first needed, kept until close */
+    uint32_t damaged; /* 1 + the file with the chunk that read damaged last; 0: none has */
 };
 
 /* Whether a digest that was computed from what the files hold is the manifest's; else a finding. */

@@ -14,7 +14,8 @@ struct machine_fault core_fault(const Cairn__V1__Fault *in)
     struct machine_fault out = { .kind = (enum machine_fault_kind)in->kind,
                                  .rank = in->n_ranks > 0 ? in->ranks[0] : MACHINE_ALL_RANKS,
                                  .step = in->step,
-                                 .of_node = in->of_node };
+                                 .of_node = in->of_node,
+                                 .shard = in->shard };
     if (in->kind <= CAIRN__V1__FAULT_KIND__FAULT_KIND_UNSPECIFIED ||
         in->kind > CAIRN__V1__FAULT_KIND__DATA_CHANGED)
         out.kind = MACHINE_FAULT_PROCESS;

@@ -100,7 +100,7 @@ bool machine_damage_pending(struct machine *m)
     for (; c; c = machine_chain_next(m, c)) {
         if (c->state != MACHINE_CKPT_GOOD)
             return true;
-        if (m->damage_suspected && !c->verified && machine_in_chain(m, restored, c))
+        if (m->damage_suspected && c->suspected && machine_in_chain(m, restored, c))
             return true;
     }
     return false;

@@ -4,10 +4,10 @@
  * After its commit, where retention needs that, a checkpoint is read back by the ranks, beside
  * training (keep.c); here only the files that one of them found damaged. All of it is read here
  * where no rank can, where somebody asks for it (`cairn ckpt scrub`), and where a worker reported
- * that it can't restore it. The last
- * is `damage_suspected`: no generation that would restore it forms until it and all that it is read
- * through were read here. As soon as one of them is found damaged it is set aside, and the job goes
- * on from an older one; if all read well, the worker's node is suspected.
+ * that it can't restore it; only one file of it where the report names that. The last is
+ * `damage_suspected`: no generation that would restore it forms until it, and all that it is read
+ * through, were read here. As soon as one of them is found damaged it is set aside, and the job
+ * goes on from an older one; if all read well, the worker's node is suspected.
  *
  * What the medium fails (EIO, a deadline, a store that is away) is no damage: it is tried again. So
  * is what a later version wrote (ST_VERSION): after a step back of this program the job waits.
@@ -53,7 +53,7 @@ static void clear_suspicion(struct machine_turn *t)
 {
     struct machine *m = t->m;
     for (const struct machine_ckpt *c = restored_ckpt(m); c; c = machine_chain_next(m, c)) {
-        if (!c->verified)
+        if (c->suspected)
             return;
     }
     m->damage_suspected = false;
@@ -82,7 +82,23 @@ static void suspect_parent(struct machine_turn *t, const struct machine_ckpt *ck
     if (!parent || parent->state != MACHINE_CKPT_GOOD)
         return;
     parent->verified = false;
-    machine_ask_verify(t, parent);
+    if (!parent->reading)
+        machine_ask_verify(t, parent);
+}
+
+/* Reads what is disputed of a checkpoint. Files of one number hold the same chunks where they are
+ * equally many. */
+static void read_suspected(struct machine_turn *t, struct machine_ckpt *ckpt)
+{
+    const struct machine_ckpt *restored = restored_ckpt(t->m);
+    if (t->m->damage_shard == 0 || !restored || ckpt->shards != restored->shards) {
+        machine_ask_verify(t, ckpt);
+        return;
+    }
+    ckpt->reading = true;
+    struct machine_action *act = machine_act_on(t, MACHINE_ACT_STORE, ckpt->step, ckpt->generation);
+    act->task = MACHINE_TASK_VERIFY;
+    act->shard = t->m->damage_shard;
 }
 
 static void tell_none_left(struct machine_turn *t)
@@ -218,12 +234,56 @@ static void set_aside_damaged(struct machine_turn *t, struct machine_ckpt *ckpt)
 
 /* ---- what the coordinator reads ---- */
 
+/* It couldn't be read, which says nothing of its bytes. */
+static void wait_for_store(struct machine_turn *t)
+{
+    const struct machine_answer *answer = &t->ev->answer;
+    t->m->damage_waited = true; /* asked again by machine_damage_tick */
+    machine_set_reason(t->m, "waits for %s: %.400s",
+                       answer->status == ST_VERSION ? "a build that reads it"
+                                                    : "the checkpoint store",
+                       answer->message);
+}
+
+static bool is_suspected(struct machine *m, const struct machine_ckpt *ckpt)
+{
+    return m->damage_suspected && machine_in_chain(m, restored_ckpt(m), ckpt);
+}
+
+/* The one file was read that a worker couldn't restore from. That it is good doesn't make the
+ * checkpoint one that was read back. */
+static void settle_file(struct machine_turn *t, struct machine_ckpt *ckpt)
+{
+    const enum status st = t->ev->answer.status;
+    ckpt->reading = false;
+    if (ckpt->state != MACHINE_CKPT_GOOD)
+        return;
+    if (is_damage(st)) {
+        set_aside_damaged(t, ckpt);
+        return;
+    }
+    if (st != ST_OK)
+        machine_note_away(t);
+    if (!is_suspected(t->m, ckpt))
+        return;
+    if (st != ST_OK) {
+        wait_for_store(t);
+        return;
+    }
+    ckpt->suspected = false;
+    clear_suspicion(t);
+}
+
 void machine_on_verify_done(struct machine_turn *t)
 {
     struct machine *m = t->m;
     struct machine_ckpt *ckpt = machine_ckpt_at(m, t->ev->answer.step, t->ev->answer.generation);
     if (!ckpt)
         return;
+    if (t->ev->answer.shard != 0 && ckpt->reading && t->ev->answer.shard == m->damage_shard) {
+        settle_file(t, ckpt);
+        return;
+    }
     if (t->ev->answer.shard != 0) {
         if (settle_dispute(t) && ckpt->state == MACHINE_CKPT_GOOD)
             set_aside_damaged(t, ckpt);
@@ -234,9 +294,10 @@ void machine_on_verify_done(struct machine_turn *t)
     ckpt->read_status = t->ev->answer.status;
     if (ckpt->state != MACHINE_CKPT_GOOD)
         return;
-    bool suspected = m->damage_suspected && machine_in_chain(m, restored_ckpt(m), ckpt);
+    bool suspected = is_suspected(m, ckpt);
     if (t->ev->answer.status == ST_OK) {
         ckpt->verified = true;
+        ckpt->suspected = false;
         machine_act_on(t, MACHINE_ACT_CKPT_ROW, ckpt->step, ckpt->generation);
         if (suspected)
             clear_suspicion(t);
@@ -245,13 +306,8 @@ void machine_on_verify_done(struct machine_turn *t)
     }
     machine_note_away(t);
     if (!is_damage(t->ev->answer.status)) { /* EIO and timeouts are no damage */
-        if (suspected) {
-            m->damage_waited = true; /* asked again by machine_damage_tick */
-            machine_set_reason(m, "waits for %s: %.400s",
-                               t->ev->answer.status == ST_VERSION ? "a build that reads it"
-                                                                  : "the checkpoint store",
-                               t->ev->answer.message);
-        }
+        if (suspected)
+            wait_for_store(t);
         return;
     }
     set_aside_damaged(t, ckpt);
@@ -268,7 +324,7 @@ void machine_on_quarantine_done(struct machine_turn *t)
     machine_act(t, MACHINE_ACT_SCHEDULE);
 }
 
-void machine_suspect_damage(struct machine_turn *t)
+void machine_suspect_damage(struct machine_turn *t, const struct machine_fault *fault)
 {
     struct machine *m = t->m;
     struct machine_ckpt *ckpt = restored_ckpt(m);
@@ -276,9 +332,12 @@ void machine_suspect_damage(struct machine_turn *t)
         return;
     m->damage_suspected = true;
     m->damage_waited = false;
+    m->damage_shard =
+        fault->kind == MACHINE_FAULT_DAMAGE && fault->shard <= ckpt->shards ? fault->shard : 0;
     for (; ckpt; ckpt = machine_chain_next(m, ckpt)) {
         ckpt->verified = false;
-        machine_ask_verify(t, ckpt);
+        ckpt->suspected = true;
+        read_suspected(t, ckpt);
     }
 }
 
@@ -313,10 +372,10 @@ void machine_damage_tick(struct machine_turn *t)
         return;
     }
     for (; ckpt; ckpt = machine_chain_next(m, ckpt)) {
-        if (ckpt->verified || ckpt->verifying)
+        if (!ckpt->suspected || ckpt->verifying || ckpt->reading)
             continue;
         m->retry_at = t->now + 1000;
-        machine_ask_verify(t, ckpt);
+        read_suspected(t, ckpt);
     }
 }
 
@@ -335,6 +394,8 @@ void machine_catalog_resume(struct machine_turn *t)
     }
     /* Whatever was read before is not what the suspicion asks for. */
     for (struct machine_ckpt *c = m->damage_suspected ? restored_ckpt(m) : NULL; c;
-         c = machine_chain_next(m, c))
+         c = machine_chain_next(m, c)) {
         c->verified = false;
+        c->suspected = true;
+    }
 }

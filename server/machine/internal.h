@@ -142,9 +142,10 @@ const struct machine_ckpt *machine_choose_base(struct machine *m, uint64_t step)
 
 /* Whether the store is away, from an answer of it. */
 void machine_note_away(struct machine_turn *t);
-/* A worker found the restored checkpoint damaged: it is read here, with those that it is read
- * through, before anything else. */
-void machine_suspect_damage(struct machine_turn *t);
+/* A worker can't restore from the checkpoint that it was given: that is read here, with those that
+ * it is read through, before anything else; of each the one file that the fault names, if it does.
+ */
+void machine_suspect_damage(struct machine_turn *t, const struct machine_fault *fault);
 /* Asks again for those reads that failed on the medium. */
 void machine_damage_tick(struct machine_turn *t);
 void machine_on_remove_done(struct machine_turn *t);

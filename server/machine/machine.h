@@ -119,11 +119,12 @@ struct machine {
     bool sweep_failed;    /* it is asked again after the next commit */
     bool probed;          /* the store took a file */
     bool probing;
-    bool damage_waited; /* the read that was asked for failed on the medium, here too */
-    bool unsaved;       /* the store fails saves; an event said so */
-    bool late_reported; /* saves since the newest one came too early; an event said so */
-    bool base_refused;  /* files of a save with a base didn't fit together: the next has none */
-    bool store_away;    /* what is at its place is not the job's store, or not mounted */
+    uint32_t damage_shard; /* damage_suspected: 1 + the only file that is disputed; 0: all are */
+    bool damage_waited;    /* the read that was asked for failed on the medium, here too */
+    bool unsaved;          /* the store fails saves; an event said so */
+    bool late_reported;    /* saves since the newest one came too early; an event said so */
+    bool base_refused;     /* files of a save with a base didn't fit together: the next has none */
+    bool store_away;       /* what is at its place is not the job's store, or not mounted */
     int64_t accounted_at;
     int64_t started_at; /* of the generation's formation */
     int64_t progress_at;

@@ -116,7 +116,8 @@ struct machine_fault {
     /* Killed from outside or for an unknown cause, or a store that can't be read: the job backs
      * off, and no budget is used. */
     bool outside;
-    bool of_node; /* what failed is the node's, as far as one can tell from there */
+    bool of_node;   /* what failed is the node's, as far as one can tell from there */
+    uint32_t shard; /* DAMAGE: 1 + the file that a rank can't read; 0: not said */
     char phase[MACHINE_PHASE_BYTES];
     char message[LIMIT_REASON];
 };
@@ -285,6 +286,8 @@ struct machine_ckpt {
     enum machine_ckpt_state state;
     bool verified;           /* it was read back, whole */
     bool verifying;          /* the coordinator reads all of it: asked, not answered */
+    bool suspected;          /* with damage_suspected: what is disputed wasn't read well since */
+    bool reading;            /* of that the one file: asked, not answered */
     uint32_t reads;          /* answered, in this process's life */
     enum status read_status; /* of the last of them */
     bool removing;           /* the store was asked to remove the folder */

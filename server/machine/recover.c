@@ -453,7 +453,7 @@ void machine_fail(struct machine_turn *t, const struct machine_fault *reported)
         return;
     }
     if (fault->kind == MACHINE_FAULT_DAMAGE || (fault->kind == MACHINE_FAULT_STORE && forming))
-        machine_suspect_damage(t);
+        machine_suspect_damage(t, fault);
     if (fault->kind == MACHINE_FAULT_STORE)
         m->probed = false; /* asked anew before the next formation */
     if (to == MACHINE_RECOVERING)

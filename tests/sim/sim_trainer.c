@@ -288,11 +288,16 @@ static bool begin_save(struct sim_trainer *t)
 
 /* ---- training ---- */
 
+#define SIM_DAMAGE "shard is damaged"
+
 static void fault(struct sim *sim, struct sim_trainer *t, Cairn__V1__FaultKind kind,
                   const char *message)
 {
+    /* Workers of before it could be said don't name the file. */
+    const bool named = strcmp(message, SIM_DAMAGE) == 0 && t->view.start.generation % 2 == 1;
     struct session_fault_record record = { .of_node = strcmp(message, SIM_FLAW) == 0,
                                            .kind = kind,
+                                           .shard = named ? 1 + t->view.start.rank : 0,
                                            .step = t->view.step };
     reason_set(&record.why, "%s", message);
     (void)snprintf(record.phase, sizeof record.phase, "%s", t->progress.phase);
@@ -347,7 +352,7 @@ static void form(struct sim *sim, struct sim_trainer *t)
         if (!folder || folder->step != assignment.restore_step)
             sim_fail(sim, "%s: the plan restores something strange: %s", t->id, assignment.restore);
         if (!folder->there || !folder->manifest || sim_folder_damaged(sim, folder)) {
-            fault(sim, t, CAIRN__V1__FAULT_KIND__DAMAGED_CHECKPOINT, "shard is damaged");
+            fault(sim, t, CAIRN__V1__FAULT_KIND__DAMAGED_CHECKPOINT, SIM_DAMAGE);
             return;
         }
         sim->restores++;

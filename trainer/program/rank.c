@@ -50,6 +50,7 @@ struct rank {
     struct comm *comm; /* the worker's from worker_connect on */
     bool at_store;     /* what fails now fails at the checkpoint store */
     bool of_node;      /* what failed is this node's device, or its files */
+    uint32_t damaged;  /* 1 + the file of the checkpoint that read damaged; 0: none */
     struct buf pins;
     char nccl_text[JOB_ENV_MAX][JOB_ENV_NAME + JOB_ENV_VALUE];
     const char *nccl[JOB_ENV_MAX];
@@ -127,12 +128,17 @@ static int report_failure(struct rank *r, enum status st)
 {
     struct failure f = failure_of(st, r->progress.phase, r->at_store);
     const char *message = r->reason.text[0] != '\0' ? r->reason.text : status_string(st);
+    struct session_fault fault = {
+        .kind = f.kind,
+        .of_node = st == ST_DEVICE || (st == ST_CONFIG && r->of_node),
+        .shard = r->damaged,
+    };
     uint32_t blamed = 0;
-    size_t count = 0;
     if (st == ST_PEER && r->comm != NULL) {
         int peer = r->worker->device.comm->blamed(r->comm);
         blamed = peer >= 0 ? (uint32_t)peer : 0;
-        count = peer >= 0 ? 1 : 0;
+        fault.ranks = &blamed;
+        fault.rank_count = peer >= 0 ? 1 : 0;
     }
     struct reason named;
     if (st == ST_CHANGED && r->assignment.nodes != NULL) {
@@ -140,8 +146,8 @@ static int report_failure(struct rank *r, enum status st)
         message = named.text;
     }
     LOG_ERROR(&r->log, "%s", message);
-    const bool of_node = st == ST_DEVICE || (st == ST_CONFIG && r->of_node);
-    session_fault(r->session, f.kind, of_node, message, &blamed, count);
+    fault.message = message;
+    session_fault(r->session, &fault);
     int64_t end = clock_mono_ms(clock_system()) + OVER_MS;
     while (f.wait && !session_is_over(r->session) && clock_mono_ms(clock_system()) < end)
         (void)poll(NULL, 0, LOOK_MS);
@@ -349,8 +355,8 @@ static enum status fill_worker_state(struct rank *r)
     r->at_store = true;
     st = check_store(r);
     if (st == ST_OK && stored) {
-        st =
-            state_restore(r->worker, r->assignment.restore, r->assignment.restore_step, &r->reason);
+        st = state_restore(r->worker, r->assignment.restore, r->assignment.restore_step,
+                           &r->damaged, &r->reason);
     }
     if (st != ST_OK)
         return st;

@@ -221,7 +221,7 @@ static enum status restore_scalars(const struct restore *r, const struct ckpt_sc
 }
 
 enum status state_restore(struct worker *worker, const char *dir, uint64_t step,
-                          struct reason *reason)
+                          uint32_t *out_damaged, struct reason *reason)
 {
     struct restore r = { .worker = worker, .dir = dir, .reason = reason };
     struct ckpt_reader *reader = NULL;
@@ -236,6 +236,8 @@ enum status state_restore(struct worker *worker, const char *dir, uint64_t step,
         st = host_state_make(worker, &view.state, &host);
     if (st == ST_OK)
         st = read_buffers(&r, reader, &host);
+    if (out_damaged != NULL)
+        *out_damaged = ckpt_reader_damaged(reader);
     if (st == ST_OK)
         st = restore_scalars(&r, ckpt_reader_scalars(reader));
     if (st == ST_OK)

@@ -28,9 +28,10 @@ MUST_CHECK enum status state_digest(struct worker *worker, uint64_t step, struct
  * Errors: reason is one line that begins with dir
  *         ST_CORRUPT, ST_INCOMPLETE, ST_VERSION  damaged, or not this job's
  *         ST_NOT_FOUND, ST_IO, …                 the store failed
+ * out_damaged: or NULL; 1 + the shard file that is damaged, where it is one (ckpt_reader_damaged)
  */
 MUST_CHECK enum status state_restore(struct worker *worker, const char *dir, uint64_t step,
-                                     struct reason *reason);
+                                     uint32_t *out_damaged, struct reason *reason);
 
 /* The pins that a checkpoint was written with, for the algorithms that a device's libraries chose
  * then; the caller frees *out. */

@@ -205,9 +205,16 @@ static void a_fault_is_in_the_last_words_with_or_without_a_coordinator(void **st
         }
         session_mark(w->session, 12, "reduce");
         const uint32_t blamed = 1;
-        session_fault(w->session, CAIRN__V1__FAULT_KIND__COMMUNICATION, false, "rank 1 is gone",
-                      &blamed, 1);
-        session_fault(w->session, CAIRN__V1__FAULT_KIND__STORE, true, "what followed", NULL, 0);
+        const struct session_fault first = { .kind = CAIRN__V1__FAULT_KIND__DAMAGED_CHECKPOINT,
+                                             .shard = 8,
+                                             .message = "rank 1 is gone",
+                                             .ranks = &blamed,
+                                             .rank_count = 1 };
+        const struct session_fault second = { .kind = CAIRN__V1__FAULT_KIND__STORE,
+                                              .of_node = true,
+                                              .message = "what followed" };
+        session_fault(w->session, &first);
+        session_fault(w->session, &second);
         if (absent == 0) {
             await(w, &w->c.faults, 1);
             assert_string_equal(w->c.fault_message, "rank 1 is gone");
@@ -218,6 +225,7 @@ static void a_fault_is_in_the_last_words_with_or_without_a_coordinator(void **st
         assert_string_equal(words->fault->phase, "reduce");
         assert_int_equal(words->fault->step, 12);
         assert_int_equal(words->fault->ranks[0], 1);
+        assert_int_equal(words->fault->shard, 8);
         cairn__v1__last_words__free_unpacked(words, NULL);
         world_free(w);
     }

@@ -59,7 +59,7 @@ static enum status prepare(struct one *one, struct worker *worker, struct comm *
     if (st == ST_OK)
         st = worker_skip_add(worker, o->skip, o->skip_count);
     if (st == ST_OK && o->restore != NULL)
-        st = state_restore(worker, o->restore, o->restore_step, &one->reason);
+        st = state_restore(worker, o->restore, o->restore_step, NULL, &one->reason);
     else if (st == ST_OK)
         st = state_seed(worker, &one->reason);
     if (st == ST_OK)

@@ -91,6 +91,15 @@ static void a_single_file_is_read_and_its_damage_is_nobody_elses(void **state)
     assert_int_equal(verify_file(f, 1, NULL), ST_CORRUPT);
     assert_non_null(strstr(f->lines, "shard-00001-of-00002.cairn: "));
     assert_int_equal(verify(f), ST_CORRUPT);
+    for (uint32_t threads = 0; threads < 3; threads++) {
+        const struct ckpt_read_options options = { .threads = threads };
+        struct ckpt_reader *reader = NULL;
+        assert_int_equal(ckpt_open(f->io, f->dir, NULL, NULL, &reader), ST_OK);
+        assert_int_equal(ckpt_reader_damaged(reader), 0);
+        assert_int_equal(ckpt_read_state(reader, NULL, &options), ST_CORRUPT);
+        assert_int_equal(ckpt_reader_damaged(reader), 2);
+        ckpt_close(reader);
+    }
 }
 
 struct pace {

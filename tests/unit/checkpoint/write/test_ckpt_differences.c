@@ -100,6 +100,25 @@ static void parent_is_found_in_whichever_try_was_published(void **state)
     assert_int_equal(ckpt_remove(f->io, full.dir), ST_OK);
 }
 
+/* Who reads it is told a file of the difference, and that file, or the base's, shows the damage. */
+static void damage_of_the_base_is_found_by_the_file_of_the_difference(void **state)
+{
+    struct store_fixture *f = *state;
+    struct ckpt_reader *reader = NULL;
+    char path[LIMIT_PATH];
+    const struct saved full = commit(f, 0, NULL);
+    train(f);
+    const struct saved child = commit(f, 0, full.dir);
+    store_fixture_shard(full.dir, 0, 1, path);
+    store_fixture_flip(f, path, 4096 + 104 + 5000, 1);
+    assert_int_equal(ckpt_open(f->io, child.dir, NULL, NULL, &reader), ST_OK);
+    assert_int_equal(ckpt_read_state(reader, NULL, NULL), ST_CORRUPT);
+    assert_int_equal(ckpt_reader_damaged(reader), 1);
+    ckpt_close(reader);
+    assert_int_equal(ckpt_verify_file(f->io, child.dir, 0, NULL, NULL, NULL), ST_CORRUPT);
+    assert_int_equal(ckpt_verify_file(f->io, full.dir, 0, NULL, NULL, NULL), ST_CORRUPT);
+}
+
 /* Writes the state alone to a folder of its own. */
 static struct ckpt_hash write_alone(struct store_fixture *f, struct ckpt_reader *base)
 {
@@ -263,6 +282,8 @@ int main(void)
             store_fixture_tear_down),
         cmocka_unit_test_setup_teardown(parent_is_found_in_whichever_try_was_published, set_up,
                                         store_fixture_tear_down),
+        cmocka_unit_test_setup_teardown(damage_of_the_base_is_found_by_the_file_of_the_difference,
+                                        set_up, store_fixture_tear_down),
         cmocka_unit_test_setup_teardown(base_of_other_buffers_or_a_later_step_is_left_alone, set_up,
                                         store_fixture_tear_down),
         cmocka_unit_test_setup_teardown(chunk_of_the_base_that_cannot_be_read_is_stored_whole,
