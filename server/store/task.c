@@ -113,27 +113,27 @@ static void note_cause(struct store_task *task, const struct io *io, enum status
 /* It is the job's store, and a file comes and goes: it takes what we write. */
 static enum status probe_store(struct store_task *task, const struct io *io)
 {
-    char dir[LIMIT_PATH], name[LIMIT_PATH], path[LIMIT_PATH];
+    char dir[LIMIT_PATH], base[LIMIT_PATH], probe[LIMIT_PATH];
     enum status st = ckpt_path(task->store, task->job, dir);
     if (st == ST_OK)
-        st = ckpt_path(dir, CKPT_PROBE, name);
+        st = ckpt_path(dir, CKPT_PROBE, base);
     if (st == ST_OK)
-        st = io_temporary(io, name, path);
+        st = io_temporary(io, base, probe);
     if (st == ST_OK)
         st = settle_mark(task, io, dir);
     if (st == ST_OK)
-        st = io_publish(io, path, "cairn\n", 6);
+        st = io_publish(io, probe, "cairn\n", 6);
     if (st != ST_OK)
         return st;
     /* Commits stand on this: a store that writes over what is there can't be used. */
-    enum status again = io_publish(io, path, "cairn\n", 6);
-    enum status tried = again == ST_EXISTS && io->probe ? io->probe(io->self, path) : ST_OK;
+    enum status again = io_publish(io, probe, "cairn\n", 6);
+    enum status tried = again == ST_EXISTS && io->probe ? io->probe(io->self, probe) : ST_OK;
     if (tried != ST_OK) {
         note_cause(task, io, tried);
-        (void)!io->unlink(io->self, path);
+        (void)!io->unlink(io->self, probe);
         return tried;
     }
-    st = io->unlink(io->self, path);
+    st = io->unlink(io->self, probe);
     if (again == ST_OK) {
         (void)snprintf(task->message, sizeof task->message,
                        "the store writes over files that are there (of S3: it ignores "
