@@ -85,6 +85,7 @@ struct sim_folder {
     uint64_t step;
     uint32_t generation, retry;
     bool there, manifest, bad, damaged;
+    bool removing;        /* asked for, when it might be */
     bool published;       /* once; retention may have removed it since */
     bool read_back;       /* all of it, by the coordinator or file by file */
     bool late;            /* a late call made it: nobody sweeps it any more */

@@ -178,13 +178,16 @@ static enum status run_publish(struct sim *sim, struct store_task *task, struct 
 
 /* A checkpoint goes only after a newer one was read back, not while another one is read through
  * it, and not if it is one of those that the job keeps. One whose own files are damaged is read by
- * nobody any more: it is set aside, and may stay where it is if the store hangs in that. */
-static void check_removal(struct sim *sim, const struct sim_folder *gone)
+ * nobody any more: it is set aside, and may stay where it is if the store hangs in that. All of
+ * it counts when the store is first asked: whatever is found damaged afterwards, a call that hangs
+ * may still remove it. */
+static void check_removal(struct sim *sim, struct sim_folder *gone)
 {
     bool read_back = false, best = true;
     uint32_t newer = 0;
-    if (!gone->manifest)
+    if (!gone->manifest || gone->removing)
         return;
+    gone->removing = true;
     for (size_t i = 0; i < sim->folder_count; i++) {
         const struct sim_folder *other = &sim->folders[i];
         if (other->job != gone->job || other == gone || !(other->manifest || other->bad))
@@ -306,7 +309,7 @@ void sim_store_run(struct sim *sim, struct store_task *task)
 void sim_store_begin(struct sim *sim, struct store_task *task)
 {
     bool all = task->kind == MACHINE_TASK_PROBE || task->kind == MACHINE_TASK_SWEEP;
-    const struct sim_folder *folder = all ? NULL : sim_folder_at(sim, task->dir);
+    struct sim_folder *folder = all ? NULL : sim_folder_at(sim, task->dir);
     CHECK(folder || all);
     switch (task->kind) {
     case MACHINE_TASK_FOLDER:
