@@ -13,8 +13,9 @@ if(CAIRN_FAULTS)
     target_compile_definitions(cairn_options INTERFACE CAIRN_FAULTS=1)
 endif()
 if(SANITIZE)
+    # -O1 -g1 (after any -O3 of a target): half the time to compile, and backtraces keep their lines.
     target_compile_options(cairn_options INTERFACE
-        -fsanitize=${SANITIZE} -fno-sanitize-recover=all)
+        -fsanitize=${SANITIZE} -fno-sanitize-recover=all -O1 -g1)
     target_link_options(cairn_options INTERFACE -fsanitize=${SANITIZE})
 endif()
 
