@@ -11,21 +11,22 @@ from home import Home, until
 
 CLONE_NEWNS = 0x00020000
 SIZE_MB = 64
+EVERY = 60  # steps from save to save
 
-# About 13 MB of state, a checkpoint each half second.
-JOB = """\
+# About 13 MB of state, a dozen checkpoints of it a few tenths of a second apart.
+JOB = f"""\
 name: full
-model: {arch: mlp, hidden: 2048, classes: 10}
+model: {{arch: mlp, hidden: 2048, classes: 10}}
 data:
-  train: {format: synthetic, samples: 2400}
+  train: {{format: synthetic, samples: 1200}}
 train:
-  duration: 1500 steps
-  global_batch: 24
+  duration: {15 * EVERY} steps
+  global_batch: 12
   lanes: 4
-  optimizer: {name: sgd, lr: 0.01, momentum: 0.9}
+  optimizer: {{name: sgd, lr: 0.01, momentum: 0.9}}
   seed: 17
-workers: {count: 2, device: cpu}
-checkpoint: {every: 100 steps, keep: {last: 2}, store: checkpoints/}
+workers: {{count: 2, device: cpu}}
+checkpoint: {{every: {EVERY} steps, keep: {{last: 2}}, store: checkpoints/}}
 """
 
 
@@ -130,7 +131,7 @@ def test_a_foreign_file_fills_the_store(home, quiet):
 @pytest.mark.parametrize("point, nth", [("save.write", 1), ("save.create", 2)])
 def test_the_store_fills_up_while_a_rank_writes(point, nth, quiet):
     """What the check before a save found is gone when the rank's bytes come: its own write meets the end."""
-    stop = f"trainer.forward,rank=0,step={100 * nth + 50}:wait"  # nothing else is saved meanwhile
+    stop = f"trainer.forward,rank=0,step={EVERY * nth + EVERY // 2}:wait"  # nothing else is saved meanwhile
     with small_store(faults=f"{point},rank=1,nth={nth}:wait;{stop}") as home:
         job = home.submit(JOB)
         home.wait_hit(point)
@@ -141,7 +142,7 @@ def test_the_store_fills_up_while_a_rank_writes(point, nth, quiet):
         fill(foreign)
         home.go(point)
         until(lambda: int(plan(home, job)["refused"]) == 1, 30, "the rank gave its save up")
-        assert f"save of step {100 * nth} failed" in (home.home / f"jobs/{job}/g1/r1.log").read_text()
+        assert f"save of step {EVERY * nth} failed" in (home.home / f"jobs/{job}/g1/r1.log").read_text()
         home.go("trainer.forward")
         refused_and_training(home, job)
         assert steps(home, job) == before

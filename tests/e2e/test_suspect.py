@@ -8,6 +8,8 @@ import pytest
 
 from home import BIN, Home, until
 
+LONG = {"train__duration": "400 steps", "checkpoint__every": "400 steps"}  # so that it is paused before its end
+
 
 @contextmanager
 def node(home, name, slots, seen=None):
@@ -38,15 +40,20 @@ def nodes_of(home, job):
     return {worker["node"] for worker in home.show(job)["workers"]}
 
 
+def ready(home):
+    return {line.split()[0] for line in home.cairn("node", "ls").stdout.splitlines() if " ready" in line}
+
+
 def paused_on_another(home):
-    """A job that ran on `another` and waits with a checkpoint of step 8: its name and the checkpoint's folder."""
+    """A job that ran on `another` and waits with a checkpoint: its name and the checkpoint's folder."""
     with node(home, "another", 2):
-        job = home.submit()
+        job = home.submit(**LONG)
         home.wait_hit("trainer.forward")
         assert nodes_of(home, job) == {"another"}
         home.cairn("pause", job)
         home.go("trainer.forward")
         shown = home.wait_state(job, "PAUSED")
+    until(lambda: "another" not in ready(home), 30, "the other node left")
     return job, Path(shown["checkpoints"][0]["path"])
 
 
@@ -63,14 +70,14 @@ def other_view(home, folder):
 
 def test_the_workers_go_to_another_node_and_the_checkpoint_stays():
     with Home() as home:
-        quiet = home.run()
+        quiet = home.run(**LONG)
     with Home(faults="trainer.forward,rank=0,step=6:wait", slots=1) as home:
         if not can_mount(home):
             pytest.skip("no mount namespace of our own")
         job, folder = paused_on_another(home)
         # The tightest fit is chosen first.
         with node(home, "third", 3), node(home, "another", 2, other_view(home, folder)):
-            until(lambda: home.cairn("node", "ls").stdout.count("ready") >= 3, 20, "three nodes")
+            until(lambda: ready(home) >= {"another", "third"}, 20, "three nodes")
             home.cairn("resume", job)
             assert home.digest(job) == quiet
             said = messages(home, job)
