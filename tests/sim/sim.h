@@ -63,6 +63,7 @@ struct sim_job {
     int64_t saved_at;     /* a save of it was published last, or it began to run */
     uint32_t generation;  /* highest that was started */
     uint64_t acked;       /* newest step that anybody was told is committed, and is undamaged */
+    uint32_t acked_by;    /* the generation that saved it */
     bool killed, stopped; /* asked by the user */
     uint64_t stop_step;   /* it trained when it was asked to stop, and had finished this step */
     bool user_error;      /* its trainers report one */

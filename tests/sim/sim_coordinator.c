@@ -205,7 +205,8 @@ static void check_order(struct sim *sim, const ProtobufCMessage *message)
     const Cairn__V1__Plan *plan = order->plan;
     int job = sim_job_at(sim, plan->job);
     CHECK(job >= 0);
-    if (plan->restore_step < sim->jobs[job].acked &&
+    /* A plan may be said again to who lost it, when its own generation has saved since. */
+    if (plan->restore_step < sim->jobs[job].acked && plan->generation > sim->jobs[job].acked_by &&
         !sim_store_lost(sim, (uint32_t)job, sim->jobs[job].acked))
         sim_fail(sim, "%s: generation %u starts from step %llu, but step %llu was acknowledged",
                  plan->job, plan->generation, (unsigned long long)plan->restore_step,
@@ -226,8 +227,11 @@ static void note_done(struct sim *sim, struct sim_conn *conn, const ProtobufCMes
     if (!folder->published)
         sim_fail(sim, "%s: step %llu is acknowledged without a manifest", conn->base.job->id,
                  (unsigned long long)order->save_done->step);
-    if (folder->manifest && !sim_folder_damaged(sim, folder) && folder->step > sim->jobs[job].acked)
+    if (folder->manifest && !sim_folder_damaged(sim, folder) &&
+        folder->step > sim->jobs[job].acked) {
         sim->jobs[job].acked = folder->step;
+        sim->jobs[job].acked_by = conn->base.generation;
+    }
 }
 
 static void conn_send(struct core_conn *base, const ProtobufCMessage *message)
