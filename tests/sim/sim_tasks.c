@@ -50,6 +50,7 @@ static struct store_task *given_up(const struct store_task *task)
     answer->step = task->step;
     answer->generation = task->generation;
     answer->retry = task->retry;
+    answer->shard = task->shard;
     answer->status = ST_TIMED_OUT;
     (void)snprintf(answer->message, sizeof answer->message, "the store hangs");
     return answer;
