@@ -267,8 +267,8 @@ static enum status make_process(struct trainer *trainer, const Cairn__V1__StartT
     char sums[LIMIT_PATH];
     st = paths_join(&agent->paths, sums, sizeof(sums), "sums/%s", agent->options.node);
     if (st != ST_OK) {
-        reason_set(why, "%.400s/sums: %s", agent->paths.home, status_string(st));
-        return st;
+        LOG_WARN(&agent->log, "hashes of data are not kept: %s", status_string(st));
+        sums[0] = '\0'; /* the trainer then keeps none */
     }
     char copies[LIMIT_PATH];
     st = copies_folder(&agent->copies, trainer->record.ref.job, copies);

@@ -226,7 +226,7 @@ struct session_fault {
 };
 /* Tells the coordinator, and the last words, what went wrong. Waits 200 ms at most for it to leave.
  */
-void session_fault(struct session *session, const struct session_fault *fault);
+void session_fault(struct session *session, const struct session_fault *said);
 /* The job is done here, or a save was due that ends this process. Waits until it was sent, 1 s at
  * most. */
 void session_finished(struct session *session, uint64_t step);

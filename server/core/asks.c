@@ -237,7 +237,8 @@ static bool is_awaited(struct core *core, const struct core_job *job, const char
     out->step = strtoull(at, &at, 10);
     out->generation = (uint32_t)strtoul(at, &at, 10);
     out->refused = strtoull(at, &at, 10);
-    return machine_save_outcome(&job->m, out) != MACHINE_OUTCOME_ENDED;
+    const enum machine_outcome outcome = machine_save_outcome(&job->m, out);
+    return outcome == MACHINE_OUTCOME_OPEN || outcome == MACHINE_OUTCOME_SAVED;
 }
 
 enum status core_save(struct core *core, struct core_job *job, const char *key,

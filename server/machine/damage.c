@@ -95,7 +95,9 @@ static void read_suspected(struct machine_turn *t, struct machine_ckpt *ckpt)
         machine_ask_verify(t, ckpt);
         return;
     }
-    ckpt->reading = true;
+    if (ckpt->reading == t->m->damage_shard)
+        return;
+    ckpt->reading = t->m->damage_shard;
     struct machine_action *act = machine_act_on(t, MACHINE_ACT_STORE, ckpt->step, ckpt->generation);
     act->task = MACHINE_TASK_VERIFY;
     act->shard = t->m->damage_shard;
@@ -255,7 +257,7 @@ static bool is_suspected(struct machine *m, const struct machine_ckpt *ckpt)
 static void settle_file(struct machine_turn *t, struct machine_ckpt *ckpt)
 {
     const enum status st = t->ev->answer.status;
-    ckpt->reading = false;
+    ckpt->reading = 0;
     if (ckpt->state != MACHINE_CKPT_GOOD)
         return;
     if (is_damage(st)) {
@@ -264,8 +266,13 @@ static void settle_file(struct machine_turn *t, struct machine_ckpt *ckpt)
     }
     if (st != ST_OK)
         machine_note_away(t);
-    if (!is_suspected(t->m, ckpt))
+    if (!is_suspected(t->m, ckpt)) {
+        if (st == ST_OK && !ckpt->verified && !ckpt->verifying)
+            machine_ask_verify(t, ckpt); /* the parent of what was set aside */
         return;
+    }
+    if (t->ev->answer.shard != t->m->damage_shard)
+        return; /* since then more of it is suspected, and read */
     if (st != ST_OK) {
         wait_for_store(t);
         return;
@@ -280,7 +287,7 @@ void machine_on_verify_done(struct machine_turn *t)
     struct machine_ckpt *ckpt = machine_ckpt_at(m, t->ev->answer.step, t->ev->answer.generation);
     if (!ckpt)
         return;
-    if (t->ev->answer.shard != 0 && ckpt->reading && t->ev->answer.shard == m->damage_shard) {
+    if (t->ev->answer.shard != 0 && t->ev->answer.shard == ckpt->reading) {
         settle_file(t, ckpt);
         return;
     }

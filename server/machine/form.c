@@ -78,6 +78,8 @@ void machine_on_placed(struct machine_turn *t)
         form_generation(t);
         return;
     }
+    if (m->probing)
+        return; /* machine_watch asked: that answer will do */
     m->probing = true;
     machine_ask_store(t, MACHINE_TASK_PROBE, 0, m->generation);
 }

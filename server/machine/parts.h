@@ -287,7 +287,7 @@ struct machine_ckpt {
     bool verified;           /* it was read back, whole */
     bool verifying;          /* the coordinator reads all of it: asked, not answered */
     bool suspected;          /* with damage_suspected: what is disputed wasn't read well since */
-    bool reading;            /* of that the one file: asked, not answered */
+    uint32_t reading;        /* 1 + its one file that is read on a suspicion; 0: none */
     uint32_t reads;          /* answered, in this process's life */
     enum status read_status; /* of the last of them */
     bool removing;           /* the store was asked to remove the folder */

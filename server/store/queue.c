@@ -140,24 +140,6 @@ static void refuse_task(struct store_task *task, uint32_t hung)
         hung, task->store);
 }
 
-/* What the core needs to know of a task that never came back. */
-static struct store_task *late_answer(const struct store_task *task)
-{
-    struct store_task *answer = store_task_new(task->kind);
-    if (!answer)
-        return NULL;
-    memcpy(answer->job, task->job, sizeof answer->job);
-    answer->step = task->step;
-    answer->shard = task->shard;
-    answer->generation = task->generation;
-    answer->retry = task->retry;
-    answer->status = ST_TIMED_OUT;
-    (void)snprintf(answer->message, sizeof answer->message,
-                   "the checkpoint store does not answer: %.400s",
-                   task->dir[0] ? task->dir : task->store);
-    return answer;
-}
-
 static void tell_hung(struct store_queue *queue, const char *store, uint32_t count)
 {
     if (queue->options.hung)
@@ -278,7 +260,7 @@ static int64_t deadline_of(const struct store_queue *queue, struct runner *runne
 static bool give_up(struct store_queue *queue, struct runner *runner, struct store_task **answers)
 {
     struct line *line = runner->line;
-    struct store_task *answer = late_answer(runner->task);
+    struct store_task *answer = store_task_late_answer(runner->task);
     if (!answer)
         return false;
     store_watch_give_up(&runner->task->watch);

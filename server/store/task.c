@@ -32,6 +32,23 @@ struct store_task *store_task_new(enum machine_task kind)
     return task;
 }
 
+struct store_task *store_task_late_answer(const struct store_task *task)
+{
+    struct store_task *answer = store_task_new(task->kind);
+    if (!answer)
+        return NULL;
+    memcpy(answer->job, task->job, sizeof answer->job);
+    answer->step = task->step;
+    answer->shard = task->shard;
+    answer->generation = task->generation;
+    answer->retry = task->retry;
+    answer->status = ST_TIMED_OUT;
+    (void)snprintf(answer->message, sizeof answer->message,
+                   "the checkpoint store does not answer: %.400s",
+                   task->dir[0] ? task->dir : task->store);
+    return answer;
+}
+
 void store_task_free(struct store_task *task)
 {
     if (!task)

@@ -52,6 +52,10 @@ int64_t store_task_deadline_ms(enum machine_task kind);    /* then it counts as 
 struct store_task *store_task_new(enum machine_task kind); /* NULL: no memory */
 void store_task_free(struct store_task *task);
 
+/* The answer in place of a task that never came back: whose it is, what it was about, and
+ * ST_TIMED_OUT. NULL: no memory. */
+struct store_task *store_task_late_answer(const struct store_task *task);
+
 /* Runs it: sets status and message. Blocks as long as the store does. Fault points: coordinator.*
  */
 void store_task_run(struct store_task *task, const struct io *real);

@@ -41,21 +41,6 @@ static void comes_late(struct sim *sim, void *arg, uint64_t number)
     free_run(run);
 }
 
-/* What the core is told of it. */
-static struct store_task *given_up(const struct store_task *task)
-{
-    struct store_task *answer = store_task_new(task->kind);
-    CHECK(answer);
-    memcpy(answer->job, task->job, sizeof answer->job);
-    answer->step = task->step;
-    answer->generation = task->generation;
-    answer->retry = task->retry;
-    answer->shard = task->shard;
-    answer->status = ST_TIMED_OUT;
-    (void)snprintf(answer->message, sizeof answer->message, "the store hangs");
-    return answer;
-}
-
 static bool lives(const struct sim *sim, const struct task_run *run)
 {
     return sim->coordinator->core && sim->coordinator->epoch == run->epoch;
@@ -70,7 +55,9 @@ static void hangs(struct sim *sim, void *arg, uint64_t number)
     if (lives(sim, run)) {
         sim_say(sim, "%s: the store hangs: task %d of %s", run->task->job, (int)run->task->kind,
                 run->task->dir);
-        core_store_done(sim->coordinator->core, given_up(run->task));
+        struct store_task *answer = store_task_late_answer(run->task);
+        CHECK(answer);
+        core_store_done(sim->coordinator->core, answer);
         sim_poll_core(sim);
     }
     if (number != 0 && !sim_chance(sim, LATE_NEVER)) {

@@ -318,7 +318,8 @@ static enum status load_token_file(const struct tokens *t, struct token_file *fi
                                    struct reason *reason)
 {
     struct sums_place place = place_of(t, file);
-    if (sums_find(&place, &file->sums) == ST_OK)
+    /* Unless blocks are checked as they are read, nobody would look at the file. */
+    if (t->watched && sums_find(&place, &file->sums) == ST_OK)
         return ST_OK;
     enum status st = hash_file(t, file, reason);
     if (st != ST_OK)
@@ -412,8 +413,8 @@ static void copy_tokens(const struct tokens *t, const struct token_file *file, u
 static enum status look_again(struct tokens *t, struct token_file *file, uint64_t turn)
 {
     struct io_stat now = { 0 };
+    (void)pthread_mutex_lock(&t->mutex); /* so that nobody's older look follows this one */
     enum status st = t->io->stat(t->io->self, file->path, &now);
-    (void)pthread_mutex_lock(&t->mutex);
     if (!is_untouched(&file->seen, st, &now)) {
         file->seen = now;
         sums_doubt(file->sums);
@@ -433,10 +434,11 @@ static enum status was_changed(struct tokens *t, const struct token_file *file, 
     const struct sums_place place = place_of(t, file);
     (void)pthread_mutex_unlock(&t->mutex);
     sums_forget(&place);
-    reason_set(reason,
-               "%s: was changed while the job trained on it, within %zu bytes from %llu on; put "
-               "back what it was",
-               file->path, SUMS_BLOCK, (unsigned long long)bad);
+    reason_set(
+        reason,
+        "%s: isn't what was hashed, within %zu bytes from %llu on: it was changed, or its disk "
+        "is damaged; put back what it was",
+        file->path, SUMS_BLOCK, (unsigned long long)bad);
     return ST_CHANGED;
 }
 

@@ -79,7 +79,7 @@ static bool take_path(struct arguments *a, int option, const char *text)
         a->rank.copies = text;
         return true;
     case 'y':
-        a->rank.sums = text;
+        a->rank.sums = text[0] != '\0' ? text : NULL; /* "": none */
         return true;
     default:
         return false;

@@ -101,6 +101,19 @@ static void a_read_that_fails_is_asked_for_again(void **state)
     assert_false(b->m.damage_suspected);
 }
 
+/* A generation that began while the file was read reported damage without a file. */
+static void what_is_disputed_since_is_asked_for_once_the_file_was_read(void **state)
+{
+    struct bench *b = *state;
+    report_file(b, FILE_1);
+    bench_all_exit(b);
+    b->m.damage_shard = 0;
+    file_was_read(b, 20, FILE_1, ST_OK);
+    assert_true(b->m.damage_suspected);
+    bench_tick(b, 5000);
+    is_asked(b, 20, 0);
+}
+
 static void is_read_whole(struct bench *b, uint32_t shard)
 {
     report_file(b, shard);
@@ -152,6 +165,7 @@ int main(void)
         TEST(a_file_that_is_damaged_decides),
         TEST(where_it_reads_well_the_node_is_suspected),
         TEST(a_read_that_fails_is_asked_for_again),
+        TEST(what_is_disputed_since_is_asked_for_once_the_file_was_read),
         TEST(without_a_file_all_is_read),
         TEST(a_file_that_it_does_not_have_is_none),
         TEST(of_what_it_is_read_through_the_same_file_is_read),
