@@ -1,11 +1,16 @@
 #!/bin/sh
-# clang_tidy.sh ROOT BUILD: clang-tidy over all C files of the product that BUILD compiles, by its commands.
+# clang_tidy.sh ROOT BUILD: clang-tidy over C files of the product that BUILD compiles, by its commands: a third of
+# them, which one is by the commit, or all where CAIRN_TEST_FULL is set.
 set -eu
 cd "$1"
 headers="^$(pwd -P)/(common|job|kernels|checkpoint|rpc|comm|session|trainer|agent|server|client|tests)/"
 files=$(find common job kernels checkpoint rpc comm session trainer agent server client -name '*.c' | sort)
+commit=$(git rev-parse HEAD 2>/dev/null || echo 0)
+turn=$(printf '%d' "0x$(echo "$commit" | cut -c1-7)")
 compiled=
 for file in $files; do # the CUDA backend is compiled only where its headers are
+    turn=$((turn + 1))
+    if [ -z "${CAIRN_TEST_FULL:-}" ] && [ $((turn % 3)) != 0 ]; then continue; fi
     if grep -qF "/$file\"" "$2/compile_commands.json"; then compiled="$compiled $file"; fi
 done
 echo "$compiled" | xargs -P "$(nproc)" -n 4 clang-tidy -p "$2" --header-filter "$headers" --quiet 2>/dev/null
