@@ -200,8 +200,9 @@ static void bench_open(struct bench *b, const struct backend_table *table, struc
     assert_non_null(b->info.implementation);
     if (c->wants != NULL && has_avx512(b))
         assert_non_null(strstr(b->info.implementation, c->wants));
-    /* oneDNN's reference takes a thousand times as long as any other convolution. */
-    if (c->op == OP_CONV2D)
+    /* oneDNN's reference takes a thousand times as long as any other convolution, which a few
+     * hundred products may. (With AVX-512 not looked at.) */
+    if (c->op == OP_CONV2D && b->info.flops_forward > 1000 && !has_avx512(b))
         assert_null(strstr(b->info.implementation, "ref:"));
 }
 
