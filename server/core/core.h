@@ -23,7 +23,7 @@
 #include "common/reason.h"
 #include "job/job.h"
 #include "rpc/rpc.h"
-#include "server/core/kv_map.h"
+#include "server/containers/kv_map.h"
 #include "server/fleet/record.h"
 #include "server/journal/journal.h"
 #include "server/machine/machine.h"

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "common/limits.h"
-#include "server/core/kv_map.h"
+#include "server/containers/kv_map.h"
 #include "tests/test.h"
 
 static void the_map_keeps_counts_and_forgets(void **state)

@@ -1,4 +1,4 @@
-#include "server/core/kv_map.h"
+#include "server/containers/kv_map.h"
 
 #include <errno.h>
 #include <inttypes.h>
