@@ -36,7 +36,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 EVERY = 10
 # The threads that save; the rest of a worker trains.
-SAVING = ("cairn-saver", "cairn-encoder", "cairn-copier")
+SAVING = ("cairn-saver", "cairn-encoder", "cairn-copier", "cairn-readback")
 PEERS = ("cairn-peers",)  # its communicator's threads have that name, too
 
 JOB = """\

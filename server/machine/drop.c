@@ -300,6 +300,7 @@ void machine_on_save_failed(struct machine_turn *t)
         if (!why || !why[0])
             why = t->ev->save_failed.full ? "the store is full" : "a worker could not write";
         *flags |= MACHINE_RANK_BEGUN;
+        m->ranks[t->ev->rank].save_failed = true;
         if (t->ev->save_failed.full) {
             machine_save_refuse(t, index, why);
         } else {

@@ -154,6 +154,7 @@ struct machine_rank {
     bool started, session, joined, assigned, ready, finished;
     bool differs;       /* it said its pins, and they are not the job's */
     bool at_store;      /* its saver has begun what it isn't through with */
+    bool save_failed;   /* the newest file that it wrote, or began */
     bool agent_silent;  /* its agent missed its beats */
     int64_t heard_at;   /* last message of the trainer */
     int64_t lost_at;    /* its session closed; 0: it is open or never was */

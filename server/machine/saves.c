@@ -258,6 +258,7 @@ void machine_on_save_report(struct machine_turn *t)
         uint8_t *flags = &m->ranks[rank].save_flags[index];
         if (!(*flags & MACHINE_RANK_REPORTED)) {
             *flags |= MACHINE_RANK_BEGUN | MACHINE_RANK_REPORTED;
+            m->ranks[rank].save_failed = false;
             note_times(&m->saves[index], &t->ev->save_report);
             struct machine_action *row =
                 machine_act_on(t, MACHINE_ACT_REPORT_ROW, step, m->generation);

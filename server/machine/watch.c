@@ -294,8 +294,8 @@ static void watch_collecting(struct machine_turn *t, int index)
 /* ---- ranks that don't reach the store ---- */
 
 /* Something is begun there, it gives no sign for that long, and it isn't the store's that hangs for
- * all workers: another one is through with its own. Or there is nothing to do but wait for it: then
- * it makes no difference to the others. */
+ * all workers: another one is through with its own, and that didn't fail. Or there is nothing to do
+ * but wait for it: then it makes no difference to the others. */
 static bool is_stuck(const struct machine_turn *t, uint32_t index, int64_t ms)
 {
     const struct machine *m = t->m;
@@ -303,7 +303,8 @@ static bool is_stuck(const struct machine_turn *t, uint32_t index, int64_t ms)
     if (rank->gone || !rank->at_store || t->now - rank->saving_at < ms)
         return false;
     for (uint32_t i = 0; i < m->config.ranks; i++) {
-        if (!m->ranks[i].gone && !m->ranks[i].at_store)
+        const struct machine_rank *other = &m->ranks[i];
+        if (!other->gone && !other->at_store && !other->save_failed)
             return true;
     }
     return machine_leaves_at(m, rank->step);

@@ -61,6 +61,7 @@ struct sim_job {
     int64_t every_ms;
     bool delta;
     int64_t saved_at;     /* a save of it was published last, or it began to run */
+    int64_t hangs_since;  /* some of its savers hang, not all; 0: not so */
     uint32_t generation;  /* highest that was started */
     uint64_t acked;       /* newest step that anybody was told is committed, and is undamaged */
     uint32_t acked_by;    /* the generation that saved it */

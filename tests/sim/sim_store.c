@@ -98,6 +98,7 @@ void sim_store_damage(struct sim *sim)
     }
 }
 
+/* It went because a later one was read back, and that one was damaged afterwards. */
 bool sim_store_lost(struct sim *sim, uint32_t job, uint64_t step)
 {
     bool later = false;
@@ -107,7 +108,7 @@ bool sim_store_lost(struct sim *sim, uint32_t job, uint64_t step)
             continue;
         if (folder->step == step && folder->manifest && !sim_folder_damaged(sim, folder))
             return false;
-        later = later || (folder->step > step && folder->damaged);
+        later = later || (folder->step > step && folder->read_back && folder->damaged);
     }
     return later;
 }

@@ -6,7 +6,8 @@
 #include "tests/sim/sim.h"
 #include "tests/sim/sim_coordinator.h"
 
-#define GRACE_MS 10000 /* of a coordinator that was just started */
+#define GRACE_MS   10000  /* of a coordinator that was just started */
+#define HANGING_MS 400000 /* until the next save is due, and then until a rank is called stuck */
 
 /* ---- users ---- */
 
@@ -139,16 +140,34 @@ bool sim_coordinator_done(struct sim *sim)
 
 /* ---- promises ---- */
 
-/* For good, it may be: that doesn't end with the chaos. */
-static bool saver_hangs(const struct sim *sim, const struct sim_job *known)
+/* How many of its workers have a saver that hangs: for good, it may be, which doesn't end with the
+ * chaos; and how many have one that doesn't. */
+static uint32_t savers_hang(const struct sim *sim, const struct sim_job *known, uint32_t *out_well)
 {
+    uint32_t hang = 0;
+    *out_well = 0;
     for (size_t i = 0; i < sim->trainer_count; i++) {
         const struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);
-        if (&sim->jobs[view->start.job] == known && view->exit == SIM_RUNS &&
-            sim->now < view->saver_hangs_until)
-            return true;
+        if (&sim->jobs[view->start.job] != known || view->exit != SIM_RUNS)
+            continue;
+        const bool hangs = sim->now < view->saver_hangs_until;
+        hang += hangs;
+        *out_well += !hangs;
     }
-    return false;
+    return hang;
+}
+
+/* Its generation is ended where others save: a job doesn't train on without saves for ever. */
+static void check_hanging(struct sim *sim, struct sim_job *known, uint32_t hang, uint32_t well)
+{
+    if (hang == 0 || well == 0) {
+        known->hangs_since = 0;
+    } else if (known->hangs_since == 0) {
+        known->hangs_since = sim->now;
+    } else if (sim->now - known->hangs_since > HANGING_MS) {
+        sim_fail(sim, "%s: %u savers hang for %lld ms, %u don't, and it trains on", known->id, hang,
+                 (long long)(sim->now - known->hangs_since), well);
+    }
 }
 
 /* A job that trains undisturbed saves when it is time: no later than the slowest announcement,
@@ -160,7 +179,12 @@ static void check_time(struct sim *sim, struct sim_job *known, const struct mach
                        m->intent == MACHINE_INTENT_NONE &&
                        sim->now >= sim->coordinator->frozen_until &&
                        sim->now >= sim->coordinator->unplugged_until;
-    if (known->every_ms == 0 || !undisturbed || saver_hangs(sim, known)) {
+    uint32_t well, hang = savers_hang(sim, known, &well);
+    if (!undisturbed)
+        known->hangs_since = 0;
+    else
+        check_hanging(sim, known, hang, well);
+    if (known->every_ms == 0 || !undisturbed || hang > 0) {
         known->saved_at = sim->now;
     } else if (sim->now - known->saved_at > known->every_ms + 30000) {
         sim_fail(sim, "%s: no checkpoint for %lld ms, one is due every %lld ms", known->id,

@@ -333,6 +333,26 @@ static void while_all_savers_hang_training_goes_on(void **state)
     assert_false(b->m.probing);
 }
 
+/* Nor does one whose save failed show that the store is there: it may hang for data alone. */
+static void so_it_does_while_the_others_fail(void **state)
+{
+    struct bench *b = *state;
+    bench_commit(b, 10);
+    bench_save_until(b, 20, MACHINE_SAVE_COLLECTING);
+    struct machine_event failed = { .kind = MACHINE_EV_SAVE_FAILED, .generation = 1, .rank = 0 };
+    failed.save_failed.step = 20;
+    failed.save_failed.removed = true;
+    failed.save_failed.message = "input/output error";
+    assert_int_equal(bench_apply(b, failed), ST_OK);
+    savers_for(b, 20, 1000000, 1);
+    bench_is_state(b, "RUNNING");
+    assert_false(b->m.probing);
+    removed(b, 1, 20); /* it got on, and so did the store */
+    bench_commit(b, 30);
+    savers_for(b, 40, 500000, 1);
+    assert_true(b->m.probing);
+}
+
 /* All that is left is to wait for them: the next workers may be luckier, if the store is there. */
 static void after_the_last_step_they_are_not_waited_for_without_end(void **state)
 {
@@ -546,6 +566,7 @@ int main(void)
         TEST(the_last_save_goes_elsewhere_if_one_rank_hangs),
         TEST(a_rank_whose_saver_hangs_for_good_is_ended),
         TEST(while_all_savers_hang_training_goes_on),
+        TEST(so_it_does_while_the_others_fail),
         TEST(after_the_last_step_they_are_not_waited_for_without_end),
         TEST(a_saver_that_goes_on_before_the_answer_is_left_alone),
         TEST(time_of_a_coordinator_that_did_not_run_is_no_savers),
