@@ -182,24 +182,6 @@ static void log_chunk(void *arg, const Cairn__V1__LogChunk *chunk)
 
 /* ---- start ---- */
 
-static enum status open_journal(struct daemon *d)
-{
-    char path[LIMIT_PATH];
-    enum status st = paths_join(&d->paths, path, sizeof path, "state");
-    if (st == ST_OK)
-        st = io_mkdir_all(io_system(), path);
-    if (st == ST_OK)
-        st = paths_join(&d->paths, path, sizeof path, "state/cairnd.db");
-    if (st == ST_OK)
-        st = journal_open(path, &d->journal);
-    if (st == ST_EXISTS) {
-        LOG_ERROR(&d->log, "%s: another cairnd serves this home", path);
-    } else if (st != ST_OK) {
-        LOG_ERROR(&d->log, "%s: %s", path, status_string(st));
-    }
-    return st;
-}
-
 /* Once per WATCHDOG_BEAT_MS at most: this process gets on. */
 static void beat(void *arg)
 {
@@ -209,6 +191,24 @@ static void beat(void *arg)
         return;
     watchdog_beat(d->watchdog_fd);
     d->beat_at = now + WATCHDOG_BEAT_MS;
+}
+
+static enum status open_journal(struct daemon *d)
+{
+    char path[LIMIT_PATH];
+    enum status st = paths_join(&d->paths, path, sizeof path, "state");
+    if (st == ST_OK)
+        st = io_mkdir_all(io_system(), path);
+    if (st == ST_OK)
+        st = paths_join(&d->paths, path, sizeof path, "state/cairnd.db");
+    if (st == ST_OK)
+        st = journal_open_watched(path, &(struct journal_watch){ beat, d }, &d->journal);
+    if (st == ST_EXISTS) {
+        LOG_ERROR(&d->log, "%s: another cairnd serves this home", path);
+    } else if (st != ST_OK) {
+        LOG_ERROR(&d->log, "%s: %s", path, status_string(st));
+    }
+    return st;
 }
 
 static enum status open_core(struct daemon *d)
@@ -233,6 +233,7 @@ static enum status open_core(struct daemon *d)
                                     .descriptors = io_descriptors_raise(),
                                     .loading = beat,
                                     .loading_arg = d,
+                                    .summary = api_summary,
                                     .log_chunk = log_chunk,
                                     .log_arg = &d->api };
     st = core_new(&options, &d->core);
@@ -311,6 +312,7 @@ static enum status listen_tcp(struct daemon *d)
 static enum status daemon_start(struct daemon *d)
 {
     d->watchdog_fd = watchdog_open();
+    beat(d); /* nothing before this depends on how much there is */
     enum status st = paths_open(&d->paths);
     if (st == ST_OK)
         st = io_mkdir_all(io_system(), d->paths.home);

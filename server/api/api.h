@@ -20,7 +20,8 @@
 #define API_STREAMS_MAX 4096
 #define API_PAGE_BYTES                                                                             \
     (LIMIT_MESSAGE_BYTES / 2) /* a page's last job may be over it: 1.2 MB at most */
-#define API_DETAIL_MAX 6000   /* of an error: it travels in a header */
+#define API_LOADS_MAX  32   /* jobs that ended and a page reads whole, as no summary is kept yet */
+#define API_DETAIL_MAX 6000 /* of an error: it travels in a header */
 
 struct api;
 
@@ -94,6 +95,8 @@ void api_pump(struct api *api);
 int64_t api_deadline(const struct api *api);
 /* Ends all streams: before the server stops. */
 void api_close(struct api *api);
+/* core_options.summary: a packed cairn.v1.Job. */
+MUST_CHECK enum status api_summary(void *arg, struct core_job *job, struct buf *out);
 
 /* ---- between the files of the api, from floor to roof ---- */
 
@@ -108,6 +111,11 @@ struct core_job *api_job_to_change(struct api *api, struct rpc_call *call, const
 /* NULL, and the call ended: there are too many, or the coordinator ends. */
 struct api_stream *api_stream_new(struct api *api, struct rpc_call *call, enum api_stream_kind kind,
                                   const char *job);
+
+/* ---- list.c ---- */
+
+/* A page of jobs, to be freed by free_unpacked; NULL: no memory, or the journal failed. */
+Cairn__V1__ListJobsReply *api_list(struct api *api, size_t size, const char *token);
 
 /* ---- connections.c ---- */
 

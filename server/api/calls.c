@@ -62,6 +62,7 @@ struct api_stream *api_stream_new(struct api *api, struct rpc_call *call, enum a
     stream->kind = kind;
     stream->call = call;
     (void)snprintf(stream->job, sizeof stream->job, "%s", job);
+    core_hold(api->core, job);
     stream->next = api->streams;
     api->streams = stream;
     api->stream_count++;

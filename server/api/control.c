@@ -167,39 +167,13 @@ static void explain(Cairn__V1__Control_Service *service, const Cairn__V1__JobReq
 static void list_jobs(Cairn__V1__Control_Service *service, const Cairn__V1__ListJobsRequest *in,
                       Cairn__V1__ListJobsReply_Closure reply, void *call)
 {
-    struct api *api = api_of(service);
-    size_t page = in->page_size > 0 && in->page_size < RENDER_PAGE ? in->page_size : RENDER_PAGE;
-    size_t bytes = 0;
-    size_t all = core_jobs(api->core, NULL, 0);
-    struct core_job **jobs = calloc(all ? all : 1, sizeof(void *));
-    Cairn__V1__Job **list = calloc(page, sizeof(void *));
-    Cairn__V1__ListJobsReply out = CAIRN__V1__LIST_JOBS_REPLY__INIT;
-    bool ok = jobs && list;
-    if (ok)
-        (void)core_jobs(api->core, jobs, all);
-    size_t at = 0;
-    while (ok && in->page_token[0] && at < all && strcmp(jobs[at]->id, in->page_token) >= 0)
-        at++; /* the token is the last id of the page before; newest first */
-    while (ok && at < all && out.n_jobs < page && bytes < API_PAGE_BYTES) {
-        Cairn__V1__Job *one = render_job(api->core, jobs[at++], 1, false);
-        ok = one != NULL;
-        if (!ok)
-            break;
-        bytes += cairn__v1__job__get_packed_size(one);
-        list[out.n_jobs++] = one;
-    }
-    out.jobs = list;
-    if (ok && at < all && out.n_jobs > 0)
-        out.next_page_token = list[out.n_jobs - 1]->id;
-    if (ok) {
-        reply(&out, call);
+    Cairn__V1__ListJobsReply *page = api_list(api_of(service), in->page_size, in->page_token);
+    if (page) {
+        reply(page, call);
     } else {
-        api_refuse(call, RPC_INTERNAL, "no memory");
+        api_refuse(call, RPC_INTERNAL, "no memory, or the journal can't be read");
     }
-    for (size_t i = 0; i < out.n_jobs; i++)
-        cairn__v1__job__free_unpacked(list[i], NULL);
-    free(list);
-    free(jobs);
+    cairn__v1__list_jobs_reply__free_unpacked(page, NULL);
 }
 
 static void list_nodes(Cairn__V1__Control_Service *service, const Cairn__V1__ListNodesRequest *in,
@@ -401,6 +375,7 @@ static void free_over(struct api *api)
         }
         *at = stream->next;
         api->stream_count--;
+        core_release(api->core, stream->job);
         if (stream->kind == API_LOGS)
             api_logs_free(stream->logs);
         free(stream);

@@ -240,6 +240,14 @@ static void ask_piece(struct api *api, struct api_stream *stream, struct core_jo
     if (journal_each_generation(core_options(api->core)->journal, job->id, find_node, &find) !=
         ST_OK)
         find.name[0] = '\0';
+    if (!find.name[0]) {
+        api_refuse(stream->call, RPC_NOT_FOUND,
+                   "where attempt %u of %s ran is not known any more: of jobs that ended long ago "
+                   "the newest %d attempts are",
+                   logs->generation, job->id, JOURNAL_THIN_ROWS);
+        stream->at = INT64_MAX;
+        return;
+    }
     Cairn__V1__TrainerRef ref = CAIRN__V1__TRAINER_REF__INIT;
     ref.job = job->id;
     ref.generation = logs->generation;

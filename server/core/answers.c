@@ -35,6 +35,9 @@ static void note_metrics(struct core *core, struct core_job *job, struct machine
 void core_store_done(struct core *core, struct store_task *task)
 {
     struct core_job *job = core_job_at(core, task->job);
+    if (job && job->tasks > 0)
+        job->tasks--;
+    core->retire_needed = true;
     if (job && core->failed == ST_OK) {
         struct machine_event event = core_event(core, MACHINE_EV_STORE);
         event.answer = (struct machine_answer){ .task = task->kind,

@@ -175,6 +175,50 @@ static enum status record_action(struct core *core, struct core_job *job,
     return ST_OK;
 }
 
+static enum journal_ended ended_of(const struct machine *m)
+{
+    switch (machine_rested(m)) {
+    case MACHINE_BUSY:
+        break;
+    case MACHINE_LEFT:
+        return JOURNAL_LEFT;
+    case MACHINE_OVER:
+        return JOURNAL_OVER;
+    }
+    return JOURNAL_LIVE;
+}
+
+/* What is left to do for it is not what the journal has: that may change by what is none of the
+ * machine's journalled fields. */
+static void note_ended(struct core_job *job)
+{
+    const enum journal_ended ended = ended_of(&job->m);
+    if (ended != job->ended && !(ended == JOURNAL_OVER && job->ended == JOURNAL_THIN))
+        job->m.dirty = true;
+}
+
+/* What lists show of it is written anew with every change of a job that ended. */
+static enum status record_ended(struct core *core, struct core_job *job)
+{
+    const struct core_options *options = &core->options;
+    const enum journal_ended ended = ended_of(&job->m);
+    if (ended == JOURNAL_LIVE && job->ended == JOURNAL_LIVE)
+        return ST_OK;
+    auto_buf struct buf row;
+    buf_init(&row, LIMIT_MESSAGE_BYTES);
+    enum status st = ST_OK;
+    if (ended != JOURNAL_LIVE && options->summary)
+        st = options->summary(options->summary_arg, job, &row);
+    if (st == ST_OK)
+        st = journal_put_ended(options->journal, job->id, ended, row.data, row.size);
+    job->ended = ended;
+    job->used = ++core->uses;
+    core->retire_needed = true;
+    if (ended == JOURNAL_OVER && core->tidy_at == INT64_MAX)
+        core->tidy_at = core_now(core) + CORE_TIDY_MS;
+    return st;
+}
+
 enum status core_record_state(struct core *core, struct core_job *job)
 {
     auto_buf struct buf state;
@@ -182,7 +226,8 @@ enum status core_record_state(struct core *core, struct core_job *job)
     enum status st = machine_encode(&job->m, &state);
     if (st != ST_OK)
         return st;
-    return journal_put_state(core->options.journal, job->id, state.data);
+    st = journal_put_state(core->options.journal, job->id, state.data);
+    return st == ST_OK ? record_ended(core, job) : st;
 }
 
 static enum status record_turn(struct core *core, struct core_job *job,
@@ -381,6 +426,7 @@ enum status core_apply(struct core *core, struct core_job *job, struct machine_e
         return kill_unreadable(core, job, event);
     core->applying = true;
     enum status st = machine_apply(&job->m, event, &core->actions);
+    note_ended(job);
     bool changed = core->actions.count > 0 || job->m.dirty || event->kind != MACHINE_EV_TICK;
     if (st == ST_OK && changed)
         carry_out(core, job, event);
@@ -403,6 +449,7 @@ void core_resume(struct core *core, struct core_job *job)
     CHECK(!job->unreadable[0]);
     core->applying = true;
     machine_resume(&job->m, at.now, at.wall, &core->actions);
+    note_ended(job);
     carry_out(core, job, &at);
     core->applying = false;
 }

@@ -133,29 +133,29 @@ static enum status make_room(struct core *core)
         live += !machine_state_final(core->jobs[i]->m.state);
     if (live >= LIMIT_JOBS)
         return ST_FULL;
-    if (core->job_count < CORE_JOBS_MAX)
+    if (core->stored < CORE_JOBS_MAX)
         return ST_OK;
-    for (size_t i = 0; i < core->job_count; i++) {
-        struct core_job *job = core->jobs[i];
-        if (!machine_state_final(job->m.state))
-            continue;
-        enum status st = journal_begin(core->options.journal);
-        if (st == ST_OK)
-            st = journal_forget_job(core->options.journal, job->id);
-        if (st == ST_OK)
-            st = journal_commit(core->options.journal);
-        if (st != ST_OK) {
-            core_fail(core, st, "forgetting an old job");
-            return st;
-        }
-        core_send_over(job, "the job was forgotten"); /* no stream points at it after this */
-        core->job_count--;
-        memmove(&core->jobs[i], &core->jobs[i + 1],
-                (core->job_count - i) * sizeof(struct core_job *));
-        core_job_free(job);
-        return ST_OK;
+    struct journal *journal = core->options.journal;
+    char id[16];
+    enum status st = journal_oldest_ended(journal, id);
+    if (st == ST_NOT_FOUND)
+        return ST_FULL;
+    if (st == ST_OK)
+        st = journal_begin(journal);
+    if (st == ST_OK)
+        st = journal_forget_job(journal, id);
+    if (st == ST_OK)
+        st = journal_commit(journal);
+    if (st != ST_OK) {
+        core_fail(core, st, "forgetting an old job");
+        return st;
     }
-    return ST_FULL;
+    core->stored--;
+    core->tidy_at = core_now(core); /* its rows, some at a time */
+    struct core_job *job = core_job_at(core, id);
+    if (job)
+        core_drop_job(core, job, "the job was forgotten");
+    return ST_OK;
 }
 
 enum status core_submit(struct core *core, const struct job *spec, const char *job_file,
@@ -165,11 +165,8 @@ enum status core_submit(struct core *core, const struct job *spec, const char *j
     if (core->failed != ST_OK)
         return core->failed;
     if (key[0] && journal_get_key(core->options.journal, key, known, sizeof known) == ST_OK) {
-        struct core_job *before = core_job_at(core, known);
-        if (before) {
-            *out = before;
+        if (core_find(core, known, out) == ST_OK)
             return ST_OK;
-        }
     }
     enum status st = could_run(core, spec, reason);
     if (st == ST_OK)
@@ -192,6 +189,7 @@ enum status core_submit(struct core *core, const struct job *spec, const char *j
         return st;
     }
     job->m.dirty = false;
+    core->stored++;
     core->schedule_needed = true;
     core_schedule(core);
     *out = job;
@@ -338,22 +336,15 @@ uint32_t core_drain_saved(const struct core *core)
 enum status core_find(struct core *core, const char *name, struct core_job **out)
 {
     struct core_job *found = core_job_at(core, name);
-    size_t size = strlen(name);
-    if (!found && strncmp(name, "j-", 2) == 0 && size > 2) {
-        for (size_t i = 0; i < core->job_count; i++) {
-            if (strncmp(core->jobs[i]->id, name, size) != 0)
-                continue;
-            if (found)
-                return ST_INVALID;
-            found = core->jobs[i];
-        }
-    }
-    for (size_t i = core->job_count; !found && i > 0; i--) {
-        if (strcmp(core->jobs[i - 1]->name, name) == 0)
-            found = core->jobs[i - 1];
-    }
-    if (!found)
-        return ST_NOT_FOUND;
+    char id[16];
+    enum status st = found ? ST_OK : journal_find_job(core->options.journal, name, id);
+    if (!found && st == ST_OK)
+        found = core_job_at(core, id);
+    if (!found && st == ST_OK)
+        st = core_bring(core, id, &found);
+    if (st != ST_OK)
+        return st;
+    found->used = ++core->uses;
     *out = found;
     return ST_OK;
 }

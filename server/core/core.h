@@ -18,6 +18,7 @@
 #include "cairn/v1/common.pb-c.h"
 #include "cairn/v1/fleet.pb-c.h"
 #include "cairn/v1/training.pb-c.h"
+#include "common/buf.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/reason.h"
@@ -63,11 +64,17 @@ struct core_options {
      * watches this process must not take it for a hang. NULL: nobody does. */
     void (*loading)(void *arg);
     void *loading_arg;
+    /* Writes what lists show of a job that ended, once, when it has; NULL: lists read it whole. */
+    enum status (*summary)(void *arg, struct core_job *job, struct buf *out);
+    void *summary_arg;
+    uint32_t ended_max; /* jobs that ended and are in memory; 0: CORE_ENDED_MAX */
     /* Takes a piece of a log (core_log_request), on the core's thread; must not call the core back.
      * NULL: nobody does. */
     void (*log_chunk)(void *arg, const Cairn__V1__LogChunk *chunk);
     void *log_arg;
 };
+
+#define CORE_ENDED_MAX 64
 
 struct core_rank {
     struct core_conn *conn; /* its session, or NULL */
@@ -120,9 +127,13 @@ struct core_job {
     /* Not "": this version can't read its file, or its state, and why. Nothing is done with it, and
      * nothing of it is ended or removed, until a version comes that can, or somebody kills it. */
     char unreadable[LIMIT_REASON];
-    bool drained;          /* it was under way when the newest drain began */
-    uint64_t version;      /* rises with every change */
-    uint64_t rows_version; /* rises when rows are journalled */
+    enum journal_ended ended; /* as the journal has it; not LIVE: it need not be in memory */
+    uint64_t used;            /* rises: somebody asked for it */
+    uint32_t tasks;           /* that the store has of it */
+    uint32_t held;            /* core_hold */
+    bool drained;             /* it was under way when the newest drain began */
+    uint64_t version;         /* rises with every change, and when it is read again */
+    uint64_t rows_version;    /* rises when rows are journalled */
     double loss, samples_per_s, step_ms, accuracy, eval_loss; /* newest; NaN: none */
     uint64_t metric_step;
     uint32_t metric_generation; /* of the row of metric_step; 0: not known */
@@ -168,7 +179,12 @@ struct core_node {
     struct fleet_record record; /* of jobs that failed there by its fault */
 };
 
-/* Reads the journal and resumes what it holds: a job that can't be read is kept as it is. */
+/*
+ * Reads the journal and resumes what it holds: a job that can't be read is kept as it is.
+ *
+ * Jobs that ended are read when somebody asks for one (core_find), or, where something may be left
+ * to do, one by one after the start. Some of them stay in memory, the others go again.
+ */
 MUST_CHECK enum status core_new(const struct core_options *options, struct core **out);
 void core_free(struct core *core);
 /* ST_OK until the journal failed. */
@@ -231,10 +247,19 @@ MUST_CHECK enum status core_remove_ckpt(struct core *core, struct core_job *job,
  */
 MUST_CHECK enum status core_check_ckpt(struct core *core, struct core_job *job, uint64_t step,
                                        uint32_t generation);
-/* An id, a unique prefix of one, or a name (the newest of it). ST_NOT_FOUND; ST_INVALID: not unique
+/*
+ * An id, a unique prefix of one, or a name (the newest of it). *out is valid until this is called
+ * CORE_ENDED_MAX times more, or core_wake, unless the job is held.
+ * Errors: ST_NOT_FOUND; ST_INVALID: not unique; those of the journal
  */
 MUST_CHECK enum status core_find(struct core *core, const char *name, struct core_job **out);
-/* Newest first; out: at most capacity; returns how many there are in all. */
+/* The job of that id if it is in memory, else NULL. */
+struct core_job *core_loaded(struct core *core, const char *id);
+/* The job stays in memory until it was released as often. Nothing, if it isn't there. */
+void core_hold(struct core *core, const char *id);
+void core_release(struct core *core, const char *id);
+/* Those in memory, so all that have not ended, newest first; out: at most capacity; returns how
+ * many there are. */
 size_t core_jobs(struct core *core, struct core_job **out, size_t capacity);
 size_t core_nodes(struct core *core, struct core_node **out, size_t capacity);
 uint32_t core_node_used(struct core *core, const struct core_node *node);

@@ -15,6 +15,8 @@
 #define CORE_REACH_MS        120000 /* unheard for so long: no job is kept waiting for it */
 #define CORE_LOOK_MS         2000   /* jobs that wait for slots are looked at again */
 #define CORE_LATE_MS         2000   /* a tick that comes so late: it was us who did not run */
+#define CORE_LEFT_MS         50     /* between two jobs that ended and may have left something */
+#define CORE_TIDY_MS         200    /* between two deletions of what is kept no longer */
 #define CORE_GRACE_MS        10000  /* after the start: no node is called silent */
 #define CORE_ROWS_MS         200    /* metric rows of that time are journalled together */
 #define CORE_ROWS_MAX        4096
@@ -35,8 +37,15 @@
 struct core {
     struct core_options options;
     enum status failed;
-    struct core_job **jobs; /* ascending by seq; owned, as nodes */
+    struct core_job **jobs; /* those in memory, ascending by seq; owned, as nodes */
     size_t job_count, job_capacity;
+    size_t stored;      /* jobs in the journal: these, and others that ended */
+    uint64_t uses;      /* the newest `used` of a job */
+    uint64_t loads;     /* jobs that were read */
+    bool retire_needed; /* there may be too many that ended in memory */
+    int64_t left_at;    /* the next job that may have left something is read; INT64_MAX: no more */
+    int64_t left_seq;   /* of the newest of them that was */
+    int64_t tidy_at;    /* journal_tidy; INT64_MAX: nothing is to be deleted */
     struct core_node **nodes;
     size_t node_count;
     int64_t seq_last;
@@ -194,3 +203,13 @@ void core_nodes_tick(struct core *core);
 
 /* Reads the journal, and resumes what it holds. */
 MUST_CHECK enum status core_load(struct core *core);
+/* Out of memory; its streams are told why. Nobody points at it after this. */
+void core_drop_job(struct core *core, struct core_job *job, const char *why);
+/* A job that ended, which the journal has and memory hasn't. Errors: those of the journal */
+MUST_CHECK enum status core_bring(struct core *core, const char *id, struct core_job **out);
+/* Out of memory go those that ended, nobody uses and were asked for longest ago, until there are
+ * fewer than options.ended_max, less `room`. Whether there are. */
+bool core_retire(struct core *core, size_t room);
+/* What is done a little at a time: jobs that may have left something, rows that are kept no longer.
+ */
+void core_chores_tick(struct core *core);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/check.h"
 #include "server/core/internal.h"
 #include "server/machine/codec.h"
 
@@ -110,6 +111,9 @@ static bool load_job(void *arg, const struct journal_job *row)
     if (load->status == ST_CONFIG || load->status == ST_CORRUPT || load->status == ST_INVALID)
         load->status = keep_job(load->core, row, &reason, &job);
     if (load->status == ST_OK) {
+        job->ended = row->ended;
+        /* Retention may not have been through with it. */
+        job->m.read_back.due = row->ended == JOURNAL_LEFT;
         load->status = core_add_job(load->core, job);
         if (load->status != ST_OK)
             core_job_free(job);
@@ -249,6 +253,116 @@ static enum status take_restored(struct core *core)
     return st == ST_OK ? journal_end_restore(core->options.journal) : st;
 }
 
+/* ---- jobs that ended ---- */
+
+void core_drop_job(struct core *core, struct core_job *job, const char *why)
+{
+    size_t at = 0;
+    while (at < core->job_count && core->jobs[at] != job)
+        at++;
+    CHECK(at < core->job_count);
+    core_send_over(job, why);
+    core->job_count--;
+    memmove(&core->jobs[at], &core->jobs[at + 1], (core->job_count - at) * sizeof(void *));
+    core_job_free(job);
+}
+
+/* Nobody points at it, and nothing of it is only in memory. */
+static bool may_go(const struct core_job *job)
+{
+    bool used = job->ended == JOURNAL_LIVE || job->m.dirty || job->tasks > 0 || job->held > 0 ||
+                job->rows.count > 0 || core_is_kept(job);
+    for (uint32_t i = 0; !used && i < job->m.config.ranks; i++)
+        used = job->ranks[i].conn != NULL;
+    return !used;
+}
+
+bool core_retire(struct core *core, size_t room)
+{
+    const size_t max = core->options.ended_max ? core->options.ended_max : CORE_ENDED_MAX;
+    core->retire_needed = false;
+    for (;;) {
+        struct core_job *oldest = NULL;
+        size_t count = 0;
+        for (size_t i = 0; i < core->job_count; i++) {
+            struct core_job *job = core->jobs[i];
+            count += job->ended != JOURNAL_LIVE;
+            if (may_go(job) && (!oldest || job->used < oldest->used))
+                oldest = job;
+        }
+        if (count + room <= max || !oldest)
+            return count + room <= max;
+        core_drop_job(core, oldest, "the job has ended");
+    }
+}
+
+enum status core_bring(struct core *core, const char *id, struct core_job **out)
+{
+    struct load load = { .core = core, .status = ST_OK };
+    (void)core_retire(core, 1); /* with all of them in use there is one more for a while */
+    enum status st = journal_get_job(core->options.journal, id, load_job, &load);
+    if (st == ST_OK)
+        st = load.status;
+    struct core_job *job = st == ST_OK ? core_job_at(core, id) : NULL;
+    if (!job)
+        return st == ST_OK ? ST_CORRUPT : st;
+    st = load_rest(core, job);
+    if (st != ST_OK) {
+        core_drop_job(core, job, "the job can't be read");
+        return st;
+    }
+    if (!job->unreadable[0] && core->failed == ST_OK)
+        core_resume(core, job);
+    *out = job;
+    return core->failed;
+}
+
+/* Where all that may be in memory are in use, later. */
+static void look_at_left(struct core *core)
+{
+    char id[16];
+    int64_t seq = core->left_seq;
+    struct core_job *job = NULL;
+    core->left_at = core_now(core) + CORE_LEFT_MS;
+    enum status st = journal_next_left(core->options.journal, &seq, id);
+    if (st == ST_OK && !core_job_at(core, id)) {
+        if (!core_retire(core, 1))
+            return;
+        st = core_bring(core, id, &job);
+    }
+    if (st == ST_OK)
+        core->left_seq = seq;
+    if (st == ST_NOT_FOUND) {
+        core->left_at = INT64_MAX;
+    } else if (st != ST_OK) {
+        core_fail(core, st, "reading a job that ended");
+    }
+}
+
+static void tidy(struct core *core)
+{
+    bool more = false;
+    enum status st = journal_begin(core->options.journal);
+    if (st == ST_OK)
+        st = journal_tidy(core->options.journal, &more);
+    if (st == ST_OK)
+        st = journal_commit(core->options.journal);
+    core->tidy_at = more ? core_now(core) + CORE_TIDY_MS : INT64_MAX;
+    if (st != ST_OK)
+        core_fail(core, st, "deleting old rows");
+}
+
+void core_chores_tick(struct core *core)
+{
+    const int64_t now = core_now(core);
+    if (core->failed == ST_OK && now >= core->left_at)
+        look_at_left(core);
+    if (core->failed == ST_OK && now >= core->tidy_at)
+        tidy(core);
+}
+
+/* ---- the start ---- */
+
 enum status core_load(struct core *core)
 {
     struct load load = { .core = core, .status = ST_OK };
@@ -259,6 +373,11 @@ enum status core_load(struct core *core)
         st = load_rest(core, core->jobs[i]);
         say_loading(core);
     }
+    int64_t seq = 0;
+    if (st == ST_OK)
+        st = journal_count_jobs(core->options.journal, &core->stored, &seq);
+    if (seq > core->seq_last)
+        core->seq_last = seq;
     if (st == ST_OK && journal_is_restored(core->options.journal))
         st = take_restored(core);
     if (st != ST_OK)
@@ -273,6 +392,8 @@ enum status core_load(struct core *core)
         say_loading(core);
     }
     core->started_at = core_now(core);
+    core->left_at = core->started_at + CORE_LEFT_MS;
+    core->tidy_at = core->started_at + CORE_TIDY_MS;
     core->expects_until = resumes ? core->started_at + CORE_GRACE_MS : 0;
     for (size_t i = 0; i < core->job_count; i++)
         await_nodes(core, core->jobs[i]);

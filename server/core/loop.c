@@ -12,7 +12,7 @@ enum status core_new(const struct core_options *options, struct core **out)
     if (core->options.hang_ms == 0)
         core->options.hang_ms = 30000;
     core->started_at = core_now(core);
-    core->promised_at = INT64_MAX;
+    core->promised_at = core->left_at = core->tidy_at = INT64_MAX;
     enum status st = core_load(core);
     if (st == ST_OK)
         st = core->failed;
@@ -80,6 +80,10 @@ int64_t core_deadline(struct core *core)
         at = core->outage.looked_at + OUTAGE_LOOK_MS;
     if (core->draining_until != 0 && core->draining_until < at)
         at = core->draining_until;
+    if (core->left_at < at)
+        at = core->left_at;
+    if (core->tidy_at < at)
+        at = core->tidy_at;
     if (core->schedule_needed)
         at = now;
     core->promised_at = at > now ? at : now; /* what is overdue already was excused already */
@@ -90,6 +94,8 @@ int64_t core_deadline(struct core *core)
 void core_wake(struct core *core)
 {
     int64_t now = core_now(core);
+    if (core->retire_needed)
+        (void)core_retire(core, 0);
     if (core->promised_at == INT64_MAX || now - core->promised_at < CORE_LATE_MS)
         return;
     int64_t late = now - core->promised_at;
@@ -126,5 +132,6 @@ void core_tick(struct core *core)
         struct machine_event event = core_event(core, MACHINE_EV_TICK);
         (void)core_apply(core, job, &event);
     }
+    core_chores_tick(core);
     core_schedule(core);
 }

@@ -94,10 +94,36 @@ enum status core_add_job(struct core *core, struct core_job *job)
         core->job_capacity = capacity;
     }
     CHECK(core->job_count < core->job_capacity);
-    core->jobs[core->job_count++] = job;
+    size_t at = core->job_count++;
+    for (; at > 0 && core->jobs[at - 1]->seq > job->seq; at--) /* it ended, and is read again */
+        core->jobs[at] = core->jobs[at - 1];
+    core->jobs[at] = job;
+    job->used = ++core->uses;
+    job->version = ++core->loads << 32;
     if (job->seq > core->seq_last)
         core->seq_last = job->seq;
     return ST_OK;
+}
+
+struct core_job *core_loaded(struct core *core, const char *id)
+{
+    return core_job_at(core, id);
+}
+
+void core_hold(struct core *core, const char *id)
+{
+    struct core_job *job = core_job_at(core, id);
+    if (job)
+        job->held++;
+}
+
+void core_release(struct core *core, const char *id)
+{
+    struct core_job *job = core_job_at(core, id);
+    if (!job || job->held == 0)
+        return;
+    job->held--;
+    core->retire_needed = true;
 }
 
 enum status core_job_new(struct core *core, const struct journal_job *row, struct job *spec,

@@ -173,5 +173,6 @@ void core_submit_store(struct core *core, struct core_job *job, const struct mac
         core_fail(core, st, "reading back what the store is to be asked");
         return;
     }
+    job->tasks++;
     core->options.store.submit(core->options.store.self, task);
 }

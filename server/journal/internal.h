@@ -8,6 +8,9 @@
 
 #include "server/journal/journal.h"
 
+#define STRING_(x) #x
+#define STRING(x)  STRING_(x) /* of a number, for a statement's text */
+
 /* application_id of a copy: "CaBK". */
 #define JOURNAL_BACKUP_ID "1130447435"
 
@@ -15,7 +18,13 @@ enum journal_sql {
     SQL_PUT_JOB,
     SQL_PUT_STATE,
     SQL_PUT_PINS,
+    SQL_PUT_ENDED,
+    SQL_PUT_SUMMARY,
     SQL_FORGET_JOB,
+    SQL_FORGET_SUMMARY,
+    SQL_FORGET_LATER,
+    SQL_FORGET_NEXT,
+    SQL_FORGET_DONE,
     SQL_FORGET_EVENTS,
     SQL_FORGET_METRICS,
     SQL_FORGET_GENERATIONS,
@@ -24,6 +33,9 @@ enum journal_sql {
     SQL_FORGET_REPORTS,
     SQL_FORGET_ALL_KV,
     SQL_FORGET_KEYS,
+    SQL_THIN_NEXT,
+    SQL_THIN_EVENTS,
+    SQL_THIN_GENERATIONS,
     SQL_PUT_EVENT,
     SQL_BOUND_EVENTS,
     SQL_PUT_GENERATION,
@@ -45,6 +57,13 @@ enum journal_sql {
     SQL_PUT_KEY,
     SQL_BOUND_KEYS,
     SQL_EACH_JOB,
+    SQL_GET_JOB,
+    SQL_FIND_PREFIX,
+    SQL_FIND_NAME,
+    SQL_LIST_JOBS,
+    SQL_COUNT_JOBS,
+    SQL_OLDEST_ENDED,
+    SQL_NEXT_LEFT,
     SQL_EACH_SAVE,
     SQL_EACH_REPORT,
     SQL_EACH_CKPT,
@@ -61,6 +80,7 @@ struct journal {
     int lock_fd;                         /* of the lock file beside it; -1: none */
     bool frozen;                         /* journal_freeze */
     bool restored;                       /* a copy in the journal's place */
+    struct journal_watch watch;          /* while it is opened */
     char error[256];                     /* what failed last */
     sqlite3_stmt *statements[SQL_COUNT]; /* prepared with their first use */
 };
@@ -73,6 +93,8 @@ enum status journal_status(struct journal *journal, int rc);
  */
 enum status journal_bind(struct journal *journal, enum journal_sql sql, sqlite3_stmt **out,
                          const char *types, ...);
+/* A column's text; NULL is "". It is valid until the next step. */
+const char *journal_text_at(sqlite3_stmt *row, int column);
 /* Binds and runs a statement that has no rows. */
 enum status journal_run(struct journal *journal, enum journal_sql sql, const char *types, ...);
 /* ST_OK: there is a row; ST_NOT_FOUND: no more, reset. */

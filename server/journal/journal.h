@@ -5,7 +5,8 @@
  *
  * Tables: jobs (the state machine as JSON, rewritten with every change), generations, saves (those
  * under way; a row with a manifest decides), reports, checkpoints, events and metrics (bounded),
- * kv (rendezvous of the current generations), keys (idempotency; bounded).
+ * kv (rendezvous of the current generations), keys (idempotency; bounded), summaries (jobs that
+ * ended, as lists show them), forgotten (jobs whose rows are still to be deleted).
  *
  * Thread: the one that opened it.
  * Errors: ST_IO, ST_FULL, ST_CORRUPT from SQLite; after one of them the caller must give up and be
@@ -23,11 +24,25 @@
 
 #define JOURNAL_KEYS_MAX 10000
 #define JOURNAL_JOBS_MAX 10000 /* the oldest that ended are forgotten */
+/* What jobs that ended keep: the newest of them everything; older ones all but their oldest events
+ * and generations. Metrics and checkpoints stay with all. */
+#define JOURNAL_WHOLE_JOBS 1000
+#define JOURNAL_THIN_ROWS  50  /* events and generations that stay with the older ones, of each */
+#define JOURNAL_TIDY_ROWS  500 /* that journal_tidy deletes at a time */
 
 struct journal;
 
 /* Creates the file and its tables where they are missing. ST_EXISTS: another process has it. */
 MUST_CHECK enum status journal_open(const char *path, struct journal **out);
+/* Who watches this process hears a beat while an older file is brought up to date, every some
+ * milliseconds. (Reading back a WAL takes without one: it has 16 MiB, and what was written since
+ * somebody began to copy the file.) */
+struct journal_watch {
+    void (*beat)(void *arg); /* NULL: nobody does */
+    void *arg;
+};
+MUST_CHECK enum status journal_open_watched(const char *path, const struct journal_watch *watch,
+                                            struct journal **out);
 void journal_close(struct journal *journal);
 /* What failed last, for the log. */
 const char *journal_error(const struct journal *journal);
@@ -51,19 +66,33 @@ MUST_CHECK enum status journal_commit(struct journal *journal);
 
 /* ---- writes, within begin and commit ---- */
 
+/* How far a job has ended. The numbers are journalled. */
+enum journal_ended {
+    JOURNAL_LIVE = 0, /* it goes on, or saves of it may still commit */
+    JOURNAL_LEFT = 1, /* the store may hold what it is to remove */
+    JOURNAL_OVER = 2, /* nothing is left to do */
+    JOURNAL_THIN = 3, /* and its old rows are gone */
+};
+
 struct journal_job {
     const char *id, *name;
     int64_t seq;
-    const char *job_file; /* normalised YAML */
-    const char *pins;     /* of the first formation, or "" */
-    const char *state;    /* JSON: server/machine/codec.h */
+    const char *job_file;     /* normalised YAML */
+    const char *pins;         /* of the first formation, or "" */
+    const char *state;        /* JSON: server/machine/codec.h */
+    enum journal_ended ended; /* read only: a job that is put lives */
 };
 MUST_CHECK enum status journal_put_job(struct journal *journal, const struct journal_job *job);
 MUST_CHECK enum status journal_put_state(struct journal *journal, const char *id,
                                          const char *state);
 MUST_CHECK enum status journal_put_pins(struct journal *journal, const char *id, const char *pins);
-/* All its rows, in every table. */
+/* With the row that lists have of it, or none (size 0): then it is to be read as a whole. */
+MUST_CHECK enum status journal_put_ended(struct journal *journal, const char *id,
+                                         enum journal_ended ended, const void *row, size_t size);
+/* Nobody finds it any more; its rows in other tables go with journal_tidy. */
 MUST_CHECK enum status journal_forget_job(struct journal *journal, const char *id);
+/* Deletes some of what is kept no longer. more: there is more of it. */
+MUST_CHECK enum status journal_tidy(struct journal *journal, bool *more);
 
 struct journal_event {
     int64_t wall_ms;
@@ -138,7 +167,26 @@ MUST_CHECK enum status journal_put_key(struct journal *journal, const char *key,
 /* ---- reads; pointers are valid during the call of fn; false stops ---- */
 
 typedef bool (*journal_job_fn)(void *arg, const struct journal_job *job);
+/* Those that are JOURNAL_LIVE, by seq. */
 MUST_CHECK enum status journal_each_job(struct journal *journal, journal_job_fn fn, void *arg);
+/* ST_NOT_FOUND */
+MUST_CHECK enum status journal_get_job(struct journal *journal, const char *id, journal_job_fn fn,
+                                       void *arg);
+/* The id that somebody means: an id, a unique prefix of one, or a name (the newest of it).
+ * ST_NOT_FOUND; ST_INVALID: not unique */
+MUST_CHECK enum status journal_find_job(struct journal *journal, const char *name, char out[16]);
+/* How many there are, and the highest seq; 0: there is none. */
+MUST_CHECK enum status journal_count_jobs(struct journal *journal, size_t *out_count,
+                                          int64_t *out_seq);
+/* Of those that ended the one submitted first. ST_NOT_FOUND */
+MUST_CHECK enum status journal_oldest_ended(struct journal *journal, char out[16]);
+/* The first JOURNAL_LEFT one after *seq, which becomes its seq. ST_NOT_FOUND */
+MUST_CHECK enum status journal_next_left(struct journal *journal, int64_t *seq, char out[16]);
+/* row: what journal_put_ended was given; size 0: nothing. */
+typedef bool (*journal_list_fn)(void *arg, const char *id, const void *row, size_t size);
+/* The newest first, from the one before an id on; "": from the newest. */
+MUST_CHECK enum status journal_list_jobs(struct journal *journal, const char *before,
+                                         uint32_t count_max, journal_list_fn fn, void *arg);
 typedef bool (*journal_save_fn)(void *arg, const struct journal_save *save);
 MUST_CHECK enum status journal_each_save(struct journal *journal, const char *id,
                                          journal_save_fn fn, void *arg);

@@ -5,12 +5,6 @@
 #include "common/limits.h"
 #include "server/journal/internal.h"
 
-static const char *text_at(sqlite3_stmt *row, int column)
-{
-    const char *value = (const char *)sqlite3_column_text(row, column);
-    return value ? value : "";
-}
-
 static double number_at(sqlite3_stmt *row, int column)
 {
     bool none = sqlite3_column_type(row, column) == SQLITE_NULL;
@@ -21,54 +15,6 @@ static enum status end_rows(sqlite3_stmt *row, enum status st)
 {
     (void)sqlite3_reset(row);
     return st == ST_NOT_FOUND ? ST_OK : st;
-}
-
-/* ---- jobs ---- */
-
-enum status journal_put_job(struct journal *journal, const struct journal_job *job)
-{
-    return journal_run(journal, SQL_PUT_JOB, "ttittt", job->id, job->name, job->seq, job->job_file,
-                       job->pins, job->state);
-}
-
-enum status journal_put_state(struct journal *journal, const char *id, const char *state)
-{
-    return journal_run(journal, SQL_PUT_STATE, "tt", id, state);
-}
-
-enum status journal_put_pins(struct journal *journal, const char *id, const char *pins)
-{
-    return journal_run(journal, SQL_PUT_PINS, "tt", id, pins);
-}
-
-enum status journal_forget_job(struct journal *journal, const char *id)
-{
-    static const enum journal_sql all[] = { SQL_FORGET_EVENTS,      SQL_FORGET_METRICS,
-                                            SQL_FORGET_GENERATIONS, SQL_FORGET_CKPTS,
-                                            SQL_FORGET_SAVES,       SQL_FORGET_REPORTS,
-                                            SQL_FORGET_ALL_KV,      SQL_FORGET_KEYS,
-                                            SQL_FORGET_JOB };
-    enum status st = ST_OK;
-    for (size_t i = 0; st == ST_OK && i < sizeof all / sizeof all[0]; i++)
-        st = journal_run(journal, all[i], "t", id);
-    return st;
-}
-
-enum status journal_each_job(struct journal *journal, journal_job_fn fn, void *arg)
-{
-    sqlite3_stmt *row;
-    enum status st = journal_bind(journal, SQL_EACH_JOB, &row, "");
-    bool more = true;
-    while (st == ST_OK && more && (st = journal_next(journal, row)) == ST_OK) {
-        struct journal_job job = { .id = text_at(row, 0),
-                                   .name = text_at(row, 1),
-                                   .seq = sqlite3_column_int64(row, 2),
-                                   .job_file = text_at(row, 3),
-                                   .pins = text_at(row, 4),
-                                   .state = text_at(row, 5) };
-        more = fn(arg, &job);
-    }
-    return end_rows(row, st);
 }
 
 /* ---- events, generations ---- */
@@ -97,8 +43,8 @@ enum status journal_each_event(struct journal *journal, const char *id, uint32_t
         struct journal_event event = { .wall_ms = sqlite3_column_int64(row, 1),
                                        .generation = (uint32_t)sqlite3_column_int64(row, 2),
                                        .step = (uint64_t)sqlite3_column_int64(row, 3),
-                                       .kind = text_at(row, 4),
-                                       .message = text_at(row, 5) };
+                                       .kind = journal_text_at(row, 4),
+                                       .message = journal_text_at(row, 5) };
         more = fn(arg, &event);
     }
     return end_rows(row, st);
@@ -131,9 +77,9 @@ enum status journal_each_generation(struct journal *journal, const char *id,
                                         .end_ms = sqlite3_column_int64(row, 2),
                                         .restore_step = (uint64_t)sqlite3_column_int64(row, 3),
                                         .end_step = (uint64_t)sqlite3_column_int64(row, 4),
-                                        .nodes = text_at(row, 5),
-                                        .cause = text_at(row, 6),
-                                        .message = text_at(row, 7) };
+                                        .nodes = journal_text_at(row, 5),
+                                        .cause = journal_text_at(row, 6),
+                                        .message = journal_text_at(row, 7) };
         more = fn(arg, &g);
     }
     return end_rows(row, st);
@@ -180,7 +126,7 @@ enum status journal_each_save(struct journal *journal, const char *id, journal_s
                                      .wall_ms = sqlite3_column_int64(row, 3),
                                      .manifest = sqlite3_column_blob(row, 4),
                                      .manifest_size = (size_t)sqlite3_column_bytes(row, 4),
-                                     .digest = text_at(row, 5),
+                                     .digest = journal_text_at(row, 5),
                                      .bytes = (uint64_t)sqlite3_column_int64(row, 6),
                                      .raw_bytes = (uint64_t)sqlite3_column_int64(row, 7),
                                      .shards = (uint32_t)sqlite3_column_int64(row, 8),
@@ -260,7 +206,7 @@ enum status journal_each_ckpt(struct journal *journal, const char *id, journal_c
                                                 .sync_us = sqlite3_column_int64(row, 17),
                                                 .save_us = sqlite3_column_int64(row, 18),
                                                 .commit_us = sqlite3_column_int64(row, 19) } };
-        (void)snprintf(ckpt.digest, sizeof ckpt.digest, "%s", text_at(row, 5));
+        (void)snprintf(ckpt.digest, sizeof ckpt.digest, "%s", journal_text_at(row, 5));
         more = fn(arg, &ckpt);
     }
     return end_rows(row, st);
@@ -366,7 +312,7 @@ enum status journal_each_kv(struct journal *journal, const char *id, uint32_t ge
     enum status st = journal_bind(journal, SQL_EACH_KV, &row, "ti", id, (int64_t)generation);
     bool more = true;
     while (st == ST_OK && more && (st = journal_next(journal, row)) == ST_OK) {
-        more = fn(arg, text_at(row, 0), sqlite3_column_blob(row, 1),
+        more = fn(arg, journal_text_at(row, 0), sqlite3_column_blob(row, 1),
                   (size_t)sqlite3_column_bytes(row, 1));
     }
     return end_rows(row, st);
@@ -389,7 +335,7 @@ enum status journal_get_key(struct journal *journal, const char *key, char *out,
         st = journal_next(journal, row);
     if (st != ST_OK)
         return st;
-    (void)snprintf(out, capacity, "%s", text_at(row, 0));
+    (void)snprintf(out, capacity, "%s", journal_text_at(row, 0));
     (void)sqlite3_reset(row);
     return ST_OK;
 }

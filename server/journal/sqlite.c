@@ -1,8 +1,8 @@
 /*
  * The journal's SQLite file: opened, locked, brought up to date; transactions; statements by name.
  *
- * user_version is 4. An older file (0 or 1, 2, 3) gets the columns that it lacks; nothing else of
- * the schema ever changed.
+ * user_version is 5. An older file (0 or 1, 2, 3, 4) gets the columns and indexes that it lacks;
+ * nothing else of the schema ever changed.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -40,7 +40,9 @@ static const char schema[] =
     "CREATE TABLE IF NOT EXISTS kv(job TEXT, generation INTEGER, key TEXT, value BLOB, PRIMARY "
     "KEY(job, generation, key)) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS keys(seq INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE, "
-    "what TEXT, wall_ms INTEGER);";
+    "what TEXT, wall_ms INTEGER);"
+    "CREATE TABLE IF NOT EXISTS summaries(job TEXT PRIMARY KEY, row BLOB) WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS forgotten(job TEXT PRIMARY KEY) WITHOUT ROWID;";
 
 /* What a save or checkpoint holds differences to; metrics of a checkpoint. */
 static const char upgrade_to_2[] =
@@ -77,24 +79,60 @@ static const char upgrade_to_4[] =
     "PRAGMA user_version=4;"
     "COMMIT;";
 
+/* Which jobs are over (enum journal_ended). Whether anything is left of those that an older version
+ * ended is looked at one by one, later. */
+static const char upgrade_to_5[] =
+    "BEGIN;"
+    "ALTER TABLE jobs ADD COLUMN ended INTEGER NOT NULL DEFAULT 0;"
+    "UPDATE jobs SET ended=1 WHERE CASE WHEN json_valid(state) THEN json_extract(state,'$.state') "
+    "ELSE 0 END BETWEEN 8 AND 11;"
+    "CREATE INDEX jobs_ended ON jobs(ended, seq);"
+    "CREATE INDEX jobs_named ON jobs(name, seq);"
+    "PRAGMA user_version=5;"
+    "COMMIT;";
+
+#define BEAT_STEPS 1000 /* of SQLite's machine, between two beats of an upgrade */
+
 #define ID_OFFSET 68 /* of application_id in the file's header: 4 bytes, big endian */
 
-#define STRING_(x) #x
-#define STRING(x)  STRING_(x)
-
 static const char *const sql_texts[SQL_COUNT] = {
-    [SQL_PUT_JOB] = "INSERT OR REPLACE INTO jobs VALUES(?,?,?,?,?,?)",
+    [SQL_PUT_JOB] = "INSERT OR REPLACE INTO jobs(id,name,seq,job_file,pins,state) "
+                    "VALUES(?,?,?,?,?,?)",
     [SQL_PUT_STATE] = "UPDATE jobs SET state=?2 WHERE id=?1",
     [SQL_PUT_PINS] = "UPDATE jobs SET pins=?2 WHERE id=?1",
+    [SQL_PUT_ENDED] = "UPDATE jobs SET ended=?2 WHERE id=?1",
+    [SQL_PUT_SUMMARY] = "INSERT OR REPLACE INTO summaries VALUES(?,?)",
     [SQL_FORGET_JOB] = "DELETE FROM jobs WHERE id=?",
-    [SQL_FORGET_EVENTS] = "DELETE FROM events WHERE job=?",
-    [SQL_FORGET_METRICS] = "DELETE FROM metrics WHERE job=?",
-    [SQL_FORGET_GENERATIONS] = "DELETE FROM generations WHERE job=?",
-    [SQL_FORGET_CKPTS] = "DELETE FROM checkpoints WHERE job=?",
-    [SQL_FORGET_SAVES] = "DELETE FROM saves WHERE job=?",
-    [SQL_FORGET_REPORTS] = "DELETE FROM reports WHERE job=?",
-    [SQL_FORGET_ALL_KV] = "DELETE FROM kv WHERE job=?",
+    [SQL_FORGET_SUMMARY] = "DELETE FROM summaries WHERE job=?",
+    [SQL_FORGET_LATER] = "INSERT OR REPLACE INTO forgotten VALUES(?)",
+    [SQL_FORGET_NEXT] = "SELECT job FROM forgotten LIMIT 1",
+    [SQL_FORGET_DONE] = "DELETE FROM forgotten WHERE job=?",
+    [SQL_FORGET_EVENTS] = "DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE job=? "
+                          "LIMIT ?)",
+    [SQL_FORGET_METRICS] = "DELETE FROM metrics WHERE job=?1 AND step IN (SELECT step FROM metrics "
+                           "WHERE job=?1 LIMIT ?2)",
+    [SQL_FORGET_GENERATIONS] = "DELETE FROM generations WHERE job=?1 AND generation IN (SELECT "
+                               "generation FROM generations WHERE job=?1 LIMIT ?2)",
+    [SQL_FORGET_CKPTS] = "DELETE FROM checkpoints WHERE job=?1 AND (step,generation) IN (SELECT "
+                         "step,generation FROM checkpoints WHERE job=?1 LIMIT ?2)",
+    [SQL_FORGET_SAVES] = "DELETE FROM saves WHERE job=?1 AND (step,generation) IN (SELECT step,"
+                         "generation FROM saves WHERE job=?1 LIMIT ?2)",
+    [SQL_FORGET_REPORTS] =
+        "DELETE FROM reports WHERE job=?1 AND (step,generation,rank) IN (SELECT step,generation,"
+        "rank FROM reports WHERE job=?1 LIMIT ?2)",
+    [SQL_FORGET_ALL_KV] = "DELETE FROM kv WHERE job=?1 AND (generation,key) IN (SELECT generation,"
+                          "key FROM kv WHERE job=?1 LIMIT ?2)",
     [SQL_FORGET_KEYS] = "DELETE FROM keys WHERE what=?",
+    [SQL_THIN_NEXT] = "SELECT id FROM jobs WHERE ended=2 ORDER BY seq DESC LIMIT 1 OFFSET " STRING(
+        JOURNAL_WHOLE_JOBS),
+    [SQL_THIN_EVENTS] =
+        "DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE job=?1 AND seq <= (SELECT "
+        "seq FROM events WHERE job=?1 ORDER BY seq DESC LIMIT 1 OFFSET " STRING(
+            JOURNAL_THIN_ROWS) ") LIMIT ?2)",
+    [SQL_THIN_GENERATIONS] =
+        "DELETE FROM generations WHERE job=?1 AND generation IN (SELECT generation FROM "
+        "generations WHERE job=?1 AND generation <= (SELECT generation FROM generations WHERE "
+        "job=?1 ORDER BY generation DESC LIMIT 1 OFFSET " STRING(JOURNAL_THIN_ROWS) ") LIMIT ?2)",
     [SQL_PUT_EVENT] =
         "INSERT INTO events(job,wall_ms,generation,step,kind,message) VALUES(?,?,?,?,?,?)",
     [SQL_BOUND_EVENTS] =
@@ -125,7 +163,20 @@ static const char *const sql_texts[SQL_COUNT] = {
     [SQL_BOUND_KEYS] =
         "DELETE FROM keys WHERE seq <= (SELECT seq FROM keys ORDER BY seq DESC LIMIT "
         "1 OFFSET " STRING(JOURNAL_KEYS_MAX) ")",
-    [SQL_EACH_JOB] = "SELECT id,name,seq,job_file,pins,state FROM jobs ORDER BY seq",
+    [SQL_EACH_JOB] = "SELECT id,name,seq,job_file,pins,state,ended FROM jobs WHERE ended=0 ORDER "
+                     "BY seq",
+    [SQL_GET_JOB] = "SELECT id,name,seq,job_file,pins,state,ended FROM jobs WHERE id=?",
+    [SQL_FIND_PREFIX] = "SELECT id FROM jobs WHERE id>=? AND id<? ORDER BY id LIMIT 2",
+    [SQL_FIND_NAME] = "SELECT id FROM jobs WHERE name=? ORDER BY seq DESC LIMIT 1",
+    [SQL_LIST_JOBS] = "SELECT id,row FROM jobs LEFT JOIN summaries ON job=id WHERE id<? ORDER "
+                      "BY id DESC LIMIT ?",
+    [SQL_COUNT_JOBS] = "SELECT count(*), max(seq) FROM jobs",
+    [SQL_OLDEST_ENDED] =
+        "SELECT id FROM (SELECT * FROM (SELECT id,seq FROM jobs WHERE ended=1 ORDER BY seq LIMIT 1)"
+        " UNION ALL SELECT * FROM (SELECT id,seq FROM jobs WHERE ended=2 ORDER BY seq LIMIT 1)"
+        " UNION ALL SELECT * FROM (SELECT id,seq FROM jobs WHERE ended=3 ORDER BY seq LIMIT 1))"
+        " ORDER BY seq LIMIT 1",
+    [SQL_NEXT_LEFT] = "SELECT id,seq FROM jobs WHERE ended=1 AND seq>? ORDER BY seq LIMIT 1",
     [SQL_EACH_SAVE] =
         "SELECT step,generation,state,wall_ms,manifest,digest,bytes,raw_bytes,shards,"
         "base_step,base_generation,parent_step,parent_generation,retry FROM saves WHERE "
@@ -196,10 +247,19 @@ static int read_version(sqlite3 *db, int *out)
     return rc == SQLITE_ROW ? SQLITE_OK : rc;
 }
 
+static int on_progress(void *arg)
+{
+    const struct journal *journal = arg;
+    journal->watch.beat(journal->watch.arg);
+    return 0;
+}
+
 static enum status open_db(struct journal *journal, const char *path)
 {
     int rc = sqlite3_open_v2(
         path, &journal->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
+    if (rc == SQLITE_OK && journal->watch.beat)
+        sqlite3_progress_handler(journal->db, BEAT_STEPS, on_progress, journal);
     static const char *const settings[] = {
         "PRAGMA journal_mode=WAL",
         "PRAGMA synchronous=FULL",
@@ -218,7 +278,11 @@ static enum status open_db(struct journal *journal, const char *path)
         rc = sqlite3_exec(journal->db, upgrade_to_3, NULL, NULL, NULL);
     if (rc == SQLITE_OK && version < 4)
         rc = sqlite3_exec(journal->db, upgrade_to_4, NULL, NULL, NULL);
-    return journal_status(journal, rc);
+    if (rc == SQLITE_OK && version < 5)
+        rc = sqlite3_exec(journal->db, upgrade_to_5, NULL, NULL, NULL);
+    const enum status st = journal_status(journal, rc);
+    sqlite3_progress_handler(journal->db, 0, NULL, NULL);
+    return st;
 }
 
 /* ---- a copy in the journal's place ---- */
@@ -250,10 +314,17 @@ static enum status take_restored(struct journal *journal, const char *path)
 
 enum status journal_open(const char *path, struct journal **out)
 {
+    return journal_open_watched(path, &(struct journal_watch){ NULL, NULL }, out);
+}
+
+enum status journal_open_watched(const char *path, const struct journal_watch *watch,
+                                 struct journal **out)
+{
     struct journal *journal = calloc(1, sizeof *journal);
     if (!journal)
         return ST_NO_MEMORY;
     journal->lock_fd = -1;
+    journal->watch = *watch;
     enum status st = take_lock(journal, path);
     if (st == ST_OK)
         st = take_restored(journal, path);
@@ -315,6 +386,12 @@ enum status journal_end_restore(struct journal *journal)
 }
 
 /* ---- statements ---- */
+
+const char *journal_text_at(sqlite3_stmt *row, int column)
+{
+    const char *value = (const char *)sqlite3_column_text(row, column);
+    return value ? value : "";
+}
 
 static enum status bind_values(struct journal *journal, enum journal_sql sql, sqlite3_stmt **out,
                                const char *types, va_list args)

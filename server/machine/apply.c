@@ -344,7 +344,8 @@ void machine_resume(struct machine *m, int64_t now, int64_t wall, struct machine
     machine_saves_resume(&t);
     machine_due_resume(&t);
     machine_catalog_resume(&t);
-    machine_act(&t, MACHINE_ACT_SCHEDULE);
+    if (!machine_state_final(m->state))
+        machine_act(&t, MACHINE_ACT_SCHEDULE);
     end_turn(&t);
 }
 

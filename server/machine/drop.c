@@ -393,6 +393,19 @@ static uint32_t over_before(const struct machine *m)
     return m->state == MACHINE_RUNNING && m->committed ? m->generation : 0;
 }
 
+enum machine_rest machine_rested(const struct machine *m)
+{
+    if (!machine_state_final(m->state) || machine_saves_busy(m))
+        return MACHINE_BUSY;
+    bool left = over_before(m) >= 2 && over_before(m) > m->swept;
+    for (size_t i = 0; !left && i < m->catalog_count; i++) {
+        const struct machine_ckpt *ckpt = &m->catalog[i];
+        left = ckpt->state == MACHINE_CKPT_REMOVING || ckpt->state == MACHINE_CKPT_QUARANTINING ||
+               ckpt->verifying || ckpt->reading != 0;
+    }
+    return left ? MACHINE_LEFT : MACHINE_OVER;
+}
+
 static bool is_busy_before(const struct machine *m, uint32_t generation)
 {
     for (int i = 0; i < MACHINE_SAVES_MAX; i++) {

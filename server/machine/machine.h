@@ -204,6 +204,14 @@ uint64_t machine_step_now(const struct machine *m);
 /* "ok", "unsupervised", "degraded", "recovering". */
 const char *machine_health(const struct machine *m);
 
+/* What is still to be done for a job. */
+enum machine_rest {
+    MACHINE_BUSY, /* it has not ended, or its saves may still commit */
+    MACHINE_LEFT, /* the store was asked for something, or is to be after the next start */
+    MACHINE_OVER, /* nothing, unless somebody asks */
+};
+enum machine_rest machine_rested(const struct machine *m);
+
 /* The newest checkpoint that a generation may start from, or NULL. */
 const struct machine_ckpt *machine_newest(const struct machine *m);
 /* These, too, are NULL where there is none. */

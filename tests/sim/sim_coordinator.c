@@ -363,6 +363,8 @@ void sim_coordinator_start(struct sim *sim)
                                     .store = { .self = sim, .submit = sim_task_submit },
                                     .random = random_bytes,
                                     .random_arg = sim,
+                                    /* One job that ended has to make room for the next. */
+                                    .ended_max = sim->options.seed % 3 == 0 ? 1 : 0,
                                     .hang_ms = 8000 };
     CHECK(core_new(&options, &c->core) == ST_OK);
     sim_poll_core(sim);

@@ -247,12 +247,13 @@ static void check_job(struct sim *sim, uint32_t index, struct core_job *job)
 
 void sim_coordinator_check(struct sim *sim)
 {
+    struct coordinator *c = sim->coordinator;
     for (uint32_t i = 0; i < sim->job_count; i++) {
-        struct core_job *job = job_of(sim, i);
-        if (job) {
+        struct core_job *job = c->core ? core_loaded(c->core, sim->jobs[i].id) : NULL;
+        if (job && sim->jobs[i].submitted) {
             check_job(sim, i, job);
         } else {
-            sim->jobs[i].saved_at = sim->now; /* no coordinator, no save */
+            sim->jobs[i].saved_at = sim->now; /* no coordinator, or it ended: no save */
         }
     }
 }

@@ -59,6 +59,8 @@ void core_start(struct core_world *w)
                                     .store = { .self = w, .submit = submit },
                                     .random = random_bytes,
                                     .descriptors = w->descriptors,
+                                    .ended_max = w->ended_max,
+                                    .summary = w->summary,
                                     .loading = note_loading,
                                     .loading_arg = w };
     assert_int_equal(core_new(&options, &w->core), ST_OK);

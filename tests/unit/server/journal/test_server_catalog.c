@@ -56,7 +56,9 @@ static void make_old(const char *path)
     }
     assert_int_equal(sqlite3_exec(db, "ALTER TABLE saves DROP COLUMN retry", NULL, NULL, NULL),
                      SQLITE_OK);
-    assert_int_equal(sqlite3_exec(db, "PRAGMA user_version=2", NULL, NULL, NULL), SQLITE_OK);
+    static const char ended[] = "DROP INDEX jobs_ended; DROP INDEX jobs_named;"
+                                "ALTER TABLE jobs DROP COLUMN ended; PRAGMA user_version=2";
+    assert_int_equal(sqlite3_exec(db, ended, NULL, NULL, NULL), SQLITE_OK);
     assert_int_equal(sqlite3_close(db), SQLITE_OK);
 }
 

@@ -1,0 +1,111 @@
+/* ListJobs: those in memory as they are, those that ended as they were written down then. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/api/api.h"
+#include "server/api/render.h"
+
+enum status api_summary(void *arg, struct core_job *job, struct buf *out)
+{
+    (void)arg;
+    Cairn__V1__Job *shown = render_job(NULL, job, 1, false);
+    if (!shown)
+        return ST_NO_MEMORY;
+    const size_t size = cairn__v1__job__get_packed_size(shown);
+    uint8_t *data = malloc(size ? size : 1);
+    enum status st = ST_NO_MEMORY;
+    if (data && size > out->size_max) {
+        st = ST_OK; /* none: it is read whole */
+    } else if (data) {
+        (void)cairn__v1__job__pack(shown, data);
+        st = buf_append(out, data, size);
+    }
+    free(data);
+    cairn__v1__job__free_unpacked(shown, NULL);
+    return st;
+}
+
+/* A page before its jobs are rendered: the journal must not change while it is read. */
+struct listing {
+    struct listed {
+        char id[16];
+        void *row; /* owned; NULL: it has no summary */
+        size_t size;
+    } * list;
+    size_t count, bytes;
+    bool cut; /* there are more */
+    bool failed;
+};
+
+static bool add_listed(void *arg, const char *id, const void *row, size_t size)
+{
+    struct listing *listing = arg;
+    struct listed *one = &listing->list[listing->count];
+    *one = (struct listed){ .size = size };
+    (void)snprintf(one->id, sizeof one->id, "%s", id);
+    if (size > 0) {
+        one->row = malloc(size);
+        listing->failed = !one->row;
+        if (!one->row)
+            return false;
+        memcpy(one->row, row, size);
+    }
+    listing->count++;
+    listing->bytes += size;
+    listing->cut = listing->bytes >= API_PAGE_BYTES;
+    return !listing->cut;
+}
+
+/* NULL: it is to be left out (forgotten meanwhile, or the journal failed), or no memory. */
+static Cairn__V1__Job *render_listed(struct api *api, const struct listed *one, size_t *loads)
+{
+    struct core_job *job = core_loaded(api->core, one->id);
+    Cairn__V1__Job *out = NULL;
+    if (!job && one->row)
+        out = cairn__v1__job__unpack(NULL, one->size, one->row);
+    if (!job && !out && ++*loads && core_find(api->core, one->id, &job) != ST_OK)
+        return NULL;
+    return out ? out : render_job(api->core, job, 1, false);
+}
+
+/* The listing has one job more than the page, so that it is known whether there is another. */
+static bool fill(struct api *api, const struct listing *listing, size_t size,
+                 Cairn__V1__ListJobsReply *page)
+{
+    size_t bytes = 0, loads = 0, i = 0;
+    while (i < listing->count && i < size && bytes < API_PAGE_BYTES && loads < API_LOADS_MAX) {
+        Cairn__V1__Job *one = render_listed(api, &listing->list[i++], &loads);
+        if (!one)
+            continue;
+        bytes += cairn__v1__job__get_packed_size(one);
+        page->jobs[page->n_jobs++] = one;
+    }
+    if (i == 0 || (i == listing->count && !listing->cut))
+        return true;
+    page->next_page_token = strdup(listing->list[i - 1].id);
+    return page->next_page_token != NULL;
+}
+
+Cairn__V1__ListJobsReply *api_list(struct api *api, size_t size, const char *token)
+{
+    const size_t max = size > 0 && size < RENDER_PAGE ? size : RENDER_PAGE;
+    struct listing listing = { .list = calloc(max + 1, sizeof *listing.list) };
+    Cairn__V1__ListJobsReply *page = malloc(sizeof *page);
+    bool ok = listing.list && page;
+    if (page) {
+        cairn__v1__list_jobs_reply__init(page);
+        page->jobs = calloc(max, sizeof(void *));
+        ok = ok && page->jobs;
+    }
+    ok = ok && journal_list_jobs(core_options(api->core)->journal, token, (uint32_t)max + 1,
+                                 add_listed, &listing) == ST_OK;
+    ok = ok && !listing.failed && fill(api, &listing, max, page);
+    for (size_t i = 0; i < listing.count; i++)
+        free(listing.list[i].row);
+    free(listing.list);
+    if (ok)
+        return page;
+    cairn__v1__list_jobs_reply__free_unpacked(page, NULL);
+    return NULL;
+}
