@@ -50,6 +50,7 @@ struct rpc_call {
     bool send_busy;
     bool accepted; /* a stream's initial metadata may go ahead of its first message */
     bool metadata_sent;
+    bool corked; /* what is queued waits */
     bool over;
     bool status_waits;
     bool status_sent;
@@ -136,7 +137,7 @@ static void unlock_call(struct rpc_call *call)
 static void pump_call(struct rpc_call *call)
 {
     bool metadata = call->accepted && !call->metadata_sent;
-    if (call->send_busy || call->status_sent)
+    if (call->send_busy || call->status_sent || call->corked)
         return;
     if (call->outbox.count == 0 && !call->status_waits && !metadata)
         return;
@@ -206,11 +207,25 @@ void rpc_call_finish(struct rpc_call *call, enum rpc_code code, const char *deta
     pthread_mutex_unlock(&call->mutex);
 }
 
-enum status rpc_call_send(struct rpc_call *call, const ProtobufCMessage *message)
+void rpc_call_cork(struct rpc_call *call)
 {
-    if (atomic_load_explicit(&call->dead, memory_order_relaxed))
-        return ST_CLOSED;
-    grpc_byte_buffer *bytes = rpc_pack(message);
+    pthread_mutex_lock(&call->mutex);
+    call->corked = true;
+    pthread_mutex_unlock(&call->mutex);
+}
+
+void rpc_call_uncork(struct rpc_call *call)
+{
+    pthread_mutex_lock(&call->mutex);
+    call->corked = false;
+    if (!call->closed)
+        pump_call(call);
+    unlock_call(call);
+}
+
+/* Takes bytes over. */
+static enum status send_bytes(struct rpc_call *call, grpc_byte_buffer *bytes)
+{
     enum status st = ST_OK;
     pthread_mutex_lock(&call->mutex);
     if (call->over || call->closed) {
@@ -232,6 +247,23 @@ enum status rpc_call_send(struct rpc_call *call, const ProtobufCMessage *message
     if (bytes != NULL)
         grpc_byte_buffer_destroy(bytes);
     return st;
+}
+
+enum status rpc_call_send(struct rpc_call *call, const ProtobufCMessage *message)
+{
+    if (atomic_load_explicit(&call->dead, memory_order_relaxed))
+        return ST_CLOSED;
+    return send_bytes(call, rpc_pack(message));
+}
+
+enum status rpc_call_send_packed(struct rpc_call *call, const void *data, size_t size)
+{
+    if (atomic_load_explicit(&call->dead, memory_order_relaxed))
+        return ST_CLOSED;
+    grpc_slice slice = grpc_slice_from_copied_buffer(data, size);
+    grpc_byte_buffer *bytes = grpc_raw_byte_buffer_create(&slice, 1);
+    grpc_slice_unref(slice);
+    return send_bytes(call, bytes);
 }
 
 uint32_t rpc_call_queued(struct rpc_call *call)

@@ -101,6 +101,13 @@ const struct rpc_descdb *rpc_server_descdb(const struct rpc_server *server);
  *         ST_FULL    send_queue_max messages wait already; the call ends with RESOURCE_EXHAUSTED
  */
 enum status rpc_call_send(struct rpc_call *call, const ProtobufCMessage *message);
+/* The same, of a message of the method's type that is packed already. */
+enum status rpc_call_send_packed(struct rpc_call *call, const void *data, size_t size);
+
+/* From cork to uncork what is sent, and the end, waits in the call: an answer that must not leave
+ * before something else has happened. */
+void rpc_call_cork(struct rpc_call *call);
+void rpc_call_uncork(struct rpc_call *call);
 
 /* Messages that wait to be sent: a producer of many stays below the bound by looking. */
 uint32_t rpc_call_queued(struct rpc_call *call);

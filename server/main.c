@@ -29,6 +29,7 @@
 
 #define SEND_QUEUE    4096 /* a formation of LIMIT_RANKS answers that many GETs at once */
 #define STOP_GRACE_MS 300
+#define GROUP_MAX     256 /* messages that are journalled together */
 #define TOKEN_HEX     64
 #define EXIT_USAGE    2
 
@@ -372,6 +373,13 @@ static bool asked_to_end(struct daemon *d)
     return true;
 }
 
+/* What was applied is journalled, and only then told to anybody. */
+static void end_group(struct daemon *d)
+{
+    if (core_commit(d->core) == ST_OK)
+        api_release(&d->api);
+}
+
 static enum status daemon_run(struct daemon *d)
 {
     struct pollfd fds[] = { { .fd = rpc_mailbox_fd(d->mailbox), .events = POLLIN },
@@ -382,10 +390,12 @@ static enum status daemon_run(struct daemon *d)
         if (ready < 0 && errno != EINTR)
             return status_from_errno(errno);
         core_wake(d->core);
-        (void)rpc_mailbox_drain(d->mailbox, 256);
+        (void)rpc_mailbox_drain(d->mailbox, GROUP_MAX);
         if (deadline <= clock_mono_ms(clock_system()))
             core_tick(d->core);
+        end_group(d);
         api_pump(&d->api);
+        (void)core_commit(d->core); /* what the pump asked agents for */
         beat(d);
         if ((fds[1].revents & POLLIN) && asked_to_end(d))
             return ST_OK;
@@ -405,7 +415,8 @@ static void daemon_stop(struct daemon *d)
     struct pollfd fd = { .fd = rpc_mailbox_fd(d->mailbox), .events = POLLIN };
     while (!rpc_server_stopped(d->server)) {
         (void)poll(&fd, 1, 20);
-        (void)rpc_mailbox_drain(d->mailbox, 256);
+        (void)rpc_mailbox_drain(d->mailbox, GROUP_MAX);
+        end_group(d);
     }
     ckpt_store_close(d->checkpoints); /* what is cut off is done again by the next cairnd */
     store_queue_free(d->store);
@@ -416,6 +427,7 @@ static void daemon_stop(struct daemon *d)
     rpc_reflection_free(d->reflection);
     rpc_descdb_free(d->descdb);
     api_pump(&d->api);
+    api_free(&d->api);
     core_free(d->core);
     rpc_mailbox_free(d->mailbox);
     journal_close(d->journal);

@@ -27,6 +27,8 @@ struct api;
 
 struct api_service_control {
     Cairn__V1__Control_Service service; /* first: handlers get its address */
+    void (*invoke)(ProtobufCService *service, unsigned method, const ProtobufCMessage *input,
+                   ProtobufCClosure closure, void *call); /* a handler, without the cork */
     struct api *api;
 };
 
@@ -84,17 +86,23 @@ struct api {
     struct api_service_connections connections[2]; /* of agents, of trainers */
     struct api_stream *streams;
     size_t stream_count;
+    struct rpc_call **corked; /* Control calls of this group: references */
+    size_t corked_count, corked_capacity;
     uint64_t log_id;
     bool closing;
 };
 
 /* Adds the three services to the server; core is set before it starts. */
 MUST_CHECK enum status api_open(struct api *api, struct rpc_server *server);
-/* After every round of the loop: sends what is new. */
+/* After core_commit: Control calls of the group are answered. Nobody is told by a call, nor reads,
+ * what isn't journalled. */
+void api_release(struct api *api);
+/* After that: sends what is new. */
 void api_pump(struct api *api);
 int64_t api_deadline(const struct api *api);
 /* Ends all streams: before the server stops. */
 void api_close(struct api *api);
+void api_free(struct api *api); /* what it holds itself */
 /* core_options.summary: a packed cairn.v1.Job. */
 MUST_CHECK enum status api_summary(void *arg, struct core_job *job, struct buf *out);
 

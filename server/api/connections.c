@@ -10,10 +10,11 @@ struct api_connection {
     bool agent;
 };
 
-static void send_message(struct core_conn *conn, const ProtobufCMessage *message)
+static void send_message(struct core_conn *conn, const struct core_message *message)
 {
     struct api_connection *connection = (struct api_connection *)conn;
-    (void)rpc_call_send(connection->call, message); /* who doesn't read loses the connection */
+    /* Who doesn't read loses the connection. */
+    (void)rpc_call_send_packed(connection->call, message->data, message->size);
 }
 
 static void finish_call(struct core_conn *conn, enum rpc_code code, const char *detail)
@@ -59,13 +60,23 @@ static struct api_connection *connection_of(struct api *api, struct rpc_call *ca
     return connection;
 }
 
+static void half_close(struct api *api, struct rpc_call *call)
+{
+    struct api_connection *connection = rpc_call_data(call);
+    if (connection) {
+        core_half_closed(api->core, &connection->conn);
+    } else {
+        rpc_call_finish(call, RPC_OK, NULL);
+    }
+}
+
 static void fleet_session(Cairn__V1__Fleet_Service *service, const Cairn__V1__AgentMessage *in,
                           Cairn__V1__AgentOrder_Closure reply, void *call)
 {
     struct api *api = ((struct api_service_connections *)service)->api;
     (void)reply;
     if (!in) {
-        rpc_call_finish(call, RPC_OK, NULL);
+        half_close(api, call);
         return;
     }
     struct api_connection *connection = connection_of(api, call, true);
@@ -80,7 +91,7 @@ static void training_session(Cairn__V1__Training_Service *service,
     struct api *api = ((struct api_service_connections *)service)->api;
     (void)reply;
     if (!in) {
-        rpc_call_finish(call, RPC_OK, NULL);
+        half_close(api, call);
         return;
     }
     struct api_connection *connection = connection_of(api, call, false);

@@ -382,11 +382,50 @@ static void free_over(struct api *api)
     }
 }
 
+static bool keep_corked(struct api *api, struct rpc_call *call)
+{
+    if (api->corked_count == api->corked_capacity) {
+        size_t capacity = api->corked_capacity ? 2 * api->corked_capacity : 64;
+        struct rpc_call **more = realloc(api->corked, capacity * sizeof(void *));
+        if (!more)
+            return false;
+        api->corked = more;
+        api->corked_capacity = capacity;
+    }
+    rpc_call_ref(call);
+    api->corked[api->corked_count++] = call;
+    return true;
+}
+
+/* Before every handler of Control: what it answers waits for the group's commit. */
+static void invoke_corked(ProtobufCService *service, unsigned method, const ProtobufCMessage *input,
+                          ProtobufCClosure closure, void *call)
+{
+    struct api_service_control *control = (struct api_service_control *)service;
+    if (!keep_corked(control->api, call)) {
+        api_refuse(call, RPC_INTERNAL, "no memory");
+        return;
+    }
+    rpc_call_cork(call);
+    control->invoke(service, method, input, closure, call);
+}
+
+void api_release(struct api *api)
+{
+    for (size_t i = 0; i < api->corked_count; i++) {
+        rpc_call_uncork(api->corked[i]);
+        rpc_call_unref(api->corked[i]);
+    }
+    api->corked_count = 0;
+}
+
 void api_pump(struct api *api)
 {
     int64_t now = clock_mono_ms(core_options(api->core)->clock);
     free_over(api);
     for (struct api_stream *stream = api->streams; stream; stream = stream->next) {
+        if (core_failed(api->core) != ST_OK)
+            return;
         if (stream->over || now < stream->at)
             continue;
         switch (stream->kind) {
@@ -436,6 +475,13 @@ void api_close(struct api *api)
     }
 }
 
+void api_free(struct api *api)
+{
+    for (size_t i = 0; i < api->corked_count; i++)
+        rpc_call_unref(api->corked[i]);
+    free(api->corked);
+}
+
 enum status api_open(struct api *api, struct rpc_server *server)
 {
     api->control = (struct api_service_control){
@@ -460,6 +506,8 @@ enum status api_open(struct api *api, struct rpc_server *server)
                      .drain = drain_all },
         .api = api,
     };
+    api->control.invoke = api->control.service.base.invoke;
+    api->control.service.base.invoke = invoke_corked;
     enum status st = rpc_server_add_service(server, &api->control.service.base, NULL);
     return st == ST_OK ? api_connections_open(api, server) : st;
 }

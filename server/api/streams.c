@@ -241,5 +241,6 @@ void api_drain_pump(struct api *api, struct api_stream *stream, int64_t now)
         stream->drain.hurried = true;
         stream->drain.until = now + HURRY_MS;
         core_drain(api->core, true, HURRY_MS);
+        (void)core_commit(api->core); /* other streams are told of it in this very round */
     }
 }

@@ -1,6 +1,7 @@
 /*
- * An event, from the state machine over the journal to the actions. The one place where state is
- * written, and the one place where actions leave: in this order.
+ * An event, from the state machine over the journal to the actions; and the group, in which events
+ * that came together are journalled together. The one place where state is written, and the one
+ * place where actions leave: in this order.
  */
 #include <stdlib.h>
 
@@ -230,50 +231,115 @@ enum status core_record_state(struct core *core, struct core_job *job)
     return st == ST_OK ? record_ended(core, job) : st;
 }
 
+/* The rows that the actions of an event are; the state follows with the group. */
 static enum status record_turn(struct core *core, struct core_job *job,
                                const struct machine_event *event)
 {
     const struct machine_actions *actions = &core->actions;
-    bool deciding = false;
-    enum status st = journal_begin(core->options.journal);
-    if (st == ST_OK)
-        st = core_record_state(core, job);
-    if (st == ST_OK)
-        st = core_record_rows(core, job);
+    enum status st = core_begin(core);
     for (size_t i = 0; st == ST_OK && i < actions->count; i++) {
-        st = record_action(core, job, &actions->list[i], event);
-        if (actions->list[i].kind == MACHINE_ACT_SAVE_ROW &&
-            actions->list[i].save_state == MACHINE_SAVE_COMMITTING)
-            deciding = true;
+        const struct machine_action *act = &actions->list[i];
+        st = record_action(core, job, act, event);
+        if (act->kind == MACHINE_ACT_SAVE_ROW && act->save_state == MACHINE_SAVE_COMMITTING)
+            job->deciding = true;
     }
-    if (st != ST_OK)
-        return st;
-    fault_context(-1, job->m.generation, (int64_t)machine_step_now(&job->m));
-    fault_point("coordinator.journal");
-    if (deciding)
-        fault_point("commit.record");
-    st = journal_commit(core->options.journal);
-    if (deciding)
-        fault_point("commit.recorded");
     return st;
+}
+
+/* ---- groups ---- */
+
+enum status core_begin(struct core *core)
+{
+    if (core->begun)
+        return ST_OK;
+    enum status st = journal_begin(core->options.journal);
+    core->begun = st == ST_OK;
+    return st;
+}
+
+void core_mark_dirty(struct core *core, struct core_job *job)
+{
+    job->m.dirty = false;
+    if (job->dirty)
+        return;
+    job->dirty = true;
+    job->dirty_next = core->dirty;
+    core->dirty = job;
+}
+
+void core_forget_dirty(struct core *core, struct core_job *job)
+{
+    for (struct core_job **at = &core->dirty; *at; at = &(*at)->dirty_next) {
+        if (*at != job)
+            continue;
+        *at = job->dirty_next;
+        job->dirty = false;
+        return;
+    }
+}
+
+static enum status record_dirty(struct core *core)
+{
+    enum status st = core->dirty ? core_begin(core) : ST_OK;
+    for (struct core_job *job = core->dirty; job && st == ST_OK; job = job->dirty_next) {
+        st = core_record_state(core, job);
+        if (st == ST_OK)
+            st = core_record_rows(core, job);
+    }
+    return st;
+}
+
+static void fault_points(struct core *core, const char *any, const char *deciding)
+{
+    for (const struct core_job *job = core->dirty; job; job = job->dirty_next) {
+        fault_context(-1, job->m.generation, (int64_t)machine_step_now(&job->m));
+        if (any)
+            fault_point(any);
+        if (job->deciding)
+            fault_point(deciding);
+    }
+}
+
+enum status core_commit(struct core *core)
+{
+    CHECK(!core->applying);
+    if (core->failed != ST_OK)
+        return core->failed;
+    enum status st = record_dirty(core);
+    if (core->begun && st == ST_OK) {
+        fault_points(core, "coordinator.journal", "commit.record");
+        if (!core->dirty)
+            fault_point("coordinator.journal");
+        st = journal_commit(core->options.journal);
+    }
+    if (st != ST_OK) {
+        core_fail(core, st, "journalling");
+        return st;
+    }
+    core->begun = false;
+    fault_points(core, NULL, "commit.recorded");
+    while (core->dirty) {
+        struct core_job *job = core->dirty;
+        core->dirty = job->dirty_next;
+        job->dirty = job->deciding = false;
+    }
+    if (core->failed == ST_OK) /* there was memory for all that is to leave */
+        core_outbox_empty(core);
+    return core->failed;
 }
 
 void core_flush_rows(struct core *core, struct core_job *job)
 {
     if (core->failed != ST_OK || job->rows.count == 0)
         return;
-    enum status st = journal_begin(core->options.journal);
-    if (st == ST_OK)
-        st = core_record_state(core, job);
+    enum status st = core_begin(core);
     if (st == ST_OK)
         st = core_record_rows(core, job);
-    if (st == ST_OK)
-        st = journal_commit(core->options.journal);
     if (st != ST_OK) {
         core_fail(core, st, "journalling metrics");
         return;
     }
-    core_rows_recorded(job);
+    core_mark_dirty(core, job);
     job->version++;
 }
 
@@ -293,35 +359,36 @@ static void for_ranks(struct core *core, struct core_job *job, uint32_t rank,
 }
 
 /* What a rank is sent about a save, or a checkpoint. */
-static void send_about_save_to(struct core_job *job, uint32_t rank,
+static void send_about_save_to(struct core *core, struct core_job *job, uint32_t rank,
                                const struct machine_action *act)
 {
     if (act->kind == MACHINE_ACT_SAVE_AT) {
-        core_send_save_at(job, rank, act->step, act->exit);
+        core_send_save_at(core, job, rank, act->step, act->exit);
     } else if (act->kind == MACHINE_ACT_STAY) {
-        core_send_stay(job, rank, act->step);
+        core_send_stay(core, job, rank, act->step);
     } else if (act->kind == MACHINE_ACT_SEND_ACK) {
-        core_send_ack(job, rank, act->step);
+        core_send_ack(core, job, rank, act->step);
     } else if (act->kind == MACHINE_ACT_SEND_DONE) {
-        core_send_done(job, rank, act->step, act->committed);
+        core_send_done(core, job, rank, act->step, act->committed);
     } else if (act->kind == MACHINE_ACT_READ_BACK) {
-        core_send_read_back(job, rank, act);
+        core_send_read_back(core, job, rank, act);
     } else {
-        core_send_folder(job, rank, act);
+        core_send_folder(core, job, rank, act);
     }
 }
 
-static void send_about_save(struct core_job *job, const struct machine_action *act)
+static void send_about_save(struct core *core, struct core_job *job,
+                            const struct machine_action *act)
 {
     if (act->rank != MACHINE_ALL_RANKS) {
-        send_about_save_to(job, act->rank, act);
+        send_about_save_to(core, job, act->rank, act);
         return;
     }
     const struct machine_save *save = machine_find_save(&job->m, act->step, act->generation);
     for (uint32_t i = 0; i < job->m.config.ranks; i++) {
         bool begun = save && (job->m.ranks[i].save_flags[save - job->m.saves] & MACHINE_RANK_BEGUN);
         if (act->kind != MACHINE_ACT_SEND_FOLDER || begun) /* the folder is for who began it */
-            send_about_save_to(job, i, act);
+            send_about_save_to(core, job, i, act);
     }
 }
 
@@ -351,7 +418,7 @@ static void perform_action(struct core *core, struct core_job *job,
         core_hold_slot(core, job, act->rank);
         break;
     case MACHINE_ACT_OVER:
-        core_send_over(job, act->message);
+        core_send_over(core, job, act->message);
         break;
     case MACHINE_ACT_ASSIGN:
         for_ranks(core, job, act->rank, core_send_assignment);
@@ -374,7 +441,7 @@ static void perform_action(struct core *core, struct core_job *job,
     case MACHINE_ACT_SEND_ACK:
     case MACHINE_ACT_SEND_DONE:
     case MACHINE_ACT_READ_BACK:
-        send_about_save(job, act);
+        send_about_save(core, job, act);
         break;
     }
 }
@@ -388,8 +455,7 @@ static void carry_out(struct core *core, struct core_job *job, const struct mach
             core_fail(core, st, "journalling");
             return;
         }
-        job->m.dirty = false;
-        core_rows_recorded(job);
+        core_mark_dirty(core, job);
     }
     for (size_t i = 0; i < core->actions.count; i++)
         perform_action(core, job, &core->actions.list[i]);
@@ -412,7 +478,7 @@ static enum status kill_unreadable(struct core *core, struct core_job *job,
             continue;
         core->nodes[i]->conn = NULL;
         conn->node = NULL;
-        conn->ops->finish(conn, RPC_ABORTED, "say hello again: a job was killed");
+        core_hang_up(core, conn, RPC_ABORTED, "say hello again: a job was killed");
     }
     return core->failed;
 }

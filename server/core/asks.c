@@ -108,7 +108,7 @@ static enum status record_job(struct core *core, const struct core_job *job, con
     buf_init(&state, CORE_STATE_BYTES_MAX);
     enum status st = machine_encode(&job->m, &state);
     if (st == ST_OK)
-        st = journal_begin(journal);
+        st = core_begin(core);
     struct journal_job row = { .id = job->id,
                                .name = job->name,
                                .seq = job->seq,
@@ -122,7 +122,7 @@ static enum status record_job(struct core *core, const struct core_job *job, con
         st = journal_put_event(journal, job->id, &event);
     if (st == ST_OK && key[0])
         st = journal_put_key(journal, key, job->id, wall);
-    return st == ST_OK ? journal_commit(journal) : st;
+    return st;
 }
 
 /* Jobs that ended long ago make room; their checkpoints stay where they are. */
@@ -141,11 +141,9 @@ static enum status make_room(struct core *core)
     if (st == ST_NOT_FOUND)
         return ST_FULL;
     if (st == ST_OK)
-        st = journal_begin(journal);
+        st = core_begin(core);
     if (st == ST_OK)
         st = journal_forget_job(journal, id);
-    if (st == ST_OK)
-        st = journal_commit(journal);
     if (st != ST_OK) {
         core_fail(core, st, "forgetting an old job");
         return st;
@@ -209,17 +207,13 @@ enum status core_ask(struct core *core, struct core_job *job, enum machine_event
 void core_remember(struct core *core, const char *key, const char *what)
 {
     struct journal *journal = core->options.journal;
-    if (!key[0] || strlen(key) > 200)
+    if (!key[0] || strlen(key) > 200 || core->failed != ST_OK)
         return;
-    enum status st = journal_begin(journal);
+    enum status st = core_begin(core);
     if (st == ST_OK)
         st = journal_put_key(journal, key, what, clock_wall_ms(core->options.clock));
-    if (st == ST_OK)
-        st = journal_commit(journal);
-    if (st != ST_OK) {
-        LOG_WARN(core->options.log, "a call's key is not remembered, ignoring: %s",
-                 status_string(st));
-    }
+    if (st != ST_OK)
+        core_fail(core, st, "journalling a call's key");
 }
 
 /* What a call with that key waits for already. */

@@ -1,7 +1,7 @@
 /*
  * The coordinator without its sockets, threads and clock: jobs, nodes, sessions, and the one way in
- * which anything happens: an event goes through a job's state machine, the outcome is journalled,
- * then its actions leave.
+ * which anything happens: events go through jobs' state machines, the outcome of as many as came
+ * together is journalled, then their actions leave.
  *
  * What it needs from outside are ports (struct core_options): a clock, random bytes, a journal, who
  * runs store tasks, and connections with two functions. cairnd gives it gRPC and threads,
@@ -46,8 +46,16 @@ struct core_conn {
     uint32_t generation, rank;
 };
 
+/* A message as it was packed. */
+struct core_message {
+    const ProtobufCMessageDescriptor *type;
+    uint8_t *data;
+    size_t size;
+};
+
+/* Called by core_commit alone; must not call the core back. */
 struct core_conn_ops {
-    void (*send)(struct core_conn *conn, const ProtobufCMessage *message);
+    void (*send)(struct core_conn *conn, const struct core_message *message);
     void (*finish)(struct core_conn *conn, enum rpc_code code, const char *detail);
 };
 
@@ -134,6 +142,8 @@ struct core_job {
     bool drained;             /* it was under way when the newest drain began */
     uint64_t version;         /* rises with every change, and when it is read again */
     uint64_t rows_version;    /* rises when rows are journalled */
+    bool dirty, deciding;     /* this group changed its state; decided on a save of it */
+    struct core_job *dirty_next;
     double loss, samples_per_s, step_ms, accuracy, eval_loss; /* newest; NaN: none */
     uint64_t metric_step;
     uint32_t metric_generation; /* of the row of metric_step; 0: not known */
@@ -180,7 +190,8 @@ struct core_node {
 };
 
 /*
- * Reads the journal and resumes what it holds: a job that can't be read is kept as it is.
+ * Reads the journal, resumes what it holds, and commits that: a job that can't be read is kept as
+ * it is.
  *
  * Jobs that ended are read when somebody asks for one (core_find), or, where something may be left
  * to do, one by one after the start. Some of them stay in memory, the others go again.
@@ -192,7 +203,8 @@ enum status core_failed(const struct core *core);
 
 /*
  * Time. The caller asks for the deadline, waits until then or until something comes, calls
- * core_wake first of all, passes on what came, and calls core_tick if that deadline has passed.
+ * core_wake first of all, passes on what came, calls core_tick if that deadline has passed, and
+ * then core_commit.
  *
  * core_deadline: mono ms; INT64_MAX: never. core_wake notices that this process did not run for a
  * while, so that nobody else's silence of that time counts.
@@ -201,6 +213,14 @@ int64_t core_deadline(struct core *core);
 void core_wake(struct core *core);
 void core_tick(struct core *core);
 
+/*
+ * Ends a group: all that the functions below did since the last call is journalled in one
+ * transaction, then what they had to say leaves, in order. The caller passes on what came, as much
+ * as it likes, then commits; what it tells people itself waits for that, too. If it fails nothing
+ * leaves, and core_failed says why. Nothing to do: costs nothing.
+ */
+enum status core_commit(struct core *core);
+
 /* ---- streams ---- */
 void core_agent_message(struct core *core, struct core_conn *conn,
                         const Cairn__V1__AgentMessage *message);
@@ -208,6 +228,8 @@ void core_agent_closed(struct core *core, struct core_conn *conn);
 void core_trainer_message(struct core *core, struct core_conn *conn,
                           const Cairn__V1__TrainerMessage *message);
 void core_trainer_closed(struct core *core, struct core_conn *conn);
+/* The other side says no more: the stream ends after what is on its way there. */
+void core_half_closed(struct core *core, struct core_conn *conn);
 /* Takes the task over. */
 void core_store_done(struct core *core, struct store_task *task);
 
@@ -231,8 +253,7 @@ MUST_CHECK enum status core_ask(struct core *core, struct core_job *job,
  */
 MUST_CHECK enum status core_save(struct core *core, struct core_job *job, const char *key,
                                  struct machine_awaited *out);
-/* Journals what a call with that key was about. If it can't, a repetition is done again: harmless
- * for all that are remembered so. */
+/* Journals what a call with that key was about. */
 void core_remember(struct core *core, const char *key, const char *what);
 /*
  * Removes a checkpoint.

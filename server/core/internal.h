@@ -26,13 +26,25 @@
 #define CORE_UNDYING_MS      15000 /* killed so long ago, a process is called undying */
 #define CORE_DRAIN_FORGET_MS 60000 /* a drain that nobody ends is forgotten */
 #define CORE_DESCRIPTORS_OWN 128   /* of the journal, the store, agents and people */
-#define CORE_STATE_BYTES_MAX ((size_t)4 * 1024 * 1024) /* of a job's machine as JSON */
+#define CORE_OUTBOX_BYTES    ((size_t)32 * 1024 * 1024) /* a group with more is committed at once */
+#define CORE_STATE_BYTES_MAX ((size_t)4 * 1024 * 1024)  /* of a job's machine as JSON */
+
+/* What is to leave when the group is committed (outbox.c). */
+struct core_outbox {
+    struct core_out *list; /* in order; owned, with what is in it */
+    size_t count, capacity, bytes;
+};
 
 /*
+ * A group: all that happens between two calls of core_commit. Its events are applied one after the
+ * other, its writes are one transaction.
+ *
  * Invariants:
- *   1 What a turn of a machine decides is journalled before any of its actions leaves; if that
- *     fails, `failed` is set and nothing leaves any more.
- *   2 No turn begins within a turn (`applying`): actions don't call back.
+ *   1 Nothing leaves but out of core_commit, and that after the group's transaction: messages, ends
+ *     of streams and store tasks wait in the outbox. If the commit fails, `failed` is set and
+ *     nothing leaves any more.
+ *   2 A job whose state differs from the journal's is in `dirty`, or its machine's turn is on.
+ *   3 No turn begins within a turn (`applying`): actions don't call back.
  */
 struct core {
     struct core_options options;
@@ -58,6 +70,9 @@ struct core {
     int64_t looked_at;      /* jobs that wait for slots were looked at */
     bool schedule_needed;
     bool applying;
+    bool begun;             /* the group's transaction */
+    struct core_job *dirty; /* jobs whose state the group changed */
+    struct core_outbox outbox;
     struct machine_actions actions; /* of the turn */
 };
 
@@ -108,7 +123,23 @@ bool core_gpu_serves(const struct core_gpu *gpu);
 /* Whether it has slots of this device kind, of a capability that is enough. */
 bool core_node_has(const struct core_node *node, const char *device);
 
-/* ---- orders.c: what leaves to agents and trainers ---- */
+/* ---- outbox.c: what waits for the commit ---- */
+
+/* Packs it. conn may close before it leaves. */
+void core_post(struct core *core, struct core_conn *conn, const ProtobufCMessage *message);
+void core_hang_up(struct core *core, struct core_conn *conn, enum rpc_code code,
+                  const char *detail);
+void core_post_task(struct core *core, struct store_task *task); /* takes it over */
+/* A fault point between messages (tests), and its context. */
+void core_post_point(struct core *core, const char *name, int64_t rank, int64_t generation,
+                     int64_t step);
+bool core_outbox_full(const struct core *core);
+/* The connection is gone. */
+void core_outbox_forget(struct core *core, const struct core_conn *conn);
+void core_outbox_empty(struct core *core); /* they leave */
+void core_outbox_release(struct core *core);
+
+/* ---- orders.c: what is told to agents and trainers ---- */
 
 void core_send_start(struct core *core, struct core_job *job, uint32_t rank);
 /* Nobody saw that trainer go: no other one gets its slot until somebody did. Where it lives on, it
@@ -116,26 +147,30 @@ void core_send_start(struct core *core, struct core_job *job, uint32_t rank);
 void core_hold_slot(struct core *core, struct core_job *job, uint32_t rank);
 /* Kills the trainer, if it isn't gone; the same for one that should not run. */
 void core_send_end(struct core *core, struct core_job *job, uint32_t rank);
-void core_send_end_of(struct core_conn *conn, Cairn__V1__TrainerRef *ref);
+void core_send_end_of(struct core *core, struct core_conn *conn, Cairn__V1__TrainerRef *ref);
 /* To every agent that is there and needs no copies of the job; others tell of theirs in a hello. */
 void core_send_forget(struct core *core, const struct core_job *job);
 /* Which copies on a node, of those that its hello names, nobody needs. */
 void core_check_copies(struct core *core, struct core_node *node,
                        const Cairn__V1__AgentHello *hello);
 /* message: of the type that the body names. */
-void core_send_order(struct core_job *job, uint32_t rank, Cairn__V1__TrainerOrder__BodyCase body,
-                     void *message);
+void core_send_order(struct core *core, struct core_job *job, uint32_t rank,
+                     Cairn__V1__TrainerOrder__BodyCase body, void *message);
 /* This generation is over: to one connection, which ends; to all of the job. */
-void core_send_over_to(struct core_conn *conn, const char *reason);
-void core_send_over(struct core_job *job, const char *reason);
+void core_send_over_to(struct core *core, struct core_conn *conn, const char *reason);
+void core_send_over(struct core *core, struct core_job *job, const char *reason);
 /* The assignment (message Plan) of a rank. */
 void core_send_assignment(struct core *core, struct core_job *job, uint32_t rank);
-void core_send_save_at(struct core_job *job, uint32_t rank, uint64_t step, bool exit);
-void core_send_stay(struct core_job *job, uint32_t rank, uint64_t step);
-void core_send_folder(struct core_job *job, uint32_t rank, const struct machine_action *act);
-void core_send_ack(struct core_job *job, uint32_t rank, uint64_t step);
-void core_send_read_back(struct core_job *job, uint32_t rank, const struct machine_action *act);
-void core_send_done(struct core_job *job, uint32_t rank, uint64_t step, bool committed);
+void core_send_save_at(struct core *core, struct core_job *job, uint32_t rank, uint64_t step,
+                       bool exit);
+void core_send_stay(struct core *core, struct core_job *job, uint32_t rank, uint64_t step);
+void core_send_folder(struct core *core, struct core_job *job, uint32_t rank,
+                      const struct machine_action *act);
+void core_send_ack(struct core *core, struct core_job *job, uint32_t rank, uint64_t step);
+void core_send_read_back(struct core *core, struct core_job *job, uint32_t rank,
+                         const struct machine_action *act);
+void core_send_done(struct core *core, struct core_job *job, uint32_t rank, uint64_t step,
+                    bool committed);
 
 /* ---- rendezvous.c: ranks find each other ---- */
 
@@ -150,9 +185,8 @@ void core_take_rows(struct core *core, struct core_job *job, Cairn__V1__MetricRo
                     size_t count);
 /* The newest loss, pace and evaluation, for people. */
 void core_show_row(struct core_job *job, uint64_t step, const Cairn__V1__MetricRow *row);
+/* Writes them with this group; then rank 0 may forget them. */
 MUST_CHECK enum status core_record_rows(struct core *core, struct core_job *job);
-/* They are journalled: rank 0 may forget them. */
-void core_rows_recorded(struct core_job *job);
 
 /* ---- tasks.c: what the store is asked ---- */
 
@@ -177,6 +211,12 @@ struct machine_event core_event_of(const struct core *core, enum machine_event_k
 enum status core_apply(struct core *core, struct core_job *job, struct machine_event *event);
 /* An event in the job's history that its machine doesn't decide. */
 void core_note(struct core *core, struct core_job *job, const char *what, const char *message);
+/* Before any write: begins the group's transaction, if none of the group has. A write that fails
+ * makes the core fail: SQLite may have taken the whole transaction back. */
+MUST_CHECK enum status core_begin(struct core *core);
+/* The job's state is written when the group is committed; not, as the job is gone. */
+void core_mark_dirty(struct core *core, struct core_job *job);
+void core_forget_dirty(struct core *core, struct core_job *job);
 /* Within a transaction: the job's state as it is now. */
 MUST_CHECK enum status core_record_state(struct core *core, struct core_job *job);
 /* After it was read from the journal. */
@@ -186,7 +226,7 @@ void core_flush_rows(struct core *core, struct core_job *job);
 
 /* ---- schedule.c: who gets slots ---- */
 
-/* At the end of every entry: places jobs if slots changed. */
+/* At the end of every entry: places jobs if slots changed; commits a group that has grown large. */
 void core_schedule(struct core *core);
 
 /* ---- trainers.c ---- */

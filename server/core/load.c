@@ -261,7 +261,8 @@ void core_drop_job(struct core *core, struct core_job *job, const char *why)
     while (at < core->job_count && core->jobs[at] != job)
         at++;
     CHECK(at < core->job_count);
-    core_send_over(job, why);
+    core_send_over(core, job, why);
+    core_forget_dirty(core, job);
     core->job_count--;
     memmove(&core->jobs[at], &core->jobs[at + 1], (core->job_count - at) * sizeof(void *));
     core_job_free(job);
@@ -270,7 +271,7 @@ void core_drop_job(struct core *core, struct core_job *job, const char *why)
 /* Nobody points at it, and nothing of it is only in memory. */
 static bool may_go(const struct core_job *job)
 {
-    bool used = job->ended == JOURNAL_LIVE || job->m.dirty || job->tasks > 0 || job->held > 0 ||
+    bool used = job->ended == JOURNAL_LIVE || job->dirty || job->tasks > 0 || job->held > 0 ||
                 job->rows.count > 0 || core_is_kept(job);
     for (uint32_t i = 0; !used && i < job->m.config.ranks; i++)
         used = job->ranks[i].conn != NULL;
@@ -342,11 +343,9 @@ static void look_at_left(struct core *core)
 static void tidy(struct core *core)
 {
     bool more = false;
-    enum status st = journal_begin(core->options.journal);
+    enum status st = core_begin(core);
     if (st == ST_OK)
         st = journal_tidy(core->options.journal, &more);
-    if (st == ST_OK)
-        st = journal_commit(core->options.journal);
     core->tidy_at = more ? core_now(core) + CORE_TIDY_MS : INT64_MAX;
     if (st != ST_OK)
         core_fail(core, st, "deleting old rows");
@@ -385,7 +384,7 @@ enum status core_load(struct core *core)
     bool resumes = false;
     for (size_t i = 0; i < core->job_count; i++)
         resumes = resumes || !machine_state_final(core->jobs[i]->m.state);
-    core->promised_at = core_now(core); /* resuming takes a transaction per job: see core_wake */
+    core->promised_at = core_now(core); /* resuming thousands takes a while: see core_wake */
     for (size_t i = 0; i < core->job_count && core->failed == ST_OK; i++) {
         if (!core->jobs[i]->unreadable[0])
             core_resume(core, core->jobs[i]);

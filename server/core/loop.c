@@ -15,7 +15,7 @@ enum status core_new(const struct core_options *options, struct core **out)
     core->promised_at = core->left_at = core->tidy_at = INT64_MAX;
     enum status st = core_load(core);
     if (st == ST_OK)
-        st = core->failed;
+        st = core_commit(core);
     if (st != ST_OK) {
         core_free(core);
         return st;
@@ -29,6 +29,7 @@ void core_free(struct core *core)
 {
     if (!core)
         return;
+    core_outbox_release(core);
     for (size_t i = 0; i < core->job_count; i++)
         core_job_free(core->jobs[i]);
     for (size_t i = 0; i < core->node_count; i++) {

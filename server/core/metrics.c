@@ -111,9 +111,22 @@ void core_take_rows(struct core *core, struct core_job *job, Cairn__V1__MetricRo
     }
 }
 
+/* Rank 0 may forget them, once the group is journalled. */
+static void acknowledge(struct core *core, struct core_job *job, uint64_t through)
+{
+    if (!job->metrics_from || job->ranks[0].conn != job->metrics_from)
+        return;
+    Cairn__V1__MetricAck ack = CAIRN__V1__METRIC_ACK__INIT;
+    ack.through_step = through;
+    core_send_order(core, job, 0, CAIRN__V1__TRAINER_ORDER__BODY_METRIC_ACK, &ack);
+}
+
 enum status core_record_rows(struct core *core, struct core_job *job)
 {
     struct journal *journal = core->options.journal;
+    uint64_t through = 0;
+    if (job->rows.count == 0)
+        return ST_OK;
     for (size_t i = 0; i < job->rows.count; i++) {
         const struct core_row *row = &job->rows.list[i];
         enum status st =
@@ -121,24 +134,13 @@ enum status core_record_rows(struct core *core, struct core_job *job)
         if (st != ST_OK)
             return st;
     }
-    return job->rows.count > 0 ? journal_bound_metrics(journal, job->id) : ST_OK;
-}
-
-void core_rows_recorded(struct core_job *job)
-{
-    uint64_t through = 0;
-    if (job->rows.count == 0)
-        return;
+    enum status st = journal_bound_metrics(journal, job->id);
     for (size_t i = 0; i < job->rows.count; i++) {
-        if (job->rows.list[i].step > through)
-            through = job->rows.list[i].step;
+        through = job->rows.list[i].step > through ? job->rows.list[i].step : through;
         free(job->rows.list[i].data);
     }
     job->rows.count = 0;
     job->rows_version++;
-    if (!job->metrics_from || job->ranks[0].conn != job->metrics_from)
-        return;
-    Cairn__V1__MetricAck ack = CAIRN__V1__METRIC_ACK__INIT;
-    ack.through_step = through;
-    core_send_order(job, 0, CAIRN__V1__TRAINER_ORDER__BODY_METRIC_ACK, &ack);
+    acknowledge(core, job, through);
+    return st;
 }

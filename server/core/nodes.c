@@ -225,7 +225,7 @@ static void take_running(struct core *core, struct core_node *node, Cairn__V1__T
         if (ref)
             core_stray_add(core, node, ref, slot, core_now(core));
         if (ref && node->conn)
-            core_send_end_of(node->conn, ref);
+            core_send_end_of(core, node->conn, ref);
         return;
     }
     struct machine_event event =
@@ -233,7 +233,7 @@ static void take_running(struct core *core, struct core_node *node, Cairn__V1__T
     event.started.pid = pid;
     (void)core_apply(core, job, &event);
     if (job->m.end_to != MACHINE_NONE && job->m.end_hard_at == 0 && node->conn)
-        core_send_end_of(node->conn, ref);
+        core_send_end_of(core, node->conn, ref);
 }
 
 static bool is_listed(const Cairn__V1__AgentHello *hello, const char *job, uint32_t generation,
@@ -321,13 +321,13 @@ static void refuse_rival(struct core *core, struct core_conn *conn, struct core_
         order.body_case = CAIRN__V1__AGENT_ORDER__BODY_NOTICE;
         order.notice = &notice;
         if (node->conn)
-            node->conn->ops->send(node->conn, &order.base);
+            core_post(core, node->conn, &order.base);
     }
     reason_set(&reason,
                "another agent, of host %.100s, is node %s; this one waits until that one is lost: "
                "or start it with another --name",
                node->host, node->name);
-    conn->ops->finish(conn, RPC_ALREADY_EXISTS, reason.text);
+    core_hang_up(core, conn, RPC_ALREADY_EXISTS, reason.text);
 }
 
 /* The node that this hello speaks of, with room for its agent; NULL, and the stream ended. */
@@ -337,8 +337,8 @@ static struct core_node *admit_agent(struct core *core, struct core_conn *conn,
     if (!hello->node[0] || !is_shorter(hello->node, LIMIT_NAME) ||
         !is_shorter(hello->host, LIMIT_NAME) || !is_shorter(hello->device, 32) ||
         hello->slots > LIMIT_SLOTS || strchr(hello->node, ',')) {
-        conn->ops->finish(conn, RPC_INVALID_ARGUMENT,
-                          "this hello has no usable name, host or size");
+        core_hang_up(core, conn, RPC_INVALID_ARGUMENT,
+                     "this hello has no usable name, host or size");
         return NULL;
     }
     if (!core_version_fits(hello->version)) {
@@ -347,14 +347,14 @@ static struct core_node *admit_agent(struct core *core, struct core_conn *conn,
                    "this coordinator is of version %s, the agent of node %s of version %.31s: "
                    "install the same on both",
                    CAIRN_VERSION, hello->node, core_version_said(hello->version));
-        conn->ops->finish(conn, RPC_FAILED_PRECONDITION, reason.text);
+        core_hang_up(core, conn, RPC_FAILED_PRECONDITION, reason.text);
         return NULL;
     }
     struct core_node *node = core_node_at(core, hello->node);
     if (!node)
         node = core_node_make(core, hello->node);
     if (!node) {
-        conn->ops->finish(conn, RPC_RESOURCE_EXHAUSTED, "too many nodes");
+        core_hang_up(core, conn, RPC_RESOURCE_EXHAUSTED, "too many nodes");
         return NULL;
     }
     if (is_taken(core, node, hello)) {
@@ -372,7 +372,7 @@ static bool take_seat(struct core *core, struct core_conn *conn, struct core_nod
     struct core_conn *old = node->conn;
     if (old) {
         old->node = NULL;
-        old->ops->finish(old, RPC_ABORTED, "a newer agent of this machine took this node's name");
+        core_hang_up(core, old, RPC_ABORTED, "a newer agent of this machine took this node's name");
         if (hello->started_ms != node->started_ms) {
             LOG_WARN(core->options.log, "node %s: a newer agent takes the place of an older one",
                      node->name);
@@ -401,7 +401,7 @@ static void agent_hello(struct core *core, struct core_conn *conn,
                         const Cairn__V1__AgentHello *hello)
 {
     if (conn->greeted) {
-        conn->ops->finish(conn, RPC_FAILED_PRECONDITION, "a stream has one hello");
+        core_hang_up(core, conn, RPC_FAILED_PRECONDITION, "a stream has one hello");
         return;
     }
     conn->greeted = true;
@@ -414,7 +414,7 @@ static void agent_hello(struct core *core, struct core_conn *conn,
     Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;
     order.body_case = CAIRN__V1__AGENT_ORDER__BODY_WELCOME;
     order.welcome = &welcome;
-    conn->ops->send(conn, &order.base);
+    core_post(core, conn, &order.base);
     take_gpus(core, node, hello->gpus, hello->n_gpus);
     LOG_INFO(core->options.log, "node %s joined: %u slots of %s, %u GPUs, %zu trainers run there",
              node->name, node->slots, node->device, node->gpu_count, hello->n_running);
@@ -520,7 +520,7 @@ static void take_exit(struct core *core, struct core_node *node,
     Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;
     order.body_case = CAIRN__V1__AGENT_ORDER__BODY_EXIT_ACK;
     order.exit_ack = &ack;
-    node->conn->ops->send(node->conn, &order.base);
+    core_post(core, node->conn, &order.base);
 }
 
 /* ---- the stream ---- */
@@ -537,7 +537,7 @@ void core_agent_message(struct core *core, struct core_conn *conn,
     }
     struct core_node *node = conn->node;
     if (!node) {
-        conn->ops->finish(conn, RPC_FAILED_PRECONDITION, "the first message is a hello");
+        core_hang_up(core, conn, RPC_FAILED_PRECONDITION, "the first message is a hello");
         return;
     }
     note_heard(core, node);
@@ -557,6 +557,7 @@ void core_agent_message(struct core *core, struct core_conn *conn,
 
 void core_agent_closed(struct core *core, struct core_conn *conn)
 {
+    core_outbox_forget(core, conn);
     if (conn->node && conn->node->conn == conn) {
         conn->node->conn = NULL;
         LOG_INFO(core->options.log, "the agent of node %s hung up", conn->node->name);

@@ -1,12 +1,11 @@
 /*
- * What leaves to agents and trainers. Nothing in here changes what is journalled: an order that is
+ * What is told to agents and trainers. Nothing in here changes what is journalled: an order that is
  * lost with its connection is made again when the other side says hello.
  */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/fault.h"
 #include "server/core/internal.h"
 
 /* ---- to agents: trainers ---- */
@@ -42,10 +41,10 @@ void core_send_start(struct core *core, struct core_job *job, uint32_t rank)
     Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;
     order.body_case = CAIRN__V1__AGENT_ORDER__BODY_START;
     order.start = &start;
-    conn->ops->send(conn, &order.base);
+    core_post(core, conn, &order.base);
 }
 
-void core_send_end_of(struct core_conn *conn, Cairn__V1__TrainerRef *ref)
+void core_send_end_of(struct core *core, struct core_conn *conn, Cairn__V1__TrainerRef *ref)
 {
     Cairn__V1__EndTrainer end = CAIRN__V1__END_TRAINER__INIT;
     end.ref = ref;
@@ -53,7 +52,7 @@ void core_send_end_of(struct core_conn *conn, Cairn__V1__TrainerRef *ref)
     Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;
     order.body_case = CAIRN__V1__AGENT_ORDER__BODY_END;
     order.end = &end;
-    conn->ops->send(conn, &order.base);
+    core_post(core, conn, &order.base);
 }
 
 void core_send_end(struct core *core, struct core_job *job, uint32_t rank)
@@ -61,7 +60,7 @@ void core_send_end(struct core *core, struct core_job *job, uint32_t rank)
     struct core_conn *conn = agent_of(core, job->m.ranks[rank].node);
     Cairn__V1__TrainerRef ref = ref_of(job, rank);
     if (conn && !job->m.ranks[rank].gone)
-        core_send_end_of(conn, &ref);
+        core_send_end_of(core, conn, &ref);
 }
 
 void core_hold_slot(struct core *core, struct core_job *job, uint32_t rank)
@@ -73,7 +72,7 @@ void core_hold_slot(struct core *core, struct core_job *job, uint32_t rank)
         return;
     core_stray_add(core, node, &ref, of->slot, job->m.ended_at);
     if (node->conn) /* it counts as gone, and MACHINE_ACT_END leaves it out */
-        core_send_end_of(node->conn, &ref);
+        core_send_end_of(core, node->conn, &ref);
 }
 
 enum status core_log_request(struct core *core, const char *node_name,
@@ -85,13 +84,13 @@ enum status core_log_request(struct core *core, const char *node_name,
     Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;
     order.body_case = CAIRN__V1__AGENT_ORDER__BODY_LOG;
     order.log = (Cairn__V1__LogRequest *)request;
-    conn->ops->send(conn, &order.base);
+    core_post(core, conn, &order.base);
     return ST_OK;
 }
 
 /* ---- to agents: copies in memory ---- */
 
-static void send_forget(const struct core_node *node, const char *job)
+static void send_forget(struct core *core, const struct core_node *node, const char *job)
 {
     Cairn__V1__ForgetCopies forget = CAIRN__V1__FORGET_COPIES__INIT;
     forget.job = (char *)job;
@@ -99,7 +98,7 @@ static void send_forget(const struct core_node *node, const char *job)
     order.body_case = CAIRN__V1__AGENT_ORDER__BODY_FORGET;
     order.forget = &forget;
     if (node->conn)
-        node->conn->ops->send(node->conn, &order.base);
+        core_post(core, node->conn, &order.base);
 }
 
 /* Copies are made there, or a generation that comes may start from those that are there. */
@@ -120,7 +119,7 @@ void core_send_forget(struct core *core, const struct core_job *job)
 {
     for (size_t i = 0; i < core->node_count; i++) {
         if (!needs_copies(job, core->nodes[i]))
-            send_forget(core->nodes[i], job->id);
+            send_forget(core, core->nodes[i], job->id);
     }
 }
 
@@ -130,42 +129,42 @@ void core_check_copies(struct core *core, struct core_node *node,
     for (size_t i = 0; i < hello->n_copies; i++) {
         const struct core_job *job = core_job_at(core, hello->copies[i]);
         if (!job || (!core_is_kept(job) && !needs_copies(job, node)))
-            send_forget(node, hello->copies[i]);
+            send_forget(core, node, hello->copies[i]);
     }
 }
 
 /* ---- to trainers ---- */
 
-void core_send_order(struct core_job *job, uint32_t rank, Cairn__V1__TrainerOrder__BodyCase body,
-                     void *message)
+void core_send_order(struct core *core, struct core_job *job, uint32_t rank,
+                     Cairn__V1__TrainerOrder__BodyCase body, void *message)
 {
     struct core_conn *conn = job->ranks[rank].conn;
     Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
     order.body_case = body;
     order.over = message; /* a union of pointers */
     if (conn)
-        conn->ops->send(conn, &order.base);
+        core_post(core, conn, &order.base);
 }
 
-void core_send_over_to(struct core_conn *conn, const char *reason)
+void core_send_over_to(struct core *core, struct core_conn *conn, const char *reason)
 {
     Cairn__V1__Over over = CAIRN__V1__OVER__INIT;
     over.reason = (char *)reason;
     Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
     order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_OVER;
     order.over = &over;
-    conn->ops->send(conn, &order.base);
-    conn->ops->finish(conn, RPC_FAILED_PRECONDITION, reason);
+    core_post(core, conn, &order.base);
+    core_hang_up(core, conn, RPC_FAILED_PRECONDITION, reason);
 }
 
-void core_send_over(struct core_job *job, const char *reason)
+void core_send_over(struct core *core, struct core_job *job, const char *reason)
 {
     for (uint32_t i = 0; i < job->m.config.ranks; i++) {
         struct core_conn *conn = job->ranks[i].conn;
         if (!conn)
             continue;
         core_detach(conn);
-        core_send_over_to(conn, reason);
+        core_send_over_to(core, conn, reason);
     }
 }
 
@@ -280,48 +279,51 @@ void core_send_assignment(struct core *core, struct core_job *job, uint32_t rank
     plan.data_known = m->started_wall != 0;
     plan.nodes = places.nodes;
     plan.n_nodes = m->config.ranks;
-    fault_context(rank, m->generation, (int64_t)m->restore_step);
-    fault_point("coordinator.plan");
-    core_send_order(job, rank, CAIRN__V1__TRAINER_ORDER__BODY_PLAN, &plan);
+    core_post_point(core, "coordinator.plan", rank, m->generation, (int64_t)m->restore_step);
+    core_send_order(core, job, rank, CAIRN__V1__TRAINER_ORDER__BODY_PLAN, &plan);
     release_places(&places);
 }
 
 /* ---- to trainers: saves ---- */
 
-static void send_at(struct core_job *job, uint32_t rank, Cairn__V1__SaveAt at)
+static void send_at(struct core *core, struct core_job *job, uint32_t rank, Cairn__V1__SaveAt at)
 {
-    core_send_order(job, rank, CAIRN__V1__TRAINER_ORDER__BODY_SAVE_AT, &at);
+    core_send_order(core, job, rank, CAIRN__V1__TRAINER_ORDER__BODY_SAVE_AT, &at);
 }
 
-void core_send_save_at(struct core_job *job, uint32_t rank, uint64_t step, bool exit)
+void core_send_save_at(struct core *core, struct core_job *job, uint32_t rank, uint64_t step,
+                       bool exit)
 {
-    send_at(job, rank, save_at_of(step, exit));
+    send_at(core, job, rank, save_at_of(step, exit));
 }
 
-void core_send_stay(struct core_job *job, uint32_t rank, uint64_t step)
+void core_send_stay(struct core *core, struct core_job *job, uint32_t rank, uint64_t step)
 {
     Cairn__V1__SaveAt at = save_at_of(step, false);
     at.then = CAIRN__V1__SAVE_AT__THEN__STAY;
-    send_at(job, rank, at);
+    send_at(core, job, rank, at);
 }
 
-void core_send_ack(struct core_job *job, uint32_t rank, uint64_t step)
+void core_send_ack(struct core *core, struct core_job *job, uint32_t rank, uint64_t step)
 {
     Cairn__V1__SaveAck ack = CAIRN__V1__SAVE_ACK__INIT;
-    fault_point("coordinator.ack");
+    core_post_point(core, "coordinator.ack", -1, job->m.generation,
+                    (int64_t)machine_step_now(&job->m));
     ack.step = step;
-    core_send_order(job, rank, CAIRN__V1__TRAINER_ORDER__BODY_SAVE_ACK, &ack);
+    core_send_order(core, job, rank, CAIRN__V1__TRAINER_ORDER__BODY_SAVE_ACK, &ack);
 }
 
-void core_send_done(struct core_job *job, uint32_t rank, uint64_t step, bool committed)
+void core_send_done(struct core *core, struct core_job *job, uint32_t rank, uint64_t step,
+                    bool committed)
 {
     Cairn__V1__SaveDone done = CAIRN__V1__SAVE_DONE__INIT;
     done.step = step;
     done.committed = committed;
-    core_send_order(job, rank, CAIRN__V1__TRAINER_ORDER__BODY_SAVE_DONE, &done);
+    core_send_order(core, job, rank, CAIRN__V1__TRAINER_ORDER__BODY_SAVE_DONE, &done);
 }
 
-void core_send_folder(struct core_job *job, uint32_t rank, const struct machine_action *act)
+void core_send_folder(struct core *core, struct core_job *job, uint32_t rank,
+                      const struct machine_action *act)
 {
     char dir[LIMIT_PATH] = "", base_dir[LIMIT_PATH] = "";
     const struct machine_save *save = machine_find_save(&job->m, act->step, act->generation);
@@ -335,10 +337,11 @@ void core_send_folder(struct core_job *job, uint32_t rank, const struct machine_
     folder.step = act->step;
     folder.dir = dir;
     folder.base_dir = base_dir;
-    core_send_order(job, rank, CAIRN__V1__TRAINER_ORDER__BODY_SAVE_FOLDER, &folder);
+    core_send_order(core, job, rank, CAIRN__V1__TRAINER_ORDER__BODY_SAVE_FOLDER, &folder);
 }
 
-void core_send_read_back(struct core_job *job, uint32_t rank, const struct machine_action *act)
+void core_send_read_back(struct core *core, struct core_job *job, uint32_t rank,
+                         const struct machine_action *act)
 {
     const struct machine_ckpt *ckpt = machine_find_ckpt(&job->m, act->step, act->generation);
     char dir[LIMIT_PATH] = "";
@@ -351,5 +354,5 @@ void core_send_read_back(struct core_job *job, uint32_t rank, const struct machi
     read_back.shards = ckpt->shards;
     read_back.bytes = ckpt->bytes;
     read_back.spread_ms = (uint64_t)machine_spread_ms(&job->m, ckpt);
-    core_send_order(job, rank, CAIRN__V1__TRAINER_ORDER__BODY_READ_BACK, &read_back);
+    core_send_order(core, job, rank, CAIRN__V1__TRAINER_ORDER__BODY_READ_BACK, &read_back);
 }

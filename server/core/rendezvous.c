@@ -9,8 +9,8 @@
 #include "common/check.h"
 #include "server/core/internal.h"
 
-static void reply_kv(struct core_job *job, uint32_t rank, uint64_t id, enum status st,
-                     const struct kv_entry *entry, int64_t sum)
+static void reply_kv(struct core *core, struct core_job *job, uint32_t rank, uint64_t id,
+                     enum status st, const struct kv_entry *entry, int64_t sum)
 {
     Cairn__V1__KvReply reply = CAIRN__V1__KV_REPLY__INIT;
     reply.id = id;
@@ -20,7 +20,7 @@ static void reply_kv(struct core_job *job, uint32_t rank, uint64_t id, enum stat
         reply.value.data = entry->value;
         reply.value.len = entry->size;
     }
-    core_send_order(job, rank, CAIRN__V1__TRAINER_ORDER__BODY_KV, &reply);
+    core_send_order(core, job, rank, CAIRN__V1__TRAINER_ORDER__BODY_KV, &reply);
 }
 
 /* A restart of the coordinator must not make a formation fail: the map is journalled. */
@@ -28,20 +28,18 @@ static enum status record_kv(struct core *core, struct core_job *job, const char
 {
     const struct kv_entry *entry = kv_map_get(&job->kv, key);
     struct journal *journal = core->options.journal;
-    enum status st = journal_begin(journal);
+    enum status st = core_begin(core);
     if (st == ST_OK && entry) {
         st = journal_put_kv(journal, job->id, job->m.generation, key, entry->value, entry->size);
     } else if (st == ST_OK) {
         st = journal_drop_kv(journal, job->id, key);
     }
-    if (st == ST_OK)
-        st = journal_commit(journal);
     if (st != ST_OK)
         core_fail(core, st, "journalling the rendezvous");
     return st;
 }
 
-static void answer_waits(struct core_job *job, const char *key)
+static void answer_waits(struct core *core, struct core_job *job, const char *key)
 {
     const struct kv_entry *entry = kv_map_get(&job->kv, key);
     for (struct core_wait **at = &job->waits; entry && *at;) {
@@ -53,7 +51,7 @@ static void answer_waits(struct core_job *job, const char *key)
         *at = wait->next;
         CHECK(job->wait_count > 0);
         job->wait_count--;
-        reply_kv(job, wait->rank, wait->id, ST_OK, entry, 0);
+        reply_kv(core, job, wait->rank, wait->id, ST_OK, entry, 0);
         free(wait);
     }
 }
@@ -63,7 +61,7 @@ static void wait_for_key(struct core *core, struct core_job *job, uint32_t rank,
 {
     int64_t ms = request->timeout_ms < CORE_KV_MS_MAX ? request->timeout_ms : CORE_KV_MS_MAX;
     if (ms <= 0) {
-        reply_kv(job, rank, request->id, ST_NOT_FOUND, NULL, 0);
+        reply_kv(core, job, rank, request->id, ST_NOT_FOUND, NULL, 0);
         return;
     }
     for (struct core_wait *wait = job->waits; wait; wait = wait->next) {
@@ -72,7 +70,7 @@ static void wait_for_key(struct core *core, struct core_job *job, uint32_t rank,
     }
     struct core_wait *wait = job->wait_count < CORE_WAITS_MAX ? calloc(1, sizeof *wait) : NULL;
     if (!wait) {
-        reply_kv(job, rank, request->id, ST_FULL, NULL, 0);
+        reply_kv(core, job, rank, request->id, ST_FULL, NULL, 0);
         return;
     }
     *wait = (struct core_wait){
@@ -95,7 +93,7 @@ void core_waits_tick(struct core *core, struct core_job *job)
         *at = wait->next;
         CHECK(job->wait_count > 0);
         job->wait_count--;
-        reply_kv(job, wait->rank, wait->id, ST_TIMED_OUT, NULL, 0);
+        reply_kv(core, job, wait->rank, wait->id, ST_TIMED_OUT, NULL, 0);
         free(wait);
     }
 }
@@ -106,13 +104,13 @@ void core_on_kv(struct core *core, struct core_job *job, uint32_t rank,
     enum status st = ST_INVALID;
     int64_t sum = 0;
     if (strlen(request->key) >= LIMIT_KV_KEY) {
-        reply_kv(job, rank, request->id, ST_FULL, NULL, 0);
+        reply_kv(core, job, rank, request->id, ST_FULL, NULL, 0);
         return;
     }
     if (request->op == CAIRN__V1__KV_REQUEST__OP__GET) {
         const struct kv_entry *entry = kv_map_get(&job->kv, request->key);
         if (entry) {
-            reply_kv(job, rank, request->id, ST_OK, entry, 0);
+            reply_kv(core, job, rank, request->id, ST_OK, entry, 0);
         } else {
             wait_for_key(core, job, rank, request);
         }
@@ -128,6 +126,6 @@ void core_on_kv(struct core *core, struct core_job *job, uint32_t rank,
     }
     if (st == ST_OK && record_kv(core, job, request->key) != ST_OK)
         return;
-    reply_kv(job, rank, request->id, st, NULL, sum);
-    answer_waits(job, request->key);
+    reply_kv(core, job, rank, request->id, st, NULL, sum);
+    answer_waits(core, job, request->key);
 }

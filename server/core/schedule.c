@@ -281,4 +281,6 @@ void core_schedule(struct core *core)
         core->schedule_needed = false;
         schedule_jobs(core);
     }
+    if (core_outbox_full(core))
+        (void)core_commit(core); /* that it failed, core_failed says */
 }

@@ -174,5 +174,5 @@ void core_submit_store(struct core *core, struct core_job *job, const struct mac
         return;
     }
     job->tasks++;
-    core->options.store.submit(core->options.store.self, task);
+    core_post_task(core, task);
 }

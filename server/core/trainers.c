@@ -117,26 +117,26 @@ static struct core_job *admit_trainer(struct core *core, struct core_conn *conn,
                                       const Cairn__V1__TrainerHello *hello)
 {
     if (conn->greeted) {
-        conn->ops->finish(conn, RPC_FAILED_PRECONDITION, "a stream has one hello");
+        core_hang_up(core, conn, RPC_FAILED_PRECONDITION, "a stream has one hello");
         return NULL;
     }
     conn->greeted = true;
     struct core_job *job = core_job_at(core, hello->job);
     if (job && core_is_kept(job)) { /* it trains on, and asks again */
-        conn->ops->finish(conn, RPC_UNAVAILABLE, job->unreadable);
+        core_hang_up(core, conn, RPC_UNAVAILABLE, job->unreadable);
         return NULL;
     }
     if (!job || hello->generation != job->m.generation || hello->rank >= job->m.config.ranks ||
         !machine_alive_rank(&job->m, hello->rank)) {
-        core_send_over_to(conn, "this generation is over");
+        core_send_over_to(core, conn, "this generation is over");
         return NULL;
     }
     if (!same_token(conn->token, job->m.token)) {
-        conn->ops->finish(conn, RPC_UNAUTHENTICATED, "not the token of this job and generation");
+        core_hang_up(core, conn, RPC_UNAUTHENTICATED, "not the token of this job and generation");
         return NULL;
     }
     if (job->m.end_to != MACHINE_NONE && job->m.end_hard_at == 0) {
-        core_send_over_to(conn, "this generation has ended");
+        core_send_over_to(core, conn, "this generation has ended");
         return NULL;
     }
     return job;
@@ -157,7 +157,7 @@ static void refuse_version(struct core *core, struct core_conn *conn, struct cor
         core_event_of(core, MACHINE_EV_FAULT, hello->generation, hello->rank);
     event.fault = &fault;
     (void)core_apply(core, job, &event);
-    core_send_over_to(conn, fault.message);
+    core_send_over_to(core, conn, fault.message);
 }
 
 static void trainer_hello(struct core *core, struct core_conn *conn,
@@ -173,7 +173,7 @@ static void trainer_hello(struct core *core, struct core_conn *conn,
     struct core_conn *old = job->ranks[hello->rank].conn;
     if (old) {
         core_detach(old);
-        old->ops->finish(old, RPC_ABORTED, "the worker opened another session");
+        core_hang_up(core, old, RPC_ABORTED, "the worker opened another session");
     }
     conn->job = job;
     conn->generation = hello->generation;
@@ -209,11 +209,9 @@ static size_t data_at(const char *pins)
 static void keep_pins(struct core *core, struct core_job *job, const char *pins)
 {
     char *copy = strdup(pins);
-    enum status st = copy ? journal_begin(core->options.journal) : ST_NO_MEMORY;
+    enum status st = copy ? core_begin(core) : ST_NO_MEMORY;
     if (st == ST_OK)
         st = journal_put_pins(core->options.journal, job->id, pins);
-    if (st == ST_OK)
-        st = journal_commit(core->options.journal);
     if (st != ST_OK) {
         free(copy);
         core_fail(core, st, "journalling the pins");
@@ -389,10 +387,10 @@ void core_trainer_message(struct core *core, struct core_conn *conn,
     if (message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_HELLO) {
         trainer_hello(core, conn, message->hello);
     } else if (!conn->job) {
-        core_send_over_to(conn, "no hello came before, or this generation is over");
+        core_send_over_to(core, conn, "no hello came before, or this generation is over");
     } else if (conn->generation != conn->job->m.generation) {
         core_detach(conn);
-        core_send_over_to(conn, "this generation is over");
+        core_send_over_to(core, conn, "this generation is over");
     } else if (message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_KV) {
         conn->job->m.ranks[conn->rank].heard_at = core_now(core);
         core_on_kv(core, conn->job, conn->rank, message->kv);
@@ -411,6 +409,7 @@ void core_trainer_message(struct core *core, struct core_conn *conn,
 void core_trainer_closed(struct core *core, struct core_conn *conn)
 {
     struct core_job *job = conn->job;
+    core_outbox_forget(core, conn);
     core_detach(conn);
     if (!job)
         return;

@@ -111,6 +111,20 @@ def test_a_command_waits_for_the_coordinator_that_is_being_restarted(home):
     assert home.cairn("ps").returncode == 0
 
 
+def test_nobody_is_answered_before_the_journal_has_it():
+    with Home(faults="coordinator.journal:wait", env={"CAIRN_WATCHDOG_MS": "60000"}) as home:
+        (home.dir / "held.yaml").write_text(TINY, encoding="utf-8")
+        submit = start(home, "submit", home.dir / "held.yaml", "-o", "name")
+        home.wait_hit("coordinator.journal")  # applied, and not committed
+        with pytest.raises(subprocess.TimeoutExpired):
+            submit.communicate(timeout=1)
+        home.kill("cairnd")  # it never happened: the next coordinator is asked again
+        job = submit.communicate(timeout=60)[0].split()[-1]
+        assert submit.returncode == 0
+        home.wait_state(job, "SUCCEEDED")
+        assert len(home.cairn("ps", "-o", "name").stdout.split()) == 1
+
+
 def test_up_replaces_what_a_killed_supervisor_left(home):
     job = home.submit(**LONG)
     home.wait_state(job, "RUNNING")

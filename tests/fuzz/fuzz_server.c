@@ -47,19 +47,22 @@ static void submit(void *self, struct store_task *task)
 /* Every second task fails, so that both ways are walked. */
 static void answer_all(struct world *w)
 {
+    CHECK(core_commit(w->core) == ST_OK);
     for (int i = 0; w->first && i < 64; i++) {
         struct store_task *task = w->first;
         w->first = task->next;
         task->status = task->kind == MACHINE_TASK_PROBE || i % 2 == 0 ? ST_OK : ST_FULL;
         (void)snprintf(task->message, sizeof task->message, "%s", status_string(task->status));
         core_store_done(w->core, task);
+        if (!w->first || i % 3 == 0)
+            CHECK(core_commit(w->core) == ST_OK);
     }
 }
 
-static void ignore_message(struct core_conn *conn, const ProtobufCMessage *message)
+static void ignore_message(struct core_conn *conn, const struct core_message *message)
 {
     CHECK(conn != NULL);
-    CHECK(protobuf_c_message_get_packed_size(message) < LIMIT_MESSAGE_BYTES);
+    CHECK(message->size < LIMIT_MESSAGE_BYTES);
 }
 
 static void ignore_end(struct core_conn *conn, enum rpc_code code, const char *detail)

@@ -303,6 +303,13 @@ static void give_flaw(struct sim *sim)
     sim->flawed = (uint32_t)(chance / 2000 % SIM_NODES);
 }
 
+/* Of the seed alone, too. */
+static void give_groups(struct sim *sim)
+{
+    uint64_t chance = sim_state(1, sim->options.seed) % 1000;
+    sim->group_max = chance < 600 ? 1 : chance < 800 ? 4 : 40;
+}
+
 static void build_world(struct sim *sim)
 {
     sim->job_count = 1 + (uint32_t)sim_below(sim, SIM_JOBS);
@@ -321,6 +328,7 @@ static void build_world(struct sim *sim)
     for (uint32_t i = 0; i < SIM_NODES; i++)
         sim->nodes[i] = sim_node_new(sim, i);
     give_flaw(sim);
+    give_groups(sim);
     sim_coordinator_start(sim);
     sim_at(sim, 3000, chaos, NULL, 0);
 }

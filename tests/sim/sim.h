@@ -2,7 +2,9 @@
  * A simulated world around the real coordinator core and the real worker session: one seed decides
  * every delay, crash, lost connection and full disk, so that a seed that fails fails again.
  *
- *   coordinator  server/core with its real journal (a file); it may crash at any of its outputs
+ *   coordinator  server/core with its real journal (a file); what comes to it is committed one by
+ *                one or, in four of ten worlds, in groups; it may crash before a commit, and at any
+ *                of its outputs
  *   workers      session/core.h over simulated connections; they "train" by counting
  *   agents       trainers outlive them; they repeat an exit until it is acknowledged
  *   store        a model of folders, files and manifests, with full disks, damage, late answers
@@ -125,6 +127,7 @@ struct sim {
     bool was_unplugged; /* the coordinator, for a while */
     /* coordinator */
     struct coordinator *coordinator;
+    uint32_t group_max; /* calls of the core between two commits */
     uint64_t crashes, faults, commits, restores;
     char path[256]; /* of its journal */
     struct sim_memory *memory;

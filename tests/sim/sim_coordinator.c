@@ -13,6 +13,8 @@
 #include "server/core/core.h"
 #include "tests/sim/sim.h"
 
+#define GROUP_MS 20 /* a group is committed after that time at most */
+
 struct parcel {
     struct sim_conn *conn;
     size_t size;
@@ -47,6 +49,8 @@ static void reap_core(struct sim *sim)
     c->core = NULL;
     c->journal = NULL;
     c->crashed = false;
+    c->ending = false;
+    c->group_left = 0;
     c->epoch++;
     sim_at(sim, 50 + (int64_t)sim_below(sim, sim_chance(sim, 100) ? 20000 : 2000), start_again,
            NULL, c->epoch);
@@ -90,11 +94,26 @@ static void on_tick(struct sim *sim, void *arg, uint64_t epoch)
     sim_poll_core(sim);
 }
 
-/* After every call of the core. */
-void sim_poll_core(struct sim *sim)
+static void on_group_end(struct sim *sim, void *arg, uint64_t epoch)
 {
     struct coordinator *c = sim->coordinator;
-    if (!c->crashed && core_failed(c->core) != ST_OK)
+    if (!c->core || c->epoch != epoch || sim_has_to_wait(sim, on_group_end, arg, epoch))
+        return;
+    c->ending = false;
+    sim_end_group(sim);
+}
+
+void sim_end_group(struct sim *sim)
+{
+    struct coordinator *c = sim->coordinator;
+    c->group_left = 0;
+    if (c->core && !c->crashed && sim->group_max > 1 && sim->chaos && sim_chance(sim, 2)) {
+        c->crashed = true; /* with all of the group applied, and nothing of it journalled */
+        journal_freeze(c->journal);
+    }
+    if (c->core && !c->crashed)
+        (void)core_commit(c->core);
+    if (c->core && !c->crashed && core_failed(c->core) != ST_OK)
         sim_fail(sim, "the core gave up: %s", journal_error(c->journal));
     reap_core(sim);
     if (!c->core)
@@ -104,6 +123,23 @@ void sim_poll_core(struct sim *sim)
         return;
     c->tick_at = at > sim->now ? at : sim->now + 1;
     sim_at(sim, c->tick_at - sim->now, on_tick, NULL, c->epoch);
+}
+
+/* After every call of the core: is it the last of its group? */
+void sim_poll_core(struct sim *sim)
+{
+    struct coordinator *c = sim->coordinator;
+    if (c->group_left == 0 && sim->group_max > 1)
+        c->group_left = 1 + (uint32_t)sim_below(sim, sim->group_max);
+    if (!c->core || c->crashed || core_failed(c->core) != ST_OK || c->group_left <= 1) {
+        sim_end_group(sim);
+        return;
+    }
+    c->group_left--;
+    if (c->ending)
+        return;
+    c->ending = true;
+    sim_at(sim, 1 + (int64_t)sim_below(sim, GROUP_MS), on_group_end, NULL, c->epoch);
 }
 
 /* ---- streams ---- */
@@ -124,13 +160,18 @@ static int64_t network_ms(struct sim *sim)
     return away_ms + (int64_t)sim_below(sim, sim->chaos && sim_chance(sim, 20) ? 3000 : 10);
 }
 
-static struct parcel *pack(struct sim_conn *conn, const ProtobufCMessage *message)
+static struct parcel *make_parcel(struct sim_conn *conn, size_t size)
 {
-    size_t size = protobuf_c_message_get_packed_size(message);
     struct parcel *parcel = malloc(sizeof *parcel + size);
     CHECK(parcel);
     parcel->conn = conn;
     parcel->size = size;
+    return parcel;
+}
+
+static struct parcel *pack(struct sim_conn *conn, const ProtobufCMessage *message)
+{
+    struct parcel *parcel = make_parcel(conn, protobuf_c_message_get_packed_size(message));
     (void)protobuf_c_message_pack(message, parcel->data);
     return parcel;
 }
@@ -187,6 +228,8 @@ static void to_core(struct sim *sim, void *arg, uint64_t number)
             Cairn__V1__TrainerMessage *message =
                 cairn__v1__trainer_message__unpack(NULL, parcel->size, parcel->data);
             core_trainer_message(c->core, &conn->base, message);
+            if (conn->base.job)
+                (void)snprintf(conn->job, sizeof conn->job, "%s", conn->base.job->id);
             cairn__v1__trainer_message__free_unpacked(message, NULL);
         }
         sim_poll_core(sim);
@@ -195,11 +238,8 @@ static void to_core(struct sim *sim, void *arg, uint64_t number)
 }
 
 /* What the promises say about an order that leaves. */
-static void check_order(struct sim *sim, const ProtobufCMessage *message)
+static void check_order(struct sim *sim, const Cairn__V1__TrainerOrder *order)
 {
-    if (message->descriptor != &cairn__v1__trainer_order__descriptor)
-        return;
-    const Cairn__V1__TrainerOrder *order = (const Cairn__V1__TrainerOrder *)message;
     if (order->body_case != CAIRN__V1__TRAINER_ORDER__BODY_PLAN)
         return;
     const Cairn__V1__Plan *plan = order->plan;
@@ -213,19 +253,16 @@ static void check_order(struct sim *sim, const ProtobufCMessage *message)
                  (unsigned long long)sim->jobs[job].acked);
 }
 
-static void note_done(struct sim *sim, struct sim_conn *conn, const ProtobufCMessage *message)
+static void note_done(struct sim *sim, struct sim_conn *conn, const Cairn__V1__TrainerOrder *order)
 {
-    if (message->descriptor != &cairn__v1__trainer_order__descriptor || !conn->base.job)
-        return;
-    const Cairn__V1__TrainerOrder *order = (const Cairn__V1__TrainerOrder *)message;
     if (order->body_case != CAIRN__V1__TRAINER_ORDER__BODY_SAVE_DONE ||
-        !order->save_done->committed)
+        !order->save_done->committed || !conn->job[0])
         return;
-    int job = sim_job_at(sim, conn->base.job->id);
+    int job = sim_job_at(sim, conn->job);
     struct sim_folder *folder =
         sim_folder_of(sim, (uint32_t)job, order->save_done->step, conn->base.generation);
     if (!folder->published)
-        sim_fail(sim, "%s: step %llu is acknowledged without a manifest", conn->base.job->id,
+        sim_fail(sim, "%s: step %llu is acknowledged without a manifest", conn->job,
                  (unsigned long long)order->save_done->step);
     if (folder->manifest && !sim_folder_damaged(sim, folder) &&
         folder->step > sim->jobs[job].acked) {
@@ -234,17 +271,30 @@ static void note_done(struct sim *sim, struct sim_conn *conn, const ProtobufCMes
     }
 }
 
-static void conn_send(struct core_conn *base, const ProtobufCMessage *message)
+static void look_at(struct sim *sim, struct sim_conn *conn, const struct core_message *message)
+{
+    if (message->type != &cairn__v1__trainer_order__descriptor)
+        return;
+    Cairn__V1__TrainerOrder *order =
+        cairn__v1__trainer_order__unpack(NULL, message->size, message->data);
+    CHECK(order);
+    check_order(sim, order);
+    note_done(sim, conn, order);
+    cairn__v1__trainer_order__free_unpacked(order, NULL);
+}
+
+static void conn_send(struct core_conn *base, const struct core_message *message)
 {
     struct sim_conn *conn = (struct sim_conn *)base;
     struct sim *sim = conn->sim;
     if (!sim_may_leave(sim))
         return;
-    check_order(sim, message);
-    note_done(sim, conn, message);
-    if (conn->far_open)
-        sim_at(sim, sim_in_order(sim, &conn->to_far_at, network_ms(sim)), to_far,
-               pack(conn, message), 0);
+    look_at(sim, conn, message);
+    if (!conn->far_open)
+        return;
+    struct parcel *parcel = make_parcel(conn, message->size);
+    memcpy(parcel->data, message->data, message->size);
+    sim_at(sim, sim_in_order(sim, &conn->to_far_at, network_ms(sim)), to_far, parcel, 0);
 }
 
 static void conn_finish(struct core_conn *base, enum rpc_code code, const char *detail)

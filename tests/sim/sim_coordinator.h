@@ -8,6 +8,7 @@
 
 struct sim_conn {
     struct core_conn base; /* first */
+    char job[16];          /* of a trainer, as the core knew it last */
     struct sim_conn *next; /* of all that ever were: parcels under way point at them */
     struct sim *sim;
     bool agent, core_open, far_open;
@@ -24,6 +25,8 @@ struct coordinator {
     uint64_t epoch;
     bool crashed;         /* within a call of the core */
     int64_t outputs_left; /* until it crashes; negative: it doesn't */
+    uint32_t group_left;  /* calls of the core until it commits; 0: a group begins with the next */
+    bool ending;          /* or at a time that is set */
     int64_t tick_at;
     int64_t store_at;        /* when its store thread is free */
     int64_t frozen_until;    /* stopped: what comes waits */
@@ -31,8 +34,11 @@ struct coordinator {
     struct sim_conn *conns;
 };
 
-/* Lets the core do what is due, and wakes it when the next thing is. */
+/* After a call of the core: commits, if this was the last of its group, and wakes it when the next
+ * thing is due. */
 void sim_poll_core(struct sim *sim);
+/* Commits now. */
+void sim_end_group(struct sim *sim);
 /* An output is about to leave; false: it doesn't, the process is dead. */
 bool sim_may_leave(struct sim *sim);
 /* Something for the core: true if it has to wait, and comes again when the process runs. */

@@ -41,13 +41,10 @@ void sim_coordinator_submit(struct sim *sim, uint32_t index)
     (void)snprintf(key, sizeof key, "key%u", index);
     struct core_job *made;
     enum status st = core_submit(c->core, &spec, text, key, &made, &reason);
-    if (st == ST_OK && !c->crashed) {
-        job->submitted = true;
+    if (st == ST_OK) /* it may come into the journal without an answer: the same key finds it */
         (void)snprintf(job->id, sizeof job->id, "%s", made->id);
-    } else if (st == ST_OK) { /* it may be in the journal: the same key finds it again */
-        (void)snprintf(job->id, sizeof job->id, "%s", made->id);
-    }
-    sim_poll_core(sim);
+    sim_end_group(sim);
+    job->submitted = st == ST_OK && c->core;
 }
 
 static struct core_job *job_of(struct sim *sim, uint32_t index)
@@ -248,6 +245,8 @@ static void check_job(struct sim *sim, uint32_t index, struct core_job *job)
 void sim_coordinator_check(struct sim *sim)
 {
     struct coordinator *c = sim->coordinator;
+    if (c->core && c->group_left > 0)
+        return; /* what is not committed is nobody's promise */
     for (uint32_t i = 0; i < sim->job_count; i++) {
         struct core_job *job = c->core ? core_loaded(c->core, sim->jobs[i].id) : NULL;
         if (job && sim->jobs[i].submitted) {

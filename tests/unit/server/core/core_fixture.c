@@ -120,6 +120,13 @@ static void answer_probe(struct core_world *w)
     w->probe = NULL;
     task->status = ST_OK;
     core_store_done(w->core, task);
+    core_end_group(w);
+}
+
+void core_end_group(struct core_world *w)
+{
+    if (!w->open)
+        assert_int_equal(core_commit(w->core), ST_OK);
 }
 
 void core_pass(struct core_world *w, int64_t ms)
@@ -133,6 +140,7 @@ void core_pass(struct core_world *w, int64_t ms)
         w->now = at > w->now ? at : w->now + 1;
         core_wake(w->core);
         core_tick(w->core);
+        core_end_group(w);
     }
     w->now = until;
     core_wake(w->core);
@@ -140,18 +148,15 @@ void core_pass(struct core_world *w, int64_t ms)
 
 /* ---- streams ---- */
 
-static void far_send(struct core_conn *conn, const ProtobufCMessage *message)
+static void take_trainer_order(struct far_end *far, const Cairn__V1__TrainerOrder *order)
 {
-    struct far_end *far = (struct far_end *)conn;
-    assert_false(far->closed);
-    if (message->descriptor == &cairn__v1__trainer_order__descriptor) {
-        const Cairn__V1__TrainerOrder *order = (const Cairn__V1__TrainerOrder *)message;
-        far->sent[order->body_case]++;
-        if (order->body_case == CAIRN__V1__TRAINER_ORDER__BODY_OVER)
-            (void)snprintf(far->text, sizeof far->text, "%s", order->over->reason);
-        return;
-    }
-    const Cairn__V1__AgentOrder *order = (const Cairn__V1__AgentOrder *)message;
+    far->sent[order->body_case]++;
+    if (order->body_case == CAIRN__V1__TRAINER_ORDER__BODY_OVER)
+        (void)snprintf(far->text, sizeof far->text, "%s", order->over->reason);
+}
+
+static void take_agent_order(struct far_end *far, const Cairn__V1__AgentOrder *order)
+{
     far->sent[order->body_case]++;
     if (order->body_case == CAIRN__V1__AGENT_ORDER__BODY_NOTICE) {
         (void)snprintf(far->text, sizeof far->text, "%s", order->notice->message);
@@ -159,6 +164,21 @@ static void far_send(struct core_conn *conn, const ProtobufCMessage *message)
         (void)snprintf(far->ended, sizeof far->ended, "%s g%u r%u", order->end->ref->job,
                        order->end->ref->generation, order->end->ref->rank);
     }
+}
+
+static void far_send(struct core_conn *conn, const struct core_message *message)
+{
+    struct far_end *far = (struct far_end *)conn;
+    assert_false(far->closed);
+    ProtobufCMessage *order =
+        protobuf_c_message_unpack(message->type, NULL, message->size, message->data);
+    assert_non_null(order);
+    if (message->type == &cairn__v1__trainer_order__descriptor) {
+        take_trainer_order(far, (const Cairn__V1__TrainerOrder *)order);
+    } else {
+        take_agent_order(far, (const Cairn__V1__AgentOrder *)order);
+    }
+    protobuf_c_message_free_unpacked(order, NULL);
 }
 
 static void far_finish(struct core_conn *conn, enum rpc_code code, const char *detail)
@@ -182,12 +202,14 @@ void far_open(struct far_end *far, const char *token)
 void far_close_agent(struct core_world *w, struct far_end *far)
 {
     core_agent_closed(w->core, &far->conn);
+    core_end_group(w);
     far->closed = true;
 }
 
 void far_close_trainer(struct core_world *w, struct far_end *far)
 {
     core_trainer_closed(w->core, &far->conn);
+    core_end_group(w);
     far->closed = true;
 }
 
@@ -208,6 +230,7 @@ void far_say_hello(struct core_world *w, struct far_end *far, Cairn__V1__AgentHe
     message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_HELLO;
     message.hello = hello;
     core_agent_message(w->core, &far->conn, &message);
+    core_end_group(w);
 }
 
 void far_join(struct core_world *w, struct far_end *far, const char *node, const char *boot)
@@ -224,6 +247,7 @@ void far_beat(struct core_world *w, struct far_end *far)
     message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_BEAT;
     message.beat = &beat;
     core_agent_message(w->core, &far->conn, &message);
+    core_end_group(w);
 }
 
 void far_attach(struct core_world *w, struct far_end *far, const struct core_job *job,
@@ -243,6 +267,7 @@ void far_trainer_hello(struct core_world *w, struct far_end *far, Cairn__V1__Tra
     message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_HELLO;
     message.hello = hello;
     core_trainer_message(w->core, &far->conn, &message);
+    core_end_group(w);
 }
 
 /* ---- jobs ---- */
@@ -269,6 +294,7 @@ enum status core_submit_text(struct core_world *w, const char *text, struct core
     assert_int_equal(job_print(spec, &normal), ST_OK);
     *reason = (struct reason){ "" };
     st = core_submit(w->core, spec, normal.data, "", out, reason);
+    core_end_group(w);
     free(spec);
     return st;
 }

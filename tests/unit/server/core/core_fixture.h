@@ -26,6 +26,8 @@ struct core_world {
     struct clock clock;
     int64_t now; /* monotonic; the wall clock is a fixed time later */
     struct log log;
+    bool open;                /* the group isn't committed with each event: core_end_group's caller
+                               * does that */
     struct store_task *probe; /* not answered yet */
     uint32_t tasks;           /* that the store was given */
     uint64_t descriptors;     /* that the core may have, from its next start on; 0: any number */
@@ -43,6 +45,8 @@ void core_start(struct core_world *w);
 void core_stop(struct core_world *w);
 /* The core ends, and another one reads the journal. */
 void core_restart(struct core_world *w);
+/* Commits, unless the world's groups are left open. All functions below do it at their end. */
+void core_end_group(struct core_world *w);
 /* Time passes, with the ticks that the core asks for. */
 void core_pass(struct core_world *w, int64_t ms);
 

@@ -14,6 +14,7 @@ static void kill_queued(struct core_world *w, const char *name, char id[16])
 {
     struct core_job *job = core_submit_one(w, name);
     assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_OK);
+    core_end_group(w);
     assert_int_equal(job->ended, JOURNAL_OVER);
     (void)snprintf(id, 16, "%s", job->id);
 }
@@ -56,6 +57,7 @@ static void answer(struct core_world *w, const char *id, enum machine_task kind,
     task->step = step;
     task->generation = 1;
     core_store_done(w->core, task);
+    core_end_group(w);
 }
 
 static bool count_ckpt(void *arg, const struct machine_ckpt *ckpt)
@@ -96,15 +98,18 @@ static void a_job_that_ended_is_read_when_somebody_asks(void **state)
     assert_int_equal(journal_each_metric(w->journal, id, 0, 10, count_metric, &count), ST_OK);
     assert_int_equal(count, 1);
     assert_int_equal(core_ask(w->core, job, MACHINE_EV_RESUME), ST_REFUSED);
+    core_end_group(w);
     assert_int_equal(count_loaded(w), 1);
 
     uint32_t tasks = w->tasks; /* its checkpoints are read, and removed */
     assert_int_equal(core_check_ckpt(w->core, job, 20, 1), ST_OK);
+    core_end_group(w);
     assert_int_equal(w->tasks, tasks + 1);
     answer(w, id, MACHINE_TASK_VERIFY, 20);
     assert_int_equal(job->m.catalog[1].reads, 1);
     assert_int_equal(job->ended, JOURNAL_OVER);
     assert_int_equal(core_remove_ckpt(w->core, job, 10), ST_OK);
+    core_end_group(w);
     assert_int_equal(job->ended, JOURNAL_LEFT);
     answer(w, id, MACHINE_TASK_REMOVE, 10);
     assert_int_equal(job->ended, JOURNAL_OVER);
@@ -124,6 +129,7 @@ static void a_repeated_submission_finds_a_job_that_ended_long_ago(void **state)
     struct reason reason;
     struct job *spec = calloc(1, sizeof *spec);
     assert_int_equal(core_submit(w->core, spec, "", "key", &again, &reason), ST_OK);
+    core_end_group(w);
     assert_string_equal(again->id, id);
     free(spec);
 }
@@ -216,6 +222,7 @@ static void one_that_the_store_works_for_stays(void **state)
     put_ckpt(w, ids[0], 10, MACHINE_CKPT_GOOD);
     core_restart(w);
     assert_int_equal(core_check_ckpt(w->core, find(w, ids[0]), 10, 1), ST_OK);
+    core_end_group(w);
     (void)find(w, ids[1]);
     (void)find(w, ids[2]);
     assert_non_null(core_loaded(w->core, ids[0]));

@@ -108,6 +108,7 @@ static void say_exit(struct core_world *w, struct far_end *agent, char *job)
     message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_EXITED;
     message.exited = &exited;
     core_agent_message(w->core, &agent->conn, &message);
+    core_end_group(w);
 }
 
 /* A job of two workers is FORMING on "n"; then its row is changed, and another core reads it. */
@@ -150,7 +151,9 @@ static void a_job_that_no_longer_parses_is_kept_as_it_is(void **state)
     far_attach(w, &trainer, job, 0);
     assert_int_equal(trainer.code, RPC_UNAVAILABLE); /* it asks again */
     assert_int_equal(core_ask(w->core, job, MACHINE_EV_PAUSE), ST_REFUSED);
+    core_end_group(w);
     core_drain(w->core, true, 1000);
+    core_end_group(w);
     assert_int_equal(core_draining(w->core), 0);
     core_drain_end(w->core);
     far_close_trainer(w, &trainer);
@@ -187,6 +190,7 @@ static void a_job_that_no_longer_parses_can_be_killed(void **state)
     struct core_job *job = load_changed(w, "", NULL, &row);
     join_with_trainer(w, &agent, job->id);
     assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_OK);
+    core_end_group(w);
     assert_string_equal(machine_state_name(job->m.state), "KILLED");
     assert_true(agent.finished); /* it is to say hello again, and to hear what is over */
     far_close_agent(w, &agent);
@@ -200,6 +204,7 @@ static void a_job_that_no_longer_parses_can_be_killed(void **state)
     assert_int_equal(core_find(w->core, row.id, &job), ST_OK);
     assert_string_equal(machine_state_name(job->m.state), "KILLED");
     assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_REFUSED);
+    core_end_group(w);
 }
 
 static void a_job_whose_state_is_broken_is_kept_as_well(void **state)
@@ -223,6 +228,7 @@ static void a_job_whose_state_is_broken_is_kept_as_well(void **state)
         far_close_agent(w, &agent);
     }
     assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_OK);
+    core_end_group(w);
 }
 
 /* ---- more workers than connections ---- */
@@ -354,8 +360,10 @@ static void the_rendezvous_of_a_generation_ends_with_it(void **state)
     message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_KV;
     message.kv = &kv;
     core_trainer_message(w->core, &trainer.conn, &message);
+    core_end_group(w);
     assert_int_equal(job->kv.count, 1);
     assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_OK);
+    core_end_group(w);
     for (uint32_t i = 0; i < 2; i++) {
         Cairn__V1__TrainerRef ref = CAIRN__V1__TRAINER_REF__INIT;
         ref.job = job->id;
@@ -367,6 +375,7 @@ static void the_rendezvous_of_a_generation_ends_with_it(void **state)
         exit_message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_EXITED;
         exit_message.exited = &exited;
         core_agent_message(w->core, &agent.conn, &exit_message);
+        core_end_group(w);
     }
     assert_string_equal(machine_state_name(job->m.state), "KILLED");
     assert_int_equal(job->kv.count, 0);
@@ -405,8 +414,10 @@ static void a_drain_counts_what_workers_saved_by_themselves(void **state)
     whole->m.step_max = waits->m.step_max = 30;
     loses->m.step_max = 31;
     core_drain(w->core, false, 1000);
+    core_end_group(w);
     assert_int_equal(core_drain_saved(w->core), 1);
     core_drain(w->core, true, 1000); /* of the same drain, as is a second caller's */
+    core_end_group(w);
     assert_int_equal(core_drain_saved(w->core), 1);
     add_ckpt(loses, 31, clock_wall_ms(&w->clock));
     assert_int_equal(core_drain_saved(w->core), 2);

@@ -24,6 +24,7 @@ static void say_row(struct core_world *w, struct far_end *trainer, struct far_ro
     message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_METRICS;
     message.metrics = &rows;
     core_trainer_message(w->core, &trainer->conn, &message);
+    core_end_group(w);
 }
 
 static void speed_is_that_of_many_steps_with_all_that_is_between_them(void **state)

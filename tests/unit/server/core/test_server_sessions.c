@@ -38,6 +38,7 @@ static void a_stream_is_one_rank_for_its_life(void **state)
     assert_ptr_equal(job->ranks[0].conn, &next.conn);
     far_close_trainer(w, &next);
     assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_OK);
+    core_end_group(w);
     far_close_agent(w, &agent);
 }
 
@@ -81,6 +82,7 @@ static void who_sent_rows_and_lost_its_session_hears_no_more(void **state)
     row.step = 1;
     Cairn__V1__TrainerMessage message = rows_message(&rows);
     core_trainer_message(w->core, &first.conn, &message);
+    core_end_group(w);
     far_open(&second, job->m.token);
     far_attach(w, &second, job, 0);
     assert_true(first.finished);
@@ -300,6 +302,7 @@ static void a_coordinator_that_was_stopped_waits_for_nodes_before_it_gives_up(vo
     message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_FAULT;
     message.fault = &fault;
     core_trainer_message(w->core, &trainer.conn, &message);
+    core_end_group(w);
     assert_string_equal(machine_state_name(job->m.state), "RECOVERING");
     far_close_trainer(w, &trainer);
     far_close_agent(w, &agent);
@@ -345,6 +348,7 @@ static void a_repeated_save_is_answered_with_the_first(void **state)
     struct machine_awaited first, again;
     struct core_job *job = form(w, &agent);
     assert_int_equal(core_save(w->core, job, "key", &first), ST_REFUSED); /* nothing trains */
+    core_end_group(w);
     for (uint32_t i = 0; i < 2; i++) {
         far_open(&trainers[i], job->m.token);
         far_attach(w, &trainers[i], job, i);
@@ -354,22 +358,26 @@ static void a_repeated_save_is_answered_with_the_first(void **state)
     job->m.total_steps = 1000;
     all_come_to(job, 30);
     assert_int_equal(core_save(w->core, job, "key", &first), ST_OK);
+    core_end_group(w);
     assert_int_equal(*saves, 1);
     assert_int_equal(machine_save_outcome(&job->m, &first), MACHINE_OUTCOME_OPEN);
     commit(job, 40); /* and the answer is lost */
     all_come_to(job, 60);
     commit(job, 55);
     assert_int_equal(core_save(w->core, job, "key", &again), ST_OK);
+    core_end_group(w);
     assert_int_equal(*saves, 1);
     assert_int_equal(machine_save_outcome(&job->m, &again), MACHINE_OUTCOME_SAVED);
     assert_int_equal(machine_saved(&job->m, &again)->step, 40);
     assert_int_equal(core_save(w->core, job, "other", &again), ST_OK);
+    core_end_group(w);
     assert_int_equal(*saves, 2);
     assert_int_equal(machine_save_outcome(&job->m, &again), MACHINE_OUTCOME_OPEN);
     job->m.generation++; /* its workers ended before, and others train */
     memset(job->m.announced, 0, sizeof job->m.announced);
     assert_int_equal(machine_save_outcome(&job->m, &again), MACHINE_OUTCOME_ENDED);
     assert_int_equal(core_save(w->core, job, "other", &again), ST_OK);
+    core_end_group(w);
     assert_int_equal(*saves, 3);
     assert_int_equal(again.generation, job->m.generation);
     for (uint32_t i = 0; i < 2; i++)

@@ -1,0 +1,193 @@
+/* A group: what happens between two commits is journalled together, and told to nobody before that
+ * is on the medium. */
+#include <string.h>
+
+#include "tests/test.h"
+#include "tests/unit/server/core/core_fixture.h"
+#include "tests/unit/server/journal/journal_vfs.h"
+
+struct ends {
+    struct core_world *w;
+    struct far_end agent, trainer[2];
+    uint32_t told;  /* when the group began */
+    uint32_t syncs; /* of its commit */
+};
+
+/* All that ever left the core. */
+static uint32_t told(const struct ends *e)
+{
+    const struct far_end *all[] = { &e->agent, &e->trainer[0], &e->trainer[1] };
+    uint32_t count = e->w->tasks;
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        count += all[i]->finished;
+        for (size_t j = 0; j < sizeof all[i]->sent / sizeof all[i]->sent[0]; j++)
+            count += all[i]->sent[j];
+    }
+    return count;
+}
+
+static void begin_group(struct ends *e)
+{
+    e->w->open = true;
+    e->told = told(e);
+    e->syncs = 0;
+}
+
+static void at_call(void *arg, enum journal_call call)
+{
+    struct ends *e = arg;
+    assert_int_equal(told(e), e->told); /* SQLite is still writing */
+    e->syncs += call == JOURNAL_SYNC;
+}
+
+/* Returns what left with its commit. */
+static uint32_t end_group(struct ends *e)
+{
+    assert_int_equal(told(e), e->told);
+    journal_vfs_watch(at_call, e);
+    assert_int_equal(core_commit(e->w->core), ST_OK);
+    journal_vfs_watch(NULL, NULL);
+    e->w->open = false;
+    return told(e) - e->told;
+}
+
+/* An agent, and a job of two ranks that forms; each step of it in one group. */
+static struct core_job *form(struct core_world *w, struct ends *e)
+{
+    *e = (struct ends){ .w = w };
+    begin_group(e);
+    far_join(w, &e->agent, "n", "boot-1");
+    assert_true(end_group(e) > 0); /* the welcome */
+    begin_group(e);
+    struct core_job *job = core_submit_one(w, "a");
+    assert_true(end_group(e) > 0); /* the store is asked */
+    assert_true(e->syncs > 0);
+    core_pass(w, 1);
+    for (uint32_t i = 0; i < 2; i++)
+        far_open(&e->trainer[i], job->m.token);
+    begin_group(e);
+    far_attach(w, &e->trainer[0], job, 0);
+    far_attach(w, &e->trainer[1], job, 1);
+    assert_int_equal(end_group(e), 2); /* their plans */
+    return job;
+}
+
+static void close_all(struct core_world *w, struct ends *e)
+{
+    for (int i = 0; i < 2; i++)
+        far_close_trainer(w, &e->trainer[i]);
+    far_close_agent(w, &e->agent);
+}
+
+static void say_rows(struct core_world *w, struct far_end *trainer, uint64_t step)
+{
+    Cairn__V1__MetricRow row = CAIRN__V1__METRIC_ROW__INIT, *list[] = { &row };
+    Cairn__V1__MetricRows rows = CAIRN__V1__METRIC_ROWS__INIT;
+    Cairn__V1__TrainerMessage message = CAIRN__V1__TRAINER_MESSAGE__INIT;
+    rows.n_rows = 1;
+    rows.rows = list;
+    row.step = step;
+    message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_METRICS;
+    message.metrics = &rows;
+    core_trainer_message(w->core, &trainer->conn, &message);
+}
+
+static void say_exits(struct core_world *w, struct ends *e, struct core_job *job)
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        Cairn__V1__TrainerRef ref = CAIRN__V1__TRAINER_REF__INIT;
+        ref.job = job->id;
+        ref.generation = job->m.generation;
+        ref.rank = i;
+        Cairn__V1__TrainerExited exited = CAIRN__V1__TRAINER_EXITED__INIT;
+        exited.ref = &ref;
+        exited.cause = CAIRN__V1__TRAINER_EXITED__CAUSE__SIGNAL;
+        exited.signal = 9;
+        Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
+        message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_EXITED;
+        message.exited = &exited;
+        core_agent_message(w->core, &e->agent.conn, &message);
+    }
+}
+
+static void nothing_is_told_before_its_group_is_on_the_medium(void **state)
+{
+    struct core_world *w = *state;
+    struct ends e;
+    journal_vfs_watch(NULL, NULL);
+    core_restart(w); /* on the watched files */
+    struct core_job *job = form(w, &e);
+    begin_group(&e);
+    say_rows(w, &e.trainer[0], 1);
+    say_rows(w, &e.trainer[0], 2);
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_OK);
+    say_exits(w, &e, job);
+    assert_int_equal(e.agent.sent[CAIRN__V1__AGENT_ORDER__BODY_EXIT_ACK], 0);
+    assert_true(end_group(&e) >= 4); /* two exits, the rows, the end */
+    assert_int_equal(e.syncs, 1);    /* of many events */
+    assert_int_equal(e.agent.sent[CAIRN__V1__AGENT_ORDER__BODY_EXIT_ACK], 2);
+    assert_string_equal(machine_state_name(job->m.state), "KILLED");
+    begin_group(&e);
+    assert_int_equal(end_group(&e), 0);
+    assert_int_equal(e.syncs, 0); /* nothing happened */
+    close_all(w, &e);
+}
+
+static void what_was_not_committed_never_happened(void **state)
+{
+    struct core_world *w = *state;
+    struct ends e;
+    struct core_job *job = form(w, &e);
+    begin_group(&e);
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_OK);
+    (void)core_submit_one(w, "b");
+    say_exits(w, &e, job);
+    assert_string_equal(machine_state_name(job->m.state), "KILLED");
+    assert_int_equal(told(&e), e.told);
+    core_restart(w); /* it dies so */
+    w->open = false;
+    assert_int_equal(told(&e), e.told);
+    assert_int_equal(core_find(w->core, "b", &job), ST_NOT_FOUND);
+    assert_int_equal(core_find(w->core, "a", &job), ST_OK);
+    assert_string_equal(machine_state_name(job->m.state), "FORMING");
+}
+
+static void who_is_gone_before_the_commit_is_told_nothing(void **state)
+{
+    struct core_world *w = *state;
+    struct ends e;
+    struct core_job *job = form(w, &e);
+    begin_group(&e);
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_OK);
+    far_close_trainer(w, &e.trainer[0]); /* far_send fails the test if it is spoken to */
+    far_close_agent(w, &e.agent);
+    assert_true(end_group(&e) > 0); /* the other trainer */
+    far_close_trainer(w, &e.trainer[1]);
+}
+
+static void a_stream_ends_after_what_is_on_its_way(void **state)
+{
+    struct core_world *w = *state;
+    struct ends e = { .w = w };
+    begin_group(&e);
+    far_join(w, &e.agent, "n", "boot-1");
+    core_half_closed(w->core, &e.agent.conn);
+    assert_false(e.agent.finished);
+    assert_int_equal(end_group(&e), 2);
+    assert_int_equal(e.agent.sent[CAIRN__V1__AGENT_ORDER__BODY_WELCOME], 1);
+    assert_true(e.agent.finished);
+    assert_int_equal(e.agent.code, RPC_OK);
+    far_close_agent(w, &e.agent);
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, core_setup, core_teardown)
+    const struct CMUnitTest tests[] = {
+        CASE(nothing_is_told_before_its_group_is_on_the_medium),
+        CASE(what_was_not_committed_never_happened),
+        CASE(who_is_gone_before_the_commit_is_told_nothing),
+        CASE(a_stream_ends_after_what_is_on_its_way),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

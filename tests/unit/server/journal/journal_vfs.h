@@ -1,0 +1,12 @@
+/*
+ * The system's files under SQLite, watched: a test is told of every call that changes one, before
+ * it happens.
+ */
+#pragma once
+
+enum journal_call { JOURNAL_WRITE, JOURNAL_SYNC };
+
+typedef void (*journal_call_fn)(void *arg, enum journal_call call);
+
+/* For the journals that are opened from now on; fn NULL: nobody is told. */
+void journal_vfs_watch(journal_call_fn fn, void *arg);
