@@ -6,6 +6,7 @@
  *     messages.h   what is said
  *     link.h       the stream to the coordinator, on a thread of its own
  *     gpu.h        GPUs and their health, on a thread of its own
+ *     logs/old.h   what workers of old jobs wrote is removed, on a thread of libuv's
  *
  * All else runs on one libuv loop. What the coordinator must hear whatever happens (exits) is kept
  * and repeated until it is acknowledged; all else is said anew by the hello of the next stream.
@@ -17,6 +18,7 @@
 #include "agent/copies.h"
 #include "agent/gpu.h"
 #include "agent/link.h"
+#include "agent/logs/old.h"
 #include "agent/proc.h"
 #include "agent/record.h"
 #include "common/io.h"
@@ -69,6 +71,10 @@ struct agent {
     struct trainer *trainers; /* a list */
     size_t trainer_count;
     struct oom_watch oom;
+    struct old_logs logs; /* while logs_work is under way: that thread's */
+    uv_work_t logs_work;
+    bool logs_busy;
+    int64_t logs_at;        /* not before */
     struct gpu_watch *gpus; /* NULL: none */
 };
 

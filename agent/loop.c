@@ -1,6 +1,7 @@
 /* The agent's loop: orders of the coordinator, a beat every second, signals. */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,8 @@
 #include "common/watchdog.h"
 
 #define BEAT_MS         WATCHDOG_BEAT_MS
+#define LOGS_FIRST_MS   60000   /* after the start: what workers of old jobs wrote is looked at */
+#define LOGS_EVERY_MS   3600000 /* and again */
 #define DESCRIPTORS_OWN 128 /* of a trainer, without its peers: data, shard files, its session */
 
 static void repeat_exits(struct agent *agent)
@@ -43,12 +46,48 @@ static void end_on_bad_gpus(struct agent *agent)
     }
 }
 
+static void trim_logs(uv_work_t *work)
+{
+    struct agent *agent = work->data;
+    old_logs_trim(&agent->logs);
+}
+
+static void logs_trimmed(uv_work_t *work, int status)
+{
+    struct agent *agent = work->data;
+    const struct old_logs *logs = &agent->logs;
+    (void)status;
+    agent->logs_busy = false;
+    agent->logs_at = clock_mono_ms(clock_system()) + LOGS_EVERY_MS;
+    if (logs->removed > 0) {
+        LOG_INFO(&agent->log,
+                 "removed what workers of %" PRIu32 " old jobs wrote, %" PRIu64 " MiB; %" PRIu64
+                 " MiB stay",
+                 logs->removed, logs->removed_bytes >> 20,
+                 (logs->bytes - logs->removed_bytes) >> 20);
+    }
+}
+
+static void look_at_logs(struct agent *agent)
+{
+    struct old_logs *logs = &agent->logs;
+    if (agent->logs_busy || clock_mono_ms(clock_system()) < agent->logs_at ||
+        paths_join(&agent->paths, logs->folder, sizeof(logs->folder), "jobs") != ST_OK)
+        return;
+    logs->bytes_max = OLD_LOGS_BYTES;
+    logs->quiet_s = OLD_LOGS_QUIET_S;
+    logs->now_s = clock_wall_ms(clock_system()) / 1000;
+    agent->logs_work.data = agent;
+    agent->logs_busy = uv_queue_work(&agent->loop, &agent->logs_work, trim_logs, logs_trimmed) == 0;
+}
+
 static void on_beat(uv_timer_t *timer)
 {
     struct agent *agent = timer->data;
     watchdog_beat(agent->watchdog_fd);
     oom_watch_sample(&agent->oom, proc_oom_kills());
     end_on_bad_gpus(agent);
+    look_at_logs(agent);
     if (agent->epoch == 0)
         return;
     agent_say_beat(agent);
@@ -247,6 +286,7 @@ static void open_loop(struct agent *agent)
 
 static void close_loop(struct agent *agent)
 {
+    atomic_store(&agent->logs.stop, true);
     while (agent->trainers != NULL)
         trainer_let_go(agent->trainers);
     uv_close((uv_handle_t *)&agent->wake, NULL);
@@ -275,7 +315,7 @@ static void raise_descriptors(const struct agent *agent)
 
 enum status agent_run(const struct agent_options *options)
 {
-    struct agent agent = { .epoch = 0 };
+    struct agent agent = { .logs_at = clock_mono_ms(clock_system()) + LOGS_FIRST_MS };
     enum status st = open_agent(&agent, options);
     if (st != ST_OK) {
         LOG_ERROR(&agent.log, "can't work in %s: %s", agent.paths.home,

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "agent/last_words.h"
-#include "agent/log_tail.h"
+#include "agent/logs/tail.h"
 #include "common/cleanup.h"
 #include "common/unconst.h"
 

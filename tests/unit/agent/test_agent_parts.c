@@ -11,7 +11,7 @@
 #include "agent/copies.h"
 #include "agent/exit_cause.h"
 #include "agent/last_words.h"
-#include "agent/log_tail.h"
+#include "agent/logs/tail.h"
 #include "agent/proc.h"
 #include "agent/record.h"
 #include "agent/spawn.h"

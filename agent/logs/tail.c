@@ -1,4 +1,4 @@
-#include "agent/log_tail.h"
+#include "agent/logs/tail.h"
 
 #include <stdlib.h>
 #include <string.h>
