@@ -21,6 +21,34 @@ void io_expect(const struct io *io, int fd, uint64_t at, uint64_t end)
         io->expect(io->self, fd, at, end);
 }
 
+struct unsized {
+    io_size_fn fn;
+    void *arg;
+};
+
+static bool hand_on_unsized(void *arg, const char *name)
+{
+    const struct unsized *to = arg;
+    return to->fn(to->arg, name, IO_SIZE_UNKNOWN);
+}
+
+enum status io_list_sizes(const struct io *io, const char *path, io_size_fn fn, void *arg)
+{
+    struct unsized to = { .fn = fn, .arg = arg };
+    if (io->list_sizes != NULL && io_is_object(io, path))
+        return io->list_sizes(io->self, path, fn, arg);
+    return io->list(io->self, path, hand_on_unsized, &to);
+}
+
+enum status io_unlink_many(const struct io *io, const char *dir, const char *const *names,
+                           uint32_t count, bool *out_gone)
+{
+    memset(out_gone, 0, count * sizeof(*out_gone));
+    if (count < 2 || io->unlink_many == NULL || !io_is_object(io, dir))
+        return ST_OK;
+    return io->unlink_many(io->self, dir, names, count, out_gone);
+}
+
 enum status io_space(const struct io *io, const char *path, uint64_t *out_bytes)
 {
     *out_bytes = UINT64_MAX;

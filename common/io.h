@@ -41,6 +41,11 @@ struct io_stat {
 
 /* Called once per name in a folder, without "." and ".."; false stops. */
 typedef bool (*io_name_fn)(void *arg, const char *name);
+/* The same with a file's size. */
+#define IO_SIZE_UNKNOWN UINT64_MAX
+typedef bool (*io_size_fn)(void *arg, const char *name, uint64_t size);
+
+#define IO_UNLINK_MAX 1000 /* files that one call removes */
 
 struct io {
     void *self;
@@ -82,6 +87,11 @@ struct io {
     /* Tries on path, where there is a file, what put_new doesn't: that a file which is written in
      * parts never goes over one that is there. ST_CONFIG: it would. NULL: nothing to try. */
     enum status (*probe)(void *self, const char *path);
+    /* The files of a folder with their sizes, as far as its list says them (io_list_sizes). */
+    enum status (*list_sizes)(void *self, const char *path, io_size_fn fn, void *arg);
+    /* Removes some of a folder's files by one request (io_unlink_many). */
+    enum status (*unlink_many)(void *self, const char *dir, const char *const *names,
+                               uint32_t count, bool *out_gone);
     /* Bytes that may still be written below path. NULL where that isn't known (io_space). */
     enum status (*space)(void *self, const char *path, uint64_t *out_bytes);
     /* A hint, of an open file. Of one that is read: [at, end) will be, once and in order, so that
@@ -98,6 +108,17 @@ const struct io *io_system(void);
 bool io_is_object(const struct io *io, const char *path);
 /* Nothing where the table has no such call. */
 void io_expect(const struct io *io, int fd, uint64_t at, uint64_t end);
+/* What a folder holds, with one list. A size that this doesn't bring is IO_SIZE_UNKNOWN: in an
+ * object store that of few files, elsewhere all, and there folders are among the names. */
+MUST_CHECK enum status io_list_sizes(const struct io *io, const char *path, io_size_fn fn,
+                                     void *arg);
+/*
+ * Removes of the files names[0], … of a folder, IO_UNLINK_MAX at most, what one request can remove;
+ * out_gone says which. On ST_OK, too, there may be some that it didn't, or all of them, where there
+ * is no such request: they are the caller's to unlink one by one.
+ */
+MUST_CHECK enum status io_unlink_many(const struct io *io, const char *dir,
+                                      const char *const *names, uint32_t count, bool *out_gone);
 /* Bytes that may still be written below path, a folder that is there; UINT64_MAX: not known. */
 MUST_CHECK enum status io_space(const struct io *io, const char *path, uint64_t *out_bytes);
 /* A line about st, which a call on io has just come to: its text, and what the table explains. */

@@ -243,7 +243,7 @@ static void judge_status(long status, struct judgement *j)
     }
 }
 
-static struct judgement judge_answer(const struct s3_call *call, struct s3_http_answer *answer)
+static struct judgement judge_request(const struct s3_call *call, struct s3_http_answer *answer)
 {
     struct judgement j = { .verdict = VERDICT_DONE, .st = ST_OK, .hint = "" };
     if (answer->curl != CURLE_OK || answer->status == 0) {
@@ -270,6 +270,28 @@ static struct judgement judge_answer(const struct s3_call *call, struct s3_http_
     } else if (call->into != NULL && answer->received != call->into_size) {
         j.verdict = VERDICT_AGAIN;
         j.st = ST_IO;
+    }
+    return j;
+}
+
+/* Whether the store says that it has no such request, or that this one isn't as it wants it. */
+static bool is_unknown(const struct s3_http_answer *answer, const struct judgement *j)
+{
+    if (answer->curl != CURLE_OK || j->verdict == VERDICT_DONE || j->verdict == VERDICT_AGAIN)
+        return false;
+    if (answer->status == 400)
+        return j->st == ST_IO || j->error.code[0] == '\0';
+    return answer->status == 405 || answer->status == 501 ||
+           strcmp(j->error.code, "NotImplemented") == 0 ||
+           strcmp(j->error.code, "MethodNotAllowed") == 0;
+}
+
+static struct judgement judge_answer(const struct s3_call *call, struct s3_http_answer *answer)
+{
+    struct judgement j = judge_request(call, answer);
+    if (call->spare && is_unknown(answer, &j)) {
+        j.verdict = VERDICT_OVER;
+        j.st = ST_INVALID;
     }
     return j;
 }

@@ -47,6 +47,7 @@ struct s3_call {
     void *into; /* a 2xx must bring exactly into_size bytes; NULL: the answer's body takes them */
     size_t into_size;
     bool patient;  /* the server may think for minutes */
+    bool spare;    /* there is another way: that the store doesn't do this is ST_INVALID */
     bool conflict; /* ConditionalRequestConflict ends it, with ST_AGAIN: all before it is void */
 };
 
@@ -66,6 +67,7 @@ void s3_client_free(struct s3_client *client);
  *         ST_CONFIG      no credentials, no such bucket, another region, something not supported
  *         ST_FULL        the store's quota
  *         ST_AGAIN       a conflict that the call wants to know of
+ *         ST_INVALID     the store has no such request, and the call has a spare
  *         ST_TIMED_OUT, ST_UNREACHABLE, ST_IO after all attempts; ST_CLOSED
  * All but the first two have set what s3_client_explain tells.
  */

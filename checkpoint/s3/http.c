@@ -55,6 +55,16 @@ enum status s3_sha256(const void *data, size_t size, char out[S3_SHA256_TEXT])
     return ST_OK;
 }
 
+enum status s3_md5(const void *data, size_t size, char out[S3_MD5_TEXT])
+{
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    unsigned length = 0;
+    if (EVP_Digest(data, size, digest, &length, EVP_md5(), NULL) != 1 || length != 16)
+        return ST_CONFIG;
+    (void)EVP_EncodeBlock((unsigned char *)out, digest, (int)length);
+    return ST_OK;
+}
+
 /* ---- what libcurl calls ---- */
 
 static size_t read_body(char *to, size_t size, size_t count, void *arg)

@@ -68,3 +68,6 @@ MUST_CHECK enum status s3_http_send(struct s3_http *http, const struct s3_http_r
 #define S3_SHA256_TEXT 65
 /* Lower-case hex of the SHA-256 of bytes. */
 MUST_CHECK enum status s3_sha256(const void *data, size_t size, char out[S3_SHA256_TEXT]);
+#define S3_MD5_TEXT 25
+/* Base64 of the MD5 of bytes, for Content-MD5. ST_CONFIG: this machine may not compute it. */
+MUST_CHECK enum status s3_md5(const void *data, size_t size, char out[S3_MD5_TEXT]);

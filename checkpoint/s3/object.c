@@ -1,5 +1,6 @@
 #include "checkpoint/s3/object.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -121,28 +122,51 @@ struct list_page {
     size_t prefix_size;
     char token[S3_XML_TEXT]; /* of the next page; "" when there is none */
     bool truncated, stopped;
+    char key[S3_XML_TEXT]; /* of the entry whose elements come by, encoded */
+    uint64_t size;
 };
+
+/* What a list says of a file's size. */
+static uint64_t size_of(const char *text)
+{
+    char *end = NULL;
+    errno = 0;
+    unsigned long long size = strtoull(text, &end, 10);
+    bool good = text[0] >= '0' && text[0] <= '9' && *end == '\0' && errno == 0;
+    return good ? size : IO_SIZE_UNKNOWN;
+}
+
+static void hand_on_entry(struct list_page *page, bool is_folder)
+{
+    s3_url_decode(page->key);
+    size_t size = strlen(page->key);
+    if (size <= page->prefix_size)
+        return; /* the folder's own marker, which some tools make */
+    if (is_folder && page->key[size - 1] == '/')
+        page->key[size - 1] = '\0';
+    page->stopped = !page->fn(page->arg, page->key + page->prefix_size, is_folder, page->size);
+}
 
 static bool take_entry(void *arg, const char *path, const char *text)
 {
     struct list_page *page = arg;
-    bool file = strcmp(path, "ListBucketResult/Contents/Key") == 0;
-    bool folder = strcmp(path, "ListBucketResult/CommonPrefixes/Prefix") == 0;
-    if (strcmp(path, "ListBucketResult/IsTruncated") == 0)
+    bool file = strcmp(path, "ListBucketResult/Contents") == 0;
+    bool folder = strcmp(path, "ListBucketResult/CommonPrefixes") == 0;
+    if (strcmp(path, "ListBucketResult/IsTruncated") == 0) {
         page->truncated = strcmp(text, "true") == 0;
-    if (strcmp(path, "ListBucketResult/NextContinuationToken") == 0)
+    } else if (strcmp(path, "ListBucketResult/NextContinuationToken") == 0) {
         (void)snprintf(page->token, sizeof(page->token), "%s", text);
-    if ((!file && !folder) || page->stopped)
-        return true;
-    char name[S3_XML_TEXT];
-    (void)snprintf(name, sizeof(name), "%s", text);
-    s3_url_decode(name);
-    size_t size = strlen(name);
-    if (size <= page->prefix_size)
-        return true; /* the folder's own marker, which some tools make */
-    if (folder && name[size - 1] == '/')
-        name[size - 1] = '\0';
-    page->stopped = !page->fn(page->arg, name + page->prefix_size, folder);
+    } else if (strcmp(path, "ListBucketResult/Contents/Size") == 0) {
+        page->size = size_of(text);
+    } else if (strcmp(path, "ListBucketResult/Contents/Key") == 0 ||
+               strcmp(path, "ListBucketResult/CommonPrefixes/Prefix") == 0) {
+        (void)snprintf(page->key, sizeof(page->key), "%s", text);
+    } else if (file || folder) {
+        if (!page->stopped)
+            hand_on_entry(page, folder);
+        page->key[0] = '\0';
+        page->size = IO_SIZE_UNKNOWN;
+    }
     return true;
 }
 
@@ -186,6 +210,7 @@ enum status s3_list(struct s3_client *client, const struct s3_place *folder, uin
         return ST_NO_MEMORY;
     page->fn = fn;
     page->arg = arg;
+    page->size = IO_SIZE_UNKNOWN;
     page->prefix_size = strlen(prefix);
     do {
         enum status st = list_page(client, folder, prefix, page_size, page);

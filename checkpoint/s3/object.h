@@ -15,6 +15,7 @@
 
 #include "checkpoint/s3/client.h"
 #include "checkpoint/s3/url.h"
+#include "common/io.h"
 
 #define S3_NONCE_TEXT 33
 #define S3_ETAG_MAX   128
@@ -37,8 +38,8 @@ MUST_CHECK enum status s3_object_put_new(struct s3_client *client, const struct 
 /* A missing one is success. */
 MUST_CHECK enum status s3_object_delete(struct s3_client *client, const struct s3_place *place);
 
-/* A name right under a folder; false stops. */
-typedef bool (*s3_name_fn)(void *arg, const char *name, bool is_folder);
+/* A name right under a folder; size: of a file, or IO_SIZE_UNKNOWN. false stops. */
+typedef bool (*s3_name_fn)(void *arg, const char *name, bool is_folder, uint64_t size);
 /* In no order. A folder that isn't there has no names. */
 MUST_CHECK enum status s3_list(struct s3_client *client, const struct s3_place *folder,
                                uint32_t page, s3_name_fn fn, void *arg);

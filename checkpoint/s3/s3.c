@@ -1,6 +1,7 @@
 #include "checkpoint/s3/s3.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,13 +9,14 @@
 #include "checkpoint/format/names.h"
 #include "checkpoint/s3/aside.h"
 #include "checkpoint/s3/download.h"
+#include "checkpoint/s3/listing.h"
 #include "checkpoint/s3/pool.h"
+#include "checkpoint/s3/remove.h"
 #include "checkpoint/s3/upload.h"
 #include "common/check.h"
 #include "common/cleanup.h"
 
 #define POOL_THREADS 8
-#define NAMES_BYTES  ((size_t)64 << 20) /* of one folder */
 
 /* One open file: exactly one of the two is not NULL. */
 struct open_file {
@@ -28,6 +30,7 @@ struct s3 {
     struct s3_pool *pool;
     pthread_mutex_t mutex; /* of files */
     struct open_file files[S3_FILES_MAX];
+    atomic_bool removes_singly; /* the store knows no DeleteObjects */
     struct io io;
 };
 
@@ -209,6 +212,22 @@ static enum status s3_unlink(void *self, const char *name)
     return st;
 }
 
+/* Whatever the answer is, what isn't gone is unlinked alone, which says why it can't be; but where
+ * the store is away, that would fail likewise. */
+static enum status s3_unlink_many(void *self, const char *dir, const char *const *names,
+                                  uint32_t count, bool *out_gone)
+{
+    struct s3 *s3 = self;
+    struct s3_path path;
+    enum status st = parse_path(s3, dir, &path);
+    if (st != ST_OK || path.meaning == S3_ASIDE || atomic_load(&s3->removes_singly))
+        return st; /* a manifest that was set aside is two objects, in this order (s3_unlink) */
+    st = s3_remove_many(s3->client, &path.place, names, count, out_gone);
+    if (st == ST_INVALID)
+        atomic_store(&s3->removes_singly, true);
+    return st == ST_INVALID || st == ST_REFUSED || st == ST_NOT_FOUND || st == ST_IO ? ST_OK : st;
+}
+
 static enum status s3_put_new(void *self, const char *name, const void *data, size_t size)
 {
     struct s3 *s3 = self;
@@ -250,9 +269,9 @@ static enum status s3_probe(void *self, const char *name)
 
 /* ---- folders ---- */
 
-static bool note_name(void *arg, const char *name, bool is_folder)
+static bool note_name(void *arg, const char *name, bool is_folder, uint64_t size)
 {
-    (void)name, (void)is_folder;
+    (void)name, (void)is_folder, (void)size;
     *(bool *)arg = true;
     return false;
 }
@@ -297,69 +316,50 @@ static enum status s3_stat(void *self, const char *name, struct io_stat *out)
     return st;
 }
 
-/* What a folder holds, before any of it is handed on: one NUL-terminated entry after the other, its
- * first byte says what it is. */
-#define ENTRY_FILE   'f'
-#define ENTRY_FOLDER 'd'
-
-struct listing {
-    struct buf entries;
-    enum status st;
+/* What a list calls, of its names or of its files. */
+struct taker {
+    io_name_fn name;
+    io_size_fn size;
+    void *arg;
 };
 
-static bool collect_entry(void *arg, const char *name, bool is_folder)
+static bool take_name(void *arg, const char *name, bool is_folder, uint64_t size)
 {
-    struct listing *l = arg;
-    char kind = is_folder ? ENTRY_FOLDER : ENTRY_FILE;
-    l->st = buf_append(&l->entries, &kind, 1);
-    if (l->st == ST_OK)
-        l->st = buf_append(&l->entries, name, strlen(name) + 1);
-    return l->st == ST_OK;
+    const struct taker *to = arg;
+    (void)is_folder, (void)size;
+    return to->name(to->arg, name);
 }
 
-/* Whether the folder X has an object bad-X beside it. */
-static bool is_aside(const struct listing *l, const char *name)
+static bool take_size(void *arg, const char *name, bool is_folder, uint64_t size)
 {
-    struct ckpt_folder_name folder;
-    char entry[S3_KEY_MAX + 16];
-    if (!ckpt_folder_parse(name, &folder) || folder.quarantined)
-        return false;
-    int size = snprintf(entry, sizeof(entry), "_%c" CKPT_QUARANTINE "%s", ENTRY_FILE, name);
-    entry[0] = '\0'; /* an entry's end, not the middle of another name */
-    return size > 0 && memmem(l->entries.data, l->entries.size, entry, (size_t)size + 1) != NULL;
+    const struct taker *to = arg;
+    return is_folder || to->size(to->arg, name, size);
 }
 
-static void hand_on(const struct listing *l, bool inside_aside, io_name_fn fn, void *arg)
+static enum status list_folder(struct s3 *s3, const char *name, s3_name_fn fn, void *arg)
 {
-    if (inside_aside && !fn(arg, CKPT_MANIFEST))
-        return;
-    for (size_t at = 1; at < l->entries.size; at += strlen(l->entries.data + at) + 1) {
-        const char *name = l->entries.data + at + 1;
-        bool hidden = inside_aside ? strcmp(name, CKPT_MANIFEST) == 0
-                                   : name[-1] == ENTRY_FOLDER && is_aside(l, name);
-        if (!hidden && !fn(arg, name))
-            return;
-    }
+    struct s3_path path;
+    struct s3_listing listing;
+    enum status st = parse_path(s3, name, &path);
+    if (st != ST_OK)
+        return st;
+    st = s3_listing_read(s3->client, &path.place, s3->options.page, &listing);
+    if (st == ST_OK)
+        s3_listing_walk(&listing, path.meaning == S3_ASIDE, fn, arg);
+    s3_listing_release(&listing);
+    return st;
 }
 
 static enum status s3_list_names(void *self, const char *name, io_name_fn fn, void *arg)
 {
-    struct s3 *s3 = self;
-    struct s3_path path;
-    enum status st = parse_path(s3, name, &path);
-    if (st != ST_OK)
-        return st;
-    struct listing l = { .st = ST_OK };
-    buf_init(&l.entries, NAMES_BYTES);
-    st = buf_append(&l.entries, "", 1); /* before every entry there is a NUL */
-    if (st == ST_OK)
-        st = s3_list(s3->client, &path.place, s3->options.page, collect_entry, &l);
-    if (st == ST_OK)
-        st = l.st;
-    if (st == ST_OK)
-        hand_on(&l, path.meaning == S3_ASIDE, fn, arg);
-    buf_release(&l.entries);
-    return st;
+    struct taker to = { .name = fn, .arg = arg };
+    return list_folder(self, name, take_name, &to);
+}
+
+static enum status s3_list_sizes(void *self, const char *name, io_size_fn fn, void *arg)
+{
+    struct taker to = { .size = fn, .arg = arg };
+    return list_folder(self, name, take_size, &to);
 }
 
 /* Of a folder of an earlier generation: its workers are dead, or not listened to any more. */
@@ -522,6 +522,8 @@ enum status s3_new(const struct s3_options *options, struct s3 **out, struct rea
         .is_object = s3_is_object,
         .put_new = s3_put_new,
         .probe = s3_probe,
+        .list_sizes = s3_list_sizes,
+        .unlink_many = s3_unlink_many,
         .expect = s3_expect,
         .explain = s3_explain,
     };

@@ -1,11 +1,13 @@
 /* Which checkpoints a job has: a folder's name and its manifest must agree, all else is foreign. */
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "checkpoint/format/findings.h"
 #include "checkpoint/format/names.h"
+#include "checkpoint/store/each.h"
 #include "common/cleanup.h"
 
 #define ENTRIES_MAX 65536 /* checkpoints of one job */
@@ -55,38 +57,77 @@ static bool collect_folder(void *arg, const char *name)
     return catalog->st == ST_OK;
 }
 
+/* The files of one folder, and their bytes; of those in `unsized` the list has said no size. */
 struct folder_size {
     const struct io *io;
     const char *dir;
-    uint64_t bytes;
+    atomic_uint_fast64_t bytes;
+    char (*unsized)[64];
+    uint32_t count, capacity;
+    enum status st;
 };
 
-static bool add_size(void *arg, const char *name)
+/* An io_size_fn. */
+static bool add_size(void *arg, const char *name, uint64_t size)
+{
+    struct folder_size *sum = arg;
+    uint64_t generation = 0;
+    if (!ckpt_file_is_ours(name) || ckpt_temporary_parse(name, &generation) ||
+        strlen(name) >= sizeof(sum->unsized[0]))
+        return true;
+    if (size != IO_SIZE_UNKNOWN) {
+        sum->bytes += size;
+        return true;
+    }
+    if (sum->count == sum->capacity) {
+        uint32_t capacity = sum->capacity == 0 ? 16 : 2 * sum->capacity;
+        void *more = realloc(sum->unsized, capacity * sizeof(*sum->unsized));
+        sum->st = more == NULL ? ST_NO_MEMORY : ST_OK;
+        if (more == NULL)
+            return false;
+        sum->unsized = more;
+        sum->capacity = capacity;
+    }
+    memcpy(sum->unsized[sum->count++], name, strlen(name) + 1);
+    return true;
+}
+
+/* A ckpt_each_fn. One that is gone meanwhile has no size. */
+static enum status add_file(void *arg, uint32_t item)
 {
     struct folder_size *sum = arg;
     char path[LIMIT_PATH];
     struct io_stat info;
-    uint64_t generation = 0;
-    if (ckpt_file_is_ours(name) && !ckpt_temporary_parse(name, &generation) &&
-        ckpt_path(sum->dir, name, path) == ST_OK &&
+    if (ckpt_path(sum->dir, sum->unsized[item], path) == ST_OK &&
         sum->io->stat(sum->io->self, path, &info) == ST_OK)
         sum->bytes += info.size;
-    return true;
+    return ST_OK;
+}
+
+static enum status measure_folder(const struct io *io, struct ckpt_entry *entry)
+{
+    struct folder_size sum = { .io = io, .dir = entry->dir, .st = ST_OK };
+    enum status st = io_list_sizes(io, entry->dir, add_size, &sum);
+    if (st == ST_OK)
+        st = sum.st;
+    if (st == ST_OK)
+        st = ckpt_each(sum.count, add_file, &sum);
+    free(sum.unsized);
+    entry->bytes = sum.bytes;
+    return st;
 }
 
 /* What the manifest says, if it is there, whole and of this folder. */
 static enum status fill_entry(const struct io *io, const char *job, struct ckpt_entry *entry)
 {
-    struct folder_size sum = { .io = io, .dir = entry->dir };
     struct io_stat info;
     enum status st = io->stat(io->self, entry->dir, &info);
     if (st == ST_OK && !info.is_dir)
         return ST_NOT_FOUND;
     if (st == ST_OK)
-        st = io->list(io->self, entry->dir, add_size, &sum);
+        st = measure_folder(io, entry);
     if (st != ST_OK)
         return st;
-    entry->bytes = sum.bytes;
     struct ckpt_manifest manifest;
     entry->manifest = ckpt_manifest_read(io, entry->dir, &manifest, NULL);
     entry->damaged = ckpt_is_damage(entry->manifest);

@@ -32,16 +32,20 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/format/names.h"
+#include "checkpoint/store/each.h"
 #include "common/cleanup.h"
 #include "common/fault.h"
 
-#define NAMES_MAX      256 /* of a folder, looked at in one go */
-#define QUARANTINE_MAX 100 /* folders of one step and generation that went bad */
+#define NAMES_MAX      IO_UNLINK_MAX /* of a folder, looked at in one go */
+#define QUARANTINE_MAX 100           /* folders of one step and generation that went bad */
 
 struct names {
     char name[NAMES_MAX][64];
-    size_t count;
+    const char *each[NAMES_MAX];
+    bool gone[NAMES_MAX];
+    uint32_t count;
     bool foreign;
+    bool more; /* of ours */
 };
 
 /* The manifest isn't among them: what takes it away says so. */
@@ -53,9 +57,12 @@ static bool collect_ours(void *arg, const char *name)
         names->foreign = true;
         return true;
     }
+    names->more = names->count == NAMES_MAX;
+    if (names->more)
+        return false;
     (void)snprintf(names->name[names->count], sizeof(names->name[0]), "%s", name);
     names->count++;
-    return names->count < NAMES_MAX;
+    return true;
 }
 
 static enum status unlink_if_there(const struct io *io, const char *path)
@@ -71,6 +78,33 @@ static enum status unlink_in(const struct io *io, const char *dir, const char *n
     return st == ST_OK ? unlink_if_there(io, path) : st;
 }
 
+struct removal {
+    const struct io *io;
+    const char *dir;
+    const struct names *names;
+};
+
+/* A ckpt_each_fn. */
+static enum status unlink_item(void *arg, uint32_t item)
+{
+    const struct removal *it = arg;
+    return it->names->gone[item] ? ST_OK : unlink_in(it->io, it->dir, it->names->name[item]);
+}
+
+/* In no order: whoever calls can't tell which are gone when it is cut off. */
+static enum status unlink_names(const struct io *io, const char *dir, struct names *names)
+{
+    struct removal removal = { .io = io, .dir = dir, .names = names };
+    for (uint32_t i = 0; i < names->count; i++)
+        names->each[i] = names->name[i];
+    enum status st = io_unlink_many(io, dir, names->each, names->count, names->gone);
+    if (st == ST_OK && io_is_object(io, dir))
+        return ckpt_each(names->count, unlink_item, &removal);
+    for (uint32_t i = 0; i < names->count && st == ST_OK; i++)
+        st = unlink_item(&removal, i);
+    return st;
+}
+
 /* Removes our files but for a manifest; *foreign says whether others are left. */
 static enum status empty_folder(const struct io *io, const char *dir, bool *foreign)
 {
@@ -79,13 +113,13 @@ static enum status empty_folder(const struct io *io, const char *dir, bool *fore
         return ST_NO_MEMORY;
     do {
         names->count = 0;
-        names->foreign = false;
+        names->foreign = names->more = false;
         enum status st = io->list(io->self, dir, collect_ours, names);
-        for (size_t i = 0; i < names->count && st == ST_OK; i++)
-            st = unlink_in(io, dir, names->name[i]);
+        if (st == ST_OK)
+            st = unlink_names(io, dir, names);
         if (st != ST_OK)
             return st;
-    } while (names->count == NAMES_MAX);
+    } while (names->more);
     *foreign = names->foreign;
     return ST_OK;
 }
@@ -142,6 +176,58 @@ enum status ckpt_folder_create(const struct io *io, const char *dir)
     return fault_status("commit.folder");
 }
 
+/* ---- whether every file is there ---- */
+
+struct check {
+    const struct io *io;
+    const char *dir;
+    const struct ckpt_report *reports;
+    uint32_t count;
+    bool *there; /* is known to have its size */
+};
+
+/* An io_size_fn. */
+static bool note_size(void *arg, const char *name, uint64_t size)
+{
+    const struct check *it = arg;
+    static const char begin[] = "shard-";
+    unsigned long rank = 0;
+    if (strncmp(name, begin, sizeof(begin) - 1) == 0)
+        rank = strtoul(name + sizeof(begin) - 1, NULL, 10);
+    if (rank < it->count && strcmp(name, it->reports[rank].file) == 0)
+        it->there[rank] = size == it->reports[rank].size;
+    return true;
+}
+
+/* A ckpt_each_fn. What another machine has made may be remembered here as missing, or shorter: an
+ * open asks an NFS server, and what is asked while the file is open is what that has said. */
+static enum status check_file(void *arg, uint32_t rank)
+{
+    const struct check *it = arg;
+    const struct ckpt_report *report = &it->reports[rank];
+    const struct io *io = it->io;
+    char path[LIMIT_PATH];
+    struct io_stat info;
+    int fd = -1;
+    if (it->there[rank])
+        return ST_OK;
+    enum status st = ckpt_path(it->dir, report->file, path);
+    if (st == ST_OK)
+        st = io->stat(io->self, path, &info);
+    if (st == ST_OK && info.is_dir)
+        return ST_INCOMPLETE;
+    if (st == ST_NOT_FOUND || (st == ST_OK && info.size != report->size)) {
+        st = io->open(io->self, path, IO_READ, &fd);
+        if (st == ST_OK) {
+            st = io->stat(io->self, path, &info);
+            (void)io->close(io->self, fd);
+        }
+    }
+    if (st == ST_NOT_FOUND || (st == ST_OK && info.size != report->size))
+        return ST_INCOMPLETE;
+    return st;
+}
+
 enum status ckpt_commit_check(const struct io *io, const char *dir,
                               const struct ckpt_report *reports, uint32_t count)
 {
@@ -152,20 +238,20 @@ enum status ckpt_commit_check(const struct io *io, const char *dir,
             return ST_INCOMPLETE; /* the names can't be made durable any more: (6) */
     }
     for (uint32_t i = 0; i < count && st == ST_OK; i++) {
-        char name[64], path[LIMIT_PATH];
-        struct io_stat info;
+        char name[64];
         ckpt_shard_name(i, count, name);
         if (reports[i].rank != i || strcmp(reports[i].file, name) != 0)
             return ST_INVALID;
-        st = ckpt_path(dir, name, path);
-        if (st == ST_OK)
-            st = io->stat(io->self, path, &info);
-        if (st == ST_NOT_FOUND)
-            return ST_INCOMPLETE;
-        if (st == ST_OK && (info.is_dir || info.size != reports[i].size))
-            return ST_INCOMPLETE;
     }
-    return st;
+    auto_free bool *there = calloc((size_t)count + 1, sizeof(*there));
+    if (st == ST_OK && there == NULL)
+        st = ST_NO_MEMORY;
+    struct check check = {
+        .io = io, .dir = dir, .reports = reports, .count = count, .there = there
+    };
+    if (st == ST_OK && io_is_object(io, dir)) /* elsewhere a list brings no sizes */
+        st = io_list_sizes(io, dir, note_size, &check);
+    return st == ST_OK ? ckpt_each(count, check_file, &check) : st;
 }
 
 /* The manifest under its temporary name, durable. */

@@ -178,6 +178,23 @@ static enum status store_probe(void *self, const char *path)
     return st == ST_OK ? leave_s3(self, io->probe(io->self, path)) : st;
 }
 
+/* Both of object stores alone (io_list_sizes, io_unlink_many). */
+static enum status store_list_sizes(void *self, const char *path, io_size_fn fn, void *arg)
+{
+    const struct io *io = NULL;
+    enum status st = ckpt_store_is_object(path) ? enter_s3(self, &io) : ST_INVALID;
+    return st == ST_OK ? leave_s3(self, io->list_sizes(io->self, path, fn, arg)) : st;
+}
+
+static enum status store_unlink_many(void *self, const char *dir, const char *const *names,
+                                     uint32_t count, bool *out_gone)
+{
+    const struct io *io = NULL;
+    enum status st = ckpt_store_is_object(dir) ? enter_s3(self, &io) : ST_INVALID;
+    return st == ST_OK ? leave_s3(self, io->unlink_many(io->self, dir, names, count, out_gone))
+                       : st;
+}
+
 /* Of folders; a bucket has no end. */
 static enum status store_space(void *self, const char *path, uint64_t *out_bytes)
 {
@@ -290,6 +307,8 @@ enum status ckpt_store_new(struct ckpt_store **out)
         .is_object = store_is_object,
         .put_new = store_put_new,
         .probe = store_probe,
+        .list_sizes = store_list_sizes,
+        .unlink_many = store_unlink_many,
         .space = store_space,
         .expect = store_expect,
         .explain = store_explain,

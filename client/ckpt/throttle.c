@@ -59,6 +59,12 @@ static enum status throttle_list(void *self, const char *path, io_name_fn fn, vo
     return t->inner->list(t->inner->self, path, fn, arg);
 }
 
+static enum status throttle_list_sizes(void *self, const char *path, io_size_fn fn, void *arg)
+{
+    const struct throttle *t = self;
+    return io_list_sizes(t->inner, path, fn, arg);
+}
+
 static bool throttle_is_object(void *self, const char *path)
 {
     const struct throttle *t = self;
@@ -82,6 +88,7 @@ void throttle_init(struct throttle *throttle, const struct io *inner, uint64_t r
                                 .pread = throttle_pread,
                                 .stat = throttle_stat,
                                 .list = throttle_list,
+                                .list_sizes = throttle_list_sizes,
                                 .is_object = throttle_is_object,
                                 .expect = throttle_expect };
 }

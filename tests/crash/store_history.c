@@ -111,10 +111,24 @@ static struct saving *save(struct history *history, uint64_t step, uint32_t rank
     return it;
 }
 
+/* As if its files had gone side by side: between the sync that follows its manifest, and the end of
+ * its folder with the sync of that. */
+static void shuffle_removal(struct history *history, const struct saving *it)
+{
+    size_t first = it->given_up, last = now(history) - 2, ends[8], parts = 0;
+    while (!memory_io_is_sync(history->memory, first))
+        first++;
+    for (size_t at = ++first; at < last; at++)
+        ends[parts++] = at + 1;
+    if (parts > 0)
+        memory_io_interleave(history->memory, first, ends, parts, history->seed + history->count);
+}
+
 static void remove_it(struct history *history, struct saving *it)
 {
     it->given_up = now(history);
     MUST(ckpt_remove(memory_io_table(history->memory), it->dir));
+    shuffle_removal(history, it);
 }
 
 /* keep: {last: 1}: an older one goes after a newer one was read back. */
@@ -195,7 +209,7 @@ static void spoil(struct history *history, struct saving *it)
 void history_new(struct history *history, uint64_t seed)
 {
     static const size_t writes[] = { 1300, 0, 3000, 700 };
-    *history = (struct history){ .memory = memory_io_new() };
+    *history = (struct history){ .memory = memory_io_new(), .seed = seed };
     memory_io_limit_writes(history->memory, writes[seed % 4]);
     struct saving *first = save(history, 40, 2, NULL, seed + 1);
     save_that_fails(history, 80);

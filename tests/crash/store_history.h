@@ -32,13 +32,15 @@ struct saving {
 
 struct history {
     struct memory_io *memory;
+    uint64_t seed;
     struct saving savings[SAVINGS_MAX];
     size_t count;
     struct crash_seen verdicts; /* of folders that were read already, by their contents */
     char why[256];              /* of the last broken promise */
 };
 
-/* Records one. seed: of the order in which the ranks' writes mix, and of the sizes of these. */
+/* Records one. seed: of the order in which the ranks' writes mix, of the sizes of these, and of the
+ * order in which the files of a checkpoint go. */
 void history_new(struct history *history, uint64_t seed);
 void history_release(struct history *history);
 /* Another save, for tests that go on with their own; its folder isn't made. */

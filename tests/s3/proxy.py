@@ -12,10 +12,11 @@ happen. The proxy reads and writes HTTP/1.1 by itself, so that it can break off 
     cut          the answer ends in the middle
     stall        nothing comes for longer than the client waits
     slow         the answer comes in drops
-    error200     CompleteMultipartUpload: 200 with an error for a body, the server never sees it
+    error200     CompleteMultipartUpload, DeleteObjects: 200 with an error for a body, the server never sees it
     lost_commit  the answer of a PUT that may not overwrite, or of CompleteMultipartUpload, is lost
 """
 import asyncio
+import base64
 import dataclasses
 import hashlib
 import hmac
@@ -157,6 +158,33 @@ def page_of_uploads(request, reply):
     reply.headers.append(("Content-Length", str(len(reply.body))))
 
 
+def is_batch(request):
+    """DeleteObjects"""
+    method, target, _ = request.first.split(" ")
+    return method == "POST" and target.endswith("?delete=")
+
+
+def spare_keys(request, count):
+    """Takes the first keys out of a DeleteObjects, and returns them as they are written there."""
+    objects = re.findall(rb"<Object><Key>(.*?)</Key></Object>", request.body, re.S)[:count]
+    for key in objects:
+        request.body = request.body.replace(b"<Object><Key>" + key + b"</Key></Object>", b"")
+    request.headers = [(k, v) for k, v in request.headers
+                       if k.lower() not in ("content-length", "content-md5")]
+    request.headers.append(("Content-Length", str(len(request.body))))
+    return objects
+
+
+def result_of(keys):
+    """What DeleteObjects answers that couldn't remove these."""
+    errors = b"".join(b"<Error><Key>" + key + b"</Key><Code>InternalError</Code></Error>"
+                      for key in keys)
+    body = b'<DeleteResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">' + errors + \
+        b"</DeleteResult>"
+    return Message("HTTP/1.1 200 OK", [("Content-Type", "application/xml"),
+                                       ("Content-Length", str(len(body)))], body)
+
+
 class Proxy:
     """keys: {access key: secret}; tokens: {access key: set of good session tokens}. faults: {name:
     chance}; at most `in_a_row` faults befall requests of one kind for one target, one after the
@@ -177,6 +205,8 @@ class Proxy:
         self.forgets_conditions_of_parts = False  # as others do
         self.conflicts = 0  # so many CompleteMultipartUpload are answered 409
         self.pages_uploads = False  # lists of uploads are cut into pages, as moto doesn't
+        self.refuses_batches = None  # (status, code) that DeleteObjects gets
+        self.spares = 0  # so many of the objects of each it leaves, and says so
         self.ranges = []  # (target, first, last) of GETs
         self.parts = []  # (target without the number, number, size) of parts
         self.server = None
@@ -200,7 +230,7 @@ class Proxy:
         for name, chance in self.faults.items():
             if self.random.random() >= chance or self.row.get(kind, 0) >= self.in_a_row:
                 continue
-            if (name == "error200" and not completes) or (name == "lost_commit" and not commits):
+            if (name == "error200" and not (completes or is_batch(request))) or (name == "lost_commit" and not commits):
                 continue
             self.row[kind] = self.row.get(kind, 0) + 1
             return name
@@ -256,6 +286,14 @@ class Proxy:
             self.conflicts -= 1
             self.note(request, "conflict")
             return answer(409, "ConditionalRequestConflict", method), None
+        if is_batch(request):
+            said, is_sum = request.get("content-md5"), hashlib.md5(request.body).digest()
+            if said is None or base64.b64decode(said) != is_sum:
+                self.note(request, "BadDigest")
+                return answer(400, "BadDigest", method), None
+            if self.refuses_batches is not None:
+                self.note(request, "refused batch")
+                return answer(*self.refuses_batches, method), None
         fault = self.choose(request)
         self.note(request, fault or "passed")
         if fault == "error500":
@@ -266,6 +304,10 @@ class Proxy:
             return answer(200, "InternalError", method), fault
         if fault == "reset":
             return None, fault
+        if is_batch(request) and self.spares > 0:
+            spared = spare_keys(request, self.spares)
+            await self.ask(request)
+            return result_of(spared), fault
         if request.get("if-none-match") == "*":
             async with self.conditional:  # the servers of the tests look first and write then
                 reply = await self.ask(request)

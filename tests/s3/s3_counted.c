@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint/format/names.h"
 #include "checkpoint/s3/object.h"
 #include "tests/s3/s3_world.h"
 
@@ -125,6 +126,40 @@ static void store_is_tried_with_both_kinds_of_writes(void **state)
     assert_true(!unsafe || strstr(why.text, "CompleteMultipartUpload") != NULL);
 }
 
+/* CAIRN_TEST_S3_FILES shards of a byte or two, pages of a thousand names: looked at and removed;
+ * where they are few, twice. */
+static void checkpoint_of_many_files_is_checked_and_removed(void **state)
+{
+    struct world *w = *state;
+    struct reason why;
+    struct world far = { .s3 = NULL };
+    struct s3_options options = world_options();
+    const uint32_t count = (uint32_t)sample_setting("CAIRN_TEST_S3_FILES", 10);
+    auto_free struct ckpt_report *reports = calloc(count, sizeof(*reports));
+    assert_non_null(reports);
+    options.page = s3_defaults().page;
+    assert_int_equal(s3_new(&options, &far.s3, &why), ST_OK);
+    far.io = s3_io(far.s3);
+    for (uint64_t step = 40; step < (count < 1000 ? 60 : 50); step += 10) {
+        char dir[LIMIT_PATH], path[LIMIT_PATH];
+        struct ckpt_entry *entries = NULL;
+        size_t left = 0;
+        world_step(w, step, dir);
+        for (uint32_t i = 0; i < count; i++) {
+            reports[i] = (struct ckpt_report){ .rank = i, .size = 1 + i % 2 };
+            ckpt_shard_name(i, count, reports[i].file);
+            assert_int_equal(ckpt_path(dir, reports[i].file, path), ST_OK);
+            world_check(&far, far.io->put_new(far.io->self, path, "xx", 1 + i % 2), ST_OK, "put");
+        }
+        world_check(&far, ckpt_commit_check(far.io, dir, reports, count), ST_OK, "checking");
+        world_check(&far, ckpt_remove(far.io, dir), ST_OK, "removing");
+        world_check(&far, ckpt_list(far.io, w->store, SAMPLE_JOB, &entries, &left), ST_OK, "ls");
+        free(entries);
+        assert_int_equal(left, 0);
+    }
+    s3_free(far.s3);
+}
+
 int main(int argc, char **argv)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, world_set_up, world_tear_down)
@@ -134,6 +169,7 @@ int main(int argc, char **argv)
         TEST(shard_is_written_anew_when_the_store_says_so),
         TEST(all_parts_of_killed_workers_are_given_up),
         TEST(store_is_tried_with_both_kinds_of_writes),
+        TEST(checkpoint_of_many_files_is_checked_and_removed),
     };
     for (size_t i = 0; argc > 1 && i < sizeof(tests) / sizeof(tests[0]); i++) {
         const struct CMUnitTest one[] = { tests[i] };

@@ -152,6 +152,43 @@ def test_completing_an_upload_over_a_file_is_tried(server):
         assert server.uploads(BUCKET) == 0
 
 
+def requests_of_many_files(proxy, prefix, files):
+    """What isn't a PUT: {kind: how many}. Of two folders, of one if there are a thousand files."""
+    protocol(proxy.port, prefix, "checkpoint_of_many_files_is_checked_and_removed",
+             CAIRN_TEST_S3_FILES=str(files))
+    kinds = {}
+    for method, target, _ in proxy.log:
+        kind = "batch" if target.endswith("?delete=") else "list" if "list-type=2" in target else method
+        kinds[kind] = kinds.get(kind, 0) + 1
+    assert kinds.pop("PUT") == (2 if files < 1000 else 1) * files
+    return kinds
+
+
+def test_a_thousand_files_take_a_few_requests(server):
+    with running_proxy(server) as proxy:
+        kinds = requests_of_many_files(proxy, "many", 1000)
+        # A list to check; to remove it a HEAD and a list that look for it, the manifest, a list of
+        # the files, and they; and a list of the job's folders afterwards.
+        assert kinds == {"list": 4, "HEAD": 1, "DELETE": 1, "batch": 1}, kinds
+
+
+@pytest.mark.parametrize("refusal", [(501, "NotImplemented"), (400, "MalformedXML"),
+                                     (405, "MethodNotAllowed")])
+def test_files_go_one_by_one_where_the_store_cannot_remove_many(moto, refusal):
+    with running_proxy(moto) as proxy:
+        proxy.refuses_batches = refusal
+        kinds = requests_of_many_files(proxy, f"singly-{refusal[0]}", 40)
+        assert kinds["batch"] == 1, kinds  # it is remembered
+        assert kinds["DELETE"] == 2 * 41, kinds
+
+
+def test_files_that_a_store_did_not_remove_are_removed_alone(moto):
+    with running_proxy(moto) as proxy:
+        proxy.spares = 5
+        kinds = requests_of_many_files(proxy, "spared", 40)
+        assert kinds["batch"] == 2 and kinds["DELETE"] == 2 * 6, kinds
+
+
 # ---- who we are, and where ----
 
 

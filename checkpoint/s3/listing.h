@@ -1,0 +1,19 @@
+/*
+ * What a folder in S3 holds: all of it is read before any of it is handed on, so that who gets it
+ * may make calls. Of a checkpoint that was set aside (aside.h) it looks as a folder's list does.
+ */
+#pragma once
+
+#include "checkpoint/s3/object.h"
+#include "common/buf.h"
+
+struct s3_listing {
+    struct buf entries, sizes;
+};
+
+/* Released after an error, too. */
+MUST_CHECK enum status s3_listing_read(struct s3_client *client, const struct s3_place *folder,
+                                       uint32_t page, struct s3_listing *out);
+/* inside_aside: it is the list of a checkpoint that was set aside. */
+void s3_listing_walk(const struct s3_listing *listing, bool inside_aside, s3_name_fn fn, void *arg);
+void s3_listing_release(struct s3_listing *listing);
