@@ -119,6 +119,7 @@ static struct store_task *take_task(struct line *line)
     if (task) {
         line->first = task->next;
         task->next = NULL;
+        atomic_store(&task->watch.others_wait, line->first != NULL);
     }
     return task;
 }
@@ -229,9 +230,13 @@ static void *run_line(void *arg)
             store_task_free(task);
             break;
         }
-        unlock(queue);
-        queue->options.done(queue->options.arg, task);
-        lock(queue);
+        if (task->status == ST_AGAIN && atomic_load(&task->watch.yielded)) {
+            append_task(runner->line, task);
+        } else {
+            unlock(queue);
+            queue->options.done(queue->options.arg, task);
+            lock(queue);
+        }
         if (runner->given_up || queue->stopping)
             break;
         runner->task = take_task(runner->line);
@@ -353,6 +358,8 @@ static void queue_submit(void *self, struct store_task *task)
     bool refused = !line || is_hung(queue, line);
     if (!refused) {
         append_task(line, task);
+        if (line->runner && line->runner->task)
+            atomic_store(&line->runner->task->watch.others_wait, true);
         start_line(queue, line);
         (void)pthread_cond_broadcast(&queue->changed);
     } else if (line) {

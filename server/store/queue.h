@@ -6,6 +6,9 @@
  * takes as long as they are large, one for everything else. A line's tasks run one after the other,
  * on a thread that lives as long as there are some.
  *
+ * A removal of many files that others wait for stops after STORE_TURN of them (watch.h) and goes on
+ * behind those others: no commit waits for all of a thousand.
+ *
  * A task takes as long as it is large. One of whose calls to the store none came back within its
  * time (MACHINE_TASKS; seen after twice that at the latest) is given up: it is answered with
  * ST_TIMED_OUT, the next call that its thread makes is refused (watch.h), and another thread goes
@@ -26,7 +29,8 @@
 /* Of one line. A single one may be a lost request; three, each after its whole time, are a store
  * that is gone, and a fourth would but hang with them. */
 #define STORE_HUNG_MAX 3
-/* Of all lines. Each has a stack, and may read with three more; beyond, lines wait for a thread. */
+/* Of all lines. Each has a stack, and may read with three more or make sixteen calls at once
+ * (checkpoint/store/each.h); beyond, lines wait for a thread. */
 #define STORE_THREADS_MAX 64
 
 struct store_queue;

@@ -263,7 +263,7 @@ static enum status sweep_folders(struct store_task *task, const struct io *io)
         st = ckpt_list(io, task->store, task->job, &entries, &count);
     if (st == ST_OK)
         st = ckpt_sweep_temporaries(io, dir, task->generation);
-    for (size_t i = 0; i < count && tried < SWEEP_MAX; i++) {
+    for (size_t i = 0; i < count && tried < SWEEP_MAX && st != ST_AGAIN; i++) {
         /* A later publication has given the manifest its name; objects have no other one. */
         if (st == ST_OK && entries[i].committed && !io_is_object(io, entries[i].dir))
             st = ckpt_sweep_temporaries(io, entries[i].dir, task->generation);
@@ -287,6 +287,12 @@ static bool needs_mark(const struct store_task *task)
            task->kind == MACHINE_TASK_SWEEP ||
            ((task->kind == MACHINE_TASK_DROP || task->kind == MACHINE_TASK_REMOVE) &&
             !task->given_up);
+}
+
+/* What may take long without being waited for. */
+static bool yields(enum machine_task kind)
+{
+    return kind == MACHINE_TASK_REMOVE || kind == MACHINE_TASK_DROP || kind == MACHINE_TASK_SWEEP;
 }
 
 static enum status do_task(struct store_task *task, const struct io *io)
@@ -327,7 +333,7 @@ void store_task_run(struct store_task *task, const struct io *real)
 #undef DOING
     };
     const struct io *io = &task->watch.io;
-    store_watch_init(&task->watch, real);
+    store_watch_init(&task->watch, real, yields(task->kind));
     task->watch.io.call = task->call;
     task->message[0] = '\0';
     task->away = false;

@@ -56,8 +56,9 @@ void store_task_free(struct store_task *task);
  * ST_TIMED_OUT. NULL: no memory. */
 struct store_task *store_task_late_answer(const struct store_task *task);
 
-/* Runs it: sets status and message. Blocks as long as the store does. Fault points: coordinator.*
- */
+/* Runs it: sets status and message. Blocks as long as the store does; a removal only for a while,
+ * if watch.others_wait: then watch.yielded is set, and it is to be run again, after them.
+ * Fault points: coordinator.* */
 void store_task_run(struct store_task *task, const struct io *real);
 
 /* Who runs tasks. Takes the task over; the answer comes to core_store_done. */

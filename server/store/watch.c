@@ -94,6 +94,16 @@ static enum status watch_unlink(void *self, const char *path)
     return watch_count(watch, real->unlink(real->self, path));
 }
 
+/* Of a task that yields. */
+static enum status watch_unlink_in_turn(void *self, const char *path)
+{
+    struct store_watch *watch = self;
+    bool over = atomic_fetch_add(&watch->unlinked, 1) >= STORE_TURN;
+    if (over && atomic_load(&watch->others_wait))
+        atomic_store(&watch->yielded, true);
+    return atomic_load(&watch->yielded) ? ST_AGAIN : watch_unlink(self, path);
+}
+
 static enum status watch_rmdir(void *self, const char *path)
 {
     struct store_watch *watch = self;
@@ -148,6 +158,25 @@ static enum status watch_probe(void *self, const char *path)
     return watch_count(watch, real->probe(real->self, path));
 }
 
+static enum status watch_list_sizes(void *self, const char *path, io_size_fn fn, void *arg)
+{
+    struct store_watch *watch = self;
+    const struct io *real = watch->real;
+    if (atomic_load(&watch->given_up))
+        return ST_CLOSED;
+    return watch_count(watch, real->list_sizes(real->self, path, fn, arg));
+}
+
+static enum status watch_unlink_many(void *self, const char *dir, const char *const *names,
+                                     uint32_t count, bool *out_gone)
+{
+    struct store_watch *watch = self;
+    const struct io *real = watch->real;
+    if (atomic_load(&watch->given_up))
+        return ST_CLOSED;
+    return watch_count(watch, real->unlink_many(real->self, dir, names, count, out_gone));
+}
+
 static enum status watch_space(void *self, const char *path, uint64_t *out_bytes)
 {
     struct store_watch *watch = self;
@@ -188,9 +217,11 @@ static void watch_explain(void *self, enum status st, struct reason *out)
     real->explain(real->self, st, out);
 }
 
-void store_watch_init(struct store_watch *watch, const struct io *real)
+void store_watch_init(struct store_watch *watch, const struct io *real, bool yields)
 {
     watch->real = real;
+    atomic_store(&watch->unlinked, 0);
+    atomic_store(&watch->yielded, false);
     watch->io = (struct io){
         .self = watch,
         .open = watch_open,
@@ -202,7 +233,7 @@ void store_watch_init(struct store_watch *watch, const struct io *real)
         .mkdir = watch_mkdir,
         .link = watch_link,
         .rename = watch_rename,
-        .unlink = watch_unlink,
+        .unlink = yields ? watch_unlink_in_turn : watch_unlink,
         .rmdir = watch_rmdir,
         .stat = watch_stat,
         .list = watch_list,
@@ -211,6 +242,8 @@ void store_watch_init(struct store_watch *watch, const struct io *real)
         .is_object = real->is_object ? watch_is_object : NULL,
         .put_new = real->put_new ? watch_put_new : NULL,
         .probe = real->probe ? watch_probe : NULL,
+        .list_sizes = real->list_sizes ? watch_list_sizes : NULL,
+        .unlink_many = real->unlink_many ? watch_unlink_many : NULL,
         .expect = real->expect ? watch_expect : NULL,
         .space = real->space ? watch_space : NULL,
         .explain = real->explain ? watch_explain : NULL,
