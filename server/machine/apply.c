@@ -26,7 +26,7 @@ enum status machine_init(struct machine *m, const char *id, const struct machine
                            .ranks = ranks };
     machine_text(m->id, sizeof m->id, id);
     for (uint32_t i = 0; i < config->ranks; i++)
-        ranks[i].gone = true;
+        machine_rank_gone(m, i);
     return ST_OK;
 }
 
@@ -133,7 +133,7 @@ static void on_exited(struct machine_turn *t)
     const struct machine_exited *exited = &t->ev->exited;
     if (rank->gone)
         return;
-    rank->gone = true;
+    machine_rank_gone(m, t->ev->rank);
     rank->started = true;
     rank->session = false;
     m->dirty = true;
@@ -326,7 +326,7 @@ void machine_resume(struct machine *m, int64_t now, int64_t wall, struct machine
     for (uint32_t i = 0; i < m->config.ranks; i++) {
         struct machine_rank *rank = &m->ranks[i];
         if (!machine_alive(m))
-            rank->gone = true;
+            machine_rank_gone(m, i);
         rank->heard_at = m->grace_until; /* leases count from then */
         rank->counter_at = m->grace_until;
         rank->saving_at = m->grace_until;
@@ -366,6 +366,6 @@ void machine_abandon(struct machine *m, int64_t wall, struct machine_actions *ou
     if (machine_alive(m))
         machine_act(&t, MACHINE_ACT_GEN_END);
     for (uint32_t i = 0; i < m->config.ranks; i++)
-        m->ranks[i].gone = true;
+        machine_rank_gone(m, i);
     machine_rest(&t, MACHINE_KILLED);
 }

@@ -348,6 +348,9 @@ enum status machine_decode(struct machine *m, const char *text)
     m->swept = UINT32_MAX; /* no key of an older version: leftovers of such a job stay */
     bool ok = decode_machine(root, m);
     json_decref(root);
+    m->gone_count = 0;
+    for (uint32_t i = 0; i < m->config.ranks; i++)
+        m->gone_count += m->ranks[i].gone;
     m->dirty = false;
     return ok ? ST_OK : ST_CORRUPT;
 }

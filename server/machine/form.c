@@ -45,6 +45,7 @@ static void form_generation(struct machine_turn *t)
     m->tried_again = 0;
     for (int i = 0; i < MACHINE_SAVES_MAX; i++)
         m->saves[i] = (struct machine_save){ 0 };
+    m->gone_count = 0;
     for (uint32_t i = 0; i < m->config.ranks; i++) {
         m->ranks[i].gone = false;
         m->ranks[i].step = m->restore_step;
@@ -72,6 +73,7 @@ void machine_on_placed(struct machine_turn *t)
         *rank = (struct machine_rank){ .gone = true, .slot = t->ev->placed.slots[i] };
         machine_text(rank->node, sizeof rank->node, t->ev->placed.nodes[i]);
     }
+    m->gone_count = m->config.ranks;
     machine_text(m->token, sizeof m->token, t->ev->placed.token);
     m->state = MACHINE_PLACING;
     if (m->probed) {

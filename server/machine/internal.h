@@ -93,6 +93,7 @@ void machine_set_reason(struct machine *m, const char *format, ...)
 bool machine_alive(const struct machine *m);  /* a generation of it has, or may have, trainers */
 bool machine_trains(const struct machine *m); /* its workers train: RUNNING, SAVING */
 bool machine_all_gone(const struct machine *m);
+void machine_rank_gone(struct machine *m, uint32_t rank); /* it has no process any more */
 /* Where a job goes whose generation saved and left as it was intended. */
 enum machine_state machine_intended(enum machine_intent intent);
 /* Books the time since the last turn as training or as lost. */

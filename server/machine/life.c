@@ -134,11 +134,13 @@ bool machine_trains(const struct machine *m)
 
 bool machine_all_gone(const struct machine *m)
 {
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
-        if (!m->ranks[i].gone)
-            return false;
-    }
-    return true;
+    return m->gone_count == m->config.ranks;
+}
+
+void machine_rank_gone(struct machine *m, uint32_t rank)
+{
+    m->gone_count += !m->ranks[rank].gone;
+    m->ranks[rank].gone = true;
 }
 
 bool machine_alive_rank(const struct machine *m, uint32_t rank)

@@ -112,6 +112,7 @@ struct machine {
     size_t catalog_count, catalog_capacity;
 
     /* of this process's life */
+    uint32_t gone_count; /* ranks that are gone */
     struct machine_read_back read_back;
     struct machine_copy *copies; /* offered to this generation; owned */
     size_t copy_count;

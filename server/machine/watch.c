@@ -129,7 +129,7 @@ static void blame(struct machine_turn *t, enum machine_fault_kind kind, uint32_t
 /* Without having been seen to be: no other trainer gets its slot until it was. */
 static void count_as_gone(struct machine_turn *t, uint32_t rank)
 {
-    t->m->ranks[rank].gone = true;
+    machine_rank_gone(t->m, rank);
     t->m->dirty = true;
     machine_act(t, MACHINE_ACT_UNSEEN)->rank = rank;
 }
@@ -143,7 +143,7 @@ static bool watch_rank(struct machine_turn *t, uint32_t index)
     if (rank->gone)
         return false;
     if (rank->missing_at != 0 && t->now - rank->missing_at >= MACHINE_MISSING_MS) {
-        rank->gone = true;
+        machine_rank_gone(m, index);
         m->dirty = true;
         blame(t, MACHINE_FAULT_PROCESS, index, "its agent came back without it");
         return true;
@@ -379,7 +379,7 @@ static void watch_ending(struct machine_turn *t)
         if (rank->gone || t->now < m->grace_until)
             continue;
         if (never || missing) {
-            rank->gone = true;
+            machine_rank_gone(m, i);
             m->dirty = true;
         } else if (lost || undying) {
             count_as_gone(t, i);
