@@ -34,19 +34,18 @@ static void __attribute__((format(printf, 2, 3))) line(struct page *page, const 
         page->status = buf_append_text(&page->text, "\n");
 }
 
-static void head(struct page *page)
+static void head(struct page *page, const struct core *core)
 {
     const struct core_job *job = page->job;
     const struct machine *m = &job->m;
+    struct reason reason;
+    core_reason(core, job, &reason);
     line(page, "%s (%s) is %s at step %llu of %llu, generation %u, %u restart%s.", job->name,
          job->id, machine_state_name(m->state), (unsigned long long)machine_step_now(m),
          (unsigned long long)m->total_steps, m->generation, m->restarts,
          m->restarts == 1 ? "" : "s");
-    if (job->unreadable[0] && !machine_state_final(m->state)) {
-        line(page, "Now: %s", job->unreadable);
-    } else if (m->reason[0]) {
-        line(page, "Now: %s", m->reason);
-    }
+    if (reason.text[0])
+        line(page, "Now: %s", reason.text);
     if (m->first_cause.kind != MACHINE_FAULT_NONE) {
         char who[32] = "";
         if (m->first_cause.rank != MACHINE_ALL_RANKS)
@@ -244,7 +243,7 @@ Cairn__V1__ExplainJobReply *explain_job(struct core *core, struct core_job *job)
     cairn__v1__explain_job_reply__init(page.out);
     struct journal *journal = core_options(core)->journal;
     buf_init(&page.text, TEXT_MAX);
-    head(&page);
+    head(&page, core);
     seconds(&page);
     if (!job->unreadable[0])
         checkpoints(&page);

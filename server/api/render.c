@@ -151,14 +151,14 @@ static Cairn__V1__Gpu *render_gpu(const struct core_gpu *gpu)
     return out;
 }
 
-Cairn__V1__Node *render_node(struct core *core, const struct core_node *node)
+Cairn__V1__Node *render_node(struct core *core, struct core_node *node)
 {
     Cairn__V1__Node *out = malloc(sizeof *out);
     if (!out)
         return NULL;
     cairn__v1__node__init(out);
     const char *state = "ready";
-    if ((node->silent || !node->conn) && core_node_heard(core, node)) {
+    if ((node->silent || !node->conn) && core_node_heard(node)) {
         state = "unsupervised";
     } else if (core_node_held(core, node)) {
         state = "silent";
@@ -346,9 +346,10 @@ static double eta(const struct core_job *job, uint64_t step)
     return (double)(m->total_steps - step) * job->step_ms / 1000.0;
 }
 
-static void add_scalars(struct core_job *job, Cairn__V1__Job *out)
+static void add_scalars(const struct core *core, struct core_job *job, Cairn__V1__Job *out)
 {
     const struct machine *m = &job->m;
+    struct reason reason;
     uint64_t step = machine_step_now(m);
     if (m->state == MACHINE_FORMING)
         step = m->step_max;
@@ -357,7 +358,8 @@ static void add_scalars(struct core_job *job, Cairn__V1__Job *out)
     out->state = (Cairn__V1__JobState)m->state;
     bool kept = job->unreadable[0] && !machine_state_final(m->state);
     out->health = render_text(kept ? "unreadable" : machine_health(m));
-    out->reason = render_text(kept ? job->unreadable : m->reason);
+    core_reason(core, job, &reason);
+    out->reason = render_text(reason.text);
     out->generation = m->generation;
     out->step = step;
     out->total_steps = m->total_steps;
@@ -388,7 +390,7 @@ Cairn__V1__Job *render_job(struct core *core, struct core_job *job, size_t ckpts
     if (!out)
         return NULL;
     cairn__v1__job__init(out);
-    add_scalars(job, out);
+    add_scalars(core, job, out);
     size_t end = job->m.catalog_count;
     bool ok = add_checkpoints(job, ckpts_max, &end, &out->n_checkpoints, &out->checkpoints) &&
               add_workers(job, out) && add_lost(job, out) && add_plan(job, out) &&

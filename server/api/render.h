@@ -16,7 +16,8 @@
 /* "2026-01-02T03:04:05.678Z"; 0: "". */
 void render_time(int64_t wall_ms, char out[32]);
 
-/* With its newest ckpts_max checkpoints, and, if asked, its newest events. */
+/* With its newest ckpts_max checkpoints, and, if asked, its newest events. core: may be NULL for a
+ * job that ended, without events. */
 Cairn__V1__Job *render_job(struct core *core, struct core_job *job, size_t ckpts_max,
                            bool with_events);
 Cairn__V1__Checkpoint *render_ckpt(const struct core_job *job, const struct machine_ckpt *ckpt);
@@ -26,7 +27,7 @@ Cairn__V1__Checkpoint *render_ckpt(const struct core_job *job, const struct mach
  */
 MUST_CHECK enum status render_ckpts(const struct core_job *job, size_t size, const char *token,
                                     Cairn__V1__ListCheckpointsReply **out);
-Cairn__V1__Node *render_node(struct core *core, const struct core_node *node);
+Cairn__V1__Node *render_node(struct core *core, struct core_node *node);
 
 /* What happened, where each second went, first cause first; also as a text for people. */
 Cairn__V1__ExplainJobReply *explain_job(struct core *core, struct core_job *job);

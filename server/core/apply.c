@@ -472,6 +472,7 @@ static enum status kill_unreadable(struct core *core, struct core_job *job,
     machine_abandon(&job->m, event->wall, &core->actions);
     carry_out(core, job, event);
     core->applying = false;
+    core_job_moved(core, job);
     for (size_t i = 0; i < core->node_count && core->failed == ST_OK; i++) {
         struct core_conn *conn = core->nodes[i]->conn;
         if (!conn)
@@ -497,6 +498,7 @@ enum status core_apply(struct core *core, struct core_job *job, struct machine_e
     if (st == ST_OK && changed)
         carry_out(core, job, event);
     core->applying = false;
+    core_job_moved(core, job);
     return st;
 }
 
@@ -518,4 +520,5 @@ void core_resume(struct core *core, struct core_job *job)
     note_ended(job);
     carry_out(core, job, &at);
     core->applying = false;
+    core_job_moved(core, job);
 }

@@ -69,9 +69,9 @@ static enum status could_connect(const struct core *core, const struct job *spec
                                  struct reason *reason)
 {
     uint64_t needed = CORE_DESCRIPTORS_OWN + core->node_count + (uint64_t)spec->workers.count;
-    for (size_t i = 0; i < core->job_count; i++) {
-        const struct machine *m = &core->jobs[i]->m;
-        needed += machine_state_final(m->state) ? 0 : m->config.ranks;
+    for (size_t i = 0; i < core->live.count; i++) {
+        const struct core_job *job = core->live.list[i].value;
+        needed += job->m.config.ranks;
     }
     if (core->options.descriptors == 0 || needed <= core->options.descriptors)
         return ST_OK;
@@ -128,10 +128,7 @@ static enum status record_job(struct core *core, const struct core_job *job, con
 /* Jobs that ended long ago make room; their checkpoints stay where they are. */
 static enum status make_room(struct core *core)
 {
-    size_t live = 0;
-    for (size_t i = 0; i < core->job_count; i++)
-        live += !machine_state_final(core->jobs[i]->m.state);
-    if (live >= LIMIT_JOBS)
+    if (core->live.count >= LIMIT_JOBS)
         return ST_FULL;
     if (core->stored < CORE_JOBS_MAX)
         return ST_OK;
@@ -288,27 +285,30 @@ void core_drain(struct core *core, bool now, int64_t hold_ms)
             core->jobs[i]->drained = is_under_way(&core->jobs[i]->m);
     }
     core->draining_until = core_now(core) + hold_ms + CORE_DRAIN_FORGET_MS;
-    for (size_t i = 0; i < core->job_count; i++) {
+    for (size_t i = core->live.count; i > 0; i--) { /* whoever is over by this leaves the list */
+        struct core_job *job = core->live.list[i - 1].value;
         struct machine_event event =
             core_event(core, now ? MACHINE_EV_DRAIN_NOW : MACHINE_EV_DRAIN);
-        (void)core_apply(core, core->jobs[i], &event);
+        (void)core_apply(core, job, &event);
     }
+    core_queue_moved(core, NULL); /* all of it waits for the coordinator now */
     core_schedule(core);
 }
 
 void core_drain_end(struct core *core)
 {
     core->draining_until = 0;
+    core_queue_moved(core, NULL);
     core->schedule_needed = true;
 }
 
 size_t core_draining(struct core *core)
 {
     size_t count = 0;
-    for (size_t i = 0; i < core->job_count; i++) {
-        const struct machine *m = &core->jobs[i]->m;
-        count += !core->jobs[i]->unreadable[0] &&
-                 (m->state == MACHINE_PLACING || machine_alive_rank(m, MACHINE_ALL_RANKS));
+    for (size_t i = 0; i < core->live.count; i++) {
+        const struct core_job *job = core->live.list[i].value;
+        count += !job->unreadable[0] && (job->m.state == MACHINE_PLACING ||
+                                         machine_alive_rank(&job->m, MACHINE_ALL_RANKS));
     }
     return count;
 }
@@ -326,6 +326,21 @@ uint32_t core_drain_saved(const struct core *core)
 }
 
 /* ---- lists ---- */
+
+void core_reason(const struct core *core, const struct core_job *job, struct reason *out)
+{
+    const bool wants = core_job_queues(job) && machine_wants_slots(&job->m, core_now(core));
+    if (core_is_kept(job)) {
+        reason_set(out, "%s", job->unreadable);
+    } else if (wants && core->draining_until != 0) {
+        reason_set(out, "the coordinator is going down; the job goes on when it is up again");
+    } else if (wants && core->holds_back && job->seq > core->holds_back->seq) {
+        reason_set(out, "waits behind %s (%s), which was submitted before", core->holds_back->name,
+                   core->holds_back->id);
+    } else {
+        reason_set(out, "%s", job->m.reason);
+    }
+}
 
 enum status core_find(struct core *core, const char *name, struct core_job **out)
 {

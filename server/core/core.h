@@ -25,6 +25,7 @@
 #include "job/job.h"
 #include "rpc/rpc.h"
 #include "server/containers/kv_map.h"
+#include "server/containers/timers.h"
 #include "server/fleet/record.h"
 #include "server/journal/journal.h"
 #include "server/machine/machine.h"
@@ -86,6 +87,11 @@ struct core_options {
 
 struct core_rank {
     struct core_conn *conn; /* its session, or NULL */
+    /* where it holds a slot; NULL: it holds none, and the rest means nothing */
+    struct core_node *node;
+    uint32_t slot;
+    struct core_job *job;
+    struct core_rank *next, **link; /* of the ranks on that node */
 };
 
 /* A GET that waits for its key. */
@@ -130,6 +136,7 @@ struct core_job {
     struct kv_map kv;
     struct core_wait *waits;
     uint32_t wait_count;
+    int64_t waits_at; /* none of them ends before */
     struct core_rows rows;
     struct core_conn *metrics_from; /* who hears that rows are journalled */
     /* Not "": this version can't read its file, or its state, and why. Nothing is done with it, and
@@ -148,6 +155,13 @@ struct core_job {
     uint64_t metric_step;
     uint32_t metric_generation; /* of the row of metric_step; 0: not known */
     struct core_pace pace;
+    /* kept by tables.c, of what the machine is in */
+    struct timer timer; /* the next tick */
+    int64_t ticked_at;  /* the last one */
+    struct core_seats {
+        enum machine_state state, end_to;
+        uint32_t generation, gone_count;
+    } seats; /* as they were when the ranks' places were looked at */
 };
 
 #define CORE_GPU_DEVICE "cuda"
@@ -187,6 +201,12 @@ struct core_node {
     bool known;                 /* an agent said hello; else only a job's journal speaks of it */
     bool drain_told;            /* to the job that was the last to fail there */
     struct fleet_record record; /* of jobs that failed there by its fault */
+    /* kept by tables.c */
+    struct timer timer;      /* it is silent, or a failure there is forgotten */
+    struct core_rank *ranks; /* that hold slots there */
+    bool *used;              /* slots + gpu_count: taken, or of no use; owned */
+    uint32_t slots_used, gpus_used;
+    bool counted; /* the three above are as ranks, strays and GPUs are */
 };
 
 /*
@@ -283,9 +303,9 @@ void core_release(struct core *core, const char *id);
  * many there are. */
 size_t core_jobs(struct core *core, struct core_job **out, size_t capacity);
 size_t core_nodes(struct core *core, struct core_node **out, size_t capacity);
-uint32_t core_node_used(struct core *core, const struct core_node *node);
+uint32_t core_node_used(struct core *core, struct core_node *node);
 /* The same for its GPUs. */
-uint32_t core_node_gpus_used(struct core *core, const struct core_node *node);
+uint32_t core_node_gpus_used(struct core *core, struct core_node *node);
 /* Jobs keep away from it, as too many different ones failed there; not the last of its kind. */
 bool core_node_drained(struct core *core, const struct core_node *node);
 /* Slots held by trainers that were killed and don't die. */
@@ -293,12 +313,15 @@ uint32_t core_node_undying(struct core *core, const struct core_node *node);
 /* All are silent, and nobody is judged; this one is among them. */
 bool core_node_held(const struct core *core, const struct core_node *node);
 /* Trainers of the node have a live session. */
-bool core_node_heard(struct core *core, const struct core_node *node);
+bool core_node_heard(const struct core_node *node);
 
 /* `cairn down`: nothing is placed, running jobs save and leave. now: without saving. If nobody ends
  * it, it is over some time after the hold_ms that its caller waits. */
 void core_drain(struct core *core, bool now, int64_t hold_ms);
 void core_drain_end(struct core *core);
+/* Why the job waits, or what became of it, for people; of one that waits behind others, too. core:
+ * may be NULL for one that ended. */
+void core_reason(const struct core *core, const struct core_job *job, struct reason *out);
 /* Jobs that still have trainers. */
 size_t core_draining(struct core *core);
 /* Jobs that were under way when the drain began and lose nothing by it: saved since then, or before
@@ -309,6 +332,9 @@ uint32_t core_drain_saved(const struct core *core);
  * ST_NOT_FOUND: no such node now. */
 MUST_CHECK enum status core_log_request(struct core *core, const char *node,
                                         const Cairn__V1__LogRequest *request);
+
+/* For tests: times, the queue and slots in use are as a look at everything finds them. */
+void core_check(struct core *core);
 
 const struct core_options *core_options(const struct core *core);
 /* Folder of a checkpoint of the job, or of a save. */

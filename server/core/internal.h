@@ -7,6 +7,8 @@
  */
 #pragma once
 
+#include "server/containers/ordered.h"
+#include "server/containers/table.h"
 #include "server/core/core.h"
 #include "server/fleet/outage.h"
 
@@ -45,6 +47,8 @@ struct core_outbox {
  *     nothing leaves any more.
  *   2 A job whose state differs from the journal's is in `dirty`, or its machine's turn is on.
  *   3 No turn begins within a turn (`applying`): actions don't call back.
+ *   4 What is kept of jobs and nodes, so that nobody has to look at all of them, is right between
+ *     two entries: whatever moves one calls core_job_moved, core_node_moved (see core_check).
  */
 struct core {
     struct core_options options;
@@ -60,6 +64,11 @@ struct core {
     int64_t tidy_at;    /* journal_tidy; INT64_MAX: nothing is to be deleted */
     struct core_node **nodes;
     size_t node_count;
+    struct table jobs_by_id, nodes_by_name;
+    struct ordered live;               /* jobs that are not over, by seq */
+    struct ordered queue;              /* those that want slots, now or soon, by seq */
+    const struct core_job *holds_back; /* of the queue: those behind it wait */
+    struct timers job_timers, node_timers;
     int64_t seq_last;
     int64_t started_at;
     int64_t expects_until;  /* jobs were not over when it started: nodes come back; else 0 */
@@ -68,7 +77,9 @@ struct core {
     int64_t promised_at;    /* when core_tick was to be called; INT64_MAX: not at all */
     struct outage outage;   /* nodes are silent, and nobody is judged by it */
     int64_t looked_at;      /* jobs that wait for slots were looked at */
+    struct board *board;    /* schedule.c's; owned */
     bool schedule_needed;
+    bool drained_untold; /* a node was drained, and no job was told */
     bool applying;
     bool begun;             /* the group's transaction */
     struct core_job *dirty; /* jobs whose state the group changed */
@@ -87,6 +98,16 @@ static inline bool core_is_kept(const struct core_job *job)
     return job->unreadable[0] && !machine_state_final(job->m.state);
 }
 
+static inline struct core_job *core_job_of(struct timer *timer)
+{
+    return (struct core_job *)((char *)timer - offsetof(struct core_job, timer));
+}
+
+static inline struct core_node *core_node_of(struct timer *timer)
+{
+    return (struct core_node *)((char *)timer - offsetof(struct core_node, timer));
+}
+
 /* ---- tables.c: jobs and nodes ---- */
 
 /* Gives up: nothing leaves any more, and the process ends. */
@@ -102,6 +123,30 @@ MUST_CHECK enum status core_job_new(struct core *core, const struct journal_job 
                                     struct job *spec, struct core_job **out);
 void core_job_free(struct core_job *job);
 MUST_CHECK enum status core_add_job(struct core *core, struct core_job *job);
+void core_remove_job(struct core *core, struct core_job *job);
+/*
+ * After anything that may have changed when the job wants its next tick, whether it wants slots or
+ * is over, and which slots its ranks hold. Costs nothing that grows with jobs or nodes.
+ */
+void core_job_moved(struct core *core, struct core_job *job);
+/* The same of a node: when it is heard, silent, blamed. */
+void core_node_moved(struct core *core, struct core_node *node);
+/* When the job wants a tick; whether it wants slots, now or soon. */
+int64_t core_job_deadline(const struct core_job *job);
+bool core_job_queues(const struct core_job *job);
+int64_t core_node_deadline(const struct core *core, const struct core_node *node);
+/* The queue says something else to those that wait. */
+void core_queue_moved(struct core *core, const struct core_job *holds_back);
+/* node->used and the numbers beside it are right from now on. false: no memory; the core failed. */
+bool core_node_count(struct core *core, struct core_node *node);
+/* The ranks that hold slots there now: a copy of the list, by job and rank; free(). NULL: none, or
+ * no memory, and the core failed. */
+struct core_rank **core_ranks_of(struct core *core, const struct core_node *node,
+                                 size_t *out_count);
+static inline uint32_t core_rank_number(const struct core_rank *rank)
+{
+    return (uint32_t)(rank - rank->job->ranks);
+}
 /* Forgets the rendezvous of a generation, and who waits for keys. */
 void core_forget_kv(struct core_job *job);
 /* Ends what the job knows of a session, where it is still this one. The stream may go on. */
@@ -112,12 +157,11 @@ bool core_version_fits(const char *theirs);
 const char *core_version_said(const char *theirs);
 struct core_node *core_node_at(struct core *core, const char *name);
 struct core_node *core_node_make(struct core *core, const char *name); /* NULL: LIMIT_NODES */
-/* A trainer that no job has, killed at `since`, holds that slot; it is seen to be gone; whether one
- * holds the slot. Nothing is added twice. */
+/* A trainer that no job has, killed at `since`, holds that slot; it is seen to be gone. Nothing is
+ * added twice. */
 void core_stray_add(struct core *core, struct core_node *node, const Cairn__V1__TrainerRef *ref,
                     uint32_t slot, int64_t since);
 void core_stray_gone(struct core *core, struct core_node *node, const Cairn__V1__TrainerRef *ref);
-bool core_stray_holds(const struct core_node *node, uint32_t slot);
 /* Its compute capability is enough, or not known. */
 bool core_gpu_serves(const struct core_gpu *gpu);
 /* Whether it has slots of this device kind, of a capability that is enough. */
@@ -198,7 +242,7 @@ void core_submit_store(struct core *core, struct core_job *job, const struct mac
 void core_blame_node(struct core *core, struct core_job *job, uint32_t rank);
 /* It failed elsewhere, too. */
 void core_clear_nodes(struct core *core, struct core_job *job);
-void core_verdicts_tick(struct core *core); /* forgets what is old */
+void core_verdicts_tick(struct core *core, struct core_node *node); /* forgets what is old */
 /* It may take jobs, now or soon: it was heard not too long ago. */
 bool core_node_in_reach(const struct core *core, const struct core_node *node);
 
@@ -237,7 +281,7 @@ void core_take_report(struct core *core, struct core_job *job, uint32_t rank,
 
 /* ---- nodes.c ---- */
 
-void core_nodes_tick(struct core *core);
+void core_nodes_tick(struct core *core); /* of nodes whose time has come */
 
 /* ---- load.c ---- */
 

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/check.h"
 #include "server/core/internal.h"
 #include "server/machine/codec.h"
 
@@ -208,11 +207,12 @@ static void await_nodes(struct core *core, const struct core_job *job)
 {
     for (uint32_t i = 0; i < job->m.config.ranks; i++) {
         const struct machine_rank *rank = &job->m.ranks[i];
-        if (!machine_holds_slot(&job->m, i) || core_node_at(core, rank->node))
+        struct core_node *node =
+            machine_holds_slot(&job->m, i) ? core_node_at(core, rank->node) : NULL;
+        if (!node)
             continue;
-        struct core_node *node = core_node_make(core, rank->node);
-        if (node)
-            node->heard_at = core->started_at + CORE_GRACE_MS;
+        node->heard_at = core->started_at + CORE_GRACE_MS;
+        core_node_moved(core, node);
     }
 }
 
@@ -257,14 +257,9 @@ static enum status take_restored(struct core *core)
 
 void core_drop_job(struct core *core, struct core_job *job, const char *why)
 {
-    size_t at = 0;
-    while (at < core->job_count && core->jobs[at] != job)
-        at++;
-    CHECK(at < core->job_count);
     core_send_over(core, job, why);
     core_forget_dirty(core, job);
-    core->job_count--;
-    memmove(&core->jobs[at], &core->jobs[at + 1], (core->job_count - at) * sizeof(void *));
+    core_remove_job(core, job);
     core_job_free(job);
 }
 

@@ -1,6 +1,8 @@
 /* The core as a whole: opened, closed, and what the loop of a process asks of it as time passes. */
 #include <stdlib.h>
+#include <string.h>
 
+#include "common/check.h"
 #include "server/core/internal.h"
 
 enum status core_new(const struct core_options *options, struct core **out)
@@ -35,48 +37,35 @@ void core_free(struct core *core)
     for (size_t i = 0; i < core->node_count; i++) {
         free(core->nodes[i]->gpus);
         free(core->nodes[i]->strays);
+        free(core->nodes[i]->used);
         free(core->nodes[i]);
     }
     free(core->jobs);
     free(core->nodes);
+    table_release(&core->jobs_by_id);
+    table_release(&core->nodes_by_name);
+    ordered_release(&core->live);
+    ordered_release(&core->queue);
+    timers_release(&core->job_timers);
+    timers_release(&core->node_timers);
+    free(core->board);
     free(core);
 }
 
 /* ---- time ---- */
 
-static int64_t job_deadline(const struct core_job *job)
-{
-    int64_t at = job->unreadable[0] ? INT64_MAX : machine_deadline(&job->m);
-    if (job->rows.count > 0 && job->rows.since + CORE_ROWS_MS < at)
-        at = job->rows.since + CORE_ROWS_MS;
-    for (const struct core_wait *wait = job->waits; wait; wait = wait->next) {
-        if (wait->until < at)
-            at = wait->until;
-    }
-    return at;
-}
-
 int64_t core_deadline(struct core *core)
 {
     int64_t now = core_now(core);
-    int64_t at = INT64_MAX;
+    int64_t at = timers_at(&core->job_timers);
     int64_t look_at = core->looked_at + CORE_LOOK_MS;
     if (look_at < now)
         look_at = now; /* nothing that was promised before */
-    for (size_t i = 0; i < core->job_count; i++) {
-        int64_t of_job = job_deadline(core->jobs[i]);
-        if (of_job < at)
-            at = of_job;
-        /* What keeps it from a node passes with time, too. */
-        if (machine_wants_slots(&core->jobs[i]->m, now) && look_at < at)
-            at = look_at;
-    }
-    for (size_t i = 0; i < core->node_count; i++) {
-        const struct core_node *node = core->nodes[i];
-        int64_t silent_at = node->heard_at + CORE_NODE_MS;
-        if (!node->silent && !core_node_held(core, node) && silent_at < at)
-            at = silent_at;
-    }
+    /* What keeps a job from a node passes with time, too. */
+    if (core->queue.count > 0 && look_at < at)
+        at = look_at;
+    if (timers_at(&core->node_timers) < at)
+        at = timers_at(&core->node_timers);
     if (core->outage.since != 0 && core->outage.looked_at + OUTAGE_LOOK_MS < at)
         at = core->outage.looked_at + OUTAGE_LOOK_MS;
     if (core->draining_until != 0 && core->draining_until < at)
@@ -104,10 +93,29 @@ void core_wake(struct core *core)
     LOG_WARN(core->options.log, "did not run for %.1f s; nobody is judged by that time",
              (double)late / 1000.0);
     core->expects_until += late; /* the nodes can't have come meanwhile */
-    for (size_t i = 0; i < core->node_count; i++)
+    for (size_t i = 0; i < core->node_count; i++) {
         core->nodes[i]->heard_at += late;
-    for (size_t i = 0; i < core->job_count; i++)
-        machine_excuse(&core->jobs[i]->m, late);
+        core_node_moved(core, core->nodes[i]);
+    }
+    for (size_t i = 0; i < core->live.count; i++) {
+        struct core_job *job = core->live.list[i].value;
+        machine_excuse(&job->m, late);
+        core_job_moved(core, job);
+    }
+}
+
+static void tick_job(struct core *core, struct core_job *job, int64_t now)
+{
+    job->ticked_at = now;
+    if (job->rows.count > 0 && now >= job->rows.since + CORE_ROWS_MS)
+        core_flush_rows(core, job);
+    if (job->waits && now >= job->waits_at)
+        core_waits_tick(core, job);
+    if (machine_deadline(&job->m) <= now) {
+        struct machine_event event = core_event(core, MACHINE_EV_TICK);
+        (void)core_apply(core, job, &event);
+    }
+    core_job_moved(core, job); /* its next one is later than now */
 }
 
 void core_tick(struct core *core)
@@ -117,22 +125,64 @@ void core_tick(struct core *core)
     if (core->draining_until != 0 && now >= core->draining_until)
         core_drain_end(core);
     core_nodes_tick(core);
-    core_verdicts_tick(core);
-    for (size_t i = 0; i < core->job_count && core->failed == ST_OK; i++) {
-        struct core_job *job = core->jobs[i];
-        if (job->unreadable[0])
-            continue;
-        if (job->rows.count > 0 && now >= job->rows.since + CORE_ROWS_MS)
-            core_flush_rows(core, job);
-        core_waits_tick(core, job);
-        /* Also where the job's own deadline, the end of its back-off, has just passed. */
-        if (machine_wants_slots(&job->m, now))
-            core->schedule_needed = true;
-        if (machine_deadline(&job->m) == INT64_MAX)
-            continue;
-        struct machine_event event = core_event(core, MACHINE_EV_TICK);
-        (void)core_apply(core, job, &event);
+    while (timers_at(&core->job_timers) <= now && core->failed == ST_OK) {
+        struct core_job *job = core_job_of(timers_first(&core->job_timers));
+        tick_job(core, job, now);
     }
+    if (core->queue.count > 0 && now >= core->looked_at + CORE_LOOK_MS)
+        core->schedule_needed = true;
     core_chores_tick(core);
     core_schedule(core);
+}
+
+/* ---- for tests ---- */
+
+static void check_seats(struct core *core, struct core_job *job)
+{
+    uint32_t gone = 0;
+    for (uint32_t i = 0; i < job->m.config.ranks; i++) {
+        const struct machine_rank *of = &job->m.ranks[i];
+        const bool holds = machine_holds_slot(&job->m, i);
+        const struct core_node *node = holds ? core_node_at(core, of->node) : NULL;
+        gone += of->gone;
+        CHECK(job->ranks[i].node == node);
+        CHECK(!node || job->ranks[i].slot == of->slot);
+    }
+    CHECK(job->m.gone_count == gone);
+}
+
+static void check_job(struct core *core, struct core_job *job)
+{
+    CHECK(core_job_at(core, job->id) == job);
+    CHECK(job->timer.at == core_job_deadline(job));
+    const bool is_live = ordered_get(&core->live, job->seq) == job;
+    CHECK(is_live == !machine_state_final(job->m.state));
+    const bool queues = ordered_get(&core->queue, job->seq) == job;
+    CHECK(queues == core_job_queues(job));
+    CHECK(queues || core->holds_back != job);
+    check_seats(core, job);
+}
+
+static void check_node(struct core *core, struct core_node *node)
+{
+    const size_t slots = (size_t)node->slots + node->gpu_count;
+    const struct core_node kept = *node;
+    CHECK(node->timer.at == core_node_deadline(core, node));
+    if (!node->counted)
+        return;
+    node->used = NULL;
+    node->counted = false;
+    CHECK(core_node_count(core, node));
+    CHECK(memcmp(kept.used, node->used, slots * sizeof *kept.used) == 0);
+    CHECK(kept.slots_used == node->slots_used);
+    CHECK(kept.gpus_used == node->gpus_used);
+    free(kept.used);
+}
+
+void core_check(struct core *core)
+{
+    for (size_t i = 0; i < core->job_count && core->failed == ST_OK; i++)
+        check_job(core, core->jobs[i]);
+    for (size_t i = 0; i < core->node_count && core->failed == ST_OK; i++)
+        check_node(core, core->nodes[i]);
 }

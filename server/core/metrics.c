@@ -109,6 +109,7 @@ void core_take_rows(struct core *core, struct core_job *job, Cairn__V1__MetricRo
         }
         note_row(job, row);
     }
+    core_job_moved(core, job);
 }
 
 /* Rank 0 may forget them, once the group is journalled. */
@@ -141,6 +142,7 @@ enum status core_record_rows(struct core *core, struct core_job *job)
     }
     job->rows.count = 0;
     job->rows_version++;
+    core_job_moved(core, job);
     acknowledge(core, job, through);
     return st;
 }

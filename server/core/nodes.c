@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/cleanup.h"
 #include "server/core/internal.h"
 
 /* ---- nodes ---- */
@@ -12,16 +13,17 @@ static void set_silent(struct core *core, struct core_node *node, bool silent)
 {
     node->silent = silent;
     LOG_INFO(core->options.log, "node %s %s", node->name, silent ? "is silent" : "is heard");
-    for (size_t j = 0; j < core->job_count; j++) {
-        struct core_job *job = core->jobs[j];
-        for (uint32_t r = 0; r < job->m.config.ranks; r++) {
-            if (!machine_holds_slot(&job->m, r) || strcmp(job->m.ranks[r].node, node->name) != 0)
-                continue;
-            struct machine_event event =
-                core_event_of(core, MACHINE_EV_AGENT, job->m.generation, r);
-            event.agent.silent = silent;
-            (void)core_apply(core, job, &event);
-        }
+    core_node_moved(core, node);
+    size_t count;
+    auto_free struct core_rank **ranks = core_ranks_of(core, node, &count);
+    for (size_t i = 0; i < count; i++) {
+        struct core_job *job = ranks[i]->job;
+        if (ranks[i]->node != node)
+            continue; /* by what another rank's event led to */
+        struct machine_event event =
+            core_event_of(core, MACHINE_EV_AGENT, job->m.generation, core_rank_number(ranks[i]));
+        event.agent.silent = silent;
+        (void)core_apply(core, job, &event);
     }
     core->schedule_needed = true;
 }
@@ -29,6 +31,7 @@ static void set_silent(struct core *core, struct core_node *node, bool silent)
 static void note_heard(struct core *core, struct core_node *node)
 {
     node->heard_at = core_now(core);
+    core_node_moved(core, node);
     if (node->silent)
         set_silent(core, node, false);
 }
@@ -36,16 +39,14 @@ static void note_heard(struct core *core, struct core_node *node)
 /* ---- all of them silent at once ---- */
 
 /* Its agent, or a worker there. */
-static int64_t node_heard_at(const struct core *core, const struct core_node *node)
+static int64_t node_heard_at(const struct core_node *node)
 {
     int64_t at = node->heard_at;
-    for (size_t j = 0; j < core->job_count; j++) {
-        const struct machine *m = &core->jobs[j]->m;
-        for (uint32_t r = 0; r < m->config.ranks; r++) {
-            if (machine_alive_rank(m, r) && m->ranks[r].joined && m->ranks[r].heard_at > at &&
-                strcmp(m->ranks[r].node, node->name) == 0)
-                at = m->ranks[r].heard_at;
-        }
+    for (const struct core_rank *rank = node->ranks; rank; rank = rank->next) {
+        const struct machine_rank *of = &rank->job->m.ranks[core_rank_number(rank)];
+        if (machine_alive_rank(&rank->job->m, core_rank_number(rank)) && of->joined &&
+            of->heard_at > at)
+            at = of->heard_at;
     }
     return at;
 }
@@ -56,10 +57,10 @@ static struct outage_sight see_nodes(struct core *core, int64_t now)
     struct outage_sight sight = { .nodes = 0 };
     for (size_t i = 0; i < core->node_count; i++) {
         const struct core_node *node = core->nodes[i];
-        if (!node->known || node->local || (node->silent && !core_node_heard(core, node)))
+        if (!node->known || node->local || (node->silent && !core_node_heard(node)))
             continue;
         /* In a hold, times of workers are moved. */
-        int64_t at = core->outage.since == 0 ? node_heard_at(core, node) : node->heard_at;
+        int64_t at = core->outage.since == 0 ? node_heard_at(node) : node->heard_at;
         sight.nodes++;
         sight.quiet += now - at >= OUTAGE_QUIET_MS;
         sight.due = sight.due || now - node->heard_at >= CORE_NODE_MS; /* core_nodes_tick */
@@ -68,13 +69,11 @@ static struct outage_sight see_nodes(struct core *core, int64_t now)
 }
 
 /* A worker of the job is on a node that is heard over the network. */
-static bool is_remote(struct core *core, const struct core_job *job)
+static bool is_remote(const struct core_job *job)
 {
     bool found = false;
     for (uint32_t r = 0; r < job->m.config.ranks && !found; r++) {
-        if (!machine_holds_slot(&job->m, r))
-            continue;
-        const struct core_node *on = core_node_at(core, job->m.ranks[r].node);
+        const struct core_node *on = job->ranks[r].node;
         found = on && on->known && !on->local;
     }
     return found;
@@ -84,9 +83,9 @@ static bool is_remote(struct core *core, const struct core_job *job)
 static void excuse_remote(struct core *core, int64_t ms, const char *message)
 {
     const int64_t latest = core_now(core) + CORE_NODE_MS;
-    for (size_t j = 0; j < core->job_count; j++) {
-        struct core_job *job = core->jobs[j];
-        if (!is_remote(core, job))
+    for (size_t j = core->live.count; j > 0; j--) { /* whoever is over by this leaves the list */
+        struct core_job *job = core->live.list[j - 1].value;
+        if (!is_remote(job))
             continue;
         machine_excuse(&job->m, ms);
         for (uint32_t r = 0; r < job->m.config.ranks;
@@ -95,9 +94,17 @@ static void excuse_remote(struct core *core, int64_t ms, const char *message)
             rank->heard_at = rank->heard_at < latest ? rank->heard_at : latest;
             rank->counter_at = rank->counter_at < latest ? rank->counter_at : latest;
         }
+        core_job_moved(core, job);
         if (message)
             core_note(core, job, "network", message);
     }
+}
+
+/* Nobody is judged any more, or everybody again. */
+static void move_nodes(struct core *core)
+{
+    for (size_t i = 0; i < core->node_count; i++)
+        core_node_moved(core, core->nodes[i]);
 }
 
 static void end_outage(struct core *core, int64_t ms, const struct outage_sight *sight,
@@ -112,6 +119,7 @@ static void end_outage(struct core *core, int64_t ms, const struct outage_sight 
         if (node->known && !node->local && !node->silent)
             node->heard_at = core_now(core);
     }
+    move_nodes(core);
     excuse_remote(core, excused_ms, text.text);
     core->schedule_needed = true;
 }
@@ -131,6 +139,7 @@ static void watch_outage(struct core *core, int64_t now)
                    "judged until one is heard, for %d minutes at most",
                    sight.nodes, OUTAGE_MAX_MS / 60000);
         LOG_WARN(core->options.log, "%s", text.text);
+        move_nodes(core);
         excuse_remote(core, CORE_NODE_MS, text.text);
         return;
     case OUTAGE_HOLDS:
@@ -141,30 +150,40 @@ static void watch_outage(struct core *core, int64_t now)
     }
 }
 
+static void tick_node(struct core *core, struct core_node *node, int64_t now)
+{
+    core_verdicts_tick(core, node);
+    const bool due =
+        !node->silent && !core_node_held(core, node) && now >= node->heard_at + CORE_NODE_MS;
+    if (due && now >= core->started_at + CORE_GRACE_MS) {
+        set_silent(core, node, true);
+    } else if (due) {
+        node->heard_at = now; /* the time of grace */
+    }
+    core_node_moved(core, node); /* its next time is later than now */
+}
+
+/* An outage begins only where a node is due, which then waits for its end. */
 void core_nodes_tick(struct core *core)
 {
-    int64_t now = core_now(core);
-    watch_outage(core, now);
-    for (size_t i = 0; i < core->node_count; i++) {
-        struct core_node *node = core->nodes[i];
-        if (core_node_held(core, node))
-            continue;
-        if (!node->silent && now >= node->heard_at + CORE_NODE_MS &&
-            now >= core->started_at + CORE_GRACE_MS) {
-            set_silent(core, node, true);
-        } else if (!node->silent && now >= node->heard_at + CORE_NODE_MS) {
-            node->heard_at = now; /* the time of grace */
-        }
+    const int64_t now = core_now(core);
+    const bool looks = core->outage.since != 0 && now >= core->outage.looked_at + OUTAGE_LOOK_MS;
+    if (looks || timers_at(&core->node_timers) <= now)
+        watch_outage(core, now);
+    while (timers_at(&core->node_timers) <= now && core->failed == ST_OK) {
+        struct core_node *node = core_node_of(timers_first(&core->node_timers));
+        tick_node(core, node, now);
     }
 }
 
 /* ---- GPUs ---- */
 
-static void take_gpu(struct core *core, const struct core_node *node, size_t i,
+static void take_gpu(struct core *core, struct core_node *node, size_t i,
                      const Cairn__V1__Gpu *from)
 {
     struct core_gpu *to = &node->gpus[i];
     bool failed = from->problem[0] && !to->problem[0];
+    const bool served = core_gpu_serves(to) && !to->problem[0];
     (void)snprintf(to->name, sizeof to->name, "%.63s", from->name);
     (void)snprintf(to->uuid, sizeof to->uuid, "%.63s", from->uuid);
     (void)snprintf(to->driver, sizeof to->driver, "%.31s", from->driver);
@@ -175,6 +194,10 @@ static void take_gpu(struct core *core, const struct core_node *node, size_t i,
     to->memory_used_bytes = from->memory_used_bytes;
     to->ecc_errors = from->ecc_errors;
     to->throttled = from->throttled;
+    if (served != (core_gpu_serves(to) && !to->problem[0])) {
+        node->counted = false;
+        core->schedule_needed = true;
+    }
     if (failed) {
         LOG_WARN(core->options.log, "node %s: GPU %zu takes no more workers: %s", node->name, i,
                  to->problem);
@@ -193,6 +216,7 @@ static void take_gpus(struct core *core, struct core_node *node, Cairn__V1__Gpu 
         free(node->gpus);
         node->gpus = more;
         node->gpu_count = (uint32_t)count;
+        node->counted = false;
         core->schedule_needed = true;
     }
     for (size_t i = 0; i < count; i++)
@@ -251,22 +275,20 @@ static bool is_listed(const Cairn__V1__AgentHello *hello, const char *job, uint3
 static void take_absent(struct core *core, struct core_node *node,
                         const Cairn__V1__AgentHello *hello)
 {
-    for (size_t j = 0; j < core->job_count; j++) {
-        struct core_job *job = core->jobs[j];
-        for (uint32_t r = 0; r < job->m.config.ranks; r++) {
-            const struct machine_rank *rank = &job->m.ranks[r];
-            if (job->unreadable[0] || !machine_alive_rank(&job->m, r) ||
-                strcmp(rank->node, node->name) != 0 ||
-                is_listed(hello, job->id, job->m.generation, r))
-                continue;
-            if (job->m.state == MACHINE_FORMING && !rank->started) {
-                core_send_start(core, job, r);
-                continue;
-            }
-            struct machine_event event =
-                core_event_of(core, MACHINE_EV_MISSING, job->m.generation, r);
-            (void)core_apply(core, job, &event);
+    size_t count;
+    auto_free struct core_rank **ranks = core_ranks_of(core, node, &count);
+    for (size_t i = 0; i < count; i++) {
+        struct core_job *job = ranks[i]->job;
+        const uint32_t r = core_rank_number(ranks[i]);
+        if (job->unreadable[0] || ranks[i]->node != node || !machine_alive_rank(&job->m, r) ||
+            is_listed(hello, job->id, job->m.generation, r))
+            continue;
+        if (job->m.state == MACHINE_FORMING && !job->m.ranks[r].started) {
+            core_send_start(core, job, r);
+            continue;
         }
+        struct machine_event event = core_event_of(core, MACHINE_EV_MISSING, job->m.generation, r);
+        (void)core_apply(core, job, &event);
     }
 }
 
@@ -274,8 +296,9 @@ static void take_absent(struct core *core, struct core_node *node,
 static void forgive_node(struct core *core, struct core_node *node)
 {
     fleet_forgive(&node->record);
-    for (size_t j = 0; j < core->job_count; j++) {
-        struct core_job *job = core->jobs[j];
+    core_node_moved(core, node);
+    for (size_t j = core->live.count; j > 0; j--) { /* whoever is over by this leaves the list */
+        struct core_job *job = core->live.list[j - 1].value;
         if (!shun_find(&job->m.shunned, node->name, SHUN_PINS) &&
             !shun_find(&job->m.shunned, node->name, SHUN_FAILED))
             continue;
@@ -386,6 +409,7 @@ static bool take_seat(struct core *core, struct core_conn *conn, struct core_nod
     node->known = true;
     node->local = conn->local;
     node->slots = hello->slots;
+    node->counted = false;
     node->started_ms = hello->started_ms;
     node->rival[0] = '\0';
     (void)snprintf(node->device, sizeof node->device, "%s",
@@ -422,6 +446,7 @@ static void agent_hello(struct core *core, struct core_conn *conn,
     if (renewed)
         forgive_node(core, node);
     node->stray_count = 0; /* those that are there are listed */
+    node->counted = false;
     for (size_t i = 0; i < hello->n_running; i++) {
         const Cairn__V1__RunningTrainer *one = hello->running[i];
         take_running(core, node, one->ref, one->pid, one->slot);

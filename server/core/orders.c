@@ -109,10 +109,10 @@ static bool needs_copies(const struct core_job *job, const struct core_node *nod
         return true;
     if (!machine_alive_rank(m, MACHINE_ALL_RANKS))
         return false;
-    bool runs_there = false;
-    for (uint32_t r = 0; r < m->config.ranks; r++)
-        runs_there = runs_there || strcmp(m->ranks[r].node, node->name) == 0;
-    return runs_there || !m->committed;
+    bool needs = !m->committed;
+    for (uint32_t r = 0; r < m->config.ranks && !needs; r++)
+        needs = strcmp(m->ranks[r].node, node->name) == 0;
+    return needs;
 }
 
 void core_send_forget(struct core *core, const struct core_job *job)
@@ -175,8 +175,8 @@ static const char *host_of(struct core *core, const struct core_job *job, uint32
 {
     const struct machine *m = &job->m;
     bool one = true;
-    for (uint32_t i = 1; i < m->config.ranks; i++)
-        one = one && strcmp(m->ranks[i].node, m->ranks[0].node) == 0;
+    for (uint32_t i = 1; i < m->config.ranks && one; i++)
+        one = strcmp(m->ranks[i].node, m->ranks[0].node) == 0;
     const struct core_node *node = core_node_at(core, m->ranks[rank].node);
     return one || !node || !node->host[0] ? "127.0.0.1" : node->host;
 }

@@ -77,16 +77,20 @@ static void wait_for_key(struct core *core, struct core_job *job, uint32_t rank,
         .next = job->waits, .rank = rank, .id = request->id, .until = core_now(core) + ms
     };
     (void)snprintf(wait->key, sizeof wait->key, "%s", request->key);
+    job->waits_at = job->waits && job->waits_at < wait->until ? job->waits_at : wait->until;
     job->waits = wait;
     job->wait_count++;
+    core_job_moved(core, job);
 }
 
 void core_waits_tick(struct core *core, struct core_job *job)
 {
     int64_t now = core_now(core);
+    job->waits_at = INT64_MAX;
     for (struct core_wait **at = &job->waits; *at;) {
         struct core_wait *wait = *at;
         if (now < wait->until) {
+            job->waits_at = wait->until < job->waits_at ? wait->until : job->waits_at;
             at = &wait->next;
             continue;
         }
@@ -128,4 +132,5 @@ void core_on_kv(struct core *core, struct core_job *job, uint32_t rank,
         return;
     reply_kv(core, job, rank, request->id, st, NULL, sum);
     answer_waits(core, job, request->key);
+    core_job_moved(core, job);
 }

@@ -16,7 +16,6 @@ struct board {
     struct place_node nodes[PLACE_NODES_MAX];
     struct core_node *of[PLACE_NODES_MAX];
     size_t count;
-    bool *used; /* all slots, node after node; owned */
 };
 
 /* Whole failures that weigh: old ones make no difference between nodes. */
@@ -25,14 +24,13 @@ static uint32_t level_of(const struct core *core, const struct core_node *node)
     return (uint32_t)(fleet_penalty(&node->record, core_now(core)) + 0.5);
 }
 
-/* The node's CPU shares and its GPUs; `used` is of all its slots. */
-static void add_pools(const struct core *core, struct board *board, struct core_node *node,
-                      const bool *used)
+/* The node's CPU shares and its GPUs. */
+static void add_pools(const struct core *core, struct board *board, struct core_node *node)
 {
     struct place_node pool = { .name = node->name,
                                .device = node->device,
                                .slots = node->slots,
-                               .used = used,
+                               .used = node->used,
                                .ready = node->conn && !node->silent && !core_node_held(core, node),
                                .reachable = core_node_in_reach(core, node),
                                .penalty = level_of(core, node) };
@@ -44,44 +42,30 @@ static void add_pools(const struct core *core, struct board *board, struct core_
     pool.device = CORE_GPU_DEVICE;
     pool.first = node->slots;
     pool.slots = node->gpu_count;
-    pool.used = used + node->slots;
+    pool.used = node->used + node->slots;
     board->of[board->count] = node;
     board->nodes[board->count++] = pool;
 }
 
-static enum status make_board(struct core *core, struct board *board)
+/* Slots in use are kept node by node: only where something changed they are counted anew. */
+static bool fill_board(struct core *core)
 {
-    size_t all = 0;
-    for (size_t i = 0; i < core->node_count; i++)
-        all += core->nodes[i]->slots + core->nodes[i]->gpu_count;
-    board->count = 0;
-    board->used = calloc(all ? all : 1, sizeof *board->used);
-    if (!board->used)
-        return ST_NO_MEMORY;
-    bool *used = board->used;
+    if (!core->board)
+        core->board = malloc(sizeof *core->board);
+    if (!core->board) {
+        core_fail(core, ST_NO_MEMORY, "placing");
+        return false;
+    }
+    core->board->count = 0;
     for (size_t i = 0; i < core->node_count; i++) {
         struct core_node *node = core->nodes[i];
         if (!node->known)
             continue;
-        uint32_t slots = node->slots + node->gpu_count;
-        add_pools(core, board, node, used);
-        for (size_t j = 0; j < core->job_count; j++) {
-            const struct machine *m = &core->jobs[j]->m;
-            for (uint32_t r = 0; r < m->config.ranks; r++) {
-                if (machine_holds_slot(m, r) && m->ranks[r].slot < slots &&
-                    strcmp(m->ranks[r].node, node->name) == 0)
-                    used[m->ranks[r].slot] = true;
-            }
-        }
-        for (uint32_t s = 0; s < slots; s++)
-            used[s] = used[s] || core_stray_holds(node, s);
-        for (uint32_t g = 0; g < node->gpu_count; g++) {
-            used[node->slots + g] = used[node->slots + g] || node->gpus[g].problem[0] ||
-                                    !core_gpu_serves(&node->gpus[g]);
-        }
-        used += slots;
+        if (!core_node_count(core, node))
+            return false;
+        add_pools(core, core->board, node);
     }
-    return ST_OK;
+    return true;
 }
 
 static void place_job(struct core *core, struct core_job *job, const struct board *board,
@@ -201,62 +185,56 @@ static void note_strays(struct core *core, struct reason *reason)
 /* true: later jobs have to wait for this one. */
 static bool try_place(struct core *core, struct core_job *job)
 {
-    struct board *board = malloc(sizeof *board);
-    struct place_slot *slots = calloc(job->m.config.ranks, sizeof *slots);
-    bool holds_back = false;
+    auto_free struct place_slot *slots = calloc(job->m.config.ranks, sizeof *slots);
     struct reason reason = { "" };
-    if (!board || !slots || make_board(core, board) != ST_OK) {
+    if (!slots)
         core_fail(core, ST_NO_MEMORY, "placing");
-        free(board);
-        free(slots);
+    if (!slots || !fill_board(core))
         return true;
-    }
-    enum status st = find_slots(core, job, board, slots, &reason);
+    enum status st = find_slots(core, job, core->board, slots, &reason);
     if (st == ST_OK) {
-        place_job(core, job, board, slots);
-    } else if (st == ST_NOT_FOUND) {
+        place_job(core, job, core->board, slots);
+        return false;
+    }
+    if (st == ST_NOT_FOUND) {
         struct machine_event event = core_event(core, MACHINE_EV_NOWHERE);
         (void)core_apply(core, job, &event);
-    } else {
-        const struct place_ask ask = { .count = job->m.config.ranks,
-                                       .device = job_device_word(job->spec->workers.device) };
-        holds_back = place_capacity(board->nodes, board->count, &ask) >= ask.count;
-        add_failed(job, &reason);
-        note_strays(core, &reason);
-        keep_waiting(core, job, reason.text);
+        return false;
     }
-    free(board->used);
-    free(board);
-    free(slots);
+    const struct place_ask ask = { .count = job->m.config.ranks,
+                                   .device = job_device_word(job->spec->workers.device) };
+    const bool holds_back =
+        place_capacity(core->board->nodes, core->board->count, &ask) >= ask.count;
+    add_failed(job, &reason);
+    note_strays(core, &reason);
+    keep_waiting(core, job, reason.text);
     return holds_back;
 }
 
+/* Those behind the one that holds them back are not looked at: core_reason says why they wait. */
 static void schedule_jobs(struct core *core)
 {
-    const struct core_job *before = NULL;
-    int64_t now = core_now(core);
+    const struct core_job *holds_back = NULL;
+    const int64_t now = core_now(core);
     core->looked_at = now;
-    for (size_t i = 0; i < core->job_count && core->failed == ST_OK; i++) {
-        struct core_job *job = core->jobs[i];
-        if (job->unreadable[0] || !machine_wants_slots(&job->m, now))
-            continue;
-        if (core->draining_until != 0) {
-            keep_waiting(core, job,
-                         "the coordinator is going down; the job goes on when it is up again");
-        } else if (before) {
-            struct reason reason;
-            reason_set(&reason, "waits behind %s (%s), which was submitted before", before->name,
-                       before->id);
-            keep_waiting(core, job, reason.text);
-        } else if (try_place(core, job)) {
-            before = job;
-        }
+    if (core->draining_until != 0)
+        return;
+    for (size_t i = 0; i < core->queue.count && !holds_back && core->failed == ST_OK;) {
+        struct core_job *job = core->queue.list[i].value;
+        if (machine_wants_slots(&job->m, now) && try_place(core, job))
+            holds_back = job;
+        i += i < core->queue.count && core->queue.list[i].value == job; /* else it is placed */
     }
+    if (holds_back != core->holds_back)
+        core_queue_moved(core, holds_back);
 }
 
 /* The job that was the last to fail there; not within the turn that found it out. */
 static void tell_drained(struct core *core)
 {
+    if (!core->drained_untold)
+        return;
+    core->drained_untold = false;
     for (size_t i = 0; i < core->node_count; i++) {
         struct core_node *node = core->nodes[i];
         const struct fleet_record *record = &node->record;

@@ -76,23 +76,37 @@ static struct machine_config config_of(const struct core *core, const struct job
 
 struct core_job *core_job_at(struct core *core, const char *id)
 {
-    for (size_t i = core->job_count; i > 0; i--) {
-        if (strcmp(core->jobs[i - 1]->id, id) == 0)
-            return core->jobs[i - 1];
-    }
-    return NULL;
+    return table_get(&core->jobs_by_id, id);
+}
+
+/* Room for one job more, wherever it may come to be: nothing of that fails afterwards. */
+static enum status reserve_jobs(struct core *core)
+{
+    enum status st = table_reserve(&core->jobs_by_id, core->job_count + 1);
+    if (st == ST_OK)
+        st = timers_reserve(&core->job_timers, core->job_count + 1);
+    if (st == ST_OK)
+        st = ordered_reserve(&core->live, core->job_count + 1);
+    if (st == ST_OK)
+        st = ordered_reserve(&core->queue, core->job_count + 1);
+    if (st != ST_OK || core->job_count < core->job_capacity)
+        return st;
+    size_t capacity = core->job_capacity ? 2 * core->job_capacity : 16;
+    struct core_job **more = realloc(core->jobs, capacity * sizeof(void *));
+    if (!more)
+        return ST_NO_MEMORY;
+    core->jobs = more;
+    core->job_capacity = capacity;
+    return ST_OK;
 }
 
 enum status core_add_job(struct core *core, struct core_job *job)
 {
-    if (core->job_count == core->job_capacity) {
-        size_t capacity = core->job_capacity ? 2 * core->job_capacity : 16;
-        struct core_job **more = realloc(core->jobs, capacity * sizeof(void *));
-        if (!more)
-            return ST_NO_MEMORY;
-        core->jobs = more;
-        core->job_capacity = capacity;
-    }
+    enum status st = reserve_jobs(core);
+    if (st == ST_OK)
+        st = table_put(&core->jobs_by_id, job->id, job);
+    if (st != ST_OK)
+        return st;
     CHECK(core->job_count < core->job_capacity);
     size_t at = core->job_count++;
     for (; at > 0 && core->jobs[at - 1]->seq > job->seq; at--) /* it ended, and is read again */
@@ -102,6 +116,7 @@ enum status core_add_job(struct core *core, struct core_job *job)
     job->version = ++core->loads << 32;
     if (job->seq > core->seq_last)
         core->seq_last = job->seq;
+    core_job_moved(core, job);
     return ST_OK;
 }
 
@@ -124,6 +139,115 @@ void core_release(struct core *core, const char *id)
         return;
     job->held--;
     core->retire_needed = true;
+}
+
+/* ---- jobs: what is kept of them ---- */
+
+bool core_job_queues(const struct core_job *job)
+{
+    const struct machine *m = &job->m;
+    return !job->unreadable[0] && (m->state == MACHINE_QUEUED ||
+                                   (m->state == MACHINE_RECOVERING && m->end_to == MACHINE_NONE));
+}
+
+/* What is due for longer than its last tick is due again in the next ms, not at once. */
+int64_t core_job_deadline(const struct core_job *job)
+{
+    if (job->unreadable[0])
+        return TIMERS_NEVER;
+    int64_t at = machine_deadline(&job->m);
+    if (job->rows.count > 0 && job->rows.since + CORE_ROWS_MS < at)
+        at = job->rows.since + CORE_ROWS_MS;
+    if (job->waits && job->waits_at < at)
+        at = job->waits_at;
+    return at > job->ticked_at ? at : job->ticked_at + 1;
+}
+
+static void leave_seat(struct core_rank *rank)
+{
+    if (!rank->node)
+        return;
+    rank->node->counted = false;
+    *rank->link = rank->next;
+    if (rank->next)
+        rank->next->link = rank->link;
+    rank->node = NULL;
+}
+
+/* A node that nobody heard of yet is made: its slots are taken when its agent comes. */
+static void take_seat_of(struct core *core, struct core_job *job, uint32_t index)
+{
+    struct core_rank *rank = &job->ranks[index];
+    const struct machine_rank *of = &job->m.ranks[index];
+    struct core_node *node = core_node_at(core, of->node);
+    if (!node)
+        node = core_node_make(core, of->node);
+    if (!node)
+        return; /* of so many nodes none more is placed on either */
+    rank->node = node;
+    rank->slot = of->slot;
+    rank->job = job;
+    rank->next = node->ranks;
+    rank->link = &node->ranks;
+    if (rank->next)
+        rank->next->link = &rank->next;
+    node->ranks = rank;
+    node->counted = false;
+}
+
+/* While a generation lives, ranks only leave. */
+static void seat_ranks(struct core *core, struct core_job *job)
+{
+    const struct machine *m = &job->m;
+    const struct core_seats now = { m->state, m->end_to, m->generation, m->gone_count };
+    const struct core_seats was = job->seats;
+    if (now.state == was.state && now.end_to == was.end_to && now.generation == was.generation &&
+        now.gone_count == was.gone_count)
+        return;
+    job->seats = now;
+    const bool anew = now.generation != was.generation || (now.state == MACHINE_PLACING);
+    for (uint32_t i = m->config.ranks; i > 0; i--) {
+        if (anew || !machine_holds_slot(m, i - 1))
+            leave_seat(&job->ranks[i - 1]);
+        if (anew && machine_holds_slot(m, i - 1))
+            take_seat_of(core, job, i - 1);
+    }
+}
+
+void core_job_moved(struct core *core, struct core_job *job)
+{
+    timers_set(&core->job_timers, &job->timer, core_job_deadline(job));
+    ordered_keep(&core->live, job->seq, machine_state_final(job->m.state) ? NULL : job);
+    const bool waits = core_job_queues(job);
+    ordered_keep(&core->queue, job->seq, waits ? job : NULL);
+    if (!waits && core->holds_back == job)
+        core_queue_moved(core, NULL);
+    seat_ranks(core, job);
+}
+
+void core_remove_job(struct core *core, struct core_job *job)
+{
+    size_t at = 0;
+    while (at < core->job_count && core->jobs[at] != job)
+        at++;
+    CHECK(at < core->job_count);
+    core->job_count--;
+    memmove(&core->jobs[at], &core->jobs[at + 1], (core->job_count - at) * sizeof(void *));
+    table_remove(&core->jobs_by_id, job->id);
+    timers_set(&core->job_timers, &job->timer, TIMERS_NEVER);
+    ordered_keep(&core->live, job->seq, NULL);
+    ordered_keep(&core->queue, job->seq, NULL);
+    if (core->holds_back == job)
+        core_queue_moved(core, NULL);
+    for (uint32_t i = 0; i < job->m.config.ranks; i++)
+        leave_seat(&job->ranks[i]);
+}
+
+void core_queue_moved(struct core *core, const struct core_job *holds_back)
+{
+    core->holds_back = holds_back;
+    for (size_t i = 0; i < core->queue.count; i++)
+        ((struct core_job *)core->queue.list[i].value)->version++;
 }
 
 enum status core_job_new(struct core *core, const struct journal_job *row, struct job *spec,
@@ -229,16 +353,13 @@ bool core_version_fits(const char *theirs)
 
 struct core_node *core_node_at(struct core *core, const char *name)
 {
-    for (size_t i = 0; i < core->node_count; i++) {
-        if (strcmp(core->nodes[i]->name, name) == 0)
-            return core->nodes[i];
-    }
-    return NULL;
+    return table_get(&core->nodes_by_name, name);
 }
 
 struct core_node *core_node_make(struct core *core, const char *name)
 {
-    if (core->node_count >= LIMIT_NODES)
+    if (core->node_count >= LIMIT_NODES ||
+        timers_reserve(&core->node_timers, core->node_count + 1) != ST_OK)
         return NULL;
     struct core_node **more = realloc(core->nodes, (core->node_count + 1) * sizeof(void *));
     if (!more)
@@ -248,8 +369,33 @@ struct core_node *core_node_make(struct core *core, const char *name)
     if (!node)
         return NULL;
     (void)snprintf(node->name, sizeof node->name, "%s", name);
+    if (table_put(&core->nodes_by_name, node->name, node) != ST_OK) {
+        free(node);
+        return NULL;
+    }
     core->nodes[core->node_count++] = node;
+    core_node_moved(core, node);
     return node;
+}
+
+bool core_node_held(const struct core *core, const struct core_node *node)
+{
+    return core->outage.since != 0 && node->known && !node->local && !node->silent;
+}
+
+int64_t core_node_deadline(const struct core *core, const struct core_node *node)
+{
+    int64_t at = TIMERS_NEVER;
+    if (!node->silent && !core_node_held(core, node))
+        at = node->heard_at + CORE_NODE_MS;
+    if (node->record.count > 0 && node->record.faults[0].at + FLEET_FORGET_MS < at)
+        at = node->record.faults[0].at + FLEET_FORGET_MS;
+    return at;
+}
+
+void core_node_moved(struct core *core, struct core_node *node)
+{
+    timers_set(&core->node_timers, &node->timer, core_node_deadline(core, node));
 }
 
 bool core_gpu_serves(const struct core_gpu *gpu)
@@ -280,6 +426,7 @@ void core_stray_add(struct core *core, struct core_node *node, const Cairn__V1__
     }
     node->strays = more;
     struct core_stray *stray = &node->strays[node->stray_count++];
+    node->counted = false;
     *stray = (struct core_stray){
         .generation = ref->generation, .rank = ref->rank, .slot = slot, .since = since
     };
@@ -294,15 +441,8 @@ void core_stray_gone(struct core *core, struct core_node *node, const Cairn__V1_
     LOG_INFO(core->options.log, "node %s: slot %u is free: %s generation %u rank %u is gone",
              node->name, stray->slot, stray->job, stray->generation, stray->rank);
     *stray = node->strays[--node->stray_count];
+    node->counted = false;
     core->schedule_needed = true;
-}
-
-bool core_stray_holds(const struct core_node *node, uint32_t slot)
-{
-    bool holds = false;
-    for (size_t i = 0; i < node->stray_count; i++)
-        holds = holds || node->strays[i].slot == slot;
-    return holds;
 }
 
 /* Of a node that is lost nobody knows. */
@@ -322,43 +462,88 @@ bool core_node_has(const struct core_node *node, const char *device)
     return found;
 }
 
-/* Slots first to end - 1 that are taken. */
-static uint32_t count_used(struct core *core, const struct core_node *node, uint32_t first,
-                           uint32_t end)
+/* ---- nodes: what is kept of them ---- */
+
+static void take_slot(struct core_node *node, uint32_t slot)
 {
-    uint32_t used = 0;
-    for (uint32_t slot = first; slot < end; slot++)
-        used += core_stray_holds(node, slot);
-    for (size_t j = 0; j < core->job_count; j++) {
-        const struct machine *m = &core->jobs[j]->m;
-        for (uint32_t r = 0; r < m->config.ranks; r++) {
-            uint32_t slot = m->ranks[r].slot;
-            used += machine_holds_slot(m, r) && slot >= first && slot < end &&
-                    !core_stray_holds(node, slot) && strcmp(m->ranks[r].node, node->name) == 0;
-        }
+    if (slot >= node->slots + node->gpu_count || node->used[slot])
+        return;
+    node->used[slot] = true;
+    node->slots_used += slot < node->slots;
+    node->gpus_used += slot >= node->slots;
+}
+
+/* As core_node_count; used: room for all slots, free. */
+static void count_slots(struct core_node *node)
+{
+    node->slots_used = node->gpus_used = 0;
+    for (const struct core_rank *rank = node->ranks; rank; rank = rank->next)
+        take_slot(node, rank->slot);
+    for (size_t i = 0; i < node->stray_count; i++)
+        take_slot(node, node->strays[i].slot);
+    for (uint32_t i = 0; i < node->gpu_count; i++) {
+        bool *used = &node->used[node->slots + i];
+        *used = *used || node->gpus[i].problem[0] || !core_gpu_serves(&node->gpus[i]);
     }
-    return used;
 }
 
-uint32_t core_node_used(struct core *core, const struct core_node *node)
+bool core_node_count(struct core *core, struct core_node *node)
 {
-    return count_used(core, node, 0, node->slots);
+    if (node->counted)
+        return true;
+    const size_t slots = (size_t)node->slots + node->gpu_count;
+    free(node->used);
+    node->used = calloc(slots ? slots : 1, sizeof *node->used);
+    if (!node->used) {
+        core_fail(core, ST_NO_MEMORY, "counting slots");
+        return false;
+    }
+    count_slots(node);
+    node->counted = true;
+    return true;
 }
 
-uint32_t core_node_gpus_used(struct core *core, const struct core_node *node)
+uint32_t core_node_used(struct core *core, struct core_node *node)
 {
-    return count_used(core, node, node->slots, node->slots + node->gpu_count);
+    return core_node_count(core, node) ? node->slots_used : 0;
 }
 
-bool core_node_heard(struct core *core, const struct core_node *node)
+uint32_t core_node_gpus_used(struct core *core, struct core_node *node)
 {
-    for (size_t j = 0; j < core->job_count; j++) {
-        const struct machine *m = &core->jobs[j]->m;
-        for (uint32_t r = 0; r < m->config.ranks; r++) {
-            if (machine_holds_slot(m, r) && m->ranks[r].session &&
-                strcmp(m->ranks[r].node, node->name) == 0)
-                return true;
-        }
+    return core_node_count(core, node) ? node->gpus_used : 0;
+}
+
+bool core_node_heard(const struct core_node *node)
+{
+    for (const struct core_rank *rank = node->ranks; rank; rank = rank->next) {
+        if (rank->job->m.ranks[core_rank_number(rank)].session)
+            return true;
     }
     return false;
+}
+
+static int compare_ranks(const void *a, const void *b)
+{
+    const struct core_rank *x = *(struct core_rank *const *)a, *y = *(struct core_rank *const *)b;
+    if (x->job != y->job)
+        return x->job->seq < y->job->seq ? -1 : 1;
+    return (x > y) - (x < y);
+}
+
+struct core_rank **core_ranks_of(struct core *core, const struct core_node *node, size_t *out_count)
+{
+    size_t count = 0;
+    for (const struct core_rank *rank = node->ranks; rank; rank = rank->next)
+        count++;
+    *out_count = 0;
+    struct core_rank **list = count > 0 ? calloc(count, sizeof(void *)) : NULL;
+    if (!list) {
+        if (count > 0)
+            core_fail(core, ST_NO_MEMORY, "looking at a node");
+        return NULL;
+    }
+    for (struct core_rank *rank = node->ranks; rank; rank = rank->next)
+        list[(*out_count)++] = rank;
+    qsort(list, count, sizeof(void *), compare_ranks);
+    return list;
 }

@@ -5,11 +5,6 @@
 
 #include "server/core/internal.h"
 
-bool core_node_held(const struct core *core, const struct core_node *node)
-{
-    return core->outage.since != 0 && node->known && !node->local && !node->silent;
-}
-
 bool core_node_in_reach(const struct core *core, const struct core_node *node)
 {
     return node->known && core_now(core) - node->heard_at < CORE_REACH_MS;
@@ -40,30 +35,31 @@ void core_blame_node(struct core *core, struct core_job *job, uint32_t rank)
     if (!node)
         return;
     bool due = fleet_blame(&node->record, job->id, core_now(core));
+    core_node_moved(core, node);
     LOG_WARN(core->options.log, "%s failed on node %s, which may be the cause", job->id,
              node->name);
     if (!due || !has_another(core, node))
         return;
     node->record.drained = true;
     node->drain_told = false;
+    core->drained_untold = true;
     LOG_WARN(core->options.log, "node %s is drained: %u different jobs failed there", node->name,
              node->record.count);
 }
 
 void core_clear_nodes(struct core *core, struct core_job *job)
 {
-    for (size_t i = 0; i < core->node_count; i++)
+    for (size_t i = 0; i < core->node_count; i++) {
         fleet_clear(&core->nodes[i]->record, job->id);
+        core_node_moved(core, core->nodes[i]);
+    }
     core->schedule_needed = true;
 }
 
-void core_verdicts_tick(struct core *core)
+void core_verdicts_tick(struct core *core, struct core_node *node)
 {
-    for (size_t i = 0; i < core->node_count; i++) {
-        struct core_node *node = core->nodes[i];
-        if (!fleet_age(&node->record, core_now(core)))
-            continue;
-        LOG_INFO(core->options.log, "node %s takes jobs again", node->name);
-        core->schedule_needed = true;
-    }
+    if (!fleet_age(&node->record, core_now(core)))
+        return;
+    LOG_INFO(core->options.log, "node %s takes jobs again", node->name);
+    core->schedule_needed = true;
 }

@@ -49,15 +49,13 @@ static uint32_t take_slots(const struct place_node *node, uint32_t index, uint32
 
 /* The node to fill next, of those with the least penalty: one that takes all that is left, as
  * tightly as possible; else the emptiest of those not taken from yet. */
-static size_t choose_node(const struct place_node *nodes, size_t node_count,
-                          const struct place_ask *ask, const bool *taken, uint32_t left)
+static size_t choose_node(const struct place_node *nodes, size_t node_count, const uint32_t *room,
+                          uint32_t left)
 {
     size_t best = node_count;
     uint32_t best_free = 0;
     for (size_t i = 0; i < node_count; i++) {
-        if (taken[i] || !nodes[i].ready || !node_fits(&nodes[i], ask))
-            continue;
-        uint32_t n = free_slots(&nodes[i]);
+        uint32_t n = room[i];
         if (n == 0)
             continue;
         bool better;
@@ -81,8 +79,10 @@ enum status place_workers(const struct place_node *nodes, size_t node_count,
                           struct reason *reason)
 {
     uint32_t capacity = 0, available = 0, others = 0, excluded = 0, avoided = 0;
+    uint32_t room[PLACE_NODES_MAX]; /* free slots of those that may be taken from */
     for (size_t i = 0; i < node_count; i++) {
         bool same = strcmp(nodes[i].device, ask->device) == 0;
+        room[i] = node_fits(&nodes[i], ask) && nodes[i].ready ? free_slots(&nodes[i]) : 0;
         if (!same) {
             others++;
         } else if (nodes[i].excluded) {
@@ -91,7 +91,7 @@ enum status place_workers(const struct place_node *nodes, size_t node_count,
             avoided++;
         } else {
             capacity += nodes[i].slots;
-            available += nodes[i].ready ? free_slots(&nodes[i]) : 0;
+            available += room[i];
         }
     }
     const char *many = ask->count == 1 ? "" : "s";
@@ -128,14 +128,13 @@ enum status place_workers(const struct place_node *nodes, size_t node_count,
                    capacity, available == 1 ? "is" : "are");
         return ST_AGAIN;
     }
-    bool taken[PLACE_NODES_MAX] = { false };
     uint32_t placed = 0;
     while (placed < ask->count) {
-        size_t node = choose_node(nodes, node_count, ask, taken, ask->count - placed);
+        size_t node = choose_node(nodes, node_count, room, ask->count - placed);
         if (node == node_count)
             return ST_AGAIN;
         placed += take_slots(&nodes[node], (uint32_t)node, ask->count - placed, out + placed);
-        taken[node] = true;
+        room[node] = 0;
     }
     return ST_OK;
 }

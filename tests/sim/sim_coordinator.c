@@ -118,6 +118,7 @@ void sim_end_group(struct sim *sim)
     reap_core(sim);
     if (!c->core)
         return;
+    core_check(c->core);
     int64_t at = core_deadline(c->core);
     if (at == INT64_MAX || at >= c->tick_at)
         return;

@@ -134,6 +134,7 @@ void core_pass(struct core_world *w, int64_t ms)
     const int64_t until = w->now + ms;
     for (;;) {
         answer_probe(w);
+        core_check(w->core);
         int64_t at = core_deadline(w->core);
         if (at > until)
             break;

@@ -88,6 +88,7 @@ static int open_job(void **state)
     struct core_job *job = calloc(1, sizeof *job);
     struct machine_config config = { .ranks = 1, .keep_last = KEPT };
     assert_int_equal(machine_init(&job->m, "j-0123456789", &config, 1, 1), ST_OK);
+    job->m.state = MACHINE_SUCCEEDED;
     job->spec = calloc(1, sizeof *job->spec);
     memset(job->spec->checkpoint.store, 'x', 900);
     job->spec->checkpoint.store[0] = '/';
