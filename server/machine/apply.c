@@ -281,6 +281,14 @@ static bool is_fenced(const struct machine *m, const struct machine_event *ev)
     return ev->generation != m->generation || ev->rank >= m->config.ranks || !machine_alive(m);
 }
 
+/* The rules of silence are about all ranks. What a trainer says is a sign of life and makes none of
+ * them true, and thousands of these come in a second: they are looked at now and then. */
+static bool looks_at_all(const struct machine *m, const struct machine_event *event)
+{
+    return event->kind >= MACHINE_EV_FIRST_ASK || events[event->kind].sender != TRAINER ||
+           event->now - m->watched_at >= MACHINE_LOOK_MS;
+}
+
 enum status machine_apply(struct machine *m, const struct machine_event *event,
                           struct machine_actions *out)
 {
@@ -302,8 +310,9 @@ enum status machine_apply(struct machine *m, const struct machine_event *event,
         if (events[event->kind].handle)
             events[event->kind].handle(&t);
     }
-    m->watched_at = event->now;
-    machine_watch(&t);
+    const bool looks = looks_at_all(m, event);
+    m->watched_at = looks ? event->now : m->watched_at;
+    machine_watch(&t, looks);
     machine_saves_tick(&t);
     machine_due_tick(&t);
     machine_damage_tick(&t);

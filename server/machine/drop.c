@@ -253,9 +253,10 @@ int64_t machine_saves_deadline(const struct machine *m)
         const struct machine_save *save = &m->saves[i];
         if (save->retry_at != 0 && save->retry_at < at)
             at = save->retry_at;
+        if (save->state != MACHINE_SAVE_DROPPING || save->removing)
+            continue;
         int64_t end = save->since + patience_ms(m, i);
-        if (save->state == MACHINE_SAVE_DROPPING && !save->removing && end < at)
-            at = end;
+        at = end < at ? end : at;
     }
     return at;
 }

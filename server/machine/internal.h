@@ -27,6 +27,7 @@
 #define MACHINE_STUCK_TIMES    4 /* so often the time in which a save is dropped: then a rank is */
 #define MACHINE_SLOW_BYTES_MS  10000 /* a store that takes less in a ms, in an fsync, is stuck */
 #define MACHINE_WATCH_MS       500   /* how often the rules of silence are looked at */
+#define MACHINE_LOOK_MS        20    /* ... and at what messages of trainers, at most */
 #define MACHINE_BARREN_MAX     10    /* generations in a row without progress; then FAILED */
 #define MACHINE_BUDGET         3     /* failures at the same place; then FAILED */
 #define MACHINE_BACKOFF_MAX_MS 60000
@@ -228,7 +229,8 @@ void machine_enter_running(struct machine_turn *t);
 /* ---- watch.c: pace, silence, deadlines ---- */
 
 void machine_note_progress(struct machine_turn *t, struct machine_rank *rank);
-void machine_watch(struct machine_turn *t);
+/* looks: at what ranks are silent about, too. */
+void machine_watch(struct machine_turn *t, bool looks);
 
 /* ---- asks.c: what people ask ---- */
 

@@ -402,7 +402,7 @@ static bool backs_off(const struct machine *m)
            (m->state == MACHINE_RECOVERING || m->state == MACHINE_QUEUED);
 }
 
-void machine_watch(struct machine_turn *t)
+void machine_watch(struct machine_turn *t, bool looks)
 {
     struct machine *m = t->m;
     if (backs_off(m) && t->now >= m->retry_at) {
@@ -423,7 +423,7 @@ void machine_watch(struct machine_turn *t)
         machine_end_generation(t, MACHINE_RECOVERING, false);
         return;
     }
-    if (t->now < m->grace_until)
+    if (t->now < m->grace_until || !looks)
         return;
     for (uint32_t i = 0; i < m->config.ranks; i++) {
         if (watch_rank(t, i))

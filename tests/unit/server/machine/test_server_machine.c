@@ -271,6 +271,25 @@ static void a_silent_worker_whose_process_lives_hangs(void **state)
     assert_int_equal(b->m.cause.rank, 1);
 }
 
+/* Thousands of them come in a second: the rules of silence go through all ranks. */
+static void messages_of_trainers_are_no_reason_to_look_at_all_ranks_each_time(void **state)
+{
+    struct bench *b = *state;
+    bench_run(b, 1000);
+    bench_tick(b, 100);
+    const int64_t looked_at = b->m.watched_at;
+    assert_int_equal(looked_at, b->now);
+    for (uint64_t i = 1; i <= 10; i++) {
+        b->now++;
+        bench_progress(b, 0, i, "forward");
+    }
+    assert_int_equal(b->m.watched_at, looked_at);
+    assert_true(machine_deadline(&b->m) <= looked_at + 500); /* and yet nobody is forgotten */
+    b->now += 15;
+    bench_progress(b, 0, 11, "forward");
+    assert_int_equal(b->m.watched_at, b->now);
+}
+
 static void workers_that_never_say_hello_fail_the_formation_after_60_s(void **state)
 {
     struct bench *b = *state;
@@ -389,6 +408,7 @@ int main(void)
         TEST(no_progress_for_30_s_is_a_hang),
         TEST(a_slow_phase_gets_10_times_its_median),
         TEST(a_silent_worker_whose_process_lives_hangs),
+        TEST(messages_of_trainers_are_no_reason_to_look_at_all_ranks_each_time),
         TEST(workers_that_never_say_hello_fail_the_formation_after_60_s),
         TEST(a_trainer_that_its_agent_no_longer_lists_is_gone),
         TEST(nobody_is_judged_for_10_s_after_a_restart_of_the_coordinator),
