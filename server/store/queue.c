@@ -181,33 +181,36 @@ static void start_lines(struct store_queue *queue)
         start_line(queue, line);
 }
 
-/* With the mutex, which it gives back; the last thread after store_queue_free cleans up. */
+/* With the mutex, which it gives back; the last thread after store_queue_free cleans up. Until all
+ * is told it counts as a thread: the queue stays for it. */
 static void end_runner(struct runner *runner)
 {
     struct store_queue *queue = runner->queue;
     struct line *line = runner->line;
     char store[LIMIT_PATH];
-    uint32_t hung = line->hung;
+    uint32_t hung = 0;
+    memcpy(store, line->store, sizeof store);
     struct runner **at = &queue->runners;
     while (*at != runner)
         at = &(*at)->next;
     *at = runner->next;
-    queue->threads--;
     if (runner->given_up) {
         queue->hung--;
         hung = --line->hung;
-        memcpy(store, line->store, sizeof store);
     } else {
         line->runner = NULL;
     }
     drop_if_idle(queue, line);
+    if (runner->given_up && !queue->stopping) {
+        unlock(queue);
+        tell_hung(queue, store, hung);
+        lock(queue);
+    }
+    queue->threads--;
     start_lines(queue);
     bool last = queue->freed && queue->threads == 0;
-    bool told = runner->given_up && !queue->stopping;
     (void)pthread_cond_broadcast(&queue->changed);
     unlock(queue);
-    if (told)
-        tell_hung(queue, store, hung);
     free(runner);
     if (last)
         queue_destroy(queue);
