@@ -125,6 +125,42 @@ def test_nobody_is_answered_before_the_journal_has_it():
         assert len(home.cairn("ps", "-o", "name").stdout.split()) == 1
 
 
+def test_a_job_that_ended_is_there_for_the_next_coordinator(home):
+    job = home.submit()
+    home.wait_state(job, "SUCCEEDED")
+    keys = ("id", "name", "state", "step", "final_digest", "ended_at", "loss", "job_file")
+    before = [home.show(job)[key] for key in keys]
+    home.kill("cairnd")
+    listed = json.loads(home.cairn("ps", "-o", "json").stdout)  # as it was written down
+    assert [[one[key] for key in keys] for one in listed] == [before]
+    assert [home.show(job)[key] for key in keys] == before
+    assert "SUCCEEDED at step 12" in home.cairn("why", job).stdout
+    assert home.cairn("logs", job).stdout
+    assert home.cairn("watch", job).returncode == 0
+    steps = [one["step"] for one in json.loads(home.cairn("ckpt", "ls", job, "-o", "json").stdout)]
+    assert steps == [12, 8]
+    home.cairn("ckpt", "scrub", job)
+    home.cairn("ckpt", "rm", f"{job}@8")
+    until(lambda: [one["step"] for one in home.show(job)["checkpoints"]] == [12], 10, "it is gone")
+    home.kill("cairnd")
+    assert [one["step"] for one in home.show(job)["checkpoints"]] == [12]
+
+
+def test_the_first_beat_comes_before_the_journal_is_opened(tmp_path):
+    (tmp_path / "state").mkdir()
+    read, write = os.pipe()
+    env = dict(os.environ, CAIRN_HOME=str(tmp_path), CAIRN_WATCHDOG_FD=str(write))
+    with open(tmp_path / "state" / "cairnd.db.lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another coordinator has it: this one gets no further
+        done = subprocess.run([BIN / "cairnd"], env=env, pass_fds=[write], timeout=60, check=False,
+                              stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    os.close(write)
+    assert done.returncode == 1
+    assert "another cairnd serves this home" in done.stderr
+    assert len(os.read(read, 16)) == 1
+    os.close(read)
+
+
 def test_up_replaces_what_a_killed_supervisor_left(home):
     job = home.submit(**LONG)
     home.wait_state(job, "RUNNING")

@@ -11,7 +11,7 @@
 #include "tests/test.h"
 
 #define NOW        1800000000
-#define DAY        86400
+#define DAY        INT64_C(86400)
 #define FILE_BYTES 65536
 
 struct room {

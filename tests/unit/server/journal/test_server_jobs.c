@@ -92,11 +92,10 @@ static void put_events(struct journal_files *f, int n, int count)
         assert_int_equal(journal_put_event(f->journal, id_of(n), &event), ST_OK);
 }
 
-static void put_metrics(struct journal_files *f, int n, int count)
+static void put_metrics(struct journal_files *f, int n, uint64_t count)
 {
-    for (int i = 0; i < count; i++)
-        assert_int_equal(journal_put_metric(f->journal, id_of(n), (uint64_t)i, false, "loss", 4),
-                         ST_OK);
+    for (uint64_t i = 0; i < count; i++)
+        assert_int_equal(journal_put_metric(f->journal, id_of(n), i, false, "loss", 4), ST_OK);
 }
 
 /* ---- found ---- */
