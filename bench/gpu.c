@@ -134,8 +134,8 @@ static void run_kernels(const struct options *o, struct rows *rows)
 }
 
 /* One rank in a process of its own; rank 0 writes its seconds per step into the pipe. */
-static int reduction_rank(const struct options *o, const struct kv *kv, int rank, bool fast,
-                          int out)
+static int reduction_rank(const struct options *o, const struct rendezvous *rendezvous, int rank,
+                          bool fast, int out)
 {
     char host[16];
     (void)snprintf(host, sizeof host, "rank%d", rank);
@@ -145,7 +145,7 @@ static int reduction_rank(const struct options *o, const struct kv *kv, int rank
     if (shape.comm == NULL)
         fail("the module was built without NCCL");
     shape.batch = o->small ? 1 : 8;
-    shape.kv = kv;
+    shape.rendezvous = rendezvous;
     shape.rank = rank;
     shape.size = RANKS;
     shape.fast = fast;
@@ -160,8 +160,7 @@ static int reduction_rank(const struct options *o, const struct kv *kv, int rank
 static double measure_reduction(const struct options *o, bool fast)
 {
     int ends[2];
-    struct shared_kv *map = shared_kv_new();
-    const struct kv kv = shared_kv_table(map);
+    struct shared_rendezvous *shared = shared_rendezvous_new();
     double seconds = 0;
     int bad = 0;
     if (pipe(ends) != 0)
@@ -170,8 +169,9 @@ static double measure_reduction(const struct options *o, bool fast)
         const pid_t pid = fork();
         if (pid < 0)
             fail("fork");
+        const struct rendezvous rendezvous = shared_rendezvous_of(shared, rank);
         if (pid == 0)
-            _exit(reduction_rank(o, &kv, rank, fast, ends[1]));
+            _exit(reduction_rank(o, &rendezvous, rank, fast, ends[1]));
     }
     (void)close(ends[1]);
     if (read(ends[0], &seconds, sizeof seconds) != (ssize_t)sizeof seconds)
@@ -182,7 +182,7 @@ static double measure_reduction(const struct options *o, bool fast)
         (void)wait(&status);
         bad |= status;
     }
-    shared_kv_free(map);
+    shared_rendezvous_free(shared);
     return bad == 0 ? seconds : 0;
 }
 

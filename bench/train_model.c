@@ -160,8 +160,8 @@ static void open_exact(struct train_model *model)
     if (!model->table->host_memory)
         must(model->table->stream_new(model->backend, &model->communication), "stream");
     if (o->comm != NULL) {
-        struct comm_options comm = { .kv = o->kv,
-                                     .generation = 1,
+        struct comm_options comm = { .rendezvous = o->rendezvous,
+                                     .meeting = "bench",
                                      .rank = o->rank,
                                      .size = o->size,
                                      .host = "127.0.0.1",

@@ -22,9 +22,9 @@ struct train_model_options {
     const struct backend_table *table; /* NULL: the CPU's */
     int ordinal;
     bool graphs; /* the passes are recorded once and played again, where the device can */
-    /* With more ranks than this one: `lanes` of each, over kv. NULL: this one alone. */
+    /* With more ranks than this one: `lanes` of each, over rendezvous. NULL: this one alone. */
     const struct comm_table *comm;
-    const struct kv *kv;
+    const struct rendezvous *rendezvous;
     int rank, size;
     bool fast; /* reduction */
 };

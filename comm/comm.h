@@ -11,7 +11,7 @@
  * Buffers are best at stable addresses: gloo keeps a handle for each (address, size, peer) it has
  * seen.
  *
- * open is ended early by its kv: a map that answers ST_STALE ends it with ST_STALE.
+ * open is ended early by its rendezvous: where that is stale, open ends with ST_STALE.
  *
  * Process: open of gloo sets SIGPIPE to ignored where it has its default action. open of nccl puts
  *          its settings into the environment, before the first call of NCCL of the process only.
@@ -29,7 +29,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/kv.h"
+#include "common/rendezvous.h"
 #include "common/status.h"
 #include "kernels/backend.h"
 
@@ -47,8 +47,8 @@ struct comm_device {
 };
 
 struct comm_options {
-    const struct kv *kv; /* borrowed until open returns */
-    uint64_t generation;
+    const struct rendezvous *rendezvous; /* borrowed until open returns */
+    const char *meeting;                 /* its name: of this communicator in its generation */
     int rank, size;
     const char *host;   /* address to bind, numeric, e.g. "127.0.0.1"; nccl finds its own */
     int64_t timeout_ms; /* of open as a whole */

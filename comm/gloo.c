@@ -2,11 +2,11 @@
  * The table of comm.h over Gloo: rendezvous, tags (Gloo calls them slots), and the collectives as
  * lists of transfers.
  *
- * Rendezvous. Every pair of ranks has a listener on each side. Rank r puts the addresses where it
- * listens for the peers of block b (256 of them) under "gloo/<r>/<b>", then takes from every rank
- * the block that has its own. All addresses come before the first connection, so a rank that never
- * comes is noticed while waiting in the kv, which can be ended early; connections then take
- * milliseconds.
+ * Rendezvous. Every pair of ranks has a listener on each side. A rank brings to the meeting its
+ * host, and for each peer the port where it listens for it (gloo_address.h); it gets the hosts of
+ * all, and the ports that are for itself. All addresses come before the first connection, so a rank
+ * that never comes is noticed while waiting in the rendezvous, which can be ended early;
+ * connections then take milliseconds.
  *
  * Tags. Each collective has one, counted up on all ranks alike; point-to-point messages have tags
  * of their own, counted per pair and direction.
@@ -14,11 +14,11 @@
 #include <arpa/inet.h>
 #include <signal.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/comm.h"
+#include "comm/gloo_address.h"
 #include "comm/gloo_shim.h"
 #include "comm/sum.h"
 #include "common/cleanup.h"
@@ -26,13 +26,13 @@
 #include "common/limits.h"
 #include "common/unconst.h"
 
-#define BLOCK_RANKS        256
 #define POINT_TO_POINT     (UINT64_C(1) << 62)
 #define ALL_REDUCE_FLOATS  ((size_t)256 * 1024) /* of one rank in one round */
 #define FAREWELL_MS        2000
 #define PAIR_TIMEOUT_SHARE 20 /* Gloo waits 5 times as long: a quarter of the deadline */
 
-_Static_assert(BLOCK_RANKS *GLOO_ADDRESS_BYTES <= LIMIT_KV_VALUE, "a block is one value");
+_Static_assert(GLOO_HOST_MAX <= RENDEZVOUS_COMMON_MAX, "a host is for all");
+_Static_assert(GLOO_PORT_BYTES <= RENDEZVOUS_ITEM_MAX, "a port is for one");
 
 struct comm {
     struct gloo_mesh *mesh; /* NULL with size 1 */
@@ -46,72 +46,67 @@ struct comm {
 
 /* ---- rendezvous ---- */
 
-static int block_size(int block, int size)
+/* Where this rank listens: *host, and per peer a port. */
+static enum status own_addresses(const struct comm *comm, struct gloo_address *host, uint8_t *ports)
 {
-    const int rest = size - block * BLOCK_RANKS;
-    return rest < BLOCK_RANKS ? rest : BLOCK_RANKS;
-}
-
-static enum status publish_addresses(const struct comm *comm, const struct kv *kv, uint8_t *value)
-{
-    for (int block = 0; block * BLOCK_RANKS < comm->size; block++) {
-        const int count = block_size(block, comm->size);
-        memset(value, 0, (size_t)count * GLOO_ADDRESS_BYTES);
-        for (int i = 0; i < count; i++) {
-            const int peer = block * BLOCK_RANKS + i;
-            if (peer == comm->rank)
-                continue;
-            enum status st =
-                gloo_mesh_address(comm->mesh, peer, value + (size_t)i * GLOO_ADDRESS_BYTES);
-            if (st != ST_OK)
-                return st;
-        }
-        char key[LIMIT_KV_KEY];
-        (void)snprintf(key, sizeof(key), "gloo/%d/%d", comm->rank, block);
-        enum status st = kv->set(kv->self, key, value, (size_t)count * GLOO_ADDRESS_BYTES);
-        if (st != ST_OK)
-            return st;
-    }
-    return ST_OK;
-}
-
-/* addresses: [size][GLOO_ADDRESS_BYTES], where each peer listens for this rank. */
-static enum status take_addresses(const struct comm *comm, const struct kv *kv, uint8_t *value,
-                                  int64_t deadline_ms, uint8_t *addresses)
-{
-    const int block = comm->rank / BLOCK_RANKS, place = comm->rank % BLOCK_RANKS;
+    bool known = false;
     for (int peer = 0; peer < comm->size; peer++) {
         if (peer == comm->rank)
             continue;
-        const int64_t left_ms = deadline_ms - clock_mono_ms(clock_system());
-        if (left_ms <= 0)
-            return ST_TIMED_OUT;
-        char key[LIMIT_KV_KEY];
-        (void)snprintf(key, sizeof(key), "gloo/%d/%d", peer, block);
-        size_t size = 0;
-        enum status st = kv->get(kv->self, key, value, LIMIT_KV_VALUE, &size, left_ms);
+        uint8_t address[GLOO_ADDRESS_BYTES];
+        struct gloo_address one;
+        enum status st = gloo_mesh_address(comm->mesh, peer, address);
+        if (st == ST_OK)
+            st = gloo_address_shorten(address, &one);
         if (st != ST_OK)
-            return st == ST_NOT_FOUND ? ST_TIMED_OUT : st;
-        if (size != (size_t)block_size(block, comm->size) * GLOO_ADDRESS_BYTES)
-            return ST_PEER;
-        memcpy(addresses + (size_t)peer * GLOO_ADDRESS_BYTES,
-               value + (size_t)place * GLOO_ADDRESS_BYTES, GLOO_ADDRESS_BYTES);
+            return st;
+        if (known &&
+            (one.host_size != host->host_size || memcmp(one.host, host->host, one.host_size) != 0))
+            return ST_INVALID; /* all listen at the host that gloo_mesh_new was given */
+        known = true;
+        *host = one;
+        memcpy(ports + (size_t)peer * GLOO_PORT_BYTES, one.port, GLOO_PORT_BYTES);
     }
     return ST_OK;
 }
 
-static enum status rendezvous(struct comm *comm, const struct kv *kv, int64_t deadline_ms)
+static enum status connect_to(const struct comm *comm, int peer, const struct rendezvous_got *got)
 {
-    auto_free uint8_t *value = malloc(LIMIT_KV_VALUE);
-    auto_free uint8_t *addresses = malloc((size_t)comm->size * GLOO_ADDRESS_BYTES);
-    if (value == NULL || addresses == NULL)
+    struct gloo_address one = { .host_size = got->common_size };
+    uint8_t address[GLOO_ADDRESS_BYTES];
+    if (got->common_size > sizeof(one.host))
+        return ST_PEER;
+    memcpy(one.host, got->common, got->common_size);
+    memcpy(one.port, got->item, sizeof(one.port));
+    if (gloo_address_expand(&one, address) != ST_OK)
+        return ST_PEER;
+    return gloo_mesh_connect(comm->mesh, peer, address);
+}
+
+static enum status meet(const struct comm *comm, const struct comm_options *options,
+                        int64_t deadline_ms)
+{
+    const size_t size = (size_t)comm->size;
+    auto_free uint8_t *ports = calloc(size, GLOO_PORT_BYTES);
+    auto_free struct rendezvous_got *got = calloc(size, sizeof(*got));
+    if (ports == NULL || got == NULL)
         return ST_NO_MEMORY;
-    enum status st = publish_addresses(comm, kv, value);
-    if (st == ST_OK)
-        st = take_addresses(comm, kv, value, deadline_ms, addresses);
+    struct gloo_address host = { 0 };
+    enum status st = own_addresses(comm, &host, ports);
+    const int64_t left_ms = deadline_ms - clock_mono_ms(clock_system());
+    if (st == ST_OK && left_ms <= 0)
+        st = ST_TIMED_OUT;
+    if (st != ST_OK)
+        return st;
+    const struct rendezvous_part mine = { .common = host.host,
+                                          .common_size = host.host_size,
+                                          .items = ports,
+                                          .item_size = GLOO_PORT_BYTES };
+    const struct rendezvous *rendezvous = options->rendezvous;
+    st = rendezvous->meet(rendezvous->self, options->meeting, &mine, comm->size, left_ms, got);
     for (int peer = 0; st == ST_OK && peer < comm->size; peer++) {
         if (peer != comm->rank)
-            st = gloo_mesh_connect(comm->mesh, peer, addresses + (size_t)peer * GLOO_ADDRESS_BYTES);
+            st = connect_to(comm, peer, &got[peer]);
     }
     return st == ST_OK ? gloo_mesh_start(comm->mesh) : st;
 }
@@ -169,7 +164,7 @@ static enum status gloo_open(const struct comm_options *options, struct comm **o
     if (size < 1 || size > LIMIT_RANKS || rank < 0 || rank >= size || options->timeout_ms < 1 ||
         (size > 1 && !is_numeric_host(options->host)))
         return ST_INVALID;
-    const int64_t now_ms = clock_mono_ms(clock_system());
+    const int64_t begin_ms = clock_mono_ms(clock_system());
     struct comm *comm = gloo_allocate(rank, size);
     if (comm == NULL)
         return ST_NO_MEMORY;
@@ -180,7 +175,7 @@ static enum status gloo_open(const struct comm_options *options, struct comm **o
         enum status st =
             gloo_mesh_new(rank, size, options->host, pair_ms < 1 ? 1 : pair_ms, &comm->mesh);
         if (st == ST_OK)
-            st = rendezvous(comm, options->kv, now_ms + options->timeout_ms - connect_ms);
+            st = meet(comm, options, begin_ms + options->timeout_ms - connect_ms);
         if (st != ST_OK) {
             gloo_release(comm);
             return st;

@@ -21,14 +21,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "comm/gloo_address.h"
 #include "common/status.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* Bytes of a pair's address on the wire. */
-#define GLOO_ADDRESS_BYTES 136
 
 struct gloo_mesh;
 

@@ -11,7 +11,7 @@
  *     the one that sets the flag if it gets the mutex, else by the one that holds it.
  *  4. After an abort of NCCL (nccl is NULL then) nothing but close is done. It is never followed by
  *     a finalize or destroy, and the stream was waited for: no kernel uses a buffer any more.
- *  5. A communicator never comes back: each has a fresh id, under its generation's key.
+ *  5. A communicator never comes back: each has a fresh id, from its own meeting.
  *
  * A process has one communicator; with a second one, both would have to be aborted in one group.
  * Collectives are never captured into a graph: an abort would wait for that graph's end.
@@ -29,13 +29,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/limits.h"
 #include "common/reason.h"
 
 #define FAREWELL_MS    INT64_C(2000)
 #define DRAIN_MS       INT64_C(5000)
-#define STALE_CHECK_MS INT64_C(500)     /* between two looks at the map during open */
+#define STALE_CHECK_MS INT64_C(100)     /* between two looks at the rendezvous during open */
 #define SPIN_NS        INT64_C(1000000) /* a wait spins for so long, then it naps */
 #define NAP_NS         20000L
 
@@ -243,37 +244,41 @@ static int64_t left_ms(int64_t deadline_ns)
     return left < 0 ? 0 : left;
 }
 
-/* Rank 0 makes the id, the others wait for it. */
+/* Rank 0 makes the id and brings it to the meeting, the others bring nothing. */
 static enum status agree_on_id(struct comm *comm, const struct comm_options *options,
                                int64_t deadline_ns, ncclUniqueId *out)
 {
-    const struct kv *kv = options->kv;
-    char key[LIMIT_KV_KEY];
-    (void)snprintf(key, sizeof(key), "nccl/%llu", (unsigned long long)options->generation);
+    struct rendezvous_part mine = { 0 };
     if (comm->rank == 0) {
         const ncclResult_t result = ncclGetUniqueId(out);
         if (result != ncclSuccess)
             return nccl_fail_of(comm, result);
-        return kv->set(kv->self, key, out, sizeof(*out));
+        mine = (struct rendezvous_part){ .common = out, .common_size = sizeof(*out) };
     }
-    size_t size = 0;
     const int64_t wait_ms = left_ms(deadline_ns);
-    enum status st =
-        wait_ms > 0 ? kv->get(kv->self, key, out, sizeof(*out), &size, wait_ms) : ST_TIMED_OUT;
-    if (st == ST_OK && size != sizeof(*out))
+    if (wait_ms == 0)
+        return ST_TIMED_OUT;
+    auto_free struct rendezvous_got *got = calloc((size_t)comm->size, sizeof(*got));
+    if (got == NULL)
+        return ST_NO_MEMORY;
+    const struct rendezvous *rendezvous = options->rendezvous;
+    const enum status st =
+        rendezvous->meet(rendezvous->self, options->meeting, &mine, comm->size, wait_ms, got);
+    if (st != ST_OK)
+        return st;
+    if (got[0].common_size != sizeof(*out))
         return ST_PEER;
-    return st == ST_NOT_FOUND ? ST_TIMED_OUT : st;
+    memcpy(out, got[0].common, sizeof(*out));
+    return ST_OK;
 }
 
-/* Whether the generation is over, asked now and then. */
-static bool is_stale(const struct kv *kv, int64_t *next_ns)
+/* Whether the generation is over, looked at now and then. */
+static bool is_stale(const struct rendezvous *rendezvous, int64_t *next_ns)
 {
-    char nothing[1];
-    size_t size = 0;
     if (clock_mono_ns() < *next_ns)
         return false;
     *next_ns = clock_mono_ns() + STALE_CHECK_MS * 1000000;
-    return kv->get(kv->self, "nccl/over", nothing, sizeof(nothing), &size, 0) == ST_STALE;
+    return rendezvous->is_over(rendezvous->self);
 }
 
 static enum status nccl_form(struct comm *comm, const struct comm_options *options,
@@ -284,7 +289,7 @@ static enum status nccl_form(struct comm *comm, const struct comm_options *optio
     if (options->device.blocks_max > 0)
         config.maxCTAs = options->device.blocks_max;
     const int64_t begin_ns = clock_mono_ns();
-    int64_t next_ns = begin_ns + STALE_CHECK_MS * 1000000;
+    int64_t next_ns = begin_ns;
     ncclResult_t result = ncclCommInitRankConfig(&comm->nccl, comm->size, *id, comm->rank, &config);
     if (result != ncclSuccess && result != ncclInProgress)
         return nccl_fail_of(comm, result);
@@ -292,7 +297,7 @@ static enum status nccl_form(struct comm *comm, const struct comm_options *optio
     while (st == ST_AGAIN) {
         if (clock_mono_ns() >= deadline_ns)
             return nccl_fail(comm, ST_TIMED_OUT, "not all ranks came in time");
-        if (is_stale(options->kv, &next_ns))
+        if (is_stale(options->rendezvous, &next_ns))
             return nccl_fail(comm, ST_STALE, "the generation is over");
         nap(begin_ns);
         st = nccl_look(comm, INT64_MAX);

@@ -32,9 +32,7 @@
 #define LIMIT_LAST_WORDS_BYTES (LIMIT_MESSAGE_BYTES - 256 * 1024)
 #define LIMIT_REPORT_BYTES     (LIMIT_LAST_WORDS_BYTES - 8 * 1024)
 #define LIMIT_MANIFEST_BYTES   (16 * 1024 * 1024)
-#define LIMIT_KV_KEY           256   /* of the rendezvous map */
-#define LIMIT_KV_VALUE         65536 /* of the rendezvous map */
-#define LIMIT_LOG_LINE         4096  /* one line of a worker's log */
+#define LIMIT_LOG_LINE         4096 /* one line of a worker's log */
 
 /* What is kept. */
 #define LIMIT_METRIC_ROWS    65536 /* by rank 0, until they are acknowledged */

@@ -60,9 +60,16 @@ void session_core_read_news(struct session_core *core, const struct readback_new
 /* A shard is being written. */
 bool session_core_writes(const struct session_core *core);
 
-MUST_CHECK enum status session_core_kv_begin(struct session_core *core,
-                                             const struct session_kv_call *call, int *out_index);
-void session_core_kv_end(struct session_core *core, int index);
+/*
+ * The meeting of that name, begun with this part if it isn't yet. Answered, its parts are taken by
+ * session_core_met. Errors: those of common/rendezvous.h
+ */
+MUST_CHECK enum status session_core_meet(struct session_core *core, const char *name,
+                                         const struct rendezvous_part *mine, uint32_t ranks,
+                                         const struct session_meeting **out);
+/* out: [ranks]. ST_INVALID: the answer makes no sense. */
+MUST_CHECK enum status session_core_met(const struct session_meeting *meeting,
+                                        struct rendezvous_got *out);
 
 /* ---- saves ---- */
 

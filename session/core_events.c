@@ -35,6 +35,11 @@ void session_core_release(struct session_core *core)
         cairn__v1__save_report__free_unpacked(core->saves[i].report, NULL);
     if (core->assigned != NULL)
         cairn__v1__trainer_order__free_unpacked(core->assigned, NULL);
+    for (int i = 0; i < RENDEZVOUS_MEETINGS; i++) {
+        free(core->meetings[i].items);
+        if (core->meetings[i].answer != NULL)
+            cairn__v1__trainer_order__free_unpacked(core->meetings[i].answer, NULL);
+    }
     free(core->pins);
     free(core->copies);
     free(core->copy_list);
@@ -57,6 +62,8 @@ void session_core_link_up(struct session_core *core)
     core->finished_said = false;
     core->row_said = core->row_first;
     core->progress_ms = 0;
+    for (int i = 0; i < RENDEZVOUS_MEETINGS; i++)
+        core->meetings[i].said = false;
     session_saves_link_up(core);
 }
 
@@ -66,17 +73,6 @@ void session_core_link_down(struct session_core *core, int64_t now_ms)
     if (core->up)
         core->down_since_ms = now_ms;
     core->up = false;
-    for (int i = 0; i < SESSION_KV_MAX; i++) {
-        struct session_kv_call *call = &core->kv[i];
-        if (call->state != SESSION_KV_SENT)
-            continue;
-        call->state = SESSION_KV_QUEUED;
-        if (call->op == CAIRN__V1__KV_REQUEST__OP__ADD) {
-            /* Whether it was added is unknown, and asking again might add twice. */
-            call->status = ST_UNREACHABLE;
-            call->state = SESSION_KV_DONE;
-        }
-    }
 }
 
 void session_core_end(struct session_core *core, const char *reason)
@@ -85,12 +81,6 @@ void session_core_end(struct session_core *core, const char *reason)
         return;
     core->over = true;
     reason_set(&core->over_reason, "%s", reason);
-    for (int i = 0; i < SESSION_KV_MAX; i++) {
-        if (core->kv[i].state == SESSION_KV_QUEUED || core->kv[i].state == SESSION_KV_SENT) {
-            core->kv[i].status = ST_STALE;
-            core->kv[i].state = SESSION_KV_DONE;
-        }
-    }
 }
 
 /* ---- local calls ---- */
@@ -239,28 +229,74 @@ void session_core_finished(struct session_core *core, uint64_t step)
     core->last_words_version++;
 }
 
-enum status session_core_kv_begin(struct session_core *core, const struct session_kv_call *call,
-                                  int *out_index)
+/* ---- meetings ---- */
+
+/* The record of that name, or a free one; NULL: there is neither. */
+static struct session_meeting *meeting_at(struct session_core *core, const char *name)
 {
-    CHECK(call->value_size <= LIMIT_KV_VALUE);
-    if (core->over)
-        return ST_STALE;
-    for (int i = 0; i < SESSION_KV_MAX; i++) {
-        if (core->kv[i].state != SESSION_KV_FREE)
-            continue;
-        core->kv[i] = *call;
-        core->kv[i].state = SESSION_KV_QUEUED;
-        core->kv[i].id = ++core->kv_id;
-        *out_index = i;
-        return ST_OK;
+    struct session_meeting *vacant = NULL;
+    for (int i = 0; i < RENDEZVOUS_MEETINGS; i++) {
+        struct session_meeting *one = &core->meetings[i];
+        if (strcmp(one->name, name) == 0)
+            return one;
+        if (vacant == NULL && one->name[0] == '\0')
+            vacant = one;
     }
-    return ST_FULL;
+    return vacant;
 }
 
-void session_core_kv_end(struct session_core *core, int index)
+enum status session_core_meet(struct session_core *core, const char *name,
+                              const struct rendezvous_part *mine, uint32_t ranks,
+                              const struct session_meeting **out)
 {
-    CHECK(core->kv[index].state != SESSION_KV_FREE);
-    memset(&core->kv[index], 0, sizeof(core->kv[index]));
+    CHECK(name[0] != '\0');
+    if (core->over)
+        return ST_STALE;
+    if (strlen(name) >= RENDEZVOUS_NAME || ranks < 1 || ranks > LIMIT_RANKS ||
+        mine->common_size > RENDEZVOUS_COMMON_MAX || mine->item_size > RENDEZVOUS_ITEM_MAX)
+        return ST_INVALID;
+    struct session_meeting *meeting = meeting_at(core, name);
+    if (meeting == NULL)
+        return ST_FULL;
+    *out = meeting;
+    if (meeting->name[0] != '\0')
+        return meeting->ranks == ranks ? ST_OK : ST_INVALID;
+    const size_t size = ranks * mine->item_size;
+    uint8_t *items = malloc(size > 0 ? size : 1);
+    if (items == NULL)
+        return ST_NO_MEMORY;
+    if (size > 0)
+        memcpy(items, mine->items, size);
+    *meeting = (struct session_meeting){ .ranks = ranks,
+                                         .common_size = mine->common_size,
+                                         .item_size = mine->item_size,
+                                         .items = items };
+    if (mine->common_size > 0)
+        memcpy(meeting->common, mine->common, mine->common_size);
+    (void)snprintf(meeting->name, sizeof(meeting->name), "%s", name);
+    return ST_OK;
+}
+
+enum status session_core_met(const struct session_meeting *meeting, struct rendezvous_got *out)
+{
+    CHECK(meeting->answered);
+    const Cairn__V1__Met *met = meeting->answer->met;
+    if (met->status != ST_OK)
+        return (enum status)met->status;
+    if (met->n_commons != meeting->ranks || met->items.len != meeting->ranks * meeting->item_size)
+        return ST_INVALID;
+    for (size_t r = 0; r < met->n_commons; r++) {
+        const ProtobufCBinaryData *common = &met->commons[r];
+        if (common->len > RENDEZVOUS_COMMON_MAX)
+            return ST_INVALID;
+        memset(&out[r], 0, sizeof(out[r]));
+        out[r].common_size = common->len;
+        if (common->len > 0)
+            memcpy(out[r].common, common->data, common->len);
+        if (meeting->item_size > 0)
+            memcpy(out[r].item, met->items.data + r * meeting->item_size, meeting->item_size);
+    }
+    return ST_OK;
 }
 
 /* ---- announced saves ---- */
@@ -367,25 +403,16 @@ enum session_due session_core_due(struct session_core *core, uint64_t step)
 
 /* ---- orders ---- */
 
-static void order_kv(struct session_core *core, const Cairn__V1__KvReply *reply)
+static void order_met(struct session_core *core, Cairn__V1__TrainerOrder **order)
 {
-    for (int i = 0; i < SESSION_KV_MAX; i++) {
-        struct session_kv_call *call = &core->kv[i];
-        if ((call->state != SESSION_KV_SENT && call->state != SESSION_KV_QUEUED) ||
-            call->id != reply->id)
+    for (int i = 0; i < RENDEZVOUS_MEETINGS; i++) {
+        struct session_meeting *meeting = &core->meetings[i];
+        if (meeting->answered || meeting->name[0] == '\0' ||
+            strcmp(meeting->name, (*order)->met->name) != 0)
             continue;
-        enum status st = (enum status)reply->status;
-        if (st == ST_OK && call->op == CAIRN__V1__KV_REQUEST__OP__GET) {
-            if (reply->value.len > call->capacity) {
-                st = ST_FULL;
-            } else if (reply->value.len > 0) {
-                memcpy(call->out, reply->value.data, reply->value.len);
-            }
-            call->out_size = reply->value.len;
-        }
-        call->sum = reply->sum;
-        call->status = st;
-        call->state = SESSION_KV_DONE;
+        meeting->answered = true;
+        meeting->answer = *order;
+        *order = NULL;
         return;
     }
 }
@@ -471,8 +498,8 @@ void session_core_order(struct session_core *core, Cairn__V1__TrainerOrder *orde
     case CAIRN__V1__TRAINER_ORDER__BODY_PLAN:
         order_assignment(core, &order);
         break;
-    case CAIRN__V1__TRAINER_ORDER__BODY_KV:
-        order_kv(core, order->kv);
+    case CAIRN__V1__TRAINER_ORDER__BODY_MET:
+        order_met(core, &order);
         break;
     case CAIRN__V1__TRAINER_ORDER__BODY_METRIC_ACK:
         order_metric_ack(core, order->metric_ack);

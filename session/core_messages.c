@@ -55,34 +55,26 @@ static bool out_fault(const struct session_core *core, struct session_out *out)
     return true;
 }
 
-/* The oldest call first. */
-static bool out_kv(const struct session_core *core, struct session_out *out)
+static bool out_meet(const struct session_core *core, struct session_out *out)
 {
-    const struct session_kv_call *first = NULL;
-    for (int i = 0; i < SESSION_KV_MAX; i++) {
-        const struct session_kv_call *call = &core->kv[i];
-        if (call->state == SESSION_KV_QUEUED && (first == NULL || call->id < first->id))
-            first = call;
+    for (int i = 0; i < RENDEZVOUS_MEETINGS; i++) {
+        const struct session_meeting *meeting = &core->meetings[i];
+        if (meeting->name[0] == '\0' || meeting->said)
+            continue;
+        cairn__v1__meet__init(&out->meet);
+        out->meet.name = unconst(meeting->name);
+        out->meet.common.data = unconst(meeting->common);
+        out->meet.common.len = meeting->common_size;
+        out->meet.items.data = meeting->items;
+        out->meet.items.len = meeting->ranks * meeting->item_size;
+        out->meet.answered = meeting->answered;
+        out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_MEET;
+        out->message.meet = &out->meet;
+        out->kind = SESSION_OUT_MEET;
+        out->index = i;
+        return true;
     }
-    if (first == NULL)
-        return false;
-    cairn__v1__kv_request__init(&out->kv);
-    memcpy(out->key, first->key, sizeof(out->key));
-    if (first->value_size > 0)
-        memcpy(out->value, first->value, first->value_size);
-    out->kv.id = first->id;
-    out->kv.op = first->op;
-    out->kv.key = out->key;
-    out->kv.value.data = out->value;
-    out->kv.value.len = first->value_size;
-    out->kv.delta = first->delta;
-    out->kv.timeout_ms = first->timeout_ms;
-    out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_KV;
-    out->message.kv = &out->kv;
-    out->kind = SESSION_OUT_KV;
-    out->index = (int)(first - core->kv);
-    out->id = first->id;
-    return true;
+    return false;
 }
 
 static bool out_ready(const struct session_core *core, struct session_out *out)
@@ -262,7 +254,7 @@ bool session_core_next(const struct session_core *core, const struct session_pro
     cairn__v1__trainer_message__init(&out->message);
     if (!core->hello_said)
         return out_hello(core, progress, out);
-    return out_fault(core, out) || out_kv(core, out) || out_ready(core, out) ||
+    return out_fault(core, out) || out_meet(core, out) || out_ready(core, out) ||
            out_rows(core, now_ms, out) || session_out_save(core, now_ms, out) ||
            out_passed(core, out) || out_wanted(core, out) || out_read(core, now_ms, out) ||
            out_finished(core, out) || out_progress(core, progress, now_ms, out);
@@ -279,9 +271,8 @@ void session_core_sent(struct session_core *core, const struct session_out *out,
         core->fault.said = true;
         core->fault.said_ever = true;
         break;
-    case SESSION_OUT_KV:
-        if (core->kv[out->index].state == SESSION_KV_QUEUED && core->kv[out->index].id == out->id)
-            core->kv[out->index].state = SESSION_KV_SENT;
+    case SESSION_OUT_MEET:
+        core->meetings[out->index].said = true;
         break;
     case SESSION_OUT_READY:
         core->ready_said = true;

@@ -41,8 +41,8 @@
  * Invariants
  *  1. At most one save is COPYING. A save holds the copy file with its snapshot from then until it
  *     is written or given up; no more than saves_max hold one.
- *  2. Whatever a message in session_out borrows (a report, pins, the job) is changed or freed only
- *     by session_core_order and session_core_release, that is by the thread that sends.
+ *  2. Whatever a message in session_out borrows (a report, pins, the job, a meeting) is changed or
+ *     freed only by session_core_order and session_core_release, that is by the thread that sends.
  *  3. A save is begun at the coordinator only once no earlier one is BEGUN, WRITING or REMOVING:
  *     the coordinator takes it that a rank speaks of one save after the other.
  *  4. SaveFailed is said once per connection, and never after the same step was begun anew: that
@@ -61,13 +61,13 @@
 #include "checkpoint/checkpoint.h"
 #include "common/limits.h"
 #include "common/reason.h"
+#include "common/rendezvous.h"
 #include "common/status.h"
 #include "session/readback/readback.h"
 #include "session/session.h"
 
 #define SESSION_SAVES_MAX     8
 #define SESSION_ANNOUNCED_MAX 8
-#define SESSION_KV_MAX        32
 #define SESSION_ROWS_PER_SEND 64
 #define SESSION_PHASES_MAX    8
 #define SESSION_BLAMED_MAX    16
@@ -162,23 +162,20 @@ struct session_announced {
     bool said;
 };
 
-enum session_kv_state { SESSION_KV_FREE, SESSION_KV_QUEUED, SESSION_KV_SENT, SESSION_KV_DONE };
-
-/* One call of the rendezvous map (common/kv.h); the memory that it points to is the caller's until
- * session_core_kv_end. */
-struct session_kv_call {
-    enum session_kv_state state;
-    uint64_t id;
-    Cairn__V1__KvRequest__Op op;
-    char key[LIMIT_KV_KEY];
-    const void *value;
-    size_t value_size;
-    int64_t delta, timeout_ms;
-    void *out;
-    size_t capacity;
-    enum status status; /* from here on: the answer */
-    size_t out_size;
-    int64_t sum;
+/*
+ * A meeting of the generation's ranks (common/rendezvous.h). What this rank brings is said on every
+ * new connection, for as long as the generation lives: the coordinator keeps it in memory only, and
+ * one that was restarted needs it for the ranks that have no answer yet.
+ */
+struct session_meeting {
+    char name[RENDEZVOUS_NAME]; /* "": this record is free */
+    bool said;                  /* on this connection */
+    bool answered;
+    uint32_t ranks;
+    size_t common_size, item_size;
+    uint8_t common[RENDEZVOUS_COMMON_MAX];
+    uint8_t *items;                  /* owned; ranks · item_size bytes */
+    Cairn__V1__TrainerOrder *answer; /* owned; its body is Met */
 };
 
 struct session_fault_record {
@@ -256,8 +253,7 @@ struct session_core {
     bool leaves; /* an exit was due at due_step */
     bool stays;  /* it was taken back */
 
-    struct session_kv_call kv[SESSION_KV_MAX];
-    uint64_t kv_id;
+    struct session_meeting meetings[RENDEZVOUS_MEETINGS];
 
     struct session_wanted_record wanted;
     struct session_read_record read;
@@ -273,7 +269,7 @@ struct session_core {
 enum session_out_kind {
     SESSION_OUT_HELLO,
     SESSION_OUT_FAULT,
-    SESSION_OUT_KV,
+    SESSION_OUT_MEET,
     SESSION_OUT_READY,
     SESSION_OUT_ROWS,
     SESSION_OUT_SAVE,
@@ -287,8 +283,8 @@ enum session_out_kind {
 struct session_out {
     Cairn__V1__TrainerMessage message; /* valid until the next session_core_next */
     enum session_out_kind kind;
-    int index;                        /* SAVE, PASSED, KV: of the record that it is about */
-    uint64_t id;                      /* KV: the call's id; SAVE: its order; PASSED: its step */
+    int index;                        /* SAVE, PASSED, MEET: of the record that it is about */
+    uint64_t id;                      /* SAVE: its order; PASSED: its step */
     int state;                        /* SAVE: the save's */
     uint64_t through;                 /* ROWS: all rows before this one are in it */
     struct session_progress progress; /* PROGRESS: what it says */
@@ -297,7 +293,7 @@ struct session_out {
     Cairn__V1__Ready ready;
     Cairn__V1__Progress progress_message;
     Cairn__V1__MetricRows rows;
-    Cairn__V1__KvRequest kv;
+    Cairn__V1__Meet meet;
     Cairn__V1__SaveBegin save_begin;
     Cairn__V1__SaveFailed save_failed;
     Cairn__V1__Fault fault;
@@ -308,8 +304,6 @@ struct session_out {
 
     struct reason text;
     char phase_text[32];
-    char key[LIMIT_KV_KEY];
-    uint8_t value[LIMIT_KV_VALUE];
     uint32_t ranks[SESSION_BLAMED_MAX];
     Cairn__V1__MetricRow row[SESSION_ROWS_PER_SEND];
     Cairn__V1__MetricRow *row_list[SESSION_ROWS_PER_SEND];

@@ -3,7 +3,8 @@
  *
  * Locks:   last_words_mutex before mutex; neither is held while sending, receiving or writing a
  *          shard.
- * Threads: the step thread and others   call session.h (calls.c, snapshot.c, keep.c, kv.c)
+ * Threads: the step thread and others   call session.h (calls.c, snapshot.c, keep.c,
+ *                                       rendezvous.c)
  *          the link (link_thread.c)     alone opens, sends and receives
  *          the saver (saver.c)          alone writes and unlinks in the store
  *          the copier (snapshot.c)      makes and fills copy files
@@ -49,7 +50,7 @@ struct session_copies {
 
 struct session {
     struct session_options options;
-    struct kv kv;
+    struct rendezvous rendezvous;
 
     pthread_mutex_t mutex;
     pthread_cond_t changed; /* of anything under mutex */
@@ -97,4 +98,4 @@ void *session_copier_run(void *arg);
 void session_copies_want(struct session *session, const struct session_budget *budget,
                          const struct session_ready *ready);
 
-void session_kv_init(struct session *session);
+void session_rendezvous_init(struct session *session);

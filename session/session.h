@@ -27,8 +27,8 @@
 #include "checkpoint/checkpoint.h"
 #include "common/clock.h"
 #include "common/io.h"
-#include "common/kv.h"
 #include "common/log.h"
+#include "common/rendezvous.h"
 #include "common/status.h"
 #include "session/budget.h"
 #include "session/copy_folder.h"
@@ -93,8 +93,8 @@ void session_close(struct session *session);
 MUST_CHECK enum status session_join(struct session *session, const char *pins, int64_t timeout_ms,
                                     struct session_assignment *out);
 
-/* The generation's map, for comm. Its calls wait for the network. Borrowed until close. */
-const struct kv *session_kv(struct session *session);
+/* The generation's rendezvous, for comm; after session_join. Borrowed until close. */
+const struct rendezvous *session_rendezvous(struct session *session);
 
 /* What is known once the state is there: for the coordinator, and for saving. */
 struct session_ready {

@@ -121,14 +121,8 @@ void agent_say_exited(struct trainer *trainer);
 
 /* ---- rendezvous.c ---- */
 
-/* Where a rank is in finding the others. */
-struct rendezvous {
-    uint64_t id;   /* of the call that is under way */
-    uint32_t next; /* block to set, or rank to get from */
-    bool sets;     /* else it gets */
-};
-/* false: there is nothing to do, it has met all. */
-bool rendezvous_begin(struct trainer *trainer);
+/* The plan is known. false: there is nothing to do, it has met all. */
+bool rendezvous_say(struct trainer *trainer);
 /* true: it has met all. */
 bool rendezvous_heard(struct trainer *trainer, const Cairn__V1__TrainerOrder *order);
 
@@ -143,7 +137,6 @@ struct trainer {
     char job[16];
     uint32_t generation, rank, size, slot, pid;
     enum trainer_stage stage;
-    struct rendezvous meets;
     int64_t plan_ns; /* the plan came */
     int64_t beat_ns, leave_ns;
     uint64_t step, total_steps, save_every, counter;

@@ -63,6 +63,8 @@ static void on_opened(struct peer *peer)
     hello.node = trainer->agent->name;
     hello.version = unconst(CAIRN_VERSION);
     (void)trainer_say(trainer, CAIRN__V1__TRAINER_MESSAGE__BODY_HELLO, &hello);
+    if (trainer->stage > TRAINER_HELLO)
+        (void)rendezvous_say(trainer);
 }
 
 void trainer_say_ready(struct trainer *trainer)
@@ -116,7 +118,7 @@ static void take_plan(struct trainer *trainer, const Cairn__V1__Plan *plan)
     trainer->plan_ns = clock_mono_ns() - (int64_t)plan->restore_step * fleet->options.step_ms * MS;
     trainer->stage = TRAINER_MEETS;
     fleet_trace(fleet, "plan", trainer->job, trainer->rank, trainer->step);
-    if (!rendezvous_begin(trainer))
+    if (!rendezvous_say(trainer))
         trainer_say_ready(trainer);
 }
 

@@ -43,8 +43,7 @@ static enum status record_generation(struct core *core, struct core_job *job, in
                                       .begin_ms = wall,
                                       .restore_step = m->restore_step,
                                       .nodes = nodes.data ? nodes.data : "" };
-    enum status st = journal_forget_kv(core->options.journal, job->id, m->generation);
-    return st == ST_OK ? journal_put_generation(core->options.journal, job->id, &row) : st;
+    return journal_put_generation(core->options.journal, job->id, &row);
 }
 
 static enum status record_end(struct core *core, struct core_job *job, int64_t wall)
@@ -55,8 +54,7 @@ static enum status record_end(struct core *core, struct core_job *job, int64_t w
                                       .end_step = m->step_max,
                                       .cause = machine_fault_name(m->cause.kind),
                                       .message = m->cause.message };
-    enum status st = journal_forget_kv(core->options.journal, job->id, m->generation + 1);
-    return st == ST_OK ? journal_end_generation(core->options.journal, job->id, &row) : st;
+    return journal_end_generation(core->options.journal, job->id, &row);
 }
 
 static enum status record_save(struct core *core, struct core_job *job,
@@ -403,7 +401,7 @@ static void perform_action(struct core *core, struct core_job *job,
         break; /* journalled */
     case MACHINE_ACT_GEN_BEGIN:
     case MACHINE_ACT_GEN_END:
-        core_forget_kv(job);
+        core_forget_meetings(job);
         break;
     case MACHINE_ACT_SCHEDULE:
         core->schedule_needed = true;

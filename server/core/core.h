@@ -22,9 +22,9 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/reason.h"
+#include "common/rendezvous.h"
 #include "job/job.h"
 #include "rpc/rpc.h"
-#include "server/containers/kv_map.h"
 #include "server/containers/timers.h"
 #include "server/fleet/record.h"
 #include "server/journal/journal.h"
@@ -94,13 +94,25 @@ struct core_rank {
     struct core_rank *next, **link; /* of the ranks on that node */
 };
 
-/* A GET that waits for its key. */
-struct core_wait {
-    struct core_wait *next;
-    uint32_t rank;
-    uint64_t id;
-    int64_t until;
-    char key[LIMIT_KV_KEY];
+/* What a rank brought to a meeting: its common part, then its items. */
+struct core_part {
+    size_t common_size;
+    uint8_t data[];
+};
+
+/*
+ * A meeting of the generation's ranks (common/rendezvous.h). It stays until the generation ends: a
+ * rank whose session was lost may not have heard the answer, and asks again.
+ */
+struct core_meeting {
+    struct core_meeting *next;
+    char name[RENDEZVOUS_NAME];
+    uint32_t came;    /* parts that are here */
+    size_t item_size; /* of every rank's items */
+    struct core_meeting_rank {
+        struct core_part *part; /* owned; NULL: it did not come yet */
+        bool answered;          /* it needs no answer */
+    } ranks[];
 };
 
 /* Metric rows that rank 0 sent and that are not journalled yet. */
@@ -133,10 +145,7 @@ struct core_job {
     char *job_file; /* normalised */
     char *pins;     /* of its first formation; "" before */
     struct core_rank *ranks;
-    struct kv_map kv;
-    struct core_wait *waits;
-    uint32_t wait_count;
-    int64_t waits_at; /* none of them ends before */
+    struct core_meeting *meetings; /* of this generation; owned */
     struct core_rows rows;
     struct core_conn *metrics_from; /* who hears that rows are journalled */
     /* Not "": this version can't read its file, or its state, and why. Nothing is done with it, and

@@ -22,8 +22,6 @@
 #define CORE_GRACE_MS        10000  /* after the start: no node is called silent */
 #define CORE_ROWS_MS         200    /* metric rows of that time are journalled together */
 #define CORE_ROWS_MAX        4096
-#define CORE_WAITS_MAX       8192 /* GETs of one job that wait for their keys */
-#define CORE_KV_MS_MAX       600000
 #define CORE_STRAYS_MAX      ((size_t)4 * LIMIT_SLOTS) /* of a node: what an agent answers for */
 #define CORE_UNDYING_MS      15000 /* killed so long ago, a process is called undying */
 #define CORE_DRAIN_FORGET_MS 60000 /* a drain that nobody ends is forgotten */
@@ -147,8 +145,8 @@ static inline uint32_t core_rank_number(const struct core_rank *rank)
 {
     return (uint32_t)(rank - rank->job->ranks);
 }
-/* Forgets the rendezvous of a generation, and who waits for keys. */
-void core_forget_kv(struct core_job *job);
+/* Forgets the meetings of a generation. */
+void core_forget_meetings(struct core_job *job);
 /* Ends what the job knows of a session, where it is still this one. The stream may go on. */
 void core_detach(struct core_conn *conn);
 /* Agents and trainers are of our major and minor version; "" is 0.1. */
@@ -218,9 +216,8 @@ void core_send_done(struct core *core, struct core_job *job, uint32_t rank, uint
 
 /* ---- rendezvous.c: ranks find each other ---- */
 
-void core_on_kv(struct core *core, struct core_job *job, uint32_t rank,
-                const Cairn__V1__KvRequest *request);
-void core_waits_tick(struct core *core, struct core_job *job); /* GETs that waited long enough */
+/* A rank brings its part; with the last one all are answered. */
+void core_meet(struct core *core, struct core_job *job, uint32_t rank, const Cairn__V1__Meet *meet);
 
 /* ---- metrics.c: rows of metrics ---- */
 

@@ -156,13 +156,6 @@ static bool load_report(void *arg, uint32_t rank, const void *report, size_t siz
     return true;
 }
 
-static bool load_kv(void *arg, const char *key, const void *value, size_t size)
-{
-    struct load *load = arg;
-    load->status = kv_map_set(&load->job->kv, key, value, size);
-    return load->status == ST_OK;
-}
-
 /* The newest row tells loss and pace until the next one comes. */
 static bool load_metric(void *arg, uint64_t step, const void *data, size_t size)
 {
@@ -192,10 +185,6 @@ static enum status load_rest(struct core *core, struct core_job *job)
                                      &reports);
         }
     }
-    if (st == ST_OK)
-        st = journal_each_kv(journal, job->id, job->m.generation, load_kv, &load);
-    if (st == ST_OK)
-        st = load.status;
     uint64_t from = 0;
     if (st == ST_OK && journal_metric_back(journal, job->id, 1000, &from) == ST_OK)
         st = journal_each_metric(journal, job->id, from, 1000, load_metric, job);

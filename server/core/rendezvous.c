@@ -1,136 +1,133 @@
 /*
- * The rendezvous of a generation: its ranks set, add and get keys; a GET waits for its key. What is
- * set is journalled before it is answered.
+ * The rendezvous of a generation: its ranks bring their parts, and are answered when all have. What
+ * each brought for each is turned round here, so that a rank gets only what is for it.
+ *
+ * Nothing of it is journalled. A rank says its part again with every new session, for as long as
+ * the generation lives: so a coordinator that was restarted has them all again.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/check.h"
+#include "common/cleanup.h"
 #include "server/core/internal.h"
 
-static void reply_kv(struct core *core, struct core_job *job, uint32_t rank, uint64_t id,
-                     enum status st, const struct kv_entry *entry, int64_t sum)
+static struct core_meeting *find_meeting(const struct core_job *job, const char *name,
+                                         size_t *out_count)
 {
-    Cairn__V1__KvReply reply = CAIRN__V1__KV_REPLY__INIT;
-    reply.id = id;
-    reply.status = st;
-    reply.sum = sum;
-    if (entry) {
-        reply.value.data = entry->value;
-        reply.value.len = entry->size;
+    struct core_meeting *found = NULL;
+    *out_count = 0;
+    for (struct core_meeting *meeting = job->meetings; meeting; meeting = meeting->next) {
+        (*out_count)++;
+        if (strcmp(meeting->name, name) == 0)
+            found = meeting;
     }
-    core_send_order(core, job, rank, CAIRN__V1__TRAINER_ORDER__BODY_KV, &reply);
+    return found;
 }
 
-/* A restart of the coordinator must not make a formation fail: the map is journalled. */
-static enum status record_kv(struct core *core, struct core_job *job, const char *key)
+/* The meeting that a sound message is about, begun if it is the first. */
+static enum status meeting_of(struct core_job *job, const Cairn__V1__Meet *meet,
+                              struct core_meeting **out)
 {
-    const struct kv_entry *entry = kv_map_get(&job->kv, key);
-    struct journal *journal = core->options.journal;
-    enum status st = core_begin(core);
-    if (st == ST_OK && entry) {
-        st = journal_put_kv(journal, job->id, job->m.generation, key, entry->value, entry->size);
-    } else if (st == ST_OK) {
-        st = journal_drop_kv(journal, job->id, key);
+    const uint32_t ranks = job->m.config.ranks;
+    const size_t item_size = meet->items.len / ranks;
+    size_t count;
+    if (!meet->name[0] || strlen(meet->name) >= RENDEZVOUS_NAME ||
+        meet->common.len > RENDEZVOUS_COMMON_MAX || item_size > RENDEZVOUS_ITEM_MAX ||
+        meet->items.len != ranks * item_size)
+        return ST_INVALID;
+    struct core_meeting *meeting = find_meeting(job, meet->name, &count);
+    if (meeting) {
+        *out = meeting;
+        return meeting->item_size == item_size ? ST_OK : ST_INVALID;
+    }
+    if (count >= RENDEZVOUS_MEETINGS)
+        return ST_FULL;
+    meeting = calloc(1, sizeof *meeting + ranks * sizeof meeting->ranks[0]);
+    if (!meeting)
+        return ST_NO_MEMORY;
+    meeting->item_size = item_size;
+    (void)snprintf(meeting->name, sizeof meeting->name, "%s", meet->name);
+    meeting->next = job->meetings;
+    job->meetings = meeting;
+    *out = meeting;
+    return ST_OK;
+}
+
+/* What is said again is the same. */
+static enum status take_part(struct core_meeting *meeting, uint32_t rank,
+                             const Cairn__V1__Meet *meet)
+{
+    struct core_meeting_rank *own = &meeting->ranks[rank];
+    own->answered = meet->answered;
+    if (own->part)
+        return ST_OK;
+    struct core_part *part = malloc(sizeof *part + meet->common.len + meet->items.len);
+    if (!part)
+        return ST_NO_MEMORY;
+    part->common_size = meet->common.len;
+    if (meet->common.len > 0)
+        memcpy(part->data, meet->common.data, meet->common.len);
+    if (meet->items.len > 0)
+        memcpy(part->data + meet->common.len, meet->items.data, meet->items.len);
+    own->part = part;
+    meeting->came++;
+    return ST_OK;
+}
+
+/* Says Met to the ranks of [first, end) that have no answer. */
+static enum status answer(struct core *core, struct core_job *job,
+                          const struct core_meeting *meeting, uint32_t first, uint32_t end)
+{
+    const uint32_t ranks = job->m.config.ranks;
+    const size_t item_size = meeting->item_size;
+    auto_free ProtobufCBinaryData *commons = calloc(ranks, sizeof *commons);
+    auto_free uint8_t *items = malloc(ranks * item_size + 1);
+    if (!commons || !items)
+        return ST_NO_MEMORY;
+    for (uint32_t i = 0; i < ranks; i++) {
+        struct core_part *part = meeting->ranks[i].part;
+        commons[i] = (ProtobufCBinaryData){ .len = part->common_size, .data = part->data };
+    }
+    Cairn__V1__Met met = CAIRN__V1__MET__INIT;
+    met.name = (char *)meeting->name;
+    met.n_commons = ranks;
+    met.commons = commons;
+    met.items = (ProtobufCBinaryData){ .len = ranks * item_size, .data = items };
+    for (uint32_t to = first; to < end; to++) {
+        if (meeting->ranks[to].answered)
+            continue;
+        for (uint32_t i = 0; i < ranks && item_size > 0; i++) {
+            const struct core_part *part = meeting->ranks[i].part;
+            memcpy(items + i * item_size, part->data + part->common_size + to * item_size,
+                   item_size);
+        }
+        core_send_order(core, job, to, CAIRN__V1__TRAINER_ORDER__BODY_MET, &met);
+    }
+    return ST_OK;
+}
+
+static void refuse(struct core *core, struct core_job *job, uint32_t rank, const char *name,
+                   enum status st)
+{
+    Cairn__V1__Met met = CAIRN__V1__MET__INIT;
+    met.name = (char *)name;
+    met.status = st;
+    core_send_order(core, job, rank, CAIRN__V1__TRAINER_ORDER__BODY_MET, &met);
+}
+
+void core_meet(struct core *core, struct core_job *job, uint32_t rank, const Cairn__V1__Meet *meet)
+{
+    const uint32_t ranks = job->m.config.ranks;
+    struct core_meeting *meeting = NULL;
+    enum status st = meeting_of(job, meet, &meeting);
+    const uint32_t before = st == ST_OK ? meeting->came : 0;
+    if (st == ST_OK)
+        st = take_part(meeting, rank, meet);
+    if (st == ST_OK && meeting->came == ranks) {
+        const bool last = before < ranks;
+        st = answer(core, job, meeting, last ? 0 : rank, last ? ranks : rank + 1);
     }
     if (st != ST_OK)
-        core_fail(core, st, "journalling the rendezvous");
-    return st;
-}
-
-static void answer_waits(struct core *core, struct core_job *job, const char *key)
-{
-    const struct kv_entry *entry = kv_map_get(&job->kv, key);
-    for (struct core_wait **at = &job->waits; entry && *at;) {
-        struct core_wait *wait = *at;
-        if (strcmp(wait->key, key) != 0) {
-            at = &wait->next;
-            continue;
-        }
-        *at = wait->next;
-        CHECK(job->wait_count > 0);
-        job->wait_count--;
-        reply_kv(core, job, wait->rank, wait->id, ST_OK, entry, 0);
-        free(wait);
-    }
-}
-
-static void wait_for_key(struct core *core, struct core_job *job, uint32_t rank,
-                         const Cairn__V1__KvRequest *request)
-{
-    int64_t ms = request->timeout_ms < CORE_KV_MS_MAX ? request->timeout_ms : CORE_KV_MS_MAX;
-    if (ms <= 0) {
-        reply_kv(core, job, rank, request->id, ST_NOT_FOUND, NULL, 0);
-        return;
-    }
-    for (struct core_wait *wait = job->waits; wait; wait = wait->next) {
-        if (wait->rank == rank && wait->id == request->id)
-            return; /* repeated after a lost session */
-    }
-    struct core_wait *wait = job->wait_count < CORE_WAITS_MAX ? calloc(1, sizeof *wait) : NULL;
-    if (!wait) {
-        reply_kv(core, job, rank, request->id, ST_FULL, NULL, 0);
-        return;
-    }
-    *wait = (struct core_wait){
-        .next = job->waits, .rank = rank, .id = request->id, .until = core_now(core) + ms
-    };
-    (void)snprintf(wait->key, sizeof wait->key, "%s", request->key);
-    job->waits_at = job->waits && job->waits_at < wait->until ? job->waits_at : wait->until;
-    job->waits = wait;
-    job->wait_count++;
-    core_job_moved(core, job);
-}
-
-void core_waits_tick(struct core *core, struct core_job *job)
-{
-    int64_t now = core_now(core);
-    job->waits_at = INT64_MAX;
-    for (struct core_wait **at = &job->waits; *at;) {
-        struct core_wait *wait = *at;
-        if (now < wait->until) {
-            job->waits_at = wait->until < job->waits_at ? wait->until : job->waits_at;
-            at = &wait->next;
-            continue;
-        }
-        *at = wait->next;
-        CHECK(job->wait_count > 0);
-        job->wait_count--;
-        reply_kv(core, job, wait->rank, wait->id, ST_TIMED_OUT, NULL, 0);
-        free(wait);
-    }
-}
-
-void core_on_kv(struct core *core, struct core_job *job, uint32_t rank,
-                const Cairn__V1__KvRequest *request)
-{
-    enum status st = ST_INVALID;
-    int64_t sum = 0;
-    if (strlen(request->key) >= LIMIT_KV_KEY) {
-        reply_kv(core, job, rank, request->id, ST_FULL, NULL, 0);
-        return;
-    }
-    if (request->op == CAIRN__V1__KV_REQUEST__OP__GET) {
-        const struct kv_entry *entry = kv_map_get(&job->kv, request->key);
-        if (entry) {
-            reply_kv(core, job, rank, request->id, ST_OK, entry, 0);
-        } else {
-            wait_for_key(core, job, rank, request);
-        }
-        return;
-    }
-    if (request->op == CAIRN__V1__KV_REQUEST__OP__SET) {
-        st = kv_map_set(&job->kv, request->key, request->value.data, request->value.len);
-    } else if (request->op == CAIRN__V1__KV_REQUEST__OP__ADD) {
-        st = kv_map_add(&job->kv, request->key, request->delta, &sum);
-    } else if (request->op == CAIRN__V1__KV_REQUEST__OP__REMOVE) {
-        kv_map_remove(&job->kv, request->key);
-        st = ST_OK;
-    }
-    if (st == ST_OK && record_kv(core, job, request->key) != ST_OK)
-        return;
-    reply_kv(core, job, rank, request->id, st, NULL, sum);
-    answer_waits(core, job, request->key);
-    core_job_moved(core, job);
+        refuse(core, job, rank, meet->name, st);
 }

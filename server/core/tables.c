@@ -158,8 +158,6 @@ int64_t core_job_deadline(const struct core_job *job)
     int64_t at = machine_deadline(&job->m);
     if (job->rows.count > 0 && job->rows.since + CORE_ROWS_MS < at)
         at = job->rows.since + CORE_ROWS_MS;
-    if (job->waits && job->waits_at < at)
-        at = job->waits_at;
     return at > job->ticked_at ? at : job->ticked_at + 1;
 }
 
@@ -281,23 +279,23 @@ enum status core_job_new(struct core *core, const struct journal_job *row, struc
     return ST_OK;
 }
 
-void core_forget_kv(struct core_job *job)
+void core_forget_meetings(struct core_job *job)
 {
-    kv_map_clear(&job->kv);
-    while (job->waits) {
-        struct core_wait *wait = job->waits;
-        job->waits = wait->next;
-        free(wait);
+    while (job->meetings) {
+        struct core_meeting *meeting = job->meetings;
+        job->meetings = meeting->next;
+        for (uint32_t i = 0; i < job->m.config.ranks; i++)
+            free(meeting->ranks[i].part);
+        free(meeting);
     }
-    job->wait_count = 0;
 }
 
 void core_job_free(struct core_job *job)
 {
     if (!job)
         return;
+    core_forget_meetings(job);
     machine_release(&job->m);
-    core_forget_kv(job);
     for (size_t i = 0; i < job->rows.count; i++)
         free(job->rows.list[i].data);
     free(job->rows.list);

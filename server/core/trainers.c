@@ -391,9 +391,9 @@ void core_trainer_message(struct core *core, struct core_conn *conn,
     } else if (conn->generation != conn->job->m.generation) {
         core_detach(conn);
         core_send_over_to(core, conn, "this generation is over");
-    } else if (message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_KV) {
+    } else if (message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_MEET) {
         conn->job->m.ranks[conn->rank].heard_at = core_now(core);
-        core_on_kv(core, conn->job, conn->rank, message->kv);
+        core_meet(core, conn->job, conn->rank, message->meet);
     } else if (message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_METRICS) {
         take_rows(core, conn, message->metrics);
     } else if (message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_REPORT) {

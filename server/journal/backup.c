@@ -28,7 +28,6 @@ static const char finish[] = "PRAGMA journal_mode=DELETE;"
                              "BEGIN;"
                              "DELETE FROM saves;"
                              "DELETE FROM reports;"
-                             "DELETE FROM kv;"
                              "COMMIT;"
                              "PRAGMA application_id=" JOURNAL_BACKUP_ID ";";
 

@@ -5,8 +5,8 @@
  *
  * Tables: jobs (the state machine as JSON, rewritten with every change), generations, saves (those
  * under way; a row with a manifest decides), reports, checkpoints, events and metrics (bounded),
- * kv (rendezvous of the current generations), keys (idempotency; bounded), summaries (jobs that
- * ended, as lists show them), forgotten (jobs whose rows are still to be deleted).
+ * keys (idempotency; bounded), summaries (jobs that ended, as lists show them), forgotten (jobs
+ * whose rows are still to be deleted).
  *
  * Thread: the one that opened it.
  * Errors: ST_IO, ST_FULL, ST_CORRUPT from SQLite; after one of them the caller must give up and be
@@ -154,13 +154,6 @@ MUST_CHECK enum status journal_put_metric(struct journal *journal, const char *i
 /* Thins what is older, once there are more than LIMIT_METRIC_ROWS; evaluations stay. */
 MUST_CHECK enum status journal_bound_metrics(struct journal *journal, const char *id);
 
-MUST_CHECK enum status journal_put_kv(struct journal *journal, const char *id, uint32_t generation,
-                                      const char *key, const void *value, size_t size);
-MUST_CHECK enum status journal_drop_kv(struct journal *journal, const char *id, const char *key);
-/* Those of all generations before this one. */
-MUST_CHECK enum status journal_forget_kv(struct journal *journal, const char *id,
-                                         uint32_t generation);
-
 MUST_CHECK enum status journal_put_key(struct journal *journal, const char *key, const char *what,
                                        int64_t wall_ms);
 
@@ -213,9 +206,6 @@ MUST_CHECK enum status journal_last_eval(struct journal *journal, const char *id
 /* Step of the n-th newest row (n >= 1), or of the oldest if there are fewer. ST_NOT_FOUND: none. */
 MUST_CHECK enum status journal_metric_back(struct journal *journal, const char *id, uint32_t n,
                                            uint64_t *out_step);
-typedef bool (*journal_kv_fn)(void *arg, const char *key, const void *value, size_t size);
-MUST_CHECK enum status journal_each_kv(struct journal *journal, const char *id, uint32_t generation,
-                                       journal_kv_fn fn, void *arg);
 /* ST_NOT_FOUND: it was not used. */
 MUST_CHECK enum status journal_get_key(struct journal *journal, const char *key, char *out,
                                        size_t capacity);

@@ -287,36 +287,7 @@ enum status journal_metric_back(struct journal *journal, const char *id, uint32_
     return none ? ST_NOT_FOUND : ST_OK;
 }
 
-/* ---- rendezvous, idempotency ---- */
-
-enum status journal_put_kv(struct journal *journal, const char *id, uint32_t generation,
-                           const char *key, const void *value, size_t size)
-{
-    return journal_run(journal, SQL_PUT_KV, "titb", id, (int64_t)generation, key, value, size);
-}
-
-enum status journal_drop_kv(struct journal *journal, const char *id, const char *key)
-{
-    return journal_run(journal, SQL_DROP_KV, "tt", id, key);
-}
-
-enum status journal_forget_kv(struct journal *journal, const char *id, uint32_t generation)
-{
-    return journal_run(journal, SQL_FORGET_KV, "ti", id, (int64_t)generation);
-}
-
-enum status journal_each_kv(struct journal *journal, const char *id, uint32_t generation,
-                            journal_kv_fn fn, void *arg)
-{
-    sqlite3_stmt *row;
-    enum status st = journal_bind(journal, SQL_EACH_KV, &row, "ti", id, (int64_t)generation);
-    bool more = true;
-    while (st == ST_OK && more && (st = journal_next(journal, row)) == ST_OK) {
-        more = fn(arg, journal_text_at(row, 0), sqlite3_column_blob(row, 1),
-                  (size_t)sqlite3_column_bytes(row, 1));
-    }
-    return end_rows(row, st);
-}
+/* ---- idempotency ---- */
 
 enum status journal_put_key(struct journal *journal, const char *key, const char *what,
                             int64_t wall_ms)

@@ -1,8 +1,8 @@
 /*
  * The journal's SQLite file: opened, locked, brought up to date; transactions; statements by name.
  *
- * user_version is 5. An older file (0 or 1, 2, 3, 4) gets the columns and indexes that it lacks;
- * nothing else of the schema ever changed.
+ * user_version is 6. An older file (0 or 1 to 5) gets the columns and indexes that it lacks, and
+ * loses a table that nobody needs; nothing else of the schema ever changed.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -37,8 +37,6 @@ static const char schema[] =
     "CREATE INDEX IF NOT EXISTS events_of ON events(job, seq);"
     "CREATE TABLE IF NOT EXISTS metrics(job TEXT, step INTEGER, eval INTEGER, row BLOB, PRIMARY "
     "KEY(job, step)) WITHOUT ROWID;"
-    "CREATE TABLE IF NOT EXISTS kv(job TEXT, generation INTEGER, key TEXT, value BLOB, PRIMARY "
-    "KEY(job, generation, key)) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS keys(seq INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE, "
     "what TEXT, wall_ms INTEGER);"
     "CREATE TABLE IF NOT EXISTS summaries(job TEXT PRIMARY KEY, row BLOB) WITHOUT ROWID;"
@@ -91,6 +89,12 @@ static const char upgrade_to_5[] =
     "PRAGMA user_version=5;"
     "COMMIT;";
 
+/* The rendezvous was journalled. */
+static const char upgrade_to_6[] = "BEGIN;"
+                                   "DROP TABLE IF EXISTS kv;"
+                                   "PRAGMA user_version=6;"
+                                   "COMMIT;";
+
 #define BEAT_STEPS 1000 /* of SQLite's machine, between two beats of an upgrade */
 
 #define ID_OFFSET 68 /* of application_id in the file's header: 4 bytes, big endian */
@@ -120,8 +124,6 @@ static const char *const sql_texts[SQL_COUNT] = {
     [SQL_FORGET_REPORTS] =
         "DELETE FROM reports WHERE job=?1 AND (step,generation,rank) IN (SELECT step,generation,"
         "rank FROM reports WHERE job=?1 LIMIT ?2)",
-    [SQL_FORGET_ALL_KV] = "DELETE FROM kv WHERE job=?1 AND (generation,key) IN (SELECT generation,"
-                          "key FROM kv WHERE job=?1 LIMIT ?2)",
     [SQL_FORGET_KEYS] = "DELETE FROM keys WHERE what=?",
     [SQL_THIN_NEXT] = "SELECT id FROM jobs WHERE ended=2 ORDER BY seq DESC LIMIT 1 OFFSET " STRING(
         JOURNAL_WHOLE_JOBS),
@@ -156,9 +158,6 @@ static const char *const sql_texts[SQL_COUNT] = {
                         "DESC LIMIT ?)",
     [SQL_LAST_EVAL] = "SELECT step,row FROM metrics WHERE job=? AND step<=? AND eval<>0 ORDER BY "
                       "step DESC LIMIT 1",
-    [SQL_PUT_KV] = "INSERT OR REPLACE INTO kv VALUES(?,?,?,?)",
-    [SQL_DROP_KV] = "DELETE FROM kv WHERE job=? AND key=?",
-    [SQL_FORGET_KV] = "DELETE FROM kv WHERE job=? AND generation<?",
     [SQL_PUT_KEY] = "INSERT OR REPLACE INTO keys(key,what,wall_ms) VALUES(?,?,?)",
     [SQL_BOUND_KEYS] =
         "DELETE FROM keys WHERE seq <= (SELECT seq FROM keys ORDER BY seq DESC LIMIT "
@@ -194,7 +193,6 @@ static const char *const sql_texts[SQL_COUNT] = {
                             "message FROM generations WHERE job=? ORDER BY generation",
     [SQL_EACH_METRIC] =
         "SELECT step,row FROM metrics WHERE job=? AND step>=? ORDER BY step LIMIT ?",
-    [SQL_EACH_KV] = "SELECT key,value FROM kv WHERE job=? AND generation=?",
     [SQL_GET_KEY] = "SELECT what FROM keys WHERE key=?",
 };
 
@@ -280,6 +278,8 @@ static enum status open_db(struct journal *journal, const char *path)
         rc = sqlite3_exec(journal->db, upgrade_to_4, NULL, NULL, NULL);
     if (rc == SQLITE_OK && version < 5)
         rc = sqlite3_exec(journal->db, upgrade_to_5, NULL, NULL, NULL);
+    if (rc == SQLITE_OK && version < 6)
+        rc = sqlite3_exec(journal->db, upgrade_to_6, NULL, NULL, NULL);
     const enum status st = journal_status(journal, rc);
     sqlite3_progress_handler(journal->db, 0, NULL, NULL);
     return st;

@@ -32,7 +32,7 @@
 
 /* What the processes share. */
 struct scene {
-    struct shared_kv *kv;
+    struct shared_rendezvous *shared;
     atomic_int formed, waiting;
     _Atomic uint64_t hash[RANKS_MAX];
 };
@@ -54,13 +54,13 @@ static struct scene *scene_new(void)
         mmap(NULL, sizeof(*scene), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(scene != MAP_FAILED);
     memset(scene, 0, sizeof(*scene));
-    scene->kv = shared_kv_new();
+    scene->shared = shared_rendezvous_new();
     return scene;
 }
 
 static void scene_free(struct scene *scene)
 {
-    shared_kv_free(scene->kv);
+    shared_rendezvous_free(scene->shared);
     (void)munmap(scene, sizeof(*scene));
 }
 
@@ -93,9 +93,11 @@ static void close_device(struct rank *r)
 
 static enum status form(struct rank *r, uint64_t generation)
 {
-    const struct kv kv = shared_kv_table(r->scene->kv);
-    const struct comm_options options = { .kv = &kv,
-                                          .generation = generation,
+    char meeting[RENDEZVOUS_NAME];
+    (void)snprintf(meeting, sizeof(meeting), "%llu", (unsigned long long)generation);
+    const struct rendezvous rendezvous = shared_rendezvous_of(r->scene->shared, r->rank);
+    const struct comm_options options = { .rendezvous = &rendezvous,
+                                          .meeting = meeting,
                                           .rank = r->rank,
                                           .size = r->size,
                                           .timeout_ms = LONG_MS,

@@ -151,6 +151,14 @@ uint64_t sim_part(uint64_t state, uint32_t rank);
 /* Of the row of a step. */
 float sim_loss(uint64_t step);
 
+/* ---- sim_meeting.c ---- */
+
+struct session_core;
+/* The rank comes to the meeting; false: not all have, or its answer is under way. */
+bool sim_meet(struct sim *sim, struct session_core *core, const char *name);
+/* It has begun that meeting, and has a session. */
+bool sim_came_to(const struct session_core *core, const char *name);
+
 /* ---- sim_coordinator.c ---- */
 void sim_coordinator_start(struct sim *sim);
 void sim_coordinator_crash(struct sim *sim);  /* now; restarts after a while */
@@ -158,7 +166,8 @@ void sim_coordinator_unplug(struct sim *sim); /* its network: what is sent meanw
 void sim_coordinator_freeze(struct sim *sim); /* SIGSTOP, and SIGCONT after a while */
 bool sim_coordinator_up(const struct sim *sim);
 void sim_coordinator_submit(struct sim *sim, uint32_t job);
-void sim_coordinator_chaos(struct sim *sim); /* asks something, as users do */
+bool sim_coordinator_runs(const struct sim *sim); /* it is up, hears, and is heard */
+void sim_coordinator_chaos(struct sim *sim);      /* asks something, as users do */
 /* All jobs ended (or are paused when they may be). */
 bool sim_coordinator_done(struct sim *sim);
 void sim_coordinator_check(struct sim *sim);

@@ -26,6 +26,12 @@ bool sim_coordinator_up(const struct sim *sim)
     return sim->coordinator && sim->coordinator->core && !sim->coordinator->crashed;
 }
 
+bool sim_coordinator_runs(const struct sim *sim)
+{
+    const struct coordinator *c = sim->coordinator;
+    return c->core && sim->now >= c->frozen_until && sim->now >= c->unplugged_until;
+}
+
 /* ---- crash and restart ---- */
 
 static void start_again(struct sim *sim, void *arg, uint64_t epoch)

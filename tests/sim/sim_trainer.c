@@ -12,6 +12,8 @@
 
 #define TICK_MS   20
 #define OUT_TRIES 64
+#define MEET_MS   45000 /* that a rank waits for the others, as comm_table.open does */
+#define ANSWER_MS 7000  /* all have come to a coordinator that runs: each has its answer */
 
 enum stage { JOINING, FORMING, TRAINING, SETTLING, WAITING_OVER, LEFT };
 
@@ -28,6 +30,8 @@ struct sim_trainer {
     struct readback_order read;
     uint64_t total, every;
     bool leave;
+    int64_t all_came_at; /* to the meeting that this one waits in; 0: they didn't */
+    int64_t peers_at;    /* from when on it comes to the second meeting; 0: it was there */
     char id[16];
 };
 
@@ -327,6 +331,40 @@ static uint32_t peers(struct sim *sim, const struct sim_trainer *t, bool *out_go
     return level;
 }
 
+/* All ranks of the generation run, have a session, and have begun that meeting. */
+static bool all_came(struct sim *sim, const struct sim_trainer *t, const char *name)
+{
+    uint32_t count = 0;
+    for (size_t i = 0; i < sim->trainer_count; i++) {
+        const struct sim_trainer *other = sim->trainers[i];
+        if (other->view.start.job != t->view.start.job ||
+            other->view.start.generation != t->view.start.generation)
+            continue;
+        if (other->view.exit != SIM_RUNS || other->view.hung || !other->conn ||
+            !sim_came_to(&other->core, name))
+            return false;
+        count++;
+    }
+    return count == t->core.assigned->plan->size && sim_coordinator_runs(sim);
+}
+
+/* Whether it has the others' parts. An answer that doesn't come though all have come is lost. */
+static bool meet(struct sim *sim, struct sim_trainer *t, const char *name)
+{
+    if (sim_meet(sim, &t->core, name)) {
+        t->all_came_at = 0;
+        return true;
+    }
+    if (!all_came(sim, t, name))
+        t->all_came_at = 0;
+    else if (t->all_came_at == 0)
+        t->all_came_at = sim->now;
+    else if (sim->now > t->all_came_at + ANSWER_MS)
+        sim_fail(sim, "%s g%u r%u has no answer of the meeting %s", t->id, t->view.start.generation,
+                 t->view.start.rank, name);
+    return false;
+}
+
 static void form(struct sim *sim, struct sim_trainer *t)
 {
     if (sim->now - t->stage_since < (int64_t)(300 + t->view.start.rank * 10))
@@ -340,6 +378,11 @@ static void form(struct sim *sim, struct sim_trainer *t)
     }
     if (sim_node_flaw(sim, t->view.node) == SIM_HAS_NO_DATA) {
         fault(sim, t, CAIRN__V1__FAULT_KIND__USER, SIM_FLAW);
+        return;
+    }
+    if (!meet(sim, t, "workers")) {
+        if (sim->now - t->stage_since > MEET_MS)
+            fault(sim, t, CAIRN__V1__FAULT_KIND__FORMATION, "the workers did not find each other");
         return;
     }
     if (assignment.memory.generation > 0 &&
@@ -373,6 +416,7 @@ static void form(struct sim *sim, struct sim_trainer *t)
     t->view.ready = true;
     t->stage = TRAINING;
     t->stage_since = sim->now;
+    t->peers_at = sim->now + (int64_t)sim_below(sim, 4000);
     t->progress.phase = "forward";
 }
 
@@ -403,6 +447,8 @@ static void train(struct sim *sim, struct sim_trainer *t)
 {
     bool gone;
     t->progress.counter++;
+    if (t->peers_at != 0 && sim->now >= t->peers_at && meet(sim, t, "peers"))
+        t->peers_at = 0;
     if (t->retry_at != 0) { /* waits for the snapshot of the save before */
         if (sim->now >= t->retry_at)
             t->retry_at = begin_save(t) ? 0 : sim->now + 100;

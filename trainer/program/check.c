@@ -12,9 +12,9 @@
 #include "common/limits.h"
 #include "kernels/backend.h"
 #include "kernels/module.h"
-#include "trainer/program/check_kv.h"
+#include "trainer/program/check_rendezvous.h"
 
-#define RANKS_MAX     32
+#define RANKS_MAX     CHECK_RANKS_MAX
 #define BYTES_MIN     ((size_t)64 << 10)
 #define BYTES_MAX     ((size_t)64 << 20)
 #define SIZES_MAX     8
@@ -41,7 +41,7 @@ struct check {
     const struct module *module; /* NULL: cpu */
     const struct backend_table *table;
     const struct comm_table *comm;
-    struct check_kv *map;
+    struct check_rendezvous *rendezvous;
     pthread_barrier_t barrier;
     int ranks;
     size_t size_count;
@@ -141,10 +141,10 @@ static void close_rank_device(struct check_rank *r)
 static enum status open_rank_comm(struct check_rank *r)
 {
     const struct check *c = r->check;
-    const struct kv kv = check_kv_table(c->map);
+    const struct rendezvous rendezvous = check_rendezvous_of(c->rendezvous, r->number);
     struct comm_options options = {
-        .kv = &kv,
-        .generation = 1,
+        .rendezvous = &rendezvous,
+        .meeting = "check",
         .rank = r->number,
         .size = c->ranks,
         .host = "127.0.0.1",
@@ -208,7 +208,7 @@ static void exchange_all(struct check_rank *r)
     enum status st = open_rank_comm(r);
     if (st != ST_OK) {
         note_failure(r, st, "opening a communicator");
-        check_kv_go_stale(c->map);
+        check_rendezvous_go_stale(c->rendezvous);
     }
     /* A rank that failed goes on meeting the others at the barriers. */
     for (size_t i = 0; i < c->size_count; i++) {
@@ -233,7 +233,7 @@ static void *rank_main(void *arg)
     enum status st = open_rank_device(r);
     if (st != ST_OK) {
         note_failure(r, st, "opening the device");
-        check_kv_go_stale(r->check->map);
+        check_rendezvous_go_stale(r->check->rendezvous);
     }
     (void)pthread_barrier_wait(&r->check->barrier);
     if (r->check->ranks > 1)
@@ -373,7 +373,7 @@ int check_run(const struct check_options *options)
         return code;
     for (size_t bytes = BYTES_MIN; bytes <= BYTES_MAX && c.size_count < SIZES_MAX; bytes *= 4)
         c.exchanges[c.size_count++].bytes = bytes;
-    if (check_kv_new(&c.map) != ST_OK)
+    if (check_rendezvous_new(c.ranks, &c.rendezvous) != ST_OK)
         return EXIT_FAILED;
     (void)pthread_barrier_init(&c.barrier, NULL, (unsigned)c.ranks);
     struct check_rank ranks[RANKS_MAX];
@@ -386,6 +386,6 @@ int check_run(const struct check_options *options)
             print_exchanges(&c);
     }
     (void)pthread_barrier_destroy(&c.barrier);
-    check_kv_free(c.map);
+    check_rendezvous_free(c.rendezvous);
     return code;
 }

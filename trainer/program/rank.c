@@ -233,8 +233,8 @@ static enum status connect_worker(struct rank *r)
         return ST_CONFIG;
     }
     if (r->assignment.size > 1) {
-        struct comm_options options = { .kv = session_kv(r->session),
-                                        .generation = r->assignment.generation,
+        struct comm_options options = { .rendezvous = session_rendezvous(r->session),
+                                        .meeting = "workers",
                                         .rank = (int)r->assignment.rank,
                                         .size = (int)r->assignment.size,
                                         .host = r->assignment.host,
@@ -292,8 +292,8 @@ static enum status restore_copies(struct rank *r)
     const bool own = copy_restore_travels(&r->assignment) && from.table->on_stream;
     enum status st = ST_OK;
     if (own) {
-        const struct comm_options options = { .kv = session_kv(r->session),
-                                              .generation = r->assignment.generation,
+        const struct comm_options options = { .rendezvous = session_rendezvous(r->session),
+                                              .meeting = "restore",
                                               .rank = (int)r->assignment.rank,
                                               .size = (int)r->assignment.size,
                                               .host = r->assignment.host,

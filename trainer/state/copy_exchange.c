@@ -41,7 +41,7 @@
 #define NEXT_MS   INT64_C(86400000) /* between two copies; a peer that dies is noticed at once */
 #define ANSWER_MS INT64_C(120000)   /* of one exchange within a round */
 #define LEAVE_MS  INT64_C(2000)     /* that copy_exchange_close waits for a round to end */
-#define LOOK_MS   INT64_C(200)      /* between two looks at `leaves` while waiting for an address */
+#define LOOK_MS   INT64_C(200)      /* between two looks at `leaves` while waiting for the others */
 #define CHUNK     ((size_t)64 * 1024 * 1024)
 #define LEAVING   UINT64_MAX /* in place of a step: this rank closes */
 
@@ -60,7 +60,7 @@ struct ward {
 struct copy_exchange {
     struct copy_exchange_options options;
     uint32_t rank, size, partner;
-    struct kv kv;
+    struct rendezvous rendezvous;
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
@@ -83,41 +83,30 @@ struct copy_exchange {
     bool warned;
 };
 
-/* ---- the rendezvous map, its keys under a prefix of this communicator's ---- */
-
-static bool make_key(char out[LIMIT_KV_KEY], const char *key)
-{
-    const int length = snprintf(out, LIMIT_KV_KEY, "peers/%s", key);
-    return length > 0 && length < LIMIT_KV_KEY;
-}
-
-static enum status prefixed_set(void *self, const char *key, const void *value, size_t size)
-{
-    struct copy_exchange *x = self;
-    const struct kv *kv = session_kv(x->options.session);
-    char whole[LIMIT_KV_KEY];
-    return make_key(whole, key) ? kv->set(kv->self, whole, value, size) : ST_FULL;
-}
+/* ---- rendezvous: the session's, which closing ends ---- */
 
 /* In short waits, so that closing doesn't wait for ranks that never come. */
-static enum status prefixed_get(void *self, const char *key, void *out, size_t capacity,
-                                size_t *out_size, int64_t timeout_ms)
+static enum status exchange_meet(void *self, const char *name, const struct rendezvous_part *mine,
+                                 int ranks, int64_t timeout_ms, struct rendezvous_got *out)
 {
     struct copy_exchange *x = self;
-    const struct kv *kv = session_kv(x->options.session);
+    const struct rendezvous *session = session_rendezvous(x->options.session);
     const int64_t end_ms = clock_mono_ms(clock_system()) + timeout_ms;
-    char whole[LIMIT_KV_KEY];
-    if (!make_key(whole, key))
-        return ST_FULL;
     for (;;) {
         if (atomic_load(&x->leaves))
             return ST_STALE;
         const int64_t left_ms = end_ms - clock_mono_ms(clock_system());
         const int64_t wait_ms = left_ms > LOOK_MS ? LOOK_MS : left_ms > 0 ? left_ms : 0;
-        enum status st = kv->get(kv->self, whole, out, capacity, out_size, wait_ms);
-        if ((st != ST_TIMED_OUT && st != ST_NOT_FOUND) || left_ms <= LOOK_MS)
+        const enum status st = session->meet(session->self, name, mine, ranks, wait_ms, out);
+        if (st != ST_TIMED_OUT || left_ms <= LOOK_MS)
             return st;
     }
+}
+
+static bool exchange_is_over(void *self)
+{
+    struct copy_exchange *x = self;
+    return atomic_load(&x->leaves) || session_is_over(x->options.session);
 }
 
 /* ---- rounds ---- */
@@ -449,8 +438,8 @@ static void drop_wards(struct copy_exchange *x)
 static enum status exchange_connect(struct copy_exchange *x)
 {
     const struct session_assignment *assignment = x->options.assignment;
-    const struct comm_options options = { .kv = &x->kv,
-                                          .generation = assignment->generation,
+    const struct comm_options options = { .rendezvous = &x->rendezvous,
+                                          .meeting = "peers",
                                           .rank = (int)x->rank,
                                           .size = (int)x->size,
                                           .host = assignment->host,
@@ -547,8 +536,8 @@ enum status copy_exchange_open(const struct copy_exchange_options *options,
     x->partner = options->partners[x->rank];
     CHECK(x->partner < x->size);
     CHECK(x->partner != x->rank);
-    /* Opening a communicator calls no others. */
-    x->kv = (struct kv){ .self = x, .set = prefixed_set, .get = prefixed_get };
+    x->rendezvous =
+        (struct rendezvous){ .self = x, .meet = exchange_meet, .is_over = exchange_is_over };
     (void)pthread_mutex_init(&x->mutex, NULL);
     pthread_condattr_t attributes;
     (void)pthread_condattr_init(&attributes);

@@ -1,6 +1,7 @@
 #include "tests/unit/comm/comm_fixture.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -8,11 +9,11 @@
 
 #include "common/check.h"
 
-/* ---- kv ---- */
+/* ---- rendezvous ---- */
 
-struct shared_kv *shared_kv_new(void)
+struct shared_rendezvous *shared_rendezvous_new(void)
 {
-    struct shared_kv *shared =
+    struct shared_rendezvous *shared =
         mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(shared != MAP_FAILED);
     pthread_mutexattr_t mutex;
@@ -24,78 +25,82 @@ struct shared_kv *shared_kv_new(void)
     (void)pthread_condattr_setclock(&cond, CLOCK_MONOTONIC);
     (void)pthread_mutex_init(&shared->mutex, &mutex);
     (void)pthread_cond_init(&shared->changed, &cond);
+    for (int r = 0; r < SHARED_RANKS; r++)
+        shared->members[r] = (struct shared_member){ shared, r };
     return shared;
 }
 
-void shared_kv_free(struct shared_kv *shared)
+void shared_rendezvous_free(struct shared_rendezvous *shared)
 {
     (void)munmap(shared, sizeof(*shared));
 }
 
-static int find(const struct shared_kv *shared, const char *key)
+/* Under mutex: the number of the meeting of that name, with this part in it. */
+static int bring(struct shared_rendezvous *shared, int rank, const char *name,
+                 const struct rendezvous_part *mine, int ranks)
 {
-    for (int i = 0; i < shared->used; i++) {
-        if (strcmp(shared->entry[i].key, key) == 0)
-            return i;
-    }
-    return -1;
-}
-
-static enum status kv_set(void *self, const char *key, const void *value, size_t size)
-{
-    struct shared_kv *shared = self;
-    if (size > SHARED_VALUE || strlen(key) >= sizeof(shared->entry[0].key))
-        return ST_FULL;
-    (void)pthread_mutex_lock(&shared->mutex);
-    int i = find(shared, key);
-    enum status st = ST_OK;
-    if (shared->stale)
-        st = ST_STALE;
-    else if (i < 0 && shared->used == SHARED_KEYS)
-        st = ST_FULL;
-    if (st == ST_OK) {
-        i = i < 0 ? shared->used++ : i;
-        memcpy(shared->entry[i].key, key, strlen(key) + 1);
-        memcpy(shared->entry[i].value, value, size);
-        shared->entry[i].size = size;
+    int at = 0;
+    while (at < RENDEZVOUS_MEETINGS && shared->meetings[at].name[0] != '\0' &&
+           strcmp(shared->meetings[at].name, name) != 0)
+        at++;
+    CHECK(at < RENDEZVOUS_MEETINGS);
+    CHECK(ranks <= SHARED_RANKS);
+    (void)snprintf(shared->meetings[at].name, RENDEZVOUS_NAME, "%s", name);
+    if (shared->meetings[at].parts[rank].came)
+        return at;
+    shared->meetings[at].came++;
+    shared->meetings[at].parts[rank].came = true;
+    shared->meetings[at].parts[rank].common_size = mine->common_size;
+    if (mine->common_size > 0)
+        memcpy(shared->meetings[at].parts[rank].common, mine->common, mine->common_size);
+    for (int r = 0; mine->item_size > 0 && r < ranks; r++) {
+        memcpy(shared->meetings[at].parts[rank].items[r],
+               (const uint8_t *)mine->items + (size_t)r * mine->item_size, mine->item_size);
     }
     (void)pthread_cond_broadcast(&shared->changed);
-    (void)pthread_mutex_unlock(&shared->mutex);
-    return st;
+    return at;
 }
 
-static enum status kv_get(void *self, const char *key, void *out, size_t capacity, size_t *out_size,
-                          int64_t timeout_ms)
+static enum status shared_meet(void *self, const char *name, const struct rendezvous_part *mine,
+                               int ranks, int64_t timeout_ms, struct rendezvous_got *out)
 {
-    struct shared_kv *shared = self;
+    const struct shared_member *member = self;
+    struct shared_rendezvous *shared = member->shared;
     struct timespec until;
     (void)clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += timeout_ms % 1000 * 1000000;
     until.tv_sec += timeout_ms / 1000 + until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     (void)pthread_mutex_lock(&shared->mutex);
-    int i = -1, error = 0;
+    const int at = bring(shared, member->rank, name, mine, ranks);
+    int error = 0;
     shared->waiting++;
     (void)pthread_cond_broadcast(&shared->changed);
-    while (!shared->stale && (i = find(shared, key)) < 0 && error != ETIMEDOUT)
+    while (!shared->stale && shared->meetings[at].came < ranks && error != ETIMEDOUT)
         error = pthread_cond_timedwait(&shared->changed, &shared->mutex, &until);
     shared->waiting--;
-    enum status st = ST_OK;
+    enum status st = shared->meetings[at].came < ranks ? ST_TIMED_OUT : ST_OK;
     if (shared->stale)
         st = ST_STALE;
-    else if (i < 0)
-        st = ST_TIMED_OUT;
-    else if (shared->entry[i].size > capacity)
-        st = ST_FULL;
-    if (st == ST_OK) {
-        memcpy(out, shared->entry[i].value, shared->entry[i].size);
-        *out_size = shared->entry[i].size;
+    for (int r = 0; st == ST_OK && r < ranks; r++) {
+        out[r].common_size = shared->meetings[at].parts[r].common_size;
+        memcpy(out[r].common, shared->meetings[at].parts[r].common, RENDEZVOUS_COMMON_MAX);
+        memcpy(out[r].item, shared->meetings[at].parts[r].items[member->rank], RENDEZVOUS_ITEM_MAX);
     }
     (void)pthread_mutex_unlock(&shared->mutex);
     return st;
 }
 
-void shared_kv_go_stale(struct shared_kv *shared)
+static bool shared_is_over(void *self)
+{
+    struct shared_rendezvous *shared = ((const struct shared_member *)self)->shared;
+    (void)pthread_mutex_lock(&shared->mutex);
+    const bool over = shared->stale;
+    (void)pthread_mutex_unlock(&shared->mutex);
+    return over;
+}
+
+void shared_rendezvous_go_stale(struct shared_rendezvous *shared)
 {
     (void)pthread_mutex_lock(&shared->mutex);
     shared->stale = true;
@@ -103,9 +108,21 @@ void shared_kv_go_stale(struct shared_kv *shared)
     (void)pthread_mutex_unlock(&shared->mutex);
 }
 
-struct kv shared_kv_table(struct shared_kv *shared)
+void shared_rendezvous_bring_nothing(struct shared_rendezvous *shared, const char *name, int rank,
+                                     int ranks)
 {
-    return (struct kv){ .self = shared, .set = kv_set, .get = kv_get };
+    const struct rendezvous_part nothing = { 0 };
+    (void)pthread_mutex_lock(&shared->mutex);
+    (void)bring(shared, rank, name, &nothing, ranks);
+    (void)pthread_mutex_unlock(&shared->mutex);
+}
+
+struct rendezvous shared_rendezvous_of(struct shared_rendezvous *shared, int rank)
+{
+    CHECK(rank >= 0 && rank < SHARED_RANKS);
+    return (struct rendezvous){ .self = &shared->members[rank],
+                                .meet = shared_meet,
+                                .is_over = shared_is_over };
 }
 
 /* ---- local communicator ---- */
@@ -212,12 +229,12 @@ const struct comm_table *local_comm_table(void)
     return &table;
 }
 
-enum status gloo_open_rank(struct shared_kv *shared, int rank, int size, int64_t timeout_ms,
+enum status gloo_open_rank(struct shared_rendezvous *shared, int rank, int size, int64_t timeout_ms,
                            struct comm **out)
 {
-    const struct kv kv = shared_kv_table(shared);
-    const struct comm_options options = { .kv = &kv,
-                                          .generation = 1,
+    const struct rendezvous rendezvous = shared_rendezvous_of(shared, rank);
+    const struct comm_options options = { .rendezvous = &rendezvous,
+                                          .meeting = "workers",
                                           .rank = rank,
                                           .size = size,
                                           .host = "127.0.0.1",

@@ -1,6 +1,6 @@
 /*
- * For tests of comm: a kv in memory that forked processes share, and a communicator between ranks
- * of one process that copies from buffer to buffer.
+ * For tests of comm: a rendezvous in memory that forked processes share, and a communicator between
+ * ranks of one process that copies from buffer to buffer.
  */
 #pragma once
 
@@ -9,32 +9,43 @@
 #include <stdint.h>
 
 #include "comm/comm.h"
-#include "common/kv.h"
+#include "common/rendezvous.h"
 
-#define SHARED_KEYS  64
-#define SHARED_VALUE 2048
+#define SHARED_RANKS 16
 
-struct shared_kv {
+struct shared_rendezvous {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     bool stale;
-    int waiting; /* calls of get that wait now */
-    int used;
+    int waiting; /* calls of meet that wait now */
+    struct shared_member {
+        struct shared_rendezvous *shared;
+        int rank;
+    } members[SHARED_RANKS];
     struct {
-        char key[64];
-        size_t size;
-        uint8_t value[SHARED_VALUE];
-    } entry[SHARED_KEYS];
+        char name[RENDEZVOUS_NAME];
+        int came;
+        struct {
+            bool came;
+            size_t common_size;
+            uint8_t common[RENDEZVOUS_COMMON_MAX];
+            uint8_t items[SHARED_RANKS][RENDEZVOUS_ITEM_MAX];
+        } parts[SHARED_RANKS];
+    } meetings[RENDEZVOUS_MEETINGS];
 };
 
 /* Shared with children that are forked later. */
-struct shared_kv *shared_kv_new(void);
-void shared_kv_free(struct shared_kv *shared);
-struct kv shared_kv_table(struct shared_kv *shared);
-void shared_kv_go_stale(struct shared_kv *shared);
+struct shared_rendezvous *shared_rendezvous_new(void);
+void shared_rendezvous_free(struct shared_rendezvous *shared);
+/* As that rank sees it. */
+struct rendezvous shared_rendezvous_of(struct shared_rendezvous *shared, int rank);
+void shared_rendezvous_go_stale(struct shared_rendezvous *shared);
+/* A rank brings a part with nothing in it, and doesn't wait. */
+void shared_rendezvous_bring_nothing(struct shared_rendezvous *shared, const char *name, int rank,
+                                     int ranks);
 
-/* A rank of gloo over the shared kv, on loopback. */
-enum status gloo_open_rank(struct shared_kv *shared, int rank, int size, int64_t timeout_ms,
+/* A rank of gloo over the shared rendezvous, on loopback. */
+enum status gloo_open_rank(struct shared_rendezvous *shared, int rank, int size, int64_t timeout_ms,
                            struct comm **out);
 
 /* Ranks of one process; every collective is a meeting of all. */

@@ -27,8 +27,8 @@ void *nccl_run_rank(void *arg)
     static const char *const settings[] = { "NCCL_SOCKET_IFNAME=lo" };
     struct nccl_rank *r = arg;
     nccl_open_device(r);
-    const struct comm_options options = { .kv = &r->kv,
-                                          .generation = r->generation,
+    const struct comm_options options = { .rendezvous = &r->rendezvous,
+                                          .meeting = "workers",
                                           .rank = r->rank,
                                           .size = r->size,
                                           .timeout_ms = r->timeout_ms,
@@ -46,13 +46,12 @@ void *nccl_run_rank(void *arg)
     return NULL;
 }
 
-void nccl_run_some(struct nccl_rank *ranks, int present, int size, uint64_t generation,
-                   int64_t timeout_ms, enum status (*body)(struct nccl_rank *rank), void *arg)
+void nccl_run_some(struct nccl_rank *ranks, int present, int size, int64_t timeout_ms,
+                   enum status (*body)(struct nccl_rank *rank), void *arg)
 {
-    struct shared_kv *shared = shared_kv_new();
+    struct shared_rendezvous *shared = shared_rendezvous_new();
     for (int r = 0; r < present; r++) {
-        ranks[r] = (struct nccl_rank){ .kv = shared_kv_table(shared),
-                                       .generation = generation,
+        ranks[r] = (struct nccl_rank){ .rendezvous = shared_rendezvous_of(shared, r),
                                        .rank = r,
                                        .size = size,
                                        .timeout_ms = timeout_ms,
@@ -62,14 +61,14 @@ void nccl_run_some(struct nccl_rank *ranks, int present, int size, uint64_t gene
     }
     for (int r = 0; r < present; r++)
         assert_int_equal(pthread_join(ranks[r].thread, NULL), 0);
-    shared_kv_free(shared);
+    shared_rendezvous_free(shared);
 }
 
 void nccl_run_well(int size, enum status (*body)(struct nccl_rank *rank), void *arg)
 {
     struct nccl_rank ranks[NCCL_RANKS_MAX];
     const struct fake_nccl_counts before = fake_nccl_counts();
-    nccl_run_some(ranks, size, size, 1, NCCL_LONG_MS, body, arg);
+    nccl_run_some(ranks, size, size, NCCL_LONG_MS, body, arg);
     for (int r = 0; r < size; r++) {
         assert_int_equal(ranks[r].opened, ST_OK);
         assert_int_equal(ranks[r].st, ST_OK);

@@ -1,5 +1,6 @@
 /*
- * Ranks over comm/nccl.c: threads with a fake device each (tests/gpu), and a map that they share.
+ * Ranks over comm/nccl.c: threads with a fake device each (tests/gpu), and a rendezvous that they
+ * share.
  */
 #pragma once
 
@@ -14,8 +15,7 @@
 #define NCCL_LONG_MS   60000
 
 struct nccl_rank {
-    struct kv kv;
-    uint64_t generation;
+    struct rendezvous rendezvous;
     int rank, size;
     int64_t timeout_ms;
     enum status (*body)(struct nccl_rank *rank);
@@ -33,7 +33,7 @@ void nccl_close_device(struct nccl_rank *rank);
 /* A thread's body: device, communicator, rank->body, and all closed again. */
 void *nccl_run_rank(void *rank);
 /* Ranks [0, present) of size come. */
-void nccl_run_some(struct nccl_rank *ranks, int present, int size, uint64_t generation,
-                   int64_t timeout_ms, enum status (*body)(struct nccl_rank *rank), void *arg);
+void nccl_run_some(struct nccl_rank *ranks, int present, int size, int64_t timeout_ms,
+                   enum status (*body)(struct nccl_rank *rank), void *arg);
 /* All come, all succeed, and nothing is left. */
 void nccl_run_well(int size, enum status (*body)(struct nccl_rank *rank), void *arg);

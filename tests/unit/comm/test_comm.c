@@ -18,7 +18,7 @@
 #define RANKS_MAX 5
 
 struct rank_thread {
-    struct shared_kv *shared;
+    struct shared_rendezvous *shared;
     int rank, size;
     enum status (*body)(struct comm *comm, int rank, int size);
     enum status status;
@@ -38,7 +38,7 @@ static void *run_rank(void *arg)
 
 static void run_ranks(int size, enum status (*body)(struct comm *comm, int rank, int size))
 {
-    struct shared_kv *shared = shared_kv_new();
+    struct shared_rendezvous *shared = shared_rendezvous_new();
     struct rank_thread rank[RANKS_MAX];
     for (int r = 0; r < size; r++) {
         rank[r] = (struct rank_thread){ shared, r, size, body, ST_OK, 0 };
@@ -48,7 +48,7 @@ static void run_ranks(int size, enum status (*body)(struct comm *comm, int rank,
         assert_int_equal(pthread_join(rank[r].thread, NULL), 0);
     for (int r = 0; r < size; r++)
         assert_int_equal(rank[r].status, ST_OK);
-    shared_kv_free(shared);
+    shared_rendezvous_free(shared);
 }
 
 /* ---- what must work ---- */
@@ -243,17 +243,17 @@ static void the_exact_sum_is_the_same_over_gloo_for_1_to_4_ranks(void **state)
 static void open_ends_when_a_rank_never_comes(void **state)
 {
     (void)state;
-    struct shared_kv *shared = shared_kv_new();
+    struct shared_rendezvous *shared = shared_rendezvous_new();
     struct comm *comm = NULL;
     assert_int_equal(gloo_open_rank(shared, 0, 2, 400, &comm), ST_TIMED_OUT);
     assert_null(comm);
-    shared_kv_free(shared);
+    shared_rendezvous_free(shared);
 }
 
 static void open_ends_when_a_rank_went_after_it_said_where_it_is(void **state)
 {
     (void)state;
-    struct shared_kv *shared = shared_kv_new();
+    struct shared_rendezvous *shared = shared_rendezvous_new();
     const pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
@@ -267,46 +267,48 @@ static void open_ends_when_a_rank_went_after_it_said_where_it_is(void **state)
     struct comm *comm = NULL;
     assert_int_equal(gloo_open_rank(shared, 0, 2, 2000, &comm), ST_PEER);
     assert_null(comm);
-    shared_kv_free(shared);
+    shared_rendezvous_free(shared);
 }
 
 static void *go_stale_once_waiting(void *arg)
 {
-    struct shared_kv *shared = arg;
+    struct shared_rendezvous *shared = arg;
     (void)pthread_mutex_lock(&shared->mutex);
     while (shared->waiting == 0)
         (void)pthread_cond_wait(&shared->changed, &shared->mutex);
     (void)pthread_mutex_unlock(&shared->mutex);
-    shared_kv_go_stale(shared);
+    shared_rendezvous_go_stale(shared);
     return NULL;
 }
 
 static void open_ends_at_once_when_the_generation_is_over(void **state)
 {
     (void)state;
-    struct shared_kv *shared = shared_kv_new();
+    struct shared_rendezvous *shared = shared_rendezvous_new();
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, go_stale_once_waiting, shared), 0);
     struct comm *comm = NULL;
     assert_int_equal(gloo_open_rank(shared, 0, 2, LONG_MS, &comm), ST_STALE);
     assert_null(comm);
     assert_int_equal(pthread_join(thread, NULL), 0);
-    shared_kv_free(shared);
+    shared_rendezvous_free(shared);
 }
 
 static void impossible_ranks_and_hosts_are_refused(void **state)
 {
     (void)state;
-    struct shared_kv *shared = shared_kv_new();
+    struct shared_rendezvous *shared = shared_rendezvous_new();
     struct comm *comm = NULL;
     assert_int_equal(gloo_open_rank(shared, 2, 2, LONG_MS, &comm), ST_INVALID);
     assert_int_equal(gloo_open_rank(shared, 0, 0, LONG_MS, &comm), ST_INVALID);
-    const struct kv kv = shared_kv_table(shared);
-    const struct comm_options options = {
-        .kv = &kv, .generation = 1, .size = 2, .host = "no.such.host.invalid", .timeout_ms = LONG_MS
-    };
+    const struct rendezvous rendezvous = shared_rendezvous_of(shared, 0);
+    const struct comm_options options = { .rendezvous = &rendezvous,
+                                          .meeting = "workers",
+                                          .size = 2,
+                                          .host = "no.such.host.invalid",
+                                          .timeout_ms = LONG_MS };
     assert_int_equal(comm_gloo()->open(&options, &comm), ST_INVALID);
-    shared_kv_free(shared);
+    shared_rendezvous_free(shared);
 }
 
 int main(void)

@@ -22,7 +22,7 @@
 
 /* Shared with forked ranks. */
 struct scene {
-    struct shared_kv *kv;
+    struct shared_rendezvous *shared;
     struct turn {
         pthread_mutex_t mutex;
         pthread_cond_t changed;
@@ -49,7 +49,7 @@ static void wait_for(struct turn *turn, const int *counter, int value)
 
 static struct scene scene_new(int size)
 {
-    struct scene scene = { .kv = shared_kv_new(), .size = size };
+    struct scene scene = { .shared = shared_rendezvous_new(), .size = size };
     scene.turn =
         mmap(NULL, sizeof(*scene.turn), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(scene.turn != MAP_FAILED);
@@ -66,7 +66,7 @@ static struct scene scene_new(int size)
 
 static void scene_free(struct scene *scene)
 {
-    shared_kv_free(scene->kv);
+    shared_rendezvous_free(scene->shared);
     (void)munmap(scene->turn, sizeof(*scene->turn));
 }
 
@@ -78,7 +78,7 @@ static pid_t fork_rank(const struct scene *scene, int rank,
     if (child > 0)
         return child;
     struct comm *comm = NULL;
-    if (gloo_open_rank(scene->kv, rank, scene->size, LONG_MS, &comm) != ST_OK)
+    if (gloo_open_rank(scene->shared, rank, scene->size, LONG_MS, &comm) != ST_OK)
         _exit(100);
     const int code = body(scene, comm, rank);
     comm_gloo()->close(comm);

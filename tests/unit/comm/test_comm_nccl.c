@@ -188,49 +188,65 @@ static void a_rank_that_does_not_come_ends_forming_at_the_deadline(void **state)
     (void)state;
     struct nccl_rank ranks[NCCL_RANKS_MAX];
     const int before = fake_nccl_counts().aborted;
-    nccl_run_some(ranks, 2, 3, 1, 200, NULL, NULL);
+    nccl_run_some(ranks, 2, 3, 200, NULL, NULL);
     for (int r = 0; r < 2; r++)
         assert_int_equal(ranks[r].opened, ST_TIMED_OUT);
-    assert_int_equal(fake_nccl_counts().aborted - before, 2);
-    assert_int_equal(fake_nccl_counts().live, 0);
-    nccl_run_some(ranks, 1, 2, 1, 200, NULL, NULL);
-    assert_int_equal(ranks[0].opened, ST_TIMED_OUT);
+    assert_int_equal(fake_nccl_counts().aborted, before); /* it was not begun */
 }
 
-static void an_id_that_does_not_come_ends_forming_at_the_deadline(void **state)
+/* Rank 1 comes to the meeting, and no further. */
+static void start_rank_0(struct shared_rendezvous *shared, struct nccl_rank *r, int64_t timeout_ms)
+{
+    shared_rendezvous_bring_nothing(shared, "workers", 1, 2);
+    *r = (struct nccl_rank){ .rendezvous = shared_rendezvous_of(shared, 0),
+                             .rank = 0,
+                             .size = 2,
+                             .timeout_ms = timeout_ms };
+    assert_int_equal(pthread_create(&r->thread, NULL, nccl_run_rank, r), 0);
+}
+
+static void a_rank_that_is_lost_after_the_meeting_ends_forming_at_the_deadline(void **state)
 {
     (void)state;
-    struct shared_kv *shared = shared_kv_new();
-    struct nccl_rank r = {
-        .kv = shared_kv_table(shared), .generation = 1, .rank = 1, .size = 2, .timeout_ms = 100
-    };
-    (void)nccl_run_rank(&r);
+    struct shared_rendezvous *shared = shared_rendezvous_new();
+    struct nccl_rank r;
+    const int before = fake_nccl_counts().aborted;
+    start_rank_0(shared, &r, 200);
+    assert_int_equal(pthread_join(r.thread, NULL), 0);
     assert_int_equal(r.opened, ST_TIMED_OUT);
-    shared_kv_free(shared);
+    assert_int_equal(fake_nccl_counts().aborted - before, 1);
+    assert_int_equal(fake_nccl_counts().live, 0);
+    shared_rendezvous_free(shared);
 }
 
-static void *run_forming(void *arg)
+/* Rank 0 brought no id. */
+static void who_gets_no_id_says_that_a_peer_failed(void **state)
 {
-    return nccl_run_rank(arg);
+    (void)state;
+    struct shared_rendezvous *shared = shared_rendezvous_new();
+    shared_rendezvous_bring_nothing(shared, "workers", 0, 2);
+    struct nccl_rank r = { .rendezvous = shared_rendezvous_of(shared, 1),
+                           .rank = 1,
+                           .size = 2,
+                           .timeout_ms = NCCL_LONG_MS };
+    (void)nccl_run_rank(&r);
+    assert_int_equal(r.opened, ST_PEER);
+    shared_rendezvous_free(shared);
 }
 
 static void a_generation_that_is_over_ends_forming(void **state)
 {
     (void)state;
-    struct shared_kv *shared = shared_kv_new();
-    struct nccl_rank r = { .kv = shared_kv_table(shared),
-                           .generation = 1,
-                           .rank = 0,
-                           .size = 2,
-                           .timeout_ms = NCCL_LONG_MS };
-    assert_int_equal(pthread_create(&r.thread, NULL, run_forming, &r), 0);
+    struct shared_rendezvous *shared = shared_rendezvous_new();
+    struct nccl_rank r;
+    start_rank_0(shared, &r, NCCL_LONG_MS);
     while (fake_nccl_counts().live == 0)
         (void)sched_yield();
-    shared_kv_go_stale(shared);
+    shared_rendezvous_go_stale(shared);
     assert_int_equal(pthread_join(r.thread, NULL), 0);
     assert_int_equal(r.opened, ST_STALE);
     assert_int_equal(fake_nccl_counts().live, 0);
-    shared_kv_free(shared);
+    shared_rendezvous_free(shared);
 }
 
 static void what_nccl_answers_has_a_meaning(void **state)
@@ -245,7 +261,7 @@ static void what_nccl_answers_has_a_meaning(void **state)
     struct nccl_rank ranks[NCCL_RANKS_MAX];
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         fake_nccl_refuse(rows[i].result);
-        nccl_run_some(ranks, 2, 2, 1, NCCL_LONG_MS, NULL, NULL);
+        nccl_run_some(ranks, 2, 2, NCCL_LONG_MS, NULL, NULL);
         assert_int_equal(ranks[0].opened, rows[i].st);
         assert_int_equal(ranks[1].opened, rows[i].st);
     }
@@ -312,7 +328,7 @@ static void a_peer_that_hangs_is_given_up_at_the_deadline(void **state)
     (void)state;
     struct nccl_rank ranks[NCCL_RANKS_MAX];
     struct meeting meeting = { .ranks = ranks };
-    nccl_run_some(ranks, 3, 3, 1, NCCL_LONG_MS - 1, hung_body, &meeting);
+    nccl_run_some(ranks, 3, 3, NCCL_LONG_MS - 1, hung_body, &meeting);
     assert_int_equal(ranks[0].st, ST_PEER);
     assert_int_equal(ranks[2].st, ST_PEER);
     assert_int_equal(ranks[1].st, ST_STALE);
@@ -337,7 +353,7 @@ static void abort_frees_whoever_waits_for_a_hung_peer(void **state)
     struct meeting meeting = { .ranks = ranks };
     pthread_t other;
     assert_int_equal(pthread_create(&other, NULL, abort_when_waiting, &meeting), 0);
-    nccl_run_some(ranks, 3, 3, 1, NCCL_LONG_MS, hung_body, &meeting);
+    nccl_run_some(ranks, 3, 3, NCCL_LONG_MS, hung_body, &meeting);
     assert_int_equal(pthread_join(other, NULL), 0);
     for (int r = 0; r < 3; r++)
         assert_int_equal(ranks[r].st, ST_STALE);
@@ -360,7 +376,7 @@ static void a_peer_that_dies_ends_the_wait_of_all(void **state)
     struct meeting meeting = { .ranks = ranks };
     pthread_t other;
     assert_int_equal(pthread_create(&other, NULL, lose_when_waiting, &meeting), 0);
-    nccl_run_some(ranks, 3, 3, 1, NCCL_LONG_MS, hung_body, &meeting);
+    nccl_run_some(ranks, 3, 3, NCCL_LONG_MS, hung_body, &meeting);
     assert_int_equal(pthread_join(other, NULL), 0);
     assert_int_equal(ranks[0].st, ST_PEER);
     assert_int_equal(ranks[2].st, ST_PEER);
@@ -371,7 +387,7 @@ static void a_new_generation_forms_after_an_abort(void **state)
 {
     a_peer_that_dies_ends_the_wait_of_all(state);
     struct nccl_rank ranks[NCCL_RANKS_MAX];
-    nccl_run_some(ranks, 2, 2, 2, NCCL_LONG_MS, exchange_body, NULL);
+    nccl_run_some(ranks, 2, 2, NCCL_LONG_MS, exchange_body, NULL);
     assert_int_equal(ranks[0].st, ST_OK);
     assert_int_equal(ranks[1].st, ST_OK);
 }
@@ -398,12 +414,11 @@ static void *close_alone(void *arg)
 static void closing_waits_only_so_long_for_the_others(void **state)
 {
     (void)state;
-    struct shared_kv *shared = shared_kv_new();
+    struct shared_rendezvous *shared = shared_rendezvous_new();
     struct nccl_rank ranks[2];
     struct meeting meeting = { .ranks = ranks };
     for (int r = 0; r < 2; r++) {
-        ranks[r] = (struct nccl_rank){ .kv = shared_kv_table(shared),
-                                       .generation = 1,
+        ranks[r] = (struct nccl_rank){ .rendezvous = shared_rendezvous_of(shared, r),
                                        .rank = r,
                                        .size = 2,
                                        .timeout_ms = NCCL_LONG_MS,
@@ -418,7 +433,7 @@ static void closing_waits_only_so_long_for_the_others(void **state)
     const struct fake_nccl_counts after = fake_nccl_counts();
     assert_int_equal(after.aborted - before.aborted, 1); /* the one that had nobody to meet */
     assert_int_equal(after.live, 0);
-    shared_kv_free(shared);
+    shared_rendezvous_free(shared);
 }
 
 int main(void)
@@ -430,7 +445,8 @@ int main(void)
         cmocka_unit_test(a_rank_sends_to_another),
         cmocka_unit_test(what_stays_in_progress_is_polled),
         cmocka_unit_test(a_rank_that_does_not_come_ends_forming_at_the_deadline),
-        cmocka_unit_test(an_id_that_does_not_come_ends_forming_at_the_deadline),
+        cmocka_unit_test(a_rank_that_is_lost_after_the_meeting_ends_forming_at_the_deadline),
+        cmocka_unit_test(who_gets_no_id_says_that_a_peer_failed),
         cmocka_unit_test(a_generation_that_is_over_ends_forming),
         cmocka_unit_test(what_nccl_answers_has_a_meaning),
         cmocka_unit_test(settings_of_others_than_nccl_are_refused),

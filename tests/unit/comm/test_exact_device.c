@@ -169,7 +169,7 @@ static void closing_the_reduction_amid_a_step_ends_its_thread(void **state)
     struct reduction *reduction = calloc(1, sizeof(*reduction));
     assert_non_null(reduction);
     reduction->shares[0] = reduction->shares[1] = 1;
-    nccl_run_some(ranks, 2, 2, 1, NCCL_LONG_MS, left_body, reduction);
+    nccl_run_some(ranks, 2, 2, NCCL_LONG_MS, left_body, reduction);
     assert_int_equal(ranks[0].st, ST_OK);
     assert_int_equal(fake_nccl_counts().live, 0);
     free(reduction);

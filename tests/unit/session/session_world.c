@@ -90,26 +90,17 @@ static void on_report(struct coordinator *c, const Cairn__V1__SaveReport *report
         order_done(c, report->step, true);
 }
 
-static void on_kv(struct coordinator *c, const Cairn__V1__KvRequest *request)
+/* The world has one rank. */
+static void on_meet(struct coordinator *c, const Cairn__V1__Meet *meet)
 {
-    enum status st = ST_OK;
-    const char *value = "";
-    int64_t sum = 0;
-    if (c->kv_silent)
-        return;
-    if (request->op == CAIRN__V1__KV_REQUEST__OP__SET) {
-        CHECK(request->value.len < sizeof(c->kv_value));
-        memcpy(c->kv_value, request->value.data, request->value.len);
-        c->kv_value[request->value.len] = '\0';
-        c->kv_sets++;
-    } else if (request->op == CAIRN__V1__KV_REQUEST__OP__ADD) {
-        sum = request->delta + 40;
-    } else if (request->op == CAIRN__V1__KV_REQUEST__OP__GET) {
-        value = c->kv_value;
-        if (value[0] == '\0')
-            st = request->timeout_ms > 0 ? ST_TIMED_OUT : ST_NOT_FOUND;
-    }
-    put_order(c, kv_order(request->id, st, value, sum));
+    char common[16] = "", items[16] = "";
+    CHECK(meet->common.len < sizeof(common));
+    CHECK(meet->items.len < sizeof(items));
+    memcpy(common, meet->common.data, meet->common.len);
+    memcpy(items, meet->items.data, meet->items.len);
+    c->meets++;
+    if (!c->meets_silent && !meet->answered)
+        put_order(c, met_order(meet->name, ST_OK, 1, common, items));
 }
 
 static void on_save_failed(struct coordinator *c, const Cairn__V1__SaveFailed *failed)
@@ -138,8 +129,8 @@ static void on_message(struct coordinator *c, const Cairn__V1__TrainerMessage *m
     case CAIRN__V1__TRAINER_MESSAGE__BODY_METRICS:
         c->rows_through = message->metrics->rows[message->metrics->n_rows - 1]->step;
         break;
-    case CAIRN__V1__TRAINER_MESSAGE__BODY_KV:
-        on_kv(c, message->kv);
+    case CAIRN__V1__TRAINER_MESSAGE__BODY_MEET:
+        on_meet(c, message->meet);
         break;
     case CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_BEGIN:
         c->begins++;

@@ -42,10 +42,8 @@ struct coordinator {
     struct ckpt_report report; /* the last one, owned */
     int over_calls;
     char over_reason[LIMIT_REASON];
-    char kv_value[16];
-    int kv_sets;
-    uint64_t kv_waiting; /* id of a GET that found nothing */
-    bool kv_silent;
+    int meets;
+    bool meets_silent; /* the other ranks never come */
 };
 
 struct world {

@@ -97,37 +97,49 @@ static void a_save_is_committed_however_often_the_link_is_lost(void **state)
     world_free(w);
 }
 
-static void the_map_is_reached_from_any_thread(void **state)
+static enum status meet(struct world *w, const char *name, int64_t timeout_ms,
+                        struct rendezvous_got *got)
+{
+    const struct rendezvous *rendezvous = session_rendezvous(w->session);
+    const struct rendezvous_part mine = {
+        .common = "host", .common_size = 4, .items = "pp", .item_size = 2
+    };
+    return rendezvous->meet(rendezvous->self, name, &mine, 1, timeout_ms, got);
+}
+
+static void ranks_meet_and_one_that_gave_up_may_go_on_waiting(void **state)
 {
     (void)state;
     struct world *w = joined();
-    const struct kv *kv = session_kv(w->session);
-    char value[16] = "";
-    size_t size = 0;
-    assert_int_equal(kv->get(kv->self, "k", value, sizeof(value), &size, 0), ST_NOT_FOUND);
-    assert_int_equal(kv->set(kv->self, "k", "hello", 5), ST_OK);
-    assert_int_equal(kv->get(kv->self, "k", value, sizeof(value), &size, LONG_MS), ST_OK);
-    assert_int_equal(size, 5);
-    assert_memory_equal(value, "hello", 5);
-    assert_int_equal(kv->get(kv->self, "k", value, 3, &size, LONG_MS), ST_FULL);
-    int64_t sum = 0;
-    assert_int_equal(kv->add(kv->self, "n", 2, &sum), ST_OK);
-    assert_int_equal(sum, 42);
-    assert_int_equal(kv->remove(kv->self, "k"), ST_OK);
-    char key[LIMIT_KV_KEY + 1];
-    memset(key, 'k', sizeof(key));
-    key[LIMIT_KV_KEY] = '\0';
-    assert_int_equal(kv->set(kv->self, key, "", 0), ST_FULL);
+    struct rendezvous_got got;
+    assert_int_equal(meet(w, "workers", LONG_MS, &got), ST_OK);
+    assert_int_equal(got.common_size, 4);
+    assert_memory_equal(got.common, "host", 4);
+    assert_memory_equal(got.item, "pp", 2);
+    (void)pthread_mutex_lock(&w->c.mutex);
+    w->c.meets_silent = true;
+    (void)pthread_mutex_unlock(&w->c.mutex);
+    assert_int_equal(meet(w, "peers", 1, &got), ST_TIMED_OUT);
+    await(w, &w->c.meets, 2);
+    (void)pthread_mutex_lock(&w->c.mutex);
+    w->c.meets_silent = false;
+    lose(&w->c);
+    (void)pthread_mutex_unlock(&w->c.mutex);
+    assert_int_equal(meet(w, "peers", LONG_MS, &got), ST_OK);
+    assert_int_equal(w->c.meets, 4); /* both were said again */
+    const struct rendezvous *rendezvous = session_rendezvous(w->session);
+    const struct rendezvous_part nothing = { 0 };
+    assert_int_equal(rendezvous->meet(rendezvous->self, "x", &nothing, 2, LONG_MS, &got),
+                     ST_INVALID); /* there is one rank */
+    assert_false(rendezvous->is_over(rendezvous->self));
     world_free(w);
 }
 
-static void *wait_in_the_map(void *arg)
+static void *wait_for_others(void *arg)
 {
     struct world *w = arg;
-    const struct kv *kv = session_kv(w->session);
-    char value[16];
-    size_t size = 0;
-    return (void *)(intptr_t)kv->get(kv->self, "never", value, sizeof(value), &size, LONG_MS);
+    struct rendezvous_got got;
+    return (void *)(intptr_t)meet(w, "never", LONG_MS, &got);
 }
 
 static void over_frees_whoever_waits_and_is_told_once(void **state)
@@ -136,11 +148,11 @@ static void over_frees_whoever_waits_and_is_told_once(void **state)
     struct world *w = joined();
     get_ready(w);
     (void)pthread_mutex_lock(&w->c.mutex);
-    w->c.kv_silent = true;
+    w->c.meets_silent = true;
     w->c.gives_folders = false;
     (void)pthread_mutex_unlock(&w->c.mutex);
     pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, wait_in_the_map, w), 0);
+    assert_int_equal(pthread_create(&thread, NULL, wait_for_others, w), 0);
     struct training t;
     training_init(&t, 5);
     assert_int_equal(save(w->session, &t.state), ST_OK);
@@ -156,6 +168,8 @@ static void over_frees_whoever_waits_and_is_told_once(void **state)
     assert_int_equal(save(w->session, &t.state), ST_STALE);
     await(w, &w->c.over_calls, 1);
     assert_true(session_is_over(w->session));
+    const struct rendezvous *rendezvous = session_rendezvous(w->session);
+    assert_true(rendezvous->is_over(rendezvous->self));
     assert_string_equal(w->c.over_reason, "a newer generation");
     free(t.values);
     session_close(w->session);
@@ -314,8 +328,8 @@ static void an_exit_that_is_taken_back_ends_the_wait_for_its_save(void **state)
     w->c.commits = false;
     order_save_at(&w->c, 3, true);
     (void)pthread_mutex_unlock(&w->c.mutex);
-    const struct kv *kv = session_kv(w->session);
-    assert_int_equal(kv->set(kv->self, "k", "", 0), ST_OK); /* what came before it is heard */
+    struct rendezvous_got got;
+    assert_int_equal(meet(w, "x", LONG_MS, &got), ST_OK); /* what came before it is heard */
     assert_int_equal(session_due_at(w->session, 3), SESSION_DUE_SAVE_AND_EXIT);
     struct training t;
     training_init(&t, 3);
@@ -420,7 +434,7 @@ int main(void)
         cmocka_unit_test(a_session_joins_trains_saves_and_finishes),
         cmocka_unit_test(what_is_stored_is_the_state_at_the_time_of_the_call),
         cmocka_unit_test(a_save_is_committed_however_often_the_link_is_lost),
-        cmocka_unit_test(the_map_is_reached_from_any_thread),
+        cmocka_unit_test(ranks_meet_and_one_that_gave_up_may_go_on_waiting),
         cmocka_unit_test(over_frees_whoever_waits_and_is_told_once),
         cmocka_unit_test(a_session_that_is_refused_is_over),
         cmocka_unit_test(a_session_without_a_coordinator_says_so_and_leaves_in_the_end),

@@ -163,82 +163,96 @@ static void rows_of_a_step_are_told_before_its_save(void **state)
     bench_free(b);
 }
 
-/* ---- kv ---- */
+/* ---- rendezvous ---- */
 
-static int ask(struct bench *b, Cairn__V1__KvRequest__Op op, const char *key, char *out,
-               size_t capacity)
+/* Of three ranks, with items of two bytes. */
+static const struct session_meeting *come(struct bench *b, const char *name)
 {
-    struct session_kv_call call = { .op = op, .out = out, .capacity = capacity, .timeout_ms = 5 };
-    (void)snprintf(call.key, sizeof(call.key), "%s", key);
-    int index = -1;
-    assert_int_equal(session_core_kv_begin(&b->core, &call, &index), ST_OK);
-    return index;
+    const struct rendezvous_part mine = {
+        .common = "me", .common_size = 2, .items = "aabbcc", .item_size = 2
+    };
+    const struct session_meeting *meeting = NULL;
+    assert_int_equal(session_core_meet(&b->core, name, &mine, 3, &meeting), ST_OK);
+    return meeting;
 }
 
-static void answers_of_the_map_find_their_callers_in_any_order(void **state)
+static void an_answer_finds_its_meeting_and_only_the_first_counts(void **state)
 {
     (void)state;
     struct bench *b = trained(1, 0);
-    char first[8] = "", second[8] = "", third[2] = "";
-    const int one = ask(b, CAIRN__V1__KV_REQUEST__OP__GET, "a", first, sizeof(first));
-    const int two = ask(b, CAIRN__V1__KV_REQUEST__OP__GET, "b", second, sizeof(second));
-    const int three = ask(b, CAIRN__V1__KV_REQUEST__OP__GET, "c", third, sizeof(third));
-    uint64_t id[3];
-    for (int i = 0; i < 3; i++) {
-        assert_says(b, KV);
-        id[i] = b->out.kv.id;
-    }
+    struct rendezvous_got got[3];
+    const struct session_meeting *one = come(b, "one"), *two = come(b, "two");
+    assert_ptr_equal(come(b, "one"), one);
+    assert_says(b, MEET);
+    assert_string_equal(b->out.meet.name, "one");
+    assert_int_equal(b->out.meet.common.len, 2);
+    assert_int_equal(b->out.meet.items.len, 6);
+    assert_memory_equal(b->out.meet.items.data, "aabbcc", 6);
+    assert_false(b->out.meet.answered);
+    assert_says(b, MEET);
+    assert_string_equal(b->out.meet.name, "two");
     assert_silent(b);
-    hear(b, kv_order(id[1], ST_OK, "second", 0));
-    hear(b, kv_order(id[1], ST_OK, "again", 0)); /* a second answer to the same */
-    hear(b, kv_order(999, ST_OK, "nobody's", 0));
-    hear(b, kv_order(id[0], ST_TIMED_OUT, "", 0));
-    hear(b, kv_order(id[2], ST_OK, "too long", 0));
-    assert_int_equal(b->core.kv[two].status, ST_OK);
-    assert_int_equal(b->core.kv[two].out_size, 6);
-    assert_memory_equal(second, "second", 6);
-    assert_int_equal(b->core.kv[one].status, ST_TIMED_OUT);
-    assert_int_equal(b->core.kv[three].status, ST_FULL);
+    hear(b, met_order("three", ST_OK, 3, "", ""));
+    hear(b, met_order("two", ST_OK, 3, "host", "xxyyzz"));
+    hear(b, met_order("two", ST_INVALID, 0, "", ""));
+    assert_false(one->answered);
+    assert_true(two->answered);
+    assert_int_equal(session_core_met(two, got), ST_OK);
+    assert_int_equal(got[2].common_size, 4);
+    assert_memory_equal(got[2].common, "host", 4);
+    assert_memory_equal(got[1].item, "yy", 2);
+    hear(b, met_order("one", ST_OK, 3, "host", "xxyyz"));
+    assert_int_equal(session_core_met(one, got), ST_INVALID);
     bench_free(b);
 }
 
-static void requests_are_repeated_after_a_lost_link_but_nothing_is_added_twice(void **state)
+/* Also what is answered: a coordinator that was restarted needs it for the others. */
+static void what_was_brought_is_said_on_every_connection(void **state)
 {
     (void)state;
     struct bench *b = trained(1, 0);
-    char out[8];
-    const int get = ask(b, CAIRN__V1__KV_REQUEST__OP__GET, "a", out, sizeof(out));
-    const int sent_add = ask(b, CAIRN__V1__KV_REQUEST__OP__ADD, "n", NULL, 0);
-    assert_says(b, KV);
-    const uint64_t id = b->out.kv.id;
-    assert_says(b, KV);
-    const int fresh_add = ask(b, CAIRN__V1__KV_REQUEST__OP__ADD, "n", NULL, 0);
+    (void)come(b, "one");
+    (void)come(b, "two");
+    assert_says(b, MEET);
     reconnect(b);
-    assert_int_equal(b->core.kv[sent_add].status, ST_UNREACHABLE);
-    assert_int_equal(b->core.kv[sent_add].state, SESSION_KV_DONE);
-    assert_says(b, KV);
-    assert_int_equal(b->out.kv.id, id);
-    assert_says(b, KV);
-    hear(b, kv_order(b->out.kv.id, ST_OK, "", 42));
-    assert_int_equal(b->core.kv[fresh_add].sum, 42);
-    session_core_end(&b->core, "over");
-    assert_int_equal(b->core.kv[get].status, ST_STALE);
-    assert_int_equal(b->core.kv[get].state, SESSION_KV_DONE);
+    assert_says(b, MEET);
+    assert_says(b, MEET);
+    hear(b, met_order("one", ST_OK, 3, "host", "xxyyzz"));
+    reconnect(b);
+    assert_says(b, MEET);
+    assert_string_equal(b->out.meet.name, "one");
+    assert_true(b->out.meet.answered);
+    assert_says(b, MEET);
+    assert_false(b->out.meet.answered);
     bench_free(b);
 }
 
-static void the_map_has_room_for_so_many_calls_at_once(void **state)
+static void meetings_have_bounds(void **state)
 {
     (void)state;
     struct bench *b = trained(1, 0);
-    for (int i = 0; i < SESSION_KV_MAX; i++)
-        (void)ask(b, CAIRN__V1__KV_REQUEST__OP__SET, "k", NULL, 0);
-    struct session_kv_call call = { .op = CAIRN__V1__KV_REQUEST__OP__SET };
-    int index = -1;
-    assert_int_equal(session_core_kv_begin(&b->core, &call, &index), ST_FULL);
-    session_core_kv_end(&b->core, 5);
-    assert_int_equal(session_core_kv_begin(&b->core, &call, &index), ST_OK);
-    assert_int_equal(index, 5);
+    struct rendezvous_got got[3];
+    const struct session_meeting *meeting = NULL;
+    const struct rendezvous_part nothing = { 0 };
+    const struct rendezvous_part common = { .common_size = RENDEZVOUS_COMMON_MAX + 1 };
+    const struct rendezvous_part item = { .item_size = RENDEZVOUS_ITEM_MAX + 1 };
+    assert_int_equal(session_core_meet(&b->core, "a", &common, 3, &meeting), ST_INVALID);
+    assert_int_equal(session_core_meet(&b->core, "a", &item, 3, &meeting), ST_INVALID);
+    assert_int_equal(session_core_meet(&b->core, "a", &nothing, 0, &meeting), ST_INVALID);
+    assert_int_equal(session_core_meet(&b->core, "a", &nothing, LIMIT_RANKS + 1, &meeting),
+                     ST_INVALID);
+    assert_int_equal(session_core_meet(&b->core, "a name that is longer than a name may be",
+                                       &nothing, 3, &meeting),
+                     ST_INVALID);
+    for (int i = 0; i < RENDEZVOUS_MEETINGS; i++) {
+        const char name[] = { (char)('a' + i), '\0' };
+        assert_int_equal(session_core_meet(&b->core, name, &nothing, 3, &meeting), ST_OK);
+        assert_says(b, MEET);
+    }
+    assert_int_equal(session_core_meet(&b->core, "z", &nothing, 3, &meeting), ST_FULL);
+    assert_int_equal(session_core_meet(&b->core, "a", &nothing, 3, &meeting), ST_OK);
+    hear(b, met_order("a", ST_FULL, 0, "", "")); /* refused */
+    assert_int_equal(session_core_met(meeting, got), ST_FULL);
     bench_free(b);
 }
 
@@ -469,9 +483,9 @@ static void nothing_is_said_once_it_is_over(void **state)
     assert_null(say(b));
     session_core_link_up(&b->core);
     assert_null(say(b));
-    struct session_kv_call call = { .op = CAIRN__V1__KV_REQUEST__OP__SET };
-    int index = -1;
-    assert_int_equal(session_core_kv_begin(&b->core, &call, &index), ST_STALE);
+    const struct rendezvous_part nothing = { 0 };
+    const struct session_meeting *meeting = NULL;
+    assert_int_equal(session_core_meet(&b->core, "a", &nothing, 3, &meeting), ST_STALE);
     bench_free(b);
 }
 
@@ -499,9 +513,9 @@ int main(void)
         cmocka_unit_test(rows_go_in_company_and_are_kept_until_acknowledged),
         cmocka_unit_test(the_oldest_rows_go_when_nobody_takes_them),
         cmocka_unit_test(rows_of_a_step_are_told_before_its_save),
-        cmocka_unit_test(answers_of_the_map_find_their_callers_in_any_order),
-        cmocka_unit_test(requests_are_repeated_after_a_lost_link_but_nothing_is_added_twice),
-        cmocka_unit_test(the_map_has_room_for_so_many_calls_at_once),
+        cmocka_unit_test(an_answer_finds_its_meeting_and_only_the_first_counts),
+        cmocka_unit_test(what_was_brought_is_said_on_every_connection),
+        cmocka_unit_test(meetings_have_bounds),
         cmocka_unit_test(who_was_to_leave_at_a_step_that_a_peer_had_passed_trains_on),
         cmocka_unit_test(nobody_stays_after_the_last_step),
         cmocka_unit_test(who_is_not_there_yet_never_leaves_at_it),

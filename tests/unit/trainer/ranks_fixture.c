@@ -14,7 +14,7 @@
 struct one {
     const struct ranks_options *options;
     struct ranks_result *result;
-    struct shared_kv *kv;
+    struct shared_rendezvous *shared;
     struct job job;
     uint32_t rank;
     pthread_t thread;
@@ -39,9 +39,9 @@ static void take_row(void *arg, const struct session_row *row)
 
 static enum status open_comm(struct one *one, const struct device *device, struct comm **out)
 {
-    struct kv kv = shared_kv_table(one->kv);
-    struct comm_options options = { .kv = &kv,
-                                    .generation = 1,
+    const struct rendezvous rendezvous = shared_rendezvous_of(one->shared, (int)one->rank);
+    struct comm_options options = { .rendezvous = &rendezvous,
+                                    .meeting = "workers",
                                     .rank = (int)one->rank,
                                     .size = (int)one->options->size,
                                     .host = "127.0.0.1",
@@ -167,13 +167,13 @@ static void parse(const struct ranks_options *options, struct job *out)
 void ranks_run(const struct ranks_options *options, struct ranks_result *out)
 {
     struct one *ones = calloc(options->size, sizeof(*ones));
-    struct shared_kv *kv = shared_kv_new();
+    struct shared_rendezvous *shared = shared_rendezvous_new();
     CHECK(ones != NULL);
     memset(out, 0, sizeof(*out));
     if (options->save != NULL)
         CHECK(ckpt_folder_create(io_system(), options->save) == ST_OK);
     for (uint32_t r = 0; r < options->size; r++) {
-        ones[r] = (struct one){ .options = options, .result = out, .kv = kv, .rank = r };
+        ones[r] = (struct one){ .options = options, .result = out, .shared = shared, .rank = r };
         parse(options, &ones[r].job);
         CHECK(pthread_create(&ones[r].thread, NULL, run_rank, &ones[r]) == 0);
     }
@@ -193,7 +193,7 @@ void ranks_run(const struct ranks_options *options, struct ranks_result *out)
         publish(options, ones);
     for (uint32_t r = 0; r < options->size; r++)
         ckpt_report_release(&ones[r].report);
-    shared_kv_free(kv);
+    shared_rendezvous_free(shared);
     free(ones);
 }
 

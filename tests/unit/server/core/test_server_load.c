@@ -335,33 +335,22 @@ static void a_backup_that_fails_leaves_the_one_before(void **state)
 
 /* ---- what is forgotten ---- */
 
-static bool count_kv(void *arg, const char *key, const void *value, size_t size)
-{
-    (void)key;
-    (void)value;
-    (void)size;
-    (*(int *)arg)++;
-    return true;
-}
-
 static void the_rendezvous_of_a_generation_ends_with_it(void **state)
 {
     struct core_world *w = *state;
     struct far_end agent, trainer;
-    int count = 0;
     far_join(w, &agent, "n", "boot-1");
     struct core_job *job = core_submit_one(w, "a");
     far_open(&trainer, job->m.token);
     far_attach(w, &trainer, job, 0);
-    Cairn__V1__KvRequest kv = CAIRN__V1__KV_REQUEST__INIT;
-    kv.op = CAIRN__V1__KV_REQUEST__OP__SET;
-    kv.key = "address";
+    Cairn__V1__Meet meet = CAIRN__V1__MEET__INIT;
+    meet.name = "workers";
     Cairn__V1__TrainerMessage message = CAIRN__V1__TRAINER_MESSAGE__INIT;
-    message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_KV;
-    message.kv = &kv;
+    message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_MEET;
+    message.meet = &meet;
     core_trainer_message(w->core, &trainer.conn, &message);
     core_end_group(w);
-    assert_int_equal(job->kv.count, 1);
+    assert_non_null(job->meetings);
     assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_OK);
     core_end_group(w);
     for (uint32_t i = 0; i < 2; i++) {
@@ -378,10 +367,7 @@ static void the_rendezvous_of_a_generation_ends_with_it(void **state)
         core_end_group(w);
     }
     assert_string_equal(machine_state_name(job->m.state), "KILLED");
-    assert_int_equal(job->kv.count, 0);
-    assert_int_equal(journal_each_kv(w->journal, job->id, job->m.generation, count_kv, &count),
-                     ST_OK);
-    assert_int_equal(count, 0);
+    assert_null(job->meetings);
     far_close_trainer(w, &trainer);
     far_close_agent(w, &agent);
 }

@@ -59,10 +59,29 @@ static void make_old(const char *path)
     static const char ended[] = "DROP INDEX jobs_ended; DROP INDEX jobs_named;"
                                 "ALTER TABLE jobs DROP COLUMN ended; PRAGMA user_version=2";
     assert_int_equal(sqlite3_exec(db, ended, NULL, NULL, NULL), SQLITE_OK);
+    static const char map[] = "CREATE TABLE kv(job TEXT, generation INTEGER, key TEXT, value BLOB, "
+                              "PRIMARY KEY(job, generation, key)) WITHOUT ROWID;"
+                              "INSERT INTO kv VALUES('j-1', 1, 'gloo/0/0', 'address')";
+    assert_int_equal(sqlite3_exec(db, map, NULL, NULL, NULL), SQLITE_OK);
     assert_int_equal(sqlite3_close(db), SQLITE_OK);
 }
 
-static void an_older_journal_gets_what_it_lacks(void **state)
+static int count_tables(const char *path, const char *name)
+{
+    sqlite3 *db = NULL;
+    sqlite3_stmt *row = NULL;
+    static const char sql[] = "SELECT count(*) FROM sqlite_schema WHERE name=?";
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &row, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_bind_text(row, 1, name, -1, SQLITE_STATIC), SQLITE_OK);
+    assert_int_equal(sqlite3_step(row), SQLITE_ROW);
+    const int count = sqlite3_column_int(row, 0);
+    (void)sqlite3_finalize(row);
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
+    return count;
+}
+
+static void an_older_journal_gets_what_it_lacks_and_loses_what_nobody_needs(void **state)
 {
     struct journal_files *f = *state;
     struct machine_ckpt row = {
@@ -76,6 +95,10 @@ static void an_older_journal_gets_what_it_lacks(void **state)
     assert_int_equal(read_back(f).times.stall_us, 0);
     assert_int_equal(journal_put_ckpt(f->journal, "j-1", &row), ST_OK);
     assert_int_equal(read_back(f).times.stall_us, 1);
+    journal_close(f->journal);
+    assert_int_equal(count_tables(f->path, "kv"), 0);
+    assert_int_equal(count_tables(f->path, "jobs"), 1);
+    assert_int_equal(journal_open(f->path, &f->journal), ST_OK);
 }
 
 /* ---- messages ---- */
@@ -192,7 +215,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         STORED(what_a_checkpoint_took_comes_back),
-        STORED(an_older_journal_gets_what_it_lacks),
+        STORED(an_older_journal_gets_what_it_lacks_and_loses_what_nobody_needs),
         SHOWN(a_job_is_shown_with_its_newest_checkpoints),
         SHOWN(every_checkpoint_is_on_one_page_and_each_page_fits_a_message),
         SHOWN(pages_are_as_small_as_asked_and_go_on_where_one_was_removed),

@@ -1,0 +1,48 @@
+/* The generation's rendezvous over the link: each caller waits for the answer of its meeting. */
+#include "session/internal.h"
+
+static enum status session_meet(void *self, const char *name, const struct rendezvous_part *mine,
+                                int ranks, int64_t timeout_ms, struct rendezvous_got *out)
+{
+    struct session *session = self;
+    const int64_t deadline_ms = session_deadline(timeout_ms);
+    const struct session_meeting *meeting = NULL;
+    (void)pthread_mutex_lock(&session->mutex);
+    enum status st = ranks == (int)session->size
+                         ? session_core_meet(&session->core, name, mine, session->size, &meeting)
+                         : ST_INVALID;
+    if (st == ST_OK)
+        session_wake(session);
+    while (st == ST_OK && !meeting->answered) {
+        if (session->core.over) {
+            st = ST_STALE;
+        } else if (!session_wait(session, deadline_ms)) {
+            st = ST_TIMED_OUT;
+        }
+    }
+    if (st == ST_OK)
+        st = session_core_met(meeting, out);
+    (void)pthread_mutex_unlock(&session->mutex);
+    return st;
+}
+
+static bool session_rendezvous_over(void *self)
+{
+    struct session *session = self;
+    (void)pthread_mutex_lock(&session->mutex);
+    const bool over = session->core.over;
+    (void)pthread_mutex_unlock(&session->mutex);
+    return over;
+}
+
+void session_rendezvous_init(struct session *session)
+{
+    session->rendezvous = (struct rendezvous){ .self = session,
+                                               .meet = session_meet,
+                                               .is_over = session_rendezvous_over };
+}
+
+const struct rendezvous *session_rendezvous(struct session *session)
+{
+    return &session->rendezvous;
+}
