@@ -2,6 +2,7 @@
  * Saves to come: how one is announced for a step, when one is due by time (checkpoint.every in
  * seconds, or auto), and what happens when a worker is told to leave.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/check.h"
@@ -163,15 +164,21 @@ void machine_due_resume(struct machine_turn *t)
 
 /* ---- auto ---- */
 
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
 static uint32_t count_nodes(const struct machine *m)
 {
+    const char *names[LIMIT_RANKS];
     uint32_t count = 0;
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
-        uint32_t before = 0;
-        while (before < i && strcmp(m->ranks[before].node, m->ranks[i].node) != 0)
-            before++;
-        count += before == i;
-    }
+    CHECK(m->config.ranks <= LIMIT_RANKS);
+    for (uint32_t i = 0; i < m->config.ranks; i++)
+        names[i] = m->ranks[i].node;
+    qsort(names, m->config.ranks, sizeof names[0], compare_names);
+    for (uint32_t i = 0; i < m->config.ranks; i++)
+        count += i == 0 || strcmp(names[i - 1], names[i]) != 0;
     return count;
 }
 

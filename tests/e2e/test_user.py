@@ -60,9 +60,11 @@ def test_a_job_that_needs_more_slots_waits_with_the_reason_and_then_runs(home):
     shown = until(lambda: next((s for s in [home.show(waiting)] if s["reason"]), None), 10, "a reason")
     assert shown["state"] == "QUEUED"
     assert "slot" in shown["reason"]
+    behind = home.submit(workers__count=2)
+    assert home.show(behind)["reason"].startswith("waits behind") and waiting in home.show(behind)["reason"]
     home.cairn("kill", long)
     home.wait_state(long, "KILLED")
-    assert home.digest(waiting)
+    assert home.digest(waiting) == home.digest(behind)
 
 
 def test_a_job_wider_than_the_fleet_waits_with_the_reason(home):

@@ -107,6 +107,19 @@ static void pins_use_no_generations_and_any_number_of_nodes_is_left_out(void **s
     assert_non_null(bench_act(b, MACHINE_ACT_SCHEDULE, 0));
 }
 
+/* `every: auto` goes by how many there are, wherever its ranks are on them. */
+static void a_node_counts_once(void **state)
+{
+    struct bench *b = *state;
+    struct machine_config config = bench_config();
+    const char *const nodes[] = { "b", "a", "b", "c", "a" };
+    config.ranks = 5;
+    bench_reopen(b, &config);
+    bench_place_on(b, nodes);
+    assert_int_equal(machine_interval_facts(&b->m).nodes, 3);
+    assert_string_equal(b->m.ranks[1].node, "a"); /* they stay where they are */
+}
+
 /* ---- what a node does not have ---- */
 
 static void data_that_one_node_does_not_have_costs_the_job_nothing(void **state)
@@ -233,6 +246,7 @@ static void resume_tries_all_nodes_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(a_node_counts_once),
         TEST(all_nodes_with_other_pins_are_left_out_at_once),
         TEST(ranks_that_do_not_say_their_pins_are_not_waited_for),
         TEST(pins_use_no_generations_and_any_number_of_nodes_is_left_out),
