@@ -4,6 +4,7 @@
  * place where actions leave: in this order.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/check.h"
 #include "common/fault.h"
@@ -225,7 +226,11 @@ enum status core_record_state(struct core *core, struct core_job *job)
     enum status st = machine_encode(&job->m, &state);
     if (st != ST_OK)
         return st;
-    st = journal_put_state(core->options.journal, job->id, state.data);
+    if (!job->recorded || strcmp(job->recorded, state.data) != 0) {
+        st = journal_put_state(core->options.journal, job->id, state.data);
+        free(job->recorded);
+        job->recorded = strdup(state.data); /* NULL: it is written again */
+    }
     return st == ST_OK ? record_ended(core, job) : st;
 }
 
@@ -281,7 +286,7 @@ static enum status record_dirty(struct core *core)
     enum status st = core->dirty ? core_begin(core) : ST_OK;
     for (struct core_job *job = core->dirty; job && st == ST_OK; job = job->dirty_next) {
         st = core_record_state(core, job);
-        if (st == ST_OK)
+        if (st == ST_OK) /* with a save the rows of its step, too: they decide which one is best */
             st = core_record_rows(core, job);
     }
     return st;

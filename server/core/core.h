@@ -160,6 +160,7 @@ struct core_job {
     uint64_t rows_version;    /* rises when rows are journalled */
     bool dirty, deciding;     /* this group changed its state; decided on a save of it */
     struct core_job *dirty_next;
+    char *recorded; /* the state as the journal has it; owned; NULL: not known */
     double loss, samples_per_s, step_ms, accuracy, eval_loss; /* newest; NaN: none */
     uint64_t metric_step;
     uint32_t metric_generation; /* of the row of metric_step; 0: not known */

@@ -20,7 +20,7 @@
 #define CORE_LEFT_MS         50     /* between two jobs that ended and may have left something */
 #define CORE_TIDY_MS         200    /* between two deletions of what is kept no longer */
 #define CORE_GRACE_MS        10000  /* after the start: no node is called silent */
-#define CORE_ROWS_MS         200    /* metric rows of that time are journalled together */
+#define CORE_ROWS_MS         1000   /* metric rows of that time are journalled together */
 #define CORE_ROWS_MAX        4096
 #define CORE_STRAYS_MAX      ((size_t)4 * LIMIT_SLOTS) /* of a node: what an agent answers for */
 #define CORE_UNDYING_MS      15000 /* killed so long ago, a process is called undying */

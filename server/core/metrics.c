@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/check.h"
+#include "common/cleanup.h"
 #include "server/core/internal.h"
 
 #define PACE_SKIP 2  /* first steps of a generation: kernels are chosen, files read */
@@ -124,22 +125,20 @@ static void acknowledge(struct core *core, struct core_job *job, uint64_t throug
 
 enum status core_record_rows(struct core *core, struct core_job *job)
 {
-    struct journal *journal = core->options.journal;
     uint64_t through = 0;
     if (job->rows.count == 0)
         return ST_OK;
+    auto_free struct journal_metric *rows = calloc(job->rows.count, sizeof *rows);
+    if (!rows)
+        return ST_NO_MEMORY;
     for (size_t i = 0; i < job->rows.count; i++) {
         const struct core_row *row = &job->rows.list[i];
-        enum status st =
-            journal_put_metric(journal, job->id, row->step, row->eval, row->data, row->size);
-        if (st != ST_OK)
-            return st;
+        rows[i] = (struct journal_metric){ row->step, row->eval, row->data, row->size };
+        through = row->step > through ? row->step : through;
     }
-    enum status st = journal_bound_metrics(journal, job->id);
-    for (size_t i = 0; i < job->rows.count; i++) {
-        through = job->rows.list[i].step > through ? job->rows.list[i].step : through;
+    enum status st = journal_put_metrics(core->options.journal, job->id, rows, job->rows.count);
+    for (size_t i = 0; i < job->rows.count; i++)
         free(job->rows.list[i].data);
-    }
     job->rows.count = 0;
     job->rows_version++;
     core_job_moved(core, job);

@@ -301,6 +301,7 @@ void core_job_free(struct core_job *job)
     free(job->rows.list);
     free(job->spec);
     free(job->job_file);
+    free(job->recorded);
     free(job->pins);
     free(job->ranks);
     free(job);

@@ -1,6 +1,6 @@
 /*
- * What sqlite.c (the file, its statements) offers to rows.c (the tables): an open journal, and the
- * statements by name.
+ * What sqlite.c (statements) offers to the tables' files: an open journal, and the statements by
+ * name. open.c, which stands above all of them, makes it.
  */
 #pragma once
 
@@ -27,6 +27,7 @@ enum journal_sql {
     SQL_FORGET_DONE,
     SQL_FORGET_EVENTS,
     SQL_FORGET_METRICS,
+    SQL_FORGET_COUNTS,
     SQL_FORGET_GENERATIONS,
     SQL_FORGET_CKPTS,
     SQL_FORGET_SAVES,
@@ -45,9 +46,10 @@ enum journal_sql {
     SQL_PUT_REPORT,
     SQL_PUT_CKPT,
     SQL_DROP_CKPT,
-    SQL_PUT_METRIC,
+    SQL_PUT_METRICS,
+    SQL_OVER_METRICS,
+    SQL_DROP_METRICS,
     SQL_COUNT_METRICS,
-    SQL_THIN_METRICS,
     SQL_METRIC_BACK,
     SQL_LAST_EVAL,
     SQL_PUT_KEY,
@@ -65,7 +67,7 @@ enum journal_sql {
     SQL_EACH_CKPT,
     SQL_EACH_EVENT,
     SQL_EACH_GENERATION,
-    SQL_EACH_METRIC,
+    SQL_EACH_METRICS,
     SQL_GET_KEY,
     SQL_COUNT,
 };
@@ -94,3 +96,5 @@ const char *journal_text_at(sqlite3_stmt *row, int column);
 enum status journal_run(struct journal *journal, enum journal_sql sql, const char *types, ...);
 /* ST_OK: there is a row; ST_NOT_FOUND: no more, reset. */
 enum status journal_next(struct journal *journal, sqlite3_stmt *statement);
+/* Within a transaction: the rows of the table that versions before 7 had go into blocks. */
+enum status journal_convert_metrics(struct journal *journal);

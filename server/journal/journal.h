@@ -4,9 +4,9 @@
  * journal_commit returned ST_OK; the caller lets no action leave before.
  *
  * Tables: jobs (the state machine as JSON, rewritten with every change), generations, saves (those
- * under way; a row with a manifest decides), reports, checkpoints, events and metrics (bounded),
- * keys (idempotency; bounded), summaries (jobs that ended, as lists show them), forgotten (jobs
- * whose rows are still to be deleted).
+ * under way; a row with a manifest decides), reports, checkpoints, events and metrics (bounded;
+ * metrics in blocks of rows), keys (idempotency; bounded), summaries (jobs that ended, as lists
+ * show them), forgotten (jobs whose rows are still to be deleted).
  *
  * Thread: the one that opened it.
  * Errors: ST_IO, ST_FULL, ST_CORRUPT from SQLite; after one of them the caller must give up and be
@@ -148,11 +148,17 @@ MUST_CHECK enum status journal_put_ckpt(struct journal *journal, const char *id,
 MUST_CHECK enum status journal_drop_ckpt(struct journal *journal, const char *id, uint64_t step,
                                          uint32_t generation);
 
-/* row: a packed cairn.v1.MetricRow; takes the place of an older one of the same step. */
-MUST_CHECK enum status journal_put_metric(struct journal *journal, const char *id, uint64_t step,
-                                          bool eval, const void *row, size_t size);
-/* Thins what is older, once there are more than LIMIT_METRIC_ROWS; evaluations stay. */
-MUST_CHECK enum status journal_bound_metrics(struct journal *journal, const char *id);
+struct journal_metric {
+    uint64_t step;
+    bool eval;
+    const void *data; /* a packed cairn.v1.MetricRow */
+    size_t size;
+};
+/* Rows in any order; each takes the place of an older one of the same step. Once there are more
+ * than LIMIT_METRIC_ROWS, older ones are thinned; evaluations stay. Cheap where rows come together:
+ * they are one row of the file. */
+MUST_CHECK enum status journal_put_metrics(struct journal *journal, const char *id,
+                                           const struct journal_metric *rows, size_t count);
 
 MUST_CHECK enum status journal_put_key(struct journal *journal, const char *key, const char *what,
                                        int64_t wall_ms);

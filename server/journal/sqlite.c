@@ -1,103 +1,18 @@
-/*
- * The journal's SQLite file: opened, locked, brought up to date; transactions; statements by name.
- *
- * user_version is 6. An older file (0 or 1 to 5) gets the columns and indexes that it lacks, and
- * loses a table that nobody needs; nothing else of the schema ever changed.
- */
-#include <errno.h>
-#include <fcntl.h>
+/* An open journal: transactions, and statements by name. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
-#include "common/cleanup.h"
 #include "common/limits.h"
 #include "server/journal/internal.h"
 #include "server/journal/journal.h"
 
-static const char schema[] =
-    "CREATE TABLE IF NOT EXISTS jobs(id TEXT PRIMARY KEY, name TEXT NOT NULL, seq INTEGER NOT "
-    "NULL, job_file TEXT NOT NULL, pins TEXT NOT NULL, state TEXT NOT NULL) WITHOUT ROWID;"
-    "CREATE TABLE IF NOT EXISTS generations(job TEXT, generation INTEGER, begin_ms INTEGER, "
-    "end_ms INTEGER, restore_step INTEGER, end_step INTEGER, nodes TEXT, cause TEXT, message "
-    "TEXT, PRIMARY KEY(job, generation)) WITHOUT ROWID;"
-    "CREATE TABLE IF NOT EXISTS saves(job TEXT, step INTEGER, generation INTEGER, state INTEGER, "
-    "wall_ms INTEGER, manifest BLOB, digest TEXT, bytes INTEGER, raw_bytes INTEGER, shards "
-    "INTEGER, PRIMARY KEY(job, step, generation)) WITHOUT ROWID;"
-    "CREATE TABLE IF NOT EXISTS reports(job TEXT, step INTEGER, generation INTEGER, rank "
-    "INTEGER, report BLOB, PRIMARY KEY(job, step, generation, rank)) WITHOUT ROWID;"
-    "CREATE TABLE IF NOT EXISTS checkpoints(job TEXT, step INTEGER, generation INTEGER, state "
-    "INTEGER, verified INTEGER, wall_ms INTEGER, digest TEXT, bytes INTEGER, raw_bytes INTEGER, "
-    "shards INTEGER, PRIMARY KEY(job, step, generation)) WITHOUT ROWID;"
-    "CREATE TABLE IF NOT EXISTS events(seq INTEGER PRIMARY KEY AUTOINCREMENT, job TEXT, wall_ms "
-    "INTEGER, generation INTEGER, step INTEGER, kind TEXT, message TEXT);"
-    "CREATE INDEX IF NOT EXISTS events_of ON events(job, seq);"
-    "CREATE TABLE IF NOT EXISTS metrics(job TEXT, step INTEGER, eval INTEGER, row BLOB, PRIMARY "
-    "KEY(job, step)) WITHOUT ROWID;"
-    "CREATE TABLE IF NOT EXISTS keys(seq INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE, "
-    "what TEXT, wall_ms INTEGER);"
-    "CREATE TABLE IF NOT EXISTS summaries(job TEXT PRIMARY KEY, row BLOB) WITHOUT ROWID;"
-    "CREATE TABLE IF NOT EXISTS forgotten(job TEXT PRIMARY KEY) WITHOUT ROWID;";
-
-/* What a save or checkpoint holds differences to; metrics of a checkpoint. */
-static const char upgrade_to_2[] =
-    "BEGIN;"
-    "ALTER TABLE saves ADD COLUMN base_step INTEGER NOT NULL DEFAULT 0;"
-    "ALTER TABLE saves ADD COLUMN base_generation INTEGER NOT NULL DEFAULT 0;"
-    "ALTER TABLE saves ADD COLUMN parent_step INTEGER NOT NULL DEFAULT 0;"
-    "ALTER TABLE saves ADD COLUMN parent_generation INTEGER NOT NULL DEFAULT 0;"
-    "ALTER TABLE checkpoints ADD COLUMN parent_step INTEGER NOT NULL DEFAULT 0;"
-    "ALTER TABLE checkpoints ADD COLUMN parent_generation INTEGER NOT NULL DEFAULT 0;"
-    "ALTER TABLE checkpoints ADD COLUMN loss REAL;"
-    "ALTER TABLE checkpoints ADD COLUMN eval_loss REAL;"
-    "ALTER TABLE checkpoints ADD COLUMN eval_accuracy REAL;"
-    "PRAGMA user_version=2;"
-    "COMMIT;";
-
-/* What a checkpoint took. */
-static const char upgrade_to_3[] =
-    "BEGIN;"
-    "ALTER TABLE checkpoints ADD COLUMN stall_us INTEGER NOT NULL DEFAULT 0;"
-    "ALTER TABLE checkpoints ADD COLUMN encode_us INTEGER NOT NULL DEFAULT 0;"
-    "ALTER TABLE checkpoints ADD COLUMN write_us INTEGER NOT NULL DEFAULT 0;"
-    "ALTER TABLE checkpoints ADD COLUMN sync_us INTEGER NOT NULL DEFAULT 0;"
-    "ALTER TABLE checkpoints ADD COLUMN save_us INTEGER NOT NULL DEFAULT 0;"
-    "ALTER TABLE checkpoints ADD COLUMN commit_us INTEGER NOT NULL DEFAULT 0;"
-    "PRAGMA user_version=3;"
-    "COMMIT;";
-
-/* Which try of a save its folder is named after. */
-static const char upgrade_to_4[] =
-    "BEGIN;"
-    "ALTER TABLE saves ADD COLUMN retry INTEGER NOT NULL DEFAULT 0;"
-    "ALTER TABLE checkpoints ADD COLUMN retry INTEGER NOT NULL DEFAULT 0;"
-    "PRAGMA user_version=4;"
-    "COMMIT;";
-
-/* Which jobs are over (enum journal_ended). Whether anything is left of those that an older version
- * ended is looked at one by one, later. */
-static const char upgrade_to_5[] =
-    "BEGIN;"
-    "ALTER TABLE jobs ADD COLUMN ended INTEGER NOT NULL DEFAULT 0;"
-    "UPDATE jobs SET ended=1 WHERE CASE WHEN json_valid(state) THEN json_extract(state,'$.state') "
-    "ELSE 0 END BETWEEN 8 AND 11;"
-    "CREATE INDEX jobs_ended ON jobs(ended, seq);"
-    "CREATE INDEX jobs_named ON jobs(name, seq);"
-    "PRAGMA user_version=5;"
-    "COMMIT;";
-
-/* The rendezvous was journalled. */
-static const char upgrade_to_6[] = "BEGIN;"
-                                   "DROP TABLE IF EXISTS kv;"
-                                   "PRAGMA user_version=6;"
-                                   "COMMIT;";
-
-#define BEAT_STEPS 1000 /* of SQLite's machine, between two beats of an upgrade */
-
-#define ID_OFFSET 68 /* of application_id in the file's header: 4 bytes, big endian */
+/* Blocks of metrics with steps from ?2 to ?3: they don't overlap each other. */
+#define OVER                                                                                       \
+    "first>=coalesce((SELECT max(first) FROM metric_blocks WHERE job=?1 AND first<=?2),?2) AND "   \
+    "first<=?3 AND last>=?2"
 
 static const char *const sql_texts[SQL_COUNT] = {
     [SQL_PUT_JOB] = "INSERT OR REPLACE INTO jobs(id,name,seq,job_file,pins,state) "
@@ -113,8 +28,9 @@ static const char *const sql_texts[SQL_COUNT] = {
     [SQL_FORGET_DONE] = "DELETE FROM forgotten WHERE job=?",
     [SQL_FORGET_EVENTS] = "DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE job=? "
                           "LIMIT ?)",
-    [SQL_FORGET_METRICS] = "DELETE FROM metrics WHERE job=?1 AND step IN (SELECT step FROM metrics "
-                           "WHERE job=?1 LIMIT ?2)",
+    [SQL_FORGET_METRICS] = "DELETE FROM metric_blocks WHERE job=?1 AND first IN (SELECT first FROM "
+                           "metric_blocks WHERE job=?1 LIMIT ?2)",
+    [SQL_FORGET_COUNTS] = "DELETE FROM metric_counts WHERE job=?1 AND ?2>0",
     [SQL_FORGET_GENERATIONS] = "DELETE FROM generations WHERE job=?1 AND generation IN (SELECT "
                                "generation FROM generations WHERE job=?1 LIMIT ?2)",
     [SQL_FORGET_CKPTS] = "DELETE FROM checkpoints WHERE job=?1 AND (step,generation) IN (SELECT "
@@ -151,13 +67,14 @@ static const char *const sql_texts[SQL_COUNT] = {
     [SQL_PUT_CKPT] = "INSERT OR REPLACE INTO checkpoints "
                      "VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
     [SQL_DROP_CKPT] = "DELETE FROM checkpoints WHERE job=? AND step=? AND generation=?",
-    [SQL_PUT_METRIC] = "INSERT OR REPLACE INTO metrics VALUES(?,?,?,?)",
-    [SQL_COUNT_METRICS] = "SELECT count(*), max(step) FROM metrics WHERE job=?",
-    [SQL_THIN_METRICS] = "DELETE FROM metrics WHERE job=? AND eval=0 AND step%?<>0 AND step<?",
-    [SQL_METRIC_BACK] = "SELECT min(step) FROM (SELECT step FROM metrics WHERE job=? ORDER BY step "
-                        "DESC LIMIT ?)",
-    [SQL_LAST_EVAL] = "SELECT step,row FROM metrics WHERE job=? AND step<=? AND eval<>0 ORDER BY "
-                      "step DESC LIMIT 1",
+    [SQL_PUT_METRICS] = "INSERT OR REPLACE INTO metric_blocks VALUES(?,?,?,?,?,?)",
+    [SQL_OVER_METRICS] = "SELECT rows FROM metric_blocks WHERE job=?1 AND " OVER " ORDER BY first",
+    [SQL_DROP_METRICS] = "DELETE FROM metric_blocks WHERE job=?1 AND " OVER,
+    [SQL_COUNT_METRICS] = "INSERT INTO metric_counts VALUES(?1,?2) ON CONFLICT(job) DO UPDATE SET "
+                          "rows=rows+?2 RETURNING rows",
+    [SQL_METRIC_BACK] = "SELECT count,rows FROM metric_blocks WHERE job=? ORDER BY first DESC",
+    [SQL_LAST_EVAL] = "SELECT rows FROM metric_blocks WHERE job=?1 AND first<=?2 AND evals>0 ORDER "
+                      "BY first DESC LIMIT 2",
     [SQL_PUT_KEY] = "INSERT OR REPLACE INTO keys(key,what,wall_ms) VALUES(?,?,?)",
     [SQL_BOUND_KEYS] =
         "DELETE FROM keys WHERE seq <= (SELECT seq FROM keys ORDER BY seq DESC LIMIT "
@@ -191,8 +108,9 @@ static const char *const sql_texts[SQL_COUNT] = {
                        "WHERE job=? ORDER BY seq DESC LIMIT ?) ORDER BY seq",
     [SQL_EACH_GENERATION] = "SELECT generation,begin_ms,end_ms,restore_step,end_step,nodes,cause,"
                             "message FROM generations WHERE job=? ORDER BY generation",
-    [SQL_EACH_METRIC] =
-        "SELECT step,row FROM metrics WHERE job=? AND step>=? ORDER BY step LIMIT ?",
+    [SQL_EACH_METRICS] =
+        "SELECT rows FROM metric_blocks WHERE job=?1 AND first>=coalesce((SELECT max(first) FROM "
+        "metric_blocks WHERE job=?1 AND first<=?2),0) ORDER BY first",
     [SQL_GET_KEY] = "SELECT what FROM keys WHERE key=?",
 };
 
@@ -216,126 +134,6 @@ enum status journal_status(struct journal *journal, int rc)
     default:
         return ST_IO;
     }
-}
-
-/* One coordinator per journal, whatever the sockets say. */
-static enum status take_lock(struct journal *journal, const char *path)
-{
-    char lock[LIMIT_PATH];
-    int used = snprintf(lock, sizeof lock, "%s.lock", path);
-    if (used < 0 || (size_t)used >= sizeof lock)
-        return ST_FULL;
-    journal->lock_fd = open(lock, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
-    if (journal->lock_fd < 0)
-        return status_from_errno(errno);
-    if (flock(journal->lock_fd, LOCK_EX | LOCK_NB) == 0)
-        return ST_OK;
-    return errno == EWOULDBLOCK ? ST_EXISTS : status_from_errno(errno);
-}
-
-static int read_version(sqlite3 *db, int *out)
-{
-    sqlite3_stmt *statement = NULL;
-    int rc = sqlite3_prepare_v2(db, "PRAGMA user_version", -1, &statement, NULL);
-    if (rc == SQLITE_OK)
-        rc = sqlite3_step(statement);
-    if (rc == SQLITE_ROW)
-        *out = sqlite3_column_int(statement, 0);
-    (void)sqlite3_finalize(statement);
-    return rc == SQLITE_ROW ? SQLITE_OK : rc;
-}
-
-static int on_progress(void *arg)
-{
-    const struct journal *journal = arg;
-    journal->watch.beat(journal->watch.arg);
-    return 0;
-}
-
-static enum status open_db(struct journal *journal, const char *path)
-{
-    int rc = sqlite3_open_v2(
-        path, &journal->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
-    if (rc == SQLITE_OK && journal->watch.beat)
-        sqlite3_progress_handler(journal->db, BEAT_STEPS, on_progress, journal);
-    static const char *const settings[] = {
-        "PRAGMA journal_mode=WAL",
-        "PRAGMA synchronous=FULL",
-        "PRAGMA wal_autocheckpoint=1000",
-        "PRAGMA journal_size_limit=16777216",
-        schema,
-    };
-    for (size_t i = 0; rc == SQLITE_OK && i < sizeof settings / sizeof settings[0]; i++)
-        rc = sqlite3_exec(journal->db, settings[i], NULL, NULL, NULL);
-    int version = 0;
-    if (rc == SQLITE_OK)
-        rc = read_version(journal->db, &version);
-    if (rc == SQLITE_OK && version < 2)
-        rc = sqlite3_exec(journal->db, upgrade_to_2, NULL, NULL, NULL);
-    if (rc == SQLITE_OK && version < 3)
-        rc = sqlite3_exec(journal->db, upgrade_to_3, NULL, NULL, NULL);
-    if (rc == SQLITE_OK && version < 4)
-        rc = sqlite3_exec(journal->db, upgrade_to_4, NULL, NULL, NULL);
-    if (rc == SQLITE_OK && version < 5)
-        rc = sqlite3_exec(journal->db, upgrade_to_5, NULL, NULL, NULL);
-    if (rc == SQLITE_OK && version < 6)
-        rc = sqlite3_exec(journal->db, upgrade_to_6, NULL, NULL, NULL);
-    const enum status st = journal_status(journal, rc);
-    sqlite3_progress_handler(journal->db, 0, NULL, NULL);
-    return st;
-}
-
-/* ---- a copy in the journal's place ---- */
-
-/* Before the file is opened: whether it is a copy. A WAL is then another file's, and removed. */
-static enum status take_restored(struct journal *journal, const char *path)
-{
-    unsigned char id[4] = { 0 };
-    auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return errno == ENOENT ? ST_OK : status_from_errno(errno);
-    const ssize_t got = pread(fd, id, sizeof id, ID_OFFSET);
-    const uint32_t found =
-        (uint32_t)id[0] << 24 | (uint32_t)id[1] << 16 | (uint32_t)id[2] << 8 | id[3];
-    journal->restored = got == (ssize_t)sizeof id && found == strtoul(JOURNAL_BACKUP_ID, NULL, 10);
-    if (!journal->restored)
-        return ST_OK;
-    static const char *const ends[] = { "-wal", "-shm" };
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
-        char name[LIMIT_PATH + 8];
-        const int size = snprintf(name, sizeof name, "%s%s", path, ends[i]);
-        if (size < 0 || (size_t)size >= sizeof name)
-            return ST_FULL;
-        if (unlink(name) != 0 && errno != ENOENT)
-            return status_from_errno(errno);
-    }
-    return ST_OK;
-}
-
-enum status journal_open(const char *path, struct journal **out)
-{
-    return journal_open_watched(path, &(struct journal_watch){ NULL, NULL }, out);
-}
-
-enum status journal_open_watched(const char *path, const struct journal_watch *watch,
-                                 struct journal **out)
-{
-    struct journal *journal = calloc(1, sizeof *journal);
-    if (!journal)
-        return ST_NO_MEMORY;
-    journal->lock_fd = -1;
-    journal->watch = *watch;
-    enum status st = take_lock(journal, path);
-    if (st == ST_OK)
-        st = take_restored(journal, path);
-    if (st == ST_OK)
-        st = open_db(journal, path);
-    if (st != ST_OK) {
-        journal_close(journal);
-        return st;
-    }
-    *out = journal;
-    return ST_OK;
 }
 
 void journal_close(struct journal *journal)

@@ -34,7 +34,9 @@ static void put_metric(struct core_world *w, const char *id, uint64_t step)
     row.loss = 0.25F;
     row.generation = 1;
     size_t size = cairn__v1__metric_row__pack(&row, data);
-    assert_int_equal(journal_put_metric(w->journal, id, step, false, data, size), ST_OK);
+    assert_int_equal(
+        journal_put_metrics(w->journal, id, &(struct journal_metric){ step, false, data, size }, 1),
+        ST_OK);
 }
 
 static struct core_job *find(struct core_world *w, const char *name)

@@ -81,6 +81,53 @@ static int count_tables(const char *path, const char *name)
     return count;
 }
 
+static bool take_metric(void *arg, uint64_t step, const void *row, size_t size)
+{
+    uint64_t *count = arg;
+    assert_int_equal(step, *count + 1);
+    assert_int_equal(size, 4);
+    assert_memory_equal(row, step % 100 == 0 ? "eval" : "loss", 4);
+    ++*count;
+    return true;
+}
+
+static bool take_step(void *arg, uint64_t step, const void *row, size_t size)
+{
+    (void)row;
+    (void)size;
+    *(uint64_t *)arg = step;
+    return true;
+}
+
+/* As version 6 left it: a row of the file for each step. */
+static void the_metrics_of_an_older_journal_stay(void **state)
+{
+    struct journal_files *f = *state;
+    static const char old[] =
+        "CREATE TABLE metrics(job TEXT, step INTEGER, eval INTEGER, row BLOB, PRIMARY KEY(job, "
+        "step)) WITHOUT ROWID;"
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<1000) "
+        "INSERT INTO metrics SELECT j.id, i, i%100=0, CAST(CASE WHEN i%100=0 THEN 'eval' ELSE "
+        "'loss' END AS BLOB) FROM n, (SELECT 'j-1' AS id UNION SELECT 'j-2') AS j;"
+        "PRAGMA user_version=6";
+    sqlite3 *db = NULL;
+    journal_close(f->journal);
+    assert_int_equal(sqlite3_open(f->path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, old, NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
+    assert_int_equal(journal_open(f->path, &f->journal), ST_OK);
+    for (int i = 1; i <= 2; i++) {
+        uint64_t count = 0, step = 0;
+        const char *id = i == 1 ? "j-1" : "j-2";
+        assert_int_equal(journal_each_metric(f->journal, id, 0, 5000, take_metric, &count), ST_OK);
+        assert_int_equal(count, 1000);
+        assert_int_equal(journal_last_eval(f->journal, id, 555, take_step, &step), ST_OK);
+        assert_int_equal(step, 500);
+        assert_int_equal(journal_metric_back(f->journal, id, 300, &step), ST_OK);
+        assert_int_equal(step, 701);
+    }
+}
+
 static void an_older_journal_gets_what_it_lacks_and_loses_what_nobody_needs(void **state)
 {
     struct journal_files *f = *state;
@@ -216,6 +263,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         STORED(what_a_checkpoint_took_comes_back),
         STORED(an_older_journal_gets_what_it_lacks_and_loses_what_nobody_needs),
+        STORED(the_metrics_of_an_older_journal_stay),
         SHOWN(a_job_is_shown_with_its_newest_checkpoints),
         SHOWN(every_checkpoint_is_on_one_page_and_each_page_fits_a_message),
         SHOWN(pages_are_as_small_as_asked_and_go_on_where_one_was_removed),

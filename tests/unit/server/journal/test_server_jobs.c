@@ -95,7 +95,9 @@ static void put_events(struct journal_files *f, int n, int count)
 static void put_metrics(struct journal_files *f, int n, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++)
-        assert_int_equal(journal_put_metric(f->journal, id_of(n), i, false, "loss", 4), ST_OK);
+        assert_int_equal(journal_put_metrics(f->journal, id_of(n),
+                                             &(struct journal_metric){ i, false, "loss", 4 }, 1),
+                         ST_OK);
 }
 
 /* ---- found ---- */

@@ -156,10 +156,11 @@ static void metrics_are_thinned_but_evaluations_and_the_newest_stay(void **state
     assert_int_equal(journal_begin(f->journal), ST_OK);
     for (uint64_t i = 1; i <= all; i++) {
         bool eval = i % 1001 == 0;
-        assert_int_equal(journal_put_metric(f->journal, "j-1", i, eval, eval ? "eval" : "loss", 4),
-                         ST_OK);
+        assert_int_equal(
+            journal_put_metrics(f->journal, "j-1",
+                                &(struct journal_metric){ i, eval, eval ? "eval" : "loss", 4 }, 1),
+            ST_OK);
     }
-    assert_int_equal(journal_bound_metrics(f->journal, "j-1"), ST_OK);
     assert_int_equal(journal_commit(f->journal), ST_OK);
     struct metrics m = { 0 };
     assert_int_equal(journal_each_metric(f->journal, "j-1", 0, UINT32_MAX, count_metrics, &m),
@@ -177,11 +178,83 @@ static void a_row_of_a_repeated_step_takes_the_place_of_the_older(void **state)
 {
     struct journal_files *f = *state;
     struct metrics m = { 0 };
-    assert_int_equal(journal_put_metric(f->journal, "j-1", 5, false, "loss", 4), ST_OK);
-    assert_int_equal(journal_put_metric(f->journal, "j-1", 5, true, "eval", 4), ST_OK);
+    assert_int_equal(
+        journal_put_metrics(f->journal, "j-1", &(struct journal_metric){ 5, false, "loss", 4 }, 1),
+        ST_OK);
+    assert_int_equal(
+        journal_put_metrics(f->journal, "j-1", &(struct journal_metric){ 5, true, "eval", 4 }, 1),
+        ST_OK);
     assert_int_equal(journal_each_metric(f->journal, "j-1", 0, 10, count_metrics, &m), ST_OK);
     assert_int_equal(m.count, 1);
     assert_int_equal(m.evals, 1);
+}
+
+static void put_rows(struct journal_files *f, uint64_t first, uint64_t last, const char *text)
+{
+    struct journal_metric rows[64];
+    size_t count = 0;
+    for (uint64_t step = last; step + 1 > first; step--) { /* as they don't come, but may */
+        const bool eval = step % 10 == 0;
+        rows[count++] = (struct journal_metric){ step, eval, text, 4 };
+    }
+    assert_int_equal(journal_put_metrics(f->journal, "j-1", rows, count), ST_OK);
+}
+
+struct steps {
+    uint64_t next; /* the step that comes */
+    char text[128];
+};
+
+static bool take_step(void *arg, uint64_t step, const void *row, size_t size)
+{
+    struct steps *steps = arg;
+    assert_int_equal(step, steps->next);
+    assert_int_equal(size, 4);
+    steps->next++;
+    steps->text[step] = *(const char *)row;
+    return true;
+}
+
+static bool take_newest(void *arg, uint64_t step, const void *row, size_t size)
+{
+    (void)row;
+    (void)size;
+    *(uint64_t *)arg = step;
+    return true;
+}
+
+/* A restart goes back, to the middle of a block, and ends in the middle of another. */
+static void rows_that_come_again_split_the_blocks_that_have_them(void **state)
+{
+    struct journal_files *f = *state;
+    for (uint64_t first = 0; first < 60; first += 20)
+        put_rows(f, first, first + 19, "aaaa");
+    put_rows(f, 15, 44, "bbbb");
+    put_rows(f, 44, 44, "cccc");
+    struct steps steps = { .next = 0 };
+    assert_int_equal(journal_each_metric(f->journal, "j-1", 0, 1000, take_step, &steps), ST_OK);
+    assert_int_equal(steps.next, 60);
+    for (uint64_t step = 0; step < 60; step++)
+        assert_int_equal(steps.text[step], step == 44 ? 'c' : step < 15 || step > 44 ? 'a' : 'b');
+    steps.next = 42; /* from within a block */
+    assert_int_equal(journal_each_metric(f->journal, "j-1", 42, 3, take_step, &steps), ST_OK);
+    assert_int_equal(steps.next, 45);
+    static const struct {
+        uint32_t n;
+        uint64_t step;
+    } back[] = { { 1, 59 }, { 15, 45 }, { 16, 44 }, { 17, 43 }, { 60, 0 }, { 100, 0 } };
+    for (size_t i = 0; i < sizeof back / sizeof back[0]; i++) {
+        uint64_t step = 77;
+        assert_int_equal(journal_metric_back(f->journal, "j-1", back[i].n, &step), ST_OK);
+        assert_int_equal(step, back[i].step);
+    }
+    static const uint64_t evals[][2] = { { 59, 50 }, { 50, 50 }, { 49, 40 }, { 19, 10 }, { 9, 0 } };
+    for (size_t i = 0; i < sizeof evals / sizeof evals[0]; i++) {
+        uint64_t step = 77;
+        assert_int_equal(journal_last_eval(f->journal, "j-1", evals[i][0], take_newest, &step),
+                         ST_OK);
+        assert_int_equal(step, evals[i][1]);
+    }
 }
 
 static void keys_are_remembered(void **state)
@@ -229,7 +302,9 @@ static void put_everywhere(struct journal_files *f, const char *id, int64_t seq)
     assert_int_equal(journal_put_save(journal, id, &save), ST_OK);
     assert_int_equal(journal_put_report(journal, id, 5, 1, 0, "abc", 3), ST_OK);
     assert_int_equal(journal_put_ckpt(journal, id, &ckpt), ST_OK);
-    assert_int_equal(journal_put_metric(journal, id, 1, false, "loss", 4), ST_OK);
+    assert_int_equal(
+        journal_put_metrics(journal, id, &(struct journal_metric){ 1, false, "loss", 4 }, 1),
+        ST_OK);
     assert_int_equal(journal_put_key(journal, id, id, 5), ST_OK);
 }
 
@@ -283,6 +358,7 @@ int main(void)
         TEST(events_are_bounded_and_come_oldest_first),
         TEST(metrics_are_thinned_but_evaluations_and_the_newest_stay),
         TEST(a_row_of_a_repeated_step_takes_the_place_of_the_older),
+        TEST(rows_that_come_again_split_the_blocks_that_have_them),
         TEST(keys_are_remembered),
         TEST(a_forgotten_job_leaves_no_row_in_any_table),
     };

@@ -1,0 +1,402 @@
+/*
+ * Rows of metrics, in blocks: what a job's rank 0 sent within about a second is one row of SQLite.
+ *
+ * A block holds rows ascending by step, from `first` to `last`. Blocks of a job don't overlap: rows
+ * that come again, after a restart, split those that have their steps, so that no block grows by
+ * it. How many rows a job has is counted as they are written.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/buf.h"
+#include "common/cleanup.h"
+#include "common/limits.h"
+#include "server/journal/internal.h"
+
+#define BLOCK_ROWS  256 /* of one that is written anew */
+#define BYTES_MAX   ((size_t)256 * 1024 * 1024)
+#define EVAL_BIT    0x80000000u
+#define THIN_BEFORE (LIMIT_METRIC_ROWS / 4) /* newest steps that are not thinned */
+
+/* ---- blocks as bytes ---- */
+
+/* Before the bytes of a row. */
+struct row_head {
+    uint64_t step;
+    uint32_t size; /* and EVAL_BIT */
+    uint32_t zero;
+};
+
+static enum status append_row(struct buf *out, const struct journal_metric *row)
+{
+    const struct row_head head = { .step = row->step,
+                                   .size = (uint32_t)row->size | (row->eval ? EVAL_BIT : 0) };
+    if (row->size >= EVAL_BIT)
+        return ST_FULL;
+    enum status st = buf_append(out, &head, sizeof head);
+    return st == ST_OK ? buf_append(out, row->data, row->size) : st;
+}
+
+struct reader {
+    const char *at, *end;
+};
+
+static struct reader read_column(sqlite3_stmt *row, int column)
+{
+    const char *data = sqlite3_column_blob(row, column);
+    return (struct reader){ data, data ? data + sqlite3_column_bytes(row, column) : NULL };
+}
+
+/* false: there are no more; *out points into what is read. */
+static bool read_row(struct reader *reader, struct journal_metric *out)
+{
+    struct row_head head;
+    if ((size_t)(reader->end - reader->at) < sizeof head)
+        return false;
+    memcpy(&head, reader->at, sizeof head);
+    const size_t size = head.size & ~EVAL_BIT;
+    if ((size_t)(reader->end - reader->at) - sizeof head < size)
+        return false;
+    *out = (struct journal_metric){ .step = head.step,
+                                    .eval = (head.size & EVAL_BIT) != 0,
+                                    .data = reader->at + sizeof head,
+                                    .size = size };
+    reader->at += sizeof head + size;
+    return true;
+}
+
+/* rows: ascending by step. */
+static enum status put_block(struct journal *journal, const char *id,
+                             const struct journal_metric *rows, size_t count)
+{
+    auto_buf struct buf bytes;
+    int64_t evals = 0;
+    enum status st = ST_OK;
+    buf_init(&bytes, BYTES_MAX);
+    for (size_t i = 0; st == ST_OK && i < count; i++) {
+        st = append_row(&bytes, &rows[i]);
+        evals += rows[i].eval;
+    }
+    if (st != ST_OK || count == 0)
+        return st;
+    return journal_run(journal, SQL_PUT_METRICS, "tiiiib", id, (int64_t)rows[0].step,
+                       (int64_t)rows[count - 1].step, (int64_t)count, evals, bytes.data,
+                       bytes.size);
+}
+
+static enum status put_blocks(struct journal *journal, const char *id,
+                              const struct journal_metric *rows, size_t count)
+{
+    enum status st = ST_OK;
+    for (size_t at = 0; st == ST_OK && at < count; at += BLOCK_ROWS) {
+        const size_t left = count - at;
+        st = put_block(journal, id, rows + at, left < BLOCK_ROWS ? left : BLOCK_ROWS);
+    }
+    return st;
+}
+
+/* More by `more` rows (or fewer); out: how many there are. */
+static enum status add_count(struct journal *journal, const char *id, int64_t more, int64_t *out)
+{
+    sqlite3_stmt *row;
+    enum status st = journal_bind(journal, SQL_COUNT_METRICS, &row, "ti", id, more);
+    if (st == ST_OK)
+        st = journal_next(journal, row);
+    if (st != ST_OK)
+        return st == ST_NOT_FOUND ? ST_CORRUPT : st;
+    *out = sqlite3_column_int64(row, 0);
+    st = journal_next(journal, row); /* to its end */
+    return st == ST_NOT_FOUND ? ST_OK : st;
+}
+
+/* ---- blocks that are written anew ---- */
+
+/* Rows that were read, ascending; both owned. */
+struct loaded {
+    struct buf bytes;
+    struct journal_metric *list;
+    size_t count;
+};
+
+static void release_loaded(struct loaded *loaded)
+{
+    buf_release(&loaded->bytes);
+    free(loaded->list);
+}
+
+/* The rows of the blocks that a statement finds, in its column 0. */
+static enum status load_blocks(struct journal *journal, sqlite3_stmt *row, struct loaded *out)
+{
+    enum status st;
+    *out = (struct loaded){ .list = NULL };
+    buf_init(&out->bytes, BYTES_MAX);
+    while ((st = journal_next(journal, row)) == ST_OK) {
+        const struct reader block = read_column(row, 0);
+        st = buf_append(&out->bytes, block.at, (size_t)(block.end - block.at));
+        if (st != ST_OK)
+            break;
+    }
+    (void)sqlite3_reset(row);
+    out->list = calloc(out->bytes.size / sizeof(struct row_head) + 1, sizeof *out->list);
+    if (!out->list)
+        return ST_NO_MEMORY;
+    struct reader reader = { out->bytes.data, out->bytes.data + out->bytes.size };
+    while (out->bytes.size > 0 && read_row(&reader, &out->list[out->count]))
+        out->count++;
+    return st == ST_NOT_FOUND ? ST_OK : st;
+}
+
+/* Old rows of steps that new ones have go, the others stay; *more: by how many there are more. */
+static enum status merge(struct journal *journal, const char *id, const struct journal_metric *rows,
+                         size_t count, const struct loaded *old, int64_t *more)
+{
+    const uint64_t first = rows[0].step, last = rows[count - 1].step;
+    auto_free struct journal_metric *both = calloc(count + old->count, sizeof *both);
+    size_t left = 0, used = 0, at = 0;
+    if (!both)
+        return ST_NO_MEMORY;
+    while (left < old->count && old->list[left].step < first)
+        left++;
+    size_t right = left;
+    for (; right < old->count && old->list[right].step <= last; right++) {
+        while (at < count && rows[at].step < old->list[right].step)
+            both[used++] = rows[at++];
+        if (at == count || rows[at].step != old->list[right].step)
+            both[used++] = old->list[right];
+    }
+    while (at < count)
+        both[used++] = rows[at++];
+    *more = (int64_t)(left + used + old->count - right) - (int64_t)old->count;
+    enum status st = put_block(journal, id, old->list, left);
+    if (st == ST_OK)
+        st = put_block(journal, id, both, used);
+    return st == ST_OK ? put_block(journal, id, old->list + right, old->count - right) : st;
+}
+
+/* Rows of steps from first to last are there already, or may be. */
+static enum status put_over(struct journal *journal, const char *id,
+                            const struct journal_metric *rows, size_t count, int64_t *more)
+{
+    const int64_t first = (int64_t)rows[0].step, last = (int64_t)rows[count - 1].step;
+    struct loaded old = { .list = NULL };
+    sqlite3_stmt *row;
+    enum status st = journal_bind(journal, SQL_OVER_METRICS, &row, "tii", id, first, last);
+    if (st == ST_OK)
+        st = load_blocks(journal, row, &old);
+    if (st == ST_OK && old.count > 0)
+        st = journal_run(journal, SQL_DROP_METRICS, "tii", id, first, last);
+    *more = (int64_t)count;
+    if (st == ST_OK)
+        st = old.count > 0 ? merge(journal, id, rows, count, &old, more)
+                           : put_block(journal, id, rows, count);
+    release_loaded(&old);
+    return st;
+}
+
+/* Of the rows before the newest ones every second, fourth ... step stays; in large blocks. */
+static enum status thin(struct journal *journal, const char *id, int64_t count, uint64_t newest)
+{
+    const uint64_t before = newest > THIN_BEFORE ? newest - THIN_BEFORE : 0;
+    struct loaded old = { .list = NULL };
+    sqlite3_stmt *row;
+    enum status st =
+        journal_bind(journal, SQL_OVER_METRICS, &row, "tii", id, (int64_t)0, (int64_t)before);
+    if (st == ST_OK)
+        st = load_blocks(journal, row, &old);
+    if (st == ST_OK)
+        st = journal_run(journal, SQL_DROP_METRICS, "tii", id, (int64_t)0, (int64_t)before);
+    const int64_t others = count - (int64_t)old.count;
+    size_t kept = old.count;
+    for (uint64_t stride = 2;
+         st == ST_OK && others + (int64_t)kept > LIMIT_METRIC_ROWS && stride <= newest;
+         stride *= 2) {
+        const size_t all = kept;
+        kept = 0;
+        for (size_t i = 0; i < all; i++) {
+            const struct journal_metric *one = &old.list[i];
+            if (one->eval || one->step % stride == 0 || one->step >= before)
+                old.list[kept++] = *one;
+        }
+    }
+    if (st == ST_OK)
+        st = put_blocks(journal, id, old.list, kept);
+    if (st == ST_OK)
+        st = add_count(journal, id, (int64_t)kept - (int64_t)old.count, &count);
+    release_loaded(&old);
+    return st;
+}
+
+/* ---- writes ---- */
+
+static int compare_rows(const void *a, const void *b)
+{
+    const struct journal_metric *x = *(const struct journal_metric *const *)a;
+    const struct journal_metric *y = *(const struct journal_metric *const *)b;
+    if (x->step != y->step)
+        return x->step < y->step ? -1 : 1;
+    return x < y ? -1 : x > y; /* as they came */
+}
+
+/* Ascending by step, of each step the last that came; returns how many. */
+static size_t sort_rows(const struct journal_metric *rows, size_t count,
+                        const struct journal_metric **order, struct journal_metric *out)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < count; i++)
+        order[i] = &rows[i];
+    qsort(order, count, sizeof(void *), compare_rows);
+    for (size_t i = 0; i < count; i++) {
+        if (used > 0 && out[used - 1].step == order[i]->step)
+            used--;
+        out[used++] = *order[i];
+    }
+    return used;
+}
+
+enum status journal_put_metrics(struct journal *journal, const char *id,
+                                const struct journal_metric *rows, size_t count)
+{
+    if (count == 0)
+        return ST_OK;
+    auto_free const struct journal_metric **order = calloc(count, sizeof(void *));
+    auto_free struct journal_metric *sorted = calloc(count, sizeof *sorted);
+    if (!order || !sorted)
+        return ST_NO_MEMORY;
+    int64_t more = 0, all = 0;
+    const size_t used = sort_rows(rows, count, order, sorted);
+    enum status st = put_over(journal, id, sorted, used, &more);
+    if (st == ST_OK)
+        st = add_count(journal, id, more, &all);
+    if (st == ST_OK && all > LIMIT_METRIC_ROWS)
+        st = thin(journal, id, all, sorted[used - 1].step);
+    return st;
+}
+
+/* ---- reads ---- */
+
+enum status journal_each_metric(struct journal *journal, const char *id, uint64_t from,
+                                uint32_t count_max, journal_metric_fn fn, void *arg)
+{
+    sqlite3_stmt *row;
+    uint32_t count = 0;
+    bool more = count_max > 0;
+    enum status st = journal_bind(journal, SQL_EACH_METRICS, &row, "ti", id, (int64_t)from);
+    while (st == ST_OK && more && (st = journal_next(journal, row)) == ST_OK) {
+        struct reader block = read_column(row, 0);
+        struct journal_metric one;
+        while (more && read_row(&block, &one)) {
+            if (one.step >= from)
+                more = fn(arg, one.step, one.data, one.size) && ++count < count_max;
+        }
+    }
+    (void)sqlite3_reset(row);
+    return st == ST_NOT_FOUND ? ST_OK : st;
+}
+
+enum status journal_last_eval(struct journal *journal, const char *id, uint64_t step,
+                              journal_metric_fn fn, void *arg)
+{
+    sqlite3_stmt *row;
+    bool found = false;
+    enum status st = journal_bind(journal, SQL_LAST_EVAL, &row, "ti", id, (int64_t)step);
+    while (st == ST_OK && !found && (st = journal_next(journal, row)) == ST_OK) {
+        struct reader block = read_column(row, 0);
+        struct journal_metric one, last = { .step = 0 };
+        while (read_row(&block, &one)) {
+            if (one.eval && one.step <= step) {
+                last = one;
+                found = true;
+            }
+        }
+        if (found)
+            (void)fn(arg, last.step, last.data, last.size);
+    }
+    (void)sqlite3_reset(row);
+    return st == ST_NOT_FOUND ? ST_OK : st;
+}
+
+enum status journal_metric_back(struct journal *journal, const char *id, uint32_t n,
+                                uint64_t *out_step)
+{
+    sqlite3_stmt *row;
+    int64_t left = n;
+    bool any = false;
+    enum status st = journal_bind(journal, SQL_METRIC_BACK, &row, "t", id);
+    while (st == ST_OK && left > 0 && (st = journal_next(journal, row)) == ST_OK) {
+        const int64_t count = sqlite3_column_int64(row, 0);
+        struct reader block = read_column(row, 1);
+        struct journal_metric one;
+        any = true;
+        for (int64_t i = 0; i == 0 || i <= count - left; i++) {
+            if (!read_row(&block, &one))
+                break;
+            *out_step = one.step;
+        }
+        left -= count;
+    }
+    (void)sqlite3_reset(row);
+    if (st != ST_OK && st != ST_NOT_FOUND)
+        return st;
+    return any ? ST_OK : ST_NOT_FOUND;
+}
+
+/* ---- an older journal ---- */
+
+/* Up to BLOCK_ROWS rows of one job, as they are read from the table of before. */
+struct converted {
+    char id[16];
+    struct buf bytes;
+    size_t count;
+};
+
+static enum status put_converted(struct journal *journal, struct converted *from)
+{
+    struct journal_metric rows[BLOCK_ROWS];
+    struct reader reader = { from->bytes.data, from->bytes.data + from->bytes.size };
+    size_t count = 0;
+    int64_t all;
+    if (from->count == 0)
+        return ST_OK;
+    while (count < BLOCK_ROWS && read_row(&reader, &rows[count]))
+        count++;
+    enum status st = put_block(journal, from->id, rows, count);
+    if (st == ST_OK)
+        st = add_count(journal, from->id, (int64_t)count, &all);
+    buf_clear(&from->bytes);
+    from->count = 0;
+    return st;
+}
+
+static enum status convert_row(struct journal *journal, sqlite3_stmt *row, struct converted *to)
+{
+    const char *id = journal_text_at(row, 0);
+    enum status st = ST_OK;
+    if (to->count == BLOCK_ROWS || strcmp(id, to->id) != 0)
+        st = put_converted(journal, to);
+    (void)snprintf(to->id, sizeof to->id, "%s", id);
+    const struct journal_metric one = { .step = (uint64_t)sqlite3_column_int64(row, 1),
+                                        .eval = sqlite3_column_int(row, 2) != 0,
+                                        .data = sqlite3_column_blob(row, 3),
+                                        .size = (size_t)sqlite3_column_bytes(row, 3) };
+    to->count++;
+    return st == ST_OK ? append_row(&to->bytes, &one) : st;
+}
+
+enum status journal_convert_metrics(struct journal *journal)
+{
+    struct converted to = { .id = "" };
+    sqlite3_stmt *row = NULL;
+    buf_init(&to.bytes, BYTES_MAX);
+    enum status st = journal_status(
+        journal,
+        sqlite3_prepare_v2(journal->db, "SELECT job,step,eval,row FROM metrics ORDER BY job,step",
+                           -1, &row, NULL));
+    while (st == ST_OK && (st = journal_next(journal, row)) == ST_OK)
+        st = convert_row(journal, row, &to);
+    (void)sqlite3_finalize(row);
+    if (st == ST_NOT_FOUND)
+        st = put_converted(journal, &to);
+    buf_release(&to.bytes);
+    return st;
+}

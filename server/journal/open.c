@@ -1,0 +1,243 @@
+/*
+ * The journal's SQLite file: locked, opened, brought up to date.
+ *
+ * user_version is 7. An older file (0 or 1 to 6) gets the columns and indexes that it lacks, loses a
+ * table that nobody needs, and has its metrics in blocks; nothing else of the schema ever changed.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/limits.h"
+#include "server/journal/internal.h"
+
+static const char schema[] =
+    "CREATE TABLE IF NOT EXISTS jobs(id TEXT PRIMARY KEY, name TEXT NOT NULL, seq INTEGER NOT "
+    "NULL, job_file TEXT NOT NULL, pins TEXT NOT NULL, state TEXT NOT NULL) WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS generations(job TEXT, generation INTEGER, begin_ms INTEGER, "
+    "end_ms INTEGER, restore_step INTEGER, end_step INTEGER, nodes TEXT, cause TEXT, message "
+    "TEXT, PRIMARY KEY(job, generation)) WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS saves(job TEXT, step INTEGER, generation INTEGER, state INTEGER, "
+    "wall_ms INTEGER, manifest BLOB, digest TEXT, bytes INTEGER, raw_bytes INTEGER, shards "
+    "INTEGER, PRIMARY KEY(job, step, generation)) WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS reports(job TEXT, step INTEGER, generation INTEGER, rank "
+    "INTEGER, report BLOB, PRIMARY KEY(job, step, generation, rank)) WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS checkpoints(job TEXT, step INTEGER, generation INTEGER, state "
+    "INTEGER, verified INTEGER, wall_ms INTEGER, digest TEXT, bytes INTEGER, raw_bytes INTEGER, "
+    "shards INTEGER, PRIMARY KEY(job, step, generation)) WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS events(seq INTEGER PRIMARY KEY AUTOINCREMENT, job TEXT, wall_ms "
+    "INTEGER, generation INTEGER, step INTEGER, kind TEXT, message TEXT);"
+    "CREATE INDEX IF NOT EXISTS events_of ON events(job, seq);"
+    "CREATE TABLE IF NOT EXISTS metric_blocks(job TEXT, first INTEGER, last INTEGER, count "
+    "INTEGER, "
+    "evals INTEGER, rows BLOB, PRIMARY KEY(job, first)) WITHOUT ROWID;"
+    "CREATE INDEX IF NOT EXISTS metric_evals ON metric_blocks(job, first) WHERE evals>0;"
+    "CREATE TABLE IF NOT EXISTS metric_counts(job TEXT PRIMARY KEY, rows INTEGER) WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS keys(seq INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE, "
+    "what TEXT, wall_ms INTEGER);"
+    "CREATE TABLE IF NOT EXISTS summaries(job TEXT PRIMARY KEY, row BLOB) WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS forgotten(job TEXT PRIMARY KEY) WITHOUT ROWID;";
+
+/* What a save or checkpoint holds differences to; metrics of a checkpoint. */
+static const char upgrade_to_2[] =
+    "BEGIN;"
+    "ALTER TABLE saves ADD COLUMN base_step INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE saves ADD COLUMN base_generation INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE saves ADD COLUMN parent_step INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE saves ADD COLUMN parent_generation INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE checkpoints ADD COLUMN parent_step INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE checkpoints ADD COLUMN parent_generation INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE checkpoints ADD COLUMN loss REAL;"
+    "ALTER TABLE checkpoints ADD COLUMN eval_loss REAL;"
+    "ALTER TABLE checkpoints ADD COLUMN eval_accuracy REAL;"
+    "PRAGMA user_version=2;"
+    "COMMIT;";
+
+/* What a checkpoint took. */
+static const char upgrade_to_3[] =
+    "BEGIN;"
+    "ALTER TABLE checkpoints ADD COLUMN stall_us INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE checkpoints ADD COLUMN encode_us INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE checkpoints ADD COLUMN write_us INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE checkpoints ADD COLUMN sync_us INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE checkpoints ADD COLUMN save_us INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE checkpoints ADD COLUMN commit_us INTEGER NOT NULL DEFAULT 0;"
+    "PRAGMA user_version=3;"
+    "COMMIT;";
+
+/* Which try of a save its folder is named after. */
+static const char upgrade_to_4[] =
+    "BEGIN;"
+    "ALTER TABLE saves ADD COLUMN retry INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE checkpoints ADD COLUMN retry INTEGER NOT NULL DEFAULT 0;"
+    "PRAGMA user_version=4;"
+    "COMMIT;";
+
+/* Which jobs are over (enum journal_ended). Whether anything is left of those that an older version
+ * ended is looked at one by one, later. */
+static const char upgrade_to_5[] =
+    "BEGIN;"
+    "ALTER TABLE jobs ADD COLUMN ended INTEGER NOT NULL DEFAULT 0;"
+    "UPDATE jobs SET ended=1 WHERE CASE WHEN json_valid(state) THEN json_extract(state,'$.state') "
+    "ELSE 0 END BETWEEN 8 AND 11;"
+    "CREATE INDEX jobs_ended ON jobs(ended, seq);"
+    "CREATE INDEX jobs_named ON jobs(name, seq);"
+    "PRAGMA user_version=5;"
+    "COMMIT;";
+
+/* The rendezvous was journalled. */
+static const char upgrade_to_6[] = "BEGIN;"
+                                   "DROP TABLE IF EXISTS kv;"
+                                   "PRAGMA user_version=6;"
+                                   "COMMIT;";
+
+/* Metrics in blocks: journal_convert_metrics comes between the two. */
+static const char upgrade_to_7[] =
+    "BEGIN;"
+    "CREATE TABLE IF NOT EXISTS metrics(job TEXT, step INTEGER, eval INTEGER, row BLOB, PRIMARY "
+    "KEY(job, step)) WITHOUT ROWID;";
+static const char upgraded_to_7[] = "DROP TABLE metrics;"
+                                    "PRAGMA user_version=7;"
+                                    "COMMIT;";
+
+#define BEAT_STEPS 1000 /* of SQLite's machine, between two beats of an upgrade */
+
+#define ID_OFFSET 68 /* of application_id in the file's header: 4 bytes, big endian */
+
+/* One coordinator per journal, whatever the sockets say. */
+static enum status take_lock(struct journal *journal, const char *path)
+{
+    char lock[LIMIT_PATH];
+    int used = snprintf(lock, sizeof lock, "%s.lock", path);
+    if (used < 0 || (size_t)used >= sizeof lock)
+        return ST_FULL;
+    journal->lock_fd = open(lock, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    if (journal->lock_fd < 0)
+        return status_from_errno(errno);
+    if (flock(journal->lock_fd, LOCK_EX | LOCK_NB) == 0)
+        return ST_OK;
+    return errno == EWOULDBLOCK ? ST_EXISTS : status_from_errno(errno);
+}
+
+static int read_version(sqlite3 *db, int *out)
+{
+    sqlite3_stmt *statement = NULL;
+    int rc = sqlite3_prepare_v2(db, "PRAGMA user_version", -1, &statement, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_step(statement);
+    if (rc == SQLITE_ROW)
+        *out = sqlite3_column_int(statement, 0);
+    (void)sqlite3_finalize(statement);
+    return rc == SQLITE_ROW ? SQLITE_OK : rc;
+}
+
+static int on_progress(void *arg)
+{
+    const struct journal *journal = arg;
+    journal->watch.beat(journal->watch.arg);
+    return 0;
+}
+
+static enum status upgrade_metrics(struct journal *journal)
+{
+    enum status st =
+        journal_status(journal, sqlite3_exec(journal->db, upgrade_to_7, NULL, NULL, NULL));
+    if (st == ST_OK)
+        st = journal_convert_metrics(journal);
+    if (st != ST_OK)
+        return st;
+    return journal_status(journal, sqlite3_exec(journal->db, upgraded_to_7, NULL, NULL, NULL));
+}
+
+static enum status open_db(struct journal *journal, const char *path)
+{
+    int rc = sqlite3_open_v2(
+        path, &journal->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
+    if (rc == SQLITE_OK && journal->watch.beat)
+        sqlite3_progress_handler(journal->db, BEAT_STEPS, on_progress, journal);
+    static const char *const settings[] = {
+        "PRAGMA journal_mode=WAL",
+        "PRAGMA synchronous=FULL",
+        "PRAGMA wal_autocheckpoint=1000",
+        "PRAGMA journal_size_limit=16777216",
+        schema,
+    };
+    for (size_t i = 0; rc == SQLITE_OK && i < sizeof settings / sizeof settings[0]; i++)
+        rc = sqlite3_exec(journal->db, settings[i], NULL, NULL, NULL);
+    int version = 0;
+    if (rc == SQLITE_OK)
+        rc = read_version(journal->db, &version);
+    if (rc == SQLITE_OK && version < 2)
+        rc = sqlite3_exec(journal->db, upgrade_to_2, NULL, NULL, NULL);
+    if (rc == SQLITE_OK && version < 3)
+        rc = sqlite3_exec(journal->db, upgrade_to_3, NULL, NULL, NULL);
+    if (rc == SQLITE_OK && version < 4)
+        rc = sqlite3_exec(journal->db, upgrade_to_4, NULL, NULL, NULL);
+    if (rc == SQLITE_OK && version < 5)
+        rc = sqlite3_exec(journal->db, upgrade_to_5, NULL, NULL, NULL);
+    if (rc == SQLITE_OK && version < 6)
+        rc = sqlite3_exec(journal->db, upgrade_to_6, NULL, NULL, NULL);
+    enum status st = journal_status(journal, rc);
+    if (st == ST_OK && version < 7)
+        st = upgrade_metrics(journal);
+    sqlite3_progress_handler(journal->db, 0, NULL, NULL);
+    return st;
+}
+
+/* ---- a copy in the journal's place ---- */
+
+/* Before the file is opened: whether it is a copy. A WAL is then another file's, and removed. */
+static enum status take_restored(struct journal *journal, const char *path)
+{
+    unsigned char id[4] = { 0 };
+    auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? ST_OK : status_from_errno(errno);
+    const ssize_t got = pread(fd, id, sizeof id, ID_OFFSET);
+    const uint32_t found =
+        (uint32_t)id[0] << 24 | (uint32_t)id[1] << 16 | (uint32_t)id[2] << 8 | id[3];
+    journal->restored = got == (ssize_t)sizeof id && found == strtoul(JOURNAL_BACKUP_ID, NULL, 10);
+    if (!journal->restored)
+        return ST_OK;
+    static const char *const ends[] = { "-wal", "-shm" };
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        char name[LIMIT_PATH + 8];
+        const int size = snprintf(name, sizeof name, "%s%s", path, ends[i]);
+        if (size < 0 || (size_t)size >= sizeof name)
+            return ST_FULL;
+        if (unlink(name) != 0 && errno != ENOENT)
+            return status_from_errno(errno);
+    }
+    return ST_OK;
+}
+
+enum status journal_open(const char *path, struct journal **out)
+{
+    return journal_open_watched(path, &(struct journal_watch){ NULL, NULL }, out);
+}
+
+enum status journal_open_watched(const char *path, const struct journal_watch *watch,
+                                 struct journal **out)
+{
+    struct journal *journal = calloc(1, sizeof *journal);
+    if (!journal)
+        return ST_NO_MEMORY;
+    journal->lock_fd = -1;
+    journal->watch = *watch;
+    enum status st = take_lock(journal, path);
+    if (st == ST_OK)
+        st = take_restored(journal, path);
+    if (st == ST_OK)
+        st = open_db(journal, path);
+    if (st != ST_OK) {
+        journal_close(journal);
+        return st;
+    }
+    *out = journal;
+    return ST_OK;
+}
