@@ -4,92 +4,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/check.h"
 #include "server/core/internal.h"
 
 /* ---- reports ---- */
 
-static bool take_hash(const ProtobufCBinaryData *in, struct ckpt_hash *out)
-{
-    if (in->len != sizeof out->byte)
-        return false;
-    memcpy(out->byte, in->data, sizeof out->byte);
-    return true;
-}
-
-static enum status take_run(const Cairn__V1__PieceRun *in, struct ckpt_piece_run *out)
-{
-    size_t count = in->xxh3_128.len / sizeof(struct ckpt_hash);
-    if (in->xxh3_128.len % sizeof(struct ckpt_hash) != 0)
-        return ST_INVALID;
-    *out = (struct ckpt_piece_run){ .buffer = in->buffer, .first = in->first, .count = count };
-    if (count == 0)
-        return ST_OK;
-    out->hashes = malloc(in->xxh3_128.len);
-    if (!out->hashes)
-        return ST_NO_MEMORY;
-    memcpy(out->hashes, in->xxh3_128.data, in->xxh3_128.len);
-    return ST_OK;
-}
-
-/* out is released by the caller, whatever comes back. */
-static enum status take_report(const Cairn__V1__SaveReport *in, struct ckpt_report *out)
-{
-    out->step = in->step;
-    out->generation = in->generation;
-    out->rank = in->rank;
-    out->size = in->size;
-    out->raw_bytes = in->raw_bytes;
-    out->parent.step = in->parent_step;
-    out->parent.generation = in->parent_generation;
-    if (strlen(in->file) >= sizeof out->file || !take_hash(&in->xxh3_128, &out->hash) ||
-        !take_hash(&in->scalars_xxh3_128, &out->scalars))
-        return ST_INVALID;
-    (void)snprintf(out->file, sizeof out->file, "%s", in->file);
-    out->runs = calloc(in->n_pieces ? in->n_pieces : 1, sizeof *out->runs);
-    if (!out->runs)
-        return ST_NO_MEMORY;
-    for (size_t i = 0; i < in->n_pieces; i++) {
-        enum status st = take_run(in->pieces[i], &out->runs[i]);
-        if (st != ST_OK)
-            return st;
-        out->run_count++;
-    }
-    return ST_OK;
-}
-
 struct reports_read {
     struct store_task *task;
-    uint32_t capacity;
     enum status status;
 };
 
+/* As they are: the store's thread unpacks them. */
 static bool read_report(void *arg, uint32_t rank, const void *data, size_t size)
 {
     struct reports_read *read = arg;
-    struct store_task *task = read->task;
-    Cairn__V1__SaveReport *report = cairn__v1__save_report__unpack(NULL, size, data);
-    read->status = ST_CORRUPT;
-    if (report && report->rank == rank && task->report_count < read->capacity) {
-        struct ckpt_report *out = &task->reports[task->report_count++];
-        read->status = take_report(report, out);
-    }
-    cairn__v1__save_report__free_unpacked(report, NULL);
+    read->status = rank == read->task->packed.count
+                       ? store_reports_add(&read->task->packed, data, size)
+                       : ST_INCOMPLETE;
     return read->status == ST_OK;
 }
 
 static enum status load_reports(struct core *core, struct core_job *job, struct store_task *task)
 {
-    uint32_t ranks = job->m.config.ranks;
-    task->reports = calloc(ranks, sizeof *task->reports);
-    if (!task->reports)
-        return ST_NO_MEMORY;
-    struct reports_read read = { .task = task, .capacity = ranks, .status = ST_OK };
+    struct reports_read read = { .task = task, .status = ST_OK };
     enum status st = journal_each_report(core->options.journal, job->id, task->step,
                                          task->generation, read_report, &read);
     if (st == ST_OK)
         st = read.status;
-    if (st == ST_OK && task->report_count != ranks)
+    if (st == ST_OK && task->packed.count != job->m.config.ranks)
         st = ST_INCOMPLETE;
     return st;
 }

@@ -1,8 +1,8 @@
 /*
  * The journal's SQLite file: locked, opened, brought up to date.
  *
- * user_version is 7. An older file (0 or 1 to 6) gets the columns and indexes that it lacks, loses a
- * table that nobody needs, and has its metrics in blocks; nothing else of the schema ever changed.
+ * user_version is 7. An older file (0 or 1 to 6) gets the columns and indexes that it lacks, loses
+ * a table that nobody needs, and has its metrics in blocks; nothing else of the schema changed.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -12,6 +12,7 @@
 #include "common/limits.h"
 #include "common/status.h"
 #include "server/machine/parts.h"
+#include "server/store/reports.h"
 #include "server/store/watch.h"
 
 struct store_task {
@@ -30,7 +31,8 @@ struct store_task {
     bool holds;                  /* PROBE: checkpoints of the job are said to be there */
     bool given_up;               /* DROP, REMOVE: also where the mark is missing, or another */
     char dir[LIMIT_PATH];        /* the checkpoint's folder */
-    struct ckpt_report *reports; /* CHECK; owned */
+    struct store_reports packed; /* CHECK: the ranks' reports */
+    struct ckpt_report *reports; /* CHECK, while it runs: the same; owned */
     uint32_t report_count;
     int64_t wall_ms;     /* goes into the manifest */
     struct buf manifest; /* made by CHECK, published by PUBLISH */
@@ -51,6 +53,9 @@ struct store_task {
 int64_t store_task_deadline_ms(enum machine_task kind);    /* then it counts as hung */
 struct store_task *store_task_new(enum machine_task kind); /* NULL: no memory */
 void store_task_free(struct store_task *task);
+
+/* CHECK, where it runs: makes reports of those that are packed. Errors: of store_reports_unpack */
+MUST_CHECK enum status store_task_unpack(struct store_task *task);
 
 /* The answer in place of a task that never came back: whose it is, what it was about, and
  * ST_TIMED_OUT. NULL: no memory. */

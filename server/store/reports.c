@@ -1,0 +1,106 @@
+#include "server/store/reports.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cairn/v1/training.pb-c.h"
+
+#define BYTES_MAX ((size_t)1 << 32)
+
+void store_reports_init(struct store_reports *reports)
+{
+    *reports = (struct store_reports){ .count = 0 };
+    buf_init(&reports->packed, BYTES_MAX);
+}
+
+void store_reports_release(struct store_reports *reports)
+{
+    buf_release(&reports->packed);
+    reports->count = 0;
+}
+
+enum status store_reports_add(struct store_reports *reports, const void *report, size_t size)
+{
+    const uint64_t head = size;
+    enum status st = buf_append(&reports->packed, &head, sizeof head);
+    if (st == ST_OK)
+        st = buf_append(&reports->packed, report, size);
+    reports->count += st == ST_OK;
+    return st;
+}
+
+static bool take_hash(const ProtobufCBinaryData *in, struct ckpt_hash *out)
+{
+    if (in->len != sizeof out->byte)
+        return false;
+    memcpy(out->byte, in->data, sizeof out->byte);
+    return true;
+}
+
+static enum status take_run(const Cairn__V1__PieceRun *in, struct ckpt_piece_run *out)
+{
+    size_t count = in->xxh3_128.len / sizeof(struct ckpt_hash);
+    if (in->xxh3_128.len % sizeof(struct ckpt_hash) != 0)
+        return ST_INVALID;
+    *out = (struct ckpt_piece_run){ .buffer = in->buffer, .first = in->first, .count = count };
+    if (count == 0)
+        return ST_OK;
+    out->hashes = malloc(in->xxh3_128.len);
+    if (!out->hashes)
+        return ST_NO_MEMORY;
+    memcpy(out->hashes, in->xxh3_128.data, in->xxh3_128.len);
+    return ST_OK;
+}
+
+/* out is released by the caller, whatever comes back. */
+static enum status take_report(const Cairn__V1__SaveReport *in, struct ckpt_report *out)
+{
+    out->step = in->step;
+    out->generation = in->generation;
+    out->rank = in->rank;
+    out->size = in->size;
+    out->raw_bytes = in->raw_bytes;
+    out->parent.step = in->parent_step;
+    out->parent.generation = in->parent_generation;
+    if (strlen(in->file) >= sizeof out->file || !take_hash(&in->xxh3_128, &out->hash) ||
+        !take_hash(&in->scalars_xxh3_128, &out->scalars))
+        return ST_INVALID;
+    (void)snprintf(out->file, sizeof out->file, "%s", in->file);
+    out->runs = calloc(in->n_pieces ? in->n_pieces : 1, sizeof *out->runs);
+    if (!out->runs)
+        return ST_NO_MEMORY;
+    for (size_t i = 0; i < in->n_pieces; i++) {
+        enum status st = take_run(in->pieces[i], &out->runs[i]);
+        if (st != ST_OK)
+            return st;
+        out->run_count++;
+    }
+    return ST_OK;
+}
+
+static enum status unpack_one(const void *data, size_t size, uint32_t rank, struct ckpt_report *out)
+{
+    Cairn__V1__SaveReport *report = cairn__v1__save_report__unpack(NULL, size, data);
+    enum status st = report && report->rank == rank ? take_report(report, out) : ST_CORRUPT;
+    cairn__v1__save_report__free_unpacked(report, NULL);
+    return st;
+}
+
+enum status store_reports_unpack(const struct store_reports *reports, struct ckpt_report **out,
+                                 uint32_t *out_count)
+{
+    struct ckpt_report *list = calloc(reports->count ? reports->count : 1, sizeof *list);
+    const char *at = reports->packed.data;
+    enum status st = list ? ST_OK : ST_NO_MEMORY;
+    *out = list;
+    *out_count = 0;
+    while (st == ST_OK && *out_count < reports->count) {
+        uint64_t size;
+        memcpy(&size, at, sizeof size);
+        st = unpack_one(at + sizeof size, size, *out_count, &list[*out_count]);
+        at += sizeof size + size;
+        ++*out_count;
+    }
+    return st;
+}
