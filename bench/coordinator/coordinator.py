@@ -123,7 +123,7 @@ def coordinator_class(Home):
 
         def __init__(self, binaries):
             super().__init__(env={"CAIRN_HANG_MS": "30000"})
-            self.binaries, self.fleets, self.daemon = Path(binaries), [], None
+            self.binaries, self.fleets, self.daemon = Path(binaries).resolve(), [], None
             del self.env["CAIRN_WATCHDOG_MS"]
 
         def __enter__(self):
