@@ -116,6 +116,7 @@ static void form_generation(struct world *w)
     Cairn__V1__AgentHello hello = CAIRN__V1__AGENT_HELLO__INIT;
     hello.node = "n";
     hello.slots = 2;
+    hello.version = CAIRN_VERSION;
     Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
     message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_HELLO;
     message.hello = &hello;
@@ -123,6 +124,7 @@ static void form_generation(struct world *w)
     answer_all(w);
     for (uint32_t i = 0; i < 2; i++) {
         Cairn__V1__TrainerHello said = CAIRN__V1__TRAINER_HELLO__INIT;
+        said.version = CAIRN_VERSION;
         said.job = w->job->id;
         said.generation = 1;
         said.rank = i;

@@ -121,6 +121,7 @@ static void say_hello(struct sim *sim, struct sim_node *node)
     hello.node = node->name;
     hello.slots = SIM_SLOTS;
     hello.device = "cpu";
+    hello.version = CAIRN_VERSION;
     hello.running = list;
     for (size_t i = 0; i < sim->trainer_count; i++) {
         struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);
