@@ -14,6 +14,7 @@
 struct job_files {
     char name[LIMIT_NAME];
     int64_t newest_s;
+    int64_t quiet_s; /* what was written to after that is left alone */
     uint64_t bytes;
     bool alive;
 };
@@ -43,7 +44,8 @@ static void each_entry(const char *folder, int flags,
 
 /* ---- what a job has ---- */
 
-/* A worker holds it from before it exists until it is gone. */
+/* A worker holds it from before it exists until it is gone. Only of files that are old: looking
+ * takes the lock for a moment, and a worker that starts then would be refused its own. */
 static bool is_locked(const char *path)
 {
     auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -73,7 +75,8 @@ static void note_file(void *arg, const char *path, const char *name)
 {
     struct job_files *job = arg;
     bool folder = false;
-    if (note_time(job, path, &folder) && !folder && ends_with(name, ".log"))
+    if (note_time(job, path, &folder) && !folder && ends_with(name, ".log") &&
+        job->newest_s <= job->quiet_s)
         job->alive = job->alive || is_locked(path);
 }
 
@@ -94,7 +97,7 @@ struct pass {
 static void note_job(void *arg, const char *path, const char *name)
 {
     struct pass *pass = arg;
-    struct job_files job = { .bytes = 0 };
+    struct job_files job = { .quiet_s = pass->logs->now_s - pass->logs->quiet_s };
     bool folder = false;
     if (atomic_load(&pass->logs->stop) || pass->count >= OLD_LOGS_JOBS ||
         strlen(name) >= LIMIT_NAME || !note_time(&job, path, &folder) || !folder)
@@ -129,9 +132,9 @@ static void remove_file(void *arg, const char *path, const char *name)
 static void remove_generation(void *arg, const char *path, const char *name)
 {
     const struct old_logs *logs = arg;
-    struct job_files files = { .bytes = 0 };
+    struct job_files files = { .quiet_s = logs->now_s - logs->quiet_s };
     note_generation(&files, path, name);
-    if (name[0] != 'g' || files.alive || files.newest_s > logs->now_s - logs->quiet_s)
+    if (name[0] != 'g' || files.alive || files.newest_s > files.quiet_s)
         return;
     each_entry(path, O_NOFOLLOW, remove_file, NULL);
     (void)rmdir(path);

@@ -125,6 +125,9 @@ struct api_stream *api_stream_new(struct api *api, struct rpc_call *call, enum a
 /* A page of jobs, to be freed by free_unpacked; NULL: no memory, or the journal failed. */
 Cairn__V1__ListJobsReply *api_list(struct api *api, size_t size, const char *token);
 
+/* The job of a stream; NULL, and the call ended: it was forgotten meanwhile, or can't be read. */
+struct core_job *api_stream_job(struct api *api, struct api_stream *stream);
+
 /* ---- connections.c ---- */
 
 MUST_CHECK enum status api_connections_open(struct api *api, struct rpc_server *server);

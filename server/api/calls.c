@@ -24,6 +24,9 @@ struct core_job *api_job(struct api *api, struct rpc_call *call, const char *nam
     if (st == ST_INVALID) {
         api_refuse(call, RPC_INVALID_ARGUMENT, "'%.100s' is the beginning of several job ids",
                    name);
+    } else if (st != ST_NOT_FOUND) {
+        api_refuse(call, RPC_INTERNAL, "job '%.100s' can't be read from the journal: %s", name,
+                   status_string(st));
     } else {
         api_refuse(call, RPC_NOT_FOUND, "no job '%.100s'", name);
     }
@@ -68,4 +71,20 @@ struct api_stream *api_stream_new(struct api *api, struct rpc_call *call, enum a
     api->stream_count++;
     rpc_call_set_data(call, stream, stream_done);
     return stream;
+}
+
+struct core_job *api_stream_job(struct api *api, struct api_stream *stream)
+{
+    struct core_job *job;
+    const enum status st = core_find(api->core, stream->job, &job);
+    if (st == ST_OK)
+        return job;
+    stream->at = INT64_MAX;
+    if (st == ST_NOT_FOUND) {
+        rpc_call_finish(stream->call, RPC_NOT_FOUND, "the job was forgotten");
+    } else {
+        api_refuse(stream->call, RPC_INTERNAL, "job '%s' can't be read from the journal: %s",
+                   stream->job, status_string(st));
+    }
+    return NULL;
 }

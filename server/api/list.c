@@ -64,6 +64,12 @@ static Cairn__V1__Job *render_listed(struct api *api, const struct listed *one, 
     Cairn__V1__Job *out = NULL;
     if (!job && one->row)
         out = cairn__v1__job__unpack(NULL, one->size, one->row);
+    auto_buf struct buf row;
+    buf_init(&row, (size_t)LIMIT_MESSAGE_BYTES);
+    if (!job && !out && core_summarise(api->core, one->id, &row) == ST_OK && row.size > 0) {
+        ++*loads;
+        out = cairn__v1__job__unpack(NULL, row.size, (const uint8_t *)row.data);
+    }
     if (!job && !out && ++*loads && core_find(api->core, one->id, &job) != ST_OK)
         return NULL;
     return out ? out : render_job(api->core, job, 1, false);

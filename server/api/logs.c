@@ -276,8 +276,8 @@ static void ask_piece(struct api *api, struct api_stream *stream, struct core_jo
 void api_logs_pump(struct api *api, struct api_stream *stream, int64_t now)
 {
     struct api_logs *logs = stream->logs;
-    struct core_job *job;
-    if (!logs || core_find(api->core, stream->job, &job) != ST_OK)
+    struct core_job *job = logs ? api_stream_job(api, stream) : NULL;
+    if (!job)
         return;
     if (logs->generation == 0 && job->m.generation > 0)
         rewind_to(logs, 1);

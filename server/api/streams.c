@@ -8,16 +8,6 @@
 #define WATCH_ROWS_MAX 1000
 #define HURRY_MS       5000 /* from ending the trainers to giving up on them */
 
-/* The job of a stream; NULL, and the call ended: it was forgotten meanwhile. */
-static struct core_job *stream_job(struct api *api, struct api_stream *stream)
-{
-    struct core_job *job;
-    if (core_find(api->core, stream->job, &job) == ST_OK)
-        return job;
-    rpc_call_finish(stream->call, RPC_NOT_FOUND, "the job was forgotten");
-    return NULL;
-}
-
 /* ---- rows ---- */
 
 struct rows {
@@ -61,7 +51,7 @@ static struct rows *load_rows(struct api *api, const char *job, uint64_t from, u
 
 void api_watch_pump(struct api *api, struct api_stream *stream, int64_t now)
 {
-    struct core_job *job = stream_job(api, stream);
+    struct core_job *job = api_stream_job(api, stream);
     if (!job || (stream->watch.begun && job->version == stream->watch.version))
         return;
     if (rpc_call_queued(stream->call) > 4) {
@@ -97,7 +87,7 @@ void api_watch_pump(struct api *api, struct api_stream *stream, int64_t now)
 
 void api_metrics_pump(struct api *api, struct api_stream *stream, int64_t now)
 {
-    struct core_job *job = stream_job(api, stream);
+    struct core_job *job = api_stream_job(api, stream);
     if (!job || (stream->metrics.caught_up && job->rows_version == stream->metrics.rows_version &&
                  !machine_state_final(job->m.state)))
         return;
@@ -140,7 +130,7 @@ static void send_saved(struct api_stream *stream, const struct core_job *job)
 
 void api_save_pump(struct api *api, struct api_stream *stream)
 {
-    struct core_job *job = stream_job(api, stream);
+    struct core_job *job = api_stream_job(api, stream);
     if (!job)
         return;
     switch (machine_save_outcome(&job->m, &stream->save)) {
@@ -165,7 +155,7 @@ void api_save_pump(struct api *api, struct api_stream *stream)
 
 void api_check_pump(struct api *api, struct api_stream *stream)
 {
-    struct core_job *job = stream_job(api, stream);
+    struct core_job *job = api_stream_job(api, stream);
     const struct machine_ckpt *ckpt =
         job ? machine_find_ckpt(&job->m, stream->check.step, stream->check.generation) : NULL;
     if (!job)

@@ -205,7 +205,7 @@ static enum status record_ended(struct core *core, struct core_job *job)
     if (ended == JOURNAL_LIVE && job->ended == JOURNAL_LIVE)
         return ST_OK;
     auto_buf struct buf row;
-    buf_init(&row, LIMIT_MESSAGE_BYTES);
+    buf_init(&row, (size_t)LIMIT_MESSAGE_BYTES);
     enum status st = ST_OK;
     if (ended != JOURNAL_LIVE && options->summary)
         st = options->summary(options->summary_arg, job, &row);
@@ -328,6 +328,7 @@ enum status core_commit(struct core *core)
     }
     if (core->failed == ST_OK) /* there was memory for all that is to leave */
         core_outbox_empty(core);
+    core_excuse(core); /* a disk that was slow is no silence of others */
     return core->failed;
 }
 

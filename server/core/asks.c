@@ -159,11 +159,14 @@ enum status core_submit(struct core *core, const struct job *spec, const char *j
     char known[32];
     if (core->failed != ST_OK)
         return core->failed;
-    if (key[0] && journal_get_key(core->options.journal, key, known, sizeof known) == ST_OK) {
-        if (core_find(core, known, out) == ST_OK)
-            return ST_OK;
-    }
-    enum status st = could_run(core, spec, reason);
+    enum status st = ST_NOT_FOUND;
+    if (key[0])
+        st = journal_get_key(core->options.journal, key, known, sizeof known);
+    if (st == ST_OK)
+        st = core_find(core, known, out);
+    if (st != ST_NOT_FOUND) /* it is that one; or nobody can tell, and it is not submitted twice */
+        return st;
+    st = could_run(core, spec, reason);
     if (st == ST_OK)
         st = could_connect(core, spec, reason);
     if (st == ST_OK)
@@ -174,12 +177,10 @@ enum status core_submit(struct core *core, const struct job *spec, const char *j
     if (st != ST_OK)
         return st;
     st = record_job(core, job, key);
-    if (st != ST_OK) {
-        core_fail(core, st, "journalling a new job");
-    } else {
+    if (st == ST_OK)
         st = core_add_job(core, job);
-    }
-    if (st != ST_OK) {
+    if (st != ST_OK) { /* its rows may be in the group: nothing of that is committed */
+        core_fail(core, st, "taking a new job");
         core_job_free(job);
         return st;
     }

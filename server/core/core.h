@@ -306,6 +306,13 @@ MUST_CHECK enum status core_check_ckpt(struct core *core, struct core_job *job, 
 MUST_CHECK enum status core_find(struct core *core, const char *name, struct core_job **out);
 /* The job of that id if it is in memory, else NULL. */
 struct core_job *core_loaded(struct core *core, const char *id);
+/*
+ * Writes what lists show of a job that ended, is not in memory and has no summary yet (a journal of
+ * before), and gives it; "": it is too large for one. The job is not resumed for that: lists have
+ * the store do nothing.
+ * Errors: those of the journal
+ */
+MUST_CHECK enum status core_summarise(struct core *core, const char *id, struct buf *out);
 /* The job stays in memory until it was released as often. Nothing, if it isn't there. */
 void core_hold(struct core *core, const char *id);
 void core_release(struct core *core, const char *id);

@@ -164,6 +164,8 @@ void core_stray_gone(struct core *core, struct core_node *node, const Cairn__V1_
 bool core_gpu_serves(const struct core_gpu *gpu);
 /* Whether it has slots of this device kind, of a capability that is enough. */
 bool core_node_has(const struct core_node *node, const char *device);
+/* Nobody's silence counts for which this process didn't run since what core_deadline promised. */
+void core_excuse(struct core *core);
 
 /* ---- outbox.c: what waits for the commit ---- */
 

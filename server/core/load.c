@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/check.h"
 #include "server/core/internal.h"
 #include "server/machine/codec.h"
 
@@ -281,10 +282,10 @@ bool core_retire(struct core *core, size_t room)
     }
 }
 
-enum status core_bring(struct core *core, const char *id, struct core_job **out)
+/* Into memory as it is, not resumed. */
+static enum status read_ended(struct core *core, const char *id, struct core_job **out)
 {
     struct load load = { .core = core, .status = ST_OK };
-    (void)core_retire(core, 1); /* with all of them in use there is one more for a while */
     enum status st = journal_get_job(core->options.journal, id, load_job, &load);
     if (st == ST_OK)
         st = load.status;
@@ -296,10 +297,35 @@ enum status core_bring(struct core *core, const char *id, struct core_job **out)
         core_drop_job(core, job, "the job can't be read");
         return st;
     }
-    if (!job->unreadable[0] && core->failed == ST_OK)
-        core_resume(core, job);
     *out = job;
+    return ST_OK;
+}
+
+enum status core_bring(struct core *core, const char *id, struct core_job **out)
+{
+    (void)core_retire(core, 1); /* with all of them in use there is one more for a while */
+    enum status st = read_ended(core, id, out);
+    if (st != ST_OK)
+        return st;
+    if (!(*out)->unreadable[0] && core->failed == ST_OK)
+        core_resume(core, *out);
     return core->failed;
+}
+
+enum status core_summarise(struct core *core, const char *id, struct buf *out)
+{
+    struct core_job *job;
+    CHECK(core->options.summary && !core_job_at(core, id));
+    enum status st = read_ended(core, id, &job);
+    if (st != ST_OK)
+        return st;
+    st = core->options.summary(core->options.summary_arg, job, out);
+    if (st == ST_OK)
+        st = core_begin(core);
+    if (st == ST_OK)
+        st = journal_put_ended(core->options.journal, id, job->ended, out->data, out->size);
+    core_drop_job(core, job, "it was only looked at");
+    return st;
 }
 
 /* Where all that may be in memory are in use, later. */

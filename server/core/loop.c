@@ -80,28 +80,11 @@ int64_t core_deadline(struct core *core)
     return at;
 }
 
-/* SIGSTOP, a starved machine, a suspended laptop: what happened meanwhile waits in the mailbox. */
 void core_wake(struct core *core)
 {
-    int64_t now = core_now(core);
     if (core->retire_needed)
         (void)core_retire(core, 0);
-    if (core->promised_at == INT64_MAX || now - core->promised_at < CORE_LATE_MS)
-        return;
-    int64_t late = now - core->promised_at;
-    core->promised_at = now;
-    LOG_WARN(core->options.log, "did not run for %.1f s; nobody is judged by that time",
-             (double)late / 1000.0);
-    core->expects_until += late; /* the nodes can't have come meanwhile */
-    for (size_t i = 0; i < core->node_count; i++) {
-        core->nodes[i]->heard_at += late;
-        core_node_moved(core, core->nodes[i]);
-    }
-    for (size_t i = 0; i < core->live.count; i++) {
-        struct core_job *job = core->live.list[i].value;
-        machine_excuse(&job->m, late);
-        core_job_moved(core, job);
-    }
+    core_excuse(core);
 }
 
 static void tick_job(struct core *core, struct core_job *job, int64_t now)

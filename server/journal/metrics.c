@@ -194,14 +194,31 @@ static enum status put_over(struct journal *journal, const char *id,
     return st;
 }
 
-/* Of the rows before the newest ones every second, fourth ... step stays; in large blocks. */
-static enum status thin(struct journal *journal, const char *id, int64_t count, uint64_t newest)
+/* Of the step that is highest: a job that went back has rows beyond those that came last. */
+static enum status newest_of(struct journal *journal, const char *id, uint64_t *out)
 {
+    sqlite3_stmt *row;
+    enum status st = journal_bind(journal, SQL_NEWEST_METRIC, &row, "t", id);
+    if (st == ST_OK)
+        st = journal_next(journal, row);
+    if (st != ST_OK)
+        return st;
+    *out = (uint64_t)sqlite3_column_int64(row, 0);
+    (void)sqlite3_reset(row);
+    return ST_OK;
+}
+
+/* Of the rows before the newest ones every second, fourth ... step stays; in large blocks. */
+static enum status thin(struct journal *journal, const char *id, int64_t count)
+{
+    uint64_t newest = 0;
+    enum status st = newest_of(journal, id, &newest);
+    if (st != ST_OK)
+        return st;
     const uint64_t before = newest > THIN_BEFORE ? newest - THIN_BEFORE : 0;
     struct loaded old = { .list = NULL };
     sqlite3_stmt *row;
-    enum status st =
-        journal_bind(journal, SQL_OVER_METRICS, &row, "tii", id, (int64_t)0, (int64_t)before);
+    st = journal_bind(journal, SQL_OVER_METRICS, &row, "tii", id, (int64_t)0, (int64_t)before);
     if (st == ST_OK)
         st = load_blocks(journal, row, &old);
     if (st == ST_OK)
@@ -269,7 +286,7 @@ enum status journal_put_metrics(struct journal *journal, const char *id,
     if (st == ST_OK)
         st = add_count(journal, id, more, &all);
     if (st == ST_OK && all > LIMIT_METRIC_ROWS)
-        st = thin(journal, id, all, sorted[used - 1].step);
+        st = thin(journal, id, all);
     return st;
 }
 

@@ -72,6 +72,7 @@ static const char *const sql_texts[SQL_COUNT] = {
     [SQL_DROP_METRICS] = "DELETE FROM metric_blocks WHERE job=?1 AND " OVER,
     [SQL_COUNT_METRICS] = "INSERT INTO metric_counts VALUES(?1,?2) ON CONFLICT(job) DO UPDATE SET "
                           "rows=rows+?2 RETURNING rows",
+    [SQL_NEWEST_METRIC] = "SELECT last FROM metric_blocks WHERE job=? ORDER BY first DESC LIMIT 1",
     [SQL_METRIC_BACK] = "SELECT count,rows FROM metric_blocks WHERE job=? ORDER BY first DESC",
     [SQL_LAST_EVAL] = "SELECT rows FROM metric_blocks WHERE job=?1 AND first<=?2 AND evals>0 ORDER "
                       "BY first DESC LIMIT 2",

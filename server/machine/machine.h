@@ -112,7 +112,6 @@ struct machine {
     size_t catalog_count, catalog_capacity;
 
     /* of this process's life */
-    uint32_t gone_count; /* ranks that are gone */
     struct machine_read_back read_back;
     struct machine_copy *copies; /* offered to this generation; owned */
     size_t copy_count;
@@ -121,6 +120,7 @@ struct machine {
     bool probed;          /* the store took a file */
     bool probing;
     uint32_t damage_shard; /* damage_suspected: 1 + the only file that is disputed; 0: all are */
+    uint32_t gone_count;   /* ranks that are gone */
     bool damage_waited;    /* the read that was asked for failed on the medium, here too */
     bool unsaved;          /* the store fails saves; an event said so */
     bool late_reported;    /* saves since the newest one came too early; an event said so */

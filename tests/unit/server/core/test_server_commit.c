@@ -2,6 +2,7 @@
  * is on the medium. */
 #include <string.h>
 
+#include "server/core/internal.h"
 #include "tests/test.h"
 #include "tests/unit/server/core/core_fixture.h"
 #include "tests/unit/server/journal/journal_vfs.h"
@@ -180,6 +181,53 @@ static void a_stream_ends_after_what_is_on_its_way(void **state)
     far_close_agent(w, &e.agent);
 }
 
+static void at_slow_call(void *arg, enum journal_call call)
+{
+    struct core_world *w = arg;
+    w->now += call == JOURNAL_SYNC ? 40000 : 0;
+}
+
+static void say_progress(struct core_world *w, struct far_end *trainer)
+{
+    Cairn__V1__Progress progress = CAIRN__V1__PROGRESS__INIT;
+    Cairn__V1__TrainerMessage message = CAIRN__V1__TRAINER_MESSAGE__INIT;
+    message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_PROGRESS;
+    message.progress = &progress;
+    core_trainer_message(w->core, &trainer->conn, &message);
+}
+
+/* What they said meanwhile waits in the mailbox: who is taken from it first must not show that the
+ * others are silent. */
+static void a_disk_that_is_slow_is_no_silence_of_others(void **state)
+{
+    struct core_world *w = *state;
+    struct ends e;
+    journal_vfs_watch(NULL, NULL);
+    core_restart(w);
+    struct core_job *job = form(w, &e);
+    const uint32_t generation = job->m.generation;
+    w->open = true;
+    (void)core_deadline(w->core);
+    core_wake(w->core);
+    say_rows(w, &e.trainer[0], 1);
+    const int64_t before = w->now;
+    core_flush_rows(w->core, job);
+    journal_vfs_watch(at_slow_call, w);
+    assert_int_equal(core_commit(w->core), ST_OK);
+    journal_vfs_watch(NULL, NULL);
+    assert_true(w->now >= before + 40000);
+    (void)core_deadline(w->core);
+    core_wake(w->core);
+    say_progress(w, &e.trainer[0]);
+    core_tick(w->core);
+    assert_int_equal(core_commit(w->core), ST_OK);
+    assert_string_equal(machine_state_name(job->m.state), "FORMING");
+    assert_int_equal(job->m.end_to, MACHINE_NONE);
+    assert_int_equal(job->m.generation, generation);
+    w->open = false;
+    close_all(w, &e);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, core_setup, core_teardown)
@@ -188,6 +236,7 @@ int main(void)
         CASE(what_was_not_committed_never_happened),
         CASE(who_is_gone_before_the_commit_is_told_nothing),
         CASE(a_stream_ends_after_what_is_on_its_way),
+        CASE(a_disk_that_is_slow_is_no_silence_of_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

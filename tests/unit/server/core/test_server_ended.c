@@ -277,9 +277,16 @@ static void lists_show_them_without_reading_them(void **state)
     free(next);
     free(end);
     assert_int_equal(journal_put_ended(w->journal, id, JOURNAL_OVER, NULL, 0), ST_OK);
-    next = list_names(&api, 0, "", names); /* one without a summary is read */
+    next = list_names(&api, 0, "", names); /* one without a summary gets it, and goes again */
     assert_string_equal(names, "cba");
-    assert_int_equal(count_loaded(w), 2);
+    assert_int_equal(count_loaded(w), 1);
+    free(next);
+    core_end_group(w);
+    w->summary = NULL; /* whoever wanted one now would end the test */
+    core_restart(w);
+    api.core = w->core;
+    next = list_names(&api, 0, "", names);
+    assert_string_equal(names, "cba");
     free(next);
 }
 

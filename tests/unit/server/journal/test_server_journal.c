@@ -174,6 +174,37 @@ static void metrics_are_thinned_but_evaluations_and_the_newest_stay(void **state
     assert_int_equal(journal_metric_back(f->journal, "j-2", 100, &step), ST_NOT_FOUND);
 }
 
+static bool count_low(void *arg, uint64_t step, const void *row, size_t size)
+{
+    uint64_t *count = arg;
+    (void)row;
+    (void)size;
+    *count += step < 3600;
+    return step < 3600;
+}
+
+/* It has rows beyond those that came last: of these no more go than of others that are as old. */
+static void rows_of_a_job_that_went_far_back_are_thinned_like_others(void **state)
+{
+    struct journal_files *f = *state;
+    static struct journal_metric rows[500];
+    assert_int_equal(journal_begin(f->journal), ST_OK);
+    for (uint64_t i = 0; i < 65000; i += 500) {
+        for (uint64_t j = 0; j < 500; j++)
+            rows[j] = (struct journal_metric){ 1000000 + 16 * (i + j), false, "loss", 4 };
+        assert_int_equal(journal_put_metrics(f->journal, "j-1", rows, 500), ST_OK);
+    }
+    for (uint64_t i = 1; i < 20000; i += 500) {
+        for (uint64_t j = 0; j < 500; j++)
+            rows[j] = (struct journal_metric){ i + j, false, "loss", 4 };
+        assert_int_equal(journal_put_metrics(f->journal, "j-1", rows, 500), ST_OK);
+    }
+    assert_int_equal(journal_commit(f->journal), ST_OK);
+    uint64_t low = 0;
+    assert_int_equal(journal_each_metric(f->journal, "j-1", 0, UINT32_MAX, count_low, &low), ST_OK);
+    assert_true(low > 100);
+}
+
 static void a_row_of_a_repeated_step_takes_the_place_of_the_older(void **state)
 {
     struct journal_files *f = *state;
@@ -357,6 +388,7 @@ int main(void)
         TEST(the_decision_comes_back_with_its_manifest_and_reports),
         TEST(events_are_bounded_and_come_oldest_first),
         TEST(metrics_are_thinned_but_evaluations_and_the_newest_stay),
+        TEST(rows_of_a_job_that_went_far_back_are_thinned_like_others),
         TEST(a_row_of_a_repeated_step_takes_the_place_of_the_older),
         TEST(rows_that_come_again_split_the_blocks_that_have_them),
         TEST(keys_are_remembered),
