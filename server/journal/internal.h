@@ -8,8 +8,8 @@
 
 #include "server/journal/journal.h"
 
-#define STRING_(x) #x
-#define STRING(x)  STRING_(x) /* of a number, for a statement's text */
+#define STRING_OF(x) #x
+#define STRING(x)    STRING_OF(x) /* of a number, for a statement's text */
 
 /* application_id of a copy: "CaBK". */
 #define JOURNAL_BACKUP_ID "1130447435"

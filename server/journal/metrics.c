@@ -187,9 +187,10 @@ static enum status put_over(struct journal *journal, const char *id,
     if (st == ST_OK && old.count > 0)
         st = journal_run(journal, SQL_DROP_METRICS, "tii", id, first, last);
     *more = (int64_t)count;
-    if (st == ST_OK)
+    if (st == ST_OK) {
         st = old.count > 0 ? merge(journal, id, rows, count, &old, more)
                            : put_block(journal, id, rows, count);
+    }
     release_loaded(&old);
     return st;
 }
