@@ -319,12 +319,16 @@ enum status core_summarise(struct core *core, const char *id, struct buf *out)
     enum status st = read_ended(core, id, &job);
     if (st != ST_OK)
         return st;
+    const enum journal_ended ended = job->ended;
     st = core->options.summary(core->options.summary_arg, job, out);
-    if (st == ST_OK)
-        st = core_begin(core);
-    if (st == ST_OK)
-        st = journal_put_ended(core->options.journal, id, job->ended, out->data, out->size);
     core_drop_job(core, job, "it was only looked at");
+    if (st != ST_OK)
+        return st;
+    st = core_begin(core);
+    if (st == ST_OK)
+        st = journal_put_ended(core->options.journal, id, ended, out->data, out->size);
+    if (st != ST_OK)
+        core_fail(core, st, "journalling what lists show of a job");
     return st;
 }
 
