@@ -219,6 +219,20 @@ static enum status record_ended(struct core *core, struct core_job *job)
     return st;
 }
 
+/* The rows of ranks that are not as the journal has them. */
+static enum status record_ranks(struct core *core, struct core_job *job)
+{
+    enum status st = ST_OK;
+    for (uint32_t i = 0; st == ST_OK && i < job->m.config.ranks; i++) {
+        const struct machine_rank_row row = machine_rank_row(&job->m, i);
+        if (machine_rank_row_same(&row, &job->recorded_ranks[i]))
+            continue;
+        st = journal_put_rank(core->options.journal, job->id, i, &row);
+        job->recorded_ranks[i] = row;
+    }
+    return st;
+}
+
 enum status core_record_state(struct core *core, struct core_job *job)
 {
     auto_buf struct buf state;
@@ -231,6 +245,8 @@ enum status core_record_state(struct core *core, struct core_job *job)
         free(job->recorded);
         job->recorded = strdup(state.data); /* NULL: it is written again */
     }
+    if (st == ST_OK)
+        st = record_ranks(core, job);
     return st == ST_OK ? record_ended(core, job) : st;
 }
 

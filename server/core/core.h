@@ -161,6 +161,7 @@ struct core_job {
     bool dirty, deciding;     /* this group changed its state; decided on a save of it */
     struct core_job *dirty_next;
     char *recorded; /* the state as the journal has it; owned; NULL: not known */
+    struct machine_rank_row *recorded_ranks;                  /* the same of each rank; owned */
     double loss, samples_per_s, step_ms, accuracy, eval_loss; /* newest; NaN: none */
     uint64_t metric_step;
     uint32_t metric_generation; /* of the row of metric_step; 0: not known */

@@ -44,6 +44,27 @@ static enum status parse_spec(const char *id, const char *text, struct job **out
     return st;
 }
 
+static bool load_rank(void *arg, uint32_t rank, const struct machine_rank_row *row)
+{
+    struct load *load = arg;
+    if (rank >= load->job->m.config.ranks) {
+        load->status = ST_CORRUPT;
+        return false;
+    }
+    machine_load_rank(&load->job->m, rank, row);
+    load->job->recorded_ranks[rank] = *row;
+    return true;
+}
+
+static enum status read_state(struct core *core, struct core_job *job, const char *text)
+{
+    struct load load = { .core = core, .job = job, .status = ST_OK };
+    enum status st = machine_decode(&job->m, text);
+    if (st == ST_OK)
+        st = journal_each_rank(core->options.journal, job->id, load_rank, &load);
+    return st == ST_OK ? load.status : st;
+}
+
 static enum status read_job(struct core *core, const struct journal_job *row, struct core_job **out,
                             struct reason *reason)
 {
@@ -54,7 +75,7 @@ static enum status read_job(struct core *core, const struct journal_job *row, st
     st = core_job_new(core, row, spec, out);
     if (st != ST_OK)
         return st;
-    st = machine_decode(&(*out)->m, row->state);
+    st = read_state(core, *out, row->state);
     if (st != ST_OK) {
         core_job_free(*out);
         reason_set(reason, "its state in the journal (%s)", status_string(st));
@@ -73,18 +94,35 @@ static enum status make_unread(struct core *core, const struct journal_job *row,
     return core_job_new(core, row, spec, out);
 }
 
+static bool count_rank(void *arg, uint32_t rank, const struct machine_rank_row *row)
+{
+    size_t *count = arg;
+    (void)row;
+    *count = (size_t)rank + 1;
+    return true;
+}
+
+/* As far as the journal says it; 0: it doesn't. */
+static size_t count_ranks(struct core *core, const struct journal_job *row)
+{
+    size_t count = 0;
+    if (journal_each_rank(core->options.journal, row->id, count_rank, &count) != ST_OK)
+        return 0;
+    return count > 0 ? count : machine_encoded_ranks(row->state);
+}
+
 /* What is known of a job without its file: its row, and, where the state can be read, who runs
  * where. Without that, nobody is known to hold a slot. */
 static enum status keep_job(struct core *core, const struct journal_job *row,
                             const struct reason *why, struct core_job **out)
 {
-    const size_t ranks = machine_encoded_ranks(row->state);
+    const size_t ranks = count_ranks(core, row);
     enum status st = ST_CORRUPT;
     if (ranks >= 1 && ranks <= LIMIT_RANKS) {
         st = make_unread(core, row, ranks, out);
         if (st != ST_OK)
             return st;
-        st = machine_decode(&(*out)->m, row->state);
+        st = read_state(core, *out, row->state);
         if (st != ST_OK)
             core_job_free(*out); /* half of it was filled in */
     }

@@ -8,6 +8,7 @@
 
 #include "common/check.h"
 #include "server/core/internal.h"
+#include "server/machine/codec.h"
 
 enum status core_failed(const struct core *core)
 {
@@ -265,7 +266,9 @@ enum status core_job_new(struct core *core, const struct journal_job *row, struc
     job->job_file = strdup(row->job_file);
     job->pins = strdup(row->pins);
     job->ranks = calloc((size_t)spec->workers.count, sizeof *job->ranks);
-    enum status st = job->job_file && job->pins && job->ranks ? ST_OK : ST_NO_MEMORY;
+    job->recorded_ranks = calloc((size_t)spec->workers.count, sizeof *job->recorded_ranks);
+    enum status st =
+        job->job_file && job->pins && job->ranks && job->recorded_ranks ? ST_OK : ST_NO_MEMORY;
     if (st == ST_OK) {
         struct machine_config config = config_of(core, spec);
         st = machine_init(&job->m, row->id, &config, core_now(core),
@@ -275,6 +278,8 @@ enum status core_job_new(struct core *core, const struct journal_job *row, struc
         core_job_free(job);
         return st;
     }
+    for (uint32_t i = 0; i < job->m.config.ranks; i++) /* which need no rows */
+        job->recorded_ranks[i] = machine_rank_row(&job->m, i);
     *out = job;
     return ST_OK;
 }
@@ -302,6 +307,7 @@ void core_job_free(struct core_job *job)
     free(job->spec);
     free(job->job_file);
     free(job->recorded);
+    free(job->recorded_ranks);
     free(job->pins);
     free(job->ranks);
     free(job);

@@ -80,7 +80,7 @@ static enum status forget_some(struct journal *journal, const char *id, int64_t 
     static const enum journal_sql all[] = { SQL_FORGET_EVENTS,      SQL_FORGET_METRICS,
                                             SQL_FORGET_GENERATIONS, SQL_FORGET_CKPTS,
                                             SQL_FORGET_SAVES,       SQL_FORGET_REPORTS,
-                                            SQL_FORGET_COUNTS };
+                                            SQL_FORGET_RANKS,       SQL_FORGET_COUNTS };
     enum status st = delete_some(journal, id, all, sizeof all / sizeof all[0], room);
     if (st != ST_OK || *room <= 0)
         return st;
@@ -92,7 +92,7 @@ static enum status forget_some(struct journal *journal, const char *id, int64_t 
 static enum status thin_some(struct journal *journal, const char *id, int64_t *room)
 {
     static const enum journal_sql all[] = { SQL_THIN_EVENTS, SQL_THIN_GENERATIONS, SQL_FORGET_SAVES,
-                                            SQL_FORGET_REPORTS };
+                                            SQL_FORGET_REPORTS, SQL_FORGET_RANKS };
     enum status st = delete_some(journal, id, all, sizeof all / sizeof all[0], room);
     if (st != ST_OK || *room <= 0)
         return st;

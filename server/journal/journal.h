@@ -3,8 +3,8 @@
  * it is used, and put in its place (backup.c). A commit is durable when
  * journal_commit returned ST_OK; the caller lets no action leave before.
  *
- * Tables: jobs (the state machine as JSON, rewritten with every change), generations, saves (those
- * under way; a row with a manifest decides), reports, checkpoints, events and metrics (bounded;
+ * Tables: jobs (the state machine as JSON, rewritten with every change), ranks (where each is, of
+ * those that had a place), generations, saves (those under way; a row with a manifest decides), reports, checkpoints, events and metrics (bounded;
  * metrics in blocks of rows), keys (idempotency; bounded), summaries (jobs that ended, as lists
  * show them), forgotten (jobs whose rows are still to be deleted).
  *
@@ -25,7 +25,7 @@
 #define JOURNAL_KEYS_MAX 10000
 #define JOURNAL_JOBS_MAX 10000 /* the oldest that ended are forgotten */
 /* What jobs that ended keep: the newest of them everything; older ones all but their oldest events
- * and generations. Metrics and checkpoints stay with all. */
+ * and generations, and where their ranks were. Metrics and checkpoints stay with all. */
 #define JOURNAL_WHOLE_JOBS 1000
 #define JOURNAL_THIN_ROWS  50  /* events and generations that stay with the older ones, of each */
 #define JOURNAL_TIDY_ROWS  500 /* that journal_tidy deletes at a time */
@@ -115,6 +115,9 @@ MUST_CHECK enum status journal_put_generation(struct journal *journal, const cha
 MUST_CHECK enum status journal_end_generation(struct journal *journal, const char *id,
                                               const struct journal_generation *row);
 
+MUST_CHECK enum status journal_put_rank(struct journal *journal, const char *id, uint32_t rank,
+                                        const struct machine_rank_row *row);
+
 struct journal_save {
     uint64_t step;
     uint32_t generation;
@@ -186,6 +189,10 @@ typedef bool (*journal_list_fn)(void *arg, const char *id, const void *row, size
 /* The newest first, from the one before an id on; "": from the newest. */
 MUST_CHECK enum status journal_list_jobs(struct journal *journal, const char *before,
                                          uint32_t count_max, journal_list_fn fn, void *arg);
+typedef bool (*journal_rank_fn)(void *arg, uint32_t rank, const struct machine_rank_row *row);
+/* Ascending. ST_CORRUPT: a row that says what no rank can be */
+MUST_CHECK enum status journal_each_rank(struct journal *journal, const char *id,
+                                         journal_rank_fn fn, void *arg);
 typedef bool (*journal_save_fn)(void *arg, const struct journal_save *save);
 MUST_CHECK enum status journal_each_save(struct journal *journal, const char *id,
                                          journal_save_fn fn, void *arg);

@@ -1,8 +1,9 @@
 /*
  * The journal's SQLite file: locked, opened, brought up to date.
  *
- * user_version is 7. An older file (0 or 1 to 6) gets the columns and indexes that it lacks, loses
- * a table that nobody needs, and has its metrics in blocks; nothing else of the schema changed.
+ * user_version is 8. An older file (0 or 1 to 7) gets the columns, tables and indexes that it lacks,
+ * loses a table that nobody needs, and has its metrics in blocks. Ranks were in the jobs' states
+ * until 7; a job's go into their table when its state is written next (server/machine/codec.h).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,6 +23,8 @@ static const char schema[] =
     "CREATE TABLE IF NOT EXISTS generations(job TEXT, generation INTEGER, begin_ms INTEGER, "
     "end_ms INTEGER, restore_step INTEGER, end_step INTEGER, nodes TEXT, cause TEXT, message "
     "TEXT, PRIMARY KEY(job, generation)) WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS ranks(job TEXT, rank INTEGER, node TEXT, slot INTEGER, holder "
+    "INTEGER, gone INTEGER, PRIMARY KEY(job, rank)) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS saves(job TEXT, step INTEGER, generation INTEGER, state INTEGER, "
     "wall_ms INTEGER, manifest BLOB, digest TEXT, bytes INTEGER, raw_bytes INTEGER, shards "
     "INTEGER, PRIMARY KEY(job, step, generation)) WITHOUT ROWID;"
@@ -105,6 +108,9 @@ static const char upgraded_to_7[] = "DROP TABLE metrics;"
                                     "PRAGMA user_version=7;"
                                     "COMMIT;";
 
+/* The ranks' table, which the schema makes. */
+static const char upgrade_to_8[] = "PRAGMA user_version=8;";
+
 #define BEAT_STEPS 1000 /* of SQLite's machine, between two beats of an upgrade */
 
 #define ID_OFFSET 68 /* of application_id in the file's header: 4 bytes, big endian */
@@ -185,6 +191,8 @@ static enum status open_db(struct journal *journal, const char *path)
     enum status st = journal_status(journal, rc);
     if (st == ST_OK && version < 7)
         st = upgrade_metrics(journal);
+    if (st == ST_OK && version < 8)
+        st = journal_status(journal, sqlite3_exec(journal->db, upgrade_to_8, NULL, NULL, NULL));
     sqlite3_progress_handler(journal->db, 0, NULL, NULL);
     return st;
 }

@@ -85,6 +85,36 @@ enum status journal_each_generation(struct journal *journal, const char *id,
     return end_rows(row, st);
 }
 
+/* ---- ranks ---- */
+
+enum status journal_put_rank(struct journal *journal, const char *id, uint32_t rank,
+                             const struct machine_rank_row *row)
+{
+    return journal_run(journal, SQL_PUT_RANK, "titiii", id, (int64_t)rank, row->node,
+                       (int64_t)row->slot, (int64_t)row->holder, (int64_t)row->gone);
+}
+
+enum status journal_each_rank(struct journal *journal, const char *id, journal_rank_fn fn,
+                              void *arg)
+{
+    sqlite3_stmt *row;
+    enum status st = journal_bind(journal, SQL_EACH_RANK, &row, "t", id);
+    bool more = true;
+    while (st == ST_OK && more && (st = journal_next(journal, row)) == ST_OK) {
+        struct machine_rank_row rank = { .slot = (uint32_t)sqlite3_column_int64(row, 2),
+                                         .holder = (uint32_t)sqlite3_column_int64(row, 3),
+                                         .gone = sqlite3_column_int(row, 4) != 0 };
+        const char *node = journal_text_at(row, 1);
+        if (strlen(node) >= sizeof rank.node) {
+            st = ST_CORRUPT;
+            break;
+        }
+        (void)snprintf(rank.node, sizeof rank.node, "%s", node);
+        more = fn(arg, (uint32_t)sqlite3_column_int64(row, 0), &rank);
+    }
+    return end_rows(row, st);
+}
+
 /* ---- saves, reports, checkpoints ---- */
 
 enum status journal_put_save(struct journal *journal, const char *id,

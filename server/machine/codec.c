@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/check.h"
+
 enum field_kind { FIELD_U32, FIELD_U64, FIELD_I64, FIELD_BOOLEAN, FIELD_ENUM, FIELD_TEXT };
 
 struct field {
@@ -272,9 +274,6 @@ static json_t *encode_machine(const struct machine *m)
             root, list->name,
             encode_all((const char *)m + list->offset, list->size, n, list->fields, list->count));
     }
-    ok = ok && add_key(root, "ranks",
-                       encode_all(m->ranks, sizeof m->ranks[0], m->config.ranks, rank_fields,
-                                  COUNT(rank_fields)));
     ok = ok && add_key(root, "shunned",
                        encode_all(m->shunned.list, sizeof m->shunned.list[0], m->shunned.count,
                                   shun_fields, COUNT(shun_fields)));
@@ -309,9 +308,18 @@ static bool decode_shunned(const json_t *root, struct machine *m)
                       COUNT(shun_fields));
 }
 
+/* The key is in a journal of an older version. */
+static bool decode_ranks(const json_t *root, struct machine *m)
+{
+    const json_t *in = json_object_get(root, "ranks");
+    return !in || decode_all(in, m->ranks, sizeof m->ranks[0], m->config.ranks, rank_fields,
+                             COUNT(rank_fields));
+}
+
 static bool decode_machine(const json_t *root, struct machine *m)
 {
-    if (!decode_fields(root, m, machine_fields, COUNT(machine_fields)))
+    if (!json_object_get(root, "state") ||
+        !decode_fields(root, m, machine_fields, COUNT(machine_fields)))
         return false;
     for (size_t i = 0; i < COUNT(lists); i++) {
         const struct list *list = &lists[i];
@@ -325,11 +333,8 @@ static bool decode_machine(const json_t *root, struct machine *m)
         if (list->count_offset)
             memcpy((char *)m + list->count_offset, &n, sizeof n);
     }
-    const json_t *ranks = json_object_get(root, "ranks");
-    return decode_all(ranks, m->ranks, sizeof m->ranks[0], m->config.ranks, rank_fields,
-                      COUNT(rank_fields)) &&
-           decode_shunned(root, m) && m->state > MACHINE_NONE && m->state <= MACHINE_KILLED &&
-           m->end_to <= MACHINE_KILLED;
+    return decode_ranks(root, m) && decode_shunned(root, m) && m->state > MACHINE_NONE &&
+           m->state <= MACHINE_KILLED && m->end_to <= MACHINE_KILLED;
 }
 
 size_t machine_encoded_ranks(const char *text)
@@ -353,4 +358,33 @@ enum status machine_decode(struct machine *m, const char *text)
         m->gone_count += m->ranks[i].gone;
     m->dirty = false;
     return ok ? ST_OK : ST_CORRUPT;
+}
+
+/* ---- rows of ranks ---- */
+
+struct machine_rank_row machine_rank_row(const struct machine *m, uint32_t rank)
+{
+    CHECK(rank < m->config.ranks);
+    const struct machine_rank *of = &m->ranks[rank];
+    struct machine_rank_row row = { .slot = of->slot, .holder = of->holder, .gone = of->gone };
+    memcpy(row.node, of->node, sizeof row.node);
+    return row;
+}
+
+bool machine_rank_row_same(const struct machine_rank_row *a, const struct machine_rank_row *b)
+{
+    return a->slot == b->slot && a->holder == b->holder && a->gone == b->gone &&
+           strcmp(a->node, b->node) == 0;
+}
+
+void machine_load_rank(struct machine *m, uint32_t rank, const struct machine_rank_row *row)
+{
+    CHECK(rank < m->config.ranks);
+    struct machine_rank *of = &m->ranks[rank];
+    m->gone_count -= of->gone;
+    m->gone_count += row->gone;
+    memcpy(of->node, row->node, sizeof of->node);
+    of->slot = row->slot;
+    of->holder = row->holder;
+    of->gone = row->gone;
 }

@@ -1,8 +1,9 @@
 /*
- * The journalled part of a job's state machine as one JSON object, and back.
+ * The journalled part of a job's state machine, and back: one JSON object, and a row for each rank.
  *
  * Every scalar field is one line of a table, so that what is written is what is read. Old journals
- * stay readable: a key that isn't known is ignored, a field whose key is missing keeps its value.
+ * stay readable: a key that isn't known is ignored, a field whose key is missing keeps its value;
+ * up to version 7 of the journal the ranks were in the object.
  */
 #pragma once
 
@@ -11,7 +12,13 @@
 
 /* Appends it to out. */
 MUST_CHECK enum status machine_encode(const struct machine *m, struct buf *out);
-/* Of how many ranks the text speaks; 0: it isn't what machine_encode makes. */
+/* Of how many ranks a text of an older journal speaks; 0: of none. */
 size_t machine_encoded_ranks(const char *text);
 /* m was made by machine_init with the job's config. Errors: ST_CORRUPT; then m is half read */
 MUST_CHECK enum status machine_decode(struct machine *m, const char *text);
+
+/* A rank as its row has it. One that never had a place needs none: it is what machine_init makes. */
+struct machine_rank_row machine_rank_row(const struct machine *m, uint32_t rank);
+bool machine_rank_row_same(const struct machine_rank_row *a, const struct machine_rank_row *b);
+/* rank: of m. */
+void machine_load_rank(struct machine *m, uint32_t rank, const struct machine_rank_row *row);

@@ -143,6 +143,13 @@ enum machine_rank_save {
     MACHINE_RANK_ASSUMED = 16,   /* begun for all we know: the coordinator restarted */
 };
 
+/* What the journal has of a rank, in a row of its own: there may be a thousand. */
+struct machine_rank_row {
+    char node[LIMIT_NAME];
+    uint32_t slot, holder;
+    bool gone;
+};
+
 struct machine_rank {
     /* journalled */
     char node[LIMIT_NAME];

@@ -96,6 +96,14 @@ void bench_tick(struct bench *b, int64_t ms)
     assert_int_equal(bench_ask(b, MACHINE_EV_TICK), ST_OK);
 }
 
+void bench_load_ranks(struct machine *m, const struct machine *from)
+{
+    for (uint32_t i = 0; i < from->config.ranks; i++) {
+        const struct machine_rank_row row = machine_rank_row(from, i);
+        machine_load_rank(m, i, &row);
+    }
+}
+
 /* As server/core/load.c does it. */
 void bench_restart(struct bench *b, int64_t away_ms)
 {
@@ -106,6 +114,7 @@ void bench_restart(struct bench *b, int64_t away_ms)
     assert_int_equal(machine_encode(&b->m, &text), ST_OK);
     assert_int_equal(machine_init(&next, JOB, &b->m.config, b->now, WALL + b->now), ST_OK);
     assert_int_equal(machine_decode(&next, text.data), ST_OK);
+    bench_load_ranks(&next, &b->m);
     for (size_t i = 0; i < b->m.catalog_count; i++) {
         struct machine_ckpt row = b->m.catalog[i];
         row.verifying = row.removing = row.best = row.kept = false;

@@ -80,6 +80,8 @@ void bench_commit(struct bench *b, uint64_t step);
 void bench_all_exit(struct bench *b);
 /* The coordinator goes, and another one reads the journal away_ms later. */
 void bench_restart(struct bench *b, int64_t away_ms);
+/* m gets the rows of another's ranks. */
+void bench_load_ranks(struct machine *m, const struct machine *from);
 
 /* ---- what came of the last event ---- */
 

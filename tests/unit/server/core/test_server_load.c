@@ -1,4 +1,5 @@
 /* What the core makes of a journal: thousands of jobs, and such that it can't read. */
+#include <sqlite3.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -231,6 +232,109 @@ static void a_job_whose_state_is_broken_is_kept_as_well(void **state)
     core_end_group(w);
 }
 
+/* ---- rows of ranks ---- */
+
+/* Runs SQL beside the core that has the journal open. */
+static void run_sql(struct core_world *w, const char *sql)
+{
+    sqlite3 *db = NULL;
+    assert_int_equal(sqlite3_open(w->path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
+}
+
+struct rows {
+    struct machine_rank_row list[2];
+    uint32_t count;
+};
+
+static bool take_rank(void *arg, uint32_t rank, const struct machine_rank_row *row)
+{
+    struct rows *rows = arg;
+    assert_in_range(rank, 0, 1);
+    rows->list[rank] = *row;
+    rows->count++;
+    return true;
+}
+
+static struct rows read_ranks(struct core_world *w, const char *id)
+{
+    struct rows rows = { .count = 0 };
+    assert_int_equal(journal_each_rank(w->journal, id, take_rank, &rows), ST_OK);
+    return rows;
+}
+
+static void a_rank_is_written_when_it_changes_and_no_other_with_it(void **state)
+{
+    struct core_world *w = *state;
+    struct far_end agent;
+    struct core_job *job = core_submit_one(w, "a");
+    assert_int_equal(read_ranks(w, job->id).count, 0); /* they have no place yet */
+    far_join(w, &agent, "n", "boot-1");
+    core_pass(w, 5000);
+    struct rows rows = read_ranks(w, job->id);
+    assert_int_equal(rows.count, 2);
+    assert_string_equal(rows.list[1].node, "n");
+    assert_int_equal(rows.list[0].slot + rows.list[1].slot, 1);
+    assert_false(rows.list[0].gone || rows.list[1].gone);
+    run_sql(w, "UPDATE ranks SET holder=7"); /* of which the core doesn't know */
+    say_exit(w, &agent, job->id);            /* rank 1 */
+    rows = read_ranks(w, job->id);
+    assert_int_equal(rows.list[0].holder, 7);
+    assert_int_equal(rows.list[1].holder, 0);
+    assert_true(rows.list[1].gone);
+    far_close_agent(w, &agent);
+}
+
+/* As version 7 left it: the ranks in the text, none in rows. */
+static void ranks_of_an_older_journal_get_their_rows(void **state)
+{
+    struct core_world *w = *state;
+    struct far_end agent;
+    struct core_job *job;
+    char id[16];
+    far_join(w, &agent, "n", "boot-1");
+    (void)snprintf(id, sizeof id, "%s", core_submit_one(w, "a")->id);
+    far_close_agent(w, &agent);
+    core_stop(w);
+    run_sql(w, "UPDATE jobs SET state=json_set(state, '$.ranks', (SELECT json_group_array("
+               "json_object('node', node, 'slot', slot, 'gone', json('false'), 'holder', holder)) "
+               "FROM ranks)); DELETE FROM ranks; PRAGMA user_version=7;");
+    core_start(w);
+    assert_int_equal(core_find(w->core, id, &job), ST_OK);
+    assert_string_equal(machine_state_name(job->m.state), "FORMING");
+    assert_string_equal(job->m.ranks[1].node, "n");
+    assert_int_equal(job->m.ranks[0].slot + job->m.ranks[1].slot, 1);
+    join_with_trainer(w, &agent, id);
+    say_exit(w, &agent, id);
+    assert_int_equal(read_ranks(w, id).count, 2); /* all of them with its first change */
+    far_close_agent(w, &agent);
+    core_restart(w);
+    assert_int_equal(core_find(w->core, id, &job), ST_OK);
+    assert_string_equal(job->m.ranks[0].node, "n");
+    assert_true(job->m.ranks[1].gone);
+}
+
+/* A row of a rank that the job doesn't have, or of a name that no node has. */
+static void a_job_with_a_broken_row_is_kept_as_it_is(void **state)
+{
+    static const char *const broken[] = { "UPDATE ranks SET rank=9 WHERE rank=1",
+                                          "UPDATE ranks SET node=printf('%0500d', 1)" };
+    struct core_world *w = *state;
+    struct far_end agent;
+    struct core_job *job;
+    far_join(w, &agent, "n", "boot-1");
+    (void)core_submit_one(w, "a");
+    far_close_agent(w, &agent);
+    for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++) {
+        core_stop(w);
+        run_sql(w, broken[i]);
+        core_start(w);
+        assert_int_equal(core_find(w->core, "a", &job), ST_OK);
+        assert_non_null(strstr(job->unreadable, "state in the journal"));
+    }
+}
+
 /* ---- more workers than connections ---- */
 
 static void a_job_with_more_workers_than_connections_is_refused(void **state)
@@ -421,6 +525,9 @@ int main(void)
         CASE(its_slots_are_not_given_to_others),
         CASE(a_job_that_no_longer_parses_can_be_killed),
         CASE(a_job_whose_state_is_broken_is_kept_as_well),
+        CASE(a_rank_is_written_when_it_changes_and_no_other_with_it),
+        CASE(ranks_of_an_older_journal_get_their_rows),
+        CASE(a_job_with_a_broken_row_is_kept_as_it_is),
         CASE(a_job_with_more_workers_than_connections_is_refused),
         CASE(a_restored_journal_uses_no_number_of_an_attempt_again),
         CASE(a_backup_that_fails_leaves_the_one_before),

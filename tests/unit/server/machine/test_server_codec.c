@@ -23,6 +23,8 @@ static void the_state_survives_the_journal(void **state)
     struct machine back;
     assert_int_equal(machine_init(&back, b->m.id, &b->m.config, 1, 1), ST_OK);
     assert_int_equal(machine_decode(&back, text.data), ST_OK);
+    bench_load_ranks(&back, &b->m);
+    assert_int_equal(back.gone_count, b->m.gone_count);
     assert_int_equal(back.state, b->m.state);
     assert_int_equal(back.generation, 3);
     assert_int_equal(back.intent, MACHINE_INTENT_PAUSE);
@@ -52,6 +54,7 @@ static void a_broken_state_is_refused(void **state)
         "",
         "[]",
         "{}",
+        "{\"ranks\":[]}",
         "{\"state\":99,\"ranks\":[]}",
         "{\"state\":\"x\",\"ranks\":[]}",
         "{\"state\":1,\"ranks\":[{},{},{}]}",
@@ -67,12 +70,34 @@ static void a_broken_state_is_refused(void **state)
     }
 }
 
+static void ranks_of_an_older_journal_are_in_the_text(void **state)
+{
+    static const char text[] =
+        "{\"state\":4,\"ranks\":[{\"node\":\"a\",\"slot\":3,\"gone\":false,\"holder\":1},"
+        "{\"node\":\"b\",\"slot\":0,\"gone\":true,\"holder\":0}]}";
+    struct machine_config config = bench_config();
+    struct machine m;
+    (void)state;
+    assert_int_equal(machine_encoded_ranks(text), 2);
+    assert_int_equal(machine_init(&m, "j-1", &config, 1, 1), ST_OK);
+    assert_int_equal(machine_decode(&m, text), ST_OK);
+    const struct machine_rank_row row = machine_rank_row(&m, 0);
+    assert_string_equal(row.node, "a");
+    assert_int_equal(row.slot, 3);
+    assert_int_equal(row.holder, 1);
+    assert_false(row.gone);
+    assert_string_equal(m.ranks[1].node, "b");
+    assert_int_equal(m.gone_count, 1);
+    machine_release(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_state_survives_the_journal, bench_setup,
                                         bench_teardown),
         cmocka_unit_test(a_broken_state_is_refused),
+        cmocka_unit_test(ranks_of_an_older_journal_are_in_the_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
