@@ -39,7 +39,7 @@ struct ckpt_codec;
 #ifdef CAIRN_FAULTS
 #define CODEC_CHECKED_EVERY 1u
 #else
-#define CODEC_CHECKED_EVERY 16u
+#define CODEC_CHECKED_EVERY 64u
 #endif
 
 /* level: how ckpt_encode weighs size against speed; decoding is the same for all. */
