@@ -6,35 +6,6 @@
 
 #include "server/core/internal.h"
 
-/* ---- reports ---- */
-
-struct reports_read {
-    struct store_task *task;
-    enum status status;
-};
-
-/* As they are: the store's thread unpacks them. */
-static bool read_report(void *arg, uint32_t rank, const void *data, size_t size)
-{
-    struct reports_read *read = arg;
-    read->status = rank == read->task->packed.count
-                       ? store_reports_add(&read->task->packed, data, size)
-                       : ST_INCOMPLETE;
-    return read->status == ST_OK;
-}
-
-static enum status load_reports(struct core *core, struct core_job *job, struct store_task *task)
-{
-    struct reports_read read = { .task = task, .status = ST_OK };
-    enum status st = journal_each_report(core->options.journal, job->id, task->step,
-                                         task->generation, read_report, &read);
-    if (st == ST_OK)
-        st = read.status;
-    if (st == ST_OK && task->packed.count != job->m.config.ranks)
-        st = ST_INCOMPLETE;
-    return st;
-}
-
 /* ---- the decision, read back ---- */
 
 static bool read_decision(void *arg, const struct journal_save *save)
@@ -105,8 +76,8 @@ void core_submit_store(struct core *core, struct core_job *job, const struct mac
     }
     if (st == ST_OK && task->kind == MACHINE_TASK_SWEEP)
         st = list_kept(job, task);
-    if (st == ST_OK && task->kind == MACHINE_TASK_CHECK)
-        st = load_reports(core, job, task);
+    (void)snprintf(task->journal, sizeof task->journal, "%s", journal_path(core->options.journal));
+    task->ranks = job->m.config.ranks;
     if (st == ST_OK && task->kind == MACHINE_TASK_PUBLISH)
         st = load_decision(core, job, task);
     if (st != ST_OK) { /* our own records contradict each other */

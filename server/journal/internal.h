@@ -78,6 +78,7 @@ enum journal_sql {
 
 struct journal {
     sqlite3 *db;
+    char *path;                          /* owned */
     int lock_fd;                         /* of the lock file beside it; -1: none */
     bool frozen;                         /* journal_freeze */
     bool restored;                       /* a copy in the journal's place */

@@ -44,6 +44,7 @@ struct journal_watch {
 MUST_CHECK enum status journal_open_watched(const char *path, const struct journal_watch *watch,
                                             struct journal **out);
 void journal_close(struct journal *journal);
+const char *journal_path(const struct journal *journal); /* as it was opened */
 /* What failed last, for the log. */
 const char *journal_error(const struct journal *journal);
 /* As if the process had died here: whatever is committed from now on is lost (tests/sim). */
@@ -199,6 +200,10 @@ MUST_CHECK enum status journal_each_save(struct journal *journal, const char *id
 typedef bool (*journal_report_fn)(void *arg, uint32_t rank, const void *report, size_t size);
 MUST_CHECK enum status journal_each_report(struct journal *journal, const char *id, uint64_t step,
                                            uint32_t generation, journal_report_fn fn, void *arg);
+/* On any thread, beside whoever has the journal of that path open: what is committed by then.
+ * Blocks as long as the disk does. */
+MUST_CHECK enum status journal_read_reports(const char *path, const char *id, uint64_t step,
+                                            uint32_t generation, journal_report_fn fn, void *arg);
 typedef bool (*journal_ckpt_fn)(void *arg, const struct machine_ckpt *ckpt);
 MUST_CHECK enum status journal_each_ckpt(struct journal *journal, const char *id,
                                          journal_ckpt_fn fn, void *arg);

@@ -237,7 +237,8 @@ enum status journal_open_watched(const char *path, const struct journal_watch *w
         return ST_NO_MEMORY;
     journal->lock_fd = -1;
     journal->watch = *watch;
-    enum status st = take_lock(journal, path);
+    journal->path = strdup(path);
+    enum status st = journal->path ? take_lock(journal, path) : ST_NO_MEMORY;
     if (st == ST_OK)
         st = take_restored(journal, path);
     if (st == ST_OK)

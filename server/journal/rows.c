@@ -1,9 +1,12 @@
 /* The journal's tables, one pair of functions each: write, and call back with every row. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/limits.h"
 #include "server/journal/internal.h"
+
+#define BUSY_MS 30000 /* who reads beside waits for who empties the WAL */
 
 static double number_at(sqlite3_stmt *row, int column)
 {
@@ -189,6 +192,24 @@ enum status journal_each_report(struct journal *journal, const char *id, uint64_
                   (size_t)sqlite3_column_bytes(row, 1));
     }
     return end_rows(row, st);
+}
+
+enum status journal_read_reports(const char *path, const char *id, uint64_t step,
+                                 uint32_t generation, journal_report_fn fn, void *arg)
+{
+    struct journal *beside = calloc(1, sizeof *beside);
+    if (!beside)
+        return ST_NO_MEMORY;
+    beside->lock_fd = -1; /* who writes to it has the lock */
+    const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX; /* of a WAL readers keep notes */
+    int rc = sqlite3_open_v2(path, &beside->db, flags, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_busy_timeout(beside->db, BUSY_MS);
+    enum status st = journal_status(beside, rc);
+    if (st == ST_OK)
+        st = journal_each_report(beside, id, step, generation, fn, arg);
+    journal_close(beside);
+    return st == ST_EXISTS ? ST_IO : st;
 }
 
 enum status journal_put_ckpt(struct journal *journal, const char *id,

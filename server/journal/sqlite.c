@@ -150,7 +150,13 @@ void journal_close(struct journal *journal)
     (void)sqlite3_close(journal->db);
     if (journal->lock_fd >= 0)
         (void)close(journal->lock_fd);
+    free(journal->path);
     free(journal);
+}
+
+const char *journal_path(const struct journal *journal)
+{
+    return journal->path;
 }
 
 const char *journal_error(const struct journal *journal)

@@ -1,34 +1,16 @@
-#include "server/store/reports.h"
-
+/* The reports of a save, as the ranks packed them (cairn.v1.SaveReport), read where a task runs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cairn/v1/training.pb-c.h"
+#include "server/journal/journal.h"
+#include "server/store/task.h"
 
-#define BYTES_MAX ((size_t)1 << 32)
-
-void store_reports_init(struct store_reports *reports)
-{
-    *reports = (struct store_reports){ .count = 0 };
-    buf_init(&reports->packed, BYTES_MAX);
-}
-
-void store_reports_release(struct store_reports *reports)
-{
-    buf_release(&reports->packed);
-    reports->count = 0;
-}
-
-enum status store_reports_add(struct store_reports *reports, const void *report, size_t size)
-{
-    const uint64_t head = size;
-    enum status st = buf_append(&reports->packed, &head, sizeof head);
-    if (st == ST_OK)
-        st = buf_append(&reports->packed, report, size);
-    reports->count += st == ST_OK;
-    return st;
-}
+struct reading {
+    struct store_task *task;
+    enum status status;
+};
 
 static bool take_hash(const ProtobufCBinaryData *in, struct ckpt_hash *out)
 {
@@ -87,20 +69,30 @@ static enum status unpack_one(const void *data, size_t size, uint32_t rank, stru
     return st;
 }
 
-enum status store_reports_unpack(const struct store_reports *reports, struct ckpt_report **out,
-                                 uint32_t *out_count)
+/* By rank: one that is missing leaves its place to the next. */
+static bool take_row(void *arg, uint32_t rank, const void *data, size_t size)
 {
-    struct ckpt_report *list = calloc(reports->count ? reports->count : 1, sizeof *list);
-    const char *at = reports->packed.data;
-    enum status st = list ? ST_OK : ST_NO_MEMORY;
-    *out = list;
-    *out_count = 0;
-    while (st == ST_OK && *out_count < reports->count) {
-        uint64_t size;
-        memcpy(&size, at, sizeof size);
-        st = unpack_one(at + sizeof size, size, *out_count, &list[*out_count]);
-        at += sizeof size + size;
-        ++*out_count;
+    struct reading *reading = arg;
+    struct store_task *task = reading->task;
+    if (rank != task->report_count || rank >= task->ranks) {
+        reading->status = ST_INCOMPLETE;
+        return false;
     }
-    return st;
+    reading->status = unpack_one(data, size, rank, &task->reports[task->report_count++]);
+    return reading->status == ST_OK;
+}
+
+enum status store_task_read_reports(struct store_task *task)
+{
+    struct reading reading = { .task = task, .status = ST_OK };
+    if (task->reports)
+        return ST_OK;
+    task->reports = calloc(task->ranks ? task->ranks : 1, sizeof *task->reports);
+    if (!task->reports)
+        return ST_NO_MEMORY;
+    enum status st = journal_read_reports(task->journal, task->job, task->step, task->generation,
+                                          take_row, &reading);
+    if (st == ST_OK)
+        st = reading.status;
+    return st == ST_OK && task->report_count < task->ranks ? ST_INCOMPLETE : st;
 }

@@ -29,7 +29,6 @@ struct store_task *store_task_new(enum machine_task kind)
         return NULL;
     task->kind = kind;
     buf_init(&task->manifest, (size_t)LIMIT_MANIFEST_BYTES);
-    store_reports_init(&task->packed);
     return task;
 }
 
@@ -59,7 +58,6 @@ void store_task_free(struct store_task *task)
     free(task->reports);
     free(task->kept);
     buf_release(&task->manifest);
-    store_reports_release(&task->packed);
     free(task);
 }
 
@@ -163,18 +161,9 @@ static enum status probe_store(struct store_task *task, const struct io *io)
     return again == ST_EXISTS ? st : again;
 }
 
-enum status store_task_unpack(struct store_task *task)
-{
-    if (task->packed.count == 0)
-        return ST_OK;
-    enum status st = store_reports_unpack(&task->packed, &task->reports, &task->report_count);
-    store_reports_release(&task->packed);
-    return st;
-}
-
 static enum status prepare_commit(struct store_task *task, const struct io *io)
 {
-    enum status st = store_task_unpack(task);
+    enum status st = store_task_read_reports(task);
     if (st == ST_OK)
         st = ckpt_commit_check(io, task->dir, task->reports, task->report_count);
     if (st != ST_OK)

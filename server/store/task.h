@@ -12,7 +12,6 @@
 #include "common/limits.h"
 #include "common/status.h"
 #include "server/machine/parts.h"
-#include "server/store/reports.h"
 #include "server/store/watch.h"
 
 struct store_task {
@@ -31,8 +30,9 @@ struct store_task {
     bool holds;                  /* PROBE: checkpoints of the job are said to be there */
     bool given_up;               /* DROP, REMOVE: also where the mark is missing, or another */
     char dir[LIMIT_PATH];        /* the checkpoint's folder */
-    struct store_reports packed; /* CHECK: the ranks' reports */
-    struct ckpt_report *reports; /* CHECK, while it runs: the same; owned */
+    char journal[LIMIT_PATH];    /* CHECK: has the ranks' reports */
+    uint32_t ranks;              /* CHECK: so many */
+    struct ckpt_report *reports; /* CHECK, while it runs: by rank; owned */
     uint32_t report_count;
     int64_t wall_ms;     /* goes into the manifest */
     struct buf manifest; /* made by CHECK, published by PUBLISH */
@@ -54,8 +54,12 @@ int64_t store_task_deadline_ms(enum machine_task kind);    /* then it counts as 
 struct store_task *store_task_new(enum machine_task kind); /* NULL: no memory */
 void store_task_free(struct store_task *task);
 
-/* CHECK, where it runs: makes reports of those that are packed. Errors: of store_reports_unpack */
-MUST_CHECK enum status store_task_unpack(struct store_task *task);
+/*
+ * CHECK, where it runs: reads the reports from the journal, if they aren't there.
+ * Errors: ST_INCOMPLETE: not all are there (the save was dropped meanwhile); ST_CORRUPT, ST_INVALID:
+ *         one makes no sense; those of the journal
+ */
+MUST_CHECK enum status store_task_read_reports(struct store_task *task);
 
 /* The answer in place of a task that never came back: whose it is, what it was about, and
  * ST_TIMED_OUT. NULL: no memory. */

@@ -118,7 +118,10 @@ static enum status run_check(struct sim *sim, struct store_task *task, struct si
     uint64_t state = sim_state(folder->job, folder->step);
     if (!folder->there)
         return ST_NOT_FOUND;
-    if (store_task_unpack(task) != ST_OK)
+    enum status st = store_task_read_reports(task);
+    if (st == ST_INCOMPLETE)
+        return st; /* it was dropped meanwhile */
+    if (st != ST_OK)
         sim_fail(sim, "reports can't be read");
     for (uint32_t i = 0; i < task->report_count; i++) {
         const struct ckpt_report *report = &task->reports[i];

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cairn/v1/training.pb-c.h"
 #include "checkpoint/format/hash.h"
 #include "server/store/task.h"
 #include "tests/crash/ckpt_sample.h"
@@ -452,71 +451,6 @@ static void a_catalog_that_is_full_says_so(void **state)
     assert_non_null(strstr(b->m.reason, "65536 checkpoints at most"));
 }
 
-/* ---- reports ---- */
-
-static void add_report(struct store_task *task, uint32_t rank, size_t hash_bytes)
-{
-    static const uint8_t hashes[48] = { 1, 2, 3 };
-    uint8_t data[512];
-    Cairn__V1__PieceRun run = CAIRN__V1__PIECE_RUN__INIT, *runs[] = { &run };
-    Cairn__V1__SaveReport report = CAIRN__V1__SAVE_REPORT__INIT;
-    run.buffer = 1;
-    run.first = 7 + rank;
-    run.xxh3_128 = (ProtobufCBinaryData){ hash_bytes, (uint8_t *)hashes };
-    report.step = 40;
-    report.generation = 2;
-    report.rank = rank;
-    report.size = 1000 + rank;
-    report.file = "shard";
-    report.xxh3_128 = report.scalars_xxh3_128 = (ProtobufCBinaryData){ 16, (uint8_t *)hashes };
-    report.n_pieces = 1;
-    report.pieces = runs;
-    const size_t size = cairn__v1__save_report__pack(&report, data);
-    assert_int_equal(store_reports_add(&task->packed, data, size), ST_OK);
-}
-
-static void reports_are_unpacked_where_the_task_runs(void **state)
-{
-    struct store_task *task = store_task_new(MACHINE_TASK_CHECK);
-    (void)state;
-    assert_non_null(task);
-    for (uint32_t rank = 0; rank < 3; rank++)
-        add_report(task, rank, 32);
-    assert_int_equal(task->report_count, 0);
-    assert_int_equal(store_task_unpack(task), ST_OK);
-    assert_int_equal(store_task_unpack(task), ST_OK); /* once */
-    assert_int_equal(task->report_count, 3);
-    for (uint32_t rank = 0; rank < 3; rank++) {
-        const struct ckpt_report *report = &task->reports[rank];
-        assert_int_equal(report->rank, rank);
-        assert_int_equal(report->size, 1000 + rank);
-        assert_string_equal(report->file, "shard");
-        assert_int_equal(report->run_count, 1);
-        assert_int_equal(report->runs[0].first, 7 + rank);
-        assert_int_equal(report->runs[0].count, 2);
-    }
-    store_task_free(task);
-}
-
-static void a_report_that_makes_no_sense_ends_the_check(void **state)
-{
-    struct store_task *task[3];
-    (void)state;
-    for (int i = 0; i < 3; i++) {
-        task[i] = store_task_new(MACHINE_TASK_CHECK);
-        assert_non_null(task[i]);
-        add_report(task[i], 0, 16);
-    }
-    assert_int_equal(store_reports_add(&task[0]->packed, "\xff\xff", 2), ST_OK);
-    add_report(task[1], 2, 16); /* rank 1's is missing */
-    add_report(task[2], 1, 17); /* not a number of hashes */
-    assert_int_equal(store_task_unpack(task[0]), ST_CORRUPT);
-    assert_int_equal(store_task_unpack(task[1]), ST_CORRUPT);
-    assert_int_equal(store_task_unpack(task[2]), ST_INVALID);
-    for (int i = 0; i < 3; i++)
-        store_task_free(task[i]);
-}
-
 #define TASK(name) cmocka_unit_test_setup_teardown(name, open_store, close_store)
 #define JOB(name)  cmocka_unit_test_setup_teardown(name, bench_setup_saved, bench_teardown)
 
@@ -530,8 +464,6 @@ int main(void)
         TASK(a_checkpoint_of_a_later_version_is_named_with_both),
         TASK(what_was_given_up_is_removed_where_nothing_is),
         TASK(a_late_probe_cannot_touch_the_one_in_its_place),
-        cmocka_unit_test(reports_are_unpacked_where_the_task_runs),
-        cmocka_unit_test(a_report_that_makes_no_sense_ends_the_check),
         TASK(what_calls_left_goes_but_not_what_is_under_way),
         JOB(a_job_waits_for_its_store_and_goes_on_from_it),
         JOB(a_resumed_job_asks_for_its_store_first),
