@@ -348,9 +348,11 @@ static enum status daemon_start(struct daemon *d)
 
 static int wait_ms(struct daemon *d, int64_t of_core)
 {
-    int64_t at = api_deadline(&d->api);
+    int64_t at = api_deadline(&d->api), by = core_commit_by(d->core);
     if (of_core < at)
         at = of_core;
+    if (by != 0 && by < at)
+        at = by;
     int64_t wait_max = d->watchdog_fd >= 0 ? WATCHDOG_BEAT_MS : 60000;
     if (at == INT64_MAX)
         return (int)wait_max;
@@ -380,6 +382,16 @@ static void end_group(struct daemon *d)
         api_release(&d->api);
 }
 
+/* As soon as anybody waits for it. Until then people are told nothing of what it did, either. */
+static void end_group_in_time(struct daemon *d)
+{
+    if (core_commit_by(d->core) > clock_mono_ms(clock_system()) && !api_waits(&d->api))
+        return;
+    end_group(d);
+    api_pump(&d->api);
+    (void)core_commit(d->core); /* what the pump asked agents for */
+}
+
 static enum status daemon_run(struct daemon *d)
 {
     struct pollfd fds[] = { { .fd = rpc_mailbox_fd(d->mailbox), .events = POLLIN },
@@ -393,9 +405,7 @@ static enum status daemon_run(struct daemon *d)
         (void)rpc_mailbox_drain(d->mailbox, GROUP_MAX);
         if (deadline <= clock_mono_ms(clock_system()))
             core_tick(d->core);
-        end_group(d);
-        api_pump(&d->api);
-        (void)core_commit(d->core); /* what the pump asked agents for */
+        end_group_in_time(d);
         beat(d);
         if ((fds[1].revents & POLLIN) && asked_to_end(d))
             return ST_OK;

@@ -100,6 +100,8 @@ void api_release(struct api *api);
 /* After that: sends what is new. */
 void api_pump(struct api *api);
 int64_t api_deadline(const struct api *api);
+/* Somebody called, or is to be told something by now: the group is to end. */
+bool api_waits(const struct api *api);
 /* Ends all streams: before the server stops. */
 void api_close(struct api *api);
 void api_free(struct api *api); /* what it holds itself */

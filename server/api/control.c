@@ -466,6 +466,12 @@ int64_t api_deadline(const struct api *api)
     return at;
 }
 
+bool api_waits(const struct api *api)
+{
+    return api->corked_count > 0 ||
+           api_deadline(api) <= clock_mono_ms(core_options(api->core)->clock);
+}
+
 void api_close(struct api *api)
 {
     api->closing = true;

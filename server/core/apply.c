@@ -267,12 +267,19 @@ static enum status record_turn(struct core *core, struct core_job *job,
 
 /* ---- groups ---- */
 
+static void note_begun(struct core *core)
+{
+    if (core->begun_at == 0)
+        core->begun_at = core_now(core);
+}
+
 enum status core_begin(struct core *core)
 {
     if (core->begun)
         return ST_OK;
     enum status st = journal_begin(core->options.journal);
     core->begun = st == ST_OK;
+    note_begun(core);
     return st;
 }
 
@@ -284,6 +291,7 @@ void core_mark_dirty(struct core *core, struct core_job *job)
     job->dirty = true;
     job->dirty_next = core->dirty;
     core->dirty = job;
+    note_begun(core);
 }
 
 void core_forget_dirty(struct core *core, struct core_job *job)
@@ -336,6 +344,7 @@ enum status core_commit(struct core *core)
         return st;
     }
     core->begun = false;
+    core->begun_at = 0;
     fault_points(core, NULL, "commit.recorded");
     while (core->dirty) {
         struct core_job *job = core->dirty;
@@ -346,6 +355,12 @@ enum status core_commit(struct core *core)
         core_outbox_empty(core);
     core_excuse(core); /* a disk that was slow is no silence of others */
     return core->failed;
+}
+
+int64_t core_commit_by(const struct core *core)
+{
+    const bool lingers = core->begun_at != 0 && core->outbox.count == 0;
+    return lingers ? core->begun_at + CORE_LINGER_MS : 0;
 }
 
 void core_flush_rows(struct core *core, struct core_job *job)

@@ -90,8 +90,10 @@ void core_wake(struct core *core)
 static void tick_job(struct core *core, struct core_job *job, int64_t now)
 {
     job->ticked_at = now;
-    if (job->rows.count > 0 && now >= job->rows.since + CORE_ROWS_MS)
-        core_flush_rows(core, job);
+    if (job->rows.count > 0 && now >= job->rows.since + CORE_ROWS_MS) {
+        core_mark_dirty(core, job); /* they are written with the group */
+        job->version++;
+    }
     if (machine_deadline(&job->m) <= now) {
         struct machine_event event = core_event(core, MACHINE_EV_TICK);
         (void)core_apply(core, job, &event);

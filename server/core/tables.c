@@ -157,7 +157,7 @@ int64_t core_job_deadline(const struct core_job *job)
     if (job->unreadable[0])
         return TIMERS_NEVER;
     int64_t at = machine_deadline(&job->m);
-    if (job->rows.count > 0 && job->rows.since + CORE_ROWS_MS < at)
+    if (job->rows.count > 0 && !job->dirty && job->rows.since + CORE_ROWS_MS < at)
         at = job->rows.since + CORE_ROWS_MS;
     return at > job->ticked_at ? at : job->ticked_at + 1;
 }
