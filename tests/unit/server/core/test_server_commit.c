@@ -134,6 +134,33 @@ static void nothing_is_told_before_its_group_is_on_the_medium(void **state)
     close_all(w, &e);
 }
 
+/* Rows of metrics: nobody waits for that they are journalled, until something else happens. */
+static void what_nobody_waits_for_is_not_committed_alone(void **state)
+{
+    struct core_world *w = *state;
+    struct ends e;
+    journal_vfs_watch(NULL, NULL);
+    core_restart(w);
+    struct core_job *job = form(w, &e);
+    assert_int_equal(core_commit_by(w->core), 0); /* nothing is open: it costs nothing */
+    begin_group(&e);
+    say_rows(w, &e.trainer[0], 1);
+    assert_int_equal(core_commit_by(w->core), 0);
+    core_pass(w, CORE_ROWS_MS);
+    assert_int_equal(job->rows.count, 1);
+    const int64_t by = core_commit_by(w->core);
+    assert_in_range(by, 1, w->now + CORE_LINGER_MS);
+    core_pass(w, 1);
+    assert_int_equal(core_commit_by(w->core), by); /* from its first write on */
+    say_exits(w, &e, job);
+    assert_int_equal(core_commit_by(w->core), 0);
+    assert_true(end_group(&e) >= 3); /* two exits, and that the row is kept */
+    assert_int_equal(e.syncs, 1);
+    assert_int_equal(job->rows.count, 0);
+    assert_int_equal(e.trainer[0].sent[CAIRN__V1__TRAINER_ORDER__BODY_METRIC_ACK], 1);
+    close_all(w, &e);
+}
+
 static void what_was_not_committed_never_happened(void **state)
 {
     struct core_world *w = *state;
@@ -233,6 +260,7 @@ int main(void)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, core_setup, core_teardown)
     const struct CMUnitTest tests[] = {
         CASE(nothing_is_told_before_its_group_is_on_the_medium),
+        CASE(what_nobody_waits_for_is_not_committed_alone),
         CASE(what_was_not_committed_never_happened),
         CASE(who_is_gone_before_the_commit_is_told_nothing),
         CASE(a_stream_ends_after_what_is_on_its_way),
