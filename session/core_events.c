@@ -507,9 +507,6 @@ void session_core_order(struct session_core *core, Cairn__V1__TrainerOrder *orde
     case CAIRN__V1__TRAINER_ORDER__BODY_SAVE_FOLDER:
         session_order_folder(core, order->save_folder);
         break;
-    case CAIRN__V1__TRAINER_ORDER__BODY_SAVE_ACK:
-        session_order_ack(core, order->save_ack, now_ms);
-        break;
     case CAIRN__V1__TRAINER_ORDER__BODY_SAVE_DONE:
         session_order_done(core, order->save_done);
         break;

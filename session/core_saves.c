@@ -145,8 +145,7 @@ enum status session_core_save_begin(struct session_core *core, uint64_t step, bo
                             save->state == SESSION_SAVE_REMOVING || save_expects_folder(core, save);
         if (save->state == SESSION_SAVE_COPYING || (needed && save->step == step))
             return ST_AGAIN;
-        if ((save->state == SESSION_SAVE_REPORTING || save->state == SESSION_SAVE_ACKED) &&
-            save->step == step)
+        if (save->state == SESSION_SAVE_REPORTING && save->step == step)
             return ST_EXISTS;
     }
     give_way(core);
@@ -303,17 +302,6 @@ void session_order_folder(struct session_core *core, const Cairn__V1__SaveFolder
     save_enter(save, SESSION_SAVE_WRITING);
 }
 
-void session_order_ack(struct session_core *core, const Cairn__V1__SaveAck *ack, int64_t now_ms)
-{
-    struct session_save_record *save = save_find(core, ack->step);
-    if (save == NULL || save->state != SESSION_SAVE_REPORTING)
-        return;
-    save_enter(save, SESSION_SAVE_ACKED);
-    save->said = true;
-    save->repeat_ms = now_ms + SESSION_REPEAT_MS;
-    core->last_words_version++;
-}
-
 static void save_drop(struct session_core *core, struct session_save_record *save)
 {
     switch (save->state) {
@@ -328,7 +316,6 @@ static void save_drop(struct session_core *core, struct session_save_record *sav
         }
         break;
     case SESSION_SAVE_REPORTING:
-    case SESSION_SAVE_ACKED:
         cairn__v1__save_report__free_unpacked(save->report, NULL);
         save->report = NULL;
         save_enter(save, SESSION_SAVE_REMOVING);
@@ -403,7 +390,6 @@ static bool save_is_to_say(const struct session_save_record *save, int64_t now_m
     switch (save->state) {
     case SESSION_SAVE_BEGUN:
     case SESSION_SAVE_REPORTING:
-    case SESSION_SAVE_ACKED:
         return !save->said || now_ms >= save->repeat_ms;
     case SESSION_SAVE_FAILED:
     case SESSION_SAVE_REMOVED:
@@ -440,7 +426,6 @@ static void save_fill(const struct session_save_record *save, struct session_out
         out->message.save_begin = &out->save_begin;
         return;
     case SESSION_SAVE_REPORTING:
-    case SESSION_SAVE_ACKED:
         CHECK(save->report != NULL);
         out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_REPORT;
         out->message.save_report = save->report;

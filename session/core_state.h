@@ -7,10 +7,9 @@
  *     COPYING   -> BEGUN      [session_core_save_copied]   the copy is whole; SaveBegin is said
  *     COPYING   -> FREE       [session_core_save_copied]   the copy failed
  *     BEGUN     -> WRITING    [session_order_folder]       the saver writes the shard file there
- *     WRITING   -> REPORTING  [session_core_save_written]  SaveReport is said
- *     REPORTING -> ACKED      [session_order_ack]          the coordinator has the report
- *     ACKED     -> FREE       [session_order_done]         committed; so from any state in which
- *                                                          nobody copies or writes: an ack is lost
+ *     WRITING   -> REPORTING  [session_core_save_written]  SaveReport is said, until SaveDone
+ *     REPORTING -> FREE       [session_order_done]         committed; so from any state in which
+ *                                                          nobody copies or writes
  *
  * What came to nothing:
  *
@@ -32,7 +31,7 @@
  *                                                          the saver is through with it:
  *     WRITING   -> REMOVING   [session_core_save_written]
  *     WRITING   -> REMOVED    [session_core_save_failed]   REMOVING if the file may be left
- *     REPORTING -> REMOVING   [session_order_done]         ACKED -> REMOVING, too
+ *     REPORTING -> REMOVING   [session_order_done]
  *     FAILED    -> REMOVING   [session_order_done]         REMOVED or FREE if the file is gone
  *     FREE      -> REMOVED    [session_order_folder]       of a save that nobody here knows
  *     REMOVING  -> REMOVED    [session_core_save_removed]  SaveFailed is said: "removed"
@@ -98,7 +97,6 @@ enum session_save_state {
     SESSION_SAVE_BEGUN,
     SESSION_SAVE_WRITING,
     SESSION_SAVE_REPORTING,
-    SESSION_SAVE_ACKED,
     SESSION_SAVE_FAILED,
     SESSION_SAVE_REMOVING,
     SESSION_SAVE_REMOVED,
@@ -319,6 +317,5 @@ bool session_save_holds(const struct session_save_record *save);
 bool session_out_save(const struct session_core *core, int64_t now_ms, struct session_out *out);
 void session_sent_save(struct session_core *core, const struct session_out *out, int64_t now_ms);
 void session_order_folder(struct session_core *core, const Cairn__V1__SaveFolder *folder);
-void session_order_ack(struct session_core *core, const Cairn__V1__SaveAck *ack, int64_t now_ms);
 void session_order_done(struct session_core *core, const Cairn__V1__SaveDone *done);
 void session_saves_link_up(struct session_core *core);

@@ -69,7 +69,7 @@ static enum status link_hear(struct session *session)
     const enum status st = link->recv(link->self, TICK_MS, &order);
     if (st != ST_OK)
         return st;
-    const bool is_ack = order->body_case == CAIRN__V1__TRAINER_ORDER__BODY_SAVE_ACK;
+    const bool is_done = order->body_case == CAIRN__V1__TRAINER_ORDER__BODY_SAVE_DONE;
     if (order->body_case == CAIRN__V1__TRAINER_ORDER__BODY_SAVE_AT)
         fault_point("save.announced");
     struct readback_order read;
@@ -80,9 +80,9 @@ static enum status link_hear(struct session *session)
     (void)pthread_mutex_unlock(&session->mutex);
     if (reads)
         readback_start(session->readback, &read);
+    if (is_done)
+        fault_point("save.done"); /* its last words still have the report */
     session_write_last_words(session);
-    if (is_ack)
-        fault_point("save.acked");
     return ST_OK;
 }
 

@@ -11,11 +11,11 @@
  * gRPC: what carries the messages is a link that the caller makes.
  *
  * Losing the link ends nothing: the session opens it again every 0.1 to 1 s, says hello with
- * attached = true and repeats what was not acknowledged. An Over order, or a refusal as stale,
+ * attached = true and repeats what was not answered. An Over order, or a refusal as stale,
  * calls `over` from the link thread: the generation is dead; abort communication and leave.
  *
  * Last words: a file (training.proto, LastWords), rewritten whenever what doesn't change with every
- * step changes: a fault, a save that is not acknowledged, finished.
+ * step changes: a fault, a save that is written and not yet committed, finished.
  */
 #pragma once
 

@@ -167,7 +167,6 @@ static enum status record_action(struct core *core, struct core_job *job,
     case MACHINE_ACT_STAY:
     case MACHINE_ACT_STORE:
     case MACHINE_ACT_SEND_FOLDER:
-    case MACHINE_ACT_SEND_ACK:
     case MACHINE_ACT_SEND_DONE:
     case MACHINE_ACT_READ_BACK:
         break;
@@ -401,8 +400,6 @@ static void send_about_save_to(struct core *core, struct core_job *job, uint32_t
         core_send_save_at(core, job, rank, act->step, act->exit);
     } else if (act->kind == MACHINE_ACT_STAY) {
         core_send_stay(core, job, rank, act->step);
-    } else if (act->kind == MACHINE_ACT_SEND_ACK) {
-        core_send_ack(core, job, rank, act->step);
     } else if (act->kind == MACHINE_ACT_SEND_DONE) {
         core_send_done(core, job, rank, act->step, act->committed);
     } else if (act->kind == MACHINE_ACT_READ_BACK) {
@@ -434,8 +431,10 @@ static void perform_action(struct core *core, struct core_job *job,
     case MACHINE_ACT_TELL:
     case MACHINE_ACT_SAVE_ROW:
     case MACHINE_ACT_CKPT_ROW:
-    case MACHINE_ACT_REPORT_ROW:
         break; /* journalled */
+    case MACHINE_ACT_REPORT_ROW:
+        core_post_point(core, "coordinator.report", act->rank, act->generation, (int64_t)act->step);
+        break;
     case MACHINE_ACT_GEN_BEGIN:
     case MACHINE_ACT_GEN_END:
         core_forget_meetings(job);
@@ -473,7 +472,6 @@ static void perform_action(struct core *core, struct core_job *job,
     case MACHINE_ACT_SAVE_AT:
     case MACHINE_ACT_STAY:
     case MACHINE_ACT_SEND_FOLDER:
-    case MACHINE_ACT_SEND_ACK:
     case MACHINE_ACT_SEND_DONE:
     case MACHINE_ACT_READ_BACK:
         send_about_save(core, job, act);

@@ -212,7 +212,6 @@ void core_send_save_at(struct core *core, struct core_job *job, uint32_t rank, u
 void core_send_stay(struct core *core, struct core_job *job, uint32_t rank, uint64_t step);
 void core_send_folder(struct core *core, struct core_job *job, uint32_t rank,
                       const struct machine_action *act);
-void core_send_ack(struct core *core, struct core_job *job, uint32_t rank, uint64_t step);
 void core_send_read_back(struct core *core, struct core_job *job, uint32_t rank,
                          const struct machine_action *act);
 void core_send_done(struct core *core, struct core_job *job, uint32_t rank, uint64_t step,

@@ -304,15 +304,6 @@ void core_send_stay(struct core *core, struct core_job *job, uint32_t rank, uint
     send_at(core, job, rank, at);
 }
 
-void core_send_ack(struct core *core, struct core_job *job, uint32_t rank, uint64_t step)
-{
-    Cairn__V1__SaveAck ack = CAIRN__V1__SAVE_ACK__INIT;
-    core_post_point(core, "coordinator.ack", -1, job->m.generation,
-                    (int64_t)machine_step_now(&job->m));
-    ack.step = step;
-    core_send_order(core, job, rank, CAIRN__V1__TRAINER_ORDER__BODY_SAVE_ACK, &ack);
-}
-
 void core_send_done(struct core *core, struct core_job *job, uint32_t rank, uint64_t step,
                     bool committed)
 {

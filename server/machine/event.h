@@ -210,7 +210,6 @@ enum machine_action_kind {
     MACHINE_ACT_STORE,    /* task, shard: asks the store about step, generation; answer: an event */
     /* to ranks, about a save */
     MACHINE_ACT_SEND_FOLDER, /* step, there; rank, or all that began it */
-    MACHINE_ACT_SEND_ACK,    /* step; rank: its report is journalled */
     MACHINE_ACT_SEND_DONE,   /* step, committed; rank */
     MACHINE_ACT_READ_BACK,   /* step, generation; rank: m->read_back begins, or is said again */
 };

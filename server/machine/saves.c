@@ -241,37 +241,28 @@ static void note_times(struct machine_save *save, const struct machine_report *r
     times->sync_us = larger(times->sync_us, report->times.sync_us);
 }
 
+/* It comes again until its rank hears what became of the save, and once more with last words. */
 void machine_on_save_report(struct machine_turn *t)
 {
     struct machine *m = t->m;
     uint32_t rank = t->ev->rank;
     uint64_t step = t->ev->save_report.step;
     int index = machine_save_index(m, step, m->generation);
-    const struct machine_save *save = index < 0 ? NULL : &m->saves[index];
-    bool known =
-        save && save->state >= MACHINE_SAVE_COLLECTING && save->state <= MACHINE_SAVE_COMMITTED;
-    if (!known && !machine_ckpt_at(m, step, m->generation)) {
-        machine_send_done(t, step, rank, false);
+    enum machine_save_state state = index < 0 ? MACHINE_SAVE_FREE : m->saves[index].state;
+    if (state < MACHINE_SAVE_COLLECTING || state > MACHINE_SAVE_COMMITTING) {
+        bool committed = state == MACHINE_SAVE_COMMITTED || machine_ckpt_at(m, step, m->generation);
+        machine_send_done(t, step, rank, committed);
         return;
     }
-    if (known && save->state == MACHINE_SAVE_COLLECTING) {
-        uint8_t *flags = &m->ranks[rank].save_flags[index];
-        if (!(*flags & MACHINE_RANK_REPORTED)) {
-            *flags |= MACHINE_RANK_BEGUN | MACHINE_RANK_REPORTED;
-            m->ranks[rank].save_failed = false;
-            note_times(&m->saves[index], &t->ev->save_report);
-            struct machine_action *row =
-                machine_act_on(t, MACHINE_ACT_REPORT_ROW, step, m->generation);
-            row->rank = rank;
-        }
-    }
-    machine_act_on(t, MACHINE_ACT_SEND_ACK, step, m->generation)->rank = rank;
-    if (!known || save->state == MACHINE_SAVE_COMMITTED) {
-        machine_send_done(t, step, rank, true);
-    } else if (save->state == MACHINE_SAVE_COLLECTING &&
-               machine_every_rank(m, index, MACHINE_RANK_REPORTED)) {
+    uint8_t *flags = &m->ranks[rank].save_flags[index];
+    if (state != MACHINE_SAVE_COLLECTING || (*flags & MACHINE_RANK_REPORTED))
+        return;
+    *flags |= MACHINE_RANK_BEGUN | MACHINE_RANK_REPORTED;
+    m->ranks[rank].save_failed = false;
+    note_times(&m->saves[index], &t->ev->save_report);
+    machine_act_on(t, MACHINE_ACT_REPORT_ROW, step, m->generation)->rank = rank;
+    if (machine_every_rank(m, index, MACHINE_RANK_REPORTED))
         check_save(t, index);
-    }
 }
 
 void machine_on_save_passed(struct machine_turn *t)

@@ -16,8 +16,8 @@ from home import Home
 STEP_PHASES = ["trainer.forming", "trainer.forward", "trainer.backward", "trainer.reduce", "comm.exchange",
                "trainer.update", "trainer.eval", "trainer.finishing"]
 SAVE_PHASES = ["save.snapshot", "save.create", "save.write", "save.fsync", "save.written", "save.reported",
-               "save.acked"]
-COMMIT_PHASES = ["coordinator.ack", "commit.folder", "commit.check", "commit.record", "commit.recorded",
+               "save.done"]
+COMMIT_PHASES = ["coordinator.report", "commit.folder", "commit.check", "commit.record", "commit.recorded",
                  "commit.manifest_tmp", "commit.link", "commit.fsync_dir", "retention.unpublish"]
 AT_STEP = {"trainer.forward": 6, "trainer.backward": 6, "trainer.reduce": 6, "trainer.update": 6}
 

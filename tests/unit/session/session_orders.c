@@ -42,13 +42,6 @@ Cairn__V1__TrainerOrder *folder_order(uint64_t step, const char *dir)
     return ORDER(SAVE_FOLDER, save_folder, &folder);
 }
 
-Cairn__V1__TrainerOrder *ack_order(uint64_t step)
-{
-    Cairn__V1__SaveAck ack = CAIRN__V1__SAVE_ACK__INIT;
-    ack.step = step;
-    return ORDER(SAVE_ACK, save_ack, &ack);
-}
-
 Cairn__V1__TrainerOrder *done_order(uint64_t step, bool committed)
 {
     Cairn__V1__SaveDone done = CAIRN__V1__SAVE_DONE__INIT;

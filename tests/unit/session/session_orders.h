@@ -18,7 +18,6 @@ Cairn__V1__TrainerOrder *order_new(const Cairn__V1__TrainerOrder *order);
 Cairn__V1__TrainerOrder *plan_order(Cairn__V1__Plan *plan, uint32_t generation, uint32_t rank,
                                     uint32_t *shares, uint32_t size);
 Cairn__V1__TrainerOrder *folder_order(uint64_t step, const char *dir);
-Cairn__V1__TrainerOrder *ack_order(uint64_t step);
 Cairn__V1__TrainerOrder *done_order(uint64_t step, bool committed);
 Cairn__V1__TrainerOrder *save_at_order(uint64_t step, bool exits);
 Cairn__V1__TrainerOrder *stay_order(uint64_t step); /* no exit after it */

@@ -85,7 +85,6 @@ static void on_report(struct coordinator *c, const Cairn__V1__SaveReport *report
 {
     c->reports++;
     keep_report(c, report);
-    put_order(c, ack_order(report->step));
     if (c->commits)
         order_done(c, report->step, true);
 }

@@ -420,7 +420,7 @@ static Cairn__V1__LastWords *words_of(struct bench *b)
     return words;
 }
 
-static void last_words_hold_the_fault_and_what_is_not_acknowledged(void **state)
+static void last_words_hold_the_fault_and_what_is_not_decided(void **state)
 {
     (void)state;
     struct bench *b = trained(0, 0);
@@ -442,7 +442,10 @@ static void last_words_hold_the_fault_and_what_is_not_acknowledged(void **state)
     assert_int_equal(words->fault__case, CAIRN__V1__LAST_WORDS__FAULT___NOT_SET);
     cairn__v1__last_words__free_unpacked(words, NULL);
     version = b->core.last_words_version;
-    hear(b, ack_order(10));
+    assert_says(b, METRICS);
+    assert_says(b, SAVE_REPORT);
+    assert_int_equal(b->core.last_words_version, version); /* that it left decides nothing */
+    hear(b, done_order(10, true));
     assert_true(b->core.last_words_version > version);
     struct session_fault_record fault = { .kind = CAIRN__V1__FAULT_KIND__USER, .why = { "no" } };
     session_core_fault(&b->core, &fault);
@@ -496,7 +499,6 @@ static void orders_of_a_later_version_are_ignored(void **state)
     const Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
     hear(b, order_new(&order));
     hear(b, metric_ack_order(50)); /* to a rank that has no rows */
-    hear(b, ack_order(5));
     hear(b, done_order(5, false));
     assert_silent(b);
     bench_free(b);
@@ -523,7 +525,7 @@ int main(void)
         cmocka_unit_test(who_had_passed_it_needs_no_other_answer),
         cmocka_unit_test(what_is_read_back_is_told_once_a_second_and_at_its_end),
         cmocka_unit_test(the_first_fault_is_kept_and_said_on_every_connection),
-        cmocka_unit_test(last_words_hold_the_fault_and_what_is_not_acknowledged),
+        cmocka_unit_test(last_words_hold_the_fault_and_what_is_not_decided),
         cmocka_unit_test(finished_is_said_after_the_last_rows),
         cmocka_unit_test(nothing_is_said_once_it_is_over),
         cmocka_unit_test(orders_of_a_later_version_are_ignored),
