@@ -39,7 +39,7 @@ def cases():
         found.append(("coordinator", "kill", phase))
     for phase in COMMIT_PHASES:
         found.append(("coordinator", "kill", phase))
-    for phase in ("trainer.forward", "trainer.update", "save.write", "save.written"):
+    for phase in ("trainer.forward", "trainer.update", "save.write", "save.written", "commit.check"):
         found.append(("trainers", "kill", phase))
         found.append(("everything", "kill", phase))
     for phase in ("trainer.forward", "save.fsync"):
@@ -50,9 +50,9 @@ def cases():
 
 def run_case(who, action, phase, quiet):
     rank = {"rank0": 0, "rank1": 1}.get(who)
-    own = rank is not None or phase in COMMIT_PHASES
-    with Home(faults=armed(phase, action if own else "wait", rank if own else 0)
-              if phase not in COMMIT_PHASES else f"{phase}:{action}") as home:
+    own = rank is not None or (who == "coordinator" and phase in COMMIT_PHASES)
+    at = rank if own or phase in COMMIT_PHASES else 0
+    with Home(faults=armed(phase, action if own else "wait", at)) as home:
         job = home.submit()
         if not own:
             home.wait_hit(phase)
