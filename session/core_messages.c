@@ -375,6 +375,36 @@ Cairn__V1__SaveReport *session_report_new(const struct ckpt_report *report, int6
 
 /* ---- last words ---- */
 
+/* Below that order; NULL: there is none. */
+static const struct session_save_record *newest_reported(const struct session_core *core,
+                                                         uint64_t below)
+{
+    const struct session_save_record *newest = NULL;
+    for (int i = 0; i < SESSION_SAVES_MAX; i++) {
+        const struct session_save_record *save = &core->saves[i];
+        if (save->state == SESSION_SAVE_REPORTING && save->order < below &&
+            (newest == NULL || save->order > newest->order))
+            newest = save;
+    }
+    return newest;
+}
+
+/* Newest first, as many as there is room for: agents read no more than LIMIT_LAST_WORDS_BYTES, and
+ * the older ones the coordinator has had more time to hear. */
+static void add_saves(const struct session_core *core, Cairn__V1__LastWords *words)
+{
+    size_t room = LIMIT_REPORT_BYTES;
+    const struct session_save_record *save = newest_reported(core, UINT64_MAX);
+    while (save != NULL) {
+        const size_t size = cairn__v1__save_report__get_packed_size(save->report);
+        if (size > room)
+            return;
+        room -= size;
+        words->saves[words->n_saves++] = save->report;
+        save = newest_reported(core, save->order);
+    }
+}
+
 /* What is known of the steps whose saves are in it: a checkpoint's metrics decide whether it stays.
  */
 static void add_rows(const struct session_core *core, struct session_out *out,
@@ -405,10 +435,7 @@ enum status session_core_last_words(const struct session_core *core,
     words.phase = unconst(progress->phase);
     words.finished = core->finished;
     words.saves = saves;
-    for (int i = 0; i < SESSION_SAVES_MAX; i++) {
-        if (core->saves[i].state == SESSION_SAVE_REPORTING)
-            saves[words.n_saves++] = core->saves[i].report;
-    }
+    add_saves(core, &words);
     auto_free struct session_out *parts = malloc(sizeof *parts);
     if (parts == NULL)
         return ST_NO_MEMORY;

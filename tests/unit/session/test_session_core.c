@@ -459,6 +459,31 @@ static void last_words_hold_the_fault_and_what_is_not_decided(void **state)
     bench_free(b);
 }
 
+static void last_words_are_never_longer_than_an_agent_reads(void **state)
+{
+    (void)state;
+    struct bench *b = trained(1, 0);
+    static const size_t bytes[] = { LIMIT_REPORT_BYTES / 2, LIMIT_REPORT_BYTES / 3,
+                                    LIMIT_REPORT_BYTES / 2 };
+    for (uint64_t i = 0; i < 3; i++) {
+        give_folder(b, 10 + 10 * i);
+        Cairn__V1__SaveReport *report = report_of(10 + 10 * i);
+        ProtobufCBinaryData *hashes = &report->pieces[0]->xxh3_128;
+        free(hashes->data);
+        *hashes = (ProtobufCBinaryData){ bytes[i], calloc(1, bytes[i]) };
+        assert_non_null(hashes->data);
+        session_core_save_written(&b->core, session_core_saver_work(&b->core), report);
+        assert_says(b, SAVE_REPORT);
+    }
+    Cairn__V1__LastWords *words = words_of(b);
+    assert_true(cairn__v1__last_words__get_packed_size(words) <= LIMIT_LAST_WORDS_BYTES);
+    assert_int_equal(words->n_saves, 2);
+    assert_int_equal(words->saves[0]->step, 30);
+    assert_int_equal(words->saves[1]->step, 20);
+    cairn__v1__last_words__free_unpacked(words, NULL);
+    bench_free(b);
+}
+
 static void finished_is_said_after_the_last_rows(void **state)
 {
     (void)state;
@@ -526,6 +551,7 @@ int main(void)
         cmocka_unit_test(what_is_read_back_is_told_once_a_second_and_at_its_end),
         cmocka_unit_test(the_first_fault_is_kept_and_said_on_every_connection),
         cmocka_unit_test(last_words_hold_the_fault_and_what_is_not_decided),
+        cmocka_unit_test(last_words_are_never_longer_than_an_agent_reads),
         cmocka_unit_test(finished_is_said_after_the_last_rows),
         cmocka_unit_test(nothing_is_said_once_it_is_over),
         cmocka_unit_test(orders_of_a_later_version_are_ignored),
