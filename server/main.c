@@ -30,6 +30,7 @@
 #define SEND_QUEUE    4096 /* a formation of LIMIT_RANKS answers that many GETs at once */
 #define STOP_GRACE_MS 300
 #define GROUP_MAX     256 /* messages that are journalled together */
+#define LOOK_MS       2
 #define TOKEN_HEX     64
 #define EXIT_USAGE    2
 
@@ -392,13 +393,23 @@ static void end_group_in_time(struct daemon *d)
     (void)core_commit(d->core); /* what the pump asked agents for */
 }
 
+/* While a group lingers, what comes is taken every LOOK_MS, not message by message: whoever waits
+ * for an answer in a time so busy waits that much longer. */
+static int wait_for_news(struct daemon *d, int64_t of_core, struct pollfd fds[2])
+{
+    const bool lingers = core_commit_by(d->core) != 0;
+    const int ms = wait_ms(d, of_core);
+    fds[1].revents = 0;
+    return poll(fds, lingers ? 1 : 2, lingers && ms > LOOK_MS ? LOOK_MS : ms);
+}
+
 static enum status daemon_run(struct daemon *d)
 {
-    struct pollfd fds[] = { { .fd = rpc_mailbox_fd(d->mailbox), .events = POLLIN },
-                            { .fd = d->signal_fd, .events = POLLIN } };
+    struct pollfd fds[] = { { .fd = d->signal_fd, .events = POLLIN },
+                            { .fd = rpc_mailbox_fd(d->mailbox), .events = POLLIN } };
     while (core_failed(d->core) == ST_OK) {
         int64_t deadline = core_deadline(d->core);
-        int ready = poll(fds, 2, wait_ms(d, deadline));
+        int ready = wait_for_news(d, deadline, fds);
         if (ready < 0 && errno != EINTR)
             return status_from_errno(errno);
         core_wake(d->core);
@@ -407,7 +418,7 @@ static enum status daemon_run(struct daemon *d)
             core_tick(d->core);
         end_group_in_time(d);
         beat(d);
-        if ((fds[1].revents & POLLIN) && asked_to_end(d))
+        if ((fds[0].revents & POLLIN) && asked_to_end(d))
             return ST_OK;
     }
     return core_failed(d->core);

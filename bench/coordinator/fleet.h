@@ -137,7 +137,7 @@ struct trainer {
     char job[16];
     uint32_t generation, rank, size, slot, pid;
     enum trainer_stage stage;
-    int64_t plan_ns; /* the plan came */
+    int64_t trains_ns; /* it began to train: all ranks had their answer, and go in step */
     int64_t beat_ns, leave_ns;
     uint64_t step, total_steps, save_every, counter;
     uint64_t announced; /* step of an announced save, 0: none */

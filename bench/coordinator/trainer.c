@@ -76,6 +76,8 @@ void trainer_say_ready(struct trainer *trainer)
     ready.pins = unconst(PINS);
     ready.step = trainer->step;
     trainer->stage = TRAINER_TRAINS;
+    trainer->trains_ns =
+        clock_mono_ns() - (int64_t)trainer->step * trainer->peer.fleet->options.step_ms * MS;
     trainer->beat_ns = clock_mono_ns() + (trainer->rank + trainer->agent->number) * INT64_C(7919) %
                                              trainer->peer.fleet->options.beat_ms * MS;
     (void)trainer_say(trainer, CAIRN__V1__TRAINER_MESSAGE__BODY_READY, &ready);
@@ -115,7 +117,6 @@ static void take_plan(struct trainer *trainer, const Cairn__V1__Plan *plan)
     trainer->save_every = fleet->save_every;
     trainer->size = plan->size;
     trainer->step = plan->restore_step;
-    trainer->plan_ns = clock_mono_ns() - (int64_t)plan->restore_step * fleet->options.step_ms * MS;
     trainer->stage = TRAINER_MEETS;
     fleet_trace(fleet, "plan", trainer->job, trainer->rank, trainer->step);
     if (!rendezvous_say(trainer))
@@ -238,7 +239,7 @@ static void take_steps(struct trainer *trainer, int64_t now_ns)
 {
     const int64_t each_ns = trainer->peer.fleet->options.step_ms * MS;
     const uint64_t from = trainer->step;
-    uint64_t step = (uint64_t)((now_ns - trainer->plan_ns) / each_ns);
+    uint64_t step = (uint64_t)((now_ns - trainer->trains_ns) / each_ns);
     if (step > trainer->total_steps)
         step = trainer->total_steps;
     if (step <= from)

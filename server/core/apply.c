@@ -358,7 +358,7 @@ enum status core_commit(struct core *core)
 
 int64_t core_commit_by(const struct core *core)
 {
-    const bool lingers = core->begun_at != 0 && core->outbox.count == 0;
+    const bool lingers = core->begun_at != 0 && core->outbox.urgent == 0;
     return lingers ? core->begun_at + CORE_LINGER_MS : 0;
 }
 

@@ -250,9 +250,9 @@ void core_tick(struct core *core);
  * as it likes, then commits; what it tells people itself waits for that, too. If it fails nothing
  * leaves, and core_failed says why. Nothing to do: costs nothing.
  *
- * core_commit_by: when that is due, mono ms: 0 where anything is to leave. Of a group that holds
- * only what nobody waits for (a report of a save, rows of metrics) it is a while after its first
- * write: a thousand ranks that say such things one by one are not worth an fsync each.
+ * core_commit_by: when that is due, mono ms: 0 is at once. Of a group that holds only what nobody
+ * waits for (a report of a save, rows of metrics) it is a while after its first write: a thousand
+ * ranks that say such things one by one are not worth an fsync each.
  */
 enum status core_commit(struct core *core);
 int64_t core_commit_by(const struct core *core);

@@ -34,7 +34,11 @@
 struct core_outbox {
     struct core_out *list; /* in order; owned, with what is in it */
     size_t count, capacity, bytes;
+    size_t urgent; /* of them: that don't wait for more of the group */
 };
+
+/* Whether whoever gets a message waits for it, or for the whole group (CORE_LINGER_MS). */
+enum core_haste { CORE_AT_ONCE, CORE_WITH_GROUP };
 
 /*
  * A group: all that happens between two calls of core_commit. Its events are applied one after the
@@ -172,7 +176,8 @@ void core_excuse(struct core *core);
 /* ---- outbox.c: what waits for the commit ---- */
 
 /* Packs it. conn may close before it leaves. */
-void core_post(struct core *core, struct core_conn *conn, const ProtobufCMessage *message);
+void core_post(struct core *core, struct core_conn *conn, enum core_haste haste,
+               const ProtobufCMessage *message);
 void core_hang_up(struct core *core, struct core_conn *conn, enum rpc_code code,
                   const char *detail);
 void core_post_task(struct core *core, struct store_task *task); /* takes it over */
@@ -200,7 +205,7 @@ void core_send_forget(struct core *core, const struct core_job *job);
 void core_check_copies(struct core *core, struct core_node *node,
                        const Cairn__V1__AgentHello *hello);
 /* message: of the type that the body names. */
-void core_send_order(struct core *core, struct core_job *job, uint32_t rank,
+void core_send_order(struct core *core, struct core_job *job, uint32_t rank, enum core_haste haste,
                      Cairn__V1__TrainerOrder__BodyCase body, void *message);
 /* This generation is over: to one connection, which ends; to all of the job. */
 void core_send_over_to(struct core *core, struct core_conn *conn, const char *reason);

@@ -120,7 +120,7 @@ static void acknowledge(struct core *core, struct core_job *job, uint64_t throug
         return;
     Cairn__V1__MetricAck ack = CAIRN__V1__METRIC_ACK__INIT;
     ack.through_step = through;
-    core_send_order(core, job, 0, CAIRN__V1__TRAINER_ORDER__BODY_METRIC_ACK, &ack);
+    core_send_order(core, job, 0, CORE_WITH_GROUP, CAIRN__V1__TRAINER_ORDER__BODY_METRIC_ACK, &ack);
 }
 
 enum status core_record_rows(struct core *core, struct core_job *job)

@@ -344,7 +344,7 @@ static void refuse_rival(struct core *core, struct core_conn *conn, struct core_
         order.body_case = CAIRN__V1__AGENT_ORDER__BODY_NOTICE;
         order.notice = &notice;
         if (node->conn)
-            core_post(core, node->conn, &order.base);
+            core_post(core, node->conn, CORE_AT_ONCE, &order.base);
     }
     reason_set(&reason,
                "another agent, of host %.100s, is node %s; this one waits until that one is lost: "
@@ -438,7 +438,7 @@ static void agent_hello(struct core *core, struct core_conn *conn,
     Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;
     order.body_case = CAIRN__V1__AGENT_ORDER__BODY_WELCOME;
     order.welcome = &welcome;
-    core_post(core, conn, &order.base);
+    core_post(core, conn, CORE_AT_ONCE, &order.base);
     take_gpus(core, node, hello->gpus, hello->n_gpus);
     LOG_INFO(core->options.log, "node %s joined: %u slots of %s, %u GPUs, %zu trainers run there",
              node->name, node->slots, node->device, node->gpu_count, hello->n_running);
@@ -545,7 +545,7 @@ static void take_exit(struct core *core, struct core_node *node,
     Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;
     order.body_case = CAIRN__V1__AGENT_ORDER__BODY_EXIT_ACK;
     order.exit_ack = &ack;
-    core_post(core, node->conn, &order.base);
+    core_post(core, node->conn, CORE_AT_ONCE, &order.base);
 }
 
 /* ---- the stream ---- */

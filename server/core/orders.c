@@ -41,7 +41,7 @@ void core_send_start(struct core *core, struct core_job *job, uint32_t rank)
     Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;
     order.body_case = CAIRN__V1__AGENT_ORDER__BODY_START;
     order.start = &start;
-    core_post(core, conn, &order.base);
+    core_post(core, conn, CORE_AT_ONCE, &order.base);
 }
 
 void core_send_end_of(struct core *core, struct core_conn *conn, Cairn__V1__TrainerRef *ref)
@@ -52,7 +52,7 @@ void core_send_end_of(struct core *core, struct core_conn *conn, Cairn__V1__Trai
     Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;
     order.body_case = CAIRN__V1__AGENT_ORDER__BODY_END;
     order.end = &end;
-    core_post(core, conn, &order.base);
+    core_post(core, conn, CORE_AT_ONCE, &order.base);
 }
 
 void core_send_end(struct core *core, struct core_job *job, uint32_t rank)
@@ -84,7 +84,7 @@ enum status core_log_request(struct core *core, const char *node_name,
     Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;
     order.body_case = CAIRN__V1__AGENT_ORDER__BODY_LOG;
     order.log = (Cairn__V1__LogRequest *)request;
-    core_post(core, conn, &order.base);
+    core_post(core, conn, CORE_AT_ONCE, &order.base);
     return ST_OK;
 }
 
@@ -98,7 +98,7 @@ static void send_forget(struct core *core, const struct core_node *node, const c
     order.body_case = CAIRN__V1__AGENT_ORDER__BODY_FORGET;
     order.forget = &forget;
     if (node->conn)
-        core_post(core, node->conn, &order.base);
+        core_post(core, node->conn, CORE_AT_ONCE, &order.base);
 }
 
 /* Copies are made there, or a generation that comes may start from those that are there. */
@@ -135,7 +135,7 @@ void core_check_copies(struct core *core, struct core_node *node,
 
 /* ---- to trainers ---- */
 
-void core_send_order(struct core *core, struct core_job *job, uint32_t rank,
+void core_send_order(struct core *core, struct core_job *job, uint32_t rank, enum core_haste haste,
                      Cairn__V1__TrainerOrder__BodyCase body, void *message)
 {
     struct core_conn *conn = job->ranks[rank].conn;
@@ -143,7 +143,7 @@ void core_send_order(struct core *core, struct core_job *job, uint32_t rank,
     order.body_case = body;
     order.over = message; /* a union of pointers */
     if (conn)
-        core_post(core, conn, &order.base);
+        core_post(core, conn, haste, &order.base);
 }
 
 void core_send_over_to(struct core *core, struct core_conn *conn, const char *reason)
@@ -153,7 +153,7 @@ void core_send_over_to(struct core *core, struct core_conn *conn, const char *re
     Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
     order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_OVER;
     order.over = &over;
-    core_post(core, conn, &order.base);
+    core_post(core, conn, CORE_AT_ONCE, &order.base);
     core_hang_up(core, conn, RPC_FAILED_PRECONDITION, reason);
 }
 
@@ -280,7 +280,7 @@ void core_send_assignment(struct core *core, struct core_job *job, uint32_t rank
     plan.nodes = places.nodes;
     plan.n_nodes = m->config.ranks;
     core_post_point(core, "coordinator.plan", rank, m->generation, (int64_t)m->restore_step);
-    core_send_order(core, job, rank, CAIRN__V1__TRAINER_ORDER__BODY_PLAN, &plan);
+    core_send_order(core, job, rank, CORE_AT_ONCE, CAIRN__V1__TRAINER_ORDER__BODY_PLAN, &plan);
     release_places(&places);
 }
 
@@ -288,7 +288,7 @@ void core_send_assignment(struct core *core, struct core_job *job, uint32_t rank
 
 static void send_at(struct core *core, struct core_job *job, uint32_t rank, Cairn__V1__SaveAt at)
 {
-    core_send_order(core, job, rank, CAIRN__V1__TRAINER_ORDER__BODY_SAVE_AT, &at);
+    core_send_order(core, job, rank, CORE_AT_ONCE, CAIRN__V1__TRAINER_ORDER__BODY_SAVE_AT, &at);
 }
 
 void core_send_save_at(struct core *core, struct core_job *job, uint32_t rank, uint64_t step,
@@ -310,7 +310,7 @@ void core_send_done(struct core *core, struct core_job *job, uint32_t rank, uint
     Cairn__V1__SaveDone done = CAIRN__V1__SAVE_DONE__INIT;
     done.step = step;
     done.committed = committed;
-    core_send_order(core, job, rank, CAIRN__V1__TRAINER_ORDER__BODY_SAVE_DONE, &done);
+    core_send_order(core, job, rank, CORE_AT_ONCE, CAIRN__V1__TRAINER_ORDER__BODY_SAVE_DONE, &done);
 }
 
 void core_send_folder(struct core *core, struct core_job *job, uint32_t rank,
@@ -324,11 +324,13 @@ void core_send_folder(struct core *core, struct core_job *job, uint32_t rank,
     if (based && core_ckpt_dir(job, save->base_step, save->base_generation, base_dir,
                                sizeof base_dir) != ST_OK)
         return;
+    /* Who begins later than others saves beside training, as all do. */
+    const enum core_haste haste = act->rank == MACHINE_ALL_RANKS ? CORE_AT_ONCE : CORE_WITH_GROUP;
     Cairn__V1__SaveFolder folder = CAIRN__V1__SAVE_FOLDER__INIT;
     folder.step = act->step;
     folder.dir = dir;
     folder.base_dir = base_dir;
-    core_send_order(core, job, rank, CAIRN__V1__TRAINER_ORDER__BODY_SAVE_FOLDER, &folder);
+    core_send_order(core, job, rank, haste, CAIRN__V1__TRAINER_ORDER__BODY_SAVE_FOLDER, &folder);
 }
 
 void core_send_read_back(struct core *core, struct core_job *job, uint32_t rank,
@@ -345,5 +347,6 @@ void core_send_read_back(struct core *core, struct core_job *job, uint32_t rank,
     read_back.shards = ckpt->shards;
     read_back.bytes = ckpt->bytes;
     read_back.spread_ms = (uint64_t)machine_spread_ms(&job->m, ckpt);
-    core_send_order(core, job, rank, CAIRN__V1__TRAINER_ORDER__BODY_READ_BACK, &read_back);
+    core_send_order(core, job, rank, CORE_AT_ONCE, CAIRN__V1__TRAINER_ORDER__BODY_READ_BACK,
+                    &read_back);
 }

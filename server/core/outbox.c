@@ -37,7 +37,7 @@ static void release_out(struct core_out *out)
     }
 }
 
-static void put(struct core *core, struct core_out out, size_t bytes)
+static void put(struct core *core, struct core_out out, enum core_haste haste, size_t bytes)
 {
     struct core_outbox *box = &core->outbox;
     if (box->count == box->capacity) {
@@ -54,9 +54,11 @@ static void put(struct core *core, struct core_out out, size_t bytes)
     CHECK(box->count < box->capacity);
     box->list[box->count++] = out;
     box->bytes += bytes;
+    box->urgent += haste == CORE_AT_ONCE;
 }
 
-void core_post(struct core *core, struct core_conn *conn, const ProtobufCMessage *message)
+void core_post(struct core *core, struct core_conn *conn, enum core_haste haste,
+               const ProtobufCMessage *message)
 {
     size_t size = protobuf_c_message_get_packed_size(message);
     uint8_t *data = malloc(size ? size : 1);
@@ -68,7 +70,7 @@ void core_post(struct core *core, struct core_conn *conn, const ProtobufCMessage
     put(core,
         (struct core_out){
             .kind = OUT_MESSAGE, .conn = conn, .message = { message->descriptor, data, size } },
-        size);
+        haste, size);
 }
 
 void core_hang_up(struct core *core, struct core_conn *conn, enum rpc_code code, const char *detail)
@@ -78,7 +80,8 @@ void core_hang_up(struct core *core, struct core_conn *conn, enum rpc_code code,
         core_fail(core, ST_NO_MEMORY, "ending a stream");
         return;
     }
-    put(core, (struct core_out){ .kind = OUT_END, .conn = conn, .end = { code, copy } }, 0);
+    put(core, (struct core_out){ .kind = OUT_END, .conn = conn, .end = { code, copy } },
+        CORE_AT_ONCE, 0);
 }
 
 void core_half_closed(struct core *core, struct core_conn *conn)
@@ -88,13 +91,14 @@ void core_half_closed(struct core *core, struct core_conn *conn)
 
 void core_post_task(struct core *core, struct store_task *task)
 {
-    put(core, (struct core_out){ .kind = OUT_TASK, .task = task }, sizeof *task);
+    put(core, (struct core_out){ .kind = OUT_TASK, .task = task }, CORE_AT_ONCE, sizeof *task);
 }
 
 void core_post_point(struct core *core, const char *name, int64_t rank, int64_t generation,
                      int64_t step)
 {
-    put(core, (struct core_out){ .kind = OUT_POINT, .point = { name, rank, generation, step } }, 0);
+    put(core, (struct core_out){ .kind = OUT_POINT, .point = { name, rank, generation, step } },
+        CORE_WITH_GROUP, 0);
 }
 
 bool core_outbox_full(const struct core *core)
@@ -144,6 +148,7 @@ void core_outbox_empty(struct core *core)
     CHECK(box->count == count); /* nobody called the core back */
     box->count = 0;
     box->bytes = 0;
+    box->urgent = 0;
 }
 
 void core_outbox_release(struct core *core)

@@ -102,7 +102,7 @@ static enum status answer(struct core *core, struct core_job *job,
             memcpy(items + i * item_size, part->data + part->common_size + to * item_size,
                    item_size);
         }
-        core_send_order(core, job, to, CAIRN__V1__TRAINER_ORDER__BODY_MET, &met);
+        core_send_order(core, job, to, CORE_AT_ONCE, CAIRN__V1__TRAINER_ORDER__BODY_MET, &met);
     }
     return ST_OK;
 }
@@ -113,7 +113,7 @@ static void refuse(struct core *core, struct core_job *job, uint32_t rank, const
     Cairn__V1__Met met = CAIRN__V1__MET__INIT;
     met.name = (char *)name;
     met.status = st;
-    core_send_order(core, job, rank, CAIRN__V1__TRAINER_ORDER__BODY_MET, &met);
+    core_send_order(core, job, rank, CORE_AT_ONCE, CAIRN__V1__TRAINER_ORDER__BODY_MET, &met);
 }
 
 void core_meet(struct core *core, struct core_job *job, uint32_t rank, const Cairn__V1__Meet *meet)
