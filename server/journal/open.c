@@ -1,9 +1,10 @@
 /*
  * The journal's SQLite file: locked, opened, brought up to date.
  *
- * user_version is 8. An older file (0 or 1 to 7) gets the columns, tables and indexes that it lacks,
- * loses a table that nobody needs, and has its metrics in blocks. Ranks were in the jobs' states
- * until 7; a job's go into their table when its state is written next (server/machine/codec.h).
+ * user_version is 8. An older file (0 or 1 to 7) gets the columns, tables and indexes that it
+ * lacks, loses a table that nobody needs, and has its metrics in blocks. Ranks were in the jobs'
+ * states until 7; a job's go into their table when its state is written next
+ * (server/machine/codec.h).
  */
 #include <errno.h>
 #include <fcntl.h>

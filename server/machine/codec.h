@@ -17,7 +17,7 @@ size_t machine_encoded_ranks(const char *text);
 /* m was made by machine_init with the job's config. Errors: ST_CORRUPT; then m is half read */
 MUST_CHECK enum status machine_decode(struct machine *m, const char *text);
 
-/* A rank as its row has it. One that never had a place needs none: it is what machine_init makes. */
+/* A rank as its row has it. One that never had a place needs none: machine_init makes the same. */
 struct machine_rank_row machine_rank_row(const struct machine *m, uint32_t rank);
 bool machine_rank_row_same(const struct machine_rank_row *a, const struct machine_rank_row *b);
 /* rank: of m. */

@@ -1,14 +1,15 @@
-/* The reports of a save, as the ranks packed them (cairn.v1.SaveReport), read where a task runs. */
+#include "server/store/reports.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cairn/v1/training.pb-c.h"
 #include "server/journal/journal.h"
-#include "server/store/task.h"
 
 struct reading {
-    struct store_task *task;
+    struct ckpt_report *list;
+    uint32_t count, ranks;
     enum status status;
 };
 
@@ -73,26 +74,26 @@ static enum status unpack_one(const void *data, size_t size, uint32_t rank, stru
 static bool take_row(void *arg, uint32_t rank, const void *data, size_t size)
 {
     struct reading *reading = arg;
-    struct store_task *task = reading->task;
-    if (rank != task->report_count || rank >= task->ranks) {
+    if (rank != reading->count || rank >= reading->ranks) {
         reading->status = ST_INCOMPLETE;
         return false;
     }
-    reading->status = unpack_one(data, size, rank, &task->reports[task->report_count++]);
+    reading->status = unpack_one(data, size, rank, &reading->list[reading->count++]);
     return reading->status == ST_OK;
 }
 
-enum status store_task_read_reports(struct store_task *task)
+enum status store_reports_read(const struct store_reports *of, struct ckpt_report **out,
+                               uint32_t *out_count)
 {
-    struct reading reading = { .task = task, .status = ST_OK };
-    if (task->reports)
-        return ST_OK;
-    task->reports = calloc(task->ranks ? task->ranks : 1, sizeof *task->reports);
-    if (!task->reports)
-        return ST_NO_MEMORY;
-    enum status st = journal_read_reports(task->journal, task->job, task->step, task->generation,
-                                          take_row, &reading);
+    struct reading reading = { .ranks = of->ranks, .status = ST_OK };
+    reading.list = calloc(of->ranks ? of->ranks : 1, sizeof *reading.list);
+    enum status st = reading.list ? ST_OK : ST_NO_MEMORY;
+    if (st == ST_OK)
+        st = journal_read_reports(of->journal, of->job, of->step, of->generation, take_row,
+                                  &reading);
+    *out = reading.list;
+    *out_count = reading.count;
     if (st == ST_OK)
         st = reading.status;
-    return st == ST_OK && task->report_count < task->ranks ? ST_INCOMPLETE : st;
+    return st == ST_OK && reading.count < of->ranks ? ST_INCOMPLETE : st;
 }

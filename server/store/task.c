@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/fault.h"
+#include "server/store/reports.h"
 
 #define SWEEP_MAX        64 /* folders of one task */
 #define READERS_MAX      3  /* threads beside the task's own */
@@ -159,6 +160,18 @@ static enum status probe_store(struct store_task *task, const struct io *io)
         return ST_CONFIG;
     }
     return again == ST_EXISTS ? st : again;
+}
+
+enum status store_task_read_reports(struct store_task *task)
+{
+    const struct store_reports of = { .journal = task->journal,
+                                      .job = task->job,
+                                      .step = task->step,
+                                      .generation = task->generation,
+                                      .ranks = task->ranks };
+    if (task->reports)
+        return ST_OK;
+    return store_reports_read(&of, &task->reports, &task->report_count);
 }
 
 static enum status prepare_commit(struct store_task *task, const struct io *io)

@@ -54,11 +54,7 @@ int64_t store_task_deadline_ms(enum machine_task kind);    /* then it counts as 
 struct store_task *store_task_new(enum machine_task kind); /* NULL: no memory */
 void store_task_free(struct store_task *task);
 
-/*
- * CHECK, where it runs: reads the reports from the journal, if they aren't there.
- * Errors: ST_INCOMPLETE: not all are there (the save was dropped meanwhile); ST_CORRUPT, ST_INVALID:
- *         one makes no sense; those of the journal
- */
+/* CHECK, where it runs: has the reports, if they aren't there. Errors: of store_reports_read */
 MUST_CHECK enum status store_task_read_reports(struct store_task *task);
 
 /* The answer in place of a task that never came back: whose it is, what it was about, and
