@@ -88,9 +88,10 @@ enum status store_reports_read(const struct store_reports *of, struct ckpt_repor
     struct reading reading = { .ranks = of->ranks, .status = ST_OK };
     reading.list = calloc(of->ranks ? of->ranks : 1, sizeof *reading.list);
     enum status st = reading.list ? ST_OK : ST_NO_MEMORY;
-    if (st == ST_OK)
+    if (st == ST_OK) {
         st = journal_read_reports(of->journal, of->job, of->step, of->generation, take_row,
                                   &reading);
+    }
     *out = reading.list;
     *out_count = reading.count;
     if (st == ST_OK)
