@@ -29,7 +29,7 @@
 
 #define SEND_QUEUE    4096 /* a formation of LIMIT_RANKS answers that many GETs at once */
 #define STOP_GRACE_MS 300
-#define GROUP_MAX     256 /* messages that are journalled together */
+#define GROUP_MAX     256 /* messages that are taken at a time */
 #define LOOK_MS       2
 #define TOKEN_HEX     64
 #define EXIT_USAGE    2
@@ -430,6 +430,7 @@ static enum status daemon_run(struct daemon *d)
  */
 static void daemon_stop(struct daemon *d)
 {
+    end_group(d); /* one may linger */
     rpc_health_drain(d->health);
     api_close(&d->api);
     rpc_server_stop_begin(d->server, STOP_GRACE_MS);

@@ -23,6 +23,7 @@ The journal of `start` is made by a cairnd: --alive running jobs and some that h
 tables, under other ids, until there are --ended.
 """
 import argparse
+import atexit
 import json
 import os
 import shutil
@@ -130,6 +131,7 @@ def coordinator_class(Home):
             del self.env["CAIRN_WATCHDOG_MS"]
 
         def __enter__(self):
+            atexit.register(shutil.rmtree, self.store, ignore_errors=True)
             self.start()
             return self
 

@@ -100,7 +100,7 @@ void api_release(struct api *api);
 /* After that: sends what is new. */
 void api_pump(struct api *api);
 int64_t api_deadline(const struct api *api);
-/* Somebody called, or is to be told something by now: the group is to end. */
+/* Somebody called, or the next piece of a log is to be asked for: the group is to end. */
 bool api_waits(const struct api *api);
 /* Ends all streams: before the server stops. */
 void api_close(struct api *api);
@@ -148,6 +148,8 @@ void api_drain_pump(struct api *api, struct api_stream *stream, int64_t now);
 void api_logs_begin(struct api *api, struct rpc_call *call, struct core_job *job,
                     const Cairn__V1__StreamLogsRequest *request);
 void api_logs_pump(struct api *api, struct api_stream *stream, int64_t now);
+/* The next piece is to be asked for, or sent. */
+bool api_logs_go_on(const struct api_stream *stream, int64_t now);
 void api_logs_free(struct api_logs *logs);
 /* A piece of a log came from an agent. */
 void api_logs_chunk(struct api *api, const Cairn__V1__LogChunk *chunk);

@@ -468,8 +468,12 @@ int64_t api_deadline(const struct api *api)
 
 bool api_waits(const struct api *api)
 {
-    return api->corked_count > 0 ||
-           api_deadline(api) <= clock_mono_ms(core_options(api->core)->clock);
+    const int64_t now = clock_mono_ms(core_options(api->core)->clock);
+    for (const struct api_stream *stream = api->streams; stream; stream = stream->next) {
+        if (stream->kind == API_LOGS && api_logs_go_on(stream, now))
+            return true;
+    }
+    return api->corked_count > 0 || api_deadline(api) <= now;
 }
 
 void api_close(struct api *api)

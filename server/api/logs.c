@@ -273,6 +273,11 @@ static void ask_piece(struct api *api, struct api_stream *stream, struct core_jo
     }
 }
 
+bool api_logs_go_on(const struct api_stream *stream, int64_t now)
+{
+    return stream->logs && stream->logs->request == 0 && stream->at <= now;
+}
+
 void api_logs_pump(struct api *api, struct api_stream *stream, int64_t now)
 {
     struct api_logs *logs = stream->logs;

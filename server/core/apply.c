@@ -255,6 +255,7 @@ static enum status record_turn(struct core *core, struct core_job *job,
 {
     const struct machine_actions *actions = &core->actions;
     enum status st = core_begin(core);
+    core->turns++;
     for (size_t i = 0; st == ST_OK && i < actions->count; i++) {
         const struct machine_action *act = &actions->list[i];
         st = record_action(core, job, act, event);
@@ -344,6 +345,7 @@ enum status core_commit(struct core *core)
     }
     core->begun = false;
     core->begun_at = 0;
+    core->turns = 0;
     fault_points(core, NULL, "commit.recorded");
     while (core->dirty) {
         struct core_job *job = core->dirty;
@@ -358,7 +360,8 @@ enum status core_commit(struct core *core)
 
 int64_t core_commit_by(const struct core *core)
 {
-    const bool lingers = core->begun_at != 0 && core->outbox.urgent == 0;
+    const bool lingers =
+        core->begun_at != 0 && core->outbox.urgent == 0 && core->turns < CORE_LINGER_TURNS;
     return lingers ? core->begun_at + CORE_LINGER_MS : 0;
 }
 

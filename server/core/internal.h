@@ -22,7 +22,8 @@
 #define CORE_GRACE_MS        10000  /* after the start: no node is called silent */
 #define CORE_ROWS_MS         1000   /* metric rows of that time are journalled together */
 #define CORE_ROWS_MAX        4096
-#define CORE_LINGER_MS       20 /* what nobody waits for is journalled so late at the latest */
+#define CORE_LINGER_TURNS    256 /* with more a group lingers no longer */
+#define CORE_LINGER_MS       20  /* what nobody waits for is journalled so late at the latest */
 #define CORE_STRAYS_MAX      ((size_t)4 * LIMIT_SLOTS) /* of a node: what an agent answers for */
 #define CORE_UNDYING_MS      15000 /* killed so long ago, a process is called undying */
 #define CORE_DRAIN_FORGET_MS 60000 /* a drain that nobody ends is forgotten */
@@ -85,6 +86,7 @@ struct core {
     bool drained_untold; /* a node was drained, and no job was told */
     bool applying;
     bool begun;             /* the group's transaction */
+    uint32_t turns;         /* of the group that wrote something */
     int64_t begun_at;       /* its first write, or its first job that is dirty; 0: there is none */
     struct core_job *dirty; /* jobs whose state the group changed */
     struct core_outbox outbox;

@@ -102,7 +102,7 @@ static bool count_rank(void *arg, uint32_t rank, const struct machine_rank_row *
     return true;
 }
 
-/* As far as the journal says it; 0: it doesn't. */
+/* As far as the journal says it; 0: none had a place, or it isn't known any more. */
 static size_t count_ranks(struct core *core, const struct journal_job *row)
 {
     size_t count = 0;
@@ -116,9 +116,9 @@ static size_t count_ranks(struct core *core, const struct journal_job *row)
 static enum status keep_job(struct core *core, const struct journal_job *row,
                             const struct reason *why, struct core_job **out)
 {
-    const size_t ranks = count_ranks(core, row);
+    const size_t counted = count_ranks(core, row), ranks = counted > 0 ? counted : 1;
     enum status st = ST_CORRUPT;
-    if (ranks >= 1 && ranks <= LIMIT_RANKS) {
+    if (ranks <= LIMIT_RANKS) {
         st = make_unread(core, row, ranks, out);
         if (st != ST_OK)
             return st;

@@ -113,6 +113,7 @@ static const char upgraded_to_7[] = "DROP TABLE metrics;"
 static const char upgrade_to_8[] = "PRAGMA user_version=8;";
 
 #define BEAT_STEPS 1000 /* of SQLite's machine, between two beats of an upgrade */
+#define BUSY_MS    2000 /* who reads beside may have a lock for an instant */
 
 #define ID_OFFSET 68 /* of application_id in the file's header: 4 bytes, big endian */
 
@@ -165,6 +166,8 @@ static enum status open_db(struct journal *journal, const char *path)
 {
     int rc = sqlite3_open_v2(
         path, &journal->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_busy_timeout(journal->db, BUSY_MS);
     if (rc == SQLITE_OK && journal->watch.beat)
         sqlite3_progress_handler(journal->db, BEAT_STEPS, on_progress, journal);
     static const char *const settings[] = {

@@ -6,7 +6,7 @@
 #include "common/limits.h"
 #include "server/journal/internal.h"
 
-#define BUSY_MS 30000 /* who reads beside waits for who empties the WAL */
+#define BUSY_MS 10000 /* who reads beside waits for who empties the WAL */
 
 static double number_at(sqlite3_stmt *row, int column)
 {

@@ -171,7 +171,13 @@ enum status store_task_read_reports(struct store_task *task)
                                       .ranks = task->ranks };
     if (task->reports)
         return ST_OK;
-    return store_reports_read(&of, &task->reports, &task->report_count);
+    enum status st = store_reports_read(&of, &task->reports, &task->report_count);
+    if (st != ST_OK) {
+        (void)snprintf(task->message, sizeof task->message,
+                       "the reports of the workers can't be read from the journal: %s",
+                       status_string(st));
+    }
+    return st;
 }
 
 static enum status prepare_commit(struct store_task *task, const struct io *io)

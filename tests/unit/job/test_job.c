@@ -511,6 +511,29 @@ static void every_key_is_in_the_documentation(void **state)
     }
 }
 
+/* libfyaml loses memory over quotes in a row within single quotes. */
+static void quotes_in_a_row_are_read_in_double_quotes_only(void **state)
+{
+    static struct job job;
+    char text[1024], quotes[101];
+    auto_buf struct buf errors;
+    (void)state;
+    buf_init(&errors, 1 << 20);
+    memset(quotes, '\'', 100);
+    quotes[100] = '\0';
+    (void)snprintf(text, sizeof text, "%scheckpoint: {store: '%s'}\n", good, quotes);
+    assert_int_equal(parse(text, NULL, 0, &job, &errors), ST_CONFIG);
+    assert_non_null(strstr(errors.data, "quotes in a row"));
+    assert_non_null(strstr(errors.data, "double quotes"));
+    (void)snprintf(text, sizeof text, "%scheckpoint: {store: \"%s\"}\n", good, quotes);
+    parse_good(text, NULL, 0, &job);
+    (void)snprintf(text, sizeof text, "/base/%s", quotes);
+    assert_string_equal(job.checkpoint.store, text);
+    (void)snprintf(text, sizeof text, "%scheckpoint: {store: 'it''s'}\n", good);
+    parse_good(text, NULL, 0, &job);
+    assert_string_equal(job.checkpoint.store, "/base/it's");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -528,6 +551,7 @@ int main(void)
         cmocka_unit_test(a_job_file_may_be_json),
         cmocka_unit_test(shares_are_even_and_aligned_with_the_tree_where_that_is_free),
         cmocka_unit_test(any_lanes_on_any_workers_are_all_given_out),
+        cmocka_unit_test(quotes_in_a_row_are_read_in_double_quotes_only),
         cmocka_unit_test(a_printed_job_parses_to_the_same_job),
         cmocka_unit_test(the_examples_are_right_and_survive_the_round_trip),
         cmocka_unit_test(every_key_is_in_the_documentation),

@@ -335,6 +335,31 @@ static void a_job_with_a_broken_row_is_kept_as_it_is(void **state)
     }
 }
 
+/* It never had a place, or its rows are gone: nothing says how many ranks it has. */
+static void a_job_without_rows_that_no_longer_parses_stays_what_it_is(void **state)
+{
+    struct core_world *w = *state;
+    static struct stored row;
+    struct core_job *job = core_submit_one(w, "a");
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_OK);
+    core_end_group(w);
+    core_stop(w);
+    struct journal *journal;
+    assert_int_equal(journal_open(w->path, &journal), ST_OK);
+    assert_int_equal(journal_find_job(journal, "a", row.id), ST_OK);
+    assert_int_equal(journal_get_job(journal, row.id, take_row, &row), ST_OK);
+    journal_close(journal);
+    run_sql(w, "UPDATE jobs SET job_file='['");
+    core_start(w);
+    assert_int_equal(core_find(w->core, row.id, &job), ST_OK);
+    assert_string_not_equal(job->unreadable, "");
+    assert_string_equal(machine_state_name(job->m.state), "KILLED");
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_REFUSED);
+    core_end_group(w);
+    assert_int_equal(journal_get_job(w->journal, row.id, take_row, &row), ST_OK);
+    assert_non_null(strstr(row.state, "\"state\":11"));
+}
+
 /* ---- more workers than connections ---- */
 
 static void a_job_with_more_workers_than_connections_is_refused(void **state)
@@ -528,6 +553,7 @@ int main(void)
         CASE(a_rank_is_written_when_it_changes_and_no_other_with_it),
         CASE(ranks_of_an_older_journal_get_their_rows),
         CASE(a_job_with_a_broken_row_is_kept_as_it_is),
+        CASE(a_job_without_rows_that_no_longer_parses_stays_what_it_is),
         CASE(a_job_with_more_workers_than_connections_is_refused),
         CASE(a_restored_journal_uses_no_number_of_an_attempt_again),
         CASE(a_backup_that_fails_leaves_the_one_before),
