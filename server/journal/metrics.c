@@ -48,6 +48,12 @@ static struct reader read_column(sqlite3_stmt *row, int column)
     return (struct reader){ data, data ? data + sqlite3_column_bytes(row, column) : NULL };
 }
 
+static struct reader reader_of(const struct buf *bytes)
+{
+    const char *data = bytes->data ? bytes->data : "";
+    return (struct reader){ data, data + bytes->size };
+}
+
 /* false: there are no more; *out points into what is read. */
 static bool read_row(struct reader *reader, struct journal_metric *out)
 {
@@ -141,7 +147,7 @@ static enum status load_blocks(struct journal *journal, sqlite3_stmt *row, struc
     out->list = calloc(out->bytes.size / sizeof(struct row_head) + 1, sizeof *out->list);
     if (!out->list)
         return ST_NO_MEMORY;
-    struct reader reader = { out->bytes.data, out->bytes.data + out->bytes.size };
+    struct reader reader = reader_of(&out->bytes);
     while (out->bytes.size > 0 && read_row(&reader, &out->list[out->count]))
         out->count++;
     return st == ST_NOT_FOUND ? ST_OK : st;
@@ -371,11 +377,11 @@ struct converted {
 static enum status put_converted(struct journal *journal, struct converted *from)
 {
     struct journal_metric rows[BLOCK_ROWS];
-    struct reader reader = { from->bytes.data, from->bytes.data + from->bytes.size };
     size_t count = 0;
     int64_t all;
     if (from->count == 0)
         return ST_OK;
+    struct reader reader = reader_of(&from->bytes);
     while (count < BLOCK_ROWS && read_row(&reader, &rows[count]))
         count++;
     enum status st = put_block(journal, from->id, rows, count);
