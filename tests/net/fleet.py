@@ -1,0 +1,141 @@
+"""A coordinator on one machine of a room, agents on others: real processes, and what they share.
+
+Machine 1 has the coordinator and the user's client. cairnd listens on loopback only as yet: what reaches port 7000 of
+its machine is redirected there. Machine 2 and up have an agent each. Checkpoints lie in a folder that all see.
+"""
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from rooms import Room
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(os.environ.get("CAIRN_BIN", ROOT / "build" / "dev" / "bin"))
+PORT = 7000
+
+JOB = """\
+name: tiny
+model: {{arch: mlp, hidden: 32, classes: 10}}
+data: {{train: {{format: synthetic, samples: 1200}}}}
+train:
+  duration: {steps} steps
+  global_batch: 24
+  lanes: 4
+  optimizer: {{name: sgd, lr: 0.05, momentum: 0.9, weight_decay: 5e-4}}
+  schedule: {{name: cosine, warmup: 2 steps}}
+  seed: 17
+workers: {{count: {workers}, device: cpu}}
+checkpoint: {{every: {every} steps, keep: {{last: 2}}, store: /run/shared/checkpoints}}
+"""
+
+
+def until(condition, seconds, what):
+    """The first true value of condition(); fails after so many seconds."""
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {seconds} s: {what}")
+        time.sleep(0.05)
+    return value
+
+
+class Fleet:
+    """nodes: machines with an agent. ipv6: workers talk to each other so."""
+
+    def __init__(self, nodes, slots=1, ipv6=False):
+        self.nodes, self.slots, self.ipv6 = nodes, slots, ipv6
+        self.dir = Path(tempfile.mkdtemp(prefix="cairn-net-"))
+        (self.dir / "checkpoints").mkdir(mode=0o777)
+        self.room = Room(1 + nodes, {BIN: "/run/bin", self.dir: "/run/shared"})
+        self.env = {"PATH": os.environ["PATH"], "CAIRN_HOME": "/run/home", "CAIRN_COPIES": "/dev/shm/cairn",
+                    "CAIRN_HANG_MS": "5000"}
+        self.cairnd, self.agents = None, {}
+
+    def __enter__(self):
+        self.room.__enter__()
+        try:
+            self.start_coordinator()
+            for number in range(2, 2 + self.nodes):
+                self.start_agent(number)
+            until(lambda: len(self.ready()) == self.nodes, 20, f"{self.nodes} nodes")
+        except BaseException:
+            self.__exit__(True, None, None)
+            raise
+        return self
+
+    def __exit__(self, kind, value, trace):
+        self.room.__exit__()
+        if kind is not None:
+            for path in sorted(self.dir.glob("*.log")):
+                print(f"---- {path.name}\n{path.read_text(encoding='utf-8', errors='replace')[-4000:]}")
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def _start(self, number, *args):
+        with (self.dir / f"{Path(args[0]).name}-{number}.log").open("ab") as log:
+            return self.room[number].popen(*args, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def start_coordinator(self):
+        machine = self.room[1]
+        machine.run("sh", "-c", "echo 1 >/proc/sys/net/ipv4/conf/eth0/route_localnet; mkdir -p /run/home")
+        machine.in_net("nft", "add", "table", "ip", "inwards")
+        machine.in_net("nft", "add chain ip inwards before { type nat hook prerouting priority -100; }")
+        machine.in_net("nft", "add", "rule", "ip", "inwards", "before", "iifname", "eth0", "tcp", "dport", str(PORT),
+                       "dnat", "to", f"127.0.0.1:{PORT}")
+        self.cairnd = self._start(1, "/run/bin/cairnd", "--listen", f"127.0.0.1:{PORT}")
+        until(lambda: self.cairn("ps", check=False).returncode == 0, 20, "the coordinator serves")
+        machine.run("cp", "/run/home/token", "/run/shared/token")
+
+    def start_agent(self, number):
+        machine = self.room[number]
+        machine.run("mkdir", "-p", "/run/home")
+        self.agents[number] = self._start(
+            number, "/run/bin/cairn-agent", "--coordinator", f"{self.room[1].address}:{PORT}", "--name",
+            f"node{number}", "--host", machine.address6 if self.ipv6 else machine.address, "--slots", str(self.slots), "--token-file", "/run/shared/token")
+
+    # what the user does, on machine 1
+
+    def cairn(self, *args, check=True, timeout=30):
+        done = subprocess.run(self.room[1].command("/run/bin/cairn", *args), env=self.env, timeout=timeout,
+                              capture_output=True, text=True, check=False)
+        if check and done.returncode != 0:
+            raise AssertionError(f"cairn {' '.join(map(str, args))}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+        return done
+
+    def json_lines(self, *args):
+        return [json.loads(line) for line in self.cairn(*args, "-o", "jsonl").stdout.splitlines()]
+
+    def ready(self):
+        return [row["name"] for row in self.json_lines("node", "ls") if row["state"] == "ready"]
+
+    def submit(self, workers, steps=200, every=50):
+        path = self.dir / "job.yaml"
+        path.write_text(JOB.format(workers=workers, steps=steps, every=every), encoding="utf-8")
+        return self.cairn("submit", "/run/shared/job.yaml", "-o", "name").stdout.strip()
+
+    def show(self, job):
+        return json.loads(self.cairn("show", job, "-o", "json").stdout)
+
+    def nodes_of(self, job):
+        """Numbers of the machines where its workers run, by rank."""
+        return [int(worker["node"].removeprefix("node")) for worker in self.show(job)["workers"]]
+
+    def wait(self, job, condition, seconds, what):
+        def reached():
+            shown = self.show(job)
+            assert shown["state"] != "FAILED", shown["reason"]
+            return shown if condition(shown) else None
+        return until(reached, seconds, what)
+
+    def wait_step(self, job, step, seconds=30):
+        return self.wait(job, lambda shown: shown["step"] >= step, seconds, f"step {step} of {job}")
+
+    def wait_generation(self, job, generation, seconds):
+        return self.wait(job, lambda shown: shown["generation"] == generation and shown["state"] == "RUNNING", seconds,
+                         f"generation {generation} of {job} runs")
+
+    def digest(self, job, seconds=60):
+        return self.wait(job, lambda shown: shown["state"] == "SUCCEEDED", seconds, f"{job} ends")["final_digest"]
