@@ -2,6 +2,7 @@
 
 Machine 1 has the coordinator and the user's client. cairnd listens on loopback only as yet: what reaches port 7000 of
 its machine is redirected there. Machine 2 and up have an agent each. Checkpoints lie in a folder that all see.
+Homes are on disks: they outlive a power cut.
 """
 import json
 import os
@@ -51,8 +52,7 @@ class Fleet:
         self.dir = Path(tempfile.mkdtemp(prefix="cairn-net-"))
         (self.dir / "checkpoints").mkdir(mode=0o777)
         self.room = Room(1 + nodes, {BIN: "/run/bin", self.dir: "/run/shared"})
-        self.env = {"PATH": os.environ["PATH"], "CAIRN_HOME": "/run/home", "CAIRN_COPIES": "/dev/shm/cairn",
-                    "CAIRN_HANG_MS": "5000"}
+        self.env = {"PATH": os.environ["PATH"], "CAIRN_COPIES": "/dev/shm/cairn", "CAIRN_HANG_MS": "5000"}
         self.cairnd, self.agents = None, {}
 
     def __enter__(self):
@@ -74,24 +74,26 @@ class Fleet:
                 print(f"---- {path.name}\n{path.read_text(encoding='utf-8', errors='replace')[-4000:]}")
         shutil.rmtree(self.dir, ignore_errors=True)
 
+    def env_of(self, number):
+        return {**self.env, "CAIRN_HOME": f"/run/shared/disk-{number}"}
+
     def _start(self, number, *args):
         with (self.dir / f"{Path(args[0]).name}-{number}.log").open("ab") as log:
-            return self.room[number].popen(*args, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            return self.room[number].popen(*args, env=self.env_of(number), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def start_coordinator(self):
         machine = self.room[1]
-        machine.run("sh", "-c", "echo 1 >/proc/sys/net/ipv4/conf/eth0/route_localnet; mkdir -p /run/home")
+        machine.run("sh", "-c", "echo 1 >/proc/sys/net/ipv4/conf/eth0/route_localnet")
         machine.in_net("nft", "add", "table", "ip", "inwards")
         machine.in_net("nft", "add chain ip inwards before { type nat hook prerouting priority -100; }")
         machine.in_net("nft", "add", "rule", "ip", "inwards", "before", "iifname", "eth0", "tcp", "dport", str(PORT),
                        "dnat", "to", f"127.0.0.1:{PORT}")
         self.cairnd = self._start(1, "/run/bin/cairnd", "--listen", f"127.0.0.1:{PORT}")
         until(lambda: self.cairn("ps", check=False).returncode == 0, 20, "the coordinator serves")
-        machine.run("cp", "/run/home/token", "/run/shared/token")
+        machine.run("cp", "/run/shared/disk-1/token", "/run/shared/token")
 
     def start_agent(self, number):
         machine = self.room[number]
-        machine.run("mkdir", "-p", "/run/home")
         self.agents[number] = self._start(
             number, "/run/bin/cairn-agent", "--coordinator", f"{self.room[1].address}:{PORT}", "--name",
             f"node{number}", "--host", machine.address6 if self.ipv6 else machine.address, "--slots", str(self.slots), "--token-file", "/run/shared/token")
@@ -99,7 +101,7 @@ class Fleet:
     # what the user does, on machine 1
 
     def cairn(self, *args, check=True, timeout=30):
-        done = subprocess.run(self.room[1].command("/run/bin/cairn", *args), env=self.env, timeout=timeout,
+        done = subprocess.run(self.room[1].command("/run/bin/cairn", *args), env=self.env_of(1), timeout=timeout,
                               capture_output=True, text=True, check=False)
         if check and done.returncode != 0:
             raise AssertionError(f"cairn {' '.join(map(str, args))}: exit {done.returncode}\n{done.stdout}{done.stderr}")

@@ -46,6 +46,18 @@ def test_a_power_cut_costs_one_generation(quiet):
         assert fleet.digest(job, 120) == quiet
 
 
+def test_a_power_cut_of_the_coordinator_costs_nothing(quiet):
+    with Fleet(3) as fleet:
+        job = fleet.submit(3, STEPS, 1000)
+        fleet.wait_step(job, 300)
+        fleet.room[1].power_off()
+        time.sleep(2)
+        fleet.room[1].boot()
+        fleet.start_coordinator()
+        assert fleet.digest(job, 120) == quiet
+        assert fleet.show(job)["generation"] == 1
+
+
 def goes_on_as_it_was(fleet, job, seconds=30):
     """It gets on, still in its first generation."""
     step = fleet.show(job)["step"]
