@@ -56,8 +56,8 @@ class Fleet:
         self.cairnd, self.agents = None, {}
 
     def __enter__(self):
-        self.room.__enter__()
         try:
+            self.room.__enter__()
             self.start_coordinator()
             for number in range(2, 2 + self.nodes):
                 self.start_agent(number)

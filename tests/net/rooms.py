@@ -209,8 +209,10 @@ class Room:
         for machine in self.machines.values():
             for process in machine.entered: # who waits for a process of the room, or it can't end
                 process.send_signal(signal.SIGCONT)
-        os.kill(self.init, signal.SIGKILL)
-        self.process.communicate()
+        if self.process is not None:
+            os.kill(self.init, signal.SIGKILL)
+            self.process.communicate()
+            self.process = None
 
     @staticmethod
     def enter(pid, *spaces):
