@@ -387,6 +387,8 @@ static struct rpc_call *new_call(struct rpc_server *server, struct rpc_method *m
     call->on_close.fn = close_call;
     call->on_recv.fn = message_received;
     call->on_sent.fn = message_sent;
+    call->on_recv.of_stream = (method->flags & RPC_CLIENT_STREAMING) != 0;
+    call->on_sent.of_stream = call->on_recv.of_stream;
     call->message_task.run = run_message;
     call->done_task.run = run_done;
     atomic_init(&call->references, 1);

@@ -23,6 +23,7 @@
 
 struct rpc_tag {
     void (*fn)(struct rpc_tag *tag, bool ok);
+    bool of_stream; /* one message of a stream: where many come, they may wait for each other */
 };
 
 /*
@@ -85,7 +86,8 @@ void rpc_outbox_put(struct rpc_outbox *box, grpc_byte_buffer *bytes);
 grpc_byte_buffer *rpc_outbox_take(struct rpc_outbox *box);
 void rpc_outbox_clear(struct rpc_outbox *box);
 
-/* Runs the tags of a queue until it is shut down and drained; a thread's function. */
+/* Runs the tags of a queue until it is shut down and drained; a thread's function. Those of calls
+ * at once; where messages of streams come thick and fast, a millisecond's worth at a time. */
 void *rpc_queue_run(void *queue);
 
 /* accept.c: before gRPC's first listener. */
