@@ -143,14 +143,15 @@ static enum status parent_of(const char *path, char out[LIMIT_PATH])
 }
 
 /* Writes and fsyncs a new file; an old one of that name is removed first. */
-static enum status write_new(const struct io *io, const char *path, const void *data, size_t size)
+static enum status write_new(const struct io *io, const char *path, int rights, const void *data,
+                             size_t size)
 {
     int fd = -1;
-    enum status st = io->open(io->self, path, IO_CREATE_NEW, &fd);
+    enum status st = io->open(io->self, path, IO_CREATE_NEW | rights, &fd);
     if (st == ST_EXISTS) {
         st = io->unlink(io->self, path);
         if (st == ST_OK)
-            st = io->open(io->self, path, IO_CREATE_NEW, &fd);
+            st = io->open(io->self, path, IO_CREATE_NEW | rights, &fd);
     }
     if (st != ST_OK)
         return st;
@@ -169,22 +170,21 @@ enum status io_temporary(const struct io *io, const char *path, char out[LIMIT_P
 }
 
 /* Writes the file under its temporary name; out_parent is the folder of both. */
-static enum status write_temporary(const struct io *io, const char *path, const void *data,
-                                   size_t size, char out_temporary[LIMIT_PATH],
+static enum status write_temporary(const struct io *io, const char *path, int rights,
+                                   const void *data, size_t size, char out_temporary[LIMIT_PATH],
                                    char out_parent[LIMIT_PATH])
 {
     enum status st = io_temporary(io, path, out_temporary);
     if (st == ST_OK)
         st = parent_of(path, out_parent);
-    return st == ST_OK ? write_new(io, out_temporary, data, size) : st;
+    return st == ST_OK ? write_new(io, out_temporary, rights, data, size) : st;
 }
 
-enum status io_publish(const struct io *io, const char *path, const void *data, size_t size)
+static enum status publish(const struct io *io, const char *path, int rights, const void *data,
+                           size_t size)
 {
-    if (io_is_object(io, path))
-        return io->put_new(io->self, path, data, size);
     char temporary[LIMIT_PATH], parent[LIMIT_PATH];
-    enum status st = write_temporary(io, path, data, size, temporary, parent);
+    enum status st = write_temporary(io, path, rights, data, size, temporary, parent);
     if (st != ST_OK)
         return st;
     st = io->link(io->self, temporary, path);
@@ -196,10 +196,22 @@ enum status io_publish(const struct io *io, const char *path, const void *data, 
     return io->fsync_dir(io->self, parent);
 }
 
+enum status io_publish(const struct io *io, const char *path, const void *data, size_t size)
+{
+    if (io_is_object(io, path))
+        return io->put_new(io->self, path, data, size);
+    return publish(io, path, 0, data, size);
+}
+
+enum status io_publish_private(const struct io *io, const char *path, const void *data, size_t size)
+{
+    return publish(io, path, IO_PRIVATE, data, size);
+}
+
 enum status io_replace(const struct io *io, const char *path, const void *data, size_t size)
 {
     char temporary[LIMIT_PATH], parent[LIMIT_PATH];
-    enum status st = write_temporary(io, path, data, size, temporary, parent);
+    enum status st = write_temporary(io, path, 0, data, size, temporary, parent);
     if (st == ST_OK)
         st = io->rename(io->self, temporary, path);
     return st == ST_OK ? io->fsync_dir(io->self, parent) : st;

@@ -24,6 +24,7 @@ enum io_open_flags {
     IO_READ = 0,
     IO_CREATE_NEW = 1 << 0, /* O_WRONLY | O_CREAT | O_EXCL, mode 0644 */
     IO_DIRECT = 1 << 1,     /* past the page cache, where the file system can; a hint */
+    IO_PRIVATE = 1 << 2,    /* with IO_CREATE_NEW: mode 0600 */
 };
 
 /* What is written to a file that was opened with IO_DIRECT: its address in memory, its size and its
@@ -150,6 +151,10 @@ MUST_CHECK enum status io_temporary(const struct io *io, const char *path, char 
  */
 MUST_CHECK enum status io_publish(const struct io *io, const char *path, const void *data,
                                   size_t size);
+
+/* As io_publish, of a file that nobody else may read (mode 0600); not in an object store. */
+MUST_CHECK enum status io_publish_private(const struct io *io, const char *path, const void *data,
+                                          size_t size);
 
 /* As io_publish, but takes the place of what is there (rename): for state of our own only. */
 MUST_CHECK enum status io_replace(const struct io *io, const char *path, const void *data,

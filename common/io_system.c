@@ -23,7 +23,7 @@ static enum status system_open(void *self, const char *path, int flags, int *out
     (void)self;
     int how = O_CLOEXEC | O_NONBLOCK; /* of a FIFO: empty, not a wait for whoever writes it */
     how |= (flags & IO_CREATE_NEW) != 0 ? O_WRONLY | O_CREAT | O_EXCL : O_RDONLY;
-    int fd = open(path, how, 0644);
+    int fd = open(path, how, (flags & IO_PRIVATE) != 0 ? 0600 : 0644);
     if (fd < 0)
         return status_from_errno(errno);
     /* Not with open: where it is refused, that leaves the new file behind. */

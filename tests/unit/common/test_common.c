@@ -88,6 +88,22 @@ static void publishing_never_replaces_and_leaves_no_temporary_name(void **state)
     free(data);
 }
 
+static void a_private_file_is_its_owners_alone_from_the_start(void **state)
+{
+    const struct io *io = io_system();
+    char path[128];
+    struct stat info;
+    (void)snprintf(path, sizeof(path), "%s/key", (char *)*state);
+    const mode_t mask = umask(0);
+    assert_int_equal(io_publish_private(io, path, "one", 3), ST_OK);
+    assert_int_equal(io_publish_private(io, path, "two", 3), ST_EXISTS);
+    (void)umask(mask);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0600);
+    assert_int_equal(info.st_size, 3);
+    assert_int_equal(info.st_nlink, 1);
+}
+
 static void a_fifo_that_nobody_writes_is_empty(void **state)
 {
     const struct io *io = io_system();
@@ -228,6 +244,8 @@ int main(void)
         cmocka_unit_test(every_status_has_the_scope_of_its_range),
         cmocka_unit_test(a_buffer_never_passes_its_maximum_and_keeps_what_it_has),
         cmocka_unit_test_setup_teardown(publishing_never_replaces_and_leaves_no_temporary_name,
+                                        make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(a_private_file_is_its_owners_alone_from_the_start,
                                         make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_fifo_that_nobody_writes_is_empty, make_folder,
                                         remove_folder),

@@ -1,0 +1,102 @@
+#include "identity/pem.h"
+
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int no_passphrase(char *out, int capacity, int writing, void *arg)
+{
+    (void)out;
+    (void)capacity;
+    (void)writing;
+    (void)arg;
+    return -1;
+}
+
+static BIO *open_text(const char *text)
+{
+    return text == NULL ? NULL : BIO_new_mem_buf(text, -1);
+}
+
+X509 *identity_pem_cert(const char *text)
+{
+    BIO *bio = open_text(text);
+    X509 *cert = bio == NULL ? NULL : PEM_read_bio_X509(bio, NULL, no_passphrase, NULL);
+    BIO_free(bio);
+    ERR_clear_error();
+    return cert;
+}
+
+EVP_PKEY *identity_pem_key(const char *text)
+{
+    BIO *bio = open_text(text);
+    EVP_PKEY *key = bio == NULL ? NULL : PEM_read_bio_PrivateKey(bio, NULL, no_passphrase, NULL);
+    BIO_free(bio);
+    ERR_clear_error();
+    return key;
+}
+
+X509_REQ *identity_pem_request(const char *text)
+{
+    BIO *bio = open_text(text);
+    X509_REQ *request = bio == NULL ? NULL : PEM_read_bio_X509_REQ(bio, NULL, no_passphrase, NULL);
+    BIO_free(bio);
+    ERR_clear_error();
+    return request;
+}
+
+STACK_OF(X509) * identity_pem_certs(const char *text)
+{
+    BIO *bio = open_text(text);
+    STACK_OF(X509) *list = bio == NULL ? NULL : sk_X509_new_null();
+    X509 *cert = NULL;
+    while (list != NULL && (cert = PEM_read_bio_X509(bio, NULL, no_passphrase, NULL)) != NULL) {
+        if (sk_X509_push(list, cert) == 0)
+            X509_free(cert);
+    }
+    BIO_free(bio);
+    /* The end of the text is no error; a certificate that can't be read is. */
+    unsigned long error = ERR_peek_last_error();
+    ERR_clear_error();
+    bool ended = ERR_GET_LIB(error) == ERR_LIB_PEM && ERR_GET_REASON(error) == PEM_R_NO_START_LINE;
+    if (list != NULL && (!ended || sk_X509_num(list) == 0)) {
+        sk_X509_pop_free(list, X509_free);
+        list = NULL;
+    }
+    return list;
+}
+
+/* Takes the BIO over. */
+static char *text_of(BIO *bio, bool written)
+{
+    char *data = NULL;
+    long size = bio == NULL ? 0 : BIO_get_mem_data(bio, &data);
+    char *text = written && size > 0 ? strndup(data, (size_t)size) : NULL;
+    if (size > 0)
+        explicit_bzero(data, (size_t)size);
+    BIO_free(bio);
+    ERR_clear_error();
+    return text;
+}
+
+char *identity_pem_of_cert(X509 *cert)
+{
+    BIO *bio = BIO_new(BIO_s_mem());
+    return text_of(bio, bio != NULL && PEM_write_bio_X509(bio, cert) == 1);
+}
+
+char *identity_pem_of_key(EVP_PKEY *key)
+{
+    BIO *bio = BIO_new(BIO_s_secmem());
+    bool written =
+        bio != NULL && PEM_write_bio_PKCS8PrivateKey(bio, key, NULL, NULL, 0, NULL, NULL) == 1;
+    return text_of(bio, written);
+}
+
+char *identity_pem_of_request(X509_REQ *request)
+{
+    BIO *bio = BIO_new(BIO_s_mem());
+    return text_of(bio, bio != NULL && PEM_write_bio_X509_REQ(bio, request) == 1);
+}

@@ -1,0 +1,38 @@
+/*
+ * Private to identity/: libcrypto's objects from PEM texts and back.
+ *
+ * Nothing here asks for a passphrase: a key that is encrypted is no key.
+ */
+#pragma once
+
+#include <openssl/evp.h>
+#include <openssl/x509.h>
+#include <openssl/x509v3.h>
+
+static inline void pem_drop_cert(X509 **cert)
+{
+    X509_free(*cert);
+}
+static inline void pem_drop_key(EVP_PKEY **key)
+{
+    EVP_PKEY_free(*key);
+}
+static inline void pem_drop_names(GENERAL_NAMES **names)
+{
+    GENERAL_NAMES_free(*names);
+}
+#define auto_cert  __attribute__((cleanup(pem_drop_cert)))
+#define auto_key   __attribute__((cleanup(pem_drop_key)))
+#define auto_names __attribute__((cleanup(pem_drop_names)))
+
+/* Each NULL: there is none, or not such a one. The caller's. */
+X509 *identity_pem_cert(const char *text); /* the first */
+EVP_PKEY *identity_pem_key(const char *text);
+X509_REQ *identity_pem_request(const char *text);
+/* All of them, at least one. */
+STACK_OF(X509) * identity_pem_certs(const char *text);
+
+/* NULL: no memory. The caller's. */
+char *identity_pem_of_cert(X509 *cert);
+char *identity_pem_of_key(EVP_PKEY *key);
+char *identity_pem_of_request(X509_REQ *request);
