@@ -568,3 +568,8 @@ bool rpc_call_peer_cred(const struct rpc_call *call, struct ucred *out)
         *out = call->cred;
     return call->has_cred;
 }
+
+enum status rpc_call_peer_identity(const struct rpc_call *call, struct identity_cert *out)
+{
+    return rpc_tls_identity(call->core, out);
+}

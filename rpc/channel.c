@@ -3,7 +3,9 @@
 #include <string.h>
 
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/limits.h"
+#include "identity/check.h"
 #include "rpc/client_internal.h"
 
 static int or_default(int32_t value, int otherwise)
@@ -11,12 +13,23 @@ static int or_default(int32_t value, int otherwise)
     return value != 0 ? value : otherwise;
 }
 
-static grpc_channel_credentials *credentials_of(const struct rpc_tls *tls)
+/* NULL: the files don't do. */
+static grpc_channel_credentials *credentials_of(const struct identity_files *files)
 {
-    if (tls == NULL)
+    struct identity_texts texts;
+    struct reason reason;
+    grpc_channel_credentials *credentials = NULL;
+    if (files == NULL)
         return grpc_insecure_credentials_create();
-    grpc_ssl_pem_key_cert_pair pair = { tls->key, tls->cert };
-    return grpc_ssl_credentials_create_ex(tls->ca, tls->key != NULL ? &pair : NULL, NULL, NULL);
+    if (identity_texts_read(files, &texts, &reason) != ST_OK)
+        return NULL;
+    if (identity_usable(&texts)) {
+        grpc_ssl_pem_key_cert_pair pair = { texts.key, texts.cert };
+        credentials =
+            grpc_ssl_credentials_create_ex(texts.ca, texts.key != NULL ? &pair : NULL, NULL, NULL);
+    }
+    identity_texts_release(&texts);
+    return credentials;
 }
 
 static grpc_channel *create_core(const struct rpc_channel_options *options)
@@ -51,11 +64,18 @@ static grpc_channel *create_core(const struct rpc_channel_options *options)
 
 enum status rpc_channel_new(const struct rpc_channel_options *options, struct rpc_channel **out)
 {
+    struct identity_watch *watch = NULL;
+    /* Before they are read, so that no change goes unseen. */
+    if (options->tls != NULL && identity_watch_new(options->tls, &watch) != ST_OK)
+        abort();
     grpc_channel *core = create_core(options);
-    if (core == NULL)
+    if (core == NULL) {
+        identity_watch_free(watch);
         return ST_CONFIG;
+    }
     struct rpc_channel *channel = rpc_alloc(sizeof(*channel));
     channel->core = core;
+    channel->watch = watch;
     if (options->token != NULL) {
         size_t capacity = strlen(options->token) + sizeof("Bearer ");
         channel->authorization = rpc_alloc(capacity);
@@ -77,8 +97,18 @@ void rpc_channel_free(struct rpc_channel *channel)
         grpc_completion_queue_destroy(channel->queue);
     }
     pthread_mutex_destroy(&channel->mutex);
+    identity_watch_free(channel->watch);
     free(channel->authorization);
     free(channel);
+}
+
+bool rpc_channel_stale(struct rpc_channel *channel)
+{
+    pthread_mutex_lock(&channel->mutex);
+    bool stale = channel->watch != NULL &&
+                 identity_watch_changed(channel->watch, clock_mono_ms(clock_system()));
+    pthread_mutex_unlock(&channel->mutex);
+    return stale;
 }
 
 grpc_completion_queue *rpc_channel_queue(struct rpc_channel *channel)

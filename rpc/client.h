@@ -10,6 +10,7 @@
 
 #include <protobuf-c/protobuf-c.h>
 
+#include "identity/files.h"
 #include "rpc/rpc.h"
 
 struct rpc_channel;
@@ -18,8 +19,8 @@ struct rpc_stream;
 /* Zero members mean the defaults. Strings are copied. */
 struct rpc_channel_options {
     const char *target; /* required: "unix:/run/x.sock", "ipv4:127.0.0.1:7000", "host:7000" */
-    const struct rpc_tls *tls;
-    const char *tls_name;         /* expected in the certificate; NULL: the target's */
+    const struct identity_files *tls; /* NULL: plaintext. The CA, and cert and key or neither */
+    const char *tls_name;             /* expected in the certificate; NULL: the target's */
     const char *token;            /* sent as "authorization: Bearer TOKEN"; that it goes to no other
                                      machine without TLS is the caller's business */
     uint32_t message_size_max;    /* of a reply; LIMIT_MESSAGE_BYTES */
@@ -29,11 +30,15 @@ struct rpc_channel_options {
     int32_t backoff_max_ms;       /* 1000 */
 };
 
-/* Errors: ST_CONFIG  credentials unusable */
+/* Errors: ST_CONFIG  the files of tls don't do; identity/check.h says why */
 MUST_CHECK enum status rpc_channel_new(const struct rpc_channel_options *options,
                                        struct rpc_channel **out);
 /* After its last call and stream. */
 void rpc_channel_free(struct rpc_channel *channel);
+
+/* The files of tls aren't those that the channel uses, for ever: time for a new one. Looks once in
+ * IDENTITY_LOOK_MS at most. */
+bool rpc_channel_stale(struct rpc_channel *channel);
 
 /* How a call ended. */
 struct rpc_result {

@@ -14,6 +14,7 @@ struct rpc_channel {
     grpc_channel *core;
     char *authorization; /* value of the header, or NULL */
     pthread_mutex_t mutex;
+    struct identity_watch *watch; /* of the files of TLS, or NULL; under mutex */
     grpc_completion_queue *queue; /* of the streams; made with the first one */
     pthread_t queue_thread;
 };

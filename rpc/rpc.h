@@ -61,11 +61,3 @@ struct rpc_bytes {
     const uint8_t *data;
     size_t size;
 };
-
-/* PEM texts, borrowed for the call that takes them. */
-struct rpc_tls {
-    const char *ca;   /* roots that sign peers; NULL: none are asked for a certificate */
-    const char *cert; /* own certificate and key */
-    const char *key;
-    bool require_client_cert; /* server: mutual */
-};

@@ -25,6 +25,8 @@
 #include <protobuf-c/protobuf-c.h>
 #include <sys/socket.h>
 
+#include "identity/cert.h"
+#include "identity/files.h"
 #include "rpc/descdb.h"
 #include "rpc/executor.h"
 #include "rpc/rpc.h"
@@ -59,13 +61,19 @@ MUST_CHECK enum status rpc_server_add_service(struct rpc_server *server, Protobu
                                               const char *name);
 
 /*
- * "127.0.0.1:0", "[::1]:7000"; tls may be NULL. Before start. A port that somebody listens on is an
- * error, never shared.
+ * "127.0.0.1:0", "[::1]:7000". Before start. A port that somebody listens on is an error, never
+ * shared.
+ *
+ * tls, NULL for plaintext: TLS 1.2 or 1.3 with these files, all three. They are looked at when
+ * somebody connects, once a second at most: who connects gets what is in them; connections that
+ * stand stay as they are. While they don't do (one is missing or is garbage, the key doesn't fit)
+ * what was read before stays. Callers may come without a certificate; one that they show is
+ * verified, and a bad one ends the connection: the caller sees UNAVAILABLE, "Socket closed".
  * Errors: ST_EXISTS   the address can't be bound
- *         ST_CONFIG   certificate or key unusable
+ *         ST_CONFIG   the files don't do; identity/check.h says why
  */
 MUST_CHECK enum status rpc_server_listen(struct rpc_server *server, const char *address,
-                                         const struct rpc_tls *tls, int *out_port);
+                                         const struct identity_files *tls, int *out_port);
 
 /*
  * A Unix socket for processes of the same user (or root): mode 0600, peers checked by their
@@ -136,6 +144,15 @@ bool rpc_call_token(const struct rpc_call *call, char *out, size_t capacity);
 
 /* True for a peer that came over listen_unix: then its credentials were checked. */
 bool rpc_call_peer_cred(const struct rpc_call *call, struct ucred *out);
+
+/*
+ * Who the caller is by its certificate, which was good when it connected: that it has expired since
+ * is for the caller of this to see.
+ * Errors: ST_NOT_FOUND  it showed none
+ *         ST_CONFIG     it is nobody's in a cluster (identity/cert.h)
+ */
+MUST_CHECK enum status rpc_call_peer_identity(const struct rpc_call *call,
+                                              struct identity_cert *out);
 
 void rpc_call_ref(struct rpc_call *call);
 void rpc_call_unref(struct rpc_call *call);

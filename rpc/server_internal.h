@@ -3,6 +3,7 @@
  *
  *     server_methods.c   the table of methods
  *     server_creds.c     whose connection a peer is
+ *     server_tls.c       certificates of listeners and of peers
  *     unix_listener.c    accepts connections of Unix sockets, with their credentials
  *     call.c             one call, from asking core for it to its end
  *     server_life.c      a server's life: made, started, stopped, freed
@@ -53,6 +54,9 @@ struct rpc_unix_listener {
     bool running;
 };
 
+/* Files of a TLS listener. */
+struct rpc_tls_listener;
+
 struct rpc_server {
     struct rpc_server_options options;
     grpc_server *core;
@@ -61,6 +65,7 @@ struct rpc_server {
     pthread_t stop_thread;
     struct rpc_methods methods;
     struct rpc_unix_listener *unix_listeners;
+    struct rpc_tls_listener *tls_listeners;
     struct rpc_creds creds;
     bool started;
     bool stop_joinable;
@@ -85,6 +90,15 @@ void rpc_methods_free(struct rpc_methods *methods);
 void rpc_server_adopt(struct rpc_server *server, int fd, const struct ucred *cred);
 /* Of gRPC's name of a peer; false: it is no adopted one. */
 bool rpc_server_cred(struct rpc_server *server, const char *peer, struct ucred *out);
+
+/* ---- server_tls.c ---- */
+
+/* Credentials that follow the files for the server's life. NULL: the files don't do. */
+grpc_server_credentials *rpc_tls_listen(struct rpc_server *server,
+                                        const struct identity_files *files);
+void rpc_tls_listeners_free(struct rpc_server *server);
+/* Of a peer's certificate. Errors: as rpc_call_peer_identity */
+enum status rpc_tls_identity(grpc_call *call, struct identity_cert *out);
 
 /* ---- call.c ---- */
 

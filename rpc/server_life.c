@@ -66,26 +66,17 @@ struct rpc_server *rpc_server_new(const struct rpc_server_options *options)
 }
 
 enum status rpc_server_listen(struct rpc_server *server, const char *address,
-                              const struct rpc_tls *tls, int *out_port)
+                              const struct identity_files *tls, int *out_port)
 {
     CHECK(!server->started);
-    grpc_server_credentials *credentials = NULL;
-    if (tls != NULL) {
-        grpc_ssl_pem_key_cert_pair pair = { tls->key, tls->cert };
-        credentials = grpc_ssl_server_credentials_create_ex(
-            tls->ca, &pair, 1,
-            tls->require_client_cert ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
-                                     : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE,
-            NULL);
-    } else {
-        credentials = grpc_insecure_server_credentials_create();
-    }
+    grpc_server_credentials *credentials =
+        tls != NULL ? rpc_tls_listen(server, tls) : grpc_insecure_server_credentials_create();
     if (credentials == NULL)
         return ST_CONFIG;
     int port = grpc_server_add_http2_port(server->core, address, credentials);
     grpc_server_credentials_release(credentials);
     if (port == 0)
-        return tls != NULL ? ST_CONFIG : ST_EXISTS;
+        return ST_EXISTS;
     *out_port = port;
     return ST_OK;
 }
@@ -192,6 +183,7 @@ void rpc_server_free(struct rpc_server *server)
         CHECK(rpc_server_stopped(server));
     }
     rpc_unix_listeners_free(server);
+    rpc_tls_listeners_free(server);
     rpc_methods_free(&server->methods);
     free(server->creds.list);
     pthread_mutex_destroy(&server->creds.mutex);

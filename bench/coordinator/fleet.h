@@ -33,11 +33,11 @@ struct agent;
 struct trainer;
 
 struct fleet_options {
-    const char *target;        /* "unix:/…", "ipv4:127.0.0.1:7000" */
-    const char *token;         /* of agents and of people, NULL: none */
-    const struct rpc_tls *tls; /* NULL: without */
-    uint32_t first, nodes;     /* numbers of the nodes that this process plays */
-    uint32_t slots;            /* of each */
+    const char *target;               /* "unix:/…", "ipv4:127.0.0.1:7000" */
+    const char *token;                /* of agents and of people, NULL: none */
+    const struct identity_files *tls; /* NULL: without */
+    uint32_t first, nodes;            /* numbers of the nodes that this process plays */
+    uint32_t slots;                   /* of each */
     uint32_t step_ms;
     uint32_t beat_ms; /* between two reports of progress of a trainer */
     uint32_t pieces;  /* of 65536 elements, whose hashes are in one rank's report of a save */
