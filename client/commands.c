@@ -2,6 +2,7 @@
 #include "client/commands.h"
 
 #include "client/base/client.h"
+#include "client/cert/commands.h"
 #include "client/ckpt/commands.h"
 #include "client/cmd/commands.h"
 
@@ -110,6 +111,33 @@ static const struct option import_options[] = {
     { "set", '\0', OPTION_SETS, AT(sets), "K=V", "another value for a key of the job file" },
     { 0 },
 };
+
+#define DIR                                                                                        \
+    {                                                                                              \
+        "dir", '\0', OPTION_TEXT, AT(dir), "DIR",                                                  \
+            "the authority's folder (default: tls in the home)"                                    \
+    }
+
+static const struct option init_options[] = {
+    { "cluster", '\0', OPTION_TEXT, AT(cluster), "NAME", "of the fleet (default: cairn)" },
+    { "hosts", '\0', OPTION_TEXT, AT(hosts), "LIST",
+      "names and addresses of the coordinator, separated by commas" },
+    DIR,
+    { 0 },
+};
+
+static const struct option dir_options[] = { DIR, { 0 } };
+
+static const struct option cert_check_options[] = {
+    { "key", '\0', OPTION_TEXT, AT(key), "FILE", "its key (default: with .key for .crt)" },
+    { "ca", '\0', OPTION_TEXT, AT(ca), "FILE", "who signs (default: ca.crt beside it)" },
+    { 0 },
+};
+
+#define PEER                                                                                       \
+    "Two files in the authority's folder, as node-NAME.crt and node-NAME.key. Good for 30 days; "  \
+    "the\n"                                                                                        \
+    "key is readable by its owner only. Needs no coordinator."
 
 #define WHERE "Works on a checkpoint's folder, too; then no coordinator is needed."
 
@@ -228,6 +256,36 @@ static const struct command rows[] = {
       "exits 4 where the device can't be used, with what is missing.",
       "node check\nnode check --device cuda\nnode check --ranks 4 -o json", check_options,
       cmd_node_check },
+    { "cert", "init", OPERAND_NONE, 0, 0, false, "[--hosts LIST]",
+      "make a certificate authority and the coordinator's certificate",
+      "What is there already stays. The coordinator's certificate names cairnd, localhost,\n"
+      "127.0.0.1, ::1 and the hosts. Who has ca.key can be anybody: keep it where it is.",
+      "cert init\ncert init --cluster lab --hosts cairn.example.org,10.0.0.1\n"
+      "cert init --dir ~/lab-ca",
+      init_options, cmd_cert_init },
+    { "cert", "node", OPERAND_NONE, 1, 1, false, "NAME", "make a key and a certificate for a node",
+      PEER, "cert node gpu-07", dir_options, cmd_cert_node },
+    { "cert", "operator", OPERAND_NONE, 1, 1, false, "NAME",
+      "make a key and a certificate for somebody who may change things", PEER,
+      "cert operator alice", dir_options, cmd_cert_operator },
+    { "cert", "viewer", OPERAND_NONE, 1, 1, false, "NAME",
+      "make a key and a certificate for somebody who may look", PEER, "cert viewer bob",
+      dir_options, cmd_cert_viewer },
+    { "cert", "check", OPERAND_FILE, 1, 1, false, "FILE",
+      "check a certificate, its key and its authority as a connection would",
+      "Each is there and parses, the key fits, the authority signed it for its use, none is too\n"
+      "old or too young. Exits 2 with what is wrong and what to do.",
+      "cert check node-gpu-07.crt\ncert check a.crt --key a.pem --ca /etc/cairn/ca.crt",
+      cert_check_options, cmd_cert_check },
+    { "cert", "renew", OPERAND_FILE, 1, ARGUMENTS_OPERANDS_MAX, false, "FILE...",
+      "renew certificates for 30 days from now, also expired ones",
+      "Key, name and hosts stay; each file is replaced at once. Needs the authority's key.",
+      "cert renew node-gpu-07.crt\ncert renew --dir ~/lab-ca ~/lab-ca/coordinator.crt", dir_options,
+      cmd_cert_renew },
+    { "cert", "show", OPERAND_FILE, 0, ARGUMENTS_OPERANDS_MAX, false, "[FILE...]",
+      "show what certificates say, those of the folder by default",
+      "-o wide adds hosts and serial numbers.", "cert show\ncert show node-gpu-07.crt -o json",
+      dir_options, cmd_cert_show },
     { NULL, "completion", OPERAND_SHELL, 1, 1, false, "bash|zsh|fish",
       "print a completion script for a shell", NULL,
       "completion bash > ~/.local/share/bash-completion/completions/cairn", NULL, cmd_completion },

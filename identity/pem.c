@@ -6,13 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int no_passphrase(char *out, int capacity, int writing, void *arg)
+#include "common/unconst.h"
+
+/* What is tried where a key wants a passphrase: so nobody is asked for one. */
+static void *no_passphrase(void)
 {
-    (void)out;
-    (void)capacity;
-    (void)writing;
-    (void)arg;
-    return -1;
+    return unconst("");
 }
 
 static BIO *open_text(const char *text)
@@ -23,7 +22,7 @@ static BIO *open_text(const char *text)
 X509 *identity_pem_cert(const char *text)
 {
     BIO *bio = open_text(text);
-    X509 *cert = bio == NULL ? NULL : PEM_read_bio_X509(bio, NULL, no_passphrase, NULL);
+    X509 *cert = bio == NULL ? NULL : PEM_read_bio_X509(bio, NULL, NULL, no_passphrase());
     BIO_free(bio);
     ERR_clear_error();
     return cert;
@@ -32,7 +31,7 @@ X509 *identity_pem_cert(const char *text)
 EVP_PKEY *identity_pem_key(const char *text)
 {
     BIO *bio = open_text(text);
-    EVP_PKEY *key = bio == NULL ? NULL : PEM_read_bio_PrivateKey(bio, NULL, no_passphrase, NULL);
+    EVP_PKEY *key = bio == NULL ? NULL : PEM_read_bio_PrivateKey(bio, NULL, NULL, no_passphrase());
     BIO_free(bio);
     ERR_clear_error();
     return key;
@@ -41,7 +40,8 @@ EVP_PKEY *identity_pem_key(const char *text)
 X509_REQ *identity_pem_request(const char *text)
 {
     BIO *bio = open_text(text);
-    X509_REQ *request = bio == NULL ? NULL : PEM_read_bio_X509_REQ(bio, NULL, no_passphrase, NULL);
+    X509_REQ *request =
+        bio == NULL ? NULL : PEM_read_bio_X509_REQ(bio, NULL, NULL, no_passphrase());
     BIO_free(bio);
     ERR_clear_error();
     return request;
@@ -52,7 +52,7 @@ STACK_OF(X509) * identity_pem_certs(const char *text)
     BIO *bio = open_text(text);
     STACK_OF(X509) *list = bio == NULL ? NULL : sk_X509_new_null();
     X509 *cert = NULL;
-    while (list != NULL && (cert = PEM_read_bio_X509(bio, NULL, no_passphrase, NULL)) != NULL) {
+    while (list != NULL && (cert = PEM_read_bio_X509(bio, NULL, NULL, no_passphrase())) != NULL) {
         if (sk_X509_push(list, cert) == 0)
             X509_free(cert);
     }

@@ -27,8 +27,10 @@ struct arguments {
     size_t set_count;
     const char *listen;
     const char *device;
-    const char *names, *dtype, *only; /* of an export */
-    const char *job_file, *to;        /* of an import */
+    const char *names, *dtype, *only;  /* of an export */
+    const char *job_file, *to;         /* of an import */
+    const char *dir, *cluster, *hosts; /* of certificates */
+    const char *key, *ca;
     const char *sort;
     int64_t rank, attempt, slots, ranks, rate;
     int64_t timeout_ms, grace_ms;
