@@ -19,6 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/log.h"
 #include "common/status.h"
 
 /* The numbers of gRPC's status codes. */
@@ -55,6 +56,10 @@ enum status rpc_code_status(enum rpc_code code);
  */
 void rpc_init(void);
 void rpc_shutdown(void);
+
+/* Before rpc_init: what gRPC's core finds wrong becomes lines of this log, borrowed for ever; no
+ * more than ten in ten seconds, for peers can provoke them. Else it says nothing. */
+void rpc_log_to(const struct log *log);
 
 /* Borrowed bytes. */
 struct rpc_bytes {

@@ -329,6 +329,7 @@ static enum status daemon_start(struct daemon *d)
         st = take_token(d);
     if (st != ST_OK)
         return st;
+    rpc_log_to(&d->log);
     rpc_init();
     st = open_core(d);
     if (st == ST_OK)

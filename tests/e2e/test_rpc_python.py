@@ -65,8 +65,9 @@ class Server:
 class Client:
     """Generic calls, so that no generated stub is needed."""
 
-    def __init__(self, target, pb, token=None):
-        self.channel = grpc.insecure_channel(target, [("grpc.enable_http_proxy", 0)])
+    def __init__(self, target, pb, token=None, tls=None):
+        options = [("grpc.enable_http_proxy", 0)]
+        self.channel = grpc.secure_channel(target, tls, options) if tls else grpc.insecure_channel(target, options)
         self.pb = pb
         self.metadata = (("authorization", f"Bearer {token}"),) if token else None
 
@@ -371,3 +372,50 @@ def test_compressed_requests_are_bounded_after_decompression(client):
     assert code_of(lambda: echo(big, timeout=20, compression=grpc.Compression.Gzip))[0] in (
         grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNIMPLEMENTED)
     assert client.echo(payload=b"y").payload == b"y"
+
+
+@pytest.fixture(name="tls")
+def server_with_tls(tmp_path):
+    """A server with TLS, and the folder of its certificates."""
+    folder = tmp_path / "ca"
+    for args in (["init"], ["node", "n1"]):
+        subprocess.run([BIN / "cairn", "cert", *args, "--dir", folder], check=True, capture_output=True)
+    server = Server(tmp_path, "--cert", folder / "coordinator.crt", "--key", folder / "coordinator.key",
+                    "--ca", folder / "ca.crt")
+    yield server, folder
+    server.stop()
+
+
+def test_a_foreign_client_reaches_the_tls_port(tls, pb):
+    server, folder = tls
+    ca, cert, key = ((folder / name).read_bytes() for name in ("ca.crt", "node-n1.crt", "node-n1.key"))
+    for credentials in (grpc.ssl_channel_credentials(ca), grpc.ssl_channel_credentials(ca, key, cert)):
+        client = Client(server.tcp, pb, tls=credentials)
+        assert client.echo(payload=b"x" * 100_000).payload == b"x" * 100_000
+        client.channel.close()
+    client = Client(server.tcp, pb)
+    assert code_of(lambda: client.echo(payload=b"x"))[0] == grpc.StatusCode.UNAVAILABLE
+
+
+def test_tls_is_1_2_or_1_3(tls):
+    server, folder = tls
+
+    def handshake(version):
+        done = subprocess.run(["openssl", "s_client", "-connect", server.tcp, "-CAfile", folder / "ca.crt", version,
+                               "-cipher", "ALL:@SECLEVEL=0", "-alpn", "h2", "-verify_return_error"],
+                              stdin=subprocess.DEVNULL, capture_output=True, timeout=20, check=False)
+        return done.returncode == 0 and b"Verify return code: 0 (ok)" in done.stdout
+    assert [handshake(v) for v in ("-tls1", "-tls1_1", "-tls1_2", "-tls1_3")] == [False, False, True, True]
+
+
+def test_rubbish_on_the_tls_port_does_no_harm(tls, pb):
+    server, folder = tls
+    port = int(server.tcp.rsplit(":", 1)[1])
+    for i in range(100):
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            try:
+                connection.sendall((b"\x16\x03\x01" if i % 2 else b"") + os.urandom(1 + i * 7))
+            except OSError:
+                pass  # closed on us already
+    client = Client(server.tcp, pb, tls=grpc.ssl_channel_credentials((folder / "ca.crt").read_bytes()))
+    assert client.echo(payload=b"fine").payload == b"fine"

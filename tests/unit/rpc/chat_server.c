@@ -2,8 +2,10 @@
  * A server of chat.proto, health and reflection, for clients in other languages.
  *
  *   chat_server [--unix PATH] [--tcp ADDRESS] [--token TOKEN] [--mailbox]
+ *               [--cert FILE --key FILE --ca FILE]
  *
  * Prints "ready PORT" (0 without --tcp); ends on SIGTERM, "stopped" is then its last line.
+ * --cert, --key, --ca: TLS on the TCP address.
  * --token: asked for on every call but health's, except from peers on the Unix socket.
  */
 #include <getopt.h>
@@ -26,6 +28,7 @@ struct settings {
     const char *tcp;
     const char *token;
     bool mailbox;
+    struct identity_files tls;
 };
 
 static enum rpc_code authorize(void *ctx, struct rpc_call *call, const char **out_detail)
@@ -49,13 +52,12 @@ static void must(enum status st, const char *what)
 static struct settings parse(int argc, char **argv)
 {
     static const struct option names[] = {
-        { "unix", required_argument, NULL, 'u' },
-        { "tcp", required_argument, NULL, 't' },
-        { "token", required_argument, NULL, 'k' },
-        { "mailbox", no_argument, NULL, 'm' },
-        { NULL, 0, NULL, 0 },
+        { "unix", required_argument, NULL, 'u' },  { "tcp", required_argument, NULL, 't' },
+        { "token", required_argument, NULL, 'k' }, { "mailbox", no_argument, NULL, 'm' },
+        { "cert", required_argument, NULL, 'c' },  { "key", required_argument, NULL, 'y' },
+        { "ca", required_argument, NULL, 'a' },    { NULL, 0, NULL, 0 },
     };
-    struct settings settings = { NULL, NULL, NULL, false };
+    struct settings settings = { 0 };
     int option = 0;
     while ((option = getopt_long(argc, argv, "", names, NULL)) != -1) {
         if (option == 'u')
@@ -66,6 +68,12 @@ static struct settings parse(int argc, char **argv)
             settings.token = optarg;
         else if (option == 'm')
             settings.mailbox = true;
+        else if (option == 'c')
+            settings.tls.cert = optarg;
+        else if (option == 'y')
+            settings.tls.key = optarg;
+        else if (option == 'a')
+            settings.tls.ca = optarg;
         else
             exit(2);
     }
@@ -134,8 +142,9 @@ int main(int argc, char **argv)
     int port = 0;
     if (settings.unix_path != NULL)
         must(rpc_server_listen_unix(server, settings.unix_path), settings.unix_path);
+    const struct identity_files *tls = settings.tls.cert != NULL ? &settings.tls : NULL;
     if (settings.tcp != NULL)
-        must(rpc_server_listen(server, settings.tcp, NULL, &port), settings.tcp);
+        must(rpc_server_listen(server, settings.tcp, tls, &port), settings.tcp);
     rpc_server_start(server);
     must(rpc_health_set(health, "", true), "health");
     must(rpc_health_set(health, "cairn.test.Chat", true), "health");

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -425,6 +426,36 @@ static void a_channel_tells_when_its_files_are_others(void **state)
     stop(f);
 }
 
+/* ---- the log ---- */
+
+static struct log core_log; /* into memory */
+
+static void refused_connections_are_told_in_a_bounded_number_of_lines(void **state)
+{
+    struct fixture *f = *state;
+    char *text = NULL;
+    char path[64];
+    start(f);
+    take(&f->client, &f->other, IDENTITY_NODE, now_s());
+    for (int i = 0; i < 60; i++)
+        want_refused(f, &f->client.files, IDENTITY_SERVER, "");
+    stop(f);
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", core_log.fd);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    size_t lines = 0, room = 0;
+    bool told = false;
+    while (getline(&text, &room, file) > 0) {
+        lines++;
+        assert_int_equal(text[0], '{');
+        told = told || strstr(text, "'cairn cert check' at its other end") != NULL;
+    }
+    (void)fclose(file);
+    free(text);
+    assert_true(told);
+    assert_true(lines < 40);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
@@ -440,9 +471,14 @@ int main(void)
         TEST(a_taken_port_is_told_from_wrong_files),
         TEST(new_files_of_a_server_are_for_new_connections),
         TEST(a_channel_tells_when_its_files_are_others),
+        TEST(refused_connections_are_told_in_a_bounded_number_of_lines),
     };
+    core_log = log_open("test");
+    core_log.fd = memfd_create("log", MFD_CLOEXEC);
+    rpc_log_to(&core_log);
     rpc_init();
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     rpc_shutdown();
+    (void)close(core_log.fd);
     return failed;
 }
