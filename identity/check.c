@@ -69,8 +69,9 @@ bool identity_usable(const struct identity_texts *texts)
     if (texts->cert == NULL && texts->key == NULL)
         return parsed.authorities != NULL;
     parsed.cert = identity_pem_cert(texts->cert);
+    parsed.chain = identity_pem_certs(texts->cert);
     parsed.key = identity_pem_key(texts->key);
-    bool fits = parsed.authorities != NULL && parsed.cert != NULL && parsed.key != NULL &&
+    bool fits = parsed.authorities != NULL && parsed.chain != NULL && parsed.key != NULL &&
                 X509_check_private_key(parsed.cert, parsed.key) == 1;
     ERR_clear_error();
     return fits;

@@ -446,8 +446,14 @@ static void texts_are_usable_if_they_parse_and_the_key_fits(void **state)
     struct bench *b = *state;
     struct identity_pem pem = put_made(b, &b->ca, IDENTITY_NODE, NOW);
     struct identity_texts texts = { pem.cert, pem.key, b->ca.cert };
-    char garbage[] = "garbage";
+    char garbage[] = "garbage", chain[4096];
     assert_true(identity_usable(&texts));
+    (void)snprintf(chain, sizeof(chain), "%s%s", pem.cert, b->ca.cert);
+    texts.cert = chain;
+    assert_true(identity_usable(&texts));
+    (void)snprintf(chain, sizeof(chain), "%s-----BEGIN CERTIFICATE-----\n", pem.cert);
+    assert_false(identity_usable(&texts));
+    texts.cert = pem.cert;
     texts.key = b->ca.key;
     assert_false(identity_usable(&texts));
     texts.key = NULL;

@@ -1,0 +1,77 @@
+/* Any bytes as the URI of an identity, as a certificate, and as what is in the PEM text of a
+ * certificate or of a request to sign. */
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "identity/cert.h"
+#include "identity/make.h"
+#include "tests/fuzz/fuzz.h"
+
+enum { NOW = 1790000000, BYTES_MAX = 16384 };
+
+static struct identity_pem ca; /* made once */
+
+/* What is an identity is so in one way only. */
+static void parse_uri(const char *bytes, size_t size)
+{
+    struct identity who;
+    char uri[IDENTITY_URI];
+    if (!identity_parse(bytes, size, &who))
+        return;
+    identity_uri(&who, uri);
+    CHECK(strlen(uri) == size);
+    CHECK(memcmp(uri, bytes, size) == 0);
+}
+
+static void parse_cert(const char *text)
+{
+    struct identity_cert cert;
+    if (identity_cert_read(text, &cert) == ST_OK && !cert.is_ca)
+        CHECK(identity_name_valid(cert.who.name));
+}
+
+static void parse_request(const char *text)
+{
+    struct reason reason = { "" };
+    char *made = NULL;
+    enum status st = identity_sign(&ca, text, IDENTITY_NODE, "n", NOW, &made, &reason);
+    CHECK(st == ST_OK || reason.text[0] != '\0');
+    free(made);
+}
+
+/* The bytes between the lines of such a text. */
+static void parse_wrapped(const char *what, void (*parse)(const char *), const uint8_t *data,
+                          size_t size)
+{
+    unsigned char *base64 = malloc(2 * size + 8);
+    char *text = malloc(2 * size + 256);
+    CHECK(base64 != NULL && text != NULL);
+    (void)EVP_EncodeBlock(base64, data, (int)size);
+    (void)snprintf(text, 2 * size + 256, "-----BEGIN %s-----\n%s\n-----END %s-----\n", what, base64,
+                   what);
+    parse(text);
+    free(base64);
+    free(text);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct reason reason;
+    if (size > BYTES_MAX)
+        return 0;
+    if (ca.cert == NULL)
+        CHECK(identity_make_ca("lab", NOW, &ca, &reason) == ST_OK);
+    char *text = malloc(size + 1);
+    CHECK(text != NULL);
+    memcpy(text, data, size);
+    text[size] = '\0';
+    parse_uri(text, size);
+    parse_cert(text);
+    free(text);
+    parse_wrapped("CERTIFICATE", parse_cert, data, size);
+    parse_wrapped("CERTIFICATE REQUEST", parse_request, data, size);
+    return 0;
+}
