@@ -24,15 +24,17 @@
 #include "common/io.h"
 #include "common/log.h"
 #include "common/paths.h"
+#include "identity/files.h"
 
 struct agent_options {
     const char *node;
-    const char *coordinator; /* "unix:/…" or "HOST:PORT" */
-    const char *token;       /* for TCP; or NULL */
-    const char *host;        /* this node's address for the data plane */
-    const char *program;     /* path of cairn-trainer */
-    uint32_t slots;          /* for CPU shares; each GPU is one more after them */
-    const char *nvml;        /* another library than the driver's; NULL: the driver's */
+    const char *coordinator;   /* "unix:/…" or "HOST:PORT" */
+    const char *token;         /* for TCP on loopback; or NULL */
+    struct identity_files tls; /* for TCP beyond it; or all NULL */
+    const char *host;          /* this node's address for the data plane */
+    const char *program;       /* path of cairn-trainer */
+    uint32_t slots;            /* for CPU shares; each GPU is one more after them */
+    const char *nvml;          /* another library than the driver's; NULL: the driver's */
 };
 
 /* One trainer; its states are in trainer.h. */

@@ -6,12 +6,14 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "identity/make.h"
 #include "rpc/client.h"
 
 enum {
     EVENTS_MAX = 256, /* the link waits when the loop is so far behind */
     SEND_QUEUE_MAX = 1024,
     OPEN_MS = 500,
+    OPEN_TLS_MS = 5000, /* it takes several ways to another machine and back */
     BACKOFF_MIN_MS = 100,
     BACKOFF_MAX_MS = 1000,
     KEEPALIVE_MS = 2000,
@@ -94,7 +96,8 @@ static bool set_stream(struct link *link, struct rpc_stream *stream)
 static bool is_refusal(enum rpc_code code)
 {
     return code == RPC_ALREADY_EXISTS || code == RPC_FAILED_PRECONDITION ||
-           code == RPC_INVALID_ARGUMENT;
+           code == RPC_INVALID_ARGUMENT || code == RPC_PERMISSION_DENIED ||
+           code == RPC_UNAUTHENTICATED;
 }
 
 /* Receives until the stream is over; returns how it ended. said: a refusal that is in the log. */
@@ -134,10 +137,46 @@ static bool pause_ms(struct link *link, int64_t pause)
     return going;
 }
 
+static enum status make_channel(const struct link_options *options, struct rpc_channel **out)
+{
+    const struct rpc_channel_options channel = {
+        .target = options->target,
+        .token = options->token,
+        .tls = options->tls.ca != NULL ? &options->tls : NULL,
+        .tls_name = IDENTITY_SERVER,
+        .keepalive_ms = KEEPALIVE_MS,
+        .keepalive_timeout_ms = KEEPALIVE_TIMEOUT_MS,
+        .backoff_min_ms = BACKOFF_MIN_MS,
+        .backoff_max_ms = BACKOFF_MAX_MS,
+    };
+    return rpc_channel_new(&channel, out);
+}
+
+/* With the certificate of now: it may have been renewed. */
+static void renew_channel(struct link *link)
+{
+    struct rpc_channel *channel = NULL;
+    if (!rpc_channel_stale(link->channel) || make_channel(&link->options, &channel) != ST_OK)
+        return;
+    LOG_INFO(link->options.log, "the files of TLS have changed: connecting with the new ones");
+    rpc_channel_free(link->channel);
+    link->channel = channel;
+}
+
+/* In TLS 1.3 a certificate that is refused looks like this, and like nothing else. */
+static const char *hint(const struct link *link, const struct rpc_result *result)
+{
+    if (link->options.tls.ca == NULL || strstr(result->detail, "Socket closed") == NULL)
+        return "";
+    return ": it refuses this certificate, or speaks no TLS: see 'cairn cert check'";
+}
+
 static void *link_main(void *arg)
 {
     struct link *link = arg;
-    const struct rpc_stream_options options = { .open_timeout_ms = OPEN_MS,
+    const struct rpc_stream_options options = { .open_timeout_ms = link->options.tls.ca != NULL
+                                                                       ? OPEN_TLS_MS
+                                                                       : OPEN_MS,
                                                 .wait_for_ready = true,
                                                 .send_queue_max = SEND_QUEUE_MAX };
     int64_t backoff = BACKOFF_MIN_MS;
@@ -145,6 +184,7 @@ static void *link_main(void *arg)
     do {
         struct rpc_stream *stream = NULL;
         struct rpc_result result;
+        renew_channel(link);
         enum status st = rpc_stream_open(link->channel, &cairn__v1__fleet__descriptor, "Session",
                                          &options, &stream, &result);
         if (st == ST_OK) {
@@ -154,8 +194,9 @@ static void *link_main(void *arg)
             continue;
         }
         if (result.code != said) {
-            LOG_WARN(link->options.log, "no coordinator at %s, trying on: %s: %s",
-                     link->options.target, rpc_code_name(result.code), result.detail);
+            LOG_WARN(link->options.log, "no coordinator at %s, trying on: %s: %s%s",
+                     link->options.target, rpc_code_name(result.code), result.detail,
+                     hint(link, &result));
         }
         said = result.code;
         backoff = backoff * 2 < BACKOFF_MAX_MS ? backoff * 2 : BACKOFF_MAX_MS;
@@ -169,13 +210,7 @@ enum status link_start(const struct link_options *options, struct link **out)
     if (link == NULL)
         return ST_NO_MEMORY;
     link->options = *options;
-    const struct rpc_channel_options channel = { .target = options->target,
-                                                 .token = options->token,
-                                                 .keepalive_ms = KEEPALIVE_MS,
-                                                 .keepalive_timeout_ms = KEEPALIVE_TIMEOUT_MS,
-                                                 .backoff_min_ms = BACKOFF_MIN_MS,
-                                                 .backoff_max_ms = BACKOFF_MAX_MS };
-    enum status st = rpc_channel_new(&channel, &link->channel);
+    enum status st = make_channel(options, &link->channel);
     if (st != ST_OK) {
         free(link);
         return st;

@@ -15,12 +15,14 @@
 #include "cairn/v1/fleet.pb-c.h"
 #include "common/log.h"
 #include "common/status.h"
+#include "identity/files.h"
 
 struct link;
 
 struct link_options {
     const char *target;
-    const char *token; /* NULL: none */
+    const char *token;         /* NULL: none */
+    struct identity_files tls; /* all NULL: plaintext */
     void (*wake)(void *arg);
     void *wake_arg;
     const struct log *log;

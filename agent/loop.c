@@ -332,6 +332,7 @@ enum status agent_run(const struct agent_options *options)
     if (st == ST_OK) {
         const struct link_options link = { .target = options->coordinator,
                                            .token = options->token,
+                                           .tls = options->tls,
                                            .wake = wake_loop,
                                            .wake_arg = &agent,
                                            .log = &agent.log };

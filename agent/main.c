@@ -9,7 +9,9 @@
 
 #include "agent/agent.h"
 #include "common/cleanup.h"
+#include "common/clock.h"
 #include "common/io.h"
+#include "identity/check.h"
 #include "rpc/rpc.h"
 
 enum { EXIT_DONE = 0, EXIT_INTERNAL = 1, EXIT_USAGE = 2, EXIT_REFUSED = 4 };
@@ -18,7 +20,8 @@ enum { SLOTS_MIN = 4, TOKEN_BYTES_MAX = 4096 };
 
 static const char usage[] =
     "usage: cairn-agent [--coordinator ADDRESS] [--slots N] [--name NODE] [--host ADDRESS]\n"
-    "                   [--token-file PATH] [--trainer PATH] [--nvml PATH]\n"
+    "                   [--tls-cert FILE --tls-key FILE --tls-ca FILE] [--token-file PATH]\n"
+    "                   [--trainer PATH] [--nvml PATH]\n"
     "\n"
     "Starts the trainers of this node for a coordinator, and watches them.\n"
     "\n"
@@ -26,10 +29,13 @@ static const char usage[] =
     "  --slots N              trainers on CPUs at a time; default: the cores, at least 4; every "
     "GPU\n"
     "                         of this machine is one slot more\n"
-    "  --name NODE            name among the agents; default: the host's\n"
+    "  --name NODE            name among the agents; default: the certificate's, else the host's\n"
     "  --host ADDRESS         where trainers of other nodes reach those of this one; default:\n"
     "                         127.0.0.1\n"
-    "  --token-file PATH      bearer token for a TCP address; default: CAIRN_HOME/token\n"
+    "  --tls-cert FILE        this node's certificate, its key and the authority, as made by\n"
+    "  --tls-key FILE         `cairn cert node NAME`: for a coordinator on another machine;\n"
+    "  --tls-ca FILE          default: CAIRN_TLS_CERT, CAIRN_TLS_KEY and CAIRN_TLS_CA\n"
+    "  --token-file PATH      bearer token for one on loopback; default: CAIRN_HOME/token\n"
     "  --trainer PATH         default: cairn-trainer beside this program\n"
     "  --nvml PATH            library that tells of GPUs; default: CAIRN_NVML, then the driver's\n"
     "\n"
@@ -41,6 +47,7 @@ struct texts {
     char program[LIMIT_PATH];
     char node[LIMIT_NAME];
     char *token; /* owned, or NULL */
+    struct identity_cert own;
 };
 
 static enum status parse_slots(const char *text, uint32_t *out)
@@ -65,6 +72,9 @@ static bool parse_options(int argc, char **argv, struct agent_options *options,
         { "name", required_argument, NULL, 'n' },
         { "host", required_argument, NULL, 'h' },
         { "token-file", required_argument, NULL, 'k' },
+        { "tls-cert", required_argument, NULL, '1' },
+        { "tls-key", required_argument, NULL, '2' },
+        { "tls-ca", required_argument, NULL, '3' },
         { "trainer", required_argument, NULL, 't' },
         { "nvml", required_argument, NULL, 'g' },
         { "help", no_argument, NULL, 'u' },
@@ -90,6 +100,15 @@ static bool parse_options(int argc, char **argv, struct agent_options *options,
             break;
         case 'k':
             *token_file = optarg;
+            break;
+        case '1':
+            options->tls.cert = optarg;
+            break;
+        case '2':
+            options->tls.key = optarg;
+            break;
+        case '3':
+            options->tls.ca = optarg;
             break;
         case 't':
             options->program = optarg;
@@ -172,6 +191,53 @@ static enum status read_token(const struct paths *paths, const char *file, char 
     return ST_OK;
 }
 
+/* The certificate names the node. All is checked here, for a coordinator that refuses it can't say
+ * why. */
+static enum status take_certificate(struct agent_options *options, struct texts *texts)
+{
+    const int64_t now_s = clock_wall_ms(clock_system()) / 1000;
+    struct reason reason = { "" };
+    enum status st = identity_check(&options->tls, IDENTITY_NODE, now_s, &texts->own, &reason);
+    if (st != ST_OK) {
+        (void)fprintf(stderr, "cairn-agent: %s\n", reason.text);
+        return st;
+    }
+    if (options->node == NULL)
+        options->node = texts->own.who.name;
+    if (strcmp(options->node, texts->own.who.name) == 0)
+        return ST_OK;
+    (void)fprintf(
+        stderr,
+        "cairn-agent: %s is node %s's, not %s's: drop --name, or make another with 'cairn "
+        "cert node %s'\n",
+        options->tls.cert, texts->own.who.name, options->node, options->node);
+    return ST_CONFIG;
+}
+
+/* What it shows to a coordinator over TCP. */
+static enum status take_credentials(const struct paths *paths, struct agent_options *options,
+                                    const char *token_file, struct texts *texts)
+{
+    const bool local = strncmp(options->coordinator, "unix:", 5) == 0;
+    if (!local && identity_files_named(&options->tls))
+        return take_certificate(options, texts);
+    options->tls = (struct identity_files){ NULL };
+    if (!local && !rpc_address_is_loopback(options->coordinator)) {
+        (void)fprintf(stderr,
+                      "cairn-agent: %s: beyond loopback TLS is spoken: --tls-cert, --tls-key and "
+                      "--tls-ca, as made by 'cairn cert node NAME'\n",
+                      options->coordinator);
+        return ST_CONFIG;
+    }
+    if (local && token_file == NULL)
+        return ST_OK;
+    enum status st = read_token(paths, token_file, &texts->token);
+    if (st != ST_OK)
+        (void)fprintf(stderr, "cairn-agent: token of the coordinator: %s\n", status_string(st));
+    options->token = texts->token;
+    return st;
+}
+
 static enum status fill_defaults(struct agent_options *options, const char *token_file,
                                  struct texts *texts)
 {
@@ -185,12 +251,8 @@ static enum status fill_defaults(struct agent_options *options, const char *toke
         st = find_trainer(texts->program, sizeof(texts->program));
         options->program = texts->program;
     }
-    if (st == ST_OK && (token_file != NULL || strncmp(options->coordinator, "unix:", 5) != 0)) {
-        st = read_token(&paths, token_file, &texts->token);
-        if (st != ST_OK)
-            (void)fprintf(stderr, "cairn-agent: token of the coordinator: %s\n", status_string(st));
-        options->token = texts->token;
-    }
+    if (st == ST_OK)
+        st = take_credentials(&paths, options, token_file, texts);
     if (options->nvml == NULL)
         options->nvml = getenv("CAIRN_NVML");
     if (options->node == NULL) {

@@ -178,6 +178,8 @@ static int spawn_arguments(const struct spawn_request *r, char *const env[], con
         unconst(r->files->flight),
         unconst("--token-fd"),
         token_fd,
+        unconst("--tls-ca"),
+        unconst(r->tls_ca),
         unconst("--sums"),
         unconst(r->sums),
         unconst(r->copies != NULL ? "--copies" : NULL),

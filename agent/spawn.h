@@ -21,6 +21,7 @@ struct spawn_request {
     const struct ref_files *files; /* the folder exists */
     const char *coordinator;
     const char *token;
+    const char *tls_ca; /* file of authorities; "": plaintext */
     const char *sums;   /* folder for hashes of data, made when it is needed */
     const char *copies; /* folder for copies in memory; NULL: none */
     uint32_t threads;   /* 0: 1 */

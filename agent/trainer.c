@@ -279,6 +279,8 @@ static enum status make_process(struct trainer *trainer, const Cairn__V1__StartT
                                            .files = &trainer->files,
                                            .coordinator = agent->options.coordinator,
                                            .token = order->token,
+                                           .tls_ca =
+                                               agent->options.tls.ca ? agent->options.tls.ca : "",
                                            .sums = sums,
                                            .copies = st == ST_OK ? copies : NULL,
                                            .threads = order->threads,

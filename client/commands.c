@@ -11,6 +11,10 @@
 static const struct option options_of_all[] = {
     { "addr", '\0', OPTION_TEXT, AT(addr), "ADDR",
       "coordinator: unix:/path or host:port (CAIRN_ADDR)" },
+    { "tls-cert", '\0', OPTION_TEXT, AT(tls.cert), "FILE",
+      "your certificate, for a coordinator elsewhere (CAIRN_TLS_CERT)" },
+    { "tls-key", '\0', OPTION_TEXT, AT(tls.key), "FILE", "its key (CAIRN_TLS_KEY)" },
+    { "tls-ca", '\0', OPTION_TEXT, AT(tls.ca), "FILE", "the authority (CAIRN_TLS_CA)" },
     { "output", 'o', OPTION_FORMAT, AT(output), "FORMAT", "table, wide, json, jsonl or name" },
     { "no-color", '\0', OPTION_FLAG, AT(no_color), NULL, "no colours (NO_COLOR)" },
     { "quiet", 'q', OPTION_FLAG, AT(quiet), NULL, "only results, no remarks" },
@@ -32,7 +36,8 @@ static const struct option watch_options[] = { WATCH, { 0 } };
 
 static const struct option up_options[] = {
     { "slots", '\0', OPTION_NUMBER, AT(slots), "N", "workers at once (default: at least 4)" },
-    { "listen", '\0', OPTION_TEXT, AT(listen), "ADDR", "TCP besides the socket, as 127.0.0.1:0" },
+    { "listen", '\0', OPTION_TEXT, AT(listen), "ADDR",
+      "TCP besides the socket: 127.0.0.1:0, or with TLS any, as 0.0.0.0:7000" },
     { "foreground", '\0', OPTION_FLAG, AT(foreground), NULL, "stay, until Ctrl-C or SIGTERM" },
     GRACE("for the last checkpoints, on Ctrl-C or SIGTERM (default: 10s)"),
     { 0 },

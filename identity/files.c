@@ -20,6 +20,20 @@ static void wipe(char *text)
     free(text);
 }
 
+static const char *or_variable(const char *path, const char *name)
+{
+    const char *value = path != NULL ? path : getenv(name);
+    return value != NULL && value[0] != '\0' ? value : NULL;
+}
+
+bool identity_files_named(struct identity_files *files)
+{
+    files->cert = or_variable(files->cert, "CAIRN_TLS_CERT");
+    files->key = or_variable(files->key, "CAIRN_TLS_KEY");
+    files->ca = or_variable(files->ca, "CAIRN_TLS_CA");
+    return files->cert != NULL || files->key != NULL || files->ca != NULL;
+}
+
 void identity_texts_release(struct identity_texts *texts)
 {
     free(texts->cert);

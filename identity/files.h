@@ -26,6 +26,9 @@ struct identity_files {
     const char *ca; /* every authority that signs peers */
 };
 
+/* Fills what is NULL from CAIRN_TLS_CERT, CAIRN_TLS_KEY and CAIRN_TLS_CA; false: none is named. */
+bool identity_files_named(struct identity_files *files);
+
 /* The same as PEM texts; NULL where there is no path. */
 struct identity_texts {
     char *cert;

@@ -82,6 +82,23 @@ enum status rpc_code_status(enum rpc_code code)
     return ST_IO;
 }
 
+bool rpc_address_is_loopback(const char *address)
+{
+    static const char *const schemes[] = { "ipv4:", "ipv6:", "dns:///", "dns:" };
+    static const char *const hosts[] = { "127.", "[::1]:", "localhost:" };
+    for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++) {
+        if (strncmp(address, schemes[i], strlen(schemes[i])) == 0) {
+            address += strlen(schemes[i]);
+            break;
+        }
+    }
+    for (size_t i = 0; i < sizeof(hosts) / sizeof(hosts[0]); i++) {
+        if (strncmp(address, hosts[i], strlen(hosts[i])) == 0)
+            return true;
+    }
+    return false;
+}
+
 void *rpc_alloc(size_t size)
 {
     void *memory = calloc(1, size > 0 ? size : 1);

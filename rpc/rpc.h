@@ -61,6 +61,10 @@ void rpc_shutdown(void);
  * more than ten in ten seconds, for peers can provoke them. Else it says nothing. */
 void rpc_log_to(const struct log *log);
 
+/* Whether an address is of this machine only: "127.0.0.1:7000", "ipv4:127.0.0.1:7000",
+ * "localhost:7000", "[::1]:7000". Tokens go nowhere else. */
+bool rpc_address_is_loopback(const char *address);
+
 /* Borrowed bytes. */
 struct rpc_bytes {
     const uint8_t *data;

@@ -22,8 +22,10 @@
 #include "common/io.h"
 #include "common/paths.h"
 #include "common/watchdog.h"
+#include "identity/check.h"
 #include "proto/descriptors.h"
 #include "rpc/services.h"
+#include "server/api/access.h"
 #include "server/api/api.h"
 #include "server/store/queue.h"
 
@@ -31,16 +33,18 @@
 #define STOP_GRACE_MS 300
 #define GROUP_MAX     256 /* messages that are taken at a time */
 #define LOOK_MS       2
-#define TOKEN_HEX     64
 #define EXIT_USAGE    2
 
 static const char usage[] =
-    "usage: cairnd [--listen ADDRESS:PORT]\n"
+    "usage: cairnd [--listen ADDRESS:PORT [--tls-cert FILE --tls-key FILE --tls-ca FILE]]\n"
     "       cairnd --backup FILE\n"
     "\n"
     "The coordinator of the instance under CAIRN_HOME; `cairn up` starts it.\n"
-    "--listen also serves TCP on a loopback address (port 0: any; the address is written to\n"
-    "CAIRN_HOME/cairnd.addr), for callers with the token in CAIRN_HOME/token.\n"
+    "--listen also serves TCP (port 0: any; the address is written to CAIRN_HOME/cairnd.addr). "
+    "With\n"
+    "the files of `cairn cert init` it is TLS, for callers with a certificate; without, a "
+    "loopback\n"
+    "address, for callers with the token in CAIRN_HOME/token.\n"
     "--backup copies the journal to FILE and ends; the coordinator may be running. To go back to "
     "it:\n"
     "`cairn down`, put FILE in the place of CAIRN_HOME/state/cairnd.db, `cairn up`.\n";
@@ -49,8 +53,9 @@ struct daemon {
     struct log log;
     struct paths paths;
     const char *listen;
-    const char *backup; /* NULL: serve */
-    char token[TOKEN_HEX + 1];
+    const char *backup;        /* NULL: serve */
+    struct identity_files tls; /* all NULL: plaintext */
+    struct access access;
     int signal_fd;
     struct journal *journal;
     struct rpc_mailbox *mailbox;
@@ -102,47 +107,50 @@ static enum status take_signals(struct daemon *d)
     return d->signal_fd < 0 ? status_from_errno(errno) : ST_OK;
 }
 
-/* The bearer token of TCP callers: made once, 0600. */
+/* The bearer token of callers on loopback: made once, 0600. */
 static enum status take_token(struct daemon *d)
 {
-    char path[LIMIT_PATH];
+    enum { HEX = ACCESS_TOKEN - 1 };
+    char path[LIMIT_PATH], *token = d->access.token;
     enum status st = paths_join(&d->paths, path, sizeof path, "token");
     if (st != ST_OK)
         return st;
     auto_close int fd = open(path, O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0 || fchmod(fd, 0600) != 0)
         return status_from_errno(errno);
-    ssize_t got = pread(fd, d->token, TOKEN_HEX, 0);
-    if (got == TOKEN_HEX)
+    ssize_t got = pread(fd, token, HEX, 0);
+    if (got == HEX)
         return ST_OK;
-    uint8_t bytes[TOKEN_HEX / 2];
+    uint8_t bytes[HEX / 2];
     random_bytes(NULL, bytes, sizeof bytes);
     for (size_t i = 0; i < sizeof bytes; i++)
-        (void)snprintf(d->token + 2 * i, 3, "%02x", bytes[i]);
-    bool written = pwrite(fd, d->token, TOKEN_HEX, 0) == TOKEN_HEX &&
-                   ftruncate(fd, TOKEN_HEX) == 0 && fsync(fd) == 0;
+        (void)snprintf(token + 2 * i, 3, "%02x", bytes[i]);
+    bool written = pwrite(fd, token, HEX, 0) == HEX && ftruncate(fd, HEX) == 0 && fsync(fd) == 0;
     return written ? ST_OK : status_from_errno(errno);
 }
 
-static bool is_loopback(const char *address)
+/* Whose certificates count is said by the own one. */
+static enum status take_identity(struct daemon *d)
 {
-    return strncmp(address, "127.", 4) == 0 || strncmp(address, "[::1]:", 6) == 0 ||
-           strncmp(address, "localhost:", 10) == 0;
+    struct identity_cert own;
+    struct reason reason = { "" };
+    const int64_t now_s = clock_wall_ms(clock_system()) / 1000;
+    enum status st = identity_check(&d->tls, IDENTITY_COORDINATOR, now_s, &own, &reason);
+    if (st != ST_OK) {
+        LOG_ERROR(&d->log, "%s", reason.text);
+        return st;
+    }
+    d->access.tls = true;
+    (void)snprintf(d->access.cluster, sizeof d->access.cluster, "%s", own.who.cluster);
+    return ST_OK;
 }
 
-/* Runs on gRPC's threads: reads what never changes after the start. */
-static enum rpc_code authorize(void *ctx, struct rpc_call *call, const char **out_detail)
+/* What callers over TCP have to show. */
+static enum status take_access(struct daemon *d)
 {
-    const struct daemon *d = ctx;
-    struct ucred peer;
-    if (rpc_call_peer_cred(call, &peer))
-        return RPC_OK; /* the listener checked them */
-    if (strncmp(rpc_call_path(call), "/cairn.v1.Training/", 19) == 0)
-        return RPC_OK; /* its hello is checked against the token of the generation */
-    if (d->token[0] && rpc_call_has_token(call, d->token))
-        return RPC_OK;
-    *out_detail = "the bearer token of CAIRN_HOME/token is missing or wrong";
-    return RPC_UNAUTHENTICATED;
+    if (!d->listen)
+        return ST_OK;
+    return d->tls.cert ? take_identity(d) : take_token(d);
 }
 
 /* ---- the store's answers come by mailbox ---- */
@@ -252,8 +260,8 @@ static enum status make_server(struct daemon *d)
     enum status st = rpc_descdb_add(d->descdb, descriptors, size);
     struct rpc_server_options options = { .descdb = d->descdb,
                                           .executor = rpc_mailbox_executor(d->mailbox),
-                                          .authorize = authorize,
-                                          .authorize_ctx = d,
+                                          .authorize = access_authorize,
+                                          .authorize_ctx = &d->access,
                                           .send_queue_max = SEND_QUEUE };
     d->server = rpc_server_new(&options);
     if (st == ST_OK)
@@ -300,7 +308,7 @@ static enum status listen_tcp(struct daemon *d)
         (void)unlink(path); /* of one that listened before */
         return ST_OK;
     }
-    st = rpc_server_listen(d->server, d->listen, NULL, &port);
+    st = rpc_server_listen(d->server, d->listen, d->tls.cert ? &d->tls : NULL, &port);
     if (st != ST_OK) {
         LOG_ERROR(&d->log, "%s: %s", d->listen, status_string(st));
         return st;
@@ -325,8 +333,8 @@ static enum status daemon_start(struct daemon *d)
     st = take_signals(d);
     if (st == ST_OK)
         st = open_journal(d);
-    if (st == ST_OK && d->listen)
-        st = take_token(d);
+    if (st == ST_OK)
+        st = take_access(d);
     if (st != ST_OK)
         return st;
     rpc_log_to(&d->log);
@@ -457,20 +465,48 @@ static void daemon_stop(struct daemon *d)
     rpc_shutdown();
 }
 
+/* Beyond this machine there is no plaintext. -1: it will do. */
+static int check_listen(const struct daemon *d)
+{
+    const int files = (d->tls.cert != NULL) + (d->tls.key != NULL) + (d->tls.ca != NULL);
+    if (files != 0 && (files != 3 || !d->listen)) {
+        (void)fputs("cairnd: --tls-cert, --tls-key and --tls-ca go together, with --listen\n",
+                    stderr);
+        return EXIT_USAGE;
+    }
+    if (d->listen && files == 0 && !rpc_address_is_loopback(d->listen)) {
+        (void)fprintf(
+            stderr,
+            "cairnd: %s: beyond loopback TLS is spoken: --tls-cert, --tls-key and --tls-ca, "
+            "as made by 'cairn cert init'\n",
+            d->listen);
+        return EXIT_USAGE;
+    }
+    return -1;
+}
+
 static int take_arguments(struct daemon *d, int argc, char **argv)
 {
     static const struct option options[] = {
-        { "listen", required_argument, NULL, 'l' },
-        { "backup", required_argument, NULL, 'b' },
-        { "help", no_argument, NULL, 'h' },
-        { "version", no_argument, NULL, 'v' },
-        { NULL, 0, NULL, 0 },
+        { "listen", required_argument, NULL, 'l' },  { "tls-cert", required_argument, NULL, 'c' },
+        { "tls-key", required_argument, NULL, 'k' }, { "tls-ca", required_argument, NULL, 'a' },
+        { "backup", required_argument, NULL, 'b' },  { "help", no_argument, NULL, 'h' },
+        { "version", no_argument, NULL, 'v' },       { NULL, 0, NULL, 0 },
     };
     int option;
     while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         switch (option) {
         case 'l':
             d->listen = optarg;
+            break;
+        case 'c':
+            d->tls.cert = optarg;
+            break;
+        case 'k':
+            d->tls.key = optarg;
+            break;
+        case 'a':
+            d->tls.ca = optarg;
             break;
         case 'b':
             d->backup = optarg;
@@ -490,12 +526,7 @@ static int take_arguments(struct daemon *d, int argc, char **argv)
         (void)fputs(usage, stderr);
         return EXIT_USAGE;
     }
-    if (d->listen && !is_loopback(d->listen)) {
-        (void)fprintf(stderr, "cairnd: %s: only loopback addresses in this version (no TLS yet)\n",
-                      d->listen);
-        return EXIT_USAGE;
-    }
-    return -1;
+    return check_listen(d);
 }
 
 static int back_up(struct daemon *d)

@@ -15,6 +15,8 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/io.h"
+#include "identity/check.h"
+#include "identity/make.h"
 
 #define RESTART_MS 8000 /* for a coordinator that its supervisor restarts */
 #define PROBE_MS   500  /* one wait for it; in between the supervisor is looked at */
@@ -47,18 +49,41 @@ static void read_token(const struct client *client, char **out)
         (*out)[--size] = '\0';
 }
 
-static enum status open_channel(struct client *client)
+/* Both are checked here, for a coordinator that refuses a certificate can't say why. */
+static enum status check_credentials(struct client *client, struct reason *reason)
+{
+    struct identity_cert own;
+    const bool loopback = rpc_address_is_loopback(client->address);
+    if (identity_files_named(&client->args.tls))
+        return identity_check(&client->args.tls, IDENTITY_OPERATOR | IDENTITY_VIEWER,
+                              clock_wall_ms(clock_system()) / 1000, &own, reason);
+    if (!loopback)
+        reason_set(reason,
+                   "%s: beyond this machine TLS is spoken: --tls-cert, --tls-key and "
+                   "--tls-ca, as made by 'cairn cert operator NAME'",
+                   client->address);
+    return loopback ? ST_OK : ST_CONFIG;
+}
+
+static enum status open_channel(struct client *client, struct reason *reason)
 {
     if (client->channel != NULL)
         return ST_OK;
+    auto_free char *token = NULL;
     enum status st = find_target(client);
+    const bool local = st == ST_OK && strncmp(client->address, "unix:", 5) == 0;
+    if (st == ST_OK && !local)
+        st = check_credentials(client, reason);
     if (st != ST_OK)
         return st;
-    auto_free char *token = NULL;
-    if (strncmp(client->address, "unix:", 5) != 0)
+    client->tls = !local && client->args.tls.ca != NULL;
+    if (!local && !client->tls)
         read_token(client, &token);
     rpc_init();
-    struct rpc_channel_options options = { .target = client->address, .token = token };
+    struct rpc_channel_options options = { .target = client->address,
+                                           .token = token,
+                                           .tls = client->tls ? &client->args.tls : NULL,
+                                           .tls_name = IDENTITY_SERVER };
     return rpc_channel_new(&options, &client->channel);
 }
 
@@ -71,7 +96,8 @@ static enum rpc_code try_call(struct client *client, const char *method,
                               const struct rpc_call_options *options, ProtobufCMessage **out_reply)
 {
     struct rpc_result result = { .code = RPC_INTERNAL };
-    if (open_channel(client) != ST_OK)
+    struct reason reason = { "" };
+    if (open_channel(client, &reason) != ST_OK)
         return RPC_INTERNAL;
     if (rpc_unary(client->channel, &cairn__v1__control__descriptor, method, request, options,
                   out_reply, &result) == ST_OK)
@@ -132,8 +158,12 @@ enum exit_code client_report(const struct client *client, const struct rpc_resul
         return EXIT_REFUSED;
     if (result->code == RPC_UNAVAILABLE) {
         bool own = client->args.addr == NULL && getenv("CAIRN_ADDR") == NULL;
-        client_error("no coordinator answers at %s%s", client->address,
-                     own ? "\n  start one with: cairn up" : "");
+        client_error("no coordinator answers at %s%s%s%s", client->address,
+                     own ? "\n  start one with: cairn up" : "", client->tls ? ": " : "",
+                     client->tls ? result->detail : "");
+        if (client->tls && strstr(result->detail, "Socket closed") != NULL)
+            client_error("it refuses this certificate, or speaks no TLS: see 'cairn cert check %s'",
+                         client->args.tls.cert);
     } else if (result->code == RPC_DEADLINE_EXCEEDED) {
         client_error("the coordinator at %s did not answer in time", client->address);
         return client->args.timeout_ms >= 0 ? EXIT_TIMED_OUT : EXIT_UNREACHABLE;
@@ -167,9 +197,14 @@ enum exit_code client_call(struct client *client, const char *method,
     struct rpc_result result = { .code = RPC_INTERNAL };
     int64_t timeout = client->args.timeout_ms; /* the caller's --timeout is for all of it */
     int64_t until = timeout < 0 ? INT64_MAX : clock_mono_ms(clock_system()) + timeout;
-    enum status st = open_channel(client);
+    struct reason reason = { "" };
+    enum status st = open_channel(client, &reason);
     if (st != ST_OK) {
-        client_error("%s: %s", client->address, status_string(st));
+        if (reason.text[0] != '\0') {
+            client_error("%s", reason.text);
+        } else {
+            client_error("%s: %s", client->address, status_string(st));
+        }
         return EXIT_USAGE;
     }
     for (;;) {
@@ -197,8 +232,11 @@ enum rpc_code client_stream(struct client *client, const char *method,
                             struct rpc_stream **out, struct rpc_result *result)
 {
     *result = (struct rpc_result){ .code = RPC_INTERNAL };
-    if (open_channel(client) != ST_OK)
+    struct reason reason = { "" };
+    if (open_channel(client, &reason) != ST_OK) {
+        (void)snprintf(result->detail, sizeof(result->detail), "%s", reason.text);
         return RPC_INTERNAL;
+    }
     struct rpc_stream_options options = { .open_timeout_ms = wait_ms,
                                           .wait_for_ready = wait_ms > 0 };
     if (rpc_stream_request(client->channel, &cairn__v1__control__descriptor, method, request,

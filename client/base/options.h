@@ -11,6 +11,7 @@
 #include "client/base/exit.h"
 #include "common/reason.h"
 #include "common/status.h"
+#include "identity/files.h"
 
 #define ARGUMENTS_SETS_MAX     64 /* --set of one call */
 #define ARGUMENTS_OPERANDS_MAX 8  /* job, file and so on of one call */
@@ -31,6 +32,7 @@ struct arguments {
     const char *job_file, *to;         /* of an import */
     const char *dir, *cluster, *hosts; /* of certificates */
     const char *key, *ca;
+    struct identity_files tls; /* of a coordinator on another machine */
     const char *sort;
     int64_t rank, attempt, slots, ranks, rate;
     int64_t timeout_ms, grace_ms;

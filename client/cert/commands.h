@@ -7,6 +7,9 @@
 
 #include "client/base/client.h"
 
+/* Makes what is missing of an authority and the coordinator's certificate; prints nothing. */
+enum exit_code cert_prepare(const struct client *client);
+
 enum exit_code cmd_cert_init(struct client *client);
 enum exit_code cmd_cert_node(struct client *client);
 enum exit_code cmd_cert_operator(struct client *client);

@@ -94,16 +94,20 @@ static enum exit_code make_coordinator(const struct client *client)
     return code;
 }
 
+enum exit_code cert_prepare(const struct client *client)
+{
+    enum exit_code code = make_folder(client);
+    if (code == EXIT_DONE)
+        code = make_ca(client);
+    return code == EXIT_DONE ? make_coordinator(client) : code;
+}
+
 enum exit_code cmd_cert_init(struct client *client)
 {
     static const char *const stems[] = { "ca", COORDINATOR };
     char path[LIMIT_PATH];
     struct rows rows = { 0 };
-    enum exit_code code = make_folder(client);
-    if (code == EXIT_DONE)
-        code = make_ca(client);
-    if (code == EXIT_DONE)
-        code = make_coordinator(client);
+    enum exit_code code = cert_prepare(client);
     for (size_t i = 0; code == EXIT_DONE && i < 2; i++) {
         code = folder_path(client, stems[i], ".crt", path);
         if (code == EXIT_DONE)

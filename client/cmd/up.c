@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "client/ask/call.h"
+#include "client/cert/commands.h"
+#include "client/cert/folder.h"
 #include "client/cmd/commands.h"
 #include "client/home/home.h"
 #include "client/home/supervisor.h"
@@ -222,6 +224,32 @@ static enum exit_code check_flags(const struct client *client)
     return EXIT_REFUSED;
 }
 
+/* NULL: nowhere. */
+static bool is_beyond(const char *listen)
+{
+    return listen != NULL && !rpc_address_is_loopback(listen);
+}
+
+struct tls_paths {
+    char cert[LIMIT_PATH], key[LIMIT_PATH], ca[LIMIT_PATH];
+};
+
+/* Beyond this machine the coordinator speaks TLS, with the certificate of this home's authority:
+ * both are made where there are none. */
+static enum exit_code find_tls(const struct client *client, struct tls_paths *out,
+                               struct identity_files *files)
+{
+    enum exit_code code = cert_prepare(client);
+    if (code == EXIT_DONE)
+        code = folder_path(client, "coordinator", ".crt", out->cert);
+    if (code == EXIT_DONE)
+        code = folder_path(client, "coordinator", ".key", out->key);
+    if (code == EXIT_DONE)
+        code = folder_path(client, "ca", ".crt", out->ca);
+    *files = (struct identity_files){ out->cert, out->key, out->ca };
+    return code;
+}
+
 enum exit_code cmd_supervise(struct client *client)
 {
     enum exit_code code = prepare_home(client);
@@ -234,6 +262,12 @@ enum exit_code cmd_supervise(struct client *client)
                                           .slots = client->args.slots,
                                           .listen = client->args.listen,
                                           .grace_ms = grace_ms };
+    struct tls_paths tls;
+    if (is_beyond(options.listen)) {
+        code = find_tls(client, &tls, &options.tls);
+        if (code != EXIT_DONE)
+            return code;
+    }
     return supervisor_run(&options);
 }
 
@@ -245,6 +279,11 @@ static enum exit_code bring_up(struct client *client, bool lives)
     if (!lives && !home_end(&client->paths, HOME_COORDINATOR | HOME_AGENT, END_MS)) {
         client_error("processes of %s are in the way and could not be ended", client->paths.home);
         return EXIT_INTERNAL;
+    }
+    if (!lives && is_beyond(client->args.listen)) {
+        enum exit_code made = cert_prepare(client);
+        if (made != EXIT_DONE)
+            return made;
     }
     enum status st = lives ? ST_OK : start_supervisor(client);
     if (st != ST_OK) {

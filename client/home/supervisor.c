@@ -42,7 +42,7 @@ extern char **environ;
 struct child {
     const char *program;  /* beside this program's file */
     const char *log_name; /* under HOME/log */
-    char *argv[8];
+    char *argv[10];
     pid_t pid; /* 0: not running */
     int64_t started_ms;
     int64_t backoff_ms;
@@ -326,6 +326,14 @@ static void describe_children(struct supervisor *supervisor, char slots[24])
     if (options->listen != NULL) {
         coordinator->argv[1] = "--listen";
         coordinator->argv[2] = (char *)options->listen;
+    }
+    if (options->listen != NULL && options->tls.cert != NULL) {
+        coordinator->argv[3] = "--tls-cert";
+        coordinator->argv[4] = (char *)options->tls.cert;
+        coordinator->argv[5] = "--tls-key";
+        coordinator->argv[6] = (char *)options->tls.key;
+        coordinator->argv[7] = "--tls-ca";
+        coordinator->argv[8] = (char *)options->tls.ca;
     }
     if (options->slots >= 0) {
         (void)snprintf(slots, 24, "%lld", (long long)options->slots);

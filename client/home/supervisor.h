@@ -20,14 +20,16 @@
 #include "client/base/exit.h"
 #include "client/base/options.h"
 #include "common/paths.h"
+#include "identity/files.h"
 
 #define SUPERVISOR_STOP SIGUSR1
 
 struct supervisor_options {
     const struct paths *paths;
-    int64_t slots;      /* -1: the agent's default */
-    const char *listen; /* NULL: no TCP */
-    int64_t grace_ms;   /* that the jobs have for their last checkpoints */
+    int64_t slots;             /* -1: the agent's default */
+    const char *listen;        /* NULL: no TCP */
+    struct identity_files tls; /* of the listener; all NULL: plaintext */
+    int64_t grace_ms;          /* that the jobs have for their last checkpoints */
 };
 
 /* Returns when it has stopped. EXIT_REFUSED: another supervisor of this home lives. */

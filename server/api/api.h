@@ -52,7 +52,8 @@ struct api_stream {
     struct rpc_call *call;
     bool over; /* the call is done: to be freed */
     char job[16];
-    int64_t at; /* not looked at before */
+    int64_t at;       /* not looked at before */
+    int64_t until_ms; /* Unix time: of the caller's certificate */
     union {
         struct {
             bool begun;

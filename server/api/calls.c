@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "server/api/access.h"
 #include "server/api/api.h"
 
 void api_refuse(struct rpc_call *call, enum rpc_code code, const char *format, ...)
@@ -64,6 +65,7 @@ struct api_stream *api_stream_new(struct api *api, struct rpc_call *call, enum a
     }
     stream->kind = kind;
     stream->call = call;
+    stream->until_ms = access_until_ms(call);
     (void)snprintf(stream->job, sizeof stream->job, "%s", job);
     core_hold(api->core, job);
     stream->next = api->streams;

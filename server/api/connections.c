@@ -1,6 +1,10 @@
 /* Fleet and Training: a call of gRPC, both ways, is a connection of the core (struct core_conn). */
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "common/clock.h"
+#include "server/api/access.h"
 #include "server/api/api.h"
 
 struct api_connection {
@@ -8,6 +12,8 @@ struct api_connection {
     struct rpc_call *call;
     struct api *api;
     bool agent;
+    char node[LIMIT_NAME]; /* that its certificate names; "": it shows none */
+    int64_t until_ms;      /* of the certificate */
 };
 
 static void send_message(struct core_conn *conn, const struct core_message *message)
@@ -56,6 +62,9 @@ static struct api_connection *connection_of(struct api *api, struct rpc_call *ca
     connection->call = call;
     connection->api = api;
     connection->agent = agent;
+    connection->until_ms = access_until_ms(call);
+    if (!access_node(call, connection->node))
+        connection->node[0] = '\0';
     rpc_call_set_data(call, connection, connection_done);
     return connection;
 }
@@ -70,6 +79,25 @@ static void half_close(struct api *api, struct rpc_call *call)
     }
 }
 
+/* Whether the agent may say this: its certificate hasn't expired, and its hello is that of the node
+ * that it names. False: the call ended. */
+static bool is_own(const struct api_connection *connection, const Cairn__V1__AgentMessage *in)
+{
+    if (connection->until_ms <= clock_wall_ms(clock_system())) {
+        rpc_call_finish(connection->call, RPC_UNAUTHENTICATED, ACCESS_EXPIRED);
+        return false;
+    }
+    if (connection->node[0] == '\0' || in->body_case != CAIRN__V1__AGENT_MESSAGE__BODY_HELLO ||
+        strcmp(in->hello->node, connection->node) == 0)
+        return true;
+    api_refuse(
+        connection->call, RPC_PERMISSION_DENIED,
+        "this certificate is node %s's and the hello says %.100s: start the agent with --name "
+        "%s, or make a certificate with 'cairn cert node %.100s'",
+        connection->node, in->hello->node, connection->node, in->hello->node);
+    return false;
+}
+
 static void fleet_session(Cairn__V1__Fleet_Service *service, const Cairn__V1__AgentMessage *in,
                           Cairn__V1__AgentOrder_Closure reply, void *call)
 {
@@ -80,7 +108,7 @@ static void fleet_session(Cairn__V1__Fleet_Service *service, const Cairn__V1__Ag
         return;
     }
     struct api_connection *connection = connection_of(api, call, true);
-    if (connection)
+    if (connection && is_own(connection, in))
         core_agent_message(api->core, &connection->conn, in);
 }
 

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/clock.h"
+#include "server/api/access.h"
 #include "server/api/api.h"
 #include "server/api/render.h"
 
@@ -422,12 +424,18 @@ void api_release(struct api *api)
 void api_pump(struct api *api)
 {
     int64_t now = clock_mono_ms(core_options(api->core)->clock);
+    const int64_t wall_ms = clock_wall_ms(clock_system());
     free_over(api);
     for (struct api_stream *stream = api->streams; stream; stream = stream->next) {
         if (core_failed(api->core) != ST_OK)
             return;
         if (stream->over || now < stream->at)
             continue;
+        if (stream->until_ms <= wall_ms) {
+            api_refuse(stream->call, RPC_UNAUTHENTICATED, ACCESS_EXPIRED);
+            stream->at = INT64_MAX;
+            continue;
+        }
         switch (stream->kind) {
         case API_WATCH:
             api_watch_pump(api, stream, now);

@@ -3,12 +3,14 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "identity/make.h"
 #include "rpc/client.h"
 
 #define SEND_QUEUE 1024 /* rows of metrics while the coordinator is slow */
 
 struct link {
     struct session_link table;
+    struct link_options how;
     struct rpc_channel *channel;
     pthread_mutex_t mutex; /* guards the two below: interrupt comes from any thread */
     struct rpc_stream *stream;
@@ -38,10 +40,31 @@ static enum status end_stream(struct link *link)
     return status_of_end(ST_CLOSED, &result);
 }
 
+static enum status make_channel(const struct link_options *how, struct rpc_channel **out)
+{
+    const struct identity_files tls = { .ca = how->tls_ca };
+    struct rpc_channel_options options = { .target = how->target,
+                                           .token = how->token,
+                                           .tls = how->tls_ca != NULL ? &tls : NULL,
+                                           .tls_name = IDENTITY_SERVER };
+    return rpc_channel_new(&options, out);
+}
+
+/* With the authorities of now: there may be a new one. */
+static void renew_channel(struct link *link)
+{
+    struct rpc_channel *channel = NULL;
+    if (!rpc_channel_stale(link->channel) || make_channel(&link->how, &channel) != ST_OK)
+        return;
+    rpc_channel_free(link->channel);
+    link->channel = channel;
+}
+
 static enum status link_open(void *self, int64_t timeout_ms)
 {
     struct link *link = self;
     (void)end_stream(link);
+    renew_channel(link);
     struct rpc_stream_options options = { .open_timeout_ms = (int32_t)timeout_ms,
                                           .wait_for_ready = true,
                                           .send_queue_max = SEND_QUEUE };
@@ -106,13 +129,13 @@ static void link_close(void *self)
     (void)end_stream(self);
 }
 
-enum status link_new(const char *target, const char *token, struct link **out)
+enum status link_new(const struct link_options *how, struct link **out)
 {
     struct link *link = calloc(1, sizeof(*link));
     if (link == NULL)
         return ST_NO_MEMORY;
-    struct rpc_channel_options options = { .target = target, .token = token };
-    enum status st = rpc_channel_new(&options, &link->channel);
+    link->how = *how;
+    enum status st = make_channel(how, &link->channel);
     if (st != ST_OK) {
         free(link);
         return st;

@@ -13,8 +13,15 @@
 
 struct link;
 
-/* target and token are copied. Errors: those of rpc_channel_new. */
-MUST_CHECK enum status link_new(const char *target, const char *token, struct link **out);
+/* Borrowed for the link's life. */
+struct link_options {
+    const char *target;
+    const char *token;  /* NULL: none */
+    const char *tls_ca; /* file of the authorities that may sign the coordinator; NULL: plaintext */
+};
+
+/* Errors: those of rpc_channel_new. */
+MUST_CHECK enum status link_new(const struct link_options *how, struct link **out);
 /* After session_close. */
 void link_free(struct link *link);
 /* Borrowed for the link's life. */

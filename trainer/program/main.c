@@ -18,7 +18,8 @@
 
 static const char usage[] =
     "usage: cairn-trainer --job JOB --generation G --rank R --coordinator ADDR --words PATH\n"
-    "                     [--flight PATH] [--token-fd N] [--copies DIR] [--sums DIR]\n"
+    "                     [--flight PATH] [--token-fd N] [--copies DIR] [--sums DIR] [--tls-ca "
+    "FILE]\n"
     "       cairn-trainer --local JOBFILE [--set KEY=VALUE]... [--steps N] [--digest]\n"
     "       cairn-trainer --plan JOBFILE [--set KEY=VALUE]...\n"
     "       cairn-trainer --check cpu|cuda [--ranks N] [--json]\n"
@@ -77,6 +78,9 @@ static bool take_path(struct arguments *a, int option, const char *text)
         return true;
     case 'x':
         a->rank.copies = text;
+        return true;
+    case 'z':
+        a->rank.tls_ca = text[0] != '\0' ? text : NULL; /* "": none */
         return true;
     case 'y':
         a->rank.sums = text[0] != '\0' ? text : NULL; /* "": none */
@@ -158,6 +162,7 @@ static enum status parse_arguments(int argc, char **argv, struct arguments *a)
         { "token-fd", required_argument, NULL, 't' },
         { "copies", required_argument, NULL, 'x' },
         { "sums", required_argument, NULL, 'y' },
+        { "tls-ca", required_argument, NULL, 'z' },
         { "local", required_argument, NULL, 'l' },
         { "plan", required_argument, NULL, 'p' },
         { "set", required_argument, NULL, 's' },

@@ -159,7 +159,8 @@ static int report_failure(struct rank *r, enum status st)
 static enum status join_generation(struct rank *r)
 {
     const struct rank_options *o = r->options;
-    enum status st = link_new(o->coordinator, o->token, &r->link);
+    const struct link_options link = { o->coordinator, o->token, o->tls_ca };
+    enum status st = link_new(&link, &r->link);
     if (st == ST_OK)
         st = ckpt_store_new(&r->store);
     if (st != ST_OK)

@@ -31,6 +31,7 @@ struct rank_options {
     uint32_t generation, rank;
     const char *coordinator; /* target of the channel */
     const char *token;
+    const char *tls_ca;      /* who may sign the coordinator's certificate; NULL: plaintext */
     const char *words_path;  /* file for the last words */
     const char *flight_path; /* flight recorder; NULL: none */
     const char *copies;      /* folder for copy files; NULL: none */

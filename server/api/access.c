@@ -1,0 +1,124 @@
+#include "server/api/access.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/clock.h"
+
+/* Methods of Control that change nothing. */
+static const char *const looks[] = {
+    "ListJobs",  "GetJob",        "WatchJob",   "ListCheckpoints", "StreamLogs",
+    "ListNodes", "StreamMetrics", "ExplainJob", "GetVersion",
+};
+
+static bool is_service(const char *path, const char *service)
+{
+    const size_t size = strlen(service);
+    return path[0] == '/' && strncmp(path + 1, service, size) == 0 && path[size + 1] == '/';
+}
+
+static bool is_look(const char *path)
+{
+    const char *method = strrchr(path, '/') + 1;
+    for (size_t i = 0; i < sizeof looks / sizeof looks[0]; i++) {
+        if (strcmp(method, looks[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* By role. Services that aren't ours (health, reflection) tell nothing that matters. */
+static enum rpc_code judge(enum identity_role role, const char *path, const char **out_detail)
+{
+    const bool control = is_service(path, "cairn.v1.Control");
+    const bool fleet = is_service(path, "cairn.v1.Fleet");
+    if (is_service(path, "cairn.v1.Training") || (!control && !fleet))
+        return RPC_OK;
+    switch (role) {
+    case IDENTITY_OPERATOR:
+        if (control)
+            return RPC_OK;
+        *out_detail =
+            "an operator's certificate is for people: an agent needs a node's, as made by "
+            "'cairn cert node NAME'";
+        break;
+    case IDENTITY_VIEWER:
+        if (control && is_look(path))
+            return RPC_OK;
+        *out_detail = "a viewer's certificate is for looking: this takes an operator's, as made by "
+                      "'cairn cert operator NAME'";
+        break;
+    case IDENTITY_NODE:
+        if (fleet)
+            return RPC_OK;
+        *out_detail = "a node's certificate is for its agent: commands take an operator's, as made "
+                      "by 'cairn cert operator NAME'";
+        break;
+    case IDENTITY_COORDINATOR:
+        *out_detail = "a coordinator's certificate is for serving: commands take an operator's, as "
+                      "made by 'cairn cert operator NAME'";
+        break;
+    }
+    return RPC_PERMISSION_DENIED;
+}
+
+static enum rpc_code judge_peer(const struct access *access, const struct rpc_call *call,
+                                const char **out_detail)
+{
+    struct identity_cert cert;
+    const char *path = rpc_call_path(call);
+    const enum status st = rpc_call_peer_identity(call, &cert);
+    if (st == ST_NOT_FOUND) {
+        if (is_service(path, "cairn.v1.Training"))
+            return RPC_OK; /* its hello is checked against the token of the generation */
+        *out_detail =
+            "this coordinator wants a certificate: --tls-cert, --tls-key and --tls-ca, as "
+            "made by 'cairn cert'";
+        return RPC_UNAUTHENTICATED;
+    }
+    if (st != ST_OK) {
+        *out_detail = "this certificate names nobody of a cluster: 'cairn cert show' says what it "
+                      "is, 'cairn cert' makes others";
+        return RPC_UNAUTHENTICATED;
+    }
+    if (cert.not_after_s * 1000 <= clock_wall_ms(clock_system())) {
+        *out_detail = ACCESS_EXPIRED;
+        return RPC_UNAUTHENTICATED;
+    }
+    if (strcmp(cert.who.cluster, access->cluster) != 0) {
+        *out_detail = "this certificate is of another cluster than the coordinator's";
+        return RPC_UNAUTHENTICATED;
+    }
+    return judge(cert.who.role, path, out_detail);
+}
+
+int64_t access_until_ms(const struct rpc_call *call)
+{
+    struct identity_cert cert;
+    return rpc_call_peer_identity(call, &cert) == ST_OK ? cert.not_after_s * 1000 : INT64_MAX;
+}
+
+bool access_node(const struct rpc_call *call, char out[LIMIT_NAME])
+{
+    struct identity_cert cert;
+    if (rpc_call_peer_identity(call, &cert) != ST_OK || cert.who.role != IDENTITY_NODE)
+        return false;
+    (void)snprintf(out, LIMIT_NAME, "%s", cert.who.name);
+    return true;
+}
+
+enum rpc_code access_authorize(void *ctx, struct rpc_call *call, const char **out_detail)
+{
+    const struct access *access = ctx;
+    struct ucred peer;
+    if (rpc_call_peer_cred(call, &peer))
+        return RPC_OK; /* the listener checked them */
+    if (access->tls)
+        return judge_peer(access, call, out_detail);
+    if (is_service(rpc_call_path(call), "cairn.v1.Training"))
+        return RPC_OK; /* as above */
+    if (access->token[0] != '\0' && rpc_call_has_token(call, access->token))
+        return RPC_OK;
+    *out_detail = "the bearer token of CAIRN_HOME/token is missing or wrong";
+    return RPC_UNAUTHENTICATED;
+}

@@ -1,0 +1,45 @@
+/*
+ * Who may call what.
+ *
+ *     over                  is                 may call
+ *     the Unix socket       its owner, or root everything
+ *     loopback, no TLS      with the token     everything; any trainer: Training
+ *     TLS                   node               Fleet, as the node that its certificate names
+ *                           operator           Control
+ *                           viewer             what Control has to look at
+ *                           coordinator        nothing
+ *                           any of them        health, reflection
+ *                           no certificate     Training
+ *
+ * A trainer shows no certificate: the token of its generation, in its hello, is what it is known by,
+ * and a node's key stays with the agent. A bearer token isn't taken over TLS: it tells nobody apart.
+ *
+ * Thread: access_authorize on gRPC's; it reads what doesn't change after the start.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "identity/identity.h"
+#include "rpc/server.h"
+
+#define ACCESS_TOKEN 65 /* bytes of the token of loopback callers, with the NUL */
+
+struct access {
+    bool tls;                       /* TCP speaks TLS */
+    char cluster[IDENTITY_CLUSTER]; /* with TLS: whose certificates count */
+    char token[ACCESS_TOKEN];       /* without; "": no TCP */
+};
+
+/* What a call that goes on for long has to end with: a detail of ACCESS_EXPIRED. Unix time; INT64_MAX:
+ * no certificate was shown. */
+#define ACCESS_EXPIRED                                                                             \
+    "this certificate has expired since it connected: renew it with 'cairn cert renew', and "      \
+    "connect again"
+int64_t access_until_ms(const struct rpc_call *call);
+/* The node that the caller's certificate names; false: it shows none. */
+bool access_node(const struct rpc_call *call, char out[LIMIT_NAME]);
+
+/* ctx is a struct access. A detail is one line with the way out. */
+enum rpc_code access_authorize(void *ctx, struct rpc_call *call, const char **out_detail);

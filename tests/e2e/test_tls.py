@@ -1,0 +1,238 @@
+"""A coordinator that speaks TLS: who may do what by which certificate, and what who may not is told."""
+import os
+import subprocess
+import sys
+import time
+
+import grpc
+import pytest
+
+from home import BIN, ROOT, Home, until
+
+CALL_S = 10
+
+
+class TlsHome(Home):
+    """cairnd on 127.0.0.1 with certificates, one agent that dials it so; people use the socket, or TLS by args."""
+
+    def __enter__(self):
+        self.cairn("cert", "init", "--cluster", "lab")
+        for role, name in (("node", "n1"), ("node", "n2"), ("operator", "alice"), ("viewer", "bob")):
+            self.cairn("cert", role, name)
+        self.tls = self.home / "tls"
+        self.children = []
+        try:
+            self.start("cairnd", "--listen", "127.0.0.1:0", *self.files("coordinator"))
+            until(lambda: (self.home / "cairnd.addr").exists() and self.cairn("ps", check=False).returncode == 0, 20,
+                  "the coordinator serves")
+            self.address = (self.home / "cairnd.addr").read_text(encoding="utf-8")
+        except BaseException:
+            self.__exit__(True, None, None)
+            raise
+        return self
+
+    def __exit__(self, kind, value, trace):
+        super().__exit__(kind, value, trace)
+        for child in self.children:
+            child.wait()
+
+    def files(self, stem, ca="ca"):
+        return ["--tls-cert", str(self.tls / f"{stem}.crt"), "--tls-key", str(self.tls / f"{stem}.key"),
+                "--tls-ca", str(self.tls / f"{ca}.crt")]
+
+    def start(self, program, *args):
+        (self.home / "log").mkdir(exist_ok=True)
+        with (self.home / "log" / f"{program}.log").open("ab") as log:
+            self.children.append(subprocess.Popen([BIN / program, *args], env=self.env, stdin=subprocess.DEVNULL,
+                                                  stdout=log, stderr=log, start_new_session=True))
+        return self.children[-1]
+
+    def start_agent(self, *args):
+        return self.start("cairn-agent", "--coordinator", self.address, "--slots", "4", *args)
+
+    def by(self, stem, *args):
+        """`cairn` over TLS."""
+        return self.cairn("--addr", self.address, *self.files(stem), *args, check=False)
+
+    def log_of(self, program):
+        return (self.home / "log" / f"{program}.log").read_text(encoding="utf-8", errors="replace")
+
+    def channel(self, stem=None, ca="ca"):
+        """Python's own client, which checks nothing before it dials."""
+        key, cert = ((self.tls / f"{stem}.{end}").read_bytes() for end in ("key", "crt")) if stem else (None, None)
+        credentials = grpc.ssl_channel_credentials((self.tls / f"{ca}.crt").read_bytes(), key, cert)
+        return grpc.secure_channel(self.address, credentials)
+
+
+@pytest.fixture(scope="module", name="pb")
+def messages(tmp_path_factory):
+    out = tmp_path_factory.mktemp("pb")
+    protos = sorted((ROOT / "proto").glob("cairn/v1/*.proto"))
+    subprocess.run(["protoc", f"-I{ROOT / 'proto'}", f"--python_out={out}", *protos], check=True)
+    sys.path.insert(0, str(out))
+
+    class Messages:
+        import cairn.v1.control_pb2 as control
+        import cairn.v1.fleet_pb2 as fleet
+        import cairn.v1.training_pb2 as training
+    return Messages
+
+
+@pytest.fixture(scope="module", name="home")
+def one_home():
+    with TlsHome() as home:
+        yield home
+
+
+def refused(channel, method, request, reply, *, metadata=None):
+    call = channel.unary_unary(method, type(request).SerializeToString, reply.FromString)
+    with pytest.raises(grpc.RpcError) as caught:
+        call(request, timeout=CALL_S, metadata=metadata)
+    return caught.value.code(), caught.value.details()
+
+
+def session_refused(channel, service, message, order, metadata=None):
+    call = channel.stream_stream(f"/cairn.v1.{service}/Session", type(message).SerializeToString, order.FromString)
+    with pytest.raises(grpc.RpcError) as caught:
+        for _ in call(iter([message]), timeout=CALL_S, metadata=metadata):
+            pass
+    return caught.value.code(), caught.value.details()
+
+
+def test_a_job_over_tls_has_the_weights_of_one_without(home):
+    agent = home.start_agent(*home.files("node-n1"))
+    until(lambda: "n1" in home.cairn("node", "ls").stdout, 20, "the agent joined, by the name in its certificate")
+    tls = home.run()
+    trainers = home.pids("cairn-trainer")
+    assert not trainers
+    agent.send_signal(2)
+    with Home() as plain:
+        assert plain.run() == tls
+
+
+def test_roles(home):
+    job = home.by("operator-alice", "submit", "--help")
+    assert job.returncode == 0
+    assert home.by("operator-alice", "ps").returncode == 0
+    assert home.by("viewer-bob", "ps").returncode == 0
+    killed = home.by("viewer-bob", "kill", "some-job")
+    assert killed.returncode == 4 and "a viewer's certificate is for looking" in killed.stderr, killed.stderr
+    assert "cairn cert operator" in killed.stderr
+    node = home.by("node-n1", "ps")
+    assert node.returncode == 2 and "node" in node.stderr, node.stderr
+
+
+def test_a_node_may_only_be_itself(home, pb):
+    node = home.channel("node-n1")
+    code, words = refused(node, "/cairn.v1.Control/ListJobs", pb.control.ListJobsRequest(), pb.control.ListJobsReply)
+    assert code == grpc.StatusCode.PERMISSION_DENIED and "a node's certificate is for its agent" in words
+    hello = pb.fleet.AgentMessage(hello=pb.fleet.AgentHello(node="n2", host="127.0.0.1", slots=1, boot_id="b"))
+    code, words = session_refused(node, "Fleet", hello, pb.fleet.AgentOrder)
+    assert code == grpc.StatusCode.PERMISSION_DENIED
+    assert "node n1's and the hello says n2" in words
+    for stem in ("operator-alice", "viewer-bob"):
+        code, words = session_refused(home.channel(stem), "Fleet", hello, pb.fleet.AgentOrder)
+        assert code == grpc.StatusCode.PERMISSION_DENIED and "certificate is for" in words
+    done = subprocess.run([BIN / "cairn-agent", "--coordinator", home.address, "--name", "n2", *home.files("node-n1")],
+                          env=home.env, capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode == 2 and "is node n1's, not n2's" in done.stderr, done.stderr
+
+
+def test_nobody_is_nobody(home, pb):
+    """Without a certificate: words, on each service; the bearer token of loopback is nothing here."""
+    (home.home / "token").write_text("a" * 64, encoding="utf-8")
+    bearer = (("authorization", "Bearer " + "a" * 64),)
+    nobody = home.channel()
+    code, words = refused(nobody, "/cairn.v1.Control/ListJobs", pb.control.ListJobsRequest(), pb.control.ListJobsReply,
+                          metadata=bearer)
+    assert code == grpc.StatusCode.UNAUTHENTICATED and "wants a certificate" in words and "cairn cert" in words
+    hello = pb.fleet.AgentMessage(hello=pb.fleet.AgentHello(node="n3", host="127.0.0.1", slots=1, boot_id="b"))
+    code, _ = session_refused(nobody, "Fleet", hello, pb.fleet.AgentOrder, metadata=bearer)
+    assert code == grpc.StatusCode.UNAUTHENTICATED
+    trainer = pb.training.TrainerMessage(hello=pb.training.TrainerHello(job="no-such", generation=1, rank=0))
+    code, _ = session_refused(nobody, "Training", trainer, pb.training.TrainerOrder, metadata=bearer)
+    assert code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.FAILED_PRECONDITION,
+                    grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.NOT_FOUND), code
+    assert home.cairn("node", "ls").stdout.find("n3") < 0
+
+
+def test_plaintext_and_another_authority(home, pb):
+    request, reply = pb.control.ListJobsRequest(), pb.control.ListJobsReply
+    code, _ = refused(grpc.insecure_channel(home.address), "/cairn.v1.Control/ListJobs", request, reply)
+    assert code == grpc.StatusCode.UNAVAILABLE
+    other = home.dir / "other"
+    home.cairn("cert", "init", "--cluster", "lab", "--dir", other)
+    home.cairn("cert", "operator", "alice", "--dir", other)
+    credentials = grpc.ssl_channel_credentials((home.tls / "ca.crt").read_bytes(),
+                                               (other / "operator-alice.key").read_bytes(),
+                                               (other / "operator-alice.crt").read_bytes())
+    code, _ = refused(grpc.secure_channel(home.address, credentials), "/cairn.v1.Control/ListJobs", request, reply)
+    assert code == grpc.StatusCode.UNAVAILABLE
+    until(lambda: "a connection was refused" in home.log_of("cairnd"), 10, "the coordinator's log says so")
+    done = home.cairn("--addr", home.address, "--tls-cert", other / "operator-alice.crt", "--tls-key",
+                      other / "operator-alice.key", "--tls-ca", home.tls / "ca.crt", "ps", check=False)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+
+
+def test_beyond_this_machine_there_is_no_plaintext(home):
+    for args in (["cairn", "--addr", "192.0.2.1:7000", "ps"], ["cairn-agent", "--coordinator", "192.0.2.1:7000"],
+                 ["cairnd", "--listen", "0.0.0.0:0"]):
+        env = {**home.env, "CAIRN_HOME": str(home.dir / "empty")}
+        done = subprocess.run([BIN / args[0], *args[1:]], env=env, capture_output=True, text=True, timeout=20,
+                              check=False)
+        assert done.returncode == 2 and "--tls-cert" in done.stderr and "cairn cert" in done.stderr, done.stderr
+
+
+def test_variables_name_the_files_too(home):
+    env = {**home.env, "CAIRN_ADDR": home.address, "CAIRN_TLS_CERT": str(home.tls / "viewer-bob.crt"),
+           "CAIRN_TLS_KEY": str(home.tls / "viewer-bob.key"), "CAIRN_TLS_CA": str(home.tls / "ca.crt")}
+    done = subprocess.run([BIN / "cairn", "ps"], env=env, capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+CONFIG = """\
+[ca]
+default_ca = one
+[one]
+database = {dir}/index
+new_certs_dir = {dir}
+serial = {dir}/serial
+default_md = sha256
+policy = any
+unique_subject = no
+[any]
+commonName = optional
+[node]
+basicConstraints = critical,CA:FALSE
+keyUsage = critical,digitalSignature
+extendedKeyUsage = clientAuth
+subjectAltName = URI:cairn://lab/node/n2
+authorityKeyIdentifier = keyid
+"""
+
+
+def brief_certificate(home, seconds):
+    """Node n2's, which expires so soon."""
+    folder = home.dir / "brief"
+    folder.mkdir()
+    (folder / "index").touch()
+    (folder / "serial").write_text("1000\n", encoding="utf-8")
+    (folder / "conf").write_text(CONFIG.format(dir=folder), encoding="utf-8")
+    key, cert = home.tls / "node-n2.key", home.tls / "node-brief.crt"
+    end = time.strftime("%y%m%d%H%M%SZ", time.gmtime(time.time() + seconds))
+    subprocess.run(["openssl", "req", "-new", "-key", key, "-subj", "/CN=x", "-out", folder / "csr"], check=True)
+    subprocess.run(["openssl", "ca", "-batch", "-notext", "-config", folder / "conf", "-extensions", "node", "-in",
+                    folder / "csr", "-cert", home.tls / "ca.crt", "-keyfile", home.tls / "ca.key", "-startdate",
+                    "20200101000000Z", "-enddate", end, "-out", cert], check=True, capture_output=True)
+    (home.tls / "node-brief.key").write_bytes(key.read_bytes())
+    os.chmod(home.tls / "node-brief.key", 0o600)
+
+
+def test_a_session_ends_with_its_certificate(home):
+    brief_certificate(home, 8)
+    home.start_agent(*home.files("node-brief"))
+    until(lambda: "n2" in home.cairn("node", "ls").stdout, 7, "the agent joined")
+    until(lambda: "expired since it connected" in home.log_of("cairn-agent"), 20, "its session ended")
+    (home.tls / "node-brief.crt").write_bytes((home.tls / "node-n2.crt").read_bytes())
+    until(lambda: home.log_of("cairn-agent").count("connected to the coordinator") >= 2 and "the files of TLS have changed"
+          in home.log_of("cairn-agent"), 20, "with a new one it is back by itself")
