@@ -62,6 +62,47 @@ static enum status parse_slots(const char *text, uint32_t *out)
     return ST_OK;
 }
 
+/* Where the text of an option goes; NULL: it isn't such an option. */
+static const char **text_of(int option, struct agent_options *options, const char **token_file)
+{
+    switch (option) {
+    case 'c':
+        return &options->coordinator;
+    case 'n':
+        return &options->node;
+    case 'h':
+        return &options->host;
+    case 'k':
+        return token_file;
+    case '1':
+        return &options->tls.cert;
+    case '2':
+        return &options->tls.key;
+    case '3':
+        return &options->tls.ca;
+    case 't':
+        return &options->program;
+    case 'g':
+        return &options->nvml;
+    default:
+        return NULL;
+    }
+}
+
+/* The exit code of an option that isn't a setting. */
+static int answer_option(int option)
+{
+    if (option == 'v') {
+        (void)printf("cairn-agent %s\n", CAIRN_VERSION);
+        return EXIT_DONE;
+    }
+    if (option == 'u') {
+        (void)fputs(usage, stdout);
+        return EXIT_DONE;
+    }
+    return EXIT_USAGE;
+}
+
 /* true: go on; else the exit code is in *out_exit. */
 static bool parse_options(int argc, char **argv, struct agent_options *options,
                           const char **token_file, int *out_exit)
@@ -83,49 +124,15 @@ static bool parse_options(int argc, char **argv, struct agent_options *options,
     };
     int option = 0;
     while ((option = getopt_long(argc, argv, "", names, NULL)) != -1) {
+        const char **text = text_of(option, options, token_file);
         bool good = true;
-        switch (option) {
-        case 'c':
-            options->coordinator = optarg;
-            break;
-        case 's':
+        if (text != NULL) {
+            *text = optarg;
+            good = option != 'n' || ref_name_is_safe(optarg);
+        } else if (option == 's') {
             good = parse_slots(optarg, &options->slots) == ST_OK;
-            break;
-        case 'n':
-            options->node = optarg;
-            good = ref_name_is_safe(optarg);
-            break;
-        case 'h':
-            options->host = optarg;
-            break;
-        case 'k':
-            *token_file = optarg;
-            break;
-        case '1':
-            options->tls.cert = optarg;
-            break;
-        case '2':
-            options->tls.key = optarg;
-            break;
-        case '3':
-            options->tls.ca = optarg;
-            break;
-        case 't':
-            options->program = optarg;
-            break;
-        case 'g':
-            options->nvml = optarg;
-            break;
-        case 'v':
-            (void)printf("cairn-agent %s\n", CAIRN_VERSION);
-            *out_exit = EXIT_DONE;
-            return false;
-        case 'u':
-            (void)fputs(usage, stdout);
-            *out_exit = EXIT_DONE;
-            return false;
-        default:
-            *out_exit = EXIT_USAGE;
+        } else {
+            *out_exit = answer_option(option);
             return false;
         }
         if (!good) {

@@ -11,8 +11,9 @@
  *                           any of them        health, reflection
  *                           no certificate     Training
  *
- * A trainer shows no certificate: the token of its generation, in its hello, is what it is known by,
- * and a node's key stays with the agent. A bearer token isn't taken over TLS: it tells nobody apart.
+ * A trainer shows no certificate: the token of its generation, in its hello, is what it is known
+ * by, and a node's key stays with the agent. A bearer token isn't taken over TLS: it tells nobody
+ * apart.
  *
  * Thread: access_authorize on gRPC's; it reads what doesn't change after the start.
  */
@@ -32,8 +33,8 @@ struct access {
     char token[ACCESS_TOKEN];       /* without; "": no TCP */
 };
 
-/* What a call that goes on for long has to end with: a detail of ACCESS_EXPIRED. Unix time; INT64_MAX:
- * no certificate was shown. */
+/* When a call that goes on has to end, in Unix time, with the detail ACCESS_EXPIRED; INT64_MAX: no
+ * certificate was shown. */
 #define ACCESS_EXPIRED                                                                             \
     "this certificate has expired since it connected: renew it with 'cairn cert renew', and "      \
     "connect again"
