@@ -415,6 +415,7 @@ static void spawned_process_holds_its_log_until_it_is_gone(void **state)
                                      .files = &files,
                                      .coordinator = "unix:/nowhere",
                                      .token = "secret",
+                                     .tls_ca = "",
                                      .sums = "/nowhere",
                                      .threads = 3,
                                      .env = env,

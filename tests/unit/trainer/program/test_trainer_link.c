@@ -106,7 +106,8 @@ static int tear_down(void **state)
 static struct link *new_link(const struct coordinator *c, const char *token)
 {
     struct link *link = NULL;
-    assert_int_equal(link_new(c->target, token, &link), ST_OK);
+    const struct link_options how = { .target = c->target, .token = token };
+    assert_int_equal(link_new(&how, &link), ST_OK);
     return link;
 }
 
