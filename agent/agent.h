@@ -6,6 +6,7 @@
  *     messages.h   what is said
  *     link.h       the stream to the coordinator, on a thread of its own
  *     gpu.h        GPUs and their health, on a thread of its own
+ *     leave.h      its end, where that is the end of its trainers
  *     logs/old.h   what workers of old jobs wrote is removed, on a thread of libuv's
  *
  * All else runs on one libuv loop. What the coordinator must hear whatever happens (exits) is kept
@@ -35,6 +36,8 @@ struct agent_options {
     const char *program;       /* path of cairn-trainer */
     uint32_t slots;            /* for CPU shares; each GPU is one more after them */
     const char *nvml;          /* another library than the driver's; NULL: the driver's */
+    bool leaves;               /* on SIGTERM, with its trainers saved (leave.h); else they run on */
+    uint32_t grace_ms;         /* leaves: within that time */
 };
 
 /* One trainer; its states are in trainer.h. */
@@ -53,14 +56,26 @@ struct trainer {
     bool forgotten;   /* freed when the last handle is closed */
 };
 
+enum leave_state { LEAVE_NOT, LEAVE_WAITS, LEAVE_KILLS, LEAVE_SAID };
+
+/* Its states are in leave.h. */
+struct leave {
+    enum leave_state state;
+    int64_t since, until; /* monotonic ms; until: the state's own end */
+    uv_timer_t timer;
+};
+
 struct agent {
     struct agent_options options; /* texts are borrowed */
+    struct leave leave;
     struct paths paths;
     struct copies copies;
     const struct io *io;
     struct log log;
     char boot_id[BOOT_ID_TEXT];
-    uint64_t started_ms; /* since boot, suspended time included */
+    char pid_space[PID_SPACE_TEXT]; /* that it counts processes in */
+    bool first;                     /* process 1: orphans become its children */
+    uint64_t started_ms;            /* since boot, suspended time included */
     uv_loop_t loop;
     uv_async_t wake;
     uv_timer_t beat;
@@ -82,7 +97,7 @@ struct agent {
 
 /*
  * Runs until SIGINT, or SIGTERM where no supervisor lives; both must be blocked in every thread.
- * Trainers go on.
+ * Trainers go on, unless it leaves.
  * Errors: ST_EXISTS  another agent of this name runs in this home
  *         others     the home can't be used; logged
  */

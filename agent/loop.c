@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "agent/leave.h"
 #include "agent/messages.h"
 #include "agent/trainer.h"
 #include "common/check.h"
@@ -88,6 +89,8 @@ static void on_beat(uv_timer_t *timer)
     oom_watch_sample(&agent->oom, proc_oom_kills());
     end_on_bad_gpus(agent);
     look_at_logs(agent);
+    if (agent->first)
+        trainer_reap_others(agent);
     if (agent->epoch == 0)
         return;
     agent_say_beat(agent);
@@ -99,6 +102,9 @@ static void take_start(struct agent *agent, const Cairn__V1__StartTrainer *order
     struct ref ref;
     if (ref_from_wire(order->ref, &ref) != ST_OK) {
         LOG_WARN(&agent->log, "order to start a trainer without a usable name, ignoring");
+    } else if (agent->leave.state != LEAVE_NOT && trainer_find(agent, &ref) == NULL) {
+        agent_say_no_trainer(agent, &ref, CAIRN__V1__TRAINER_EXITED__CAUSE__CAUSE_UNSPECIFIED,
+                             "this agent leaves");
     } else {
         trainer_start(agent, &ref, order);
     }
@@ -172,6 +178,8 @@ static void on_wake(uv_async_t *async)
         case LINK_NOTHING:
             return;
         case LINK_UP:
+            if (agent->leave.state == LEAVE_SAID)
+                break; /* that stream never has a hello */
             agent->epoch = event.epoch;
             agent_say_hello(agent);
             repeat_exits(agent);
@@ -203,6 +211,10 @@ static void on_signal(uv_poll_t *poll_handle, int status, int events)
         return;
     if (info.ssi_signo == SIGTERM && watchdog_watched(agent->watchdog_fd)) {
         LOG_INFO(&agent->log, "SIGTERM: left to the supervisor, which has the jobs saved first");
+        return;
+    }
+    if (info.ssi_signo == SIGTERM && agent->options.leaves) {
+        leave_begin(agent);
         return;
     }
     LOG_INFO(&agent->log, "ending on signal %u, trainers run on", info.ssi_signo);
@@ -253,6 +265,9 @@ static enum status open_agent(struct agent *agent, const struct agent_options *o
     if (st == ST_OK)
         st = proc_boot_id(agent->boot_id, sizeof(agent->boot_id));
     if (st == ST_OK)
+        st = proc_pid_space(agent->pid_space, sizeof(agent->pid_space));
+    agent->first = getpid() == 1;
+    if (st == ST_OK)
         st = take_lock(agent);
     if (st == ST_OK)
         st = open_signals(agent);
@@ -282,6 +297,7 @@ static void open_loop(struct agent *agent)
     agent->watchdog_fd = watchdog_open();
     CHECK(uv_timer_start(&agent->beat, on_beat, BEAT_MS, BEAT_MS) == 0);
     CHECK(uv_poll_start(&agent->signals, UV_READABLE, on_signal) == 0);
+    leave_open(agent);
 }
 
 static void close_loop(struct agent *agent)
@@ -292,6 +308,7 @@ static void close_loop(struct agent *agent)
     uv_close((uv_handle_t *)&agent->wake, NULL);
     uv_close((uv_handle_t *)&agent->beat, NULL);
     uv_close((uv_handle_t *)&agent->signals, NULL);
+    leave_close(agent);
     (void)uv_run(&agent->loop, UV_RUN_DEFAULT); /* the closings */
     CHECK(uv_loop_close(&agent->loop) == 0);
 }

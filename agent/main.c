@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/agent.h"
+#include "agent/leave.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/io.h"
@@ -22,6 +22,7 @@ static const char usage[] =
     "usage: cairn-agent [--coordinator ADDRESS] [--slots N] [--name NODE] [--host ADDRESS]\n"
     "                   [--tls-cert FILE --tls-key FILE --tls-ca FILE] [--token-file PATH]\n"
     "                   [--trainer PATH] [--nvml PATH]\n"
+    "                   [--leave-on-term | --stay-on-term] [--grace SECONDS]\n"
     "\n"
     "Starts the trainers of this node for a coordinator, and watches them.\n"
     "\n"
@@ -39,8 +40,14 @@ static const char usage[] =
     "  --trainer PATH         default: cairn-trainer beside this program\n"
     "  --nvml PATH            library that tells of GPUs; default: CAIRN_NVML, then the driver's\n"
     "\n"
-    "Ends on SIGINT, and on SIGTERM unless `cairn up` supervises it; trainers run on and are\n"
-    "taken over by the next agent of this name.\n";
+    "  --leave-on-term        on SIGTERM: jobs that run here save and go on elsewhere, then it "
+    "ends;\n"
+    "                         default as process 1, in a job of Slurm and in Kubernetes, unless\n"
+    "                         `cairn up` supervises it. --stay-on-term: trainers run on\n"
+    "  --grace SECONDS        how long that may take; then trainers are killed; default: 25\n"
+    "\n"
+    "Ends on SIGINT, and on SIGTERM unless `cairn up` supervises it; trainers run on, unless it\n"
+    "leaves, and are taken over by the next agent of this name.\n";
 
 struct texts {
     char coordinator[LIMIT_PATH];
@@ -61,6 +68,28 @@ static enum status parse_slots(const char *text, uint32_t *out)
     *out = (uint32_t)value;
     return ST_OK;
 }
+
+static enum status parse_grace(const char *text, uint32_t *out_ms)
+{
+    char *end = NULL;
+    errno = 0;
+    double seconds = strtod(text, &end);
+    if (errno != 0 || end == text || *end != '\0' || !(seconds >= 0.0 && seconds <= 86400.0))
+        return ST_INVALID;
+    *out_ms = (uint32_t)(seconds * 1000.0);
+    return ST_OK;
+}
+
+static const struct option known_options[] = {
+    { "coordinator", required_argument, NULL, 'c' }, { "slots", required_argument, NULL, 's' },
+    { "name", required_argument, NULL, 'n' },        { "host", required_argument, NULL, 'h' },
+    { "token-file", required_argument, NULL, 'k' },  { "tls-cert", required_argument, NULL, '1' },
+    { "tls-key", required_argument, NULL, '2' },     { "tls-ca", required_argument, NULL, '3' },
+    { "trainer", required_argument, NULL, 't' },     { "nvml", required_argument, NULL, 'g' },
+    { "leave-on-term", no_argument, NULL, 'l' },     { "stay-on-term", no_argument, NULL, 'y' },
+    { "grace", required_argument, NULL, 'r' },       { "help", no_argument, NULL, 'u' },
+    { "version", no_argument, NULL, 'v' },           { NULL, 0, NULL, 0 },
+};
 
 /* Where the text of an option goes; NULL: it isn't such an option. */
 static const char **text_of(int option, struct agent_options *options, const char **token_file)
@@ -89,6 +118,28 @@ static const char **text_of(int option, struct agent_options *options, const cha
     }
 }
 
+/* ST_NOT_FOUND: it isn't an option that sets anything. */
+static enum status take_option(int option, struct agent_options *options, const char **token_file)
+{
+    const char **text = text_of(option, options, token_file);
+    if (text != NULL) {
+        *text = optarg;
+        return option == 'n' && !ref_name_is_safe(optarg) ? ST_INVALID : ST_OK;
+    }
+    switch (option) {
+    case 's':
+        return parse_slots(optarg, &options->slots);
+    case 'r':
+        return parse_grace(optarg, &options->grace_ms);
+    case 'l':
+    case 'y':
+        options->leaves = option == 'l';
+        return ST_OK;
+    default:
+        return ST_NOT_FOUND;
+    }
+}
+
 /* The exit code of an option that isn't a setting. */
 static int answer_option(int option)
 {
@@ -107,35 +158,14 @@ static int answer_option(int option)
 static bool parse_options(int argc, char **argv, struct agent_options *options,
                           const char **token_file, int *out_exit)
 {
-    static const struct option names[] = {
-        { "coordinator", required_argument, NULL, 'c' },
-        { "slots", required_argument, NULL, 's' },
-        { "name", required_argument, NULL, 'n' },
-        { "host", required_argument, NULL, 'h' },
-        { "token-file", required_argument, NULL, 'k' },
-        { "tls-cert", required_argument, NULL, '1' },
-        { "tls-key", required_argument, NULL, '2' },
-        { "tls-ca", required_argument, NULL, '3' },
-        { "trainer", required_argument, NULL, 't' },
-        { "nvml", required_argument, NULL, 'g' },
-        { "help", no_argument, NULL, 'u' },
-        { "version", no_argument, NULL, 'v' },
-        { NULL, 0, NULL, 0 },
-    };
     int option = 0;
-    while ((option = getopt_long(argc, argv, "", names, NULL)) != -1) {
-        const char **text = text_of(option, options, token_file);
-        bool good = true;
-        if (text != NULL) {
-            *text = optarg;
-            good = option != 'n' || ref_name_is_safe(optarg);
-        } else if (option == 's') {
-            good = parse_slots(optarg, &options->slots) == ST_OK;
-        } else {
+    while ((option = getopt_long(argc, argv, "", known_options, NULL)) != -1) {
+        const enum status st = take_option(option, options, token_file);
+        if (st == ST_NOT_FOUND) {
             *out_exit = answer_option(option);
             return false;
         }
-        if (!good) {
+        if (st != ST_OK) {
             (void)fprintf(stderr, "cairn-agent: \"%s\" can't be that option's value\n", optarg);
             *out_exit = EXIT_USAGE;
             return false;
@@ -275,7 +305,9 @@ static enum status fill_defaults(struct agent_options *options, const char *toke
 
 int main(int argc, char **argv)
 {
-    struct agent_options options = { .host = "127.0.0.1" };
+    struct agent_options options = { .host = "127.0.0.1",
+                                     .leaves = leave_is_usual(),
+                                     .grace_ms = LEAVE_GRACE_MS };
     const char *token_file = NULL;
     int code = EXIT_DONE;
     if (!parse_options(argc, argv, &options, &token_file, &code))

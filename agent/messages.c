@@ -9,6 +9,7 @@
 #include "agent/last_words.h"
 #include "agent/logs/tail.h"
 #include "common/cleanup.h"
+#include "common/clock.h"
 #include "common/unconst.h"
 
 static void send_message(struct agent *agent, Cairn__V1__AgentMessage *message)
@@ -49,6 +50,15 @@ static void list_gpus(struct agent *agent, struct gpu_list *list)
     }
 }
 
+static Cairn__V1__AgentLeaving leaving_of(const struct agent *agent)
+{
+    Cairn__V1__AgentLeaving leaving = CAIRN__V1__AGENT_LEAVING__INIT;
+    const int64_t left_ms = agent->leave.until - clock_mono_ms(clock_system());
+    leaving.grace_ms = agent->leave.state == LEAVE_WAITS && left_ms > 0 ? (uint32_t)left_ms : 0;
+    leaving.reason = unconst("SIGTERM");
+    return leaving;
+}
+
 void agent_say_hello(struct agent *agent)
 {
     Cairn__V1__AgentHello hello = CAIRN__V1__AGENT_HELLO__INIT;
@@ -62,6 +72,8 @@ void agent_say_hello(struct agent *agent)
     hello.host = unconst(agent->options.host);
     hello.cores = proc_cores();
     hello.memory_bytes = proc_memory_total();
+    Cairn__V1__AgentLeaving leaving = leaving_of(agent);
+    hello.leaving = agent->leave.state != LEAVE_NOT ? &leaving : NULL;
     struct gpu_list gpus;
     list_gpus(agent, &gpus);
     hello.gpus = gpus.links;
@@ -107,6 +119,24 @@ void agent_say_beat(struct agent *agent)
     Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
     message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_BEAT;
     message.beat = &beat;
+    send_message(agent, &message);
+}
+
+void agent_say_leaving(struct agent *agent)
+{
+    Cairn__V1__AgentLeaving leaving = leaving_of(agent);
+    Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
+    message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_LEAVING;
+    message.leaving = &leaving;
+    send_message(agent, &message);
+}
+
+void agent_say_left(struct agent *agent)
+{
+    Cairn__V1__AgentLeft left = CAIRN__V1__AGENT_LEFT__INIT;
+    Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
+    message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_LEFT;
+    message.left = &left;
     send_message(agent, &message);
 }
 

@@ -10,6 +10,9 @@
 
 void agent_say_hello(struct agent *agent);
 void agent_say_beat(struct agent *agent);
+/* That it leaves; that it has. */
+void agent_say_leaving(struct agent *agent);
+void agent_say_left(struct agent *agent);
 void agent_say_started(struct agent *agent, struct trainer *trainer);
 void agent_say_exited(struct agent *agent, struct trainer *trainer);
 /* That there is no such trainer: it isn't known here, or it wasn't started. Nothing of it is kept.

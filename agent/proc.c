@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -49,6 +50,20 @@ enum status proc_boot_id(char *out, size_t capacity)
         return ST_FULL;
     (void)snprintf(out, capacity, "%s", text);
     return ST_OK;
+}
+
+enum status proc_pid_space(char *out, size_t capacity)
+{
+    struct stat space;
+    struct proc_stat first = { .start_time = 0 };
+    if (stat("/proc/self/ns/pid", &space) != 0)
+        return status_from_errno(errno);
+    enum status st = proc_stat_read(1, &first);
+    if (st != ST_OK && st != ST_NOT_FOUND) /* not found: others' processes are hidden from us */
+        return st;
+    int size = snprintf(out, capacity, "%llu.%llu", (unsigned long long)space.st_ino,
+                        (unsigned long long)first.start_time);
+    return size > 0 && (size_t)size < capacity ? ST_OK : ST_FULL;
 }
 
 uint64_t proc_since_boot_ms(void)

@@ -12,6 +12,13 @@
 
 /* Text of /proc/sys/kernel/random/boot_id. */
 MUST_CHECK enum status proc_boot_id(char *out, size_t capacity);
+/*
+ * What names the space that this process counts processes in: a restarted container has another,
+ * in the same boot. The kernel may give the number of a space that is gone to the next one, so its
+ * first process's start stands beside it.
+ */
+#define PID_SPACE_TEXT 48
+MUST_CHECK enum status proc_pid_space(char *out, size_t capacity);
 /* Since the machine started, the time that it slept included. */
 uint64_t proc_since_boot_ms(void);
 

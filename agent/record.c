@@ -13,13 +13,13 @@ static const char *const state_names[] = { "intent", "running", "exited" };
 
 static json_t *record_to_json(const struct record *r)
 {
-    return json_pack("{s:i, s:s, s:s, s:I, s:I, s:I, s:s, s:s, s:I, s:I, s:i, s:i, s:i, s:s}",
-                     "version", VERSION, "node", r->node, "job", r->ref.job, "generation",
-                     (json_int_t)r->ref.generation, "rank", (json_int_t)r->ref.rank, "slot",
-                     (json_int_t)r->slot, "boot_id", r->boot_id, "state", state_names[r->state],
-                     "pid", (json_int_t)r->pid, "start_time", (json_int_t)r->start_time, "cause",
-                     (int)r->exit.cause, "code", (int)r->exit.code, "signal", (int)r->exit.signal,
-                     "message", r->exit.message.text);
+    return json_pack(
+        "{s:i, s:s, s:s, s:I, s:I, s:I, s:s, s:s, s:s, s:I, s:I, s:i, s:i, s:i, s:s}", "version",
+        VERSION, "node", r->node, "job", r->ref.job, "generation", (json_int_t)r->ref.generation,
+        "rank", (json_int_t)r->ref.rank, "slot", (json_int_t)r->slot, "boot_id", r->boot_id,
+        "pid_space", r->pid_space, "state", state_names[r->state], "pid", (json_int_t)r->pid,
+        "start_time", (json_int_t)r->start_time, "cause", (int)r->exit.cause, "code",
+        (int)r->exit.code, "signal", (int)r->exit.signal, "message", r->exit.message.text);
 }
 
 enum status record_write(const struct io *io, const struct paths *paths,
@@ -63,6 +63,7 @@ static bool record_from_json(json_t *json, struct record *out)
     const char *node = "";
     const char *job = "";
     const char *boot_id = "";
+    const char *pid_space = "";
     const char *state = "";
     const char *message = "";
     json_int_t generation = 0;
@@ -71,11 +72,12 @@ static bool record_from_json(json_t *json, struct record *out)
     json_int_t pid = 0;
     json_int_t start_time = 0;
     struct record r = { .pid = 0 };
-    if (json_unpack(json, "{s:i, s:s, s:s, s:I, s:I, s:I, s:s, s:s, s:I, s:I, s:i, s:i, s:i, s:s}",
+    if (json_unpack(json,
+                    "{s:i, s:s, s:s, s:I, s:I, s:I, s:s, s?:s, s:s, s:I, s:I, s:i, s:i, s:i, s:s}",
                     "version", &version, "node", &node, "job", &job, "generation", &generation,
-                    "rank", &rank, "slot", &slot, "boot_id", &boot_id, "state", &state, "pid", &pid,
-                    "start_time", &start_time, "cause", &cause, "code", &r.exit.code, "signal",
-                    &r.exit.signal, "message", &message) != 0)
+                    "rank", &rank, "slot", &slot, "boot_id", &boot_id, "pid_space", &pid_space,
+                    "state", &state, "pid", &pid, "start_time", &start_time, "cause", &cause,
+                    "code", &r.exit.code, "signal", &r.exit.signal, "message", &message) != 0)
         return false;
     if (version != VERSION || !ref_name_is_safe(node) || !ref_name_is_safe(job) || generation < 0 ||
         generation > UINT32_MAX || rank < 0 || rank >= LIMIT_RANKS || slot < 0 ||
@@ -89,6 +91,7 @@ static bool record_from_json(json_t *json, struct record *out)
     r.exit.cause = (Cairn__V1__TrainerExited__Cause)cause;
     if (!copy_text(r.node, sizeof(r.node), node) || !copy_text(r.ref.job, sizeof(r.ref.job), job) ||
         !copy_text(r.boot_id, sizeof(r.boot_id), boot_id) ||
+        !copy_text(r.pid_space, sizeof(r.pid_space), pid_space) ||
         !copy_text(r.exit.message.text, sizeof(r.exit.message.text), message))
         return false;
     *out = r;

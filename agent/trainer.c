@@ -20,6 +20,7 @@ enum {
     TRAINERS_MAX = 4 * LIMIT_SLOTS, /* running and not acknowledged */
     INTENT_TRIES = 500,             /* of INTENT_WAIT_MS, to find a process that is being made */
     INTENT_WAIT_MS = 10,
+    REAP_MAX = 1024, /* at a time */
 };
 
 struct trainer *trainer_find(const struct agent *agent, const struct ref *ref)
@@ -198,6 +199,25 @@ static void watch_process(struct trainer *trainer, int pidfd)
     CHECK(uv_poll_start(&trainer->poll, UV_READABLE, on_pidfd) == 0);
 }
 
+static bool is_trainer(const struct agent *agent, pid_t pid)
+{
+    const struct trainer *t = agent->trainers;
+    while (t != NULL && (t->pidfd < 0 || t->record.pid != pid))
+        t = t->next;
+    return t != NULL;
+}
+
+void trainer_reap_others(struct agent *agent)
+{
+    for (int i = 0; i < REAP_MAX; i++) {
+        siginfo_t info = { .si_pid = 0 };
+        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0 ||
+            is_trainer(agent, info.si_pid)) /* its pidfd tells: what comes after it, next time */
+            return;
+        (void)waitid(P_PID, (id_t)info.si_pid, &info, WEXITED | WNOHANG);
+    }
+}
+
 static void send_signal(struct trainer *trainer, int number)
 {
     CHECK(trainer->pidfd >= 0);
@@ -345,6 +365,7 @@ void trainer_start(struct agent *agent, const struct ref *ref, const Cairn__V1__
     struct record record = { .ref = *ref, .slot = order->slot, .state = RECORD_INTENT };
     (void)snprintf(record.node, sizeof(record.node), "%s", agent->options.node);
     (void)snprintf(record.boot_id, sizeof(record.boot_id), "%s", agent->boot_id);
+    (void)snprintf(record.pid_space, sizeof(record.pid_space), "%s", agent->pid_space);
     struct trainer *trainer =
         agent->trainer_count < TRAINERS_MAX ? new_trainer(agent, &record) : NULL;
     if (trainer == NULL) {
@@ -355,10 +376,17 @@ void trainer_start(struct agent *agent, const struct ref *ref, const Cairn__V1__
     }
 }
 
-/* A pidfd of exactly this process, or -1: it is gone. */
-static int open_same_process(const struct record *record, const char *boot_id)
+/* What has the record's number here may be its process. */
+static bool counts_alike(const struct agent *agent, const struct record *record)
 {
-    if (record->pid <= 0 || strcmp(record->boot_id, boot_id) != 0)
+    return strcmp(record->boot_id, agent->boot_id) == 0 &&
+           (record->pid_space[0] == '\0' || strcmp(record->pid_space, agent->pid_space) == 0);
+}
+
+/* A pidfd of exactly this process, or -1: it is gone. */
+static int open_same_process(const struct agent *agent, const struct record *record)
+{
+    if (record->pid <= 0 || !counts_alike(agent, record))
         return -1;
     int pidfd = pidfd_open((pid_t)record->pid, 0);
     if (pidfd < 0)
@@ -380,7 +408,7 @@ static int open_same_process(const struct record *record, const char *boot_id)
 static bool find_unrecorded(struct trainer *trainer)
 {
     struct record *record = &trainer->record;
-    if (strcmp(record->boot_id, trainer->agent->boot_id) != 0)
+    if (!counts_alike(trainer->agent, record))
         return false;
     for (int i = 0; i < INTENT_TRIES && spawn_is_alive(trainer->files.log); i++) {
         pid_t pid = 0;
@@ -417,9 +445,9 @@ void trainer_adopt(struct agent *agent, const char *path)
     if (trainer == NULL || record.state == RECORD_EXITED)
         return;
     struct log log = log_of(trainer);
-    int pidfd = open_same_process(&trainer->record, agent->boot_id);
+    int pidfd = open_same_process(agent, &trainer->record);
     if (pidfd < 0 && find_unrecorded(trainer))
-        pidfd = open_same_process(&trainer->record, agent->boot_id);
+        pidfd = open_same_process(agent, &trainer->record);
     if (pidfd < 0 && record.state == RECORD_INTENT && access(trainer->files.log, F_OK) != 0) {
         trainer_acknowledged(trainer); /* it never was: nobody needs to hear of it */
         return;

@@ -34,6 +34,9 @@ void trainer_start(struct agent *agent, const struct ref *ref,
 /* Signals its process group; SIGKILL after grace_ms. */
 void trainer_end(struct trainer *trainer, int signal_number, uint32_t grace_ms);
 
+/* Process 1 alone: takes away what is dead of processes that others left behind. */
+void trainer_reap_others(struct agent *agent);
+
 /* Removes record and trainer. */
 void trainer_acknowledged(struct trainer *trainer);
 

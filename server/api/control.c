@@ -15,6 +15,8 @@
 #define CAIRN_GIT ""
 #endif
 
+#define DRAIN_REASON_MAX 100
+
 static struct api *api_of(Cairn__V1__Control_Service *service)
 {
     return ((struct api_service_control *)service)->api;
@@ -201,6 +203,50 @@ static void list_nodes(Cairn__V1__Control_Service *service, const Cairn__V1__Lis
     }
     for (size_t i = 0; i < out.n_nodes; i++)
         cairn__v1__node__free_unpacked(list[i], NULL);
+}
+
+static void reply_node(struct api *api, const char *name, Cairn__V1__Node_Closure reply, void *call)
+{
+    struct core_node *nodes[LIMIT_NODES];
+    size_t count = core_nodes(api->core, nodes, LIMIT_NODES), i = 0;
+    while (i < count && strcmp(nodes[i]->name, name) != 0)
+        i++;
+    Cairn__V1__Node *out = i < count ? render_node(api->core, nodes[i]) : NULL;
+    if (!out) {
+        api_refuse(call, RPC_INTERNAL, "no memory");
+        return;
+    }
+    reply(out, call);
+    cairn__v1__node__free_unpacked(out, NULL);
+}
+
+static void drain_node(Cairn__V1__Control_Service *service, const Cairn__V1__DrainNodeRequest *in,
+                       Cairn__V1__Node_Closure reply, void *call)
+{
+    struct api *api = api_of(service);
+    if (strlen(in->reason) > DRAIN_REASON_MAX) {
+        api_refuse(call, RPC_INVALID_ARGUMENT, "a reason has %d bytes at most", DRAIN_REASON_MAX);
+        return;
+    }
+    enum status st = core_drain_node(api->core, in->node, in->reason);
+    if (st == ST_OK) {
+        reply_node(api, in->node, reply, call);
+    } else {
+        api_refuse(call, rpc_code_from_status(st), "there is no node '%.100s'", in->node);
+    }
+}
+
+static void undrain_node(Cairn__V1__Control_Service *service,
+                         const Cairn__V1__UndrainNodeRequest *in, Cairn__V1__Node_Closure reply,
+                         void *call)
+{
+    struct api *api = api_of(service);
+    enum status st = core_undrain_node(api->core, in->node);
+    if (st == ST_OK) {
+        reply_node(api, in->node, reply, call);
+    } else {
+        api_refuse(call, rpc_code_from_status(st), "no node '%.100s' is drained", in->node);
+    }
 }
 
 static void list_checkpoints(Cairn__V1__Control_Service *service,
@@ -519,6 +565,8 @@ enum status api_open(struct api *api, struct rpc_server *server)
                      .stream_logs = stream_logs,
                      .stream_metrics = stream_metrics,
                      .list_nodes = list_nodes,
+                     .drain_node = drain_node,
+                     .undrain_node = undrain_node,
                      .explain_job = explain,
                      .get_version = get_version,
                      .drain = drain_all },

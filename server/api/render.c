@@ -158,12 +158,16 @@ Cairn__V1__Node *render_node(struct core *core, struct core_node *node)
         return NULL;
     cairn__v1__node__init(out);
     const char *state = "ready";
-    if ((node->silent || !node->conn) && core_node_heard(node)) {
+    if (node->stay == CORE_LEFT) {
+        state = "left";
+    } else if ((node->silent || !node->conn) && core_node_heard(node)) {
         state = "unsupervised";
     } else if (core_node_held(core, node)) {
         state = "silent";
     } else if (node->silent) {
         state = "lost";
+    } else if (node->stay == CORE_LEAVES || node->drains) {
+        state = "draining";
     } else if (core_node_drained(core, node)) {
         state = "drained";
     }
@@ -176,6 +180,7 @@ Cairn__V1__Node *render_node(struct core *core, struct core_node *node)
     out->host = render_text(node->host);
     out->gpus_used = core_node_gpus_used(core, node);
     out->undying = core_node_undying(core, node);
+    out->reason = render_text(node->stay != CORE_STAYS ? node->why_leaves : node->why_drains);
     out->gpus = calloc(node->gpu_count ? node->gpu_count : 1, sizeof(void *));
     for (uint32_t i = 0; out->gpus && i < node->gpu_count; i++) {
         out->gpus[i] = render_gpu(&node->gpus[i]);

@@ -195,6 +195,16 @@ struct core_stray {
     int64_t since;
 };
 
+/*
+ * Whether a node is there for good.
+ *
+ *   STAYS  -> LEAVES  [core_node_leaving]  its agent says so; what runs there saves and goes on
+ *                                          elsewhere
+ *   LEAVES -> LEFT    [core_node_left]     its agent says that nothing is left there
+ *   any    -> STAYS   [core_node_stays]    an agent of that name says hello
+ */
+enum core_stay { CORE_STAYS, CORE_LEAVES, CORE_LEFT };
+
 struct core_node {
     char name[LIMIT_NAME];
     char device[32], version[32], host[LIMIT_NAME], boot_id[64];
@@ -208,8 +218,12 @@ struct core_node {
     struct core_conn *conn; /* or NULL */
     int64_t heard_at;
     bool silent;
-    bool local;                 /* its agent is heard over this machine\'s socket */
-    bool known;                 /* an agent said hello; else only a job's journal speaks of it */
+    bool local; /* its agent is heard over this machine\'s socket */
+    bool known; /* an agent said hello; else only a job's journal speaks of it */
+    enum core_stay stay;
+    char why_leaves[LIMIT_NAME]; /* LEAVES, LEFT */
+    bool drains;                 /* people keep it free; journalled, and so for whatever agent */
+    char why_drains[LIMIT_NAME];
     bool drain_told;            /* to the job that was the last to fail there */
     struct fleet_record record; /* of jobs that failed there by its fault */
     /* kept by tables.c */
@@ -331,6 +345,14 @@ uint32_t core_node_used(struct core *core, struct core_node *node);
 uint32_t core_node_gpus_used(struct core *core, struct core_node *node);
 /* Jobs keep away from it, as too many different ones failed there; not the last of its kind. */
 bool core_node_drained(struct core *core, const struct core_node *node);
+/*
+ * Keeps a node free (`cairn node drain`) until core_undrain_node: nothing is placed there, and jobs
+ * with workers there save and go on elsewhere. Of one that is drained already: another reason.
+ * Errors: ST_NOT_FOUND  no agent of that name was here
+ */
+MUST_CHECK enum status core_drain_node(struct core *core, const char *name, const char *reason);
+/* Errors: ST_NOT_FOUND  no such node, or it isn't drained */
+MUST_CHECK enum status core_undrain_node(struct core *core, const char *name);
 /* Slots held by trainers that were killed and don't die. */
 uint32_t core_node_undying(struct core *core, const struct core_node *node);
 /* All are silent, and nobody is judged; this one is among them. */

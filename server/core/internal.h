@@ -275,10 +275,24 @@ void core_resume(struct core *core, struct core_job *job);
 /* Journals metric rows without an event. */
 void core_flush_rows(struct core *core, struct core_job *job);
 
-/* ---- schedule.c: who gets slots ---- */
+static inline bool core_node_takes(const struct core_node *node)
+{
+    return node->stay == CORE_STAYS && !node->drains;
+}
+
+/* ---- schedule.c: who gets slots, and who gives them back ---- */
 
 /* At the end of every entry: places jobs if slots changed; commits a group that has grown large. */
 void core_schedule(struct core *core);
+/* It takes no more trainers, from now on; those that are there save and go on elsewhere. */
+void core_node_leaving(struct core *core, struct core_node *node,
+                       const Cairn__V1__AgentLeaving *leaving);
+/* Nothing of it is left; its stream ends. */
+void core_node_left(struct core *core, struct core_node *node);
+/* As the journal has it. */
+void core_node_drain(struct core_node *node, const char *reason);
+/* Of its new agent's hello. */
+void core_node_stays(struct core_node *node);
 
 /* ---- trainers.c ---- */
 

@@ -414,6 +414,17 @@ void core_chores_tick(struct core *core)
 
 /* ---- the start ---- */
 
+static bool load_drain(void *arg, const char *name, const char *reason)
+{
+    struct core *core = arg;
+    struct core_node *node = core_node_at(core, name);
+    if (!node)
+        node = core_node_make(core, name);
+    if (node)
+        core_node_drain(node, reason);
+    return node != NULL;
+}
+
 enum status core_load(struct core *core)
 {
     struct load load = { .core = core, .status = ST_OK };
@@ -425,6 +436,8 @@ enum status core_load(struct core *core)
         say_loading(core);
     }
     int64_t seq = 0;
+    if (st == ST_OK)
+        st = journal_each_drain(core->options.journal, load_drain, core);
     if (st == ST_OK)
         st = journal_count_jobs(core->options.journal, &core->stored, &seq);
     if (seq > core->seq_last)

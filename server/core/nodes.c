@@ -317,7 +317,8 @@ static bool is_shorter(const char *text, size_t capacity)
 static bool is_taken(const struct core *core, const struct core_node *node,
                      const Cairn__V1__AgentHello *hello)
 {
-    if (!node->known || !node->boot_id[0] || core_now(core) >= node->heard_at + CORE_NODE_MS)
+    if (!node->known || node->stay == CORE_LEFT || !node->boot_id[0] ||
+        core_now(core) >= node->heard_at + CORE_NODE_MS)
         return false;
     return strcmp(node->boot_id, hello->boot_id) != 0 || hello->started_ms < node->started_ms;
 }
@@ -407,6 +408,7 @@ static bool take_seat(struct core *core, struct core_conn *conn, struct core_nod
     conn->node = node;
     node->conn = conn;
     node->known = true;
+    core_node_stays(node);
     node->local = conn->local;
     node->slots = hello->slots;
     node->counted = false;
@@ -445,6 +447,8 @@ static void agent_hello(struct core *core, struct core_conn *conn,
     note_heard(core, node);
     if (renewed)
         forgive_node(core, node);
+    if (hello->leaving)
+        core_node_leaving(core, node, hello->leaving);
     node->stray_count = 0; /* those that are there are listed */
     node->counted = false;
     for (size_t i = 0; i < hello->n_running; i++) {
@@ -573,6 +577,10 @@ void core_agent_message(struct core *core, struct core_conn *conn,
         take_gpus(core, node, message->beat->gpus, message->beat->n_gpus);
     } else if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_EXITED) {
         take_exit(core, node, message->exited);
+    } else if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_LEAVING) {
+        core_node_leaving(core, node, message->leaving);
+    } else if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_LEFT) {
+        core_node_left(core, node);
     } else if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_LOG &&
                core->options.log_chunk) {
         core->options.log_chunk(core->options.log_arg, message->log);

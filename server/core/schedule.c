@@ -1,7 +1,14 @@
 /*
  * Which job is placed next: in order of submission. A job that has to wait for slots holds back the
  * later ones, so that large jobs don't starve; one that could not run even on empty nodes doesn't.
+ *
+ * And nodes that give their slots back: an agent that is told to end where its end is the end of
+ * its trainers (a pod, a job of Slurm) says so first. Nothing is placed there any more, jobs with
+ * workers there save and go on elsewhere, and the node is not lost but has left. Known in memory
+ * only, as nodes are: an agent that leaves says it in each hello. What people keep free (`drains`)
+ * is emptied in the same way, and journalled.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,6 +39,7 @@ static void add_pools(const struct core *core, struct board *board, struct core_
                                .slots = node->slots,
                                .used = node->used,
                                .ready = node->conn && !node->silent && !core_node_held(core, node),
+                               .leaving = !core_node_takes(node),
                                .reachable = core_node_in_reach(core, node),
                                .penalty = level_of(core, node) };
     CHECK(board->count + 2 <= PLACE_NODES_MAX);
@@ -182,6 +190,19 @@ static void note_strays(struct core *core, struct reason *reason)
     *reason = all;
 }
 
+/* Nor do nodes count that leave, have just left, or are kept free. */
+static void note_leaving(const struct core *core, struct reason *reason)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < core->node_count; i++)
+        count += !core_node_takes(core->nodes[i]) && core_node_in_reach(core, core->nodes[i]);
+    if (count == 0)
+        return;
+    struct reason before = *reason;
+    reason_set(reason, "%.400s; %zu %s drained or %s left", before.text, count,
+               count == 1 ? "node is" : "nodes are", count == 1 ? "has" : "have");
+}
+
 /* true: later jobs have to wait for this one. */
 static bool try_place(struct core *core, struct core_job *job)
 {
@@ -207,6 +228,7 @@ static bool try_place(struct core *core, struct core_job *job)
         place_capacity(core->board->nodes, core->board->count, &ask) >= ask.count;
     add_failed(job, &reason);
     note_strays(core, &reason);
+    note_leaving(core, &reason);
     keep_waiting(core, job, reason.text);
     return holds_back;
 }
@@ -250,6 +272,117 @@ static void tell_drained(struct core *core)
         if (job)
             core_note(core, job, "node", text.text);
     }
+}
+
+/* ---- nodes that leave ---- */
+
+void core_node_stays(struct core_node *node)
+{
+    node->stay = CORE_STAYS;
+    node->why_leaves[0] = '\0';
+}
+
+/* All jobs there save and go on elsewhere. */
+static void empty_node(struct core *core, struct core_node *node, const char *why)
+{
+    size_t count;
+    auto_free struct core_rank **ranks = core_ranks_of(core, node, &count);
+    for (size_t i = 0; i < count; i++) {
+        struct core_job *job = ranks[i]->job;
+        if (ranks[i]->node != node || job->unreadable[0])
+            continue; /* by what another rank's event led to; nothing is done with that one */
+        struct machine_event event =
+            core_event_of(core, MACHINE_EV_LEAVING, job->m.generation, core_rank_number(ranks[i]));
+        event.leaving.why = why;
+        (void)core_apply(core, job, &event);
+    }
+    core->schedule_needed = true;
+}
+
+void core_node_leaving(struct core *core, struct core_node *node,
+                       const Cairn__V1__AgentLeaving *leaving)
+{
+    struct reason why;
+    reason_set(&why, "node %s leaves within %.1f s: %.100s", node->name,
+               (double)leaving->grace_ms / 1000.0, leaving->reason);
+    if (node->stay == CORE_STAYS)
+        LOG_INFO(core->options.log, "%s", why.text);
+    node->stay = CORE_LEAVES;
+    (void)snprintf(node->why_leaves, sizeof node->why_leaves, "%.100s", leaving->reason);
+    empty_node(core, node, why.text);
+}
+
+void core_node_drain(struct core_node *node, const char *reason)
+{
+    node->drains = true;
+    (void)snprintf(node->why_drains, sizeof node->why_drains, "%s", reason);
+}
+
+enum status core_drain_node(struct core *core, const char *name, const char *reason)
+{
+    struct core_node *node = core_node_at(core, name);
+    if (!node || !node->known)
+        return ST_NOT_FOUND;
+    core_node_drain(node, reason);
+    enum status st = core_begin(core);
+    if (st == ST_OK)
+        st = journal_put_drain(core->options.journal, name, node->why_drains);
+    if (st != ST_OK) {
+        core_fail(core, st, "draining a node");
+        return st;
+    }
+    struct reason why;
+    reason_set(&why, "node %s is drained: %.100s", name, reason[0] ? reason : "asked by the user");
+    LOG_INFO(core->options.log, "%s", why.text);
+    empty_node(core, node, why.text);
+    core_schedule(core);
+    return core->failed;
+}
+
+enum status core_undrain_node(struct core *core, const char *name)
+{
+    struct core_node *node = core_node_at(core, name);
+    if (!node || !node->drains)
+        return ST_NOT_FOUND;
+    node->drains = false;
+    node->why_drains[0] = '\0';
+    enum status st = core_begin(core);
+    if (st == ST_OK)
+        st = journal_drop_drain(core->options.journal, name);
+    if (st != ST_OK) {
+        core_fail(core, st, "taking a node back");
+        return st;
+    }
+    LOG_INFO(core->options.log, "node %s is drained no more", name);
+    core->schedule_needed = true;
+    core_schedule(core);
+    return core->failed;
+}
+
+/* What was not seen to go there has gone with it. */
+void core_node_left(struct core *core, struct core_node *node)
+{
+    struct core_conn *conn = node->conn;
+    LOG_INFO(core->options.log, "node %s has left", node->name);
+    node->stay = CORE_LEFT;
+    node->silent = true;
+    node->conn = NULL;
+    core_node_moved(core, node);
+    size_t count;
+    auto_free struct core_rank **ranks = core_ranks_of(core, node, &count);
+    for (size_t i = 0; i < count; i++) {
+        struct core_job *job = ranks[i]->job;
+        if (ranks[i]->node != node || job->unreadable[0])
+            continue;
+        struct machine_event event =
+            core_event_of(core, MACHINE_EV_MISSING, job->m.generation, core_rank_number(ranks[i]));
+        (void)core_apply(core, job, &event);
+    }
+    if (conn) {
+        conn->node = NULL;
+        core_hang_up(core, conn, RPC_OK, "");
+    }
+    core->schedule_needed = true;
 }
 
 void core_schedule(struct core *core)

@@ -15,7 +15,8 @@ static bool has_another(const struct core *core, const struct core_node *node)
 {
     for (size_t i = 0; i < core->node_count; i++) {
         const struct core_node *other = core->nodes[i];
-        bool takes = other != node && other->known && !other->silent && !other->record.drained;
+        bool takes = other != node && other->known && !other->silent && core_node_takes(other) &&
+                     !other->record.drained;
         bool same = core_node_has(other, node->device) ||
                     (node->gpu_count > 0 && core_node_has(other, CORE_GPU_DEVICE));
         if (takes && same)

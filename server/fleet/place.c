@@ -20,7 +20,7 @@ uint32_t place_capacity(const struct place_node *nodes, size_t node_count,
 {
     uint32_t all = 0;
     for (size_t i = 0; i < node_count; i++) {
-        if (node_fits(&nodes[i], ask))
+        if (node_fits(&nodes[i], ask) && !nodes[i].leaving)
             all += nodes[i].slots;
     }
     return all;
@@ -78,17 +78,20 @@ enum status place_workers(const struct place_node *nodes, size_t node_count,
                           const struct place_ask *ask, struct place_slot *out,
                           struct reason *reason)
 {
-    uint32_t capacity = 0, available = 0, others = 0, excluded = 0, avoided = 0;
+    uint32_t capacity = 0, available = 0, others = 0, excluded = 0, avoided = 0, leaving = 0;
     uint32_t room[PLACE_NODES_MAX]; /* free slots of those that may be taken from */
     for (size_t i = 0; i < node_count; i++) {
         bool same = strcmp(nodes[i].device, ask->device) == 0;
-        room[i] = node_fits(&nodes[i], ask) && nodes[i].ready ? free_slots(&nodes[i]) : 0;
+        bool takes = node_fits(&nodes[i], ask) && nodes[i].ready && !nodes[i].leaving;
+        room[i] = takes ? free_slots(&nodes[i]) : 0;
         if (!same) {
             others++;
         } else if (nodes[i].excluded) {
             excluded++;
         } else if (nodes[i].avoided) {
             avoided++;
+        } else if (nodes[i].leaving) {
+            leaving++;
         } else {
             capacity += nodes[i].slots;
             available += room[i];
@@ -102,6 +105,11 @@ enum status place_workers(const struct place_node *nodes, size_t node_count,
     if (capacity == 0 && avoided > 0) {
         reason_set(reason, "needs %u slot%s, but is kept away from the %u node(s) that have some",
                    ask->count, many, avoided);
+        return ST_AGAIN;
+    }
+    if (capacity == 0 && leaving > 0) {
+        reason_set(reason, "needs %u slot%s, and no node that has some takes jobs", ask->count,
+                   many);
         return ST_AGAIN;
     }
     if (capacity == 0 && excluded > 0) {

@@ -24,6 +24,7 @@ struct place_node {
     const bool *used; /* slots of them */
     bool ready;
     bool reachable;   /* ready, or not away for long */
+    bool leaving;     /* it leaves, has left, or is kept free */
     bool excluded;    /* its pins are not the job's */
     bool avoided;     /* the job is kept away from it, for another reason */
     uint32_t penalty; /* 0: none */
@@ -48,8 +49,8 @@ MUST_CHECK enum status place_workers(const struct place_node *nodes, size_t node
                                      const struct place_ask *ask, struct place_slot *out,
                                      struct reason *reason);
 #define PLACE_NODES_MAX ((size_t)LIMIT_NODES * 2) /* CPU shares and GPUs */
-/* All slots of the device on nodes that may take the job, free or not; the same of those in reach.
- */
+/* All slots of the device on nodes that may take the job, free or not; the same of those in reach,
+ * of which one that leaves is still one. */
 uint32_t place_capacity(const struct place_node *nodes, size_t node_count,
                         const struct place_ask *ask);
 uint32_t place_reach(const struct place_node *nodes, size_t node_count,

@@ -57,6 +57,8 @@ enum journal_sql {
     SQL_LAST_EVAL,
     SQL_PUT_KEY,
     SQL_BOUND_KEYS,
+    SQL_PUT_DRAIN,
+    SQL_DROP_DRAIN,
     SQL_EACH_JOB,
     SQL_GET_JOB,
     SQL_FIND_PREFIX,
@@ -73,6 +75,7 @@ enum journal_sql {
     SQL_EACH_GENERATION,
     SQL_EACH_METRICS,
     SQL_GET_KEY,
+    SQL_EACH_DRAIN,
     SQL_COUNT,
 };
 

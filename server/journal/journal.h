@@ -225,6 +225,12 @@ MUST_CHECK enum status journal_last_eval(struct journal *journal, const char *id
 /* Step of the n-th newest row (n >= 1), or of the oldest if there are fewer. ST_NOT_FOUND: none. */
 MUST_CHECK enum status journal_metric_back(struct journal *journal, const char *id, uint32_t n,
                                            uint64_t *out_step);
+/* Nodes that people keep free (`cairn node drain`), in no order. */
+MUST_CHECK enum status journal_put_drain(struct journal *journal, const char *node,
+                                         const char *reason);
+MUST_CHECK enum status journal_drop_drain(struct journal *journal, const char *node);
+typedef bool (*journal_drain_fn)(void *arg, const char *node, const char *reason);
+MUST_CHECK enum status journal_each_drain(struct journal *journal, journal_drain_fn fn, void *arg);
 /* ST_NOT_FOUND: it was not used. */
 MUST_CHECK enum status journal_get_key(struct journal *journal, const char *key, char *out,
                                        size_t capacity);

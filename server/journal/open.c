@@ -45,7 +45,8 @@ static const char schema[] =
     "CREATE TABLE IF NOT EXISTS keys(seq INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE, "
     "what TEXT, wall_ms INTEGER);"
     "CREATE TABLE IF NOT EXISTS summaries(job TEXT PRIMARY KEY, row BLOB) WITHOUT ROWID;"
-    "CREATE TABLE IF NOT EXISTS forgotten(job TEXT PRIMARY KEY) WITHOUT ROWID;";
+    "CREATE TABLE IF NOT EXISTS forgotten(job TEXT PRIMARY KEY) WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS drains(node TEXT PRIMARY KEY, reason TEXT) WITHOUT ROWID;";
 
 /* What a save or checkpoint holds differences to; metrics of a checkpoint. */
 static const char upgrade_to_2[] =

@@ -286,3 +286,25 @@ enum status journal_get_key(struct journal *journal, const char *key, char *out,
     (void)sqlite3_reset(row);
     return ST_OK;
 }
+
+/* ---- nodes that people keep free ---- */
+
+enum status journal_put_drain(struct journal *journal, const char *node, const char *reason)
+{
+    return journal_run(journal, SQL_PUT_DRAIN, "tt", node, reason);
+}
+
+enum status journal_drop_drain(struct journal *journal, const char *node)
+{
+    return journal_run(journal, SQL_DROP_DRAIN, "t", node);
+}
+
+enum status journal_each_drain(struct journal *journal, journal_drain_fn fn, void *arg)
+{
+    sqlite3_stmt *row;
+    enum status st = journal_bind(journal, SQL_EACH_DRAIN, &row, "");
+    bool more = true;
+    while (st == ST_OK && more && (st = journal_next(journal, row)) == ST_OK)
+        more = fn(arg, journal_text_at(row, 0), journal_text_at(row, 1));
+    return end_rows(row, st);
+}

@@ -117,6 +117,9 @@ static const char *const sql_texts[SQL_COUNT] = {
         "SELECT rows FROM metric_blocks WHERE job=?1 AND first>=coalesce((SELECT max(first) FROM "
         "metric_blocks WHERE job=?1 AND first<=?2),0) ORDER BY first",
     [SQL_GET_KEY] = "SELECT what FROM keys WHERE key=?",
+    [SQL_PUT_DRAIN] = "INSERT OR REPLACE INTO drains(node,reason) VALUES(?,?)",
+    [SQL_DROP_DRAIN] = "DELETE FROM drains WHERE node=?",
+    [SQL_EACH_DRAIN] = "SELECT node,reason FROM drains",
 };
 
 enum status journal_status(struct journal *journal, int rc)

@@ -1,6 +1,6 @@
 /*
  * Saves to come: how one is announced for a step, when one is due by time (checkpoint.every in
- * seconds, or auto), and what happens when a worker is told to leave.
+ * seconds, or auto), and what happens when a worker is told to leave, or leaves with its node.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -245,6 +245,17 @@ static bool leaves_already(const struct machine *m)
     return false;
 }
 
+/* All workers save what they trained, then another generation follows. */
+static void go_elsewhere(struct machine_turn *t)
+{
+    t->m->restarts++;
+    if (machine_trains(t->m)) {
+        machine_announce(t, true);
+    } else {
+        machine_end_generation(t, MACHINE_RECOVERING, false); /* there is nothing new to save */
+    }
+}
+
 void machine_on_save_wanted(struct machine_turn *t)
 {
     struct machine *m = t->m;
@@ -263,12 +274,18 @@ void machine_on_save_wanted(struct machine_turn *t)
         "rank %u on node %s: %.200s; it leaves within %.1f s, all save before and go on anew",
         ev->rank, m->ranks[ev->rank].node, ev->save_wanted.why,
         (double)ev->save_wanted.grace_ms / 1e3);
-    m->restarts++;
-    if (runs) {
-        machine_announce(t, true);
-    } else {
-        machine_end_generation(t, MACHINE_RECOVERING, false); /* there is nothing new to save */
-    }
+    go_elsewhere(t);
+}
+
+void machine_on_leaving(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    if (m->state == MACHINE_PLACING)
+        machine_unplace(t);
+    if (!machine_alive_rank(m, t->ev->rank) || m->end_to != MACHINE_NONE || leaves_already(m))
+        return;
+    machine_tell(t, "preempted", "%.400s; all save before and go on anew", t->ev->leaving.why);
+    go_elsewhere(t);
 }
 
 /* ---- a save that somebody waits for ---- */

@@ -254,6 +254,7 @@ static const struct {
     [MACHINE_EV_STORE] = { CORE, on_store },
     [MACHINE_EV_NOWHERE] = { CORE, machine_on_nowhere },
     [MACHINE_EV_NODE] = { CORE, on_node },
+    [MACHINE_EV_LEAVING] = { CORE, machine_on_leaving },
     [MACHINE_EV_NOTE] = { CORE, on_note },
     [MACHINE_EV_STARTED] = { FLEET, on_started },
     [MACHINE_EV_MISSING] = { FLEET, on_missing },

@@ -19,6 +19,7 @@ enum machine_event_kind {
     MACHINE_EV_STORE,   /* answer          to what it was asked */
     MACHINE_EV_NOWHERE, /* -               no node is left but those where it failed */
     MACHINE_EV_NODE,    /* node            it was started anew: what was held against it is void */
+    MACHINE_EV_LEAVING, /* leaving         the node of `rank` takes no workers any more */
     MACHINE_EV_NOTE,    /* note            something that people should know */
     /* of a rank's process, from its agent */
     MACHINE_EV_STARTED, /* started */
@@ -140,6 +141,9 @@ struct machine_event {
         struct {
             const char *name;
         } node;
+        struct {
+            const char *why; /* with the node's name, and how long it waits */
+        } leaving;
         struct {
             const char *what, *message;
         } note;

@@ -105,8 +105,7 @@ void machine_on_probed(struct machine_turn *t)
         return;
     }
     machine_note_away(t);
-    /* Slots are given back meanwhile; the scheduler places the job again. */
-    m->state = m->generation == 0 ? MACHINE_QUEUED : MACHINE_RECOVERING;
+    machine_unplace(t);
     /* Of a store that was good before, anything may pass. */
     const bool refused = t->ev->answer.status == ST_REFUSED || t->ev->answer.status == ST_INVALID;
     if (refused && m->generation == 0) {
@@ -119,7 +118,6 @@ void machine_on_probed(struct machine_turn *t)
     }
     m->retry_at = t->now + MACHINE_SILENT_MS;
     machine_set_reason(m, "waits for the checkpoint store: %s", t->ev->answer.message);
-    machine_act(t, MACHINE_ACT_SCHEDULE);
 }
 
 /* Once all ranks said hello. */

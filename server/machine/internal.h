@@ -99,6 +99,8 @@ void machine_rank_gone(struct machine *m, uint32_t rank); /* it has no process a
 enum machine_state machine_intended(enum machine_intent intent);
 /* Books the time since the last turn as training or as lost. */
 void machine_account(struct machine *m, int64_t now);
+/* PLACING: the slots are given back, and the scheduler places the job again. */
+void machine_unplace(struct machine_turn *t);
 /* Trainers are to go and the job to end up in `to`; gently: they leave by themselves first. */
 void machine_end_generation(struct machine_turn *t, enum machine_state to, bool gently);
 /* The job comes to rest, without trainers: QUEUED, PAUSED, or a final state. */
@@ -123,6 +125,7 @@ void machine_due_resume(struct machine_turn *t);
 void machine_note_cost(struct machine_turn *t, const struct machine_save *save);
 void machine_note_failure(struct machine_turn *t); /* that cost steps */
 void machine_on_save_wanted(struct machine_turn *t);
+void machine_on_leaving(struct machine_turn *t);
 
 /* ---- keep.c: which checkpoints stay ---- */
 

@@ -260,6 +260,14 @@ void machine_account(struct machine *m, int64_t now)
 
 /* ---- ending ---- */
 
+void machine_unplace(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    CHECK(m->state == MACHINE_PLACING);
+    m->state = m->generation == 0 ? MACHINE_QUEUED : MACHINE_RECOVERING;
+    machine_act(t, MACHINE_ACT_SCHEDULE);
+}
+
 void machine_end_generation(struct machine_turn *t, enum machine_state to, bool gently)
 {
     struct machine *m = t->m;

@@ -24,7 +24,8 @@
  *   QUEUED, RECOVERING       -> PLACING        [machine_on_placed]
  *   QUEUED, RECOVERING       -> FAILED         [machine_on_nowhere]     a user error, here too
  *   PLACING                  -> FORMING(g + 1) [form_generation]
- *   PLACING                  -> where it was   [machine_on_probed]       the store takes no file
+ *   PLACING                  -> where it was   [machine_unplace]         the store takes no file,
+ *                                                                        or a node of it leaves
  *   FORMING                  -> RUNNING        [machine_enter_running]
  *   RUNNING                  -> SAVING         [machine_on_save_begin]   the job's last step
  *   RUNNING                  -> SAVING         [ask_to_leave]            pause, stop, drain

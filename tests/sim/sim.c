@@ -235,8 +235,10 @@ static void break_something(struct sim *sim)
         sim_trainer_hang(sim, t);
     else if (what < 50 && t)
         sim_trainer_cut(sim, t);
-    else if (what < 60)
+    else if (what < 57)
         sim_agent_crash(sim, node);
+    else if (what < 60)
+        sim_agent_leave(sim, node);
     else if (what < 64)
         sim_agent_cut(sim, node);
     else if (what < 67)

@@ -226,6 +226,8 @@ struct sim_node *sim_node_new(struct sim *sim, uint32_t index);
 void sim_node_free(struct sim_node *node);
 uint32_t sim_node_data(const struct sim *sim, const struct sim_node *node);
 void sim_agent_crash(struct sim *sim, struct sim_node *node);
+/* SIGTERM to an agent that leaves: it comes back later. */
+void sim_agent_leave(struct sim *sim, struct sim_node *node);
 void sim_node_crash(struct sim *sim, struct sim_node *node); /* the machine: trainers, too */
 void sim_agent_cut(struct sim *sim, struct sim_node *node);
 /* It has been there for a while, and has no flaw. */

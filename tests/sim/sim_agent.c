@@ -7,6 +7,8 @@
 #include "common/check.h"
 #include "tests/sim/sim.h"
 
+#define LEAVE_KILL_MS 3000 /* from SIGKILL to the end */
+
 struct sim_node {
     char name[16];
     uint32_t index;
@@ -14,7 +16,8 @@ struct sim_node {
     bool agent; /* its agent's process */
     struct sim_conn *conn;
     int64_t connect_at, connected_at;
-    uint64_t life; /* of the agent's process */
+    uint64_t life;     /* of the agent's process */
+    int64_t leaves_by; /* its agent was told to end, and kills what runs then; 0: it wasn't */
 };
 
 uint32_t sim_node_data(const struct sim *sim, const struct sim_node *node)
@@ -43,8 +46,8 @@ enum sim_flaw sim_node_flaw(struct sim *sim, const struct sim_node *node)
 
 bool sim_node_serves(struct sim *sim, const struct sim_node *node)
 {
-    return node->agent && node->conn && sim->now - node->connected_at > 8000 &&
-           sim_node_flaw(sim, node) == SIM_NO_FLAW;
+    return node->agent && node->conn && node->leaves_by == 0 &&
+           sim->now - node->connected_at > 8000 && sim_node_flaw(sim, node) == SIM_NO_FLAW;
 }
 
 /* ---- what it says ---- */
@@ -113,6 +116,32 @@ static void say_started(struct sim *sim, struct sim_node *node, struct sim_train
     sim_send(sim, node->conn, &message.base);
 }
 
+static Cairn__V1__AgentLeaving leaving_of(const struct sim *sim, const struct sim_node *node)
+{
+    Cairn__V1__AgentLeaving leaving = CAIRN__V1__AGENT_LEAVING__INIT;
+    leaving.grace_ms = node->leaves_by > sim->now ? (uint32_t)(node->leaves_by - sim->now) : 0;
+    leaving.reason = (char *)"SIGTERM";
+    return leaving;
+}
+
+static void say_leaving(struct sim *sim, struct sim_node *node)
+{
+    Cairn__V1__AgentLeaving leaving = leaving_of(sim, node);
+    Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
+    message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_LEAVING;
+    message.leaving = &leaving;
+    sim_send(sim, node->conn, &message.base);
+}
+
+static void say_left(struct sim *sim, struct sim_node *node)
+{
+    Cairn__V1__AgentLeft left = CAIRN__V1__AGENT_LEFT__INIT;
+    Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
+    message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_LEFT;
+    message.left = &left;
+    sim_send(sim, node->conn, &message.base);
+}
+
 static void say_hello(struct sim *sim, struct sim_node *node)
 {
     Cairn__V1__RunningTrainer running[SIM_SLOTS * 4], *list[SIM_SLOTS * 4];
@@ -123,6 +152,8 @@ static void say_hello(struct sim *sim, struct sim_node *node)
     hello.device = "cpu";
     hello.version = CAIRN_VERSION;
     hello.running = list;
+    Cairn__V1__AgentLeaving leaving = leaving_of(sim, node);
+    hello.leaving = node->leaves_by != 0 ? &leaving : NULL;
     for (size_t i = 0; i < sim->trainer_count; i++) {
         struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);
         if (view->node != node || view->exit != SIM_RUNS || hello.n_running == SIM_SLOTS * 4)
@@ -202,6 +233,10 @@ static void take_start(struct sim *sim, struct sim_node *node, const Cairn__V1__
         say_exit(sim, node, trainer);
         return;
     }
+    if (node->leaves_by != 0) {
+        say_none(sim, node, order->ref);
+        return;
+    }
     check_start(sim, node, order);
     if (sim_node_flaw(sim, node) == SIM_STARTS_NOTHING) {
         say_failed_start(sim, node, order->ref);
@@ -254,6 +289,67 @@ static const struct sim_far_ops OPS = { .order = on_order, .closed = on_closed }
 
 /* ---- life ---- */
 
+static void start_agent(struct sim *sim, void *arg, uint64_t life);
+
+static void end_agent(struct sim *sim, struct sim_node *node)
+{
+    node->agent = false;
+    node->leaves_by = 0;
+    node->life++;
+    if (node->conn)
+        sim_hang_up(sim, node->conn);
+    node->conn = NULL;
+}
+
+/* Trainers whose exit it still has to tell, or that run. */
+static size_t count_trainers(struct sim *sim, const struct sim_node *node, bool kill)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < sim->trainer_count; i++) {
+        struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);
+        if (view->node != node)
+            continue;
+        if (kill && view->exit == SIM_RUNS)
+            sim_trainer_kill(sim, sim->trainers[i], 9);
+        count += view->exit == SIM_RUNS || !view->acked;
+    }
+    return count;
+}
+
+/* As agent/leave.c does it; its end is the end of all that runs there, as in a container. */
+static void leave_tick(struct sim *sim, void *arg, uint64_t life)
+{
+    struct sim_node *node = arg;
+    if (!node->agent || life != node->life)
+        return;
+    const size_t left = count_trainers(sim, node, sim->now >= node->leaves_by);
+    if ((left > 0 || !node->conn) && sim->now < node->leaves_by + LEAVE_KILL_MS) {
+        sim_at(sim, 50, leave_tick, node, life);
+        return;
+    }
+    sim_say(sim, "agent of %s has left with %zu trainers", node->name, left);
+    if (node->conn)
+        say_left(sim, node);
+    end_agent(sim, node);
+    for (size_t i = 0; i < sim->trainer_count; i++) {
+        struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);
+        if (view->node == node && view->exit == SIM_RUNS)
+            sim_trainer_perish(sim, sim->trainers[i]);
+    }
+    sim_at(sim, 1000 + (int64_t)sim_below(sim, 20000), start_agent, node, node->life);
+}
+
+void sim_agent_leave(struct sim *sim, struct sim_node *node)
+{
+    if (!node->agent || node->leaves_by != 0)
+        return;
+    node->leaves_by = sim->now + 500 + (int64_t)sim_below(sim, 20000);
+    sim_say(sim, "agent of %s leaves until %lld", node->name, (long long)node->leaves_by);
+    if (node->conn)
+        say_leaving(sim, node);
+    leave_tick(sim, node, node->life);
+}
+
 static void agent_tick(struct sim *sim, void *arg, uint64_t life)
 {
     struct sim_node *node = arg;
@@ -294,15 +390,6 @@ static void start_node(struct sim *sim, void *arg, uint64_t life)
         return;
     node->up = true;
     start_agent(sim, node, life);
-}
-
-static void end_agent(struct sim *sim, struct sim_node *node)
-{
-    node->agent = false;
-    node->life++;
-    if (node->conn)
-        sim_hang_up(sim, node->conn);
-    node->conn = NULL;
 }
 
 void sim_agent_crash(struct sim *sim, struct sim_node *node)

@@ -218,6 +218,12 @@ static void core_closed(struct sim *sim, void *arg, uint64_t number)
     sim_poll_core(sim);
 }
 
+static bool says_that_it_leaves(const Cairn__V1__AgentMessage *message)
+{
+    return message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_LEAVING ||
+           (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_HELLO && message->hello->leaving);
+}
+
 static void to_core(struct sim *sim, void *arg, uint64_t number)
 {
     struct parcel *parcel = arg;
@@ -229,6 +235,7 @@ static void to_core(struct sim *sim, void *arg, uint64_t number)
         if (conn->agent) {
             Cairn__V1__AgentMessage *message =
                 cairn__v1__agent_message__unpack(NULL, parcel->size, parcel->data);
+            conn->leaves = conn->leaves || says_that_it_leaves(message);
             core_agent_message(c->core, &conn->base, message);
             cairn__v1__agent_message__free_unpacked(message, NULL);
         } else {
@@ -278,8 +285,24 @@ static void note_done(struct sim *sim, struct sim_conn *conn, const Cairn__V1__T
     }
 }
 
+/* In a group an order may wait that is older than what the agent said. */
+static void check_agent_order(struct sim *sim, const struct sim_conn *conn,
+                              const struct core_message *message)
+{
+    Cairn__V1__AgentOrder *order =
+        cairn__v1__agent_order__unpack(NULL, message->size, message->data);
+    CHECK(order);
+    if (order->body_case == CAIRN__V1__AGENT_ORDER__BODY_START && conn->leaves &&
+        sim->group_max == 1)
+        sim_fail(sim, "%s: generation %u is started on a node that leaves", order->start->ref->job,
+                 order->start->ref->generation);
+    cairn__v1__agent_order__free_unpacked(order, NULL);
+}
+
 static void look_at(struct sim *sim, struct sim_conn *conn, const struct core_message *message)
 {
+    if (message->type == &cairn__v1__agent_order__descriptor)
+        check_agent_order(sim, conn, message);
     if (message->type != &cairn__v1__trainer_order__descriptor)
         return;
     Cairn__V1__TrainerOrder *order =

@@ -12,6 +12,7 @@ struct sim_conn {
     struct sim_conn *next; /* of all that ever were: parcels under way point at them */
     struct sim *sim;
     bool agent, core_open, far_open;
+    bool leaves; /* its agent, and the core has heard of it */
     uint64_t epoch;
     const struct sim_far_ops *ops;
     void *far;

@@ -27,6 +27,7 @@ struct world {
     struct rpc_server *server;
     Cairn__V1__Fleet_Service service;
     pid_t agent;
+    const char *grace; /* it leaves within so many seconds; NULL: it stays */
     char *log_text;
     uint64_t next_log;
     pthread_mutex_t mutex;
@@ -311,6 +312,21 @@ const Cairn__V1__TrainerExited *world_wait_exited(struct world *world, uint32_t 
     return wait_heard(world, &wanted, "the exit of a trainer")->exited;
 }
 
+const Cairn__V1__AgentLeaving *world_wait_leaving(struct world *world)
+{
+    const struct wanted wanted = { .body = CAIRN__V1__AGENT_MESSAGE__BODY_LEAVING, .times = 1 };
+    return wait_heard(world, &wanted, "that it leaves")->leaving;
+}
+
+bool world_heard_left(struct world *world)
+{
+    const struct wanted wanted = { .body = CAIRN__V1__AGENT_MESSAGE__BODY_LEFT };
+    pthread_mutex_lock(&world->mutex);
+    const unsigned count = count_heard(world, &wanted, NULL);
+    pthread_mutex_unlock(&world->mutex);
+    return count > 0;
+}
+
 const Cairn__V1__LogChunk *world_wait_chunk(struct world *world, uint64_t id)
 {
     const struct wanted wanted = { .body = CAIRN__V1__AGENT_MESSAGE__BODY_LOG,
@@ -418,6 +434,9 @@ static pid_t spawn_agent(struct world *world, const char *faults)
                      (char *)"3",
                      (char *)"--trainer",
                      (char *)SOURCE_DIR "/tests/unit/agent/trainer.sh",
+                     (char *)(world->grace != NULL ? "--leave-on-term" : "--stay-on-term"),
+                     (char *)(world->grace != NULL ? "--grace" : NULL),
+                     (char *)world->grace,
                      NULL };
     pid_t pid = 0;
     assert_int_equal(posix_spawn(&pid, AGENT, NULL, NULL, argv, env), 0);
@@ -453,9 +472,24 @@ static int wait_code(pid_t pid)
     return WEXITSTATUS(status);
 }
 
-int world_agent_stop(struct world *world)
+void world_agent_leaves(struct world *world, const char *grace)
+{
+    world->grace = grace;
+}
+
+void world_agent_term(struct world *world)
 {
     assert_int_equal(kill(world->agent, SIGTERM), 0);
+}
+
+int world_agent_stop(struct world *world)
+{
+    world_agent_term(world);
+    return world_agent_wait(world);
+}
+
+int world_agent_wait(struct world *world)
+{
     int code = wait_code(world->agent);
     world->agent = 0;
     return code;

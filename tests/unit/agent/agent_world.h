@@ -27,10 +27,13 @@ void world_ack_exits(struct world *world, bool on); /* default on */
 
 /* The agent. faults: CAIRN_FAULT, or NULL. */
 void world_agent_start(struct world *world, const char *faults);
-void world_agent_kill(struct world *world);        /* SIGKILL, waited for */
-int world_agent_stop(struct world *world);         /* SIGTERM: its exit code */
-void world_agent_wait_killed(struct world *world); /* until a fault killed it */
-int world_second_agent(struct world *world);       /* of the same name: its exit code */
+void world_agent_leaves(struct world *world, const char *grace); /* those started from now on */
+void world_agent_term(struct world *world);                      /* SIGTERM */
+int world_agent_wait(struct world *world);                       /* its exit code */
+void world_agent_kill(struct world *world);                      /* SIGKILL, waited for */
+int world_agent_stop(struct world *world);                       /* SIGTERM: its exit code */
+void world_agent_wait_killed(struct world *world);               /* until a fault killed it */
+int world_second_agent(struct world *world); /* of the same name: its exit code */
 
 /* Orders. mode: MODE of trainer.sh, or NULL. */
 /* Rank of generation 1; slots from 3 on are GPUs. */
@@ -46,6 +49,8 @@ void world_order_log(struct world *world, uint64_t id, uint32_t rank, uint64_t o
 unsigned world_hellos(struct world *world);
 void world_wait_hellos(struct world *world, unsigned count);
 void world_wait_beats(struct world *world, unsigned more);
+const Cairn__V1__AgentLeaving *world_wait_leaving(struct world *world);
+bool world_heard_left(struct world *world);
 const Cairn__V1__AgentHello *world_hello(struct world *world); /* the newest */
 pid_t world_wait_started(struct world *world, uint32_t generation, uint32_t rank, unsigned times);
 const Cairn__V1__TrainerExited *world_wait_exited(struct world *world, uint32_t generation,

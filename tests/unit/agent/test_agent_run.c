@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/record.h"
 #include "common/io.h"
 #include "rpc/rpc.h"
 #include "tests/test.h"
@@ -396,6 +397,99 @@ static void agent_that_died_after_an_exit_was_recorded_tells_it(void **state)
     assert_int_equal(exited->code, 7);
 }
 
+/* ---- leaving ---- */
+
+static struct world *begin_leaving(void **state, const char *grace)
+{
+    world_agent_leaves(*state, grace);
+    return begin(state);
+}
+
+static void who_leaves_waits_until_exits_are_acknowledged(void **state)
+{
+    struct world *world = begin_leaving(state, "3600");
+    pid_t pid = hold(world, 0);
+    world_ack_exits(world, false);
+    world_agent_term(world);
+    const Cairn__V1__AgentLeaving *leaving = world_wait_leaving(world);
+    assert_in_range(leaving->grace_ms, 3500000, 3600000);
+    assert_string_equal(leaving->reason, "SIGTERM");
+    world_agent_term(world); /* shortens nothing */
+    world_wait_beats(world, 1);
+    assert_true(process_lives(pid));
+    world_order_end(world, 1, 0, SIGTERM, 60000);
+    (void)world_wait_exited(world, 1, 0, 3); /* repeated */
+    assert_false(world_heard_left(world));
+    world_ack_exits(world, true);
+    assert_int_equal(world_agent_wait(world), 0);
+    assert_true(world_heard_left(world));
+    assert_false(has_record(world, 0));
+}
+
+static void who_leaves_takes_no_trainer_and_says_so_in_each_hello(void **state)
+{
+    struct world *world = begin_leaving(state, "3600");
+    assert_null(world_hello(world)->leaving);
+    (void)hold(world, 0);
+    world_agent_term(world);
+    (void)world_wait_leaving(world);
+    world_order_start(world, 1, 1, "hold");
+    const Cairn__V1__TrainerExited *exited = world_wait_exited(world, 1, 1, 1);
+    assert_int_equal(exited->cause, UNKNOWN);
+    assert_string_equal(exited->message, "this agent leaves");
+    world_coordinator_stop(world);
+    world_coordinator_start(world);
+    world_wait_hellos(world, 2);
+    assert_non_null(world_hello(world)->leaving);
+    assert_int_equal(world_hello(world)->n_running, 1);
+    world_order_end(world, 1, 0, SIGTERM, 60000);
+    assert_int_equal(world_agent_wait(world), 0);
+}
+
+static void what_runs_when_the_time_of_grace_is_over_is_killed(void **state)
+{
+    struct world *world = begin_leaving(state, "0.3");
+    pid_t pid = hold(world, 0);
+    world_agent_term(world);
+    const Cairn__V1__TrainerExited *exited = world_wait_exited(world, 1, 0, 1);
+    assert_int_equal(exited->cause, SIGNALED);
+    assert_int_equal(exited->signal, SIGKILL);
+    assert_non_null(strstr(exited->message, "time of grace"));
+    assert_int_equal(world_agent_wait(world), 0);
+    assert_true(world_heard_left(world));
+    assert_false(process_lives(pid));
+}
+
+static void who_leaves_does_not_wait_for_a_coordinator_without_end(void **state)
+{
+    struct world *world = begin_leaving(state, "0.3");
+    pid_t pid = hold(world, 0);
+    world_coordinator_stop(world);
+    world_agent_term(world);
+    assert_int_equal(world_agent_wait(world), 0);
+    assert_false(process_lives(pid));
+    assert_true(has_record(world, 0)); /* its exit is still to be told */
+}
+
+/* As after the restart of a container, where another process has the number. */
+static void a_process_of_another_space_is_not_adopted(void **state)
+{
+    struct world *world = begin(state);
+    pid_t pid = hold(world, 0);
+    world_agent_kill(world);
+    const struct ref ref = { .job = "j-test", .generation = 1, .rank = 0 };
+    struct ref_files files;
+    struct record record;
+    assert_int_equal(ref_files(&ref, world_paths(world), &files), ST_OK);
+    assert_int_equal(record_read(io_system(), files.record, &record), ST_OK);
+    assert_int_not_equal(record.pid_space[0], '\0');
+    record.pid_space[0]++;
+    assert_int_equal(record_write(io_system(), world_paths(world), &record), ST_OK);
+    world_agent_start(world, NULL);
+    assert_int_equal(world_wait_exited(world, 1, 0, 1)->cause, UNKNOWN);
+    assert_true(process_lives(pid)); /* for all that is known, it is another one's */
+}
+
 #define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, world_set_up, world_tear_down)
 
 int main(void)
@@ -421,6 +515,11 @@ int main(void)
         WORLD_TEST(agent_that_died_after_the_process_was_recorded_finds_it),
         WORLD_TEST(agent_that_died_before_an_exit_was_recorded_tells_that_it_does_not_know),
         WORLD_TEST(agent_that_died_after_an_exit_was_recorded_tells_it),
+        WORLD_TEST(who_leaves_waits_until_exits_are_acknowledged),
+        WORLD_TEST(who_leaves_takes_no_trainer_and_says_so_in_each_hello),
+        WORLD_TEST(what_runs_when_the_time_of_grace_is_over_is_killed),
+        WORLD_TEST(who_leaves_does_not_wait_for_a_coordinator_without_end),
+        WORLD_TEST(a_process_of_another_space_is_not_adopted),
     };
     rpc_init();
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

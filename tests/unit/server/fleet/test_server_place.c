@@ -72,6 +72,26 @@ static void a_job_wider_than_all_nodes_is_told_so(void **state)
     assert_non_null(strstr(reason.text, "needs 8 slots, but all that is registered has 4"));
 }
 
+static void who_leaves_takes_nobody_and_is_waited_for(void **state)
+{
+    struct place_node nodes[] = { node("a", 4, none_used), node("b", 2, none_used) };
+    struct place_ask ask = { .count = 1, .device = "cpu" };
+    struct place_slot out[4];
+    struct reason reason;
+    (void)state;
+    nodes[0].leaving = true;
+    nodes[0].reachable = true;
+    assert_int_equal(place_workers(nodes, 2, &ask, out, &reason), ST_OK);
+    assert_int_equal(out[0].node, 1);
+    assert_int_equal(place_workers(nodes, 1, &ask, out, &reason), ST_AGAIN);
+    assert_string_equal(reason.text, "needs 1 slot, and no node that has some takes jobs");
+    ask.count = 4;
+    assert_int_equal(place_workers(nodes, 2, &ask, out, &reason), ST_AGAIN);
+    assert_non_null(strstr(reason.text, "all that is registered has 2"));
+    assert_int_equal(place_capacity(nodes, 2, &ask), 2); /* so it holds back no other job */
+    assert_int_equal(place_reach(nodes, 2, &ask), 4);
+}
+
 static void gpus_are_slots_after_the_cpu_shares(void **state)
 {
     const bool one_used[2] = { true, false };
@@ -135,6 +155,7 @@ int main(void)
         cmocka_unit_test(workers_spread_over_few_nodes_when_none_has_room),
         cmocka_unit_test(waiting_says_what_is_missing),
         cmocka_unit_test(a_job_wider_than_all_nodes_is_told_so),
+        cmocka_unit_test(who_leaves_takes_nobody_and_is_waited_for),
         cmocka_unit_test(gpus_are_slots_after_the_cpu_shares),
         cmocka_unit_test(excluded_and_avoided_nodes_take_nobody),
         cmocka_unit_test(nodes_with_a_penalty_come_last),

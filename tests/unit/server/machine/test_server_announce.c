@@ -259,6 +259,63 @@ static void a_worker_that_is_told_to_go_takes_all_along_with_a_save(void **state
     assert_int_equal(b->m.restarts, 1);
 }
 
+static void leave_node(struct bench *b)
+{
+    struct machine_event event = { .kind = MACHINE_EV_LEAVING,
+                                   .generation = b->m.generation,
+                                   .rank = 1,
+                                   .leaving = { .why = "node b leaves within 25.0 s: SIGTERM" } };
+    assert_int_equal(bench_apply(b, event), ST_OK);
+}
+
+static void a_node_that_leaves_costs_no_step_and_counts_as_no_failure(void **state)
+{
+    struct bench *b = *state;
+    bench_progress(b, 0, 50, "forward");
+    leave_node(b);
+    const struct machine_action *at = bench_act(b, MACHINE_ACT_SAVE_AT, 0);
+    assert_non_null(at);
+    assert_true(at->exit);
+    uint64_t step = at->step;
+    assert_non_null(strstr(bench_told(b, "preempted"), "node b leaves"));
+    leave_node(b); /* said again, in a hello; and so does its worker */
+    assert_null(bench_act(b, MACHINE_ACT_SAVE_AT, 0));
+    want(b, true);
+    assert_null(bench_act(b, MACHINE_ACT_SAVE_AT, 0));
+    saved(b, step, 0, 0);
+    for (uint32_t i = 0; i < 2; i++)
+        bench_exit(b, i, MACHINE_EXIT_FINISHED, 0);
+    bench_is_state(b, "RECOVERING");
+    assert_true(machine_wants_slots(&b->m, b->now)); /* at once */
+    leave_node(b);                                   /* of a generation that is over */
+    bench_is_state(b, "RECOVERING");
+    assert_int_equal(b->m.budget_used + b->m.streak + b->m.failures, 0);
+    bench_run(b, 100000);
+    assert_int_equal(b->m.restore_step, step);
+    assert_int_equal(b->m.restarts, 1);
+}
+
+static void a_node_that_leaves_before_anything_runs_there_gets_nothing(void **state)
+{
+    struct bench *b = *state;
+    bench_place(b);
+    bench_is_state(b, "PLACING");
+    leave_node(b);
+    bench_is_state(b, "QUEUED");
+    assert_non_null(bench_act(b, MACHINE_ACT_SCHEDULE, 0));
+    bench_probe(b, ST_OK); /* the answer to the first placing forms nothing */
+    bench_is_state(b, "QUEUED");
+    bench_place(b);
+    bench_probe(b, ST_OK);
+    bench_is_state(b, "FORMING");
+    assert_int_equal(b->m.generation, 1);
+    leave_node(b);
+    bench_is_state(b, "RECOVERING");
+    assert_int_equal(bench_count(b, MACHINE_ACT_END), 1);
+    bench_all_exit(b);
+    assert_true(machine_wants_slots(&b->m, b->now));
+}
+
 static void who_goes_while_forming_has_nothing_to_save(void **state)
 {
     struct bench *b = *state;
@@ -357,6 +414,8 @@ int main(void)
         TEST(an_exit_finds_a_place_among_stale_announcements),
         TEST(a_worker_that_is_told_to_go_takes_all_along_with_a_save),
         TEST(who_goes_while_forming_has_nothing_to_save),
+        TEST(a_node_that_leaves_costs_no_step_and_counts_as_no_failure),
+        TEST_AT(a_node_that_leaves_before_anything_runs_there_gets_nothing, bench_setup),
         TEST(a_save_without_leaving_is_only_a_save),
         TEST(a_full_store_is_told_once_counted_and_trained_beside),
         TEST(no_room_in_a_worker_is_the_same),
