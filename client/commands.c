@@ -110,6 +110,11 @@ static const struct option rm_options[] = {
     { 0 },
 };
 
+static const struct option drain_options[] = {
+    { "reason", '\0', OPTION_TEXT, AT(reason), "TEXT", "shown to who asks why it takes no jobs" },
+    { 0 },
+};
+
 static const struct option import_options[] = {
     { "job", '\0', OPTION_TEXT, AT(job_file), "JOBFILE", "whose model the weights are of" },
     { "to", '\0', OPTION_TEXT, AT(to), "DIR", "the checkpoint's folder, not there yet" },
@@ -254,6 +259,14 @@ static const struct command rows[] = {
       "ckpt rm resnet18-fashion@100", rm_options, cmd_ckpt_rm },
     { "node", "ls", OPERAND_NONE, 0, 0, false, "", "list the machines and their slots", NULL,
       "node ls\nnode ls -w", watch_options, cmd_node_ls },
+    { "node", "drain", OPERAND_NODE, 1, 1, false, "NODE [--reason TEXT]",
+      "keep a node free: its jobs save and go on elsewhere",
+      "Until `cairn node undrain`, also when its agent or the coordinator is started anew. What "
+      "ran\n"
+      "there loses no step, and waits where no other node has room.",
+      "node drain node3\nnode drain node3 --reason 'new disks'", drain_options, cmd_node_drain },
+    { "node", "undrain", OPERAND_NODE, 1, 1, false, "NODE", "let a drained node take jobs again",
+      NULL, "node undrain node3", NULL, cmd_node_undrain },
     { "node", "check", OPERAND_NONE, 0, 0, false, "[--device cpu|cuda]",
       "measure this machine's devices and the paths between them",
       "Memory and copy bandwidth of each device; all-reduce and all-to-all between them, with\n"

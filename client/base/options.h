@@ -33,6 +33,7 @@ struct arguments {
     const char *dir, *cluster, *hosts; /* of certificates */
     const char *key, *ca;
     struct identity_files tls; /* of a coordinator on another machine */
+    const char *reason;        /* of a drain */
     const char *sort;
     int64_t rank, attempt, slots, ranks, rate;
     int64_t timeout_ms, grace_ms;
@@ -59,7 +60,14 @@ struct option {
 };
 
 /* What an operand (an argument that is no option) is, for completion and messages. */
-enum operand_kind { OPERAND_NONE, OPERAND_JOB, OPERAND_FILE, OPERAND_CHECKPOINT, OPERAND_SHELL };
+enum operand_kind {
+    OPERAND_NONE,
+    OPERAND_JOB,
+    OPERAND_FILE,
+    OPERAND_CHECKPOINT,
+    OPERAND_SHELL,
+    OPERAND_NODE
+};
 
 struct client;
 

@@ -58,6 +58,8 @@ static const char *candidates(enum operand_kind kind)
     case OPERAND_JOB:
     case OPERAND_CHECKPOINT:
         return "$(cairn ps -o name 2>/dev/null)";
+    case OPERAND_NODE:
+        return "$(cairn node ls -o name 2>/dev/null)";
     case OPERAND_SHELL:
         return "bash zsh fish";
     case OPERAND_NONE:
@@ -214,6 +216,12 @@ static enum status put_fish_command(const struct command *command, struct buf *o
     if (st == ST_OK &&
         (command->operand == OPERAND_JOB || command->operand == OPERAND_CHECKPOINT)) {
         st = buf_printf(out, "complete -c cairn -n '%s' -a '(cairn ps -o name 2>/dev/null)'\n",
+                        seen);
+    }
+    if (st == ST_OK && command->operand == OPERAND_NODE) {
+        st = buf_printf(out,
+                        "complete -c cairn -f -n '%s' -a '(cairn node ls -o name "
+                        "2>/dev/null)'\n",
                         seen);
     }
     if (st == ST_OK && command->operand == OPERAND_SHELL)

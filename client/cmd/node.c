@@ -50,6 +50,7 @@ static const struct column node_columns[] = {
     { "GPU", .cell = node_gpu_name, .wide = true },
     { "HOST", NODE(host), .cell = cell_text, .wide = true },
     { "VERSION", NODE(version), .cell = cell_text },
+    { "REASON", NODE(reason), .cell = cell_text, .wide = true },
     { 0 },
 };
 
@@ -69,6 +70,34 @@ static enum exit_code node_ls_once(struct client *client)
 enum exit_code cmd_node_ls(struct client *client)
 {
     return interrupt_repeat(client, node_ls_once);
+}
+
+static enum exit_code change(struct client *client, const char *method,
+                             const ProtobufCMessage *request)
+{
+    ProtobufCMessage *reply = NULL;
+    enum exit_code code = client_call(client, method, request, 0, &reply);
+    if (code != EXIT_DONE)
+        return code;
+    code = output_list(client, node_columns, &reply, 1);
+    protobuf_c_message_free_unpacked(reply, NULL);
+    return code;
+}
+
+enum exit_code cmd_node_drain(struct client *client)
+{
+    Cairn__V1__DrainNodeRequest request = CAIRN__V1__DRAIN_NODE_REQUEST__INIT;
+    request.node = (char *)client->args.operands[0];
+    if (client->args.reason != NULL)
+        request.reason = (char *)client->args.reason;
+    return change(client, "DrainNode", &request.base);
+}
+
+enum exit_code cmd_node_undrain(struct client *client)
+{
+    Cairn__V1__UndrainNodeRequest request = CAIRN__V1__UNDRAIN_NODE_REQUEST__INIT;
+    request.node = (char *)client->args.operands[0];
+    return change(client, "UndrainNode", &request.base);
 }
 
 enum exit_code cmd_node_check(struct client *client)

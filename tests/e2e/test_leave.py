@@ -1,0 +1,203 @@
+"""A node that leaves: SIGTERM to an agent whose end is the end of its trainers. Nobody loses a step by it.
+
+The agent is process 1 of a space of processes of its own, as in a container; `cairn up` has another one, to go to.
+"""
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from home import BIN, TINY, Home, alive, until
+
+USER = [] if os.geteuid() == 0 else ["-U", "-r"]
+UNSHARE = ["unshare", *USER, "-p", "-f", "--mount-proc", "--kill-child"]
+POD = "pod"
+SETS = {"train__duration": "10000 steps", "checkpoint__every": "100000 steps", "eval__every": "100000 steps"}
+
+
+def missing():
+    if shutil.which("unshare") is None:
+        return "unshare is not installed"
+    done = subprocess.run([*UNSHARE, "true"], capture_output=True, text=True, check=False)
+    return None if done.returncode == 0 else f"no space of processes here: {done.stderr.strip()}"
+
+
+REASON = missing()
+pytestmark = pytest.mark.skipif(REASON is not None, reason=REASON or "")
+
+
+def child_of(pid):
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="utf-8") as file:
+        return [int(child) for child in file.read().split()]
+
+
+@contextmanager
+def pod(home, *args, slots=2):
+    """(the process that ends with the agent's code, the agent's pid)"""
+    with open(home.home / "log" / "pod.log", "ab") as log:
+        process = subprocess.Popen([*UNSHARE, BIN / "cairn-agent", "--name", POD, "--slots", str(slots), *args],
+                                   env=home.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        until(lambda: state_of(home) == "ready", 20, "the pod's node is ready")
+        yield process, child_of(process.pid)[0]
+    finally:
+        process.kill()  # and its child with it
+        process.wait()
+
+
+def node_of(home):
+    rows = [json.loads(line) for line in home.cairn("node", "ls", "-o", "jsonl").stdout.splitlines()]
+    return next((row for row in rows if row["name"] == POD), {"state": "not there"})
+
+
+def state_of(home):
+    return node_of(home)["state"]
+
+
+def places(home, job):
+    return {worker["node"] for worker in home.show(job)["workers"]}
+
+
+def trains_in_pod(home, **sets):
+    """A job that runs there, as it is the fullest node that fits; one of its steps."""
+    job = home.submit(TINY, **{**SETS, **sets})
+    shown = until(lambda: (s := home.show(job))["step"] >= 200 and s, 30, "it trains")
+    assert places(home, job) == {POD}
+    return job, shown["step"]
+
+
+def told(home, job, what):
+    return [event["message"] for event in home.show(job)["events"] if event["kind"] == what]
+
+
+def from_step(home, job, generation):
+    text = next(t for t in told(home, job, "forming") if t.startswith(f"generation {generation} "))
+    found = re.search(r"from the checkpoint of step (\d+)", text)
+    return int(found[1]) if found else 0
+
+
+@pytest.fixture(scope="module")
+def quiet():
+    with Home() as home:
+        return home.run(TINY, **SETS)
+
+
+def lost_nothing(home, job, step, quiet):
+    assert home.digest(job) == quiet
+    shown = home.show(job)
+    assert shown["generation"] == 2 and places(home, job) != {POD}
+    assert from_step(home, job, 2) >= step
+    assert told(home, job, "preempted") and not told(home, job, "fault")
+    assert shown["lost_seconds"].get("replay", 0) == 0  # it never trained a step twice
+
+
+def test_a_pod_that_is_deleted_loses_no_step(quiet):
+    with Home(slots=3) as home, pod(home) as (process, agent):
+        job, step = trains_in_pod(home)
+        os.kill(agent, signal.SIGTERM)
+        os.kill(agent, signal.SIGTERM)  # again: shortens nothing
+        assert process.wait(25) == 0
+        assert state_of(home) == "left"
+        lost_nothing(home, job, step, quiet)
+        assert state_of(home) == "left"  # and isn't lost later
+        with pod(home) as (process, agent):  # of the same name
+            assert state_of(home) == "ready"
+            os.kill(agent, signal.SIGTERM)
+            assert process.wait(25) == 0  # with nothing to wait for
+        assert state_of(home) == "left"
+
+
+def test_a_signal_to_every_process_at_once_loses_no_step(quiet):
+    """As Slurm ends a job: its trainers are told to go, too, before or after their agent."""
+    with Home(slots=3) as home, pod(home) as (process, agent):
+        job, step = trains_in_pod(home)
+        for pid in [*child_of(agent), agent]:
+            os.kill(pid, signal.SIGTERM)
+        assert process.wait(25) == 0
+        assert state_of(home) == "left"
+        lost_nothing(home, job, step, quiet)
+
+
+def test_a_coordinator_that_is_killed_meanwhile_changes_nothing(quiet):
+    with Home(slots=3) as home, pod(home) as (process, agent):
+        job, step = trains_in_pod(home)
+        home.kill("cairnd")
+        os.kill(agent, signal.SIGTERM)
+        assert process.wait(25) == 0
+        until(lambda: home.try_show(job), 30, "a coordinator")
+        lost_nothing(home, job, step, quiet)
+
+
+def test_who_is_not_done_in_time_is_killed_and_the_node_has_left(quiet):
+    with Home(slots=3) as home, pod(home, "--grace", "0.01") as (process, agent):
+        job, _ = trains_in_pod(home, checkpoint__every="100 steps")
+        os.kill(agent, signal.SIGTERM)
+        assert process.wait(25) == 0
+        assert state_of(home) == "left"
+        assert home.digest(job) == quiet
+
+
+def test_nothing_is_placed_on_a_node_that_drains(quiet):
+    """Its trainers are stopped, so that they can't save: the node waits, and takes nothing."""
+    with Home(slots=3) as home, pod(home, "--grace", "600") as (process, agent):
+        first, _ = trains_in_pod(home)
+        for pid in child_of(agent):
+            os.kill(pid, signal.SIGSTOP)
+        os.kill(agent, signal.SIGTERM)
+        until(lambda: state_of(home) == "draining", 10, "it drains")
+        assert node_of(home)["reason"] == "SIGTERM"
+        second = home.submit(TINY, **SETS, workers__count=3)
+        until(lambda: home.show(second)["state"] == "RUNNING", 30, "the second runs")
+        assert POD not in places(home, second)
+        assert process.poll() is None
+        for pid in child_of(agent):
+            os.kill(pid, signal.SIGCONT)
+        assert process.wait(60) == 0
+        assert home.digest(first, 90) == quiet
+
+
+def test_a_node_that_people_drain_is_left_and_taken_back(quiet):
+    with Home(slots=3) as home, pod(home) as (_, agent):
+        job, step = trains_in_pod(home)
+        shown = json.loads(home.cairn("node", "drain", POD, "--reason", "new disks", "-o", "jsonl").stdout)
+        assert (shown["state"], shown["reason"]) == ("draining", "new disks")
+        until(lambda: home.show(job)["generation"] == 2, 30, "its job moves")
+        assert places(home, job) != {POD}
+        home.kill("cairnd")  # the next one knows of it
+        until(lambda: home.try_show(job) and state_of(home) == "draining", 30, "it is drained still")
+        wide = home.submit(TINY, workers__count=4)
+        until(lambda: "drained" in home.show(wide)["reason"], 30, "the reason to wait")
+        assert home.cairn("node", "drain", "nobody", check=False).returncode != 0
+        home.cairn("node", "undrain", POD)
+        assert home.cairn("node", "undrain", POD, check=False).returncode != 0
+        assert state_of(home) == "ready"
+        home.wait_state(wide, "SUCCEEDED")
+        lost_nothing(home, job, step, quiet)
+        assert alive(agent)
+
+
+def test_process_1_takes_away_the_dead_that_others_leave():
+    with Home() as home, pod(home) as (_, agent):
+        subprocess.run(["nsenter", "-t", str(agent), *(["-U", "--preserve-credentials"] if USER else []), "-p", "-m", "--",
+                        "sh", "-c", "sleep 0.3 & sleep 0.3 & exit 0"], check=True)
+        orphans = child_of(agent)
+        assert len(orphans) == 2
+        until(lambda: not child_of(agent), 10, "they are reaped")
+        assert not any(alive(pid) for pid in orphans) and alive(agent)
+
+
+def test_an_agent_that_stays_leaves_its_trainers(quiet):
+    """--stay-on-term, also as process 1: as everywhere else, only that its trainers die with it."""
+    with Home(slots=3) as home, pod(home, "--stay-on-term") as (process, agent):
+        job, _ = trains_in_pod(home, checkpoint__every="100 steps")
+        os.kill(agent, signal.SIGTERM)
+        assert process.wait(10) == 0
+        time.sleep(0.2)
+        assert state_of(home) != "left"
+        assert home.digest(job, 90) == quiet
