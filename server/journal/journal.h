@@ -6,8 +6,8 @@
  * Tables: jobs (the state machine as JSON, rewritten with every change), ranks (where each is, of
  * those that had a place), generations, saves (those under way; a row with a manifest decides),
  * reports, checkpoints, events and metrics (bounded; metrics in blocks of rows), keys (idempotency;
- * bounded), summaries (jobs that ended, as lists show them), forgotten (jobs whose rows are
- * still to be deleted).
+ * bounded), drains (nodes that people keep free), summaries (jobs that ended, as lists show them),
+ * forgotten (jobs whose rows are still to be deleted).
  *
  * Thread: the one that opened it; journal_read_reports any.
  * Errors: ST_IO, ST_FULL, ST_CORRUPT from SQLite; after one of them the caller must give up and be
