@@ -20,6 +20,7 @@
  * Errors: ST_PEER       a peer closed, died, or the deadline passed (blamed: the peer's rank or -1)
  *         ST_STALE      aborted
  *         ST_TIMED_OUT  open only: a rank did not come
+ *         ST_FULL       open only: no port of the node's range is free (comm/sockets.h)
  *         ST_INVALID    rank, size, counts
  *         ST_DEVICE     nccl: the device is lost
  */

@@ -20,6 +20,7 @@
 #include "comm/comm.h"
 #include "comm/gloo_address.h"
 #include "comm/gloo_shim.h"
+#include "comm/sockets.h"
 #include "comm/sum.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
@@ -174,6 +175,8 @@ static enum status gloo_open(const struct comm_options *options, struct comm **o
         const int64_t connect_ms = 5 * pair_ms;
         enum status st =
             gloo_mesh_new(rank, size, options->host, pair_ms < 1 ? 1 : pair_ms, &comm->mesh);
+        if (st == ST_IO && sockets_were_taken())
+            st = ST_FULL;
         if (st == ST_OK)
             st = meet(comm, options, begin_ms + options->timeout_ms - connect_ms);
         if (st != ST_OK) {

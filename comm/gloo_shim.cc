@@ -37,6 +37,8 @@
 #include <tuple>
 #include <vector>
 
+#include "comm/sockets.h"
+
 using gloo::transport::UnboundBuffer;
 using std::chrono::milliseconds;
 using steady = std::chrono::steady_clock;
@@ -207,6 +209,20 @@ UnboundBuffer *handle_of(struct gloo_mesh *mesh, const struct gloo_transfer &t)
     return it->second.get();
 }
 
+/* While it lives, what this thread connects is the data plane's. */
+struct dialling {
+    dialling()
+    {
+        sockets_dial(true);
+    }
+    ~dialling()
+    {
+        sockets_dial(false);
+    }
+    dialling(const dialling &) = delete;
+    dialling &operator=(const dialling &) = delete;
+};
+
 /* false: aborted, nothing may be posted. */
 bool register_flights(struct gloo_mesh *mesh, const struct gloo_transfer *transfers, size_t count)
 {
@@ -309,6 +325,7 @@ enum status gloo_mesh_connect(struct gloo_mesh *mesh, int peer,
                               const uint8_t address[GLOO_ADDRESS_BYTES])
 {
     try {
+        const dialling on;
         const char *bytes = reinterpret_cast<const char *>(address);
         mesh->context->getPair(peer)->connect(std::vector<char>(bytes, bytes + GLOO_ADDRESS_BYTES));
         return ST_OK;

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "comm/sockets.h"
 #include "common/status.h"
 #include "trainer/program/check.h"
 #include "trainer/program/local.h"
@@ -18,8 +19,8 @@
 
 static const char usage[] =
     "usage: cairn-trainer --job JOB --generation G --rank R --coordinator ADDR --words PATH\n"
-    "                     [--flight PATH] [--token-fd N] [--copies DIR] [--sums DIR] [--tls-ca "
-    "FILE]\n"
+    "                     [--flight PATH] [--token-fd N] [--copies DIR] [--sums DIR]\n"
+    "                     [--ports A-B] [--tls-ca FILE]\n"
     "       cairn-trainer --local JOBFILE [--set KEY=VALUE]... [--steps N] [--digest]\n"
     "       cairn-trainer --plan JOBFILE [--set KEY=VALUE]...\n"
     "       cairn-trainer --check cpu|cuda [--ranks N] [--json]\n"
@@ -79,7 +80,7 @@ static bool take_path(struct arguments *a, int option, const char *text)
     case 'x':
         a->rank.copies = text;
         return true;
-    case 'z':
+    case 'a':
         a->rank.tls_ca = text[0] != '\0' ? text : NULL; /* "": none */
         return true;
     case 'y':
@@ -93,6 +94,7 @@ static bool take_path(struct arguments *a, int option, const char *text)
 static enum status take_option(struct arguments *a, int option, const char *text)
 {
     uint64_t n = 0;
+    struct port_range ports;
     enum status st = ST_OK;
     if (take_path(a, option, text))
         return ST_OK;
@@ -121,6 +123,10 @@ static enum status take_option(struct arguments *a, int option, const char *text
         break;
     case 'n':
         st = parse_number(text, UINT64_MAX / 2, &a->local.stop_at);
+        break;
+    case 'z':
+        st = port_range_parse(text, &ports);
+        sockets_use_ports(ports);
         break;
     case 'k':
         a->check.device = text;
@@ -162,7 +168,8 @@ static enum status parse_arguments(int argc, char **argv, struct arguments *a)
         { "token-fd", required_argument, NULL, 't' },
         { "copies", required_argument, NULL, 'x' },
         { "sums", required_argument, NULL, 'y' },
-        { "tls-ca", required_argument, NULL, 'z' },
+        { "tls-ca", required_argument, NULL, 'a' },
+        { "ports", required_argument, NULL, 'z' },
         { "local", required_argument, NULL, 'l' },
         { "plan", required_argument, NULL, 'p' },
         { "set", required_argument, NULL, 's' },

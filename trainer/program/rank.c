@@ -134,13 +134,15 @@ static int report_failure(struct rank *r, enum status st)
         .shard = r->damaged,
     };
     uint32_t blamed = 0;
+    struct reason named;
     if (st == ST_PEER && r->comm != NULL) {
         int peer = r->worker->device.comm->blamed(r->comm);
         blamed = peer >= 0 ? (uint32_t)peer : 0;
         fault.ranks = &blamed;
         fault.rank_count = peer >= 0 ? 1 : 0;
+        reason_set(&named, "%.200s: %.280s", message, r->worker->device.comm->why(r->comm));
+        message = named.text;
     }
-    struct reason named;
     if (st == ST_CHANGED && r->assignment.nodes != NULL) {
         reason_set(&named, "node %s: %.380s", r->assignment.nodes[r->assignment.rank], message);
         message = named.text;
@@ -245,8 +247,9 @@ static enum status connect_worker(struct rank *r)
         enum status st = device->comm->open(&options, &r->comm);
         if (st != ST_OK) {
             reason_set(&r->reason, "the workers did not find each other at %s: %s",
-                       r->assignment.host, status_string(st));
-            return st;
+                       r->assignment.host,
+                       st == ST_FULL ? "no port of --ports is free there" : status_string(st));
+            return st == ST_FULL ? ST_PEER : st; /* again, later or elsewhere */
         }
         progress_collective_end(&r->progress, "open");
     }

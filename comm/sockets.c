@@ -1,0 +1,150 @@
+/*
+ * The state is static because an interposed C function has no context to find it in. accept4, which
+ * neither Gloo nor NCCL calls, is rpc's (rpc/accept.c).
+ *
+ * Two sockets with SO_REUSEADDR, which Gloo and NCCL set, may be bound to one port as long as
+ * neither listens, and then the second listen() fails for good. So a port is taken under a lock
+ * that all processes of this machine see: its UDP port; and the socket listens before that is let
+ * go.
+ */
+#include "comm/sockets.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { KEEPALIVE_S = 1, KEEPALIVE_PROBES = 3, BACKLOG = 128 };
+
+static atomic_uint range_first, range_last; /* range_last 0: any port */
+static atomic_bool range_taken;
+static _Thread_local bool dials;
+
+/* Of IPv4 or IPv6: the port lies at the same place in both. */
+union name {
+    struct sockaddr any;
+    struct sockaddr_in in;
+    struct sockaddr_in6 in6;
+};
+
+void sockets_use_ports(struct port_range range)
+{
+    atomic_store(&range_first, range.first);
+    atomic_store(&range_last, range.last);
+}
+
+bool sockets_were_taken(void)
+{
+    return atomic_exchange(&range_taken, false);
+}
+
+void sockets_dial(bool on)
+{
+    dials = on;
+}
+
+static int plain_bind(int fd, const struct sockaddr *name, socklen_t size)
+{
+    return (int)syscall(SYS_bind, fd, name, size);
+}
+
+/* A socket of another kind refuses, which is as good. */
+static void set_patience(int fd)
+{
+    const int saved = errno;
+    const int on = 1, silence = SOCKETS_SILENCE_MS;
+    const int every = KEEPALIVE_S, probes = KEEPALIVE_PROBES;
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &every, sizeof(every));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof(every));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence, sizeof(silence));
+    errno = saved;
+}
+
+/* ---- ports ---- */
+
+static bool is_loopback(const union name *name)
+{
+    if (name->any.sa_family == AF_INET)
+        return ntohl(name->in.sin_addr.s_addr) >> 24 == 127;
+    return IN6_IS_ADDR_LOOPBACK(&name->in6.sin6_addr);
+}
+
+/* Whether fd is a TCP socket that leaves the choice of its port to the system; out: its name. */
+static bool wants_a_port(int fd, const struct sockaddr *name, socklen_t size, union name *out)
+{
+    int type = 0;
+    socklen_t type_size = sizeof(type);
+    if (atomic_load(&range_last) == 0 || name == NULL || size < sizeof(struct sockaddr_in) ||
+        getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &type_size) != 0 || type != SOCK_STREAM)
+        return false;
+    memset(out, 0, sizeof(*out));
+    memcpy(out, name, size < sizeof(*out) ? size : sizeof(*out));
+    if (out->any.sa_family != AF_INET &&
+        (out->any.sa_family != AF_INET6 || size < sizeof(struct sockaddr_in6)))
+        return false;
+    return out->in.sin_port == 0 && !is_loopback(out);
+}
+
+/* 0, or an errno value; EADDRINUSE: another port may do. */
+static int bind_at(int fd, const union name *name, socklen_t size)
+{
+    const int lock = socket(name->any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (lock < 0)
+        return errno;
+    int error = 0;
+    if (plain_bind(lock, &name->any, size) != 0 || plain_bind(fd, &name->any, size) != 0 ||
+        listen(fd, BACKLOG) != 0)
+        error = errno;
+    (void)close(lock);
+    return error;
+}
+
+static int bind_in_range(int fd, union name *name, socklen_t size)
+{
+    const unsigned first = atomic_load(&range_first);
+    const unsigned count = atomic_load(&range_last) - first + 1;
+    unsigned at = 0; /* random, so that ranks that start together don't try the same ones */
+    if (getrandom(&at, sizeof(at), 0) != (ssize_t)sizeof(at))
+        at = 0;
+    for (unsigned i = 0; i < count; i++) {
+        name->in.sin_port = htons((uint16_t)(first + (at % count + i) % count));
+        errno = bind_at(fd, name, size);
+        if (errno != EADDRINUSE)
+            return errno == 0 ? 0 : -1;
+    }
+    atomic_store(&range_taken, true);
+    return -1;
+}
+
+int bind(int fd, __CONST_SOCKADDR_ARG addr, socklen_t len)
+{
+    union name copy;
+    if (!wants_a_port(fd, addr.__sockaddr__, len, &copy))
+        return plain_bind(fd, addr.__sockaddr__, len);
+    return bind_in_range(fd, &copy, len < sizeof(copy) ? len : (socklen_t)sizeof(copy));
+}
+
+/* ---- connections ---- */
+
+int connect(int fd, __CONST_SOCKADDR_ARG addr, socklen_t len)
+{
+    if (dials)
+        set_patience(fd);
+    return (int)syscall(SYS_connect, fd, addr.__sockaddr__, len);
+}
+
+/* The program's only listeners are the data plane's. */
+int accept(int fd, __SOCKADDR_ARG addr, socklen_t *__restrict addr_len)
+{
+    const int accepted = (int)syscall(SYS_accept4, fd, addr.__sockaddr__, addr_len, 0);
+    if (accepted >= 0)
+        set_patience(accepted);
+    return accepted;
+}
