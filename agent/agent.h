@@ -16,6 +16,7 @@
 
 #include <uv.h>
 
+#include "agent/address.h"
 #include "agent/copies.h"
 #include "agent/gpu.h"
 #include "agent/link.h"
@@ -32,12 +33,15 @@ struct agent_options {
     const char *coordinator;   /* "unix:/…" or "HOST:PORT" */
     const char *token;         /* for TCP on loopback; or NULL */
     struct identity_files tls; /* for TCP beyond it; or all NULL */
-    const char *host;          /* this node's address for the data plane */
-    const char *program;       /* path of cairn-trainer */
-    uint32_t slots;            /* for CPU shares; each GPU is one more after them */
-    const char *nvml;          /* another library than the driver's; NULL: the driver's */
-    bool leaves;               /* on SIGTERM, with its trainers saved (leave.h); else they run on */
-    uint32_t grace_ms;         /* leaves: within that time */
+    /* This node's address for the data plane: itself, or what address_of_interface takes; both
+     * NULL: that of the way to the coordinator. */
+    const char *host, *interface;
+    const char *ports;   /* "A-B": where trainers listen for other nodes'; "": anywhere */
+    const char *program; /* path of cairn-trainer */
+    uint32_t slots;      /* for CPU shares; each GPU is one more after them */
+    const char *nvml;    /* another library than the driver's; NULL: the driver's */
+    bool leaves;         /* on SIGTERM, with its trainers saved (leave.h); else they run on */
+    uint32_t grace_ms;   /* leaves: within that time */
 };
 
 /* One trainer; its states are in trainer.h. */
@@ -84,7 +88,8 @@ struct agent {
     int signal_fd;
     int lock_fd;
     struct link *link;
-    uint64_t epoch; /* number of the stream that had its hello (link.h); 0: none is open */
+    char host[ADDRESS_TEXT]; /* as the newest hello says it */
+    uint64_t epoch;          /* number of the stream that had its hello (link.h); 0: none is open */
     struct trainer *trainers; /* a list */
     size_t trainer_count;
     struct oom_watch oom;

@@ -80,6 +80,18 @@ enum status link_send(struct link *link, uint64_t epoch, const Cairn__V1__AgentM
     return st;
 }
 
+enum status link_peer(struct link *link, uint64_t epoch, char out[LINK_PEER])
+{
+    enum status st = ST_CLOSED;
+    pthread_mutex_lock(&link->mutex);
+    if (link->stream != NULL && link->epoch == epoch) {
+        rpc_stream_peer(link->stream, out, LINK_PEER);
+        st = ST_OK;
+    }
+    pthread_mutex_unlock(&link->mutex);
+    return st;
+}
+
 /* Sets the open stream (NULL: none); false: stopping. */
 static bool set_stream(struct link *link, struct rpc_stream *stream)
 {

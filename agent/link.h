@@ -43,6 +43,10 @@ void link_stop(struct link *link);
 
 struct link_event link_next(struct link *link);
 
+#define LINK_PEER 256
+/* The coordinator at the other end of that stream (rpc_stream_peer). ST_CLOSED: it is over. */
+MUST_CHECK enum status link_peer(struct link *link, uint64_t epoch, char out[LINK_PEER]);
+
 /*
  * Errors: ST_CLOSED  that stream is over
  *         ST_FULL    the coordinator doesn't read: the stream is ended, so that the hello of the

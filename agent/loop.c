@@ -47,6 +47,31 @@ static void end_on_bad_gpus(struct agent *agent)
     }
 }
 
+/* Interfaces and ways change: looked at for every stream. What isn't there now stays as it was. */
+static void find_host(struct agent *agent)
+{
+    const struct agent_options *options = &agent->options;
+    char peer[LINK_PEER], host[ADDRESS_TEXT];
+    struct reason why = { "" };
+    enum status st = ST_OK;
+    if (options->host != NULL) {
+        (void)snprintf(host, sizeof(host), "%s", options->host);
+    } else if (options->interface != NULL) {
+        st = address_of_interface(options->interface, host, &why);
+    } else {
+        st = link_peer(agent->link, agent->epoch, peer);
+        if (st == ST_OK)
+            st = address_towards(peer, host, &why);
+    }
+    if (st != ST_OK) {
+        LOG_WARN(&agent->log, "this node's address for other nodes, %s as yet: %s", agent->host,
+                 why.text[0] != '\0' ? why.text : status_string(st));
+    } else if (strcmp(host, agent->host) != 0) {
+        LOG_INFO(&agent->log, "workers of other nodes reach those of this one at %s", host);
+        memcpy(agent->host, host, sizeof(host));
+    }
+}
+
 static void trim_logs(uv_work_t *work)
 {
     struct agent *agent = work->data;
@@ -181,6 +206,7 @@ static void on_wake(uv_async_t *async)
             if (agent->leave.state == LEAVE_SAID)
                 break; /* that stream never has a hello */
             agent->epoch = event.epoch;
+            find_host(agent);
             agent_say_hello(agent);
             repeat_exits(agent);
             break;
@@ -332,7 +358,8 @@ static void raise_descriptors(const struct agent *agent)
 
 enum status agent_run(const struct agent_options *options)
 {
-    struct agent agent = { .logs_at = clock_mono_ms(clock_system()) + LOGS_FIRST_MS };
+    struct agent agent = { .logs_at = clock_mono_ms(clock_system()) + LOGS_FIRST_MS,
+                           .host = ADDRESS_LOOPBACK };
     enum status st = open_agent(&agent, options);
     if (st != ST_OK) {
         LOG_ERROR(&agent.log, "can't work in %s: %s", agent.paths.home,

@@ -11,6 +11,7 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/io.h"
+#include "common/port_range.h"
 #include "identity/check.h"
 #include "rpc/rpc.h"
 
@@ -21,7 +22,7 @@ enum { SLOTS_MIN = 4, TOKEN_BYTES_MAX = 4096 };
 static const char usage[] =
     "usage: cairn-agent [--coordinator ADDRESS] [--slots N] [--name NODE] [--host ADDRESS]\n"
     "                   [--tls-cert FILE --tls-key FILE --tls-ca FILE] [--token-file PATH]\n"
-    "                   [--trainer PATH] [--nvml PATH]\n"
+    "                   [--interface NAME|NET] [--ports A-B] [--trainer PATH] [--nvml PATH]\n"
     "                   [--leave-on-term | --stay-on-term] [--grace SECONDS]\n"
     "\n"
     "Starts the trainers of this node for a coordinator, and watches them.\n"
@@ -31,8 +32,10 @@ static const char usage[] =
     "GPU\n"
     "                         of this machine is one slot more\n"
     "  --name NODE            name among the agents; default: the certificate's, else the host's\n"
-    "  --host ADDRESS         where trainers of other nodes reach those of this one; default:\n"
-    "                         127.0.0.1\n"
+    "  --host ADDRESS         where trainers of other nodes reach those of this one; default: the\n"
+    "                         address from which this machine reaches the coordinator\n"
+    "  --interface NAME|NET   the same by an interface (eth1) or a network (10.1.0.0/16)\n"
+    "  --ports A-B            where trainers listen for those of other nodes; default: any port\n"
     "  --tls-cert FILE        this node's certificate, its key and the authority, as made by\n"
     "  --tls-key FILE         `cairn cert node NAME`: for a coordinator on another machine;\n"
     "  --tls-ca FILE          default: CAIRN_TLS_CERT, CAIRN_TLS_KEY and CAIRN_TLS_CA\n"
@@ -85,6 +88,7 @@ static const struct option known_options[] = {
     { "name", required_argument, NULL, 'n' },        { "host", required_argument, NULL, 'h' },
     { "token-file", required_argument, NULL, 'k' },  { "tls-cert", required_argument, NULL, '1' },
     { "tls-key", required_argument, NULL, '2' },     { "tls-ca", required_argument, NULL, '3' },
+    { "interface", required_argument, NULL, 'i' },   { "ports", required_argument, NULL, 'p' },
     { "trainer", required_argument, NULL, 't' },     { "nvml", required_argument, NULL, 'g' },
     { "leave-on-term", no_argument, NULL, 'l' },     { "stay-on-term", no_argument, NULL, 'y' },
     { "grace", required_argument, NULL, 'r' },       { "help", no_argument, NULL, 'u' },
@@ -101,6 +105,10 @@ static const char **text_of(int option, struct agent_options *options, const cha
         return &options->node;
     case 'h':
         return &options->host;
+    case 'i':
+        return &options->interface;
+    case 'p':
+        return &options->ports;
     case 'k':
         return token_file;
     case '1':
@@ -122,11 +130,14 @@ static const char **text_of(int option, struct agent_options *options, const cha
 static enum status take_option(int option, struct agent_options *options, const char **token_file)
 {
     const char **text = text_of(option, options, token_file);
-    if (text != NULL) {
+    struct port_range ports;
+    if (text != NULL)
         *text = optarg;
-        return option == 'n' && !ref_name_is_safe(optarg) ? ST_INVALID : ST_OK;
-    }
     switch (option) {
+    case 'n':
+        return ref_name_is_safe(optarg) ? ST_OK : ST_INVALID;
+    case 'p':
+        return port_range_parse(optarg, &ports);
     case 's':
         return parse_slots(optarg, &options->slots);
     case 'r':
@@ -136,7 +147,7 @@ static enum status take_option(int option, struct agent_options *options, const 
         options->leaves = option == 'l';
         return ST_OK;
     default:
-        return ST_NOT_FOUND;
+        return text != NULL ? ST_OK : ST_NOT_FOUND;
     }
 }
 
@@ -177,6 +188,28 @@ static bool parse_options(int argc, char **argv, struct agent_options *options,
         return false;
     }
     return true;
+}
+
+/* false: said why not. */
+static bool check_address(const struct agent_options *options)
+{
+    struct reason why = { "" };
+    char found[ADDRESS_TEXT];
+    enum status st = ST_OK;
+    if (options->host != NULL && options->interface != NULL) {
+        (void)fputs("cairn-agent: --host and --interface say the same: give one of them\n", stderr);
+        return false;
+    }
+    if (options->host != NULL)
+        st = address_check(options->host, &why);
+    if (options->interface != NULL)
+        st = address_of_interface(options->interface, found, &why);
+    if (st != ST_OK) {
+        (void)fprintf(stderr, "cairn-agent: %s: %s\n",
+                      options->host != NULL ? "--host" : "--interface",
+                      why.text[0] != '\0' ? why.text : status_string(st));
+    }
+    return st == ST_OK;
 }
 
 /* Beside this program. */
@@ -305,13 +338,15 @@ static enum status fill_defaults(struct agent_options *options, const char *toke
 
 int main(int argc, char **argv)
 {
-    struct agent_options options = { .host = "127.0.0.1",
+    struct agent_options options = { .ports = "",
                                      .leaves = leave_is_usual(),
                                      .grace_ms = LEAVE_GRACE_MS };
     const char *token_file = NULL;
     int code = EXIT_DONE;
     if (!parse_options(argc, argv, &options, &token_file, &code))
         return code;
+    if (!check_address(&options))
+        return EXIT_USAGE;
     struct texts texts = { .token = NULL };
     enum status st = fill_defaults(&options, token_file, &texts);
     if (st != ST_OK) {

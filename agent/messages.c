@@ -10,6 +10,7 @@
 #include "agent/logs/tail.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
+#include "common/port_range.h"
 #include "common/unconst.h"
 
 static void send_message(struct agent *agent, Cairn__V1__AgentMessage *message)
@@ -69,7 +70,10 @@ void agent_say_hello(struct agent *agent)
     hello.slots = agent->options.slots;
     hello.device = unconst("cpu");
     hello.version = unconst(CAIRN_VERSION);
-    hello.host = unconst(agent->options.host);
+    struct port_range ports;
+    hello.host = agent->host;
+    if (port_range_parse(agent->options.ports, &ports) == ST_OK) /* main saw to that */
+        hello.ports = port_range_count(ports);
     hello.cores = proc_cores();
     hello.memory_bytes = proc_memory_total();
     Cairn__V1__AgentLeaving leaving = leaving_of(agent);

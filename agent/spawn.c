@@ -12,10 +12,15 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "agent/address.h"
 #include "common/cleanup.h"
 #include "common/unconst.h"
 
-enum { TOKEN_FD = 3, OWN_ENV = 3, NUMBER_TEXT = 16 };
+enum { TOKEN_FD = 3, OWN_ENV = 5, NUMBER_TEXT = 16 };
+
+struct nccl_env {
+    char interface[64], family[64];
+};
 
 extern char **environ;
 
@@ -56,6 +61,39 @@ static enum status make_environment(char *const *set, size_t count, char ***out)
         list[at++] = set[j];
     *out = list;
     return ST_OK;
+}
+
+static bool is_set(const char *variable, char *const *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (same_name(variable, list[i]))
+            return true;
+    }
+    return false;
+}
+
+/* NCCL's own choice is the first interface that isn't docker's. Returns the new count of `set`. */
+static size_t add_nccl(const struct spawn_request *r, struct nccl_env *nccl, char **set,
+                       size_t count)
+{
+    char name[IF_NAMESIZE];
+    char *const wanted[] = { nccl->interface, nccl->family };
+    size_t own = 0;
+    if (r->gpu[0] == '\0' || address_interface(r->host, name) != ST_OK)
+        return count;
+    while (environ[own] != NULL)
+        own++;
+    /* the second '=': this very name, not all that begin so */
+    (void)snprintf(nccl->interface, sizeof(nccl->interface), "NCCL_SOCKET_IFNAME==%s", name);
+    (void)snprintf(nccl->family, sizeof(nccl->family), "NCCL_SOCKET_FAMILY=%s",
+                   strchr(r->host, ':') != NULL ? "AF_INET6" : "AF_INET");
+    if (is_set(wanted[0], environ, own) || is_set(wanted[0], set, count))
+        return count; /* theirs may be another, of another family */
+    for (size_t i = 0; i < 2; i++) {
+        if (!is_set(wanted[i], environ, own) && !is_set(wanted[i], set, count))
+            set[count++] = wanted[i];
+    }
+    return count;
 }
 
 /* A pipe's read end with the token in it: nobody has to be there to write it later. */
@@ -182,6 +220,8 @@ static int spawn_arguments(const struct spawn_request *r, char *const env[], con
         unconst(r->tls_ca),
         unconst("--sums"),
         unconst(r->sums),
+        unconst("--ports"),
+        unconst(r->ports),
         unconst(r->copies != NULL ? "--copies" : NULL),
         unconst(r->copies),
         NULL,
@@ -212,6 +252,8 @@ enum status spawn_trainer(const struct spawn_request *request, pid_t *out_pid,
     /* An empty list: a worker on a CPU share must not touch a GPU that is another's. */
     (void)snprintf(gpu, sizeof(gpu), "CUDA_VISIBLE_DEVICES=%.64s", request->gpu);
     set[count++] = gpu;
+    struct nccl_env nccl;
+    count = add_nccl(request, &nccl, set, count);
 
     const char *part = "environment";
     auto_close int log_fd = -1;

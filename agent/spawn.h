@@ -23,11 +23,15 @@ struct spawn_request {
     const char *token;
     const char *tls_ca; /* file of authorities; "": plaintext */
     const char *sums;   /* folder for hashes of data, made when it is needed */
+    const char *ports;  /* "A-B": where it may listen; "": anywhere */
     const char *copies; /* folder for copies in memory; NULL: none */
     uint32_t threads;   /* 0: 1 */
     char *const *env;   /* KEY=VALUE, what the job sets */
     size_t env_count;
     const char *gpu; /* UUID of the only one that it may see; "": none */
+    /* This node's address: with a GPU, NCCL uses the interface that has it, unless the job's or our
+     * own environment names others. */
+    const char *host;
 };
 
 /*

@@ -302,11 +302,13 @@ static enum status make_process(struct trainer *trainer, const Cairn__V1__StartT
                                            .tls_ca =
                                                agent->options.tls.ca ? agent->options.tls.ca : "",
                                            .sums = sums,
+                                           .ports = agent->options.ports,
                                            .copies = st == ST_OK ? copies : NULL,
                                            .threads = order->threads,
                                            .env = order->env,
                                            .env_count = order->n_env,
-                                           .gpu = gpu };
+                                           .gpu = gpu,
+                                           .host = agent->host };
     return spawn_trainer(&request, out_pid, why);
 }
 

@@ -117,6 +117,9 @@ MUST_CHECK enum status rpc_stream_recv(struct rpc_stream *stream, int32_t timeou
 /* Makes the current (or else the next) rpc_stream_recv return ST_AGAIN. The stream lives on. */
 void rpc_stream_interrupt(struct rpc_stream *stream);
 
+/* Whom an accepted stream goes to, as gRPC names it: "ipv4:10.1.0.7:7000", "unix:/run/x.sock". */
+void rpc_stream_peer(struct rpc_stream *stream, char *out, size_t capacity);
+
 /* Ends the call from this side at once; recv returns ST_CLOSED. */
 void rpc_stream_cancel(struct rpc_stream *stream);
 

@@ -15,6 +15,7 @@
  *     ring is empty; core hands out the status only after the last message was read.
  *  4. rpc_stream_close frees when no batch is in flight; cancelling makes all of them complete.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -378,6 +379,13 @@ void rpc_stream_interrupt(struct rpc_stream *stream)
     stream->interrupted = true;
     stream_wake(stream);
     pthread_mutex_unlock(&stream->mutex);
+}
+
+void rpc_stream_peer(struct rpc_stream *stream, char *out, size_t capacity)
+{
+    char *peer = grpc_call_get_peer(stream->call);
+    (void)snprintf(out, capacity, "%s", peer != NULL ? peer : "");
+    gpr_free(peer);
 }
 
 void rpc_stream_cancel(struct rpc_stream *stream)

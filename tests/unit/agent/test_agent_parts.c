@@ -417,6 +417,8 @@ static void spawned_process_holds_its_log_until_it_is_gone(void **state)
                                      .token = "secret",
                                      .tls_ca = "",
                                      .sums = "/nowhere",
+                                     .ports = "",
+                                     .gpu = "",
                                      .threads = 3,
                                      .env = env,
                                      .env_count = 1 };

@@ -89,7 +89,7 @@ static void trainer_gets_arguments_token_threads_and_no_other_descriptor(void **
     assert_non_null(strstr(log, "arguments --job j-test --generation 1 --rank 2 --coordinator "));
     assert_non_null(strstr(log, "/jobs/j-test/g1/r2.words --flight "));
     assert_non_null(strstr(log, "/jobs/j-test/g1/r2.flight --token-fd 3 --tls-ca  --sums /"));
-    assert_non_null(strstr(log, "/sums/node-1 --copies "));
+    assert_non_null(strstr(log, "/sums/node-1 --ports  --copies "));
     assert_non_null(strstr(log, "token t0ken threads 3 dynamic false\n"));
     assert_non_null(strstr(log, "descriptors 0 1 2 3 \n")); /* 3 is the listing's own */
     assert_int_equal(getpgid(pid), pid);
@@ -104,6 +104,8 @@ static void trainer_sees_the_gpu_of_its_slot_by_uuid_and_no_other(void **state)
     (void)world_wait_started(world, 1, 1, 1);
     assert_non_null(strstr(world_wait_log(world, 0, "holding"), "gpus []\n"));
     assert_non_null(strstr(world_wait_log(world, 1, "holding"), "gpus [GPU-fake-1]\n"));
+    assert_non_null(strstr(world_wait_log(world, 0, "holding"), "nccl [ ]\n"));
+    assert_non_null(strstr(world_wait_log(world, 1, "holding"), "nccl [=lo AF_INET]\n"));
     world_order_start_in(world, 2, 5);
     const Cairn__V1__TrainerExited *exited = world_wait_exited(world, 1, 2, 1);
     assert_int_equal(exited->cause, CAIRN__V1__TRAINER_EXITED__CAUSE__SPAWN_FAILED);

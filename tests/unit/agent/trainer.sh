@@ -5,6 +5,7 @@ exec 3<&-
 echo "arguments $*"
 echo "token $token threads $OMP_NUM_THREADS dynamic $OMP_DYNAMIC"
 echo "gpus [$CUDA_VISIBLE_DEVICES]"
+echo "nccl [$NCCL_SOCKET_IFNAME $NCCL_SOCKET_FAMILY]"
 echo "descriptors $(ls /proc/self/fd | tr '\n' ' ')"
 case "$MODE" in
 exit7) echo "goodbye" >&2; exit 7 ;;
