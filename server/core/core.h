@@ -26,6 +26,7 @@
 #include "job/job.h"
 #include "rpc/rpc.h"
 #include "server/containers/timers.h"
+#include "server/fleet/place.h"
 #include "server/fleet/record.h"
 #include "server/journal/journal.h"
 #include "server/machine/machine.h"
@@ -208,6 +209,8 @@ enum core_stay { CORE_STAYS, CORE_LEAVES, CORE_LEFT };
 struct core_node {
     char name[LIMIT_NAME];
     char device[32], version[32], host[LIMIT_NAME], boot_id[64];
+    char net[PLACE_NET];   /* of host */
+    uint32_t ports;        /* where its workers may listen; 0: any */
     uint64_t started_ms;   /* of its agent, since boot; 0: not said */
     char rival[96];        /* another agent that wants this name, and was told to wait; or "" */
     uint32_t slots;        /* of `device`, numbers 0 and up */

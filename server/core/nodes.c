@@ -417,9 +417,10 @@ static bool take_seat(struct core *core, struct core_conn *conn, struct core_nod
     (void)snprintf(node->device, sizeof node->device, "%s",
                    hello->device[0] ? hello->device : "cpu");
     (void)snprintf(node->version, sizeof node->version, "%.31s", hello->version);
-    (void)snprintf(node->host, sizeof node->host, "%s",
-                   conn->local || !hello->host[0] ? "127.0.0.1" : hello->host);
+    (void)snprintf(node->host, sizeof node->host, "%s", hello->host[0] ? hello->host : "127.0.0.1");
     (void)snprintf(node->boot_id, sizeof node->boot_id, "%.63s", hello->boot_id);
+    place_net(node->host, node->boot_id, node->net);
+    node->ports = hello->ports;
     return renewed;
 }
 

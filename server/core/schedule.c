@@ -38,6 +38,9 @@ static void add_pools(const struct core *core, struct board *board, struct core_
                                .device = node->device,
                                .slots = node->slots,
                                .used = node->used,
+                               .host = node->host,
+                               .net = node->net,
+                               .ports = node->ports,
                                .ready = node->conn && !node->silent && !core_node_held(core, node),
                                .leaving = !core_node_takes(node),
                                .reachable = core_node_in_reach(core, node),
@@ -153,14 +156,14 @@ static enum status find_slots(struct core *core, struct core_job *job, struct bo
     for (size_t i = 0; i < sizeof avoids / sizeof avoids[0]; i++) {
         mark_board(core, job, board, avoids[i]);
         st = place_workers(board->nodes, board->count, &ask, slots, reason);
-        bool could = place_reach(board->nodes, board->count, &ask) >= ask.count;
+        bool could = place_fits_in_reach(board->nodes, board->count, &ask);
         if (st == ST_OK || (could && !(avoids[i] & AVOID_SUSPECT)))
             return st;
     }
     if (shun_count(&job->m.shunned, SHUN_FAILED) == 0 || core_now(core) < core->expects_until)
         return st;
     mark_board(core, job, board, 0);
-    bool there = place_reach(board->nodes, board->count, &ask) >= ask.count;
+    bool there = place_fits_in_reach(board->nodes, board->count, &ask);
     mark_board(core, job, board, AVOID_FAILED);
     return there ? ST_NOT_FOUND : st;
 }
@@ -224,8 +227,7 @@ static bool try_place(struct core *core, struct core_job *job)
     }
     const struct place_ask ask = { .count = job->m.config.ranks,
                                    .device = job_device_word(job->spec->workers.device) };
-    const bool holds_back =
-        place_capacity(core->board->nodes, core->board->count, &ask) >= ask.count;
+    const bool holds_back = place_fits(core->board->nodes, core->board->count, &ask);
     add_failed(job, &reason);
     note_strays(core, &reason);
     note_leaving(core, &reason);

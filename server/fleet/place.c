@@ -1,6 +1,9 @@
 #include "server/fleet/place.h"
 
+#include <stdio.h>
 #include <string.h>
+
+#include "common/check.h"
 
 static bool node_fits(const struct place_node *node, const struct place_ask *ask)
 {
@@ -15,25 +18,97 @@ static uint32_t free_slots(const struct place_node *node)
     return count;
 }
 
-uint32_t place_capacity(const struct place_node *nodes, size_t node_count,
-                        const struct place_ask *ask)
+static bool is_loopback(const char *host)
 {
-    uint32_t all = 0;
-    for (size_t i = 0; i < node_count; i++) {
-        if (node_fits(&nodes[i], ask) && !nodes[i].leaving)
-            all += nodes[i].slots;
-    }
-    return all;
+    return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0;
 }
 
-uint32_t place_reach(const struct place_node *nodes, size_t node_count, const struct place_ask *ask)
+void place_net(const char *host, const char *machine, char out[PLACE_NET])
 {
-    uint32_t all = 0;
+    (void)snprintf(out, PLACE_NET, "%.50s",
+                   is_loopback(host)           ? machine
+                   : strchr(host, ':') != NULL ? "ipv6"
+                                               : "ipv4");
+}
+
+/* Where a job may go, of the slots that count. */
+struct room {
+    uint32_t alone[PLACE_NODES_MAX];  /* of each node: enough for all of the job, or none */
+    uint32_t shared[PLACE_NODES_MAX]; /* as one of several nodes */
+    bool any;
+};
+
+/* Of the workers of a job that other nodes have a share in, this node's ports allow so many. */
+static uint32_t limit_by_ports(const struct place_node *node, const struct place_ask *ask,
+                               uint32_t slots)
+{
+    const uint32_t most =
+        node->ports == 0 || ask->count < 2 ? slots : node->ports / (ask->count - 1);
+    return most < slots ? most : slots;
+}
+
+/* Shares of nodes whose net has too few in all are none. */
+static void join_nets(const struct place_node *nodes, size_t node_count, uint32_t wanted,
+                      uint32_t *shared)
+{
+    uint32_t first[PLACE_NODES_MAX], sum[PLACE_NODES_MAX], of[PLACE_NODES_MAX];
+    uint32_t nets = 0;
     for (size_t i = 0; i < node_count; i++) {
-        if (node_fits(&nodes[i], ask) && nodes[i].reachable)
-            all += nodes[i].slots;
+        uint32_t net = 0;
+        while (net < nets && strcmp(nodes[first[net]].net, nodes[i].net) != 0)
+            net++;
+        if (net == nets) {
+            first[net] = (uint32_t)i;
+            sum[net] = 0;
+            nets++;
+        }
+        of[i] = net;
+        sum[net] += shared[i];
     }
-    return all;
+    for (size_t i = 0; i < node_count; i++) {
+        if (sum[of[i]] < wanted)
+            shared[i] = 0;
+    }
+}
+
+static void find_room(const struct place_node *nodes, size_t node_count,
+                      const struct place_ask *ask, const uint32_t *slots, bool any_port,
+                      struct room *out)
+{
+    out->any = false;
+    for (size_t i = 0; i < node_count; i++) {
+        out->alone[i] = slots[i] >= ask->count ? slots[i] : 0;
+        out->shared[i] = any_port ? slots[i] : limit_by_ports(&nodes[i], ask, slots[i]);
+    }
+    join_nets(nodes, node_count, ask->count, out->shared);
+    for (size_t i = 0; i < node_count; i++)
+        out->any = out->any || out->alone[i] > 0 || out->shared[i] > 0;
+}
+
+/* Whether there is room if all slots of these nodes are free. */
+static bool fits(const struct place_node *nodes, size_t node_count, const struct place_ask *ask,
+                 bool reachable_only, bool any_port)
+{
+    uint32_t slots[PLACE_NODES_MAX];
+    struct room room;
+    for (size_t i = 0; i < node_count; i++) {
+        const bool there = reachable_only ? nodes[i].reachable : !nodes[i].leaving;
+        const bool counts = node_fits(&nodes[i], ask) && there;
+        slots[i] = counts ? nodes[i].slots : 0;
+    }
+    find_room(nodes, node_count, ask, slots, any_port, &room);
+    return room.any;
+}
+
+bool place_fits(const struct place_node *nodes, size_t node_count, const struct place_ask *ask)
+{
+    return fits(nodes, node_count, ask, false, false);
+}
+
+bool place_fits_in_reach(const struct place_node *nodes, size_t node_count,
+                         const struct place_ask *ask)
+{
+    return fits(nodes, node_count, ask, true, false);
 }
 
 static uint32_t take_slots(const struct place_node *node, uint32_t index, uint32_t count,
@@ -72,6 +147,69 @@ static size_t choose_node(const struct place_node *nodes, size_t node_count, con
         }
     }
     return best;
+}
+
+/* Why nodes that have slots enough between them can't share the job. */
+static void explain_apart(const struct place_node *nodes, size_t node_count,
+                          const struct place_ask *ask, struct reason *reason)
+{
+    const uint32_t each = ask->count - 1;
+    const bool ports = fits(nodes, node_count, ask, false, true);
+    for (size_t i = 0; ports && i < node_count; i++) {
+        const uint32_t slots = node_fits(&nodes[i], ask) ? nodes[i].slots : 0;
+        const uint32_t wanted = slots < each ? slots : each;
+        if (limit_by_ports(&nodes[i], ask, wanted) == wanted)
+            continue;
+        reason_set(reason,
+                   "needs %u slots on more than one node, and there %u ports for each of its "
+                   "workers: for %u of them node %s needs %u and has %u, give its agent so many "
+                   "with --ports",
+                   ask->count, each, wanted, nodes[i].name, wanted * each, nodes[i].ports);
+        return;
+    }
+    for (size_t i = 0; i < node_count; i++) {
+        if (!node_fits(&nodes[i], ask) || !is_loopback(nodes[i].host))
+            continue;
+        reason_set(reason,
+                   "needs %u slots on more than one machine, but node %s is at %s, where no other "
+                   "machine reaches its workers: start its agent with --interface or --host",
+                   ask->count, nodes[i].name, nodes[i].host);
+        return;
+    }
+    reason_set(reason,
+               "needs %u slots on more than one node, but some have an address of IPv4 and others "
+               "of IPv6: start their agents with --interface or --host, all of one kind",
+               ask->count);
+}
+
+/* Slots of those that are free, the best node first; false: there is no room. */
+static bool fill_slots(const struct place_node *nodes, size_t node_count,
+                       const struct place_ask *ask, const uint32_t *slots, struct place_slot *out)
+{
+    struct room room;
+    uint32_t most[PLACE_NODES_MAX];
+    find_room(nodes, node_count, ask, slots, false, &room);
+    if (!room.any)
+        return false;
+    for (size_t i = 0; i < node_count; i++)
+        most[i] = room.alone[i] > 0 ? room.alone[i] : room.shared[i];
+    const size_t first = choose_node(nodes, node_count, most, ask->count);
+    uint32_t placed = take_slots(&nodes[first], (uint32_t)first,
+                                 most[first] < ask->count ? most[first] : ask->count, out);
+    room.shared[first] = 0;
+    for (size_t i = 0; i < node_count; i++) {
+        if (strcmp(nodes[i].net, nodes[first].net) != 0)
+            room.shared[i] = 0;
+    }
+    while (placed < ask->count) {
+        const uint32_t left = ask->count - placed;
+        const size_t node = choose_node(nodes, node_count, room.shared, left);
+        CHECK(node < node_count);
+        placed += take_slots(&nodes[node], (uint32_t)node,
+                             room.shared[node] < left ? room.shared[node] : left, out + placed);
+        room.shared[node] = 0;
+    }
+    return true;
 }
 
 enum status place_workers(const struct place_node *nodes, size_t node_count,
@@ -136,13 +274,15 @@ enum status place_workers(const struct place_node *nodes, size_t node_count,
                    capacity, available == 1 ? "is" : "are");
         return ST_AGAIN;
     }
-    uint32_t placed = 0;
-    while (placed < ask->count) {
-        size_t node = choose_node(nodes, node_count, room, ask->count - placed);
-        if (node == node_count)
-            return ST_AGAIN;
-        placed += take_slots(&nodes[node], (uint32_t)node, ask->count - placed, out + placed);
-        room[node] = 0;
+    if (fill_slots(nodes, node_count, ask, room, out))
+        return ST_OK;
+    if (place_fits(nodes, node_count, ask)) {
+        reason_set(reason,
+                   "needs %u slots on nodes whose workers reach each other: %u of %u are free, but "
+                   "not there",
+                   ask->count, available, capacity);
+    } else {
+        explain_apart(nodes, node_count, ask, reason);
     }
-    return ST_OK;
+    return ST_AGAIN;
 }

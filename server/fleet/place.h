@@ -4,6 +4,9 @@
  * Nodes of less penalty come first. Among equals: all on one node if one has room, on the fullest
  * that fits, so that large gaps stay; else on as few nodes as possible, the emptiest first. Nodes
  * that are lost or unsupervised take nobody, nor do those that are excluded or avoided.
+ *
+ * Nodes share a job only where their workers reach each other: in one net, and with a port for each
+ * of the other workers to each worker. On one node none of that matters.
  */
 #pragma once
 
@@ -22,6 +25,9 @@ struct place_node {
     uint32_t first; /* number of its first slot */
     uint32_t slots;
     const bool *used; /* slots of them */
+    const char *host; /* its address */
+    const char *net;  /* equal: they reach each other (place_net) */
+    uint32_t ports;   /* where its workers may listen; 0: any */
     bool ready;
     bool reachable;   /* ready, or not away for long */
     bool leaving;     /* it leaves, has left, or is kept free */
@@ -49,9 +55,12 @@ MUST_CHECK enum status place_workers(const struct place_node *nodes, size_t node
                                      const struct place_ask *ask, struct place_slot *out,
                                      struct reason *reason);
 #define PLACE_NODES_MAX ((size_t)LIMIT_NODES * 2) /* CPU shares and GPUs */
-/* All slots of the device on nodes that may take the job, free or not; the same of those in reach,
- * of which one that leaves is still one. */
-uint32_t place_capacity(const struct place_node *nodes, size_t node_count,
-                        const struct place_ask *ask);
-uint32_t place_reach(const struct place_node *nodes, size_t node_count,
-                     const struct place_ask *ask);
+/* Whether the job could be placed if all slots were free; the same on nodes in reach, of which one
+ * that leaves is still one. */
+bool place_fits(const struct place_node *nodes, size_t node_count, const struct place_ask *ask);
+bool place_fits_in_reach(const struct place_node *nodes, size_t node_count,
+                         const struct place_ask *ask);
+
+#define PLACE_NET 64
+/* The net of an address: of its family; a loopback address is its machine's own. */
+void place_net(const char *host, const char *machine, char out[PLACE_NET]);

@@ -8,9 +8,14 @@ static const bool none_used[8];
 
 static struct place_node node(const char *name, uint32_t slots, const bool *used)
 {
-    return (struct place_node){
-        .name = name, .device = "cpu", .slots = slots, .used = used, .ready = true
-    };
+    return (struct place_node){ .name = name,
+                                .device = "cpu",
+                                .slots = slots,
+                                .used = used,
+                                .host = "10.0.0.1",
+                                .net = "ipv4",
+                                .ready = true,
+                                .reachable = true };
 }
 
 static void workers_share_the_fullest_node_that_fits(void **state)
@@ -148,6 +153,109 @@ static void nodes_with_a_penalty_come_last(void **state)
     assert_int_equal(out[4].node, 0);
 }
 
+static void at(struct place_node *node, const char *host, const char *machine)
+{
+    static char nets[4][PLACE_NET];
+    static size_t next;
+    node->host = host;
+    place_net(host, machine, nets[next]);
+    node->net = nets[next];
+    next = (next + 1) % 4;
+}
+
+static void a_job_spans_only_nodes_that_reach_each_other(void **state)
+{
+    struct place_node nodes[] = { node("a", 2, none_used), node("b", 2, none_used) };
+    struct place_ask ask = { .count = 3, .device = "cpu" };
+    struct place_slot out[3];
+    struct reason reason;
+    (void)state;
+    at(&nodes[0], "127.0.0.1", "boot-1");
+    at(&nodes[1], "127.0.0.1", "boot-1");
+    assert_int_equal(place_workers(nodes, 2, &ask, out, &reason), ST_OK); /* one machine */
+    at(&nodes[1], "127.0.0.1", "boot-2");
+    assert_false(place_fits(nodes, 2, &ask));
+    assert_int_equal(place_workers(nodes, 2, &ask, out, &reason), ST_AGAIN);
+    assert_non_null(strstr(reason.text, "node a is at 127.0.0.1"));
+    assert_non_null(strstr(reason.text, "--interface"));
+    at(&nodes[0], "10.0.0.1", "boot-1");
+    assert_int_equal(place_workers(nodes, 2, &ask, out, &reason), ST_AGAIN);
+    assert_non_null(strstr(reason.text, "node b is at 127.0.0.1"));
+    at(&nodes[1], "fd00::1", "boot-2");
+    assert_int_equal(place_workers(nodes, 2, &ask, out, &reason), ST_AGAIN);
+    assert_non_null(strstr(reason.text, "IPv6"));
+    at(&nodes[1], "::1", "boot-2");
+    assert_false(place_fits(nodes, 2, &ask));
+    nodes[0].ports = 1; /* more would be of no use */
+    assert_int_equal(place_workers(nodes, 2, &ask, out, &reason), ST_AGAIN);
+    assert_non_null(strstr(reason.text, "node b is at ::1"));
+    nodes[0].ports = 0;
+    ask.count = 2;
+    assert_int_equal(place_workers(nodes, 2, &ask, out, &reason), ST_OK); /* on one of them */
+    assert_int_equal(out[0].node, out[1].node);
+    ask.count = 3;
+    at(&nodes[0], "fd00::2", "boot-1");
+    at(&nodes[1], "fd00::1", "boot-2");
+    assert_int_equal(place_workers(nodes, 2, &ask, out, &reason), ST_OK);
+}
+
+/* The best of all stands alone in its net, and the job needs more. */
+static void a_net_with_too_few_slots_is_passed_over(void **state)
+{
+    const bool used[2] = { true, false };
+    struct place_node nodes[] = { node("a", 3, none_used), node("b", 2, none_used),
+                                  node("c", 2, none_used) };
+    struct place_ask ask = { .count = 4, .device = "cpu" };
+    struct place_slot out[4];
+    struct reason reason;
+    (void)state;
+    at(&nodes[0], "fd00::1", "");
+    nodes[1].penalty = nodes[2].penalty = 1;
+    assert_int_equal(place_workers(nodes, 3, &ask, out, &reason), ST_OK);
+    for (int i = 0; i < 4; i++)
+        assert_int_not_equal(out[i].node, 0);
+    nodes[2].used = used;
+    assert_true(place_fits(nodes, 3, &ask));
+    assert_int_equal(place_workers(nodes, 3, &ask, out, &reason), ST_AGAIN);
+    assert_non_null(strstr(reason.text, "reach each other: 6 of 7 are free"));
+    nodes[2].reachable = false;
+    assert_false(place_fits_in_reach(nodes, 3, &ask));
+}
+
+static void ports_limit_workers_of_jobs_on_several_nodes(void **state)
+{
+    struct place_node nodes[] = { node("a", 8, none_used), node("b", 4, none_used),
+                                  node("c", 4, none_used) };
+    struct place_ask ask = { .count = 8, .device = "cpu" };
+    struct place_slot out[8];
+    struct reason reason;
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        nodes[i].ports = 20; /* two workers of eight: 14; three would need 21 */
+    assert_int_equal(place_workers(nodes, 3, &ask, out, &reason), ST_OK); /* on one node */
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(out[i].node, 0);
+    nodes[0].slots = 4;
+    assert_false(place_fits(nodes, 3, &ask));
+    assert_int_equal(place_workers(nodes, 3, &ask, out, &reason), ST_AGAIN);
+    assert_non_null(strstr(reason.text, "node a needs 28 and has 20"));
+    assert_non_null(strstr(reason.text, "--ports"));
+    nodes[1].ports = nodes[2].ports = 21;
+    assert_int_equal(place_workers(nodes, 3, &ask, out, &reason), ST_OK);
+    int on[3] = { 0 };
+    for (int i = 0; i < 8; i++)
+        on[out[i].node]++;
+    assert_int_equal(on[0], 2);
+    assert_int_equal(on[1], 3);
+    assert_int_equal(on[2], 3);
+    nodes[0].penalty = 1; /* b first, but the rest can't go there */
+    nodes[0].slots = 8;
+    nodes[2].slots = 0;
+    assert_int_equal(place_workers(nodes, 3, &ask, out, &reason), ST_OK);
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(out[i].node, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -159,6 +267,9 @@ int main(void)
         cmocka_unit_test(gpus_are_slots_after_the_cpu_shares),
         cmocka_unit_test(excluded_and_avoided_nodes_take_nobody),
         cmocka_unit_test(nodes_with_a_penalty_come_last),
+        cmocka_unit_test(a_job_spans_only_nodes_that_reach_each_other),
+        cmocka_unit_test(a_net_with_too_few_slots_is_passed_over),
+        cmocka_unit_test(ports_limit_workers_of_jobs_on_several_nodes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
