@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -34,6 +35,31 @@ checkpoint: {{every: {every} steps, keep: {{last: 2}}, store: /run/shared/checkp
 """
 
 
+# IPv6 has no redirect to loopback.
+RELAY = """\
+import socket, sys, threading
+
+def pump(a, b):
+    try:
+        while data := a.recv(65536):
+            b.sendall(data)
+        b.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+
+listener = socket.create_server((sys.argv[1], int(sys.argv[2])), family=socket.AF_INET6)
+while True:
+    near = listener.accept()[0]
+    try:
+        far = socket.create_connection(("127.0.0.1", int(sys.argv[2])))
+    except OSError:
+        near.close() # the coordinator isn't there
+        continue
+    for ends in ((near, far), (far, near)):
+        threading.Thread(target=pump, args=ends, daemon=True).start()
+"""
+
+
 def until(condition, seconds, what):
     """The first true value of condition(); fails after so many seconds."""
     end = time.monotonic() + seconds
@@ -45,15 +71,16 @@ def until(condition, seconds, what):
 
 
 class Fleet:
-    """nodes: machines with an agent. ipv6: workers talk to each other so."""
+    """nodes: machines with an agent; agent: what more it is told. prepare: called with each of their machines first.
+    ipv6: they have no other addresses."""
 
-    def __init__(self, nodes, slots=1, ipv6=False):
-        self.nodes, self.slots, self.ipv6 = nodes, slots, ipv6
+    def __init__(self, nodes, slots=1, ipv6=False, agent=(), prepare=lambda machine: None, env=()):
+        self.nodes, self.slots, self.ipv6, self.agent, self.prepare = nodes, slots, ipv6, agent, prepare
         self.dir = Path(tempfile.mkdtemp(prefix="cairn-net-"))
         (self.dir / "checkpoints").mkdir(mode=0o777)
         self.room = Room(1 + nodes, {BIN: "/run/bin", self.dir: "/run/shared"})
-        self.env = {"PATH": os.environ["PATH"], "CAIRN_COPIES": "/dev/shm/cairn", "CAIRN_HANG_MS": "5000"}
-        self.cairnd, self.agents = None, {}
+        self.env = {"PATH": os.environ["PATH"], "CAIRN_COPIES": "/dev/shm/cairn", "CAIRN_HANG_MS": "5000", **dict(env)}
+        self.cairnd, self.relay, self.agents = None, None, {}
 
     def __enter__(self):
         try:
@@ -88,15 +115,21 @@ class Fleet:
         machine.in_net("nft", "add chain ip inwards before { type nat hook prerouting priority -100; }")
         machine.in_net("nft", "add", "rule", "ip", "inwards", "before", "iifname", "eth0", "tcp", "dport", str(PORT),
                        "dnat", "to", f"127.0.0.1:{PORT}")
+        if self.ipv6:
+            self.relay = machine.popen(sys.executable, "-c", RELAY, machine.address6, str(PORT))
         self.cairnd = self._start(1, "/run/bin/cairnd", "--listen", f"127.0.0.1:{PORT}")
         until(lambda: self.cairn("ps", check=False).returncode == 0, 20, "the coordinator serves")
         machine.run("cp", "/run/shared/disk-1/token", "/run/shared/token")
 
     def start_agent(self, number):
         machine = self.room[number]
+        if self.ipv6:
+            machine.in_net("ip", "-4", "addr", "flush", "dev", "eth0")
+        self.prepare(machine)
+        host = f"[{self.room[1].address6}]" if self.ipv6 else self.room[1].address
         self.agents[number] = self._start(
-            number, "/run/bin/cairn-agent", "--coordinator", f"{self.room[1].address}:{PORT}", "--name",
-            f"node{number}", "--host", machine.address6 if self.ipv6 else machine.address, "--slots", str(self.slots), "--token-file", "/run/shared/token")
+            number, "/run/bin/cairn-agent", "--coordinator", f"{host}:{PORT}", "--name", f"node{number}",
+            "--slots", str(self.slots), "--token-file", "/run/shared/token", *self.agent)
 
     # what the user does, on machine 1
 
