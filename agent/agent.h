@@ -16,11 +16,11 @@
 
 #include <uv.h>
 
-#include "agent/address.h"
 #include "agent/copies.h"
 #include "agent/gpu.h"
 #include "agent/link.h"
 #include "agent/logs/old.h"
+#include "agent/net/address.h"
 #include "agent/proc.h"
 #include "agent/record.h"
 #include "common/io.h"

@@ -12,7 +12,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include "agent/address.h"
+#include "agent/net/address.h"
 #include "common/cleanup.h"
 #include "common/unconst.h"
 

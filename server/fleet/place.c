@@ -212,66 +212,82 @@ static bool fill_slots(const struct place_node *nodes, size_t node_count,
     return true;
 }
 
+/* Slots and nodes of a fleet, as one job sees them. */
+struct tally {
+    uint32_t capacity, available; /* slots */
+    uint32_t others;              /* nodes with another device */
+    uint32_t excluded, avoided, leaving;
+};
+
+/* room: free slots of those that may be taken from. */
+static struct tally count_room(const struct place_node *nodes, size_t node_count,
+                               const struct place_ask *ask, uint32_t *room)
+{
+    struct tally tally = { 0 };
+    for (size_t i = 0; i < node_count; i++) {
+        const bool takes = node_fits(&nodes[i], ask) && nodes[i].ready && !nodes[i].leaving;
+        room[i] = takes ? free_slots(&nodes[i]) : 0;
+        if (strcmp(nodes[i].device, ask->device) != 0) {
+            tally.others++;
+        } else if (nodes[i].excluded) {
+            tally.excluded++;
+        } else if (nodes[i].avoided) {
+            tally.avoided++;
+        } else if (nodes[i].leaving) {
+            tally.leaving++;
+        } else {
+            tally.capacity += nodes[i].slots;
+            tally.available += room[i];
+        }
+    }
+    return tally;
+}
+
+/* Of a job for which no node counts. */
+static enum status explain_none(const struct tally *tally, size_t node_count,
+                                const struct place_ask *ask, struct reason *reason)
+{
+    const char *many = ask->count == 1 ? "" : "s";
+    if (node_count == 0) {
+        reason_set(reason, "needs %u slot%s, no node is registered yet", ask->count, many);
+    } else if (tally->avoided > 0) {
+        reason_set(reason, "needs %u slot%s, but is kept away from the %u node(s) that have some",
+                   ask->count, many, tally->avoided);
+    } else if (tally->leaving > 0) {
+        reason_set(reason, "needs %u slot%s, and no node that has some takes jobs", ask->count,
+                   many);
+    } else if (tally->excluded > 0) {
+        reason_set(reason,
+                   "needs %u slot%s on a node with the pins of its first formation: those of "
+                   "%u node(s) differ",
+                   ask->count, many, tally->excluded);
+    } else {
+        reason_set(reason, "needs device '%s': none of the %u registered node(s) has it",
+                   ask->device, tally->others);
+        return ST_REFUSED;
+    }
+    return ST_AGAIN;
+}
+
 enum status place_workers(const struct place_node *nodes, size_t node_count,
                           const struct place_ask *ask, struct place_slot *out,
                           struct reason *reason)
 {
-    uint32_t capacity = 0, available = 0, others = 0, excluded = 0, avoided = 0, leaving = 0;
-    uint32_t room[PLACE_NODES_MAX]; /* free slots of those that may be taken from */
-    for (size_t i = 0; i < node_count; i++) {
-        bool same = strcmp(nodes[i].device, ask->device) == 0;
-        bool takes = node_fits(&nodes[i], ask) && nodes[i].ready && !nodes[i].leaving;
-        room[i] = takes ? free_slots(&nodes[i]) : 0;
-        if (!same) {
-            others++;
-        } else if (nodes[i].excluded) {
-            excluded++;
-        } else if (nodes[i].avoided) {
-            avoided++;
-        } else if (nodes[i].leaving) {
-            leaving++;
-        } else {
-            capacity += nodes[i].slots;
-            available += room[i];
-        }
-    }
+    uint32_t room[PLACE_NODES_MAX];
+    const struct tally tally = count_room(nodes, node_count, ask, room);
     const char *many = ask->count == 1 ? "" : "s";
-    if (capacity == 0 && node_count == 0) {
-        reason_set(reason, "needs %u slot%s, no node is registered yet", ask->count, many);
-        return ST_AGAIN;
-    }
-    if (capacity == 0 && avoided > 0) {
-        reason_set(reason, "needs %u slot%s, but is kept away from the %u node(s) that have some",
-                   ask->count, many, avoided);
-        return ST_AGAIN;
-    }
-    if (capacity == 0 && leaving > 0) {
-        reason_set(reason, "needs %u slot%s, and no node that has some takes jobs", ask->count,
-                   many);
-        return ST_AGAIN;
-    }
-    if (capacity == 0 && excluded > 0) {
-        reason_set(reason,
-                   "needs %u slot%s on a node with the pins of its first formation: those of "
-                   "%u node(s) differ",
-                   ask->count, many, excluded);
-        return ST_AGAIN;
-    }
-    if (capacity == 0) {
-        reason_set(reason, "needs device '%s': none of the %u registered node(s) has it",
-                   ask->device, others);
-        return ST_REFUSED;
-    }
-    if (capacity < ask->count) {
+    if (tally.capacity == 0)
+        return explain_none(&tally, node_count, ask, reason);
+    if (tally.capacity < ask->count) {
         reason_set(reason,
                    "needs %u slot%s, but all that is registered has %u of device '%s': the job "
                    "waits for more nodes, or make workers.count smaller",
-                   ask->count, many, capacity, ask->device);
+                   ask->count, many, tally.capacity, ask->device);
         return ST_AGAIN;
     }
-    if (available < ask->count) {
-        reason_set(reason, "needs %u slot%s, %u of %u %s free", ask->count, many, available,
-                   capacity, available == 1 ? "is" : "are");
+    if (tally.available < ask->count) {
+        reason_set(reason, "needs %u slot%s, %u of %u %s free", ask->count, many, tally.available,
+                   tally.capacity, tally.available == 1 ? "is" : "are");
         return ST_AGAIN;
     }
     if (fill_slots(nodes, node_count, ask, room, out))
@@ -280,7 +296,7 @@ enum status place_workers(const struct place_node *nodes, size_t node_count,
         reason_set(reason,
                    "needs %u slots on nodes whose workers reach each other: %u of %u are free, but "
                    "not there",
-                   ask->count, available, capacity);
+                   ask->count, tally.available, tally.capacity);
     } else {
         explain_apart(nodes, node_count, ask, reason);
     }

@@ -1,7 +1,7 @@
 /* Addresses as they are written, and those that every machine has. */
 #include <string.h>
 
-#include "agent/address.h"
+#include "agent/net/address.h"
 #include "tests/test.h"
 
 static void only_one_machine_s_numeric_address_will_do(void **state)

@@ -93,8 +93,8 @@ static void who_leaves_takes_nobody_and_is_waited_for(void **state)
     ask.count = 4;
     assert_int_equal(place_workers(nodes, 2, &ask, out, &reason), ST_AGAIN);
     assert_non_null(strstr(reason.text, "all that is registered has 2"));
-    assert_int_equal(place_capacity(nodes, 2, &ask), 2); /* so it holds back no other job */
-    assert_int_equal(place_reach(nodes, 2, &ask), 4);
+    assert_false(place_fits(nodes, 2, &ask)); /* so it holds back no other job */
+    assert_true(place_fits_in_reach(nodes, 2, &ask));
 }
 
 static void gpus_are_slots_after_the_cpu_shares(void **state)

@@ -1,4 +1,4 @@
-#include "agent/address.h"
+#include "agent/net/address.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
