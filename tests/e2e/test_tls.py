@@ -236,3 +236,16 @@ def test_a_session_ends_with_its_certificate(home):
     (home.tls / "node-brief.crt").write_bytes((home.tls / "node-n2.crt").read_bytes())
     until(lambda: home.log_of("cairn-agent").count("connected to the coordinator") >= 2 and "the files of TLS have changed"
           in home.log_of("cairn-agent"), 20, "with a new one it is back by itself")
+
+
+def test_up_makes_what_it_needs_to_listen_beyond_this_machine():
+    home = Home()
+    home.cairn("up", "--slots", "4", "--listen", "0.0.0.0:0")
+    with home:  # it is up already
+        port = (home.home / "cairnd.addr").read_text(encoding="utf-8").rpartition(":")[2]
+        tls = home.home / "tls"
+        assert {path.name for path in tls.iterdir()} == {"ca.crt", "ca.key", "coordinator.crt", "coordinator.key"}
+        home.cairn("cert", "operator", "alice")
+        done = home.cairn("--addr", f"127.0.0.1:{port}", "--tls-cert", tls / "operator-alice.crt", "--tls-key",
+                          tls / "operator-alice.key", "--tls-ca", tls / "ca.crt", "node", "ls")
+        assert "ready" in done.stdout

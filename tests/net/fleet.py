@@ -1,14 +1,12 @@
 """A coordinator on one machine of a room, agents on others: real processes, and what they share.
 
-Machine 1 has the coordinator and the user's client. cairnd listens on loopback only as yet: what reaches port 7000 of
-its machine is redirected there. Machine 2 and up have an agent each. Checkpoints lie in a folder that all see.
-Homes are on disks: they outlive a power cut.
+Machine 1 has the coordinator, which speaks TLS on port 7000, and the user's client. Machine 2 and up have an agent each,
+with a certificate. Checkpoints lie in a folder that all see. Homes are on disks: they outlive a power cut.
 """
 import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -18,6 +16,7 @@ from rooms import Room
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(os.environ.get("CAIRN_BIN", ROOT / "build" / "dev" / "bin"))
 PORT = 7000
+TLS = "/run/shared/tls"
 
 JOB = """\
 name: tiny
@@ -32,31 +31,6 @@ train:
   seed: 17
 workers: {{count: {workers}, device: cpu}}
 checkpoint: {{every: {every} steps, keep: {{last: 2}}, store: /run/shared/checkpoints}}
-"""
-
-
-# IPv6 has no redirect to loopback.
-RELAY = """\
-import socket, sys, threading
-
-def pump(a, b):
-    try:
-        while data := a.recv(65536):
-            b.sendall(data)
-        b.shutdown(socket.SHUT_WR)
-    except OSError:
-        pass
-
-listener = socket.create_server((sys.argv[1], int(sys.argv[2])), family=socket.AF_INET6)
-while True:
-    near = listener.accept()[0]
-    try:
-        far = socket.create_connection(("127.0.0.1", int(sys.argv[2])))
-    except OSError:
-        near.close() # the coordinator isn't there
-        continue
-    for ends in ((near, far), (far, near)):
-        threading.Thread(target=pump, args=ends, daemon=True).start()
 """
 
 
@@ -80,11 +54,14 @@ class Fleet:
         (self.dir / "checkpoints").mkdir(mode=0o777)
         self.room = Room(1 + nodes, {BIN: "/run/bin", self.dir: "/run/shared"})
         self.env = {"PATH": os.environ["PATH"], "CAIRN_COPIES": "/dev/shm/cairn", "CAIRN_HANG_MS": "5000", **dict(env)}
-        self.cairnd, self.relay, self.agents = None, None, {}
+        self.cairnd, self.agents = None, {}
 
     def __enter__(self):
         try:
             self.room.__enter__()
+            self.cairn("cert", "init", "--dir", TLS)
+            for number in range(2, 2 + self.nodes):
+                self.cairn("cert", "node", f"node{number}", "--dir", TLS)
             self.start_coordinator()
             for number in range(2, 2 + self.nodes):
                 self.start_agent(number)
@@ -108,18 +85,13 @@ class Fleet:
         with (self.dir / f"{Path(args[0]).name}-{number}.log").open("ab") as log:
             return self.room[number].popen(*args, env=self.env_of(number), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
+    @staticmethod
+    def tls(stem):
+        return ["--tls-cert", f"{TLS}/{stem}.crt", "--tls-key", f"{TLS}/{stem}.key", "--tls-ca", f"{TLS}/ca.crt"]
+
     def start_coordinator(self):
-        machine = self.room[1]
-        machine.run("sh", "-c", "echo 1 >/proc/sys/net/ipv4/conf/eth0/route_localnet")
-        machine.in_net("nft", "add", "table", "ip", "inwards")
-        machine.in_net("nft", "add chain ip inwards before { type nat hook prerouting priority -100; }")
-        machine.in_net("nft", "add", "rule", "ip", "inwards", "before", "iifname", "eth0", "tcp", "dport", str(PORT),
-                       "dnat", "to", f"127.0.0.1:{PORT}")
-        if self.ipv6:
-            self.relay = machine.popen(sys.executable, "-c", RELAY, machine.address6, str(PORT))
-        self.cairnd = self._start(1, "/run/bin/cairnd", "--listen", f"127.0.0.1:{PORT}")
+        self.cairnd = self._start(1, "/run/bin/cairnd", "--listen", f"[::]:{PORT}", *self.tls("coordinator"))
         until(lambda: self.cairn("ps", check=False).returncode == 0, 20, "the coordinator serves")
-        machine.run("cp", "/run/shared/disk-1/token", "/run/shared/token")
 
     def start_agent(self, number):
         machine = self.room[number]
@@ -128,8 +100,8 @@ class Fleet:
         self.prepare(machine)
         host = f"[{self.room[1].address6}]" if self.ipv6 else self.room[1].address
         self.agents[number] = self._start(
-            number, "/run/bin/cairn-agent", "--coordinator", f"{host}:{PORT}", "--name", f"node{number}",
-            "--slots", str(self.slots), "--token-file", "/run/shared/token", *self.agent)
+            number, "/run/bin/cairn-agent", "--coordinator", f"{host}:{PORT}", "--slots", str(self.slots),
+            *self.tls(f"node-node{number}"), *self.agent)
 
     # what the user does, on machine 1
 
