@@ -44,6 +44,10 @@ const char *status_string(enum status st)
         return "closed";
     case ST_UNREACHABLE:
         return "unreachable";
+    case ST_AWAY:
+        return "the file server is away or failed";
+    case ST_FORGOTTEN:
+        return "stale handle: the file server does not know the file any more";
     case ST_CORRUPT:
         return "checkpoint is corrupt";
     case ST_INCOMPLETE:
@@ -90,6 +94,19 @@ enum status status_from_errno(int error)
     case EINTR:
     case EAGAIN:
         return ST_AGAIN;
+    case ESTALE:
+        return ST_FORGOTTEN;
+    case EREMOTEIO:
+    case ENOTCONN: /* whose FUSE server has ended, too */
+    case ESHUTDOWN:
+    case EHOSTDOWN:
+    case EHOSTUNREACH:
+    case ENETDOWN:
+    case ENETUNREACH:
+    case ECONNABORTED:
+    case ECONNREFUSED:
+    case ECONNRESET:
+        return ST_AWAY;
     default:
         return ST_IO;
     }

@@ -24,6 +24,8 @@ enum status {
     ST_REFUSED = -108, /* not permitted in this state, or for this caller */
     ST_CLOSED = -109,  /* the peer or the object is gone */
     ST_UNREACHABLE = -110,
+    ST_AWAY = -111,      /* a file server that doesn't answer, or is not mounted any more */
+    ST_FORGOTTEN = -112, /* a file that its server doesn't know any more, though we have it open */
 
     /* Scope CHECKPOINT: this checkpoint is unusable; an older one may be whole. */
     ST_CORRUPT = -200,
@@ -62,5 +64,6 @@ const char *status_string(enum status st);
 
 /* The status that describes an errno value: ENOSPC and EDQUOT are ST_FULL, ENOENT ST_NOT_FOUND,
  * EEXIST ST_EXISTS, EACCES and EPERM ST_REFUSED, ENOMEM ST_NO_MEMORY, ETIMEDOUT ST_TIMED_OUT,
- * EINTR and EAGAIN ST_AGAIN, all others ST_IO. */
+ * EINTR and EAGAIN ST_AGAIN, ESTALE ST_FORGOTTEN, what says that another machine can't be reached
+ * or failed ST_AWAY, all others ST_IO. */
 enum status status_from_errno(int error);

@@ -56,6 +56,8 @@ enum exit_code exit_of_status(enum status st)
     case ST_TIMED_OUT:
     case ST_NO_MEMORY:
     case ST_IO:
+    case ST_AWAY:
+    case ST_FORGOTTEN:
     case ST_FULL:
     case ST_CLOSED:
     case ST_PEER:

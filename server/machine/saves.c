@@ -306,7 +306,8 @@ void machine_on_check_done(struct machine_turn *t)
         return;
     }
     enum status st = t->ev->answer.status;
-    bool again = st == ST_IO || st == ST_TIMED_OUT || st == ST_UNREACHABLE || st == ST_NO_MEMORY;
+    bool again = st == ST_IO || st == ST_TIMED_OUT || st == ST_UNREACHABLE || st == ST_AWAY ||
+                 st == ST_FORGOTTEN || st == ST_NO_MEMORY;
     bool reported = again && machine_unsaved(t, t->ev->answer.message);
     if (again && ++save->tries < MACHINE_STORE_TRIES) {
         save->retry_at = t->now + machine_retry_ms(save->tries);

@@ -107,6 +107,8 @@ static struct failure failure_of(enum status st, enum phase phase, bool at_store
     case ST_INCOMPLETE:
         return (struct failure){ CAIRN__V1__FAULT_KIND__DAMAGED_CHECKPOINT, RANK_CHECKPOINT, true };
     case ST_IO:
+    case ST_AWAY:
+    case ST_FORGOTTEN:
     case ST_FULL:
     case ST_NOT_FOUND:
     case ST_REFUSED:

@@ -1,4 +1,5 @@
 /* Status scopes, the bounded buffer, publishing of files, time, paths. */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +31,24 @@ static void every_status_has_the_scope_of_its_range(void **state)
     assert_int_equal(status_scope(ST_DEVICE), SCOPE_WORKER);
     assert_int_equal(status_scope(ST_CONFIG), SCOPE_JOB);
     assert_int_equal(status_scope(ST_NUMERIC), SCOPE_JOB);
+}
+
+/* In words that nobody takes for damage, and of a scope that throws nothing away. */
+static void trouble_of_a_file_server_is_told_from_damage(void **state)
+{
+    (void)state;
+    static const int away[] = { EREMOTEIO, ENOTCONN,    EHOSTDOWN,  EHOSTUNREACH, ENETDOWN,
+                                ESHUTDOWN, ENETUNREACH, ECONNRESET, ECONNREFUSED, ECONNABORTED };
+    for (size_t i = 0; i < sizeof(away) / sizeof(away[0]); i++)
+        assert_int_equal(status_from_errno(away[i]), ST_AWAY);
+    assert_int_equal(status_from_errno(ESTALE), ST_FORGOTTEN);
+    assert_int_equal(status_from_errno(ETIMEDOUT), ST_TIMED_OUT);
+    assert_int_equal(status_from_errno(EDQUOT), ST_FULL);
+    assert_int_equal(status_from_errno(EIO), ST_IO);
+    assert_int_equal(status_scope(ST_AWAY), SCOPE_CALL);
+    assert_int_equal(status_scope(ST_FORGOTTEN), SCOPE_CALL);
+    assert_non_null(strstr(status_string(ST_AWAY), "file server"));
+    assert_non_null(strstr(status_string(ST_FORGOTTEN), "stale handle"));
 }
 
 static void a_buffer_never_passes_its_maximum_and_keeps_what_it_has(void **state)
@@ -242,6 +261,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_status_has_the_scope_of_its_range),
+        cmocka_unit_test(trouble_of_a_file_server_is_told_from_damage),
         cmocka_unit_test(a_buffer_never_passes_its_maximum_and_keeps_what_it_has),
         cmocka_unit_test_setup_teardown(publishing_never_replaces_and_leaves_no_temporary_name,
                                         make_folder, remove_folder),

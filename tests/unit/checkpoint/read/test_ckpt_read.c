@@ -512,8 +512,9 @@ static enum status list_below(void *self, const char *path, io_name_fn fn, void 
 static void a_file_that_cannot_be_opened_now_is_no_damage(void **state)
 {
     struct chain *chain = *state;
-    static const enum status troubles[] = { ST_INVALID,     ST_NO_MEMORY, ST_IO,     ST_FULL,
-                                            ST_UNREACHABLE, ST_TIMED_OUT, ST_CLOSED, ST_REFUSED };
+    static const enum status troubles[] = { ST_INVALID, ST_NO_MEMORY,   ST_IO,        ST_FULL,
+                                            ST_AWAY,    ST_UNREACHABLE, ST_TIMED_OUT, ST_CLOSED,
+                                            ST_REFUSED, ST_FORGOTTEN };
     for (uint32_t i = 1; i <= 2; i++)
         assert_int_equal(save_link(chain, i), ST_OK);
     for (size_t k = 0; k < sizeof(troubles) / sizeof(troubles[0]); k++) {

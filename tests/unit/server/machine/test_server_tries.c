@@ -53,12 +53,32 @@ static void a_folder_that_holds_a_checkpoint_is_left_and_the_step_tried_elsewher
     assert_int_equal(machine_find_save(&b->m, 50, 1)->state, MACHINE_SAVE_DROPPED);
 }
 
+/* A file server that is away, or has forgotten a handle, says nothing of the files. */
+static void a_check_that_the_store_failed_is_made_again(void **state)
+{
+    struct bench *b = *state;
+    static const enum status troubles[] = { ST_FORGOTTEN, ST_AWAY, ST_IO, ST_TIMED_OUT };
+    for (size_t i = 0; i < sizeof troubles / sizeof troubles[0]; i++) {
+        uint64_t step = 50 + 10 * i;
+        bench_save_until(b, step, MACHINE_SAVE_CHECKING);
+        bench_store(b, MACHINE_TASK_CHECK, step, 1, troubles[i]);
+        assert_int_equal(machine_find_save(&b->m, step, 1)->state, MACHINE_SAVE_CHECKING);
+        for (int t = 0; t < 100 && !bench_task(b, MACHINE_TASK_CHECK); t++)
+            bench_tick(b, 100);
+        assert_non_null(bench_task(b, MACHINE_TASK_CHECK));
+        bench_store(b, MACHINE_TASK_CHECK, step, 1, ST_OK);
+        bench_store(b, MACHINE_TASK_PUBLISH, step, 1, ST_OK);
+        assert_int_equal(machine_newest(&b->m)->step, step);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, bench_setup_running, bench_teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(every_try_of_a_save_has_a_folder_of_its_own),
+        TEST(a_check_that_the_store_failed_is_made_again),
         TEST(a_folder_that_holds_a_checkpoint_is_left_and_the_step_tried_elsewhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
