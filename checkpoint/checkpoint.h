@@ -223,7 +223,8 @@ MUST_CHECK enum status ckpt_manifest_publish(const struct io *io, const char *di
  * checkpoint; nothing was touched. Otherwise as ckpt_remove. */
 MUST_CHECK enum status ckpt_folder_drop(const struct io *io, const char *dir);
 /* Un-publishes (manifest first, fsync), then removes files and folder. A missing one is success.
- * Files that aren't ours stay, and the folder with them. */
+ * Files that aren't ours stay, and the folder with them. ST_AGAIN: one of ours is still open, and
+ * an NFS client keeps it until it is closed (".nfs…"). */
 MUST_CHECK enum status ckpt_remove(const struct io *io, const char *dir);
 /* Removes temporary names in dir, a checkpoint's folder or a job's, that calls of generations
  * before this one left when they were cut off. Some hundred at a time; a missing folder is success.
@@ -261,6 +262,9 @@ MUST_CHECK enum status ckpt_manifest_read(const struct io *io, const char *dir,
 /* The same of a manifest's bytes; what isn't NULL. */
 MUST_CHECK enum status ckpt_manifest_parse(const char *bytes, size_t size,
                                            struct ckpt_manifest *out, struct reason *what);
+/* Before another machine's checkpoint is read that is known to be there: waits until its manifest is
+ * seen here, too (io_find). What it waits for in vain the next call tells. */
+void ckpt_await(const struct io *io, const char *dir);
 
 struct ckpt_entry {
     char dir[LIMIT_PATH];

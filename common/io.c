@@ -4,8 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/cleanup.h"
+#include "common/clock.h"
 #include "common/limits.h"
 
 #define INTERRUPTS_MAX 1000 /* a signal storm, not a disk, if there are more in a row */
@@ -47,6 +49,86 @@ enum status io_unlink_many(const struct io *io, const char *dir, const char *con
     if (count < 2 || io->unlink_many == NULL || !io_is_object(io, dir))
         return ST_OK;
     return io->unlink_many(io->self, dir, names, count, out_gone);
+}
+
+/* The folder of a path: "." when it has none. */
+static enum status parent_of(const char *path, char out[LIMIT_PATH])
+{
+    const char *slash = strrchr(path, '/');
+    size_t size = slash == NULL ? 1 : slash == path ? 1 : (size_t)(slash - path);
+    if (size >= LIMIT_PATH)
+        return ST_FULL;
+    memcpy(out, slash == NULL ? "." : path, size);
+    out[size] = '\0';
+    return ST_OK;
+}
+
+/* ---- what another machine has made ---- */
+
+#define PAUSE_FIRST_MS 50
+#define PAUSE_MAX_MS   1000
+
+int64_t io_find_until(void)
+{
+    return clock_mono_ms(clock_system()) + IO_FIND_MS;
+}
+
+/* By what is remembered here, and if that isn't as it should be, by asking: what is told of a file
+ * that is open is as new as its opening. */
+static enum status look_at(const struct io *io, const char *path, uint64_t size,
+                           struct io_stat *out)
+{
+    int fd = -1;
+    enum status st = io->stat(io->self, path, out);
+    bool good = st == ST_OK && (out->is_dir || size == IO_SIZE_UNKNOWN || out->size == size);
+    if (good || (st != ST_OK && st != ST_NOT_FOUND))
+        return st;
+    st = io->open(io->self, path, IO_READ, &fd);
+    if (st != ST_OK)
+        return st;
+    st = io->stat(io->self, path, out);
+    (void)io->close(io->self, fd);
+    return st;
+}
+
+/* An io_name_fn: that it is read is all. */
+static bool pass_over(void *arg, const char *name)
+{
+    (void)arg;
+    (void)name;
+    return true;
+}
+
+/* false: the time is over, or nobody waits any more. */
+static bool pause_search(const struct io *io, int64_t ms, int64_t until_ms)
+{
+    const int64_t left_ms = until_ms - clock_mono_ms(clock_system());
+    if (left_ms <= 0 || (io->waiting != NULL && !io->waiting(io->waiting_arg)))
+        return false;
+    ms = ms < left_ms ? ms : left_ms;
+    const struct timespec time = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
+    (void)nanosleep(&time, NULL);
+    return true;
+}
+
+enum status io_find(const struct io *io, const char *path, uint64_t size, int64_t until_ms,
+                    struct io_stat *out)
+{
+    char parent[LIMIT_PATH];
+    enum status st = look_at(io, path, size, out);
+    if (st != ST_NOT_FOUND || io->seen_late == NULL || !io->seen_late(io->self, path) ||
+        parent_of(path, parent) != ST_OK)
+        return st;
+    for (int64_t ms = PAUSE_FIRST_MS; st == ST_NOT_FOUND; ms = ms * 2) {
+        enum status listed = io->list(io->self, parent, pass_over, NULL);
+        if (listed != ST_OK && listed != ST_NOT_FOUND)
+            return listed;
+        st = look_at(io, path, size, out);
+        if (st == ST_NOT_FOUND &&
+            !pause_search(io, ms < PAUSE_MAX_MS ? ms : PAUSE_MAX_MS, until_ms))
+            break;
+    }
+    return st;
 }
 
 enum status io_space(const struct io *io, const char *path, uint64_t *out_bytes)
@@ -127,18 +209,6 @@ enum status io_read_file(const struct io *io, const char *path, size_t size_max,
     data[info.size] = '\0';
     *out = TAKE_PTR(data);
     *out_size = (size_t)info.size;
-    return ST_OK;
-}
-
-/* The folder of a path: "." when it has none. */
-static enum status parent_of(const char *path, char out[LIMIT_PATH])
-{
-    const char *slash = strrchr(path, '/');
-    size_t size = slash == NULL ? 1 : slash == path ? 1 : (size_t)(slash - path);
-    if (size >= LIMIT_PATH)
-        return ST_FULL;
-    memcpy(out, slash == NULL ? "." : path, size);
-    out[size] = '\0';
     return ST_OK;
 }
 

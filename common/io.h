@@ -54,6 +54,9 @@ struct io {
      * call which is carried out late has nothing in common with the one that was made in its place.
      * NULL or "": nobody else writes there at the same time. Borrowed. */
     const char *call;
+    /* Called once a second or so by what waits (io_find); false: it waits no longer. Or NULL. */
+    bool (*waiting)(void *arg);
+    void *waiting_arg;
     enum status (*open)(void *self, const char *path, int flags, int *out_fd);
     enum status (*close)(void *self, int fd);
     /* One attempt each: may transfer less, out_size bytes. The end of the file is ST_OK with 0. */
@@ -93,6 +96,9 @@ struct io {
     /* Removes some of a folder's files by one request (io_unlink_many). */
     enum status (*unlink_many)(void *self, const char *dir, const char *const *names,
                                uint32_t count, bool *out_gone);
+    /* Whether a name below path that another machine has made may be missing here for a while, since
+     * this one has looked for it before (NFS and its like). NULL: never. */
+    bool (*seen_late)(void *self, const char *path);
     /* Bytes that may still be written below path. NULL where that isn't known (io_space). */
     enum status (*space)(void *self, const char *path, uint64_t *out_bytes);
     /* A hint, of an open file. Of one that is read: [at, end) will be, once and in order, so that
@@ -120,6 +126,22 @@ MUST_CHECK enum status io_list_sizes(const struct io *io, const char *path, io_s
  */
 MUST_CHECK enum status io_unlink_many(const struct io *io, const char *dir,
                                       const char *const *names, uint32_t count, bool *out_gone);
+
+#define IO_FIND_MS                                                                                 \
+    60000 /* how long an NFS client remembers that there is no such name (acdirmax) */
+/*
+ * What is at path, a file that another machine has made, of size bytes (IO_SIZE_UNKNOWN: of any).
+ * What is remembered of it here may be old. Of another size: then it is opened, for which an NFS
+ * client asks the server. Missing: then, where that may be so (seen_late), its folder is read and
+ * it is looked for again, until clock_mono_ms is at until_ms. Where all is as it should be this is
+ * one stat. What is in out may have another size all the same.
+ * Errors: ST_NOT_FOUND  it is not there; else those of the calls
+ */
+MUST_CHECK enum status io_find(const struct io *io, const char *path, uint64_t size,
+                               int64_t until_ms, struct io_stat *out);
+/* When a search that begins now ends. */
+int64_t io_find_until(void);
+
 /* Bytes that may still be written below path, a folder that is there; UINT64_MAX: not known. */
 MUST_CHECK enum status io_space(const struct io *io, const char *path, uint64_t *out_bytes);
 /* A line about st, which a call on io has just come to: its text, and what the table explains. */

@@ -12,6 +12,7 @@
 
 #include "common/check.h"
 #include "common/io.h"
+#include "common/mount.h"
 
 static enum status result(int rc)
 {
@@ -158,6 +159,12 @@ static enum status system_list(void *self, const char *path, io_name_fn fn, void
     return st;
 }
 
+static bool system_seen_late(void *self, const char *path)
+{
+    (void)self;
+    return mount_kind_of(path) != MOUNT_LOCAL;
+}
+
 static enum status system_space(void *self, const char *path, uint64_t *out_bytes)
 {
     (void)self;
@@ -207,6 +214,7 @@ const struct io *io_system(void)
         .rmdir = system_rmdir,
         .stat = system_stat,
         .list = system_list,
+        .seen_late = system_seen_late,
         .space = system_space,
         .map = system_map,
         .unmap = system_unmap,

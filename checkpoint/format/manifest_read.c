@@ -160,3 +160,13 @@ enum status ckpt_manifest_read(const struct io *io, const char *dir, struct ckpt
     }
     return st == ST_OK ? ckpt_manifest_parse(bytes, size, out, why) : st;
 }
+
+void ckpt_await(const struct io *io, const char *dir)
+{
+    char path[LIMIT_PATH];
+    struct io_stat info;
+    if (io->seen_late == NULL || !io->seen_late(io->self, dir) ||
+        ckpt_path(dir, CKPT_MANIFEST, path) != ST_OK)
+        return;
+    (void)!io_find(io, path, IO_SIZE_UNKNOWN, io_find_until(), &info);
+}

@@ -90,6 +90,11 @@ static bool take_number(const char **at, uint64_t *out)
     return true;
 }
 
+bool ckpt_file_is_held(const char *name)
+{
+    return strncmp(name, ".nfs", 4) == 0;
+}
+
 void ckpt_call_name(uint32_t generation, const char *nonce, char out[IO_CALL])
 {
     (void)snprintf(out, IO_CALL, "g%" PRIu32 ".%.*s", generation, CKPT_CALL_DIGITS, nonce);

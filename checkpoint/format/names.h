@@ -38,6 +38,9 @@ bool ckpt_name_is_good(const char *name);
 void ckpt_shard_name(uint32_t rank, uint32_t size, char out[64]);
 /* Whether a file's name is one that this library makes in a checkpoint's folder. */
 bool ckpt_file_is_ours(const char *name);
+/* Whether it is the name that an NFS client gives to a file which was removed while somebody on its
+ * machine has it open: it goes when that is closed. */
+bool ckpt_file_is_held(const char *name);
 
 /* A call's part of temporary names, of so many digits of nonce. */
 void ckpt_call_name(uint32_t generation, const char *nonce, char out[IO_CALL]);

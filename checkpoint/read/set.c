@@ -25,8 +25,9 @@ enum status ckpt_set_open(const struct io *io, const char *dir,
     set.shards = calloc(set.shard_count, sizeof(*set.shards));
     if (set.shards == NULL)
         return ST_NO_MEMORY;
+    const int64_t until_ms = io_find_until(); /* for all of them together */
     for (uint32_t i = 0; i < set.shard_count; i++) {
-        enum status st = ckpt_shard_open(io, dir, manifest, i, findings, &set.shards[i]);
+        enum status st = ckpt_shard_open(io, dir, manifest, i, until_ms, findings, &set.shards[i]);
         if (st != ST_OK && !ckpt_is_finding(st)) {
             ckpt_set_release(&set);
             return st;

@@ -97,7 +97,7 @@ static enum status read_tables(const struct io *io, int fd, const struct ckpt_ma
 }
 
 enum status ckpt_shard_open(const struct io *io, const char *dir,
-                            const struct ckpt_manifest *manifest, uint32_t rank,
+                            const struct ckpt_manifest *manifest, uint32_t rank, int64_t until_ms,
                             struct ckpt_findings *findings, struct ckpt_shard *out)
 {
     const struct ckpt_file *file = &manifest->files[rank];
@@ -105,7 +105,7 @@ enum status ckpt_shard_open(const struct io *io, const char *dir,
     enum status st = ckpt_path(dir, file->name, path);
     struct io_stat info;
     if (st == ST_OK)
-        st = io->stat(io->self, path, &info);
+        st = io_find(io, path, file->size, until_ms, &info);
     if (st == ST_NOT_FOUND)
         return ckpt_finding(findings, ST_INCOMPLETE, file->name, "the file is missing");
     if (st != ST_OK)

@@ -17,12 +17,13 @@ struct ckpt_shard {
 void ckpt_shard_release(struct ckpt_shard *shard);
 
 /*
- * Reads the tables of file number rank of a manifest in dir, and closes it again.
+ * Reads the tables of file number rank of a manifest in dir, and closes it again. until_ms: io_find.
  * Errors: damage, of which a line was reported then; others: the call failed
  */
 MUST_CHECK enum status ckpt_shard_open(const struct io *io, const char *dir,
                                        const struct ckpt_manifest *manifest, uint32_t rank,
-                                       struct ckpt_findings *findings, struct ckpt_shard *out);
+                                       int64_t until_ms, struct ckpt_findings *findings,
+                                       struct ckpt_shard *out);
 
 /* What the chunk of a reference must hold. */
 struct ckpt_chunk_place ckpt_shard_place(const struct ckpt_footer *footer,

@@ -77,7 +77,8 @@ static bool remark_foreign(void *arg, const char *name)
     struct verifier *v = arg;
     const struct ckpt_manifest *manifest = &v->reader.manifest;
     uint64_t generation = 0;
-    bool known = strcmp(name, CKPT_MANIFEST) == 0 || ckpt_temporary_parse(name, &generation);
+    bool known = strcmp(name, CKPT_MANIFEST) == 0 || ckpt_file_is_held(name) ||
+                 ckpt_temporary_parse(name, &generation);
     for (uint32_t i = 0; i < manifest->file_count && !known; i++)
         known = strcmp(name, manifest->files[i].name) == 0;
     if (!known) {

@@ -45,6 +45,7 @@ struct names {
     bool gone[NAMES_MAX];
     uint32_t count;
     bool foreign;
+    bool held; /* one of ours was removed and is still open (ckpt_file_is_held) */
     bool more; /* of ours */
 };
 
@@ -52,6 +53,10 @@ struct names {
 static bool collect_ours(void *arg, const char *name)
 {
     struct names *names = arg;
+    if (ckpt_file_is_held(name)) {
+        names->held = true;
+        return true;
+    }
     if (!ckpt_file_is_ours(name) || strcmp(name, CKPT_MANIFEST) == 0 ||
         strlen(name) >= sizeof(names->name[0])) {
         names->foreign = true;
@@ -105,22 +110,28 @@ static enum status unlink_names(const struct io *io, const char *dir, struct nam
     return st;
 }
 
-/* Removes our files but for a manifest; *foreign says whether others are left. */
-static enum status empty_folder(const struct io *io, const char *dir, bool *foreign)
+/* What is left in a folder that was emptied. */
+struct rest {
+    bool foreign; /* other files than ours */
+    bool held;    /* those that are still open: to be waited for */
+};
+
+/* Removes our files but for a manifest. */
+static enum status empty_folder(const struct io *io, const char *dir, struct rest *out)
 {
     auto_free struct names *names = malloc(sizeof(*names));
     if (names == NULL)
         return ST_NO_MEMORY;
     do {
         names->count = 0;
-        names->foreign = names->more = false;
+        names->foreign = names->held = names->more = false;
         enum status st = io->list(io->self, dir, collect_ours, names);
         if (st == ST_OK)
             st = unlink_names(io, dir, names);
         if (st != ST_OK)
             return st;
     } while (names->more);
-    *foreign = names->foreign;
+    *out = (struct rest){ .foreign = names->foreign, .held = names->held };
     return ST_OK;
 }
 
@@ -163,8 +174,8 @@ enum status ckpt_folder_create(const struct io *io, const char *dir)
     st = io_mkdir_all(io, dir);
     if (st != ST_OK)
         return st;
-    bool foreign = false;
-    st = empty_folder(io, dir, &foreign);
+    struct rest rest;
+    st = empty_folder(io, dir, &rest);
     if (st == ST_OK)
         st = io->fsync_dir(io->self, dir);
     if (st == ST_OK)
@@ -183,7 +194,8 @@ struct check {
     const char *dir;
     const struct ckpt_report *reports;
     uint32_t count;
-    bool *there; /* is known to have its size */
+    bool *there;      /* is known to have its size */
+    int64_t until_ms; /* of the search for what isn't seen here yet */
 };
 
 /* An io_size_fn. */
@@ -199,31 +211,19 @@ static bool note_size(void *arg, const char *name, uint64_t size)
     return true;
 }
 
-/* A ckpt_each_fn. What another machine has made may be remembered here as missing, or shorter: an
- * open asks an NFS server, and what is asked while the file is open is what that has said. */
+/* A ckpt_each_fn. */
 static enum status check_file(void *arg, uint32_t rank)
 {
     const struct check *it = arg;
     const struct ckpt_report *report = &it->reports[rank];
-    const struct io *io = it->io;
     char path[LIMIT_PATH];
     struct io_stat info;
-    int fd = -1;
     if (it->there[rank])
         return ST_OK;
     enum status st = ckpt_path(it->dir, report->file, path);
     if (st == ST_OK)
-        st = io->stat(io->self, path, &info);
-    if (st == ST_OK && info.is_dir)
-        return ST_INCOMPLETE;
-    if (st == ST_NOT_FOUND || (st == ST_OK && info.size != report->size)) {
-        st = io->open(io->self, path, IO_READ, &fd);
-        if (st == ST_OK) {
-            st = io->stat(io->self, path, &info);
-            (void)io->close(io->self, fd);
-        }
-    }
-    if (st == ST_NOT_FOUND || (st == ST_OK && info.size != report->size))
+        st = io_find(it->io, path, report->size, it->until_ms, &info);
+    if (st == ST_NOT_FOUND || (st == ST_OK && (info.is_dir || info.size != report->size)))
         return ST_INCOMPLETE;
     return st;
 }
@@ -246,9 +246,12 @@ enum status ckpt_commit_check(const struct io *io, const char *dir,
     auto_free bool *there = calloc((size_t)count + 1, sizeof(*there));
     if (st == ST_OK && there == NULL)
         st = ST_NO_MEMORY;
-    struct check check = {
-        .io = io, .dir = dir, .reports = reports, .count = count, .there = there
-    };
+    struct check check = { .io = io,
+                           .dir = dir,
+                           .reports = reports,
+                           .count = count,
+                           .there = there,
+                           .until_ms = io_find_until() };
     if (st == ST_OK && io_is_object(io, dir)) /* elsewhere a list brings no sizes */
         st = io_list_sizes(io, dir, note_size, &check);
     return st == ST_OK ? ckpt_each(count, check_file, &check) : st;
@@ -376,14 +379,17 @@ static enum status sync_unpublished(const struct io *io, const char *dir)
     return st;
 }
 
-/* A folder without a manifest goes, with our files; with others it stays. */
+/* A folder without a manifest goes, with our files; with others it stays. What is open goes by
+ * itself: until then the folder can't. It may have become so by what was just removed. */
 static enum status remove_unpublished(const struct io *io, const char *dir)
 {
-    bool foreign = false;
-    enum status st = empty_folder(io, dir, &foreign);
-    if (st != ST_OK || foreign)
+    struct rest rest;
+    enum status st = empty_folder(io, dir, &rest);
+    if (st != ST_OK || rest.foreign)
         return st;
-    st = io->rmdir(io->self, dir);
+    st = rest.held ? ST_AGAIN : io->rmdir(io->self, dir);
+    if (st == ST_IO && empty_folder(io, dir, &rest) == ST_OK && rest.held)
+        st = ST_AGAIN;
     return st == ST_OK || st == ST_NOT_FOUND ? sync_removal(io, dir) : st;
 }
 

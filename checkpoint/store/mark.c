@@ -43,6 +43,16 @@ enum status ckpt_mark_read(const struct io *io, const char *store, const char *j
     return ST_OK;
 }
 
+void ckpt_mark_await(const struct io *io, const char *store, const char *job)
+{
+    char folder[LIMIT_PATH], path[LIMIT_PATH];
+    struct io_stat info;
+    if (io->seen_late == NULL || !io->seen_late(io->self, store) ||
+        mark_path(store, job, folder, path) != ST_OK)
+        return;
+    (void)!io_find(io, path, IO_SIZE_UNKNOWN, io_find_until(), &info);
+}
+
 enum status ckpt_mark_write(const struct io *io, const char *store, const char *job,
                             const char *mark)
 {

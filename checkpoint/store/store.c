@@ -202,6 +202,14 @@ static enum status store_space(void *self, const char *path, uint64_t *out_bytes
     return io_space(io_system(), path, out_bytes);
 }
 
+/* An object store answers alike to all who ask. */
+static bool store_seen_late(void *self, const char *path)
+{
+    (void)self;
+    const struct io *io = io_system();
+    return !ckpt_store_is_object(path) && io->seen_late(io->self, path);
+}
+
 static void store_explain(void *self, enum status st, struct reason *out)
 {
     struct ckpt_store *store = self;
@@ -309,6 +317,7 @@ enum status ckpt_store_new(struct ckpt_store **out)
         .probe = store_probe,
         .list_sizes = store_list_sizes,
         .unlink_many = store_unlink_many,
+        .seen_late = store_seen_late,
         .space = store_space,
         .expect = store_expect,
         .explain = store_explain,

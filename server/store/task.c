@@ -238,6 +238,7 @@ static enum status read_back(struct store_task *task, const struct io *io)
     struct ckpt_read_options options = {
         .threads = readers < READERS_MAX ? (uint32_t)readers : READERS_MAX,
     };
+    ckpt_await(io, task->dir); /* it may be of a coordinator on another machine */
     if (task->shard > 0)
         return ckpt_verify_file(io, task->dir, task->shard - 1, &options, note_finding, task);
     return ckpt_verify(io, task->dir, &options, note_finding, task);
@@ -292,7 +293,9 @@ static enum status sweep_folders(struct store_task *task, const struct io *io)
             continue;
         struct io_stat info;
         enum status removed = ckpt_folder_drop(io, entries[i].dir);
-        tried++; /* one with somebody else's files stays */
+        if (removed == ST_AGAIN && !atomic_load(&task->watch.yielded))
+            removed = ST_OK; /* open on an NFS client: for another sweep */
+        tried++;             /* one with somebody else's files stays */
         task->swept +=
             removed == ST_OK && io->stat(io->self, entries[i].dir, &info) == ST_NOT_FOUND;
         st = st == ST_OK ? removed : st;
@@ -359,8 +362,13 @@ void store_task_run(struct store_task *task, const struct io *real)
     task->message[0] = '\0';
     task->away = false;
     task->status = do_task(task, io);
+    const bool held = task->status == ST_AGAIN && !atomic_load(&task->watch.yielded);
     if (task->status == ST_OK) {
         task->message[0] = '\0';
+    } else if (held && (task->kind == MACHINE_TASK_REMOVE || task->kind == MACHINE_TASK_DROP)) {
+        (void)snprintf(task->message, sizeof task->message,
+                       "%s: a removed file is still open on an NFS client (.nfs...): %.300s",
+                       doing[task->kind], task->dir);
     } else if (task->message[0] == '\0') {
         bool all = task->kind == MACHINE_TASK_PROBE || task->kind == MACHINE_TASK_SWEEP;
         const char *where = all ? task->store : task->dir;

@@ -205,6 +205,12 @@ static void watch_expect(void *self, int fd, uint64_t at, uint64_t end)
     io_expect(((struct store_watch *)self)->real, fd, at, end);
 }
 
+static bool watch_seen_late(void *self, const char *path)
+{
+    const struct io *real = ((struct store_watch *)self)->real;
+    return real->seen_late(real->self, path);
+}
+
 static bool watch_is_object(void *self, const char *path)
 {
     const struct io *real = ((struct store_watch *)self)->real;
@@ -244,6 +250,7 @@ void store_watch_init(struct store_watch *watch, const struct io *real, bool yie
         .probe = real->probe ? watch_probe : NULL,
         .list_sizes = real->list_sizes ? watch_list_sizes : NULL,
         .unlink_many = real->unlink_many ? watch_unlink_many : NULL,
+        .seen_late = real->seen_late ? watch_seen_late : NULL,
         .expect = real->expect ? watch_expect : NULL,
         .space = real->space ? watch_space : NULL,
         .explain = real->explain ? watch_explain : NULL,

@@ -35,6 +35,7 @@ struct readback {
 /* One order being carried out; the thread's own. */
 struct reading {
     struct readback *readback;
+    struct io io;
     struct readback_order order;
     uint64_t number;
     struct readback_news news;
@@ -74,6 +75,13 @@ static void tell(struct reading *r)
     r->readback->options.news(r->readback->options.arg, &r->news);
 }
 
+/* Of struct io: while a file is looked for. */
+static bool goes_on(void *arg)
+{
+    const struct reading *r = arg;
+    return wait_ms(r, 0);
+}
+
 /* Of ckpt_read_options: sleeps until as much of the time is over as was read of the bytes. */
 static bool keep_pace(void *arg, uint64_t bytes)
 {
@@ -108,17 +116,21 @@ static enum status read_files(struct reading *r)
     const struct readback_order *order = &r->order;
     const struct ckpt_read_options options = { .pace = keep_pace, .pace_arg = r };
     enum status st = ST_OK;
+    r->io = *r->readback->options.io;
+    r->io.waiting = goes_on;
+    r->io.waiting_arg = r;
+    ckpt_await(&r->io, order->dir);
     for (uint32_t s = 0; s < order->shards && st == ST_OK; s++) {
         if (((uint64_t)s + 1) % order->ranks != order->rank)
             continue;
         r->news.shard = s;
         fault_point("readback.file");
-        st = ckpt_verify_file(r->readback->options.io, order->dir, s, &options, note_finding, r);
+        st = ckpt_verify_file(&r->io, order->dir, s, &options, note_finding, r);
     }
     if (st == ST_OK) {
         r->news.why.text[0] = '\0'; /* a remark at most */
     } else if (r->news.why.text[0] == '\0') {
-        io_explain(r->readback->options.io, st, &r->news.why);
+        io_explain(&r->io, st, &r->news.why);
     }
     return st;
 }

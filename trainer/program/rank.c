@@ -39,6 +39,7 @@ struct rank {
     struct flight *flight;
     struct link *link;
     struct ckpt_store *store;
+    struct io io; /* the store's, which waits for what other machines made */
     struct session *session;
     struct signals *signals;
     struct session_assignment assignment;
@@ -160,6 +161,13 @@ static int report_failure(struct rank *r, enum status st)
 
 /* ---- forming ---- */
 
+/* Of struct io: to look for a file for a minute is no hang. */
+static bool still_waits(void *progress)
+{
+    progress_tick(progress);
+    return true;
+}
+
 static enum status join_generation(struct rank *r)
 {
     const struct rank_options *o = r->options;
@@ -187,6 +195,9 @@ static enum status join_generation(struct rank *r)
     if (st != ST_OK)
         return st;
     progress_init(&r->progress, r->session, r->flight, o->rank, o->generation);
+    r->io = *ckpt_store_io(r->store);
+    r->io.waiting = still_waits;
+    r->io.waiting_arg = &r->progress;
     fault_point("trainer.start");
     return session_join(r->session, "", JOIN_MS, &r->assignment);
 }
@@ -273,7 +284,7 @@ static enum status form_worker(struct rank *r)
         (void)!state_read_pins(ckpt_store_io(r->store), r->assignment.restore, &choices);
     }
     struct worker_options options = { .job = r->job,
-                                      .io = ckpt_store_io(r->store),
+                                      .io = &r->io,
                                       .progress = &r->progress,
                                       .rank = r->assignment.rank,
                                       .size = r->assignment.size,

@@ -225,6 +225,7 @@ enum status state_restore(struct worker *worker, const char *dir, uint64_t step,
 {
     struct restore r = { .worker = worker, .dir = dir, .reason = reason };
     struct ckpt_reader *reader = NULL;
+    ckpt_await(worker->options.io, dir);
     enum status st = ckpt_open(worker->options.io, dir, note_first_finding, &r, &reader);
     if (st != ST_OK)
         return restore_fail(&r, st, "cannot be restored");

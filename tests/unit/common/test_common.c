@@ -13,6 +13,7 @@
 #include "common/io.h"
 #include "common/limits.h"
 #include "common/log.h"
+#include "common/mount.h"
 #include "common/paths.h"
 #include "common/status.h"
 #include "common/watchdog.h"
@@ -121,6 +122,20 @@ static void a_private_file_is_its_owners_alone_from_the_start(void **state)
     assert_int_equal(info.st_mode & 0777, 0600);
     assert_int_equal(info.st_size, 3);
     assert_int_equal(info.st_nlink, 1);
+}
+
+/* What is written here lies on a disk, or in memory; /proc can't hold a file. */
+static void a_folder_of_this_machine_is_local_and_locks(void **state)
+{
+    char missing[128];
+    (void)snprintf(missing, sizeof(missing), "%s/not/there", (char *)*state);
+    assert_int_equal(mount_kind_of(*state), MOUNT_LOCAL);
+    assert_int_equal(mount_kind_of(missing), MOUNT_LOCAL);
+    assert_int_equal(mount_kind_of("a-name-that-is-not-here"), MOUNT_LOCAL);
+    assert_true(mount_locks(*state));
+    assert_false(mount_locks("/proc"));
+    assert_int_equal(rmdir(*state), 0); /* nothing was left in it */
+    assert_int_equal(mkdir(*state, 0700), 0);
 }
 
 static void a_fifo_that_nobody_writes_is_empty(void **state)
@@ -267,6 +282,8 @@ int main(void)
                                         make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_private_file_is_its_owners_alone_from_the_start,
                                         make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(a_folder_of_this_machine_is_local_and_locks, make_folder,
+                                        remove_folder),
         cmocka_unit_test_setup_teardown(a_fifo_that_nobody_writes_is_empty, make_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(a_mapped_file_is_its_bytes_and_outlives_its_descriptor,

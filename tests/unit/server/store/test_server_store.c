@@ -256,6 +256,27 @@ static void what_calls_left_goes_but_not_what_is_under_way(void **state)
     assert_int_equal(ckpt_verify(io, DIR, NULL, NULL, NULL), ST_OK);
 }
 
+/* An NFS client of another machine keeps it; a sweep goes on with the other folders. */
+static void a_folder_with_a_file_that_is_open_is_told_and_hinders_no_sweep(void **state)
+{
+    struct store *s = *state;
+    const struct io *io = memory_io_table(s->memory);
+    static const char left[] = SAMPLE_STORE "/" SAMPLE_JOB "/step-000000000030.g1";
+    memory_io_put(s->memory, DIR "/.nfs000000000012", "x", 1);
+    assert_int_equal(run_task(s, MACHINE_TASK_REMOVE, "", true), ST_AGAIN);
+    assert_non_null(strstr(s->task->message, "still open on an NFS client"));
+    assert_int_equal(io->mkdir(io->self, left), ST_OK);
+    struct store_task *task = prepare_task(s, MACHINE_TASK_SWEEP, "", true);
+    task->generation = 3;
+    store_task_run(task, io);
+    assert_int_equal(task->status, ST_OK);
+    assert_int_equal(task->swept, 1);
+    assert_false(memory_io_has(s->memory, left));
+    assert_int_equal(io->unlink(io->self, DIR "/.nfs000000000012"), ST_OK);
+    assert_int_equal(run_task(s, MACHINE_TASK_REMOVE, "", true), ST_OK);
+    assert_false(memory_io_has(s->memory, DIR));
+}
+
 /* ---- the job ---- */
 
 static void answer_away(struct bench *b, enum machine_task task, uint64_t step)
@@ -465,6 +486,7 @@ int main(void)
         TASK(what_was_given_up_is_removed_where_nothing_is),
         TASK(a_late_probe_cannot_touch_the_one_in_its_place),
         TASK(what_calls_left_goes_but_not_what_is_under_way),
+        TASK(a_folder_with_a_file_that_is_open_is_told_and_hinders_no_sweep),
         JOB(a_job_waits_for_its_store_and_goes_on_from_it),
         JOB(a_resumed_job_asks_for_its_store_first),
         JOB(checkpoints_of_a_store_that_is_gone_can_be_given_up),
