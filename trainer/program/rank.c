@@ -20,6 +20,7 @@
 #include "trainer/loop/loop.h"
 #include "trainer/program/link.h"
 #include "trainer/program/signals.h"
+#include "trainer/program/store_check.h"
 #include "trainer/state/copy_exchange.h"
 #include "trainer/state/copy_restore.h"
 #include "trainer/state/partners.h"
@@ -50,7 +51,7 @@ struct rank {
     struct worker *worker;
     struct comm *comm; /* the worker's from worker_connect on */
     bool at_store;     /* what fails now fails at the checkpoint store */
-    bool of_node;      /* what failed is this node's device, or its files */
+    bool of_node;      /* what failed is this node's device, its files, its rights */
     uint32_t damaged;  /* 1 + the file of the checkpoint that read damaged; 0: none */
     struct buf pins;
     char nccl_text[JOB_ENV_MAX][JOB_ENV_NAME + JOB_ENV_VALUE];
@@ -133,7 +134,7 @@ static int report_failure(struct rank *r, enum status st)
     const char *message = r->reason.text[0] != '\0' ? r->reason.text : status_string(st);
     struct session_fault fault = {
         .kind = f.kind,
-        .of_node = st == ST_DEVICE || (st == ST_CONFIG && r->of_node),
+        .of_node = st == ST_DEVICE || ((st == ST_CONFIG || st == ST_REFUSED) && r->of_node),
         .shard = r->damaged,
     };
     uint32_t blamed = 0;
@@ -328,32 +329,6 @@ static enum status restore_copies(struct rank *r)
     return st;
 }
 
-/* This node must see the same store as the coordinator: it has the same mark. */
-static enum status check_store(struct rank *r)
-{
-    const struct io *io = ckpt_store_io(r->store);
-    const char *store = r->job->checkpoint.store;
-    const char *node = r->assignment.nodes != NULL ? r->assignment.nodes[r->assignment.rank] : "?";
-    char mark[CKPT_MARK];
-    struct reason why;
-    if (r->assignment.store_mark[0] == '\0')
-        return ST_OK;
-    enum status st = ckpt_mark_read(io, store, r->assignment.job, mark);
-    if (st == ST_OK && strcmp(mark, r->assignment.store_mark) == 0)
-        return ST_OK;
-    if (st == ST_OK || st == ST_NOT_FOUND || st == ST_CORRUPT) {
-        reason_set(&r->reason,
-                   "node %s sees at %.240s/%s another store than the coordinator, or none: its %s "
-                   "is missing, or another's",
-                   node, store, r->assignment.job, CKPT_MARK_NAME);
-        return ST_UNREACHABLE;
-    }
-    io_explain(io, st, &why);
-    reason_set(&r->reason, "node %s cannot read the checkpoint store %.160s: %.255s", node, store,
-               why.text);
-    return st;
-}
-
 /* From the copies or the checkpoint that the assignment names, or from the seed. Where there are
  * copies, the store isn't needed. */
 static enum status fill_worker_state(struct rank *r)
@@ -370,7 +345,8 @@ static enum status fill_worker_state(struct rank *r)
     if (stored)
         fault_point("trainer.restore");
     r->at_store = true;
-    st = check_store(r);
+    st = store_check(r->worker->options.io, r->job->checkpoint.store, &r->assignment, &r->of_node,
+                     &r->reason);
     if (st == ST_OK && stored) {
         st = state_restore(r->worker, r->assignment.restore, r->assignment.restore_step,
                            &r->damaged, &r->reason);
