@@ -19,7 +19,9 @@
 #include "checkpoint/store/store.h"
 #include "common/check.h"
 #include "common/cleanup.h"
+#include "common/fault.h"
 #include "common/io.h"
+#include "common/mount.h"
 #include "common/paths.h"
 #include "common/watchdog.h"
 #include "identity/check.h"
@@ -203,12 +205,32 @@ static void beat(void *arg)
     d->beat_at = now + WATCHDOG_BEAT_MS;
 }
 
+/* Two coordinators are kept apart by locks, and SQLite by memory that all who open it share: NFS has
+ * neither for sure; what is like it must at least lock. */
+static enum status check_home(const struct daemon *d, const char *state)
+{
+    const bool nfs = fault_status("home.nfs") != ST_OK;
+    const enum mount_kind kind = nfs ? MOUNT_NFS : mount_kind_of(state);
+    if (kind == MOUNT_LOCAL || (kind == MOUNT_OTHER && mount_locks(state)))
+        return ST_OK;
+    LOG_ERROR(&d->log,
+              "%s %s: no place for the journal. Set CAIRN_HOME to a folder on a disk of this "
+              "machine; checkpoints may stay where they are (checkpoint.store)",
+              state, kind == MOUNT_NFS ? "is on NFS" : "is on a file system without locks");
+    return ST_CONFIG;
+}
+
 static enum status open_journal(struct daemon *d)
 {
     char path[LIMIT_PATH];
     enum status st = paths_join(&d->paths, path, sizeof path, "state");
     if (st == ST_OK)
         st = io_mkdir_all(io_system(), path);
+    if (st == ST_OK) {
+        st = check_home(d, path);
+        if (st == ST_CONFIG)
+            return st;
+    }
     if (st == ST_OK)
         st = paths_join(&d->paths, path, sizeof path, "state/cairnd.db");
     if (st == ST_OK)
