@@ -262,8 +262,8 @@ MUST_CHECK enum status ckpt_manifest_read(const struct io *io, const char *dir,
 /* The same of a manifest's bytes; what isn't NULL. */
 MUST_CHECK enum status ckpt_manifest_parse(const char *bytes, size_t size,
                                            struct ckpt_manifest *out, struct reason *what);
-/* Before another machine's checkpoint is read that is known to be there: waits until its manifest is
- * seen here, too (io_find). What it waits for in vain the next call tells. */
+/* Before another machine's checkpoint is read that is known to be there: waits until its manifest
+ * is seen here, too (io_find). What it waits for in vain the next call tells. */
 void ckpt_await(const struct io *io, const char *dir);
 
 struct ckpt_entry {

@@ -96,7 +96,7 @@ struct io {
     /* Removes some of a folder's files by one request (io_unlink_many). */
     enum status (*unlink_many)(void *self, const char *dir, const char *const *names,
                                uint32_t count, bool *out_gone);
-    /* Whether a name below path that another machine has made may be missing here for a while, since
+    /* Whether a name below path that another machine has made may be missing here for a while, as
      * this one has looked for it before (NFS and its like). NULL: never. */
     bool (*seen_late)(void *self, const char *path);
     /* Bytes that may still be written below path. NULL where that isn't known (io_space). */
@@ -185,6 +185,19 @@ MUST_CHECK enum status io_replace(const struct io *io, const char *path, const v
 /* Makes path and every missing parent, each fsynced into its parent. In an object
  * store there is nothing to make: one mkdir. */
 MUST_CHECK enum status io_mkdir_all(const struct io *io, const char *path);
+
+/* What kind of file system holds a path. */
+enum io_mount {
+    IO_MOUNT_LOCAL, /* this machine's, or one that all machines see alike */
+    IO_MOUNT_NFS,   /* remembers for up to a minute what it has seen; locks may be this machine's */
+    IO_MOUNT_OTHER, /* FUSE, SMB and their like: may do as NFS does */
+};
+/* Of path; where there is nothing, of the nearest folder above it that is there. IO_MOUNT_LOCAL,
+ * too, where that can't be told. */
+enum io_mount io_mount_of(const char *path);
+/* Whether a file in dir, a folder that may be written to, can be locked by fcntl and flock, as
+ * SQLite and we do. A file comes and goes. */
+bool io_locks(const char *dir);
 
 /*
  * Raises the number of descriptors (files, sockets) that this process may have open as far as this

@@ -2,17 +2,20 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "common/check.h"
 #include "common/io.h"
-#include "common/mount.h"
 
 static enum status result(int rc)
 {
@@ -162,7 +165,7 @@ static enum status system_list(void *self, const char *path, io_name_fn fn, void
 static bool system_seen_late(void *self, const char *path)
 {
     (void)self;
-    return mount_kind_of(path) != MOUNT_LOCAL;
+    return io_mount_of(path) != IO_MOUNT_LOCAL;
 }
 
 static enum status system_space(void *self, const char *path, uint64_t *out_bytes)
@@ -220,6 +223,69 @@ const struct io *io_system(void)
         .unmap = system_unmap,
     };
     return &io;
+}
+
+/* ---- what holds a path ---- */
+
+static enum io_mount kind_of_type(unsigned long type)
+{
+    switch (type) {
+    case NFS_SUPER_MAGIC:
+        return IO_MOUNT_NFS;
+    case FUSE_SUPER_MAGIC:
+    case SMB_SUPER_MAGIC:
+    case CIFS_SUPER_MAGIC:
+    case SMB2_SUPER_MAGIC:
+    case V9FS_MAGIC:
+    case AFS_SUPER_MAGIC:
+    case AFS_FS_MAGIC:
+        return IO_MOUNT_OTHER;
+    default:
+        return IO_MOUNT_LOCAL;
+    }
+}
+
+/* false: nothing is above it. */
+static bool cut_last(char *path)
+{
+    char *slash = strrchr(path, '/');
+    if (slash == NULL || slash[1] == '\0')
+        return false;
+    slash[slash == path ? 1 : 0] = '\0';
+    return true;
+}
+
+enum io_mount io_mount_of(const char *path)
+{
+    char at[LIMIT_PATH];
+    struct statfs info;
+    int size = snprintf(at, sizeof(at), "%s", path);
+    if (size <= 0 || (size_t)size >= sizeof(at))
+        return IO_MOUNT_LOCAL;
+    while (statfs(at, &info) != 0) {
+        if (errno != ENOENT)
+            return IO_MOUNT_LOCAL;
+        if (!cut_last(at)) /* a name in the working directory */
+            return statfs(".", &info) == 0 ? kind_of_type((unsigned long)info.f_type)
+                                           : IO_MOUNT_LOCAL;
+    }
+    return kind_of_type((unsigned long)info.f_type);
+}
+
+bool io_locks(const char *dir)
+{
+    char path[LIMIT_PATH];
+    int size = snprintf(path, sizeof(path), "%s/.lock-XXXXXX", dir);
+    if (size < 0 || (size_t)size >= sizeof(path))
+        return false;
+    int fd = mkostemp(path, O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    struct flock whole = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+    bool locks = fcntl(fd, F_SETLK, &whole) == 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
+    (void)unlink(path);
+    (void)close(fd);
+    return locks;
 }
 
 /* ---- descriptors ---- */

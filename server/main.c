@@ -21,7 +21,6 @@
 #include "common/cleanup.h"
 #include "common/fault.h"
 #include "common/io.h"
-#include "common/mount.h"
 #include "common/paths.h"
 #include "common/watchdog.h"
 #include "identity/check.h"
@@ -205,18 +204,18 @@ static void beat(void *arg)
     d->beat_at = now + WATCHDOG_BEAT_MS;
 }
 
-/* Two coordinators are kept apart by locks, and SQLite by memory that all who open it share: NFS has
- * neither for sure; what is like it must at least lock. */
+/* Two coordinators are kept apart by locks, and SQLite by memory that all who open it share: NFS
+ * has neither for sure; what is like it must at least lock. */
 static enum status check_home(const struct daemon *d, const char *state)
 {
     const bool nfs = fault_status("home.nfs") != ST_OK;
-    const enum mount_kind kind = nfs ? MOUNT_NFS : mount_kind_of(state);
-    if (kind == MOUNT_LOCAL || (kind == MOUNT_OTHER && mount_locks(state)))
+    const enum io_mount kind = nfs ? IO_MOUNT_NFS : io_mount_of(state);
+    if (kind == IO_MOUNT_LOCAL || (kind == IO_MOUNT_OTHER && io_locks(state)))
         return ST_OK;
     LOG_ERROR(&d->log,
               "%s %s: no place for the journal. Set CAIRN_HOME to a folder on a disk of this "
               "machine; checkpoints may stay where they are (checkpoint.store)",
-              state, kind == MOUNT_NFS ? "is on NFS" : "is on a file system without locks");
+              state, kind == IO_MOUNT_NFS ? "is on NFS" : "is on a file system without locks");
     return ST_CONFIG;
 }
 

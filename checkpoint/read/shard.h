@@ -17,7 +17,8 @@ struct ckpt_shard {
 void ckpt_shard_release(struct ckpt_shard *shard);
 
 /*
- * Reads the tables of file number rank of a manifest in dir, and closes it again. until_ms: io_find.
+ * Reads the tables of file number rank of a manifest in dir, and closes it again.
+ * until_ms: of io_find
  * Errors: damage, of which a line was reported then; others: the call failed
  */
 MUST_CHECK enum status ckpt_shard_open(const struct io *io, const char *dir,

@@ -15,8 +15,8 @@
  *
  * Each call that a line changed is a line of the file RULES.hits: "OP PATH ACTION".
  *
- * Invariant: nothing is held here while a call hangs, so that others go on (-o max_threads for many).
- * Open files know their paths themselves, or FUSE's library would let nobody remove one meanwhile.
+ * Invariant: nothing is held here while a call hangs, so that others go on. Open files know their
+ * paths themselves, or FUSE's library would let nobody remove one meanwhile.
  */
 #define FUSE_USE_VERSION 31
 
@@ -66,7 +66,9 @@ struct open_file {
 
 static struct open_file *file_of(const struct fuse_file_info *info)
 {
-    return (struct open_file *)(uintptr_t)info->fh; // NOLINT(performance-no-int-to-ptr)
+    struct open_file *file;
+    memcpy(&file, &info->fh, sizeof(file));
+    return file;
 }
 
 static struct place below(const char *path)
@@ -223,7 +225,7 @@ static int open_below(const char *op, const char *path, int flags, mode_t mode,
         free(file);
         return -error;
     }
-    info->fh = (uint64_t)(uintptr_t)file;
+    memcpy(&info->fh, &file, sizeof(file));
     return 0;
 }
 

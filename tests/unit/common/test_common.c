@@ -13,7 +13,6 @@
 #include "common/io.h"
 #include "common/limits.h"
 #include "common/log.h"
-#include "common/mount.h"
 #include "common/paths.h"
 #include "common/status.h"
 #include "common/watchdog.h"
@@ -129,11 +128,11 @@ static void a_folder_of_this_machine_is_local_and_locks(void **state)
 {
     char missing[128];
     (void)snprintf(missing, sizeof(missing), "%s/not/there", (char *)*state);
-    assert_int_equal(mount_kind_of(*state), MOUNT_LOCAL);
-    assert_int_equal(mount_kind_of(missing), MOUNT_LOCAL);
-    assert_int_equal(mount_kind_of("a-name-that-is-not-here"), MOUNT_LOCAL);
-    assert_true(mount_locks(*state));
-    assert_false(mount_locks("/proc"));
+    assert_int_equal(io_mount_of(*state), IO_MOUNT_LOCAL);
+    assert_int_equal(io_mount_of(missing), IO_MOUNT_LOCAL);
+    assert_int_equal(io_mount_of("a-name-that-is-not-here"), IO_MOUNT_LOCAL);
+    assert_true(io_locks(*state));
+    assert_false(io_locks("/proc"));
     assert_int_equal(rmdir(*state), 0); /* nothing was left in it */
     assert_int_equal(mkdir(*state, 0700), 0);
 }
