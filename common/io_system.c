@@ -262,14 +262,12 @@ enum io_mount io_mount_of(const char *path)
     int size = snprintf(at, sizeof(at), "%s", path);
     if (size <= 0 || (size_t)size >= sizeof(at))
         return IO_MOUNT_LOCAL;
-    while (statfs(at, &info) != 0) {
-        if (errno != ENOENT)
-            return IO_MOUNT_LOCAL;
-        if (!cut_last(at)) /* a name in the working directory */
-            return statfs(".", &info) == 0 ? kind_of_type((unsigned long)info.f_type)
-                                           : IO_MOUNT_LOCAL;
-    }
-    return kind_of_type((unsigned long)info.f_type);
+    int rc = statfs(at, &info);
+    while (rc != 0 && errno == ENOENT && cut_last(at))
+        rc = statfs(at, &info);
+    if (rc != 0 && errno == ENOENT) /* a name in the working directory */
+        rc = statfs(".", &info);
+    return rc == 0 ? kind_of_type((unsigned long)info.f_type) : IO_MOUNT_LOCAL;
 }
 
 bool io_locks(const char *dir)

@@ -308,7 +308,7 @@ static void errors_of_a_disk_are_told_apart(void **state)
     assert_int_equal(status_from_errno(EINTR), ST_AGAIN);
     assert_int_equal(status_from_errno(EAGAIN), ST_AGAIN);
     assert_int_equal(status_from_errno(EIO), ST_IO);
-    assert_int_equal(status_from_errno(ESTALE), ST_IO);
+    assert_int_equal(status_from_errno(ESTALE), ST_FORGOTTEN);
 }
 
 int main(void)
