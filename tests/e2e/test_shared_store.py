@@ -152,6 +152,31 @@ def test_a_node_that_may_not_write_is_named_and_left(quiet_long):
                 never_damaged(home, job)
 
 
+@needed
+def test_what_a_node_remembers_as_missing_is_looked_for_again(quiet_long):
+    with Home(slots=1, faults="trainer.forward,rank=0,step=60:wait") as home, store_of(home) as mount:
+        if not can_mount(home):
+            pytest.skip("no mount namespace of our own")
+        with Mount(mount.backing, home.dir / "cached", caches=6) as view, \
+                node(home, "another", 2, (mount.at, view.at)):
+            until(lambda: home.cairn("node", "ls").stdout.count("ready") >= 2, 20, "two nodes")
+            job = submit(home, mount, **LONG)
+            home.wait_hit("trainer.forward")
+            home.cairn("pause", job)
+            home.go("trainer.forward")
+            newest = max(home.wait_state(job, "PAUSED")["checkpoints"], key=lambda c: int(c["step"]))
+            manifest = Path(newest["path"]).relative_to(mount.at) / "manifest.json"
+            (mount.backing / manifest).rename(mount.backing / "aside")
+            assert not (view.at / manifest).exists()
+            (mount.backing / "aside").rename(mount.backing / manifest)
+            assert not (view.at / manifest).exists(), "nothing is remembered: the test tests nothing"
+            home.cairn("resume", job)
+            assert home.digest(job) == quiet_long
+            assert {worker["node"] for worker in home.show(job)["workers"]} == {"another"}
+            assert not any("cannot be restored" in text for text in messages(home, job)), messages(home, job)
+            never_damaged(home, job)
+
+
 def test_a_home_on_nfs_is_refused_with_the_way_out():
     with Home() as home:
         env = {**home.env, "CAIRN_HOME": f"{home.dir}/another", "CAIRN_FAULT": "home.nfs:eio"}
