@@ -187,6 +187,9 @@ static void take_order(struct agent *agent, const Cairn__V1__AgentOrder *order)
     case CAIRN__V1__AGENT_ORDER__BODY_NOTICE:
         LOG_WARN(&agent->log, "the coordinator says: %.400s", order->notice->message);
         break;
+    case CAIRN__V1__AGENT_ORDER__BODY_PROBE:
+        probes_start(agent->probes, order->probe->id, order->probe->host, order->probe->port);
+        break;
     case CAIRN__V1__AGENT_ORDER__BODY__NOT_SET:
     case _CAIRN__V1__AGENT_ORDER__BODY__CASE_IS_INT_SIZE:
         LOG_WARN(&agent->log, "an order that this version doesn't know, ignoring");
@@ -311,6 +314,22 @@ static void close_agent(struct agent *agent)
         (void)close(agent->lock_fd);
 }
 
+static void say_probed(void *arg, const struct probe_result *result)
+{
+    agent_say_probed(arg, result);
+}
+
+static void open_probes(struct agent *agent)
+{
+    enum status st =
+        probes_open(&agent->loop, agent->options.host, say_probed, agent, &agent->probes);
+    if (st != ST_OK) {
+        LOG_WARN(&agent->log,
+                 "no socket at %s: paths between this node and others can't be tried: %s",
+                 agent->options.host, status_string(st));
+    }
+}
+
 static void open_loop(struct agent *agent)
 {
     CHECK(uv_loop_init(&agent->loop) == 0);
@@ -324,6 +343,7 @@ static void open_loop(struct agent *agent)
     CHECK(uv_timer_start(&agent->beat, on_beat, BEAT_MS, BEAT_MS) == 0);
     CHECK(uv_poll_start(&agent->signals, UV_READABLE, on_signal) == 0);
     leave_open(agent);
+    open_probes(agent);
 }
 
 static void close_loop(struct agent *agent)
@@ -331,6 +351,7 @@ static void close_loop(struct agent *agent)
     atomic_store(&agent->logs.stop, true);
     while (agent->trainers != NULL)
         trainer_let_go(agent->trainers);
+    probes_close(agent->probes);
     uv_close((uv_handle_t *)&agent->wake, NULL);
     uv_close((uv_handle_t *)&agent->beat, NULL);
     uv_close((uv_handle_t *)&agent->signals, NULL);

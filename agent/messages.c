@@ -74,6 +74,7 @@ void agent_say_hello(struct agent *agent)
     hello.host = agent->host;
     if (port_range_parse(agent->options.ports, &ports) == ST_OK) /* main saw to that */
         hello.ports = port_range_count(ports);
+    hello.probe_port = probes_port(agent->probes);
     hello.cores = proc_cores();
     hello.memory_bytes = proc_memory_total();
     Cairn__V1__AgentLeaving leaving = leaving_of(agent);
@@ -231,4 +232,16 @@ void agent_say_log(struct agent *agent, const Cairn__V1__LogRequest *request)
     message.log = &chunk;
     send_message(agent, &message);
     free(piece.data);
+}
+
+void agent_say_probed(struct agent *agent, const struct probe_result *result)
+{
+    Cairn__V1__ProbeResult probed = CAIRN__V1__PROBE_RESULT__INIT;
+    probed.id = result->id;
+    probed.reached = result->reached;
+    probed.saw = unconst(result->saw);
+    Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
+    message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_PROBED;
+    message.probed = &probed;
+    send_message(agent, &message);
 }

@@ -21,3 +21,5 @@ void agent_say_no_trainer(struct agent *agent, struct ref *ref,
                           Cairn__V1__TrainerExited__Cause cause, const char *message);
 /* Answers with a piece of a trainer's output. */
 void agent_say_log(struct agent *agent, const Cairn__V1__LogRequest *request);
+/* What came of an order to probe. */
+void agent_say_probed(struct agent *agent, const struct probe_result *result);

@@ -1,0 +1,463 @@
+#include "agent/probe.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "common/check.h"
+#include "common/limits.h"
+
+#define TICK_MS 50
+#define BACKLOG 128
+
+/* A connection, of a probe or from outside. */
+struct peer {
+    uv_tcp_t tcp;      /* first */
+    struct peer *next; /* of that probe's, or of the guests */
+    struct probes *probes;
+    struct probe *probe; /* NULL: from outside */
+    uv_connect_t connect;
+    uv_write_t write;
+    uint64_t since_ms;
+    uint8_t bytes[PROBE_NONCE];
+    size_t count; /* of them, that came */
+    bool closing;
+};
+
+struct probe {
+    struct probe *next;
+    struct probes *probes;
+    uint64_t id, since_ms;
+    char host[LIMIT_NAME];
+    uint32_t port;
+    uint8_t nonce[PROBE_NONCE];
+    uv_getaddrinfo_t resolve;
+    bool resolving, resolved, over;
+    struct sockaddr_storage address;
+    struct peer *peers; /* its connections, until they are closed */
+    unsigned tries;     /* connections that were begun */
+    char saw[PROBE_SAW];
+};
+
+struct probes {
+    uv_loop_t *loop;
+    uv_tcp_t listener;
+    uv_timer_t timer; /* runs while there are probes or guests */
+    uint16_t port;
+    void (*done)(void *arg, const struct probe_result *result);
+    void *arg;
+    struct peer *guests; /* the newest first */
+    size_t guest_count;
+    struct probe *list;
+    size_t count;
+    unsigned open; /* of the two handles above */
+    bool closing;
+};
+
+static void on_tick(uv_timer_t *timer);
+
+static void run_timer(struct probes *probes)
+{
+    if (!probes->closing && !uv_is_active((uv_handle_t *)&probes->timer))
+        CHECK(uv_timer_start(&probes->timer, on_tick, TICK_MS, TICK_MS) == 0);
+}
+
+/* ---- ends ---- */
+
+static void free_if_closed(struct probes *probes)
+{
+    if (probes->closing && probes->open == 0 && !probes->list && !probes->guests)
+        free(probes);
+}
+
+static void free_if_over(struct probe *probe)
+{
+    struct probes *probes = probe->probes;
+    if (!probe->over || probe->peers || probe->resolving)
+        return;
+    struct probe **at = &probes->list;
+    while (*at != probe)
+        at = &(*at)->next;
+    *at = probe->next;
+    probes->count--;
+    free(probe);
+    free_if_closed(probes);
+}
+
+static struct peer **list_of(const struct peer *peer)
+{
+    return peer->probe ? &peer->probe->peers : &peer->probes->guests;
+}
+
+static void on_peer_closed(uv_handle_t *handle)
+{
+    struct peer *peer = (struct peer *)handle;
+    struct probes *probes = peer->probes;
+    struct probe *probe = peer->probe;
+    struct peer **at = list_of(peer);
+    while (*at != peer)
+        at = &(*at)->next;
+    *at = peer->next;
+    free(peer);
+    if (probe) {
+        free_if_over(probe);
+    } else {
+        probes->guest_count--;
+        free_if_closed(probes);
+    }
+}
+
+static void close_peer(struct peer *peer)
+{
+    if (peer->closing)
+        return;
+    peer->closing = true;
+    uv_close((uv_handle_t *)&peer->tcp, on_peer_closed);
+}
+
+static void give_room(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
+{
+    struct peer *peer = (struct peer *)handle;
+    (void)suggested;
+    *buf = uv_buf_init((char *)peer->bytes + peer->count, (unsigned)(PROBE_NONCE - peer->count));
+}
+
+/* ---- from outside ---- */
+
+static void on_given_back(uv_write_t *request, int status)
+{
+    (void)status;
+    close_peer(request->data);
+}
+
+static void on_guest_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf)
+{
+    struct peer *peer = (struct peer *)stream;
+    (void)buf;
+    if (size < 0) {
+        close_peer(peer);
+        return;
+    }
+    peer->count += (size_t)size;
+    if (peer->count < PROBE_NONCE)
+        return;
+    (void)uv_read_stop(stream);
+    const uv_buf_t bytes = uv_buf_init((char *)peer->bytes, PROBE_NONCE);
+    peer->write.data = peer;
+    if (uv_write(&peer->write, stream, &bytes, 1, on_given_back) != 0)
+        close_peer(peer);
+}
+
+static struct peer *new_peer(struct probes *probes, struct probe *probe)
+{
+    struct peer *peer = calloc(1, sizeof *peer);
+    if (!peer)
+        return NULL;
+    peer->probes = probes;
+    peer->probe = probe;
+    peer->since_ms = uv_now(probes->loop);
+    if (uv_tcp_init(probes->loop, &peer->tcp) != 0) {
+        free(peer);
+        return NULL;
+    }
+    struct peer **list = list_of(peer);
+    peer->next = *list;
+    *list = peer;
+    probes->guest_count += !probe;
+    return peer;
+}
+
+static void close_oldest_guest(struct probes *probes)
+{
+    struct peer *oldest = NULL;
+    for (struct peer *peer = probes->guests; peer; peer = peer->next)
+        oldest = peer->closing ? oldest : peer;
+    if (oldest)
+        close_peer(oldest);
+}
+
+static void on_guest(uv_stream_t *listener, int status)
+{
+    struct probes *probes = listener->data;
+    struct peer *peer = status == 0 ? new_peer(probes, NULL) : NULL;
+    if (!peer)
+        return;
+    if (probes->guest_count > PROBE_GUESTS_MAX)
+        close_oldest_guest(probes);
+    if (uv_accept(listener, (uv_stream_t *)&peer->tcp) != 0 ||
+        uv_read_start((uv_stream_t *)&peer->tcp, give_room, on_guest_read) != 0)
+        close_peer(peer);
+    run_timer(probes);
+}
+
+/* ---- probes ---- */
+
+static void note_error(struct probe *probe, int error)
+{
+    (void)snprintf(probe->saw, sizeof probe->saw, "%.70s port %" PRIu32 ": %.40s", probe->host,
+                   probe->port, uv_strerror(error));
+}
+
+static void end_probe(struct probe *probe, bool reached)
+{
+    struct probes *probes = probe->probes;
+    if (probe->over)
+        return;
+    probe->over = true;
+    const struct probe_result result = { .id = probe->id, .reached = reached, .saw = probe->saw };
+    if (!probes->closing)
+        probes->done(probes->arg, &result);
+    for (struct peer *peer = probe->peers; peer; peer = peer->next)
+        close_peer(peer);
+    free_if_over(probe);
+}
+
+static void on_answer(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf)
+{
+    struct peer *peer = (struct peer *)stream;
+    struct probe *probe = peer->probe;
+    (void)buf;
+    if (size < 0) {
+        if (!probe->over)
+            note_error(probe, (int)size);
+        close_peer(peer);
+        return;
+    }
+    peer->count += (size_t)size;
+    if (peer->count < PROBE_NONCE)
+        return;
+    if (memcmp(peer->bytes, probe->nonce, PROBE_NONCE) == 0) {
+        (void)snprintf(probe->saw, sizeof probe->saw, "reached within %" PRIu64 " ms",
+                       uv_now(probe->probes->loop) - probe->since_ms + 1);
+        end_probe(probe, true);
+        return;
+    }
+    (void)snprintf(probe->saw, sizeof probe->saw, "%.70s port %" PRIu32 " is no agent", probe->host,
+                   probe->port);
+    close_peer(peer);
+}
+
+static void on_sent(uv_write_t *request, int status)
+{
+    if (status != 0)
+        close_peer(request->data);
+}
+
+static void on_connected(uv_connect_t *request, int status)
+{
+    struct peer *peer = request->data;
+    struct probe *probe = peer->probe;
+    uv_stream_t *stream = (uv_stream_t *)&peer->tcp;
+    if (peer->closing)
+        return;
+    const uv_buf_t bytes = uv_buf_init((char *)probe->nonce, PROBE_NONCE);
+    peer->write.data = peer;
+    int error = status;
+    if (error == 0)
+        error = uv_read_start(stream, give_room, on_answer);
+    if (error == 0)
+        error = uv_write(&peer->write, stream, &bytes, 1, on_sent);
+    if (error == 0)
+        return;
+    note_error(probe, error);
+    close_peer(peer);
+}
+
+static void begin_try(struct probe *probe)
+{
+    probe->tries++;
+    struct peer *peer = new_peer(probe->probes, probe);
+    if (!peer)
+        return;
+    peer->connect.data = peer;
+    const int error = uv_tcp_connect(&peer->connect, &peer->tcp,
+                                     (const struct sockaddr *)&probe->address, on_connected);
+    if (error == 0)
+        return;
+    note_error(probe, error);
+    close_peer(peer);
+}
+
+static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *found)
+{
+    struct probe *probe = request->data;
+    probe->resolving = false;
+    if (status == 0 && found && found->ai_addrlen <= sizeof probe->address && !probe->over) {
+        memcpy(&probe->address, found->ai_addr, found->ai_addrlen);
+        probe->resolved = true;
+        begin_try(probe);
+    } else if (!probe->over) {
+        note_error(probe, status);
+        end_probe(probe, false);
+        uv_freeaddrinfo(found);
+        return;
+    }
+    uv_freeaddrinfo(found);
+    free_if_over(probe);
+}
+
+void probes_start(struct probes *probes, uint64_t id, const char *host, uint32_t port)
+{
+    if (!probes || probes->closing || probes->count >= PROBES_MAX || port == 0 ||
+        port > UINT16_MAX || strlen(host) >= LIMIT_NAME)
+        return;
+    struct probe *probe = calloc(1, sizeof *probe);
+    if (!probe || getrandom(probe->nonce, sizeof probe->nonce, 0) != sizeof probe->nonce) {
+        free(probe);
+        return;
+    }
+    uv_update_time(probes->loop);
+    probe->probes = probes;
+    probe->id = id;
+    probe->port = port;
+    probe->since_ms = uv_now(probes->loop);
+    (void)snprintf(probe->host, sizeof probe->host, "%s", host);
+    (void)snprintf(probe->saw, sizeof probe->saw, "%.70s port %" PRIu32 ": no answer within %d ms",
+                   host, port, PROBE_MS);
+    char service[8];
+    (void)snprintf(service, sizeof service, "%" PRIu32, port);
+    const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV };
+    probe->resolve.data = probe;
+    probe->resolving =
+        uv_getaddrinfo(probes->loop, &probe->resolve, on_resolved, host, service, &hints) == 0;
+    if (!probe->resolving) {
+        free(probe);
+        return;
+    }
+    probe->next = probes->list;
+    probes->list = probe;
+    probes->count++;
+    run_timer(probes);
+}
+
+/* ---- time ---- */
+
+static void tick_probe(struct probe *probe, uint64_t now)
+{
+    const uint64_t age = now - probe->since_ms;
+    if (probe->over)
+        return;
+    if (age >= PROBE_MS) {
+        end_probe(probe, false);
+    } else if (probe->resolved && probe->tries < PROBE_TRIES &&
+               age >= (uint64_t)probe->tries * PROBE_GAP_MS) {
+        begin_try(probe);
+    }
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct probes *probes = timer->data;
+    const uint64_t now = uv_now(probes->loop);
+    for (struct probe *probe = probes->list, *next; probe; probe = next) {
+        next = probe->next; /* it may be freed, no other one is */
+        tick_probe(probe, now);
+    }
+    for (struct peer *peer = probes->guests; peer; peer = peer->next) {
+        if (now - peer->since_ms >= (uint64_t)2 * PROBE_MS)
+            close_peer(peer);
+    }
+    if (!probes->list && !probes->guests)
+        (void)uv_timer_stop(timer);
+}
+
+/* ---- the listener ---- */
+
+static int try_socket(const struct sockaddr *address, socklen_t size)
+{
+    const int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -1;
+    if (bind(fd, address, size) == 0 && listen(fd, BACKLOG) == 0)
+        return fd;
+    const int error = errno;
+    (void)close(fd);
+    errno = error;
+    return -1;
+}
+
+/* At that address, or at all: in front of a translated address, or of a name, nobody knows which.
+ * -1: errno. */
+static int open_socket(const char *host)
+{
+    struct sockaddr_in four;
+    struct sockaddr_in6 six;
+    int fd = -1;
+    if (uv_ip4_addr(host, 0, &four) == 0)
+        fd = try_socket((const struct sockaddr *)&four, sizeof four);
+    else if (uv_ip6_addr(host, 0, &six) == 0)
+        fd = try_socket((const struct sockaddr *)&six, sizeof six);
+    if (fd < 0 && uv_ip6_addr("::", 0, &six) == 0)
+        fd = try_socket((const struct sockaddr *)&six, sizeof six);
+    if (fd < 0 && uv_ip4_addr("0.0.0.0", 0, &four) == 0)
+        fd = try_socket((const struct sockaddr *)&four, sizeof four);
+    return fd;
+}
+
+static uint16_t port_of(int fd)
+{
+    struct sockaddr_storage name;
+    socklen_t size = sizeof name;
+    if (getsockname(fd, (struct sockaddr *)&name, &size) != 0)
+        return 0;
+    return ntohs(name.ss_family == AF_INET ? ((const struct sockaddr_in *)&name)->sin_port
+                                           : ((const struct sockaddr_in6 *)&name)->sin6_port);
+}
+
+enum status probes_open(uv_loop_t *loop, const char *host,
+                        void (*done)(void *arg, const struct probe_result *result), void *arg,
+                        struct probes **out)
+{
+    const int fd = open_socket(host);
+    if (fd < 0)
+        return status_from_errno(errno);
+    struct probes *probes = calloc(1, sizeof *probes);
+    if (!probes) {
+        (void)close(fd);
+        return ST_NO_MEMORY;
+    }
+    probes->loop = loop;
+    probes->done = done;
+    probes->arg = arg;
+    probes->open = 2;
+    CHECK(uv_timer_init(loop, &probes->timer) == 0);
+    CHECK(uv_tcp_init(loop, &probes->listener) == 0);
+    CHECK(uv_tcp_open(&probes->listener, fd) == 0);
+    probes->timer.data = probes;
+    probes->listener.data = probes;
+    if (uv_listen((uv_stream_t *)&probes->listener, BACKLOG, on_guest) == 0)
+        probes->port = port_of(fd);
+    *out = probes;
+    return ST_OK;
+}
+
+uint16_t probes_port(const struct probes *probes)
+{
+    return probes ? probes->port : 0;
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct probes *probes = handle->data;
+    probes->open--;
+    free_if_closed(probes);
+}
+
+void probes_close(struct probes *probes)
+{
+    if (!probes)
+        return;
+    probes->closing = true;
+    uv_close((uv_handle_t *)&probes->timer, on_closed);
+    uv_close((uv_handle_t *)&probes->listener, on_closed);
+    for (struct peer *peer = probes->guests; peer; peer = peer->next)
+        close_peer(peer);
+    for (struct probe *probe = probes->list, *next; probe; probe = next) {
+        next = probe->next;
+        end_probe(probe, false);
+    }
+}

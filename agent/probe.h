@@ -1,0 +1,54 @@
+/*
+ * Whether two nodes reach each other, asked from here and answered here.
+ *
+ * A listener gives back the first PROBE_NONCE bytes of each connection. A probe connects to that of
+ * another agent, up to PROBE_TRIES times side by side, as a packet may get lost. It has worked when
+ * one of these connections gave back what it was sent, within PROBE_MS.
+ *
+ * States of a probe: resolving the host -> trying -> over: `done` was called, and what is left of
+ * it is freed once libuv has closed its sockets.
+ *
+ * Bounds: PROBES_MAX probes at a time, of more the newest is left unanswered; PROBE_GUESTS_MAX
+ * connections from outside, of more the oldest is closed; each of them lives for 2 x PROBE_MS.
+ *
+ * Thread: the loop's; nothing waits.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "common/status.h"
+
+#define PROBE_NONCE      16
+#define PROBE_MS         1000
+#define PROBE_TRIES      3
+#define PROBE_GAP_MS     250 /* from one try to the next */
+#define PROBES_MAX       256
+#define PROBE_GUESTS_MAX 256
+#define PROBE_SAW        128 /* bytes of `saw`, with the NUL */
+
+struct probes;
+
+struct probe_result {
+    uint64_t id;
+    bool reached;
+    const char *saw; /* how long it took, or what went wrong; borrowed for the call */
+};
+
+/*
+ * Listens at that address, or, where it is none of this machine's, at all of them. done: called for
+ * each probe. Freed by probes_close.
+ * Errors: those of the socket; nothing is left then
+ */
+MUST_CHECK enum status probes_open(uv_loop_t *loop, const char *host,
+                                   void (*done)(void *arg, const struct probe_result *result),
+                                   void *arg, struct probes **out);
+/* 0: nobody can come; so for NULL. */
+uint16_t probes_port(const struct probes *probes);
+/* Unanswered where PROBES_MAX are under way, or there is no memory. NULL: nothing. */
+void probes_start(struct probes *probes, uint64_t id, const char *host, uint32_t port);
+/* Ends everything without another word; the loop has to run until its handles are closed. NULL is
+ * fine. */
+void probes_close(struct probes *probes);

@@ -1,0 +1,188 @@
+/* Probes between agents, on one loop: two of them, and what else may be at an address. */
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "agent/probe.h"
+#include "tests/test.h"
+
+struct world {
+    uv_loop_t loop;
+    struct probes *a, *b;
+    unsigned answers;
+    uint64_t id;
+    bool reached;
+    char saw[PROBE_SAW];
+};
+
+static void take_result(void *arg, const struct probe_result *result)
+{
+    struct world *w = arg;
+    w->answers++;
+    w->id = result->id;
+    w->reached = result->reached;
+    (void)snprintf(w->saw, sizeof w->saw, "%s", result->saw);
+}
+
+static void open_world(struct world *w)
+{
+    *w = (struct world){ .answers = 0 };
+    assert_int_equal(uv_loop_init(&w->loop), 0);
+    assert_int_equal(probes_open(&w->loop, "127.0.0.1", take_result, w, &w->a), ST_OK);
+    assert_int_equal(probes_open(&w->loop, "127.0.0.1", take_result, w, &w->b), ST_OK);
+    assert_int_not_equal(probes_port(w->b), 0);
+}
+
+/* Nothing is left open, however it ends. */
+static void close_world(struct world *w)
+{
+    probes_close(w->a);
+    probes_close(w->b);
+    (void)uv_run(&w->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&w->loop), 0);
+}
+
+static void wait_answers(struct world *w, unsigned count)
+{
+    while (w->answers < count)
+        (void)uv_run(&w->loop, UV_RUN_ONCE);
+}
+
+/* A socket of this process that listens, and never accepts or says anything. */
+static int mute_listener(uint16_t *out_port)
+{
+    struct sockaddr_in name = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
+    socklen_t size = sizeof name;
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (const struct sockaddr *)&name, size), 0);
+    assert_int_equal(listen(fd, 8), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&name, &size), 0);
+    *out_port = ntohs(name.sin_port);
+    return fd;
+}
+
+static void another_agent_is_reached(void **state)
+{
+    struct world w;
+    (void)state;
+    open_world(&w);
+    probes_start(w.a, 7, "127.0.0.1", probes_port(w.b));
+    wait_answers(&w, 1);
+    assert_true(w.reached);
+    assert_int_equal(w.id, 7);
+    assert_non_null(strstr(w.saw, "reached within"));
+    close_world(&w);
+}
+
+static void many_at_once_are_answered_each(void **state)
+{
+    struct world w;
+    (void)state;
+    open_world(&w);
+    for (uint64_t i = 0; i < 100; i++)
+        probes_start(i % 2 ? w.a : w.b, i, "127.0.0.1", probes_port(i % 2 ? w.b : w.a));
+    wait_answers(&w, 100);
+    assert_true(w.reached);
+    close_world(&w);
+}
+
+static void a_port_that_takes_connections_and_says_nothing_is_not_reached(void **state)
+{
+    struct world w;
+    uint16_t port;
+    (void)state;
+    open_world(&w);
+    const int fd = mute_listener(&port);
+    probes_start(w.a, 1, "127.0.0.1", port);
+    wait_answers(&w, 1);
+    assert_false(w.reached);
+    assert_non_null(strstr(w.saw, "no answer within 1000 ms"));
+    (void)close(fd);
+    close_world(&w);
+}
+
+static void a_closed_port_is_not_reached_and_named(void **state)
+{
+    struct world w;
+    uint16_t port;
+    (void)state;
+    open_world(&w);
+    (void)close(mute_listener(&port));
+    probes_start(w.a, 1, "127.0.0.1", port);
+    wait_answers(&w, 1);
+    assert_false(w.reached);
+    assert_non_null(strstr(w.saw, "127.0.0.1 port"));
+    assert_non_null(strstr(w.saw, "refused"));
+    close_world(&w);
+}
+
+static void a_host_that_is_none_is_not_reached(void **state)
+{
+    struct world w;
+    (void)state;
+    open_world(&w);
+    probes_start(w.a, 1, "host name with spaces", 80);
+    wait_answers(&w, 1);
+    assert_false(w.reached);
+    probes_start(w.a, 2, "127.0.0.1", 0); /* nothing to ask */
+    probes_start(NULL, 3, "127.0.0.1", 80);
+    close_world(&w);
+    assert_int_equal(w.answers, 1);
+}
+
+/* Who connects and says nothing, or more than a probe does, keeps nobody else out. */
+static void strangers_keep_nobody_out(void **state)
+{
+    struct world w;
+    int fds[PROBE_GUESTS_MAX + 20];
+    (void)state;
+    open_world(&w);
+    struct sockaddr_in to = { .sin_family = AF_INET,
+                              .sin_port = htons(probes_port(w.b)),
+                              .sin_addr = { htonl(INADDR_LOOPBACK) } };
+    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
+        static const char words[100] = "more than anybody wants to know";
+        fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_true(fds[i] >= 0);
+        assert_int_equal(connect(fds[i], (const struct sockaddr *)&to, sizeof to), 0);
+        if (i % 3 == 0)
+            assert_int_equal(send(fds[i], words, sizeof words, MSG_NOSIGNAL), sizeof words);
+        (void)uv_run(&w.loop, UV_RUN_NOWAIT);
+    }
+    probes_start(w.a, 1, "127.0.0.1", probes_port(w.b));
+    wait_answers(&w, 1);
+    assert_true(w.reached);
+    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++)
+        (void)close(fds[i]);
+    close_world(&w);
+}
+
+static void it_may_be_closed_at_any_time(void **state)
+{
+    struct world w;
+    (void)state;
+    open_world(&w);
+    for (uint64_t i = 0; i < 20; i++)
+        probes_start(w.a, i, i % 2 ? "127.0.0.1" : "localhost", probes_port(w.b));
+    for (int i = 0; i < 3; i++)
+        (void)uv_run(&w.loop, UV_RUN_NOWAIT);
+    close_world(&w);
+    assert_true(w.answers <= 20);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(another_agent_is_reached),
+        cmocka_unit_test(many_at_once_are_answered_each),
+        cmocka_unit_test(a_port_that_takes_connections_and_says_nothing_is_not_reached),
+        cmocka_unit_test(a_closed_port_is_not_reached_and_named),
+        cmocka_unit_test(a_host_that_is_none_is_not_reached),
+        cmocka_unit_test(strangers_keep_nobody_out),
+        cmocka_unit_test(it_may_be_closed_at_any_time),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
