@@ -11,6 +11,7 @@ _Static_assert(MACHINE_KILLED == (int)CAIRN__V1__JOB_STATE__KILLED, "states as i
 _Static_assert(MACHINE_SAVING == (int)CAIRN__V1__JOB_STATE__SAVING, "states as in common.proto");
 _Static_assert(MACHINE_FAULT_DATA == (int)CAIRN__V1__FAULT_KIND__DATA_CHANGED,
                "faults as in the proto");
+_Static_assert(MACHINE_FAULT_PATH == (int)CAIRN__V1__FAULT_KIND__PATH, "faults as in the proto");
 _Static_assert(MACHINE_FAULT_STORE == (int)CAIRN__V1__FAULT_KIND__STORE, "faults as in the proto");
 
 void render_time(int64_t wall_ms, char out[32])

@@ -1,4 +1,5 @@
-/* What the checkpoint store answers: events made from tasks that are done. */
+/* What others answer: the checkpoint store, about tasks that are done; agents, about paths between
+ * nodes. */
 #include <stdio.h>
 
 #include "server/core/internal.h"
@@ -69,4 +70,95 @@ void core_store_done(struct core *core, struct store_task *task)
     }
     store_task_free(task);
     core_schedule(core);
+}
+
+/*
+ * ---- paths between nodes ----
+ *
+ * One is suspected where a generation of two or more nodes got stuck or failed without another
+ * cause (MACHINE_ACT_SUSPECT). Until that is decided its job gets no slots; then either the path is
+ * known to be cut, and no job gets both nodes, or what failed is judged as ever.
+ */
+
+static void ask(struct core *core, const struct core_node *who, const struct core_node *whom,
+                uint64_t round)
+{
+    Cairn__V1__Probe probe = CAIRN__V1__PROBE__INIT;
+    probe.id = round;
+    probe.host = (char *)whom->host;
+    probe.port = whom->probe_port;
+    Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;
+    order.body_case = CAIRN__V1__AGENT_ORDER__BODY_PROBE;
+    order.probe = &probe;
+    core_post(core, who->conn, CORE_AT_ONCE, &order.base);
+}
+
+static bool can_probe(const struct core *core, const struct core_node *node)
+{
+    return node && node->conn && !node->silent && !core_node_held(core, node) &&
+           node->probe_port != 0;
+}
+
+/* Those that run across it, or failed across it, and those that wait. */
+static void take_news(struct core *core, enum paths_news news, const struct path *path)
+{
+    struct reason text;
+    if (news == PATHS_NOTHING)
+        return;
+    core->schedule_needed = true;
+    if (news == PATHS_HEALED) {
+        LOG_INFO(core->options.log, "%s and %s reach each other again", path->node[0],
+                 path->node[1]);
+    }
+    if (news != PATHS_CUT)
+        return;
+    paths_describe(path, &text);
+    LOG_WARN(core->options.log, "%s", text.text);
+    for (size_t j = core->live.count; j > 0; j--) { /* whoever is over by this leaves the list */
+        struct core_job *job = core->live.list[j - 1].value;
+        if (!core_has_node(job, path->node[0]) || !core_has_node(job, path->node[1]))
+            continue;
+        struct machine_event event = core_event(core, MACHINE_EV_PATH);
+        event.path.message = text.text;
+        (void)core_apply(core, job, &event);
+    }
+}
+
+void core_paths_tick(struct core *core)
+{
+    const int64_t now = core_now(core);
+    enum paths_news news = PATHS_NOTHING;
+    struct path was;
+    do {
+        news = paths_tick(&core->paths, now, &was);
+        take_news(core, news, &was);
+    } while (news != PATHS_NOTHING);
+    for (struct path *path = paths_due(&core->paths, now); path;
+         path = paths_due(&core->paths, now)) {
+        const struct core_node *one = core_node_at(core, path->node[0]);
+        const struct core_node *other = core_node_at(core, path->node[1]);
+        if (!can_probe(core, one) || !can_probe(core, other)) {
+            was = *path;
+            take_news(core, paths_give_up(&core->paths, path, now), &was);
+            continue;
+        }
+        const uint64_t round = paths_begin(&core->paths, path, now);
+        ask(core, one, other, round);
+        ask(core, other, one, round);
+    }
+}
+
+void core_paths_answer(struct core *core, const struct core_node *node,
+                       const Cairn__V1__ProbeResult *result)
+{
+    struct path was;
+    const enum paths_news news = paths_answer(&core->paths, node->name, result->id, result->reached,
+                                              result->saw, core_now(core), &was);
+    take_news(core, news, &was);
+}
+
+void core_paths_hello(struct core *core, struct core_node *node, const Cairn__V1__AgentHello *hello)
+{
+    node->probe_port = hello->probe_port <= UINT16_MAX ? hello->probe_port : 0;
+    paths_forget_rounds(&core->paths, node->name);
 }

@@ -162,6 +162,7 @@ static enum status record_action(struct core *core, struct core_job *job,
     case MACHINE_ACT_ASSIGN:
     case MACHINE_ACT_BLAME:
     case MACHINE_ACT_CLEAR:
+    case MACHINE_ACT_SUSPECT:
     case MACHINE_ACT_FORGET:
     case MACHINE_ACT_SAVE_AT:
     case MACHINE_ACT_STAY:
@@ -465,6 +466,9 @@ static void perform_action(struct core *core, struct core_job *job,
         break;
     case MACHINE_ACT_CLEAR:
         core_clear_nodes(core, job);
+        break;
+    case MACHINE_ACT_SUSPECT:
+        core_paths_suspect(core, job);
         break;
     case MACHINE_ACT_FORGET:
         core_send_forget(core, job);

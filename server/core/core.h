@@ -212,6 +212,7 @@ struct core_node {
     char net[PLACE_NET];   /* of host */
     uint32_t ports;        /* where its workers may listen; 0: any */
     uint64_t started_ms;   /* of its agent, since boot; 0: not said */
+    uint32_t probe_port;   /* at host: where the path to it is tried; 0: nowhere */
     char rival[96];        /* another agent that wants this name, and was told to wait; or "" */
     uint32_t slots;        /* of `device`, numbers 0 and up */
     struct core_gpu *gpus; /* slots + i is the number of GPU i, of device "cuda"; owned */
@@ -380,6 +381,9 @@ uint32_t core_drain_saved(const struct core *core);
  * ST_NOT_FOUND: no such node now. */
 MUST_CHECK enum status core_log_request(struct core *core, const char *node,
                                         const Cairn__V1__LogRequest *request);
+
+/* Two nodes can't reach each other, as far as is known: no job gets both. */
+bool core_nodes_apart(const struct core *core, const char *a, const char *b);
 
 /* For tests: times, the queue and slots in use are as a look at everything finds them. */
 void core_check(struct core *core);

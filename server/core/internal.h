@@ -11,6 +11,7 @@
 #include "server/containers/table.h"
 #include "server/core/core.h"
 #include "server/fleet/outage.h"
+#include "server/fleet/paths.h"
 
 #define CORE_JOBS_MAX        JOURNAL_JOBS_MAX
 #define CORE_NODE_MS         5000   /* without a beat: silent */
@@ -80,6 +81,7 @@ struct core {
     int64_t drain_wall;     /* the newest drain began */
     int64_t promised_at;    /* when core_tick was to be called; INT64_MAX: not at all */
     struct outage outage;   /* nodes are silent, and nobody is judged by it */
+    struct paths paths;     /* between nodes, that may be broken */
     int64_t looked_at;      /* jobs that wait for slots were looked at */
     struct board *board;    /* schedule.c's; owned */
     bool schedule_needed;
@@ -253,6 +255,13 @@ void core_verdicts_tick(struct core *core, struct core_node *node); /* forgets w
 /* It may take jobs, now or soon: it was heard not too long ago. */
 bool core_node_in_reach(const struct core *core, const struct core_node *node);
 
+/* The job got stuck: the paths between the nodes of its generation are tried. */
+void core_paths_suspect(struct core *core, const struct core_job *job);
+/* A path between nodes of its newest generation is being tried. */
+bool core_paths_open(const struct core *core, const struct core_job *job);
+/* A rank of its newest generation is, or was, there. */
+bool core_has_node(const struct core_job *job, const char *node);
+
 /* ---- apply.c: event, journal, actions ---- */
 
 struct machine_event core_event(const struct core *core, enum machine_event_kind kind);
@@ -293,6 +302,15 @@ void core_node_left(struct core *core, struct core_node *node);
 void core_node_drain(struct core_node *node, const char *reason);
 /* Of its new agent's hello. */
 void core_node_stays(struct core_node *node);
+
+/* ---- answers.c: of agents, about paths between nodes (server/fleet/paths.h) ---- */
+
+void core_paths_answer(struct core *core, const struct core_node *node,
+                       const Cairn__V1__ProbeResult *result);
+/* Its agent is another one, or the same anew. */
+void core_paths_hello(struct core *core, struct core_node *node,
+                      const Cairn__V1__AgentHello *hello);
+void core_paths_tick(struct core *core); /* who is asked, and who gave no answer */
 
 /* ---- trainers.c ---- */
 

@@ -70,6 +70,8 @@ int64_t core_deadline(struct core *core)
         at = core->outage.looked_at + OUTAGE_LOOK_MS;
     if (core->draining_until != 0 && core->draining_until < at)
         at = core->draining_until;
+    const int64_t paths_at = paths_deadline(&core->paths);
+    at = paths_at < at ? paths_at : at;
     if (core->left_at < at)
         at = core->left_at;
     if (core->tidy_at < at)
@@ -108,6 +110,7 @@ void core_tick(struct core *core)
     if (core->draining_until != 0 && now >= core->draining_until)
         core_drain_end(core);
     core_nodes_tick(core);
+    core_paths_tick(core);
     while (timers_at(&core->job_timers) <= now && core->failed == ST_OK) {
         struct core_job *job = core_job_of(timers_first(&core->job_timers));
         tick_job(core, job, now);

@@ -442,6 +442,7 @@ static void agent_hello(struct core *core, struct core_conn *conn,
     order.body_case = CAIRN__V1__AGENT_ORDER__BODY_WELCOME;
     order.welcome = &welcome;
     core_post(core, conn, CORE_AT_ONCE, &order.base);
+    core_paths_hello(core, node, hello);
     take_gpus(core, node, hello->gpus, hello->n_gpus);
     LOG_INFO(core->options.log, "node %s joined: %u slots of %s, %u GPUs, %zu trainers run there",
              node->name, node->slots, node->device, node->gpu_count, hello->n_running);
@@ -582,6 +583,8 @@ void core_agent_message(struct core *core, struct core_conn *conn,
         core_node_leaving(core, node, message->leaving);
     } else if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_LEFT) {
         core_node_left(core, node);
+    } else if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_PROBED) {
+        core_paths_answer(core, node, message->probed);
     } else if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_LOG &&
                core->options.log_chunk) {
         core->options.log_chunk(core->options.log_arg, message->log);

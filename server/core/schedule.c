@@ -23,6 +23,8 @@ struct board {
     struct place_node nodes[PLACE_NODES_MAX];
     struct core_node *of[PLACE_NODES_MAX];
     size_t count;
+    struct place_pair apart[2 * PATHS_MAX]; /* that can't reach each other */
+    size_t apart_count;
 };
 
 /* Whole failures that weigh: old ones make no difference between nodes. */
@@ -58,6 +60,21 @@ static void add_pools(const struct core *core, struct board *board, struct core_
     board->nodes[board->count++] = pool;
 }
 
+/* CPU shares of the one with those of the other, GPUs with GPUs: a job has slots of one kind. */
+static void add_apart(struct board *board, const struct path *path)
+{
+    for (uint32_t i = 0; path->cut && i < board->count; i++) {
+        const struct place_node *a = &board->nodes[i];
+        for (uint32_t j = 0; strcmp(a->name, path->node[0]) == 0 && j < board->count; j++) {
+            const struct place_node *b = &board->nodes[j];
+            if (strcmp(b->name, path->node[1]) != 0 || strcmp(a->device, b->device) != 0)
+                continue;
+            CHECK(board->apart_count < sizeof board->apart / sizeof board->apart[0]);
+            board->apart[board->apart_count++] = (struct place_pair){ i, j };
+        }
+    }
+}
+
 /* Slots in use are kept node by node: only where something changed they are counted anew. */
 static bool fill_board(struct core *core)
 {
@@ -76,6 +93,9 @@ static bool fill_board(struct core *core)
             return false;
         add_pools(core, core->board, node);
     }
+    core->board->apart_count = 0;
+    for (size_t i = 0; i < core->paths.count; i++)
+        add_apart(core->board, &core->paths.list[i]);
     return true;
 }
 
@@ -151,7 +171,9 @@ static enum status find_slots(struct core *core, struct core_job *job, struct bo
     static const unsigned avoids[] = { AVOID_FAILED | AVOID_DRAINED | AVOID_SUSPECT,
                                        AVOID_FAILED | AVOID_DRAINED, AVOID_FAILED };
     const struct place_ask ask = { .count = job->m.config.ranks,
-                                   .device = job_device_word(job->spec->workers.device) };
+                                   .device = job_device_word(job->spec->workers.device),
+                                   .apart = board->apart,
+                                   .apart_count = board->apart_count };
     enum status st = ST_AGAIN;
     for (size_t i = 0; i < sizeof avoids / sizeof avoids[0]; i++) {
         mark_board(core, job, board, avoids[i]);
@@ -215,6 +237,8 @@ static bool try_place(struct core *core, struct core_job *job)
         core_fail(core, ST_NO_MEMORY, "placing");
     if (!slots || !fill_board(core))
         return true;
+    if (core_paths_open(core, job))
+        return false; /* it is known within seconds whether its nodes reach each other */
     enum status st = find_slots(core, job, core->board, slots, &reason);
     if (st == ST_OK) {
         place_job(core, job, core->board, slots);
@@ -223,6 +247,11 @@ static bool try_place(struct core *core, struct core_job *job)
     if (st == ST_NOT_FOUND) {
         struct machine_event event = core_event(core, MACHINE_EV_NOWHERE);
         (void)core_apply(core, job, &event);
+        return false;
+    }
+    if (st == ST_UNREACHABLE) { /* slots are free, and may be of use to others */
+        paths_want(&core->paths, core_now(core));
+        keep_waiting(core, job, reason.text);
         return false;
     }
     const struct place_ask ask = { .count = job->m.config.ranks,

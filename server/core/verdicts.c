@@ -1,9 +1,11 @@
-/* What is held against nodes: failures of jobs by their fault (server/fleet/record.h); and which of
- * them are not judged. */
+/* What is held against nodes: failures of jobs by their fault (server/fleet/record.h); which of
+ * them are not judged; which paths between them are suspected (server/fleet/paths.h). */
 #include <stdio.h>
 #include <string.h>
 
 #include "server/core/internal.h"
+
+#define ALL_PAIRS_MAX 8 /* nodes of a generation; of more not every pair is tried */
 
 bool core_node_in_reach(const struct core *core, const struct core_node *node)
 {
@@ -63,4 +65,77 @@ void core_verdicts_tick(struct core *core, struct core_node *node)
         return;
     LOG_INFO(core->options.log, "node %s takes jobs again", node->name);
     core->schedule_needed = true;
+}
+
+/* ---- paths between nodes ---- */
+
+static void suspect(struct core *core, const char *a, const char *b)
+{
+    const struct core_node *one = core_node_at(core, a), *other = core_node_at(core, b);
+    if (one && other && one->probe_port != 0 && other->probe_port != 0)
+        paths_suspect(&core->paths, a, b);
+}
+
+/* The different nodes of its ranks: at most ALL_PAIRS_MAX, and one more if there are more. */
+static size_t list_nodes(const struct core_job *job, const char *out[ALL_PAIRS_MAX + 1])
+{
+    size_t count = 0;
+    for (uint32_t r = 0; r < job->m.config.ranks && count <= ALL_PAIRS_MAX; r++) {
+        const char *node = job->m.ranks[r].node;
+        bool listed = false;
+        for (size_t i = 0; i < count && !listed; i++)
+            listed = strcmp(out[i], node) == 0;
+        if (!listed)
+            out[count++] = node;
+    }
+    return count;
+}
+
+/* A ring of all, and whoever is blamed with each. */
+static void suspect_some(struct core *core, const struct core_job *job)
+{
+    const struct machine *m = &job->m;
+    const uint32_t ranks = m->config.ranks;
+    const uint32_t blamed = m->cause.rank;
+    for (uint32_t r = 0; r < ranks; r++)
+        suspect(core, m->ranks[r].node, m->ranks[(r + 1) % ranks].node);
+    for (uint32_t r = 0; r < ranks && blamed < ranks; r++)
+        suspect(core, m->ranks[blamed].node, m->ranks[r].node);
+}
+
+void core_paths_suspect(struct core *core, const struct core_job *job)
+{
+    const char *nodes[ALL_PAIRS_MAX + 1];
+    const size_t count = list_nodes(job, nodes);
+    if (count > ALL_PAIRS_MAX) {
+        suspect_some(core, job);
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        for (size_t j = i + 1; j < count; j++)
+            suspect(core, nodes[i], nodes[j]);
+    }
+}
+
+bool core_has_node(const struct core_job *job, const char *node)
+{
+    bool has = false;
+    for (uint32_t r = 0; r < job->m.config.ranks && !has; r++)
+        has = strcmp(job->m.ranks[r].node, node) == 0;
+    return has;
+}
+
+bool core_paths_open(const struct core *core, const struct core_job *job)
+{
+    bool open = false;
+    for (size_t i = 0; i < core->paths.count && !open; i++) {
+        const struct path *path = &core->paths.list[i];
+        open = !path->cut && core_has_node(job, path->node[0]) && core_has_node(job, path->node[1]);
+    }
+    return open;
+}
+
+bool core_nodes_apart(const struct core *core, const char *a, const char *b)
+{
+    return paths_is_cut(&core->paths, a, b);
 }

@@ -269,6 +269,97 @@ static enum status explain_none(const struct tally *tally, size_t node_count,
     return ST_AGAIN;
 }
 
+/* ---- nodes that are apart ---- */
+
+#define DROPS_MAX 32  /* nodes that are left out at a time */
+#define TRIES_MAX 256 /* fillings of one call: a job waits where none of so many will do */
+
+/* Of a pair: the node that is left out first, then, where that leaves too few slots, the other. */
+struct drop {
+    uint32_t node[2];
+    uint32_t room; /* of the one that is left out */
+    bool second;
+};
+
+/* Of those that were taken two that are apart, or NULL. */
+static const struct place_pair *find_apart(const struct place_ask *ask,
+                                           const struct place_slot *out)
+{
+    bool taken[PLACE_NODES_MAX] = { false };
+    for (uint32_t i = 0; i < ask->count; i++)
+        taken[out[i].node] = true;
+    for (size_t i = 0; i < ask->apart_count; i++) {
+        const struct place_pair *pair = &ask->apart[i];
+        if (taken[pair->a] && taken[pair->b])
+            return pair;
+    }
+    return NULL;
+}
+
+/* From how many nodes with room that one is apart. */
+static uint32_t count_apart(const struct place_ask *ask, const uint32_t *room, uint32_t node)
+{
+    uint32_t count = 0;
+    for (size_t i = 0; i < ask->apart_count; i++) {
+        const struct place_pair *pair = &ask->apart[i];
+        const bool has = pair->a == node || pair->b == node;
+        count += has && room[pair->a == node ? pair->b : pair->a] > 0;
+    }
+    return count;
+}
+
+static struct drop choose_drop(const struct place_ask *ask, const uint32_t *room,
+                               const struct place_pair *pair)
+{
+    const uint32_t a = count_apart(ask, room, pair->a), b = count_apart(ask, room, pair->b);
+    const bool keeps_a = a != b ? a < b : room[pair->a] >= room[pair->b];
+    return (struct drop){ .node = { keeps_a ? pair->b : pair->a, keeps_a ? pair->a : pair->b } };
+}
+
+static void leave_out(struct drop *drop, uint32_t *room)
+{
+    const uint32_t node = drop->node[drop->second];
+    drop->room = room[node];
+    room[node] = 0;
+}
+
+static void take_back(struct drop *drop, uint32_t *room)
+{
+    room[drop->node[drop->second]] = drop->room;
+}
+
+/* Without both of any pair. false: there is no such choice; out_pair: the first that stood against
+ * it, or NULL. */
+static bool fill_apart(const struct place_node *nodes, size_t node_count,
+                       const struct place_ask *ask, uint32_t *room, struct place_slot *out,
+                       const struct place_pair **out_pair)
+{
+    struct drop drops[DROPS_MAX];
+    size_t depth = 0;
+    *out_pair = NULL;
+    for (int i = 0; i < TRIES_MAX; i++) {
+        const bool fits = fill_slots(nodes, node_count, ask, room, out);
+        const struct place_pair *pair = fits ? find_apart(ask, out) : NULL;
+        if (fits && !pair)
+            return true;
+        if (pair && !*out_pair)
+            *out_pair = pair;
+        if (pair && depth < DROPS_MAX) {
+            drops[depth] = choose_drop(ask, room, pair);
+            leave_out(&drops[depth++], room);
+            continue;
+        }
+        while (depth > 0 && drops[depth - 1].second)
+            take_back(&drops[--depth], room);
+        if (depth == 0)
+            return false;
+        take_back(&drops[depth - 1], room);
+        drops[depth - 1].second = true;
+        leave_out(&drops[depth - 1], room);
+    }
+    return false;
+}
+
 enum status place_workers(const struct place_node *nodes, size_t node_count,
                           const struct place_ask *ask, struct place_slot *out,
                           struct reason *reason)
@@ -290,8 +381,15 @@ enum status place_workers(const struct place_node *nodes, size_t node_count,
                    tally.capacity, tally.available == 1 ? "is" : "are");
         return ST_AGAIN;
     }
-    if (fill_slots(nodes, node_count, ask, room, out))
+    const struct place_pair *pair = NULL;
+    if (fill_apart(nodes, node_count, ask, room, out, &pair))
         return ST_OK;
+    if (pair) {
+        reason_set(reason,
+                   "%.128s and %.128s can't reach each other: needs %u slots on nodes that do",
+                   nodes[pair->a].name, nodes[pair->b].name, ask->count);
+        return ST_UNREACHABLE;
+    }
     if (place_fits(nodes, node_count, ask)) {
         reason_set(reason,
                    "needs %u slots on nodes whose workers reach each other: %u of %u are free, but "

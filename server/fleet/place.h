@@ -7,6 +7,9 @@
  *
  * Nodes share a job only where their workers reach each other: in one net, and with a port for each
  * of the other workers to each worker. On one node none of that matters.
+ *
+ * Of two nodes that are apart (they were seen not to reach each other) only one is taken: of a pair
+ * that would both be, the one that is apart from more others is left out first.
  */
 #pragma once
 
@@ -36,9 +39,16 @@ struct place_node {
     uint32_t penalty; /* 0: none */
 };
 
+/* Indices of two nodes. */
+struct place_pair {
+    uint32_t a, b;
+};
+
 struct place_ask {
     uint32_t count;
     const char *device;
+    const struct place_pair *apart;
+    size_t apart_count;
 };
 
 struct place_slot {
@@ -48,8 +58,9 @@ struct place_slot {
 
 /*
  * out: ask->count of them, consecutive ranks side by side.
- * Errors: ST_AGAIN    not now; reason says what is missing
- *         ST_REFUSED  a registered node would have to change first: of another device
+ * Errors: ST_AGAIN        not now; reason says what is missing
+ *         ST_UNREACHABLE  enough slots are free, but on nodes that are apart; reason names two
+ *         ST_REFUSED      a registered node would have to change first: of another device
  */
 MUST_CHECK enum status place_workers(const struct place_node *nodes, size_t node_count,
                                      const struct place_ask *ask, struct place_slot *out,

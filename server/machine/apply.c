@@ -256,6 +256,7 @@ static const struct {
     [MACHINE_EV_NODE] = { CORE, on_node },
     [MACHINE_EV_LEAVING] = { CORE, machine_on_leaving },
     [MACHINE_EV_NOTE] = { CORE, on_note },
+    [MACHINE_EV_PATH] = { CORE, machine_on_path },
     [MACHINE_EV_STARTED] = { FLEET, on_started },
     [MACHINE_EV_MISSING] = { FLEET, on_missing },
     [MACHINE_EV_EXITED] = { FLEET, on_exited },

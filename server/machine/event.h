@@ -21,6 +21,7 @@ enum machine_event_kind {
     MACHINE_EV_NODE,    /* node            it was started anew: what was held against it is void */
     MACHINE_EV_LEAVING, /* leaving         the node of `rank` takes no workers any more */
     MACHINE_EV_NOTE,    /* note            something that people should know */
+    MACHINE_EV_PATH,    /* path            two of its generation's nodes can't reach each other */
     /* of a rank's process, from its agent */
     MACHINE_EV_STARTED, /* started */
     MACHINE_EV_MISSING, /* -               the agent's hello does not list it */
@@ -148,6 +149,9 @@ struct machine_event {
             const char *what, *message;
         } note;
         struct {
+            const char *message; /* which two, and what each side saw */
+        } path;
+        struct {
             uint32_t pid;
         } started;
         struct machine_exited exited;
@@ -208,6 +212,7 @@ enum machine_action_kind {
     MACHINE_ACT_ASSIGN,   /* rank: what it is to do in this generation */
     MACHINE_ACT_BLAME,    /* rank: the job failed by the fault of its node */
     MACHINE_ACT_CLEAR,    /* ... of none of those that were blamed: it was the job */
+    MACHINE_ACT_SUSPECT,  /* paths between the nodes of the generation may be broken */
     MACHINE_ACT_FORGET,   /* the job's copies in memory, on nodes that need none of them */
     MACHINE_ACT_SAVE_AT,  /* step, exit; rank */
     MACHINE_ACT_STAY,     /* step; rank: the exit announced for it is taken back */

@@ -14,6 +14,7 @@
 #define MACHINE_WINDOW_MS      250   /* for the first cause to arrive */
 #define MACHINE_SESSION_MS     10000 /* for a lost session to come back */
 #define MACHINE_SILENT_MS      5000  /* an agent or a trainer without a sign */
+#define MACHINE_STANDSTILL_MS  3000  /* no progress, on several nodes: are paths broken? */
 #define MACHINE_PINS_MS        5000  /* for the others to say theirs, once some pins differ */
 #define MACHINE_GRACE_MS       10000 /* after the coordinator's start: nobody is judged lost */
 #define MACHINE_MISSING_MS     1000  /* for the exit of a trainer that its agent doesn't list */
@@ -92,6 +93,7 @@ void machine_text(char *out, size_t capacity, const char *text); /* copies, cuts
 void machine_set_reason(struct machine *m, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 bool machine_alive(const struct machine *m);  /* a generation of it has, or may have, trainers */
+bool machine_spans(const struct machine *m);  /* its ranks are on two nodes or more */
 bool machine_trains(const struct machine *m); /* its workers train: RUNNING, SAVING */
 bool machine_all_gone(const struct machine *m);
 void machine_rank_gone(struct machine *m, uint32_t rank); /* it has no process any more */
@@ -181,6 +183,8 @@ void machine_pins_tick(struct machine_turn *t);
 /* Of a generation that is being ended: the node of the rank is gone, and what was seen first of it
  * by others (communication, a lost session) is told as that. */
 void machine_node_was_lost(struct machine_turn *t, uint32_t rank);
+/* Two nodes of the newest generation can't reach each other: that ends it, or is why it ended. */
+void machine_on_path(struct machine_turn *t);
 /* The generation is over; the cause decides what comes next. */
 void machine_fail(struct machine_turn *t, const struct machine_fault *reported);
 void machine_on_nowhere(struct machine_turn *t);

@@ -127,6 +127,14 @@ bool machine_alive(const struct machine *m)
            (m->state == MACHINE_RECOVERING && m->end_to != MACHINE_NONE);
 }
 
+bool machine_spans(const struct machine *m)
+{
+    bool spans = false;
+    for (uint32_t i = 1; i < m->config.ranks && !spans; i++)
+        spans = strcmp(m->ranks[i].node, m->ranks[0].node) != 0;
+    return spans;
+}
+
 bool machine_trains(const struct machine *m)
 {
     return m->state == MACHINE_RUNNING || m->state == MACHINE_SAVING;

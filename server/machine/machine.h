@@ -130,11 +130,12 @@ struct machine {
     int64_t accounted_at;
     int64_t started_at; /* of the generation's formation */
     int64_t progress_at;
-    int64_t probe_at;               /* of a rank stuck at the store: not before; 0: there is none */
-    int64_t watched_at;             /* the rules of silence were looked at */
-    int64_t grace_until;            /* nobody is judged lost before (restart of the coordinator) */
-    int64_t retry_at;               /* RECOVERING, PLACING: not before */
-    int64_t window_until;           /* 0: no fault is being weighed */
+    int64_t suspected_at; /* MACHINE_ACT_SUSPECT; before progress_at: not in this standstill */
+    int64_t probe_at;     /* of a rank stuck at the store: not before; 0: there is none */
+    int64_t watched_at;   /* the rules of silence were looked at */
+    int64_t grace_until;  /* nobody is judged lost before (restart of the coordinator) */
+    int64_t retry_at;     /* RECOVERING, PLACING: not before */
+    int64_t window_until; /* 0: no fault is being weighed */
     struct machine_fault candidate; /* the best cause so far */
     int64_t end_hard_at;            /* ending: trainers that are left then are ended */
     int64_t ended_at;               /* MACHINE_ACT_END went out first */

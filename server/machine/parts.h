@@ -106,6 +106,7 @@ enum machine_fault_kind {
     MACHINE_FAULT_PINS,
     MACHINE_FAULT_FORMATION,
     MACHINE_FAULT_DATA,
+    MACHINE_FAULT_PATH, /* two of its nodes can't reach each other */
 };
 const char *machine_fault_name(enum machine_fault_kind kind);
 

@@ -13,6 +13,7 @@
  *                                         0, 1, 2, 4, 8, 15 s, without end
  *   kill from outside, node lost,
  *   session lost, formation               a new generation after 0, 1, 2, 4 .. 60 s
+ *   a path between two nodes is broken    on other nodes at once, uncounted
  *   crash, out of memory, hang,
  *   communication, damage, store          the same; three at one step or phase: FAILED
  *   store, while restoring                the same, without end
@@ -44,6 +45,7 @@ const char *machine_fault_name(enum machine_fault_kind kind)
         [MACHINE_FAULT_PINS] = "pins",
         [MACHINE_FAULT_FORMATION] = "formation",
         [MACHINE_FAULT_DATA] = "data",
+        [MACHINE_FAULT_PATH] = "path",
     };
     return names[kind];
 }
@@ -66,6 +68,7 @@ static int weight(const struct machine_fault *fault)
     case MACHINE_FAULT_MEMORY:
     case MACHINE_FAULT_PROCESS:
     case MACHINE_FAULT_NODE:
+    case MACHINE_FAULT_PATH:
         return 3;
     case MACHINE_FAULT_HANG:
     case MACHINE_FAULT_SESSION:
@@ -143,6 +146,7 @@ static bool uses_budget(const struct machine_fault *fault)
     case MACHINE_FAULT_USER:
     case MACHINE_FAULT_PINS:
     case MACHINE_FAULT_DATA:
+    case MACHINE_FAULT_PATH:
     case MACHINE_FAULT_NONE:
         break;
     }
@@ -180,6 +184,13 @@ static void count_failure(struct machine *m, const struct machine_fault *fault)
     m->budget_kind = fault->kind;
     m->budget_step = fault->step;
     machine_text(m->budget_phase, sizeof m->budget_phase, fault->phase);
+}
+
+/* So a broken path between two of its nodes shows. */
+static bool is_of_paths(const struct machine_fault *fault)
+{
+    return fault->kind == MACHINE_FAULT_HANG || fault->kind == MACHINE_FAULT_COMMUNICATION ||
+           fault->kind == MACHINE_FAULT_FORMATION;
 }
 
 static void tell_fault(struct machine_turn *t, const struct machine_fault *fault)
@@ -387,7 +398,7 @@ static void weigh_failure(struct machine_turn *t, const struct machine_fault *fa
                      m->ranks[fault->rank].node);
     } else if (machine_copies_failed(t, fault, uses_budget(fault))) {
         m->streak = 0; /* the cause is out of the way */
-    } else {
+    } else if (fault->kind != MACHINE_FAULT_PATH) {
         count_failure(m, fault);
     }
     if (fault->kind == MACHINE_FAULT_PINS) {
@@ -458,13 +469,15 @@ void machine_fail(struct machine_turn *t, const struct machine_fault *reported)
         m->probed = false; /* asked anew before the next formation */
     if (to == MACHINE_RECOVERING)
         m->restarts++;
-    int64_t delay = m->spared ? 0 : backoff_ms(m);
+    int64_t delay = m->spared || fault->kind == MACHINE_FAULT_PATH ? 0 : backoff_ms(m);
     if (fault->kind == MACHINE_FAULT_DATA)
         delay = leave_data(t, fault, delay);
     m->retry_at = t->now + delay;
     machine_set_reason(m, "%s: %.450s", machine_fault_name(fault->kind), fault->message);
     if (to == MACHINE_RECOVERING)
         tell_recovering(t, delay);
+    if (is_of_paths(fault) && machine_spans(m))
+        machine_act(t, MACHINE_ACT_SUSPECT);
     machine_end_generation(t, to, false);
 }
 
@@ -482,24 +495,71 @@ static void give_budget_back(struct machine_turn *t, const struct machine_fault 
     m->retry_at = t->now + backoff_ms(m);
 }
 
-void machine_node_was_lost(struct machine_turn *t, uint32_t rank)
+/* The cause of the generation's end is another one than was seen first. */
+static void mend_cause(struct machine_turn *t, const struct machine_fault *cause)
 {
     struct machine *m = t->m;
     const struct machine_fault was = m->cause;
-    if (was.kind == MACHINE_FAULT_NONE || weight(&was) >= 3)
-        return;
-    m->cause.kind = MACHINE_FAULT_NODE;
-    m->cause.rank = rank;
-    m->cause.outside = true;
-    (void)snprintf(m->cause.message, sizeof m->cause.message,
-                   "node %s: " MACHINE_NODE_LOST "; seen first as %s: %.200s", m->ranks[rank].node,
-                   machine_fault_name(was.kind), was.message);
+    m->cause = *cause;
     if (m->first_cause.kind == was.kind && strcmp(m->first_cause.message, was.message) == 0)
         m->first_cause = m->cause;
     m->dirty = true;
     tell_fault(t, &m->cause);
     give_budget_back(t, &was);
     machine_set_reason(m, "%s: %.450s", machine_fault_name(m->cause.kind), m->cause.message);
+}
+
+void machine_node_was_lost(struct machine_turn *t, uint32_t rank)
+{
+    struct machine *m = t->m;
+    struct machine_fault cause = m->cause;
+    if (cause.kind == MACHINE_FAULT_NONE || weight(&cause) >= 3)
+        return;
+    cause.kind = MACHINE_FAULT_NODE;
+    cause.rank = rank;
+    cause.outside = true;
+    (void)snprintf(cause.message, sizeof cause.message,
+                   "node %s: " MACHINE_NODE_LOST "; seen first as %s: %.200s", m->ranks[rank].node,
+                   machine_fault_name(m->cause.kind), m->cause.message);
+    mend_cause(t, &cause);
+}
+
+/* It was seen as something else: that wasn't the job's. */
+static void explain_by_path(struct machine_turn *t, const char *message)
+{
+    struct machine *m = t->m;
+    struct machine_fault cause = m->cause;
+    if (!is_of_paths(&cause))
+        return;
+    cause.kind = MACHINE_FAULT_PATH;
+    cause.rank = MACHINE_ALL_RANKS;
+    cause.outside = true;
+    (void)snprintf(cause.message, sizeof cause.message, "%.380s; seen first as %s", message,
+                   machine_fault_name(m->cause.kind));
+    mend_cause(t, &cause);
+    m->streak -= m->streak > 0;
+    if (!m->progressed && !m->committed)
+        m->barren -= m->barren > 0;
+    m->retry_at = t->now;
+}
+
+/* What stands still across it gets nowhere any more; what gets on is left alone. */
+void machine_on_path(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    if (m->end_to != MACHINE_NONE || !machine_alive(m)) {
+        if (m->state == MACHINE_RECOVERING || m->end_to == MACHINE_FAILED)
+            explain_by_path(t, t->ev->path.message);
+        return;
+    }
+    struct machine_fault fault = { .kind = MACHINE_FAULT_PATH,
+                                   .rank = MACHINE_ALL_RANKS,
+                                   .step = machine_step_now(m),
+                                   .outside = true };
+    if (t->now - m->progress_at < MACHINE_STANDSTILL_MS)
+        return;
+    machine_text(fault.message, sizeof fault.message, t->ev->path.message);
+    machine_fail(t, &fault);
 }
 
 /* No other node could take the job, so what failed is the job's, too, for all that can be known. */

@@ -10,6 +10,7 @@
  *   session lost, not opened again        the session is lost: the trainer is ended
  *   session open, but no message          the trainer hangs
  *   messages, but no counter rises        all wait for the rank that stopped first: it hangs
+ *   ... for a while only                  paths between its nodes may be broken: they are tried
  *   its saver gives no sign               its save is dropped; the store hangs, for it or for all
  *   ... for four times as long            it doesn't reach a store that others do: it is ended
  *
@@ -211,6 +212,18 @@ static void watch_hang(struct machine_turn *t)
     }
     if (first != MACHINE_ALL_RANKS)
         blame(t, MACHINE_FAULT_HANG, first, "no progress of any worker");
+}
+
+/* Once until it gets on. Paths that work change nothing; of a broken one machine_on_path hears. */
+static void watch_paths(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    const bool still = t->now - m->progress_at >= MACHINE_STANDSTILL_MS;
+    if (m->end_to != MACHINE_NONE || !still || m->suspected_at > m->progress_at ||
+        !machine_spans(m))
+        return;
+    m->suspected_at = t->now;
+    machine_act(t, MACHINE_ACT_SUSPECT);
 }
 
 /* ---- saves that collect ---- */
@@ -429,6 +442,7 @@ void machine_watch(struct machine_turn *t, bool looks)
         if (watch_rank(t, i))
             return;
     }
+    watch_paths(t);
     watch_hang(t);
     for (int i = 0; i < MACHINE_SAVES_MAX && m->end_to == MACHINE_NONE; i++) {
         if (m->saves[i].state == MACHINE_SAVE_COLLECTING)

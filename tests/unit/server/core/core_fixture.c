@@ -164,6 +164,8 @@ static void take_agent_order(struct far_end *far, const Cairn__V1__AgentOrder *o
     } else if (order->body_case == CAIRN__V1__AGENT_ORDER__BODY_END) {
         (void)snprintf(far->ended, sizeof far->ended, "%s g%u r%u", order->end->ref->job,
                        order->end->ref->generation, order->end->ref->rank);
+    } else if (order->body_case == CAIRN__V1__AGENT_ORDER__BODY_PROBE) {
+        far->probe = order->probe->id;
     }
 }
 

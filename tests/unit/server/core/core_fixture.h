@@ -15,6 +15,7 @@ struct far_end {
     bool closed;             /* the core was told: it must not touch it any more */
     uint32_t sent[16];       /* messages, by the number of their body */
     char text[LIMIT_REASON]; /* the newest notice, or why it is Over */
+    uint64_t probe;          /* id of the newest order to probe */
     char ended[64];          /* the newest order to end a trainer: "JOB gG rR" */
 };
 

@@ -256,6 +256,67 @@ static void ports_limit_workers_of_jobs_on_several_nodes(void **state)
         assert_int_equal(out[i].node, 0);
 }
 
+/* ---- nodes that can't reach each other ---- */
+
+static enum status place_apart(size_t count, uint32_t slots, const struct place_pair *apart,
+                               size_t apart_count, struct place_slot *out, struct reason *reason)
+{
+    static const char *const names[] = { "a", "b", "c", "d", "e" };
+    struct place_node nodes[5];
+    for (size_t i = 0; i < count; i++)
+        nodes[i] = node(names[i], 1, none_used);
+    struct place_ask ask = {
+        .count = slots, .device = "cpu", .apart = apart, .apart_count = apart_count
+    };
+    return place_workers(nodes, count, &ask, out, reason);
+}
+
+static void of_two_that_are_apart_one_is_taken(void **state)
+{
+    const struct place_pair apart[] = { { 0, 1 } };
+    struct place_slot out[2];
+    struct reason reason;
+    (void)state;
+    assert_int_equal(place_apart(3, 2, apart, 1, out, &reason), ST_OK);
+    assert_true(out[0].node == 2 || out[1].node == 2);
+    assert_int_equal(place_apart(2, 1, apart, 1, out, &reason), ST_OK); /* alone it is as good */
+    assert_int_equal(place_apart(2, 2, apart, 1, out, &reason), ST_UNREACHABLE);
+    assert_non_null(strstr(reason.text, "a and b can't reach each other"));
+}
+
+static void the_one_that_is_apart_from_most_is_left_out(void **state)
+{
+    const struct place_pair apart[] = { { 0, 1 }, { 0, 2 }, { 0, 3 } };
+    struct place_slot out[3];
+    struct reason reason;
+    (void)state;
+    assert_int_equal(place_apart(4, 3, apart, 3, out, &reason), ST_OK);
+    for (int i = 0; i < 3; i++)
+        assert_int_not_equal(out[i].node, 0);
+}
+
+/* a-b-c-d-e-a: to leave out the first of each pair only would find none. */
+static void another_choice_is_tried_where_the_first_leaves_too_few(void **state)
+{
+    const bool used[] = { false, true, true };
+    const bool more[] = { false, false, true };
+    struct place_node nodes[] = { node("a", 3, none_used), node("b", 3, more), node("c", 3, used) };
+    const struct place_pair apart[] = { { 0, 1 }, { 0, 2 } };
+    struct place_ask ask = { .count = 3, .device = "cpu", .apart = apart, .apart_count = 2 };
+    struct place_slot out[3];
+    struct reason reason;
+    (void)state;
+    assert_int_equal(place_workers(nodes, 3, &ask, out, &reason), ST_OK);
+    ask.count = 4; /* a has 3, b 2 and c 1: no four without a pair */
+    assert_int_equal(place_workers(nodes, 3, &ask, out, &reason), ST_UNREACHABLE);
+    nodes[0].penalty = 1; /* b and c come first now */
+    ask.count = 3;
+    assert_int_equal(place_workers(nodes, 3, &ask, out, &reason), ST_OK);
+    const struct place_pair ring[] = { { 0, 1 }, { 1, 2 }, { 2, 3 }, { 3, 4 }, { 4, 0 } };
+    assert_int_equal(place_apart(5, 2, ring, 5, out, &reason), ST_OK);
+    assert_int_equal(place_apart(5, 3, ring, 5, out, &reason), ST_UNREACHABLE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -270,6 +331,9 @@ int main(void)
         cmocka_unit_test(a_job_spans_only_nodes_that_reach_each_other),
         cmocka_unit_test(a_net_with_too_few_slots_is_passed_over),
         cmocka_unit_test(ports_limit_workers_of_jobs_on_several_nodes),
+        cmocka_unit_test(of_two_that_are_apart_one_is_taken),
+        cmocka_unit_test(the_one_that_is_apart_from_most_is_left_out),
+        cmocka_unit_test(another_choice_is_tried_where_the_first_leaves_too_few),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

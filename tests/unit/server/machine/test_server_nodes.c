@@ -241,6 +241,137 @@ static void resume_tries_all_nodes_again(void **state)
     assert_int_equal(shun_count(&b->m.shunned, SHUN_FAILED), 0);
 }
 
+/* ---- paths between nodes ---- */
+
+#define CUT "a and b can't reach each other"
+
+static void form_across(struct bench *b, const char *one, const char *other)
+{
+    const char *const nodes[] = { one, other };
+    form_on(b, nodes);
+    bench_is_state(b, "FORMING");
+}
+
+static void run_on(struct bench *b, const char *one, const char *other)
+{
+    form_across(b, one, other);
+    bench_ready(b, 0, 1000);
+    bench_ready(b, 1, 1000);
+    bench_is_state(b, "RUNNING");
+}
+
+static void tell_path(struct bench *b)
+{
+    struct machine_event event = { .kind = MACHINE_EV_PATH, .path = { CUT } };
+    assert_int_equal(bench_apply(b, event), ST_OK);
+}
+
+static bool suspects(const struct bench *b)
+{
+    return bench_count(b, MACHINE_ACT_SUSPECT) > 0;
+}
+
+static void a_job_that_stands_still_asks_once(void **state)
+{
+    struct bench *b = *state;
+    run_on(b, "a", "b");
+    bench_progress(b, 0, 1, "forward");
+    bench_tick(b, 2900);
+    assert_false(suspects(b));
+    bench_tick(b, 200);
+    assert_true(suspects(b));
+    bench_tick(b, 500);
+    assert_false(suspects(b));
+    bench_progress(b, 0, 2, "forward");
+    bench_progress(b, 1, 2, "forward");
+    bench_tick(b, 3100);
+    assert_true(suspects(b)); /* it got on meanwhile */
+}
+
+static void on_one_node_there_are_no_paths(void **state)
+{
+    struct bench *b = *state;
+    run_on(b, "a", "a");
+    bench_tick(b, 4000);
+    assert_false(suspects(b));
+}
+
+static void what_stands_still_across_it_is_ended_and_nothing_is_counted(void **state)
+{
+    struct bench *b = *state;
+    for (int i = 0; i < 15; i++) { /* of other failures without progress 10 are the end */
+        form_across(b, "a", "b");
+        bench_tick(b, 3100);
+        assert_true(suspects(b));
+        tell_path(b);
+        bench_is_state(b, "RECOVERING");
+        assert_int_equal(b->m.cause.kind, MACHINE_FAULT_PATH);
+        assert_string_equal(bench_told(b, "fault"), "path: " CUT);
+        assert_string_equal(b->m.reason, "path: " CUT);
+        bench_all_exit(b);
+        assert_true(machine_wants_slots(&b->m, b->now)); /* at once */
+    }
+    assert_int_equal(b->m.barren, 0);
+    assert_int_equal(b->m.budget_used, 0);
+}
+
+static void a_job_that_gets_on_is_left_alone(void **state)
+{
+    struct bench *b = *state;
+    run_on(b, "a", "b");
+    bench_progress(b, 0, 1, "forward");
+    bench_tick(b, 1000);
+    tell_path(b);
+    bench_is_state(b, "RUNNING");
+    assert_false(bench_event(b, "fault"));
+}
+
+static void it_is_the_cause_of_what_failed_before(void **state)
+{
+    struct bench *b = *state;
+    run_on(b, "a", "b");
+    bench_fault(b, 1, MACHINE_FAULT_HANG, 0);
+    bench_tick(b, 300);
+    bench_is_state(b, "RECOVERING");
+    assert_true(suspects(b));
+    assert_int_equal(b->m.budget_used, 1);
+    assert_int_equal(b->m.barren, 1);
+    tell_path(b);
+    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_PATH);
+    assert_string_equal(bench_told(b, "fault"), "path: " CUT "; seen first as hang");
+    assert_int_equal(b->m.first_cause.kind, MACHINE_FAULT_PATH);
+    assert_int_equal(b->m.budget_used, 0);
+    assert_int_equal(b->m.barren, 0);
+    assert_int_equal(b->m.streak, 0);
+    tell_path(b); /* another one of them: one is enough */
+    assert_false(bench_event(b, "fault"));
+}
+
+static void a_formation_that_failed_is_explained_by_it(void **state)
+{
+    struct bench *b = *state;
+    form_across(b, "a", "b");
+    bench_fault(b, 0, MACHINE_FAULT_COMMUNICATION, 0);
+    bench_tick(b, 300);
+    bench_is_state(b, "RECOVERING");
+    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_FORMATION);
+    assert_true(suspects(b));
+    bench_all_exit(b);
+    tell_path(b); /* all of it is gone by then */
+    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_PATH);
+    assert_int_equal(b->m.barren, 0);
+}
+
+static void a_crash_is_not_explained_by_it(void **state)
+{
+    struct bench *b = *state;
+    run_on(b, "a", "b");
+    bench_exit(b, 0, MACHINE_EXIT_SIGNAL, 11);
+    assert_false(suspects(b));
+    tell_path(b);
+    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_PROCESS);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, bench_setup, bench_teardown)
 
 int main(void)
@@ -258,6 +389,13 @@ int main(void)
         TEST(on_the_only_node_three_are_enough),
         TEST(no_hello_is_the_nodes_fault_until_it_is_repeated),
         TEST(resume_tries_all_nodes_again),
+        TEST(a_job_that_stands_still_asks_once),
+        TEST(on_one_node_there_are_no_paths),
+        TEST(what_stands_still_across_it_is_ended_and_nothing_is_counted),
+        TEST(a_job_that_gets_on_is_left_alone),
+        TEST(it_is_the_cause_of_what_failed_before),
+        TEST(a_formation_that_failed_is_explained_by_it),
+        TEST(a_crash_is_not_explained_by_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,185 @@
+#include "server/fleet/paths.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/check.h"
+
+static bool is_of(const struct path *path, const char *a, const char *b)
+{
+    return (strcmp(path->node[0], a) == 0 && strcmp(path->node[1], b) == 0) ||
+           (strcmp(path->node[0], b) == 0 && strcmp(path->node[1], a) == 0);
+}
+
+static struct path *find(struct paths *paths, const char *a, const char *b)
+{
+    for (size_t i = 0; i < paths->count; i++) {
+        if (is_of(&paths->list[i], a, b))
+            return &paths->list[i];
+    }
+    return NULL;
+}
+
+static void drop(struct paths *paths, struct path *path)
+{
+    const size_t at = (size_t)(path - paths->list);
+    CHECK(at < paths->count);
+    paths->count--;
+    memmove(path, path + 1, (paths->count - at) * sizeof *path);
+}
+
+void paths_suspect(struct paths *paths, const char *a, const char *b)
+{
+    struct path *path = find(paths, a, b);
+    if (path)
+        path->doubted = path->cut;
+    if (strcmp(a, b) == 0 || path || paths->count == PATHS_MAX)
+        return;
+    path = &paths->list[paths->count++];
+    *path = (struct path){ .begun_at = -PATHS_GAP_MS }; /* due at once */
+    (void)snprintf(path->node[0], sizeof path->node[0], "%s", a);
+    (void)snprintf(path->node[1], sizeof path->node[1], "%s", b);
+}
+
+bool paths_is_cut(const struct paths *paths, const char *a, const char *b)
+{
+    for (size_t i = 0; i < paths->count; i++) {
+        if (paths->list[i].cut && is_of(&paths->list[i], a, b))
+            return true;
+    }
+    return false;
+}
+
+void paths_want(struct paths *paths, int64_t now)
+{
+    paths->wanted_until = now + PATHS_WANTED_MS;
+}
+
+void paths_forget_rounds(struct paths *paths, const char *node)
+{
+    for (size_t i = 0; i < paths->count; i++) {
+        struct path *path = &paths->list[i];
+        if (strcmp(path->node[0], node) == 0 || strcmp(path->node[1], node) == 0)
+            path->round = 0;
+    }
+}
+
+/* When a path without a round under way gets one. */
+static int64_t next_round_at(const struct paths *paths, const struct path *path)
+{
+    if (!path->cut || path->doubted)
+        return path->begun_at + PATHS_GAP_MS;
+    const int64_t again_at = path->begun_at + PATHS_AGAIN_MS;
+    const bool wanted = again_at < paths->wanted_until && again_at < path->cut_until;
+    return wanted ? again_at : path->cut_until;
+}
+
+int64_t paths_deadline(const struct paths *paths)
+{
+    int64_t at = INT64_MAX;
+    for (size_t i = 0; i < paths->count; i++) {
+        const struct path *path = &paths->list[i];
+        const int64_t next =
+            path->round != 0 ? path->begun_at + PATHS_ROUND_MS : next_round_at(paths, path);
+        at = next < at ? next : at;
+    }
+    return at;
+}
+
+struct path *paths_due(struct paths *paths, int64_t now)
+{
+    for (size_t i = 0; i < paths->count; i++) {
+        struct path *path = &paths->list[i];
+        if (path->round == 0 && now >= next_round_at(paths, path))
+            return path;
+    }
+    return NULL;
+}
+
+uint64_t paths_begin(struct paths *paths, struct path *path, int64_t now)
+{
+    CHECK(path->round == 0);
+    path->round = ++paths->rounds;
+    path->begun_at = now;
+    for (int i = 0; i < 2; i++)
+        path->side[i].answered = path->side[i].reached = false;
+    return path->round;
+}
+
+enum paths_news paths_give_up(struct paths *paths, struct path *path, int64_t now)
+{
+    path->round = 0;
+    path->begun_at = now;
+    path->doubted = false;
+    if (path->cut && now < path->cut_until)
+        return PATHS_NOTHING;
+    drop(paths, path);
+    return PATHS_UNKNOWN;
+}
+
+enum paths_news paths_tick(struct paths *paths, int64_t now, struct path *out)
+{
+    for (size_t i = 0; i < paths->count; i++) {
+        struct path *path = &paths->list[i];
+        if (path->round == 0 || now < path->begun_at + PATHS_ROUND_MS)
+            continue;
+        *out = *path;
+        const enum paths_news news = paths_give_up(paths, path, now);
+        if (news != PATHS_NOTHING)
+            return news;
+    }
+    return PATHS_NOTHING;
+}
+
+/* Both have answered. */
+static enum paths_news settle_round(struct paths *paths, struct path *path, int64_t now)
+{
+    const bool reached = path->side[0].reached && path->side[1].reached;
+    path->round = 0;
+    if (reached || (!path->cut && path->side[0].worked && path->side[1].worked)) {
+        const bool was_cut = path->cut;
+        drop(paths, path);
+        return was_cut ? PATHS_HEALED : PATHS_WORKS;
+    }
+    if (!path->cut && ++path->failed < PATHS_ROUNDS)
+        return PATHS_NOTHING;
+    const bool again = path->cut;
+    const enum paths_news news = again && !path->doubted ? PATHS_NOTHING : PATHS_CUT;
+    path->doubted = false;
+    if (again && now < path->cut_until)
+        return news;
+    path->avoid_ms = again ? 2 * path->avoid_ms : PATHS_AVOID_MS;
+    if (path->avoid_ms > PATHS_AVOID_MAX_MS)
+        path->avoid_ms = PATHS_AVOID_MAX_MS;
+    path->cut_until = now + path->avoid_ms;
+    path->cut = true;
+    return news;
+}
+
+enum paths_news paths_answer(struct paths *paths, const char *node, uint64_t round, bool reached,
+                             const char *saw, int64_t now, struct path *out)
+{
+    for (size_t i = 0; i < paths->count && round != 0; i++) {
+        struct path *path = &paths->list[i];
+        if (path->round != round)
+            continue;
+        const int at = strcmp(path->node[0], node) == 0 ? 0 : 1;
+        if (strcmp(path->node[at], node) != 0)
+            return PATHS_NOTHING;
+        struct path_side *side = &path->side[at];
+        side->answered = true;
+        side->reached = reached;
+        side->worked = side->worked || reached;
+        (void)snprintf(side->saw, sizeof side->saw, "%.*s", (int)sizeof side->saw - 1, saw);
+        *out = *path;
+        return path->side[!at].answered ? settle_round(paths, path, now) : PATHS_NOTHING;
+    }
+    return PATHS_NOTHING;
+}
+
+void paths_describe(const struct path *path, struct reason *out)
+{
+    reason_set(out, "%.100s and %.100s can't reach each other; seen from %.60s: %s; from %.60s: %s",
+               path->node[0], path->node[1], path->node[0], path->side[0].saw, path->node[1],
+               path->side[1].saw);
+}

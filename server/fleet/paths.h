@@ -1,0 +1,98 @@
+/*
+ * Paths between two nodes that may be broken: pairs of nodes that are heard, while a job that runs
+ * on both got stuck. Their agents are asked to reach each other, in rounds.
+ *
+ *   not in the list -> TRIED            [paths_suspect]
+ *   TRIED           -> not in the list  [settle_round]  both directions worked
+ *   TRIED           -> not in the list  [paths_tick]    an agent gave no answer: nothing is known
+ *   TRIED           -> CUT              [settle_round]  a direction failed in PATHS_ROUNDS rounds
+ *   CUT             -> not in the list  [settle_round]  both directions worked, in one round
+ *   CUT             -> not in the list  [paths_tick]    its time is over, and nobody can tell
+ *   CUT             -> CUT              [settle_round]  PATHS_CUT again, where it was doubted
+ *
+ * A round counts only if both agents answered: so both live, and it is the path that is broken, not
+ * one of the machines. TRIED takes PATHS_ROUNDS of them, a second each: a machine that stands still
+ * for a while, or a lost packet, is no broken path.
+ *
+ * No job gets both nodes of a CUT path. It is tried again when its time is over, which doubles each
+ * time that it failed; and every PATHS_AGAIN_MS while a job waits for it (paths_want).
+ *
+ * Pure; monotonic ms. Kept in memory only: after a restart of the coordinator a broken path shows
+ * again.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/limits.h"
+#include "common/reason.h"
+
+#define PATHS_MAX          256 /* with more, further ones are not suspected */
+#define PATHS_ROUNDS       3
+#define PATHS_GAP_MS       1000 /* from the begin of one round to that of the next */
+#define PATHS_ROUND_MS     3000 /* for both answers: a probe takes 1 s, and they travel */
+#define PATHS_AGAIN_MS     2000
+#define PATHS_WANTED_MS    10000 /* so long after the last job that waited */
+#define PATHS_AVOID_MS     (INT64_C(1000) * 60 * 10)
+#define PATHS_AVOID_MAX_MS (16 * PATHS_AVOID_MS)
+#define PATHS_SAW          128 /* bytes of what an agent says of a probe */
+
+/* What node[i] saw of the other one. */
+struct path_side {
+    bool answered, reached; /* in this round */
+    bool worked;            /* in one of the rounds since it is TRIED */
+    char saw[PATHS_SAW];
+};
+
+struct path {
+    char node[2][LIMIT_NAME];
+    struct path_side side[2];
+    bool cut;          /* else TRIED */
+    uint64_t round;    /* that is under way; 0: none is */
+    int64_t begun_at;  /* the newest round */
+    uint32_t failed;   /* rounds, while TRIED */
+    bool doubted;      /* CUT: a job that has both nodes got stuck: it is tried once more */
+    int64_t cut_until; /* CUT: tried again then */
+    int64_t avoid_ms;  /* that time, as it was chosen last */
+};
+
+struct paths {
+    struct path list[PATHS_MAX];
+    size_t count;
+    uint64_t rounds; /* number of the newest */
+    int64_t wanted_until;
+};
+
+enum paths_news {
+    PATHS_NOTHING,
+    PATHS_WORKS,  /* it was suspected wrongly */
+    PATHS_CUT,    /* from now on */
+    PATHS_HEALED, /* not any more */
+    PATHS_UNKNOWN /* what was suspected can't be told */
+};
+
+/* A pair is to be tried. Of one that is CUT, by a job that had both nodes before it was: once. */
+void paths_suspect(struct paths *paths, const char *a, const char *b);
+/* It is CUT. */
+bool paths_is_cut(const struct paths *paths, const char *a, const char *b);
+/* A job waits for CUT paths to work again. */
+void paths_want(struct paths *paths, int64_t now);
+/* Nothing that was asked of this node's agent is answered any more, or means another one. */
+void paths_forget_rounds(struct paths *paths, const char *node);
+
+/* When paths_due or paths_tick has something; INT64_MAX: never. */
+int64_t paths_deadline(const struct paths *paths);
+/* A path whose next round is due, or NULL. paths_begin starts it and gives its number, which both
+ * agents are asked with; paths_give_up: one of them can't be asked. */
+struct path *paths_due(struct paths *paths, int64_t now);
+uint64_t paths_begin(struct paths *paths, struct path *path, int64_t now);
+enum paths_news paths_give_up(struct paths *paths, struct path *path, int64_t now);
+/* A round that got no answers in time, one with each call; `out`: the path as it was. */
+enum paths_news paths_tick(struct paths *paths, int64_t now, struct path *out);
+/* What the agent of `node` says of that round; `out`: the path as it was after it. */
+enum paths_news paths_answer(struct paths *paths, const char *node, uint64_t round, bool reached,
+                             const char *saw, int64_t now, struct path *out);
+/* "a and b can't reach each other", and what each side saw. */
+void paths_describe(const struct path *path, struct reason *out);

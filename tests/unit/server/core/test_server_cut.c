@@ -1,0 +1,166 @@
+/* A path between two nodes breaks under a job: agents are asked, and the job goes elsewhere. */
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/test.h"
+#include "tests/unit/server/core/core_fixture.h"
+
+#define ORDER_PROBE CAIRN__V1__AGENT_ORDER__BODY_PROBE
+
+struct fleet {
+    struct core_world *w;
+    struct far_end agent[3];
+    size_t count;
+    struct core_job *job;
+};
+
+static const char *const names[] = { "a", "b", "c" };
+
+/* Nodes of one slot, and a job of two workers. */
+static void join(struct fleet *f)
+{
+    for (size_t i = 0; i < f->count; i++) {
+        far_open(&f->agent[i], "");
+        Cairn__V1__AgentHello hello = far_agent_hello(names[i], "boot-1");
+        hello.slots = 1;
+        hello.probe_port = 4000 + (uint32_t)i;
+        far_say_hello(f->w, &f->agent[i], &hello);
+    }
+    f->job = core_submit_one(f->w, "j");
+    assert_string_equal(machine_state_name(f->job->m.state), "FORMING");
+}
+
+static void leave(struct fleet *f)
+{
+    assert_int_equal(core_ask(f->w->core, f->job, MACHINE_EV_KILL), ST_OK);
+    core_end_group(f->w);
+    for (size_t i = 0; i < f->count; i++)
+        far_close_agent(f->w, &f->agent[i]);
+}
+
+static void pass(struct fleet *f, int64_t ms)
+{
+    for (; ms > 0; ms -= 500) {
+        for (size_t i = 0; i < f->count; i++)
+            far_beat(f->w, &f->agent[i]);
+        core_pass(f->w, 500);
+    }
+}
+
+static void answer(struct fleet *f, size_t from, bool reached)
+{
+    Cairn__V1__ProbeResult result = CAIRN__V1__PROBE_RESULT__INIT;
+    result.id = f->agent[from].probe;
+    result.reached = reached;
+    result.saw = reached ? "reached" : "no answer";
+    Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
+    message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_PROBED;
+    message.probed = &result;
+    core_agent_message(f->w->core, &f->agent[from].conn, &message);
+    core_end_group(f->w);
+}
+
+static void answer_both(struct fleet *f, bool reached)
+{
+    answer(f, 0, reached);
+    answer(f, 1, reached);
+}
+
+static bool runs_on(const struct fleet *f, const char *one, const char *other)
+{
+    const struct machine_rank *ranks = f->job->m.ranks;
+    return (strcmp(ranks[0].node, one) == 0 && strcmp(ranks[1].node, other) == 0) ||
+           (strcmp(ranks[0].node, other) == 0 && strcmp(ranks[1].node, one) == 0);
+}
+
+static void cut_path(struct fleet *f)
+{
+    assert_true(runs_on(f, "a", "b"));
+    pass(f, 3500);
+    for (int round = 1; round <= 3; round++) {
+        assert_int_equal(f->agent[0].sent[ORDER_PROBE], round);
+        assert_int_equal(f->agent[1].sent[ORDER_PROBE], round);
+        assert_int_equal(f->agent[0].probe, f->agent[1].probe);
+        answer_both(f, false);
+        pass(f, 1000);
+    }
+    assert_true(core_nodes_apart(f->w->core, "a", "b"));
+    assert_false(core_nodes_apart(f->w->core, "a", "c"));
+}
+
+static void a_job_goes_elsewhere_and_says_why(void **state)
+{
+    struct fleet f = { .w = *state, .count = 3 };
+    join(&f);
+    cut_path(&f);
+    assert_int_equal(f.job->m.cause.kind, MACHINE_FAULT_PATH);
+    assert_non_null(strstr(f.job->m.cause.message, "a and b can't reach each other"));
+    assert_non_null(strstr(f.job->m.cause.message, "seen from a: no answer"));
+    pass(&f, 6000); /* trainers that never showed up count as gone */
+    assert_string_equal(machine_state_name(f.job->m.state), "FORMING");
+    assert_int_equal(f.job->m.generation, 2);
+    assert_false(runs_on(&f, "a", "b"));
+    assert_int_equal(f.job->m.barren, 0); /* it isn't counted */
+    assert_int_equal(f.agent[2].sent[ORDER_PROBE], 0);
+    leave(&f);
+}
+
+static void without_another_node_it_waits_until_the_path_works(void **state)
+{
+    struct fleet f = { .w = *state, .count = 2 };
+    struct reason reason;
+    join(&f);
+    cut_path(&f);
+    pass(&f, 6000);
+    assert_int_equal(f.job->m.generation, 1);
+    core_reason(f.w->core, f.job, &reason);
+    assert_non_null(strstr(reason.text, "a and b can't reach each other"));
+    const uint32_t asked = f.agent[0].sent[ORDER_PROBE];
+    answer_both(&f, false);
+    pass(&f, 2500);
+    assert_int_equal(f.agent[0].sent[ORDER_PROBE], asked + 1);
+    answer_both(&f, true);
+    assert_false(core_nodes_apart(f.w->core, "a", "b"));
+    pass(&f, 500);
+    assert_int_equal(f.job->m.generation, 2);
+    assert_true(runs_on(&f, "a", "b"));
+    leave(&f);
+}
+
+static void paths_that_work_change_nothing(void **state)
+{
+    struct fleet f = { .w = *state, .count = 3 };
+    join(&f);
+    pass(&f, 3500);
+    answer_both(&f, true);
+    pass(&f, 10000);
+    assert_string_equal(machine_state_name(f.job->m.state), "FORMING");
+    assert_int_equal(f.job->m.generation, 1);
+    assert_int_equal(f.agent[0].sent[ORDER_PROBE], 1); /* once in a standstill */
+    leave(&f);
+}
+
+static void an_agent_that_gives_no_answer_proves_nothing(void **state)
+{
+    struct fleet f = { .w = *state, .count = 3 };
+    join(&f);
+    pass(&f, 3500);
+    answer(&f, 0, false);
+    pass(&f, 10000);
+    assert_int_equal(f.job->m.generation, 1);
+    assert_false(core_nodes_apart(f.w->core, "a", "b"));
+    leave(&f);
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, core_setup, core_teardown)
+    const struct CMUnitTest tests[] = {
+        CASE(a_job_goes_elsewhere_and_says_why),
+        CASE(without_another_node_it_waits_until_the_path_works),
+        CASE(paths_that_work_change_nothing),
+        CASE(an_agent_that_gives_no_answer_proves_nothing),
+    };
+#undef CASE
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
