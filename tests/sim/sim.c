@@ -331,6 +331,7 @@ static void build_world(struct sim *sim)
         sim->nodes[i] = sim_node_new(sim, i);
     give_flaw(sim);
     give_groups(sim);
+    sim_paths_begin(sim);
     sim_coordinator_start(sim);
     sim_at(sim, 3000, chaos, NULL, 0);
 }
@@ -408,14 +409,14 @@ static void run_seed(const struct sim_options *options)
     sim_coordinator_end(sim);
     (void)printf("seed %llu: %u jobs, %llu events, %llu failures, %llu coordinator crashes, %zu "
                  "trainers, %llu commits, %llu restores and %llu from memory, %llu leftovers "
-                 "swept, %llu files read back, "
-                 "%.0f s\n",
+                 "swept, %llu files read back, %llu paths cut, %llu probes, %.0f s\n",
                  (unsigned long long)options->seed, sim->job_count,
                  (unsigned long long)sim->events_run, (unsigned long long)sim->faults,
                  (unsigned long long)sim->crashes, sim->trainer_count,
                  (unsigned long long)sim->commits, (unsigned long long)sim->restores,
                  (unsigned long long)sim->memory_restores, (unsigned long long)sim->swept,
-                 (unsigned long long)sim->read_backs, (double)sim->now / 1000.0);
+                 (unsigned long long)sim->read_backs, (unsigned long long)sim->cuts,
+                 (unsigned long long)sim->probes, (double)sim->now / 1000.0);
     char path[256];
     (void)snprintf(path, sizeof path, "%s", sim->path);
     sim_free(sim);

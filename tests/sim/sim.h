@@ -7,6 +7,7 @@
  *                of its outputs
  *   workers      session/core.h over simulated connections; they "train" by counting
  *   agents       trainers outlive them; they repeat an exit until it is acknowledged
+ *   paths        between nodes, in some worlds: cut for a while or for good, one way or both
  *   store        a model of folders, files and manifests, with full disks, damage, late answers
  *   memory       copies of states on the machines' tmpfs, some of them damaged
  *   users        ask for things, and see that the promises made to them are kept
@@ -65,6 +66,7 @@ struct sim_job {
     int64_t saved_at;     /* a save of it was published last, or it began to run */
     int64_t hangs_since;  /* some of its savers hang, not all; 0: not so */
     uint32_t generation;  /* highest that was started */
+    uint32_t ordered;     /* highest of which an order to start left the coordinator */
     uint64_t acked;       /* newest step that anybody was told is committed, and is undamaged */
     uint32_t acked_by;    /* the generation that saved it */
     bool killed, stopped; /* asked by the user */
@@ -116,6 +118,9 @@ struct sim {
     struct sim_node *nodes[SIM_NODES];
     enum sim_flaw flaw; /* of nodes[flawed] */
     uint32_t flawed;
+    uint32_t slots;                          /* of each node */
+    int64_t cut_until[SIM_NODES][SIM_NODES]; /* the path from the first to the second */
+    uint64_t cuts, probes;
     struct sim_trainer *trainers[SIM_TRAINERS];
     size_t trainer_count;
     struct sim_folder folders[SIM_FOLDERS];
@@ -235,6 +240,20 @@ bool sim_node_serves(struct sim *sim, const struct sim_node *node);
 enum sim_flaw sim_node_flaw(struct sim *sim, const struct sim_node *node);
 /* A process of the node is gone. */
 void sim_agent_exited(struct sim *sim, struct sim_trainer *trainer);
+
+uint32_t sim_node_index(const struct sim_node *node);
+
+/* ---- sim_paths.c ---- */
+struct core;
+/* Whether this world has paths that break; after its flaw is known. */
+void sim_paths_begin(struct sim *sim);
+/* What the first sends reaches the second. */
+bool sim_path_works(const struct sim *sim, uint32_t from, uint32_t to);
+/* Two nodes of that generation don't reach each other, so nothing that it does together gets on. */
+bool sim_paths_hold_up(const struct sim *sim, uint32_t job, uint32_t generation);
+/* An order to start a trainer leaves: not across a path that is known to be cut. */
+void sim_paths_check_start(struct sim *sim, struct core *core, const char *job,
+                           uint32_t generation);
 
 /* ---- sim_trainer.c ---- */
 struct sim_start {

@@ -25,6 +25,11 @@ uint32_t sim_node_data(const struct sim *sim, const struct sim_node *node)
     return sim->edited[node->index];
 }
 
+uint32_t sim_node_index(const struct sim_node *node)
+{
+    return node->index;
+}
+
 void sim_node_free(struct sim_node *node)
 {
     free(node);
@@ -148,7 +153,9 @@ static void say_hello(struct sim *sim, struct sim_node *node)
     Cairn__V1__TrainerRef refs[SIM_SLOTS * 4];
     Cairn__V1__AgentHello hello = CAIRN__V1__AGENT_HELLO__INIT;
     hello.node = node->name;
-    hello.slots = SIM_SLOTS;
+    hello.slots = sim->slots;
+    hello.host = node->name;
+    hello.probe_port = 1;
     hello.device = "cpu";
     hello.version = CAIRN_VERSION;
     hello.running = list;
@@ -251,6 +258,37 @@ static void take_start(struct sim *sim, struct sim_node *node, const Cairn__V1__
     say_started(sim, node, trainer);
 }
 
+#define PROBE_MS 1000
+
+/* number: id and node of an order to probe. */
+static void say_probed(struct sim *sim, void *arg, uint64_t number)
+{
+    struct sim_node *node = arg;
+    const uint32_t to = (uint32_t)(number % SIM_NODES);
+    if (!node->agent || !node->conn)
+        return;
+    Cairn__V1__ProbeResult result = CAIRN__V1__PROBE_RESULT__INIT;
+    result.id = number / SIM_NODES;
+    result.reached = sim->nodes[to]->agent && sim_path_works(sim, node->index, to);
+    result.saw = result.reached ? "reached" : "no answer";
+    Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
+    message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_PROBED;
+    message.probed = &result;
+    sim_send(sim, node->conn, &message.base);
+}
+
+static void take_probe(struct sim *sim, struct sim_node *node, const Cairn__V1__Probe *order)
+{
+    uint32_t to = 0;
+    while (to < SIM_NODES && strcmp(sim->nodes[to]->name, order->host) != 0)
+        to++;
+    if (to == SIM_NODES)
+        sim_fail(sim, "%s is to probe %s", node->name, order->host);
+    sim->probes++;
+    const bool works = sim_path_works(sim, node->index, to);
+    sim_at(sim, works ? 1 : PROBE_MS, say_probed, node, order->id * SIM_NODES + to);
+}
+
 static void on_order(struct sim *sim, void *far, const uint8_t *data, size_t size)
 {
     struct sim_node *node = far;
@@ -274,6 +312,8 @@ static void on_order(struct sim *sim, void *far, const uint8_t *data, size_t siz
             sim_trainer_view(trainer)->acked = true;
     } else if (order->body_case == CAIRN__V1__AGENT_ORDER__BODY_FORGET) {
         sim_memory_forget(sim, node, sim_job_at(sim, order->forget->job));
+    } else if (order->body_case == CAIRN__V1__AGENT_ORDER__BODY_PROBE) {
+        take_probe(sim, node, order->probe);
     }
     cairn__v1__agent_order__free_unpacked(order, NULL);
 }

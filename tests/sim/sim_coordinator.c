@@ -296,6 +296,9 @@ static void check_agent_order(struct sim *sim, const struct sim_conn *conn,
         sim->group_max == 1)
         sim_fail(sim, "%s: generation %u is started on a node that leaves", order->start->ref->job,
                  order->start->ref->generation);
+    if (order->body_case == CAIRN__V1__AGENT_ORDER__BODY_START)
+        sim_paths_check_start(sim, sim->coordinator->core, order->start->ref->job,
+                              order->start->ref->generation);
     cairn__v1__agent_order__free_unpacked(order, NULL);
 }
 

@@ -13,6 +13,7 @@
 #define TICK_MS   20
 #define OUT_TRIES 64
 #define MEET_MS   45000 /* that a rank waits for the others, as comm_table.open does */
+#define JOIN_MS   15000 /* that connections between ranks take to fail */
 #define ANSWER_MS 7000  /* all have come to a coordinator that runs: each has its answer */
 
 enum stage { JOINING, FORMING, TRAINING, SETTLING, WAITING_OVER, LEFT };
@@ -385,6 +386,11 @@ static void form(struct sim *sim, struct sim_trainer *t)
             fault(sim, t, CAIRN__V1__FAULT_KIND__FORMATION, "the workers did not find each other");
         return;
     }
+    if (sim_paths_hold_up(sim, t->view.start.job, t->view.start.generation)) {
+        if (sim->now - t->stage_since > JOIN_MS)
+            fault(sim, t, CAIRN__V1__FAULT_KIND__COMMUNICATION, "no connection to a peer");
+        return;
+    }
     if (assignment.memory.generation > 0 &&
         !sim_memory_restore(sim, t->view.start.job, &assignment)) {
         fault(sim, t, CAIRN__V1__FAULT_KIND__DAMAGED_CHECKPOINT, "copy in memory is damaged");
@@ -446,6 +452,8 @@ static void finish_step(struct sim *sim, struct sim_trainer *t)
 static void train(struct sim *sim, struct sim_trainer *t)
 {
     bool gone;
+    if (sim_paths_hold_up(sim, t->view.start.job, t->view.start.generation))
+        return;
     t->progress.counter++;
     if (t->peers_at != 0 && sim->now >= t->peers_at && meet(sim, t, "peers"))
         t->peers_at = 0;

@@ -201,6 +201,13 @@ static void check_flaw(struct sim *sim, struct sim_job *known, const struct mach
     }
 }
 
+/* Nor does a path between two nodes end one: there is another, or it waits. */
+static void check_path(struct sim *sim, const struct sim_job *known, const struct machine *m)
+{
+    if (m->state == MACHINE_FAILED && m->cause.kind == MACHINE_FAULT_PATH)
+        sim_fail(sim, "%s failed by a path: %s", known->id, m->reason);
+}
+
 /* Nobody trains on data that were edited. */
 static void check_data(struct sim *sim, uint32_t index, const struct machine *m)
 {
@@ -218,6 +225,7 @@ static void check_job(struct sim *sim, uint32_t index, struct core_job *job)
     struct sim_job *known = &sim->jobs[index];
     const struct machine *m = &job->m;
     check_time(sim, known, m);
+    check_path(sim, known, m);
     check_flaw(sim, known, m);
     check_data(sim, index, m);
     if (m->generation < known->generation)

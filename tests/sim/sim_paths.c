@@ -1,0 +1,92 @@
+/*
+ * Paths between nodes. In a quarter of the worlds nodes are so small that jobs span them, and paths
+ * break: connections across one get on in neither direction, whichever was cut, and a probe in the
+ * direction that was cut gets no answer. One of them may never heal: the jobs have to do without.
+ */
+#include "server/core/core.h"
+#include "tests/sim/sim.h"
+
+#define NARROW_SLOTS 2
+#define CUT_GAP_MS   20000 /* twice the mean time from one cut to the next */
+#define CUT_MS       40000
+
+bool sim_path_works(const struct sim *sim, uint32_t from, uint32_t to)
+{
+    return sim->now >= sim->cut_until[from][to];
+}
+
+static void cut(struct sim *sim, uint32_t a, uint32_t b, int64_t until)
+{
+    const uint64_t how = sim_below(sim, 3);
+    sim->cuts++;
+    sim_say(sim, "the path %s node%u %s node%u is cut until %lld", how == 0 ? "between" : "from", a,
+            how == 0 ? "and" : "to", b, (long long)until);
+    sim->cut_until[a][b] = until;
+    if (how == 0)
+        sim->cut_until[b][a] = until;
+}
+
+static void cut_some(struct sim *sim, void *arg, uint64_t number)
+{
+    const uint32_t a = (uint32_t)sim_below(sim, SIM_NODES);
+    const uint32_t b = (a + 1 + (uint32_t)sim_below(sim, SIM_NODES - 1)) % SIM_NODES;
+    (void)arg;
+    if (sim->now >= sim->options.chaos_ms)
+        return;
+    if (sim->cut_until[a][b] != INT64_MAX && sim->cut_until[b][a] != INT64_MAX)
+        cut(sim, a, b, sim_hang_end(sim, CUT_MS));
+    sim_at(sim, (int64_t)sim_below(sim, CUT_GAP_MS), cut_some, NULL, number);
+}
+
+static void cut_for_good(struct sim *sim, void *arg, uint64_t number)
+{
+    (void)arg;
+    cut(sim, (uint32_t)number % SIM_NODES, (uint32_t)(number + 1) % SIM_NODES, INT64_MAX);
+}
+
+/* Of the seed alone: the other worlds stay as they were. Not with a bad node, too: a job that needs
+ * two of three might find none. */
+void sim_paths_begin(struct sim *sim)
+{
+    const uint64_t chance = sim_state(2, sim->options.seed);
+    sim->slots = SIM_SLOTS;
+    if (sim->options.calm || chance % 1000 >= 350 || sim->flaw != SIM_NO_FLAW)
+        return;
+    sim->slots = NARROW_SLOTS;
+    sim_at(sim, (int64_t)sim_below(sim, CUT_GAP_MS), cut_some, NULL, 0);
+    if (chance / 1000 % 2 == 0)
+        sim_at(sim, (int64_t)sim_below(sim, (uint64_t)sim->options.chaos_ms), cut_for_good, NULL,
+               chance / 2000 % SIM_NODES);
+}
+
+bool sim_paths_hold_up(const struct sim *sim, uint32_t job, uint32_t generation)
+{
+    bool has[SIM_NODES] = { false }, held = false;
+    for (size_t i = 0; i < sim->trainer_count; i++) {
+        const struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);
+        if (view->start.job == job && view->start.generation == generation)
+            has[sim_node_index(view->node)] = true;
+    }
+    for (uint32_t a = 0; a < SIM_NODES; a++)
+        for (uint32_t b = 0; b < SIM_NODES; b++)
+            held = held || (has[a] && has[b] && !sim_path_works(sim, a, b));
+    return held;
+}
+
+/* With the first order of a generation. In a group, what is known may be younger than the order. */
+void sim_paths_check_start(struct sim *sim, struct core *core, const char *id, uint32_t generation)
+{
+    const int job = sim_job_at(sim, id);
+    const struct core_job *of = core_loaded(core, id);
+    if (job < 0 || !of || generation <= sim->jobs[job].ordered || of->m.generation != generation)
+        return;
+    sim->jobs[job].ordered = generation;
+    for (uint32_t i = 0; i < of->m.config.ranks && sim->group_max == 1; i++) {
+        for (uint32_t j = 0; j < i; j++) {
+            const char *one = of->m.ranks[i].node, *other = of->m.ranks[j].node;
+            if (core_nodes_apart(core, one, other))
+                sim_fail(sim, "%s: generation %u forms on %s and %s, which don't reach each other",
+                         id, generation, one, other);
+        }
+    }
+}
