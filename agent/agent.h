@@ -5,7 +5,7 @@
  *     trainer.h    one trainer, from the order to start it until its exit is acknowledged
  *     messages.h   what is said
  *     link.h       the stream to the coordinator, on a thread of its own
- *     probe.h      whether this node and another one reach each other
+ *     net/probe.h  whether this node and another one reach each other
  *     gpu.h        GPUs and their health, on a thread of its own
  *     leave.h      its end, where that is the end of its trainers
  *     logs/old.h   what workers of old jobs wrote is removed, on a thread of libuv's
@@ -22,7 +22,7 @@
 #include "agent/link.h"
 #include "agent/logs/old.h"
 #include "agent/net/address.h"
-#include "agent/probe.h"
+#include "agent/net/probe.h"
 #include "agent/proc.h"
 #include "agent/record.h"
 #include "common/io.h"

@@ -308,11 +308,6 @@ static void forgive_node(struct core *core, struct core_node *node)
     }
 }
 
-static bool is_shorter(const char *text, size_t capacity)
-{
-    return strlen(text) < capacity;
-}
-
 /* The agent that has the name lives: on another machine, or as a younger process of this one. */
 static bool is_taken(const struct core *core, const struct core_node *node,
                      const Cairn__V1__AgentHello *hello)
@@ -358,9 +353,8 @@ static void refuse_rival(struct core *core, struct core_conn *conn, struct core_
 static struct core_node *admit_agent(struct core *core, struct core_conn *conn,
                                      const Cairn__V1__AgentHello *hello)
 {
-    if (!hello->node[0] || !is_shorter(hello->node, LIMIT_NAME) ||
-        !is_shorter(hello->host, LIMIT_NAME) || !is_shorter(hello->device, 32) ||
-        hello->slots > LIMIT_SLOTS || strchr(hello->node, ',')) {
+    if (!hello->node[0] || strlen(hello->node) >= LIMIT_NAME || strlen(hello->host) >= LIMIT_NAME ||
+        strlen(hello->device) >= 32 || hello->slots > LIMIT_SLOTS || strchr(hello->node, ',')) {
         core_hang_up(core, conn, RPC_INVALID_ARGUMENT,
                      "this hello has no usable name, host or size");
         return NULL;
@@ -453,10 +447,9 @@ static void agent_hello(struct core *core, struct core_conn *conn,
         core_node_leaving(core, node, hello->leaving);
     node->stray_count = 0; /* those that are there are listed */
     node->counted = false;
-    for (size_t i = 0; i < hello->n_running; i++) {
-        const Cairn__V1__RunningTrainer *one = hello->running[i];
-        take_running(core, node, one->ref, one->pid, one->slot);
-    }
+    for (size_t i = 0; i < hello->n_running; i++)
+        take_running(core, node, hello->running[i]->ref, hello->running[i]->pid,
+                     hello->running[i]->slot);
     take_absent(core, node, hello);
     core_check_copies(core, node, hello);
     core->schedule_needed = true;

@@ -5,7 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "agent/probe.h"
+#include "agent/net/probe.h"
 #include "tests/test.h"
 
 struct world {

@@ -1,4 +1,4 @@
-#include "agent/probe.h"
+#include "agent/net/probe.h"
 
 #include <errno.h>
 #include <inttypes.h>
