@@ -98,9 +98,10 @@ struct agent {
     struct old_logs logs; /* while logs_work is under way: that thread's */
     uv_work_t logs_work;
     bool logs_busy;
-    int64_t logs_at;        /* not before */
-    struct gpu_watch *gpus; /* NULL: none */
-    struct probes *probes;  /* NULL: there is no socket for them */
+    int64_t logs_at;              /* not before */
+    struct gpu_watch *gpus;       /* NULL: none */
+    struct probes *probes;        /* NULL: there is no socket for them */
+    char probes_at[ADDRESS_TEXT]; /* the host that it was opened for */
 };
 
 /*

@@ -16,6 +16,7 @@
 #include "agent/trainer.h"
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/port_range.h"
 #include "common/watchdog.h"
 
 #define BEAT_MS         WATCHDOG_BEAT_MS
@@ -69,6 +70,33 @@ static void find_host(struct agent *agent)
     } else if (strcmp(host, agent->host) != 0) {
         LOG_INFO(&agent->log, "workers of other nodes reach those of this one at %s", host);
         memcpy(agent->host, host, sizeof(host));
+    }
+}
+
+static void say_probed(void *arg, const struct probe_result *result)
+{
+    agent_say_probed(arg, result);
+}
+
+/* At the address that the hello is about to tell. One of the workers' ports is taken for it, if
+ * there are several. */
+static void listen_for_probes(struct agent *agent)
+{
+    struct port_range ports;
+    if (agent->probes != NULL && strcmp(agent->probes_at, agent->host) == 0)
+        return;
+    probes_close(agent->probes);
+    agent->probes = NULL;
+    memcpy(agent->probes_at, agent->host, sizeof(agent->probes_at));
+    enum status st = port_range_parse(agent->options.ports, &ports);
+    if (st == ST_OK && port_range_count(ports) == 1)
+        st = ST_REFUSED;
+    if (st == ST_OK)
+        st = probes_open(&agent->loop, agent->host, ports, say_probed, agent, &agent->probes);
+    if (st != ST_OK) {
+        LOG_WARN(&agent->log,
+                 "no port at %s for probes: paths between this node and others can't be tried: %s",
+                 agent->host, status_string(st));
     }
 }
 
@@ -210,6 +238,7 @@ static void on_wake(uv_async_t *async)
                 break; /* that stream never has a hello */
             agent->epoch = event.epoch;
             find_host(agent);
+            listen_for_probes(agent);
             agent_say_hello(agent);
             repeat_exits(agent);
             break;
@@ -314,22 +343,6 @@ static void close_agent(struct agent *agent)
         (void)close(agent->lock_fd);
 }
 
-static void say_probed(void *arg, const struct probe_result *result)
-{
-    agent_say_probed(arg, result);
-}
-
-static void open_probes(struct agent *agent)
-{
-    enum status st =
-        probes_open(&agent->loop, agent->options.host, say_probed, agent, &agent->probes);
-    if (st != ST_OK) {
-        LOG_WARN(&agent->log,
-                 "no socket at %s: paths between this node and others can't be tried: %s",
-                 agent->options.host, status_string(st));
-    }
-}
-
 static void open_loop(struct agent *agent)
 {
     CHECK(uv_loop_init(&agent->loop) == 0);
@@ -343,7 +356,6 @@ static void open_loop(struct agent *agent)
     CHECK(uv_timer_start(&agent->beat, on_beat, BEAT_MS, BEAT_MS) == 0);
     CHECK(uv_poll_start(&agent->signals, UV_READABLE, on_signal) == 0);
     leave_open(agent);
-    open_probes(agent);
 }
 
 static void close_loop(struct agent *agent)

@@ -73,7 +73,7 @@ void agent_say_hello(struct agent *agent)
     struct port_range ports;
     hello.host = agent->host;
     if (port_range_parse(agent->options.ports, &ports) == ST_OK) /* main saw to that */
-        hello.ports = port_range_count(ports);
+        hello.ports = port_range_count(ports) - (ports.last != 0 && agent->probes != NULL);
     hello.probe_port = probes_port(agent->probes);
     hello.cores = proc_cores();
     hello.memory_bytes = proc_memory_total();

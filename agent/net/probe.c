@@ -382,18 +382,19 @@ static int try_socket(const struct sockaddr *address, socklen_t size)
 
 /* At that address, or at all: in front of a translated address, or of a name, nobody knows which.
  * -1: errno. */
-static int open_socket(const char *host)
+static int open_socket(const char *host, int port)
 {
     struct sockaddr_in four;
     struct sockaddr_in6 six;
     int fd = -1;
-    if (uv_ip4_addr(host, 0, &four) == 0)
+    errno = EINVAL;
+    if (uv_ip4_addr(host, port, &four) == 0)
         fd = try_socket((const struct sockaddr *)&four, sizeof four);
-    else if (uv_ip6_addr(host, 0, &six) == 0)
+    else if (uv_ip6_addr(host, port, &six) == 0)
         fd = try_socket((const struct sockaddr *)&six, sizeof six);
-    if (fd < 0 && uv_ip6_addr("::", 0, &six) == 0)
+    if (fd < 0 && errno != EADDRINUSE && uv_ip6_addr("::", port, &six) == 0)
         fd = try_socket((const struct sockaddr *)&six, sizeof six);
-    if (fd < 0 && uv_ip4_addr("0.0.0.0", 0, &four) == 0)
+    if (fd < 0 && errno != EADDRINUSE && uv_ip4_addr("0.0.0.0", port, &four) == 0)
         fd = try_socket((const struct sockaddr *)&four, sizeof four);
     return fd;
 }
@@ -408,11 +409,19 @@ static uint16_t port_of(int fd)
                                            : ((const struct sockaddr_in6 *)&name)->sin6_port);
 }
 
-enum status probes_open(uv_loop_t *loop, const char *host,
+static int open_in_range(const char *host, struct port_range ports)
+{
+    int fd = open_socket(host, ports.last);
+    for (int port = ports.last - 1; fd < 0 && errno == EADDRINUSE && port >= ports.first; port--)
+        fd = open_socket(host, port);
+    return fd;
+}
+
+enum status probes_open(uv_loop_t *loop, const char *host, struct port_range ports,
                         void (*done)(void *arg, const struct probe_result *result), void *arg,
                         struct probes **out)
 {
-    const int fd = open_socket(host);
+    const int fd = open_in_range(host, ports);
     if (fd < 0)
         return status_from_errno(errno);
     struct probes *probes = calloc(1, sizeof *probes);

@@ -19,6 +19,7 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "common/port_range.h"
 #include "common/status.h"
 
 #define PROBE_NONCE      16
@@ -38,11 +39,11 @@ struct probe_result {
 };
 
 /*
- * Listens at that address, or, where it is none of this machine's, at all of them. done: called for
- * each probe. Freed by probes_close.
+ * Listens at that address, or, where it is none of this machine's, at all of them; at one of these
+ * ports, from the last down. done: called for each probe. Freed by probes_close.
  * Errors: those of the socket; nothing is left then
  */
-MUST_CHECK enum status probes_open(uv_loop_t *loop, const char *host,
+MUST_CHECK enum status probes_open(uv_loop_t *loop, const char *host, struct port_range ports,
                                    void (*done)(void *arg, const struct probe_result *result),
                                    void *arg, struct probes **out);
 /* 0: nobody can come; so for NULL. */

@@ -283,7 +283,8 @@ static void take_absent(struct core *core, struct core_node *node,
         if (job->unreadable[0] || ranks[i]->node != node || !machine_alive_rank(&job->m, r) ||
             is_listed(hello, job->id, job->m.generation, r))
             continue;
-        if (job->m.state == MACHINE_FORMING && !job->m.ranks[r].started) {
+        if (job->m.state == MACHINE_FORMING && !job->m.ranks[r].started &&
+            node->stay == CORE_STAYS) { /* one that leaves starts nothing more */
             core_send_start(core, job, r);
             continue;
         }

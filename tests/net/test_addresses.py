@@ -46,8 +46,8 @@ def hosts_of(fleet):
 
 
 def test_a_range_of_ports_is_all_that_a_firewall_has_to_open(quiet):
-    # two of four workers on each node: a port for each of the three others
-    with Fleet(2, slots=2, agent=("--ports", "21000-21005"), prepare=close_all_but(21000, 21005)) as fleet:
+    # two of four workers on each node: a port for each of the three others, and one of the agent's own
+    with Fleet(2, slots=2, agent=("--ports", "21000-21006"), prepare=close_all_but(21000, 21006)) as fleet:
         job = fleet.submit(4, STEPS, 200)
         assert fleet.digest(job, 120) == quiet
         shown = fleet.show(job)
@@ -58,7 +58,7 @@ def test_a_range_of_ports_is_all_that_a_firewall_has_to_open(quiet):
 
 
 def test_too_few_ports_are_said_with_the_number_needed():
-    with Fleet(2, slots=2, agent=("--ports", "21000-21004")) as fleet:
+    with Fleet(2, slots=2, agent=("--ports", "21000-21005")) as fleet:
         job = fleet.submit(4, STEPS, 200)
         shown = fleet.wait(job, lambda shown: "ports" in shown["reason"], 20, "it says why it waits")
         assert shown["state"] == "QUEUED" or shown["generation"] == 0, shown
@@ -88,8 +88,8 @@ def test_a_network_names_the_interface(quiet):
 
 
 def test_nodes_without_ipv4_train(quiet):
-    with Fleet(2, slots=2, ipv6=True, agent=("--ports", "21000-21005"),
-               prepare=close_all_but(21000, 21005)) as fleet:
+    with Fleet(2, slots=2, ipv6=True, agent=("--ports", "21000-21006"),
+               prepare=close_all_but(21000, 21006)) as fleet:
         assert hosts_of(fleet) == [fleet.room[2].address6, fleet.room[3].address6]
         assert fleet.digest(fleet.submit(4, STEPS, 200), 120) == quiet
 

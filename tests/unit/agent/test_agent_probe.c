@@ -26,12 +26,14 @@ static void take_result(void *arg, const struct probe_result *result)
     (void)snprintf(w->saw, sizeof w->saw, "%s", result->saw);
 }
 
+static const struct port_range ANY_PORT;
+
 static void open_world(struct world *w)
 {
     *w = (struct world){ .answers = 0 };
     assert_int_equal(uv_loop_init(&w->loop), 0);
-    assert_int_equal(probes_open(&w->loop, "127.0.0.1", take_result, w, &w->a), ST_OK);
-    assert_int_equal(probes_open(&w->loop, "127.0.0.1", take_result, w, &w->b), ST_OK);
+    assert_int_equal(probes_open(&w->loop, "127.0.0.1", ANY_PORT, take_result, w, &w->a), ST_OK);
+    assert_int_equal(probes_open(&w->loop, "127.0.0.1", ANY_PORT, take_result, w, &w->b), ST_OK);
     assert_int_not_equal(probes_port(w->b), 0);
 }
 
@@ -160,6 +162,21 @@ static void strangers_keep_nobody_out(void **state)
     close_world(&w);
 }
 
+static void of_a_range_of_ports_the_last_that_is_free_is_taken(void **state)
+{
+    struct world w;
+    uint16_t port;
+    (void)state;
+    open_world(&w);
+    const int fd = mute_listener(&port);
+    probes_close(w.a);
+    const struct port_range ports = { (uint16_t)(port - 50), port };
+    assert_int_equal(probes_open(&w.loop, "127.0.0.1", ports, take_result, &w, &w.a), ST_OK);
+    assert_in_range(probes_port(w.a), port - 50, port - 1);
+    (void)close(fd);
+    close_world(&w);
+}
+
 static void it_may_be_closed_at_any_time(void **state)
 {
     struct world w;
@@ -182,6 +199,7 @@ int main(void)
         cmocka_unit_test(a_closed_port_is_not_reached_and_named),
         cmocka_unit_test(a_host_that_is_none_is_not_reached),
         cmocka_unit_test(strangers_keep_nobody_out),
+        cmocka_unit_test(of_a_range_of_ports_the_last_that_is_free_is_taken),
         cmocka_unit_test(it_may_be_closed_at_any_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
